@@ -1,0 +1,30 @@
+# Compiler settings of every target. No -march and no per-file ISA flags: CPU levels are chosen at run time.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+add_library(choral_flags INTERFACE)
+target_compile_options(choral_flags INTERFACE -Wall -Wextra -Wno-psabi -Wno-ignored-attributes -fvisibility=hidden
+  -ffp-contract=off)  # an FMA stands where the source says so: invariant 1
+target_include_directories(choral_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+# Highway levels built: baseline, SSE4, AVX2, AVX-512.
+target_compile_definitions(choral_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL)")
+
+if(CHORAL_SANITIZE)
+  target_compile_options(choral_flags INTERFACE -fsanitize=${CHORAL_SANITIZE} -fno-omit-frame-pointer -g -fno-sanitize-recover=all)
+  target_link_options(choral_flags INTERFACE -fsanitize=${CHORAL_SANITIZE})
+endif()
+if(CHORAL_BUILD_FUZZERS)
+  target_compile_options(choral_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+find_program(CHORAL_CCACHE ccache)
+if(CHORAL_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CHORAL_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CHORAL_CCACHE})
+endif()

@@ -1,0 +1,42 @@
+#include "base/arena.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace choral {
+namespace {
+constexpr size_t kFirstBlockBytes = size_t{1} << 20;
+}  // namespace
+
+void* Arena::allocate(size_t size_bytes) {
+  size_bytes = (size_bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
+  while (block_ < blocks_.size()) {
+    if (used_ + size_bytes <= blocks_[block_].size_bytes()) {
+      std::byte* p = blocks_[block_].data() + used_;
+      used_ += size_bytes;
+      return p;
+    }
+    ++block_;
+    used_ = 0;
+  }
+  auto block = AlignedBuffer::allocate(std::max({size_bytes, kFirstBlockBytes, capacity_bytes()}));
+  CHORAL_CHECK(block.ok(), block.status().message());
+  blocks_.push_back(std::move(*block));
+  ++grown_;
+  used_ = size_bytes;
+  return blocks_.back().data();
+}
+
+void Arena::reset() {
+  block_ = 0;
+  used_ = 0;
+}
+
+size_t Arena::capacity_bytes() const {
+  size_t total = 0;
+  for (const auto& block : blocks_) total += block.size_bytes();
+  return total;
+}
+
+}  // namespace choral

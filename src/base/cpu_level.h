@@ -1,0 +1,32 @@
+// What this CPU can do, in steps that kernels are written for. Found once by CPUID (and the kernel's consent for AMX),
+// capped by CHORAL_CPU_LEVEL=base|avx2|avx512|vnni|bf16|amx. Each level includes the ones before it.
+// The cap also limits Highway, so element-wise and hand-written kernels always agree.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace choral {
+
+enum class CpuLevel {
+  kBase,    // x86-64 with SSE2; every kernel has a form for it
+  kAvx2,    // AVX2 + FMA + F16C
+  kAvx512,  // AVX-512 F/BW/CD/DQ/VL
+  kVnni,    // + AVX512_VNNI
+  kBf16,    // + AVX512_BF16
+  kAmx,     // + AMX tile, int8 and bf16
+};
+
+std::string_view cpu_level_name(CpuLevel level);
+Result<CpuLevel> parse_cpu_level(std::string_view name);
+
+CpuLevel machine_cpu_level();  // what the machine has, without the cap
+CpuLevel cpu_level();          // what is used: the machine's level under the cap; an unknown cap ends the process with the valid names
+std::vector<CpuLevel> usable_cpu_levels();  // kBase … cpu_level(): what tests run through
+
+// Limits Highway's dispatch to `level` from now on. Called by cpu_level() for the process; tests call it to run each level.
+void limit_highway_to(CpuLevel level);
+
+}  // namespace choral

@@ -1,0 +1,23 @@
+// CHORAL_LOG(kInfo, "loaded {} tensors", n): one line on stderr; never in kernels or per-token code.
+// The level comes once from CHORAL_LOG_LEVEL (debug, info, warn, error, off; default warn) or set_log_level(). Thread-safe.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string_view>
+
+namespace choral {
+
+enum class LogLevel { kDebug, kInfo, kWarn, kError, kOff };
+
+void set_log_level(LogLevel level);
+bool log_enabled(LogLevel level);
+void write_log(LogLevel level, std::string_view line);
+
+}  // namespace choral
+
+#define CHORAL_LOG(level, ...)                                                          \
+  do {                                                                                  \
+    if (::choral::log_enabled(::choral::LogLevel::level))                               \
+      ::choral::write_log(::choral::LogLevel::level, ::fmt::format(__VA_ARGS__));       \
+  } while (false)

@@ -1,0 +1,40 @@
+#include "base/nearest_name.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace choral {
+namespace {
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string nearest_name(std::string_view typed, std::span<const std::string> candidates) {
+  std::string best;
+  size_t best_distance = typed.size() + 1;
+  for (const auto& candidate : candidates) {
+    const size_t distance = edit_distance(typed, candidate);
+    if (distance < best_distance && distance * 3 <= std::max(typed.size(), candidate.size())) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace choral

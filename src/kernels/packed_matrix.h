@@ -1,0 +1,57 @@
+// A weight matrix W [n, k], packed once at load for y = x·Wᵀ, and the only copy of the weight in memory.
+// Layout: panels of 16 output channels across lanes, k inside, so that decode (few rows) and prefill (many rows) stream the same bytes.
+// Invariant 1: y[i, j] is one summation over k in one fixed order, the same for any number of rows, threads or neighbours.
+// Immutable after packing; multiply() may be called from one thread at a time per Context, by many contexts at once.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/context.h"
+#include "tensor/view.h"
+
+namespace choral::kernels {
+
+inline constexpr int64_t kPanelRows = 16;  // output channels of one panel, on every CPU level
+
+// Rows of a stored tensor that become rows of W. Several parts are stacked (q, k, v or gate, up).
+struct WeightRows {
+  TensorView tensor;                    // [rows, k], any dtype the packer knows, GGUF blocks included
+  std::span<const int32_t> order = {};  // packed row i is tensor row order[i]; empty = as stored
+};
+
+// What happens to a tile of y before it is written, while it is in registers or L1: y = x·Wᵀ (+ bias) (+ hook) (+ old y).
+struct Epilogue {
+  // Adds to a finished tile; `tile` is rows [row, row + tile.rows) and columns [col, col + tile.cols) of y.
+  // Called once for each element of y, from any worker thread.
+  using Hook = FunctionRef<void(int64_t row, int64_t col, MatrixView<float> tile)>;
+
+  const float* bias = nullptr;  // [n]
+  const Hook* hook = nullptr;   // LoRA's expand
+  bool accumulate = false;      // adds to what y held: the residual stream
+};
+
+class PackedMatrix {
+ public:
+  virtual ~PackedMatrix() = default;
+
+  int64_t n() const { return n_; }
+  int64_t k() const { return k_; }
+  virtual int64_t size_bytes() const = 0;
+  virtual std::string format() const = 0;                       // "bf16", "q4_0"
+  virtual std::string kernel_name(CpuLevel level) const = 0;    // what multiply() runs there: "bf16 x f32, avx512 fma"
+
+  // y [m, n] = x [m, k] · Wᵀ with the epilogue. Shapes were checked when the batch was built. Allocates only from ctx.scratch.
+  virtual void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const = 0;
+  // Row `row` of W as float: the embedding lookup of a tied matrix.
+  virtual void read_row(int64_t row, std::span<float> out) const = 0;
+
+ protected:
+  PackedMatrix(int64_t n, int64_t k) : n_(n), k_(k) {}
+
+ private:
+  int64_t n_, k_;
+};
+
+}  // namespace choral::kernels
