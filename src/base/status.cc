@@ -60,4 +60,8 @@ Status Status::while_(std::string_view context) && {
   return std::move(*this);
 }
 
+void detail::value_of_error(const Status& status) {
+  check_failed(__FILE__, __LINE__, "Result::ok()", "the value of an error was asked for: " + status.to_string());
+}
+
 }  // namespace choral
