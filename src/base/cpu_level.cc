@@ -28,9 +28,16 @@ bool cpu_has_amx() {
   return (edx & kWanted) == kWanted;
 }
 
+// clang 14 does not know "f16c" either: CPUID leaf 1, ECX bit 29.
+bool cpu_has_f16c() {
+  unsigned eax = 1, ebx = 0, ecx = 0, edx = 0;
+  __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+  return (ecx >> 29 & 1u) != 0;
+}
+
 CpuLevel detect() {
   __builtin_cpu_init();
-  if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))) return CpuLevel::kBase;
+  if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c())) return CpuLevel::kBase;
   if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))) {
     return CpuLevel::kAvx2;

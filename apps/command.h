@@ -1,0 +1,25 @@
+// The subcommands of `choral`. Each adds itself to the command line; when it is the one that was called, it puts its work into
+// Command::run, which gives the exit code. Main thread only.
+#pragma once
+
+#include <functional>
+
+#include "base/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace choral::apps {
+
+struct Command {
+  std::function<Status()> run;
+};
+
+void add_generate(CLI::App& app, Command& command);
+void add_chat(CLI::App& app, Command& command);
+void add_tokenize(CLI::App& app, Command& command);
+void add_bench(CLI::App& app, Command& command);
+void add_doctor(CLI::App& app, Command& command);
+
+}  // namespace choral::apps

@@ -1,0 +1,117 @@
+#include "engine_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "base/clock.h"
+#include "io/mapped_file.h"
+#include "progress.h"
+
+namespace choral::apps {
+namespace {
+
+constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
+constexpr std::string_view kUnits = "KMGT";
+
+}  // namespace
+
+void add_model_flag(CLI::App& app, EngineFlags& flags) {
+  app.add_option("-m,--model,MODEL", flags.options.model, "a folder, a GGUF file, or org/name in the local Hugging Face cache")
+      ->type_name("");
+}
+
+void add_engine_flags(CLI::App& app, EngineFlags& flags) {
+  EngineOptions& o = flags.options;
+  const auto option = [&app](const char* names, auto& value, const char* what, const char* type) {
+    return app.add_option(names, value, what)->type_name(type)->group("Engine");
+  };
+  option("--dtype", o.dtype, "weights: auto (as stored), float32, bfloat16, float16", "TYPE");
+  option("--kv-cache-dtype", o.kv_cache_dtype, "KV cache: auto, float32, bfloat16, float16", "TYPE");
+  option("--kv-cache-memory", flags.kv_cache_memory, "KV cache, e.g. 512M or 2G (by free memory)", "SIZE");
+  option("-c,--max-model-len,--ctx-size", o.max_model_len, "longest prompt and answer together (the model's)", "N");
+  option("--max-num-seqs", o.max_num_seqs, "answers computed at the same time (64)", "N");
+  option("--max-num-batched-tokens", o.max_num_batched_tokens, "tokens computed in one step (1024)", "N");
+  option("-t,--threads", o.threads, "compute threads (one per physical core)", "N");
+  app.add_flag("--enable-prefix-caching,!--no-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
+               "keep prompts' beginnings for later prompts (on)")
+      ->group("Engine");
+  app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill,!--no-enable-chunked-prefill", o.enable_chunked_prefill,
+               "split long prompts over steps (on)")
+      ->group("Engine");
+  option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
+  option("--device", o.device, "auto or a device's name", "NAME");
+  option("--tokenizer", o.tokenizer, "another folder for the tokenizer", "PATH");
+  option("--chat-template", flags.chat_template_file, "a Jinja file instead of the model's", "FILE");
+  option("--engine-seed", o.seed, "for requests without --seed (0)", "N");
+  app.add_flag("-q,--quiet", flags.quiet, "no progress, no summaries")->group("Engine");
+  app.add_flag("-v,--verbose", flags.verbose, "say every choice that was made while loading")->group("Engine");
+}
+
+Result<EngineOptions> engine_options(const EngineFlags& flags) {
+  EngineOptions options = flags.options;
+  if (!flags.kv_cache_memory.empty()) {
+    CHORAL_TRY(options.kv_cache_bytes, parse_size(flags.kv_cache_memory).while_("--kv-cache-memory"));
+    if (options.kv_cache_bytes == 0) return invalid_argument("--kv-cache-memory: 0 bytes hold no token");
+  }
+  if (!flags.chat_template_file.empty()) {
+    CHORAL_TRY(options.chat_template, io::read_whole_file(flags.chat_template_file, kMaxTemplateBytes).while_("--chat-template"));
+  }
+  return options;
+}
+
+Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
+  CHORAL_TRY(auto options, engine_options(flags));
+  if (options.model.empty()) return invalid_argument("no model was given: name a folder, a GGUF file or org/name");
+  const double begin = now_s();
+  Progress progress(flags.quiet);
+  progress.update(fmt::format("opening {}", options.model), Progress::kUnknown);
+  options.on_progress = [&progress](const LoadProgress& p) {
+    if (p.phase == "pack") progress.update("packing weights", p.fraction);
+    if (p.phase == "load") progress.update(fmt::format("reading {}", p.detail), Progress::kUnknown);
+  };
+  CHORAL_TRY(auto llm, LLM::load(std::move(options)));
+  const ModelInfo& info = llm->info();
+  progress.finish(fmt::format("{} ready in {:.1f} s: {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} threads, {}",
+                              info.name, now_s() - begin, info.architecture, static_cast<double>(info.parameters) * 1e-6,
+                              size_text(static_cast<double>(info.weight_bytes)), info.max_model_len, info.kv_cache_tokens,
+                              info.kv_cache_dtype, info.threads, info.cpu_level));
+  if (flags.verbose) print_notes(info.notes);
+  return llm;
+}
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const auto& note : notes) fmt::print(stderr, "choral:   {}\n", note);
+}
+
+Result<int64_t> parse_size(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  const auto wrong = [&] { return invalid_argument("'{}' is not a size; write a number with K, M, G or T, e.g. 512M or 1.5G", text); };
+  if (error != std::errc() || !(value >= 0)) return wrong();
+  if (unit.ends_with("iB")) {
+    unit.remove_suffix(2);
+  } else if (unit.ends_with('B')) {
+    unit.remove_suffix(1);
+  }
+  if (unit.size() > 1) return wrong();
+  if (!unit.empty()) {
+    const size_t power = kUnits.find(static_cast<char>(std::toupper(static_cast<unsigned char>(unit[0]))));
+    if (power == kUnits.npos) return wrong();
+    value = std::ldexp(value, 10 * (static_cast<int>(power) + 1));
+  }
+  constexpr double kMost = 1e18;
+  if (value > kMost) return wrong();
+  return static_cast<int64_t>(value);
+}
+
+std::string size_text(double bytes) {
+  constexpr std::array<std::string_view, 5> kNames{"bytes", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < kNames.size(); ++unit) bytes /= 1024;
+  return unit == 0 ? fmt::format("{:.0f} bytes", bytes) : fmt::format("{:.1f} {}", bytes, kNames.at(unit));
+}
+
+}  // namespace choral::apps

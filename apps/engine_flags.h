@@ -1,0 +1,38 @@
+// The flags that say how an engine is set up: the same names in every subcommand, those of vLLM, with llama.cpp's short ones.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "choral/llm.h"
+
+namespace CLI {
+class App;
+}
+
+namespace choral::apps {
+
+struct EngineFlags {
+  EngineOptions options;
+  std::string kv_cache_memory;
+  std::string chat_template_file;
+  bool quiet = false;
+  bool verbose = false;
+};
+
+void add_model_flag(CLI::App& app, EngineFlags& flags);  // MODEL, also -m
+void add_engine_flags(CLI::App& app, EngineFlags& flags);
+
+// What the flags mean: sizes are read, the chat template's file is read.
+Result<EngineOptions> engine_options(const EngineFlags& flags);
+
+// Loads with a progress bar; then says in one line what was loaded, and with --verbose every choice that was made.
+Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags);
+void print_notes(const std::vector<std::string>& notes);
+
+// "512M", "2G", "1.5GiB", "4096": bytes; units are powers of 1024.
+Result<int64_t> parse_size(std::string_view text);
+std::string size_text(double bytes);  // "1.5 GiB"
+
+}  // namespace choral::apps

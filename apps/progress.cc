@@ -1,0 +1,73 @@
+#include "progress.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "base/clock.h"
+
+namespace choral::apps {
+namespace {
+
+constexpr double kBarPause = 0.1;
+constexpr double kLinePause = 1.9;
+constexpr double kBarDelay = 0.3;  // quicker work shows no bar
+constexpr int kBarWidth = 24;
+
+}  // namespace
+
+Progress::Progress(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1), begin_(now_s()), last_draw_(begin_) {
+  if (!quiet_) thread_ = std::thread([this] { run(); });
+}
+
+Progress::~Progress() { stop(); }
+
+void Progress::update(std::string text, double fraction) {
+  const std::lock_guard lock(mutex_);
+  text_ = std::move(text);
+  fraction_ = fraction;
+}
+
+void Progress::finish(std::string_view line) {
+  stop();
+  if (!quiet_ && !line.empty()) fmt::print(stderr, "choral: {}\n", line);
+}
+
+void Progress::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (drawn_ && terminal_) fmt::print(stderr, "\r\033[K");
+  drawn_ = false;
+}
+
+void Progress::run() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, std::chrono::duration<double>(kBarPause), [this] { return stop_; })) {
+    const double now = now_s();
+    if (now - begin_ >= kBarDelay && now - last_draw_ >= (terminal_ ? kBarPause : kLinePause)) draw(now);
+  }
+}
+
+void Progress::draw(double now) {
+  std::string line = fmt::format("choral: {}", text_);
+  if (fraction_ >= 0) {
+    const int full = static_cast<int>(fraction_ * kBarWidth);
+    if (terminal_) line += fmt::format(" [{:#<{}}{:.<{}}]", "", full, "", kBarWidth - full);
+    line += fmt::format(" {:.0f} %", 100 * fraction_);
+  }
+  line += fmt::format(" ({:.0f} s)", now - begin_);
+  if (terminal_) {
+    fmt::print(stderr, "\r\033[K{}", line);
+  } else {
+    fmt::print(stderr, "{}\n", line);
+  }
+  drawn_ = true;
+  last_draw_ = now;
+}
+
+}  // namespace choral::apps

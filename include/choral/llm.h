@@ -1,0 +1,117 @@
+// The engine as a library. Load a model, put requests in, take answers out; errors are values.
+//
+//   auto llm = choral::LLM::load({.model = "SmolLM2-135M-Instruct.gguf"});
+//   if (!llm.ok()) { std::cerr << llm.status().to_string(); return 1; }
+//   choral::Request request{.prompt = "The capital of France is"};
+//   std::cout << (*llm)->generate({request}).front().completions.front().text;
+//
+// One LLM runs one engine thread and one compute pool; all requests in flight share every step's batch (continuous batching).
+// Thread-safe: any thread may submit, read, cancel. Link with Choral::choral.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choral/status.h"
+#include "choral/types.h"
+
+namespace choral {
+
+struct LoadProgress {
+  std::string_view phase;  // "open", "load", "pack", "ready"
+  std::string_view detail;
+  double fraction = 0;     // 0 … 1 of the phase
+};
+
+struct EngineOptions {
+  std::string model;                   // a directory, a GGUF file, or org/name in the local Hugging Face cache
+  std::string tokenizer;               // another directory for the tokenizer; empty = the model's
+  std::string dtype = "auto";          // weights: auto (as stored) | float32 | bfloat16 | float16
+  std::string kv_cache_dtype = "auto"; // auto (float32 up to 1B parameters' caches, else bfloat16 as documented) | float32 | bfloat16 | float16
+  std::string device = "auto";
+  int threads = 0;                     // 0 = one per physical core
+  int max_model_len = 0;               // 0 = the model's
+  int max_num_seqs = 64;
+  int max_num_batched_tokens = 1024;   // a step's budget: prompt chunks and decode rows together
+  int64_t kv_cache_bytes = 0;          // 0 = by the machine's free memory; a summary says how it was found
+  int max_waiting = 4096;              // requests beyond are refused with resource_exhausted
+  bool enable_prefix_caching = true;
+  bool enable_chunked_prefill = true;
+  std::string scheduling_policy = "fcfs";  // fcfs | priority
+  uint64_t seed = 0;                   // for requests that bring none
+  std::string chat_template;           // Jinja text that replaces the model's
+  std::function<void(const LoadProgress&)> on_progress;
+};
+
+// What was loaded and how it runs; stable after load().
+struct ModelInfo {
+  std::string name;
+  std::string architecture;
+  std::string path;
+  int64_t parameters = 0;
+  int64_t weight_bytes = 0;       // as packed in memory
+  int64_t kv_cache_bytes = 0;
+  int64_t kv_cache_tokens = 0;
+  int max_model_len = 0;
+  int vocab_size = 0;
+  int threads = 0;
+  std::string cpu_level;
+  std::string kv_cache_dtype;
+  bool has_chat_template = false;
+  std::vector<std::string> notes;  // every choice and fallback that was made, with its reason
+};
+
+struct EngineStats {
+  int running = 0;
+  int waiting = 0;
+  int64_t steps = 0;
+  int64_t prompt_tokens = 0;
+  int64_t generated_tokens = 0;
+  int64_t preemptions = 0;
+  int64_t prefix_query_tokens = 0;
+  int64_t prefix_hit_tokens = 0;
+  int64_t kv_blocks_total = 0;
+  int64_t kv_blocks_free = 0;
+};
+
+// A request in flight. Dropping the handle cancels the request.
+class CHORAL_API ResponseStream {
+ public:
+  virtual ~ResponseStream() = default;
+  virtual const std::string& id() const = 0;
+  // Waits for the next piece; false when the answer is complete (status() then says whether it failed).
+  virtual bool next(StreamEvent& event) = 0;
+  virtual void cancel() = 0;
+  virtual const Status& status() const = 0;
+  // Waits for the end and gives everything, pieces already taken by next() included.
+  virtual RequestOutput wait() = 0;
+};
+
+class CHORAL_API LLM {
+ public:
+  static Result<std::unique_ptr<LLM>> load(EngineOptions options);
+  virtual ~LLM() = default;
+
+  // Puts a request into the running batch. Refusals (a prompt too long, a bad parameter, a full queue) come back at once.
+  virtual Result<std::unique_ptr<ResponseStream>> submit(Request request) = 0;
+  // All requests at once; answers in their order, each with its own status.
+  virtual std::vector<RequestOutput> generate(std::vector<Request> requests) = 0;
+
+  virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens = true) const = 0;
+  virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens = false) const = 0;
+  virtual std::string token_text(int32_t id) const = 0;
+  // The prompt text that a chat request would be given.
+  virtual Result<std::string> apply_chat_template(const Request& request) const = 0;
+  // The model's own sampling defaults (generation_config.json) put over SamplingParams' defaults.
+  virtual SamplingParams default_sampling() const = 0;
+
+  virtual const ModelInfo& info() const = 0;
+  virtual EngineStats stats() const = 0;
+};
+
+CHORAL_API std::string_view version();  // "0.1.0"
+
+}  // namespace choral

@@ -1,0 +1,112 @@
+// The vocabulary of the engine's API: sampling parameters, requests, outputs. Plain records; defaults are those of vLLM and OpenAI.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "choral/status.h"
+
+namespace choral {
+
+struct SamplingParams {
+  int n = 1;                       // independent answers to the prompt
+  int max_tokens = 16;             // of each answer; 0 = up to the model's length
+  int min_tokens = 0;              // no stop before this many tokens
+  float temperature = 1.0f;        // 0 = greedy
+  int top_k = 0;                   // 0 = all
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float presence_penalty = 0.0f;   // -2 … 2, over the answer
+  float frequency_penalty = 0.0f;  // -2 … 2, over the answer
+  float repetition_penalty = 1.0f; // > 0, over prompt and answer
+  std::optional<uint64_t> seed;    // same seed = same text in any batch; absent = drawn from the engine's seed
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_token_ids;
+  bool include_stop_str_in_output = false;
+  bool ignore_eos = false;
+  bool skip_special_tokens = true;
+  std::optional<int> logprobs;         // the chosen token's and this many most likely ones'
+  std::optional<int> prompt_logprobs;  // the same for each prompt token
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::vector<int32_t> allowed_token_ids;  // empty = all
+  std::vector<std::string> bad_words;
+};
+
+struct ChatMessage {
+  std::string role;
+  std::string content;
+};
+
+struct Request {
+  std::string id;  // chosen by the caller; empty = given by the engine
+  // Exactly one of the next four says what to continue.
+  std::optional<std::string> prompt;
+  std::vector<int32_t> prompt_token_ids;
+  std::vector<ChatMessage> messages;
+  std::string messages_json;  // OpenAI's `messages` array, for content that ChatMessage cannot hold
+
+  std::string tools_json;        // OpenAI's `tools` array, given to the chat template
+  std::string template_kwargs_json;  // extra variables of the chat template
+  bool add_generation_prompt = true;
+  bool add_special_tokens = true;  // for `prompt`: BOS and the like, as the tokenizer says
+
+  SamplingParams sampling;
+  int priority = 0;          // lower = earlier
+  std::string cache_salt;    // requests share cached prefixes only within one salt
+};
+
+enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
+CHORAL_API std::string_view finish_reason_name(FinishReason reason);  // "stop"
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob = 0;
+};
+
+// One position: the token that stands there and the most likely ones, best first.
+struct PositionLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;
+};
+
+struct Completion {
+  int index = 0;  // 0 … n-1
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::vector<PositionLogprobs> logprobs;  // one a token when asked for
+  double cumulative_logprob = 0;
+  FinishReason finish_reason = FinishReason::kNone;
+  std::string stop_reason;  // the stop string or token id that ended it
+};
+
+struct RequestMetrics {
+  double queue_s = 0;        // waiting for a place in a batch
+  double first_token_s = 0;  // from submission to the first token
+  double total_s = 0;
+};
+
+struct RequestOutput {
+  std::string id;
+  Status status;  // an error of this request alone; its neighbours are not affected
+  std::vector<int32_t> prompt_token_ids;
+  std::vector<PositionLogprobs> prompt_logprobs;  // from the second prompt token on
+  std::vector<Completion> completions;            // `n` of them
+  int cached_tokens = 0;                          // prompt tokens served from the prefix cache
+  RequestMetrics metrics;
+};
+
+// What is new since the last event of one completion.
+struct StreamEvent {
+  int index = 0;
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::vector<PositionLogprobs> logprobs;
+  FinishReason finish_reason = FinishReason::kNone;  // set in the last event of this index
+};
+
+}  // namespace choral

@@ -1,0 +1,32 @@
+// A checkpoint as a source of weights: checks every shape and remembers what was taken, so that what nobody asked for can be named.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "quant/weight_source.h"
+
+namespace choral::engine {
+
+class CheckpointWeights : public quant::WeightSource {
+ public:
+  CheckpointWeights(std::shared_ptr<const io::Checkpoint> checkpoint, const quant::WeightRequest& request)
+      : checkpoint_(std::move(checkpoint)), request_(request) {}
+
+  bool contains(const std::string& name) const override { return checkpoint_->contains(name); }
+  Result<io::SourceTensor> take(const std::string& name, const Shape& shape) override;
+  void release(const std::string& name) override { checkpoint_->release(name); }
+  const quant::WeightRequest& request() const override { return request_; }
+
+  // Tensors of the file that no layer took; sorted.
+  std::vector<std::string> untaken() const;
+
+ private:
+  std::shared_ptr<const io::Checkpoint> checkpoint_;
+  quant::WeightRequest request_;
+  std::unordered_set<std::string> taken_;
+};
+
+}  // namespace choral::engine

@@ -1,0 +1,178 @@
+#include "engine/engine_core.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace choral::engine {
+namespace {
+
+EngineRequest& engine_request(sched::Request& request) { return static_cast<EngineRequest&>(request); }
+
+PositionLogprobs position_logprobs(const SampledToken& sampled) {
+  PositionLogprobs out;
+  out.chosen = {sampled.token, sampled.logprob};
+  out.top.reserve(sampled.top.size());
+  for (const auto& entry : sampled.top) out.top.push_back({entry.token, entry.logprob});
+  return out;
+}
+
+}  // namespace
+
+EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config)
+    : executor_(std::move(executor)),
+      scheduler_(config, executor_->worker().kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens)) {
+  plan_.reserve(config.max_num_seqs);
+  output_.items.reserve(static_cast<size_t>(config.max_num_seqs));
+  finished_.reserve(static_cast<size_t>(config.max_num_seqs));
+  publish_stats();
+  thread_ = std::thread([this] { run(); });
+}
+
+EngineCore::~EngineCore() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  inbox_changed_.notify_all();
+  thread_.join();
+}
+
+Status EngineCore::add_request(std::vector<std::unique_ptr<EngineRequest>> completions) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return unavailable("the engine is shutting down");
+    const auto waiting = static_cast<int64_t>(inbox_.size()) + stats_.waiting;
+    const int64_t most = scheduler_.config().max_waiting;
+    if (waiting + static_cast<int64_t>(completions.size()) > most) {
+      return resource_exhausted("{} requests are waiting, the most that --max-waiting allows; try again later", waiting);
+    }
+    for (auto& completion : completions) inbox_.push_back(std::move(completion));
+  }
+  inbox_changed_.notify_one();
+  return {};
+}
+
+void EngineCore::cancel(std::vector<sched::RequestId> ids) {
+  {
+    const std::lock_guard lock(mutex_);
+    cancels_.insert(cancels_.end(), ids.begin(), ids.end());
+  }
+  inbox_changed_.notify_one();
+}
+
+EngineStats EngineCore::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void EngineCore::run() {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      inbox_changed_.wait(lock, [&] { return stop_ || !inbox_.empty() || !cancels_.empty() || scheduler_.has_work(); });
+      if (stop_) break;
+      arrivals_.swap(inbox_);
+      leavers_.swap(cancels_);
+    }
+    take_inbox();
+    step();
+    publish_stats();
+  }
+}
+
+void EngineCore::take_inbox() {
+  for (auto& arrival : arrivals_) {
+    Status status = scheduler_.add(std::move(arrival));
+    if (!status.ok()) arrival->response->fail(arrival->index, std::move(status));
+  }
+  arrivals_.clear();
+  for (const auto id : leavers_) {
+    if (auto* request = scheduler_.find(id)) finish(engine_request(*request), sched::FinishReason::kCancelled);
+  }
+  leavers_.clear();
+}
+
+void EngineCore::step() {
+  scheduler_.schedule(plan_);
+  if (!plan_.empty()) {
+    const double begin = now_s();
+    for (const auto& item : plan_.items()) {
+      auto& request = engine_request(*item.request);
+      if (request.scheduled_s == 0) request.scheduled_s = begin;
+    }
+    executor_->execute_model(plan_, output_);
+    scheduler_.on_computed(plan_);
+    prompt_tokens_ += plan_.prefill_tokens();
+    const double end = now_s();
+    for (size_t i = 0; i < plan_.items().size(); ++i) {
+      const auto& item = plan_.items()[i];
+      if (item.needs_logits && !item.request->finished()) commit(engine_request(*item.request), output_.items[i], end);
+    }
+  }
+  scheduler_.take_finished(finished_);
+  finished_.clear();
+}
+
+void EngineCore::commit(EngineRequest& request, SampledToken& sampled, double now) {
+  if (!sampled.status.ok()) {
+    request.response->fail(request.index, std::move(sampled.status));
+    return finish(request, sched::FinishReason::kError);
+  }
+  if (request.first_token_s == 0) request.first_token_s = now;
+  scheduler_.append_token(request, sampled.token);
+  ++generated_tokens_;
+
+  const auto& stops = request.stop_ids;
+  const bool is_stop_id = std::find(stops.begin(), stops.end(), sampled.token) != stops.end();
+  const bool looks_for_stops = request.output_count() >= request.params.min_tokens;
+  bool stopped = is_stop_id && looks_for_stops;
+  std::string stop_reason;
+  if (!stopped || request.params.include_stop_str_in_output) {
+    if (request.text.push(sampled.token, looks_for_stops)) {
+      stopped = true;
+      stop_reason = request.text.matched_stop();
+    }
+  }
+  if (request.params.logprobs) request.response->add_logprobs(request.index, position_logprobs(sampled));
+  request.response->add_token(request.index, sampled.token, request.text.take_released());
+  if (stopped && stop_reason.empty()) {
+    const auto& own = request.params.stop_token_ids;
+    if (std::find(own.begin(), own.end(), sampled.token) != own.end()) stop_reason = std::to_string(sampled.token);
+  }
+  if (stopped) return finish(request, sched::FinishReason::kStop, std::move(stop_reason));
+  if (request.at_length_limit()) finish(request, sched::FinishReason::kLength);
+}
+
+void EngineCore::finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason) {
+  // The last held-back text may complete a stop string.
+  if (!request.text.stopped() && request.text.finish() && reason == sched::FinishReason::kLength) {
+    reason = sched::FinishReason::kStop;
+    stop_reason = request.text.matched_stop();
+  }
+  request.response->add_text(request.index, request.text.take_released());
+  const double now = now_s();
+  const RequestMetrics metrics{.queue_s = request.scheduled_s > 0 ? request.scheduled_s - request.submitted_s : now - request.submitted_s,
+                               .first_token_s = request.first_token_s > 0 ? request.first_token_s - request.submitted_s : 0,
+                               .total_s = now - request.submitted_s};
+  request.response->finish(request.index, reason, std::move(stop_reason), request.cached_prompt_tokens, metrics);
+  scheduler_.finish(request, reason);
+}
+
+void EngineCore::publish_stats() {
+  const auto& cache = scheduler_.cache();
+  const EngineStats now{.running = scheduler_.running_count(),
+                        .waiting = scheduler_.waiting_count(),
+                        .steps = scheduler_.stats().steps,
+                        .prompt_tokens = prompt_tokens_,
+                        .generated_tokens = generated_tokens_,
+                        .preemptions = scheduler_.stats().preemptions,
+                        .prefix_query_tokens = cache.stats().query_tokens,
+                        .prefix_hit_tokens = cache.stats().hit_tokens,
+                        .kv_blocks_total = cache.block_count(),
+                        .kv_blocks_free = cache.free_blocks()};
+  const std::lock_guard lock(mutex_);
+  stats_ = now;
+}
+
+}  // namespace choral::engine

@@ -1,0 +1,60 @@
+// The engine's loop, on its own thread: take what came in, schedule a step, run it, hand out the tokens. Callers reach it through two
+// calls that only append to an inbox; answers leave through each request's Response.
+// Thread-safe where marked; the rest belongs to the engine thread.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "choral/llm.h"
+#include "engine/engine_request.h"
+#include "engine/executor.h"
+#include "sched/scheduler.h"
+
+namespace choral::engine {
+
+class EngineCore {
+ public:
+  EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config);
+  // Stops after the step in progress; open requests end with kUnavailable (see ~EngineRequest).
+  ~EngineCore();
+
+  // Any thread. Refused with resource_exhausted when the queue is full.
+  Status add_request(std::vector<std::unique_ptr<EngineRequest>> completions);
+  // Any thread. Unknown or finished ids are ignored.
+  void cancel(std::vector<sched::RequestId> ids);
+  // Any thread; as of the last step.
+  EngineStats stats() const;
+
+ private:
+  void run();
+  void take_inbox();
+  void step();
+  void commit(EngineRequest& request, SampledToken& sampled, double now);
+  void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");
+  void publish_stats();
+
+  std::unique_ptr<Executor> executor_;
+  sched::Scheduler scheduler_;
+  sched::StepPlan plan_;
+  StepOutput output_;
+  std::vector<std::unique_ptr<sched::Request>> finished_;
+  int64_t prompt_tokens_ = 0;
+  int64_t generated_tokens_ = 0;
+
+  mutable std::mutex mutex_;  // guards the members below
+  std::condition_variable inbox_changed_;
+  std::vector<std::unique_ptr<EngineRequest>> inbox_;
+  std::vector<sched::RequestId> cancels_;
+  bool stop_ = false;
+  EngineStats stats_;
+
+  std::vector<std::unique_ptr<EngineRequest>> arrivals_;  // the engine thread's side of the two vectors above
+  std::vector<sched::RequestId> leavers_;
+  std::thread thread_;
+};
+
+}  // namespace choral::engine

@@ -1,0 +1,40 @@
+// One completion inside the engine: what the scheduler knows of it, how its next token is chosen, and where its answer goes.
+// A public request with n = 3 becomes three of these, sharing one Response and, through the prefix cache, one prompt.
+// Made and checked by RequestReader on the caller's thread, then owned by the scheduler; engine thread only.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "choral/types.h"
+#include "engine/output_text.h"
+#include "engine/response.h"
+#include "kernels/sampling.h"
+#include "sched/request.h"
+
+namespace choral::engine {
+
+struct EngineRequest : sched::Request {
+  EngineRequest(SamplingParams sampling, OutputText output_text) : params(std::move(sampling)), text(std::move(output_text)) {}
+  // Whoever drops a request before its end (a shutdown, a refusal), its caller is told.
+  ~EngineRequest() override {
+    if (response) response->fail(index, unavailable("the engine was shut down before this request was done"));
+  }
+
+  SamplingParams params;
+  std::vector<int32_t> stop_ids;  // end of sequence (unless ignored) and stop_token_ids
+  std::vector<kernels::TokenBias> bias;
+  std::vector<std::vector<int32_t>> bad_words;  // token sequences whose last token is banned after the others
+  uint64_t seed = 0;
+
+  int index = 0;  // of the completion
+  OutputText text;
+  std::shared_ptr<Response> response;
+
+  double submitted_s = 0;
+  double scheduled_s = 0;    // first time in a step; 0 = never
+  double first_token_s = 0;  // 0 = none yet
+};
+
+}  // namespace choral::engine

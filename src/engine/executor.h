@@ -1,0 +1,23 @@
+// Between the engine's loop and its workers: today one worker in this process; several devices or processes become several workers
+// here, and nobody above notices.
+#pragma once
+
+#include <memory>
+
+#include "engine/worker.h"
+
+namespace choral::engine {
+
+class Executor {
+ public:
+  explicit Executor(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
+
+  // Runs one step; returns when every worker is done.
+  void execute_model(const sched::StepPlan& plan, StepOutput& out) { worker_->execute_model(plan, out); }
+  const Worker& worker() const { return *worker_; }
+
+ private:
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace choral::engine

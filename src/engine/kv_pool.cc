@@ -1,0 +1,83 @@
+#include "engine/kv_pool.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+namespace choral::engine {
+namespace {
+
+constexpr int64_t kDefaultCapBytes = int64_t{4} << 30;
+
+int64_t available_memory_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  int64_t kib = 0;
+  while (file >> key >> kib >> unit) {
+    if (key == "MemAvailable:") return kib * 1024;
+  }
+  return kDefaultCapBytes;
+}
+
+double mib(int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
+
+}  // namespace
+
+Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_positions, DType dtype, const KvBudget& budget) {
+  const int64_t block_bytes = shape.layers * kernels::kv_block_bytes(dtype, shape.kv_heads, shape.head_dim, shape.head_dim);
+  const int64_t wanted_len = budget.max_model_len > 0 ? budget.max_model_len : model_positions;
+  if (wanted_len > model_positions) {
+    return invalid_argument("--max-model-len {} exceeds the {} positions that the model was made for", wanted_len, model_positions);
+  }
+  const int64_t blocks_of_one = ceil_div(wanted_len, kernels::kKvBlockTokens);
+  const int64_t most_blocks = std::min<int64_t>(blocks_of_one * budget.max_num_seqs, int64_t{1} << 30);
+  int64_t bytes = budget.requested_bytes;
+  if (bytes == 0) bytes = std::min({available_memory_bytes() / 4, kDefaultCapBytes, most_blocks * block_bytes});
+  const int64_t blocks = std::min(bytes / block_bytes, most_blocks);
+
+  KvPlan plan;
+  plan.max_model_len = std::min(wanted_len, blocks * kernels::kKvBlockTokens);
+  plan.blocks = static_cast<int32_t>(blocks);
+  if (plan.max_model_len < wanted_len && (budget.max_model_len > 0 || blocks == 0)) {
+    return resource_exhausted("a KV cache of {:.0f} MiB holds {} tokens, but --max-model-len {} needs {:.0f} MiB; lower it, or raise "
+                              "--kv-cache-memory", mib(bytes), blocks * kernels::kKvBlockTokens, wanted_len, mib(blocks_of_one * block_bytes));
+  }
+  plan.notes.push_back(fmt::format("KV cache: {} blocks of {} tokens, {} ({:.0f} MiB{})", plan.blocks, kernels::kKvBlockTokens,
+                                   dtype_name(dtype), mib(blocks * block_bytes),
+                                   budget.requested_bytes > 0 ? "" : ", chosen from free memory; --kv-cache-memory changes it"));
+  if (plan.max_model_len < wanted_len) {
+    plan.notes.push_back(fmt::format("max_model_len is {} instead of the model's {}, so that one sequence fits the KV cache; "
+                                     "--kv-cache-memory raises it", plan.max_model_len, wanted_len));
+  }
+  return plan;
+}
+
+Result<KvPool> KvPool::make(const platform::Platform& platform, models::Model& model, DType dtype, int32_t blocks) {
+  const auto shape = model.kv_cache_shape();
+  const int64_t key_elements = shape.kv_heads * shape.head_dim * kernels::kKvBlockTokens;
+  const int64_t value_elements = shape.kv_heads * kernels::kv_value_stride(shape.head_dim) * kernels::kKvBlockTokens;
+  KvPool pool;
+  pool.blocks_ = blocks;
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    CHORAL_TRY(auto keys, platform.allocate(dtype, {blocks, key_elements}));
+    CHORAL_TRY(auto values, platform.allocate(dtype, {blocks, value_elements}));
+    model.bind_kv_cache(layer, {.keys = keys.data(),
+                                .values = values.data(),
+                                .dtype = dtype,
+                                .num_blocks = blocks,
+                                .kv_heads = shape.kv_heads,
+                                .head_dim = shape.head_dim,
+                                .v_head_dim = shape.head_dim});
+    pool.tensors_.push_back(std::move(keys));
+    pool.tensors_.push_back(std::move(values));
+  }
+  return pool;
+}
+
+int64_t KvPool::size_bytes() const {
+  int64_t total = 0;
+  for (const auto& tensor : tensors_) total += tensor.size_bytes();
+  return total;
+}
+
+}  // namespace choral::engine

@@ -1,0 +1,41 @@
+// The paged KV memory of a model: one tensor of keys and one of values a layer, bound to the model's layers.
+// Pages of the pool cost memory only once they are written. Made once by the worker; the scheduler deals in block numbers.
+#pragma once
+
+#include <vector>
+
+#include "models/model.h"
+#include "platform/platform.h"
+
+namespace choral::engine {
+
+class KvPool {
+ public:
+  static Result<KvPool> make(const platform::Platform& platform, models::Model& model, DType dtype, int32_t blocks);
+
+  int32_t blocks() const { return blocks_; }
+  int64_t size_bytes() const;
+
+ private:
+  std::vector<Tensor> tensors_;  // keys and values of each layer
+  int32_t blocks_ = 0;
+};
+
+// What a KV pool may take and what it must hold.
+struct KvBudget {
+  int64_t requested_bytes = 0;  // --kv-cache-memory; 0 = decide here
+  int max_num_seqs = 0;
+  int64_t max_model_len = 0;    // wanted; 0 = the model's
+};
+
+struct KvPlan {
+  int32_t blocks = 0;
+  int64_t max_model_len = 0;  // what one sequence can have
+  std::vector<std::string> notes;
+};
+
+// Default budget: a quarter of the memory that is free now, at most 4 GiB, at most what max_num_seqs full-length sequences could use.
+// A model length that nobody asked for shrinks to fit, with a note; one that was asked for and does not fit is an error.
+Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_positions, DType dtype, const KvBudget& budget);
+
+}  // namespace choral::engine

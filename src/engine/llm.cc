@@ -1,0 +1,188 @@
+// The public LLM: loads, then joins the caller's side (RequestReader) and the engine's side (EngineCore).
+#include "choral/llm.h"
+
+#include <deque>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/checkpoint_weights.h"
+#include "engine/engine_core.h"
+#include "engine/request_reader.h"
+
+namespace choral {
+
+std::string_view version() { return CHORAL_VERSION; }
+
+namespace engine {
+namespace {
+
+class EngineStream : public ResponseStream {
+ public:
+  EngineStream(std::shared_ptr<Response> response, std::weak_ptr<EngineCore> core, std::vector<sched::RequestId> ids)
+      : response_(std::move(response)), core_(std::move(core)), ids_(std::move(ids)) {}
+  ~EngineStream() override {
+    if (!response_->finished()) cancel();
+  }
+
+  const std::string& id() const override { return response_->id(); }
+  bool next(StreamEvent& event) override { return response_->next(event); }
+  void cancel() override {
+    if (const auto core = core_.lock()) core->cancel(ids_);
+  }
+  const Status& status() const override {
+    status_ = response_->status();
+    return status_;
+  }
+  RequestOutput wait() override { return response_->wait(); }
+
+ private:
+  std::shared_ptr<Response> response_;
+  std::weak_ptr<EngineCore> core_;
+  std::vector<sched::RequestId> ids_;
+  mutable Status status_;
+};
+
+class Engine : public LLM {
+ public:
+  static Result<std::unique_ptr<LLM>> load(const EngineOptions& options);
+
+  Result<std::unique_ptr<ResponseStream>> submit(Request request) override;
+  std::vector<RequestOutput> generate(std::vector<Request> requests) override;
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override {
+    return files_.tokenizer->encode(text, {.add_special_tokens = add_special_tokens});
+  }
+  std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override {
+    return files_.tokenizer->decode(ids, {.skip_special_tokens = skip_special_tokens});
+  }
+  std::string token_text(int32_t id) const override { return std::string(files_.tokenizer->id_to_token(id).value_or("")); }
+  Result<std::string> apply_chat_template(const Request& request) const override { return reader_->apply_chat_template(request); }
+  SamplingParams default_sampling() const override { return default_sampling_; }
+  const ModelInfo& info() const override { return info_; }
+  EngineStats stats() const override { return core_->stats(); }
+
+ private:
+  Status read_default_sampling();
+  void describe(const Worker& worker);
+
+  ModelFiles files_;
+  ModelInfo info_;
+  SamplingParams default_sampling_;
+  std::unique_ptr<RequestReader> reader_;
+  std::shared_ptr<EngineCore> core_;
+};
+
+Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, int64_t max_model_len) {
+  sched::SchedulerConfig config;
+  config.max_num_seqs = options.max_num_seqs;
+  config.max_num_batched_tokens = options.max_num_batched_tokens;
+  config.max_model_len = static_cast<int32_t>(max_model_len);
+  config.enable_chunked_prefill = options.enable_chunked_prefill;
+  config.enable_prefix_caching = options.enable_prefix_caching;
+  config.max_waiting = options.max_waiting;
+  if (options.scheduling_policy != "fcfs" && options.scheduling_policy != "priority") {
+    return invalid_argument("--scheduling-policy {}: choose fcfs or priority", options.scheduling_policy);
+  }
+  config.policy = options.scheduling_policy == "fcfs" ? sched::Policy::kFcfs : sched::Policy::kPriority;
+  CHORAL_RETURN_IF_ERROR(sched::validate(config));
+  return config;
+}
+
+Result<std::unique_ptr<LLM>> Engine::load(const EngineOptions& options) {
+  auto engine = std::make_unique<Engine>();
+  CHORAL_TRY(const auto request, parse_weight_request(options.dtype));
+  CHORAL_TRY(auto worker, Worker::make(options));
+  if (options.on_progress) options.on_progress({"open", options.model, 0});
+  CHORAL_TRY(engine->files_, open_model_files(options));
+  CHORAL_TRY(auto checkpoint, io::Checkpoint::open(engine->files_.path));
+  if (options.on_progress) options.on_progress({"load", checkpoint->description(), 0});
+  CheckpointWeights weights(checkpoint, request);
+  CHORAL_RETURN_IF_ERROR(worker->load(engine->files_.config, weights, options).while_(engine->files_.path));
+  CHORAL_RETURN_IF_ERROR(check_untaken(weights.untaken(), engine->files_.config, engine->info_.notes));
+  CHORAL_RETURN_IF_ERROR(worker->initialize_cache(options));
+  engine->describe(*worker);
+  CHORAL_TRY(const auto scheduler, scheduler_config(options, worker->max_model_len()));
+  CHORAL_TRY(engine->reader_, RequestReader::make(engine->files_, {.vocab = static_cast<int32_t>(engine->info_.vocab_size),
+                                                                   .max_model_len = engine->info_.max_model_len,
+                                                                   .seed = options.seed}));
+  engine->info_.has_chat_template = engine->reader_->has_chat_template();
+  CHORAL_RETURN_IF_ERROR(engine->read_default_sampling());
+  engine->core_ = std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler);
+  if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});
+  return std::unique_ptr<LLM>(std::move(engine));
+}
+
+void Engine::describe(const Worker& worker) {
+  const auto& model = *worker.loaded().model;
+  const auto architectures = files_.config.get_strings_or_empty("architectures");
+  info_.name = files_.name;
+  info_.path = files_.path;
+  info_.architecture = architectures.ok() && !architectures->empty() ? architectures->front() : "";
+  info_.parameters = worker.loaded().parameters;
+  info_.weight_bytes = worker.loaded().weight_bytes;
+  info_.kv_cache_bytes = worker.kv_bytes();
+  info_.kv_cache_tokens = int64_t{worker.kv_blocks()} * kernels::kKvBlockTokens;
+  info_.max_model_len = static_cast<int>(worker.max_model_len());
+  info_.vocab_size = static_cast<int>(model.vocab_size());
+  info_.threads = worker.context().kernel.pool.size();
+  info_.cpu_level = cpu_level_name(worker.context().kernel.level);
+  info_.kv_cache_dtype = dtype_name(worker.kv_dtype());
+  info_.notes.insert(info_.notes.begin(), worker.notes().begin(), worker.notes().end());
+}
+
+Status Engine::read_default_sampling() {
+  const io::ConfigMap& config = files_.generation_config;
+  CHORAL_TRY(const bool samples, config.get_bool_or("do_sample", true));
+  const SamplingParams d;
+  CHORAL_TRY(const double temperature, config.get_double_or("temperature", d.temperature));
+  CHORAL_TRY(const double top_p, config.get_double_or("top_p", d.top_p));
+  CHORAL_TRY(const int64_t top_k, config.get_int_or("top_k", d.top_k, {-1, 1 << 30}));
+  CHORAL_TRY(const double min_p, config.get_double_or("min_p", d.min_p));
+  CHORAL_TRY(const double repetition, config.get_double_or("repetition_penalty", d.repetition_penalty));
+  default_sampling_.temperature = samples ? static_cast<float>(temperature) : 0.0f;
+  default_sampling_.top_p = static_cast<float>(top_p);
+  default_sampling_.top_k = static_cast<int>(top_k);
+  default_sampling_.min_p = static_cast<float>(min_p);
+  default_sampling_.repetition_penalty = static_cast<float>(repetition);
+  return {};
+}
+
+Result<std::unique_ptr<ResponseStream>> Engine::submit(Request request) {
+  CHORAL_TRY(auto admitted, reader_->read(std::move(request)));
+  std::vector<sched::RequestId> ids;
+  for (const auto& completion : admitted.completions) ids.push_back(completion->id);
+  CHORAL_RETURN_IF_ERROR(core_->add_request(std::move(admitted.completions)));
+  return std::unique_ptr<ResponseStream>(std::make_unique<EngineStream>(std::move(admitted.response), core_, std::move(ids)));
+}
+
+std::vector<RequestOutput> Engine::generate(std::vector<Request> requests) {
+  std::vector<RequestOutput> outputs(requests.size());
+  std::deque<std::pair<size_t, std::unique_ptr<ResponseStream>>> open;
+  const auto collect_oldest = [&] {
+    outputs[open.front().first] = open.front().second->wait();
+    open.pop_front();
+  };
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const std::string id = requests[i].id;
+    auto stream = submit(requests[i]);
+    // A full queue is not an error of an offline batch: wait for an answer, then go on.
+    while (!stream.ok() && stream.status().code() == Code::kResourceExhausted && !open.empty()) {
+      collect_oldest();
+      stream = submit(requests[i]);
+    }
+    if (stream.ok()) {
+      open.emplace_back(i, std::move(*stream));
+    } else {
+      outputs[i].id = id;
+      outputs[i].status = std::move(stream).status();
+    }
+  }
+  while (!open.empty()) collect_oldest();
+  return outputs;
+}
+
+}  // namespace
+}  // namespace engine
+
+Result<std::unique_ptr<LLM>> LLM::load(EngineOptions options) { return engine::Engine::load(options); }
+
+}  // namespace choral

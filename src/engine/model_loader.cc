@@ -1,0 +1,123 @@
+#include "engine/model_loader.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "engine/tokenizer_loader.h"
+#include "io/hub_cache.h"
+#include "io/model_config.h"
+#include "models/registry.h"
+
+namespace choral::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+void report(const std::function<void(const LoadProgress&)>& on_progress, std::string_view phase, std::string_view detail,
+            double fraction) {
+  if (on_progress) on_progress({phase, detail, fraction});
+}
+
+// "model.layers.12.mlp…" -> 12, else -1.
+int64_t layer_of(std::string_view name) {
+  constexpr std::string_view kPrefix = "model.layers.";
+  if (!name.starts_with(kPrefix)) return -1;
+  int64_t layer = 0;
+  for (const char c : name.substr(kPrefix.size())) {
+    if (c < '0' || c > '9' || layer > 1'000'000) break;
+    layer = layer * 10 + (c - '0');
+  }
+  return layer;
+}
+
+// Tensors that old exporters wrote and that hold nothing a model needs.
+bool is_harmless(std::string_view name) { return name.ends_with("rotary_emb.inv_freq") || name == "rope_freqs.weight"; }
+
+std::string count_of_formats(std::span<layers::Module* const> modules) {
+  std::vector<std::pair<std::string, int64_t>> bytes;
+  for (const auto* module : modules) {
+    const std::string format = module->format();
+    auto found = std::find_if(bytes.begin(), bytes.end(), [&](const auto& entry) { return entry.first == format; });
+    if (found == bytes.end()) found = bytes.insert(bytes.end(), {format, 0});
+    found->second += module->weight_bytes();
+  }
+  std::sort(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (const auto& [format, size] : bytes) text += fmt::format("{}{} {:.1f} MiB", text.empty() ? "" : ", ", format, size / 1048576.0);
+  return text;
+}
+
+}  // namespace
+
+Result<quant::WeightRequest> parse_weight_request(std::string_view dtype) {
+  if (dtype == "auto") return quant::WeightRequest{};
+  auto type = parse_dtype(dtype);
+  if (!type.ok() || !(*type == DType::kF32 || *type == DType::kF16 || *type == DType::kBF16)) {
+    return invalid_argument("--dtype {}: choose auto, float32, bfloat16 or float16", dtype);
+  }
+  return quant::WeightRequest{.as_stored = false, .convert_to = *type};
+}
+
+Result<ModelFiles> open_model_files(const EngineOptions& options) {
+  if (options.model.empty()) return invalid_argument("no model was given: name a directory, a GGUF file or org/name");
+  CHORAL_TRY(const fs::path path, io::resolve_model(options.model));
+  ModelFiles files;
+  files.path = path.string();
+  std::error_code ignored;
+  files.name = fs::is_directory(path, ignored) ? fs::weakly_canonical(path, ignored).filename().string() : path.stem().string();
+  CHORAL_TRY(files.config, io::load_model_config(path));
+  CHORAL_TRY(files.generation_config, io::load_generation_config(path));
+  fs::path tokenizer_path = path;
+  if (!options.tokenizer.empty()) {
+    CHORAL_TRY(tokenizer_path, io::resolve_model(options.tokenizer));
+  }
+  CHORAL_TRY(auto tokenizer, load_tokenizer(tokenizer_path).while_("tokenizer"));
+  files.tokenizer = std::move(tokenizer.tokenizer);
+  files.chat_template = options.chat_template.empty() ? std::move(tokenizer.chat_template) : options.chat_template;
+  return files;
+}
+
+Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap& config, std::vector<std::string>& notes) {
+  CHORAL_TRY(const int64_t layers, config.get_int("num_hidden_layers", io::kPositive));
+  CHORAL_TRY(const bool tied, config.get_bool_or("tie_word_embeddings", false));
+  std::vector<std::string> lost, spare;
+  for (const auto& name : names) {
+    if (is_harmless(name) || (tied && name == "lm_head.weight")) continue;
+    const int64_t layer = layer_of(name);
+    (layer >= 0 && layer < layers ? lost : spare).push_back(name);
+  }
+  if (!lost.empty()) {
+    const size_t shown = std::min<size_t>(lost.size(), 5);
+    return unsupported("the checkpoint holds {} tensors that this model family does not use, so its answers would be wrong: {}{}",
+                       lost.size(), fmt::join(lost.begin(), lost.begin() + static_cast<ptrdiff_t>(shown), ", "),
+                       lost.size() > shown ? ", …" : "");
+  }
+  if (!spare.empty()) {
+    notes.push_back(fmt::format("{} tensors of the checkpoint are not used by this model (first: {})", spare.size(), spare.front()));
+    CHORAL_LOG(kWarn, "{}", notes.back());
+  }
+  return {};
+}
+
+Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,
+                               int64_t max_model_len, const std::function<void(const LoadProgress&)>& on_progress) {
+  CHORAL_TRY(const auto quant_config, quant::make_quant_config("none"));
+  const platform::CustomOpConfig custom_ops;
+  LoadedModel loaded;
+  CHORAL_TRY(loaded.model, models::make_model(config, {ctx.platform, *quant_config, custom_ops, max_model_len}));
+  const auto modules = loaded.model->modules();
+  for (auto* module : modules) CHORAL_RETURN_IF_ERROR(module->load_weights(source));
+  double done = 0;
+  for (auto* module : modules) {
+    CHORAL_RETURN_IF_ERROR(module->process_weights_after_loading(ctx, source));
+    loaded.weight_bytes += module->weight_bytes();
+    loaded.parameters += module->parameters();
+    report(on_progress, "pack", module->prefix(), ++done / static_cast<double>(modules.size()));
+  }
+  loaded.notes.push_back("weights: " + count_of_formats(modules));
+  return loaded;
+}
+
+}  // namespace choral::engine

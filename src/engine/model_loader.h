@@ -1,0 +1,48 @@
+// From what the user named to a model ready to run: resolve, open, read configs, build, load, pack. Each phase is reported, and every
+// choice that was made for the user becomes a note.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choral/llm.h"
+#include "engine/synthetic_weights.h"
+#include "io/config_map.h"
+#include "models/model.h"
+#include "models/registry.h"
+#include "text/tokenizer.h"
+
+namespace choral::engine {
+
+// What the files say, before any weight is touched.
+struct ModelFiles {
+  std::string name;  // last part of the path, without extension
+  std::string path;
+  io::ConfigMap config;
+  io::ConfigMap generation_config;
+  std::shared_ptr<const text::Tokenizer> tokenizer;  // null for a synthetic model
+  std::string chat_template;                         // empty when the model has none
+};
+
+Result<ModelFiles> open_model_files(const EngineOptions& options);
+
+struct LoadedModel {
+  std::unique_ptr<models::Model> model;
+  std::vector<std::string> notes;
+  int64_t weight_bytes = 0;
+  int64_t parameters = 0;
+};
+
+// Builds the model of `config` and packs the weights of `source` for the context's platform.
+Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,
+                               int64_t max_model_len, const std::function<void(const LoadProgress&)>& on_progress);
+
+// --dtype: auto | float32 | bfloat16 | float16.
+Result<quant::WeightRequest> parse_weight_request(std::string_view dtype);
+
+// Fails when the file holds tensors of this model's layers that nobody used; others become one note.
+Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap& config, std::vector<std::string>& notes);
+
+}  // namespace choral::engine

@@ -1,0 +1,152 @@
+#include "engine/request_reader.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/sampling_check.h"
+
+namespace choral::engine {
+namespace {
+
+constexpr size_t kExpectedTokens = 4096;  // room reserved for an answer; a longer one grows
+
+// splitmix64: neighbouring seeds give unrelated streams.
+uint64_t mixed(uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+Status add_ids(const io::ConfigMap& config, std::string_view key, std::vector<int32_t>& ids) {
+  CHORAL_TRY(const auto found, config.get_int_or_ints(key, io::kNotNegative));
+  for (const int64_t id : found) {
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(static_cast<int32_t>(id));
+  }
+  return {};
+}
+
+int forms_given(const Request& r) {
+  return int{r.prompt.has_value()} + int{!r.prompt_token_ids.empty()} + int{!r.messages.empty()} + int{!r.messages_json.empty()};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RequestReader>> RequestReader::make(const ModelFiles& files, const RequestLimits& limits) {
+  std::unique_ptr<RequestReader> reader(new RequestReader(files, limits));
+  CHORAL_RETURN_IF_ERROR(add_ids(files.generation_config, "eos_token_id", reader->eos_ids_));
+  if (reader->eos_ids_.empty()) CHORAL_RETURN_IF_ERROR(add_ids(files.config, "eos_token_id", reader->eos_ids_));
+  if (files.tokenizer != nullptr && files.tokenizer->eos_id()) {
+    const int32_t id = *files.tokenizer->eos_id();
+    if (std::find(reader->eos_ids_.begin(), reader->eos_ids_.end(), id) == reader->eos_ids_.end()) reader->eos_ids_.push_back(id);
+  }
+  if (!files.chat_template.empty()) {
+    auto parsed = text::ChatTemplate::parse(files.chat_template);
+    if (parsed.ok()) {
+      reader->chat_template_ = std::move(*parsed);
+    } else {
+      // A model whose template is broken still completes plain prompts; chat requests are told why they cannot be served.
+      CHORAL_LOG(kWarn, "the model's chat template cannot be used: {}", parsed.status().message());
+    }
+  }
+  return reader;
+}
+
+Result<std::string> RequestReader::apply_chat_template(const Request& request) const {
+  if (!chat_template_) {
+    return unsupported("this model has no usable chat template; send `prompt` instead of messages, or give --chat-template");
+  }
+  std::string messages = request.messages_json;
+  if (messages.empty()) {
+    std::vector<text::ChatMessage> typed;
+    for (const auto& message : request.messages) typed.push_back({message.role, message.content});
+    messages = text::chat_messages_json(typed);
+  }
+  text::ChatInput input{.messages_json = messages,
+                        .tools_json = request.tools_json,
+                        .kwargs_json = request.template_kwargs_json,
+                        .special_tokens = {},
+                        .add_generation_prompt = request.add_generation_prompt,
+                        .now_unix_s = std::nullopt};
+  for (const auto& [role, token] : tokenizer_->special_tokens()) input.special_tokens.emplace(role, token);
+  return chat_template_->apply(input);
+}
+
+Result<std::vector<int32_t>> RequestReader::prompt_tokens(Request& request) const {
+  if (forms_given(request) != 1) {
+    return invalid_argument("give exactly one of prompt, prompt_token_ids, messages; {} were given", forms_given(request));
+  }
+  if (!request.prompt_token_ids.empty()) return std::move(request.prompt_token_ids);
+  if (tokenizer_ == nullptr) return unsupported("this model has no tokenizer; give prompt_token_ids");
+  if (request.prompt) return tokenizer_->encode(*request.prompt, {.add_special_tokens = request.add_special_tokens});
+  CHORAL_TRY(const std::string prompt, apply_chat_template(request));
+  return tokenizer_->encode(prompt, {.add_special_tokens = false});  // the template wrote them
+}
+
+// As vLLM: the word as it stands and with a space before it, as models spell it in the middle of a text.
+Result<std::vector<std::vector<int32_t>>> RequestReader::bad_word_tokens(const std::vector<std::string>& words) const {
+  std::vector<std::vector<int32_t>> sequences;
+  if (words.empty()) return sequences;
+  if (tokenizer_ == nullptr) return unsupported("bad_words need a tokenizer, which this model does not have");
+  for (const auto& word : words) {
+    if (word.empty()) return invalid_argument("bad_words holds an empty word");
+    const bool has_space = word.front() == ' ';
+    for (const std::string& form : {word, has_space ? word.substr(1) : " " + word}) {
+      CHORAL_TRY(auto ids, tokenizer_->encode(form, {.add_special_tokens = false}));
+      if (!ids.empty() && std::find(sequences.begin(), sequences.end(), ids) == sequences.end()) sequences.push_back(std::move(ids));
+    }
+  }
+  return sequences;
+}
+
+Result<AdmittedRequest> RequestReader::read(Request request) {
+  SamplingParams params = request.sampling;
+  CHORAL_RETURN_IF_ERROR(check_sampling(params, limits_.vocab));
+  CHORAL_TRY(const auto prompt, prompt_tokens(request));
+  if (prompt.empty()) return invalid_argument("the prompt has no tokens; give at least one character");
+  for (const int32_t id : prompt) {
+    if (id < 0 || id >= limits_.vocab) {
+      return invalid_argument("prompt_token_ids holds {}; the model has ids 0 to {}", id, limits_.vocab - 1);
+    }
+  }
+  const auto prompt_count = static_cast<int32_t>(prompt.size());
+  const int32_t room = limits_.max_model_len - prompt_count;
+  if (room < 1) {
+    return invalid_argument("the prompt has {} tokens, but at most {} fit (max_model_len {}, one token to answer); shorten it or raise "
+                            "--max-model-len", prompt_count, limits_.max_model_len - 1, limits_.max_model_len);
+  }
+  const int32_t max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
+  CHORAL_TRY(const auto bad_words, bad_word_tokens(params.bad_words));
+
+  const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(params.n));
+  const uint64_t seed = params.seed.value_or(mixed(limits_.seed ^ mixed(ordinal)));
+  const auto room_tokens = std::min<size_t>(static_cast<size_t>(max_tokens), kExpectedTokens);
+  AdmittedRequest admitted;
+  if (request.id.empty()) request.id = fmt::format("cmpl-{}", ordinal);
+  admitted.response = std::make_shared<Response>(request.id, prompt, params.n, room_tokens, params.logprobs.has_value());
+  const auto root = cache::make_prefix_root({}, request.cache_salt);
+  for (int i = 0; i < params.n; ++i) {
+    OutputText text(tokenizer_, {params.stop, params.include_stop_str_in_output, params.skip_special_tokens}, room_tokens);
+    auto completion = std::make_unique<EngineRequest>(params, std::move(text));
+    completion->id = ordinal + static_cast<uint64_t>(i);
+    completion->tokens = prompt;
+    completion->max_tokens = max_tokens;
+    completion->priority = request.priority;
+    completion->wants_prompt_logprobs = params.prompt_logprobs.has_value() && i == 0;
+    completion->prefix_root = root;
+    if (!params.ignore_eos) completion->stop_ids = eos_ids_;
+    completion->stop_ids.insert(completion->stop_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+    for (const auto& [id, bias] : params.logit_bias) completion->bias.push_back({id, bias});
+    completion->bad_words = bad_words;
+    completion->seed = i == 0 ? seed : mixed(seed + static_cast<uint64_t>(i));
+    completion->index = i;
+    completion->response = admitted.response;
+    completion->submitted_s = now_s();
+    admitted.completions.push_back(std::move(completion));
+  }
+  return admitted;
+}
+
+}  // namespace choral::engine

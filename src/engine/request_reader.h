@@ -1,0 +1,52 @@
+// From a caller's Request to checked engine requests: chat template, tokens, limits, sampling parameters. Runs on the caller's
+// thread, so that a long prompt or a slow template never holds up a step. Refuses with what is wrong and what would be right.
+// Thread-safe: immutable but for two counters.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/engine_request.h"
+#include "engine/model_loader.h"
+#include "text/chat_template.h"
+
+namespace choral::engine {
+
+// What a request is checked against.
+struct RequestLimits {
+  int32_t vocab = 0;
+  int32_t max_model_len = 0;
+  uint64_t seed = 0;  // of requests that bring none
+};
+
+// The completions of one public request and the answer they share.
+struct AdmittedRequest {
+  std::vector<std::unique_ptr<EngineRequest>> completions;
+  std::shared_ptr<Response> response;
+};
+
+class RequestReader {
+ public:
+  static Result<std::unique_ptr<RequestReader>> make(const ModelFiles& files, const RequestLimits& limits);
+
+  Result<AdmittedRequest> read(Request request);
+  Result<std::string> apply_chat_template(const Request& request) const;
+
+  const std::vector<int32_t>& eos_ids() const { return eos_ids_; }
+  bool has_chat_template() const { return chat_template_.has_value(); }
+
+ private:
+  RequestReader(const ModelFiles& files, const RequestLimits& limits) : tokenizer_(files.tokenizer), limits_(limits) {}
+  Result<std::vector<int32_t>> prompt_tokens(Request& request) const;
+  Result<std::vector<std::vector<int32_t>>> bad_word_tokens(const std::vector<std::string>& words) const;
+
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  RequestLimits limits_;
+  std::optional<text::ChatTemplate> chat_template_;
+  std::vector<int32_t> eos_ids_;
+  std::atomic<uint64_t> next_id_{1};
+};
+
+}  // namespace choral::engine

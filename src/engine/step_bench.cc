@@ -1,0 +1,156 @@
+#include "engine/step_bench.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "engine/checkpoint_weights.h"
+#include "engine/engine_request.h"
+#include "engine/synthetic_model.h"
+#include "engine/synthetic_weights.h"
+
+namespace choral::engine {
+namespace {
+
+constexpr int kMaxBatch = 256;
+constexpr int kMaxTokens = 2048;
+constexpr uint64_t kSeed = 1;
+
+sched::SchedulerConfig bench_scheduler(const Worker& worker) {
+  sched::SchedulerConfig config;
+  config.max_num_seqs = kMaxBatch;
+  config.max_num_batched_tokens = kMaxTokens;
+  config.max_model_len = static_cast<int32_t>(worker.max_model_len());
+  config.enable_prefix_caching = false;  // every repeat computes its prompt
+  return config;
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StepBench>> StepBench::make(StepBenchOptions options) {
+  const double begin = now_s();
+  std::unique_ptr<StepBench> bench(new StepBench());
+  bench->options_ = options.engine;
+  bench->options_.max_num_seqs = kMaxBatch;
+  bench->options_.max_num_batched_tokens = kMaxTokens;
+  CHORAL_TRY(bench->worker_, Worker::make(bench->options_));
+  Worker& worker = *bench->worker_;
+  if (options.synthetic.empty()) {
+    CHORAL_TRY(const auto files, open_model_files(bench->options_));
+    CHORAL_TRY(const auto request, parse_weight_request(bench->options_.dtype));
+    CHORAL_TRY(auto checkpoint, io::Checkpoint::open(files.path));
+    CheckpointWeights weights(std::move(checkpoint), request);
+    CHORAL_RETURN_IF_ERROR(worker.load(files.config, weights, bench->options_));
+    bench->name_ = files.name;
+  } else {
+    CHORAL_TRY(const auto config, synthetic_model_config(options.synthetic));
+    if (bench->options_.max_model_len == 0) bench->options_.max_model_len = kMaxTokens * 2;
+    SyntheticWeights weights(options.synthetic_format, kSeed);
+    CHORAL_RETURN_IF_ERROR(worker.load(config, weights, bench->options_));
+    bench->name_ = fmt::format("synthetic {} ({})", options.synthetic, dtype_name(options.synthetic_format));
+  }
+  CHORAL_RETURN_IF_ERROR(worker.initialize_cache(bench->options_));
+  bench->plan_.reserve(kMaxBatch);
+  bench->count_weights();
+  bench->load_s_ = now_s() - begin;
+  return bench;
+}
+
+void StepBench::count_weights() {
+  const auto modules = worker_->loaded().model->modules();
+  const bool untied = std::any_of(modules.begin(), modules.end(), [](const auto* m) { return m->prefix() == "lm_head"; });
+  for (const auto* module : modules) {
+    const bool is_embedding = module->prefix() == "model.embed_tokens";
+    if (is_embedding && untied) continue;  // a few rows of it are read, nothing is multiplied
+    const bool is_head = is_embedding || module->prefix() == "lm_head";
+    (is_head ? head_weights_ : layer_weights_) += static_cast<double>(module->parameters());
+    (is_head ? head_bytes_ : layer_bytes_) += static_cast<double>(module->weight_bytes());
+  }
+}
+
+Status StepBench::add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs) {
+  const auto vocab = static_cast<int32_t>(worker_->loaded().model->vocab_size());
+  for (int i = 0; i < count; ++i) {
+    SamplingParams params;
+    params.temperature = 0;
+    params.ignore_eos = true;
+    auto request = std::make_unique<EngineRequest>(params, OutputText(nullptr, {}, 0));
+    request->id = next_id_++;
+    request->max_tokens = outputs;
+    for (int t = 0; t < prompt; ++t) request->tokens.push_back((t * 7919 + i * 104729 + 13) % vocab);
+    CHORAL_RETURN_IF_ERROR(scheduler.add(std::move(request)));
+  }
+  return {};
+}
+
+// One step and what the engine does around it; 0 when there was nothing to do.
+double StepBench::run_step(sched::Scheduler& scheduler) {
+  const double begin = now_s();
+  scheduler.schedule(plan_);
+  if (plan_.empty()) return 0;
+  worker_->execute_model(plan_, output_);
+  scheduler.on_computed(plan_);
+  for (size_t i = 0; i < plan_.items().size(); ++i) {
+    const auto& item = plan_.items()[i];
+    if (!item.needs_logits) continue;
+    scheduler.append_token(*item.request, output_.items[i].token);
+    if (item.request->at_length_limit()) scheduler.finish(*item.request, sched::FinishReason::kLength);
+  }
+  return now_s() - begin;
+}
+
+Result<StepTiming> StepBench::decode(int batch, int context, int steps) {
+  constexpr int kWarmUp = 2;
+  constexpr int kProfiled = 3;
+  sched::Scheduler scheduler(bench_scheduler(*worker_), worker_->kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens));
+  CHORAL_RETURN_IF_ERROR(add_sequences(scheduler, batch, context, steps + kWarmUp + kProfiled + 1));
+  do {
+    run_step(scheduler);
+  } while (plan_.decode_tokens() < batch);  // until every prompt is in
+  for (int i = 0; i < kWarmUp; ++i) run_step(scheduler);
+  std::vector<double> seconds;
+  for (int i = 0; i < steps && scheduler.has_work(); ++i) {
+    const double s = run_step(scheduler);
+    if (plan_.decode_tokens() == batch) seconds.push_back(s);
+  }
+  if (seconds.empty()) return internal_error("no step decoded all {} sequences at once", batch);
+  platform::OpProfile profile;
+  worker_->set_profile(&profile);
+  double profiled = 0;
+  for (int i = 0; i < kProfiled; ++i) profiled += run_step(scheduler);
+  worker_->set_profile(nullptr);
+  return timing(batch, batch, std::move(seconds), profile.seconds_of("paged_attention") / profiled);
+}
+
+Result<StepTiming> StepBench::prefill(int tokens, int repeats) {
+  std::vector<double> seconds;
+  platform::OpProfile profile;
+  double profiled = 0;
+  for (int i = 0; i < repeats + 2; ++i) {
+    sched::Scheduler scheduler(bench_scheduler(*worker_), worker_->kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens));
+    CHORAL_RETURN_IF_ERROR(add_sequences(scheduler, 1, tokens, 1));
+    const bool is_profiled = i == repeats + 1;
+    if (is_profiled) worker_->set_profile(&profile);
+    const double s = run_step(scheduler);
+    if (is_profiled) profiled = s;
+    if (i > 0 && !is_profiled) seconds.push_back(s);  // the first warms up
+  }
+  worker_->set_profile(nullptr);
+  return timing(1, tokens, std::move(seconds), profile.seconds_of("paged_attention") / profiled);
+}
+
+StepTiming StepBench::timing(int batch, int tokens, std::vector<double> seconds, double attention_share) const {
+  StepTiming t{.batch = batch, .tokens = tokens, .steps = static_cast<int>(seconds.size())};
+  t.best_s = *std::min_element(seconds.begin(), seconds.end());
+  t.median_s = median(std::move(seconds));
+  t.weight_bytes = layer_bytes_ + head_bytes_;
+  t.flops = 2 * (layer_weights_ * tokens + head_weights_ * batch);
+  t.attention_share = attention_share;
+  return t;
+}
+
+}  // namespace choral::engine

@@ -1,0 +1,16 @@
+// Shapes for benches: the configurations of well-known models under short names, without their weights.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/config_map.h"
+
+namespace choral::engine {
+
+// "135m", "llama-1b", "llama-8b"; an unknown name is an error that lists them.
+Result<io::ConfigMap> synthetic_model_config(std::string_view name);
+std::vector<std::string> synthetic_model_names();
+
+}  // namespace choral::engine

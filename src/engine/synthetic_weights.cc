@@ -1,0 +1,115 @@
+#include "engine/synthetic_weights.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/float16.h"
+
+namespace choral::engine {
+namespace {
+
+// xorshift64*: fast, and good enough for numbers nobody reads.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
+  uint64_t next() {
+    state_ ^= state_ >> 12;
+    state_ ^= state_ << 25;
+    state_ ^= state_ >> 27;
+    return state_ * 0x2545F4914F6CDD1Du;
+  }
+  float uniform(float bound) { return (static_cast<float>(next() >> 40) * 0x1p-23f - 1.0f) * bound; }
+
+ private:
+  uint64_t state_;
+};
+
+// Offsets of the fp16 scale fields inside one block.
+struct ScaleFields {
+  int first = -1, second = -1;
+};
+
+ScaleFields scale_fields(DType format) {
+  switch (format) {
+    case DType::kQ8_0:
+    case DType::kQ4_0:
+    case DType::kQ5_0: return {0, -1};
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K: return {0, 2};
+    case DType::kQ6_K: return {208, -1};
+    default: return {};
+  }
+}
+
+// The largest quant times the largest inner scale: what one unit of the block's scale can reach.
+float largest_quant(DType format) {
+  switch (format) {
+    case DType::kQ8_0: return 127;
+    case DType::kQ4_K: return 15 * 63;
+    case DType::kQ5_K: return 31 * 63;
+    case DType::kQ6_K: return 32 * 127;
+    case DType::kQ5_0:
+    case DType::kQ5_1: return 31;
+    default: return 15;
+  }
+}
+
+void fill_blocks(Tensor& tensor, Random& random, float bound) {
+  const auto& f = facts(tensor.dtype());
+  const auto fields = scale_fields(tensor.dtype());
+  const Float16 scale = to_float16(bound / largest_quant(tensor.dtype()));
+  const Float16 zero = to_float16(0.0f);
+  const auto bytes = tensor.as<uint8_t>();
+  for (size_t i = 0; i + 8 <= bytes.size(); i += 8) {
+    const uint64_t r = random.next();
+    std::memcpy(bytes.data() + i, &r, 8);
+  }
+  for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(f.block_bytes)) {
+    std::memcpy(bytes.data() + block + fields.first, &scale, sizeof scale);
+    if (fields.second >= 0) std::memcpy(bytes.data() + block + fields.second, &zero, sizeof zero);
+  }
+}
+
+void fill_floats(Tensor& tensor, Random& random, float bound) {
+  for (auto& x : tensor.as<float>()) x = random.uniform(bound);
+}
+
+}  // namespace
+
+Result<Tensor> SyntheticWeights::make(DType format, const Shape& shape) {
+  CHORAL_TRY(auto tensor, Tensor::allocate(format, shape));
+  if (shape.rank() == 1) {
+    for (auto& x : tensor.as<float>()) x = 1.0f;
+    return tensor;
+  }
+  Random random(seed_ + static_cast<uint64_t>(shape.elements()));
+  const float bound = 1.0f / std::sqrt(static_cast<float>(shape[1]));
+  switch (format) {
+    case DType::kF32: fill_floats(tensor, random, bound); break;
+    case DType::kBF16:
+      for (auto& x : tensor.as<BFloat16>()) x = to_bfloat16(random.uniform(bound));
+      break;
+    case DType::kF16:
+      for (auto& x : tensor.as<Float16>()) x = to_float16(random.uniform(bound));
+      break;
+    default: fill_blocks(tensor, random, bound);
+  }
+  return tensor;
+}
+
+Result<io::SourceTensor> SyntheticWeights::take(const std::string&, const Shape& shape) {
+  const bool matrix = shape.rank() == 2;
+  const auto& f = facts(format_);
+  const DType format = !matrix ? DType::kF32 : shape[1] % f.block_elements == 0 ? format_ : DType::kBF16;
+  const std::pair<int64_t, int64_t> size = matrix ? std::pair{shape[0], shape[1]} : std::pair<int64_t, int64_t>{0, shape.elements()};
+  auto found = by_size_.find(size);
+  if (found == by_size_.end()) {
+    CHORAL_TRY(auto tensor, make(format, shape));
+    found = by_size_.emplace(size, std::move(tensor)).first;
+  }
+  return io::SourceTensor{found->second.view(), {}};
+}
+
+}  // namespace choral::engine

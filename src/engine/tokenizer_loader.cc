@@ -1,0 +1,78 @@
+#include "engine/tokenizer_loader.h"
+
+#include "io/gguf.h"
+#include "io/mapped_file.h"
+
+namespace choral::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxTokenizerBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+
+// The text of an optional file; empty when it is absent.
+Result<std::string> read_optional(const fs::path& path, uint64_t max_bytes) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return std::string();
+  return io::read_whole_file(path, max_bytes);
+}
+
+Result<LoadedTokenizer> load_from_directory(const fs::path& directory) {
+  CHORAL_TRY(const auto json, io::read_whole_file(directory / "tokenizer.json", kMaxTokenizerBytes));
+  CHORAL_TRY(const auto config, read_optional(directory / "tokenizer_config.json", kMaxConfigBytes));
+  CHORAL_TRY(auto tokenizer, text::Tokenizer::from_json(json, config).while_((directory / "tokenizer.json").string()));
+  CHORAL_TRY(auto chat_template, read_optional(directory / "chat_template.jinja", kMaxConfigBytes));
+  if (chat_template.empty()) chat_template = tokenizer->chat_template();
+  return LoadedTokenizer{std::move(tokenizer), std::move(chat_template)};
+}
+
+Status read_ids(const io::ConfigMap& metadata, std::string_view role, std::optional<int64_t>& out) {
+  const std::string key = fmt::format("tokenizer.ggml.{}_token_id", role);
+  if (!metadata.contains(key)) return {};
+  CHORAL_TRY(out, metadata.get_int(key));
+  return {};
+}
+
+Status read_flag(const io::ConfigMap& metadata, std::string_view key, std::optional<bool>& out) {
+  if (!metadata.contains(key)) return {};
+  CHORAL_TRY(out, metadata.get_bool(key));
+  return {};
+}
+
+Result<LoadedTokenizer> load_from_gguf(const fs::path& path) {
+  CHORAL_TRY(const auto file, io::GgufFile::open(path));
+  const io::ConfigMap& metadata = file->metadata();
+  text::GgufTokenizerData data;
+  CHORAL_TRY(data.model, metadata.get_string("tokenizer.ggml.model"));
+  CHORAL_TRY(data.pre, metadata.get_string_or("tokenizer.ggml.pre", "default"));
+  CHORAL_TRY(data.tokens, metadata.get_strings("tokenizer.ggml.tokens"));
+  if (metadata.contains("tokenizer.ggml.scores")) {
+    CHORAL_TRY(const auto scores, metadata.get_doubles("tokenizer.ggml.scores"));
+    data.scores.assign(scores.begin(), scores.end());
+  }
+  CHORAL_TRY(const auto types, metadata.get_ints_or_empty("tokenizer.ggml.token_type", {0, 255}));
+  data.token_types.assign(types.begin(), types.end());
+  CHORAL_TRY(data.merges, metadata.get_strings_or_empty("tokenizer.ggml.merges"));
+  CHORAL_RETURN_IF_ERROR(read_ids(metadata, "bos", data.bos_id));
+  CHORAL_RETURN_IF_ERROR(read_ids(metadata, "eos", data.eos_id));
+  CHORAL_RETURN_IF_ERROR(read_ids(metadata, "unknown", data.unk_id));
+  CHORAL_RETURN_IF_ERROR(read_ids(metadata, "padding", data.pad_id));
+  CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_bos_token", data.add_bos));
+  CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_eos_token", data.add_eos));
+  CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_space_prefix", data.add_space_prefix));
+  CHORAL_TRY(data.chat_template, metadata.get_string_or("tokenizer.chat_template", ""));
+  CHORAL_TRY(auto tokenizer, text::Tokenizer::from_gguf(data).while_(path.string()));
+  return LoadedTokenizer{std::move(tokenizer), std::move(data.chat_template)};
+}
+
+}  // namespace
+
+Result<LoadedTokenizer> load_tokenizer(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return load_from_directory(path);
+  if (path.extension() == ".gguf") return load_from_gguf(path);
+  return load_from_directory(path.parent_path());
+}
+
+}  // namespace choral::engine

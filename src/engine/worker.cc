@@ -1,0 +1,52 @@
+#include "engine/worker.h"
+
+namespace choral::engine {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+Result<DType> parse_kv_dtype(std::string_view name) {
+  if (name == "auto") return DType::kF32;  // exact; the 16-bit types halve memory and the reads of long contexts
+  auto type = parse_dtype(name);
+  if (!type.ok() || !(*type == DType::kF32 || *type == DType::kF16 || *type == DType::kBF16)) {
+    return invalid_argument("--kv-cache-dtype {}: choose auto, float32, bfloat16 or float16", name);
+  }
+  return type;
+}
+
+}  // namespace
+
+Worker::Worker(const platform::Platform& platform, int threads)
+    : pool_(threads), ctx_{platform, platform.ops(), {pool_, cpu_level(), arena_}} {}
+
+Result<std::unique_ptr<Worker>> Worker::make(const EngineOptions& options) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return invalid_argument("--threads {}: give 1 to {}, or 0 for one per physical core", options.threads, kMaxThreads);
+  }
+  CHORAL_TRY(const auto* platform, platform::resolve_platform(options.device));
+  const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
+  std::unique_ptr<Worker> worker(new Worker(*platform, threads));
+  CHORAL_TRY(worker->kv_dtype_, parse_kv_dtype(options.kv_cache_dtype));
+  worker->notes_.push_back(fmt::format("device: {}, {} threads, CPU level {}", platform->name(), threads, cpu_level_name(cpu_level())));
+  return worker;
+}
+
+Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options) {
+  CHORAL_TRY(loaded_, load_model(ctx_, config, source, options.max_model_len, options.on_progress));
+  notes_.insert(notes_.end(), loaded_.notes.begin(), loaded_.notes.end());
+  return {};
+}
+
+Status Worker::initialize_cache(const EngineOptions& options) {
+  auto& model = *loaded_.model;
+  const KvBudget budget{options.kv_cache_bytes, options.max_num_seqs, options.max_model_len};
+  CHORAL_TRY(auto plan, plan_kv_pool(model.kv_cache_shape(), model.max_positions(), kv_dtype_, budget));
+  notes_.insert(notes_.end(), plan.notes.begin(), plan.notes.end());
+  max_model_len_ = plan.max_model_len;
+  CHORAL_TRY(auto pool, KvPool::make(ctx_.platform, model, kv_dtype_, plan.blocks));
+  kv_pool_ = std::move(pool);
+  runner_ = std::make_unique<ModelRunner>(ctx_, model, options.max_num_batched_tokens, options.max_num_seqs);
+  return {};
+}
+
+}  // namespace choral::engine

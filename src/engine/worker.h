@@ -1,0 +1,50 @@
+// One device's share of the engine: its threads and scratch, the model's weights, the KV memory, and the runner over them.
+// Made in three calls, in this order: make (device), load (weights), initialize_cache (KV). Engine thread only.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/kv_pool.h"
+#include "engine/model_loader.h"
+#include "engine/model_runner.h"
+
+namespace choral::engine {
+
+class Worker {
+ public:
+  static Result<std::unique_ptr<Worker>> make(const EngineOptions& options);
+
+  Status load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options);
+  // Decides how much KV there is and allocates it.
+  Status initialize_cache(const EngineOptions& options);
+
+  void execute_model(const sched::StepPlan& plan, StepOutput& out) { runner_->execute_model(plan, out); }
+
+  const platform::Context& context() const { return ctx_; }
+  // Times every operator into `profile` until it is set to null again.
+  void set_profile(platform::OpProfile* profile) { ctx_.profile = profile; }
+  const LoadedModel& loaded() const { return loaded_; }
+  int32_t kv_blocks() const { return kv_pool_->blocks(); }
+  int64_t kv_bytes() const { return kv_pool_->size_bytes(); }
+  int64_t max_model_len() const { return max_model_len_; }
+  DType kv_dtype() const { return kv_dtype_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  Worker(const platform::Platform& platform, int threads);
+
+  ThreadPool pool_;
+  Arena arena_;
+  platform::Context ctx_;
+  LoadedModel loaded_;
+  std::optional<KvPool> kv_pool_;
+  std::unique_ptr<ModelRunner> runner_;
+  DType kv_dtype_ = DType::kF32;
+  int64_t max_model_len_ = 0;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace choral::engine

@@ -1,0 +1,37 @@
+#include "io/checkpoint.h"
+
+#include "io/checkpoint_sources.h"
+#include "io/model_location.h"
+#include "io/name_hint.h"
+#include "io/printable.h"
+
+namespace choral::io {
+
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::filesystem::path& path) {
+  CHORAL_TRY(const ModelLocation location, locate_model(path));
+  if (location.kind == ModelLocation::Kind::kGguf) return open_gguf_checkpoint(location.file);
+  if (location.kind == ModelLocation::Kind::kSafetensors) return open_safetensors_checkpoint(location.file);
+
+  const auto& directory = location.directory;
+  if (is_file(directory / "model.safetensors")) return open_safetensors_checkpoint(directory / "model.safetensors");
+  const auto index = directory / "model.safetensors.index.json";
+  if (is_file(index)) return open_sharded_checkpoint(index);
+  if (is_file(directory / "pytorch_model.bin") || is_file(directory / "pytorch_model.bin.index.json")) {
+    return unsupported("{} holds its weights as pytorch_model.bin, a format that can run code; convert it to safetensors",
+                       directory.string());
+  }
+  if (is_file(directory / "adapter_model.safetensors")) {
+    return invalid_argument("{} is a LoRA adapter, not a model; load the base model it names and pass this as an adapter",
+                            directory.string());
+  }
+  return not_found("{} holds no weights (looked for model.safetensors, model.safetensors.index.json and one .gguf file)",
+                   directory.string());
+}
+
+Status Checkpoint::missing(std::string_view name, std::string_view where) const {
+  NameHint hint(name);
+  for (const auto& candidate : names_) hint.consider(candidate);
+  return not_found("{} has no tensor '{}'{}", where, printable(name), hint.text());
+}
+
+}  // namespace choral::io

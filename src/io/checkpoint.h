@@ -1,0 +1,48 @@
+// The weights of a model by their Hugging Face names, whatever holds them: model.safetensors, a sharded set with its index, a
+// single .safetensors file, or a GGUF file (whose names are mapped). Loaders ask for names and never see a file format. Data may
+// start at any address: read it with memcpy or unaligned loads, never through a float pointer. Thread-safe once opened. Views
+// live as long as the Checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "tensor/view.h"
+
+namespace choral::io {
+
+struct SourceTensor {
+  TensorView view;
+  // Empty, or one index per row: row i of the Hugging Face tensor is row row_order[i] of `view`. GGUF files of the llama family
+  // hold q_proj and k_proj with each head's rows interleaved; whoever packs such a matrix (or copies its bias) applies the order.
+  std::vector<int32_t> row_order;
+};
+
+class Checkpoint {
+ public:
+  // A model directory, a .safetensors file or a .gguf file.
+  static Result<std::shared_ptr<const Checkpoint>> open(const std::filesystem::path& path);
+  virtual ~Checkpoint() = default;
+
+  // kNotFound names the files and the nearest existing name.
+  virtual Result<SourceTensor> find(std::string_view name) const = 0;
+  virtual bool contains(std::string_view name) const = 0;
+  virtual void release(std::string_view name) const = 0;  // gives the tensor's pages back after packing; see MappedFile::release
+  virtual std::string description() const = 0;            // "GGUF v3, llama, 272 tensors, 93.8 MiB"
+
+  const std::vector<std::string>& names() const { return names_; }  // sorted
+  uint64_t total_bytes() const { return total_bytes_; }             // of all tensors
+
+ protected:
+  Status missing(std::string_view name, std::string_view where) const;
+
+  std::vector<std::string> names_;
+  uint64_t total_bytes_ = 0;
+};
+
+}  // namespace choral::io

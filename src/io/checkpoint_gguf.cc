@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "io/checkpoint_sources.h"
+#include "io/gguf.h"
+#include "io/gguf_names.h"
+#include "io/printable.h"
+
+namespace choral::io {
+namespace {
+
+class GgufCheckpoint : public Checkpoint {
+ public:
+  GgufCheckpoint(std::shared_ptr<const GgufFile> file, GgufArchitecture architecture)
+      : file_(std::move(file)), architecture_(architecture) {}
+
+  Status index_names();
+  Result<SourceTensor> find(std::string_view name) const override;
+  bool contains(std::string_view name) const override { return source(name) != nullptr; }
+  void release(std::string_view name) const override {
+    if (const GgufTensor* tensor = source(name)) file_->release(tensor->name);
+  }
+  std::string description() const override {
+    return fmt::format("GGUF v{}, {}, {} tensors, {:.1f} MiB", file_->version(), architecture_.name, names_.size(),
+                       static_cast<double>(total_bytes_) / (1 << 20));
+  }
+
+ private:
+  const GgufTensor* source(std::string_view name) const {
+    const auto at = std::lower_bound(names_.begin(), names_.end(), name);
+    return at != names_.end() && *at == name ? sources_[at - names_.begin()] : nullptr;
+  }
+  Result<std::vector<int32_t>> half_split_order(const GgufTensor& tensor, int64_t heads) const;
+
+  std::shared_ptr<const GgufFile> file_;
+  GgufArchitecture architecture_;
+  int64_t query_heads_ = 0, key_heads_ = 0;
+  std::vector<const GgufTensor*> sources_;  // beside names_
+};
+
+Status GgufCheckpoint::index_names() {
+  const ConfigMap& metadata = file_->metadata();
+  const std::string prefix = std::string(architecture_.name) + ".attention.head_count";
+  CHORAL_TRY(query_heads_, metadata.get_int(prefix, kPositive));
+  CHORAL_TRY(key_heads_, metadata.get_int_or(prefix + "_kv", query_heads_, kPositive));
+
+  std::vector<std::pair<std::string, const GgufTensor*>> all;
+  for (const auto& tensor : file_->tensors()) {
+    all.emplace_back(hf_tensor_name(tensor.name), &tensor);
+    total_bytes_ += tensor.size_bytes;
+  }
+  std::sort(all.begin(), all.end());
+  for (auto& [name, tensor] : all) {
+    if (!names_.empty() && names_.back() == name) {
+      return corrupt("{}: two tensors are '{}' by their Hugging Face name", file_->file().path(), printable(name));
+    }
+    names_.push_back(std::move(name));
+    sources_.push_back(tensor);
+  }
+  return {};
+}
+
+// The file has each head's rows as pairs (j, j + d/2) side by side; Hugging Face has the first halves, then the second.
+Result<std::vector<int32_t>> GgufCheckpoint::half_split_order(const GgufTensor& tensor, int64_t heads) const {
+  const int64_t rows = tensor.shape[0];
+  if (rows > INT32_MAX || rows % (2 * heads) != 0) {
+    return corrupt("{}: '{}' has {} rows, which is no even number for each of {} heads", file_->file().path(),
+                   printable(tensor.name), rows, heads);
+  }
+  const int64_t half = rows / heads / 2;
+  std::vector<int32_t> order(static_cast<size_t>(rows));
+  for (int64_t head = 0, i = 0; head < heads; ++head) {
+    for (int64_t side = 0; side < 2; ++side) {
+      for (int64_t j = 0; j < half; ++j) order[i++] = static_cast<int32_t>(head * 2 * half + 2 * j + side);
+    }
+  }
+  return order;
+}
+
+Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
+  const GgufTensor* tensor = source(name);
+  if (tensor == nullptr) return missing(name, file_->file().path());
+  SourceTensor out;
+  CHORAL_TRY(out.view, file_->find(tensor->name));
+  if (!architecture_.interleaved_qk) return out;
+  const bool is_query = name.find(".self_attn.q_proj.") != std::string_view::npos;
+  const bool is_key = name.find(".self_attn.k_proj.") != std::string_view::npos;
+  if (is_query || is_key) {
+    CHORAL_TRY(out.row_order, half_split_order(*tensor, is_query ? query_heads_ : key_heads_));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Checkpoint>> open_gguf_checkpoint(const std::filesystem::path& path) {
+  CHORAL_TRY(auto file, GgufFile::open(path));
+  CHORAL_TRY(const GgufArchitecture architecture, gguf_architecture(*file));
+  auto checkpoint = std::make_shared<GgufCheckpoint>(std::move(file), architecture);
+  CHORAL_RETURN_IF_ERROR(checkpoint->index_names());
+  return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+}
+
+}  // namespace choral::io

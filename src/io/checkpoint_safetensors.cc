@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <map>
+
+#include "io/checkpoint_sources.h"
+#include "io/config_map.h"
+#include "io/printable.h"
+#include "io/safetensors.h"
+
+namespace choral::io {
+namespace {
+
+constexpr size_t kMaxShards = 4096;
+
+// One file, or several that together hold each name once.
+class SafetensorsCheckpoint : public Checkpoint {
+ public:
+  SafetensorsCheckpoint(std::vector<std::shared_ptr<const SafetensorsFile>> files, std::string where)
+      : files_(std::move(files)), where_(std::move(where)) {}
+
+  // kCorrupt when two files hold the same name.
+  Status index_names() {
+    std::vector<std::pair<std::string_view, uint32_t>> all;
+    for (uint32_t f = 0; f < files_.size(); ++f) {
+      for (const auto& entry : files_[f]->entries()) {
+        all.emplace_back(entry.name, f);
+        total_bytes_ += entry.end - entry.begin;
+      }
+    }
+    std::sort(all.begin(), all.end());
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (i > 0 && all[i].first == all[i - 1].first) {
+        return corrupt("the tensor '{}' stands in {} and in {}", printable(all[i].first),
+                       files_[all[i - 1].second]->file().path(), files_[all[i].second]->file().path());
+      }
+      names_.emplace_back(all[i].first);
+      file_of_.push_back(all[i].second);
+    }
+    return {};
+  }
+
+  Result<SourceTensor> find(std::string_view name) const override {
+    const SafetensorsFile* file = holder(name);
+    if (file == nullptr) return missing(name, where_);
+    CHORAL_TRY(const TensorView view, file->find(name));
+    return SourceTensor{view, {}};
+  }
+  bool contains(std::string_view name) const override { return holder(name) != nullptr; }
+  void release(std::string_view name) const override {
+    if (const SafetensorsFile* file = holder(name)) file->release(name);
+  }
+  std::string description() const override {
+    return fmt::format("safetensors, {} file{}, {} tensors, {:.1f} MiB", files_.size(), files_.size() == 1 ? "" : "s",
+                       names_.size(), static_cast<double>(total_bytes_) / (1 << 20));
+  }
+
+ private:
+  const SafetensorsFile* holder(std::string_view name) const {
+    const auto at = std::lower_bound(names_.begin(), names_.end(), name);
+    return at != names_.end() && *at == name ? files_[file_of_[at - names_.begin()]].get() : nullptr;
+  }
+
+  std::vector<std::shared_ptr<const SafetensorsFile>> files_;
+  std::vector<uint32_t> file_of_;  // beside names_
+  std::string where_;
+};
+
+Result<std::shared_ptr<const Checkpoint>> make(std::vector<std::shared_ptr<const SafetensorsFile>> files, std::string where) {
+  auto checkpoint = std::make_shared<SafetensorsCheckpoint>(std::move(files), std::move(where));
+  CHORAL_RETURN_IF_ERROR(checkpoint->index_names());
+  return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+}
+
+// A shard stands beside its index: a plain name, no way out of the directory.
+bool is_shard_name(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+  };
+  return name.size() <= 255 && name.ends_with(".safetensors") && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), allowed);
+}
+
+// Names of one side that the other lacks, the first three in words.
+class Difference {
+ public:
+  void add(std::string_view name) {
+    if (count_++ < 3) shown_ += fmt::format("{}'{}'", shown_.empty() ? "" : ", ", printable(name));
+  }
+  bool empty() const { return count_ == 0; }
+  std::string text() const { return count_ > 3 ? fmt::format("{} and {} more", shown_, count_ - 3) : shown_; }
+
+ private:
+  size_t count_ = 0;
+  std::string shown_;
+};
+
+using ShardTensors = std::map<std::string, std::vector<std::string>, std::less<>>;  // shard -> its tensors by the index, sorted
+
+Result<ShardTensors> read_index(const std::filesystem::path& index) {
+  CHORAL_TRY(const ConfigMap root, ConfigMap::read_json_file(index));
+  CHORAL_TRY(const ConfigMap weight_map, root.get_map("weight_map"));
+  ShardTensors shards;
+  for (const auto& member : weight_map.members()) {
+    CHORAL_TRY(const std::string shard, weight_map.get_string(member.key));
+    if (!is_shard_name(shard)) {
+      return corrupt("{} is '{}'; a shard is a .safetensors file beside the index, of letters, digits, '.', '_' and '-'",
+                     weight_map.path_of(member.key), printable(shard));
+    }
+    shards[shard].push_back(member.key);
+    if (shards.size() > kMaxShards) return too_large("{} names more than {} shards", index.string(), kMaxShards);
+  }
+  if (shards.empty()) return corrupt("{}: weight_map names no tensor", index.string());
+  for (auto& [shard, tensors] : shards) std::sort(tensors.begin(), tensors.end());
+  return shards;
+}
+
+Status compare(const std::vector<std::string>& indexed, const SafetensorsFile& shard, const std::string& index) {
+  Difference missing, extra;
+  for (const auto& name : indexed) {
+    if (!shard.contains(name)) missing.add(name);
+  }
+  for (const auto& entry : shard.entries()) {
+    if (!std::binary_search(indexed.begin(), indexed.end(), entry.name)) extra.add(entry.name);
+  }
+  const std::string advice = "index and shards are not of one download; fetch the model again";
+  if (!missing.empty())
+    return corrupt("{} lacks {}, which {} places there; {}", shard.file().path(), missing.text(), index, advice);
+  if (!extra.empty())
+    return corrupt("{} holds {}, which {} does not place there; {}", shard.file().path(), extra.text(), index, advice);
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Checkpoint>> open_safetensors_checkpoint(const std::filesystem::path& path) {
+  CHORAL_TRY(auto file, SafetensorsFile::open(path));
+  return make({std::move(file)}, path.string());
+}
+
+Result<std::shared_ptr<const Checkpoint>> open_sharded_checkpoint(const std::filesystem::path& index) {
+  CHORAL_TRY(const ShardTensors shards, read_index(index));
+  std::vector<std::shared_ptr<const SafetensorsFile>> files;
+  for (const auto& [shard, tensors] : shards) {
+    CHORAL_TRY(auto file,
+               SafetensorsFile::open(index.parent_path() / shard).while_(fmt::format("a shard of {}", index.string())));
+    CHORAL_RETURN_IF_ERROR(compare(tensors, *file, index.string()));
+    files.push_back(std::move(file));
+  }
+  return make(std::move(files), index.parent_path().string());
+}
+
+}  // namespace choral::io

@@ -1,0 +1,29 @@
+#include "io/gguf.h"
+
+#include "io/name_hint.h"
+#include "io/printable.h"
+
+namespace choral::io {
+
+Result<std::shared_ptr<const GgufFile>> GgufFile::open(const std::filesystem::path& path, const GgufLimits& limits) {
+  CHORAL_TRY(auto file, MappedFile::open(path));
+  CHORAL_TRY(auto header, parse_gguf(file->bytes(), file->path(), limits));
+  return std::shared_ptr<const GgufFile>(new GgufFile(std::move(file), std::move(header)));
+}
+
+Result<TensorView> GgufFile::find(std::string_view name) const {
+  const GgufTensor* tensor = header_.find(name);
+  if (tensor == nullptr) {
+    NameHint hint(name);
+    for (const auto& candidate : header_.tensors) hint.consider(candidate.name);
+    return not_found("{} has no tensor '{}'{}", file_->path(), printable(name), hint.text());
+  }
+  return TensorView{file_->bytes().data() + tensor->offset, tensor->dtype, tensor->shape, kCpuDevice};
+}
+
+void GgufFile::release(std::string_view name) const {
+  const GgufTensor* tensor = header_.find(name);
+  if (tensor != nullptr) file_->release(file_->bytes().subspan(tensor->offset, tensor->size_bytes));
+}
+
+}  // namespace choral::io

@@ -1,0 +1,82 @@
+#include "io/gguf_names.h"
+
+#include <algorithm>
+#include <array>
+
+#include "io/printable.h"
+
+namespace choral::io {
+namespace {
+
+constexpr std::array<GgufArchitecture, 4> kArchitectures{{{"llama", "LlamaForCausalLM", "llama", true},
+                                                          {"mistral", "MistralForCausalLM", "mistral", true},
+                                                          {"qwen2", "Qwen2ForCausalLM", "qwen2", false},
+                                                          {"qwen3", "Qwen3ForCausalLM", "qwen3", false}}};
+
+struct Renaming {
+  std::string_view gguf, hf;
+};
+constexpr std::array<Renaming, 3> kGlobal{
+    {{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}}};
+constexpr std::array<Renaming, 11> kInLayer{{{"attn_norm", "input_layernorm"},
+                                             {"ffn_norm", "post_attention_layernorm"},
+                                             {"attn_q", "self_attn.q_proj"},
+                                             {"attn_k", "self_attn.k_proj"},
+                                             {"attn_v", "self_attn.v_proj"},
+                                             {"attn_output", "self_attn.o_proj"},
+                                             {"attn_q_norm", "self_attn.q_norm"},
+                                             {"attn_k_norm", "self_attn.k_norm"},
+                                             {"ffn_gate", "mlp.gate_proj"},
+                                             {"ffn_up", "mlp.up_proj"},
+                                             {"ffn_down", "mlp.down_proj"}}};
+
+std::string_view renamed(std::span<const Renaming> table, std::string_view name) {
+  for (const auto& entry : table) {
+    if (entry.gguf == name) return entry.hf;
+  }
+  return {};
+}
+
+bool is_layer_number(std::string_view text) {
+  return !text.empty() && text.size() <= 6 && (text.size() == 1 || text[0] != '0') &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+Result<GgufArchitecture> gguf_architecture(const GgufFile& file) {
+  const ConfigMap& metadata = file.metadata();
+  CHORAL_TRY(const std::string name, metadata.get_string("general.architecture"));
+  CHORAL_TRY(const int64_t parts, metadata.get_int_or("split.count", 1));
+  if (parts > 1) {
+    return unsupported("{} is one of {} parts; merge them into one GGUF file first", metadata.source(), parts);
+  }
+  for (const auto& architecture : kArchitectures) {
+    if (architecture.name != name) continue;
+    CHORAL_TRY(const int64_t experts, metadata.get_int_or(name + ".expert_count", 0));
+    if (experts > 0)
+      return unsupported("{}: mixtures of experts are not read from GGUF; use the safetensors files", metadata.source());
+    return architecture;
+  }
+  return unsupported(
+      "{}: the GGUF architecture '{}' is not supported (llama, mistral, qwen2 and qwen3 are); use the safetensors files",
+      metadata.source(), printable(name));
+}
+
+std::string hf_tensor_name(std::string_view gguf_name) {
+  const size_t last = gguf_name.rfind('.');
+  if (last == std::string_view::npos) return std::string(gguf_name);
+  const std::string_view kind = gguf_name.substr(last + 1);
+  std::string_view stem = gguf_name.substr(0, last);
+  if (kind != "weight" && kind != "bias") return std::string(gguf_name);
+  if (const auto hf = renamed(kGlobal, stem); !hf.empty()) return fmt::format("{}.{}", hf, kind);
+  if (!stem.starts_with("blk.")) return std::string(gguf_name);
+  stem.remove_prefix(4);
+  const size_t dot = stem.find('.');
+  if (dot == std::string_view::npos || !is_layer_number(stem.substr(0, dot))) return std::string(gguf_name);
+  const auto hf = renamed(kInLayer, stem.substr(dot + 1));
+  if (hf.empty()) return std::string(gguf_name);
+  return fmt::format("model.layers.{}.{}.{}", stem.substr(0, dot), hf, kind);
+}
+
+}  // namespace choral::io

@@ -1,0 +1,139 @@
+#include "io/hub_cache.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "io/mapped_file.h"
+#include "io/name_hint.h"
+#include "io/printable.h"
+
+namespace choral::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kFolderPrefix = "models--";
+
+bool is_name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+}
+
+bool is_segment(std::string_view segment) {
+  return !segment.empty() && segment.size() <= 96 && segment.front() != '.' && segment.front() != '-' &&
+         segment.find("..") == std::string_view::npos && segment.find("--") == std::string_view::npos &&
+         std::all_of(segment.begin(), segment.end(), is_name_character);
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+std::string folder_of(std::string_view name) {
+  std::string out(kFolderPrefix);
+  for (const char c : name) {
+    if (c == '/') {
+      out += "--";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string name_of(std::string_view folder) {
+  folder.remove_prefix(kFolderPrefix.size());
+  const size_t at = folder.find("--");
+  if (at == std::string_view::npos) return std::string(folder);
+  return fmt::format("{}/{}", folder.substr(0, at), folder.substr(at + 2));
+}
+
+std::string trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
+}
+
+// The snapshot that refs/main names.
+Result<fs::path> current_snapshot(const fs::path& folder) {
+  const fs::path ref = folder / "refs" / "main";
+  CHORAL_TRY(const std::string text, read_whole_file(ref, 4096));
+  const std::string commit = trimmed(text);
+  if (!is_segment(commit)) return corrupt("{} does not hold a commit", ref.string());
+  const fs::path snapshot = folder / "snapshots" / commit;
+  if (!is_folder(snapshot)) {
+    return not_found("{} names a snapshot that is not there ({}); the download was not finished", ref.string(),
+                     snapshot.string());
+  }
+  return snapshot;
+}
+
+std::string nearest_cached(std::string_view name, std::span<const fs::path> roots) {
+  constexpr int kMaxEntries = 10'000;
+  NameHint hint(name);
+  for (const auto& root : roots) {
+    std::error_code error;
+    int seen = 0;
+    for (fs::directory_iterator at(root, error), end; !error && at != end && seen < kMaxEntries; at.increment(error), ++seen) {
+      const std::string folder = at->path().filename().string();
+      if (folder.starts_with(kFolderPrefix)) hint.consider(name_of(folder));
+    }
+  }
+  return hint.text();
+}
+
+bool looks_like_path(std::string_view text) {
+  return text.starts_with('/') || text.starts_with('.') || text.starts_with('~') || text.ends_with('/') ||
+         text.ends_with(".gguf") || text.ends_with(".safetensors");
+}
+
+}  // namespace
+
+bool is_model_name(std::string_view name) {
+  const size_t slash = name.find('/');
+  if (slash == std::string_view::npos) return is_segment(name);
+  return is_segment(name.substr(0, slash)) && is_segment(name.substr(slash + 1));
+}
+
+std::vector<fs::path> hub_cache_roots() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value != nullptr ? value : "";
+  };
+  if (const auto cache = variable("HF_HUB_CACHE"); !cache.empty()) return {cache};
+  if (const auto home = variable("HF_HOME"); !home.empty()) return {fs::path(home) / "hub"};
+  if (const auto xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return {fs::path(xdg) / "huggingface" / "hub"};
+  if (const auto home = variable("HOME"); !home.empty()) return {fs::path(home) / ".cache" / "huggingface" / "hub"};
+  return {};
+}
+
+Result<fs::path> resolve_model(std::string_view name_or_path) { return resolve_model(name_or_path, hub_cache_roots()); }
+
+Result<fs::path> resolve_model(std::string_view name_or_path, std::span<const fs::path> roots) {
+  if (name_or_path.empty()) return invalid_argument("the model's name is empty; give a directory, a .gguf file or org/name");
+  if (name_or_path.size() > 4096 || name_or_path.find('\0') != std::string_view::npos) {
+    return invalid_argument("'{}' is neither a path nor a model's name", printable(name_or_path));
+  }
+  const fs::path path(name_or_path);
+  if (is_there(path)) return path;
+  if (looks_like_path(name_or_path)) return not_found("{}: no such file or directory", printable(name_or_path, 400));
+  if (!is_model_name(name_or_path)) {
+    return invalid_argument("'{}' is neither an existing path nor a model's name (org/name of letters, digits, '.', '_' and '-')",
+                            printable(name_or_path));
+  }
+  std::string looked = path.string();
+  for (const auto& root : roots) {
+    const fs::path folder = root / folder_of(name_or_path);
+    if (is_folder(folder)) return current_snapshot(folder).while_(fmt::format("model '{}'", name_or_path));
+    looked += fmt::format(", {}", folder.string());
+  }
+  return not_found("no model '{}' on this machine{} (looked at {}); download it, or give the directory or .gguf file",
+                   name_or_path, nearest_cached(name_or_path, roots), looked);
+}
+
+}  // namespace choral::io

@@ -1,0 +1,26 @@
+// From what a user typed to a model on this disk: a directory, a .gguf or .safetensors file, or "org/name" in the local Hugging
+// Face cache (models--org--name/refs/main -> snapshots/<commit>). Nothing is fetched. Names are checked before they become paths.
+// Thread-safe as far as the environment is left alone.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace choral::io {
+
+// Where to look, in order: $HF_HUB_CACHE, else $HF_HOME/hub, else $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub.
+std::vector<std::filesystem::path> hub_cache_roots();
+
+// A miss is kNotFound with every place looked at and the nearest cached name.
+Result<std::filesystem::path> resolve_model(std::string_view name_or_path);
+Result<std::filesystem::path> resolve_model(std::string_view name_or_path, std::span<const std::filesystem::path> roots);
+
+// "org/name" or "name": segments of [A-Za-z0-9._-], 1 to 96 characters, not starting with '.' or '-', without ".." or "--".
+bool is_model_name(std::string_view name);
+
+}  // namespace choral::io

@@ -1,0 +1,147 @@
+#include "io/model_config.h"
+
+#include <array>
+
+#include "io/model_location.h"
+#include "io/printable.h"
+
+namespace choral::io {
+namespace {
+
+// Equal as configuration: 10000 and 10000.0 are.
+bool same(const ConfigValue& a, const ConfigValue& b) {
+  if (const auto x = a.as_double(), y = b.as_double(); x && y) return *x == *y;
+  return a.to_json() == b.to_json();
+}
+
+// Sets `key`, unless the map says otherwise already.
+Status adopt(const ConfigMap& config, ConfigObject& out, std::string_view key, const ConfigValue& value, std::string_view from) {
+  const ConfigValue* there = config.find(key);
+  if (there != nullptr && !same(*there, value)) {
+    return invalid_argument("{} is {}, but {} says {}; remove one of the two", config.path_of(key), there->to_json(), from,
+                            value.to_json());
+  }
+  if (there == nullptr) out.set(key, value);
+  return {};
+}
+
+// rope_scaling as transformers 4 spells it: `rope_type` and never `type`. Null when the type is "default", which scales nothing.
+Result<ConfigValue> tidy_rope_scaling(const ConfigMap& scaling) {
+  ConfigObject out = scaling.object();
+  CHORAL_TRY(std::string type, scaling.get_string_or("rope_type", ""));
+  if (type.empty()) {
+    CHORAL_TRY(type, scaling.get_string("type"));
+  }
+  if (type == "default") return ConfigValue();
+  out.erase("type");
+  out.set("rope_type", type == "su" ? std::string("longrope") : type);  // "su": what longrope was first called
+  return ConfigValue(std::move(out));
+}
+
+// One flat rope_parameters object: theta and partial factor move out, the rest is the scaling.
+Status adopt_rope_parameters(const ConfigMap& config, const ConfigMap& rope, ConfigObject& out) {
+  ConfigObject scaling = rope.object();
+  for (const std::string_view key : {"rope_theta", "partial_rotary_factor"}) {
+    if (const ConfigValue* value = rope.find(key)) CHORAL_RETURN_IF_ERROR(adopt(config, out, key, *value, rope.path_of(key)));
+    scaling.erase(key);
+  }
+  if (scaling.members().empty()) return {};
+  CHORAL_TRY(const ConfigValue tidy, tidy_rope_scaling(ConfigMap(std::move(scaling), rope.path_of(""))));
+  const ConfigValue* old = config.find("rope_scaling");
+  if (old != nullptr) {
+    CHORAL_TRY(const ConfigMap old_map, config.get_map("rope_scaling"));
+    CHORAL_TRY(const ConfigValue old_tidy, tidy_rope_scaling(old_map));
+    if (!same(old_tidy, tidy)) {
+      return invalid_argument("{} contradicts rope_parameters; remove one of the two", config.path_of("rope_scaling"));
+    }
+  }
+  out.set("rope_scaling", tidy);
+  return {};
+}
+
+// Per layer type, as Gemma 3 has it: the full-attention layers give the theta and scaling, the sliding ones their own base.
+Status adopt_rope_per_layer_type(const ConfigMap& config, const ConfigMap& rope, ConfigObject& out) {
+  for (const auto& member : rope.members()) {
+    if (member.key != "full_attention" && member.key != "sliding_attention" && !member.value.is_null()) {
+      return unsupported("{}: rope settings of this layer type are not supported", rope.path_of(member.key));
+    }
+  }
+  if (rope.contains("full_attention")) {
+    CHORAL_TRY(const ConfigMap full, rope.get_map("full_attention"));
+    CHORAL_RETURN_IF_ERROR(adopt_rope_parameters(config, full, out));
+  }
+  if (!rope.contains("sliding_attention")) return {};
+  CHORAL_TRY(const ConfigMap sliding, rope.get_map("sliding_attention"));
+  CHORAL_TRY(const std::string type, sliding.get_string_or("rope_type", "default"));
+  if (type != "default") return unsupported("{}: only the type 'default' is supported", sliding.path_of("rope_type"));
+  const ConfigValue* theta = sliding.find("rope_theta");
+  if (theta == nullptr) return {};
+  return adopt(config, out, "rope_local_base_freq", *theta, sliding.path_of("rope_theta"));
+}
+
+bool has_layer_types(const ConfigMap& rope) {
+  for (const auto& member : rope.members()) {
+    if (member.value.if_object() != nullptr) return true;
+  }
+  return false;
+}
+
+// Each of two names for one thing gets the value of the other.
+Status pair_up(const ConfigMap& config, ConfigObject& out, std::string_view a, std::string_view b) {
+  if (const ConfigValue* value = config.find(a)) CHORAL_RETURN_IF_ERROR(adopt(config, out, b, *value, config.path_of(a)));
+  if (const ConfigValue* value = config.find(b)) CHORAL_RETURN_IF_ERROR(adopt(config, out, a, *value, config.path_of(b)));
+  return {};
+}
+
+constexpr JsonLimits kConfigLimits{.max_bytes = 16 << 20, .max_values = 500'000};
+
+}  // namespace
+
+Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
+  ConfigObject out = config.object();
+  if (config.contains("rope_scaling")) {
+    CHORAL_TRY(const ConfigMap scaling, config.get_map("rope_scaling"));
+    CHORAL_TRY(ConfigValue tidy, tidy_rope_scaling(scaling));
+    out.set("rope_scaling", std::move(tidy));
+  }
+  if (config.contains("rope_parameters")) {
+    CHORAL_TRY(const ConfigMap rope, config.get_map("rope_parameters"));
+    CHORAL_RETURN_IF_ERROR(has_layer_types(rope) ? adopt_rope_per_layer_type(config, rope, out)
+                                                 : adopt_rope_parameters(config, rope, out));
+    out.erase("rope_parameters");
+  }
+  if (const ConfigValue* dtype = config.find("dtype")) {
+    CHORAL_RETURN_IF_ERROR(adopt(config, out, "torch_dtype", *dtype, config.path_of("dtype")));
+    out.erase("dtype");
+  }
+  CHORAL_RETURN_IF_ERROR(pair_up(config, out, "num_experts", "num_local_experts"));
+  return ConfigMap(std::move(out), config.source());
+}
+
+Result<ConfigMap> load_model_config(const std::filesystem::path& path) {
+  CHORAL_TRY(const ModelLocation location, locate_model(path));
+  if (location.kind == ModelLocation::Kind::kGguf) {
+    CHORAL_TRY(const auto file, GgufFile::open(location.file));
+    return model_config_from_gguf(*file);
+  }
+  CHORAL_TRY(const ConfigMap raw, ConfigMap::read_json_file(location.directory / "config.json", kConfigLimits));
+  CHORAL_TRY(ConfigMap config, normalise_model_config(raw));
+  CHORAL_TRY(const auto architectures, config.get_strings("architectures"));
+  if (architectures.empty())
+    return invalid_argument("{} is empty; it must name the model's class", config.path_of("architectures"));
+  return config;
+}
+
+Result<ConfigMap> load_generation_config(const std::filesystem::path& path) {
+  CHORAL_TRY(const ModelLocation location, locate_model(path));
+  if (location.kind == ModelLocation::Kind::kGguf) {
+    CHORAL_TRY(const auto file, GgufFile::open(location.file));
+    return generation_config_from_gguf(*file);
+  }
+  const auto file = location.directory / "generation_config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return ConfigMap(ConfigObject(), file.string());
+  return ConfigMap::read_json_file(file, kConfigLimits);
+}
+
+}  // namespace choral::io

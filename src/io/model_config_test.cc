@@ -1,0 +1,230 @@
+#include "io/model_config.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "io/test_files.h"
+#include "support/temp_dir.h"
+
+namespace choral::io {
+namespace {
+
+using choral::testing::TempDir;
+using ::testing::ElementsAre;
+using testing::GgufSpec;
+using ::testing::HasSubstr;
+using testing::le;
+
+Result<ConfigMap> normalised(std::string_view json) {
+  auto map = ConfigMap::parse_json(json, "config.json");
+  EXPECT_TRUE(map.ok()) << map.status().message();
+  return normalise_model_config(*map);
+}
+
+// What says nothing about the model's arithmetic, and what transformers 5 adds with the value that absence means.
+const std::set<std::string> kSilent{"transformers_version",
+                                    "pad_token_id",
+                                    "output_router_logits",
+                                    "pretraining_tp",
+                                    "qk_head_dim",
+                                    "head_dim",
+                                    "mlp_bias",
+                                    "num_nextn_predict_layers",
+                                    "tie_word_embeddings",
+                                    "use_bidirectional_attention"};
+
+class BothSpellings : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(BothSpellings, GiveTheSameConfiguration) {
+  const std::string folder = std::string(CHORAL_TEST_DATA "/io/") + GetParam();
+  const auto old_map = load_model_config(folder);
+  ASSERT_TRUE(old_map.ok()) << old_map.status().message();
+  const auto raw = ConfigMap::read_json_file(folder + "/config.transformers5.json");
+  ASSERT_TRUE(raw.ok());
+  const auto new_map = normalise_model_config(*raw);
+  ASSERT_TRUE(new_map.ok()) << new_map.status().message();
+
+  std::set<std::string> keys;
+  for (const auto* map : {&*old_map, &*new_map}) {
+    for (const auto& member : map->members()) keys.insert(member.key);
+  }
+  // Objects are compared key by key: transformers 5 sorts them otherwise.
+  const auto sorted = [](const ConfigValue* value) {
+    if (value == nullptr || value->if_object() == nullptr) return value == nullptr ? std::string("absent") : value->to_json();
+    std::set<std::string> parts;
+    for (const auto& member : value->if_object()->members()) parts.insert(member.key + "=" + member.value.to_json());
+    return fmt::format("{}", fmt::join(parts, ","));
+  };
+  for (const auto& key : keys) {
+    if (!kSilent.contains(key)) {
+      EXPECT_EQ(sorted(old_map->find(key)), sorted(new_map->find(key))) << key;
+    }
+  }
+  for (const auto* map : {&*old_map, &*new_map}) {
+    EXPECT_TRUE(map->get_double("rope_theta").ok());
+    EXPECT_TRUE(map->get_string("torch_dtype").ok());
+    EXPECT_FALSE(map->contains("rope_parameters") || map->contains("dtype"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(TinyModels, BothSpellings,
+                         ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-gemma2",
+                                           "tiny-gemma3", "tiny-deepseek-v2-lite", "tiny-deepseek-v2", "tiny-deepseek-v3",
+                                           "tiny-qwen3moe", "tiny-mixtral"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(NormaliseModelConfig, RopeScalingHasOneSpelling) {
+  EXPECT_EQ(normalised(R"({"rope_scaling": {"type": "yarn", "factor": 4}})")->find("rope_scaling")->to_json(),
+            R"({"factor": 4, "rope_type": "yarn"})");
+  EXPECT_EQ(*normalised(R"({"rope_scaling": {"type": "su"}})")->get_map("rope_scaling")->get_string("rope_type"), "longrope");
+  EXPECT_FALSE(normalised(R"({"rope_scaling": {"rope_type": "default"}})")->contains("rope_scaling"));
+  EXPECT_FALSE(normalised(R"({"rope_scaling": null})")->contains("rope_scaling"));
+  EXPECT_THAT(normalised(R"({"rope_scaling": {"factor": 4}})").status().message(),
+              HasSubstr("config.json: rope_scaling.type is missing"));
+  EXPECT_THAT(normalised(R"({"rope_scaling": 8})").status().message(), HasSubstr("rope_scaling"));
+}
+
+TEST(NormaliseModelConfig, RopeParametersMoveOut) {
+  const auto map =
+      normalised(R"({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5}})");
+  ASSERT_TRUE(map.ok()) << map.status().message();
+  EXPECT_EQ(map->to_json(), R"({"rope_theta": 500000.0, "partial_rotary_factor": 0.5, "rope_scaling": null})");
+  EXPECT_TRUE(normalised(R"({"rope_parameters": null, "rope_theta": 1e4})").ok());
+  EXPECT_THAT(normalised(R"({"rope_parameters": {"full_attention": {"rope_theta": 1}, "linear_attention": {"rope_theta": 1}}})")
+                  .status()
+                  .message(),
+              HasSubstr("linear_attention"));
+  EXPECT_EQ(normalised(R"({"rope_parameters": {"sliding_attention": {"rope_theta": 1, "rope_type": "yarn"}}})").status().code(),
+            Code::kUnsupported);
+}
+
+TEST(NormaliseModelConfig, ContradictionsAreRefused) {
+  EXPECT_THAT(
+      normalised(R"({"rope_theta": 1e4, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}})").status().message(),
+      HasSubstr("config.json: rope_theta is 10000.0, but config.json: rope_parameters.rope_theta says 500000.0"));
+  EXPECT_TRUE(normalised(R"({"rope_theta": 10000, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}})").ok());
+  EXPECT_FALSE(normalised(R"({"rope_scaling": {"rope_type": "linear", "factor": 2},
+                             "rope_parameters": {"rope_type": "linear", "factor": 4, "rope_theta": 1}})")
+                   .ok());
+  EXPECT_FALSE(normalised(R"({"dtype": "float32", "torch_dtype": "bfloat16"})").ok());
+  EXPECT_FALSE(normalised(R"({"num_experts": 8, "num_local_experts": 4})").ok());
+  EXPECT_EQ(normalised(R"({"num_experts": 8, "num_local_experts": 8.0})")->to_json(),
+            R"({"num_experts": 8, "num_local_experts": 8.0})");
+}
+
+TEST(LoadModelConfig, NamesWhatIsMissing) {
+  const TempDir folder;
+  EXPECT_EQ(load_model_config(folder / "absent").status().code(), Code::kNotFound);
+  EXPECT_THAT(load_model_config(folder.path()).status().message(), HasSubstr("config.json"));
+  folder.write("config.json", "{}");
+  EXPECT_THAT(load_model_config(folder.path()).status().message(), HasSubstr("architectures is missing"));
+  folder.write("config.json", R"({"architectures": []})");
+  EXPECT_FALSE(load_model_config(folder.path()).ok());
+}
+
+TEST(LoadGenerationConfig, ReadsOneOrManyEndsAndMayBeAbsent) {
+  const auto map = load_generation_config(CHORAL_TEST_DATA "/io/tiny-llama3");
+  ASSERT_TRUE(map.ok()) << map.status().message();
+  EXPECT_THAT(*map->get_int_or_ints("eos_token_id"), ElementsAre(3989, 3997));
+  EXPECT_TRUE(load_generation_config(CHORAL_TEST_DATA "/io/tiny-qwen2")->empty());
+  const TempDir folder;
+  folder.write("generation_config.json", "{");
+  EXPECT_FALSE(load_generation_config(folder.path()).ok()) << "absent is fine, broken is not";
+}
+
+GgufSpec gguf(const std::string& arch) {
+  GgufSpec spec;
+  spec.metadata = {
+      GgufSpec::kv_string("general.architecture", arch),      GgufSpec::kv_u32(arch + ".block_count", 2),
+      GgufSpec::kv_u32(arch + ".context_length", 128),        GgufSpec::kv_u32(arch + ".embedding_length", 32),
+      GgufSpec::kv_u32(arch + ".feed_forward_length", 64),    GgufSpec::kv_u32(arch + ".attention.head_count", 4),
+      GgufSpec::kv_u32(arch + ".attention.head_count_kv", 2), GgufSpec::kv_f32(arch + ".attention.layer_norm_rms_epsilon", 1e-5f),
+      GgufSpec::kv_f32(arch + ".rope.freq_base", 500000.0f),  GgufSpec::kv_u32("tokenizer.ggml.bos_token_id", 1),
+      GgufSpec::kv_u32("tokenizer.ggml.eos_token_id", 2)};
+  spec.tensors = {{"token_embd.weight", {32, 10}, 8, std::string(340, 0)}};
+  return spec;
+}
+
+Result<ConfigMap> config_of(const GgufSpec& spec) {
+  const TempDir folder;
+  return load_model_config(folder.write("m.gguf", spec.build()));
+}
+
+TEST(ModelConfigFromGguf, SpeaksHuggingFace) {
+  const auto map = config_of(gguf("llama"));
+  ASSERT_TRUE(map.ok()) << map.status().message();
+  EXPECT_EQ(
+      map->to_json(),
+      R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 32, )"
+      R"("intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 128, "vocab_size": 10, "num_attention_heads": 4, )"
+      R"("num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "rope_scaling": null, )"
+      R"("bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": true, "attention_bias": false, "mlp_bias": false})");
+}
+
+TEST(ModelConfigFromGguf, Variants) {
+  GgufSpec spec = gguf("qwen3");
+  spec.metadata.push_back(GgufSpec::kv_u32("qwen3.attention.key_length", 16));
+  spec.metadata.push_back(GgufSpec::kv_u32("qwen3.attention.value_length", 16));
+  spec.metadata.push_back(GgufSpec::kv_u32("qwen3.rope.dimension_count", 16));
+  spec.tensors.push_back({"output.weight", {32, 10}, 8, std::string(340, 0)});
+  const auto qwen = config_of(spec);
+  ASSERT_TRUE(qwen.ok()) << qwen.status().message();
+  EXPECT_EQ(*qwen->get_int("head_dim"), 16);
+  EXPECT_FALSE(*qwen->get_bool("tie_word_embeddings"));
+  EXPECT_THAT(*qwen->get_strings("architectures"), ElementsAre("Qwen3ForCausalLM"));
+  EXPECT_FALSE(qwen->contains("partial_rotary_factor"));
+
+  spec = gguf("mistral");
+  spec.metadata.push_back(GgufSpec::kv_u32("mistral.attention.sliding_window", 16));
+  EXPECT_EQ(*config_of(spec)->get_int("sliding_window"), 16);
+
+  spec = gguf("gemma2");
+  EXPECT_THAT(config_of(spec).status().message(), HasSubstr("'gemma2' is not supported"));
+  spec = gguf("llama");
+  spec.metadata.push_back(GgufSpec::kv_u32("llama.expert_count", 8));
+  EXPECT_EQ(config_of(spec).status().code(), Code::kUnsupported);
+  spec = gguf("llama");
+  spec.metadata.push_back(GgufSpec::kv("split.count", 2, le<uint16_t>(3)));
+  EXPECT_THAT(config_of(spec).status().message(), HasSubstr("one of 3 parts"));
+  spec = gguf("llama");
+  spec.metadata.erase(spec.metadata.begin() + 3);
+  EXPECT_THAT(config_of(spec).status().message(), HasSubstr("llama.embedding_length is missing"));
+}
+
+TEST(ModelConfigFromGguf, RopeScaling) {
+  GgufSpec spec = gguf("llama");
+  spec.metadata.push_back(GgufSpec::kv_string("llama.rope.scaling.type", "yarn"));
+  spec.metadata.push_back(GgufSpec::kv_f32("llama.rope.scaling.factor", 4));
+  spec.metadata.push_back(GgufSpec::kv_u32("llama.rope.scaling.original_context_length", 32));
+  EXPECT_EQ(config_of(spec)->find("rope_scaling")->to_json(),
+            R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32})");
+  spec = gguf("llama");
+  spec.metadata.push_back(GgufSpec::kv_string("llama.rope.scaling.type", "longrope"));
+  EXPECT_EQ(config_of(spec).status().code(), Code::kUnsupported);
+  spec = gguf("llama");
+  spec.tensors.push_back({"rope_freqs.weight", {4}, 0, le(1.0f) + le(1.5f) + le(8.0f) + le(8.0f)});
+  EXPECT_EQ(config_of(spec)->find("rope_scaling")->to_json(),
+            R"({"rope_type": "freq_factors", "freq_factors": [1.0, 1.5, 8.0, 8.0]})");
+  spec.tensors.back().data = le(1.0f) + le(0.0f) + le(8.0f) + le(8.0f);
+  EXPECT_EQ(config_of(spec).status().code(), Code::kCorrupt) << "a frequency divided by nothing";
+}
+
+TEST(GenerationConfigFromGguf, TheEndOfTurnEndsToo) {
+  GgufSpec spec = gguf("llama");
+  spec.metadata.push_back(GgufSpec::kv_u32("tokenizer.ggml.eot_token_id", 7));
+  const TempDir folder;
+  const auto map = load_generation_config(folder.write("m.gguf", spec.build()));
+  ASSERT_TRUE(map.ok()) << map.status().message();
+  EXPECT_THAT(*map->get_int_or_ints("eos_token_id"), ElementsAre(2, 7));
+}
+
+}  // namespace
+}  // namespace choral::io

@@ -1,0 +1,75 @@
+#include "io/model_location.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "io/mapped_file.h"
+#include "io/printable.h"
+
+namespace choral::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool begins_with_gguf(const MappedFile& file) {
+  constexpr std::string_view kMagic = "GGUF";
+  const auto bytes = file.bytes();
+  return bytes.size() >= kMagic.size() && std::equal(kMagic.begin(), kMagic.end(), bytes.begin(),
+                                                     [](char c, std::byte b) { return static_cast<std::byte>(c) == b; });
+}
+
+Result<ModelLocation> locate_file(const fs::path& path) {
+  CHORAL_TRY(const auto file, MappedFile::open(path));
+  ModelLocation out;
+  out.file = path;
+  out.directory = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (begins_with_gguf(*file)) {
+    out.kind = ModelLocation::Kind::kGguf;
+  } else if (path.extension() == ".safetensors") {
+    out.kind = ModelLocation::Kind::kSafetensors;
+  } else {
+    return unsupported("{} is neither a GGUF file nor named .safetensors", path.string());
+  }
+  return out;
+}
+
+// The names of the directory's files that end in `extension`, sorted.
+std::vector<std::string> files_with(const fs::path& directory, std::string_view extension) {
+  constexpr int kMaxEntries = 100'000;
+  std::vector<std::string> out;
+  std::error_code error;
+  int seen = 0;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end && seen < kMaxEntries; at.increment(error), ++seen) {
+    if (at->path().extension() == extension) out.push_back(at->path().filename().string());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace
+
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+Result<ModelLocation> locate_model(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status facts = fs::status(path, error);
+  if (facts.type() == fs::file_type::not_found) return not_found("{}: no such file or directory", path.string());
+  if (facts.type() != fs::file_type::directory) return locate_file(path);
+
+  ModelLocation out;
+  out.directory = path;
+  if (is_file(path / "model.safetensors") || is_file(path / "model.safetensors.index.json")) return out;
+  const auto ggufs = files_with(path, ".gguf");
+  if (ggufs.size() > 1) {
+    return invalid_argument("{} holds {} GGUF files ({}, {}{}); name the file to load", path.string(), ggufs.size(),
+                            printable(ggufs[0]), printable(ggufs[1]), ggufs.size() > 2 ? ", ..." : "");
+  }
+  if (ggufs.size() == 1) return locate_file(path / ggufs[0]);
+  return out;
+}
+
+}  // namespace choral::io

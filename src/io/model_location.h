@@ -1,0 +1,24 @@
+// What a path to a model is: a directory of Hugging Face files, one .safetensors file, or a GGUF file. Decided by what the file
+// begins with, not by its extension. Checkpoint and model_config start here, so that they always mean the same files. Internal to
+// io.
+#pragma once
+
+#include <filesystem>
+
+#include "base/status.h"
+
+namespace choral::io {
+
+struct ModelLocation {
+  enum class Kind { kDirectory, kSafetensors, kGguf };
+  Kind kind = Kind::kDirectory;
+  std::filesystem::path directory;  // where config.json and its kin stand
+  std::filesystem::path file;       // the weights' file; empty for kDirectory
+};
+
+// A directory without safetensors weights but with exactly one GGUF file is that file.
+Result<ModelLocation> locate_model(const std::filesystem::path& path);
+
+bool is_file(const std::filesystem::path& path);  // exists, also through links, and is a regular file
+
+}  // namespace choral::io

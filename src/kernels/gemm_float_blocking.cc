@@ -1,0 +1,206 @@
+#include "kernels/gemm_float_blocking.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked_math.h"
+
+namespace choral::kernels {
+namespace {
+
+constexpr int64_t kBlockK = 256;             // two panels of widened weights are 32 KiB: L1
+constexpr int64_t kBlockRows = 240;          // x of one k block (240 KiB) and the tile of a task stay in L2
+constexpr int64_t kAheadBytes = 1536;        // prefetch distance of a stream in memory
+constexpr int64_t kMaxTilePanels = 8;        // of a task with many rows: its finished tile is at most 120 KiB
+constexpr int64_t kMaxDirectPanels = 64;     // of a task with few rows
+constexpr int64_t kSerialPackFloats = 1 << 15;
+constexpr int64_t kNever = -1;
+
+// Rows [0, rows) of x as `tiles` row tiles of near-equal height: tile t at begin(t) · padded_k floats.
+struct PackedRows {
+  const float* data;
+  int64_t rows;
+  int64_t tiles;
+  int64_t padded_k;
+
+  int64_t begin(int64_t t) const { return t * rows / tiles; }
+  int height(int64_t t) const { return static_cast<int>(begin(t + 1) - begin(t)); }
+  const float* tile(int64_t t, int64_t k0) const { return data + begin(t) * padded_k + k0 * height(t); }
+};
+
+PackedRows pack_rows(const Context& ctx, MatrixView<const float> x, int64_t tiles) {
+  PackedRows packed{nullptr, x.rows, tiles, round_up(x.cols, kXChunk)};
+  if (x.rows == 1) {  // a row is its own packed form
+    packed.data = x.data;
+    return packed;
+  }
+  float* out = ctx.scratch.make<float>(static_cast<size_t>(x.rows * packed.padded_k)).data();
+  packed.data = out;
+  const auto pack = [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int height = packed.height(t);
+      for (int r = 0; r < height; ++r) {
+        const float* row = x.row(packed.begin(t) + r);
+        float* target = out + packed.begin(t) * packed.padded_k + r * kXChunk;
+        for (int64_t c = begin; c < end; ++c) {
+          const int64_t count = std::min(kXChunk, x.cols - c * kXChunk);
+          if (count == kXChunk) {
+            std::memcpy(target + c * height * kXChunk, row + c * kXChunk, kXChunk * sizeof(float));
+          } else {
+            std::memcpy(target + c * height * kXChunk, row + c * kXChunk, static_cast<size_t>(count) * sizeof(float));
+          }
+        }
+      }
+    }
+  };
+  const int64_t chunks = packed.padded_k / kXChunk;
+  if (x.rows * x.cols <= kSerialPackFloats) {
+    pack(0, chunks, 0);
+  } else {
+    ctx.pool.parallel_for(chunks, 16, pack);
+  }
+  return packed;
+}
+
+int64_t largest_group(int64_t most, int64_t left) {
+  while (most > left) most /= 2;
+  return most;
+}
+
+struct Job {
+  const FloatKernels& kernels;
+  const FloatPanels& w;
+  const PackedRows& x;
+  const Epilogue& epilogue;
+  int64_t first_row;  // of x in the whole call
+  MatrixView<float> y;
+
+  void finish(int64_t p0, int64_t p1, float* out, int64_t out_stride) const {
+    const int64_t col = p0 * kPanelRows;
+    const int64_t cols = std::min(p1 * kPanelRows, w.n) - col;
+    finish_tile(kernels, epilogue, {out, x.rows, cols, out_stride}, first_row, col, y);
+  }
+
+  // One row tile over panels [p0, p1), several panels at once from end to end.
+  void run_direct(int64_t p0, int64_t p1, float* out) const {
+    const int rows = x.height(0);
+    const int64_t out_stride = (p1 - p0) * kPanelRows;
+    // From jump_at on the prefetch leaves these panels for the next group's.
+    const int64_t pair_bytes = 2 * w.k_bytes();
+    const int64_t jump_at = std::max<int64_t>(0, w.panel_bytes - kAheadBytes) / pair_bytes * 2 / kXChunk * kXChunk;
+    for (int64_t p = p0; p < p1;) {
+      const int64_t group = largest_group(kernels.panels_for(rows), p1 - p);
+      const std::byte* first = w.panel(p);
+      kernels.micro(w.dtype, rows, static_cast<int>(group))(
+          {x.data, first, w.panel_bytes, w.k, out + (p - p0) * kPanelRows, out_stride, false, first + kAheadBytes, w.panel_bytes,
+           pair_bytes, jump_at, (group - 1) * w.panel_bytes});
+      p += group;
+    }
+    finish(p0, p1, out, out_stride);
+  }
+
+  // All row tiles over panels [p0, p1), block by block of k; the widened weights lie in `wide`.
+  void run_tiles(int64_t p0, int64_t p1, float* out, float* wide) const {
+    const int64_t out_stride = (p1 - p0) * kPanelRows;
+    const bool in_place = w.dtype == DType::kF32;
+    // The next block of weights is fetched during the first row tiles of this one, a share in each: all in the first would keep
+    // that tile's own loads waiting.
+    const int64_t fetching_tiles = x.tiles >= 4 ? 4 : x.tiles >= 2 ? 2 : 1;
+    for (int64_t k0 = 0; k0 < w.k; k0 += kBlockK) {
+      const int64_t k = std::min(kBlockK, w.k - k0);
+      for (int64_t p = p0; p < p1;) {
+        const int64_t group = largest_group(kernels.tile_panels, p1 - p);
+        const std::byte* raw = w.panel(p) + k0 * w.k_bytes();
+        if (!in_place) {
+          for (int64_t i = 0; i < group; ++i) {
+            kernels.widen(w.dtype, raw + i * w.panel_bytes, k, wide + i * kBlockK * kPanelRows);
+          }
+        }
+        const std::byte* next = raw + group * w.panel_bytes;  // the block after this one
+        if (p + group == p1 && k0 + k < w.k) next = w.panel(p0) + (k0 + k) * w.k_bytes();
+        MicroArgs args{};
+        args.w = in_place ? raw : reinterpret_cast<const std::byte*>(wide);
+        args.panel_stride = in_place ? w.panel_bytes : kBlockK * kPanelRows * static_cast<int64_t>(sizeof(float));
+        args.k = k;
+        args.out_stride = out_stride;
+        args.resume = k0 != 0;
+        args.ahead_panel_stride = w.panel_bytes;
+        args.ahead_step = 2 * w.k_bytes() / fetching_tiles;
+        args.jump_at = kNever;
+        for (int64_t t = 0; t < x.tiles; ++t) {
+          args.x = x.tile(t, k0);
+          args.out = out + x.begin(t) * out_stride + (p - p0) * kPanelRows;
+          args.ahead = next + t * (k / 2) * args.ahead_step;
+          if (t >= fetching_tiles) {  // nothing more to fetch
+            args.ahead = args.w;
+            args.ahead_panel_stride = args.ahead_step = 0;
+          }
+          kernels.micro(DType::kF32, x.height(t), static_cast<int>(group))(args);
+        }
+        p += group;
+      }
+    }
+    finish(p0, p1, out, out_stride);
+  }
+};
+
+// Rows of one call that x, its packed form and the tiles are made for.
+void multiply_rows(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx, MatrixView<const float> x,
+                   int64_t first_row, const Epilogue& epilogue, MatrixView<float> y) {
+  const Arena::Mark mark(ctx.scratch);
+  const bool direct = x.rows <= kernels.max_direct_rows;
+  const int threads = ctx.pool.size();
+  const int64_t group = direct ? kernels.panels_for(static_cast<int>(x.rows)) : kernels.tile_panels;
+  const int64_t task = panels_per_task(w.panels(), threads, group, direct ? kMaxDirectPanels : kMaxTilePanels);
+  const PackedRows packed = pack_rows(ctx, x, direct ? 1 : ceil_div(x.rows, kernels.tile_rows));
+
+  const int64_t wide_floats = direct || w.dtype == DType::kF32 ? 0 : kernels.tile_panels * kBlockK * kPanelRows;
+  const int64_t thread_floats = wide_floats + x.rows * task * kPanelRows;
+  float* scratch = ctx.scratch.make<float>(static_cast<size_t>(thread_floats * threads)).data();
+  const Job job{kernels, w, packed, epilogue, first_row, y};
+  ctx.pool.parallel_for(w.panels(), task, [&](int64_t p0, int64_t p1, int thread) {
+    // A pool of one gets everything at once; tasks keep their size.
+    float* own = scratch + thread * thread_floats;
+    for (int64_t p = p0; p < p1; p += task) {
+      const int64_t end = std::min(p + task, p1);
+      direct ? job.run_direct(p, end, own + wide_floats) : job.run_tiles(p, end, own + wide_floats, own);
+    }
+  });
+}
+
+}  // namespace
+
+int64_t panels_per_task(int64_t panels, int threads, int64_t group, int64_t most) {
+  const int64_t share = ceil_div(panels, threads);
+  // Aligned tasks, at least some four a thread so that a slow core does fewer; if their sum is out of balance, equal shares.
+  const int64_t aligned = std::clamp(round_up(ceil_div(share, 4), group), group, std::max(group, most / group * group));
+  const int64_t longest = ceil_div(ceil_div(panels, aligned), threads) * aligned;
+  if (longest * 32 <= share * 33) return aligned;
+  return std::min(ceil_div(share, ceil_div(share, most)), most);
+}
+
+void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixView<float> tile, int64_t row, int64_t col,
+                 MatrixView<float> y) {
+  const float* bias = epilogue.bias == nullptr ? nullptr : epilogue.bias + col;
+  const MatrixView<float> target = y.sub_rows(row, tile.rows).sub_cols(col, tile.cols);
+  if (epilogue.hook != nullptr) {
+    if (bias != nullptr) kernels.finish(tile, bias, false, tile);
+    (*epilogue.hook)(row, col, tile);
+    bias = nullptr;
+  }
+  kernels.finish(tile, bias, epilogue.accumulate, target);
+}
+
+void multiply_float_panels(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx, MatrixView<const float> x,
+                           const Epilogue& epilogue, MatrixView<float> y) {
+  CHORAL_DCHECK(x.cols == w.k && y.cols == w.n && x.rows == y.rows, "multiply: x [m, k], y [m, n]");
+  if (x.rows <= kernels.max_direct_rows) return x.rows == 0 ? void() : multiply_rows(kernels, w, ctx, x, 0, epilogue, y);
+  const int64_t blocks = ceil_div(x.rows, kBlockRows);
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t begin = b * x.rows / blocks;
+    const int64_t end = (b + 1) * x.rows / blocks;
+    multiply_rows(kernels, w, ctx, x.sub_rows(begin, end - begin), begin, epilogue, y);
+  }
+}
+
+}  // namespace choral::kernels

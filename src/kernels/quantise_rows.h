@@ -1,0 +1,36 @@
+// Float activations to int8, one scale per row and 32 consecutive k:
+//   s = max|x| / 127,  q = rint(x / s) (float32 division, ties to even), clamped to [-127, 127]; so q is never -128.
+//   A block whose s is 0 (all zero, or so small that max|x| / 127 underflows): q = 0, s = 0.
+//   A block that holds a NaN or an infinity: q = 0, s = NaN, so every output of that row is NaN and no other row is touched.
+// All levels give the same bits. Pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "base/cpu_level.h"
+#include "base/thread_pool.h"
+#include "tensor/view.h"
+
+namespace choral::kernels {
+
+// Everything a dot-product kernel reads of one block, together, so that a row is one stream.
+struct alignas(16) QuantisedBlock {
+  int8_t q[32];
+  float scale;
+  int32_t start[2];  // -zero * sum(q) of the first and of the last 16: where an integer sum over weights stored as w + zero begins
+  float sum;         // scale * float(sum(q)): what a weight block's minimum is multiplied with
+};
+static_assert(sizeof(QuantisedBlock) == 48);
+
+// x has k floats, k a multiple of 32; out has k / 32 blocks. For weights with one sum per block of 32, start[0] covers
+// all 32 when `halves` is false.
+struct QuantiseOptions {
+  int32_t zero = 0;
+  bool halves = false;
+};
+void quantise_row(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out);
+
+// Rows of x to out[row * (k / 32)], divided over the pool.
+void quantise_rows(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out);
+
+}  // namespace choral::kernels

@@ -1,0 +1,26 @@
+#include "kernels/ref/activation.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace choral::kernels::ref {
+
+double activation(Activation f, double x) {
+  switch (f) {
+    case Activation::kSilu: return x / (1.0 + std::exp(-x));
+    case Activation::kGelu: return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+    case Activation::kGeluTanh: {
+      const double u = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+      return x / (1.0 + std::exp(-2.0 * u));  // 0.5·x·(1 + tanh u) without its cancellation
+    }
+  }
+  return 0.0;
+}
+
+void activation_and_mul(Activation f, MatrixView<const float> x, MatrixView<float> y) {
+  for (int64_t t = 0; t < y.rows; ++t) {
+    for (int64_t i = 0; i < y.cols; ++i) y.row(t)[i] = static_cast<float>(activation(f, x.row(t)[i]) * x.row(t)[y.cols + i]);
+  }
+}
+
+}  // namespace choral::kernels::ref

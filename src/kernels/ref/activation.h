@@ -1,0 +1,11 @@
+// The oracle of activation.h: each function by its definition, in double. Single-threaded.
+#pragma once
+
+#include "kernels/activation.h"
+
+namespace choral::kernels::ref {
+
+double activation(Activation f, double x);
+void activation_and_mul(Activation f, MatrixView<const float> x, MatrixView<float> y);  // x [tokens, 2·inter] → y [tokens, inter]
+
+}  // namespace choral::kernels::ref

@@ -1,0 +1,35 @@
+// Oracles of the quantised GEMM, as plain loops over GGUF's own bytes; they know nothing of panels or vectors.
+// For one output: acc = 0; for each block b of 32 k, in order, for each of its scales (one, or one per 16 k for Q6_K):
+//   isum = sum (stored - zero) * q            exact in int32
+//   acc  = fma(float(isum), d_w * s_x, acc)
+// and for types with a minimum, after that: acc = fma(min_w, s_x * float(sum q), acc).
+// Every CPU level gives these bits.
+#pragma once
+
+#include <span>
+
+#include "kernels/quantise_rows.h"
+#include "tensor/dtype.h"
+
+namespace choral::kernels::ref {
+
+void quantise_row(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out);
+
+// Element i of a GGUF row: value = integer * scale + min.
+struct QuantElement {
+  int32_t integer;
+  float scale;
+  float min;
+};
+QuantElement quant_element(DType type, const std::byte* row, int64_t i);
+
+float quantised_dot(DType type, const std::byte* row, std::span<const QuantisedBlock> x);
+
+// The same operands in double, and the sum of the terms' magnitudes: what error bounds are made of.
+struct DoubleDot {
+  double value;
+  double magnitude;
+};
+DoubleDot quantised_dot_double(DType type, const std::byte* row, std::span<const QuantisedBlock> x);
+
+}  // namespace choral::kernels::ref

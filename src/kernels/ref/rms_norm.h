@@ -1,0 +1,13 @@
+// The oracle of rms_norm.h: plain loops in double. For tests and for reading; single-threaded.
+#pragma once
+
+#include <span>
+
+#include "kernels/rms_norm.h"
+
+namespace choral::kernels::ref {
+
+void rms_norm(MatrixView<const float> x, std::span<const float> w, float eps, MatrixView<float> y,
+              NormWeight form = NormWeight::kPlain);
+
+}  // namespace choral::kernels::ref

@@ -1,0 +1,16 @@
+// The oracle of sampling.h: which tokens the filters keep and with what probability, by sorting the whole row, in double.
+// Single-threaded.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/sampling.h"
+
+namespace choral::kernels::ref {
+
+// [vocab]; 0 for a token that is removed. Temperature, min_p, top_k and top_p in this order.
+std::vector<double> probabilities(std::span<const float> logits, const SamplingSettings& settings);
+double log_sum_exp(std::span<const float> logits);
+
+}  // namespace choral::kernels::ref

@@ -1,0 +1,187 @@
+// AVX2 micro-kernels of gemm_float_kernels.h: two ymm for a panel's 16 channels. 6 rows × 1 panel hold 12 of 16 registers;
+// one row goes over 4 panels (8 registers, four streams), two and three rows over 2.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/gemm_float_kernels.h"
+#include "kernels/x86/gemm_float_finish.h"
+
+#define CHORAL_TARGET __attribute__((target("avx2,fma,f16c")))
+#define CHORAL_INLINE __attribute__((target("avx2,fma,f16c"), always_inline)) inline
+#define CHORAL_UNROLL _Pragma("GCC unroll 16")
+
+namespace choral::kernels {
+namespace {
+
+constexpr int kMaxRows = 6;
+constexpr int kMaxRowsOfTwoPanels = 3;
+constexpr int kMaxRowsOfFourPanels = 1;
+constexpr int kHalf = 8;  // channels of a register
+
+// Two k of half a panel (half 0 or 1), widened one k at a time; a pair of the whole panel is kPairBytes bytes.
+struct BFloat16Pair {
+  static constexpr int kPairBytes = 64;
+  static CHORAL_INLINE __m256i load(const std::byte* p, int half) {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(p) + half);
+  }
+  static CHORAL_INLINE __m256 even(const std::byte* p, int half) { return _mm256_castsi256_ps(_mm256_slli_epi32(load(p, half), 16)); }
+  static CHORAL_INLINE __m256 odd(const std::byte* p, int half) {
+    return _mm256_castsi256_ps(_mm256_and_si256(load(p, half), _mm256_set1_epi32(static_cast<int>(0xFFFF0000u))));
+  }
+};
+
+struct Float16Pair {
+  static constexpr int kPairBytes = 64;
+  static CHORAL_INLINE __m256 even(const std::byte* p, int half) {
+    return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p) + half));
+  }
+  static CHORAL_INLINE __m256 odd(const std::byte* p, int half) { return even(p + 32, half); }
+};
+
+struct Float32Pair {
+  static constexpr int kPairBytes = 128;
+  static CHORAL_INLINE __m256 even(const std::byte* p, int half) { return _mm256_load_ps(reinterpret_cast<const float*>(p) + half * kHalf); }
+  static CHORAL_INLINE __m256 odd(const std::byte* p, int half) { return even(p + 64, half); }
+};
+
+// H registers: two for each panel.
+template <int R, int H>
+CHORAL_INLINE void multiply_add(__m256 (&acc)[R][H], const float* x, const __m256 (&w)[H]) {
+  CHORAL_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const __m256 b = _mm256_broadcast_ss(x + r * kXChunk);
+    CHORAL_UNROLL
+    for (int h = 0; h < H; ++h) acc[r][h] = _mm256_fmadd_ps(b, w[h], acc[r][h]);
+  }
+}
+
+template <class Pair, int R, int P>
+CHORAL_TARGET void micro(const MicroArgs& args) {
+  constexpr int kH = 2 * P;
+  __m256 acc[R][kH];
+  CHORAL_UNROLL
+  for (int r = 0; r < R; ++r) {
+    CHORAL_UNROLL
+    for (int h = 0; h < kH; ++h) {
+      acc[r][h] = args.resume ? _mm256_load_ps(args.out + r * args.out_stride + h * kHalf) : _mm256_setzero_ps();
+    }
+  }
+  const float* x = args.x;
+  const std::byte* w = args.w;
+  const std::byte* ahead = args.ahead;
+  const int64_t stride = args.panel_stride;
+  const int64_t ahead_stride = args.ahead_panel_stride;
+  for (int64_t k = 0; k < args.k; k += kXChunk) {
+    if (k == args.jump_at) ahead += args.ahead_jump;
+    const int64_t left = std::min<int64_t>(kXChunk, args.k - k);
+    for (int64_t i = 0; i + 1 < left; i += 2) {
+      __m256 v[kH];
+      CHORAL_UNROLL
+      for (int h = 0; h < kH; ++h) v[h] = Pair::even(w + h / 2 * stride, h % 2);
+      multiply_add<R, kH>(acc, x + i, v);
+      CHORAL_UNROLL
+      for (int h = 0; h < kH; ++h) v[h] = Pair::odd(w + h / 2 * stride, h % 2);
+      multiply_add<R, kH>(acc, x + i + 1, v);
+      CHORAL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        _mm_prefetch(ahead + p * ahead_stride, _MM_HINT_T0);
+        if (Pair::kPairBytes > 64) _mm_prefetch(ahead + p * ahead_stride + 64, _MM_HINT_T0);
+      }
+      w += Pair::kPairBytes;
+      ahead += args.ahead_step;
+    }
+    if (left % 2 != 0) {
+      __m256 v[kH];
+      CHORAL_UNROLL
+      for (int h = 0; h < kH; ++h) v[h] = Pair::even(w + h / 2 * stride, h % 2);
+      multiply_add<R, kH>(acc, x + left - 1, v);
+    }
+    x += R * kXChunk;
+  }
+  CHORAL_UNROLL
+  for (int r = 0; r < R; ++r) {
+    CHORAL_UNROLL
+    for (int h = 0; h < kH; ++h) _mm256_store_ps(args.out + r * args.out_stride + h * kHalf, acc[r][h]);
+  }
+}
+
+// Indexed by [log2 of panels][rows - 1].
+template <class Pair, int P, size_t... kRow>
+constexpr std::array<MicroKernel, kMaxRows> by_rows(std::index_sequence<kRow...>) {
+  std::array<MicroKernel, kMaxRows> table{};
+  ((table[kRow] = &micro<Pair, static_cast<int>(kRow) + 1, P>), ...);
+  return table;
+}
+template <class Pair>
+constexpr std::array<std::array<MicroKernel, kMaxRows>, 3> kMicro{
+    by_rows<Pair, 1>(std::make_index_sequence<kMaxRows>()),
+    by_rows<Pair, 2>(std::make_index_sequence<kMaxRowsOfTwoPanels>()),
+    by_rows<Pair, 4>(std::make_index_sequence<kMaxRowsOfFourPanels>()),
+};
+
+int panels_for(int rows) {
+  if (rows <= kMaxRowsOfFourPanels) return 4;
+  return rows <= kMaxRowsOfTwoPanels ? 2 : 1;
+}
+
+MicroKernel find_micro(DType weights, int rows, int panels) {
+  const auto p = static_cast<size_t>(panels / 2);
+  const auto r = static_cast<size_t>(rows - 1);
+  switch (weights) {
+    case DType::kBF16: return kMicro<BFloat16Pair>.at(p).at(r);
+    case DType::kF16: return kMicro<Float16Pair>.at(p).at(r);
+    default: return kMicro<Float32Pair>.at(p).at(r);
+  }
+}
+
+template <class Pair>
+CHORAL_INLINE void widen_panel(const std::byte* w, int64_t k, float* out) {
+  int64_t i = 0;
+  for (; i + 1 < k; i += 2, w += Pair::kPairBytes, out += 2 * kPanelRows) {
+    _mm256_store_ps(out, Pair::even(w, 0));
+    _mm256_store_ps(out + kHalf, Pair::even(w, 1));
+    _mm256_store_ps(out + kPanelRows, Pair::odd(w, 0));
+    _mm256_store_ps(out + kPanelRows + kHalf, Pair::odd(w, 1));
+  }
+  if (i < k) {
+    _mm256_store_ps(out, Pair::even(w, 0));
+    _mm256_store_ps(out + kHalf, Pair::even(w, 1));
+  }
+}
+
+CHORAL_TARGET void widen(DType weights, const std::byte* w, int64_t k, float* out) {
+  CHORAL_DCHECK(weights != DType::kF32, "float32 panels are read in place");
+  weights == DType::kBF16 ? widen_panel<BFloat16Pair>(w, k, out) : widen_panel<Float16Pair>(w, k, out);
+}
+
+}  // namespace
+
+CHORAL_TARGET void finish_tile_avx2(MatrixView<const float> tile, const float* bias, bool accumulate, MatrixView<float> y) {
+  for (int64_t i = 0; i < tile.rows; ++i) {
+    const float* from = tile.row(i);
+    float* to = y.row(i);
+    int64_t j = 0;
+    for (; j + kHalf <= tile.cols; j += kHalf) {
+      __m256 v = _mm256_loadu_ps(from + j);
+      if (bias != nullptr) v = _mm256_add_ps(v, _mm256_loadu_ps(bias + j));
+      if (accumulate) v = _mm256_add_ps(v, _mm256_loadu_ps(to + j));
+      _mm256_storeu_ps(to + j, v);
+    }
+    for (; j < tile.cols; ++j) {
+      float v = from[j];
+      if (bias != nullptr) v += bias[j];
+      to[j] = accumulate ? v + to[j] : v;
+    }
+  }
+}
+
+const FloatKernels& avx2_float_kernels() {
+  static constexpr FloatKernels kKernels{"avx2 fma", kMaxRows, kMaxRows, 1, panels_for, find_micro, widen, finish_tile_avx2};
+  return kKernels;
+}
+
+}  // namespace choral::kernels

@@ -1,0 +1,106 @@
+// The quantised GEMM with AVX2: vpmaddubsw (u8 x s8, pairs summed in int16), then vpmaddwd with ones to int32.
+// Exact, because nothing reaches 32767: see kPairs below. 8-bit weights go in as |w| against x with w's sign: |w| <= 128 and
+// |x| <= 127 (quantise_rows never makes -128) give at most 2 * 128 * 127 = 32512.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/gemm_quant_kernel.h"
+
+#define CHORAL_QUANT_TARGET __attribute__((target("avx2,fma,f16c")))
+#define CHORAL_SIMD CHORAL_QUANT_TARGET __attribute__((always_inline)) inline
+
+namespace choral::kernels::x86 {
+namespace {
+
+// How many pair sums of (2^bits - 1) * 127 * 2 an int16 holds: 15: 8 x 3810, 31: 4 x 7874, 63: 2 x 16002.
+template <int kBits>
+constexpr int kPairs = kBits == 4 ? 8 : kBits == 5 ? 4 : kBits == 6 ? 2 : 1;
+
+struct Simd {
+  using Bytes = __m256i;
+  using Floats = __m256;
+  static constexpr const char* kName = "avx2 vpmaddubsw";
+  static constexpr int kVectors = 2;
+  static constexpr int kTileRows = 4;  // 4 x 2 sums, 2 weights (8 bits: 4), x, ones and a product in 16 registers
+  static constexpr int kTilePanels = 1;
+  static constexpr int kPrefetchBytes = 2048;
+  static constexpr int zero(QuantForm form) { return form.bits == 8 ? 0 : form.zero(); }
+
+  static CHORAL_SIMD Bytes load(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  static CHORAL_SIMD void store(uint8_t* p, Bytes v) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }
+  static constexpr int tile_bits(int bits) { return bits; }
+  static CHORAL_SIMD Bytes recentre(Bytes stored) { return _mm256_xor_si256(stored, _mm256_set1_epi8(-128)); }
+  static CHORAL_SIMD Bytes low_nibbles(Bytes v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
+  static CHORAL_SIMD Bytes high_nibbles(Bytes v) { return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15)); }
+  // nibbles | (v << kLeft & kMask), byte by byte; a negative kLeft shifts right.
+  template <int kLeft, int kMask>
+  static CHORAL_SIMD Bytes or_bits(Bytes nibbles, Bytes v) {
+    const Bytes shifted = kLeft >= 0 ? _mm256_slli_epi16(v, kLeft < 0 ? 0 : kLeft) : _mm256_srli_epi16(v, kLeft < 0 ? -kLeft : 0);
+    return _mm256_or_si256(nibbles, _mm256_and_si256(shifted, _mm256_set1_epi8(kMask)));
+  }
+  static CHORAL_SIMD Bytes broadcast(const int8_t* four) {
+    int32_t word;
+    std::memcpy(&word, four, sizeof word);
+    return _mm256_set1_epi32(word);
+  }
+
+  static CHORAL_SIMD Floats halves(const uint8_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static CHORAL_SIMD Floats unsigned_bytes(const uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  static CHORAL_SIMD Floats signed_bytes(const uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  static CHORAL_SIMD Floats load_floats(const float* p) { return _mm256_load_ps(p); }
+  static CHORAL_SIMD void store_floats(float* p, Floats v) { _mm256_store_ps(p, v); }
+  static CHORAL_SIMD Floats splat(float v) { return _mm256_set1_ps(v); }
+  static CHORAL_SIMD Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+  static CHORAL_SIMD Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+  static CHORAL_SIMD Floats negate(Floats v) { return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f)); }
+
+  template <int kBits>
+  struct Weight {
+    Bytes u;
+    CHORAL_SIMD void set(Bytes v) { u = v; }
+  };
+  template <int kBits>
+  struct Sum {
+    __m256i i, pairs;
+    CHORAL_SIMD void clear() { i = _mm256_setzero_si256(); }
+    CHORAL_SIMD void start(int32_t v) { i = _mm256_set1_epi32(v); }
+    template <int kLocal>
+    CHORAL_SIMD void add(const Weight<kBits>& w, Bytes x) {
+      __m256i products;
+      if constexpr (kBits == 8) {
+        products = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x, w.value));
+      } else {
+        products = _mm256_maddubs_epi16(w.u, x);
+      }
+      pairs = kLocal % kPairs<kBits> == 0 ? products : _mm256_add_epi16(pairs, products);
+      if constexpr (kLocal % kPairs<kBits> == kPairs<kBits> - 1) {
+        i = _mm256_add_epi32(i, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+      }
+    }
+    CHORAL_SIMD Floats to_floats() const { return _mm256_cvtepi32_ps(i); }
+  };
+};
+
+template <>
+struct Simd::Weight<8> {
+  Bytes value, magnitude;
+  CHORAL_SIMD void set(Bytes v) {
+    value = v;
+    magnitude = _mm256_abs_epi8(v);
+  }
+};
+
+#include "kernels/x86/quant_kernel_inl.h"
+
+}  // namespace
+
+QuantKernel quant_kernel_avx2(DType type) { return choose_kernel(type); }
+
+}  // namespace choral::kernels::x86

@@ -1,0 +1,80 @@
+// The quantised GEMM with AVX-512BW but no VNNI: vpmaddubsw (u8 x s8, pairs summed in int16), then vpmaddwd with ones to int32.
+// Exact, because nothing reaches 32767: see kPairs below. 8-bit weights go in as |w| against x with w's sign: |w| <= 128 and
+// |x| <= 127 (quantise_rows never makes -128) give at most 2 * 128 * 127 = 32512.
+#ifndef __clang__  // g++ 12 takes the undefined pass-through operand of its own AVX-512 intrinsics for a mistake (GCC bug 105593)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/gemm_quant_kernel.h"
+
+#define CHORAL_QUANT_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
+#define CHORAL_SIMD CHORAL_QUANT_TARGET __attribute__((always_inline)) inline
+
+namespace choral::kernels::x86 {
+namespace {
+
+#include "kernels/x86/quant_simd512_inl.h"
+
+// How many pair sums of (2^bits - 1) * 127 * 2 an int16 holds: 15: 8 x 3810, 31: 4 x 7874, 63: 2 x 16002.
+template <int kBits>
+constexpr int kPairs = kBits == 4 ? 8 : kBits == 5 ? 4 : kBits == 6 ? 2 : 1;
+
+struct Simd : Simd512 {
+  static constexpr const char* kName = "avx512 vpmaddubsw";
+  static constexpr int kTileRows = 4;
+  static constexpr int kTilePanels = 2;
+  static constexpr int kPrefetchBytes = 2048;
+  static constexpr int zero(QuantForm form) { return form.bits == 8 ? 0 : form.zero(); }
+  static constexpr int tile_bits(int bits) { return bits; }
+  static CHORAL_SIMD Bytes recentre(Bytes stored) { return _mm512_xor_si512(stored, _mm512_set1_epi8(-128)); }
+
+  template <int kBits>
+  struct Weight {
+    Bytes u;
+    CHORAL_SIMD void set(Bytes v) { u = v; }
+  };
+  template <int kBits>
+  struct Sum {
+    __m512i i, pairs;
+    CHORAL_SIMD void clear() { i = _mm512_setzero_si512(); }
+    CHORAL_SIMD void start(int32_t v) { i = _mm512_set1_epi32(v); }
+    template <int kLocal>
+    CHORAL_SIMD void add(const Weight<kBits>& w, Bytes x) {
+      __m512i products;
+      if constexpr (kBits == 8) {
+        products = _mm512_maddubs_epi16(w.magnitude, _mm512_mask_sub_epi8(x, w.negative, _mm512_setzero_si512(), x));
+      } else {
+        products = _mm512_maddubs_epi16(w.u, x);
+      }
+      pairs = kLocal % kPairs<kBits> == 0 ? products : _mm512_add_epi16(pairs, products);
+      if constexpr (kLocal % kPairs<kBits> == kPairs<kBits> - 1) {
+        i = _mm512_add_epi32(i, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+      }
+    }
+    CHORAL_SIMD Floats to_floats() const { return _mm512_cvtepi32_ps(i); }
+  };
+};
+
+template <>
+struct Simd::Weight<8> {
+  Bytes magnitude;
+  __mmask64 negative;
+  CHORAL_SIMD void set(Bytes v) {
+    magnitude = _mm512_abs_epi8(v);
+    negative = _mm512_movepi8_mask(v);
+  }
+};
+
+#include "kernels/x86/quant_kernel_inl.h"
+
+}  // namespace
+
+QuantKernel quant_kernel_avx512(DType type) { return choose_kernel(type); }
+
+}  // namespace choral::kernels::x86

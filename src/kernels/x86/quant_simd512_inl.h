@@ -1,0 +1,38 @@
+// The 512-bit vector operations that quant_avx512.cc and quant_vnni.cc have in common, for quant_kernel_inl.h.
+// Included inside an unnamed namespace with CHORAL_SIMD defined; no include guard.
+
+struct Simd512 {
+  using Bytes = __m512i;
+  using Floats = __m512;
+  static constexpr int kVectors = 1;
+
+  static CHORAL_SIMD Bytes load(const uint8_t* p) { return _mm512_loadu_si512(p); }
+  static CHORAL_SIMD void store(uint8_t* p, Bytes v) { _mm512_store_si512(p, v); }
+  static CHORAL_SIMD Bytes low_nibbles(Bytes v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+  static CHORAL_SIMD Bytes high_nibbles(Bytes v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15)); }
+  // nibbles | (v << kLeft & kMask), byte by byte; a negative kLeft shifts right.
+  template <int kLeft, int kMask>
+  static CHORAL_SIMD Bytes or_bits(Bytes nibbles, Bytes v) {
+    const Bytes shifted = kLeft >= 0 ? _mm512_slli_epi16(v, kLeft < 0 ? 0 : kLeft) : _mm512_srli_epi16(v, kLeft < 0 ? -kLeft : 0);
+    return _mm512_ternarylogic_epi32(nibbles, shifted, _mm512_set1_epi8(kMask), 0xF8);  // a | (b & c)
+  }
+  static CHORAL_SIMD Bytes broadcast(const int8_t* four) {
+    int32_t word;
+    std::memcpy(&word, four, sizeof word);
+    return _mm512_set1_epi32(word);
+  }
+
+  static CHORAL_SIMD Floats halves(const uint8_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  static CHORAL_SIMD Floats unsigned_bytes(const uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static CHORAL_SIMD Floats signed_bytes(const uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static CHORAL_SIMD Floats load_floats(const float* p) { return _mm512_load_ps(p); }
+  static CHORAL_SIMD void store_floats(float* p, Floats v) { _mm512_store_ps(p, v); }
+  static CHORAL_SIMD Floats splat(float v) { return _mm512_set1_ps(v); }
+  static CHORAL_SIMD Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+  static CHORAL_SIMD Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+  static CHORAL_SIMD Floats negate(Floats v) { return _mm512_xor_ps(v, _mm512_set1_ps(-0.0f)); }
+};

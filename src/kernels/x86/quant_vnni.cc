@@ -1,0 +1,56 @@
+// The quantised GEMM with AVX512_VNNI: vpdpbusd adds four u8 x s8 products to each int32 lane without saturation.
+// Weights are the unsigned operand as stored (w + zero); sums begin at -zero * sum(q), which quantise_rows left beside x.
+#ifndef __clang__  // g++ 12 takes the undefined pass-through operand of its own AVX-512 intrinsics for a mistake (GCC bug 105593)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/gemm_quant_kernel.h"
+
+#define CHORAL_QUANT_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
+#define CHORAL_SIMD CHORAL_QUANT_TARGET __attribute__((always_inline)) inline
+
+namespace choral::kernels::x86 {
+namespace {
+
+#include "kernels/x86/quant_simd512_inl.h"
+
+struct Simd : Simd512 {
+  static constexpr const char* kName = "avx512 vnni";
+  static constexpr int kTileRows = 6;  // 6 x 4 sums, 4 weights and x: 29 of 32 registers
+  static constexpr int kTilePanels = 4;
+  static constexpr int kPrefetchBytes = 2048;
+  static constexpr int zero(QuantForm form) { return form.zero(); }
+  static constexpr int tile_bits(int) { return 8; }
+  static CHORAL_SIMD Bytes recentre(Bytes stored) { return stored; }
+
+  template <int kBits>
+  struct Weight {
+    Bytes u;
+    CHORAL_SIMD void set(Bytes v) { u = v; }
+  };
+  template <int kBits>
+  struct Sum {
+    __m512i i;
+    CHORAL_SIMD void clear() { i = _mm512_setzero_si512(); }
+    CHORAL_SIMD void start(int32_t v) { i = _mm512_set1_epi32(v); }
+    template <int kLocal>
+    CHORAL_SIMD void add(const Weight<kBits>& w, Bytes x) {
+      i = _mm512_dpbusd_epi32(i, w.u, x);
+    }
+    CHORAL_SIMD Floats to_floats() const { return _mm512_cvtepi32_ps(i); }
+  };
+};
+
+#include "kernels/x86/quant_kernel_inl.h"
+
+}  // namespace
+
+QuantKernel quant_kernel_vnni(DType type) { return choose_kernel(type); }
+
+}  // namespace choral::kernels::x86

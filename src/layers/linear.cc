@@ -1,0 +1,67 @@
+#include "layers/linear.h"
+
+namespace choral::layers {
+namespace {
+
+quant::LinearShape merged_shape(const std::string& prefix, int64_t in, const std::vector<std::string>& members,
+                                std::vector<int64_t> out, bool bias) {
+  quant::LinearShape shape{.in = in, .out = std::move(out), .shard_names = {}, .bias = bias};
+  for (const auto& member : members) shape.shard_names.push_back(prefix + "." + member);
+  return shape;
+}
+
+quant::LinearShape single_shape(const std::string& prefix, int64_t in, int64_t out, bool bias) {
+  return {.in = in, .out = {out}, .shard_names = {prefix}, .bias = bias};
+}
+
+}  // namespace
+
+LinearBase::LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, quant::LinearShape shape)
+    : prefix_(std::move(prefix)), shape_(std::move(shape)) {
+  auto method = builder.quant_config.get_quant_method(kind, prefix_);
+  if (!method.ok()) {
+    builder.fail(std::move(method).status().while_(prefix_));
+    return;
+  }
+  quant_method_ = std::move(*method);
+  quant_method_->create_weights(shape_, parameters_);
+  builder.modules.push_back(this);
+}
+
+Status LinearBase::load_weights(quant::WeightSource& source) { return parameters_.load(source); }
+
+Status LinearBase::process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) {
+  CHORAL_RETURN_IF_ERROR(quant_method_->process_weights_after_loading(ctx, source.request(), shape_, parameters_));
+  parameters_.release(source);
+  return {};
+}
+
+void LinearBase::forward_add(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const {
+  apply(ctx, x, {.accumulate = true}, y);
+}
+
+void LinearBase::apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
+                       MatrixView<float> y) const {
+  CHORAL_CHECK(x.cols == in_features() && y.cols == out_features() && x.rows == y.rows, "shapes are fixed when the batch is built");
+  quant_method_->apply(ctx, x, epilogue, y);
+}
+
+ReplicatedLinear::ReplicatedLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias)
+    : LinearBase(builder, quant::LayerKind::kLinear, prefix, single_shape(prefix, in, out, bias)) {}
+
+ColumnParallelLinear::ColumnParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias)
+    : LinearBase(builder, quant::LayerKind::kLinear, prefix, single_shape(prefix, in, out, bias)) {}
+
+RowParallelLinear::RowParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias)
+    : LinearBase(builder, quant::LayerKind::kLinear, prefix, single_shape(prefix, in, out, bias)) {}
+
+MergedColumnParallelLinear::MergedColumnParallelLinear(Builder& builder, const std::string& prefix, int64_t in,
+                                                       std::vector<std::string> members, std::vector<int64_t> out, bool bias)
+    : LinearBase(builder, quant::LayerKind::kLinear, prefix, merged_shape(prefix, in, members, std::move(out), bias)) {}
+
+QKVParallelLinear::QKVParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t head_dim, int64_t heads,
+                                     int64_t kv_heads, bool bias)
+    : MergedColumnParallelLinear(builder, prefix, in, {"q_proj", "k_proj", "v_proj"},
+                                 {heads * head_dim, kv_heads * head_dim, kv_heads * head_dim}, bias) {}
+
+}  // namespace choral::layers

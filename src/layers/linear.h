@@ -1,0 +1,73 @@
+// The linear family: y = x·Wᵀ + b, spelled as the field knows it. The layer owns shapes and shard names; its quant_method owns
+// weights and arithmetic. On one process every kind holds the whole matrix; the kinds say along which axis a matrix is split
+// when there are more (column = outputs, row = inputs, replicated = not at all).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layers/module.h"
+
+namespace choral::layers {
+
+class LinearBase : public Module {
+ public:
+  void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const { apply(ctx, x, {}, y); }
+  // y += x·Wᵀ + b: the residual stream.
+  void forward_add(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const;
+
+  int64_t in_features() const { return shape_.in; }
+  int64_t out_features() const { return shape_.out_total(); }
+  const quant::LinearMethod& quant_method() const { return *quant_method_; }
+
+  Status load_weights(quant::WeightSource& source) override;
+  Status process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) override;
+  std::string prefix() const override { return prefix_; }
+  int64_t weight_bytes() const override { return quant_method_->size_bytes(); }
+  int64_t parameters() const override { return shape_.in * shape_.out_total() + (shape_.bias ? shape_.out_total() : 0); }
+  std::string format() const override { return quant_method_->format(); }
+  std::string kernel_name(CpuLevel level) const override { return quant_method_->kernel_name(level); }
+
+ protected:
+  LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, quant::LinearShape shape);
+
+ private:
+  void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue, MatrixView<float> y) const;
+
+  std::string prefix_;
+  quant::LinearShape shape_;
+  std::unique_ptr<quant::LinearMethod> quant_method_;
+  quant::ParameterSet parameters_;
+};
+
+class ReplicatedLinear : public LinearBase {
+ public:
+  ReplicatedLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias);
+};
+
+class ColumnParallelLinear : public LinearBase {
+ public:
+  ColumnParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias);
+};
+
+class RowParallelLinear : public LinearBase {
+ public:
+  RowParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias);
+};
+
+// Several projections of one input as one matrix: x is read once. `prefix` is the parent ("…mlp"), `members` its children.
+class MergedColumnParallelLinear : public LinearBase {
+ public:
+  MergedColumnParallelLinear(Builder& builder, const std::string& prefix, int64_t in, std::vector<std::string> members,
+                             std::vector<int64_t> out, bool bias);
+};
+
+// q, k and v of one attention. y = [q | k | v]
+class QKVParallelLinear : public MergedColumnParallelLinear {
+ public:
+  QKVParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t head_dim, int64_t heads, int64_t kv_heads,
+                    bool bias);
+};
+
+}  // namespace choral::layers

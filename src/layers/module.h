@@ -1,0 +1,40 @@
+// A part of a model that owns stored tensors, and the builder that hands every part what it needs.
+// Three times, in this order: built (shapes known, parameters registered), loaded (tensors pulled from the source),
+// processed (packed for the platform, the file's pages given back). Forward only after all three.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "platform/custom_op.h"
+#include "quant/quant_config.h"
+
+namespace choral::layers {
+
+class Module {
+ public:
+  virtual ~Module() = default;
+  virtual Status load_weights(quant::WeightSource& source) = 0;
+  virtual Status process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) = 0;
+
+  virtual std::string prefix() const = 0;     // "model.layers.0.mlp.down_proj"
+  virtual int64_t weight_bytes() const = 0;   // as held in memory, after processing
+  virtual int64_t parameters() const = 0;     // weights as numbers
+  virtual std::string format() const = 0;     // "bf16"
+  virtual std::string kernel_name(CpuLevel level) const = 0;
+};
+
+// Passed by reference through a model's constructors. The first error stays; building goes on and is checked once at the end.
+struct Builder {
+  const platform::Platform& platform;
+  const quant::QuantConfig& quant_config;
+  const platform::CustomOpConfig& custom_ops;
+  std::vector<Module*> modules;  // every module in order of construction; owned by the model
+  Status status;
+
+  void fail(Status error) {
+    if (status.ok()) status = std::move(error);
+  }
+};
+
+}  // namespace choral::layers

@@ -1,0 +1,38 @@
+// Token embedding and LM head. With tied weights both are one packed matrix: the head multiplies by it, the embedding reads rows.
+#pragma once
+
+#include <string>
+
+#include "layers/linear.h"
+
+namespace choral::layers {
+
+// out row i = row ids[i] of the table. Also the head of a model that ties its weights.
+class VocabParallelEmbedding : public LinearBase {
+ public:
+  VocabParallelEmbedding(Builder& builder, const std::string& prefix, int64_t vocab, int64_t hidden);
+  void lookup(const platform::Context& ctx, std::span<const int32_t> ids, MatrixView<float> out) const {
+    quant_method().gather_rows(ctx, ids, out);
+  }
+};
+
+// logits = hidden·Wᵀ. [rows, vocab]
+class ParallelLMHead : public LinearBase {
+ public:
+  ParallelLMHead(Builder& builder, const std::string& prefix, int64_t vocab, int64_t hidden);
+};
+
+// From the step's hidden rows to the logits of those rows that need them.
+class LogitsProcessor {
+ public:
+  // `head` is the LM head, or the embedding of a model with tied weights; it outlives this.
+  explicit LogitsProcessor(const LinearBase& head) : head_(head) {}
+  // hidden [tokens, hidden], rows: which of them -> logits [rows, vocab]
+  void forward(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
+               MatrixView<float> logits) const;
+
+ private:
+  const LinearBase& head_;
+};
+
+}  // namespace choral::layers

@@ -1,0 +1,41 @@
+// The common pre-norm decoder: h += attention(norm(h)); h += mlp(norm(h)). Families that differ only in fields of DecoderSpec
+// (Llama, Mistral, Qwen2, Qwen3) describe themselves with one; a family with other equations writes its own Model.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/config_map.h"
+#include "kernels/rotary.h"
+#include "models/model.h"
+#include "models/registry.h"
+
+namespace choral::models {
+
+struct DecoderSpec {
+  int64_t hidden = 0;
+  int64_t intermediate = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t vocab = 0;
+  int64_t max_positions = 0;
+  float rms_norm_eps = 1e-6f;
+  std::string hidden_act = "silu";
+  bool qkv_bias = false;
+  bool output_bias = false;  // of o_proj
+  bool mlp_bias = false;
+  bool qk_norm = false;      // RMSNorm of each head of q and k before the rotation
+  bool tie_word_embeddings = false;
+  std::vector<int64_t> sliding_window;  // per layer, 0 = full attention
+  kernels::RotaryParams rotary;
+};
+
+// The fields every such family shares, read and checked: sizes positive, heads divisible, dimensions within limits.
+Result<DecoderSpec> read_decoder_spec(const io::ConfigMap& config, const ModelOptions& options);
+
+Result<std::unique_ptr<Model>> make_decoder(DecoderSpec spec, const ModelOptions& options);
+
+}  // namespace choral::models

@@ -1,0 +1,61 @@
+#include <algorithm>
+
+#include "models/families.h"
+#include "models/rope_config.h"
+
+namespace choral::models {
+namespace {
+
+// Beyond any model there is; keeps products of two dimensions far from overflow.
+constexpr io::IntRange kDimension{1, int64_t{1} << 24};
+constexpr io::IntRange kLayers{1, 4096};
+
+}  // namespace
+
+Result<DecoderSpec> read_decoder_spec(const io::ConfigMap& config, const ModelOptions& options) {
+  DecoderSpec spec;
+  CHORAL_TRY(spec.hidden, config.get_int("hidden_size", kDimension));
+  CHORAL_TRY(spec.intermediate, config.get_int("intermediate_size", kDimension));
+  CHORAL_TRY(spec.layers, config.get_int("num_hidden_layers", kLayers));
+  CHORAL_TRY(spec.heads, config.get_int("num_attention_heads", kDimension));
+  CHORAL_TRY(spec.kv_heads, config.get_int_or("num_key_value_heads", spec.heads, kDimension));
+  CHORAL_TRY(spec.vocab, config.get_int("vocab_size", kDimension));
+  CHORAL_TRY(const int64_t positions, config.get_int("max_position_embeddings", kDimension));
+  if (spec.heads % spec.kv_heads != 0) {
+    return invalid_argument("{} ({}) is no multiple of num_key_value_heads ({})", config.path_of("num_attention_heads"), spec.heads,
+                            spec.kv_heads);
+  }
+  if (!config.contains("head_dim") && spec.hidden % spec.heads != 0) {
+    return invalid_argument("{} ({}) is no multiple of num_attention_heads ({}) and there is no head_dim",
+                            config.path_of("hidden_size"), spec.hidden, spec.heads);
+  }
+  CHORAL_TRY(spec.head_dim, config.get_int_or("head_dim", spec.hidden / spec.heads, kDimension));
+  CHORAL_TRY(const double eps, config.get_double_or("rms_norm_eps", 1e-6));
+  spec.rms_norm_eps = static_cast<float>(eps);
+  CHORAL_TRY(spec.hidden_act, config.get_string_or("hidden_act", "silu"));
+  CHORAL_TRY(spec.tie_word_embeddings, config.get_bool_or("tie_word_embeddings", false));
+  spec.max_positions = options.max_model_len > 0 ? std::min(options.max_model_len, positions) : positions;
+  spec.sliding_window.assign(spec.layers, 0);
+  CHORAL_TRY(spec.rotary, read_rope_config(config, spec.head_dim, spec.max_positions, positions));
+  return spec;
+}
+
+Result<std::vector<int64_t>> read_qwen_windows(const io::ConfigMap& config, int64_t layers) {
+  std::vector<int64_t> windows(layers, 0);
+  CHORAL_TRY(const bool used, config.get_bool_or("use_sliding_window", false));
+  if (!used) return windows;
+  CHORAL_TRY(const int64_t window, config.get_int_or("sliding_window", 0, io::kNotNegative));
+  CHORAL_TRY(const auto types, config.get_strings_or_empty("layer_types"));
+  if (!types.empty()) {
+    if (static_cast<int64_t>(types.size()) != layers) {
+      return invalid_argument("{} has {} entries for {} layers", config.path_of("layer_types"), types.size(), layers);
+    }
+    for (int64_t i = 0; i < layers; ++i) windows[i] = types[i] == "sliding_attention" ? window : 0;
+    return windows;
+  }
+  CHORAL_TRY(const int64_t first, config.get_int_or("max_window_layers", 28, io::kNotNegative));
+  for (int64_t i = first; i < layers; ++i) windows[i] = window;
+  return windows;
+}
+
+}  // namespace choral::models

@@ -1,0 +1,42 @@
+// What the engine knows of a model: its sizes, one forward pass over a flat batch, logits of chosen rows.
+// Built from a config by the registry; loaded through its modules; then immutable but for the KV cache binding.
+// forward() is called by one thread at a time (the engine's).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/config_map.h"
+#include "layers/forward_batch.h"
+#include "layers/module.h"
+
+namespace choral::models {
+
+// The paged cache's sizes, the same in every layer.
+struct KvCacheShape {
+  int64_t layers = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual KvCacheShape kv_cache_shape() const = 0;
+  virtual int64_t hidden_size() const = 0;
+  virtual int64_t vocab_size() const = 0;
+  virtual int64_t max_positions() const = 0;
+  virtual std::span<layers::Module* const> modules() const = 0;
+
+  virtual void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) = 0;
+  // hidden [tokens, hidden]: the last layer's output after the final norm.
+  virtual void forward(const platform::Context& ctx, const layers::ForwardBatch& batch, MatrixView<float> hidden) const = 0;
+  // Rows `rows` of hidden -> logits [rows, vocab]
+  virtual void compute_logits(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
+                              MatrixView<float> logits) const = 0;
+};
+
+}  // namespace choral::models

@@ -1,0 +1,24 @@
+// From config.json's `architectures` to a model. A family is one file with one line in the registry's table.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+
+namespace choral::models {
+
+struct ModelOptions {
+  const platform::Platform& platform;
+  const quant::QuantConfig& quant_config;
+  const platform::CustomOpConfig& custom_ops;
+  int64_t max_model_len = 0;  // 0 = what the config says; rotary tables are made up to here
+};
+
+// `config` is the normalised map of io::load_model_config. Unknown architectures are an error that lists the known ones.
+Result<std::unique_ptr<Model>> make_model(const io::ConfigMap& config, const ModelOptions& options);
+
+std::vector<std::string> known_architectures();
+
+}  // namespace choral::models

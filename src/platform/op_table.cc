@@ -1,0 +1,11 @@
+#include "platform/op_table.h"
+
+namespace choral::platform {
+
+std::vector<OpFacts> OpTable::facts() const {
+  std::vector<OpFacts> all;
+  for_each([&](const auto& op) { all.push_back({op.name, op.version, op.provider}); });
+  return all;
+}
+
+}  // namespace choral::platform

@@ -1,0 +1,39 @@
+// The stored tensors of one layer, registered by its quant method (create_weights), filled from the checkpoint (load),
+// packed and let go (process_weights_after_loading). A fused layer has one shard a member: q, k, v.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "quant/weight_source.h"
+
+namespace choral::quant {
+
+struct Shard {
+  std::string name;  // in the checkpoint: "model.layers.0.self_attn.q_proj.weight"
+  Shape shape;
+  io::SourceTensor tensor;  // empty view until loaded
+};
+
+struct Parameter {
+  std::string name;  // "weight", "bias", "weight_scale"
+  std::vector<Shard> shards;
+};
+
+class ParameterSet {
+ public:
+  Parameter& add(std::string name);
+  // Must exist: a method asks only for what it registered.
+  Parameter& get(std::string_view name);
+  bool contains(std::string_view name) const;
+
+  // Every registered shard must be in the source; the first that is not is named.
+  Status load(WeightSource& source);
+  // After packing: the mapped pages of every shard are given back and the views dropped.
+  void release(WeightSource& source);
+
+ private:
+  std::vector<Parameter> parameters_;
+};
+
+}  // namespace choral::quant

@@ -1,0 +1,112 @@
+#include "quant/unquantized.h"
+
+namespace choral::quant {
+namespace {
+
+// Consecutive shards of one format: columns [begin, begin + matrix->n()) of y.
+struct PackedRun {
+  int64_t begin = 0;
+  std::unique_ptr<kernels::PackedMatrix> matrix;
+};
+
+class UnquantizedLinearMethod : public LinearMethod {
+ public:
+  void create_weights(const LinearShape& shape, ParameterSet& parameters) override {
+    auto& weight = parameters.add("weight");
+    for (size_t i = 0; i < shape.out.size(); ++i) {
+      weight.shards.push_back({shape.shard_names[i] + ".weight", {shape.out[i], shape.in}, {}});
+    }
+    if (!shape.bias) return;
+    auto& bias = parameters.add("bias");
+    for (size_t i = 0; i < shape.out.size(); ++i) bias.shards.push_back({shape.shard_names[i] + ".bias", {shape.out[i]}, {}});
+  }
+
+  Status process_weights_after_loading(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
+                                       ParameterSet& parameters) override {
+    const auto& shards = parameters.get("weight").shards;
+    int64_t begin = 0;
+    for (size_t i = 0; i < shards.size();) {
+      std::vector<kernels::WeightRows> rows;
+      const DType stored = shards[i].tensor.view.dtype;
+      int64_t run_rows = 0;
+      for (; i < shards.size() && shards[i].tensor.view.dtype == stored; ++i) {
+        rows.push_back({shards[i].tensor.view, shards[i].tensor.row_order});
+        run_rows += shards[i].tensor.view.rows();
+      }
+      const DType format = request.as_stored ? stored : request.convert_to;
+      auto packed = ctx.platform.prepack(ctx, rows, format);
+      if (!packed.ok()) return std::move(packed).status().while_(shards[i - 1].name);
+      runs_.push_back({begin, std::move(*packed)});
+      begin += run_rows;
+    }
+    if (shape.bias) load_bias(parameters.get("bias"), request, shape.out_total());
+    return {};
+  }
+
+  void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
+             MatrixView<float> y) const override {
+    for (const auto& run : runs_) {
+      kernels::Epilogue own = epilogue;
+      own.bias = bias_.empty() ? nullptr : bias_.data() + run.begin;
+      // The hook speaks of columns of the whole y.
+      const auto shifted = [&](int64_t row, int64_t col, MatrixView<float> tile) { (*epilogue.hook)(row, col + run.begin, tile); };
+      const kernels::Epilogue::Hook hook(shifted);
+      if (epilogue.hook != nullptr && run.begin != 0) own.hook = &hook;
+      ctx.ops.matmul(ctx, *run.matrix, x, own, y.sub_cols(run.begin, run.matrix->n()));
+    }
+  }
+
+  void gather_rows(const platform::Context& ctx, std::span<const int32_t> ids, MatrixView<float> out) const override {
+    CHORAL_CHECK(runs_.size() == 1, "an embedding is one matrix");
+    ctx.ops.gather_rows(ctx, *runs_.front().matrix, ids, out);
+  }
+
+  int64_t size_bytes() const override {
+    int64_t total = static_cast<int64_t>(bias_.size() * sizeof(float));
+    for (const auto& run : runs_) total += run.matrix->size_bytes();
+    return total;
+  }
+
+  std::string format() const override { return joined([](const kernels::PackedMatrix& m) { return m.format(); }); }
+  std::string kernel_name(CpuLevel level) const override {
+    return joined([level](const kernels::PackedMatrix& m) { return m.kernel_name(level); });
+  }
+
+ private:
+  void load_bias(const Parameter& parameter, const WeightRequest& request, int64_t out_total) {
+    bias_.resize(out_total);
+    int64_t begin = 0;
+    for (const auto& shard : parameter.shards) {
+      const int64_t rows = shard.shape.elements();
+      read_vector(shard.tensor, request, std::span(bias_).subspan(begin, rows));
+      begin += rows;
+    }
+  }
+
+  template <class Name>
+  std::string joined(Name name) const {
+    std::string text;
+    for (const auto& run : runs_) {
+      const std::string one = name(*run.matrix);
+      if (text.find(one) == std::string::npos) text += (text.empty() ? "" : "+") + one;
+    }
+    return text;
+  }
+
+  std::vector<PackedRun> runs_;
+  std::vector<float> bias_;
+};
+
+class UnquantizedConfig : public QuantConfig {
+ public:
+  std::string_view name() const override { return "none"; }
+  Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind, std::string_view) const override {
+    return std::make_unique<UnquantizedLinearMethod>();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<QuantConfig> make_unquantized_config() { return std::make_unique<UnquantizedConfig>(); }
+
+}  // namespace choral::quant

@@ -1,0 +1,34 @@
+#include "quant/weight_source.h"
+
+#include "base/float16.h"
+#include "kernels/dequantise.h"
+
+namespace choral::quant {
+namespace {
+
+float rounded(float x, const WeightRequest& request) {
+  if (request.as_stored) return x;
+  if (request.convert_to == DType::kBF16) return to_float(to_bfloat16(x));
+  if (request.convert_to == DType::kF16) return to_float(to_float16(x));
+  return x;
+}
+
+}  // namespace
+
+void read_vector(const io::SourceTensor& tensor, const WeightRequest& request, std::span<float> out) {
+  const auto elements = static_cast<int64_t>(out.size());
+  std::vector<float> stored(out.size());
+  kernels::dequantise_row(tensor.view.dtype, tensor.view.data, elements, stored.data());
+  for (int64_t i = 0; i < elements; ++i) {
+    out[i] = rounded(stored[tensor.row_order.empty() ? i : tensor.row_order[i]], request);
+  }
+}
+
+Status WeightSource::read_vector(const std::string& name, std::span<float> out) {
+  CHORAL_TRY(const auto tensor, take(name, Shape{static_cast<int64_t>(out.size())}));
+  quant::read_vector(tensor, request(), out);
+  release(name);
+  return {};
+}
+
+}  // namespace choral::quant

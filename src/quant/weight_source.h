@@ -1,0 +1,36 @@
+// Where layers pull their stored tensors from: a checkpoint, or random weights for a bench. The source checks shapes and
+// remembers what was taken, so that a tensor nobody asked for can be named after loading.
+// Used by one thread while a model loads.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "io/checkpoint.h"
+
+namespace choral::quant {
+
+// What the user wants of the weights' type (--dtype).
+struct WeightRequest {
+  bool as_stored = true;            // auto: each tensor keeps its own type
+  DType convert_to = DType::kBF16;  // else every weight, vectors included, is rounded to this
+};
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  virtual bool contains(const std::string& name) const = 0;
+  // The tensor, whose shape must be `shape`; an error names file, tensor, both shapes. The view lives until release().
+  virtual Result<io::SourceTensor> take(const std::string& name, const Shape& shape) = 0;
+  // The tensor was packed: its pages may go.
+  virtual void release(const std::string& name) = 0;
+  virtual const WeightRequest& request() const = 0;
+
+  // A whole vector (norm weight, bias) as float, rounded as the request says: take, read, release. [shape's elements]
+  Status read_vector(const std::string& name, std::span<float> out);
+};
+
+// The elements of `tensor` in packed row order as float, rounded as the request says.
+void read_vector(const io::SourceTensor& tensor, const WeightRequest& request, std::span<float> out);
+
+}  // namespace choral::quant

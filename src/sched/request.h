@@ -1,0 +1,67 @@
+// One request as the scheduler sees it: token ids and counts. A plain record; the caller fills the first part, Scheduler::add()
+// checks it and reserves all room, and the Scheduler alone changes the second part. The engine derives from it to keep
+// sampling parameters and the stream beside it: ownership goes into the scheduler with add() and comes back by take_finished().
+// Engine thread only, once added.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/block_table.h"
+#include "cache/prefix_key.h"
+#include "choral/types.h"
+
+namespace choral::sched {
+
+using RequestId = uint64_t;
+
+enum class RequestStatus : uint8_t { kWaiting, kRunning, kPreempted, kFinished };
+using choral::FinishReason;
+
+struct ShareAccount;  // sched/fair_share.h
+
+struct Request {
+  virtual ~Request() = default;
+
+  // --- filled by the caller before add() ---
+  RequestId id = 0;                              // unique among unfinished requests
+  std::vector<int32_t> tokens;                   // the prompt; outputs are appended
+  int32_t max_tokens = 16;                       // outputs wanted at most; the model's length ends a request too
+  int32_t priority = 0;                          // lower = more urgent; only with Policy::kPriority
+  int32_t adapter_key = 0;                       // rows of one step are grouped by it; 0 = base
+  bool wants_prompt_logprobs = false;            // every prompt token is computed: no cached prefix is used
+  std::optional<cache::PrefixRoot> prefix_root;  // names the KV's origin; nullopt: shares nothing with anybody
+
+  // --- kept by the scheduler ---
+  RequestStatus status = RequestStatus::kWaiting;
+  FinishReason finish_reason = FinishReason::kNone;
+  uint64_t arrival = 0;  // order of add()
+  int32_t prompt_count = 0;
+  int32_t max_length = 0;            // prompt + outputs, never more than the model's length
+  int32_t computed_count = 0;        // tokens whose KV is in the blocks; back to 0 on preemption
+  int32_t published_blocks = 0;      // leading blocks already offered to the prefix index
+  int32_t cached_prompt_tokens = 0;  // prompt tokens taken from the cache at first admission
+  int32_t preemption_count = 0;
+  cache::BlockTable block_table;
+  cache::PrefixChain prefix_chain;
+
+  std::span<const int32_t> prompt() const { return std::span(tokens).first(static_cast<size_t>(prompt_count)); }
+  std::span<const int32_t> output() const { return std::span(tokens).subspan(static_cast<size_t>(prompt_count)); }
+  int32_t token_count() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t output_count() const { return token_count() - prompt_count; }
+  int32_t remaining() const { return token_count() - computed_count; }  // tokens to compute before the next can be sampled
+  bool finished() const { return status == RequestStatus::kFinished; }
+  bool at_length_limit() const { return token_count() >= max_length; }  // then the engine finishes it with kLength
+
+  // --- the scheduler's own marks ---
+  bool in_flight = false;  // in the plan between schedule() and on_computed()/abandon()
+  bool admitted_before = false;
+  bool promoted = false;            // waited too long: goes before everybody
+  uint64_t last_progress_step = 0;  // when it came or got its last output token
+  uint64_t deferred_step = 0;       // step in which it waits for another's prefix
+  ShareAccount* share = nullptr;
+};
+
+}  // namespace choral::sched

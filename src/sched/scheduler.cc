@@ -1,0 +1,290 @@
+#include "sched/scheduler.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace choral::sched {
+namespace {
+
+// A request waits for a prefix that another is computing when it saves at least so many blocks; fewer are not worth a step's
+// delay.
+constexpr int32_t kWorthWaitingBlocks = 4;
+
+const SchedulerConfig& checked(const SchedulerConfig& config) {
+  const Status status = validate(config);
+  CHORAL_CHECK(status.ok(), status.message());
+  return config;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens)
+    : config_(checked(config)),
+      watermark_blocks_(config.watermark_blocks >= 0 ? config.watermark_blocks : block_count / 100),
+      cache_(block_count, block_tokens, config.enable_prefix_caching),
+      waiting_(config) {
+  const size_t most_live = static_cast<size_t>(config.max_waiting) + static_cast<size_t>(config.max_num_seqs);
+  running_.reserve(static_cast<size_t>(config.max_num_seqs));
+  finished_.reserve(most_live);
+  requests_.reserve(most_live);
+}
+
+Scheduler::~Scheduler() = default;
+
+Status Scheduler::check_fits(const Request& request) const {
+  const size_t most_prompt = static_cast<size_t>(config_.max_model_len) - 1;
+  if (request.tokens.empty()) return invalid_argument("the prompt has no tokens; send at least one");
+  if (request.max_tokens < 1) return invalid_argument("max_tokens is {}, it must be at least 1", request.max_tokens);
+  if (request.tokens.size() > most_prompt) {
+    return too_large("the prompt has {} tokens; with max_model_len = {} at most {} are possible; shorten it",
+                     request.tokens.size(), config_.max_model_len, most_prompt);
+  }
+  // The last output is never fed back, so it needs no place in the cache.
+  const int64_t most_tokens =
+      std::min<int64_t>(static_cast<int64_t>(request.tokens.size()) + request.max_tokens, config_.max_model_len) - 1;
+  const int32_t blocks = cache_.blocks_for(most_tokens);
+  if (blocks > cache_.block_count()) {
+    return too_large(
+        "prompt ({} tokens) and max_tokens ({}) need {} KV blocks of {} tokens, the cache has {}; shorten the prompt, lower "
+        "max_tokens or give the KV cache more memory",
+        request.tokens.size(), request.max_tokens, blocks, cache_.block_tokens(), cache_.block_count());
+  }
+  return {};
+}
+
+Status Scheduler::add(std::unique_ptr<Request>&& request) {
+  CHORAL_CHECK(request != nullptr, "add() needs a request");
+  CHORAL_RETURN_IF_ERROR(check_fits(*request));
+  if (requests_.contains(request->id)) return already_exists("request id {} is in use", request->id);
+  if (waiting_.size() >= config_.max_waiting) {
+    return resource_exhausted("{} requests are waiting, the queue's limit (max_waiting); try again later", waiting_.size());
+  }
+  Request& r = *request;
+  r.status = RequestStatus::kWaiting;
+  r.arrival = next_arrival_++;
+  r.last_progress_step = step_;
+  r.prompt_count = r.token_count();
+  r.max_length = static_cast<int32_t>(std::min<int64_t>(int64_t{r.prompt_count} + r.max_tokens, config_.max_model_len));
+  r.tokens.reserve(static_cast<size_t>(r.max_length));
+  r.block_table.reserve(cache_.blocks_for(r.max_length));
+  if (cache_.prefix_caching() && r.prefix_root) {
+    r.prefix_chain.reserve(cache_.blocks_for(r.max_length));
+    r.prefix_chain.extend(cache_.hasher(), *r.prefix_root, r.tokens, cache_.block_tokens());
+  }
+  r.share = shares_.join(r.adapter_key);
+  requests_.emplace(r.id, std::move(request));
+  waiting_.push(r);
+  return {};
+}
+
+void Scheduler::schedule(StepPlan& plan) {
+  CHORAL_CHECK(!plan_in_flight_, "schedule() before the last plan ended");
+  plan.reserve(config_.max_num_seqs);
+  plan.clear();
+  ++step_;
+  ++stats_.steps;
+  promote_longest_waiting();
+  const int64_t preemptions_before = stats_.preemptions;
+  plan_decodes(plan);
+  plan_prefills(plan);
+  // Blocks are short when somebody was just preempted: admitting now would only bring on the next preemption.
+  if (stats_.preemptions == preemptions_before) plan_waiting(plan);
+  plan.group();
+  plan_in_flight_ = !plan.empty();
+}
+
+void Scheduler::plan_decodes(StepPlan& plan) {
+  // In order of urgency, and a victim is always the last one running: whoever is preempted is not in the plan yet.
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Request& request = *running_[i];
+    CHORAL_CHECK(request.remaining() > 0, "a running request got no token after its last step and was not finished");
+    if (request.remaining() > 1) continue;
+    bool room = cache_.grow(request.block_table, request.token_count());
+    while (!room && running_.back() != &request) {
+      preempt_last();
+      room = cache_.grow(request.block_table, request.token_count());
+    }
+    if (room) {
+      plan_chunk(request, plan);
+    } else {
+      CHORAL_CHECK(running_.size() > 1, "a request that fits alone found no block although it is alone");
+      ++stats_.pauses;  // keeps its blocks and computed tokens until others finish or need them
+    }
+  }
+}
+
+void Scheduler::plan_prefills(StepPlan& plan) {
+  for (Request* request : running_) {
+    if (budget_left(plan) == 0) return;
+    if (request->remaining() > 1) plan_chunk(*request, plan);
+  }
+}
+
+void Scheduler::plan_waiting(StepPlan& plan) {
+  while (running_count() < config_.max_num_seqs && budget_left(plan) > 0) {
+    Request* request = waiting_.next(step_);
+    if (request == nullptr) return;
+    switch (try_admit(*request, plan)) {
+      case Admission::kAdmitted: break;
+      case Admission::kDeferred: break;
+      case Admission::kNoRoom: return;  // nobody slips past: the first in the queue would starve
+    }
+  }
+}
+
+Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
+  cache::PrefixMatch match;
+  // Prompt logprobs need the logits of every prompt token, so every one is computed.
+  if (!request.wants_prompt_logprobs) {
+    match = cache_.find_prefix(request.prefix_chain, request.token_count());
+    if (shares_pending_prefix(request, match.blocks)) {
+      request.deferred_step = step_;
+      ++stats_.deferrals;
+      return Admission::kDeferred;
+    }
+  }
+  // Found blocks without holder are free blocks too until they are adopted.
+  const int32_t needed = cache_.blocks_for(request.token_count()) - match.blocks + match.free_blocks;
+  const int32_t kept_free = running_.empty() ? 0 : watermark_blocks_;
+  if (needed + int64_t{kept_free} > cache_.free_blocks()) return Admission::kNoRoom;
+  const int32_t cached_tokens = match.blocks * cache_.block_tokens();
+  if (!config_.enable_chunked_prefill && request.token_count() - cached_tokens > budget_left(plan)) return Admission::kNoRoom;
+
+  waiting_.remove(request);
+  cache_.adopt_prefix(request.prefix_chain, match, request.block_table);
+  CHORAL_CHECK(cache_.grow(request.block_table, request.token_count()), "free KV blocks were miscounted");
+  request.status = RequestStatus::kRunning;
+  request.computed_count = cached_tokens;
+  request.published_blocks = match.blocks;
+  if (!request.admitted_before) {
+    request.admitted_before = true;
+    request.cached_prompt_tokens = cached_tokens;
+    if (cache_.prefix_caching() && request.prefix_root && !request.wants_prompt_logprobs) {
+      cache_.count_query(request.prompt_count, cached_tokens);
+    }
+    FairShare::charge(request.share, kInputWeight * (request.prompt_count - cached_tokens));
+  }
+  const auto place = std::upper_bound(running_.begin(), running_.end(), &request,
+                                      [this](const Request* a, const Request* b) { return more_urgent(*a, *b, config_.policy); });
+  running_.insert(place, &request);
+  plan_chunk(request, plan);
+  return Admission::kAdmitted;
+}
+
+bool Scheduler::shares_pending_prefix(const Request& request, int32_t cached_blocks) const {
+  const int32_t last = cached_blocks + kWorthWaitingBlocks - 1;
+  if (last >= std::min(request.prefix_chain.size(), (request.token_count() - 1) / cache_.block_tokens())) return false;
+  return std::any_of(running_.begin(), running_.end(), [&](const Request* other) {
+    // Equal keys of block `last` mean equal blocks up to it. Published but not found: the content was dropped, nothing will come.
+    // A less urgent request is not waited for: it may be slow.
+    return other->published_blocks <= cached_blocks && last < other->prefix_chain.size() &&
+           other->prefix_chain[last] == request.prefix_chain[last] && more_urgent(*other, request, config_.policy);
+  });
+}
+
+void Scheduler::plan_chunk(Request& request, StepPlan& plan) {
+  int32_t tokens = std::min(request.remaining(), budget_left(plan));
+  if (config_.max_prefill_chunk > 0) tokens = std::min(tokens, config_.max_prefill_chunk);
+  plan.add(request, tokens);
+  request.in_flight = true;
+}
+
+void Scheduler::preempt_last() {
+  Request& victim = *running_.back();
+  CHORAL_CHECK(!victim.in_flight, "a request of this plan cannot be preempted");
+  running_.pop_back();
+  cache_.release(victim.block_table);
+  victim.status = RequestStatus::kPreempted;
+  victim.computed_count = 0;
+  victim.published_blocks = 0;
+  ++victim.preemption_count;
+  ++stats_.preemptions;
+  waiting_.push(victim);
+}
+
+void Scheduler::promote_longest_waiting() {
+  // One at a time: the rest of the queue keeps its order of urgency, and yet each gets its turn, the longest waiting first.
+  if (promoted_ != nullptr) return;
+  Request* longest = waiting_.longest_waiting();
+  if (longest == nullptr || step_ - longest->last_progress_step < static_cast<uint64_t>(config_.promote_after_steps)) return;
+  longest->promoted = true;
+  promoted_ = longest;
+  ++stats_.promotions;
+}
+
+void Scheduler::on_computed(const StepPlan& plan) { end_step(plan, true); }
+void Scheduler::abandon(const StepPlan& plan) { end_step(plan, false); }
+
+void Scheduler::end_step(const StepPlan& plan, bool computed) {
+  CHORAL_CHECK(plan_in_flight_ || plan.empty(), "a plan ended twice, or was not made by schedule()");
+  plan_in_flight_ = false;
+  for (const PlanItem& item : plan.items()) {
+    Request& request = *item.request;
+    CHORAL_CHECK(request.in_flight, "a plan ended that is not the last one of schedule()");
+    request.in_flight = false;
+    if (computed && request.finish_reason != FinishReason::kError) advance(request, item.token_count);
+    if (request.finished()) retire(request);
+  }
+}
+
+void Scheduler::advance(Request& request, int32_t token_count) {
+  request.computed_count += token_count;
+  if (!cache_.prefix_caching() || !request.prefix_root) return;
+  const int32_t full = request.computed_count / cache_.block_tokens();
+  if (full <= request.published_blocks) return;
+  request.prefix_chain.extend(cache_.hasher(), *request.prefix_root, request.tokens, cache_.block_tokens());
+  cache_.publish(request.prefix_chain, request.block_table, request.published_blocks, full);
+  request.published_blocks = full;
+}
+
+void Scheduler::append_token(Request& request, int32_t token_id) {
+  CHORAL_CHECK(request.status == RequestStatus::kRunning && !request.in_flight && request.remaining() == 0,
+               "a token is appended to a running request whose tokens are all computed");
+  CHORAL_CHECK(!request.at_length_limit(), "a request at its length limit must be finished");
+  request.tokens.push_back(token_id);
+  request.last_progress_step = step_;
+  FairShare::charge(request.share, kOutputWeight);
+}
+
+void Scheduler::finish(Request& request, FinishReason reason) {
+  CHORAL_CHECK(reason != FinishReason::kNone, "a request finishes for a reason");
+  if (request.finished()) return;
+  if (request.status == RequestStatus::kRunning) {
+    running_.erase(std::find(running_.begin(), running_.end(), &request));
+  } else {
+    waiting_.remove(request);
+  }
+  request.status = RequestStatus::kFinished;
+  request.finish_reason = reason;
+  shares_.leave(request.share);
+  request.share = nullptr;
+  if (promoted_ == &request) promoted_ = nullptr;
+  if (!request.in_flight) retire(request);
+}
+
+bool Scheduler::cancel(RequestId id) {
+  Request* request = find(id);
+  if (request == nullptr) return false;
+  finish(*request, FinishReason::kCancelled);
+  return true;
+}
+
+void Scheduler::retire(Request& request) {
+  cache_.release(request.block_table);
+  const auto owner = requests_.find(request.id);
+  finished_.push_back(std::move(owner->second));
+  requests_.erase(owner);
+}
+
+void Scheduler::take_finished(std::vector<std::unique_ptr<Request>>& out) {
+  for (std::unique_ptr<Request>& request : finished_) out.push_back(std::move(request));
+  finished_.clear();
+}
+
+Request* Scheduler::find(RequestId id) {
+  const auto found = requests_.find(id);
+  return found == requests_.end() || found->second->finished() ? nullptr : found->second.get();
+}
+
+}  // namespace choral::sched

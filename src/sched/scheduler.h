@@ -1,0 +1,110 @@
+// Decides what each step computes. The engine thread's loop is
+//   schedule(plan) -> run the model -> on_computed(plan) -> append_token / finish for each item with needs_logits ->
+//   take_finished
+// Every step: running requests' decode tokens first, then the next chunks of running prefills, then waiting requests while
+// token budget, max_num_seqs and KV blocks last. A request gets the blocks of all its known tokens when admitted. When a decode
+// finds no block, the least urgent, latest running request is preempted: its blocks go, it waits again and later recomputes
+// prompt and outputs as one prompt (the prefix cache may give most of it back). A request never preempts a more urgent one; the
+// least urgent itself just pauses. Promotion of the longest waiting one makes sure that none starves.
+// No allocation in steady-state decode. Not thread-safe. Adapter residency will be a further condition of admission.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "cache/kv_cache_manager.h"
+#include "sched/fair_share.h"
+#include "sched/request.h"
+#include "sched/scheduler_config.h"
+#include "sched/step_plan.h"
+#include "sched/waiting_queue.h"
+
+namespace choral::sched {
+
+struct SchedulerStats {
+  int64_t steps = 0;  // schedule() calls
+  int64_t preemptions = 0;
+  int64_t promotions = 0;
+  int64_t deferrals = 0;  // times a request waited a step for a prefix that another was computing
+  int64_t pauses = 0;     // times the least urgent request found no block
+};
+
+class Scheduler {
+ public:
+  // `config` must be valid (validate()). block_count blocks of block_tokens tokens exist.
+  Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Takes the request over and queues it. On error `request` is left as it was: invalid_argument or too_large for what can never
+  // run, already_exists for the id of an unfinished one, resource_exhausted when the queue is full.
+  Status add(std::unique_ptr<Request>&& request);
+
+  // Fills the plan (cleared first). An empty plan: nothing to do, or only cancelled requests were left. A plan that is not empty
+  // must be ended by on_computed() or abandon() before the next schedule().
+  void schedule(StepPlan& plan);
+
+  // The plan's tokens are in the KV cache: counts advance, full blocks become shareable. Requests finished meanwhile are freed.
+  void on_computed(const StepPlan& plan);
+  // The plan was not run (or failed): nothing advances, the requests stay as they were before schedule().
+  void abandon(const StepPlan& plan);
+
+  // The token sampled after all tokens of a running request are computed. Finish it yourself when at_length_limit().
+  void append_token(Request& request, int32_t token_id);
+
+  // Ends a request wherever it is. While its step runs, its blocks are kept until on_computed()/abandon(). The first reason
+  // stays: finishing a finished request does nothing.
+  void finish(Request& request, FinishReason reason);
+  // finish(…, kCancelled) by id; false when there is no such unfinished request.
+  bool cancel(RequestId id);
+
+  // Hands the requests finished and no longer in flight back, appended to `out`.
+  void take_finished(std::vector<std::unique_ptr<Request>>& out);
+
+  Request* find(RequestId id);  // unfinished only; nullptr otherwise
+  bool has_work() const { return !running_.empty() || !waiting_.empty(); }
+  int32_t running_count() const { return static_cast<int32_t>(running_.size()); }
+  int32_t waiting_count() const { return waiting_.size(); }
+  std::span<Request* const> running() const { return running_; }  // most urgent first
+  const SchedulerStats& stats() const { return stats_; }
+  const SchedulerConfig& config() const { return config_; }
+  const cache::KVCacheManager& cache() const { return cache_; }
+  void clear_prefix_cache() { cache_.clear_prefixes(); }
+
+ private:
+  Status check_fits(const Request& request) const;
+  void plan_decodes(StepPlan& plan);
+  void plan_prefills(StepPlan& plan);
+  void plan_waiting(StepPlan& plan);
+  enum class Admission : uint8_t { kAdmitted, kDeferred, kNoRoom };
+  Admission try_admit(Request& request, StepPlan& plan);
+  bool shares_pending_prefix(const Request& request, int32_t cached_blocks) const;
+  void plan_chunk(Request& request, StepPlan& plan);
+  int32_t budget_left(const StepPlan& plan) const { return config_.max_num_batched_tokens - plan.total_tokens(); }
+  void preempt_last();
+  void promote_longest_waiting();
+  void end_step(const StepPlan& plan, bool computed);
+  void advance(Request& request, int32_t token_count);
+  void retire(Request& request);
+
+  SchedulerConfig config_;
+  int32_t watermark_blocks_;
+  cache::KVCacheManager cache_;
+  FairShare shares_;
+  WaitingQueue waiting_;
+  std::vector<Request*> running_;  // most urgent first
+  std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
+  std::vector<std::unique_ptr<Request>> finished_;
+  uint64_t step_ = 0;
+  uint64_t next_arrival_ = 0;
+  Request* promoted_ = nullptr;
+  bool plan_in_flight_ = false;
+  SchedulerStats stats_;
+};
+
+}  // namespace choral::sched

@@ -1,0 +1,228 @@
+// Random lives of the scheduler: any interleaving of add, step, cancel and finish, under random limits.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "sched/simulated_engine.h"
+
+namespace choral::sched {
+namespace {
+
+constexpr int32_t kBlockTokens = 4;
+
+// More cases than rapidcheck's 100: they are cheap, and preemption amid sharing is rare. RC_PARAMS of the caller wins.
+[[maybe_unused]] const int kParams = setenv("RC_PARAMS", "max_success=1500", 0);
+
+SchedulerConfig random_config() {
+  SchedulerConfig config;
+  config.max_num_seqs = *rc::gen::inRange(1, 6);
+  config.max_model_len = *rc::gen::inRange(8, 64);
+  config.enable_chunked_prefill = *rc::gen::inRange(0, 4) > 0;
+  const int32_t least = config.enable_chunked_prefill ? config.max_num_seqs : std::max(config.max_num_seqs, config.max_model_len);
+  config.max_num_batched_tokens = *rc::gen::inRange(least, least + 40);
+  config.max_prefill_chunk = config.enable_chunked_prefill ? *rc::gen::element(0, 0, 3, 9) : 0;
+  config.enable_prefix_caching = *rc::gen::inRange(0, 4) > 0;
+  config.policy = *rc::gen::element(Policy::kFcfs, Policy::kPriority);
+  config.max_waiting = *rc::gen::inRange(1, 12);
+  config.fair_adapters = *rc::gen::arbitrary<bool>();
+  config.promote_after_steps = *rc::gen::element(1, 5, 40, 100000);
+  config.watermark_blocks = *rc::gen::element(-1, 0, 1, 3);
+  return config;
+}
+
+std::unique_ptr<Request> random_request(RequestId id, int32_t max_model_len) {
+  // One letter but for the tail, so that prefixes meet.
+  std::vector<int32_t> tokens;
+  const int32_t length = *rc::gen::inRange(1, max_model_len + 1);
+  const int letter = *rc::gen::inRange(0, 2);
+  const int32_t tail = *rc::gen::inRange(0, 6);
+  for (int32_t i = 0; i < length; ++i) tokens.push_back(i < length - tail ? letter : *rc::gen::inRange(0, 2));
+  auto request = make_request(id, std::move(tokens), *rc::gen::inRange(1, 24), *rc::gen::inRange(0, 3), *rc::gen::inRange(-2, 3));
+  request->wants_prompt_logprobs = *rc::gen::inRange(0, 10) == 0;
+  if (*rc::gen::inRange(0, 10) == 0) request->prefix_root.reset();
+  return request;
+}
+
+// Everything that must hold between two calls.
+void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>& live) {
+  const cache::KVCacheManager& cache = scheduler.cache();
+  std::map<cache::BlockId, int32_t> holders;
+  int32_t running = 0;
+  for (const auto& [id, request] : live) {
+    const int32_t covered = request->block_table.size() * cache.block_tokens();
+    RC_ASSERT(covered >= request->computed_count);
+    RC_ASSERT(request->published_blocks * cache.block_tokens() <= request->computed_count);
+    RC_ASSERT(request->token_count() <= request->max_length);
+    if (request->status == RequestStatus::kRunning) ++running;
+    if (request->status == RequestStatus::kWaiting || request->status == RequestStatus::kPreempted) {
+      RC_ASSERT(request->block_table.empty());
+    }
+    const std::set<cache::BlockId> distinct(request->block_table.ids().begin(), request->block_table.ids().end());
+    RC_ASSERT(static_cast<int32_t>(distinct.size()) == request->block_table.size());
+    for (const cache::BlockId block : distinct) ++holders[block];
+  }
+  RC_ASSERT(running == scheduler.running_count());
+  RC_ASSERT(running <= scheduler.config().max_num_seqs);
+  for (cache::BlockId block = 0; block < cache.block_count(); ++block) {
+    const auto held = holders.find(block);
+    RC_ASSERT(cache.ref_count(block) == (held == holders.end() ? 0 : held->second));
+  }
+  RC_ASSERT(cache.free_blocks() + static_cast<int32_t>(holders.size()) == cache.block_count());
+  // A block with several holders lies in the computed part of each.
+  for (const auto& [id, request] : live) {
+    for (int32_t i = 0; i < request->block_table.size(); ++i) {
+      if (cache.ref_count(request->block_table[i]) > 1) RC_ASSERT((i + 1) * cache.block_tokens() <= request->computed_count);
+    }
+  }
+}
+
+void check_plan(const SimulatedEngine& engine) {
+  const SchedulerConfig& config = engine.scheduler.config();
+  RC_ASSERT(engine.plan.total_tokens() <= config.max_num_batched_tokens);
+  RC_ASSERT(static_cast<int32_t>(engine.plan.items().size()) <= config.max_num_seqs);
+  RC_ASSERT(!engine.plan.empty() || !engine.scheduler.has_work());
+  int32_t row = 0;
+  int32_t last_key = -1;
+  std::set<const Request*> seen;
+  for (const PlanItem& item : engine.plan.items()) {
+    RC_ASSERT(item.first_row == row);
+    row += item.token_count;
+    RC_ASSERT(item.token_count > 0);
+    RC_ASSERT(item.request->adapter_key >= last_key);
+    last_key = item.request->adapter_key;
+    RC_ASSERT(seen.insert(item.request).second);
+    RC_ASSERT(item.request->status == RequestStatus::kRunning);
+    const bool last = item.first_token + item.token_count == item.request->token_count();
+    RC_ASSERT(item.needs_logits == last);
+    RC_ASSERT(config.enable_chunked_prefill || last);
+    if (item.request->wants_prompt_logprobs) RC_ASSERT(item.request->cached_prompt_tokens == 0);
+  }
+  RC_ASSERT(row == engine.plan.total_tokens());
+}
+
+void check_answers(const SimulatedEngine& engine) {
+  for (const auto& request : engine.finished) {
+    const std::vector<int32_t> expected = expected_output(*request, request->prompt(), request->output_count());
+    RC_ASSERT(std::ranges::equal(request->output(), expected));
+    if (request->finish_reason == FinishReason::kLength) RC_ASSERT(request->token_count() == request->max_length);
+    RC_ASSERT(request->block_table.empty());
+  }
+}
+
+RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
+  const SchedulerConfig config = random_config();
+  const int32_t block_count = *rc::gen::inRange(2, 32);
+  SimulatedEngine engine(config, block_count, kBlockTokens);
+  Scheduler& scheduler = engine.scheduler;
+  std::map<RequestId, Request*> live;
+  RequestId next_id = 1;
+  size_t added = 0;
+  const auto forget_finished = [&] {
+    scheduler.take_finished(engine.finished);
+    for (const auto& request : engine.finished) live.erase(request->id);
+  };
+  const auto cancel_one = [&] {
+    if (live.empty()) return;
+    auto victim = live.begin();
+    std::advance(victim, *rc::gen::inRange<size_t>(0, live.size()));
+    const bool was_live = !victim->second->finished();
+    if (*rc::gen::arbitrary<bool>()) {
+      RC_ASSERT(scheduler.cancel(victim->first) == was_live);
+    } else {
+      scheduler.finish(*victim->second, *rc::gen::element(FinishReason::kStop, FinishReason::kError));
+    }
+  };
+
+  const int events = *rc::gen::inRange(0, 120);
+  for (int event = 0; event < events; ++event) {
+    const int kind = *rc::gen::inRange(0, 10);
+    if (kind < 3) {
+      auto request = random_request(next_id++, config.max_model_len);
+      Request* raw = request.get();
+      if (scheduler.add(std::move(request)).ok()) {
+        live[raw->id] = raw;
+        ++added;
+      } else {
+        RC_ASSERT(request != nullptr);
+      }
+    } else if (kind == 3) {
+      cancel_one();
+      forget_finished();
+    } else {
+      scheduler.schedule(engine.plan);
+      check_plan(engine);
+      check_state(scheduler, live);
+      if (kind == 4) cancel_one();  // while the step runs
+      if (kind == 5) {
+        scheduler.abandon(engine.plan);
+        forget_finished();
+      } else {
+        RC_ASSERT(engine.run_model() == "");
+        engine.commit();
+        forget_finished();
+      }
+    }
+    check_state(scheduler, live);
+  }
+
+  // From here on nobody comes: everybody ends within a bound. Each step computes a token of the most urgent one, and a preempted
+  // request recomputes at most what it had.
+  int64_t bound = 1;
+  for (const auto& [id, request] : live) bound += int64_t{request->max_length} * (request->max_length + 1);
+  for (; scheduler.has_work(); --bound) {
+    RC_ASSERT(bound > 0);
+    scheduler.schedule(engine.plan);
+    check_plan(engine);
+    RC_ASSERT(engine.run_model() == "");
+    engine.commit();
+    forget_finished();
+  }
+  check_answers(engine);
+  RC_ASSERT(engine.finished.size() == added);
+  RC_ASSERT(scheduler.cache().free_blocks() == block_count);
+  for (cache::BlockId block = 0; block < block_count; ++block) RC_ASSERT(scheduler.cache().ref_count(block) == 0);
+  RC_CLASSIFY(scheduler.stats().preemptions > 0, "preemption");
+  RC_CLASSIFY(scheduler.stats().promotions > 0, "promotion");
+  RC_CLASSIFY(scheduler.stats().deferrals > 0, "deferral");
+  RC_CLASSIFY(scheduler.stats().pauses > 0, "pause");
+  RC_CLASSIFY(scheduler.cache().stats().hit_tokens > 0, "prefix hits");
+  RC_CLASSIFY(scheduler.cache().stats().evicted_blocks > 0, "evictions");
+}
+
+// Under a flood that never ends each request still finishes, whatever its priority and adapter.
+RC_GTEST_PROP(SchedulerProperty, NobodyStarvesUnderAFlood, ()) {
+  SchedulerConfig config = random_config();
+  config.promote_after_steps = *rc::gen::inRange(1, 30);
+  SimulatedEngine engine(config, *rc::gen::inRange(4, 20), kBlockTokens);
+  const auto flood = [&](RequestId& next) {
+    while (engine.scheduler.waiting_count() < config.max_waiting) {
+      auto request = make_request(next, std::vector<int32_t>(1 + next % 7, static_cast<int32_t>(next % 5)),
+                                  static_cast<int32_t>(1 + next % 6), static_cast<int32_t>(next % 4), -5);
+      ++next;
+      if (!engine.scheduler.add(std::move(request)).ok()) return;
+    }
+  };
+  auto patient = random_request(0, config.max_model_len);
+  patient->priority = 5;
+  RC_PRE(engine.scheduler.add(std::move(patient)).ok());
+  RequestId next = 1;
+  // It waits at most for its promotion, behind those already promoted (max_waiting + max_num_seqs older ones at most), each of
+  // which, once promoted, computes at least a token a step and is preceded by a drain of the running ones.
+  const int one = 3 * (config.max_model_len + 24);
+  const int bound = (config.max_waiting + config.max_num_seqs + 1) * (config.promote_after_steps + one);
+  int steps = 0;
+  for (; engine.finished_request(0) == nullptr; ++steps) {
+    RC_ASSERT(steps < bound);
+    flood(next);
+    engine.scheduler.schedule(engine.plan);
+    RC_ASSERT(engine.run_model() == "");
+    engine.commit();
+    if (engine.finished.size() > 64 && engine.finished_request(0) == nullptr) engine.finished.clear();
+  }
+}
+
+}  // namespace
+}  // namespace choral::sched

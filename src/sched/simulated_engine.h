@@ -1,0 +1,137 @@
+// A model for tests of the scheduler: its "KV" of a position is a hash of everything before it, kept in simulated blocks, and its
+// next token is drawn from the KV of the last position. Reading KV that is missing, stale or another request's gives a wrong
+// hash and fails at once; writing into a block that somebody else holds too fails as well. So the answers of a request must be
+// the same whatever the scheduler does: chunks, preemption, prefix cache, neighbours. Tests only.
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sched/scheduler.h"
+
+namespace choral::sched {
+
+inline uint64_t mix_kv(uint64_t kv, int32_t token) {
+  kv = (kv ^ static_cast<uint32_t>(token)) * 0x9E3779B97F4A7C15u;
+  return kv ^ (kv >> 29);
+}
+
+inline uint64_t kv_origin(const Request& request) { return 1000003u * static_cast<uint64_t>(request.adapter_key + 1); }
+
+// Few different tokens, so that sequences meet again.
+inline int32_t next_token(uint64_t kv) { return static_cast<int32_t>((kv >> 40) % 3); }
+
+inline cache::PrefixRoot root_of(int32_t adapter_key) {
+  cache::AdapterIdentity identity;
+  identity.digest.fill(static_cast<uint8_t>(adapter_key));
+  return cache::make_prefix_root(std::span(&identity, adapter_key == 0 ? 0 : 1), "");
+}
+
+inline std::unique_ptr<Request> make_request(RequestId id, std::vector<int32_t> prompt, int32_t max_tokens,
+                                             int32_t adapter_key = 0, int32_t priority = 0) {
+  auto request = std::make_unique<Request>();
+  request->id = id;
+  request->tokens = std::move(prompt);
+  request->max_tokens = max_tokens;
+  request->adapter_key = adapter_key;
+  request->priority = priority;
+  request->prefix_root = root_of(adapter_key);
+  return request;
+}
+
+// What the model answers to this prompt, alone.
+inline std::vector<int32_t> expected_output(const Request& request, std::span<const int32_t> prompt, int32_t count) {
+  uint64_t kv = kv_origin(request);
+  for (const int32_t token : prompt) kv = mix_kv(kv, token);
+  std::vector<int32_t> output;
+  while (static_cast<int32_t>(output.size()) < count) {
+    output.push_back(next_token(kv));
+    kv = mix_kv(kv, output.back());
+  }
+  return output;
+}
+
+class SimulatedEngine {
+ public:
+  SimulatedEngine(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens)
+      : scheduler(config, block_count, block_tokens),
+        block_tokens_(block_tokens),
+        kv_(static_cast<size_t>(block_count) * static_cast<size_t>(block_tokens)) {}
+
+  // The model's run of the planned rows; says what is wrong, "" when nothing is.
+  std::string run_model() {
+    for (const PlanItem& item : plan.items()) {
+      const Request& request = *item.request;
+      const int32_t end = item.first_token + item.token_count;
+      if (item.first_token != request.computed_count) return "a chunk does not begin where the last one ended";
+      if (end > request.token_count()) return "a chunk ends behind the known tokens";
+      if (request.block_table.size() * block_tokens_ < end) return "the block table does not cover the chunk";
+      uint64_t expected = kv_origin(request);
+      for (int32_t p = 0; p < end; ++p) {
+        expected = mix_kv(expected, request.tokens[static_cast<size_t>(p)]);
+        if (p < item.first_token) {
+          if (kv_at(request, p) != expected) return fmt::format("request {} reads wrong KV at {}", request.id, p);
+          continue;
+        }
+        if (scheduler.cache().ref_count(request.block_table[p / block_tokens_]) != 1) return "a shared block is written";
+        kv_at(request, p) = expected;
+      }
+    }
+    return "";
+  }
+  void execute() { EXPECT_EQ(run_model(), ""); }
+
+  // on_computed, sampling, stop at the length limit.
+  void commit() {
+    scheduler.on_computed(plan);
+    for (const PlanItem& item : plan.items()) {
+      Request& request = *item.request;
+      if (!item.needs_logits || request.finished()) continue;
+      scheduler.append_token(request, next_token(kv_at(request, request.token_count() - 1)));
+      if (request.at_length_limit()) scheduler.finish(request, FinishReason::kLength);
+    }
+    scheduler.take_finished(finished);
+  }
+
+  void step() {
+    scheduler.schedule(plan);
+    execute();
+    commit();
+  }
+
+  // Steps until nothing is left; fails after `most` of them.
+  void drain(int most = 10000) {
+    for (; scheduler.has_work() && most > 0; --most) {
+      step();
+      if (testing::Test::HasFailure()) return;
+    }
+    ASSERT_FALSE(scheduler.has_work()) << "requests starve";
+  }
+
+  const Request* finished_request(RequestId id) const {
+    for (const auto& request : finished) {
+      if (request->id == id) return request.get();
+    }
+    return nullptr;
+  }
+
+  Scheduler scheduler;
+  StepPlan plan;
+  std::vector<std::unique_ptr<Request>> finished;
+
+ private:
+  uint64_t& kv_at(const Request& request, int32_t position) {
+    const int32_t block = request.block_table[position / block_tokens_];
+    return kv_[static_cast<size_t>(block) * static_cast<size_t>(block_tokens_) + static_cast<size_t>(position % block_tokens_)];
+  }
+
+  int32_t block_tokens_;
+  std::vector<uint64_t> kv_;
+};
+
+}  // namespace choral::sched

@@ -1,0 +1,55 @@
+#include "sched/step_plan.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace choral::sched {
+
+void StepPlan::reserve(int32_t max_items) {
+  items_.reserve(static_cast<size_t>(max_items));
+  segments_.reserve(static_cast<size_t>(max_items));
+}
+
+void StepPlan::clear() {
+  items_.clear();
+  segments_.clear();
+  total_tokens_ = 0;
+  decode_tokens_ = 0;
+}
+
+void StepPlan::add(Request& request, int32_t token_count) {
+  CHORAL_CHECK(token_count > 0 && token_count <= request.remaining(), "a planned chunk must lie inside the known tokens");
+  PlanItem item;
+  item.request = &request;
+  item.first_token = request.computed_count;
+  item.token_count = token_count;
+  item.first_row = static_cast<int32_t>(items_.size());  // order of urgency until group()
+  item.needs_logits = token_count == request.remaining();
+  item.needs_prompt_logprobs = request.wants_prompt_logprobs && item.first_token < request.prompt_count;
+  item.is_decode = token_count == 1 && item.needs_logits && item.first_token >= request.prompt_count;
+  items_.push_back(item);
+  total_tokens_ += token_count;
+  if (item.is_decode) ++decode_tokens_;
+}
+
+void StepPlan::group() {
+  // first_row breaks ties, so the unstable sort is stable, and unlike std::stable_sort it needs no memory.
+  std::sort(items_.begin(), items_.end(), [](const PlanItem& a, const PlanItem& b) {
+    if (a.request->adapter_key != b.request->adapter_key) return a.request->adapter_key < b.request->adapter_key;
+    return a.first_row < b.first_row;
+  });
+  int32_t row = 0;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    PlanItem& item = items_[i];
+    item.first_row = row;
+    if (i == 0 || items_[i - 1].request->adapter_key != item.request->adapter_key) {
+      segments_.push_back({item.request->adapter_key, static_cast<int32_t>(i), 0, row, 0});
+    }
+    segments_.back().item_count += 1;
+    segments_.back().row_count += item.token_count;
+    row += item.token_count;
+  }
+}
+
+}  // namespace choral::sched

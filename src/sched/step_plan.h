@@ -1,0 +1,55 @@
+// What one step of the model runs: which tokens of which requests, in the order of the flat batch's rows. Items are grouped by
+// adapter key, ascending (base first); inside a group decode rows come before prefill chunks, in the order of urgency. One
+// object is reused for every step; after reserve() filling it allocates nothing. The Request pointers stay valid until the first
+// Scheduler::take_finished() after the step's on_computed().
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sched/request.h"
+
+namespace choral::sched {
+
+struct PlanItem {
+  Request* request = nullptr;
+  int32_t first_token = 0;  // position of the first token to compute
+  int32_t token_count = 0;
+  int32_t first_row = 0;               // of the flat batch
+  bool needs_logits = false;           // the last known token is in it: its logits give the next token
+  bool needs_prompt_logprobs = false;  // wanted, and some of its tokens are prompt tokens
+  bool is_decode = false;              // just the one token sampled last
+};
+
+// Consecutive rows of one adapter.
+struct PlanSegment {
+  int32_t adapter_key = 0;
+  int32_t first_item = 0, item_count = 0;
+  int32_t first_row = 0, row_count = 0;
+};
+
+class StepPlan {
+ public:
+  void reserve(int32_t max_items);
+  void clear();
+
+  bool empty() const { return items_.empty(); }
+  std::span<const PlanItem> items() const { return items_; }
+  std::span<const PlanSegment> segments() const { return segments_; }
+  int32_t total_tokens() const { return total_tokens_; }
+  int32_t decode_tokens() const { return decode_tokens_; }
+  int32_t prefill_tokens() const { return total_tokens_ - decode_tokens_; }
+
+  // The scheduler's side: add the items in order of urgency, then group().
+  void add(Request& request, int32_t token_count);
+  void group();
+
+ private:
+  std::vector<PlanItem> items_;
+  std::vector<PlanSegment> segments_;
+  int32_t total_tokens_ = 0;
+  int32_t decode_tokens_ = 0;
+};
+
+}  // namespace choral::sched

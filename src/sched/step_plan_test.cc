@@ -1,0 +1,73 @@
+#include "sched/step_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "sched/simulated_engine.h"
+
+namespace choral::sched {
+namespace {
+
+std::unique_ptr<Request> request_of(int32_t adapter_key, int32_t prompt, int32_t outputs, int32_t computed) {
+  auto request = make_request(0, std::vector<int32_t>(static_cast<size_t>(prompt + outputs), 1), 1, adapter_key);
+  request->prompt_count = prompt;
+  request->computed_count = computed;
+  return request;
+}
+
+TEST(StepPlan, GroupsByAdapterAndKeepsTheOrderInside) {
+  const auto a = request_of(2, 4, 1, 4), b = request_of(0, 4, 1, 4), c = request_of(2, 4, 1, 4), d = request_of(0, 9, 0, 2),
+             e = request_of(2, 5, 0, 0);
+  StepPlan plan;
+  plan.reserve(5);
+  plan.add(*a, 1);
+  plan.add(*b, 1);
+  plan.add(*c, 1);
+  plan.add(*d, 3);
+  plan.add(*e, 5);
+  plan.group();
+
+  const Request* const order[] = {b.get(), d.get(), a.get(), c.get(), e.get()};
+  const int32_t first_rows[] = {0, 1, 4, 5, 6};
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(plan.items()[i].request, order[i]);
+    EXPECT_EQ(plan.items()[i].first_row, first_rows[i]);
+  }
+  ASSERT_EQ(plan.segments().size(), 2u);
+  EXPECT_EQ(plan.segments()[0].adapter_key, 0);
+  EXPECT_EQ(plan.segments()[0].item_count, 2);
+  EXPECT_EQ(plan.segments()[0].row_count, 4);
+  EXPECT_EQ(plan.segments()[1].adapter_key, 2);
+  EXPECT_EQ(plan.segments()[1].first_item, 2);
+  EXPECT_EQ(plan.segments()[1].first_row, 4);
+  EXPECT_EQ(plan.segments()[1].row_count, 7);
+  EXPECT_EQ(plan.total_tokens(), 11);
+  EXPECT_EQ(plan.decode_tokens(), 3);
+  EXPECT_EQ(plan.prefill_tokens(), 8);
+}
+
+TEST(StepPlan, OnlyTheChunkWithTheLastTokenNeedsLogits) {
+  const auto request = request_of(0, 9, 0, 2);
+  StepPlan plan;
+  plan.add(*request, 6);
+  EXPECT_FALSE(plan.items()[0].needs_logits);
+  plan.clear();
+  EXPECT_TRUE(plan.empty());
+  EXPECT_EQ(plan.total_tokens(), 0);
+  plan.add(*request, 7);
+  EXPECT_TRUE(plan.items()[0].needs_logits);
+  EXPECT_FALSE(plan.items()[0].is_decode);
+}
+
+TEST(StepPlan, PromptLogprobsOnlyWhileInThePrompt) {
+  const auto prefill = request_of(0, 4, 0, 0), decode = request_of(0, 4, 1, 4);
+  prefill->wants_prompt_logprobs = decode->wants_prompt_logprobs = true;
+  StepPlan plan;
+  plan.add(*prefill, 4);
+  plan.add(*decode, 1);
+  EXPECT_TRUE(plan.items()[0].needs_prompt_logprobs);
+  EXPECT_FALSE(plan.items()[1].needs_prompt_logprobs);
+  EXPECT_TRUE(plan.items()[1].is_decode);
+}
+
+}  // namespace
+}  // namespace choral::sched

@@ -1,0 +1,70 @@
+// Byte-pair encoding: a piece starts as its characters (or bytes) and the neighbours whose merge has the lowest rank join,
+// leftmost first, until none can. What cannot be spelled becomes byte tokens, the unknown token, or nothing, as HF does.
+//
+// Speed comes from three exact short cuts: (1) tokens that BPE itself would give for their own text are looked up whole;
+// (2) a piece is cut where no merge reaches across, so a text without pre-tokenizer falls into words; (3) short words merge
+// in plain arrays and only long ones in a heap, which keeps a megabyte of one letter at n log n.
+// Thread-safety: immutable.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/model.h"
+#include "text/vocabulary.h"
+
+namespace choral::text {
+
+struct BpeConfig {
+  std::vector<std::pair<std::string_view, std::string_view>> merges;  // by rank; a pair that comes twice has its last rank
+  std::optional<std::string> unk_token;
+  std::string continuing_subword_prefix, end_of_word_suffix;
+  bool fuse_unk = false;
+  bool byte_fallback = false;
+  bool ignore_merges = false;
+  bool bytes = false;  // pieces are raw bytes and the vocabulary is spelled in byte_level.h's characters
+};
+
+class BpeModel final : public Model {
+ public:
+  // `vocabulary` holds the model's own tokens and must outlive the model.
+  static Result<std::unique_ptr<BpeModel>> create(const Vocabulary& vocabulary, const BpeConfig& config);
+
+  Status encode_piece(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids) const override;
+
+ private:
+  explicit BpeModel(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
+  Status add_merges(const BpeConfig& config);
+  void index_symbols(const BpeConfig& config);
+  void index_joints(const BpeConfig& config);
+  Status index_whole_words();
+  Status encode_word(std::string_view word, ModelScratch& scratch, std::vector<int32_t>& ids) const;
+  Status spell(std::string_view word, std::vector<int32_t>& symbols) const;
+  int32_t symbol_of(std::string_view character, uint32_t code_point) const;
+  int32_t affixed_symbol(std::string_view character, bool first, bool last) const;
+  void merge_short(std::vector<int32_t>& symbols) const;
+  void merge_long(ModelScratch& scratch) const;
+  uint64_t merge_of(int32_t left, int32_t right) const {  // rank << 32 | new id, or FlatMap64::kNone
+    return merges_.find(static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right));
+  }
+
+  const Vocabulary& vocabulary_;
+  FlatMap64 merges_;
+  std::array<int32_t, 256> byte_symbols_{};  // bytes mode: id of the byte's character, or -1
+  std::array<int32_t, 256> byte_tokens_{};   // byte_fallback: id of "<0xXX>", or -1
+  FlatMap64 char_symbols_;                   // code point -> id
+  FlatMap64 joints_;                         // two characters that stand side by side inside some merge's result
+  bool can_cut_ = false;
+  StringTable whole_;        // text -> id, for the tokens that a look-up may answer
+  std::string whole_arena_;  // their bytes, in bytes mode
+  std::optional<std::string> unk_token_;
+  int32_t unk_id_ = -1;
+  std::string prefix_, suffix_;
+  bool fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false, bytes_ = false;
+};
+
+}  // namespace choral::text

@@ -1,0 +1,92 @@
+#include "text/chat_template.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "text/jinja/json.h"
+#include "text/jinja/template.h"
+#include "text/jinja/unicode.h"
+
+namespace choral::text {
+namespace {
+
+using Variables = std::vector<std::pair<std::string_view, jinja::Value>>;
+
+Result<jinja::Value> read_input(std::string_view name, std::string_view json, const jinja::RenderLimits& limits) {
+  if (json.empty()) return jinja::Value::none();
+  return jinja::read_json(json, limits).while_(name);
+}
+
+}  // namespace
+
+std::string chat_messages_json(std::span<const ChatMessage> messages) {
+  std::string out = "[";
+  for (const ChatMessage& message : messages) {
+    if (out.size() > 1) out += ", ";
+    out += "{\"role\": ";
+    jinja::append_json_text(message.role, false, &out);
+    out += ", \"content\": ";
+    jinja::append_json_text(message.content, false, &out);
+    out += "}";
+  }
+  return out + "]";
+}
+
+ChatTemplate::ChatTemplate(std::string source, std::shared_ptr<const jinja::Template> compiled)
+    : source_(std::move(source)), compiled_(std::move(compiled)) {}
+
+Result<ChatTemplate> ChatTemplate::parse(std::string source, const jinja::RenderLimits& limits) {
+  CHORAL_TRY(auto compiled, jinja::Template::parse(source, limits).while_("chat template"));
+  return ChatTemplate(std::move(source), std::make_shared<const jinja::Template>(std::move(compiled)));
+}
+
+bool ChatTemplate::mentions(std::string_view variable) const { return compiled_->mentions(variable); }
+
+Result<std::string> ChatTemplate::apply(const ChatInput& input, ChatTemplateError* error) const {
+  const jinja::RenderLimits& limits = compiled_->limits();
+  CHORAL_TRY(jinja::Value messages, read_input("chat messages", input.messages_json, limits));
+  if (!messages.is_list()) return invalid_argument("chat messages must be a JSON array, got {}", jinja::type_name(messages));
+  for (const jinja::Value& message : messages.items()) {
+    if (!message.is_dict()) return invalid_argument("every chat message must be a JSON object, got {}", jinja::type_name(message));
+  }
+  CHORAL_TRY(jinja::Value tools, read_input("chat tools", input.tools_json, limits));
+  if (!tools.is_none() && !tools.is_list()) return invalid_argument("chat tools must be a JSON array, got {}", jinja::type_name(tools));
+  CHORAL_TRY(const jinja::Value kwargs, read_input("chat template kwargs", input.kwargs_json, limits));
+  if (!kwargs.is_none() && !kwargs.is_dict()) return invalid_argument("chat template kwargs must be a JSON object, got {}", jinja::type_name(kwargs));
+
+  Variables variables;
+  for (const auto& [name, token] : input.special_tokens) {
+    if (!jinja::valid_utf8(token)) return invalid_argument("the special token {} is not valid UTF-8", name);
+    variables.emplace_back(name, jinja::Value::text(token));
+  }
+  variables.emplace_back("documents", jinja::Value::none());
+  if (kwargs.is_dict()) {
+    for (const auto& [name, value] : kwargs.dict().entries()) {
+      for (const std::string_view taken : {"messages", "tools", "add_generation_prompt"}) {
+        if (name.str() == taken) return invalid_argument("chat template kwargs must not set '{}': it has its own field", taken);
+      }
+      variables.emplace_back(name.str(), value);
+    }
+  }
+  variables.emplace_back("messages", std::move(messages));
+  variables.emplace_back("tools", std::move(tools));
+  variables.emplace_back("add_generation_prompt", jinja::Value::boolean(input.add_generation_prompt));
+
+  jinja::RenderFailure failure;
+  Result<std::string> prompt = compiled_->render(std::move(variables), input.now_unix_s, &failure);
+  if (!prompt.ok() && error != nullptr) *error = {std::move(failure.text), failure.line, failure.raised};
+  return std::move(prompt).while_("chat template");
+}
+
+Result<std::string_view> choose_chat_template(const std::map<std::string, std::string, std::less<>>& named, std::string_view asked,
+                                              bool has_tools) {
+  std::string_view wanted = asked;
+  if (wanted.empty()) wanted = has_tools && named.contains("tool_use") ? "tool_use" : "default";
+  const auto found = named.find(wanted);
+  if (found != named.end()) return std::string_view(found->second);
+  std::string names;
+  for (const auto& entry : named) names += (names.empty() ? "" : ", ") + entry.first;
+  return not_found("there is no chat template '{}'; the model has: {}", wanted, names.empty() ? "none" : names);
+}
+
+}  // namespace choral::text

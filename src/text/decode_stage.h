@@ -1,0 +1,38 @@
+// The running form of the decoder's steps: each stage takes tokens (begin, text …, end) and feeds the next one.
+// All text between stages is made of whole UTF-8 characters, the input of a ByteLevel stage aside.
+// Thread-safety: a chain belongs to one DecodeStream.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace choral::text {
+
+struct DecoderStep;
+
+class DecodeStage {
+ public:
+  virtual ~DecodeStage() = default;
+  virtual void begin() { next_->begin(); }
+  virtual void text(std::string_view part) { next_->text(part); }
+  virtual void end() { next_->end(); }
+  virtual void finish() { next_->finish(); }  // no token is open; gives out the rest and starts afresh
+
+  void set_next(DecodeStage* next) { next_ = next; }
+  virtual void set_output(std::string*) {}
+
+ protected:
+  DecodeStage* next_ = nullptr;
+};
+
+// `mapped`: tokens come as bytes already (ByteLevel only).
+std::unique_ptr<DecodeStage> make_decode_stage(const DecoderStep& step, bool mapped);
+std::unique_ptr<DecodeStage> make_replace_stage(std::string_view pattern, std::string_view content);
+std::unique_ptr<DecodeStage> make_fuse_stage();
+std::unique_ptr<DecodeStage> make_join_stage();
+std::unique_ptr<DecodeStage> make_output_stage();
+
+std::string strip_token(const DecoderStep& step, std::string_view token);
+
+}  // namespace choral::text

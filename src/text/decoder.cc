@@ -1,0 +1,144 @@
+#include "text/decoder.h"
+
+#include <algorithm>
+#include <array>
+
+#include "text/byte_level.h"
+#include "text/decode_stage.h"
+#include "text/normalizer.h"
+#include "text/unicode.h"
+
+namespace choral::text {
+namespace {
+
+std::string replace_regex(const Regex& regex, std::string_view token, std::string_view content) {
+  std::string out;
+  size_t done = 0;
+  const Status status = regex.find(token, [&](size_t begin, size_t end) {
+    out.append(token, done, begin - done).append(content);
+    done = end;
+  });
+  if (!status.ok()) done = 0, out.clear();  // a match that went over its limit: the token stays as it is
+  return out.append(token, done);
+}
+
+bool looks_at_one_token(const DecoderStep& step) {
+  using Kind = DecoderStep::Kind;
+  return step.kind == Kind::kReplaceString || step.kind == Kind::kReplaceRegex || step.kind == Kind::kStrip;
+}
+
+}  // namespace
+
+int byte_fallback_value(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  int value = 0;
+  for (const char c : token.substr(3, 2)) {
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
+    // Rust's from_str_radix, which HF uses, also takes a leading '+': "<0x+A>" is 10 there.
+    if (digit < 0 && !(c == '+' && &c == &token[3] && token[4] != '+')) return -1;
+    value = value * 16 + std::max(digit, 0);
+  }
+  return value;
+}
+
+void DecoderSpec::plan() {
+  steps_done_at_load = 0;
+  while (steps_done_at_load < steps.size() && looks_at_one_token(steps[steps_done_at_load])) ++steps_done_at_load;
+  tokens_are_bytes = steps_done_at_load < steps.size() && steps[steps_done_at_load].kind == DecoderStep::Kind::kByteLevel;
+}
+
+std::string DecoderSpec::token_text(std::string_view token) const {
+  using Kind = DecoderStep::Kind;
+  std::string text(token);
+  for (size_t i = 0; i < steps_done_at_load; ++i) {
+    const DecoderStep& step = steps[i];
+    std::string next;
+    switch (step.kind) {
+      case Kind::kReplaceString: replace_all(text, step.pattern, step.content, next); break;
+      case Kind::kReplaceRegex: next = replace_regex(*step.regex, text, step.content); break;
+      default: next = strip_token(step, text); break;
+    }
+    text = std::move(next);
+  }
+  if (tokens_are_bytes) {
+    std::string bytes;
+    if (append_bytes_of_chars(text, bytes)) return bytes;
+  }
+  return text;
+}
+
+std::string DecoderSpec::token_bytes(std::string_view token) const {
+  using Kind = DecoderStep::Kind;
+  std::string text(token);
+  bool fused = false;
+  for (const DecoderStep& step : steps) {
+    std::string next;
+    switch (step.kind) {
+      case Kind::kReplaceString: replace_all(text, step.pattern, step.content, next); break;
+      case Kind::kReplaceRegex: next = replace_regex(*step.regex, text, step.content); break;
+      case Kind::kStrip: next = fused ? text : strip_token(step, text); break;
+      case Kind::kByteLevel:
+        if (!append_bytes_of_chars(text, next)) next = text;
+        break;
+      case Kind::kByteFallback:
+        if (const int byte = byte_fallback_value(text); byte >= 0) return std::string(1, static_cast<char>(byte));
+        next = text;
+        break;
+      case Kind::kFuse:
+        fused = true;
+        next = text;
+        break;
+      case Kind::kMetaspace: {
+        std::string replacement;
+        append_utf8(step.character, replacement);
+        replace_all(text, replacement, " ", next);
+        break;
+      }
+    }
+    text = std::move(next);
+  }
+  return text;
+}
+
+DecodeStream::DecodeStream(const DecoderSpec& spec) {
+  for (size_t i = spec.steps_done_at_load; i < spec.steps.size(); ++i) {
+    const bool mapped = spec.tokens_are_bytes && i == spec.steps_done_at_load;
+    stages_.push_back(make_decode_stage(spec.steps[i], mapped));
+  }
+  if (spec.joins_with_spaces) stages_.push_back(make_join_stage());
+  if (spec.clean_up) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kRules = {{{" .", "."},
+                                                                                       {" ?", "?"},
+                                                                                       {" !", "!"},
+                                                                                       {" ,", ","},
+                                                                                       {" ' ", "'"},
+                                                                                       {" n't", "n't"},
+                                                                                       {" 'm", "'m"},
+                                                                                       {" 's", "'s"},
+                                                                                       {" 've", "'ve"},
+                                                                                       {" 're", "'re"}}};
+    stages_.push_back(make_fuse_stage());
+    for (const auto& [pattern, content] : kRules) stages_.push_back(make_replace_stage(pattern, content));
+  }
+  stages_.push_back(make_output_stage());
+  for (size_t i = 0; i + 1 < stages_.size(); ++i) stages_[i]->set_next(stages_[i + 1].get());
+}
+
+DecodeStream::~DecodeStream() = default;
+
+void DecodeStream::push(std::string_view token_text, std::string& out) {
+  stages_.back()->set_output(&out);
+  stages_.front()->begin();
+  stages_.front()->text(token_text);
+  stages_.front()->end();
+}
+
+void DecodeStream::finish(std::string& out) {
+  stages_.back()->set_output(&out);
+  stages_.front()->finish();
+}
+
+}  // namespace choral::text

@@ -1,0 +1,122 @@
+// Runs one rendering of a parsed template: walks the tree, keeps scopes, counts steps, bytes and depth.
+// Scopes follow Jinja: a loop body, macro, block set, filter block or with has its own; an if has none; a `set` inside
+// never leaks out, what is read falls through to the outside. A scope is shared with the macros defined in it and emptied
+// when it ends, which breaks the ring between the two.
+// Thread-safety: one rendering, one thread; many may share one Ast.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "text/jinja/ast.h"
+#include "text/jinja/limits.h"
+#include "text/jinja/object.h"
+
+namespace choral::text::jinja {
+
+struct Scope {
+  std::vector<std::pair<int, Value>> variables;
+  std::shared_ptr<Scope> parent;
+  const Value* find(int name) const;  // here or outside
+  void set(int name, Value value);    // here
+};
+using ScopePtr = std::shared_ptr<Scope>;
+
+class Interpreter {
+ public:
+  Interpreter(const Ast& ast, const RenderLimits& limits, std::optional<int64_t> now_unix_s);
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  void define(std::string_view name, Value value);  // a variable of the outermost scope
+  Result<std::string> render();
+
+  // About the error that render() returned.
+  int error_line() const { return error_line_; }
+  bool raised() const { return raised_; }
+  Status raise(std::string text);  // raise_exception
+
+  const RenderLimits& limits() const { return limits_; }
+  std::optional<int64_t> now_unix_s() const { return now_unix_s_; }
+
+  Status step(uint64_t n = 1);           // too_large past max_steps
+  Status allocated(uint64_t bytes);      // too_large past max_allocated_bytes
+  Status check_text(uint64_t bytes);     // before a text of this size is made: max_string_bytes
+  Result<Value> list(Values items) { return make_list(std::move(items), limits_); }
+  Result<Value> tuple(Values items) { return make_tuple(std::move(items), limits_); }
+  Result<Value> dict(Dict entries) { return make_dict(std::move(entries), limits_); }
+  Value iterator(std::string_view type, Values items, Status error = {});
+  // Objects that can hold values after their creation: emptied at the end, so that rings do not leak.
+  template <class T, class... Args>
+  std::shared_ptr<T> keep(Args&&... args) {
+    auto made = std::make_shared<T>(std::forward<Args>(args)...);
+    kept_.push_back(made);
+    return made;
+  }
+
+  Result<Value> call(const Value& callee, Arguments& args);
+  Result<Value> apply_filter(std::string_view name, const Value& subject, Arguments& args);
+  Result<bool> apply_test(std::string_view name, const Value& subject, Arguments& args);
+
+  // For macros and loops, which run tree again (run_block.cc).
+  enum class Flow { kNormal, kBreak, kContinue };
+  Result<Value> eval(const Expr& expr, const ScopePtr& scope);
+  Result<Flow> exec(const Body& body, const ScopePtr& scope, std::string* out);
+  Status loop_over(const Stmt& stmt, const Value& iterable, int depth, const ScopePtr& outer, std::string* out, Flow* flow);
+  const Ast& ast() const { return ast_; }
+  struct DepthGuard {
+    explicit DepthGuard(Interpreter* interp) : interp_(interp) { ++interp_->depth_; }
+    ~DepthGuard() { --interp_->depth_; }
+    DepthGuard(const DepthGuard&) = delete;
+    DepthGuard& operator=(const DepthGuard&) = delete;
+    Status check() const;
+
+   private:
+    Interpreter* interp_;
+  };
+  Status assign(const Expr& target, Value value, const ScopePtr& scope);
+
+ private:
+  Result<Value> eval_node(const Expr& expr, const ScopePtr& scope);
+  Result<Value> eval_name(const Expr& expr, const ScopePtr& scope);
+  Result<Value> eval_dict(const Expr& expr, const ScopePtr& scope);
+  Result<Value> eval_compare(const Expr& expr, const ScopePtr& scope);
+  Result<Value> eval_conditional(const Expr& expr, const ScopePtr& scope);
+  Result<Value> eval_slice(const Expr& expr, const ScopePtr& scope);
+  Result<Value> eval_call(const Expr& expr, const ScopePtr& scope, const Value* caller);
+  Result<Value> eval_filter(const Expr& expr, const ScopePtr& scope, const Value* subject);
+  Result<Value> eval_test(const Expr& expr, const ScopePtr& scope);
+  Result<Values> eval_all(const std::vector<ExprPtr>& exprs, const ScopePtr& scope);
+  Result<Arguments> eval_arguments(const CallArguments& arguments, const ScopePtr& scope);
+  Result<Value> charged(Result<Value> made);
+
+  Result<Flow> exec_stmt(const Stmt& stmt, const ScopePtr& scope, std::string* out);
+  Result<Flow> exec_if(const Stmt& stmt, const ScopePtr& scope, std::string* out);
+  Status exec_output(const Stmt& stmt, const ScopePtr& scope, std::string* out);
+  Result<Flow> exec_for(const Stmt& stmt, const ScopePtr& scope, std::string* out);
+  Result<Flow> exec_block_kind(const Stmt& stmt, const ScopePtr& scope, std::string* out);
+  Result<Flow> exec_captured(const Stmt& stmt, const ScopePtr& scope, std::string* out);
+  Status append(std::string_view text, std::string* out);
+  Value make_macro(const Stmt& stmt, const ScopePtr& scope);
+
+  const Ast& ast_;
+  const RenderLimits& limits_;
+  std::optional<int64_t> now_unix_s_;
+  ScopePtr root_;
+  std::vector<std::shared_ptr<Object>> kept_;
+  int64_t steps_left_;
+  int64_t bytes_left_;
+  int depth_ = 0;
+  int error_line_ = 0;
+  bool raised_ = false;
+};
+
+ScopePtr inner_scope(const ScopePtr& parent);
+
+}  // namespace choral::text::jinja

@@ -1,0 +1,32 @@
+// Cuts a template into tokens as Jinja does with trim_blocks and lstrip_blocks: text between tags is one kData token with
+// the white space control already applied; raw blocks are data; comments are gone. Line ends become "\n" and one at the
+// very end is dropped.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "text/jinja/limits.h"
+
+namespace choral::text::jinja {
+
+enum class TokenKind : uint8_t {
+  kData, kVariableBegin, kVariableEnd, kBlockBegin, kBlockEnd, kName, kString, kInteger, kFloat, kOperator, kEnd,
+};
+
+struct Token {
+  TokenKind kind;
+  int line;
+  std::string text;     // data, name, unescaped string, operator
+  int64_t integer = 0;
+  double number = 0;
+};
+
+std::string normalize_newlines(std::string_view source);
+// The last token is kEnd. corrupt with the line on a broken tag; the source must be valid UTF-8.
+Result<std::vector<Token>> tokenize(std::string_view source);
+
+}  // namespace choral::text::jinja

@@ -1,0 +1,148 @@
+#include "text/tokenizer.h"
+
+#include <algorithm>
+
+#include "text/tokenizer_parts.h"
+
+namespace choral::text {
+namespace {
+
+constexpr size_t kMaxText = size_t{64} << 20;
+
+// One encode() call: the stages from the outside in.
+class Encoder {
+ public:
+  Encoder(const Tokenizer::Parts& parts, bool parse_special) : parts_(parts), parse_special_(parse_special) {}
+
+  Status run(std::string_view text, std::vector<int32_t>& ids) {
+    ids_ = &ids;
+    ids.reserve(text.size() / 4 + 8);
+    Status status;
+    CHORAL_RETURN_IF_ERROR(parts_.raw_matcher.split(text, parse_special_, [&](std::string_view piece, int32_t id) {
+      if (!status.ok()) return;
+      if (id >= 0) {
+        ids.push_back(id);
+      } else {
+        status = segment(piece, piece.data() == text.data());
+      }
+    }));
+    return status;
+  }
+
+ private:
+  Status segment(std::string_view text, bool at_start) {
+    if (!parts_.normalizer.empty()) {
+      CHORAL_RETURN_IF_ERROR(parts_.normalizer.apply(text, normalized_, at_start));
+      text = normalized_;
+    }
+    if (parts_.normalized_matcher.empty()) return text.empty() ? Status() : words({text, at_start});
+    Status status;
+    CHORAL_RETURN_IF_ERROR(parts_.normalized_matcher.split(text, parse_special_, [&](std::string_view piece, int32_t id) {
+      if (!status.ok()) return;
+      if (id >= 0) {
+        ids_->push_back(id);
+      } else {
+        status = words({piece, at_start && piece.data() == text.data()});
+      }
+    }));
+    return status;
+  }
+
+  Status words(Piece piece) {
+    buffers_.clear();
+    buffers_.pieces.push_back(piece);
+    CHORAL_RETURN_IF_ERROR(parts_.pre_tokenizer.run(buffers_));
+    for (const Piece& word : buffers_.pieces) CHORAL_RETURN_IF_ERROR(parts_.model->encode_piece(word.text, scratch_, *ids_));
+    return {};
+  }
+
+  const Tokenizer::Parts& parts_;
+  const bool parse_special_;
+  std::vector<int32_t>* ids_ = nullptr;
+  std::string normalized_;
+  PieceBuffers buffers_;
+  ModelScratch scratch_;
+};
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::~Tokenizer() = default;
+
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view utf8, EncodeOptions options) const {
+  if (utf8.size() > kMaxText) return too_large("a text of {} bytes to tokenize; the limit is {}", utf8.size(), kMaxText);
+  std::string storage;
+  const std::string_view text = sanitize_utf8(utf8, storage);
+  std::vector<int32_t> ids;
+  CHORAL_RETURN_IF_ERROR(Encoder(*parts_, options.parse_special).run(text, ids));
+  if (options.add_special_tokens) {
+    for (const Template& pieces : parts_->templates) {
+      std::vector<int32_t> framed;
+      for (const TemplateItem& item : pieces) {
+        const std::vector<int32_t>& part = item.sequence ? ids : item.ids;
+        framed.insert(framed.end(), part.begin(), part.end());
+      }
+      ids = std::move(framed);
+    }
+  }
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, DecodeOptions options) const {
+  std::string out;
+  DecodeStream stream(parts_->decoder);
+  for (const int32_t id : ids) {
+    if (!parts_->vocabulary.contains(id) || (options.skip_special_tokens && is_special(id))) continue;
+    stream.push(parts_->text_of(parts_->decoder_text[static_cast<size_t>(id)]), out);
+  }
+  stream.finish(out);
+  return out;
+}
+
+std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
+  const int32_t id = parts_->vocabulary.find(token);
+  return id < 0 ? std::nullopt : std::optional<int32_t>(id);
+}
+
+std::optional<std::string_view> Tokenizer::id_to_token(int32_t id) const {
+  if (!parts_->vocabulary.contains(id)) return std::nullopt;
+  return parts_->vocabulary.token(id);
+}
+
+std::string_view Tokenizer::token_bytes(int32_t id) const {
+  if (!parts_->vocabulary.contains(id)) return {};
+  return parts_->text_of(parts_->bytes[static_cast<size_t>(id)]);
+}
+
+int32_t Tokenizer::vocab_size() const { return parts_->vocabulary.id_limit(); }
+
+bool Tokenizer::is_special(int32_t id) const {
+  return id >= 0 && static_cast<size_t>(id) < parts_->special.size() && parts_->special[static_cast<size_t>(id)];
+}
+
+std::string_view Tokenizer::special_token(std::string_view role) const {
+  for (const auto& [key, token] : parts_->special_tokens) {
+    if (key.size() == role.size() + 6 && key.starts_with(role) && key.ends_with("_token")) return token;
+  }
+  return {};
+}
+
+std::optional<int32_t> Tokenizer::special_id(std::string_view role) const {
+  const std::string_view token = special_token(role);
+  return token.empty() ? std::nullopt : token_to_id(token);
+}
+
+std::span<const std::pair<std::string, std::string>> Tokenizer::special_tokens() const { return parts_->special_tokens; }
+
+std::span<const NamedTemplate> Tokenizer::chat_templates() const { return parts_->chat_templates; }
+
+std::string_view Tokenizer::chat_template() const {
+  const auto& all = parts_->chat_templates;
+  const auto found = std::find_if(all.begin(), all.end(), [](const NamedTemplate& t) { return t.name == "default"; });
+  if (found != all.end()) return found->source;
+  return all.size() == 1 ? std::string_view(all[0].source) : std::string_view();
+}
+
+bool Tokenizer::clean_up_tokenization_spaces() const { return parts_->decoder.clean_up; }
+
+}  // namespace choral::text

@@ -1,0 +1,226 @@
+// A tokenizer from GGUF metadata: the names there ("smollm", "llama-bpe" …) stand for what tokenizer.json spells out.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <tuple>
+
+#include "base/nearest_name.h"
+#include "text/tokenizer_parts.h"
+
+namespace choral::text {
+namespace {
+
+constexpr std::string_view kLlama3 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kDeepSeek3 =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kTekken =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt4o =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// One kind of pre-tokenizer: regexes that isolate their matches one after another; GPT-2's own pattern where asked.
+struct PreKind {
+  std::string_view name;
+  std::array<std::string_view, 4> splits;
+  bool single_digits = false;
+  bool gpt2_pattern = false;
+  bool nfc = false;
+  bool ignore_merges = false;
+  bool add_bos = false;
+};
+constexpr std::string_view kDigits3 = R"(\p{N}{1,3})";
+constexpr auto kPreKinds = std::to_array<PreKind>({
+    {.name = "gpt-2", .splits = {}, .gpt2_pattern = true},
+    {.name = "gpt2", .splits = {}, .gpt2_pattern = true},
+    {.name = "mpt", .splits = {}, .gpt2_pattern = true},
+    {.name = "olmo", .splits = {}, .gpt2_pattern = true},
+    {.name = "phi-2", .splits = {}, .gpt2_pattern = true},
+    {.name = "smollm", .splits = {}, .single_digits = true, .gpt2_pattern = true},
+    {.name = "starcoder", .splits = {}, .single_digits = true, .gpt2_pattern = true},
+    {.name = "refact", .splits = {}, .single_digits = true, .gpt2_pattern = true},
+    {.name = "command-r", .splits = {}, .single_digits = true, .gpt2_pattern = true, .nfc = true, .add_bos = true},
+    {.name = "llama-bpe", .splits = {kLlama3}, .ignore_merges = true, .add_bos = true},
+    {.name = "llama3", .splits = {kLlama3}, .ignore_merges = true, .add_bos = true},
+    {.name = "llama-v3", .splits = {kLlama3}, .ignore_merges = true, .add_bos = true},
+    {.name = "dbrx", .splits = {kLlama3}},
+    {.name = "smaug-bpe", .splits = {kLlama3}},
+    {.name = "qwen2", .splits = {kQwen2}, .nfc = true},
+    {.name = "deepseek-r1-qwen", .splits = {kQwen2}, .nfc = true},
+    {.name = "stablelm2", .splits = {kQwen2}},
+    {.name = "deepseek-coder",
+     .splits = {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-퟿]+"},
+     .single_digits = true},
+    {.name = "deepseek-v3", .splits = {kDigits3, "[一-龥぀-ゟ゠-ヿ]+", kDeepSeek3}},
+    {.name = "tekken", .splits = {kTekken}, .ignore_merges = true, .add_bos = true},
+    {.name = "gpt-4o", .splits = {kGpt4o}},
+    {.name = "llama4", .splits = {kGpt4o}, .add_bos = true},
+});
+
+enum TokenType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+
+class GgufReader {
+ public:
+  explicit GgufReader(const GgufTokenizerData& data) : data_(data), parts_(builder_.parts()) {}
+
+  Result<std::shared_ptr<const Tokenizer>> run() {
+    const size_t n = data_.tokens.size();
+    if (n == 0) return corrupt("tokenizer.ggml.tokens is empty");
+    if (!data_.token_types.empty() && data_.token_types.size() != n) {
+      return corrupt("{} tokens and {} token types", n, data_.token_types.size());
+    }
+    if (!data_.scores.empty() && data_.scores.size() != n) return corrupt("{} tokens and {} scores", n, data_.scores.size());
+    for (size_t id = 0; id < n; ++id) {
+      CHORAL_RETURN_IF_ERROR(parts_.model_vocabulary.add(data_.tokens[id], static_cast<int64_t>(id)));
+    }
+    parts_.model_vocabulary.finish();
+    if (data_.model == "gpt2") {
+      CHORAL_RETURN_IF_ERROR(byte_level());
+    } else if (data_.model == "llama") {
+      CHORAL_RETURN_IF_ERROR(sentence_piece());
+    } else {
+      return unsupported("tokenizer model {:?}; Choral knows \"gpt2\" and \"llama\"", data_.model);
+    }
+    CHORAL_RETURN_IF_ERROR(add_special_tokens());
+    if (!data_.chat_template.empty()) parts_.chat_templates.push_back({"default", data_.chat_template});
+    return builder_.build();
+  }
+
+ private:
+  int type(size_t id) const { return data_.token_types.empty() ? kNormal : data_.token_types[id]; }
+
+  Status byte_level() {
+    const auto kind = std::find_if(kPreKinds.begin(), kPreKinds.end(), [&](const PreKind& k) { return k.name == data_.pre; });
+    if (kind == kPreKinds.end()) {
+      std::vector<std::string> names;
+      std::string list;
+      for (const PreKind& k : kPreKinds) {
+        names.emplace_back(k.name);
+        list += (list.empty() ? "" : ", ") + names.back();
+      }
+      const std::string near = nearest_name(data_.pre, names);
+      return unsupported("pre-tokenizer {:?} (tokenizer.ggml.pre); Choral knows {}{}", data_.pre, list,
+                         near.empty() ? "" : "; did you mean " + near + "?");
+    }
+    add_bos_default_ = kind->add_bos;
+    if (kind->nfc) parts_.normalizer.steps.push_back({.kind = NormalizerStep::Kind::kUnicode, .form = NormalForm::kNfc});
+    auto& steps = parts_.pre_tokenizer.steps;
+    for (const std::string_view pattern : kind->splits) {
+      if (pattern.empty()) continue;
+      PreTokenizerStep step{.kind = PreTokenizerStep::Kind::kSplitRegex};
+      CHORAL_TRY(step.regex, Regex::compile(pattern));
+      steps.push_back(std::move(step));
+    }
+    if (kind->single_digits) steps.push_back({.kind = PreTokenizerStep::Kind::kDigits});
+    PreTokenizerStep bytes{.kind = PreTokenizerStep::Kind::kByteLevel, .to_chars = false};
+    if (kind->gpt2_pattern) {
+      CHORAL_TRY(bytes.regex, Regex::compile(kGpt2Pattern));
+    }
+    steps.push_back(std::move(bytes));
+
+    BpeConfig config;
+    config.ignore_merges = kind->ignore_merges;
+    config.bytes = true;
+    config.merges.reserve(data_.merges.size());
+    for (const std::string& merge : data_.merges) {
+      // The space stands at the first place after a first character: a token itself may begin with one.
+      const size_t space = merge.find(' ', 1);
+      if (space == std::string::npos) return corrupt("merge {} ({:.100?}) is not two tokens", config.merges.size(), merge);
+      config.merges.emplace_back(std::string_view(merge).substr(0, space), std::string_view(merge).substr(space + 1));
+    }
+    parts_.decoder.steps.push_back({.kind = DecoderStep::Kind::kByteLevel});
+    CHORAL_TRY(parts_.model, BpeModel::create(parts_.model_vocabulary, config));
+    return {};
+  }
+
+  // SentencePiece joins the neighbours whose union has the best score. As merges: every way to split a token into two others,
+  // ordered by the token's score, as the conversion to tokenizer.json does it.
+  Status sentence_piece() {
+    add_bos_default_ = true;
+    if (data_.scores.empty()) return corrupt("tokenizer.ggml.scores is missing; model \"llama\" needs it");
+    struct Merge {
+      float score;
+      int32_t left, right;
+      std::string_view text;
+      uint32_t cut;
+    };
+    const Vocabulary& vocabulary = parts_.model_vocabulary;
+    std::vector<Merge> merges;
+    for (size_t id = 0; id < data_.tokens.size(); ++id) {
+      if (type(id) != kNormal && type(id) != kUserDefined && type(id) != kUnused) continue;
+      const std::string_view token = data_.tokens[id];
+      if (token.size() > 256) continue;  // SentencePiece's pieces have at most 16 characters by default
+      if (std::isnan(data_.scores[id])) return corrupt("the score of token {} is not a number", id);
+      const size_t first = merges.size();
+      for (size_t cut = 1; cut < token.size(); ++cut) {
+        if ((static_cast<unsigned char>(token[cut]) & 0xC0) == 0x80) continue;
+        const int32_t left = vocabulary.find(token.substr(0, cut));
+        const int32_t right = left < 0 ? -1 : vocabulary.find(token.substr(cut));
+        if (right >= 0) merges.push_back({data_.scores[id], left, right, token, static_cast<uint32_t>(cut)});
+      }
+      std::sort(merges.begin() + static_cast<std::ptrdiff_t>(first), merges.end(),
+                [](const Merge& a, const Merge& b) { return std::tie(a.left, a.right) < std::tie(b.left, b.right); });
+    }
+    std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) { return a.score > b.score; });
+
+    BpeConfig config;
+    config.byte_fallback = true;
+    config.fuse_unk = true;
+    for (const Merge& m : merges) config.merges.emplace_back(m.text.substr(0, m.cut), m.text.substr(m.cut));
+    for (size_t id = 0; id < data_.tokens.size(); ++id) {
+      if (type(id) == kUnknown) config.unk_token = data_.tokens[id];
+    }
+    const bool prefix = data_.add_space_prefix.value_or(true);
+    auto& steps = parts_.normalizer.steps;
+    if (prefix) steps.push_back({.kind = NormalizerStep::Kind::kPrepend, .content = "▁"});
+    steps.push_back({.kind = NormalizerStep::Kind::kReplaceString, .pattern = " ", .content = "▁"});
+    auto& decoder = parts_.decoder.steps;
+    decoder.push_back({.kind = DecoderStep::Kind::kReplaceString, .pattern = "▁", .content = " "});
+    decoder.push_back({.kind = DecoderStep::Kind::kByteFallback});
+    decoder.push_back({.kind = DecoderStep::Kind::kFuse});
+    if (prefix) decoder.push_back({.kind = DecoderStep::Kind::kStrip, .character = ' ', .start = 1, .stop = 0});
+    CHORAL_TRY(parts_.model, BpeModel::create(vocabulary, config));
+    return {};
+  }
+
+  Status add_special_tokens() {
+    std::vector<AddedToken> added;
+    for (size_t id = 0; id < data_.tokens.size(); ++id) {
+      const int kind = type(id);
+      if (kind != kControl && kind != kUserDefined && kind != kUnknown) continue;
+      added.push_back({.content = data_.tokens[id], .normalized = false, .special = kind != kUserDefined});
+    }
+    CHORAL_RETURN_IF_ERROR(builder_.add_tokens(added, data_.tokens.size()));
+    for (const auto& [role, id] : {std::pair("bos_token", data_.bos_id), std::pair("eos_token", data_.eos_id),
+                                   std::pair("unk_token", data_.unk_id), std::pair("pad_token", data_.pad_id)}) {
+      if (!id) continue;
+      if (*id < 0 || *id >= static_cast<int64_t>(data_.tokens.size())) {
+        return corrupt("the {} has id {} in a vocabulary of {}", role, *id, data_.tokens.size());
+      }
+      builder_.set_special_token(role, data_.tokens[static_cast<size_t>(*id)]);
+    }
+    Template frame(3);
+    frame[1].sequence = true;
+    const bool add_bos = data_.add_bos.value_or(add_bos_default_) && data_.bos_id;
+    const bool add_eos = data_.add_eos.value_or(false) && data_.eos_id;
+    if (add_bos) frame[0].ids.push_back(static_cast<int32_t>(*data_.bos_id));
+    if (add_eos) frame[2].ids.push_back(static_cast<int32_t>(*data_.eos_id));
+    if (add_bos || add_eos) parts_.templates.push_back(std::move(frame));
+    return {};
+  }
+
+  const GgufTokenizerData& data_;
+  TokenizerBuilder builder_;
+  Tokenizer::Parts& parts_;
+  bool add_bos_default_ = false;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_gguf(const GgufTokenizerData& data) {
+  return GgufReader(data).run().while_("reading the tokenizer of the GGUF file");
+}
+
+}  // namespace choral::text

@@ -1,0 +1,91 @@
+#include "support/allocation_counter.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace choral::testing {
+namespace {
+
+// Plain atomics with constant initialisation: they work before main() and in every thread.
+std::atomic<bool> counting{false};
+std::atomic<bool> aborting{false};
+std::atomic<int64_t> allocations{0};
+std::atomic<int64_t> frees{0};
+std::atomic<int64_t> bytes{0};
+std::atomic<size_t> largest{0};
+
+void note_allocation(size_t size) {
+  if (!counting.load(std::memory_order_relaxed)) return;
+  if (aborting.load(std::memory_order_relaxed)) std::abort();
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  bytes.fetch_add(static_cast<int64_t>(size), std::memory_order_relaxed);
+  size_t seen = largest.load(std::memory_order_relaxed);
+  while (size > seen && !largest.compare_exchange_weak(seen, size, std::memory_order_relaxed)) {
+  }
+}
+
+void* allocate(size_t size) noexcept {
+  note_allocation(size);
+  return std::malloc(size == 0 ? 1 : size);
+}
+
+void* allocate_aligned(size_t size, std::align_val_t alignment) noexcept {
+  note_allocation(size);
+  const auto align = static_cast<size_t>(alignment);
+  const size_t rounded = (size + align - 1) / align * align;  // aligned_alloc wants a multiple
+  return rounded < size ? nullptr : std::aligned_alloc(align, rounded == 0 ? align : rounded);
+}
+
+void* or_bad_alloc(void* p) {
+  if (p == nullptr) throw std::bad_alloc();  // the contract of operator new, not an error of ours
+  return p;
+}
+
+void release(void* p) noexcept {
+  if (p != nullptr && counting.load(std::memory_order_relaxed)) frees.fetch_add(1, std::memory_order_relaxed);
+  std::free(p);
+}
+
+}  // namespace
+
+void start_counting_allocations() {
+  allocations = 0;
+  frees = 0;
+  bytes = 0;
+  largest = 0;
+  counting = true;
+}
+
+AllocationCount stop_counting_allocations() {
+  counting = false;
+  return {.allocations = allocations, .frees = frees, .bytes = bytes, .largest_bytes = largest};
+}
+
+void abort_on_allocation(bool enabled) { aborting = enabled; }
+
+}  // namespace choral::testing
+
+namespace ct = choral::testing;
+
+void* operator new(size_t size) { return ct::or_bad_alloc(ct::allocate(size)); }
+void* operator new[](size_t size) { return ct::or_bad_alloc(ct::allocate(size)); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return ct::allocate(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return ct::allocate(size); }
+void* operator new(size_t size, std::align_val_t a) { return ct::or_bad_alloc(ct::allocate_aligned(size, a)); }
+void* operator new[](size_t size, std::align_val_t a) { return ct::or_bad_alloc(ct::allocate_aligned(size, a)); }
+void* operator new(size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return ct::allocate_aligned(size, a); }
+void* operator new[](size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return ct::allocate_aligned(size, a); }
+
+void operator delete(void* p) noexcept { ct::release(p); }
+void operator delete[](void* p) noexcept { ct::release(p); }
+void operator delete(void* p, size_t) noexcept { ct::release(p); }
+void operator delete[](void* p, size_t) noexcept { ct::release(p); }
+void operator delete(void* p, const std::nothrow_t&) noexcept { ct::release(p); }
+void operator delete[](void* p, const std::nothrow_t&) noexcept { ct::release(p); }
+void operator delete(void* p, std::align_val_t) noexcept { ct::release(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { ct::release(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { ct::release(p); }
+void operator delete[](void* p, size_t, std::align_val_t) noexcept { ct::release(p); }
+void operator delete(void* p, std::align_val_t, const std::nothrow_t&) noexcept { ct::release(p); }
+void operator delete[](void* p, std::align_val_t, const std::nothrow_t&) noexcept { ct::release(p); }

@@ -1,0 +1,81 @@
+#include "support/allocation_counter.h"
+
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace choral::testing {
+namespace {
+
+struct alignas(128) Wide {
+  char bytes[128];
+};
+
+// Keeps the compiler from leaving out a new/delete pair.
+void keep(void* p) { __asm__ volatile("" : : "g"(p) : "memory"); }
+
+TEST(AllocationCounter, SeesEveryFormOfNew) {
+  const auto count = count_allocations([] {
+    keep(std::make_unique<int>(1).get());
+    keep(std::make_unique<int[]>(10).get());
+    keep(std::make_unique<Wide>().get());
+    int* p = new (std::nothrow) int;
+    keep(p);
+    delete p;
+  });
+  EXPECT_EQ(count.allocations, 4);
+  EXPECT_EQ(count.frees, 4);
+  EXPECT_EQ(count.bytes, static_cast<int64_t>(sizeof(int) + 10 * sizeof(int) + sizeof(Wide) + sizeof(int)));
+  EXPECT_EQ(count.largest_bytes, sizeof(Wide));
+}
+
+TEST(AllocationCounter, CountsNothingForReservedMemoryAndShortStrings) {
+  std::vector<int> values;
+  values.reserve(100);
+  std::string text;
+  const auto count = count_allocations([&] {
+    for (int i = 0; i < 100; ++i) values.push_back(i);
+    text = "short";
+  });
+  EXPECT_EQ(count.allocations, 0);
+}
+
+TEST(AllocationCounter, SeesOtherThreads) {
+  std::vector<std::unique_ptr<int>> made(100);
+  const auto count = count_allocations([&] {
+    std::thread other([&] {
+      for (auto& m : made) m = std::make_unique<int>(0);
+    });
+    other.join();
+  });
+  EXPECT_GE(count.allocations, 100);
+}
+
+TEST(AllocationCounter, StartsFromZeroAndStops) {
+  count_allocations([] { keep(std::make_unique<int>(1).get()); });
+  keep(std::make_unique<int>(1).get());
+  EXPECT_EQ(count_allocations([] {}).allocations, 0);
+}
+
+TEST(AllocationCounter, AlignsWhatItGives) {
+  for (int i = 0; i < 20; ++i) {
+    const auto wide = std::make_unique<Wide>();
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(wide.get()) % alignof(Wide), 0u);
+  }
+}
+
+TEST(AllocationCounterDeathTest, AbortsAtTheCulprit) {
+  EXPECT_DEATH(
+      {
+        abort_on_allocation(true);
+        count_allocations([] { keep(std::make_unique<int>(1).get()); });
+      },
+      "");
+}
+
+}  // namespace
+}  // namespace choral::testing
