@@ -73,10 +73,11 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
   };
   CHORAL_TRY(auto llm, LLM::load(std::move(options)));
   const ModelInfo& info = llm->info();
-  progress.finish(fmt::format("{} ready in {:.1f} s: {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} threads, {}",
-                              info.name, now_s() - begin, info.architecture, static_cast<double>(info.parameters) * 1e-6,
-                              size_text(static_cast<double>(info.weight_bytes)), info.max_model_len, info.kv_cache_tokens,
-                              info.kv_cache_dtype, info.threads, info.cpu_level));
+  progress.finish(
+      fmt::format("{} ready in {:.1f} s: {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} threads, {}",
+                  info.name, now_s() - begin, info.architecture, static_cast<double>(info.parameters) * 1e-6,
+                  size_text(static_cast<double>(info.weight_bytes)), info.max_model_len, info.kv_cache_tokens,
+                  info.kv_cache_dtype, info.threads, info.cpu_level));
   if (flags.verbose) print_notes(info.notes);
   return llm;
 }
@@ -89,7 +90,9 @@ Result<int64_t> parse_size(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  const auto wrong = [&] { return invalid_argument("'{}' is not a size; write a number with K, M, G or T, e.g. 512M or 1.5G", text); };
+  const auto wrong = [&] {
+    return invalid_argument("'{}' is not a size; write a number with K, M, G or T, e.g. 512M or 1.5G", text);
+  };
   if (error != std::errc() || !(value >= 0)) return wrong();
   if (unit.ends_with("iB")) {
     unit.remove_suffix(2);

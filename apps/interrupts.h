@@ -1,5 +1,6 @@
-// Ctrl-C and SIGTERM as function calls. Make it before anything starts threads: they inherit that the signals are blocked, and one
-// thread here waits for them. Without a handler, and at the second signal to the same handler, the process ends as it would anyway.
+// Ctrl-C and SIGTERM as function calls. Make it before anything starts threads: they inherit that the signals are blocked, and
+// one thread here waits for them. Without a handler, and at the second signal to the same handler, the process ends as it would
+// anyway.
 #pragma once
 
 #include <functional>

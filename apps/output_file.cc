@@ -51,8 +51,8 @@ OutputFile::~OutputFile() {
 }
 
 Status OutputFile::write_line(std::string_view line) {
-  const bool written = std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fputc('\n', file_) != EOF &&
-                       std::fflush(file_) == 0;
+  const bool written =
+      std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fputc('\n', file_) != EOF && std::fflush(file_) == 0;
   return written ? Status() : system_error("cannot write", path_);
 }
 

@@ -23,7 +23,8 @@ struct Golden {
 };
 
 Golden read_golden(DType type) {
-  std::ifstream file(std::string(CHORAL_TEST_DATA) + "/kernels/" + std::string(dtype_name(type)) + ".dequantised", std::ios::binary);
+  std::ifstream file(std::string(CHORAL_TEST_DATA) + "/kernels/" + std::string(dtype_name(type)) + ".dequantised",
+                     std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(file), {}};
   uint32_t counts[2] = {};
   if (all.size() >= 8) std::memcpy(counts, all.data(), 8);

@@ -1,5 +1,5 @@
 // y = x·Wᵀ with float weights, as fractions of the machine's peaks measured in the same process.
-// Names: MultiplyFloat/<type>/<m>x<n>x<k>; few rows are judged by `of_read`, many by `of_fma` (or `of_tile` at level amx).
+// Names: MultiplyFloat/<type>/<m>x<n>x<k>; few rows are judged by `of_read`, many by `of_fma`.
 // Weights rotate through 384 MiB, so that decode reads memory and not a cache.
 #include <benchmark/benchmark.h>
 
@@ -52,7 +52,6 @@ void MultiplyFloat(benchmark::State& state, DType type, int64_t m, int64_t n, in
   state.counters["GFLOP/s"] = rate(gflop);
   state.counters["of_read"] = rate(gbytes / here.peaks.read_gbps);
   state.counters["of_fma"] = rate(gflop / here.peaks.fma_gflops);
-  if (here.peaks.tile_gflops > 0) state.counters["of_tile"] = rate(gflop / here.peaks.tile_gflops);
 }
 
 void PackFloat(benchmark::State& state, DType from, DType as) {
@@ -66,7 +65,8 @@ void PackFloat(benchmark::State& state, DType from, DType as) {
 
 [[maybe_unused]] const bool registered = [] {
   const std::pair<const char*, DType> types[] = {{"bf16", DType::kBF16}, {"f16", DType::kF16}, {"f32", DType::kF32}};
-  const std::pair<int64_t, int64_t> shapes[] = {{576, 576}, {1536, 576}, {576, 1536}, {49152, 576}, {2048, 2048}, {8192, 2048}, {2048, 8192}};
+  const std::pair<int64_t, int64_t> shapes[] = {{576, 576},   {1536, 576},  {576, 1536}, {49152, 576},
+                                                {2048, 2048}, {8192, 2048}, {2048, 8192}};
   for (const auto& [name, type] : types) {
     for (const auto& [n, k] : shapes) {
       for (const int64_t m : {1, 2, 4, 8, 16, 32, 128, 512, 1024}) {

@@ -8,11 +8,11 @@
 namespace choral::kernels {
 namespace {
 
-constexpr int64_t kBlockK = 256;             // two panels of widened weights are 32 KiB: L1
-constexpr int64_t kBlockRows = 240;          // x of one k block (240 KiB) and the tile of a task stay in L2
-constexpr int64_t kAheadBytes = 1536;        // prefetch distance of a stream in memory
-constexpr int64_t kMaxTilePanels = 8;        // of a task with many rows: its finished tile is at most 120 KiB
-constexpr int64_t kMaxDirectPanels = 64;     // of a task with few rows
+constexpr int64_t kBlockK = 256;          // two panels of widened weights are 32 KiB: L1
+constexpr int64_t kBlockRows = 240;       // x of one k block (240 KiB) and the tile of a task stay in L2
+constexpr int64_t kAheadBytes = 1536;     // prefetch distance of a stream in memory
+constexpr int64_t kMaxTilePanels = 8;     // of a task with many rows: its finished tile is at most 120 KiB
+constexpr int64_t kMaxDirectPanels = 64;  // of a task with few rows
 constexpr int64_t kSerialPackFloats = 1 << 15;
 constexpr int64_t kNever = -1;
 
@@ -91,9 +91,9 @@ struct Job {
     for (int64_t p = p0; p < p1;) {
       const int64_t group = largest_group(kernels.panels_for(rows), p1 - p);
       const std::byte* first = w.panel(p);
-      kernels.micro(w.dtype, rows, static_cast<int>(group))(
-          {x.data, first, w.panel_bytes, w.k, out + (p - p0) * kPanelRows, out_stride, false, first + kAheadBytes, w.panel_bytes,
-           pair_bytes, jump_at, (group - 1) * w.panel_bytes});
+      kernels.micro(w.dtype, rows, static_cast<int>(group))({x.data, first, w.panel_bytes, w.k, out + (p - p0) * kPanelRows,
+                                                             out_stride, false, first + kAheadBytes, w.panel_bytes, pair_bytes,
+                                                             jump_at, (group - 1) * w.panel_bytes});
       p += group;
     }
     finish(p0, p1, out, out_stride);

@@ -1,7 +1,8 @@
 // The micro-kernels behind y = x·Wᵀ with float weights, one table for each CPU level, and what they are given.
 // A micro-kernel fills a tile of R rows × P panels in registers: acc[r][c] = fma(x[r][k], w[k][c], acc[r][c]) for k = 0, 1, 2, …,
 // one chain for each output (kBase: product and sum rounded apart, it has no FMA). A kernel that resumes takes up the chain from
-// the stored float, so how k and rows are cut never changes a bit (invariant 1), and every kernel of a level agrees with the others.
+// the stored float, so how k and rows are cut never changes a bit (invariant 1), and every kernel of a level agrees with the
+// others.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,8 @@ struct FloatKernels {
   int tile_rows;          // most rows of a micro-kernel
   int tile_panels;        // panels of a micro-kernel for more than max_direct_rows rows
 
-  int (*panels_for)(int rows);                                    // most panels of a micro-kernel with so many rows
-  MicroKernel (*micro)(DType weights, int rows, int panels);      // panels: panels_for(rows) or a smaller power of two
+  int (*panels_for)(int rows);                                              // most panels of a micro-kernel with so many rows
+  MicroKernel (*micro)(DType weights, int rows, int panels);                // panels: panels_for(rows) or a smaller power of two
   void (*widen)(DType weights, const std::byte* w, int64_t k, float* out);  // one panel's k rows: [k][16] floats
   // y[i][j] = tile[i][j] (+ bias[j]) (+ y[i][j]); `y` may be `tile`.
   void (*finish)(MatrixView<const float> tile, const float* bias, bool accumulate, MatrixView<float> y);

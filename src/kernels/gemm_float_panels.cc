@@ -13,8 +13,7 @@
 namespace choral::kernels {
 namespace {
 
-constexpr int64_t kAmxTileK = 32;
-constexpr int64_t kBlockK = 1024;             // k packed at once: 16 rows of floats stay in L2; a multiple of every block type
+constexpr int64_t kBlockK = 1024;  // k packed at once: 16 rows of floats stay in L2; a multiple of every block type
 constexpr uint64_t kMaxBytes = uint64_t{1} << 42;  // far above any machine; keeps every later product of sizes in 63 bits
 
 Status check_part(const WeightRows& part, size_t index, int64_t k) {
@@ -113,8 +112,8 @@ void pack_panel(const PanelRows& panel, DType as, int64_t k, const PackKernels& 
 }  // namespace
 
 int64_t float_panel_bytes(DType dtype, int64_t k) {
-  if (dtype == DType::kBF16) return round_up(k, kAmxTileK) * kPanelRows * 2;
-  return round_up(k * kPanelRows * facts(dtype).block_bytes, static_cast<int64_t>(kCacheLineBytes));
+  const int64_t padded_k = dtype == DType::kBF16 ? round_up(k, 2) : k;
+  return round_up(padded_k * kPanelRows * facts(dtype).block_bytes, static_cast<int64_t>(kCacheLineBytes));
 }
 
 Result<FloatPanels> pack_float_panels(std::span<const WeightRows> parts, DType as, ThreadPool& pool) {
@@ -130,7 +129,7 @@ Result<FloatPanels> pack_float_panels(std::span<const WeightRows> parts, DType a
   packed.dtype = as;
   packed.n = source.rows();
   packed.k = k;
-  const auto elements = checked_mul(static_cast<uint64_t>(packed.n) + kPanelRows, static_cast<uint64_t>(k) + kAmxTileK);
+  const auto elements = checked_mul(static_cast<uint64_t>(packed.n) + kPanelRows, static_cast<uint64_t>(k) + 2);
   if (!elements || *elements > kMaxBytes / 4) return too_large("a weight of [{}, {}] is beyond any memory", packed.n, k);
   packed.panel_bytes = float_panel_bytes(as, k);
   CHORAL_TRY(packed.bytes, AlignedBuffer::allocate(static_cast<size_t>(packed.panels() * packed.panel_bytes)));

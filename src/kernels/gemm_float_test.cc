@@ -22,7 +22,8 @@ struct Rows {
   int64_t rows, cols, stride;
   std::vector<float> data;
 
-  Rows(int64_t r, int64_t c, int64_t extra = 0, float fill = 0) : rows(r), cols(c), stride(c + extra), data(static_cast<size_t>(r * (c + extra) + 1), fill) {}
+  Rows(int64_t r, int64_t c, int64_t extra = 0, float fill = 0)
+      : rows(r), cols(c), stride(c + extra), data(static_cast<size_t>(r * (c + extra) + 1), fill) {}
   MatrixView<float> view() { return {data.data(), rows, cols, stride}; }
   MatrixView<const float> view() const { return {data.data(), rows, cols, stride}; }
 };
@@ -72,14 +73,15 @@ class EveryLevel : public testing::TestWithParam<Case> {
     Rows y(x.rows, w.n(), 3, -7.0f);
     multiply_into(w, x, threads, epilogue, y.view());
     for (int64_t i = 0; i < x.rows; ++i) {
-      for (int64_t j = w.n(); j < y.stride; ++j) EXPECT_EQ(y.data[static_cast<size_t>(i * y.stride + j)], -7.0f) << "wrote beyond the row";
+      for (int64_t j = w.n(); j < y.stride; ++j)
+        EXPECT_EQ(y.data[static_cast<size_t>(i * y.stride + j)], -7.0f) << "wrote beyond the row";
     }
     return y;
   }
-  void multiply_into(const PackedMatrix& w, MatrixView<const float> x, int threads, const Epilogue& epilogue, MatrixView<float> y) {
+  void multiply_into(const PackedMatrix& w, MatrixView<const float> x, int threads, const Epilogue& epilogue,
+                     MatrixView<float> y) {
     w.multiply({threads == 1 ? one_ : two_, GetParam().level, arena_}, x, epilogue, y);
   }
-  bool on_tile_unit() const { return GetParam().level == CpuLevel::kAmx && GetParam().dtype == DType::kBF16; }
 
   ThreadPool one_{1}, two_{2};
   Arena arena_;
@@ -87,7 +89,9 @@ class EveryLevel : public testing::TestWithParam<Case> {
 
 void expect_equal_bits(std::span<const float> a, std::span<const float> b, const std::string& what) {
   ASSERT_EQ(a.size(), b.size());
-  for (size_t j = 0; j < a.size(); ++j) ASSERT_EQ(std::bit_cast<uint32_t>(a[j]), std::bit_cast<uint32_t>(b[j])) << what << " column " << j << ": " << a[j] << " " << b[j];
+  for (size_t j = 0; j < a.size(); ++j)
+    ASSERT_EQ(std::bit_cast<uint32_t>(a[j]), std::bit_cast<uint32_t>(b[j]))
+        << what << " column " << j << ": " << a[j] << " " << b[j];
 }
 
 // |error| <= K · 2^-24 · Σ|x·w|, the bound of a sum of K rounded steps.
@@ -118,7 +122,6 @@ TEST_P(EveryLevel, ShapesAroundRegisterWidths) {
 
 // The promised chain itself, not only a bound.
 TEST_P(EveryLevel, EqualsTheChainInOrder) {
-  if (on_tile_unit()) GTEST_SKIP() << "the tile unit sums in its own order";
   const auto step = GetParam().level == CpuLevel::kBase ? ref::Step::kApart : ref::Step::kFused;
   for (const int64_t k : {33, 257, 600}) {
     const Weight w = make_weight(50, k, GetParam().dtype, 3);
@@ -147,7 +150,8 @@ TEST_P(EveryLevel, RowsDoNotDependOnTheirNumberOrTheThreads) {
         const int64_t first = 70 - m;
         const Rows y = multiply(*w.packed, x.view().sub_rows(first, m), threads);
         for (int64_t i = 0; i < m; ++i) {
-          ASSERT_NO_FATAL_FAILURE(expect_equal_bits(y.view().row_span(i), alone[static_cast<size_t>(first + i)].view().row_span(0),
+          ASSERT_NO_FATAL_FAILURE(expect_equal_bits(y.view().row_span(i),
+                                                    alone[static_cast<size_t>(first + i)].view().row_span(0),
                                                     "m " + std::to_string(m) + " row " + std::to_string(i)));
         }
       }
@@ -287,14 +291,12 @@ TEST_P(EveryLevel, AllocatesNothingOnceWarm) {
   }
 }
 
-// Every level with code of its own: vnni and bf16 run what avx512 runs, and amx differs for bf16 weights only.
+// Every level with code of its own: those above avx512 run what avx512 runs (TellsItsFormatSizeAndKernel).
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const CpuLevel level : usable_cpu_levels()) {
-    if (level == CpuLevel::kVnni || level == CpuLevel::kBf16) continue;
-    for (const DType dtype : kPackedTypes) {
-      if (level != CpuLevel::kAmx || dtype == DType::kBF16) all.push_back({level, dtype});
-    }
+    if (level > CpuLevel::kAvx512) continue;
+    for (const DType dtype : kPackedTypes) all.push_back({level, dtype});
   }
   return all;
 }
@@ -305,8 +307,11 @@ INSTANTIATE_TEST_SUITE_P(GemmFloat, EveryLevel, testing::ValuesIn(cases()), [](c
 TEST(PackFloat, TellsItsFormatSizeAndKernel) {
   const Weight w = make_weight(17, 33, DType::kBF16, 1);
   EXPECT_EQ(w.packed->format(), "bf16");
-  EXPECT_EQ(w.packed->size_bytes(), 2 * 64 * 16 * 2);
+  EXPECT_EQ(w.packed->size_bytes(), 2 * 34 * 16 * 2);
   EXPECT_EQ(w.packed->kernel_name(CpuLevel::kAvx2), "bf16 x f32, avx2 fma");
+  for (const CpuLevel level : {CpuLevel::kVnni, CpuLevel::kBf16, CpuLevel::kAmx}) {
+    EXPECT_EQ(&float_kernels(level), &float_kernels(CpuLevel::kAvx512));
+  }
   std::vector<float> row(33);
   w.packed->read_row(16, row);
   expect_equal_bits(row, w.rows.view().row_span(16), "read_row");

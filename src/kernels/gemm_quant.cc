@@ -16,7 +16,11 @@ constexpr int64_t kRowsPerPass = 192;
 class QuantisedMatrix final : public PackedMatrix {
  public:
   QuantisedMatrix(DType type, int64_t n, int64_t k, AlignedBuffer panels)
-      : PackedMatrix(n, k), type_(type), form_(quant_form(type)), panel_bytes_(form_.panel_bytes(k / kQuantBlock)), panels_(std::move(panels)) {}
+      : PackedMatrix(n, k),
+        type_(type),
+        form_(quant_form(type)),
+        panel_bytes_(form_.panel_bytes(k / kQuantBlock)),
+        panels_(std::move(panels)) {}
 
   int64_t size_bytes() const override { return static_cast<int64_t>(panels_.size_bytes()); }
   std::string format() const override { return std::string(dtype_name(type_)); }
@@ -57,7 +61,8 @@ void finish_tile(MatrixView<float> sums, int64_t row, int64_t col, const Epilogu
   }
 }
 
-void QuantisedMatrix::multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const {
+void QuantisedMatrix::multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue,
+                               MatrixView<float> y) const {
   CHORAL_CHECK(x.cols == k() && y.cols == n() && x.rows == y.rows, "x is [m, k], y is [m, n]");
   const QuantKernel kernel = quant_kernel(type_, ctx.level);
   for (int64_t row = 0; row < x.rows; row += kRowsPerPass) {
@@ -119,20 +124,25 @@ void QuantisedMatrix::read_row(int64_t row, std::span<float> out) const {
 Status check_part(const WeightRows& part, size_t index, const TensorView& first) {
   const TensorView& t = part.tensor;
   if (!can_pack_quantised(t.dtype)) {
-    return unsupported("part {} of a quantised weight is {}, which is not a GGUF block type; pack it as float", index, dtype_name(t.dtype));
+    return unsupported("part {} of a quantised weight is {}, which is not a GGUF block type; pack it as float", index,
+                       dtype_name(t.dtype));
   }
   if (t.dtype != first.dtype) {
-    return unsupported("part {} of a fused weight is {}, part 0 is {}; parts must share one type", index, dtype_name(t.dtype), dtype_name(first.dtype));
+    return unsupported("part {} of a fused weight is {}, part 0 is {}; parts must share one type", index, dtype_name(t.dtype),
+                       dtype_name(first.dtype));
   }
-  if (t.shape.rank() == 0 || t.shape.elements() <= 0) return invalid_argument("part {} of a quantised weight is empty: shape {}", index, t.shape.to_string());
+  if (t.shape.rank() == 0 || t.shape.elements() <= 0)
+    return invalid_argument("part {} of a quantised weight is empty: shape {}", index, t.shape.to_string());
   if (t.cols() != first.cols()) {
-    return invalid_argument("part {} of a fused weight has {} inputs, part 0 has {}; all must read the same x", index, t.cols(), first.cols());
+    return invalid_argument("part {} of a fused weight has {} inputs, part 0 has {}; all must read the same x", index, t.cols(),
+                            first.cols());
   }
   if (t.cols() % facts(t.dtype).block_elements != 0) {
-    return invalid_argument("part {} has rows of {} elements, which is not a multiple of {}'s block of {}", index, t.cols(), dtype_name(t.dtype),
-                            facts(t.dtype).block_elements);
+    return invalid_argument("part {} has rows of {} elements, which is not a multiple of {}'s block of {}", index, t.cols(),
+                            dtype_name(t.dtype), facts(t.dtype).block_elements);
   }
-  if (t.data == nullptr || !t.device.host_accessible) return invalid_argument("part {} of a quantised weight is not in host memory", index);
+  if (t.data == nullptr || !t.device.host_accessible)
+    return invalid_argument("part {} of a quantised weight is not in host memory", index);
   for (const int32_t row : part.order) {
     if (row < 0 || row >= t.rows()) return invalid_argument("part {}'s row order names row {}, it has {}", index, row, t.rows());
   }

@@ -1,12 +1,11 @@
 // Decode and prefill of every quantised type at every CPU level, as fractions of what the machine gives in the same process
 // (kernels/roofline.h): `read` of memory's read bandwidth, `int8` of the level's int8 peak. n = k = 2048; weights rotate through
 // 256 MB, so that decode reads memory, not a cache. Threads: all physical cores. CHORAL_CPU_LEVEL caps the level.
-#include "kernels/gemm_quant.h"
-
 #include <benchmark/benchmark.h>
 
 #include <map>
 
+#include "kernels/gemm_quant.h"
 #include "kernels/gemm_quant_test_data.h"
 #include "kernels/roofline.h"
 
@@ -63,7 +62,13 @@ const bool kRegistered = [] {
     for (const DType type : kQuantTypes) {
       const std::string name = fmt::format("GemmQuant/{}/{}", dtype_name(type), cpu_level_name(level));
       benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { multiply(state, type, level); })
-          ->ArgName("m")->Arg(1)->Arg(4)->Arg(8)->Arg(32)->Arg(128)->Arg(512)
+          ->ArgName("m")
+          ->Arg(1)
+          ->Arg(4)
+          ->Arg(8)
+          ->Arg(32)
+          ->Arg(128)
+          ->Arg(512)
           ->UseRealTime();
     }
   }

@@ -32,8 +32,8 @@ struct QuantKernelArgs {
 };
 
 struct QuantKernel {
-  std::string_view name;  // "avx512 vnni"
-  int32_t zero;           // what quantise_rows is told
+  std::string_view name;                   // "avx512 vnni"
+  int32_t zero;                            // what quantise_rows is told
   void (*direct)(const QuantKernelArgs&);  // rows <= 4
   void (*tiled)(const QuantKernelArgs&);   // any rows
 };

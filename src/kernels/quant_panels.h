@@ -1,6 +1,7 @@
 // The packed layout of block-quantised weights: panels of 16 output channels, k inside, the same bytes on every CPU level.
-// A panel is a run of groups; a group is a header with the scales of 1, 2 or 8 blocks and then the blocks, in the order they are read.
-// A block is 32 k of 16 lanes. Its bytes stand in VNNI order: 8 steps of 4 consecutive k, one step = 16 lanes x 4 k = 64 bytes.
+// A panel is a run of groups; a group is a header with the scales of 1, 2 or 8 blocks and then the blocks, in the order they are
+// read. A block is 32 k of 16 lanes. Its bytes stand in VNNI order: 8 steps of 4 consecutive k, one step = 16 lanes x 4 k = 64
+// bytes.
 //   8 bits: step s is 64 bytes at 64s, stored as q + 128.
 //   4 bits: 64 bytes at 64i hold step 2i in the low and step 2i+1 in the high nibbles (256 bytes).
 //   5 bits: as 4, then 64 bytes of which bit s is the fifth bit of step s.
@@ -17,9 +18,9 @@
 
 namespace choral::kernels {
 
-inline constexpr int kQuantLanes = 16;     // output channels of a panel
-inline constexpr int kQuantBlock = 32;     // k of a block
-inline constexpr int kQuantSteps = 8;      // groups of 4 k in a block
+inline constexpr int kQuantLanes = 16;      // output channels of a panel
+inline constexpr int kQuantBlock = 32;      // k of a block
+inline constexpr int kQuantSteps = 8;       // groups of 4 k in a block
 inline constexpr int kQuantStepBytes = 64;  // 16 lanes x 4 k
 
 // What the header of a group holds; each entry is 16 lanes.

@@ -11,9 +11,9 @@ namespace choral::kernels {
 
 // Up to 8 blocks of 32 of one row, as many as share a header in the panel. Which scales are set depends on QuantScales.
 struct QuantSourceGroup {
-  uint8_t n[8][32];  // stored as unsigned: q + 2^(bits-1) for symmetric types
-  uint16_t d[2];     // fp16 bits: kD one a block, else d[0]
-  uint16_t m;        // fp16 bits: kDM m, kK dmin
+  uint8_t n[8][32];   // stored as unsigned: q + 2^(bits-1) for symmetric types
+  uint16_t d[2];      // fp16 bits: kD one a block, else d[0]
+  uint16_t m;         // fp16 bits: kDM m, kK dmin
   uint8_t scale[16];  // kK: [8]; kK16: [16], two's complement
   uint8_t min[8];     // kK
 };

@@ -62,8 +62,8 @@ TEST_P(QuantPanelsTest, GroupsAndBlocksStandOnCacheLines) {
   const QuantForm form = quant_form(GetParam());
   EXPECT_EQ(form.header_bytes() % 64, 0);
   EXPECT_EQ(form.block_bytes() % 64, 0);
-  EXPECT_EQ(form.block_offset(17), 17 / form.group_blocks() * form.group_bytes() + form.header_bytes() +
-                                       17 % form.group_blocks() * form.block_bytes());
+  EXPECT_EQ(form.block_offset(17),
+            17 / form.group_blocks() * form.group_bytes() + form.header_bytes() + 17 % form.group_blocks() * form.block_bytes());
 }
 
 TEST(QuantPanels, BytesPerWeight) {

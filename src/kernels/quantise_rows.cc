@@ -21,7 +21,8 @@ void quantise_rows(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, 
   const int64_t blocks = x.cols / 32;
   pool.parallel_for(x.rows, std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(x.cols, 1)),
                     [&](int64_t begin, int64_t end, int) {
-                      for (int64_t row = begin; row < end; ++row) quantise_row(level, x.row(row), x.cols, options, out + row * blocks);
+                      for (int64_t row = begin; row < end; ++row)
+                        quantise_row(level, x.row(row), x.cols, options, out + row * blocks);
                     });
 }
 

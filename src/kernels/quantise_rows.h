@@ -17,8 +17,9 @@ namespace choral::kernels {
 struct alignas(16) QuantisedBlock {
   int8_t q[32];
   float scale;
-  int32_t start[2];  // -zero * sum(q) of the first and of the last 16: where an integer sum over weights stored as w + zero begins
-  float sum;         // scale * float(sum(q)): what a weight block's minimum is multiplied with
+  int32_t
+      start[2];  // -zero * sum(q) of the first and of the last 16: where an integer sum over weights stored as w + zero begins
+  float sum;     // scale * float(sum(q)): what a weight block's minimum is multiplied with
 };
 static_assert(sizeof(QuantisedBlock) == 48);
 

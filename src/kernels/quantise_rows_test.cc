@@ -100,7 +100,8 @@ TEST_P(QuantiseRowsTest, NonFiniteBlocksAreNanAndNothingElseIs) {
 
 TEST_P(QuantiseRowsTest, ExtremesNeverGiveMinus128) {
   const float tiny = std::numeric_limits<float>::denorm_min();
-  for (const float size : {tiny, 63 * tiny, 64 * tiny, 100 * tiny, 190 * tiny, 191 * tiny, 1e-38f, 1.0f, std::numeric_limits<float>::max()}) {
+  for (const float size :
+       {tiny, 63 * tiny, 64 * tiny, 100 * tiny, 190 * tiny, 191 * tiny, 1e-38f, 1.0f, std::numeric_limits<float>::max()}) {
     std::vector<float> x(32, -size);
     x[5] = size;
     const auto got = quantise(GetParam(), x);
@@ -108,7 +109,12 @@ TEST_P(QuantiseRowsTest, ExtremesNeverGiveMinus128) {
       EXPECT_GE(got[0].q[i], -127);
       EXPECT_EQ(got[0].q[i], got[0].scale == 0.0f ? 0 : i == 5 ? got[0].q[5] : -got[0].q[5]);
     }
-    EXPECT_EQ(got[0].q[5], size < 64 * tiny ? 0 : size == 64 * tiny ? 64 : size == 100 * tiny ? 100 : size == 191 * tiny ? 96 : 127) << size;
+    EXPECT_EQ(got[0].q[5], size < 64 * tiny     ? 0
+                           : size == 64 * tiny  ? 64
+                           : size == 100 * tiny ? 100
+                           : size == 191 * tiny ? 96
+                                                : 127)
+        << size;
   }
 }
 

@@ -10,8 +10,8 @@ void gemm_double(MatrixView<const float> x, MatrixView<const float> w, MatrixVie
 
 // What the float kernels promise bit for bit: one float chain for each output, k = 0, 1, 2, … from 0.
 enum class Step {
-  kFused,   // acc = fma(x, w, acc): every level with FMA
-  kApart,   // acc = round(acc + round(x · w)): CPU level base
+  kFused,  // acc = fma(x, w, acc): every level with FMA
+  kApart,  // acc = round(acc + round(x · w)): CPU level base
 };
 void gemm_in_order(MatrixView<const float> x, MatrixView<const float> w, Step step, MatrixView<float> y);
 

@@ -42,9 +42,7 @@ QuantElement k_element(DType type, const uint8_t* p, int64_t i) {
 
 // Scales per block of 32.
 int sub_blocks(DType type) { return type == DType::kQ6_K ? 2 : 1; }
-bool has_min(DType type) {
-  return type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ4_K || type == DType::kQ5_K;
-}
+bool has_min(DType type) { return type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ4_K || type == DType::kQ5_K; }
 
 }  // namespace
 

@@ -28,7 +28,9 @@ struct BFloat16Pair {
   static CHORAL_INLINE __m256i load(const std::byte* p, int half) {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(p) + half);
   }
-  static CHORAL_INLINE __m256 even(const std::byte* p, int half) { return _mm256_castsi256_ps(_mm256_slli_epi32(load(p, half), 16)); }
+  static CHORAL_INLINE __m256 even(const std::byte* p, int half) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(load(p, half), 16));
+  }
   static CHORAL_INLINE __m256 odd(const std::byte* p, int half) {
     return _mm256_castsi256_ps(_mm256_and_si256(load(p, half), _mm256_set1_epi32(static_cast<int>(0xFFFF0000u))));
   }
@@ -44,7 +46,9 @@ struct Float16Pair {
 
 struct Float32Pair {
   static constexpr int kPairBytes = 128;
-  static CHORAL_INLINE __m256 even(const std::byte* p, int half) { return _mm256_load_ps(reinterpret_cast<const float*>(p) + half * kHalf); }
+  static CHORAL_INLINE __m256 even(const std::byte* p, int half) {
+    return _mm256_load_ps(reinterpret_cast<const float*>(p) + half * kHalf);
+  }
   static CHORAL_INLINE __m256 odd(const std::byte* p, int half) { return even(p + 64, half); }
 };
 

@@ -27,7 +27,9 @@ constexpr int kMaxRowsOfFourPanels = 6;
 // Two k of one panel: kPairBytes bytes, widened one k at a time.
 struct BFloat16Pair {
   static constexpr int kPairBytes = 64;
-  static CHORAL_INLINE __m512 even(const std::byte* p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_load_si512(p), 16)); }
+  static CHORAL_INLINE __m512 even(const std::byte* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_load_si512(p), 16));
+  }
   static CHORAL_INLINE __m512 odd(const std::byte* p) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_load_si512(p), _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
   }

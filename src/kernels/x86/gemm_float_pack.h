@@ -11,7 +11,8 @@
 namespace choral::kernels {
 
 struct PackKernels {
-  // out[i][r] = rows[r][i] for i < count, r < rows_present (at most 16; further lanes are left as they are), 4- or 2-byte elements.
+  // out[i][r] = rows[r][i] for i < count, r < rows_present (at most 16; further lanes are left as they are), 4- or 2-byte
+  // elements.
   void (*transpose32)(const std::byte* const* rows, int rows_present, int64_t count, std::byte* out);
   void (*transpose16)(const std::byte* const* rows, int rows_present, int64_t count, std::byte* out);
   void (*to_bfloat16)(const float* in, int64_t count, BFloat16* out);

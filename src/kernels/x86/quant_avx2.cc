@@ -17,7 +17,10 @@ namespace {
 
 // How many pair sums of (2^bits - 1) * 127 * 2 an int16 holds: 15: 8 x 3810, 31: 4 x 7874, 63: 2 x 16002.
 template <int kBits>
-constexpr int kPairs = kBits == 4 ? 8 : kBits == 5 ? 4 : kBits == 6 ? 2 : 1;
+constexpr int kPairs = kBits == 4   ? 8
+                       : kBits == 5 ? 4
+                       : kBits == 6 ? 2
+                                    : 1;
 
 struct Simd {
   using Bytes = __m256i;
@@ -47,7 +50,9 @@ struct Simd {
     return _mm256_set1_epi32(word);
   }
 
-  static CHORAL_SIMD Floats halves(const uint8_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static CHORAL_SIMD Floats halves(const uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
   static CHORAL_SIMD Floats unsigned_bytes(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }

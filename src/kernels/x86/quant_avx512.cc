@@ -23,7 +23,10 @@ namespace {
 
 // How many pair sums of (2^bits - 1) * 127 * 2 an int16 holds: 15: 8 x 3810, 31: 4 x 7874, 63: 2 x 16002.
 template <int kBits>
-constexpr int kPairs = kBits == 4 ? 8 : kBits == 5 ? 4 : kBits == 6 ? 2 : 1;
+constexpr int kPairs = kBits == 4   ? 8
+                       : kBits == 5 ? 4
+                       : kBits == 6 ? 2
+                                    : 1;
 
 struct Simd : Simd512 {
   static constexpr const char* kName = "avx512 vpmaddubsw";

@@ -1,6 +1,7 @@
 // The quantised GEMM's kernels, written once over `Simd`, which the including .cc defines for its instruction set together
-// with CHORAL_QUANT_TARGET (a function target attribute) and CHORAL_SIMD (that and always_inline). Included once by each of quant_avx2.cc, quant_avx512.cc, quant_vnni.cc
-// inside their own unnamed namespace. Nothing here is a lambda: lambdas do not inherit target attributes.
+// with CHORAL_QUANT_TARGET (a function target attribute) and CHORAL_SIMD (that and always_inline). Included once by each of
+// quant_avx2.cc, quant_avx512.cc, quant_vnni.cc inside their own unnamed namespace. Nothing here is a lambda: lambdas do not
+// inherit target attributes.
 //
 // One block of one tile: for each scale of the block, kSteps steps of   sum[row][vector] += weights(step) . x(row, step)
 // in exact int32, then  f = fma(float(sum), d * s_x, f);  at the end, for types with a minimum,  f = fma(min, sum_x, f).
@@ -58,33 +59,41 @@ struct UnpackedWeights {
   }
 };
 
-// Scales of one block for kCount vectors.
-template <QuantForm kForm, int kCount>
-struct BlockScales {
-  Floats d[kForm.sub_blocks()][kCount];
-  Floats min[kCount];
-};
-
+// Scales of a block, read where they are used so that they hold no registers during the steps: from a packed header or as
+// floats of an unpacked chunk.
 template <QuantForm kForm>
-CHORAL_SIMD void read_scales(const uint8_t* header, int index, BlockScales<kForm, kVectors>& out) {
-  CHORAL_QUANT_UNROLL
-  for (int v = 0; v < kVectors; ++v) {
+struct PackedScales {
+  const uint8_t* header;
+  int index;  // of the block in its group
+
+  template <int kSub>
+  CHORAL_SIMD Floats d(int v) const {
     const uint8_t* halves = header + v * kVectorLanes * 2;
     const uint8_t* small = header + 64 + v * kVectorLanes;
-    if constexpr (kForm.scales == QuantScales::kD) {
-      out.d[0][v] = Simd::halves(halves + 32 * index);
-    } else if constexpr (kForm.scales == QuantScales::kDM) {
-      out.d[0][v] = Simd::halves(halves);
-      out.min[v] = Simd::halves(halves + 32);
-    } else if constexpr (kForm.scales == QuantScales::kK) {
-      out.d[0][v] = Simd::mul(Simd::halves(halves), Simd::unsigned_bytes(small + 16 * index));
-      out.min[v] = Simd::mul(Simd::negate(Simd::halves(halves + 32)), Simd::unsigned_bytes(small + 16 * (8 + index)));
-    } else {
-      out.d[0][v] = Simd::mul(Simd::halves(halves), Simd::signed_bytes(small + 32 * index));
-      out.d[1][v] = Simd::mul(Simd::halves(halves), Simd::signed_bytes(small + 32 * index + 16));
-    }
+    if constexpr (kForm.scales == QuantScales::kD) return Simd::halves(halves + 32 * index);
+    if constexpr (kForm.scales == QuantScales::kDM) return Simd::halves(halves);
+    if constexpr (kForm.scales == QuantScales::kK)
+      return Simd::mul(Simd::halves(halves), Simd::unsigned_bytes(small + 16 * index));
+    return Simd::mul(Simd::halves(halves), Simd::signed_bytes(small + 32 * index + 16 * kSub));
   }
-}
+  CHORAL_SIMD Floats min(int v) const {
+    const Floats m = Simd::halves(header + 32 + v * kVectorLanes * 2);
+    if constexpr (kForm.scales == QuantScales::kDM) return m;
+    return Simd::mul(Simd::negate(m), Simd::unsigned_bytes(header + 64 + 16 * (8 + index) + v * kVectorLanes));
+  }
+};
+template <QuantForm kForm>
+struct UnpackedScales {
+  const float* floats;
+
+  template <int kSub>
+  CHORAL_SIMD Floats d(int v) const {
+    return Simd::load_floats(floats + kSub * kQuantTileColumns + v * kVectorLanes);
+  }
+  CHORAL_SIMD Floats min(int v) const {
+    return Simd::load_floats(floats + kForm.sub_blocks() * kQuantTileColumns + v * kVectorLanes);
+  }
+};
 
 // Where a tile's float sums live between blocks.
 template <int kRows, int kCount>
@@ -103,7 +112,7 @@ struct MemorySums {
 
 template <int kBits, int kStep, int kLocal, int kRows, int kCount, class Weights>
 CHORAL_SIMD void one_step(const Weights& weights, const QuantisedBlock* x, int64_t x_stride,
-                                  Simd::Sum<kBits> (&sum)[kRows][kCount]) {
+                          Simd::Sum<kBits> (&sum)[kRows][kCount]) {
   typename Simd::Weight<kBits> w[kCount];
   CHORAL_QUANT_UNROLL
   for (int v = 0; v < kCount; ++v) w[v].set(weights.template step<kStep>(v));
@@ -117,14 +126,13 @@ CHORAL_SIMD void one_step(const Weights& weights, const QuantisedBlock* x, int64
 
 template <int kBits, int kFirst, int kRows, int kCount, class Weights, int... kSteps>
 CHORAL_SIMD void all_steps(std::integer_sequence<int, kSteps...>, const Weights& weights, const QuantisedBlock* x,
-                                   int64_t x_stride, Simd::Sum<kBits> (&sum)[kRows][kCount]) {
+                           int64_t x_stride, Simd::Sum<kBits> (&sum)[kRows][kCount]) {
   (one_step<kBits, kSteps, kSteps - kFirst, kRows, kCount>(weights, x, x_stride, sum), ...);
 }
 
 // Scale kSub of a block: its integer sums, folded into f.
-template <QuantForm kForm, int kSub, int kRows, int kCount, class Weights, class Sums>
-CHORAL_SIMD void sub_block(const Weights& weights, const BlockScales<kForm, kCount>& scales, const QuantisedBlock* x,
-                                   int64_t x_stride, Sums& sums) {
+template <QuantForm kForm, int kSub, int kRows, int kCount, class Weights, class Scales, class Sums>
+CHORAL_SIMD void sub_block(const Weights& weights, const Scales& scales, const QuantisedBlock* x, int64_t x_stride, Sums& sums) {
   constexpr int kSteps = kQuantSteps / kForm.sub_blocks();
   Simd::Sum<kForm.bits> sum[kRows][kCount];
   CHORAL_QUANT_UNROLL
@@ -140,26 +148,28 @@ CHORAL_SIMD void sub_block(const Weights& weights, const BlockScales<kForm, kCou
   }
   all_steps<kForm.bits, kSub * kSteps, kRows, kCount>(Steps<kSub * kSteps, kSteps>(), weights, x, x_stride, sum);
   CHORAL_QUANT_UNROLL
-  for (int row = 0; row < kRows; ++row) {
-    const Floats s = Simd::splat(x[row * x_stride].scale);
+  for (int v = 0; v < kCount; ++v) {
+    const Floats d = scales.template d<kSub>(v);
     CHORAL_QUANT_UNROLL
-    for (int v = 0; v < kCount; ++v) {
-      sums.set(row, v, Simd::fma(sum[row][v].to_floats(), Simd::mul(scales.d[kSub][v], s), sums.get(row, v)));
+    for (int row = 0; row < kRows; ++row) {
+      const Floats scale = Simd::mul(d, Simd::splat(x[row * x_stride].scale));
+      sums.set(row, v, Simd::fma(sum[row][v].to_floats(), scale, sums.get(row, v)));
     }
   }
 }
 
-template <QuantForm kForm, int kRows, int kCount, class Weights, class Sums>
-CHORAL_SIMD void one_block(const Weights& weights, const BlockScales<kForm, kCount>& scales, const QuantisedBlock* x,
-                                   int64_t x_stride, Sums& sums) {
+template <QuantForm kForm, int kRows, int kCount, class Weights, class Scales, class Sums>
+CHORAL_SIMD void one_block(const Weights& weights, const Scales& scales, const QuantisedBlock* x, int64_t x_stride, Sums& sums) {
   sub_block<kForm, 0, kRows, kCount>(weights, scales, x, x_stride, sums);
   if constexpr (kForm.sub_blocks() == 2) sub_block<kForm, 1, kRows, kCount>(weights, scales, x, x_stride, sums);
   if constexpr (kForm.has_min()) {
     CHORAL_QUANT_UNROLL
-    for (int row = 0; row < kRows; ++row) {
-      const Floats sum_x = Simd::splat(x[row * x_stride].sum);
+    for (int v = 0; v < kCount; ++v) {
+      const Floats min = scales.min(v);
       CHORAL_QUANT_UNROLL
-      for (int v = 0; v < kCount; ++v) sums.set(row, v, Simd::fma(scales.min[v], sum_x, sums.get(row, v)));
+      for (int row = 0; row < kRows; ++row) {
+        sums.set(row, v, Simd::fma(min, Simd::splat(x[row * x_stride].sum), sums.get(row, v)));
+      }
     }
   }
 }
@@ -196,9 +206,7 @@ CHORAL_QUANT_TARGET void direct_rows(const QuantKernelArgs& args) {
         const uint8_t* header = panels + p * args.panel_bytes;
         const uint8_t* block = header + kForm.header_bytes() + j * kForm.block_bytes();
         prefetch(block + ahead, kForm.block_bytes());
-        BlockScales<kForm, kVectors> scales;
-        read_scales<kForm>(header, j, scales);
-        one_block<kForm, kRows, kVectors>(PackedWeights<kForm>{block}, scales, x, blocks, sums[p]);
+        one_block<kForm, kRows, kVectors>(PackedWeights<kForm>{block}, PackedScales<kForm>{header, j}, x, blocks, sums[p]);
       }
     }
   }
@@ -254,7 +262,8 @@ constexpr int kBlockFloats = (kForm.sub_blocks() + (kForm.has_min() ? 1 : 0)) * 
 template <QuantForm kForm, int... kSteps>
 CHORAL_SIMD void unpack_steps(std::integer_sequence<int, kSteps...>, const uint8_t* block, uint8_t* out) {
   for (int v = 0; v < kVectors; ++v) {
-    (Simd::store(out + kSteps * kQuantPanelsAtOnce * kQuantStepBytes + v * kVectorBytes, packed_step<kForm, kSteps>(block, v)), ...);
+    (Simd::store(out + kSteps * kQuantPanelsAtOnce * kQuantStepBytes + v * kVectorBytes, packed_step<kForm, kSteps>(block, v)),
+     ...);
   }
 }
 
@@ -266,14 +275,13 @@ CHORAL_QUANT_TARGET void unpack_chunk(const QuantKernelArgs& args, int64_t first
       const int64_t b = first + j;
       const uint8_t* block = panel + kForm.block_offset(b);
       unpack_steps<kForm>(Steps<0, kQuantSteps>(), block, chunk.bytes + j * kUnpackedBlockBytes + p * kQuantStepBytes);
-      BlockScales<kForm, kVectors> scales;
-      read_scales<kForm>(panel + b / kForm.group_blocks() * kForm.group_bytes(), static_cast<int>(b % kForm.group_blocks()), scales);
+      const PackedScales<kForm> scales{panel + b / kForm.group_blocks() * kForm.group_bytes(),
+                                       static_cast<int>(b % kForm.group_blocks())};
       float* out = chunk.floats + j * kBlockFloats<kForm> + p * kQuantLanes;
-      for (int v = 0; v < kVectors; ++v) {
-        for (int s = 0; s < kForm.sub_blocks(); ++s) {
-          Simd::store_floats(out + s * kQuantTileColumns + v * kVectorLanes, scales.d[s][v]);
-        }
-        if constexpr (kForm.has_min()) Simd::store_floats(out + kForm.sub_blocks() * kQuantTileColumns + v * kVectorLanes, scales.min[v]);
+      for (int v = 0; v < kVectors; ++v, out += kVectorLanes) {
+        Simd::store_floats(out, scales.template d<0>(v));
+        if constexpr (kForm.sub_blocks() == 2) Simd::store_floats(out + kQuantTileColumns, scales.template d<1>(v));
+        if constexpr (kForm.has_min()) Simd::store_floats(out + kForm.sub_blocks() * kQuantTileColumns, scales.min(v));
       }
     }
   }
@@ -281,7 +289,9 @@ CHORAL_QUANT_TARGET void unpack_chunk(const QuantKernelArgs& args, int64_t first
 
 // What chunk_rows must know of a form: fewer templates. Simd::tile_bits says which widths run alike once unpacked.
 constexpr QuantForm tile_form(QuantForm form) {
-  return {Simd::tile_bits(form.bits), form.has_min() ? QuantScales::kDM : form.sub_blocks() == 2 ? QuantScales::kK16 : QuantScales::kD};
+  return {Simd::tile_bits(form.bits), form.has_min()           ? QuantScales::kDM
+                                      : form.sub_blocks() == 2 ? QuantScales::kK16
+                                                               : QuantScales::kD};
 }
 
 // kRows rows over a chunk of four panels, Simd::kTilePanels of them at a time.
@@ -299,17 +309,7 @@ CHORAL_QUANT_TARGET __attribute__((noinline)) void chunk_rows(Chunk chunk, int c
         }
       }
       next.count -= lines;
-      const float* floats = chunk.floats + j * kBlockFloats<kForm> + at * kQuantLanes;
-      BlockScales<kForm, kCount> scales;
-      CHORAL_QUANT_UNROLL
-      for (int v = 0; v < kCount; ++v) {
-        for (int s = 0; s < kForm.sub_blocks(); ++s) {
-          scales.d[s][v] = Simd::load_floats(floats + s * kQuantTileColumns + v * kVectorLanes);
-        }
-        if constexpr (kForm.has_min()) {
-          scales.min[v] = Simd::load_floats(floats + kForm.sub_blocks() * kQuantTileColumns + v * kVectorLanes);
-        }
-      }
+      const UnpackedScales<kForm> scales{chunk.floats + j * kBlockFloats<kForm> + at * kQuantLanes};
       MemorySums sums{out + at * kQuantLanes};
       const UnpackedWeights weights{chunk.bytes + j * kUnpackedBlockBytes + at * kQuantStepBytes};
       one_block<kForm, kRows, kCount>(weights, scales, x + j, x_stride, sums);
@@ -318,7 +318,8 @@ CHORAL_QUANT_TARGET __attribute__((noinline)) void chunk_rows(Chunk chunk, int c
 }
 
 template <QuantForm kForm>
-void chunk_some_rows(Chunk chunk, int count, const QuantisedBlock* x, int64_t x_stride, float* out, int64_t rows, NextLines next) {
+void chunk_some_rows(Chunk chunk, int count, const QuantisedBlock* x, int64_t x_stride, float* out, int64_t rows,
+                     NextLines next) {
   static_assert(Simd::kTileRows <= 6);
   switch (rows) {
     case 1: return chunk_rows<kForm, 1>(chunk, count, x, x_stride, out, next);
@@ -345,14 +346,16 @@ void tiled_panels(const QuantKernelArgs& args) {
     unpack_chunk<kForm>(args, first, count, chunk);
     constexpr int kChunkLines = kForm.group_bytes() * kQuantChunkBlocks / kForm.group_blocks() / 64;
     const int64_t after = first + kQuantChunkBlocks;  // in these panels or, past their end, the next four
-    const auto* next = reinterpret_cast<const uint8_t*>(args.panels) +
-                       (after < args.blocks ? after / kForm.group_blocks() * kForm.group_bytes() : kQuantPanelsAtOnce * args.panel_bytes);
+    const auto* next =
+        reinterpret_cast<const uint8_t*>(args.panels) +
+        (after < args.blocks ? after / kForm.group_blocks() * kForm.group_bytes() : kQuantPanelsAtOnce * args.panel_bytes);
     for (int64_t t = 0; t < tiles; ++t) {  // as even as can be: 7 rows are 4 + 3, not 6 + 1
       const int64_t begin = args.rows * t / tiles, end = args.rows * (t + 1) / tiles;
       const int64_t line = kChunkLines * t / tiles;
       const int lines = static_cast<int>(kChunkLines * (t + 1) / tiles - line);
       chunk_some_rows<tile_form(kForm)>(chunk, count, args.x + begin * args.blocks + first, args.blocks,
-                                        args.out + begin * kQuantTileColumns, end - begin, {next + line * 64, args.panel_bytes, lines});
+                                        args.out + begin * kQuantTileColumns, end - begin,
+                                        {next + line * 64, args.panel_bytes, lines});
     }
   }
 }

@@ -22,7 +22,9 @@ struct Simd512 {
     return _mm512_set1_epi32(word);
   }
 
-  static CHORAL_SIMD Floats halves(const uint8_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  static CHORAL_SIMD Floats halves(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
   static CHORAL_SIMD Floats unsigned_bytes(const uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }

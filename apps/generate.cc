@@ -1,0 +1,201 @@
+// `choral generate`: prompts from the command line, from stdin or from lines of JSON, all in one batch.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "command.h"
+#include "engine_flags.h"
+#include "generate_jsonl.h"
+#include "interrupts.h"
+#include "io/mapped_file.h"
+#include "jsonl.h"
+#include "output_file.h"
+#include "progress.h"
+#include "sampling_flags.h"
+
+namespace choral::apps {
+namespace {
+
+constexpr int kDefaultMaxTokens = 256;
+constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
+constexpr size_t kShownPrompt = 72;
+
+struct GenerateFlags {
+  EngineFlags engine;
+  SamplingFlags sampling;
+  std::vector<std::string> prompts;
+  std::string prompt_file;
+  std::string system;
+  std::string input;
+  std::string output = "-";
+  bool chat = false;
+  bool json = false;
+};
+
+Result<std::string> read_stdin() {
+  if (isatty(STDIN_FILENO) == 1)
+    return invalid_argument("no prompt: give --prompt TEXT or --input FILE.jsonl, or pipe a text in");
+  std::string text;
+  std::array<char, 65536> piece;
+  size_t got = 0;
+  while ((got = std::fread(piece.data(), 1, piece.size(), stdin)) > 0) {
+    text.append(piece.data(), got);
+    if (text.size() > kMaxPromptBytes)
+      return too_large("the prompt on standard input has more than {}", size_text(kMaxPromptBytes));
+  }
+  if (text.empty()) return invalid_argument("no prompt: give --prompt TEXT or --input FILE.jsonl; standard input is empty");
+  return text;
+}
+
+std::string rate_text(const RequestOutput& output) {
+  size_t tokens = 0;
+  for (const auto& c : output.completions) tokens += c.token_ids.size();
+  const double after_first = output.metrics.total_s - output.metrics.first_token_s;
+  std::string text = fmt::format("{} prompt tokens, {} generated in {:.2f} s, the first after {:.2f} s",
+                                 output.prompt_token_ids.size(), tokens, output.metrics.total_s, output.metrics.first_token_s);
+  const size_t later = tokens - std::min(tokens, output.completions.size());
+  if (later > 0 && after_first > 0) text += fmt::format(", then {:.1f} tokens/s", static_cast<double>(later) / after_first);
+  if (output.completions.size() == 1) text += fmt::format(" ({})", finish_reason_name(output.completions[0].finish_reason));
+  return text;
+}
+
+std::string one_line(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += c == '\n' || c == '\r' || c == '\t' ? ' ' : c;
+  if (out.size() <= kShownPrompt) return out;
+  size_t end = kShownPrompt;
+  while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xC0) == 0x80) --end;  // not inside a character
+  return out.substr(0, end) + "…";
+}
+
+// One prompt, one answer: the text appears as it is made.
+Status stream_one(LLM& llm, Interrupts& interrupts, Request request, bool quiet) {
+  CHORAL_TRY(const auto stream, llm.submit(std::move(request)));
+  const Interrupts::Scope scope(interrupts, {.call = [&] { stream->cancel(); }});
+  std::optional<Progress> progress(quiet);
+  progress->update("reading the prompt", Progress::kUnknown);
+  StreamEvent event;
+  bool ends_line = false;
+  while (stream->next(event)) {
+    progress.reset();
+    if (event.text.empty()) continue;
+    CHORAL_RETURN_IF_ERROR(print_out(event.text));
+    ends_line = event.text.back() == '\n';
+  }
+  progress.reset();
+  const RequestOutput output = stream->wait();
+  if (!ends_line) CHORAL_RETURN_IF_ERROR(print_out("\n"));
+  CHORAL_RETURN_IF_ERROR(output.status);
+  if (!quiet) fmt::print(stderr, "choral: {}\n", rate_text(output));
+  if (output.completions.at(0).finish_reason == FinishReason::kCancelled) return cancelled("stopped by Ctrl-C");
+  return {};
+}
+
+Status print_answers(const GenerateFlags& flags, const std::vector<std::string>& prompts, size_t index,
+                     const RequestOutput& output) {
+  if (flags.json) return print_out(answer_line(fmt::format("{}", index), output) + "\n");
+  if (prompts.size() > 1) CHORAL_RETURN_IF_ERROR(print_out(fmt::format("[{}] {}\n", index + 1, one_line(prompts[index]))));
+  for (const auto& c : output.completions) {
+    const std::string head = output.completions.size() > 1 ? fmt::format("({}) ", c.index + 1) : "";
+    CHORAL_RETURN_IF_ERROR(print_out(fmt::format("{}{}\n", head, c.text)));
+  }
+  if (!flags.engine.quiet) fmt::print(stderr, "choral: {}\n", output.status.ok() ? rate_text(output) : output.status.to_string());
+  return prompts.size() > 1 && index + 1 < prompts.size() ? print_out("\n") : Status();
+}
+
+Status run_prompts(const GenerateFlags& flags, std::vector<std::string> prompts) {
+  Interrupts interrupts;
+  CHORAL_TRY(const auto llm, load_llm(flags.engine));
+  SamplingParams sampling = llm->default_sampling();
+  sampling.max_tokens = kDefaultMaxTokens;
+  flags.sampling.put_over(sampling);
+  std::vector<Request> requests;
+  for (const auto& prompt : prompts) {
+    Request& request = requests.emplace_back();
+    request.sampling = sampling;
+    if (!flags.chat && flags.system.empty()) {
+      request.prompt = prompt;
+      continue;
+    }
+    if (!flags.system.empty()) request.messages.push_back({"system", flags.system});
+    request.messages.push_back({"user", prompt});
+  }
+  if (requests.size() == 1 && sampling.n == 1 && !flags.json) {
+    return stream_one(*llm, interrupts, std::move(requests[0]), flags.engine.quiet);
+  }
+  std::vector<std::unique_ptr<ResponseStream>> streams;
+  std::vector<RequestOutput> outputs(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    auto stream = llm->submit(std::move(requests[i]));
+    if (!stream.ok()) outputs[i].status = stream.status();
+    streams.push_back(stream.ok() ? std::move(*stream) : nullptr);
+  }
+  Status first_error;
+  bool was_cancelled = false;
+  {
+    const Interrupts::Scope scope(interrupts, {.call = [&] {
+                                    for (const auto& stream : streams) {
+                                      if (stream != nullptr) stream->cancel();
+                                    }
+                                  }});
+    Progress progress(flags.engine.quiet);
+    for (size_t i = 0; i < streams.size(); ++i) {
+      progress.update(fmt::format("answering {} prompts", streams.size()),
+                      static_cast<double>(i) / static_cast<double>(streams.size()));
+      if (streams[i] != nullptr) outputs[i] = streams[i]->wait();
+    }
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    CHORAL_RETURN_IF_ERROR(print_answers(flags, prompts, i, outputs[i]));
+    if (first_error.ok() && !outputs[i].status.ok())
+      first_error = Status(outputs[i].status).while_(fmt::format("prompt {}", i + 1));
+    for (const auto& c : outputs[i].completions) was_cancelled |= c.finish_reason == FinishReason::kCancelled;
+  }
+  if (first_error.ok() && was_cancelled) return cancelled("stopped by Ctrl-C");
+  return first_error;
+}
+
+Status run(const GenerateFlags& flags) {
+  std::vector<std::string> prompts = flags.prompts;
+  if (!flags.prompt_file.empty()) {
+    CHORAL_TRY(auto text, io::read_whole_file(flags.prompt_file, kMaxPromptBytes).while_("--file"));
+    prompts.push_back(std::move(text));
+  }
+  if (!flags.input.empty()) {
+    if (!prompts.empty()) return invalid_argument("--input brings its own prompts: give either --input or --prompt");
+    if (flags.chat || !flags.system.empty()) {
+      return invalid_argument("--chat and --system go with --prompt; lines of --input have `messages`");
+    }
+    return generate_jsonl(flags.engine, flags.sampling, flags.input, flags.output);
+  }
+  if (flags.output != "-")
+    return invalid_argument("--output goes with --input FILE.jsonl; to keep an answer, write > {}", flags.output);
+  if (prompts.empty()) {
+    if (flags.engine.options.model.empty()) return invalid_argument("no model was given: choral generate MODEL --prompt TEXT");
+    CHORAL_TRY(auto text, read_stdin());
+    prompts.push_back(std::move(text));
+  }
+  return run_prompts(flags, std::move(prompts));
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Command& command) {
+  auto* sub = app.add_subcommand("generate", "answer prompts: one after --prompt, many in one batch, or lines of JSON");
+  const auto flags = std::make_shared<GenerateFlags>();
+  add_model_flag(*sub, flags->engine);
+  sub->add_option("-p,--prompt", flags->prompts, "the text to continue; may be repeated (default: standard input)")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  sub->add_option("-f,--file", flags->prompt_file, "a file with the text to continue")->type_name("FILE");
+  sub->add_flag("--chat", flags->chat, "put the prompt through the model's chat template as the user's message");
+  sub->add_option("--system", flags->system, "the system's message; implies --chat")->type_name("TEXT");
+  sub->add_flag("--json", flags->json, "print records: text, token ids, finish reason");
+  sub->add_option("--input", flags->input, "requests, one JSON object a line; - is standard input")->type_name("FILE");
+  sub->add_option("--output", flags->output, "answers, one a line in the same order (standard output)")->type_name("FILE");
+  add_sampling_flags(*sub, flags->sampling);
+  add_engine_flags(*sub, flags->engine);
+  sub->callback([flags, &command] { command.run = [flags] { return run(*flags); }; });
+}
+
+}  // namespace choral::apps

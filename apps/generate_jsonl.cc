@@ -1,0 +1,182 @@
+#include "generate_jsonl.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+
+#include "base/clock.h"
+#include "interrupts.h"
+#include "jsonl.h"
+#include "output_file.h"
+#include "progress.h"
+
+namespace choral::apps {
+namespace {
+
+struct Entry {
+  int64_t line = 0;
+  std::string id_json;
+  Status error;                            // of a line that never became a request
+  std::unique_ptr<ResponseStream> stream;  // else
+};
+
+struct FileCloser {
+  void operator()(std::FILE* file) const {
+    if (file != stdin) std::fclose(file);
+  }
+};
+using InputFile = std::unique_ptr<std::FILE, FileCloser>;
+
+Result<InputFile> open_input(const std::string& path) {
+  InputFile file(path == "-" ? stdin : std::fopen(path.c_str(), "rbe"));
+  if (file == nullptr) {
+    if (errno == ENOENT) return not_found("--input {}: no such file", path);
+    return invalid_argument("--input {}: {}", path, std::strerror(errno));
+  }
+  return file;
+}
+
+class JsonlRun {
+ public:
+  JsonlRun(LLM& llm, OutputFile& output, Progress& progress) : llm_(llm), output_(output), progress_(progress) {}
+
+  // From the signal's thread.
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    if (waited_for_ != nullptr) waited_for_->cancel();
+  }
+  bool stopped() const { return stopped_; }
+
+  Status add(Entry entry, Request request) {
+    for (;;) {
+      auto stream = llm_.submit(request);
+      if (stream.ok()) {
+        entry.stream = std::move(*stream);
+        break;
+      }
+      if (stream.status().code() != Code::kResourceExhausted || open_ == 0) {
+        entry.error = stream.status();
+        break;
+      }
+      // The queue is full: that is no error of the line. Wait for an answer, then go on.
+      CHORAL_RETURN_IF_ERROR(write_oldest());
+      if (stopped_) return {};
+    }
+    return add(std::move(entry));
+  }
+  Status add(Entry entry) {
+    open_ += entry.stream != nullptr ? 1 : 0;
+    entries_.push_back(std::move(entry));
+    return {};
+  }
+
+  Status finish() {
+    while (!entries_.empty() && !stopped_) CHORAL_RETURN_IF_ERROR(write_oldest());
+    return {};
+  }
+
+  Status result() const {
+    if (failed_ == 0) return {};
+    return Status(first_error_)
+        .while_(fmt::format("{} of {} requests failed, the first in line {}", failed_, written_, first_line_));
+  }
+  std::string summary(double seconds) const {
+    return fmt::format("{} requests, {} prompt tokens ({} cached), {} generated in {:.1f} s: {:.1f} tokens/s{}", written_,
+                       prompt_tokens_, cached_tokens_, tokens_, seconds, static_cast<double>(tokens_) / seconds,
+                       failed_ > 0 ? fmt::format("; {} failed", failed_) : "");
+  }
+
+ private:
+  Status write_oldest() {
+    Entry entry = std::move(entries_.front());
+    entries_.pop_front();
+    if (entry.stream == nullptr) return write(entry, error_line(entry.id_json, entry.line, entry.error), entry.error);
+    progress_.update(fmt::format("{} answers written, {} open", written_, open_), Progress::kUnknown);
+    set_waited_for(entry.stream.get());
+    RequestOutput output;
+    if (!stopped_) output = entry.stream->wait();
+    set_waited_for(nullptr);
+    --open_;
+    if (stopped_) return {};
+    prompt_tokens_ += output.prompt_token_ids.size();
+    cached_tokens_ += output.cached_tokens;
+    for (const auto& c : output.completions) tokens_ += c.token_ids.size();
+    return write(entry, answer_line(entry.id_json, output), output.status);
+  }
+
+  Status write(const Entry& entry, const std::string& line, const Status& status) {
+    ++written_;
+    if (!status.ok() && failed_++ == 0) {
+      first_error_ = status;
+      first_line_ = entry.line;
+    }
+    return output_.write_line(line);
+  }
+
+  void set_waited_for(ResponseStream* stream) {
+    const std::lock_guard lock(mutex_);
+    waited_for_ = stream;
+  }
+
+  LLM& llm_;
+  OutputFile& output_;
+  Progress& progress_;
+  std::deque<Entry> entries_;
+  int64_t open_ = 0, written_ = 0, failed_ = 0, first_line_ = 0;
+  size_t prompt_tokens_ = 0, tokens_ = 0;
+  int64_t cached_tokens_ = 0;
+  Status first_error_;
+  std::mutex mutex_;
+  ResponseStream* waited_for_ = nullptr;
+  std::atomic<bool> stopped_ = false;
+};
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == line.npos; }
+
+}  // namespace
+
+Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, const std::string& input,
+                      const std::string& output) {
+  Interrupts interrupts;
+  CHORAL_TRY(const auto file, open_input(input));
+  CHORAL_TRY(const auto out, OutputFile::create(output).while_("--output"));
+  CHORAL_TRY(const auto llm, load_llm(engine));
+  SamplingParams defaults;
+  sampling.put_over(defaults);
+  const auto warn = [&](const std::string& text) {
+    if (!engine.quiet) fmt::print(stderr, "choral: {}: {}\n", input, text);
+  };
+  const double begin = now_s();
+  // Answers on the terminal and a bar would write over each other.
+  Progress progress(engine.quiet || (out->is_stdout() && isatty(STDOUT_FILENO) == 1));
+  JsonlRun work(*llm, *out, progress);
+  const Interrupts::Scope scope(interrupts, {.call = [&] { work.stop(); }});
+  RequestLineReader reader(defaults, warn);
+  LineReader lines(file.get());
+  std::string line;
+  while (!work.stopped() && lines.next(line)) {
+    if (is_blank(line) && !lines.too_long()) continue;
+    RequestLine parsed;
+    Entry entry{.line = lines.number(), .id_json = "null", .error = {}, .stream = nullptr};
+    entry.error =
+        lines.too_long() ? too_large("the line has more than {}", size_text(LineReader::kMaxBytes)) : reader.read(line, parsed);
+    if (!parsed.id_json.empty()) entry.id_json = std::move(parsed.id_json);
+    if (entry.error.ok()) {
+      CHORAL_RETURN_IF_ERROR(work.add(std::move(entry), std::move(parsed.request)));
+    } else {
+      CHORAL_RETURN_IF_ERROR(work.add(std::move(entry)));
+    }
+  }
+  if (std::ferror(file.get()) != 0) return invalid_argument("--input {}: cannot be read", input);
+  CHORAL_RETURN_IF_ERROR(work.finish());
+  if (work.stopped()) return cancelled("stopped by Ctrl-C{}", output == "-" ? "" : fmt::format("; {} was not written", output));
+  CHORAL_RETURN_IF_ERROR(out->commit());
+  progress.finish(work.summary(now_s() - begin));
+  return work.result();
+}
+
+}  // namespace choral::apps

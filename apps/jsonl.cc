@@ -1,0 +1,301 @@
+#include "jsonl.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/nearest_name.h"
+#include "base/status.h"
+
+namespace choral::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;  // tools go to templates in the order they were written
+
+constexpr int kMaxDepth = 64;
+
+// Deep nesting is refused before the parser sees it.
+Status check_depth(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) return too_large("JSON nested deeper than {} levels", kMaxDepth);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return {};
+}
+
+Result<Json> parse_object(std::string_view text) {
+  CHORAL_RETURN_IF_ERROR(check_depth(text));
+  try {
+    Json json = Json::parse(text);
+    if (!json.is_object())
+      return invalid_argument("a request is a JSON object, e.g. {{\"prompt\": \"Hello\"}}; this is {}", json.type_name());
+    return json;
+  } catch (const Json::exception& e) {
+    std::string_view reason = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 5: …"
+    if (const size_t column = reason.find("column "); column != reason.npos) reason.remove_prefix(column);
+    return corrupt("not JSON: {}", reason);
+  }
+}
+
+std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+Status wrong_type(std::string_view name, std::string_view wanted, const Json& got) {
+  std::string text = dumped(got);
+  constexpr size_t kShown = 40;
+  if (text.size() > kShown) text = text.substr(0, kShown) + "…";
+  return invalid_argument("'{}' must be {}, not {}", name, wanted, text);
+}
+
+// --- one reader a type of field ---
+
+Status read(std::string_view name, const Json& json, bool& out) {
+  if (!json.is_boolean()) return wrong_type(name, "true or false", json);
+  out = json.get<bool>();
+  return {};
+}
+
+Status read(std::string_view name, const Json& json, int32_t& out) {
+  const auto wrong = [&] { return wrong_type(name, "a whole number of at most 32 bits", json); };
+  if (!json.is_number_integer()) return wrong();
+  constexpr int64_t kLow = std::numeric_limits<int32_t>::min(), kHigh = std::numeric_limits<int32_t>::max();
+  if (json.is_number_unsigned() ? json.get<uint64_t>() > static_cast<uint64_t>(kHigh) : json.get<int64_t>() < kLow)
+    return wrong();
+  out = json.get<int32_t>();
+  return {};
+}
+
+Status read(std::string_view name, const Json& json, uint64_t& out) {
+  if (!json.is_number_unsigned()) return wrong_type(name, "a whole number from 0 to 2^64-1", json);
+  out = json.get<uint64_t>();
+  return {};
+}
+
+Status read(std::string_view name, const Json& json, float& out) {
+  if (!json.is_number()) return wrong_type(name, "a number", json);
+  out = json.get<float>();
+  if (!std::isfinite(out)) return wrong_type(name, "a number that a float holds", json);
+  return {};
+}
+
+Status read(std::string_view name, const Json& json, std::string& out) {
+  if (!json.is_string()) return wrong_type(name, "a string", json);
+  out = json.get<std::string>();
+  return {};
+}
+
+template <class T>
+Status read(std::string_view name, const Json& json, std::optional<T>& out) {
+  T value{};
+  CHORAL_RETURN_IF_ERROR(read(name, json, value));
+  out = std::move(value);
+  return {};
+}
+
+template <class T>
+Status read(std::string_view name, const Json& json, std::vector<T>& out) {
+  if (!json.is_array()) return wrong_type(name, "an array", json);
+  out.clear();
+  for (const auto& entry : json) CHORAL_RETURN_IF_ERROR(read(fmt::format("{}[{}]", name, out.size()), entry, out.emplace_back()));
+  return {};
+}
+
+Status read_stop(std::string_view name, const Json& json, std::vector<std::string>& out) {
+  if (json.is_array()) return read(name, json, out);
+  return read(name, json, out.emplace_back());
+}
+
+Status read_logit_bias(std::string_view name, const Json& json, std::vector<std::pair<int32_t, float>>& out) {
+  if (!json.is_object()) return wrong_type(name, "an object of token ids and numbers", json);
+  out.clear();
+  for (const auto& [key, value] : json.items()) {
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size())
+      return invalid_argument("'{}': '{}' is not a token id", name, key);
+    float bias = 0;
+    CHORAL_RETURN_IF_ERROR(read(fmt::format("{}.{}", name, key), value, bias));
+    out.emplace_back(id, bias);
+  }
+  return {};
+}
+
+// Kept as JSON for the chat template.
+Status read_json(std::string_view name, const Json& json, bool is_array, std::string& out) {
+  if (is_array ? !json.is_array() : !json.is_object()) return wrong_type(name, is_array ? "an array" : "an object", json);
+  out = dumped(json);
+  return {};
+}
+
+Status read_prompt(std::string_view name, const Json& json, Request& r) {
+  if (json.is_array()) return read(name, json, r.prompt_token_ids);
+  return read(name, json, r.prompt);
+}
+
+struct Field {
+  std::string_view name;
+  Status (*read)(std::string_view name, const Json& json, Request& request);
+};
+
+#define CHORAL_FIELD(name, target)                                                            \
+  Field {                                                                                     \
+#name, [](std::string_view n, const Json& j, Request& r) { return read(n, j, r.target); } \
+  }
+constexpr std::array kFields{
+    Field{"prompt", read_prompt},
+    CHORAL_FIELD(prompt_token_ids, prompt_token_ids),
+    Field{"messages", [](std::string_view n, const Json& j, Request& r) { return read_json(n, j, true, r.messages_json); }},
+    Field{"tools", [](std::string_view n, const Json& j, Request& r) { return read_json(n, j, true, r.tools_json); }},
+    Field{"chat_template_kwargs",
+          [](std::string_view n, const Json& j, Request& r) { return read_json(n, j, false, r.template_kwargs_json); }},
+    CHORAL_FIELD(add_generation_prompt, add_generation_prompt),
+    CHORAL_FIELD(add_special_tokens, add_special_tokens),
+    CHORAL_FIELD(priority, priority),
+    CHORAL_FIELD(cache_salt, cache_salt),
+    CHORAL_FIELD(n, sampling.n),
+    CHORAL_FIELD(max_tokens, sampling.max_tokens),
+    CHORAL_FIELD(min_tokens, sampling.min_tokens),
+    CHORAL_FIELD(temperature, sampling.temperature),
+    CHORAL_FIELD(top_k, sampling.top_k),
+    CHORAL_FIELD(top_p, sampling.top_p),
+    CHORAL_FIELD(min_p, sampling.min_p),
+    CHORAL_FIELD(presence_penalty, sampling.presence_penalty),
+    CHORAL_FIELD(frequency_penalty, sampling.frequency_penalty),
+    CHORAL_FIELD(repetition_penalty, sampling.repetition_penalty),
+    CHORAL_FIELD(seed, sampling.seed),
+    Field{"stop", [](std::string_view n, const Json& j,
+                     Request& r) { return r.sampling.stop.clear(), read_stop(n, j, r.sampling.stop); }},
+    CHORAL_FIELD(stop_token_ids, sampling.stop_token_ids),
+    CHORAL_FIELD(include_stop_str_in_output, sampling.include_stop_str_in_output),
+    CHORAL_FIELD(ignore_eos, sampling.ignore_eos),
+    CHORAL_FIELD(skip_special_tokens, sampling.skip_special_tokens),
+    CHORAL_FIELD(logprobs, sampling.logprobs),
+    CHORAL_FIELD(prompt_logprobs, sampling.prompt_logprobs),
+    Field{"logit_bias",
+          [](std::string_view n, const Json& j, Request& r) { return read_logit_bias(n, j, r.sampling.logit_bias); }},
+    CHORAL_FIELD(allowed_token_ids, sampling.allowed_token_ids),
+    CHORAL_FIELD(bad_words, sampling.bad_words),
+    Field{"lora",
+          [](std::string_view, const Json& j, Request&) {
+            return unsupported("'lora' asks for the adapter {}; this version serves the base model only: leave the field out",
+                               dumped(j));
+          }},
+};
+#undef CHORAL_FIELD
+
+// --- answers ---
+
+// JSON has no infinity; OpenAI's and vLLM's servers write this number for "impossible".
+double finite(float logprob) { return std::isfinite(logprob) ? logprob : -9999.0; }
+
+Json logprobs_json(const std::vector<PositionLogprobs>& positions) {
+  Json out = Json::array();
+  for (const auto& position : positions) {
+    Json top = Json::array();
+    for (const auto& t : position.top) top.push_back({{"token_id", t.token_id}, {"logprob", finite(t.logprob)}});
+    out.push_back(
+        {{"token_id", position.chosen.token_id}, {"logprob", finite(position.chosen.logprob)}, {"top", std::move(top)}});
+  }
+  return out;
+}
+
+void put_completion(const Completion& c, Json& out) {
+  out["token_ids"] = c.token_ids;
+  out["text"] = c.text;
+  out["finish_reason"] = finish_reason_name(c.finish_reason);
+  if (!c.stop_reason.empty()) out["stop_reason"] = c.stop_reason;
+  if (!c.logprobs.empty()) {
+    out["logprobs"] = logprobs_json(c.logprobs);
+    out["cumulative_logprob"] = finite(static_cast<float>(c.cumulative_logprob));
+  }
+}
+
+Json error_json(const Status& status) { return {{"code", code_name(status.code())}, {"message", status.message()}}; }
+
+}  // namespace
+
+bool LineReader::next(std::string& line) {
+  line.clear();
+  too_long_ = false;
+  int c = 0;
+  while ((c = std::getc(file_)) != EOF && c != '\n') {
+    if (line.size() < kMaxBytes) {
+      line.push_back(static_cast<char>(c));
+    } else {
+      too_long_ = true;
+    }
+  }
+  if (c == EOF && line.empty()) return false;
+  ++number_;
+  return true;
+}
+
+RequestLineReader::RequestLineReader(SamplingParams defaults, std::function<void(const std::string&)> warn)
+    : defaults_(std::move(defaults)), warn_(std::move(warn)) {}
+
+Status RequestLineReader::read(std::string_view line, RequestLine& out) {
+  out.request.sampling = defaults_;
+  out.id_json = "null";
+  CHORAL_TRY(const Json json, parse_object(line));
+  if (const auto id = json.find("id"); id != json.end()) {
+    if (!id->is_string() && !id->is_number_integer() && !id->is_null())
+      return wrong_type("id", "a string or a whole number", *id);
+    out.id_json = dumped(*id);
+    if (!id->is_null()) out.request.id = id->is_string() ? id->get<std::string>() : out.id_json;
+  }
+  for (const auto& [name, value] : json.items()) {
+    const auto* field = std::find_if(kFields.begin(), kFields.end(), [&name = name](const Field& f) { return f.name == name; });
+    if (field != kFields.end()) {
+      if (!value.is_null()) CHORAL_RETURN_IF_ERROR(field->read(name, value, out.request));
+    } else if (name != "id" && warned_.insert(name).second) {
+      std::vector<std::string> names;
+      for (const Field& f : kFields) names.emplace_back(f.name);
+      const std::string nearest = nearest_name(name, names);
+      warn_(fmt::format("the field '{}' is not known and has no effect{}", name,
+                        nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+    }
+  }
+  return {};
+}
+
+std::string answer_line(const std::string& id_json, const RequestOutput& output) {
+  Json out;
+  out["id"] = Json::parse(id_json);
+  out["prompt_token_ids"] = output.prompt_token_ids;
+  if (!output.completions.empty()) put_completion(output.completions.front(), out);
+  if (!output.prompt_logprobs.empty()) out["prompt_logprobs"] = logprobs_json(output.prompt_logprobs);
+  if (output.cached_tokens > 0) out["cached_tokens"] = output.cached_tokens;
+  if (output.completions.size() > 1) {
+    Json completions = Json::array();
+    for (const auto& completion : output.completions) {
+      Json one{{"index", completion.index}};
+      put_completion(completion, one);
+      completions.push_back(std::move(one));
+    }
+    out["completions"] = std::move(completions);
+  }
+  if (!output.status.ok()) out["error"] = error_json(output.status);
+  return dumped(out);
+}
+
+std::string error_line(const std::string& id_json, int64_t line, const Status& status) {
+  Json out{{"id", Json::parse(id_json)}, {"line", line}};
+  out["error"] = error_json(status);
+  return dumped(out);
+}
+
+std::string json_quoted(std::string_view text) { return dumped(Json(std::string(text))); }
+
+}  // namespace choral::apps

@@ -1,0 +1,79 @@
+// The program `choral`: finds the subcommand, and turns an error into a message and an exit code.
+#include <CLI/CLI.hpp>
+#include <csignal>
+
+#include "base/nearest_name.h"
+#include "choral/llm.h"
+#include "command.h"
+
+namespace {
+
+constexpr const char* kFooter =
+    "MODEL is a folder with config.json, *.safetensors and tokenizer.json, a GGUF file, or org/name in the local Hugging Face "
+    "cache.\n"
+    "`choral COMMAND --help` lists a command's flags.\n\n"
+    "Exit codes: 0 fine, 1 internal error, 2 wrong usage, 3 not found, 4 broken file, 5 not supported, 6 too large, 7 resources "
+    "exhausted,\n8 unavailable, 9 stopped, 10 too late, 11 not permitted.\n"
+    "Environment: CHORAL_CPU_LEVEL caps the CPU level, CHORAL_LOG_LEVEL sets the log (warn), HF_HOME is where org/name is looked "
+    "up.";
+
+int fail(const choral::Status& status) {
+  fmt::print(stderr, "choral: error: {}\n", status.message());
+  return choral::exit_code(status.code());
+}
+
+// The first word that nobody took, with the nearest one that exists.
+choral::Status unknown_word(const CLI::App& app) {
+  const auto subs = app.get_subcommands();
+  const CLI::App& used = subs.empty() ? app : *subs.front();
+  const auto words = app.remaining(true);
+  const auto flag = std::find_if(words.begin(), words.end(), [](const auto& w) { return w.size() > 1 && w.starts_with('-'); });
+  std::string typed = flag != words.end() ? *flag : words.empty() ? "" : words.front();
+  typed = typed.substr(0, typed.find('='));
+  std::vector<std::string> known;
+  if (typed.starts_with('-')) {
+    for (const auto* option : used.get_options()) {
+      for (const auto& name : option->get_lnames()) known.push_back("--" + name);
+    }
+  } else if (subs.empty()) {
+    for (const auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) known.push_back(sub->get_name());
+  }
+  const std::string nearest = choral::nearest_name(typed, known);
+  const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+  const std::string command = subs.empty() ? "choral" : "choral " + used.get_name();
+  if (typed.starts_with('-'))
+    return choral::invalid_argument("{} has no flag {}{} ({} --help lists them)", command, typed, hint, command);
+  if (subs.empty()) return choral::invalid_argument("there is no command '{}'{} (choral --help lists them)", typed, hint);
+  return choral::invalid_argument("{}: what is '{}'? Texts with spaces need quotes ({} --help)", command, typed, command);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_DFL);  // `choral … | head` ends quietly
+  CLI::App app{"Choral: large language models on plain CPUs.", "choral"};
+  app.set_version_flag("--version", "choral " + std::string(choral::version()));
+  app.footer(kFooter);
+  app.get_formatter()->column_width(44);
+  choral::apps::Command command;
+  choral::apps::add_generate(app, command);
+//  choral::apps::add_chat(app, command);
+  choral::apps::add_tokenize(app, command);
+//  choral::apps::add_bench(app, command);
+//  choral::apps::add_doctor(app, command);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    return fail(unknown_word(app));
+  } catch (const CLI::Success& wanted_help) {
+    return app.exit(wanted_help);
+  } catch (const CLI::ParseError& error) {
+    return fail(choral::invalid_argument("{} (choral --help)", error.what()));
+  }
+  if (!command.run) {
+    fmt::print(stderr, "{}", app.help());
+    return choral::exit_code(choral::Code::kInvalidArgument);
+  }
+  const choral::Status status = command.run();
+  return status.ok() ? 0 : fail(status);
+}

@@ -1,0 +1,49 @@
+#include "sampling_flags.h"
+
+#include <CLI/CLI.hpp>
+
+namespace choral::apps {
+
+void SamplingFlags::put_over(SamplingParams& params) const {
+  const auto put = [](const auto& given, auto& value) {
+    if (given) value = *given;
+  };
+  put(max_tokens, params.max_tokens);
+  put(min_tokens, params.min_tokens);
+  put(n, params.n);
+  put(top_k, params.top_k);
+  put(temperature, params.temperature);
+  put(top_p, params.top_p);
+  put(min_p, params.min_p);
+  put(presence_penalty, params.presence_penalty);
+  put(frequency_penalty, params.frequency_penalty);
+  put(repetition_penalty, params.repetition_penalty);
+  if (logprobs) params.logprobs = logprobs;
+  if (prompt_logprobs) params.prompt_logprobs = prompt_logprobs;
+  if (seed) params.seed = seed;
+  if (!stop.empty()) params.stop = stop;
+  if (ignore_eos) params.ignore_eos = true;
+}
+
+void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
+  const auto option = [&app](const char* names, auto& value, const char* what, const char* type) {
+    return app.add_option(names, value, what)->type_name(type)->group("Sampling");
+  };
+  option("-n,--max-tokens,--n-predict", flags.max_tokens, "most tokens of an answer; 0 = up to the context's end", "N");
+  option("--min-tokens", flags.min_tokens, "no end before this many tokens", "N");
+  option("--n", flags.n, "answers to each prompt", "N");
+  option("--temperature,--temp", flags.temperature, "0 = always the likeliest token", "X");
+  option("--top-k", flags.top_k, "choose among the k likeliest; 0 = all", "N");
+  option("--top-p", flags.top_p, "choose among the likeliest that together have p", "X");
+  option("--min-p", flags.min_p, "at least this fraction of the likeliest one's probability", "X");
+  option("--seed", flags.seed, "the same seed gives the same text, whatever else is in the batch", "N");
+  option("--stop", flags.stop, "end before this text; may be repeated", "TEXT")->allow_extra_args(false);
+  option("--presence-penalty", flags.presence_penalty, "-2 to 2", "X");
+  option("--frequency-penalty", flags.frequency_penalty, "-2 to 2", "X");
+  option("--repetition-penalty,--repeat-penalty", flags.repetition_penalty, "above 0; 1 = none", "X");
+  option("--logprobs", flags.logprobs, "also give the log probabilities of the N likeliest (with --json)", "N");
+  option("--prompt-logprobs", flags.prompt_logprobs, "the same for the prompt's tokens", "N");
+  app.add_flag("--ignore-eos", flags.ignore_eos, "do not stop at the model's end token")->group("Sampling");
+}
+
+}  // namespace choral::apps

@@ -1,0 +1,179 @@
+// The public API on a tiny model: streaming, cancelling, seeds, stops, penalties, refusals.
+#include <thread>
+
+#include "engine/tiny_model_test.h"
+
+namespace choral::engine {
+namespace {
+
+class LlmTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { llm_ = load_or_die(tiny_options()).release(); }
+  static void TearDownTestSuite() { delete llm_; }
+  static RequestOutput run(const Request& request) { return llm_->generate({request}).front(); }
+  static LLM* llm_;
+};
+LLM* LlmTest::llm_ = nullptr;
+
+Request sampled_request(uint64_t seed) {
+  auto request = greedy_request(random_prompt(20, 5), 40);
+  request.sampling.temperature = 1.5f;
+  request.sampling.seed = seed;
+  return request;
+}
+
+TEST_F(LlmTest, StreamEqualsGenerate) {
+  const auto request = greedy_request(random_prompt(20, 1), 30);
+  const auto whole = run(request);
+  auto stream = llm_->submit(request);
+  ASSERT_TRUE(stream.ok()) << stream.status().to_string();
+  std::string text;
+  std::vector<int32_t> ids;
+  FinishReason reason = FinishReason::kNone;
+  for (StreamEvent event; (*stream)->next(event);) {
+    text += event.text;
+    ids.insert(ids.end(), event.token_ids.begin(), event.token_ids.end());
+    reason = event.finish_reason;
+  }
+  EXPECT_EQ(text, whole.completions[0].text);
+  EXPECT_EQ(ids, whole.completions[0].token_ids);
+  EXPECT_EQ(reason, FinishReason::kLength);
+}
+
+TEST_F(LlmTest, SameSeedSameTextInAnyBatch) {
+  const auto alone = run(sampled_request(7));
+  std::vector<Request> crowd;
+  for (uint64_t seed = 0; seed < 12; ++seed) crowd.push_back(sampled_request(seed));
+  const auto outputs = llm_->generate(crowd);
+  expect_same_bits(alone, outputs[7]);
+  EXPECT_NE(outputs[7].completions[0].token_ids, outputs[8].completions[0].token_ids);
+}
+
+TEST_F(LlmTest, SeveralCompletionsDiffer) {
+  auto request = sampled_request(3);
+  request.sampling.n = 3;
+  const auto output = run(request);
+  ASSERT_EQ(output.completions.size(), 3u);
+  EXPECT_NE(output.completions[0].token_ids, output.completions[1].token_ids);
+  EXPECT_NE(output.completions[1].token_ids, output.completions[2].token_ids);
+  expect_same_bits(run(sampled_request(3)), output);  // the first is what n = 1 gives
+}
+
+TEST_F(LlmTest, CancelFreesEverything) {
+  auto request = greedy_request(random_prompt(20, 2), 450);
+  auto stream = llm_->submit(request);
+  ASSERT_TRUE(stream.ok());
+  StreamEvent event;
+  ASSERT_TRUE((*stream)->next(event));
+  (*stream)->cancel();
+  const auto output = (*stream)->wait();
+  EXPECT_EQ(output.completions[0].finish_reason, FinishReason::kCancelled);
+  EXPECT_LT(output.completions[0].token_ids.size(), 450u);
+  for (int i = 0; i < 1000 && llm_->stats().running > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(llm_->stats().running, 0);
+  EXPECT_EQ(llm_->stats().kv_blocks_free, llm_->stats().kv_blocks_total);
+}
+
+TEST_F(LlmTest, StopTokenEndsTheAnswer) {
+  auto request = greedy_request(random_prompt(20, 1), 30);
+  const auto free_run = run(request).completions[0];
+  request.sampling.stop_token_ids = {free_run.token_ids[4]};
+  const auto output = run(request).completions[0];
+  EXPECT_EQ(output.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(output.stop_reason, std::to_string(free_run.token_ids[4]));
+  EXPECT_LE(output.token_ids.size(), 5u);
+  request.sampling.min_tokens = 10;
+  EXPECT_GE(run(request).completions[0].token_ids.size(), 10u);
+}
+
+TEST_F(LlmTest, LogitBiasAndAllowedIds) {
+  auto request = greedy_request(random_prompt(20, 1), 8);
+  request.sampling.allowed_token_ids = {11, 12, 13};
+  const auto allowed = run(request).completions[0].token_ids;
+  for (const int32_t id : allowed) EXPECT_TRUE(id >= 11 && id <= 13) << id;
+  request.sampling.allowed_token_ids.clear();
+  request.sampling.logit_bias = {{77, 100.0f}};
+  EXPECT_EQ(run(request).completions[0].token_ids, std::vector<int32_t>(8, 77));
+}
+
+TEST_F(LlmTest, FrequencyPenaltyEndsRepetition) {
+  auto request = greedy_request(random_prompt(20, 1), 12);
+  request.sampling.logit_bias = {{77, 20.0f}};
+  request.sampling.frequency_penalty = 2.0f;
+  const auto ids = run(request).completions[0].token_ids;
+  EXPECT_LT(std::count(ids.begin(), ids.end(), 77), 12);
+  EXPECT_EQ(ids.front(), 77);
+}
+
+TEST_F(LlmTest, PromptLogprobsCoverThePrompt) {
+  auto request = greedy_request(random_prompt(70, 9), 2);
+  request.sampling.prompt_logprobs = 3;
+  const auto output = run(request);
+  ASSERT_EQ(output.prompt_logprobs.size(), 69u);
+  for (size_t i = 0; i < output.prompt_logprobs.size(); ++i) {
+    EXPECT_EQ(output.prompt_logprobs[i].chosen.token_id, output.prompt_token_ids[i + 1]);
+    EXPECT_EQ(output.prompt_logprobs[i].top.size(), 3u);
+    EXPECT_LE(output.prompt_logprobs[i].chosen.logprob, output.prompt_logprobs[i].top[0].logprob);
+  }
+}
+
+TEST_F(LlmTest, RefusalsNameTheFieldAndTheLimit) {
+  const auto refused = [&](auto change, const char* word) {
+    auto request = greedy_request(random_prompt(5, 1), 4);
+    change(request);
+    const auto stream = llm_->submit(request);
+    ASSERT_FALSE(stream.ok()) << word;
+    EXPECT_NE(stream.status().message().find(word), std::string::npos) << stream.status().message();
+  };
+  refused([](Request& r) { r.sampling.temperature = -1; }, "temperature");
+  refused([](Request& r) { r.sampling.temperature = std::numeric_limits<float>::quiet_NaN(); }, "temperature");
+  refused([](Request& r) { r.sampling.top_p = 0; }, "top_p");
+  refused([](Request& r) { r.sampling.n = 0; }, "n is 0");
+  refused([](Request& r) { r.sampling.stop_token_ids = {-1}; }, "stop_token_ids");
+  refused([](Request& r) { r.prompt_token_ids = {5000}; }, "5000");
+  refused([](Request& r) { r.prompt = "both"; }, "exactly one");
+  refused([](Request& r) { r.prompt_token_ids = random_prompt(600, 1); }, "max_model_len");
+}
+
+TEST_F(LlmTest, ABadRequestLeavesItsNeighboursAlone) {
+  auto good = greedy_request(random_prompt(20, 1), 10);
+  auto bad = good;
+  bad.sampling.top_p = 7;
+  const auto outputs = llm_->generate({good, bad, good});
+  EXPECT_TRUE(outputs[0].status.ok());
+  EXPECT_EQ(outputs[1].status.code(), Code::kInvalidArgument);
+  expect_same_bits(outputs[0], outputs[2]);
+}
+
+TEST(LlmLoadTest, ErrorsSayWhatIsMissing) {
+  EngineOptions options;
+  options.model = "/nonexistent/model";
+  EXPECT_EQ(LLM::load(options).status().code(), Code::kNotFound);
+  auto bad_dtype = tiny_options();
+  bad_dtype.dtype = "int3";
+  EXPECT_NE(LLM::load(bad_dtype).status().message().find("int3"), std::string::npos);
+  auto too_long = tiny_options();
+  too_long.max_model_len = 100000;
+  EXPECT_NE(LLM::load(too_long).status().message().find("512"), std::string::npos);
+}
+
+TEST(LlmLoadTest, ShutDownEndsOpenRequests) {
+  auto llm = load_or_die(tiny_options());
+  auto stream = llm->submit(greedy_request(random_prompt(20, 2), 450));
+  ASSERT_TRUE(stream.ok());
+  llm.reset();
+  const auto output = (*stream)->wait();
+  EXPECT_TRUE(output.status.code() == Code::kUnavailable || output.completions[0].token_ids.size() == 450u);
+}
+
+TEST(LlmLoadTest, FullQueueIsRefusedAndOfflineBatchesWaitForIt) {
+  auto options = tiny_options();
+  options.max_waiting = 2;
+  options.max_num_seqs = 1;
+  auto llm = load_or_die(options);
+  std::vector<Request> many(10, greedy_request(random_prompt(5, 1), 5));
+  for (const auto& output : llm->generate(many)) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
+}
+
+}  // namespace
+}  // namespace choral::engine

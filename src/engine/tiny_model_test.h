@@ -1,0 +1,63 @@
+// Helpers of the engine's tests: the tiny models of tests/data, requests over random token ids, bit-for-bit comparison.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choral/llm.h"
+
+namespace choral::engine {
+
+inline EngineOptions tiny_options(const std::string& model = "tiny-llama3") {
+  EngineOptions options;
+  options.model = std::string(CHORAL_TEST_DATA) + "/models/" + model;
+  options.threads = 2;
+  return options;
+}
+
+inline std::unique_ptr<LLM> load_or_die(const EngineOptions& options) {
+  auto llm = LLM::load(options);
+  EXPECT_TRUE(llm.ok()) << llm.status().to_string();
+  return llm.ok() ? std::move(*llm) : nullptr;
+}
+
+// `length` ids below 4000 that depend on `seed` only.
+inline std::vector<int32_t> random_prompt(int length, uint32_t seed) {
+  std::vector<int32_t> ids;
+  for (int i = 0; i < length; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    ids.push_back(static_cast<int32_t>((seed >> 8) % 4000u));
+  }
+  return ids;
+}
+
+inline Request greedy_request(std::vector<int32_t> prompt, int max_tokens) {
+  Request request;
+  request.prompt_token_ids = std::move(prompt);
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.ignore_eos = true;
+  request.sampling.logprobs = 5;
+  return request;
+}
+
+// Tokens and log-probabilities equal to the last bit.
+inline void expect_same_bits(const RequestOutput& a, const RequestOutput& b) {
+  ASSERT_TRUE(a.status.ok()) << a.status.to_string();
+  ASSERT_TRUE(b.status.ok()) << b.status.to_string();
+  const auto &x = a.completions.at(0), &y = b.completions.at(0);
+  ASSERT_EQ(x.token_ids, y.token_ids);
+  ASSERT_EQ(x.logprobs.size(), y.logprobs.size());
+  for (size_t i = 0; i < x.logprobs.size(); ++i) {
+    const auto &p = x.logprobs[i], &q = y.logprobs[i];
+    ASSERT_EQ(std::memcmp(&p.chosen, &q.chosen, sizeof p.chosen), 0) << "token " << i;
+    ASSERT_EQ(p.top.size(), q.top.size());
+    ASSERT_EQ(std::memcmp(p.top.data(), q.top.data(), p.top.size() * sizeof p.top[0]), 0) << "token " << i;
+  }
+}
+
+}  // namespace choral::engine

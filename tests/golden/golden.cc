@@ -1,0 +1,31 @@
+#include "golden/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace choral::golden {
+
+std::vector<Golden> read_goldens(const std::string& path, const std::string& model) {
+  std::vector<Golden> goldens;
+  std::ifstream file(path);
+  EXPECT_TRUE(file.is_open()) << path;
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line);
+    Golden g;
+    g.model = json.value("model", "");
+    if (!model.empty() && g.model != model) continue;
+    g.prompt_id = json.at("prompt_id").get<std::string>();
+    g.prompt_ids = json.at("prompt_ids").get<std::vector<int32_t>>();
+    g.greedy_ids = json.at("greedy_ids").get<std::vector<int32_t>>();
+    g.gaps = json.at("gaps").get<std::vector<double>>();
+    g.top_ids = json.at("top10").at("ids").get<std::vector<int32_t>>();
+    const auto logsumexp = json.at("logsumexp").get<double>();
+    for (const double value : json.at("top10").at("values").get<std::vector<double>>()) g.top_logprobs.push_back(value - logsumexp);
+    goldens.push_back(std::move(g));
+  }
+  return goldens;
+}
+
+}  // namespace choral::golden

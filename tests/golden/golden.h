@@ -1,0 +1,23 @@
+// Expected answers of the reference implementation (float32, batch 1): one line a prompt of tests/data/goldens/*.jsonl.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace choral::golden {
+
+struct Golden {
+  std::string model;
+  std::string prompt_id;
+  std::vector<int32_t> prompt_ids;
+  std::vector<int32_t> greedy_ids;
+  std::vector<double> gaps;            // first minus second logit at each step: below our error a different choice is legitimate
+  std::vector<int32_t> top_ids;        // of the first step
+  std::vector<double> top_logprobs;
+};
+
+// `model` empty: all lines.
+std::vector<Golden> read_goldens(const std::string& path, const std::string& model);
+
+}  // namespace choral::golden

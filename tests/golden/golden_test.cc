@@ -1,0 +1,80 @@
+// Every family against transformers: all prompts of a model in one batch, greedy ids equal up to the first legitimate tie, first-step
+// log-probabilities within 2e-3.
+#include "golden/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "choral/llm.h"
+
+namespace choral::golden {
+namespace {
+
+constexpr double kTie = 1e-3;
+constexpr double kTolerance = 2e-3;
+
+std::vector<RequestOutput> answer(LLM& llm, const std::vector<Golden>& goldens) {
+  std::vector<Request> requests;
+  for (const auto& g : goldens) {
+    Request request;
+    request.id = g.prompt_id;
+    request.prompt_token_ids = g.prompt_ids;
+    request.sampling.temperature = 0;
+    request.sampling.max_tokens = static_cast<int>(g.greedy_ids.size());
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 10;
+    requests.push_back(std::move(request));
+  }
+  return llm.generate(std::move(requests));
+}
+
+void expect_equal(const Golden& g, const RequestOutput& output) {
+  SCOPED_TRACE(g.model + " " + g.prompt_id);
+  ASSERT_TRUE(output.status.ok()) << output.status.to_string();
+  const auto& completion = output.completions.at(0);
+  ASSERT_EQ(completion.token_ids.size(), g.greedy_ids.size());
+  for (size_t step = 0; step < g.greedy_ids.size(); ++step) {
+    if (completion.token_ids[step] == g.greedy_ids[step]) continue;
+    EXPECT_LE(g.gaps[step], kTie) << "step " << step << ": " << completion.token_ids[step] << " instead of " << g.greedy_ids[step];
+    break;  // what follows continues another text
+  }
+  const auto& top = completion.logprobs.at(0).top;
+  ASSERT_EQ(top.size(), g.top_ids.size());
+  for (size_t i = 0; i < g.top_ids.size(); ++i) {
+    const auto found = std::find_if(top.begin(), top.end(), [&](const auto& t) { return t.token_id == g.top_ids[i]; });
+    const double got = found != top.end() ? found->logprob : top.back().logprob;  // one of two near-equal last places may differ
+    EXPECT_NEAR(got, g.top_logprobs[i], kTolerance) << "token " << g.top_ids[i];
+  }
+}
+
+void check_model(const EngineOptions& options, const std::string& goldens_file, const std::string& model) {
+  auto llm = LLM::load(options);
+  ASSERT_TRUE(llm.ok()) << llm.status().to_string();
+  const auto goldens = read_goldens(std::string(CHORAL_TEST_DATA) + "/goldens/" + goldens_file, model);
+  ASSERT_FALSE(goldens.empty());
+  const auto outputs = answer(**llm, goldens);
+  for (size_t i = 0; i < goldens.size(); ++i) expect_equal(goldens[i], outputs[i]);
+}
+
+class TinyGoldenTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(TinyGoldenTest, EqualsTransformers) {
+  const std::string model = GetParam();
+  check_model({.model = std::string(CHORAL_TEST_DATA) + "/models/" + model, .threads = 2}, "tiny.jsonl", model);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"),
+                         [](const auto& info) { return std::string(info.param).substr(5); });
+
+// The demo model's Q4_1 file, rounded to bf16 as the reference was.
+TEST(SmolLM2GoldenTest, EqualsTransformers) {
+  const char* model = std::getenv("CHORAL_DEMO_MODEL");
+  if (model == nullptr) GTEST_SKIP() << "CHORAL_DEMO_MODEL names no SmolLM2 file (./dev test fetches it)";
+  check_model({.model = model, .dtype = "bfloat16", .threads = 2}, "smollm2.jsonl", "");
+}
+
+}  // namespace
+}  // namespace choral::golden
