@@ -23,7 +23,7 @@ sigset_t watched() {
 }
 
 void end_by(int signal) {
-  std::signal(signal, SIG_DFL);
+  ::signal(signal, SIG_DFL);
   const sigset_t set = watched();
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   raise(signal);

@@ -22,9 +22,9 @@ struct DecoderStep {
   std::string pattern{};         // kReplaceString
   std::string content{};         // kReplace*
   std::optional<Regex> regex{};  // kReplaceRegex
-  uint32_t character = ' ';    // kStrip, kMetaspace: what to strip, the replacement
-  size_t start = 0, stop = 0;  // kStrip: how many at most
-  bool prepended = true;       // kMetaspace: the first token carries a prefix to remove
+  uint32_t character = ' ';      // kStrip, kMetaspace: what to strip, the replacement
+  size_t start = 0, stop = 0;    // kStrip: how many at most
+  bool prepended = true;         // kMetaspace: the first token carries a prefix to remove
 };
 
 struct DecoderSpec {

@@ -17,9 +17,9 @@ struct NormalizerStep {
   enum class Kind { kUnicode, kLowercase, kStripAccents, kNmt, kPrepend, kReplaceString, kReplaceRegex, kStrip, kByteLevel };
   Kind kind;
   NormalForm form = NormalForm::kNfc;  // kUnicode
-  std::string pattern{};                 // kReplaceString
-  std::string content{};                 // kPrepend, kReplace*
-  std::optional<Regex> regex{};          // kReplaceRegex
+  std::string pattern{};               // kReplaceString
+  std::string content{};               // kPrepend, kReplace*
+  std::optional<Regex> regex{};        // kReplaceRegex
   bool left = false, right = false;    // kStrip
 };
 

@@ -28,4 +28,16 @@ std::vector<Golden> read_goldens(const std::string& path, const std::string& mod
   return goldens;
 }
 
+std::vector<TokenizerGolden> read_tokenizer_goldens(const std::string& path) {
+  std::vector<TokenizerGolden> goldens;
+  std::ifstream file(path);
+  EXPECT_TRUE(file.is_open()) << path;
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line);
+    goldens.push_back({json.at("text").get<std::string>(), json.at("ids").get<std::vector<int32_t>>(),
+                       json.at("decoded").get<std::string>()});
+  }
+  return goldens;
+}
+
 }  // namespace choral::golden

@@ -20,4 +20,12 @@ struct Golden {
 // `model` empty: all lines.
 std::vector<Golden> read_goldens(const std::string& path, const std::string& model);
 
+struct TokenizerGolden {
+  std::string text;
+  std::vector<int32_t> ids;  // without special tokens added
+  std::string decoded;
+};
+
+std::vector<TokenizerGolden> read_tokenizer_goldens(const std::string& path);
+
 }  // namespace choral::golden

@@ -59,21 +59,41 @@ void check_model(const EngineOptions& options, const std::string& goldens_file, 
   for (size_t i = 0; i < goldens.size(); ++i) expect_equal(goldens[i], outputs[i]);
 }
 
-class TinyGoldenTest : public testing::TestWithParam<const char*> {};
+class TinyGoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TinyGoldenTest, EqualsTransformers) {
   const std::string model = GetParam();
   check_model({.model = std::string(CHORAL_TEST_DATA) + "/models/" + model, .threads = 2}, "tiny.jsonl", model);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"),
+INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"),
                          [](const auto& info) { return std::string(info.param).substr(5); });
 
+class SmolLM2GoldenTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (model() == nullptr) GTEST_SKIP() << "CHORAL_DEMO_MODEL names no SmolLM2 file (./dev test fetches it)";
+  }
+  static const char* model() { return std::getenv("CHORAL_DEMO_MODEL"); }
+};
+
 // The demo model's Q4_1 file, rounded to bf16 as the reference was.
-TEST(SmolLM2GoldenTest, EqualsTransformers) {
-  const char* model = std::getenv("CHORAL_DEMO_MODEL");
-  if (model == nullptr) GTEST_SKIP() << "CHORAL_DEMO_MODEL names no SmolLM2 file (./dev test fetches it)";
-  check_model({.model = model, .dtype = "bfloat16", .threads = 2}, "smollm2.jsonl", "");
+TEST_F(SmolLM2GoldenTest, EqualsTransformers) {
+  check_model({.model = model(), .dtype = "bfloat16", .threads = 2}, "smollm2.jsonl", "");
+}
+
+// Its tokenizer, read from GGUF metadata, against Hugging Face's.
+TEST_F(SmolLM2GoldenTest, TokenizerEqualsHuggingFace) {
+  const auto llm = LLM::load({.model = model()});
+  ASSERT_TRUE(llm.ok()) << llm.status().to_string();
+  const auto goldens = read_tokenizer_goldens(std::string(CHORAL_TEST_DATA) + "/text/goldens/tokenizer-smollm2.jsonl");
+  ASSERT_GT(goldens.size(), 300u);
+  for (const auto& g : goldens) {
+    const auto ids = (*llm)->tokenize(g.text, /*add_special_tokens=*/false);
+    ASSERT_TRUE(ids.ok()) << ids.status().to_string();
+    EXPECT_EQ(*ids, g.ids) << g.text;
+    EXPECT_EQ((*llm)->detokenize(g.ids), g.decoded) << g.text;
+  }
 }
 
 }  // namespace

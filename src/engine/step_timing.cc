@@ -1,4 +1,4 @@
-#include "engine/step_bench.h"
+#include "engine/step_timing.h"
 
 #include <algorithm>
 

@@ -1,0 +1,166 @@
+#include "chat_session.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/nearest_name.h"
+#include "base/status.h"
+#include "io/mapped_file.h"
+#include "output_file.h"
+
+namespace choral::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kMaxFileBytes = uint64_t{64} << 20;
+constexpr size_t kMaxMessages = 100'000;
+
+template <class T>
+Status parse_into(std::string_view name, std::string_view text, T& out) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    return invalid_argument("/set {}: '{}' is not a number", name, text);
+  out = value;
+  return {};
+}
+
+struct Setting {
+  std::string_view name;
+  Status (*set)(std::string_view name, std::string_view value, SamplingParams& params);
+  std::string (*get)(const SamplingParams& params);
+};
+
+#define CHORAL_SETTING(field)                                                                                                   \
+  Setting {                                                                                                                     \
+#field, [](std::string_view n, std::string_view v,                                                                          \
+               SamplingParams &                                                                                                 \
+                   p) { return parse_into(n, v, p.field); }, [](const SamplingParams& p) { return fmt::format("{}", p.field); } \
+  }
+constexpr std::array kSettings{
+    CHORAL_SETTING(max_tokens),
+    CHORAL_SETTING(temperature),
+    CHORAL_SETTING(top_k),
+    CHORAL_SETTING(top_p),
+    CHORAL_SETTING(min_p),
+    CHORAL_SETTING(presence_penalty),
+    CHORAL_SETTING(frequency_penalty),
+    CHORAL_SETTING(repetition_penalty),
+    Setting{"seed",
+            [](std::string_view n, std::string_view v, SamplingParams& p) {
+              if (v == "none") return p.seed.reset(), Status();
+              return parse_into(n, v, p.seed.emplace());
+            },
+            [](const SamplingParams& p) { return p.seed ? fmt::format("{}", *p.seed) : std::string("none"); }},
+};
+#undef CHORAL_SETTING
+
+}  // namespace
+
+void ChatSession::reset() {
+  messages_.clear();
+  if (!system_.empty()) messages_.push_back({"system", system_});
+}
+
+void ChatSession::set_system(std::string text) {
+  system_ = std::move(text);
+  const bool has = !messages_.empty() && messages_.front().role == "system";
+  if (has) messages_.erase(messages_.begin());
+  if (!system_.empty()) messages_.insert(messages_.begin(), {"system", system_});
+}
+
+Result<Request> ChatSession::request() {
+  Request request;
+  request.messages = messages_;
+  request.sampling = sampling_;
+  CHORAL_TRY(const auto prompt, llm_.apply_chat_template(request));
+  CHORAL_TRY(const auto ids, llm_.tokenize(prompt, false));
+  const int most = llm_.info().max_model_len;
+  if (static_cast<int>(ids.size()) >= most) {
+    return too_large(
+        "the conversation has {} tokens and the context holds {}: nothing was sent. /reset starts a new conversation, /save "
+        "FILE keeps this one; a larger --max-model-len may help",
+        ids.size(), most);
+  }
+  prompt_tokens_ = static_cast<int>(ids.size());
+  return request;
+}
+
+Result<Request> ChatSession::ask(std::string text) {
+  messages_.push_back({"user", std::move(text)});
+  auto made = request();
+  if (!made.ok()) messages_.pop_back();
+  return made;
+}
+
+Result<Request> ChatSession::ask_again() {
+  if (messages_.size() < 2 || messages_.back().role != "assistant") return invalid_argument("/regen: there is no answer yet");
+  ChatMessage answer = std::move(messages_.back());
+  messages_.pop_back();
+  auto made = request();
+  if (!made.ok()) messages_.push_back(std::move(answer));
+  return made;
+}
+
+void ChatSession::answer(std::string text) { messages_.push_back({"assistant", std::move(text)}); }
+
+void ChatSession::take_back() {
+  if (!messages_.empty() && messages_.back().role == "user") messages_.pop_back();
+}
+
+Status ChatSession::set(std::string_view name, std::string_view value) {
+  std::vector<std::string> names;
+  for (const Setting& setting : kSettings) {
+    if (setting.name == name) return setting.set(name, value, sampling_);
+    names.emplace_back(setting.name);
+  }
+  const std::string nearest = nearest_name(name, names);
+  return invalid_argument("/set: no setting is named '{}'{}; there are {}", name,
+                          nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest), fmt::join(names, ", "));
+}
+
+std::string ChatSession::settings() const {
+  std::string text;
+  for (const Setting& setting : kSettings)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", setting.name, setting.get(sampling_));
+  return text;
+}
+
+Status ChatSession::save(const std::string& path) const {
+  Json messages = Json::array();
+  for (const auto& m : messages_) messages.push_back({{"role", m.role}, {"content", m.content}});
+  CHORAL_TRY(const auto file, OutputFile::create(path));
+  const Json all{{"messages", std::move(messages)}};
+  CHORAL_RETURN_IF_ERROR(file->write_line(all.dump(2, ' ', false, Json::error_handler_t::replace)));
+  return file->commit();
+}
+
+Status ChatSession::load(const std::string& path) {
+  CHORAL_TRY(const auto text, io::read_whole_file(path, kMaxFileBytes));
+  // Read as the two levels that are wanted; deeper values are dropped while parsing.
+  constexpr int kDepth = 4;
+  const auto keep = [](int depth, Json::parse_event_t, Json&) { return depth < kDepth; };
+  const Json json = Json::parse(text, keep, false);
+  const auto wrong = [&](std::string_view why) {
+    return corrupt("{}: {}; a saved chat is {{\"messages\": [{{\"role\", \"content\"}}, …]}}", path, why);
+  };
+  if (json.is_discarded() || !json.is_object()) return wrong("not a JSON object");
+  const auto found = json.find("messages");
+  if (found == json.end() || !found->is_array() || found->size() > kMaxMessages) return wrong("no array `messages`");
+  std::vector<ChatMessage> messages;
+  for (const auto& m : *found) {
+    const auto is_text = [&m](const char* key) { return m.is_object() && m.contains(key) && m[key].is_string(); };
+    if (!is_text("role") || !is_text("content"))
+      return wrong(fmt::format("message {} has no role or no content", messages.size()));
+    messages.push_back({m["role"].get<std::string>(), m["content"].get<std::string>()});
+  }
+  messages_ = std::move(messages);
+  system_ = !messages_.empty() && messages_.front().role == "system" ? messages_.front().content : "";
+  return {};
+}
+
+}  // namespace choral::apps

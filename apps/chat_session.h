@@ -1,0 +1,49 @@
+// A conversation as data: messages, sampling values, what the last answer took. The terminal is chat.cc's business.
+// Main thread only.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "choral/llm.h"
+
+namespace choral::apps {
+
+class ChatSession {
+ public:
+  ChatSession(const LLM& llm, SamplingParams sampling, std::string system)
+      : llm_(llm), sampling_(std::move(sampling)), system_(std::move(system)) {
+    reset();
+  }
+
+  void reset();  // the system message stays
+  void set_system(std::string text);
+  // The request that answers `text`. Nothing is cut to make it fit: when it does not, that is the error, and the conversation
+  // stays as it was.
+  Result<Request> ask(std::string text);
+  Result<Request> ask_again();  // the last question once more, without its answer
+  void answer(std::string text);
+  void take_back();  // the last question, after an error
+
+  // "temperature 0.7"; an unknown name is an error that lists the known ones.
+  Status set(std::string_view name, std::string_view value);
+  std::string settings() const;
+
+  Status save(const std::string& path) const;
+  Status load(const std::string& path);
+
+  size_t messages() const { return messages_.size(); }
+  int prompt_tokens() const { return prompt_tokens_; }  // of the last request
+
+ private:
+  Result<Request> request();
+
+  const LLM& llm_;
+  SamplingParams sampling_;
+  std::string system_;
+  std::vector<ChatMessage> messages_;
+  int prompt_tokens_ = 0;
+};
+
+}  // namespace choral::apps
