@@ -1,6 +1,7 @@
 #include "jsonl.h"
 
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>

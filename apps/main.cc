@@ -57,10 +57,10 @@ int main(int argc, char** argv) {
   app.get_formatter()->column_width(44);
   choral::apps::Command command;
   choral::apps::add_generate(app, command);
-//  choral::apps::add_chat(app, command);
+  choral::apps::add_chat(app, command);
   choral::apps::add_tokenize(app, command);
-//  choral::apps::add_bench(app, command);
-//  choral::apps::add_doctor(app, command);
+  choral::apps::add_bench(app, command);
+  choral::apps::add_doctor(app, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ExtrasError&) {

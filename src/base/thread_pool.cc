@@ -49,7 +49,14 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   take_chunks(0);
-  while (busy_.load(std::memory_order_acquire) != 0) relax();
+  // On a machine with more runnable threads than CPUs the worker may be waiting for this very CPU.
+  for (int spins = 0; busy_.load(std::memory_order_acquire) != 0;) {
+    if (++spins < kSpins) {
+      relax();
+    } else {
+      std::this_thread::yield();
+    }
+  }
 }
 
 void ThreadPool::take_chunks(int thread) {

@@ -73,6 +73,7 @@ void EngineCore::run() {
       inbox_changed_.wait(lock, [&] { return stop_ || !inbox_.empty() || !cancels_.empty() || scheduler_.has_work(); });
       if (stop_) break;
       arrivals_.swap(inbox_);
+      stats_.waiting += static_cast<int>(arrivals_.size());  // add_request() goes on counting them; publish_stats() sets it right
       leavers_.swap(cancels_);
     }
     take_inbox();
@@ -83,8 +84,10 @@ void EngineCore::run() {
 
 void EngineCore::take_inbox() {
   for (auto& arrival : arrivals_) {
+    const auto response = arrival->response;  // `arrival` is gone after add(), refused or not
+    const int index = arrival->index;
     Status status = scheduler_.add(std::move(arrival));
-    if (!status.ok()) arrival->response->fail(arrival->index, std::move(status));
+    if (!status.ok()) response->fail(index, std::move(status));
   }
   arrivals_.clear();
   for (const auto id : leavers_) {

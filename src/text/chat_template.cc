@@ -47,12 +47,15 @@ Result<std::string> ChatTemplate::apply(const ChatInput& input, ChatTemplateErro
   CHORAL_TRY(jinja::Value messages, read_input("chat messages", input.messages_json, limits));
   if (!messages.is_list()) return invalid_argument("chat messages must be a JSON array, got {}", jinja::type_name(messages));
   for (const jinja::Value& message : messages.items()) {
-    if (!message.is_dict()) return invalid_argument("every chat message must be a JSON object, got {}", jinja::type_name(message));
+    if (!message.is_dict())
+      return invalid_argument("every chat message must be a JSON object, got {}", jinja::type_name(message));
   }
   CHORAL_TRY(jinja::Value tools, read_input("chat tools", input.tools_json, limits));
-  if (!tools.is_none() && !tools.is_list()) return invalid_argument("chat tools must be a JSON array, got {}", jinja::type_name(tools));
+  if (!tools.is_none() && !tools.is_list())
+    return invalid_argument("chat tools must be a JSON array, got {}", jinja::type_name(tools));
   CHORAL_TRY(const jinja::Value kwargs, read_input("chat template kwargs", input.kwargs_json, limits));
-  if (!kwargs.is_none() && !kwargs.is_dict()) return invalid_argument("chat template kwargs must be a JSON object, got {}", jinja::type_name(kwargs));
+  if (!kwargs.is_none() && !kwargs.is_dict())
+    return invalid_argument("chat template kwargs must be a JSON object, got {}", jinja::type_name(kwargs));
 
   Variables variables;
   for (const auto& [name, token] : input.special_tokens) {
@@ -78,8 +81,8 @@ Result<std::string> ChatTemplate::apply(const ChatInput& input, ChatTemplateErro
   return std::move(prompt).while_("chat template");
 }
 
-Result<std::string_view> choose_chat_template(const std::map<std::string, std::string, std::less<>>& named, std::string_view asked,
-                                              bool has_tools) {
+Result<std::string_view> choose_chat_template(const std::map<std::string, std::string, std::less<>>& named,
+                                              std::string_view asked, bool has_tools) {
   std::string_view wanted = asked;
   if (wanted.empty()) wanted = has_tools && named.contains("tool_use") ? "tool_use" : "default";
   const auto found = named.find(wanted);

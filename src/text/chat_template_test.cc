@@ -88,7 +88,8 @@ TEST(ChatTemplate, SyntaxErrorsAreCorruptWithLine) {
 }
 
 TEST(ChatTemplate, VariablesAreThoseOfHuggingFace) {
-  EXPECT_EQ(*render("{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}{{ bos_token is defined }}"), "TrueTrueTrueFalse");
+  EXPECT_EQ(*render("{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}{{ bos_token is defined }}"),
+            "TrueTrueTrueFalse");
   const ChatTemplate chat = *ChatTemplate::parse("{{ bos_token }}{{ eos_token }}{{ strftime_now('%Y-%m-%d') }}");
   ChatInput input;
   input.messages_json = "[]";
@@ -100,7 +101,8 @@ TEST(ChatTemplate, VariablesAreThoseOfHuggingFace) {
 }
 
 TEST(ChatTemplate, HostileJsonIsRefused) {
-  for (const char* bad : {"", "{}", "[1]", "[", "[{\"a\": \"\\ud800\"}]", "[{\"a\": \"\xff\"}]", "[{\"a\": 1}] x", "[{\"a\": NaN}]"}) {
+  for (const char* bad :
+       {"", "{}", "[1]", "[", "[{\"a\": \"\\ud800\"}]", "[{\"a\": \"\xff\"}]", "[{\"a\": 1}] x", "[{\"a\": NaN}]"}) {
     SCOPED_TRACE(bad);
     EXPECT_EQ(render("x", bad).status().code(), Code::kInvalidArgument);
   }
@@ -109,16 +111,19 @@ TEST(ChatTemplate, HostileJsonIsRefused) {
 }
 
 TEST(ChatTemplate, JsonNumbersKeepTheirDigits) {
-  const std::string messages = R"([{"a": 12345678901234567890123, "b": 1.0, "c": 1e400, "d": -9223372036854775808, "e": 18446744073709551615, "a": 5}])";
+  const std::string messages =
+      R"([{"a": 12345678901234567890123, "b": 1.0, "c": 1e400, "d": -9223372036854775808, "e": 18446744073709551615, "a": 5}])";
   EXPECT_FALSE(render("x", messages).ok()) << "1e400 has no double";
-  EXPECT_EQ(*render("{{ messages[0] | tojson }}", R"([{"a": 18446744073709551615, "b": 1.0, "c": 1E5, "d": -9223372036854775808, "b": 2.50}])"),
+  EXPECT_EQ(*render("{{ messages[0] | tojson }}",
+                    R"([{"a": 18446744073709551615, "b": 1.0, "c": 1E5, "d": -9223372036854775808, "b": 2.50}])"),
             R"({"a": 18446744073709551615, "b": 2.5, "c": 100000.0, "d": -9223372036854775808})");
 }
 
 TEST(ChatTemplate, MessagesFromTheStructAreEscaped) {
   const std::vector<ChatMessage> messages = {{"user", "a\"\\\n\x01 é{{ 1 }}"}, {"assistant", ""}};
   const std::string json = chat_messages_json(messages);
-  EXPECT_EQ(*render("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", json), "user:a\"\\\n\x01 é{{ 1 }};assistant:;");
+  EXPECT_EQ(*render("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", json),
+            "user:a\"\\\n\x01 é{{ 1 }};assistant:;");
 }
 
 TEST(ChatTemplate, LimitsEndHostileTemplates) {
@@ -165,16 +170,18 @@ TEST(ChatTemplate, NestingIsBounded) {
     return out;
   };
   constexpr int kMany = 5000;
-  for (const auto& source : {"{{ " + repeat("(", kMany), "{{ " + repeat("[", kMany), "{{ " + repeat("not ", kMany) + "1 }}",
-                             "{{ " + repeat("-", kMany) + "1 }}", "{{ 1" + repeat(" + 1", kMany) + " }}", "{{ a" + repeat(".b", kMany) + " }}",
-                             "{{ a" + repeat("|e", kMany) + " }}", repeat("{% if 1 %}", kMany), "{{ a" + repeat(" is in [a", kMany)}) {
+  for (const auto& source :
+       {"{{ " + repeat("(", kMany), "{{ " + repeat("[", kMany), "{{ " + repeat("not ", kMany) + "1 }}",
+        "{{ " + repeat("-", kMany) + "1 }}", "{{ 1" + repeat(" + 1", kMany) + " }}", "{{ a" + repeat(".b", kMany) + " }}",
+        "{{ a" + repeat("|e", kMany) + " }}", repeat("{% if 1 %}", kMany), "{{ a" + repeat(" is in [a", kMany)}) {
     EXPECT_EQ(ChatTemplate::parse(source).status().code(), Code::kTooLarge) << source.substr(0, 20);
   }
   EXPECT_EQ(*render("{{ 'a'" + repeat(" + 'a'", 150) + " }}"), std::string(151, 'a'));
 }
 
 TEST(ChatTemplate, AppliesFromManyThreads) {
-  const ChatTemplate chat = *ChatTemplate::parse("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + m.n %}{% endfor %}{{ ns.n }}{{ 'x' | upper }}");
+  const ChatTemplate chat = *ChatTemplate::parse(
+      "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + m.n %}{% endfor %}{{ ns.n }}{{ 'x' | upper }}");
   std::vector<std::thread> threads;
   std::vector<int> wrong(4, 0);
   for (int t = 0; t < 4; ++t) {

@@ -12,7 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view all(reinterpret_cast<const char*>(data), size);
   const size_t cut = all.find('\0');
   const std::string_view source = all.substr(0, cut);
-  std::string_view messages = R"([{"role": "user", "content": "h\u00e9 <b>"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"x": [1, 2.5, null]}}}]}])";
+  std::string_view messages =
+      R"([{"role": "user", "content": "h\u00e9 <b>"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"x": [1, 2.5, null]}}}]}])";
   if (cut != std::string_view::npos) messages = all.substr(cut + 1);
 
   choral::text::jinja::RenderLimits limits;

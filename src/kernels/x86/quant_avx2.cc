@@ -27,7 +27,9 @@ struct Simd {
   using Floats = __m256;
   static constexpr const char* kName = "avx2 vpmaddubsw";
   static constexpr int kVectors = 2;
-  static constexpr int kTileRows = 4;  // 4 x 2 sums, 2 weights (8 bits: 4), x, ones and a product in 16 registers
+  static constexpr int tile_rows(QuantForm) {
+    return 4;
+  }  // 4 x 2 sums, 2 weights (8 bits: 4), x, ones and a product in 16 registers
   static constexpr int kTilePanels = 1;
   static constexpr int kPrefetchBytes = 2048;
   static constexpr int zero(QuantForm form) { return form.bits == 8 ? 0 : form.zero(); }

@@ -30,7 +30,7 @@ constexpr int kPairs = kBits == 4   ? 8
 
 struct Simd : Simd512 {
   static constexpr const char* kName = "avx512 vpmaddubsw";
-  static constexpr int kTileRows = 4;
+  static constexpr int tile_rows(QuantForm) { return 4; }
   static constexpr int kTilePanels = 2;
   static constexpr int kPrefetchBytes = 2048;
   static constexpr int zero(QuantForm form) { return form.bits == 8 ? 0 : form.zero(); }

@@ -320,17 +320,18 @@ CHORAL_QUANT_TARGET __attribute__((noinline)) void chunk_rows(Chunk chunk, int c
 template <QuantForm kForm>
 void chunk_some_rows(Chunk chunk, int count, const QuantisedBlock* x, int64_t x_stride, float* out, int64_t rows,
                      NextLines next) {
-  static_assert(Simd::kTileRows <= 6);
+  constexpr int kMost = Simd::tile_rows(kForm);
+  static_assert(kMost <= 6);
   switch (rows) {
     case 1: return chunk_rows<kForm, 1>(chunk, count, x, x_stride, out, next);
     case 2: return chunk_rows<kForm, 2>(chunk, count, x, x_stride, out, next);
     case 3: return chunk_rows<kForm, 3>(chunk, count, x, x_stride, out, next);
     case 4: return chunk_rows<kForm, 4>(chunk, count, x, x_stride, out, next);
     case 5:
-      if constexpr (Simd::kTileRows >= 5) return chunk_rows<kForm, 5>(chunk, count, x, x_stride, out, next);
+      if constexpr (kMost >= 5) return chunk_rows<kForm, 5>(chunk, count, x, x_stride, out, next);
       break;
     default:
-      if constexpr (Simd::kTileRows >= 6) return chunk_rows<kForm, 6>(chunk, count, x, x_stride, out, next);
+      if constexpr (kMost >= 6) return chunk_rows<kForm, 6>(chunk, count, x, x_stride, out, next);
       break;
   }
 }
@@ -340,7 +341,7 @@ void tiled_panels(const QuantKernelArgs& args) {
   auto* bytes = reinterpret_cast<uint8_t*>(args.work);
   const Chunk chunk{bytes, reinterpret_cast<float*>(bytes + kQuantChunkBlocks * kUnpackedBlockBytes)};
   std::fill_n(args.out, args.rows * kQuantTileColumns, 0.0f);
-  const int64_t tiles = ceil_div(args.rows, Simd::kTileRows);
+  const int64_t tiles = ceil_div(args.rows, Simd::tile_rows(tile_form(kForm)));
   for (int64_t first = 0; first < args.blocks; first += kQuantChunkBlocks) {
     const int count = static_cast<int>(std::min<int64_t>(kQuantChunkBlocks, args.blocks - first));
     unpack_chunk<kForm>(args, first, count, chunk);

@@ -32,7 +32,8 @@ std::optional<Value> own_attribute(Interpreter& interp, const Value& object, std
   }
   const bool reserved = name.size() > 4 && name.starts_with("__") && name.ends_with("__") && !object.object_as<Namespace>();
   if (reserved || changes_its_value(object, name))
-    return Value::undefined(fmt::format("access to attribute {} of '{}' object is unsafe.", string_repr(name), type_name(object)));
+    return Value::undefined(
+        fmt::format("access to attribute {} of '{}' object is unsafe.", string_repr(name), type_name(object)));
   return std::nullopt;
 }
 
@@ -67,7 +68,8 @@ struct Bounds {
 Result<Bounds> slice_bounds(const Value& start, const Value& stop, const Value& step, int64_t n) {
   for (const Value* v : {&start, &stop, &step}) {
     CHORAL_RETURN_IF_ERROR(check_defined(*v));
-    if (!v->is_none() && !v->is_integral()) return invalid_argument("slice indices must be integers or None or have an __index__ method");
+    if (!v->is_none() && !v->is_integral())
+      return invalid_argument("slice indices must be integers or None or have an __index__ method");
   }
   const int64_t s = step.is_none() ? 1 : step.as_int();
   if (s == 0) return invalid_argument("slice step cannot be zero");
@@ -77,16 +79,15 @@ Result<Bounds> slice_bounds(const Value& start, const Value& stop, const Value& 
     return std::clamp(v.as_int() < 0 ? v.as_int() + n : v.as_int(), low, high);
   };
   const int64_t from = place(start, s > 0 ? low : high), to = place(stop, s > 0 ? high : low);
-  const uint64_t span = s > 0 ? (to > from ? static_cast<uint64_t>(to - from) : 0) : (from > to ? static_cast<uint64_t>(from - to) : 0);
+  const uint64_t span =
+      s > 0 ? (to > from ? static_cast<uint64_t>(to - from) : 0) : (from > to ? static_cast<uint64_t>(from - to) : 0);
   const uint64_t stride = s > 0 ? static_cast<uint64_t>(s) : uint64_t{0} - static_cast<uint64_t>(s);
   return Bounds{from, static_cast<int64_t>(span == 0 ? 0 : (span - 1) / stride + 1), s};
 }
 
 }  // namespace
 
-bool is_callable(const Value& value) {
-  return value.is_undefined() || (value.is_object() && value.object()->callable());
-}
+bool is_callable(const Value& value) { return value.is_undefined() || (value.is_object() && value.object()->callable()); }
 
 Result<Value> get_attribute(Interpreter& interp, const Value& object, std::string_view name) {
   CHORAL_RETURN_IF_ERROR(check_defined(object));
@@ -165,7 +166,8 @@ Result<Value> get_path(Interpreter& interp, const Value& object, const Value& pa
   while (true) {
     const size_t dot = rest.find('.');
     const std::string_view part = rest.substr(0, dot);
-    const bool number = !part.empty() && part.size() < 10 && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool number =
+        !part.empty() && part.size() < 10 && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
     CHORAL_RETURN_IF_ERROR(follow(number ? Value::integer(std::stoll(std::string(part))) : Value::text(part)));
     if (dot == std::string_view::npos) return current;
     rest.remove_prefix(dot + 1);

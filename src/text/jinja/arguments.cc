@@ -15,7 +15,8 @@ Status bind_arguments(std::string_view function, const Arguments& args, std::spa
   for (size_t i = 0; i < args.positional.size(); ++i) out[i] = &args.positional[i];
   for (const auto& [name, value] : args.named) {
     const auto at = std::find(names.begin(), names.end(), name);
-    if (at == names.end() || name.empty()) return invalid_argument("{}() got an unexpected keyword argument '{}'", function, name);
+    if (at == names.end() || name.empty())
+      return invalid_argument("{}() got an unexpected keyword argument '{}'", function, name);
     const auto i = static_cast<size_t>(at - names.begin());
     if (out[i] != nullptr) return invalid_argument("{}() got multiple values for argument '{}'", function, name);
     out[i] = &value;

@@ -22,13 +22,45 @@ using ExprPtr = std::unique_ptr<Expr>;
 using Body = std::vector<std::unique_ptr<Stmt>>;
 
 enum class ExprKind : uint8_t {
-  kConst, kName, kTuple, kList, kDict, kAnd, kOr, kNot, kNegate, kPositive, kBinary, kConcat, kCompare, kConditional,
-  kAttribute, kItem, kSlice, kCall, kFilter, kTest, kNamespaceRef,
+  kConst,
+  kName,
+  kTuple,
+  kList,
+  kDict,
+  kAnd,
+  kOr,
+  kNot,
+  kNegate,
+  kPositive,
+  kBinary,
+  kConcat,
+  kCompare,
+  kConditional,
+  kAttribute,
+  kItem,
+  kSlice,
+  kCall,
+  kFilter,
+  kTest,
+  kNamespaceRef,
 };
 
 enum class Operator : uint8_t {
-  kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower,
-  kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn,
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
+  kModulo,
+  kPower,
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kIn,
+  kNotIn,
 };
 
 struct CallArguments {
@@ -41,20 +73,33 @@ struct CallArguments {
 struct Expr {
   ExprKind kind;
   int line;
-  int depth = 1;                     // of the tree below, bounded by the parser
-  int name = -1;                     // kName, kNamespaceRef: index into Ast::names
-  Operator op = Operator::kAdd;      // kBinary
-  std::vector<Operator> ops;         // kCompare: one per operand after the first
-  Value constant;                    // kConst
-  std::string text;                  // kAttribute, kNamespaceRef: attribute; kFilter, kTest: its name
-  std::vector<ExprPtr> kids;         // operands in order; kDict: key, value, …; kSlice: start, stop, step (may be null);
-                                     // kConditional: test, then, else (may be null); kFilter: subject (null in a block)
-  CallArguments arguments;           // kCall, kFilter, kTest
+  int depth = 1;                        // of the tree below, bounded by the parser
+  int name = -1;                        // kName, kNamespaceRef: index into Ast::names
+  Operator op = Operator::kAdd;         // kBinary
+  std::vector<Operator> ops;            // kCompare: one per operand after the first
+  Value constant;                       // kConst
+  std::string text;                     // kAttribute, kNamespaceRef: attribute; kFilter, kTest: its name
+  std::vector<ExprPtr> kids;            // operands in order; kDict: key, value, …; kSlice: start, stop, step (may be null);
+                                        // kConditional: test, then, else (may be null); kFilter: subject (null in a block)
+  CallArguments arguments;              // kCall, kFilter, kTest
   const FilterEntry* filter = nullptr;  // kFilter; null: unknown name on a path that may never run
   const TestEntry* test = nullptr;      // kTest
 };
 
-enum class StmtKind : uint8_t { kOutput, kIf, kFor, kSet, kSetBlock, kMacro, kCallBlock, kFilterBlock, kWith, kScope, kBreak, kContinue };
+enum class StmtKind : uint8_t {
+  kOutput,
+  kIf,
+  kFor,
+  kSet,
+  kSetBlock,
+  kMacro,
+  kCallBlock,
+  kFilterBlock,
+  kWith,
+  kScope,
+  kBreak,
+  kContinue
+};
 
 struct MacroSignature {
   std::string name;  // empty for a call block
@@ -66,17 +111,17 @@ struct MacroSignature {
 struct Stmt {
   StmtKind kind;
   int line;
-  std::string data;               // kOutput: text, when `expr` is null
-  ExprPtr expr;                   // kOutput; kSet: value; kFor: iterable; kCallBlock: call; filter of the block kinds
-  ExprPtr target;                 // kSet, kSetBlock, kFor
-  ExprPtr test;                   // kFor … if
-  bool recursive = false;         // kFor
-  int name = -1;                  // kMacro
-  MacroSignature signature;       // kMacro, kCallBlock
-  std::vector<std::pair<ExprPtr, Body>> branches;    // kIf: (test, body)…
+  std::string data;          // kOutput: text, when `expr` is null
+  ExprPtr expr;              // kOutput; kSet: value; kFor: iterable; kCallBlock: call; filter of the block kinds
+  ExprPtr target;            // kSet, kSetBlock, kFor
+  ExprPtr test;              // kFor … if
+  bool recursive = false;    // kFor
+  int name = -1;             // kMacro
+  MacroSignature signature;  // kMacro, kCallBlock
+  std::vector<std::pair<ExprPtr, Body>> branches;     // kIf: (test, body)…
   std::vector<std::pair<ExprPtr, ExprPtr>> bindings;  // kWith: (target, value)…
   Body body;
-  Body else_body;                 // kIf, kFor
+  Body else_body;  // kIf, kFor
 };
 
 struct Ast {

@@ -69,7 +69,8 @@ std::optional<double> read_float(std::string_view text) {
     if (!digits || digits->empty() || ((*digits)[0] != '.' && ((*digits)[0] < '0' || (*digits)[0] > '9'))) return std::nullopt;
     const auto [end, error] = std::from_chars(digits->data(), digits->data() + digits->size(), value);
     if (end != digits->data() + digits->size()) return std::nullopt;
-    if (error == std::errc::result_out_of_range) value = digits->find("e-") != std::string::npos || digits->find("E-") != std::string::npos ? 0 : HUGE_VAL;
+    if (error == std::errc::result_out_of_range)
+      value = digits->find("e-") != std::string::npos || digits->find("E-") != std::string::npos ? 0 : HUGE_VAL;
   }
   return negative ? -value : value;
 }
@@ -114,7 +115,8 @@ Result<Value> abs_filter(Interpreter& interp, const Value& subject, Arguments& a
   CHORAL_RETURN_IF_ERROR(no_arguments("abs", args));
   if (subject.is_float()) return Value::number(std::abs(subject.as_double()));
   if (!subject.is_integral()) return invalid_argument("bad operand type for abs(): '{}'", type_name(subject));
-  return subject.as_int() < 0 ? binary(interp, Operator::kSubtract, Value::integer(0), subject) : Value::integer(subject.as_int());
+  return subject.as_int() < 0 ? binary(interp, Operator::kSubtract, Value::integer(0), subject)
+                              : Value::integer(subject.as_int());
 }
 
 // Python rounds the exact binary value, ties to even: printing with that many digits and reading back does the same.
@@ -134,7 +136,8 @@ double round_decimal(double value, int64_t digits) {
 Result<Value> round_filter(Interpreter& interp, const Value& subject, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("do_round", args, {"precision", "method"}));
   CHORAL_TRY(const std::string_view method, text_argument(bound[1], "common"));
-  if (method != "common" && method != "ceil" && method != "floor") return invalid_argument("method must be common, ceil or floor");
+  if (method != "common" && method != "ceil" && method != "floor")
+    return invalid_argument("method must be common, ceil or floor");
   CHORAL_TRY(const int64_t digits, int_argument(bound[0], 0));
   if (!subject.is_real()) return invalid_argument("type {} doesn't define __round__ method", type_name(subject));
   if (method == "common") {
@@ -166,7 +169,8 @@ std::span<const FilterEntry> number_filters() { return kFilters; }
 
 const FilterEntry* find_filter(std::string_view name) {
   for (const auto filters : {text_filters(), sequence_filters(), select_filters(), order_filters(), number_filters()}) {
-    const auto found = std::find_if(filters.begin(), filters.end(), [&](const FilterEntry& filter) { return filter.name == name; });
+    const auto found =
+        std::find_if(filters.begin(), filters.end(), [&](const FilterEntry& filter) { return filter.name == name; });
     if (found != filters.end()) return &*found;
   }
   return nullptr;

@@ -158,7 +158,8 @@ Result<Value> sum(Interpreter& interp, const Value& subject, Arguments& args) {
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"sort", sort}, {"dictsort", dictsort}, {"unique", unique}, {"min", extreme<false>}, {"max", extreme<true>}, {"groupby", groupby}, {"sum", sum},
+    {"sort", sort},         {"dictsort", dictsort}, {"unique", unique}, {"min", extreme<false>},
+    {"max", extreme<true>}, {"groupby", groupby},   {"sum", sum},
 };
 
 }  // namespace

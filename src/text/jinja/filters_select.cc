@@ -33,7 +33,8 @@ Result<Value> map(Interpreter& interp, const Value& subject, Arguments& args) {
     return lazily(interp, subject, [&](const Value& item, Values* out) -> Status {
       if (attribute == nullptr) return invalid_argument("map requires a filter argument");
       for (const auto& [name, value] : args.named)
-        if (name != "attribute" && name != "default") return invalid_argument("Unexpected keyword argument {}", string_repr(name));
+        if (name != "attribute" && name != "default")
+          return invalid_argument("Unexpected keyword argument {}", string_repr(name));
       CHORAL_TRY(Value value, get_path(interp, item, *attribute, otherwise));
       out->push_back(std::move(value));
       return {};

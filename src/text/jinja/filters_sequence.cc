@@ -28,7 +28,8 @@ Result<Value> first(Interpreter& interp, const Value& subject, Arguments& args) 
 }
 
 bool reversible(const Value& v) {
-  return v.is_undefined() || v.is_string() || v.is_list() || v.is_tuple() || v.is_dict() || (v.is_object() && v.object()->reversible());
+  return v.is_undefined() || v.is_string() || v.is_list() || v.is_tuple() || v.is_dict() ||
+         (v.is_object() && v.object()->reversible());
 }
 
 Result<Value> last(Interpreter& interp, const Value& subject, Arguments& args) {
@@ -122,7 +123,8 @@ Result<Value> batch(Interpreter& interp, const Value& subject, Arguments& args) 
   }
   if (!line.empty()) {
     if (bound[1] != nullptr && !bound[1]->is_none() && static_cast<int64_t>(line.size()) < size) {
-      if (size > static_cast<int64_t>(interp.limits().max_elements)) return too_large("batch of {} elements (max_elements)", size);
+      if (size > static_cast<int64_t>(interp.limits().max_elements))
+        return too_large("batch of {} elements (max_elements)", size);
       line.resize(static_cast<size_t>(size), *bound[1]);
     }
     CHORAL_RETURN_IF_ERROR(flush());
@@ -151,10 +153,19 @@ Result<Value> slice(Interpreter& interp, const Value& subject, Arguments& args) 
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"length", length, false}, {"count", length, false},   {"first", first, false}, {"last", last, false},
-    {"list", list_filter},     {"reverse", reverse},       {"join", join},          {"items", items},
-    {"attr", attr, false},     {"default", default_filter, false}, {"d", default_filter, false},
-    {"batch", batch},          {"slice", slice},
+    {"length", length, false},
+    {"count", length, false},
+    {"first", first, false},
+    {"last", last, false},
+    {"list", list_filter},
+    {"reverse", reverse},
+    {"join", join},
+    {"items", items},
+    {"attr", attr, false},
+    {"default", default_filter, false},
+    {"d", default_filter, false},
+    {"batch", batch},
+    {"slice", slice},
 };
 
 }  // namespace

@@ -81,10 +81,12 @@ std::string without_tags(std::string_view text) {
   std::string joined;
   for (const std::string_view word : split_spaces(stripped, -1, false)) joined.append(joined.empty() ? "" : " ").append(word);
   // The entities that escape() writes, and nothing else.
-  static constexpr std::pair<std::string_view, char> kEntities[] = {{"&lt;", '<'}, {"&gt;", '>'}, {"&#34;", '"'}, {"&#39;", '\''}, {"&quot;", '"'}, {"&amp;", '&'}};
+  static constexpr std::pair<std::string_view, char> kEntities[] = {{"&lt;", '<'},   {"&gt;", '>'},   {"&#34;", '"'},
+                                                                    {"&#39;", '\''}, {"&quot;", '"'}, {"&amp;", '&'}};
   std::string plain;
   for (size_t i = 0; i < joined.size();) {
-    const auto entity = std::find_if(std::begin(kEntities), std::end(kEntities), [&](const auto& e) { return std::string_view(joined).substr(i).starts_with(e.first); });
+    const auto entity = std::find_if(std::begin(kEntities), std::end(kEntities),
+                                     [&](const auto& e) { return std::string_view(joined).substr(i).starts_with(e.first); });
     if (entity != std::end(kEntities)) {
       plain.push_back(entity->second);
       i += entity->first.size();
@@ -183,7 +185,8 @@ Result<Value> urlencode(Interpreter& interp, const Value& subject, Arguments& ar
     CHORAL_TRY(const std::string text, to_text(interp, value));
     CHORAL_RETURN_IF_ERROR(interp.check_text(out->size() + text.size() * 3));
     for (const char c : text) {
-      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !query);
+      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+                         c == '-' || c == '~' || (c == '/' && !query);
       if (plain) {
         out->push_back(c);
       } else if (c == ' ' && query) {
@@ -254,7 +257,8 @@ Result<Value> tojson(Interpreter& interp, const Value& subject, Arguments& args)
   }
   if (given(bound[2])) {
     CHORAL_TRY(const auto pair, elements_of(interp, *bound[2]));
-    if (pair->size() != 2 || !(*pair)[0].is_string() || !(*pair)[1].is_string()) return invalid_argument("separators of tojson must be two strings");
+    if (pair->size() != 2 || !(*pair)[0].is_string() || !(*pair)[1].is_string())
+      return invalid_argument("separators of tojson must be two strings");
     style.item_separator = (*pair)[0].str();
     style.key_separator = (*pair)[1].str();
   }

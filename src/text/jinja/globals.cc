@@ -41,7 +41,8 @@ Result<Dict> collect(Interpreter& interp, Arguments& args) {
       CHORAL_TRY(const auto items, elements_of(interp, from));
       for (const Value& item : *items) {
         CHORAL_TRY(const auto pair, elements_of(interp, item));
-        if (pair->size() != 2) return invalid_argument("dictionary update sequence element has length {}; 2 is required", pair->size());
+        if (pair->size() != 2)
+          return invalid_argument("dictionary update sequence element has length {}; 2 is required", pair->size());
         if (!hashable((*pair)[0])) return invalid_argument("unhashable type: '{}'", type_name((*pair)[0]));
         out.set((*pair)[0], (*pair)[1]);
       }
@@ -110,11 +111,13 @@ Result<Value> strftime_now(Interpreter& interp, const Value&, Arguments& args) {
 
 std::vector<std::pair<std::string_view, Value>> global_functions() {
   static constexpr std::pair<std::string_view, Function::Body> kGlobals[] = {
-      {"range", make_range},   {"dict", make_dict_value}, {"namespace", make_namespace},         {"cycler", make_cycler},
-      {"joiner", make_joiner}, {"raise_exception", raise_exception}, {"strftime_now", strftime_now},
+      {"range", make_range},          {"dict", make_dict_value}, {"namespace", make_namespace},
+      {"cycler", make_cycler},        {"joiner", make_joiner},   {"raise_exception", raise_exception},
+      {"strftime_now", strftime_now},
   };
   std::vector<std::pair<std::string_view, Value>> out;
-  for (const auto& [name, body] : kGlobals) out.emplace_back(name, Value::object(std::make_shared<Function>(name, body, Value::none(), false)));
+  for (const auto& [name, body] : kGlobals)
+    out.emplace_back(name, Value::object(std::make_shared<Function>(name, body, Value::none(), false)));
   return out;
 }
 

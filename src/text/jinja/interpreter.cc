@@ -80,12 +80,15 @@ Status Interpreter::step(uint64_t n) {
 
 Status Interpreter::allocated(uint64_t bytes) {
   bytes_left_ -= static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX / 4));
-  if (bytes_left_ < 0) return too_large("the template makes more than {} bytes of values (max_allocated_bytes)", limits_.max_allocated_bytes);
+  if (bytes_left_ < 0)
+    return too_large("the template makes more than {} bytes of values (max_allocated_bytes)", limits_.max_allocated_bytes);
   return step(bytes / 128);
 }
 
 Status Interpreter::check_text(uint64_t bytes) {
-  return bytes <= limits_.max_string_bytes ? Status() : too_large("a text would be longer than {} bytes (max_string_bytes)", limits_.max_string_bytes);
+  return bytes <= limits_.max_string_bytes
+             ? Status()
+             : too_large("a text would be longer than {} bytes (max_string_bytes)", limits_.max_string_bytes);
 }
 
 Value Interpreter::iterator(std::string_view type, Values items, Status error) {
@@ -93,10 +96,8 @@ Value Interpreter::iterator(std::string_view type, Values items, Status error) {
 }
 
 Result<std::string> Interpreter::render() {
-  // Names set at the top do not overwrite the input: both live in the outermost scope, and only the first wins.
   std::string out;
-  CHORAL_TRY(const Flow flow, exec(ast_.body, root_, &out));
-  static_cast<void>(flow);
+  CHORAL_RETURN_IF_ERROR(exec(ast_.body, root_, &out).status());
   return out;
 }
 

@@ -45,9 +45,9 @@ class Interpreter {
   const RenderLimits& limits() const { return limits_; }
   std::optional<int64_t> now_unix_s() const { return now_unix_s_; }
 
-  Status step(uint64_t n = 1);           // too_large past max_steps
-  Status allocated(uint64_t bytes);      // too_large past max_allocated_bytes
-  Status check_text(uint64_t bytes);     // before a text of this size is made: max_string_bytes
+  Status step(uint64_t n = 1);        // too_large past max_steps
+  Status allocated(uint64_t bytes);   // too_large past max_allocated_bytes
+  Status check_text(uint64_t bytes);  // before a text of this size is made: max_string_bytes
   Result<Value> list(Values items) { return make_list(std::move(items), limits_); }
   Result<Value> tuple(Values items) { return make_tuple(std::move(items), limits_); }
   Result<Value> dict(Dict entries) { return make_dict(std::move(entries), limits_); }

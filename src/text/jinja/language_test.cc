@@ -44,8 +44,10 @@ TEST(JinjaLanguage, Literals) {
   check({
       {R"~({{ 'a\n\t\x41\u00e9\\\'' ~ \"it's\" }})~", R"~(line 1: unexpected character '\')~", true},
       {R"~({{ 'a\dé' }})~", R"~(a\dé)~"},
-      {R"~({{ 1_000 }} {{ 0x1F }} {{ 0b11 }} {{ 0o17 }} {{ 1.5e3 }} {{ 2.50 }} {{ 1e16 }} {{ 1e-5 }} {{ 123456789.125 }})~", R"~(1000 31 3 15 1500.0 2.5 1e+16 1e-05 123456789.125)~"},
-      {R"~({{ [1, 'a', none, true, 1.0] }}{{ (1,) }}{{ () }}{{ {'a': [1], 2: 'b'} }})~", R"~([1, 'a', None, True, 1.0](1,)(){'a': [1], 2: 'b'})~"},
+      {R"~({{ 1_000 }} {{ 0x1F }} {{ 0b11 }} {{ 0o17 }} {{ 1.5e3 }} {{ 2.50 }} {{ 1e16 }} {{ 1e-5 }} {{ 123456789.125 }})~",
+       R"~(1000 31 3 15 1500.0 2.5 1e+16 1e-05 123456789.125)~"},
+      {R"~({{ [1, 'a', none, true, 1.0] }}{{ (1,) }}{{ () }}{{ {'a': [1], 2: 'b'} }})~",
+       R"~([1, 'a', None, True, 1.0](1,)(){'a': [1], 2: 'b'})~"},
       {R"~({{ 'a' 'b' "c" }})~", R"~(abc)~"},
       {R"~({{ True }} {{ None }} {{ false }})~", R"~(True None False)~"},
       {R"~({{ ['it\'s', "a\"b", 'a\nb\x01\u200b'] }})~", R"~(["it's", 'a"b', 'a\nb\x01\u200b'])~"},
@@ -54,10 +56,13 @@ TEST(JinjaLanguage, Literals) {
 
 TEST(JinjaLanguage, Operators) {
   check({
-      {R"~({{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 4 / 2 }} {{ 2 ** 10 }} {{ 2 ** -1 }} {{ 7.5 // 2 }} {{ -7.5 % 2 }})~", R"~(3 -4 -2 2 3.5 2.0 1024 0.5 3.0 0.5)~"},
-      {R"~({{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 1 + 2 ~ 3 * 4 }})~", R"~(unsupported operand type(s) for +: 'int' and 'str')~", true},
+      {R"~({{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 4 / 2 }} {{ 2 ** 10 }} {{ 2 ** -1 }} {{ 7.5 // 2 }} {{ -7.5 % 2 }})~",
+       R"~(3 -4 -2 2 3.5 2.0 1024 0.5 3.0 0.5)~"},
+      {R"~({{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 1 + 2 ~ 3 * 4 }})~", R"~(unsupported operand type(s) for +: 'int' and 'str')~",
+       true},
       {R"~({{ 'a' * 3 }} {{ [1] * 2 }} {{ 2 * 'ab' }} {{ (1, 2) + (3,) }})~", R"~(aaa [1, 1] abab (1, 2, 3))~"},
-      {R"~({{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 1 == 1.0 }} {{ true == 1 }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }})~", R"~(True False True True True True)~"},
+      {R"~({{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 1 == 1.0 }} {{ true == 1 }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }})~",
+       R"~(True False True True True True)~"},
       {R"~({{ 'x' in 'xyz' }} {{ 2 not in [1] }} {{ 'b' in dct }} {{ 1 in (1, 2) }})~", R"~(True True True True)~"},
       {R"~({{ '' or 'x' }} {{ 0 and 1 }} {{ not [] }} {{ 'a' if false }}|{{ 1 if 0 else 2 if 0 else 3 }})~", R"~(x 0 True |3)~"},
       {R"~({{ 'a' + 1 }})~", R"~(can only concatenate str (not "int") to str)~", true},
@@ -78,8 +83,10 @@ TEST(JinjaLanguage, UnaryBindsBeforeFilter) {
 
 TEST(JinjaLanguage, Subscripts) {
   check({
-      {R"~({{ lst[0] }}{{ lst[-1] }}{{ lst[9] }}|{{ txt[0] }}{{ txt[-1] }}|{{ dct.b }}{{ dct['A'] }}{{ dct.zz }}|{{ lst.0 }})~", R"~(32|Hd|12|3)~"},
-      {R"~({{ txt[:5] }}|{{ txt[::-1] }}|{{ txt[-3:] }}|{{ lst[1:] }}|{{ lst[::-2] }}|{{ lst[5:] }}|{{ 'héllo'[1:3] }}|{{ (1,2,3)[:2] }})~", R"~(Hello|dlroW olleH|rld|[1, 2]|[2, 3]|[]|él|(1, 2))~"},
+      {R"~({{ lst[0] }}{{ lst[-1] }}{{ lst[9] }}|{{ txt[0] }}{{ txt[-1] }}|{{ dct.b }}{{ dct['A'] }}{{ dct.zz }}|{{ lst.0 }})~",
+       R"~(32|Hd|12|3)~"},
+      {R"~({{ txt[:5] }}|{{ txt[::-1] }}|{{ txt[-3:] }}|{{ lst[1:] }}|{{ lst[::-2] }}|{{ lst[5:] }}|{{ 'héllo'[1:3] }}|{{ (1,2,3)[:2] }})~",
+       R"~(Hello|dlroW olleH|rld|[1, 2]|[2, 3]|[]|él|(1, 2))~"},
       {R"~({{ {'items': 1}['items'] }} {{ {'items': 1}.items() }})~", R"~(1 dict_items([('items', 1)]))~"},
       {R"~({{ lst[::0] }})~", R"~(slice step cannot be zero)~", true},
       {R"~({{ tools.x }}|{{ tools['x'] }})~", R"~(|)~"},
@@ -93,45 +100,56 @@ TEST(JinjaLanguage, Subscripts) {
 
 TEST(JinjaLanguage, Undefined) {
   check({
-      {R"~([{{ missing }}]{{ missing is defined }}{{ missing | default('d') }}{{ not missing }}{{ missing == other }}{{ [missing] }}{{ missing ~ 'x' }}{% for x in missing %}x{% endfor %}{{ missing | length }})~", R"~([]FalsedTrueTrue[Undefined]x0)~"},
+      {R"~([{{ missing }}]{{ missing is defined }}{{ missing | default('d') }}{{ not missing }}{{ missing == other }}{{ [missing] }}{{ missing ~ 'x' }}{% for x in missing %}x{% endfor %}{{ missing | length }})~",
+       R"~([]FalsedTrueTrue[Undefined]x0)~"},
       {R"~({{ missing + 1 }})~", R"~('missing' is undefined)~", true},
       {R"~({{ missing() }})~", R"~('missing' is undefined)~", true},
       {R"~({{ missing | int }})~", R"~('missing' is undefined)~", true},
       {R"~({{ 'a' % missing }}|{{ 'a' in missing }})~", R"~(a|False)~"},
       {R"~({{ missing < 1 }})~", R"~('missing' is undefined)~", true},
-      {R"~({{ ('a' if false) + 'b' }})~", R"~(the inline if-expression on line 1 evaluated to false and no else section was defined.)~", true},
+      {R"~({{ ('a' if false) + 'b' }})~",
+       R"~(the inline if-expression on line 1 evaluated to false and no else section was defined.)~", true},
       {R"~({{ missing | tojson }})~", R"~(Object of type Undefined is not JSON serializable)~", true},
   });
 }
 
 TEST(JinjaLanguage, Sandbox) {
   check({
-      {R"~([{{ ''.__class__ }}][{{ txt.__class__.__mro__ }}])~", R"~(access to attribute '__class__' of 'str' object is unsafe.)~", true},
+      {R"~([{{ ''.__class__ }}][{{ txt.__class__.__mro__ }}])~",
+       R"~(access to attribute '__class__' of 'str' object is unsafe.)~", true},
       {R"~({{ [1].append(2) }})~", R"~(access to attribute 'append' of 'list' object is unsafe.)~", true},
       {R"~({{ dct.pop('b') }})~", R"~(access to attribute 'pop' of 'dict' object is unsafe.)~", true},
       {R"~({{ dct.update({}) }})~", R"~(access to attribute 'update' of 'dict' object is unsafe.)~", true},
       {R"~([{{ [].append }}])~", R"~([])~"},
       {R"~({{ txt.upper.__self__ }})~", R"~()~"},
-      {R"~({{ ().__class__.__bases__[0].__subclasses__() }})~", R"~(access to attribute '__class__' of 'tuple' object is unsafe.)~", true},
+      {R"~({{ ().__class__.__bases__[0].__subclasses__() }})~",
+       R"~(access to attribute '__class__' of 'tuple' object is unsafe.)~", true},
       {R"~({{ range.__globals__ }}|)~", R"~(|)~"},
   });
 }
 
 TEST(JinjaLanguage, ForLoops) {
   check({
-      {R"~({% for x in lst %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.cycle('a','b') }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.depth }}{{ loop.changed(x) }};{% endfor %})~", R"~(1032TrueFalse3a11True;2121FalseFalse3b321True;3210FalseTrue3a11True;)~"},
-      {R"~({% for x in lst if x > 1 %}{{ loop.index }}/{{ loop.length }}={{ x }} {% else %}none{% endfor %})~", R"~(1/2=3 2/2=2 )~"},
+      {R"~({% for x in lst %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.cycle('a','b') }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.depth }}{{ loop.changed(x) }};{% endfor %})~",
+       R"~(1032TrueFalse3a11True;2121FalseFalse3b321True;3210FalseTrue3a11True;)~"},
+      {R"~({% for x in lst if x > 1 %}{{ loop.index }}/{{ loop.length }}={{ x }} {% else %}none{% endfor %})~",
+       R"~(1/2=3 2/2=2 )~"},
       {R"~({% for x in [] %}{% else %}empty{% endfor %})~", R"~(empty)~"},
-      {R"~({% for k, v in dct.items() %}{{ k }}{{ v }}{% endfor %}{% for (a, b), c in [((1, 2), 3)] %}{{ a }}{{ b }}{{ c }}{% endfor %})~", R"~(b1A2123)~"},
-      {R"~({% for x in range(10) %}{% if x == 2 %}{% continue %}{% endif %}{% if x > 4 %}{% break %}{% endif %}{{ x }}{% endfor %})~", R"~(0134)~"},
+      {R"~({% for k, v in dct.items() %}{{ k }}{{ v }}{% endfor %}{% for (a, b), c in [((1, 2), 3)] %}{{ a }}{{ b }}{{ c }}{% endfor %})~",
+       R"~(b1A2123)~"},
+      {R"~({% for x in range(10) %}{% if x == 2 %}{% continue %}{% endif %}{% if x > 4 %}{% break %}{% endif %}{{ x }}{% endfor %})~",
+       R"~(0134)~"},
       {R"~({% for x in lst %}{% break %}{% else %}Jinja runs else here{% endfor %})~", R"~(Jinja runs else here)~"},
-      {R"~({% for x in [1, [2, [3]]] recursive %}{{ loop.depth }}{% if x is iterable %}({{ loop(x) }}){% else %}{{ x }}{% endif %}{% endfor %})~", R"~(111(222(33)))~"},
+      {R"~({% for x in [1, [2, [3]]] recursive %}{{ loop.depth }}{% if x is iterable %}({{ loop(x) }}){% else %}{{ x }}{% endif %}{% endfor %})~",
+       R"~(111(222(33)))~"},
       {R"~({% for x in 'héy' %}{{ x }},{% endfor %}{% for k in dct %}{{ k }}{% endfor %})~", R"~(h,é,y,bA)~"},
       {R"~({% for a in lst %}{% for b in lst %}{{ loop.index }}{% endfor %}{{ loop.index }}{% endfor %})~", R"~(123112321233)~"},
       {R"~({% for a, b in [(1, 2, 3)] %}{% endfor %})~", R"~(too many values to unpack (expected 2))~", true},
       {R"~({% for x in 5 %}{% endfor %})~", R"~('int' object is not iterable)~", true},
-      {R"~({% set ns = namespace(hit=false) %}{% for x in lst if not ns.hit %}{{ x }}{% set ns.hit = true %}{% endfor %})~", R"~(3)~"},
-      {R"~({% for x in lst %}{% set loop = 1 %}{% endfor %})~", R"~(line 1: Can't assign to special loop variable in for-loop target)~", true},
+      {R"~({% set ns = namespace(hit=false) %}{% for x in lst if not ns.hit %}{{ x }}{% set ns.hit = true %}{% endfor %})~",
+       R"~(3)~"},
+      {R"~({% for x in lst %}{% set loop = 1 %}{% endfor %})~",
+       R"~(line 1: Can't assign to special loop variable in for-loop target)~", true},
       {R"~({% break %})~", R"~(line 1: 'break' outside loop)~", true},
       {R"~({% for m in messages %}{{ loop.last }}{{ loop.nextitem.role }}{% endfor %})~", R"~(there is no next item)~", true},
   });
@@ -143,7 +161,8 @@ TEST(JinjaLanguage, Scopes) {
       {R"~({% if true %}{% set x = 5 %}{% endif %}{{ x }})~", R"~(5)~"},
       {R"~({% set ns = namespace(a=1) %}{% for i in lst %}{% set ns.a = ns.a + i %}{% endfor %}{{ ns.a }}{{ ns.b }})~", R"~(7)~"},
       {R"~({% set a, b = 1, [2] %}{{ a }}{{ b }}{% set (c, d) = 'xy' %}{{ c }}{{ d }})~", R"~(1[2]xy)~"},
-      {R"~({% set x %}block {{ 1 }}{% endset %}[{{ x }}]{% set y | upper | trim %} up {% endset %}[{{ y }}])~", R"~([block 1][UP])~"},
+      {R"~({% set x %}block {{ 1 }}{% endset %}[{{ x }}]{% set y | upper | trim %} up {% endset %}[{{ y }}])~",
+       R"~([block 1][UP])~"},
       {R"~({% with a = 1, b = num %}{{ a }}{{ b }}{% set q = 3 %}{% endwith %}{{ a }}{{ q }})~", R"~(17)~"},
       {R"~({% set dct.b = 3 %})~", R"~(cannot assign attribute on non-namespace object)~", true},
       {R"~({% for i in [1,2] %}{{ x }}{% set x = i %}{{ x }}{% endfor %})~", R"~(12)~"},
@@ -154,16 +173,19 @@ TEST(JinjaLanguage, Scopes) {
 
 TEST(JinjaLanguage, Macros) {
   check({
-      {R"~({% macro m(a, b='B', c=a) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }}|{{ m(1, c=2) }}|{{ m(b=3, a=4) }}|{{ m() }})~", R"~(1B1|1B2|434|B)~"},
+      {R"~({% macro m(a, b='B', c=a) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }}|{{ m(1, c=2) }}|{{ m(b=3, a=4) }}|{{ m() }})~",
+       R"~(1B1|1B2|434|B)~"},
       {R"~({% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, x=3) }})~", R"~((1, 2){'x': 3})~"},
-      {R"~({% macro m(t) %}<{{ caller(t) }}>{% endmacro %}{% call(x) m(5) %}got {{ x }}{{ num }}{% endcall %})~", R"~(<got 57>)~"},
+      {R"~({% macro m(t) %}<{{ caller(t) }}>{% endmacro %}{% call(x) m(5) %}got {{ x }}{{ num }}{% endcall %})~",
+       R"~(<got 57>)~"},
       {R"~({% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }})~", R"~(3210)~"},
       {R"~({% macro m(a) %}{% endmacro %}{{ m(1, 2) }})~", R"~(macro 'm' takes not more than 1 argument(s))~", true},
       {R"~({% macro m(a) %}{% endmacro %}{{ m(b=2) }})~", R"~(macro 'm' takes no keyword argument 'b')~", true},
       {R"~({{ m() }}{% macro m() %}{% endmacro %})~", R"~('m' is undefined)~", true},
       {R"~({% macro m() %}{{ later }}{% endmacro %}{% set later = 'L' %}{{ m() }})~", R"~(L)~"},
       {R"~({% macro m(a) %}{{ a is defined }}{{ a + 1 }}{% endmacro %}{{ m() }})~", R"~(parameter 'a' was not provided)~", true},
-      {R"~({% macro m(a, b) %}{{ a }}{{ b }}{% endmacro %}{{ m(*[1, 2]) }}{{ m(**{'a': 3, 'b': 4}) }}{{ m.name }})~", R"~(1234m)~"},
+      {R"~({% macro m(a, b) %}{{ a }}{{ b }}{% endmacro %}{{ m(*[1, 2]) }}{{ m(**{'a': 3, 'b': 4}) }}{{ m.name }})~",
+       R"~(1234m)~"},
   });
 }
 
@@ -174,32 +196,39 @@ TEST(JinjaLanguage, Whitespace) {
   b
   {% endif %}
 c
-)~", R"~(a
+)~",
+       R"~(a
   b
 c)~"},
       {R"~(a  {%- if true -%}  b  {%- endif -%}  c)~", R"~(abc)~"},
       {R"~(a
   {%+ if true %}
 b{% endif %}
-)~", R"~(a
+)~",
+       R"~(a
   b)~"},
       {R"~(  {{ 1 }}
   {{- 2 -}}  
- 3)~", R"~(  123)~"},
+ 3)~",
+       R"~(  123)~"},
       {R"~(x
 {# c #}
 y
   {#- c -#}
- z)~", R"~(x
+ z)~",
+       R"~(x
 yz)~"},
       {R"~({% raw %}{{ no }}{% endraw %}
- x)~", R"~({{ no }} x)~"},
+ x)~",
+       R"~({{ no }} x)~"},
       {R"~(a
  {%- raw -%} 
  {{ r }} {%- endraw -%} 
-b)~", R"~(a{{ r }}b)~"},
+b)~",
+       R"~(a{{ r }}b)~"},
       {R"~({% if true +%}
-x{% endif %})~", R"~(
+x{% endif %})~",
+       R"~(
 x)~"},
       {"a\r\nb\rc\n\n", R"~(a
 b
@@ -207,7 +236,8 @@ c
 )~"},
       {R"~(  {% set x = 1 %}  
   {% set y = 2 %}
-z)~", R"~(  
+z)~",
+       R"~(  
 z)~"},
       {R"~({{ '{{' }}{{ '}}' }}{{ {'a': {'b': 1}} }})~", R"~({{}}{'a': {'b': 1}})~"},
   });
@@ -215,24 +245,30 @@ z)~"},
 
 TEST(JinjaLanguage, TextFilters) {
   check({
-      {R"~({{ '  x ' | trim }}|{{ 'xxhixx' | trim('x') }}|{{ 'hello world-foo (bar)' | title }}|{{ 'aBC' | capitalize }}|{{ 'ß' | upper }}|{{ 'ΑΣ' | lower }})~", R"~(x|hi|Hello World-Foo (Bar)|Abc|SS|ας)~"},
-      {R"~({{ 'aaa' | replace('a', 'b', 2) }}|{{ 123 | replace(2, 'x') }}|{{ 'abc' | replace('', '-') }})~", R"~(bba|1x3|-a-b-c-)~"},
+      {R"~({{ '  x ' | trim }}|{{ 'xxhixx' | trim('x') }}|{{ 'hello world-foo (bar)' | title }}|{{ 'aBC' | capitalize }}|{{ 'ß' | upper }}|{{ 'ΑΣ' | lower }})~",
+       R"~(x|hi|Hello World-Foo (Bar)|Abc|SS|ας)~"},
+      {R"~({{ 'aaa' | replace('a', 'b', 2) }}|{{ 123 | replace(2, 'x') }}|{{ 'abc' | replace('', '-') }})~",
+       R"~(bba|1x3|-a-b-c-)~"},
       {R"~({{ 'a
 b
 
 c' | indent }}|{{ 'a
 b' | indent(2, true) }}|{{ 'a
 
-b' | indent('> ', blank=true) }})~", R"~(a
+b' | indent('> ', blank=true) }})~",
+       R"~(a
     b
 
     c|  a
   b|a
 > 
 > b)~"},
-      {R"~({{ 'x' | center(5) }}|{{ 'ab' | center(5) }}|{{ 'foo bar baz qux' | truncate(9) }}|{{ 'foo bar baz qux' | truncate(9, true) }}|{{ 'foo bar baz qux' | truncate(11, false, '..', 0) }})~", R"~(  x  |  ab |foo...|foo ba...|foo bar..)~"},
-      {R"~({{ 'a b_c d-e é' | wordcount }}{{ '<a href="x">&\'' | e }}{{ 'a b/c?é' | urlencode }}{{ {'a': 'b c', 'd': 1} | urlencode }}{{ '<p>a  <b>b</b></p>' | striptags }})~", R"~(5&lt;a href=&#34;x&#34;&gt;&amp;&#39;a%20b/c%3F%C3%A9a=b+c&d=1a b)~"},
-      {R"~({{ '%s=%05.1f|%-4d|%x' | format('k', 3.14159, 7, 255) }}{{ '%(a)s' | format(a=1) }}{{ '%s' % 'x' }}{{ '%s %s' % ('a', 'b') }}{{ '%%' % () }})~", R"~(k=003.1|7   |ff1xa b%)~"},
+      {R"~({{ 'x' | center(5) }}|{{ 'ab' | center(5) }}|{{ 'foo bar baz qux' | truncate(9) }}|{{ 'foo bar baz qux' | truncate(9, true) }}|{{ 'foo bar baz qux' | truncate(11, false, '..', 0) }})~",
+       R"~(  x  |  ab |foo...|foo ba...|foo bar..)~"},
+      {R"~({{ 'a b_c d-e é' | wordcount }}{{ '<a href="x">&\'' | e }}{{ 'a b/c?é' | urlencode }}{{ {'a': 'b c', 'd': 1} | urlencode }}{{ '<p>a  <b>b</b></p>' | striptags }})~",
+       R"~(5&lt;a href=&#34;x&#34;&gt;&amp;&#39;a%20b/c%3F%C3%A9a=b+c&d=1a b)~"},
+      {R"~({{ '%s=%05.1f|%-4d|%x' | format('k', 3.14159, 7, 255) }}{{ '%(a)s' | format(a=1) }}{{ '%s' % 'x' }}{{ '%s %s' % ('a', 'b') }}{{ '%%' % () }})~",
+       R"~(k=003.1|7   |ff1xa b%)~"},
       {R"~({{ '%d' % 'x' }})~", R"~(%d format: a real number is required, not str)~", true},
       {R"~({{ '%s' % (1, 2) }})~", R"~(not all arguments converted during string formatting)~", true},
       {R"~({{ 1 | string ~ 1.0 | string ~ none | string ~ true | string }})~", R"~(11.0NoneTrue)~"},
@@ -249,8 +285,12 @@ TEST(JinjaLanguage, ToJson) {
   ],
   "a": []
 })~"},
-      {R"~({{ {'b': 1, 'a': 2} | tojson(sort_keys=true, ensure_ascii=true, separators=(',', ':')) }}{{ 'é😀' | tojson(ensure_ascii=true) }})~", R"~({"a":2,"b":1}"\u00e9\ud83d\ude00")~"},
-      {"{{ {1: 2, none: 3, true: 4} | tojson }}{{ (1, 2) | tojson }}{{ '\x7f""\\x01' | tojson }}", "{\"1\": 4, \"null\": 3}[1, 2]\"\x7f""\\u0001\""},
+      {R"~({{ {'b': 1, 'a': 2} | tojson(sort_keys=true, ensure_ascii=true, separators=(',', ':')) }}{{ 'é😀' | tojson(ensure_ascii=true) }})~",
+       R"~({"a":2,"b":1}"\u00e9\ud83d\ude00")~"},
+      {"{{ {1: 2, none: 3, true: 4} | tojson }}{{ (1, 2) | tojson }}{{ '\x7f"
+       "\\x01' | tojson }}",
+       "{\"1\": 4, \"null\": 3}[1, 2]\"\x7f"
+       "\\u0001\""},
       {R"~({{ range(3) | tojson }})~", R"~(Object of type range is not JSON serializable)~", true},
       {R"~({{ [1, 2] | tojson(indent=0) }}{{ [1] | tojson(indent='--') }})~", R"~([
 1,
@@ -263,17 +303,25 @@ TEST(JinjaLanguage, ToJson) {
 
 TEST(JinjaLanguage, SequenceFilters) {
   check({
-      {R"~({{ lst | sort }}{{ lst | sort(reverse=true) }}{{ strs | sort }}{{ strs | sort(case_sensitive=true) }}{{ messages | sort(attribute='role') | map(attribute='role') | join(',') }})~", R"~([1, 2, 3][3, 2, 1]['A', 'a', 'b']['A', 'a', 'b']assistant,user)~"},
-      {R"~({{ lst | first }}{{ lst | last }}{{ [] | first }}|{{ lst | min }}{{ lst | max }}{{ lst | sum }}{{ [] | sum }}{{ strs | join('-') }}{{ lst | join }}{{ strs | unique | list }})~", R"~(32|1360b-A-a312['b', 'A'])~"},
-      {R"~({{ messages | map(attribute='role') | list }}{{ strs | map('upper') | list }}{{ messages | map(attribute='n', default='?') | list }})~", R"~(['user', 'assistant']['B', 'A', 'A']['?', 3])~"},
-      {R"~({{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ messages | rejectattr('n') | list | length }}{{ messages | selectattr('n', 'defined') | map(attribute='n') | list }}{{ lst | select('odd') | list }}{{ lst | reject('gt', 1) | list }})~", R"~(11[3][3, 1][1])~"},
-      {R"~({{ dct | dictsort }}{{ dct | dictsort(true) }}{{ dct | dictsort(by='value', reverse=true) }}{{ dct | items | list }}{{ dct | list }})~", R"~([('A', 2), ('b', 1)][('A', 2), ('b', 1)][('A', 2), ('b', 1)][('b', 1), ('A', 2)]['b', 'A'])~"},
-      {R"~({{ [1,2,3,4,5] | batch(2) | list }}{{ [1,2,3] | batch(2, 'x') | list }}{{ [1,2,3,4,5] | slice(3) | list }}{{ [1,2,3] | slice(2, 0) | list }})~", R"~([[1, 2], [3, 4], [5]][[1, 2], [3, 'x']][[1, 2], [3, 4], [5]][[1, 2], [3, 0]])~"},
-      {R"~({{ messages | groupby('role') | map('first') | list }}{{ 'abc' | reverse }}{{ lst | reverse | list }}{{ 'abc' | list }}{{ dct | length }}{{ 'héé' | count }})~", R"~(['assistant', 'user']cba[2, 1, 3]['a', 'b', 'c']23)~"},
+      {R"~({{ lst | sort }}{{ lst | sort(reverse=true) }}{{ strs | sort }}{{ strs | sort(case_sensitive=true) }}{{ messages | sort(attribute='role') | map(attribute='role') | join(',') }})~",
+       R"~([1, 2, 3][3, 2, 1]['A', 'a', 'b']['A', 'a', 'b']assistant,user)~"},
+      {R"~({{ lst | first }}{{ lst | last }}{{ [] | first }}|{{ lst | min }}{{ lst | max }}{{ lst | sum }}{{ [] | sum }}{{ strs | join('-') }}{{ lst | join }}{{ strs | unique | list }})~",
+       R"~(32|1360b-A-a312['b', 'A'])~"},
+      {R"~({{ messages | map(attribute='role') | list }}{{ strs | map('upper') | list }}{{ messages | map(attribute='n', default='?') | list }})~",
+       R"~(['user', 'assistant']['B', 'A', 'A']['?', 3])~"},
+      {R"~({{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ messages | rejectattr('n') | list | length }}{{ messages | selectattr('n', 'defined') | map(attribute='n') | list }}{{ lst | select('odd') | list }}{{ lst | reject('gt', 1) | list }})~",
+       R"~(11[3][3, 1][1])~"},
+      {R"~({{ dct | dictsort }}{{ dct | dictsort(true) }}{{ dct | dictsort(by='value', reverse=true) }}{{ dct | items | list }}{{ dct | list }})~",
+       R"~([('A', 2), ('b', 1)][('A', 2), ('b', 1)][('A', 2), ('b', 1)][('b', 1), ('A', 2)]['b', 'A'])~"},
+      {R"~({{ [1,2,3,4,5] | batch(2) | list }}{{ [1,2,3] | batch(2, 'x') | list }}{{ [1,2,3,4,5] | slice(3) | list }}{{ [1,2,3] | slice(2, 0) | list }})~",
+       R"~([[1, 2], [3, 4], [5]][[1, 2], [3, 'x']][[1, 2], [3, 4], [5]][[1, 2], [3, 0]])~"},
+      {R"~({{ messages | groupby('role') | map('first') | list }}{{ 'abc' | reverse }}{{ lst | reverse | list }}{{ 'abc' | list }}{{ dct | length }}{{ 'héé' | count }})~",
+       R"~(['assistant', 'user']cba[2, 1, 3]['a', 'b', 'c']23)~"},
       {R"~({{ lst | map('nope') | list }})~", R"~(No filter named 'nope'.)~", true},
       {R"~({{ [1, 'a'] | sort }})~", R"~('<' not supported between instances of 'str' and 'int')~", true},
       {R"~({{ messages | map(attribute='role') | length }})~", R"~(object of type 'generator' has no len())~", true},
-      {R"~({% set g = strs | map('upper') %}{{ g | list }}{{ g | list }}{{ 'truthy' if [] | map('upper') }})~", R"~(['B', 'A', 'A'][]truthy)~"},
+      {R"~({% set g = strs | map('upper') %}{{ g | list }}{{ g | list }}{{ 'truthy' if [] | map('upper') }})~",
+       R"~(['B', 'A', 'A'][]truthy)~"},
       {R"~({{ '' | default('x') }}|{{ '' | default('x', true) }}|{{ none | d('y', boolean=true) }})~", R"~(|x|y)~"},
       {R"~({{ messages[0] | attr('role') }}|{{ txt | attr('upper') is callable }})~", R"~(|True)~"},
   });
@@ -281,16 +329,20 @@ TEST(JinjaLanguage, SequenceFilters) {
 
 TEST(JinjaLanguage, NumberFilters) {
   check({
-      {R"~({{ '42' | int }}{{ '3.9' | int }}{{ 'x' | int }}{{ 'x' | int(-1) }}{{ '0x1A' | int(0, 16) }}{{ 3.9 | int }}{{ true | int }}{{ none | int }}|{{ '1.5' | float }}{{ 'x' | float }}{{ 2 | float }})~", R"~(4230-126310|1.50.02.0)~"},
-      {R"~({{ 2.567 | round(1) }} {{ 2.5 | round }} {{ 3.5 | round }} {{ 2.675 | round(2) }} {{ 42.55 | round(1, 'floor') }} {{ 1.1 | round(0, 'ceil') }} {{ 15 | round(-1) }} {{ 25 | round(-1) }} {{ 3 | round }} {{ 1234.5 | round(-2) }})~", R"~(2.6 2.0 4.0 2.67 42.5 2.0 20 20 3 1200.0)~"},
+      {R"~({{ '42' | int }}{{ '3.9' | int }}{{ 'x' | int }}{{ 'x' | int(-1) }}{{ '0x1A' | int(0, 16) }}{{ 3.9 | int }}{{ true | int }}{{ none | int }}|{{ '1.5' | float }}{{ 'x' | float }}{{ 2 | float }})~",
+       R"~(4230-126310|1.50.02.0)~"},
+      {R"~({{ 2.567 | round(1) }} {{ 2.5 | round }} {{ 3.5 | round }} {{ 2.675 | round(2) }} {{ 42.55 | round(1, 'floor') }} {{ 1.1 | round(0, 'ceil') }} {{ 15 | round(-1) }} {{ 25 | round(-1) }} {{ 3 | round }} {{ 1234.5 | round(-2) }})~",
+       R"~(2.6 2.0 4.0 2.67 42.5 2.0 20 20 3 1200.0)~"},
       {R"~({{ -3 | abs }}{{ -2.5 | abs }}{{ 10 | round(method='bad') }})~", R"~(method must be common, ceil or floor)~", true},
   });
 }
 
 TEST(JinjaLanguage, Tests) {
   check({
-      {R"~({{ 1 is number }}{{ true is number }}{{ 1 is integer }}{{ true is integer }}{{ 1.0 is float }}{{ 'a' is string }}{{ none is none }}{{ dct is mapping }}{{ lst is sequence }}{{ dct is sequence }}{{ 'a' is iterable }}{{ 1 is iterable }})~", R"~(TrueTrueTrueFalseTrueTrueTrueTrueTrueTrueTrueFalse)~"},
-      {R"~({{ 3 is odd }}{{ 4 is even }}{{ 9 is divisibleby 3 }}{{ 1 is eq 1 }}{{ 1 is ne(2) }}{{ 2 is gt 1 }}{{ 1 is in [1] }}{{ 'A' is upper }}{{ 'a1' is lower }}{{ true is sameas true }}{{ 1 is not none }}{{ range is callable }}{{ 'upper' is filter }}{{ 'odd' is test }})~", R"~(TrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrue)~"},
+      {R"~({{ 1 is number }}{{ true is number }}{{ 1 is integer }}{{ true is integer }}{{ 1.0 is float }}{{ 'a' is string }}{{ none is none }}{{ dct is mapping }}{{ lst is sequence }}{{ dct is sequence }}{{ 'a' is iterable }}{{ 1 is iterable }})~",
+       R"~(TrueTrueTrueFalseTrueTrueTrueTrueTrueTrueTrueFalse)~"},
+      {R"~({{ 3 is odd }}{{ 4 is even }}{{ 9 is divisibleby 3 }}{{ 1 is eq 1 }}{{ 1 is ne(2) }}{{ 2 is gt 1 }}{{ 1 is in [1] }}{{ 'A' is upper }}{{ 'a1' is lower }}{{ true is sameas true }}{{ 1 is not none }}{{ range is callable }}{{ 'upper' is filter }}{{ 'odd' is test }})~",
+       R"~(TrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrue)~"},
       {R"~({{ x is defined and x or 'no' }}{{ 'a' if num is defined else 'b' }})~", R"~(noa)~"},
       {R"~({{ 1 is nope }})~", R"~(line 1: No test named 'nope'.)~", true},
       {R"~({% if false %}{{ 1 is nope }}{{ 1 | nope }}{% endif %}ok)~", R"~(ok)~"},
@@ -301,16 +353,23 @@ TEST(JinjaLanguage, Tests) {
 
 TEST(JinjaLanguage, TextMethods) {
   check({
-      {"{{ ' a b '.split() }}{{ 'a,b,,c'.split(',') }}{{ 'a b c'.split(' ', 1) }}{{ 'a b c'.rsplit(None, 1) }}{{ 'a\nb\r\nc'.splitlines() }}{{ ''.split() }}{{ ''.split(',') }}", R"~(['a', 'b']['a', 'b', '', 'c']['a', 'b c']['a b', 'c']['a', 'b', 'c'][][''])~"},
-      {R"~({{ 'abc'.startswith('a') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'hello'.find('l') }}{{ 'hello'.rfind('l') }}{{ 'héllo'.index('l') }}{{ 'aaa'.count('a') }}{{ 'hello'.find('z') }}{{ 'abc'.startswith('b', 1) }})~", R"~(TrueTrue2323-1True)~"},
+      {"{{ ' a b '.split() }}{{ 'a,b,,c'.split(',') }}{{ 'a b c'.split(' ', 1) }}{{ 'a b c'.rsplit(None, 1) }}{{ "
+       "'a\nb\r\nc'.splitlines() }}{{ ''.split() }}{{ ''.split(',') }}",
+       R"~(['a', 'b']['a', 'b', '', 'c']['a', 'b c']['a b', 'c']['a', 'b', 'c'][][''])~"},
+      {R"~({{ 'abc'.startswith('a') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'hello'.find('l') }}{{ 'hello'.rfind('l') }}{{ 'héllo'.index('l') }}{{ 'aaa'.count('a') }}{{ 'hello'.find('z') }}{{ 'abc'.startswith('b', 1) }})~",
+       R"~(TrueTrue2323-1True)~"},
       {R"~({{ 'xxaxx'.strip('x') }}{{ '
  a'.lstrip('
 ') }}{{ 'a
 
-'.rstrip() }}{{ 'prefix-a'.removeprefix('prefix-') }}{{ 'a.txt'.removesuffix('.txt') }}{{ 'abc'.partition('b') }})~", R"~(a aaaa('a', 'b', 'c'))~"},
-      {R"~({{ "they're bill's".title() }}{{ 'hELLO'.capitalize() }}{{ 'aB'.swapcase() }}{{ 'x'.zfill(3) }}{{ '-4'.zfill(4) }}{{ 'ab'.center(7, '*') }}{{ 'a'.ljust(3) }}|{{ 'a'.rjust(3) }})~", R"~(They'Re Bill'SHelloAb00x-004***ab**a  |  a)~"},
-      {R"~({{ '12'.isdigit() }}{{ 'a1'.isalnum() }}{{ 'é'.isalpha() }}{{ ' '.isspace() }}{{ 'A'.isupper() }}{{ ''.isdigit() }}{{ '-'.join(['a', 'b']) }})~", R"~(TrueTrueTrueTrueTrueFalsea-b)~"},
-      {R"~({{ '{} {1}'.format(1, 2) if false }}{{ '{} {}'.format(1, 'b') }}{{ '{1}{0}'.format(1, 2) }}{{ '{a[k]}{b:>5}|{c:.2f}|{d!r}'.format(a={'k': 1}, b='x', c=1.239, d='q') }}{{ '{{}}'.format() }}{{ '{:05d}{:,}'.format(42, 1234567) }})~", R"~(1 b211    x|1.24|'q'{}000421,234,567)~"},
+'.rstrip() }}{{ 'prefix-a'.removeprefix('prefix-') }}{{ 'a.txt'.removesuffix('.txt') }}{{ 'abc'.partition('b') }})~",
+       R"~(a aaaa('a', 'b', 'c'))~"},
+      {R"~({{ "they're bill's".title() }}{{ 'hELLO'.capitalize() }}{{ 'aB'.swapcase() }}{{ 'x'.zfill(3) }}{{ '-4'.zfill(4) }}{{ 'ab'.center(7, '*') }}{{ 'a'.ljust(3) }}|{{ 'a'.rjust(3) }})~",
+       R"~(They'Re Bill'SHelloAb00x-004***ab**a  |  a)~"},
+      {R"~({{ '12'.isdigit() }}{{ 'a1'.isalnum() }}{{ 'é'.isalpha() }}{{ ' '.isspace() }}{{ 'A'.isupper() }}{{ ''.isdigit() }}{{ '-'.join(['a', 'b']) }})~",
+       R"~(TrueTrueTrueTrueTrueFalsea-b)~"},
+      {R"~({{ '{} {1}'.format(1, 2) if false }}{{ '{} {}'.format(1, 'b') }}{{ '{1}{0}'.format(1, 2) }}{{ '{a[k]}{b:>5}|{c:.2f}|{d!r}'.format(a={'k': 1}, b='x', c=1.239, d='q') }}{{ '{{}}'.format() }}{{ '{:05d}{:,}'.format(42, 1234567) }})~",
+       R"~(1 b211    x|1.24|'q'{}000421,234,567)~"},
       {R"~({{ 'abc'.index('z') }})~", R"~(substring not found)~", true},
       {R"~({{ 'a'.join([1]) }})~", R"~(sequence item 0: expected str instance, int found)~", true},
       {R"~({{ 'a'.nope() }})~", R"~('str object' has no attribute 'nope')~", true},
@@ -320,15 +379,18 @@ TEST(JinjaLanguage, TextMethods) {
 
 TEST(JinjaLanguage, ContainerMethods) {
   check({
-      {R"~({{ dct.get('b') }}{{ dct.get('z') }}{{ dct.get('z', 5) }}{{ dct.items() }}{{ dct.keys() }}{{ dct.values() | list }}{{ dct.items() | list }}{{ lst.index(1) }}{{ lst.count(3) }}{{ 'b' in dct.keys() }})~", R"~(1None5dict_items([('b', 1), ('A', 2)])dict_keys(['b', 'A'])[1, 2][('b', 1), ('A', 2)]11True)~"},
+      {R"~({{ dct.get('b') }}{{ dct.get('z') }}{{ dct.get('z', 5) }}{{ dct.items() }}{{ dct.keys() }}{{ dct.values() | list }}{{ dct.items() | list }}{{ lst.index(1) }}{{ lst.count(3) }}{{ 'b' in dct.keys() }})~",
+       R"~(1None5dict_items([('b', 1), ('A', 2)])dict_keys(['b', 'A'])[1, 2][('b', 1), ('A', 2)]11True)~"},
       {R"~({{ lst.index(99) if false }}{{ dct.items()[0] }}|{{ dct.keys() | length }})~", R"~(|2)~"},
   });
 }
 
 TEST(JinjaLanguage, Globals) {
   check({
-      {R"~({{ range(3) | list }}{{ range(1, 7, 2) | list }}{{ range(3, 0, -1) | list }}{{ range(3)[1] }}{{ range(5) | length }}{{ range(2) }})~", R"~([0, 1, 2][1, 3, 5][3, 2, 1]15range(0, 2))~"},
-      {R"~({{ dict(a=1, b=2) }}{{ dict([('x', 1)], y=2) }}{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}{% set j = joiner('|') %}{{ j() }}x{{ j() }}y)~", R"~({'a': 1, 'b': 2}{'x': 1, 'y': 2}ababx|y)~"},
+      {R"~({{ range(3) | list }}{{ range(1, 7, 2) | list }}{{ range(3, 0, -1) | list }}{{ range(3)[1] }}{{ range(5) | length }}{{ range(2) }})~",
+       R"~([0, 1, 2][1, 3, 5][3, 2, 1]15range(0, 2))~"},
+      {R"~({{ dict(a=1, b=2) }}{{ dict([('x', 1)], y=2) }}{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}{% set j = joiner('|') %}{{ j() }}x{{ j() }}y)~",
+       R"~({'a': 1, 'b': 2}{'x': 1, 'y': 2}ababx|y)~"},
       {R"~({{ range(1000000) }})~", R"~(Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).)~", true},
       {R"~({{ raise_exception('Boom: ' ~ num) }})~", R"~(Boom: 7)~", true},
       {R"~({{ strftime_now('%d %b %Y %H:%M') }})~", R"~(26 Jul 2025 00:00)~"},

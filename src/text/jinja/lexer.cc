@@ -35,7 +35,8 @@ class Lexer {
   Status fail(std::string_view what) { return corrupt("line {}: {}", line(), what); }
 
   int line() {
-    line_ += static_cast<int>(std::count(source_.begin() + static_cast<ptrdiff_t>(counted_), source_.begin() + static_cast<ptrdiff_t>(std::max(pos_, counted_)), '\n'));
+    line_ += static_cast<int>(std::count(source_.begin() + static_cast<ptrdiff_t>(counted_),
+                                         source_.begin() + static_cast<ptrdiff_t>(std::max(pos_, counted_)), '\n'));
     counted_ = std::max(pos_, counted_);
     return line_;
   }
@@ -43,7 +44,9 @@ class Lexer {
   Token& add(TokenKind kind, std::string text) { return tokens_.emplace_back(Token{kind, line(), std::move(text)}); }
 
   char at(size_t i) const { return i < source_.size() ? source_[i] : '\0'; }
-  bool starts(size_t i, std::string_view what) const { return std::string_view(source_).substr(std::min(i, source_.size())).starts_with(what); }
+  bool starts(size_t i, std::string_view what) const {
+    return std::string_view(source_).substr(std::min(i, source_.size())).starts_with(what);
+  }
 
   size_t skip_space(size_t i) const {
     while (i < source_.size()) {
@@ -73,7 +76,8 @@ class Lexer {
     } else if (sign != '+' && !is_variable) {
       const size_t newline = text.rfind('\n');
       const size_t line_start = newline == std::string_view::npos ? 0 : newline + 1;
-      if ((line_start > 0 || line_starting_) && strip(text.substr(line_start), true, false).empty()) text = text.substr(0, line_start);
+      if ((line_start > 0 || line_starting_) && strip(text.substr(line_start), true, false).empty())
+        text = text.substr(0, line_start);
     }
     if (!text.empty()) add(TokenKind::kData, std::string(text));
   }
@@ -269,7 +273,8 @@ class Lexer {
         continue;
       } else if (c >= '0' && c <= '7') {
         char32_t value = static_cast<char32_t>(c - '0');
-        for (int k = 0; k < 2 && i < in.size() && in[i] >= '0' && in[i] <= '7'; ++k) value = value * 8 + static_cast<char32_t>(in[i++] - '0');
+        for (int k = 0; k < 2 && i < in.size() && in[i] >= '0' && in[i] <= '7'; ++k)
+          value = value * 8 + static_cast<char32_t>(in[i++] - '0');
         append_utf8(value, &out);
       } else if (c == 'x' || c == 'u' || c == 'U') {
         const size_t n = c == 'x' ? 2 : c == 'u' ? 4 : 8;

@@ -14,13 +14,23 @@
 namespace choral::text::jinja {
 
 enum class TokenKind : uint8_t {
-  kData, kVariableBegin, kVariableEnd, kBlockBegin, kBlockEnd, kName, kString, kInteger, kFloat, kOperator, kEnd,
+  kData,
+  kVariableBegin,
+  kVariableEnd,
+  kBlockBegin,
+  kBlockEnd,
+  kName,
+  kString,
+  kInteger,
+  kFloat,
+  kOperator,
+  kEnd,
 };
 
 struct Token {
   TokenKind kind;
   int line;
-  std::string text;     // data, name, unescaped string, operator
+  std::string text;  // data, name, unescaped string, operator
   int64_t integer = 0;
   double number = 0;
 };

@@ -10,13 +10,13 @@ namespace choral::text::jinja {
 
 struct RenderLimits {
   size_t max_template_bytes = size_t{1} << 20;
-  int max_parse_depth = 200;                            // nesting of tags and of expressions, each
-  int max_eval_depth = 1000;                            // nested evaluations; a macro call takes about six
-  int64_t max_steps = 50'000'000;                       // nodes evaluated + elements or 128-byte pieces visited
-  int64_t max_allocated_bytes = int64_t{1} << 30;       // by strings and lists, summed over the rendering
-  size_t max_string_bytes = size_t{64} << 20;           // one string value, and the output
-  size_t max_elements = 2'000'000;                      // one list or dict, counted with all that it holds
-  int max_value_depth = 200;                            // lists in lists; also of the JSON input
+  int max_parse_depth = 200;                       // nesting of tags and of expressions, each
+  int max_eval_depth = 1000;                       // nested evaluations; a macro call takes about six
+  int64_t max_steps = 50'000'000;                  // nodes evaluated + elements or 128-byte pieces visited
+  int64_t max_allocated_bytes = int64_t{1} << 30;  // by strings and lists, summed over the rendering
+  size_t max_string_bytes = size_t{64} << 20;      // one string value, and the output
+  size_t max_elements = 2'000'000;                 // one list or dict, counted with all that it holds
+  int max_value_depth = 200;                       // lists in lists; also of the JSON input
 };
 
 }  // namespace choral::text::jinja

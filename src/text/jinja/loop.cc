@@ -20,8 +20,14 @@ Result<Value> loop_changed(Interpreter&, const Value& self, Arguments& args) {
   return Value::boolean(!same);
 }
 
-Loop::Loop(std::shared_ptr<Iterator> source, Accept accept, std::optional<int64_t> known_length, const Stmt* stmt, ScopePtr outer, int depth)
-    : source_(std::move(source)), accept_(std::move(accept)), length_(known_length), stmt_(stmt), outer_(std::move(outer)), depth_(depth) {}
+Loop::Loop(std::shared_ptr<Iterator> source, Accept accept, std::optional<int64_t> known_length, const Stmt* stmt, ScopePtr outer,
+           int depth)
+    : source_(std::move(source)),
+      accept_(std::move(accept)),
+      length_(known_length),
+      stmt_(stmt),
+      outer_(std::move(outer)),
+      depth_(depth) {}
 
 void Loop::clear() {
   accept_ = nullptr;
@@ -110,7 +116,8 @@ std::optional<Value> Loop::attribute(Interpreter&, std::string_view name) {
 
 Result<Value> Loop::call(Interpreter& interp, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("loop", args, {"iterable"}, 1));
-  if (stmt_ == nullptr || !stmt_->recursive) return invalid_argument("The loop must have the 'recursive' marker to be called recursively.");
+  if (stmt_ == nullptr || !stmt_->recursive)
+    return invalid_argument("The loop must have the 'recursive' marker to be called recursively.");
   if (outer_ == nullptr) return invalid_argument("the loop has ended");
   std::string out;
   Interpreter::Flow flow{};

@@ -17,7 +17,8 @@ class Loop final : public Object {
  public:
   using Accept = std::function<Result<bool>(const Value&)>;
   // `known_length`: of an iterable that has one and no test; otherwise it is found by reading ahead.
-  Loop(std::shared_ptr<Iterator> source, Accept accept, std::optional<int64_t> known_length, const Stmt* stmt, ScopePtr outer, int depth);
+  Loop(std::shared_ptr<Iterator> source, Accept accept, std::optional<int64_t> known_length, const Stmt* stmt, ScopePtr outer,
+       int depth);
 
   Result<bool> advance();  // to the next element; false at the end
   const Value& current() const { return *current_; }

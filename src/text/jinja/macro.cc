@@ -18,7 +18,8 @@ std::optional<Value> Macro::attribute(Interpreter& interp, std::string_view name
   if (name == "catch_varargs") return Value::boolean(stmt_->signature.uses_varargs);
   if (name != "arguments") return std::nullopt;
   Values names;
-  for (const int parameter : stmt_->signature.parameters) names.push_back(Value::text(interp.ast().names[static_cast<size_t>(parameter)]));
+  for (const int parameter : stmt_->signature.parameters)
+    names.push_back(Value::text(interp.ast().names[static_cast<size_t>(parameter)]));
   Result<Value> tuple = interp.tuple(std::move(names));
   return tuple.ok() ? std::optional(*std::move(tuple)) : std::nullopt;
 }
@@ -38,7 +39,8 @@ Status Macro::bind_parameters(Interpreter& interp, Arguments& args, const ScopeP
     args.named.erase(at);
     return value;
   };
-  const bool explicit_caller = std::find(signature.parameters.begin(), signature.parameters.end(), interp.ast().caller_name) != signature.parameters.end();
+  const bool explicit_caller =
+      std::find(signature.parameters.begin(), signature.parameters.end(), interp.ast().caller_name) != signature.parameters.end();
   bool found_caller = given == count && explicit_caller;
   for (size_t i = 0; i < count; ++i) {
     if (i < given) {
@@ -59,11 +61,14 @@ Status Macro::bind_parameters(Interpreter& interp, Arguments& args, const ScopeP
     scope->set(interp.ast().kwargs_name, std::move(kwargs));
   } else if (!args.named.empty()) {
     if (args.find_named("caller") != nullptr)
-      return invalid_argument("macro {} was invoked with two values for the special caller argument. This is most likely a bug.", string_repr(signature.name));
-    return invalid_argument("macro {} takes no keyword argument {}", string_repr(signature.name), string_repr(args.named[0].first));
+      return invalid_argument("macro {} was invoked with two values for the special caller argument. This is most likely a bug.",
+                              string_repr(signature.name));
+    return invalid_argument("macro {} takes no keyword argument {}", string_repr(signature.name),
+                            string_repr(args.named[0].first));
   }
   if (signature.uses_varargs) {
-    CHORAL_TRY(Value varargs, interp.tuple(Values(args.positional.begin() + static_cast<ptrdiff_t>(given), args.positional.end())));
+    CHORAL_TRY(Value varargs,
+               interp.tuple(Values(args.positional.begin() + static_cast<ptrdiff_t>(given), args.positional.end())));
     scope->set(interp.ast().varargs_name, std::move(varargs));
   } else if (args.positional.size() > count) {
     return invalid_argument("macro {} takes not more than {} argument(s)", string_repr(signature.name), count);
@@ -73,7 +78,8 @@ Status Macro::bind_parameters(Interpreter& interp, Arguments& args, const ScopeP
     if (!values[i] && i >= first_default) {
       CHORAL_TRY(values[i], interp.eval(*signature.defaults[i - first_default], scope));
     }
-    if (!values[i]) values[i] = Value::undefined(fmt::format("parameter {} was not provided", string_repr(name_of(signature.parameters[i]))));
+    if (!values[i])
+      values[i] = Value::undefined(fmt::format("parameter {} was not provided", string_repr(name_of(signature.parameters[i]))));
     scope->set(signature.parameters[i], *std::move(values[i]));
   }
   return {};

@@ -29,7 +29,8 @@ Result<Value> copy(Interpreter&, const Value& self, Arguments& args) {
 Result<Value> sequence_count(Interpreter& interp, const Value& self, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("count", args, {""}, 1));
   CHORAL_RETURN_IF_ERROR(interp.step(self.weight()));
-  return Value::integer(std::count_if(self.items().begin(), self.items().end(), [&](const Value& v) { return equal(v, *bound[0]); }));
+  return Value::integer(
+      std::count_if(self.items().begin(), self.items().end(), [&](const Value& v) { return equal(v, *bound[0]); }));
 }
 
 Result<Value> sequence_index(Interpreter& interp, const Value& self, Arguments& args) {
@@ -79,7 +80,9 @@ const Method* find_method(const Value& value, std::string_view name) {
 bool changes_its_value(const Value& value, std::string_view name) {
   static constexpr std::string_view kOfList[] = {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
   static constexpr std::string_view kOfDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
-  const auto has = [&](std::span<const std::string_view> names) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  const auto has = [&](std::span<const std::string_view> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
   return (value.is_list() && has(kOfList)) || (value.is_dict() && has(kOfDict));
 }
 

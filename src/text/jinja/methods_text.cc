@@ -166,10 +166,14 @@ Result<Value> affix_method(Interpreter&, const Value& self, Arguments& args) {
   constexpr Bytes kName = kEnd ? "endswith" : "startswith";
   CHORAL_TRY(const auto bound, bind(kName, args, {"", "", ""}, 1));
   CHORAL_TRY(const Window in, window(self, bound[1], bound[2]));
-  const auto fits = [&](const Value& affix) { return in.valid && (kEnd ? in.text.ends_with(affix.str()) : in.text.starts_with(affix.str())); };
-  CHORAL_RETURN_IF_ERROR(bound[0]->is_undefined() ? invalid_argument("{} first arg must be str or a tuple of str, not Undefined", kName) : Status());
+  const auto fits = [&](const Value& affix) {
+    return in.valid && (kEnd ? in.text.ends_with(affix.str()) : in.text.starts_with(affix.str()));
+  };
+  CHORAL_RETURN_IF_ERROR(
+      bound[0]->is_undefined() ? invalid_argument("{} first arg must be str or a tuple of str, not Undefined", kName) : Status());
   if (bound[0]->is_string()) return Value::boolean(fits(*bound[0]));
-  if (!bound[0]->is_tuple()) return invalid_argument("{} first arg must be str or a tuple of str, not {}", kName, type_name(*bound[0]));
+  if (!bound[0]->is_tuple())
+    return invalid_argument("{} first arg must be str or a tuple of str, not {}", kName, type_name(*bound[0]));
   for (const Value& affix : bound[0]->items()) {
     if (!affix.is_string()) return invalid_argument("tuple for {} must only contain str, not {}", kName, type_name(affix));
     if (fits(affix)) return Value::boolean(true);
@@ -182,7 +186,8 @@ Result<Value> remove_affix(Interpreter&, const Value& self, Arguments& args) {
   CHORAL_TRY(const auto bound, bind(kEnd ? "str.removesuffix" : "str.removeprefix", args, {""}, 1));
   CHORAL_TRY(const Bytes affix, text_argument(bound[0], ""));
   Bytes text = self.str();
-  if (kEnd ? text.ends_with(affix) : text.starts_with(affix)) text = kEnd ? text.substr(0, text.size() - affix.size()) : text.substr(affix.size());
+  if (kEnd ? text.ends_with(affix) : text.starts_with(affix))
+    text = kEnd ? text.substr(0, text.size() - affix.size()) : text.substr(affix.size());
   return Value::text(text);
 }
 

@@ -109,7 +109,8 @@ std::optional<Value> Cycler::attribute(Interpreter&, std::string_view name) {
   const Value self = Value::object(shared_from_this());
   if (name == "next") {
     return Value::object(std::make_shared<Function>(
-        "next", [](Interpreter&, const Value& cycler, Arguments&) -> Result<Value> { return cycler.object_as<Cycler>()->next(); }, self, true));
+        "next", [](Interpreter&, const Value& cycler, Arguments&) -> Result<Value> { return cycler.object_as<Cycler>()->next(); },
+        self, true));
   }
   if (name == "reset") {
     return Value::object(std::make_shared<Function>(

@@ -10,12 +10,11 @@
 namespace choral::text::jinja {
 namespace {
 
-constexpr std::string_view kSymbols[] = {"+", "-", "*", "/", "//", "%", "** or pow()", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
+constexpr std::string_view kSymbols[] = {
+    "+", "-", "*", "/", "//", "%", "** or pow()", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
 std::string_view symbol(Operator op) { return kSymbols[static_cast<size_t>(op)]; }
 
-Status overflow(Operator op) {
-  return invalid_argument("the result of {} does not fit into a 64-bit integer", symbol(op));
-}
+Status overflow(Operator op) { return invalid_argument("the result of {} does not fit into a 64-bit integer", symbol(op)); }
 
 Status bad_operands(Operator op, const Value& a, const Value& b) {
   return invalid_argument("unsupported operand type(s) for {}: '{}' and '{}'", symbol(op), type_name(a), type_name(b));
@@ -81,7 +80,8 @@ Result<Value> float_arithmetic(Operator op, double a, double b) {
       if (a < 0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b))
         return invalid_argument("a negative number cannot be raised to a fraction: complex numbers are not supported");
       const double result = std::pow(a, b);
-      if (std::isinf(result) && std::isfinite(a) && std::isfinite(b)) return invalid_argument("(34, 'Numerical result out of range')");
+      if (std::isinf(result) && std::isfinite(a) && std::isfinite(b))
+        return invalid_argument("(34, 'Numerical result out of range')");
       return Value::number(result);
     }
   }
@@ -233,7 +233,9 @@ Result<bool> contains(Interpreter& interp, const Value& container, const Value& 
       if (!item.is_string()) return invalid_argument("'in <string>' requires string as left operand, not {}", type_name(item));
       return container.str().find(item.str()) != std::string::npos;
     case Kind::kList:
-    case Kind::kTuple: return std::any_of(container.items().begin(), container.items().end(), [&](const Value& v) { return v.same(item) || equal(v, item); });
+    case Kind::kTuple:
+      return std::any_of(container.items().begin(), container.items().end(),
+                         [&](const Value& v) { return v.same(item) || equal(v, item); });
     case Kind::kDict:
       if (!hashable(item)) return invalid_argument("unhashable type: '{}'", type_name(item));
       return container.dict().find(item) != nullptr;

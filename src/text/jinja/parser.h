@@ -3,7 +3,12 @@
 // branch of an if, where Jinja lets them wait. break/continue outside a loop, and deep nesting, are errors too.
 #pragma once
 
+#include <algorithm>
+#include <initializer_list>
+#include <map>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "text/jinja/ast.h"
@@ -59,6 +64,8 @@ class Parser {
   Result<ExprPtr> parse_tuple(bool with_conditional, bool parentheses, std::string_view end_name = {});
   Result<ExprPtr> parse_list();
   Result<ExprPtr> parse_dict();
+
+  // what follows an operand (parser_postfix.cc)
   Result<ExprPtr> parse_postfix(ExprPtr node);
   Result<ExprPtr> parse_filter_expr(ExprPtr node);
   Result<ExprPtr> parse_subscript(ExprPtr node);
@@ -89,7 +96,7 @@ class Parser {
   const RenderLimits& limits_;
   Ast ast_;
   std::map<std::string, int, std::less<>> name_indices_;
-  std::vector<Marks*> marks_;  // the macros around the current token
+  std::vector<Marks*> marks_;         // the macros around the current token
   std::vector<std::string> unknown_;  // filters and tests that do not exist, where that is an error
   int depth_ = 0;
   int loops_ = 0;      // around the current token, within its macro

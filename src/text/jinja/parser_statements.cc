@@ -4,10 +4,7 @@
 #include "text/jinja/parser_depth.h"
 
 namespace choral::text::jinja {
-namespace {
-
-
-}  // namespace
+namespace {}  // namespace
 
 Result<Ast> parse_template(std::string_view source, const RenderLimits& limits) {
   CHORAL_TRY(auto tokens, tokenize(source));
@@ -254,7 +251,8 @@ Status Parser::parse_macro_body(std::string_view end, Stmt* stmt) {
     return std::find(signature.parameters.begin(), signature.parameters.end(), name) != signature.parameters.end();
   };
   if (marks.caller && declared(ast_.caller_name)) {
-    const auto at = std::find(signature.parameters.begin(), signature.parameters.end(), ast_.caller_name) - signature.parameters.begin();
+    const auto at =
+        std::find(signature.parameters.begin(), signature.parameters.end(), ast_.caller_name) - signature.parameters.begin();
     if (static_cast<size_t>(at) < signature.parameters.size() - signature.defaults.size())
       return corrupt("line {}: the special \"caller\" argument of a macro must be omitted or be given a default", stmt->line);
   }

@@ -33,7 +33,8 @@ bool is_string(const Value& v) { return v.is_string(); }
 bool is_mapping(const Value& v) { return v.is_dict(); }
 bool never(const Value&) { return false; }
 bool is_sequence(const Value& v) {
-  return v.is_undefined() || v.is_string() || v.is_list() || v.is_tuple() || v.is_dict() || (v.is_object() && v.object()->subscriptable());
+  return v.is_undefined() || v.is_string() || v.is_list() || v.is_tuple() || v.is_dict() ||
+         (v.is_object() && v.object()->subscriptable());
 }
 
 Result<bool> divisible(Interpreter& interp, const Value& subject, Arguments& args) {
@@ -122,7 +123,8 @@ constexpr TestEntry kTests[] = {
 }  // namespace
 
 const TestEntry* find_predicate(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kTests), std::end(kTests), [&](const TestEntry& test) { return test.name == name; });
+  const auto* found =
+      std::find_if(std::begin(kTests), std::end(kTests), [&](const TestEntry& test) { return test.name == name; });
   return found == std::end(kTests) ? nullptr : found;
 }
 

@@ -32,7 +32,9 @@ class Formatter {
       CHORAL_RETURN_IF_ERROR(interp_.check_text(out_.size()));
     }
     // A dict as the only argument need not be used; neither may anything that has items, but a number or text must.
-    if (values_.is_tuple() ? used_ < values_.items().size() : used_ == 0 && !values_.is_dict() && !values_.is_list() && !values_.is_undefined() && !values_.is_object())
+    if (values_.is_tuple()
+            ? used_ < values_.items().size()
+            : used_ == 0 && !values_.is_dict() && !values_.is_list() && !values_.is_undefined() && !values_.is_object())
       return invalid_argument("not all arguments converted during string formatting");
     return std::move(out_);
   }
@@ -52,7 +54,8 @@ class Formatter {
       ++pos_;
       CHORAL_TRY(const Value v, next_value());
       if (!v.is_integral()) return invalid_argument("* wants int");
-      if (v.as_int() > static_cast<int64_t>(interp_.limits().max_string_bytes) || v.as_int() < -INT32_MAX) return too_large("{} too big in a format", what);
+      if (v.as_int() > static_cast<int64_t>(interp_.limits().max_string_bytes) || v.as_int() < -INT32_MAX)
+        return too_large("{} too big in a format", what);
       return v.as_int();
     }
     int64_t n = 0;
@@ -120,8 +123,8 @@ class Formatter {
           std::string ascii;
           for (const char32_t c : decode(text)) {
             const auto code = static_cast<uint32_t>(c);
-            ascii += c < 0x80    ? std::string(1, static_cast<char>(c))
-                     : c < 0x100 ? fmt::format("\\x{:02x}", code)
+            ascii += c < 0x80      ? std::string(1, static_cast<char>(c))
+                     : c < 0x100   ? fmt::format("\\x{:02x}", code)
                      : c < 0x10000 ? fmt::format("\\u{:04x}", code)
                                    : fmt::format("\\U{:08x}", code);
           }
@@ -144,7 +147,10 @@ class Formatter {
       case 'G': {
         CHORAL_RETURN_IF_ERROR(check_defined(value));
         if (!value.is_real()) return invalid_argument("must be real number, not {}", type_name(value));
-        std::string text = format_float(value.as_double(), {static_cast<char>(type), static_cast<int>(std::min<int64_t>(spec.precision < 0 ? 6 : spec.precision, 10000)), spec.alternate});
+        std::string text =
+            format_float(value.as_double(),
+                         {static_cast<char>(type),
+                          static_cast<int>(std::min<int64_t>(spec.precision < 0 ? 6 : spec.precision, 10000)), spec.alternate});
         const bool negative = text[0] == '-';
         const bool finite = std::isfinite(value.as_double());
         Spec padding = spec;
@@ -159,8 +165,8 @@ class Formatter {
         return pad(encode(std::u32string(1, static_cast<char32_t>(c))), "", spec, false), Status();
       }
       default:
-        return invalid_argument("unsupported format character '{}' (0x{:x}) at index {}", encode(std::u32string(1, type)), static_cast<uint32_t>(type),
-                                code_point_count(format_.substr(0, at)));
+        return invalid_argument("unsupported format character '{}' (0x{:x}) at index {}", encode(std::u32string(1, type)),
+                                static_cast<uint32_t>(type), code_point_count(format_.substr(0, at)));
     }
   }
 
@@ -168,10 +174,13 @@ class Formatter {
     CHORAL_RETURN_IF_ERROR(check_defined(value));
     const bool decimal = type == 'd' || type == 'i' || type == 'u';
     if (!value.is_integral() && !(decimal && value.is_float()))
-      return invalid_argument("%{} format: {} is required, not {}", type, decimal ? "a real number" : "an integer", type_name(value));
-    if (value.is_float() && !(std::abs(value.as_double()) < 0x1p63)) return invalid_argument("cannot convert float to a 64-bit integer");
+      return invalid_argument("%{} format: {} is required, not {}", type, decimal ? "a real number" : "an integer",
+                              type_name(value));
+    if (value.is_float() && !(std::abs(value.as_double()) < 0x1p63))
+      return invalid_argument("cannot convert float to a 64-bit integer");
     const int64_t n = value.is_float() ? static_cast<int64_t>(value.as_double()) : value.as_int();
-    std::string digits = format_integer(n < 0 ? uint64_t{0} - static_cast<uint64_t>(n) : static_cast<uint64_t>(n), decimal ? 'd' : type);
+    std::string digits =
+        format_integer(n < 0 ? uint64_t{0} - static_cast<uint64_t>(n) : static_cast<uint64_t>(n), decimal ? 'd' : type);
     if (spec.precision > static_cast<int64_t>(digits.size())) {
       CHORAL_RETURN_IF_ERROR(interp_.check_text(static_cast<size_t>(spec.precision)));
       digits.insert(0, static_cast<size_t>(spec.precision) - digits.size(), '0');
@@ -209,7 +218,8 @@ class Formatter {
 std::string format_float(double value, const NumberFormat& format) {
   if (!std::isfinite(value)) {
     std::string text = std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
-    if (format.type == 'E' || format.type == 'F' || format.type == 'G') std::transform(text.begin(), text.end(), text.begin(), [](char c) { return c == '-' ? c : static_cast<char>(c - 32); });
+    if (format.type == 'E' || format.type == 'F' || format.type == 'G')
+      std::transform(text.begin(), text.end(), text.begin(), [](char c) { return c == '-' ? c : static_cast<char>(c - 32); });
     return text;
   }
   const char pattern[] = {'%', format.alternate ? '#' : '-', '.', '*', format.type, '\0'};

@@ -15,7 +15,7 @@ class Interpreter;
 Result<std::string> printf_format(Interpreter& interp, std::string_view format, const Value& values);
 
 struct NumberFormat {
-  char type = 'g';     // e E f F g G
+  char type = 'g';  // e E f F g G
   int precision = 6;
   bool alternate = false;
 };

@@ -33,9 +33,7 @@ Result<Flow> Interpreter::exec(const Body& body, const ScopePtr& scope, std::str
 
 Result<Flow> Interpreter::exec_stmt(const Stmt& stmt, const ScopePtr& scope, std::string* out) {
   switch (stmt.kind) {
-    case StmtKind::kOutput:
-      CHORAL_RETURN_IF_ERROR(exec_output(stmt, scope, out));
-      return Flow::kNormal;
+    case StmtKind::kOutput: CHORAL_RETURN_IF_ERROR(exec_output(stmt, scope, out)); return Flow::kNormal;
     case StmtKind::kIf: return exec_if(stmt, scope, out);
     case StmtKind::kFor: return exec_for(stmt, scope, out);
     case StmtKind::kSet: {
@@ -58,7 +56,9 @@ Result<Flow> Interpreter::exec_stmt(const Stmt& stmt, const ScopePtr& scope, std
   }
 }
 
-Value Interpreter::make_macro(const Stmt& stmt, const ScopePtr& scope) { return Value::object(std::make_shared<Macro>(&stmt, scope)); }
+Value Interpreter::make_macro(const Stmt& stmt, const ScopePtr& scope) {
+  return Value::object(std::make_shared<Macro>(&stmt, scope));
+}
 
 Status Interpreter::exec_output(const Stmt& stmt, const ScopePtr& scope, std::string* out) {
   if (stmt.expr == nullptr) return append(stmt.data, out);
@@ -137,7 +137,8 @@ Result<Flow> Interpreter::exec_for(const Stmt& stmt, const ScopePtr& scope, std:
   return flow;
 }
 
-Status Interpreter::loop_over(const Stmt& stmt, const Value& iterable, int depth, const ScopePtr& outer, std::string* out, Flow* flow) {
+Status Interpreter::loop_over(const Stmt& stmt, const Value& iterable, int depth, const ScopePtr& outer, std::string* out,
+                              Flow* flow) {
   DepthGuard guard(this);
   CHORAL_RETURN_IF_ERROR(guard.check());
   CHORAL_TRY(auto source, iterate(*this, iterable));
@@ -150,7 +151,8 @@ Status Interpreter::loop_over(const Stmt& stmt, const Value& iterable, int depth
       return truth(holds);
     };
   }
-  const auto loop = std::make_shared<Loop>(std::move(source), std::move(accept), stmt.test ? std::nullopt : length_of(iterable), &stmt, outer, depth);
+  const auto loop = std::make_shared<Loop>(std::move(source), std::move(accept), stmt.test ? std::nullopt : length_of(iterable),
+                                           &stmt, outer, depth);
   const ScopePtr scope = inner_scope(outer);
   const auto run = [&]() -> Status {
     bool to_the_end = false;  // of the body at least once: Jinja's condition for skipping else, odd as it is

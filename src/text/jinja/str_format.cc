@@ -44,7 +44,8 @@ Result<Spec> read_spec(Interpreter& interp, std::string_view text, const Value& 
   };
   const auto take_number = [&](int64_t* out) {
     *out = 0;
-    while (!text.empty() && is_digit_char(text[0]) && *out <= static_cast<int64_t>(interp.limits().max_string_bytes)) *out = *out * 10 + (take("0123456789") - '0');
+    while (!text.empty() && is_digit_char(text[0]) && *out <= static_cast<int64_t>(interp.limits().max_string_bytes))
+      *out = *out * 10 + (take("0123456789") - '0');
     return *out <= static_cast<int64_t>(interp.limits().max_string_bytes);
   };
   if (const char sign = take("+- ")) spec.sign = sign;
@@ -83,10 +84,12 @@ std::string grouped(std::string_view digits, char group) {
 }
 
 // Sign or prefix and body, padded to the width.
-Result<std::string> laid_out(Interpreter& interp, std::string_view prefix, const std::string& body, const Spec& spec, char otherwise) {
+Result<std::string> laid_out(Interpreter& interp, std::string_view prefix, const std::string& body, const Spec& spec,
+                             char otherwise) {
   const char align = spec.align != 0 ? spec.align : otherwise;
   if (align == '=') {
-    CHORAL_TRY(std::string padded, pad(interp, Text(body), spec.width - static_cast<int64_t>(prefix.size()), spec.fill, Align::kRight));
+    CHORAL_TRY(std::string padded,
+               pad(interp, Text(body), spec.width - static_cast<int64_t>(prefix.size()), spec.fill, Align::kRight));
     return std::string(prefix) + padded;
   }
   const Text whole(std::string(prefix) + body);
@@ -121,7 +124,8 @@ Result<std::string> format_number(Interpreter& interp, const Value& value, Spec 
       return laid_out(interp, "", encode(std::u32string(1, static_cast<char32_t>(n))), spec, '<');
     }
     negative = n < 0;
-    body = format_integer(negative ? uint64_t{0} - static_cast<uint64_t>(n) : static_cast<uint64_t>(n), spec.type == 0 || spec.type == 'n' ? 'd' : spec.type);
+    body = format_integer(negative ? uint64_t{0} - static_cast<uint64_t>(n) : static_cast<uint64_t>(n),
+                          spec.type == 0 || spec.type == 'n' ? 'd' : spec.type);
     if (spec.alternate && spec.type != 0 && spec.type != 'd' && spec.type != 'n') prefix = std::string("0") + spec.type;
   } else {
     double d = value.as_double();
@@ -131,7 +135,8 @@ Result<std::string> format_number(Interpreter& interp, const Value& value, Spec 
     } else if (spec.type == '%') {
       body = format_float(d * 100, {'f', precision, spec.alternate}) + "%";
     } else {
-      body = format_float(d, {spec.type == 0 ? 'g' : spec.type, spec.type == 0 && precision == 0 ? 1 : precision, spec.alternate});
+      body =
+          format_float(d, {spec.type == 0 ? 'g' : spec.type, spec.type == 0 && precision == 0 ? 1 : precision, spec.alternate});
       if (spec.type == 0 && body.find_first_not_of("-0123456789") == std::string::npos) body += ".0";
     }
     if (body[0] == '-') {
@@ -216,8 +221,11 @@ class Formatter {
       if (numbering_ != 0 && (numbering_ == 1) != first.empty())
         return invalid_argument("cannot switch between manual field specification and automatic field numbering");
       numbering_ = first.empty() ? 1 : 2;
-      const size_t index = first.empty() ? next_++ : first.size() > 9 ? SIZE_MAX : static_cast<size_t>(std::stoul(std::string(first)));
-      if (index >= args_.positional.size()) return invalid_argument("Replacement index {} out of range for positional args tuple", index);
+      const size_t index = first.empty()      ? next_++
+                           : first.size() > 9 ? SIZE_MAX
+                                              : static_cast<size_t>(std::stoul(std::string(first)));
+      if (index >= args_.positional.size())
+        return invalid_argument("Replacement index {} out of range for positional args tuple", index);
       value = args_.positional[index];
     } else {
       const Value* found = args_.find_named(first);

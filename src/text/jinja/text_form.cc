@@ -33,7 +33,9 @@ std::string quoted(std::string_view text, bool ascii) {
       out.append(text.substr(start, pos - start));
     } else {
       const auto code = static_cast<uint32_t>(c);
-      out += c < 0x100 ? fmt::format("\\x{:02x}", code) : c < 0x10000 ? fmt::format("\\u{:04x}", code) : fmt::format("\\U{:08x}", code);
+      out += c < 0x100     ? fmt::format("\\x{:02x}", code)
+             : c < 0x10000 ? fmt::format("\\u{:04x}", code)
+                           : fmt::format("\\U{:08x}", code);
     }
   }
   out.push_back(quote);
@@ -106,7 +108,8 @@ std::string float_repr(double value) {
   const std::string_view scientific(buffer.data(), static_cast<size_t>(end - buffer.data()));
   const size_t e = scientific.find('e');
   const int exponent = std::atoi(scientific.data() + e + 1);
-  if (exponent < -4 || exponent >= 16) return fmt::format("{}e{}{:02}", scientific.substr(0, e), exponent < 0 ? '-' : '+', std::abs(exponent));
+  if (exponent < -4 || exponent >= 16)
+    return fmt::format("{}e{}{:02}", scientific.substr(0, e), exponent < 0 ? '-' : '+', std::abs(exponent));
   const bool negative = scientific[0] == '-';
   std::string digits;
   for (const char c : scientific.substr(negative ? 1 : 0, e - (negative ? 1 : 0)))

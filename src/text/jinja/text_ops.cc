@@ -73,7 +73,8 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   return out;
 }
 
-Result<std::string> replace(Interpreter& interp, std::string_view text, std::string_view from, std::string_view to, int64_t count) {
+Result<std::string> replace(Interpreter& interp, std::string_view text, std::string_view from, std::string_view to,
+                            int64_t count) {
   std::string out;
   size_t pos = 0;
   for (int64_t n = 0; count < 0 || n < count; ++n) {
@@ -97,7 +98,8 @@ Result<std::string> pad(Interpreter& interp, const Text& text, int64_t width, st
   const auto length = static_cast<int64_t>(text.length);
   if (width <= length) return text.bytes;
   const auto missing = static_cast<uint64_t>(width - length);
-  CHORAL_RETURN_IF_ERROR(interp.check_text(missing > interp.limits().max_string_bytes ? missing : text.bytes.size() + missing * fill.size()));
+  CHORAL_RETURN_IF_ERROR(
+      interp.check_text(missing > interp.limits().max_string_bytes ? missing : text.bytes.size() + missing * fill.size()));
   uint64_t left = align == Align::kLeft ? 0 : missing;
   if (align == Align::kCenter) left = missing / 2 + (missing & static_cast<uint64_t>(width) & 1);
   std::string out;

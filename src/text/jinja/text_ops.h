@@ -17,7 +17,8 @@ class Interpreter;
 std::vector<std::string_view> split(std::string_view text, std::string_view separator, int64_t limit, bool from_right);
 std::vector<std::string_view> split_spaces(std::string_view text, int64_t limit, bool from_right);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
-Result<std::string> replace(Interpreter& interp, std::string_view text, std::string_view from, std::string_view to, int64_t count);
+Result<std::string> replace(Interpreter& interp, std::string_view text, std::string_view from, std::string_view to,
+                            int64_t count);
 
 enum class Align { kLeft, kRight, kCenter };  // where the text stands
 Result<std::string> pad(Interpreter& interp, const Text& text, int64_t width, std::string_view fill, Align align);

@@ -56,7 +56,8 @@ void append_upper(char32_t c, bool title, std::u32string* out) {
     out->push_back(c >= 'a' && c <= 'z' ? c - 32 : c);
     return;
   }
-  const auto simple = title ? utf8proc_totitle(static_cast<utf8proc_int32_t>(c)) : utf8proc_toupper(static_cast<utf8proc_int32_t>(c));
+  const auto simple =
+      title ? utf8proc_totitle(static_cast<utf8proc_int32_t>(c)) : utf8proc_toupper(static_cast<utf8proc_int32_t>(c));
   utf8proc_int32_t folded[8];
   const auto kind = category(c);
   if (kind != UTF8PROC_CATEGORY_LU && c >= 0xDF && (!title || static_cast<char32_t>(simple) == c)) {
@@ -182,7 +183,9 @@ bool is_numeric(char32_t c) {
   return kIdeographs.find(c) != std::u32string_view::npos;
 }
 
-bool is_upper(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LU || (c >= 0x2160 && c <= 0x216F) || (c >= 0x24B6 && c <= 0x24CF); }
+bool is_upper(char32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_LU || (c >= 0x2160 && c <= 0x216F) || (c >= 0x24B6 && c <= 0x24CF);
+}
 
 bool is_lower(char32_t c) {
   return category(c) == UTF8PROC_CATEGORY_LL || c == 0xAA || c == 0xBA || (c >= 0x2B0 && c <= 0x2B8) ||
@@ -215,7 +218,8 @@ bool is_identifier(std::string_view text) {
     const char32_t c = next_code_point(text, &pos);
     if (c == '_' || is_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL) continue;
     const auto k = category(c);
-    const bool continues = k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_PC;
+    const bool continues =
+        k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_PC;
     if (first || !continues) return false;
   }
   return true;

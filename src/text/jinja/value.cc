@@ -45,7 +45,9 @@ Text::Text(std::string s) : bytes(std::move(s)), length(code_point_count(bytes))
 
 // The undefined value keeps what a use of it says.
 Value Value::undefined(std::string message) { return Value(Kind::kUndefined, std::make_shared<std::string>(std::move(message))); }
-std::string_view Value::undefined_message() const { return shared_ ? get<std::string>() : std::string_view("value is undefined"); }
+std::string_view Value::undefined_message() const {
+  return shared_ ? get<std::string>() : std::string_view("value is undefined");
+}
 Value Value::big(std::string digits) { return Value(Kind::kBigInt, std::make_shared<BigInt>(BigInt{std::move(digits)})); }
 Value Value::text(std::string s) { return Value(Kind::kString, std::make_shared<Text>(std::move(s))); }
 
@@ -77,7 +79,8 @@ bool KeyLess::operator()(const Value& a, const Value& b) const {
   switch (a.kind()) {
     case Kind::kString: return a.str() < b.str();
     case Kind::kBigInt: return a.big_digits() < b.big_digits();
-    case Kind::kTuple: return std::lexicographical_compare(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), KeyLess());
+    case Kind::kTuple:
+      return std::lexicographical_compare(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), KeyLess());
     case Kind::kObject: return a.object() < b.object();
     default: return false;
   }

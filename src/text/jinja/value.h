@@ -111,7 +111,7 @@ class Value {
   friend Result<Value> make_dict(Dict, const RenderLimits&);
 
   Kind kind_ = Kind::kUndefined;
-  int64_t scalar_ = 0;             // the bool, int or bits of the float
+  int64_t scalar_ = 0;            // the bool, int or bits of the float
   std::shared_ptr<void> shared_;  // what the other kinds hold; of that type, see value.cc
 };
 
@@ -141,12 +141,16 @@ class Dict {
 
 // too_large when the whole would be over max_elements or max_value_depth.
 Result<Value> make_sequence(Kind list_or_tuple, Values items, const RenderLimits& limits);
-inline Result<Value> make_list(Values items, const RenderLimits& limits) { return make_sequence(Kind::kList, std::move(items), limits); }
-inline Result<Value> make_tuple(Values items, const RenderLimits& limits) { return make_sequence(Kind::kTuple, std::move(items), limits); }
+inline Result<Value> make_list(Values items, const RenderLimits& limits) {
+  return make_sequence(Kind::kList, std::move(items), limits);
+}
+inline Result<Value> make_tuple(Values items, const RenderLimits& limits) {
+  return make_sequence(Kind::kTuple, std::move(items), limits);
+}
 Result<Value> make_dict(Dict dict, const RenderLimits& limits);
 
 std::string_view type_name(const Value& value);  // Python's: "str", "NoneType", …
 bool hashable(const Value& value);
-bool equal(const Value& a, const Value& b);      // Python's ==
+bool equal(const Value& a, const Value& b);  // Python's ==
 
 }  // namespace choral::text::jinja

@@ -1,0 +1,200 @@
+// `choral doctor`: what this machine offers, what is used of it, why anything is not, and what to do about it.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/cpu_level.h"
+#include "base/thread_pool.h"
+#include "command.h"
+#include "doctor_model.h"
+#include "engine_flags.h"
+#include "io/hub_cache.h"
+#include "kernels/roofline.h"
+#include "machine_facts.h"
+#include "output_file.h"
+#include "platform/platform.h"
+#include "progress.h"
+
+namespace choral::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct DoctorFlags {
+  EngineFlags engine;
+  bool ops = false;
+  bool json = false;
+};
+
+void examine_cpu(const MachineFacts& machine, int threads, DoctorReport& report) {
+  report.fine("CPU", machine.cpu_model.empty() ? "unknown model" : machine.cpu_model);
+  const CpuLevel has = machine_cpu_level(), used = cpu_level();
+  const char* cap = std::getenv("CHORAL_CPU_LEVEL");
+  if (used < has) {
+    report.notice("CPU level", fmt::format("{} is used, the machine has {}", cpu_level_name(used), cpu_level_name(has)),
+                  fmt::format("CHORAL_CPU_LEVEL={} caps it: unset it", cap != nullptr ? cap : ""));
+  } else if (has == CpuLevel::kBase) {
+    report.notice("CPU level", "base: the machine has no AVX2 with FMA", "expect a quarter of a newer machine's speed or less");
+  } else {
+    report.fine("CPU level", fmt::format("{} (CHORAL_CPU_LEVEL would cap it)", cpu_level_name(used)));
+  }
+  const std::string cores = fmt::format("{} threads on {} CPUs, {} physical cores{}", threads, machine.cpus,
+                                        machine.physical_cores, machine.smt ? ", SMT on" : "");
+  if (threads > machine.cpus) {
+    report.notice("threads", cores, "more threads than CPUs wait for each other: lower --threads");
+  } else if (machine.cpu_quota > 0 && machine.cpu_quota < threads) {
+    report.notice("threads", fmt::format("{}; the container grants the time of {:.1f} CPUs", cores, machine.cpu_quota),
+                  fmt::format("--threads {:.0f}, or raise the container's limit", std::max(1.0, std::floor(machine.cpu_quota))));
+  } else {
+    report.fine("threads", cores);
+  }
+}
+
+void examine_memory(const MachineFacts& machine, DoctorReport& report) {
+  const std::string text = fmt::format("{} free of {}", size_text(static_cast<double>(machine.memory_free)),
+                                       size_text(static_cast<double>(machine.memory_total)));
+  constexpr int64_t kLittle = int64_t{1} << 30;
+  if (machine.memory_free < kLittle) {
+    report.notice("memory", text, "little is left even for a small model: end other programs");
+  } else {
+    report.fine("memory", text);
+  }
+  if (machine.huge_pages == "never") {
+    report.notice("huge pages", "transparent huge pages are off",
+                  "some percent of speed: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
+  } else {
+    report.fine("huge pages", machine.huge_pages.empty() ? "not known" : "transparent: " + machine.huge_pages);
+  }
+}
+
+void examine_hub_cache(DoctorReport& report) {
+  namespace fs = std::filesystem;
+  const auto roots = io::hub_cache_roots();
+  if (roots.empty()) return report.notice("model cache", "no place for it: HOME is not set", "set HF_HOME");
+  std::error_code ignored;
+  fs::path there = roots.front();
+  if (!fs::exists(there, ignored)) {
+    return report.notice("model cache", fmt::format("{} does not exist yet", there.string()),
+                         "nothing to do, unless org/name should be found; HF_HOME names another place");
+  }
+  if (access(there.c_str(), R_OK | X_OK) != 0) {
+    return report.wrong("model cache", fmt::format("{} cannot be read", there.string()),
+                        "give this user the right to, or set HF_HOME");
+  }
+  if (access(there.c_str(), W_OK) != 0)
+    return report.fine("model cache", fmt::format("{}, readable, not writable", there.string()));
+  report.fine("model cache", fmt::format("{}, writable", there.string()));
+}
+
+// Decode reads every weight once a token and multiplies it once: the smaller of both limits.
+void examine_speed(const kernels::MachinePeaks& peaks, DoctorReport& report) {
+  const std::string text = fmt::format("memory read {:.1f} GB/s, fp32 FMA {:.0f} GFLOP/s, int8 {:.0f} GOP/s", peaks.read_gbps,
+                                       peaks.fma_gflops, peaks.int8_gops);
+  report.fine("measured", text);
+  struct Size {
+    const char* name;
+    double weights;
+  };
+  constexpr std::array<Size, 3> kSizes{{{"135M", 0.1345e9}, {"1B", 1.236e9}, {"8B", 8.03e9}}};
+  constexpr double kBf16Bytes = 2, kQ4Bytes = 4.5 / 8, kFlopsPerWeight = 2;
+  std::string bound;
+  for (const auto& [name, weights] : kSizes) {
+    const auto rate = [&](double bytes, double ops) {
+      return std::min(peaks.read_gbps * 1e9 / (weights * bytes), ops * 1e9 / (weights * kFlopsPerWeight));
+    };
+    bound += fmt::format("{}{}: {:.1f} bf16, {:.1f} q4", bound.empty() ? "" : "; ", name, rate(kBf16Bytes, peaks.fma_gflops),
+                         rate(kQ4Bytes, std::max(peaks.int8_gops, peaks.fma_gflops)));
+  }
+  report.fine("at most", "tokens/s of one answer, by parameters: " + bound);
+}
+
+// Which kernel multiplies each format here: asked of a packed matrix of the smallest size.
+Status list_operators(const platform::Context& context, DoctorReport& report) {
+  for (const auto& fact : context.ops.facts()) {
+    report.operators.push_back(fmt::format("{:<20} version {}  provider {}", fact.name, fact.version, fact.provider));
+  }
+  constexpr int64_t kRows = kernels::kPanelRows, kCols = 256;
+  constexpr std::array kFormats{DType::kF32,  DType::kBF16, DType::kF16,  DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
+                                DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+  for (const DType format : kFormats) {
+    const std::vector<std::byte> zeros(static_cast<size_t>(kRows * row_bytes(format, kCols)));
+    const kernels::WeightRows rows{
+        .tensor = TensorView{.data = zeros.data(), .dtype = format, .shape = {kRows, kCols}, .device = {}}, .order = {}};
+    const auto packed = context.platform.prepack(context, std::span(&rows, 1), format);
+    report.operators.push_back(
+        fmt::format("matmul of {:<10} {}", dtype_name(format),
+                    packed.ok() ? (*packed)->kernel_name(context.kernel.level) : packed.status().message()));
+  }
+  return {};
+}
+
+std::string report_text(const DoctorReport& report) {
+  constexpr std::array<std::string_view, 3> kMarks{"✓", "!", "✗"};
+  std::string out;
+  for (const auto& f : report.findings) {
+    out += fmt::format("{} {:<14} {}\n", kMarks.at(static_cast<size_t>(f.verdict)), f.subject, f.text);
+    if (!f.cure.empty()) out += fmt::format("  {:<14} → {}\n", "", f.cure);
+  }
+  if (!report.operators.empty()) out += "\n";
+  for (const auto& line : report.operators) out += line + "\n";
+  return out;
+}
+
+std::string report_json(const DoctorReport& report) {
+  constexpr std::array<const char*, 3> kNames{"fine", "notice", "wrong"};
+  Json findings = Json::array();
+  for (const auto& f : report.findings) {
+    Json one{{"verdict", kNames.at(static_cast<size_t>(f.verdict))}, {"subject", f.subject}, {"text", f.text}};
+    if (!f.cure.empty()) one["cure"] = f.cure;
+    findings.push_back(std::move(one));
+  }
+  Json all{{"version", version()}, {"findings", std::move(findings)}};
+  if (!report.operators.empty()) all["operators"] = report.operators;
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Status run(const DoctorFlags& flags) {
+  CHORAL_TRY(const auto options, engine_options(flags.engine));
+  CHORAL_TRY(const auto* platform, platform::resolve_platform(options.device));
+  if (options.threads < 0 || options.threads > 1024) return invalid_argument("--threads {}: give 1 to 1024", options.threads);
+  const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
+  const MachineFacts machine = machine_facts();
+  ThreadPool pool(threads);
+  Arena arena;
+  const platform::Context context{*platform, platform->ops(), {pool, cpu_level(), arena}};
+  DoctorReport report;
+  examine_cpu(machine, threads, report);
+  examine_memory(machine, report);
+  examine_hub_cache(report);
+  {
+    Progress progress(flags.engine.quiet);
+    progress.update("measuring memory and arithmetic", Progress::kUnknown);
+    examine_speed(kernels::measure_peaks(context.kernel), report);
+  }
+  Status status;
+  if (!options.model.empty()) status = examine_model(options, machine.memory_free, report);
+  if (flags.ops) CHORAL_RETURN_IF_ERROR(list_operators(context, report));
+  CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(report) : report_text(report)));
+  return status;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Command& command) {
+  auto* sub = app.add_subcommand("doctor", "what this machine and MODEL offer, what is used, and why anything is not");
+  const auto flags = std::make_shared<DoctorFlags>();
+  add_model_flag(*sub, flags->engine);
+  sub->add_flag("--ops", flags->ops, "list every operator and the kernel that serves each weight format");
+  sub->add_flag("--json", flags->json, "one JSON object");
+  sub->add_option("-t,--threads", flags->engine.options.threads, "as for the other commands")->type_name("N");
+  sub->add_option("--device", flags->engine.options.device, "auto or a device's name")->type_name("NAME");
+  sub->add_option("--chat-template", flags->engine.chat_template_file, "a Jinja file instead of the model's")->type_name("FILE");
+  sub->add_flag("-q,--quiet", flags->engine.quiet, "no progress");
+  sub->callback([flags, &command] { command.run = [flags] { return run(*flags); }; });
+}
+
+}  // namespace choral::apps

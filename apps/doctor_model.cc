@@ -1,0 +1,86 @@
+#include "doctor_model.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/model_loader.h"
+#include "engine_flags.h"
+#include "io/checkpoint.h"
+#include "io/hub_cache.h"
+#include "text/chat_template.h"
+
+namespace choral::apps {
+namespace {
+
+Status fail(DoctorReport& report, const char* subject, const Status& status, std::string cure) {
+  report.wrong(subject, status.message(), std::move(cure));
+  return status;
+}
+
+Status examine_weights(const std::string& path, int64_t memory_free, DoctorReport& report) {
+  const auto checkpoint = io::Checkpoint::open(path);
+  if (!checkpoint.ok())
+    return fail(report, "weights", checkpoint.status(), "fetch the files again; compare their sizes with the source's");
+  std::map<std::string, int64_t> formats;
+  for (const auto& name : (*checkpoint)->names()) {
+    CHORAL_TRY(const auto tensor, (*checkpoint)->find(name));
+    formats[std::string(dtype_name(tensor.view.dtype))] += 1;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [format, count] : formats) parts.push_back(fmt::format("{} {}", count, format));
+  report.fine("weights", fmt::format("{}; tensors: {}", (*checkpoint)->description(), fmt::join(parts, ", ")));
+  const auto needed = static_cast<int64_t>((*checkpoint)->total_bytes());
+  const std::string memory = fmt::format("weights {} of {} free; the KV cache takes a share of the rest",
+                                         size_text(static_cast<double>(needed)), size_text(static_cast<double>(memory_free)));
+  if (needed < memory_free) {
+    report.fine("memory budget", memory);
+  } else {
+    report.wrong("memory budget", memory, "free memory, or take a smaller or more quantised model");
+  }
+  return {};
+}
+
+void examine_chat_template(const std::string& source, DoctorReport& report) {
+  if (source.empty()) {
+    return report.notice("chat template", "none: `chat` and `messages` are refused", "give one with --chat-template FILE");
+  }
+  const auto parsed = text::ChatTemplate::parse(source);
+  if (!parsed.ok()) return report.wrong("chat template", parsed.status().message(), "give another with --chat-template FILE");
+  const std::vector<text::ChatMessage> messages{{"user", "Hello"}};
+  const std::string json = text::chat_messages_json(messages);
+  const auto text = parsed->apply({.messages_json = json,
+                                   .tools_json = {},
+                                   .kwargs_json = {},
+                                   .special_tokens = {},
+                                   .add_generation_prompt = true,
+                                   .now_unix_s = std::nullopt});
+  if (!text.ok()) return report.wrong("chat template", text.status().message(), "give another with --chat-template FILE");
+  report.fine("chat template", fmt::format("{} bytes, renders", source.size()));
+}
+
+}  // namespace
+
+Status examine_model(const EngineOptions& options, int64_t memory_free, DoctorReport& report) {
+  const auto path = io::resolve_model(options.model);
+  if (!path.ok()) return fail(report, "model", path.status(), "check the name; Choral fetches nothing itself");
+  report.fine("model", path->string());
+  const auto files = engine::open_model_files(options);
+  if (!files.ok())
+    return fail(report, "files", files.status(), "the folder needs config.json, tokenizer.json and *.safetensors, or is a GGUF");
+  const auto architectures = files->config.get_strings_or_empty("architectures");
+  const std::string name = architectures.ok() && !architectures->empty() ? architectures->front() : "unknown";
+  const auto known = models::known_architectures();
+  if (std::find(known.begin(), known.end(), name) == known.end()) {
+    report.wrong("architecture", name, fmt::format("this version knows {}", fmt::join(known, ", ")));
+    return unsupported("{} is an architecture that this version does not know", name);
+  }
+  report.fine("architecture", name);
+  report.fine("tokenizer", fmt::format("{} tokens", files->tokenizer->vocab_size()));
+  CHORAL_RETURN_IF_ERROR(examine_weights(files->path, memory_free, report));
+  examine_chat_template(files->chat_template, report);
+  return {};
+}
+
+}  // namespace choral::apps

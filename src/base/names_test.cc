@@ -1,0 +1,33 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/cpu_level.h"
+#include "base/nearest_name.h"
+#include "base/sha256.h"
+
+namespace choral {
+namespace {
+
+TEST(NearestName, FindsTyposAndNothingElse) {
+  const std::vector<std::string> flags{"temperature", "top-k", "top-p", "threads"};
+  EXPECT_EQ(nearest_name("temprature", flags), "temperature");
+  EXPECT_EQ(nearest_name("thread", flags), "threads");
+  EXPECT_EQ(nearest_name("banana", flags), "");
+}
+
+TEST(Sha256, KnownAnswer) {
+  const std::string text = "abc";
+  EXPECT_EQ(to_hex(sha256(std::as_bytes(std::span(text)))), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(CpuLevel, NamesRoundTripAndLevelsAreOrdered) {
+  for (const CpuLevel level : usable_cpu_levels()) EXPECT_EQ(*parse_cpu_level(cpu_level_name(level)), level);
+  EXPECT_EQ(usable_cpu_levels().front(), CpuLevel::kBase);
+  EXPECT_LE(cpu_level(), machine_cpu_level());
+  EXPECT_NE(parse_cpu_level("avx1024").status().message().find("avx512"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace choral

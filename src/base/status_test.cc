@@ -1,0 +1,76 @@
+#include "base/status.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace choral {
+namespace {
+
+Result<int> parse_digit(char c) {
+  if (c < '0' || c > '9') return invalid_argument("'{}' is no digit", c);
+  return c - '0';
+}
+
+Result<int> parse_two(std::string_view text) {
+  CHORAL_TRY(const int tens, parse_digit(text[0]));
+  CHORAL_TRY(const int ones, parse_digit(text[1]));
+  return tens * 10 + ones;
+}
+
+Status check_two(std::string_view text) {
+  CHORAL_RETURN_IF_ERROR(parse_two(text).status());
+  return {};
+}
+
+TEST(Status, FineIsEmpty) {
+  const Status fine;
+  EXPECT_TRUE(fine.ok());
+  EXPECT_EQ(fine.code(), Code::kOk);
+  EXPECT_EQ(fine.message(), "");
+  EXPECT_EQ(Status().while_("loading").message(), "");
+}
+
+TEST(Status, ContextStandsBeforeTheMessage) {
+  const Status error = corrupt("offset {} lies beyond the end", 7).while_("tensor a").while_("loading x");
+  EXPECT_EQ(error.message(), "loading x: tensor a: offset 7 lies beyond the end");
+  EXPECT_EQ(error.to_string(), "corrupt: loading x: tensor a: offset 7 lies beyond the end");
+}
+
+TEST(Status, CopiesAreIndependent) {
+  const Status first = not_found("no model");
+  Status second = first;
+  second = std::move(second).while_("load");
+  EXPECT_EQ(first.message(), "no model");
+  EXPECT_EQ(second.message(), "load: no model");
+}
+
+TEST(Status, EveryCodeHasItsNumbers) {
+  EXPECT_EQ(http_status(Code::kInvalidArgument), 400);
+  EXPECT_EQ(http_status(Code::kNotFound), 404);
+  EXPECT_EQ(http_status(Code::kResourceExhausted), 429);
+  EXPECT_EQ(http_status(Code::kUnavailable), 503);
+  EXPECT_EQ(exit_code(Code::kInvalidArgument), 2);
+  EXPECT_EQ(exit_code(Code::kInternal), 1);
+  EXPECT_EQ(code_name(Code::kTooLarge), "too_large");
+}
+
+TEST(Result, MacrosPassErrorsUp) {
+  EXPECT_EQ(*parse_two("42"), 42);
+  EXPECT_EQ(parse_two("4x").status().message(), "'x' is no digit");
+  EXPECT_FALSE(check_two("x4").ok());
+  EXPECT_TRUE(check_two("04").ok());
+}
+
+TEST(Result, HoldsMoveOnlyValues) {
+  Result<std::unique_ptr<int>> made = std::make_unique<int>(5);
+  const std::unique_ptr<int> taken = std::move(made).value();
+  EXPECT_EQ(*taken, 5);
+}
+
+TEST(ResultDeathTest, TheValueOfAnErrorEndsTheProcessWithItsText) {
+  EXPECT_DEATH(static_cast<void>(parse_digit('z').value()), "'z' is no digit");
+}
+
+}  // namespace
+}  // namespace choral

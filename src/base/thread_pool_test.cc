@@ -1,0 +1,44 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+
+namespace choral {
+namespace {
+
+TEST(ThreadPool, EveryIndexOnce) {
+  for (const int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.size(), threads);
+    for (const int64_t n : {0, 1, 2, 63, 64, 1000}) {
+      for (const int64_t grain : {1, 7, 2000}) {
+        std::vector<std::atomic<int>> seen(static_cast<size_t>(n));
+        pool.parallel_for(n, grain, [&](int64_t begin, int64_t end, int thread) {
+          EXPECT_GE(thread, 0);
+          EXPECT_LT(thread, threads);
+          if (threads > 1) EXPECT_LE(end - begin, grain);
+          for (int64_t i = begin; i < end; ++i) seen[static_cast<size_t>(i)].fetch_add(1);
+        });
+        for (auto& count : seen) ASSERT_EQ(count.load(), 1);
+      }
+    }
+  }
+}
+
+TEST(ThreadPool, WritesAreVisibleAfterwards) {
+  ThreadPool pool(3);
+  std::vector<int64_t> values(1000);
+  for (int round = 0; round < 500; ++round) {
+    pool.parallel_for(1000, 10, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) values[static_cast<size_t>(i)] += i;
+    });
+  }
+  for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(values[static_cast<size_t>(i)], 500 * i);
+}
+
+TEST(ThreadPool, DefaultSizeIsAtLeastOne) { EXPECT_GE(ThreadPool::default_size(), 1); }
+
+}  // namespace
+}  // namespace choral

@@ -1,0 +1,152 @@
+// Layers as a device would see them: native and kernel forms agree, fused linears equal their parts, errors name the layer.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "base/float16.h"
+#include "layers/activation.h"
+#include "layers/rms_norm.h"
+#include "layers/rotary_embedding.h"
+#include "layers/vocab_embedding.h"
+
+namespace choral::layers {
+namespace {
+
+// Tensors by name, filled with a fixed pattern; a name listed in `missing` is absent.
+class PatternWeights : public quant::WeightSource {
+ public:
+  bool contains(const std::string& name) const override { return name != missing_; }
+  Result<io::SourceTensor> take(const std::string& name, const Shape& shape) override {
+    if (name == missing_) return not_found("no tensor {}", name);
+    auto& tensor = tensors_[name];
+    CHORAL_TRY(tensor, Tensor::allocate(DType::kF32, shape));
+    uint32_t seed = static_cast<uint32_t>(std::hash<std::string>()(name));
+    for (auto& x : tensor.as<float>()) {
+      seed = seed * 1664525u + 1013904223u;
+      x = static_cast<float>(static_cast<int>(seed >> 16) % 2000 - 1000) / 1000.0f;
+    }
+    return io::SourceTensor{tensor.view(), {}};
+  }
+  void release(const std::string& name) override { tensors_.erase(name); }
+  const quant::WeightRequest& request() const override { return request_; }
+
+  std::string missing_;
+  quant::WeightRequest request_;
+
+ private:
+  std::map<std::string, Tensor> tensors_;
+};
+
+class LayersTest : public ::testing::Test {
+ protected:
+  Builder builder(const platform::CustomOpConfig& ops) { return {platform::cpu_platform(), *quant_config_, ops, {}, {}}; }
+  Status load(Module& module) {
+    CHORAL_RETURN_IF_ERROR(module.load_weights(weights_));
+    return module.process_weights_after_loading(ctx_, weights_);
+  }
+  std::vector<float> pattern(int64_t n) {
+    std::vector<float> x;
+    for (int64_t i = 0; i < n; ++i) x.push_back(std::sin(static_cast<float>(i) * 0.7f));
+    return x;
+  }
+
+  ThreadPool pool_{2};
+  Arena arena_;
+  platform::Context ctx_{platform::cpu_platform(), platform::cpu_platform().ops(), {pool_, cpu_level(), arena_}};
+  std::unique_ptr<quant::QuantConfig> quant_config_ = *quant::make_quant_config("none");
+  platform::CustomOpConfig all_;
+  platform::CustomOpConfig none_ = *platform::CustomOpConfig::parse({"none"});
+  PatternWeights weights_;
+};
+
+TEST_F(LayersTest, FusedProjectionsEqualTheirParts) {
+  constexpr int64_t kIn = 24, kRows = 5;
+  auto b = builder(all_);
+  QKVParallelLinear qkv(b, "attn", kIn, 8, 3, 1, /*bias=*/true);
+  ColumnParallelLinear q(b, "attn.q_proj", kIn, 24, true), k(b, "attn.k_proj", kIn, 8, true), v(b, "attn.v_proj", kIn, 8, true);
+  ASSERT_TRUE(b.status.ok());
+  for (Module* module : b.modules) ASSERT_TRUE(load(*module).ok());
+  auto x = pattern(kRows * kIn);
+  std::vector<float> fused(kRows * 40), parts(kRows * 40);
+  const MatrixView<float> in(x.data(), kRows, kIn), one(fused.data(), kRows, 40), three(parts.data(), kRows, 40);
+  qkv.forward(ctx_, in, one);
+  q.forward(ctx_, in, three.sub_cols(0, 24));
+  k.forward(ctx_, in, three.sub_cols(24, 8));
+  v.forward(ctx_, in, three.sub_cols(32, 8));
+  EXPECT_EQ(fused, parts);
+}
+
+TEST_F(LayersTest, ForwardAddIsTheResidual) {
+  auto b = builder(all_);
+  RowParallelLinear linear(b, "o_proj", 16, 16, false);
+  ASSERT_TRUE(load(linear).ok());
+  auto x = pattern(16);
+  std::vector<float> y(16), h = pattern(16);
+  linear.forward(ctx_, {x.data(), 1, 16}, {y.data(), 1, 16});
+  const auto before = h;
+  linear.forward_add(ctx_, {x.data(), 1, 16}, {h.data(), 1, 16});
+  for (size_t i = 0; i < h.size(); ++i) EXPECT_EQ(h[i], y[i] + before[i]);
+}
+
+TEST_F(LayersTest, AMissingTensorIsNamed) {
+  auto b = builder(all_);
+  QKVParallelLinear qkv(b, "attn", 24, 8, 3, 1, true);
+  weights_.missing_ = "attn.k_proj.bias";
+  EXPECT_NE(load(qkv).message().find("attn.k_proj.bias"), std::string::npos);
+}
+
+TEST_F(LayersTest, TheEmbeddingReadsTheHeadsMatrix) {
+  constexpr int64_t kVocab = 50, kHidden = 16;
+  auto b = builder(all_);
+  VocabParallelEmbedding table(b, "embed", kVocab, kHidden);
+  ASSERT_TRUE(load(table).ok());
+  const std::vector<int32_t> ids{49, 0, 17};
+  std::vector<float> rows(ids.size() * kHidden);
+  table.lookup(ctx_, ids, {rows.data(), 3, kHidden});
+  std::vector<float> logits(3 * kVocab);
+  table.forward(ctx_, {rows.data(), 3, kHidden}, {logits.data(), 3, kVocab});
+  for (int i = 0; i < 3; ++i) {  // row i · row ids[i] is the row's own square
+    float square = 0;
+    for (int64_t j = 0; j < kHidden; ++j) square += rows[i * kHidden + j] * rows[i * kHidden + j];
+    EXPECT_NEAR(logits[i * kVocab + ids[i]], square, 1e-4f);
+  }
+}
+
+TEST_F(LayersTest, NativeFormsAgreeWithKernels) {
+  constexpr int64_t kRows = 3, kHidden = 64;
+  auto fast_builder = builder(all_), plain_builder = builder(none_);
+  RMSNorm fast(fast_builder, "norm", kHidden, 1e-5f), plain(plain_builder, "norm", kHidden, 1e-5f);
+  EXPECT_EQ(fast.form(), platform::OpForm::kCpu);
+  EXPECT_EQ(plain.form(), platform::OpForm::kNative);
+  ASSERT_TRUE(load(fast).ok());
+  ASSERT_TRUE(load(plain).ok());
+  auto x = pattern(kRows * kHidden);
+  std::vector<float> a(x.size()), b(x.size());
+  fast.forward(ctx_, {x.data(), kRows, kHidden}, {a.data(), kRows, kHidden});
+  plain.forward(ctx_, {x.data(), kRows, kHidden}, {b.data(), kRows, kHidden});
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5f);
+
+  const kernels::RotaryParams rope{.head_dim = 16, .rotary_dim = 16, .max_positions = 64};
+  const RotaryEmbedding fast_rope(fast_builder, rope), plain_rope(plain_builder, rope);
+  const std::vector<int32_t> positions{0, 5, 63};
+  auto q1 = x, k1 = x, q2 = x, k2 = x;
+  fast_rope.forward(ctx_, positions, {q1.data(), kRows, kHidden}, {k1.data(), kRows, kHidden});
+  plain_rope.forward(ctx_, positions, {q2.data(), kRows, kHidden}, {k2.data(), kRows, kHidden});
+  for (size_t i = 0; i < q1.size(); ++i) EXPECT_NEAR(q1[i], q2[i], 1e-5f);
+
+  const GatedActivation fast_act(fast_builder, "silu"), plain_act(plain_builder, "silu");
+  std::vector<float> c(x.size() / 2), d(x.size() / 2);
+  fast_act.forward(ctx_, {x.data(), kRows, kHidden}, {c.data(), kRows, kHidden / 2});
+  plain_act.forward(ctx_, {x.data(), kRows, kHidden}, {d.data(), kRows, kHidden / 2});
+  for (size_t i = 0; i < c.size(); ++i) EXPECT_NEAR(c[i], d[i], 1e-6f);
+}
+
+TEST_F(LayersTest, AnUnknownActivationIsAnError) {
+  auto b = builder(all_);
+  const GatedActivation act(b, "swooosh");
+  EXPECT_NE(b.status.message().find("swooosh"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace choral::layers

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""The program `choral` from the outside: cli_test.py CHORAL [unittest arguments]. Makes its own model; needs nothing else."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import tiny_model
+
+CHORAL = ""
+TEMP = tempfile.TemporaryDirectory()
+MODEL = pathlib.Path(TEMP.name) / "tiny"
+
+
+def choral(*args, stdin="", env=None):
+    return subprocess.run([CHORAL, *map(str, args)], input=stdin, capture_output=True, text=True, encoding="utf-8", errors="replace",
+                          timeout=300, env={**os.environ, **(env or {})})
+
+
+class CliTest(unittest.TestCase):
+    def run_ok(self, *args, **kwargs):
+        done = choral(*args, **kwargs)
+        self.assertEqual(done.returncode, 0, f"{args}: {done.stdout}{done.stderr}")
+        return done
+
+    def run_fails(self, code, *args, says=(), **kwargs):
+        done = choral(*args, **kwargs)
+        self.assertEqual(done.returncode, code, f"{args}: {done.stdout}{done.stderr}")
+        for text in says:
+            self.assertIn(text, done.stderr)
+        return done
+
+    def run_jsonl(self, lines, *flags, code=0):
+        """Gives the records and what was said on stderr."""
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = pathlib.Path(folder) / "in.jsonl", pathlib.Path(folder) / "out.jsonl"
+            source.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+            done = choral("generate", MODEL, "--input", source, "--output", target, *flags)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertEqual(sorted(os.listdir(folder)), ["in.jsonl", "out.jsonl"])
+            return [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()], done.stderr
+
+    # --- the command line itself ---
+
+    def test_version_and_help(self):
+        self.assertRegex(self.run_ok("--version").stdout, r"^choral \d+\.\d+\.\d+\n$")
+        top = self.run_ok("--help").stdout
+        for command in ("generate", "chat", "tokenize", "bench", "doctor"):
+            self.assertIn(command, top)
+            self.assertIn("MODEL", self.run_ok(command, "--help").stdout)
+        self.assertIn("Exit codes", top)
+        self.assertIn("Sampling", self.run_ok("generate", "--help").stdout)
+
+    def test_wrong_words_name_the_nearest(self):
+        self.run_fails(2, "generate", MODEL, "--promt", "x", says=["--promt", "did you mean --prompt?"])
+        self.run_fails(2, "generate", MODEL, "--max-token=3", says=["--max-token", "--max-tokens"])
+        self.run_fails(2, "genrate", MODEL, says=["'genrate'", "did you mean generate?"])
+        self.run_fails(2)
+        self.run_fails(2, "generate", "--prompt", "x", says=["no model"])
+        self.run_fails(2, "generate", MODEL, "--max-tokens", "many", "--prompt", "x", says=["--max-tokens", "many"])
+        self.run_fails(2, "generate", MODEL, "--prompt", "x", "--kv-cache-memory", "2X", says=["--kv-cache-memory", "'2X'"])
+        self.run_fails(2, "generate", MODEL, "--prompt", "x", "--dtype", "int3", says=["int3", "float32"])
+        self.run_fails(2, "generate", MODEL, says=["no prompt"])
+
+    def test_exit_codes_of_bad_models(self):
+        self.run_fails(3, "generate", "/no/such/model", "--prompt", "x", says=["/no/such/model"])
+        broken = tiny_model.write_model(pathlib.Path(TEMP.name) / "broken")
+        weights = broken / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:5000])
+        self.run_fails(4, "generate", broken, "--prompt", "x", says=["model.safetensors"])
+        strange = tiny_model.write_model(pathlib.Path(TEMP.name) / "strange")
+        config = json.loads((strange / "config.json").read_text())
+        (strange / "config.json").write_text(json.dumps(config | {"architectures": ["RwkvForCausalLM"]}))
+        self.run_fails(5, "generate", strange, "--prompt", "x", says=["RwkvForCausalLM"])
+        self.run_fails(3, "generate", MODEL, "--input", "/no/such/file", says=["/no/such/file"])
+        self.run_fails(3, "generate", MODEL, "--input", os.devnull, "--output", "/no/such/folder/x", says=["--output"])
+
+    # --- generate ---
+
+    def test_generate_text(self):
+        args = ("generate", MODEL, "--temperature", "0", "-n", "8", "--ignore-eos")
+        one = self.run_ok(*args, "--prompt", "Hello")
+        self.assertIn("8 generated", one.stderr)
+        self.assertEqual(one.stdout, self.run_ok(*args, stdin="Hello").stdout, "stdin is a prompt too")
+        self.assertEqual(self.run_ok(*args, "-q", "-p", "Hello").stderr, "")
+        both = self.run_ok(*args, "--prompt", "Hello", "--prompt", "[a,b]").stdout
+        self.assertIn("[1] Hello\n" + one.stdout, both)
+        self.assertIn("[2] [a,b]\n", both)
+
+    def test_generate_json_and_chat(self):
+        args = ("generate", MODEL, "--temperature", "0", "--max-tokens", "4", "--ignore-eos", "--json", "--prompt", "Hi")
+        plain, chat = (json.loads(self.run_ok(*args, *more).stdout) for more in ([], ["--chat", "--system", "Be brief"]))
+        self.assertEqual(plain["prompt_token_ids"], list(b"Hi"))
+        self.assertEqual(chat["prompt_token_ids"], list(b"<system>Be brief\n<user>Hi\n<assistant>"))
+        self.assertEqual(len(plain["token_ids"]), 4)
+        self.assertEqual(plain["finish_reason"], "length")
+
+    def test_seed_repeats_whatever_the_neighbours(self):
+        args = ("generate", MODEL, "-n", "12", "--seed", "5", "--temperature", "1", "--json", "--ignore-eos")
+        alone = json.loads(self.run_ok(*args, "-p", "abc").stdout)
+        many = [json.loads(line) for line in self.run_ok(*args, "-p", "x" * 50, "-p", "abc").stdout.splitlines()]
+        self.assertEqual(alone["token_ids"], many[1]["token_ids"])
+        other = json.loads(self.run_ok("generate", MODEL, "-n", "12", "--seed", "6", "--json", "--ignore-eos", "-p", "abc").stdout)
+        self.assertNotEqual(alone["token_ids"], other["token_ids"])
+
+    def test_jsonl(self):
+        base = {"temperature": 0, "ignore_eos": True, "max_tokens": 5}
+        lines = [{"id": "a", "prompt": "Hello", **base, "logprobs": 3, "prompt_logprobs": 2}, "",
+                 {"id": 7, "prompt_token_ids": list(b"Hello"), **base}, {"messages": [{"role": "user", "content": "Hi"}], **base},
+                 {"id": "n", "prompt": "Hello", "n": 2, "seed": 1, "ignore_eos": True, "stop_token_ids": None},
+                 {"id": "bias", "prompt": "Hello", **base, "logit_bias": {"65": 100}},
+                 {"id": "allowed", "prompt": "Hello", **base, "allowed_token_ids": [66], "stop": "BBB"}]
+        got, _ = self.run_jsonl(lines)
+        self.assertEqual([r["id"] for r in got], ["a", 7, None, "n", "bias", "allowed"])
+        a, seven, chat, n, bias, allowed = got
+        self.assertEqual(a["token_ids"], seven["token_ids"])
+        self.assertEqual(a["prompt_token_ids"], list(b"Hello"))
+        self.assertEqual([len(a["logprobs"]), len(a["logprobs"][0]["top"]), len(a["prompt_logprobs"])], [5, 3, 4])
+        self.assertEqual(a["logprobs"][0]["top"][0], {k: a["logprobs"][0][k] for k in ("token_id", "logprob")})
+        self.assertEqual(bytes(chat["prompt_token_ids"]), b"<user>Hi\n<assistant>")
+        self.assertEqual([len(c["token_ids"]) for c in n["completions"]], [16, 16], "16 tokens when nothing is said")
+        self.assertNotEqual(n["completions"][0]["token_ids"], n["completions"][1]["token_ids"])
+        self.assertEqual(bias["token_ids"], [65] * 5)
+        self.assertEqual([allowed["text"], allowed["finish_reason"], allowed["stop_reason"]], ["", "stop", "BBB"])
+
+    def test_jsonl_bad_lines_fail_alone(self):
+        good = {"prompt": "Hello", "temperature": 0, "max_tokens": 3, "ignore_eos": True}
+        deep = '{"id": "deep", "messages": ' + "[" * 100 + "]" * 100 + "}"
+        lines = [good, "{oops", "[1]", {**good, "id": 3, "max_tokens": "5"}, {**good, "temperature": -1}, deep, {"id": "none"},
+                 {**good, "id": "lora", "lora": "sql"}, {**good, "prompt": "x" * 300}, {**good, "prompt_token_ids": [1]},
+                 {**good, "top_k": 1e3}, {**good, "logit_bias": {"x": 1}}, {**good, "id": "last"}]
+        got, said = self.run_jsonl(lines, code=4)
+        self.assertEqual(len(got), len(lines))
+        self.assertEqual([i for i, r in enumerate(got) if "error" not in r], [0, 12])
+        self.assertEqual(got[0]["token_ids"], got[12]["token_ids"])
+        for index, code, text in [(1, "corrupt", "not JSON"), (2, "invalid_argument", "array"), (3, "invalid_argument", "'max_tokens'"),
+                                  (4, "invalid_argument", "temperature"), (5, "too_large", "nested"), (6, "invalid_argument", "prompt"),
+                                  (7, "unsupported", '"sql"'), (8, "invalid_argument", "300"), (9, "invalid_argument", "exactly one"),
+                                  (10, "invalid_argument", "'top_k'"), (11, "invalid_argument", "logit_bias")]:
+            self.assertEqual(got[index]["error"]["code"], code, got[index])
+            self.assertIn(text, got[index]["error"]["message"])
+            self.assertEqual(got[index]["line"], index + 1)
+        self.assertEqual(got[3]["id"], 3)
+        self.assertIn("11 of 13 requests failed, the first in line 2", said)
+
+    def test_jsonl_unknown_fields_warn_once(self):
+        line = {"prompt": "Hi", "max_tokens": 1, "temprature": 0, "colour": "red"}
+        _, said = self.run_jsonl([line] * 3)
+        self.assertEqual(said.count("'temprature'"), 1, said)
+        self.assertIn("did you mean 'temperature'?", said)
+        self.assertEqual(said.count("'colour'"), 1)
+
+    def test_flags_are_defaults_of_lines(self):
+        got, _ = self.run_jsonl([{"prompt": "Hi"}, {"prompt": "Hi", "max_tokens": 2}], "--max-tokens", "6", "--ignore-eos")
+        self.assertEqual([len(r["token_ids"]) for r in got], [6, 2])
+
+    def test_many_lines_beyond_every_limit_of_the_engine(self):
+        lines = [{"id": i, "prompt": f"{i}", "temperature": 0, "max_tokens": 4, "ignore_eos": True} for i in range(40)]
+        small = ("--max-num-seqs", "3", "--max-num-batched-tokens", "16", "--kv-cache-memory", "256K", "-t", "2")
+        self.assertEqual(self.run_jsonl(lines)[0], self.run_jsonl(lines, *small)[0])
+
+    def test_interrupted_output_does_not_look_complete(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = pathlib.Path(folder) / "in.jsonl", pathlib.Path(folder) / "out.jsonl"
+            target.write_text("old\n")
+            line = json.dumps({"prompt": "x", "max_tokens": 250, "ignore_eos": True, "n": 20})
+            source.write_text((line + "\n") * 20000)
+            with subprocess.Popen([CHORAL, "generate", MODEL, "--input", source, "--output", target], stderr=subprocess.PIPE, text=True) as p:
+                p.stderr.readline()  # loaded
+                time.sleep(0.5)
+                p.send_signal(signal.SIGINT)
+                said = p.communicate(timeout=120)[1]
+            self.assertEqual(p.returncode, 9, said)
+            self.assertIn("was not written", said)
+            self.assertEqual(target.read_text(), "old\n")
+            self.assertEqual(len(os.listdir(folder)), 2)
+
+    # --- chat, tokenize, doctor, bench ---
+
+    def test_chat_through_a_pipe(self):
+        saved = pathlib.Path(TEMP.name) / "chat.json"
+        script = ["Hello", "/regen", "/stats", "/set temperature 0.5", "/set temprature 1", f"/save {saved}", "/reset", f"/load {saved}",
+                  "two lines \\", "in one", "/nothing", "/quit", "never read"]
+        done = self.run_fails(2, "chat", MODEL, "--system", "S", "--max-tokens", "3", "--ignore-eos", "--seed", "3",
+                              stdin="\n".join(script) + "\n",
+                              says=["tokens/s", "temperature 0.5", "did you mean temperature?", "no command /nothing", "cut after 3 tokens"])
+        messages = json.loads(saved.read_text())["messages"]
+        self.assertEqual([m["role"] for m in messages], ["system", "user", "assistant"])
+        self.assertEqual(messages[1]["content"], "Hello")
+        self.assertEqual(done.stderr.count("(cut after"), 3, done.stderr)
+
+    def test_chat_says_when_the_context_is_full(self):
+        done = self.run_fails(6, "chat", MODEL, stdin="x" * 300 + "\nHi\n", says=["318 tokens", "256", "/reset"])
+        self.assertTrue(done.stdout.strip() or done.stdout, "the conversation goes on")
+
+    def test_tokenize_round_trip(self):
+        text = "Grüße, 世界! 🙂\n\ttab"
+        got = json.loads(self.run_ok("tokenize", MODEL, "--json", stdin=text).stdout)
+        self.assertEqual(bytes(got["token_ids"]), text.encode())
+        ids = ",".join(map(str, got["token_ids"]))
+        self.assertEqual(self.run_ok("tokenize", MODEL, "--ids", ids).stdout, text + "\n")
+        self.assertEqual(self.run_ok("tokenize", MODEL, "--ids", "256,65", "--no-special").stdout, "A\n")
+        self.run_fails(2, "tokenize", MODEL, "--ids", "1,999", says=["999", "257"])
+        self.run_fails(2, "tokenize", MODEL, "--ids", "1,x", says=["'x'"])
+
+    def test_doctor(self):
+        report = json.loads(self.run_ok("doctor", MODEL, "--ops", "--json").stdout)
+        subjects = {f["subject"]: f for f in report["findings"]}
+        for subject in ("CPU", "CPU level", "threads", "memory", "measured", "at most", "architecture", "chat template", "weights"):
+            self.assertIn(subject, subjects)
+        self.assertEqual(subjects["architecture"]["text"], "LlamaForCausalLM")
+        self.assertTrue(any("q4_0" in line for line in report["operators"]))
+        level = os.environ.get("CHORAL_CPU_LEVEL")
+        if level:
+            self.assertIn(level, subjects["CPU level"]["text"])
+        self.assertIn("✓", self.run_ok("doctor", "-q").stdout)
+        self.run_fails(3, "doctor", "/no/such/model", "-q")
+        self.run_fails(2, "doctor", says=["choose base, avx2"], env={"CHORAL_CPU_LEVEL": "avx9"})
+
+    def test_bench(self):
+        report = json.loads(self.run_ok("bench", MODEL, "--quick", "--json").stdout)
+        self.assertEqual([(r["phase"], r["batch"], r["tokens"]) for r in report["results"]],
+                         [("decode", 1, 1), ("decode", 8, 8), ("prefill", 1, 128)])
+        for result in report["results"]:
+            self.assertGreater(result["tokens_per_s"], 0)
+        self.assertGreater(report["peaks_after"]["read_gbps"], 0)
+        self.assertIn("% of read", self.run_ok("bench", MODEL, "--batch", "1,2", "--prefill", "16", "--steps", "2").stdout)
+        self.run_fails(2, "bench", says=["--synthetic"])
+        self.run_fails(2, "bench", "--synthetic", "9000b", says=["9000b", "135m"])
+        self.run_fails(2, "bench", MODEL, "--batch", "0", says=["--batch 0"])
+
+
+if __name__ == "__main__":
+    CHORAL = sys.argv.pop(1)
+    tiny_model.write_model(MODEL)
+    unittest.main()

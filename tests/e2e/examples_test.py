@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+"""Runs the examples: examples_test.py GENERATE STREAMING_BATCH. The demo model is used when CHORAL_DEMO_MODEL names it."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import tiny_model
+
+
+def run(*command):
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=280)
+
+
+def check(condition, done):
+    if not condition:
+        sys.exit(f"{done.args}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+generate, streaming_batch = sys.argv[1:]
+with tempfile.TemporaryDirectory() as folder:
+    model = os.environ.get("CHORAL_DEMO_MODEL") or str(tiny_model.write_model(folder + "/tiny"))
+    done = run(generate, model, "The capital of France is")
+    check(done.returncode == 0 and len(done.stdout) > 1, done)
+    done = run(generate, folder + "/absent", "x")
+    check(done.returncode == 3 and "absent" in done.stderr, done)
+    done = run(streaming_batch, model)
+    check(done.returncode == 0, done)
+    check("cancelled" in done.stdout and done.stdout.count("tokens") >= 3, done)

@@ -1,0 +1,89 @@
+"""Writes a tiny random Llama model in Hugging Face's layout: config.json, model.safetensors, tokenizer.json and a chat template.
+
+Its tokenizer is byte-level without merges: id = byte, 256 = <s>, 257 = </s>. The weights come from a fixed seed, so every run and
+every machine has the same model; what it says is noise.
+"""
+
+import json
+import pathlib
+import random
+import struct
+
+HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 96, 2, 4, 2, 16
+VOCABULARY, BOS, EOS = 258, 256, 257
+CONTEXT = 256
+TEMPLATE = ("{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}"
+            "{% if add_generation_prompt %}<assistant>{% endif %}")
+
+
+def byte_alphabet():
+    """GPT-2's printable stand-in for each byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    spare = iter(range(256, 512))
+    return [chr(b) if b in plain else chr(next(spare)) for b in range(256)]
+
+
+def tensor_shapes():
+    shapes = {"model.embed_tokens.weight": (VOCABULARY, HIDDEN), "model.norm.weight": (HIDDEN,), "lm_head.weight": (VOCABULARY, HIDDEN)}
+    for layer in range(LAYERS):
+        at = f"model.layers.{layer}."
+        shapes |= {
+            at + "input_layernorm.weight": (HIDDEN,),
+            at + "post_attention_layernorm.weight": (HIDDEN,),
+            at + "self_attn.q_proj.weight": (HEADS * HEAD_DIM, HIDDEN),
+            at + "self_attn.k_proj.weight": (KV_HEADS * HEAD_DIM, HIDDEN),
+            at + "self_attn.v_proj.weight": (KV_HEADS * HEAD_DIM, HIDDEN),
+            at + "self_attn.o_proj.weight": (HIDDEN, HEADS * HEAD_DIM),
+            at + "mlp.gate_proj.weight": (INTERMEDIATE, HIDDEN),
+            at + "mlp.up_proj.weight": (INTERMEDIATE, HIDDEN),
+            at + "mlp.down_proj.weight": (HIDDEN, INTERMEDIATE),
+        }
+    return shapes
+
+
+def write_safetensors(path):
+    source = random.Random(7)
+    header, data = {}, bytearray()
+    for name, shape in tensor_shapes().items():
+        count = shape[0] * (shape[1] if len(shape) == 2 else 1)
+        values = [1.0] * count if len(shape) == 1 else [source.uniform(-0.3, 0.3) for _ in range(count)]
+        begin = len(data)
+        data += struct.pack(f"<{count}f", *values)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_model(folder):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_safetensors(folder / "model.safetensors")
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE,
+        "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
+        "vocab_size": VOCABULARY, "max_position_embeddings": CONTEXT, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
+        "hidden_act": "silu", "tie_word_embeddings": False, "bos_token_id": BOS, "eos_token_id": EOS, "torch_dtype": "float32",
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [{"id": BOS, "content": "<s>", **special}, {"id": EOS, "content": "</s>", **special}],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                  "fuse_unk": False, "byte_fallback": False,
+                  "vocab": {c: i for i, c in enumerate(byte_alphabet())} | {"<s>": BOS, "</s>": EOS}, "merges": []},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(
+        {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
+    return folder
+
+
+if __name__ == "__main__":
+    import sys
+    write_model(sys.argv[1])
