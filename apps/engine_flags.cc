@@ -34,10 +34,10 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("--max-num-seqs", o.max_num_seqs, "answers computed at the same time (64)", "N");
   option("--max-num-batched-tokens", o.max_num_batched_tokens, "tokens computed in one step (1024)", "N");
   option("-t,--threads", o.threads, "compute threads (one per physical core)", "N");
-  app.add_flag("--enable-prefix-caching,!--no-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
+  app.add_flag("--enable-prefix-caching,!--no-prefix-caching", o.enable_prefix_caching,
                "keep prompts' beginnings for later prompts (on)")
       ->group("Engine");
-  app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill,!--no-enable-chunked-prefill", o.enable_chunked_prefill,
+  app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill", o.enable_chunked_prefill,
                "split long prompts over steps (on)")
       ->group("Engine");
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");

@@ -11,7 +11,8 @@ namespace choral::kernels {
 namespace {
 
 // Rows multiplied per pass over W: enough to hide the reading of W behind the arithmetic, few enough that quantised x stays near.
-constexpr int64_t kRowsPerPass = 192;
+constexpr int64_t kRowsPerPass = 96;
+constexpr int64_t kPlanes = 2;  // of a row of x: coarse and fine
 
 class QuantisedMatrix final : public PackedMatrix {
  public:
@@ -25,7 +26,7 @@ class QuantisedMatrix final : public PackedMatrix {
   int64_t size_bytes() const override { return static_cast<int64_t>(panels_.size_bytes()); }
   std::string format() const override { return std::string(dtype_name(type_)); }
   std::string kernel_name(CpuLevel level) const override {
-    return fmt::format("{} x int8, {}", dtype_name(type_), quant_kernel(type_, level).name);
+    return fmt::format("{} x 2 int8, {}", dtype_name(type_), quant_kernel(type_, level).name);
   }
   void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override;
   void read_row(int64_t row, std::span<float> out) const override;
@@ -39,6 +40,16 @@ class QuantisedMatrix final : public PackedMatrix {
   int64_t panel_bytes_;
   AlignedBuffer panels_;
 };
+
+// Rows 2r and 2r + 1 of a tile are the planes of row r: their sum takes its place. Gives the tile of half as many rows.
+MatrixView<float> add_planes(MatrixView<float> tile) {
+  for (int64_t r = 0; r < tile.rows / kPlanes; ++r) {
+    const float *coarse = tile.row(kPlanes * r), *fine = tile.row(kPlanes * r + 1);
+    float* out = tile.row(r);
+    for (int64_t c = 0; c < tile.cols; ++c) out[c] = coarse[c] + fine[c];
+  }
+  return tile.sub_rows(0, tile.rows / kPlanes);
+}
 
 // One tile of sums becomes y: (+ bias) (+ hook) (+ old y), in this order for every shape of tile.
 void finish_tile(MatrixView<float> sums, int64_t row, int64_t col, const Epilogue& epilogue, MatrixView<float> y) {
@@ -74,7 +85,7 @@ void QuantisedMatrix::multiply(const Context& ctx, MatrixView<const float> x, co
 void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row, MatrixView<const float> x,
                                     const Epilogue& epilogue, MatrixView<float> y) const {
   const Arena::Mark mark(ctx.scratch);
-  const int64_t blocks = k() / kQuantBlock, rows = x.rows;
+  const int64_t blocks = k() / kQuantBlock, rows = kPlanes * x.rows;
   const auto quantised = ctx.scratch.make<QuantisedBlock>(rows * blocks);
   quantise_rows(ctx.pool, ctx.level, x, {.zero = kernel.zero, .halves = form_.sub_blocks() == 2}, quantised.data());
 
@@ -103,7 +114,7 @@ void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kerne
       };
       (few ? kernel.direct : kernel.tiled)(args);
       const int64_t cols = std::min<int64_t>(kQuantTileColumns, n() - col);
-      finish_tile(MatrixView<float>(tile, rows, cols, kQuantTileColumns), first_row, col, epilogue, y);
+      finish_tile(add_planes(MatrixView<float>(tile, rows, cols, kQuantTileColumns)), first_row, col, epilogue, y);
     }
   });
 }

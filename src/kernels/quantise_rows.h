@@ -31,7 +31,13 @@ struct QuantiseOptions {
 };
 void quantise_row(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out);
 
-// Rows of x to out[row * (k / 32)], divided over the pool.
+// A row as two planes whose sum stands for x: `coarse` is x quantised as above, `fine` is what coarse left over
+// (x - s·q, one rounding in float32), quantised the same way. Together they carry 16 bits: |x - sum| <= max|x| / 64516 in each
+// block. Products of the two planes with the same integers of W are exact like those of one.
+void quantise_planes(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* coarse,
+                     QuantisedBlock* fine);
+
+// Rows of x, divided over the pool: plane p of row r goes to out[(2 r + p) * (k / 32)].
 void quantise_rows(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out);
 
 }  // namespace choral::kernels

@@ -130,16 +130,33 @@ TEST_P(QuantiseRowsTest, StartsAndSums) {
   EXPECT_EQ(halves[0].start[1], 32 * 16);
 }
 
+TEST_P(QuantiseRowsTest, TwoPlanesCarrySixteenBits) {
+  for (const float size : {1.0f, 1e-20f, 1e20f}) {
+    auto x = gaussian(2048, 9);
+    for (float& v : x) v *= size;
+    std::vector<QuantisedBlock> coarse(64), fine(64);
+    quantise_planes(GetParam(), x.data(), 2048, {}, coarse.data(), fine.data());
+    for (size_t b = 0; b < 64; ++b) {
+      double largest = 0;
+      for (size_t i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(static_cast<double>(x[b * 32 + i])));
+      for (size_t i = 0; i < 32; ++i) {
+        const double sum = static_cast<double>(coarse[b].scale) * coarse[b].q[i] + static_cast<double>(fine[b].scale) * fine[b].q[i];
+        ASSERT_LE(std::fabs(x[b * 32 + i] - sum), largest * 0x1.1p-16);  // 1 / (127 * 508)
+      }
+    }
+  }
+}
+
 TEST_P(QuantiseRowsTest, RowsDoNotDependOnThreads) {
   const auto x = gaussian(40 * 2048, 3);
-  std::vector<QuantisedBlock> one(40 * 64), two(40 * 64);
+  std::vector<QuantisedBlock> one(80 * 62), two(80 * 62);
   ThreadPool pool1(1), pool2(2);
   quantise_rows(pool1, GetParam(), {x.data(), 40, 1984, 2048}, {}, one.data());
   quantise_rows(pool2, GetParam(), {x.data(), 40, 1984, 2048}, {}, two.data());
-  EXPECT_EQ(std::memcmp(one.data(), two.data(), 40 * 62 * sizeof(QuantisedBlock)), 0);
-  QuantisedBlock last[62];
-  quantise_row(GetParam(), x.data() + 39 * 2048, 1984, {}, last);
-  EXPECT_EQ(std::memcmp(last, one.data() + 39 * 62, sizeof last), 0);
+  EXPECT_EQ(std::memcmp(one.data(), two.data(), 80 * 62 * sizeof(QuantisedBlock)), 0);
+  QuantisedBlock last[2][62];
+  quantise_planes(GetParam(), x.data() + 39 * 2048, 1984, {}, last[0], last[1]);
+  EXPECT_EQ(std::memcmp(last, one.data() + 78 * 62, sizeof last), 0);
 }
 
 }  // namespace
