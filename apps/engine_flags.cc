@@ -37,8 +37,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   app.add_flag("--enable-prefix-caching,!--no-prefix-caching", o.enable_prefix_caching,
                "keep prompts' beginnings for later prompts (on)")
       ->group("Engine");
-  app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill", o.enable_chunked_prefill,
-               "split long prompts over steps (on)")
+  app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill", o.enable_chunked_prefill, "split long prompts over steps (on)")
       ->group("Engine");
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
   option("--device", o.device, "auto or a device's name", "NAME");

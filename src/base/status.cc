@@ -11,7 +11,7 @@ struct CodeFacts {
   int exit;
 };
 
-// In the order of Code. Exit codes: 1 = our fault, 2 = usage, 3.. = the input; listed in docs/serving.md and `choral --help`.
+// In the order of Code. Exit codes: 1 = our fault, 2 = usage, 3.. = the input; listed in docs/cli.md and `choral --help`.
 constexpr std::array<CodeFacts, 13> kFacts{{
     {"ok", 200, 0},
     {"invalid_argument", 400, 2},

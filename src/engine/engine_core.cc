@@ -9,6 +9,12 @@ namespace {
 
 EngineRequest& engine_request(sched::Request& request) { return static_cast<EngineRequest&>(request); }
 
+// The queue's limit is for arrivals; running requests that are preempted wait there too.
+sched::SchedulerConfig with_room_for_preempted(sched::SchedulerConfig config) {
+  config.max_waiting += config.max_num_seqs;
+  return config;
+}
+
 PositionLogprobs position_logprobs(const SampledToken& sampled) {
   PositionLogprobs out;
   out.chosen = {sampled.token, sampled.logprob};
@@ -21,7 +27,8 @@ PositionLogprobs position_logprobs(const SampledToken& sampled) {
 
 EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config)
     : executor_(std::move(executor)),
-      scheduler_(config, executor_->worker().kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens)) {
+      max_waiting_(config.max_waiting),
+      scheduler_(with_room_for_preempted(config), executor_->worker().kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens)) {
   plan_.reserve(config.max_num_seqs);
   output_.items.reserve(static_cast<size_t>(config.max_num_seqs));
   finished_.reserve(static_cast<size_t>(config.max_num_seqs));
@@ -43,8 +50,7 @@ Status EngineCore::add_request(std::vector<std::unique_ptr<EngineRequest>> compl
     const std::lock_guard lock(mutex_);
     if (stop_) return unavailable("the engine is shutting down");
     const auto waiting = static_cast<int64_t>(inbox_.size()) + stats_.waiting;
-    const int64_t most = scheduler_.config().max_waiting;
-    if (waiting + static_cast<int64_t>(completions.size()) > most) {
+    if (waiting + static_cast<int64_t>(completions.size()) > max_waiting_) {
       return resource_exhausted("{} requests are waiting, the most that --max-waiting allows; try again later", waiting);
     }
     for (auto& completion : completions) inbox_.push_back(std::move(completion));
@@ -84,9 +90,10 @@ void EngineCore::run() {
 
 void EngineCore::take_inbox() {
   for (auto& arrival : arrivals_) {
-    const auto response = arrival->response;  // `arrival` is gone after add(), refused or not
+    const auto response = arrival->response;
     const int index = arrival->index;
-    Status status = scheduler_.add(std::move(arrival));
+    std::unique_ptr<sched::Request> request = std::move(arrival);  // the scheduler leaves a refused one here
+    Status status = scheduler_.add(std::move(request));
     if (!status.ok()) response->fail(index, std::move(status));
   }
   arrivals_.clear();

@@ -38,6 +38,7 @@ class EngineCore {
   void publish_stats();
 
   std::unique_ptr<Executor> executor_;
+  int64_t max_waiting_;
   sched::Scheduler scheduler_;
   sched::StepPlan plan_;
   StepOutput output_;

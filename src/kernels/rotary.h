@@ -35,17 +35,17 @@ struct RotaryParams {
   double beta_fast = 32.0;        // yarn …
   double beta_slow = 1.0;
   bool truncate = true;
-  std::optional<double> mscale;
-  std::optional<double> mscale_all_dim;
-  std::optional<double> attention_factor;  // yarn, longrope: multiplies cos and sin; inferred when absent
+  std::optional<double> mscale = {};
+  std::optional<double> mscale_all_dim = {};
+  std::optional<double> attention_factor = {};  // yarn, longrope: multiplies cos and sin; inferred when absent
   // longrope, rotary_dim/2 each. HF takes the long ones for a forward pass that reaches beyond original_max_position and the
   // short ones otherwise, which would make a row depend on its neighbours; here a table uses one list: long iff max_positions >
   // original_max_position.
-  std::vector<float> short_factors;
-  std::vector<float> long_factors;
+  std::vector<float> short_factors = {};
+  std::vector<float> long_factors = {};
 
   // Divides each frequency, after scaling: GGUF's rope_freqs.weight. Empty or rotary_dim/2 values.
-  std::vector<float> frequency_divisors;
+  std::vector<float> frequency_divisors = {};
 };
 
 // Dynamic NTK stretches the base with the length of the sequence *being computed*, so cached keys and new ones would disagree and
