@@ -260,10 +260,12 @@ Result<ExprPtr> Parser::parse_primary(bool with_namespace, bool target) {
     }
     case TokenKind::kInteger: node->constant = Value::integer(take().integer); return node;
     case TokenKind::kFloat: node->constant = Value::number(take().number); return node;
-    case TokenKind::kName: break;
+    case TokenKind::kName: return parse_name(take().text, std::move(node), with_namespace, target);
     default: return corrupt("line {}: unexpected '{}'", line, describe(current()));
   }
-  const std::string name = take().text;
+}
+
+Result<ExprPtr> Parser::parse_name(const std::string& name, ExprPtr node, bool with_namespace, bool target) {
   if (name == "true" || name == "True" || name == "false" || name == "False") {
     node->constant = Value::boolean(name[0] == 't' || name[0] == 'T');
   } else if (name == "none" || name == "None") {

@@ -61,6 +61,7 @@ class Parser {
   Result<ExprPtr> parse_power();
   Result<ExprPtr> parse_unary(bool with_filter);
   Result<ExprPtr> parse_primary(bool with_namespace, bool target = false);
+  Result<ExprPtr> parse_name(const std::string& name, ExprPtr node, bool with_namespace, bool target);
   Result<ExprPtr> parse_tuple(bool with_conditional, bool parentheses, std::string_view end_name = {});
   Result<ExprPtr> parse_list();
   Result<ExprPtr> parse_dict();
