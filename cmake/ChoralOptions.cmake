@@ -23,8 +23,10 @@ if(CHORAL_BUILD_FUZZERS)
   target_compile_options(choral_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# Paths are taken relative to the checkout, so that a second clone finds what the first one compiled.
 find_program(CHORAL_CCACHE ccache)
 if(CHORAL_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CHORAL_CCACHE})
-  set(CMAKE_C_COMPILER_LAUNCHER ${CHORAL_CCACHE})
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CHORAL_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
 endif()
