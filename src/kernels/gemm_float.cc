@@ -1,6 +1,7 @@
 #include "kernels/gemm_float.h"
 
 #include "kernels/gemm_float_blocking.h"
+#include "kernels/x86/gemm_float_amx.h"
 
 namespace choral::kernels {
 namespace {
@@ -18,14 +19,19 @@ class FloatMatrix final : public PackedMatrix {
     }
   }
   std::string kernel_name(CpuLevel level) const override {
-    return fmt::format("{} x f32, {}", format(), float_kernels(level).name);
+    return fmt::format("{} x f32, {}", format(), on_tile_unit(level) ? "amx tiles" : float_kernels(level).name);
   }
   void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override {
+    if (on_tile_unit(ctx.level)) return multiply_panels_amx(panels_, ctx, x, epilogue, y);
     multiply_float_panels(float_kernels(ctx.level), panels_, ctx, x, epilogue, y);
   }
   void read_row(int64_t row, std::span<float> out) const override { read_panel_row(panels_, row, out); }
 
  private:
+  bool on_tile_unit(CpuLevel level) const {
+    return level >= CpuLevel::kAmx && panels_.dtype == DType::kBF16 && tile_unit_is_exact();
+  }
+
   FloatPanels panels_;
 };
 

@@ -61,7 +61,7 @@ void finish(MatrixView<const float> tile, const float* bias, bool accumulate, Ma
 }  // namespace
 
 const FloatKernels& base_float_kernels() {
-  static constexpr FloatKernels kKernels{"base mul+add", 0, kMaxRows, 1, panels_for, find_micro, widen, finish};
+  static constexpr FloatKernels kKernels{"base mul+add", 0, 0, kMaxRows, 1, panels_for, find_micro, widen, finish};
   return kKernels;
 }
 

@@ -1,5 +1,5 @@
 // y = x·Wᵀ with float weights, as fractions of the machine's peaks measured in the same process.
-// Names: MultiplyFloat/<type>/<m>x<n>x<k>; few rows are judged by `of_read`, many by `of_fma`.
+// Names: MultiplyFloat/<type>/<m>x<n>x<k>; few rows are judged by `of_read`, many by `of_fma` (or `of_tile` at level amx).
 // Weights rotate through 384 MiB, so that decode reads memory and not a cache.
 #include <benchmark/benchmark.h>
 
@@ -51,6 +51,7 @@ void MultiplyFloat(benchmark::State& state, DType type, int64_t m, int64_t n, in
   state.counters["GB/s"] = rate(gbytes);
   state.counters["GFLOP/s"] = rate(gflop);
   state.counters["of_read"] = rate(gbytes / here.peaks.read_gbps);
+  if (here.peaks.tile_gflops > 0) state.counters["of_tile"] = rate(gflop / here.peaks.tile_gflops);
   state.counters["of_fma"] = rate(gflop / here.peaks.fma_gflops);
 }
 

@@ -16,7 +16,8 @@ constexpr int64_t kMaxDirectPanels = 64;  // of a task with few rows
 constexpr int64_t kSerialPackFloats = 1 << 15;
 constexpr int64_t kNever = -1;
 
-// Rows [0, rows) of x as `tiles` row tiles of near-equal height: tile t at begin(t) · padded_k floats.
+// Rows [0, rows) of x as `tiles` row tiles of near-equal height, block of k after block of k, so that what a task goes through
+// again and again is one piece of memory: tiles apart by rows of x would lie on few sets of the caches.
 struct PackedRows {
   const float* data;
   int64_t rows;
@@ -25,7 +26,11 @@ struct PackedRows {
 
   int64_t begin(int64_t t) const { return t * rows / tiles; }
   int height(int64_t t) const { return static_cast<int>(begin(t + 1) - begin(t)); }
-  const float* tile(int64_t t, int64_t k0) const { return data + begin(t) * padded_k + k0 * height(t); }
+  int64_t offset(int64_t t, int64_t k) const {
+    const int64_t block = k / kBlockK * kBlockK;
+    return block * rows + begin(t) * std::min(kBlockK, padded_k - block) + (k - block) * height(t);
+  }
+  const float* tile(int64_t t, int64_t k) const { return data + offset(t, k); }
 };
 
 PackedRows pack_rows(const Context& ctx, MatrixView<const float> x, int64_t tiles) {
@@ -41,13 +46,13 @@ PackedRows pack_rows(const Context& ctx, MatrixView<const float> x, int64_t tile
       const int height = packed.height(t);
       for (int r = 0; r < height; ++r) {
         const float* row = x.row(packed.begin(t) + r);
-        float* target = out + packed.begin(t) * packed.padded_k + r * kXChunk;
         for (int64_t c = begin; c < end; ++c) {
+          float* target = out + packed.offset(t, c * kXChunk) + r * kXChunk;
           const int64_t count = std::min(kXChunk, x.cols - c * kXChunk);
           if (count == kXChunk) {
-            std::memcpy(target + c * height * kXChunk, row + c * kXChunk, kXChunk * sizeof(float));
+            std::memcpy(target, row + c * kXChunk, kXChunk * sizeof(float));
           } else {
-            std::memcpy(target + c * height * kXChunk, row + c * kXChunk, static_cast<size_t>(count) * sizeof(float));
+            std::memcpy(target, row + c * kXChunk, static_cast<size_t>(count) * sizeof(float));
           }
         }
       }
@@ -60,11 +65,6 @@ PackedRows pack_rows(const Context& ctx, MatrixView<const float> x, int64_t tile
     ctx.pool.parallel_for(chunks, 16, pack);
   }
   return packed;
-}
-
-int64_t largest_group(int64_t most, int64_t left) {
-  while (most > left) most /= 2;
-  return most;
 }
 
 struct Job {
@@ -102,7 +102,7 @@ struct Job {
   // All row tiles over panels [p0, p1), block by block of k; the widened weights lie in `wide`.
   void run_tiles(int64_t p0, int64_t p1, float* out, float* wide) const {
     const int64_t out_stride = (p1 - p0) * kPanelRows;
-    const bool in_place = w.dtype == DType::kF32;
+    const bool in_place = w.dtype == DType::kF32 || x.tiles <= kernels.max_in_place_tiles;
     // The next block of weights is fetched during the first row tiles of this one, a share in each: all in the first would keep
     // that tile's own loads waiting.
     const int64_t fetching_tiles = x.tiles >= 4 ? 4 : x.tiles >= 2 ? 2 : 1;
@@ -135,7 +135,7 @@ struct Job {
             args.ahead = args.w;
             args.ahead_panel_stride = args.ahead_step = 0;
           }
-          kernels.micro(DType::kF32, x.height(t), static_cast<int>(group))(args);
+          kernels.micro(in_place ? w.dtype : DType::kF32, x.height(t), static_cast<int>(group))(args);
         }
         p += group;
       }
@@ -169,6 +169,11 @@ void multiply_rows(const FloatKernels& kernels, const FloatPanels& w, const Cont
 }
 
 }  // namespace
+
+int64_t largest_group(int64_t most, int64_t left) {
+  while (most > left) most /= 2;
+  return most;
+}
 
 int64_t panels_per_task(int64_t panels, int threads, int64_t group, int64_t most) {
   const int64_t share = ceil_div(panels, threads);

@@ -35,10 +35,11 @@ struct MicroArgs {
 using MicroKernel = void (*)(const MicroArgs&);
 
 struct FloatKernels {
-  std::string_view name;  // "avx512 fma"
-  int max_direct_rows;    // up to here weights are widened in registers; above, once into L1 for all row tiles
-  int tile_rows;          // most rows of a micro-kernel
-  int tile_panels;        // panels of a micro-kernel for more than max_direct_rows rows
+  std::string_view name;   // "avx512 fma"
+  int max_direct_rows;     // up to here one row tile runs down whole panels
+  int max_in_place_tiles;  // up to here each row tile widens weights in registers; more share them widened once into L1
+  int tile_rows;           // most rows of a micro-kernel
+  int tile_panels;         // panels of a micro-kernel for more than max_direct_rows rows
 
   int (*panels_for)(int rows);                                              // most panels of a micro-kernel with so many rows
   MicroKernel (*micro)(DType weights, int rows, int panels);                // panels: panels_for(rows) or a smaller power of two

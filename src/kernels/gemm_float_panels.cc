@@ -112,7 +112,8 @@ void pack_panel(const PanelRows& panel, DType as, int64_t k, const PackKernels& 
 }  // namespace
 
 int64_t float_panel_bytes(DType dtype, int64_t k) {
-  const int64_t padded_k = dtype == DType::kBF16 ? round_up(k, 2) : k;
+  // Of bf16, whole tiles of the tile unit (x86/gemm_float_amx.h).
+  const int64_t padded_k = dtype == DType::kBF16 ? round_up(k, 32) : k;
   return round_up(padded_k * kPanelRows * facts(dtype).block_bytes, static_cast<int64_t>(kCacheLineBytes));
 }
 

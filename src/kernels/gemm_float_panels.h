@@ -1,6 +1,6 @@
 // The layout of packed float weights, and its packer. Panels of 16 output channels:
-//   bf16  [panel][k / 2][16][2]  pairs of k in a 32-bit lane: one shift or mask widens it; k is padded with a zero to an even
-//                                number;
+//   bf16  [panel][k / 2][16][2]  pairs of k in a 32-bit lane: one shift or mask widens it, and the tile unit takes it as it
+//                                is; k is padded with zeros to a multiple of 32;
 //   f16   [panel][k][16]         one vcvtph2ps widens a row of a panel;
 //   f32   [panel][k][16].
 // Panels begin at multiples of 64 bytes; missing channels of the last one are zero. Rows of any source type become float

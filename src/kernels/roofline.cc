@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/aligned_buffer.h"
+#include "kernels/x86/gemm_float_amx_tiles.h"
 
 #define CHORAL_AVX2 __attribute__((target("avx2,fma")))
 #define CHORAL_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,fma")))
@@ -248,7 +249,8 @@ Burner int8_burner(CpuLevel level) {
 }  // namespace
 
 MachinePeaks measure_peaks(const Context& ctx) {
-  return {measure_read(ctx), measure_burn(ctx, fma_burner(ctx.level)), measure_burn(ctx, int8_burner(ctx.level))};
+  return {measure_read(ctx), measure_burn(ctx, fma_burner(ctx.level)), measure_burn(ctx, int8_burner(ctx.level)),
+          ctx.level >= CpuLevel::kAmx ? measure_burn(ctx, burn_amx_bf16) : 0};
 }
 
 }  // namespace choral::kernels

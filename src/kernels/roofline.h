@@ -1,7 +1,8 @@
 // What this machine gives at most, measured with the caller's threads and CPU level: the roof that kernels are compared with.
 //   read_gbps   memory read by all threads at once, best of one to eight streams a thread with and without software prefetch;
 //   fma_gflops  independent fp32 multiply-adds in registers (2 flop each; at level base a product and a sum);
-//   int8_gops   int8 multiply-adds in registers (2 op each): vpdpbusd, or maddubs + madd + add, or SSE2 madd.
+//   int8_gops   int8 multiply-adds in registers (2 op each): vpdpbusd, or maddubs + madd + add, or SSE2 madd;
+//   tile_gflops bf16 products of the tile unit (AMX), 0 where the level has none.
 // Takes about a second and half a GiB, which is given back. `choral bench` and doctor print kernels as fractions of these.
 #pragma once
 
@@ -13,6 +14,7 @@ struct MachinePeaks {
   double read_gbps = 0;
   double fma_gflops = 0;
   double int8_gops = 0;
+  double tile_gflops = 0;
 };
 
 MachinePeaks measure_peaks(const Context& ctx);

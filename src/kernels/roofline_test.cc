@@ -14,6 +14,7 @@ TEST(MeasurePeaks, EveryLevelHasPeaks) {
     EXPECT_GT(peaks.read_gbps, 0);
     EXPECT_GT(peaks.fma_gflops, 0);
     EXPECT_GT(peaks.int8_gops, 0);
+    EXPECT_EQ(peaks.tile_gflops > 0, level == CpuLevel::kAmx);
   }
 }
 

@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kMaxRows = 14;
 constexpr int kMaxRowsOfFourPanels = 6;
+constexpr int kMaxInPlaceTiles = 4;  // 25 % faster than through L1 with two tiles
 
 // Two k of one panel: kPairBytes bytes, widened one k at a time.
 struct BFloat16Pair {
@@ -59,6 +60,24 @@ CHORAL_INLINE void multiply_add(__m512 (&acc)[R][P], const float* x, const __m51
   }
 }
 
+// Two k: even and odd weights of P panels at w, x and x + 1, and a pair of each panel fetched ahead.
+template <class Pair, int R, int P>
+CHORAL_INLINE void step(__m512 (&acc)[R][P], const float* x, const std::byte* w, int64_t stride, const std::byte* ahead,
+                        int64_t ahead_stride) {
+  __m512 v[P];
+  CHORAL_UNROLL
+  for (int p = 0; p < P; ++p) v[p] = Pair::even(w + p * stride);
+  multiply_add<R, P>(acc, x, v);
+  CHORAL_UNROLL
+  for (int p = 0; p < P; ++p) v[p] = Pair::odd(w + p * stride);
+  multiply_add<R, P>(acc, x + 1, v);
+  CHORAL_UNROLL
+  for (int p = 0; p < P; ++p) {
+    _mm_prefetch(ahead + p * ahead_stride, _MM_HINT_T0);
+    if (Pair::kPairBytes > 64) _mm_prefetch(ahead + p * ahead_stride + 64, _MM_HINT_T0);
+  }
+}
+
 template <class Pair, int R, int P>
 CHORAL_TARGET void micro(const MicroArgs& args) {
   __m512 acc[R][P];
@@ -76,22 +95,18 @@ CHORAL_TARGET void micro(const MicroArgs& args) {
   const int64_t ahead_stride = args.ahead_panel_stride;
   for (int64_t k = 0; k < args.k; k += kXChunk) {
     if (k == args.jump_at) ahead += args.ahead_jump;
-    const int64_t left = std::min<int64_t>(kXChunk, args.k - k);
-    for (int64_t i = 0; i + 1 < left; i += 2) {
-      __m512 v[P];
+    const int64_t left = args.k - k;
+    if (left >= kXChunk) {  // whole chunks are unrolled: counting would take the multipliers' ports
       CHORAL_UNROLL
-      for (int p = 0; p < P; ++p) v[p] = Pair::even(w + p * stride);
-      multiply_add<R, P>(acc, x + i, v);
-      CHORAL_UNROLL
-      for (int p = 0; p < P; ++p) v[p] = Pair::odd(w + p * stride);
-      multiply_add<R, P>(acc, x + i + 1, v);
-      CHORAL_UNROLL
-      for (int p = 0; p < P; ++p) {
-        _mm_prefetch(ahead + p * ahead_stride, _MM_HINT_T0);
-        if (Pair::kPairBytes > 64) _mm_prefetch(ahead + p * ahead_stride + 64, _MM_HINT_T0);
+      for (int i = 0; i < kXChunk; i += 2, ahead += args.ahead_step) {
+        step<Pair, R, P>(acc, x + i, w + i / 2 * Pair::kPairBytes, stride, ahead, ahead_stride);
       }
-      w += Pair::kPairBytes;
-      ahead += args.ahead_step;
+      w += kXChunk / 2 * Pair::kPairBytes;
+      x += R * kXChunk;
+      continue;
+    }
+    for (int64_t i = 0; i + 1 < left; i += 2, w += Pair::kPairBytes, ahead += args.ahead_step) {
+      step<Pair, R, P>(acc, x + i, w, stride, ahead, ahead_stride);
     }
     if (left % 2 != 0) {
       __m512 v[P];
@@ -99,7 +114,6 @@ CHORAL_TARGET void micro(const MicroArgs& args) {
       for (int p = 0; p < P; ++p) v[p] = Pair::even(w + p * stride);
       multiply_add<R, P>(acc, x + left - 1, v);
     }
-    x += R * kXChunk;
   }
   CHORAL_UNROLL
   for (int r = 0; r < R; ++r) {
@@ -152,7 +166,8 @@ CHORAL_TARGET void widen(DType weights, const std::byte* w, int64_t k, float* ou
 }  // namespace
 
 const FloatKernels& avx512_float_kernels() {
-  static constexpr FloatKernels kKernels{"avx512 fma", kMaxRows, kMaxRows, 2, panels_for, find_micro, widen, finish_tile_avx2};
+  static constexpr FloatKernels kKernels{"avx512 fma", kMaxRows, kMaxInPlaceTiles, kMaxRows, 2, panels_for,
+                                         find_micro,   widen,    finish_tile_avx2};
   return kKernels;
 }
 
