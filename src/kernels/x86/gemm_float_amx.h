@@ -2,7 +2,7 @@
 // (gemm_float_amx_split.h), and for each block of 32 k, in fp32,
 //   acc += lo·W;  acc += mid·W;  acc += hi·W
 // where each step is what the instruction TDPBF16PS computes: e and o, fma chains over the even and the odd k of the block from
-// 0, then acc + (e + o); to nearest even, subnormal terms and sums taken as zero. Error is below the plain fp32 chain's.
+// 0, then acc + (e + o); to nearest even, subnormal terms and sums taken as zero. The error keeps the plain fp32 chain's bound.
 // Several rows run on the tile unit, a single row in AVX-512 (gemm_float_amx_row.h), with equal bits: invariant 1. The order
 // within the instruction is documented and was measured; a CPU that sums otherwise fails a probe and runs avx512 code instead.
 // An infinite x stays an infinity (mid = lo = 0); an infinite weight may give NaN. docs/design/amx-exact-bf16.md has the figures.

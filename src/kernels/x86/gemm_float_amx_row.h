@@ -1,5 +1,5 @@
 // What the tile unit does (gemm_float_amx.h), said with AVX-512 multiply-adds, bit for bit, for a single row: there this form
-// draws 25-30 % more from memory; from two rows on they are equal. For one output, one block of 32 k and one term of x:
+// draws about a quarter more from memory; at two rows they are equal. For one output, one block of 32 k and one term of x:
 //   e = fma chain over k = 0, 2, …, 30 from 0;  o = fma chain over k = 1, 3, …, 31 from 0;  acc = acc + (e + o)
 // rounded to nearest even, subnormal operands and results taken as zero (MXCSR is set and restored by the caller's scope).
 #pragma once
