@@ -80,7 +80,7 @@ Status check_room(const engine::StepBench& bench, const BenchFlags& f) {
 }
 
 Json peaks_json(const kernels::MachinePeaks& p) {
-  return {{"read_gbps", p.read_gbps}, {"fma_gflops", p.fma_gflops}, {"int8_gops", p.int8_gops}};
+  return {{"read_gbps", p.read_gbps}, {"fma_gflops", p.fma_gflops}, {"int8_gops", p.int8_gops}, {"tile_gflops", p.tile_gflops}};
 }
 
 Json row_json(const Row& row, const Report& report) {
@@ -100,8 +100,9 @@ Json row_json(const Row& row, const Report& report) {
 }
 
 std::string peaks_text(const char* when, const kernels::MachinePeaks& p) {
-  return fmt::format("machine {:<6}  read {:.1f} GB/s, fp32 FMA {:.0f} GFLOP/s, int8 {:.0f} GOP/s\n", when, p.read_gbps,
-                     p.fma_gflops, p.int8_gops);
+  return fmt::format("machine {:<6}  read {:.1f} GB/s, fp32 FMA {:.0f} GFLOP/s, int8 {:.0f} GOP/s{}\n", when, p.read_gbps,
+                     p.fma_gflops, p.int8_gops,
+                     p.tile_gflops > 0 ? fmt::format(", bf16 tiles {:.0f} GFLOP/s", p.tile_gflops) : "");
 }
 
 std::string report_text(const Report& report) {

@@ -92,8 +92,9 @@ void examine_hub_cache(DoctorReport& report) {
 
 // Decode reads every weight once a token and multiplies it once: the smaller of both limits.
 void examine_speed(const kernels::MachinePeaks& peaks, DoctorReport& report) {
-  const std::string text = fmt::format("memory read {:.1f} GB/s, fp32 FMA {:.0f} GFLOP/s, int8 {:.0f} GOP/s", peaks.read_gbps,
-                                       peaks.fma_gflops, peaks.int8_gops);
+  std::string text = fmt::format("memory read {:.1f} GB/s, fp32 FMA {:.0f} GFLOP/s, int8 {:.0f} GOP/s", peaks.read_gbps,
+                                 peaks.fma_gflops, peaks.int8_gops);
+  if (peaks.tile_gflops > 0) text += fmt::format(", bf16 tiles {:.0f} GFLOP/s", peaks.tile_gflops);
   report.fine("measured", text);
   struct Size {
     const char* name;
