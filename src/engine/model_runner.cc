@@ -14,7 +14,7 @@ constexpr int32_t kPromptLogitsRows = 32;
 }  // namespace
 
 ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, int64_t max_tokens, int64_t max_items)
-    : ctx_(ctx), model_(model), sampler_(ctx) {
+    : ctx_(ctx), model_(model), sampler_(ctx, model.vocab_size()) {
   token_ids_.reserve(static_cast<size_t>(max_tokens));
   positions_.reserve(static_cast<size_t>(max_tokens));
   kv_slots_.reserve(static_cast<size_t>(max_tokens));

@@ -5,6 +5,8 @@
 namespace choral::engine {
 namespace {
 
+constexpr size_t kScratchBytesPerToken = 32;  // a copy of the row, marks, and candidates with their ids
+
 // The last tokens of prompt + output equal all but the last token of `word`: then that last one is banned.
 bool completes(std::span<const int32_t> history, std::span<const int32_t> word) {
   const size_t head = word.size() - 1;
@@ -17,8 +19,13 @@ bool has_penalties(const SamplingParams& p) {
 
 }  // namespace
 
-Sampler::Sampler(const platform::Context& ctx) : ctx_(ctx) {
-  for (int i = 0; i < ctx.kernel.pool.size(); ++i) scratch_.push_back(std::make_unique<Arena>());
+Sampler::Sampler(const platform::Context& ctx, int64_t vocab) : ctx_(ctx) {
+  // Any thread may meet its first row late, so that growing on demand would allocate in the middle of a steady state.
+  for (int i = 0; i < ctx.kernel.pool.size(); ++i) {
+    scratch_.push_back(std::make_unique<Arena>());
+    scratch_.back()->allocate(static_cast<size_t>(vocab) * kScratchBytesPerToken);
+    scratch_.back()->reset();
+  }
 }
 
 void Sampler::sample(MatrixView<float> logits, std::span<EngineRequest* const> requests, std::span<SampledToken* const> out) {

@@ -1,6 +1,6 @@
 // From the logits of a step's rows to tokens: each row by its own request's parameters, rows in parallel.
-// A row's token depends on its logits, its parameters, its own history and (seed, position) only: same seed = same text in any batch.
-// Engine thread; allocates nothing once its scratch has grown.
+// A row's token depends on its logits, its parameters, its own history and (seed, position) only: same seed = same text in any
+// batch. Engine thread; allocates nothing: each thread has its scratch from the start.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace choral::engine {
 
 class Sampler {
  public:
-  explicit Sampler(const platform::Context& ctx);
+  Sampler(const platform::Context& ctx, int64_t vocab);
 
   // logits row i belongs to requests[i] and gives out[i]; the logits are changed in place.
   void sample(MatrixView<float> logits, std::span<EngineRequest* const> requests, std::span<SampledToken* const> out);
