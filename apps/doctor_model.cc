@@ -48,7 +48,7 @@ void examine_chat_template(const std::string& source, DoctorReport& report) {
   }
   const auto parsed = text::ChatTemplate::parse(source);
   if (!parsed.ok()) return report.wrong("chat template", parsed.status().message(), "give another with --chat-template FILE");
-  const std::vector<text::ChatMessage> messages{{"user", "Hello"}};
+  const std::vector<ChatMessage> messages{{"user", "Hello"}};
   const std::string json = text::chat_messages_json(messages);
   const auto text = parsed->apply({.messages_json = json,
                                    .tools_json = {},

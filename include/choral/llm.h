@@ -23,27 +23,27 @@ namespace choral {
 struct LoadProgress {
   std::string_view phase;  // "open", "load", "pack", "ready"
   std::string_view detail;
-  double fraction = 0;     // 0 … 1 of the phase
+  double fraction = 0;  // 0 … 1 of the phase
 };
 
 struct EngineOptions {
-  std::string model;                   // a directory, a GGUF file, or org/name in the local Hugging Face cache
-  std::string tokenizer;               // another directory for the tokenizer; empty = the model's
-  std::string dtype = "auto";          // weights: auto (as stored) | float32 | bfloat16 | float16
-  std::string kv_cache_dtype = "auto"; // auto (float32 up to 1B parameters' caches, else bfloat16 as documented) | float32 | bfloat16 | float16
+  std::string model = {};               // a directory, a GGUF file, or org/name in the local Hugging Face cache
+  std::string tokenizer = {};           // another directory for the tokenizer; empty = the model's
+  std::string dtype = "auto";           // weights: auto (as stored) | float32 | bfloat16 | float16
+  std::string kv_cache_dtype = "auto";  // auto (float32: exact) | float32 | bfloat16 | float16
   std::string device = "auto";
-  int threads = 0;                     // 0 = one per physical core
-  int max_model_len = 0;               // 0 = the model's
+  int threads = 0;        // 0 = one per physical core
+  int max_model_len = 0;  // 0 = the model's
   int max_num_seqs = 64;
-  int max_num_batched_tokens = 1024;   // a step's budget: prompt chunks and decode rows together
-  int64_t kv_cache_bytes = 0;          // 0 = by the machine's free memory; a summary says how it was found
-  int max_waiting = 4096;              // requests beyond are refused with resource_exhausted
+  int max_num_batched_tokens = 1024;  // a step's budget: prompt chunks and decode rows together
+  int64_t kv_cache_bytes = 0;         // 0 = by the machine's free memory; a summary says how it was found
+  int max_waiting = 4096;             // requests beyond are refused with resource_exhausted
   bool enable_prefix_caching = true;
   bool enable_chunked_prefill = true;
   std::string scheduling_policy = "fcfs";  // fcfs | priority
-  uint64_t seed = 0;                   // for requests that bring none
-  std::string chat_template;           // Jinja text that replaces the model's
-  std::function<void(const LoadProgress&)> on_progress;
+  uint64_t seed = 0;                       // for requests that bring none
+  std::string chat_template = {};          // Jinja text that replaces the model's
+  std::function<void(const LoadProgress&)> on_progress = {};
 };
 
 // What was loaded and how it runs; stable after load().
@@ -52,7 +52,7 @@ struct ModelInfo {
   std::string architecture;
   std::string path;
   int64_t parameters = 0;
-  int64_t weight_bytes = 0;       // as packed in memory
+  int64_t weight_bytes = 0;  // as packed in memory
   int64_t kv_cache_bytes = 0;
   int64_t kv_cache_tokens = 0;
   int max_model_len = 0;

@@ -1,4 +1,5 @@
-// The vocabulary of the engine's API: sampling parameters, requests, outputs. Plain records; defaults are those of vLLM and OpenAI.
+// The vocabulary of the engine's API: sampling parameters, requests, outputs. Plain records; defaults are those of vLLM and
+// OpenAI.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +15,17 @@
 namespace choral {
 
 struct SamplingParams {
-  int n = 1;                       // independent answers to the prompt
-  int max_tokens = 16;             // of each answer; 0 = up to the model's length
-  int min_tokens = 0;              // no stop before this many tokens
-  float temperature = 1.0f;        // 0 = greedy
-  int top_k = 0;                   // 0 = all
+  int n = 1;                 // independent answers to the prompt
+  int max_tokens = 16;       // of each answer; 0 = up to the model's length
+  int min_tokens = 0;        // no stop before this many tokens
+  float temperature = 1.0f;  // 0 = greedy
+  int top_k = 0;             // 0 = all
   float top_p = 1.0f;
   float min_p = 0.0f;
-  float presence_penalty = 0.0f;   // -2 … 2, over the answer
-  float frequency_penalty = 0.0f;  // -2 … 2, over the answer
-  float repetition_penalty = 1.0f; // > 0, over prompt and answer
-  std::optional<uint64_t> seed;    // same seed = same text in any batch; absent = drawn from the engine's seed
+  float presence_penalty = 0.0f;    // -2 … 2, over the answer
+  float frequency_penalty = 0.0f;   // -2 … 2, over the answer
+  float repetition_penalty = 1.0f;  // > 0, over prompt and answer
+  std::optional<uint64_t> seed;     // same seed = same text in any batch; absent = drawn from the engine's seed
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
   bool include_stop_str_in_output = false;
@@ -43,21 +44,21 @@ struct ChatMessage {
 };
 
 struct Request {
-  std::string id;  // chosen by the caller; empty = given by the engine
+  std::string id = {};  // chosen by the caller; empty = given by the engine
   // Exactly one of the next four says what to continue.
-  std::optional<std::string> prompt;
-  std::vector<int32_t> prompt_token_ids;
-  std::vector<ChatMessage> messages;
-  std::string messages_json;  // OpenAI's `messages` array, for content that ChatMessage cannot hold
+  std::optional<std::string> prompt = {};
+  std::vector<int32_t> prompt_token_ids = {};
+  std::vector<ChatMessage> messages = {};
+  std::string messages_json = {};  // OpenAI's `messages` array, for content that ChatMessage cannot hold
 
-  std::string tools_json;        // OpenAI's `tools` array, given to the chat template
-  std::string template_kwargs_json;  // extra variables of the chat template
+  std::string tools_json = {};            // OpenAI's `tools` array, given to the chat template
+  std::string template_kwargs_json = {};  // extra variables of the chat template
   bool add_generation_prompt = true;
   bool add_special_tokens = true;  // for `prompt`: BOS and the like, as the tokenizer says
 
-  SamplingParams sampling;
-  int priority = 0;          // lower = earlier
-  std::string cache_salt;    // requests share cached prefixes only within one salt
+  SamplingParams sampling = {};
+  int priority = 0;             // lower = earlier
+  std::string cache_salt = {};  // requests share cached prefixes only within one salt
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };

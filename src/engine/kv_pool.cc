@@ -4,6 +4,8 @@
 #include <fstream>
 #include <string>
 
+#include "cache/kv_pool_size.h"
+
 namespace choral::engine {
 namespace {
 
@@ -24,10 +26,17 @@ double mib(int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
 }  // namespace
 
 Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_positions, DType dtype, const KvBudget& budget) {
-  const int64_t block_bytes = shape.layers * kernels::kv_block_bytes(dtype, shape.kv_heads, shape.head_dim, shape.head_dim);
+  const cache::KVShape kv{.layers = static_cast<uint64_t>(shape.layers),
+                          .kv_heads = static_cast<uint64_t>(shape.kv_heads),
+                          .key_dim = static_cast<uint64_t>(shape.head_dim),
+                          .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.head_dim)),
+                          .element_bytes = static_cast<uint64_t>(row_bytes(dtype, 1))};
+  CHORAL_TRY(const uint64_t checked_bytes, cache::kv_block_bytes(kv, static_cast<int32_t>(kernels::kKvBlockTokens)));
+  const auto block_bytes = static_cast<int64_t>(checked_bytes);
   const int64_t wanted_len = budget.max_model_len > 0 ? budget.max_model_len : model_positions;
   if (wanted_len > model_positions) {
-    return invalid_argument("--max-model-len {} exceeds the {} positions that the model was made for", wanted_len, model_positions);
+    return invalid_argument("--max-model-len {} exceeds the {} positions that the model was made for", wanted_len,
+                            model_positions);
   }
   const int64_t blocks_of_one = ceil_div(wanted_len, kernels::kKvBlockTokens);
   const int64_t most_blocks = std::min<int64_t>(blocks_of_one * budget.max_num_seqs, int64_t{1} << 30);
@@ -39,15 +48,19 @@ Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_pos
   plan.max_model_len = std::min(wanted_len, blocks * kernels::kKvBlockTokens);
   plan.blocks = static_cast<int32_t>(blocks);
   if (plan.max_model_len < wanted_len && (budget.max_model_len > 0 || blocks == 0)) {
-    return resource_exhausted("a KV cache of {:.0f} MiB holds {} tokens, but --max-model-len {} needs {:.0f} MiB; lower it, or raise "
-                              "--kv-cache-memory", mib(bytes), blocks * kernels::kKvBlockTokens, wanted_len, mib(blocks_of_one * block_bytes));
+    return resource_exhausted(
+        "a KV cache of {:.0f} MiB holds {} tokens, but --max-model-len {} needs {:.0f} MiB; lower it, or raise "
+        "--kv-cache-memory",
+        mib(bytes), blocks * kernels::kKvBlockTokens, wanted_len, mib(blocks_of_one * block_bytes));
   }
   plan.notes.push_back(fmt::format("KV cache: {} blocks of {} tokens, {} ({:.0f} MiB{})", plan.blocks, kernels::kKvBlockTokens,
                                    dtype_name(dtype), mib(blocks * block_bytes),
                                    budget.requested_bytes > 0 ? "" : ", chosen from free memory; --kv-cache-memory changes it"));
   if (plan.max_model_len < wanted_len) {
-    plan.notes.push_back(fmt::format("max_model_len is {} instead of the model's {}, so that one sequence fits the KV cache; "
-                                     "--kv-cache-memory raises it", plan.max_model_len, wanted_len));
+    plan.notes.push_back(
+        fmt::format("max_model_len is {} instead of the model's {}, so that one sequence fits the KV cache; "
+                    "--kv-cache-memory raises it",
+                    plan.max_model_len, wanted_len));
   }
   return plan;
 }

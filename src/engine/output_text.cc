@@ -3,10 +3,6 @@
 #include <algorithm>
 
 namespace choral::engine {
-namespace {
-constexpr size_t kTextBytesPerToken = 8;  // room reserved; English takes about 4
-}  // namespace
-
 OutputText::OutputText(std::shared_ptr<const text::Tokenizer> tokenizer, OutputTextOptions options, size_t expected_tokens)
     : options_(std::move(options)) {
   std::erase(options_.stop, "");

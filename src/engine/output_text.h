@@ -13,6 +13,8 @@
 
 namespace choral::engine {
 
+inline constexpr size_t kTextBytesPerToken = 8;  // room reserved; English takes about 4
+
 struct OutputTextOptions {
   std::vector<std::string> stop;
   bool include_stop = false;         // keep the stop string at the end of the text

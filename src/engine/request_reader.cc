@@ -59,11 +59,7 @@ Result<std::string> RequestReader::apply_chat_template(const Request& request) c
     return unsupported("this model has no usable chat template; send `prompt` instead of messages, or give --chat-template");
   }
   std::string messages = request.messages_json;
-  if (messages.empty()) {
-    std::vector<text::ChatMessage> typed;
-    for (const auto& message : request.messages) typed.push_back({message.role, message.content});
-    messages = text::chat_messages_json(typed);
-  }
+  if (messages.empty()) messages = text::chat_messages_json(request.messages);
   text::ChatInput input{.messages_json = messages,
                         .tools_json = request.tools_json,
                         .kwargs_json = request.template_kwargs_json,

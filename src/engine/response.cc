@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/output_text.h"
+
 namespace choral {
 
 std::string_view finish_reason_name(FinishReason reason) {
@@ -16,10 +18,6 @@ std::string_view finish_reason_name(FinishReason reason) {
 }
 
 namespace engine {
-namespace {
-constexpr size_t kTextBytesPerToken = 8;
-}  // namespace
-
 Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, int completions, size_t expected_tokens, bool with_logprobs)
     : id_(std::move(id)), cursors_(static_cast<size_t>(completions)), open_(completions) {
   output_.id = id_;

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "choral/types.h"
 #include "text/jinja/limits.h"
 
 namespace choral::text {
@@ -21,11 +22,6 @@ namespace choral::text {
 namespace jinja {
 class Template;
 }
-
-struct ChatMessage {
-  std::string role;
-  std::string content;
-};
 
 // [{"role": …, "content": …}, …] with JSON escapes; invalid UTF-8 is refused by apply(), not here.
 std::string chat_messages_json(std::span<const ChatMessage> messages);
