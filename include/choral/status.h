@@ -70,9 +70,9 @@ class [[nodiscard]] Result {
   using Value = T;
   Result(T value) : value_(std::move(value)) {}
   template <class U>
-    requires(std::is_convertible_v<U &&, T> && !std::is_same_v<std::remove_cvref_t<U>, Result> &&
-             !std::is_same_v<std::remove_cvref_t<U>, Status> && !std::is_same_v<std::remove_cvref_t<U>, T>)
-  Result(U&& value) : value_(std::forward<U>(value)) {}
+  requires(std::is_convertible_v<U&&, T> && !std::is_same_v<std::remove_cvref_t<U>, Result> &&
+           !std::is_same_v<std::remove_cvref_t<U>, Status> && !std::is_same_v<std::remove_cvref_t<U>, T>) Result(U&& value)
+      : value_(std::forward<U>(value)) {}
   Result(Status status) : status_(std::move(status)) {
     if (status_.ok()) detail::value_of_error(Status(Code::kInternal, "a Result without value needs an error"));
   }
@@ -98,7 +98,8 @@ class [[nodiscard]] Result {
 
  private:
   void checked() const {
-    if (!value_.has_value()) [[unlikely]] detail::value_of_error(status_);
+    if (!value_.has_value()) [[unlikely]]
+      detail::value_of_error(status_);
   }
   std::optional<T> value_;
   Status status_;

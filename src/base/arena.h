@@ -1,5 +1,6 @@
 // Scratch memory of one step: pointers are bumped, everything is freed at once by reset(), the block is kept.
-// Grows while warming up (`grown()` counts it); a steady-state step allocates nothing. Not thread-safe: one arena per engine thread.
+// Grows while warming up (`grown()` counts it); a steady-state step allocates nothing. Not thread-safe: one arena per engine
+// thread.
 #pragma once
 
 #include <cstddef>

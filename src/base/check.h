@@ -9,9 +9,10 @@ namespace choral {
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, std::string_view message);
 }  // namespace choral
 
-#define CHORAL_CHECK(condition, message)                                                          \
-  do {                                                                                            \
-    if (!(condition)) [[unlikely]] ::choral::check_failed(__FILE__, __LINE__, #condition, (message)); \
+#define CHORAL_CHECK(condition, message)                                 \
+  do {                                                                   \
+    if (!(condition)) [[unlikely]]                                       \
+      ::choral::check_failed(__FILE__, __LINE__, #condition, (message)); \
   } while (false)
 
 #ifdef NDEBUG

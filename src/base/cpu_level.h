@@ -23,7 +23,7 @@ std::string_view cpu_level_name(CpuLevel level);
 Result<CpuLevel> parse_cpu_level(std::string_view name);
 
 CpuLevel machine_cpu_level();  // what the machine has, without the cap
-CpuLevel cpu_level();          // what is used: the machine's level under the cap; an unknown cap ends the process with the valid names
+CpuLevel cpu_level();  // what is used: the machine's level under the cap; an unknown cap ends the process with the valid names
 std::vector<CpuLevel> usable_cpu_levels();  // kBase … cpu_level(): what tests run through
 
 // Limits Highway's dispatch to `level` from now on. Called by cpu_level() for the process; tests call it to run each level.

@@ -1,5 +1,6 @@
 // bfloat16 and IEEE half as storage types: 16 bits and exact conversions, no arithmetic.
-// from float: round to nearest, ties to even; NaN stays NaN (quiet), overflow becomes infinity. Scalar reference for the SIMD kernels.
+// from float: round to nearest, ties to even; NaN stays NaN (quiet), overflow becomes infinity. Scalar reference for the SIMD
+// kernels.
 #pragma once
 
 #include <bit>

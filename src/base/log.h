@@ -16,8 +16,8 @@ void write_log(LogLevel level, std::string_view line);
 
 }  // namespace choral
 
-#define CHORAL_LOG(level, ...)                                                          \
-  do {                                                                                  \
-    if (::choral::log_enabled(::choral::LogLevel::level))                               \
-      ::choral::write_log(::choral::LogLevel::level, ::fmt::format(__VA_ARGS__));       \
+#define CHORAL_LOG(level, ...)                                                    \
+  do {                                                                            \
+    if (::choral::log_enabled(::choral::LogLevel::level))                         \
+      ::choral::write_log(::choral::LogLevel::level, ::fmt::format(__VA_ARGS__)); \
   } while (false)

@@ -18,9 +18,7 @@ Sha256::Sha256() : context_(std::make_unique<Context>(Context{EVP_MD_CTX_new(), 
 
 Sha256::~Sha256() { EVP_MD_CTX_free(context_->evp); }
 
-void Sha256::reset() {
-  CHORAL_CHECK(EVP_DigestInit_ex(context_->evp, context_->digest, nullptr) == 1, "SHA-256 did not start");
-}
+void Sha256::reset() { CHORAL_CHECK(EVP_DigestInit_ex(context_->evp, context_->digest, nullptr) == 1, "SHA-256 did not start"); }
 
 void Sha256::update(std::span<const std::byte> bytes) {
   CHORAL_CHECK(EVP_DigestUpdate(context_->evp, bytes.data(), bytes.size()) == 1, "SHA-256 failed");

@@ -37,9 +37,9 @@ class ThreadPool {
   int64_t n_ = 0;
   int64_t grain_ = 1;
 
-  alignas(64) std::atomic<int64_t> next_{0};       // first row of the next free chunk
+  alignas(64) std::atomic<int64_t> next_{0};         // first row of the next free chunk
   alignas(64) std::atomic<uint32_t> generation_{0};  // raised for every task
-  alignas(64) std::atomic<int> busy_{0};           // workers that have not finished the current task
+  alignas(64) std::atomic<int> busy_{0};             // workers that have not finished the current task
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

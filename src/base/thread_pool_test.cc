@@ -18,7 +18,9 @@ TEST(ThreadPool, EveryIndexOnce) {
         pool.parallel_for(n, grain, [&](int64_t begin, int64_t end, int thread) {
           EXPECT_GE(thread, 0);
           EXPECT_LT(thread, threads);
-          if (threads > 1) { EXPECT_LE(end - begin, grain); }
+          if (threads > 1) {
+            EXPECT_LE(end - begin, grain);
+          }
           for (int64_t i = begin; i < end; ++i) seen[static_cast<size_t>(i)].fetch_add(1);
         });
         for (auto& count : seen) ASSERT_EQ(count.load(), 1);

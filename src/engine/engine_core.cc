@@ -28,7 +28,8 @@ PositionLogprobs position_logprobs(const SampledToken& sampled) {
 EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config)
     : executor_(std::move(executor)),
       max_waiting_(config.max_waiting),
-      scheduler_(with_room_for_preempted(config), executor_->worker().kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens)) {
+      scheduler_(with_room_for_preempted(config), executor_->worker().kv_blocks(),
+                 static_cast<int32_t>(kernels::kKvBlockTokens)) {
   plan_.reserve(config.max_num_seqs);
   output_.items.reserve(static_cast<size_t>(config.max_num_seqs));
   finished_.reserve(static_cast<size_t>(config.max_num_seqs));
@@ -162,9 +163,10 @@ void EngineCore::finish(EngineRequest& request, sched::FinishReason reason, std:
   }
   request.response->add_text(request.index, request.text.take_released());
   const double now = now_s();
-  const RequestMetrics metrics{.queue_s = request.scheduled_s > 0 ? request.scheduled_s - request.submitted_s : now - request.submitted_s,
-                               .first_token_s = request.first_token_s > 0 ? request.first_token_s - request.submitted_s : 0,
-                               .total_s = now - request.submitted_s};
+  const RequestMetrics metrics{
+      .queue_s = request.scheduled_s > 0 ? request.scheduled_s - request.submitted_s : now - request.submitted_s,
+      .first_token_s = request.first_token_s > 0 ? request.first_token_s - request.submitted_s : 0,
+      .total_s = now - request.submitted_s};
   request.response->finish(request.index, reason, std::move(stop_reason), request.cached_prompt_tokens, metrics);
   scheduler_.finish(request, reason);
 }

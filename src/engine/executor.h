@@ -1,5 +1,5 @@
-// Between the engine's loop and its workers: today one worker in this process; several devices or processes become several workers
-// here, and nobody above notices.
+// Between the engine's loop and its workers: today one worker in this process; several devices or processes become several
+// workers here, and nobody above notices.
 #pragma once
 
 #include <memory>

@@ -25,7 +25,7 @@ class KvPool {
 struct KvBudget {
   int64_t requested_bytes = 0;  // --kv-cache-memory; 0 = decide here
   int max_num_seqs = 0;
-  int64_t max_model_len = 0;    // wanted; 0 = the model's
+  int64_t max_model_len = 0;  // wanted; 0 = the model's
 };
 
 struct KvPlan {
@@ -34,8 +34,8 @@ struct KvPlan {
   std::vector<std::string> notes;
 };
 
-// Default budget: a quarter of the memory that is free now, at most 4 GiB, at most what max_num_seqs full-length sequences could use.
-// A model length that nobody asked for shrinks to fit, with a note; one that was asked for and does not fit is an error.
+// Default budget: a quarter of the memory that is free now, at most 4 GiB, at most what max_num_seqs full-length sequences could
+// use. A model length that nobody asked for shrinks to fit, with a note; one that was asked for and does not fit is an error.
 Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_positions, DType dtype, const KvBudget& budget);
 
 }  // namespace choral::engine

@@ -45,7 +45,8 @@ std::string count_of_formats(std::span<layers::Module* const> modules) {
   }
   std::sort(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
-  for (const auto& [format, size] : bytes) text += fmt::format("{}{} {:.1f} MiB", text.empty() ? "" : ", ", format, size / 1048576.0);
+  for (const auto& [format, size] : bytes)
+    text += fmt::format("{}{} {:.1f} MiB", text.empty() ? "" : ", ", format, size / 1048576.0);
   return text;
 }
 
@@ -95,7 +96,8 @@ Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap&
                        lost.size() > shown ? ", …" : "");
   }
   if (!spare.empty()) {
-    notes.push_back(fmt::format("{} tensors of the checkpoint are not used by this model (first: {})", spare.size(), spare.front()));
+    notes.push_back(
+        fmt::format("{} tensors of the checkpoint are not used by this model (first: {})", spare.size(), spare.front()));
     CHORAL_LOG(kWarn, "{}", notes.back());
   }
   return {};

@@ -17,7 +17,7 @@ inline constexpr size_t kTextBytesPerToken = 8;  // room reserved; English takes
 
 struct OutputTextOptions {
   std::vector<std::string> stop;
-  bool include_stop = false;         // keep the stop string at the end of the text
+  bool include_stop = false;  // keep the stop string at the end of the text
   bool skip_special_tokens = true;
 };
 

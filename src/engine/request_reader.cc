@@ -91,7 +91,8 @@ Result<std::vector<std::vector<int32_t>>> RequestReader::bad_word_tokens(const s
     const bool has_space = word.front() == ' ';
     for (const std::string& form : {word, has_space ? word.substr(1) : " " + word}) {
       CHORAL_TRY(auto ids, tokenizer_->encode(form, {.add_special_tokens = false}));
-      if (!ids.empty() && std::find(sequences.begin(), sequences.end(), ids) == sequences.end()) sequences.push_back(std::move(ids));
+      if (!ids.empty() && std::find(sequences.begin(), sequences.end(), ids) == sequences.end())
+        sequences.push_back(std::move(ids));
     }
   }
   return sequences;
@@ -110,8 +111,10 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
   const auto prompt_count = static_cast<int32_t>(prompt.size());
   const int32_t room = limits_.max_model_len - prompt_count;
   if (room < 1) {
-    return invalid_argument("the prompt has {} tokens, but at most {} fit (max_model_len {}, one token to answer); shorten it or raise "
-                            "--max-model-len", prompt_count, limits_.max_model_len - 1, limits_.max_model_len);
+    return invalid_argument(
+        "the prompt has {} tokens, but at most {} fit (max_model_len {}, one token to answer); shorten it or raise "
+        "--max-model-len",
+        prompt_count, limits_.max_model_len - 1, limits_.max_model_len);
   }
   const int32_t max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
   CHORAL_TRY(const auto bad_words, bad_word_tokens(params.bad_words));

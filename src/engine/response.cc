@@ -18,7 +18,8 @@ std::string_view finish_reason_name(FinishReason reason) {
 }
 
 namespace engine {
-Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, int completions, size_t expected_tokens, bool with_logprobs)
+Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, int completions, size_t expected_tokens,
+                   bool with_logprobs)
     : id_(std::move(id)), cursors_(static_cast<size_t>(completions)), open_(completions) {
   output_.id = id_;
   output_.prompt_token_ids = std::move(prompt_token_ids);

@@ -1,5 +1,5 @@
-// Invariant 1 at the level of the model: a row's tokens and log-probabilities are bit-identical whatever shares its batch, however its
-// prompt is chunked, with one thread or two, with the prefix cache on or off, before and after preemption.
+// Invariant 1 at the level of the model: a row's tokens and log-probabilities are bit-identical whatever shares its batch,
+// however its prompt is chunked, with one thread or two, with the prefix cache on or off, before and after preemption.
 #include "engine/tiny_model_test.h"
 
 namespace choral::engine {
@@ -79,7 +79,8 @@ TEST_P(RowIndependenceTest, PreemptedAndResumed) {
   for (size_t i = 0; i < requests.size(); ++i) expect_same_bits(probe->generate({requests[i]}).front(), together[i]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, RowIndependenceTest, ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"),
+INSTANTIATE_TEST_SUITE_P(Families, RowIndependenceTest,
+                         ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"),
                          [](const auto& info) { return std::string(info.param).substr(5); });
 
 }  // namespace

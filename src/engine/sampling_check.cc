@@ -26,7 +26,8 @@ Status check_id(std::string_view name, int32_t id, int32_t vocab) {
 Status check_texts(std::string_view name, const std::vector<std::string>& texts, size_t most) {
   if (texts.size() > most) return too_large("{} has {} entries; at most {} are allowed", name, texts.size(), most);
   for (const auto& text : texts) {
-    if (text.size() > kMaxStopBytes) return too_large("an entry of {} has {} bytes; at most {} are allowed", name, text.size(), kMaxStopBytes);
+    if (text.size() > kMaxStopBytes)
+      return too_large("an entry of {} has {} bytes; at most {} are allowed", name, text.size(), kMaxStopBytes);
   }
   return {};
 }

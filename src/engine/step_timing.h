@@ -1,5 +1,5 @@
-// Times whole engine steps, scheduler and sampler included, without callers: what `choral bench` prints. Deterministic work, greedy.
-// One thread makes and runs it.
+// Times whole engine steps, scheduler and sampler included, without callers: what `choral bench` prints. Deterministic work,
+// greedy. One thread makes and runs it.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,19 @@
 namespace choral::engine {
 
 struct StepBenchOptions {
-  EngineOptions engine;          // `model`, dtypes, threads; limits are widened where a case needs it
-  std::string synthetic;         // a name of synthetic_model_names(); then `engine.model` is not read
+  EngineOptions engine;   // `model`, dtypes, threads; limits are widened where a case needs it
+  std::string synthetic;  // a name of synthetic_model_names(); then `engine.model` is not read
   DType synthetic_format = DType::kBF16;
 };
 
 struct StepTiming {
-  int batch = 0;         // sequences in the step
-  int tokens = 0;        // rows in the step
-  int steps = 0;         // measured
-  double median_s = 0;   // of one step
+  int batch = 0;        // sequences in the step
+  int tokens = 0;       // rows in the step
+  int steps = 0;        // measured
+  double median_s = 0;  // of one step
   double best_s = 0;
-  double weight_bytes = 0;  // of weights read by one step
-  double flops = 0;         // of the matrix products of one step (attention not counted)
+  double weight_bytes = 0;     // of weights read by one step
+  double flops = 0;            // of the matrix products of one step (attention not counted)
   double attention_share = 0;  // of the step's time; measured in steps of their own
 
   double tokens_per_s() const { return tokens / median_s; }

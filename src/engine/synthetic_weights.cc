@@ -103,7 +103,8 @@ Result<io::SourceTensor> SyntheticWeights::take(const std::string&, const Shape&
   const bool matrix = shape.rank() == 2;
   const auto& f = facts(format_);
   const DType format = !matrix ? DType::kF32 : shape[1] % f.block_elements == 0 ? format_ : DType::kBF16;
-  const std::pair<int64_t, int64_t> size = matrix ? std::pair{shape[0], shape[1]} : std::pair<int64_t, int64_t>{0, shape.elements()};
+  const std::pair<int64_t, int64_t> size =
+      matrix ? std::pair{shape[0], shape[1]} : std::pair<int64_t, int64_t>{0, shape.elements()};
   auto found = by_size_.find(size);
   if (found == by_size_.end()) {
     CHORAL_TRY(auto tensor, make(format, shape));

@@ -27,7 +27,8 @@ Result<std::unique_ptr<Worker>> Worker::make(const EngineOptions& options) {
   const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
   std::unique_ptr<Worker> worker(new Worker(*platform, threads));
   CHORAL_TRY(worker->kv_dtype_, parse_kv_dtype(options.kv_cache_dtype));
-  worker->notes_.push_back(fmt::format("device: {}, {} threads, CPU level {}", platform->name(), threads, cpu_level_name(cpu_level())));
+  worker->notes_.push_back(
+      fmt::format("device: {}, {} threads, CPU level {}", platform->name(), threads, cpu_level_name(cpu_level())));
   return worker;
 }
 

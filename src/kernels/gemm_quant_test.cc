@@ -40,7 +40,8 @@ struct Planes {
   std::vector<QuantisedBlock> coarse, fine;
 };
 Planes quantise(const float* x, int64_t k) {
-  Planes planes{std::vector<QuantisedBlock>(static_cast<size_t>(k / 32)), std::vector<QuantisedBlock>(static_cast<size_t>(k / 32))};
+  Planes planes{std::vector<QuantisedBlock>(static_cast<size_t>(k / 32)),
+                std::vector<QuantisedBlock>(static_cast<size_t>(k / 32))};
   ref::quantise_row(x, k, {}, planes.coarse.data());
   std::vector<float> rest;
   for (int64_t i = 0; i < k; ++i) {
@@ -161,8 +162,7 @@ TEST_P(GemmQuantTest, ExtremeIntegersAreExact) {
           if (std::abs(sum) + std::abs(min_sum) < (1 << 24)) {
             ASSERT_EQ(y[static_cast<size_t>(r * n + j)], static_cast<float>(sum + min_sum)) << pattern << ", " << r;
           }
-          ASSERT_EQ(y[static_cast<size_t>(r * n + j)],
-                    planes_dot(type, data.view().row(j), quantise(x.data() + r * k, k)));
+          ASSERT_EQ(y[static_cast<size_t>(r * n + j)], planes_dot(type, data.view().row(j), quantise(x.data() + r * k, k)));
         }
       }
     }
@@ -346,8 +346,7 @@ TEST(GemmQuant, PartsAreStackedInTheirOrder) {
     const auto x = gaussian(k, 103);
     const auto y = multiply(**w, cpu_level(), x, 1);
     const auto q = quantise(x.data(), k);
-    for (int64_t row = 0; row < 34; ++row)
-      EXPECT_EQ(y[static_cast<size_t>(row)], planes_dot(type, source(row), q)) << row;
+    for (int64_t row = 0; row < 34; ++row) EXPECT_EQ(y[static_cast<size_t>(row)], planes_dot(type, source(row), q)) << row;
   }
 }
 

@@ -1,6 +1,6 @@
 // A weight matrix W [n, k], packed once at load for y = x·Wᵀ, and the only copy of the weight in memory.
-// Layout: panels of 16 output channels across lanes, k inside, so that decode (few rows) and prefill (many rows) stream the same bytes.
-// Invariant 1: y[i, j] is one summation over k in one fixed order, the same for any number of rows, threads or neighbours.
+// Layout: panels of 16 output channels across lanes, k inside, so that decode (few rows) and prefill (many rows) stream the same
+// bytes. Invariant 1: y[i, j] is one summation over k in one fixed order, the same for any number of rows, threads or neighbours.
 // Immutable after packing; multiply() may be called from one thread at a time per Context, by many contexts at once.
 #pragma once
 
@@ -39,8 +39,8 @@ class PackedMatrix {
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
   virtual int64_t size_bytes() const = 0;
-  virtual std::string format() const = 0;                       // "bf16", "q4_0"
-  virtual std::string kernel_name(CpuLevel level) const = 0;    // what multiply() runs there: "bf16 x f32, avx512 fma"
+  virtual std::string format() const = 0;                     // "bf16", "q4_0"
+  virtual std::string kernel_name(CpuLevel level) const = 0;  // what multiply() runs there: "bf16 x f32, avx512 fma"
 
   // y [m, n] = x [m, k] · Wᵀ with the epilogue. Shapes were checked when the batch was built. Allocates only from ctx.scratch.
   virtual void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const = 0;

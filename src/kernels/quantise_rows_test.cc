@@ -140,7 +140,8 @@ TEST_P(QuantiseRowsTest, TwoPlanesCarrySixteenBits) {
       double largest = 0;
       for (size_t i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(static_cast<double>(x[b * 32 + i])));
       for (size_t i = 0; i < 32; ++i) {
-        const double sum = static_cast<double>(coarse[b].scale) * coarse[b].q[i] + static_cast<double>(fine[b].scale) * fine[b].q[i];
+        const double sum =
+            static_cast<double>(coarse[b].scale) * coarse[b].q[i] + static_cast<double>(fine[b].scale) * fine[b].q[i];
         ASSERT_LE(std::fabs(x[b * 32 + i] - sum), largest * 0x1.1p-16);  // 1 / (127 * 508)
       }
     }

@@ -20,7 +20,8 @@ GatedActivation::GatedActivation(Builder& builder, std::string_view hidden_act)
 
 void GatedActivation::forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const {
   const bool native = form() == platform::OpForm::kNative;
-  if (is_silu_) return native ? kernels::ref::activation_and_mul(kernels::Activation::kSilu, x, y) : ctx.ops.silu_and_mul(ctx, x, y);
+  if (is_silu_)
+    return native ? kernels::ref::activation_and_mul(kernels::Activation::kSilu, x, y) : ctx.ops.silu_and_mul(ctx, x, y);
   return native ? kernels::ref::activation_and_mul(kernels::Activation::kGeluTanh, x, y) : ctx.ops.gelu_tanh_and_mul(ctx, x, y);
 }
 

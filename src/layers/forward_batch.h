@@ -10,10 +10,10 @@
 namespace choral::layers {
 
 struct ForwardBatch {
-  std::span<const int32_t> token_ids;                       // [tokens]
-  std::span<const int32_t> positions;                       // [tokens], of each row in its sequence
-  std::span<const int64_t> kv_slots;                        // [tokens], where the row's key and value go
-  std::span<const kernels::AttentionSequence> sequences;    // rows of each sequence and its block table
+  std::span<const int32_t> token_ids;                     // [tokens]
+  std::span<const int32_t> positions;                     // [tokens], of each row in its sequence
+  std::span<const int64_t> kv_slots;                      // [tokens], where the row's key and value go
+  std::span<const kernels::AttentionSequence> sequences;  // rows of each sequence and its block table
 
   int64_t tokens() const { return static_cast<int64_t>(token_ids.size()); }
 };

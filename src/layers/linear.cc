@@ -42,7 +42,8 @@ void LinearBase::forward_add(const platform::Context& ctx, MatrixView<const floa
 
 void LinearBase::apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
                        MatrixView<float> y) const {
-  CHORAL_CHECK(x.cols == in_features() && y.cols == out_features() && x.rows == y.rows, "shapes are fixed when the batch is built");
+  CHORAL_CHECK(x.cols == in_features() && y.cols == out_features() && x.rows == y.rows,
+               "shapes are fixed when the batch is built");
   quant_method_->apply(ctx, x, epilogue, y);
 }
 

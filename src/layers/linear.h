@@ -33,7 +33,8 @@ class LinearBase : public Module {
   LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, quant::LinearShape shape);
 
  private:
-  void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue, MatrixView<float> y) const;
+  void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
+             MatrixView<float> y) const;
 
   std::string prefix_;
   quant::LinearShape shape_;

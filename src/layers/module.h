@@ -17,10 +17,10 @@ class Module {
   virtual Status load_weights(quant::WeightSource& source) = 0;
   virtual Status process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) = 0;
 
-  virtual std::string prefix() const = 0;     // "model.layers.0.mlp.down_proj"
-  virtual int64_t weight_bytes() const = 0;   // as held in memory, after processing
-  virtual int64_t parameters() const = 0;     // weights as numbers
-  virtual std::string format() const = 0;     // "bf16"
+  virtual std::string prefix() const = 0;    // "model.layers.0.mlp.down_proj"
+  virtual int64_t weight_bytes() const = 0;  // as held in memory, after processing
+  virtual int64_t parameters() const = 0;    // weights as numbers
+  virtual std::string format() const = 0;    // "bf16"
   virtual std::string kernel_name(CpuLevel level) const = 0;
 };
 

@@ -14,7 +14,9 @@ class RMSNorm : public Module, public platform::CustomOp {
   RMSNorm(Builder& builder, std::string prefix, int64_t size, float eps);
 
   // x and y may be the same matrix. [rows, size]
-  void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const { (this->*forward_)(ctx, x, y); }
+  void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const {
+    (this->*forward_)(ctx, x, y);
+  }
   // Each run of `size` columns of x is normed by itself, in place. [rows, heads·size]
   void forward_heads(const platform::Context& ctx, MatrixView<float> x) const;
 

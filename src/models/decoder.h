@@ -27,7 +27,7 @@ struct DecoderSpec {
   bool qkv_bias = false;
   bool output_bias = false;  // of o_proj
   bool mlp_bias = false;
-  bool qk_norm = false;      // RMSNorm of each head of q and k before the rotation
+  bool qk_norm = false;  // RMSNorm of each head of q and k before the rotation
   bool tie_word_embeddings = false;
   std::vector<int64_t> sliding_window;  // per layer, 0 = full attention
   kernels::RotaryParams rotary;

@@ -22,8 +22,8 @@ Result<DecoderSpec> read_decoder_spec(const io::ConfigMap& config, const ModelOp
   CHORAL_TRY(spec.vocab, config.get_int("vocab_size", kDimension));
   CHORAL_TRY(const int64_t positions, config.get_int("max_position_embeddings", kDimension));
   if (spec.heads % spec.kv_heads != 0) {
-    return invalid_argument("{} ({}) is no multiple of num_key_value_heads ({})", config.path_of("num_attention_heads"), spec.heads,
-                            spec.kv_heads);
+    return invalid_argument("{} ({}) is no multiple of num_key_value_heads ({})", config.path_of("num_attention_heads"),
+                            spec.heads, spec.kv_heads);
   }
   if (!config.contains("head_dim") && spec.hidden % spec.heads != 0) {
     return invalid_argument("{} ({}) is no multiple of num_attention_heads ({}) and there is no head_dim",

@@ -20,7 +20,8 @@ class ModelsTest : public ::testing::Test {
 
 std::string llama(const std::string& more = "") {
   return R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 256)" + more + "}";
+             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 256)" +
+         more + "}";
 }
 
 TEST_F(ModelsTest, BuildsWhatTheConfigSays) {
@@ -68,7 +69,8 @@ TEST_F(ModelsTest, QwenWindowsFollowTheConfig) {
 TEST_F(ModelsTest, RopeFieldsArriveAsTheyAreWritten) {
   const auto rope = read_rope_config(config(R"({"rope_theta": 500000.0, "partial_rotary_factor": 0.5, "rope_scaling": {
       "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-      "original_max_position_embeddings": 64}})"), 32, 128, 512);
+      "original_max_position_embeddings": 64}})"),
+                                     32, 128, 512);
   ASSERT_TRUE(rope.ok()) << rope.status().to_string();
   EXPECT_EQ(rope->theta, 500000.0);
   EXPECT_EQ(rope->rotary_dim, 16);

@@ -29,8 +29,8 @@ Result<std::unique_ptr<Model>> make_model(const io::ConfigMap& config, const Mod
       if (family.architecture == architecture) return family.make(config, options);
     }
   }
-  return unsupported("{}: no model family here is called '{}'; known: {}", config.path_of("architectures"), fmt::join(wanted, ", "),
-                     fmt::join(known_architectures(), ", "));
+  return unsupported("{}: no model family here is called '{}'; known: {}", config.path_of("architectures"),
+                     fmt::join(wanted, ", "), fmt::join(known_architectures(), ", "));
 }
 
 std::vector<std::string> known_architectures() {

@@ -66,7 +66,8 @@ Status read_scaling(const io::ConfigMap& scaling, int64_t config_positions, Rota
 
 }  // namespace
 
-Result<RotaryParams> read_rope_config(const io::ConfigMap& config, int64_t head_dim, int64_t max_positions, int64_t config_positions) {
+Result<RotaryParams> read_rope_config(const io::ConfigMap& config, int64_t head_dim, int64_t max_positions,
+                                      int64_t config_positions) {
   RotaryParams params{.head_dim = head_dim, .max_positions = max_positions};
   CHORAL_TRY(params.theta, config.get_double_or("rope_theta", params.theta));
   CHORAL_TRY(const double partial, config.get_double_or("partial_rotary_factor", 1.0));

@@ -38,8 +38,8 @@ void rms_norm_heads(const Context& ctx, MatrixView<float> x, std::span<const flo
   kernels::rms_norm_heads(ctx.kernel, x, x.cols / static_cast<int64_t>(w.size()), w, eps);
 }
 
-void rotary_embedding(const Context& ctx, const kernels::RotaryTable& table, std::span<const int32_t> positions, MatrixView<float> q,
-                      MatrixView<float> k) {
+void rotary_embedding(const Context& ctx, const kernels::RotaryTable& table, std::span<const int32_t> positions,
+                      MatrixView<float> q, MatrixView<float> k) {
   kernels::apply_rotary(ctx.kernel, table, positions, q, q.cols / table.head_dim(), k, k.cols / table.head_dim());
 }
 
@@ -54,7 +54,8 @@ void write_kv(const Context& ctx, const kernels::KvCacheView& cache, MatrixView<
 }
 
 void paged_attention(const Context& ctx, const kernels::AttentionParams& params, MatrixView<const float> q,
-                     const kernels::KvCacheView& cache, std::span<const kernels::AttentionSequence> sequences, MatrixView<float> out) {
+                     const kernels::KvCacheView& cache, std::span<const kernels::AttentionSequence> sequences,
+                     MatrixView<float> out) {
   kernels::paged_attention(ctx.kernel, params, q, cache, sequences, out);
 }
 

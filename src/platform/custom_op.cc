@@ -49,7 +49,8 @@ Result<CustomOpConfig> CustomOpConfig::parse(const std::vector<std::string>& ent
     }
     if (!holds(custom_op_names(), name)) {
       const std::string near = nearest_name(name, custom_op_names());
-      return invalid_argument("custom_ops: no operator is named '{}'{}", name, near.empty() ? "" : "; did you mean " + near + "?");
+      return invalid_argument("custom_ops: no operator is named '{}'{}", name,
+                              near.empty() ? "" : "; did you mean " + near + "?");
     }
     (sign == '+' ? config.on_ : config.off_).push_back(name);
   }

@@ -29,7 +29,8 @@ struct Op<void(const Context&, Args...)> {
   void (*run)(const Context&, Args...) = nullptr;
 
   void operator()(const Context& ctx, Args... args) const {
-    if (ctx.profile == nullptr) [[likely]] return run(ctx, args...);
+    if (ctx.profile == nullptr) [[likely]]
+      return run(ctx, args...);
     const double begin = now_s();
     run(ctx, args...);
     ctx.profile->add(name, now_s() - begin);
@@ -44,8 +45,8 @@ struct OpFacts {
 
 struct OpTable {
   // y = x·Wᵀ with its epilogue. x [m, k], y [m, n]
-  Op<void(const Context&, const kernels::PackedMatrix&, MatrixView<const float>, const kernels::Epilogue&, MatrixView<float>)> matmul{
-      "matmul"};
+  Op<void(const Context&, const kernels::PackedMatrix&, MatrixView<const float>, const kernels::Epilogue&, MatrixView<float>)>
+      matmul{"matmul"};
   // out row i = row ids[i] of W
   Op<void(const Context&, const kernels::PackedMatrix&, std::span<const int32_t>, MatrixView<float>)> gather_rows{"gather_rows"};
   // out row i = row rows[i] of x
@@ -61,7 +62,8 @@ struct OpTable {
   Op<void(const Context&, MatrixView<const float>, MatrixView<float>)> silu_and_mul{"silu_and_mul"};
   Op<void(const Context&, MatrixView<const float>, MatrixView<float>)> gelu_tanh_and_mul{"gelu_tanh_and_mul"};
   // k and v rows go to their slots of the paged cache
-  Op<void(const Context&, const kernels::KvCacheView&, MatrixView<const float>, MatrixView<const float>, std::span<const int64_t>)>
+  Op<void(const Context&, const kernels::KvCacheView&, MatrixView<const float>, MatrixView<const float>,
+          std::span<const int64_t>)>
       write_kv{"write_kv"};
   Op<void(const Context&, const kernels::AttentionParams&, MatrixView<const float>, const kernels::KvCacheView&,
           std::span<const kernels::AttentionSequence>, MatrixView<float>)>
@@ -81,8 +83,8 @@ struct OpTable {
  private:
   template <class Table, class Visit>
   static void visit_all(Table& t, Visit& visit) {
-    visit(t.matmul), visit(t.gather_rows), visit(t.take_rows), visit(t.rms_norm), visit(t.rms_norm_heads), visit(t.rotary_embedding),
-        visit(t.silu_and_mul), visit(t.gelu_tanh_and_mul), visit(t.write_kv), visit(t.paged_attention);
+    visit(t.matmul), visit(t.gather_rows), visit(t.take_rows), visit(t.rms_norm), visit(t.rms_norm_heads),
+        visit(t.rotary_embedding), visit(t.silu_and_mul), visit(t.gelu_tanh_and_mul), visit(t.write_kv), visit(t.paged_attention);
   }
 };
 

@@ -16,8 +16,8 @@ namespace choral::quant {
 // y = x·Wᵀ (+ bias), W [sum(out), in] stacked from one part a shard.
 struct LinearShape {
   int64_t in = 0;
-  std::vector<int64_t> out;             // rows of each shard
-  std::vector<std::string> shard_names; // checkpoint names without ".weight": "model.layers.0.self_attn.q_proj"
+  std::vector<int64_t> out;              // rows of each shard
+  std::vector<std::string> shard_names;  // checkpoint names without ".weight": "model.layers.0.self_attn.q_proj"
   bool bias = false;
 
   int64_t out_total() const {
@@ -32,8 +32,8 @@ class LinearMethod {
   virtual ~LinearMethod() = default;
 
   virtual void create_weights(const LinearShape& shape, ParameterSet& parameters) = 0;
-  virtual Status process_weights_after_loading(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
-                                               ParameterSet& parameters) = 0;
+  virtual Status process_weights_after_loading(const platform::Context& ctx, const WeightRequest& request,
+                                               const LinearShape& shape, ParameterSet& parameters) = 0;
 
   // y [tokens, sum(out)] from x [tokens, in]; `epilogue.bias` is the method's own business and must be null.
   virtual void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
@@ -41,8 +41,8 @@ class LinearMethod {
   // out row i = row ids[i] of W: the embedding lookup. [ids, in]
   virtual void gather_rows(const platform::Context& ctx, std::span<const int32_t> ids, MatrixView<float> out) const = 0;
 
-  virtual int64_t size_bytes() const = 0;        // of the packed weights
-  virtual std::string format() const = 0;        // "bf16"; "q4_k+q6_k" for mixed shards
+  virtual int64_t size_bytes() const = 0;  // of the packed weights
+  virtual std::string format() const = 0;  // "bf16"; "q4_k+q6_k" for mixed shards
   virtual std::string kernel_name(CpuLevel level) const = 0;
 };
 

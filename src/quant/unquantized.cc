@@ -49,7 +49,9 @@ class UnquantizedLinearMethod : public LinearMethod {
       kernels::Epilogue own = epilogue;
       own.bias = bias_.empty() ? nullptr : bias_.data() + run.begin;
       // The hook speaks of columns of the whole y.
-      const auto shifted = [&](int64_t row, int64_t col, MatrixView<float> tile) { (*epilogue.hook)(row, col + run.begin, tile); };
+      const auto shifted = [&](int64_t row, int64_t col, MatrixView<float> tile) {
+        (*epilogue.hook)(row, col + run.begin, tile);
+      };
       const kernels::Epilogue::Hook hook(shifted);
       if (epilogue.hook != nullptr && run.begin != 0) own.hook = &hook;
       ctx.ops.matmul(ctx, *run.matrix, x, own, y.sub_cols(run.begin, run.matrix->n()));
@@ -67,7 +69,9 @@ class UnquantizedLinearMethod : public LinearMethod {
     return total;
   }
 
-  std::string format() const override { return joined([](const kernels::PackedMatrix& m) { return m.format(); }); }
+  std::string format() const override {
+    return joined([](const kernels::PackedMatrix& m) { return m.format(); });
+  }
   std::string kernel_name(CpuLevel level) const override {
     return joined([level](const kernels::PackedMatrix& m) { return m.kernel_name(level); });
   }

@@ -6,7 +6,7 @@
 namespace choral {
 
 struct Device {
-  uint8_t kind = 0;   // 0 = cpu; others are given by the platform registry
+  uint8_t kind = 0;  // 0 = cpu; others are given by the platform registry
   uint8_t index = 0;
   bool host_accessible = true;
   bool operator==(const Device&) const = default;

@@ -7,22 +7,28 @@ namespace {
 
 // In the order of DType.
 constexpr std::array<DTypeFacts, 20> kFacts{{
-    {"float32", 1, 4, true, false},   {"float16", 1, 2, true, false},  {"bfloat16", 1, 2, true, false},
-    {"float64", 1, 8, true, false},   {"int8", 1, 1, false, false},    {"uint8", 1, 1, false, false},
-    {"int16", 1, 2, false, false},    {"int32", 1, 4, false, false},   {"int64", 1, 8, false, false},
-    {"bool", 1, 1, false, false},     {"float8_e4m3", 1, 1, false, false}, {"float8_e5m2", 1, 1, false, false},
-    {"q8_0", 32, 34, false, true},    {"q4_0", 32, 18, false, true},   {"q4_1", 32, 20, false, true},
-    {"q5_0", 32, 22, false, true},    {"q5_1", 32, 24, false, true},   {"q4_k", 256, 144, false, true},
-    {"q5_k", 256, 176, false, true},  {"q6_k", 256, 210, false, true},
+    {"float32", 1, 4, true, false},  {"float16", 1, 2, true, false},      {"bfloat16", 1, 2, true, false},
+    {"float64", 1, 8, true, false},  {"int8", 1, 1, false, false},        {"uint8", 1, 1, false, false},
+    {"int16", 1, 2, false, false},   {"int32", 1, 4, false, false},       {"int64", 1, 8, false, false},
+    {"bool", 1, 1, false, false},    {"float8_e4m3", 1, 1, false, false}, {"float8_e5m2", 1, 1, false, false},
+    {"q8_0", 32, 34, false, true},   {"q4_0", 32, 18, false, true},       {"q4_1", 32, 20, false, true},
+    {"q5_0", 32, 22, false, true},   {"q5_1", 32, 24, false, true},       {"q4_k", 256, 144, false, true},
+    {"q5_k", 256, 176, false, true}, {"q6_k", 256, 210, false, true},
 }};
 
 struct Alias {
   std::string_view name;
   DType type;
 };
-constexpr std::array<Alias, 9> kAliases{{{"fp32", DType::kF32}, {"float", DType::kF32}, {"f32", DType::kF32},
-                                         {"fp16", DType::kF16}, {"half", DType::kF16}, {"f16", DType::kF16},
-                                         {"bf16", DType::kBF16}, {"i8", DType::kI8}, {"f64", DType::kF64}}};
+constexpr std::array<Alias, 9> kAliases{{{"fp32", DType::kF32},
+                                         {"float", DType::kF32},
+                                         {"f32", DType::kF32},
+                                         {"fp16", DType::kF16},
+                                         {"half", DType::kF16},
+                                         {"f16", DType::kF16},
+                                         {"bf16", DType::kBF16},
+                                         {"i8", DType::kI8},
+                                         {"f64", DType::kF64}}};
 
 }  // namespace
 

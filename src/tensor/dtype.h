@@ -11,18 +11,34 @@
 namespace choral {
 
 enum class DType : uint8_t {
-  kF32, kF16, kBF16, kF64,
-  kI8, kU8, kI16, kI32, kI64, kBool,
-  kF8E4M3, kF8E5M2,
-  kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K,
+  kF32,
+  kF16,
+  kBF16,
+  kF64,
+  kI8,
+  kU8,
+  kI16,
+  kI32,
+  kI64,
+  kBool,
+  kF8E4M3,
+  kF8E5M2,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
 };
 
 struct DTypeFacts {
   std::string_view name;   // "bfloat16", "q4_0"
   int32_t block_elements;  // 1 for plain types
   int32_t block_bytes;
-  bool is_floating;        // plain float of 16 or more bits
-  bool is_block;           // GGUF block type
+  bool is_floating;  // plain float of 16 or more bits
+  bool is_block;     // GGUF block type
 };
 
 const DTypeFacts& facts(DType type);

@@ -26,8 +26,7 @@ struct MatrixView {
   MatrixView(T* d, int64_t r, int64_t c) : MatrixView(d, r, c, c) {}
   MatrixView(T* d, int64_t r, int64_t c, int64_t s) : data(d), rows(r), cols(c), stride(s) {}
   template <class U>
-    requires std::is_same_v<const U, T>
-  MatrixView(const MatrixView<U>& m) : MatrixView(m.data, m.rows, m.cols, m.stride) {}
+  requires std::is_same_v<const U, T> MatrixView(const MatrixView<U>& m) : MatrixView(m.data, m.rows, m.cols, m.stride) {}
 
   T* row(int64_t i) const { return data + i * stride; }
   std::span<T> row_span(int64_t i) const { return {row(i), static_cast<size_t>(cols)}; }

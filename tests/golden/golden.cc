@@ -22,7 +22,8 @@ std::vector<Golden> read_goldens(const std::string& path, const std::string& mod
     g.gaps = json.at("gaps").get<std::vector<double>>();
     g.top_ids = json.at("top10").at("ids").get<std::vector<int32_t>>();
     const auto logsumexp = json.at("logsumexp").get<double>();
-    for (const double value : json.at("top10").at("values").get<std::vector<double>>()) g.top_logprobs.push_back(value - logsumexp);
+    for (const double value : json.at("top10").at("values").get<std::vector<double>>())
+      g.top_logprobs.push_back(value - logsumexp);
     goldens.push_back(std::move(g));
   }
   return goldens;
@@ -34,8 +35,8 @@ std::vector<TokenizerGolden> read_tokenizer_goldens(const std::string& path) {
   EXPECT_TRUE(file.is_open()) << path;
   for (std::string line; std::getline(file, line);) {
     const auto json = nlohmann::json::parse(line);
-    goldens.push_back({json.at("text").get<std::string>(), json.at("ids").get<std::vector<int32_t>>(),
-                       json.at("decoded").get<std::string>()});
+    goldens.push_back(
+        {json.at("text").get<std::string>(), json.at("ids").get<std::vector<int32_t>>(), json.at("decoded").get<std::string>()});
   }
   return goldens;
 }

@@ -12,8 +12,8 @@ struct Golden {
   std::string prompt_id;
   std::vector<int32_t> prompt_ids;
   std::vector<int32_t> greedy_ids;
-  std::vector<double> gaps;            // first minus second logit at each step: below our error a different choice is legitimate
-  std::vector<int32_t> top_ids;        // of the first step
+  std::vector<double> gaps;      // first minus second logit at each step: below our error a different choice is legitimate
+  std::vector<int32_t> top_ids;  // of the first step
   std::vector<double> top_logprobs;
 };
 

@@ -1,5 +1,5 @@
-// Every family against transformers: all prompts of a model in one batch, greedy ids equal up to the first legitimate tie, first-step
-// log-probabilities within 2e-3.
+// Every family against transformers: all prompts of a model in one batch, greedy ids equal up to the first legitimate tie,
+// first-step log-probabilities within 2e-3.
 #include "golden/golden.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,8 @@ void expect_equal(const Golden& g, const RequestOutput& output) {
   ASSERT_EQ(completion.token_ids.size(), g.greedy_ids.size());
   for (size_t step = 0; step < g.greedy_ids.size(); ++step) {
     if (completion.token_ids[step] == g.greedy_ids[step]) continue;
-    EXPECT_LE(g.gaps[step], kTie) << "step " << step << ": " << completion.token_ids[step] << " instead of " << g.greedy_ids[step];
+    EXPECT_LE(g.gaps[step], kTie) << "step " << step << ": " << completion.token_ids[step] << " instead of "
+                                  << g.greedy_ids[step];
     break;  // what follows continues another text
   }
   const auto& top = completion.logprobs.at(0).top;
