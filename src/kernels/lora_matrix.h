@@ -1,0 +1,88 @@
+// One adapter's low-rank pair of one linear layer, packed once at load: y += factor · (F·(W·x + s·B·A·x) - W·x + o), where
+// F (DoRA's output factors) is 1 and o (biases) is 0 for plain LoRA. A layer that stacks several projections (q, k, v) has one
+// slice for each; their A's lie together so that x is read once, and a projection without adapter has no slice and costs nothing.
+// True ranks: bytes and work are those of the slices' own ranks, rounded to nothing.
+// Invariant 1: middle[i, j] and y[i, j] are sums in one fixed order, the same for any number of rows, tiles or threads. The middle
+// is fp32; the scale is applied there, once. Immutable after pack(); all calls are const and thread-safe, none allocates.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/cpu_level.h"
+#include "base/status.h"
+#include "tensor/view.h"
+
+namespace choral::kernels {
+
+// Columns [out_begin, out_begin + out) of y, as stored in the file.
+struct LoRASliceSource {
+  int64_t out_begin = 0;
+  TensorView a;        // [r, in], fp32, fp16 or bf16
+  TensorView b;        // [out, r]
+  float scale = 1.0F;  // α/r, α/√r: multiplies the middle in fp32
+};
+
+struct LoRAMatrixSource {
+  int64_t in = 0;
+  int64_t out = 0;                      // of the whole stacked layer
+  std::span<const LoRASliceSource> slices;  // ascending out_begin, apart from each other
+  std::span<const float> output_factor = {};  // [out], DoRA: m / ‖W + s·B·A‖, 1 where a projection has none; empty = all 1
+  std::span<const float> offset = {};         // [out], biases (already scaled); empty = none
+};
+
+// How the panels are stored: as the file has them (kAuto keeps each of fp32, fp16, bf16), one float type, or int8 with one scale
+// a row of A and one a column of B.
+enum class LoRAFormat : uint8_t { kAuto, kF32, kF16, kBF16, kI8 };
+
+class LoRAMatrix {
+ public:
+  // Shapes that do not fit are invalid_argument naming slice and shapes. A source may have no slice at all (offset only).
+  static Result<LoRAMatrix> pack(const LoRAMatrixSource& source, LoRAFormat format);
+
+  int64_t in() const { return in_; }
+  int64_t out() const { return out_; }
+  int64_t rank() const { return rank_; }  // of all slices together: columns of the middle
+  int64_t size_bytes() const;
+  bool rescales_base() const { return !output_factor_.empty(); }  // DoRA
+
+  // Columns [begin, end) of middle: middle[i, j] = factor · scale · Σ_k A[j, k]·x[i, k]. begin and end are multiples of
+  // kShrinkRanks, or the end. x [rows, in], middle [rows, rank()].
+  void shrink(CpuLevel level, MatrixView<const float> x, float factor, int64_t begin, int64_t end, MatrixView<float> middle) const;
+  static constexpr int64_t kShrinkRanks = 8;
+
+  // Asks for bytes [begin, end) of the packed panels, shrink's first: called for the next layer while this one computes.
+  void prefetch(int64_t begin, int64_t end) const;
+  int64_t panel_bytes() const;
+
+ private:
+  friend struct LoRAExpander;
+  struct Slice {
+    int64_t out_begin = 0, out = 0;
+    int64_t rank_begin = 0, rank = 0;
+    int64_t b_offset = 0;  // bytes into panels_
+  };
+  LoRAMatrix() = default;
+
+  int64_t in_ = 0, out_ = 0, rank_ = 0;
+  std::vector<Slice> slices_;
+  AlignedBuffer panels_;
+  std::vector<float> row_scale_;  // [rank], times the scale of quantised rows of A
+  std::vector<float> output_factor_, offset_;
+};
+
+// One adapter's share of some rows: what shrink() gave for them, and the factor they take it with.
+struct LoRATerm {
+  const LoRAMatrix* matrix = nullptr;
+  const float* middle = nullptr;  // [rows, matrix->rank()]
+  float factor = 1.0F;
+};
+
+// tile [rows, cols] holds W·x of columns [col, col + cols) of y, col a multiple of 16 (kPanelRows), and gets every term's share
+// added, in order; all rows have the same terms, whose middles begin at the tile's first row. DoRA's W·x is the tile before any
+// term.
+void lora_expand(CpuLevel level, std::span<const LoRATerm> terms, int64_t col, MatrixView<float> tile);
+
+}  // namespace choral::kernels

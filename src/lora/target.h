@@ -1,0 +1,44 @@
+// What a model offers to adapters: each place that an adapter may change, with the names under which files speak of it.
+// Layers declare their targets while the model is built; a target's index is its position in the model's list and stays.
+// Plain values; the base-weight reader is valid as long as the model.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace choral::lora {
+
+enum class TargetKind : uint8_t {
+  kLinear,     // y = x·Wᵀ + b of one or several stacked projections
+  kEmbedding,  // rows looked up by token id
+  kHead,       // linear from hidden to the vocabulary
+  kNorm,       // a weight vector; only ever replaced as a whole
+};
+
+// One projection as checkpoint files name it.
+struct TargetMember {
+  std::string name;  // "model.layers.0.self_attn.q_proj"
+  int64_t out = 0;   // rows of its weight: its columns of the layer's output, one member after the other
+};
+
+struct LoRATarget {
+  TargetKind kind = TargetKind::kLinear;
+  std::string name;  // "model.layers.0.self_attn.qkv_proj": how messages and already-fused files call the whole
+  std::vector<TargetMember> members;
+  int64_t in = 0;  // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
+  // W's row `row` (of the stacked whole) as float, as the layer computes with it: for DoRA's norms. Null for norms.
+  std::function<void(int64_t row, std::span<float> out)> base_row;
+  // The layer's own bias, empty when it has none. [out]
+  std::function<std::span<const float>()> base_bias;
+
+  int64_t out() const {
+    int64_t total = 0;
+    for (const auto& member : members) total += member.out;
+    return total;
+  }
+};
+
+}  // namespace choral::lora
