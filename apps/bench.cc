@@ -4,8 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/cpu_level.h"
+#include "bench_adapters.h"
 #include "command.h"
-#include "engine/step_timing.h"
+#include "engine/step_timer.h"
 #include "engine/synthetic_model.h"
 #include "engine_flags.h"
 #include "kernels/kv_cache.h"
@@ -19,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxBatch = 256;  // StepBench's limits
+constexpr int kMaxBatch = 256;  // StepTimer's limits
 constexpr int kMaxPrefill = 2048;
 constexpr int kExtraSteps = 8;  // warm-up and profile
 
@@ -33,6 +34,7 @@ struct BenchFlags {
   int steps = 20;
   bool json = false;
   bool quick = false;
+  AdapterBenchFlags adapters;
 };
 
 struct Row {
@@ -57,11 +59,11 @@ Status check_flags(const BenchFlags& f) {
   }
   if (f.context < 1 || f.context > 1 << 20) return invalid_argument("--context {}: give 1 to {}", f.context, 1 << 20);
   if (f.steps < 1 || f.steps > 100'000) return invalid_argument("--steps {}: give 1 to 100000", f.steps);
-  return {};
+  return check_adapter_flags(f.adapters);
 }
 
 // A batch that does not fit into the KV cache would never decode together.
-Status check_room(const engine::StepBench& bench, const BenchFlags& f) {
+Status check_room(const engine::StepTimer& bench, const BenchFlags& f) {
   const int64_t tokens = int64_t{f.context} + f.steps + kExtraSteps;
   const int64_t longest = std::max<int64_t>(tokens, *std::max_element(f.prefill.begin(), f.prefill.end()) + 1);
   if (longest > bench.worker().max_model_len()) {
@@ -99,6 +101,31 @@ Json row_json(const Row& row, const Report& report) {
           {"attention_share", t.attention_share}};
 }
 
+Json adapters_json(const AdapterReport& report, const std::optional<LoadGapReport>& gap) {
+  Json cases = Json::array();
+  for (const auto& c : report.cases) {
+    cases.push_back({{"case", c.name},
+                     {"median_ms", c.timing.median_s * 1e3},
+                     {"best_ms", c.timing.best_s * 1e3},
+                     {"tokens_per_s", c.timing.tokens_per_s()},
+                     {"of_base", c.of_base},
+                     {"shrink_share", c.timing.shrink_share}});
+  }
+  Json out{{"count", report.count},
+           {"pack_ms", report.pack_ms},
+           {"packed_bytes", report.packed_bytes},
+           {"file_bytes", report.file_bytes},
+           {"results", std::move(cases)}};
+  if (gap) {
+    out["loads"] = {{"count", gap->loads},
+                    {"cold_first_token_ms", gap->cold_first_token_ms},
+                    {"hot_first_token_ms", gap->hot_first_token_ms},
+                    {"loading_gap_ms", gap->loading_gap_ms},
+                    {"quiet_gap_ms", gap->quiet_gap_ms}};
+  }
+  return out;
+}
+
 std::string peaks_text(const char* when, const kernels::MachinePeaks& p) {
   return fmt::format("machine {:<6}  read {:.1f} GB/s, fp32 FMA {:.0f} GFLOP/s, int8 {:.0f} GOP/s{}\n", when, p.read_gbps,
                      p.fma_gflops, p.int8_gops,
@@ -121,7 +148,7 @@ std::string report_text(const Report& report) {
          "products can pass.\n";
 }
 
-Status measure(engine::StepBench& bench, const BenchFlags& flags, Progress& progress, Report& report) {
+Status measure(engine::StepTimer& bench, const BenchFlags& flags, Progress& progress, Report& report) {
   const size_t total = flags.batch.size() + flags.prefill.size() + 2;
   auto next = [&, done = size_t{0}](const std::string& what) mutable {
     progress.update(what, static_cast<double>(done++) / static_cast<double>(total));
@@ -150,7 +177,7 @@ Status run(BenchFlags flags) {
     flags.steps = 4;
   }
   CHORAL_RETURN_IF_ERROR(check_flags(flags));
-  engine::StepBenchOptions options;
+  engine::StepTimerOptions options;
   CHORAL_TRY(options.engine, engine_options(flags.engine));
   options.synthetic = flags.synthetic;
   if (options.engine.model.empty() && options.synthetic.empty()) {
@@ -164,11 +191,22 @@ Status run(BenchFlags flags) {
   options.engine.on_progress = [&progress](const LoadProgress& p) {
     if (p.phase == "pack") progress.update("packing weights", p.fraction);
   };
-  CHORAL_TRY(const auto bench, engine::StepBench::make(options));
+  CHORAL_TRY(const auto bench, engine::StepTimer::make(options));
   CHORAL_RETURN_IF_ERROR(check_room(*bench, flags));
   Report report;
   CHORAL_RETURN_IF_ERROR(measure(*bench, flags, progress, report));
   progress.finish();
+
+  std::optional<AdapterReport> adapters;
+  std::optional<LoadGapReport> gap;
+  if (flags.adapters.count > 0) {
+    CHORAL_TRY(adapters,
+               measure_adapters(*bench, flags.adapters, flags.batch, flags.prefill, flags.context, flags.steps, progress));
+    if (!options.engine.model.empty()) {
+      CHORAL_TRY(gap, measure_load_gap(options.engine, bench->lora_manager().targets(), flags.quick ? 10 : 100, progress));
+    }
+    progress.finish();
+  }
 
   const MachineFacts machine = machine_facts();
   const auto& context = bench->context();
@@ -188,6 +226,7 @@ Status run(BenchFlags flags) {
                    {"peaks_before", peaks_json(report.before)},
                    {"peaks_after", peaks_json(report.after)},
                    {"results", std::move(rows)},
+                   {"adapters", adapters ? adapters_json(*adapters, gap) : Json()},
                    {"notes", bench->worker().notes()}};
     return print_out(all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   }
@@ -195,7 +234,10 @@ Status run(BenchFlags flags) {
       "{}, {:.0f}M parameters in {}, loaded in {:.1f} s\n{}, level {}, {} threads; decode with {} tokens of context\n",
       bench->name(), static_cast<double>(loaded.parameters) * 1e-6, size_text(static_cast<double>(loaded.weight_bytes)),
       bench->load_s(), machine.cpu_model, cpu_level_name(context.kernel.level), context.kernel.pool.size(), flags.context)));
-  return print_out(report_text(report));
+  CHORAL_RETURN_IF_ERROR(print_out(report_text(report)));
+  if (adapters) CHORAL_RETURN_IF_ERROR(print_out(adapter_report_text(*adapters, flags.adapters)));
+  if (gap) CHORAL_RETURN_IF_ERROR(print_out(load_gap_text(*gap)));
+  return {};
 }
 
 }  // namespace
@@ -212,6 +254,11 @@ void add_bench(CLI::App& app, Command& command) {
   sub->add_option("--prefill", flags->prefill, "prompt lengths (128,1024)")->delimiter(',')->type_name("LIST");
   sub->add_option("--context", flags->context, "tokens before the measured ones (64)")->type_name("N");
   sub->add_option("--steps", flags->steps, "measured steps (20)")->type_name("N");
+  auto& adapters = flags->adapters;
+  sub->add_option("--adapters", adapters.count, "also time batches with N random LoRA adapters beside the base alone")
+      ->type_name("N");
+  sub->add_option("--ranks", adapters.ranks, "their ranks, in turn (8,16,64)")->delimiter(',')->type_name("LIST");
+  sub->add_option("--skew", adapters.skew, "who uses which: distinct, zipf or one (distinct)")->type_name("KIND");
   sub->add_flag("--quick", flags->quick, "a few steps of batch 1 and 8, one prompt");
   sub->add_flag("--json", flags->json, "one JSON object");
   add_engine_flags(*sub, flags->engine);

@@ -1,9 +1,13 @@
 // `choral chat`: a conversation in the terminal, or through a pipe: one line a message, answers on stdout, everything else on
 // stderr.
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 
+#include "answer_layout.h"
+#include "batch.h"
 #include "chat_session.h"
 #include "command.h"
 #include "engine_flags.h"
@@ -12,6 +16,7 @@
 #include "output_file.h"
 #include "progress.h"
 #include "sampling_flags.h"
+#include "voice.h"
 
 namespace choral::apps {
 namespace {
@@ -23,6 +28,9 @@ constexpr const char* kHelp =
     "  /reset              a new conversation with the same system message\n"
     "  /system TEXT        another system message; without TEXT: none\n"
     "  /set NAME VALUE     e.g. /set temperature 0.7; /set alone shows all\n"
+    "  /adapter NAME       who answers from now on: an adapter, NAME:FACTOR, A+B:0.5, or none; alone: lists them\n"
+    "  /compare A B ...    all of these answer the next message in one batch; an empty line: the last one; base is the model "
+    "alone\n"
     "  /regen              the last answer once more\n"
     "  /stats              tokens and speed of the last answer\n"
     "  /save FILE, /load FILE\n"
@@ -33,19 +41,35 @@ struct ChatFlags {
   EngineFlags engine;
   SamplingFlags sampling;
   std::string system;
+  std::string adapter;
 };
 
 class Chat {
  public:
-  Chat(LLM& llm, Interrupts& interrupts, ChatSession session, bool quiet)
-      : llm_(llm), interrupts_(interrupts), session_(std::move(session)), quiet_(quiet), typed_(isatty(STDIN_FILENO) == 1) {}
+  Chat(LLM& llm, Interrupts& interrupts, ChatSession session, const EngineFlags& flags)
+      : llm_(llm),
+        interrupts_(interrupts),
+        session_(std::move(session)),
+        quiet_(flags.quiet),
+        adapter_root_(flags.options.adapter_root),
+        typed_(isatty(STDIN_FILENO) == 1) {}
 
+  Status choose_adapter(std::string_view name);
   Status run();
 
  private:
   bool read_message(std::string& text, Status& error);
   Status reply(Result<Request> request);
   Status command(std::string_view line);
+  void list_adapters() const;
+  Status choose_compared(std::string_view names);
+  Status compare(std::string_view text);
+  void use(Voice voice);
+  // "> ", or "pirate> ". Also from the thread of signals.
+  std::string prompt() const {
+    const std::lock_guard lock(prompt_mutex_);
+    return prompt_;
+  }
   void show_stats() const;
   void note(std::string_view text) const { fmt::print(stderr, "{}\n", text); }
 
@@ -53,8 +77,12 @@ class Chat {
   Interrupts& interrupts_;
   ChatSession session_;
   const bool quiet_;
+  const std::string adapter_root_;
   const bool typed_;  // by a person at a terminal
   bool quit_ = false;
+  mutable std::mutex prompt_mutex_;
+  std::string prompt_ = "> ";
+  std::vector<Voice> compared_;  // by the next message
   RequestOutput last_;
 };
 
@@ -63,14 +91,17 @@ Status Chat::run() {
   Status first_error;
   std::string text;
   if (typed_ && !quiet_) note("Type a message; /help lists the commands, Ctrl-D ends.");
-  const Interrupts::Scope idle(
-      interrupts_, {.call = [] { fmt::print(stderr, "\n(Ctrl-D or /quit ends)\n> "); }, .only_ctrl_c = true, .again = true});
+  const auto say_how_to_end = [this] { fmt::print(stderr, "\n(Ctrl-D or /quit ends)\n{}", prompt()); };
+  const Interrupts::Scope idle(interrupts_, {.call = say_how_to_end, .only_ctrl_c = true, .again = true});
   while (!quit_) {
     Status error;
     if (!read_message(text, error)) break;
-    if (error.ok() && !text.empty()) {
+    if (error.ok() && text.empty() && !compared_.empty()) {
+      error = compare(text);
+    } else if (error.ok() && !text.empty()) {
       const bool is_command = text.front() == '/' && !text.starts_with("//");
-      error = is_command ? command(text) : reply(session_.ask(text.starts_with("//") ? text.substr(1) : text));
+      if (!is_command && text.starts_with("//")) text.erase(0, 1);
+      error = is_command ? command(text) : compared_.empty() ? reply(session_.ask(text)) : compare(text);
     }
     if (!error.ok()) {
       note("choral: " + error.message());
@@ -82,7 +113,7 @@ Status Chat::run() {
 
 bool Chat::read_message(std::string& text, Status& error) {
   text.clear();
-  if (typed_) fmt::print(stderr, "> ");
+  if (typed_) fmt::print(stderr, "{}", prompt());
   LineReader lines(stdin);
   std::string line;
   bool any = false;
@@ -174,6 +205,10 @@ Status Chat::command(std::string_view line) {
     if (gap != rest.npos) CHORAL_RETURN_IF_ERROR(session_.set(rest.substr(0, gap), rest.substr(gap + 1)));
     if (gap == rest.npos && !rest.empty()) return invalid_argument("/set {}: give a value too", rest);
     note(session_.settings());
+  } else if (name == "/adapter") {
+    return choose_adapter(rest);
+  } else if (name == "/compare") {
+    return choose_compared(rest);
   } else if (name == "/regen") {
     return reply(session_.ask_again());
   } else if (name == "/stats") {
@@ -188,6 +223,99 @@ Status Chat::command(std::string_view line) {
   return {};
 }
 
+void Chat::list_adapters() const {
+  std::map<std::string, std::string> lines;
+  for (const auto& name : known_adapters(llm_, adapter_root_)) lines[name] = "on disk, loaded at first use";
+  for (const auto& a : llm_.adapters()) {
+    if (a.state == AdapterState::kFailed) {
+      lines[a.name] = "failed: " + a.error;
+    } else if (!a.kind.empty()) {
+      lines[a.name] = fmt::format("{}, rank {}, {}, {}", a.kind, a.rank, size_text(static_cast<double>(a.size_bytes)),
+                                  adapter_state_name(a.state));
+    }
+  }
+  if (lines.empty()) return note("(no adapters; start with --lora NAME=PATH or --adapter-root DIR)");
+  for (const auto& [name, line] : lines) {
+    const auto is_it = [&name = name](const AdapterUse& use) { return use.name == name; };
+    const auto& used = session_.voice().adapters;
+    note(fmt::format("{} {:<16} {}", std::any_of(used.begin(), used.end(), is_it) ? "*" : " ", name, line));
+  }
+}
+
+Status Chat::choose_adapter(std::string_view name) {
+  if (name.empty()) return list_adapters(), Status();
+  const auto known = known_adapters(llm_, adapter_root_);
+  const bool none = name == "none" && std::find(known.begin(), known.end(), "none") == known.end();
+  CHORAL_TRY(auto voice, parse_voice(none ? kBaseName : name).while_("/adapter"));
+  CHORAL_RETURN_IF_ERROR(check_voice(voice, known));
+  if (!quiet_) note(voice.adapters.empty() ? "(the base model answers)" : fmt::format("({} answers)", voice.name));
+  use(std::move(voice));
+  return {};
+}
+
+void Chat::use(Voice voice) {
+  {
+    const std::lock_guard lock(prompt_mutex_);
+    prompt_ = voice.adapters.empty() ? "> " : voice.name + "> ";
+  }
+  session_.set_voice(std::move(voice));
+}
+
+Status Chat::choose_compared(std::string_view names) {
+  std::string list;  // blanks and commas both part names
+  for (const char c : names) {
+    if (c != ' ' && c != ',') {
+      list += c;
+    } else if (!list.empty() && list.back() != ',') {
+      list += ',';
+    }
+  }
+  if (list.ends_with(',')) list.pop_back();
+  const auto known = known_adapters(llm_, adapter_root_);
+  if (list.empty()) {
+    if (known.empty()) return invalid_argument("/compare: no adapters; start with --lora NAME=PATH or --adapter-root DIR");
+    return invalid_argument("/compare: name some of {}, {}", kBaseName, fmt::join(known, ", "));
+  }
+  CHORAL_TRY(auto voices, parse_voices(list).while_("/compare"));
+  for (const auto& voice : voices) CHORAL_RETURN_IF_ERROR(check_voice(voice, known));
+  compared_ = std::move(voices);
+  note(fmt::format("(the next message goes to all {}; an empty line asks the last one again)", compared_.size()));
+  return {};
+}
+
+// The conversation goes on with the answer of who is in use, or else of the first that gave one.
+Status Chat::compare(std::string_view text) {
+  const std::vector<Voice> voices = std::exchange(compared_, {});
+  const bool is_new = !text.empty();
+  CHORAL_TRY(const auto request, is_new ? session_.ask(std::string(text)) : session_.last_question());
+  std::vector<Request> requests(voices.size(), request);
+  for (size_t i = 0; i < voices.size(); ++i) requests[i].adapters = voices[i].adapters;
+  const BatchRun run = answer_together(llm_, interrupts_, std::move(requests), fmt::format("{} are thinking", voices.size()),
+                                       quiet_ || !typed_, /*only_ctrl_c=*/true);
+  std::vector<NamedText> answers;
+  Status first_error;
+  std::optional<size_t> kept;
+  for (size_t i = 0; i < voices.size(); ++i) {
+    const RequestOutput& output = run.outputs[i];
+    answers.push_back({voices[i].name, answer_text(output)});
+    if (!output.status.ok()) {
+      if (first_error.ok()) first_error = Status(output.status).while_(voices[i].name);
+    } else if (!kept || voices[i].name == session_.voice().name) {
+      kept = i;
+      last_ = output;
+    }
+  }
+  const Status written = print_out(lay_out(answers, terminal_columns()));
+  if (is_new && kept) session_.answer(answers[*kept].text);
+  if (is_new && !kept) session_.take_back();
+  CHORAL_RETURN_IF_ERROR(written);
+  if (!quiet_) {
+    note(fmt::format("({}{}{})", run.summary(), run.cancelled ? "; stopped" : "",
+                     is_new && kept ? fmt::format("; the conversation goes on with {}'s", voices[*kept].name) : ""));
+  }
+  return first_error;
+}
+
 Status run(const ChatFlags& flags) {
   Interrupts interrupts;
   CHORAL_TRY(const auto llm, load_llm(flags.engine));
@@ -199,7 +327,8 @@ Status run(const ChatFlags& flags) {
   sampling.max_tokens = kDefaultMaxTokens;
   flags.sampling.put_over(sampling);
   if (sampling.n != 1) return invalid_argument("--n {}: a chat has one answer", sampling.n);
-  Chat chat(*llm, interrupts, ChatSession(*llm, sampling, flags.system), flags.engine.quiet);
+  Chat chat(*llm, interrupts, ChatSession(*llm, sampling, flags.system), flags.engine);
+  if (!flags.adapter.empty()) CHORAL_RETURN_IF_ERROR(chat.choose_adapter(flags.adapter));
   return chat.run();
 }
 
@@ -210,6 +339,9 @@ void add_chat(CLI::App& app, Command& command) {
   const auto flags = std::make_shared<ChatFlags>();
   add_model_flag(*sub, flags->engine);
   sub->add_option("--system", flags->system, "the system's message")->type_name("TEXT");
+  sub->add_option("--adapter", flags->adapter, "who answers at first: NAME, NAME:FACTOR or A+B:0.5; /adapter changes it")
+      ->type_name("NAME")
+      ->group("Adapters");
   add_sampling_flags(*sub, flags->sampling);
   add_engine_flags(*sub, flags->engine);
   sub->callback([flags, &command] { command.run = [flags] { return run(*flags); }; });

@@ -73,9 +73,10 @@ void ChatSession::set_system(std::string text) {
   if (!system_.empty()) messages_.insert(messages_.begin(), {"system", system_});
 }
 
-Result<Request> ChatSession::request() {
+Result<Request> ChatSession::request(const std::vector<ChatMessage>& messages) const {
   Request request;
-  request.messages = messages_;
+  request.messages = messages;
+  request.adapters = voice_.adapters;
   request.sampling = sampling_;
   CHORAL_TRY(const auto prompt, llm_.apply_chat_template(request));
   CHORAL_TRY(const auto ids, llm_.tokenize(prompt, false));
@@ -86,22 +87,28 @@ Result<Request> ChatSession::request() {
         "FILE keeps this one; a larger --max-model-len may help",
         ids.size(), most);
   }
-  prompt_tokens_ = static_cast<int>(ids.size());
   return request;
 }
 
 Result<Request> ChatSession::ask(std::string text) {
   messages_.push_back({"user", std::move(text)});
-  auto made = request();
+  auto made = request(messages_);
   if (!made.ok()) messages_.pop_back();
   return made;
+}
+
+Result<Request> ChatSession::last_question() const {
+  auto messages = messages_;
+  while (!messages.empty() && messages.back().role != "user") messages.pop_back();
+  if (messages.empty()) return invalid_argument("there is no message yet");
+  return request(messages);
 }
 
 Result<Request> ChatSession::ask_again() {
   if (messages_.size() < 2 || messages_.back().role != "assistant") return invalid_argument("/regen: there is no answer yet");
   ChatMessage answer = std::move(messages_.back());
   messages_.pop_back();
-  auto made = request();
+  auto made = request(messages_);
   if (!made.ok()) messages_.push_back(std::move(answer));
   return made;
 }

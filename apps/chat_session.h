@@ -1,4 +1,4 @@
-// A conversation as data: messages, sampling values, what the last answer took. The terminal is chat.cc's business.
+// A conversation as data: messages, who answers, sampling values, what the last answer took. The terminal is chat.cc's business.
 // Main thread only.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "voice.h"
 
 namespace choral::apps {
 
@@ -23,8 +24,13 @@ class ChatSession {
   // stays as it was.
   Result<Request> ask(std::string text);
   Result<Request> ask_again();  // the last question once more, without its answer
+  // The last question, asked of whoever: nothing changes here, and the answer is not part of the conversation.
+  Result<Request> last_question() const;
   void answer(std::string text);
   void take_back();  // the last question, after an error
+
+  void set_voice(Voice voice) { voice_ = std::move(voice); }
+  const Voice& voice() const { return voice_; }
 
   // "temperature 0.7"; an unknown name is an error that lists the known ones.
   Status set(std::string_view name, std::string_view value);
@@ -34,16 +40,15 @@ class ChatSession {
   Status load(const std::string& path);
 
   size_t messages() const { return messages_.size(); }
-  int prompt_tokens() const { return prompt_tokens_; }  // of the last request
 
  private:
-  Result<Request> request();
+  Result<Request> request(const std::vector<ChatMessage>& messages) const;
 
   const LLM& llm_;
   SamplingParams sampling_;
   std::string system_;
   std::vector<ChatMessage> messages_;
-  int prompt_tokens_ = 0;
+  Voice voice_;
 };
 
 }  // namespace choral::apps

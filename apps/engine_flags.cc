@@ -15,6 +15,20 @@ namespace {
 constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
 constexpr std::string_view kUnits = "KMGT";
 
+// ", 6 adapters in 18.3 MiB, more in examples/adapters"; nothing without any.
+std::string adapters_text(const LLM& llm, const std::string& root) {
+  const auto adapters = llm.adapters();
+  int64_t bytes = 0;
+  for (const auto& adapter : adapters) bytes += adapter.size_bytes;
+  std::string text;
+  if (!adapters.empty()) {
+    text += fmt::format(", {} adapter{} in {}", adapters.size(), adapters.size() == 1 ? "" : "s",
+                        size_text(static_cast<double>(bytes)));
+  }
+  if (!root.empty()) text += fmt::format(", {}adapters in {}", adapters.empty() ? "" : "more ", root);
+  return text;
+}
+
 }  // namespace
 
 void add_model_flag(CLI::App& app, EngineFlags& flags) {
@@ -46,6 +60,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("--engine-seed", o.seed, "for requests without --seed (0)", "N");
   app.add_flag("-q,--quiet", flags.quiet, "no progress, no summaries")->group("Engine");
   app.add_flag("-v,--verbose", flags.verbose, "say every choice that was made while loading")->group("Engine");
+  add_adapter_flags(app, flags.adapters, o);
 }
 
 Result<EngineOptions> engine_options(const EngineFlags& flags) {
@@ -57,11 +72,13 @@ Result<EngineOptions> engine_options(const EngineFlags& flags) {
   if (!flags.chat_template_file.empty()) {
     CHORAL_TRY(options.chat_template, io::read_whole_file(flags.chat_template_file, kMaxTemplateBytes).while_("--chat-template"));
   }
+  CHORAL_RETURN_IF_ERROR(put_adapters(flags.adapters, options));
   return options;
 }
 
 Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
   CHORAL_TRY(auto options, engine_options(flags));
+  const std::string root = options.adapter_root;
   if (options.model.empty()) return invalid_argument("no model was given: name a folder, a GGUF file or org/name");
   const double begin = now_s();
   Progress progress(flags.quiet);
@@ -69,14 +86,15 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
   options.on_progress = [&progress](const LoadProgress& p) {
     if (p.phase == "pack") progress.update("packing weights", p.fraction);
     if (p.phase == "load") progress.update(fmt::format("reading {}", p.detail), Progress::kUnknown);
+    if (p.phase == "adapters") progress.update(fmt::format("loading adapter {}", p.detail), p.fraction);
   };
   CHORAL_TRY(auto llm, LLM::load(std::move(options)));
   const ModelInfo& info = llm->info();
   progress.finish(
-      fmt::format("{} ready in {:.1f} s: {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} threads, {}",
+      fmt::format("{} ready in {:.1f} s: {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} threads, {}{}",
                   info.name, now_s() - begin, info.architecture, static_cast<double>(info.parameters) * 1e-6,
                   size_text(static_cast<double>(info.weight_bytes)), info.max_model_len, info.kv_cache_tokens,
-                  info.kv_cache_dtype, info.threads, info.cpu_level));
+                  info.kv_cache_dtype, info.threads, info.cpu_level, adapters_text(*llm, root)));
   if (flags.verbose) print_notes(info.notes);
   return llm;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "adapter_flags.h"
 #include "choral/llm.h"
 
 namespace CLI {
@@ -15,6 +16,7 @@ namespace choral::apps {
 
 struct EngineFlags {
   EngineOptions options;
+  AdapterFlags adapters;
   std::string kv_cache_memory;
   std::string chat_template_file;
   bool quiet = false;
@@ -24,7 +26,7 @@ struct EngineFlags {
 void add_model_flag(CLI::App& app, EngineFlags& flags);  // MODEL, also -m
 void add_engine_flags(CLI::App& app, EngineFlags& flags);
 
-// What the flags mean: sizes are read, the chat template's file is read.
+// What the flags mean: sizes are read, the chat template's file is read, adapters get their names.
 Result<EngineOptions> engine_options(const EngineFlags& flags);
 
 // Loads with a progress bar; then says in one line what was loaded, and with --verbose every choice that was made.

@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "answer_layout.h"
+#include "batch.h"
 #include "command.h"
 #include "engine_flags.h"
 #include "generate_jsonl.h"
@@ -12,6 +14,7 @@
 #include "output_file.h"
 #include "progress.h"
 #include "sampling_flags.h"
+#include "voice.h"
 
 namespace choral::apps {
 namespace {
@@ -28,6 +31,8 @@ struct GenerateFlags {
   std::string system;
   std::string input;
   std::string output = "-";
+  std::vector<std::string> adapters;
+  std::string compare;
   bool chat = false;
   bool json = false;
 };
@@ -68,6 +73,10 @@ std::string one_line(std::string_view text) {
   return out.substr(0, end) + "…";
 }
 
+std::string record(size_t prompt, const std::vector<AdapterUse>& adapters, const RequestOutput& output) {
+  return answer_line({.id_json = fmt::format("{}", prompt), .lora_json = lora_json(adapters)}, output) + "\n";
+}
+
 // One prompt, one answer: the text appears as it is made.
 Status stream_one(LLM& llm, Interrupts& interrupts, Request request, bool quiet) {
   CHORAL_TRY(const auto stream, llm.submit(std::move(request)));
@@ -91,9 +100,9 @@ Status stream_one(LLM& llm, Interrupts& interrupts, Request request, bool quiet)
   return {};
 }
 
-Status print_answers(const GenerateFlags& flags, const std::vector<std::string>& prompts, size_t index,
-                     const RequestOutput& output) {
-  if (flags.json) return print_out(answer_line(fmt::format("{}", index), output) + "\n");
+Status print_answers(const GenerateFlags& flags, const std::vector<std::string>& prompts, const std::vector<AdapterUse>& adapters,
+                     size_t index, const RequestOutput& output) {
+  if (flags.json) return print_out(record(index, adapters, output));
   if (prompts.size() > 1) CHORAL_RETURN_IF_ERROR(print_out(fmt::format("[{}] {}\n", index + 1, one_line(prompts[index]))));
   for (const auto& c : output.completions) {
     const std::string head = output.completions.size() > 1 ? fmt::format("({}) ", c.index + 1) : "";
@@ -103,55 +112,81 @@ Status print_answers(const GenerateFlags& flags, const std::vector<std::string>&
   return prompts.size() > 1 && index + 1 < prompts.size() ? print_out("\n") : Status();
 }
 
+// One prompt after the other, each with all its voices' answers.
+Status print_comparison(const GenerateFlags& flags, const std::vector<std::string>& prompts, const std::vector<Voice>& voices,
+                        const BatchRun& run) {
+  Status first_error;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    std::vector<NamedText> answers;
+    for (size_t v = 0; v < voices.size(); ++v) {
+      const RequestOutput& output = run.outputs[i * voices.size() + v];
+      if (flags.json) CHORAL_RETURN_IF_ERROR(print_out(record(i, voices[v].adapters, output)));
+      answers.push_back({voices[v].name, answer_text(output)});
+      if (first_error.ok() && !output.status.ok()) first_error = Status(output.status).while_(voices[v].name);
+    }
+    if (flags.json) continue;
+    if (prompts.size() > 1) {
+      CHORAL_RETURN_IF_ERROR(print_out(fmt::format("{}[{}] {}\n", i > 0 ? "\n" : "", i + 1, one_line(prompts[i]))));
+    }
+    CHORAL_RETURN_IF_ERROR(print_out(lay_out(answers, terminal_columns())));
+  }
+  if (!flags.engine.quiet) fmt::print(stderr, "choral: {}\n", run.summary());
+  if (first_error.ok() && run.cancelled) return cancelled("stopped by Ctrl-C");
+  return first_error;
+}
+
+// --adapter, several of which act together.
+Result<Voice> chosen_voice(const std::vector<std::string>& texts) {
+  Voice voice;
+  for (const auto& text : texts) {
+    CHORAL_TRY(auto one, parse_voice(text).while_("--adapter"));
+    if (one.adapters.empty() && texts.size() > 1)
+      return invalid_argument("--adapter {}: it stands for the model without adapters and goes alone", text);
+    std::move(one.adapters.begin(), one.adapters.end(), std::back_inserter(voice.adapters));
+  }
+  return voice;
+}
+
 Status run_prompts(const GenerateFlags& flags, std::vector<std::string> prompts) {
   Interrupts interrupts;
+  CHORAL_TRY(const auto voice, chosen_voice(flags.adapters));
+  std::vector<Voice> compared;
+  if (!flags.compare.empty()) {
+    if (!voice.adapters.empty()) return invalid_argument("give either --adapter or --compare");
+    CHORAL_TRY(compared, parse_voices(flags.compare).while_("--compare"));
+  }
   CHORAL_TRY(const auto llm, load_llm(flags.engine));
   SamplingParams sampling = llm->default_sampling();
   sampling.max_tokens = kDefaultMaxTokens;
   flags.sampling.put_over(sampling);
+  const auto known = known_adapters(*llm, flags.engine.options.adapter_root);
+  CHORAL_RETURN_IF_ERROR(check_voice(voice, known));
   std::vector<Request> requests;
-  for (const auto& prompt : prompts) {
-    Request& request = requests.emplace_back();
-    request.sampling = sampling;
-    if (!flags.chat && flags.system.empty()) {
-      request.prompt = prompt;
-      continue;
+  if (!compared.empty()) {
+    if (sampling.n != 1) return invalid_argument("--n {}: --compare shows one answer of each", sampling.n);
+    for (const auto& one : compared) CHORAL_RETURN_IF_ERROR(check_voice(one, known));
+    for (const auto& prompt : prompts) {
+      for (const auto& one : compared)
+        requests.emplace_back(prompt_request(prompt, flags.chat, flags.system, sampling)).adapters = one.adapters;
     }
-    if (!flags.system.empty()) request.messages.push_back({"system", flags.system});
-    request.messages.push_back({"user", prompt});
+    const std::string what = fmt::format("answering {} times", requests.size());
+    return print_comparison(flags, prompts, compared,
+                            answer_together(*llm, interrupts, std::move(requests), what, flags.engine.quiet));
   }
+  for (const auto& prompt : prompts)
+    requests.emplace_back(prompt_request(prompt, flags.chat, flags.system, sampling)).adapters = voice.adapters;
   if (requests.size() == 1 && sampling.n == 1 && !flags.json) {
     return stream_one(*llm, interrupts, std::move(requests[0]), flags.engine.quiet);
   }
-  std::vector<std::unique_ptr<ResponseStream>> streams;
-  std::vector<RequestOutput> outputs(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    auto stream = llm->submit(std::move(requests[i]));
-    if (!stream.ok()) outputs[i].status = stream.status();
-    streams.push_back(stream.ok() ? std::move(*stream) : nullptr);
-  }
+  const BatchRun run = answer_together(*llm, interrupts, std::move(requests), fmt::format("answering {} prompts", prompts.size()),
+                                       flags.engine.quiet);
   Status first_error;
-  bool was_cancelled = false;
-  {
-    const Interrupts::Scope scope(interrupts, {.call = [&] {
-                                    for (const auto& stream : streams) {
-                                      if (stream != nullptr) stream->cancel();
-                                    }
-                                  }});
-    Progress progress(flags.engine.quiet);
-    for (size_t i = 0; i < streams.size(); ++i) {
-      progress.update(fmt::format("answering {} prompts", streams.size()),
-                      static_cast<double>(i) / static_cast<double>(streams.size()));
-      if (streams[i] != nullptr) outputs[i] = streams[i]->wait();
-    }
+  for (size_t i = 0; i < run.outputs.size(); ++i) {
+    CHORAL_RETURN_IF_ERROR(print_answers(flags, prompts, voice.adapters, i, run.outputs[i]));
+    if (first_error.ok() && !run.outputs[i].status.ok())
+      first_error = Status(run.outputs[i].status).while_(fmt::format("prompt {}", i + 1));
   }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    CHORAL_RETURN_IF_ERROR(print_answers(flags, prompts, i, outputs[i]));
-    if (first_error.ok() && !outputs[i].status.ok())
-      first_error = Status(outputs[i].status).while_(fmt::format("prompt {}", i + 1));
-    for (const auto& c : outputs[i].completions) was_cancelled |= c.finish_reason == FinishReason::kCancelled;
-  }
-  if (first_error.ok() && was_cancelled) return cancelled("stopped by Ctrl-C");
+  if (first_error.ok() && run.cancelled) return cancelled("stopped by Ctrl-C");
   return first_error;
 }
 
@@ -166,6 +201,8 @@ Status run(const GenerateFlags& flags) {
     if (flags.chat || !flags.system.empty()) {
       return invalid_argument("--chat and --system go with --prompt; lines of --input have `messages`");
     }
+    if (!flags.adapters.empty() || !flags.compare.empty())
+      return invalid_argument("--adapter and --compare go with --prompt; lines of --input have `lora`");
     return generate_jsonl(flags.engine, flags.sampling, flags.input, flags.output);
   }
   if (flags.output != "-")
@@ -193,6 +230,13 @@ void add_generate(CLI::App& app, Command& command) {
   sub->add_flag("--json", flags->json, "print records: text, token ids, finish reason");
   sub->add_option("--input", flags->input, "requests, one JSON object a line; - is standard input")->type_name("FILE");
   sub->add_option("--output", flags->output, "answers, one a line in the same order (standard output)")->type_name("FILE");
+  sub->add_option("--adapter", flags->adapters, "who answers: NAME or NAME:FACTOR; several act together")
+      ->type_name("NAME")
+      ->allow_extra_args(false)
+      ->group("Adapters");
+  sub->add_option("--compare", flags->compare, "all of these answer in one batch, e.g. base,pirate,pirate+yoda:0.5")
+      ->type_name("LIST")
+      ->group("Adapters");
   add_sampling_flags(*sub, flags->sampling);
   add_engine_flags(*sub, flags->engine);
   sub->callback([flags, &command] { command.run = [flags] { return run(*flags); }; });

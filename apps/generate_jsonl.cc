@@ -18,7 +18,7 @@ namespace {
 
 struct Entry {
   int64_t line = 0;
-  std::string id_json;
+  LineEcho echo;
   Status error;                            // of a line that never became a request
   std::unique_ptr<ResponseStream> stream;  // else
 };
@@ -94,7 +94,7 @@ class JsonlRun {
   Status write_oldest() {
     Entry entry = std::move(entries_.front());
     entries_.pop_front();
-    if (entry.stream == nullptr) return write(entry, error_line(entry.id_json, entry.line, entry.error), entry.error);
+    if (entry.stream == nullptr) return write(entry, error_line(entry.echo, entry.line, entry.error), entry.error);
     progress_.update(fmt::format("{} answers written, {} open", written_, open_), Progress::kUnknown);
     set_waited_for(entry.stream.get());
     RequestOutput output;
@@ -105,7 +105,7 @@ class JsonlRun {
     prompt_tokens_ += output.prompt_token_ids.size();
     cached_tokens_ += output.cached_tokens;
     for (const auto& c : output.completions) tokens_ += c.token_ids.size();
-    return write(entry, answer_line(entry.id_json, output), output.status);
+    return write(entry, answer_line(entry.echo, output), output.status);
   }
 
   Status write(const Entry& entry, const std::string& line, const Status& status) {
@@ -161,10 +161,10 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
   while (!work.stopped() && lines.next(line)) {
     if (is_blank(line) && !lines.too_long()) continue;
     RequestLine parsed;
-    Entry entry{.line = lines.number(), .id_json = "null", .error = {}, .stream = nullptr};
+    Entry entry{.line = lines.number(), .echo = {}, .error = {}, .stream = nullptr};
     entry.error =
         lines.too_long() ? too_large("the line has more than {}", size_text(LineReader::kMaxBytes)) : reader.read(line, parsed);
-    if (!parsed.id_json.empty()) entry.id_json = std::move(parsed.id_json);
+    entry.echo = std::move(parsed.echo);
     if (entry.error.ok()) {
       CHORAL_RETURN_IF_ERROR(work.add(std::move(entry), std::move(parsed.request)));
     } else {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "adapter_flags.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
 
@@ -145,6 +146,42 @@ Status read_prompt(std::string_view name, const Json& json, Request& r) {
   return read(name, json, r.prompt);
 }
 
+// "name", {"name": …, "scale": …}.
+Status read_adapter(const std::string& name, const Json& json, AdapterUse& out) {
+  if (json.is_string()) return read(name, json, out.name);
+  if (!json.is_object()) return wrong_type(name, R"(a name or {"name": …, "scale": …})", json);
+  bool has_name = false;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "name") {
+      CHORAL_RETURN_IF_ERROR(read(name + ".name", value, out.name));
+      has_name = true;
+    } else if (key == "scale") {
+      CHORAL_RETURN_IF_ERROR(read(name + ".scale", value, out.scale));
+    } else {
+      return invalid_argument("'{}' has a field '{}'; there are name and scale", name, key);
+    }
+  }
+  return has_name ? Status() : invalid_argument("'{}' has no name", name);
+}
+
+// A name, or a list of adapters that act together.
+Status read_lora(std::string_view name, const Json& json, Request& r) {
+  r.adapters.clear();
+  if (json.is_string()) {
+    if (json.get_ref<const std::string&>() != kBaseName) return read(name, json, r.adapters.emplace_back().name);
+    return {};
+  }
+  if (!json.is_array()) return wrong_type(name, "a name or a list of names and factors", json);
+  for (const auto& entry : json) {
+    const std::string place = fmt::format("{}[{}]", name, r.adapters.size());
+    CHORAL_RETURN_IF_ERROR(read_adapter(place, entry, r.adapters.emplace_back()));
+    if (r.adapters.back().name == kBaseName)
+      return invalid_argument("'{}': '{}' is the model without adapters; write \"{}\": \"{}\" or leave the field out", place,
+                              kBaseName, name, kBaseName);
+  }
+  return {};
+}
+
 struct Field {
   std::string_view name;
   Status (*read)(std::string_view name, const Json& json, Request& request);
@@ -188,11 +225,7 @@ constexpr std::array kFields{
           [](std::string_view n, const Json& j, Request& r) { return read_logit_bias(n, j, r.sampling.logit_bias); }},
     CHORAL_FIELD(allowed_token_ids, sampling.allowed_token_ids),
     CHORAL_FIELD(bad_words, sampling.bad_words),
-    Field{"lora",
-          [](std::string_view, const Json& j, Request&) {
-            return unsupported("'lora' asks for the adapter {}; this version serves the base model only: leave the field out",
-                               dumped(j));
-          }},
+    Field{"lora", read_lora},
 };
 #undef CHORAL_FIELD
 
@@ -223,6 +256,12 @@ void put_completion(const Completion& c, Json& out) {
   }
 }
 
+Json echo_json(const LineEcho& echo) {
+  Json out{{"id", Json::parse(echo.id_json)}};
+  if (!echo.lora_json.empty()) out["lora"] = Json::parse(echo.lora_json);
+  return out;
+}
+
 Json error_json(const Status& status) { return {{"code", code_name(status.code())}, {"message", status.message()}}; }
 
 }  // namespace
@@ -248,14 +287,15 @@ RequestLineReader::RequestLineReader(SamplingParams defaults, std::function<void
 
 Status RequestLineReader::read(std::string_view line, RequestLine& out) {
   out.request.sampling = defaults_;
-  out.id_json = "null";
+  out.echo = {};
   CHORAL_TRY(const Json json, parse_object(line));
   if (const auto id = json.find("id"); id != json.end()) {
     if (!id->is_string() && !id->is_number_integer() && !id->is_null())
       return wrong_type("id", "a string or a whole number", *id);
-    out.id_json = dumped(*id);
-    if (!id->is_null()) out.request.id = id->is_string() ? id->get<std::string>() : out.id_json;
+    out.echo.id_json = dumped(*id);
+    if (!id->is_null()) out.request.id = id->is_string() ? id->get<std::string>() : out.echo.id_json;
   }
+  if (const auto lora = json.find("lora"); lora != json.end()) out.echo.lora_json = dumped(*lora);
   for (const auto& [name, value] : json.items()) {
     const auto* field = std::find_if(kFields.begin(), kFields.end(), [&name = name](const Field& f) { return f.name == name; });
     if (field != kFields.end()) {
@@ -271,9 +311,8 @@ Status RequestLineReader::read(std::string_view line, RequestLine& out) {
   return {};
 }
 
-std::string answer_line(const std::string& id_json, const RequestOutput& output) {
-  Json out;
-  out["id"] = Json::parse(id_json);
+std::string answer_line(const LineEcho& echo, const RequestOutput& output) {
+  Json out = echo_json(echo);
   out["prompt_token_ids"] = output.prompt_token_ids;
   if (!output.completions.empty()) put_completion(output.completions.front(), out);
   if (!output.prompt_logprobs.empty()) out["prompt_logprobs"] = logprobs_json(output.prompt_logprobs);
@@ -291,10 +330,21 @@ std::string answer_line(const std::string& id_json, const RequestOutput& output)
   return dumped(out);
 }
 
-std::string error_line(const std::string& id_json, int64_t line, const Status& status) {
-  Json out{{"id", Json::parse(id_json)}, {"line", line}};
+std::string error_line(const LineEcho& echo, int64_t line, const Status& status) {
+  Json out = echo_json(echo);
+  out["line"] = line;
   out["error"] = error_json(status);
   return dumped(out);
+}
+
+std::string lora_json(const std::vector<AdapterUse>& adapters) {
+  if (adapters.empty()) return {};
+  if (adapters.size() == 1 && adapters[0].scale == 1.0F) return json_quoted(adapters[0].name);
+  Json list = Json::array();
+  for (const auto& use : adapters) {
+    list.push_back({{"name", use.name}, {"scale", Json::parse(fmt::format("{}", use.scale))}});  // 0.3, not the double beside it
+  }
+  return dumped(list);
 }
 
 std::string json_quoted(std::string_view text) { return dumped(Json(std::string(text))); }

@@ -29,17 +29,22 @@ class LineReader {
   bool too_long_ = false;
 };
 
-// One line. `id_json` is the request's id as it stood in the line ("7" or "\"a\""), for the answer.
+// What of a line comes back in its answer, as it stood there.
+struct LineEcho {
+  std::string id_json = "null";  // "7" or "\"a\""
+  std::string lora_json = {};    // empty when the line says nothing
+};
+
 struct RequestLine {
   Request request;
-  std::string id_json;
+  LineEcho echo;
 };
 
 class RequestLineReader {
  public:
   // `warn` hears of each unknown field once.
   RequestLineReader(SamplingParams defaults, std::function<void(const std::string&)> warn);
-  // On an error `out.id_json` is set as far as it could be read.
+  // On an error `out.echo` is set as far as it could be read.
   Status read(std::string_view line, RequestLine& out);
 
  private:
@@ -48,8 +53,10 @@ class RequestLineReader {
   std::set<std::string> warned_;
 };
 
-std::string answer_line(const std::string& id_json, const RequestOutput& output);
-std::string error_line(const std::string& id_json, int64_t line, const Status& status);
+std::string answer_line(const LineEcho& echo, const RequestOutput& output);
+std::string error_line(const LineEcho& echo, int64_t line, const Status& status);
+// What `lora` would say for these adapters: a name, or a list with factors; empty for the base.
+std::string lora_json(const std::vector<AdapterUse>& adapters);
 std::string json_quoted(std::string_view text);
 
 }  // namespace choral::apps

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/free_memory.h"
 #include "base/thread_pool.h"
 
 namespace choral::apps {
@@ -54,13 +55,9 @@ MachineFacts machine_facts() {
   double granted = 0, period = 0;
   if (quota >> granted >> period && period > 0) facts.cpu_quota = granted / period;
   facts.memory_total = memory_kib("MemTotal");
-  facts.memory_free = memory_kib("MemAvailable");
+  facts.memory_free = free_memory_bytes();
   const int64_t limit = whole_number(first_line("/sys/fs/cgroup/memory.max"));  // "max" reads as 0
-  if (limit > 0) {
-    const int64_t used = whole_number(first_line("/sys/fs/cgroup/memory.current"));
-    facts.memory_free = std::min(facts.memory_free, std::max<int64_t>(0, limit - used));
-    facts.memory_total = std::min(facts.memory_total, limit);
-  }
+  if (limit > 0) facts.memory_total = std::min(facts.memory_total, limit);
   const std::string modes = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
   if (const size_t open = modes.find('['); open != modes.npos)
     facts.huge_pages = modes.substr(open + 1, modes.find(']') - open - 1);

@@ -24,26 +24,31 @@ int fail(const choral::Status& status) {
 
 // The first word that nobody took, with the nearest one that exists.
 choral::Status unknown_word(const CLI::App& app) {
-  const auto subs = app.get_subcommands();
-  const CLI::App& used = subs.empty() ? app : *subs.front();
+  const CLI::App* used = &app;
+  while (!used->get_subcommands().empty()) used = used->get_subcommands().front();
   const auto words = app.remaining(true);
   const auto flag = std::find_if(words.begin(), words.end(), [](const auto& w) { return w.size() > 1 && w.starts_with('-'); });
   std::string typed = flag != words.end() ? *flag : words.empty() ? "" : words.front();
   typed = typed.substr(0, typed.find('='));
+  const auto commands = used->get_subcommands([](const CLI::App*) { return true; });
   std::vector<std::string> known;
   if (typed.starts_with('-')) {
-    for (const auto* option : used.get_options()) {
+    for (const auto* option : used->get_options()) {
       for (const auto& name : option->get_lnames()) known.push_back("--" + name);
     }
-  } else if (subs.empty()) {
-    for (const auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) known.push_back(sub->get_name());
+  } else {
+    for (const auto* sub : commands) known.push_back(sub->get_name());
   }
   const std::string nearest = choral::nearest_name(typed, known);
   const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
-  const std::string command = subs.empty() ? "choral" : "choral " + used.get_name();
+  std::string command = used->get_name();
+  for (const auto* outer = used->get_parent(); outer != nullptr; outer = outer->get_parent()) {
+    command = outer->get_name() + " " + command;
+  }
   if (typed.starts_with('-'))
     return choral::invalid_argument("{} has no flag {}{} ({} --help lists them)", command, typed, hint, command);
-  if (subs.empty()) return choral::invalid_argument("there is no command '{}'{} (choral --help lists them)", typed, hint);
+  if (!commands.empty())
+    return choral::invalid_argument("{} has no command '{}'{} ({} --help lists them)", command, typed, hint, command);
   return choral::invalid_argument("{}: what is '{}'? Texts with spaces need quotes ({} --help)", command, typed, command);
 }
 
@@ -60,6 +65,7 @@ int main(int argc, char** argv) {
   choral::apps::add_chat(app, command);
   choral::apps::add_tokenize(app, command);
   choral::apps::add_bench(app, command);
+  choral::apps::add_adapter(app, command);
   choral::apps::add_doctor(app, command);
   try {
     app.parse(argc, argv);
@@ -71,7 +77,7 @@ int main(int argc, char** argv) {
     return fail(choral::invalid_argument("{} (choral --help)", error.what()));
   }
   if (!command.run) {
-    fmt::print(stderr, "{}", app.help());
+    fmt::print(stderr, "{}", app.get_subcommands().empty() ? app.help() : app.get_subcommands().front()->help());
     return choral::exit_code(choral::Code::kInvalidArgument);
   }
   const choral::Status status = command.run();

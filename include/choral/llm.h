@@ -26,6 +26,13 @@ struct LoadProgress {
   double fraction = 0;  // 0 … 1 of the phase
 };
 
+// An adapter by the name that requests use, and where its files are: a directory in PEFT's form, or a GGUF adapter.
+struct AdapterSpec {
+  std::string name;
+  std::string path;
+  bool pinned = false;  // stays in memory
+};
+
 struct EngineOptions {
   std::string model = {};               // a directory, a GGUF file, or org/name in the local Hugging Face cache
   std::string tokenizer = {};           // another directory for the tokenizer; empty = the model's
@@ -43,7 +50,34 @@ struct EngineOptions {
   std::string scheduling_policy = "fcfs";  // fcfs | priority
   uint64_t seed = 0;                       // for requests that bring none
   std::string chat_template = {};          // Jinja text that replaces the model's
+
+  std::vector<AdapterSpec> adapters = {};  // loaded and checked before load() returns
+  std::string adapter_root = {};           // a directory: NAME/adapter_config.json in it is adapter NAME, loaded at first use
+  std::string lora_dtype = "auto";         // adapters in memory: auto (as stored) | float32 | bfloat16 | float16 | int8
+  int max_lora_rank = 512;                 // adapters of a higher rank are refused
+  int max_loras = 0;                       // most different adapters (or mixes) in one step; 0 = no limit
+  int64_t adapter_memory_bytes = 0;        // budget for adapters in memory; 0 = a quarter of what is free
   std::function<void(const LoadProgress&)> on_progress = {};
+};
+
+enum class AdapterState { kOnDisk, kLoading, kResident, kFailed };
+CHORAL_API std::string_view adapter_state_name(AdapterState state);  // "resident"
+
+struct AdapterInfo {
+  std::string name;
+  std::string path;
+  int id = 0;              // unique in this engine, from 1
+  int generation = 0;      // 1 for the first content of this name, then 2, …
+  std::string digest;      // SHA-256 of the content in hex; empty until first loaded
+  std::string kind;        // "LoRA", "rsLoRA", "DoRA", …; empty until first loaded
+  int rank = 0;            // the largest of its modules
+  int64_t size_bytes = 0;  // packed, in memory
+  AdapterState state = AdapterState::kOnDisk;
+  bool pinned = false;
+  int in_use = 0;       // running requests that hold it
+  int64_t loads = 0;    // times it came from disk
+  int64_t requests = 0;
+  std::string error;    // why it failed
 };
 
 // What was loaded and how it runs; stable after load().
@@ -75,6 +109,10 @@ struct EngineStats {
   int64_t prefix_hit_tokens = 0;
   int64_t kv_blocks_total = 0;
   int64_t kv_blocks_free = 0;
+  int64_t adapter_bytes = 0;  // resident
+  int64_t adapter_budget_bytes = 0;
+  int64_t adapter_loads = 0;
+  int64_t adapter_evictions = 0;
 };
 
 // A request in flight. Dropping the handle cancels the request.
@@ -107,6 +145,14 @@ class CHORAL_API LLM {
   virtual Result<std::string> apply_chat_template(const Request& request) const = 0;
   // The model's own sampling defaults (generation_config.json) put over SamplingParams' defaults.
   virtual SamplingParams default_sampling() const = 0;
+
+  // Adapters. Loading and packing run beside the engine: requests in flight go on. A name that exists is replaced: running requests
+  // keep the version they began with, new ones get the new one; with `replace` false it is already_exists.
+  virtual Status load_adapter(const AdapterSpec& spec, bool replace = false) = 0;
+  // The name is gone at once; memory is freed when the last request of it ends.
+  virtual Status unload_adapter(std::string_view name) = 0;
+  virtual Status pin_adapter(std::string_view name, bool pinned) = 0;
+  virtual std::vector<AdapterInfo> adapters() const = 0;  // sorted by name
 
   virtual const ModelInfo& info() const = 0;
   virtual EngineStats stats() const = 0;

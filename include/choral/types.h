@@ -43,6 +43,12 @@ struct ChatMessage {
   std::string content;
 };
 
+// An adapter of a request and the factor its effect is multiplied by (on top of its own α/r).
+struct AdapterUse {
+  std::string name;
+  float scale = 1.0f;
+};
+
 struct Request {
   std::string id = {};  // chosen by the caller; empty = given by the engine
   // Exactly one of the next four says what to continue.
@@ -55,6 +61,9 @@ struct Request {
   std::string template_kwargs_json = {};  // extra variables of the chat template
   bool add_generation_prompt = true;
   bool add_special_tokens = true;  // for `prompt`: BOS and the like, as the tokenizer says
+
+  // Empty: the base model. Several act together, each with its factor: y = W·x + Σ scale·ΔW·x.
+  std::vector<AdapterUse> adapters = {};
 
   SamplingParams sampling = {};
   int priority = 0;             // lower = earlier

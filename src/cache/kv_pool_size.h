@@ -1,4 +1,4 @@
-// How many KV blocks a memory budget holds. Numbers come from config files and flags: every product is checked.
+// How much memory KV blocks take. Numbers come from config files and flags: every product is checked. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,5 @@ struct KVShape {
 
 // Bytes of one block in all layers.
 Result<uint64_t> kv_block_bytes(const KVShape& shape, int32_t block_tokens);
-
-// Blocks that fit into budget_bytes. At least what one sequence of max_model_len tokens needs, or an error that says which budget
-// would do. Capped at max_blocks (pass what max_num_seqs sequences of full length can use; 0 = no cap).
-Result<int32_t> kv_blocks_in_budget(const KVShape& shape, int32_t block_tokens, uint64_t budget_bytes, int64_t max_model_len,
-                                    int64_t max_blocks);
 
 }  // namespace choral::cache

@@ -1,6 +1,10 @@
 // Names of KV content. The KV of a block depends on every token before it and on the weights that made it, so
 //   key_i = SHA-256(key_{i-1}, token ids of block i),   key_{-1} = the PrefixRoot,
 //   PrefixRoot = SHA-256(identities and scales of the adapters, salt).
+// An adapter that acts from token t > 0 on (aLoRA) leaves the KV before t the base's: the root is the base's, and only from block
+// a = t / block_tokens on, the first that holds an activated token, the key knows the adapter and where it began to act:
+//   key_a = SHA-256(SHA-256(key_{a-1}, activated root, t), token ids of block a),   later keys as above.
+// So blocks before a are shared with the base and with any adapter that acts later; from a on with equal root and equal t only.
 // Equal keys mean equal KV; an adapter reloaded under its old name has another identity and so another root; tenants with
 // different salts never share. SHA-256 because prompts are hostile: a collision would leak another request's context.
 // Values; PrefixHasher is not thread-safe.
@@ -31,8 +35,17 @@ struct AdapterIdentity {
 // Adapters in the order in which they are applied (none = base model); `salt` separates tenants (may be empty).
 PrefixRoot make_prefix_root(std::span<const AdapterIdentity> adapters, std::string_view salt);
 
+// What a sequence's KV depends on besides its tokens. With activation_token = 0 `root` is the adapters' and the other unused.
+struct PrefixOrigin {
+  PrefixRoot root = {};
+  int32_t activation_token = 0;
+  PrefixRoot activated_root = {};
+};
+
 class PrefixHasher {
  public:
+  // The inner hash of key_a above: takes the place of `previous` for the block in which the adapter begins to act.
+  PrefixKey activate(const PrefixKey& previous, const PrefixRoot& activated_root, int32_t activation_token);
   PrefixKey next(const PrefixKey& previous, std::span<const int32_t> block_token_ids);
 
  private:
@@ -44,7 +57,10 @@ class PrefixChain {
  public:
   void reserve(int32_t block_capacity) { keys_.reserve(static_cast<size_t>(block_capacity)); }
   // `token_ids` is the whole sequence; afterwards there is a key for each of its full blocks.
-  void extend(PrefixHasher& hasher, const PrefixRoot& root, std::span<const int32_t> token_ids, int32_t block_tokens);
+  void extend(PrefixHasher& hasher, const PrefixOrigin& origin, std::span<const int32_t> token_ids, int32_t block_tokens);
+  void extend(PrefixHasher& hasher, const PrefixRoot& root, std::span<const int32_t> token_ids, int32_t block_tokens) {
+    extend(hasher, PrefixOrigin{.root = root}, token_ids, block_tokens);
+  }
 
   int32_t size() const { return static_cast<int32_t>(keys_.size()); }
   const PrefixKey& operator[](int32_t block) const { return keys_[static_cast<size_t>(block)]; }

@@ -25,15 +25,25 @@ PositionLogprobs position_logprobs(const SampledToken& sampled) {
 
 }  // namespace
 
-EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config)
+EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config,
+                       std::shared_ptr<AdapterRegistry> registry, int64_t adapter_budget_bytes)
     : executor_(std::move(executor)),
+      registry_(std::move(registry)),
       max_waiting_(config.max_waiting),
+      residency_(*registry_, executor_->lora_manager(), adapter_budget_bytes),
       scheduler_(with_room_for_preempted(config), executor_->worker().kv_blocks(),
-                 static_cast<int32_t>(kernels::kKvBlockTokens)) {
+                 static_cast<int32_t>(kernels::kKvBlockTokens), &residency_) {
   plan_.reserve(config.max_num_seqs);
   output_.items.reserve(static_cast<size_t>(config.max_num_seqs));
   finished_.reserve(static_cast<size_t>(config.max_num_seqs));
   publish_stats();
+  registry_->set_wake([this] {
+    {
+      const std::lock_guard lock(mutex_);
+      adapters_changed_ = true;
+    }
+    inbox_changed_.notify_one();
+  });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -44,6 +54,7 @@ EngineCore::~EngineCore() {
   }
   inbox_changed_.notify_all();
   thread_.join();
+  registry_->set_wake({});
 }
 
 Status EngineCore::add_request(std::vector<std::unique_ptr<EngineRequest>> completions) {
@@ -77,12 +88,17 @@ void EngineCore::run() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      inbox_changed_.wait(lock, [&] { return stop_ || !inbox_.empty() || !cancels_.empty() || scheduler_.has_work(); });
+      inbox_changed_.wait(lock, [&] {
+        return stop_ || adapters_changed_ || !inbox_.empty() || !cancels_.empty() || (scheduler_.has_work() && !starved_);
+      });
       if (stop_) break;
+      adapters_changed_ = false;
       arrivals_.swap(inbox_);
       stats_.waiting += static_cast<int>(arrivals_.size());  // add_request() goes on counting them; publish_stats() sets it right
       leavers_.swap(cancels_);
     }
+    residency_.begin_step();
+    retry_parked();
     take_inbox();
     step();
     publish_stats();
@@ -90,22 +106,55 @@ void EngineCore::run() {
 }
 
 void EngineCore::take_inbox() {
-  for (auto& arrival : arrivals_) {
-    const auto response = arrival->response;
-    const int index = arrival->index;
-    std::unique_ptr<sched::Request> request = std::move(arrival);  // the scheduler leaves a refused one here
-    Status status = scheduler_.add(std::move(request));
-    if (!status.ok()) response->fail(index, std::move(status));
-  }
+  for (auto& arrival : arrivals_) admit(std::move(arrival));
   arrivals_.clear();
   for (const auto id : leavers_) {
-    if (auto* request = scheduler_.find(id)) finish(engine_request(*request), sched::FinishReason::kCancelled);
+    if (auto* request = scheduler_.find(id)) {
+      finish(engine_request(*request), sched::FinishReason::kCancelled);
+    } else {
+      drop_parked(id);
+    }
   }
   leavers_.clear();
 }
 
+void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
+  const auto response = request->response;
+  const int index = request->index;
+  switch (residency_.arrive(*request)) {
+    case AdapterResidency::Arrival::kWaiting: parked_.push_back(std::move(request)); return;
+    case AdapterResidency::Arrival::kFailed:
+      residency_.leave(*request);
+      return response->fail(index, std::move(request->adapter_status));
+    case AdapterResidency::Arrival::kKnown: break;
+  }
+  std::unique_ptr<sched::Request> scheduled = std::move(request);
+  Status status = scheduler_.add(std::move(scheduled));
+  if (status.ok()) return;
+  residency_.leave(engine_request(*scheduled));  // the scheduler leaves a refused one here
+  response->fail(index, std::move(status));
+}
+
+void EngineCore::retry_parked() {
+  if (parked_.empty()) return;
+  std::vector<std::unique_ptr<EngineRequest>> again;
+  again.swap(parked_);
+  for (auto& request : again) admit(std::move(request));
+}
+
+void EngineCore::drop_parked(sched::RequestId id) {
+  const auto found = std::find_if(parked_.begin(), parked_.end(), [id](const auto& request) { return request->id == id; });
+  if (found == parked_.end()) return;
+  EngineRequest& request = **found;
+  residency_.leave(request);
+  request.response->finish(request.index, sched::FinishReason::kCancelled, "", 0,
+                           {.queue_s = now_s() - request.submitted_s, .first_token_s = 0, .total_s = now_s() - request.submitted_s});
+  parked_.erase(found);
+}
+
 void EngineCore::step() {
   scheduler_.schedule(plan_);
+  starved_ = plan_.empty();
   if (!plan_.empty()) {
     const double begin = now_s();
     for (const auto& item : plan_.items()) {
@@ -121,7 +170,17 @@ void EngineCore::step() {
       if (item.needs_logits && !item.request->finished()) commit(engine_request(*item.request), output_.items[i], end);
     }
   }
+  end_finished();
+}
+
+void EngineCore::end_finished() {
   scheduler_.take_finished(finished_);
+  for (auto& request : finished_) {
+    auto& ended = engine_request(*request);
+    if (ended.adapter_failed) ended.response->fail(ended.index, std::move(ended.adapter_status));
+    residency_.leave(ended);
+    starved_ = false;  // what it held may be what others wait for
+  }
   finished_.clear();
 }
 
@@ -174,7 +233,7 @@ void EngineCore::finish(EngineRequest& request, sched::FinishReason reason, std:
 void EngineCore::publish_stats() {
   const auto& cache = scheduler_.cache();
   const EngineStats now{.running = scheduler_.running_count(),
-                        .waiting = scheduler_.waiting_count(),
+                        .waiting = scheduler_.waiting_count() + static_cast<int>(parked_.size()),
                         .steps = scheduler_.stats().steps,
                         .prompt_tokens = prompt_tokens_,
                         .generated_tokens = generated_tokens_,
@@ -182,7 +241,11 @@ void EngineCore::publish_stats() {
                         .prefix_query_tokens = cache.stats().query_tokens,
                         .prefix_hit_tokens = cache.stats().hit_tokens,
                         .kv_blocks_total = cache.block_count(),
-                        .kv_blocks_free = cache.free_blocks()};
+                        .kv_blocks_free = cache.free_blocks(),
+                        .adapter_bytes = residency_.resident_bytes(),
+                        .adapter_budget_bytes = residency_.budget_bytes(),
+                        .adapter_loads = residency_.loads(),
+                        .adapter_evictions = residency_.evictions()};
   const std::lock_guard lock(mutex_);
   stats_ = now;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "engine/adapter_residency.h"
 #include "engine/engine_request.h"
 #include "engine/executor.h"
 #include "sched/scheduler.h"
@@ -18,7 +19,9 @@ namespace choral::engine {
 
 class EngineCore {
  public:
-  EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config);
+  // `registry` gives the adapters that requests name.
+  EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config, std::shared_ptr<AdapterRegistry> registry,
+             int64_t adapter_budget_bytes);
   // Stops after the step in progress; open requests end with kUnavailable (see ~EngineRequest).
   ~EngineCore();
 
@@ -32,14 +35,22 @@ class EngineCore {
  private:
   void run();
   void take_inbox();
+  void admit(std::unique_ptr<EngineRequest> request);
+  void retry_parked();
+  void drop_parked(sched::RequestId id);
   void step();
+  void end_finished();
   void commit(EngineRequest& request, SampledToken& sampled, double now);
   void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");
   void publish_stats();
 
   std::unique_ptr<Executor> executor_;
+  std::shared_ptr<AdapterRegistry> registry_;
   int64_t max_waiting_;
+  AdapterResidency residency_;
   sched::Scheduler scheduler_;
+  std::vector<std::unique_ptr<EngineRequest>> parked_;  // their adapters were never loaded before
+  bool starved_ = false;                                // the last plan was empty: everybody waits for adapters
   sched::StepPlan plan_;
   StepOutput output_;
   std::vector<std::unique_ptr<sched::Request>> finished_;
@@ -51,6 +62,7 @@ class EngineCore {
   std::vector<std::unique_ptr<EngineRequest>> inbox_;
   std::vector<sched::RequestId> cancels_;
   bool stop_ = false;
+  bool adapters_changed_ = false;
   EngineStats stats_;
 
   std::vector<std::unique_ptr<EngineRequest>> arrivals_;  // the engine thread's side of the two vectors above

@@ -8,12 +8,15 @@
 
 #include "base/status.h"
 #include "choral/types.h"
+#include "engine/adapter_version.h"
 #include "engine/output_text.h"
 #include "engine/response.h"
 #include "kernels/sampling.h"
 #include "sched/request.h"
 
 namespace choral::engine {
+
+struct RequestVoice;  // engine/adapter_residency.h
 
 struct EngineRequest : sched::Request {
   EngineRequest(SamplingParams sampling, OutputText output_text) : params(std::move(sampling)), text(std::move(output_text)) {}
@@ -27,6 +30,13 @@ struct EngineRequest : sched::Request {
   std::vector<kernels::TokenBias> bias;
   std::vector<std::vector<int32_t>> bad_words;  // token sequences whose last token is banned after the others
   uint64_t seed = 0;
+
+  std::vector<VersionUse> adapters;  // as named; empty: the base
+  std::string cache_salt;
+  RequestVoice* voice = nullptr;  // what they are, once known
+  bool parked = false;            // waits for the first load of one of them
+  bool held_adapter = false;      // was admitted with them
+  Status adapter_status;          // why they cannot be had
 
   int index = 0;  // of the completion
   OutputText text;

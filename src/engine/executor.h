@@ -15,6 +15,7 @@ class Executor {
   // Runs one step; returns when every worker is done.
   void execute_model(const sched::StepPlan& plan, StepOutput& out) { worker_->execute_model(plan, out); }
   const Worker& worker() const { return *worker_; }
+  lora::LoRAModelManager& lora_manager() { return worker_->lora_manager(); }
 
  private:
   std::unique_ptr<Worker> worker_;

@@ -1,25 +1,15 @@
 #include "engine/kv_pool.h"
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 
+#include "base/free_memory.h"
 #include "cache/kv_pool_size.h"
 
 namespace choral::engine {
 namespace {
 
 constexpr int64_t kDefaultCapBytes = int64_t{4} << 30;
-
-int64_t available_memory_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  int64_t kib = 0;
-  while (file >> key >> kib >> unit) {
-    if (key == "MemAvailable:") return kib * 1024;
-  }
-  return kDefaultCapBytes;
-}
 
 double mib(int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
 
@@ -39,9 +29,9 @@ Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_pos
                             model_positions);
   }
   const int64_t blocks_of_one = ceil_div(wanted_len, kernels::kKvBlockTokens);
-  const int64_t most_blocks = std::min<int64_t>(blocks_of_one * budget.max_num_seqs, int64_t{1} << 30);
+  const int64_t most_blocks = std::min<int64_t>(blocks_of_one * budget.max_num_seqs, int64_t{1} << 28);
   int64_t bytes = budget.requested_bytes;
-  if (bytes == 0) bytes = std::min({available_memory_bytes() / 4, kDefaultCapBytes, most_blocks * block_bytes});
+  if (bytes == 0) bytes = std::min({free_memory_bytes() / 4, kDefaultCapBytes, most_blocks * block_bytes});
   const int64_t blocks = std::min(bytes / block_bytes, most_blocks);
 
   KvPlan plan;

@@ -2,8 +2,10 @@
 #include "choral/llm.h"
 
 #include <deque>
+#include <filesystem>
 
 #include "base/clock.h"
+#include "base/free_memory.h"
 #include "base/log.h"
 #include "engine/checkpoint_weights.h"
 #include "engine/engine_core.h"
@@ -12,6 +14,16 @@
 namespace choral {
 
 std::string_view version() { return CHORAL_VERSION; }
+
+std::string_view adapter_state_name(AdapterState state) {
+  switch (state) {
+    case AdapterState::kOnDisk: return "on disk";
+    case AdapterState::kLoading: return "loading";
+    case AdapterState::kResident: return "resident";
+    case AdapterState::kFailed: return "failed";
+  }
+  return "";
+}
 
 namespace engine {
 namespace {
@@ -59,9 +71,14 @@ class Engine : public LLM {
   SamplingParams default_sampling() const override { return default_sampling_; }
   const ModelInfo& info() const override { return info_; }
   EngineStats stats() const override { return core_->stats(); }
+  Status load_adapter(const AdapterSpec& spec, bool replace) override { return registry_->load(spec, replace); }
+  Status unload_adapter(std::string_view name) override { return registry_->unload(name); }
+  Status pin_adapter(std::string_view name, bool pinned) override { return registry_->pin(name, pinned); }
+  std::vector<AdapterInfo> adapters() const override { return registry_->list(); }
 
  private:
   Status read_default_sampling();
+  Status load_adapters(const EngineOptions& options);
   void describe(const Worker& worker);
 
   ModelFiles files_;
@@ -69,7 +86,11 @@ class Engine : public LLM {
   SamplingParams default_sampling_;
   std::unique_ptr<RequestReader> reader_;
   std::shared_ptr<EngineCore> core_;
+  std::shared_ptr<AdapterRegistry> registry_;  // the core keeps it too, and the worker that its loader needs
 };
+
+// A quarter of what is free once the model is loaded, at most 8 GiB: thousands of small adapters, and room for the KV pool's pages.
+int64_t default_adapter_budget() { return std::min(free_memory_bytes() / 4, int64_t{8} << 30); }
 
 Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, int64_t max_model_len) {
   sched::SchedulerConfig config;
@@ -79,6 +100,7 @@ Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, in
   config.enable_chunked_prefill = options.enable_chunked_prefill;
   config.enable_prefix_caching = options.enable_prefix_caching;
   config.max_waiting = options.max_waiting;
+  config.max_loras = options.max_loras;
   if (options.scheduling_policy != "fcfs" && options.scheduling_policy != "priority") {
     return invalid_argument("--scheduling-policy {}: choose fcfs or priority", options.scheduling_policy);
   }
@@ -106,9 +128,29 @@ Result<std::unique_ptr<LLM>> Engine::load(const EngineOptions& options) {
                                                                    .seed = options.seed}));
   engine->info_.has_chat_template = engine->reader_->has_chat_template();
   CHORAL_RETURN_IF_ERROR(engine->read_default_sampling());
-  engine->core_ = std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler);
+  const int64_t adapter_budget = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : default_adapter_budget();
+  engine->registry_ = std::make_shared<AdapterRegistry>(
+      worker->context(), worker->loaded().model->lora_targets(),
+      AdapterRegistry::Config{.lora = worker->lora_config(), .root = options.adapter_root});
+  engine->core_ = std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler, engine->registry_,
+                                               adapter_budget);
+  CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
   if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});
   return std::unique_ptr<LLM>(std::move(engine));
+}
+
+Status Engine::load_adapters(const EngineOptions& options) {
+  if (!options.adapter_root.empty() && !std::filesystem::is_directory(options.adapter_root)) {
+    return not_found("--adapter-root {}: no such directory", options.adapter_root);
+  }
+  for (size_t i = 0; i < options.adapters.size(); ++i) {
+    const auto& spec = options.adapters[i];
+    if (options.on_progress) {
+      options.on_progress({"adapters", spec.name, static_cast<double>(i) / static_cast<double>(options.adapters.size())});
+    }
+    CHORAL_RETURN_IF_ERROR(registry_->load(spec, /*replace=*/false));
+  }
+  return {};
 }
 
 void Engine::describe(const Worker& worker) {
@@ -147,7 +189,9 @@ Status Engine::read_default_sampling() {
 }
 
 Result<std::unique_ptr<ResponseStream>> Engine::submit(Request request) {
+  CHORAL_TRY(const auto adapters, registry_->resolve(request.adapters));
   CHORAL_TRY(auto admitted, reader_->read(std::move(request)));
+  for (const auto& completion : admitted.completions) completion->adapters = adapters;
   std::vector<sched::RequestId> ids;
   for (const auto& completion : admitted.completions) ids.push_back(completion->id);
   CHORAL_RETURN_IF_ERROR(core_->add_request(std::move(admitted.completions)));

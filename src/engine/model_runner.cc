@@ -13,8 +13,10 @@ constexpr int32_t kPromptLogitsRows = 32;
 
 }  // namespace
 
-ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, int64_t max_tokens, int64_t max_items)
-    : ctx_(ctx), model_(model), sampler_(ctx, model.vocab_size()) {
+ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora,
+                         int64_t max_tokens, int64_t max_items)
+    : ctx_(ctx), model_(model), lora_(lora), sampler_(ctx, model.vocab_size()) {
+  mapping_.reserve(max_tokens, max_items, static_cast<int64_t>(lora.lora_index_to_id().size()));
   token_ids_.reserve(static_cast<size_t>(max_tokens));
   positions_.reserve(static_cast<size_t>(max_tokens));
   kv_slots_.reserve(static_cast<size_t>(max_tokens));
@@ -28,7 +30,7 @@ void ModelRunner::execute_model(const sched::StepPlan& plan, StepOutput& out) {
   ctx_.arena().reset();
   build_batch(plan);
   const auto hidden = ctx_.make_matrix(plan.total_tokens(), model_.hidden_size());
-  model_.forward(ctx_, {token_ids_, positions_, kv_slots_, sequences_}, hidden);
+  model_.forward(ctx_, batch_, hidden);
   for (const auto& item : plan.items()) {
     if (item.needs_prompt_logprobs) add_prompt_logprobs(item, hidden);
   }
@@ -41,6 +43,31 @@ void ModelRunner::build_batch(const sched::StepPlan& plan) {
   kv_slots_.clear();
   sequences_.clear();
   for (const auto& item : plan.items()) add_item(item);
+  plan_lora(plan);
+  const auto& lora = lora_.punica_wrapper();
+  batch_ = {token_ids_, positions_, kv_slots_, sequences_, lora.no_lora() ? nullptr : &lora};
+}
+
+void ModelRunner::plan_lora(const sched::StepPlan& plan) {
+  lora_.begin_step();
+  mapping_.clear();
+  for (const auto& segment : plan.segments()) {
+    int32_t slot = 0;
+    if (segment.adapter_key != 0) {
+      const auto activated = lora_.activate_adapter(segment.adapter_key);
+      CHORAL_CHECK(activated.ok(), activated.status().message());  // residency registered it, the scheduler keeps to the slots
+      slot = *activated;
+    }
+    for (const auto& item : plan.items().subspan(static_cast<size_t>(segment.first_item), static_cast<size_t>(segment.item_count))) {
+      mapping_.add_tokens(0, item.base_tokens);
+      mapping_.add_tokens(slot, item.token_count - item.base_tokens);
+      if (item.needs_logits) mapping_.add_prompt(item.base_tokens < item.token_count ? slot : 0);
+      mapping_.is_prefill = mapping_.is_prefill || !item.is_decode;
+    }
+  }
+  const auto ids = lora_.lora_index_to_id();
+  mapping_.lora_index_mapping.assign(ids.begin(), ids.end());
+  lora_.set_adapter_mapping(mapping_);
 }
 
 void ModelRunner::add_item(const sched::PlanItem& item) {
@@ -72,7 +99,7 @@ void ModelRunner::sample_next_tokens(const sched::StepPlan& plan, MatrixView<con
   }
   if (logits_rows_.empty()) return;
   const auto logits = ctx_.make_matrix(static_cast<int64_t>(logits_rows_.size()), model_.vocab_size());
-  model_.compute_logits(ctx_, hidden, logits_rows_, logits);
+  model_.compute_logits(ctx_, batch_, hidden, logits_rows_, logits);
   sampler_.sample(logits, sampled_requests_, sampled_tokens_);
 }
 
@@ -86,7 +113,7 @@ void ModelRunner::add_prompt_logprobs(const sched::PlanItem& item, MatrixView<co
     logits_rows_.resize(static_cast<size_t>(count));
     std::iota(logits_rows_.begin(), logits_rows_.end(), item.first_row + first - item.first_token);
     const auto logits = ctx_.make_matrix(count, model_.vocab_size());
-    model_.compute_logits(ctx_, hidden, logits_rows_, logits);
+    model_.compute_logits(ctx_, batch_, hidden, logits_rows_, logits);
     for (int32_t i = 0; i < count; ++i) {
       const int32_t next = request.tokens[static_cast<size_t>(first + i + 1)];
       request.response->add_prompt_logprobs(sampler_.logprobs_of(logits.row_span(i), next, *request.params.prompt_logprobs));

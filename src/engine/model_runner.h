@@ -6,6 +6,7 @@
 
 #include "engine/sampler.h"
 #include "engine/step_output.h"
+#include "lora/lora_model_manager.h"
 #include "models/model.h"
 #include "sched/step_plan.h"
 
@@ -14,7 +15,8 @@ namespace choral::engine {
 class ModelRunner {
  public:
   // A step holds at most `max_tokens` rows of `max_items` requests.
-  ModelRunner(const platform::Context& ctx, const models::Model& model, int64_t max_tokens, int64_t max_items);
+  ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora, int64_t max_tokens,
+              int64_t max_items);
 
   // The plan's requests are EngineRequests. out.items[i] answers plan.items()[i].
   void execute_model(const sched::StepPlan& plan, StepOutput& out);
@@ -22,14 +24,18 @@ class ModelRunner {
  private:
   void build_batch(const sched::StepPlan& plan);
   void add_item(const sched::PlanItem& item);
+  void plan_lora(const sched::StepPlan& plan);
   void sample_next_tokens(const sched::StepPlan& plan, MatrixView<const float> hidden, StepOutput& out);
   void add_prompt_logprobs(const sched::PlanItem& item, MatrixView<const float> hidden);
 
   const platform::Context& ctx_;
   const models::Model& model_;
+  lora::LoRAModelManager& lora_;
   Sampler sampler_;
 
   // The flat batch. [max_tokens] and [max_items]
+  layers::ForwardBatch batch_;
+  lora::LoRAMapping mapping_;
   std::vector<int32_t> token_ids_, positions_;
   std::vector<int64_t> kv_slots_;
   std::vector<kernels::AttentionSequence> sequences_;

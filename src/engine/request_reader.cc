@@ -134,7 +134,8 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
     completion->max_tokens = max_tokens;
     completion->priority = request.priority;
     completion->wants_prompt_logprobs = params.prompt_logprobs.has_value() && i == 0;
-    completion->prefix_root = root;
+    completion->prefix_root = root;  // the base's; adapters make it their own once they are known
+    completion->cache_salt = request.cache_salt;
     if (!params.ignore_eos) completion->stop_ids = eos_ids_;
     completion->stop_ids.insert(completion->stop_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
     for (const auto& [id, bias] : params.logit_bias) completion->bias.push_back({id, bias});

@@ -4,25 +4,10 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "engine/synthetic_random.h"
 
 namespace choral::engine {
 namespace {
-
-// xorshift64*: fast, and good enough for numbers nobody reads.
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
-  uint64_t next() {
-    state_ ^= state_ >> 12;
-    state_ ^= state_ << 25;
-    state_ ^= state_ >> 27;
-    return state_ * 0x2545F4914F6CDD1Du;
-  }
-  float uniform(float bound) { return (static_cast<float>(next() >> 40) * 0x1p-23f - 1.0f) * bound; }
-
- private:
-  uint64_t state_;
-};
 
 // Offsets of the fp16 scale fields inside one block.
 struct ScaleFields {
@@ -56,7 +41,7 @@ float largest_quant(DType format) {
   }
 }
 
-void fill_blocks(Tensor& tensor, Random& random, float bound) {
+void fill_blocks(Tensor& tensor, SyntheticRandom& random, float bound) {
   const auto& f = facts(tensor.dtype());
   const auto fields = scale_fields(tensor.dtype());
   const Float16 scale = to_float16(bound / largest_quant(tensor.dtype()));
@@ -72,7 +57,7 @@ void fill_blocks(Tensor& tensor, Random& random, float bound) {
   }
 }
 
-void fill_floats(Tensor& tensor, Random& random, float bound) {
+void fill_floats(Tensor& tensor, SyntheticRandom& random, float bound) {
   for (auto& x : tensor.as<float>()) x = random.uniform(bound);
 }
 
@@ -84,7 +69,7 @@ Result<Tensor> SyntheticWeights::make(DType format, const Shape& shape) {
     for (auto& x : tensor.as<float>()) x = 1.0f;
     return tensor;
   }
-  Random random(seed_ + static_cast<uint64_t>(shape.elements()));
+  SyntheticRandom random(seed_ + static_cast<uint64_t>(shape.elements()));
   const float bound = 1.0f / std::sqrt(static_cast<float>(shape[1]));
   switch (format) {
     case DType::kF32: fill_floats(tensor, random, bound); break;

@@ -1,9 +1,12 @@
 #include "engine/worker.h"
 
+#include <algorithm>
+
 namespace choral::engine {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+constexpr int64_t kMostRegistered = 1'000'000;
 
 Result<DType> parse_kv_dtype(std::string_view name) {
   if (name == "auto") return DType::kF32;  // exact; the 16-bit types halve memory and the reads of long contexts
@@ -12,6 +15,17 @@ Result<DType> parse_kv_dtype(std::string_view name) {
     return invalid_argument("--kv-cache-dtype {}: choose auto, float32, bfloat16 or float16", name);
   }
   return type;
+}
+
+// Slots cost a pointer and adapters bytes, so neither is short: what is in memory is limited by its bytes.
+Result<lora::LoRAConfig> read_lora_config(const EngineOptions& options) {
+  lora::LoRAConfig config;
+  config.max_loras = options.max_loras > 0 ? std::min(options.max_loras, options.max_num_seqs) : options.max_num_seqs;
+  config.max_cpu_loras = kMostRegistered;
+  config.max_lora_rank = options.max_lora_rank;
+  CHORAL_TRY(config.lora_dtype, lora::parse_lora_dtype(options.lora_dtype));
+  CHORAL_RETURN_IF_ERROR(config.validate());
+  return config;
 }
 
 }  // namespace
@@ -27,6 +41,7 @@ Result<std::unique_ptr<Worker>> Worker::make(const EngineOptions& options) {
   const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
   std::unique_ptr<Worker> worker(new Worker(*platform, threads));
   CHORAL_TRY(worker->kv_dtype_, parse_kv_dtype(options.kv_cache_dtype));
+  CHORAL_TRY(worker->lora_config_, read_lora_config(options));
   worker->notes_.push_back(
       fmt::format("device: {}, {} threads, CPU level {}", platform->name(), threads, cpu_level_name(cpu_level())));
   return worker;
@@ -46,7 +61,9 @@ Status Worker::initialize_cache(const EngineOptions& options) {
   max_model_len_ = plan.max_model_len;
   CHORAL_TRY(auto pool, KvPool::make(ctx_.platform, model, kv_dtype_, plan.blocks));
   kv_pool_ = std::move(pool);
-  runner_ = std::make_unique<ModelRunner>(ctx_, model, options.max_num_batched_tokens, options.max_num_seqs);
+  lora_manager_.emplace(model.lora_targets(), lora_config_, ctx_.platform.device(), options.max_num_seqs,
+                        options.max_num_batched_tokens);
+  runner_ = std::make_unique<ModelRunner>(ctx_, model, *lora_manager_, options.max_num_batched_tokens, options.max_num_seqs);
   return {};
 }
 

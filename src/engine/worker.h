@@ -1,5 +1,5 @@
 // One device's share of the engine: its threads and scratch, the model's weights, the KV memory, and the runner over them.
-// Made in three calls, in this order: make (device), load (weights), initialize_cache (KV). Engine thread only.
+// Made in three calls, in this order: make (device), load (weights), initialize_cache (KV, adapters' slots). Engine thread only.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,9 @@ class Worker {
   Status initialize_cache(const EngineOptions& options);
 
   void execute_model(const sched::StepPlan& plan, StepOutput& out) { runner_->execute_model(plan, out); }
+  lora::LoRAModelManager& lora_manager() { return *lora_manager_; }
 
+  const lora::LoRAConfig& lora_config() const { return lora_config_; }
   const platform::Context& context() const { return ctx_; }
   // Times every operator into `profile` until it is set to null again.
   void set_profile(platform::OpProfile* profile) { ctx_.profile = profile; }
@@ -41,7 +43,9 @@ class Worker {
   platform::Context ctx_;
   LoadedModel loaded_;
   std::optional<KvPool> kv_pool_;
+  std::optional<lora::LoRAModelManager> lora_manager_;
   std::unique_ptr<ModelRunner> runner_;
+  lora::LoRAConfig lora_config_;
   DType kv_dtype_ = DType::kF32;
   int64_t max_model_len_ = 0;
   std::vector<std::string> notes_;

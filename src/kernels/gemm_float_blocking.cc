@@ -188,11 +188,7 @@ void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixVi
                  MatrixView<float> y) {
   const float* bias = epilogue.bias == nullptr ? nullptr : epilogue.bias + col;
   const MatrixView<float> target = y.sub_rows(row, tile.rows).sub_cols(col, tile.cols);
-  if (epilogue.hook != nullptr) {
-    if (bias != nullptr) kernels.finish(tile, bias, false, tile);
-    (*epilogue.hook)(row, col, tile);
-    bias = nullptr;
-  }
+  if (epilogue.hook != nullptr) (*epilogue.hook)(row, col, tile);
   kernels.finish(tile, bias, epilogue.accumulate, target);
 }
 

@@ -18,7 +18,7 @@ int64_t panels_per_task(int64_t panels, int threads, int64_t group, int64_t most
 // `most`, halved until it is no more than `left`.
 int64_t largest_group(int64_t most, int64_t left);
 
-// Bias, hook and write of a finished tile: columns [col, col + tile.cols) of rows [row, row + tile.rows) of y.
+// Hook, bias and write of a finished tile: columns [col, col + tile.cols) of rows [row, row + tile.rows) of y.
 void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixView<float> tile, int64_t row, int64_t col,
                  MatrixView<float> y);
 

@@ -265,8 +265,8 @@ TEST_P(EveryLevel, EpilogueFormsAndTheirOrder) {
         for (int64_t i = 0; i < m; ++i) {
           for (int64_t j = 0; j < n; ++j) {
             float expected = plain.view().row(i)[j];
-            if (form & 1) expected += bias.view().row(0)[j];
             if (form & 2) expected += 0.1f * static_cast<float>(i) - 0.3f * static_cast<float>(j);
+            if (form & 1) expected += bias.view().row(0)[j];
             if (form & 4) expected += old.view().row(i)[j];
             ASSERT_EQ(y.view().row(i)[j], expected) << "form " << form << " m " << m << " n " << n << " at " << i << "," << j;
             if (form & 2) {

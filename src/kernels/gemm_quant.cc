@@ -51,8 +51,9 @@ MatrixView<float> add_planes(MatrixView<float> tile) {
   return tile.sub_rows(0, tile.rows / kPlanes);
 }
 
-// One tile of sums becomes y: (+ bias) (+ hook) (+ old y), in this order for every shape of tile.
+// One tile of sums becomes y: (+ hook) (+ bias) (+ old y), in this order for every shape of tile.
 void finish_tile(MatrixView<float> sums, int64_t row, int64_t col, const Epilogue& epilogue, MatrixView<float> y) {
+  if (epilogue.hook != nullptr) (*epilogue.hook)(row, col, sums);
   if (epilogue.bias != nullptr) {
     const float* bias = epilogue.bias + col;
     for (int64_t r = 0; r < sums.rows; ++r) {
@@ -60,7 +61,6 @@ void finish_tile(MatrixView<float> sums, int64_t row, int64_t col, const Epilogu
       for (int64_t c = 0; c < sums.cols; ++c) s[c] += bias[c];
     }
   }
-  if (epilogue.hook != nullptr) (*epilogue.hook)(row, col, sums);
   for (int64_t r = 0; r < sums.rows; ++r) {
     const float* s = sums.row(r);
     float* out = y.row(r) + col;

@@ -2,8 +2,8 @@
 // F (DoRA's output factors) is 1 and o (biases) is 0 for plain LoRA. A layer that stacks several projections (q, k, v) has one
 // slice for each; their A's lie together so that x is read once, and a projection without adapter has no slice and costs nothing.
 // True ranks: bytes and work are those of the slices' own ranks, rounded to nothing.
-// Invariant 1: middle[i, j] and y[i, j] are sums in one fixed order, the same for any number of rows, tiles or threads. The middle
-// is fp32; the scale is applied there, once. Immutable after pack(); all calls are const and thread-safe, none allocates.
+// Invariant 1: middle[i, j] and y[i, j] are sums in one fixed order, the same for any number of rows, tiles or threads. The
+// middle is fp32; the scale is applied there, once. Immutable after pack(); all calls are const and thread-safe, none allocates.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "base/aligned_buffer.h"
 #include "base/cpu_level.h"
 #include "base/status.h"
+#include "kernels/lora_micro.h"
 #include "tensor/view.h"
 
 namespace choral::kernels {
@@ -27,8 +28,8 @@ struct LoRASliceSource {
 
 struct LoRAMatrixSource {
   int64_t in = 0;
-  int64_t out = 0;                      // of the whole stacked layer
-  std::span<const LoRASliceSource> slices;  // ascending out_begin, apart from each other
+  int64_t out = 0;                            // of the whole stacked layer
+  std::span<const LoRASliceSource> slices;    // ascending out_begin, apart from each other
   std::span<const float> output_factor = {};  // [out], DoRA: m / ‖W + s·B·A‖, 1 where a projection has none; empty = all 1
   std::span<const float> offset = {};         // [out], biases (already scaled); empty = none
 };
@@ -50,7 +51,8 @@ class LoRAMatrix {
 
   // Columns [begin, end) of middle: middle[i, j] = factor · scale · Σ_k A[j, k]·x[i, k]. begin and end are multiples of
   // kShrinkRanks, or the end. x [rows, in], middle [rows, rank()].
-  void shrink(CpuLevel level, MatrixView<const float> x, float factor, int64_t begin, int64_t end, MatrixView<float> middle) const;
+  void shrink(CpuLevel level, MatrixView<const float> x, float factor, int64_t begin, int64_t end,
+              MatrixView<float> middle) const;
   static constexpr int64_t kShrinkRanks = 8;
 
   // Asks for bytes [begin, end) of the packed panels, shrink's first: called for the next layer while this one computes.
@@ -58,16 +60,20 @@ class LoRAMatrix {
   int64_t panel_bytes() const;
 
  private:
-  friend struct LoRAExpander;
+  friend class LoRAPacker;
+  friend class LoRAExpander;
+  // B of one slice: panels of 16 columns on y's own grid, the borders filled with zeros; two slices may share a panel of y.
   struct Slice {
-    int64_t out_begin = 0, out = 0;
+    int64_t out_begin = 0, out_end = 0;
     int64_t rank_begin = 0, rank = 0;
-    int64_t b_offset = 0;  // bytes into panels_
+    int64_t b_offset = 0;  // of its first panel in panels_
   };
   LoRAMatrix() = default;
 
   int64_t in_ = 0, out_ = 0, rank_ = 0;
+  LoRAStore a_store_ = LoRAStore::kF32, b_store_ = LoRAStore::kF32;
   std::vector<Slice> slices_;
+  // A: groups of up to 8 rows (across slices), each [chunks of 32 k][rows][32], k padded with zeros; then every slice's B.
   AlignedBuffer panels_;
   std::vector<float> row_scale_;  // [rank], times the scale of quantised rows of A
   std::vector<float> output_factor_, offset_;

@@ -21,9 +21,10 @@ struct WeightRows {
   std::span<const int32_t> order = {};  // packed row i is tensor row order[i]; empty = as stored
 };
 
-// What happens to a tile of y before it is written, while it is in registers or L1: y = x·Wᵀ (+ bias) (+ hook) (+ old y).
+// What happens to a tile of y before it is written, while it is in registers or L1: y = x·Wᵀ (+ hook) (+ bias) (+ old y)
+// in this order. The hook sees the bare product: what it adds may depend on it (DoRA).
 struct Epilogue {
-  // Adds to a finished tile; `tile` is rows [row, row + tile.rows) and columns [col, col + tile.cols) of y.
+  // Adds to a tile; `tile` is rows [row, row + tile.rows) and columns [col, col + tile.cols) of y.
   // Called once for each element of y, from any worker thread.
   using Hook = FunctionRef<void(int64_t row, int64_t col, MatrixView<float> tile)>;
 

@@ -63,7 +63,7 @@ class LayersTest : public ::testing::Test {
 TEST_F(LayersTest, FusedProjectionsEqualTheirParts) {
   constexpr int64_t kIn = 24, kRows = 5;
   auto b = builder(all_);
-  QKVParallelLinear qkv(b, "attn", kIn, 8, 3, 1, /*bias=*/true);
+  QKVParallelLinear qkv(b, "attn.qkv_proj", kIn, 8, 3, 1, /*bias=*/true);
   ColumnParallelLinear q(b, "attn.q_proj", kIn, 24, true), k(b, "attn.k_proj", kIn, 8, true), v(b, "attn.v_proj", kIn, 8, true);
   ASSERT_TRUE(b.status.ok());
   for (Module* module : b.modules) ASSERT_TRUE(load(*module).ok());
@@ -91,7 +91,7 @@ TEST_F(LayersTest, ForwardAddIsTheResidual) {
 
 TEST_F(LayersTest, AMissingTensorIsNamed) {
   auto b = builder(all_);
-  QKVParallelLinear qkv(b, "attn", 24, 8, 3, 1, true);
+  QKVParallelLinear qkv(b, "attn.qkv_proj", 24, 8, 3, 1, true);
   weights_.missing_ = "attn.k_proj.bias";
   EXPECT_NE(load(qkv).message().find("attn.k_proj.bias"), std::string::npos);
 }

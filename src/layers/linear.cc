@@ -6,7 +6,8 @@ namespace {
 quant::LinearShape merged_shape(const std::string& prefix, int64_t in, const std::vector<std::string>& members,
                                 std::vector<int64_t> out, bool bias) {
   quant::LinearShape shape{.in = in, .out = std::move(out), .shard_names = {}, .bias = bias};
-  for (const auto& member : members) shape.shard_names.push_back(prefix + "." + member);
+  const std::string parent = prefix.substr(0, prefix.rfind('.') + 1);
+  for (const auto& member : members) shape.shard_names.push_back(parent + member);
   return shape;
 }
 
@@ -26,6 +27,17 @@ LinearBase::LinearBase(Builder& builder, quant::LayerKind kind, std::string pref
   quant_method_ = std::move(*method);
   quant_method_->create_weights(shape_, parameters_);
   builder.modules.push_back(this);
+  if (kind == quant::LayerKind::kLinear) lora_target_ = builder.add_lora_target(lora_target(lora::TargetKind::kLinear, prefix_));
+}
+
+lora::LoRATarget LinearBase::lora_target(lora::TargetKind kind, std::string name) const {
+  lora::LoRATarget target{.kind = kind, .name = std::move(name), .in = shape_.in};
+  for (size_t i = 0; i < shape_.out.size(); ++i) {
+    target.members.push_back({shape_.out.size() == 1 ? target.name : shape_.shard_names[i], shape_.out[i]});
+  }
+  target.base_row = [this](int64_t row, std::span<float> out) { quant_method_->read_row(row, out); };
+  target.base_bias = [this] { return quant_method_->bias(); };
+  return target;
 }
 
 Status LinearBase::load_weights(quant::WeightSource& source) { return parameters_.load(source); }
@@ -36,15 +48,16 @@ Status LinearBase::process_weights_after_loading(const platform::Context& ctx, q
   return {};
 }
 
-void LinearBase::forward_add(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const {
-  apply(ctx, x, {.accumulate = true}, y);
-}
-
 void LinearBase::apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
-                       MatrixView<float> y) const {
+                       MatrixView<float> y, const lora::PunicaWrapper* lora) const {
   CHORAL_CHECK(x.cols == in_features() && y.cols == out_features() && x.rows == y.rows,
                "shapes are fixed when the batch is built");
-  quant_method_->apply(ctx, x, epilogue, y);
+  if (lora == nullptr) return quant_method_->apply(ctx, x, epilogue, y);
+  lora->add_lora_linear(ctx, lora_target_, out_features(), x, [&](const kernels::Epilogue::Hook* hook) {
+    kernels::Epilogue with_hook = epilogue;
+    with_hook.hook = hook;
+    quant_method_->apply(ctx, x, with_hook, y);
+  });
 }
 
 ReplicatedLinear::ReplicatedLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias)

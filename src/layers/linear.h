@@ -8,18 +8,28 @@
 #include <vector>
 
 #include "layers/module.h"
+#include "lora/punica_wrapper.h"
 
 namespace choral::layers {
 
 class LinearBase : public Module {
  public:
-  void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const { apply(ctx, x, {}, y); }
+  // `lora` is the step's plan: rows of adapters get their share, in the product's epilogue. Null: the base alone.
+  void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
+               const lora::PunicaWrapper* lora = nullptr) const {
+    apply(ctx, x, {}, y, lora);
+  }
   // y += x·Wᵀ + b: the residual stream.
-  void forward_add(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const;
+  void forward_add(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
+                   const lora::PunicaWrapper* lora = nullptr) const {
+    apply(ctx, x, {.accumulate = true}, y, lora);
+  }
 
   int64_t in_features() const { return shape_.in; }
   int64_t out_features() const { return shape_.out_total(); }
   const quant::LinearMethod& quant_method() const { return *quant_method_; }
+  // This layer as adapters see it, called `name`; its weights are read through the layer, which must outlive the target.
+  lora::LoRATarget lora_target(lora::TargetKind kind, std::string name) const;
 
   Status load_weights(quant::WeightSource& source) override;
   Status process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) override;
@@ -31,13 +41,13 @@ class LinearBase : public Module {
 
  protected:
   LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, quant::LinearShape shape);
-
  private:
-  void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
-             MatrixView<float> y) const;
+  void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue, MatrixView<float> y,
+             const lora::PunicaWrapper* lora) const;
 
   std::string prefix_;
   quant::LinearShape shape_;
+  int lora_target_ = -1;  // of a plain linear layer
   std::unique_ptr<quant::LinearMethod> quant_method_;
   quant::ParameterSet parameters_;
 };
@@ -57,7 +67,8 @@ class RowParallelLinear : public LinearBase {
   RowParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias);
 };
 
-// Several projections of one input as one matrix: x is read once. `prefix` is the parent ("…mlp"), `members` its children.
+// Several projections of one input as one matrix: x is read once. `prefix` names the whole ("…mlp.gate_up_proj"), `members` its
+// parts as the checkpoint has them, beside it ("gate_proj" -> "…mlp.gate_proj").
 class MergedColumnParallelLinear : public LinearBase {
  public:
   MergedColumnParallelLinear(Builder& builder, const std::string& prefix, int64_t in, std::vector<std::string> members,

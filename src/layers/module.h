@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lora/target.h"
 #include "platform/custom_op.h"
 #include "quant/quant_config.h"
 
@@ -29,11 +30,17 @@ struct Builder {
   const platform::Platform& platform;
   const quant::QuantConfig& quant_config;
   const platform::CustomOpConfig& custom_ops;
-  std::vector<Module*> modules;  // every module in order of construction; owned by the model
-  Status status;
+  std::vector<Module*> modules = {};  // every module in order of construction; owned by the model
+  Status status = {};
+  std::vector<lora::LoRATarget> lora_targets = {};  // what adapters may change
 
   void fail(Status error) {
     if (status.ok()) status = std::move(error);
+  }
+  // The index by which the adapter's share of this layer is found.
+  int add_lora_target(lora::LoRATarget target) {
+    lora_targets.push_back(std::move(target));
+    return static_cast<int>(lora_targets.size()) - 1;
   }
 };
 

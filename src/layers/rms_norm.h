@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "layers/module.h"
+#include "lora/punica_wrapper.h"
 
 namespace choral::layers {
 
@@ -13,12 +14,11 @@ class RMSNorm : public Module, public platform::CustomOp {
  public:
   RMSNorm(Builder& builder, std::string prefix, int64_t size, float eps);
 
-  // x and y may be the same matrix. [rows, size]
-  void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const {
-    (this->*forward_)(ctx, x, y);
-  }
+  // x and y may be the same matrix. Rows of adapters that bring their own norm use its weight. [rows, size]
+  void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
+               const lora::PunicaWrapper* lora = nullptr) const;
   // Each run of `size` columns of x is normed by itself, in place. [rows, heads·size]
-  void forward_heads(const platform::Context& ctx, MatrixView<float> x) const;
+  void forward_heads(const platform::Context& ctx, MatrixView<float> x, const lora::PunicaWrapper* lora = nullptr) const;
 
   Status load_weights(quant::WeightSource& source) override;
   Status process_weights_after_loading(const platform::Context&, quant::WeightSource&) override { return {}; }
@@ -29,13 +29,16 @@ class RMSNorm : public Module, public platform::CustomOp {
   std::string kernel_name(CpuLevel) const override { return std::string(platform::op_form_name(form())); }
 
  private:
-  void forward_native(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const;
-  void forward_op(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const;
+  using Weight = std::span<const float>;
+  void run_native(const platform::Context& ctx, MatrixView<const float> x, Weight weight, MatrixView<float> y) const;
+  void run_op(const platform::Context& ctx, MatrixView<const float> x, Weight weight, MatrixView<float> y) const;
+  void run_heads(const platform::Context& ctx, MatrixView<float> x, Weight weight) const;
 
   std::string prefix_;
   float eps_;
   std::vector<float> weight_;
-  void (RMSNorm::*forward_)(const platform::Context&, MatrixView<const float>, MatrixView<float>) const;
+  int lora_target_;
+  void (RMSNorm::*run_)(const platform::Context&, MatrixView<const float>, Weight, MatrixView<float>) const;
 };
 
 }  // namespace choral::layers

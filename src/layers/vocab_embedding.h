@@ -11,9 +11,11 @@ namespace choral::layers {
 class VocabParallelEmbedding : public LinearBase {
  public:
   VocabParallelEmbedding(Builder& builder, const std::string& prefix, int64_t vocab, int64_t hidden);
-  void lookup(const platform::Context& ctx, std::span<const int32_t> ids, MatrixView<float> out) const {
-    quant_method().gather_rows(ctx, ids, out);
-  }
+  void lookup(const platform::Context& ctx, std::span<const int32_t> ids, MatrixView<float> out,
+              const lora::PunicaWrapper* lora = nullptr) const;
+
+ private:
+  int lora_target_;
 };
 
 // logits = hidden·Wᵀ. [rows, vocab]
@@ -25,14 +27,18 @@ class ParallelLMHead : public LinearBase {
 // From the step's hidden rows to the logits of those rows that need them.
 class LogitsProcessor {
  public:
-  // `head` is the LM head, or the embedding of a model with tied weights; it outlives this.
-  explicit LogitsProcessor(const LinearBase& head) : head_(head) {}
-  // hidden [tokens, hidden], rows: which of them -> logits [rows, vocab]
+  // `head` is the LM head, or the embedding of a model with tied weights; it outlives this. Adapters know it as `name` either way.
+  LogitsProcessor(Builder& builder, const LinearBase& head, std::string name);
+  // hidden [tokens, hidden], rows: which of them, ascending -> logits [rows, vocab]
   void forward(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
-               MatrixView<float> logits) const;
+               MatrixView<float> logits, const lora::PunicaWrapper* lora = nullptr) const;
 
  private:
+  void multiply(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
+                MatrixView<float> logits, const lora::PunicaWrapper* lora) const;
+
   const LinearBase& head_;
+  int lora_target_;
 };
 
 }  // namespace choral::layers

@@ -27,12 +27,13 @@ struct TargetMember {
 struct LoRATarget {
   TargetKind kind = TargetKind::kLinear;
   std::string name;  // "model.layers.0.self_attn.qkv_proj": how messages and already-fused files call the whole
-  std::vector<TargetMember> members;
-  int64_t in = 0;  // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
+  std::vector<TargetMember> members = {};
+  std::string tied_to = {};  // a head that is the embedding of this name, seen from the other side
+  int64_t in = 0;            // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
   // W's row `row` (of the stacked whole) as float, as the layer computes with it: for DoRA's norms. Null for norms.
-  std::function<void(int64_t row, std::span<float> out)> base_row;
+  std::function<void(int64_t row, std::span<float> out)> base_row = {};
   // The layer's own bias, empty when it has none. [out]
-  std::function<std::span<const float>()> base_bias;
+  std::function<std::span<const float>()> base_bias = {};
 
   int64_t out() const {
     int64_t total = 0;

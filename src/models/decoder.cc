@@ -22,7 +22,7 @@ class SelfAttention {
       : rotary_(rotary),
         q_size_(spec.heads * spec.head_dim),
         kv_size_(spec.kv_heads * spec.head_dim),
-        qkv_proj_(builder, prefix, spec.hidden, spec.head_dim, spec.heads, spec.kv_heads, spec.qkv_bias),
+        qkv_proj_(builder, prefix + ".qkv_proj", spec.hidden, spec.head_dim, spec.heads, spec.kv_heads, spec.qkv_bias),
         attention_({.heads = spec.heads,
                     .kv_heads = spec.kv_heads,
                     .head_dim = spec.head_dim,
@@ -38,16 +38,16 @@ class SelfAttention {
   void forward_add(const Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, MatrixView<float> h) const {
     const Arena::Mark mark(ctx.arena());
     const auto qkv = ctx.make_matrix(x.rows, q_size_ + 2 * kv_size_);
-    qkv_proj_.forward(ctx, x, qkv);
+    qkv_proj_.forward(ctx, x, qkv, batch.lora);
     const auto q = qkv.sub_cols(0, q_size_);
     const auto k = qkv.sub_cols(q_size_, kv_size_);
     const auto v = qkv.sub_cols(q_size_ + kv_size_, kv_size_);
-    if (q_norm_) q_norm_->forward_heads(ctx, q);
-    if (k_norm_) k_norm_->forward_heads(ctx, k);
+    if (q_norm_) q_norm_->forward_heads(ctx, q, batch.lora);
+    if (k_norm_) k_norm_->forward_heads(ctx, k, batch.lora);
     rotary_.forward(ctx, batch.positions, q, k);
     const auto out = ctx.make_matrix(x.rows, q_size_);
     attention_.forward(ctx, batch, q, k, v, out);
-    o_proj_.forward_add(ctx, out, h);
+    o_proj_.forward_add(ctx, out, h, batch.lora);
   }
 
   void bind_kv_cache(const kernels::KvCacheView& cache) { attention_.bind_kv_cache(cache); }
@@ -65,18 +65,18 @@ class GatedMlp {
  public:
   GatedMlp(Builder& builder, const DecoderSpec& spec, const std::string& prefix)
       : intermediate_(spec.intermediate),
-        gate_up_proj_(builder, prefix, spec.hidden, {"gate_proj", "up_proj"}, {intermediate_, intermediate_}, spec.mlp_bias),
+        gate_up_proj_(builder, prefix + ".gate_up_proj", spec.hidden, {"gate_proj", "up_proj"}, {intermediate_, intermediate_}, spec.mlp_bias),
         act_(builder, spec.hidden_act),
         down_proj_(builder, prefix + ".down_proj", intermediate_, spec.hidden, spec.mlp_bias) {}
 
   // h += down_proj(act(gate_proj(x))·up_proj(x))
-  void forward_add(const Context& ctx, MatrixView<const float> x, MatrixView<float> h) const {
+  void forward_add(const Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, MatrixView<float> h) const {
     const Arena::Mark mark(ctx.arena());
     const auto gate_up = ctx.make_matrix(x.rows, 2 * intermediate_);
-    gate_up_proj_.forward(ctx, x, gate_up);
+    gate_up_proj_.forward(ctx, x, gate_up, batch.lora);
     const auto gated = ctx.make_matrix(x.rows, intermediate_);
     act_.forward(ctx, gate_up, gated);
-    down_proj_.forward_add(ctx, gated, h);
+    down_proj_.forward_add(ctx, gated, h, batch.lora);
   }
 
  private:
@@ -98,10 +98,10 @@ class DecoderLayer {
   void forward(const Context& ctx, const ForwardBatch& batch, MatrixView<float> h) const {
     const Arena::Mark mark(ctx.arena());
     const auto x = ctx.make_matrix(h.rows, h.cols);
-    input_layernorm_.forward(ctx, h, x);
+    input_layernorm_.forward(ctx, h, x, batch.lora);
     self_attn_.forward_add(ctx, batch, x, h);
-    post_attention_layernorm_.forward(ctx, h, x);
-    mlp_.forward_add(ctx, x, h);
+    post_attention_layernorm_.forward(ctx, h, x, batch.lora);
+    mlp_.forward_add(ctx, batch, x, h);
   }
 
   void bind_kv_cache(const kernels::KvCacheView& cache) { self_attn_.bind_kv_cache(cache); }
@@ -125,8 +125,9 @@ class DecoderModel : public Model {
       layers_.push_back(std::make_unique<DecoderLayer>(builder, spec_, i, "model.layers." + std::to_string(i), rotary_));
     }
     if (!spec_.tie_word_embeddings) lm_head_.emplace(builder, "lm_head", spec_.vocab, spec_.hidden);
-    logits_.emplace(lm_head_ ? static_cast<const layers::LinearBase&>(*lm_head_) : embed_tokens_);
+    logits_.emplace(builder, lm_head_ ? static_cast<const layers::LinearBase&>(*lm_head_) : embed_tokens_, "lm_head");
     modules_ = std::move(builder.modules);
+    lora_targets_ = std::move(builder.lora_targets);
     status_ = std::move(builder.status);
   }
 
@@ -136,17 +137,18 @@ class DecoderModel : public Model {
   int64_t vocab_size() const override { return spec_.vocab; }
   int64_t max_positions() const override { return spec_.max_positions; }
   std::span<layers::Module* const> modules() const override { return modules_; }
+  std::span<const lora::LoRATarget> lora_targets() const override { return lora_targets_; }
   void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) override { layers_[layer]->bind_kv_cache(cache); }
 
   void forward(const Context& ctx, const ForwardBatch& batch, MatrixView<float> hidden) const override {
-    embed_tokens_.lookup(ctx, batch.token_ids, hidden);
+    embed_tokens_.lookup(ctx, batch.token_ids, hidden, batch.lora);
     for (const auto& layer : layers_) layer->forward(ctx, batch, hidden);
-    norm_.forward(ctx, hidden, hidden);
+    norm_.forward(ctx, hidden, hidden, batch.lora);
   }
 
-  void compute_logits(const Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
-                      MatrixView<float> logits) const override {
-    logits_->forward(ctx, hidden, rows, logits);
+  void compute_logits(const Context& ctx, const ForwardBatch& batch, MatrixView<const float> hidden,
+                      std::span<const int32_t> rows, MatrixView<float> logits) const override {
+    logits_->forward(ctx, hidden, rows, logits, batch.lora);
   }
 
  private:
@@ -158,13 +160,14 @@ class DecoderModel : public Model {
   std::optional<layers::ParallelLMHead> lm_head_;
   std::optional<layers::LogitsProcessor> logits_;
   std::vector<layers::Module*> modules_;
+  std::vector<lora::LoRATarget> lora_targets_;
   Status status_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Model>> make_decoder(DecoderSpec spec, const ModelOptions& options) {
-  auto model = std::make_unique<DecoderModel>(Builder{options.platform, options.quant_config, options.custom_ops, {}, {}},
+  auto model = std::make_unique<DecoderModel>(Builder{options.platform, options.quant_config, options.custom_ops},
                                               std::move(spec));
   if (!model->status().ok()) return model->status();
   return std::unique_ptr<Model>(std::move(model));

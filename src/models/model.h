@@ -30,13 +30,14 @@ class Model {
   virtual int64_t vocab_size() const = 0;
   virtual int64_t max_positions() const = 0;
   virtual std::span<layers::Module* const> modules() const = 0;
+  virtual std::span<const lora::LoRATarget> lora_targets() const = 0;  // what adapters may change; a target's index is its place
 
   virtual void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) = 0;
   // hidden [tokens, hidden]: the last layer's output after the final norm.
   virtual void forward(const platform::Context& ctx, const layers::ForwardBatch& batch, MatrixView<float> hidden) const = 0;
-  // Rows `rows` of hidden -> logits [rows, vocab]
-  virtual void compute_logits(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
-                              MatrixView<float> logits) const = 0;
+  // Rows `rows` (ascending) of hidden, as forward() gave it for `batch` -> logits [rows, vocab]
+  virtual void compute_logits(const platform::Context& ctx, const layers::ForwardBatch& batch, MatrixView<const float> hidden,
+                              std::span<const int32_t> rows, MatrixView<float> logits) const = 0;
 };
 
 }  // namespace choral::models

@@ -17,6 +17,8 @@ void matmul(const Context& ctx, const PackedMatrix& w, MatrixView<const float> x
   w.multiply(ctx.kernel, x, epilogue, y);
 }
 
+void lora_shrink(const Context& ctx, std::span<const kernels::LoRAShrink> shrinks) { kernels::lora_shrink(ctx.kernel, shrinks); }
+
 void gather_rows(const Context& ctx, const PackedMatrix& w, std::span<const int32_t> ids, MatrixView<float> out) {
   constexpr int64_t kGrain = 8;  // a row is a few KiB
   ctx.kernel.pool.parallel_for(static_cast<int64_t>(ids.size()), kGrain, [&](int64_t begin, int64_t end, int) {
@@ -62,6 +64,7 @@ void paged_attention(const Context& ctx, const kernels::AttentionParams& params,
 OpTable cpu_ops() {
   OpTable ops;
   ops.matmul.run = matmul;
+  ops.lora_shrink.run = lora_shrink;
   ops.gather_rows.run = gather_rows;
   ops.take_rows.run = take_rows;
   ops.rms_norm.run = rms_norm;

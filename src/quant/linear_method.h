@@ -41,6 +41,10 @@ class LinearMethod {
   // out row i = row ids[i] of W: the embedding lookup. [ids, in]
   virtual void gather_rows(const platform::Context& ctx, std::span<const int32_t> ids, MatrixView<float> out) const = 0;
 
+  // Row `row` of the stacked W as apply() multiplies by it, and the stacked bias (empty: none): what adapters are measured against.
+  virtual void read_row(int64_t row, std::span<float> out) const = 0;
+  virtual std::span<const float> bias() const = 0;
+
   virtual int64_t size_bytes() const = 0;  // of the packed weights
   virtual std::string format() const = 0;  // "bf16"; "q4_k+q6_k" for mixed shards
   virtual std::string kernel_name(CpuLevel level) const = 0;

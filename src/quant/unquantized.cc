@@ -63,6 +63,13 @@ class UnquantizedLinearMethod : public LinearMethod {
     ctx.ops.gather_rows(ctx, *runs_.front().matrix, ids, out);
   }
 
+  void read_row(int64_t row, std::span<float> out) const override {
+    auto run = runs_.begin();
+    while (run + 1 != runs_.end() && row >= (run + 1)->begin) ++run;
+    run->matrix->read_row(row - run->begin, out);
+  }
+  std::span<const float> bias() const override { return bias_; }
+
   int64_t size_bytes() const override {
     int64_t total = static_cast<int64_t>(bias_.size() * sizeof(float));
     for (const auto& run : runs_) total += run.matrix->size_bytes();

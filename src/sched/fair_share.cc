@@ -12,7 +12,7 @@ ShareAccount* FairShare::join(int32_t adapter_key) {
   if (found == accounts_.end() || found->second.live_requests == 0) raise_floor();
   if (found == accounts_.end()) {
     if (accounts_.size() >= max_accounts_) forget_idle();
-    found = accounts_.emplace(adapter_key, ShareAccount{adapter_key, 0, floor_}).first;
+    found = accounts_.emplace(adapter_key, ShareAccount{.adapter_key = adapter_key, .virtual_tokens = floor_}).first;
   }
   ShareAccount& account = found->second;
   if (account.live_requests == 0) account.virtual_tokens = std::max(account.virtual_tokens, floor_);

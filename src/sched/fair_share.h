@@ -17,7 +17,9 @@ inline constexpr int64_t kOutputWeight = 2;
 struct ShareAccount {
   int32_t adapter_key = 0;
   int32_t live_requests = 0;
+  int32_t running_requests = 0;  // kept by the scheduler, for the number of distinct adapters of a step
   int64_t virtual_tokens = 0;
+  uint64_t deferred_step = 0;  // step in which the adapter cannot be had: its requests need not be asked one by one
 };
 
 class FairShare {

@@ -26,13 +26,16 @@ struct Request {
   virtual ~Request() = default;
 
   // --- filled by the caller before add() ---
-  RequestId id = 0;                              // unique among unfinished requests
-  std::vector<int32_t> tokens;                   // the prompt; outputs are appended
-  int32_t max_tokens = 16;                       // outputs wanted at most; the model's length ends a request too
-  int32_t priority = 0;                          // lower = more urgent; only with Policy::kPriority
-  int32_t adapter_key = 0;                       // rows of one step are grouped by it; 0 = base
-  bool wants_prompt_logprobs = false;            // every prompt token is computed: no cached prefix is used
+  RequestId id = 0;                    // unique among unfinished requests
+  std::vector<int32_t> tokens;         // the prompt; outputs are appended
+  int32_t max_tokens = 16;             // outputs wanted at most; the model's length ends a request too
+  int32_t priority = 0;                // lower = more urgent; only with Policy::kPriority
+  int32_t adapter_key = 0;             // rows of one step are grouped by it; 0 = base
+  int32_t activation_token = 0;        // tokens before this position are the base's (aLoRA); at most the prompt's length
+  bool wants_prompt_logprobs = false;  // every prompt token is computed: no cached prefix is used
   std::optional<cache::PrefixRoot> prefix_root;  // names the KV's origin; nullopt: shares nothing with anybody
+  // With activation_token > 0, prefix_root is the base's and this one the adapter's.
+  std::optional<cache::PrefixRoot> activated_root;
 
   // --- kept by the scheduler ---
   RequestStatus status = RequestStatus::kWaiting;
@@ -44,6 +47,7 @@ struct Request {
   int32_t published_blocks = 0;      // leading blocks already offered to the prefix index
   int32_t cached_prompt_tokens = 0;  // prompt tokens taken from the cache at first admission
   int32_t preemption_count = 0;
+  bool adapter_failed = false;  // ended (kError) by AdapterResidency::acquire(): the engine tells the client why
   cache::BlockTable block_table;
   cache::PrefixChain prefix_chain;
 
@@ -53,6 +57,8 @@ struct Request {
   int32_t output_count() const { return token_count() - prompt_count; }
   int32_t remaining() const { return token_count() - computed_count; }  // tokens to compute before the next can be sampled
   bool finished() const { return status == RequestStatus::kFinished; }
+  // The adapter under which the token at this position is computed.
+  int32_t adapter_key_at(int32_t position) const { return position < activation_token ? 0 : adapter_key; }
   bool at_length_limit() const { return token_count() >= max_length; }  // then the engine finishes it with kLength
 
   // --- the scheduler's own marks ---
@@ -60,7 +66,8 @@ struct Request {
   bool admitted_before = false;
   bool promoted = false;            // waited too long: goes before everybody
   uint64_t last_progress_step = 0;  // when it came or got its last output token
-  uint64_t deferred_step = 0;       // step in which it waits for another's prefix
+  uint64_t deferred_step = 0;       // step in which it waits for another's prefix or for its adapter
+  bool holds_adapter = false;       // from acquire() to release(), preemption included
   ShareAccount* share = nullptr;
 };
 

@@ -19,9 +19,10 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens)
+Scheduler::Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens, AdapterResidency* residency)
     : config_(checked(config)),
       watermark_blocks_(config.watermark_blocks >= 0 ? config.watermark_blocks : block_count / 100),
+      residency_(residency),
       cache_(block_count, block_tokens, config.enable_prefix_caching),
       waiting_(config) {
   const size_t most_live = static_cast<size_t>(config.max_waiting) + static_cast<size_t>(config.max_num_seqs);
@@ -30,11 +31,23 @@ Scheduler::Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t
   requests_.reserve(most_live);
 }
 
-Scheduler::~Scheduler() = default;
+Scheduler::~Scheduler() {
+  for (const auto& [id, request] : requests_) {
+    if (request->holds_adapter) residency_->release(*request);
+  }
+}
 
 Status Scheduler::check_fits(const Request& request) const {
   const size_t most_prompt = static_cast<size_t>(config_.max_model_len) - 1;
   if (request.tokens.empty()) return invalid_argument("the prompt has no tokens; send at least one");
+  if (request.activation_token < 0 || static_cast<size_t>(request.activation_token) > request.tokens.size()) {
+    return invalid_argument("the adapter is activated at token {}, the prompt has {}", request.activation_token,
+                            request.tokens.size());
+  }
+  if (request.activation_token > 0 && request.prefix_root && !request.activated_root) {
+    return internal_error("a request whose adapter is activated at token {} has no prefix root from there on",
+                          request.activation_token);
+  }
   if (request.max_tokens < 1) return invalid_argument("max_tokens is {}, it must be at least 1", request.max_tokens);
   if (request.tokens.size() > most_prompt) {
     return too_large("the prompt has {} tokens; with max_model_len = {} at most {} are possible; shorten it",
@@ -70,7 +83,7 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
   r.block_table.reserve(cache_.blocks_for(r.max_length));
   if (cache_.prefix_caching() && r.prefix_root) {
     r.prefix_chain.reserve(cache_.blocks_for(r.max_length));
-    r.prefix_chain.extend(cache_.hasher(), *r.prefix_root, r.tokens, cache_.block_tokens());
+    extend_prefix_chain(r);
   }
   r.share = shares_.join(r.adapter_key);
   requests_.emplace(r.id, std::move(request));
@@ -122,18 +135,35 @@ void Scheduler::plan_prefills(StepPlan& plan) {
 }
 
 void Scheduler::plan_waiting(StepPlan& plan) {
+  bool draining = false;  // the promoted request waits until adapters leave
   while (running_count() < config_.max_num_seqs && budget_left(plan) > 0) {
     Request* request = waiting_.next(step_);
     if (request == nullptr) return;
+    if (draining && !may_pass_drain(*request)) {
+      request->deferred_step = step_;
+      if (request->adapter_key != 0) request->share->deferred_step = step_;
+      continue;
+    }
     switch (try_admit(*request, plan)) {
       case Admission::kAdmitted: break;
       case Admission::kDeferred: break;
+      case Admission::kNoAdapterRoom:
+        if (!request->promoted) break;
+        draining = true;
+        holders_wait_ = std::any_of(waiting_.requests().begin(), waiting_.requests().end(),
+                                    [](const Request* other) { return other->holds_adapter; });
+        ++stats_.adapter_drains;
+        break;
       case Admission::kNoRoom: return;  // nobody slips past: the first in the queue would starve
     }
   }
 }
 
 Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
+  const bool one_more_adapter = request.adapter_key != 0 && request.share->running_requests == 0;
+  if (one_more_adapter && config_.max_loras > 0 && running_adapters_ >= config_.max_loras) {
+    return defer_adapter(request, Admission::kNoAdapterRoom);
+  }
   cache::PrefixMatch match;
   // Prompt logprobs need the logits of every prompt token, so every one is computed.
   if (!request.wants_prompt_logprobs) {
@@ -150,6 +180,8 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   if (needed + int64_t{kept_free} > cache_.free_blocks()) return Admission::kNoRoom;
   const int32_t cached_tokens = match.blocks * cache_.block_tokens();
   if (!config_.enable_chunked_prefill && request.token_count() - cached_tokens > budget_left(plan)) return Admission::kNoRoom;
+  // Last of all: what is held from here on is held by a request that runs.
+  if (const Admission adapter = try_adapter(request); adapter != Admission::kAdmitted) return adapter;
 
   waiting_.remove(request);
   cache_.adopt_prefix(request.prefix_chain, match, request.block_table);
@@ -168,8 +200,49 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   const auto place = std::upper_bound(running_.begin(), running_.end(), &request,
                                       [this](const Request* a, const Request* b) { return more_urgent(*a, *b, config_.policy); });
   running_.insert(place, &request);
+  enter_running(request);
   plan_chunk(request, plan);
   return Admission::kAdmitted;
+}
+
+Scheduler::Admission Scheduler::try_adapter(Request& request) {
+  if (residency_ == nullptr || request.adapter_key == 0 || request.holds_adapter) return Admission::kAdmitted;
+  switch (residency_->acquire(request)) {
+    case Residency::kResident: request.holds_adapter = true; return Admission::kAdmitted;
+    case Residency::kLoading: return defer_adapter(request, Admission::kDeferred);
+    case Residency::kNoRoom: return defer_adapter(request, Admission::kNoAdapterRoom);
+    case Residency::kFailed: break;
+  }
+  request.adapter_failed = true;
+  ++stats_.adapter_failures;
+  finish(request, FinishReason::kError);
+  return Admission::kDeferred;
+}
+
+bool Scheduler::may_pass_drain(const Request& request) const {
+  // Whoever was preempted with its adapter must go on: only its end gives the adapter back.
+  if (request.holds_adapter) return true;
+  if (request.adapter_key != 0 || holders_wait_) return false;
+  // A base request takes no adapter, and one that is less urgent than all who have one never takes their blocks.
+  return std::none_of(running_.begin(), running_.end(), [&](const Request* other) {
+    return other->adapter_key != 0 && more_urgent(request, *other, config_.policy);
+  });
+}
+
+Scheduler::Admission Scheduler::defer_adapter(Request& request, Admission why) {
+  request.deferred_step = step_;
+  // The others of this adapter would get the same answer; those that hold it are not concerned.
+  if (!request.holds_adapter) request.share->deferred_step = step_;
+  ++stats_.adapter_waits;
+  return why;
+}
+
+void Scheduler::enter_running(Request& request) {
+  if (++request.share->running_requests == 1 && request.adapter_key != 0) ++running_adapters_;
+}
+
+void Scheduler::leave_running(Request& request) {
+  if (--request.share->running_requests == 0 && request.adapter_key != 0) --running_adapters_;
 }
 
 bool Scheduler::shares_pending_prefix(const Request& request, int32_t cached_blocks) const {
@@ -194,6 +267,7 @@ void Scheduler::preempt_last() {
   Request& victim = *running_.back();
   CHORAL_CHECK(!victim.in_flight, "a request of this plan cannot be preempted");
   running_.pop_back();
+  leave_running(victim);
   cache_.release(victim.block_table);
   victim.status = RequestStatus::kPreempted;
   victim.computed_count = 0;
@@ -233,9 +307,18 @@ void Scheduler::advance(Request& request, int32_t token_count) {
   if (!cache_.prefix_caching() || !request.prefix_root) return;
   const int32_t full = request.computed_count / cache_.block_tokens();
   if (full <= request.published_blocks) return;
-  request.prefix_chain.extend(cache_.hasher(), *request.prefix_root, request.tokens, cache_.block_tokens());
+  extend_prefix_chain(request);
   cache_.publish(request.prefix_chain, request.block_table, request.published_blocks, full);
   request.published_blocks = full;
+}
+
+void Scheduler::extend_prefix_chain(Request& request) {
+  const bool activated = request.activation_token > 0;
+  request.prefix_chain.extend(cache_.hasher(),
+                              {.root = *request.prefix_root,
+                               .activation_token = request.activation_token,
+                               .activated_root = activated ? *request.activated_root : cache::PrefixRoot{}},
+                              request.tokens, cache_.block_tokens());
 }
 
 void Scheduler::append_token(Request& request, int32_t token_id) {
@@ -252,6 +335,7 @@ void Scheduler::finish(Request& request, FinishReason reason) {
   if (request.finished()) return;
   if (request.status == RequestStatus::kRunning) {
     running_.erase(std::find(running_.begin(), running_.end(), &request));
+    leave_running(request);
   } else {
     waiting_.remove(request);
   }
@@ -272,6 +356,8 @@ bool Scheduler::cancel(RequestId id) {
 
 void Scheduler::retire(Request& request) {
   cache_.release(request.block_table);
+  if (request.holds_adapter) residency_->release(request);
+  request.holds_adapter = false;
   const auto owner = requests_.find(request.id);
   finished_.push_back(std::move(owner->second));
   requests_.erase(owner);

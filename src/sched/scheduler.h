@@ -6,7 +6,11 @@
 // finds no block, the least urgent, latest running request is preempted: its blocks go, it waits again and later recomputes
 // prompt and outputs as one prompt (the prefix cache may give most of it back). A request never preempts a more urgent one; the
 // least urgent itself just pauses. Promotion of the longest waiting one makes sure that none starves.
-// No allocation in steady-state decode. Not thread-safe. Adapter residency will be a further condition of admission.
+// Adapters: a request runs once its adapter is in memory and at most max_loras distinct ones run; who must wait for that lets
+// others go ahead, until it is promoted: then nobody takes a further adapter, nor the blocks of those who have one, before it has
+// its own. A hold on an adapter lasts from admission to the end, through preemption. A plan may be empty although has_work():
+// then everybody waits for adapters to be loaded, and the engine sleeps until one is. No allocation in steady-state decode. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +21,7 @@
 
 #include "base/status.h"
 #include "cache/kv_cache_manager.h"
+#include "sched/adapter_residency.h"
 #include "sched/fair_share.h"
 #include "sched/request.h"
 #include "sched/scheduler_config.h"
@@ -29,14 +34,18 @@ struct SchedulerStats {
   int64_t steps = 0;  // schedule() calls
   int64_t preemptions = 0;
   int64_t promotions = 0;
-  int64_t deferrals = 0;  // times a request waited a step for a prefix that another was computing
-  int64_t pauses = 0;     // times the least urgent request found no block
+  int64_t deferrals = 0;         // times a request waited a step for a prefix that another was computing
+  int64_t pauses = 0;            // times the least urgent request found no block
+  int64_t adapter_waits = 0;     // times an adapter's requests waited a step: loading, no room, or max_loras
+  int64_t adapter_drains = 0;    // steps in which nobody took a further adapter, so that the promoted one gets room
+  int64_t adapter_failures = 0;  // requests ended because their adapter cannot be had
 };
 
 class Scheduler {
  public:
-  // `config` must be valid (validate()). block_count blocks of block_tokens tokens exist.
-  Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens);
+  // `config` must be valid (validate()). block_count blocks of block_tokens tokens exist. `residency` (may be null: adapters are
+  // always there) outlives the scheduler, whose end releases what unfinished requests hold.
+  Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens, AdapterResidency* residency = nullptr);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -63,14 +72,16 @@ class Scheduler {
   // finish(…, kCancelled) by id; false when there is no such unfinished request.
   bool cancel(RequestId id);
 
-  // Hands the requests finished and no longer in flight back, appended to `out`.
+  // Hands the requests finished and no longer in flight back, appended to `out`: those that finish() ended, and those whose
+  // adapter failed (adapter_failed), which nobody else has ended.
   void take_finished(std::vector<std::unique_ptr<Request>>& out);
 
   Request* find(RequestId id);  // unfinished only; nullptr otherwise
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
   int32_t running_count() const { return static_cast<int32_t>(running_.size()); }
   int32_t waiting_count() const { return waiting_.size(); }
-  std::span<Request* const> running() const { return running_; }  // most urgent first
+  int32_t running_adapter_count() const { return running_adapters_; }  // distinct keys, without the base
+  std::span<Request* const> running() const { return running_; }       // most urgent first
   const SchedulerStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
   const cache::KVCacheManager& cache() const { return cache_; }
@@ -81,8 +92,13 @@ class Scheduler {
   void plan_decodes(StepPlan& plan);
   void plan_prefills(StepPlan& plan);
   void plan_waiting(StepPlan& plan);
-  enum class Admission : uint8_t { kAdmitted, kDeferred, kNoRoom };
+  enum class Admission : uint8_t { kAdmitted, kDeferred, kNoRoom, kNoAdapterRoom };
   Admission try_admit(Request& request, StepPlan& plan);
+  Admission try_adapter(Request& request);
+  bool may_pass_drain(const Request& request) const;
+  Admission defer_adapter(Request& request, Admission why);
+  void enter_running(Request& request);
+  void leave_running(Request& request);
   bool shares_pending_prefix(const Request& request, int32_t cached_blocks) const;
   void plan_chunk(Request& request, StepPlan& plan);
   int32_t budget_left(const StepPlan& plan) const { return config_.max_num_batched_tokens - plan.total_tokens(); }
@@ -90,10 +106,12 @@ class Scheduler {
   void promote_longest_waiting();
   void end_step(const StepPlan& plan, bool computed);
   void advance(Request& request, int32_t token_count);
+  void extend_prefix_chain(Request& request);
   void retire(Request& request);
 
   SchedulerConfig config_;
   int32_t watermark_blocks_;
+  AdapterResidency* residency_;
   cache::KVCacheManager cache_;
   FairShare shares_;
   WaitingQueue waiting_;
@@ -103,6 +121,8 @@ class Scheduler {
   uint64_t step_ = 0;
   uint64_t next_arrival_ = 0;
   Request* promoted_ = nullptr;
+  int32_t running_adapters_ = 0;
+  bool holders_wait_ = false;  // while draining: preempted requests hold adapters
   bool plan_in_flight_ = false;
   SchedulerStats stats_;
 };

@@ -42,6 +42,49 @@ TEST(SchedulerAllocation, SteadyStateStepsAllocateNothing) {
   EXPECT_EQ(engine.plan.decode_tokens(), 8);
 }
 
+// Every second adapter is there, the others' requests find no room for ever.
+class HalfResidency : public AdapterResidency {
+ public:
+  Residency acquire(Request& request) override {
+    ++asked_;
+    return request.adapter_key % 2 == 1 ? Residency::kResident : Residency::kNoRoom;
+  }
+  void release(Request&) override {}
+  int asked() const { return asked_; }
+
+ private:
+  int asked_ = 0;
+};
+
+TEST(SchedulerAllocation, PassingOverManyWhoseAdapterHasNoRoomAllocatesNothing) {
+  SchedulerConfig config;
+  config.max_num_seqs = 64;
+  config.max_num_batched_tokens = 64;
+  config.promote_after_steps = 50;
+  HalfResidency residency;
+  Scheduler scheduler(config, 1024, 32, &residency);
+  StepPlan plan;
+  for (RequestId id = 0; id < 400; ++id) {
+    const auto key = static_cast<int32_t>(id < 8 ? 2 * id + 1 : 2 * (id % 50) + 2);
+    ASSERT_TRUE(scheduler.add(make_request(id, std::vector<int32_t>(4, static_cast<int32_t>(id)), 300, key)).ok());
+  }
+  const auto step = [&] {
+    scheduler.schedule(plan);
+    scheduler.on_computed(plan);
+    for (const PlanItem& item : plan.items()) scheduler.append_token(*item.request, 1);
+  };
+  for (int i = 0; i < 10; ++i) step();
+  const int64_t before = news;
+  const int asked_before = residency.asked();
+  for (int i = 0; i < 30; ++i) step();
+  EXPECT_EQ(residency.asked() - asked_before, 30 * 50);  // once for each adapter
+  for (int i = 0; i < 60; ++i) step();                   // somebody is promoted
+  EXPECT_EQ(news, before);
+  EXPECT_EQ(plan.decode_tokens(), 8);
+  EXPECT_EQ(scheduler.waiting_count(), 392);
+  EXPECT_GT(scheduler.stats().adapter_drains, 0);
+}
+
 TEST(SchedulerAllocation, PreemptionAndResumptionAllocateNothing) {
   SchedulerConfig config;
   config.max_num_seqs = 4;

@@ -23,6 +23,7 @@ TEST(SchedulerConfig, EachNonsenseIsNamed) {
   EXPECT_THAT(message([](auto& c) { c.max_model_len = 1; }), HasSubstr("max_model_len"));
   EXPECT_THAT(message([](auto& c) { c.max_waiting = 0; }), HasSubstr("max_waiting"));
   EXPECT_THAT(message([](auto& c) { c.max_prefill_chunk = -5; }), HasSubstr("max_prefill_chunk"));
+  EXPECT_THAT(message([](auto& c) { c.max_loras = -1; }), HasSubstr("max_loras"));
   EXPECT_THAT(message([](auto& c) { c.promote_after_steps = 0; }), HasSubstr("promote_after_steps"));
   EXPECT_THAT(message([](auto& c) { c.watermark_blocks = -2; }), HasSubstr("watermark_blocks"));
   EXPECT_THAT(message([](auto& c) { c.max_num_batched_tokens = c.max_num_seqs - 1; }), HasSubstr("not every running request"));

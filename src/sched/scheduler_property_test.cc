@@ -30,6 +30,7 @@ SchedulerConfig random_config() {
   config.fair_adapters = *rc::gen::arbitrary<bool>();
   config.promote_after_steps = *rc::gen::element(1, 5, 40, 100000);
   config.watermark_blocks = *rc::gen::element(-1, 0, 1, 3);
+  config.max_loras = *rc::gen::element(0, 0, 1, 2);
   return config;
 }
 
@@ -40,23 +41,38 @@ std::unique_ptr<Request> random_request(RequestId id, int32_t max_model_len) {
   const int letter = *rc::gen::inRange(0, 2);
   const int32_t tail = *rc::gen::inRange(0, 6);
   for (int32_t i = 0; i < length; ++i) tokens.push_back(i < length - tail ? letter : *rc::gen::inRange(0, 2));
-  auto request = make_request(id, std::move(tokens), *rc::gen::inRange(1, 24), *rc::gen::inRange(0, 3), *rc::gen::inRange(-2, 3));
+  const int32_t activation = *rc::gen::inRange(0, 2) == 0 ? 0 : *rc::gen::inRange(0, length + 1);
+  auto request = make_activated_request(id, std::move(tokens), *rc::gen::inRange(1, 24), *rc::gen::inRange(0, 4), activation);
+  request->priority = *rc::gen::inRange(-2, 3);
   request->wants_prompt_logprobs = *rc::gen::inRange(0, 10) == 0;
   if (*rc::gen::inRange(0, 10) == 0) request->prefix_root.reset();
   return request;
 }
 
+SimulatedResidency random_residency() {
+  std::set<int32_t> failing;
+  if (*rc::gen::inRange(0, 4) == 0) failing.insert(3);
+  return SimulatedResidency(*rc::gen::inRange<size_t>(1, 4), *rc::gen::inRange(0, 4), failing);
+}
+
 // Everything that must hold between two calls.
-void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>& live) {
+void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>& live, const SimulatedResidency* residency) {
   const cache::KVCacheManager& cache = scheduler.cache();
   std::map<cache::BlockId, int32_t> holders;
   int32_t running = 0;
+  std::set<int32_t> running_keys;
+  size_t holding = 0;
   for (const auto& [id, request] : live) {
     const int32_t covered = request->block_table.size() * cache.block_tokens();
     RC_ASSERT(covered >= request->computed_count);
     RC_ASSERT(request->published_blocks * cache.block_tokens() <= request->computed_count);
     RC_ASSERT(request->token_count() <= request->max_length);
-    if (request->status == RequestStatus::kRunning) ++running;
+    if (request->status == RequestStatus::kRunning) {
+      ++running;
+      if (request->adapter_key != 0) running_keys.insert(request->adapter_key);
+      if (residency != nullptr && request->adapter_key != 0) RC_ASSERT(residency->holds(*request));
+    }
+    if (residency != nullptr && residency->holds(*request)) ++holding;
     if (request->status == RequestStatus::kWaiting || request->status == RequestStatus::kPreempted) {
       RC_ASSERT(request->block_table.empty());
     }
@@ -66,6 +82,12 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
   }
   RC_ASSERT(running == scheduler.running_count());
   RC_ASSERT(running <= scheduler.config().max_num_seqs);
+  RC_ASSERT(static_cast<int32_t>(running_keys.size()) == scheduler.running_adapter_count());
+  if (scheduler.config().max_loras > 0) RC_ASSERT(scheduler.running_adapter_count() <= scheduler.config().max_loras);
+  if (residency != nullptr) {
+    RC_ASSERT(residency->fault() == "");
+    RC_ASSERT(residency->holders() == holding);  // nobody who is gone
+  }
   for (cache::BlockId block = 0; block < cache.block_count(); ++block) {
     const auto held = holders.find(block);
     RC_ASSERT(cache.ref_count(block) == (held == holders.end() ? 0 : held->second));
@@ -79,11 +101,11 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
   }
 }
 
-void check_plan(const SimulatedEngine& engine) {
+void check_plan(const SimulatedEngine& engine, const SimulatedResidency* residency = nullptr) {
   const SchedulerConfig& config = engine.scheduler.config();
   RC_ASSERT(engine.plan.total_tokens() <= config.max_num_batched_tokens);
   RC_ASSERT(static_cast<int32_t>(engine.plan.items().size()) <= config.max_num_seqs);
-  RC_ASSERT(!engine.plan.empty() || !engine.scheduler.has_work());
+  RC_ASSERT(!engine.plan.empty() || !engine.scheduler.has_work() || (residency != nullptr && residency->loading()));
   int32_t row = 0;
   int32_t last_key = -1;
   std::set<const Request*> seen;
@@ -91,8 +113,9 @@ void check_plan(const SimulatedEngine& engine) {
     RC_ASSERT(item.first_row == row);
     row += item.token_count;
     RC_ASSERT(item.token_count > 0);
-    RC_ASSERT(item.request->adapter_key >= last_key);
-    last_key = item.request->adapter_key;
+    const int32_t key = item.request->adapter_key_at(item.first_token + item.token_count - 1);
+    RC_ASSERT(key >= last_key);
+    last_key = key;
     RC_ASSERT(seen.insert(item.request).second);
     RC_ASSERT(item.request->status == RequestStatus::kRunning);
     const bool last = item.first_token + item.token_count == item.request->token_count();
@@ -101,12 +124,18 @@ void check_plan(const SimulatedEngine& engine) {
     if (item.request->wants_prompt_logprobs) RC_ASSERT(item.request->cached_prompt_tokens == 0);
   }
   RC_ASSERT(row == engine.plan.total_tokens());
+  for (const PlanItem& item : engine.plan.items()) {
+    for (int32_t i = 0; i < item.token_count; ++i) {
+      RC_ASSERT((i < item.base_tokens) == (item.request->adapter_key_at(item.first_token + i) == 0));
+    }
+  }
 }
 
 void check_answers(const SimulatedEngine& engine) {
   for (const auto& request : engine.finished) {
     const std::vector<int32_t> expected = expected_output(*request, request->prompt(), request->output_count());
     RC_ASSERT(std::ranges::equal(request->output(), expected));
+    if (request->adapter_failed) RC_ASSERT(request->finish_reason == FinishReason::kError && request->output_count() == 0);
     if (request->finish_reason == FinishReason::kLength) RC_ASSERT(request->token_count() == request->max_length);
     RC_ASSERT(request->block_table.empty());
   }
@@ -115,7 +144,9 @@ void check_answers(const SimulatedEngine& engine) {
 RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   const SchedulerConfig config = random_config();
   const int32_t block_count = *rc::gen::inRange(2, 32);
-  SimulatedEngine engine(config, block_count, kBlockTokens);
+  SimulatedResidency memory = random_residency();
+  SimulatedResidency* const residency = *rc::gen::inRange(0, 4) == 0 ? nullptr : &memory;
+  SimulatedEngine engine(config, block_count, kBlockTokens, residency);
   Scheduler& scheduler = engine.scheduler;
   std::map<RequestId, Request*> live;
   RequestId next_id = 1;
@@ -153,11 +184,12 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
       forget_finished();
     } else {
       scheduler.schedule(engine.plan);
-      check_plan(engine);
-      check_state(scheduler, live);
+      check_plan(engine, residency);
+      check_state(scheduler, live, residency);
       if (kind == 4) cancel_one();  // while the step runs
       if (kind == 5) {
         scheduler.abandon(engine.plan);
+        memory.advance();
         forget_finished();
       } else {
         RC_ASSERT(engine.run_model() == "");
@@ -165,22 +197,25 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
         forget_finished();
       }
     }
-    check_state(scheduler, live);
+    check_state(scheduler, live, residency);
   }
 
   // From here on nobody comes: everybody ends within a bound. Each step computes a token of the most urgent one, and a preempted
-  // request recomputes at most what it had.
+  // request recomputes at most what it had; or everybody waits for a load, at most one for each request.
   int64_t bound = 1;
-  for (const auto& [id, request] : live) bound += int64_t{request->max_length} * (request->max_length + 1);
+  for (const auto& [id, request] : live) bound += int64_t{request->max_length} * (request->max_length + 1) + 4;
   for (; scheduler.has_work(); --bound) {
     RC_ASSERT(bound > 0);
     scheduler.schedule(engine.plan);
-    check_plan(engine);
+    check_plan(engine, residency);
     RC_ASSERT(engine.run_model() == "");
     engine.commit();
     forget_finished();
+    check_state(scheduler, live, residency);
   }
   check_answers(engine);
+  RC_ASSERT(memory.holders() == 0u);
+  RC_ASSERT(scheduler.running_adapter_count() == 0);
   RC_ASSERT(engine.finished.size() == added);
   RC_ASSERT(scheduler.cache().free_blocks() == block_count);
   for (cache::BlockId block = 0; block < block_count; ++block) RC_ASSERT(scheduler.cache().ref_count(block) == 0);
@@ -188,6 +223,9 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   RC_CLASSIFY(scheduler.stats().promotions > 0, "promotion");
   RC_CLASSIFY(scheduler.stats().deferrals > 0, "deferral");
   RC_CLASSIFY(scheduler.stats().pauses > 0, "pause");
+  RC_CLASSIFY(scheduler.stats().adapter_waits > 0, "adapter waits");
+  RC_CLASSIFY(scheduler.stats().adapter_drains > 0, "adapter drains");
+  RC_CLASSIFY(scheduler.stats().adapter_failures > 0, "adapter failures");
   RC_CLASSIFY(scheduler.cache().stats().hit_tokens > 0, "prefix hits");
   RC_CLASSIFY(scheduler.cache().stats().evicted_blocks > 0, "evictions");
 }
@@ -222,6 +260,58 @@ RC_GTEST_PROP(SchedulerProperty, NobodyStarvesUnderAFlood, ()) {
     engine.commit();
     if (engine.finished.size() > 64 && engine.finished_request(0) == nullptr) engine.finished.clear();
   }
+}
+
+// Traffic that is never short of requests for the popular adapters, memory for one or two: a request of a rare adapter ends too,
+// and so does one of the base, under any priorities, and with preempted requests that hold adapters.
+RC_GTEST_PROP(SchedulerProperty, NobodyStarvesWhenAdaptersDoNotFit, ()) {
+  SchedulerConfig config = random_config();
+  config.promote_after_steps = *rc::gen::inRange(1, 30);
+  config.max_loras = *rc::gen::inRange(0, 3);
+  config.max_model_len = *rc::gen::inRange(16, 32);  // few blocks, long outputs: preemption is frequent
+  if (!config.enable_chunked_prefill)
+    config.max_num_batched_tokens = std::max(config.max_num_batched_tokens, config.max_model_len);
+  SimulatedResidency memory(*rc::gen::inRange<size_t>(1, 3), *rc::gen::inRange(0, 4));
+  SimulatedEngine engine(config, *rc::gen::inRange(6, 12), kBlockTokens, &memory);
+  // Zipf: key k with weight 1/k, of a fixed cycle of 12; half as many of the base.
+  static constexpr int32_t kKeys[] = {1, 2, 1, 0, 3, 1, 2, 0, 1, 4, 2, 1, 5, 1, 0};
+  const uint64_t stride = *rc::gen::element<uint64_t>(1, 2, 4, 7);
+  const int32_t flood_priority = *rc::gen::element(-5, 0, 5), base_priority = *rc::gen::element(-9, 0, 9);
+  const auto flood = [&](RequestId& next) {
+    while (engine.scheduler.waiting_count() < config.max_waiting) {
+      const int32_t key = kKeys[next * stride % std::size(kKeys)];
+      auto request = make_request(next, std::vector<int32_t>(1 + next % 7, static_cast<int32_t>(next % 5)),
+                                  static_cast<int32_t>(1 + next * 5 % 16), key, key == 0 ? base_priority : flood_priority);
+      ++next;
+      if (!engine.scheduler.add(std::move(request)).ok()) return;
+    }
+  };
+  auto patient = random_request(0, config.max_model_len);
+  patient->priority = 3;
+  patient->adapter_key = *rc::gen::element(0, 1, 9);
+  patient->prefix_root.reset();
+  RequestId next = 1;
+  if (*rc::gen::arbitrary<bool>()) {
+    flood(next);
+    engine.step();
+  }
+  RC_PRE(engine.scheduler.add(std::move(patient)).ok());
+  // Each promoted request ahead of it waits for a drain of those that run or hold, recomputation included, and a load.
+  const int one = (config.max_num_seqs + 2) * 3 * (config.max_model_len + 24) + 8;
+  const int bound = (config.max_waiting + config.max_num_seqs + 1) * (config.promote_after_steps + one);
+  for (int steps = 0; engine.finished_request(0) == nullptr; ++steps) {
+    RC_ASSERT(steps < bound);
+    flood(next);
+    engine.scheduler.schedule(engine.plan);
+    RC_ASSERT(!engine.plan.empty() || memory.loading());
+    if (config.max_loras > 0) RC_ASSERT(engine.scheduler.running_adapter_count() <= config.max_loras);
+    RC_ASSERT(engine.run_model() == "");
+    engine.commit();
+    RC_ASSERT(memory.fault() == "");
+    if (engine.finished.size() > 64 && engine.finished_request(0) == nullptr) engine.finished.clear();
+  }
+  RC_CLASSIFY(engine.scheduler.stats().adapter_drains > 0, "adapter drains");
+  RC_CLASSIFY(engine.scheduler.stats().preemptions > 0, "preemption");
 }
 
 }  // namespace

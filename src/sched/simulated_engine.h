@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sched/scheduler.h"
+#include "sched/simulated_residency.h"
 
 namespace choral::sched {
 
@@ -21,7 +22,10 @@ inline uint64_t mix_kv(uint64_t kv, int32_t token) {
   return kv ^ (kv >> 29);
 }
 
-inline uint64_t kv_origin(const Request& request) { return 1000003u * static_cast<uint64_t>(request.adapter_key + 1); }
+// Each position is made by the weights that act there.
+inline uint64_t mix_position(uint64_t kv, const Request& request, int32_t position, int32_t token) {
+  return mix_kv(kv + 1000003u * static_cast<uint64_t>(request.adapter_key_at(position) + 1), token);
+}
 
 // Few different tokens, so that sequences meet again.
 inline int32_t next_token(uint64_t kv) { return static_cast<int32_t>((kv >> 40) % 3); }
@@ -44,22 +48,37 @@ inline std::unique_ptr<Request> make_request(RequestId id, std::vector<int32_t> 
   return request;
 }
 
+// An aLoRA request: the base's up to `activation`, the adapter's from there on.
+inline std::unique_ptr<Request> make_activated_request(RequestId id, std::vector<int32_t> prompt, int32_t max_tokens,
+                                                       int32_t adapter_key, int32_t activation) {
+  auto request = make_request(id, std::move(prompt), max_tokens, adapter_key);
+  request->activation_token = activation;
+  if (activation > 0) {
+    request->activated_root = request->prefix_root;
+    request->prefix_root = root_of(0);
+  }
+  return request;
+}
+
 // What the model answers to this prompt, alone.
 inline std::vector<int32_t> expected_output(const Request& request, std::span<const int32_t> prompt, int32_t count) {
-  uint64_t kv = kv_origin(request);
-  for (const int32_t token : prompt) kv = mix_kv(kv, token);
+  uint64_t kv = 0;
+  int32_t position = 0;
+  for (const int32_t token : prompt) kv = mix_position(kv, request, position++, token);
   std::vector<int32_t> output;
   while (static_cast<int32_t>(output.size()) < count) {
     output.push_back(next_token(kv));
-    kv = mix_kv(kv, output.back());
+    kv = mix_position(kv, request, position++, output.back());
   }
   return output;
 }
 
 class SimulatedEngine {
  public:
-  SimulatedEngine(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens)
-      : scheduler(config, block_count, block_tokens),
+  SimulatedEngine(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens,
+                  SimulatedResidency* residency = nullptr)
+      : scheduler(config, block_count, block_tokens, residency),
+        residency_(residency),
         block_tokens_(block_tokens),
         kv_(static_cast<size_t>(block_count) * static_cast<size_t>(block_tokens)) {}
 
@@ -71,9 +90,9 @@ class SimulatedEngine {
       if (item.first_token != request.computed_count) return "a chunk does not begin where the last one ended";
       if (end > request.token_count()) return "a chunk ends behind the known tokens";
       if (request.block_table.size() * block_tokens_ < end) return "the block table does not cover the chunk";
-      uint64_t expected = kv_origin(request);
+      uint64_t expected = 0;
       for (int32_t p = 0; p < end; ++p) {
-        expected = mix_kv(expected, request.tokens[static_cast<size_t>(p)]);
+        expected = mix_position(expected, request, p, request.tokens[static_cast<size_t>(p)]);
         if (p < item.first_token) {
           if (kv_at(request, p) != expected) return fmt::format("request {} reads wrong KV at {}", request.id, p);
           continue;
@@ -96,6 +115,7 @@ class SimulatedEngine {
       if (request.at_length_limit()) scheduler.finish(request, FinishReason::kLength);
     }
     scheduler.take_finished(finished);
+    if (residency_ != nullptr) residency_->advance();
   }
 
   void step() {
@@ -130,6 +150,7 @@ class SimulatedEngine {
     return kv_[static_cast<size_t>(block) * static_cast<size_t>(block_tokens_) + static_cast<size_t>(position % block_tokens_)];
   }
 
+  SimulatedResidency* residency_;
   int32_t block_tokens_;
   std::vector<uint64_t> kv_;
 };

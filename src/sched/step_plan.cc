@@ -28,23 +28,27 @@ void StepPlan::add(Request& request, int32_t token_count) {
   item.needs_logits = token_count == request.remaining();
   item.needs_prompt_logprobs = request.wants_prompt_logprobs && item.first_token < request.prompt_count;
   item.is_decode = token_count == 1 && item.needs_logits && item.first_token >= request.prompt_count;
+  item.base_tokens =
+      request.adapter_key == 0 ? token_count : std::clamp(request.activation_token - item.first_token, 0, token_count);
   items_.push_back(item);
   total_tokens_ += token_count;
   if (item.is_decode) ++decode_tokens_;
 }
 
 void StepPlan::group() {
+  const auto key = [](const PlanItem& item) { return item.base_tokens == item.token_count ? 0 : item.request->adapter_key; };
   // first_row breaks ties, so the unstable sort is stable, and unlike std::stable_sort it needs no memory.
-  std::sort(items_.begin(), items_.end(), [](const PlanItem& a, const PlanItem& b) {
-    if (a.request->adapter_key != b.request->adapter_key) return a.request->adapter_key < b.request->adapter_key;
+  std::sort(items_.begin(), items_.end(), [&](const PlanItem& a, const PlanItem& b) {
+    if (key(a) != key(b))
+      return static_cast<uint32_t>(key(a)) < static_cast<uint32_t>(key(b));  // the base first, whatever the keys
     return a.first_row < b.first_row;
   });
   int32_t row = 0;
   for (size_t i = 0; i < items_.size(); ++i) {
     PlanItem& item = items_[i];
     item.first_row = row;
-    if (i == 0 || items_[i - 1].request->adapter_key != item.request->adapter_key) {
-      segments_.push_back({item.request->adapter_key, static_cast<int32_t>(i), 0, row, 0});
+    if (segments_.empty() || segments_.back().adapter_key != key(item)) {
+      segments_.push_back({key(item), static_cast<int32_t>(i), 0, row, 0});
     }
     segments_.back().item_count += 1;
     segments_.back().row_count += item.token_count;

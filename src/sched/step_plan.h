@@ -1,7 +1,8 @@
 // What one step of the model runs: which tokens of which requests, in the order of the flat batch's rows. Items are grouped by
-// adapter key, ascending (base first); inside a group decode rows come before prefill chunks, in the order of urgency. One
-// object is reused for every step; after reserve() filling it allocates nothing. The Request pointers stay valid until the first
-// Scheduler::take_finished() after the step's on_computed().
+// adapter key, ascending (base first); inside a group decode rows come before prefill chunks, in the order of urgency. A chunk
+// that ends before its adapter's activation is the base's; one across it is the adapter's and has base_tokens rows of the base in
+// front. One object is reused for every step; after reserve() filling it allocates nothing. The Request pointers stay valid until
+// the first Scheduler::take_finished() after the step's on_computed().
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,13 @@ struct PlanItem {
   int32_t first_token = 0;  // position of the first token to compute
   int32_t token_count = 0;
   int32_t first_row = 0;               // of the flat batch
+  int32_t base_tokens = 0;             // so many leading rows are the base's (before activation_token, or no adapter at all)
   bool needs_logits = false;           // the last known token is in it: its logits give the next token
   bool needs_prompt_logprobs = false;  // wanted, and some of its tokens are prompt tokens
   bool is_decode = false;              // just the one token sampled last
 };
 
-// Consecutive rows of one adapter.
+// Consecutive items of one adapter, and their rows; those that are the base's nevertheless are known by the items.
 struct PlanSegment {
   int32_t adapter_key = 0;
   int32_t first_item = 0, item_count = 0;

@@ -45,6 +45,40 @@ TEST(StepPlan, GroupsByAdapterAndKeepsTheOrderInside) {
   EXPECT_EQ(plan.prefill_tokens(), 8);
 }
 
+TEST(StepPlan, RowsBeforeTheActivationAreTheBases) {
+  const auto activated = [](int32_t adapter_key, int32_t prompt, int32_t computed, int32_t activation) {
+    auto request = request_of(adapter_key, prompt, 0, computed);
+    request->activation_token = activation;
+    return request;
+  };
+  const auto plain = request_of(2, 3, 0, 0), base = request_of(0, 2, 0, 0);
+  const auto before = activated(2, 9, 1, 6), across = activated(2, 9, 4, 6), after = activated(2, 9, 6, 6),
+             at_end = activated(3, 4, 0, 4), other = activated(1, 4, 0, 2);
+  StepPlan plan;
+  plan.reserve(7);
+  plan.add(*plain, 3);
+  plan.add(*across, 4);
+  plan.add(*before, 5);  // ends right before the activation
+  plan.add(*after, 2);
+  plan.add(*base, 2);
+  plan.add(*at_end, 4);  // only its outputs are the adapter's
+  plan.add(*other, 3);
+  plan.group();
+  const Request* const order[] = {before.get(), base.get(), at_end.get(), other.get(), plain.get(), across.get(), after.get()};
+  const int32_t base_tokens[] = {5, 2, 4, 2, 0, 2, 0};
+  for (size_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(plan.items()[i].request, order[i]) << i;
+    EXPECT_EQ(plan.items()[i].base_tokens, base_tokens[i]) << i;
+  }
+  ASSERT_EQ(plan.segments().size(), 3u);
+  const int32_t keys[] = {0, 1, 2}, first_items[] = {0, 3, 4}, rows[] = {11, 3, 9};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(plan.segments()[i].adapter_key, keys[i]);
+    EXPECT_EQ(plan.segments()[i].first_item, first_items[i]);
+    EXPECT_EQ(plan.segments()[i].row_count, rows[i]);
+  }
+}
+
 TEST(StepPlan, OnlyTheChunkWithTheLastTokenNeedsLogits) {
   const auto request = request_of(0, 9, 0, 2);
   StepPlan plan;

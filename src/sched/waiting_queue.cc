@@ -14,12 +14,15 @@ bool more_urgent(const Request& a, const Request& b, Policy policy) {
 }
 
 WaitingQueue::WaitingQueue(const SchedulerConfig& config) : policy_(config.policy), fair_adapters_(config.fair_adapters) {
-  requests_.reserve(static_cast<size_t>(config.max_waiting) + static_cast<size_t>(config.max_num_seqs));
+  const size_t most = static_cast<size_t>(config.max_waiting) + static_cast<size_t>(config.max_num_seqs);
+  requests_.reserve(most);
+  candidates_.reserve(most);
 }
 
 void WaitingQueue::push(Request& request) {
   CHORAL_CHECK(requests_.size() < requests_.capacity(), "waiting queue grows beyond what was reserved");
   requests_.push_back(&request);
+  candidates_valid_ = false;
 }
 
 void WaitingQueue::remove(Request& request) {
@@ -27,15 +30,51 @@ void WaitingQueue::remove(Request& request) {
   CHORAL_CHECK(found != requests_.end(), "the request does not wait");
   *found = requests_.back();
   requests_.pop_back();
+  if (candidates_valid_ && !candidates_.empty() && candidates_.front().request == &request) {
+    pop_candidate();
+  } else {
+    candidates_valid_ = false;
+  }
 }
 
-Request* WaitingQueue::next(uint64_t step) const {
-  Request* best = nullptr;
-  for (Request* request : requests_) {
-    if (request->deferred_step == step) continue;
-    if (best == nullptr || before(*request, *best)) best = request;
+Request* WaitingQueue::next(uint64_t step) {
+  const auto deferred = [step](const Request& request) {
+    return request.deferred_step == step || (!request.holds_adapter && request.share->deferred_step == step);
+  };
+  if (!candidates_valid_ || candidates_step_ != step) {
+    candidates_.clear();
+    for (Request* request : requests_) {
+      if (!deferred(*request)) candidates_.push_back({request, request->share->virtual_tokens});
+    }
+    std::make_heap(candidates_.begin(), candidates_.end(),
+                   [this](const Candidate& a, const Candidate& b) { return before(b, a); });
+    candidates_step_ = step;
+    candidates_valid_ = true;
   }
-  return best;
+  while (!candidates_.empty()) {
+    const Candidate best = candidates_.front();
+    if (deferred(*best.request)) {
+      pop_candidate();
+    } else if (best.virtual_tokens != best.request->share->virtual_tokens) {
+      // Somebody of the same adapter was admitted meanwhile. Accounts only grow, so whoever is in front with its true account is
+      // really the next.
+      pop_candidate();
+      push_candidate(*best.request);
+    } else {
+      return best.request;
+    }
+  }
+  return nullptr;
+}
+
+void WaitingQueue::push_candidate(Request& request) {
+  candidates_.push_back({&request, request.share->virtual_tokens});
+  std::push_heap(candidates_.begin(), candidates_.end(), [this](const Candidate& a, const Candidate& b) { return before(b, a); });
+}
+
+void WaitingQueue::pop_candidate() {
+  std::pop_heap(candidates_.begin(), candidates_.end(), [this](const Candidate& a, const Candidate& b) { return before(b, a); });
+  candidates_.pop_back();
 }
 
 Request* WaitingQueue::longest_waiting() const {
@@ -49,14 +88,13 @@ Request* WaitingQueue::longest_waiting() const {
   return longest;
 }
 
-bool WaitingQueue::before(const Request& a, const Request& b) const {
+bool WaitingQueue::before(const Candidate& x, const Candidate& y) const {
+  const Request &a = *x.request, &b = *y.request;
   if (a.promoted != b.promoted) return a.promoted;
   if (policy_ == Policy::kPriority && a.priority != b.priority) return a.priority < b.priority;
   const bool a_preempted = a.status == RequestStatus::kPreempted, b_preempted = b.status == RequestStatus::kPreempted;
   if (a_preempted != b_preempted) return a_preempted;
-  if (fair_adapters_ && a.share->virtual_tokens != b.share->virtual_tokens) {
-    return a.share->virtual_tokens < b.share->virtual_tokens;
-  }
+  if (fair_adapters_ && x.virtual_tokens != y.virtual_tokens) return x.virtual_tokens < y.virtual_tokens;
   return a.arrival < b.arrival;
 }
 

@@ -1,7 +1,8 @@
 // Requests that wait for admission, fresh and preempted ones. Order: a promoted request, then (Policy::kPriority) the lower
 // priority value, then preempted before fresh, then (fair_adapters) the adapter served least, then arrival. The adapters'
-// accounts move with every token, so the next one is searched, not kept sorted: a scan of a bounded queue, once for each
-// admission. Holds no ownership. Nothing allocates after the constructor. Not thread-safe.
+// accounts move with every token, so no order is kept: a heap is built once a step, when the first is asked for, and a step that
+// must pass over many (their adapters are not in memory) costs n + k·log n. Holds no ownership. Nothing allocates after the
+// constructor. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +28,27 @@ class WaitingQueue {
   void push(Request& request);
   void remove(Request& request);
 
-  // The one to admit next, except those deferred in this step; nullptr when there is none.
-  Request* next(uint64_t step) const;
+  // The one to admit next, except those deferred in this step (themselves, or their adapter unless they hold it); nullptr when
+  // there is none. Between two calls for one step the accounts may only grow.
+  Request* next(uint64_t step);
   // The one that is longest without progress.
   Request* longest_waiting() const;
 
  private:
-  bool before(const Request& a, const Request& b) const;
+  struct Candidate {
+    Request* request = nullptr;
+    int64_t virtual_tokens = 0;  // of its account, when it was put here
+  };
+  bool before(const Candidate& a, const Candidate& b) const;
+  void push_candidate(Request& request);
+  void pop_candidate();
 
   Policy policy_;
   bool fair_adapters_;
   std::vector<Request*> requests_;
+  std::vector<Candidate> candidates_;  // a heap, the next one in front; of step candidates_step_
+  uint64_t candidates_step_ = 0;
+  bool candidates_valid_ = false;
 };
 
 }  // namespace choral::sched

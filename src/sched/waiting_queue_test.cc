@@ -74,6 +74,58 @@ TEST_F(WaitingQueueTest, DeferredOnesAreSkippedForThatStepOnly) {
   EXPECT_EQ(queue.next(8), &first);
 }
 
+TEST_F(WaitingQueueTest, ADeferredAdapterHidesAllItsRequestsButThoseThatHoldIt) {
+  WaitingQueue queue({});
+  ShareAccount other;
+  Request &first = request(1), &second = request(2), &holder = request(3), &third = request(4, 0, &other);
+  holder.holds_adapter = true;
+  for (Request* r : {&third, &holder, &second, &first}) queue.push(*r);
+  EXPECT_EQ(queue.next(7), &first);
+  base_.deferred_step = 7;  // while the step is planned
+  EXPECT_EQ(queue.next(7), &holder);
+  queue.remove(holder);
+  EXPECT_EQ(queue.next(7), &third);
+  queue.remove(third);
+  EXPECT_EQ(queue.next(7), nullptr);
+  EXPECT_EQ(queue.next(8), &first);
+}
+
+TEST_F(WaitingQueueTest, AccountsThatGrowWithinAStepChangeTheOrder) {
+  WaitingQueue queue({});
+  ShareAccount accounts[3];
+  std::vector<Request*> all;
+  for (uint64_t i = 0; i < 12; ++i) all.push_back(&request(i, 0, &accounts[i % 3]));
+  for (Request* r : all) queue.push(*r);
+  // Each admission is charged to its account at once; the smallest account, then the first to come, is next.
+  while (!queue.empty()) {
+    Request* expected = nullptr;
+    for (Request* r : queue.requests()) {
+      if (expected == nullptr || r->share->virtual_tokens < expected->share->virtual_tokens ||
+          (r->share->virtual_tokens == expected->share->virtual_tokens && r->arrival < expected->arrival)) {
+        expected = r;
+      }
+    }
+    ASSERT_EQ(queue.next(3), expected);
+    queue.remove(*expected);
+    expected->share->virtual_tokens += 1 + static_cast<int64_t>(expected->arrival * 7 % 5);
+  }
+}
+
+TEST_F(WaitingQueueTest, ChangesBetweenTwoCallsAreSeen) {
+  WaitingQueue queue({});
+  Request &first = request(1), &second = request(2), &third = request(3);
+  queue.push(third);
+  queue.push(second);
+  EXPECT_EQ(queue.next(1), &second);
+  queue.remove(third);  // not the one that next() gave
+  queue.push(first);
+  EXPECT_EQ(queue.next(1), &first);
+  queue.remove(first);
+  EXPECT_EQ(queue.next(1), &second);
+  queue.remove(second);
+  EXPECT_EQ(queue.next(1), nullptr);
+}
+
 TEST_F(WaitingQueueTest, LongestWaitingIsByProgressThenArrival) {
   WaitingQueue queue({});
   EXPECT_EQ(queue.longest_waiting(), nullptr);

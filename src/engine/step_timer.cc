@@ -1,6 +1,7 @@
-#include "engine/step_timing.h"
+#include "engine/step_timer.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "base/clock.h"
 #include "engine/checkpoint_weights.h"
@@ -14,6 +15,8 @@ namespace {
 constexpr int kMaxBatch = 256;
 constexpr int kMaxTokens = 2048;
 constexpr uint64_t kSeed = 1;
+constexpr int kWarmUpSteps = 2;
+constexpr int kProfiledSteps = 3;
 
 sched::SchedulerConfig bench_scheduler(const Worker& worker) {
   sched::SchedulerConfig config;
@@ -31,9 +34,9 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-Result<std::unique_ptr<StepBench>> StepBench::make(StepBenchOptions options) {
+Result<std::unique_ptr<StepTimer>> StepTimer::make(StepTimerOptions options) {
   const double begin = now_s();
-  std::unique_ptr<StepBench> bench(new StepBench());
+  std::unique_ptr<StepTimer> bench(new StepTimer());
   bench->options_ = options.engine;
   bench->options_.max_num_seqs = kMaxBatch;
   bench->options_.max_num_batched_tokens = kMaxTokens;
@@ -60,7 +63,7 @@ Result<std::unique_ptr<StepBench>> StepBench::make(StepBenchOptions options) {
   return bench;
 }
 
-void StepBench::count_weights() {
+void StepTimer::count_weights() {
   const auto modules = worker_->loaded().model->modules();
   const bool untied = std::any_of(modules.begin(), modules.end(), [](const auto* m) { return m->prefix() == "lm_head"; });
   for (const auto* module : modules) {
@@ -72,7 +75,7 @@ void StepBench::count_weights() {
   }
 }
 
-Status StepBench::add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs) {
+Status StepTimer::add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast) {
   const auto vocab = static_cast<int32_t>(worker_->loaded().model->vocab_size());
   for (int i = 0; i < count; ++i) {
     SamplingParams params;
@@ -81,6 +84,7 @@ Status StepBench::add_sequences(sched::Scheduler& scheduler, int count, int prom
     auto request = std::make_unique<EngineRequest>(params, OutputText(nullptr, {}, 0));
     request->id = next_id_++;
     request->max_tokens = outputs;
+    request->adapter_key = cast[static_cast<size_t>(i) % cast.size()];
     for (int t = 0; t < prompt; ++t) request->tokens.push_back((t * 7919 + i * 104729 + 13) % vocab);
     CHORAL_RETURN_IF_ERROR(scheduler.add(std::move(request)));
   }
@@ -88,7 +92,7 @@ Status StepBench::add_sequences(sched::Scheduler& scheduler, int count, int prom
 }
 
 // One step and what the engine does around it; 0 when there was nothing to do.
-double StepBench::run_step(sched::Scheduler& scheduler) {
+double StepTimer::run_step(sched::Scheduler& scheduler) {
   const double begin = now_s();
   scheduler.schedule(plan_);
   if (plan_.empty()) return 0;
@@ -103,53 +107,87 @@ double StepBench::run_step(sched::Scheduler& scheduler) {
   return now_s() - begin;
 }
 
-Result<StepTiming> StepBench::decode(int batch, int context, int steps) {
-  constexpr int kWarmUp = 2;
-  constexpr int kProfiled = 3;
-  sched::Scheduler scheduler(bench_scheduler(*worker_), worker_->kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens));
-  CHORAL_RETURN_IF_ERROR(add_sequences(scheduler, batch, context, steps + kWarmUp + kProfiled + 1));
-  do {
-    run_step(scheduler);
-  } while (plan_.decode_tokens() < batch);  // until every prompt is in
-  for (int i = 0; i < kWarmUp; ++i) run_step(scheduler);
-  std::vector<double> seconds;
-  for (int i = 0; i < steps && scheduler.has_work(); ++i) {
-    const double s = run_step(scheduler);
-    if (plan_.decode_tokens() == batch) seconds.push_back(s);
+Result<std::vector<StepTiming>> StepTimer::decode_casts(int batch, int context, int steps, std::span<const Cast> casts) {
+  // Each cast has a scheduler of its own and all the KV memory: what one finds there another wrote, the work is the same.
+  struct Run {
+    explicit Run(const Worker& worker)
+        : scheduler(bench_scheduler(worker), worker.kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens)) {}
+    sched::Scheduler scheduler;
+    std::vector<double> seconds = {};
+    double profiled = 0;
+    platform::OpProfile profile = {};
+  };
+  std::deque<Run> runs;
+  for (const auto& cast : casts) {
+    auto& run = runs.emplace_back(*worker_);
+    CHORAL_RETURN_IF_ERROR(add_sequences(run.scheduler, batch, context, steps + kWarmUpSteps + kProfiledSteps + 1, cast));
+    do {
+      run_step(run.scheduler);
+    } while (plan_.decode_tokens() < batch);  // until every prompt is in
+    for (int i = 0; i < kWarmUpSteps; ++i) run_step(run.scheduler);
   }
-  if (seconds.empty()) return internal_error("no step decoded all {} sequences at once", batch);
-  platform::OpProfile profile;
-  worker_->set_profile(&profile);
-  double profiled = 0;
-  for (int i = 0; i < kProfiled; ++i) profiled += run_step(scheduler);
-  worker_->set_profile(nullptr);
-  return timing(batch, batch, std::move(seconds), profile.seconds_of("paged_attention") / profiled);
+  for (int i = 0; i < steps; ++i) {
+    for (auto& run : runs) {
+      const double s = run_step(run.scheduler);
+      if (plan_.decode_tokens() == batch) run.seconds.push_back(s);
+    }
+  }
+  std::vector<StepTiming> timings;
+  for (auto& run : runs) {
+    if (run.seconds.empty()) return internal_error("no step decoded all {} sequences at once", batch);
+    worker_->set_profile(&run.profile);
+    for (int i = 0; i < kProfiledSteps; ++i) run.profiled += run_step(run.scheduler);
+    worker_->set_profile(nullptr);
+    timings.push_back(timing(batch, batch, std::move(run.seconds), run.profile, run.profiled));
+  }
+  return timings;
 }
 
-Result<StepTiming> StepBench::prefill(int tokens, int repeats) {
-  std::vector<double> seconds;
-  platform::OpProfile profile;
-  double profiled = 0;
+Result<StepTiming> StepTimer::decode(int batch, int context, int steps) {
+  const Cast base{0};
+  CHORAL_TRY(const auto timings, decode_casts(batch, context, steps, {&base, 1}));
+  return timings.front();
+}
+
+Result<std::vector<StepTiming>> StepTimer::prefill_casts(int tokens, int repeats, std::span<const Cast> casts) {
+  struct Run {
+    std::vector<double> seconds = {};
+    double profiled = 0;
+    platform::OpProfile profile = {};
+  };
+  std::vector<Run> runs(casts.size());
   for (int i = 0; i < repeats + 2; ++i) {
-    sched::Scheduler scheduler(bench_scheduler(*worker_), worker_->kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens));
-    CHORAL_RETURN_IF_ERROR(add_sequences(scheduler, 1, tokens, 1));
     const bool is_profiled = i == repeats + 1;
-    if (is_profiled) worker_->set_profile(&profile);
-    const double s = run_step(scheduler);
-    if (is_profiled) profiled = s;
-    if (i > 0 && !is_profiled) seconds.push_back(s);  // the first warms up
+    for (size_t c = 0; c < casts.size(); ++c) {
+      sched::Scheduler scheduler(bench_scheduler(*worker_), worker_->kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens));
+      CHORAL_RETURN_IF_ERROR(add_sequences(scheduler, 1, tokens, 1, casts[c]));
+      if (is_profiled) worker_->set_profile(&runs[c].profile);
+      const double s = run_step(scheduler);
+      worker_->set_profile(nullptr);
+      if (is_profiled) runs[c].profiled = s;
+      if (i > 0 && !is_profiled) runs[c].seconds.push_back(s);  // the first warms up
+    }
   }
-  worker_->set_profile(nullptr);
-  return timing(1, tokens, std::move(seconds), profile.seconds_of("paged_attention") / profiled);
+  std::vector<StepTiming> timings;
+  for (auto& run : runs) timings.push_back(timing(1, tokens, std::move(run.seconds), run.profile, run.profiled));
+  return timings;
 }
 
-StepTiming StepBench::timing(int batch, int tokens, std::vector<double> seconds, double attention_share) const {
+Result<StepTiming> StepTimer::prefill(int tokens, int repeats) {
+  const Cast base{0};
+  CHORAL_TRY(const auto timings, prefill_casts(tokens, repeats, {&base, 1}));
+  return timings.front();
+}
+
+StepTiming StepTimer::timing(int batch, int tokens, std::vector<double> seconds, const platform::OpProfile& profile,
+                             double profiled_s) const {
   StepTiming t{.batch = batch, .tokens = tokens, .steps = static_cast<int>(seconds.size())};
   t.best_s = *std::min_element(seconds.begin(), seconds.end());
   t.median_s = median(std::move(seconds));
   t.weight_bytes = layer_bytes_ + head_bytes_;
   t.flops = 2 * (layer_weights_ * tokens + head_weights_ * batch);
-  t.attention_share = attention_share;
+  t.attention_share = profile.seconds_of("paged_attention") / profiled_s;
+  t.shrink_share = profile.seconds_of("lora_shrink") / profiled_s;
   return t;
 }
 

@@ -1,0 +1,131 @@
+#include "adapter_diff.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "answer_layout.h"
+#include "base/status.h"
+#include "batch.h"
+#include "interrupts.h"
+#include "output_file.h"
+#include "voice.h"
+
+namespace choral::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kDefaultMaxTokens = 128;
+constexpr std::string_view kMark = "▶";
+
+// Where two answers part: counted in tokens, and in bytes of the text.
+struct Parting {
+  size_t token = 0;
+  size_t byte = 0;
+};
+
+std::optional<Parting> parting(const Completion& a, const Completion& b) {
+  const auto tokens = std::mismatch(a.token_ids.begin(), a.token_ids.end(), b.token_ids.begin(), b.token_ids.end());
+  if (tokens.first == a.token_ids.end() && tokens.second == b.token_ids.end()) return std::nullopt;
+  const auto bytes = std::mismatch(a.text.begin(), a.text.end(), b.text.begin(), b.text.end());
+  auto byte = static_cast<size_t>(bytes.first - a.text.begin());
+  const auto inside = [](const std::string& text, size_t at) {
+    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+  };
+  while (byte > 0 && (inside(a.text, byte) || inside(b.text, byte))) --byte;  // not inside a character
+  return Parting{static_cast<size_t>(tokens.first - a.token_ids.begin()), byte};
+}
+
+std::string marked(const std::string& text, const std::optional<Parting>& at) {
+  return at ? text.substr(0, at->byte) + std::string(kMark) + text.substr(at->byte) : text;
+}
+
+// The token that stands at `index` and how sure the model was of it; nothing behind the end.
+Json token_json(const LLM& llm, const Completion& c, size_t index) {
+  if (index >= c.token_ids.size()) return nullptr;
+  Json out{{"token_id", c.token_ids[index]}, {"text", llm.detokenize({c.token_ids[index]})}};
+  if (index < c.logprobs.size()) out["probability"] = std::exp(static_cast<double>(c.logprobs[index].chosen.logprob));
+  return out;
+}
+
+std::string token_words(const std::string& name, const Json& token) {
+  if (token.is_null()) return fmt::format("{} has ended", name);
+  std::string text = token["text"].dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (token.contains("probability")) text += fmt::format(" ({:.0f} %)", 100 * token["probability"].get<double>());
+  return fmt::format("{} {}", name, text);
+}
+
+Json answer_json(const Voice& voice, const RequestOutput& output) {
+  const Completion& c = output.completions.at(0);
+  return {{"adapter", voice.name},
+          {"text", c.text},
+          {"token_ids", c.token_ids},
+          {"finish_reason", finish_reason_name(c.finish_reason)}};
+}
+
+Status print_diff(const LLM& llm, const std::string& prompt, const Voice& first, const RequestOutput& a, const Voice& second,
+                  const RequestOutput& b, bool json) {
+  CHORAL_RETURN_IF_ERROR(Status(a.status).while_(first.name));
+  CHORAL_RETURN_IF_ERROR(Status(b.status).while_(second.name));
+  const Completion &x = a.completions.at(0), &y = b.completions.at(0);
+  const auto at = parting(x, y);
+  Json difference;
+  if (at) {
+    difference = {{"token", at->token}, {"a", token_json(llm, x, at->token)}, {"b", token_json(llm, y, at->token)}};
+  }
+  if (json) {
+    const Json out{{"prompt", prompt},
+                   {"prompt_tokens", a.prompt_token_ids.size()},
+                   {"a", answer_json(first, a)},
+                   {"b", answer_json(second, b)},
+                   {"first_difference", difference}};
+    return print_out(out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  }
+  const std::vector<NamedText> answers{{first.name, marked(x.text, at)}, {second.name, marked(y.text, at)}};
+  std::string out = lay_out(answers, terminal_columns());
+  if (at) {
+    out += fmt::format("\nThey part after {} tokens: {}, {}.\n", at->token, token_words(first.name, difference["a"]),
+                       token_words(second.name, difference["b"]));
+  } else {
+    out += fmt::format("\nThe same {} tokens.\n", x.token_ids.size());
+  }
+  return print_out(out);
+}
+
+}  // namespace
+
+Status diff_adapters(const AdapterDiffFlags& flags) {
+  Interrupts interrupts;
+  CHORAL_TRY(const auto first, parse_voice(flags.first));
+  CHORAL_TRY(const auto second, parse_voice(flags.second));
+  if (flags.prompts.empty()) return invalid_argument("no prompt: choral adapter diff A B --model MODEL --prompt TEXT");
+  CHORAL_TRY(const auto llm, load_llm(flags.engine));
+  SamplingParams sampling = llm->default_sampling();
+  sampling.max_tokens = kDefaultMaxTokens;
+  sampling.temperature = 0;  // differences that are the adapters', not the dice's
+  flags.sampling.put_over(sampling);
+  sampling.logprobs = 0;
+  if (sampling.n != 1) return invalid_argument("--n {}: one answer of each is compared", sampling.n);
+  const auto known = known_adapters(*llm, flags.engine.options.adapter_root);
+  for (const auto* voice : {&first, &second}) CHORAL_RETURN_IF_ERROR(check_voice(*voice, known));
+  std::vector<Request> requests;
+  for (const auto& prompt : flags.prompts) {
+    for (const auto* voice : {&first, &second}) {
+      requests.push_back(prompt_request(prompt, flags.chat, flags.system, sampling));
+      requests.back().adapters = voice->adapters;
+    }
+  }
+  const BatchRun run = answer_together(*llm, interrupts, std::move(requests), "answering", flags.engine.quiet);
+  for (size_t i = 0; i < flags.prompts.size(); ++i) {
+    if (!flags.json && flags.prompts.size() > 1) {
+      CHORAL_RETURN_IF_ERROR(print_out(fmt::format("{}[{}]\n", i > 0 ? "\n" : "", i + 1)));
+    }
+    CHORAL_RETURN_IF_ERROR(
+        print_diff(*llm, flags.prompts[i], first, run.outputs[2 * i], second, run.outputs[2 * i + 1], flags.json));
+  }
+  if (!flags.engine.quiet) fmt::print(stderr, "choral: {}\n", run.summary());
+  return run.cancelled ? cancelled("stopped by Ctrl-C") : Status();
+}
+
+}  // namespace choral::apps

@@ -1,0 +1,35 @@
+// The flags that bring adapters: --lora NAME=PATH and its neighbours, the same in every subcommand, with vLLM's names beside.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "choral/llm.h"
+
+namespace CLI {
+class App;
+}
+
+namespace choral::apps {
+
+// The word that stands for the model without adapters, wherever a name is asked for. No adapter can be called so.
+inline constexpr std::string_view kBaseName = "base";
+
+struct AdapterFlags {
+  std::vector<std::string> loras;    // --lora
+  std::vector<std::string> modules;  // --lora-modules
+  std::string memory;
+};
+
+// --lora, --lora-modules and --adapter-root: where adapters are.
+void add_adapter_place_flags(CLI::App& app, AdapterFlags& flags, EngineOptions& options);
+// The former, and how the engine keeps them.
+void add_adapter_flags(CLI::App& app, AdapterFlags& flags, EngineOptions& options);
+
+// "name=path", "path" (named by its last component), or {"name": …, "path": …}.
+Result<AdapterSpec> parse_adapter_spec(std::string_view text);
+// Reads what the flags hold into `options`; a name given twice is an error.
+Status put_adapters(const AdapterFlags& flags, EngineOptions& options);
+
+}  // namespace choral::apps

@@ -1,0 +1,113 @@
+#include "adapter_list.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "answer_layout.h"
+#include "base/status.h"
+#include "engine_flags.h"
+#include "io/printable.h"
+#include "lora/adapter_file.h"
+#include "lora/peft_helper.h"
+#include "output_file.h"
+#include "voice.h"
+
+namespace choral::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Row {
+  AdapterSpec spec;
+  std::string kind;
+  int64_t rank = 0;  // 0: only the tensors say it
+  uint64_t bytes = 0;
+  std::string base;
+  Status error;
+};
+
+// Config and tensor headers; no values are read.
+Status describe(Row& row) {
+  CHORAL_TRY(const auto peft, lora::PEFTHelper::from_local_dir(row.spec.path));
+  row.kind = peft.use_dora ? "DoRA" : "LoRA";
+  if (peft.use_rslora) row.kind += ", rsLoRA";
+  if (!peft.alora_invocation_tokens.empty()) row.kind += ", aLoRA";
+  if (!peft.modules_to_save.empty()) row.kind += ", modules_to_save";
+  if (peft.ranks_known) row.rank = peft.largest_rank();
+  row.base = peft.base_model_name_or_path;
+  CHORAL_TRY(const auto file, lora::read_adapter_file(row.spec.path));
+  row.bytes = file.size_bytes;
+  if (peft.problems().empty()) return {};
+  return peft.problems().to_status("not supported");
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+std::string table(const std::vector<Row>& rows) {
+  std::vector<std::vector<std::string>> cells{{"NAME", "KIND", "RANK", "SIZE", "BASE", "PATH"}};
+  for (const auto& row : rows) {
+    if (row.error.ok()) {
+      cells.push_back({io::printable(row.spec.name), row.kind, row.rank > 0 ? fmt::format("{}", row.rank) : "-",
+                       size_text(static_cast<double>(row.bytes)), row.base.empty() ? "-" : io::printable(row.base),
+                       io::printable(row.spec.path)});
+    } else {
+      cells.push_back({io::printable(row.spec.name), "✗ " + one_line(row.error.message())});
+    }
+  }
+  std::vector<int> widths(cells[0].size());
+  for (const auto& line : cells) {
+    if (line.size() < widths.size() && line.size() > 1) {
+      widths[0] = std::max(widths[0], text_width(line[0]));
+      continue;  // a reason runs over the other columns
+    }
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], text_width(line[i]));
+  }
+  std::string out;
+  for (const auto& line : cells) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      out += line[i];
+      if (i + 1 < line.size()) out.append(static_cast<size_t>(widths[i] - text_width(line[i]) + 2), ' ');
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+std::string records(const std::vector<Row>& rows) {
+  std::string out;
+  for (const auto& row : rows) {
+    Json one{{"name", row.spec.name}, {"path", row.spec.path}};
+    if (row.error.ok()) {
+      one["kind"] = row.kind;
+      if (row.rank > 0) one["rank"] = row.rank;
+      one["file_bytes"] = row.bytes;
+      if (!row.base.empty()) one["base_model"] = row.base;
+    } else {
+      one["error"] = {{"code", code_name(row.error.code())}, {"message", row.error.message()}};
+    }
+    out += one.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+Status list_adapters(const AdapterFlags& flags, EngineOptions options, bool json) {
+  CHORAL_RETURN_IF_ERROR(put_adapters(flags, options));
+  if (options.adapters.empty() && options.adapter_root.empty())
+    return invalid_argument("nothing to list: give --adapter-root DIR or --lora NAME=PATH");
+  std::vector<Row> rows;
+  for (auto& spec : options.adapters) rows.emplace_back().spec = std::move(spec);
+  if (!options.adapter_root.empty()) {
+    CHORAL_TRY(auto found, adapters_in_root(options.adapter_root));
+    for (auto& one : found) rows.emplace_back().spec = {.name = std::move(one.name), .path = std::move(one.path)};
+  }
+  for (auto& row : rows) row.error = describe(row);
+  if (!json && rows.empty()) return print_out(fmt::format("no adapters in {}\n", options.adapter_root));
+  return print_out(json ? records(rows) : table(rows));
+}
+
+}  // namespace choral::apps

@@ -1,0 +1,126 @@
+#include "voice.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+
+#include "adapter_flags.h"
+#include "base/nearest_name.h"
+#include "base/status.h"
+#include "lora/peft_helper.h"
+
+namespace choral::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxFound = 10'000;
+constexpr size_t kListed = 12;
+
+Result<AdapterUse> parse_use(std::string_view text) {
+  AdapterUse use{.name = std::string(text), .scale = 1.0F};
+  const size_t colon = text.rfind(':');
+  if (colon != text.npos) {
+    float scale = 0;
+    const auto [end, error] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), scale);
+    if (error == std::errc() && end == text.data() + text.size()) {
+      if (!std::isfinite(scale)) return invalid_argument("'{}': the factor must be a finite number", text);
+      use = {.name = std::string(text.substr(0, colon)), .scale = scale};
+    }
+  }
+  if (use.name.empty()) return invalid_argument("'{}': an adapter's name is missing; write NAME or NAME:FACTOR", text);
+  if (use.name == kBaseName)
+    return invalid_argument("'{}': {} stands for the model without adapters and goes alone", text, kBaseName);
+  return use;
+}
+
+bool holds_adapter(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / "adapter_config.json", ignored) || lora::gguf_adapter_path(folder).has_value();
+}
+
+Status look_into(const fs::path& folder, const std::string& prefix, std::vector<FoundAdapter>& found) {
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  if (error) return prefix.empty() ? not_found("--adapter-root {}: {}", folder.string(), error.message()) : Status();
+  for (const fs::directory_iterator end; !error && entries != end; entries.increment(error)) {
+    std::error_code ignored;
+    const std::string name = entries->path().filename().string();
+    if (name.starts_with('.') || !entries->is_directory(ignored)) continue;
+    if (found.size() >= kMaxFound) return too_large("--adapter-root {}: more than {} adapters", folder.string(), kMaxFound);
+    if (holds_adapter(entries->path())) {
+      found.push_back({prefix + name, entries->path().string()});
+    } else if (prefix.empty()) {
+      CHORAL_RETURN_IF_ERROR(look_into(entries->path(), name + "/", found));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Voice> parse_voice(std::string_view text) {
+  Voice voice{.name = std::string(text)};
+  if (text == kBaseName) return voice;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t plus = std::min(text.find('+', at), text.size());
+    CHORAL_TRY(auto use, parse_use(text.substr(at, plus - at)));
+    voice.adapters.push_back(std::move(use));
+    at = plus + 1;
+  }
+  return voice;
+}
+
+Result<std::vector<Voice>> parse_voices(std::string_view text) {
+  std::vector<Voice> voices;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    CHORAL_TRY(auto voice, parse_voice(text.substr(at, comma - at)));
+    const auto same = [&](const Voice& other) { return other.name == voice.name; };
+    if (std::any_of(voices.begin(), voices.end(), same)) return invalid_argument("'{}' is named twice", voice.name);
+    voices.push_back(std::move(voice));
+    at = comma + 1;
+  }
+  return voices;
+}
+
+Result<std::vector<FoundAdapter>> adapters_in_root(const std::string& root) {
+  std::vector<FoundAdapter> found;
+  CHORAL_RETURN_IF_ERROR(look_into(root, "", found));
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return found;
+}
+
+std::vector<std::string> known_adapters(const LLM& llm, const std::string& root) {
+  std::vector<std::string> names;
+  for (const auto& adapter : llm.adapters()) names.push_back(adapter.name);
+  if (!root.empty()) {
+    const auto found = adapters_in_root(root);
+    if (found.ok()) {
+      for (const auto& adapter : *found) names.push_back(adapter.name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+Status check_voice(const Voice& voice, std::span<const std::string> known) {
+  for (const auto& use : voice.adapters) {
+    if (std::find(known.begin(), known.end(), use.name) != known.end()) continue;
+    if (known.empty()) {
+      return not_found("no adapter is named '{}': none was given. --lora NAME=PATH or --adapter-root DIR brings some", use.name);
+    }
+    const std::string near = nearest_name(use.name, known);
+    const std::string list = fmt::format("{}", fmt::join(known.first(std::min(known.size(), kListed)), ", "));
+    return not_found("no adapter is named '{}'{}; there are {}, {}{}", use.name,
+                     near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), kBaseName, list,
+                     known.size() > kListed ? fmt::format(" and {} more", known.size() - kListed) : "");
+  }
+  return {};
+}
+
+}  // namespace choral::apps

@@ -1,0 +1,36 @@
+// Who answers: the base, an adapter, or a mix, as it is written on a command line: "base", "pirate", "pirate:0.5",
+// "pirate+yoda:0.5". And which adapters there are to choose from.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "choral/llm.h"
+
+namespace choral::apps {
+
+struct Voice {
+  std::string name = "base";              // as it was written
+  std::vector<AdapterUse> adapters = {};  // empty: the base
+};
+
+// NAME[:FACTOR] joined by "+", or "base". What follows the last ":" of a name is a factor only when it is a number.
+Result<Voice> parse_voice(std::string_view text);
+// Voices between commas; each only once.
+Result<std::vector<Voice>> parse_voices(std::string_view text);
+
+// An adapter that a name leads to: one of a root's folders, or one that was loaded.
+struct FoundAdapter {
+  std::string name;
+  std::string path;
+};
+// Folders of `root` that hold an adapter, also one level deeper ("team/sql"); sorted. An error when `root` cannot be read.
+Result<std::vector<FoundAdapter>> adapters_in_root(const std::string& root);
+// All that a request could name: loaded ones and those in `root` (may be empty).
+std::vector<std::string> known_adapters(const LLM& llm, const std::string& root);
+// An unknown name is an error that tells the nearest one.
+Status check_voice(const Voice& voice, std::span<const std::string> known);
+
+}  // namespace choral::apps

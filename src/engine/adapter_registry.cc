@@ -1,0 +1,217 @@
+#include "engine/adapter_registry.h"
+
+#include <filesystem>
+
+#include "base/nearest_name.h"
+#include "lora/peft_helper.h"
+
+namespace choral::engine {
+namespace {
+
+constexpr size_t kMaxNameBytes = 256;
+
+Status check_name(std::string_view name) {
+  if (name.empty()) return invalid_argument("an adapter needs a name");
+  if (name.size() > kMaxNameBytes) return invalid_argument("an adapter's name has at most {} bytes", kMaxNameBytes);
+  for (const char c : name) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return invalid_argument("adapter name with a control character");
+  }
+  return {};
+}
+
+// NAME inside `root`, or nothing: no name leads out of it, not even over a link.
+std::optional<std::filesystem::path> inside_root(const std::string& root, std::string_view name) {
+  namespace fs = std::filesystem;
+  if (root.empty() || name.empty() || name.front() == '/') return std::nullopt;
+  for (const auto& part : fs::path(name)) {
+    if (part == ".." || part == "." || part.empty()) return std::nullopt;
+  }
+  std::error_code error;
+  const fs::path base = fs::canonical(root, error);
+  if (error) return std::nullopt;
+  const fs::path found = fs::canonical(base / name, error);
+  if (error) return std::nullopt;
+  const auto [end, rest] = std::mismatch(base.begin(), base.end(), found.begin(), found.end());
+  if (end != base.end() || rest == found.end()) return std::nullopt;
+  return found;
+}
+
+Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Context& ctx, const AdapterSpec& spec,
+                                                              std::span<const lora::LoRATarget> targets,
+                                                              const lora::LoRAConfig& config) {
+  auto packed = [&]() -> Result<std::shared_ptr<const lora::PackedAdapter>> {
+    CHORAL_TRY(const auto helper, lora::PEFTHelper::from_local_dir(spec.path));
+    CHORAL_RETURN_IF_ERROR(helper.validate_legal(config));
+    CHORAL_TRY(const auto model, lora::LoRAModel::from_local_checkpoint(spec.path, helper, targets));
+    return lora::PackedAdapter::pack(ctx, model, targets, config);
+  }();
+  if (!packed.ok()) return std::move(packed).status().while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
+  return packed;
+}
+
+}  // namespace
+
+AdapterRegistry::AdapterRegistry(const platform::Context& ctx, std::span<const lora::LoRATarget> targets, Config config)
+    : ctx_(ctx), targets_(targets), config_(std::move(config)), loader_([this] { run_loader(); }) {}
+
+AdapterRegistry::~AdapterRegistry() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_all();
+  loader_.join();
+}
+
+void AdapterRegistry::set_wake(std::function<void()> wake) {
+  const std::lock_guard lock(mutex_);
+  wake_ = std::move(wake);
+}
+
+Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
+  CHORAL_RETURN_IF_ERROR(check_name(spec.name));
+  if (spec.path.empty()) return invalid_argument("adapter '{}': the path is empty; name its directory", spec.name);
+  std::unique_lock lock(mutex_);
+  if (!replace && names_.contains(spec.name)) {
+    return already_exists("adapter '{}' is loaded; unload it first or ask to replace it", spec.name);
+  }
+  auto version = std::make_shared<AdapterVersion>(next_id_++, spec, ++generations_[spec.name], /*version_from_root=*/false);
+  Status answer;
+  bool answered = false;
+  jobs_.push_back({version, &answer, &answered});
+  work_.notify_one();
+  answered_.wait(lock, [&] { return answered; });
+  if (!answer.ok()) return answer;
+  if (!replace && names_.contains(spec.name)) return already_exists("adapter '{}' was loaded meanwhile", spec.name);
+  names_[spec.name].swap(version);  // an older version dies after the lock, when nobody uses it any more
+  ++retirements_;
+  if (wake_) wake_();
+  lock.unlock();
+  return {};
+}
+
+Status AdapterRegistry::unload(std::string_view name) {
+  std::shared_ptr<AdapterVersion> gone;  // dies after the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = names_.find(name);
+  if (found == names_.end()) return unknown_name(name);
+  gone = std::move(found->second);
+  names_.erase(found);
+  ++retirements_;
+  if (gone->info.pinned) pins_.push_back({gone, false});
+  if (wake_) wake_();
+  return {};
+}
+
+Status AdapterRegistry::pin(std::string_view name, bool pinned) {
+  const std::lock_guard lock(mutex_);
+  CHORAL_TRY(const auto version, find_or_discover(name));
+  pins_.push_back({version, pinned});
+  if (wake_) wake_();
+  return {};
+}
+
+std::vector<AdapterInfo> AdapterRegistry::list() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<AdapterInfo> all;
+  for (const auto& [name, version] : names_) all.push_back(version->info);
+  return all;
+}
+
+Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const AdapterUse> uses) {
+  const std::lock_guard lock(mutex_);
+  std::vector<VersionUse> found;
+  for (const auto& use : uses) {
+    CHORAL_TRY(auto version, find_or_discover(use.name));
+    ++version->info.requests;
+    found.push_back({std::move(version), use.scale});
+  }
+  return found;
+}
+
+Result<std::shared_ptr<AdapterVersion>> AdapterRegistry::find_or_discover(std::string_view name) {
+  const auto found = names_.find(name);
+  if (found != names_.end()) return found->second;
+  const auto path = inside_root(config_.root, name);
+  if (!path || !std::filesystem::exists(*path)) return unknown_name(name);
+  const std::string key(name);
+  auto version = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{key, path->string()}, ++generations_[key],
+                                                  /*version_from_root=*/true);
+  names_.emplace(key, version);
+  return version;
+}
+
+Status AdapterRegistry::unknown_name(std::string_view name) const {
+  std::vector<std::string> known;
+  for (const auto& [other, version] : names_) known.push_back(other);
+  const auto near = nearest_name(name, known);
+  return not_found("no adapter is named '{}'{}; {}", name, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
+                   config_.root.empty() ? "load it with --lora NAME=PATH"
+                                        : fmt::format("load it with --lora NAME=PATH or put it into {}", config_.root));
+}
+
+void AdapterRegistry::forget(const AdapterVersion& version) {
+  std::shared_ptr<AdapterVersion> gone;  // dies after the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = names_.find(version.spec.name);
+  if (found == names_.end() || found->second.get() != &version) return;
+  gone = std::move(found->second);
+  names_.erase(found);
+}
+
+void AdapterRegistry::request_load(std::shared_ptr<AdapterVersion> version) {
+  {
+    const std::lock_guard lock(mutex_);
+    version->info.state = AdapterState::kLoading;
+    jobs_.push_back({std::move(version), nullptr, nullptr});
+  }
+  work_.notify_one();
+}
+
+void AdapterRegistry::take_loaded(std::vector<LoadedAdapter>& out) {
+  const std::lock_guard lock(mutex_);
+  for (auto& one : loaded_) out.push_back(std::move(one));
+  loaded_.clear();
+}
+
+void AdapterRegistry::take_pins(std::vector<PinWish>& out) {
+  const std::lock_guard lock(mutex_);
+  for (auto& one : pins_) out.push_back(std::move(one));
+  pins_.clear();
+}
+
+void AdapterRegistry::run_loader() {
+  ThreadPool pool(1);
+  Arena arena;
+  const platform::Context ctx{ctx_.platform, ctx_.ops, {pool, ctx_.kernel.level, arena}};
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
+    if (stop_) break;
+    Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    arena.reset();
+    auto packed = load_files(ctx, job.version->spec, targets_, config_.lora);
+    lock.lock();
+    const bool ok = packed.ok();
+    if (job.answered != nullptr) {
+      if (!ok) *job.answer = packed.status();
+      *job.answered = true;
+      answered_.notify_all();
+    }
+    if (ok || job.answered == nullptr) {
+      ++job.version->info.loads;
+      loaded_.push_back({std::move(job.version), std::move(packed)});
+      if (wake_) wake_();
+    }
+  }
+  for (auto& job : jobs_) {
+    if (job.answered == nullptr) continue;
+    *job.answer = unavailable("the engine is shutting down");
+    *job.answered = true;
+  }
+  answered_.notify_all();
+}
+
+}  // namespace choral::engine

@@ -1,0 +1,101 @@
+// All adapters of an engine by name, and the loader thread that reads, checks and packs their files beside the engine's loop. What is
+// packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h).
+// Thread-safe; no call but load() waits.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "engine/adapter_version.h"
+#include "lora/lora_config.h"
+#include "lora/packed_adapter.h"
+
+namespace choral::engine {
+
+// What the loader made of a version's files.
+struct LoadedAdapter {
+  std::shared_ptr<AdapterVersion> version;
+  Result<std::shared_ptr<const lora::PackedAdapter>> packed;
+};
+
+class AdapterRegistry {
+ public:
+  struct Config {
+    lora::LoRAConfig lora;
+    std::string root;  // where names that nobody gave are looked for; empty: nowhere
+  };
+  // The loader has a thread and scratch of its own; of `ctx` it takes platform and CPU level. `targets` and `ctx` outlive this.
+  AdapterRegistry(const platform::Context& ctx, std::span<const lora::LoRATarget> targets, Config config);
+  ~AdapterRegistry();
+
+  // --- callers ---
+  // Reads, checks and packs the files, then puts them under the name. A name that exists is replaced, or already_exists.
+  Status load(const AdapterSpec& spec, bool replace);
+  Status unload(std::string_view name);
+  Status pin(std::string_view name, bool pinned);
+  std::vector<AdapterInfo> list() const;  // sorted by name
+  // The present version of each name. Unknown names are errors that tell the nearest.
+  Result<std::vector<VersionUse>> resolve(std::span<const AdapterUse> uses);
+
+  // --- the engine thread ---
+  // Called, from any thread, when take_loaded() or take_pins() has something new.
+  void set_wake(std::function<void()> wake);
+  // Asks for the files again (or for the first time); the answer comes by take_loaded().
+  void request_load(std::shared_ptr<AdapterVersion> version);
+  void take_loaded(std::vector<LoadedAdapter>& out);  // appends
+  // Versions whose info.pinned changed, with the wish.
+  struct PinWish {
+    std::shared_ptr<AdapterVersion> version;
+    bool pinned;
+  };
+  void take_pins(std::vector<PinWish>& out);  // appends
+  template <class Change>
+  void update(AdapterVersion& version, Change change) {
+    const std::lock_guard lock(mutex_);
+    change(version.info);
+  }
+  // Grows when a name lost a version, by unload() or replacement: its content may be nobody's now.
+  uint64_t retirements() const { return retirements_.load(std::memory_order_relaxed); }
+  // The content of a name of the root turned bad or changed: the next request looks at the files anew.
+  void forget(const AdapterVersion& version);
+
+ private:
+  struct Job {
+    std::shared_ptr<AdapterVersion> version;
+    Status* answer = nullptr;  // of a waiting load(); null: the engine asked
+    bool* answered = nullptr;
+  };
+  void run_loader();
+  Result<std::shared_ptr<AdapterVersion>> find_or_discover(std::string_view name);  // locked
+  Status unknown_name(std::string_view name) const;                                  // locked
+
+  const platform::Context& ctx_;
+  std::span<const lora::LoRATarget> targets_;
+  Config config_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;      // a job for the loader
+  std::condition_variable answered_;  // a load() is done
+  std::function<void()> wake_;
+  std::map<std::string, std::shared_ptr<AdapterVersion>, std::less<>> names_;
+  std::map<std::string, int, std::less<>> generations_;  // the last one of each name
+  std::deque<Job> jobs_;
+  std::vector<LoadedAdapter> loaded_;
+  std::vector<PinWish> pins_;
+  std::atomic<uint64_t> retirements_{0};
+  int32_t next_id_ = 1;
+  bool stop_ = false;
+  std::thread loader_;
+};
+
+}  // namespace choral::engine

@@ -1,0 +1,102 @@
+// Which adapters are in memory: takes in what the loader packed, keeps the byte budget by dropping what was unused longest, holds
+// what running requests use, and tells the scheduler who can run. Equal contents are one, whatever their names.
+// A request passes three times: arrive() (its adapters are named), acquire() and release() by the scheduler, leave() at its end.
+// Engine thread only; a steady-state step calls nothing of it but begin_step(), which then does nothing.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/adapter_registry.h"
+#include "engine/engine_request.h"
+#include "lora/lora_memory_manager.h"
+#include "lora/lora_model_manager.h"
+#include "sched/adapter_residency.h"
+
+namespace choral::engine {
+
+// What some files held. Known from the first load on, whether its weights are in memory or not.
+struct AdapterContent {
+  int32_t id = 0;  // in the memory manager, and the adapter key of requests that use it alone at factor 1
+  Sha256Digest digest{};
+  int64_t size_bytes = 0;
+  bool replaces = false;
+  std::vector<int32_t> invocation_tokens;
+
+  std::shared_ptr<const lora::PackedAdapter> packed;  // null: dropped; its files are read again when it is needed
+  bool loading = false;
+  bool fresh = false;  // loaded for a waiting request that has not taken it yet: held until one does, or none waits
+  int waiting = 0;     // live requests that want it and do not run yet
+  std::vector<std::weak_ptr<AdapterVersion>> versions;
+};
+
+// The adapters of a request together: requests with equal ones share rows' groups and KV.
+struct RequestVoice {
+  struct Term {
+    std::shared_ptr<AdapterContent> content;
+    float factor = 1.0F;
+  };
+  int32_t key = 0;  // adapter_key of its requests; 0 = acts nowhere in them
+  std::vector<Term> terms;
+  int requests = 0;
+  int holders = 0;  // of them, admitted
+};
+
+class AdapterResidency : public sched::AdapterResidency {
+ public:
+  // `registry` and `manager` outlive this.
+  AdapterResidency(AdapterRegistry& registry, lora::LoRAModelManager& manager, int64_t budget_bytes);
+
+  // Before each schedule(): takes in what the loader finished, pins, and what nobody names any more. True when something changed.
+  bool begin_step();
+
+  enum class Arrival : uint8_t { kKnown, kWaiting, kFailed };
+  // kKnown: the request's key, prefix origin and activation are set and it can be scheduled. kWaiting: its adapters were never
+  // loaded; ask again when begin_step() saw a change. kFailed: request.adapter_status says why.
+  Arrival arrive(EngineRequest& request);
+  // The end of a request that arrived, however it came; after release() if it held.
+  void leave(EngineRequest& request);
+
+  sched::Residency acquire(sched::Request& request) override;
+  void release(sched::Request& request) override;
+
+  int64_t resident_bytes() const { return memory_.used_bytes(lora::MemoryTier::kHost); }
+  int64_t budget_bytes() const { return memory_.budget_bytes(lora::MemoryTier::kHost); }
+  int64_t loads() const { return loads_; }
+  int64_t evictions() const { return memory_.evictions(); }
+
+ private:
+  using VoiceKey = std::vector<std::pair<int32_t, float>>;  // content id, factor
+
+  void take_in(LoadedAdapter& loaded);
+  std::shared_ptr<AdapterContent> content_of(const lora::PackedAdapter& packed);
+  void make_resident(const std::shared_ptr<AdapterContent>& content, std::shared_ptr<const lora::PackedAdapter> packed);
+  void fail(AdapterVersion& version, Status why);
+  void take_pin(const AdapterRegistry::PinWish& wish);
+  sched::Residency gather(RequestVoice& voice, EngineRequest& request);
+  sched::Residency load_for(AdapterContent& content, EngineRequest& request);
+  int64_t pinned_bytes_of_others(const RequestVoice& voice) const;
+  void release_fresh_of_others(const RequestVoice& voice);
+  void drop(const lora::MemoryAnswer& answer);
+  void settle_fresh(AdapterContent& content);
+  void forget_if_unnamed(int32_t id);
+  void publish(const AdapterContent& content);
+  bool join_voice(EngineRequest& request);
+
+  AdapterRegistry& registry_;
+  lora::LoRAModelManager& manager_;
+  lora::LoRAMemoryManager memory_;
+  std::map<int32_t, std::shared_ptr<AdapterContent>> contents_;  // by id
+  std::map<Sha256Digest, int32_t> by_digest_;
+  std::map<VoiceKey, RequestVoice> voices_;
+  std::vector<LoadedAdapter> loaded_;
+  std::vector<AdapterRegistry::PinWish> pins_;
+  std::vector<int32_t> unnamed_;  // contents to look at: a version of them may be gone
+  int32_t next_id_ = 1;
+  uint64_t seen_retirements_ = 0;
+  int64_t loads_ = 0;
+};
+
+}  // namespace choral::engine

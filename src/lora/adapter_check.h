@@ -1,0 +1,62 @@
+// What `choral adapter check DIR` says: everything about an adapter that can be known from its files alone, or with a model's
+// targets also whether it fits. Never fails: what is wrong stands in `problems`, one line each. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/sha256.h"
+#include "lora/adapter_file.h"
+#include "lora/lora_config.h"
+#include "lora/target.h"
+
+namespace choral::lora {
+
+struct AdapterCheckOptions {
+  LoRAConfig config = {};
+  AdapterLimits limits = {};
+  std::span<const LoRATarget> targets = {};  // empty: no model is at hand; files are checked against themselves
+  std::string base_model_name = {};          // what the model is called; empty: unknown
+};
+
+struct AdapterReport {
+  enum class BaseMatch { kUnknown, kSame, kDifferent };
+
+  std::string path;    // the file with the tensors
+  std::string format;  // "safetensors", "torch", "gguf"
+  uint64_t file_bytes = 0;
+  int64_t tensor_bytes = 0;         // of the tensors that matter
+  size_t tensors = 0;               // in the file
+  size_t modules = 0;               // with a low-rank pair
+  size_t replaced = 0;              // whole weights and biases
+  std::vector<std::string> kinds;   // "LoRA", "rsLoRA", "DoRA", "embedding", …
+  std::map<int64_t, size_t> ranks;  // rank -> modules that have it
+  double lora_alpha = 0;
+  float smallest_scaling = 0, largest_scaling = 0;
+  std::string base_model;  // that the adapter names
+  BaseMatch base_match = BaseMatch::kUnknown;
+  std::string task_type, peft_version;
+  std::vector<int32_t> invocation_tokens;
+  std::optional<Sha256Digest> digest;  // with a model's targets only: LoRAModel::digest
+
+  std::vector<std::string> ignored;     // "lora_dropout: acts in training only"
+  std::vector<std::string> non_finite;  // tensors with a NaN or an infinity
+  size_t zero_modules = 0;              // whose B is all zero
+  bool zero_effect = false;             // nothing in it changes anything
+  std::vector<std::string> problems;    // why it would be refused; empty: it can be served
+  Code code = Code::kOk;                // of the refusal
+
+  bool usable() const { return problems.empty(); }
+};
+
+AdapterReport check_adapter(const std::filesystem::path& path, const AdapterCheckOptions& options = {});
+
+// Whether two names or paths of a base mean the same model as far as names can tell: the last parts, without case.
+bool same_base_model(std::string_view one, std::string_view other);
+
+}  // namespace choral::lora

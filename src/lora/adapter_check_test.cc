@@ -1,0 +1,117 @@
+#include "lora/adapter_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "lora/test_adapter.h"
+#include "support/temp_dir.h"
+
+namespace choral::lora {
+namespace {
+
+using choral::testing::TempDir;
+using testing::AdapterBuilder;
+using ::testing::AllOf;
+using testing::config_json;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::kHidden;
+using testing::kVocabulary;
+
+AdapterReport check(const AdapterBuilder& builder, std::string_view config, const AdapterCheckOptions& options = {}) {
+  const TempDir folder;
+  folder.write("adapter_config.json", config);
+  folder.write("adapter_model.safetensors", builder.safetensors());
+  return check_adapter(folder.path(), options);
+}
+
+TEST(AdapterCheck, DescribesAnAdapterWithAndWithoutItsModel) {
+  AdapterBuilder builder;
+  builder.query_and_value().add("base_model.model.lm_head.weight", {kVocabulary, kHidden});
+  const std::string config =
+      config_json(R"(,"use_rslora":true,"modules_to_save":["lm_head"],"base_model_name_or_path":"org/Tiny","lora_dropout":0.1)");
+  const auto targets = testing::small_targets();
+  AdapterCheckOptions options;
+  for (const bool with_model : {false, true}) {
+    if (with_model) options = {.targets = targets, .base_model_name = "/models/tiny/"};
+    const AdapterReport report = check(builder, config, options);
+    EXPECT_TRUE(report.usable()) << ::testing::PrintToString(report.problems);
+    EXPECT_EQ(report.format, "safetensors");
+    EXPECT_EQ(report.tensors, 9u);
+    EXPECT_EQ(report.modules, 4u);
+    EXPECT_EQ(report.replaced, 1u);
+    EXPECT_THAT(report.kinds, ElementsAre("LoRA", "rsLoRA", "modules_to_save"));
+    EXPECT_THAT(report.ranks, ElementsAre(std::pair<const int64_t, size_t>(2, 4)));
+    EXPECT_EQ(report.base_model, "org/Tiny");
+    EXPECT_EQ(report.base_match, with_model ? AdapterReport::BaseMatch::kSame : AdapterReport::BaseMatch::kUnknown);
+    EXPECT_THAT(report.ignored, Contains(HasSubstr("lora_dropout")));
+    EXPECT_THAT(report.non_finite, IsEmpty());
+    EXPECT_FALSE(report.zero_effect);
+    EXPECT_GT(report.file_bytes, static_cast<uint64_t>(report.tensor_bytes));
+    EXPECT_EQ(report.digest.has_value(), with_model);
+  }
+  EXPECT_TRUE(same_base_model("meta/Llama-3", "llama-3"));
+  EXPECT_FALSE(same_base_model("meta/Llama-3", "meta/Llama-2"));
+}
+
+TEST(AdapterCheck, SeesAdaptersWithoutEffect) {
+  AdapterBuilder builder;
+  builder.query_and_value();
+  for (auto& tensor : builder.tensors) {
+    if (tensor.name.find("lora_B") != std::string::npos) std::fill(tensor.values.begin(), tensor.values.end(), -0.0F);
+  }
+  AdapterReport report = check(builder, config_json());
+  EXPECT_TRUE(report.usable());
+  EXPECT_EQ(report.zero_modules, 4u);
+  EXPECT_TRUE(report.zero_effect);
+  builder.tensors[1].values[3] = 1.0F;
+  report = check(builder, config_json());
+  EXPECT_EQ(report.zero_modules, 3u);
+  EXPECT_FALSE(report.zero_effect);
+}
+
+TEST(AdapterCheck, ListsWhatIsWrong) {
+  AdapterBuilder builder;
+  builder.query_and_value();
+  builder.tensors[0].values[0] = std::numeric_limits<float>::quiet_NaN();
+  builder.tensors[3].name = "loose";
+  AdapterReport report = check(builder, config_json());
+  EXPECT_FALSE(report.usable());
+  EXPECT_THAT(report.non_finite, ElementsAre("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"));
+  EXPECT_THAT(report.problems,
+              AllOf(Contains(HasSubstr("'loose'")), Contains(HasSubstr("a NaN")), Contains(HasSubstr("no lora_B"))));
+
+  report = check(builder, config_json(R"(,"use_qalora":true,"init_lora_weights":"pissa")"));
+  EXPECT_THAT(report.problems, AllOf(Contains(HasSubstr("use_qalora")), Contains(HasSubstr("init_lora_weights"))));
+  EXPECT_EQ(report.tensors, 8u);  // the file is described all the same
+
+  const TempDir folder;
+  report = check_adapter(folder.path());
+  EXPECT_EQ(report.problems.size(), 2u);
+  EXPECT_THAT(report.problems, Contains(HasSubstr("adapter_config.json")));
+  builder = AdapterBuilder().query_and_value().pair("model.layers.0.mlp.experts.1.up_proj", 2, kHidden, 4);
+  EXPECT_THAT(check(builder, config_json()).problems, Contains(HasSubstr("unsupported: experts")));
+}
+
+TEST(AdapterCheck, EmbeddingsTokensAndNormsWithoutAModel) {
+  AdapterBuilder builder;
+  builder.add("base_model.model.model.embed_tokens.lora_embedding_A", {2, kVocabulary})
+      .add("base_model.model.model.embed_tokens.lora_embedding_B", {kHidden, 2})
+      .add("base_model.model.model.embed_tokens.base_layer.weight", {kVocabulary, kHidden})
+      .add("base_model.model.model.norm.weight", {kHidden})
+      .pair("lm_head", 2, kHidden, kVocabulary);
+  const AdapterReport report =
+      check(builder, config_json(R"(,"modules_to_save":["model.norm"])", R"(["embed_tokens","lm_head"])"));
+  EXPECT_TRUE(report.usable()) << ::testing::PrintToString(report.problems);
+  EXPECT_THAT(report.kinds, ElementsAre("LoRA", "embedding", "head", "modules_to_save"));
+  AdapterBuilder tokens;
+  tokens.query_and_value().add("base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta", {2, kHidden});
+  EXPECT_THAT(check(tokens, config_json(R"(,"trainable_token_indices":[7,3])")).kinds, Contains("trainable tokens"));
+}
+
+}  // namespace
+}  // namespace choral::lora

@@ -1,0 +1,83 @@
+#include "lora/adapter_tensor.h"
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/dequantise.h"
+
+namespace choral::lora {
+namespace {
+
+// The index of the first element whose bits under `exponent` are all set.
+template <class Bits>
+std::optional<int64_t> first_all_set(const TensorView& tensor, Bits exponent) {
+  const int64_t count = tensor.shape.elements();
+  constexpr int64_t kBlock = 1024;  // one branch a block: the inner loop is vectorised
+  Bits block[kBlock];
+  for (int64_t at = 0; at < count; at += kBlock) {
+    const int64_t n = std::min(kBlock, count - at);
+    std::memcpy(block, tensor.data + at * static_cast<int64_t>(sizeof(Bits)), static_cast<size_t>(n) * sizeof(Bits));
+    bool found = false;
+    for (int64_t i = 0; i < n; ++i) found |= (block[i] & exponent) == exponent;
+    if (!found) continue;
+    for (int64_t i = 0; i < n; ++i) {
+      if ((block[i] & exponent) == exponent) return at + i;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+AdapterTensor::AdapterTensor(Tensor tensor) {
+  auto kept = std::make_shared<Tensor>(std::move(tensor));
+  view = kept->view();
+  owner = std::move(kept);
+}
+
+AdapterTensor AdapterTensor::rows(int64_t begin, int64_t count) const {
+  CHORAL_CHECK(view.shape.rank() >= 1 && begin >= 0 && count >= 0 && begin + count <= view.shape[0], "rows outside a tensor");
+  TensorView part = view;
+  if (view.shape.rank() == 1) {
+    part.shape = Shape{count};
+    part.data = view.data + row_bytes(view.dtype, begin);
+  } else {
+    CHORAL_CHECK(view.shape.rank() == 2, "rows of a matrix");
+    part.shape = Shape{count, view.shape[1]};
+    part.data = view.row(begin);
+  }
+  return {part, owner};
+}
+
+std::optional<int64_t> first_non_finite(const TensorView& tensor) {
+  switch (tensor.dtype) {
+    case DType::kF32: return first_all_set<uint32_t>(tensor, 0x7F800000u);
+    case DType::kF16: return first_all_set<uint16_t>(tensor, 0x7C00u);
+    case DType::kBF16: return first_all_set<uint16_t>(tensor, 0x7F80u);
+    default: CHORAL_CHECK(false, "adapters are float tensors by now");
+  }
+  return std::nullopt;
+}
+
+bool is_all_zero(const TensorView& tensor) {
+  const int64_t width = facts(tensor.dtype).block_bytes;  // a float's top byte holds the sign: -0 is zero too
+  const int64_t bytes = tensor.size_bytes();
+  for (int64_t i = 0; i < bytes; ++i) {
+    auto byte = std::to_integer<uint8_t>(tensor.data[i]);
+    if (i % width == width - 1) byte &= 0x7F;
+    if (byte != 0) return false;
+  }
+  return true;
+}
+
+Result<Tensor> to_float_tensor(const TensorView& tensor) {
+  CHORAL_CHECK(kernels::can_dequantise(tensor.dtype), "a type without values");
+  CHORAL_TRY(Tensor out, Tensor::allocate(DType::kF32, tensor.shape));
+  float* values = out.as<float>().data();
+  for (int64_t i = 0; i < tensor.rows(); ++i) {
+    kernels::dequantise_row(tensor.dtype, tensor.row(i), tensor.cols(), values + i * tensor.cols());
+  }
+  return out;
+}
+
+}  // namespace choral::lora

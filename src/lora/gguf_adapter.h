@@ -1,0 +1,20 @@
+// llama.cpp's LoRA adapters in GGUF: pairs "blk.3.attn_q.weight.lora_a" and "….lora_b" under the base's GGUF names, one alpha in
+// the metadata, each module's rank its tensors' own. Gives PEFT's names and shapes: token_embd's A is stored turned round, and in
+// the llama family q's and k's rows of B lie in pairs, as the base's do. Pure; any thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "io/gguf.h"
+#include "lora/adapter_file.h"
+#include "lora/adapter_tensor.h"
+
+namespace choral::lora {
+
+// Names and shapes as PEFT has them; values as in the file (any type), rows still in the file's order. Whole norm weights come
+// through as "<module>.weight". A tensor of no known name is an error naming it.
+Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const io::GgufFile>& file);
+
+}  // namespace choral::lora

@@ -1,0 +1,45 @@
+// What a server allows and gives to adapters: the fields and names of vLLM's LoRAConfig. Several of them are limits here, not
+// reservations: an adapter costs memory and work by its own ranks, never by max_lora_rank (invariant 4).
+// A plain value; validate() once, before anything is built from it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace choral::lora {
+
+// What an adapter's A and B are stored as once packed. kAuto keeps each tensor's own type.
+enum class LoRADType : uint8_t { kAuto, kFloat16, kBFloat16, kFloat32, kInt8 };
+
+std::string_view lora_dtype_name(LoRADType type);  // "bfloat16"
+// auto | float16, fp16, half | bfloat16, bf16 | float32, fp32, float | int8, i8.
+Result<LoRADType> parse_lora_dtype(std::string_view name);
+
+struct LoRAConfig {
+  static constexpr int64_t kLargestRank = 512;
+
+  int64_t max_loras = 8;       // distinct adapters in one step
+  int64_t max_lora_rank = 64;  // 1 … 512; an adapter with a larger rank anywhere is refused
+  LoRADType lora_dtype = LoRADType::kAuto;
+  // Rows by which an adapter's own embedding and head may exceed the base's vocabulary. 0, unlike vLLM's former 256: adding
+  // tokens needs a tokenizer of the adapter's own, so whoever wants it says so.
+  int64_t lora_extra_vocab_size = 0;
+  std::optional<int64_t> max_cpu_loras;  // adapters kept in memory; absent: twice max_loras
+  // How adapters are divided over devices under tensor parallelism. With one device both forms are the same, so either is taken.
+  bool fully_sharded_loras = false;
+  // Whether adapters may bring biases (lora_bias, trained biases of bias="all"). On, unlike vLLM, since they are supported.
+  bool bias_enabled = true;
+  // Rope scalings offered to long-context adapters. Only 1 is supported: the base's own context.
+  std::vector<double> long_lora_scaling_factors;
+
+  int64_t cpu_loras() const { return max_cpu_loras.value_or(2 * max_loras); }
+
+  // All that is wrong, in one error.
+  Status validate() const;
+};
+
+}  // namespace choral::lora

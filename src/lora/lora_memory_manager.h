@@ -1,0 +1,114 @@
+// Who is where in memory: byte budgets, use and age of adapters on three tiers. Only bookkeeping over ids and byte counts:
+// whoever calls moves the bytes, and drops what the answers list. Tiers: device (a plug-in's memory; budget 0 = there is none) ⊆
+// host (packed, ready to compute with); disk (files that can be read again). An adapter on the device is on the host too, so that
+// leaving the device is forgetting, never a copy back. Eviction steps down: device → host → disk → unknown. Order of leaving: the
+// one unused for longest first. An adapter in use never leaves, nor a pinned one from its tier and those below it. Load first,
+// then call reserve(): what it lists leaves only after the load succeeded. Engine thread only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+
+namespace choral::lora {
+
+enum class MemoryTier : uint8_t { kDisk, kHost, kDevice };
+inline constexpr size_t kMemoryTiers = 3;
+
+struct MemoryBudgets {
+  int64_t device_bytes = 0;
+  int64_t host_bytes = 0;
+  int64_t disk_bytes = std::numeric_limits<int64_t>::max();  // files that nobody but us keeps, as a download cache
+};
+
+struct MemoryEviction {
+  int32_t id = 0;
+  MemoryTier from = MemoryTier::kHost;
+  bool forgotten = false;  // it is on no tier any more
+  bool operator==(const MemoryEviction&) const = default;
+};
+
+enum class MemoryRoom : uint8_t {
+  kFits,
+  kFitsAfterEviction,
+  kNoRoom,    // what stands in the way is in use or pinned: it may change
+  kTooLarge,  // more than the whole budget
+};
+
+struct MemoryAnswer {
+  MemoryRoom room = MemoryRoom::kFits;
+  std::vector<MemoryEviction> evictions;  // in order of leaving; empty unless kFitsAfterEviction
+  bool ok() const { return room == MemoryRoom::kFits || room == MemoryRoom::kFitsAfterEviction; }
+};
+
+struct MemoryRecord {
+  std::array<int64_t, kMemoryTiers> bytes{-1, -1, -1};  // by tier; -1 = not there
+  std::optional<MemoryTier> pinned;                     // on this tier and below
+  int32_t in_use = 0;
+  uint64_t last_use = 0;  // in ticks of this manager: a greater number is later
+  int64_t uses = 0;       // acquire() calls
+  int64_t loads = 0;      // times it came to a tier
+  int64_t evictions = 0;  // times it left one for another's sake
+
+  bool on(MemoryTier tier) const { return bytes[static_cast<size_t>(tier)] >= 0; }
+};
+
+class LoRAMemoryManager {
+ public:
+  // Of each tier's budget so much stays free of pins: 1/4, so that pins alone can never shut out everybody else.
+  static constexpr int64_t kUnpinnedShare = 4;
+
+  explicit LoRAMemoryManager(const MemoryBudgets& budgets);
+
+  // Whether `bytes` of adapter `id` can come to `tier`, and who must leave for it. Changes nothing. An adapter that is there
+  // already counts with what it needs more, also among the pinned. For the device it must be on the host. bytes >= 0.
+  MemoryAnswer ask(int32_t id, int64_t bytes, MemoryTier tier = MemoryTier::kHost) const;
+  // The same and, when ok(), done: the listed ones have left, `id` is there and is the one used last.
+  MemoryAnswer reserve(int32_t id, int64_t bytes, MemoryTier tier = MemoryTier::kHost);
+  // Frees `bytes` of the tier for nobody in particular; the listed ones have left when ok().
+  MemoryAnswer make_room(int64_t bytes, MemoryTier tier = MemoryTier::kHost);
+
+  // In use: from the first acquire() to the last release(); each touches it. acquire() needs it on the host.
+  void acquire(int32_t id);
+  void release(int32_t id);
+  void touch(int32_t id);
+
+  // Keeps it on `tier` and below. not_found; unavailable when it is not there; resource_exhausted when more than the pinnable
+  // share of a budget would be pinned. A second pin moves the first.
+  Status pin(int32_t id, MemoryTier tier = MemoryTier::kHost);
+  void unpin(int32_t id);
+
+  // Leaves `tier` (from the host: the device too), as the caller wishes. unavailable when in use or pinned there.
+  Status drop(int32_t id, MemoryTier tier);
+  // Forgets it, pins included. unavailable when in use.
+  Status remove(int32_t id);
+
+  const MemoryRecord* find(int32_t id) const;  // null: unknown
+  size_t count() const { return records_.size(); }
+  int64_t budget_bytes(MemoryTier tier) const { return budgets_[static_cast<size_t>(tier)]; }
+  int64_t used_bytes(MemoryTier tier) const { return used_[static_cast<size_t>(tier)]; }
+  int64_t free_bytes(MemoryTier tier) const { return budget_bytes(tier) - used_bytes(tier); }
+  int64_t pinned_bytes(MemoryTier tier) const;
+  int64_t pinnable_bytes(MemoryTier tier) const { return budget_bytes(tier) - budget_bytes(tier) / kUnpinnedShare; }
+  int64_t evictions() const { return evictions_; }
+
+ private:
+  MemoryAnswer plan(std::optional<int32_t> keep, int64_t more_bytes, MemoryTier tier) const;
+  void apply(const MemoryAnswer& answer);
+  bool may_leave(const MemoryRecord& record, MemoryTier tier) const;
+  bool leave(int32_t id, MemoryTier tier);  // true when it is forgotten
+  MemoryRecord& known(int32_t id);
+
+  std::array<int64_t, kMemoryTiers> budgets_;
+  std::array<int64_t, kMemoryTiers> used_{};
+  std::unordered_map<int32_t, MemoryRecord> records_;
+  uint64_t clock_ = 0;
+  int64_t evictions_ = 0;
+};
+
+}  // namespace choral::lora

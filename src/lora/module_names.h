@@ -1,0 +1,40 @@
+// What an adapter file calls its tensors, taken apart: the module of the model, and which of the module's parts this is. Knows
+// every spelling that PEFT's versions have written (see the table in the .cc). Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace choral::lora {
+
+enum class TensorPart : uint8_t {
+  kLoraA,
+  kLoraB,
+  kLoraBias,    // lora_B.bias
+  kEmbeddingA,  // lora_embedding_A [r, vocabulary]
+  kEmbeddingB,  // lora_embedding_B [width, r]
+  kMagnitude,   // DoRA's
+  kBaseWeight,  // base_layer.weight: a frozen copy of the base's
+  kBaseBias,    // base_layer.bias: trained under bias = all
+  kWeight,      // the module's whole weight (modules_to_save)
+  kBias,        // the module's whole bias
+  kTokenRows,   // token_adapter.trainable_tokens_delta
+};
+
+struct TensorName {
+  std::string module;  // "model.layers.0.self_attn.q_proj", without "base_model.model."
+  TensorPart part = TensorPart::kLoraA;
+};
+
+// Nothing when the name has no known tail.
+std::optional<TensorName> parse_tensor_name(std::string_view name);
+
+// The tail PEFT writes: "lora_A.weight".
+std::string_view part_tail(TensorPart part);
+
+// "model.layers.1.mlp.experts.3.up_proj": a module inside a mixture of experts.
+bool is_expert_module(std::string_view module);
+
+}  // namespace choral::lora

@@ -1,0 +1,233 @@
+#include "lora/packed_adapter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/dequantise.h"
+
+namespace choral::lora {
+namespace {
+
+kernels::LoRAFormat panel_format(LoRADType type) {
+  switch (type) {
+    case LoRADType::kAuto: return kernels::LoRAFormat::kAuto;
+    case LoRADType::kFloat16: return kernels::LoRAFormat::kF16;
+    case LoRADType::kBFloat16: return kernels::LoRAFormat::kBF16;
+    case LoRADType::kFloat32: return kernels::LoRAFormat::kF32;
+    case LoRADType::kInt8: return kernels::LoRAFormat::kI8;
+  }
+  return kernels::LoRAFormat::kAuto;
+}
+
+std::vector<float> floats_of(const TensorView& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.rows() * tensor.cols()));
+  for (int64_t r = 0; r < tensor.rows(); ++r) {
+    kernels::dequantise_row(tensor.dtype, tensor.row(r), tensor.cols(), values.data() + r * tensor.cols());
+  }
+  return values;
+}
+
+// f[j] = m[j] / ‖W[j] + s·B[j]·A‖ for the rows of one member, W as the base computes with it.
+std::vector<float> dora_factors(const LoRATarget& target, int64_t first_row, const LoRALayerWeights& layer) {
+  const int64_t in = layer.input_dim(), out = layer.output_dim(), rank = layer.rank;
+  const std::vector<float> a = floats_of(layer.lora_a.view), b = floats_of(layer.lora_b.view);
+  std::vector<float> factors = floats_of(layer.magnitude.view), row(static_cast<size_t>(in));
+  for (int64_t j = 0; j < out; ++j) {
+    target.base_row(first_row + j, row);
+    for (int64_t r = 0; r < rank; ++r) {
+      const float weight = layer.scaling * b[static_cast<size_t>(j * rank + r)];
+      const float* a_row = a.data() + r * in;
+      for (int64_t k = 0; k < in; ++k) row[static_cast<size_t>(k)] += weight * a_row[k];
+    }
+    double squares = 0;
+    for (const float x : row) squares += static_cast<double>(x) * x;
+    factors[static_cast<size_t>(j)] = static_cast<float>(factors[static_cast<size_t>(j)] / std::sqrt(squares));
+  }
+  return factors;
+}
+
+class ModulePacker {
+ public:
+  ModulePacker(const platform::Context& ctx, const LoRAModel& model, const LoRATarget& target, kernels::LoRAFormat format)
+      : ctx_(ctx), model_(model), target_(target), format_(format) {}
+
+  // Null when the adapter leaves the target alone.
+  Result<std::unique_ptr<PackedModule>> pack() {
+    switch (target_.kind) {
+      case TargetKind::kNorm: CHORAL_RETURN_IF_ERROR(pack_norm()); break;
+      case TargetKind::kEmbedding: CHORAL_RETURN_IF_ERROR(pack_embedding()); break;
+      case TargetKind::kLinear:
+      case TargetKind::kHead:
+        CHORAL_RETURN_IF_ERROR(pack_linear());
+        CHORAL_RETURN_IF_ERROR(pack_token_rows(target_.tied_to.empty() ? target_.name : target_.tied_to));
+        break;
+    }
+    if (!touched_) return std::unique_ptr<PackedModule>();
+    return std::make_unique<PackedModule>(std::move(module_));
+  }
+
+ private:
+  Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const TensorView& tensor, std::span<const int32_t> order = {}) {
+    const kernels::WeightRows rows{tensor, order};
+    return ctx_.platform.prepack(ctx_, {&rows, 1}, tensor.dtype);
+  }
+
+  Status pack_norm() {
+    const auto& replaced = model_.replaced_weights();
+    const auto found = replaced.find(target_.name);
+    if (found == replaced.end()) return {};
+    module_.norm_weight = floats_of(found->second.view);
+    touched_ = true;
+    return {};
+  }
+
+  Status pack_embedding() {
+    const auto& replaced = model_.replaced_weights();
+    if (const auto found = replaced.find(target_.name); found != replaced.end()) {
+      CHORAL_TRY(module_.table, prepack(found->second.view));
+      touched_ = true;
+    }
+    CHORAL_RETURN_IF_ERROR(pack_token_rows(target_.name));
+    const LoRALayerWeights* layer = model_.get_lora(target_.name);
+    if (layer == nullptr) return {};
+    if (layer->is_dora()) return unsupported("{}: DoRA on an embedding is not supported; train it as plain LoRA", target_.name);
+    CHORAL_TRY(module_.token_middles, transposed(layer->lora_a.view));
+    module_.token_scale = layer->scaling;
+    // The middle is a row of token_middles, not a product: A is one column that nobody reads.
+    const std::vector<float> no_a(static_cast<size_t>(layer->rank));
+    const TensorView a{std::as_bytes(std::span(no_a)).data(), DType::kF32, {layer->rank, 1}, kCpuDevice};
+    const kernels::LoRASliceSource slice{.out_begin = 0, .a = a, .b = layer->lora_b.view, .scale = 1.0F};
+    return pack_delta({.in = 1, .out = target_.in, .slices = {&slice, 1}});
+  }
+
+  Status pack_linear() {
+    std::vector<kernels::LoRASliceSource> slices;
+    std::vector<float> factor, offset;
+    int64_t begin = 0;
+    for (const auto& member : target_.members) {
+      if (const LoRALayerWeights* layer = model_.get_lora(member.name)) {
+        slices.push_back({begin, layer->lora_a.view, layer->lora_b.view, layer->scaling});
+        if (layer->is_dora()) put(factor, 1.0F, begin, dora_factors(target_, begin, *layer));
+        if (!layer->bias.empty()) {
+          auto bias = floats_of(layer->bias.view);
+          for (size_t j = 0; j < bias.size(); ++j) {
+            bias[j] *= layer->scaling * (factor.empty() ? 1.0F : factor[static_cast<size_t>(begin) + j]);
+          }
+          put(offset, 0.0F, begin, bias);
+        }
+      }
+      CHORAL_RETURN_IF_ERROR(pack_replacement(member, begin, offset));
+      begin += member.out;
+    }
+    if (slices.empty() && offset.empty()) return {};
+    return pack_delta(
+        {.in = target_.in, .out = target_.out(), .slices = slices, .output_factor = factor, .offset = offset});
+  }
+
+  Status pack_replacement(const TargetMember& member, int64_t begin, std::vector<float>& offset) {
+    const auto weight = model_.replaced_weights().find(member.name);
+    const auto bias = model_.replaced_biases().find(member.name);
+    std::vector<float> bias_change;
+    if (bias != model_.replaced_biases().end()) {
+      bias_change = floats_of(bias->second.view);
+      const auto base = target_.base_bias();
+      if (base.empty()) return unsupported("{}: the adapter brings a bias, the base has none there", member.name);
+      for (size_t j = 0; j < bias_change.size(); ++j) bias_change[j] -= base[static_cast<size_t>(begin) + j];
+    }
+    if (weight == model_.replaced_weights().end()) {
+      if (!bias_change.empty()) put(offset, 0.0F, begin, bias_change);
+      return {};
+    }
+    CHORAL_TRY(auto matrix, prepack(weight->second.view));
+    module_.replaced.push_back({begin, std::move(matrix), std::move(bias_change)});
+    touched_ = true;
+    return {};
+  }
+
+  Status pack_token_rows(std::string_view module) {
+    for (const auto& tokens : model_.trainable_tokens()) {
+      if (tokens.module != module) continue;
+      std::vector<int32_t> order(tokens.token_ids.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::sort(order.begin(), order.end(),
+                [&](int32_t a, int32_t b) { return tokens.token_ids[static_cast<size_t>(a)] < tokens.token_ids[static_cast<size_t>(b)]; });
+      for (const int32_t i : order) module_.token_ids.push_back(tokens.token_ids[static_cast<size_t>(i)]);
+      CHORAL_TRY(module_.token_rows, prepack(tokens.rows.view, order));
+      touched_ = true;
+    }
+    return {};
+  }
+
+  Status pack_delta(const kernels::LoRAMatrixSource& source) {
+    auto packed = kernels::LoRAMatrix::pack(source, format_);
+    if (!packed.ok()) return std::move(packed).status().while_(target_.name);
+    module_.delta = std::move(*packed);
+    touched_ = true;
+    return {};
+  }
+
+  // values at [begin, …) of a vector over all outputs, which is `neutral` elsewhere.
+  void put(std::vector<float>& all, float neutral, int64_t begin, std::span<const float> values) const {
+    if (all.empty()) all.assign(static_cast<size_t>(target_.out()), neutral);
+    for (size_t j = 0; j < values.size(); ++j) {
+      float& at = all[static_cast<size_t>(begin) + j];
+      at = neutral == 0.0F ? at + values[j] : values[j];
+    }
+  }
+
+  // [rows, cols] of 2- or 4-byte elements -> [cols, rows]
+  static Result<Tensor> transposed(const TensorView& tensor) {
+    CHORAL_TRY(Tensor out, Tensor::allocate(tensor.dtype, {tensor.cols(), tensor.rows()}));
+    const auto size = static_cast<size_t>(row_bytes(tensor.dtype, 1));
+    std::byte* to = out.data();
+    for (int64_t c = 0; c < tensor.cols(); ++c) {
+      for (int64_t r = 0; r < tensor.rows(); ++r, to += size) std::memcpy(to, tensor.row(r) + static_cast<size_t>(c) * size, size);
+    }
+    return out;
+  }
+
+  const platform::Context& ctx_;
+  const LoRAModel& model_;
+  const LoRATarget& target_;
+  kernels::LoRAFormat format_;
+  PackedModule module_;
+  bool touched_ = false;
+};
+
+}  // namespace
+
+int64_t PackedModule::size_bytes() const {
+  int64_t total = delta ? delta->size_bytes() : 0;
+  for (const auto& part : replaced) total += part.matrix->size_bytes() + static_cast<int64_t>(part.bias_change.size() * sizeof(float));
+  total += static_cast<int64_t>((norm_weight.size()) * sizeof(float) + token_ids.size() * sizeof(int32_t));
+  if (token_middles.view().data != nullptr) total += token_middles.view().size_bytes();
+  if (table != nullptr) total += table->size_bytes();
+  if (token_rows != nullptr) total += token_rows->size_bytes();
+  return total;
+}
+
+Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform::Context& ctx, const LoRAModel& model,
+                                                                 std::span<const LoRATarget> targets, const LoRAConfig& config) {
+  std::shared_ptr<PackedAdapter> adapter(new PackedAdapter());
+  adapter->digest_ = model.digest();
+  adapter->rank_ = model.rank();
+  adapter->invocation_tokens_.assign(model.alora_invocation_tokens().begin(), model.alora_invocation_tokens().end());
+  if (!model.embeddings().empty()) {
+    return unsupported("{}: rows beyond the base's vocabulary are not supported; add the tokens to the base model first",
+                       model.embeddings().begin()->first);
+  }
+  for (const auto& target : targets) {
+    CHORAL_TRY(auto module, ModulePacker(ctx, model, target, panel_format(config.lora_dtype)).pack());
+    if (module != nullptr) {
+      adapter->size_bytes_ += module->size_bytes();
+      adapter->replaces_ = adapter->replaces_ || !module->replaced.empty() || !module->norm_weight.empty() ||
+                           module->table != nullptr || module->token_rows != nullptr;
+    }
+    adapter->modules_.push_back(std::move(module));
+  }
+  return std::shared_ptr<const PackedAdapter>(std::move(adapter));
+}
+
+}  // namespace choral::lora
