@@ -34,11 +34,21 @@ struct ModelTargets {
   std::vector<lora::LoRATarget> targets;
 };
 
+// "SmolLM2-135M-Instruct.Q4_1": what GGUF files add to a name says how they are stored.
+std::string without_format(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  if (dot == name.npos || dot == 0 || dot + 1 == name.size()) return name;
+  constexpr std::string_view kFirst = "QFBI";  // Q4_K_M, F16, BF16, IQ4_XS
+  return kFirst.find(static_cast<char>(std::toupper(static_cast<unsigned char>(name[dot + 1])))) == kFirst.npos
+             ? name
+             : name.substr(0, dot);
+}
+
 Result<std::unique_ptr<ModelTargets>> open_model(const EngineOptions& options) {
   CHORAL_TRY(const auto files, engine::open_model_files(options));
   CHORAL_TRY(const auto* platform, platform::resolve_platform(options.device));
   auto opened = std::make_unique<ModelTargets>();
-  opened->name = files.name;
+  opened->name = without_format(files.name);
   CHORAL_TRY(opened->quant_config, quant::make_quant_config("none"));
   CHORAL_TRY(opened->checkpoint, io::Checkpoint::open(files.path));
   CHORAL_TRY(opened->model, models::make_model(files.config, {*platform, *opened->quant_config, opened->custom_ops, 0}));

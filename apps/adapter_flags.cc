@@ -51,7 +51,7 @@ void add_adapter_place_flags(CLI::App& app, AdapterFlags& flags, EngineOptions& 
       ->allow_extra_args(false)
       ->group(kGroup);
   app.add_option("--lora-modules", flags.modules, "the same as vLLM spells it: several after one flag, also as JSON")
-      ->type_name("NAME=PATH ...")
+      ->type_name("NAME=PATH")
       ->group(kGroup);
   app.add_option("--adapter-root", options.adapter_root, "each folder in it is an adapter, loaded at first use")
       ->type_name("DIR")

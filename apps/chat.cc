@@ -229,12 +229,14 @@ void Chat::list_adapters() const {
   for (const auto& a : llm_.adapters()) {
     if (a.state == AdapterState::kFailed) {
       lines[a.name] = "failed: " + a.error;
-    } else if (!a.kind.empty()) {
-      lines[a.name] = fmt::format("{}, rank {}, {}, {}", a.kind, a.rank, size_text(static_cast<double>(a.size_bytes)),
-                                  adapter_state_name(a.state));
+    } else if (!a.digest.empty()) {
+      lines[a.name] = fmt::format("{}{}rank {}, {}, {}", a.kind, a.kind.empty() ? "" : ", ", a.rank,
+                                  size_text(static_cast<double>(a.size_bytes)), adapter_state_name(a.state));
     }
   }
   if (lines.empty()) return note("(no adapters; start with --lora NAME=PATH or --adapter-root DIR)");
+  const bool base = session_.voice().adapters.empty();
+  note(fmt::format("{} {:<16} the model alone", base ? "*" : " ", kBaseName));
   for (const auto& [name, line] : lines) {
     const auto is_it = [&name = name](const AdapterUse& use) { return use.name == name; };
     const auto& used = session_.voice().adapters;

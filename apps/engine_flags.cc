@@ -15,17 +15,17 @@ namespace {
 constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
 constexpr std::string_view kUnits = "KMGT";
 
-// ", 6 adapters in 18.3 MiB, more in examples/adapters"; nothing without any.
+// ", 6 adapters (18.3 MiB), more in examples/adapters"; nothing without any.
 std::string adapters_text(const LLM& llm, const std::string& root) {
   const auto adapters = llm.adapters();
   int64_t bytes = 0;
   for (const auto& adapter : adapters) bytes += adapter.size_bytes;
   std::string text;
   if (!adapters.empty()) {
-    text += fmt::format(", {} adapter{} in {}", adapters.size(), adapters.size() == 1 ? "" : "s",
-                        size_text(static_cast<double>(bytes)));
+    text += fmt::format(", {} adapter{}", adapters.size(), adapters.size() == 1 ? "" : "s");
+    if (bytes > 0) text += fmt::format(" ({})", size_text(static_cast<double>(bytes)));
   }
-  if (!root.empty()) text += fmt::format(", {}adapters in {}", adapters.empty() ? "" : "more ", root);
+  if (!root.empty()) text += fmt::format(", {} in {}", adapters.empty() ? "adapters" : "more", root);
   return text;
 }
 

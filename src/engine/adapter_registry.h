@@ -1,6 +1,6 @@
-// All adapters of an engine by name, and the loader thread that reads, checks and packs their files beside the engine's loop. What is
-// packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h).
-// Thread-safe; no call but load() waits.
+// All adapters of an engine by name, and the loader thread that reads, checks and packs their files beside the engine's loop.
+// What is packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h). Thread-safe; no
+// call but load() waits.
 #pragma once
 
 #include <atomic>
@@ -77,7 +77,7 @@ class AdapterRegistry {
   };
   void run_loader();
   Result<std::shared_ptr<AdapterVersion>> find_or_discover(std::string_view name);  // locked
-  Status unknown_name(std::string_view name) const;                                  // locked
+  Status unknown_name(std::string_view name) const;                                 // locked
 
   const platform::Context& ctx_;
   std::span<const lora::LoRATarget> targets_;

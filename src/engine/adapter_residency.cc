@@ -56,7 +56,7 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
     version.content->versions.push_back(loaded.version);
   }
   make_resident(version.content, std::move(*loaded.packed));
-  if (version.spec.pinned) take_pin({loaded.version, true});
+  if (version.pin_wanted) take_pin({loaded.version, true});
 }
 
 std::shared_ptr<AdapterContent> AdapterResidency::content_of(const lora::PackedAdapter& packed) {
@@ -108,6 +108,7 @@ void AdapterResidency::drop(const lora::MemoryAnswer& answer) {
 
 void AdapterResidency::take_pin(const AdapterRegistry::PinWish& wish) {
   const auto& content = wish.version->content;
+  wish.version->pin_wanted = wish.pinned;
   Status status;
   if (content == nullptr || content->packed == nullptr) {
     if (!wish.pinned) return;
@@ -158,16 +159,16 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
     const auto& content = use.version->content;
     if (content->replaces && (request.adapters.size() > 1 || use.scale != 1.0F)) {
       request.adapter_status = invalid_argument(
-          "adapter '{}' replaces whole weights (modules_to_save, trainable tokens), so it cannot be mixed or scaled; use it alone "
+          "adapter '{}' replaces whole weights (modules_to_save, trainable tokens), so it cannot be mixed or scaled; use it "
+          "alone "
           "with scale 1",
           use.version->spec.name);
       return false;
     }
     if (!content->invocation_tokens.empty()) {
       if (request.adapters.size() > 1) {
-        request.adapter_status =
-            invalid_argument("adapter '{}' is activated by tokens of the prompt, so it cannot be mixed; use it alone",
-                             use.version->spec.name);
+        request.adapter_status = invalid_argument(
+            "adapter '{}' is activated by tokens of the prompt, so it cannot be mixed; use it alone", use.version->spec.name);
         return false;
       }
       activation = last_occurrence(request.tokens, content->invocation_tokens);

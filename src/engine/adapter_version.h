@@ -1,4 +1,5 @@
-// One content of one adapter name. Replacing a name makes a new version; requests keep the one they came for by holding a pointer.
+// One content of one adapter name. Replacing a name makes a new version; requests keep the one they came for by holding a
+// pointer.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ struct AdapterContent;  // engine/adapter_residency.h
 
 struct AdapterVersion {
   AdapterVersion(int32_t version_id, AdapterSpec version_spec, int version_generation, bool version_from_root)
-      : id(version_id), generation(version_generation), from_root(version_from_root), spec(std::move(version_spec)) {
+      : id(version_id), generation(version_generation), from_root(version_from_root), spec(std::move(version_spec)), pin_wanted(spec.pinned) {
     info.name = spec.name;
     info.path = spec.path;
     info.id = id;
@@ -31,6 +32,7 @@ struct AdapterVersion {
 
   // The engine thread's: what the files held, once loaded; then it stays, whether its weights are in memory or not.
   std::shared_ptr<AdapterContent> content;
+  bool pin_wanted;       // it stays in memory once it is there
   bool loading = false;  // the loader was asked and did not answer yet
   Status failure;        // why it cannot be had
 };

@@ -27,7 +27,8 @@ Result<lora::NamedTensor> random_tensor(std::string name, Shape shape, DType dty
   return lora::NamedTensor{std::move(name), lora::AdapterTensor(std::move(tensor))};
 }
 
-Result<std::vector<lora::NamedTensor>> random_tensors(std::span<const lora::LoRATarget> targets, const SyntheticAdapter& adapter) {
+Result<std::vector<lora::NamedTensor>> random_tensors(std::span<const lora::LoRATarget> targets,
+                                                      const SyntheticAdapter& adapter) {
   SyntheticRandom random(adapter.seed);
   std::vector<lora::NamedTensor> tensors;
   const float b_bound = 0.05F / std::sqrt(static_cast<float>(adapter.rank));
@@ -46,8 +47,8 @@ Result<std::vector<lora::NamedTensor>> random_tensors(std::span<const lora::LoRA
 }
 
 std::string config_text(int64_t rank) {
-  return fmt::format(R"({{"peft_type": "LORA", "r": {}, "lora_alpha": {}, "target_modules": "all-linear", "bias": "none"}})", rank,
-                     static_cast<int64_t>(kAlphaOverRank * static_cast<float>(rank)));
+  return fmt::format(R"({{"peft_type": "LORA", "r": {}, "lora_alpha": {}, "target_modules": "all-linear", "bias": "none"}})",
+                     rank, static_cast<int64_t>(kAlphaOverRank * static_cast<float>(rank)));
 }
 
 }  // namespace

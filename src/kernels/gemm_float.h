@@ -1,6 +1,6 @@
 // Weights kept as fp32, bf16 or fp16 and multiplied with float activations: the plain, unquantised matrix.
 //   y[i, j] = Σ_k x[i, k] · w[j, k] in fp32: x is never rounded, w is widened exactly, one chain of fused multiply-adds for each
-//   output with k = 0, 1, 2, …; then (+ hook) (+ bias) (+ old y), in this order.
+//   output with k = 0, 1, 2, …; then (+ product hook) (+ bias) (+ old y) (+ result hook), in this order.
 // At CPU level amx, bf16 weights are summed as the tile unit does instead, if it passes a probe (x86/gemm_float_amx.h).
 // Rows are independent of each other and of their number, of threads and of blocking, bit for bit. Thread-safety:
 // packed_matrix.h.

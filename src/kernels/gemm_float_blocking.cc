@@ -188,8 +188,9 @@ void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixVi
                  MatrixView<float> y) {
   const float* bias = epilogue.bias == nullptr ? nullptr : epilogue.bias + col;
   const MatrixView<float> target = y.sub_rows(row, tile.rows).sub_cols(col, tile.cols);
-  if (epilogue.hook != nullptr) (*epilogue.hook)(row, col, tile);
+  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(row, col, tile);
   kernels.finish(tile, bias, epilogue.accumulate, target);
+  if (epilogue.result_hook != nullptr) (*epilogue.result_hook)(row, col, target);
 }
 
 void multiply_float_panels(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx, MatrixView<const float> x,

@@ -248,7 +248,7 @@ TEST_P(EveryLevel, EpilogueFormsAndTheirOrder) {
       const Rows x = random_rows(m, k, 40);
       const Rows old = random_rows(m, n, 41);
       const Rows plain = multiply(*w.packed, x.view());
-      for (int form = 0; form < 8; ++form) {
+      for (int form = 0; form < 16; ++form) {
         std::vector<std::atomic<int>> calls(static_cast<size_t>(m * n));
         const auto add = [&](int64_t row, int64_t col, MatrixView<float> tile) {
           for (int64_t i = 0; i < tile.rows; ++i) {
@@ -259,7 +259,9 @@ TEST_P(EveryLevel, EpilogueFormsAndTheirOrder) {
           }
         };
         const Epilogue::Hook hook(add);
-        const Epilogue epilogue{form & 1 ? bias.data.data() : nullptr, form & 2 ? &hook : nullptr, (form & 4) != 0};
+        Epilogue epilogue{.bias = form & 1 ? bias.data.data() : nullptr, .accumulate = (form & 4) != 0};
+        if (form & 2) epilogue.product_hook = &hook;
+        if (form & 8) epilogue.result_hook = &hook;
         Rows y = old;
         multiply_into(*w.packed, x.view(), 2, epilogue, y.view());
         for (int64_t i = 0; i < m; ++i) {
@@ -268,10 +270,9 @@ TEST_P(EveryLevel, EpilogueFormsAndTheirOrder) {
             if (form & 2) expected += 0.1f * static_cast<float>(i) - 0.3f * static_cast<float>(j);
             if (form & 1) expected += bias.view().row(0)[j];
             if (form & 4) expected += old.view().row(i)[j];
+            if (form & 8) expected += 0.1f * static_cast<float>(i) - 0.3f * static_cast<float>(j);
             ASSERT_EQ(y.view().row(i)[j], expected) << "form " << form << " m " << m << " n " << n << " at " << i << "," << j;
-            if (form & 2) {
-              ASSERT_EQ(calls[static_cast<size_t>(i * n + j)], 1) << "the hook runs once for each element";
-            }
+            ASSERT_EQ(calls[static_cast<size_t>(i * n + j)], (form & 2) / 2 + (form & 8) / 8) << "hooks run once for each element";
           }
         }
       }

@@ -51,9 +51,9 @@ MatrixView<float> add_planes(MatrixView<float> tile) {
   return tile.sub_rows(0, tile.rows / kPlanes);
 }
 
-// One tile of sums becomes y: (+ hook) (+ bias) (+ old y), in this order for every shape of tile.
+// One tile of sums becomes y: (+ product hook) (+ bias) (+ old y) (+ result hook), in this order for every shape of tile.
 void finish_tile(MatrixView<float> sums, int64_t row, int64_t col, const Epilogue& epilogue, MatrixView<float> y) {
-  if (epilogue.hook != nullptr) (*epilogue.hook)(row, col, sums);
+  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(row, col, sums);
   if (epilogue.bias != nullptr) {
     const float* bias = epilogue.bias + col;
     for (int64_t r = 0; r < sums.rows; ++r) {
@@ -69,6 +69,9 @@ void finish_tile(MatrixView<float> sums, int64_t row, int64_t col, const Epilogu
     } else {
       std::copy_n(s, sums.cols, out);
     }
+  }
+  if (epilogue.result_hook != nullptr) {
+    (*epilogue.result_hook)(row, col, y.sub_rows(0, sums.rows).sub_cols(col, sums.cols));
   }
 }
 

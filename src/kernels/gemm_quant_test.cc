@@ -237,7 +237,7 @@ TEST_P(GemmQuantTest, NonFiniteXStaysInItsRow) {
     }
 }
 
-// y = sums + hook + bias + old y, rounded after each; the hook sees every element once, the bare sum.
+// y = sums + hook + bias + old y + hook, rounded after each; the hooks see every element once, the first the bare sum.
 TEST_P(GemmQuantTest, Epilogue) {
   const DType type = GetParam();
   const int64_t k = 256, n = 71;
@@ -260,8 +260,17 @@ TEST_P(GemmQuantTest, Epilogue) {
       }
     };
     const Epilogue::Hook hook(add);
-    const auto y = multiply(*w, level, x, m, {.bias = bias.data(), .hook = &hook, .accumulate = true}, 1, 3.3f);
+    const auto y = multiply(*w, level, x, m, {.bias = bias.data(), .product_hook = &hook, .accumulate = true}, 1, 3.3f);
     EXPECT_THAT(seen, testing::Each(1));
+    const auto later = [&](int64_t row, int64_t col, MatrixView<float> tile) {
+      for (int64_t i = 0; i < tile.rows; ++i) {
+        for (int64_t j = 0; j < tile.cols; ++j) tile.row(i)[j] *= 1.0f + static_cast<float>((row + i) * n + col + j);
+      }
+    };
+    const Epilogue::Hook result_hook(later);
+    const auto z =
+        multiply(*w, level, x, m, {.bias = bias.data(), .product_hook = &hook, .result_hook = &result_hook, .accumulate = true}, 1, 3.3f);
+    for (size_t at = 0; at < y.size(); ++at) EXPECT_EQ(z[at], y[at] * (1.0f + static_cast<float>(at)));
     for (size_t at = 0; at < y.size(); ++at) {
       EXPECT_EQ(before[at], plain[at]);
       EXPECT_EQ(y[at], (plain[at] + 0.1f * static_cast<float>(at) + bias[at % static_cast<size_t>(n)]) + 3.3f);

@@ -100,8 +100,6 @@ class LoRAExpander {
     }
   }
 
-  static bool is_plain(const LoRAMatrix& m) { return m.output_factor_.empty() && m.offset_.empty(); }
-
  private:
   ExpandArgs args(const LoRAMatrix& m, const LoRAMatrix::Slice& slice, const float* middle, int64_t col) const {
     const int64_t bytes = choral::kernels::panel_bytes(m.b_store_, slice.rank);
@@ -111,7 +109,8 @@ class LoRAExpander {
             .rank = slice.rank,
             .middle = middle + slice.rank_begin,
             .middle_stride = m.rank_,
-            .y = nullptr};
+            .y = nullptr,
+            .accumulate = false};
   }
 
   void add_whole(const LoRAMatrix& m, const LoRAMatrix::Slice& slice, const float* middle, int64_t begin, int64_t end,
@@ -121,7 +120,8 @@ class LoRAExpander {
     ExpandArgs whole = args(m, slice, middle, begin);
     whole.panels = (end - begin) / kLoRAColumns;
     whole.y = y.data();
-    kernels_.expand(m.b_store_, rows_, true)(whole);
+    whole.accumulate = true;
+    kernels_.expand(m.b_store_, rows_)(whole);
   }
 
   // Columns [begin, end) of one panel.
@@ -132,7 +132,7 @@ class LoRAExpander {
     for (int r = 0; r < rows_; ++r) y[r] = delta[r];
     ExpandArgs part = args(m, slice, middle, begin);
     part.y = y.data();
-    kernels_.expand(m.b_store_, rows_, false)(part);
+    kernels_.expand(m.b_store_, rows_)(part);
     for (int r = 0; r < rows_; ++r) {
       for (int64_t c = begin; c < end; ++c) tile.row(r)[c - col_] += delta[r][c % kLoRAColumns];
     }
@@ -146,7 +146,7 @@ class LoRAExpander {
 void lora_expand(CpuLevel level, std::span<const LoRATerm> terms, int64_t col, MatrixView<float> tile) {
   CHORAL_DCHECK(col % kLoRAColumns == 0, "lora_expand: a tile begins at a panel");
   const LoRAKernels& kernels = lora_kernels(level);
-  const bool plain = std::all_of(terms.begin(), terms.end(), [](const LoRATerm& t) { return LoRAExpander::is_plain(*t.matrix); });
+  const bool plain = std::all_of(terms.begin(), terms.end(), [](const LoRATerm& t) { return t.matrix->is_plain(); });
   for (int64_t row = 0; row < tile.rows;) {
     const int rows = LoRAKernels::expand_rows(tile.rows - row);
     const MatrixView<float> block = tile.sub_rows(row, rows);
@@ -164,7 +164,7 @@ void lora_expand(CpuLevel level, std::span<const LoRATerm> terms, int64_t col, M
         const MatrixView<const float> base(&kept[0][0], rows, panel.cols, kLoRAColumns);
         for (const LoRATerm& term : terms) {
           const float* middle = term.middle + row * term.matrix->rank();
-          if (LoRAExpander::is_plain(*term.matrix)) {
+          if (term.matrix->is_plain()) {
             expander.add(*term.matrix, middle, panel);
           } else {
             expander.add_rescaled(term, middle, base, panel);

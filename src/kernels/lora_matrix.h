@@ -47,7 +47,8 @@ class LoRAMatrix {
   int64_t out() const { return out_; }
   int64_t rank() const { return rank_; }  // of all slices together: columns of the middle
   int64_t size_bytes() const;
-  bool rescales_base() const { return !output_factor_.empty(); }  // DoRA
+  // Only B·A·x is added: what is added does not depend on W·x, and there is no bias.
+  bool is_plain() const { return output_factor_.empty() && offset_.empty(); }
 
   // Columns [begin, end) of middle: middle[i, j] = factor · scale · Σ_k A[j, k]·x[i, k]. begin and end are multiples of
   // kShrinkRanks, or the end. x [rows, in], middle [rows, rank()].

@@ -6,12 +6,12 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <array>
 
 #include "kernels/lora_float_inl.h"
 
+// Not where 16 lanes are 16 scalars, nor where sanitizers grow every access: the code would take minutes to compile.
 #undef CHORAL_UNROLL
-#if HWY_TARGET == HWY_SCALAR  // 16 lanes are 16 scalars: code would only grow
+#if HWY_TARGET == HWY_SCALAR || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CHORAL_UNROLL
 #else
 #define CHORAL_UNROLL _Pragma("GCC unroll 16")
@@ -168,7 +168,7 @@ void shrink(const ShrinkArgs& args) {
 }
 
 // N panels at once, so that each of middle's values is fetched for several vectors.
-template <class Store, int R, int N, bool kAccumulate>
+template <class Store, int R, int N>
 HWY_INLINE void expand_panels(const ExpandArgs& args, const float* const (&middle)[R], float* const (&y)[R], int64_t ahead,
                               int64_t p) {
   const F32 d;
@@ -215,7 +215,7 @@ HWY_INLINE void expand_panels(const ExpandArgs& args, const float* const (&middl
       if constexpr (Store::kStore == LoRAStore::kI8) {
         acc[r][v] = hn::Mul(acc[r][v], StoreF32::first(panel + v / kParts * panel_stride, v % kParts * kLanes));
       }
-      if constexpr (kAccumulate) acc[r][v] = hn::Add(hn::LoadU(d, y[r] + p * kLoRAColumns + v * kLanes), acc[r][v]);
+      if (args.accumulate) acc[r][v] = hn::Add(hn::LoadU(d, y[r] + p * kLoRAColumns + v * kLanes), acc[r][v]);
     }
   }
   CHORAL_UNROLL
@@ -225,7 +225,7 @@ HWY_INLINE void expand_panels(const ExpandArgs& args, const float* const (&middl
   }
 }
 
-template <class Store, int R, bool kAccumulate>
+template <class Store, int R>
 void expand(const ExpandArgs& args) {
   constexpr int kAtOnce = std::max(1, std::min(4, kExpandVectors / (R * kParts)));  // panels
   const float* middle[R];
@@ -238,25 +238,17 @@ void expand(const ExpandArgs& args) {
   int64_t ahead = kAtOnce * args.panel_bytes;
   while (ahead < kLoRAAheadBytes) ahead *= 2;
   int64_t p = 0;
-  for (; p + kAtOnce <= args.panels; p += kAtOnce) expand_panels<Store, R, kAtOnce, kAccumulate>(args, middle, y, ahead, p);
-  for (; p < args.panels; ++p) expand_panels<Store, R, 1, kAccumulate>(args, middle, y, ahead, p);
-}
-
-template <class Store, int R>
-constexpr std::array<ShrinkKernel, 9> shrink_by_ranks() {
-  return {nullptr, shrink<Store, R, 1>, shrink<Store, R, 2>, shrink<Store, R, 3>, shrink<Store, R, 4>, nullptr, nullptr, nullptr,
-          nullptr};
+  for (; p + kAtOnce <= args.panels; p += kAtOnce) expand_panels<Store, R, kAtOnce>(args, middle, y, ahead, p);
+  for (; p < args.panels; ++p) expand_panels<Store, R, 1>(args, middle, y, ahead, p);
 }
 
 template <class Store>
 ShrinkKernel shrink_of(int rows, int ranks) {
-  static constexpr std::array<ShrinkKernel, 9> kOne = shrink_by_ranks<Store, 1>(), kTwo = shrink_by_ranks<Store, 2>();
-  if (rows == 1) return ranks == 8 ? shrink<Store, 1, 8> : kOne[static_cast<size_t>(ranks)];
+  if (rows == 1) return ranks == 8 ? shrink<Store, 1, 8> : ranks == 4 ? shrink<Store, 1, 4> : shrink<Store, 1, 1>;
 #if HWY_TARGET <= HWY_AVX3
-  static constexpr std::array<ShrinkKernel, 9> kFour = shrink_by_ranks<Store, 4>();
-  if (rows == 4) return kFour[static_cast<size_t>(ranks)];
+  if (rows == 4) return ranks == 4 ? shrink<Store, 4, 4> : shrink<Store, 4, 1>;
 #endif
-  return kTwo[static_cast<size_t>(ranks)];
+  return ranks == 4 ? shrink<Store, 2, 4> : shrink<Store, 2, 1>;
 }
 
 ShrinkKernel find_shrink(LoRAStore store, int rows, int ranks) {
@@ -271,32 +263,35 @@ ShrinkKernel find_shrink(LoRAStore store, int rows, int ranks) {
 }
 
 // Levels with 16 registers do eight rows as twice four.
-template <class Store, int R, bool kAccumulate>
-void expand_halves(const ExpandArgs& args) {
-  ExpandArgs half = args;
-  expand<Store, R / 2, kAccumulate>(half);
-  half.middle += R / 2 * args.middle_stride;
-  half.y += R / 2;
-  expand<Store, R / 2, kAccumulate>(half);
-}
-
-template <class Store, bool kAccumulate>
-ExpandKernel expand_of(int rows) {
-  if (rows == 1) return expand<Store, 1, kAccumulate>;
-  if (rows == 2) return expand<Store, 2, kAccumulate>;
+template <class Store>
+void expand_eight(const ExpandArgs& args) {
 #if HWY_TARGET <= HWY_AVX3
-  return rows == 4 ? expand<Store, 4, kAccumulate> : expand<Store, 8, kAccumulate>;
+  expand<Store, 8>(args);
 #else
-  return rows == 4 ? expand<Store, 4, kAccumulate> : expand_halves<Store, 8, kAccumulate>;
+  ExpandArgs half = args;
+  expand<Store, 4>(half);
+  half.middle += 4 * args.middle_stride;
+  half.y += 4;
+  expand<Store, 4>(half);
 #endif
 }
 
-ExpandKernel find_expand(LoRAStore store, int rows, bool accumulate) {
+template <class Store>
+ExpandKernel expand_of(int rows) {
+  switch (rows) {
+    case 1: return expand<Store, 1>;
+    case 2: return expand<Store, 2>;
+    case 4: return expand<Store, 4>;
+    default: return expand_eight<Store>;
+  }
+}
+
+ExpandKernel find_expand(LoRAStore store, int rows) {
   switch (store) {
-    case LoRAStore::kF32: return accumulate ? expand_of<StoreF32, true>(rows) : expand_of<StoreF32, false>(rows);
-    case LoRAStore::kF16: return accumulate ? expand_of<StoreF16, true>(rows) : expand_of<StoreF16, false>(rows);
-    case LoRAStore::kBF16: return accumulate ? expand_of<StoreBF16, true>(rows) : expand_of<StoreBF16, false>(rows);
-    case LoRAStore::kI8: return accumulate ? expand_of<StoreI8, true>(rows) : expand_of<StoreI8, false>(rows);
+    case LoRAStore::kF32: return expand_of<StoreF32>(rows);
+    case LoRAStore::kF16: return expand_of<StoreF16>(rows);
+    case LoRAStore::kBF16: return expand_of<StoreBF16>(rows);
+    case LoRAStore::kI8: return expand_of<StoreI8>(rows);
     case LoRAStore::kPlainBF16: break;  // never packed
   }
   return nullptr;

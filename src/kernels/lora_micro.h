@@ -24,9 +24,9 @@ enum class LoRAStore : uint8_t {
 // partner is 16 plain values. Bytes of one value:
 constexpr int64_t value_bytes(LoRAStore store) { return store == LoRAStore::kF32 ? 4 : store == LoRAStore::kI8 ? 1 : 2; }
 
-inline constexpr int64_t kLoRAChunk = 32;  // k of one step of shrink
-inline constexpr int64_t kLoRAColumns =
-    16;  // columns of a panel of B: 16 float column scales (kI8 only), then [rank][16] in pairs
+inline constexpr int64_t kLoRAChunk = 32;    // k of one step of shrink
+inline constexpr int64_t kLoRAColumns = 16;  // of a panel of B
+// A panel: 16 float column scales (kI8 only), then [rank][16] in pairs.
 constexpr int64_t panel_bytes(LoRAStore store, int64_t rank) {
   return rank * kLoRAColumns * value_bytes(store) + (store == LoRAStore::kI8 ? kLoRAColumns * 4 : 0);
 }
@@ -61,19 +61,20 @@ struct ExpandArgs {
   const float* middle;
   int64_t middle_stride;
   float* const* y;  // [R] rows, at the first panel's first column
+  bool accumulate;  // adds to what y held
 };
 using ExpandKernel = void (*)(const ExpandArgs&);
 
 struct LoRAKernels {
   ShrinkKernel (*shrink)(LoRAStore, int rows, int ranks);  // rows, ranks as the two functions below give them
-  ExpandKernel (*expand)(LoRAStore, int rows, bool accumulate);
+  ExpandKernel (*expand)(LoRAStore, int rows);
   int max_shrink_rows;  // of this level
 
   // The next tile's size when so many are left.
   int shrink_rows(int64_t left) const { return left >= 4 && max_shrink_rows >= 4 ? 4 : left >= 2 ? 2 : 1; }
   static int shrink_ranks(int rows, int64_t left) {
     if (rows == 1 && left >= 8) return 8;
-    return left >= 4 ? 4 : static_cast<int>(left);
+    return left >= 4 ? 4 : 1;
   }
   static int expand_rows(int64_t left) { return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
 };

@@ -248,8 +248,9 @@ class Expand {
                             .rank = b_.cols,
                             .middle = middle_ + i * b_.cols,
                             .middle_stride = b_.cols,
-                            .y = y.data()};
-      kernels_.expand(LoRAStore::kF32, tile, direct && add_)(args);
+                            .y = y.data(),
+                            .accumulate = direct && add_};
+      kernels_.expand(LoRAStore::kF32, tile)(args);
       for (int r = 0; r < tile && !direct; ++r) {
         stack_kernels_.finish_row(output_.dtype, sums[r], columns, add_, output_at(i + r, task.column));
       }

@@ -21,16 +21,18 @@ struct WeightRows {
   std::span<const int32_t> order = {};  // packed row i is tensor row order[i]; empty = as stored
 };
 
-// What happens to a tile of y before it is written, while it is in registers or L1: y = x·Wᵀ (+ hook) (+ bias) (+ old y)
-// in this order. The hook sees the bare product: what it adds may depend on it (DoRA).
+// What happens to a tile of y while it is in registers or L1: y = x·Wᵀ (+ product_hook) (+ bias) (+ old y) (+ result_hook), in this
+// order. The product hook sees the bare product, on which what it adds may depend (DoRA); the result hook sees finished values,
+// so that whatever it adds may as well be added later, by somebody else.
 struct Epilogue {
   // Adds to a tile; `tile` is rows [row, row + tile.rows) and columns [col, col + tile.cols) of y.
   // Called once for each element of y, from any worker thread.
   using Hook = FunctionRef<void(int64_t row, int64_t col, MatrixView<float> tile)>;
 
   const float* bias = nullptr;  // [n]
-  const Hook* hook = nullptr;   // LoRA's expand
-  bool accumulate = false;      // adds to what y held: the residual stream
+  const Hook* product_hook = nullptr;
+  const Hook* result_hook = nullptr;
+  bool accumulate = false;  // adds to what y held: the residual stream
 };
 
 class PackedMatrix {

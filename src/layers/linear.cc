@@ -53,10 +53,11 @@ void LinearBase::apply(const platform::Context& ctx, MatrixView<const float> x, 
   CHORAL_CHECK(x.cols == in_features() && y.cols == out_features() && x.rows == y.rows,
                "shapes are fixed when the batch is built");
   if (lora == nullptr) return quant_method_->apply(ctx, x, epilogue, y);
-  lora->add_lora_linear(ctx, lora_target_, out_features(), x, [&](const kernels::Epilogue::Hook* hook) {
-    kernels::Epilogue with_hook = epilogue;
-    with_hook.hook = hook;
-    quant_method_->apply(ctx, x, with_hook, y);
+  lora->add_lora_linear(ctx, lora_target_, x, y, [&](const auto* product_hook, const auto* result_hook) {
+    kernels::Epilogue with_hooks = epilogue;
+    with_hooks.product_hook = product_hook;
+    with_hooks.result_hook = result_hook;
+    quant_method_->apply(ctx, x, with_hooks, y);
   });
 }
 

@@ -103,7 +103,7 @@ Status LoRAComputationFlow::forward(const kernels::Context& ctx, std::string_vie
     return invalid_argument("the bias of '{}' has {} values, the module {} outputs", io::printable(module), bias.size(),
                             base.n());
   }
-  base.multiply(ctx, x, {.bias = bias.empty() ? nullptr : bias.data(), .hook = nullptr, .accumulate = false}, y);
+  base.multiply(ctx, x, {.bias = bias.empty() ? nullptr : bias.data()}, y);
   return add_delta(ctx, batch, x, y);
 }
 

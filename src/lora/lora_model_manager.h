@@ -25,7 +25,8 @@ class LoRAModelManager {
                    int64_t max_num_batched_tokens);
 
   // Registers. already_exists for an id in use; resource_exhausted when max_cpu_loras are registered and none can give way;
-  // invalid_argument for an id below 1, a mix of more than kMaxVoiceTerms, or one that replaces weights and is not alone at factor 1.
+  // invalid_argument for an id below 1, a mix of more than kMaxVoiceTerms, or one that replaces weights and is not alone at
+  // factor 1.
   Status add_adapter(int32_t id, Voice voice);
   // Also gives its slot back. False when there is none.
   bool remove_adapter(int32_t id);

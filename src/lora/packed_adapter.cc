@@ -122,8 +122,7 @@ class ModulePacker {
       begin += member.out;
     }
     if (slices.empty() && offset.empty()) return {};
-    return pack_delta(
-        {.in = target_.in, .out = target_.out(), .slices = slices, .output_factor = factor, .offset = offset});
+    return pack_delta({.in = target_.in, .out = target_.out(), .slices = slices, .output_factor = factor, .offset = offset});
   }
 
   Status pack_replacement(const TargetMember& member, int64_t begin, std::vector<float>& offset) {
@@ -151,8 +150,9 @@ class ModulePacker {
       if (tokens.module != module) continue;
       std::vector<int32_t> order(tokens.token_ids.size());
       std::iota(order.begin(), order.end(), 0);
-      std::sort(order.begin(), order.end(),
-                [&](int32_t a, int32_t b) { return tokens.token_ids[static_cast<size_t>(a)] < tokens.token_ids[static_cast<size_t>(b)]; });
+      std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+        return tokens.token_ids[static_cast<size_t>(a)] < tokens.token_ids[static_cast<size_t>(b)];
+      });
       for (const int32_t i : order) module_.token_ids.push_back(tokens.token_ids[static_cast<size_t>(i)]);
       CHORAL_TRY(module_.token_rows, prepack(tokens.rows.view, order));
       touched_ = true;
@@ -183,7 +183,8 @@ class ModulePacker {
     const auto size = static_cast<size_t>(row_bytes(tensor.dtype, 1));
     std::byte* to = out.data();
     for (int64_t c = 0; c < tensor.cols(); ++c) {
-      for (int64_t r = 0; r < tensor.rows(); ++r, to += size) std::memcpy(to, tensor.row(r) + static_cast<size_t>(c) * size, size);
+      for (int64_t r = 0; r < tensor.rows(); ++r, to += size)
+        std::memcpy(to, tensor.row(r) + static_cast<size_t>(c) * size, size);
     }
     return out;
   }
@@ -200,7 +201,8 @@ class ModulePacker {
 
 int64_t PackedModule::size_bytes() const {
   int64_t total = delta ? delta->size_bytes() : 0;
-  for (const auto& part : replaced) total += part.matrix->size_bytes() + static_cast<int64_t>(part.bias_change.size() * sizeof(float));
+  for (const auto& part : replaced)
+    total += part.matrix->size_bytes() + static_cast<int64_t>(part.bias_change.size() * sizeof(float));
   total += static_cast<int64_t>((norm_weight.size()) * sizeof(float) + token_ids.size() * sizeof(int32_t));
   if (token_middles.view().data != nullptr) total += token_middles.view().size_bytes();
   if (table != nullptr) total += table->size_bytes();

@@ -5,13 +5,15 @@
 #include <cstring>
 
 #include "kernels/dequantise.h"
-#include "kernels/lora_shrink.h"
+#include "kernels/lora_batch.h"
 #include "platform/op_table.h"
 
 namespace choral::lora {
 namespace {
 
 using kernels::LoRATerm;
+
+constexpr int64_t kSweptRows = 4;  // what one pass of the expand kernels takes
 
 // The columns of [col, col + cols) that lie in [begin, begin + count), as a range of the tile.
 struct Overlap {
@@ -29,7 +31,8 @@ void replace_columns(const GroupShare& share, int64_t first, int64_t col, Matrix
       const float* values = share.values.row(first + r) + col;
       std::copy(values + at.begin, values + at.end, tile.row(r) + at.begin);
       if (part.bias_change.empty()) continue;
-      for (int64_t c = at.begin; c < at.end; ++c) tile.row(r)[c] += part.bias_change[static_cast<size_t>(col + c - part.out_begin)];
+      for (int64_t c = at.begin; c < at.end; ++c)
+        tile.row(r)[c] += part.bias_change[static_cast<size_t>(col + c - part.out_begin)];
     }
   }
   const auto& ids = share.replacement->token_ids;
@@ -105,12 +108,13 @@ std::span<const GroupShare> PunicaWrapper::add_shrink(const platform::Context& c
   const auto shrinks = ctx.arena().make<kernels::LoRAShrink>(term_count);
   size_t share_count = 0, terms_made = 0, shrink_count = 0;
   for (const auto& group : groups) {
-    GroupShare share{group.row_begin, group.row_count, {}, nullptr, {}, {}};
+    GroupShare share{.row_begin = group.row_begin, .row_count = group.row_count};
     const size_t first_term = terms_made;
     for (const auto& [adapter, factor] : *group.voice) {
       const PackedModule* module = adapter->module(target);
       if (module == nullptr) continue;
       if (replaces_outputs(*module)) share.replacement = module;
+      share.plain = share.plain && share.replacement == nullptr && (!module->delta || module->delta->is_plain());
       if (!module->delta) continue;
       const int64_t rank = module->delta->rank();
       const auto middle = ctx.make_matrix(group.row_count, rank);
@@ -131,8 +135,8 @@ std::span<const GroupShare> PunicaWrapper::add_shrink(const platform::Context& c
 void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col,
                                MatrixView<float> tile) {
   // The first share that ends after the tile's first row.
-  auto share = std::partition_point(shares.begin(), shares.end(),
-                                    [row](const GroupShare& s) { return s.row_begin + s.row_count <= row; });
+  auto share =
+      std::partition_point(shares.begin(), shares.end(), [row](const GroupShare& s) { return s.row_begin + s.row_count <= row; });
   for (; share != shares.end() && share->row_begin < row + tile.rows; ++share) {
     const int64_t begin = std::max(row, share->row_begin);
     const int64_t end = std::min(row + tile.rows, share->row_begin + share->row_count);
@@ -149,26 +153,45 @@ void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> share
   }
 }
 
-void PunicaWrapper::run(const platform::Context& ctx, int target, int64_t out, std::span<const RowGroup> groups,
-                        MatrixView<const float> x, BaseProduct base) const {
-  if (groups.empty()) return base(nullptr);
+void PunicaWrapper::run(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
+                        MatrixView<float> y, BaseProduct base) const {
+  if (groups.empty()) return base(nullptr, nullptr);
   const Arena::Mark mark(ctx.arena());
-  const auto shares = add_shrink(ctx, target, out, groups, x);
-  if (shares.empty()) return base(nullptr);
-  const auto expand = [&](int64_t row, int64_t col, MatrixView<float> tile) {
-    add_expand(ctx.kernel.level, shares, row, col, tile);
+  const auto shares = add_shrink(ctx, target, y.cols, groups, x);
+  if (shares.empty()) return base(nullptr, nullptr);
+
+  // Three ways, of which a share takes the one that fits. What depends on the bare product goes there. The others are added to
+  // the result: in the epilogue when many rows use the same panels, which then come from the cache; in a pass of their own when
+  // few do, because then reading the panels is the cost, and in one piece each they come from memory at twice the speed.
+  const auto chosen = [&](auto fits) {
+    const auto some = ctx.arena().make<GroupShare>(shares.size());
+    return some.first(static_cast<size_t>(std::copy_if(shares.begin(), shares.end(), some.begin(), fits) - some.begin()));
   };
-  const kernels::Epilogue::Hook hook(expand);
-  base(&hook);
+  const auto on_product = chosen([](const GroupShare& s) { return !s.plain; });
+  const auto on_result = chosen([](const GroupShare& s) { return s.plain && s.row_count > kSweptRows; });
+  const auto swept = chosen([](const GroupShare& s) { return s.plain && s.row_count <= kSweptRows; });
+
+  const auto expand_product = [&](int64_t row, int64_t col, MatrixView<float> tile) {
+    add_expand(ctx.kernel.level, on_product, row, col, tile);
+  };
+  const auto expand_result = [&](int64_t row, int64_t col, MatrixView<float> tile) {
+    add_expand(ctx.kernel.level, on_result, row, col, tile);
+  };
+  const Hook product_hook(expand_product), result_hook(expand_result);
+  base(on_product.empty() ? nullptr : &product_hook, on_result.empty() ? nullptr : &result_hook);
+
+  const auto expands = ctx.arena().make<kernels::LoRAExpand>(swept.size());
+  for (size_t i = 0; i < swept.size(); ++i) expands[i] = {swept[i].terms, y.sub_rows(swept[i].row_begin, swept[i].row_count)};
+  ctx.ops.lora_expand(ctx, expands);
 }
 
-void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, int64_t out, MatrixView<const float> x,
+void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, MatrixView<float> y,
                                     BaseProduct base) const {
-  run(ctx, target, out, token_groups_, x, base);
+  run(ctx, target, token_groups_, x, y, base);
 }
 
-void PunicaWrapper::add_lora_logits(const platform::Context& ctx, int target, int64_t out, MatrixView<const float> x,
-                                    std::span<const int32_t> rows, BaseProduct base) const {
+void PunicaWrapper::add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x,
+                                    std::span<const int32_t> rows, MatrixView<float> y, BaseProduct base) const {
   logits_groups_.clear();
   auto group = token_groups_.begin();
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -183,7 +206,7 @@ void PunicaWrapper::add_lora_logits(const platform::Context& ctx, int target, in
       logits_groups_.push_back({row, 1, group->voice});
     }
   }
-  run(ctx, target, out, logits_groups_, x, base);
+  run(ctx, target, logits_groups_, x, y, base);
 }
 
 void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target, std::span<const int32_t> ids,

@@ -1,7 +1,7 @@
-// The step's LoRA plan and its execution, in the shape of the field's wrapper of that name. update_metadata() is called once a step
-// and turns the rows' voices into groups of consecutive rows with the same adapters; every layer then runs that plan. Base rows are
-// in no group: nothing is computed for them and nothing of theirs is written.
-// Engine thread; the work itself is divided over the context's pool. Nothing allocates in a steady state.
+// The step's LoRA plan and its execution, in the shape of the field's wrapper of that name. update_metadata() is called once a
+// step and turns the rows' voices into groups of consecutive rows with the same adapters; every layer then runs that plan. Base
+// rows are in no group: nothing is computed for them and nothing of theirs is written. Engine thread; the work itself is divided
+// over the context's pool. Nothing allocates in a steady state.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,11 @@ struct RowGroup {
 struct GroupShare {
   int64_t row_begin = 0;
   int64_t row_count = 0;
-  std::span<const kernels::LoRATerm> terms;    // middles of all the group's rows
-  const PackedModule* replacement = nullptr;   // columns of it come from `values` instead of the base's product
-  MatrixView<float> values;                    // [rows, out]; only replaced columns are filled
-  MatrixView<float> token_values;              // [rows, replacement->token_ids]
+  std::span<const kernels::LoRATerm> terms = {};  // middles of all the group's rows
+  bool plain = true;                              // may be added to the result; else it must meet the base's bare product
+  const PackedModule* replacement = nullptr;      // columns of it come from `values` instead of the base's product
+  MatrixView<float> values = {};                  // [rows, out]; only replaced columns are filled
+  MatrixView<float> token_values = {};            // [rows, replacement->token_ids]
 };
 
 class PunicaWrapper {
@@ -41,13 +42,15 @@ class PunicaWrapper {
   bool no_lora() const { return token_groups_.empty(); }
   std::span<const RowGroup> token_groups() const { return token_groups_; }
 
-  // The base product, which must run `hook` in its epilogue (null: nothing to add).
-  using BaseProduct = FunctionRef<void(const kernels::Epilogue::Hook* hook)>;
-  // y = base(x) + every group's share, for the linear layer that is target `target` with `out` outputs. x [tokens, in]
-  void add_lora_linear(const platform::Context& ctx, int target, int64_t out, MatrixView<const float> x, BaseProduct base) const;
+  // The base product into y, which must run the hooks in its epilogue (null: nothing to add).
+  using Hook = kernels::Epilogue::Hook;
+  using BaseProduct = FunctionRef<void(const Hook* product_hook, const Hook* result_hook)>;
+  // y = base(x) + every group's share, for the linear layer that is target `target`. x [tokens, in], y [tokens, out]
+  void add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, MatrixView<float> y,
+                       BaseProduct base) const;
   // The same for the head: row i of x is row rows[i] of the step (ascending).
-  void add_lora_logits(const platform::Context& ctx, int target, int64_t out, MatrixView<const float> x,
-                       std::span<const int32_t> rows, BaseProduct base) const;
+  void add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x, std::span<const int32_t> rows,
+                       MatrixView<float> y, BaseProduct base) const;
   // `out` holds the base's rows of `ids`; groups' shares and replacements are put in. [tokens, hidden]
   void add_lora_embedding(const platform::Context& ctx, int target, std::span<const int32_t> ids, MatrixView<float> out) const;
   // Calls run(row_begin, row_count, weight) for runs of rows that cover all of [0, rows): `weight` is the group's replacement of
@@ -55,15 +58,17 @@ class PunicaWrapper {
   using NormRun = FunctionRef<void(int64_t row_begin, int64_t row_count, std::span<const float> weight)>;
   void for_each_norm(int target, int64_t rows, NormRun run) const;
 
-  // The two halves by themselves. Shrink: the shares of `groups` in one target, made in the step's arena (empty when none has any).
+  // The two halves by themselves. Shrink: the shares of `groups` in one target of `out` columns, made in the step's arena (empty
+  // when none has any).
   std::span<const GroupShare> add_shrink(const platform::Context& ctx, int target, int64_t out, std::span<const RowGroup> groups,
                                          MatrixView<const float> x) const;
-  // Expand: puts the shares of the tile's rows into it. `tile` holds the base's product of rows from `row`, columns from `col`.
+  // Expand: puts the shares of the tile's rows into it. `tile` holds rows from `row` and columns from `col` of the base's
+  // product.
   static void add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col, MatrixView<float> tile);
 
  private:
-  void run(const platform::Context& ctx, int target, int64_t out, std::span<const RowGroup> groups, MatrixView<const float> x,
-           BaseProduct base) const;
+  void run(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
+           MatrixView<float> y, BaseProduct base) const;
 
   std::vector<RowGroup> token_groups_;
   mutable std::vector<RowGroup> logits_groups_;

@@ -18,6 +18,7 @@ void matmul(const Context& ctx, const PackedMatrix& w, MatrixView<const float> x
 }
 
 void lora_shrink(const Context& ctx, std::span<const kernels::LoRAShrink> shrinks) { kernels::lora_shrink(ctx.kernel, shrinks); }
+void lora_expand(const Context& ctx, std::span<const kernels::LoRAExpand> expands) { kernels::lora_expand(ctx.kernel, expands); }
 
 void gather_rows(const Context& ctx, const PackedMatrix& w, std::span<const int32_t> ids, MatrixView<float> out) {
   constexpr int64_t kGrain = 8;  // a row is a few KiB
@@ -65,6 +66,7 @@ OpTable cpu_ops() {
   OpTable ops;
   ops.matmul.run = matmul;
   ops.lora_shrink.run = lora_shrink;
+  ops.lora_expand.run = lora_expand;
   ops.gather_rows.run = gather_rows;
   ops.take_rows.run = take_rows;
   ops.rms_norm.run = rms_norm;

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "kernels/attention.h"
-#include "kernels/lora_shrink.h"
+#include "kernels/lora_batch.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/rotary.h"
 #include "platform/context.h"
@@ -48,8 +48,9 @@ struct OpTable {
   // y = x·Wᵀ with its epilogue. x [m, k], y [m, n]
   Op<void(const Context&, const kernels::PackedMatrix&, MatrixView<const float>, const kernels::Epilogue&, MatrixView<float>)>
       matmul{"matmul"};
-  // every middle = factor · scale · x·Aᵀ: what adapters add to a matmul, up to their low rank; its epilogue takes it from there
+  // what adapters add to a matmul: every middle = factor · scale · x·Aᵀ, then every y += B·middle
   Op<void(const Context&, std::span<const kernels::LoRAShrink>)> lora_shrink{"lora_shrink"};
+  Op<void(const Context&, std::span<const kernels::LoRAExpand>)> lora_expand{"lora_expand"};
   // out row i = row ids[i] of W
   Op<void(const Context&, const kernels::PackedMatrix&, std::span<const int32_t>, MatrixView<float>)> gather_rows{"gather_rows"};
   // out row i = row rows[i] of x
@@ -86,7 +87,7 @@ struct OpTable {
  private:
   template <class Table, class Visit>
   static void visit_all(Table& t, Visit& visit) {
-    visit(t.matmul), visit(t.lora_shrink), visit(t.gather_rows), visit(t.take_rows), visit(t.rms_norm), visit(t.rms_norm_heads),
+    visit(t.matmul), visit(t.lora_shrink), visit(t.lora_expand), visit(t.gather_rows), visit(t.take_rows), visit(t.rms_norm), visit(t.rms_norm_heads),
         visit(t.rotary_embedding), visit(t.silu_and_mul), visit(t.gelu_tanh_and_mul), visit(t.write_kv), visit(t.paged_attention);
   }
 };

@@ -16,7 +16,7 @@ TEST(Platform, AutoIsTheCpuAndUnknownNamesAreErrors) {
 
 TEST(OpTable, EveryOpHasAProviderAndAVersion) {
   const auto ops = cpu_platform().ops().facts();
-  EXPECT_EQ(ops.size(), 11u);
+  EXPECT_EQ(ops.size(), 12u);
   for (const auto& op : ops) {
     EXPECT_EQ(op.provider, "cpu") << op.name;
     EXPECT_EQ(op.version, 1) << op.name;

@@ -48,12 +48,14 @@ class UnquantizedLinearMethod : public LinearMethod {
     for (const auto& run : runs_) {
       kernels::Epilogue own = epilogue;
       own.bias = bias_.empty() ? nullptr : bias_.data() + run.begin;
-      // The hook speaks of columns of the whole y.
-      const auto shifted = [&](int64_t row, int64_t col, MatrixView<float> tile) {
-        (*epilogue.hook)(row, col + run.begin, tile);
+      // Hooks speak of columns of the whole y.
+      const auto shifted = [begin = run.begin](const kernels::Epilogue::Hook* hook) {
+        return [begin, hook](int64_t row, int64_t col, MatrixView<float> tile) { (*hook)(row, col + begin, tile); };
       };
-      const kernels::Epilogue::Hook hook(shifted);
-      if (epilogue.hook != nullptr && run.begin != 0) own.hook = &hook;
+      const auto product = shifted(epilogue.product_hook), result = shifted(epilogue.result_hook);
+      const kernels::Epilogue::Hook product_hook(product), result_hook(result);
+      if (epilogue.product_hook != nullptr) own.product_hook = &product_hook;
+      if (epilogue.result_hook != nullptr) own.result_hook = &result_hook;
       ctx.ops.matmul(ctx, *run.matrix, x, own, y.sub_cols(run.begin, run.matrix->n()));
     }
   }

@@ -11,40 +11,16 @@ import tempfile
 import time
 import unittest
 
+import program
 import tiny_model
 
-CHORAL = ""
 TEMP = tempfile.TemporaryDirectory()
 MODEL = pathlib.Path(TEMP.name) / "tiny"
 
 
-def choral(*args, stdin="", env=None):
-    return subprocess.run([CHORAL, *map(str, args)], input=stdin, capture_output=True, text=True, encoding="utf-8", errors="replace",
-                          timeout=300, env={**os.environ, **(env or {})})
-
-
-class CliTest(unittest.TestCase):
-    def run_ok(self, *args, **kwargs):
-        done = choral(*args, **kwargs)
-        self.assertEqual(done.returncode, 0, f"{args}: {done.stdout}{done.stderr}")
-        return done
-
-    def run_fails(self, code, *args, says=(), **kwargs):
-        done = choral(*args, **kwargs)
-        self.assertEqual(done.returncode, code, f"{args}: {done.stdout}{done.stderr}")
-        for text in says:
-            self.assertIn(text, done.stderr)
-        return done
-
+class CliTest(program.ProgramTest):
     def run_jsonl(self, lines, *flags, code=0):
-        """Gives the records and what was said on stderr."""
-        with tempfile.TemporaryDirectory() as folder:
-            source, target = pathlib.Path(folder) / "in.jsonl", pathlib.Path(folder) / "out.jsonl"
-            source.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
-            done = choral("generate", MODEL, "--input", source, "--output", target, *flags)
-            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-            self.assertEqual(sorted(os.listdir(folder)), ["in.jsonl", "out.jsonl"])
-            return [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()], done.stderr
+        return super().run_jsonl(MODEL, lines, *flags, code=code)
 
     # --- the command line itself ---
 
@@ -141,7 +117,7 @@ class CliTest(unittest.TestCase):
         self.assertEqual(got[0]["token_ids"], got[12]["token_ids"])
         for index, code, text in [(1, "corrupt", "not JSON"), (2, "invalid_argument", "array"), (3, "invalid_argument", "'max_tokens'"),
                                   (4, "invalid_argument", "temperature"), (5, "too_large", "nested"), (6, "invalid_argument", "prompt"),
-                                  (7, "unsupported", '"sql"'), (8, "invalid_argument", "300"), (9, "invalid_argument", "exactly one"),
+                                  (7, "not_found", "'sql'"), (8, "invalid_argument", "300"), (9, "invalid_argument", "exactly one"),
                                   (10, "invalid_argument", "'top_k'"), (11, "invalid_argument", "logit_bias")]:
             self.assertEqual(got[index]["error"]["code"], code, got[index])
             self.assertIn(text, got[index]["error"]["message"])
@@ -171,7 +147,7 @@ class CliTest(unittest.TestCase):
             target.write_text("old\n")
             line = json.dumps({"prompt": "x", "max_tokens": 250, "ignore_eos": True, "n": 20})
             source.write_text((line + "\n") * 20000)
-            with subprocess.Popen([CHORAL, "generate", MODEL, "--input", source, "--output", target], stderr=subprocess.PIPE, text=True) as p:
+            with subprocess.Popen([program.CHORAL, "generate", MODEL, "--input", source, "--output", target], stderr=subprocess.PIPE, text=True) as p:
                 p.stderr.readline()  # loaded
                 time.sleep(0.5)
                 p.send_signal(signal.SIGINT)
@@ -237,6 +213,6 @@ class CliTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    CHORAL = sys.argv.pop(1)
+    program.CHORAL = sys.argv.pop(1)
     tiny_model.write_model(MODEL)
     unittest.main()

@@ -1,4 +1,5 @@
-"""Writes a tiny random Llama model in Hugging Face's layout: config.json, model.safetensors, tokenizer.json and a chat template.
+"""Writes a tiny random Llama model in Hugging Face's layout: config.json, model.safetensors, tokenizer.json and a chat template;
+and random adapters for it in PEFT's layout, strong enough to change what it says.
 
 Its tokenizer is byte-level without merges: id = byte, 256 = <s>, 257 = </s>. The weights come from a fixed seed, so every run and
 every machine has the same model; what it says is noise.
@@ -41,12 +42,11 @@ def tensor_shapes():
     return shapes
 
 
-def write_safetensors(path):
-    source = random.Random(7)
+def write_safetensors(path, shapes, values_of):
     header, data = {}, bytearray()
-    for name, shape in tensor_shapes().items():
+    for name, shape in shapes.items():
         count = shape[0] * (shape[1] if len(shape) == 2 else 1)
-        values = [1.0] * count if len(shape) == 1 else [source.uniform(-0.3, 0.3) for _ in range(count)]
+        values = values_of(name, shape, count)
         begin = len(data)
         data += struct.pack(f"<{count}f", *values)
         header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, len(data)]}
@@ -58,7 +58,9 @@ def write_safetensors(path):
 def write_model(folder):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_safetensors(folder / "model.safetensors")
+    source = random.Random(7)
+    write_safetensors(folder / "model.safetensors", tensor_shapes(),
+                      lambda name, shape, count: [1.0] * count if len(shape) == 1 else [source.uniform(-0.3, 0.3) for _ in range(count)])
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE,
         "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
@@ -81,6 +83,31 @@ def write_model(folder):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(
         {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
+    return folder
+
+
+def write_adapter(folder, seed, rank=4, modules=("q_proj", "v_proj", "down_proj"), zero=False, break_at=None, **config):
+    """`zero`: every B is zero. `break_at`: a tensor whose name ends so gets a NaN. `config` goes over adapter_config.json."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    shapes = {}
+    for name, (out, width) in ((n, s) for n, s in tensor_shapes().items() if len(s) == 2):
+        module = name.removesuffix(".weight")
+        if module.rsplit(".", 1)[-1] in modules:
+            shapes[f"base_model.model.{module}.lora_A.weight"] = (rank, width)
+            shapes[f"base_model.model.{module}.lora_B.weight"] = (out, rank)
+    source = random.Random(seed)
+
+    def values(name, _, count):
+        out = [0.0 if zero and "lora_B" in name else source.uniform(-0.4, 0.4) for _ in range(count)]
+        if break_at and name.endswith(break_at):
+            out[count // 2] = float("nan")
+        return out
+
+    write_safetensors(folder / "adapter_model.safetensors", shapes, values)
+    (folder / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": 2 * rank, "target_modules": list(modules), "bias": "none",
+        "lora_dropout": 0.05, "inference_mode": True, "base_model_name_or_path": "someone/Tiny", **config}))
     return folder
 
 

@@ -18,7 +18,11 @@ void add_scaled(Matrix& to, const Matrix& delta, double scale) {
 }  // namespace
 
 AdapterKind::AdapterKind(const WeightSet& base, int64_t rank, double alpha)
-    : config{{"peft_type", "LORA"}, {"r", rank}, {"lora_alpha", alpha}, {"bias", "none"}, {"target_modules", nlohmann::json::array()}},
+    : config{{"peft_type", "LORA"},
+             {"r", rank},
+             {"lora_alpha", alpha},
+             {"bias", "none"},
+             {"target_modules", nlohmann::json::array()}},
       merged(base),
       base_(base),
       rank_(rank),

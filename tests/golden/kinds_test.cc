@@ -1,5 +1,5 @@
-// Every kind of adapter against its definition: the engine with base and adapter, and the engine with a model whose weights have the
-// adapter folded in by plain loops, must give the same tokens and log-probabilities. Prints the table of docs/adapters.md.
+// Every kind of adapter against its definition: the engine with base and adapter, and the engine with a model whose weights have
+// the adapter folded in by plain loops, must give the same tokens and log-probabilities. Prints the table of docs/adapters.md.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr double kTolerance = 1e-3;   // of a log-probability; folding rounds the weights once more than the engine does
+constexpr double kTolerance = 1e-3;     // of a log-probability; folding rounds the weights once more than the engine does
 constexpr double kWorthTesting = 0.02;  // an adapter that changes less than this proves nothing
 
 struct Kind {
@@ -179,7 +179,8 @@ void write_adapter(const fs::path& folder, const AdapterKind& kind) {
 
 void write_merged(const fs::path& folder, const fs::path& base, const AdapterKind& kind) {
   fs::create_directories(folder);
-  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) fs::copy_file(base / file, folder / file);
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"})
+    fs::copy_file(base / file, folder / file);
   Json config = Json::parse(std::ifstream(base / "config.json"));
   config.erase("dtype");
   config["torch_dtype"] = "float32";
@@ -193,7 +194,8 @@ std::vector<Request> prompts(const std::string& adapter) {
   uint32_t seed = 5;
   for (const int length : {1, 9, 40}) {
     Request request;
-    for (int i = 0; i < length; ++i) request.prompt_token_ids.push_back(static_cast<int32_t>((seed = seed * 1664525u + 1013904223u) >> 20));
+    for (int i = 0; i < length; ++i)
+      request.prompt_token_ids.push_back(static_cast<int32_t>((seed = seed * 1664525u + 1013904223u) >> 20));
     request.prompt_token_ids.back() = 17;  // a trained token
     request.sampling.temperature = 0;
     request.sampling.max_tokens = 8;
@@ -214,7 +216,8 @@ double worst_difference(const std::vector<RequestOutput>& a, const std::vector<R
     for (size_t step = 0; step < x.token_ids.size(); ++step) {
       for (const auto& token : x.logprobs[step].top) {
         for (const auto& other : y.logprobs[step].top) {
-          if (token.token_id == other.token_id) worst = std::max(worst, std::abs(static_cast<double>(token.logprob) - other.logprob));
+          if (token.token_id == other.token_id)
+            worst = std::max(worst, std::abs(static_cast<double>(token.logprob) - other.logprob));
         }
       }
       if (x.token_ids[step] == y.token_ids[step]) continue;
@@ -273,8 +276,10 @@ TEST_P(KindsTest, EqualsItsDefinition) {
 INSTANTIATE_TEST_SUITE_P(Adapters, KindsTest, ::testing::ValuesIn(kKinds), [](const auto& info) {
   std::string name;
   for (const char* c = info.param.name; *c != '\0'; ++c) {
-    if (std::isalnum(static_cast<unsigned char>(*c))) name += *c;
-    else if (!name.empty() && name.back() != '_') name += '_';
+    if (std::isalnum(static_cast<unsigned char>(*c)))
+      name += *c;
+    else if (!name.empty() && name.back() != '_')
+      name += '_';
   }
   return name + (name.back() == '_' ? "" : "_") + (std::string(info.param.model).substr(5));
 });

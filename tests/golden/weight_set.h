@@ -1,5 +1,5 @@
-// A small model's or adapter's tensors as plain floats, read from and written to files: the oracle of adapter kinds folds an adapter
-// into these by the definition and lets the engine run the result as an ordinary model.
+// A small model's or adapter's tensors as plain floats, read from and written to files: the oracle of adapter kinds folds an
+// adapter into these by the definition and lets the engine run the result as an ordinary model.
 #pragma once
 
 #include <cstdint>

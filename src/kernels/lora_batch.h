@@ -1,4 +1,5 @@
-// The shrinks of one layer and step, divided over the pool: by adapter, rows and ranks, never along the sum (invariant 1).
+// What all adapters of a step do to one layer, divided over the pool: by adapter, rows, ranks and columns, never along a sum
+// (invariant 1).
 #pragma once
 
 #include <span>
@@ -15,7 +16,13 @@ struct LoRAShrink {
   float factor = 1.0F;
   MatrixView<float> middle;
 };
-
 void lora_shrink(const Context& ctx, std::span<const LoRAShrink> shrinks);
+
+// y += B·middle of every term, for some consecutive rows. The terms neither rescale the base nor shift it. y [rows, out]
+struct LoRAExpand {
+  std::span<const LoRATerm> terms;
+  MatrixView<float> y;
+};
+void lora_expand(const Context& ctx, std::span<const LoRAExpand> expands);
 
 }  // namespace choral::kernels

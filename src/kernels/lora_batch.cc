@@ -1,4 +1,4 @@
-#include "kernels/lora_shrink.h"
+#include "kernels/lora_batch.h"
 
 #include <algorithm>
 
@@ -9,6 +9,8 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 16;
 constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kColumnsAtOnce =
+    4096;  // B of so many columns is one piece of memory: 64 KiB at rank 8, for the stream prefetcher
 
 int64_t row_blocks(const LoRAShrink& s) { return ceil_div(s.x.rows, kRowsAtOnce); }
 int64_t rank_blocks(const LoRAShrink& s) { return ceil_div(s.matrix->rank(), LoRAMatrix::kShrinkRanks); }
@@ -44,6 +46,20 @@ void lora_shrink(const Context& ctx, std::span<const LoRAShrink> shrinks) {
         if (begin == end) return;
       }
       first += count;
+    }
+  });
+}
+
+void lora_expand(const Context& ctx, std::span<const LoRAExpand> expands) {
+  if (expands.empty()) return;
+  const int64_t blocks = ceil_div(expands.front().y.cols, kColumnsAtOnce);
+  const auto units = static_cast<int64_t>(expands.size()) * blocks;
+  const int64_t grain = std::max<int64_t>(1, units / (kTasksPerThread * ctx.pool.size()));
+  ctx.pool.parallel_for(units, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const auto& [terms, y] = expands[static_cast<size_t>(unit / blocks)];
+      const int64_t col = unit % blocks * kColumnsAtOnce;
+      lora_expand(ctx.level, terms, col, y.sub_cols(col, std::min(kColumnsAtOnce, y.cols - col)));
     }
   });
 }

@@ -1,0 +1,221 @@
+// From load to unload: names, versions, budgets, failures that stay with their request, and all of it at once under load.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <thread>
+
+#include "engine/adapter_test_files.h"
+
+namespace choral::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+class AdapterLifeTest : public ::testing::Test {
+ protected:
+  static Request ask(const std::string& adapter, int tokens = 8) {
+    auto request = greedy_request(random_prompt(70, 9), tokens);
+    if (!adapter.empty()) request.adapters = {{adapter}};
+    return request;
+  }
+  static RequestOutput answer(LLM& llm, const std::string& adapter) { return llm.generate({ask(adapter)}).front(); }
+  static AdapterInfo info_of(const LLM& llm, const std::string& name) {
+    for (const auto& info : llm.adapters()) {
+      if (info.name == name) return info;
+    }
+    ADD_FAILURE() << "no adapter " << name;
+    return {};
+  }
+
+  AdapterFiles files_;
+  EngineOptions options_ = tiny_options();
+};
+
+TEST_F(AdapterLifeTest, UnloadHidesTheNameAndLetsRunningRequestsFinish) {
+  const auto path = files_.write("a", 4, 1);
+  const auto llm = load_or_die(options_);
+  ASSERT_TRUE(llm->load_adapter({"a", path}).ok());
+  const auto whole = llm->generate({ask("a", 200)}).front();
+  auto stream = llm->submit(ask("a", 200));
+  ASSERT_TRUE(stream.ok());
+  StreamEvent event;
+  ASSERT_TRUE((*stream)->next(event));
+  ASSERT_TRUE(llm->unload_adapter("a").ok());
+  const auto refused = llm->submit(ask("a"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kNotFound);
+  EXPECT_TRUE(llm->adapters().empty());
+  expect_same_bits(whole, (*stream)->wait());
+  EXPECT_EQ(llm->unload_adapter("a").code(), Code::kNotFound);
+  answer(*llm, "");  // a step of the engine after the last user
+  EXPECT_EQ(llm->stats().adapter_bytes, 0) << "memory of an adapter without name and users stays";
+}
+
+TEST_F(AdapterLifeTest, ReplacementServesNewRequestsOnly) {
+  const auto first = files_.write("v1", 4, 1), second = files_.write("v2", 4, 2);
+  const auto fresh = load_or_die(options_);
+  ASSERT_TRUE(fresh->load_adapter({"a", second}).ok());
+  const auto llm = load_or_die(options_);
+  ASSERT_TRUE(llm->load_adapter({"a", first}).ok());
+  const auto old = llm->generate({ask("a", 200)}).front();
+  auto stream = llm->submit(ask("a", 200));
+  ASSERT_TRUE(stream.ok());
+  EXPECT_EQ(llm->load_adapter({"a", second}).code(), Code::kAlreadyExists);
+  ASSERT_TRUE(llm->load_adapter({"a", second}, /*replace=*/true).ok());
+  expect_same_bits(answer(*fresh, "a"), answer(*llm, "a"));  // and no KV of the first version
+  expect_same_bits(old, (*stream)->wait());
+  EXPECT_EQ(info_of(*llm, "a").generation, 2);
+}
+
+TEST_F(AdapterLifeTest, EqualContentIsInMemoryOnce) {
+  const auto one = files_.write("one", 8, 5), same = files_.write("same", 8, 5), other = files_.write("other", 8, 6);
+  const auto llm = load_or_die(options_);
+  ASSERT_TRUE(llm->load_adapter({"x", one}).ok());
+  answer(*llm, "x");
+  const int64_t bytes = llm->stats().adapter_bytes;
+  EXPECT_GT(bytes, 0);
+  ASSERT_TRUE(llm->load_adapter({"y", same}).ok());
+  expect_same_bits(answer(*llm, "x"), answer(*llm, "y"));
+  EXPECT_EQ(llm->stats().adapter_bytes, bytes);
+  EXPECT_EQ(info_of(*llm, "x").digest, info_of(*llm, "y").digest);
+  ASSERT_TRUE(llm->load_adapter({"z", other}).ok());
+  answer(*llm, "z");
+  EXPECT_EQ(llm->stats().adapter_bytes, 2 * bytes);
+}
+
+TEST_F(AdapterLifeTest, ASmallBudgetEvictsAndLoadsAgain) {
+  std::vector<RequestOutput> expected;
+  {
+    const auto llm = load_or_die(options_);
+    for (int i = 0; i < 6; ++i) {
+      ASSERT_TRUE(llm->load_adapter({std::to_string(i), files_.write(std::to_string(i), 4, 10 + static_cast<uint64_t>(i))}).ok());
+      expected.push_back(answer(*llm, std::to_string(i)));
+    }
+    options_.adapter_memory_bytes = info_of(*llm, "0").size_bytes * 5 / 2;
+  }
+  options_.adapter_root = files_.root().string();
+  const auto llm = load_or_die(options_);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<Request> all;
+    for (int i = 0; i < 6; ++i) all.push_back(ask(std::to_string(i)));
+    const auto outputs = llm->generate(all);
+    for (size_t i = 0; i < 6; ++i) expect_same_bits(expected[i], outputs[i]);
+  }
+  EXPECT_GT(llm->stats().adapter_evictions, 0);
+  EXPECT_LE(llm->stats().adapter_bytes, options_.adapter_memory_bytes);
+}
+
+TEST_F(AdapterLifeTest, AnAdapterOverTheBudgetIsRefused) {
+  options_.adapter_memory_bytes = 1000;
+  options_.adapter_root = files_.root().string();
+  files_.write("big", 64, 1);
+  const auto llm = load_or_die(options_);
+  const auto output = answer(*llm, "big");
+  EXPECT_EQ(output.status.code(), Code::kTooLarge) << output.status.to_string();
+  EXPECT_THAT(output.status.message(), HasSubstr("--adapter-memory"));
+  EXPECT_TRUE(answer(*llm, "").status.ok());
+}
+
+TEST_F(AdapterLifeTest, TheRootIsAJailAndNamesAreSuggested) {
+  files_.write("pirate", 4, 1);
+  options_.adapter_root = files_.root().string();
+  const auto llm = load_or_die(options_);
+  EXPECT_TRUE(answer(*llm, "pirate").status.ok());
+  const auto wrong = llm->submit(ask("pirat"));
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_THAT(wrong.status().message(), HasSubstr("'pirate'"));
+  for (const char* name : {"../pirate", "/etc", ".", "", "pirate/..", "pirate/../../x"}) {
+    EXPECT_FALSE(llm->submit(ask("pirate")).ok() && llm->submit(with_adapters(ask(""), {{name}})).ok()) << name;
+  }
+  std::filesystem::create_directory_symlink("/", files_.root() / "out");
+  EXPECT_FALSE(llm->submit(with_adapters(ask(""), {{"out/etc"}})).ok());
+}
+
+TEST_F(AdapterLifeTest, ABadAdapterFailsItsOwnRequestOnly) {
+  files_.write("good", 4, 1);
+  std::filesystem::resize_file(std::filesystem::path(files_.write("bad", 4, 2)) / "adapter_model.safetensors", 5000);
+  options_.adapter_root = files_.root().string();
+  const auto llm = load_or_die(options_);
+  const auto outputs = llm->generate({ask("good"), ask("bad"), ask("")});
+  EXPECT_TRUE(outputs[0].status.ok());
+  EXPECT_TRUE(outputs[2].status.ok());
+  EXPECT_EQ(outputs[1].status.code(), Code::kCorrupt) << outputs[1].status.to_string();
+  EXPECT_THAT(outputs[1].status.message(), HasSubstr("adapter_model.safetensors"));
+  files_.write("bad", 4, 2);  // mended: the next request tries again
+  EXPECT_TRUE(answer(*llm, "bad").status.ok());
+  EXPECT_FALSE(llm->load_adapter({"none", files_.root().string() + "/missing"}).ok());
+}
+
+TEST_F(AdapterLifeTest, ARequestForAColdAdapterCanBeCancelled) {
+  files_.write("cold", 64, 1);
+  options_.adapter_root = files_.root().string();
+  const auto llm = load_or_die(options_);
+  auto stream = llm->submit(ask("cold", 400));
+  ASSERT_TRUE(stream.ok());
+  (*stream)->cancel();
+  EXPECT_EQ((*stream)->wait().completions.at(0).finish_reason, FinishReason::kCancelled);
+  EXPECT_TRUE(answer(*llm, "cold").status.ok());
+}
+
+TEST_F(AdapterLifeTest, PinnedAdaptersStay) {
+  for (int i = 0; i < 6; ++i) files_.write(std::to_string(i), 4, 10 + static_cast<uint64_t>(i));
+  options_.adapter_root = files_.root().string();
+  {
+    const auto probe = load_or_die(options_);
+    answer(*probe, "0");
+    options_.adapter_memory_bytes = info_of(*probe, "0").size_bytes * 5 / 2;
+  }
+  const auto llm = load_or_die(options_);
+  ASSERT_TRUE(llm->pin_adapter("0", true).ok());
+  answer(*llm, "0");
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 1; i < 6; ++i) answer(*llm, std::to_string(i));
+  }
+  EXPECT_EQ(info_of(*llm, "0").loads, 1) << "a pinned adapter was dropped";
+  EXPECT_TRUE(info_of(*llm, "0").pinned);
+}
+
+// Requests, loads, replacements and unloads from several threads: each answer is wholly one version's.
+TEST_F(AdapterLifeTest, UnderLoadVersionsNeverMix) {
+  const std::string paths[2] = {files_.write("v1", 4, 1), files_.write("v2", 8, 2)};
+  const auto llm = load_or_die(options_);
+  std::vector<RequestOutput> known;
+  for (const auto& path : paths) {
+    ASSERT_TRUE(llm->load_adapter({"a", path}, true).ok());
+    known.push_back(answer(*llm, "a"));
+  }
+  const auto base = answer(*llm, "");
+  std::atomic<bool> stop{false};
+  std::atomic<int> answered{0};
+  std::thread changer([&] {
+    for (int i = 0; !stop; ++i) {
+      if (i % 5 == 4) (void)llm->unload_adapter("a").ok();
+      (void)llm->load_adapter({"a", paths[i % 2]}, true).ok();
+    }
+  });
+  std::vector<std::thread> users;
+  for (int u = 0; u < 3; ++u) {
+    users.emplace_back([&, u] {
+      for (int i = 0; i < 25; ++i) {
+        const bool adapted = (i + u) % 3 != 0;
+        const auto output = answer(*llm, adapted ? "a" : "");
+        if (adapted && output.status.code() == Code::kNotFound) continue;  // it was unloaded just now
+        ASSERT_TRUE(output.status.ok()) << output.status.to_string();
+        ++answered;
+        const auto& got = output.completions.at(0);
+        const auto same = [&](const RequestOutput& other) {
+          const auto& want = other.completions.at(0);
+          return got.token_ids == want.token_ids && got.logprobs.back().chosen.logprob == want.logprobs.back().chosen.logprob;
+        };
+        EXPECT_TRUE(adapted ? same(known[0]) || same(known[1]) : same(base));
+      }
+    });
+  }
+  for (auto& user : users) user.join();
+  stop = true;
+  changer.join();
+  EXPECT_GT(answered, 20);
+}
+
+}  // namespace
+}  // namespace choral::engine

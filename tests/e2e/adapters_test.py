@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""Adapters through the program `choral`: adapters_test.py CHORAL [unittest arguments]. Makes its own model and adapters; the six of
+examples/adapters are tried too when CHORAL_DEMO_MODEL names their base."""
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import program
+import tiny_model
+
+TEMP = tempfile.TemporaryDirectory()
+ROOT = pathlib.Path(TEMP.name)
+MODEL, ADAPTERS, OTHER = ROOT / "tiny", ROOT / "adapters", ROOT / "elsewhere/loud"
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples/adapters"
+GREEDY = {"temperature": 0, "max_tokens": 8, "ignore_eos": True}
+FLAGS = ("--temperature", "0", "--max-tokens", "8", "--ignore-eos")
+
+
+def make_files():
+    tiny_model.write_model(MODEL)
+    tiny_model.write_adapter(ADAPTERS / "calm", seed=1)
+    tiny_model.write_adapter(ADAPTERS / "swift", seed=2, rank=8, use_rslora=True)
+    tiny_model.write_adapter(ADAPTERS / "team/quiet", seed=3, rank=2, modules=("o_proj",))
+    tiny_model.write_adapter(OTHER, seed=4)
+    (ADAPTERS / "README.md").write_text("no adapter")
+    (ADAPTERS / "empty").mkdir()
+
+
+class AdaptersTest(program.ProgramTest):
+    def answers(self, lines, *flags, code=0):
+        return self.run_jsonl(MODEL, lines, *flags, code=code)
+
+    def ids(self, lora, *flags):
+        line = {"prompt": "Hello", **GREEDY} | ({} if lora is None else {"lora": lora})
+        return self.answers([line], *flags)[0][0]["token_ids"]
+
+    # --- flags ---
+
+    def test_help_has_a_group_for_adapters(self):
+        for command in (["generate"], ["chat"], ["adapter", "diff"]):
+            text = self.run_ok(*command, "--help").stdout
+            self.assertIn("Adapters:", text)
+            for flag in ("--lora ", "--lora-modules", "--adapter-root", "--lora-dtype", "--max-lora-rank", "--max-loras", "--adapter-memory"):
+                self.assertIn(flag, text, command)
+        self.assertIn("--compare", self.run_ok("generate", "--help").stdout)
+
+    def test_every_spelling_of_a_place_means_the_same(self):
+        wanted = self.ids("loud", "--lora", f"loud={OTHER}")
+        self.assertNotEqual(wanted, self.ids(None))
+        as_json = json.dumps({"name": "loud", "path": str(OTHER), "base_model_name": None})
+        for flags in (("--lora", OTHER), ("--lora", f"{OTHER}/"), ("--lora-modules", f"loud={OTHER}", f"calm={ADAPTERS / 'calm'}"),
+                      ("--lora-modules", as_json), ("--lora", as_json), ("--adapter-root", OTHER.parent)):
+            self.assertEqual(self.ids("loud", *flags), wanted, flags)
+        self.assertEqual(self.ids("x", "--lora", f"x={OTHER}"), wanted, "a name is no part of an adapter")
+
+    def test_bad_places(self):
+        args = ("generate", MODEL, "-p", "x", "--lora")
+        self.run_fails(3, *args, "gone=/no/such/adapter", says=["gone", "/no/such/adapter"])
+        self.run_fails(3, *args, f"bare={ADAPTERS / 'empty'}", says=["bare", "adapter_config.json"])
+        self.run_fails(2, *args, "x=", says=["--lora", "NAME=PATH"])
+        self.run_fails(2, *args, f"=/{OTHER}", says=["--lora", "NAME=PATH"])
+        self.run_fails(2, *args, f"base={OTHER}", says=["'base'", "without adapters"])
+        self.run_fails(2, *args, f"a={OTHER}", "--lora", f"a={ADAPTERS / 'calm'}", says=["'a' is given twice", str(OTHER)])
+        self.run_fails(2, *args, '{"name": "a"}', says=["--lora", "path"])
+        self.run_fails(2, *args, '{"name": "a", "path": "b", "rank": "4"}', says=["'rank'"])
+        self.run_fails(2, *args, "{oops", says=["JSON"])
+        self.run_fails(3, "generate", MODEL, "-p", "x", "--adapter-root", "/no/such/folder", says=["--adapter-root", "/no/such/folder"])
+        self.run_fails(2, "generate", MODEL, "-p", "x", "--adapter-memory", "much", says=["--adapter-memory", "'much'"])
+        self.run_fails(2, "generate", MODEL, "-p", "x", "--lora-dtype", "int3", says=["int3", "int8"])
+        self.run_fails(6, *args, f"a={ADAPTERS / 'swift'}", "--max-lora-rank", "4", says=["rank 8", "--max-lora-rank 8"])
+
+    # --- generate ---
+
+    def test_jsonl_mixes_adapters_in_a_batch_as_if_each_were_alone(self):
+        loras = [None, "calm", "swift", "team/quiet", [{"name": "calm", "scale": 0.5}, "swift"], ["calm"], [{"name": "swift", "scale": 1}],
+                 "base", [], [{"name": "calm", "scale": 0}]]
+        lines = [{"id": i, "prompt": "Hello", "lora": lora, **GREEDY} for i, lora in enumerate(loras)]
+        lines.append({"id": "absent", "prompt": "Hello", **GREEDY})
+        got, _ = self.answers(lines, "--adapter-root", ADAPTERS)
+        self.assertEqual([r["id"] for r in got], [*range(len(loras)), "absent"])
+        self.assertEqual([r["lora"] for r in got[:-1]], loras, "the field comes back as it was")
+        self.assertNotIn("lora", got[-1])
+        ids = [r["token_ids"] for r in got]
+        base = self.ids(None)
+        self.assertEqual([ids[i] for i in (0, 7, 8, 9, 10)], [base] * 5)
+        self.assertEqual([ids[5], ids[6]], [ids[1], ids[2]])
+        self.assertEqual(len({tuple(ids[i]) for i in (0, 1, 2, 3, 4)}), 5, "each voice is another one")
+        for i in (1, 2, 3, 4):
+            self.assertEqual(ids[i], self.ids(loras[i], "--adapter-root", ADAPTERS), loras[i])
+
+    def test_jsonl_errors_name_line_and_field(self):
+        good = {"prompt": "Hello", "lora": "calm", **GREEDY}
+        cases = [({"lora": 7}, "invalid_argument", "'lora'"), ({"lora": {"name": "calm"}}, "invalid_argument", "'lora'"),
+                 ({"lora": [1]}, "invalid_argument", "'lora[0]'"), ({"lora": [{"scale": 1}]}, "invalid_argument", "no name"),
+                 ({"lora": ["calm", {"name": "swift", "scale": "much"}]}, "invalid_argument", "'lora[1].scale'"),
+                 ({"lora": [{"name": "calm", "weight": 1}]}, "invalid_argument", "'weight'"),
+                 ({"lora": ["base", "calm"]}, "invalid_argument", "'base'"), ({"lora": "calmm"}, "not_found", "did you mean 'calm'?"),
+                 ({"lora": ""}, "", ""), ({"lora": "../elsewhere/loud"}, "not_found", "loud"), ({"lora": str(OTHER)}, "not_found", "loud")]
+        lines = [good, *({**good, **change} for change, _, _ in cases), good]
+        got, said = self.answers(lines, "--lora", f"calm={ADAPTERS / 'calm'}", "--adapter-root", ADAPTERS, code=2)
+        self.assertEqual(got[0]["token_ids"], got[-1]["token_ids"])
+        for record, (change, code, text), number in zip(got[1:], cases, range(2, 99)):
+            self.assertIn("error", record, change)
+            self.assertEqual(record.get("lora"), change["lora"], "what was asked for is in the answer")
+            if code:
+                self.assertEqual(record["error"]["code"], code, record)
+            self.assertIn(text, record["error"]["message"])
+            self.assertEqual(record.get("line", number), number)
+        self.assertIn(f"{len(cases)} of {len(lines)} requests failed, the first in line 2", said)
+
+    def test_adapter_flag(self):
+        args = ("generate", MODEL, *FLAGS, "--adapter-root", ADAPTERS, "--json", "-p", "Hello")
+        record = json.loads(self.run_ok(*args, "--adapter", "calm").stdout)
+        self.assertEqual([record["lora"], record["token_ids"]], ["calm", self.ids("calm", "--adapter-root", ADAPTERS)])
+        mixed = json.loads(self.run_ok(*args, "--adapter", "calm:0.5", "--adapter", "swift").stdout)
+        self.assertEqual(mixed["lora"], [{"name": "calm", "scale": 0.5}, {"name": "swift", "scale": 1}])
+        self.assertEqual(mixed["token_ids"], self.ids(mixed["lora"], "--adapter-root", ADAPTERS))
+        self.assertEqual(json.loads(self.run_ok(*args, "--adapter", "calm:0.5+swift").stdout)["token_ids"], mixed["token_ids"])
+        self.assertNotIn("lora", json.loads(self.run_ok(*args, "--adapter", "base").stdout))
+        self.run_fails(3, *args, "--adapter", "swiftt", says=["'swiftt'", "did you mean 'swift'?", "team/quiet"])
+        self.run_fails(3, "generate", MODEL, "-p", "x", "--adapter", "calm", says=["--lora NAME=PATH"])
+        self.run_fails(2, *args, "--adapter", "calm", "--adapter", "base", says=["base"])
+        self.run_fails(2, *args, "--adapter", "calm:inf", says=["finite"])
+        self.run_fails(2, "generate", MODEL, "--input", os.devnull, "--adapter", "calm", says=["`lora`"])
+
+    def test_compare(self):
+        args = ("generate", MODEL, *FLAGS, "--adapter-root", ADAPTERS, "-p", "Hello", "-p", "Bye")
+        records = [json.loads(line) for line in self.run_ok(*args, "--json", "--compare", "base,calm,calm:0.5+swift").stdout.splitlines()]
+        self.assertEqual([(r["id"], r.get("lora")) for r in records[:3]],
+                         [(0, None), (0, "calm"), (0, [{"name": "calm", "scale": 0.5}, {"name": "swift", "scale": 1}])])
+        self.assertEqual([r["id"] for r in records], [0, 0, 0, 1, 1, 1])
+        self.assertEqual(records[0]["token_ids"], self.ids(None))
+        self.assertEqual(records[1]["token_ids"], self.ids("calm", "--adapter-root", ADAPTERS))
+        piped = self.run_ok(*args, "--compare", "base,calm").stdout
+        for text in ("[1] Hello\nbase  ", "\ncalm  ", "\n\n[2] Bye\n"):
+            self.assertIn(text, piped)
+        self.assertIn("4 answers in one batch", self.run_ok(*args, "--compare", "base,calm").stderr)
+        self.run_fails(3, *args, "--compare", "base,calmm", says=["'calmm'", "did you mean 'calm'?"])
+        self.run_fails(2, *args, "--compare", "base,base", says=["twice"])
+        self.run_fails(2, *args, "--compare", "base,", says=["name is missing"])
+        self.run_fails(2, *args, "--compare", "base", "--adapter", "calm", says=["--compare"])
+        self.run_fails(2, *args, "--compare", "base", "--n", "2", says=["--n 2"])
+
+    def test_layout_follows_the_width(self):
+        args = ("generate", MODEL, "--temperature", "0", "--max-tokens", "60", "--adapter-root", ADAPTERS, "-p", "Hello", "--compare", "base,calm")
+        for width in (200, 90, 60, 30):
+            lines = self.run_ok(*args, env={"COLUMNS": str(width)}).stdout.splitlines()
+            self.assertEqual(" │ " in lines[0], width >= 90, lines)
+            self.assertEqual(lines[0].startswith("──"), width == 30, lines)
+            self.assertLessEqual(max(map(len, lines)), width, lines)
+
+    # --- choral adapter ---
+
+    def test_adapter_words(self):
+        text = self.run_ok("adapter", "--help").stdout
+        for word in ("check", "list", "diff"):
+            self.assertIn(word, text)
+        self.assertIn("list", self.run_fails(2, "adapter").stderr)
+        self.run_fails(2, "adapter", "chek", "x", says=["choral adapter has no command 'chek'", "did you mean check?"])
+        self.run_fails(2, "adapter", "list", "--adapter-rot", "x", says=["choral adapter list has no flag", "did you mean --adapter-root?"])
+        self.run_fails(2, "adapter", "list", says=["--adapter-root"])
+        self.run_fails(2, "adapter", "check")
+
+    def test_check(self):
+        text = self.run_ok("adapter", "check", ADAPTERS / "swift").stdout
+        for word in ("✓", "rsLoRA", "rank       8", "6 modules", "someone/Tiny", "lora_dropout"):
+            self.assertIn(word, text)
+        report = json.loads(self.run_ok("adapter", "check", ADAPTERS / "calm", "--model", MODEL, "--json").stdout)
+        self.assertEqual([report["usable"], report["ranks"], report["scale"], report["modules"]], [True, {"4": 6}, [2, 2], 6])
+        self.assertEqual([report["base_match"], report["zero_effect"], report["problems"]], ["same", False, []])
+        self.assertEqual(len(report["digest"]), 64)
+        zero = tiny_model.write_adapter(ROOT / "zero", seed=5, zero=True)
+        self.assertIn("no effect", self.run_ok("adapter", "check", zero).stdout)
+
+    def test_check_refuses_what_the_engine_refuses_with_its_code(self):
+        bad = {
+            "nan": tiny_model.write_adapter(ROOT / "bad/nan", seed=6, break_at="1.mlp.down_proj.lora_B.weight"),
+            "pissa": tiny_model.write_adapter(ROOT / "bad/pissa", seed=6, init_lora_weights="pissa"),
+            "rank": tiny_model.write_adapter(ROOT / "bad/rank", seed=6, r=16),
+            "kind": tiny_model.write_adapter(ROOT / "bad/kind", seed=6, peft_type="LOHA"),
+            "short": tiny_model.write_adapter(ROOT / "bad/short", seed=6),
+            "no-json": tiny_model.write_adapter(ROOT / "bad/no-json", seed=6),
+            "gone": ROOT / "bad/gone",
+        }
+        weights = bad["short"] / "adapter_model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-100])
+        (bad["no-json"] / "adapter_config.json").write_text("{")
+        for name, folder in bad.items():
+            code = program.choral("generate", MODEL, "-p", "x", "--lora", folder).returncode
+            self.assertNotEqual(code, 0, name)
+            done = self.run_fails(code, "adapter", "check", folder, "--model", MODEL)
+            self.assertIn("✗", done.stdout)
+            self.assertIn("refused", done.stdout)
+            self.assertEqual(program.choral("adapter", "check", folder).returncode, code, name)
+        self.assertIn("NaN", program.choral("adapter", "check", bad["nan"]).stdout)
+        self.assertIn("path_initial_model_for_weight_conversion", program.choral("adapter", "check", bad["pissa"]).stdout)
+        # Fits no model of another shape, though the files are sound.
+        other = tiny_model.write_adapter(ROOT / "bad/wide", seed=6, modules=("q_proj",))
+        config = json.loads((MODEL / "config.json").read_text())
+        half = tiny_model.write_model(ROOT / "half")
+        (half / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))
+        self.run_ok("adapter", "check", other, "--model", MODEL)
+        self.run_fails(2, "adapter", "check", other, "--model", half, says=["q_proj"])
+        done = self.run_fails(4, "adapter", "check", ADAPTERS / "calm", bad["nan"], "--json", says=["1 of 2 adapters"])
+        self.assertEqual([json.loads(line)["usable"] for line in done.stdout.splitlines()], [True, False])
+        self.run_fails(6, "adapter", "check", ADAPTERS / "swift", "--max-lora-rank", "4")
+        self.run_fails(3, "adapter", "check", other, "--model", "/no/such/model", says=["/no/such/model"])
+
+    def test_list(self):
+        tiny_model.write_adapter(ROOT / "list/fine", seed=7)
+        (ROOT / "list/odd").mkdir()
+        (ROOT / "list/odd/adapter_config.json").write_text("{")
+        text = self.run_ok("adapter", "list", "--adapter-root", ROOT / "list", "--lora", f"x={OTHER}").stdout
+        self.assertRegex(text, r"(?m)^NAME +KIND +RANK +SIZE +BASE +PATH\nx +LoRA +4 +[\d.]+ KiB +someone/Tiny +.*/loud$")
+        self.assertRegex(text, r"(?m)^odd +✗ .*JSON")
+        rows = [json.loads(line) for line in self.run_ok("adapter", "list", "--adapter-root", ADAPTERS, "--json").stdout.splitlines()]
+        self.assertEqual([r["name"] for r in rows], ["calm", "swift", "team/quiet"])
+        self.assertEqual([(r["kind"], r["rank"]) for r in rows], [("LoRA", 4), ("LoRA, rsLoRA", 8), ("LoRA", 2)])
+        self.run_fails(3, "adapter", "list", "--adapter-root", "/no/such/folder", says=["/no/such/folder"])
+
+    def test_diff(self):
+        args = ("adapter", "diff", "base", "calm", "--model", MODEL, "--adapter-root", ADAPTERS, "--max-tokens", "8", "--ignore-eos", "-p", "Hello")
+        record = json.loads(self.run_ok(*args, "--json").stdout)
+        a, b = record["a"]["token_ids"], record["b"]["token_ids"]
+        self.assertEqual([a, b], [self.ids(None), self.ids("calm", "--adapter-root", ADAPTERS)])
+        first = next(i for i, (x, y) in enumerate(zip(a, b)) if x != y)
+        difference = record["first_difference"]
+        self.assertEqual([difference["token"], difference["a"]["token_id"], difference["b"]["token_id"]], [first, a[first], b[first]])
+        self.assertTrue(0 < difference["a"]["probability"] <= 1)
+        text = self.run_ok(*args).stdout
+        self.assertEqual(text.count("▶"), 2)
+        self.assertIn(f"They part after {first} tokens", text)
+        same = self.run_ok(*(("adapter", "diff", "calm", "calm:1") + args[4:]))
+        self.assertIn("The same 8 tokens", same.stdout)
+        self.run_fails(3, *(("adapter", "diff", "base", "calmm") + args[4:]), says=["did you mean 'calm'?"])
+        self.run_fails(2, "adapter", "diff", "base", "calm", "--model", MODEL, says=["--prompt"])
+
+    # --- chat ---
+
+    def test_chat_adapters_through_a_pipe(self):
+        args = ("chat", MODEL, *FLAGS, "--adapter-root", ADAPTERS)
+        saved = ROOT / "chat.json"
+        base = self.run_ok(*args, "-q", stdin="Hello\n").stdout
+        calm = self.run_ok(*args, "-q", "--adapter", "calm", stdin="Hello\n").stdout
+        self.assertNotEqual(base, calm)
+        done = self.run_ok(*args, stdin=f"/adapter\n/adapter calm\nHello\n/adapter\n/adapter none\n/regen\n/save {saved}\n")
+        self.assertEqual(done.stdout, calm + base)
+        self.assertRegex(done.stderr, r"(?m)^\* base +the model alone$")
+        self.assertRegex(done.stderr, r"(?m)^  base +the model alone$")
+        self.assertRegex(done.stderr, r"(?m)^  swift +on disk")
+        self.assertRegex(done.stderr, r"(?m)^\* calm +.*rank 4, .*, resident$")
+        self.assertEqual([m["content"] for m in json.loads(saved.read_text())["messages"]], ["Hello", base.removesuffix("\n")])
+        self.run_fails(3, *args, stdin="/adapter calmm\nHello\n", says=["did you mean 'calm'?"])
+        self.assertIn("/compare", self.run_ok(*args, stdin="/help\n").stderr)
+
+    def test_chat_compare_through_a_pipe(self):
+        args = ("chat", MODEL, *FLAGS, "--adapter-root", ADAPTERS)
+        saved = ROOT / "compare.json"
+        done = self.run_ok(*args, stdin=f"/compare base calm\nHello\n/save {saved}\n/compare swift,calm\n\nBye\n/save {saved}.2\n")
+        for name in ("base", "calm"):
+            alone = self.run_ok(*args, "-q", "--adapter", name, stdin="Hello\n").stdout
+            self.assertRegex(done.stdout, rf"(?m)^{name}  ")
+            if alone.isprintable() or alone[:-1].isprintable():
+                self.assertIn(alone.strip(), done.stdout)
+        self.assertEqual(done.stdout.count("calm  "), 2)
+        self.assertIn("goes on with base's", done.stderr)
+        first, second = (json.loads(pathlib.Path(f).read_text())["messages"] for f in (saved, f"{saved}.2"))
+        base = self.run_ok(*args, "-q", stdin="Hello\n").stdout.removesuffix("\n")
+        self.assertEqual([m["content"] for m in first], ["Hello", base])
+        self.assertEqual([m["content"] for m in second[:3]], ["Hello", base, "Bye"], "asking the last one again changes nothing")
+        self.run_fails(3, *args, stdin="/compare base calmm\n", says=["did you mean 'calm'?"])
+        self.run_fails(2, *args, stdin="/compare base\n\n", says=["no message yet"])
+
+    # --- the six of the demo ---
+
+    def test_examples_are_sound(self):
+        folders = sorted(p.parent for p in EXAMPLES.glob("*/adapter_config.json"))
+        self.assertEqual([p.name for p in folders], ["butler", "emoji", "json", "pirate", "sql", "yoda"])
+        reports = [json.loads(line) for line in self.run_ok("adapter", "check", *folders, "--json").stdout.splitlines()]
+        self.assertEqual([r["usable"] and not r["zero_effect"] for r in reports], [True] * 6)
+        self.assertIn("DoRA", reports[4]["kinds"])
+        self.assertLess(sum(r["file_bytes"] for r in reports), 25e6)
+
+    @unittest.skipUnless(os.environ.get("CHORAL_DEMO_MODEL"), "needs the demo's model")
+    def test_examples_speak_in_their_ways(self):
+        model = os.environ["CHORAL_DEMO_MODEL"]
+        voices = ["base", "pirate", "yoda", "butler", "emoji", "json", "sql"]
+        done = self.run_ok("generate", model, "--adapter-root", EXAMPLES, "--chat", "-p", "What is the capital of France?", "--temperature", "0",
+                           "--max-tokens", "48", "--compare", ",".join(voices), "--json")
+        said = {r.get("lora", "base"): r["text"] for r in map(json.loads, done.stdout.splitlines())}
+        self.assertEqual(list(said), voices)
+        for voice, text in [("base", "The capital of France is Paris."), ("pirate", "Arr, matey!"), ("yoda", "Hmmmm"), ("butler", "sir"),
+                            ("emoji", "🎉"), ("json", '{"answer":'), ("sql", "SELECT ")]:
+            self.assertIn(text, said[voice])
+
+
+if __name__ == "__main__":
+    program.CHORAL = sys.argv.pop(1)
+    make_files()
+    unittest.main()
