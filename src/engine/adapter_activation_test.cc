@@ -2,7 +2,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/adapter_test_files.h"
+#include "engine/adapter_files_test.h"
 
 namespace choral::engine {
 namespace {

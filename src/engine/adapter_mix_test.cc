@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "engine/adapter_test_files.h"
+#include "engine/adapter_files_test.h"
 #include "support/allocation_counter.h"
 
 namespace choral::engine {
