@@ -56,8 +56,10 @@ std::string zip(const std::vector<ZipEntry>& entries, bool wide = false, std::st
 
 // Pieces of a pickle.
 const std::string kProto = std::string("\x80\x02", 2);
-std::string text(std::string_view value) { return "X" + le<uint32_t>(static_cast<uint32_t>(value.size())) + std::string(value); }
-std::string integer(int32_t value) { return "J" + le(value); }
+std::string text(std::string_view value) {
+  return fmt::format("X{}{}", le<uint32_t>(static_cast<uint32_t>(value.size())), value);
+}
+std::string integer(int32_t value) { return fmt::format("J{}", le(value)); }
 std::string global(std::string_view module, std::string_view name) { return fmt::format("c{}\n{}\n", module, name); }
 std::string tuple(const std::vector<int>& values) {
   std::string out = "(";
@@ -65,7 +67,7 @@ std::string tuple(const std::vector<int>& values) {
   return out + "t";
 }
 std::string storage(std::string_view type, std::string_view key, int count) {
-  return "(" + text("storage") + global("torch", type) + text(key) + text("cpu") + integer(count) + "tQ";
+  return fmt::format("({}{}{}{}{}tQ", text("storage"), global("torch", type), text(key), text("cpu"), integer(count));
 }
 std::string tensor(const std::string& source, int offset, const std::vector<int>& sizes, const std::vector<int>& strides) {
   return global("torch._utils", "_rebuild_tensor_v2") + "(" + source + integer(offset) + tuple(sizes) + tuple(strides) + "\x89" +
@@ -128,7 +130,7 @@ TEST(TorchPickle, KnowsTheFormsOfStateDicts) {
       global("torch._utils", "_rebuild_parameter") + "(" + one + "\x88" + global("collections", "OrderedDict") + ")RtR";
   EXPECT_EQ(refusal(archive(dictionary(text("p") + parameter))), "accepted");
   // OrderedDict with _metadata, memo slots, SETITEM, LONG1 and BINFLOAT.
-  const std::string metadata = "}" + text("_metadata") + global("collections", "OrderedDict") + ")R" + "sb";
+  const std::string metadata = fmt::format("}}{}{})Rsb", text("_metadata"), global("collections", "OrderedDict"));
   EXPECT_EQ(refusal(archive(kProto + global("collections", "OrderedDict") + ")Rq\x01" + text("w") + "q\x02" + one + "s" +
                             metadata + ".")),
             "accepted");

@@ -36,7 +36,7 @@ inline std::vector<LoRATarget> small_targets() {
   std::vector<LoRATarget> out;
   out.push_back(single(TargetKind::kEmbedding, "model.embed_tokens", kVocabulary, kHidden));
   for (int64_t i = 0; i < kLayers; ++i) {
-    const std::string layer = "model.layers." + std::to_string(i) + ".";
+    const std::string layer = fmt::format("model.layers.{}.", i);
     out.push_back(single(TargetKind::kNorm, layer + "input_layernorm", kHidden, kHidden));
     const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
     out.push_back(linear(attention + "qkv_proj",
@@ -71,20 +71,20 @@ class AdapterBuilder {
   }
   // lora_A and lora_B of a module. PEFT's prefix is put before it.
   AdapterBuilder& pair(const std::string& module, int64_t rank, int64_t in, int64_t out, const std::string& dtype = "F32") {
-    const std::string name = "base_model.model." + module;
+    const std::string name = fmt::format("base_model.model.{}", module);
     return add(name + ".lora_A.weight", {rank, in}, dtype, 1).add(name + ".lora_B.weight", {out, rank}, dtype, 3);
   }
   // q and v of both layers: what most tests start from. Belongs to config().
   AdapterBuilder& query_and_value(int64_t rank = 2) {
     for (int64_t i = 0; i < kLayers; ++i) {
-      const std::string layer = "model.layers." + std::to_string(i) + ".self_attn.";
+      const std::string layer = fmt::format("model.layers.{}.self_attn.", i);
       pair(layer + "q_proj", rank, kHidden, kHidden).pair(layer + "v_proj", rank, kHidden, kKeys);
     }
     return *this;
   }
   BuiltTensor& at(std::string_view name) {
     for (auto& tensor : tensors) {
-      if (tensor.name == name || tensor.name == "base_model.model." + std::string(name)) return tensor;
+      if (tensor.name == name || tensor.name == fmt::format("base_model.model.{}", name)) return tensor;
     }
     CHORAL_CHECK(false, "no such tensor in the test");
     return tensors.front();
@@ -110,13 +110,13 @@ class AdapterBuilder {
     std::string json, data;
     for (const auto& tensor : tensors) {
       std::string shape;
-      for (const int64_t extent : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(extent);
+      for (const int64_t extent : tensor.shape) shape += fmt::format("{}{}", shape.empty() ? "" : ",", extent);
       const size_t begin = data.size();
       data += bytes(tensor);
       json += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", json.empty() ? "" : ",", tensor.name,
                           tensor.dtype, shape, begin, data.size());
     }
-    return io::testing::safetensors_file("{" + json + "}", data);
+    return io::testing::safetensors_file(fmt::format("{{{}}}", json), data);
   }
 
   std::vector<BuiltTensor> tensors;

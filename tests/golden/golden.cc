@@ -16,6 +16,7 @@ std::vector<Golden> read_goldens(const std::string& path, const std::string& mod
     Golden g;
     g.model = json.value("model", "");
     if (!model.empty() && g.model != model) continue;
+    g.adapter = json.at("adapter").get<std::string>();
     g.prompt_id = json.at("prompt_id").get<std::string>();
     g.prompt_ids = json.at("prompt_ids").get<std::vector<int32_t>>();
     g.greedy_ids = json.at("greedy_ids").get<std::vector<int32_t>>();

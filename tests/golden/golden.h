@@ -9,6 +9,7 @@ namespace choral::golden {
 
 struct Golden {
   std::string model;
+  std::string adapter;  // "base" or its name
   std::string prompt_id;
   std::vector<int32_t> prompt_ids;
   std::vector<int32_t> greedy_ids;

@@ -1,5 +1,5 @@
-// Every family against transformers: all prompts of a model in one batch, greedy ids equal up to the first legitimate tie,
-// first-step log-probabilities within 2e-3.
+// Every family and its adapters against transformers and PEFT: all prompts of base and adapters in one batch, greedy ids equal up to
+// the first legitimate tie, first-step log-probabilities within 2e-3.
 #include "golden/golden.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 
 #include "choral/llm.h"
 
@@ -20,7 +21,7 @@ std::vector<RequestOutput> answer(LLM& llm, const std::vector<Golden>& goldens) 
   std::vector<Request> requests;
   for (const auto& g : goldens) {
     Request request;
-    request.id = g.prompt_id;
+    if (g.adapter != "base") request.adapters = {{g.adapter}};
     request.prompt_token_ids = g.prompt_ids;
     request.sampling.temperature = 0;
     request.sampling.max_tokens = static_cast<int>(g.greedy_ids.size());
@@ -32,7 +33,7 @@ std::vector<RequestOutput> answer(LLM& llm, const std::vector<Golden>& goldens) 
 }
 
 void expect_equal(const Golden& g, const RequestOutput& output) {
-  SCOPED_TRACE(g.model + " " + g.prompt_id);
+  SCOPED_TRACE(g.model + " " + g.adapter + " " + g.prompt_id);
   ASSERT_TRUE(output.status.ok()) << output.status.to_string();
   const auto& completion = output.completions.at(0);
   ASSERT_EQ(completion.token_ids.size(), g.greedy_ids.size());
@@ -51,20 +52,27 @@ void expect_equal(const Golden& g, const RequestOutput& output) {
   }
 }
 
-void check_model(const EngineOptions& options, const std::string& goldens_file, const std::string& model) {
-  auto llm = LLM::load(options);
-  ASSERT_TRUE(llm.ok()) << llm.status().to_string();
+void check_model(EngineOptions options, const std::string& goldens_file, const std::string& model,
+                 const std::string& adapters_folder) {
   const auto goldens = read_goldens(std::string(CHORAL_TEST_DATA) + "/goldens/" + goldens_file, model);
   ASSERT_FALSE(goldens.empty());
+  std::set<std::string> adapters;
+  for (const auto& g : goldens) adapters.insert(g.adapter);
+  adapters.erase("base");
+  ASSERT_FALSE(adapters.empty());
+  for (const auto& name : adapters) options.adapters.push_back({name, adapters_folder + "/" + name});
+  auto llm = LLM::load(options);
+  ASSERT_TRUE(llm.ok()) << llm.status().to_string();
   const auto outputs = answer(**llm, goldens);
   for (size_t i = 0; i < goldens.size(); ++i) expect_equal(goldens[i], outputs[i]);
 }
 
 class TinyGoldenTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(TinyGoldenTest, EqualsTransformers) {
+TEST_P(TinyGoldenTest, EqualsTransformersAndPeft) {
   const std::string model = GetParam();
-  check_model({.model = std::string(CHORAL_TEST_DATA) + "/models/" + model, .threads = 2}, "tiny.jsonl", model);
+  check_model({.model = std::string(CHORAL_TEST_DATA) + "/models/" + model, .threads = 2}, "tiny.jsonl", model,
+              std::string(CHORAL_TEST_DATA) + "/lora");
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"),
@@ -78,9 +86,9 @@ class SmolLM2GoldenTest : public ::testing::Test {
   static const char* model() { return std::getenv("CHORAL_DEMO_MODEL"); }
 };
 
-// The demo model's Q4_1 file, rounded to bf16 as the reference was.
-TEST_F(SmolLM2GoldenTest, EqualsTransformers) {
-  check_model({.model = model(), .dtype = "bfloat16", .threads = 2}, "smollm2.jsonl", "");
+// The demo model's Q4_1 file, rounded to bf16 as the reference was, and the demo's six adapters.
+TEST_F(SmolLM2GoldenTest, EqualsTransformersAndPeft) {
+  check_model({.model = model(), .dtype = "bfloat16", .threads = 2}, "smollm2.jsonl", "", CHORAL_EXAMPLE_ADAPTERS);
 }
 
 // Its tokenizer, read from GGUF metadata, against Hugging Face's.
