@@ -29,10 +29,7 @@ struct Row {
 // Config and tensor headers; no values are read.
 Status describe(Row& row) {
   CHORAL_TRY(const auto peft, lora::PEFTHelper::from_local_dir(row.spec.path));
-  row.kind = peft.use_dora ? "DoRA" : "LoRA";
-  if (peft.use_rslora) row.kind += ", rsLoRA";
-  if (!peft.alora_invocation_tokens.empty()) row.kind += ", aLoRA";
-  if (!peft.modules_to_save.empty()) row.kind += ", modules_to_save";
+  row.kind = peft.kind();
   if (peft.ranks_known) row.rank = peft.largest_rank();
   row.base = peft.base_model_name_or_path;
   CHORAL_TRY(const auto file, lora::read_adapter_file(row.spec.path));

@@ -38,12 +38,13 @@ std::optional<std::filesystem::path> inside_root(const std::string& root, std::s
 
 Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Context& ctx, const AdapterSpec& spec,
                                                               std::span<const lora::LoRATarget> targets,
-                                                              const lora::LoRAConfig& config) {
+                                                              const lora::LoRALoadOptions& options, std::string& kind) {
   auto packed = [&]() -> Result<std::shared_ptr<const lora::PackedAdapter>> {
     CHORAL_TRY(const auto helper, lora::PEFTHelper::from_local_dir(spec.path));
-    CHORAL_RETURN_IF_ERROR(helper.validate_legal(config));
-    CHORAL_TRY(const auto model, lora::LoRAModel::from_local_checkpoint(spec.path, helper, targets));
-    return lora::PackedAdapter::pack(ctx, model, targets, config);
+    kind = helper.kind();
+    CHORAL_RETURN_IF_ERROR(helper.validate_legal(options.config));
+    CHORAL_TRY(const auto model, lora::LoRAModel::from_local_checkpoint(spec.path, helper, targets, options));
+    return lora::PackedAdapter::pack(ctx, model, targets, options.config);
   }();
   if (!packed.ok()) return std::move(packed).status().while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
   return packed;
@@ -192,7 +193,8 @@ void AdapterRegistry::run_loader() {
     jobs_.pop_front();
     lock.unlock();
     arena.reset();
-    auto packed = load_files(ctx, job.version->spec, targets_, config_.lora);
+    std::string kind;
+    auto packed = load_files(ctx, job.version->spec, targets_, config_.load, kind);
     lock.lock();
     const bool ok = packed.ok();
     if (job.answered != nullptr) {
@@ -202,6 +204,7 @@ void AdapterRegistry::run_loader() {
     }
     if (ok || job.answered == nullptr) {
       ++job.version->info.loads;
+      job.version->info.kind = std::move(kind);
       loaded_.push_back({std::move(job.version), std::move(packed)});
       if (wake_) wake_();
     }

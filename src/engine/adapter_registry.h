@@ -31,7 +31,7 @@ struct LoadedAdapter {
 class AdapterRegistry {
  public:
   struct Config {
-    lora::LoRAConfig lora;
+    lora::LoRALoadOptions load;  // its config, and what is known of the model
     std::string root;  // where names that nobody gave are looked for; empty: nowhere
   };
   // The loader has a thread and scratch of its own; of `ctx` it takes platform and CPU level. `targets` and `ctx` outlive this.

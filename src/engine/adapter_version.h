@@ -15,7 +15,11 @@ struct AdapterContent;  // engine/adapter_residency.h
 
 struct AdapterVersion {
   AdapterVersion(int32_t version_id, AdapterSpec version_spec, int version_generation, bool version_from_root)
-      : id(version_id), generation(version_generation), from_root(version_from_root), spec(std::move(version_spec)), pin_wanted(spec.pinned) {
+      : id(version_id),
+        generation(version_generation),
+        from_root(version_from_root),
+        spec(std::move(version_spec)),
+        pin_wanted(spec.pinned) {
     info.name = spec.name;
     info.path = spec.path;
     info.id = id;

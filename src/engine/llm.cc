@@ -89,7 +89,8 @@ class Engine : public LLM {
   std::shared_ptr<AdapterRegistry> registry_;  // the core keeps it too, and the worker that its loader needs
 };
 
-// A quarter of what is free once the model is loaded, at most 8 GiB: thousands of small adapters, and room for the KV pool's pages.
+// A quarter of what is free once the model is loaded, at most 8 GiB: thousands of small adapters, and room for the KV pool's
+// pages.
 int64_t default_adapter_budget() { return std::min(free_memory_bytes() / 4, int64_t{8} << 30); }
 
 Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, int64_t max_model_len) {
@@ -131,9 +132,11 @@ Result<std::unique_ptr<LLM>> Engine::load(const EngineOptions& options) {
   const int64_t adapter_budget = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : default_adapter_budget();
   engine->registry_ = std::make_shared<AdapterRegistry>(
       worker->context(), worker->loaded().model->lora_targets(),
-      AdapterRegistry::Config{.lora = worker->lora_config(), .root = options.adapter_root});
-  engine->core_ = std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler, engine->registry_,
-                                               adapter_budget);
+      AdapterRegistry::Config{
+          .load = {.config = worker->lora_config(), .limits = {}, .head_dim = worker->loaded().model->kv_cache_shape().head_dim},
+          .root = options.adapter_root});
+  engine->core_ =
+      std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler, engine->registry_, adapter_budget);
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
   if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});
   return std::unique_ptr<LLM>(std::move(engine));

@@ -1,4 +1,4 @@
-// What GGUF calls things, in Hugging Face words: the architectures Choral reads from GGUF, and their tensors. Internal to io.
+// What GGUF calls things, in Hugging Face words: the architectures Choral reads from GGUF, and their tensors. Known to io and to the reader of GGUF adapters.
 #pragma once
 
 #include <string>

@@ -83,6 +83,15 @@ Result<double> PEFTHelper::scaling_for(std::string_view module) const {
   return scaling_for(module, rank);
 }
 
+std::string PEFTHelper::kind() const {
+  std::string kind = use_dora ? "DoRA" : "LoRA";
+  if (use_rslora) kind += ", rsLoRA";
+  if (!alora_invocation_tokens.empty()) kind += ", aLoRA";
+  if (!modules_to_save.empty()) kind += ", modules_to_save";
+  if (!trainable_token_indices.empty()) kind += ", trainable tokens";
+  return kind;
+}
+
 int64_t PEFTHelper::largest_rank() const {
   int64_t largest = r;
   for (const auto& entry : rank_pattern) largest = std::max(largest, entry.second);
