@@ -37,9 +37,11 @@ void lora_shrink(const Context& ctx, std::span<const LoRAShrink> shrinks) {
   const int64_t grain = std::max<int64_t>(1, units / (kTasksPerThread * ctx.pool.size()));
   ctx.pool.parallel_for(units, grain, [&](int64_t begin, int64_t end, int) {
     int64_t first = 0;  // unit of the current shrink
-    for (const auto& s : shrinks) {
+    for (size_t i = 0; i < shrinks.size(); ++i) {
+      const LoRAShrink& s = shrinks[i];
       const int64_t count = row_blocks(s) * rank_blocks(s);
       if (begin < first + count) {
+        if (i + 1 < shrinks.size()) shrinks[i + 1].matrix->prefetch_shrink();
         const int64_t stop = std::min(end, first + count);
         run_units(ctx.level, s, begin - first, stop - first);
         begin = stop;
@@ -58,6 +60,9 @@ void lora_expand(const Context& ctx, std::span<const LoRAExpand> expands) {
   ctx.pool.parallel_for(units, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const auto& [terms, y] = expands[static_cast<size_t>(unit / blocks)];
+      if (unit + 1 < units) {
+        expands[static_cast<size_t>((unit + 1) / blocks)].terms.front().matrix->prefetch_expand((unit + 1) % blocks * kColumnsAtOnce);
+      }
       const int64_t col = unit % blocks * kColumnsAtOnce;
       lora_expand(ctx.level, terms, col, y.sub_cols(col, std::min(kColumnsAtOnce, y.cols - col)));
     }

@@ -21,6 +21,15 @@ void LoRAMatrix::prefetch(int64_t begin, int64_t end) const {
   for (int64_t at = begin; at < end; at += kLine) __builtin_prefetch(panels_.data() + at, 0, 2);
 }
 
+void LoRAMatrix::prefetch_expand(int64_t col) const {
+  for (const Slice& slice : slices_) {
+    if (slice.out_end <= col) continue;
+    const int64_t panels = std::max<int64_t>(0, col / kLoRAColumns - slice.out_begin / kLoRAColumns);
+    const int64_t begin = slice.b_offset + panels * choral::kernels::panel_bytes(b_store_, slice.rank);
+    return prefetch(begin, begin + kHeadBytes);
+  }
+}
+
 void LoRAMatrix::shrink(CpuLevel level, MatrixView<const float> x, float factor, int64_t begin, int64_t end,
                         MatrixView<float> middle) const {
   CHORAL_DCHECK(x.cols == in_ && middle.cols == rank_ && middle.rows == x.rows, "shrink: x [rows, in], middle [rows, rank]");

@@ -58,6 +58,11 @@ class LoRAMatrix {
 
   // Asks for bytes [begin, end) of the packed panels, shrink's first: called for the next layer while this one computes.
   void prefetch(int64_t begin, int64_t end) const;
+  // Asks for the first kHeadBytes that shrink() will read, or lora_expand() from column `col` on: called before another adapter's
+  // work, so that this one's begins without a wait. The stream prefetcher takes it from there.
+  void prefetch_shrink() const { prefetch(0, kHeadBytes); }
+  void prefetch_expand(int64_t col) const;
+  static constexpr int64_t kHeadBytes = 2048;
   int64_t panel_bytes() const;
 
  private:

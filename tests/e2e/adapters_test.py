@@ -286,6 +286,7 @@ class AdaptersTest(program.ProgramTest):
         self.assertLess(sum(r["file_bytes"] for r in reports), 25e6)
 
     @unittest.skipUnless(os.environ.get("CHORAL_DEMO_MODEL"), "needs the demo's model")
+    @unittest.skipIf(os.environ.get("CHORAL_CPU_LEVEL"), "takes minutes on low levels; the tiny model is tried on all")
     def test_examples_speak_in_their_ways(self):
         model = os.environ["CHORAL_DEMO_MODEL"]
         voices = ["base", "pirate", "yoda", "butler", "emoji", "json", "sql"]
