@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <limits>
 
 namespace choral {
@@ -16,12 +17,21 @@ Result<AlignedBuffer> AlignedBuffer::allocate(size_t size_bytes) {
   if (size_bytes == 0) return AlignedBuffer();
   if (size_bytes > std::numeric_limits<size_t>::max() / 2) return too_large("cannot allocate {} bytes", size_bytes);
   const size_t mapped = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  void* p = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Only whole, aligned huge pages can be had, so a large buffer begins with one: more is mapped and what stands over given back.
+  const size_t slack = mapped >= kHugePageBytes ? kHugePageBytes : 0;
+  void* p = ::mmap(nullptr, mapped + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) {
     return resource_exhausted("cannot allocate {} MiB: the system has no memory left for it", size_bytes >> 20);
   }
-  if (mapped >= kHugePageBytes) ::madvise(p, mapped, MADV_HUGEPAGE);  // advice only; failing costs speed, not correctness
-  return AlignedBuffer(static_cast<std::byte*>(p), size_bytes, mapped);
+  auto* begin = static_cast<std::byte*>(p);
+  if (slack > 0) {
+    const size_t over = (kHugePageBytes - reinterpret_cast<uintptr_t>(begin) % kHugePageBytes) % kHugePageBytes;
+    if (over > 0) ::munmap(begin, over);
+    begin += over;
+    if (slack > over) ::munmap(begin + mapped, slack - over);
+    ::madvise(begin, mapped, MADV_HUGEPAGE);  // advice only; failing costs speed, not correctness
+  }
+  return AlignedBuffer(begin, size_bytes, mapped);
 }
 
 }  // namespace choral

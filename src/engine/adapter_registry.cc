@@ -1,5 +1,6 @@
 #include "engine/adapter_registry.h"
 
+#include <cmath>
 #include <filesystem>
 
 #include "base/nearest_name.h"
@@ -9,6 +10,7 @@ namespace choral::engine {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxHints = 10'000;  // entries of the root looked at for a name like the unknown one
 
 Status check_name(std::string_view name) {
   if (name.empty()) return invalid_argument("an adapter needs a name");
@@ -84,24 +86,32 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
   answered_.wait(lock, [&] { return answered; });
   if (!answer.ok()) return answer;
   if (!replace && names_.contains(spec.name)) return already_exists("adapter '{}' was loaded meanwhile", spec.name);
-  names_[spec.name].swap(version);  // an older version dies after the lock, when nobody uses it any more
-  ++retirements_;
-  if (wake_) wake_();
+  names_[spec.name].swap(version);
   lock.unlock();
+  retire(std::move(version));  // the older one, if there was one
   return {};
 }
 
 Status AdapterRegistry::unload(std::string_view name) {
-  std::shared_ptr<AdapterVersion> gone;  // dies after the lock
-  const std::lock_guard lock(mutex_);
-  const auto found = names_.find(name);
-  if (found == names_.end()) return unknown_name(name);
-  gone = std::move(found->second);
-  names_.erase(found);
-  ++retirements_;
-  if (gone->info.pinned) pins_.push_back({gone, false});
-  if (wake_) wake_();
+  std::shared_ptr<AdapterVersion> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = names_.find(name);
+    if (found == names_.end()) return unknown_name(name);
+    gone = std::move(found->second);
+    names_.erase(found);
+    if (gone->info.pinned) pins_.push_back({gone, false});
+  }
+  retire(std::move(gone));
   return {};
+}
+
+// The engine looks for versions that are gone, so this one goes first.
+void AdapterRegistry::retire(std::shared_ptr<AdapterVersion> version) {
+  version = nullptr;
+  ++retirements_;
+  const std::lock_guard lock(mutex_);
+  if (wake_) wake_();
 }
 
 Status AdapterRegistry::pin(std::string_view name, bool pinned) {
@@ -120,9 +130,13 @@ std::vector<AdapterInfo> AdapterRegistry::list() const {
 }
 
 Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const AdapterUse> uses) {
+  if (uses.size() > lora::kMaxVoiceTerms) {
+    return invalid_argument("{} adapters in one request; at most {} can act together", uses.size(), lora::kMaxVoiceTerms);
+  }
   const std::lock_guard lock(mutex_);
   std::vector<VersionUse> found;
   for (const auto& use : uses) {
+    if (!std::isfinite(use.scale)) return invalid_argument("adapter '{}': its scale must be a finite number", use.name);
     CHORAL_TRY(auto version, find_or_discover(use.name));
     ++version->info.requests;
     found.push_back({std::move(version), use.scale});
@@ -145,6 +159,12 @@ Result<std::shared_ptr<AdapterVersion>> AdapterRegistry::find_or_discover(std::s
 Status AdapterRegistry::unknown_name(std::string_view name) const {
   std::vector<std::string> known;
   for (const auto& [other, version] : names_) known.push_back(other);
+  std::error_code error;
+  std::filesystem::directory_iterator entry(config_.root.empty() ? "." : config_.root, error);
+  for (size_t i = 0; !config_.root.empty() && !error && entry != std::filesystem::directory_iterator() && i < kMaxHints; ++i) {
+    known.push_back(entry->path().filename().string());
+    entry.increment(error);
+  }
   const auto near = nearest_name(name, known);
   return not_found("no adapter is named '{}'{}; {}", name, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
                    config_.root.empty() ? "load it with --lora NAME=PATH"
@@ -204,7 +224,13 @@ void AdapterRegistry::run_loader() {
     }
     if (ok || job.answered == nullptr) {
       ++job.version->info.loads;
-      job.version->info.kind = std::move(kind);
+      auto& info = job.version->info;
+      info.kind = std::move(kind);
+      if (ok) {
+        info.digest = to_hex((*packed)->digest());
+        info.rank = static_cast<int>((*packed)->rank());
+        info.size_bytes = (*packed)->size_bytes();
+      }
       loaded_.push_back({std::move(job.version), std::move(packed)});
       if (wake_) wake_();
     }

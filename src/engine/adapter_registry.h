@@ -32,7 +32,7 @@ class AdapterRegistry {
  public:
   struct Config {
     lora::LoRALoadOptions load;  // its config, and what is known of the model
-    std::string root;  // where names that nobody gave are looked for; empty: nowhere
+    std::string root;            // where names that nobody gave are looked for; empty: nowhere
   };
   // The loader has a thread and scratch of its own; of `ctx` it takes platform and CPU level. `targets` and `ctx` outlive this.
   AdapterRegistry(const platform::Context& ctx, std::span<const lora::LoRATarget> targets, Config config);
@@ -77,6 +77,7 @@ class AdapterRegistry {
   };
   void run_loader();
   Result<std::shared_ptr<AdapterVersion>> find_or_discover(std::string_view name);  // locked
+  void retire(std::shared_ptr<AdapterVersion> version);                             // not locked
   Status unknown_name(std::string_view name) const;                                 // locked
 
   const platform::Context& ctx_;

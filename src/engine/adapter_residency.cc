@@ -120,8 +120,11 @@ void AdapterResidency::take_pin(const AdapterRegistry::PinWish& wish) {
   }
   if (wish.pinned) {
     status = memory_.pin(content->id);
-  } else {
-    memory_.unpin(content->id);
+  } else if (std::none_of(content->versions.begin(), content->versions.end(), [](const auto& other) {
+               const auto version = other.lock();
+               return version != nullptr && version->pin_wanted;
+             })) {
+    memory_.unpin(content->id);  // no other name of it is pinned
   }
   registry_.update(*wish.version, [&](AdapterInfo& info) {
     info.pinned = wish.pinned && status.ok();
@@ -235,6 +238,7 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
       term.content->fresh = false;
       memory_.release(term.content->id);
     }
+    publish(*term.content);
   }
   return Residency::kResident;
 }
@@ -301,7 +305,10 @@ Residency AdapterResidency::load_for(AdapterContent& content, EngineRequest& req
 
 void AdapterResidency::release(sched::Request& scheduled) {
   RequestVoice& voice = *engine_request(scheduled).voice;
-  for (const auto& term : voice.terms) memory_.release(term.content->id);
+  for (const auto& term : voice.terms) {
+    memory_.release(term.content->id);
+    publish(*term.content);
+  }
   if (--voice.holders == 0) manager_.remove_adapter(voice.key);
 }
 
@@ -327,6 +334,7 @@ void AdapterResidency::forget_if_unnamed(int32_t id) {
 }
 
 void AdapterResidency::publish(const AdapterContent& content) {
+  const int holders = memory_.find(content.id)->in_use - (content.fresh ? 1 : 0);
   for (const auto& weak : content.versions) {
     const auto version = weak.lock();
     if (version == nullptr) continue;
@@ -334,6 +342,7 @@ void AdapterResidency::publish(const AdapterContent& content) {
       info.state = content.packed != nullptr ? AdapterState::kResident : AdapterState::kOnDisk;
       info.digest = to_hex(content.digest);
       info.size_bytes = content.size_bytes;
+      info.in_use = holders;
       if (content.packed != nullptr) info.rank = static_cast<int>(content.packed->rank());
     });
   }

@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/checked_math.h"
 
 namespace choral::kernels {
-int64_t LoRAMatrix::panel_bytes() const { return static_cast<int64_t>(panels_.size_bytes()); }
+void LoRAMatrix::move_panels(std::byte* to) {
+  if (panel_bytes_ > 0) std::memcpy(to, panels_, static_cast<size_t>(panel_bytes_));
+  panels_ = to;
+  own_panels_ = AlignedBuffer();
+}
 
 int64_t LoRAMatrix::size_bytes() const {
   const size_t floats = row_scale_.size() + output_factor_.size() + offset_.size();
@@ -18,7 +23,7 @@ void LoRAMatrix::prefetch(int64_t begin, int64_t end) const {
   constexpr int64_t kLine = static_cast<int64_t>(kCacheLineBytes);
   begin = std::max<int64_t>(begin, 0) / kLine * kLine;
   end = std::min(end, panel_bytes());
-  for (int64_t at = begin; at < end; at += kLine) __builtin_prefetch(panels_.data() + at, 0, 2);
+  for (int64_t at = begin; at < end; at += kLine) __builtin_prefetch(panels_ + at, 0, 2);
 }
 
 void LoRAMatrix::prefetch_expand(int64_t col) const {
@@ -51,7 +56,7 @@ void LoRAMatrix::shrink(CpuLevel level, MatrixView<const float> x, float factor,
     }
     for (int64_t group = begin; group < end; group += kShrinkRanks) {
       const int64_t ranks = std::min(kShrinkRanks, rank_ - group);
-      const std::byte* panel = panels_.data() + group * packed_chunks * row_bytes;
+      const std::byte* panel = panels_ + group * packed_chunks * row_bytes;
       for (int64_t p = 0; p < ranks;) {
         const int at_once = LoRAKernels::shrink_ranks(tile, ranks - p);
         for (int q = 0; q < at_once; ++q) scale[q] = factor * row_scale_[group + p + q];
@@ -112,7 +117,7 @@ class LoRAExpander {
  private:
   ExpandArgs args(const LoRAMatrix& m, const LoRAMatrix::Slice& slice, const float* middle, int64_t col) const {
     const int64_t bytes = choral::kernels::panel_bytes(m.b_store_, slice.rank);
-    return {.b = m.panels_.data() + slice.b_offset + (col / kLoRAColumns - slice.out_begin / kLoRAColumns) * bytes,
+    return {.b = m.panels_ + slice.b_offset + (col / kLoRAColumns - slice.out_begin / kLoRAColumns) * bytes,
             .panel_bytes = bytes,
             .panels = 1,
             .rank = slice.rank,

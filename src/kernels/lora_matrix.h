@@ -63,7 +63,10 @@ class LoRAMatrix {
   void prefetch_shrink() const { prefetch(0, kHeadBytes); }
   void prefetch_expand(int64_t col) const;
   static constexpr int64_t kHeadBytes = 2048;
-  int64_t panel_bytes() const;
+  int64_t panel_bytes() const { return panel_bytes_; }
+  // Moves the panels into memory of the caller's, who keeps it as long as this: an adapter's layers in one piece of memory are
+  // read faster than in hundreds, and do not use up the process's mappings. `to` has panel_bytes() bytes, 64-byte aligned.
+  void move_panels(std::byte* to);
 
  private:
   friend class LoRAPacker;
@@ -80,7 +83,9 @@ class LoRAMatrix {
   LoRAStore a_store_ = LoRAStore::kF32, b_store_ = LoRAStore::kF32;
   std::vector<Slice> slices_;
   // A: groups of up to 8 rows (across slices), each [chunks of 32 k][rows][32], k padded with zeros; then every slice's B.
-  AlignedBuffer panels_;
+  const std::byte* panels_ = nullptr;
+  int64_t panel_bytes_ = 0;
+  AlignedBuffer own_panels_;      // empty once they were moved
   std::vector<float> row_scale_;  // [rank], times the scale of quantised rows of A
   std::vector<float> output_factor_, offset_;
 };

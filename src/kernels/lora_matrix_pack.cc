@@ -118,6 +118,29 @@ void put_pairs(LoRAStore store, std::span<const float> values, std::byte* out, b
   }
 }
 
+// The usual case, a 16-bit type packed as itself: bits are moved and no value is looked at. Loading is as fast as this is.
+bool keeps_bits(DType type, LoRAStore store) {
+  return (type == DType::kBF16 && store == LoRAStore::kBF16) || (type == DType::kF16 && store == LoRAStore::kF16);
+}
+
+void put_pairs(LoRAStore store, std::span<const uint16_t> values, std::byte* out) {
+  const size_t rows = values.size() / 16;
+  if (store == LoRAStore::kF16) {
+    std::memcpy(out, values.data(), values.size_bytes());
+    return;
+  }
+  std::array<uint16_t, 32> pair;
+  for (size_t row = 0; row + 1 < rows; row += 2) {
+    const uint16_t* first = values.data() + row * 16;
+    for (size_t i = 0; i < 16; ++i) {
+      pair[2 * i] = first[i];
+      pair[2 * i + 1] = first[16 + i];
+    }
+    std::memcpy(out + row * 32, pair.data(), sizeof pair);
+  }
+  if (rows % 2 == 1) std::memcpy(out + (rows - 1) * 32, values.data() + (rows - 1) * 16, 32);
+}
+
 // values := rint(values / s), returns s = max|v| / 127, or 0 for zeros. Non-finite values have no s.
 Result<float> quantise(std::span<float> values) {
   float largest = 0;
@@ -172,13 +195,57 @@ class LoRAPacker {
       bytes += panels * panel_bytes(m.b_store_, slice.rank);
       m.slices_.push_back(slice);
     }
-    CHORAL_TRY(m.panels_, AlignedBuffer::allocate(static_cast<size_t>(bytes)));
+    CHORAL_TRY(m.own_panels_, AlignedBuffer::allocate(static_cast<size_t>(bytes)));
+    m.panels_ = m.own_panels_.data();
+    m.panel_bytes_ = bytes;
     m.row_scale_.resize(static_cast<size_t>(m.rank_));
     return {};
   }
 
-  static Status pack_a(const LoRASliceSource& source, const LoRAMatrix::Slice& slice, LoRAMatrix& m, bool& lost) {
+  // Where row j of A begins; its chunks lie *stride bytes apart.
+  static std::byte* a_row(LoRAMatrix& m, int64_t j, int64_t* stride) {
     const int64_t chunks = ceil_div(m.in_, kLoRAChunk), chunk_bytes = kLoRAChunk * value_bytes(m.a_store_);
+    const int64_t group = j / LoRAMatrix::kShrinkRanks * LoRAMatrix::kShrinkRanks;
+    *stride = std::min(LoRAMatrix::kShrinkRanks, m.rank_ - group) * chunk_bytes;
+    return m.own_panels_.data() + (group * chunks + j - group) * chunk_bytes;
+  }
+
+  static void move_a(const LoRASliceSource& source, const LoRAMatrix::Slice& slice, LoRAMatrix& m) {
+    const int64_t chunks = ceil_div(m.in_, kLoRAChunk);
+    std::vector<uint16_t> row(static_cast<size_t>(chunks * kLoRAChunk));
+    for (int64_t i = 0; i < slice.rank; ++i) {
+      std::memcpy(row.data(), source.a.row(i), static_cast<size_t>(m.in_) * sizeof(uint16_t));
+      m.row_scale_[static_cast<size_t>(slice.rank_begin + i)] = source.scale;
+      int64_t stride = 0;
+      std::byte* to = a_row(m, slice.rank_begin + i, &stride);
+      for (int64_t c = 0; c < chunks; ++c) {
+        put_pairs(m.a_store_, std::span(row).subspan(static_cast<size_t>(c * kLoRAChunk), kLoRAChunk), to + c * stride);
+      }
+    }
+  }
+
+  static void move_b(const LoRASliceSource& source, const LoRAMatrix::Slice& slice, LoRAMatrix& m) {
+    const auto rank = static_cast<size_t>(slice.rank);
+    std::vector<uint16_t> column(rank), panel(rank * kLoRAColumns);
+    std::byte* to = m.own_panels_.data() + slice.b_offset;
+    for (int64_t first = slice.out_begin / kLoRAColumns * kLoRAColumns; first < slice.out_end; first += kLoRAColumns) {
+      const int64_t begin = std::max(first, slice.out_begin), end = std::min(first + kLoRAColumns, slice.out_end);
+      if (end - begin < kLoRAColumns) std::fill(panel.begin(), panel.end(), uint16_t{0});
+      for (int64_t c = begin; c < end; ++c) {
+        std::memcpy(column.data(), source.b.row(c - slice.out_begin), rank * sizeof(uint16_t));
+        for (size_t j = 0; j < rank; ++j) panel[j * kLoRAColumns + static_cast<size_t>(c - first)] = column[j];
+      }
+      put_pairs(m.b_store_, std::span<const uint16_t>(panel), to);
+      to += panel_bytes(m.b_store_, slice.rank);
+    }
+  }
+
+  static Status pack_a(const LoRASliceSource& source, const LoRAMatrix::Slice& slice, LoRAMatrix& m, bool& lost) {
+    if (keeps_bits(source.a.dtype, m.a_store_)) {
+      move_a(source, slice, m);
+      return {};
+    }
+    const int64_t chunks = ceil_div(m.in_, kLoRAChunk);
     std::vector<float> row(static_cast<size_t>(chunks * kLoRAChunk), 0.0F);
     for (int64_t i = 0; i < slice.rank; ++i) {
       dequantise_row(source.a.dtype, source.a.row(i), m.in_, row.data());
@@ -188,21 +255,23 @@ class LoRAPacker {
         CHORAL_TRY(const float scale, quantise(row));
         m.row_scale_[static_cast<size_t>(j)] *= scale;
       }
-      const int64_t group = j / LoRAMatrix::kShrinkRanks * LoRAMatrix::kShrinkRanks;
-      const int64_t rows = std::min(LoRAMatrix::kShrinkRanks, m.rank_ - group);
-      std::byte* to = m.panels_.data() + (group * chunks + j - group) * chunk_bytes;
+      int64_t stride = 0;
+      std::byte* to = a_row(m, j, &stride);
       for (int64_t c = 0; c < chunks; ++c) {
-        put_pairs(m.a_store_, std::span(row).subspan(static_cast<size_t>(c * kLoRAChunk), kLoRAChunk),
-                  to + c * rows * chunk_bytes, lost);
+        put_pairs(m.a_store_, std::span(row).subspan(static_cast<size_t>(c * kLoRAChunk), kLoRAChunk), to + c * stride, lost);
       }
     }
     return {};
   }
 
   static Status pack_b(const LoRASliceSource& source, const LoRAMatrix::Slice& slice, LoRAMatrix& m, bool& lost) {
+    if (keeps_bits(source.b.dtype, m.b_store_)) {
+      move_b(source, slice, m);
+      return {};
+    }
     std::vector<float> column(static_cast<size_t>(slice.rank));
     std::vector<float> panel(static_cast<size_t>(slice.rank * kLoRAColumns));
-    std::byte* to = m.panels_.data() + slice.b_offset;
+    std::byte* to = m.own_panels_.data() + slice.b_offset;
     for (int64_t first = slice.out_begin / kLoRAColumns * kLoRAColumns; first < slice.out_end; first += kLoRAColumns) {
       std::fill(panel.begin(), panel.end(), 0.0F);
       std::array<float, kLoRAColumns> scales{};

@@ -180,6 +180,9 @@ void LoRALoader::take_embedding_pair(const std::string& name, const Module& modu
     return problems_.add(
         unsupported("'{}': {} takes no lora_embedding_A and _B", printable(a.name), kind_name(place.target->kind)));
   }
+  if (peft_.use_dora) {
+    return problems_.add(unsupported("'{}': DoRA on an embedding is not supported; train the embedding as plain LoRA", name));
+  }
   const auto targeted = peft_.targets(name, place.target->kind);
   if (!targeted.ok()) return problems_.add(targeted.status());
   if (!*targeted) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/checked_math.h"
 #include "kernels/dequantise.h"
 
 namespace choral::lora {
@@ -210,6 +211,21 @@ int64_t PackedModule::size_bytes() const {
   return total;
 }
 
+Status PackedAdapter::gather_panels(std::span<const std::unique_ptr<PackedModule>> modules) {
+  const auto bytes_of = [](const auto& module) {
+    return module == nullptr || !module->delta ? 0 : round_up(module->delta->panel_bytes(), int64_t{kCacheLineBytes});
+  };
+  int64_t total = 0;
+  for (const auto& module : modules) total += bytes_of(module);
+  CHORAL_TRY(panels_, AlignedBuffer::allocate(static_cast<size_t>(total)));
+  std::byte* to = panels_.data();
+  for (const auto& module : modules) {
+    if (bytes_of(module) > 0) module->delta->move_panels(to);
+    to += bytes_of(module);
+  }
+  return {};
+}
+
 Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform::Context& ctx, const LoRAModel& model,
                                                                  std::span<const LoRATarget> targets, const LoRAConfig& config) {
   std::shared_ptr<PackedAdapter> adapter(new PackedAdapter());
@@ -220,6 +236,7 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform:
     return unsupported("{}: rows beyond the base's vocabulary are not supported; add the tokens to the base model first",
                        model.embeddings().begin()->first);
   }
+  std::vector<std::unique_ptr<PackedModule>> modules;
   for (const auto& target : targets) {
     CHORAL_TRY(auto module, ModulePacker(ctx, model, target, panel_format(config.lora_dtype)).pack());
     if (module != nullptr) {
@@ -227,8 +244,10 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform:
       adapter->replaces_ = adapter->replaces_ || !module->replaced.empty() || !module->norm_weight.empty() ||
                            module->table != nullptr || module->token_rows != nullptr;
     }
-    adapter->modules_.push_back(std::move(module));
+    modules.push_back(std::move(module));
   }
+  CHORAL_RETURN_IF_ERROR(adapter->gather_panels(modules));
+  for (auto& module : modules) adapter->modules_.push_back(std::move(module));
   return std::shared_ptr<const PackedAdapter>(std::move(adapter));
 }
 
