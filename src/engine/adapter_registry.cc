@@ -38,6 +38,12 @@ std::optional<std::filesystem::path> inside_root(const std::string& root, std::s
   return found;
 }
 
+Status unknown(std::string_view name, std::span<const std::string> known, std::string_view remedy) {
+  const auto near = nearest_name(name, known);
+  return not_found("no adapter is named '{}'{}; {}", name, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
+                   remedy);
+}
+
 Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Context& ctx, const AdapterSpec& spec,
                                                               std::span<const lora::LoRATarget> targets,
                                                               const lora::LoRALoadOptions& options, std::string& kind) {
@@ -85,10 +91,11 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
   work_.notify_one();
   answered_.wait(lock, [&] { return answered; });
   if (!answer.ok()) return answer;
-  if (!replace && names_.contains(spec.name)) return already_exists("adapter '{}' was loaded meanwhile", spec.name);
-  names_[spec.name].swap(version);
+  const bool taken = !replace && names_.contains(spec.name);
+  if (!taken) names_[spec.name].swap(version);
   lock.unlock();
-  retire(std::move(version));  // the older one, if there was one
+  retire(std::move(version));  // the older one, or the new one that found its name taken
+  if (taken) return already_exists("adapter '{}' was loaded meanwhile", spec.name);
   return {};
 }
 
@@ -97,11 +104,13 @@ Status AdapterRegistry::unload(std::string_view name) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = names_.find(name);
-    if (found == names_.end()) return unknown_name(name);
-    gone = std::move(found->second);
-    names_.erase(found);
-    if (gone->info.pinned) pins_.push_back({gone, false});
+    if (found != names_.end()) {
+      gone = std::move(found->second);
+      names_.erase(found);
+      if (gone->info.pinned) pins_.push_back({gone, false});
+    }
   }
+  if (gone == nullptr) return unknown_name(name);
   retire(std::move(gone));
   return {};
 }
@@ -115,9 +124,9 @@ void AdapterRegistry::retire(std::shared_ptr<AdapterVersion> version) {
 }
 
 Status AdapterRegistry::pin(std::string_view name, bool pinned) {
+  CHORAL_TRY(auto version, find_or_discover(name));
   const std::lock_guard lock(mutex_);
-  CHORAL_TRY(const auto version, find_or_discover(name));
-  pins_.push_back({version, pinned});
+  pins_.push_back({std::move(version), pinned});
   if (wake_) wake_();
   return {};
 }
@@ -133,42 +142,45 @@ Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const Adapter
   if (uses.size() > lora::kMaxVoiceTerms) {
     return invalid_argument("{} adapters in one request; at most {} can act together", uses.size(), lora::kMaxVoiceTerms);
   }
-  const std::lock_guard lock(mutex_);
   std::vector<VersionUse> found;
   for (const auto& use : uses) {
     if (!std::isfinite(use.scale)) return invalid_argument("adapter '{}': its scale must be a finite number", use.name);
     CHORAL_TRY(auto version, find_or_discover(use.name));
-    ++version->info.requests;
+    update(*version, [](AdapterInfo& info) { ++info.requests; });
     found.push_back({std::move(version), use.scale});
   }
   return found;
 }
 
 Result<std::shared_ptr<AdapterVersion>> AdapterRegistry::find_or_discover(std::string_view name) {
-  const auto found = names_.find(name);
-  if (found != names_.end()) return found->second;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = names_.find(name);
+    if (found != names_.end()) return found->second;
+  }
   const auto path = inside_root(config_.root, name);
-  if (!path || !std::filesystem::exists(*path)) return unknown_name(name);
+  if (!path) return unknown_name(name);
   const std::string key(name);
-  auto version = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{key, path->string()}, ++generations_[key],
-                                                  /*version_from_root=*/true);
-  names_.emplace(key, version);
+  const std::lock_guard lock(mutex_);
+  auto& version = names_[key];  // somebody may have been first
+  if (version == nullptr) {
+    version = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{key, path->string()}, ++generations_[key],
+                                               /*version_from_root=*/true);
+  }
   return version;
 }
 
 Status AdapterRegistry::unknown_name(std::string_view name) const {
   std::vector<std::string> known;
-  for (const auto& [other, version] : names_) known.push_back(other);
+  for (const auto& info : list()) known.push_back(info.name);
+  if (config_.root.empty()) return unknown(name, known, "load it with --lora NAME=PATH");
   std::error_code error;
-  std::filesystem::directory_iterator entry(config_.root.empty() ? "." : config_.root, error);
-  for (size_t i = 0; !config_.root.empty() && !error && entry != std::filesystem::directory_iterator() && i < kMaxHints; ++i) {
+  std::filesystem::directory_iterator entry(config_.root, error), end;
+  for (size_t i = 0; !error && entry != end && i < kMaxHints; ++i) {
     known.push_back(entry->path().filename().string());
     entry.increment(error);
   }
-  const auto near = nearest_name(name, known);
-  return not_found("no adapter is named '{}'{}; {}", name, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
-                   config_.root.empty() ? "load it with --lora NAME=PATH"
-                                        : fmt::format("load it with --lora NAME=PATH or put it into {}", config_.root));
+  return unknown(name, known, fmt::format("load it with --lora NAME=PATH or put it into {}", config_.root));
 }
 
 void AdapterRegistry::forget(const AdapterVersion& version) {

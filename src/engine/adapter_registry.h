@@ -76,9 +76,10 @@ class AdapterRegistry {
     bool* answered = nullptr;
   };
   void run_loader();
-  Result<std::shared_ptr<AdapterVersion>> find_or_discover(std::string_view name);  // locked
-  void retire(std::shared_ptr<AdapterVersion> version);                             // not locked
-  Status unknown_name(std::string_view name) const;                                 // locked
+  // These take the lock themselves, and look at files without it: the engine thread waits for it too.
+  Result<std::shared_ptr<AdapterVersion>> find_or_discover(std::string_view name);
+  Status unknown_name(std::string_view name) const;
+  void retire(std::shared_ptr<AdapterVersion> version);
 
   const platform::Context& ctx_;
   std::span<const lora::LoRATarget> targets_;

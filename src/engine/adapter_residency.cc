@@ -22,7 +22,7 @@ int32_t last_occurrence(std::span<const int32_t> text, std::span<const int32_t> 
 AdapterResidency::AdapterResidency(AdapterRegistry& registry, lora::LoRAModelManager& manager, int64_t budget_bytes)
     : registry_(registry), manager_(manager), memory_({.host_bytes = budget_bytes}) {}
 
-bool AdapterResidency::begin_step() {
+void AdapterResidency::take_changes() {
   registry_.take_loaded(loaded_);
   registry_.take_pins(pins_);
   const uint64_t retirements = registry_.retirements();
@@ -30,15 +30,12 @@ bool AdapterResidency::begin_step() {
     for (const auto& [id, content] : contents_) unnamed_.push_back(id);
     seen_retirements_ = retirements;
   }
-  const bool changed = !loaded_.empty() || !pins_.empty() || !unnamed_.empty();
-  if (!changed) return false;
   for (auto& loaded : loaded_) take_in(loaded);
   loaded_.clear();
   for (const auto& wish : pins_) take_pin(wish);
   pins_.clear();
   for (const int32_t id : unnamed_) forget_if_unnamed(id);
   unnamed_.clear();
-  return true;
 }
 
 void AdapterResidency::take_in(LoadedAdapter& loaded) {
@@ -94,6 +91,7 @@ void AdapterResidency::fail(AdapterVersion& version, Status why) {
     info.error = why.to_string();
   });
   version.failure = std::move(why);
+  if (version.content) unnamed_.push_back(version.content->id);
   if (version.from_root) registry_.forget(version);  // the next request looks at the files anew
 }
 
@@ -206,11 +204,10 @@ void AdapterResidency::leave(EngineRequest& request) {
   RequestVoice* voice = request.voice;
   if (voice == nullptr) return;
   request.voice = nullptr;
-  const bool held = request.held_adapter;
   for (const auto& term : voice->terms) {
-    if (!held) --term.content->waiting;
+    if (!request.held_adapter) --term.content->waiting;
     settle_fresh(*term.content);
-    if (seen_retirements_ > 0) unnamed_.push_back(term.content->id);  // maybe its last user, of a version that has no name
+    unnamed_.push_back(term.content->id);  // maybe its last user, of a version that has no name
   }
   if (--voice->requests > 0) return;
   VoiceKey key;

@@ -1,7 +1,7 @@
 // Which adapters are in memory: takes in what the loader packed, keeps the byte budget by dropping what was unused longest, holds
 // what running requests use, and tells the scheduler who can run. Equal contents are one, whatever their names.
 // A request passes three times: arrive() (its adapters are named), acquire() and release() by the scheduler, leave() at its end.
-// Engine thread only; a steady-state step calls nothing of it but begin_step(), which then does nothing.
+// Engine thread only; a steady-state step calls nothing of it.
 #pragma once
 
 #include <map>
@@ -49,12 +49,15 @@ class AdapterResidency : public sched::AdapterResidency {
   // `registry` and `manager` outlive this.
   AdapterResidency(AdapterRegistry& registry, lora::LoRAModelManager& manager, int64_t budget_bytes);
 
-  // Before each schedule(): takes in what the loader finished, pins, and what nobody names any more. True when something changed.
-  bool begin_step();
+  // Takes in what the loader finished, pins, and what nobody names any more: when the registry woke the engine or has_unnamed(),
+  // and before schedule(), never inside it.
+  void take_changes();
+  // A content may have lost its last user.
+  bool has_unnamed() const { return !unnamed_.empty(); }
 
   enum class Arrival : uint8_t { kKnown, kWaiting, kFailed };
   // kKnown: the request's key, prefix origin and activation are set and it can be scheduled. kWaiting: its adapters were never
-  // loaded; ask again when begin_step() saw a change. kFailed: request.adapter_status says why.
+  // loaded; ask again after take_changes(). kFailed: request.adapter_status says why.
   Arrival arrive(EngineRequest& request);
   // The end of a request that arrived, however it came; after release() if it held.
   void leave(EngineRequest& request);

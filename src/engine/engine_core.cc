@@ -1,6 +1,7 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -31,8 +32,8 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
       registry_(std::move(registry)),
       max_waiting_(config.max_waiting),
       residency_(*registry_, executor_->lora_manager(), adapter_budget_bytes),
-      scheduler_(with_room_for_preempted(config), executor_->worker().kv_blocks(),
-                 static_cast<int32_t>(kernels::kKvBlockTokens), &residency_) {
+      scheduler_(with_room_for_preempted(config), executor_->worker().kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens),
+                 &residency_) {
   plan_.reserve(config.max_num_seqs);
   output_.items.reserve(static_cast<size_t>(config.max_num_seqs));
   finished_.reserve(static_cast<size_t>(config.max_num_seqs));
@@ -86,19 +87,23 @@ EngineStats EngineCore::stats() const {
 
 void EngineCore::run() {
   for (;;) {
+    bool adapters_changed = false;
     {
       std::unique_lock lock(mutex_);
       inbox_changed_.wait(lock, [&] {
-        return stop_ || adapters_changed_ || !inbox_.empty() || !cancels_.empty() || (scheduler_.has_work() && !starved_);
+        return stop_ || adapters_changed_ || residency_.has_unnamed() || !inbox_.empty() || !cancels_.empty() ||
+               (scheduler_.has_work() && !starved_);
       });
       if (stop_) break;
-      adapters_changed_ = false;
+      adapters_changed = std::exchange(adapters_changed_, false) || residency_.has_unnamed();
       arrivals_.swap(inbox_);
       stats_.waiting += static_cast<int>(arrivals_.size());  // add_request() goes on counting them; publish_stats() sets it right
       leavers_.swap(cancels_);
     }
-    residency_.begin_step();
-    retry_parked();
+    if (adapters_changed) {
+      residency_.take_changes();
+      retry_parked();
+    }
     take_inbox();
     step();
     publish_stats();
@@ -136,7 +141,6 @@ void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
 }
 
 void EngineCore::retry_parked() {
-  if (parked_.empty()) return;
   std::vector<std::unique_ptr<EngineRequest>> again;
   again.swap(parked_);
   for (auto& request : again) admit(std::move(request));
@@ -147,8 +151,9 @@ void EngineCore::drop_parked(sched::RequestId id) {
   if (found == parked_.end()) return;
   EngineRequest& request = **found;
   residency_.leave(request);
+  const double waited_s = now_s() - request.submitted_s;
   request.response->finish(request.index, sched::FinishReason::kCancelled, "", 0,
-                           {.queue_s = now_s() - request.submitted_s, .first_token_s = 0, .total_s = now_s() - request.submitted_s});
+                           {.queue_s = waited_s, .first_token_s = 0, .total_s = waited_s});
   parked_.erase(found);
 }
 
