@@ -1,10 +1,9 @@
 // Any mix of adapters in one batch: base rows bit-identical to an engine that knows no adapter, each adapter's rows to themselves
 // alone, whatever the neighbours, slots, chunks, threads and caches.
 #include <algorithm>
-#include <thread>
 
 #include "engine/adapter_files_test.h"
-#include "support/allocation_counter.h"
+#include "engine/allocation_test.h"
 
 namespace choral::engine {
 namespace {
@@ -138,17 +137,7 @@ TEST_F(AdapterMixTest, SteadyStateAllocatesNothing) {
     ASSERT_TRUE(stream.ok()) << stream.status().to_string();
     streams.push_back(std::move(*stream));
   }
-  const auto wait_for_steps = [&](int64_t steps) {
-    while (llm->stats().steps < steps) std::this_thread::yield();
-  };
-  wait_for_steps(100);
-  ASSERT_EQ(llm->stats().running, 8);
-  const int64_t begin = llm->stats().steps;
-  choral::testing::start_counting_allocations();
-  wait_for_steps(begin + 100);
-  const auto counted = choral::testing::stop_counting_allocations();
-  ASSERT_EQ(llm->stats().running, 8) << "the answers ended before the count did";
-  EXPECT_EQ(counted.allocations, 0) << counted.bytes << " bytes, the largest " << counted.largest_bytes;
+  expect_no_allocations(*llm, 8);
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // Invariant 8: a steady-state decode step, from scheduling to the text in the caller's response, allocates nothing.
-#include <thread>
-
+#include "engine/allocation_test.h"
 #include "engine/tiny_model_test.h"
-#include "support/allocation_counter.h"
 
 namespace choral::engine {
 namespace {
@@ -19,17 +17,7 @@ TEST(SteadyState, DecodeStepsAllocateNothing) {
     ASSERT_TRUE(stream.ok()) << stream.status().to_string();
     streams.push_back(std::move(*stream));
   }
-  const auto wait_for_steps = [&](int64_t steps) {
-    while (llm->stats().steps < steps) std::this_thread::yield();
-  };
-  wait_for_steps(100);  // scratch has grown to what it needs
-  ASSERT_EQ(llm->stats().running, 8);
-  const int64_t begin = llm->stats().steps;
-  choral::testing::start_counting_allocations();
-  wait_for_steps(begin + 100);
-  const auto counted = choral::testing::stop_counting_allocations();
-  ASSERT_EQ(llm->stats().running, 8) << "the answers ended before the count did";
-  EXPECT_EQ(counted.allocations, 0) << counted.bytes << " bytes, the largest " << counted.largest_bytes;
+  expect_no_allocations(*llm, 8);
 }
 
 }  // namespace

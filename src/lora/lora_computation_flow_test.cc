@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/gemm_float.h"
-#include "lora/test_adapter.h"
+#include "lora/built_adapter_test.h"
 #include "support/temp_dir.h"
 
 namespace choral::lora {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -48,6 +49,8 @@ class LoRALoader {
   void take_bias(const std::string& name, const Module& module);
   void take_token_rows(const std::string& name, const Module& module);
   void check_frozen_copy(const std::string& name, const Module& module, const NamedTensor& tensor);
+  // A and B with the config's scale; nothing, after adding a problem, when the patterns cannot say it.
+  std::optional<LoRALayerWeights> scaled_pair(const std::string& name, const AdapterTensor& a, const AdapterTensor& b);
   // Splits a stacked target's layer into its members', or adds it as it is.
   void add_layer(const std::string& name, const Place& place, LoRALayerWeights layer);
   void add_replaced(std::map<std::string, AdapterTensor, std::less<>>& to, const std::string& name, const Place& place,

@@ -134,18 +134,28 @@ void LoRALoader::take_pair(const std::string& name, const Module& module, const 
   if (magnitude != nullptr) good = expect_shape(*magnitude, {place.out}, name, "(outputs)") && expect_finite(*magnitude) && good;
   if (!good) return;
 
+  auto layer = scaled_pair(name, a->tensor, b->tensor);
+  if (!layer) return;
+  if (bias != nullptr) layer->bias = bias->tensor;
+  if (magnitude != nullptr) layer->magnitude = magnitude->tensor;
+  add_layer(name, place, std::move(*layer));
+}
+
+std::optional<LoRALayerWeights> LoRALoader::scaled_pair(const std::string& name, const AdapterTensor& a, const AdapterTensor& b) {
+  const int64_t rank = a.view.shape[0];
   const auto alpha = peft_.alpha_for(name);
   const auto scaling = peft_.scaling_for(name, rank);
-  if (!alpha.ok() || !scaling.ok()) return problems_.add(alpha.ok() ? scaling.status() : alpha.status());
+  if (!alpha.ok() || !scaling.ok()) {
+    problems_.add(alpha.ok() ? scaling.status() : alpha.status());
+    return std::nullopt;
+  }
   LoRALayerWeights layer;
   layer.rank = rank;
   layer.lora_alpha = *alpha;
   layer.scaling = static_cast<float>(*scaling);
-  layer.lora_a = a->tensor;
-  layer.lora_b = b->tensor;
-  if (bias != nullptr) layer.bias = bias->tensor;
-  if (magnitude != nullptr) layer.magnitude = magnitude->tensor;
-  add_layer(name, place, std::move(layer));
+  layer.lora_a = a;
+  layer.lora_b = b;
+  return layer;
 }
 
 void LoRALoader::add_layer(const std::string& name, const Place& place, LoRALayerWeights layer) {
@@ -194,13 +204,10 @@ void LoRALoader::take_embedding_pair(const std::string& name, const Module& modu
   bool good = expect_shape(a, {rank > 0 ? rank : peft_.r, place.out}, name, "(rank, vocabulary)") &&
               expect_shape(b, {place.in, rank}, name, "(width, rank)") && expect_rank(name, rank) && expect_finite(a) &&
               expect_finite(b);
-  const NamedTensor* magnitude = module[TensorPart::kMagnitude];
-  if ((magnitude != nullptr) != peft_.use_dora) {
+  if (module[TensorPart::kMagnitude] != nullptr) {
     good = false;
-    problems_.add(invalid_argument("use_dora is {} in the config, but '{}' {} lora_magnitude_vector in the file", peft_.use_dora,
-                                   name, magnitude != nullptr ? "has" : "has no"));
+    problems_.add(invalid_argument("use_dora is false in the config, but '{}' has lora_magnitude_vector in the file", name));
   }
-  if (magnitude != nullptr) good = expect_shape(*magnitude, {place.in}, name, "(width)") && expect_finite(*magnitude) && good;
   if (const NamedTensor* bias = module[TensorPart::kLoraBias]) {
     good = false;
     problems_.add(unsupported("'{}': an embedding has no lora_bias", printable(bias->name)));
@@ -213,18 +220,10 @@ void LoRALoader::take_embedding_pair(const std::string& name, const Module& modu
                     name));
   }
   if (!good) return;
-  const auto alpha = peft_.alpha_for(name);
-  const auto scaling = peft_.scaling_for(name, rank);
-  if (!alpha.ok() || !scaling.ok()) return problems_.add(alpha.ok() ? scaling.status() : alpha.status());
-  LoRALayerWeights layer;
-  layer.rank = rank;
-  layer.lora_alpha = *alpha;
-  layer.scaling = static_cast<float>(*scaling);
-  layer.lora_a = a.tensor;
-  layer.lora_b = b.tensor;
-  if (magnitude != nullptr) layer.magnitude = magnitude->tensor;
-  layer.is_embedding = true;
-  add_layer(name, place, std::move(layer));
+  auto layer = scaled_pair(name, a.tensor, b.tensor);
+  if (!layer) return;
+  layer->is_embedding = true;
+  add_layer(name, place, std::move(*layer));
 }
 
 // PEFT saves the base's own weight beside an adapter of an embedding. It says nothing new, so only its shape is checked.

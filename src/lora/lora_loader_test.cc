@@ -7,13 +7,14 @@
 #include <cmath>
 #include <limits>
 
-#include "lora/test_adapter.h"
+#include "lora/built_adapter_test.h"
 #include "support/temp_dir.h"
 
 namespace choral::lora {
 namespace {
 
 using choral::testing::TempDir;
+using testing::accepted;
 using testing::AdapterBuilder;
 using ::testing::AllOf;
 using testing::config_json;
@@ -25,21 +26,9 @@ using testing::kInner;
 using testing::kKeys;
 using testing::kVocabulary;
 using ::testing::Not;
+using testing::refusal;
 
 constexpr char kQuery[] = "model.layers.0.self_attn.q_proj";
-
-std::string refusal(const AdapterBuilder& builder, std::string_view config, const LoRALoadOptions& options = {}) {
-  const TempDir folder;
-  auto model = testing::load(folder.path(), builder, config, options);
-  return model.ok() ? "accepted" : model.status().message();
-}
-
-LoRAModel accepted(const AdapterBuilder& builder, std::string_view config, const LoRALoadOptions& options = {}) {
-  const TempDir folder;
-  auto model = testing::load(folder.path(), builder, config, options);
-  CHORAL_CHECK(model.ok(), model.status().message());
-  return std::move(*model);
-}
 
 TEST(LoRALoader, SavedModulesReplaceTheBases) {
   AdapterBuilder builder;

@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-#include "lora/test_adapter.h"
+#include "lora/built_adapter_test.h"
 #include "support/temp_dir.h"
 
 namespace choral::lora {

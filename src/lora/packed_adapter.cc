@@ -93,7 +93,6 @@ class ModulePacker {
     CHORAL_RETURN_IF_ERROR(pack_token_rows(target_.name));
     const LoRALayerWeights* layer = model_.get_lora(target_.name);
     if (layer == nullptr) return {};
-    if (layer->is_dora()) return unsupported("{}: DoRA on an embedding is not supported; train it as plain LoRA", target_.name);
     CHORAL_TRY(module_.token_middles, transposed(layer->lora_a.view));
     module_.token_scale = layer->scaling;
     // The middle is a row of token_middles, not a product: A is one column that nobody reads.

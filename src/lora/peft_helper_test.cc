@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "lora/test_adapter.h"
+#include "lora/built_adapter_test.h"
 #include "support/temp_dir.h"
 
 namespace choral::lora {

@@ -15,6 +15,7 @@
 #include "lora/lora_model.h"
 #include "lora/peft_helper.h"
 #include "lora/target.h"
+#include "support/temp_dir.h"
 
 namespace choral::lora::testing {
 
@@ -141,6 +142,20 @@ inline Result<LoRAModel> load(const std::filesystem::path& folder, const Adapter
   write_file(folder / "adapter_model.safetensors", builder.safetensors());
   CHORAL_TRY(const PEFTHelper peft, PEFTHelper::from_local_dir(folder));
   return LoRAModel::from_local_checkpoint(folder, peft, small_targets(), options);
+}
+
+// The same in a folder of its own: what is said against it, or "accepted".
+inline std::string refusal(const AdapterBuilder& builder, std::string_view config, const LoRALoadOptions& options = {}) {
+  const choral::testing::TempDir folder;
+  auto model = load(folder.path(), builder, config, options);
+  return model.ok() ? "accepted" : model.status().message();
+}
+
+inline LoRAModel accepted(const AdapterBuilder& builder, std::string_view config, const LoRALoadOptions& options = {}) {
+  const choral::testing::TempDir folder;
+  auto model = load(folder.path(), builder, config, options);
+  CHORAL_CHECK(model.ok(), model.status().message());
+  return std::move(*model);
 }
 
 }  // namespace choral::lora::testing

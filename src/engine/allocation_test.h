@@ -1,0 +1,28 @@
+// Invariant 8 as a test sees it: an engine in the midst of decoding, and every operator new of the program.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "choral/llm.h"
+#include "support/allocation_counter.h"
+
+namespace choral::engine {
+
+// `running` requests were submitted that decode for more than 200 steps.
+inline void expect_no_allocations(LLM& llm, int running) {
+  const auto wait_for_steps = [&](int64_t steps) {
+    while (llm.stats().steps < steps) std::this_thread::yield();
+  };
+  wait_for_steps(100);  // scratch has grown to what it needs
+  ASSERT_EQ(llm.stats().running, running);
+  const int64_t begin = llm.stats().steps;
+  choral::testing::start_counting_allocations();
+  wait_for_steps(begin + 100);
+  const auto counted = choral::testing::stop_counting_allocations();
+  ASSERT_EQ(llm.stats().running, running) << "the answers ended before the count did";
+  EXPECT_EQ(counted.allocations, 0) << counted.bytes << " bytes, the largest " << counted.largest_bytes;
+}
+
+}  // namespace choral::engine
