@@ -5,56 +5,18 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/activation_math_inl.h"
+#include "kernels/activation_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace choral::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-struct Silu {
-  HWY_INLINE VF operator()(VF a) const {
-    const VF one = hn::Set(F32(), 1.0f);
-    return hn::Div(a, hn::Add(one, exp_full(hn::Neg(a))));
-  }
-};
-
-struct GeluTanh {
-  HWY_INLINE VF operator()(VF a) const {
-    const F32 d;
-    const VF cubic = hn::MulAdd(hn::Mul(hn::Mul(a, a), hn::Set(d, 0.044715f)), a, a);
-    const VF minus_2u = hn::Mul(cubic, hn::Set(d, -1.5957691216f));  // −2·√(2/π)
-    return hn::Div(a, hn::Add(hn::Set(d, 1.0f), exp_full(minus_2u)));
-  }
-};
-
-struct Gelu {
-  HWY_INLINE VF operator()(VF a) const {
-    const F32 d;
-    const VF tail = half_erfc_positive(hn::Mul(hn::Abs(a), hn::Set(d, 0.70710678f)));
-    const VF phi = hn::IfThenElse(hn::Lt(a, hn::Zero(d)), tail, hn::Sub(hn::Set(d, 1.0f), tail));
-    return hn::Mul(a, phi);
-  }
-};
-
-template <class F>
-void gate_row_of(const float* gate, const float* up, float* y, int64_t count) {
-  const F32 d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const F f;
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(hn::Mul(f(hn::LoadU(d, gate + i)), hn::LoadU(d, up + i)), d, y + i);
-  if (i < count) {
-    const auto rest = static_cast<size_t>(count - i);
-    store_tail(hn::Mul(f(load_tail(gate + i, rest)), load_tail(up + i, rest)), y + i, rest);
-  }
-}
-
 void gate_row(Activation f, const float* gate, const float* up, float* y, int64_t count) {
   switch (f) {
-    case Activation::kSilu: return gate_row_of<Silu>(gate, up, y, count);
-    case Activation::kGelu: return gate_row_of<Gelu>(gate, up, y, count);
-    case Activation::kGeluTanh: return gate_row_of<GeluTanh>(gate, up, y, count);
+    case Activation::kSilu: return write_row(GatedRow<Silu>{gate, up}, count, y);
+    case Activation::kGelu: return write_row(GatedRow<Gelu>{gate, up}, count, y);
+    case Activation::kGeluTanh: return write_row(GatedRow<GeluTanh>{gate, up}, count, y);
   }
 }
 

@@ -29,10 +29,15 @@ class QuantisedMatrix final : public PackedMatrix {
     return fmt::format("{} x 2 int8, {}", dtype_name(type_), quant_kernel(type_, level).name);
   }
   void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override;
+  std::optional<QuantiseOptions> quantised_input(CpuLevel level) const override {
+    return QuantiseOptions{.zero = quant_kernel(type_, level).zero, .halves = form_.sub_blocks() == 2};
+  }
+  void multiply_quantised(const Context& ctx, std::span<const QuantisedBlock> planes, const Epilogue& epilogue,
+                          MatrixView<float> y) const override;
   void read_row(int64_t row, std::span<float> out) const override;
 
  private:
-  void multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row, MatrixView<const float> x,
+  void multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row, const QuantisedBlock* planes,
                      const Epilogue& epilogue, MatrixView<float> y) const;
 
   DType type_;
@@ -81,17 +86,29 @@ void QuantisedMatrix::multiply(const Context& ctx, MatrixView<const float> x, co
   const QuantKernel kernel = quant_kernel(type_, ctx.level);
   for (int64_t row = 0; row < x.rows; row += kRowsPerPass) {
     const int64_t count = std::min(kRowsPerPass, x.rows - row);
-    multiply_pass(ctx, kernel, row, x.sub_rows(row, count), epilogue, y.sub_rows(row, count));
+    const Arena::Mark mark(ctx.scratch);
+    const auto planes = ctx.scratch.make<QuantisedBlock>(kPlanes * count * (k() / kQuantBlock));
+    quantise_rows(ctx.pool, ctx.level, x.sub_rows(row, count), *quantised_input(ctx.level), planes.data());
+    multiply_pass(ctx, kernel, row, planes.data(), epilogue, y.sub_rows(row, count));
   }
 }
 
-void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row, MatrixView<const float> x,
-                                    const Epilogue& epilogue, MatrixView<float> y) const {
-  const Arena::Mark mark(ctx.scratch);
-  const int64_t blocks = k() / kQuantBlock, rows = kPlanes * x.rows;
-  const auto quantised = ctx.scratch.make<QuantisedBlock>(rows * blocks);
-  quantise_rows(ctx.pool, ctx.level, x, {.zero = kernel.zero, .halves = form_.sub_blocks() == 2}, quantised.data());
+void QuantisedMatrix::multiply_quantised(const Context& ctx, std::span<const QuantisedBlock> planes, const Epilogue& epilogue,
+                                         MatrixView<float> y) const {
+  const int64_t row_blocks = kPlanes * (k() / kQuantBlock);
+  CHORAL_CHECK(static_cast<int64_t>(planes.size()) == y.rows * row_blocks && y.cols == n(),
+               "y is [m, n] and planes are of m rows");
+  const QuantKernel kernel = quant_kernel(type_, ctx.level);
+  for (int64_t row = 0; row < y.rows; row += kRowsPerPass) {
+    multiply_pass(ctx, kernel, row, planes.data() + row * row_blocks, epilogue,
+                  y.sub_rows(row, std::min(kRowsPerPass, y.rows - row)));
+  }
+}
 
+void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row,
+                                    const QuantisedBlock* planes, const Epilogue& epilogue, MatrixView<float> y) const {
+  const Arena::Mark mark(ctx.scratch);
+  const int64_t blocks = k() / kQuantBlock, rows = kPlanes * y.rows;
   const bool few = rows <= kQuantDirectRows;
   const int64_t tile_floats = rows * kQuantTileColumns;
   const auto tiles = ctx.scratch.make<float>(ctx.pool.size() * tile_floats);
@@ -109,7 +126,7 @@ void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kerne
           .panels = panels_.data() + panel * panel_bytes_,
           .panel_bytes = panel_bytes_,
           .panel_count = static_cast<int>(std::min<int64_t>(kQuantPanelsAtOnce, panels - panel)),
-          .x = quantised.data(),
+          .x = planes,
           .blocks = blocks,
           .rows = rows,
           .out = tile,

@@ -268,12 +268,33 @@ TEST_P(GemmQuantTest, Epilogue) {
       }
     };
     const Epilogue::Hook result_hook(later);
-    const auto z =
-        multiply(*w, level, x, m, {.bias = bias.data(), .product_hook = &hook, .result_hook = &result_hook, .accumulate = true}, 1, 3.3f);
+    const auto z = multiply(
+        *w, level, x, m, {.bias = bias.data(), .product_hook = &hook, .result_hook = &result_hook, .accumulate = true}, 1, 3.3f);
     for (size_t at = 0; at < y.size(); ++at) EXPECT_EQ(z[at], y[at] * (1.0f + static_cast<float>(at)));
     for (size_t at = 0; at < y.size(); ++at) {
       EXPECT_EQ(before[at], plain[at]);
       EXPECT_EQ(y[at], (plain[at] + 0.1f * static_cast<float>(at) + bias[at % static_cast<size_t>(n)]) + 3.3f);
+    }
+  }
+}
+
+TEST_P(GemmQuantTest, PlanesMadeBeforeGiveTheSameBits) {
+  const int64_t n = 40, k = 512;
+  const auto w = pack(random_quant_matrix(GetParam(), n, k, 3));
+  std::vector<float> bias = gaussian(n, 4);
+  for (const CpuLevel level : levels()) {
+    const auto options = w->quantised_input(level);
+    ASSERT_TRUE(options.has_value());
+    for (const int64_t m : {1, 2, 3, 97, 200}) {  // direct, tiled, more than one pass
+      const auto x = gaussian(m * k, 5);
+      ThreadPool pool(2);
+      Arena scratch;
+      std::vector<QuantisedBlock> planes(static_cast<size_t>(2 * m * k / 32));
+      quantise_rows(pool, level, {x.data(), m, k}, *options, planes.data());
+      std::vector<float> y(static_cast<size_t>(m * n), -7.0f);
+      const Epilogue epilogue{.bias = bias.data(), .accumulate = true};
+      w->multiply_quantised({pool, level, scratch}, planes, epilogue, {y.data(), m, n});
+      EXPECT_TRUE(same_bits(y, multiply(*w, level, x, m, epilogue))) << cpu_level_name(level) << ", " << m << " rows";
     }
   }
 }

@@ -39,20 +39,22 @@ void with_element(DType dtype, F f) {
   }
 }
 
+template <class T>
+void write_token_head(const KvCacheView& cache, int64_t slot, int64_t head, const float* key, const float* value) {
+  CHORAL_DCHECK(slot >= 0 && slot < cache.num_blocks * kKvBlockTokens, "a slot lies in the cache");
+  const int64_t offset = slot % kKvBlockTokens, v_stride = kv_value_stride(cache.v_head_dim);
+  const HeadBlock<T> block = head_block<T>(cache, slot / kKvBlockTokens, head);
+  for (int64_t i = 0; i < cache.head_dim; ++i) store(key[i], block.keys + i * kKvBlockTokens + offset);
+  for (int64_t i = 0; i < cache.v_head_dim; ++i) store(value[i], block.values + offset * v_stride + i);
+}
+
 // One KV head of some tokens: the 32 stores of a key's column stay in L1 while the tokens of a block are written.
 template <class T>
 void write_head(const KvCacheView& cache, MatrixView<const float> k, MatrixView<const float> v, std::span<const int64_t> slots,
                 int64_t begin, int64_t end, int64_t head) {
-  const int64_t v_stride = kv_value_stride(cache.v_head_dim);
   for (int64_t t = begin; t < end; ++t) {
     if (slots[t] < 0) continue;
-    CHORAL_DCHECK(slots[t] < cache.num_blocks * kKvBlockTokens, "a slot lies in the cache");
-    const int64_t offset = slots[t] % kKvBlockTokens;
-    const HeadBlock<T> block = head_block<T>(cache, slots[t] / kKvBlockTokens, head);
-    const float* key = k.row(t) + head * cache.head_dim;
-    const float* value = v.row(t) + head * cache.v_head_dim;
-    for (int64_t i = 0; i < cache.head_dim; ++i) store(key[i], block.keys + i * kKvBlockTokens + offset);
-    for (int64_t i = 0; i < cache.v_head_dim; ++i) store(value[i], block.values + offset * v_stride + i);
+    write_token_head<T>(cache, slots[t], head, k.row(t) + head * cache.head_dim, v.row(t) + head * cache.v_head_dim);
   }
 }
 
@@ -77,6 +79,11 @@ void write_kv(const Context& ctx, const KvCacheView& cache, MatrixView<const flo
       }
     });
   });
+}
+
+void write_kv_head(const KvCacheView& cache, int64_t slot, int64_t head, const float* k, const float* v) {
+  with_element(cache.dtype,
+               [&](auto* element) { write_token_head<std::remove_pointer_t<decltype(element)>>(cache, slot, head, k, v); });
 }
 
 void read_kv(const KvCacheView& cache, int64_t slot, std::span<float> k, std::span<float> v) {

@@ -46,6 +46,10 @@ inline int64_t kv_block_bytes(DType dtype, int64_t kv_heads, int64_t head_dim, i
 void write_kv(const Context& ctx, const KvCacheView& cache, MatrixView<const float> k, MatrixView<const float> v,
               std::span<const int64_t> slots);
 
+// One KV head of one token: k [head_dim] and v [v_head_dim] go to `slot`, which is not negative. For kernels that make k on the
+// way.
+void write_kv_head(const KvCacheView& cache, int64_t slot, int64_t head, const float* k, const float* v);
+
 // Reads one token back as float: k [kv_heads · head_dim], v [kv_heads · v_head_dim]. For tests and for exporting a cache; not
 // fast.
 void read_kv(const KvCacheView& cache, int64_t slot, std::span<float> k, std::span<float> v);

@@ -1,35 +1,50 @@
 #include "kernels/quantise_rows.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/quantise_rows.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/quantise_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace choral::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+void one_plane(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out) {
+  quantise_source(LoadedRow{x}, k, options, out, nullptr, nullptr);
+}
+
+void two_planes(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* coarse, QuantisedBlock* fine) {
+  quantise_source(LoadedRow{x}, k, options, coarse, fine, nullptr);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace choral::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 #include <algorithm>
 
 #include "base/check.h"
-#include "kernels/ref/quant.h"
-#include "kernels/x86/quant_rows.h"
+#include "kernels/highway_level.h"
 
 namespace choral::kernels {
 namespace {
-constexpr int64_t kElementsPerTask = 8192;  // about 5 µs: less is not worth waking a thread
-constexpr int64_t kRestFloats = 512;        // what coarse leaves over, a piece of a row at a time: stays in L1
+constexpr int64_t kElementsPerTask = 8192;  // a few µs: less is not worth waking a thread
 }  // namespace
 
 void quantise_row(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out) {
   CHORAL_DCHECK(k % 32 == 0, "rows are whole blocks");
-  if (level >= CpuLevel::kAvx2) return x86::quantise_row_avx2(x, k, options, out);
-  ref::quantise_row(x, k, options, out);
+  CHORAL_AT_LEVEL(level, one_plane)(x, k, options, out);
 }
 
 void quantise_planes(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* coarse,
                      QuantisedBlock* fine) {
-  quantise_row(level, x, k, options, coarse);
-  float rest[kRestFloats];
-  for (int64_t begin = 0; begin < k; begin += kRestFloats) {
-    const int64_t count = std::min(kRestFloats, k - begin);
-    const QuantisedBlock* blocks = coarse + begin / 32;
-    for (int64_t i = 0; i < count; ++i) {
-      rest[i] = x[begin + i] - blocks[i / 32].scale * static_cast<float>(blocks[i / 32].q[i % 32]);
-    }
-    quantise_row(level, rest, count, options, fine + begin / 32);
-  }
+  CHORAL_DCHECK(k % 32 == 0, "rows are whole blocks");
+  CHORAL_AT_LEVEL(level, two_planes)(x, k, options, coarse, fine);
 }
 
 void quantise_rows(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out) {
@@ -44,3 +59,4 @@ void quantise_rows(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, 
 }
 
 }  // namespace choral::kernels
+#endif  // HWY_ONCE

@@ -73,6 +73,52 @@ TEST_P(QuantiseRowsTest, Divides) {
   EXPECT_GT(different, 0);
 }
 
+// Values an ulp or two around (n + 1/2)·s, where a quotient that is not correctly rounded goes to the other side; scales on both
+// sides of those that are divided by in another way, and blocks that share a group with a zero block and with a NaN.
+TEST_P(QuantiseRowsTest, DividesExactlyNextToTies) {
+  std::mt19937 random(3);
+  std::vector<float> x(2048 + 96);
+  for (int round = 0; round < 600; ++round) {
+    for (size_t b = 0; b < x.size() / 32; ++b) {
+      float* block = x.data() + b * 32;
+      const int exponent = round % 3 == 0 ? static_cast<int>(random() % 240) - 130 : static_cast<int>(random() % 8) - 4;
+      const float largest = std::ldexp(1.0f + static_cast<float>(random() & 0x7FFFFF) * 0x1p-23f, exponent);
+      block[0] = largest;
+      for (int i = 1; i < 32; ++i) {
+        const double tie = static_cast<double>(static_cast<int>(random() % 253) - 126) + (random() % 2 == 0 ? 0.5 : -0.5);
+        block[i] = static_cast<float>(largest / 127.0f * tie);
+        for (auto steps = static_cast<int>(random() % 3); steps > 0; --steps) {
+          block[i] = std::nextafter(block[i], random() % 2 == 0 ? 0.0f : largest);
+        }
+        block[i] = std::clamp(block[i], -largest, largest);
+      }
+      if (round % 5 == 0 && b % 23 == 7) std::fill_n(block, 32, 0.0f);
+      if (round % 5 == 1 && b % 23 == 9) block[random() % 32] = kNan;
+    }
+    std::vector<QuantisedBlock> expected(x.size() / 32);
+    ref::quantise_row(x.data(), static_cast<int64_t>(x.size()), {8, false}, expected.data());
+    const auto got = quantise(GetParam(), x, {8, false});
+    ASSERT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(QuantisedBlock)), 0) << "round " << round;
+  }
+}
+
+// The second plane by its definition, in float: x - s·q with two roundings.
+TEST_P(QuantiseRowsTest, TheFinePlaneIsOfWhatTheCoarseOneLeaves) {
+  for (const float size : {1.0f, 1e-22f, 1e-36f, 1e-43f, 1e36f}) {
+    auto x = gaussian(1056, 5);
+    for (float& v : x) v *= size;
+    x[700] = kNan;
+    std::fill_n(x.begin() + 96, 32, 0.0f);
+    std::vector<QuantisedBlock> coarse(33), fine(33), expected(33);
+    quantise_planes(GetParam(), x.data(), 1056, {8, true}, coarse.data(), fine.data());
+    ref::quantise_row(x.data(), 1056, {8, true}, expected.data());
+    EXPECT_EQ(std::memcmp(coarse.data(), expected.data(), 33 * sizeof(QuantisedBlock)), 0);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] - coarse[i / 32].scale * static_cast<float>(coarse[i / 32].q[i % 32]);
+    ref::quantise_row(x.data(), 1056, {8, true}, expected.data());
+    EXPECT_EQ(std::memcmp(fine.data(), expected.data(), 33 * sizeof(QuantisedBlock)), 0) << size;
+  }
+}
+
 TEST_P(QuantiseRowsTest, ZeroBlockIsZeroWithScaleZero) {
   const auto got = quantise(GetParam(), std::vector<float>(64, -0.0f), {.zero = 8});
   for (const auto& block : got) {

@@ -64,8 +64,9 @@ class RotaryTable {
   int64_t rotary_dim() const { return rotary_dim_; }
   int64_t max_positions() const { return max_positions_; }
   bool interleaved() const { return interleaved_; }
-  float attention_factor() const { return attention_factor_; }   // already in cos and sin
-  std::span<const float> inv_freq() const { return inv_freq_; }  // [rotary_dim/2]
+  float attention_factor() const { return attention_factor_; }          // already in cos and sin
+  std::span<const float> inv_freq() const { return inv_freq_; }         // [rotary_dim/2]
+  std::span<const float> values() const { return table_.as<float>(); }  // [max_positions][cos: rotary_dim/2, sin: rotary_dim/2]
   const float* cos_row(int64_t position) const { return table_.as<float>().data() + position * rotary_dim_; }  // [rotary_dim/2]
   const float* sin_row(int64_t position) const { return cos_row(position) + rotary_dim_ / 2; }
 

@@ -1,0 +1,403 @@
+// Each fused kernel against the same work as separate kernels, each of which is its own pass over the rows and its own call to
+// the pool, in one process: the two are timed in turns and the row says the medians' ratio. rows 32 is a decode step, 512 a
+// prefill.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+
+#include "base/aligned_buffer.h"
+#include "kernels/activation.h"
+#include "kernels/fused/grouped_matmul.h"
+#include "kernels/fused/moe_gating.h"
+#include "kernels/fused/norm_quant.h"
+#include "kernels/fused/qk_norm_rope.h"
+#include "kernels/fused/row_quant.h"
+#include "kernels/fused/swiglu_quant.h"
+#include "kernels/gemm_quant.h"
+#include "kernels/gemm_quant_test_data.h"
+
+namespace choral::kernels {
+namespace {
+
+constexpr int64_t kCols = 2048, kInter = 8192;
+
+struct Machine {
+  ThreadPool pool{2};
+  Arena arena;
+  Context ctx() { return {pool, cpu_level(), arena}; }
+};
+
+double microseconds(const std::function<void()>& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double>& values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// Times the two in turns; the benchmark's own time is that of the fused one.
+void compare(benchmark::State& state, const std::function<void()>& fused, const std::function<void()>& composed) {
+  std::vector<double> fused_us, composed_us;
+  for (int warm = 0; warm < 3; ++warm) fused(), composed();
+  for (auto _ : state) {
+    fused_us.push_back(microseconds(fused));
+    composed_us.push_back(microseconds(composed));
+    state.SetIterationTime(fused_us.back() * 1e-6);
+  }
+  state.counters["fused_us"] = median(fused_us);
+  state.counters["composed_us"] = median(composed_us);
+  state.counters["ratio"] = median(composed_us) / median(fused_us);
+}
+
+// residual += x as a pass of its own.
+void add_rows(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual) {
+  ctx.pool.parallel_for(x.rows, std::max<int64_t>(1, 4096 / x.cols), [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      const float* from = x.row(t);
+      float* to = residual.row(t);
+      for (int64_t i = 0; i < x.cols; ++i) to[i] += from[i];
+    }
+  });
+}
+
+struct NormCase {
+  int64_t rows;
+  Machine machine;
+  std::vector<float> x, residual, w, y, scale;
+  std::vector<int8_t> q;
+  std::vector<QuantisedBlock> planes;
+
+  explicit NormCase(int64_t r)
+      : rows(r),
+        x(gaussian(r * kCols, 1)),
+        residual(gaussian(r * kCols, 2)),
+        w(gaussian(kCols, 3)),
+        y(x.size()),
+        scale(r),
+        q(x.size()),
+        planes(2 * r * kCols / 32) {
+    for (float& v : x) v *= 1e-3f;  // the residual is added to many times
+  }
+  MatrixView<float> view(std::vector<float>& v) const { return {v.data(), rows, kCols}; }
+};
+
+void bm_add_rms_norm_dynamic_quant(benchmark::State& state) {
+  NormCase c(state.range(0));
+  const Context ctx = c.machine.ctx();
+  const MatrixView<int8_t> q(c.q.data(), c.rows, kCols);
+  compare(
+      state, [&] { add_rms_norm_dynamic_quant(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, q, c.scale); },
+      [&] {
+        add_rows(ctx, c.view(c.x), c.view(c.residual));
+        rms_norm(ctx, c.view(c.residual), c.w, 1e-5f, c.view(c.y));
+        dynamic_quant_rows(ctx, c.view(c.y), q, c.scale);
+      });
+}
+
+void bm_add_rms_norm_quantise(benchmark::State& state) {
+  NormCase c(state.range(0));
+  const Context ctx = c.machine.ctx();
+  compare(
+      state,
+      [&] {
+        add_rms_norm_quantise(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, {8, false}, c.planes.data());
+      },
+      [&] {
+        add_rows(ctx, c.view(c.x), c.view(c.residual));
+        rms_norm(ctx, c.view(c.residual), c.w, 1e-5f, c.view(c.y));
+        quantise_rows(ctx.pool, ctx.level, c.view(c.y), {8, false}, c.planes.data());
+      });
+}
+
+void bm_rms_norm_quantise(benchmark::State& state) {
+  NormCase c(state.range(0));
+  const Context ctx = c.machine.ctx();
+  compare(
+      state,
+      [&] {
+        rms_norm_quantise(ctx, c.view(c.x), c.w, 1e-5f, {8, false}, c.planes.data());
+      },
+      [&] {
+        rms_norm(ctx, c.view(c.x), c.w, 1e-5f, c.view(c.y));
+        quantise_rows(ctx.pool, ctx.level, c.view(c.y), {8, false}, c.planes.data());
+      });
+}
+
+void bm_add_rms_norm_bias(benchmark::State& state) {
+  NormCase c(state.range(0));
+  const Context ctx = c.machine.ctx();
+  const auto beta = gaussian(kCols, 4);
+  compare(
+      state, [&] { add_rms_norm_bias(ctx, c.view(c.x), c.view(c.residual), c.w, beta, 1e-5f, c.view(c.y)); },
+      [&] {
+        add_rms_norm(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, c.view(c.y));
+        const MatrixView<const float> every_row(beta.data(), c.rows, kCols, 0);
+        add_rows(ctx, every_row, c.view(c.y));
+      });
+}
+
+struct AttentionCase {
+  static constexpr int64_t kHeads = 32, kKvHeads = 8, kDim = 128, kWidth = (kHeads + 2 * kKvHeads) * kDim;
+  Machine machine;
+  int64_t rows;
+  std::vector<float> qkv, weight = std::vector<float>(kDim, 1.0f);
+  std::vector<int32_t> positions;
+  std::vector<int64_t> slots;
+  RotaryTable table;
+  AlignedBuffer keys, values;
+  KvCacheView cache;
+
+  explicit AttentionCase(int64_t r) : rows(r), qkv(gaussian(r * kWidth, 1)) {
+    // A decode step's rows lie in different blocks, a prefill's in neighbouring slots.
+    for (int64_t t = 0; t < r; ++t) slots.push_back(r <= 32 ? t * 32 + 7 : t), positions.push_back(static_cast<int32_t>(t));
+    table = *RotaryTable::make({.head_dim = kDim, .rotary_dim = kDim, .max_positions = 1024});
+    keys = *AlignedBuffer::allocate(32 * kv_key_block_bytes(DType::kBF16, kKvHeads, kDim));
+    values = *AlignedBuffer::allocate(32 * kv_value_block_bytes(DType::kBF16, kKvHeads, kDim));
+    cache = {keys.data(), values.data(), DType::kBF16, 32, kKvHeads, kDim, kDim};
+  }
+  MatrixView<float> columns(int64_t head, int64_t heads) {
+    return MatrixView<float>(qkv.data(), rows, kWidth).sub_cols(head * kDim, heads * kDim);
+  }
+  MatrixView<float> q() { return columns(0, kHeads); }
+  MatrixView<float> k() { return columns(kHeads, kKvHeads); }
+  MatrixView<float> v() { return columns(kHeads + kKvHeads, kKvHeads); }
+};
+
+void bm_qk_norm_rope(benchmark::State& state) {
+  AttentionCase c(state.range(0));
+  const Context ctx = c.machine.ctx();
+  compare(
+      state,
+      [&] {
+        qk_norm_rope(ctx, {c.weight, c.weight, 1e-6f}, c.table, c.positions, c.q(), c.kHeads, c.k(), c.kKvHeads);
+      },
+      [&] {
+        rms_norm_heads(ctx, c.q(), c.kHeads, c.weight, 1e-6f);
+        rms_norm_heads(ctx, c.k(), c.kKvHeads, c.weight, 1e-6f);
+        apply_rotary(ctx, c.table, c.positions, c.q(), c.kHeads, c.k(), c.kKvHeads);
+      });
+}
+
+void bm_rope_write_kv(benchmark::State& state) {
+  AttentionCase c(state.range(0));
+  const Context ctx = c.machine.ctx();
+  compare(
+      state, [&] { rope_write_kv(ctx, c.table, c.positions, c.q(), c.kHeads, c.k(), c.v(), c.cache, c.slots); },
+      [&] {
+        apply_rotary(ctx, c.table, c.positions, c.q(), c.kHeads, c.k(), c.kKvHeads);
+        write_kv(ctx, c.cache, c.k(), c.v(), c.slots);
+      });
+}
+
+struct SwigluCase {
+  int64_t rows;
+  Machine machine;
+  std::vector<float> x, y, scale, weight_scale, smooth;
+  std::vector<int32_t> sums;
+  std::vector<int8_t> q;
+  std::vector<QuantisedBlock> planes;
+
+  explicit SwigluCase(int64_t r)
+      : rows(r),
+        x(gaussian(r * 2 * kInter, 1)),
+        y(r * kInter),
+        scale(r, 1e-3f),
+        weight_scale(2 * kInter, 1e-2f),
+        smooth(gaussian(kInter, 2)),
+        q(r * kInter),
+        planes(2 * r * kInter / 32) {
+    for (const float v : x) sums.push_back(static_cast<int32_t>(1e5f * v));
+  }
+  MatrixView<const float> x_view() const { return {x.data(), rows, 2 * kInter}; }
+  MatrixView<float> y_view() { return {y.data(), rows, kInter}; }
+  MatrixView<int8_t> q_view() { return {q.data(), rows, kInter}; }
+};
+
+void bm_silu_and_mul_quantise(benchmark::State& state) {
+  SwigluCase c(state.range(0));
+  const Context ctx = c.machine.ctx();
+  compare(
+      state,
+      [&] {
+        silu_and_mul_quantise(ctx, c.x_view(), {8, false}, c.planes.data());
+      },
+      [&] {
+        silu_and_mul(ctx, c.x_view(), c.y_view());
+        quantise_rows(ctx.pool, ctx.level, c.y_view(), {8, false}, c.planes.data());
+      });
+}
+
+void bm_silu_and_mul_dynamic_quant(benchmark::State& state) {
+  SwigluCase c(state.range(0));
+  const Context ctx = c.machine.ctx();
+  compare(
+      state, [&] { silu_and_mul_dynamic_quant(ctx, c.x_view(), c.q_view(), c.scale); },
+      [&] {
+        silu_and_mul(ctx, c.x_view(), c.y_view());
+        dynamic_quant_rows(ctx, c.y_view(), c.q_view(), c.scale);
+      });
+}
+
+void bm_dequant_swiglu_quant(benchmark::State& state) {
+  SwigluCase c(state.range(0));
+  const Context ctx = c.machine.ctx();
+  const std::vector<float> row_scale(c.rows, 1e-3f);
+  const Int8Product product{{c.sums.data(), c.rows, 2 * kInter}, {c.weight_scale.data(), 1, 2 * kInter}, row_scale};
+  std::vector<float> a(c.x.size());
+  const auto each_row = [&](auto body) {
+    ctx.pool.parallel_for(c.rows, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t t = begin; t < end; ++t) body(t);
+    });
+  };
+  compare(
+      state,
+      [&] {
+        dequant_swiglu_quant(ctx, product, SiluHalf::kLeft, {c.smooth.data(), 1, kInter}, nullptr, c.q_view(), c.scale);
+      },
+      [&] {
+        each_row([&](int64_t t) {
+          for (int64_t i = 0; i < 2 * kInter; ++i) {
+            a[t * 2 * kInter + i] = static_cast<float>(product.sums.row(t)[i]) * c.weight_scale[i] * row_scale[t];
+          }
+        });
+        silu_and_mul(ctx, {a.data(), c.rows, 2 * kInter}, c.y_view());
+        each_row([&](int64_t t) {
+          for (int64_t i = 0; i < kInter; ++i) c.y[t * kInter + i] *= c.smooth[i];
+        });
+        dynamic_quant_rows(ctx, c.y_view(), c.q_view(), c.scale);
+      });
+}
+
+void bm_moe_gating(benchmark::State& state) {
+  const int64_t rows = state.range(0), experts = 256;
+  Machine machine;
+  const Context ctx = machine.ctx();
+  const auto logits = gaussian(rows * experts, 1), bias = gaussian(experts, 2);
+  const MoeGating gating{.scoring = GateScoring::kSigmoid,
+                         .selection_bias = bias,
+                         .groups = 8,
+                         .top_groups = 4,
+                         .group_score = GroupScore::kTopTwoSum,
+                         .top_k = 8,
+                         .renormalise = true,
+                         .routed_scaling = 2.5f};
+  std::vector<int32_t> ids(rows * 8);
+  std::vector<float> weights(rows * 8), score(logits.size()), selection(logits.size());
+  const auto each_row = [&](auto body) {
+    ctx.pool.parallel_for(rows, 16, [&](int64_t begin, int64_t end, int) {
+      for (int64_t t = begin; t < end; ++t) body(t);
+    });
+  };
+  compare(
+      state,
+      [&] {
+        moe_gating_top_k(ctx, {logits.data(), rows, experts}, gating, {ids.data(), rows, 8}, {weights.data(), rows, 8});
+      },
+      [&] {  // scores; selection; groups; top k; weights
+        each_row([&](int64_t t) {
+          for (int64_t i = t * experts; i < (t + 1) * experts; ++i) score[i] = 1.0f / (1.0f + std::exp(-logits[i]));
+        });
+        each_row([&](int64_t t) {
+          for (int64_t i = 0; i < experts; ++i) selection[t * experts + i] = score[t * experts + i] + bias[i];
+        });
+        each_row([&](int64_t t) {
+          float group[8], sorted[8];
+          for (int64_t g = 0; g < 8; ++g) {
+            float members[32];
+            std::copy_n(selection.begin() + t * experts + g * 32, 32, members);
+            std::partial_sort(members, members + 2, members + 32, std::greater<>());
+            group[g] = sorted[g] = members[0] + members[1];
+          }
+          std::sort(std::begin(sorted), std::end(sorted), std::greater<>());
+          for (int64_t i = 0; i < experts; ++i) {
+            if (group[i / 32] < sorted[3]) selection[t * experts + i] = -1e30f;
+          }
+        });
+        each_row([&](int64_t t) {
+          int32_t order[256];
+          for (int32_t i = 0; i < 256; ++i) order[i] = i;
+          const float* s = selection.data() + t * experts;
+          std::partial_sort(order, order + 8, order + 256, [s](int32_t a, int32_t b) { return s[a] > s[b]; });
+          std::copy_n(order, 8, ids.begin() + t * 8);
+        });
+        each_row([&](int64_t t) {
+          float sum = 1e-20f;
+          for (int64_t i = t * 8; i < t * 8 + 8; ++i) sum += score[t * experts + ids[i]];
+          for (int64_t i = t * 8; i < t * 8 + 8; ++i) weights[i] = score[t * experts + ids[i]] / sum * 2.5f;
+        });
+      });
+}
+
+// A quantised product of a norm: what the planes are for.
+void bm_norm_and_quantised_gemm(benchmark::State& state) {
+  NormCase c(state.range(0));
+  const Context ctx = c.machine.ctx();
+  const int64_t n = 512;
+  const auto data = random_quant_matrix(DType::kQ4_0, n, kCols, 1);
+  const WeightRows part{data.view()};
+  const auto w = *pack_quantised({&part, 1}, ctx.pool);
+  std::vector<float> out(c.rows * n);
+  compare(
+      state,
+      [&] {
+        add_rms_norm_quantise(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, *w->quantised_input(ctx.level), c.planes.data());
+        w->multiply_quantised(ctx, c.planes, {}, {out.data(), c.rows, n});
+      },
+      [&] {
+        add_rms_norm(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, c.view(c.y));
+        w->multiply(ctx, c.view(c.y), {}, {out.data(), c.rows, n});
+      });
+}
+
+// Eight experts read one x: its planes are made once, not once for each expert's rows and matrix.
+void bm_grouped_matmul(benchmark::State& state) {
+  const int64_t rows = state.range(0), n = 256, experts = 8;
+  Machine machine;
+  const Context ctx = machine.ctx();
+  const auto x = gaussian(rows * kCols, 1);
+  std::vector<std::unique_ptr<PackedMatrix>> packed;
+  std::vector<const PackedMatrix*> weights;
+  for (uint32_t g = 0; g < experts; ++g) {
+    const auto data = random_quant_matrix(DType::kQ4_0, n, kCols, g);
+    const WeightRows part{data.view()};
+    packed.push_back(*pack_quantised({&part, 1}, ctx.pool));
+    weights.push_back(packed.back().get());
+  }
+  const std::vector<int64_t> counts(experts, rows / experts);
+  std::vector<float> y(rows * n);
+  compare(
+      state,
+      [&] {
+        grouped_matmul(ctx, {x.data(), rows, kCols}, GroupCounts{counts}, weights, {y.data(), rows, n});
+      },
+      [&] {
+        for (int64_t g = 0; g < experts; ++g) {
+          const int64_t count = rows / experts;
+          weights[g]->multiply(ctx, {x.data() + g * count * kCols, count, kCols}, {}, {y.data() + g * count * n, count, n});
+        }
+      });
+}
+
+#define CHORAL_FUSED_BENCH(name) \
+  BENCHMARK(name)->ArgName("rows")->Arg(32)->Arg(512)->UseManualTime()->Unit(benchmark::kMicrosecond)
+CHORAL_FUSED_BENCH(bm_add_rms_norm_bias);
+CHORAL_FUSED_BENCH(bm_add_rms_norm_dynamic_quant);
+CHORAL_FUSED_BENCH(bm_add_rms_norm_quantise);
+CHORAL_FUSED_BENCH(bm_rms_norm_quantise);
+CHORAL_FUSED_BENCH(bm_norm_and_quantised_gemm);
+CHORAL_FUSED_BENCH(bm_qk_norm_rope);
+CHORAL_FUSED_BENCH(bm_rope_write_kv);
+CHORAL_FUSED_BENCH(bm_silu_and_mul_quantise);
+CHORAL_FUSED_BENCH(bm_silu_and_mul_dynamic_quant);
+CHORAL_FUSED_BENCH(bm_dequant_swiglu_quant);
+CHORAL_FUSED_BENCH(bm_moe_gating);
+CHORAL_FUSED_BENCH(bm_grouped_matmul);
+
+}  // namespace
+}  // namespace choral::kernels

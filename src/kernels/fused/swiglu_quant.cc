@@ -1,0 +1,198 @@
+#include "kernels/fused/swiglu_quant.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/fused/swiglu_quant.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/activation_inl.h"
+#include "kernels/quantise_inl.h"
+
+namespace choral::kernels {
+#ifndef CHORAL_SWIGLU_ROW
+#define CHORAL_SWIGLU_ROW
+namespace {
+// One row of an Int8Product: its halves in the order silu's, the other's.
+struct ProductRow {
+  const int32_t* sums[2];
+  const float* weight_scale[2];
+  float row_scale;
+  const float* smooth;  // or null
+  float* unsmoothed;    // where y is wanted, or null
+};
+}  // namespace
+#endif
+}  // namespace choral::kernels
+
+HWY_BEFORE_NAMESPACE();
+namespace choral::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+void gated_planes(const float* gate, const float* up, int64_t count, QuantiseOptions options, QuantisedBlock* coarse,
+                  QuantisedBlock* fine, float* y) {
+  quantise_source(GatedRow<Silu>{gate, up}, count, options, coarse, fine, y);
+}
+
+float gated_floats(const float* gate, const float* up, int64_t count, float* y) {
+  return write_row_and_scale(GatedRow<Silu>{gate, up}, count, y);
+}
+
+struct DequantisedGatedRow {
+  const ProductRow& row;
+  VF row_scale;
+
+  HWY_INLINE VF full(int64_t i) const {
+    const F32 d;
+    const VF gated = gate(dequantised(0, i), dequantised(1, i));
+    if (row.unsmoothed != nullptr) hn::StoreU(gated, d, row.unsmoothed + i);
+    return row.smooth == nullptr ? gated : hn::Mul(gated, hn::LoadU(d, row.smooth + i));
+  }
+  HWY_INLINE VF tail(int64_t i, size_t rest) const {
+    const VF gated = gate(dequantised_tail(0, i, rest), dequantised_tail(1, i, rest));
+    if (row.unsmoothed != nullptr) store_tail(gated, row.unsmoothed + i, rest);
+    return row.smooth == nullptr ? gated : hn::Mul(gated, load_tail(row.smooth + i, rest));
+  }
+
+ private:
+  HWY_INLINE VF gate(VF a, VF b) const { return hn::Mul(Silu()(a), b); }
+  HWY_INLINE VF dequantised(int half, int64_t i) const {
+    const VF sums = hn::ConvertTo(F32(), hn::LoadU(I32(), row.sums[half] + i));
+    return hn::Mul(hn::Mul(sums, hn::LoadU(F32(), row.weight_scale[half] + i)), row_scale);
+  }
+  HWY_INLINE VF dequantised_tail(int half, int64_t i, size_t rest) const {
+    alignas(64) int32_t buffer[HWY_MAX_BYTES / sizeof(int32_t)] = {};
+    std::memcpy(buffer, row.sums[half] + i, rest * sizeof(int32_t));
+    const VF sums = hn::ConvertTo(F32(), hn::Load(I32(), buffer));
+    // A row scale that is not finite would make NaN of the zeros beyond the row; it makes the row's scale NaN in any case.
+    return hn::Mul(hn::Mul(sums, load_tail(row.weight_scale[half] + i, rest)), row_scale);
+  }
+};
+
+float dequantised_floats(const ProductRow& row, int64_t count, float* y) {
+  return write_row_and_scale(DequantisedGatedRow{row, hn::Set(F32(), row.row_scale)}, count, y);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace choral::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <algorithm>
+
+#include "base/checked_math.h"
+#include "kernels/highway_level.h"
+
+namespace choral::kernels {
+namespace {
+
+constexpr int64_t kChunk = 2048;  // elements of one piece of work: a few µs, and whole blocks
+
+bool wanted(MatrixView<float> y) { return y.data != nullptr; }
+int64_t rows_per_chunk(int64_t n) { return std::max<int64_t>(1, kChunk / std::max<int64_t>(n, 1)); }
+
+// Writes a piece of a row of floats and gives the scale that the piece alone would have.
+using WritePiece = FunctionRef<float(int64_t row, int64_t col, int64_t count, float* floats)>;
+
+// q and scale of rows that `write` makes. Fewer rows than threads are divided by columns: division by 127 keeps order, so the
+// largest scale of a row's pieces is the row's, and the bits are the same.
+void quantise_written(const Context& ctx, WritePiece write, MatrixView<float> y, MatrixView<int8_t> q, std::span<float> scale) {
+  const Arena::Mark mark(ctx.scratch);
+  const auto quantise = CHORAL_AT_LEVEL(ctx.level, quantise_with_scale);
+  const int64_t rows = q.rows, n = q.cols, chunks = ceil_div(n, kChunk);
+  if (rows >= ctx.pool.size() || chunks <= 1) {
+    const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : static_cast<size_t>(ctx.pool.size() * n));
+    ctx.pool.parallel_for(rows, rows_per_chunk(n), [&](int64_t begin, int64_t end, int thread) {
+      for (int64_t t = begin; t < end; ++t) {
+        float* floats = wanted(y) ? y.row(t) : scratch.data() + thread * n;
+        scale[t] = write(t, 0, n, floats);
+        quantise(floats, n, scale[t], q.row(t));
+      }
+    });
+    return;
+  }
+  if (!wanted(y)) y = {ctx.scratch.make<float>(static_cast<size_t>(rows * n)).data(), rows, n};
+  const auto scales = ctx.scratch.make<float>(static_cast<size_t>(rows * chunks));
+  const auto for_each_piece = [&](auto piece) {
+    ctx.pool.parallel_for(rows * chunks, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t col = i % chunks * kChunk;
+        piece(i / chunks, col, std::min(kChunk, n - col), i);
+      }
+    });
+  };
+  for_each_piece([&](int64_t t, int64_t col, int64_t count, int64_t i) { scales[i] = write(t, col, count, y.row(t) + col); });
+  for (int64_t t = 0; t < rows; ++t) {
+    scale[t] = 0.0f;
+    for (const float s : scales.subspan(t * chunks, chunks)) {
+      if (s > scale[t] || s != s) scale[t] = s;  // a NaN replaces anything, and nothing is larger than it
+    }
+  }
+  for_each_piece(
+      [&](int64_t t, int64_t col, int64_t count, int64_t) { quantise(y.row(t) + col, count, scale[t], q.row(t) + col); });
+}
+
+}  // namespace
+
+void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* planes,
+                           MatrixView<float> y) {
+  const int64_t n = x.cols / 2;
+  CHORAL_CHECK(x.cols % 64 == 0 && (!wanted(y) || (y.rows == x.rows && y.cols == n)),
+               "x of a gated activation is twice as wide as y, in whole blocks");
+  const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_planes);
+  const int64_t chunks = ceil_div(n, kChunk);
+  ctx.pool.parallel_for(x.rows * chunks, rows_per_chunk(n), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t t = i / chunks, col = i % chunks * kChunk;
+      const float* gate = x.row(t) + col;
+      QuantisedBlock* coarse = planes + (2 * t * n + col) / 32;
+      gated(gate, gate + n, std::min(kChunk, n - col), options, coarse, coarse + n / 32, wanted(y) ? y.row(t) + col : nullptr);
+    }
+  });
+}
+
+void silu_and_mul_dynamic_quant(const Context& ctx, MatrixView<const float> x, MatrixView<int8_t> q, std::span<float> scale,
+                                MatrixView<float> y) {
+  const int64_t n = x.cols / 2;
+  CHORAL_CHECK(x.cols % 2 == 0 && q.rows == x.rows && q.cols == n && static_cast<int64_t>(scale.size()) == x.rows &&
+                   (!wanted(y) || (y.rows == x.rows && y.cols == n)),
+               "x of a gated activation is twice as wide as q and y");
+  const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_floats);
+  const auto write = [&](int64_t t, int64_t col, int64_t count, float* floats) {
+    return gated(x.row(t) + col, x.row(t) + n + col, count, floats);
+  };
+  quantise_written(ctx, write, y, q, scale);
+}
+
+void dequant_swiglu_quant(const Context& ctx, const Int8Product& product, SiluHalf half, MatrixView<const float> smooth,
+                          const RowGroups* groups, MatrixView<int8_t> q, std::span<float> scale, MatrixView<float> y) {
+  const int64_t rows = product.sums.rows, n = product.sums.cols / 2;
+  const int64_t group_count = groups == nullptr ? 1 : groups->size();
+  const auto per_group = [&](MatrixView<const float> m, int64_t cols) {
+    return m.cols == cols && (m.rows == 1 || m.rows == group_count);
+  };
+  CHORAL_CHECK(product.sums.cols % 2 == 0 && q.rows == rows && q.cols == n && static_cast<int64_t>(scale.size()) == rows &&
+                   static_cast<int64_t>(product.row_scale.size()) == rows && per_group(product.weight_scale, 2 * n) &&
+                   (!wanted(y) || (y.rows == rows && y.cols == n)),
+               "an int8 product, its scales, q and y fit");
+  CHORAL_CHECK(smooth.data == nullptr || per_group(smooth, n), "smooth is one row of y, or one for each group");
+  CHORAL_CHECK(groups == nullptr || groups->covers(rows), "the groups' rows are those of the product");
+  const auto dequantised = CHORAL_AT_LEVEL(ctx.level, dequantised_floats);
+  const int64_t left = half == SiluHalf::kLeft ? 0 : n, right = n - left;
+  const auto write = [&](int64_t t, int64_t col, int64_t count, float* floats) {
+    const int64_t g = groups == nullptr ? 0 : groups->group_of(t);
+    const int32_t* sums = product.sums.row(t) + col;
+    const float* weight_scale = product.weight_scale.row(product.weight_scale.rows == 1 ? 0 : g) + col;
+    const ProductRow row{.sums = {sums + left, sums + right},
+                         .weight_scale = {weight_scale + left, weight_scale + right},
+                         .row_scale = product.row_scale[t],
+                         .smooth = smooth.data == nullptr ? nullptr : smooth.row(smooth.rows == 1 ? 0 : g) + col,
+                         .unsmoothed = wanted(y) ? y.row(t) + col : nullptr};
+    return dequantised(row, count, floats);
+  };
+  quantise_written(ctx, write, {}, q, scale);
+}
+
+}  // namespace choral::kernels
+#endif  // HWY_ONCE

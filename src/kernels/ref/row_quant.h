@@ -1,0 +1,13 @@
+// The oracle of fused/row_quant.h: plain loops by the definition, which every level gives bit for bit. Single-threaded.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tensor/view.h"
+
+namespace choral::kernels::ref {
+
+void dynamic_quant_rows(MatrixView<const float> x, MatrixView<int8_t> q, std::span<float> scale);
+
+}  // namespace choral::kernels::ref
