@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "base/status.h"
 #include "engine/model_loader.h"
 #include "io/checkpoint.h"
-#include "io/printable.h"
 #include "lora/adapter_check.h"
 #include "models/registry.h"
 #include "output_file.h"
@@ -26,9 +26,11 @@ constexpr std::array<float, 1> kSomeBias{};
 
 // What a model offers to adapters, from its headers: no weight is read.
 struct ModelTargets {
+  ThreadPool pool{1};
+  std::unique_ptr<platform::Session> session;
+  engine::ModelForms forms;
   std::string name;
   std::unique_ptr<quant::QuantConfig> quant_config;
-  platform::CustomOpConfig custom_ops;
   std::unique_ptr<models::Model> model;
   std::shared_ptr<const io::Checkpoint> checkpoint;
   std::vector<lora::LoRATarget> targets;
@@ -46,12 +48,13 @@ std::string without_format(const std::string& name) {
 
 Result<std::unique_ptr<ModelTargets>> open_model(const EngineOptions& options) {
   CHORAL_TRY(const auto files, engine::open_model_files(options));
-  CHORAL_TRY(const auto* platform, platform::resolve_platform(options.device));
   auto opened = std::make_unique<ModelTargets>();
+  CHORAL_TRY(opened->session, platform::cpu_platform().open(opened->pool, {}));
   opened->name = without_format(files.name);
   CHORAL_TRY(opened->quant_config, quant::make_quant_config("none"));
   CHORAL_TRY(opened->checkpoint, io::Checkpoint::open(files.path));
-  CHORAL_TRY(opened->model, models::make_model(files.config, {*platform, *opened->quant_config, opened->custom_ops, 0}));
+  CHORAL_TRY(opened->model, models::make_model(files.config, {*opened->session, *opened->quant_config, opened->forms.custom_ops,
+                                                              opened->forms.overrides, opened->forms.fusion, 0}));
   const auto targets = opened->model->lora_targets();
   opened->targets.assign(targets.begin(), targets.end());
   for (auto& target : opened->targets) {
@@ -79,7 +82,7 @@ std::string ranks_text(const AdapterReport& report) {
 }
 
 std::string base_text(const AdapterReport& report, const std::string& model) {
-  const std::string base = report.base_model.empty() ? "not named" : io::printable(report.base_model);
+  const std::string base = report.base_model.empty() ? "not named" : printable(report.base_model);
   switch (report.base_match) {
     case AdapterReport::BaseMatch::kSame: return base + ", the model's name";
     case AdapterReport::BaseMatch::kDifferent: return fmt::format("{}; the model is called {}", base, model);

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "answer_layout.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "engine_flags.h"
-#include "io/printable.h"
 #include "lora/adapter_file.h"
 #include "lora/peft_helper.h"
 #include "output_file.h"
@@ -47,11 +47,11 @@ std::string table(const std::vector<Row>& rows) {
   std::vector<std::vector<std::string>> cells{{"NAME", "KIND", "RANK", "SIZE", "BASE", "PATH"}};
   for (const auto& row : rows) {
     if (row.error.ok()) {
-      cells.push_back({io::printable(row.spec.name), row.kind, row.rank > 0 ? fmt::format("{}", row.rank) : "-",
-                       size_text(static_cast<double>(row.bytes)), row.base.empty() ? "-" : io::printable(row.base),
-                       io::printable(row.spec.path)});
+      cells.push_back({printable(row.spec.name), row.kind, row.rank > 0 ? fmt::format("{}", row.rank) : "-",
+                       size_text(static_cast<double>(row.bytes)), row.base.empty() ? "-" : printable(row.base),
+                       printable(row.spec.path)});
     } else {
-      cells.push_back({io::printable(row.spec.name), "✗ " + one_line(row.error.message())});
+      cells.push_back({printable(row.spec.name), "✗ " + one_line(row.error.message())});
     }
   }
   std::vector<int> widths(cells[0].size());

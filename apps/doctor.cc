@@ -11,12 +11,13 @@
 #include "base/thread_pool.h"
 #include "command.h"
 #include "doctor_model.h"
+#include "engine/device_setup.h"
 #include "engine_flags.h"
 #include "io/hub_cache.h"
 #include "kernels/roofline.h"
 #include "machine_facts.h"
 #include "output_file.h"
-#include "platform/platform.h"
+#include "platform/platform_choice.h"
 #include "progress.h"
 
 namespace choral::apps {
@@ -71,6 +72,31 @@ void examine_memory(const MachineFacts& machine, DoctorReport& report) {
   }
 }
 
+// The device that an engine with these options would use, and every other that was found.
+Result<engine::DeviceSetup> examine_devices(const EngineOptions& options, ThreadPool& pool, DoctorReport& report,
+                                            Status& status) {
+  EngineOptions wanted = options;
+  auto device = engine::set_up_device(wanted, "", pool);
+  if (!device.ok()) {
+    status = device.status();
+    report.wrong("device", status.message(), "--device cpu always works; docs/plugins.md says how plug-ins are found");
+    wanted = options;
+    wanted.device = "cpu";
+    wanted.require_device = false;
+    device = engine::set_up_device(wanted, "", pool);
+  }
+  if (!device.ok()) return device;
+  for (const auto& note : device->notes) {
+    const bool passed = note.starts_with("device not used") || note.find("gave way") != note.npos;
+    if (passed) {
+      report.notice("device", note, "");
+    } else {
+      report.fine("device", note);
+    }
+  }
+  return device;
+}
+
 void examine_hub_cache(DoctorReport& report) {
   namespace fs = std::filesystem;
   const auto roots = io::hub_cache_roots();
@@ -116,7 +142,9 @@ void examine_speed(const kernels::MachinePeaks& peaks, DoctorReport& report) {
 // Which kernel multiplies each format here: asked of a packed matrix of the smallest size.
 Status list_operators(const platform::Context& context, DoctorReport& report) {
   for (const auto& fact : context.ops.facts()) {
-    report.operators.push_back(fmt::format("{:<20} version {}  provider {}", fact.name, fact.version, fact.provider));
+    report.operators.push_back(fmt::format("{:<20} version {}  {:<6} provider {}{}", fact.name, fact.version,
+                                           fact.fused ? "fused" : "", fact.provider,
+                                           fact.reason.empty() ? "" : ": " + fact.reason));
   }
   constexpr int64_t kRows = kernels::kPanelRows, kCols = 256;
   constexpr std::array kFormats{DType::kF32,  DType::kBF16, DType::kF16,  DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
@@ -125,7 +153,7 @@ Status list_operators(const platform::Context& context, DoctorReport& report) {
     const std::vector<std::byte> zeros(static_cast<size_t>(kRows * row_bytes(format, kCols)));
     const kernels::WeightRows rows{
         .tensor = TensorView{.data = zeros.data(), .dtype = format, .shape = {kRows, kCols}, .device = {}}, .order = {}};
-    const auto packed = context.platform.prepack(context, std::span(&rows, 1), format);
+    const auto packed = context.session.prepack(context, std::span(&rows, 1), format);
     report.operators.push_back(
         fmt::format("matmul of {:<10} {}", dtype_name(format),
                     packed.ok() ? (*packed)->kernel_name(context.kernel.level) : packed.status().message()));
@@ -160,14 +188,14 @@ std::string report_json(const DoctorReport& report) {
 
 Status run(const DoctorFlags& flags) {
   CHORAL_TRY(const auto options, engine_options(flags.engine));
-  CHORAL_TRY(const auto* platform, platform::resolve_platform(options.device));
   if (options.threads < 0 || options.threads > 1024) return invalid_argument("--threads {}: give 1 to 1024", options.threads);
   const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
   const MachineFacts machine = machine_facts();
   ThreadPool pool(threads);
-  Arena arena;
-  const platform::Context context{*platform, platform->ops(), {pool, cpu_level(), arena}};
   DoctorReport report;
+  Status status;
+  CHORAL_TRY(const auto device, examine_devices(options, pool, report, status));
+  const platform::Context context(*device.session, pool, cpu_level());
   examine_cpu(machine, threads, report);
   examine_memory(machine, report);
   examine_hub_cache(report);
@@ -176,8 +204,7 @@ Status run(const DoctorFlags& flags) {
     progress.update("measuring memory and arithmetic", Progress::kUnknown);
     examine_speed(kernels::measure_peaks(context.kernel), report);
   }
-  Status status;
-  if (!options.model.empty()) status = examine_model(options, machine.memory_free, report);
+  if (!options.model.empty() && status.ok()) status = examine_model(options, machine.memory_free, report);
   if (flags.ops) CHORAL_RETURN_IF_ERROR(list_operators(context, report));
   CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(report) : report_text(report)));
   return status;
@@ -192,7 +219,8 @@ void add_doctor(CLI::App& app, Command& command) {
   sub->add_flag("--ops", flags->ops, "list every operator and the kernel that serves each weight format");
   sub->add_flag("--json", flags->json, "one JSON object");
   sub->add_option("-t,--threads", flags->engine.options.threads, "as for the other commands")->type_name("N");
-  sub->add_option("--device", flags->engine.options.device, "auto or a device's name")->type_name("NAME");
+  sub->add_option("--device", flags->engine.options.device, "auto, cpu, or a plug-in's name")->type_name("NAME");
+  sub->add_flag("--require-device", flags->engine.options.require_device, "no CPU in its place when no plug-in works");
   sub->add_option("--chat-template", flags->engine.chat_template_file, "a Jinja file instead of the model's")->type_name("FILE");
   sub->add_flag("-q,--quiet", flags->engine.quiet, "no progress");
   sub->callback([flags, &command] { command.run = [flags] { return run(*flags); }; });

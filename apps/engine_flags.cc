@@ -54,7 +54,11 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill", o.enable_chunked_prefill, "split long prompts over steps (on)")
       ->group("Engine");
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
-  option("--device", o.device, "auto or a device's name", "NAME");
+  option("--device", o.device, "auto (the best plug-in, else the CPU), cpu, or a plug-in's name", "NAME");
+  app.add_flag("--require-device", o.require_device, "no CPU in its place when no plug-in works")->group("Engine");
+  option("--custom-ops", o.custom_ops, "layers' operations in the device's form: all, none, +NAME, -NAME", "LIST");
+  option("--fuse", o.fuse, "fused operators: all, none, +NAME, -NAME", "LIST");
+  option("--worker-class", o.worker_class, "auto or a name that the device brings", "NAME");
   option("--tokenizer", o.tokenizer, "another folder for the tokenizer", "PATH");
   option("--chat-template", flags.chat_template_file, "a Jinja file instead of the model's", "FILE");
   option("--engine-seed", o.seed, "for requests without --seed (0)", "N");

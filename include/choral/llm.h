@@ -38,7 +38,11 @@ struct EngineOptions {
   std::string tokenizer = {};           // another directory for the tokenizer; empty = the model's
   std::string dtype = "auto";           // weights: auto (as stored) | float32 | bfloat16 | float16
   std::string kv_cache_dtype = "auto";  // auto (float32: exact) | float32 | bfloat16 | float16
-  std::string device = "auto";
+  std::string device = "auto";          // auto: the best usable plug-in, else the CPU | cpu | a plug-in's name
+  bool require_device = false;          // with auto: no plug-in that works is an error, instead of the CPU
+  std::string custom_ops = "all";       // CustomOps in the device's form: all | none, then +name and -name, with commas
+  std::string fuse = "all";             // fused operators: all | none, then +name and -name
+  std::string worker_class = "auto";
   int threads = 0;        // 0 = one per physical core
   int max_model_len = 0;  // 0 = the model's
   int max_num_seqs = 64;
@@ -74,10 +78,10 @@ struct AdapterInfo {
   int64_t size_bytes = 0;  // packed, in memory
   AdapterState state = AdapterState::kOnDisk;
   bool pinned = false;
-  int in_use = 0;       // running requests that hold it
-  int64_t loads = 0;    // times it came from disk
+  int in_use = 0;     // running requests that hold it
+  int64_t loads = 0;  // times it came from disk
   int64_t requests = 0;
-  std::string error;    // why it failed
+  std::string error;  // why it failed
 };
 
 // What was loaded and how it runs; stable after load().
@@ -146,8 +150,8 @@ class CHORAL_API LLM {
   // The model's own sampling defaults (generation_config.json) put over SamplingParams' defaults.
   virtual SamplingParams default_sampling() const = 0;
 
-  // Adapters. Loading and packing run beside the engine: requests in flight go on. A name that exists is replaced: running requests
-  // keep the version they began with, new ones get the new one; with `replace` false it is already_exists.
+  // Adapters. Loading and packing run beside the engine: requests in flight go on. A name that exists is replaced: running
+  // requests keep the version they began with, new ones get the new one; with `replace` false it is already_exists.
   virtual Status load_adapter(const AdapterSpec& spec, bool replace = false) = 0;
   // The name is gone at once; memory is freed when the last request of it ends.
   virtual Status unload_adapter(std::string_view name) = 0;
@@ -155,6 +159,9 @@ class CHORAL_API LLM {
   virtual std::vector<AdapterInfo> adapters() const = 0;  // sorted by name
 
   virtual const ModelInfo& info() const = 0;
+  // What the device took up or gave up since load(), each with its reason: an operator that failed and is the CPU's now, a
+  // library of fused operators that loaded or was missing. In order.
+  virtual std::vector<std::string> device_notes() const = 0;
   virtual EngineStats stats() const = 0;
 };
 

@@ -1,10 +1,12 @@
-// Scratch memory of one step: pointers are bumped, everything is freed at once by reset(), the block is kept.
-// Grows while warming up (`grown()` counts it); a steady-state step allocates nothing. Not thread-safe: one arena per engine
-// thread.
+// Scratch memory of one step: pointers are bumped, everything is freed at once by reset(), the blocks are kept.
+// Grows while warming up (`grown()` counts it); a steady-state step allocates nothing. The memory may be a device's: the arena
+// itself never touches it. Not thread-safe: one arena per engine thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -14,6 +16,16 @@ namespace choral {
 
 class Arena {
  public:
+  struct Block {
+    std::shared_ptr<void> owner;
+    std::byte* data = nullptr;  // 64-byte aligned
+    size_t size_bytes = 0;
+  };
+  using Source = std::function<Result<Block>(size_t size_bytes)>;
+
+  Arena();  // host memory
+  explicit Arena(Source source) : source_(std::move(source)) {}
+
   // 64-byte aligned, contents undefined; lives until the reset() of an enclosing Mark or of the arena.
   template <class T>
   std::span<T> make(size_t count) {
@@ -42,7 +54,8 @@ class Arena {
   };
 
  private:
-  std::vector<AlignedBuffer> blocks_;
+  Source source_;
+  std::vector<Block> blocks_;
   size_t block_ = 0;  // index of the block in use
   size_t used_ = 0;   // bytes used of it
   int64_t grown_ = 0;

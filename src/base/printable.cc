@@ -1,8 +1,8 @@
-#include "io/printable.h"
+#include "base/printable.h"
 
 #include <fmt/core.h>
 
-namespace choral::io {
+namespace choral {
 
 std::string printable(std::string_view name, size_t max_bytes) {
   std::string out;
@@ -18,4 +18,4 @@ std::string printable(std::string_view name, size_t max_bytes) {
   return out;
 }
 
-}  // namespace choral::io
+}  // namespace choral

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-namespace choral::io {
+namespace choral {
 
 std::string printable(std::string_view name, size_t max_bytes = 120);
 
-}  // namespace choral::io
+}  // namespace choral

@@ -17,7 +17,7 @@ namespace choral::engine {
 class AdapterFiles {
  public:
   explicit AdapterFiles(const std::string& model = "tiny-llama3") {
-    const EngineOptions options = tiny_options(model);
+    EngineOptions options = tiny_options(model);
     worker_ = std::move(*Worker::make(options));
     const auto files = open_model_files(options);
     CHORAL_CHECK(files.ok(), "the tiny model opens");

@@ -60,8 +60,8 @@ Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Co
 
 }  // namespace
 
-AdapterRegistry::AdapterRegistry(const platform::Context& ctx, std::span<const lora::LoRATarget> targets, Config config)
-    : ctx_(ctx), targets_(targets), config_(std::move(config)), loader_([this] { run_loader(); }) {}
+AdapterRegistry::AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config)
+    : level_(level), targets_(targets), config_(std::move(config)), loader_([this] { run_loader(); }) {}
 
 AdapterRegistry::~AdapterRegistry() {
   {
@@ -215,8 +215,9 @@ void AdapterRegistry::take_pins(std::vector<PinWish>& out) {
 
 void AdapterRegistry::run_loader() {
   ThreadPool pool(1);
-  Arena arena;
-  const platform::Context ctx{ctx_.platform, ctx_.ops, {pool, ctx_.kernel.level, arena}};
+  const auto session = platform::cpu_platform().open(pool, {});
+  CHORAL_CHECK(session.ok(), session.status().message());
+  const platform::Context ctx(**session, pool, level_);
   std::unique_lock lock(mutex_);
   for (;;) {
     work_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
@@ -224,7 +225,7 @@ void AdapterRegistry::run_loader() {
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    arena.reset();
+    ctx.memory.reset();
     std::string kind;
     auto packed = load_files(ctx, job.version->spec, targets_, config_.load, kind);
     lock.lock();

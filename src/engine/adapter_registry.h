@@ -34,8 +34,8 @@ class AdapterRegistry {
     lora::LoRALoadOptions load;  // its config, and what is known of the model
     std::string root;            // where names that nobody gave are looked for; empty: nowhere
   };
-  // The loader has a thread and scratch of its own; of `ctx` it takes platform and CPU level. `targets` and `ctx` outlive this.
-  AdapterRegistry(const platform::Context& ctx, std::span<const lora::LoRATarget> targets, Config config);
+  // The loader has a thread and scratch of its own, and packs at `level`. `targets` outlive this.
+  AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
   ~AdapterRegistry();
 
   // --- callers ---
@@ -81,7 +81,7 @@ class AdapterRegistry {
   Status unknown_name(std::string_view name) const;
   void retire(std::shared_ptr<AdapterVersion> version);
 
-  const platform::Context& ctx_;
+  CpuLevel level_;
   std::span<const lora::LoRATarget> targets_;
   Config config_;
 

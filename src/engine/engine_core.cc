@@ -80,6 +80,11 @@ void EngineCore::cancel(std::vector<sched::RequestId> ids) {
   inbox_changed_.notify_one();
 }
 
+std::vector<std::string> EngineCore::device_notes() const {
+  const std::lock_guard lock(mutex_);
+  return device_notes_;
+}
+
 EngineStats EngineCore::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;
@@ -166,7 +171,8 @@ void EngineCore::step() {
       auto& request = engine_request(*item.request);
       if (request.scheduled_s == 0) request.scheduled_s = begin;
     }
-    executor_->execute_model(plan_, output_);
+    const Status computed = executor_->execute_model(plan_, output_);
+    if (!computed.ok()) return fail_step(computed);
     scheduler_.on_computed(plan_);
     prompt_tokens_ += plan_.prefill_tokens();
     const double end = now_s();
@@ -187,6 +193,19 @@ void EngineCore::end_finished() {
     starved_ = false;  // what it held may be what others wait for
   }
   finished_.clear();
+}
+
+// What the device computed is lost, keys and values included: every request of the step ends with its reason.
+void EngineCore::fail_step(const Status& status) {
+  publish_device_notes();
+  for (const auto& item : plan_.items()) {
+    auto& request = engine_request(*item.request);
+    if (request.finished()) continue;
+    request.response->fail(request.index, status);
+    finish(request, sched::FinishReason::kError);
+  }
+  scheduler_.abandon(plan_);
+  end_finished();
 }
 
 void EngineCore::commit(EngineRequest& request, SampledToken& sampled, double now) {
@@ -251,8 +270,16 @@ void EngineCore::publish_stats() {
                         .adapter_budget_bytes = residency_.budget_bytes(),
                         .adapter_loads = residency_.loads(),
                         .adapter_evictions = residency_.evictions()};
+  publish_device_notes();
   const std::lock_guard lock(mutex_);
   stats_ = now;
+}
+
+void EngineCore::publish_device_notes() {
+  auto notes = executor_->take_device_notes();
+  if (notes.empty()) return;
+  const std::lock_guard lock(mutex_);
+  std::move(notes.begin(), notes.end(), std::back_inserter(device_notes_));
 }
 
 }  // namespace choral::engine

@@ -31,6 +31,8 @@ class EngineCore {
   void cancel(std::vector<sched::RequestId> ids);
   // Any thread; as of the last step.
   EngineStats stats() const;
+  // Any thread; what the device noted since the start.
+  std::vector<std::string> device_notes() const;
 
  private:
   void run();
@@ -40,9 +42,11 @@ class EngineCore {
   void drop_parked(sched::RequestId id);
   void step();
   void end_finished();
+  void fail_step(const Status& status);
   void commit(EngineRequest& request, SampledToken& sampled, double now);
   void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");
   void publish_stats();
+  void publish_device_notes();
 
   std::unique_ptr<Executor> executor_;
   std::shared_ptr<AdapterRegistry> registry_;
@@ -64,6 +68,7 @@ class EngineCore {
   bool stop_ = false;
   bool adapters_changed_ = false;
   EngineStats stats_;
+  std::vector<std::string> device_notes_;
 
   std::vector<std::unique_ptr<EngineRequest>> arrivals_;  // the engine thread's side of the two vectors above
   std::vector<sched::RequestId> leavers_;

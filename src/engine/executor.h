@@ -13,8 +13,9 @@ class Executor {
   explicit Executor(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
 
   // Runs one step; returns when every worker is done.
-  void execute_model(const sched::StepPlan& plan, StepOutput& out) { worker_->execute_model(plan, out); }
+  Status execute_model(const sched::StepPlan& plan, StepOutput& out) { return worker_->execute_model(plan, out); }
   const Worker& worker() const { return *worker_; }
+  std::vector<std::string> take_device_notes() { return worker_->take_device_notes(); }
   lora::LoRAModelManager& lora_manager() { return worker_->lora_manager(); }
 
  private:

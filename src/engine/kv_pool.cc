@@ -55,15 +55,15 @@ Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_pos
   return plan;
 }
 
-Result<KvPool> KvPool::make(const platform::Platform& platform, models::Model& model, DType dtype, int32_t blocks) {
+Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DType dtype, int32_t blocks) {
   const auto shape = model.kv_cache_shape();
   const int64_t key_elements = shape.kv_heads * shape.head_dim * kernels::kKvBlockTokens;
   const int64_t value_elements = shape.kv_heads * kernels::kv_value_stride(shape.head_dim) * kernels::kKvBlockTokens;
   KvPool pool;
   pool.blocks_ = blocks;
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    CHORAL_TRY(auto keys, platform.allocate(dtype, {blocks, key_elements}));
-    CHORAL_TRY(auto values, platform.allocate(dtype, {blocks, value_elements}));
+    CHORAL_TRY(auto keys, session.allocate_kv(dtype, {blocks, key_elements}));
+    CHORAL_TRY(auto values, session.allocate_kv(dtype, {blocks, value_elements}));
     model.bind_kv_cache(layer, {.keys = keys.data(),
                                 .values = values.data(),
                                 .dtype = dtype,

@@ -11,7 +11,7 @@ namespace choral::engine {
 
 class KvPool {
  public:
-  static Result<KvPool> make(const platform::Platform& platform, models::Model& model, DType dtype, int32_t blocks);
+  static Result<KvPool> make(platform::Session& session, models::Model& model, DType dtype, int32_t blocks);
 
   int32_t blocks() const { return blocks_; }
   int64_t size_bytes() const;

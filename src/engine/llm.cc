@@ -56,7 +56,7 @@ class EngineStream : public ResponseStream {
 
 class Engine : public LLM {
  public:
-  static Result<std::unique_ptr<LLM>> load(const EngineOptions& options);
+  static Result<std::unique_ptr<LLM>> load(EngineOptions options);
 
   Result<std::unique_ptr<ResponseStream>> submit(Request request) override;
   std::vector<RequestOutput> generate(std::vector<Request> requests) override;
@@ -70,6 +70,7 @@ class Engine : public LLM {
   Result<std::string> apply_chat_template(const Request& request) const override { return reader_->apply_chat_template(request); }
   SamplingParams default_sampling() const override { return default_sampling_; }
   const ModelInfo& info() const override { return info_; }
+  std::vector<std::string> device_notes() const override { return core_->device_notes(); }
   EngineStats stats() const override { return core_->stats(); }
   Status load_adapter(const AdapterSpec& spec, bool replace) override { return registry_->load(spec, replace); }
   Status unload_adapter(std::string_view name) override { return registry_->unload(name); }
@@ -110,12 +111,12 @@ Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, in
   return config;
 }
 
-Result<std::unique_ptr<LLM>> Engine::load(const EngineOptions& options) {
+Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   auto engine = std::make_unique<Engine>();
   CHORAL_TRY(const auto request, parse_weight_request(options.dtype));
-  CHORAL_TRY(auto worker, Worker::make(options));
   if (options.on_progress) options.on_progress({"open", options.model, 0});
   CHORAL_TRY(engine->files_, open_model_files(options));
+  CHORAL_TRY(auto worker, Worker::make(options, architecture_of(engine->files_.config)));
   CHORAL_TRY(auto checkpoint, io::Checkpoint::open(engine->files_.path));
   if (options.on_progress) options.on_progress({"load", checkpoint->description(), 0});
   CheckpointWeights weights(checkpoint, request);
@@ -131,7 +132,7 @@ Result<std::unique_ptr<LLM>> Engine::load(const EngineOptions& options) {
   CHORAL_RETURN_IF_ERROR(engine->read_default_sampling());
   const int64_t adapter_budget = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : default_adapter_budget();
   engine->registry_ = std::make_shared<AdapterRegistry>(
-      worker->context(), worker->loaded().model->lora_targets(),
+      worker->context().kernel.level, worker->loaded().model->lora_targets(),
       AdapterRegistry::Config{
           .load = {.config = worker->lora_config(), .limits = {}, .head_dim = worker->loaded().model->kv_cache_shape().head_dim},
           .root = options.adapter_root});
@@ -158,10 +159,9 @@ Status Engine::load_adapters(const EngineOptions& options) {
 
 void Engine::describe(const Worker& worker) {
   const auto& model = *worker.loaded().model;
-  const auto architectures = files_.config.get_strings_or_empty("architectures");
   info_.name = files_.name;
   info_.path = files_.path;
-  info_.architecture = architectures.ok() && !architectures->empty() ? architectures->front() : "";
+  info_.architecture = architecture_of(files_.config);
   info_.parameters = worker.loaded().parameters;
   info_.weight_bytes = worker.loaded().weight_bytes;
   info_.kv_cache_bytes = worker.kv_bytes();
@@ -230,6 +230,6 @@ std::vector<RequestOutput> Engine::generate(std::vector<Request> requests) {
 }  // namespace
 }  // namespace engine
 
-Result<std::unique_ptr<LLM>> LLM::load(EngineOptions options) { return engine::Engine::load(options); }
+Result<std::unique_ptr<LLM>> LLM::load(EngineOptions options) { return engine::Engine::load(std::move(options)); }
 
 }  // namespace choral

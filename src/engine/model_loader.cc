@@ -50,6 +50,15 @@ std::string count_of_formats(std::span<layers::Module* const> modules) {
   return text;
 }
 
+// What was fused; what was not stands in `choral doctor --ops`, unless somebody asked.
+void describe_fusion(std::span<const layers::FusionDecision> decisions, std::vector<std::string>& notes) {
+  for (const auto& decision : decisions) {
+    if (decision.sites > 0)
+      notes.push_back(fmt::format("fused: {} at {} places, by {}", decision.op, decision.sites, decision.provider));
+    if (decision.reason == "switched off") notes.push_back(fmt::format("not fused: {}, {}", decision.op, decision.reason));
+  }
+}
+
 }  // namespace
 
 Result<quant::WeightRequest> parse_weight_request(std::string_view dtype) {
@@ -80,6 +89,11 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
   return files;
 }
 
+std::string architecture_of(const io::ConfigMap& config) {
+  const auto architectures = config.get_strings_or_empty("architectures");
+  return architectures.ok() && !architectures->empty() ? architectures->front() : "";
+}
+
 Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap& config, std::vector<std::string>& notes) {
   CHORAL_TRY(const int64_t layers, config.get_int("num_hidden_layers", io::kPositive));
   CHORAL_TRY(const bool tied, config.get_bool_or("tie_word_embeddings", false));
@@ -104,11 +118,13 @@ Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap&
 }
 
 Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,
-                               int64_t max_model_len, const std::function<void(const LoadProgress&)>& on_progress) {
+                               int64_t max_model_len, const ModelForms& forms,
+                               const std::function<void(const LoadProgress&)>& on_progress) {
   CHORAL_TRY(const auto quant_config, quant::make_quant_config("none"));
-  const platform::CustomOpConfig custom_ops;
   LoadedModel loaded;
-  CHORAL_TRY(loaded.model, models::make_model(config, {ctx.platform, *quant_config, custom_ops, max_model_len}));
+  CHORAL_TRY(loaded.model, models::make_model(config, {ctx.session, *quant_config, forms.custom_ops, forms.overrides,
+                                                       forms.fusion, max_model_len}));
+  describe_fusion(loaded.model->fusion(), loaded.notes);
   const auto modules = loaded.model->modules();
   for (auto* module : modules) CHORAL_RETURN_IF_ERROR(module->load_weights(source));
   double done = 0;

@@ -27,6 +27,8 @@ struct ModelFiles {
 };
 
 Result<ModelFiles> open_model_files(const EngineOptions& options);
+// "LlamaForCausalLM"; empty when the config names none.
+std::string architecture_of(const io::ConfigMap& config);
 
 struct LoadedModel {
   std::unique_ptr<models::Model> model;
@@ -35,9 +37,17 @@ struct LoadedModel {
   int64_t parameters = 0;
 };
 
-// Builds the model of `config` and packs the weights of `source` for the context's platform.
+// How the model is built, besides its config.
+struct ModelForms {
+  platform::CustomOpConfig custom_ops = {};
+  platform::LayerOverrides overrides = {};
+  layers::FusionConfig fusion = {};
+};
+
+// Builds the model of `config` and packs the weights of `source` for the context's device.
 Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,
-                               int64_t max_model_len, const std::function<void(const LoadProgress&)>& on_progress);
+                               int64_t max_model_len, const ModelForms& forms,
+                               const std::function<void(const LoadProgress&)>& on_progress);
 
 // --dtype: auto | float32 | bfloat16 | float16.
 Result<quant::WeightRequest> parse_weight_request(std::string_view dtype);

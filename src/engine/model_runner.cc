@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "platform/host_view.h"
+
 namespace choral::engine {
 namespace {
 
@@ -26,8 +28,14 @@ ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& mode
   sampled_tokens_.reserve(static_cast<size_t>(max_items));
 }
 
-void ModelRunner::execute_model(const sched::StepPlan& plan, StepOutput& out) {
-  ctx_.arena().reset();
+Status ModelRunner::execute_model(const sched::StepPlan& plan, StepOutput& out) {
+  ctx_.memory.reset();
+  ctx_.kernel.scratch.reset();
+  platform::StepFacts facts{
+      .index = steps_++, .rows = plan.total_tokens(), .sequences = static_cast<int64_t>(plan.items().size())};
+  for (const auto& item : plan.items()) facts.has_prefill = facts.has_prefill || !item.is_decode;
+  for (const auto& segment : plan.segments()) facts.has_adapters = facts.has_adapters || segment.adapter_key != 0;
+  ctx_.session.begin_step(facts);
   build_batch(plan);
   const auto hidden = ctx_.make_matrix(plan.total_tokens(), model_.hidden_size());
   model_.forward(ctx_, batch_, hidden);
@@ -35,6 +43,7 @@ void ModelRunner::execute_model(const sched::StepPlan& plan, StepOutput& out) {
     if (item.needs_prompt_logprobs) add_prompt_logprobs(item, hidden);
   }
   sample_next_tokens(plan, hidden, out);
+  return ctx_.session.end_step(facts);
 }
 
 void ModelRunner::build_batch(const sched::StepPlan& plan) {
@@ -45,7 +54,11 @@ void ModelRunner::build_batch(const sched::StepPlan& plan) {
   for (const auto& item : plan.items()) add_item(item);
   plan_lora(plan);
   const auto& lora = lora_.punica_wrapper();
-  batch_ = {token_ids_, positions_, kv_slots_, sequences_, lora.no_lora() ? nullptr : &lora};
+  batch_ = {.token_ids = platform::place_indices(ctx_, std::span<const int32_t>(token_ids_)),
+            .positions = platform::place_indices(ctx_, std::span<const int32_t>(positions_)),
+            .kv_slots = platform::place_indices(ctx_, std::span<const int64_t>(kv_slots_)),
+            .sequences = ctx_.session.place_sequences(sequences_),
+            .lora = lora.no_lora() ? nullptr : &lora};
 }
 
 void ModelRunner::plan_lora(const sched::StepPlan& plan) {
@@ -58,7 +71,8 @@ void ModelRunner::plan_lora(const sched::StepPlan& plan) {
       CHORAL_CHECK(activated.ok(), activated.status().message());  // residency registered it, the scheduler keeps to the slots
       slot = *activated;
     }
-    for (const auto& item : plan.items().subspan(static_cast<size_t>(segment.first_item), static_cast<size_t>(segment.item_count))) {
+    for (const auto& item :
+         plan.items().subspan(static_cast<size_t>(segment.first_item), static_cast<size_t>(segment.item_count))) {
       mapping_.add_tokens(0, item.base_tokens);
       mapping_.add_tokens(slot, item.token_count - item.base_tokens);
       if (item.needs_logits) mapping_.add_prompt(item.base_tokens < item.token_count ? slot : 0);
@@ -84,6 +98,12 @@ void ModelRunner::add_item(const sched::PlanItem& item) {
                         .block_table = request.block_table.ids()});
 }
 
+MatrixView<float> ModelRunner::to_host(MatrixView<float> logits) const {
+  if (platform::host_reads(ctx_.session)) return logits;
+  const MatrixView<const float> copy = *platform::HostView<const float>(ctx_, logits, platform::Access::kRead);
+  return {const_cast<float*>(copy.data), copy.rows, copy.cols, copy.stride};  // scratch of this step
+}
+
 void ModelRunner::sample_next_tokens(const sched::StepPlan& plan, MatrixView<const float> hidden, StepOutput& out) {
   out.items.resize(plan.items().size());
   logits_rows_.clear();
@@ -100,7 +120,8 @@ void ModelRunner::sample_next_tokens(const sched::StepPlan& plan, MatrixView<con
   if (logits_rows_.empty()) return;
   const auto logits = ctx_.make_matrix(static_cast<int64_t>(logits_rows_.size()), model_.vocab_size());
   model_.compute_logits(ctx_, batch_, hidden, logits_rows_, logits);
-  sampler_.sample(logits, sampled_requests_, sampled_tokens_);
+  const auto on_host = to_host(logits);
+  sampler_.sample(on_host, sampled_requests_, sampled_tokens_);
 }
 
 void ModelRunner::add_prompt_logprobs(const sched::PlanItem& item, MatrixView<const float> hidden) {
@@ -108,12 +129,13 @@ void ModelRunner::add_prompt_logprobs(const sched::PlanItem& item, MatrixView<co
   // The row at position p speaks of the token at p + 1, as long as that is a prompt token.
   const int32_t end = std::min(item.first_token + item.token_count, request.prompt_count - 1);
   for (int32_t first = item.first_token; first < end; first += kPromptLogitsRows) {
-    const Arena::Mark mark(ctx_.arena());
+    const platform::StepMark mark(ctx_);
     const int32_t count = std::min(kPromptLogitsRows, end - first);
     logits_rows_.resize(static_cast<size_t>(count));
     std::iota(logits_rows_.begin(), logits_rows_.end(), item.first_row + first - item.first_token);
-    const auto logits = ctx_.make_matrix(count, model_.vocab_size());
-    model_.compute_logits(ctx_, batch_, hidden, logits_rows_, logits);
+    const auto on_device = ctx_.make_matrix(count, model_.vocab_size());
+    model_.compute_logits(ctx_, batch_, hidden, logits_rows_, on_device);
+    const auto logits = to_host(on_device);
     for (int32_t i = 0; i < count; ++i) {
       const int32_t next = request.tokens[static_cast<size_t>(first + i + 1)];
       request.response->add_prompt_logprobs(sampler_.logprobs_of(logits.row_span(i), next, *request.params.prompt_logprobs));

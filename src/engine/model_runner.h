@@ -18,20 +18,23 @@ class ModelRunner {
   ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora, int64_t max_tokens,
               int64_t max_items);
 
-  // The plan's requests are EngineRequests. out.items[i] answers plan.items()[i].
-  void execute_model(const sched::StepPlan& plan, StepOutput& out);
+  // The plan's requests are EngineRequests. out.items[i] answers plan.items()[i]. An error is the device's: nothing of the step
+  // can be used.
+  Status execute_model(const sched::StepPlan& plan, StepOutput& out);
 
  private:
   void build_batch(const sched::StepPlan& plan);
   void add_item(const sched::PlanItem& item);
   void plan_lora(const sched::StepPlan& plan);
   void sample_next_tokens(const sched::StepPlan& plan, MatrixView<const float> hidden, StepOutput& out);
+  MatrixView<float> to_host(MatrixView<float> logits) const;
   void add_prompt_logprobs(const sched::PlanItem& item, MatrixView<const float> hidden);
 
   const platform::Context& ctx_;
   const models::Model& model_;
   lora::LoRAModelManager& lora_;
   Sampler sampler_;
+  int64_t steps_ = 0;
 
   // The flat batch. [max_tokens] and [max_items]
   layers::ForwardBatch batch_;

@@ -33,24 +33,34 @@ Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, int co
   }
 }
 
+Completion* Response::open_completion(int index) {
+  if (open_ == 0) return nullptr;
+  auto& completion = output_.completions[static_cast<size_t>(index)];
+  return completion.finish_reason == FinishReason::kNone ? &completion : nullptr;
+}
+
 void Response::add_token(int index, int32_t token_id, std::string_view text) {
   const std::lock_guard lock(mutex_);
-  auto& completion = output_.completions[static_cast<size_t>(index)];
-  completion.token_ids.push_back(token_id);
-  completion.text += text;
+  auto* completion = open_completion(index);
+  if (completion == nullptr) return;
+  completion->token_ids.push_back(token_id);
+  completion->text += text;
   note_change();
 }
 
 void Response::add_logprobs(int index, PositionLogprobs logprobs) {
   const std::lock_guard lock(mutex_);
-  auto& completion = output_.completions[static_cast<size_t>(index)];
-  completion.cumulative_logprob += logprobs.chosen.logprob;
-  completion.logprobs.push_back(std::move(logprobs));
+  auto* completion = open_completion(index);
+  if (completion == nullptr) return;
+  completion->cumulative_logprob += logprobs.chosen.logprob;
+  completion->logprobs.push_back(std::move(logprobs));
 }
 
 void Response::add_text(int index, std::string_view text) {
   const std::lock_guard lock(mutex_);
-  output_.completions[static_cast<size_t>(index)].text += text;
+  auto* completion = open_completion(index);
+  if (completion == nullptr) return;
+  completion->text += text;
   note_change();
 }
 
@@ -61,10 +71,10 @@ void Response::add_prompt_logprobs(PositionLogprobs logprobs) {
 
 void Response::finish(int index, FinishReason reason, std::string stop_reason, int cached_tokens, const RequestMetrics& metrics) {
   const std::lock_guard lock(mutex_);
-  auto& completion = output_.completions[static_cast<size_t>(index)];
-  if (completion.finish_reason != FinishReason::kNone) return;
-  completion.finish_reason = reason;
-  completion.stop_reason = std::move(stop_reason);
+  auto* completion = open_completion(index);
+  if (completion == nullptr) return;
+  completion->finish_reason = reason;
+  completion->stop_reason = std::move(stop_reason);
   output_.cached_tokens = std::max(output_.cached_tokens, cached_tokens);
   output_.metrics.queue_s = std::max(output_.metrics.queue_s, metrics.queue_s);
   output_.metrics.first_token_s = std::max(output_.metrics.first_token_s, metrics.first_token_s);
@@ -75,10 +85,9 @@ void Response::finish(int index, FinishReason reason, std::string stop_reason, i
 
 void Response::fail(int index, Status status) {
   const std::lock_guard lock(mutex_);
-  if (open_ == 0) return;  // wait() may have taken the output away
-  auto& completion = output_.completions[static_cast<size_t>(index)];
-  if (completion.finish_reason != FinishReason::kNone) return;
-  completion.finish_reason = FinishReason::kError;
+  auto* completion = open_completion(index);
+  if (completion == nullptr) return;
+  completion->finish_reason = FinishReason::kError;
   if (output_.status.ok()) output_.status = std::move(status);
   --open_;
   note_change();

@@ -40,6 +40,8 @@ class Response {
     size_t text = 0, tokens = 0, logprobs = 0;
     bool finish = false;
   };
+  // Null once it has ended: its reader may have taken everything away.
+  Completion* open_completion(int index);
   bool has_news(size_t index) const;
   void note_change() { changed_.notify_all(); }
 

@@ -96,7 +96,8 @@ double StepTimer::run_step(sched::Scheduler& scheduler) {
   const double begin = now_s();
   scheduler.schedule(plan_);
   if (plan_.empty()) return 0;
-  worker_->execute_model(plan_, output_);
+  const Status computed = worker_->execute_model(plan_, output_);
+  CHORAL_CHECK(computed.ok(), computed.message());  // a figure of a device that fails would mean nothing
   scheduler.on_computed(plan_);
   for (size_t i = 0; i < plan_.items().size(); ++i) {
     const auto& item = plan_.items()[i];

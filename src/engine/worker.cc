@@ -30,25 +30,26 @@ Result<lora::LoRAConfig> read_lora_config(const EngineOptions& options) {
 
 }  // namespace
 
-Worker::Worker(const platform::Platform& platform, int threads)
-    : pool_(threads), ctx_{platform, platform.ops(), {pool_, cpu_level(), arena_}} {}
+Worker::Worker(std::unique_ptr<ThreadPool> pool, DeviceSetup device)
+    : pool_(std::move(pool)),
+      device_(std::move(device)),
+      ctx_(*device_.session, *pool_, cpu_level()),
+      notes_(std::move(device_.notes)) {}
 
-Result<std::unique_ptr<Worker>> Worker::make(const EngineOptions& options) {
+Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::string& architecture) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return invalid_argument("--threads {}: give 1 to {}, or 0 for one per physical core", options.threads, kMaxThreads);
   }
-  CHORAL_TRY(const auto* platform, platform::resolve_platform(options.device));
-  const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
-  std::unique_ptr<Worker> worker(new Worker(*platform, threads));
+  auto pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : ThreadPool::default_size());
+  CHORAL_TRY(auto device, set_up_device(options, architecture, *pool));
+  std::unique_ptr<Worker> worker(new Worker(std::move(pool), std::move(device)));
   CHORAL_TRY(worker->kv_dtype_, parse_kv_dtype(options.kv_cache_dtype));
   CHORAL_TRY(worker->lora_config_, read_lora_config(options));
-  worker->notes_.push_back(
-      fmt::format("device: {}, {} threads, CPU level {}", platform->name(), threads, cpu_level_name(cpu_level())));
   return worker;
 }
 
 Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options) {
-  CHORAL_TRY(loaded_, load_model(ctx_, config, source, options.max_model_len, options.on_progress));
+  CHORAL_TRY(loaded_, load_model(ctx_, config, source, options.max_model_len, device_.forms, options.on_progress));
   notes_.insert(notes_.end(), loaded_.notes.begin(), loaded_.notes.end());
   return {};
 }
@@ -59,9 +60,9 @@ Status Worker::initialize_cache(const EngineOptions& options) {
   CHORAL_TRY(auto plan, plan_kv_pool(model.kv_cache_shape(), model.max_positions(), kv_dtype_, budget));
   notes_.insert(notes_.end(), plan.notes.begin(), plan.notes.end());
   max_model_len_ = plan.max_model_len;
-  CHORAL_TRY(auto pool, KvPool::make(ctx_.platform, model, kv_dtype_, plan.blocks));
+  CHORAL_TRY(auto pool, KvPool::make(ctx_.session, model, kv_dtype_, plan.blocks));
   kv_pool_ = std::move(pool);
-  lora_manager_.emplace(model.lora_targets(), lora_config_, ctx_.platform.device(), options.max_num_seqs,
+  lora_manager_.emplace(model.lora_targets(), lora_config_, ctx_.session.platform().device(), options.max_num_seqs,
                         options.max_num_batched_tokens);
   runner_ = std::make_unique<ModelRunner>(ctx_, model, *lora_manager_, options.max_num_batched_tokens, options.max_num_seqs);
   return {};

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device_setup.h"
 #include "engine/kv_pool.h"
 #include "engine/model_loader.h"
 #include "engine/model_runner.h"
@@ -15,13 +16,15 @@ namespace choral::engine {
 
 class Worker {
  public:
-  static Result<std::unique_ptr<Worker>> make(const EngineOptions& options);
+  // What the device changes of the options is written to them.
+  static Result<std::unique_ptr<Worker>> make(EngineOptions& options, const std::string& architecture = "");
 
   Status load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options);
   // Decides how much KV there is and allocates it.
   Status initialize_cache(const EngineOptions& options);
 
-  void execute_model(const sched::StepPlan& plan, StepOutput& out) { runner_->execute_model(plan, out); }
+  // An error is the device's, whose answers can't be used.
+  Status execute_model(const sched::StepPlan& plan, StepOutput& out) { return runner_->execute_model(plan, out); }
   lora::LoRAModelManager& lora_manager() { return *lora_manager_; }
 
   const lora::LoRAConfig& lora_config() const { return lora_config_; }
@@ -34,12 +37,14 @@ class Worker {
   int64_t max_model_len() const { return max_model_len_; }
   DType kv_dtype() const { return kv_dtype_; }
   const std::vector<std::string>& notes() const { return notes_; }
+  // Notes of the device since it opened: fallbacks that came while it ran.
+  std::vector<std::string> take_device_notes() { return device_.session->take_notes(); }
 
  private:
-  Worker(const platform::Platform& platform, int threads);
+  Worker(std::unique_ptr<ThreadPool> pool, DeviceSetup device);
 
-  ThreadPool pool_;
-  Arena arena_;
+  std::unique_ptr<ThreadPool> pool_;
+  DeviceSetup device_;
   platform::Context ctx_;
   LoadedModel loaded_;
   std::optional<KvPool> kv_pool_;

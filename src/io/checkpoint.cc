@@ -1,9 +1,9 @@
 #include "io/checkpoint.h"
 
+#include "base/printable.h"
 #include "io/checkpoint_sources.h"
 #include "io/model_location.h"
 #include "io/name_hint.h"
-#include "io/printable.h"
 
 namespace choral::io {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 
+#include "base/printable.h"
 #include "io/checkpoint_sources.h"
 #include "io/gguf.h"
 #include "io/gguf_names.h"
-#include "io/printable.h"
 
 namespace choral::io {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <map>
 
+#include "base/printable.h"
 #include "io/checkpoint_sources.h"
 #include "io/config_map.h"
-#include "io/printable.h"
 #include "io/safetensors.h"
 
 namespace choral::io {

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/printable.h"
 #include "io/config_map.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
-#include "io/printable.h"
 
 namespace choral::io {
 namespace {

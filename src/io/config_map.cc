@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "base/printable.h"
 #include "io/name_hint.h"
-#include "io/printable.h"
 
 namespace choral::io {
 namespace {

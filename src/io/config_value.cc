@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "io/printable.h"
+#include "base/printable.h"
 
 namespace choral::io {
 namespace {

@@ -1,7 +1,7 @@
 #include "io/gguf.h"
 
+#include "base/printable.h"
 #include "io/name_hint.h"
-#include "io/printable.h"
 
 namespace choral::io {
 

@@ -5,10 +5,10 @@
 #include <numeric>
 
 #include "base/checked_math.h"
+#include "base/printable.h"
 #include "io/bounded_reader.h"
 #include "io/gguf.h"
 #include "io/gguf_types.h"
-#include "io/printable.h"
 
 namespace choral::io {
 namespace {

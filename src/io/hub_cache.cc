@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/printable.h"
 #include "io/mapped_file.h"
 #include "io/name_hint.h"
-#include "io/printable.h"
 
 namespace choral::io {
 namespace {

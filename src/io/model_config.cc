@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "base/printable.h"
 #include "io/model_location.h"
-#include "io/printable.h"
 
 namespace choral::io {
 namespace {

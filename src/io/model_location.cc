@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/printable.h"
 #include "io/mapped_file.h"
-#include "io/printable.h"
 
 namespace choral::io {
 namespace {

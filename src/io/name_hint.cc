@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/nearest_name.h"
-#include "io/printable.h"
+#include "base/printable.h"
 
 namespace choral::io {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "io/printable.h"
+#include "base/printable.h"
 
 namespace choral::io {
 namespace {

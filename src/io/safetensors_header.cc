@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "base/checked_math.h"
+#include "base/printable.h"
 #include "io/bounded_reader.h"
 #include "io/json_text.h"
-#include "io/printable.h"
 #include "io/safetensors.h"
 
 namespace choral::io {

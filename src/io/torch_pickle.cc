@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "base/checked_math.h"
+#include "base/printable.h"
 #include "io/mapped_file.h"
 #include "io/pickle_machine.h"
-#include "io/printable.h"
 #include "tensor/tensor.h"
 
 namespace choral::io {

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "base/checked_math.h"
+#include "base/printable.h"
 #include "io/bounded_reader.h"
-#include "io/printable.h"
 
 namespace choral::io {
 namespace {

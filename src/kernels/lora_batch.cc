@@ -61,7 +61,8 @@ void lora_expand(const Context& ctx, std::span<const LoRAExpand> expands) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const auto& [terms, y] = expands[static_cast<size_t>(unit / blocks)];
       if (unit + 1 < units) {
-        expands[static_cast<size_t>((unit + 1) / blocks)].terms.front().matrix->prefetch_expand((unit + 1) % blocks * kColumnsAtOnce);
+        expands[static_cast<size_t>((unit + 1) / blocks)].terms.front().matrix->prefetch_expand((unit + 1) % blocks *
+                                                                                                kColumnsAtOnce);
       }
       const int64_t col = unit % blocks * kColumnsAtOnce;
       lora_expand(ctx.level, terms, col, y.sub_cols(col, std::min(kColumnsAtOnce, y.cols - col)));

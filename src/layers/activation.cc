@@ -1,7 +1,5 @@
 #include "layers/activation.h"
 
-#include "kernels/ref/activation.h"
-
 namespace choral::layers {
 namespace {
 
@@ -10,19 +8,12 @@ bool names_gelu_tanh(std::string_view act) { return act == "gelu_pytorch_tanh" |
 
 }  // namespace
 
-GatedActivation::GatedActivation(Builder& builder, std::string_view hidden_act)
-    : CustomOp(names_silu(hidden_act) ? "silu_and_mul" : "gelu_and_mul", builder.custom_ops, builder.platform),
-      is_silu_(names_silu(hidden_act)) {
-  if (!is_silu_ && !names_gelu_tanh(hidden_act)) {
-    builder.fail(unsupported("hidden_act '{}' is not known here; known: silu, gelu_pytorch_tanh", hidden_act));
+GatedActivation::GatedActivation(Builder& builder, const Spec& spec)
+    : CustomOp(names_silu(spec.hidden_act) ? "silu_and_mul" : "gelu_and_mul", builder.custom_ops, builder.session),
+      op_(bind(names_silu(spec.hidden_act) ? &platform::OpTable::silu_and_mul : &platform::OpTable::gelu_tanh_and_mul)) {
+  if (!names_silu(spec.hidden_act) && !names_gelu_tanh(spec.hidden_act)) {
+    builder.fail(unsupported("hidden_act '{}' is not known here; known: silu, gelu_pytorch_tanh", spec.hidden_act));
   }
-}
-
-void GatedActivation::forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const {
-  const bool native = form() == platform::OpForm::kNative;
-  if (is_silu_)
-    return native ? kernels::ref::activation_and_mul(kernels::Activation::kSilu, x, y) : ctx.ops.silu_and_mul(ctx, x, y);
-  return native ? kernels::ref::activation_and_mul(kernels::Activation::kGeluTanh, x, y) : ctx.ops.gelu_tanh_and_mul(ctx, x, y);
 }
 
 }  // namespace choral::layers

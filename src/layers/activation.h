@@ -1,8 +1,8 @@
 // Gated activations of the MLP: y = act(left half of x)·(right half of x), x [m, 2n] -> y [m, n].
-// CustomOps "silu_and_mul" and "gelu_and_mul" (tanh form).
+// CustomOps "silu_and_mul" and "gelu_and_mul" (tanh form); the layer's public name is "gated_activation".
 #pragma once
 
-#include <memory>
+#include <string>
 #include <string_view>
 
 #include "layers/module.h"
@@ -11,13 +11,17 @@ namespace choral::layers {
 
 class GatedActivation : public platform::CustomOp {
  public:
-  // `hidden_act` as config.json spells it: silu, swish, gelu_pytorch_tanh, gelu_new; another name is an error of the builder.
-  GatedActivation(Builder& builder, std::string_view hidden_act);
+  static constexpr std::string_view kLayerName = "gated_activation";
+  struct Spec {
+    std::string hidden_act;  // as config.json spells it: silu, swish, gelu_pytorch_tanh, gelu_new; others fail the builder
+  };
+  GatedActivation(Builder& builder, const Spec& spec);
+  virtual ~GatedActivation() = default;
 
-  void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const;
+  virtual void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const { op_(ctx, x, y); }
 
  private:
-  bool is_silu_;
+  const decltype(platform::OpTable::silu_and_mul)& op_;
 };
 
 }  // namespace choral::layers

@@ -1,4 +1,5 @@
-// Attention over the paged cache: writes this step's keys and values, then attends. Holds its layer's share of the KV pool.
+// Attention over the paged cache, in two steps: this step's keys and values are written, then queries attend. Holds its layer's
+// share of the KV pool.
 #pragma once
 
 #include "layers/forward_batch.h"
@@ -14,10 +15,15 @@ class Attention {
   // Once, after the pool was allocated.
   void bind_kv_cache(const kernels::KvCacheView& cache) { cache_ = cache; }
 
-  // q [tokens, heads·head_dim], k and v [tokens, kv_heads·head_dim] -> out [tokens, heads·head_dim]
-  void forward(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> q, MatrixView<const float> k,
-               MatrixView<const float> v, MatrixView<float> out) const {
+  const kernels::KvCacheView& cache() const { return cache_; }
+
+  // k and v [tokens, kv_heads·head_dim]
+  void write(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> k,
+             MatrixView<const float> v) const {
     ctx.ops.write_kv(ctx, cache_, k, v, batch.kv_slots);
+  }
+  // q [tokens, heads·head_dim] -> out [tokens, heads·head_dim]
+  void attend(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> q, MatrixView<float> out) const {
     ctx.ops.paged_attention(ctx, params_, q, cache_, batch.sequences, out);
   }
 

@@ -9,6 +9,7 @@
 #include "layers/rms_norm.h"
 #include "layers/rotary_embedding.h"
 #include "layers/vocab_embedding.h"
+#include "platform/cpu_context_test.h"
 
 namespace choral::layers {
 namespace {
@@ -40,7 +41,7 @@ class PatternWeights : public quant::WeightSource {
 
 class LayersTest : public ::testing::Test {
  protected:
-  Builder builder(const platform::CustomOpConfig& ops) { return {platform::cpu_platform(), *quant_config_, ops, {}, {}}; }
+  Builder builder(const platform::CustomOpConfig& ops) { return {cpu_.session(), *quant_config_, ops, overrides_}; }
   Status load(Module& module) {
     CHORAL_RETURN_IF_ERROR(module.load_weights(weights_));
     return module.process_weights_after_loading(ctx_, weights_);
@@ -51,20 +52,21 @@ class LayersTest : public ::testing::Test {
     return x;
   }
 
-  ThreadPool pool_{2};
-  Arena arena_;
-  platform::Context ctx_{platform::cpu_platform(), platform::cpu_platform().ops(), {pool_, cpu_level(), arena_}};
+  platform::testing::CpuContext cpu_;
+  platform::Context& ctx_ = *cpu_;
+  platform::LayerOverrides overrides_;
   std::unique_ptr<quant::QuantConfig> quant_config_ = *quant::make_quant_config("none");
   platform::CustomOpConfig all_;
-  platform::CustomOpConfig none_ = *platform::CustomOpConfig::parse({"none"});
+  platform::CustomOpConfig none_ = *platform::CustomOpConfig::parse("none");
   PatternWeights weights_;
 };
 
 TEST_F(LayersTest, FusedProjectionsEqualTheirParts) {
   constexpr int64_t kIn = 24, kRows = 5;
   auto b = builder(all_);
-  QKVParallelLinear qkv(b, "attn.qkv_proj", kIn, 8, 3, 1, /*bias=*/true);
-  ColumnParallelLinear q(b, "attn.q_proj", kIn, 24, true), k(b, "attn.k_proj", kIn, 8, true), v(b, "attn.v_proj", kIn, 8, true);
+  QKVParallelLinear qkv(b, {.prefix = "attn.qkv_proj", .in = kIn, .head_dim = 8, .heads = 3, .kv_heads = 1, .bias = true});
+  ColumnParallelLinear q(b, {"attn.q_proj", kIn, 24, true}), k(b, {"attn.k_proj", kIn, 8, true}),
+      v(b, {"attn.v_proj", kIn, 8, true});
   ASSERT_TRUE(b.status.ok());
   for (Module* module : b.modules) ASSERT_TRUE(load(*module).ok());
   auto x = pattern(kRows * kIn);
@@ -79,7 +81,7 @@ TEST_F(LayersTest, FusedProjectionsEqualTheirParts) {
 
 TEST_F(LayersTest, ForwardAddIsTheResidual) {
   auto b = builder(all_);
-  RowParallelLinear linear(b, "o_proj", 16, 16, false);
+  RowParallelLinear linear(b, {"o_proj", 16, 16, false});
   ASSERT_TRUE(load(linear).ok());
   auto x = pattern(16);
   std::vector<float> y(16), h = pattern(16);
@@ -91,7 +93,7 @@ TEST_F(LayersTest, ForwardAddIsTheResidual) {
 
 TEST_F(LayersTest, AMissingTensorIsNamed) {
   auto b = builder(all_);
-  QKVParallelLinear qkv(b, "attn.qkv_proj", 24, 8, 3, 1, true);
+  QKVParallelLinear qkv(b, {.prefix = "attn.qkv_proj", .in = 24, .head_dim = 8, .heads = 3, .kv_heads = 1, .bias = true});
   weights_.missing_ = "attn.k_proj.bias";
   EXPECT_NE(load(qkv).message().find("attn.k_proj.bias"), std::string::npos);
 }
@@ -99,11 +101,11 @@ TEST_F(LayersTest, AMissingTensorIsNamed) {
 TEST_F(LayersTest, TheEmbeddingReadsTheHeadsMatrix) {
   constexpr int64_t kVocab = 50, kHidden = 16;
   auto b = builder(all_);
-  VocabParallelEmbedding table(b, "embed", kVocab, kHidden);
+  VocabParallelEmbedding table(b, {"embed", kVocab, kHidden});
   ASSERT_TRUE(load(table).ok());
   const std::vector<int32_t> ids{49, 0, 17};
   std::vector<float> rows(ids.size() * kHidden);
-  table.lookup(ctx_, ids, {rows.data(), 3, kHidden});
+  table.lookup(ctx_, place_indices(ctx_, std::span<const int32_t>(ids)), {rows.data(), 3, kHidden});
   std::vector<float> logits(3 * kVocab);
   table.forward(ctx_, {rows.data(), 3, kHidden}, {logits.data(), 3, kVocab});
   for (int i = 0; i < 3; ++i) {  // row i · row ids[i] is the row's own square
@@ -116,7 +118,7 @@ TEST_F(LayersTest, TheEmbeddingReadsTheHeadsMatrix) {
 TEST_F(LayersTest, NativeFormsAgreeWithKernels) {
   constexpr int64_t kRows = 3, kHidden = 64;
   auto fast_builder = builder(all_), plain_builder = builder(none_);
-  RMSNorm fast(fast_builder, "norm", kHidden, 1e-5f), plain(plain_builder, "norm", kHidden, 1e-5f);
+  RMSNorm fast(fast_builder, {"norm", kHidden, 1e-5f}), plain(plain_builder, {"norm", kHidden, 1e-5f});
   EXPECT_EQ(fast.form(), platform::OpForm::kCpu);
   EXPECT_EQ(plain.form(), platform::OpForm::kNative);
   ASSERT_TRUE(load(fast).ok());
@@ -130,12 +132,13 @@ TEST_F(LayersTest, NativeFormsAgreeWithKernels) {
   const kernels::RotaryParams rope{.head_dim = 16, .rotary_dim = 16, .max_positions = 64};
   const RotaryEmbedding fast_rope(fast_builder, rope), plain_rope(plain_builder, rope);
   const std::vector<int32_t> positions{0, 5, 63};
+  const auto placed = place_indices(ctx_, std::span<const int32_t>(positions));
   auto q1 = x, k1 = x, q2 = x, k2 = x;
-  fast_rope.forward(ctx_, positions, {q1.data(), kRows, kHidden}, {k1.data(), kRows, kHidden});
-  plain_rope.forward(ctx_, positions, {q2.data(), kRows, kHidden}, {k2.data(), kRows, kHidden});
+  fast_rope.forward(ctx_, placed, {q1.data(), kRows, kHidden}, {k1.data(), kRows, kHidden});
+  plain_rope.forward(ctx_, placed, {q2.data(), kRows, kHidden}, {k2.data(), kRows, kHidden});
   for (size_t i = 0; i < q1.size(); ++i) EXPECT_NEAR(q1[i], q2[i], 1e-5f);
 
-  const GatedActivation fast_act(fast_builder, "silu"), plain_act(plain_builder, "silu");
+  const GatedActivation fast_act(fast_builder, {"silu"}), plain_act(plain_builder, {"silu"});
   std::vector<float> c(x.size() / 2), d(x.size() / 2);
   fast_act.forward(ctx_, {x.data(), kRows, kHidden}, {c.data(), kRows, kHidden / 2});
   plain_act.forward(ctx_, {x.data(), kRows, kHidden}, {d.data(), kRows, kHidden / 2});
@@ -144,7 +147,7 @@ TEST_F(LayersTest, NativeFormsAgreeWithKernels) {
 
 TEST_F(LayersTest, AnUnknownActivationIsAnError) {
   auto b = builder(all_);
-  const GatedActivation act(b, "swooosh");
+  const GatedActivation act(b, {"swooosh"});
   EXPECT_NE(b.status.message().find("swooosh"), std::string::npos);
 }
 

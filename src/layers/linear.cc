@@ -3,16 +3,15 @@
 namespace choral::layers {
 namespace {
 
-quant::LinearShape merged_shape(const std::string& prefix, int64_t in, const std::vector<std::string>& members,
-                                std::vector<int64_t> out, bool bias) {
-  quant::LinearShape shape{.in = in, .out = std::move(out), .shard_names = {}, .bias = bias};
-  const std::string parent = prefix.substr(0, prefix.rfind('.') + 1);
-  for (const auto& member : members) shape.shard_names.push_back(parent + member);
+quant::LinearShape merged_shape(const MergedColumnParallelLinear::Spec& spec) {
+  quant::LinearShape shape{.in = spec.in, .out = spec.out, .shard_names = {}, .bias = spec.bias};
+  const std::string parent = spec.prefix.substr(0, spec.prefix.rfind('.') + 1);
+  for (const auto& member : spec.members) shape.shard_names.push_back(parent + member);
   return shape;
 }
 
-quant::LinearShape single_shape(const std::string& prefix, int64_t in, int64_t out, bool bias) {
-  return {.in = in, .out = {out}, .shard_names = {prefix}, .bias = bias};
+quant::LinearShape single_shape(const LinearSpec& spec) {
+  return {.in = spec.in, .out = {spec.out}, .shard_names = {spec.prefix}, .bias = spec.bias};
 }
 
 }  // namespace
@@ -61,22 +60,24 @@ void LinearBase::apply(const platform::Context& ctx, MatrixView<const float> x, 
   });
 }
 
-ReplicatedLinear::ReplicatedLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias)
-    : LinearBase(builder, quant::LayerKind::kLinear, prefix, single_shape(prefix, in, out, bias)) {}
+ReplicatedLinear::ReplicatedLinear(Builder& builder, const Spec& spec)
+    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec)) {}
 
-ColumnParallelLinear::ColumnParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias)
-    : LinearBase(builder, quant::LayerKind::kLinear, prefix, single_shape(prefix, in, out, bias)) {}
+ColumnParallelLinear::ColumnParallelLinear(Builder& builder, const Spec& spec)
+    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec)) {}
 
-RowParallelLinear::RowParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias)
-    : LinearBase(builder, quant::LayerKind::kLinear, prefix, single_shape(prefix, in, out, bias)) {}
+RowParallelLinear::RowParallelLinear(Builder& builder, const Spec& spec)
+    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec)) {}
 
-MergedColumnParallelLinear::MergedColumnParallelLinear(Builder& builder, const std::string& prefix, int64_t in,
-                                                       std::vector<std::string> members, std::vector<int64_t> out, bool bias)
-    : LinearBase(builder, quant::LayerKind::kLinear, prefix, merged_shape(prefix, in, members, std::move(out), bias)) {}
+MergedColumnParallelLinear::MergedColumnParallelLinear(Builder& builder, const Spec& spec)
+    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, merged_shape(spec)) {}
 
-QKVParallelLinear::QKVParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t head_dim, int64_t heads,
-                                     int64_t kv_heads, bool bias)
-    : MergedColumnParallelLinear(builder, prefix, in, {"q_proj", "k_proj", "v_proj"},
-                                 {heads * head_dim, kv_heads * head_dim, kv_heads * head_dim}, bias) {}
+QKVParallelLinear::QKVParallelLinear(Builder& builder, const Spec& spec)
+    : MergedColumnParallelLinear(
+          builder, {.prefix = spec.prefix,
+                    .in = spec.in,
+                    .members = {"q_proj", "k_proj", "v_proj"},
+                    .out = {spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.kv_heads * spec.head_dim},
+                    .bias = spec.bias}) {}
 
 }  // namespace choral::layers

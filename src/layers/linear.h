@@ -15,13 +15,13 @@ namespace choral::layers {
 class LinearBase : public Module {
  public:
   // `lora` is the step's plan: rows of adapters get their share, in the product's epilogue. Null: the base alone.
-  void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
-               const lora::PunicaWrapper* lora = nullptr) const {
+  virtual void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
+                       const lora::PunicaWrapper* lora = nullptr) const {
     apply(ctx, x, {}, y, lora);
   }
   // y += x·Wᵀ + b: the residual stream.
-  void forward_add(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
-                   const lora::PunicaWrapper* lora = nullptr) const {
+  virtual void forward_add(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
+                           const lora::PunicaWrapper* lora = nullptr) const {
     apply(ctx, x, {.accumulate = true}, y, lora);
   }
 
@@ -41,6 +41,7 @@ class LinearBase : public Module {
 
  protected:
   LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, quant::LinearShape shape);
+
  private:
   void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue, MatrixView<float> y,
              const lora::PunicaWrapper* lora) const;
@@ -52,34 +53,62 @@ class LinearBase : public Module {
   quant::ParameterSet parameters_;
 };
 
+// Plain projections. They are PluggableLayers, like every class below: a class that stands in for one derives from it.
+struct LinearSpec {
+  std::string prefix;
+  int64_t in = 0;
+  int64_t out = 0;
+  bool bias = false;
+};
+
 class ReplicatedLinear : public LinearBase {
  public:
-  ReplicatedLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias);
+  static constexpr std::string_view kLayerName = "replicated_linear";
+  using Spec = LinearSpec;
+  ReplicatedLinear(Builder& builder, const Spec& spec);
 };
 
 class ColumnParallelLinear : public LinearBase {
  public:
-  ColumnParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias);
+  static constexpr std::string_view kLayerName = "column_parallel_linear";
+  using Spec = LinearSpec;
+  ColumnParallelLinear(Builder& builder, const Spec& spec);
 };
 
 class RowParallelLinear : public LinearBase {
  public:
-  RowParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t out, bool bias);
+  static constexpr std::string_view kLayerName = "row_parallel_linear";
+  using Spec = LinearSpec;
+  RowParallelLinear(Builder& builder, const Spec& spec);
 };
 
-// Several projections of one input as one matrix: x is read once. `prefix` names the whole ("…mlp.gate_up_proj"), `members` its
-// parts as the checkpoint has them, beside it ("gate_proj" -> "…mlp.gate_proj").
+// Several projections of one input as one matrix: x is read once.
 class MergedColumnParallelLinear : public LinearBase {
  public:
-  MergedColumnParallelLinear(Builder& builder, const std::string& prefix, int64_t in, std::vector<std::string> members,
-                             std::vector<int64_t> out, bool bias);
+  static constexpr std::string_view kLayerName = "merged_column_parallel_linear";
+  struct Spec {
+    std::string prefix;  // of the whole: "…mlp.gate_up_proj"
+    int64_t in = 0;
+    std::vector<std::string> members;  // its parts as the checkpoint has them, beside it: "gate_proj" -> "…mlp.gate_proj"
+    std::vector<int64_t> out;
+    bool bias = false;
+  };
+  MergedColumnParallelLinear(Builder& builder, const Spec& spec);
 };
 
 // q, k and v of one attention. y = [q | k | v]
 class QKVParallelLinear : public MergedColumnParallelLinear {
  public:
-  QKVParallelLinear(Builder& builder, const std::string& prefix, int64_t in, int64_t head_dim, int64_t heads, int64_t kv_heads,
-                    bool bias);
+  static constexpr std::string_view kLayerName = "qkv_parallel_linear";
+  struct Spec {
+    std::string prefix;
+    int64_t in = 0;
+    int64_t head_dim = 0;
+    int64_t heads = 0;
+    int64_t kv_heads = 0;
+    bool bias = false;
+  };
+  QKVParallelLinear(Builder& builder, const Spec& spec);
 };
 
 }  // namespace choral::layers

@@ -3,11 +3,13 @@
 // processed (packed for the platform, the file's pages given back). Forward only after all three.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lora/target.h"
 #include "platform/custom_op.h"
+#include "platform/layer_overrides.h"
 #include "quant/quant_config.h"
 
 namespace choral::layers {
@@ -27,12 +29,20 @@ class Module {
 
 // Passed by reference through a model's constructors. The first error stays; building goes on and is checked once at the end.
 struct Builder {
-  const platform::Platform& platform;
+  platform::Session& session;
   const quant::QuantConfig& quant_config;
   const platform::CustomOpConfig& custom_ops;
+  const platform::LayerOverrides& overrides;
   std::vector<Module*> modules = {};  // every module in order of construction; owned by the model
   Status status = {};
   std::vector<lora::LoRATarget> lora_targets = {};  // what adapters may change
+
+  // A layer by its spec: the class that overrides it, or its own.
+  template <class Layer>
+  std::unique_ptr<Layer> make(const typename Layer::Spec& spec) {
+    if (const auto* factory = overrides.find<Layer, Builder>()) return (*factory)(*this, spec);
+    return std::make_unique<Layer>(*this, spec);
+  }
 
   void fail(Status error) {
     if (status.ok()) status = std::move(error);

@@ -1,44 +1,55 @@
 // y = x·rsqrt(mean(x²) + eps)·w over rows, or over each head's part of a row (q_norm and k_norm of Qwen3).
-// CustomOp "rms_norm": the platform's kernel, or the plain loop when it is switched off.
+// CustomOp "rms_norm". A class that overrides it defines forward and forward_heads, which by default run the form bound here.
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "layers/module.h"
 #include "lora/punica_wrapper.h"
+#include "platform/host_view.h"
 
 namespace choral::layers {
 
 class RMSNorm : public Module, public platform::CustomOp {
  public:
-  RMSNorm(Builder& builder, std::string prefix, int64_t size, float eps);
+  static constexpr std::string_view kLayerName = "rms_norm";
+  struct Spec {
+    std::string prefix;
+    int64_t size = 0;
+    float eps = 1e-6F;
+  };
+  RMSNorm(Builder& builder, const Spec& spec);
 
   // x and y may be the same matrix. Rows of adapters that bring their own norm use its weight. [rows, size]
-  void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
-               const lora::PunicaWrapper* lora = nullptr) const;
+  virtual void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
+                       const lora::PunicaWrapper* lora = nullptr) const;
   // Each run of `size` columns of x is normed by itself, in place. [rows, heads·size]
-  void forward_heads(const platform::Context& ctx, MatrixView<float> x, const lora::PunicaWrapper* lora = nullptr) const;
+  virtual void forward_heads(const platform::Context& ctx, MatrixView<float> x, const lora::PunicaWrapper* lora = nullptr) const;
+
+  // For fused operators of `provider`: they may stand for this layer, with these.
+  virtual bool may_fuse(std::string_view provider) const;
+  std::span<const float> weight() const { return weight_.on_device(); }
+  float eps() const { return eps_; }
+  // Some row of the step brings its own weight, which a fused operator can't take.
+  bool is_replaced(const lora::PunicaWrapper* lora) const { return lora != nullptr && lora->replaces_norm(lora_target_); }
 
   Status load_weights(quant::WeightSource& source) override;
-  Status process_weights_after_loading(const platform::Context&, quant::WeightSource&) override { return {}; }
+  Status process_weights_after_loading(const platform::Context& ctx, quant::WeightSource&) override {
+    return weight_.keep(ctx.session);
+  }
   std::string prefix() const override { return prefix_; }
-  int64_t weight_bytes() const override { return static_cast<int64_t>(weight_.size() * sizeof(float)); }
-  int64_t parameters() const override { return static_cast<int64_t>(weight_.size()); }
+  int64_t weight_bytes() const override { return parameters() * static_cast<int64_t>(sizeof(float)); }
+  int64_t parameters() const override { return static_cast<int64_t>(weight_.host().size()); }
   std::string format() const override { return "f32"; }
   std::string kernel_name(CpuLevel) const override { return std::string(platform::op_form_name(form())); }
 
  private:
-  using Weight = std::span<const float>;
-  void run_native(const platform::Context& ctx, MatrixView<const float> x, Weight weight, MatrixView<float> y) const;
-  void run_op(const platform::Context& ctx, MatrixView<const float> x, Weight weight, MatrixView<float> y) const;
-  void run_heads(const platform::Context& ctx, MatrixView<float> x, Weight weight) const;
-
   std::string prefix_;
   float eps_;
-  std::vector<float> weight_;
+  platform::KeptVector weight_;
   int lora_target_;
-  void (RMSNorm::*run_)(const platform::Context&, MatrixView<const float>, Weight, MatrixView<float>) const;
+  const decltype(platform::OpTable::rms_norm)& norm_;
+  const decltype(platform::OpTable::rms_norm_heads)& norm_heads_;
 };
 
 }  // namespace choral::layers

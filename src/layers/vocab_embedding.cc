@@ -1,40 +1,41 @@
 #include "layers/vocab_embedding.h"
 
+#include "platform/host_view.h"
+
 namespace choral::layers {
 namespace {
 
-quant::LinearShape table_shape(const std::string& prefix, int64_t vocab, int64_t hidden) {
-  return {.in = hidden, .out = {vocab}, .shard_names = {prefix}, .bias = false};
+quant::LinearShape table_shape(const VocabParallelEmbedding::Spec& spec) {
+  return {.in = spec.hidden, .out = {spec.vocab}, .shard_names = {spec.prefix}, .bias = false};
 }
 
 }  // namespace
 
-VocabParallelEmbedding::VocabParallelEmbedding(Builder& builder, const std::string& prefix, int64_t vocab, int64_t hidden)
-    : LinearBase(builder, quant::LayerKind::kEmbedding, prefix, table_shape(prefix, vocab, hidden)),
-      lora_target_(builder.add_lora_target(lora_target(lora::TargetKind::kEmbedding, prefix))) {}
+VocabParallelEmbedding::VocabParallelEmbedding(Builder& builder, const Spec& spec)
+    : LinearBase(builder, quant::LayerKind::kEmbedding, spec.prefix, table_shape(spec)),
+      lora_target_(builder.add_lora_target(lora_target(lora::TargetKind::kEmbedding, spec.prefix))) {}
 
-void VocabParallelEmbedding::lookup(const platform::Context& ctx, std::span<const int32_t> ids, MatrixView<float> out,
+void VocabParallelEmbedding::lookup(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out,
                                     const lora::PunicaWrapper* lora) const {
   quant_method().gather_rows(ctx, ids, out);
-  if (lora != nullptr) lora->add_lora_embedding(ctx, lora_target_, ids, out);
+  if (lora != nullptr) lora->add_lora_embedding(ctx, lora_target_, ids.host, out);
 }
 
-ParallelLMHead::ParallelLMHead(Builder& builder, const std::string& prefix, int64_t vocab, int64_t hidden)
-    : LinearBase(builder, quant::LayerKind::kLmHead, prefix, table_shape(prefix, vocab, hidden)) {}
+ParallelLMHead::ParallelLMHead(Builder& builder, const Spec& spec)
+    : LinearBase(builder, quant::LayerKind::kLmHead, spec.prefix, table_shape(spec)) {}
 
-LogitsProcessor::LogitsProcessor(Builder& builder, const LinearBase& head, std::string name)
-    : head_(head) {
-  auto target = head.lora_target(lora::TargetKind::kHead, std::move(name));
-  if (target.name != head.prefix()) target.tied_to = head.prefix();
+LogitsProcessor::LogitsProcessor(Builder& builder, const Spec& spec) : head_(spec.head) {
+  auto target = head_.lora_target(lora::TargetKind::kHead, spec.name);
+  if (target.name != head_.prefix()) target.tied_to = head_.prefix();
   lora_target_ = builder.add_lora_target(std::move(target));
 }
 
 void LogitsProcessor::forward(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
                               MatrixView<float> logits, const lora::PunicaWrapper* lora) const {
   if (static_cast<int64_t>(rows.size()) == hidden.rows) return multiply(ctx, hidden, rows, logits, lora);  // every row, in order
-  const Arena::Mark mark(ctx.arena());
+  const platform::StepMark mark(ctx);
   const auto wanted = ctx.make_matrix(static_cast<int64_t>(rows.size()), hidden.cols);
-  ctx.ops.take_rows(ctx, hidden, rows, wanted);
+  ctx.ops.take_rows(ctx, hidden, platform::place_indices(ctx, rows), wanted);
   multiply(ctx, wanted, rows, logits, lora);
 }
 

@@ -10,9 +10,15 @@ namespace choral::layers {
 // out row i = row ids[i] of the table. Also the head of a model that ties its weights.
 class VocabParallelEmbedding : public LinearBase {
  public:
-  VocabParallelEmbedding(Builder& builder, const std::string& prefix, int64_t vocab, int64_t hidden);
-  void lookup(const platform::Context& ctx, std::span<const int32_t> ids, MatrixView<float> out,
-              const lora::PunicaWrapper* lora = nullptr) const;
+  static constexpr std::string_view kLayerName = "vocab_parallel_embedding";
+  struct Spec {
+    std::string prefix;
+    int64_t vocab = 0;
+    int64_t hidden = 0;
+  };
+  VocabParallelEmbedding(Builder& builder, const Spec& spec);
+  virtual void lookup(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out,
+                      const lora::PunicaWrapper* lora = nullptr) const;
 
  private:
   int lora_target_;
@@ -21,17 +27,24 @@ class VocabParallelEmbedding : public LinearBase {
 // logits = hidden·Wᵀ. [rows, vocab]
 class ParallelLMHead : public LinearBase {
  public:
-  ParallelLMHead(Builder& builder, const std::string& prefix, int64_t vocab, int64_t hidden);
+  static constexpr std::string_view kLayerName = "parallel_lm_head";
+  using Spec = VocabParallelEmbedding::Spec;
+  ParallelLMHead(Builder& builder, const Spec& spec);
 };
 
 // From the step's hidden rows to the logits of those rows that need them.
 class LogitsProcessor {
  public:
-  // `head` is the LM head, or the embedding of a model with tied weights; it outlives this. Adapters know it as `name` either way.
-  LogitsProcessor(Builder& builder, const LinearBase& head, std::string name);
+  static constexpr std::string_view kLayerName = "logits_processor";
+  struct Spec {
+    const LinearBase& head;  // the LM head, or the embedding of a model with tied weights; it outlives this
+    std::string name;        // by which adapters know it either way
+  };
+  LogitsProcessor(Builder& builder, const Spec& spec);
+  virtual ~LogitsProcessor() = default;
   // hidden [tokens, hidden], rows: which of them, ascending -> logits [rows, vocab]
-  void forward(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
-               MatrixView<float> logits, const lora::PunicaWrapper* lora = nullptr) const;
+  virtual void forward(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
+                       MatrixView<float> logits, const lora::PunicaWrapper* lora = nullptr) const;
 
  private:
   void multiply(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,

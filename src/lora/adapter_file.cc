@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
 #include "io/gguf.h"
-#include "io/printable.h"
 #include "io/safetensors.h"
 #include "io/torch_pickle.h"
 #include "kernels/dequantise.h"
@@ -20,7 +20,7 @@ Status add(AdapterFile& file, std::string name, AdapterTensor tensor, uint64_t& 
   const DType type = tensor.view.dtype;
   if (!is_float(type)) {
     if (!kernels::can_dequantise(type)) {
-      return unsupported("{}: '{}' is {}; adapters are float32, float16 or bfloat16", file.path.string(), io::printable(name),
+      return unsupported("{}: '{}' is {}; adapters are float32, float16 or bfloat16", file.path.string(), printable(name),
                          dtype_name(type));
     }
     converted_bytes += static_cast<uint64_t>(tensor.view.shape.elements()) * sizeof(float);

@@ -4,14 +4,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/printable.h"
 #include "io/gguf_names.h"
-#include "io/printable.h"
 #include "lora/peft_helper.h"
 
 namespace choral::lora {
 namespace {
-
-using io::printable;
 
 // [rows, cols] as float, turned round.
 Result<AdapterTensor> transposed(const TensorView& view) {

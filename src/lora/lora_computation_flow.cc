@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "io/printable.h"
+#include "base/printable.h"
 #include "kernels/lora.h"
 #include "lora/peft_helper.h"
 
@@ -44,7 +44,7 @@ Result<LoRAComputationFlow> LoRAComputationFlow::load(std::span<const LoRAReques
   LoRAComputationFlow flow;
   int64_t most_rank = 0;
   for (const LoRARequest& request : requests) {
-    const std::string what = fmt::format("loading adapter '{}'", io::printable(request.lora_name));
+    const std::string what = fmt::format("loading adapter '{}'", printable(request.lora_name));
     if (request.lora_int_id > std::numeric_limits<int32_t>::max()) {
       return invalid_argument("adapter id {} is above {}", request.lora_int_id, std::numeric_limits<int32_t>::max()).while_(what);
     }
@@ -69,7 +69,7 @@ Result<LoRABatch> LoRAComputationFlow::prepare(std::string_view module, const Lo
   for (const auto& [id, model] : models_) {
     const bool wanted = std::find(sequences.lora_ids.begin(), sequences.lora_ids.end(), id) != sequences.lora_ids.end();
     if (wanted && (model.replaced_weights().contains(module) || model.replaced_biases().contains(module))) {
-      return unsupported("adapter {} replaces weights of '{}' as a whole; that is no low-rank delta", id, io::printable(module));
+      return unsupported("adapter {} replaces weights of '{}' as a whole; that is no low-rank delta", id, printable(module));
     }
     active.push_back({id, model.get_lora(module)});
   }
@@ -100,8 +100,7 @@ Status LoRAComputationFlow::forward(const kernels::Context& ctx, std::string_vie
   CHORAL_RETURN_IF_ERROR(check_matrix("x", x, batch.token_count, base.k()));
   CHORAL_RETURN_IF_ERROR(check_matrix("y", y, batch.token_count, base.n()));
   if (!bias.empty() && static_cast<int64_t>(bias.size()) != base.n()) {
-    return invalid_argument("the bias of '{}' has {} values, the module {} outputs", io::printable(module), bias.size(),
-                            base.n());
+    return invalid_argument("the bias of '{}' has {} values, the module {} outputs", printable(module), bias.size(), base.n());
   }
   base.multiply(ctx, x, {.bias = bias.empty() ? nullptr : bias.data()}, y);
   return add_delta(ctx, batch, x, y);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "io/printable.h"
+#include "base/printable.h"
 #include "lora/problem_list.h"
 
 namespace choral::lora {
@@ -40,7 +40,7 @@ Result<LoRADType> parse_lora_dtype(std::string_view name) {
   for (const auto& [spelling, value] : kSpellings) {
     if (spelling == name) return value;
   }
-  return invalid_argument("lora_dtype '{}' is unknown; it is one of auto, float16, bfloat16, float32, int8", io::printable(name));
+  return invalid_argument("lora_dtype '{}' is unknown; it is one of auto, float16, bfloat16, float32, int8", printable(name));
 }
 
 Status LoRAConfig::validate() const {

@@ -4,11 +4,9 @@
 #include <cmath>
 
 #include "base/nearest_name.h"
-#include "io/printable.h"
+#include "base/printable.h"
 
 namespace choral::lora {
-
-using io::printable;
 
 LoRALoader::LoRALoader(const PEFTHelper& peft, std::span<const LoRATarget> targets, const LoRALoadOptions& options,
                        std::string source)

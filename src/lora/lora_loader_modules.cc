@@ -1,13 +1,11 @@
 // The rules for the tensors of one module.
 #include <algorithm>
 
-#include "io/printable.h"
+#include "base/printable.h"
 #include "lora/lora_loader.h"
 
 namespace choral::lora {
 namespace {
-
-using io::printable;
 
 std::string_view kind_name(TargetKind kind) {
   switch (kind) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "lora/built_adapter_test.h"
+#include "platform/cpu_context_test.h"
 #include "support/temp_dir.h"
 
 namespace choral::lora {
@@ -23,10 +24,8 @@ std::shared_ptr<const PackedAdapter> packed_adapter(std::span<const LoRATarget> 
   const choral::testing::TempDir folder;
   const auto model = choral::lora::testing::load(folder.path(), builder, config);
   CHORAL_CHECK(model.ok(), model.status().message());
-  ThreadPool pool(1);
-  Arena arena;
-  const auto& cpu = platform::cpu_platform();
-  auto packed = PackedAdapter::pack({cpu, cpu.ops(), {pool, cpu_level(), arena}}, *model, targets, {});
+  platform::testing::CpuContext cpu(1);
+  auto packed = PackedAdapter::pack(*cpu, *model, targets, {});
   CHORAL_CHECK(packed.ok(), packed.status().message());
   return std::move(*packed);
 }
@@ -176,10 +175,8 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, BehavesLikeAList, ()) {
 RC_GTEST_FIXTURE_PROP(ManagerTest, AnyMixEqualsEachAlone, ()) {
   constexpr int64_t kIn = choral::lora::testing::kHidden, kOut = 16;
   constexpr int kTarget = 2;  // the first layer's q, k, v
-  ThreadPool pool(2);
-  Arena arena;
-  const auto& cpu = platform::cpu_platform();
-  const platform::Context ctx{cpu, cpu.ops(), {pool, cpu_level(), arena}};
+  platform::testing::CpuContext cpu;
+  const platform::Context& ctx = *cpu;
   auto m = manager(6);
   for (int32_t id = 1; id <= 6; ++id) {
     Voice voice = one(*rc::gen::element(1.0F, 0.5F, -2.0F));

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "io/printable.h"
+#include "base/printable.h"
 #include "lora/problem_list.h"
 
 namespace choral::lora {
@@ -13,9 +13,9 @@ Result<LoRARequest> LoRARequest::make(LoRARequest fields) {
     if (!fields.lora_path.empty() && fields.lora_path != fields.lora_local_path) {
       return invalid_argument(
           "adapter '{}' has both lora_path and the older lora_local_path, and they differ; give lora_path only",
-          io::printable(fields.lora_name));
+          printable(fields.lora_name));
     }
-    CHORAL_LOG(kWarn, "adapter '{}': lora_local_path is deprecated; write lora_path", io::printable(fields.lora_name));
+    CHORAL_LOG(kWarn, "adapter '{}': lora_local_path is deprecated; write lora_path", printable(fields.lora_name));
     fields.lora_path = std::exchange(fields.lora_local_path, {});
   }
   CHORAL_RETURN_IF_ERROR(fields.validate());
@@ -33,7 +33,7 @@ Status LoRARequest::validate() const {
   if (long_lora_max_len && *long_lora_max_len < 1) {
     problems.add(invalid_argument("long_lora_max_len is {}; it is a number of tokens", *long_lora_max_len));
   }
-  return problems.to_status(fmt::format("adapter '{}'", io::printable(lora_name)));
+  return problems.to_status(fmt::format("adapter '{}'", printable(lora_name)));
 }
 
 }  // namespace choral::lora

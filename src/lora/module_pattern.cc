@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/check.h"
-#include "io/printable.h"
+#include "base/printable.h"
 
 namespace choral::lora {
 namespace {
@@ -67,7 +67,7 @@ struct ModulePattern::Code {
 
 Result<ModulePattern> ModulePattern::compile(std::string_view pattern, Mode mode, uint32_t steps) {
   if (pattern.size() > kMaxPatternBytes) {
-    return too_large("pattern '{}' has {} bytes; {} are allowed", io::printable(pattern), pattern.size(), kMaxPatternBytes);
+    return too_large("pattern '{}' has {} bytes; {} are allowed", printable(pattern), pattern.size(), kMaxPatternBytes);
   }
   ModulePattern out;
   out.text_ = pattern;
@@ -104,7 +104,7 @@ Result<ModulePattern> ModulePattern::compile(std::string_view pattern, Mode mode
   code->code.reset(
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(), options, &error, &offset, context.get()));
   if (!code->code) {
-    return invalid_argument("pattern '{}' is no regular expression: {}", io::printable(pattern), error_text(error));
+    return invalid_argument("pattern '{}' is no regular expression: {}", printable(pattern), error_text(error));
   }
   out.code_ = std::move(code);
   return out;
@@ -121,8 +121,8 @@ Result<bool> ModulePattern::run(std::string_view name, std::string_view* group) 
       pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, data.get(), context.get());
   if (rc == PCRE2_ERROR_NOMATCH) return false;
   if (rc < 0) {
-    return too_large("pattern '{}' takes too much work on '{}': {}; write it without nested repetition", io::printable(text_),
-                     io::printable(name), error_text(rc));
+    return too_large("pattern '{}' takes too much work on '{}': {}; write it without nested repetition", printable(text_),
+                     printable(name), error_text(rc));
   }
   if (group != nullptr) {
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());

@@ -72,7 +72,7 @@ class ModulePacker {
  private:
   Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const TensorView& tensor, std::span<const int32_t> order = {}) {
     const kernels::WeightRows rows{tensor, order};
-    return ctx_.platform.prepack(ctx_, {&rows, 1}, tensor.dtype);
+    return ctx_.session.prepack(ctx_, {&rows, 1}, tensor.dtype);
   }
 
   Status pack_norm() {

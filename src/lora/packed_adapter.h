@@ -46,7 +46,8 @@ struct PackedModule {
 
 class PackedAdapter {
  public:
-  // Packs `model` for the targets it was checked against. Threads of `ctx` are used; the model is not kept.
+  // Packs `model` for the targets it was checked against, in host memory: `ctx` is one of the CPU, whose threads are used. The
+  // model is not kept.
   static Result<std::shared_ptr<const PackedAdapter>> pack(const platform::Context& ctx, const LoRAModel& model,
                                                            std::span<const LoRATarget> targets, const LoRAConfig& config);
 

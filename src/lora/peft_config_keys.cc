@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <array>
 
-#include "io/printable.h"
+#include "base/printable.h"
 #include "lora/peft_helper.h"
 
 namespace choral::lora {
 namespace {
 
 using io::ConfigValue;
-using io::printable;
 
 // Null, false, "", [] and {}: what a config holds for a feature that is not used.
 bool is_unused(const ConfigValue& value) {

@@ -4,14 +4,13 @@
 #include <array>
 #include <cmath>
 
-#include "io/printable.h"
+#include "base/printable.h"
 #include "lora/peft_helper.h"
 
 namespace choral::lora {
 namespace {
 
 using io::ConfigValue;
-using io::printable;
 
 Status too_many(const io::ConfigMap& config, std::string_view key, size_t count, size_t limit) {
   return too_large("{} has {} entries; {} are allowed", config.path_of(key), count, limit);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "io/printable.h"
+#include "base/printable.h"
 
 namespace choral::lora {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <limits>
 
 #include "kernels/dequantise.h"
 #include "kernels/lora_batch.h"
-#include "platform/op_table.h"
+#include "platform/host_view.h"
 
 namespace choral::lora {
 namespace {
@@ -52,6 +52,23 @@ void fill_replacement(const platform::Context& ctx, MatrixView<const float> x, i
     share.token_values = ctx.make_matrix(share.row_count, module.token_rows->n());
     ctx.ops.matmul(ctx, *module.token_rows, x, {}, share.token_values);
   }
+}
+
+MatrixView<float> host_copy(const platform::Context& ctx, MatrixView<float> m) {
+  const MatrixView<const float> copy = *platform::HostView<const float>(ctx, m, platform::Access::kRead);
+  return {const_cast<float*>(copy.data), copy.rows, copy.cols, copy.stride};
+}
+
+// What the share's hook reads, copied from the device until the StepMark.
+void bring_to_host(const platform::Context& ctx, GroupShare& share) {
+  const auto terms = ctx.kernel.scratch.make<LoRATerm>(share.terms.size());
+  for (size_t t = 0; t < terms.size(); ++t) {
+    terms[t] = share.terms[t];
+    terms[t].middle = host_copy(ctx, {const_cast<float*>(terms[t].middle), share.row_count, terms[t].matrix->rank()}).data;
+  }
+  share.terms = terms;
+  share.values = host_copy(ctx, share.values);
+  share.token_values = host_copy(ctx, share.token_values);
 }
 
 bool replaces_outputs(const PackedModule& module) { return !module.replaced.empty() || module.token_rows != nullptr; }
@@ -103,9 +120,10 @@ std::span<const GroupShare> PunicaWrapper::add_shrink(const platform::Context& c
                                                       std::span<const RowGroup> groups, MatrixView<const float> x) const {
   size_t term_count = 0;
   for (const auto& group : groups) term_count += group.voice->size();
-  const auto shares = ctx.arena().make<GroupShare>(groups.size());
-  const auto terms = ctx.arena().make<LoRATerm>(term_count);
-  const auto shrinks = ctx.arena().make<kernels::LoRAShrink>(term_count);
+  Arena& scratch = ctx.kernel.scratch;
+  const auto shares = scratch.make<GroupShare>(groups.size());
+  const auto terms = scratch.make<LoRATerm>(term_count);
+  const auto shrinks = scratch.make<kernels::LoRAShrink>(term_count);
   size_t share_count = 0, terms_made = 0, shrink_count = 0;
   for (const auto& group : groups) {
     GroupShare share{.row_begin = group.row_begin, .row_count = group.row_count};
@@ -156,20 +174,25 @@ void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> share
 void PunicaWrapper::run(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
                         MatrixView<float> y, BaseProduct base) const {
   if (groups.empty()) return base(nullptr, nullptr);
-  const Arena::Mark mark(ctx.arena());
+  const platform::StepMark mark(ctx);
   const auto shares = add_shrink(ctx, target, y.cols, groups, x);
   if (shares.empty()) return base(nullptr, nullptr);
 
   // Three ways, of which a share takes the one that fits. What depends on the bare product goes there. The others are added to
   // the result: in the epilogue when many rows use the same panels, which then come from the cache; in a pass of their own when
-  // few do, because then reading the panels is the cost, and in one piece each they come from memory at twice the speed.
+  // few do, because then reading the panels is the cost, and in one piece each they come from memory at twice the speed. Hooks
+  // run on the host, so a device with memory of its own takes that way only where it must.
   const auto chosen = [&](auto fits) {
-    const auto some = ctx.arena().make<GroupShare>(shares.size());
+    const auto some = ctx.kernel.scratch.make<GroupShare>(shares.size());
     return some.first(static_cast<size_t>(std::copy_if(shares.begin(), shares.end(), some.begin(), fits) - some.begin()));
   };
+  const int64_t most_swept = platform::host_reads(ctx.session) ? kSweptRows : std::numeric_limits<int64_t>::max();
   const auto on_product = chosen([](const GroupShare& s) { return !s.plain; });
-  const auto on_result = chosen([](const GroupShare& s) { return s.plain && s.row_count > kSweptRows; });
-  const auto swept = chosen([](const GroupShare& s) { return s.plain && s.row_count <= kSweptRows; });
+  const auto on_result = chosen([=](const GroupShare& s) { return s.plain && s.row_count > most_swept; });
+  const auto swept = chosen([=](const GroupShare& s) { return s.plain && s.row_count <= most_swept; });
+  if (!platform::host_reads(ctx.session)) {
+    for (auto& share : on_product) bring_to_host(ctx, share);
+  }
 
   const auto expand_product = [&](int64_t row, int64_t col, MatrixView<float> tile) {
     add_expand(ctx.kernel.level, on_product, row, col, tile);
@@ -180,7 +203,7 @@ void PunicaWrapper::run(const platform::Context& ctx, int target, std::span<cons
   const Hook product_hook(expand_product), result_hook(expand_result);
   base(on_product.empty() ? nullptr : &product_hook, on_result.empty() ? nullptr : &result_hook);
 
-  const auto expands = ctx.arena().make<kernels::LoRAExpand>(swept.size());
+  const auto expands = ctx.kernel.scratch.make<kernels::LoRAExpand>(swept.size());
   for (size_t i = 0; i < swept.size(); ++i) expands[i] = {swept[i].terms, y.sub_rows(swept[i].row_begin, swept[i].row_count)};
   ctx.ops.lora_expand(ctx, expands);
 }
@@ -210,39 +233,55 @@ void PunicaWrapper::add_lora_logits(const platform::Context& ctx, int target, Ma
 }
 
 void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target, std::span<const int32_t> ids,
-                                       MatrixView<float> out) const {
+                                       MatrixView<float> on_device) const {
+  const auto touches = [target](const VoiceTerm& term) { return term.adapter->module(target) != nullptr; };
   for (const auto& group : token_groups_) {
+    if (std::none_of(group.voice->begin(), group.voice->end(), touches)) continue;
+    const platform::StepMark group_mark(ctx);
+    const platform::HostView<float> rows(ctx, on_device.sub_rows(group.row_begin, group.row_count), platform::Access::kReadWrite);
     for (const auto& [adapter, factor] : *group.voice) {
       const PackedModule* module = adapter->module(target);
       if (module == nullptr) continue;
-      for (int64_t row = group.row_begin; row < group.row_begin + group.row_count; ++row) {
-        const int32_t id = ids[static_cast<size_t>(row)];
+      for (int64_t i = 0; i < group.row_count; ++i) {
+        const int32_t id = ids[static_cast<size_t>(group.row_begin + i)];
+        const auto out = (*rows).sub_rows(i, 1);
         const auto& own = module->token_ids;
         const auto at = std::lower_bound(own.begin(), own.end(), id);
-        if (module->table != nullptr) module->table->read_row(id, out.row_span(row));
-        if (at != own.end() && *at == id) module->token_rows->read_row(at - own.begin(), out.row_span(row));
+        if (module->table != nullptr) module->table->read_row(id, out.row_span(0));
+        if (at != own.end() && *at == id) module->token_rows->read_row(at - own.begin(), out.row_span(0));
         if (!module->delta) continue;
-        const Arena::Mark mark(ctx.arena());
+        const Arena::Mark mark(ctx.kernel.scratch);
         const int64_t rank = module->delta->rank();
-        const auto middle = ctx.make_matrix(1, rank);
+        const auto middle = ctx.kernel.scratch.make<float>(static_cast<size_t>(rank));
         const TensorView stored = module->token_middles.view();
-        kernels::dequantise_row(stored.dtype, stored.row(id), rank, middle.data);
-        for (int64_t j = 0; j < rank; ++j) middle.data[j] *= factor * module->token_scale;
-        const LoRATerm term{&*module->delta, middle.data, factor};
-        kernels::lora_expand(ctx.kernel.level, std::span(&term, 1), 0, out.sub_rows(row, 1));
+        kernels::dequantise_row(stored.dtype, stored.row(id), rank, middle.data());
+        for (float& value : middle) value *= factor * module->token_scale;
+        const LoRATerm term{&*module->delta, middle.data(), factor};
+        kernels::lora_expand(ctx.kernel.level, std::span(&term, 1), 0, out);
       }
     }
   }
 }
 
-void PunicaWrapper::for_each_norm(int target, int64_t rows, NormRun run) const {
+bool PunicaWrapper::replaces_norm(int target) const {
+  for (const auto& group : token_groups_) {
+    for (const auto& term : *group.voice) {
+      const PackedModule* module = term.adapter->module(target);
+      if (module != nullptr && !module->norm_weight.empty()) return true;
+    }
+  }
+  return false;
+}
+
+void PunicaWrapper::for_each_norm(const platform::Context& ctx, int target, int64_t rows, NormRun run) const {
   int64_t done = 0;
   for (const auto& group : token_groups_) {
     for (const auto& term : *group.voice) {
       const PackedModule* module = term.adapter->module(target);
       if (module == nullptr || module->norm_weight.empty()) continue;
       if (done < group.row_begin) run(done, group.row_begin - done, {});
-      run(group.row_begin, group.row_count, module->norm_weight);
+      const std::span<const float> weight = module->norm_weight;
+      run(group.row_begin, group.row_count, {platform::to_device(ctx, weight), weight.size()});
       done = group.row_begin + group.row_count;
     }
   }

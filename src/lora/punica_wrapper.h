@@ -56,7 +56,9 @@ class PunicaWrapper {
   // Calls run(row_begin, row_count, weight) for runs of rows that cover all of [0, rows): `weight` is the group's replacement of
   // the norm `target`, or empty for the base's.
   using NormRun = FunctionRef<void(int64_t row_begin, int64_t row_count, std::span<const float> weight)>;
-  void for_each_norm(int target, int64_t rows, NormRun run) const;
+  void for_each_norm(const platform::Context& ctx, int target, int64_t rows, NormRun run) const;
+  // Whether it would give any group a weight of its own.
+  bool replaces_norm(int target) const;
 
   // The two halves by themselves. Shrink: the shares of `groups` in one target of `out` columns, made in the step's arena (empty
   // when none has any).

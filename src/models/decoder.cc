@@ -1,11 +1,7 @@
 #include "models/decoder.h"
 
-#include <cmath>
-
-#include "layers/activation.h"
-#include "layers/attention.h"
-#include "layers/rms_norm.h"
-#include "layers/rotary_embedding.h"
+#include "layers/gated_mlp.h"
+#include "layers/self_attention.h"
 #include "layers/vocab_embedding.h"
 
 namespace choral::models {
@@ -13,119 +9,64 @@ namespace {
 
 using layers::Builder;
 using layers::ForwardBatch;
+using layers::GatedMlp;
+using layers::Graph;
+using layers::RMSNorm;
+using layers::SelfAttention;
 using platform::Context;
 
-class SelfAttention {
- public:
-  SelfAttention(Builder& builder, const DecoderSpec& spec, int64_t layer, const std::string& prefix,
-                const layers::RotaryEmbedding& rotary)
-      : rotary_(rotary),
-        q_size_(spec.heads * spec.head_dim),
-        kv_size_(spec.kv_heads * spec.head_dim),
-        qkv_proj_(builder, prefix + ".qkv_proj", spec.hidden, spec.head_dim, spec.heads, spec.kv_heads, spec.qkv_bias),
-        attention_({.heads = spec.heads,
-                    .kv_heads = spec.kv_heads,
-                    .head_dim = spec.head_dim,
-                    .scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
-                    .sliding_window = spec.sliding_window[layer]}),
-        o_proj_(builder, prefix + ".o_proj", q_size_, spec.hidden, spec.output_bias) {
-    if (!spec.qk_norm) return;
-    q_norm_.emplace(builder, prefix + ".q_norm", spec.head_dim, spec.rms_norm_eps);
-    k_norm_.emplace(builder, prefix + ".k_norm", spec.head_dim, spec.rms_norm_eps);
-  }
+SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const std::string& prefix,
+                                   const layers::RotaryEmbedding* rotary) {
+  return {.prefix = prefix,
+          .hidden = spec.hidden,
+          .heads = spec.heads,
+          .kv_heads = spec.kv_heads,
+          .head_dim = spec.head_dim,
+          .sliding_window = spec.sliding_window[static_cast<size_t>(layer)],
+          .qkv_bias = spec.qkv_bias,
+          .output_bias = spec.output_bias,
+          .qk_norm = spec.qk_norm,
+          .rms_norm_eps = spec.rms_norm_eps,
+          .rotary = rotary};
+}
 
-  // h += o_proj(attention(rope(norm(q)), rope(norm(k)), v)), q, k, v = qkv_proj(x)
-  void forward_add(const Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, MatrixView<float> h) const {
-    const Arena::Mark mark(ctx.arena());
-    const auto qkv = ctx.make_matrix(x.rows, q_size_ + 2 * kv_size_);
-    qkv_proj_.forward(ctx, x, qkv, batch.lora);
-    const auto q = qkv.sub_cols(0, q_size_);
-    const auto k = qkv.sub_cols(q_size_, kv_size_);
-    const auto v = qkv.sub_cols(q_size_ + kv_size_, kv_size_);
-    if (q_norm_) q_norm_->forward_heads(ctx, q, batch.lora);
-    if (k_norm_) k_norm_->forward_heads(ctx, k, batch.lora);
-    rotary_.forward(ctx, batch.positions, q, k);
-    const auto out = ctx.make_matrix(x.rows, q_size_);
-    attention_.forward(ctx, batch, q, k, v, out);
-    o_proj_.forward_add(ctx, out, h, batch.lora);
-  }
+GatedMlp::Spec mlp_spec(const DecoderSpec& spec, const std::string& prefix) {
+  return {.prefix = prefix,
+          .hidden = spec.hidden,
+          .intermediate = spec.intermediate,
+          .hidden_act = spec.hidden_act,
+          .bias = spec.mlp_bias};
+}
 
-  void bind_kv_cache(const kernels::KvCacheView& cache) { attention_.bind_kv_cache(cache); }
+RMSNorm::Spec norm_spec(const DecoderSpec& spec, std::string prefix) {
+  return {.prefix = std::move(prefix), .size = spec.hidden, .eps = spec.rms_norm_eps};
+}
 
- private:
-  const layers::RotaryEmbedding& rotary_;
-  int64_t q_size_, kv_size_;
-  layers::QKVParallelLinear qkv_proj_;
-  std::optional<layers::RMSNorm> q_norm_, k_norm_;
-  layers::Attention attention_;
-  layers::RowParallelLinear o_proj_;
-};
-
-class GatedMlp {
- public:
-  GatedMlp(Builder& builder, const DecoderSpec& spec, const std::string& prefix)
-      : intermediate_(spec.intermediate),
-        gate_up_proj_(builder, prefix + ".gate_up_proj", spec.hidden, {"gate_proj", "up_proj"}, {intermediate_, intermediate_}, spec.mlp_bias),
-        act_(builder, spec.hidden_act),
-        down_proj_(builder, prefix + ".down_proj", intermediate_, spec.hidden, spec.mlp_bias) {}
-
-  // h += down_proj(act(gate_proj(x))·up_proj(x))
-  void forward_add(const Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, MatrixView<float> h) const {
-    const Arena::Mark mark(ctx.arena());
-    const auto gate_up = ctx.make_matrix(x.rows, 2 * intermediate_);
-    gate_up_proj_.forward(ctx, x, gate_up, batch.lora);
-    const auto gated = ctx.make_matrix(x.rows, intermediate_);
-    act_.forward(ctx, gate_up, gated);
-    down_proj_.forward_add(ctx, gated, h, batch.lora);
-  }
-
- private:
-  int64_t intermediate_;
-  layers::MergedColumnParallelLinear gate_up_proj_;
-  layers::GatedActivation act_;
-  layers::RowParallelLinear down_proj_;
-};
-
-class DecoderLayer {
- public:
-  DecoderLayer(Builder& builder, const DecoderSpec& spec, int64_t layer, const std::string& prefix,
-               const layers::RotaryEmbedding& rotary)
-      : input_layernorm_(builder, prefix + ".input_layernorm", spec.hidden, spec.rms_norm_eps),
-        self_attn_(builder, spec, layer, prefix + ".self_attn", rotary),
-        post_attention_layernorm_(builder, prefix + ".post_attention_layernorm", spec.hidden, spec.rms_norm_eps),
-        mlp_(builder, spec, prefix + ".mlp") {}
-
-  void forward(const Context& ctx, const ForwardBatch& batch, MatrixView<float> h) const {
-    const Arena::Mark mark(ctx.arena());
-    const auto x = ctx.make_matrix(h.rows, h.cols);
-    input_layernorm_.forward(ctx, h, x, batch.lora);
-    self_attn_.forward_add(ctx, batch, x, h);
-    post_attention_layernorm_.forward(ctx, h, x, batch.lora);
-    mlp_.forward_add(ctx, batch, x, h);
-  }
-
-  void bind_kv_cache(const kernels::KvCacheView& cache) { self_attn_.bind_kv_cache(cache); }
-
- private:
-  layers::RMSNorm input_layernorm_;
-  SelfAttention self_attn_;
-  layers::RMSNorm post_attention_layernorm_;
-  GatedMlp mlp_;
+struct DecoderLayer {
+  std::unique_ptr<RMSNorm> input_layernorm;
+  std::unique_ptr<SelfAttention> self_attn;
+  std::unique_ptr<RMSNorm> post_attention_layernorm;
+  std::unique_ptr<GatedMlp> mlp;
 };
 
 class DecoderModel : public Model {
  public:
-  DecoderModel(Builder builder, DecoderSpec spec)
+  DecoderModel(Builder builder, DecoderSpec spec, const layers::FusionConfig& fusion)
       : spec_(std::move(spec)),
-        rotary_(builder, spec_.rotary),
-        embed_tokens_(builder, "model.embed_tokens", spec_.vocab, spec_.hidden),
-        norm_(builder, "model.norm", spec_.hidden, spec_.rms_norm_eps) {
-    layers_.reserve(spec_.layers);
-    for (int64_t i = 0; i < spec_.layers; ++i) {
-      layers_.push_back(std::make_unique<DecoderLayer>(builder, spec_, i, "model.layers." + std::to_string(i), rotary_));
+        rotary_(builder.make<layers::RotaryEmbedding>(spec_.rotary)),
+        embed_tokens_(builder.make<layers::VocabParallelEmbedding>(
+            {.prefix = "model.embed_tokens", .vocab = spec_.vocab, .hidden = spec_.hidden})),
+        norm_(builder.make<RMSNorm>(norm_spec(spec_, "model.norm"))),
+        graph_(spec_.hidden) {
+    for (int64_t i = 0; i < spec_.layers; ++i) layers_.push_back(make_layer(builder, i));
+    const layers::LinearBase* head = embed_tokens_.get();
+    if (!spec_.tie_word_embeddings) {
+      lm_head_ = builder.make<layers::ParallelLMHead>({.prefix = "lm_head", .vocab = spec_.vocab, .hidden = spec_.hidden});
+      head = lm_head_.get();
     }
-    if (!spec_.tie_word_embeddings) lm_head_.emplace(builder, "lm_head", spec_.vocab, spec_.hidden);
-    logits_.emplace(builder, lm_head_ ? static_cast<const layers::LinearBase&>(*lm_head_) : embed_tokens_, "lm_head");
+    logits_ = builder.make<layers::LogitsProcessor>({.head = *head, .name = "lm_head"});
+    describe();
+    fusion_ = layers::fuse(graph_, builder.session, fusion);
     modules_ = std::move(builder.modules);
     lora_targets_ = std::move(builder.lora_targets);
     status_ = std::move(builder.status);
@@ -138,12 +79,14 @@ class DecoderModel : public Model {
   int64_t max_positions() const override { return spec_.max_positions; }
   std::span<layers::Module* const> modules() const override { return modules_; }
   std::span<const lora::LoRATarget> lora_targets() const override { return lora_targets_; }
-  void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) override { layers_[layer]->bind_kv_cache(cache); }
+  std::span<const layers::FusionDecision> fusion() const override { return fusion_; }
+  void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) override {
+    layers_[static_cast<size_t>(layer)].self_attn->bind_kv_cache(cache);
+  }
 
   void forward(const Context& ctx, const ForwardBatch& batch, MatrixView<float> hidden) const override {
-    embed_tokens_.lookup(ctx, batch.token_ids, hidden, batch.lora);
-    for (const auto& layer : layers_) layer->forward(ctx, batch, hidden);
-    norm_.forward(ctx, hidden, hidden, batch.lora);
+    embed_tokens_->lookup(ctx, batch.token_ids, hidden, batch.lora);
+    graph_.run(ctx, batch, hidden);
   }
 
   void compute_logits(const Context& ctx, const ForwardBatch& batch, MatrixView<const float> hidden,
@@ -152,13 +95,40 @@ class DecoderModel : public Model {
   }
 
  private:
+  DecoderLayer make_layer(Builder& builder, int64_t index) {
+    const std::string prefix = "model.layers." + std::to_string(index);
+    DecoderLayer layer;
+    layer.input_layernorm = builder.make<RMSNorm>(norm_spec(spec_, prefix + ".input_layernorm"));
+    layer.self_attn = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary_.get()));
+    layer.post_attention_layernorm = builder.make<RMSNorm>(norm_spec(spec_, prefix + ".post_attention_layernorm"));
+    layer.mlp = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
+    return layer;
+  }
+
+  // h += attention(norm(h)); h += mlp(norm(h)), layer by layer; then the final norm.
+  void describe() {
+    const auto h = graph_.residual();
+    const auto x = graph_.matrix(spec_.hidden);
+    const auto attention = SelfAttention::make_scratch(graph_, attention_spec(spec_, 0, "", nullptr));
+    const auto mlp = GatedMlp::make_scratch(graph_, mlp_spec(spec_, ""));
+    for (const auto& layer : layers_) {
+      graph_.add(layers::NormStep{layer.input_layernorm.get(), h, x});
+      layer.self_attn->describe(graph_, attention, x, h);
+      graph_.add(layers::NormStep{layer.post_attention_layernorm.get(), h, x});
+      layer.mlp->describe(graph_, mlp, x, h);
+    }
+    graph_.add(layers::NormStep{norm_.get(), h, h});
+  }
+
   DecoderSpec spec_;
-  layers::RotaryEmbedding rotary_;
-  layers::VocabParallelEmbedding embed_tokens_;
-  std::vector<std::unique_ptr<DecoderLayer>> layers_;
-  layers::RMSNorm norm_;
-  std::optional<layers::ParallelLMHead> lm_head_;
-  std::optional<layers::LogitsProcessor> logits_;
+  std::unique_ptr<layers::RotaryEmbedding> rotary_;
+  std::unique_ptr<layers::VocabParallelEmbedding> embed_tokens_;
+  std::unique_ptr<RMSNorm> norm_;
+  std::vector<DecoderLayer> layers_;
+  std::unique_ptr<layers::ParallelLMHead> lm_head_;  // null when its weights are the embedding's
+  std::unique_ptr<layers::LogitsProcessor> logits_;
+  Graph graph_;
+  std::vector<layers::FusionDecision> fusion_;
   std::vector<layers::Module*> modules_;
   std::vector<lora::LoRATarget> lora_targets_;
   Status status_;
@@ -167,8 +137,8 @@ class DecoderModel : public Model {
 }  // namespace
 
 Result<std::unique_ptr<Model>> make_decoder(DecoderSpec spec, const ModelOptions& options) {
-  auto model = std::make_unique<DecoderModel>(Builder{options.platform, options.quant_config, options.custom_ops},
-                                              std::move(spec));
+  auto model = std::make_unique<DecoderModel>(
+      Builder{options.session, options.quant_config, options.custom_ops, options.overrides}, std::move(spec), options.fusion);
   if (!model->status().ok()) return model->status();
   return std::unique_ptr<Model>(std::move(model));
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "io/config_map.h"
-#include "layers/forward_batch.h"
+#include "layers/fusion.h"
 #include "layers/module.h"
 
 namespace choral::models {
@@ -31,6 +31,8 @@ class Model {
   virtual int64_t max_positions() const = 0;
   virtual std::span<layers::Module* const> modules() const = 0;
   virtual std::span<const lora::LoRATarget> lora_targets() const = 0;  // what adapters may change; a target's index is its place
+
+  virtual std::span<const layers::FusionDecision> fusion() const = 0;  // what was fused, and why the rest was not
 
   virtual void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) = 0;
   // hidden [tokens, hidden]: the last layer's output after the final norm.

@@ -4,6 +4,7 @@
 #include "models/families.h"
 #include "models/registry.h"
 #include "models/rope_config.h"
+#include "platform/cpu_context_test.h"
 
 namespace choral::models {
 namespace {
@@ -13,9 +14,12 @@ class ModelsTest : public ::testing::Test {
   static io::ConfigMap config(const std::string& json) { return *io::ConfigMap::parse_json(json, "config.json"); }
   Result<std::unique_ptr<Model>> make(const std::string& json) { return make_model(config(json), options_); }
 
+  platform::testing::CpuContext cpu_;
   std::unique_ptr<quant::QuantConfig> quant_config_ = *quant::make_quant_config("none");
   platform::CustomOpConfig custom_ops_;
-  ModelOptions options_{platform::cpu_platform(), *quant_config_, custom_ops_, 0};
+  platform::LayerOverrides overrides_;
+  layers::FusionConfig fusion_;
+  ModelOptions options_{cpu_.session(), *quant_config_, custom_ops_, overrides_, fusion_, 0};
 };
 
 std::string llama(const std::string& more = "") {

@@ -1,5 +1,6 @@
-// What a layer is given in every call: the platform it runs on, that platform's operators, and the kernels' context.
-// One per engine thread. `arena()` is the step's scratch: memory of the platform's device, freed at the step's end.
+// What a layer is given in every call: the open device, its operators, and the kernels' context of the host.
+// One per engine thread. Matrices of the step live in the device's memory; what only the host reads lives in kernel.scratch. On
+// the CPU both are one arena.
 #pragma once
 
 #include "kernels/context.h"
@@ -8,20 +9,31 @@
 namespace choral::platform {
 
 class OpProfile;
-class Platform;
+class Session;
 struct OpTable;
 
 struct Context {
-  const Platform& platform;
+  Context(Session& open_session, ThreadPool& pool, CpuLevel level);
+
+  Session& session;
   const OpTable& ops;
+  Arena& memory;  // of the step, on the device
   kernels::Context kernel;
   OpProfile* profile = nullptr;  // when set, every operator call is timed into it
 
-  Arena& arena() const { return kernel.scratch; }
-  // A matrix of the step, contents undefined. [rows, cols]
+  // A matrix of the step on the device, contents undefined. [rows, cols]
   MatrixView<float> make_matrix(int64_t rows, int64_t cols) const {
-    return {arena().make<float>(static_cast<size_t>(rows * cols)).data(), rows, cols};
+    return {memory.make<float>(static_cast<size_t>(rows * cols)).data(), rows, cols};
   }
+};
+
+// Gives back, at the end of its scope, what was made of the step's memory and of the host's scratch since it began.
+class StepMark {
+ public:
+  explicit StepMark(const Context& ctx) : memory_(ctx.memory), scratch_(ctx.kernel.scratch) {}
+
+ private:
+  Arena::Mark memory_, scratch_;
 };
 
 }  // namespace choral::platform

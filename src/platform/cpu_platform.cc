@@ -1,110 +1,69 @@
 // The built-in device: every operator is a kernel of kernels/, every weight a packed matrix in host memory.
-#include <cstring>
+#include <fmt/format.h>
 
-#include "kernels/activation.h"
 #include "kernels/gemm_float.h"
 #include "kernels/gemm_quant.h"
-#include "kernels/rms_norm.h"
+#include "platform/cpu_ops.h"
 #include "platform/platform.h"
 
 namespace choral::platform {
 namespace {
 
-using kernels::PackedMatrix;
+class CpuSession : public Session {
+ public:
+  explicit CpuSession(const Platform& platform) : platform_(platform) {}
 
-void matmul(const Context& ctx, const PackedMatrix& w, MatrixView<const float> x, const kernels::Epilogue& epilogue,
-            MatrixView<float> y) {
-  w.multiply(ctx.kernel, x, epilogue, y);
-}
+  const Platform& platform() const override { return platform_; }
+  const OpTable& ops() const override { return cpu_ops(); }
+  const OpTable& custom_ops() const override { return none_; }
+  Arena& memory() override { return arena_; }
+  Arena& scratch() override { return arena_; }
 
-void lora_shrink(const Context& ctx, std::span<const kernels::LoRAShrink> shrinks) { kernels::lora_shrink(ctx.kernel, shrinks); }
-void lora_expand(const Context& ctx, std::span<const kernels::LoRAExpand> expands) { kernels::lora_expand(ctx.kernel, expands); }
+  Result<Tensor> allocate_kv(DType dtype, Shape shape) override { return Tensor::allocate(dtype, shape); }
 
-void gather_rows(const Context& ctx, const PackedMatrix& w, std::span<const int32_t> ids, MatrixView<float> out) {
-  constexpr int64_t kGrain = 8;  // a row is a few KiB
-  ctx.kernel.pool.parallel_for(static_cast<int64_t>(ids.size()), kGrain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) w.read_row(ids[i], out.row_span(i));
-  });
-}
-
-void take_rows(const Context&, MatrixView<const float> x, std::span<const int32_t> rows, MatrixView<float> out) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(out.row(static_cast<int64_t>(i)), x.row(rows[i]), static_cast<size_t>(x.cols) * sizeof(float));
+  Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, std::span<const kernels::WeightRows> rows,
+                                                         DType format) override {
+    if (facts(format).is_block) return kernels::pack_quantised(rows, ctx.kernel.pool);
+    return kernels::pack_float(rows, format, ctx.kernel.pool);
   }
-}
 
-void rms_norm(const Context& ctx, MatrixView<const float> x, std::span<const float> w, float eps, MatrixView<float> y) {
-  kernels::rms_norm(ctx.kernel, x, w, eps, y);
-}
+  Result<Tensor> keep(std::span<const float> values) override {
+    CHORAL_TRY(auto tensor, Tensor::allocate(DType::kF32, {static_cast<int64_t>(values.size())}));
+    std::copy(values.begin(), values.end(), tensor.as<float>().begin());
+    return tensor;
+  }
 
-void rms_norm_heads(const Context& ctx, MatrixView<float> x, std::span<const float> w, float eps) {
-  kernels::rms_norm_heads(ctx.kernel, x, x.cols / static_cast<int64_t>(w.size()), w, eps);
-}
+  void copy(CopyKind, void*, int64_t, const void*, int64_t, int64_t, int64_t) override {
+    CHORAL_CHECK(false, "the host reads the CPU's memory itself");
+  }
+  SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override { return {.host = sequences}; }
+  void begin_step(const StepFacts&) override {}
+  Status end_step(const StepFacts&) override { return {}; }
+  Status patch_op(std::string_view, std::string_view, std::string_view) override {
+    return unsupported("the CPU's operators have one provider");
+  }
 
-void rotary_embedding(const Context& ctx, const kernels::RotaryTable& table, std::span<const int32_t> positions,
-                      MatrixView<float> q, MatrixView<float> k) {
-  kernels::apply_rotary(ctx.kernel, table, positions, q, q.cols / table.head_dim(), k, k.cols / table.head_dim());
-}
-
-void silu_and_mul(const Context& ctx, MatrixView<const float> x, MatrixView<float> y) { kernels::silu_and_mul(ctx.kernel, x, y); }
-void gelu_tanh_and_mul(const Context& ctx, MatrixView<const float> x, MatrixView<float> y) {
-  kernels::gelu_tanh_and_mul(ctx.kernel, x, y);
-}
-
-void write_kv(const Context& ctx, const kernels::KvCacheView& cache, MatrixView<const float> k, MatrixView<const float> v,
-              std::span<const int64_t> slots) {
-  kernels::write_kv(ctx.kernel, cache, k, v, slots);
-}
-
-void paged_attention(const Context& ctx, const kernels::AttentionParams& params, MatrixView<const float> q,
-                     const kernels::KvCacheView& cache, std::span<const kernels::AttentionSequence> sequences,
-                     MatrixView<float> out) {
-  kernels::paged_attention(ctx.kernel, params, q, cache, sequences, out);
-}
-
-OpTable cpu_ops() {
-  OpTable ops;
-  ops.matmul.run = matmul;
-  ops.lora_shrink.run = lora_shrink;
-  ops.lora_expand.run = lora_expand;
-  ops.gather_rows.run = gather_rows;
-  ops.take_rows.run = take_rows;
-  ops.rms_norm.run = rms_norm;
-  ops.rms_norm_heads.run = rms_norm_heads;
-  ops.rotary_embedding.run = rotary_embedding;
-  ops.silu_and_mul.run = silu_and_mul;
-  ops.gelu_tanh_and_mul.run = gelu_tanh_and_mul;
-  ops.write_kv.run = write_kv;
-  ops.paged_attention.run = paged_attention;
-  ops.for_each([](auto& op) {
-    CHORAL_CHECK(op.run != nullptr, "the CPU serves every operator");
-    op.provider = "cpu";
-  });
-  return ops;
-}
+ private:
+  const Platform& platform_;
+  Arena arena_;
+  OpTable none_;
+};
 
 class CpuPlatform : public Platform {
  public:
   std::string_view name() const override { return "cpu"; }
   Device device() const override { return kCpuDevice; }
-  const OpTable& ops() const override { return ops_; }
-  Result<Tensor> allocate(DType dtype, Shape shape) const override { return Tensor::allocate(dtype, shape); }
-
-  Result<std::unique_ptr<PackedMatrix>> prepack(const Context& ctx, std::span<const kernels::WeightRows> rows,
-                                                DType format) const override {
-    if (facts(format).is_block) return kernels::pack_quantised(rows, ctx.kernel.pool);
-    return kernels::pack_float(rows, format, ctx.kernel.pool);
+  std::string description() const override { return fmt::format("this machine's CPU, level {}", cpu_level_name(cpu_level())); }
+  Result<std::unique_ptr<Session>> open(ThreadPool&, const PlatformConfig&) const override {
+    return std::make_unique<CpuSession>(*this);
   }
-
- private:
-  OpTable ops_ = cpu_ops();
 };
 
 }  // namespace
 
 const Platform& cpu_platform() {
-  static const CpuPlatform platform;
-  return platform;
+  static const CpuPlatform kPlatform;
+  return kPlatform;
 }
 
 }  // namespace choral::platform

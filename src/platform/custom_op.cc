@@ -1,6 +1,7 @@
 #include "platform/custom_op.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/nearest_name.h"
 #include "platform/platform.h"
@@ -12,11 +13,14 @@ bool holds(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// native: switched off; cpu: the built-in device; oot: any other device serves the op through its own table.
 OpForm dispatch_forward(std::string_view name, const CustomOpConfig& config, const Platform& platform) {
+  if (const auto form = config.forced(name)) return *form;
   if (!config.enabled(name)) return OpForm::kNative;
-  return platform.device() == kCpuDevice ? OpForm::kCpu : OpForm::kOot;
+  if (platform.name() == "cpu") return OpForm::kCpu;
+  return platform.name() == "cuda" ? OpForm::kCuda : OpForm::kOot;
 }
+
+constexpr std::array kForms{OpForm::kNative, OpForm::kCpu, OpForm::kCuda, OpForm::kOot};
 
 }  // namespace
 
@@ -24,43 +28,65 @@ std::string_view op_form_name(OpForm form) {
   switch (form) {
     case OpForm::kNative: return "native";
     case OpForm::kCpu: return "cpu";
+    case OpForm::kCuda: return "cuda";
     case OpForm::kOot: return "oot";
   }
   return "?";
 }
 
 const std::vector<std::string>& custom_op_names() {
-  static const std::vector<std::string> kNames{"gelu_and_mul", "rms_norm", "rotary_embedding", "silu_and_mul"};
+  static const std::vector<std::string> kNames{"gelu_and_mul",     "logits_processor", "rms_norm",
+                                               "rotary_embedding", "silu_and_mul",     "vocab_parallel_embedding"};
   return kNames;
 }
 
-Result<CustomOpConfig> CustomOpConfig::parse(const std::vector<std::string>& entries) {
+Status check_custom_op_name(std::string_view name, std::string_view who) {
+  if (holds(custom_op_names(), name)) return {};
+  const std::string near = nearest_name(name, custom_op_names());
+  return invalid_argument("{}: no layer declares a CustomOp '{}', so it would never be used{}", who, name,
+                          near.empty() ? "" : "; did you mean " + near + "?");
+}
+
+Result<CustomOpConfig> CustomOpConfig::parse(std::string_view text) {
   CustomOpConfig config;
-  if (holds(entries, "all") && holds(entries, "none")) {
-    return invalid_argument("custom_ops: 'all' and 'none' exclude each other; keep one of them");
-  }
-  config.all_ = !holds(entries, "none");
-  for (const auto& entry : entries) {
+  bool all = false, none = false;
+  while (!text.empty()) {
+    const std::string_view entry = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(entry.size() + 1, text.size()));
+    all = all || entry == "all";
+    none = none || entry == "none";
     if (entry == "all" || entry == "none") continue;
-    const char sign = entry.empty() ? '\0' : entry.front();
-    const std::string name = entry.empty() ? "" : entry.substr(1);
-    if (sign != '+' && sign != '-') {
+    if (entry.size() < 2 || (entry.front() != '+' && entry.front() != '-')) {
       return invalid_argument("custom_ops: '{}' is none of all, none, +name, -name", entry);
     }
-    if (!holds(custom_op_names(), name)) {
-      const std::string near = nearest_name(name, custom_op_names());
-      return invalid_argument("custom_ops: no operator is named '{}'{}", name,
-                              near.empty() ? "" : "; did you mean " + near + "?");
-    }
-    (sign == '+' ? config.on_ : config.off_).push_back(name);
+    const std::string name(entry.substr(1));
+    CHORAL_RETURN_IF_ERROR(check_custom_op_name(name, "custom_ops"));
+    (entry.front() == '+' ? config.on_ : config.off_).push_back(name);
   }
+  if (all && none) return invalid_argument("custom_ops: 'all' and 'none' exclude each other; keep one of them");
+  config.all_ = !none;
   return config;
 }
 
 bool CustomOpConfig::enabled(std::string_view name) const { return !holds(off_, name) && (all_ || holds(on_, name)); }
 
-CustomOp::CustomOp(std::string_view name, const CustomOpConfig& config, const Platform& platform)
-    : name_(name), form_(dispatch_forward(name, config, platform)) {
+Status CustomOpConfig::force(std::string_view name, std::string_view form) {
+  CHORAL_RETURN_IF_ERROR(check_custom_op_name(name, "a patch"));
+  for (const OpForm one : kForms) {
+    if (op_form_name(one) != form) continue;
+    forced_.emplace_back(name, one);
+    return {};
+  }
+  return invalid_argument("CustomOp {} has no form '{}'; forms are native, cpu, cuda, oot", name, form);
+}
+
+std::optional<OpForm> CustomOpConfig::forced(std::string_view name) const {
+  const auto found = std::find_if(forced_.begin(), forced_.end(), [&](const auto& entry) { return entry.first == name; });
+  return found == forced_.end() ? std::nullopt : std::optional(found->second);
+}
+
+CustomOp::CustomOp(std::string_view name, const CustomOpConfig& config, const Session& session)
+    : name_(name), session_(session), form_(dispatch_forward(name, config, session.platform())) {
   CHORAL_CHECK(holds(custom_op_names(), name), "a CustomOp carries a declared name");
 }
 

@@ -1,35 +1,46 @@
 // A CustomOp is an operation of a layer that a device may run in its own way: one public name, several forms, bound once.
-// Forms: native (the plain composition every device can run), cpu (this build's kernels), oot (brought by a plug-in).
+// Forms: native (the plain loops that say what it means), cpu and cuda (the operators of that device's table), oot (brought by an
+// out-of-tree device: its own form of this CustomOp, or else its table's operator).
 // CustomOpConfig says per name whether the fast form is wanted: "all", "none", "+rms_norm", "-rms_norm".
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "platform/cpu_ops.h"
 #include "platform/platform.h"
 
 namespace choral::platform {
 
-enum class OpForm { kNative, kCpu, kOot };
+enum class OpForm { kNative, kCpu, kCuda, kOot };
 std::string_view op_form_name(OpForm form);
 
 class CustomOpConfig {
  public:
   CustomOpConfig() = default;  // "all"
-  // Entries as above; exactly one of all/none; a name that no op declares is an error naming the nearest.
-  static Result<CustomOpConfig> parse(const std::vector<std::string>& entries);
+  // Entries as above, with commas; exactly one of all/none; a name that no op declares is an error naming the nearest.
+  static Result<CustomOpConfig> parse(std::string_view comma_separated);
   bool enabled(std::string_view name) const;
+
+  // A platform's patch: `name` takes this form whatever the list says.
+  Status force(std::string_view name, std::string_view form);
+  std::optional<OpForm> forced(std::string_view name) const;
 
  private:
   bool all_ = true;
   std::vector<std::string> on_;
   std::vector<std::string> off_;
+  std::vector<std::pair<std::string, OpForm>> forced_;
 };
 
 // The public names that layers declare; sorted.
 const std::vector<std::string>& custom_op_names();
+// Fine, or the error of an override of a name that no layer declares, which would never be used.
+Status check_custom_op_name(std::string_view name, std::string_view who);
 
 class CustomOp {
  public:
@@ -38,11 +49,26 @@ class CustomOp {
 
  protected:
   // `name` is one of custom_op_names(). Binds the form once.
-  CustomOp(std::string_view name, const CustomOpConfig& config, const Platform& platform);
+  CustomOp(std::string_view name, const CustomOpConfig& config, const Session& session);
   ~CustomOp() = default;
+
+  // The operator that serves this form, for the life of the session.
+  template <class Entry>
+  const Entry& bind(Entry OpTable::*op) const {
+    if (form_ == OpForm::kNative) return (host_reads(session_) ? native_ops() : staged_native_ops()).*op;
+    if (form_ == OpForm::kOot && (session_.custom_ops().*op).run != nullptr) return session_.custom_ops().*op;
+    return session_.ops().*op;
+  }
+  // Whether a fused operator of provider `provider` does the same as this form of `op`.
+  template <class Entry>
+  bool agrees_with(Entry OpTable::*op, std::string_view provider) const {
+    const Entry& own = bind(op);
+    return &own == &(session_.ops().*op) || own.provider == provider;
+  }
 
  private:
   std::string_view name_;
+  const Session& session_;
   OpForm form_;
 };
 

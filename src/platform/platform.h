@@ -1,33 +1,55 @@
-// A device and all that is its own business: operators, memory, how weights are laid out. Resolved once at start-up.
-// Immutable and thread-safe after that; kernels get their threads and scratch from the Context.
+// A kind of device, as it stands in the machine: its name, how well it fits, what it does to a configuration, and how it is
+// opened. Immutable and thread-safe. The CPU is always there; others come from plug-ins (plugin_platform.h). platform_choice.h
+// decides.
 #pragma once
 
 #include <memory>
-#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
-#include "platform/op_table.h"
-#include "tensor/tensor.h"
+#include "platform/session.h"
 
 namespace choral::platform {
+
+// What the user asked for, before anything is built. A platform may change it, or refuse it with a reason.
+struct PlatformConfig {
+  int threads = 1;
+  int max_num_seqs = 0;
+  int max_num_batched_tokens = 0;
+  int max_model_len = 0;     // 0: the model's
+  std::string architecture;  // "LlamaForCausalLM"
+  std::string dtype = "auto";
+  std::string kv_cache_dtype = "auto";
+  std::string worker_class = "auto";  // a name of engine/worker_registry.h
+  std::string scheduler = "fcfs";
+  std::string attention_backend = "auto";  // auto | device | host
+  std::string custom_ops = "all";          // as --custom-ops spells it
+};
+
+// A named, listed change of one entry of a registry, made when a worker starts and undone when it stops.
+struct Patch {
+  std::string name;
+  std::string registry;  // "op", "custom_op", "fuse"
+  std::string key;
+  std::string value;
+  std::string reason;
+};
 
 class Platform {
  public:
   virtual ~Platform() = default;
   virtual std::string_view name() const = 0;  // "cpu"
   virtual Device device() const = 0;
-  virtual const OpTable& ops() const = 0;
-
-  // Zero-filled memory of this device: KV blocks, device-side tables.
-  virtual Result<Tensor> allocate(DType dtype, Shape shape) const = 0;
-  // Packs rows of stored tensors as `format` (a float type, or the GGUF type they are stored in) in this device's layout.
-  virtual Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, std::span<const kernels::WeightRows> rows,
-                                                                 DType format) const = 0;
+  virtual std::string description() const = 0;  // for people: what stands behind the name
+  virtual Status check_and_update_config(PlatformConfig&) const { return {}; }
+  // Worker classes that it brings, by name.
+  virtual std::vector<std::string> worker_classes() const { return {}; }
+  virtual std::vector<Patch> patches() const { return {}; }
+  // `pool` is the worker's and outlives the session.
+  virtual Result<std::unique_ptr<Session>> open(ThreadPool& pool, const PlatformConfig& config) const = 0;
 };
 
 const Platform& cpu_platform();
-
-// "auto" or a platform's name; an unknown name is an error that lists the known ones.
-Result<const Platform*> resolve_platform(std::string_view device);
 
 }  // namespace choral::platform

@@ -39,9 +39,10 @@ class LinearMethod {
   virtual void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
                      MatrixView<float> y) const = 0;
   // out row i = row ids[i] of W: the embedding lookup. [ids, in]
-  virtual void gather_rows(const platform::Context& ctx, std::span<const int32_t> ids, MatrixView<float> out) const = 0;
+  virtual void gather_rows(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out) const = 0;
 
-  // Row `row` of the stacked W as apply() multiplies by it, and the stacked bias (empty: none): what adapters are measured against.
+  // Row `row` of the stacked W as apply() multiplies by it, and the stacked bias (empty: none): what adapters are measured
+  // against.
   virtual void read_row(int64_t row, std::span<float> out) const = 0;
   virtual std::span<const float> bias() const = 0;
 

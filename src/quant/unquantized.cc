@@ -1,5 +1,7 @@
 #include "quant/unquantized.h"
 
+#include "platform/host_view.h"
+
 namespace choral::quant {
 namespace {
 
@@ -34,20 +36,21 @@ class UnquantizedLinearMethod : public LinearMethod {
         run_rows += shards[i].tensor.view.rows();
       }
       const DType format = request.as_stored ? stored : request.convert_to;
-      auto packed = ctx.platform.prepack(ctx, rows, format);
+      auto packed = ctx.session.prepack(ctx, rows, format);
       if (!packed.ok()) return std::move(packed).status().while_(shards[i - 1].name);
       runs_.push_back({begin, std::move(*packed)});
       begin += run_rows;
     }
-    if (shape.bias) load_bias(parameters.get("bias"), request, shape.out_total());
-    return {};
+    if (!shape.bias) return {};
+    load_bias(parameters.get("bias"), request, shape.out_total());
+    return bias_.keep(ctx.session);
   }
 
   void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
              MatrixView<float> y) const override {
     for (const auto& run : runs_) {
       kernels::Epilogue own = epilogue;
-      own.bias = bias_.empty() ? nullptr : bias_.data() + run.begin;
+      own.bias = bias_of(run);
       // Hooks speak of columns of the whole y.
       const auto shifted = [begin = run.begin](const kernels::Epilogue::Hook* hook) {
         return [begin, hook](int64_t row, int64_t col, MatrixView<float> tile) { (*hook)(row, col + begin, tile); };
@@ -60,7 +63,7 @@ class UnquantizedLinearMethod : public LinearMethod {
     }
   }
 
-  void gather_rows(const platform::Context& ctx, std::span<const int32_t> ids, MatrixView<float> out) const override {
+  void gather_rows(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out) const override {
     CHORAL_CHECK(runs_.size() == 1, "an embedding is one matrix");
     ctx.ops.gather_rows(ctx, *runs_.front().matrix, ids, out);
   }
@@ -70,10 +73,10 @@ class UnquantizedLinearMethod : public LinearMethod {
     while (run + 1 != runs_.end() && row >= (run + 1)->begin) ++run;
     run->matrix->read_row(row - run->begin, out);
   }
-  std::span<const float> bias() const override { return bias_; }
+  std::span<const float> bias() const override { return bias_.host(); }
 
   int64_t size_bytes() const override {
-    int64_t total = static_cast<int64_t>(bias_.size() * sizeof(float));
+    int64_t total = static_cast<int64_t>(bias().size_bytes());
     for (const auto& run : runs_) total += run.matrix->size_bytes();
     return total;
   }
@@ -86,12 +89,18 @@ class UnquantizedLinearMethod : public LinearMethod {
   }
 
  private:
+  // Where the matrix's arithmetic runs.
+  const float* bias_of(const PackedRun& run) const {
+    const auto bias = run.matrix->on_device() ? bias_.on_device() : bias_.host();
+    return bias.empty() ? nullptr : bias.data() + run.begin;
+  }
+
   void load_bias(const Parameter& parameter, const WeightRequest& request, int64_t out_total) {
-    bias_.resize(out_total);
+    bias_.host().resize(static_cast<size_t>(out_total));
     int64_t begin = 0;
     for (const auto& shard : parameter.shards) {
       const int64_t rows = shard.shape.elements();
-      read_vector(shard.tensor, request, std::span(bias_).subspan(begin, rows));
+      read_vector(shard.tensor, request, std::span(bias_.host()).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)));
       begin += rows;
     }
   }
@@ -107,7 +116,7 @@ class UnquantizedLinearMethod : public LinearMethod {
   }
 
   std::vector<PackedRun> runs_;
-  std::vector<float> bias_;
+  platform::KeptVector bias_;
 };
 
 class UnquantizedConfig : public QuantConfig {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -40,6 +41,13 @@ std::vector<TokenizerGolden> read_tokenizer_goldens(const std::string& path) {
         {json.at("text").get<std::string>(), json.at("ids").get<std::vector<int32_t>>(), json.at("decoded").get<std::string>()});
   }
   return goldens;
+}
+
+std::string test_device() {
+  const char* device = std::getenv("CHORAL_TEST_DEVICE");
+  if (device == nullptr) return "auto";
+  setenv("CHORAL_PLUGIN_PATH", CHORAL_TEST_PLUGINS, 1);
+  return device;
 }
 
 }  // namespace choral::golden

@@ -18,6 +18,9 @@ struct Golden {
   std::vector<double> top_logprobs;
 };
 
+// The device of this run: "auto", or the test plug-in that CHORAL_TEST_DEVICE names.
+std::string test_device();
+
 // `model` empty: all lines.
 std::vector<Golden> read_goldens(const std::string& path, const std::string& model);
 

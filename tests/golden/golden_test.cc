@@ -1,5 +1,5 @@
-// Every family and its adapters against transformers and PEFT: all prompts of base and adapters in one batch, greedy ids equal up to
-// the first legitimate tie, first-step log-probabilities within 2e-3.
+// Every family and its adapters against transformers and PEFT: all prompts of base and adapters in one batch, greedy ids equal up
+// to the first legitimate tie, first-step log-probabilities within 2e-3.
 #include "golden/golden.h"
 
 #include <gtest/gtest.h>
@@ -61,6 +61,7 @@ void check_model(EngineOptions options, const std::string& goldens_file, const s
   adapters.erase("base");
   ASSERT_FALSE(adapters.empty());
   for (const auto& name : adapters) options.adapters.push_back({name, adapters_folder + "/" + name});
+  options.device = test_device();
   auto llm = LLM::load(options);
   ASSERT_TRUE(llm.ok()) << llm.status().to_string();
   const auto outputs = answer(**llm, goldens);

@@ -8,6 +8,7 @@
 
 #include "choral/llm.h"
 #include "golden/adapter_kind.h"
+#include "golden/golden.h"
 #include "support/temp_dir.h"
 
 namespace choral::golden {
@@ -240,7 +241,7 @@ double first_step_difference(const std::vector<RequestOutput>& a, const std::vec
 }
 
 std::vector<RequestOutput> answers(const fs::path& model, const std::string& adapter_path) {
-  EngineOptions options{.model = model.string(), .threads = 2};
+  EngineOptions options{.model = model.string(), .device = test_device(), .threads = 2};
   if (!adapter_path.empty()) options.adapters.push_back({"it", adapter_path});
   auto llm = LLM::load(options);
   if (!llm.ok()) {

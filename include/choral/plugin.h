@@ -1,0 +1,467 @@
+/* Choral's interface for devices that come as a shared library: plain C99, one exported symbol, no type of C++.
+ *
+ *   const choral_plugin* choral_plugin_query(const choral_host* host);
+ *
+ * Growth. Every struct that crosses the border begins with choral_header. Fields are only ever added at a struct's end and under
+ * a higher minor version; a field that exists never moves and never changes its meaning. Each side reads min(struct_size, its own
+ * size) bytes and takes what is missing as zero. Majors must be equal. A plug-in asks `host->header.abi_minor` before it uses a
+ * newer field of the host's; the host does the same with the plug-in's. So an old plug-in runs in a new host and a new one in an
+ * old host, each with what both know. In a table of structs the elements lie struct_size bytes apart, as the first one says;
+ * whoever walks it uses that number, not its own sizeof. The few structs without a header (matrices, sequences, parts of a
+ * weight) stay as they are for as long as the major version lives.
+ *
+ * Errors. A call that can fail returns choral_status*: null is fine, anything else was made by host->status_create and belongs to
+ * the host from then on. Nothing is thrown across the border; nothing aborts. A call that fails leaves its outputs as they were.
+ *
+ * Memory. What a plug-in hands out stays its own and valid until the named release call; strings and tables of choral_plugin stay
+ * valid as long as the library is loaded, and the host never unloads it by itself. Device pointers are linear: the host adds
+ * offsets to them but never reads through one unless the probe said host_accessible.
+ *
+ * Threads. query, probe and open_device are called by one thread. All calls on one device come from one thread at a time, not
+ * always the same one. Work is queued on the stream given and may run later; the host waits with stream_synchronize or an event
+ * before it reads a result. Host memory given to a call is only valid during the call: a queue must copy it.
+ *
+ * docs/plugins.md explains each part with an example; plugins/ref_device is a whole device against this header alone. */
+#ifndef CHORAL_PLUGIN_H
+#define CHORAL_PLUGIN_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CHORAL_ABI_MAJOR 1
+#define CHORAL_ABI_MINOR 0
+
+#if defined(__GNUC__)
+#define CHORAL_PLUGIN_EXPORT __attribute__((visibility("default")))
+#else
+#define CHORAL_PLUGIN_EXPORT
+#endif
+
+typedef struct choral_header {
+  uint32_t struct_size; /* sizeof of the whole struct, as the side that filled it knows it */
+  uint16_t abi_major;
+  uint16_t abi_minor;
+} choral_header;
+
+#define CHORAL_HEADER(type) \
+  { (uint32_t)sizeof(type), CHORAL_ABI_MAJOR, CHORAL_ABI_MINOR }
+
+typedef struct choral_status choral_status; /* the host's */
+typedef struct choral_pool choral_pool;     /* the host's threads */
+typedef struct choral_device choral_device; /* the plug-in's, as are the next three */
+typedef struct choral_stream choral_stream;
+typedef struct choral_event choral_event;
+typedef struct choral_packed choral_packed; /* a weight in the device's own layout */
+
+/* Codes of host->status_create. */
+#define CHORAL_INVALID_ARGUMENT 1
+#define CHORAL_UNSUPPORTED 5
+#define CHORAL_RESOURCE_EXHAUSTED 7 /* out of device memory */
+#define CHORAL_UNAVAILABLE 8        /* the device is gone */
+#define CHORAL_INTERNAL 12
+
+/* Levels of host->log. */
+#define CHORAL_LOG_DEBUG 0
+#define CHORAL_LOG_INFO 1
+#define CHORAL_LOG_WARN 2
+#define CHORAL_LOG_ERROR 3
+
+/* Element types. */
+#define CHORAL_F32 0
+#define CHORAL_F16 1
+#define CHORAL_BF16 2
+#define CHORAL_I8 4
+#define CHORAL_I32 7
+#define CHORAL_I64 8
+#define CHORAL_Q8_0 12 /* GGUF's blocks, as files have them */
+#define CHORAL_Q4_0 13
+#define CHORAL_Q4_1 14
+#define CHORAL_Q5_0 15
+#define CHORAL_Q5_1 16
+#define CHORAL_Q4_K 17
+#define CHORAL_Q5_K 18
+#define CHORAL_Q6_K 19
+
+/* ---- What the host offers. ------------------------------------------------------------------------------------------------ */
+
+typedef void (*choral_range_fn)(void* context, int64_t begin, int64_t end);
+
+typedef struct choral_host {
+  choral_header header;
+  void (*log)(int32_t level, const char* text);                       /* one line, UTF-8, without its end */
+  void* (*allocate)(uint64_t size_bytes, uint64_t alignment);         /* host memory; null when there is none */
+  void (*release)(void* memory);                                      /* null is fine */
+  choral_status* (*status_create)(int32_t code, const char* message); /* message: what, where, what to do */
+  /* Calls body for parts of [0, count) of at least `grain`, on the host's compute threads, and waits. One caller at a time. A
+   * null pool runs everything in the calling thread. */
+  void (*parallel_for)(choral_pool* pool, int64_t count, int64_t grain, choral_range_fn body, void* context);
+  int64_t (*clock_ns)(void); /* monotonic */
+} choral_host;
+
+/* ---- Choosing a device. --------------------------------------------------------------------------------------------------- */
+
+#define CHORAL_NAME_SIZE 64
+#define CHORAL_REASON_SIZE 256
+
+/* Made by the host, filled by probe(). Probing has no side effect that outlives it. */
+typedef struct choral_probe {
+  choral_header header;
+  int32_t device_count; /* 0: nothing usable here, and `reason` says why */
+  int32_t score;        /* the highest one of all plug-ins wins when the user names none; the CPU has none */
+  uint64_t memory_bytes;
+  int32_t host_accessible; /* not 0: the host may read and write device memory directly */
+  int32_t reserved;
+  char device_name[CHORAL_NAME_SIZE]; /* "NVIDIA H200" */
+  char reason[CHORAL_REASON_SIZE];
+} choral_probe;
+
+/* What the user asked for, before anything is built; the plug-in may change the fields marked (rw), or refuse with a status. A
+ * text is NUL-terminated within its array. */
+typedef struct choral_config {
+  choral_header header;
+  int32_t threads;
+  int32_t max_num_seqs;
+  int32_t max_num_batched_tokens;      /* rw */
+  int32_t max_model_len;               /* 0: the model's */
+  char architecture[CHORAL_NAME_SIZE]; /* "LlamaForCausalLM" */
+  char dtype[CHORAL_NAME_SIZE];        /* of the weights: "auto", "bfloat16", … */
+  char kv_cache_dtype[CHORAL_NAME_SIZE];
+  char worker_class[CHORAL_NAME_SIZE];      /* rw; "auto" lets the host choose */
+  char scheduler[CHORAL_NAME_SIZE];         /* rw; "fcfs" or "priority" */
+  char attention_backend[CHORAL_NAME_SIZE]; /* rw; "auto", "device" or "host" */
+  char custom_ops[CHORAL_REASON_SIZE];      /* rw; "all", "none", "all,-rms_norm", … */
+} choral_config;
+
+typedef struct choral_device_config {
+  choral_header header;
+  int32_t index; /* of the device_count devices */
+  int32_t reserved;
+  choral_pool* pool; /* the compute threads of this worker */
+} choral_device_config;
+
+/* ---- Memory and order. ---------------------------------------------------------------------------------------------------- */
+
+#define CHORAL_HOST_TO_DEVICE 0
+#define CHORAL_DEVICE_TO_HOST 1
+#define CHORAL_DEVICE_TO_DEVICE 2
+
+/* Rows of bytes, each `pitch` bytes after the one before. A copy to or from the host is finished with host memory when it returns
+ * (device to host: after everything queued before it on the stream), so it needs no synchronising. */
+typedef struct choral_copy {
+  choral_header header;
+  int32_t kind;
+  int32_t reserved;
+  void* to;
+  int64_t to_pitch;
+  const void* from;
+  int64_t from_pitch;
+  int64_t row_bytes;
+  int64_t rows;
+} choral_copy;
+
+typedef struct choral_memory_api {
+  choral_header header;
+  choral_status* (*allocate)(choral_device*, uint64_t size_bytes, void** memory); /* 64-byte aligned, zero-filled */
+  void (*release)(choral_device*, void* memory);                                  /* waits for work that uses it */
+  choral_status* (*copy)(choral_device*, choral_stream*, const choral_copy*);
+  choral_status* (*stream_create)(choral_device*, choral_stream** stream);
+  void (*stream_destroy)(choral_device*, choral_stream*);
+  choral_status* (*stream_synchronize)(choral_device*, choral_stream*); /* errors of queued work come out here */
+  /* Events are optional: all four or none. */
+  choral_status* (*event_create)(choral_device*, choral_event** event);
+  void (*event_destroy)(choral_device*, choral_event*);
+  choral_status* (*event_record)(choral_device*, choral_stream*, choral_event*);
+  choral_status* (*event_wait)(choral_device*, choral_stream*, choral_event*); /* the stream goes on after the event */
+} choral_memory_api;
+
+/* ---- Weights. ------------------------------------------------------------------------------------------------------------- */
+
+/* `rows` rows of a stored tensor in host memory: with an order, row i is stored row order[i], which may lie beyond `rows`. */
+typedef struct choral_weight_part {
+  const void* data;
+  int64_t rows;
+  int64_t row_bytes;
+  const int32_t* order;
+} choral_weight_part;
+
+/* W [rows of all parts, cols]; parts are stacked. Stored elements are `stored_dtype`; the device computes as if they were rounded
+ * to `dtype` first (equal for block types). Read during the call only. */
+typedef struct choral_weight {
+  choral_header header;
+  int32_t stored_dtype;
+  int32_t dtype;
+  int64_t cols;
+  const choral_weight_part* parts;
+  int64_t part_count;
+} choral_weight;
+
+typedef struct choral_packed_facts {
+  choral_header header;
+  int64_t size_bytes;              /* on the device */
+  char format[CHORAL_NAME_SIZE];   /* "bf16, 16x16 tiles" */
+  char kernel[CHORAL_REASON_SIZE]; /* what multiplies it, for people */
+} choral_packed_facts;
+
+typedef struct choral_weight_api {
+  choral_header header;
+  /* CHORAL_UNSUPPORTED leaves this matrix in host memory, multiplied by the CPU. */
+  choral_status* (*prepack)(choral_device*, choral_stream*, const choral_weight*, choral_packed** packed, choral_packed_facts*);
+  void (*release)(choral_device*, choral_packed*);
+  /* Row `row` as floats in host memory [cols], exactly as matmul multiplies by it. Called by any thread, beside the engine's. */
+  choral_status* (*read_row)(choral_device*, const choral_packed*, int64_t row, float* out);
+} choral_weight_api;
+
+/* ---- Operators. ----------------------------------------------------------------------------------------------------------- */
+
+/* Floats on the device. [rows, cols], a row `stride` elements after the one before */
+typedef struct choral_matrix {
+  float* data;
+  int64_t rows;
+  int64_t cols;
+  int64_t stride;
+} choral_matrix;
+
+/* One layer's share of the paged cache: blocks of 32 tokens. Elements are `dtype`. The host sizes keys as [blocks][kv_heads ·
+ * head_dim · 32] and values as [blocks][kv_heads · round_up(v_head_dim, 16) · 32]; the order within a block is the device's own
+ * business. A device has the cache when it serves both write_kv and paged_attention; else the host keeps it and runs them,
+ * rope_write_kv included. */
+typedef struct choral_kv_cache {
+  void* keys;
+  void* values;
+  int32_t dtype;
+  int32_t block_tokens;
+  int64_t blocks;
+  int64_t kv_heads;
+  int64_t head_dim;   /* of keys */
+  int64_t v_head_dim; /* of values */
+} choral_kv_cache;
+
+/* Rows [query_begin, query_begin + query_count) are the newest tokens of a sequence that has context_tokens before them. Its
+ * block table is block_ids[first_block …]. */
+typedef struct choral_sequence {
+  int32_t query_begin;
+  int32_t query_count;
+  int32_t context_tokens;
+  int32_t first_block;
+} choral_sequence;
+
+/* Arguments, by the operator's name. Every pointer in them is a device pointer except `weight`. */
+
+/* "matmul" 1: y = x·Wᵀ (+ bias) (+ y). "gather_rows" 1: out row i = row ids[i] of W. */
+typedef struct choral_matmul_args {
+  choral_header header;
+  const choral_packed* weight;
+  choral_matrix x;   /* [m, k] */
+  choral_matrix y;   /* [m, n] */
+  const float* bias; /* [n] or null */
+  int32_t accumulate;
+  int32_t reserved;
+} choral_matmul_args;
+
+typedef struct choral_gather_rows_args {
+  choral_header header;
+  const choral_packed* weight;
+  const int32_t* ids; /* [out.rows] */
+  choral_matrix out;
+} choral_gather_rows_args;
+
+/* "take_rows" 1: out row i = row rows[i] of x. */
+typedef struct choral_take_rows_args {
+  choral_header header;
+  choral_matrix x;
+  const int32_t* rows; /* [out.rows] */
+  choral_matrix out;
+} choral_take_rows_args;
+
+/* "add" 1: y += x. "silu_and_mul" 1, "gelu_tanh_and_mul" 1: y = act(left half of x)·(right half of x). */
+typedef struct choral_unary_args {
+  choral_header header;
+  choral_matrix x;
+  choral_matrix y;
+} choral_unary_args;
+
+/* "rms_norm" 1: y = x·rsqrt(mean(x²) + eps)·weight, row by row; x and y may be the same.
+ * "rms_norm_heads" 1: the same for each run of weight_size columns. "add_rms_norm" 1: residual += x first, then y of the residual
+ * (only there is `residual` set). */
+typedef struct choral_rms_norm_args {
+  choral_header header;
+  choral_matrix x;
+  choral_matrix y;
+  choral_matrix residual;
+  const float* weight;
+  int64_t weight_size;
+  float eps;
+  int32_t reserved;
+} choral_rms_norm_args;
+
+/* cos and sin of positions [0, max_positions): row p is cos [rotary_dim / 2], then sin [rotary_dim / 2]. Pairs are
+ * (i, i + rotary_dim/2), interleaved: (2i, 2i + 1); a' = a·cos − b·sin, b' = b·cos + a·sin. Elements of a head from rotary_dim on
+ * stay as they are. */
+typedef struct choral_rotary_table {
+  const float* cos_sin;
+  int64_t head_dim;
+  int64_t rotary_dim;
+  int64_t max_positions;
+  int32_t interleaved;
+  int32_t reserved;
+} choral_rotary_table;
+
+/* "rotary_embedding" 1: q and k in place. "qk_norm_rope" 1: each head of q and k normed first (q_weight, k_weight [head_dim],
+ * eps). "rope_write_kv" 1: the rotation, and k and v put into `cache` at `slots`. Fields that an operator does not use are 0. */
+typedef struct choral_rotary_args {
+  choral_header header;
+  choral_rotary_table table;
+  const int32_t* positions; /* [rows] */
+  choral_matrix q;
+  choral_matrix k;
+  const float* q_weight;
+  const float* k_weight;
+  float eps;
+  int32_t reserved;
+  choral_matrix v;
+  choral_kv_cache cache;
+  const int64_t* slots; /* [rows] */
+} choral_rotary_args;
+
+/* "write_kv" 1: row i of k and v goes to slot slots[i] = block · 32 + place; a negative slot is skipped. */
+typedef struct choral_write_kv_args {
+  choral_header header;
+  choral_kv_cache cache;
+  choral_matrix k;
+  choral_matrix v;
+  const int64_t* slots;
+} choral_write_kv_args;
+
+/* "paged_attention" 1: causal attention of each sequence's rows over its blocks. kv_heads divides heads. */
+typedef struct choral_attention_args {
+  choral_header header;
+  choral_kv_cache cache;
+  choral_matrix q;   /* [rows, heads · head_dim] */
+  choral_matrix out; /* [rows, heads · v_head_dim] */
+  int64_t heads;
+  float scale;
+  float softcap;          /* 0: none; else score = softcap · tanh(score / softcap) */
+  int64_t sliding_window; /* 0: none; else a query at p sees keys from p − window + 1 on */
+  const choral_sequence* sequences;
+  int64_t sequence_count;
+  const int32_t* block_ids;
+  int64_t block_id_count;
+} choral_attention_args;
+
+typedef choral_status* (*choral_op_fn)(choral_device*, choral_stream*, const void* args);
+
+/* An operator of this device by its public name; `version` is that of its meaning, as in the comments above. Each is held to the
+ * host's reference when the device starts, and refused by name when it disagrees. */
+typedef struct choral_op {
+  choral_header header;
+  const char* name;
+  int32_t version;
+  int32_t reserved;
+  choral_op_fn run;
+} choral_op;
+
+#define CHORAL_NO 0
+#define CHORAL_YES 1
+#define CHORAL_SLOW 2 /* yes, but the host does it better */
+
+typedef struct choral_op_query {
+  choral_header header;
+  const char* name;
+  int32_t version;
+  int32_t weight_dtype; /* of matmul and gather_rows */
+  int32_t kv_dtype;     /* of operators on the cache */
+  int32_t reserved;
+  int64_t rows; /* 1 for decode, larger for prefill; 0: any */
+} choral_op_query;
+
+typedef struct choral_support {
+  choral_header header;
+  int32_t verdict;
+  int32_t reserved;
+  char reason[CHORAL_REASON_SIZE]; /* of NO and SLOW */
+} choral_support;
+
+/* ---- Workers and patches. ------------------------------------------------------------------------------------------------- */
+
+typedef struct choral_step {
+  choral_header header;
+  int64_t index;
+  int64_t rows;
+  int64_t sequences;
+  int32_t has_prefill;
+  int32_t has_adapters;
+} choral_step;
+
+/* A worker by name, chosen through choral_config.worker_class. Its hooks stand around the host's own work and may be null. */
+typedef struct choral_worker_class {
+  choral_header header;
+  const char* name;
+  choral_status* (*on_start)(choral_device*);
+  choral_status* (*begin_step)(choral_device*, choral_stream*, const choral_step*);
+  choral_status* (*end_step)(choral_device*, choral_stream*, const choral_step*);
+  void (*on_stop)(choral_device*);
+} choral_worker_class;
+
+/* A named change of one entry of a registry, listed by the host and undone when the worker stops.
+ *   registry "op": `key` is an operator, which is then served by provider `value` ("cpu", "native" or this plug-in's name).
+ *   registry "custom_op": `key` is a CustomOp, whose form becomes `value` ("native", "cpu", "oot").
+ *   registry "fuse": `key` is a fused operator, which the model is then built with or without: `value` is "on" or "off". */
+typedef struct choral_patch {
+  choral_header header;
+  const char* name; /* "keep-rotary-on-host" */
+  const char* registry;
+  const char* key;
+  const char* value;
+  const char* reason;
+} choral_patch;
+
+/* ---- The plug-in. --------------------------------------------------------------------------------------------------------- */
+
+typedef struct choral_plugin {
+  choral_header header;
+  const char* name;    /* what --device says: letters, digits, '_' and '-' */
+  const char* version; /* of the plug-in */
+  const char* description;
+
+  choral_status* (*probe)(choral_probe*);
+  choral_status* (*check_and_update_config)(choral_config*); /* may be null */
+  choral_status* (*open_device)(const choral_device_config*, choral_device** device);
+  void (*close_device)(choral_device*);
+
+  const choral_memory_api* memory;
+  const choral_weight_api* weights; /* null: weights stay with the CPU */
+
+  const choral_op* ops; /* always there */
+  int64_t op_count;
+  choral_status* (*supports_op)(choral_device*, const choral_op_query*, choral_support*); /* null: yes to all of ops */
+
+  /* CustomOps ("rms_norm", "silu_and_mul", "gelu_and_mul", "rotary_embedding") that models are built with in this plug-in's form,
+   * with the arguments of the operator of that meaning. A name that no layer declares fails the start. */
+  const choral_op* custom_ops;
+  int64_t custom_op_count;
+
+  /* The fused operators. Names are known from the start, so that models can be built; the code comes at the first forward pass by
+   * load_fused_ops, whose table then replaces fused_ops. When it fails, compositions are used and the reason is shown. */
+  const char* const* fused_op_names;
+  int64_t fused_op_count;
+  choral_status* (*load_fused_ops)(choral_device*, const choral_op** ops, int64_t* op_count);
+
+  const choral_worker_class* workers;
+  int64_t worker_count;
+  const choral_patch* patches;
+  int64_t patch_count;
+} choral_plugin;
+
+/* The one exported symbol. `host` outlives the library. Null when this plug-in cannot work with such a host at all. */
+typedef const choral_plugin* (*choral_plugin_query_fn)(const choral_host* host);
+#define CHORAL_PLUGIN_QUERY "choral_plugin_query"
+CHORAL_PLUGIN_EXPORT const choral_plugin* choral_plugin_query(const choral_host* host);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,115 @@
+/* libchoral_ref_fused.so: operators that do in one go what several do otherwise, with the same bits as a result. */
+#include "fused.h"
+
+#include "row_math.h"
+
+static const ref_services* services;
+
+static void run_add_rms_norm(const void* p, ref_failure* failure) {
+  const choral_rms_norm_args* a = p;
+  (void)failure;
+  for (int64_t i = 0; i < a->x.rows; ++i) {
+    float* residual = a->residual.data + i * a->residual.stride;
+    for (int64_t j = 0; j < a->x.cols; ++j) residual[j] += a->x.data[i * a->x.stride + j];
+    ref_norm_row(residual, a->weight, a->weight_size, a->eps, 1.0f, a->y.data + i * a->y.stride);
+  }
+}
+
+static choral_status* add_rms_norm(choral_device* device, choral_stream* stream, const void* args) {
+  choral_rms_norm_args a;
+  services->read(&a, args, sizeof a);
+  choral_status* error = NULL;
+  const char* name = "add_rms_norm";
+  services->expect(a.x.rows == a.y.rows && a.x.cols == a.y.cols && a.x.rows == a.residual.rows && a.x.cols == a.residual.cols,
+                   name, "x, y and residual differ in shape", &error);
+  services->expect(a.weight_size > 0 && a.x.cols == a.weight_size, name, "the weight does not fit the row", &error);
+  a.x = services->map_matrix(device, name, a.x, &error);
+  a.y = services->map_matrix(device, name, a.y, &error);
+  a.residual = services->map_matrix(device, name, a.residual, &error);
+  a.weight = services->map_array(device, name, a.weight, a.weight_size, sizeof *a.weight, &error);
+  return error != NULL ? error : services->submit(device, stream, run_add_rms_norm, &a, sizeof a);
+}
+
+/* q_weight and k_weight null: no norm. cache.keys null: nothing is stored. */
+static void run_rotary(const void* p, ref_failure* failure) {
+  const choral_rotary_args* a = p;
+  const int64_t head_dim = a->table.head_dim;
+  for (int64_t i = 0; i < a->q.rows; ++i) {
+    const int64_t position = a->positions[i];
+    float* q = a->q.data + i * a->q.stride;
+    float* k = a->k.data + i * a->k.stride;
+    if (position < 0 || position >= a->table.max_positions) {
+      services->fail(failure, CHORAL_INVALID_ARGUMENT, "fused rotary operator: position %lld of %lld", (long long)position,
+                     (long long)a->table.max_positions);
+      return;
+    }
+    if (a->q_weight != NULL) {
+      for (int64_t h = 0; h < a->q.cols; h += head_dim) ref_norm_row(q + h, a->q_weight, head_dim, a->eps, 1.0f, q + h);
+      for (int64_t h = 0; h < a->k.cols; h += head_dim) ref_norm_row(k + h, a->k_weight, head_dim, a->eps, 1.0f, k + h);
+    }
+    ref_rotate_row(&a->table, position, q, a->q.cols);
+    ref_rotate_row(&a->table, position, k, a->k.cols);
+    if (a->slots != NULL && !ref_store_kv(&a->cache, a->slots[i], k, a->v.data + i * a->v.stride)) {
+      services->fail(failure, CHORAL_INVALID_ARGUMENT, "rope_write_kv: slot %lld is beyond %lld blocks", (long long)a->slots[i],
+                     (long long)a->cache.blocks);
+      return;
+    }
+  }
+}
+
+static void map_rotation(choral_device* device, const char* name, choral_rotary_args* a, choral_status** error) {
+  const choral_rotary_table* t = &a->table;
+  services->expect(
+      t->head_dim > 0 && t->rotary_dim >= 0 && t->rotary_dim % 2 == 0 && t->rotary_dim <= t->head_dim && t->max_positions >= 0,
+      name, "the table is not a table", error);
+  services->expect(*error == NULL && a->q.rows == a->k.rows && a->q.cols % t->head_dim == 0 && a->k.cols % t->head_dim == 0, name,
+                   "q and k are not rows of whole heads", error);
+  a->q = services->map_matrix(device, name, a->q, error);
+  a->k = services->map_matrix(device, name, a->k, error);
+  a->positions = services->map_array(device, name, a->positions, a->q.rows, sizeof *a->positions, error);
+  a->table.cos_sin =
+      services->map_array(device, name, t->cos_sin, t->max_positions, t->rotary_dim * (int64_t)sizeof(float), error);
+}
+
+static choral_status* qk_norm_rope(choral_device* device, choral_stream* stream, const void* args) {
+  choral_rotary_args a;
+  services->read(&a, args, sizeof a);
+  choral_status* error = NULL;
+  const char* name = "qk_norm_rope";
+  map_rotation(device, name, &a, &error);
+  a.q_weight = services->map_array(device, name, a.q_weight, a.table.head_dim, sizeof *a.q_weight, &error);
+  a.k_weight = services->map_array(device, name, a.k_weight, a.table.head_dim, sizeof *a.k_weight, &error);
+  a.slots = NULL;
+  return error != NULL ? error : services->submit(device, stream, run_rotary, &a, sizeof a);
+}
+
+static choral_status* rope_write_kv(choral_device* device, choral_stream* stream, const void* args) {
+  choral_rotary_args a;
+  services->read(&a, args, sizeof a);
+  choral_status* error = NULL;
+  const char* name = "rope_write_kv";
+  map_rotation(device, name, &a, &error);
+  a.cache = services->map_cache(device, name, a.cache, &error);
+  services->expect(error == NULL && a.k.cols == a.cache.kv_heads * a.cache.head_dim && a.v.rows == a.k.rows &&
+                       a.v.cols == a.cache.kv_heads * a.cache.v_head_dim,
+                   name, "k and v do not fit the cache", &error);
+  a.v = services->map_matrix(device, name, a.v, &error);
+  a.slots = services->map_array(device, name, a.slots, a.k.rows, sizeof *a.slots, &error);
+  a.q_weight = a.k_weight = NULL;
+  return error != NULL ? error : services->submit(device, stream, run_rotary, &a, sizeof a);
+}
+
+static const choral_op ops[] = {
+    {CHORAL_HEADER(choral_op), "add_rms_norm", 1, 0, add_rms_norm},
+    {CHORAL_HEADER(choral_op), "qk_norm_rope", 1, 0, qk_norm_rope},
+    {CHORAL_HEADER(choral_op), "rope_write_kv", 1, 0, rope_write_kv},
+};
+
+CHORAL_PLUGIN_EXPORT const choral_op* choral_ref_fused_ops(const ref_services* given, int64_t* count);
+
+const choral_op* choral_ref_fused_ops(const ref_services* given, int64_t* count) {
+  if (given->number != REF_FUSED_NUMBER) return NULL;
+  services = given;
+  *count = (int64_t)(sizeof ops / sizeof *ops);
+  return ops;
+}

@@ -1,0 +1,31 @@
+/* Device memory. The host gets pointers into a reservation that nobody can read or write; the device works on a second mapping of
+ * the same offsets. So a host that forgets that memory is not its own faults at once instead of being right by chance.
+ * Free memory is always zero. Not thread-safe: the host's thread only. */
+#pragma once
+
+#include <stdint.h>
+
+#include "choral/plugin.h"
+
+typedef struct ref_block {
+  uint64_t begin, end; /* offsets; sorted, with a gap between neighbours so that overruns are seen */
+} ref_block;
+
+typedef struct ref_memory {
+  unsigned char* base;   /* what the host sees */
+  unsigned char* mapped; /* the same bytes for the device */
+  uint64_t size;
+  int file;
+  ref_block* blocks;
+  int64_t count, capacity;
+  uint64_t used;
+} ref_memory;
+
+choral_status* ref_memory_open(ref_memory* memory, uint64_t size);
+void ref_memory_close(ref_memory* memory);
+choral_status* ref_memory_take(ref_memory* memory, uint64_t size, void** pointer);
+void ref_memory_give(ref_memory* memory, const void* pointer);
+/* Whether [pointer, pointer + bytes) lies in one allocation. */
+int ref_memory_holds(const ref_memory* memory, const void* pointer, uint64_t bytes);
+/* The device's address of a device pointer that ref_memory_holds. */
+void* ref_memory_map(const ref_memory* memory, const void* pointer);

@@ -1,0 +1,87 @@
+/* Norms, activations and sums: what looks at one row only. */
+#include "device.h"
+#include "mapping.h"
+#include "ops.h"
+#include "queue.h"
+#include "row_math.h"
+
+static void run_norm(const void* p, ref_failure* failure) {
+  const choral_rms_norm_args* a = p;
+  (void)failure;
+  for (int64_t i = 0; i < a->x.rows; ++i) {
+    for (int64_t col = 0; col < a->x.cols; col += a->weight_size) {
+      ref_norm_row(a->x.data + i * a->x.stride + col, a->weight, a->weight_size, a->eps, 1.0f + ref_fault.norm_factor,
+                   a->y.data + i * a->y.stride + col);
+    }
+  }
+}
+
+static choral_status* norm(choral_device* device, choral_stream* stream, const void* args, const char* name, int whole_rows) {
+  choral_rms_norm_args a;
+  ref_read(&a, args, sizeof a);
+  choral_status* error = NULL;
+  ref_expect(a.x.rows == a.y.rows && a.x.cols == a.y.cols, name, "x and y differ in shape", &error);
+  ref_expect(a.weight_size > 0 && (whole_rows ? a.x.cols == a.weight_size : a.x.cols % a.weight_size == 0), name,
+             "the weight does not fit the row", &error);
+  a.x = ref_map_matrix(device, name, a.x, &error);
+  a.y = ref_map_matrix(device, name, a.y, &error);
+  a.weight = ref_map_array(device, name, a.weight, a.weight_size, sizeof *a.weight, &error);
+  return error != NULL ? error : ref_submit(device, stream, run_norm, &a, sizeof a);
+}
+
+choral_status* ref_rms_norm(choral_device* device, choral_stream* stream, const void* args) {
+  return norm(device, stream, args, "rms_norm", 1);
+}
+
+choral_status* ref_rms_norm_heads(choral_device* device, choral_stream* stream, const void* args) {
+  return norm(device, stream, args, "rms_norm_heads", 0);
+}
+
+choral_status* ref_rms_norm_oot(choral_device* device, choral_stream* stream, const void* args) {
+  if (device->oot_calls++ == 0) ref_log(CHORAL_LOG_DEBUG, "rms_norm runs in this plug-in's form");
+  return norm(device, stream, args, "rms_norm", 1);
+}
+
+static void run_add(const void* p, ref_failure* failure) {
+  const choral_unary_args* a = p;
+  (void)failure;
+  for (int64_t i = 0; i < a->x.rows; ++i) {
+    for (int64_t j = 0; j < a->x.cols; ++j) a->y.data[i * a->y.stride + j] += a->x.data[i * a->x.stride + j];
+  }
+}
+
+choral_status* ref_add(choral_device* device, choral_stream* stream, const void* args) {
+  choral_unary_args a;
+  ref_read(&a, args, sizeof a);
+  choral_status* error = NULL;
+  ref_expect(a.x.rows == a.y.rows && a.x.cols == a.y.cols, "add", "x and y differ in shape", &error);
+  a.x = ref_map_matrix(device, "add x", a.x, &error);
+  a.y = ref_map_matrix(device, "add y", a.y, &error);
+  return error != NULL ? error : ref_submit(device, stream, run_add, &a, sizeof a);
+}
+
+static void run_silu_and_mul(const void* p, ref_failure* failure) {
+  const choral_unary_args* a = p;
+  (void)failure;
+  for (int64_t i = 0; i < a->y.rows; ++i) {
+    const float* gate = a->x.data + i * a->x.stride;
+    const float* up = gate + a->y.cols;
+    float* y = a->y.data + i * a->y.stride;
+    for (int64_t j = 0; j < a->y.cols; ++j) y[j] = gate[j] / (1.0f + expf(-gate[j])) * up[j];
+  }
+}
+
+choral_status* ref_silu_and_mul(choral_device* device, choral_stream* stream, const void* args) {
+  choral_unary_args a;
+  ref_read(&a, args, sizeof a);
+  choral_status* error = NULL;
+  ref_expect(a.x.rows == a.y.rows && a.x.cols == 2 * a.y.cols, "silu_and_mul", "x is not twice as wide as y", &error);
+  a.x = ref_map_matrix(device, "silu_and_mul x", a.x, &error);
+  a.y = ref_map_matrix(device, "silu_and_mul y", a.y, &error);
+  return error != NULL ? error : ref_submit(device, stream, run_silu_and_mul, &a, sizeof a);
+}
+
+choral_status* ref_noop(choral_device* device, choral_stream* stream, const void* args) {
+  (void)device, (void)stream, (void)args;
+  return NULL;
+}

@@ -1,0 +1,165 @@
+#include "weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device.h"
+#include "mapping.h"
+#include "numbers.h"
+#include "queue.h"
+
+enum { kQ8Elements = 32, kQ8Bytes = 34 }; /* a block of Q8_0: an f16 scale, then 32 signed bytes */
+
+int ref_packs(int32_t stored_dtype) { return ref_float_bytes(stored_dtype) != 0 || stored_dtype == CHORAL_Q8_0; }
+
+const float* ref_tile(const choral_packed* weight, int64_t i, int64_t j, float* buffer) {
+  const int64_t first = (i * weight->col_tiles + j) * REF_TILE_ELEMENTS;
+  const unsigned char* stored = weight->tiles + first * ref_float_bytes(weight->dtype);
+  if (weight->dtype == CHORAL_F32) return (const float*)(const void*)stored;
+  ref_widen(weight->dtype, stored, REF_TILE_ELEMENTS, buffer);
+  return buffer;
+}
+
+void ref_packed_row(const choral_packed* weight, int64_t row, float* out) {
+  float buffer[REF_TILE_ELEMENTS];
+  for (int64_t j = 0; j < weight->col_tiles; ++j) {
+    const float* tile = ref_tile(weight, row / REF_TILE, j, buffer);
+    for (int64_t k = 0; k < REF_TILE && j * REF_TILE + k < weight->cols; ++k) {
+      out[j * REF_TILE + k] = tile[k * REF_TILE + row % REF_TILE];
+    }
+  }
+}
+
+/* Up to 16 stored elements of a row, from column `col`, a multiple of 16. */
+static void load_elements(int32_t stored_dtype, const unsigned char* row, int64_t col, int64_t count, float* out) {
+  if (stored_dtype != CHORAL_Q8_0) {
+    float aligned[REF_TILE]; /* files promise no alignment */
+    memcpy(aligned, row + col * ref_float_bytes(stored_dtype), (size_t)(count * ref_float_bytes(stored_dtype)));
+    ref_widen(stored_dtype, aligned, count, out);
+    return;
+  }
+  const unsigned char* block = row + col / kQ8Elements * kQ8Bytes;
+  uint16_t scale;
+  memcpy(&scale, block, sizeof scale);
+  const signed char* numbers = (const signed char*)(block + sizeof scale) + col % kQ8Elements;
+  for (int64_t i = 0; i < count; ++i) out[i] = ref_from_f16(scale) * (float)numbers[i];
+}
+
+typedef struct pack_job {
+  const choral_weight* source;
+  const choral_packed* packed;
+} pack_job;
+
+/* The stored row that becomes row `row` of W. */
+static const unsigned char* stored_row(const choral_weight* source, int64_t row) {
+  const choral_weight_part* part = source->parts;
+  while (row >= part->rows) row -= (part++)->rows;
+  return (const unsigned char*)part->data + (part->order == NULL ? row : part->order[row]) * part->row_bytes;
+}
+
+/* Runs on the host's threads, each with rows of tiles of its own. */
+static void pack_tiles(void* context, int64_t begin, int64_t end) {
+  const pack_job* job = context;
+  const choral_packed* packed = job->packed;
+  const int64_t tile_bytes = REF_TILE_ELEMENTS * ref_float_bytes(packed->dtype);
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t j = 0; j < packed->col_tiles; ++j) {
+      const int64_t left = packed->cols - j * REF_TILE, count = left < REF_TILE ? left : REF_TILE;
+      float tile[REF_TILE_ELEMENTS] = {0};
+      for (int64_t channel = 0; channel < REF_TILE && i * REF_TILE + channel < packed->rows; ++channel) {
+        float elements[REF_TILE];
+        load_elements(job->source->stored_dtype, stored_row(job->source, i * REF_TILE + channel), j * REF_TILE, count, elements);
+        for (int64_t k = 0; k < count; ++k) tile[k * REF_TILE + channel] = elements[k];
+      }
+      ref_narrow(packed->dtype, tile, REF_TILE_ELEMENTS, packed->tiles + (i * packed->col_tiles + j) * tile_bytes);
+    }
+  }
+}
+
+static choral_status* check_weight(const choral_weight* weight, int64_t* rows) {
+  choral_status* error = NULL;
+  const int64_t most = INT64_C(1) << 31;
+  ref_expect(weight->cols > 0 && weight->cols <= most, "prepack", "a matrix has 1 to 2^31 columns", &error);
+  ref_expect(weight->part_count > 0 && weight->parts != NULL, "prepack", "a matrix has parts", &error);
+  if (error != NULL) return error;
+  if (!ref_packs(weight->stored_dtype)) {
+    return ref_error(CHORAL_UNSUPPORTED, "weights are packed from f32, f16, bf16 and q8_0, not from element type %d",
+                     weight->stored_dtype);
+  }
+  const int blocks = weight->stored_dtype == CHORAL_Q8_0;
+  ref_expect(!blocks || weight->cols % kQ8Elements == 0, "prepack", "rows of q8_0 are whole blocks of 32", &error);
+  if (error != NULL) return error;
+  const int64_t row_bytes = blocks ? weight->cols / kQ8Elements * kQ8Bytes : weight->cols * ref_float_bytes(weight->stored_dtype);
+  *rows = 0;
+  for (int64_t i = 0; i < weight->part_count && error == NULL; ++i) {
+    const choral_weight_part* part = &weight->parts[i];
+    ref_expect(part->rows >= 0 && part->rows <= most - *rows, "prepack", "a matrix has at most 2^31 rows", &error);
+    ref_expect(part->row_bytes >= row_bytes, "prepack", "stored rows are shorter than their columns", &error);
+    for (int64_t row = 0; part->order != NULL && error == NULL && row < part->rows; ++row) {
+      ref_expect(part->order[row] >= 0, "prepack", "the order names a negative row", &error);
+    }
+    if (error == NULL) *rows += part->rows;
+  }
+  ref_expect(*rows > 0, "prepack", "a matrix has rows", &error);
+  return error;
+}
+
+static choral_status* prepack(choral_device* device, choral_stream* stream, const choral_weight* theirs, choral_packed** result,
+                              choral_packed_facts* facts) {
+  (void)stream; /* nothing queued can know this memory yet */
+  choral_weight source;
+  ref_read(&source, theirs, sizeof source);
+  choral_packed packed;
+  memset(&packed, 0, sizeof packed);
+  choral_status* status = check_weight(&source, &packed.rows);
+  if (status != NULL) return status;
+  packed.cols = source.cols;
+  packed.row_tiles = (packed.rows + REF_TILE - 1) / REF_TILE;
+  packed.col_tiles = (packed.cols + REF_TILE - 1) / REF_TILE;
+  /* A block type says nothing of floats: f32 holds its elements exactly. */
+  packed.dtype = ref_float_bytes(source.dtype) != 0 ? source.dtype : CHORAL_F32;
+  const uint64_t tiles = ref_times((uint64_t)packed.row_tiles, (uint64_t)packed.col_tiles);
+  const uint64_t bytes = ref_times(tiles, (uint64_t)(REF_TILE_ELEMENTS * ref_float_bytes(packed.dtype)));
+  choral_packed* kept = malloc(sizeof *kept);
+  if (kept == NULL) return ref_error(CHORAL_RESOURCE_EXHAUSTED, "no host memory for a matrix");
+  status = ref_memory_take(&device->memory, bytes, &packed.memory);
+  if (status != NULL) {
+    free(kept);
+    return status;
+  }
+  packed.tiles = ref_memory_map(&device->memory, packed.memory);
+  pack_job job = {&source, &packed};
+  ref_host->parallel_for(device->pool, packed.row_tiles, 1, pack_tiles, &job);
+
+  if (facts != NULL) {
+    choral_packed_facts ours;
+    memset(&ours, 0, sizeof ours);
+    ours.size_bytes = (int64_t)bytes;
+    const char* element = packed.dtype == CHORAL_F32 ? "f32" : packed.dtype == CHORAL_F16 ? "f16" : "bf16";
+    snprintf(ours.format, sizeof ours.format, "%s, 16x16 tiles%s", element, source.stored_dtype == CHORAL_Q8_0 ? " of q8_0" : "");
+    snprintf(ours.kernel, sizeof ours.kernel, "plain loops, one f32 sum over k for each output");
+    ref_write(facts, &ours, sizeof ours);
+  }
+  *kept = packed;
+  *result = kept;
+  return NULL;
+}
+
+static void release(choral_device* device, choral_packed* packed) {
+  if (packed == NULL) return;
+  ref_drain_all(device);
+  ref_memory_give(&device->memory, packed->memory);
+  free(packed);
+}
+
+static choral_status* read_row(choral_device* device, const choral_packed* packed, int64_t row, float* out) {
+  (void)device;
+  if (row < 0 || row >= packed->rows) {
+    return ref_error(CHORAL_INVALID_ARGUMENT, "read_row: row %lld of %lld", (long long)row, (long long)packed->rows);
+  }
+  ref_packed_row(packed, row, out);
+  return NULL;
+}
+
+const choral_weight_api ref_weight_api = {CHORAL_HEADER(choral_weight_api), prepack, release, read_row};

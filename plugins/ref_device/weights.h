@@ -1,0 +1,24 @@
+/* Weights in fractal blocks: tiles of 16 x 16, those of 16 output channels one after another. Within a tile element (channel, k)
+ * lies at k · 16 + channel, so that one step over k feeds 16 sums. Edges are filled with zeros. Immutable once packed. */
+#pragma once
+
+#include <stdint.h>
+
+#include "choral/plugin.h"
+
+#define REF_TILE 16
+#define REF_TILE_ELEMENTS (REF_TILE * REF_TILE)
+
+struct choral_packed {
+  int64_t rows, cols;           /* W [rows, cols] */
+  int64_t row_tiles, col_tiles; /* rounded up */
+  int32_t dtype;                /* of the tiles: f32, f16 or bf16 */
+  void* memory;                 /* device pointer */
+  unsigned char* tiles;         /* the same, mapped */
+};
+
+/* Tile (i, j) as floats; `buffer` is used unless they are stored so. */
+const float* ref_tile(const choral_packed* weight, int64_t i, int64_t j, float* buffer);
+void ref_packed_row(const choral_packed* weight, int64_t row, float* out);
+/* Whether prepack takes this stored type. */
+int ref_packs(int32_t stored_dtype);

@@ -1,0 +1,124 @@
+#include "engine/device_setup.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace choral::engine {
+namespace {
+
+using platform::Platform;
+using platform::PlatformConfig;
+
+constexpr std::string_view kOwnWorker = "worker";
+
+PlatformConfig config_of(const EngineOptions& options, const std::string& architecture, int threads) {
+  return {.threads = threads,
+          .max_num_seqs = options.max_num_seqs,
+          .max_num_batched_tokens = options.max_num_batched_tokens,
+          .max_model_len = options.max_model_len,
+          .architecture = architecture,
+          .dtype = options.dtype,
+          .kv_cache_dtype = options.kv_cache_dtype == "auto" ? "float32" : options.kv_cache_dtype,
+          .worker_class = options.worker_class,
+          .scheduler = options.scheduling_policy,
+          .custom_ops = options.custom_ops};
+}
+
+// What the platform made of it, and a note of each change.
+void take_config(const PlatformConfig& before, const PlatformConfig& after, EngineOptions& options,
+                 std::vector<std::string>& notes) {
+  const auto note = [&](std::string_view what, const auto& from, const auto& to) {
+    if (from != to) notes.push_back(fmt::format("config: {} = {} (was {})", what, to, from));
+  };
+  note("worker_class", before.worker_class, after.worker_class);
+  note("scheduler", before.scheduler, after.scheduler);
+  note("attention_backend", before.attention_backend, after.attention_backend);
+  note("custom_ops", before.custom_ops, after.custom_ops);
+  note("max_num_batched_tokens", before.max_num_batched_tokens, after.max_num_batched_tokens);
+  options.scheduling_policy = after.scheduler;
+  options.custom_ops = after.custom_ops;
+  options.max_num_batched_tokens = after.max_num_batched_tokens;
+  options.worker_class = after.worker_class;
+}
+
+// The registry of workers: this engine's own, whose steps every device can run, and the classes that the platform brings.
+Status resolve_worker_class(const Platform& platform, std::string& name) {
+  if (name == "auto") name = kOwnWorker;
+  auto known = platform.worker_classes();
+  known.insert(known.begin(), std::string(kOwnWorker));
+  if (std::find(known.begin(), known.end(), name) != known.end()) return {};
+  return invalid_argument("no worker class is called '{}'; for device {} there are: {}", name, platform.name(),
+                          fmt::join(known, ", "));
+}
+
+Status apply_patches(const Platform& platform, platform::Session& session, ModelForms& forms, std::vector<std::string>& notes) {
+  for (const auto& patch : platform.patches()) {
+    Status status;
+    if (patch.registry == "op") {
+      status = session.patch_op(patch.key, patch.value, fmt::format("patch {}: {}", patch.name, patch.reason));
+    } else if (patch.registry == "custom_op") {
+      status = forms.custom_ops.force(patch.key, patch.value);
+    } else if (patch.registry == "fuse") {
+      if (patch.value != "on" && patch.value != "off") status = invalid_argument("'{}' is neither on nor off", patch.value);
+      if (status.ok()) status = forms.fusion.force(patch.key, patch.value == "on");
+    } else {
+      status = invalid_argument("there is no registry '{}'; there are op, custom_op and fuse", patch.registry);
+    }
+    CHORAL_RETURN_IF_ERROR(std::move(status).while_(fmt::format("patch {} of {}", patch.name, platform.name())));
+    notes.push_back(fmt::format("patch {}: {} {} = {} ({})", patch.name, patch.registry, patch.key, patch.value, patch.reason));
+    for (auto& effect : session.take_notes()) notes.push_back(std::move(effect));
+  }
+  return {};
+}
+
+Result<DeviceSetup> open_device(std::shared_ptr<const Platform> platform, EngineOptions& options, const std::string& architecture,
+                                ThreadPool& pool) {
+  DeviceSetup setup{.platform = std::move(platform), .session = nullptr, .forms = {}, .notes = {}};
+  const PlatformConfig asked = config_of(options, architecture, pool.size());
+  PlatformConfig config = asked;
+  CHORAL_RETURN_IF_ERROR(setup.platform->check_and_update_config(config));
+  EngineOptions updated = options;
+  take_config(asked, config, updated, setup.notes);
+  CHORAL_RETURN_IF_ERROR(resolve_worker_class(*setup.platform, config.worker_class));
+  setup.notes.push_back("worker: " + config.worker_class);
+  CHORAL_TRY(setup.forms.custom_ops, platform::CustomOpConfig::parse(updated.custom_ops).while_("--custom-ops"));
+  CHORAL_TRY(setup.forms.fusion, layers::FusionConfig::parse(updated.fuse));
+  CHORAL_TRY(setup.session, setup.platform->open(pool, config));
+  for (auto& note : setup.session->take_notes()) setup.notes.push_back(std::move(note));
+  CHORAL_RETURN_IF_ERROR(apply_patches(*setup.platform, *setup.session, setup.forms, setup.notes));
+  options = std::move(updated);
+  return setup;
+}
+
+}  // namespace
+
+Result<DeviceSetup> set_up_device(EngineOptions& options, const std::string& architecture, ThreadPool& pool) {
+  CHORAL_TRY(auto choice, platform::choose_platform(options.device));
+  const auto cpu = [&] { return choice.platform->name() == "cpu"; };
+  std::vector<std::string> notes;
+  for (const auto& passed : choice.passed) notes.push_back("device not used: " + passed);
+  if (options.require_device && options.device == "auto" && cpu()) {
+    return unavailable("--require-device: {}{}", choice.reason,
+                       choice.passed.empty() ? "; see docs/plugins.md for where they are looked for"
+                                             : fmt::format("; {}", fmt::join(choice.passed, "; ")));
+  }
+  auto setup = open_device(choice.platform, options, architecture, pool);
+  if (!setup.ok() && options.device == "auto" && !options.require_device && !cpu()) {
+    notes.push_back(fmt::format("device {} gave way to the CPU: {}", choice.platform->name(), setup.status().message()));
+    CHORAL_LOG(kWarn, "{}", notes.back());
+    choice.reason = "the plug-in could not be used";
+    CHORAL_TRY(const auto fallback, platform::choose_platform("cpu"));
+    choice.platform = fallback.platform;
+    setup = open_device(choice.platform, options, architecture, pool);
+  }
+  if (!setup.ok()) return setup;
+  notes.insert(notes.begin(), fmt::format("device: {} ({}), {} threads; {}", choice.platform->name(), choice.reason, pool.size(),
+                                          choice.platform->description()));
+  setup->notes.insert(setup->notes.begin(), notes.begin(), notes.end());
+  return setup;
+}
+
+}  // namespace choral::engine

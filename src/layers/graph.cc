@@ -1,0 +1,65 @@
+#include "layers/graph.h"
+
+namespace choral::layers {
+namespace {
+
+class Runner {
+ public:
+  Runner(const platform::Context& ctx, const ForwardBatch& batch, std::span<const MatrixView<float>> matrices)
+      : ctx_(ctx), batch_(batch), matrices_(matrices) {}
+
+  void operator()(const NormStep& s) const { s.norm->forward(ctx_, at(s.x), at(s.y), batch_.lora); }
+  void operator()(const HeadsNormStep& s) const { s.norm->forward_heads(ctx_, at(s.x), batch_.lora); }
+  void operator()(const RotaryStep& s) const { s.rotary->forward(ctx_, batch_.positions, at(s.q), at(s.k)); }
+  void operator()(const WriteKvStep& s) const { s.attention->write(ctx_, batch_, at(s.k), at(s.v)); }
+  void operator()(const AttendStep& s) const { s.attention->attend(ctx_, batch_, at(s.q), at(s.out)); }
+  void operator()(const LinearStep& s) const {
+    if (s.add) return s.linear->forward_add(ctx_, at(s.x), at(s.y), batch_.lora);
+    s.linear->forward(ctx_, at(s.x), at(s.y), batch_.lora);
+  }
+  void operator()(const ActivationStep& s) const { s.activation->forward(ctx_, at(s.x), at(s.y)); }
+
+  void operator()(const PluggedStep& s) const { s.block->forward_add(ctx_, batch_, at(s.x), at(s.y)); }
+
+  // A fused operator knows one weight of a norm; rows that bring their own take the long way.
+  void operator()(const AddNormStep& s) const {
+    if (!s.norm->is_replaced(batch_.lora)) {
+      return ctx_.ops.add_rms_norm(ctx_, at(s.x), at(s.residual), s.norm->weight(), s.norm->eps(), at(s.y));
+    }
+    ctx_.ops.add(ctx_, at(s.x), at(s.residual));
+    s.norm->forward(ctx_, at(s.residual), at(s.y), batch_.lora);
+  }
+  void operator()(const QkNormRotaryStep& s) const {
+    if (!s.q_norm->is_replaced(batch_.lora) && !s.k_norm->is_replaced(batch_.lora)) {
+      return ctx_.ops.qk_norm_rope(ctx_, s.rotary->placed(), batch_.positions, at(s.q), s.q_norm->weight(), at(s.k),
+                                   s.k_norm->weight(), s.q_norm->eps());
+    }
+    s.q_norm->forward_heads(ctx_, at(s.q), batch_.lora);
+    s.k_norm->forward_heads(ctx_, at(s.k), batch_.lora);
+    s.rotary->forward(ctx_, batch_.positions, at(s.q), at(s.k));
+  }
+  void operator()(const RotaryWriteKvStep& s) const {
+    ctx_.ops.rope_write_kv(ctx_, s.rotary->placed(), batch_.positions, at(s.q), at(s.k), at(s.v), s.attention->cache(),
+                           batch_.kv_slots);
+  }
+
+ private:
+  MatrixView<float> at(const Value& v) const { return matrices_[static_cast<size_t>(v.matrix)].sub_cols(v.begin, v.cols); }
+
+  const platform::Context& ctx_;
+  const ForwardBatch& batch_;
+  std::span<const MatrixView<float>> matrices_;
+};
+
+}  // namespace
+
+void Graph::run(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<float> residual) const {
+  const platform::StepMark mark(ctx);
+  const auto matrices = ctx.kernel.scratch.make<MatrixView<float>>(widths_.size());
+  matrices[0] = residual;
+  for (size_t i = 1; i < widths_.size(); ++i) matrices[i] = ctx.make_matrix(residual.rows, widths_[i]);
+  const Runner run(ctx, batch, matrices);
+  for (const Step& step : steps_) std::visit(run, step);
+}
+
+}  // namespace choral::layers

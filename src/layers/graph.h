@@ -1,0 +1,110 @@
+// A model's forward pass as a list of steps over matrices, written down once when the model is built and run every step. Written
+// down, so that the fusion pass (fusion.h) can replace what stands side by side by an operator that does both, without models
+// knowing. A step calls a layer; the list owns nothing but the order.
+#pragma once
+
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "layers/activation.h"
+#include "layers/attention.h"
+#include "layers/linear.h"
+#include "layers/rms_norm.h"
+#include "layers/rotary_embedding.h"
+
+namespace choral::layers {
+
+// Columns of a matrix of the step; [tokens, cols]. Matrix 0 is the residual stream, which the caller brings.
+struct Value {
+  int matrix = 0;
+  int64_t begin = 0;
+  int64_t cols = 0;
+
+  Value columns(int64_t first, int64_t count) const { return {matrix, begin + first, count}; }
+  bool operator==(const Value&) const = default;
+};
+
+struct NormStep {  // y = norm(x)
+  const RMSNorm* norm;
+  Value x, y;
+};
+struct HeadsNormStep {  // x = norm of each head of x
+  const RMSNorm* norm;
+  Value x;
+};
+struct RotaryStep {
+  const RotaryEmbedding* rotary;
+  Value q, k;
+};
+struct WriteKvStep {
+  const Attention* attention;
+  Value k, v;
+};
+struct AttendStep {
+  const Attention* attention;
+  Value q, out;
+};
+struct LinearStep {  // y = or += x·Wᵀ + b, with the adapters' share
+  const LinearBase* linear;
+  Value x, y;
+  bool add;
+};
+struct ActivationStep {
+  const GatedActivation* activation;
+  Value x, y;
+};
+// What a plugged-in class does in a way of its own: y += f(x).
+class PluggedBlock {
+ public:
+  virtual ~PluggedBlock() = default;
+  virtual void forward_add(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x,
+                           MatrixView<float> y) const = 0;
+};
+struct PluggedStep {
+  const PluggedBlock* block;
+  Value x, y;
+};
+// The fused ones; only fusion.cc makes them.
+struct AddNormStep {  // residual += x; y = norm(residual)
+  const RMSNorm* norm;
+  Value x, residual, y;
+};
+struct QkNormRotaryStep {
+  const RMSNorm *q_norm, *k_norm;
+  const RotaryEmbedding* rotary;
+  Value q, k;
+};
+struct RotaryWriteKvStep {
+  const RotaryEmbedding* rotary;
+  const Attention* attention;
+  Value q, k, v;
+};
+
+using Step = std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, PluggedStep,
+                          AddNormStep, QkNormRotaryStep, RotaryWriteKvStep>;
+
+class Graph {
+ public:
+  explicit Graph(int64_t hidden) : widths_{hidden} {}
+
+  Value residual() const { return {0, 0, widths_[0]}; }
+  // A matrix of the step, `cols` wide. The same one may be used again by every layer of the model.
+  Value matrix(int64_t cols) {
+    widths_.push_back(cols);
+    return {static_cast<int>(widths_.size()) - 1, 0, cols};
+  }
+  void add(Step step) { steps_.push_back(std::move(step)); }
+
+  std::vector<Step>& steps() { return steps_; }
+  std::span<const Step> steps() const { return steps_; }
+
+  // Runs the list on the rows of `residual` [tokens, hidden].
+  void run(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<float> residual) const;
+
+ private:
+  std::vector<int64_t> widths_;  // of each matrix
+  std::vector<Step> steps_;
+};
+
+}  // namespace choral::layers

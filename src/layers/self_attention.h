@@ -1,0 +1,50 @@
+// The attention block of a decoder layer: h += o_proj(attention(rope(norm(q)), rope(norm(k)), v)) with q, k, v = qkv_proj(x).
+// A PluggableLayer: a class that stands in for it derives from it, writes steps of its own into the graph, or one PluggedStep.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "layers/graph.h"
+
+namespace choral::layers {
+
+class SelfAttention {
+ public:
+  static constexpr std::string_view kLayerName = "self_attention";
+  struct Spec {
+    std::string prefix;
+    int64_t hidden = 0;
+    int64_t heads = 0;
+    int64_t kv_heads = 0;
+    int64_t head_dim = 0;
+    int64_t sliding_window = 0;  // 0 = full attention
+    bool qkv_bias = false;
+    bool output_bias = false;
+    bool qk_norm = false;  // RMSNorm of each head of q and k before the rotation
+    float rms_norm_eps = 1e-6F;
+    const RotaryEmbedding* rotary = nullptr;  // of the model, which outlives the layers
+  };
+  SelfAttention(Builder& builder, const Spec& spec);
+  virtual ~SelfAttention() = default;
+
+  // Matrices of the step that every layer of the model uses in turn.
+  struct Scratch {
+    Value qkv, out;
+  };
+  static Scratch make_scratch(Graph& graph, const Spec& spec);
+  // Writes h += block(x) into the graph.
+  virtual void describe(Graph& graph, const Scratch& scratch, Value x, Value h) const;
+
+  void bind_kv_cache(const kernels::KvCacheView& cache) { attention_.bind_kv_cache(cache); }
+
+ private:
+  const RotaryEmbedding& rotary_;
+  int64_t q_size_, kv_size_;
+  std::unique_ptr<QKVParallelLinear> qkv_proj_;
+  Attention attention_;
+  std::unique_ptr<RowParallelLinear> o_proj_;
+  std::unique_ptr<RMSNorm> q_norm_, k_norm_;  // null without qk_norm
+};
+
+}  // namespace choral::layers

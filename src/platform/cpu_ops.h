@@ -1,0 +1,21 @@
+// The operators on the host's memory: this build's kernels ("cpu") and the plain loops that define what each means ("native").
+// Both take pointers that the host can read. composed_ops() knows no memory: it says fused operators by others of the table.
+#pragma once
+
+#include "platform/op_table.h"
+
+namespace choral::platform {
+
+// Every entry is served; provider "cpu".
+const OpTable& cpu_ops();
+// The plain loops, for each operator that a CustomOp may be switched off to; provider "native". Others are the CPU's.
+const OpTable& native_ops();
+// Sets the fused entries to what they say by other operators of the table they are called through; provider "composed".
+void compose_fused_ops(OpTable& table);
+
+// The same for a device whose memory the host can't read, on copies: matrices come before and go back after. What is the host's
+// already — matrices it packed, a cache it keeps — is used in place. Providers "cpu, staged" and "native, staged".
+const OpTable& staged_cpu_ops();
+const OpTable& staged_native_ops();
+
+}  // namespace choral::platform

@@ -1,0 +1,82 @@
+// Between a device's memory and the host's. Where the host reads the device's memory, all of this is the memory itself and costs
+// nothing. Copies live in the host's scratch (or the step's memory) until the enclosing StepMark or the step ends.
+#pragma once
+
+#include <span>
+
+#include "platform/session.h"
+
+namespace choral::platform {
+
+enum class Access { kRead, kWrite, kReadWrite };
+
+// A matrix of the step as the host may touch it; what was written goes back at the end of the scope.
+template <class T>
+class HostView {
+ public:
+  HostView(const Context& ctx, MatrixView<T> on_device, Access access)
+      : ctx_(ctx), device_(on_device), host_(on_device), write_back_(access != Access::kRead && !host_reads(ctx.session)) {
+    if (host_reads(ctx.session) || device_.rows == 0) return;
+    using Value = std::remove_const_t<T>;
+    Value* data = ctx.kernel.scratch.make<Value>(static_cast<size_t>(device_.rows * device_.cols)).data();
+    host_ = {data, device_.rows, device_.cols};
+    if (access != Access::kWrite) {
+      ctx.session.copy(CopyKind::kToHost, data, pitch(host_), device_.data, pitch(device_), pitch(host_), device_.rows);
+    }
+  }
+  ~HostView() {
+    if constexpr (!std::is_const_v<T>) {
+      if (write_back_) copy_to_device(ctx_, host_, device_);
+    }
+  }
+  HostView(const HostView&) = delete;
+  HostView& operator=(const HostView&) = delete;
+
+  MatrixView<T> operator*() const { return host_; }
+
+ private:
+  static int64_t pitch(const MatrixView<T>& m) { return m.stride * static_cast<int64_t>(sizeof(T)); }
+
+  const Context& ctx_;
+  MatrixView<T> device_, host_;
+  bool write_back_;
+};
+
+// Rows of the host's into rows of the device's memory.
+inline void copy_to_device(const Context& ctx, MatrixView<const float> from, MatrixView<float> to) {
+  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+  if (from.rows == 0) return;
+  ctx.session.copy(CopyKind::kToDevice, to.data, to.stride * kFloat, from.data, from.stride * kFloat, from.cols * kFloat,
+                   from.rows);
+}
+
+// Host values as the step's operators read them.
+template <class T>
+const T* to_device(const Context& ctx, std::span<const T> values) {
+  if (host_reads(ctx.session) || values.empty()) return values.data();
+  T* data = ctx.memory.make<T>(values.size()).data();
+  const auto bytes = static_cast<int64_t>(values.size_bytes());
+  ctx.session.copy(CopyKind::kToDevice, data, bytes, values.data(), bytes, bytes, 1);
+  return data;
+}
+template <class T>
+IndexArray<T> place_indices(const Context& ctx, std::span<const T> values) {
+  return {values, to_device(ctx, values)};
+}
+
+// A small vector of a layer on both sides: filled on the host while loading, then kept on the device.
+class KeptVector {
+ public:
+  std::vector<float>& host() { return host_; }
+  std::span<const float> host() const { return host_; }
+  Status keep(Session& session);
+  // For operators. Empty when the vector is.
+  std::span<const float> on_device() const { return on_device_; }
+
+ private:
+  std::vector<float> host_;
+  Tensor copy_;  // empty where the host's memory is the device's
+  std::span<const float> on_device_;
+};
+
+}  // namespace choral::platform

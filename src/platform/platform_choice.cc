@@ -1,0 +1,171 @@
+#include "platform/platform_choice.h"
+
+#include <dlfcn.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include "base/nearest_name.h"
+#include "base/printable.h"
+#include "platform/plugin_platform.h"
+
+namespace choral::platform {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(separator), text.size());
+    if (end > 0) parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+// PREFIX of the PREFIX/lib/… or PREFIX/bin/… that this code was loaded from; empty when it can't be told.
+fs::path installation_prefix() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<const void*>(&installation_prefix), &info) == 0 || info.dli_fname == nullptr) return {};
+  std::error_code failed;
+  const fs::path file = fs::weakly_canonical(info.dli_fname, failed);
+  return failed ? fs::path() : file.parent_path().parent_path();
+}
+
+// Plug-in files of the folders, the first of each name, in the folders' order and by name within one.
+std::vector<fs::path> plugin_files(const PluginSearch& search) {
+  std::vector<fs::path> files;
+  std::map<std::string, bool> seen;
+  for (const auto& folder : search.folders) {
+    std::vector<fs::path> here;
+    std::error_code failed;
+    for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
+      const auto name = plugin_name_of(entry->path());
+      if (!name.empty() && (search.only.empty() || name == search.only)) here.push_back(entry->path());
+    }
+    std::sort(here.begin(), here.end());
+    for (auto& file : here) {
+      if (!std::exchange(seen[plugin_name_of(file)], true)) files.push_back(std::move(file));
+    }
+  }
+  return files;
+}
+
+Candidate examine(const fs::path& file, const PluginSearch& search, uint8_t kind) {
+  Candidate candidate{.name = plugin_name_of(file), .path = file.string()};
+  const bool allowed = std::find(search.allowed.begin(), search.allowed.end(), candidate.name) != search.allowed.end();
+  if (search.restricted && !allowed) {
+    candidate.status = permission_denied("CHORAL_PLUGINS does not list it, so it was not loaded");
+    return candidate;
+  }
+  auto plugin = open_plugin(file);
+  if (!plugin.ok()) {
+    candidate.status = std::move(plugin).status();
+    return candidate;
+  }
+  auto probe = probe_plugin(**plugin);
+  if (!probe.ok()) {
+    candidate.status = std::move(probe).status();
+    return candidate;
+  }
+  candidate.score = probe->score;
+  if (probe->device_count <= 0) {
+    candidate.status = unavailable("{}", probe->reason);
+    return candidate;
+  }
+  candidate.platform = make_plugin_platform(std::move(*plugin), std::move(*probe), kind);
+  candidate.description = candidate.platform->description();
+  return candidate;
+}
+
+std::string line_of(const Candidate& c) {
+  return c.status.ok() ? fmt::format("{}: usable, score {} ({})", c.name, c.score, c.description)
+                       : fmt::format("{}: {}", c.name, c.status.message());
+}
+
+std::string list_of(const std::vector<Candidate>& candidates) {
+  std::string text;
+  for (const auto& candidate : candidates) text += "\n  " + line_of(candidate);
+  return text;
+}
+
+Result<PlatformChoice> choose_named(std::string_view device, const std::vector<Candidate>& candidates) {
+  std::vector<std::string> names;
+  for (const auto& candidate : candidates) {
+    if (candidate.name != device) {
+      names.push_back(candidate.name);
+      continue;
+    }
+    if (!candidate.status.ok()) return Status(candidate.status).while_(fmt::format("device {} can't be used", device));
+    return PlatformChoice{candidate.platform, "named by --device", {}};
+  }
+  const std::string near = nearest_name(device, names);
+  return invalid_argument("no device is named '{}'{}; there are:{}", printable(device),
+                          near.empty() ? "" : ", did you mean " + near + "?", list_of(candidates));
+}
+
+}  // namespace
+
+PluginSearch PluginSearch::from_environment() {
+  PluginSearch search;
+  if (const char* path = std::getenv("CHORAL_PLUGIN_PATH")) {
+    for (auto& folder : split(path, ':')) search.folders.emplace_back(std::move(folder));
+  }
+  if (const auto prefix = installation_prefix(); !prefix.empty()) search.folders.push_back(prefix / "lib" / "choral" / "plugins");
+  if (const char* allowed = std::getenv("CHORAL_PLUGINS")) {
+    search.allowed = split(allowed, ',');
+    search.restricted = true;
+  }
+  return search;
+}
+
+std::vector<Candidate> find_candidates(const PluginSearch& search) {
+  std::vector<Candidate> candidates;
+  uint8_t kind = 1;
+  for (const auto& file : plugin_files(search)) candidates.push_back(examine(file, search, kind++));
+  const auto& cpu = cpu_platform();
+  candidates.push_back({.name = "cpu",
+                        .description = cpu.description(),
+                        .platform = std::shared_ptr<const Platform>(std::shared_ptr<const Platform>(), &cpu)});
+  return candidates;
+}
+
+Result<PlatformChoice> choose_platform(std::string_view device, const std::vector<Candidate>& candidates) {
+  if (device != "auto") return choose_named(device, candidates);
+  const Candidate* best = nullptr;
+  bool tied = false;
+  for (const auto& candidate : candidates) {
+    if (!candidate.status.ok() || candidate.path.empty()) continue;
+    tied = best != nullptr && candidate.score == best->score ? true
+                                                             : (best == nullptr || candidate.score > best->score ? false : tied);
+    if (best == nullptr || candidate.score > best->score) best = &candidate;
+  }
+  if (tied) return invalid_argument("several plug-ins fit equally well; name one with --device:{}", list_of(candidates));
+  if (best == nullptr) best = &candidates.back();
+  PlatformChoice choice{.platform = best->platform,
+                        .reason = best->path.empty() ? "no plug-in is usable" : "the plug-in with the highest score"};
+  if (candidates.size() == 1) choice.reason = "no plug-in was found";
+  for (const auto& candidate : candidates) {
+    const bool excluded = candidate.status.code() == Code::kPermissionDenied;  // as the user wished
+    if (&candidate != best && !candidate.path.empty() && !excluded) choice.passed.push_back(line_of(candidate));
+  }
+  return choice;
+}
+
+Result<PlatformChoice> choose_platform(std::string_view device) {
+  if (device == "cpu") return choose_platform(device, find_candidates({}));
+  auto search = PluginSearch::from_environment();
+  if (device != "auto") {
+    // Only the file of that name is loaded, unless there is none and the others have to be listed.
+    auto named = search;
+    named.only = device;
+    const auto candidates = find_candidates(named);
+    if (candidates.size() > 1) return choose_platform(device, candidates);
+  }
+  return choose_platform(device, find_candidates(search));
+}
+
+}  // namespace choral::platform

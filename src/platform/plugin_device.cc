@@ -1,0 +1,105 @@
+#include "platform/plugin_device.h"
+
+#include "base/log.h"
+#include "kernels/gemm_float.h"
+#include "platform/plugin_host.h"
+
+namespace choral::platform {
+
+Result<std::shared_ptr<PluginDevice>> PluginDevice::open(std::shared_ptr<const PluginLibrary> plugin, ThreadPool& pool) {
+  std::shared_ptr<PluginDevice> device(new PluginDevice(std::move(plugin)));
+  auto config = with_header<choral_device_config>();
+  config.pool = reinterpret_cast<choral_pool*>(&pool);
+  const auto& lib = device->plugin();
+  CHORAL_RETURN_IF_ERROR(take_status(lib.api.open_device(&config, &device->handle_)));
+  if (device->handle_ == nullptr) return internal_error("open_device gave neither a device nor an error");
+  CHORAL_RETURN_IF_ERROR(take_status(lib.memory.stream_create(device->handle_, &device->stream_)));
+  if (device->stream_ == nullptr) return internal_error("stream_create gave neither a stream nor an error");
+  return device;
+}
+
+PluginDevice::~PluginDevice() {
+  if (stream_ != nullptr) plugin_->memory.stream_destroy(handle_, stream_);
+  if (handle_ != nullptr) plugin_->api.close_device(handle_);
+}
+
+Result<PluginDevice::Memory> PluginDevice::allocate(int64_t size_bytes) {
+  void* memory = nullptr;
+  CHORAL_RETURN_IF_ERROR(take_status(plugin_->memory.allocate(handle_, static_cast<uint64_t>(size_bytes), &memory)));
+  if (memory == nullptr) return internal_error("allocate gave neither memory nor an error");
+  auto owner = std::shared_ptr<void>(
+      memory, [device = shared_from_this()](void* p) { device->plugin_->memory.release(device->handle_, p); });
+  if (reinterpret_cast<uintptr_t>(memory) % kCacheLineBytes != 0)
+    return internal_error("allocate gave memory that is not 64-byte aligned");
+  return Memory{std::move(owner), static_cast<std::byte*>(memory)};
+}
+
+Status PluginDevice::copy(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
+                          int64_t rows) {
+  auto copy = with_header<choral_copy>();
+  copy.kind = kind;
+  copy.to = to;
+  copy.to_pitch = to_pitch;
+  copy.from = from;
+  copy.from_pitch = from_pitch;
+  copy.row_bytes = row_bytes;
+  copy.rows = rows;
+  return take_status(plugin_->memory.copy(handle_, stream_, &copy));
+}
+
+Status PluginDevice::synchronize() { return take_status(plugin_->memory.stream_synchronize(handle_, stream_)); }
+
+Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_ptr<PluginDevice> device,
+                                                                  std::span<const kernels::WeightRows> rows, DType format) {
+  std::vector<choral_weight_part> parts;
+  int64_t n = 0;
+  for (const auto& part : rows) {
+    const auto& tensor = part.tensor;
+    const int64_t count = part.order.empty() ? tensor.rows() : static_cast<int64_t>(part.order.size());
+    parts.push_back(
+        {tensor.data, count, row_bytes(tensor.dtype, tensor.cols()), part.order.empty() ? nullptr : part.order.data()});
+    n += count;
+  }
+  auto weight = with_header<choral_weight>();
+  weight.stored_dtype = static_cast<int32_t>(rows.front().tensor.dtype);
+  weight.dtype = static_cast<int32_t>(format);
+  weight.cols = rows.front().tensor.cols();
+  weight.parts = parts.data();
+  weight.part_count = static_cast<int64_t>(parts.size());
+  auto facts = with_header<choral_packed_facts>();
+  std::unique_ptr<PluginMatrix> matrix(new PluginMatrix(std::move(device), n, weight.cols));
+  const auto& d = *matrix->device_;
+  CHORAL_RETURN_IF_ERROR(take_status(d.plugin().weights.prepack(d.handle(), d.stream(), &weight, &matrix->handle_, &facts)));
+  if (matrix->handle_ == nullptr) return internal_error("prepack gave neither a weight nor an error");
+  matrix->size_bytes_ = facts.size_bytes;
+  matrix->format_ = get_text(facts.format);
+  matrix->kernel_ = get_text(facts.kernel);
+  return std::unique_ptr<kernels::PackedMatrix>(std::move(matrix));
+}
+
+PluginMatrix::~PluginMatrix() {
+  if (handle_ != nullptr) device_->plugin().weights.release(device_->handle(), handle_);
+}
+
+void PluginMatrix::read_row(int64_t row, std::span<float> out) const {
+  const auto status = take_status(device_->plugin().weights.read_row(device_->handle(), handle_, row, out.data()));
+  if (status.ok()) return;
+  std::fill(out.begin(), out.end(), 0.0F);
+  CHORAL_LOG(kError, "{}: row {} of a weight can't be read back: {}", device_->plugin().name, row, status.message());
+}
+
+void PluginMatrix::multiply(const kernels::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
+                            MatrixView<float> y) const {
+  if (host_copy_ == nullptr) {
+    std::vector<float> rows(static_cast<size_t>(n() * k()));
+    for (int64_t i = 0; i < n(); ++i)
+      read_row(i, std::span(rows).subspan(static_cast<size_t>(i * k()), static_cast<size_t>(k())));
+    const kernels::WeightRows whole{{std::as_bytes(std::span(rows)).data(), DType::kF32, {n(), k()}, kCpuDevice}, {}};
+    auto copy = kernels::pack_float({&whole, 1}, DType::kF32, ctx.pool);
+    CHORAL_CHECK(copy.ok(), copy.status().message());
+    host_copy_ = std::move(*copy);
+  }
+  host_copy_->multiply(ctx, x, epilogue, y);
+}
+
+}  // namespace choral::platform

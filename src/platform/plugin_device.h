@@ -1,0 +1,68 @@
+// A plug-in's device, open: its handle, its one stream, and memory and weights that keep it open as long as they live.
+#pragma once
+
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "kernels/packed_matrix.h"
+#include "platform/plugin_library.h"
+#include "tensor/tensor.h"
+
+namespace choral::platform {
+
+class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
+ public:
+  // `pool` outlives the device.
+  static Result<std::shared_ptr<PluginDevice>> open(std::shared_ptr<const PluginLibrary> plugin, ThreadPool& pool);
+  ~PluginDevice();
+
+  const PluginLibrary& plugin() const { return *plugin_; }
+  choral_device* handle() const { return handle_; }
+  choral_stream* stream() const { return stream_; }
+
+  struct Memory {
+    std::shared_ptr<void> owner;
+    std::byte* data = nullptr;
+  };
+  Result<Memory> allocate(int64_t size_bytes);
+  Status copy(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes, int64_t rows);
+  Status synchronize();
+
+ private:
+  PluginDevice(std::shared_ptr<const PluginLibrary> plugin) : plugin_(std::move(plugin)) {}
+
+  std::shared_ptr<const PluginLibrary> plugin_;
+  choral_device* handle_ = nullptr;
+  choral_stream* stream_ = nullptr;
+};
+
+// A weight in the device's layout.
+class PluginMatrix : public kernels::PackedMatrix {
+ public:
+  // unsupported when the device does not take such a weight.
+  static Result<std::unique_ptr<kernels::PackedMatrix>> pack(std::shared_ptr<PluginDevice> device,
+                                                             std::span<const kernels::WeightRows> rows, DType format);
+  ~PluginMatrix() override;
+
+  const choral_packed* handle() const { return handle_; }
+  int64_t size_bytes() const override { return size_bytes_; }
+  bool on_device() const override { return true; }
+  std::string format() const override { return format_; }
+  std::string kernel_name(CpuLevel) const override { return kernel_; }
+  // On the host, from a copy that is made of the device's rows when it is first needed: after the device's own matmul failed.
+  void multiply(const kernels::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
+                MatrixView<float> y) const override;
+  // Any thread. A row that the device can't give is zeros and one line in the log.
+  void read_row(int64_t row, std::span<float> out) const override;
+
+ private:
+  PluginMatrix(std::shared_ptr<PluginDevice> device, int64_t n, int64_t k) : PackedMatrix(n, k), device_(std::move(device)) {}
+
+  std::shared_ptr<PluginDevice> device_;
+  choral_packed* handle_ = nullptr;
+  int64_t size_bytes_ = 0;
+  std::string format_, kernel_;
+  mutable std::unique_ptr<kernels::PackedMatrix> host_copy_;  // engine thread
+};
+
+}  // namespace choral::platform

@@ -1,0 +1,63 @@
+// The host's side of include/choral/plugin.h: the services it offers, and what crosses the border turned into the house's types.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "base/status.h"
+#include "choral/plugin.h"
+
+namespace choral::platform {
+
+// One for the process, never changed.
+const choral_host& plugin_host();
+
+// A text of a plug-in's for people: one line, without control bytes, cut at `max_bytes`. Null is empty.
+std::string plugin_text(const char* text, size_t max_bytes = 1024);
+
+// Takes the status over; null is fine.
+Status take_status(choral_status* status);
+
+// `from` as this host knows the struct: what the other side does not have is zero, what it has more is left out. `from` begins
+// with a choral_header.
+template <class Struct>
+Struct negotiated(const Struct& from) {
+  static_assert(std::is_trivially_copyable_v<Struct>);
+  Struct own;
+  std::memset(&own, 0, sizeof own);
+  std::memcpy(&own, &from, std::min<size_t>(from.header.struct_size, sizeof own));
+  return own;
+}
+
+// Element i of an array whose elements have the size that the other side gave its first one.
+template <class Struct>
+Struct element(const Struct* first, int64_t i) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(first);
+  return negotiated(*reinterpret_cast<const Struct*>(bytes + i * static_cast<int64_t>(first->header.struct_size)));
+}
+
+template <class Struct>
+Struct with_header() {
+  Struct s;
+  std::memset(&s, 0, sizeof s);
+  s.header = CHORAL_HEADER(Struct);
+  return s;
+}
+
+// A text in a fixed array of the border, cut where it is too long, and back again.
+template <size_t kSize>
+void put_text(char (&to)[kSize], std::string_view text) {
+  const size_t size = std::min(text.size(), kSize - 1);
+  std::memcpy(to, text.data(), size);
+  to[size] = 0;
+}
+template <size_t kSize>
+std::string get_text(const char (&from)[kSize]) {
+  return std::string(from, strnlen(from, kSize));
+}
+
+}  // namespace choral::platform

@@ -1,0 +1,88 @@
+#include "platform/plugin_platform.h"
+
+#include "platform/plugin_host.h"
+#include "platform/plugin_session.h"
+
+namespace choral::platform {
+namespace {
+
+class PluginPlatform : public Platform {
+ public:
+  PluginPlatform(std::shared_ptr<const PluginLibrary> plugin, PluginProbe probe, uint8_t kind)
+      : plugin_(std::move(plugin)), probe_(std::move(probe)), kind_(kind) {}
+
+  std::string_view name() const override { return plugin_->name; }
+  // The host never touches what a plug-in allocates: an operator may still be on its way there.
+  Device device() const override { return {.kind = kind_, .index = 0, .host_accessible = false}; }
+  std::string description() const override {
+    return fmt::format("{}, plug-in {} {}", probe_.device_name, plugin_->name, plugin_->version);
+  }
+
+  Status check_and_update_config(PlatformConfig& config) const override {
+    if (plugin_->api.check_and_update_config == nullptr) return {};
+    auto border = with_header<choral_config>();
+    border.threads = config.threads;
+    border.max_num_seqs = config.max_num_seqs;
+    border.max_num_batched_tokens = config.max_num_batched_tokens;
+    border.max_model_len = config.max_model_len;
+    put_text(border.architecture, config.architecture);
+    put_text(border.dtype, config.dtype);
+    put_text(border.kv_cache_dtype, config.kv_cache_dtype);
+    put_text(border.worker_class, config.worker_class);
+    put_text(border.scheduler, config.scheduler);
+    put_text(border.attention_backend, config.attention_backend);
+    put_text(border.custom_ops, config.custom_ops);
+    CHORAL_RETURN_IF_ERROR(take_status(plugin_->api.check_and_update_config(&border)).while_(fmt::format("device {}", name())));
+    config.max_num_batched_tokens = border.max_num_batched_tokens;
+    config.worker_class = get_text(border.worker_class);
+    config.scheduler = get_text(border.scheduler);
+    config.attention_backend = get_text(border.attention_backend);
+    config.custom_ops = get_text(border.custom_ops);
+    if (config.max_num_batched_tokens <= 0) {
+      return invalid_argument("device {} set max_num_batched_tokens to {}", name(), config.max_num_batched_tokens);
+    }
+    return {};
+  }
+
+  std::vector<std::string> worker_classes() const override {
+    std::vector<std::string> names;
+    for (const auto& worker : plugin_->workers) names.emplace_back(worker.name);
+    return names;
+  }
+
+  std::vector<Patch> patches() const override {
+    std::vector<Patch> patches;
+    for (const auto& p : plugin_->patches) patches.push_back({p.name, p.registry, p.key, p.value, p.reason});
+    return patches;
+  }
+
+  Result<std::unique_ptr<Session>> open(ThreadPool& pool, const PlatformConfig& config) const override {
+    return PluginSession::open(*this, plugin_, pool, config).while_(fmt::format("device {}", name()));
+  }
+
+ private:
+  std::shared_ptr<const PluginLibrary> plugin_;
+  PluginProbe probe_;
+  uint8_t kind_;
+};
+
+}  // namespace
+
+Result<PluginProbe> probe_plugin(const PluginLibrary& plugin) {
+  auto border = with_header<choral_probe>();
+  CHORAL_RETURN_IF_ERROR(take_status(plugin.api.probe(&border)).while_("its probe failed"));
+  PluginProbe probe{.device_count = border.device_count,
+                    .score = border.score,
+                    .memory_bytes = border.memory_bytes,
+                    .host_accessible = border.host_accessible != 0,
+                    .device_name = plugin_text(border.device_name, sizeof border.device_name),
+                    .reason = plugin_text(border.reason, sizeof border.reason)};
+  if (probe.device_count <= 0 && probe.reason.empty()) probe.reason = "it found no device, and gave no reason";
+  return probe;
+}
+
+std::unique_ptr<Platform> make_plugin_platform(std::shared_ptr<const PluginLibrary> plugin, PluginProbe probe, uint8_t kind) {
+  return std::make_unique<PluginPlatform>(std::move(plugin), std::move(probe), kind);
+}
+
+}  // namespace choral::platform

@@ -1,0 +1,376 @@
+#include "platform/plugin_session.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/nearest_name.h"
+#include "kernels/gemm_float.h"
+#include "kernels/gemm_quant.h"
+#include "platform/custom_op.h"
+#include "platform/host_view.h"
+#include "platform/plugin_conformance.h"
+#include "platform/plugin_host.h"
+#include "platform/plugin_ops.h"
+
+namespace choral::platform {
+namespace {
+
+constexpr std::array<std::string_view, kPluginOps> kNames{
+    "matmul",           "gather_rows",  "take_rows",         "add",      "rms_norm",        "rms_norm_heads",
+    "rotary_embedding", "silu_and_mul", "gelu_tanh_and_mul", "write_kv", "paged_attention", "add_rms_norm",
+    "qk_norm_rope",     "rope_write_kv"};
+constexpr int kOpVersion = 1;
+
+std::optional<PluginOp> find_op(std::string_view name) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<PluginOp>(found - kNames.begin());
+}
+
+bool is_fused(PluginOp op) { return op >= PluginOp::kAddRmsNorm; }
+
+// The operator that a CustomOp of this name is.
+std::optional<PluginOp> op_of_custom(std::string_view name) {
+  if (name == "gelu_and_mul") return PluginOp::kGeluTanhAndMul;
+  if (name == "rms_norm" || name == "silu_and_mul" || name == "rotary_embedding") return find_op(name);
+  return std::nullopt;
+}
+
+size_t at(PluginOp op) { return static_cast<size_t>(op); }
+
+}  // namespace
+
+std::string_view plugin_op_name(PluginOp op) { return kNames.at(at(op)); }
+
+PluginSession::PluginSession(const Platform& platform, std::shared_ptr<PluginDevice> device)
+    : platform_(platform),
+      device_(std::move(device)),
+      memory_([this](size_t size_bytes) -> Result<Arena::Block> {
+        CHORAL_TRY(auto memory, device_->allocate(static_cast<int64_t>(size_bytes)));
+        return Arena::Block{std::move(memory.owner), memory.data, size_bytes};
+      }),
+      ops_(staged_cpu_ops()) {
+  const std::string why = device_name() + " has no such operator";
+  ops_.for_each([&](auto& op) { op.reason = why; });
+  ops_.lora_shrink.reason = ops_.lora_expand.reason = "adapters' panels are the host's";
+}
+
+PluginSession::~PluginSession() {
+  if (worker_ != nullptr && worker_->on_stop != nullptr) worker_->on_stop(device_->handle());
+}
+
+Result<std::unique_ptr<Session>> PluginSession::open(const Platform& platform, std::shared_ptr<const PluginLibrary> plugin,
+                                                     ThreadPool& pool, const PlatformConfig& config) {
+  CHORAL_TRY(auto device, PluginDevice::open(std::move(plugin), pool));
+  std::unique_ptr<PluginSession> session(new PluginSession(platform, std::move(device)));
+  // In the order in which workers of this kind are known to need it: fused names first, so that lookups find them; then the
+  // overrides; then the rest.
+  session->declare_fused_ops();
+  CHORAL_RETURN_IF_ERROR(session->declare_custom_ops());
+  CHORAL_RETURN_IF_ERROR(session->declare_ops(config));
+  CHORAL_RETURN_IF_ERROR(session->conform(pool));
+  session->serve_kv_in_pairs(config);
+  CHORAL_RETURN_IF_ERROR(session->find_worker(config.worker_class));
+  return std::unique_ptr<Session>(std::move(session));
+}
+
+void PluginSession::declare_fused_ops() {
+  std::string names;
+  for (const auto& name : device_->plugin().fused_op_names) {
+    const auto op = find_op(name);
+    if (!op || !is_fused(*op)) {
+      notes_.push_back(fmt::format("{}: fused operator '{}' is not known to this host and not used", device_name(), name));
+      continue;
+    }
+    install_plugin_op(ops_, *op, OpSet::kTable, device_name(), "its library loads at the first forward pass");
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  if (names.empty()) return;
+  fused_ = Fused::kDeclared;
+  notes_.push_back(fmt::format("{}: fused operators declared: {}", device_name(), names));
+}
+
+Status PluginSession::declare_custom_ops() {
+  for (const auto& given : device_->plugin().custom_ops) {
+    CHORAL_RETURN_IF_ERROR(check_custom_op_name(given.name, "plug-in " + device_name()));
+    const auto op = op_of_custom(given.name);
+    if (!op)
+      return unsupported("plug-in {}: CustomOp '{}' can't be overridden through the plug-in interface", device_name(),
+                         given.name);
+    functions_[static_cast<size_t>(OpSet::kCustom)][at(*op)] = given.run;
+    install_plugin_op(custom_, *op, OpSet::kCustom, device_name(), "");
+    notes_.push_back(fmt::format("{}: CustomOp {} overridden", device_name(), given.name));
+  }
+  return {};
+}
+
+Status PluginSession::supports(std::string_view op, const PlatformConfig& config) {
+  const auto& lib = device_->plugin();
+  if (lib.api.supports_op == nullptr) return {};
+  const auto kv = parse_dtype(config.kv_cache_dtype);
+  for (const int64_t rows : {int64_t{1}, int64_t{512}}) {
+    auto query = with_header<choral_op_query>();
+    query.name = op.data();
+    query.version = kOpVersion;
+    query.weight_dtype = CHORAL_F32;
+    query.kv_dtype = kv.ok() ? static_cast<int32_t>(*kv) : CHORAL_F32;
+    query.rows = rows;
+    auto answer = with_header<choral_support>();
+    CHORAL_RETURN_IF_ERROR(take_status(lib.api.supports_op(device_->handle(), &query, &answer)));
+    if (answer.verdict == CHORAL_YES) continue;
+    return unsupported("{} for {}: {}", answer.verdict == CHORAL_SLOW ? "the host is faster" : "not served",
+                       rows == 1 ? "decode" : "prefill", plugin_text(answer.reason, sizeof answer.reason));
+  }
+  return {};
+}
+
+Status PluginSession::declare_ops(const PlatformConfig& config) {
+  for (const auto& given : device_->plugin().ops) {
+    const auto op = find_op(given.name);
+    if (!op) {
+      notes_.push_back(
+          fmt::format("{}: operator '{}' is not known to this host and not used", device_name(), plugin_text(given.name)));
+      continue;
+    }
+    if (given.version != kOpVersion) {
+      withdraw(*op, OpSet::kTable, fmt::format("it has version {} of it, this host version {}", given.version, kOpVersion));
+      continue;
+    }
+    functions_[static_cast<size_t>(OpSet::kTable)][at(*op)] = given.run;
+    install_plugin_op(ops_, *op, OpSet::kTable, device_name(), "");
+    if (const auto answer = supports(plugin_op_name(*op), config); !answer.ok()) withdraw(*op, OpSet::kTable, answer.message());
+  }
+  const bool packs = device_->plugin().has_weights;
+  for (const PluginOp op : {PluginOp::kMatmul, PluginOp::kGatherRows}) {
+    if (!packs && functions_[0][at(op)] != nullptr) withdraw(op, OpSet::kTable, "it does not pack weights");
+  }
+  return {};
+}
+
+Status PluginSession::conform(ThreadPool& pool) {
+  const Context ctx(*this, pool, cpu_level());
+  kv_on_device_ = functions_[0][at(PluginOp::kWriteKv)] != nullptr && functions_[0][at(PluginOp::kPagedAttention)] != nullptr;
+  for (const OpSet set : {OpSet::kTable, OpSet::kCustom}) {
+    for (size_t i = 0; i < kPluginOps; ++i) {
+      const auto op = static_cast<PluginOp>(i);
+      if (functions_[static_cast<size_t>(set)][i] == nullptr) continue;
+      const bool of_cache = op == PluginOp::kWriteKv || op == PluginOp::kPagedAttention;
+      if (of_cache && !kv_on_device_) continue;
+      const auto status = check_conformance(ctx, op, set == OpSet::kTable ? ops_ : custom_);
+      if (!lost_.ok()) return std::move(lost_).while_(fmt::format("{}: {}", device_name(), plugin_op_name(op)));
+      if (!status.ok()) withdraw(op, set, status.message());
+    }
+  }
+  memory_.reset();
+  scratch_.reset();
+  return {};
+}
+
+// The cache's order is the device's own, so its operators come together.
+void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
+  const auto served = [&](PluginOp op) { return functions_[0][at(op)] != nullptr; };
+  kv_on_device_ = served(PluginOp::kWriteKv) && served(PluginOp::kPagedAttention) && config.attention_backend != "host";
+  if (kv_on_device_) return;
+  const std::string why =
+      config.attention_backend == "host" ? "the attention backend is the host's" : "the host keeps the KV cache";
+  for (const PluginOp op : {PluginOp::kWriteKv, PluginOp::kPagedAttention, PluginOp::kRopeWriteKv}) {
+    if (served(op)) withdraw(op, OpSet::kTable, why);
+  }
+  const auto& host = staged_cpu_ops();
+  ops_.write_kv.serve(host.write_kv.run, host.write_kv.provider, ops_.write_kv.reason);
+  ops_.paged_attention.serve(host.paged_attention.run, host.paged_attention.provider, ops_.paged_attention.reason);
+  ops_.rope_write_kv.serve(host.rope_write_kv.run, host.rope_write_kv.provider, why);
+}
+
+Status PluginSession::find_worker(const std::string& name) {
+  std::string known;
+  for (const auto& worker : device_->plugin().workers) {
+    if (name == worker.name) worker_ = &worker;
+  }
+  if (worker_ != nullptr && worker_->on_start != nullptr) {
+    CHORAL_RETURN_IF_ERROR(take_status(worker_->on_start(device_->handle())).while_("worker " + name));
+  }
+  return {};
+}
+
+void PluginSession::withdraw(PluginOp op, OpSet set, std::string_view why) {
+  functions_[static_cast<size_t>(set)][at(op)] = nullptr;
+  if (set == OpSet::kTable) {
+    withdraw_plugin_op(ops_, op, why);
+  } else {
+    withdraw_plugin_op(custom_, op, why);
+  }
+  notes_.push_back(fmt::format("{}: {} is served by {}: {}", device_name(), plugin_op_name(op),
+                               is_fused(op) ? "its composition" : "the CPU", why));
+  CHORAL_LOG(kWarn, "{}", notes_.back());
+}
+
+Status PluginSession::patch_op(std::string_view name, std::string_view provider, std::string_view why) {
+  const auto op = find_op(name);
+  if (!op) return invalid_argument("no operator is called '{}'", name);
+  if (provider == device_name()) {
+    if (functions_[0][at(*op)] == nullptr) return invalid_argument("{} does not serve '{}'", device_name(), name);
+    return {};
+  }
+  const bool of_cache = *op == PluginOp::kWriteKv || *op == PluginOp::kPagedAttention || *op == PluginOp::kRopeWriteKv;
+  if (of_cache) return unsupported("the cache's operators move together: attention_backend = host");
+  if (provider != "cpu")
+    return invalid_argument("operator {} has no provider '{}'; there are cpu and {}", name, provider, device_name());
+  withdraw(*op, OpSet::kTable, why);
+  return {};
+}
+
+bool PluginSession::call(OpSet set, PluginOp op, const void* args) {
+  const auto function = functions_[static_cast<size_t>(set)][at(op)];
+  if (!lost_.ok()) return true;  // nothing of this step will be used
+  if (function == nullptr) return false;
+  choral_status* status = function(device_->handle(), device_->stream(), args);
+  if (status == nullptr) [[likely]]
+    return true;
+  withdraw(op, set, fmt::format("it failed: {}", take_status(status).message()));
+  return false;
+}
+
+void PluginSession::must_call(PluginOp op, const void* args) {
+  const auto function = functions_[0][at(op)];
+  if (function == nullptr || !lost_.ok()) return;
+  fail(take_status(function(device_->handle(), device_->stream(), args)).while_(plugin_op_name(op)));
+}
+
+bool PluginSession::enable_custom_op(const Context& ctx) {
+  if (fused_ != Fused::kDeclared) return fused_ == Fused::kLoaded;
+  const choral_op* first = nullptr;
+  int64_t count = 0;
+  Status status = take_status(device_->plugin().api.load_fused_ops(device_->handle(), &first, &count));
+  std::vector<choral_op> loaded;
+  if (status.ok()) {
+    auto ops = read_ops(first, count, "load_fused_ops");
+    if (ops.ok()) {
+      loaded = std::move(*ops);
+    } else {
+      status = std::move(ops).status();
+    }
+  }
+  fused_ = status.ok() ? Fused::kLoaded : Fused::kFailed;
+  std::string names;
+  for (const auto& name : device_->plugin().fused_op_names) {
+    const auto op = find_op(name);
+    if (!op || !is_fused(*op)) continue;
+    const auto given = std::find_if(loaded.begin(), loaded.end(), [&](const auto& one) { return name == one.name; });
+    if (given == loaded.end() || given->version != kOpVersion) {
+      withdraw(*op, OpSet::kTable, status.ok() ? "its fused library does not have it" : status.message());
+      continue;
+    }
+    if (*op == PluginOp::kRopeWriteKv && !kv_on_device_) continue;
+    functions_[0][at(*op)] = given->run;
+    install_plugin_op(ops_, *op, OpSet::kTable, device_name(), "");
+    if (const auto conforms = check_conformance(ctx, *op, ops_); !conforms.ok()) {
+      withdraw(*op, OpSet::kTable, conforms.message());
+      continue;
+    }
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  if (!names.empty()) notes_.push_back(fmt::format("{}: fused operators loaded: {}", device_name(), names));
+  return fused_ == Fused::kLoaded;
+}
+
+void PluginSession::fail(Status status) {
+  if (!lost_.ok() || status.ok()) return;
+  lost_ = std::move(status).while_(device_name());
+  notes_.push_back("device lost: " + lost_.message());
+  CHORAL_LOG(kError, "{}", notes_.back());
+}
+
+Result<Tensor> PluginSession::allocate_kv(DType dtype, Shape shape) {
+  if (!kv_on_device_) return Tensor::allocate(dtype, shape);
+  const int64_t bytes = row_bytes(dtype, shape.elements());
+  CHORAL_TRY(auto memory, device_->allocate(bytes));
+  return Tensor(std::move(memory.owner), memory.data, dtype, shape, platform_.device());
+}
+
+Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::prepack(const Context& ctx,
+                                                                      std::span<const kernels::WeightRows> rows, DType format) {
+  if (device_->plugin().has_weights && functions_[0][at(PluginOp::kMatmul)] != nullptr) {
+    auto packed = PluginMatrix::pack(device_, rows, format);
+    if (packed.ok() || packed.status().code() != Code::kUnsupported) return std::move(packed).while_(device_name());
+    const std::string note =
+        fmt::format("{}: {} weights stay with the CPU: {}", device_name(), dtype_name(format), packed.status().message());
+    if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
+  }
+  if (facts(format).is_block) return kernels::pack_quantised(rows, ctx.kernel.pool);
+  return kernels::pack_float(rows, format, ctx.kernel.pool);
+}
+
+Result<Tensor> PluginSession::keep(std::span<const float> values) {
+  const auto bytes = static_cast<int64_t>(values.size_bytes());
+  CHORAL_TRY(auto memory, device_->allocate(bytes));
+  CHORAL_RETURN_IF_ERROR(device_->copy(CHORAL_HOST_TO_DEVICE, memory.data, bytes, values.data(), bytes, bytes, 1));
+  return Tensor(std::move(memory.owner), memory.data, DType::kF32, {static_cast<int64_t>(values.size())}, platform_.device());
+}
+
+void PluginSession::copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
+                         int64_t rows) {
+  if (!lost_.ok()) return;
+  const int32_t way = kind == CopyKind::kToDevice ? CHORAL_HOST_TO_DEVICE
+                      : kind == CopyKind::kToHost ? CHORAL_DEVICE_TO_HOST
+                                                  : CHORAL_DEVICE_TO_DEVICE;
+  fail(device_->copy(way, to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
+}
+
+SequenceBatch PluginSession::place_sequences(std::span<const kernels::AttentionSequence> sequences) {
+  SequenceBatch batch{.host = sequences};
+  if (!kv_on_device_) return batch;
+  int64_t block_ids = 0;
+  for (const auto& s : sequences) block_ids += static_cast<int64_t>(s.block_table.size());
+  const Arena::Mark mark(scratch_);
+  const auto flat = scratch_.make<choral_sequence>(sequences.size());
+  const auto ids = scratch_.make<int32_t>(static_cast<size_t>(block_ids));
+  int32_t next = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const auto& s = sequences[i];
+    flat[i] = {static_cast<int32_t>(s.query_begin), static_cast<int32_t>(s.query_count), static_cast<int32_t>(s.context_tokens),
+               next};
+    std::copy(s.block_table.begin(), s.block_table.end(), ids.begin() + next);
+    next += static_cast<int32_t>(s.block_table.size());
+  }
+  const auto place = [&](auto host) {
+    using T = typename decltype(host)::element_type;
+    T* device = memory_.make<T>(host.size()).data();
+    const auto bytes = static_cast<int64_t>(host.size_bytes());
+    if (bytes > 0) copy(CopyKind::kToDevice, device, bytes, host.data(), bytes, bytes, 1);
+    return device;
+  };
+  batch.on_device = place(flat);
+  batch.block_ids_on_device = place(ids);
+  batch.block_id_count = block_ids;
+  return batch;
+}
+
+choral_step PluginSession::step_of(const StepFacts& facts) const {
+  auto step = with_header<choral_step>();
+  step.index = facts.index;
+  step.rows = facts.rows;
+  step.sequences = facts.sequences;
+  step.has_prefill = facts.has_prefill ? 1 : 0;
+  step.has_adapters = facts.has_adapters ? 1 : 0;
+  return step;
+}
+
+void PluginSession::begin_step(const StepFacts& facts) {
+  if (worker_ == nullptr || worker_->begin_step == nullptr || !lost_.ok()) return;
+  const auto step = step_of(facts);
+  fail(take_status(worker_->begin_step(device_->handle(), device_->stream(), &step)).while_("begin_step"));
+}
+
+Status PluginSession::end_step(const StepFacts& facts) {
+  if (lost_.ok() && worker_ != nullptr && worker_->end_step != nullptr) {
+    const auto step = step_of(facts);
+    fail(take_status(worker_->end_step(device_->handle(), device_->stream(), &step)).while_("end_step"));
+  }
+  if (lost_.ok()) fail(device_->synchronize().while_("synchronize"));
+  return lost_;
+}
+
+std::vector<std::string> PluginSession::take_notes() { return std::exchange(notes_, {}); }
+
+}  // namespace choral::platform

@@ -1,0 +1,98 @@
+// A plug-in's device as a Session: its operators in the op table, and the host's on copies for everything it lacks or failed at.
+//
+// An operator that returns an error is not called again: the host does the same on copies, now and from then on, and a note says
+// why. Only what lives on the device in an order of its own can't be served so — the KV cache — and a device whose queue or
+// memory fails is lost: the step then fails with the device's reason.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "platform/cpu_ops.h"
+#include "platform/platform.h"
+#include "platform/plugin_device.h"
+
+namespace choral::platform {
+
+enum class PluginOp {
+  kMatmul,
+  kGatherRows,
+  kTakeRows,
+  kAdd,
+  kRmsNorm,
+  kRmsNormHeads,
+  kRotaryEmbedding,
+  kSiluAndMul,
+  kGeluTanhAndMul,
+  kWriteKv,
+  kPagedAttention,
+  kAddRmsNorm,
+  kQkNormRope,
+  kRopeWriteKv,
+  kCount,
+};
+inline constexpr size_t kPluginOps = static_cast<size_t>(PluginOp::kCount);
+std::string_view plugin_op_name(PluginOp op);
+
+// By whom an operator's function was given.
+enum class OpSet { kTable, kCustom };
+
+class PluginSession : public Session {
+ public:
+  static Result<std::unique_ptr<Session>> open(const Platform& platform, std::shared_ptr<const PluginLibrary> plugin,
+                                               ThreadPool& pool, const PlatformConfig& config);
+  ~PluginSession() override;
+
+  const Platform& platform() const override { return platform_; }
+  const OpTable& ops() const override { return ops_; }
+  const OpTable& custom_ops() const override { return custom_; }
+  Arena& memory() override { return memory_; }
+  Arena& scratch() override { return scratch_; }
+  Result<Tensor> allocate_kv(DType dtype, Shape shape) override;
+  Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, std::span<const kernels::WeightRows> rows,
+                                                         DType format) override;
+  Result<Tensor> keep(std::span<const float> values) override;
+  void copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
+            int64_t rows) override;
+  SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override;
+  void begin_step(const StepFacts& step) override;
+  Status end_step(const StepFacts& step) override;
+  std::vector<std::string> take_notes() override;
+  Status patch_op(std::string_view op, std::string_view provider, std::string_view why) override;
+
+  // For the table's functions: runs the device's operator. False when it has none (any more), and the caller must serve it.
+  bool call(OpSet set, PluginOp op, const void* args);
+  // The same for what nobody else can do: without an answer the step fails.
+  void must_call(PluginOp op, const void* args);
+  // Loads the library of fused operators once, and holds each to its reference; whether it is there.
+  bool enable_custom_op(const Context& ctx);
+  const std::string& device_name() const { return device_->plugin().name; }
+
+ private:
+  PluginSession(const Platform& platform, std::shared_ptr<PluginDevice> device);
+
+  Status declare_ops(const PlatformConfig& config);
+  Status declare_custom_ops();
+  void declare_fused_ops();
+  void serve_kv_in_pairs(const PlatformConfig& config);
+  Status find_worker(const std::string& name);
+  Status supports(std::string_view op, const PlatformConfig& config);
+  Status conform(ThreadPool& pool);
+  void withdraw(PluginOp op, OpSet set, std::string_view why);
+  void fail(Status status);
+  choral_step step_of(const StepFacts& facts) const;
+
+  const Platform& platform_;
+  std::shared_ptr<PluginDevice> device_;
+  Arena memory_, scratch_;
+  OpTable ops_, custom_;
+  std::array<std::array<choral_op_fn, kPluginOps>, 2> functions_{};  // by OpSet
+  const choral_worker_class* worker_ = nullptr;
+  bool kv_on_device_ = false;
+  enum class Fused { kNone, kDeclared, kLoaded, kFailed } fused_ = Fused::kNone;
+  Status lost_;  // why the device is gone
+  std::vector<std::string> notes_;
+};
+
+}  // namespace choral::platform

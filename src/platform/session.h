@@ -1,0 +1,68 @@
+// An open device: its operators, its memory, and what passes between it and the host. One per worker, opened by its Platform.
+// allocate() and prepack() are for loading; the rest belongs to the engine thread. Tensors and matrices made here keep the device
+// open as long as they live.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "platform/op_table.h"
+#include "tensor/tensor.h"
+
+namespace choral::platform {
+
+class Platform;
+
+// What a step is about to do, for workers that prepare or record it.
+struct StepFacts {
+  int64_t index = 0;
+  int64_t rows = 0;
+  int64_t sequences = 0;
+  bool has_prefill = false;
+  bool has_adapters = false;
+};
+
+enum class CopyKind { kToDevice, kToHost, kOnDevice };
+
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  virtual const Platform& platform() const = 0;
+  // What runs: every entry can be called. Entries change only between steps, and only to another provider.
+  virtual const OpTable& ops() const = 0;
+  // The forms that this device brings for CustomOps, by their operators; the others' `run` is null.
+  virtual const OpTable& custom_ops() const = 0;
+  virtual Arena& memory() = 0;   // the step's, on the device
+  virtual Arena& scratch() = 0;  // the step's, on the host; the same where the host reads the device's memory
+
+  // Zero-filled memory for keys and values, where the operators on the cache expect it.
+  virtual Result<Tensor> allocate_kv(DType dtype, Shape shape) = 0;
+  // Packs rows of stored tensors as `format` (a float type, or the GGUF type they are stored in) in this device's layout.
+  virtual Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, std::span<const kernels::WeightRows> rows,
+                                                                 DType format) = 0;
+  // A copy of host values that lives as long as the model: a norm's weight, a bias, a table.
+  virtual Result<Tensor> keep(std::span<const float> values) = 0;
+
+  // Not for devices whose memory the host reads. Host memory may be reused at once, and read when this returns.
+  virtual void copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
+                    int64_t rows) = 0;
+  // The step's sequences in the form of the device's attention.
+  virtual SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) = 0;
+
+  virtual void begin_step(const StepFacts& step) = 0;
+  // Fine, or why what the step computed can't be used.
+  virtual Status end_step(const StepFacts& step) = 0;
+
+  // A patch: operator `op` is served by `provider` ("cpu", "native" or this device) from now on.
+  virtual Status patch_op(std::string_view op, std::string_view provider, std::string_view why) = 0;
+
+  // What was chosen or given up since the last call, with reasons; for the log and ModelInfo::notes.
+  virtual std::vector<std::string> take_notes() { return {}; }
+};
+
+// Whether pointers to the session's memory are the host's too.
+bool host_reads(const Session& session);
+
+}  // namespace choral::platform

@@ -1,0 +1,71 @@
+// Which device an engine takes: by name, by score, by the allow list, or none.
+#include "platform/platform_choice.h"
+#include "plugins/plugin_engine.h"
+
+namespace choral::plugins {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+class DeviceChoiceTest : public PluginTest {};
+
+TEST_F(DeviceChoiceTest, AutoTakesTheOneUsablePluginAndSaysSo) {
+  const Variable allowed("CHORAL_PLUGINS", "ref_device");
+  EXPECT_THAT(load(options("auto"))->info().notes,
+              Contains(HasSubstr("device: ref_device (the plug-in with the highest score)")));
+}
+
+TEST_F(DeviceChoiceTest, TheCpuWhenItIsNamed) {
+  EXPECT_THAT(load(options("cpu"))->info().notes, Contains(HasSubstr("device: cpu (named by --device)")));
+}
+
+TEST_F(DeviceChoiceTest, EqualScoresAreAnErrorThatListsEveryCandidate) {
+  const Variable allowed("CHORAL_PLUGINS", "ref_device,ref_fault_newer_minor,ref_fault_no_device");
+  const auto message = LLM::load(options("auto")).status().message();
+  EXPECT_THAT(message, HasSubstr("ref_device: usable, score 10"));
+  EXPECT_THAT(message, HasSubstr("ref_fault_newer_minor: usable, score 10"));
+  EXPECT_THAT(message, HasSubstr("ref_fault_no_device: "));
+  EXPECT_THAT(message, HasSubstr("--device"));
+}
+
+TEST_F(DeviceChoiceTest, WhatTheAllowListLeavesOutIsNeverLoaded) {
+  const Variable allowed("CHORAL_PLUGINS", "other");
+  for (const auto& candidate : platform::find_candidates(platform::PluginSearch::from_environment())) {
+    if (candidate.name == "cpu") continue;
+    EXPECT_EQ(candidate.status.code(), Code::kPermissionDenied) << candidate.name;
+  }
+  EXPECT_THAT(LLM::load(options("ref_device")).status().message(), HasSubstr("CHORAL_PLUGINS does not list it"));
+}
+
+TEST_F(DeviceChoiceTest, ARequiredDeviceIsNotReplacedByTheCpu) {
+  const Variable allowed("CHORAL_PLUGINS", "ref_fault_no_device");
+  auto wanted = options("auto");
+  ASSERT_NE(load(wanted), nullptr);
+  wanted.require_device = true;
+  const auto status = LLM::load(wanted).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("ref_fault_no_device: "));
+}
+
+TEST_F(DeviceChoiceTest, AnUnknownNameSuggestsTheNearest) {
+  const Variable allowed("CHORAL_PLUGINS", "ref_device");
+  EXPECT_THAT(LLM::load(options("ref_devise")).status().message(), HasSubstr("did you mean ref_device"));
+}
+
+TEST_F(DeviceChoiceTest, APluginMayRefuseAConfiguration) {
+  auto wanted = options("ref_device");
+  wanted.max_num_seqs = 5000;
+  EXPECT_THAT(LLM::load(wanted).status().message(), HasSubstr("max_num_seqs"));
+}
+
+TEST_F(DeviceChoiceTest, AnUnknownWorkerClassListsTheKnownOnes) {
+  auto wanted = options("ref_device");
+  wanted.worker_class = "gpu_worker";
+  const auto message = LLM::load(wanted).status().message();
+  EXPECT_THAT(message, HasSubstr("gpu_worker"));
+  EXPECT_THAT(message, HasSubstr("worker, ref_device"));
+}
+
+}  // namespace
+}  // namespace choral::plugins

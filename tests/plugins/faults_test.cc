@@ -1,0 +1,77 @@
+// Broken plug-ins: each ends in a message that says what is wrong, and in the CPU's answers or a refusal, as configured.
+#include "plugins/plugin_engine.h"
+
+namespace choral::plugins {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+struct Fault {
+  const char* name;
+  const char* message;  // part of what the user reads
+};
+
+class UnusableTest : public PluginTest, public ::testing::WithParamInterface<Fault> {};
+
+// By name: refused. By "auto": the CPU answers, and the notes say why.
+TEST_P(UnusableTest, IsRefusedByNameAndGivesWayOtherwise) {
+  const std::string name = std::string("ref_fault_") + GetParam().name;
+  const Variable allowed("CHORAL_PLUGINS", name);
+  const auto refused = LLM::load(options(name)).status();
+  EXPECT_THAT(refused.message(), HasSubstr(GetParam().message));
+  EXPECT_THAT(refused.message(), HasSubstr(name));
+
+  const auto llm = load(options("auto"));
+  EXPECT_THAT(llm->info().notes, Contains(HasSubstr(GetParam().message)));
+  EXPECT_THAT(llm->info().notes, Contains(HasSubstr("device: cpu")));
+  expect_equal(answers(*llm), cpu_answers());
+
+  auto strict = options("auto");
+  strict.require_device = true;
+  EXPECT_THAT(LLM::load(strict).status().message(), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, UnusableTest,
+                         ::testing::Values(Fault{"wrong_version", "speaks version 99."},
+                                           Fault{"truncated", "bytes, but version 1.0 has"},
+                                           Fault{"missing_symbol", "exports no choral_plugin_query"},
+                                           Fault{"garbage", "of the plug-in interface, this host 1."},
+                                           Fault{"null", "found this host unsuitable"}, Fault{"probe_fails", "its probe failed"},
+                                           Fault{"no_device", "no device"}, Fault{"open_fails", "ref_fault_open_fails"},
+                                           Fault{"bad_override", "no layer declares a CustomOp 'SiluAndMulClamp'"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class FaultsTest : public PluginTest {};
+
+TEST_F(FaultsTest, ANewerMinorJustWorks) { expect_equal(answers(*load(options("ref_fault_newer_minor"))), cpu_answers()); }
+
+TEST_F(FaultsTest, AnOperatorWithWrongNumbersIsRefusedByName) {
+  const auto llm = load(options("ref_fault_wrong_numbers"));
+  EXPECT_THAT(llm->info().notes, Contains(HasSubstr("rms_norm is served by the CPU: it disagrees with the reference")));
+  expect_equal(answers(*llm), cpu_answers());
+}
+
+TEST_F(FaultsTest, AnOperatorThatFailsIsTheCpusFromThenOn) {
+  const Variable at("CHORAL_REF_FAULT_AT", "120");
+  const auto llm = load(options("ref_fault_fails_at_100"));
+  expect_equal(answers(*llm), cpu_answers());
+  EXPECT_THAT(llm->device_notes(), Contains(HasSubstr("it failed: ")));
+}
+
+TEST_F(FaultsTest, ALostDeviceEndsItsRequestsAndSaysWhy) {
+  const Variable at("CHORAL_REF_FAULT_AT", "300");
+  const auto llm = load(options("ref_fault_lost_at_100"));
+  for (const auto& output : answers(*llm, 64)) {
+    EXPECT_EQ(output.status.code(), Code::kUnavailable) << output.status.to_string();
+    EXPECT_THAT(output.status.message(), HasSubstr("ref_fault_lost_at_100"));
+  }
+  EXPECT_THAT(llm->device_notes(), Contains(HasSubstr("device lost")));
+  // The engine still stands: it refuses in the same words.
+  EXPECT_EQ(answers(*llm).front().status.code(), Code::kUnavailable);
+}
+
+TEST_F(FaultsTest, ASlowPluginIsWaitedFor) { expect_equal(answers(*load(options("ref_fault_slow_load"))), cpu_answers()); }
+
+}  // namespace
+}  // namespace choral::plugins
