@@ -54,7 +54,7 @@ Result<std::unique_ptr<ModelTargets>> open_model(const EngineOptions& options) {
   CHORAL_TRY(opened->quant_config, quant::make_quant_config("none"));
   CHORAL_TRY(opened->checkpoint, io::Checkpoint::open(files.path));
   CHORAL_TRY(opened->model, models::make_model(files.config, {*opened->session, *opened->quant_config, opened->forms.custom_ops,
-                                                              opened->forms.overrides, opened->forms.fusion, 0}));
+                                                              opened->forms.overrides, 0}));
   const auto targets = opened->model->lora_targets();
   opened->targets.assign(targets.begin(), targets.end());
   for (auto& target : opened->targets) {

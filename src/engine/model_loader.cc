@@ -122,9 +122,8 @@ Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap
                                const std::function<void(const LoadProgress&)>& on_progress) {
   CHORAL_TRY(const auto quant_config, quant::make_quant_config("none"));
   LoadedModel loaded;
-  CHORAL_TRY(loaded.model, models::make_model(config, {ctx.session, *quant_config, forms.custom_ops, forms.overrides,
-                                                       forms.fusion, max_model_len}));
-  describe_fusion(loaded.model->fusion(), loaded.notes);
+  CHORAL_TRY(loaded.model,
+             models::make_model(config, {ctx.session, *quant_config, forms.custom_ops, forms.overrides, max_model_len}));
   const auto modules = loaded.model->modules();
   for (auto* module : modules) CHORAL_RETURN_IF_ERROR(module->load_weights(source));
   double done = 0;
@@ -134,6 +133,7 @@ Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap
     loaded.parameters += module->parameters();
     report(on_progress, "pack", module->prefix(), ++done / static_cast<double>(modules.size()));
   }
+  describe_fusion(loaded.model->fuse(ctx, forms.fusion), loaded.notes);
   loaded.notes.push_back("weights: " + count_of_formats(modules));
   return loaded;
 }

@@ -28,6 +28,7 @@ static_assert(sizeof(QuantisedBlock) == 48);
 struct QuantiseOptions {
   int32_t zero = 0;
   bool halves = false;
+  bool operator==(const QuantiseOptions&) const = default;
 };
 void quantise_row(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out);
 

@@ -18,6 +18,11 @@ class GatedActivation : public platform::CustomOp {
   GatedActivation(Builder& builder, const Spec& spec);
   virtual ~GatedActivation() = default;
 
+  // Whether silu_and_mul of this device does the same, also as part of a fused operator of `provider`.
+  virtual bool may_fuse_silu(std::string_view provider) const {
+    return op_name() == "silu_and_mul" && agrees_with(&platform::OpTable::silu_and_mul, provider);
+  }
+
   virtual void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const { op_(ctx, x, y); }
 
  private:

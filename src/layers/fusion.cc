@@ -13,6 +13,12 @@ namespace {
 using platform::OpTable;
 using Steps = std::span<const Step>;
 
+struct Site {
+  std::string_view provider;  // of the fused operator
+  CpuLevel level;
+  Value spare;  // a matrix as wide as the residual, for a rule that needs one
+};
+
 // What a rule puts in the place of the first `taken` steps.
 struct Replacement {
   size_t taken = 0;
@@ -25,65 +31,118 @@ const Kind* step_at(Steps steps, size_t index) {
   return index < steps.size() ? std::get_if<Kind>(&steps[index]) : nullptr;
 }
 
-// y += x·Wᵀ, then norm(y)  ->  t = x·Wᵀ, then both in one operator. `spare` is a matrix of the residual's width for t.
-std::optional<Replacement> match_add_rms_norm(Steps steps, std::string_view provider, Value spare) {
+// Whether a step reads `value` before another writes all of it.
+bool is_read_later(Steps steps, const Value& value) {
+  struct Access {
+    std::vector<Value> reads, writes;
+  };
+  const auto access = [](const Step& step) {
+    return std::visit(
+        [](const auto& s) -> Access {
+          using Kind = std::decay_t<decltype(s)>;
+          if constexpr (std::is_same_v<Kind, NormStep> || std::is_same_v<Kind, ActivationStep>) return {{s.x}, {s.y}};
+          if constexpr (std::is_same_v<Kind, HeadsNormStep>) return {{s.x}, {}};
+          if constexpr (std::is_same_v<Kind, RotaryStep> || std::is_same_v<Kind, QkNormRotaryStep>) return {{s.q, s.k}, {}};
+          if constexpr (std::is_same_v<Kind, WriteKvStep>) return {{s.k, s.v}, {}};
+          if constexpr (std::is_same_v<Kind, RotaryWriteKvStep>) return {{s.q, s.k, s.v}, {}};
+          if constexpr (std::is_same_v<Kind, AttendStep>) return {{s.q}, {s.out}};
+          if constexpr (std::is_same_v<Kind, LinearStep>) return s.add ? Access{{s.x, s.y}, {}} : Access{{s.x}, {s.y}};
+          if constexpr (std::is_same_v<Kind, PluggedStep>) return {{s.x, s.y}, {}};
+          if constexpr (std::is_same_v<Kind, AddNormStep>) return {{s.x, s.residual}, {s.y}};
+          if constexpr (std::is_same_v<Kind, NormLinearStep>)
+            return {s.add ? std::vector{s.x, s.y} : std::vector{s.x}, {s.normed}};
+          if constexpr (std::is_same_v<Kind, ActivationLinearStep>)
+            return {s.add ? std::vector{s.x, s.y} : std::vector{s.x}, {s.gated}};
+        },
+        step);
+  };
+  const auto overlaps = [&](const Value& v) {
+    return v.matrix == value.matrix && v.begin < value.begin + value.cols && value.begin < v.begin + v.cols;
+  };
+  for (const Step& step : steps) {
+    const Access a = access(step);
+    if (std::any_of(a.reads.begin(), a.reads.end(), overlaps)) return true;
+    if (std::find(a.writes.begin(), a.writes.end(), value) != a.writes.end()) return false;
+  }
+  return false;
+}
+
+// y += x·Wᵀ, then norm(y)  ->  t = x·Wᵀ, then both in one operator. t is site.spare.
+std::optional<Replacement> match_add_rms_norm(Steps steps, const Site& site) {
   const auto* linear = step_at<LinearStep>(steps, 0);
   const auto* norm = step_at<NormStep>(steps, 1);
   if (linear == nullptr || norm == nullptr || !linear->add || !(linear->y == norm->x)) return {};
-  if (!norm->norm->may_fuse(provider)) return {};
-  return Replacement{2, {LinearStep{linear->linear, linear->x, spare, false}, AddNormStep{norm->norm, spare, norm->x, norm->y}}};
+  if (!norm->norm->may_fuse(site.provider)) return {};
+  return Replacement{
+      2, {LinearStep{linear->linear, linear->x, site.spare, false}, AddNormStep{norm->norm, site.spare, norm->x, norm->y}}};
 }
 
-std::optional<Replacement> match_qk_norm_rope(Steps steps, std::string_view provider, Value) {
+std::optional<Replacement> match_qk_norm_rope(Steps steps, const Site& site) {
   const auto* q = step_at<HeadsNormStep>(steps, 0);
   const auto* k = step_at<HeadsNormStep>(steps, 1);
   const auto* rotary = step_at<RotaryStep>(steps, 2);
   if (q == nullptr || k == nullptr || rotary == nullptr || !(rotary->q == q->x) || !(rotary->k == k->x)) return {};
-  if (!q->norm->may_fuse(provider) || !k->norm->may_fuse(provider) || !rotary->rotary->may_fuse(provider)) return {};
+  if (!q->norm->may_fuse(site.provider) || !k->norm->may_fuse(site.provider) || !rotary->rotary->may_fuse(site.provider))
+    return {};
   if (q->norm->eps() != k->norm->eps()) return {};
   return Replacement{3, {QkNormRotaryStep{q->norm, k->norm, rotary->rotary, q->x, k->x}}};
 }
 
-std::optional<Replacement> match_rope_write_kv(Steps steps, std::string_view provider, Value) {
+std::optional<Replacement> match_rope_write_kv(Steps steps, const Site& site) {
   const auto* rotary = step_at<RotaryStep>(steps, 0);
   const auto* write = step_at<WriteKvStep>(steps, 1);
   if (rotary == nullptr || write == nullptr || !(rotary->k == write->k)) return {};
-  if (!rotary->rotary->may_fuse(provider)) return {};
+  if (!rotary->rotary->may_fuse(site.provider)) return {};
   return Replacement{2, {RotaryWriteKvStep{rotary->rotary, write->attention, rotary->q, rotary->k, write->v}}};
+}
+
+// norm, then a matmul of its result by quantised weights  ->  the norm gives quantised rows.
+std::optional<Replacement> match_rms_norm_quantise(Steps steps, const Site& site) {
+  const auto* norm = step_at<NormStep>(steps, 0);
+  const auto* linear = step_at<LinearStep>(steps, 1);
+  if (norm == nullptr || linear == nullptr || !(linear->x == norm->y) || norm->x == norm->y) return {};
+  if (!norm->norm->may_fuse(site.provider) || !linear->linear->quantised_input(site.level)) return {};
+  if (is_read_later(steps.subspan(2), norm->y)) return {};
+  return Replacement{2, {NormLinearStep{norm->norm, linear->linear, norm->x, norm->y, linear->y, linear->add}}};
+}
+
+std::optional<Replacement> match_silu_and_mul_quantise(Steps steps, const Site& site) {
+  const auto* act = step_at<ActivationStep>(steps, 0);
+  const auto* linear = step_at<LinearStep>(steps, 1);
+  if (act == nullptr || linear == nullptr || !(linear->x == act->y)) return {};
+  if (!act->activation->may_fuse_silu(site.provider) || !linear->linear->quantised_input(site.level)) return {};
+  if (is_read_later(steps.subspan(2), act->y)) return {};
+  return Replacement{2, {ActivationLinearStep{act->activation, linear->linear, act->x, act->y, linear->y, linear->add}}};
 }
 
 struct Rule {
   std::string_view op;
-  std::optional<Replacement> (*match)(Steps steps, std::string_view provider, Value spare);
+  std::optional<Replacement> (*match)(Steps steps, const Site& site);
   // Where the host's own kernels serve it and it does not pay there: why. Empty: it pays.
   std::string_view not_on_cpu = {};
 };
 
 // In the order in which they are tried: the longer pattern first.
-constexpr std::array<Rule, 3> kRules{
+constexpr std::array<Rule, 5> kRules{
     {{"add_rms_norm", match_add_rms_norm, "the CPU's matmul adds to the residual while its tile is in registers"},
      {"qk_norm_rope", match_qk_norm_rope},
-     {"rope_write_kv", match_rope_write_kv}}};
+     {"rope_write_kv", match_rope_write_kv},
+     {"rms_norm_quantise", match_rms_norm_quantise},
+     {"silu_and_mul_quantise", match_silu_and_mul_quantise}}};
 
-int apply(const Rule& rule, std::string_view provider, Graph& graph) {
+int apply(const Rule& rule, Site site, Graph& graph) {
   std::vector<Step> out;
-  const Steps steps = graph.steps();
-  std::optional<Value> spare;
   int sites = 0;
-  for (size_t i = 0; i < steps.size();) {
-    const Value scratch = spare.value_or(Value{});
-    auto found = rule.match(steps.subspan(i), provider, scratch);
-    if (found && !spare) {
-      spare = graph.matrix(graph.residual().cols);
-      found = rule.match(steps.subspan(i), provider, *spare);
+  for (Steps steps = graph.steps(); !steps.empty();) {
+    auto found = rule.match(steps, site);
+    const size_t taken = found ? found->taken : 1;
+    if (found) {
+      std::move(found->steps.begin(), found->steps.end(), std::back_inserter(out));
+      ++sites;
+    } else {
+      out.push_back(steps.front());
     }
-    if (!found) {
-      out.push_back(steps[i++]);
-      continue;
-    }
-    std::move(found->steps.begin(), found->steps.end(), std::back_inserter(out));
-    i += found->taken;
-    ++sites;
+    steps = steps.subspan(taken);
   }
   graph.steps() = std::move(out);
   return sites;
@@ -135,22 +194,23 @@ FusionConfig::Wish FusionConfig::wish(std::string_view op) const {
   return all_ ? Wish::kIfItPays : Wish::kNever;
 }
 
-std::vector<FusionDecision> fuse(Graph& graph, const platform::Session& session, const FusionConfig& config) {
+std::vector<FusionDecision> fuse(Graph& graph, const platform::Context& ctx, const FusionConfig& config) {
   std::vector<FusionDecision> decisions;
-  const auto facts = session.ops().facts();
+  const Value spare = graph.matrix(graph.residual().cols);
   for (const auto& rule : kRules) {
+    const auto facts = ctx.ops.facts();
     const auto op = std::find_if(facts.begin(), facts.end(), [&](const auto& fact) { return fact.name == rule.op; });
     CHORAL_CHECK(op != facts.end(), "every rule's operator is in the table");
     FusionDecision decision{.op = std::string(rule.op), .provider = op->provider, .reason = op->reason};
     const auto wish = config.wish(rule.op);
     if (wish == FusionConfig::Wish::kNever) {
       decision.reason = "switched off";
-    } else if (wish == FusionConfig::Wish::kIfItPays && op->provider == "composed") {
-      decision.reason = op->reason.empty() ? "this device has no such operator" : op->reason;
+    } else if (op->provider.empty() || (wish == FusionConfig::Wish::kIfItPays && op->provider == "composed")) {
+      if (decision.reason.empty()) decision.reason = "this device has no such operator";
     } else if (wish == FusionConfig::Wish::kIfItPays && op->provider == "cpu" && !rule.not_on_cpu.empty()) {
       decision.reason = rule.not_on_cpu;
     } else {
-      decision.sites = apply(rule, op->provider, graph);
+      decision.sites = apply(rule, {op->provider, ctx.kernel.level, spare}, graph);
       if (decision.sites == 0) decision.reason = "the model has no place for it";
     }
     decisions.push_back(std::move(decision));

@@ -37,7 +37,7 @@ struct FusionDecision {
   std::string reason;    // why none was, or why it is this provider
 };
 
-// Rewrites `graph` for the session's table.
-std::vector<FusionDecision> fuse(Graph& graph, const platform::Session& session, const FusionConfig& config);
+// Rewrites `graph` for the context's table and CPU level, once the weights of its layers are packed.
+std::vector<FusionDecision> fuse(Graph& graph, const platform::Context& ctx, const FusionConfig& config);
 
 }  // namespace choral::layers

@@ -43,7 +43,37 @@ class Runner {
                            batch_.kv_slots);
   }
 
+  void operator()(const NormLinearStep& s) const {
+    if (s.norm->is_replaced(batch_.lora)) {
+      (*this)(NormStep{s.norm, s.x, s.normed});
+      return (*this)(LinearStep{s.linear, s.normed, s.y, s.add});
+    }
+    with_planes(*s.linear, at(s.x).rows, [&](kernels::QuantiseOptions options, std::span<kernels::QuantisedBlock> planes) {
+      ctx_.ops.rms_norm_quantise(ctx_, at(s.x), s.norm->weight(), s.norm->eps(), options, planes.data(), for_adapters(s.normed));
+      s.linear->forward_quantised(ctx_, at(s.normed), planes, s.add, at(s.y), batch_.lora);
+    });
+  }
+  void operator()(const ActivationLinearStep& s) const {
+    with_planes(*s.linear, at(s.x).rows, [&](kernels::QuantiseOptions options, std::span<kernels::QuantisedBlock> planes) {
+      ctx_.ops.silu_and_mul_quantise(ctx_, at(s.x), options, planes.data(), for_adapters(s.gated));
+      s.linear->forward_quantised(ctx_, at(s.gated), planes, s.add, at(s.y), batch_.lora);
+    });
+  }
+
  private:
+  // Adapters read the float row, never the quantised one.
+  MatrixView<float> for_adapters(const Value& v) const { return batch_.lora == nullptr ? MatrixView<float>() : at(v); }
+
+  template <class Run>
+  void with_planes(const LinearBase& linear, int64_t rows, Run run) const {
+    constexpr int64_t kPlanes = 2, kBlock = 32;
+    const Arena::Mark mark(ctx_.kernel.scratch);
+    const auto options = linear.quantised_input(ctx_.kernel.level);
+    CHORAL_CHECK(options.has_value(), "the pass fuses what the packed weights take");
+    run(*options,
+        ctx_.kernel.scratch.make<kernels::QuantisedBlock>(static_cast<size_t>(kPlanes * rows * (linear.in_features() / kBlock))));
+  }
+
   MatrixView<float> at(const Value& v) const { return matrices_[static_cast<size_t>(v.matrix)].sub_cols(v.begin, v.cols); }
 
   const platform::Context& ctx_;

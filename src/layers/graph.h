@@ -81,8 +81,22 @@ struct RotaryWriteKvStep {
   Value q, k, v;
 };
 
+// y (+)= norm(x)·Wᵀ + b with the norm quantised on the way; `normed` is filled for adapters only.
+struct NormLinearStep {
+  const RMSNorm* norm;
+  const LinearBase* linear;
+  Value x, normed, y;
+  bool add;
+};
+struct ActivationLinearStep {  // the same of an activation
+  const GatedActivation* activation;
+  const LinearBase* linear;
+  Value x, gated, y;
+  bool add;
+};
+
 using Step = std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, PluggedStep,
-                          AddNormStep, QkNormRotaryStep, RotaryWriteKvStep>;
+                          AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
 
 class Graph {
  public:

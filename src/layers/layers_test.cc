@@ -2,42 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 
 #include "base/float16.h"
 #include "layers/activation.h"
 #include "layers/rms_norm.h"
 #include "layers/rotary_embedding.h"
 #include "layers/vocab_embedding.h"
+#include "layers/weights_test.h"
 #include "platform/cpu_context_test.h"
 
 namespace choral::layers {
 namespace {
-
-// Tensors by name, filled with a fixed pattern; a name listed in `missing` is absent.
-class PatternWeights : public quant::WeightSource {
- public:
-  bool contains(const std::string& name) const override { return name != missing_; }
-  Result<io::SourceTensor> take(const std::string& name, const Shape& shape) override {
-    if (name == missing_) return not_found("no tensor {}", name);
-    auto& tensor = tensors_[name];
-    CHORAL_TRY(tensor, Tensor::allocate(DType::kF32, shape));
-    uint32_t seed = static_cast<uint32_t>(std::hash<std::string>()(name));
-    for (auto& x : tensor.as<float>()) {
-      seed = seed * 1664525u + 1013904223u;
-      x = static_cast<float>(static_cast<int>(seed >> 16) % 2000 - 1000) / 1000.0f;
-    }
-    return io::SourceTensor{tensor.view(), {}};
-  }
-  void release(const std::string& name) override { tensors_.erase(name); }
-  const quant::WeightRequest& request() const override { return request_; }
-
-  std::string missing_;
-  quant::WeightRequest request_;
-
- private:
-  std::map<std::string, Tensor> tensors_;
-};
 
 class LayersTest : public ::testing::Test {
  protected:

@@ -47,16 +47,20 @@ Status LinearBase::process_weights_after_loading(const platform::Context& ctx, q
   return {};
 }
 
-void LinearBase::apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
-                       MatrixView<float> y, const lora::PunicaWrapper* lora) const {
-  CHORAL_CHECK(x.cols == in_features() && y.cols == out_features() && x.rows == y.rows,
+void LinearBase::apply(const platform::Context& ctx, const Input& input, const kernels::Epilogue& epilogue, MatrixView<float> y,
+                       const lora::PunicaWrapper* lora) const {
+  CHORAL_CHECK(input.x.cols == in_features() && y.cols == out_features() && input.x.rows == y.rows,
                "shapes are fixed when the batch is built");
-  if (lora == nullptr) return quant_method_->apply(ctx, x, epilogue, y);
-  lora->add_lora_linear(ctx, lora_target_, x, y, [&](const auto* product_hook, const auto* result_hook) {
+  const auto multiply = [&](const kernels::Epilogue& with_hooks) {
+    if (input.planes.empty()) return quant_method_->apply(ctx, input.x, with_hooks, y);
+    quant_method_->apply_quantised(ctx, input.planes, with_hooks, y);
+  };
+  if (lora == nullptr) return multiply(epilogue);
+  lora->add_lora_linear(ctx, lora_target_, input.x, y, [&](const auto* product_hook, const auto* result_hook) {
     kernels::Epilogue with_hooks = epilogue;
     with_hooks.product_hook = product_hook;
     with_hooks.result_hook = result_hook;
-    quant_method_->apply(ctx, x, with_hooks, y);
+    multiply(with_hooks);
   });
 }
 

@@ -17,13 +17,22 @@ class LinearBase : public Module {
   // `lora` is the step's plan: rows of adapters get their share, in the product's epilogue. Null: the base alone.
   virtual void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
                        const lora::PunicaWrapper* lora = nullptr) const {
-    apply(ctx, x, {}, y, lora);
+    apply(ctx, {x, {}}, {}, y, lora);
   }
   // y += x·Wᵀ + b: the residual stream.
   virtual void forward_add(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
                            const lora::PunicaWrapper* lora = nullptr) const {
-    apply(ctx, x, {.accumulate = true}, y, lora);
+    apply(ctx, {x, {}}, {.accumulate = true}, y, lora);
   }
+
+  // y (+)= x·Wᵀ + b of rows that come quantised too, as quantised_input() wants them. `x` is read for adapters only: without
+  // `lora` it may hold anything.
+  void forward_quantised(const platform::Context& ctx, MatrixView<const float> x, std::span<const kernels::QuantisedBlock> planes,
+                         bool add, MatrixView<float> y, const lora::PunicaWrapper* lora) const {
+    apply(ctx, {x, planes}, {.accumulate = add}, y, lora);
+  }
+  // None as long as no weights are packed.
+  std::optional<kernels::QuantiseOptions> quantised_input(CpuLevel level) const { return quant_method_->quantised_input(level); }
 
   int64_t in_features() const { return shape_.in; }
   int64_t out_features() const { return shape_.out_total(); }
@@ -43,7 +52,11 @@ class LinearBase : public Module {
   LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, quant::LinearShape shape);
 
  private:
-  void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue, MatrixView<float> y,
+  struct Input {
+    MatrixView<const float> x;
+    std::span<const kernels::QuantisedBlock> planes;  // empty: x as it is
+  };
+  void apply(const platform::Context& ctx, const Input& input, const kernels::Epilogue& epilogue, MatrixView<float> y,
              const lora::PunicaWrapper* lora) const;
 
   std::string prefix_;

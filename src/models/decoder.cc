@@ -51,7 +51,7 @@ struct DecoderLayer {
 
 class DecoderModel : public Model {
  public:
-  DecoderModel(Builder builder, DecoderSpec spec, const layers::FusionConfig& fusion)
+  DecoderModel(Builder builder, DecoderSpec spec)
       : spec_(std::move(spec)),
         rotary_(builder.make<layers::RotaryEmbedding>(spec_.rotary)),
         embed_tokens_(builder.make<layers::VocabParallelEmbedding>(
@@ -66,7 +66,6 @@ class DecoderModel : public Model {
     }
     logits_ = builder.make<layers::LogitsProcessor>({.head = *head, .name = "lm_head"});
     describe();
-    fusion_ = layers::fuse(graph_, builder.session, fusion);
     modules_ = std::move(builder.modules);
     lora_targets_ = std::move(builder.lora_targets);
     status_ = std::move(builder.status);
@@ -79,7 +78,9 @@ class DecoderModel : public Model {
   int64_t max_positions() const override { return spec_.max_positions; }
   std::span<layers::Module* const> modules() const override { return modules_; }
   std::span<const lora::LoRATarget> lora_targets() const override { return lora_targets_; }
-  std::span<const layers::FusionDecision> fusion() const override { return fusion_; }
+  std::vector<layers::FusionDecision> fuse(const Context& ctx, const layers::FusionConfig& config) override {
+    return layers::fuse(graph_, ctx, config);
+  }
   void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) override {
     layers_[static_cast<size_t>(layer)].self_attn->bind_kv_cache(cache);
   }
@@ -128,7 +129,6 @@ class DecoderModel : public Model {
   std::unique_ptr<layers::ParallelLMHead> lm_head_;  // null when its weights are the embedding's
   std::unique_ptr<layers::LogitsProcessor> logits_;
   Graph graph_;
-  std::vector<layers::FusionDecision> fusion_;
   std::vector<layers::Module*> modules_;
   std::vector<lora::LoRATarget> lora_targets_;
   Status status_;
@@ -138,7 +138,7 @@ class DecoderModel : public Model {
 
 Result<std::unique_ptr<Model>> make_decoder(DecoderSpec spec, const ModelOptions& options) {
   auto model = std::make_unique<DecoderModel>(
-      Builder{options.session, options.quant_config, options.custom_ops, options.overrides}, std::move(spec), options.fusion);
+      Builder{options.session, options.quant_config, options.custom_ops, options.overrides}, std::move(spec));
   if (!model->status().ok()) return model->status();
   return std::unique_ptr<Model>(std::move(model));
 }

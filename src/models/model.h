@@ -32,7 +32,8 @@ class Model {
   virtual std::span<layers::Module* const> modules() const = 0;
   virtual std::span<const lora::LoRATarget> lora_targets() const = 0;  // what adapters may change; a target's index is its place
 
-  virtual std::span<const layers::FusionDecision> fusion() const = 0;  // what was fused, and why the rest was not
+  // Once, when every module is processed: fuses what the context's device has fused operators for. What was decided, and why.
+  virtual std::vector<layers::FusionDecision> fuse(const platform::Context& ctx, const layers::FusionConfig& config) = 0;
 
   virtual void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) = 0;
   // hidden [tokens, hidden]: the last layer's output after the final norm.

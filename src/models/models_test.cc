@@ -18,8 +18,7 @@ class ModelsTest : public ::testing::Test {
   std::unique_ptr<quant::QuantConfig> quant_config_ = *quant::make_quant_config("none");
   platform::CustomOpConfig custom_ops_;
   platform::LayerOverrides overrides_;
-  layers::FusionConfig fusion_;
-  ModelOptions options_{cpu_.session(), *quant_config_, custom_ops_, overrides_, fusion_, 0};
+  ModelOptions options_{cpu_.session(), *quant_config_, custom_ops_, overrides_, 0};
 };
 
 std::string llama(const std::string& more = "") {

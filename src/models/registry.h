@@ -14,7 +14,6 @@ struct ModelOptions {
   const quant::QuantConfig& quant_config;
   const platform::CustomOpConfig& custom_ops;
   const platform::LayerOverrides& overrides;
-  const layers::FusionConfig& fusion;
   int64_t max_model_len = 0;  // 0 = what the config says; rotary tables are made up to here
 };
 

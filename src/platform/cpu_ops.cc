@@ -3,7 +3,9 @@
 #include <cstring>
 
 #include "kernels/activation.h"
+#include "kernels/fused/norm_quant.h"
 #include "kernels/fused/qk_norm_rope.h"
+#include "kernels/fused/swiglu_quant.h"
 #include "kernels/rms_norm.h"
 
 namespace choral::platform {
@@ -84,6 +86,20 @@ void rope_write_kv(const Context& ctx, const PlacedRotary& rotary, IndexArray<in
   kernels::rope_write_kv(ctx.kernel, rotary.table, positions.host, q, q.cols / rotary.table.head_dim(), k, v, cache, slots.host);
 }
 
+void rms_norm_quantise(const Context& ctx, In x, Weight w, float eps, kernels::QuantiseOptions options,
+                       kernels::QuantisedBlock* planes, Out y) {
+  kernels::rms_norm_quantise(ctx.kernel, x, w, eps, options, planes, y);
+}
+
+void silu_and_mul_quantise(const Context& ctx, In x, kernels::QuantiseOptions options, kernels::QuantisedBlock* planes, Out y) {
+  kernels::silu_and_mul_quantise(ctx.kernel, x, options, planes, y);
+}
+
+void matmul_quantised(const Context& ctx, const PackedMatrix& w, std::span<const kernels::QuantisedBlock> planes,
+                      const kernels::Epilogue& epilogue, Out y) {
+  w.multiply_quantised(ctx.kernel, planes, epilogue, y);
+}
+
 OpTable make_cpu_ops() {
   OpTable ops;
   compose_fused_ops(ops);
@@ -104,6 +120,9 @@ OpTable make_cpu_ops() {
   serve(ops.add_rms_norm, add_rms_norm);
   serve(ops.qk_norm_rope, qk_norm_rope);
   serve(ops.rope_write_kv, rope_write_kv);
+  serve(ops.rms_norm_quantise, rms_norm_quantise);
+  serve(ops.silu_and_mul_quantise, silu_and_mul_quantise);
+  serve(ops.matmul_quantised, matmul_quantised);
   return ops;
 }
 

@@ -4,7 +4,8 @@
 // both sides. Entries change only between steps, by their owner.
 //
 // The fused operators at the end are shorter ways to say what operators above say together; each can always be called, since
-// without a provider it is that composition (composed_ops.h). Whether a model is built with it is the fusion pass's decision.
+// without a provider it is that composition (composed_ops.cc). Whether a model is built with it is the fusion pass's decision.
+// Those that make or take QuantisedBlocks are the CPU's own; other devices have no such entry (`run` is null).
 #pragma once
 
 #include <span>
@@ -130,6 +131,16 @@ struct OpTable {
           IndexArray<int64_t>)>
       rope_write_kv{"rope_write_kv", shape_of::in_place, true};
 
+  // y = rms_norm(x), given as the planes that a quantised matmul reads and, unless its data is null, as floats
+  Op<void(const Context&, In, Weight, float, kernels::QuantiseOptions, kernels::QuantisedBlock*, Out)> rms_norm_quantise{
+      "rms_norm_quantise", shape_of::same_as_first, true};
+  // the same of silu_and_mul
+  Op<void(const Context&, In, kernels::QuantiseOptions, kernels::QuantisedBlock*, Out)> silu_and_mul_quantise{
+      "silu_and_mul_quantise", shape_of::gated, true};
+  // matmul of rows that were quantised before
+  Op<void(const Context&, const kernels::PackedMatrix&, std::span<const kernels::QuantisedBlock>, const kernels::Epilogue&, Out)>
+      matmul_quantised{"matmul_quantised", shape_of::matmul};
+
   // Calls visit(op) for every entry, in the order above.
   template <class Visit>
   void for_each(Visit visit) const {
@@ -147,6 +158,7 @@ struct OpTable {
     visit(t.matmul), visit(t.lora_shrink), visit(t.lora_expand), visit(t.gather_rows), visit(t.take_rows), visit(t.add);
     visit(t.rms_norm), visit(t.rms_norm_heads), visit(t.rotary_embedding), visit(t.silu_and_mul), visit(t.gelu_tanh_and_mul);
     visit(t.write_kv), visit(t.paged_attention), visit(t.add_rms_norm), visit(t.qk_norm_rope), visit(t.rope_write_kv);
+    visit(t.rms_norm_quantise), visit(t.silu_and_mul_quantise), visit(t.matmul_quantised);
   }
 };
 

@@ -20,7 +20,7 @@ TEST(Platform, AutoIsTheCpuAndUnknownNamesAreErrors) {
 TEST(OpTable, EveryOpHasAProviderAndAVersion) {
   testing::CpuContext cpu(1);
   const auto ops = (*cpu).ops.facts();
-  EXPECT_EQ(ops.size(), 16u);
+  EXPECT_EQ(ops.size(), 19u);
   for (const auto& op : ops) {
     EXPECT_TRUE(op.provider == "cpu" || (op.fused && op.provider == "composed")) << op.name << " by " << op.provider;
     EXPECT_EQ(op.version, 1) << op.name;
@@ -40,6 +40,27 @@ TEST(OpTable, ProfileCountsCalls) {
   EXPECT_EQ(profile.entries()[0].name, "rms_norm");
   EXPECT_EQ(profile.entries()[0].calls, 2);
   EXPECT_EQ(profile.seconds_of("matmul"), 0.0);
+}
+
+TEST(OpShapes, EachOperatorKnowsWhatItGives) {
+  testing::CpuContext cpu(1);
+  const OpTable& ops = (*cpu).ops;
+  const auto shape = [](auto& op, std::initializer_list<Shape> inputs) {
+    const std::vector<Shape> all(inputs);
+    const auto result = op.meta(all);
+    return result.ok() ? result->to_string() : result.status().message();
+  };
+  EXPECT_EQ(shape(ops.matmul, {{3, 8}, {5, 8}}), "[3, 5]");
+  EXPECT_EQ(shape(ops.matmul, {{3, 8}, {5, 7}}), "x [3, 8] and W [5, 7] differ in k");
+  EXPECT_EQ(shape(ops.gather_rows, {{100, 8}, {4}}), "[4, 8]");
+  EXPECT_EQ(shape(ops.rms_norm, {{3, 8}, {8}}), "[3, 8]");
+  EXPECT_EQ(shape(ops.rms_norm, {{3, 8}, {7}}), "[7] beside x [3, 8]");
+  EXPECT_EQ(shape(ops.rms_norm_heads, {{3, 8}, {4}}), "[3, 8]");
+  EXPECT_EQ(shape(ops.rms_norm_heads, {{3, 8}, {3}}), "x [3, 8] is not whole heads of 3");
+  EXPECT_EQ(shape(ops.silu_and_mul, {{3, 8}}), "[3, 4]");
+  EXPECT_EQ(shape(ops.silu_and_mul, {{3, 7}}), "x [3, 7] has no two halves");
+  EXPECT_EQ(shape(ops.add_rms_norm, {{3, 8}, {3, 8}, {8}}), "[3, 8]");
+  EXPECT_EQ(shape(ops.matmul, {{3, 8}}), "1 inputs where 2 are needed");
 }
 
 TEST(CustomOpConfig, AllNonePlusMinus) {

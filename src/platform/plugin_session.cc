@@ -52,6 +52,7 @@ PluginSession::PluginSession(const Platform& platform, std::shared_ptr<PluginDev
       ops_(staged_cpu_ops()) {
   const std::string why = device_name() + " has no such operator";
   ops_.for_each([&](auto& op) { op.reason = why; });
+  ops_.rms_norm_quantise.reason = ops_.silu_and_mul_quantise.reason = ops_.matmul_quantised.reason = "these blocks are the CPU's";
   ops_.lora_shrink.reason = ops_.lora_expand.reason = "adapters' panels are the host's";
 }
 

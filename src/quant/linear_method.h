@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,13 @@ class LinearMethod {
   // y [tokens, sum(out)] from x [tokens, in]; `epilogue.bias` is the method's own business and must be null.
   virtual void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
                      MatrixView<float> y) const = 0;
+  // How apply() quantises x at `level`; none: it reads the floats. apply_quantised() takes rows that were so quantised before
+  // (kernels/packed_matrix.h) and gives the bits of apply().
+  virtual std::optional<kernels::QuantiseOptions> quantised_input(CpuLevel) const { return std::nullopt; }
+  virtual void apply_quantised(const platform::Context&, std::span<const kernels::QuantisedBlock>, const kernels::Epilogue&,
+                               MatrixView<float>) const {
+    CHORAL_CHECK(false, "only a method that names its quantised input takes one");
+  }
   // out row i = row ids[i] of W: the embedding lookup. [ids, in]
   virtual void gather_rows(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out) const = 0;
 

@@ -48,19 +48,24 @@ class UnquantizedLinearMethod : public LinearMethod {
 
   void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
              MatrixView<float> y) const override {
+    for_each_run(epilogue, y, [&](const kernels::PackedMatrix& matrix, const kernels::Epilogue& own, MatrixView<float> part) {
+      ctx.ops.matmul(ctx, matrix, x, own, part);
+    });
+  }
+
+  std::optional<kernels::QuantiseOptions> quantised_input(CpuLevel level) const override {
+    const auto first = runs_.front().matrix->quantised_input(level);
     for (const auto& run : runs_) {
-      kernels::Epilogue own = epilogue;
-      own.bias = bias_of(run);
-      // Hooks speak of columns of the whole y.
-      const auto shifted = [begin = run.begin](const kernels::Epilogue::Hook* hook) {
-        return [begin, hook](int64_t row, int64_t col, MatrixView<float> tile) { (*hook)(row, col + begin, tile); };
-      };
-      const auto product = shifted(epilogue.product_hook), result = shifted(epilogue.result_hook);
-      const kernels::Epilogue::Hook product_hook(product), result_hook(result);
-      if (epilogue.product_hook != nullptr) own.product_hook = &product_hook;
-      if (epilogue.result_hook != nullptr) own.result_hook = &result_hook;
-      ctx.ops.matmul(ctx, *run.matrix, x, own, y.sub_cols(run.begin, run.matrix->n()));
+      if (run.matrix->quantised_input(level) != first) return std::nullopt;
     }
+    return first;
+  }
+
+  void apply_quantised(const platform::Context& ctx, std::span<const kernels::QuantisedBlock> planes,
+                       const kernels::Epilogue& epilogue, MatrixView<float> y) const override {
+    for_each_run(epilogue, y, [&](const kernels::PackedMatrix& matrix, const kernels::Epilogue& own, MatrixView<float> part) {
+      ctx.ops.matmul_quantised(ctx, matrix, planes, own, part);
+    });
   }
 
   void gather_rows(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out) const override {
@@ -89,6 +94,24 @@ class UnquantizedLinearMethod : public LinearMethod {
   }
 
  private:
+  // Calls multiply(matrix, its epilogue, its columns of y) for each run.
+  template <class Multiply>
+  void for_each_run(const kernels::Epilogue& epilogue, MatrixView<float> y, Multiply multiply) const {
+    for (const auto& run : runs_) {
+      kernels::Epilogue own = epilogue;
+      own.bias = bias_of(run);
+      // Hooks speak of columns of the whole y.
+      const auto shifted = [begin = run.begin](const kernels::Epilogue::Hook* hook) {
+        return [begin, hook](int64_t row, int64_t col, MatrixView<float> tile) { (*hook)(row, col + begin, tile); };
+      };
+      const auto product = shifted(epilogue.product_hook), result = shifted(epilogue.result_hook);
+      const kernels::Epilogue::Hook product_hook(product), result_hook(result);
+      if (epilogue.product_hook != nullptr) own.product_hook = &product_hook;
+      if (epilogue.result_hook != nullptr) own.result_hook = &result_hook;
+      multiply(*run.matrix, own, y.sub_cols(run.begin, run.matrix->n()));
+    }
+  }
+
   // Where the matrix's arithmetic runs.
   const float* bias_of(const PackedRun& run) const {
     const auto bias = run.matrix->on_device() ? bias_.on_device() : bias_.host();

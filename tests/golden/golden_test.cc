@@ -92,6 +92,34 @@ TEST_F(SmolLM2GoldenTest, EqualsTransformersAndPeft) {
   check_model({.model = model(), .dtype = "bfloat16", .threads = 2}, "smollm2.jsonl", "", CHORAL_EXAMPLE_ADAPTERS);
 }
 
+// Quantised as it is stored: the CPU's fused operators give the bits of what they stand for, with and without adapters.
+TEST_F(SmolLM2GoldenTest, FusedEqualsUnfusedToTheBit) {
+  std::vector<std::vector<RequestOutput>> outputs;
+  for (const char* fuse : {"all", "none"}) {
+    auto llm = LLM::load({.model = model(),
+                          .fuse = fuse,
+                          .threads = 2,
+                          .adapters = {{"pirate", std::string(CHORAL_EXAMPLE_ADAPTERS) + "/pirate"}}});
+    ASSERT_TRUE(llm.ok()) << llm.status().to_string();
+    std::vector<Request> requests;
+    for (const bool adapted : {false, true}) {
+      Request request{.prompt = "Tell me of the sea, and of what lives in it."};
+      if (adapted) request.adapters = {{"pirate"}};
+      request.sampling.temperature = 0;
+      request.sampling.max_tokens = 12;
+      request.sampling.logprobs = 5;
+      requests.push_back(std::move(request));
+    }
+    outputs.push_back((*llm)->generate(std::move(requests)));
+  }
+  for (size_t i = 0; i < outputs[0].size(); ++i) {
+    ASSERT_TRUE(outputs[0][i].status.ok()) << outputs[0][i].status.to_string();
+    const auto &a = outputs[0][i].completions.at(0), &b = outputs[1][i].completions.at(0);
+    EXPECT_EQ(a.token_ids, b.token_ids);
+    for (size_t t = 0; t < a.logprobs.size(); ++t) EXPECT_EQ(a.logprobs[t].chosen.logprob, b.logprobs.at(t).chosen.logprob);
+  }
+}
+
 // Its tokenizer, read from GGUF metadata, against Hugging Face's.
 TEST_F(SmolLM2GoldenTest, TokenizerEqualsHuggingFace) {
   const auto llm = LLM::load({.model = model()});

@@ -20,7 +20,7 @@ namespace {
 constexpr int kMaxRows = 6;
 constexpr int kMaxRowsOfTwoPanels = 3;
 constexpr int kMaxRowsOfFourPanels = 1;
-constexpr int kMaxInPlaceTiles = 6;  // 10 % faster than through L1
+constexpr int kMaxInPlaceTiles = 6;  // so few tiles lose more by the floats' place in L1 than by widening again
 constexpr int kHalf = 8;             // channels of a register
 
 // Two k of half a panel (half 0 or 1), widened one k at a time; a pair of the whole panel is kPairBytes bytes.
@@ -64,17 +64,26 @@ CHORAL_INLINE void multiply_add(__m256 (&acc)[R][H], const float* x, const __m25
   }
 }
 
+// One k of H halves of panels, stored `at` floats into the wide panels where the kernel widens.
+template <bool kWidens, int R, int H>
+CHORAL_INLINE void one_k(__m256 (&acc)[R][H], const float* x, const __m256 (&w)[H], float* wide, int64_t wide_stride,
+                         int64_t at) {
+  CHORAL_UNROLL
+  for (int h = 0; kWidens && h < H; ++h) _mm256_store_ps(wide + at + h / 2 * wide_stride + h % 2 * kHalf, w[h]);
+  multiply_add<R, H>(acc, x, w);
+}
+
 // Two k: even and odd weights of H halves of panels at w, x and x + 1, and a pair of each panel fetched ahead.
-template <class Pair, int R, int H>
+template <class Pair, bool kWidens, int R, int H>
 CHORAL_INLINE void step(__m256 (&acc)[R][H], const float* x, const std::byte* w, int64_t stride, const std::byte* ahead,
-                        int64_t ahead_stride) {
+                        int64_t ahead_stride, float* wide, int64_t wide_stride, int64_t at) {
   __m256 v[H];
   CHORAL_UNROLL
   for (int h = 0; h < H; ++h) v[h] = Pair::even(w + h / 2 * stride, h % 2);
-  multiply_add<R, H>(acc, x, v);
+  one_k<kWidens, R, H>(acc, x, v, wide, wide_stride, at);
   CHORAL_UNROLL
   for (int h = 0; h < H; ++h) v[h] = Pair::odd(w + h / 2 * stride, h % 2);
-  multiply_add<R, H>(acc, x + 1, v);
+  one_k<kWidens, R, H>(acc, x + 1, v, wide, wide_stride, at + kPanelRows);
   CHORAL_UNROLL
   for (int p = 0; p < H / 2; ++p) {
     _mm_prefetch(ahead + p * ahead_stride, _MM_HINT_T0);
@@ -82,7 +91,7 @@ CHORAL_INLINE void step(__m256 (&acc)[R][H], const float* x, const std::byte* w,
   }
 }
 
-template <class Pair, int R, int P>
+template <class Pair, bool kWidens, int R, int P>
 CHORAL_TARGET void micro(const MicroArgs& args) {
   constexpr int kH = 2 * P;
   __m256 acc[R][kH];
@@ -98,26 +107,30 @@ CHORAL_TARGET void micro(const MicroArgs& args) {
   const std::byte* ahead = args.ahead;
   const int64_t stride = args.panel_stride;
   const int64_t ahead_stride = args.ahead_panel_stride;
+  float* wide = args.wide;
+  const int64_t wide_stride = args.wide_stride;
   for (int64_t k = 0; k < args.k; k += kXChunk) {
     if (k == args.jump_at) ahead += args.ahead_jump;
     const int64_t left = args.k - k;
     if (left >= kXChunk) {  // whole chunks are unrolled: counting would take the multipliers' ports
       CHORAL_UNROLL
       for (int i = 0; i < kXChunk; i += 2, ahead += args.ahead_step) {
-        step<Pair, R, kH>(acc, x + i, w + i / 2 * Pair::kPairBytes, stride, ahead, ahead_stride);
+        step<Pair, kWidens, R, kH>(acc, x + i, w + i / 2 * Pair::kPairBytes, stride, ahead, ahead_stride, wide, wide_stride,
+                                   i * kPanelRows);
       }
+      if (kWidens) wide += kXChunk * kPanelRows;
       w += kXChunk / 2 * Pair::kPairBytes;
       x += R * kXChunk;
       continue;
     }
     for (int64_t i = 0; i + 1 < left; i += 2, w += Pair::kPairBytes, ahead += args.ahead_step) {
-      step<Pair, R, kH>(acc, x + i, w, stride, ahead, ahead_stride);
+      step<Pair, kWidens, R, kH>(acc, x + i, w, stride, ahead, ahead_stride, wide, wide_stride, i * kPanelRows);
     }
     if (left % 2 != 0) {
       __m256 v[kH];
       CHORAL_UNROLL
       for (int h = 0; h < kH; ++h) v[h] = Pair::even(w + h / 2 * stride, h % 2);
-      multiply_add<R, kH>(acc, x + left - 1, v);
+      one_k<kWidens, R, kH>(acc, x + left - 1, v, wide, wide_stride, (left - 1) * kPanelRows);
     }
   }
   CHORAL_UNROLL
@@ -131,9 +144,15 @@ CHORAL_TARGET void micro(const MicroArgs& args) {
 template <class Pair, int P, size_t... kRow>
 constexpr std::array<MicroKernel, kMaxRows> by_rows(std::index_sequence<kRow...>) {
   std::array<MicroKernel, kMaxRows> table{};
-  ((table[kRow] = &micro<Pair, static_cast<int>(kRow) + 1, P>), ...);
+  ((table[kRow] = &micro<Pair, false, static_cast<int>(kRow) + 1, P>), ...);
   return table;
 }
+// Indexed by [rows - kMaxRows / 2].
+template <class Pair, int P, size_t... kRow>
+constexpr std::array<MicroKernel, sizeof...(kRow)> widening_by_rows(std::index_sequence<kRow...>) {
+  return {&micro<Pair, true, static_cast<int>(kRow) + kMaxRows / 2, P>...};
+}
+using WideningRows = std::make_index_sequence<kMaxRows - kMaxRows / 2 + 1>;
 template <class Pair>
 constexpr std::array<std::array<MicroKernel, kMaxRows>, 3> kMicro{
     by_rows<Pair, 1>(std::make_index_sequence<kMaxRows>()),
@@ -157,23 +176,12 @@ MicroKernel find_micro(DType weights, int rows, int panels) {
 }
 
 template <class Pair>
-CHORAL_INLINE void widen_panel(const std::byte* w, int64_t k, float* out) {
-  int64_t i = 0;
-  for (; i + 1 < k; i += 2, w += Pair::kPairBytes, out += 2 * kPanelRows) {
-    _mm256_store_ps(out, Pair::even(w, 0));
-    _mm256_store_ps(out + kHalf, Pair::even(w, 1));
-    _mm256_store_ps(out + kPanelRows, Pair::odd(w, 0));
-    _mm256_store_ps(out + kPanelRows + kHalf, Pair::odd(w, 1));
-  }
-  if (i < k) {
-    _mm256_store_ps(out, Pair::even(w, 0));
-    _mm256_store_ps(out + kHalf, Pair::even(w, 1));
-  }
-}
+constexpr auto kWidening = widening_by_rows<Pair, 1>(WideningRows());
 
-CHORAL_TARGET void widen(DType weights, const std::byte* w, int64_t k, float* out) {
+MicroKernel find_widening(DType weights, int rows, int) {
   CHORAL_DCHECK(weights != DType::kF32, "float32 panels are read in place");
-  weights == DType::kBF16 ? widen_panel<BFloat16Pair>(w, k, out) : widen_panel<Float16Pair>(w, k, out);
+  const auto r = static_cast<size_t>(rows - kMaxRows / 2);
+  return weights == DType::kBF16 ? kWidening<BFloat16Pair>.at(r) : kWidening<Float16Pair>.at(r);
 }
 
 }  // namespace
@@ -198,8 +206,8 @@ CHORAL_TARGET void finish_tile_avx2(MatrixView<const float> tile, const float* b
 }
 
 const FloatKernels& avx2_float_kernels() {
-  static constexpr FloatKernels kKernels{"avx2 fma", kMaxRows, kMaxInPlaceTiles, kMaxRows, 1, panels_for,
-                                         find_micro, widen,    finish_tile_avx2};
+  static constexpr FloatKernels kKernels{"avx2 fma", kMaxRows,   kMaxInPlaceTiles, kMaxRows,        1,
+                                         panels_for, find_micro, find_widening,    finish_tile_avx2};
   return kKernels;
 }
 

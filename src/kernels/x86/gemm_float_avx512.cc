@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kMaxRows = 14;
 constexpr int kMaxRowsOfFourPanels = 6;
-constexpr int kMaxInPlaceTiles = 4;  // 25 % faster than through L1 with two tiles
+constexpr int kMaxInPlaceTiles = 4;  // so few tiles lose more by the floats' place in L1 than by widening again
 
 // Two k of one panel: kPairBytes bytes, widened one k at a time.
 struct BFloat16Pair {
@@ -60,17 +60,26 @@ CHORAL_INLINE void multiply_add(__m512 (&acc)[R][P], const float* x, const __m51
   }
 }
 
+// One k of P panels, stored `at` floats into the wide panels where the kernel widens.
+template <bool kWidens, int R, int P>
+CHORAL_INLINE void one_k(__m512 (&acc)[R][P], const float* x, const __m512 (&w)[P], float* wide, int64_t wide_stride,
+                         int64_t at) {
+  CHORAL_UNROLL
+  for (int p = 0; kWidens && p < P; ++p) _mm512_store_ps(wide + at + p * wide_stride, w[p]);
+  multiply_add<R, P>(acc, x, w);
+}
+
 // Two k: even and odd weights of P panels at w, x and x + 1, and a pair of each panel fetched ahead.
-template <class Pair, int R, int P>
+template <class Pair, bool kWidens, int R, int P>
 CHORAL_INLINE void step(__m512 (&acc)[R][P], const float* x, const std::byte* w, int64_t stride, const std::byte* ahead,
-                        int64_t ahead_stride) {
+                        int64_t ahead_stride, float* wide, int64_t wide_stride, int64_t at) {
   __m512 v[P];
   CHORAL_UNROLL
   for (int p = 0; p < P; ++p) v[p] = Pair::even(w + p * stride);
-  multiply_add<R, P>(acc, x, v);
+  one_k<kWidens, R, P>(acc, x, v, wide, wide_stride, at);
   CHORAL_UNROLL
   for (int p = 0; p < P; ++p) v[p] = Pair::odd(w + p * stride);
-  multiply_add<R, P>(acc, x + 1, v);
+  one_k<kWidens, R, P>(acc, x + 1, v, wide, wide_stride, at + kPanelRows);
   CHORAL_UNROLL
   for (int p = 0; p < P; ++p) {
     _mm_prefetch(ahead + p * ahead_stride, _MM_HINT_T0);
@@ -78,7 +87,7 @@ CHORAL_INLINE void step(__m512 (&acc)[R][P], const float* x, const std::byte* w,
   }
 }
 
-template <class Pair, int R, int P>
+template <class Pair, bool kWidens, int R, int P>
 CHORAL_TARGET void micro(const MicroArgs& args) {
   __m512 acc[R][P];
   CHORAL_UNROLL
@@ -93,26 +102,30 @@ CHORAL_TARGET void micro(const MicroArgs& args) {
   const std::byte* ahead = args.ahead;
   const int64_t stride = args.panel_stride;
   const int64_t ahead_stride = args.ahead_panel_stride;
+  float* wide = args.wide;
+  const int64_t wide_stride = args.wide_stride;
   for (int64_t k = 0; k < args.k; k += kXChunk) {
     if (k == args.jump_at) ahead += args.ahead_jump;
     const int64_t left = args.k - k;
     if (left >= kXChunk) {  // whole chunks are unrolled: counting would take the multipliers' ports
       CHORAL_UNROLL
       for (int i = 0; i < kXChunk; i += 2, ahead += args.ahead_step) {
-        step<Pair, R, P>(acc, x + i, w + i / 2 * Pair::kPairBytes, stride, ahead, ahead_stride);
+        step<Pair, kWidens, R, P>(acc, x + i, w + i / 2 * Pair::kPairBytes, stride, ahead, ahead_stride, wide, wide_stride,
+                                  i * kPanelRows);
       }
+      if (kWidens) wide += kXChunk * kPanelRows;
       w += kXChunk / 2 * Pair::kPairBytes;
       x += R * kXChunk;
       continue;
     }
     for (int64_t i = 0; i + 1 < left; i += 2, w += Pair::kPairBytes, ahead += args.ahead_step) {
-      step<Pair, R, P>(acc, x + i, w, stride, ahead, ahead_stride);
+      step<Pair, kWidens, R, P>(acc, x + i, w, stride, ahead, ahead_stride, wide, wide_stride, i * kPanelRows);
     }
     if (left % 2 != 0) {
       __m512 v[P];
       CHORAL_UNROLL
       for (int p = 0; p < P; ++p) v[p] = Pair::even(w + p * stride);
-      multiply_add<R, P>(acc, x + left - 1, v);
+      one_k<kWidens, R, P>(acc, x + left - 1, v, wide, wide_stride, (left - 1) * kPanelRows);
     }
   }
   CHORAL_UNROLL
@@ -126,9 +139,15 @@ CHORAL_TARGET void micro(const MicroArgs& args) {
 template <class Pair, int P, size_t... kRow>
 constexpr std::array<MicroKernel, kMaxRows> by_rows(std::index_sequence<kRow...>) {
   std::array<MicroKernel, kMaxRows> table{};
-  ((table[kRow] = &micro<Pair, static_cast<int>(kRow) + 1, P>), ...);
+  ((table[kRow] = &micro<Pair, false, static_cast<int>(kRow) + 1, P>), ...);
   return table;
 }
+// Indexed by [rows - kMaxRows / 2].
+template <class Pair, int P, size_t... kRow>
+constexpr std::array<MicroKernel, sizeof...(kRow)> widening_by_rows(std::index_sequence<kRow...>) {
+  return {&micro<Pair, true, static_cast<int>(kRow) + kMaxRows / 2, P>...};
+}
+using WideningRows = std::make_index_sequence<kMaxRows - kMaxRows / 2 + 1>;
 template <class Pair>
 constexpr std::array<std::array<MicroKernel, kMaxRows>, 3> kMicro{
     by_rows<Pair, 1>(std::make_index_sequence<kMaxRows>()),
@@ -149,25 +168,20 @@ MicroKernel find_micro(DType weights, int rows, int panels) {
 }
 
 template <class Pair>
-CHORAL_INLINE void widen_panel(const std::byte* w, int64_t k, float* out) {
-  int64_t i = 0;
-  for (; i + 1 < k; i += 2, w += Pair::kPairBytes) {
-    _mm512_store_ps(out + i * kPanelRows, Pair::even(w));
-    _mm512_store_ps(out + (i + 1) * kPanelRows, Pair::odd(w));
-  }
-  if (i < k) _mm512_store_ps(out + i * kPanelRows, Pair::even(w));
-}
+constexpr std::array kWidening{widening_by_rows<Pair, 1>(WideningRows()), widening_by_rows<Pair, 2>(WideningRows())};
 
-CHORAL_TARGET void widen(DType weights, const std::byte* w, int64_t k, float* out) {
+MicroKernel find_widening(DType weights, int rows, int panels) {
   CHORAL_DCHECK(weights != DType::kF32, "float32 panels are read in place");
-  weights == DType::kBF16 ? widen_panel<BFloat16Pair>(w, k, out) : widen_panel<Float16Pair>(w, k, out);
+  const auto p = static_cast<size_t>(panels / 2);
+  const auto r = static_cast<size_t>(rows - kMaxRows / 2);
+  return weights == DType::kBF16 ? kWidening<BFloat16Pair>.at(p).at(r) : kWidening<Float16Pair>.at(p).at(r);
 }
 
 }  // namespace
 
 const FloatKernels& avx512_float_kernels() {
-  static constexpr FloatKernels kKernels{"avx512 fma", kMaxRows, kMaxInPlaceTiles, kMaxRows, 2, panels_for,
-                                         find_micro,   widen,    finish_tile_avx2};
+  static constexpr FloatKernels kKernels{"avx512 fma", kMaxRows,   kMaxInPlaceTiles, kMaxRows,        2,
+                                         panels_for,   find_micro, find_widening,    finish_tile_avx2};
   return kKernels;
 }
 
