@@ -36,14 +36,29 @@ MicroKernel find_micro(DType, int rows, int) {
   return kMicro.at(static_cast<size_t>(rows - 1));
 }
 
-void widen(DType weights, const std::byte* w, int64_t k, float* out) {
+template <DType kWeights>
+void widen(const std::byte* w, int64_t k, float* out) {
   const auto* bits = reinterpret_cast<const uint16_t*>(w);
   for (int64_t i = 0; i < k; ++i) {
     for (int64_t c = 0; c < kPanelRows; ++c) {
-      out[i * kPanelRows + c] = weights == DType::kBF16 ? to_float(BFloat16{bits[(i / 2 * kPanelRows + c) * 2 + i % 2]})
-                                                        : to_float(Float16{bits[i * kPanelRows + c]});
+      out[i * kPanelRows + c] = kWeights == DType::kBF16 ? to_float(BFloat16{bits[(i / 2 * kPanelRows + c) * 2 + i % 2]})
+                                                         : to_float(Float16{bits[i * kPanelRows + c]});
     }
   }
+}
+
+template <DType kWeights, int R>
+void widening_micro(const MicroArgs& args) {
+  widen<kWeights>(args.w, args.k, args.wide);
+  MicroArgs on_wide = args;
+  on_wide.w = reinterpret_cast<const std::byte*>(args.wide);
+  micro<R>(on_wide);
+}
+
+MicroKernel find_widening(DType weights, int rows, int) {
+  static constexpr std::array<MicroKernel, kMaxRows> kBFloat16{widening_micro<DType::kBF16, 1>, widening_micro<DType::kBF16, 2>};
+  static constexpr std::array<MicroKernel, kMaxRows> kFloat16{widening_micro<DType::kF16, 1>, widening_micro<DType::kF16, 2>};
+  return (weights == DType::kBF16 ? kBFloat16 : kFloat16).at(static_cast<size_t>(rows - 1));
 }
 
 void finish(MatrixView<const float> tile, const float* bias, bool accumulate, MatrixView<float> y) {
@@ -61,7 +76,7 @@ void finish(MatrixView<const float> tile, const float* bias, bool accumulate, Ma
 }  // namespace
 
 const FloatKernels& base_float_kernels() {
-  static constexpr FloatKernels kKernels{"base mul+add", 0, 0, kMaxRows, 1, panels_for, find_micro, widen, finish};
+  static constexpr FloatKernels kKernels{"base mul+add", 0, 0, kMaxRows, 1, panels_for, find_micro, find_widening, finish};
   return kKernels;
 }
 

@@ -10,9 +10,10 @@ namespace {
 
 constexpr int64_t kBlockK = 256;          // two panels of widened weights are 32 KiB: L1
 constexpr int64_t kBlockRows = 240;       // x of one k block (240 KiB) and the tile of a task stay in L2
-constexpr int64_t kAheadBytes = 1536;     // prefetch distance of a stream in memory
+constexpr int64_t kAheadBytes = 3072;     // prefetch distance of a stream in memory; half of it costs a tenth of decode's speed
 constexpr int64_t kMaxTilePanels = 8;     // of a task with many rows: its finished tile is at most 120 KiB
 constexpr int64_t kMaxDirectPanels = 64;  // of a task with few rows
+constexpr int64_t kPackAheadLines = 64;   // of packed x
 constexpr int64_t kSerialPackFloats = 1 << 15;
 constexpr int64_t kNever = -1;
 
@@ -41,21 +42,29 @@ PackedRows pack_rows(const Context& ctx, MatrixView<const float> x, int64_t tile
   }
   float* out = ctx.scratch.make<float>(static_cast<size_t>(x.rows * packed.padded_k)).data();
   packed.data = out;
+  // In the order of the packed form: its lines are mostly in no cache, and only a run of stores is fetched well ahead.
   const auto pack = [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = 0; t < tiles; ++t) {
-      const int height = packed.height(t);
-      for (int r = 0; r < height; ++r) {
-        const float* row = x.row(packed.begin(t) + r);
-        for (int64_t c = begin; c < end; ++c) {
-          float* target = out + packed.offset(t, c * kXChunk) + r * kXChunk;
+    for (int64_t c0 = begin; c0 < end;) {
+      const int64_t c1 = std::min(end, round_up(c0 + 1, kBlockK / kXChunk));
+      for (int64_t t = 0; t < tiles; ++t) {
+        const int height = packed.height(t);
+        const float* rows = x.row(packed.begin(t));
+        float* target = out + packed.offset(t, c0 * kXChunk);
+        for (int64_t c = c0; c < c1; ++c) {
           const int64_t count = std::min(kXChunk, x.cols - c * kXChunk);
-          if (count == kXChunk) {
-            std::memcpy(target, row + c * kXChunk, kXChunk * sizeof(float));
-          } else {
-            std::memcpy(target, row + c * kXChunk, static_cast<size_t>(count) * sizeof(float));
+          for (int r = 0; r < height; ++r, target += kXChunk) {
+            const float* from = rows + r * x.stride + c * kXChunk;
+            if (count == kXChunk) {
+              __builtin_prefetch(target + kPackAheadLines * kXChunk, 1);
+              __builtin_prefetch(from + 4 * kXChunk, 0);
+              std::memcpy(target, from, kXChunk * sizeof(float));
+            } else {
+              std::memcpy(target, from, static_cast<size_t>(count) * sizeof(float));
+            }
           }
         }
       }
+      c0 = c1;
     }
   };
   const int64_t chunks = packed.padded_k / kXChunk;
@@ -92,11 +101,20 @@ struct Job {
       const int64_t group = largest_group(kernels.panels_for(rows), p1 - p);
       const std::byte* first = w.panel(p);
       kernels.micro(w.dtype, rows, static_cast<int>(group))({x.data, first, w.panel_bytes, w.k, out + (p - p0) * kPanelRows,
-                                                             out_stride, false, first + kAheadBytes, w.panel_bytes, pair_bytes,
-                                                             jump_at, (group - 1) * w.panel_bytes});
+                                                             out_stride, false, nullptr, 0, first + kAheadBytes, w.panel_bytes,
+                                                             pair_bytes, jump_at, (group - 1) * w.panel_bytes});
       p += group;
     }
     finish(p0, p1, out, out_stride);
+  }
+
+  // Asks for the lines of y that tile t will be finished into: stores that miss wait for each other.
+  void fetch_target(int64_t t, int64_t panel, int64_t panels) const {
+    const int64_t col = panel * kPanelRows;
+    const int64_t cols = std::min(panels * kPanelRows, w.n - col);
+    for (int64_t i = x.begin(t); i < x.begin(t + 1); ++i) {
+      for (int64_t j = 0; j < cols; j += kPanelRows) __builtin_prefetch(y.row(first_row + i) + col + j, 1);
+    }
   }
 
   // All row tiles over panels [p0, p1), block by block of k; the widened weights lie in `wide`.
@@ -111,16 +129,13 @@ struct Job {
       for (int64_t p = p0; p < p1;) {
         const int64_t group = largest_group(kernels.tile_panels, p1 - p);
         const std::byte* raw = w.panel(p) + k0 * w.k_bytes();
-        if (!in_place) {
-          for (int64_t i = 0; i < group; ++i) {
-            kernels.widen(w.dtype, raw + i * w.panel_bytes, k, wide + i * kBlockK * kPanelRows);
-          }
-        }
         const std::byte* next = raw + group * w.panel_bytes;  // the block after this one
         if (p + group == p1 && k0 + k < w.k) next = w.panel(p0) + (k0 + k) * w.k_bytes();
         MicroArgs args{};
-        args.w = in_place ? raw : reinterpret_cast<const std::byte*>(wide);
-        args.panel_stride = in_place ? w.panel_bytes : kBlockK * kPanelRows * static_cast<int64_t>(sizeof(float));
+        args.w = raw;
+        args.panel_stride = w.panel_bytes;
+        args.wide = wide;
+        args.wide_stride = kBlockK * kPanelRows;
         args.k = k;
         args.out_stride = out_stride;
         args.resume = k0 != 0;
@@ -135,7 +150,16 @@ struct Job {
             args.ahead = args.w;
             args.ahead_panel_stride = args.ahead_step = 0;
           }
-          kernels.micro(in_place ? w.dtype : DType::kF32, x.height(t), static_cast<int>(group))(args);
+          if (k0 + k == w.k) fetch_target(t, p, group);
+          if (in_place) {
+            kernels.micro(w.dtype, x.height(t), static_cast<int>(group))(args);
+          } else if (t == 0) {
+            kernels.widening(w.dtype, x.height(t), static_cast<int>(group))(args);
+            args.w = reinterpret_cast<const std::byte*>(wide);
+            args.panel_stride = args.wide_stride * static_cast<int64_t>(sizeof(float));
+          } else {
+            kernels.micro(DType::kF32, x.height(t), static_cast<int>(group))(args);
+          }
         }
         p += group;
       }

@@ -23,6 +23,8 @@ struct MicroArgs {
   float* out;            // [R][P·16], 64-byte aligned
   int64_t out_stride;    // floats, a multiple of 16
   bool resume;           // go on from what `out` holds, else from 0
+  float* wide;           // of a widening kernel: panels of [k][16] floats, `wide_stride` floats apart
+  int64_t wide_stride;
 
   // Software prefetch: for each two k one pair of weights of every panel at `ahead`, which then moves on by `ahead_step`
   // and, at k = jump_at, by `ahead_jump`: past the panels that are being read to those that come next.
@@ -37,13 +39,15 @@ using MicroKernel = void (*)(const MicroArgs&);
 struct FloatKernels {
   std::string_view name;   // "avx512 fma"
   int max_direct_rows;     // up to here one row tile runs down whole panels
-  int max_in_place_tiles;  // up to here each row tile widens weights in registers; more share them widened once into L1
+  int max_in_place_tiles;  // up to here each row tile widens weights in registers; of more the first widens them for all
   int tile_rows;           // most rows of a micro-kernel
   int tile_panels;         // panels of a micro-kernel for more than max_direct_rows rows
 
-  int (*panels_for)(int rows);                                              // most panels of a micro-kernel with so many rows
-  MicroKernel (*micro)(DType weights, int rows, int panels);                // panels: panels_for(rows) or a smaller power of two
-  void (*widen)(DType weights, const std::byte* w, int64_t k, float* out);  // one panel's k rows: [k][16] floats
+  int (*panels_for)(int rows);                                // most panels of a micro-kernel with so many rows
+  MicroKernel (*micro)(DType weights, int rows, int panels);  // panels: panels_for(rows) or a smaller power of two
+  // The same for bf16 and f16, at most tile_panels panels and at least tile_rows / 2 rows, and the widened weights go to
+  // args.wide as well: stores are free beside multiply-adds, a pass of their own is not (5 % of 128 rows).
+  MicroKernel (*widening)(DType weights, int rows, int panels);
   // y[i][j] = tile[i][j] (+ bias[j]) (+ y[i][j]); `y` may be `tile`.
   void (*finish)(MatrixView<const float> tile, const float* bias, bool accumulate, MatrixView<float> y);
 };
