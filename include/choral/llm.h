@@ -39,9 +39,10 @@ struct EngineOptions {
   std::string dtype = "auto";           // weights: auto (as stored) | float32 | bfloat16 | float16
   std::string kv_cache_dtype = "auto";  // auto (float32: exact) | float32 | bfloat16 | float16
   std::string device = "auto";          // auto: the best usable plug-in, else the CPU | cpu | a plug-in's name
-  bool require_device = false;          // with auto: no plug-in that works is an error, instead of the CPU
-  std::string custom_ops = "all";       // CustomOps in the device's form: all | none, then +name and -name, with commas
-  std::string fuse = "all";             // fused operators: all | none, then +name and -name
+  bool strict = false;  // whatever would be done in another way than asked, by another device or provider, is an error instead
+  bool require_device = false;     // with auto: no plug-in that works is an error, instead of the CPU
+  std::string custom_ops = "all";  // CustomOps in the device's form: all | none, then +name and -name, with commas
+  std::string fuse = "all";        // fused operators: all | none, then +name and -name
   std::string worker_class = "auto";
   int threads = 0;        // 0 = one per physical core
   int max_model_len = 0;  // 0 = the model's

@@ -24,7 +24,8 @@ PlatformConfig config_of(const EngineOptions& options, const std::string& archit
           .kv_cache_dtype = options.kv_cache_dtype == "auto" ? "float32" : options.kv_cache_dtype,
           .worker_class = options.worker_class,
           .scheduler = options.scheduling_policy,
-          .custom_ops = options.custom_ops};
+          .custom_ops = options.custom_ops,
+          .strict = options.strict};
 }
 
 // What the platform made of it, and a note of each change.
@@ -105,8 +106,11 @@ Result<DeviceSetup> set_up_device(EngineOptions& options, const std::string& arc
                        choice.passed.empty() ? "; see docs/plugins.md for where they are looked for"
                                              : fmt::format("; {}", fmt::join(choice.passed, "; ")));
   }
+  if (options.strict && options.device == "auto" && !choice.passed.empty()) {
+    return unavailable("--strict: {}; --device {} accepts that", fmt::join(choice.passed, "; "), choice.platform->name());
+  }
   auto setup = open_device(choice.platform, options, architecture, pool);
-  if (!setup.ok() && options.device == "auto" && !options.require_device && !cpu()) {
+  if (!setup.ok() && options.device == "auto" && !options.require_device && !options.strict && !cpu()) {
     notes.push_back(fmt::format("device {} gave way to the CPU: {}", choice.platform->name(), setup.status().message()));
     CHORAL_LOG(kWarn, "{}", notes.back());
     choice.reason = "the plug-in could not be used";

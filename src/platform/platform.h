@@ -25,6 +25,7 @@ struct PlatformConfig {
   std::string scheduler = "fcfs";
   std::string attention_backend = "auto";  // auto | device | host
   std::string custom_ops = "all";          // as --custom-ops spells it
+  bool strict = false;                     // an operator that falls back is an error
 };
 
 // A named, listed change of one entry of a registry, made when a worker starts and undone when it stops.

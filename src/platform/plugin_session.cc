@@ -72,7 +72,20 @@ Result<std::unique_ptr<Session>> PluginSession::open(const Platform& platform, s
   CHORAL_RETURN_IF_ERROR(session->conform(pool));
   session->serve_kv_in_pairs(config);
   CHORAL_RETURN_IF_ERROR(session->find_worker(config.worker_class));
+  session->strict_ = config.strict;
+  if (config.strict) CHORAL_RETURN_IF_ERROR(session->refuse_fallbacks());
   return std::unique_ptr<Session>(std::move(session));
+}
+
+// What adapters add is the host's on every device and no fallback.
+Status PluginSession::refuse_fallbacks() const {
+  std::string list;
+  for (const auto& op : ops_.facts()) {
+    if (op.provider != staged_cpu_ops().add.provider || op.name.starts_with("lora_")) continue;
+    list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", op.name, op.reason);
+  }
+  if (list.empty()) return {};
+  return unsupported("--strict: these operators would be the CPU's: {}", list);
 }
 
 void PluginSession::declare_fused_ops() {
@@ -204,6 +217,7 @@ void PluginSession::withdraw(PluginOp op, OpSet set, std::string_view why) {
   notes_.push_back(fmt::format("{}: {} is served by {}: {}", device_name(), plugin_op_name(op),
                                is_fused(op) ? "its composition" : "the CPU", why));
   CHORAL_LOG(kWarn, "{}", notes_.back());
+  if (strict_) fail(unsupported("--strict: {}", why).while_(plugin_op_name(op)));
 }
 
 Status PluginSession::patch_op(std::string_view name, std::string_view provider, std::string_view why) {

@@ -77,6 +77,7 @@ class PluginSession : public Session {
   void declare_fused_ops();
   void serve_kv_in_pairs(const PlatformConfig& config);
   Status find_worker(const std::string& name);
+  Status refuse_fallbacks() const;
   Status supports(std::string_view op, const PlatformConfig& config);
   Status conform(ThreadPool& pool);
   void withdraw(PluginOp op, OpSet set, std::string_view why);
@@ -91,6 +92,7 @@ class PluginSession : public Session {
   const choral_worker_class* worker_ = nullptr;
   bool kv_on_device_ = false;
   enum class Fused { kNone, kDeclared, kLoaded, kFailed } fused_ = Fused::kNone;
+  bool strict_ = false;
   Status lost_;  // why the device is gone
   std::vector<std::string> notes_;
 };

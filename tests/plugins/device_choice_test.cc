@@ -48,6 +48,19 @@ TEST_F(DeviceChoiceTest, ARequiredDeviceIsNotReplacedByTheCpu) {
   EXPECT_THAT(status.message(), HasSubstr("ref_fault_no_device: "));
 }
 
+TEST_F(DeviceChoiceTest, StrictRefusesWhatTheCpuWouldDo) {
+  auto wanted = options("ref_device");
+  wanted.strict = true;
+  const auto message = LLM::load(wanted).status().message();
+  EXPECT_THAT(message, HasSubstr("take_rows (ref_device has no such operator)"));
+  EXPECT_THAT(message, ::testing::Not(HasSubstr("lora_shrink")));
+  const Variable allowed("CHORAL_PLUGINS", "ref_fault_garbage");
+  wanted.device = "auto";
+  EXPECT_THAT(LLM::load(wanted).status().message(), HasSubstr("--strict: ref_fault_garbage"));
+  wanted.device = "cpu";
+  EXPECT_NE(load(wanted), nullptr);
+}
+
 TEST_F(DeviceChoiceTest, AnUnknownNameSuggestsTheNearest) {
   const Variable allowed("CHORAL_PLUGINS", "ref_device");
   EXPECT_THAT(LLM::load(options("ref_devise")).status().message(), HasSubstr("did you mean ref_device"));
