@@ -55,11 +55,12 @@ Status resolve_worker_class(const Platform& platform, std::string& name) {
                           fmt::join(known, ", "));
 }
 
-Status apply_patches(const Platform& platform, platform::Session& session, ModelForms& forms, std::vector<std::string>& notes) {
+// Those of operators wait in the configuration for the session that they belong to. A patch lives as long as the worker.
+Status apply_patches(const Platform& platform, PlatformConfig& config, ModelForms& forms, std::vector<std::string>& notes) {
   for (const auto& patch : platform.patches()) {
     Status status;
     if (patch.registry == "op") {
-      status = session.patch_op(patch.key, patch.value, fmt::format("patch {}: {}", patch.name, patch.reason));
+      config.op_patches.push_back(patch);
     } else if (patch.registry == "custom_op") {
       status = forms.custom_ops.force(patch.key, patch.value);
     } else if (patch.registry == "fuse") {
@@ -70,7 +71,6 @@ Status apply_patches(const Platform& platform, platform::Session& session, Model
     }
     CHORAL_RETURN_IF_ERROR(std::move(status).while_(fmt::format("patch {} of {}", patch.name, platform.name())));
     notes.push_back(fmt::format("patch {}: {} {} = {} ({})", patch.name, patch.registry, patch.key, patch.value, patch.reason));
-    for (auto& effect : session.take_notes()) notes.push_back(std::move(effect));
   }
   return {};
 }
@@ -87,9 +87,9 @@ Result<DeviceSetup> open_device(std::shared_ptr<const Platform> platform, Engine
   setup.notes.push_back("worker: " + config.worker_class);
   CHORAL_TRY(setup.forms.custom_ops, platform::CustomOpConfig::parse(updated.custom_ops).while_("--custom-ops"));
   CHORAL_TRY(setup.forms.fusion, layers::FusionConfig::parse(updated.fuse));
+  CHORAL_RETURN_IF_ERROR(apply_patches(*setup.platform, config, setup.forms, setup.notes));
   CHORAL_TRY(setup.session, setup.platform->open(pool, config));
   for (auto& note : setup.session->take_notes()) setup.notes.push_back(std::move(note));
-  CHORAL_RETURN_IF_ERROR(apply_patches(*setup.platform, *setup.session, setup.forms, setup.notes));
   options = std::move(updated);
   return setup;
 }

@@ -13,18 +13,25 @@ quant::LinearShape table_shape(const VocabParallelEmbedding::Spec& spec) {
 
 VocabParallelEmbedding::VocabParallelEmbedding(Builder& builder, const Spec& spec)
     : LinearBase(builder, quant::LayerKind::kEmbedding, spec.prefix, table_shape(spec)),
+      CustomOp(kLayerName, builder.custom_ops, builder.session),
       lora_target_(builder.add_lora_target(lora_target(lora::TargetKind::kEmbedding, spec.prefix))) {}
 
 void VocabParallelEmbedding::lookup(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out,
                                     const lora::PunicaWrapper* lora) const {
-  quant_method().gather_rows(ctx, ids, out);
+  if (form() == platform::OpForm::kNative) {
+    const platform::HostView<float> rows(ctx, out, platform::Access::kWrite);
+    for (int64_t i = 0; i < ids.size(); ++i) quant_method().read_row(ids.host[static_cast<size_t>(i)], (*rows).row_span(i));
+  } else {
+    quant_method().gather_rows(ctx, ids, out);
+  }
   if (lora != nullptr) lora->add_lora_embedding(ctx, lora_target_, ids.host, out);
 }
 
 ParallelLMHead::ParallelLMHead(Builder& builder, const Spec& spec)
     : LinearBase(builder, quant::LayerKind::kLmHead, spec.prefix, table_shape(spec)) {}
 
-LogitsProcessor::LogitsProcessor(Builder& builder, const Spec& spec) : head_(spec.head) {
+LogitsProcessor::LogitsProcessor(Builder& builder, const Spec& spec)
+    : CustomOp(kLayerName, builder.custom_ops, builder.session), head_(spec.head), take_rows_(bind(&platform::OpTable::take_rows)) {
   auto target = head_.lora_target(lora::TargetKind::kHead, spec.name);
   if (target.name != head_.prefix()) target.tied_to = head_.prefix();
   lora_target_ = builder.add_lora_target(std::move(target));
@@ -35,7 +42,7 @@ void LogitsProcessor::forward(const platform::Context& ctx, MatrixView<const flo
   if (static_cast<int64_t>(rows.size()) == hidden.rows) return multiply(ctx, hidden, rows, logits, lora);  // every row, in order
   const platform::StepMark mark(ctx);
   const auto wanted = ctx.make_matrix(static_cast<int64_t>(rows.size()), hidden.cols);
-  ctx.ops.take_rows(ctx, hidden, platform::place_indices(ctx, rows), wanted);
+  take_rows_(ctx, hidden, platform::place_indices(ctx, rows), wanted);
   multiply(ctx, wanted, rows, logits, lora);
 }
 

@@ -7,8 +7,8 @@
 
 namespace choral::layers {
 
-// out row i = row ids[i] of the table. Also the head of a model that ties its weights.
-class VocabParallelEmbedding : public LinearBase {
+// out row i = row ids[i] of the table. Also the head of a model that ties its weights. CustomOp "vocab_parallel_embedding".
+class VocabParallelEmbedding : public LinearBase, public platform::CustomOp {
  public:
   static constexpr std::string_view kLayerName = "vocab_parallel_embedding";
   struct Spec {
@@ -32,8 +32,8 @@ class ParallelLMHead : public LinearBase {
   ParallelLMHead(Builder& builder, const Spec& spec);
 };
 
-// From the step's hidden rows to the logits of those rows that need them.
-class LogitsProcessor {
+// From the step's hidden rows to the logits of those rows that need them. CustomOp "logits_processor".
+class LogitsProcessor : public platform::CustomOp {
  public:
   static constexpr std::string_view kLayerName = "logits_processor";
   struct Spec {
@@ -52,6 +52,7 @@ class LogitsProcessor {
 
   const LinearBase& head_;
   int lora_target_;
+  const decltype(platform::OpTable::take_rows)& take_rows_;
 };
 
 }  // namespace choral::layers

@@ -39,9 +39,6 @@ class CpuSession : public Session {
   SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override { return {.host = sequences}; }
   void begin_step(const StepFacts&) override {}
   Status end_step(const StepFacts&) override { return {}; }
-  Status patch_op(std::string_view, std::string_view, std::string_view) override {
-    return unsupported("the CPU's operators have one provider");
-  }
 
  private:
   const Platform& platform_;

@@ -12,6 +12,15 @@
 
 namespace choral::platform {
 
+// A named, listed change of one entry of a registry, made when a worker starts and undone when it stops.
+struct Patch {
+  std::string name;
+  std::string registry;  // "op", "custom_op", "fuse"
+  std::string key;
+  std::string value;
+  std::string reason;
+};
+
 // What the user asked for, before anything is built. A platform may change it, or refuse it with a reason.
 struct PlatformConfig {
   int threads = 1;
@@ -26,15 +35,7 @@ struct PlatformConfig {
   std::string attention_backend = "auto";  // auto | device | host
   std::string custom_ops = "all";          // as --custom-ops spells it
   bool strict = false;                     // an operator that falls back is an error
-};
-
-// A named, listed change of one entry of a registry, made when a worker starts and undone when it stops.
-struct Patch {
-  std::string name;
-  std::string registry;  // "op", "custom_op", "fuse"
-  std::string key;
-  std::string value;
-  std::string reason;
+  std::vector<Patch> op_patches = {};      // of registry "op": for open()
 };
 
 class Platform {

@@ -64,8 +64,9 @@ Result<std::unique_ptr<Session>> PluginSession::open(const Platform& platform, s
                                                      ThreadPool& pool, const PlatformConfig& config) {
   CHORAL_TRY(auto device, PluginDevice::open(std::move(plugin), pool));
   std::unique_ptr<PluginSession> session(new PluginSession(platform, std::move(device)));
-  // In the order in which workers of this kind are known to need it: fused names first, so that lookups find them; then the
-  // overrides; then the rest.
+  // In the order in which workers of this kind are known to need it: patches, which the rest obeys; names of fused operators, so
+  // that lookups find them; overrides; the operators themselves.
+  CHORAL_RETURN_IF_ERROR(session->check_patches(config.op_patches));
   session->declare_fused_ops();
   CHORAL_RETURN_IF_ERROR(session->declare_custom_ops());
   CHORAL_RETURN_IF_ERROR(session->declare_ops(config));
@@ -86,6 +87,22 @@ Status PluginSession::refuse_fallbacks() const {
   }
   if (list.empty()) return {};
   return unsupported("--strict: these operators would be the CPU's: {}", list);
+}
+
+Status PluginSession::check_patches(const std::vector<Patch>& patches) const {
+  for (const auto& patch : patches) {
+    const auto op = find_op(patch.key);
+    Status status;
+    if (!op) {
+      status = invalid_argument("no operator is called '{}'", patch.key);
+    } else if (patch.value != "cpu" && patch.value != device_name()) {
+      status = invalid_argument("it has no provider '{}'; there are cpu and {}", patch.value, device_name());
+    } else if (*op == PluginOp::kWriteKv || *op == PluginOp::kPagedAttention || *op == PluginOp::kRopeWriteKv) {
+      status = unsupported("the cache's operators move together: attention_backend = host");
+    }
+    CHORAL_RETURN_IF_ERROR(std::move(status).while_(fmt::format("patch {}: op {}", patch.name, patch.key)));
+  }
+  return {};
 }
 
 void PluginSession::declare_fused_ops() {
@@ -154,6 +171,12 @@ Status PluginSession::declare_ops(const PlatformConfig& config) {
     install_plugin_op(ops_, *op, OpSet::kTable, device_name(), "");
     if (const auto answer = supports(plugin_op_name(*op), config); !answer.ok()) withdraw(*op, OpSet::kTable, answer.message());
   }
+  for (const auto& patch : config.op_patches) {
+    const auto op = find_op(patch.key);
+    if (patch.value == "cpu" && functions_[0][at(*op)] != nullptr) {
+      withdraw(*op, OpSet::kTable, fmt::format("patch {}: {}", patch.name, patch.reason));
+    }
+  }
   const bool packs = device_->plugin().has_weights;
   for (const PluginOp op : {PluginOp::kMatmul, PluginOp::kGatherRows}) {
     if (!packs && functions_[0][at(op)] != nullptr) withdraw(op, OpSet::kTable, "it does not pack weights");
@@ -218,21 +241,6 @@ void PluginSession::withdraw(PluginOp op, OpSet set, std::string_view why) {
                                is_fused(op) ? "its composition" : "the CPU", why));
   CHORAL_LOG(kWarn, "{}", notes_.back());
   if (strict_) fail(unsupported("--strict: {}", why).while_(plugin_op_name(op)));
-}
-
-Status PluginSession::patch_op(std::string_view name, std::string_view provider, std::string_view why) {
-  const auto op = find_op(name);
-  if (!op) return invalid_argument("no operator is called '{}'", name);
-  if (provider == device_name()) {
-    if (functions_[0][at(*op)] == nullptr) return invalid_argument("{} does not serve '{}'", device_name(), name);
-    return {};
-  }
-  const bool of_cache = *op == PluginOp::kWriteKv || *op == PluginOp::kPagedAttention || *op == PluginOp::kRopeWriteKv;
-  if (of_cache) return unsupported("the cache's operators move together: attention_backend = host");
-  if (provider != "cpu")
-    return invalid_argument("operator {} has no provider '{}'; there are cpu and {}", name, provider, device_name());
-  withdraw(*op, OpSet::kTable, why);
-  return {};
 }
 
 bool PluginSession::call(OpSet set, PluginOp op, const void* args) {

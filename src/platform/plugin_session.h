@@ -59,7 +59,6 @@ class PluginSession : public Session {
   void begin_step(const StepFacts& step) override;
   Status end_step(const StepFacts& step) override;
   std::vector<std::string> take_notes() override;
-  Status patch_op(std::string_view op, std::string_view provider, std::string_view why) override;
 
   // For the table's functions: runs the device's operator. False when it has none (any more), and the caller must serve it.
   bool call(OpSet set, PluginOp op, const void* args);
@@ -72,6 +71,7 @@ class PluginSession : public Session {
  private:
   PluginSession(const Platform& platform, std::shared_ptr<PluginDevice> device);
 
+  Status check_patches(const std::vector<Patch>& patches) const;
   Status declare_ops(const PlatformConfig& config);
   Status declare_custom_ops();
   void declare_fused_ops();

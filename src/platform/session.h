@@ -55,9 +55,6 @@ class Session {
   // Fine, or why what the step computed can't be used.
   virtual Status end_step(const StepFacts& step) = 0;
 
-  // A patch: operator `op` is served by `provider` ("cpu", "native" or this device) from now on.
-  virtual Status patch_op(std::string_view op, std::string_view provider, std::string_view why) = 0;
-
   // What was chosen or given up since the last call, with reasons; for the log and ModelInfo::notes.
   virtual std::vector<std::string> take_notes() { return {}; }
 };

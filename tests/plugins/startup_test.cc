@@ -36,10 +36,11 @@ TEST_F(StartupTest, FromChoiceToFusedOperatorAndBackToItsComposition) {
   const std::vector<std::string> story{"device: ref_device",                 // chosen
                                        "config: worker_class = ref_device",  // updated
                                        "worker: ref_device",                 // found in the registry
+                                       "patch rotary-on-host: op",           // named, listed
                                        "fused operators declared:",          // placeholders
                                        "CustomOp rms_norm overridden",       // overrides
-                                       "patch rotary-on-host",               // named, listed
-                                       "fused: add_rms_norm at",             // the model is built
+                                       "rotary_embedding is served by the CPU: patch rotary-on-host",
+                                       "fused: add_rms_norm at",  // the model is built
                                        "KV cache:"};
   for (size_t i = 1; i < story.size(); ++i) EXPECT_LT(place(notes, story[i - 1]), place(notes, story[i])) << story[i];
   EXPECT_TRUE(with->device_notes().empty()) << "the library loads at the first forward pass, not before";
