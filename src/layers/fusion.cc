@@ -215,6 +215,8 @@ std::vector<FusionDecision> fuse(Graph& graph, const platform::Context& ctx, con
     }
     decisions.push_back(std::move(decision));
   }
+  const Status fits = graph.check_shapes(ctx.ops);
+  CHORAL_CHECK(fits.ok(), fits.message());
   return decisions;
 }
 

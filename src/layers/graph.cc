@@ -81,7 +81,59 @@ class Runner {
   std::span<const MatrixView<float>> matrices_;
 };
 
+// What a step's operator gives by its rule, and the value it is put into. Steps without a result of their own have none.
+class ShapeChecker {
+ public:
+  explicit ShapeChecker(const platform::OpTable& ops) : ops_(ops) {}
+
+  Status operator()(const NormStep& s) const { return expect(ops_.rms_norm.meta, {of(s.x), of_norm(*s.norm)}, s.y); }
+  Status operator()(const HeadsNormStep& s) const { return expect(ops_.rms_norm_heads.meta, {of(s.x), of_norm(*s.norm)}, s.x); }
+  Status operator()(const LinearStep& s) const { return expect(ops_.matmul.meta, {of(s.x), of_linear(*s.linear)}, s.y); }
+  Status operator()(const ActivationStep& s) const { return expect(ops_.silu_and_mul.meta, {of(s.x)}, s.y); }
+  Status operator()(const AddNormStep& s) const {
+    return expect(ops_.add_rms_norm.meta, {of(s.x), of(s.residual), of_norm(*s.norm)}, s.y);
+  }
+  Status operator()(const NormLinearStep& s) const {
+    CHORAL_RETURN_IF_ERROR((*this)(NormStep{s.norm, s.x, s.normed}));
+    return (*this)(LinearStep{s.linear, s.normed, s.y, s.add});
+  }
+  Status operator()(const ActivationLinearStep& s) const {
+    CHORAL_RETURN_IF_ERROR((*this)(ActivationStep{s.activation, s.x, s.gated}));
+    return (*this)(LinearStep{s.linear, s.gated, s.y, s.add});
+  }
+  Status operator()(const QkNormRotaryStep& s) const {
+    CHORAL_RETURN_IF_ERROR((*this)(HeadsNormStep{s.q_norm, s.q}));
+    return (*this)(HeadsNormStep{s.k_norm, s.k});
+  }
+  template <class Other>
+  Status operator()(const Other&) const {
+    return {};
+  }
+
+ private:
+  static constexpr int64_t kRows = 1;  // any number
+  static Shape of(const Value& v) { return {kRows, v.cols}; }
+  static Shape of_norm(const RMSNorm& norm) { return {norm.parameters()}; }
+  static Shape of_linear(const LinearBase& linear) { return {linear.out_features(), linear.in_features()}; }
+
+  static Status expect(platform::ShapeRule rule, std::initializer_list<Shape> inputs, const Value& result) {
+    CHORAL_TRY(const Shape shape, rule({inputs.begin(), inputs.size()}));
+    if (shape == of(result)) return {};
+    return internal_error("gives {}, which is put into {}", shape.to_string(), of(result).to_string());
+  }
+
+  const platform::OpTable& ops_;
+};
+
 }  // namespace
+
+Status Graph::check_shapes(const platform::OpTable& ops) const {
+  const ShapeChecker check(ops);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    CHORAL_RETURN_IF_ERROR(std::visit(check, steps_[i]).while_(fmt::format("step {} of the model", i)));
+  }
+  return {};
+}
 
 void Graph::run(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<float> residual) const {
   const platform::StepMark mark(ctx);

@@ -113,6 +113,10 @@ class Graph {
   std::vector<Step>& steps() { return steps_; }
   std::span<const Step> steps() const { return steps_; }
 
+  // Holds every step's matrices to the shape rules of its operators, without data. A step that does not fit is our bug: the
+  // error names it by its place.
+  Status check_shapes(const platform::OpTable& ops) const;
+
   // Runs the list on the rows of `residual` [tokens, hidden].
   void run(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<float> residual) const;
 

@@ -174,6 +174,18 @@ TEST_F(OverridesTest, ANameThatNobodyDeclaresIsRefused) {
   EXPECT_NE(status.message().find("never be used"), std::string::npos);
 }
 
+TEST_F(OverridesTest, AGraphWhoseMatricesDoNotFitIsNamed) {
+  Builder builder{cpu_.session(), *quant_config_, custom_ops_, overrides_};
+  const auto norm = builder.make<RMSNorm>({.prefix = "norm", .size = kHidden});
+  Graph graph(kHidden);
+  graph.add(NormStep{norm.get(), graph.residual(), graph.residual()});
+  EXPECT_TRUE(graph.check_shapes((*cpu_).ops).ok());
+  graph.add(NormStep{norm.get(), graph.residual(), graph.matrix(kHidden + 1)});
+  const auto message = graph.check_shapes((*cpu_).ops).message();
+  EXPECT_NE(message.find("step 1 of the model"), std::string::npos) << message;
+  EXPECT_NE(message.find("[1, 65]"), std::string::npos) << message;
+}
+
 TEST_F(OverridesTest, FusionCanBeSwitchedOffAndInsistedOn) {
   EXPECT_EQ(FusionConfig().wish("qk_norm_rope"), FusionConfig::Wish::kIfItPays);
   const auto one = *FusionConfig::parse("none,+rope_write_kv");
