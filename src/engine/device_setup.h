@@ -1,6 +1,6 @@
-// From options to an open device with its worker's configuration, in a fixed order that its notes tell: the platform is chosen; it
-// may change the configuration; the worker class is found; its patches are applied; it opens, and declares its fused operators,
-// its overrides, its own operators. Models are built after that.
+// From options to an open device with its worker's configuration, in a fixed order that its notes tell: the platform is chosen;
+// it may change the configuration; the worker class is found; its patches are applied; it opens, and declares its fused
+// operators, its overrides, its own operators. Models are built after that.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// What GGUF calls things, in Hugging Face words: the architectures Choral reads from GGUF, and their tensors. Known to io and to the reader of GGUF adapters.
+// What GGUF calls things, in Hugging Face words: the architectures Choral reads from GGUF, and their tensors. Known to io and to
+// the reader of GGUF adapters.
 #pragma once
 
 #include <string>

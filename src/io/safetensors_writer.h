@@ -1,5 +1,5 @@
-// Writes one .safetensors file: the header, padded so that data begins 8-aligned, then the tensors in the order given. The file is
-// put in place whole (written beside it, then renamed), so a reader never sees half of one.
+// Writes one .safetensors file: the header, padded so that data begins 8-aligned, then the tensors in the order given. The file
+// is put in place whole (written beside it, then renamed), so a reader never sees half of one.
 #pragma once
 
 #include <filesystem>

@@ -272,7 +272,8 @@ TEST_P(EveryLevel, EpilogueFormsAndTheirOrder) {
             if (form & 4) expected += old.view().row(i)[j];
             if (form & 8) expected += 0.1f * static_cast<float>(i) - 0.3f * static_cast<float>(j);
             ASSERT_EQ(y.view().row(i)[j], expected) << "form " << form << " m " << m << " n " << n << " at " << i << "," << j;
-            ASSERT_EQ(calls[static_cast<size_t>(i * n + j)], (form & 2) / 2 + (form & 8) / 8) << "hooks run once for each element";
+            ASSERT_EQ(calls[static_cast<size_t>(i * n + j)], (form & 2) / 2 + (form & 8) / 8)
+                << "hooks run once for each element";
           }
         }
       }

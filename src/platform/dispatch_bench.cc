@@ -31,8 +31,8 @@ void table_take_rows(benchmark::State& state) {
 }
 BENCHMARK(table_take_rows);
 
-// A plug-in named by CHORAL_BENCH_DEVICE (found through CHORAL_PLUGIN_PATH): the host's work for a call, its struct, the plug-in's
-// queue. The device works at the same time; a queue that is full makes the host wait for it.
+// A plug-in named by CHORAL_BENCH_DEVICE (found through CHORAL_PLUGIN_PATH): the host's work for a call, its struct, the
+// plug-in's queue. The device works at the same time; a queue that is full makes the host wait for it.
 void plugin_add_of_one_row(benchmark::State& state) {
   const char* device = std::getenv("CHORAL_BENCH_DEVICE");
   if (device == nullptr) return state.SkipWithError("CHORAL_BENCH_DEVICE names no plug-in");
