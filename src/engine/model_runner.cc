@@ -98,12 +98,6 @@ void ModelRunner::add_item(const sched::PlanItem& item) {
                         .block_table = request.block_table.ids()});
 }
 
-MatrixView<float> ModelRunner::to_host(MatrixView<float> logits) const {
-  if (platform::host_reads(ctx_.session)) return logits;
-  const MatrixView<const float> copy = *platform::HostView<const float>(ctx_, logits, platform::Access::kRead);
-  return {const_cast<float*>(copy.data), copy.rows, copy.cols, copy.stride};  // scratch of this step
-}
-
 void ModelRunner::sample_next_tokens(const sched::StepPlan& plan, MatrixView<const float> hidden, StepOutput& out) {
   out.items.resize(plan.items().size());
   logits_rows_.clear();
@@ -120,7 +114,7 @@ void ModelRunner::sample_next_tokens(const sched::StepPlan& plan, MatrixView<con
   if (logits_rows_.empty()) return;
   const auto logits = ctx_.make_matrix(static_cast<int64_t>(logits_rows_.size()), model_.vocab_size());
   model_.compute_logits(ctx_, batch_, hidden, logits_rows_, logits);
-  const auto on_host = to_host(logits);
+  const auto on_host = platform::host_copy(ctx_, logits);
   sampler_.sample(on_host, sampled_requests_, sampled_tokens_);
 }
 
@@ -135,7 +129,7 @@ void ModelRunner::add_prompt_logprobs(const sched::PlanItem& item, MatrixView<co
     std::iota(logits_rows_.begin(), logits_rows_.end(), item.first_row + first - item.first_token);
     const auto on_device = ctx_.make_matrix(count, model_.vocab_size());
     model_.compute_logits(ctx_, batch_, hidden, logits_rows_, on_device);
-    const auto logits = to_host(on_device);
+    const auto logits = platform::host_copy(ctx_, on_device);
     for (int32_t i = 0; i < count; ++i) {
       const int32_t next = request.tokens[static_cast<size_t>(first + i + 1)];
       request.response->add_prompt_logprobs(sampler_.logprobs_of(logits.row_span(i), next, *request.params.prompt_logprobs));

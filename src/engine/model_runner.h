@@ -27,7 +27,6 @@ class ModelRunner {
   void add_item(const sched::PlanItem& item);
   void plan_lora(const sched::StepPlan& plan);
   void sample_next_tokens(const sched::StepPlan& plan, MatrixView<const float> hidden, StepOutput& out);
-  MatrixView<float> to_host(MatrixView<float> logits) const;
   void add_prompt_logprobs(const sched::PlanItem& item, MatrixView<const float> hidden);
 
   const platform::Context& ctx_;

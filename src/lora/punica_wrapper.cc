@@ -54,21 +54,16 @@ void fill_replacement(const platform::Context& ctx, MatrixView<const float> x, i
   }
 }
 
-MatrixView<float> host_copy(const platform::Context& ctx, MatrixView<float> m) {
-  const MatrixView<const float> copy = *platform::HostView<const float>(ctx, m, platform::Access::kRead);
-  return {const_cast<float*>(copy.data), copy.rows, copy.cols, copy.stride};
-}
-
 // What the share's hook reads, copied from the device until the StepMark.
 void bring_to_host(const platform::Context& ctx, GroupShare& share) {
   const auto terms = ctx.kernel.scratch.make<LoRATerm>(share.terms.size());
   for (size_t t = 0; t < terms.size(); ++t) {
     terms[t] = share.terms[t];
-    terms[t].middle = host_copy(ctx, {const_cast<float*>(terms[t].middle), share.row_count, terms[t].matrix->rank()}).data;
+    terms[t].middle = platform::host_copy(ctx, {terms[t].middle, share.row_count, terms[t].matrix->rank()}).data;
   }
   share.terms = terms;
-  share.values = host_copy(ctx, share.values);
-  share.token_values = host_copy(ctx, share.token_values);
+  share.values = platform::host_copy(ctx, share.values);
+  share.token_values = platform::host_copy(ctx, share.token_values);
 }
 
 bool replaces_outputs(const PackedModule& module) { return !module.replaced.empty() || module.token_rows != nullptr; }

@@ -42,6 +42,13 @@ class HostView {
   bool write_back_;
 };
 
+// The matrix itself where the host reads it, else a copy in scratch that is never written back: valid until the enclosing
+// StepMark or the step ends, and the host's to change.
+inline MatrixView<float> host_copy(const Context& ctx, MatrixView<const float> on_device) {
+  const MatrixView<const float> copy = *HostView<const float>(ctx, on_device, Access::kRead);
+  return {const_cast<float*>(copy.data), copy.rows, copy.cols, copy.stride};
+}
+
 // Rows of the host's into rows of the device's memory.
 inline void copy_to_device(const Context& ctx, MatrixView<const float> from, MatrixView<float> to) {
   constexpr auto kFloat = static_cast<int64_t>(sizeof(float));

@@ -8,18 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "platform/patch.h"
 #include "platform/session.h"
 
 namespace choral::platform {
-
-// A named, listed change of one entry of a registry, made when a worker starts and undone when it stops.
-struct Patch {
-  std::string name;
-  std::string registry;  // "op", "custom_op", "fuse"
-  std::string key;
-  std::string value;
-  std::string reason;
-};
 
 // What the user asked for, before anything is built. A platform may change it, or refuse it with a reason.
 struct PlatformConfig {

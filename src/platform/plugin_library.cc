@@ -120,7 +120,7 @@ Status read_patches(PluginLibrary& plugin) {
   for (int64_t i = 0; i < plugin.api.patch_count; ++i) {
     if (i == 0) CHORAL_RETURN_IF_ERROR(expect_struct(first, sizeof(choral_patch), "choral_patch"));
     const auto patch = element(first, i);
-    PluginPatch read;
+    Patch read;
     CHORAL_TRY(read.name, read_text(patch.name, kMaxNameBytes, "a patch's name"));
     CHORAL_TRY(read.registry, read_text(patch.registry, kMaxNameBytes, "a patch's registry"));
     CHORAL_TRY(read.key, read_text(patch.key, kMaxNameBytes, "a patch's key"));

@@ -10,12 +10,9 @@
 
 #include "base/status.h"
 #include "choral/plugin.h"
+#include "platform/patch.h"
 
 namespace choral::platform {
-
-struct PluginPatch {
-  std::string name, registry, key, value, reason;
-};
 
 // A plug-in's description as this host knows it: structs negotiated, texts bounded, tables copied.
 struct PluginLibrary {
@@ -29,7 +26,7 @@ struct PluginLibrary {
   std::vector<choral_op> ops, custom_ops;
   std::vector<std::string> fused_op_names;
   std::vector<choral_worker_class> workers;
-  std::vector<PluginPatch> patches;
+  std::vector<Patch> patches;
 };
 
 // A table of operators that the plug-in handed out: every entry has a name and a function.

@@ -39,11 +39,20 @@ choral_rotary_args rotary_args(const PlacedRotary& rotary, IndexArray<int32_t> p
   return args;
 }
 
+choral_rms_norm_args norm_args(In x, Weight w, float eps, In y) {
+  auto args = with_header<choral_rms_norm_args>();
+  args.x = matrix(x);
+  args.y = matrix(y);
+  args.weight = w.data();
+  args.weight_size = static_cast<int64_t>(w.size());
+  args.eps = eps;
+  return args;
+}
+
 // The device's bare product meets the host's hooks there, as it would in the epilogue of a kernel of its own.
 void finish_on_host(const Context& ctx, In product, const kernels::Epilogue& epilogue, Out y) {
-  const HostView<const float> computed(ctx, product, Access::kRead);
+  const MatrixView<float> tile = host_copy(ctx, product);
   const HostView<float> result(ctx, y, epilogue.accumulate ? Access::kReadWrite : Access::kWrite);
-  const MatrixView<float> tile{const_cast<float*>((*computed).data), product.rows, product.cols, (*computed).stride};
   if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(0, 0, tile);
   const HostView<const float> bias(ctx, {epilogue.bias, epilogue.bias == nullptr ? 0 : 1, y.cols}, Access::kRead);
   for (int64_t r = 0; r < tile.rows; ++r) {
@@ -112,22 +121,13 @@ void unary(const Context& ctx, In x, Out y) {
 
 template <OpSet kSet>
 void rms_norm(const Context& ctx, In x, Weight w, float eps, Out y) {
-  auto args = with_header<choral_rms_norm_args>();
-  args.x = matrix(x);
-  args.y = matrix(y);
-  args.weight = w.data();
-  args.weight_size = static_cast<int64_t>(w.size());
-  args.eps = eps;
+  const auto args = norm_args(x, w, eps, y);
   if (!session_of(ctx).call(kSet, PluginOp::kRmsNorm, &args)) staged_cpu_ops().rms_norm.run(ctx, x, w, eps, y);
 }
 
 template <OpSet kSet>
 void rms_norm_heads(const Context& ctx, Out x, Weight w, float eps) {
-  auto args = with_header<choral_rms_norm_args>();
-  args.x = args.y = matrix(x);
-  args.weight = w.data();
-  args.weight_size = static_cast<int64_t>(w.size());
-  args.eps = eps;
+  const auto args = norm_args(x, w, eps, x);
   if (!session_of(ctx).call(kSet, PluginOp::kRmsNormHeads, &args)) staged_cpu_ops().rms_norm_heads.run(ctx, x, w, eps);
 }
 
@@ -176,13 +176,8 @@ const OpTable& composed() {
 }
 
 void add_rms_norm(const Context& ctx, In x, Out residual, Weight w, float eps, Out y) {
-  auto args = with_header<choral_rms_norm_args>();
-  args.x = matrix(x);
-  args.y = matrix(y);
+  auto args = norm_args(x, w, eps, y);
   args.residual = matrix(residual);
-  args.weight = w.data();
-  args.weight_size = static_cast<int64_t>(w.size());
-  args.eps = eps;
   auto& session = session_of(ctx);
   if (session.enable_custom_op(ctx) && session.call(OpSet::kTable, PluginOp::kAddRmsNorm, &args)) return;
   composed().add_rms_norm.run(ctx, x, residual, w, eps, y);

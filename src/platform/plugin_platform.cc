@@ -50,11 +50,7 @@ class PluginPlatform : public Platform {
     return names;
   }
 
-  std::vector<Patch> patches() const override {
-    std::vector<Patch> patches;
-    for (const auto& p : plugin_->patches) patches.push_back({p.name, p.registry, p.key, p.value, p.reason});
-    return patches;
-  }
+  std::vector<Patch> patches() const override { return plugin_->patches; }
 
   Result<std::unique_ptr<Session>> open(ThreadPool& pool, const PlatformConfig& config) const override {
     return PluginSession::open(*this, plugin_, pool, config).while_(fmt::format("device {}", name()));
@@ -73,8 +69,6 @@ Result<PluginProbe> probe_plugin(const PluginLibrary& plugin) {
   CHORAL_RETURN_IF_ERROR(take_status(plugin.api.probe(&border)).while_("its probe failed"));
   PluginProbe probe{.device_count = border.device_count,
                     .score = border.score,
-                    .memory_bytes = border.memory_bytes,
-                    .host_accessible = border.host_accessible != 0,
                     .device_name = plugin_text(border.device_name, sizeof border.device_name),
                     .reason = plugin_text(border.reason, sizeof border.reason)};
   if (probe.device_count <= 0 && probe.reason.empty()) probe.reason = "it found no device, and gave no reason";

@@ -9,8 +9,6 @@ namespace choral::platform {
 struct PluginProbe {
   int device_count = 0;
   int score = 0;
-  uint64_t memory_bytes = 0;
-  bool host_accessible = false;
   std::string device_name;
   std::string reason;  // why there is no device
 };

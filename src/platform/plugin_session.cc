@@ -220,7 +220,6 @@ void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
 }
 
 Status PluginSession::find_worker(const std::string& name) {
-  std::string known;
   for (const auto& worker : device_->plugin().workers) {
     if (name == worker.name) worker_ = &worker;
   }
@@ -334,9 +333,7 @@ Result<Tensor> PluginSession::keep(std::span<const float> values) {
 void PluginSession::copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
                          int64_t rows) {
   if (!lost_.ok()) return;
-  const int32_t way = kind == CopyKind::kToDevice ? CHORAL_HOST_TO_DEVICE
-                      : kind == CopyKind::kToHost ? CHORAL_DEVICE_TO_HOST
-                                                  : CHORAL_DEVICE_TO_DEVICE;
+  const int32_t way = kind == CopyKind::kToDevice ? CHORAL_HOST_TO_DEVICE : CHORAL_DEVICE_TO_HOST;
   fail(device_->copy(way, to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
 }
 

@@ -23,7 +23,7 @@ struct StepFacts {
   bool has_adapters = false;
 };
 
-enum class CopyKind { kToDevice, kToHost, kOnDevice };
+enum class CopyKind { kToDevice, kToHost };
 
 class Session {
  public:

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "choral/llm.h"
+#include "engine/tiny_model_test.h"
 
 namespace choral::plugins {
 
@@ -28,29 +27,18 @@ class Variable {
 class PluginTest : public ::testing::Test {
  protected:
   static EngineOptions options(const std::string& device, const std::string& model = "tiny-qwen3") {
-    return {.model = std::string(CHORAL_TEST_DATA) + "/models/" + model, .device = device, .threads = 2};
+    auto options = engine::tiny_options(model);
+    options.device = device;
+    return options;
   }
-  static std::unique_ptr<LLM> load(const EngineOptions& options) {
-    auto llm = LLM::load(options);
-    EXPECT_TRUE(llm.ok()) << llm.status().to_string();
-    return llm.ok() ? std::move(*llm) : nullptr;
-  }
-  static Request request(std::vector<int32_t> prompt, int tokens) {
-    Request request;
-    request.prompt_token_ids = std::move(prompt);
-    request.sampling.temperature = 0;
-    request.sampling.max_tokens = tokens;
-    request.sampling.ignore_eos = true;
-    request.sampling.logprobs = 3;
-    return request;
-  }
+  static std::unique_ptr<LLM> load(const EngineOptions& options) { return engine::load_or_die(options); }
   // Three prompts of different lengths in one batch, greedy, with log-probabilities.
   static std::vector<RequestOutput> answers(LLM& llm, int tokens = 8) {
     std::vector<Request> requests;
     for (const int length : {3, 40, 9}) {
       std::vector<int32_t> prompt;
       for (int i = 0; i < length; ++i) prompt.push_back((length * 131 + i * 37) % 4000);
-      requests.push_back(request(std::move(prompt), tokens));
+      requests.push_back(engine::greedy_request(std::move(prompt), tokens));
     }
     return llm.generate(std::move(requests));
   }
