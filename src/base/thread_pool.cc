@@ -26,14 +26,15 @@ std::string first_line(const std::string& path) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : shares_(static_cast<size_t>(std::max(threads, 1))) {
+  CHORAL_CHECK(threads <= static_cast<int>(kInside), "more threads than a task can count");
   for (int i = 1; i < std::max(threads, 1); ++i) workers_.emplace_back([this, i] { run_worker(i); });
 }
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
-  generation_.fetch_add(1);
-  generation_.notify_all();
+  task_.fetch_add(kNumber);
+  task_.notify_all();
   for (auto& worker : workers_) worker.join();
 }
 
@@ -42,15 +43,19 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
   if (n <= 0) return;
   if (workers_.empty() || n <= grain) return body(0, n, 0);
   body_ = &body;
-  n_ = n;
   grain_ = grain;
-  next_.store(0, std::memory_order_relaxed);
-  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
+  for (int t = 0; t < size(); ++t) {
+    const Range own = own_share(n, grain, t);
+    shares_[static_cast<size_t>(t)].next.store(own.begin, std::memory_order_relaxed);
+    shares_[static_cast<size_t>(t)].end = own.end;
+  }
+  const uint32_t last = task_.load(std::memory_order_relaxed);  // closed and empty: nobody else writes it
+  task_.store(((last & ~kOpen) + kNumber) | kOpen, std::memory_order_release);
+  task_.notify_all();
   take_chunks(0);
+  task_.fetch_and(~kOpen, std::memory_order_relaxed);
   // On a machine with more runnable threads than CPUs the worker may be waiting for this very CPU.
-  for (int spins = 0; busy_.load(std::memory_order_acquire) != 0;) {
+  for (int spins = 0; (task_.load(std::memory_order_acquire) & kInside) != 0;) {
     if (++spins < kSpins) {
       relax();
     } else {
@@ -59,29 +64,42 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
   }
 }
 
+ThreadPool::Range ThreadPool::own_share(int64_t n, int64_t grain, int thread) const {
+  const int64_t chunks = (n + grain - 1) / grain, threads = size();
+  return {std::min(chunks * thread / threads * grain, n), std::min(chunks * (thread + 1) / threads * grain, n)};
+}
+
 void ThreadPool::take_chunks(int thread) {
-  for (;;) {
-    const int64_t begin = next_.fetch_add(grain_, std::memory_order_relaxed);
-    if (begin >= n_) return;
-    (*body_)(begin, std::min(begin + grain_, n_), thread);
+  const auto threads = shares_.size();
+  for (size_t i = 0; i < threads; ++i) {
+    Share& share = shares_[(static_cast<size_t>(thread) + i) % threads];
+    while (share.next.load(std::memory_order_relaxed) < share.end) {
+      const int64_t begin = share.next.fetch_add(grain_, std::memory_order_relaxed);
+      if (begin >= share.end) break;
+      (*body_)(begin, std::min(begin + grain_, share.end), thread);
+    }
   }
 }
 
 void ThreadPool::run_worker(int thread) {
-  uint32_t seen = 0;
-  for (;;) {
-    int spins = 0;
-    while (generation_.load(std::memory_order_acquire) == seen) {
+  uint32_t seen = 0;  // the number of the last task that was joined
+  for (int spins = 0;;) {
+    uint32_t task = task_.load(std::memory_order_acquire);
+    if (stop_.load(std::memory_order_relaxed)) return;
+    const uint32_t number = task & ~(kInside | kOpen);
+    if ((task & kOpen) == 0 || number == seen) {
       if (++spins < kSpins) {
         relax();
       } else {
-        generation_.wait(seen, std::memory_order_acquire);
+        task_.wait(task, std::memory_order_acquire);
       }
+      continue;
     }
-    ++seen;
-    if (stop_.load()) return;
+    if (!task_.compare_exchange_weak(task, task + 1, std::memory_order_acquire, std::memory_order_relaxed)) continue;
     take_chunks(thread);
-    busy_.fetch_sub(1, std::memory_order_release);
+    task_.fetch_sub(1, std::memory_order_release);
+    seen = number;
+    spins = 0;
   }
 }
 

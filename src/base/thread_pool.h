@@ -1,6 +1,10 @@
 // The one compute pool. `parallel_for` splits [0, n) into chunks of `grain`; the caller works too and returns when all are done.
+// Every thread begins with its own share of the chunks and then helps the others: what one operation wrote, the next one mostly
+// reads on the same core.
 // Work is divided by output only, so results do not depend on the number of threads (invariant 1).
-// Workers spin for a moment after each task and then sleep. One caller at a time; no allocation per call.
+// A worker joins a task when it gets to it: where somebody else has its CPU (an adapter being loaded, say), the caller does not
+// wait for it to come and find that nothing is left. Workers spin for a moment after each task and then sleep. One caller at a
+// time; no allocation per call.
 #pragma once
 
 #include <atomic>
@@ -14,7 +18,8 @@ namespace choral {
 
 class ThreadPool {
  public:
-  // body(begin, end, thread) with 0 <= thread < size(); chunks are taken in order by whoever is free.
+  // body(begin, end, thread) with 0 <= thread < size(). A thread takes the chunks of its own share in order and then those of
+  // the threads after it.
   using Body = FunctionRef<void(int64_t begin, int64_t end, int thread)>;
 
   explicit ThreadPool(int threads);  // at least 1; the caller counts as one
@@ -29,17 +34,28 @@ class ThreadPool {
   static int default_size();
 
  private:
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+
   void run_worker(int thread);
   void take_chunks(int thread);
+  // What thread `thread` owns of [0, n): whole chunks, equal shares as nearly as can be.
+  Range own_share(int64_t n, int64_t grain, int thread) const;
 
-  // Written by the caller before `generation_` is raised, read by workers after they see it raised.
+  // Written by the caller while no task is open and no worker inside.
   const Body* body_ = nullptr;
-  int64_t n_ = 0;
   int64_t grain_ = 1;
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};  // begin of the next chunk that nobody has taken
+    int64_t end = 0;
+  };
+  std::vector<Share> shares_;  // one a thread
 
-  alignas(64) std::atomic<int64_t> next_{0};         // first row of the next free chunk
-  alignas(64) std::atomic<uint32_t> generation_{0};  // raised for every task
-  alignas(64) std::atomic<int> busy_{0};             // workers that have not finished the current task
+  // One word, so that no worker can join a task that the caller is closing: how many workers are inside, whether more may join,
+  // and the task's number, by which a worker knows that it was there already. 32 bits are what a futex compares.
+  static constexpr uint32_t kInside = (uint32_t{1} << 12) - 1, kOpen = kInside + 1, kNumber = kOpen << 1;
+  alignas(64) std::atomic<uint32_t> task_{0};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <numeric>
 
@@ -38,6 +39,18 @@ TEST(ThreadPool, WritesAreVisibleAfterwards) {
     });
   }
   for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(values[static_cast<size_t>(i)], 500 * i);
+}
+
+// More threads than CPUs and tasks of a moment: most workers come when a task is closed, or when the next one is open.
+TEST(ThreadPool, LateWorkersDoNotTouchATaskThatIsOver) {
+  ThreadPool pool(9);
+  for (int64_t round = 1; round <= 20'000; ++round) {
+    std::array<int64_t, 3> own{};
+    pool.parallel_for(3, 1, [&own, round](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) own[static_cast<size_t>(i)] += round;
+    });
+    for (const int64_t value : own) ASSERT_EQ(value, round);
+  }
 }
 
 TEST(ThreadPool, DefaultSizeIsAtLeastOne) { EXPECT_GE(ThreadPool::default_size(), 1); }
