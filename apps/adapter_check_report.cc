@@ -29,7 +29,7 @@ struct ModelTargets {
   ThreadPool pool{1};
   std::unique_ptr<platform::Session> session;
   engine::ModelForms forms;
-  std::string name;
+  std::string name, base_class;
   std::unique_ptr<quant::QuantConfig> quant_config;
   std::unique_ptr<models::Model> model;
   std::shared_ptr<const io::Checkpoint> checkpoint;
@@ -51,6 +51,7 @@ Result<std::unique_ptr<ModelTargets>> open_model(const EngineOptions& options) {
   auto opened = std::make_unique<ModelTargets>();
   CHORAL_TRY(opened->session, platform::cpu_platform().open(opened->pool, {}));
   opened->name = without_format(files.name);
+  opened->base_class = engine::architecture_of(files.config);
   CHORAL_TRY(opened->quant_config, quant::make_quant_config("none"));
   CHORAL_TRY(opened->checkpoint, io::Checkpoint::open(files.path));
   CHORAL_TRY(opened->model, models::make_model(files.config, {*opened->session, *opened->quant_config, opened->forms.custom_ops,
@@ -88,6 +89,7 @@ std::string base_text(const AdapterReport& report, const std::string& model) {
     case AdapterReport::BaseMatch::kDifferent: return fmt::format("{}; the model is called {}", base, model);
     case AdapterReport::BaseMatch::kUnknown: break;
   }
+  if (!report.base_architecture.empty()) return fmt::format("{}, of the architecture {}", base, report.base_architecture);
   return base;
 }
 
@@ -146,6 +148,7 @@ std::string report_json(const std::string& path, const AdapterReport& report) {
            {"file_bytes", report.file_bytes},
            {"format", report.format},
            {"base_model", report.base_model},
+           {"base_architecture", report.base_architecture},
            {"base_match", kMatch.at(static_cast<size_t>(report.base_match))},
            {"task_type", report.task_type},
            {"peft_version", report.peft_version},
@@ -172,6 +175,8 @@ Status check_adapters(const AdapterCheckFlags& flags) {
   if (!options.model.empty()) {
     CHORAL_TRY(model, open_model(options).while_("--model"));
     check.targets = model->targets;
+    check.head_dim = model->model->kv_cache_shape().head_dim;
+    check.base_class = model->base_class;
     check.base_model_name = model->name;
   }
   Status first_error;

@@ -152,10 +152,13 @@ class CHORAL_API LLM {
   virtual SamplingParams default_sampling() const = 0;
 
   // Adapters. Loading and packing run beside the engine: requests in flight go on. A name that exists is replaced: running
-  // requests keep the version they began with, new ones get the new one; with `replace` false it is already_exists.
+  // requests keep the version they began with, new ones get the new one; with `replace` false it is already_exists. What fails,
+  // a pinned one that cannot stay in memory included, leaves the name as it was.
   virtual Status load_adapter(const AdapterSpec& spec, bool replace = false) = 0;
   // The name is gone at once; memory is freed when the last request of it ends.
   virtual Status unload_adapter(std::string_view name) = 0;
+  // Keeps it in memory, loading it first if need be, or no longer; it is so when this returns. resource_exhausted or too_large
+  // when the budget for adapters does not allow it; a load's own error when its files are bad.
   virtual Status pin_adapter(std::string_view name, bool pinned) = 0;
   virtual std::vector<AdapterInfo> adapters() const = 0;  // sorted by name
 

@@ -9,6 +9,7 @@
 namespace choral::engine {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class AdapterLifeTest : public ::testing::Test {
@@ -121,6 +122,7 @@ TEST_F(AdapterLifeTest, TheRootIsAJailAndNamesAreSuggested) {
   options_.adapter_root = files_.root().string();
   const auto llm = load_or_die(options_);
   EXPECT_TRUE(answer(*llm, "pirate").status.ok());
+  EXPECT_EQ(llm->stats().adapter_loads, 1) << "asked for by the registry, and again by the engine";
   const auto wrong = llm->submit(ask("pirat"));
   ASSERT_FALSE(wrong.ok());
   EXPECT_THAT(wrong.status().message(), HasSubstr("'pirate'"));
@@ -157,22 +159,101 @@ TEST_F(AdapterLifeTest, ARequestForAColdAdapterCanBeCancelled) {
   EXPECT_TRUE(answer(*llm, "cold").status.ok());
 }
 
-TEST_F(AdapterLifeTest, PinnedAdaptersStay) {
-  for (int i = 0; i < 6; ++i) files_.write(std::to_string(i), 4, 10 + static_cast<uint64_t>(i));
-  options_.adapter_root = files_.root().string();
-  {
+// The budget of these holds two adapters and a half, of which one may be pinned.
+class AdapterPinTest : public AdapterLifeTest {
+ protected:
+  void SetUp() override {
+    for (int i = 0; i < 6; ++i) files_.write(std::to_string(i), 4, 10 + static_cast<uint64_t>(i));
+    options_.adapter_root = files_.root().string();
     const auto probe = load_or_die(options_);
     answer(*probe, "0");
     options_.adapter_memory_bytes = info_of(*probe, "0").size_bytes * 5 / 2;
   }
+  std::string path(const std::string& name) const { return (files_.root() / name).string(); }
+};
+
+TEST_F(AdapterPinTest, PinnedAdaptersStay) {
   const auto llm = load_or_die(options_);
   ASSERT_TRUE(llm->pin_adapter("0", true).ok());
-  answer(*llm, "0");
+  EXPECT_TRUE(info_of(*llm, "0").pinned);
+  EXPECT_EQ(info_of(*llm, "0").state, AdapterState::kResident) << "the call returned before it was so";
   for (int round = 0; round < 2; ++round) {
     for (int i = 1; i < 6; ++i) answer(*llm, std::to_string(i));
   }
   EXPECT_EQ(info_of(*llm, "0").loads, 1) << "a pinned adapter was dropped";
   EXPECT_TRUE(info_of(*llm, "0").pinned);
+}
+
+TEST_F(AdapterPinTest, ARefusedPinIsTheCallersError) {
+  const auto llm = load_or_die(options_);
+  ASSERT_TRUE(llm->pin_adapter("0", true).ok());
+  const Status refused = llm->pin_adapter("1", true);
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted) << refused.to_string();
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("adapter '1'"), HasSubstr("--adapter-memory"), HasSubstr("unpin")));
+  EXPECT_FALSE(info_of(*llm, "1").pinned);
+  EXPECT_THAT(info_of(*llm, "1").error, HasSubstr("--adapter-memory"));
+  EXPECT_TRUE(answer(*llm, "1").status.ok()) << "it is served all the same";
+  ASSERT_TRUE(llm->pin_adapter("0", false).ok());
+  EXPECT_FALSE(info_of(*llm, "0").pinned);
+  ASSERT_TRUE(llm->pin_adapter("1", true).ok());
+  EXPECT_TRUE(info_of(*llm, "1").pinned);
+  EXPECT_TRUE(info_of(*llm, "1").error.empty());
+  ASSERT_TRUE(llm->unload_adapter("1").ok());  // its pin goes with it
+  EXPECT_TRUE(llm->pin_adapter("2", true).ok());
+  EXPECT_EQ(llm->pin_adapter("none", true).code(), Code::kNotFound);
+}
+
+TEST_F(AdapterPinTest, APinThatCanNeverBeEndsAndLoadsOnce) {
+  options_.adapter_memory_bytes = 1000;
+  const auto llm = load_or_die(options_);
+  const Status refused = llm->pin_adapter("0", true);
+  EXPECT_EQ(refused.code(), Code::kTooLarge) << refused.to_string();
+  EXPECT_TRUE(answer(*llm, "").status.ok());
+  EXPECT_EQ(info_of(*llm, "0").loads, 1) << "it is loaded again and again";
+  EXPECT_EQ(llm->pin_adapter("0", true).code(), Code::kTooLarge);
+  EXPECT_EQ(info_of(*llm, "0").loads, 1) << "its size is known by now";
+
+  std::filesystem::resize_file(files_.root() / "3" / "adapter_model.safetensors", 5000);
+  EXPECT_EQ(llm->pin_adapter("3", true).code(), Code::kCorrupt);
+}
+
+TEST_F(AdapterPinTest, ALoadThatCannotBePinnedLeavesTheNameAsItWas) {
+  const auto llm = load_or_die(options_);
+  ASSERT_TRUE(llm->load_adapter({"a", path("0"), /*pinned=*/true}).ok());
+  EXPECT_TRUE(info_of(*llm, "a").pinned);
+  EXPECT_EQ(llm->load_adapter({"b", path("1"), /*pinned=*/true}).code(), Code::kResourceExhausted);
+  EXPECT_EQ(llm->adapters().size(), 1u);
+  ASSERT_TRUE(llm->load_adapter({"b", path("1")}).ok());
+  const auto old = answer(*llm, "b");
+  EXPECT_EQ(llm->load_adapter({"b", path("2"), /*pinned=*/true}, /*replace=*/true).code(), Code::kResourceExhausted);
+  expect_same_bits(old, answer(*llm, "b"));
+  ASSERT_TRUE(llm->load_adapter({"a", path("2")}, /*replace=*/true).ok());
+  EXPECT_FALSE(info_of(*llm, "a").pinned);
+  EXPECT_TRUE(llm->pin_adapter("b", true).ok()) << "the pin of what was replaced stayed";
+  options_.adapters = {{"a", path("0"), true}, {"b", path("1"), true}};
+  const auto refused = LLM::load(options_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("adapter 'b'"));
+}
+
+TEST_F(AdapterPinTest, CallersOfSeveralThreadsAreAllAnswered) {
+  const auto llm = load_or_die(options_);
+  std::vector<std::thread> callers;
+  std::atomic<int> pinned{0};
+  for (int i = 0; i < 6; ++i) {
+    callers.emplace_back([&, i] {
+      for (int round = 0; round < 10; ++round) {
+        const std::string name = std::to_string(i);
+        if (!llm->pin_adapter(name, true).ok()) continue;
+        ++pinned;
+        EXPECT_TRUE(llm->pin_adapter(name, false).ok());
+      }
+    });
+  }
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(answer(*llm, std::to_string(i)).status.ok());
+  for (auto& caller : callers) caller.join();
+  EXPECT_GT(pinned, 0);
+  for (const auto& info : llm->adapters()) EXPECT_FALSE(info.pinned) << info.name;
 }
 
 // Requests, loads, replacements and unloads from several threads: each answer is wholly one version's.

@@ -1,5 +1,6 @@
 #include "engine/adapter_registry.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -10,6 +11,10 @@ namespace choral::engine {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;
+// The engine's threads keep every core busy, so one loader would share one core with one of them, and each step would wait for
+// that one. Two share two cores: the load is done in half the time and the step loses no more.
+constexpr int kLoaderThreads = 2;
+constexpr size_t kMaxEagerJobs = 8;
 constexpr size_t kMaxHints = 10'000;  // entries of the root looked at for a name like the unknown one
 
 Status check_name(std::string_view name) {
@@ -75,6 +80,16 @@ AdapterRegistry::~AdapterRegistry() {
 void AdapterRegistry::set_wake(std::function<void()> wake) {
   const std::lock_guard lock(mutex_);
   wake_ = std::move(wake);
+  if (wake_) return;
+  for (const auto& wish : pins_) {
+    if (wish.answer != nullptr) give(*wish.answer, unavailable("the engine is shutting down"));
+  }
+  pins_.clear();
+}
+
+void AdapterRegistry::give(Answer& answer, Status status) {
+  answer = {std::move(status), true};
+  answered_.notify_all();
 }
 
 Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
@@ -85,14 +100,21 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
     return already_exists("adapter '{}' is loaded; unload it first or ask to replace it", spec.name);
   }
   auto version = std::make_shared<AdapterVersion>(next_id_++, spec, ++generations_[spec.name], /*version_from_root=*/false);
-  Status answer;
-  bool answered = false;
-  jobs_.push_back({version, &answer, &answered});
+  Answer answer;
+  jobs_.push_back({version, &answer});
   work_.notify_one();
-  answered_.wait(lock, [&] { return answered; });
-  if (!answer.ok()) return answer;
+  answered_.wait(lock, [&] { return answer.given; });
+  if (!answer.status.ok()) return answer.status;
+  if (spec.pinned) {
+    if (Status pinned = wait_for_pin(lock, version, true); !pinned.ok()) {
+      lock.unlock();
+      retire(std::move(version));
+      return pinned;
+    }
+  }
   const bool taken = !replace && names_.contains(spec.name);
   if (!taken) names_[spec.name].swap(version);
+  if (version != nullptr && version->info.pinned) pins_.push_back({version, false});
   lock.unlock();
   retire(std::move(version));  // the older one, or the new one that found its name taken
   if (taken) return already_exists("adapter '{}' was loaded meanwhile", spec.name);
@@ -125,10 +147,25 @@ void AdapterRegistry::retire(std::shared_ptr<AdapterVersion> version) {
 
 Status AdapterRegistry::pin(std::string_view name, bool pinned) {
   CHORAL_TRY(auto version, find_or_discover(name));
+  std::unique_lock lock(mutex_);
+  return wait_for_pin(lock, std::move(version), pinned);
+}
+
+Status AdapterRegistry::wait_for_pin(std::unique_lock<std::mutex>& lock, std::shared_ptr<AdapterVersion> version, bool pinned) {
+  if (!wake_) return unavailable("the engine is shutting down");
+  Answer answer;
+  pins_.push_back({std::move(version), pinned, &answer});
+  wake_();
+  answered_.wait(lock, [&] { return answer.given; });
+  return answer.status;
+}
+
+void AdapterRegistry::answer_pin(const PinWish& wish, const Status& status) {
   const std::lock_guard lock(mutex_);
-  pins_.push_back({std::move(version), pinned});
-  if (wake_) wake_();
-  return {};
+  AdapterInfo& info = wish.version->info;
+  info.pinned = wish.pinned && status.ok();
+  if (wish.pinned) info.error = status.ok() ? "" : status.to_string();
+  if (wish.answer != nullptr) give(*wish.answer, status);
 }
 
 std::vector<AdapterInfo> AdapterRegistry::list() const {
@@ -166,6 +203,13 @@ Result<std::shared_ptr<AdapterVersion>> AdapterRegistry::find_or_discover(std::s
   if (version == nullptr) {
     version = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{key, path->string()}, ++generations_[key],
                                                /*version_from_root=*/true);
+    // Somebody is about to want it, and the engine would ask only when its step is done. Under a flood of names it decides alone.
+    if (jobs_.size() < kMaxEagerJobs) {
+      version->loading = true;
+      version->info.state = AdapterState::kLoading;
+      jobs_.push_back({version});
+      work_.notify_one();
+    }
   }
   return version;
 }
@@ -196,7 +240,7 @@ void AdapterRegistry::request_load(std::shared_ptr<AdapterVersion> version) {
   {
     const std::lock_guard lock(mutex_);
     version->info.state = AdapterState::kLoading;
-    jobs_.push_back({std::move(version), nullptr, nullptr});
+    jobs_.push_back({std::move(version)});
   }
   work_.notify_one();
 }
@@ -214,7 +258,7 @@ void AdapterRegistry::take_pins(std::vector<PinWish>& out) {
 }
 
 void AdapterRegistry::run_loader() {
-  ThreadPool pool(1);
+  ThreadPool pool(std::min(kLoaderThreads, ThreadPool::default_size()));
   const auto session = platform::cpu_platform().open(pool, {});
   CHORAL_CHECK(session.ok(), session.status().message());
   const platform::Context ctx(**session, pool, level_);
@@ -230,12 +274,8 @@ void AdapterRegistry::run_loader() {
     auto packed = load_files(ctx, job.version->spec, targets_, config_.load, kind);
     lock.lock();
     const bool ok = packed.ok();
-    if (job.answered != nullptr) {
-      if (!ok) *job.answer = packed.status();
-      *job.answered = true;
-      answered_.notify_all();
-    }
-    if (ok || job.answered == nullptr) {
+    if (job.answer != nullptr) give(*job.answer, ok ? Status() : packed.status());
+    if (ok || job.answer == nullptr) {
       ++job.version->info.loads;
       auto& info = job.version->info;
       info.kind = std::move(kind);
@@ -249,11 +289,8 @@ void AdapterRegistry::run_loader() {
     }
   }
   for (auto& job : jobs_) {
-    if (job.answered == nullptr) continue;
-    *job.answer = unavailable("the engine is shutting down");
-    *job.answered = true;
+    if (job.answer != nullptr) give(*job.answer, unavailable("the engine is shutting down"));
   }
-  answered_.notify_all();
 }
 
 }  // namespace choral::engine

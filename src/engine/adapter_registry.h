@@ -1,6 +1,6 @@
 // All adapters of an engine by name, and the loader thread that reads, checks and packs their files beside the engine's loop.
 // What is packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h). Thread-safe; no
-// call but load() waits.
+// call but load() and pin() waits.
 #pragma once
 
 #include <atomic>
@@ -34,31 +34,42 @@ class AdapterRegistry {
     lora::LoRALoadOptions load;  // its config, and what is known of the model
     std::string root;            // where names that nobody gave are looked for; empty: nowhere
   };
-  // The loader has a thread and scratch of its own, and packs at `level`. `targets` outlive this.
+  // The loader has threads and scratch of its own, and packs at `level`. `targets` outlive this.
   AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
   ~AdapterRegistry();
 
   // --- callers ---
-  // Reads, checks and packs the files, then puts them under the name. A name that exists is replaced, or already_exists.
+  // Reads, checks and packs the files, pins them if the spec says so, then puts them under the name. A name that exists is
+  // replaced, or already_exists. A name whose load or pin fails keeps what it had.
   Status load(const AdapterSpec& spec, bool replace);
   Status unload(std::string_view name);
+  // Waits for the engine thread, which may have to load it; says why it cannot stay in memory.
   Status pin(std::string_view name, bool pinned);
   std::vector<AdapterInfo> list() const;  // sorted by name
   // The present version of each name. Unknown names are errors that tell the nearest.
   Result<std::vector<VersionUse>> resolve(std::span<const AdapterUse> uses);
 
   // --- the engine thread ---
-  // Called, from any thread, when take_loaded() or take_pins() has something new.
+  // Called, from any thread, when take_loaded() or take_pins() has something new. Empty: the engine ends, and nobody waits for
+  // it any more.
   void set_wake(std::function<void()> wake);
   // Asks for the files again (or for the first time); the answer comes by take_loaded().
   void request_load(std::shared_ptr<AdapterVersion> version);
   void take_loaded(std::vector<LoadedAdapter>& out);  // appends
-  // Versions whose info.pinned changed, with the wish.
+  // What a caller waits for.
+  struct Answer {
+    Status status;
+    bool given = false;
+  };
+  // To keep a version in memory, or no longer; each is answered once.
   struct PinWish {
     std::shared_ptr<AdapterVersion> version;
-    bool pinned;
+    bool pinned = false;
+    Answer* answer = nullptr;  // null: nobody waits
+    bool tried = false;        // the engine's: a load was waited for
   };
   void take_pins(std::vector<PinWish>& out);  // appends
+  void answer_pin(const PinWish& wish, const Status& status);
   template <class Change>
   void update(AdapterVersion& version, Change change) {
     const std::lock_guard lock(mutex_);
@@ -72,14 +83,15 @@ class AdapterRegistry {
  private:
   struct Job {
     std::shared_ptr<AdapterVersion> version;
-    Status* answer = nullptr;  // of a waiting load(); null: the engine asked
-    bool* answered = nullptr;
+    Answer* answer = nullptr;  // of a waiting load(); null: the engine asked
   };
   void run_loader();
   // These take the lock themselves, and look at files without it: the engine thread waits for it too.
   Result<std::shared_ptr<AdapterVersion>> find_or_discover(std::string_view name);
   Status unknown_name(std::string_view name) const;
   void retire(std::shared_ptr<AdapterVersion> version);
+  Status wait_for_pin(std::unique_lock<std::mutex>& lock, std::shared_ptr<AdapterVersion> version, bool pinned);
+  void give(Answer& answer, Status status);  // under the lock
 
   CpuLevel level_;
   std::span<const lora::LoRATarget> targets_;
@@ -87,7 +99,7 @@ class AdapterRegistry {
 
   mutable std::mutex mutex_;
   std::condition_variable work_;      // a job for the loader
-  std::condition_variable answered_;  // a load() is done
+  std::condition_variable answered_;  // a load() or pin() is done
   std::function<void()> wake_;
   std::map<std::string, std::shared_ptr<AdapterVersion>, std::less<>> names_;
   std::map<std::string, int, std::less<>> generations_;  // the last one of each name

@@ -22,6 +22,10 @@ int32_t last_occurrence(std::span<const int32_t> text, std::span<const int32_t> 
 AdapterResidency::AdapterResidency(AdapterRegistry& registry, lora::LoRAModelManager& manager, int64_t budget_bytes)
     : registry_(registry), manager_(manager), memory_({.host_bytes = budget_bytes}) {}
 
+AdapterResidency::~AdapterResidency() {
+  for (const auto& wish : pins_) registry_.answer_pin(wish, unavailable("the engine is shutting down"));
+}
+
 void AdapterResidency::take_changes() {
   registry_.take_loaded(loaded_);
   registry_.take_pins(pins_);
@@ -30,10 +34,12 @@ void AdapterResidency::take_changes() {
     for (const auto& [id, content] : contents_) unnamed_.push_back(id);
     seen_retirements_ = retirements;
   }
-  for (auto& loaded : loaded_) take_in(loaded);
+  for (auto& loaded : loaded_) {
+    take_in(loaded);
+    settle_pins();  // before the next one takes its room
+  }
   loaded_.clear();
-  for (const auto& wish : pins_) take_pin(wish);
-  pins_.clear();
+  settle_pins();
   for (const int32_t id : unnamed_) forget_if_unnamed(id);
   unnamed_.clear();
 }
@@ -53,7 +59,6 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
     version.content->versions.push_back(loaded.version);
   }
   make_resident(version.content, std::move(*loaded.packed));
-  if (version.pin_wanted) take_pin({loaded.version, true});
 }
 
 std::shared_ptr<AdapterContent> AdapterResidency::content_of(const lora::PackedAdapter& packed) {
@@ -104,30 +109,76 @@ void AdapterResidency::drop(const lora::MemoryAnswer& answer) {
   }
 }
 
-void AdapterResidency::take_pin(const AdapterRegistry::PinWish& wish) {
-  const auto& content = wish.version->content;
-  wish.version->pin_wanted = wish.pinned;
+void AdapterResidency::settle_pins() {
+  for (auto wish = pins_.begin(); wish != pins_.end();) wish = settle_pin(*wish) ? pins_.erase(wish) : wish + 1;
+}
+
+// Whether it is answered; else it waits for a load.
+bool AdapterResidency::settle_pin(AdapterRegistry::PinWish& wish) {
+  AdapterVersion& version = *wish.version;
+  if (version.loading) wish.tried = true;
+  // An unpin waits too: it may have come after a pin that does.
+  if (version.loading || (version.content && version.content->loading)) return false;
   Status status;
-  if (content == nullptr || content->packed == nullptr) {
-    if (!wish.pinned) return;
-    // It is pinned when it comes.
-    if (!wish.version->failure.ok() || wish.version->loading || (content && content->loading)) return;
-    wish.version->loading = true;
-    registry_.request_load(wish.version);
-    return;
+  if (!wish.pinned || (version.content && version.content->packed != nullptr)) {
+    status = pin_content(version, wish.pinned);
+  } else if (wish.tried && !version.failure.ok()) {
+    status = version.failure;
+  } else {
+    status = room_for(version);
+    if (status.ok() && !wish.tried) {
+      version.failure = {};  // a new try
+      version.loading = wish.tried = true;
+      registry_.request_load(wish.version);
+      return false;
+    }
+    if (status.ok()) status = unavailable("adapter '{}' left memory before it could be pinned; try again", version.spec.name);
   }
-  if (wish.pinned) {
-    status = memory_.pin(content->id);
-  } else if (std::none_of(content->versions.begin(), content->versions.end(), [](const auto& other) {
-               const auto version = other.lock();
-               return version != nullptr && version->pin_wanted;
-             })) {
-    memory_.unpin(content->id);  // no other name of it is pinned
+  registry_.answer_pin(wish, status);
+  if (version.content) unnamed_.push_back(version.content->id);  // its name may have gone while the wish held it
+  return true;
+}
+
+Status AdapterResidency::pin_content(AdapterVersion& version, bool pinned) {
+  version.pinned = false;
+  if (version.content == nullptr) return {};
+  const auto& content = *version.content;
+  if (pinned) {
+    const Status status = memory_.pin(content.id);
+    if (!status.ok()) {
+      return resource_exhausted(
+          "adapter '{}' needs {} bytes, and {} of the budget for adapters ({}) may be pinned, {} of which are; raise "
+          "--adapter-memory or unpin another",
+          version.spec.name, content.size_bytes, memory_.pinnable_bytes(MemoryTier::kHost),
+          memory_.budget_bytes(MemoryTier::kHost), memory_.pinned_bytes(MemoryTier::kHost));
+    }
+    version.pinned = true;
+    return {};
   }
-  registry_.update(*wish.version, [&](AdapterInfo& info) {
-    info.pinned = wish.pinned && status.ok();
-    info.error = status.ok() ? "" : status.message();
+  const bool pinned_elsewhere = std::any_of(content.versions.begin(), content.versions.end(), [](const auto& weak) {
+    const auto other = weak.lock();
+    return other != nullptr && other->pinned;
   });
+  if (!pinned_elsewhere) memory_.unpin(content.id);
+  return {};
+}
+
+// Whether its content can come to memory now; before its first load nobody knows.
+Status AdapterResidency::room_for(const AdapterVersion& version) const {
+  if (version.content == nullptr) return {};
+  const int64_t bytes = version.content->size_bytes, budget = memory_.budget_bytes(MemoryTier::kHost);
+  switch (memory_.ask(version.content->id, bytes).room) {
+    case MemoryRoom::kFits:
+    case MemoryRoom::kFitsAfterEviction: return {};
+    case MemoryRoom::kTooLarge:
+      return too_large("adapter '{}' needs {} bytes in memory, the budget for adapters has {}; raise --adapter-memory",
+                       version.spec.name, bytes, budget);
+    case MemoryRoom::kNoRoom: break;
+  }
+  return resource_exhausted(
+      "adapter '{}' needs {} bytes in memory, and what fills the budget for adapters ({}) is in use or pinned; raise "
+      "--adapter-memory, unpin another or try again later",
+      version.spec.name, bytes, budget);
 }
 
 AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {

@@ -48,6 +48,7 @@ class AdapterResidency : public sched::AdapterResidency {
  public:
   // `registry` and `manager` outlive this.
   AdapterResidency(AdapterRegistry& registry, lora::LoRAModelManager& manager, int64_t budget_bytes);
+  ~AdapterResidency() override;
 
   // Takes in what the loader finished, pins, and what nobody names any more: when the registry woke the engine or has_unnamed(),
   // and before schedule(), never inside it.
@@ -77,7 +78,10 @@ class AdapterResidency : public sched::AdapterResidency {
   std::shared_ptr<AdapterContent> content_of(const lora::PackedAdapter& packed);
   void make_resident(const std::shared_ptr<AdapterContent>& content, std::shared_ptr<const lora::PackedAdapter> packed);
   void fail(AdapterVersion& version, Status why);
-  void take_pin(const AdapterRegistry::PinWish& wish);
+  void settle_pins();
+  bool settle_pin(AdapterRegistry::PinWish& wish);
+  Status pin_content(AdapterVersion& version, bool pinned);
+  Status room_for(const AdapterVersion& version) const;
   sched::Residency gather(RequestVoice& voice, EngineRequest& request);
   sched::Residency load_for(AdapterContent& content, EngineRequest& request);
   int64_t pinned_bytes_of_others(const RequestVoice& voice) const;
@@ -95,8 +99,8 @@ class AdapterResidency : public sched::AdapterResidency {
   std::map<Sha256Digest, int32_t> by_digest_;
   std::map<VoiceKey, RequestVoice> voices_;
   std::vector<LoadedAdapter> loaded_;
-  std::vector<AdapterRegistry::PinWish> pins_;
-  std::vector<int32_t> unnamed_;  // contents to look at: a version of them may be gone
+  std::vector<AdapterRegistry::PinWish> pins_;  // not answered yet
+  std::vector<int32_t> unnamed_;                // contents to look at: a version of them may be gone
   int32_t next_id_ = 1;
   uint64_t seen_retirements_ = 0;
   int64_t loads_ = 0;

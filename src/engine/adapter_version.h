@@ -15,16 +15,11 @@ struct AdapterContent;  // engine/adapter_residency.h
 
 struct AdapterVersion {
   AdapterVersion(int32_t version_id, AdapterSpec version_spec, int version_generation, bool version_from_root)
-      : id(version_id),
-        generation(version_generation),
-        from_root(version_from_root),
-        spec(std::move(version_spec)),
-        pin_wanted(spec.pinned) {
+      : id(version_id), generation(version_generation), from_root(version_from_root), spec(std::move(version_spec)) {
     info.name = spec.name;
     info.path = spec.path;
     info.id = id;
     info.generation = generation;
-    info.pinned = spec.pinned;
   }
 
   const int32_t id;
@@ -36,8 +31,8 @@ struct AdapterVersion {
 
   // The engine thread's: what the files held, once loaded; then it stays, whether its weights are in memory or not.
   std::shared_ptr<AdapterContent> content;
-  bool pin_wanted;       // it stays in memory once it is there
-  bool loading = false;  // the loader was asked and did not answer yet
+  bool pinned = false;   // its content stays in memory for it
+  bool loading = false;  // the loader was asked and did not answer yet; the registry sets it before anybody else has this
   Status failure;        // why it cannot be had
 };
 

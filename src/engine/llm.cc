@@ -134,7 +134,9 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   engine->registry_ = std::make_shared<AdapterRegistry>(
       worker->context().kernel.level, worker->loaded().model->lora_targets(),
       AdapterRegistry::Config{
-          .load = {.config = worker->lora_config(), .limits = {}, .head_dim = worker->loaded().model->kv_cache_shape().head_dim},
+          .load = {.config = worker->lora_config(),
+                   .head_dim = worker->loaded().model->kv_cache_shape().head_dim,
+                   .base_class = engine->info_.architecture},
           .root = options.adapter_root});
   engine->core_ =
       std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler, engine->registry_, adapter_budget);

@@ -18,7 +18,7 @@ constexpr int32_t kPromptLogitsRows = 32;
 ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora,
                          int64_t max_tokens, int64_t max_items)
     : ctx_(ctx), model_(model), lora_(lora), sampler_(ctx, model.vocab_size()) {
-  mapping_.reserve(max_tokens, max_items, static_cast<int64_t>(lora.lora_index_to_id().size()));
+  mapping_.index_mapping.reserve(static_cast<size_t>(max_tokens));
   token_ids_.reserve(static_cast<size_t>(max_tokens));
   positions_.reserve(static_cast<size_t>(max_tokens));
   kv_slots_.reserve(static_cast<size_t>(max_tokens));
@@ -63,7 +63,7 @@ void ModelRunner::build_batch(const sched::StepPlan& plan) {
 
 void ModelRunner::plan_lora(const sched::StepPlan& plan) {
   lora_.begin_step();
-  mapping_.clear();
+  mapping_.index_mapping.clear();
   for (const auto& segment : plan.segments()) {
     int32_t slot = 0;
     if (segment.adapter_key != 0) {
@@ -75,12 +75,8 @@ void ModelRunner::plan_lora(const sched::StepPlan& plan) {
          plan.items().subspan(static_cast<size_t>(segment.first_item), static_cast<size_t>(segment.item_count))) {
       mapping_.add_tokens(0, item.base_tokens);
       mapping_.add_tokens(slot, item.token_count - item.base_tokens);
-      if (item.needs_logits) mapping_.add_prompt(item.base_tokens < item.token_count ? slot : 0);
-      mapping_.is_prefill = mapping_.is_prefill || !item.is_decode;
     }
   }
-  const auto ids = lora_.lora_index_to_id();
-  mapping_.lora_index_mapping.assign(ids.begin(), ids.end());
   lora_.set_adapter_mapping(mapping_);
 }
 

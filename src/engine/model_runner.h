@@ -37,7 +37,7 @@ class ModelRunner {
 
   // The flat batch. [max_tokens] and [max_items]
   layers::ForwardBatch batch_;
-  lora::LoRAMapping mapping_;
+  lora::LoRAMapping mapping_;  // its index_mapping, which is all that a step reads
   std::vector<int32_t> token_ids_, positions_;
   std::vector<int64_t> kv_slots_;
   std::vector<kernels::AttentionSequence> sequences_;

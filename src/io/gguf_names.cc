@@ -63,6 +63,14 @@ Result<GgufArchitecture> gguf_architecture(const GgufFile& file) {
       metadata.source(), printable(name));
 }
 
+bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class) {
+  const auto of_file = std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const auto& a) { return a.name == name; });
+  const auto of_model =
+      std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const auto& a) { return a.hf_class == hf_class; });
+  if (of_file == kArchitectures.end() || of_model == kArchitectures.end()) return false;
+  return of_file == of_model || (of_file->interleaved_qk && of_model->interleaved_qk);  // only the llama family interleaves
+}
+
 std::string hf_tensor_name(std::string_view gguf_name) {
   const size_t last = gguf_name.rfind('.');
   if (last == std::string_view::npos) return std::string(gguf_name);

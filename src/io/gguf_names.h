@@ -20,6 +20,10 @@ struct GgufArchitecture {
 // From general.architecture; kUnsupported names those that are read. Split files and mixtures of experts are refused here too.
 Result<GgufArchitecture> gguf_architecture(const GgufFile& file);
 
+// Whether a file of the GGUF architecture `name` may belong to a model of the class `hf_class`. llama.cpp writes Mistral's models
+// as llama too, so these two pass for each other.
+bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class);
+
 // "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight". A name without a counterpart comes back as it is, so that
 // whoever checks for unused tensors sees it.
 std::string hf_tensor_name(std::string_view gguf_name);

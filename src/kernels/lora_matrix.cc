@@ -2,17 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "base/check.h"
 #include "base/checked_math.h"
 
 namespace choral::kernels {
-void LoRAMatrix::move_panels(std::byte* to) {
-  if (panel_bytes_ > 0) std::memcpy(to, panels_, static_cast<size_t>(panel_bytes_));
-  panels_ = to;
-  own_panels_ = AlignedBuffer();
-}
 
 int64_t LoRAMatrix::size_bytes() const {
   const size_t floats = row_scale_.size() + output_factor_.size() + offset_.size();

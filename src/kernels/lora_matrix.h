@@ -3,7 +3,7 @@
 // slice for each; their A's lie together so that x is read once, and a projection without adapter has no slice and costs nothing.
 // True ranks: bytes and work are those of the slices' own ranks, rounded to nothing.
 // Invariant 1: middle[i, j] and y[i, j] are sums in one fixed order, the same for any number of rows, tiles or threads. The
-// middle is fp32; the scale is applied there, once. Immutable after pack(); all calls are const and thread-safe, none allocates.
+// middle is fp32; the scale is applied there, once. Immutable once packed; all calls are const and thread-safe, none allocates.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,11 @@ class LoRAMatrix {
  public:
   // Shapes that do not fit are invalid_argument naming slice and shapes. A source may have no slice at all (offset only).
   static Result<LoRAMatrix> pack(const LoRAMatrixSource& source, LoRAFormat format);
+  // pack() in two steps, for panels in memory of the caller's: an adapter's layers in one piece of memory are read faster than in
+  // hundreds, and neither use up the process's mappings nor cost a system call each. lay_out() checks the source and knows
+  // panel_bytes(); fill() packs the same source to `panels`, 64-byte aligned and kept as long as this, writing every byte.
+  static Result<LoRAMatrix> lay_out(const LoRAMatrixSource& source, LoRAFormat format);
+  Status fill(const LoRAMatrixSource& source, std::byte* panels);
 
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }
@@ -64,9 +69,6 @@ class LoRAMatrix {
   void prefetch_expand(int64_t col) const;
   static constexpr int64_t kHeadBytes = 2048;
   int64_t panel_bytes() const { return panel_bytes_; }
-  // Moves the panels into memory of the caller's, who keeps it as long as this: an adapter's layers in one piece of memory are
-  // read faster than in hundreds, and do not use up the process's mappings. `to` has panel_bytes() bytes, 64-byte aligned.
-  void move_panels(std::byte* to);
 
  private:
   friend class LoRAPacker;
@@ -85,7 +87,7 @@ class LoRAMatrix {
   // A: groups of up to 8 rows (across slices), each [chunks of 32 k][rows][32], k padded with zeros; then every slice's B.
   const std::byte* panels_ = nullptr;
   int64_t panel_bytes_ = 0;
-  AlignedBuffer own_panels_;      // empty once they were moved
+  AlignedBuffer own_panels_;      // empty when they lie in memory of the caller's
   std::vector<float> row_scale_;  // [rank], times the scale of quantised rows of A
   std::vector<float> output_factor_, offset_;
 };

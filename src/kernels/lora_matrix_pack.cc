@@ -118,27 +118,48 @@ void put_pairs(LoRAStore store, std::span<const float> values, std::byte* out, b
   }
 }
 
-// The usual case, a 16-bit type packed as itself: bits are moved and no value is looked at. Loading is as fast as this is.
+// The usual case, a type packed as itself: bits are moved and no value is looked at. Loading is as fast as this is.
 bool keeps_bits(DType type, LoRAStore store) {
-  return (type == DType::kBF16 && store == LoRAStore::kBF16) || (type == DType::kF16 && store == LoRAStore::kF16);
+  return (type == DType::kBF16 && store == LoRAStore::kBF16) || (type == DType::kF16 && store == LoRAStore::kF16) ||
+         (type == DType::kF32 && store == LoRAStore::kF32);
 }
 
-void put_pairs(LoRAStore store, std::span<const uint16_t> values, std::byte* out) {
-  const size_t rows = values.size() / 16;
-  if (store == LoRAStore::kF16) {
-    std::memcpy(out, values.data(), values.size_bytes());
+// 32 values of one row of A, as they lie in the file, as a pair.
+void move_chunk(LoRAStore store, const std::byte* from, std::byte* to) {
+  const auto bytes = static_cast<size_t>(kLoRAChunk * value_bytes(store));
+  if (store != LoRAStore::kBF16) {
+    std::memcpy(to, from, bytes);
     return;
   }
-  std::array<uint16_t, 32> pair;
-  for (size_t row = 0; row + 1 < rows; row += 2) {
-    const uint16_t* first = values.data() + row * 16;
-    for (size_t i = 0; i < 16; ++i) {
-      pair[2 * i] = first[i];
-      pair[2 * i + 1] = first[16 + i];
-    }
-    std::memcpy(out + row * 32, pair.data(), sizeof pair);
+  std::array<uint16_t, 32> values, pair;
+  std::memcpy(values.data(), from, bytes);
+  for (size_t i = 0; i < 16; ++i) {
+    pair[2 * i] = values[i];
+    pair[2 * i + 1] = values[16 + i];
   }
-  if (rows % 2 == 1) std::memcpy(out + (rows - 1) * 32, values.data() + (rows - 1) * 16, 32);
+  std::memcpy(to, pair.data(), bytes);
+}
+
+// `units` of each of `columns` columns, which lie `column_bytes` apart, become rows of 16 units.
+template <class Unit>
+void turn(const std::byte* from, int64_t column_bytes, int64_t columns, int64_t units, std::byte* to) {
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(Unit));
+  for (int64_t u = 0; u < units; ++u) {
+    for (int64_t c = 0; c < columns; ++c) {
+      std::memcpy(to + (u * kLoRAColumns + c) * kBytes, from + c * column_bytes + u * kBytes, kBytes);
+    }
+  }
+}
+
+// `columns` columns of B, as they lie in the file, into a panel from its column `at` on. Two neighbours of a bf16 column are one
+// word of a pair.
+void move_columns(LoRAStore store, const std::byte* from, int64_t rank, int64_t columns, int64_t at, std::byte* panel) {
+  const int64_t column_bytes = rank * value_bytes(store);
+  if (store == LoRAStore::kF32) return turn<uint32_t>(from, column_bytes, columns, rank, panel + at * 4);
+  if (store == LoRAStore::kF16) return turn<uint16_t>(from, column_bytes, columns, rank, panel + at * 2);
+  const int64_t pairs = rank / 2;
+  turn<uint32_t>(from, column_bytes, columns, pairs, panel + at * 4);
+  turn<uint16_t>(from + pairs * 4, column_bytes, columns, rank % 2, panel + pairs * kLoRAColumns * 4 + at * 2);
 }
 
 // values := rint(values / s), returns s = max|v| / 127, or 0 for zeros. Non-finite values have no s.
@@ -157,7 +178,7 @@ Result<float> quantise(std::span<float> values) {
 
 class LoRAPacker {
  public:
-  static Result<LoRAMatrix> pack(const LoRAMatrixSource& source, LoRAFormat format) {
+  static Result<LoRAMatrix> lay_out(const LoRAMatrixSource& source, LoRAFormat format) {
     CHORAL_RETURN_IF_ERROR(check_source(source));
     LoRAMatrix m;
     m.in_ = source.in;
@@ -166,19 +187,25 @@ class LoRAPacker {
     CHORAL_TRY(m.b_store_, choose_store(source.slices, &LoRASliceSource::b, format));
     m.output_factor_.assign(source.output_factor.begin(), source.output_factor.end());
     m.offset_.assign(source.offset.begin(), source.offset.end());
-    CHORAL_RETURN_IF_ERROR(lay_out(source, m));
-    bool lost = false;
-    for (size_t i = 0; i < source.slices.size(); ++i) {
-      Status s = pack_a(source.slices[i], m.slices_[i], m, lost);
-      if (s.ok()) s = pack_b(source.slices[i], m.slices_[i], m, lost);
-      if (s.ok() && lost) s = invalid_argument("a value is too large for the 16-bit type it shall be stored as");
-      if (!s.ok()) return std::move(s).while_(fmt::format("packing slice {}", i));
-    }
+    CHORAL_RETURN_IF_ERROR(place_slices(source, m));
     return m;
   }
 
+  LoRAPacker(LoRAMatrix& m, std::byte* panels) : m_(m), panels_(panels) {}
+
+  Status fill(const LoRAMatrixSource& source) {
+    for (size_t i = 0; i < source.slices.size(); ++i) {
+      Status s = pack_a(source.slices[i], m_.slices_[i]);
+      if (s.ok()) s = pack_b(source.slices[i], m_.slices_[i]);
+      if (s.ok() && lost_) s = invalid_argument("a value is too large for the 16-bit type it shall be stored as");
+      if (!s.ok()) return std::move(s).while_(fmt::format("packing slice {}", i));
+    }
+    m_.panels_ = panels_;
+    return {};
+  }
+
  private:
-  static Status lay_out(const LoRAMatrixSource& source, LoRAMatrix& m) {
+  static Status place_slices(const LoRAMatrixSource& source, LoRAMatrix& m) {
     for (const LoRASliceSource& slice : source.slices) m.rank_ += slice.a.shape[0];
     if (m.rank_ > kMaxDim) return too_large("the slices' ranks add up to {}", m.rank_);
     int64_t bytes = m.rank_ * round_up(m.in_, kLoRAChunk) * value_bytes(m.a_store_);
@@ -195,108 +222,116 @@ class LoRAPacker {
       bytes += panels * panel_bytes(m.b_store_, slice.rank);
       m.slices_.push_back(slice);
     }
-    CHORAL_TRY(m.own_panels_, AlignedBuffer::allocate(static_cast<size_t>(bytes)));
-    m.panels_ = m.own_panels_.data();
     m.panel_bytes_ = bytes;
     m.row_scale_.resize(static_cast<size_t>(m.rank_));
     return {};
   }
 
   // Where row j of A begins; its chunks lie *stride bytes apart.
-  static std::byte* a_row(LoRAMatrix& m, int64_t j, int64_t* stride) {
-    const int64_t chunks = ceil_div(m.in_, kLoRAChunk), chunk_bytes = kLoRAChunk * value_bytes(m.a_store_);
+  std::byte* a_row(int64_t j, int64_t* stride) const {
+    const int64_t chunks = ceil_div(m_.in_, kLoRAChunk), chunk_bytes = kLoRAChunk * value_bytes(m_.a_store_);
     const int64_t group = j / LoRAMatrix::kShrinkRanks * LoRAMatrix::kShrinkRanks;
-    *stride = std::min(LoRAMatrix::kShrinkRanks, m.rank_ - group) * chunk_bytes;
-    return m.own_panels_.data() + (group * chunks + j - group) * chunk_bytes;
+    *stride = std::min(LoRAMatrix::kShrinkRanks, m_.rank_ - group) * chunk_bytes;
+    return panels_ + (group * chunks + j - group) * chunk_bytes;
   }
 
-  static void move_a(const LoRASliceSource& source, const LoRAMatrix::Slice& slice, LoRAMatrix& m) {
-    const int64_t chunks = ceil_div(m.in_, kLoRAChunk);
-    std::vector<uint16_t> row(static_cast<size_t>(chunks * kLoRAChunk));
+  void move_a(const LoRASliceSource& source, const LoRAMatrix::Slice& slice) {
+    const int64_t bytes = value_bytes(m_.a_store_), chunk_bytes = kLoRAChunk * bytes;
+    const int64_t whole = m_.in_ / kLoRAChunk, tail = m_.in_ % kLoRAChunk;
     for (int64_t i = 0; i < slice.rank; ++i) {
-      std::memcpy(row.data(), source.a.row(i), static_cast<size_t>(m.in_) * sizeof(uint16_t));
-      m.row_scale_[static_cast<size_t>(slice.rank_begin + i)] = source.scale;
+      m_.row_scale_[static_cast<size_t>(slice.rank_begin + i)] = source.scale;
       int64_t stride = 0;
-      std::byte* to = a_row(m, slice.rank_begin + i, &stride);
-      for (int64_t c = 0; c < chunks; ++c) {
-        put_pairs(m.a_store_, std::span(row).subspan(static_cast<size_t>(c * kLoRAChunk), kLoRAChunk), to + c * stride);
-      }
+      std::byte* to = a_row(slice.rank_begin + i, &stride);
+      const std::byte* from = source.a.row(i);
+      for (int64_t c = 0; c < whole; ++c) move_chunk(m_.a_store_, from + c * chunk_bytes, to + c * stride);
+      if (tail == 0) continue;
+      std::array<std::byte, kLoRAChunk * sizeof(float)> padded{};
+      std::memcpy(padded.data(), from + whole * chunk_bytes, static_cast<size_t>(tail * bytes));
+      move_chunk(m_.a_store_, padded.data(), to + whole * stride);
     }
   }
 
-  static void move_b(const LoRASliceSource& source, const LoRAMatrix::Slice& slice, LoRAMatrix& m) {
-    const auto rank = static_cast<size_t>(slice.rank);
-    std::vector<uint16_t> column(rank), panel(rank * kLoRAColumns);
-    std::byte* to = m.own_panels_.data() + slice.b_offset;
+  void move_b(const LoRASliceSource& source, const LoRAMatrix::Slice& slice) {
+    const int64_t bytes = panel_bytes(m_.b_store_, slice.rank);
+    std::byte* to = panels_ + slice.b_offset;
     for (int64_t first = slice.out_begin / kLoRAColumns * kLoRAColumns; first < slice.out_end; first += kLoRAColumns) {
       const int64_t begin = std::max(first, slice.out_begin), end = std::min(first + kLoRAColumns, slice.out_end);
-      if (end - begin < kLoRAColumns) std::fill(panel.begin(), panel.end(), uint16_t{0});
-      for (int64_t c = begin; c < end; ++c) {
-        std::memcpy(column.data(), source.b.row(c - slice.out_begin), rank * sizeof(uint16_t));
-        for (size_t j = 0; j < rank; ++j) panel[j * kLoRAColumns + static_cast<size_t>(c - first)] = column[j];
-      }
-      put_pairs(m.b_store_, std::span<const uint16_t>(panel), to);
-      to += panel_bytes(m.b_store_, slice.rank);
+      if (end - begin < kLoRAColumns) std::memset(to, 0, static_cast<size_t>(bytes));
+      move_columns(m_.b_store_, source.b.row(begin - slice.out_begin), slice.rank, end - begin, begin - first, to);
+      to += bytes;
     }
   }
 
-  static Status pack_a(const LoRASliceSource& source, const LoRAMatrix::Slice& slice, LoRAMatrix& m, bool& lost) {
-    if (keeps_bits(source.a.dtype, m.a_store_)) {
-      move_a(source, slice, m);
+  Status pack_a(const LoRASliceSource& source, const LoRAMatrix::Slice& slice) {
+    if (keeps_bits(source.a.dtype, m_.a_store_)) {
+      move_a(source, slice);
       return {};
     }
-    const int64_t chunks = ceil_div(m.in_, kLoRAChunk);
+    const int64_t chunks = ceil_div(m_.in_, kLoRAChunk);
     std::vector<float> row(static_cast<size_t>(chunks * kLoRAChunk), 0.0F);
     for (int64_t i = 0; i < slice.rank; ++i) {
-      dequantise_row(source.a.dtype, source.a.row(i), m.in_, row.data());
+      dequantise_row(source.a.dtype, source.a.row(i), m_.in_, row.data());
       const int64_t j = slice.rank_begin + i;
-      m.row_scale_[static_cast<size_t>(j)] = source.scale;
-      if (m.a_store_ == LoRAStore::kI8) {
+      m_.row_scale_[static_cast<size_t>(j)] = source.scale;
+      if (m_.a_store_ == LoRAStore::kI8) {
         CHORAL_TRY(const float scale, quantise(row));
-        m.row_scale_[static_cast<size_t>(j)] *= scale;
+        m_.row_scale_[static_cast<size_t>(j)] *= scale;
       }
       int64_t stride = 0;
-      std::byte* to = a_row(m, j, &stride);
+      std::byte* to = a_row(j, &stride);
       for (int64_t c = 0; c < chunks; ++c) {
-        put_pairs(m.a_store_, std::span(row).subspan(static_cast<size_t>(c * kLoRAChunk), kLoRAChunk), to + c * stride, lost);
+        put_pairs(m_.a_store_, std::span(row).subspan(static_cast<size_t>(c * kLoRAChunk), kLoRAChunk), to + c * stride, lost_);
       }
     }
     return {};
   }
 
-  static Status pack_b(const LoRASliceSource& source, const LoRAMatrix::Slice& slice, LoRAMatrix& m, bool& lost) {
-    if (keeps_bits(source.b.dtype, m.b_store_)) {
-      move_b(source, slice, m);
+  Status pack_b(const LoRASliceSource& source, const LoRAMatrix::Slice& slice) {
+    if (keeps_bits(source.b.dtype, m_.b_store_)) {
+      move_b(source, slice);
       return {};
     }
     std::vector<float> column(static_cast<size_t>(slice.rank));
     std::vector<float> panel(static_cast<size_t>(slice.rank * kLoRAColumns));
-    std::byte* to = m.own_panels_.data() + slice.b_offset;
+    std::byte* to = panels_ + slice.b_offset;
     for (int64_t first = slice.out_begin / kLoRAColumns * kLoRAColumns; first < slice.out_end; first += kLoRAColumns) {
       std::fill(panel.begin(), panel.end(), 0.0F);
       std::array<float, kLoRAColumns> scales{};
       for (int64_t c = std::max(first, slice.out_begin); c < std::min(first + kLoRAColumns, slice.out_end); ++c) {
         dequantise_row(source.b.dtype, source.b.row(c - slice.out_begin), slice.rank, column.data());
-        if (m.b_store_ == LoRAStore::kI8) {
+        if (m_.b_store_ == LoRAStore::kI8) {
           CHORAL_TRY(scales[static_cast<size_t>(c - first)], quantise(column));
         }
         for (int64_t j = 0; j < slice.rank; ++j)
           panel[static_cast<size_t>(j * kLoRAColumns + c - first)] = column[static_cast<size_t>(j)];
       }
       std::byte* values = to;
-      if (m.b_store_ == LoRAStore::kI8) {
+      if (m_.b_store_ == LoRAStore::kI8) {
         std::memcpy(to, scales.data(), sizeof scales);
         values += sizeof scales;
       }
-      put_pairs(m.b_store_, panel, values, lost);
-      to += panel_bytes(m.b_store_, slice.rank);
+      put_pairs(m_.b_store_, panel, values, lost_);
+      to += panel_bytes(m_.b_store_, slice.rank);
     }
     return {};
   }
+
+  LoRAMatrix& m_;
+  std::byte* panels_;
+  bool lost_ = false;  // a finite value has no finite form in its store
 };
 
+Result<LoRAMatrix> LoRAMatrix::lay_out(const LoRAMatrixSource& source, LoRAFormat format) {
+  return LoRAPacker::lay_out(source, format);
+}
+
+Status LoRAMatrix::fill(const LoRAMatrixSource& source, std::byte* panels) { return LoRAPacker(*this, panels).fill(source); }
+
 Result<LoRAMatrix> LoRAMatrix::pack(const LoRAMatrixSource& source, LoRAFormat format) {
-  return LoRAPacker::pack(source, format);
+  CHORAL_TRY(LoRAMatrix m, lay_out(source, format));
+  CHORAL_TRY(m.own_panels_, AlignedBuffer::allocate(static_cast<size_t>(m.panel_bytes_)));
+  CHORAL_RETURN_IF_ERROR(m.fill(source, m.own_panels_.data()));
+  return m;
 }
 
 }  // namespace choral::kernels

@@ -394,6 +394,51 @@ TEST(LoRAMatrixPack, KeepsTrueRanksAndTheFilesTypes) {
   mixed.matrix->prefetch(-5, 1 << 20);
 }
 
+// Where lora_micro.h has value `i` of row `row` of 16, of `rows` in a panel or chunk.
+int64_t pair_index(DType type, int64_t row, int64_t rows, int64_t i) {
+  const bool paired = type == DType::kBF16 && row / 2 * 2 + 1 < rows;
+  return paired ? row / 2 * 32 + i * 2 + row % 2 : row * 16 + i;
+}
+
+// A type packed as itself, value by value: borders and tails are zeros, and no byte of the caller's memory is left as it was.
+TEST(LoRAMatrixPack, FillsTheCallersMemoryAsThePlainLoopDoes) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const int64_t size = row_bytes(type, 1);
+    for (const int64_t in : {1, 16, 31, 32, 33, 96}) {
+      for (const int64_t rank : {1, 2, 3, 8, 9}) {
+        const Adapter adapter(in, 60, {{3, 2, rank, type, type}, {5, 41, rank + 1, type, type}}, LoRAFormat::kAuto, 7);
+        auto matrix = LoRAMatrix::lay_out({in, 60, adapter.sources, {}, {}}, LoRAFormat::kAuto);
+        ASSERT_TRUE(matrix.ok());
+        std::vector<std::byte> panels(static_cast<size_t>(matrix->panel_bytes()), std::byte{0xEE}), expected(panels.size());
+        ASSERT_TRUE(matrix->fill({in, 60, adapter.sources, {}, {}}, panels.data()).ok());
+
+        const int64_t ranks = 2 * rank + 1, chunks = (in + 31) / 32;
+        int64_t j = 0, b = ranks * chunks * 32;  // of the next row of A, and of the slice's first panel
+        for (const LoRASliceSource& slice : adapter.sources) {
+          const int64_t own = slice.a.shape[0], out = slice.b.shape[0];
+          for (int64_t r = 0; r < own; ++r, ++j) {
+            const int64_t group = j / 8 * 8, in_group = std::min<int64_t>(8, ranks - group);
+            for (int64_t k = 0; k < in; ++k) {
+              const int64_t at = (group * chunks + k / 32 * in_group + j - group) * 32 + pair_index(type, k % 32 / 16, 2, k % 16);
+              std::memcpy(expected.data() + at * size, slice.a.row(r) + k * size, static_cast<size_t>(size));
+            }
+          }
+          const int64_t first = slice.out_begin / 16;
+          for (int64_t c = slice.out_begin; c < slice.out_begin + out; ++c) {
+            for (int64_t r = 0; r < own; ++r) {
+              const int64_t at = b + (c / 16 - first) * own * 16 + pair_index(type, r, own, c % 16);
+              std::memcpy(expected.data() + at * size, slice.b.row(c - slice.out_begin) + r * size, static_cast<size_t>(size));
+            }
+          }
+          b += ((slice.out_begin + out + 15) / 16 - first) * own * 16;
+        }
+        ASSERT_EQ(b * size, matrix->panel_bytes());
+        ASSERT_TRUE(panels == expected) << dtype_name(type) << " in " << in << " rank " << rank;
+      }
+    }
+  }
+}
+
 TEST(LoRAMatrixPack, RefusesWhatDoesNotFit) {
   const Rows a(4, 8, 0, 1.0F), b(6, 4, 0, 1.0F), other(6, 3, 0, 1.0F);
   const FileTensor fa(a, DType::kF32), fb(b, DType::kF32), fother(other, DType::kF32);

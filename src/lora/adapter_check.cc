@@ -86,6 +86,7 @@ void describe_config(const PEFTHelper& peft, const AdapterCheckOptions& options,
   if (peft.lora_bias) report.kinds.emplace_back("lora_bias");
   report.lora_alpha = peft.lora_alpha;
   report.base_model = peft.base_model_name_or_path;
+  report.base_architecture = peft.gguf_architecture.value_or("");
   report.task_type = peft.task_type;
   report.peft_version = peft.peft_version;
   report.invocation_tokens = peft.alora_invocation_tokens;
@@ -160,16 +161,18 @@ AdapterReport check_adapter(const std::filesystem::path& path, const AdapterChec
   }
   if (!peft.ok() || !report.usable()) return report;
 
+  const bool with_model = !options.targets.empty();
   LoRALoadOptions load;
   load.config = options.config;
   load.limits = options.limits;
-  const std::vector<LoRATarget> own = options.targets.empty() ? targets_from(file->tensors, *peft) : std::vector<LoRATarget>{};
-  const auto model = LoRAModel::from_lora_tensors(
-      file->tensors, *peft, options.targets.empty() ? std::span<const LoRATarget>(own) : options.targets, load);
+  load.head_dim = options.head_dim;
+  load.base_class = options.base_class;
+  const std::vector<LoRATarget> own = with_model ? std::vector<LoRATarget>{} : targets_from(file->tensors, *peft);
+  const auto model = with_model ? LoRAModel::from_adapter_file(*file, *peft, options.targets, load)
+                                : LoRAModel::from_lora_tensors(file->tensors, *peft, own, load);
   if (model.ok()) {
     describe_model(*model, report);
-    // Fused modules are split, and llama.cpp's row order undone, only where the model is known.
-    if (!options.targets.empty() && !peft->gguf_interleaved_qk) report.digest = model->digest();
+    if (with_model) report.digest = model->digest();  // fused modules are split only where the model is known
   } else {
     add_problems(model.status(), report);
   }

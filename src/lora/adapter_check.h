@@ -21,6 +21,8 @@ struct AdapterCheckOptions {
   LoRAConfig config = {};
   AdapterLimits limits = {};
   std::span<const LoRATarget> targets = {};  // empty: no model is at hand; files are checked against themselves
+  int64_t head_dim = 0;                      // of that model, as LoRALoadOptions has it
+  std::string base_class = {};               // likewise
   std::string base_model_name = {};          // what the model is called; empty: unknown
 };
 
@@ -38,7 +40,8 @@ struct AdapterReport {
   std::map<int64_t, size_t> ranks;  // rank -> modules that have it
   double lora_alpha = 0;
   float smallest_scaling = 0, largest_scaling = 0;
-  std::string base_model;  // that the adapter names
+  std::string base_model;         // that the adapter names
+  std::string base_architecture;  // that a GGUF adapter names: "llama"
   BaseMatch base_match = BaseMatch::kUnknown;
   std::string task_type, peft_version;
   std::vector<int32_t> invocation_tokens;

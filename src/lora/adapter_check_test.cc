@@ -1,26 +1,12 @@
 #include "lora/adapter_check.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <limits>
-
-#include "lora/built_adapter_test.h"
-#include "support/temp_dir.h"
+#include "lora/loading_test.h"
 
 namespace choral::lora {
 namespace {
 
-using choral::testing::TempDir;
-using testing::AdapterBuilder;
-using ::testing::AllOf;
-using testing::config_json;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::kHidden;
-using testing::kVocabulary;
+using testing::kLayers;
 
 AdapterReport check(const AdapterBuilder& builder, std::string_view config, const AdapterCheckOptions& options = {}) {
   const TempDir folder;
@@ -56,6 +42,52 @@ TEST(AdapterCheck, DescribesAnAdapterWithAndWithoutItsModel) {
   }
   EXPECT_TRUE(same_base_model("meta/Llama-3", "llama-3"));
   EXPECT_FALSE(same_base_model("meta/Llama-3", "meta/Llama-2"));
+}
+
+TEST(AdapterCheck, GgufRowsAreReadAsTheModelHasThem) {
+  using io::testing::GgufSpec;
+  AdapterBuilder builder;
+  for (int64_t i = 0; i < kLayers; ++i) builder.pair(fmt::format("model.layers.{}.self_attn.q_proj", i), 2, kHidden, kHidden);
+  GgufSpec spec;
+  spec.metadata = {GgufSpec::kv_string("general.architecture", "llama"), GgufSpec::kv_string("general.type", "adapter"),
+                   GgufSpec::kv_string("adapter.type", "lora"), GgufSpec::kv_f32("adapter.lora.alpha", 4.0F)};
+  for (int64_t i = 0; i < kLayers; ++i) {
+    for (const char part : {'a', 'b'}) {
+      auto tensor = builder.at(fmt::format("model.layers.{}.self_attn.q_proj.lora_{}.weight", i, part == 'a' ? 'A' : 'B'));
+      if (part == 'b') {
+        // Heads of four rows: 0 2 1 3.
+        for (const size_t row : {1u, 5u}) {
+          for (size_t c = 0; c < 2; ++c) std::swap(tensor.values[row * 2 + c], tensor.values[(row + 1) * 2 + c]);
+        }
+      }
+      spec.tensors.push_back({fmt::format("blk.{}.attn_q.weight.lora_{}", i, part),
+                              {static_cast<uint64_t>(tensor.shape[1]), static_cast<uint64_t>(tensor.shape[0])},
+                              0,
+                              AdapterBuilder::bytes(tensor)});
+    }
+  }
+  const TempDir folder;
+  const std::filesystem::path path = folder.write("adapter.gguf", spec.build());
+  AdapterReport report = check_adapter(path);
+  EXPECT_TRUE(report.usable()) << ::testing::PrintToString(report.problems);
+  EXPECT_EQ(report.format, "gguf");
+  EXPECT_EQ(report.base_architecture, "llama");
+  EXPECT_EQ(report.modules, 2u);
+  EXPECT_EQ(report.smallest_scaling, 2.0F);
+  EXPECT_FALSE(report.digest);
+
+  const auto targets = testing::small_targets();
+  const AdapterReport peft = check(builder, config_json("", R"(["q_proj"])"), {.targets = targets});
+  report = check_adapter(path, {.targets = targets, .head_dim = 4});
+  EXPECT_TRUE(report.usable()) << ::testing::PrintToString(report.problems);
+  EXPECT_EQ(report.digest, peft.digest);
+  EXPECT_NE(check_adapter(path, {.targets = targets, .head_dim = 8}).digest, peft.digest);
+  EXPECT_TRUE(check_adapter(path, {.targets = targets, .head_dim = 4, .base_class = "LlamaForCausalLM"}).usable());
+  report = check_adapter(path, {.targets = targets, .head_dim = 4, .base_class = "Qwen3ForCausalLM"});
+  EXPECT_THAT(report.problems, Contains(HasSubstr("the adapter is for a model of the architecture llama")));
+  report = check_adapter(path, {.targets = targets, .head_dim = 3});
+  EXPECT_EQ(report.code, Code::kInvalidArgument);
+  EXPECT_THAT(report.problems, Contains(HasSubstr("no heads of 3")));
 }
 
 TEST(AdapterCheck, SeesAdaptersWithoutEffect) {

@@ -177,11 +177,12 @@ GgufSpec adapter_spec(const std::string& architecture = "llama") {
   return spec;
 }
 
-Result<LoRAModel> read_gguf(const GgufSpec& spec, int64_t head_dim) {
+Result<LoRAModel> read_gguf(const GgufSpec& spec, int64_t head_dim, const std::string& base_class = "") {
   const TempDir folder;
   const std::string path = folder.write("adapter.gguf", spec.build());
   LoRALoadOptions options;
   options.head_dim = head_dim;
+  options.base_class = base_class;
   return read(path, testing::small_targets(), options);
 }
 
@@ -211,6 +212,16 @@ TEST(GgufAdapter, NamesScalesAndRowOrder) {
   EXPECT_THAT(read_gguf(adapter_spec(), 3).status().message(), HasSubstr("no heads of 3"));
   EXPECT_EQ(values_of(read_gguf(adapter_spec("qwen2"), 0)->get_lora("model.layers.0.self_attn.q_proj")->lora_b.view),
             counted(16, 100));
+}
+
+TEST(GgufAdapter, ItsArchitectureIsTheModels) {
+  EXPECT_TRUE(read_gguf(adapter_spec(), 4, "LlamaForCausalLM").ok());
+  EXPECT_TRUE(read_gguf(adapter_spec(), 4, "MistralForCausalLM").ok());  // llama.cpp has one name for both
+  EXPECT_TRUE(read_gguf(adapter_spec("mistral"), 4, "LlamaForCausalLM").ok());
+  EXPECT_TRUE(read_gguf(adapter_spec("qwen3"), 4, "Qwen3ForCausalLM").ok());
+  EXPECT_THAT(read_gguf(adapter_spec("qwen2"), 4, "Qwen3ForCausalLM").status().message(),
+              AllOf(HasSubstr("architecture qwen2"), HasSubstr("Qwen3ForCausalLM")));
+  EXPECT_EQ(read_gguf(adapter_spec(), 4, "UnheardOfForCausalLM").status().code(), Code::kInvalidArgument);
 }
 
 TEST(GgufAdapter, EmbeddingIsTurnedRound) {

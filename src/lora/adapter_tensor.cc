@@ -1,5 +1,6 @@
 #include "lora/adapter_tensor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -8,21 +9,23 @@
 namespace choral::lora {
 namespace {
 
-// The index of the first element whose bits under `exponent` are all set.
+// The index of the first element whose bits under `exponent` are all set. The data may start at any address.
 template <class Bits>
 std::optional<int64_t> first_all_set(const TensorView& tensor, Bits exponent) {
   const int64_t count = tensor.shape.elements();
-  constexpr int64_t kBlock = 1024;  // one branch a block: the inner loop is vectorised
-  Bits block[kBlock];
+  const auto all_set = [&](int64_t i) -> Bits {
+    Bits bits;
+    std::memcpy(&bits, tensor.data + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
+    return (bits & exponent) == exponent;
+  };
+  constexpr int64_t kBlock = 1024;  // one branch a block, and `found` as wide as the values: the inner loop is vectorised
   for (int64_t at = 0; at < count; at += kBlock) {
-    const int64_t n = std::min(kBlock, count - at);
-    std::memcpy(block, tensor.data + at * static_cast<int64_t>(sizeof(Bits)), static_cast<size_t>(n) * sizeof(Bits));
-    bool found = false;
-    for (int64_t i = 0; i < n; ++i) found |= (block[i] & exponent) == exponent;
-    if (!found) continue;
-    for (int64_t i = 0; i < n; ++i) {
-      if ((block[i] & exponent) == exponent) return at + i;
-    }
+    const int64_t end = std::min(at + kBlock, count);
+    Bits found = 0;
+    for (int64_t i = at; i < end; ++i) found |= all_set(i);
+    if (found == 0) continue;
+    while (all_set(at) == 0) ++at;
+    return at;
   }
   return std::nullopt;
 }

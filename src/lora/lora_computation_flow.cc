@@ -33,7 +33,7 @@ Result<LoRAModel> load_one(const LoRARequest& request, std::span<const LoRATarge
   CHORAL_TRY(const PEFTHelper peft, PEFTHelper::from_local_dir(checked.lora_path));
   CHORAL_RETURN_IF_ERROR(peft.validate_legal(config));
   return LoRAModel::from_local_checkpoint(checked.lora_path, peft, targets,
-                                          {.lora_model_id = checked.lora_int_id, .config = config, .limits = {}, .head_dim = 0});
+                                          {.lora_model_id = checked.lora_int_id, .config = config});
 }
 
 }  // namespace

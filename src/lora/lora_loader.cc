@@ -45,7 +45,6 @@ Result<LoRAModel> LoRALoader::load(std::span<const NamedTensor> tensors) {
   }
   model_.alora_invocation_tokens_ = peft_.alora_invocation_tokens;
   model_.notes_.insert(model_.notes_.begin(), peft_.notes.begin(), peft_.notes.end());
-  model_.digest_ = model_.content_digest();
   return std::move(model_);
 }
 

@@ -1,34 +1,10 @@
 // The checks between a file and a model: what is refused, and in which words.
 #include "lora/lora_loader.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-
-#include "lora/built_adapter_test.h"
-#include "support/temp_dir.h"
+#include "lora/loading_test.h"
 
 namespace choral::lora {
 namespace {
-
-using choral::testing::TempDir;
-using testing::accepted;
-using testing::AdapterBuilder;
-using ::testing::AllOf;
-using testing::config_json;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using testing::kHidden;
-using testing::kInner;
-using testing::kKeys;
-using testing::kVocabulary;
-using ::testing::Not;
-using testing::refusal;
-
-constexpr char kQuery[] = "model.layers.0.self_attn.q_proj";
 
 TEST(LoRALoader, SavedModulesReplaceTheBases) {
   AdapterBuilder builder;

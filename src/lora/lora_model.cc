@@ -1,52 +1,25 @@
 #include "lora/lora_model.h"
 
+#include "io/gguf_names.h"
 #include "lora/lora_loader.h"
 
 namespace choral::lora {
-namespace {
-
-class ContentHash {
- public:
-  template <class T>
-  void number(T value) {
-    hash_.update_value(value);
-  }
-  void text(std::string_view value) {
-    number<uint64_t>(value.size());
-    hash_.update(std::as_bytes(std::span(value.data(), value.size())));
-  }
-  void ids(std::span<const int32_t> values) {
-    number<uint64_t>(values.size());
-    hash_.update(std::as_bytes(values));
-  }
-  // Absent tensors count too, so that no two adapters write the same sequence.
-  void tensor(const AdapterTensor& value) {
-    number<uint8_t>(value.empty() ? 0 : 1);
-    if (value.empty()) return;
-    text(dtype_name(value.view.dtype));
-    number<int32_t>(value.view.shape.rank());
-    for (const int64_t extent : value.view.shape.dims()) number(extent);
-    hash_.update({value.view.data, static_cast<size_t>(value.view.size_bytes())});
-  }
-  void tensors(const std::map<std::string, AdapterTensor, std::less<>>& named) {
-    number<uint64_t>(named.size());
-    for (const auto& [name, value] : named) {
-      text(name);
-      tensor(value);
-    }
-  }
-  Sha256Digest finish() { return hash_.finish(); }
-
- private:
-  Sha256 hash_;
-};
-
-}  // namespace
 
 Result<LoRAModel> LoRAModel::from_local_checkpoint(const std::filesystem::path& path, const PEFTHelper& peft,
                                                    std::span<const LoRATarget> targets, const LoRALoadOptions& options) {
   CHORAL_RETURN_IF_ERROR(peft.validate_legal(options.config));
   CHORAL_TRY(const AdapterFile file, read_adapter_file(path, options.limits));
+  return from_adapter_file(file, peft, targets, options);
+}
+
+Result<LoRAModel> LoRAModel::from_adapter_file(const AdapterFile& file, const PEFTHelper& peft,
+                                               std::span<const LoRATarget> targets, const LoRALoadOptions& options) {
+  CHORAL_RETURN_IF_ERROR(peft.validate_legal(options.config));
+  if (peft.gguf_architecture && !options.base_class.empty() &&
+      !io::is_gguf_architecture_of(*peft.gguf_architecture, options.base_class)) {
+    return invalid_argument("{}: the adapter is for a model of the architecture {} (general.architecture), this one is a {}",
+                            file.path.string(), *peft.gguf_architecture, options.base_class);
+  }
   GgufRowOrder order;
   order.interleaved_qk = peft.gguf_interleaved_qk;
   order.head_dim = options.head_dim;
@@ -91,31 +64,6 @@ int64_t LoRAModel::size_bytes() const {
   }
   for (const auto& tokens : trainable_tokens_) total += tokens.rows.size_bytes();
   return total;
-}
-
-Sha256Digest LoRAModel::content_digest() const {
-  ContentHash hash;
-  hash.text("choral adapter 1");
-  hash.number<uint64_t>(loras_.size());
-  for (const auto& [name, layer] : loras_) {
-    hash.text(name);
-    hash.number(layer.scaling);
-    hash.number<uint8_t>(layer.is_embedding);
-    for (const auto* tensor : {&layer.lora_a, &layer.lora_b, &layer.bias, &layer.embeddings_tensor, &layer.magnitude}) {
-      hash.tensor(*tensor);
-    }
-  }
-  hash.tensors(replaced_weights_);
-  hash.tensors(replaced_biases_);
-  hash.tensors(embeddings_);
-  hash.number<uint64_t>(trainable_tokens_.size());
-  for (const auto& tokens : trainable_tokens_) {
-    hash.text(tokens.module);
-    hash.ids(tokens.token_ids);
-    hash.tensor(tokens.rows);
-  }
-  hash.ids(alora_invocation_tokens_);
-  return hash.finish();
 }
 
 }  // namespace choral::lora

@@ -14,6 +14,7 @@
 
 #include "base/sha256.h"
 #include "base/status.h"
+#include "base/thread_pool.h"
 #include "lora/adapter_file.h"
 #include "lora/lora_config.h"
 #include "lora/lora_layer_weights.h"
@@ -33,8 +34,9 @@ struct LoRALoadOptions {
   int64_t lora_model_id = 1;
   LoRAConfig config = {};
   AdapterLimits limits = {};
-  // Rows of one head of q and k, to undo the row order of GGUF files of the llama family. 0: unknown.
-  int64_t head_dim = 0;
+  // What is asked of the model for a GGUF adapter only. 0 and empty: unknown.
+  int64_t head_dim = 0;         // rows of one head of q and k, to undo the row order of the llama family
+  std::string base_class = {};  // "LlamaForCausalLM"; an adapter that names another's architecture is refused
 };
 
 class LoRAModel {
@@ -42,7 +44,10 @@ class LoRAModel {
   // Reads and checks `path`'s tensors (a directory of PEFT files, or a .gguf file) for `targets`. A refusal lists all it found.
   static Result<LoRAModel> from_local_checkpoint(const std::filesystem::path& path, const PEFTHelper& peft,
                                                  std::span<const LoRATarget> targets, const LoRALoadOptions& options = {});
-  // The same for tensors that are in memory, with their names as in a file.
+  // The same for a file that was read already.
+  static Result<LoRAModel> from_adapter_file(const AdapterFile& file, const PEFTHelper& peft, std::span<const LoRATarget> targets,
+                                             const LoRALoadOptions& options = {});
+  // The same for tensors that are in memory, with their names and rows as PEFT has them.
   static Result<LoRAModel> from_lora_tensors(std::span<const NamedTensor> tensors, const PEFTHelper& peft,
                                              std::span<const LoRATarget> targets, const LoRALoadOptions& options = {});
 
@@ -50,8 +55,10 @@ class LoRAModel {
   int64_t rank() const { return rank_; }      // the largest of its modules'
   float scaling() const { return scaling_; }  // at r and lora_alpha; modules have their own
   int64_t extra_vocab_size() const { return extra_vocab_size_; }
-  // Of config and tensors, by canonical names: equal for equal adapters wherever and in whatever container their files are.
-  const Sha256Digest& digest() const { return digest_; }
+  // Of config and tensors, by canonical names: equal for equal adapters wherever and in whatever container their files are, and
+  // however many threads hash. Reads every tensor each time.
+  Sha256Digest digest() const;
+  Sha256Digest digest(ThreadPool& pool) const;
 
   // By the names of the targets' members. A pair that a file gives to a fused module ("…qkv_proj") is split into its members'.
   const std::map<std::string, LoRALayerWeights, std::less<>>& loras() const { return loras_; }
@@ -78,13 +85,11 @@ class LoRAModel {
  private:
   friend class LoRALoader;
   LoRAModel() = default;
-  Sha256Digest content_digest() const;
 
   int64_t id_ = 0;
   int64_t rank_ = 0;
   float scaling_ = 1.0F;
   int64_t extra_vocab_size_ = 0;
-  Sha256Digest digest_{};
   std::map<std::string, LoRALayerWeights, std::less<>> loras_;
   std::map<std::string, AdapterTensor, std::less<>> replaced_weights_, replaced_biases_, embeddings_;
   std::vector<TrainableTokens> trainable_tokens_;

@@ -1,33 +1,9 @@
 #include "lora/lora_model.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-
-#include "lora/built_adapter_test.h"
-#include "support/temp_dir.h"
+#include "lora/loading_test.h"
 
 namespace choral::lora {
 namespace {
-
-using choral::testing::TempDir;
-using testing::accepted;
-using testing::AdapterBuilder;
-using ::testing::AllOf;
-using testing::config_json;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using testing::kHidden;
-using testing::kInner;
-using testing::kKeys;
-using testing::kVocabulary;
-using ::testing::Not;
-using testing::refusal;
-
-constexpr char kQuery[] = "model.layers.0.self_attn.q_proj";
 
 TEST(LoRAModel, HoldsWhatTheFileSays) {
   const LoRAModel model = accepted(AdapterBuilder().query_and_value(), config_json(), {.lora_model_id = 7});
@@ -61,6 +37,8 @@ TEST(LoRAModel, DigestIsOfContentNotOfNamesOrderOrPlace) {
   AdapterBuilder plain = AdapterBuilder().query_and_value();
   const auto digest = accepted(plain, config_json()).digest();
   EXPECT_EQ(accepted(plain, config_json(), {.lora_model_id = 9}).digest(), digest);
+  ThreadPool pool(4);
+  EXPECT_EQ(accepted(plain, config_json()).digest(pool), digest);
 
   AdapterBuilder turned = plain;
   std::reverse(turned.tensors.begin(), turned.tensors.end());

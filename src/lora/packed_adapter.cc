@@ -49,25 +49,36 @@ std::vector<float> dora_factors(const LoRATarget& target, int64_t first_row, con
   return factors;
 }
 
+// Makes a target's module in two steps, so that the panels of all modules' deltas can be packed into one piece of memory.
 class ModulePacker {
  public:
   ModulePacker(const platform::Context& ctx, const LoRAModel& model, const LoRATarget& target, kernels::LoRAFormat format)
       : ctx_(ctx), model_(model), target_(target), format_(format) {}
 
-  // Null when the adapter leaves the target alone.
-  Result<std::unique_ptr<PackedModule>> pack() {
+  // Everything but the delta's panels.
+  Status prepare() {
     switch (target_.kind) {
-      case TargetKind::kNorm: CHORAL_RETURN_IF_ERROR(pack_norm()); break;
-      case TargetKind::kEmbedding: CHORAL_RETURN_IF_ERROR(pack_embedding()); break;
+      case TargetKind::kNorm: return pack_norm();
+      case TargetKind::kEmbedding: return pack_embedding();
       case TargetKind::kLinear:
       case TargetKind::kHead:
         CHORAL_RETURN_IF_ERROR(pack_linear());
-        CHORAL_RETURN_IF_ERROR(pack_token_rows(target_.tied_to.empty() ? target_.name : target_.tied_to));
-        break;
+        return pack_token_rows(target_.tied_to.empty() ? target_.name : target_.tied_to);
     }
-    if (!touched_) return std::unique_ptr<PackedModule>();
-    return std::make_unique<PackedModule>(std::move(module_));
+    return {};
   }
+
+  // What fill() writes.
+  int64_t panel_bytes() const { return module_.delta ? round_up(module_.delta->panel_bytes(), int64_t{kCacheLineBytes}) : 0; }
+
+  // Any thread.
+  Status fill(std::byte* panels) {
+    if (!module_.delta) return {};
+    return module_.delta->fill(delta_source(), panels).while_(target_.name);
+  }
+
+  // Null when the adapter leaves the target alone.
+  std::unique_ptr<PackedModule> take() { return touched_ ? std::make_unique<PackedModule>(std::move(module_)) : nullptr; }
 
  private:
   Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const TensorView& tensor, std::span<const int32_t> order = {}) {
@@ -96,36 +107,33 @@ class ModulePacker {
     CHORAL_TRY(module_.token_middles, transposed(layer->lora_a.view));
     module_.token_scale = layer->scaling;
     // The middle is a row of token_middles, not a product: A is one column that nobody reads.
-    const std::vector<float> no_a(static_cast<size_t>(layer->rank));
-    const TensorView a{std::as_bytes(std::span(no_a)).data(), DType::kF32, {layer->rank, 1}, kCpuDevice};
-    const kernels::LoRASliceSource slice{.out_begin = 0, .a = a, .b = layer->lora_b.view, .scale = 1.0F};
-    return pack_delta({.in = 1, .out = target_.in, .slices = {&slice, 1}});
+    no_a_.resize(static_cast<size_t>(layer->rank));
+    const TensorView a{std::as_bytes(std::span(no_a_)).data(), DType::kF32, {layer->rank, 1}, kCpuDevice};
+    slices_.push_back({.out_begin = 0, .a = a, .b = layer->lora_b.view, .scale = 1.0F});
+    return lay_out_delta();
   }
 
   Status pack_linear() {
-    std::vector<kernels::LoRASliceSource> slices;
-    std::vector<float> factor, offset;
     int64_t begin = 0;
     for (const auto& member : target_.members) {
       if (const LoRALayerWeights* layer = model_.get_lora(member.name)) {
-        slices.push_back({begin, layer->lora_a.view, layer->lora_b.view, layer->scaling});
-        if (layer->is_dora()) put(factor, 1.0F, begin, dora_factors(target_, begin, *layer));
+        slices_.push_back({begin, layer->lora_a.view, layer->lora_b.view, layer->scaling});
+        if (layer->is_dora()) put(factor_, 1.0F, begin, dora_factors(target_, begin, *layer));
         if (!layer->bias.empty()) {
           auto bias = floats_of(layer->bias.view);
           for (size_t j = 0; j < bias.size(); ++j) {
-            bias[j] *= layer->scaling * (factor.empty() ? 1.0F : factor[static_cast<size_t>(begin) + j]);
+            bias[j] *= layer->scaling * (factor_.empty() ? 1.0F : factor_[static_cast<size_t>(begin) + j]);
           }
-          put(offset, 0.0F, begin, bias);
+          put(offset_, 0.0F, begin, bias);
         }
       }
-      CHORAL_RETURN_IF_ERROR(pack_replacement(member, begin, offset));
+      CHORAL_RETURN_IF_ERROR(pack_replacement(member, begin));
       begin += member.out;
     }
-    if (slices.empty() && offset.empty()) return {};
-    return pack_delta({.in = target_.in, .out = target_.out(), .slices = slices, .output_factor = factor, .offset = offset});
+    return slices_.empty() && offset_.empty() ? Status() : lay_out_delta();
   }
 
-  Status pack_replacement(const TargetMember& member, int64_t begin, std::vector<float>& offset) {
+  Status pack_replacement(const TargetMember& member, int64_t begin) {
     const auto weight = model_.replaced_weights().find(member.name);
     const auto bias = model_.replaced_biases().find(member.name);
     std::vector<float> bias_change;
@@ -136,7 +144,7 @@ class ModulePacker {
       for (size_t j = 0; j < bias_change.size(); ++j) bias_change[j] -= base[static_cast<size_t>(begin) + j];
     }
     if (weight == model_.replaced_weights().end()) {
-      if (!bias_change.empty()) put(offset, 0.0F, begin, bias_change);
+      if (!bias_change.empty()) put(offset_, 0.0F, begin, bias_change);
       return {};
     }
     CHORAL_TRY(auto matrix, prepack(weight->second.view));
@@ -160,12 +168,21 @@ class ModulePacker {
     return {};
   }
 
-  Status pack_delta(const kernels::LoRAMatrixSource& source) {
-    auto packed = kernels::LoRAMatrix::pack(source, format_);
-    if (!packed.ok()) return std::move(packed).status().while_(target_.name);
-    module_.delta = std::move(*packed);
+  Status lay_out_delta() {
+    auto delta = kernels::LoRAMatrix::lay_out(delta_source(), format_);
+    if (!delta.ok()) return std::move(delta).status().while_(target_.name);
+    module_.delta = std::move(*delta);
     touched_ = true;
     return {};
+  }
+
+  kernels::LoRAMatrixSource delta_source() const {
+    const bool embedding = target_.kind == TargetKind::kEmbedding;
+    return {.in = embedding ? 1 : target_.in,
+            .out = embedding ? target_.in : target_.out(),
+            .slices = slices_,
+            .output_factor = factor_,
+            .offset = offset_};
   }
 
   // values at [begin, …) of a vector over all outputs, which is `neutral` elsewhere.
@@ -195,6 +212,9 @@ class ModulePacker {
   kernels::LoRAFormat format_;
   PackedModule module_;
   bool touched_ = false;
+  // The delta's source, between the steps. no_a_ is an embedding's A.
+  std::vector<kernels::LoRASliceSource> slices_;
+  std::vector<float> factor_, offset_, no_a_;
 };
 
 }  // namespace
@@ -210,43 +230,44 @@ int64_t PackedModule::size_bytes() const {
   return total;
 }
 
-Status PackedAdapter::gather_panels(std::span<const std::unique_ptr<PackedModule>> modules) {
-  const auto bytes_of = [](const auto& module) {
-    return module == nullptr || !module->delta ? 0 : round_up(module->delta->panel_bytes(), int64_t{kCacheLineBytes});
-  };
-  int64_t total = 0;
-  for (const auto& module : modules) total += bytes_of(module);
-  CHORAL_TRY(panels_, AlignedBuffer::allocate(static_cast<size_t>(total)));
-  std::byte* to = panels_.data();
-  for (const auto& module : modules) {
-    if (bytes_of(module) > 0) module->delta->move_panels(to);
-    to += bytes_of(module);
-  }
-  return {};
-}
-
 Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform::Context& ctx, const LoRAModel& model,
                                                                  std::span<const LoRATarget> targets, const LoRAConfig& config) {
   std::shared_ptr<PackedAdapter> adapter(new PackedAdapter());
-  adapter->digest_ = model.digest();
+  ThreadPool& pool = ctx.kernel.pool;
+  adapter->digest_ = model.digest(pool);
   adapter->rank_ = model.rank();
   adapter->invocation_tokens_.assign(model.alora_invocation_tokens().begin(), model.alora_invocation_tokens().end());
   if (!model.embeddings().empty()) {
     return unsupported("{}: rows beyond the base's vocabulary are not supported; add the tokens to the base model first",
                        model.embeddings().begin()->first);
   }
-  std::vector<std::unique_ptr<PackedModule>> modules;
+  std::vector<ModulePacker> packers;
+  packers.reserve(targets.size());
+  std::vector<int64_t> places;  // where each one's panels begin
+  int64_t panel_bytes = 0;
   for (const auto& target : targets) {
-    CHORAL_TRY(auto module, ModulePacker(ctx, model, target, panel_format(config.lora_dtype)).pack());
+    auto& packer = packers.emplace_back(ctx, model, target, panel_format(config.lora_dtype));
+    CHORAL_RETURN_IF_ERROR(packer.prepare());
+    places.push_back(panel_bytes);
+    panel_bytes += packer.panel_bytes();
+  }
+  CHORAL_TRY(adapter->panels_, AlignedBuffer::allocate(static_cast<size_t>(panel_bytes)));
+  std::vector<Status> filled(packers.size());
+  pool.parallel_for(static_cast<int64_t>(packers.size()), 1, [&](int64_t begin, int64_t end, int) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      filled[i] = packers[i].fill(adapter->panels_.data() + places[i]);
+    }
+  });
+  for (auto& status : filled) CHORAL_RETURN_IF_ERROR(std::move(status));
+  for (auto& packer : packers) {
+    auto module = packer.take();
     if (module != nullptr) {
       adapter->size_bytes_ += module->size_bytes();
       adapter->replaces_ = adapter->replaces_ || !module->replaced.empty() || !module->norm_weight.empty() ||
                            module->table != nullptr || module->token_rows != nullptr;
     }
-    modules.push_back(std::move(module));
+    adapter->modules_.push_back(std::move(module));
   }
-  CHORAL_RETURN_IF_ERROR(adapter->gather_panels(modules));
-  for (auto& module : modules) adapter->modules_.push_back(std::move(module));
   return std::shared_ptr<const PackedAdapter>(std::move(adapter));
 }
 

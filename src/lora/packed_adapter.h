@@ -63,8 +63,6 @@ class PackedAdapter {
  private:
   PackedAdapter() = default;
 
-  Status gather_panels(std::span<const std::unique_ptr<PackedModule>> modules);
-
   AlignedBuffer panels_;                                      // of all modules' deltas, in the order in which a step reads them
   std::vector<std::unique_ptr<const PackedModule>> modules_;  // one a target
   Sha256Digest digest_{};

@@ -36,7 +36,8 @@ class PunicaWrapper {
  public:
   explicit PunicaWrapper(int64_t max_num_seqs);
 
-  // voices[i] is the voice of slot i (voices[0], the base, is never read); they outlive the step.
+  // Reads nothing of `mapping` but its index_mapping; what a row of logits has is what its token has. voices[i] is the voice of
+  // slot i (voices[0], the base, is never read); they outlive the step.
   void update_metadata(const LoRAMapping& mapping, std::span<const Voice* const> voices);
   // No row of the step has an adapter.
   bool no_lora() const { return token_groups_.empty(); }

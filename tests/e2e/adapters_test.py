@@ -5,6 +5,8 @@ examples/adapters are tried too when CHORAL_DEMO_MODEL names their base."""
 import json
 import os
 import pathlib
+import shutil
+import struct
 import sys
 import tempfile
 import unittest
@@ -15,6 +17,7 @@ import tiny_model
 TEMP = tempfile.TemporaryDirectory()
 ROOT = pathlib.Path(TEMP.name)
 MODEL, ADAPTERS, OTHER = ROOT / "tiny", ROOT / "adapters", ROOT / "elsewhere/loud"
+DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples/adapters"
 GREEDY = {"temperature": 0, "max_tokens": 8, "ignore_eos": True}
 FLAGS = ("--temperature", "0", "--max-tokens", "8", "--ignore-eos")
@@ -175,6 +178,40 @@ class AdaptersTest(program.ProgramTest):
         self.assertEqual(len(report["digest"]), 64)
         zero = tiny_model.write_adapter(ROOT / "zero", seed=5, zero=True)
         self.assertIn("no effect", self.run_ok("adapter", "check", zero).stdout)
+
+    def test_gguf_adapters(self):
+        gguf = tiny_model.write_gguf_adapter(ROOT / "calm.gguf", ADAPTERS / "calm")
+        self.assertEqual(self.ids("calm", "--lora", gguf), self.ids("calm", "--adapter-root", ADAPTERS))
+        text = self.run_ok("adapter", "check", gguf).stdout
+        for word in ("✓", "LoRA", "rank       4", "scale      2", "6 modules", "12 tensors (gguf)", "not named, of the architecture llama"):
+            self.assertIn(word, text)
+        report, peft = (json.loads(self.run_ok("adapter", "check", path, "--model", MODEL, "--json").stdout) for path in (gguf, ADAPTERS / "calm"))
+        self.assertEqual([report["usable"], report["format"], report["modules"]], [True, "gguf", 6])
+        self.assertEqual([report["base_architecture"], report["base_model"]], ["llama", ""])
+        self.assertEqual(report["digest"], peft["digest"], "the same adapter in another container")
+        config = json.loads((MODEL / "config.json").read_text())
+        wide = tiny_model.write_model(ROOT / "wide heads")
+        (wide / "config.json").write_text(json.dumps(config | {"head_dim": 24}))
+        self.run_fails(2, "adapter", "check", gguf, "--model", wide, says=["heads of 24", "q_proj"])
+        model = ROOT / "base.gguf"
+        model.write_bytes(gguf.read_bytes().replace(struct.pack("<Q", 7) + b"adapter", struct.pack("<Q", 7) + b"amodel!"))
+        self.run_fails(2, "adapter", "check", model, says=["general.type"])
+
+    # Its heads are wider than hidden_size / num_attention_heads.
+    def test_check_knows_a_models_head_dim(self):
+        adapter, model = DATA / "lora/tiny-qwen3-lora-all", DATA / "models/tiny-qwen3"
+        report = json.loads(self.run_ok("adapter", "check", adapter, "--model", model, "--json").stdout)
+        self.assertEqual([report["usable"], report["modules"], len(report["digest"])], [True, 28, 64])
+        config = json.loads((model / "config.json").read_text())
+        self.assertNotEqual(config["head_dim"], config["hidden_size"] // config["num_attention_heads"])
+        narrow = ROOT / "narrow heads"
+        shutil.copytree(model, narrow)
+        (narrow / "config.json").write_text(json.dumps(config | {"head_dim": None}))
+        done = self.run_fails(2, "adapter", "check", adapter, "--model", narrow, "--json")
+        problems = "\n".join(json.loads(done.stdout)["problems"])
+        for projection in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            self.assertIn(projection, problems)
+        self.assertNotIn("mlp", problems)
 
     def test_check_refuses_what_the_engine_refuses_with_its_code(self):
         bad = {

@@ -111,6 +111,39 @@ def write_adapter(folder, seed, rank=4, modules=("q_proj", "v_proj", "down_proj"
     return folder
 
 
+def write_gguf_adapter(path, folder, rows_of_head=HEAD_DIM):
+    """The adapter in `folder` as llama.cpp's converter writes it: its names, and each head's rows of q's and k's B side by side in
+    pairs (j, j + half)."""
+    names = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate",
+             "up_proj": "ffn_up", "down_proj": "ffn_down"}
+    raw = (pathlib.Path(folder) / "adapter_model.safetensors").read_bytes()
+    begin = 8 + struct.unpack_from("<Q", raw)[0]
+    alpha = json.loads((pathlib.Path(folder) / "adapter_config.json").read_text())["lora_alpha"]
+
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    infos, data = [], bytearray()
+    for name, tensor in json.loads(raw[8:begin]).items():
+        layer, module, part = name.split(".")[4], name.split(".")[6], name.split(".")[7][-1].lower()
+        rows, cols = tensor["shape"]
+        first, size = begin + tensor["data_offsets"][0], cols * 4
+        order = range(rows)
+        if part == "b" and module in ("q_proj", "k_proj"):
+            half = rows_of_head // 2
+            order = [head + side * half + j for head in range(0, rows, rows_of_head) for j in range(half) for side in (0, 1)]
+        infos.append(text(f"blk.{layer}.{names[module]}.weight.lora_{part}") + struct.pack("<IQQIQ", 2, cols, rows, 0, len(data)))
+        for row in order:
+            data += raw[first + row * size:first + (row + 1) * size]
+        data += b"\0" * (-len(data) % 32)
+    metadata = [text(key) + struct.pack("<I", 8) + text(value) for key, value in
+                {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}.items()]
+    metadata.append(text("adapter.lora.alpha") + struct.pack("<If", 6, alpha))
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(metadata)) + b"".join(metadata) + b"".join(infos)
+    pathlib.Path(path).write_bytes(out + b"\0" * (-len(out) % 32) + data)
+    return path
+
+
 if __name__ == "__main__":
     import sys
     write_model(sys.argv[1])

@@ -1,0 +1,168 @@
+// GGUF adapters through the engine: an adapter of PEFT's form, written as llama.cpp's converter writes it, gives the same bits
+// over the same base, whether that base is Hugging Face's files or GGUF with its rows of q and k in another order.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "engine/tiny_model_test.h"
+#include "golden/adapter_kind.h"
+#include "golden/gguf_writer.h"
+#include "golden/golden.h"
+#include "support/temp_dir.h"
+
+namespace choral::golden {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+const fs::path kData = CHORAL_TEST_DATA;
+
+Json read_json(const fs::path& path) { return Json::parse(std::ifstream(path)); }
+
+std::vector<Request> prompts(const std::string& adapter) {
+  std::vector<Request> requests;
+  for (const int length : {3, 37}) {
+    auto request = engine::greedy_request(engine::random_prompt(length, static_cast<uint32_t>(length)), 12);
+    if (!adapter.empty()) request.adapters.push_back({adapter});
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+struct Answers {
+  std::vector<RequestOutput> base, adapted;
+  AdapterInfo info;
+};
+
+// `tokenizer`: a GGUF model that the tests write has none.
+Answers answers(const fs::path& model, const fs::path& tokenizer, const fs::path& adapter) {
+  auto llm = LLM::load({.model = model.string(),
+                        .tokenizer = tokenizer.string(),
+                        .device = test_device(),
+                        .threads = 2,
+                        .adapters = {{"it", adapter.string()}}});
+  if (!llm.ok()) {
+    ADD_FAILURE() << llm.status().to_string();
+    return {};
+  }
+  return {(*llm)->generate(prompts("")), (*llm)->generate(prompts("it")), (*llm)->adapters().front()};
+}
+
+void expect_same(const std::vector<RequestOutput>& a, const std::vector<RequestOutput>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) engine::expect_same_bits(a[i], b[i]);
+}
+
+void expect_effect(const Answers& got) {
+  ASSERT_EQ(got.base.size(), got.adapted.size());
+  for (size_t i = 0; i < got.base.size(); ++i) {
+    ASSERT_TRUE(got.adapted[i].status.ok()) << got.adapted[i].status.to_string();
+    EXPECT_NE(got.base[i].completions.at(0).logprobs.at(0).chosen.logprob,
+              got.adapted[i].completions.at(0).logprobs.at(0).chosen.logprob)
+        << "an adapter without effect proves nothing";
+  }
+}
+
+// The same adapter as a .gguf file.
+fs::path as_gguf(const fs::path& peft, const Json& model_config, const testing::TempDir& folder) {
+  const auto file = lora::read_adapter_file(peft);
+  CHORAL_CHECK(file.ok(), file.status().message());
+  const double alpha = read_json(peft / "adapter_config.json").at("lora_alpha");
+  return folder.write(peft.filename().string() + ".gguf", gguf_adapter(*file, alpha, model_config));
+}
+
+class TinyGgufAdapterTest : public ::testing::TestWithParam<const char*> {};
+
+// Adapters as PEFT saved them; golden_test.cc holds them against transformers and PEFT.
+TEST_P(TinyGgufAdapterTest, EqualsPeftsFilesToTheBit) {
+  const fs::path peft = kData / "lora" / GetParam();
+  const fs::path model = kData / "models" / std::string(GetParam()).substr(0, std::string(GetParam()).find("-lora"));
+  const testing::TempDir folder;
+  const fs::path gguf = as_gguf(peft, read_json(model / "config.json"), folder);
+  const Answers wanted = answers(model, model, peft), got = answers(model, model, gguf);
+  expect_effect(wanted);
+  expect_same(wanted.base, got.base);
+  expect_same(wanted.adapted, got.adapted);
+  EXPECT_EQ(wanted.info.digest, got.info.digest) << "equal content in another container";
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TinyGgufAdapterTest,
+                         ::testing::Values("tiny-llama3-lora-all", "tiny-mistral-lora-qv", "tiny-qwen2-lora-mlp",
+                                           "tiny-qwen3-lora-all"),
+                         [](const auto& info) {
+                           const std::string name = info.param;
+                           return name.substr(5, name.find('-', 5) - 5);
+                         });
+
+struct Base {
+  const char* model;
+  int64_t head_dim;
+};
+
+class GgufAdapterOverBasesTest : public ::testing::TestWithParam<Base> {};
+
+// Everything the format can hold: pairs on all linear layers, the embedding and an untied head, ranks that differ, a whole norm.
+void build(AdapterKind& kind, const WeightSet& base) {
+  const bool tied = !base.contains("lm_head.weight");
+  kind.config["target_modules"] = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "embed_tokens"};
+  if (!tied) kind.config["target_modules"].push_back("lm_head");
+  kind.config["rank_pattern"] = {{"k_proj", 3}};
+  kind.config["modules_to_save"] = {"model.norm"};
+  for (const auto& module : linear_modules(base)) kind.add_pair(module, module.ends_with("k_proj") ? 3 : 0);
+  kind.add_embedding_pair("model.embed_tokens");
+  if (!tied) kind.add_head_pair("lm_head.weight");
+  kind.replace("model.norm.weight", 0.3f);
+}
+
+TEST_P(GgufAdapterOverBasesTest, FourWaysOneAnswer) {
+  const fs::path source = kData / "models" / GetParam().model;
+  Json config = read_json(source / "config.json");
+  config.erase("rope_scaling");
+  config.erase("dtype");
+  config["torch_dtype"] = "float32";
+  auto weights = read_weights(source);
+  ASSERT_TRUE(weights.ok()) << weights.status().to_string();
+  if (const int64_t head_dim = GetParam().head_dim; head_dim != config["head_dim"].get<int64_t>()) {
+    const int64_t hidden = config["hidden_size"], q = head_dim * config["num_attention_heads"].get<int64_t>(),
+                  kv = head_dim * config["num_key_value_heads"].get<int64_t>();
+    config["head_dim"] = head_dim;
+    uint32_t seed = 1;
+    for (auto& [name, matrix] : *weights) {
+      if (name.ends_with("q_proj.weight")) matrix = random_matrix({q, hidden}, 0.2f, ++seed);
+      if (name.ends_with("k_proj.weight") || name.ends_with("v_proj.weight")) matrix = random_matrix({kv, hidden}, 0.2f, ++seed);
+      if (name.ends_with("o_proj.weight")) matrix = random_matrix({hidden, q}, 0.2f, ++seed);
+    }
+  }
+  const testing::TempDir folder;
+  const fs::path files = folder.path() / "files", peft = folder.path() / "peft";
+  fs::create_directories(files), fs::create_directories(peft);
+  std::ofstream(files / "config.json") << config.dump();
+  ASSERT_TRUE(write_weights(files / "model.safetensors", *weights).ok());
+  const fs::path gguf = folder.write("model.gguf", gguf_model(*weights, config));
+
+  AdapterKind kind(*weights, 4, 8);
+  build(kind, *weights);
+  std::ofstream(peft / "adapter_config.json") << kind.config.dump();
+  ASSERT_TRUE(write_weights(peft / "adapter_model.safetensors", kind.files).ok());
+  const fs::path adapter = as_gguf(peft, config, folder);
+
+  const Answers wanted = answers(files, source, peft);
+  expect_effect(wanted);
+  for (const auto& [model, lora] : {std::pair(files, adapter), std::pair(gguf, peft), std::pair(gguf, adapter)}) {
+    SCOPED_TRACE(model.filename().string() + " with " + lora.filename().string());
+    const Answers got = answers(model, source, lora);
+    expect_same(wanted.base, got.base);
+    expect_same(wanted.adapted, got.adapted);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Bases, GgufAdapterOverBasesTest,
+                         ::testing::Values(Base{"tiny-llama3", 16}, Base{"tiny-llama3", 32}, Base{"tiny-qwen3", 32}),
+                         [](const auto& info) {
+                           return std::string(info.param.model).substr(5) + "_head_dim_" + std::to_string(info.param.head_dim);
+                         });
+
+}  // namespace
+}  // namespace choral::golden
