@@ -58,18 +58,25 @@ EngineCore::~EngineCore() {
   registry_->set_wake({});
 }
 
-Status EngineCore::add_request(std::vector<std::unique_ptr<EngineRequest>> completions) {
+Result<size_t> EngineCore::add_requests(std::span<AdmittedRequest> requests) {
+  size_t taken = 0;
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return unavailable("the engine is shutting down");
-    const auto waiting = static_cast<int64_t>(inbox_.size()) + stats_.waiting;
-    if (waiting + static_cast<int64_t>(completions.size()) > max_waiting_) {
-      return resource_exhausted("{} requests are waiting, the most that --max-waiting allows; try again later", waiting);
+    auto waiting = static_cast<int64_t>(inbox_.size()) + stats_.waiting;
+    for (auto& request : requests) {
+      waiting += static_cast<int64_t>(request.completions.size());
+      if (waiting > max_waiting_) break;
+      std::move(request.completions.begin(), request.completions.end(), std::back_inserter(inbox_));
+      ++taken;
     }
-    for (auto& completion : completions) inbox_.push_back(std::move(completion));
+    if (taken == 0 && !requests.empty()) {
+      return resource_exhausted("{} requests are waiting, the most that --max-waiting allows; try again later",
+                                waiting - static_cast<int64_t>(requests.front().completions.size()));
+    }
   }
   inbox_changed_.notify_one();
-  return {};
+  return taken;
 }
 
 void EngineCore::cancel(std::vector<sched::RequestId> ids) {

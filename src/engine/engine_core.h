@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -25,8 +26,9 @@ class EngineCore {
   // Stops after the step in progress; open requests end with kUnavailable (see ~EngineRequest).
   ~EngineCore();
 
-  // Any thread. Refused with resource_exhausted when the queue is full.
-  Status add_request(std::vector<std::unique_ptr<EngineRequest>> completions);
+  // Any thread. Takes as many, from the front, as the queue has room for, all before the next step begins, and says how many;
+  // refused with resource_exhausted when that is none.
+  Result<size_t> add_requests(std::span<AdmittedRequest> requests);
   // Any thread. Unknown or finished ids are ignored.
   void cancel(std::vector<sched::RequestId> ids);
   // Any thread; as of the last step.

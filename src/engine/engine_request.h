@@ -47,4 +47,10 @@ struct EngineRequest : sched::Request {
   double first_token_s = 0;  // 0 = none yet
 };
 
+// The completions of one public request and the answer they share.
+struct AdmittedRequest {
+  std::vector<std::unique_ptr<EngineRequest>> completions;
+  std::shared_ptr<Response> response;
+};
+
 }  // namespace choral::engine

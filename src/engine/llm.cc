@@ -1,8 +1,8 @@
 // The public LLM: loads, then joins the caller's side (RequestReader) and the engine's side (EngineCore).
 #include "choral/llm.h"
 
-#include <deque>
 #include <filesystem>
+#include <span>
 
 #include "base/clock.h"
 #include "base/free_memory.h"
@@ -30,8 +30,10 @@ namespace {
 
 class EngineStream : public ResponseStream {
  public:
-  EngineStream(std::shared_ptr<Response> response, std::weak_ptr<EngineCore> core, std::vector<sched::RequestId> ids)
-      : response_(std::move(response)), core_(std::move(core)), ids_(std::move(ids)) {}
+  EngineStream(std::weak_ptr<EngineCore> core, const AdmittedRequest& admitted)
+      : response_(admitted.response), core_(std::move(core)) {
+    for (const auto& completion : admitted.completions) ids_.push_back(completion->id);
+  }
   ~EngineStream() override {
     if (!response_->finished()) cancel();
   }
@@ -78,6 +80,7 @@ class Engine : public LLM {
   std::vector<AdapterInfo> adapters() const override { return registry_->list(); }
 
  private:
+  Result<AdmittedRequest> read(Request request);
   Status read_default_sampling();
   Status load_adapters(const EngineOptions& options);
   void describe(const Worker& worker);
@@ -193,39 +196,52 @@ Status Engine::read_default_sampling() {
   return {};
 }
 
-Result<std::unique_ptr<ResponseStream>> Engine::submit(Request request) {
+Result<AdmittedRequest> Engine::read(Request request) {
   CHORAL_TRY(const auto adapters, registry_->resolve(request.adapters));
   CHORAL_TRY(auto admitted, reader_->read(std::move(request)));
   for (const auto& completion : admitted.completions) completion->adapters = adapters;
-  std::vector<sched::RequestId> ids;
-  for (const auto& completion : admitted.completions) ids.push_back(completion->id);
-  CHORAL_RETURN_IF_ERROR(core_->add_request(std::move(admitted.completions)));
-  return std::unique_ptr<ResponseStream>(std::make_unique<EngineStream>(std::move(admitted.response), core_, std::move(ids)));
+  return admitted;
+}
+
+Result<std::unique_ptr<ResponseStream>> Engine::submit(Request request) {
+  CHORAL_TRY(auto admitted, read(std::move(request)));
+  auto stream = std::make_unique<EngineStream>(core_, admitted);
+  CHORAL_RETURN_IF_ERROR(core_->add_requests({&admitted, 1}).status());
+  return std::unique_ptr<ResponseStream>(std::move(stream));
 }
 
 std::vector<RequestOutput> Engine::generate(std::vector<Request> requests) {
   std::vector<RequestOutput> outputs(requests.size());
-  std::deque<std::pair<size_t, std::unique_ptr<ResponseStream>>> open;
-  const auto collect_oldest = [&] {
-    outputs[open.front().first] = open.front().second->wait();
-    open.pop_front();
-  };
+  std::vector<AdmittedRequest> admitted;
+  std::vector<std::pair<RequestOutput*, std::unique_ptr<EngineStream>>> answers;  // one for each of `admitted`
   for (size_t i = 0; i < requests.size(); ++i) {
-    const std::string id = requests[i].id;
-    auto stream = submit(requests[i]);
-    // A full queue is not an error of an offline batch: wait for an answer, then go on.
-    while (!stream.ok() && stream.status().code() == Code::kResourceExhausted && !open.empty()) {
-      collect_oldest();
-      stream = submit(requests[i]);
+    outputs[i].id = requests[i].id;
+    auto readable = read(std::move(requests[i]));
+    if (!readable.ok()) {
+      outputs[i].status = std::move(readable).status();
+      continue;
     }
-    if (stream.ok()) {
-      open.emplace_back(i, std::move(*stream));
+    answers.emplace_back(&outputs[i], std::make_unique<EngineStream>(core_, *readable));
+    admitted.push_back(std::move(*readable));
+  }
+  // As many at once as the queue has room for: the same list makes the same batches every time. A full queue is not an error of
+  // an offline batch: wait for an answer, then go on.
+  size_t added = 0;
+  for (size_t answered = 0; answered < answers.size(); ++answered) {
+    auto& [output, stream] = answers[answered];
+    Status refused;
+    if (added < admitted.size()) {
+      const auto taken = core_->add_requests(std::span(admitted).subspan(added));
+      if (taken.ok()) added += *taken;
+      else refused = taken.status();
+    }
+    if (answered < added) {
+      *output = stream->wait();
     } else {
-      outputs[i].id = id;
-      outputs[i].status = std::move(stream).status();
+      output->status = std::move(refused);
+      ++added;
     }
   }
-  while (!open.empty()) collect_oldest();
   return outputs;
 }
 

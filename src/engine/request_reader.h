@@ -21,12 +21,6 @@ struct RequestLimits {
   uint64_t seed = 0;  // of requests that bring none
 };
 
-// The completions of one public request and the answer they share.
-struct AdmittedRequest {
-  std::vector<std::unique_ptr<EngineRequest>> completions;
-  std::shared_ptr<Response> response;
-};
-
 class RequestReader {
  public:
   static Result<std::unique_ptr<RequestReader>> make(const ModelFiles& files, const RequestLimits& limits);
