@@ -6,6 +6,13 @@
 namespace choral::engine {
 namespace {
 
+// Once every request has ended: an answer may be there a moment before the step that gave it is counted.
+EngineStats stats_at_rest(const LLM& llm) {
+  for (int i = 0; i < 10000 && llm.stats().running > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(llm.stats().running, 0);
+  return llm.stats();
+}
+
 class LlmTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { llm_ = load_or_die(tiny_options()).release(); }
@@ -69,9 +76,7 @@ TEST_F(LlmTest, CancelFreesEverything) {
   const auto output = (*stream)->wait();
   EXPECT_EQ(output.completions[0].finish_reason, FinishReason::kCancelled);
   EXPECT_LT(output.completions[0].token_ids.size(), 450u);
-  for (int i = 0; i < 1000 && llm_->stats().running > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_EQ(llm_->stats().running, 0);
-  EXPECT_EQ(llm_->stats().kv_blocks_free, llm_->stats().kv_blocks_total);
+  EXPECT_EQ(stats_at_rest(*llm_).kv_blocks_free, llm_->stats().kv_blocks_total);
 }
 
 TEST_F(LlmTest, StopTokenEndsTheAnswer) {
@@ -173,6 +178,22 @@ TEST(LlmLoadTest, FullQueueIsRefusedAndOfflineBatchesWaitForIt) {
   auto llm = load_or_die(options);
   std::vector<Request> many(10, greedy_request(random_prompt(5, 1), 5));
   for (const auto& output : llm->generate(many)) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
+}
+
+TEST(LlmLoadTest, AListMakesTheSameBatchesEveryTime) {
+  auto options = tiny_options();
+  options.enable_prefix_caching = false;
+  options.max_num_seqs = 6;
+  const auto llm = load_or_die(options);
+  std::vector<Request> requests;
+  for (int i = 0; i < 24; ++i) requests.push_back(greedy_request(random_prompt(5 + 3 * i, static_cast<uint32_t>(i)), 2 + i % 7));
+  const auto steps_of_a_run = [&] {
+    const int64_t before = stats_at_rest(*llm).steps;
+    for (const auto& output : llm->generate(requests)) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
+    return stats_at_rest(*llm).steps - before;
+  };
+  const int64_t steps = steps_of_a_run();
+  for (int run = 0; run < 5; ++run) EXPECT_EQ(steps_of_a_run(), steps);
 }
 
 }  // namespace
