@@ -20,7 +20,8 @@ def check(condition, done):
 
 generate, streaming_batch = sys.argv[1:]
 with tempfile.TemporaryDirectory() as folder:
-    model = os.environ.get("CHORAL_DEMO_MODEL") or str(tiny_model.write_model(folder + "/tiny"))
+    # A long context: the answer that is cancelled must not be complete before that, however busy the machine is.
+    model = os.environ.get("CHORAL_DEMO_MODEL") or str(tiny_model.write_model(folder + "/tiny", context=16384))
     done = run(generate, model, "The capital of France is")
     check(done.returncode == 0 and len(done.stdout) > 1, done)
     done = run(generate, folder + "/absent", "x")

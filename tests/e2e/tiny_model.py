@@ -55,7 +55,7 @@ def write_safetensors(path, shapes, values_of):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def write_model(folder):
+def write_model(folder, context=CONTEXT):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     source = random.Random(7)
@@ -64,7 +64,7 @@ def write_model(folder):
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE,
         "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
-        "vocab_size": VOCABULARY, "max_position_embeddings": CONTEXT, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
+        "vocab_size": VOCABULARY, "max_position_embeddings": context, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
         "hidden_act": "silu", "tie_word_embeddings": False, "bos_token_id": BOS, "eos_token_id": EOS, "torch_dtype": "float32",
     }
     (folder / "config.json").write_text(json.dumps(config))
