@@ -53,7 +53,7 @@ class LoRALoader {
   std::optional<LoRALayerWeights> scaled_pair(const std::string& name, const AdapterTensor& a, const AdapterTensor& b);
   // Splits a stacked target's layer into its members', or adds it as it is.
   void add_layer(const std::string& name, const Place& place, LoRALayerWeights layer);
-  void add_replaced(std::map<std::string, AdapterTensor, std::less<>>& to, const std::string& name, const Place& place,
+  void add_by_member(std::map<std::string, AdapterTensor, std::less<>>& to, const std::string& name, const Place& place,
                     const AdapterTensor& tensor);
   void check_complete(const Modules& modules);
   void check_saved(const Modules& modules);

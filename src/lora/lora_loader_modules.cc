@@ -232,6 +232,7 @@ void LoRALoader::check_frozen_copy(const std::string& name, const Module& module
              : expect_shape(tensor, {place.out, place.in}, name, "(rows, columns)"))) {
     return;
   }
+  if (!norm) add_by_member(model_.frozen_copies_, name, place, tensor.tensor);
   model_.notes_.push_back(
       fmt::format("'{}': a frozen copy of the base's weight; the base's own is used", printable(tensor.name)));
 }
@@ -271,17 +272,17 @@ void LoRALoader::take_replacement(const std::string& name, const Module& module)
     model_.notes_.push_back(fmt::format("'{}': not named by modules_to_save, but PEFT loads it into the model, so it is used",
                                         printable(weight.name)));
   }
-  add_replaced(model_.replaced_weights_, name, place, kept);
+  add_by_member(model_.replaced_weights_, name, place, kept);
 }
 
-void LoRALoader::add_replaced(std::map<std::string, AdapterTensor, std::less<>>& to, const std::string& name, const Place& place,
+void LoRALoader::add_by_member(std::map<std::string, AdapterTensor, std::less<>>& to, const std::string& name, const Place& place,
                               const AdapterTensor& tensor) {
   int64_t begin = 0;
   for (size_t i = 0; i < place.target->members.size(); ++i) {
     if (place.member >= 0 && i != static_cast<size_t>(place.member)) continue;
     const auto& member = place.target->members[i];
     if (!to.emplace(member.name, place.member >= 0 ? tensor : tensor.rows(begin, member.out)).second) {
-      problems_.add(corrupt("'{}' is replaced twice: by its own tensor and by that of '{}'", member.name, name));
+      problems_.add(corrupt("'{}' stands in the file twice: by its own tensor and in that of '{}'", member.name, name));
     }
     begin += member.out;
   }
@@ -315,7 +316,7 @@ void LoRALoader::take_bias(const std::string& name, const Module& module) {
       continue;
     }
     if (!expect_shape(*tensor, {place.out}, name, "(outputs)") || !expect_finite(*tensor)) continue;
-    add_replaced(model_.replaced_biases_, name, place, tensor->tensor);
+    add_by_member(model_.replaced_biases_, name, place, tensor->tensor);
   }
 }
 

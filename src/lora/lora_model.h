@@ -71,6 +71,8 @@ class LoRAModel {
   const std::map<std::string, AdapterTensor, std::less<>>& replaced_biases() const { return replaced_biases_; }
   // Rows beyond the base's vocabulary of a replaced embedding or head. [extra, width]
   const std::map<std::string, AdapterTensor, std::less<>>& embeddings() const { return embeddings_; }
+  // Copies of the base's weights that PEFT saved with it. Not used, but they tell whether the base is the one it was trained on.
+  const std::map<std::string, AdapterTensor, std::less<>>& frozen_copies() const { return frozen_copies_; }
   std::span<const TrainableTokens> trainable_tokens() const { return trainable_tokens_; }
   std::span<const int32_t> alora_invocation_tokens() const { return alora_invocation_tokens_; }  // empty: acts everywhere
 
@@ -91,7 +93,7 @@ class LoRAModel {
   float scaling_ = 1.0F;
   int64_t extra_vocab_size_ = 0;
   std::map<std::string, LoRALayerWeights, std::less<>> loras_;
-  std::map<std::string, AdapterTensor, std::less<>> replaced_weights_, replaced_biases_, embeddings_;
+  std::map<std::string, AdapterTensor, std::less<>> replaced_weights_, replaced_biases_, embeddings_, frozen_copies_;
   std::vector<TrainableTokens> trainable_tokens_;
   std::vector<int32_t> alora_invocation_tokens_;
   std::vector<std::string> notes_;

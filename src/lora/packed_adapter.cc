@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "base/checked_math.h"
@@ -30,6 +31,12 @@ std::vector<float> floats_of(const TensorView& tensor) {
   return values;
 }
 
+double length_of(std::span<const float> row) {
+  double squares = 0;
+  for (const float x : row) squares += static_cast<double>(x) * x;
+  return std::sqrt(squares);
+}
+
 // f[j] = m[j] / ‖W[j] + s·B[j]·A‖ for the rows of one member, W as the base computes with it.
 std::vector<float> dora_factors(const LoRATarget& target, int64_t first_row, const LoRALayerWeights& layer) {
   const int64_t in = layer.input_dim(), out = layer.output_dim(), rank = layer.rank;
@@ -42,11 +49,43 @@ std::vector<float> dora_factors(const LoRATarget& target, int64_t first_row, con
       const float* a_row = a.data() + r * in;
       for (int64_t k = 0; k < in; ++k) row[static_cast<size_t>(k)] += weight * a_row[k];
     }
-    double squares = 0;
-    for (const float x : row) squares += static_cast<double>(x) * x;
-    factors[static_cast<size_t>(j)] = static_cast<float>(factors[static_cast<size_t>(j)] / std::sqrt(squares));
+    factors[static_cast<size_t>(j)] = static_cast<float>(factors[static_cast<size_t>(j)] / length_of(row));
   }
   return factors;
+}
+
+// PEFT computes with the copy that is in the file, the engine with the base's weight: they must be one weight, up to the rounding
+// of any of the formats that bases are stored in. `first_row` is where `member` begins in `target`.
+Status check_frozen_copy(ThreadPool& pool, const LoRATarget& target, const std::string& member, int64_t first_row,
+                         const TensorView& copy) {
+  constexpr int64_t kRowsPerChunk = 256;
+  constexpr double kFarOff = 0.5;      // of the row's length
+  constexpr double kNegligible = 0.01;  // of the mean length: what is left of a row of zeros
+  const auto rows = static_cast<size_t>(copy.rows()), cols = static_cast<size_t>(copy.cols());
+  std::vector<double> lengths(rows), differences(rows);
+  pool.parallel_for(copy.rows(), kRowsPerChunk, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> own(cols), base(cols);
+    for (int64_t r = begin; r < end; ++r) {
+      kernels::dequantise_row(copy.dtype, copy.row(r), copy.cols(), own.data());
+      target.base_row(first_row + r, base);
+      lengths[static_cast<size_t>(r)] = std::max(length_of(own), length_of(base));
+      std::transform(own.begin(), own.end(), base.begin(), own.begin(), std::minus<>());
+      differences[static_cast<size_t>(r)] = length_of(own);
+    }
+  });
+  const double mean = std::accumulate(lengths.begin(), lengths.end(), 0.0) / static_cast<double>(rows);
+  const auto is_close = [&](size_t r) { return differences[r] <= std::max(kFarOff * lengths[r], kNegligible * mean); };
+  size_t far = 0, first = rows;
+  for (size_t r = rows; r-- > 0;) {
+    if (is_close(r)) continue;  // nothing is close to NaN
+    ++far;
+    first = r;
+  }
+  if (far == 0) return {};
+  return invalid_argument(
+      "the file's copy of the base's weight '{}' is another weight: {} of its {} rows are far from the base's, the first is row {}; "
+      "load the base that it was trained on, or save it with modules_to_save or trainable_token_indices for what was changed",
+      member, far, rows, first);
 }
 
 // Makes a target's module in two steps, so that the panels of all modules' deltas can be packed into one piece of memory.
@@ -57,6 +96,7 @@ class ModulePacker {
 
   // Everything but the delta's panels.
   Status prepare() {
+    CHORAL_RETURN_IF_ERROR(check_frozen_copies());
     switch (target_.kind) {
       case TargetKind::kNorm: return pack_norm();
       case TargetKind::kEmbedding: return pack_embedding();
@@ -84,6 +124,19 @@ class ModulePacker {
   Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const TensorView& tensor, std::span<const int32_t> order = {}) {
     const kernels::WeightRows rows{tensor, order};
     return ctx_.session.prepack(ctx_, {&rows, 1}, tensor.dtype);
+  }
+
+  Status check_frozen_copies() {
+    if (!target_.base_row) return {};
+    int64_t begin = 0;
+    for (const auto& member : target_.members) {
+      const auto found = model_.frozen_copies().find(member.name);
+      if (found != model_.frozen_copies().end()) {
+        CHORAL_RETURN_IF_ERROR(check_frozen_copy(ctx_.kernel.pool, target_, member.name, begin, found->second.view));
+      }
+      begin += member.out;
+    }
+    return {};
   }
 
   Status pack_norm() {

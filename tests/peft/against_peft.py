@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""Draws random adapters of every kind, saves them with PEFT, and holds Choral's answers to those of transformers and PEFT.
+
+usage: against_peft.py CHORAL MODEL_DIR... [--adapters N] [--seed S] [--keep DIR]
+Needs torch, transformers and peft (docs/adapters.md names the versions this was run with); not part of ./dev test for their size.
+
+Each model gets N adapters. All prompts under all of them, and under the base, go into one run of `choral generate`: one mixed batch.
+PEFT computes in double precision. An answer holds when its tokens are PEFT's up to the first tie and every log-probability of the
+top 10 is within the tolerance at each step until then. Of an adapter that Choral refuses, the refusal is printed, and it counts as failed.
+"""
+
+import argparse
+import collections
+import copy
+import json
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import peft
+import safetensors.torch
+import torch
+import transformers
+
+warnings.filterwarnings("ignore")
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+torch.set_num_threads(2)
+
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+STEPS = 10
+TIE, TOLERANCE = 1e-3, 3e-3
+
+
+def draw_targets(rnd, layers):
+    """target_modules, and what to call it."""
+    some = sorted(rnd.sample(LINEAR, rnd.randint(1, 4)))
+    return rnd.choice([
+        (some, "+".join(some)),
+        (LINEAR, "all seven"),
+        ("all-linear", "all-linear"),
+        (r".*\.(self_attn|mlp)\.(%s)" % "|".join(some), "regex " + "|".join(some)),
+        (r"model\.layers\.[%s]\..*_proj" % "".join(map(str, rnd.sample(range(layers), 2))), "regex of layers"),
+        ([f"layers.{rnd.randrange(layers)}.self_attn.{rnd.choice(['q_proj', 'v_proj'])}", "down_proj"], "suffix paths"),
+    ])
+
+
+def draw_config(rnd, config):
+    """LoraConfig's arguments, and what is special about them."""
+    layers = config.num_hidden_layers
+    targets, name = draw_targets(rnd, layers)
+    rank = rnd.choice([1, 2, 3, 4, 8, 16, 31, 64])
+    kinds = [f"r{rank}", name]
+    args = {"r": rank, "lora_alpha": rnd.choice([1, 4, 8, 16, 32]), "target_modules": targets, "task_type": "CAUSAL_LM"}
+
+    def with_chance(chance, kind, **more):
+        if rnd.random() >= chance:
+            return False
+        args.update(more)
+        kinds.append(kind)
+        return True
+
+    with_chance(0.25, "rsLoRA", use_rslora=True)
+    dora = with_chance(0.2, "DoRA", use_dora=True)
+    if with_chance(0.25, "rank_pattern", rank_pattern={rnd.choice(LINEAR): rnd.choice([2, 5, 12]),
+                                                       rf"layers\.{rnd.randrange(layers)}\.mlp\.up_proj": 7}):
+        with_chance(0.7, "alpha_pattern", alpha_pattern={rnd.choice(LINEAR): 3, f"self_attn.{rnd.choice(LINEAR[:4])}": 24})
+    if isinstance(targets, list) and not any("." in t for t in targets):
+        some = sorted(rnd.sample(range(layers), 2))
+        with_chance(0.2, "layers_to_transform", layers_to_transform=rnd.choice([some, some[0]]))
+        if "layers_to_transform" in args:
+            with_chance(0.5, "layers_pattern", layers_pattern="layers")
+    if not dora:
+        with_chance(0.15, "lora_bias", lora_bias=True)
+        with_chance(0.15, "bias all", bias="all")
+    with_chance(0.1, "bias lora_only", bias="lora_only")
+    if targets == "all-linear" or (isinstance(targets, list) and len(targets) > 2):
+        with_chance(0.2, "exclude_modules", exclude_modules=rnd.choice([["k_proj", "up_proj"], r".*layers\.1\..*"]))
+    if isinstance(targets, list) and not dora and "layers_to_transform" not in args:
+        with_chance(0.15, "embed_tokens", target_modules=args["target_modules"] + ["embed_tokens"])
+        with_chance(0.15, "lm_head", target_modules=args["target_modules"] + ["lm_head"])
+    taken = args["target_modules"] if isinstance(args["target_modules"], list) else []
+    if not with_chance(0.15, "modules_to_save norms", modules_to_save=["input_layernorm", "norm"]):
+        if "lm_head" not in taken:
+            with_chance(0.1, "modules_to_save lm_head", modules_to_save=["lm_head"])
+        if "embed_tokens" not in taken and "modules_to_save" not in args:
+            with_chance(0.1, "modules_to_save embed_tokens", modules_to_save=["embed_tokens"])
+    if "embed_tokens" not in taken and not str(args.get("modules_to_save", "")).count("embed_tokens"):
+        with_chance(0.15, "trainable tokens", trainable_token_indices=sorted(rnd.sample(range(config.vocab_size), 20)))
+    if not dora and len(kinds) == 2:
+        with_chance(0.4, "aLoRA", alora_invocation_tokens=[rnd.randrange(10, 400) for _ in range(rnd.randint(1, 3))])
+    return args, kinds
+
+
+def disturb(model, rnd):
+    """Random values for everything that training would have changed."""
+    generator = torch.Generator().manual_seed(rnd.randrange(1 << 30))
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        noise = torch.randn(parameter.shape, generator=generator)
+        if "lora_embedding_A" in name or "lora_A" in name:
+            parameter.data = noise * 0.3
+        elif "lora_embedding_B" in name or ("lora_B" in name and name.endswith("weight")) or "lora_embedding_B" in name:
+            parameter.data = noise * 0.1
+        elif "magnitude" in name:
+            parameter.data = parameter.data * (1 + 0.3 * noise)
+        else:
+            parameter.data = parameter.data + noise * 0.2 * max(parameter.data.std().item() if parameter.numel() > 1 else 0, 0.05)
+
+
+def save(model, folder, rnd):
+    """In one of the forms in which adapters are found; says which. Copies of the base's weights stay as they are."""
+    def stored(tensors):
+        return {name: t if "base_layer" in name else t.to(dtype) for name, t in tensors.items()}
+
+    dtype = rnd.choice([torch.float32, torch.bfloat16, torch.float16])
+    form = rnd.choice(["safetensors", "safetensors", "bin"])
+    model.save_pretrained(folder, safe_serialization=form == "safetensors", save_embedding_layers=rnd.choice(["auto", False]))
+    if form == "safetensors":
+        path = folder / "adapter_model.safetensors"
+        safetensors.torch.save_file(stored(safetensors.torch.load_file(path)), path, metadata={"format": "pt"})
+    else:
+        path = folder / "adapter_model.bin"
+        torch.save(stored(torch.load(path, weights_only=True)), path)
+    return f"{form} {str(dtype)[6:]}"
+
+
+def draw_prompts(rnd, config, invocation):
+    prompts = []
+    for length in (rnd.randint(1, 8), rnd.randint(20, 60)):
+        prompt = [rnd.randrange(10, config.vocab_size - 10) for _ in range(length)]
+        if invocation:
+            at = rnd.randint(0, length)
+            prompt[at:at] = invocation
+        prompts.append(prompt)
+    return prompts
+
+
+@torch.no_grad()
+def answer(model, prompt):
+    """Greedy tokens and, of each step, the log-probabilities of the ten likeliest."""
+    ids, steps = list(prompt), []
+    for _ in range(STEPS):
+        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
+        top = torch.topk(torch.log_softmax(logits, -1), 10)
+        steps.append(dict(zip(top.indices.tolist(), top.values.tolist())))
+        ids.append(top.indices[0].item())
+    return {"tokens": ids[len(prompt):], "steps": steps}
+
+
+def make_case(base, folder, rnd):
+    """An adapter in `folder`, what is special about it, and its answers; None for what PEFT itself refuses."""
+    args, kinds = draw_config(rnd, base.config)
+    invocation = args.get("alora_invocation_tokens")
+    try:
+        model = peft.get_peft_model(copy.deepcopy(base), peft.LoraConfig(**args))
+        disturb(model, rnd)
+        kinds.append(save(model, folder, rnd))
+        model = peft.PeftModel.from_pretrained(copy.deepcopy(base), folder).eval().double()
+        prompts = draw_prompts(rnd, base.config, invocation)
+        return {"kinds": kinds, "prompts": prompts, "answers": [answer(model, prompt) for prompt in prompts]}
+    except (ValueError, TypeError, NotImplementedError, KeyError, AttributeError, RuntimeError) as error:
+        print(f"  PEFT refuses {', '.join(kinds)}: {str(error).splitlines()[0][:140]}")
+        return None
+
+
+def compare(expected, got):
+    """The largest difference up to the first tie; what is wrong, or None."""
+    worst = 0.0
+    for step, wanted in enumerate(expected["steps"]):
+        here = {t["token_id"]: t["logprob"] for t in got["logprobs"][step]["top"]}
+        least = min(here.values())
+        for token, logprob in wanted.items():
+            if token in here:
+                worst = max(worst, abs(here[token] - logprob))
+            elif logprob > least + TOLERANCE:
+                return worst, f"step {step}: token {token} is missing in the top 10"
+        if worst > TOLERANCE:
+            return worst, f"step {step}: a log-probability is off by {worst:.2e}"
+        if got["token_ids"][step] != expected["tokens"][step]:
+            first, second = sorted(wanted.values(), reverse=True)[:2]
+            return worst, None if first - second < TIE else f"step {step}: token {got['token_ids'][step]} for {expected['tokens'][step]}"
+    return worst, None
+
+
+def run_choral(choral, model_dir, folder, cases):
+    """{adapter: [one result a prompt]}, all in one batch."""
+    lines, flags = [], []
+    for name, case in cases.items():
+        if name != "base":
+            flags += ["--lora", f"{name}={folder / name}"]
+        for i, prompt in enumerate(case["prompts"]):
+            line = {"id": f"{name}/{i}", "prompt_token_ids": prompt, "max_tokens": STEPS, "temperature": 0, "ignore_eos": True, "logprobs": 10}
+            lines.append(json.dumps(line | ({} if name == "base" else {"lora": name})))
+    source, target = folder / "in.jsonl", folder / "out.jsonl"
+    source.write_text("\n".join(lines) + "\n")
+    done = subprocess.run([choral, "generate", model_dir, "--input", source, "--output", target, "--kv-cache-dtype", "float32", *flags],
+                          capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"choral generate: exit {done.returncode}\n{done.stderr[-3000:]}")
+    results = collections.defaultdict(list)
+    for line in target.read_text().splitlines():
+        got = json.loads(line)
+        results[got["id"].split("/")[0]].append(got)
+    return results
+
+
+def check_model(args, model_dir, folder, rnd):
+    """How many adapters did not hold."""
+    print(f"{model_dir.name}: {args.adapters} adapters")
+    base = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="eager").eval()
+    prompts = draw_prompts(rnd, base.config, None)
+    exact = copy.deepcopy(base).double()
+    cases = {"base": {"kinds": ["base"], "prompts": prompts, "answers": [answer(exact, p) for p in prompts]}}
+    failed = 0
+    while len(cases) <= args.adapters:
+        name = f"a{len(cases)}"
+        case = make_case(base, folder / name, rnd)
+        if case is None:
+            shutil.rmtree(folder / name, ignore_errors=True)
+            continue
+        cases[name] = case
+    for name in list(cases)[1:]:
+        done = subprocess.run([args.choral, "adapter", "check", folder / name, "--model", model_dir, "--json"], capture_output=True, text=True)
+        if done.returncode:
+            report = json.loads(done.stdout) if done.stdout else {"problems": [done.stderr]}
+            print(f"  REFUSED  {name}: {', '.join(cases[name]['kinds'])}: {' | '.join(report['problems'])}")
+            del cases[name]
+            failed += 1
+    results = run_choral(args.choral, model_dir, folder, cases)
+    for name, case in cases.items():
+        compared = [compare(want, got) for want, got in zip(case["answers"], results[name])]
+        wrong = [problem for _, problem in compared if problem]
+        failed += bool(wrong)
+        print(f"  {'WRONG' if wrong else 'ok':8} {max(worst for worst, _ in compared):.1e}  {name}: {', '.join(case['kinds'])}  {'; '.join(wrong)}")
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("choral", type=lambda p: str(pathlib.Path(p).resolve()))
+    parser.add_argument("models", nargs="+", type=pathlib.Path)
+    parser.add_argument("--adapters", type=int, default=24, help="for each model (24)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=pathlib.Path, help="leave the adapters here")
+    args = parser.parse_args()
+    print(f"torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}; seed {args.seed}")
+    failed = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        for model_dir in args.models:
+            folder = (args.keep or pathlib.Path(temporary)) / model_dir.name
+            folder.mkdir(parents=True, exist_ok=True)
+            failed += check_model(args, model_dir, folder, random.Random(f"{args.seed} {model_dir.name}"))
+    print(f"{len(args.models) * (args.adapters + 1) - failed} hold, {failed} do not")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
