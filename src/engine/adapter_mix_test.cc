@@ -63,6 +63,19 @@ std::vector<RequestOutput>* AdapterMixTest::alone_ = nullptr;
 
 TEST_F(AdapterMixTest, OneBatch) { expect_equal_alone(*options_); }
 
+// More rows than one row tile of the product, few for each adapter: their shares are computed along with it.
+TEST_F(AdapterMixTest, EveryRequestThrice) {
+  for (const int threads : {1, 2}) {
+    auto changed = *options_;
+    changed.threads = threads;
+    changed.max_num_seqs = 32;
+    std::vector<Request> thrice;
+    for (auto& request : requests()) thrice.insert(thrice.end(), 3, request);
+    const auto together = load_or_die(changed)->generate(thrice);
+    for (size_t i = 0; i < together.size(); ++i) expect_same_bits((*alone_)[i / 3], together[i]);
+  }
+}
+
 TEST_F(AdapterMixTest, AdaptersDoSomething) {
   const auto llm = load_or_die(*options_);
   const auto prompt = greedy_request(random_prompt(20, 7), 1);

@@ -136,11 +136,10 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   const int64_t adapter_budget = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : default_adapter_budget();
   engine->registry_ = std::make_shared<AdapterRegistry>(
       worker->context().kernel.level, worker->loaded().model->lora_targets(),
-      AdapterRegistry::Config{
-          .load = {.config = worker->lora_config(),
-                   .head_dim = worker->loaded().model->kv_cache_shape().head_dim,
-                   .base_class = engine->info_.architecture},
-          .root = options.adapter_root});
+      AdapterRegistry::Config{.load = {.config = worker->lora_config(),
+                                       .head_dim = worker->loaded().model->kv_cache_shape().head_dim,
+                                       .base_class = engine->info_.architecture},
+                              .root = options.adapter_root});
   engine->core_ =
       std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler, engine->registry_, adapter_budget);
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
@@ -232,8 +231,10 @@ std::vector<RequestOutput> Engine::generate(std::vector<Request> requests) {
     Status refused;
     if (added < admitted.size()) {
       const auto taken = core_->add_requests(std::span(admitted).subspan(added));
-      if (taken.ok()) added += *taken;
-      else refused = taken.status();
+      if (taken.ok())
+        added += *taken;
+      else
+        refused = taken.status();
     }
     if (answered < added) {
       *output = stream->wait();

@@ -76,11 +76,33 @@ PackedRows pack_rows(const Context& ctx, MatrixView<const float> x, int64_t tile
   return packed;
 }
 
+// Row tiles from the first in which a block's micro-kernels fetch the next block of weights, a share in each: all in the first
+// would keep that tile's own loads waiting. The others may fetch a companion's bytes: so much of what they could.
+struct Fetches {
+  int64_t weight_tiles;
+  double companion_part;
+};
+
+// What the micro-kernels of one row tile can fetch with a line each prefetch.
+int64_t fetchable_bytes(int64_t k, int64_t panels) { return k / 2 * panels * static_cast<int64_t>(kCacheLineBytes); }
+
+Fetches plan_fetches(const FloatPanels& w, int64_t tiles, const Companion* companion) {
+  Fetches fetches{tiles >= 4 ? 4 : tiles >= 2 ? 2 : 1, 0};
+  if (companion == nullptr || tiles < 2) return fetches;
+  const int64_t tile_bytes = std::max<int64_t>(1, fetchable_bytes(w.k, w.panels())), wanted = companion->bytes_left();
+  while (fetches.weight_tiles > 1 && wanted > (tiles - fetches.weight_tiles) * tile_bytes) fetches.weight_tiles /= 2;
+  // Not evenly up to the end, where a thread that is late would leave work.
+  const auto offered = static_cast<double>((tiles - fetches.weight_tiles) * tile_bytes);
+  fetches.companion_part = std::min(1.0, 2.0 * static_cast<double>(wanted) / offered);
+  return fetches;
+}
+
 struct Job {
   const FloatKernels& kernels;
   const FloatPanels& w;
   const PackedRows& x;
   const Epilogue& epilogue;
+  Fetches fetches;
   int64_t first_row;  // of x in the whole call
   MatrixView<float> y;
 
@@ -117,13 +139,23 @@ struct Job {
     }
   }
 
+  // Points the micro-kernel's prefetches at the companion's next bytes, spread over its k; at nothing where there are none.
+  void fetch_companion(MicroArgs& args, int64_t panels, int thread) const {
+    args.ahead = args.w;
+    args.ahead_panel_stride = args.ahead_step = 0;
+    if (epilogue.companion == nullptr) return;
+    const auto most = static_cast<int64_t>(fetches.companion_part * static_cast<double>(fetchable_bytes(args.k, panels)));
+    const auto bytes = epilogue.companion->fetch(thread, most);
+    if (bytes.empty()) return;
+    args.ahead = bytes.data();
+    args.ahead_panel_stride = ceil_div(static_cast<int64_t>(bytes.size()), args.k / 2 * panels);
+    args.ahead_step = panels * args.ahead_panel_stride;
+  }
+
   // All row tiles over panels [p0, p1), block by block of k; the widened weights lie in `wide`.
-  void run_tiles(int64_t p0, int64_t p1, float* out, float* wide) const {
+  void run_tiles(int64_t p0, int64_t p1, float* out, float* wide, int thread) const {
     const int64_t out_stride = (p1 - p0) * kPanelRows;
     const bool in_place = w.dtype == DType::kF32 || x.tiles <= kernels.max_in_place_tiles;
-    // The next block of weights is fetched during the first row tiles of this one, a share in each: all in the first would keep
-    // that tile's own loads waiting.
-    const int64_t fetching_tiles = x.tiles >= 4 ? 4 : x.tiles >= 2 ? 2 : 1;
     for (int64_t k0 = 0; k0 < w.k; k0 += kBlockK) {
       const int64_t k = std::min(kBlockK, w.k - k0);
       for (int64_t p = p0; p < p1;) {
@@ -140,16 +172,13 @@ struct Job {
         args.out_stride = out_stride;
         args.resume = k0 != 0;
         args.ahead_panel_stride = w.panel_bytes;
-        args.ahead_step = 2 * w.k_bytes() / fetching_tiles;
+        args.ahead_step = 2 * w.k_bytes() / fetches.weight_tiles;
         args.jump_at = kNever;
         for (int64_t t = 0; t < x.tiles; ++t) {
           args.x = x.tile(t, k0);
           args.out = out + x.begin(t) * out_stride + (p - p0) * kPanelRows;
           args.ahead = next + t * (k / 2) * args.ahead_step;
-          if (t >= fetching_tiles) {  // nothing more to fetch
-            args.ahead = args.w;
-            args.ahead_panel_stride = args.ahead_step = 0;
-          }
+          if (t >= fetches.weight_tiles) fetch_companion(args, group, thread);
           if (k0 + k == w.k) fetch_target(t, p, group);
           if (in_place) {
             kernels.micro(w.dtype, x.height(t), static_cast<int>(group))(args);
@@ -161,6 +190,7 @@ struct Job {
             kernels.micro(DType::kF32, x.height(t), static_cast<int>(group))(args);
           }
         }
+        if (epilogue.companion != nullptr) epilogue.companion->work(thread);
         p += group;
       }
     }
@@ -181,13 +211,13 @@ void multiply_rows(const FloatKernels& kernels, const FloatPanels& w, const Cont
   const int64_t wide_floats = direct || w.dtype == DType::kF32 ? 0 : kernels.tile_panels * kBlockK * kPanelRows;
   const int64_t thread_floats = wide_floats + x.rows * task * kPanelRows;
   float* scratch = ctx.scratch.make<float>(static_cast<size_t>(thread_floats * threads)).data();
-  const Job job{kernels, w, packed, epilogue, first_row, y};
+  const Job job{kernels, w, packed, epilogue, plan_fetches(w, packed.tiles, epilogue.companion), first_row, y};
   ctx.pool.parallel_for(w.panels(), task, [&](int64_t p0, int64_t p1, int thread) {
     // A pool of one gets everything at once; tasks keep their size.
     float* own = scratch + thread * thread_floats;
     for (int64_t p = p0; p < p1; p += task) {
       const int64_t end = std::min(p + task, p1);
-      direct ? job.run_direct(p, end, own + wide_floats) : job.run_tiles(p, end, own + wide_floats, own);
+      direct ? job.run_direct(p, end, own + wide_floats) : job.run_tiles(p, end, own + wide_floats, own, thread);
     }
   });
 }

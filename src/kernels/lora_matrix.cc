@@ -7,6 +7,11 @@
 #include "base/checked_math.h"
 
 namespace choral::kernels {
+namespace {
+
+constexpr int64_t kPieceBytes = 32768;  // about: many enough to be few, few enough to stay in the second-level cache
+
+}  // namespace
 
 int64_t LoRAMatrix::size_bytes() const {
   const size_t floats = row_scale_.size() + output_factor_.size() + offset_.size();
@@ -78,27 +83,35 @@ void LoRAMatrix::shrink(CpuLevel level, MatrixView<const float> x, float factor,
 // Works on up to kMaxExpandRows rows of a tile.
 class LoRAExpander {
  public:
-  LoRAExpander(const LoRAKernels& kernels, int64_t col, int rows) : kernels_(kernels), col_(col), rows_(rows) {}
+  // Whether what it computes is added to the tile or takes its place.
+  enum class Result : uint8_t { kAdded, kWritten };
 
-  // tile += B·middle, the columns of the matrix's slices only: not even a sign of zero changes elsewhere.
-  void add(const LoRAMatrix& m, const float* middle, MatrixView<float> tile) const {
-    const int64_t tile_end = col_ + tile.cols;
+  LoRAExpander(const LoRAKernels& kernels, int64_t col, int rows, Result result = Result::kAdded)
+      : kernels_(kernels), col_(col), rows_(rows), adds_(result == Result::kAdded) {}
+
+  // B·middle, the columns of the matrix's slices only: not even a sign of zero changes elsewhere.
+  void expand(const LoRAMatrix& m, const float* middle, MatrixView<float> tile) const {
     for (const LoRAMatrix::Slice& slice : m.slices_) {
-      const int64_t begin = std::max(slice.out_begin, col_), end = std::min(slice.out_end, tile_end);
-      if (begin >= end) continue;
-      const int64_t whole_begin = std::min(round_up(begin, kLoRAColumns), end);
-      const int64_t whole_end = std::max(end / kLoRAColumns * kLoRAColumns, whole_begin);
-      if (begin < whole_begin) add_part(m, slice, middle, begin, whole_begin, tile);
-      if (whole_begin < whole_end) add_whole(m, slice, middle, whole_begin, whole_end, tile);
-      if (whole_end < end) add_part(m, slice, middle, whole_end, end, tile);
+      expand(m, slice, middle, std::max(slice.out_begin, col_), std::min(slice.out_end, col_ + tile.cols), tile);
     }
+  }
+
+  // The same in columns [begin, end) of one slice.
+  void expand(const LoRAMatrix& m, const LoRAMatrix::Slice& slice, const float* middle, int64_t begin, int64_t end,
+              MatrixView<float> tile) const {
+    if (begin >= end) return;
+    const int64_t whole_begin = std::min(round_up(begin, kLoRAColumns), end);
+    const int64_t whole_end = std::max(end / kLoRAColumns * kLoRAColumns, whole_begin);
+    if (begin < whole_begin) expand_part(m, slice, middle, begin, whole_begin, tile);
+    if (whole_begin < whole_end) expand_whole(m, slice, middle, whole_begin, whole_end, tile);
+    if (whole_end < end) expand_part(m, slice, middle, whole_end, end, tile);
   }
 
   // acc += factor · ((f - 1)·base + o) + f·(B·middle)
   void add_rescaled(const LoRATerm& term, const float* middle, MatrixView<const float> base, MatrixView<float> acc) const {
     const LoRAMatrix& m = *term.matrix;
     alignas(64) float delta[kMaxExpandRows][kLoRAColumns] = {};
-    add(m, middle, {&delta[0][0], rows_, base.cols, kLoRAColumns});
+    expand(m, middle, {&delta[0][0], rows_, base.cols, kLoRAColumns});
     for (int64_t r = 0; r < rows_; ++r) {
       for (int64_t c = 0; c < base.cols; ++c) {
         const float f = m.output_factor_.empty() ? 1.0F : m.output_factor_[static_cast<size_t>(col_ + c)];
@@ -121,20 +134,20 @@ class LoRAExpander {
             .accumulate = false};
   }
 
-  void add_whole(const LoRAMatrix& m, const LoRAMatrix::Slice& slice, const float* middle, int64_t begin, int64_t end,
-                 MatrixView<float> tile) const {
+  void expand_whole(const LoRAMatrix& m, const LoRAMatrix::Slice& slice, const float* middle, int64_t begin, int64_t end,
+                    MatrixView<float> tile) const {
     std::array<float*, kMaxExpandRows> y{};
     for (int r = 0; r < rows_; ++r) y[r] = tile.row(r) + begin - col_;
     ExpandArgs whole = args(m, slice, middle, begin);
     whole.panels = (end - begin) / kLoRAColumns;
     whole.y = y.data();
-    whole.accumulate = true;
+    whole.accumulate = adds_;
     kernels_.expand(m.b_store_, rows_)(whole);
   }
 
   // Columns [begin, end) of one panel.
-  void add_part(const LoRAMatrix& m, const LoRAMatrix::Slice& slice, const float* middle, int64_t begin, int64_t end,
-                MatrixView<float> tile) const {
+  void expand_part(const LoRAMatrix& m, const LoRAMatrix::Slice& slice, const float* middle, int64_t begin, int64_t end,
+                   MatrixView<float> tile) const {
     alignas(64) float delta[kMaxExpandRows][kLoRAColumns];
     std::array<float*, kMaxExpandRows> y{};
     for (int r = 0; r < rows_; ++r) y[r] = delta[r];
@@ -142,14 +155,63 @@ class LoRAExpander {
     part.y = y.data();
     kernels_.expand(m.b_store_, rows_)(part);
     for (int r = 0; r < rows_; ++r) {
-      for (int64_t c = begin; c < end; ++c) tile.row(r)[c - col_] += delta[r][c % kLoRAColumns];
+      for (int64_t c = begin; c < end; ++c) {
+        float& out = tile.row(r)[c - col_];
+        out = adds_ ? out + delta[r][c % kLoRAColumns] : delta[r][c % kLoRAColumns];
+      }
     }
   }
 
   const LoRAKernels& kernels_;
   int64_t col_;
   int rows_;
+  bool adds_;
 };
+
+LoRAMatrix::Piece LoRAMatrix::piece(int64_t at) const {
+  const int64_t rank_bytes = round_up(in_, kLoRAChunk) * value_bytes(a_store_);
+  if (at < rank_ * rank_bytes) {
+    const int64_t groups = std::max<int64_t>(1, kPieceBytes / (kShrinkRanks * rank_bytes));
+    const int64_t begin = at / rank_bytes, end = std::min(begin + groups * kShrinkRanks, rank_);
+    return {nullptr, begin, end, end * rank_bytes};
+  }
+  const auto next = std::find_if(slices_.begin(), slices_.end(), [at](const Slice& s) { return s.b_offset > at; });
+  const Slice& slice = *std::prev(next);
+  const int64_t bytes = choral::kernels::panel_bytes(b_store_, slice.rank), first = slice.out_begin / kLoRAColumns;
+  const int64_t panel = first + (at - slice.b_offset) / bytes;
+  const int64_t end = std::min(panel + std::max<int64_t>(1, kPieceBytes / bytes), ceil_div(slice.out_end, kLoRAColumns));
+  return {&slice, std::max(panel * kLoRAColumns, slice.out_begin), std::min(end * kLoRAColumns, slice.out_end),
+          slice.b_offset + (end - first) * bytes};
+}
+
+int64_t LoRAMatrix::piece_end(int64_t at) const { return piece(at).bytes_end; }
+
+int64_t LoRAMatrix::compute_piece(CpuLevel level, int64_t at, MatrixView<const float> x, float factor, MatrixView<float> middle,
+                                  MatrixView<float> deltas) const {
+  const Piece p = piece(at);
+  if (p.slice == nullptr) {
+    shrink(level, x, factor, p.begin, p.end, middle);
+    return p.bytes_end;
+  }
+  const LoRAKernels& kernels = lora_kernels(level);
+  for (int64_t row = 0; row < deltas.rows;) {
+    const int rows = LoRAKernels::expand_rows(deltas.rows - row);
+    const LoRAExpander expander(kernels, 0, rows, LoRAExpander::Result::kWritten);
+    expander.expand(*this, *p.slice, middle.row(row), p.begin, p.end, deltas.sub_rows(row, rows));
+    row += rows;
+  }
+  return p.bytes_end;
+}
+
+void LoRAMatrix::add_deltas(MatrixView<const float> deltas, MatrixView<float> y) const {
+  for (int64_t r = 0; r < y.rows; ++r) {
+    const float* from = deltas.row(r);
+    float* to = y.row(r);
+    for (const Slice& slice : slices_) {
+      for (int64_t c = slice.out_begin; c < slice.out_end; ++c) to[c] += from[c];
+    }
+  }
+}
 
 void lora_expand(CpuLevel level, std::span<const LoRATerm> terms, int64_t col, MatrixView<float> tile) {
   CHORAL_DCHECK(col % kLoRAColumns == 0, "lora_expand: a tile begins at a panel");
@@ -160,7 +222,7 @@ void lora_expand(CpuLevel level, std::span<const LoRATerm> terms, int64_t col, M
     const MatrixView<float> block = tile.sub_rows(row, rows);
     if (plain) {
       for (const LoRATerm& term : terms) {
-        LoRAExpander(kernels, col, rows).add(*term.matrix, term.middle + row * term.matrix->rank(), block);
+        LoRAExpander(kernels, col, rows).expand(*term.matrix, term.middle + row * term.matrix->rank(), block);
       }
     } else {
       // The base must be kept beside the sum: one panel at a time.
@@ -173,7 +235,7 @@ void lora_expand(CpuLevel level, std::span<const LoRATerm> terms, int64_t col, M
         for (const LoRATerm& term : terms) {
           const float* middle = term.middle + row * term.matrix->rank();
           if (term.matrix->is_plain()) {
-            expander.add(*term.matrix, middle, panel);
+            expander.expand(*term.matrix, middle, panel);
           } else {
             expander.add_rescaled(term, middle, base, panel);
           }

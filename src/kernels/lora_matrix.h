@@ -61,6 +61,16 @@ class LoRAMatrix {
               MatrixView<float> middle) const;
   static constexpr int64_t kShrinkRanks = 8;
 
+  // The same sums by what the panels' bytes give from front to back, piece by piece: the piece that begins at byte `at` (0 or
+  // another's end) makes ranks of middle as shrink() does, or columns of `deltas` [rows, out], what lora_expand() would add of a
+  // plain matrix; other columns than the slices' are not written. middle [rows, rank()] has no gaps between its rows. Returns
+  // piece_end(at), at last panel_bytes().
+  int64_t compute_piece(CpuLevel level, int64_t at, MatrixView<const float> x, float factor, MatrixView<float> middle,
+                        MatrixView<float> deltas) const;
+  int64_t piece_end(int64_t at) const;
+  // y += deltas in the slices' columns.
+  void add_deltas(MatrixView<const float> deltas, MatrixView<float> y) const;
+
   // Asks for bytes [begin, end) of the packed panels, shrink's first: called for the next layer while this one computes.
   void prefetch(int64_t begin, int64_t end) const;
   // Asks for the first kHeadBytes that shrink() will read, or lora_expand() from column `col` on: called before another adapter's
@@ -69,6 +79,7 @@ class LoRAMatrix {
   void prefetch_expand(int64_t col) const;
   static constexpr int64_t kHeadBytes = 2048;
   int64_t panel_bytes() const { return panel_bytes_; }
+  std::span<const std::byte> panels() const { return {panels_, static_cast<size_t>(panel_bytes_)}; }
 
  private:
   friend class LoRAPacker;
@@ -79,7 +90,14 @@ class LoRAMatrix {
     int64_t rank_begin = 0, rank = 0;
     int64_t b_offset = 0;  // of its first panel in panels_
   };
+  // A run of one slice's columns, or of ranks where `slice` is null.
+  struct Piece {
+    const Slice* slice = nullptr;
+    int64_t begin = 0, end = 0;
+    int64_t bytes_end = 0;
+  };
   LoRAMatrix() = default;
+  Piece piece(int64_t at) const;
 
   int64_t in_ = 0, out_ = 0, rank_ = 0;
   LoRAStore a_store_ = LoRAStore::kF32, b_store_ = LoRAStore::kF32;

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "kernels/companion.h"
 #include "kernels/context.h"
 #include "kernels/quantise_rows.h"
 #include "tensor/view.h"
@@ -35,6 +36,7 @@ struct Epilogue {
   const Hook* product_hook = nullptr;
   const Hook* result_hook = nullptr;
   bool accumulate = false;  // adds to what y held: the residual stream
+  Companion* companion = nullptr;
 };
 
 class PackedMatrix {

@@ -51,16 +51,14 @@ void LinearBase::apply(const platform::Context& ctx, const Input& input, const k
                        const lora::PunicaWrapper* lora) const {
   CHORAL_CHECK(input.x.cols == in_features() && y.cols == out_features() && input.x.rows == y.rows,
                "shapes are fixed when the batch is built");
-  const auto multiply = [&](const kernels::Epilogue& with_hooks) {
-    if (input.planes.empty()) return quant_method_->apply(ctx, input.x, with_hooks, y);
-    quant_method_->apply_quantised(ctx, input.planes, with_hooks, y);
+  const auto multiply = [&](const kernels::Epilogue& whole) {
+    if (input.planes.empty()) return quant_method_->apply(ctx, input.x, whole, y);
+    quant_method_->apply_quantised(ctx, input.planes, whole, y);
   };
   if (lora == nullptr) return multiply(epilogue);
-  lora->add_lora_linear(ctx, lora_target_, input.x, y, [&](const auto* product_hook, const auto* result_hook) {
-    kernels::Epilogue with_hooks = epilogue;
-    with_hooks.product_hook = product_hook;
-    with_hooks.result_hook = result_hook;
-    multiply(with_hooks);
+  lora->add_lora_linear(ctx, lora_target_, input.x, y, [&](kernels::Epilogue wanted) {
+    wanted.accumulate = epilogue.accumulate;
+    multiply(wanted);
   });
 }
 

@@ -51,9 +51,8 @@ void LogitsProcessor::forward(const platform::Context& ctx, MatrixView<const flo
 void LogitsProcessor::multiply(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
                                MatrixView<float> logits, const lora::PunicaWrapper* lora) const {
   if (lora == nullptr) return head_.forward(ctx, hidden, logits);
-  lora->add_lora_logits(ctx, lora_target_, hidden, rows, logits, [&](const auto* product_hook, const auto* result_hook) {
-    head_.quant_method().apply(ctx, hidden, {.product_hook = product_hook, .result_hook = result_hook}, logits);
-  });
+  lora->add_lora_logits(ctx, lora_target_, hidden, rows, logits,
+                        [&](const kernels::Epilogue& wanted) { head_.quant_method().apply(ctx, hidden, wanted, logits); });
 }
 
 }  // namespace choral::layers

@@ -54,7 +54,7 @@ class LoRALoader {
   // Splits a stacked target's layer into its members', or adds it as it is.
   void add_layer(const std::string& name, const Place& place, LoRALayerWeights layer);
   void add_by_member(std::map<std::string, AdapterTensor, std::less<>>& to, const std::string& name, const Place& place,
-                    const AdapterTensor& tensor);
+                     const AdapterTensor& tensor);
   void check_complete(const Modules& modules);
   void check_saved(const Modules& modules);
   void check_token_config();

@@ -276,7 +276,7 @@ void LoRALoader::take_replacement(const std::string& name, const Module& module)
 }
 
 void LoRALoader::add_by_member(std::map<std::string, AdapterTensor, std::less<>>& to, const std::string& name, const Place& place,
-                              const AdapterTensor& tensor) {
+                               const AdapterTensor& tensor) {
   int64_t begin = 0;
   for (size_t i = 0; i < place.target->members.size(); ++i) {
     if (place.member >= 0 && i != static_cast<size_t>(place.member)) continue;

@@ -198,12 +198,12 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, AnyMixEqualsEachAlone, ()) {
     y.assign(base.begin() + first * kOut, base.begin() + (first + count) * kOut);
     const MatrixView<float> out(y.data(), count, kOut);
     m.punica_wrapper().add_lora_linear(ctx, kTarget, MatrixView<const float>(x.data() + first * kIn, count, kIn), out,
-                                       [&](const auto* product_hook, const auto* result_hook) {
+                                       [&](const kernels::Epilogue& wanted) {
                                          // The base product in tiles of three rows and one panel.
                                          for (int64_t row = 0; row < count; row += 3) {
                                            const auto tile = out.sub_rows(row, std::min<int64_t>(3, count - row));
-                                           if (product_hook != nullptr) (*product_hook)(row, 0, tile);
-                                           if (result_hook != nullptr) (*result_hook)(row, 0, tile);
+                                           if (wanted.product_hook != nullptr) (*wanted.product_hook)(row, 0, tile);
+                                           if (wanted.result_hook != nullptr) (*wanted.result_hook)(row, 0, tile);
                                          }
                                        });
   };

@@ -59,7 +59,7 @@ std::vector<float> dora_factors(const LoRATarget& target, int64_t first_row, con
 Status check_frozen_copy(ThreadPool& pool, const LoRATarget& target, const std::string& member, int64_t first_row,
                          const TensorView& copy) {
   constexpr int64_t kRowsPerChunk = 256;
-  constexpr double kFarOff = 0.5;      // of the row's length
+  constexpr double kFarOff = 0.5;       // of the row's length
   constexpr double kNegligible = 0.01;  // of the mean length: what is left of a row of zeros
   const auto rows = static_cast<size_t>(copy.rows()), cols = static_cast<size_t>(copy.cols());
   std::vector<double> lengths(rows), differences(rows);
@@ -83,7 +83,8 @@ Status check_frozen_copy(ThreadPool& pool, const LoRATarget& target, const std::
   }
   if (far == 0) return {};
   return invalid_argument(
-      "the file's copy of the base's weight '{}' is another weight: {} of its {} rows are far from the base's, the first is row {}; "
+      "the file's copy of the base's weight '{}' is another weight: {} of its {} rows are far from the base's, the first is row "
+      "{}; "
       "load the base that it was trained on, or save it with modules_to_save or trainable_token_indices for what was changed",
       member, far, rows, first);
 }
@@ -281,6 +282,12 @@ int64_t PackedModule::size_bytes() const {
   if (table != nullptr) total += table->size_bytes();
   if (token_rows != nullptr) total += token_rows->size_bytes();
   return total;
+}
+
+void PackedAdapter::prefetch_module(int index) const {
+  if (static_cast<size_t>(index) >= modules_.size() || modules_[static_cast<size_t>(index)] == nullptr) return;
+  const auto* module = reinterpret_cast<const std::byte*>(modules_[static_cast<size_t>(index)].get());
+  for (size_t at = 0; at < sizeof(PackedModule); at += kCacheLineBytes) __builtin_prefetch(module + at);
 }
 
 Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform::Context& ctx, const LoRAModel& model,

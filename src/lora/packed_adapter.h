@@ -53,6 +53,8 @@ class PackedAdapter {
 
   // Null when the adapter leaves target `index` alone.
   const PackedModule* module(int index) const { return modules_[static_cast<size_t>(index)].get(); }
+  // Asks memory for what module(index) will show, if there is such a target.
+  void prefetch_module(int index) const;
   const Sha256Digest& digest() const { return digest_; }
   int64_t rank() const { return rank_; }
   int64_t size_bytes() const { return size_bytes_; }

@@ -8,7 +8,9 @@ namespace choral::lora {
 namespace {
 
 // The head and the embedding have these weights: a row of zeros, the others of one length or so.
-float base_value(int64_t row, int64_t col) { return row == 3 ? 0.0F : 0.3F + 0.01F * static_cast<float>((row * 7 + col * 3) % 11); }
+float base_value(int64_t row, int64_t col) {
+  return row == 3 ? 0.0F : 0.3F + 0.01F * static_cast<float>((row * 7 + col * 3) % 11);
+}
 
 std::vector<LoRATarget> targets_with_weights() {
   auto targets = testing::small_targets();
@@ -24,9 +26,11 @@ std::vector<LoRATarget> targets_with_weights() {
 // An adapter of the head that brings a copy of its weight, as PEFT saves it.
 AdapterBuilder with_copy(const std::string& dtype) {
   AdapterBuilder builder;
-  builder.pair("lm_head", 2, kHidden, kVocabulary).add("base_model.model.lm_head.base_layer.weight", {kVocabulary, kHidden}, dtype);
+  builder.pair("lm_head", 2, kHidden, kVocabulary)
+      .add("base_model.model.lm_head.base_layer.weight", {kVocabulary, kHidden}, dtype);
   auto& copy = builder.tensors.back().values;
-  for (size_t i = 0; i < copy.size(); ++i) copy[i] = base_value(static_cast<int64_t>(i) / kHidden, static_cast<int64_t>(i) % kHidden);
+  for (size_t i = 0; i < copy.size(); ++i)
+    copy[i] = base_value(static_cast<int64_t>(i) / kHidden, static_cast<int64_t>(i) % kHidden);
   return builder;
 }
 

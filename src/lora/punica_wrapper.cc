@@ -6,6 +6,7 @@
 
 #include "kernels/dequantise.h"
 #include "kernels/lora_batch.h"
+#include "kernels/lora_companion.h"
 #include "platform/host_view.h"
 
 namespace choral::lora {
@@ -13,7 +14,7 @@ namespace {
 
 using kernels::LoRATerm;
 
-constexpr int64_t kSweptRows = 4;  // what one pass of the expand kernels takes
+constexpr int64_t kRowsAlong = 4;  // what one pass of the expand kernels takes
 
 // The columns of [col, col + cols) that lie in [begin, begin + count), as a range of the tile.
 struct Overlap {
@@ -66,6 +67,50 @@ void bring_to_host(const platform::Context& ctx, GroupShare& share) {
   share.token_values = platform::host_copy(ctx, share.token_values);
 }
 
+// Runs the shrinks of all shares.
+template <class Shares>
+void run_shrinks(const platform::Context& ctx, const Shares& shares) {
+  size_t count = 0;
+  for (const auto& share : shares) count += share.shrinks.size();
+  const auto shrinks = ctx.kernel.scratch.make<kernels::LoRAShrink>(count);
+  auto next = shrinks.begin();
+  const auto has_rank = [](const kernels::LoRAShrink& s) { return s.matrix->rank() > 0; };
+  for (const auto& share : shares) next = std::copy_if(share.shrinks.begin(), share.shrinks.end(), next, has_rank);
+  ctx.ops.lora_shrink(ctx, shrinks.first(static_cast<size_t>(next - shrinks.begin())));
+}
+
+// Makes the middles of the shares, and the values of replaced columns.
+void shrink(const platform::Context& ctx, MatrixView<const float> x, int64_t out, std::span<GroupShare> shares) {
+  run_shrinks(ctx, shares);
+  for (auto& share : shares) {
+    if (share.replacement != nullptr) fill_replacement(ctx, x.sub_rows(share.row_begin, share.row_count), out, share);
+  }
+}
+
+// Adds the shares to the finished product, in passes of their own.
+void add_pass(const platform::Context& ctx, std::span<const kernels::LoRAShare> shares) {
+  if (shares.empty()) return;
+  run_shrinks(ctx, shares);
+  const auto expands = ctx.kernel.scratch.make<kernels::LoRAExpand>(shares.size());
+  for (size_t i = 0; i < shares.size(); ++i) expands[i] = shares[i].expand;
+  ctx.ops.lora_expand(ctx, expands);
+}
+
+// The base product, and the shares as far as it lets them go along; then the rest of them.
+void run_along(const platform::Context& ctx, std::span<const kernels::LoRAShare> shares, kernels::Epilogue wanted,
+               PunicaWrapper::BaseProduct base) {
+  kernels::LoRACompanion companion(ctx.kernel, shares);
+  wanted.companion = &companion;
+  base(wanted);
+  companion.finish();
+  const auto left = ctx.kernel.scratch.make<kernels::LoRAShare>(shares.size());
+  size_t count = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    if (!companion.was_begun(static_cast<int64_t>(i))) left[count++] = shares[i];
+  }
+  add_pass(ctx, left.first(count));
+}
+
 bool replaces_outputs(const PackedModule& module) { return !module.replaced.empty() || module.token_rows != nullptr; }
 
 // Panels of the product are 16 columns wide; a layer whose parts differ in format may begin one anywhere.
@@ -111,20 +156,21 @@ void PunicaWrapper::update_metadata(const LoRAMapping& mapping, std::span<const 
   }
 }
 
-std::span<const GroupShare> PunicaWrapper::add_shrink(const platform::Context& ctx, int target, int64_t out,
-                                                      std::span<const RowGroup> groups, MatrixView<const float> x) const {
+std::span<GroupShare> PunicaWrapper::plan(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
+                                          MatrixView<const float> x) {
   size_t term_count = 0;
   for (const auto& group : groups) term_count += group.voice->size();
   Arena& scratch = ctx.kernel.scratch;
   const auto shares = scratch.make<GroupShare>(groups.size());
   const auto terms = scratch.make<LoRATerm>(term_count);
   const auto shrinks = scratch.make<kernels::LoRAShrink>(term_count);
-  size_t share_count = 0, terms_made = 0, shrink_count = 0;
+  size_t share_count = 0, terms_made = 0, shrinks_made = 0;
   for (const auto& group : groups) {
     GroupShare share{.row_begin = group.row_begin, .row_count = group.row_count};
-    const size_t first_term = terms_made;
+    const size_t first_term = terms_made, first_shrink = shrinks_made;
     for (const auto& [adapter, factor] : *group.voice) {
       const PackedModule* module = adapter->module(target);
+      adapter->prefetch_module(target + 1);  // mostly the next that is asked for
       if (module == nullptr) continue;
       if (replaces_outputs(*module)) share.replacement = module;
       share.plain = share.plain && share.replacement == nullptr && (!module->delta || module->delta->is_plain());
@@ -132,17 +178,21 @@ std::span<const GroupShare> PunicaWrapper::add_shrink(const platform::Context& c
       const int64_t rank = module->delta->rank();
       const auto middle = ctx.make_matrix(group.row_count, rank);
       terms[terms_made++] = {&*module->delta, middle.data, factor};
-      if (rank > 0) shrinks[shrink_count++] = {&*module->delta, x.sub_rows(group.row_begin, group.row_count), factor, middle};
+      shrinks[shrinks_made++] = {&*module->delta, x.sub_rows(group.row_begin, group.row_count), factor, middle};
     }
+    share.shrinks = shrinks.subspan(first_shrink, shrinks_made - first_shrink);
     share.terms = terms.subspan(first_term, terms_made - first_term);
     if (share.terms.empty() && share.replacement == nullptr) continue;
     shares[share_count++] = share;
   }
-  ctx.ops.lora_shrink(ctx, shrinks.first(shrink_count));
-  for (auto& share : shares.first(share_count)) {
-    if (share.replacement != nullptr) fill_replacement(ctx, x.sub_rows(share.row_begin, share.row_count), out, share);
-  }
   return shares.first(share_count);
+}
+
+std::span<const GroupShare> PunicaWrapper::add_shrink(const platform::Context& ctx, int target, int64_t out,
+                                                      std::span<const RowGroup> groups, MatrixView<const float> x) const {
+  const auto shares = plan(ctx, target, groups, x);
+  shrink(ctx, x, out, shares);
+  return shares;
 }
 
 void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col,
@@ -168,24 +218,27 @@ void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> share
 
 void PunicaWrapper::run(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
                         MatrixView<float> y, BaseProduct base) const {
-  if (groups.empty()) return base(nullptr, nullptr);
+  if (groups.empty()) return base({});
   const platform::StepMark mark(ctx);
-  const auto shares = add_shrink(ctx, target, y.cols, groups, x);
-  if (shares.empty()) return base(nullptr, nullptr);
+  const auto shares = plan(ctx, target, groups, x);
+  if (shares.empty()) return base({});
 
   // Three ways, of which a share takes the one that fits. What depends on the bare product goes there. The others are added to
-  // the result: in the epilogue when many rows use the same panels, which then come from the cache; in a pass of their own when
-  // few do, because then reading the panels is the cost, and in one piece each they come from memory at twice the speed. Hooks
-  // run on the host, so a device with memory of its own takes that way only where it must.
+  // the result: in the epilogue when many rows use the same panels, which then come from the cache; when few do, reading the
+  // panels is the cost, and they are read along with the product. Hooks and companion run on the host, so a device with memory
+  // of its own takes those ways only where it must.
   const auto chosen = [&](auto fits) {
     const auto some = ctx.kernel.scratch.make<GroupShare>(shares.size());
     return some.first(static_cast<size_t>(std::copy_if(shares.begin(), shares.end(), some.begin(), fits) - some.begin()));
   };
-  const int64_t most_swept = platform::host_reads(ctx.session) ? kSweptRows : std::numeric_limits<int64_t>::max();
+  const bool on_host = platform::host_reads(ctx.session);
+  const int64_t most_along = on_host ? kRowsAlong : std::numeric_limits<int64_t>::max();
   const auto on_product = chosen([](const GroupShare& s) { return !s.plain; });
-  const auto on_result = chosen([=](const GroupShare& s) { return s.plain && s.row_count > most_swept; });
-  const auto swept = chosen([=](const GroupShare& s) { return s.plain && s.row_count <= most_swept; });
-  if (!platform::host_reads(ctx.session)) {
+  const auto on_result = chosen([=](const GroupShare& s) { return s.plain && s.row_count > most_along; });
+  const auto along = chosen([=](const GroupShare& s) { return s.plain && s.row_count <= most_along; });
+  shrink(ctx, x, y.cols, on_product);
+  shrink(ctx, x, y.cols, on_result);
+  if (!on_host) {
     for (auto& share : on_product) bring_to_host(ctx, share);
   }
 
@@ -195,12 +248,17 @@ void PunicaWrapper::run(const platform::Context& ctx, int target, std::span<cons
   const auto expand_result = [&](int64_t row, int64_t col, MatrixView<float> tile) {
     add_expand(ctx.kernel.level, on_result, row, col, tile);
   };
-  const Hook product_hook(expand_product), result_hook(expand_result);
-  base(on_product.empty() ? nullptr : &product_hook, on_result.empty() ? nullptr : &result_hook);
-
-  const auto expands = ctx.kernel.scratch.make<kernels::LoRAExpand>(swept.size());
-  for (size_t i = 0; i < swept.size(); ++i) expands[i] = {swept[i].terms, y.sub_rows(swept[i].row_begin, swept[i].row_count)};
-  ctx.ops.lora_expand(ctx, expands);
+  const kernels::Epilogue::Hook product_hook(expand_product), result_hook(expand_result);
+  kernels::Epilogue wanted;
+  if (!on_product.empty()) wanted.product_hook = &product_hook;
+  if (!on_result.empty()) wanted.result_hook = &result_hook;
+  const auto work = ctx.kernel.scratch.make<kernels::LoRAShare>(along.size());
+  for (size_t i = 0; i < along.size(); ++i) {
+    work[i] = {along[i].shrinks, {along[i].terms, y.sub_rows(along[i].row_begin, along[i].row_count)}};
+  }
+  if (on_host && !work.empty()) return run_along(ctx, work, wanted, base);
+  base(wanted);
+  add_pass(ctx, work);
 }
 
 void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, MatrixView<float> y,

@@ -25,11 +25,12 @@ struct RowGroup {
 struct GroupShare {
   int64_t row_begin = 0;
   int64_t row_count = 0;
-  std::span<const kernels::LoRATerm> terms = {};  // middles of all the group's rows
-  bool plain = true;                              // may be added to the result; else it must meet the base's bare product
-  const PackedModule* replacement = nullptr;      // columns of it come from `values` instead of the base's product
-  MatrixView<float> values = {};                  // [rows, out]; only replaced columns are filled
-  MatrixView<float> token_values = {};            // [rows, replacement->token_ids]
+  std::span<const kernels::LoRAShrink> shrinks = {};  // what makes the terms' middles
+  std::span<const kernels::LoRATerm> terms = {};      // middles of all the group's rows
+  bool plain = true;                                  // may be added to the result; else it must meet the base's bare product
+  const PackedModule* replacement = nullptr;          // columns of it come from `values` instead of the base's product
+  MatrixView<float> values = {};                      // [rows, out]; only replaced columns are filled
+  MatrixView<float> token_values = {};                // [rows, replacement->token_ids]
 };
 
 class PunicaWrapper {
@@ -43,9 +44,8 @@ class PunicaWrapper {
   bool no_lora() const { return token_groups_.empty(); }
   std::span<const RowGroup> token_groups() const { return token_groups_; }
 
-  // The base product into y, which must run the hooks in its epilogue (null: nothing to add).
-  using Hook = kernels::Epilogue::Hook;
-  using BaseProduct = FunctionRef<void(const Hook* product_hook, const Hook* result_hook)>;
+  // The base product into y, with what adapters want of its epilogue; bias and accumulation are its own.
+  using BaseProduct = FunctionRef<void(const kernels::Epilogue& wanted)>;
   // y = base(x) + every group's share, for the linear layer that is target `target`. x [tokens, in], y [tokens, out]
   void add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, MatrixView<float> y,
                        BaseProduct base) const;
@@ -72,6 +72,9 @@ class PunicaWrapper {
  private:
   void run(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
            MatrixView<float> y, BaseProduct base) const;
+  // The shares of `groups`, in the step's arena; nothing is computed yet.
+  static std::span<GroupShare> plan(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
+                                    MatrixView<const float> x);
 
   std::vector<RowGroup> token_groups_;
   mutable std::vector<RowGroup> logits_groups_;
