@@ -107,7 +107,7 @@ struct EngineStats {
   int running = 0;
   int waiting = 0;
   int64_t steps = 0;
-  int64_t prompt_tokens = 0;
+  int64_t prompt_tokens = 0;  // computed; each once, however often its request was preempted
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
   int64_t prefix_query_tokens = 0;

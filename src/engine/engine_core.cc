@@ -181,7 +181,7 @@ void EngineCore::step() {
     const Status computed = executor_->execute_model(plan_, output_);
     if (!computed.ok()) return fail_step(computed);
     scheduler_.on_computed(plan_);
-    prompt_tokens_ += plan_.prefill_tokens();
+    prompt_tokens_ += plan_.new_prompt_tokens();
     const double end = now_s();
     for (size_t i = 0; i < plan_.items().size(); ++i) {
       const auto& item = plan_.items()[i];

@@ -1,17 +1,8 @@
 // The public API on a tiny model: streaming, cancelling, seeds, stops, penalties, refusals.
-#include <thread>
-
 #include "engine/tiny_model_test.h"
 
 namespace choral::engine {
 namespace {
-
-// Once every request has ended: an answer may be there a moment before the step that gave it is counted.
-EngineStats stats_at_rest(const LLM& llm) {
-  for (int i = 0; i < 10000 && llm.stats().running > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_EQ(llm.stats().running, 0);
-  return llm.stats();
-}
 
 class LlmTest : public ::testing::Test {
  protected:

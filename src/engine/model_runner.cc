@@ -116,9 +116,10 @@ void ModelRunner::sample_next_tokens(const sched::StepPlan& plan, MatrixView<con
 
 void ModelRunner::add_prompt_logprobs(const sched::PlanItem& item, MatrixView<const float> hidden) {
   const auto& request = engine_request(item);
-  // The row at position p speaks of the token at p + 1, as long as that is a prompt token.
+  // The row at position p speaks of the token at p + 1, as long as that is a prompt token. What a preempted request computes
+  // again has been said.
   const int32_t end = std::min(item.first_token + item.token_count, request.prompt_count - 1);
-  for (int32_t first = item.first_token; first < end; first += kPromptLogitsRows) {
+  for (int32_t first = std::max(item.first_token, request.prompt_done_count); first < end; first += kPromptLogitsRows) {
     const platform::StepMark mark(ctx_);
     const int32_t count = std::min(kPromptLogitsRows, end - first);
     logits_rows_.resize(static_cast<size_t>(count));
@@ -128,7 +129,8 @@ void ModelRunner::add_prompt_logprobs(const sched::PlanItem& item, MatrixView<co
     const auto logits = platform::host_copy(ctx_, on_device);
     for (int32_t i = 0; i < count; ++i) {
       const int32_t next = request.tokens[static_cast<size_t>(first + i + 1)];
-      request.response->add_prompt_logprobs(sampler_.logprobs_of(logits.row_span(i), next, *request.params.prompt_logprobs));
+      request.response->set_prompt_logprobs(first + i,
+                                            sampler_.logprobs_of(logits.row_span(i), next, *request.params.prompt_logprobs));
     }
   }
 }

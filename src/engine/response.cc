@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "engine/output_text.h"
 
 namespace choral {
@@ -64,8 +65,10 @@ void Response::add_text(int index, std::string_view text) {
   note_change();
 }
 
-void Response::add_prompt_logprobs(PositionLogprobs logprobs) {
+void Response::set_prompt_logprobs(int32_t row, PositionLogprobs logprobs) {
   const std::lock_guard lock(mutex_);
+  CHORAL_CHECK(static_cast<size_t>(row) == output_.prompt_logprobs.size(),
+               "a prompt's log-probabilities come in order, each once");
   output_.prompt_logprobs.push_back(std::move(logprobs));
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "choral/llm.h"
@@ -43,6 +44,13 @@ inline Request greedy_request(std::vector<int32_t> prompt, int max_tokens) {
   request.sampling.ignore_eos = true;
   request.sampling.logprobs = 5;
   return request;
+}
+
+// Once every request has ended: an answer may be there a moment before the step that gave it is counted.
+inline EngineStats stats_at_rest(const LLM& llm) {
+  for (int i = 0; i < 10000 && llm.stats().running > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(llm.stats().running, 0);
+  return llm.stats();
 }
 
 // Tokens and log-probabilities equal to the last bit.

@@ -187,7 +187,7 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   cache_.adopt_prefix(request.prefix_chain, match, request.block_table);
   CHORAL_CHECK(cache_.grow(request.block_table, request.token_count()), "free KV blocks were miscounted");
   request.status = RequestStatus::kRunning;
-  request.computed_count = cached_tokens;
+  set_computed(request, cached_tokens);
   request.published_blocks = match.blocks;
   if (!request.admitted_before) {
     request.admitted_before = true;
@@ -303,13 +303,18 @@ void Scheduler::end_step(const StepPlan& plan, bool computed) {
 }
 
 void Scheduler::advance(Request& request, int32_t token_count) {
-  request.computed_count += token_count;
+  set_computed(request, request.computed_count + token_count);
   if (!cache_.prefix_caching() || !request.prefix_root) return;
   const int32_t full = request.computed_count / cache_.block_tokens();
   if (full <= request.published_blocks) return;
   extend_prefix_chain(request);
   cache_.publish(request.prefix_chain, request.block_table, request.published_blocks, full);
   request.published_blocks = full;
+}
+
+void Scheduler::set_computed(Request& request, int32_t count) {
+  request.computed_count = count;
+  request.prompt_done_count = std::max(request.prompt_done_count, std::min(count, request.prompt_count));
 }
 
 void Scheduler::extend_prefix_chain(Request& request) {

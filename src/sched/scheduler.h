@@ -106,6 +106,7 @@ class Scheduler {
   void promote_longest_waiting();
   void end_step(const StepPlan& plan, bool computed);
   void advance(Request& request, int32_t token_count);
+  static void set_computed(Request& request, int32_t count);
   void extend_prefix_chain(Request& request);
   void retire(Request& request);
 

@@ -16,6 +16,7 @@ void StepPlan::clear() {
   segments_.clear();
   total_tokens_ = 0;
   decode_tokens_ = 0;
+  new_prompt_tokens_ = 0;
 }
 
 void StepPlan::add(Request& request, int32_t token_count) {
@@ -26,12 +27,15 @@ void StepPlan::add(Request& request, int32_t token_count) {
   item.token_count = token_count;
   item.first_row = static_cast<int32_t>(items_.size());  // order of urgency until group()
   item.needs_logits = token_count == request.remaining();
-  item.needs_prompt_logprobs = request.wants_prompt_logprobs && item.first_token < request.prompt_count;
+  const int32_t prompt_end = std::min(item.first_token + token_count, request.prompt_count);
+  item.new_prompt_tokens = std::max(0, prompt_end - std::max(item.first_token, request.prompt_done_count));
+  item.needs_prompt_logprobs = request.wants_prompt_logprobs && item.new_prompt_tokens > 0;
   item.is_decode = token_count == 1 && item.needs_logits && item.first_token >= request.prompt_count;
   item.base_tokens =
       request.adapter_key == 0 ? token_count : std::clamp(request.activation_token - item.first_token, 0, token_count);
   items_.push_back(item);
   total_tokens_ += token_count;
+  new_prompt_tokens_ += item.new_prompt_tokens;
   if (item.is_decode) ++decode_tokens_;
 }
 

@@ -20,7 +20,8 @@ struct PlanItem {
   int32_t first_row = 0;               // of the flat batch
   int32_t base_tokens = 0;             // so many leading rows are the base's (before activation_token, or no adapter at all)
   bool needs_logits = false;           // the last known token is in it: its logits give the next token
-  bool needs_prompt_logprobs = false;  // wanted, and some of its tokens are prompt tokens
+  int32_t new_prompt_tokens = 0;       // prompt tokens that no earlier step had: from request->prompt_done_count on
+  bool needs_prompt_logprobs = false;  // wanted, and some of its prompt tokens are new
   bool is_decode = false;              // just the one token sampled last
 };
 
@@ -41,7 +42,8 @@ class StepPlan {
   std::span<const PlanSegment> segments() const { return segments_; }
   int32_t total_tokens() const { return total_tokens_; }
   int32_t decode_tokens() const { return decode_tokens_; }
-  int32_t prefill_tokens() const { return total_tokens_ - decode_tokens_; }
+  int32_t prefill_tokens() const { return total_tokens_ - decode_tokens_; }  // those of preempted requests again and again
+  int32_t new_prompt_tokens() const { return new_prompt_tokens_; }           // each prompt token once
 
   // The scheduler's side: add the items in order of urgency, then group().
   void add(Request& request, int32_t token_count);
@@ -52,6 +54,7 @@ class StepPlan {
   std::vector<PlanSegment> segments_;
   int32_t total_tokens_ = 0;
   int32_t decode_tokens_ = 0;
+  int32_t new_prompt_tokens_ = 0;
 };
 
 }  // namespace choral::sched

@@ -103,5 +103,23 @@ TEST(StepPlan, PromptLogprobsOnlyWhileInThePrompt) {
   EXPECT_TRUE(plan.items()[1].is_decode);
 }
 
+TEST(StepPlan, PromptTokensAreNewOnce) {
+  const auto again = request_of(0, 10, 2, 4);  // preempted after six of ten
+  again->prompt_done_count = 6;
+  again->wants_prompt_logprobs = true;
+  StepPlan plan;
+  plan.add(*again, 2);  // 4 and 5
+  EXPECT_EQ(plan.items()[0].new_prompt_tokens, 0);
+  EXPECT_FALSE(plan.items()[0].needs_prompt_logprobs);
+  plan.add(*again, 3);  // 4 to 6
+  EXPECT_EQ(plan.items()[1].new_prompt_tokens, 1);
+  EXPECT_TRUE(plan.items()[1].needs_prompt_logprobs);
+  plan.add(*again, 8);  // 4 to 11, of which two are outputs
+  EXPECT_EQ(plan.items()[2].new_prompt_tokens, 4);
+  EXPECT_EQ(plan.new_prompt_tokens(), 5);
+  plan.clear();
+  EXPECT_EQ(plan.new_prompt_tokens(), 0);
+}
+
 }  // namespace
 }  // namespace choral::sched
