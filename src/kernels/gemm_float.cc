@@ -25,7 +25,10 @@ class FloatMatrix final : public PackedMatrix {
     if (on_tile_unit(ctx.level)) return multiply_panels_amx(panels_, ctx, x, epilogue, y);
     multiply_float_panels(float_kernels(ctx.level), panels_, ctx, x, epilogue, y);
   }
-  void read_row(int64_t row, std::span<float> out) const override { read_panel_row(panels_, row, out); }
+  Status read_row(int64_t row, std::span<float> out) const override {
+    read_panel_row(panels_, row, out);
+    return {};
+  }
 
  private:
   bool on_tile_unit(CpuLevel level) const {

@@ -323,7 +323,7 @@ TEST(PackFloat, TellsItsFormatSizeAndKernel) {
     EXPECT_EQ(&float_kernels(level), &float_kernels(CpuLevel::kAvx512));
   }
   std::vector<float> row(33);
-  w.packed->read_row(16, row);
+  ASSERT_TRUE(w.packed->read_row(16, row).ok());
   expect_equal_bits(row, w.rows.view().row_span(16), "read_row");
 }
 

@@ -34,7 +34,7 @@ class QuantisedMatrix final : public PackedMatrix {
   }
   void multiply_quantised(const Context& ctx, std::span<const QuantisedBlock> planes, const Epilogue& epilogue,
                           MatrixView<float> y) const override;
-  void read_row(int64_t row, std::span<float> out) const override;
+  Status read_row(int64_t row, std::span<float> out) const override;
 
  private:
   void multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row, const QuantisedBlock* planes,
@@ -139,7 +139,7 @@ void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kerne
   });
 }
 
-void QuantisedMatrix::read_row(int64_t row, std::span<float> out) const {
+Status QuantisedMatrix::read_row(int64_t row, std::span<float> out) const {
   CHORAL_CHECK(row >= 0 && row < n() && static_cast<int64_t>(out.size()) == k(), "a row of W has k elements");
   const std::byte* panel = panels_.data() + row / kQuantLanes * panel_bytes_;
   const int width = kQuantBlock / form_.sub_blocks(), zero = form_.zero();
@@ -150,6 +150,7 @@ void QuantisedMatrix::read_row(int64_t row, std::span<float> out) const {
       out[b * kQuantBlock + i] = form_.has_min() ? product + w.min : product;
     }
   }
+  return {};
 }
 
 Status check_part(const WeightRows& part, size_t index, const TensorView& first) {

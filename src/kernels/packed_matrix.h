@@ -62,8 +62,9 @@ class PackedMatrix {
   virtual void multiply_quantised(const Context& ctx, std::span<const QuantisedBlock> planes, const Epilogue& epilogue,
                                   MatrixView<float> y) const;
 
-  // Row `row` of W as float: the embedding lookup of a tied matrix.
-  virtual void read_row(int64_t row, std::span<float> out) const = 0;
+  // Row `row` of W as float: the embedding lookup of a tied matrix. Any thread. An error is the device's; the host's own matrices
+  // have none.
+  virtual Status read_row(int64_t row, std::span<float> out) const = 0;
 
  protected:
   PackedMatrix(int64_t n, int64_t k) : n_(n), k_(k) {}

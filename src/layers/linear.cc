@@ -34,7 +34,7 @@ lora::LoRATarget LinearBase::lora_target(lora::TargetKind kind, std::string name
   for (size_t i = 0; i < shape_.out.size(); ++i) {
     target.members.push_back({shape_.out.size() == 1 ? target.name : shape_.shard_names[i], shape_.out[i]});
   }
-  target.base_row = [this](int64_t row, std::span<float> out) { quant_method_->read_row(row, out); };
+  target.base_row = [this](int64_t row, std::span<float> out) { return quant_method_->read_row(row, out); };
   target.base_bias = [this] { return quant_method_->bias(); };
   return target;
 }

@@ -38,7 +38,7 @@ class PassOn : public quant::LinearMethod {
     ctx.ops.add(ctx, x, y);
   }
   void gather_rows(const platform::Context&, platform::IndexArray<int32_t>, MatrixView<float>) const override {}
-  void read_row(int64_t, std::span<float>) const override {}
+  Status read_row(int64_t, std::span<float>) const override { return {}; }
   std::span<const float> bias() const override { return {}; }
   int64_t size_bytes() const override { return 0; }
   std::string format() const override { return "none"; }

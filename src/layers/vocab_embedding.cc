@@ -20,7 +20,9 @@ void VocabParallelEmbedding::lookup(const platform::Context& ctx, platform::Inde
                                     const lora::PunicaWrapper* lora) const {
   if (form() == platform::OpForm::kNative) {
     const platform::HostView<float> rows(ctx, out, platform::Access::kWrite);
-    for (int64_t i = 0; i < ids.size(); ++i) quant_method().read_row(ids.host[static_cast<size_t>(i)], (*rows).row_span(i));
+    for (int64_t i = 0; i < ids.size(); ++i) {
+      ctx.session.fail(quant_method().read_row(ids.host[static_cast<size_t>(i)], (*rows).row_span(i)));
+    }
   } else {
     quant_method().gather_rows(ctx, ids, out);
   }

@@ -38,12 +38,12 @@ double length_of(std::span<const float> row) {
 }
 
 // f[j] = m[j] / ‖W[j] + s·B[j]·A‖ for the rows of one member, W as the base computes with it.
-std::vector<float> dora_factors(const LoRATarget& target, int64_t first_row, const LoRALayerWeights& layer) {
+Result<std::vector<float>> dora_factors(const LoRATarget& target, int64_t first_row, const LoRALayerWeights& layer) {
   const int64_t in = layer.input_dim(), out = layer.output_dim(), rank = layer.rank;
   const std::vector<float> a = floats_of(layer.lora_a.view), b = floats_of(layer.lora_b.view);
   std::vector<float> factors = floats_of(layer.magnitude.view), row(static_cast<size_t>(in));
   for (int64_t j = 0; j < out; ++j) {
-    target.base_row(first_row + j, row);
+    CHORAL_RETURN_IF_ERROR(target.base_row(first_row + j, row));
     for (int64_t r = 0; r < rank; ++r) {
       const float weight = layer.scaling * b[static_cast<size_t>(j * rank + r)];
       const float* a_row = a.data() + r * in;
@@ -63,16 +63,18 @@ Status check_frozen_copy(ThreadPool& pool, const LoRATarget& target, const std::
   constexpr double kNegligible = 0.01;  // of the mean length: what is left of a row of zeros
   const auto rows = static_cast<size_t>(copy.rows()), cols = static_cast<size_t>(copy.cols());
   std::vector<double> lengths(rows), differences(rows);
+  std::vector<Status> read(rows);
   pool.parallel_for(copy.rows(), kRowsPerChunk, [&](int64_t begin, int64_t end, int) {
     std::vector<float> own(cols), base(cols);
     for (int64_t r = begin; r < end; ++r) {
       kernels::dequantise_row(copy.dtype, copy.row(r), copy.cols(), own.data());
-      target.base_row(first_row + r, base);
+      read[static_cast<size_t>(r)] = target.base_row(first_row + r, base);
       lengths[static_cast<size_t>(r)] = std::max(length_of(own), length_of(base));
       std::transform(own.begin(), own.end(), base.begin(), own.begin(), std::minus<>());
       differences[static_cast<size_t>(r)] = length_of(own);
     }
   });
+  for (auto& status : read) CHORAL_RETURN_IF_ERROR(std::move(status).while_(member));
   const double mean = std::accumulate(lengths.begin(), lengths.end(), 0.0) / static_cast<double>(rows);
   const auto is_close = [&](size_t r) { return differences[r] <= std::max(kFarOff * lengths[r], kNegligible * mean); };
   size_t far = 0, first = rows;
@@ -172,7 +174,11 @@ class ModulePacker {
     for (const auto& member : target_.members) {
       if (const LoRALayerWeights* layer = model_.get_lora(member.name)) {
         slices_.push_back({begin, layer->lora_a.view, layer->lora_b.view, layer->scaling});
-        if (layer->is_dora()) put(factor_, 1.0F, begin, dora_factors(target_, begin, *layer));
+        if (layer->is_dora()) {
+          auto factors = dora_factors(target_, begin, *layer);
+          if (!factors.ok()) return std::move(factors).status().while_(member.name);
+          put(factor_, 1.0F, begin, *factors);
+        }
         if (!layer->bias.empty()) {
           auto bias = floats_of(layer->bias.view);
           for (size_t j = 0; j < bias.size(); ++j) {

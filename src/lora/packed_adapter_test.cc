@@ -18,6 +18,7 @@ std::vector<LoRATarget> targets_with_weights() {
     if (target.kind != TargetKind::kEmbedding && target.kind != TargetKind::kHead) continue;
     target.base_row = [](int64_t row, std::span<float> out) {
       for (size_t c = 0; c < out.size(); ++c) out[c] = base_value(row, static_cast<int64_t>(c));
+      return Status();
     };
   }
   return targets;
@@ -65,6 +66,29 @@ TEST(FrozenCopy, OfAnotherWeightIsRefused) {
   lost.at("lm_head.base_layer.weight").values[3 * kHidden + 1] = 0.5F;
   EXPECT_THAT(packed(lost).message(), HasSubstr("the first is row 3"));
   EXPECT_TRUE(packed(lost, testing::small_targets()).ok()) << "without weights there is nothing to compare with";
+}
+
+// The base's rows may be a device's, which may fail to give them back.
+TEST(BaseRows, AnErrorEndsThePacking) {
+  auto targets = targets_with_weights();
+  for (auto& target : targets) {
+    if (target.kind != TargetKind::kHead && target.kind != TargetKind::kLinear) continue;
+    target.base_row = [](int64_t row, std::span<float> out) {
+      std::fill(out.begin(), out.end(), 1.0F);
+      return row == 2 ? unavailable("no answer for row {}", row) : Status();
+    };
+  }
+  const Status compared = packed(with_copy("F32"), targets);
+  EXPECT_EQ(compared.code(), Code::kUnavailable);
+  EXPECT_THAT(compared.message(), AllOf(HasSubstr("lm_head"), HasSubstr("no answer for row 2")));
+
+  AdapterBuilder builder;
+  builder.pair(kQuery, 2, kHidden, kHidden).add(std::string("base_model.model.") + kQuery + ".lora_magnitude_vector", {kHidden});
+  const LoRAModel dora = accepted(builder, config_json(R"(,"use_dora":true)", R"(["layers.0.self_attn.q_proj"])"));
+  platform::testing::CpuContext cpu;
+  const Status measured = PackedAdapter::pack(*cpu, dora, targets, {}).status();
+  EXPECT_EQ(measured.code(), Code::kUnavailable);
+  EXPECT_THAT(measured.message(), AllOf(HasSubstr(kQuery), HasSubstr("no answer for row 2")));
 }
 
 }  // namespace

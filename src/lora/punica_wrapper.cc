@@ -300,8 +300,8 @@ void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target,
         const auto out = (*rows).sub_rows(i, 1);
         const auto& own = module->token_ids;
         const auto at = std::lower_bound(own.begin(), own.end(), id);
-        if (module->table != nullptr) module->table->read_row(id, out.row_span(0));
-        if (at != own.end() && *at == id) module->token_rows->read_row(at - own.begin(), out.row_span(0));
+        if (module->table != nullptr) ctx.session.fail(module->table->read_row(id, out.row_span(0)));
+        if (at != own.end() && *at == id) ctx.session.fail(module->token_rows->read_row(at - own.begin(), out.row_span(0)));
         if (!module->delta) continue;
         const Arena::Mark mark(ctx.kernel.scratch);
         const int64_t rank = module->delta->rank();

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
+
 namespace choral::lora {
 
 enum class TargetKind : uint8_t {
@@ -31,7 +33,8 @@ struct LoRATarget {
   std::string tied_to = {};  // a head that is the embedding of this name, seen from the other side
   int64_t in = 0;            // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
   // W's row `row` (of the stacked whole) as float, as the layer computes with it: for DoRA's norms. Null for norms.
-  std::function<void(int64_t row, std::span<float> out)> base_row = {};
+  // An error is the device's.
+  std::function<Status(int64_t row, std::span<float> out)> base_row = {};
   // The layer's own bias, empty when it has none. [out]
   std::function<std::span<const float>()> base_bias = {};
 

@@ -1,12 +1,14 @@
 #include "platform/cpu_ops.h"
 
 #include <cstring>
+#include <mutex>
 
 #include "kernels/activation.h"
 #include "kernels/fused/norm_quant.h"
 #include "kernels/fused/qk_norm_rope.h"
 #include "kernels/fused/swiglu_quant.h"
 #include "kernels/rms_norm.h"
+#include "platform/session.h"
 
 namespace choral::platform {
 namespace {
@@ -25,9 +27,18 @@ void lora_expand(const Context& ctx, std::span<const kernels::LoRAExpand> expand
 
 void gather_rows(const Context& ctx, const PackedMatrix& w, IndexArray<int32_t> ids, Out out) {
   constexpr int64_t kGrain = 8;  // a row is a few KiB
+  std::mutex mutex;              // guards `failed`, which only a device's matrix sets
+  Status failed;
   ctx.kernel.pool.parallel_for(ids.size(), kGrain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) w.read_row(ids.host[static_cast<size_t>(i)], out.row_span(i));
+    for (int64_t i = begin; i < end; ++i) {
+      Status read = w.read_row(ids.host[static_cast<size_t>(i)], out.row_span(i));
+      if (read.ok()) [[likely]]
+        continue;
+      const std::lock_guard lock(mutex);
+      failed = std::move(read);
+    }
   });
+  ctx.session.fail(std::move(failed));
 }
 
 void take_rows(const Context&, In x, IndexArray<int32_t> rows, Out out) {

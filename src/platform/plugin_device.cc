@@ -1,6 +1,5 @@
 #include "platform/plugin_device.h"
 
-#include "base/log.h"
 #include "kernels/gemm_float.h"
 #include "platform/plugin_host.h"
 
@@ -81,25 +80,27 @@ PluginMatrix::~PluginMatrix() {
   if (handle_ != nullptr) device_->plugin().weights.release(device_->handle(), handle_);
 }
 
-void PluginMatrix::read_row(int64_t row, std::span<float> out) const {
-  const auto status = take_status(device_->plugin().weights.read_row(device_->handle(), handle_, row, out.data()));
-  if (status.ok()) return;
-  std::fill(out.begin(), out.end(), 0.0F);
-  CHORAL_LOG(kError, "{}: row {} of a weight can't be read back: {}", device_->plugin().name, row, status.message());
+Status PluginMatrix::read_row(int64_t row, std::span<float> out) const {
+  Status read = take_status(device_->plugin().weights.read_row(device_->handle(), handle_, row, out.data()));
+  if (read.ok()) [[likely]]
+    return read;
+  return std::move(read).while_(fmt::format("reading back row {} of a weight", row));
 }
 
-void PluginMatrix::multiply(const kernels::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
-                            MatrixView<float> y) const {
+Result<const kernels::PackedMatrix*> PluginMatrix::host_copy(ThreadPool& pool) const {
   if (host_copy_ == nullptr) {
     std::vector<float> rows(static_cast<size_t>(n() * k()));
-    for (int64_t i = 0; i < n(); ++i)
-      read_row(i, std::span(rows).subspan(static_cast<size_t>(i * k()), static_cast<size_t>(k())));
+    for (int64_t i = 0; i < n(); ++i) {
+      CHORAL_RETURN_IF_ERROR(read_row(i, std::span(rows).subspan(static_cast<size_t>(i * k()), static_cast<size_t>(k()))));
+    }
     const kernels::WeightRows whole{{std::as_bytes(std::span(rows)).data(), DType::kF32, {n(), k()}, kCpuDevice}, {}};
-    auto copy = kernels::pack_float({&whole, 1}, DType::kF32, ctx.pool);
-    CHORAL_CHECK(copy.ok(), copy.status().message());
-    host_copy_ = std::move(*copy);
+    CHORAL_TRY(host_copy_, kernels::pack_float({&whole, 1}, DType::kF32, pool));
   }
-  host_copy_->multiply(ctx, x, epilogue, y);
+  return host_copy_.get();
+}
+
+void PluginMatrix::multiply(const kernels::Context&, MatrixView<const float>, const kernels::Epilogue&, MatrixView<float>) const {
+  CHORAL_CHECK(false, "a device's matrix is multiplied through the device's table");
 }
 
 }  // namespace choral::platform

@@ -49,11 +49,12 @@ class PluginMatrix : public kernels::PackedMatrix {
   bool on_device() const override { return true; }
   std::string format() const override { return format_; }
   std::string kernel_name(CpuLevel) const override { return kernel_; }
-  // On the host, from a copy that is made of the device's rows when it is first needed: after the device's own matmul failed.
+  // A copy on the host, made of the device's rows when it is first needed: after the device's own matmul failed. Engine thread.
+  Result<const kernels::PackedMatrix*> host_copy(ThreadPool& pool) const;
+  // The session multiplies, by the device's matmul or by the copy.
   void multiply(const kernels::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
                 MatrixView<float> y) const override;
-  // Any thread. A row that the device can't give is zeros and one line in the log.
-  void read_row(int64_t row, std::span<float> out) const override;
+  Status read_row(int64_t row, std::span<float> out) const override;
 
  private:
   PluginMatrix(std::shared_ptr<PluginDevice> device, int64_t n, int64_t k) : PackedMatrix(n, k), device_(std::move(device)) {}
@@ -62,7 +63,7 @@ class PluginMatrix : public kernels::PackedMatrix {
   choral_packed* handle_ = nullptr;
   int64_t size_bytes_ = 0;
   std::string format_, kernel_;
-  mutable std::unique_ptr<kernels::PackedMatrix> host_copy_;  // engine thread
+  mutable std::unique_ptr<kernels::PackedMatrix> host_copy_;
 };
 
 }  // namespace choral::platform

@@ -83,11 +83,13 @@ void matmul(const Context& ctx, const kernels::PackedMatrix& w, In x, const kern
     if (hooked) finish_on_host(ctx, product, epilogue, y);
     return;
   }
+  const auto copy = static_cast<const PluginMatrix&>(w).host_copy(ctx.kernel.pool);
+  if (!copy.ok()) return session_of(ctx).fail(copy.status());
   // The bias is the device's, the copy of the weight the host's.
   kernels::Epilogue on_host = epilogue;
   const HostView<const float> bias(ctx, {epilogue.bias, epilogue.bias == nullptr ? 0 : 1, y.cols}, Access::kRead);
   on_host.bias = epilogue.bias == nullptr ? nullptr : (*bias).data;
-  staged_cpu_ops().matmul.run(ctx, w, x, on_host, y);
+  staged_cpu_ops().matmul.run(ctx, **copy, x, on_host, y);
 }
 
 template <OpSet kSet>

@@ -57,6 +57,7 @@ class PluginSession : public Session {
             int64_t rows) override;
   SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override;
   void begin_step(const StepFacts& step) override;
+  void fail(Status status) override;
   Status end_step(const StepFacts& step) override;
   std::vector<std::string> take_notes() override;
 
@@ -81,7 +82,6 @@ class PluginSession : public Session {
   Status supports(std::string_view op, const PlatformConfig& config);
   Status conform(ThreadPool& pool);
   void withdraw(PluginOp op, OpSet set, std::string_view why);
-  void fail(Status status);
   choral_step step_of(const StepFacts& facts) const;
 
   const Platform& platform_;

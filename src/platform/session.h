@@ -52,6 +52,9 @@ class Session {
   virtual SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) = 0;
 
   virtual void begin_step(const StepFacts& step) = 0;
+  // What a layer could not have of the device: the step goes on, and end_step() gives the first such reason. Fine ones change
+  // nothing. A session whose matrices are all the host's is never told of one.
+  virtual void fail(Status status);
   // Fine, or why what the step computed can't be used.
   virtual Status end_step(const StepFacts& step) = 0;
 

@@ -50,8 +50,8 @@ class LinearMethod {
   virtual void gather_rows(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out) const = 0;
 
   // Row `row` of the stacked W as apply() multiplies by it, and the stacked bias (empty: none): what adapters are measured
-  // against.
-  virtual void read_row(int64_t row, std::span<float> out) const = 0;
+  // against. An error is the device's.
+  virtual Status read_row(int64_t row, std::span<float> out) const = 0;
   virtual std::span<const float> bias() const = 0;
 
   virtual int64_t size_bytes() const = 0;  // of the packed weights

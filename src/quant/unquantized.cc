@@ -73,10 +73,10 @@ class UnquantizedLinearMethod : public LinearMethod {
     ctx.ops.gather_rows(ctx, *runs_.front().matrix, ids, out);
   }
 
-  void read_row(int64_t row, std::span<float> out) const override {
+  Status read_row(int64_t row, std::span<float> out) const override {
     auto run = runs_.begin();
     while (run + 1 != runs_.end() && row >= (run + 1)->begin) ++run;
-    run->matrix->read_row(row - run->begin, out);
+    return run->matrix->read_row(row - run->begin, out);
   }
   std::span<const float> bias() const override { return bias_.host(); }
 
