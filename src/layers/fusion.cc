@@ -33,36 +33,13 @@ const Kind* step_at(Steps steps, size_t index) {
 
 // Whether a step reads `value` before another writes all of it.
 bool is_read_later(Steps steps, const Value& value) {
-  struct Access {
-    std::vector<Value> reads, writes;
-  };
-  const auto access = [](const Step& step) {
-    return std::visit(
-        [](const auto& s) -> Access {
-          using Kind = std::decay_t<decltype(s)>;
-          if constexpr (std::is_same_v<Kind, NormStep> || std::is_same_v<Kind, ActivationStep>) return {{s.x}, {s.y}};
-          if constexpr (std::is_same_v<Kind, HeadsNormStep>) return {{s.x}, {}};
-          if constexpr (std::is_same_v<Kind, RotaryStep> || std::is_same_v<Kind, QkNormRotaryStep>) return {{s.q, s.k}, {}};
-          if constexpr (std::is_same_v<Kind, WriteKvStep>) return {{s.k, s.v}, {}};
-          if constexpr (std::is_same_v<Kind, RotaryWriteKvStep>) return {{s.q, s.k, s.v}, {}};
-          if constexpr (std::is_same_v<Kind, AttendStep>) return {{s.q}, {s.out}};
-          if constexpr (std::is_same_v<Kind, LinearStep>) return s.add ? Access{{s.x, s.y}, {}} : Access{{s.x}, {s.y}};
-          if constexpr (std::is_same_v<Kind, PluggedStep>) return {{s.x, s.y}, {}};
-          if constexpr (std::is_same_v<Kind, AddNormStep>) return {{s.x, s.residual}, {s.y}};
-          if constexpr (std::is_same_v<Kind, NormLinearStep>)
-            return {s.add ? std::vector{s.x, s.y} : std::vector{s.x}, {s.normed}};
-          if constexpr (std::is_same_v<Kind, ActivationLinearStep>)
-            return {s.add ? std::vector{s.x, s.y} : std::vector{s.x}, {s.gated}};
-        },
-        step);
-  };
-  const auto overlaps = [&](const Value& v) {
-    return v.matrix == value.matrix && v.begin < value.begin + value.cols && value.begin < v.begin + v.cols;
-  };
+  const auto end = [](const Value& v) { return v.begin + v.cols; };
+  const auto overlaps = [&](const Value& v) { return v.matrix == value.matrix && v.begin < end(value) && value.begin < end(v); };
+  const auto covers = [&](const Value& v) { return v.matrix == value.matrix && v.begin <= value.begin && end(value) <= end(v); };
   for (const Step& step : steps) {
-    const Access a = access(step);
-    if (std::any_of(a.reads.begin(), a.reads.end(), overlaps)) return true;
-    if (std::find(a.writes.begin(), a.writes.end(), value) != a.writes.end()) return false;
+    const Access access = access_of(step);
+    if (std::any_of(access.reads.begin(), access.reads.end(), overlaps)) return true;
+    if (std::any_of(access.writes.begin(), access.writes.end(), covers)) return false;
   }
   return false;
 }

@@ -81,7 +81,7 @@ class Runner {
   std::span<const MatrixView<float>> matrices_;
 };
 
-// What a step's operator gives by its rule, and the value it is put into. Steps without a result of their own have none.
+// What a step's operator gives by its rule, and the value it is put into. A kind that has no rule is named with the reason.
 class ShapeChecker {
  public:
   explicit ShapeChecker(const platform::OpTable& ops) : ops_(ops) {}
@@ -105,10 +105,13 @@ class ShapeChecker {
     CHORAL_RETURN_IF_ERROR((*this)(HeadsNormStep{s.q_norm, s.q}));
     return (*this)(HeadsNormStep{s.k_norm, s.k});
   }
-  template <class Other>
-  Status operator()(const Other&) const {
-    return {};
-  }
+  // In place, or with the cache, which is no matrix of the step.
+  Status operator()(const RotaryStep&) const { return {}; }
+  Status operator()(const WriteKvStep&) const { return {}; }
+  Status operator()(const RotaryWriteKvStep&) const { return {}; }
+  Status operator()(const AttendStep&) const { return {}; }
+  // Its class alone knows what it does.
+  Status operator()(const PluggedStep&) const { return {}; }
 
  private:
   static constexpr int64_t kRows = 1;  // any number
@@ -131,6 +134,10 @@ Status Graph::check_shapes(const platform::OpTable& ops) const {
   const ShapeChecker check(ops);
   for (size_t i = 0; i < steps_.size(); ++i) {
     CHORAL_RETURN_IF_ERROR(std::visit(check, steps_[i]).while_(fmt::format("step {} of the model", i)));
+Access access_of(const Step& step) {
+  return std::visit([](const auto& s) { return s.access(); }, step);
+}
+
   }
   return {};
 }

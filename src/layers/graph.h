@@ -25,34 +25,47 @@ struct Value {
   bool operator==(const Value&) const = default;
 };
 
+// What a step does to matrices: the values whose former content it uses, and those it changes. What it changes without reading
+// gets a new content as a whole. Every kind of step says its own; the passes know no other source.
+struct Access {
+  std::vector<Value> reads, writes;
+};
+
 struct NormStep {  // y = norm(x)
   const RMSNorm* norm;
   Value x, y;
+  Access access() const { return {{x}, {y}}; }
 };
 struct HeadsNormStep {  // x = norm of each head of x
   const RMSNorm* norm;
   Value x;
+  Access access() const { return {{x}, {x}}; }
 };
 struct RotaryStep {
   const RotaryEmbedding* rotary;
   Value q, k;
+  Access access() const { return {{q, k}, {q, k}}; }
 };
-struct WriteKvStep {
+struct WriteKvStep {  // into the cache, which is no matrix of the step
   const Attention* attention;
   Value k, v;
+  Access access() const { return {{k, v}, {}}; }
 };
 struct AttendStep {
   const Attention* attention;
   Value q, out;
+  Access access() const { return {{q}, {out}}; }
 };
 struct LinearStep {  // y = or += x·Wᵀ + b, with the adapters' share
   const LinearBase* linear;
   Value x, y;
   bool add;
+  Access access() const { return add ? Access{{x, y}, {y}} : Access{{x}, {y}}; }
 };
 struct ActivationStep {
   const GatedActivation* activation;
   Value x, y;
+  Access access() const { return {{x}, {y}}; }
 };
 // What a plugged-in class does in a way of its own: y += f(x).
 class PluggedBlock {
@@ -64,21 +77,25 @@ class PluggedBlock {
 struct PluggedStep {
   const PluggedBlock* block;
   Value x, y;
+  Access access() const { return {{x, y}, {y}}; }
 };
 // The fused ones; only fusion.cc makes them.
 struct AddNormStep {  // residual += x; y = norm(residual)
   const RMSNorm* norm;
   Value x, residual, y;
+  Access access() const { return {{x, residual}, {residual, y}}; }
 };
 struct QkNormRotaryStep {
   const RMSNorm *q_norm, *k_norm;
   const RotaryEmbedding* rotary;
   Value q, k;
+  Access access() const { return {{q, k}, {q, k}}; }
 };
 struct RotaryWriteKvStep {
   const RotaryEmbedding* rotary;
   const Attention* attention;
   Value q, k, v;
+  Access access() const { return {{q, k, v}, {q, k}}; }
 };
 
 // y (+)= norm(x)·Wᵀ + b with the norm quantised on the way; `normed` is filled for adapters only.
@@ -87,16 +104,20 @@ struct NormLinearStep {
   const LinearBase* linear;
   Value x, normed, y;
   bool add;
+  Access access() const { return add ? Access{{x, y}, {normed, y}} : Access{{x}, {normed, y}}; }
 };
 struct ActivationLinearStep {  // the same of an activation
   const GatedActivation* activation;
   const LinearBase* linear;
   Value x, gated, y;
   bool add;
+  Access access() const { return add ? Access{{x, y}, {gated, y}} : Access{{x}, {gated, y}}; }
 };
 
 using Step = std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, PluggedStep,
                           AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
+
+Access access_of(const Step& step);
 
 class Graph {
  public:
