@@ -1,9 +1,22 @@
-/* libchoral_ref_fused.so: operators that do in one go what several do otherwise, with the same bits as a result. */
+/* libchoral_ref_fused.so: operators that do in one go what several do otherwise, with the same bits as a result. With
+ * -DREF_FUSED_OTHER_BITS it is libchoral_ref_fused_other_bits.so, whose norms round elsewhere than the parts', as fused kernels
+ * of real devices do: for the host's tests. */
 #include "fused.h"
 
 #include "row_math.h"
 
 static const ref_services* services;
+
+static void norm_row(const float* x, const float* weight, int64_t size, float eps, float* y) {
+#if defined(REF_FUSED_OTHER_BITS) /* x·(scale·weight) where the parts have (x·scale)·weight */
+  double sum = 0.0;
+  for (int64_t i = 0; i < size; ++i) sum += (double)x[i] * x[i];
+  const float scale = (float)(1.0 / sqrt(sum / (double)size + (double)eps));
+  for (int64_t i = 0; i < size; ++i) y[i] = x[i] * (scale * weight[i]);
+#else
+  ref_norm_row(x, weight, size, eps, 1.0f, y);
+#endif
+}
 
 static void run_add_rms_norm(const void* p, ref_failure* failure) {
   const choral_rms_norm_args* a = p;
@@ -11,7 +24,7 @@ static void run_add_rms_norm(const void* p, ref_failure* failure) {
   for (int64_t i = 0; i < a->x.rows; ++i) {
     float* residual = a->residual.data + i * a->residual.stride;
     for (int64_t j = 0; j < a->x.cols; ++j) residual[j] += a->x.data[i * a->x.stride + j];
-    ref_norm_row(residual, a->weight, a->weight_size, a->eps, 1.0f, a->y.data + i * a->y.stride);
+    norm_row(residual, a->weight, a->weight_size, a->eps, a->y.data + i * a->y.stride);
   }
 }
 
@@ -44,8 +57,8 @@ static void run_rotary(const void* p, ref_failure* failure) {
       return;
     }
     if (a->q_weight != NULL) {
-      for (int64_t h = 0; h < a->q.cols; h += head_dim) ref_norm_row(q + h, a->q_weight, head_dim, a->eps, 1.0f, q + h);
-      for (int64_t h = 0; h < a->k.cols; h += head_dim) ref_norm_row(k + h, a->k_weight, head_dim, a->eps, 1.0f, k + h);
+      for (int64_t h = 0; h < a->q.cols; h += head_dim) norm_row(q + h, a->q_weight, head_dim, a->eps, q + h);
+      for (int64_t h = 0; h < a->k.cols; h += head_dim) norm_row(k + h, a->k_weight, head_dim, a->eps, k + h);
     }
     ref_rotate_row(&a->table, position, q, a->q.cols);
     ref_rotate_row(&a->table, position, k, a->k.cols);

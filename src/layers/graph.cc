@@ -21,22 +21,22 @@ class Runner {
 
   void operator()(const PluggedStep& s) const { s.block->forward_add(ctx_, batch_, at(s.x), at(s.y)); }
 
-  // A fused operator knows one weight of a norm; rows that bring their own take the long way.
+  // A fused operator takes one weight of a norm, so it is called for each run of rows with theirs: a row meets the same operator
+  // alone and beside rows whose adapter brings its own norm.
   void operator()(const AddNormStep& s) const {
-    if (!s.norm->is_replaced(batch_.lora)) {
-      return ctx_.ops.add_rms_norm(ctx_, at(s.x), at(s.residual), s.norm->weight(), s.norm->eps(), at(s.y));
-    }
-    ctx_.ops.add(ctx_, at(s.x), at(s.residual));
-    s.norm->forward(ctx_, at(s.residual), at(s.y), batch_.lora);
+    const auto x = at(s.x), residual = at(s.residual), y = at(s.y);
+    RMSNorm::for_each_weight(ctx_, std::array{s.norm}, x.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& weights) {
+      ctx_.ops.add_rms_norm(ctx_, x.sub_rows(row, count), residual.sub_rows(row, count), weights[0], s.norm->eps(),
+                            y.sub_rows(row, count));
+    });
   }
   void operator()(const QkNormRotaryStep& s) const {
-    if (!s.q_norm->is_replaced(batch_.lora) && !s.k_norm->is_replaced(batch_.lora)) {
-      return ctx_.ops.qk_norm_rope(ctx_, s.rotary->placed(), batch_.positions, at(s.q), s.q_norm->weight(), at(s.k),
-                                   s.k_norm->weight(), s.q_norm->eps());
-    }
-    s.q_norm->forward_heads(ctx_, at(s.q), batch_.lora);
-    s.k_norm->forward_heads(ctx_, at(s.k), batch_.lora);
-    s.rotary->forward(ctx_, batch_.positions, at(s.q), at(s.k));
+    const auto q = at(s.q), k = at(s.k);
+    RMSNorm::for_each_weight(
+        ctx_, std::array{s.q_norm, s.k_norm}, q.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& weights) {
+          ctx_.ops.qk_norm_rope(ctx_, s.rotary->placed(), batch_.positions.sub(row, count), q.sub_rows(row, count), weights[0],
+                                k.sub_rows(row, count), weights[1], s.q_norm->eps());
+        });
   }
   void operator()(const RotaryWriteKvStep& s) const {
     ctx_.ops.rope_write_kv(ctx_, s.rotary->placed(), batch_.positions, at(s.q), at(s.k), at(s.v), s.attention->cache(),
@@ -44,12 +44,15 @@ class Runner {
   }
 
   void operator()(const NormLinearStep& s) const {
-    if (s.norm->is_replaced(batch_.lora)) {
-      (*this)(NormStep{s.norm, s.x, s.normed});
-      return (*this)(LinearStep{s.linear, s.normed, s.y, s.add});
-    }
     with_planes(*s.linear, at(s.x).rows, [&](kernels::QuantiseOptions options, std::span<kernels::QuantisedBlock> planes) {
-      ctx_.ops.rms_norm_quantise(ctx_, at(s.x), s.norm->weight(), s.norm->eps(), options, planes.data(), for_adapters(s.normed));
+      const auto x = at(s.x), normed = for_adapters(s.normed);
+      const int64_t blocks = kPlanes * (x.cols / kBlock);  // of a row
+      RMSNorm::for_each_weight(ctx_, std::array{s.norm}, x.rows, batch_.lora,
+                               [&](int64_t row, int64_t count, const auto& weights) {
+                                 ctx_.ops.rms_norm_quantise(ctx_, x.sub_rows(row, count), weights[0], s.norm->eps(), options,
+                                                            planes.data() + row * blocks,
+                                                            normed.data == nullptr ? normed : normed.sub_rows(row, count));
+                               });
       s.linear->forward_quantised(ctx_, at(s.normed), planes, s.add, at(s.y), batch_.lora);
     });
   }
@@ -61,12 +64,13 @@ class Runner {
   }
 
  private:
+  static constexpr int64_t kPlanes = 2, kBlock = 32;  // of quantised rows
+
   // Adapters read the float row, never the quantised one.
   MatrixView<float> for_adapters(const Value& v) const { return batch_.lora == nullptr ? MatrixView<float>() : at(v); }
 
   template <class Run>
   void with_planes(const LinearBase& linear, int64_t rows, Run run) const {
-    constexpr int64_t kPlanes = 2, kBlock = 32;
     const Arena::Mark mark(ctx_.kernel.scratch);
     const auto options = linear.quantised_input(ctx_.kernel.level);
     CHORAL_CHECK(options.has_value(), "the pass fuses what the packed weights take");
@@ -130,14 +134,14 @@ class ShapeChecker {
 
 }  // namespace
 
-Status Graph::check_shapes(const platform::OpTable& ops) const {
-  const ShapeChecker check(ops);
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    CHORAL_RETURN_IF_ERROR(std::visit(check, steps_[i]).while_(fmt::format("step {} of the model", i)));
 Access access_of(const Step& step) {
   return std::visit([](const auto& s) { return s.access(); }, step);
 }
 
+Status Graph::check_shapes(const platform::OpTable& ops) const {
+  const ShapeChecker check(ops);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    CHORAL_RETURN_IF_ERROR(std::visit(check, steps_[i]).while_(fmt::format("step {} of the model", i)));
   }
   return {};
 }

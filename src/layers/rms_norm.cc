@@ -28,16 +28,14 @@ bool RMSNorm::may_fuse(std::string_view provider) const {
 
 void RMSNorm::forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
                       const lora::PunicaWrapper* lora) const {
-  if (lora == nullptr) return norm_(ctx, x, weight(), eps_, y);
-  lora->for_each_norm(ctx, lora_target_, x.rows, [&](int64_t row, int64_t count, std::span<const float> own) {
-    norm_(ctx, x.sub_rows(row, count), own.empty() ? weight() : own, eps_, y.sub_rows(row, count));
+  for_each_weight(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& weights) {
+    norm_(ctx, x.sub_rows(row, count), weights[0], eps_, y.sub_rows(row, count));
   });
 }
 
 void RMSNorm::forward_heads(const platform::Context& ctx, MatrixView<float> x, const lora::PunicaWrapper* lora) const {
-  if (lora == nullptr) return norm_heads_(ctx, x, weight(), eps_);
-  lora->for_each_norm(ctx, lora_target_, x.rows, [&](int64_t row, int64_t count, std::span<const float> own) {
-    norm_heads_(ctx, x.sub_rows(row, count), own.empty() ? weight() : own, eps_);
+  for_each_weight(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& weights) {
+    norm_heads_(ctx, x.sub_rows(row, count), weights[0], eps_);
   });
 }
 

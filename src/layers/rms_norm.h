@@ -2,6 +2,7 @@
 // CustomOp "rms_norm". A class that overrides it defines forward and forward_heads, which by default run the form bound here.
 #pragma once
 
+#include <array>
 #include <string>
 
 #include "layers/module.h"
@@ -26,12 +27,33 @@ class RMSNorm : public Module, public platform::CustomOp {
   // Each run of `size` columns of x is normed by itself, in place. [rows, heads·size]
   virtual void forward_heads(const platform::Context& ctx, MatrixView<float> x, const lora::PunicaWrapper* lora = nullptr) const;
 
-  // For fused operators of `provider`: they may stand for this layer, with these.
+  // Calls run(row, count, weights) for runs of rows that cover all of [0, rows): weights[i] is norms[i]'s weight there, its own
+  // or that of the rows' adapter. An operator called run by run treats a row the same way whoever shares the step.
+  template <size_t kNorms, class Run>
+  static void for_each_weight(const platform::Context& ctx, const std::array<const RMSNorm*, kNorms>& norms, int64_t rows,
+                              const lora::PunicaWrapper* lora, Run run) {
+    using Weights = std::array<std::span<const float>, kNorms>;
+    static_assert(kNorms <= lora::PunicaWrapper::kNormsAtOnce);
+    Weights own;
+    std::array<int, kNorms> targets;
+    for (size_t i = 0; i < kNorms; ++i) {
+      own[i] = norms[i]->weight();
+      targets[i] = norms[i]->lora_target_;
+    }
+    if (lora == nullptr) return run(0, rows, own);
+    lora->for_each_norm(ctx, targets, rows, [&](int64_t row, int64_t count, std::span<const std::span<const float>> replaced) {
+      Weights weights = own;
+      for (size_t i = 0; i < kNorms; ++i) {
+        if (!replaced[i].empty()) weights[i] = replaced[i];
+      }
+      run(row, count, weights);
+    });
+  }
+
+  // For fused operators of `provider`: they may stand for this layer, with for_each_weight().
   virtual bool may_fuse(std::string_view provider) const;
   std::span<const float> weight() const { return weight_.on_device(); }
   float eps() const { return eps_; }
-  // Some row of the step brings its own weight, which a fused operator can't take.
-  bool is_replaced(const lora::PunicaWrapper* lora) const { return lora != nullptr && lora->replaces_norm(lora_target_); }
 
   Status load_weights(quant::WeightSource& source) override;
   Status process_weights_after_loading(const platform::Context& ctx, quant::WeightSource&) override {

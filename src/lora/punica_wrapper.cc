@@ -316,29 +316,28 @@ void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target,
   }
 }
 
-bool PunicaWrapper::replaces_norm(int target) const {
-  for (const auto& group : token_groups_) {
-    for (const auto& term : *group.voice) {
-      const PackedModule* module = term.adapter->module(target);
-      if (module != nullptr && !module->norm_weight.empty()) return true;
-    }
-  }
-  return false;
-}
-
-void PunicaWrapper::for_each_norm(const platform::Context& ctx, int target, int64_t rows, NormRun run) const {
+void PunicaWrapper::for_each_norm(const platform::Context& ctx, std::span<const int> targets, int64_t rows, NormRun run) const {
+  CHORAL_CHECK(targets.size() <= kNormsAtOnce, "norms are replaced one or two at once");
+  const std::array<std::span<const float>, kNormsAtOnce> base{};
   int64_t done = 0;
   for (const auto& group : token_groups_) {
+    auto own = base;
+    bool replaced = false;
     for (const auto& term : *group.voice) {
-      const PackedModule* module = term.adapter->module(target);
-      if (module == nullptr || module->norm_weight.empty()) continue;
-      if (done < group.row_begin) run(done, group.row_begin - done, {});
-      const std::span<const float> weight = module->norm_weight;
-      run(group.row_begin, group.row_count, {platform::to_device(ctx, weight), weight.size()});
-      done = group.row_begin + group.row_count;
+      for (size_t i = 0; i < targets.size(); ++i) {
+        const PackedModule* module = term.adapter->module(targets[i]);
+        if (module == nullptr || module->norm_weight.empty()) continue;
+        const std::span<const float> weight = module->norm_weight;
+        own[i] = {platform::to_device(ctx, weight), weight.size()};
+        replaced = true;
+      }
     }
+    if (!replaced) continue;
+    if (done < group.row_begin) run(done, group.row_begin - done, base);
+    run(group.row_begin, group.row_count, own);
+    done = group.row_begin + group.row_count;
   }
-  if (done < rows) run(done, rows - done, {});
+  if (done < rows) run(done, rows - done, base);
 }
 
 }  // namespace choral::lora

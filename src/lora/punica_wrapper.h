@@ -54,12 +54,11 @@ class PunicaWrapper {
                        MatrixView<float> y, BaseProduct base) const;
   // `out` holds the base's rows of `ids`; groups' shares and replacements are put in. [tokens, hidden]
   void add_lora_embedding(const platform::Context& ctx, int target, std::span<const int32_t> ids, MatrixView<float> out) const;
-  // Calls run(row_begin, row_count, weight) for runs of rows that cover all of [0, rows): `weight` is the group's replacement of
-  // the norm `target`, or empty for the base's.
-  using NormRun = FunctionRef<void(int64_t row_begin, int64_t row_count, std::span<const float> weight)>;
-  void for_each_norm(const platform::Context& ctx, int target, int64_t rows, NormRun run) const;
-  // Whether it would give any group a weight of its own.
-  bool replaces_norm(int target) const;
+  // Calls run(row_begin, row_count, weights) for runs of rows that cover all of [0, rows): weights[i], on the device, is the
+  // group's replacement of the norm targets[i], or empty for the base's.
+  using NormRun = FunctionRef<void(int64_t row_begin, int64_t row_count, std::span<const std::span<const float>> weights)>;
+  static constexpr size_t kNormsAtOnce = 2;  // q_norm and k_norm
+  void for_each_norm(const platform::Context& ctx, std::span<const int> targets, int64_t rows, NormRun run) const;
 
   // The two halves by themselves. Shrink: the shares of `groups` in one target of `out` columns, made in the step's arena (empty
   // when none has any).

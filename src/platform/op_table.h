@@ -33,6 +33,10 @@ struct IndexArray {
   IndexArray() = default;
   IndexArray(std::span<const T> values, const T* device) : host(values), on_device(device) {}
   int64_t size() const { return static_cast<int64_t>(host.size()); }
+  IndexArray sub(int64_t begin, int64_t count) const {
+    return {host.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
+            on_device == nullptr ? nullptr : on_device + begin};
+  }
 };
 
 // The step's sequences: as the host's attention reads them, and as the device placed them (Session::place_sequences).
