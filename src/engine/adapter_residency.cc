@@ -233,6 +233,10 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
   auto& voice = voices_.try_emplace(key).first->second;
   if (voice.requests++ == 0) {
     voice.terms = std::move(terms);
+    for (const auto& term : voice.terms) {
+      const int32_t id = term.content->id;
+      if (std::find(voice.adapters.begin(), voice.adapters.end(), id) == voice.adapters.end()) voice.adapters.push_back(id);
+    }
     voice.key = key.size() == 1 && key.front().second == 1.0F ? key.front().first : next_id_++;
   }
   for (size_t i = 0; i < voice.terms.size(); ++i) {
@@ -245,6 +249,7 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
   }
   request.voice = &voice;
   request.adapter_key = voice.key;
+  request.adapter_ids = voice.adapters;
   request.activation_token = activation;
   const auto root = cache::make_prefix_root(identities, request.cache_salt);
   (activation > 0 ? request.activated_root : request.prefix_root) = root;

@@ -39,7 +39,8 @@ struct RequestVoice {
     float factor = 1.0F;
   };
   int32_t key = 0;  // adapter_key of its requests; 0 = acts nowhere in them
-  std::vector<Term> terms;
+  std::vector<Term> terms;        // as named: a content may be in several
+  std::vector<int32_t> adapters;  // their contents, each once
   int requests = 0;
   int holders = 0;  // of them, admitted
 };

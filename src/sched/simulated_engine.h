@@ -48,6 +48,14 @@ inline std::unique_ptr<Request> make_request(RequestId id, std::vector<int32_t> 
   return request;
 }
 
+// Several adapters, or other factors of one: `adapter_key` is theirs alone.
+inline std::unique_ptr<Request> make_mix_request(RequestId id, std::vector<int32_t> prompt, int32_t max_tokens,
+                                                 int32_t adapter_key, std::vector<int32_t> adapters) {
+  auto request = make_request(id, std::move(prompt), max_tokens, adapter_key);
+  request->adapter_ids = std::move(adapters);
+  return request;
+}
+
 // An aLoRA request: the base's up to `activation`, the adapter's from there on.
 inline std::unique_ptr<Request> make_activated_request(RequestId id, std::vector<int32_t> prompt, int32_t max_tokens,
                                                        int32_t adapter_key, int32_t activation) {
