@@ -114,7 +114,7 @@ struct EngineStats {
   int64_t prefix_hit_tokens = 0;
   int64_t kv_blocks_total = 0;
   int64_t kv_blocks_free = 0;
-  int64_t adapter_bytes = 0;  // resident
+  int64_t adapter_bytes = 0;  // resident, and reserved for what is being loaded
   int64_t adapter_budget_bytes = 0;
   int64_t adapter_loads = 0;
   int64_t adapter_evictions = 0;

@@ -228,6 +228,24 @@ TEST(SchedulerAdapter, MaxLorasCountsAdaptersNotFactorsAndThoseOfMixes) {
   EXPECT_EQ(engine.scheduler.running_adapter_count(), 0);
 }
 
+// Room for two and a half: each mix needs all of it, and each finds one of its two adapters there.
+TEST(SchedulerAdapter, TwoMixesDoNotWaitForEachOther) {
+  for (const int load_steps : {0, 1, 3}) {
+    SimulatedResidency memory(5, load_steps, {}, {{1, 2}, {2, 2}, {3, 2}, {4, 2}});
+    SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
+    for (int32_t adapter = 1; adapter <= 4; ++adapter) {
+      add(engine, static_cast<RequestId>(adapter), adapter, 2);
+      engine.drain();
+    }
+    ASSERT_TRUE(engine.add(make_mix_request(10, prompt(4, 1000), 3, 20, {1, 3})).ok());
+    ASSERT_TRUE(engine.add(make_mix_request(11, prompt(4, 1100), 3, 21, {2, 4})).ok());
+    engine.drain(50);
+    EXPECT_EQ(engine.finished.size(), 6u);
+    EXPECT_EQ(memory.fault(), "");
+    EXPECT_TRUE(memory.memory().idle());
+  }
+}
+
 // Adapter 7 is wanted all the time by requests that overlap, so its last user never leaves by itself.
 void expect_no_starvation(SchedulerConfig config, SimulatedResidency* memory) {
   config.promote_after_steps = 20;
