@@ -67,6 +67,7 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
   }
   version.failure = {};
   make_resident(version.content, std::move(*loaded.packed));
+  unnamed_.push_back(version.content->id);  // whoever wanted it may have gone while it was loaded
 }
 
 std::shared_ptr<AdapterContent> AdapterResidency::content_of(const lora::PackedAdapter& packed) {
@@ -281,10 +282,12 @@ void AdapterResidency::close_voice(const RequestVoice& voice) {
 }
 
 void AdapterResidency::leave(EngineRequest& request) {
+  for (const auto& use : request.adapters) {
+    if (use.version->content) unnamed_.push_back(use.version->content->id);  // maybe its last user, of a version without name
+  }
   RequestVoice* voice = request.voice;
   if (voice == nullptr) return;
   request.voice = nullptr;
-  for (const auto& term : voice->terms) unnamed_.push_back(term.content->id);  // maybe its last user, of a version without name
   if (!request.held_adapter) memory_.leave(voice->key);
   if (--voice->requests == 0) close_voice(*voice);
 }
@@ -339,6 +342,7 @@ void AdapterResidency::forget_if_unnamed(int32_t id) {
   if (found == contents_.end()) return;
   auto& content = *found->second;
   std::erase_if(content.versions, [](const auto& version) { return version.expired(); });
+  if (!is_pinned(content)) memory_.unpin(id);  // a pin may have been granted to a name that had gone
   // A live request and a load each keep a version.
   if (!content.versions.empty()) return;
   memory_.remove(id);

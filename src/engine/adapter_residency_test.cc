@@ -1,4 +1,4 @@
-// Adapters that come and go: mixes under small budgets, whatever else happens on their way.
+// Adapters that come and go: mixes under small budgets, and contents that are nobody's any more, whatever happened on their way.
 #include "engine/adapter_residency.h"
 
 #include <gmock/gmock.h>
@@ -119,6 +119,142 @@ TEST_F(MixResidencyTest, WhateverIsAskedForEnds) {
     for (const auto& info : llm->adapters()) EXPECT_TRUE(llm->unload_adapter(info.name).ok()) << info.name;
     settle(*llm);
     EXPECT_EQ(llm->stats().adapter_bytes, 0) << "round " << round;
+  }
+}
+
+// The residency alone, step by step; the budget holds one adapter and a half.
+class ResidencyTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"0", "1", "2"}) files_.write(name, 4, static_cast<uint64_t>(name[0]));
+    ASSERT_TRUE(registry_.load({"probe", (files_.root() / "0").string()}, false).ok());
+    const int64_t size_bytes = registry_.list().front().size_bytes;
+    ASSERT_TRUE(registry_.unload("probe").ok());
+    residency_.emplace(registry_, manager_, size_bytes * 3 / 2);
+    registry_.set_wake([] {});
+    wait_for_loads(1);
+    ASSERT_EQ(residency_->content_count(), 0U) << "its name had gone before it came";
+  }
+  std::unique_ptr<EngineRequest> request(const std::vector<std::string>& names) {
+    auto made = std::make_unique<EngineRequest>(SamplingParams{}, OutputText(nullptr, {}, 1));
+    std::vector<AdapterUse> uses;
+    for (const auto& name : names) uses.push_back({name});
+    auto adapters = registry_.resolve(uses);
+    EXPECT_TRUE(adapters.ok()) << adapters.status().to_string();
+    made->adapters = std::move(*adapters);
+    made->tokens = {1, 2, 3};
+    return made;
+  }
+  void wait_for_loads(int64_t loads) {
+    do {
+      std::this_thread::yield();
+      residency_->take_changes();
+    } while (residency_->loads() < loads);
+  }
+  void end(std::unique_ptr<EngineRequest> request) {
+    residency_->leave(*request);
+    request = nullptr;
+    residency_->take_changes();
+  }
+  // A name of the root whose content is known and was dropped for "1" since.
+  std::unique_ptr<EngineRequest> dropped_then_wanted(const std::string& name) {
+    for (const auto& one : {name, std::string("1")}) {
+      auto first = request({one});
+      EXPECT_EQ(residency_->arrive(*first), AdapterResidency::Arrival::kWaiting);
+      wait_for_loads(residency_->loads() + 1);
+      EXPECT_EQ(residency_->arrive(*first), AdapterResidency::Arrival::kKnown);
+      end(std::move(first));
+    }
+    return request({name});
+  }
+
+  AdapterFiles files_;
+  lora::LoRAConfig config_;
+  lora::LoRAModelManager manager_{files_.targets(), config_, kCpuDevice, 8, 64};
+  AdapterRegistry registry_{cpu_level(), files_.targets(), {.load = {.config = config_}, .root = files_.root().string()}};
+  std::optional<AdapterResidency> residency_;
+};
+
+TEST_F(ResidencyTest, WhatWasLoadingWhenItsLastUserLeftIsDropped) {
+  auto last = dropped_then_wanted("0");
+  const int64_t loads = residency_->loads();
+  ASSERT_EQ(residency_->arrive(*last), AdapterResidency::Arrival::kKnown);  // and its load begins
+  ASSERT_TRUE(registry_.unload("0").ok());
+  end(std::move(last));
+  wait_for_loads(loads + 1);
+  EXPECT_EQ(residency_->content_count(), 1U);
+  ASSERT_TRUE(registry_.unload("1").ok());
+  residency_->take_changes();
+  EXPECT_EQ(residency_->content_count(), 0U);
+  EXPECT_EQ(residency_->resident_bytes(), 0);
+}
+
+TEST_F(ResidencyTest, WhatFailedToLoadGivesItsRoomBack) {
+  auto last = dropped_then_wanted("0");
+  const int64_t loads = residency_->loads();
+  std::filesystem::resize_file(files_.root() / "0" / "adapter_model.safetensors", 5000);
+  ASSERT_EQ(residency_->arrive(*last), AdapterResidency::Arrival::kKnown);
+  EXPECT_GT(residency_->resident_bytes(), 0) << "its room is kept while it loads";
+  wait_for_loads(loads + 1);
+  EXPECT_EQ(residency_->resident_bytes(), 0);
+  // A newcomer's try does not keep the older one waiting.
+  auto newcomer = request({"0"});
+  (void)residency_->arrive(*newcomer);
+  EXPECT_EQ(residency_->acquire(*last), Residency::kFailed);
+  EXPECT_EQ(last->adapter_status.code(), Code::kCorrupt) << last->adapter_status.to_string();
+  end(std::move(last));
+  end(std::move(newcomer));
+  wait_for_loads(loads + 2);
+  EXPECT_EQ(residency_->resident_bytes(), 0);
+  (void)registry_.unload("0").ok();
+  ASSERT_TRUE(registry_.unload("1").ok());
+  residency_->take_changes();
+  EXPECT_EQ(residency_->content_count(), 0U);
+}
+
+TEST_F(ResidencyTest, WhoLeavesWhileOneOfItsAdaptersIsUnknownLeavesNothing) {
+  end(dropped_then_wanted("0"));
+  const int64_t loads = residency_->loads();
+  auto parked = request({"0", "2"});
+  ASSERT_EQ(residency_->arrive(*parked), AdapterResidency::Arrival::kWaiting);
+  for (const char* name : {"0", "1", "2"}) ASSERT_TRUE(registry_.unload(name).ok()) << name;
+  residency_->take_changes();
+  EXPECT_GE(residency_->content_count(), 1U) << "the request keeps its version";
+  end(std::move(parked));
+  wait_for_loads(loads + 1);
+  EXPECT_EQ(residency_->content_count(), 0U);
+  EXPECT_EQ(residency_->resident_bytes(), 0);
+}
+
+TEST_F(ResidencyTest, AnUnloadWhileAPinWaitsForItsLoadLeavesNothing) {
+  end(dropped_then_wanted("0"));
+  const int64_t loads = residency_->loads();
+  std::atomic<bool> answered = false;
+  std::thread caller([&] {
+    (void)registry_.pin("2", true).ok();
+    answered = true;
+  });
+  while (residency_->loads() == loads) residency_->take_changes();  // "2" is being loaded by its first use
+  for (const char* name : {"0", "1", "2"}) ASSERT_TRUE(registry_.unload(name).ok()) << name;
+  while (!answered) residency_->take_changes();
+  caller.join();
+  residency_->take_changes();
+  EXPECT_EQ(residency_->content_count(), 0U);
+  EXPECT_EQ(residency_->resident_bytes(), 0);
+}
+
+TEST_F(ResidencyTest, KeysOfFactorsAreUsedAgain) {
+  auto first = dropped_then_wanted("0");
+  int32_t largest = 0;
+  for (int i = 0; i < 50; ++i) {
+    auto next = request({"0"});
+    next->adapters.front().scale = 1.0F + 0.01F * static_cast<float>(i + 1);
+    ASSERT_EQ(residency_->arrive(*next), AdapterResidency::Arrival::kKnown);
+    EXPECT_EQ(next->adapter_ids.size(), 1U);
+    EXPECT_NE(next->adapter_key, next->adapter_ids.front());
+    if (i == 0) largest = next->adapter_key;
+    EXPECT_EQ(next->adapter_key, largest);
+    end(std::move(next));
   }
 }
 
