@@ -60,7 +60,7 @@ struct EngineOptions {
   std::string adapter_root = {};           // a directory: NAME/adapter_config.json in it is adapter NAME, loaded at first use
   std::string lora_dtype = "auto";         // adapters in memory: auto (as stored) | float32 | bfloat16 | float16 | int8
   int max_lora_rank = 512;                 // adapters of a higher rank are refused
-  int max_loras = 0;                       // most different adapters (or mixes) in one step; 0 = no limit
+  int max_loras = 0;                       // most different adapters in one step, those of mixes too; 0 = no limit
   int64_t adapter_memory_bytes = 0;        // budget for adapters in memory; 0 = a quarter of what is free
   std::function<void(const LoadProgress&)> on_progress = {};
 };
@@ -114,7 +114,7 @@ struct EngineStats {
   int64_t prefix_hit_tokens = 0;
   int64_t kv_blocks_total = 0;
   int64_t kv_blocks_free = 0;
-  int64_t adapter_bytes = 0;  // resident
+  int64_t adapter_bytes = 0;  // resident, and reserved for what is being loaded
   int64_t adapter_budget_bytes = 0;
   int64_t adapter_loads = 0;
   int64_t adapter_evictions = 0;

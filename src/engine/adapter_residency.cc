@@ -17,10 +17,18 @@ int32_t last_occurrence(std::span<const int32_t> text, std::span<const int32_t> 
   return found == text.end() ? -1 : static_cast<int32_t>(found - text.begin());
 }
 
+// By one of its names.
+bool is_pinned(const AdapterContent& content) {
+  return std::any_of(content.versions.begin(), content.versions.end(), [](const auto& weak) {
+    const auto version = weak.lock();
+    return version != nullptr && version->pinned;
+  });
+}
+
 }  // namespace
 
 AdapterResidency::AdapterResidency(AdapterRegistry& registry, lora::LoRAModelManager& manager, int64_t budget_bytes)
-    : registry_(registry), manager_(manager), memory_({.host_bytes = budget_bytes}) {}
+    : registry_(registry), manager_(manager), memory_(budget_bytes) {}
 
 AdapterResidency::~AdapterResidency() {
   for (const auto& wish : pins_) registry_.answer_pin(wish, unavailable("the engine is shutting down"));
@@ -46,7 +54,6 @@ void AdapterResidency::take_changes() {
 
 void AdapterResidency::take_in(LoadedAdapter& loaded) {
   AdapterVersion& version = *loaded.version;
-  if (version.content) version.content->loading = false;
   version.loading = false;
   ++loads_;
   if (!loaded.packed.ok()) return fail(version, std::move(loaded.packed).status());
@@ -58,7 +65,9 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
     version.content = content_of(**loaded.packed);
     version.content->versions.push_back(loaded.version);
   }
+  version.failure = {};
   make_resident(version.content, std::move(*loaded.packed));
+  unnamed_.push_back(version.content->id);  // whoever wanted it may have gone while it was loaded
 }
 
 std::shared_ptr<AdapterContent> AdapterResidency::content_of(const lora::PackedAdapter& packed) {
@@ -70,7 +79,7 @@ std::shared_ptr<AdapterContent> AdapterResidency::content_of(const lora::PackedA
   content->size_bytes = packed.size_bytes();
   content->replaces = packed.replaces();
   content->invocation_tokens.assign(packed.invocation_tokens().begin(), packed.invocation_tokens().end());
-  memory_.reserve(content->id, content->size_bytes, MemoryTier::kDisk);
+  memory_.add(content->id, content->size_bytes);
   contents_.emplace(content->id, content);
   by_digest_.emplace(content->digest, content->id);
   return content;
@@ -78,15 +87,9 @@ std::shared_ptr<AdapterContent> AdapterResidency::content_of(const lora::PackedA
 
 void AdapterResidency::make_resident(const std::shared_ptr<AdapterContent>& content,
                                      std::shared_ptr<const lora::PackedAdapter> packed) {
-  if (content->packed == nullptr) {
-    const auto answer = memory_.reserve(content->id, content->size_bytes);
-    drop(answer);
-    if (answer.ok()) {
-      content->packed = std::move(packed);
-      content->fresh = content->waiting > 0;
-      if (content->fresh) memory_.acquire(content->id);
-    }  // else it waits on disk until there is room: acquire() says so
-  }
+  // Else it waits on disk until there is room: acquire() says so.
+  if (memory_.arrive(content->id) && content->packed == nullptr) content->packed = std::move(packed);
+  carry_out(nullptr);
   publish(*content);
 }
 
@@ -96,17 +99,31 @@ void AdapterResidency::fail(AdapterVersion& version, Status why) {
     info.error = why.to_string();
   });
   version.failure = std::move(why);
-  if (version.content) unnamed_.push_back(version.content->id);
+  ++version.failures;
+  if (version.content) {
+    memory_.fail(version.content->id);
+    unnamed_.push_back(version.content->id);
+  }
   if (version.from_root) registry_.forget(version);  // the next request looks at the files anew
 }
 
-void AdapterResidency::drop(const lora::MemoryAnswer& answer) {
-  for (const auto& eviction : answer.evictions) {
-    if (eviction.from != MemoryTier::kHost) continue;
-    auto& content = *contents_.at(eviction.id);
+// What the memory decided: weights to drop, and loads, all of which are of adapters of `request`.
+void AdapterResidency::carry_out(const EngineRequest* request) {
+  memory_.take_decisions(loads_wanted_, drops_wanted_);
+  for (const int32_t id : drops_wanted_) {
+    auto& content = *contents_.at(id);
     content.packed = nullptr;
     publish(content);
   }
+  for (const int32_t id : loads_wanted_) {
+    // Any version with this content will do; the request's own is alive.
+    const auto use = std::find_if(request->adapters.begin(), request->adapters.end(),
+                                  [id](const auto& candidate) { return candidate.version->content->id == id; });
+    CHORAL_CHECK(use != request->adapters.end(), "a request holds no version of its adapter");
+    registry_.request_load(use->version);
+  }
+  loads_wanted_.clear();
+  drops_wanted_.clear();
 }
 
 void AdapterResidency::settle_pins() {
@@ -118,7 +135,7 @@ bool AdapterResidency::settle_pin(AdapterRegistry::PinWish& wish) {
   AdapterVersion& version = *wish.version;
   if (version.loading) wish.tried = true;
   // An unpin waits too: it may have come after a pin that does.
-  if (version.loading || (version.content && version.content->loading)) return false;
+  if (version.loading || (version.content && memory_.loading(version.content->id))) return false;
   Status status;
   if (!wish.pinned || (version.content && version.content->packed != nullptr)) {
     status = pin_content(version, wish.pinned);
@@ -127,7 +144,6 @@ bool AdapterResidency::settle_pin(AdapterRegistry::PinWish& wish) {
   } else {
     status = room_for(version);
     if (status.ok() && !wish.tried) {
-      version.failure = {};  // a new try
       version.loading = wish.tried = true;
       registry_.request_load(wish.version);
       return false;
@@ -149,25 +165,21 @@ Status AdapterResidency::pin_content(AdapterVersion& version, bool pinned) {
       return resource_exhausted(
           "adapter '{}' needs {} bytes, and {} of the budget for adapters ({}) may be pinned, {} of which are; raise "
           "--adapter-memory or unpin another",
-          version.spec.name, content.size_bytes, memory_.pinnable_bytes(MemoryTier::kHost),
-          memory_.budget_bytes(MemoryTier::kHost), memory_.pinned_bytes(MemoryTier::kHost));
+          version.spec.name, content.size_bytes, memory_.tiers().pinnable_bytes(MemoryTier::kHost), budget_bytes(),
+          memory_.tiers().pinned_bytes(MemoryTier::kHost));
     }
     version.pinned = true;
     return {};
   }
-  const bool pinned_elsewhere = std::any_of(content.versions.begin(), content.versions.end(), [](const auto& weak) {
-    const auto other = weak.lock();
-    return other != nullptr && other->pinned;
-  });
-  if (!pinned_elsewhere) memory_.unpin(content.id);
+  if (!is_pinned(content)) memory_.unpin(content.id);
   return {};
 }
 
 // Whether its content can come to memory now; before its first load nobody knows.
 Status AdapterResidency::room_for(const AdapterVersion& version) const {
   if (version.content == nullptr) return {};
-  const int64_t bytes = version.content->size_bytes, budget = memory_.budget_bytes(MemoryTier::kHost);
-  switch (memory_.ask(version.content->id, bytes).room) {
+  const int64_t bytes = version.content->size_bytes, budget = budget_bytes();
+  switch (memory_.tiers().ask(version.content->id, bytes).room) {
     case MemoryRoom::kFits:
     case MemoryRoom::kFitsAfterEviction: return {};
     case MemoryRoom::kTooLarge:
@@ -184,10 +196,10 @@ Status AdapterResidency::room_for(const AdapterVersion& version) const {
 AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
   if (request.adapters.empty()) return Arrival::kKnown;
   bool known = true;
-  for (const auto& use : request.adapters) {
+  for (auto& use : request.adapters) {
     AdapterVersion& version = *use.version;
-    if (!request.parked) version.failure = {};  // a new request is a new try
-    if (!version.failure.ok() && !version.content) {
+    if (!request.parked) use.failures_before = version.failures;  // a new request is a new try
+    if (use.failed() && !version.content) {
       request.adapter_status = version.failure;
       return Arrival::kFailed;
     }
@@ -230,141 +242,99 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
     terms.push_back({content, use.scale});
     identities.push_back({content->digest, use.scale});
   }
-  auto& voice = voices_.try_emplace(key).first->second;
-  if (voice.requests++ == 0) {
-    voice.terms = std::move(terms);
-    voice.key = key.size() == 1 && key.front().second == 1.0F ? key.front().first : next_id_++;
-  }
-  for (size_t i = 0; i < voice.terms.size(); ++i) {
-    auto& content = *voice.terms[i].content;
-    ++content.waiting;
-    // Dropped since its last use: it may come back while the request waits its turn.
-    if (content.packed != nullptr || content.loading || !memory_.ask(content.id, content.size_bytes).ok()) continue;
-    content.loading = true;
-    registry_.request_load(request.adapters[i].version);
-  }
+  RequestVoice& voice = open_voice(key, std::move(terms));
   request.voice = &voice;
   request.adapter_key = voice.key;
+  request.adapter_ids = voice.adapters;
   request.activation_token = activation;
+  memory_.join(voice.key, voice.adapters);
+  memory_.prefetch(voice.key);  // dropped since their last use: they may come back while the request waits its turn
+  carry_out(&request);
   const auto root = cache::make_prefix_root(identities, request.cache_salt);
   (activation > 0 ? request.activated_root : request.prefix_root) = root;
   return true;
 }
 
+RequestVoice& AdapterResidency::open_voice(const VoiceKey& key, std::vector<RequestVoice::Term> terms) {
+  RequestVoice& voice = voices_.try_emplace(key).first->second;
+  if (voice.requests++ > 0) return voice;
+  voice.terms = std::move(terms);
+  for (const auto& term : voice.terms) {
+    const int32_t id = term.content->id;
+    if (std::find(voice.adapters.begin(), voice.adapters.end(), id) == voice.adapters.end()) voice.adapters.push_back(id);
+  }
+  if (key.size() == 1 && key.front().second == 1.0F) {
+    voice.key = key.front().first;
+  } else if (free_keys_.empty()) {
+    voice.key = next_id_++;
+  } else {
+    voice.key = free_keys_.back();  // every request may bring another factor, and keys are not without end
+    free_keys_.pop_back();
+  }
+  return voice;
+}
+
+void AdapterResidency::close_voice(const RequestVoice& voice) {
+  VoiceKey key;
+  for (const auto& term : voice.terms) key.emplace_back(term.content->id, term.factor);
+  if (voice.key != key.front().first) free_keys_.push_back(voice.key);
+  voices_.erase(key);
+}
+
 void AdapterResidency::leave(EngineRequest& request) {
+  for (const auto& use : request.adapters) {
+    if (use.version->content) unnamed_.push_back(use.version->content->id);  // maybe its last user, of a version without name
+  }
   RequestVoice* voice = request.voice;
   if (voice == nullptr) return;
   request.voice = nullptr;
-  for (const auto& term : voice->terms) {
-    if (!request.held_adapter) --term.content->waiting;
-    settle_fresh(*term.content);
-    unnamed_.push_back(term.content->id);  // maybe its last user, of a version that has no name
-  }
-  if (--voice->requests > 0) return;
-  VoiceKey key;
-  for (const auto& term : voice->terms) key.emplace_back(term.content->id, term.factor);
-  voices_.erase(key);
+  if (!request.held_adapter) memory_.leave(voice->key);
+  if (--voice->requests == 0) close_voice(*voice);
 }
 
 Residency AdapterResidency::acquire(sched::Request& scheduled) {
   EngineRequest& request = engine_request(scheduled);
   RequestVoice& voice = *request.voice;
-  const Residency answer = gather(voice, request);
+  request.adapter_status = failure_of(request);
+  if (!request.adapter_status.ok()) return Residency::kFailed;
+  const Residency answer = memory_.acquire(voice.key, request.promoted);
+  carry_out(&request);
+  if (answer == Residency::kFailed) {
+    request.adapter_status = too_large(
+        "its adapters need {} bytes in memory, but {} of the budget for adapters ({}) are not pinned for others; raise "
+        "--adapter-memory or unpin some",
+        memory_.needed_bytes(voice.key), memory_.usable_bytes(voice.key), budget_bytes());
+  }
   if (answer != Residency::kResident) return answer;
+  request.held_adapter = true;
   if (voice.holders == 0) {
     lora::Voice weights;
     for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});
     request.adapter_status = manager_.add_adapter(voice.key, std::move(weights));
-    if (!request.adapter_status.ok()) return Residency::kFailed;
+    if (!request.adapter_status.ok()) {
+      memory_.release(voice.key);
+      return Residency::kFailed;
+    }
   }
   ++voice.holders;
-  request.held_adapter = true;
-  for (const auto& term : voice.terms) {
-    memory_.acquire(term.content->id);
-    --term.content->waiting;
-    if (term.content->fresh) {
-      term.content->fresh = false;
-      memory_.release(term.content->id);
-    }
-    publish(*term.content);
-  }
+  for (const auto& term : voice.terms) publish(*term.content);
   return Residency::kResident;
 }
 
-// kResident when all of the voice is in memory; else asks for what is missing, one after the other.
-Residency AdapterResidency::gather(RequestVoice& voice, EngineRequest& request) {
-  AdapterContent* missing = nullptr;
-  int64_t missing_bytes = 0, all_bytes = 0;
-  for (const auto& term : voice.terms) {
-    all_bytes += term.content->size_bytes;
-    if (term.content->packed != nullptr) continue;
-    if (term.content->loading) return Residency::kLoading;
-    missing = term.content.get();
-    missing_bytes += missing->size_bytes;
-  }
-  if (missing == nullptr) return Residency::kResident;
-  const int64_t usable = memory_.budget_bytes(MemoryTier::kHost) - pinned_bytes_of_others(voice);
-  if (all_bytes > usable) {
-    request.adapter_status = too_large(
-        "its adapters need {} bytes in memory, but {} of the budget for adapters ({}) are not pinned for others; raise "
-        "--adapter-memory or unpin some",
-        all_bytes, usable, memory_.budget_bytes(MemoryTier::kHost));
-    return Residency::kFailed;
-  }
-  // Whoever waited longest goes first: what was loaded for others and not taken yet may leave for it.
-  if (request.promoted && !memory_.ask(missing->id, missing_bytes).ok()) release_fresh_of_others(voice);
-  if (!memory_.ask(missing->id, missing_bytes).ok()) return Residency::kNoRoom;
-  return load_for(*missing, request);
-}
-
-int64_t AdapterResidency::pinned_bytes_of_others(const RequestVoice& voice) const {
-  int64_t bytes = memory_.pinned_bytes(MemoryTier::kHost);
-  for (const auto& term : voice.terms) {
-    const auto* record = memory_.find(term.content->id);
-    if (record->pinned && record->on(MemoryTier::kHost)) bytes -= term.content->size_bytes;
-  }
-  return bytes;
-}
-
-void AdapterResidency::release_fresh_of_others(const RequestVoice& voice) {
-  for (const auto& [id, content] : contents_) {
-    const bool own = std::any_of(voice.terms.begin(), voice.terms.end(), [&](const auto& t) { return t.content == content; });
-    if (own || !content->fresh) continue;
-    content->fresh = false;
-    memory_.release(id);
-  }
-}
-
-Residency AdapterResidency::load_for(AdapterContent& content, EngineRequest& request) {
-  // Any version with this content will do; the request's own is alive.
+// Why what is missing cannot be loaded: the files turned bad while the request waited. Somebody's new try under way changes
+// nothing, or under many requests for a bad file each would wait for the next one's.
+Status AdapterResidency::failure_of(const EngineRequest& request) const {
   for (const auto& use : request.adapters) {
-    if (use.version->content.get() != &content) continue;
-    if (!use.version->failure.ok()) {
-      request.adapter_status = use.version->failure;
-      return Residency::kFailed;
-    }
-    content.loading = true;
-    registry_.request_load(use.version);
-    return Residency::kLoading;
+    if (use.failed() && !memory_.resident(use.version->content->id)) return use.version->failure;
   }
-  request.adapter_status = internal_error("a request holds no version of its adapter");
-  return Residency::kFailed;
+  return {};
 }
 
 void AdapterResidency::release(sched::Request& scheduled) {
   RequestVoice& voice = *engine_request(scheduled).voice;
-  for (const auto& term : voice.terms) {
-    memory_.release(term.content->id);
-    publish(*term.content);
-  }
+  memory_.release(voice.key);
+  for (const auto& term : voice.terms) publish(*term.content);
   if (--voice.holders == 0) manager_.remove_adapter(voice.key);
-}
-
-// Nobody waits for it any more: it may be dropped like the others.
-void AdapterResidency::settle_fresh(AdapterContent& content) {
-  if (!content.fresh || content.waiting > 0) return;
-  content.fresh = false;
-  memory_.release(content.id);
 }
 
 void AdapterResidency::forget_if_unnamed(int32_t id) {
@@ -372,17 +342,16 @@ void AdapterResidency::forget_if_unnamed(int32_t id) {
   if (found == contents_.end()) return;
   auto& content = *found->second;
   std::erase_if(content.versions, [](const auto& version) { return version.expired(); });
-  const auto* record = memory_.find(id);
-  if (!content.versions.empty() || content.loading || content.waiting > 0 || record->in_use > 0) return;
-  memory_.unpin(id);
-  const Status removed = memory_.remove(id);
-  CHORAL_CHECK(removed.ok(), removed.message());
+  if (!is_pinned(content)) memory_.unpin(id);  // a pin may have been granted to a name that had gone
+  // A live request and a load each keep a version.
+  if (!content.versions.empty()) return;
+  memory_.remove(id);
   by_digest_.erase(content.digest);
   contents_.erase(found);
 }
 
 void AdapterResidency::publish(const AdapterContent& content) {
-  const int holders = memory_.find(content.id)->in_use - (content.fresh ? 1 : 0);
+  const int holders = memory_.holders(content.id);
   for (const auto& weak : content.versions) {
     const auto version = weak.lock();
     if (version == nullptr) continue;

@@ -1,7 +1,7 @@
-// Which adapters are in memory: takes in what the loader packed, keeps the byte budget by dropping what was unused longest, holds
-// what running requests use, and tells the scheduler who can run. Equal contents are one, whatever their names.
-// A request passes three times: arrive() (its adapters are named), acquire() and release() by the scheduler, leave() at its end.
-// Engine thread only; a steady-state step calls nothing of it.
+// Which adapters are in memory: takes in what the loader packed, keeps and drops weights as AdapterMemory decides, pins, and
+// tells the scheduler who can run. Equal contents are one, whatever their names. A request passes three times: arrive() (its
+// adapters are named), acquire() and release() by the scheduler, leave() at its end. Engine thread only; a steady-state step
+// calls nothing of it.
 #pragma once
 
 #include <map>
@@ -11,24 +11,20 @@
 
 #include "engine/adapter_registry.h"
 #include "engine/engine_request.h"
-#include "lora/lora_memory_manager.h"
 #include "lora/lora_model_manager.h"
-#include "sched/adapter_residency.h"
+#include "sched/adapter_memory.h"
 
 namespace choral::engine {
 
 // What some files held. Known from the first load on, whether its weights are in memory or not.
 struct AdapterContent {
-  int32_t id = 0;  // in the memory manager, and the adapter key of requests that use it alone at factor 1
+  int32_t id = 0;  // in the adapter memory, and the adapter key of requests that use it alone at factor 1
   Sha256Digest digest{};
   int64_t size_bytes = 0;
   bool replaces = false;
   std::vector<int32_t> invocation_tokens;
 
   std::shared_ptr<const lora::PackedAdapter> packed;  // null: dropped; its files are read again when it is needed
-  bool loading = false;
-  bool fresh = false;  // loaded for a waiting request that has not taken it yet: held until one does, or none waits
-  int waiting = 0;     // live requests that want it and do not run yet
   std::vector<std::weak_ptr<AdapterVersion>> versions;
 };
 
@@ -38,8 +34,9 @@ struct RequestVoice {
     std::shared_ptr<AdapterContent> content;
     float factor = 1.0F;
   };
-  int32_t key = 0;  // adapter_key of its requests; 0 = acts nowhere in them
-  std::vector<Term> terms;
+  int32_t key = 0;                // adapter_key of its requests; 0 = acts nowhere in them
+  std::vector<Term> terms;        // as named: a content may be in several
+  std::vector<int32_t> adapters;  // their contents, each once
   int requests = 0;
   int holders = 0;  // of them, admitted
 };
@@ -66,10 +63,12 @@ class AdapterResidency : public sched::AdapterResidency {
   sched::Residency acquire(sched::Request& request) override;
   void release(sched::Request& request) override;
 
-  int64_t resident_bytes() const { return memory_.used_bytes(lora::MemoryTier::kHost); }
-  int64_t budget_bytes() const { return memory_.budget_bytes(lora::MemoryTier::kHost); }
+  // What is in memory, and what room is reserved for.
+  int64_t resident_bytes() const { return memory_.tiers().used_bytes(lora::MemoryTier::kHost); }
+  int64_t budget_bytes() const { return memory_.tiers().budget_bytes(lora::MemoryTier::kHost); }
   int64_t loads() const { return loads_; }
-  int64_t evictions() const { return memory_.evictions(); }
+  int64_t evictions() const { return memory_.tiers().evictions(); }
+  size_t content_count() const { return contents_.size(); }
 
  private:
   using VoiceKey = std::vector<std::pair<int32_t, float>>;  // content id, factor
@@ -82,25 +81,25 @@ class AdapterResidency : public sched::AdapterResidency {
   bool settle_pin(AdapterRegistry::PinWish& wish);
   Status pin_content(AdapterVersion& version, bool pinned);
   Status room_for(const AdapterVersion& version) const;
-  sched::Residency gather(RequestVoice& voice, EngineRequest& request);
-  sched::Residency load_for(AdapterContent& content, EngineRequest& request);
-  int64_t pinned_bytes_of_others(const RequestVoice& voice) const;
-  void release_fresh_of_others(const RequestVoice& voice);
-  void drop(const lora::MemoryAnswer& answer);
-  void settle_fresh(AdapterContent& content);
+  Status failure_of(const EngineRequest& request) const;
+  void carry_out(const EngineRequest* request);
   void forget_if_unnamed(int32_t id);
   void publish(const AdapterContent& content);
   bool join_voice(EngineRequest& request);
+  RequestVoice& open_voice(const VoiceKey& key, std::vector<RequestVoice::Term> terms);
+  void close_voice(const RequestVoice& voice);
 
   AdapterRegistry& registry_;
   lora::LoRAModelManager& manager_;
-  lora::LoRAMemoryManager memory_;
+  sched::AdapterMemory memory_;
   std::map<int32_t, std::shared_ptr<AdapterContent>> contents_;  // by id
   std::map<Sha256Digest, int32_t> by_digest_;
   std::map<VoiceKey, RequestVoice> voices_;
   std::vector<LoadedAdapter> loaded_;
-  std::vector<AdapterRegistry::PinWish> pins_;  // not answered yet
-  std::vector<int32_t> unnamed_;                // contents to look at: a version of them may be gone
+  std::vector<AdapterRegistry::PinWish> pins_;        // not answered yet
+  std::vector<int32_t> unnamed_;                      // contents to look at: a version of them may be gone
+  std::vector<int32_t> loads_wanted_, drops_wanted_;  // carry_out()'s own
+  std::vector<int32_t> free_keys_;                    // of voices that are gone
   int32_t next_id_ = 1;
   uint64_t seen_retirements_ = 0;
   int64_t loads_ = 0;

@@ -33,13 +33,17 @@ struct AdapterVersion {
   std::shared_ptr<AdapterContent> content;
   bool pinned = false;   // its content stays in memory for it
   bool loading = false;  // the loader was asked and did not answer yet; the registry sets it before anybody else has this
-  Status failure;        // why it cannot be had
+  Status failure;        // why it could not be had when it was tried last
+  int64_t failures = 0;  // times so
 };
 
 // One adapter of a request.
 struct VersionUse {
   std::shared_ptr<AdapterVersion> version;
   float scale = 1.0F;
+  int64_t failures_before = 0;  // when the request came: a new request is a new try
+
+  bool failed() const { return version->failures > failures_before && !version->failure.ok(); }
 };
 
 }  // namespace choral::engine

@@ -1,7 +1,5 @@
 #include "engine/worker.h"
 
-#include <algorithm>
-
 namespace choral::engine {
 namespace {
 
@@ -17,10 +15,11 @@ Result<DType> parse_kv_dtype(std::string_view name) {
   return type;
 }
 
-// Slots cost a pointer and adapters bytes, so neither is short: what is in memory is limited by its bytes.
+// Slots cost a pointer and adapters bytes, so neither is short: what is in memory is limited by its bytes, and how many adapters
+// one step has by the scheduler. Here each factor of one is a voice with a slot of its own.
 Result<lora::LoRAConfig> read_lora_config(const EngineOptions& options) {
   lora::LoRAConfig config;
-  config.max_loras = options.max_loras > 0 ? std::min(options.max_loras, options.max_num_seqs) : options.max_num_seqs;
+  config.max_loras = options.max_num_seqs;
   config.max_cpu_loras = kMostRegistered;
   config.max_lora_rank = options.max_lora_rank;
   CHORAL_TRY(config.lora_dtype, lora::parse_lora_dtype(options.lora_dtype));

@@ -28,7 +28,7 @@ LoRAMemoryManager::LoRAMemoryManager(const MemoryBudgets& budgets)
   for (const int64_t budget : budgets_) CHORAL_CHECK(budget >= 0, "a memory budget is negative");
 }
 
-MemoryAnswer LoRAMemoryManager::plan(std::optional<int32_t> keep, int64_t more_bytes, MemoryTier tier) const {
+MemoryAnswer LoRAMemoryManager::plan(std::span<const int32_t> keep, int64_t more_bytes, MemoryTier tier) const {
   int64_t missing = more_bytes - free_bytes(tier);
   if (missing <= 0) return {};
   if (more_bytes > budget_bytes(tier)) return {MemoryRoom::kTooLarge, {}};
@@ -38,7 +38,8 @@ MemoryAnswer LoRAMemoryManager::plan(std::optional<int32_t> keep, int64_t more_b
   };
   std::vector<Candidate> candidates;
   for (const auto& [id, record] : records_) {
-    if (id != keep && record.on(tier) && may_leave(record, tier)) candidates.push_back({record.last_use, id});
+    if (!record.on(tier) || !may_leave(record, tier)) continue;
+    if (std::find(keep.begin(), keep.end(), id) == keep.end()) candidates.push_back({record.last_use, id});
   }
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.last_use < b.last_use; });
   MemoryAnswer answer{MemoryRoom::kFitsAfterEviction, {}};
@@ -63,7 +64,7 @@ MemoryAnswer LoRAMemoryManager::ask(int32_t id, int64_t bytes, MemoryTier tier) 
   const int64_t present = record != nullptr && record->on(tier) ? record->bytes[index(tier)] : 0;
   const bool pinned = record != nullptr && record->pinned && *record->pinned >= tier;
   if (pinned && pinned_bytes(tier) - present + bytes > pinnable_bytes(tier)) return {MemoryRoom::kNoRoom, {}};
-  return plan(id, bytes - present, tier);
+  return plan({&id, 1}, bytes - present, tier);
 }
 
 MemoryAnswer LoRAMemoryManager::reserve(int32_t id, int64_t bytes, MemoryTier tier) {
@@ -82,9 +83,9 @@ MemoryAnswer LoRAMemoryManager::reserve(int32_t id, int64_t bytes, MemoryTier ti
   return answer;
 }
 
-MemoryAnswer LoRAMemoryManager::make_room(int64_t bytes, MemoryTier tier) {
+MemoryAnswer LoRAMemoryManager::make_room(int64_t bytes, MemoryTier tier, std::span<const int32_t> keep) {
   CHORAL_CHECK(bytes >= 0, "a negative number of bytes is to be freed");
-  MemoryAnswer answer = plan(std::nullopt, bytes, tier);
+  MemoryAnswer answer = plan(keep, bytes, tier);
   apply(answer);
   return answer;
 }

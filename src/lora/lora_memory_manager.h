@@ -2,14 +2,15 @@
 // whoever calls moves the bytes, and drops what the answers list. Tiers: device (a plug-in's memory; budget 0 = there is none) ⊆
 // host (packed, ready to compute with); disk (files that can be read again). An adapter on the device is on the host too, so that
 // leaving the device is forgetting, never a copy back. Eviction steps down: device → host → disk → unknown. Order of leaving: the
-// one unused for longest first. An adapter in use never leaves, nor a pinned one from its tier and those below it. Load first,
-// then call reserve(): what it lists leaves only after the load succeeded. Engine thread only.
+// one unused for longest first. An adapter in use never leaves, nor a pinned one from its tier and those below it. What reserve()
+// lists leaves at once: call it after the load, or before it to be sure of the room. Engine thread only.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -70,8 +71,8 @@ class LoRAMemoryManager {
   MemoryAnswer ask(int32_t id, int64_t bytes, MemoryTier tier = MemoryTier::kHost) const;
   // The same and, when ok(), done: the listed ones have left, `id` is there and is the one used last.
   MemoryAnswer reserve(int32_t id, int64_t bytes, MemoryTier tier = MemoryTier::kHost);
-  // Frees `bytes` of the tier for nobody in particular; the listed ones have left when ok().
-  MemoryAnswer make_room(int64_t bytes, MemoryTier tier = MemoryTier::kHost);
+  // Frees `bytes` of the tier for nobody in particular, and none of `keep` leaves for it; the listed ones have left when ok().
+  MemoryAnswer make_room(int64_t bytes, MemoryTier tier = MemoryTier::kHost, std::span<const int32_t> keep = {});
 
   // In use: from the first acquire() to the last release(); each touches it. acquire() needs it on the host.
   void acquire(int32_t id);
@@ -98,7 +99,7 @@ class LoRAMemoryManager {
   int64_t evictions() const { return evictions_; }
 
  private:
-  MemoryAnswer plan(std::optional<int32_t> keep, int64_t more_bytes, MemoryTier tier) const;
+  MemoryAnswer plan(std::span<const int32_t> keep, int64_t more_bytes, MemoryTier tier) const;
   void apply(const MemoryAnswer& answer);
   bool may_leave(const MemoryRecord& record, MemoryTier tier) const;
   bool leave(int32_t id, MemoryTier tier);  // true when it is forgotten

@@ -79,6 +79,16 @@ TEST(LoRAMemoryManager, TiersAreLeftOneByOne) {
   EXPECT_EQ(memory.find(2)->evictions, 1);
 }
 
+TEST(LoRAMemoryManager, RoomIsMadeWithoutThoseToKeep) {
+  LoRAMemoryManager memory({.host_bytes = 100});
+  for (const int32_t id : {1, 2, 3}) memory.reserve(id, 30);
+  const std::vector<int32_t> keep{1, 3, 9};
+  EXPECT_EQ(memory.make_room(50, kHost, keep).room, MemoryRoom::kNoRoom);
+  EXPECT_EQ(memory.used_bytes(kHost), 90);
+  EXPECT_THAT(ids(memory.make_room(40, kHost, keep)), ElementsAre(2));
+  EXPECT_TRUE(memory.find(1)->on(kHost));
+}
+
 TEST(LoRAMemoryManager, WithoutADeviceNothingComesToIt) {
   LoRAMemoryManager memory({.host_bytes = 30});
   memory.reserve(1, 10);

@@ -7,12 +7,24 @@
 
 namespace choral::sched {
 
-ShareAccount* FairShare::join(int32_t adapter_key) {
-  auto found = accounts_.find(adapter_key);
+Share* FairShare::join(int32_t adapter_key, std::span<const int32_t> adapters) {
+  Share& share = shares_[adapter_key];
+  if (share.live_requests++ > 0) {
+    for (ShareAccount* account : share.accounts) ++account->live_requests;
+    return &share;
+  }
+  if (adapters.empty()) share.accounts.push_back(open_account(0));
+  for (const int32_t adapter : adapters) share.accounts.push_back(open_account(adapter));
+  return &share;
+}
+
+// For one more live request.
+ShareAccount* FairShare::open_account(int32_t adapter) {
+  auto found = accounts_.find(adapter);
   if (found == accounts_.end() || found->second.live_requests == 0) raise_floor();
   if (found == accounts_.end()) {
     if (accounts_.size() >= max_accounts_) forget_idle();
-    found = accounts_.emplace(adapter_key, ShareAccount{.adapter_key = adapter_key, .virtual_tokens = floor_}).first;
+    found = accounts_.emplace(adapter, ShareAccount{.adapter = adapter, .virtual_tokens = floor_}).first;
   }
   ShareAccount& account = found->second;
   if (account.live_requests == 0) account.virtual_tokens = std::max(account.virtual_tokens, floor_);
@@ -20,11 +32,16 @@ ShareAccount* FairShare::join(int32_t adapter_key) {
   return &account;
 }
 
-void FairShare::leave(ShareAccount* account) {
-  CHORAL_CHECK(account->live_requests > 0, "an adapter's share was left more often than joined");
+void FairShare::leave(int32_t adapter_key) {
+  const auto found = shares_.find(adapter_key);
+  CHORAL_CHECK(found != shares_.end(), "a share was left more often than joined");
+  Share& share = found->second;
   // The last active one keeps the floor at its own level: newcomers start level with it, not below.
-  if (account->live_requests == 1) raise_floor();
-  --account->live_requests;
+  const bool last_of_one = std::any_of(share.accounts.begin(), share.accounts.end(),
+                                       [](const ShareAccount* account) { return account->live_requests == 1; });
+  if (last_of_one) raise_floor();
+  for (ShareAccount* account : share.accounts) --account->live_requests;
+  if (--share.live_requests == 0) shares_.erase(found);
 }
 
 void FairShare::raise_floor() {

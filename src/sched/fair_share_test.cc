@@ -5,55 +5,86 @@
 namespace choral::sched {
 namespace {
 
+Share* join(FairShare& shares, int32_t adapter) { return shares.join(adapter, {&adapter, 1}); }
+
 TEST(FairShare, AnAdapterHasOneAccount) {
   FairShare shares;
-  ShareAccount* account = shares.join(5);
-  EXPECT_EQ(shares.join(5), account);
-  EXPECT_EQ(account->live_requests, 2);
-  EXPECT_NE(shares.join(6), account);
+  Share* share = join(shares, 5);
+  EXPECT_EQ(join(shares, 5), share);
+  EXPECT_EQ(share->accounts.at(0)->live_requests, 2);
+  EXPECT_NE(join(shares, 6)->accounts, share->accounts);
+}
+
+TEST(FairShare, AnotherFactorHasTheAccountOfItsAdapter) {
+  FairShare shares;
+  const int32_t adapter = 5;
+  Share *plain = join(shares, adapter), *scaled = shares.join(100, {&adapter, 1});
+  EXPECT_NE(plain, scaled);
+  EXPECT_EQ(plain->accounts, scaled->accounts);
+  FairShare::charge(scaled, 30);
+  EXPECT_EQ(plain->virtual_tokens(), 30);
+  EXPECT_EQ(shares.account_count(), 1u);
+}
+
+TEST(FairShare, AMixIsChargedToEachOfItsAdaptersAndStandsWhereTheLargestDoes) {
+  FairShare shares;
+  const std::vector<int32_t> both{1, 2};
+  Share *one = join(shares, 1), *two = join(shares, 2);
+  FairShare::charge(one, 100);
+  Share* mix = shares.join(100, both);
+  EXPECT_EQ(mix->virtual_tokens(), 100);
+  FairShare::charge(mix, 7);
+  EXPECT_EQ(one->virtual_tokens(), 107);
+  EXPECT_EQ(two->virtual_tokens(), 7);
+  shares.leave(100);
+  EXPECT_EQ(one->accounts.at(0)->live_requests, 1);
+}
+
+TEST(FairShare, RequestsWithoutAdaptersShareTheBasesAccount) {
+  FairShare shares;
+  Share* base = shares.join(0, {});
+  EXPECT_EQ(base->accounts.at(0)->adapter, 0);
+  EXPECT_EQ(base->accounts.at(0)->live_requests, 1);
 }
 
 TEST(FairShare, ANewcomerStartsAtTheSmallestActiveAccount) {
   FairShare shares;
-  ShareAccount *rich = shares.join(1), *poor = shares.join(2);
+  Share *rich = join(shares, 1), *poor = join(shares, 2);
   FairShare::charge(rich, 100);
   FairShare::charge(poor, 60);
-  EXPECT_EQ(shares.join(3)->virtual_tokens, 60);
+  EXPECT_EQ(join(shares, 3)->virtual_tokens(), 60);
 }
 
 TEST(FairShare, IdlingSavesNoCreditAndForgivesNoDebt) {
   FairShare shares;
-  ShareAccount* busy = shares.join(1);
-  ShareAccount* lazy = shares.join(2);
-  ShareAccount* greedy = shares.join(3);
-  FairShare::charge(lazy, 10);
-  FairShare::charge(greedy, 1000);
-  shares.leave(lazy);
-  shares.leave(greedy);
+  Share* busy = join(shares, 1);
+  FairShare::charge(join(shares, 2), 10);
+  FairShare::charge(join(shares, 3), 1000);
+  shares.leave(2);
+  shares.leave(3);
   FairShare::charge(busy, 500);
-  EXPECT_EQ(shares.join(2)->virtual_tokens, 500);
-  EXPECT_EQ(shares.join(3)->virtual_tokens, 1000);
+  EXPECT_EQ(join(shares, 2)->virtual_tokens(), 500);
+  EXPECT_EQ(join(shares, 3)->virtual_tokens(), 1000);
 }
 
 TEST(FairShare, AfterAPauseOfAllNobodyStartsBelowTheLast) {
   FairShare shares;
-  ShareAccount* last = shares.join(1);
-  FairShare::charge(last, 70);
-  shares.leave(last);
-  EXPECT_EQ(shares.join(2)->virtual_tokens, 70);
+  FairShare::charge(join(shares, 1), 70);
+  shares.leave(1);
+  EXPECT_EQ(join(shares, 2)->virtual_tokens(), 70);
 }
 
 TEST(FairShare, AccountsOfIdleAdaptersAreBounded) {
   FairShare shares(8);
-  ShareAccount* active = shares.join(-1);
-  for (int32_t key = 0; key < 1000; ++key) {
-    ShareAccount* account = shares.join(key);
-    FairShare::charge(account, 1000 - key);  // all end with a debt
-    shares.leave(account);
+  const std::vector<ShareAccount*> active = join(shares, 5000)->accounts;
+  for (int32_t key = 1; key <= 1000; ++key) {
+    FairShare::charge(join(shares, key), 1001 - key);  // all end with a debt
+    shares.leave(key);
     EXPECT_LE(shares.account_count(), 8u);
+    EXPECT_EQ(shares.share_count(), 1u);
   }
-  EXPECT_EQ(active->live_requests, 1);  // the active one was never forgotten
-  EXPECT_EQ(shares.join(-1), active);
+  EXPECT_EQ(active.at(0)->live_requests, 1);  // the active one was never forgotten
+  EXPECT_EQ(join(shares, 5000)->accounts, active);
 }
 
 }  // namespace

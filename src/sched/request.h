@@ -20,7 +20,7 @@ using RequestId = uint64_t;
 enum class RequestStatus : uint8_t { kWaiting, kRunning, kPreempted, kFinished };
 using choral::FinishReason;
 
-struct ShareAccount;  // sched/fair_share.h
+struct Share;  // sched/fair_share.h
 
 struct Request {
   virtual ~Request() = default;
@@ -31,6 +31,7 @@ struct Request {
   int32_t max_tokens = 16;             // outputs wanted at most; the model's length ends a request too
   int32_t priority = 0;                // lower = more urgent; only with Policy::kPriority
   int32_t adapter_key = 0;             // rows of one step are grouped by it; 0 = base
+  std::vector<int32_t> adapter_ids;    // the distinct adapters behind that key, > 0; empty: the one with the key's number
   int32_t activation_token = 0;        // tokens before this position are the base's (aLoRA); at most the prompt's length
   bool wants_prompt_logprobs = false;  // every prompt token is computed: no cached prefix is used
   std::optional<cache::PrefixRoot> prefix_root;  // names the KV's origin; nullopt: shares nothing with anybody
@@ -69,7 +70,7 @@ struct Request {
   uint64_t last_progress_step = 0;  // when it came or got its last output token
   uint64_t deferred_step = 0;       // step in which it waits for another's prefix or for its adapter
   bool holds_adapter = false;       // from acquire() to release(), preemption included
-  ShareAccount* share = nullptr;
+  Share* share = nullptr;
 };
 
 }  // namespace choral::sched

@@ -48,6 +48,10 @@ Status Scheduler::check_fits(const Request& request) const {
     return internal_error("a request whose adapter is activated at token {} has no prefix root from there on",
                           request.activation_token);
   }
+  if (config_.max_loras > 0 && request.adapter_ids.size() > static_cast<size_t>(config_.max_loras)) {
+    return invalid_argument("the request mixes {} adapters, max_loras allows {} in one step; mix fewer or raise max_loras",
+                            request.adapter_ids.size(), config_.max_loras);
+  }
   if (request.max_tokens < 1) return invalid_argument("max_tokens is {}, it must be at least 1", request.max_tokens);
   if (request.tokens.size() > most_prompt) {
     return too_large("the prompt has {} tokens; with max_model_len = {} at most {} are possible; shorten it",
@@ -85,7 +89,8 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
     r.prefix_chain.reserve(cache_.blocks_for(r.max_length));
     extend_prefix_chain(r);
   }
-  r.share = shares_.join(r.adapter_key);
+  if (r.adapter_key != 0 && r.adapter_ids.empty()) r.adapter_ids.push_back(r.adapter_key);
+  r.share = shares_.join(r.adapter_key, r.adapter_ids);
   requests_.emplace(r.id, std::move(request));
   waiting_.push(r);
   return {};
@@ -160,10 +165,7 @@ void Scheduler::plan_waiting(StepPlan& plan) {
 }
 
 Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
-  const bool one_more_adapter = request.adapter_key != 0 && request.share->running_requests == 0;
-  if (one_more_adapter && config_.max_loras > 0 && running_adapters_ >= config_.max_loras) {
-    return defer_adapter(request, Admission::kNoAdapterRoom);
-  }
+  if (exceeds_max_loras(request)) return defer_adapter(request, Admission::kNoAdapterRoom);
   cache::PrefixMatch match;
   // Prompt logprobs need the logits of every prompt token, so every one is computed.
   if (!request.wants_prompt_logprobs) {
@@ -237,12 +239,25 @@ Scheduler::Admission Scheduler::defer_adapter(Request& request, Admission why) {
   return why;
 }
 
+bool Scheduler::exceeds_max_loras(const Request& request) const {
+  if (config_.max_loras == 0) return false;
+  int32_t more = 0;
+  for (const ShareAccount* account : request.share->accounts) {
+    if (account->adapter != 0 && account->running_requests == 0) ++more;
+  }
+  return more > 0 && running_adapters_ + more > config_.max_loras;
+}
+
 void Scheduler::enter_running(Request& request) {
-  if (++request.share->running_requests == 1 && request.adapter_key != 0) ++running_adapters_;
+  for (ShareAccount* account : request.share->accounts) {
+    if (++account->running_requests == 1 && account->adapter != 0) ++running_adapters_;
+  }
 }
 
 void Scheduler::leave_running(Request& request) {
-  if (--request.share->running_requests == 0 && request.adapter_key != 0) --running_adapters_;
+  for (ShareAccount* account : request.share->accounts) {
+    if (--account->running_requests == 0 && account->adapter != 0) --running_adapters_;
+  }
 }
 
 bool Scheduler::shares_pending_prefix(const Request& request, int32_t cached_blocks) const {
@@ -346,7 +361,7 @@ void Scheduler::finish(Request& request, FinishReason reason) {
   }
   request.status = RequestStatus::kFinished;
   request.finish_reason = reason;
-  shares_.leave(request.share);
+  shares_.leave(request.adapter_key);
   request.share = nullptr;
   if (promoted_ == &request) promoted_ = nullptr;
   if (!request.in_flight) retire(request);

@@ -80,7 +80,7 @@ class Scheduler {
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
   int32_t running_count() const { return static_cast<int32_t>(running_.size()); }
   int32_t waiting_count() const { return waiting_.size(); }
-  int32_t running_adapter_count() const { return running_adapters_; }  // distinct keys, without the base
+  int32_t running_adapter_count() const { return running_adapters_; }  // distinct ones, those of mixes too
   std::span<Request* const> running() const { return running_; }       // most urgent first
   const SchedulerStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
@@ -95,6 +95,7 @@ class Scheduler {
   enum class Admission : uint8_t { kAdmitted, kDeferred, kNoRoom, kNoAdapterRoom };
   Admission try_admit(Request& request, StepPlan& plan);
   Admission try_adapter(Request& request);
+  bool exceeds_max_loras(const Request& request) const;
   bool may_pass_drain(const Request& request) const;
   Admission defer_adapter(Request& request, Admission why);
   void enter_running(Request& request);

@@ -204,6 +204,48 @@ TEST(SchedulerAdapter, MaxLorasLimitsDistinctAdaptersNotRequests) {
   engine.drain();
 }
 
+TEST(SchedulerAdapter, MaxLorasCountsAdaptersNotFactorsAndThoseOfMixes) {
+  SchedulerConfig config = small();
+  config.max_loras = 2;
+  config.max_num_seqs = 8;
+  SimulatedEngine engine(config, 64, kBlockTokens);
+  const auto add_mix = [&](RequestId id, int32_t key, std::vector<int32_t> adapters) {
+    return engine.scheduler.add(make_mix_request(id, prompt(4, static_cast<int32_t>(id) * 100), 3, key, std::move(adapters)));
+  };
+  for (RequestId id = 1; id <= 4; ++id) {
+    ASSERT_TRUE(add_mix(id, 50 + static_cast<int32_t>(id), {7}).ok());  // four factors of one
+  }
+  ASSERT_TRUE(add_mix(5, 60, {8, 9}).ok());
+  ASSERT_TRUE(add_mix(6, 61, {7, 8}).ok());
+  engine.step();
+  EXPECT_THAT(running(engine), ElementsAre(1, 2, 3, 4, 6));
+  EXPECT_EQ(engine.scheduler.running_adapter_count(), 2);
+  const Status refused = add_mix(7, 62, {7, 8, 9});
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), testing::AllOf(testing::HasSubstr("3 adapters"), testing::HasSubstr("max_loras")));
+  engine.drain();
+  EXPECT_EQ(engine.finished.size(), 6u);
+  EXPECT_EQ(engine.scheduler.running_adapter_count(), 0);
+}
+
+// Room for two and a half: each mix needs all of it, and each finds one of its two adapters there.
+TEST(SchedulerAdapter, TwoMixesDoNotWaitForEachOther) {
+  for (const int load_steps : {0, 1, 3}) {
+    SimulatedResidency memory(5, load_steps, {}, {{1, 2}, {2, 2}, {3, 2}, {4, 2}});
+    SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
+    for (int32_t adapter = 1; adapter <= 4; ++adapter) {
+      add(engine, static_cast<RequestId>(adapter), adapter, 2);
+      engine.drain();
+    }
+    ASSERT_TRUE(engine.add(make_mix_request(10, prompt(4, 1000), 3, 20, {1, 3})).ok());
+    ASSERT_TRUE(engine.add(make_mix_request(11, prompt(4, 1100), 3, 21, {2, 4})).ok());
+    engine.drain(50);
+    EXPECT_EQ(engine.finished.size(), 6u);
+    EXPECT_EQ(memory.fault(), "");
+    EXPECT_TRUE(memory.memory().idle());
+  }
+}
+
 // Adapter 7 is wanted all the time by requests that overlap, so its last user never leaves by itself.
 void expect_no_starvation(SchedulerConfig config, SimulatedResidency* memory) {
   config.promote_after_steps = 20;

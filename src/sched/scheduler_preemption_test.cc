@@ -199,10 +199,51 @@ TEST(SchedulerFairness, AccountsPayForComputedInputOnceAndForOutputDouble) {
   add(engine, 1, prompt(12, 100), 3);
   engine.step();
   engine.step();
-  EXPECT_EQ(engine.scheduler.find(1)->share->virtual_tokens, 12 + 2 * 2);
+  EXPECT_EQ(engine.scheduler.find(1)->share->virtual_tokens(), 12 + 2 * 2);
   add(engine, 2, prompt(12, 100), 3);  // 8 tokens are cached
   engine.step();
-  EXPECT_EQ(engine.scheduler.find(2)->share->virtual_tokens, 16 + 2 + 4 + 2);
+  EXPECT_EQ(engine.scheduler.find(2)->share->virtual_tokens(), 16 + 2 + 4 + 2);
+}
+
+// One user asks for adapter 1 with a factor, or company, never seen before each time; another for plain 2, and has fewer waiting.
+TEST(SchedulerFairness, NewFactorsAndNewCompanyAreNoNewAccounts) {
+  for (const bool paired : {false, true}) {
+    for (const int32_t max_loras : {0, 2}) {
+      SchedulerConfig config = small();
+      config.max_num_seqs = 4;
+      config.max_waiting = 64;
+      config.max_loras = paired ? 0 : max_loras;
+      SimulatedEngine engine(config, 256, kBlockTokens);
+      int32_t live[3] = {}, next_key = 100;
+      int64_t tokens[3] = {};
+      RequestId next = 1;
+      const auto add_one = [&](int32_t adapter) {
+        auto request = make_request(next, prompt(4, static_cast<int32_t>(next) * 10), 4, adapter);
+        if (adapter == 1) {
+          request->adapter_key = next_key++;
+          request->adapter_ids = {1};
+          if (paired) request->adapter_ids.push_back(10 + next_key % 16);
+        }
+        ASSERT_TRUE(engine.scheduler.add(std::move(request)).ok());
+        ++live[adapter];
+        ++next;
+      };
+      for (int step = 0; step < 400; ++step) {
+        while (live[1] < 24) add_one(1);
+        while (live[2] < 6) add_one(2);
+        engine.step();
+        for (const auto& request : engine.finished) {
+          const int32_t adapter = request->adapter_ids.front();
+          --live[adapter];
+          tokens[adapter] += request->output_count();
+        }
+        engine.finished.clear();
+      }
+      EXPECT_GT(tokens[1] + tokens[2], 1000);
+      EXPECT_NEAR(static_cast<double>(tokens[2]), static_cast<double>(tokens[1]), 0.05 * static_cast<double>(tokens[1]))
+          << "paired " << paired << ", max_loras " << max_loras;
+    }
+  }
 }
 
 TEST(SchedulerFairness, FinishedRequestsLeaveTheirAccount) {
@@ -216,7 +257,7 @@ TEST(SchedulerFairness, FinishedRequestsLeaveTheirAccount) {
   engine.step();
   ASSERT_NE(engine.finished_request(1), nullptr);
   add_for(3, 1, 1);  // level with 2, the only active one, not with 1
-  EXPECT_EQ(engine.scheduler.find(3)->share->virtual_tokens, 22);
+  EXPECT_EQ(engine.scheduler.find(3)->share->virtual_tokens(), 22);
   engine.drain();
 }
 

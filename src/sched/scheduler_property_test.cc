@@ -34,6 +34,12 @@ SchedulerConfig random_config() {
   return config;
 }
 
+// What the keys stand for: three adapters alone, one with another factor, and mixes.
+const std::vector<int32_t>& adapters_of(int32_t key) {
+  static const std::vector<int32_t> kAdapters[] = {{}, {1}, {2}, {3}, {1}, {1, 2}, {2, 3}, {1, 4}, {3, 4}, {1, 2, 3}};
+  return kAdapters[key];
+}
+
 std::unique_ptr<Request> random_request(RequestId id, int32_t max_model_len) {
   // One letter but for the tail, so that prefixes meet.
   std::vector<int32_t> tokens;
@@ -42,7 +48,8 @@ std::unique_ptr<Request> random_request(RequestId id, int32_t max_model_len) {
   const int32_t tail = *rc::gen::inRange(0, 6);
   for (int32_t i = 0; i < length; ++i) tokens.push_back(i < length - tail ? letter : *rc::gen::inRange(0, 2));
   const int32_t activation = *rc::gen::inRange(0, 2) == 0 ? 0 : *rc::gen::inRange(0, length + 1);
-  auto request = make_activated_request(id, std::move(tokens), *rc::gen::inRange(1, 24), *rc::gen::inRange(0, 4), activation);
+  auto request = make_activated_request(id, std::move(tokens), *rc::gen::inRange(1, 24), *rc::gen::inRange(0, 10), activation);
+  request->adapter_ids = adapters_of(request->adapter_key);
   request->priority = *rc::gen::inRange(-2, 3);
   request->wants_prompt_logprobs = *rc::gen::inRange(0, 10) == 0;
   if (*rc::gen::inRange(0, 10) == 0) request->prefix_root.reset();
@@ -52,7 +59,21 @@ std::unique_ptr<Request> random_request(RequestId id, int32_t max_model_len) {
 SimulatedResidency random_residency() {
   std::set<int32_t> failing;
   if (*rc::gen::inRange(0, 4) == 0) failing.insert(3);
-  return SimulatedResidency(*rc::gen::inRange<size_t>(1, 4), *rc::gen::inRange(0, 4), failing);
+  std::map<int32_t, int64_t> sizes;
+  for (int32_t adapter = 1; adapter <= 4; ++adapter) sizes[adapter] = *rc::gen::inRange<int64_t>(1, 5);
+  return SimulatedResidency(*rc::gen::inRange<int64_t>(1, 12), *rc::gen::inRange(0, 4), failing, sizes);
+}
+
+// Pins one that is in memory, or frees it.
+void pin_one(SimulatedResidency& residency) {
+  AdapterMemory& memory = residency.memory();
+  const int32_t adapter = *rc::gen::inRange(1, 5);
+  if (memory.tiers().find(adapter) == nullptr) return;
+  if (*rc::gen::arbitrary<bool>() && memory.resident(adapter)) {
+    (void)memory.pin(adapter).ok();
+  } else {
+    memory.unpin(adapter);
+  }
 }
 
 // Everything that must hold between two calls.
@@ -60,7 +81,7 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
   const cache::KVCacheManager& cache = scheduler.cache();
   std::map<cache::BlockId, int32_t> holders;
   int32_t running = 0;
-  std::set<int32_t> running_keys;
+  std::set<int32_t> running_adapters;
   size_t holding = 0;
   for (const auto& [id, request] : live) {
     const int32_t covered = request->block_table.size() * cache.block_tokens();
@@ -69,7 +90,7 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
     RC_ASSERT(request->token_count() <= request->max_length);
     if (request->status == RequestStatus::kRunning) {
       ++running;
-      if (request->adapter_key != 0) running_keys.insert(request->adapter_key);
+      running_adapters.insert(request->adapter_ids.begin(), request->adapter_ids.end());
       if (residency != nullptr && request->adapter_key != 0) RC_ASSERT(residency->holds(*request));
     }
     if (residency != nullptr && residency->holds(*request)) ++holding;
@@ -82,11 +103,13 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
   }
   RC_ASSERT(running == scheduler.running_count());
   RC_ASSERT(running <= scheduler.config().max_num_seqs);
-  RC_ASSERT(static_cast<int32_t>(running_keys.size()) == scheduler.running_adapter_count());
+  RC_ASSERT(static_cast<int32_t>(running_adapters.size()) == scheduler.running_adapter_count());
   if (scheduler.config().max_loras > 0) RC_ASSERT(scheduler.running_adapter_count() <= scheduler.config().max_loras);
   if (residency != nullptr) {
     RC_ASSERT(residency->fault() == "");
     RC_ASSERT(residency->holders() == holding);  // nobody who is gone
+    const auto& tiers = residency->memory().tiers();
+    RC_ASSERT(tiers.used_bytes(lora::MemoryTier::kHost) <= tiers.budget_bytes(lora::MemoryTier::kHost));
   }
   for (cache::BlockId block = 0; block < cache.block_count(); ++block) {
     const auto held = holders.find(block);
@@ -152,7 +175,7 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   RequestId next_id = 1;
   size_t added = 0;
   const auto forget_finished = [&] {
-    scheduler.take_finished(engine.finished);
+    engine.take_finished();
     for (const auto& request : engine.finished) live.erase(request->id);
   };
   const auto cancel_one = [&] {
@@ -169,11 +192,11 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
 
   const int events = *rc::gen::inRange(0, 120);
   for (int event = 0; event < events; ++event) {
-    const int kind = *rc::gen::inRange(0, 10);
+    const int kind = *rc::gen::inRange(0, 11);
     if (kind < 3) {
       auto request = random_request(next_id++, config.max_model_len);
       Request* raw = request.get();
-      if (scheduler.add(std::move(request)).ok()) {
+      if (engine.add(std::move(request)).ok()) {
         live[raw->id] = raw;
         ++added;
       } else {
@@ -182,12 +205,14 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
     } else if (kind == 3) {
       cancel_one();
       forget_finished();
+    } else if (kind == 4) {
+      pin_one(memory);
     } else {
       scheduler.schedule(engine.plan);
       check_plan(engine, residency);
       check_state(scheduler, live, residency);
-      if (kind == 4) cancel_one();  // while the step runs
-      if (kind == 5) {
+      if (kind == 5) cancel_one();  // while the step runs
+      if (kind == 6) {
         scheduler.abandon(engine.plan);
         memory.advance();
         forget_finished();
@@ -201,9 +226,10 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   }
 
   // From here on nobody comes: everybody ends within a bound. Each step computes a token of the most urgent one, and a preempted
-  // request recomputes at most what it had; or everybody waits for a load, at most one for each request.
+  // request recomputes at most what it had; or everybody waits for a load: of a request's own adapters, and once more when
+  // another's promotion took its room.
   int64_t bound = 1;
-  for (const auto& [id, request] : live) bound += int64_t{request->max_length} * (request->max_length + 1) + 4;
+  for (const auto& [id, request] : live) bound += int64_t{request->max_length} * (request->max_length + 1) + 12;
   for (; scheduler.has_work(); --bound) {
     RC_ASSERT(bound > 0);
     scheduler.schedule(engine.plan);
@@ -215,6 +241,7 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   }
   check_answers(engine);
   RC_ASSERT(memory.holders() == 0u);
+  RC_ASSERT(memory.memory().idle());
   RC_ASSERT(scheduler.running_adapter_count() == 0);
   RC_ASSERT(engine.finished.size() == added);
   RC_ASSERT(scheduler.cache().free_blocks() == block_count);
@@ -271,31 +298,36 @@ RC_GTEST_PROP(SchedulerProperty, NobodyStarvesWhenAdaptersDoNotFit, ()) {
   config.max_model_len = *rc::gen::inRange(16, 32);  // few blocks, long outputs: preemption is frequent
   if (!config.enable_chunked_prefill)
     config.max_num_batched_tokens = std::max(config.max_num_batched_tokens, config.max_model_len);
-  SimulatedResidency memory(*rc::gen::inRange<size_t>(1, 3), *rc::gen::inRange(0, 4));
+  const bool mixes = *rc::gen::arbitrary<bool>();
+  if (mixes && config.max_loras == 1) config.max_loras = 2;
+  SimulatedResidency memory(*rc::gen::inRange<int64_t>(mixes ? 2 : 1, 4), *rc::gen::inRange(0, 4));
   SimulatedEngine engine(config, *rc::gen::inRange(6, 12), kBlockTokens, &memory);
-  // Zipf: key k with weight 1/k, of a fixed cycle of 12; half as many of the base.
-  static constexpr int32_t kKeys[] = {1, 2, 1, 0, 3, 1, 2, 0, 1, 4, 2, 1, 5, 1, 0};
+  // Zipf: key k with weight 1/k, of a fixed cycle; half as many of the base.
+  static constexpr int32_t kAlone[] = {1, 2, 1, 0, 3, 1, 2, 0, 1, 4, 2, 1, 3, 1, 0};
+  static constexpr int32_t kMixed[] = {5, 2, 1, 0, 8, 5, 6, 0, 7, 4, 2, 1, 3, 8, 0};
   const uint64_t stride = *rc::gen::element<uint64_t>(1, 2, 4, 7);
   const int32_t flood_priority = *rc::gen::element(-5, 0, 5), base_priority = *rc::gen::element(-9, 0, 9);
   const auto flood = [&](RequestId& next) {
     while (engine.scheduler.waiting_count() < config.max_waiting) {
-      const int32_t key = kKeys[next * stride % std::size(kKeys)];
+      const int32_t key = (mixes ? kMixed : kAlone)[next * stride % std::size(kAlone)];
       auto request = make_request(next, std::vector<int32_t>(1 + next % 7, static_cast<int32_t>(next % 5)),
                                   static_cast<int32_t>(1 + next * 5 % 16), key, key == 0 ? base_priority : flood_priority);
+      request->adapter_ids = adapters_of(key);
       ++next;
-      if (!engine.scheduler.add(std::move(request)).ok()) return;
+      if (!engine.add(std::move(request)).ok()) return;
     }
   };
   auto patient = random_request(0, config.max_model_len);
   patient->priority = 3;
-  patient->adapter_key = *rc::gen::element(0, 1, 9);
+  patient->adapter_key = mixes ? *rc::gen::element(0, 1, 5, 8) : *rc::gen::element(0, 1, 3);
+  patient->adapter_ids = adapters_of(patient->adapter_key);
   patient->prefix_root.reset();
   RequestId next = 1;
   if (*rc::gen::arbitrary<bool>()) {
     flood(next);
     engine.step();
   }
-  RC_PRE(engine.scheduler.add(std::move(patient)).ok());
+  RC_PRE(engine.add(std::move(patient)).ok());
   // Each promoted request ahead of it waits for a drain of those that run or hold, recomputation included, and a load.
   const int one = (config.max_num_seqs + 2) * 3 * (config.max_model_len + 24) + 8;
   const int bound = (config.max_waiting + config.max_num_seqs + 1) * (config.promote_after_steps + one);
@@ -310,6 +342,7 @@ RC_GTEST_PROP(SchedulerProperty, NobodyStarvesWhenAdaptersDoNotFit, ()) {
     RC_ASSERT(memory.fault() == "");
     if (engine.finished.size() > 64 && engine.finished_request(0) == nullptr) engine.finished.clear();
   }
+  RC_ASSERT(!engine.finished_request(0)->adapter_failed);
   RC_CLASSIFY(engine.scheduler.stats().adapter_drains > 0, "adapter drains");
   RC_CLASSIFY(engine.scheduler.stats().preemptions > 0, "preemption");
 }

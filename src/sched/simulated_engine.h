@@ -48,6 +48,14 @@ inline std::unique_ptr<Request> make_request(RequestId id, std::vector<int32_t> 
   return request;
 }
 
+// Several adapters, or other factors of one: `adapter_key` is theirs alone.
+inline std::unique_ptr<Request> make_mix_request(RequestId id, std::vector<int32_t> prompt, int32_t max_tokens,
+                                                 int32_t adapter_key, std::vector<int32_t> adapters) {
+  auto request = make_request(id, std::move(prompt), max_tokens, adapter_key);
+  request->adapter_ids = std::move(adapters);
+  return request;
+}
+
 // An aLoRA request: the base's up to `activation`, the adapter's from there on.
 inline std::unique_ptr<Request> make_activated_request(RequestId id, std::vector<int32_t> prompt, int32_t max_tokens,
                                                        int32_t adapter_key, int32_t activation) {
@@ -82,6 +90,21 @@ class SimulatedEngine {
         block_tokens_(block_tokens),
         kv_(static_cast<size_t>(block_count) * static_cast<size_t>(block_tokens)) {}
 
+  // As the engine takes a request in: what it needs is fetched ahead. On error it is left as it was.
+  Status add(std::unique_ptr<Request>&& request) {
+    const Request& r = *request;
+    if (residency_ != nullptr) residency_->arrive(r, true);
+    const Status status = scheduler.add(std::move(request));
+    if (!status.ok() && residency_ != nullptr) residency_->leave(r);
+    return status;
+  }
+
+  void take_finished() {
+    const size_t before = finished.size();
+    scheduler.take_finished(finished);
+    for (size_t i = before; residency_ != nullptr && i < finished.size(); ++i) residency_->leave(*finished[i]);
+  }
+
   // The model's run of the planned rows; says what is wrong, "" when nothing is.
   std::string run_model() {
     for (const PlanItem& item : plan.items()) {
@@ -114,7 +137,7 @@ class SimulatedEngine {
       scheduler.append_token(request, next_token(kv_at(request, request.token_count() - 1)));
       if (request.at_length_limit()) scheduler.finish(request, FinishReason::kLength);
     }
-    scheduler.take_finished(finished);
+    take_finished();
     if (residency_ != nullptr) residency_->advance();
   }
 

@@ -1,5 +1,6 @@
-// Adapter memory for tests of the scheduler: room for so many adapters, loads that take steps, adapters that fail, the one unused
-// for longest dropped first. Whatever breaks the contract of adapter_residency.h is kept in fault(). Tests only.
+// Adapter memory for tests of the scheduler: the engine's own rules (AdapterMemory) over adapters that have a size and weigh
+// nothing, with loads that take steps and adapters whose load fails. Requests name their adapters by Request::adapter_ids.
+// Whatever breaks the contract of adapter_residency.h is kept in fault(). Tests only.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,15 +8,33 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
-#include "sched/adapter_residency.h"
+#include "sched/adapter_memory.h"
 
 namespace choral::sched {
 
 class SimulatedResidency : public AdapterResidency {
  public:
-  SimulatedResidency(size_t room, int load_steps, std::set<int32_t> failing = {})
-      : room_(room), load_steps_(load_steps), failing_(std::move(failing)) {}
+  // `sizes`: bytes of adapters; the others have 1.
+  SimulatedResidency(int64_t budget_bytes, int load_steps, std::set<int32_t> failing = {}, std::map<int32_t, int64_t> sizes = {})
+      : memory_(budget_bytes), load_steps_(load_steps), failing_(std::move(failing)), sizes_(std::move(sizes)) {}
+
+  // As the engine does it when a request comes; one that was never announced is when it first asks.
+  void arrive(const Request& request, bool prefetch) {
+    if (request.adapter_key == 0 || !waiting_.insert(&request).second) return;
+    const std::vector<int32_t> adapters = adapters_of(request);
+    for (const int32_t adapter : adapters) {
+      if (known_.insert(adapter).second) memory_.add(adapter, size_of(adapter));
+    }
+    memory_.join(request.adapter_key, adapters);
+    if (prefetch) memory_.prefetch(request.adapter_key);
+    start_loads();
+  }
+  // The request has ended, or was refused.
+  void leave(const Request& request) {
+    if (waiting_.erase(&request) == 1) memory_.leave(request.adapter_key);
+  }
 
   Residency acquire(Request& request) override {
     const int32_t key = request.adapter_key;
@@ -23,76 +42,88 @@ class SimulatedResidency : public AdapterResidency {
     if (holders_.contains(&request)) fault_ = "a request that holds asked again";
     if (absent_.contains(key)) fault_ = fmt::format("asked twice in a step for the absent adapter {}", key);
     if (request.finished()) fault_ = "a finished request asked";
-    if (failing_.contains(key)) return Residency::kFailed;
-    auto found = adapters_.find(key);
-    if (found == adapters_.end()) {
-      if (adapters_.size() >= room_ && !drop_one()) return absent(key, Residency::kNoRoom);
-      found = adapters_.emplace(key, Adapter{.load_left = load_steps_}).first;
-      ++loads_;
+    arrive(request, false);
+    Residency answer = ask(request);
+    if (answer == Residency::kLoading && load_steps_ == 0) answer = ask(request);
+    if (answer == Residency::kLoading || answer == Residency::kNoRoom) absent_.insert(key);
+    if (answer != Residency::kResident) return answer;
+    for (const int32_t adapter : adapters_of(request)) {
+      if (!memory_.resident(adapter)) fault_ = fmt::format("adapter {} is held and not in memory", adapter);
     }
-    Adapter& adapter = found->second;
-    if (adapter.load_left > 0) return absent(key, Residency::kLoading);
-    ++adapter.holds;
+    waiting_.erase(&request);
     holders_.insert(&request);
-    return Residency::kResident;
+    return answer;
   }
 
   void release(Request& request) override {
     if (holders_.erase(&request) == 0) fault_ = "released without a hold";
-    Adapter& adapter = adapters_.at(request.adapter_key);
-    --adapter.holds;
-    adapter.last_use = ++clock_;
+    memory_.release(request.adapter_key);
   }
 
   // Between two steps.
   void advance() {
     absent_.clear();
-    for (auto& [key, adapter] : adapters_) {
-      if (adapter.load_left > 0) --adapter.load_left;
-    }
+    for (auto& [adapter, left] : loading_) --left;
+    end_loads();
   }
 
   const std::string& fault() const { return fault_; }
   size_t holders() const { return holders_.size(); }
   bool holds(const Request& request) const { return holders_.contains(&request); }
-  bool loading() const {
-    for (const auto& [key, adapter] : adapters_) {
-      if (adapter.load_left > 0) return true;
-    }
-    return false;
-  }
+  bool loading() const { return !loading_.empty(); }
   int64_t loads() const { return loads_; }
+  AdapterMemory& memory() { return memory_; }
+  const AdapterMemory& memory() const { return memory_; }
 
  private:
-  struct Adapter {
-    int load_left = 0;
-    int holds = 0;
-    uint64_t last_use = 0;
-  };
+  static std::vector<int32_t> adapters_of(const Request& request) {
+    return request.adapter_ids.empty() ? std::vector{request.adapter_key} : request.adapter_ids;
+  }
+  int64_t size_of(int32_t adapter) const { return sizes_.contains(adapter) ? sizes_.at(adapter) : 1; }
 
-  Residency absent(int32_t key, Residency answer) {
-    absent_.insert(key);
+  Residency ask(const Request& request) {
+    for (const int32_t adapter : adapters_of(request)) {
+      if (failed_.contains(adapter)) return Residency::kFailed;
+    }
+    const Residency answer = memory_.acquire(request.adapter_key, request.promoted);
+    start_loads();
     return answer;
   }
 
-  bool drop_one() {
-    auto oldest = adapters_.end();
-    for (auto it = adapters_.begin(); it != adapters_.end(); ++it) {
-      if (it->second.holds > 0 || it->second.load_left > 0) continue;
-      if (oldest == adapters_.end() || it->second.last_use < oldest->second.last_use) oldest = it;
+  void start_loads() {
+    std::vector<int32_t> loads, drops;
+    memory_.take_decisions(loads, drops);
+    for (const int32_t adapter : loads) {
+      if (!loading_.emplace(adapter, load_steps_).second) fault_ = fmt::format("adapter {} is loaded twice", adapter);
     }
-    if (oldest == adapters_.end()) return false;
-    adapters_.erase(oldest);
-    return true;
+    loads_ += static_cast<int64_t>(loads.size());
+    if (load_steps_ == 0) end_loads();
   }
 
-  size_t room_;
+  void end_loads() {
+    std::erase_if(loading_, [&](const auto& load) {
+      const auto& [adapter, left] = load;
+      if (left > 0) return false;
+      if (failing_.contains(adapter)) {
+        failed_.insert(adapter);
+        memory_.fail(adapter);
+      } else if (!memory_.arrive(adapter)) {
+        fault_ = fmt::format("adapter {} was loaded without room", adapter);
+      }
+      return true;
+    });
+  }
+
+  AdapterMemory memory_;
   int load_steps_;
-  std::set<int32_t> failing_;
-  std::map<int32_t, Adapter> adapters_;
+  std::set<int32_t> failing_;  // their files are bad
+  std::map<int32_t, int64_t> sizes_;
+  std::set<int32_t> known_;
+  std::set<int32_t> failed_;        // of failing_, those tried
+  std::map<int32_t, int> loading_;  // steps left
+  std::set<const Request*> waiting_;
   std::set<const Request*> holders_;
-  std::set<int32_t> absent_;  // adapters that this step was told it cannot have
-  uint64_t clock_ = 0;
+  std::set<int32_t> absent_;  // keys that this step was told it cannot have
   int64_t loads_ = 0;
   std::string fault_;
 };

@@ -44,7 +44,7 @@ Request* WaitingQueue::next(uint64_t step) {
   if (!candidates_valid_ || candidates_step_ != step) {
     candidates_.clear();
     for (Request* request : requests_) {
-      if (!deferred(*request)) candidates_.push_back({request, request->share->virtual_tokens});
+      if (!deferred(*request)) candidates_.push_back({request, request->share->virtual_tokens()});
     }
     std::make_heap(candidates_.begin(), candidates_.end(),
                    [this](const Candidate& a, const Candidate& b) { return before(b, a); });
@@ -55,7 +55,7 @@ Request* WaitingQueue::next(uint64_t step) {
     const Candidate best = candidates_.front();
     if (deferred(*best.request)) {
       pop_candidate();
-    } else if (best.virtual_tokens != best.request->share->virtual_tokens) {
+    } else if (best.virtual_tokens != best.request->share->virtual_tokens()) {
       // Somebody of the same adapter was admitted meanwhile. Accounts only grow, so whoever is in front with its true account is
       // really the next.
       pop_candidate();
@@ -68,7 +68,7 @@ Request* WaitingQueue::next(uint64_t step) {
 }
 
 void WaitingQueue::push_candidate(Request& request) {
-  candidates_.push_back({&request, request.share->virtual_tokens});
+  candidates_.push_back({&request, request.share->virtual_tokens()});
   std::push_heap(candidates_.begin(), candidates_.end(), [this](const Candidate& a, const Candidate& b) { return before(b, a); });
 }
 

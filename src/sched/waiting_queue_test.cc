@@ -7,16 +7,22 @@
 namespace choral::sched {
 namespace {
 
+// A share with an account of its own.
+struct OwnShare {
+  ShareAccount account;
+  Share share{.accounts = {&account}};
+};
+
 class WaitingQueueTest : public testing::Test {
  protected:
-  Request& request(uint64_t arrival, int32_t priority = 0, ShareAccount* share = nullptr) {
+  Request& request(uint64_t arrival, int32_t priority = 0, OwnShare* own = nullptr) {
     auto& r = *owned_.emplace_back(std::make_unique<Request>());
     r.arrival = arrival;
     r.priority = priority;
-    r.share = share == nullptr ? &base_ : share;
+    r.share = own == nullptr ? &base_.share : &own->share;
     return r;
   }
-  ShareAccount base_;
+  OwnShare base_;
   std::vector<std::unique_ptr<Request>> owned_;
 };
 
@@ -36,8 +42,8 @@ TEST_F(WaitingQueueTest, EachRuleOutranksTheNext) {
   SchedulerConfig config;
   config.policy = Policy::kPriority;
   WaitingQueue queue(config);
-  ShareAccount poor;
-  base_.virtual_tokens = 10;
+  OwnShare poor;
+  base_.account.virtual_tokens = 10;
   Request& by_arrival = request(1, 3);
   Request& by_share = request(2, 3, &poor);
   Request& by_preemption = request(3, 3);
@@ -56,8 +62,8 @@ TEST_F(WaitingQueueTest, SharesCountOnlyWhenAsked) {
   SchedulerConfig config;
   config.fair_adapters = false;
   WaitingQueue queue(config);
-  ShareAccount poor;
-  base_.virtual_tokens = 10;
+  OwnShare poor;
+  base_.account.virtual_tokens = 10;
   Request &early = request(1), &late = request(2, 0, &poor);
   queue.push(late);
   queue.push(early);
@@ -76,12 +82,12 @@ TEST_F(WaitingQueueTest, DeferredOnesAreSkippedForThatStepOnly) {
 
 TEST_F(WaitingQueueTest, ADeferredAdapterHidesAllItsRequestsButThoseThatHoldIt) {
   WaitingQueue queue({});
-  ShareAccount other;
+  OwnShare other;
   Request &first = request(1), &second = request(2), &holder = request(3), &third = request(4, 0, &other);
   holder.holds_adapter = true;
   for (Request* r : {&third, &holder, &second, &first}) queue.push(*r);
   EXPECT_EQ(queue.next(7), &first);
-  base_.deferred_step = 7;  // while the step is planned
+  base_.share.deferred_step = 7;  // while the step is planned
   EXPECT_EQ(queue.next(7), &holder);
   queue.remove(holder);
   EXPECT_EQ(queue.next(7), &third);
@@ -92,22 +98,37 @@ TEST_F(WaitingQueueTest, ADeferredAdapterHidesAllItsRequestsButThoseThatHoldIt) 
 
 TEST_F(WaitingQueueTest, AccountsThatGrowWithinAStepChangeTheOrder) {
   WaitingQueue queue({});
-  ShareAccount accounts[3];
+  OwnShare shares[3];
   std::vector<Request*> all;
-  for (uint64_t i = 0; i < 12; ++i) all.push_back(&request(i, 0, &accounts[i % 3]));
+  for (uint64_t i = 0; i < 12; ++i) all.push_back(&request(i, 0, &shares[i % 3]));
   for (Request* r : all) queue.push(*r);
   // Each admission is charged to its account at once; the smallest account, then the first to come, is next.
   while (!queue.empty()) {
     Request* expected = nullptr;
     for (Request* r : queue.requests()) {
-      if (expected == nullptr || r->share->virtual_tokens < expected->share->virtual_tokens ||
-          (r->share->virtual_tokens == expected->share->virtual_tokens && r->arrival < expected->arrival)) {
+      if (expected == nullptr || r->share->virtual_tokens() < expected->share->virtual_tokens() ||
+          (r->share->virtual_tokens() == expected->share->virtual_tokens() && r->arrival < expected->arrival)) {
         expected = r;
       }
     }
     ASSERT_EQ(queue.next(3), expected);
     queue.remove(*expected);
-    expected->share->virtual_tokens += 1 + static_cast<int64_t>(expected->arrival * 7 % 5);
+    FairShare::charge(expected->share, 1 + static_cast<int64_t>(expected->arrival * 7 % 5));
+  }
+}
+
+TEST_F(WaitingQueueTest, AMixWaitsByTheLargestOfItsAccounts) {
+  WaitingQueue queue({});
+  OwnShare busy, fresh;
+  busy.account.virtual_tokens = 10;
+  base_.account.virtual_tokens = 5;
+  Share mix{.accounts = {&fresh.account, &busy.account}};
+  Request &paired = request(1), &second = request(2), &alone = request(3, 0, &fresh);
+  paired.share = &mix;
+  for (Request* r : {&paired, &second, &alone}) queue.push(*r);
+  for (Request* r : {&alone, &second, &paired}) {
+    ASSERT_EQ(queue.next(1), r);
+    queue.remove(*r);
   }
 }
 
