@@ -31,6 +31,26 @@ TargetKind kind_of(std::string_view module, bool is_vector) {
   return module.ends_with("embed_tokens") ? TargetKind::kEmbedding : TargetKind::kLinear;
 }
 
+// A module whose tokens the config names, whose rows are not in the file, and which has the same tokens as one whose rows are: as
+// PEFT saves a tied head.
+void add_tied_heads(const PEFTHelper& peft, std::map<std::string, LoRATarget>& found) {
+  for (const auto& [name, ids] : peft.trainable_token_indices) {
+    if (found.contains(name)) continue;
+    for (const auto& [other, other_ids] : peft.trainable_token_indices) {
+      const auto embedding = std::find_if(found.begin(), found.end(), [&other = other](const auto& module) {
+        return module.second.kind == TargetKind::kEmbedding && module.first.ends_with(other);
+      });
+      if (other_ids != ids || embedding == found.end()) continue;
+      LoRATarget head = embedding->second;
+      head.kind = TargetKind::kHead;
+      head.tied_to = head.name;
+      head.name = head.members[0].name = name;
+      found.emplace(name, std::move(head));
+      break;
+    }
+  }
+}
+
 // A model in which the file's own shapes are right, as far as they agree with each other.
 std::vector<LoRATarget> targets_from(std::span<const NamedTensor> tensors, const PEFTHelper& peft) {
   std::map<std::string, LoRATarget> found;
@@ -72,6 +92,7 @@ std::vector<LoRATarget> targets_from(std::span<const NamedTensor> tensors, const
         break;
     }
   }
+  add_tied_heads(peft, found);
   std::vector<LoRATarget> out;
   for (auto& [name, target] : found) out.push_back(std::move(target));
   return out;

@@ -143,6 +143,12 @@ TEST(AdapterCheck, EmbeddingsTokensAndNormsWithoutAModel) {
   AdapterBuilder tokens;
   tokens.query_and_value().add("base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta", {2, kHidden});
   EXPECT_THAT(check(tokens, config_json(R"(,"trainable_token_indices":[7,3])")).kinds, Contains("trainable tokens"));
+  const auto of_both = [&](std::string_view head_ids) {
+    return check(tokens,
+                 config_json(fmt::format(R"(,"trainable_token_indices":{{"embed_tokens":[7,3],"lm_head":{}}})", head_ids)));
+  };
+  EXPECT_TRUE(of_both("[7,3]").usable()) << ::testing::PrintToString(of_both("[7,3]").problems);
+  EXPECT_THAT(of_both("[3,7]").problems, Contains(HasSubstr("names 'lm_head', whose rows")));
 }
 
 }  // namespace

@@ -102,9 +102,7 @@ class ModulePacker {
       case TargetKind::kNorm: return pack_norm();
       case TargetKind::kEmbedding: return pack_embedding();
       case TargetKind::kLinear:
-      case TargetKind::kHead:
-        CHORAL_RETURN_IF_ERROR(pack_linear());
-        return pack_token_rows(target_.tied_to.empty() ? target_.name : target_.tied_to);
+      case TargetKind::kHead: CHORAL_RETURN_IF_ERROR(pack_linear()); return pack_token_rows();
     }
     return {};
   }
@@ -155,7 +153,7 @@ class ModulePacker {
       CHORAL_TRY(module_.table, prepack(found->second.view));
       touched_ = true;
     }
-    CHORAL_RETURN_IF_ERROR(pack_token_rows(target_.name));
+    CHORAL_RETURN_IF_ERROR(pack_token_rows());
     const LoRALayerWeights* layer = model_.get_lora(target_.name);
     if (layer == nullptr) return {};
     CHORAL_TRY(module_.token_middles, transposed(layer->lora_a.view));
@@ -207,18 +205,17 @@ class ModulePacker {
     return {};
   }
 
-  Status pack_token_rows(std::string_view module) {
-    for (const auto& tokens : model_.trainable_tokens()) {
-      if (tokens.module != module) continue;
-      std::vector<int32_t> order(tokens.token_ids.size());
-      std::iota(order.begin(), order.end(), 0);
-      std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-        return tokens.token_ids[static_cast<size_t>(a)] < tokens.token_ids[static_cast<size_t>(b)];
-      });
-      for (const int32_t i : order) module_.token_ids.push_back(tokens.token_ids[static_cast<size_t>(i)]);
-      CHORAL_TRY(module_.token_rows, prepack(tokens.rows.view, order));
-      touched_ = true;
-    }
+  Status pack_token_rows() {
+    const TrainableTokens* tokens = model_.trainable_tokens_of(target_);
+    if (tokens == nullptr) return {};
+    const auto& ids = tokens->token_ids;
+    std::vector<int32_t> order(ids.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [&](int32_t a, int32_t b) { return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)]; });
+    for (const int32_t i : order) module_.token_ids.push_back(ids[static_cast<size_t>(i)]);
+    CHORAL_TRY(module_.token_rows, prepack(tokens->rows.view, order));
+    touched_ = true;
     return {};
   }
 
