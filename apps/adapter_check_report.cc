@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "engine/model_loader.h"
 #include "io/checkpoint.h"
+#include "kernels/dequantise.h"
 #include "lora/adapter_check.h"
 #include "models/registry.h"
 #include "output_file.h"
@@ -24,7 +25,7 @@ using lora::AdapterReport;
 constexpr size_t kShown = 8;  // entries of a list in the text; JSON has all
 constexpr std::array<float, 1> kSomeBias{};
 
-// What a model offers to adapters, from its headers: no weight is read.
+// What a model offers to adapters, from its headers: weights are read only where a target is asked for a row.
 struct ModelTargets {
   ThreadPool pool{1};
   std::unique_ptr<platform::Session> session;
@@ -46,6 +47,24 @@ std::string without_format(const std::string& name) {
              : name.substr(0, dot);
 }
 
+// Rows of `target`'s weight as they lie in the file, which is what the layer reads when it is loaded; null when they lie
+// otherwise.
+std::function<void(int64_t, std::span<float>)> rows_in_file(const io::Checkpoint& checkpoint, const lora::LoRATarget& target) {
+  std::vector<io::SourceTensor> parts;
+  for (const auto& member : target.members) {
+    const auto found = checkpoint.find((target.tied_to.empty() ? member.name : target.tied_to) + ".weight");
+    if (!found.ok() || found->view.shape != Shape{member.out, target.in} || !kernels::can_dequantise(found->view.dtype))
+      return {};
+    parts.push_back(*found);
+  }
+  return [parts = std::move(parts)](int64_t row, std::span<float> out) {
+    auto part = parts.begin();
+    for (; row >= part->view.rows(); ++part) row -= part->view.rows();
+    const int64_t stored = part->row_order.empty() ? row : part->row_order[static_cast<size_t>(row)];
+    kernels::dequantise_row(part->view.dtype, part->view.row(stored), part->view.cols(), out.data());
+  };
+}
+
 Result<std::unique_ptr<ModelTargets>> open_model(const EngineOptions& options) {
   CHORAL_TRY(const auto files, engine::open_model_files(options));
   auto opened = std::make_unique<ModelTargets>();
@@ -62,6 +81,7 @@ Result<std::unique_ptr<ModelTargets>> open_model(const EngineOptions& options) {
     // Layers know their bias once it is packed; here it only matters whether there is one.
     const bool has = !target.members.empty() && opened->checkpoint->contains(target.members[0].name + ".bias");
     target.base_bias = [has] { return has ? std::span<const float>(kSomeBias) : std::span<const float>(); };
+    target.base_row = rows_in_file(*opened->checkpoint, target);
   }
   return opened;
 }

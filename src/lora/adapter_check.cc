@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "lora/dora_factors.h"
 #include "lora/lora_model.h"
 #include "lora/module_names.h"
 
@@ -193,7 +194,11 @@ AdapterReport check_adapter(const std::filesystem::path& path, const AdapterChec
                                 : LoRAModel::from_lora_tensors(file->tensors, *peft, own, load);
   if (model.ok()) {
     describe_model(*model, report);
-    if (with_model) report.digest = model->digest();  // fused modules are split only where the model is known
+    if (with_model) {
+      report.digest = model->digest();  // fused modules are split only where the model is known
+      ThreadPool pool(peft->use_dora ? ThreadPool::default_size() : 1);
+      if (Status dora = check_dora(pool, cpu_level(), *model, options.targets); !dora.ok()) add_problems(dora, report);
+    }
   } else {
     add_problems(model.status(), report);
   }

@@ -20,10 +20,11 @@ namespace choral::lora {
 struct AdapterCheckOptions {
   LoRAConfig config = {};
   AdapterLimits limits = {};
-  std::span<const LoRATarget> targets = {};  // empty: no model is at hand; files are checked against themselves
-  int64_t head_dim = 0;                      // of that model, as LoRALoadOptions has it
-  std::string base_class = {};               // likewise
-  std::string base_model_name = {};          // what the model is called; empty: unknown
+  // Empty: no model is at hand; files are checked against themselves. Targets with base_row are read for DoRA.
+  std::span<const LoRATarget> targets = {};
+  int64_t head_dim = 0;              // of that model, as LoRALoadOptions has it
+  std::string base_class = {};       // likewise
+  std::string base_model_name = {};  // what the model is called; empty: unknown
 };
 
 struct AdapterReport {

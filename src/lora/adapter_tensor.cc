@@ -1,6 +1,8 @@
 #include "lora/adapter_tensor.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -71,6 +73,20 @@ bool is_all_zero(const TensorView& tensor) {
     if (byte != 0) return false;
   }
   return true;
+}
+
+double length_of(std::span<const float> row) {
+  constexpr size_t kChains = 8;
+  std::array<double, kChains> squares{};  // sums of their own: a single one would wait for itself at every step
+  size_t k = 0;
+  for (; k + kChains <= row.size(); k += kChains) {
+    for (size_t c = 0; c < kChains; ++c) squares[c] += static_cast<double>(row[k + c]) * static_cast<double>(row[k + c]);
+  }
+  for (size_t c = 0; k < row.size(); ++k, ++c) squares[c] += static_cast<double>(row[k]) * static_cast<double>(row[k]);
+  for (size_t step = kChains / 2; step > 0; step /= 2) {
+    for (size_t c = 0; c < step; ++c) squares[c] += squares[c + step];
+  }
+  return std::sqrt(squares[0]);
 }
 
 Result<Tensor> to_float_tensor(const TensorView& tensor) {

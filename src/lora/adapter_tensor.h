@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "tensor/tensor.h"
@@ -33,6 +34,9 @@ struct NamedTensor {
 // The flat index of the first NaN or infinity of a F32, F16 or BF16 tensor.
 std::optional<int64_t> first_non_finite(const TensorView& tensor);
 bool is_all_zero(const TensorView& tensor);
+
+// The Euclidean length of a row, summed in double.
+double length_of(std::span<const float> row);
 
 // A copy as float, of any type kernels::dequantise_row reads.
 Result<Tensor> to_float_tensor(const TensorView& tensor);

@@ -8,6 +8,7 @@
 
 #include "base/checked_math.h"
 #include "kernels/dequantise.h"
+#include "lora/dora_factors.h"
 
 namespace choral::lora {
 namespace {
@@ -29,29 +30,6 @@ std::vector<float> floats_of(const TensorView& tensor) {
     kernels::dequantise_row(tensor.dtype, tensor.row(r), tensor.cols(), values.data() + r * tensor.cols());
   }
   return values;
-}
-
-double length_of(std::span<const float> row) {
-  double squares = 0;
-  for (const float x : row) squares += static_cast<double>(x) * x;
-  return std::sqrt(squares);
-}
-
-// f[j] = m[j] / ‖W[j] + s·B[j]·A‖ for the rows of one member, W as the base computes with it.
-std::vector<float> dora_factors(const LoRATarget& target, int64_t first_row, const LoRALayerWeights& layer) {
-  const int64_t in = layer.input_dim(), out = layer.output_dim(), rank = layer.rank;
-  const std::vector<float> a = floats_of(layer.lora_a.view), b = floats_of(layer.lora_b.view);
-  std::vector<float> factors = floats_of(layer.magnitude.view), row(static_cast<size_t>(in));
-  for (int64_t j = 0; j < out; ++j) {
-    target.base_row(first_row + j, row);
-    for (int64_t r = 0; r < rank; ++r) {
-      const float weight = layer.scaling * b[static_cast<size_t>(j * rank + r)];
-      const float* a_row = a.data() + r * in;
-      for (int64_t k = 0; k < in; ++k) row[static_cast<size_t>(k)] += weight * a_row[k];
-    }
-    factors[static_cast<size_t>(j)] = static_cast<float>(factors[static_cast<size_t>(j)] / length_of(row));
-  }
-  return factors;
 }
 
 // PEFT computes with the copy that is in the file, the engine with the base's weight: they must be one weight, up to the rounding
@@ -170,7 +148,10 @@ class ModulePacker {
     for (const auto& member : target_.members) {
       if (const LoRALayerWeights* layer = model_.get_lora(member.name)) {
         slices_.push_back({begin, layer->lora_a.view, layer->lora_b.view, layer->scaling});
-        if (layer->is_dora()) put(factor_, 1.0F, begin, dora_factors(target_, begin, *layer));
+        if (layer->is_dora()) {
+          CHORAL_TRY(const auto factors, dora_factors(ctx_.kernel.pool, ctx_.kernel.level, target_, begin, *layer));
+          put(factor_, 1.0F, begin, factors);
+        }
         if (!layer->bias.empty()) {
           auto bias = floats_of(layer->bias.view);
           for (size_t j = 0; j < bias.size(); ++j) {
