@@ -51,9 +51,10 @@ Status unknown(std::string_view name, std::span<const std::string> known, std::s
 
 Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Context& ctx, const AdapterSpec& spec,
                                                               std::span<const lora::LoRATarget> targets,
-                                                              const lora::LoRALoadOptions& options, std::string& kind) {
+                                                              const lora::LoRALoadOptions& options,
+                                                              Result<lora::PEFTHelper> config, std::string& kind) {
   auto packed = [&]() -> Result<std::shared_ptr<const lora::PackedAdapter>> {
-    CHORAL_TRY(const auto helper, lora::PEFTHelper::from_local_dir(spec.path));
+    CHORAL_TRY(const auto helper, std::move(config));
     kind = helper.kind();
     CHORAL_RETURN_IF_ERROR(helper.validate_legal(options.config));
     CHORAL_TRY(const auto model, lora::LoRAModel::from_local_checkpoint(spec.path, helper, targets, options));
@@ -66,7 +67,11 @@ Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Co
 }  // namespace
 
 AdapterRegistry::AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config)
-    : level_(level), targets_(targets), config_(std::move(config)), loader_([this] { run_loader(); }) {}
+    : level_(level),
+      targets_(targets),
+      config_(std::move(config)),
+      loader_([this] { run_loader(jobs_, work_); }),
+      dora_loader_([this] { run_loader(dora_jobs_, dora_work_); }) {}
 
 AdapterRegistry::~AdapterRegistry() {
   {
@@ -74,7 +79,15 @@ AdapterRegistry::~AdapterRegistry() {
     stop_ = true;
   }
   work_.notify_all();
+  dora_work_.notify_all();
   loader_.join();
+  dora_loader_.join();
+  const std::lock_guard lock(mutex_);
+  for (auto* jobs : {&jobs_, &dora_jobs_}) {
+    for (auto& job : *jobs) {
+      if (job.answer != nullptr) give(*job.answer, unavailable("the engine is shutting down"));
+    }
+  }
 }
 
 void AdapterRegistry::set_wake(std::function<void()> wake) {
@@ -204,7 +217,7 @@ Result<std::shared_ptr<AdapterVersion>> AdapterRegistry::find_or_discover(std::s
     version = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{key, path->string()}, ++generations_[key],
                                                /*version_from_root=*/true);
     // Somebody is about to want it, and the engine would ask only when its step is done. Under a flood of names it decides alone.
-    if (jobs_.size() < kMaxEagerJobs) {
+    if (jobs_.size() + dora_jobs_.size() < kMaxEagerJobs) {
       version->loading = true;
       version->info.state = AdapterState::kLoading;
       jobs_.push_back({version});
@@ -257,21 +270,32 @@ void AdapterRegistry::take_pins(std::vector<PinWish>& out) {
   pins_.clear();
 }
 
-void AdapterRegistry::run_loader() {
+void AdapterRegistry::run_loader(std::deque<Job>& jobs, std::condition_variable& work) {
+  std::unique_lock lock(mutex_);
+  const auto wait = [&] { work.wait(lock, [&] { return stop_ || !jobs.empty(); }); };
+  wait();  // before it takes threads
+  if (stop_) return;
+  lock.unlock();
   ThreadPool pool(std::min(kLoaderThreads, ThreadPool::default_size()));
   const auto session = platform::cpu_platform().open(pool, {});
   CHORAL_CHECK(session.ok(), session.status().message());
   const platform::Context ctx(**session, pool, level_);
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    work_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
-    if (stop_) break;
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
+  for (lock.lock();;) {
+    wait();
+    if (stop_) return;
+    Job job = std::move(jobs.front());
+    jobs.pop_front();
     lock.unlock();
+    auto config = lora::PEFTHelper::from_local_dir(job.version->spec.path);
+    if (&jobs == &jobs_ && config.ok() && config->use_dora) {
+      lock.lock();
+      dora_jobs_.push_back(std::move(job));
+      dora_work_.notify_one();
+      continue;
+    }
     ctx.memory.reset();
     std::string kind;
-    auto packed = load_files(ctx, job.version->spec, targets_, config_.load, kind);
+    auto packed = load_files(ctx, job.version->spec, targets_, config_.load, std::move(config), kind);
     lock.lock();
     const bool ok = packed.ok();
     if (job.answer != nullptr) give(*job.answer, ok ? Status() : packed.status());
@@ -287,9 +311,6 @@ void AdapterRegistry::run_loader() {
       loaded_.push_back({std::move(job.version), std::move(packed)});
       if (wake_) wake_();
     }
-  }
-  for (auto& job : jobs_) {
-    if (job.answer != nullptr) give(*job.answer, unavailable("the engine is shutting down"));
   }
 }
 
