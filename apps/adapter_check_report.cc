@@ -30,22 +30,13 @@ struct ModelTargets {
   ThreadPool pool{1};
   std::unique_ptr<platform::Session> session;
   engine::ModelForms forms;
-  std::string name, base_class;
+  std::string base_class;
+  std::vector<std::string> base_names;
   std::unique_ptr<quant::QuantConfig> quant_config;
   std::unique_ptr<models::Model> model;
   std::shared_ptr<const io::Checkpoint> checkpoint;
   std::vector<lora::LoRATarget> targets;
 };
-
-// "SmolLM2-135M-Instruct.Q4_1": what GGUF files add to a name says how they are stored.
-std::string without_format(const std::string& name) {
-  const size_t dot = name.rfind('.');
-  if (dot == name.npos || dot == 0 || dot + 1 == name.size()) return name;
-  constexpr std::string_view kFirst = "QFBI";  // Q4_K_M, F16, BF16, IQ4_XS
-  return kFirst.find(static_cast<char>(std::toupper(static_cast<unsigned char>(name[dot + 1])))) == kFirst.npos
-             ? name
-             : name.substr(0, dot);
-}
 
 // Rows of `target`'s weight as they lie in the file, which is what the layer reads when it is loaded; null when they lie
 // otherwise.
@@ -69,7 +60,7 @@ Result<std::unique_ptr<ModelTargets>> open_model(const EngineOptions& options) {
   CHORAL_TRY(const auto files, engine::open_model_files(options));
   auto opened = std::make_unique<ModelTargets>();
   CHORAL_TRY(opened->session, platform::cpu_platform().open(opened->pool, {}));
-  opened->name = without_format(files.name);
+  opened->base_names = files.base_names;
   opened->base_class = engine::architecture_of(files.config);
   CHORAL_TRY(opened->quant_config, quant::make_quant_config("none"));
   CHORAL_TRY(opened->checkpoint, io::Checkpoint::open(files.path));
@@ -105,9 +96,9 @@ std::string ranks_text(const AdapterReport& report) {
 std::string base_text(const AdapterReport& report, const std::string& model) {
   const std::string base = report.base_model.empty() ? "not named" : printable(report.base_model);
   switch (report.base_match) {
-    case AdapterReport::BaseMatch::kSame: return base + ", the model's name";
-    case AdapterReport::BaseMatch::kDifferent: return fmt::format("{}; the model is called {}", base, model);
-    case AdapterReport::BaseMatch::kUnknown: break;
+    case lora::BaseMatch::kSame: return base + ", the model's name";
+    case lora::BaseMatch::kDifferent: return fmt::format("{}; the model is called {}", base, model);
+    case lora::BaseMatch::kUnknown: break;
   }
   if (!report.base_architecture.empty()) return fmt::format("{}, of the architecture {}", base, report.base_architecture);
   return base;
@@ -197,13 +188,14 @@ Status check_adapters(const AdapterCheckFlags& flags) {
     check.targets = model->targets;
     check.head_dim = model->model->kv_cache_shape().head_dim;
     check.base_class = model->base_class;
-    check.base_model_name = model->name;
+    check.base_names = model->base_names;
+    check.strict = options.strict;
   }
   Status first_error;
   size_t refused = 0;
   for (const auto& path : flags.paths) {
     const AdapterReport report = lora::check_adapter(path, check);
-    CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(path, report) : report_text(path, report, check.base_model_name)));
+    CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(path, report) : report_text(path, report, check.base_names.empty() ? "" : check.base_names.front())));
     if (report.usable()) continue;
     ++refused;
     if (first_error.ok()) first_error = Status(report.code, fmt::format("{}: {}", path, report.problems.front()));

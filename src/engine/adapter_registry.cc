@@ -4,7 +4,10 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/log.h"
 #include "base/nearest_name.h"
+#include "base/printable.h"
+#include "lora/base_name.h"
 #include "lora/peft_helper.h"
 
 namespace choral::engine {
@@ -49,13 +52,23 @@ Status unknown(std::string_view name, std::span<const std::string> known, std::s
                    remedy);
 }
 
+// What the config says of an adapter.
+struct Described {
+  std::string kind;
+  std::vector<std::string> notes;
+};
+
 Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Context& ctx, const AdapterSpec& spec,
                                                               std::span<const lora::LoRATarget> targets,
                                                               const lora::LoRALoadOptions& options,
-                                                              Result<lora::PEFTHelper> config, std::string& kind) {
+                                                              Result<lora::PEFTHelper> config, Described& described) {
   auto packed = [&]() -> Result<std::shared_ptr<const lora::PackedAdapter>> {
     CHORAL_TRY(const auto helper, std::move(config));
-    kind = helper.kind();
+    described.kind = helper.kind();
+    if (auto note = lora::other_base_note(helper.base_model_name_or_path, options.base_names); !note.empty()) {
+      if (options.strict) return invalid_argument("--strict: {}", note);
+      described.notes.push_back(std::move(note));
+    }
     CHORAL_RETURN_IF_ERROR(helper.validate_legal(options.config));
     CHORAL_TRY(const auto model, lora::LoRAModel::from_local_checkpoint(spec.path, helper, targets, options));
     return lora::PackedAdapter::pack(ctx, model, targets, options.config);
@@ -273,7 +286,7 @@ void AdapterRegistry::take_pins(std::vector<PinWish>& out) {
 void AdapterRegistry::run_loader(std::deque<Job>& jobs, std::condition_variable& work) {
   std::unique_lock lock(mutex_);
   const auto wait = [&] { work.wait(lock, [&] { return stop_ || !jobs.empty(); }); };
-  wait();  // before it takes threads
+  if (&jobs == &dora_jobs_) wait();  // takes no threads before there is one
   if (stop_) return;
   lock.unlock();
   ThreadPool pool(std::min(kLoaderThreads, ThreadPool::default_size()));
@@ -294,15 +307,19 @@ void AdapterRegistry::run_loader(std::deque<Job>& jobs, std::condition_variable&
       continue;
     }
     ctx.memory.reset();
-    std::string kind;
-    auto packed = load_files(ctx, job.version->spec, targets_, config_.load, std::move(config), kind);
+    Described described;
+    auto packed = load_files(ctx, job.version->spec, targets_, config_.load, std::move(config), described);
     lock.lock();
     const bool ok = packed.ok();
     if (job.answer != nullptr) give(*job.answer, ok ? Status() : packed.status());
     if (ok || job.answer == nullptr) {
       ++job.version->info.loads;
       auto& info = job.version->info;
-      info.kind = std::move(kind);
+      info.kind = std::move(described.kind);
+      for (const auto& note : described.notes) {
+        if (info.notes.empty()) CHORAL_LOG(kWarn, "adapter '{}': {}", printable(info.name), note);
+      }
+      info.notes = std::move(described.notes);
       if (ok) {
         info.digest = to_hex((*packed)->digest());
         info.rank = static_cast<int>((*packed)->rank());

@@ -1,7 +1,6 @@
 #include "lora/adapter_check.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "lora/dora_factors.h"
 #include "lora/lora_model.h"
@@ -113,9 +112,9 @@ void describe_config(const PEFTHelper& peft, const AdapterCheckOptions& options,
   report.peft_version = peft.peft_version;
   report.invocation_tokens = peft.alora_invocation_tokens;
   report.ignored = peft.notes;
-  if (!report.base_model.empty() && !options.base_model_name.empty()) {
-    report.base_match = same_base_model(report.base_model, options.base_model_name) ? AdapterReport::BaseMatch::kSame
-                                                                                    : AdapterReport::BaseMatch::kDifferent;
+  report.base_match = match_base(report.base_model, options.base_names);
+  if (options.strict && report.base_match == BaseMatch::kDifferent) {
+    add_problems(invalid_argument("--strict: {}", other_base_note(report.base_model, options.base_names)), report);
   }
 }
 
@@ -147,16 +146,6 @@ void describe_model(const LoRAModel& model, AdapterReport& report) {
 bool is_checked_float(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
 
 }  // namespace
-
-bool same_base_model(std::string_view one, std::string_view other) {
-  const auto last_part = [](std::string_view name) {
-    while (name.ends_with('/')) name.remove_suffix(1);
-    std::string part(name.substr(name.rfind('/') + 1));  // npos + 1 is 0
-    std::transform(part.begin(), part.end(), part.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return part;
-  };
-  return last_part(one) == last_part(other);
-}
 
 AdapterReport check_adapter(const std::filesystem::path& path, const AdapterCheckOptions& options) {
   AdapterReport report;

@@ -37,6 +37,9 @@ struct LoRALoadOptions {
   // What is asked of the model for a GGUF adapter only. 0 and empty: unknown.
   int64_t head_dim = 0;         // rows of one head of q and k, to undo the row order of the llama family
   std::string base_class = {};  // "LlamaForCausalLM"; an adapter that names another's architecture is refused
+  // All that the model is called (see base_name.h). Whoever loads an adapter tells the user when it was made for another.
+  std::vector<std::string> base_names = {};
+  bool strict = false;  // and refuses it
 };
 
 class LoRAModel {
