@@ -66,7 +66,7 @@ Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Co
     CHORAL_TRY(const auto helper, std::move(config));
     described.kind = helper.kind();
     if (auto note = lora::other_base_note(helper.base_model_name_or_path, options.base_names); !note.empty()) {
-      if (options.strict) return invalid_argument("--strict: {}", note);
+      if (options.strict) return invalid_argument("--strict: {}; load that base, or leave --strict out", note);
       described.notes.push_back(std::move(note));
     }
     CHORAL_RETURN_IF_ERROR(helper.validate_legal(options.config));

@@ -114,7 +114,9 @@ void describe_config(const PEFTHelper& peft, const AdapterCheckOptions& options,
   report.ignored = peft.notes;
   report.base_match = match_base(report.base_model, options.base_names);
   if (options.strict && report.base_match == BaseMatch::kDifferent) {
-    add_problems(invalid_argument("--strict: {}", other_base_note(report.base_model, options.base_names)), report);
+    add_problems(invalid_argument("--strict: {}; load that base, or leave --strict out",
+                                  other_base_note(report.base_model, options.base_names)),
+                 report);
   }
 }
 
