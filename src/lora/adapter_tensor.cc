@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "kernels/dequantise.h"
 
@@ -59,12 +60,28 @@ std::optional<int64_t> first_non_finite(const TensorView& tensor) {
     case DType::kF32: return first_all_set<uint32_t>(tensor, 0x7F800000u);
     case DType::kF16: return first_all_set<uint16_t>(tensor, 0x7C00u);
     case DType::kBF16: return first_all_set<uint16_t>(tensor, 0x7F80u);
+    case DType::kQ8_0: {
+      const auto& f = facts(tensor.dtype);
+      for (int64_t i = 0; i < tensor.size_bytes() / f.block_bytes; ++i) {
+        const TensorView scale{tensor.data + i * f.block_bytes, DType::kF16, Shape{1}, tensor.device};
+        if (first_non_finite(scale)) return i * f.block_elements;
+      }
+      return std::nullopt;
+    }
     default: CHORAL_CHECK(false, "adapters are float tensors by now");
   }
   return std::nullopt;
 }
 
 bool is_all_zero(const TensorView& tensor) {
+  if (facts(tensor.dtype).is_block) {
+    std::vector<float> row(static_cast<size_t>(tensor.cols()));
+    for (int64_t i = 0; i < tensor.rows(); ++i) {
+      kernels::dequantise_row(tensor.dtype, tensor.row(i), tensor.cols(), row.data());
+      if (std::any_of(row.begin(), row.end(), [](float value) { return value != 0; })) return false;
+    }
+    return true;
+  }
   const int64_t width = facts(tensor.dtype).block_bytes;  // a float's top byte holds the sign: -0 is zero too
   const int64_t bytes = tensor.size_bytes();
   for (int64_t i = 0; i < bytes; ++i) {

@@ -31,7 +31,7 @@ struct NamedTensor {
   AdapterTensor tensor;
 };
 
-// The flat index of the first NaN or infinity of a F32, F16 or BF16 tensor.
+// The flat index of the first NaN or infinity of a F32, F16, BF16 or Q8_0 tensor; of Q8_0, of its block.
 std::optional<int64_t> first_non_finite(const TensorView& tensor);
 bool is_all_zero(const TensorView& tensor);
 
