@@ -13,8 +13,9 @@ void add_check(CLI::App& app, Command& command) {
   auto* sub = app.add_subcommand("check", "what DIR holds, whether it can be served, with --model whether it fits");
   const auto flags = std::make_shared<AdapterCheckFlags>();
   sub->add_option("DIR", flags->paths, "folders in PEFT's form or GGUF files")->type_name("")->required();
-  sub->add_option("-m,--model", flags->engine.options.model, "the model that it is for; its weights are not read")
+  sub->add_option("-m,--model", flags->engine.options.model, "the model that it is for; of its weights only DoRA's are read")
       ->type_name("MODEL");
+  sub->add_flag("--strict", flags->engine.options.strict, "an adapter that was made for another base is refused");
   sub->add_option("--max-lora-rank", flags->engine.options.max_lora_rank, "the highest rank that is served (512)")
       ->type_name("N");
   sub->add_flag("--json", flags->json, "one record a line");
@@ -30,6 +31,7 @@ void add_list(CLI::App& app, Command& command) {
   auto* sub = app.add_subcommand("list", "the adapters that --adapter-root or --lora lead to: kind, rank, size, base");
   const auto flags = std::make_shared<Flags>();
   add_adapter_place_flags(*sub, flags->adapters, flags->options);
+  sub->add_option("-m,--model", flags->options.model, "also says which were made for another base")->type_name("MODEL");
   sub->add_flag("--json", flags->json, "one record a line");
   sub->callback(
       [flags, &command] { command.run = [flags] { return list_adapters(flags->adapters, flags->options, flags->json); }; });

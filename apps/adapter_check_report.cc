@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "engine/model_loader.h"
 #include "io/checkpoint.h"
+#include "kernels/dequantise.h"
 #include "lora/adapter_check.h"
 #include "models/registry.h"
 #include "output_file.h"
@@ -24,33 +25,43 @@ using lora::AdapterReport;
 constexpr size_t kShown = 8;  // entries of a list in the text; JSON has all
 constexpr std::array<float, 1> kSomeBias{};
 
-// What a model offers to adapters, from its headers: no weight is read.
+// What a model offers to adapters, from its headers: weights are read only where a target is asked for a row.
 struct ModelTargets {
   ThreadPool pool{1};
   std::unique_ptr<platform::Session> session;
   engine::ModelForms forms;
-  std::string name, base_class;
+  std::string base_class;
+  std::vector<std::string> base_names;
   std::unique_ptr<quant::QuantConfig> quant_config;
   std::unique_ptr<models::Model> model;
   std::shared_ptr<const io::Checkpoint> checkpoint;
   std::vector<lora::LoRATarget> targets;
 };
 
-// "SmolLM2-135M-Instruct.Q4_1": what GGUF files add to a name says how they are stored.
-std::string without_format(const std::string& name) {
-  const size_t dot = name.rfind('.');
-  if (dot == name.npos || dot == 0 || dot + 1 == name.size()) return name;
-  constexpr std::string_view kFirst = "QFBI";  // Q4_K_M, F16, BF16, IQ4_XS
-  return kFirst.find(static_cast<char>(std::toupper(static_cast<unsigned char>(name[dot + 1])))) == kFirst.npos
-             ? name
-             : name.substr(0, dot);
+// Rows of `target`'s weight as they lie in the file, which is what the layer reads when it is loaded; null when they lie
+// otherwise.
+std::function<Status(int64_t, std::span<float>)> rows_in_file(const io::Checkpoint& checkpoint, const lora::LoRATarget& target) {
+  std::vector<io::SourceTensor> parts;
+  for (const auto& member : target.members) {
+    const auto found = checkpoint.find((target.tied_to.empty() ? member.name : target.tied_to) + ".weight");
+    if (!found.ok() || found->view.shape != Shape{member.out, target.in} || !kernels::can_dequantise(found->view.dtype))
+      return {};
+    parts.push_back(*found);
+  }
+  return [parts = std::move(parts)](int64_t row, std::span<float> out) {
+    auto part = parts.begin();
+    for (; row >= part->view.rows(); ++part) row -= part->view.rows();
+    const int64_t stored = part->row_order.empty() ? row : part->row_order[static_cast<size_t>(row)];
+    kernels::dequantise_row(part->view.dtype, part->view.row(stored), part->view.cols(), out.data());
+    return Status();
+  };
 }
 
 Result<std::unique_ptr<ModelTargets>> open_model(const EngineOptions& options) {
   CHORAL_TRY(const auto files, engine::open_model_files(options));
   auto opened = std::make_unique<ModelTargets>();
   CHORAL_TRY(opened->session, platform::cpu_platform().open(opened->pool, {}));
-  opened->name = without_format(files.name);
+  opened->base_names = files.base_names;
   opened->base_class = engine::architecture_of(files.config);
   CHORAL_TRY(opened->quant_config, quant::make_quant_config("none"));
   CHORAL_TRY(opened->checkpoint, io::Checkpoint::open(files.path));
@@ -62,6 +73,7 @@ Result<std::unique_ptr<ModelTargets>> open_model(const EngineOptions& options) {
     // Layers know their bias once it is packed; here it only matters whether there is one.
     const bool has = !target.members.empty() && opened->checkpoint->contains(target.members[0].name + ".bias");
     target.base_bias = [has] { return has ? std::span<const float>(kSomeBias) : std::span<const float>(); };
+    target.base_row = rows_in_file(*opened->checkpoint, target);
   }
   return opened;
 }
@@ -85,9 +97,9 @@ std::string ranks_text(const AdapterReport& report) {
 std::string base_text(const AdapterReport& report, const std::string& model) {
   const std::string base = report.base_model.empty() ? "not named" : printable(report.base_model);
   switch (report.base_match) {
-    case AdapterReport::BaseMatch::kSame: return base + ", the model's name";
-    case AdapterReport::BaseMatch::kDifferent: return fmt::format("{}; the model is called {}", base, model);
-    case AdapterReport::BaseMatch::kUnknown: break;
+    case lora::BaseMatch::kSame: return base + ", the model's name";
+    case lora::BaseMatch::kDifferent: return fmt::format("{}; the model is called {}", base, model);
+    case lora::BaseMatch::kUnknown: break;
   }
   if (!report.base_architecture.empty()) return fmt::format("{}, of the architecture {}", base, report.base_architecture);
   return base;
@@ -177,13 +189,14 @@ Status check_adapters(const AdapterCheckFlags& flags) {
     check.targets = model->targets;
     check.head_dim = model->model->kv_cache_shape().head_dim;
     check.base_class = model->base_class;
-    check.base_model_name = model->name;
+    check.base_names = model->base_names;
+    check.strict = options.strict;
   }
   Status first_error;
   size_t refused = 0;
   for (const auto& path : flags.paths) {
     const AdapterReport report = lora::check_adapter(path, check);
-    CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(path, report) : report_text(path, report, check.base_model_name)));
+    CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(path, report) : report_text(path, report, check.base_names.empty() ? "" : check.base_names.front())));
     if (report.usable()) continue;
     ++refused;
     if (first_error.ok()) first_error = Status(report.code, fmt::format("{}: {}", path, report.problems.front()));

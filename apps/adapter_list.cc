@@ -6,8 +6,10 @@
 #include "answer_layout.h"
 #include "base/printable.h"
 #include "base/status.h"
+#include "engine/model_loader.h"
 #include "engine_flags.h"
 #include "lora/adapter_file.h"
+#include "lora/base_name.h"
 #include "lora/peft_helper.h"
 #include "output_file.h"
 #include "voice.h"
@@ -23,6 +25,7 @@ struct Row {
   int64_t rank = 0;  // 0: only the tensors say it
   uint64_t bytes = 0;
   std::string base;
+  std::string note;  // that it is for another base than the model
   Status error;
 };
 
@@ -48,7 +51,7 @@ std::string table(const std::vector<Row>& rows) {
   for (const auto& row : rows) {
     if (row.error.ok()) {
       cells.push_back({printable(row.spec.name), row.kind, row.rank > 0 ? fmt::format("{}", row.rank) : "-",
-                       size_text(static_cast<double>(row.bytes)), row.base.empty() ? "-" : printable(row.base),
+                       size_text(static_cast<double>(row.bytes)), (row.base.empty() ? "-" : printable(row.base)) + (row.note.empty() ? "" : " (not the model)"),
                        printable(row.spec.path)});
     } else {
       cells.push_back({printable(row.spec.name), "✗ " + one_line(row.error.message())});
@@ -82,6 +85,7 @@ std::string records(const std::vector<Row>& rows) {
       if (row.rank > 0) one["rank"] = row.rank;
       one["file_bytes"] = row.bytes;
       if (!row.base.empty()) one["base_model"] = row.base;
+      if (!row.note.empty()) one["notes"] = {row.note};
     } else {
       one["error"] = {{"code", code_name(row.error.code())}, {"message", row.error.message()}};
     }
@@ -102,7 +106,15 @@ Status list_adapters(const AdapterFlags& flags, EngineOptions options, bool json
     CHORAL_TRY(auto found, adapters_in_root(options.adapter_root));
     for (auto& one : found) rows.emplace_back().spec = {.name = std::move(one.name), .path = std::move(one.path)};
   }
-  for (auto& row : rows) row.error = describe(row);
+  std::vector<std::string> base_names;
+  if (!options.model.empty()) {
+    CHORAL_TRY(auto files, engine::open_model_files(options).while_("--model"));
+    base_names = std::move(files.base_names);
+  }
+  for (auto& row : rows) {
+    row.error = describe(row);
+    row.note = lora::other_base_note(row.base, base_names);
+  }
   if (!json && rows.empty()) return print_out(fmt::format("no adapters in {}\n", options.adapter_root));
   return print_out(json ? records(rows) : table(rows));
 }

@@ -232,6 +232,7 @@ void Chat::list_adapters() const {
     } else if (!a.digest.empty()) {
       lines[a.name] = fmt::format("{}{}rank {}, {}, {}", a.kind, a.kind.empty() ? "" : ", ", a.rank,
                                   size_text(static_cast<double>(a.size_bytes)), adapter_state_name(a.state));
+      for (const auto& text : a.notes) lines[a.name] += "; " + text;
     }
   }
   if (lines.empty()) return note("(no adapters; start with --lora NAME=PATH or --adapter-root DIR)");

@@ -39,7 +39,9 @@ struct EngineOptions {
   std::string dtype = "auto";           // weights: auto (as stored) | float32 | bfloat16 | float16
   std::string kv_cache_dtype = "auto";  // auto (float32: exact) | float32 | bfloat16 | float16
   std::string device = "auto";          // auto: the best usable plug-in, else the CPU | cpu | a plug-in's name
-  bool strict = false;  // whatever would be done in another way than asked, by another device or provider, is an error instead
+  // Whatever would be done in another way than asked, by another device or provider, or by an adapter of another base, is an
+  // error.
+  bool strict = false;
   bool require_device = false;     // with auto: no plug-in that works is an error, instead of the CPU
   std::string custom_ops = "all";  // CustomOps in the device's form: all | none, then +name and -name, with commas
   std::string fuse = "all";        // fused operators: all | none, then +name and -name
@@ -82,7 +84,8 @@ struct AdapterInfo {
   int in_use = 0;     // running requests that hold it
   int64_t loads = 0;  // times it came from disk
   int64_t requests = 0;
-  std::string error;  // why it failed
+  std::string error;               // why it failed
+  std::vector<std::string> notes;  // what to know about it: that it was made for another base
 };
 
 // What was loaded and how it runs; stable after load().

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/log.h"
 #include "base/nearest_name.h"
+#include "base/printable.h"
+#include "lora/base_name.h"
 #include "lora/peft_helper.h"
 
 namespace choral::engine {
@@ -49,12 +52,23 @@ Status unknown(std::string_view name, std::span<const std::string> known, std::s
                    remedy);
 }
 
+// What the config says of an adapter.
+struct Described {
+  std::string kind;
+  std::vector<std::string> notes;
+};
+
 Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Context& ctx, const AdapterSpec& spec,
                                                               std::span<const lora::LoRATarget> targets,
-                                                              const lora::LoRALoadOptions& options, std::string& kind) {
+                                                              const lora::LoRALoadOptions& options,
+                                                              Result<lora::PEFTHelper> config, Described& described) {
   auto packed = [&]() -> Result<std::shared_ptr<const lora::PackedAdapter>> {
-    CHORAL_TRY(const auto helper, lora::PEFTHelper::from_local_dir(spec.path));
-    kind = helper.kind();
+    CHORAL_TRY(const auto helper, std::move(config));
+    described.kind = helper.kind();
+    if (auto note = lora::other_base_note(helper.base_model_name_or_path, options.base_names); !note.empty()) {
+      if (options.strict) return invalid_argument("--strict: {}; load that base, or leave --strict out", note);
+      described.notes.push_back(std::move(note));
+    }
     CHORAL_RETURN_IF_ERROR(helper.validate_legal(options.config));
     CHORAL_TRY(const auto model, lora::LoRAModel::from_local_checkpoint(spec.path, helper, targets, options));
     return lora::PackedAdapter::pack(ctx, model, targets, options.config);
@@ -66,7 +80,11 @@ Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Co
 }  // namespace
 
 AdapterRegistry::AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config)
-    : level_(level), targets_(targets), config_(std::move(config)), loader_([this] { run_loader(); }) {}
+    : level_(level),
+      targets_(targets),
+      config_(std::move(config)),
+      loader_([this] { run_loader(jobs_, work_); }),
+      dora_loader_([this] { run_loader(dora_jobs_, dora_work_); }) {}
 
 AdapterRegistry::~AdapterRegistry() {
   {
@@ -74,7 +92,15 @@ AdapterRegistry::~AdapterRegistry() {
     stop_ = true;
   }
   work_.notify_all();
+  dora_work_.notify_all();
   loader_.join();
+  dora_loader_.join();
+  const std::lock_guard lock(mutex_);
+  for (auto* jobs : {&jobs_, &dora_jobs_}) {
+    for (auto& job : *jobs) {
+      if (job.answer != nullptr) give(*job.answer, unavailable("the engine is shutting down"));
+    }
+  }
 }
 
 void AdapterRegistry::set_wake(std::function<void()> wake) {
@@ -204,7 +230,7 @@ Result<std::shared_ptr<AdapterVersion>> AdapterRegistry::find_or_discover(std::s
     version = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{key, path->string()}, ++generations_[key],
                                                /*version_from_root=*/true);
     // Somebody is about to want it, and the engine would ask only when its step is done. Under a flood of names it decides alone.
-    if (jobs_.size() < kMaxEagerJobs) {
+    if (jobs_.size() + dora_jobs_.size() < kMaxEagerJobs) {
       version->loading = true;
       version->info.state = AdapterState::kLoading;
       jobs_.push_back({version});
@@ -257,28 +283,43 @@ void AdapterRegistry::take_pins(std::vector<PinWish>& out) {
   pins_.clear();
 }
 
-void AdapterRegistry::run_loader() {
+void AdapterRegistry::run_loader(std::deque<Job>& jobs, std::condition_variable& work) {
+  std::unique_lock lock(mutex_);
+  const auto wait = [&] { work.wait(lock, [&] { return stop_ || !jobs.empty(); }); };
+  if (&jobs == &dora_jobs_) wait();  // takes no threads before there is one
+  if (stop_) return;
+  lock.unlock();
   ThreadPool pool(std::min(kLoaderThreads, ThreadPool::default_size()));
   const auto session = platform::cpu_platform().open(pool, {});
   CHORAL_CHECK(session.ok(), session.status().message());
   const platform::Context ctx(**session, pool, level_);
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    work_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
-    if (stop_) break;
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
+  for (lock.lock();;) {
+    wait();
+    if (stop_) return;
+    Job job = std::move(jobs.front());
+    jobs.pop_front();
     lock.unlock();
+    auto config = lora::PEFTHelper::from_local_dir(job.version->spec.path);
+    if (&jobs == &jobs_ && config.ok() && config->use_dora) {
+      lock.lock();
+      dora_jobs_.push_back(std::move(job));
+      dora_work_.notify_one();
+      continue;
+    }
     ctx.memory.reset();
-    std::string kind;
-    auto packed = load_files(ctx, job.version->spec, targets_, config_.load, kind);
+    Described described;
+    auto packed = load_files(ctx, job.version->spec, targets_, config_.load, std::move(config), described);
     lock.lock();
     const bool ok = packed.ok();
     if (job.answer != nullptr) give(*job.answer, ok ? Status() : packed.status());
     if (ok || job.answer == nullptr) {
       ++job.version->info.loads;
       auto& info = job.version->info;
-      info.kind = std::move(kind);
+      info.kind = std::move(described.kind);
+      for (const auto& note : described.notes) {
+        if (info.notes.empty()) CHORAL_LOG(kWarn, "adapter '{}': {}", printable(info.name), note);
+      }
+      info.notes = std::move(described.notes);
       if (ok) {
         info.digest = to_hex((*packed)->digest());
         info.rank = static_cast<int>((*packed)->rank());
@@ -287,9 +328,6 @@ void AdapterRegistry::run_loader() {
       loaded_.push_back({std::move(job.version), std::move(packed)});
       if (wake_) wake_();
     }
-  }
-  for (auto& job : jobs_) {
-    if (job.answer != nullptr) give(*job.answer, unavailable("the engine is shutting down"));
   }
 }
 

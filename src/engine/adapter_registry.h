@@ -1,4 +1,5 @@
-// All adapters of an engine by name, and the loader thread that reads, checks and packs their files beside the engine's loop.
+// All adapters of an engine by name, and the loaders that read, check and pack their files beside the engine's loop: two threads,
+// since DoRA takes the time to read every weight that it adapts, and other adapters need not wait for that.
 // What is packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h). Thread-safe; no
 // call but load() and pin() waits.
 #pragma once
@@ -85,7 +86,8 @@ class AdapterRegistry {
     std::shared_ptr<AdapterVersion> version;
     Answer* answer = nullptr;  // of a waiting load(); null: the engine asked
   };
-  void run_loader();
+  // Does the jobs of one of the two queues; what turns out to be DoRA in the first goes to the second.
+  void run_loader(std::deque<Job>& jobs, std::condition_variable& work);
   // These take the lock themselves, and look at files without it: the engine thread waits for it too.
   Result<std::shared_ptr<AdapterVersion>> find_or_discover(std::string_view name);
   Status unknown_name(std::string_view name) const;
@@ -98,18 +100,18 @@ class AdapterRegistry {
   Config config_;
 
   mutable std::mutex mutex_;
-  std::condition_variable work_;      // a job for the loader
-  std::condition_variable answered_;  // a load() or pin() is done
+  std::condition_variable work_, dora_work_;  // a job for a loader
+  std::condition_variable answered_;          // a load() or pin() is done
   std::function<void()> wake_;
   std::map<std::string, std::shared_ptr<AdapterVersion>, std::less<>> names_;
   std::map<std::string, int, std::less<>> generations_;  // the last one of each name
-  std::deque<Job> jobs_;
+  std::deque<Job> jobs_, dora_jobs_;
   std::vector<LoadedAdapter> loaded_;
   std::vector<PinWish> pins_;
   std::atomic<uint64_t> retirements_{0};
   int32_t next_id_ = 1;
   bool stop_ = false;
-  std::thread loader_;
+  std::thread loader_, dora_loader_;
 };
 
 }  // namespace choral::engine

@@ -138,7 +138,9 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
       worker->context().kernel.level, worker->loaded().model->lora_targets(),
       AdapterRegistry::Config{.load = {.config = worker->lora_config(),
                                        .head_dim = worker->loaded().model->kv_cache_shape().head_dim,
-                                       .base_class = engine->info_.architecture},
+                                       .base_class = engine->info_.architecture,
+                                       .base_names = engine->files_.base_names,
+                                       .strict = options.strict},
                               .root = options.adapter_root});
   engine->core_ =
       std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler, engine->registry_, adapter_budget);

@@ -78,6 +78,10 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
   std::error_code ignored;
   files.name = fs::is_directory(path, ignored) ? fs::weakly_canonical(path, ignored).filename().string() : path.stem().string();
   CHORAL_TRY(files.config, io::load_model_config(path));
+  files.base_names = {files.name, files.path, options.model};
+  if (const auto said = files.config.get_string_or("_name_or_path", ""); said.ok() && !said->empty()) {
+    files.base_names.push_back(*said);
+  }
   CHORAL_TRY(files.generation_config, io::load_generation_config(path));
   fs::path tokenizer_path = path;
   if (!options.tokenizer.empty()) {

@@ -20,6 +20,7 @@ namespace choral::engine {
 struct ModelFiles {
   std::string name;  // last part of the path, without extension
   std::string path;
+  std::vector<std::string> base_names;  // all that the model is called: name, path, what the user wrote, what its files say
   io::ConfigMap config;
   io::ConfigMap generation_config;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null for a synthetic model

@@ -185,6 +185,10 @@ Result<ConfigMap> Translation::model_config() {
   out_.set("tie_word_embeddings", !file_.contains("output.weight"));
   out_.set("attention_bias", file_.contains("blk.0.attn_q.bias"));
   out_.set("mlp_bias", file_.contains("blk.0.ffn_gate.bias"));
+  // Said of the model, not asked of it: a name that is no text is none.
+  if (auto name = metadata().get_string_or("general.name", ""); name.ok() && !name->empty()) {
+    out_.set("_name_or_path", std::move(*name));
+  }
   return ConfigMap(std::move(out_), metadata().source());
 }
 

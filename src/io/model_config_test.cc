@@ -170,7 +170,14 @@ TEST(ModelConfigFromGguf, SpeaksHuggingFace) {
 }
 
 TEST(ModelConfigFromGguf, Variants) {
-  GgufSpec spec = gguf("qwen3");
+  GgufSpec spec = gguf("llama");
+  EXPECT_FALSE(config_of(spec)->contains("_name_or_path"));
+  spec.metadata.push_back(GgufSpec::kv_string("general.name", "Some Model 1B"));
+  EXPECT_EQ(*config_of(spec)->get_string("_name_or_path"), "Some Model 1B");
+  spec.metadata.back() = GgufSpec::kv_u32("general.name", 7);
+  EXPECT_FALSE(config_of(spec)->contains("_name_or_path"));
+
+  spec = gguf("qwen3");
   spec.metadata.push_back(GgufSpec::kv_u32("qwen3.attention.key_length", 16));
   spec.metadata.push_back(GgufSpec::kv_u32("qwen3.attention.value_length", 16));
   spec.metadata.push_back(GgufSpec::kv_u32("qwen3.rope.dimension_count", 16));

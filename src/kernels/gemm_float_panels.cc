@@ -16,6 +16,13 @@ namespace {
 constexpr int64_t kBlockK = 1024;  // k packed at once: 16 rows of floats stay in L2; a multiple of every block type
 constexpr uint64_t kMaxBytes = uint64_t{1} << 42;  // far above any machine; keeps every later product of sizes in 63 bits
 
+template <class T>
+T load(const std::byte* p) {
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
 Status check_part(const WeightRows& part, size_t index, int64_t k) {
   const TensorView& t = part.tensor;
   if (t.shape.rank() != 2) return invalid_argument("part {} has shape {}; a weight is [rows, k]", index, t.shape.to_string());
@@ -156,17 +163,22 @@ void read_panel_row(const FloatPanels& panels, int64_t row, std::span<float> out
   CHORAL_CHECK(row >= 0 && row < panels.n && static_cast<int64_t>(out.size()) == panels.k, "read_row: a row of this matrix");
   const std::byte* panel = panels.panel(row / kPanelRows);
   const int64_t lane = row % kPanelRows;
-  for (int64_t i = 0; i < panels.k; ++i) {
-    float& value = out[static_cast<size_t>(i)];
-    if (panels.dtype == DType::kF32) {
-      std::memcpy(&value, panel + (i * kPanelRows + lane) * 4, 4);
-      continue;
-    }
-    const bool pairs = panels.dtype == DType::kBF16;
-    const int64_t index = pairs ? (i / 2 * kPanelRows + lane) * 2 + i % 2 : i * kPanelRows + lane;
-    uint16_t bits;
-    std::memcpy(&bits, panel + index * 2, 2);
-    value = pairs ? to_float(BFloat16{bits}) : to_float(Float16{bits});
+  switch (panels.dtype) {
+    case DType::kF32:
+      for (int64_t i = 0; i < panels.k; ++i) out[static_cast<size_t>(i)] = load<float>(panel + (i * kPanelRows + lane) * 4);
+      break;
+    case DType::kF16:
+      for (int64_t i = 0; i < panels.k; ++i) {
+        out[static_cast<size_t>(i)] = to_float(Float16{load<uint16_t>(panel + (i * kPanelRows + lane) * 2)});
+      }
+      break;
+    default:  // bf16, in pairs
+      for (int64_t i = 0; i < panels.k; i += 2) {
+        const auto pair = load<uint32_t>(panel + (i / 2 * kPanelRows + lane) * 4);
+        out[static_cast<size_t>(i)] = to_float(BFloat16{static_cast<uint16_t>(pair)});
+        if (i + 1 < panels.k) out[static_cast<size_t>(i + 1)] = to_float(BFloat16{static_cast<uint16_t>(pair >> 16)});
+      }
+      break;
   }
 }
 

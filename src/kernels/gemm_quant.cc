@@ -145,10 +145,13 @@ Status QuantisedMatrix::read_row(int64_t row, std::span<float> out) const {
   const int width = kQuantBlock / form_.sub_blocks(), zero = form_.zero();
   for (int64_t b = 0; b < k() / kQuantBlock; ++b) {
     const QuantLaneBlock w = read_quant_lane(form_, panel, b, static_cast<int>(row % kQuantLanes));
+    float* values = out.data() + b * kQuantBlock;
     for (int i = 0; i < kQuantBlock; ++i) {
-      const float product = static_cast<float>(w.n[i] - zero) * w.scale[i / width];  // exact: at most 24 significant bits
-      out[b * kQuantBlock + i] = form_.has_min() ? product + w.min : product;
+      const float scale = w.scale[i < width ? 0 : 1];
+      values[i] = static_cast<float>(w.n[i] - zero) * scale;  // exact: at most 24 significant bits
     }
+    if (!form_.has_min()) continue;
+    for (int i = 0; i < kQuantBlock; ++i) values[i] += w.min;
   }
   return {};
 }

@@ -39,7 +39,7 @@ void LoRAMatrix::shrink(CpuLevel level, MatrixView<const float> x, float factor,
   CHORAL_DCHECK(x.cols == in_ && middle.cols == rank_ && middle.rows == x.rows, "shrink: x [rows, in], middle [rows, rank]");
   CHORAL_DCHECK(begin % kShrinkRanks == 0 && (end % kShrinkRanks == 0 || end == rank_) && end <= rank_, "shrink: a cut of ranks");
   const LoRAKernels& kernels = lora_kernels(level);
-  const int64_t row_bytes = kLoRAChunk * value_bytes(a_store_), chunks = in_ / kLoRAChunk;
+  const int64_t row_bytes = chunk_bytes(a_store_), chunks = in_ / kLoRAChunk;
   const int64_t tail = in_ - chunks * kLoRAChunk, packed_chunks = ceil_div(in_, kLoRAChunk);
   alignas(64) float tails[kMaxShrinkRows][kLoRAChunk];
   std::array<const float*, kMaxShrinkRows> rows{}, row_tails{};
@@ -169,7 +169,7 @@ class LoRAExpander {
 };
 
 LoRAMatrix::Piece LoRAMatrix::piece(int64_t at) const {
-  const int64_t rank_bytes = round_up(in_, kLoRAChunk) * value_bytes(a_store_);
+  const int64_t rank_bytes = ceil_div(in_, kLoRAChunk) * chunk_bytes(a_store_);
   if (at < rank_ * rank_bytes) {
     const int64_t groups = std::max<int64_t>(1, kPieceBytes / (kShrinkRanks * rank_bytes));
     const int64_t begin = at / rank_bytes, end = std::min(begin + groups * kShrinkRanks, rank_);

@@ -21,7 +21,7 @@ namespace choral::kernels {
 // Columns [out_begin, out_begin + out) of y, as stored in the file.
 struct LoRASliceSource {
   int64_t out_begin = 0;
-  TensorView a;        // [r, in], fp32, fp16 or bf16
+  TensorView a;        // [r, in], fp32, fp16, bf16 or Q8_0
   TensorView b;        // [out, r]
   float scale = 1.0F;  // α/r, α/√r: multiplies the middle in fp32
 };
@@ -34,8 +34,8 @@ struct LoRAMatrixSource {
   std::span<const float> offset = {};         // [out], biases (already scaled); empty = none
 };
 
-// How the panels are stored: as the file has them (kAuto keeps each of fp32, fp16, bf16), one float type, or int8 with one scale
-// a row of A and one a column of B.
+// How the panels are stored: as the file has them (kAuto keeps each of fp32, fp16, bf16, Q8_0; where a layer's slices differ,
+// fp32), one float type, or int8 with one scale a row of A and one a column of B.
 enum class LoRAFormat : uint8_t { kAuto, kF32, kF16, kBF16, kI8 };
 
 class LoRAMatrix {

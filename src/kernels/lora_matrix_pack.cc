@@ -20,7 +20,9 @@ Result<LoRAStore> store_of(DType type) {
     case DType::kF32: return LoRAStore::kF32;
     case DType::kF16: return LoRAStore::kF16;
     case DType::kBF16: return LoRAStore::kBF16;
-    default: return unsupported("{} is no type of adapter weights: expected float32, float16 or bfloat16", dtype_name(type));
+    case DType::kQ8_0: return LoRAStore::kQ8;
+    default:
+      return unsupported("{} is no type of adapter weights: expected float32, float16, bfloat16 or Q8_0", dtype_name(type));
   }
 }
 
@@ -51,6 +53,9 @@ Status check_tensor(const TensorView& t, const char* name, const char* shape) {
   if (!t.device.host_accessible)
     return invalid_argument("{} lies on a device the host cannot read; copy it to the host first", name);
   if (t.data == nullptr) return invalid_argument("{} has no data", name);
+  if (t.dtype == DType::kQ8_0 && t.shape[1] % kLoRAChunk != 0) {
+    return invalid_argument("{} has rows of {} values, which are no whole blocks of Q8_0", name, t.shape[1]);
+  }
   return {};
 }
 
@@ -140,6 +145,18 @@ void move_chunk(LoRAStore store, const std::byte* from, std::byte* to) {
   std::memcpy(to, pair.data(), bytes);
 }
 
+// A block of Q8_0: its scale, and where its 32 values are.
+struct Q8Block {
+  float scale;
+  const std::byte* values;
+};
+Q8Block q8_block(const std::byte* row, int64_t index) {
+  const std::byte* block = row + index * facts(DType::kQ8_0).block_bytes;
+  Float16 scale;
+  std::memcpy(&scale.bits, block, sizeof scale.bits);
+  return {to_float(scale), block + sizeof scale.bits};
+}
+
 // `units` of each of `columns` columns, which lie `column_bytes` apart, become rows of 16 units.
 template <class Unit>
 void turn(const std::byte* from, int64_t column_bytes, int64_t columns, int64_t units, std::byte* to) {
@@ -208,7 +225,7 @@ class LoRAPacker {
   static Status place_slices(const LoRAMatrixSource& source, LoRAMatrix& m) {
     for (const LoRASliceSource& slice : source.slices) m.rank_ += slice.a.shape[0];
     if (m.rank_ > kMaxDim) return too_large("the slices' ranks add up to {}", m.rank_);
-    int64_t bytes = m.rank_ * round_up(m.in_, kLoRAChunk) * value_bytes(m.a_store_);
+    int64_t bytes = m.rank_ * ceil_div(m.in_, kLoRAChunk) * chunk_bytes(m.a_store_);
     int64_t rank = 0;
     for (const LoRASliceSource& source_slice : source.slices) {
       LoRAMatrix::Slice slice;
@@ -229,24 +246,24 @@ class LoRAPacker {
 
   // Where row j of A begins; its chunks lie *stride bytes apart.
   std::byte* a_row(int64_t j, int64_t* stride) const {
-    const int64_t chunks = ceil_div(m_.in_, kLoRAChunk), chunk_bytes = kLoRAChunk * value_bytes(m_.a_store_);
+    const int64_t chunks = ceil_div(m_.in_, kLoRAChunk), bytes = chunk_bytes(m_.a_store_);
     const int64_t group = j / LoRAMatrix::kShrinkRanks * LoRAMatrix::kShrinkRanks;
-    *stride = std::min(LoRAMatrix::kShrinkRanks, m_.rank_ - group) * chunk_bytes;
-    return panels_ + (group * chunks + j - group) * chunk_bytes;
+    *stride = std::min(LoRAMatrix::kShrinkRanks, m_.rank_ - group) * bytes;
+    return panels_ + (group * chunks + j - group) * bytes;
   }
 
   void move_a(const LoRASliceSource& source, const LoRAMatrix::Slice& slice) {
-    const int64_t bytes = value_bytes(m_.a_store_), chunk_bytes = kLoRAChunk * bytes;
+    const int64_t bytes = value_bytes(m_.a_store_), chunk = kLoRAChunk * bytes;
     const int64_t whole = m_.in_ / kLoRAChunk, tail = m_.in_ % kLoRAChunk;
     for (int64_t i = 0; i < slice.rank; ++i) {
       m_.row_scale_[static_cast<size_t>(slice.rank_begin + i)] = source.scale;
       int64_t stride = 0;
       std::byte* to = a_row(slice.rank_begin + i, &stride);
       const std::byte* from = source.a.row(i);
-      for (int64_t c = 0; c < whole; ++c) move_chunk(m_.a_store_, from + c * chunk_bytes, to + c * stride);
+      for (int64_t c = 0; c < whole; ++c) move_chunk(m_.a_store_, from + c * chunk, to + c * stride);
       if (tail == 0) continue;
       std::array<std::byte, kLoRAChunk * sizeof(float)> padded{};
-      std::memcpy(padded.data(), from + whole * chunk_bytes, static_cast<size_t>(tail * bytes));
+      std::memcpy(padded.data(), from + whole * chunk, static_cast<size_t>(tail * bytes));
       move_chunk(m_.a_store_, padded.data(), to + whole * stride);
     }
   }
@@ -262,7 +279,42 @@ class LoRAPacker {
     }
   }
 
+  void move_a_blocks(const LoRASliceSource& source, const LoRAMatrix::Slice& slice) {
+    for (int64_t i = 0; i < slice.rank; ++i) {
+      m_.row_scale_[static_cast<size_t>(slice.rank_begin + i)] = source.scale;
+      int64_t stride = 0;
+      std::byte* to = a_row(slice.rank_begin + i, &stride);
+      for (int64_t c = 0; c < m_.in_ / kLoRAChunk; ++c, to += stride) {
+        const Q8Block block = q8_block(source.a.row(i), c);
+        std::memcpy(to, &block.scale, sizeof block.scale);
+        std::memcpy(to + sizeof block.scale, block.values, kLoRAChunk);
+      }
+    }
+  }
+
+  void move_b_blocks(const LoRASliceSource& source, const LoRAMatrix::Slice& slice) {
+    std::byte* to = panels_ + slice.b_offset;
+    for (int64_t first = slice.out_begin / kLoRAColumns * kLoRAColumns; first < slice.out_end; first += kLoRAColumns) {
+      for (int64_t b = 0; b < slice.rank / kLoRAChunk; ++b) {
+        std::array<float, kLoRAColumns> scales{};
+        std::byte* values = to + sizeof scales;
+        std::memset(values, 0, kLoRAChunk * kLoRAColumns);
+        for (int64_t c = std::max(first, slice.out_begin); c < std::min(first + kLoRAColumns, slice.out_end); ++c) {
+          const Q8Block block = q8_block(source.b.row(c - slice.out_begin), b);
+          scales[static_cast<size_t>(c - first)] = block.scale;
+          for (int64_t j = 0; j < kLoRAChunk; ++j) values[j * kLoRAColumns + c - first] = block.values[j];
+        }
+        std::memcpy(to, scales.data(), sizeof scales);
+        to = values + kLoRAChunk * kLoRAColumns;
+      }
+    }
+  }
+
   Status pack_a(const LoRASliceSource& source, const LoRAMatrix::Slice& slice) {
+    if (m_.a_store_ == LoRAStore::kQ8) {
+      move_a_blocks(source, slice);
+      return {};
+    }
     if (keeps_bits(source.a.dtype, m_.a_store_)) {
       move_a(source, slice);
       return {};
@@ -287,6 +339,10 @@ class LoRAPacker {
   }
 
   Status pack_b(const LoRASliceSource& source, const LoRAMatrix::Slice& slice) {
+    if (m_.b_store_ == LoRAStore::kQ8) {
+      move_b_blocks(source, slice);
+      return {};
+    }
     if (keeps_bits(source.b.dtype, m_.b_store_)) {
       move_b(source, slice);
       return {};

@@ -6,6 +6,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/lora_float_inl.h"
 
@@ -67,6 +68,17 @@ struct StoreI8 {
   static HWY_INLINE VF second(const std::byte* p, int o) { return first(p, o + 16); }
   static HWY_INLINE VF single(const std::byte* p, int o) { return first(p, o); }
 };
+
+// A chunk of A. The scale has 11 significant bits and a value 7, so their product is exact: the bits are those of floats.
+struct StoreQ8 {
+  static constexpr LoRAStore kStore = LoRAStore::kQ8;
+  static HWY_INLINE VF scale(const std::byte* p) { return hn::Set(F32(), *reinterpret_cast<const float*>(p)); }
+  static HWY_INLINE VF first(const std::byte* p, int o) { return hn::Mul(scale(p), StoreI8::first(p + sizeof(float), o)); }
+  static HWY_INLINE VF second(const std::byte* p, int o) { return hn::Mul(scale(p), StoreI8::second(p + sizeof(float), o)); }
+};
+// The values of a panel of B.
+template <class Store>
+using PanelValues = std::conditional_t<Store::kStore == LoRAStore::kQ8, StoreI8, Store>;
 
 // out[i] = scale[i] · the sum of vector i's lanes: ((l0 + l2) + (l1 + l3)) of every block of four, then blocks 0 + 2 and 1 + 3,
 // then the two.
@@ -142,7 +154,7 @@ void shrink(const ShrinkArgs& args) {
   const int64_t rank_bytes = args.rank_bytes, chunk_bytes = args.chunk_bytes, ahead = args.ahead;
   for (int64_t k = 0; k < args.chunks * kLoRAChunk; k += kLoRAChunk, a += chunk_bytes) {
     CHORAL_UNROLL
-    for (int p = 0; p < P; ++p) fetch<kLoRAChunk * value_bytes(Store::kStore)>(a + p * rank_bytes + ahead);
+    for (int p = 0; p < P; ++p) fetch<choral::kernels::chunk_bytes(Store::kStore)>(a + p * rank_bytes + ahead);
     shrink_step<Store, R, P>(acc, a, rank_bytes, x, k);
   }
   if (args.a_tail != nullptr) {
@@ -174,10 +186,12 @@ HWY_INLINE void expand_panels(const ExpandArgs& args, const float* const (&middl
   const F32 d;
   constexpr int64_t kPairBytes = 2 * kLoRAColumns * value_bytes(Store::kStore);
   constexpr int kVectors = N * kParts;
+  constexpr bool kBlockScales = Store::kStore == LoRAStore::kQ8;
+  using Values = PanelValues<Store>;
   const int64_t panel_stride = args.panel_bytes;
   const std::byte* panel = args.b + p * panel_stride;
   const std::byte* b = Store::kStore == LoRAStore::kI8 ? panel + kLoRAColumns * sizeof(float) : panel;
-  VF acc[R][kVectors], w[kVectors];
+  VF acc[R][kVectors], w[kVectors], block_scale[kBlockScales ? kVectors : 1];
   CHORAL_UNROLL
   for (int r = 0; r < R; ++r) {
     CHORAL_UNROLL
@@ -195,16 +209,29 @@ HWY_INLINE void expand_panels(const ExpandArgs& args, const float* const (&middl
   for (; j + 2 <= args.rank; j += 2, b += kPairBytes) {
     CHORAL_UNROLL
     for (int n = 0; n < N; ++n) fetch<kPairBytes>(b + ahead + n * panel_stride);
+    if constexpr (kBlockScales) {
+      if (j % kLoRAChunk == 0) {
+        CHORAL_UNROLL
+        for (int v = 0; v < kVectors; ++v) block_scale[v] = StoreF32::first(b + v / kParts * panel_stride, v % kParts * kLanes);
+        b += kLoRAColumns * sizeof(float);
+      }
+    }
     CHORAL_UNROLL
-    for (int v = 0; v < kVectors; ++v) w[v] = Store::first(b + v / kParts * panel_stride, v % kParts * kLanes);
+    for (int v = 0; v < kVectors; ++v) {
+      w[v] = Values::first(b + v / kParts * panel_stride, v % kParts * kLanes);
+      if constexpr (kBlockScales) w[v] = hn::Mul(w[v], block_scale[v]);
+    }
     multiply_add(j);
     CHORAL_UNROLL
-    for (int v = 0; v < kVectors; ++v) w[v] = Store::second(b + v / kParts * panel_stride, v % kParts * kLanes);
+    for (int v = 0; v < kVectors; ++v) {
+      w[v] = Values::second(b + v / kParts * panel_stride, v % kParts * kLanes);
+      if constexpr (kBlockScales) w[v] = hn::Mul(w[v], block_scale[v]);
+    }
     multiply_add(j + 1);
   }
   if (j < args.rank) {
     CHORAL_UNROLL
-    for (int v = 0; v < kVectors; ++v) w[v] = Store::single(b + v / kParts * panel_stride, v % kParts * kLanes);
+    for (int v = 0; v < kVectors; ++v) w[v] = Values::single(b + v / kParts * panel_stride, v % kParts * kLanes);
     multiply_add(j);
   }
   // Every load before the first store: rows often lie a multiple of 4096 bytes apart, and a load waits for a store there.
@@ -257,6 +284,7 @@ ShrinkKernel find_shrink(LoRAStore store, int rows, int ranks) {
     case LoRAStore::kF16: return shrink_of<StoreF16>(rows, ranks);
     case LoRAStore::kBF16: return shrink_of<StoreBF16>(rows, ranks);
     case LoRAStore::kI8: return shrink_of<StoreI8>(rows, ranks);
+    case LoRAStore::kQ8: return shrink_of<StoreQ8>(rows, ranks);
     case LoRAStore::kPlainBF16: return shrink_of<StorePlainBF16>(rows, ranks);
   }
   return nullptr;
@@ -292,6 +320,7 @@ ExpandKernel find_expand(LoRAStore store, int rows) {
     case LoRAStore::kF16: return expand_of<StoreF16>(rows);
     case LoRAStore::kBF16: return expand_of<StoreBF16>(rows);
     case LoRAStore::kI8: return expand_of<StoreI8>(rows);
+    case LoRAStore::kQ8: return expand_of<StoreQ8>(rows);
     case LoRAStore::kPlainBF16: break;  // never packed
   }
   return nullptr;

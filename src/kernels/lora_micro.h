@@ -17,18 +17,24 @@ enum class LoRAStore : uint8_t {
   kF16,
   kBF16,
   kI8,
+  kQ8,         // GGUF's Q8_0 as it is: 32 int8 with a scale, of one rank of A over k or one column of B over ranks
   kPlainBF16,  // 16 and 16 plain values, as in files; shrink only
 };
 
 // A pair is 32 values of one type: first[16], second[16]; bf16 as first[i] | second[i] << 16 in word i. A last row without a
 // partner is 16 plain values. Bytes of one value:
-constexpr int64_t value_bytes(LoRAStore store) { return store == LoRAStore::kF32 ? 4 : store == LoRAStore::kI8 ? 1 : 2; }
+constexpr int64_t value_bytes(LoRAStore store) {
+  return store == LoRAStore::kF32 ? 4 : store == LoRAStore::kI8 || store == LoRAStore::kQ8 ? 1 : 2;
+}
 
-inline constexpr int64_t kLoRAChunk = 32;    // k of one step of shrink
+inline constexpr int64_t kLoRAChunk = 32;    // k of one step of shrink, ranks of one block of kQ8
 inline constexpr int64_t kLoRAColumns = 16;  // of a panel of B
-// A panel: 16 float column scales (kI8 only), then [rank][16] in pairs.
+// A chunk of one rank of A: a float scale (kQ8 only), then a pair.
+constexpr int64_t chunk_bytes(LoRAStore store) { return kLoRAChunk * value_bytes(store) + (store == LoRAStore::kQ8 ? 4 : 0); }
+// A panel: 16 float column scales (kI8: once, kQ8: before each 32 ranks), then [rank][16] in pairs.
 constexpr int64_t panel_bytes(LoRAStore store, int64_t rank) {
-  return rank * kLoRAColumns * value_bytes(store) + (store == LoRAStore::kI8 ? kLoRAColumns * 4 : 0);
+  const int64_t scales = store == LoRAStore::kI8 ? 1 : store == LoRAStore::kQ8 ? rank / kLoRAChunk : 0;
+  return rank * kLoRAColumns * value_bytes(store) + scales * kLoRAColumns * 4;
 }
 // Weights are fetched so far ahead: longer than memory takes to answer, far less than L1 holds.
 inline constexpr int64_t kLoRAAheadBytes = 4096;

@@ -1,8 +1,8 @@
 #include "lora/adapter_check.h"
 
 #include <algorithm>
-#include <cctype>
 
+#include "lora/dora_factors.h"
 #include "lora/lora_model.h"
 #include "lora/module_names.h"
 
@@ -29,6 +29,26 @@ TargetKind kind_of(std::string_view module, bool is_vector) {
   if (is_vector) return TargetKind::kNorm;
   if (module.ends_with("lm_head")) return TargetKind::kHead;
   return module.ends_with("embed_tokens") ? TargetKind::kEmbedding : TargetKind::kLinear;
+}
+
+// A module whose tokens the config names, whose rows are not in the file, and which has the same tokens as one whose rows are: as
+// PEFT saves a tied head.
+void add_tied_heads(const PEFTHelper& peft, std::map<std::string, LoRATarget>& found) {
+  for (const auto& [name, ids] : peft.trainable_token_indices) {
+    if (found.contains(name)) continue;
+    for (const auto& [other, other_ids] : peft.trainable_token_indices) {
+      const auto embedding = std::find_if(found.begin(), found.end(), [&other = other](const auto& module) {
+        return module.second.kind == TargetKind::kEmbedding && module.first.ends_with(other);
+      });
+      if (other_ids != ids || embedding == found.end()) continue;
+      LoRATarget head = embedding->second;
+      head.kind = TargetKind::kHead;
+      head.tied_to = head.name;
+      head.name = head.members[0].name = name;
+      found.emplace(name, std::move(head));
+      break;
+    }
+  }
 }
 
 // A model in which the file's own shapes are right, as far as they agree with each other.
@@ -72,6 +92,7 @@ std::vector<LoRATarget> targets_from(std::span<const NamedTensor> tensors, const
         break;
     }
   }
+  add_tied_heads(peft, found);
   std::vector<LoRATarget> out;
   for (auto& [name, target] : found) out.push_back(std::move(target));
   return out;
@@ -91,9 +112,11 @@ void describe_config(const PEFTHelper& peft, const AdapterCheckOptions& options,
   report.peft_version = peft.peft_version;
   report.invocation_tokens = peft.alora_invocation_tokens;
   report.ignored = peft.notes;
-  if (!report.base_model.empty() && !options.base_model_name.empty()) {
-    report.base_match = same_base_model(report.base_model, options.base_model_name) ? AdapterReport::BaseMatch::kSame
-                                                                                    : AdapterReport::BaseMatch::kDifferent;
+  report.base_match = match_base(report.base_model, options.base_names);
+  if (options.strict && report.base_match == BaseMatch::kDifferent) {
+    add_problems(invalid_argument("--strict: {}; load that base, or leave --strict out",
+                                  other_base_note(report.base_model, options.base_names)),
+                 report);
   }
 }
 
@@ -125,16 +148,6 @@ void describe_model(const LoRAModel& model, AdapterReport& report) {
 bool is_checked_float(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
 
 }  // namespace
-
-bool same_base_model(std::string_view one, std::string_view other) {
-  const auto last_part = [](std::string_view name) {
-    while (name.ends_with('/')) name.remove_suffix(1);
-    std::string part(name.substr(name.rfind('/') + 1));  // npos + 1 is 0
-    std::transform(part.begin(), part.end(), part.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return part;
-  };
-  return last_part(one) == last_part(other);
-}
 
 AdapterReport check_adapter(const std::filesystem::path& path, const AdapterCheckOptions& options) {
   AdapterReport report;
@@ -172,7 +185,11 @@ AdapterReport check_adapter(const std::filesystem::path& path, const AdapterChec
                                 : LoRAModel::from_lora_tensors(file->tensors, *peft, own, load);
   if (model.ok()) {
     describe_model(*model, report);
-    if (with_model) report.digest = model->digest();  // fused modules are split only where the model is known
+    if (with_model) {
+      report.digest = model->digest();  // fused modules are split only where the model is known
+      ThreadPool pool(peft->use_dora ? ThreadPool::default_size() : 1);
+      if (Status dora = check_dora(pool, cpu_level(), *model, options.targets); !dora.ok()) add_problems(dora, report);
+    }
   } else {
     add_problems(model.status(), report);
   }

@@ -12,6 +12,7 @@
 
 #include "base/sha256.h"
 #include "lora/adapter_file.h"
+#include "lora/base_name.h"
 #include "lora/lora_config.h"
 #include "lora/target.h"
 
@@ -20,15 +21,15 @@ namespace choral::lora {
 struct AdapterCheckOptions {
   LoRAConfig config = {};
   AdapterLimits limits = {};
-  std::span<const LoRATarget> targets = {};  // empty: no model is at hand; files are checked against themselves
-  int64_t head_dim = 0;                      // of that model, as LoRALoadOptions has it
-  std::string base_class = {};               // likewise
-  std::string base_model_name = {};          // what the model is called; empty: unknown
+  // Empty: no model is at hand; files are checked against themselves. Targets with base_row are read for DoRA.
+  std::span<const LoRATarget> targets = {};
+  int64_t head_dim = 0;              // of that model, as LoRALoadOptions has it
+  std::string base_class = {};       // likewise
+  std::vector<std::string> base_names = {};  // likewise
+  bool strict = false;  // likewise
 };
 
 struct AdapterReport {
-  enum class BaseMatch { kUnknown, kSame, kDifferent };
-
   std::string path;    // the file with the tensors
   std::string format;  // "safetensors", "torch", "gguf"
   uint64_t file_bytes = 0;
@@ -58,8 +59,5 @@ struct AdapterReport {
 };
 
 AdapterReport check_adapter(const std::filesystem::path& path, const AdapterCheckOptions& options = {});
-
-// Whether two names or paths of a base mean the same model as far as names can tell: the last parts, without case.
-bool same_base_model(std::string_view one, std::string_view other);
 
 }  // namespace choral::lora

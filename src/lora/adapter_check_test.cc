@@ -23,7 +23,7 @@ TEST(AdapterCheck, DescribesAnAdapterWithAndWithoutItsModel) {
   const auto targets = testing::small_targets();
   AdapterCheckOptions options;
   for (const bool with_model : {false, true}) {
-    if (with_model) options = {.targets = targets, .base_model_name = "/models/tiny/"};
+    if (with_model) options = {.targets = targets, .base_names = {"/models/tiny/"}};
     const AdapterReport report = check(builder, config, options);
     EXPECT_TRUE(report.usable()) << ::testing::PrintToString(report.problems);
     EXPECT_EQ(report.format, "safetensors");
@@ -33,15 +33,19 @@ TEST(AdapterCheck, DescribesAnAdapterWithAndWithoutItsModel) {
     EXPECT_THAT(report.kinds, ElementsAre("LoRA", "rsLoRA", "modules_to_save"));
     EXPECT_THAT(report.ranks, ElementsAre(std::pair<const int64_t, size_t>(2, 4)));
     EXPECT_EQ(report.base_model, "org/Tiny");
-    EXPECT_EQ(report.base_match, with_model ? AdapterReport::BaseMatch::kSame : AdapterReport::BaseMatch::kUnknown);
+    EXPECT_EQ(report.base_match, with_model ? BaseMatch::kSame : BaseMatch::kUnknown);
     EXPECT_THAT(report.ignored, Contains(HasSubstr("lora_dropout")));
     EXPECT_THAT(report.non_finite, IsEmpty());
     EXPECT_FALSE(report.zero_effect);
     EXPECT_GT(report.file_bytes, static_cast<uint64_t>(report.tensor_bytes));
     EXPECT_EQ(report.digest.has_value(), with_model);
   }
-  EXPECT_TRUE(same_base_model("meta/Llama-3", "llama-3"));
-  EXPECT_FALSE(same_base_model("meta/Llama-3", "meta/Llama-2"));
+  options.base_names = {"/models/other/"};
+  EXPECT_EQ(check(builder, config, options).base_match, BaseMatch::kDifferent);
+  EXPECT_TRUE(check(builder, config, options).usable());
+  options.strict = true;
+  EXPECT_EQ(check(builder, config, options).code, Code::kInvalidArgument);
+  EXPECT_THAT(check(builder, config, options).problems, ElementsAre(AllOf(HasSubstr("--strict"), HasSubstr("'org/Tiny'"))));
 }
 
 TEST(AdapterCheck, GgufRowsAreReadAsTheModelHasThem) {
@@ -143,6 +147,12 @@ TEST(AdapterCheck, EmbeddingsTokensAndNormsWithoutAModel) {
   AdapterBuilder tokens;
   tokens.query_and_value().add("base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta", {2, kHidden});
   EXPECT_THAT(check(tokens, config_json(R"(,"trainable_token_indices":[7,3])")).kinds, Contains("trainable tokens"));
+  const auto of_both = [&](std::string_view head_ids) {
+    return check(tokens,
+                 config_json(fmt::format(R"(,"trainable_token_indices":{{"embed_tokens":[7,3],"lm_head":{}}})", head_ids)));
+  };
+  EXPECT_TRUE(of_both("[7,3]").usable()) << ::testing::PrintToString(of_both("[7,3]").problems);
+  EXPECT_THAT(of_both("[3,7]").problems, Contains(HasSubstr("names 'lm_head', whose rows")));
 }
 
 }  // namespace

@@ -15,10 +15,15 @@ namespace {
 
 bool is_float(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
 
+// Blocks that are packed as they are, in the tensors that packing takes them of.
+bool stays_q8(std::string_view name, DType type) {
+  return type == DType::kQ8_0 && (name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight"));
+}
+
 // Adds `tensor`, converted where its type is not one that is served.
 Status add(AdapterFile& file, std::string name, AdapterTensor tensor, uint64_t& converted_bytes, const AdapterLimits& limits) {
   const DType type = tensor.view.dtype;
-  if (!is_float(type)) {
+  if (!is_float(type) && !stays_q8(name, type)) {
     if (!kernels::can_dequantise(type)) {
       return unsupported("{}: '{}' is {}; adapters are float32, float16 or bfloat16", file.path.string(), printable(name),
                          dtype_name(type));

@@ -1,8 +1,11 @@
 #include "lora/adapter_tensor.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "kernels/dequantise.h"
 
@@ -57,12 +60,28 @@ std::optional<int64_t> first_non_finite(const TensorView& tensor) {
     case DType::kF32: return first_all_set<uint32_t>(tensor, 0x7F800000u);
     case DType::kF16: return first_all_set<uint16_t>(tensor, 0x7C00u);
     case DType::kBF16: return first_all_set<uint16_t>(tensor, 0x7F80u);
+    case DType::kQ8_0: {
+      const auto& f = facts(tensor.dtype);
+      for (int64_t i = 0; i < tensor.size_bytes() / f.block_bytes; ++i) {
+        const TensorView scale{tensor.data + i * f.block_bytes, DType::kF16, Shape{1}, tensor.device};
+        if (first_non_finite(scale)) return i * f.block_elements;
+      }
+      return std::nullopt;
+    }
     default: CHORAL_CHECK(false, "adapters are float tensors by now");
   }
   return std::nullopt;
 }
 
 bool is_all_zero(const TensorView& tensor) {
+  if (facts(tensor.dtype).is_block) {
+    std::vector<float> row(static_cast<size_t>(tensor.cols()));
+    for (int64_t i = 0; i < tensor.rows(); ++i) {
+      kernels::dequantise_row(tensor.dtype, tensor.row(i), tensor.cols(), row.data());
+      if (std::any_of(row.begin(), row.end(), [](float value) { return value != 0; })) return false;
+    }
+    return true;
+  }
   const int64_t width = facts(tensor.dtype).block_bytes;  // a float's top byte holds the sign: -0 is zero too
   const int64_t bytes = tensor.size_bytes();
   for (int64_t i = 0; i < bytes; ++i) {
@@ -71,6 +90,20 @@ bool is_all_zero(const TensorView& tensor) {
     if (byte != 0) return false;
   }
   return true;
+}
+
+double length_of(std::span<const float> row) {
+  constexpr size_t kChains = 8;
+  std::array<double, kChains> squares{};  // sums of their own: a single one would wait for itself at every step
+  size_t k = 0;
+  for (; k + kChains <= row.size(); k += kChains) {
+    for (size_t c = 0; c < kChains; ++c) squares[c] += static_cast<double>(row[k + c]) * static_cast<double>(row[k + c]);
+  }
+  for (size_t c = 0; k < row.size(); ++k, ++c) squares[c] += static_cast<double>(row[k]) * static_cast<double>(row[k]);
+  for (size_t step = kChains / 2; step > 0; step /= 2) {
+    for (size_t c = 0; c < step; ++c) squares[c] += squares[c + step];
+  }
+  return std::sqrt(squares[0]);
 }
 
 Result<Tensor> to_float_tensor(const TensorView& tensor) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "tensor/tensor.h"
@@ -30,9 +31,12 @@ struct NamedTensor {
   AdapterTensor tensor;
 };
 
-// The flat index of the first NaN or infinity of a F32, F16 or BF16 tensor.
+// The flat index of the first NaN or infinity of a F32, F16, BF16 or Q8_0 tensor; of Q8_0, of its block.
 std::optional<int64_t> first_non_finite(const TensorView& tensor);
 bool is_all_zero(const TensorView& tensor);
+
+// The Euclidean length of a row, summed in double.
+double length_of(std::span<const float> row);
 
 // A copy as float, of any type kernels::dequantise_row reads.
 Result<Tensor> to_float_tensor(const TensorView& tensor);

@@ -29,6 +29,7 @@ Result<LoRAModel> LoRALoader::load(std::span<const NamedTensor> tensors) {
   check_complete(modules);
   check_saved(modules);
   check_token_config();
+  check_token_rows();
   if (problems_.empty() && model_.loras_.empty() && model_.replaced_weights_.empty() && model_.replaced_biases_.empty() &&
       model_.trainable_tokens_.empty()) {
     problems_.add(invalid_argument("no module of the model is adapted by it"));
@@ -165,12 +166,35 @@ void LoRALoader::check_saved(const Modules& modules) {
 
 void LoRALoader::check_token_config() {
   for (const auto& [name, ids] : peft_.trainable_token_indices) {
-    if (!used_token_configs_.contains(name)) {
+    if (!used_token_configs_.contains(name) && !follows_embedding(name, ids)) {
       problems_.add(
           corrupt("trainable_token_indices names '{}', whose rows '...{}.token_adapter.trainable_tokens_delta' are not "
                   "in the file",
                   printable(name), printable(name)));
     }
+  }
+}
+
+bool LoRALoader::follows_embedding(const std::string& name, const std::vector<int32_t>& ids) const {
+  return std::any_of(targets_.begin(), targets_.end(), [&](const LoRATarget& target) {
+    if (target.tied_to.empty() || (target.name != name && !target.name.ends_with("." + name))) return false;
+    const TrainableTokens* tokens = model_.trainable_tokens_of(target);
+    return tokens != nullptr && tokens->token_ids == ids;
+  });
+}
+
+// PEFT wraps plain embeddings and heads only, so no adapter was trained with both on one module.
+void LoRALoader::check_token_rows() {
+  for (const auto& target : targets_) {
+    if (target.kind != TargetKind::kEmbedding && target.kind != TargetKind::kHead) continue;
+    const TrainableTokens* tokens = model_.trainable_tokens_of(target);
+    if (tokens == nullptr) continue;
+    const bool adapted = model_.loras_.contains(target.name);
+    if (!adapted && !model_.replaced_weights_.contains(target.name)) continue;
+    problems_.add(unsupported(
+        "trainable_token_indices: '{}' has a {} as well; PEFT trains single rows only of modules that nothing else changes{}",
+        target.name, adapted ? "low-rank pair" : "whole weight (modules_to_save)",
+        tokens->module == target.name ? "" : fmt::format(", and this head is tied to '{}'", tokens->module)));
   }
 }
 

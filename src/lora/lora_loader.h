@@ -58,6 +58,9 @@ class LoRALoader {
   void check_complete(const Modules& modules);
   void check_saved(const Modules& modules);
   void check_token_config();
+  void check_token_rows();
+  // Whether the rows of a tied head that the config names, without own ones in the file, are the embedding's.
+  bool follows_embedding(const std::string& name, const std::vector<int32_t>& ids) const;
 
   // False after adding a problem.
   bool expect_shape(const NamedTensor& tensor, std::initializer_list<int64_t> wanted, const std::string& module,

@@ -77,6 +77,58 @@ TEST(LoRALoader, TrainableTokens) {
   EXPECT_THAT(refusal(AdapterBuilder().query_and_value(), with("[1]")), HasSubstr("are not in the file"));
 }
 
+// What PEFT does with each of these was tried with PEFT 0.18.1 and 0.21.2.
+TEST(LoRALoader, TrainableTokensOfATiedHead) {
+  auto targets = testing::small_targets();
+  targets.back().tied_to = "model.embed_tokens";
+  const auto load = [&](AdapterBuilder builder, std::string_view more, std::string_view modules = R"(["q_proj","v_proj"])") {
+    builder.query_and_value();
+    const TempDir folder;
+    testing::write_file(folder.path() / "adapter_config.json", config_json(more, modules));
+    testing::write_file(folder.path() / "adapter_model.safetensors", builder.safetensors());
+    return LoRAModel::from_local_checkpoint(folder.path(), *PEFTHelper::from_local_dir(folder.path()), targets);
+  };
+  const auto embedding_rows = AdapterBuilder().add("model.embed_tokens.token_adapter.trainable_tokens_delta", {2, kHidden});
+  const auto head_rows = AdapterBuilder().add("lm_head.token_adapter.trainable_tokens_delta", {2, kHidden});
+  AdapterBuilder both = embedding_rows;
+  both.add("lm_head.token_adapter.trainable_tokens_delta", {2, kHidden});
+  const auto module_of = [&](const Result<LoRAModel>& model, size_t target) -> std::string {
+    if (!model.ok()) return model.status().message();
+    const TrainableTokens* tokens = model->trainable_tokens_of(targets[target]);
+    return tokens == nullptr ? "none" : tokens->module;
+  };
+  const size_t embedding = 0, head = targets.size() - 1;
+
+  const auto of_head = load(head_rows, R"(,"trainable_token_indices":{"lm_head":[4,2]})");
+  EXPECT_EQ(module_of(of_head, embedding), "none");
+  EXPECT_EQ(module_of(of_head, head), "lm_head");
+  const auto of_embedding = load(embedding_rows, R"(,"trainable_token_indices":[4,2])");
+  EXPECT_EQ(module_of(of_embedding, embedding), "model.embed_tokens");
+  EXPECT_EQ(module_of(of_embedding, head), "model.embed_tokens");
+  for (const char* head_ids : {"[4,2]", "[2,4]", "[1,5]"}) {
+    const auto own = load(both, fmt::format(R"(,"trainable_token_indices":{{"embed_tokens":[4,2],"lm_head":{}}})", head_ids));
+    EXPECT_EQ(module_of(own, embedding), "model.embed_tokens") << head_ids;
+    EXPECT_EQ(module_of(own, head), "lm_head") << head_ids;
+  }
+  const auto once = load(embedding_rows, R"(,"trainable_token_indices":{"embed_tokens":[4,2],"lm_head":[4,2]})");
+  EXPECT_EQ(module_of(once, head), "model.embed_tokens");
+  EXPECT_THAT(module_of(load(embedding_rows, R"(,"trainable_token_indices":{"embed_tokens":[4,2],"lm_head":[2,4]})"), head),
+              HasSubstr("names 'lm_head', whose rows"));
+
+  // Nothing else may act on a module with rows of its own, or on the head that shares them.
+  const auto tokens = R"(,"trainable_token_indices":[4,2])";
+  AdapterBuilder with_head_pair = embedding_rows;
+  with_head_pair.pair("lm_head", 2, kHidden, kVocabulary);
+  const auto pair = load(with_head_pair, tokens, R"(["q_proj","v_proj","lm_head"])");
+  EXPECT_EQ(pair.status().code(), Code::kUnsupported);
+  EXPECT_THAT(pair.status().message(), AllOf(HasSubstr("trainable_token_indices: 'lm_head' has a low-rank pair"),
+                                             HasSubstr("tied to 'model.embed_tokens'")));
+  AdapterBuilder with_saved_head = embedding_rows;
+  with_saved_head.add("lm_head.weight", {kVocabulary, kHidden});
+  EXPECT_THAT(load(with_saved_head, fmt::format(R"({},"modules_to_save":["lm_head"])", tokens)).status().message(),
+              HasSubstr("'lm_head' has a whole weight (modules_to_save) as well"));
+}
+
 TEST(LoRALoader, AdaptsOnlyWhatTheConfigTargets) {
   AdapterBuilder builder;
   builder.query_and_value();

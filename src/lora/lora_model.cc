@@ -40,6 +40,15 @@ const LoRALayerWeights* LoRAModel::get_lora(std::string_view module) const {
   return at == loras_.end() ? nullptr : &at->second;
 }
 
+const TrainableTokens* LoRAModel::trainable_tokens_of(const LoRATarget& target) const {
+  const TrainableTokens* found = nullptr;
+  for (const auto& tokens : trainable_tokens_) {
+    if (tokens.module == target.name) return &tokens;
+    if (tokens.module == target.tied_to) found = &tokens;
+  }
+  return found;
+}
+
 LoRAModel LoRAModel::clone(int64_t new_id) const {
   LoRAModel copy = *this;
   copy.id_ = new_id;

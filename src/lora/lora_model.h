@@ -23,7 +23,7 @@
 
 namespace choral::lora {
 
-// Rows of an embedding (and of the head, where the base ties them) that the adapter replaces.
+// Rows of an embedding or a head that the adapter replaces.
 struct TrainableTokens {
   std::string module;
   std::vector<int32_t> token_ids;  // as in the config: not sorted; each once
@@ -37,6 +37,9 @@ struct LoRALoadOptions {
   // What is asked of the model for a GGUF adapter only. 0 and empty: unknown.
   int64_t head_dim = 0;         // rows of one head of q and k, to undo the row order of the llama family
   std::string base_class = {};  // "LlamaForCausalLM"; an adapter that names another's architecture is refused
+  // All that the model is called (see base_name.h). Whoever loads an adapter tells the user when it was made for another.
+  std::vector<std::string> base_names = {};
+  bool strict = false;  // and refuses it
 };
 
 class LoRAModel {
@@ -74,6 +77,8 @@ class LoRAModel {
   // Copies of the base's weights that PEFT saved with it. Not used, but they tell whether the base is the one it was trained on.
   const std::map<std::string, AdapterTensor, std::less<>>& frozen_copies() const { return frozen_copies_; }
   std::span<const TrainableTokens> trainable_tokens() const { return trainable_tokens_; }
+  // Those that act on `target`, or null: its own, else, of a tied head, the embedding's.
+  const TrainableTokens* trainable_tokens_of(const LoRATarget& target) const;
   std::span<const int32_t> alora_invocation_tokens() const { return alora_invocation_tokens_; }  // empty: acts everywhere
 
   std::span<const std::string> notes() const { return notes_; }  // what was in the file and does not matter

@@ -8,6 +8,7 @@
 
 #include "base/checked_math.h"
 #include "kernels/dequantise.h"
+#include "lora/dora_factors.h"
 
 namespace choral::lora {
 namespace {
@@ -29,29 +30,6 @@ std::vector<float> floats_of(const TensorView& tensor) {
     kernels::dequantise_row(tensor.dtype, tensor.row(r), tensor.cols(), values.data() + r * tensor.cols());
   }
   return values;
-}
-
-double length_of(std::span<const float> row) {
-  double squares = 0;
-  for (const float x : row) squares += static_cast<double>(x) * x;
-  return std::sqrt(squares);
-}
-
-// f[j] = m[j] / ‖W[j] + s·B[j]·A‖ for the rows of one member, W as the base computes with it.
-Result<std::vector<float>> dora_factors(const LoRATarget& target, int64_t first_row, const LoRALayerWeights& layer) {
-  const int64_t in = layer.input_dim(), out = layer.output_dim(), rank = layer.rank;
-  const std::vector<float> a = floats_of(layer.lora_a.view), b = floats_of(layer.lora_b.view);
-  std::vector<float> factors = floats_of(layer.magnitude.view), row(static_cast<size_t>(in));
-  for (int64_t j = 0; j < out; ++j) {
-    CHORAL_RETURN_IF_ERROR(target.base_row(first_row + j, row));
-    for (int64_t r = 0; r < rank; ++r) {
-      const float weight = layer.scaling * b[static_cast<size_t>(j * rank + r)];
-      const float* a_row = a.data() + r * in;
-      for (int64_t k = 0; k < in; ++k) row[static_cast<size_t>(k)] += weight * a_row[k];
-    }
-    factors[static_cast<size_t>(j)] = static_cast<float>(factors[static_cast<size_t>(j)] / length_of(row));
-  }
-  return factors;
 }
 
 // PEFT computes with the copy that is in the file, the engine with the base's weight: they must be one weight, up to the rounding
@@ -104,9 +82,7 @@ class ModulePacker {
       case TargetKind::kNorm: return pack_norm();
       case TargetKind::kEmbedding: return pack_embedding();
       case TargetKind::kLinear:
-      case TargetKind::kHead:
-        CHORAL_RETURN_IF_ERROR(pack_linear());
-        return pack_token_rows(target_.tied_to.empty() ? target_.name : target_.tied_to);
+      case TargetKind::kHead: CHORAL_RETURN_IF_ERROR(pack_linear()); return pack_token_rows();
     }
     return {};
   }
@@ -157,7 +133,7 @@ class ModulePacker {
       CHORAL_TRY(module_.table, prepack(found->second.view));
       touched_ = true;
     }
-    CHORAL_RETURN_IF_ERROR(pack_token_rows(target_.name));
+    CHORAL_RETURN_IF_ERROR(pack_token_rows());
     const LoRALayerWeights* layer = model_.get_lora(target_.name);
     if (layer == nullptr) return {};
     CHORAL_TRY(module_.token_middles, transposed(layer->lora_a.view));
@@ -175,9 +151,8 @@ class ModulePacker {
       if (const LoRALayerWeights* layer = model_.get_lora(member.name)) {
         slices_.push_back({begin, layer->lora_a.view, layer->lora_b.view, layer->scaling});
         if (layer->is_dora()) {
-          auto factors = dora_factors(target_, begin, *layer);
-          if (!factors.ok()) return std::move(factors).status().while_(member.name);
-          put(factor_, 1.0F, begin, *factors);
+          CHORAL_TRY(const auto factors, dora_factors(ctx_.kernel.pool, ctx_.kernel.level, target_, begin, *layer));
+          put(factor_, 1.0F, begin, factors);
         }
         if (!layer->bias.empty()) {
           auto bias = floats_of(layer->bias.view);
@@ -213,18 +188,17 @@ class ModulePacker {
     return {};
   }
 
-  Status pack_token_rows(std::string_view module) {
-    for (const auto& tokens : model_.trainable_tokens()) {
-      if (tokens.module != module) continue;
-      std::vector<int32_t> order(tokens.token_ids.size());
-      std::iota(order.begin(), order.end(), 0);
-      std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-        return tokens.token_ids[static_cast<size_t>(a)] < tokens.token_ids[static_cast<size_t>(b)];
-      });
-      for (const int32_t i : order) module_.token_ids.push_back(tokens.token_ids[static_cast<size_t>(i)]);
-      CHORAL_TRY(module_.token_rows, prepack(tokens.rows.view, order));
-      touched_ = true;
-    }
+  Status pack_token_rows() {
+    const TrainableTokens* tokens = model_.trainable_tokens_of(target_);
+    if (tokens == nullptr) return {};
+    const auto& ids = tokens->token_ids;
+    std::vector<int32_t> order(ids.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [&](int32_t a, int32_t b) { return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)]; });
+    for (const int32_t i : order) module_.token_ids.push_back(ids[static_cast<size_t>(i)]);
+    CHORAL_TRY(module_.token_rows, prepack(tokens->rows.view, order));
+    touched_ = true;
     return {};
   }
 

@@ -29,6 +29,7 @@ class AdapterKind {
   void add_head_pair(const std::string& stored);
   void replace(const std::string& tensor, float bound);  // a whole new tensor, under its plain name
   void replace_bias(const std::string& module);          // bias = "all": `module`.base_layer.bias
+  // Rows of an embedding, which a tied head has too, or of the head. Once for each module.
   void train_tokens(const std::string& module, const std::vector<int32_t>& ids, bool tied_head);
   // The head gets a weight of its own, as it is in the base now.
   void untie();

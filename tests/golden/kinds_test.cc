@@ -168,6 +168,26 @@ const Kind kKinds[] = {
        for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
        k.train_tokens("model.embed_tokens", {17, 3, 900}, /*tied_head=*/true);
      }},
+    {"trainable_token_indices of a tied lm_head alone", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       k.train_tokens("lm_head", {17, 3, 900}, /*tied_head=*/false);
+     }},
+    {"trainable_token_indices of both, tied, other tokens each", "tiny-qwen3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       k.train_tokens("model.embed_tokens", {17, 3, 900}, /*tied_head=*/false);
+       k.train_tokens("lm_head", {5, 17}, /*tied_head=*/false);
+     }},
+    {"trainable_token_indices of both, tied, the same tokens, saved once", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       k.train_tokens("model.embed_tokens", {17, 3, 900}, /*tied_head=*/true);
+       k.config["trainable_token_indices"]["lm_head"] = {17, 3, 900};
+     }},
 };
 
 class KindsTest : public ::testing::TestWithParam<Kind> {};

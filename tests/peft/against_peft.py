@@ -90,7 +90,11 @@ def draw_config(rnd, config):
         if "embed_tokens" not in taken and "modules_to_save" not in args:
             with_chance(0.1, "modules_to_save embed_tokens", modules_to_save=["embed_tokens"])
     if "embed_tokens" not in taken and not str(args.get("modules_to_save", "")).count("embed_tokens"):
-        with_chance(0.15, "trainable tokens", trainable_token_indices=sorted(rnd.sample(range(config.vocab_size), 20)))
+        some, others = (sorted(rnd.sample(range(config.vocab_size), 20)) for _ in range(2))
+        of = rnd.choice([some, {"lm_head": some}, {"embed_tokens": some, "lm_head": others}, {"embed_tokens": some, "lm_head": some}])
+        where = "+".join(of) if isinstance(of, dict) else "embed_tokens"
+        with_chance(0.15, f"trainable tokens of {where}{', the same' if isinstance(of, dict) and len(set(map(str, of.values()))) < len(of) else ''}",
+                    trainable_token_indices=of)
     if not dora and len(kinds) == 2:
         with_chance(0.4, "aLoRA", alora_invocation_tokens=[rnd.randrange(10, 400) for _ in range(rnd.randint(1, 3))])
     return args, kinds

@@ -1,0 +1,22 @@
+// Whether an adapter was made for this base, as far as names tell. Shapes tell nothing: a model and its instruct form have the
+// same. Names are compared leniently, since a false alarm teaches people to ignore it: without folder, case, separators, maker
+// and what only says how the weights are stored ("HuggingFaceTB/SmolLM2-135M-Instruct" is "SmolLM2-135M-Instruct.Q4_1.gguf");
+// names that say nothing ("checkpoint-500", "model") are no different from any. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace choral::lora {
+
+enum class BaseMatch : uint8_t { kUnknown, kSame, kDifferent };
+
+// `names`: all that the model is called: its file or folder, what its config says, what the user wrote.
+BaseMatch match_base(std::string_view made_for, std::span<const std::string> names);
+
+// What to tell the user when they differ; else empty.
+std::string other_base_note(std::string_view made_for, std::span<const std::string> names);
+
+}  // namespace choral::lora
