@@ -139,7 +139,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
       AdapterRegistry::Config{.load = {.config = worker->lora_config(),
                                        .head_dim = worker->loaded().model->kv_cache_shape().head_dim,
                                        .base_class = engine->info_.architecture},
-                              .root = options.adapter_root});
+                              .root = options.adapter_root,
+                              .budget_bytes = adapter_budget});
   engine->core_ =
       std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler, engine->registry_, adapter_budget);
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
