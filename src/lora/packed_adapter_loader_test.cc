@@ -44,7 +44,7 @@ std::vector<Kind> kinds() {
       .add(embedding + "lora_embedding_B", {kHidden, 2}, "BF16")
       .add(embedding + "base_layer.weight", {kVocabulary, kHidden});
   add("head", config_json("", R"(["lm_head"])")).pair("lm_head", 2, kHidden, kVocabulary, "F16");
-  add("modules_to_save", config_json(R"(,"modules_to_save":["lm_head","embed_tokens","norm","layers.1.mlp.down_proj"])", q))
+  add("modules_to_save", config_json(R"(,"modules_to_save":["lm_head","embed_tokens","model.norm","layers.1.mlp.down_proj"])", q))
       .pair(kQuery, 2, kHidden, kHidden)
       .add(head + "weight", {kVocabulary, kHidden}, "BF16")
       .add(embedding + "weight", {kVocabulary, kHidden}, "F16")
@@ -207,6 +207,19 @@ TEST(ReadAdapterFile, ItsTensorsStayWhatTheyWere) {
     EXPECT_EQ(hash_of(*file), before) << "cut";
     EXPECT_FALSE(read_adapter_file(folder.path()).ok());
   }
+}
+
+TEST(ReadAdapterFile, OneThatMemoryCannotHoldIsNotRead) {
+  const TempDir folder;
+  const std::string path = folder.write("adapter_model.safetensors", "");
+  std::error_code error;
+  std::filesystem::resize_file(path, uint64_t{4} << 40, error);  // sparse
+  if (error) GTEST_SKIP() << "this file system has no files of 4 TiB: " << error.message();
+  AdapterLimits limits;
+  limits.max_file_bytes = uint64_t{1} << 60;
+  const Status refused = read_adapter_file(folder.path(), limits).status();
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted) << refused.to_string();
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr(path), HasSubstr("read into memory"), HasSubstr("are free")));
 }
 
 }  // namespace
