@@ -35,7 +35,7 @@ Status describe(Row& row) {
   row.kind = peft.kind();
   if (peft.ranks_known) row.rank = peft.largest_rank();
   row.base = peft.base_model_name_or_path;
-  CHORAL_TRY(const auto file, lora::read_adapter_file(row.spec.path));
+  CHORAL_TRY(const auto file, lora::read_adapter_shapes(row.spec.path));
   row.bytes = file.size_bytes;
   if (peft.problems().empty()) return {};
   return peft.problems().to_status("not supported");

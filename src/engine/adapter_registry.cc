@@ -7,8 +7,7 @@
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "base/printable.h"
-#include "lora/base_name.h"
-#include "lora/peft_helper.h"
+#include "lora/packed_adapter_loader.h"
 
 namespace choral::engine {
 namespace {
@@ -18,6 +17,8 @@ constexpr size_t kMaxNameBytes = 256;
 // that one. Two share two cores: the load is done in half the time and the step loses no more.
 constexpr int kLoaderThreads = 2;
 constexpr size_t kMaxEagerJobs = 8;
+// Packed adapters that the engine thread did not take in yet may fill this share of the budget, or be one of each loader.
+constexpr int64_t kHandoverShare = 4;
 constexpr size_t kMaxHints = 10'000;  // entries of the root looked at for a name like the unknown one
 
 Status check_name(std::string_view name) {
@@ -52,29 +53,9 @@ Status unknown(std::string_view name, std::span<const std::string> known, std::s
                    remedy);
 }
 
-// What the config says of an adapter.
-struct Described {
-  std::string kind;
-  std::vector<std::string> notes;
-};
-
-Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Context& ctx, const AdapterSpec& spec,
-                                                              std::span<const lora::LoRATarget> targets,
-                                                              const lora::LoRALoadOptions& options,
-                                                              Result<lora::PEFTHelper> config, Described& described) {
-  auto packed = [&]() -> Result<std::shared_ptr<const lora::PackedAdapter>> {
-    CHORAL_TRY(const auto helper, std::move(config));
-    described.kind = helper.kind();
-    if (auto note = lora::other_base_note(helper.base_model_name_or_path, options.base_names); !note.empty()) {
-      if (options.strict) return invalid_argument("--strict: {}; load that base, or leave --strict out", note);
-      described.notes.push_back(std::move(note));
-    }
-    CHORAL_RETURN_IF_ERROR(helper.validate_legal(options.config));
-    CHORAL_TRY(const auto model, lora::LoRAModel::from_local_checkpoint(spec.path, helper, targets, options));
-    return lora::PackedAdapter::pack(ctx, model, targets, options.config);
-  }();
-  if (!packed.ok()) return std::move(packed).status().while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
-  return packed;
+bool is_dora(const AdapterSpec& spec) {
+  const auto config = lora::PEFTHelper::from_local_dir(spec.path);
+  return config.ok() && config->use_dora;
 }
 
 }  // namespace
@@ -93,6 +74,7 @@ AdapterRegistry::~AdapterRegistry() {
   }
   work_.notify_all();
   dora_work_.notify_all();
+  taken_.notify_all();
   loader_.join();
   dora_loader_.join();
   const std::lock_guard lock(mutex_);
@@ -107,6 +89,7 @@ void AdapterRegistry::set_wake(std::function<void()> wake) {
   const std::lock_guard lock(mutex_);
   wake_ = std::move(wake);
   if (wake_) return;
+  taken_.notify_all();
   for (const auto& wish : pins_) {
     if (wish.answer != nullptr) give(*wish.answer, unavailable("the engine is shutting down"));
   }
@@ -275,6 +258,18 @@ void AdapterRegistry::take_loaded(std::vector<LoadedAdapter>& out) {
   const std::lock_guard lock(mutex_);
   for (auto& one : loaded_) out.push_back(std::move(one));
   loaded_.clear();
+  loaded_bytes_ = 0;
+  taken_.notify_all();
+}
+
+Status AdapterRegistry::wait_for_handover(int64_t bytes) {
+  std::unique_lock lock(mutex_);
+  const auto may_go_on = [&] {
+    const bool fits = config_.budget_bytes == 0 || loaded_bytes_ + bytes <= config_.budget_bytes / kHandoverShare;
+    return stop_ || !wake_ || loaded_bytes_ == 0 || fits;
+  };
+  taken_.wait(lock, may_go_on);
+  return stop_ ? unavailable("the engine is shutting down") : Status();
 }
 
 void AdapterRegistry::take_pins(std::vector<PinWish>& out) {
@@ -293,22 +288,24 @@ void AdapterRegistry::run_loader(std::deque<Job>& jobs, std::condition_variable&
   const auto session = platform::cpu_platform().open(pool, {});
   CHORAL_CHECK(session.ok(), session.status().message());
   const platform::Context ctx(**session, pool, level_);
+  lora::PackedAdapterLoader files(ctx, targets_, config_.load, config_.budget_bytes);
   for (lock.lock();;) {
     wait();
     if (stop_) return;
     Job job = std::move(jobs.front());
     jobs.pop_front();
     lock.unlock();
-    auto config = lora::PEFTHelper::from_local_dir(job.version->spec.path);
-    if (&jobs == &jobs_ && config.ok() && config->use_dora) {
+    const AdapterSpec& spec = job.version->spec;
+    if (&jobs == &jobs_ && is_dora(spec)) {
       lock.lock();
       dora_jobs_.push_back(std::move(job));
       dora_work_.notify_one();
       continue;
     }
     ctx.memory.reset();
-    Described described;
-    auto packed = load_files(ctx, job.version->spec, targets_, config_.load, std::move(config), described);
+    lora::AdapterDescription described;
+    auto packed = files.load(spec.path, described, [&](int64_t bytes) { return wait_for_handover(bytes); })
+                      .while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
     lock.lock();
     const bool ok = packed.ok();
     if (job.answer != nullptr) give(*job.answer, ok ? Status() : packed.status());
@@ -324,6 +321,7 @@ void AdapterRegistry::run_loader(std::deque<Job>& jobs, std::condition_variable&
         info.digest = to_hex((*packed)->digest());
         info.rank = static_cast<int>((*packed)->rank());
         info.size_bytes = (*packed)->size_bytes();
+        loaded_bytes_ += info.size_bytes;
       }
       loaded_.push_back({std::move(job.version), std::move(packed)});
       if (wake_) wake_();

@@ -34,6 +34,7 @@ class AdapterRegistry {
   struct Config {
     lora::LoRALoadOptions load;  // its config, and what is known of the model
     std::string root;            // where names that nobody gave are looked for; empty: nowhere
+    int64_t budget_bytes = 0;    // for packed adapters, AdapterResidency's; 0: no limit
   };
   // The loader has threads and scratch of its own, and packs at `level`. `targets` outlive this.
   AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
@@ -88,6 +89,8 @@ class AdapterRegistry {
   };
   // Does the jobs of one of the two queues; what turns out to be DoRA in the first goes to the second.
   void run_loader(std::deque<Job>& jobs, std::condition_variable& work);
+  // Waits until the engine thread took so much of what is packed that `bytes` more are not too many.
+  Status wait_for_handover(int64_t bytes);
   // These take the lock themselves, and look at files without it: the engine thread waits for it too.
   Result<std::shared_ptr<AdapterVersion>> find_or_discover(std::string_view name);
   Status unknown_name(std::string_view name) const;
@@ -101,12 +104,14 @@ class AdapterRegistry {
 
   mutable std::mutex mutex_;
   std::condition_variable work_, dora_work_;  // a job for a loader
+  std::condition_variable taken_;             // loaded_ is empty, or nobody takes it
   std::condition_variable answered_;          // a load() or pin() is done
   std::function<void()> wake_;
   std::map<std::string, std::shared_ptr<AdapterVersion>, std::less<>> names_;
   std::map<std::string, int, std::less<>> generations_;  // the last one of each name
   std::deque<Job> jobs_, dora_jobs_;
   std::vector<LoadedAdapter> loaded_;
+  int64_t loaded_bytes_ = 0;  // of the packed ones among them
   std::vector<PinWish> pins_;
   std::atomic<uint64_t> retirements_{0};
   int32_t next_id_ = 1;

@@ -20,6 +20,7 @@ class CheckpointWeights : public quant::WeightSource {
   Result<io::SourceTensor> take(const std::string& name, const Shape& shape) override;
   void release(const std::string& name) override { checkpoint_->release(name); }
   const quant::WeightRequest& request() const override { return request_; }
+  Status check_unchanged() const override { return checkpoint_->check_unchanged(); }
 
   // Tensors of the file that no layer took; sorted.
   std::vector<std::string> untaken() const;

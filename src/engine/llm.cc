@@ -141,7 +141,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                        .base_class = engine->info_.architecture,
                                        .base_names = engine->files_.base_names,
                                        .strict = options.strict},
-                              .root = options.adapter_root});
+                              .root = options.adapter_root,
+                              .budget_bytes = adapter_budget});
   engine->core_ =
       std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler, engine->registry_, adapter_budget);
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));

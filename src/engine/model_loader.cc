@@ -59,6 +59,27 @@ void describe_fusion(std::span<const layers::FusionDecision> decisions, std::vec
   }
 }
 
+Result<LoadedModel> build_and_load(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,
+                                   int64_t max_model_len, const ModelForms& forms,
+                                   const std::function<void(const LoadProgress&)>& on_progress) {
+  CHORAL_TRY(const auto quant_config, quant::make_quant_config("none"));
+  LoadedModel loaded;
+  CHORAL_TRY(loaded.model,
+             models::make_model(config, {ctx.session, *quant_config, forms.custom_ops, forms.overrides, max_model_len}));
+  const auto modules = loaded.model->modules();
+  for (auto* module : modules) CHORAL_RETURN_IF_ERROR(module->load_weights(source));
+  double done = 0;
+  for (auto* module : modules) {
+    CHORAL_RETURN_IF_ERROR(module->process_weights_after_loading(ctx, source));
+    loaded.weight_bytes += module->weight_bytes();
+    loaded.parameters += module->parameters();
+    report(on_progress, "pack", module->prefix(), ++done / static_cast<double>(modules.size()));
+  }
+  describe_fusion(loaded.model->fuse(ctx, forms.fusion), loaded.notes);
+  loaded.notes.push_back("weights: " + count_of_formats(modules));
+  return loaded;
+}
+
 }  // namespace
 
 Result<quant::WeightRequest> parse_weight_request(std::string_view dtype) {
@@ -124,21 +145,8 @@ Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap&
 Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,
                                int64_t max_model_len, const ModelForms& forms,
                                const std::function<void(const LoadProgress&)>& on_progress) {
-  CHORAL_TRY(const auto quant_config, quant::make_quant_config("none"));
-  LoadedModel loaded;
-  CHORAL_TRY(loaded.model,
-             models::make_model(config, {ctx.session, *quant_config, forms.custom_ops, forms.overrides, max_model_len}));
-  const auto modules = loaded.model->modules();
-  for (auto* module : modules) CHORAL_RETURN_IF_ERROR(module->load_weights(source));
-  double done = 0;
-  for (auto* module : modules) {
-    CHORAL_RETURN_IF_ERROR(module->process_weights_after_loading(ctx, source));
-    loaded.weight_bytes += module->weight_bytes();
-    loaded.parameters += module->parameters();
-    report(on_progress, "pack", module->prefix(), ++done / static_cast<double>(modules.size()));
-  }
-  describe_fusion(loaded.model->fuse(ctx, forms.fusion), loaded.notes);
-  loaded.notes.push_back("weights: " + count_of_formats(modules));
+  auto loaded = build_and_load(ctx, config, source, max_model_len, forms, on_progress);
+  CHORAL_RETURN_IF_ERROR(source.check_unchanged());  // says more than what went wrong with what was read
   return loaded;
 }
 

@@ -45,7 +45,8 @@ struct ModelForms {
   layers::FusionConfig fusion = {};
 };
 
-// Builds the model of `config` and packs the weights of `source` for the context's device.
+// Builds the model of `config` and packs the weights of `source` for the context's device. Everything of the source is copied:
+// it is not read once this returns. A source that changed meanwhile is kUnavailable.
 Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,
                                int64_t max_model_len, const ModelForms& forms,
                                const std::function<void(const LoadProgress&)>& on_progress);

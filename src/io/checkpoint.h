@@ -33,7 +33,10 @@ class Checkpoint {
   virtual Result<SourceTensor> find(std::string_view name) const = 0;
   virtual bool contains(std::string_view name) const = 0;
   virtual void release(std::string_view name) const = 0;  // gives the tensor's pages back after packing; see MappedFile::release
-  virtual std::string description() const = 0;            // "GGUF v3, llama, 272 tensors, 93.8 MiB"
+  // kUnavailable when a file was cut or written to since it was opened: what was read is no weight. To be asked after the last
+  // read. A file that was replaced by rename or removed is none of this.
+  virtual Status check_unchanged() const = 0;
+  virtual std::string description() const = 0;  // "GGUF v3, llama, 272 tensors, 93.8 MiB"
 
   const std::vector<std::string>& names() const { return names_; }  // sorted
   uint64_t total_bytes() const { return total_bytes_; }             // of all tensors

@@ -19,6 +19,7 @@ class GgufCheckpoint : public Checkpoint {
   void release(std::string_view name) const override {
     if (const GgufTensor* tensor = source(name)) file_->release(tensor->name);
   }
+  Status check_unchanged() const override { return file_->file().check_unchanged(); }
   std::string description() const override {
     return fmt::format("GGUF v{}, {}, {} tensors, {:.1f} MiB", file_->version(), architecture_.name, names_.size(),
                        static_cast<double>(total_bytes_) / (1 << 20));

@@ -48,6 +48,10 @@ class SafetensorsCheckpoint : public Checkpoint {
   void release(std::string_view name) const override {
     if (const SafetensorsFile* file = holder(name)) file->release(name);
   }
+  Status check_unchanged() const override {
+    for (const auto& file : files_) CHORAL_RETURN_IF_ERROR(file->file().check_unchanged());
+    return {};
+  }
   std::string description() const override {
     return fmt::format("safetensors, {} file{}, {} tensors, {:.1f} MiB", files_.size(), files_.size() == 1 ? "" : "s",
                        names_.size(), static_cast<double>(total_bytes_) / (1 << 20));

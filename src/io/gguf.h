@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "io/config_map.h"
-#include "io/mapped_file.h"
+#include "io/file_bytes.h"
 #include "tensor/view.h"
 
 namespace choral::io {
@@ -50,20 +50,22 @@ Result<GgufHeader> parse_gguf(std::span<const std::byte> file, std::string_view 
 
 class GgufFile {
  public:
+  // Maps the file.
   static Result<std::shared_ptr<const GgufFile>> open(const std::filesystem::path& path, const GgufLimits& limits = {});
+  static Result<std::shared_ptr<const GgufFile>> parse(std::shared_ptr<const FileBytes> file, const GgufLimits& limits = {});
 
   const ConfigMap& metadata() const { return header_.metadata; }
   std::span<const GgufTensor> tensors() const { return header_.tensors; }  // sorted by name
   bool contains(std::string_view name) const { return header_.find(name) != nullptr; }
   Result<TensorView> find(std::string_view name) const;
   uint32_t version() const { return header_.version; }
-  const MappedFile& file() const { return *file_; }
-  void release(std::string_view name) const;  // see MappedFile::release; an unknown name is ignored
+  const FileBytes& file() const { return *file_; }
+  void release(std::string_view name) const;  // see FileBytes::release; an unknown name is ignored
 
  private:
-  GgufFile(std::shared_ptr<const MappedFile> file, GgufHeader header) : file_(std::move(file)), header_(std::move(header)) {}
+  GgufFile(std::shared_ptr<const FileBytes> file, GgufHeader header) : file_(std::move(file)), header_(std::move(header)) {}
 
-  std::shared_ptr<const MappedFile> file_;
+  std::shared_ptr<const FileBytes> file_;
   GgufHeader header_;
 };
 

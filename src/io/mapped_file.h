@@ -1,7 +1,9 @@
 // A regular file mapped read-only, and the one way to read a small file whole. Every reader of a model file starts here.
-// Directories, pipes and devices are refused before anything is read. The mapping keeps its size: whoever truncates a file in
-// place while it is mapped makes the next read fail with SIGBUS, so replace model files by rename. Thread-safe: all members are
-// const; `release` only drops pages, which come back from the file on the next touch.
+// Directories, pipes and devices are refused before anything is read. The mapping keeps its size and shows the file as it is:
+// whoever writes to a file in place while it is mapped changes what is read, and whoever cuts it leaves nothing to read. Neither
+// ends the process (mapping_guard.h): what is lost reads as zeros, and check_unchanged(), to be asked after the last read, says
+// that the file was cut or written to since open(). A file that is replaced by rename or removed stays as it was. Thread-safe:
+// all members are const; `release` only drops pages, which come back from the file on the next touch.
 #pragma once
 
 #include <cstddef>
@@ -12,32 +14,31 @@
 #include <string>
 
 #include "base/status.h"
+#include "io/file_bytes.h"
+#include "io/mapping_guard.h"
+#include "io/regular_file.h"
 
 namespace choral::io {
 
-class MappedFile {
+class MappedFile : public FileBytes {
  public:
   static Result<std::shared_ptr<const MappedFile>> open(const std::filesystem::path& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-  const std::string& path() const { return path_; }  // as given to open(), for messages
+  ~MappedFile() override;
 
   // Gives the memory of the pages lying wholly inside `range` back (MADV_DONTNEED). For weights that were packed and are not read
   // again.
-  void release(std::span<const std::byte> range) const;
+  void release(std::span<const std::byte> range) const override;
+  Status check_unchanged() const override;
 
  private:
-  MappedFile(std::string path, const std::byte* data, size_t size) : path_(std::move(path)), data_(data), size_(size) {}
+  MappedFile(RegularFile file, std::span<const std::byte> bytes);
 
-  std::string path_;
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  RegularFile file_;  // open, so that changes are seen whatever becomes of its name
+  MappingGuard guard_;
 };
 
-// The file's bytes. Over `max_bytes`: kTooLarge; absent: kNotFound; not a regular file: kInvalidArgument.
+// The file's bytes. Written to meanwhile: kUnavailable. Over `max_bytes`:
+// kTooLarge; absent: kNotFound; not a regular file: kInvalidArgument.
 Result<std::string> read_whole_file(const std::filesystem::path& path, uint64_t max_bytes);
 
 }  // namespace choral::io

@@ -1,6 +1,7 @@
 #include "io/safetensors.h"
 
 #include "base/printable.h"
+#include "io/mapped_file.h"
 #include "io/name_hint.h"
 
 namespace choral::io {
@@ -8,8 +9,15 @@ namespace choral::io {
 Result<std::shared_ptr<const SafetensorsFile>> SafetensorsFile::open(const std::filesystem::path& path,
                                                                      const SafetensorsLimits& limits) {
   CHORAL_TRY(auto file, MappedFile::open(path));
-  CHORAL_TRY(auto header, parse_safetensors(file->bytes(), file->path(), limits));
-  return std::shared_ptr<const SafetensorsFile>(new SafetensorsFile(std::move(file), std::move(header)));
+  return parse(std::move(file), limits);
+}
+
+Result<std::shared_ptr<const SafetensorsFile>> SafetensorsFile::parse(std::shared_ptr<const FileBytes> file,
+                                                                      const SafetensorsLimits& limits) {
+  auto header = parse_safetensors(file->bytes(), file->path(), limits);
+  CHORAL_RETURN_IF_ERROR(file->check_unchanged());  // says more than what is broken in what was written to meanwhile
+  if (!header.ok()) return std::move(header).status();
+  return std::shared_ptr<const SafetensorsFile>(new SafetensorsFile(std::move(file), std::move(*header)));
 }
 
 Result<TensorView> SafetensorsFile::find(std::string_view name) const {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "io/mapped_file.h"
+#include "io/file_bytes.h"
 #include "tensor/view.h"
 
 namespace choral::io {
@@ -50,22 +50,25 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file, std
 
 class SafetensorsFile {
  public:
+  // Maps the file.
   static Result<std::shared_ptr<const SafetensorsFile>> open(const std::filesystem::path& path,
                                                              const SafetensorsLimits& limits = {});
+  static Result<std::shared_ptr<const SafetensorsFile>> parse(std::shared_ptr<const FileBytes> file,
+                                                              const SafetensorsLimits& limits = {});
 
   // kNotFound names the file and the nearest name; an empty tensor or one of more than four dimensions is kUnsupported.
   Result<TensorView> find(std::string_view name) const;
   bool contains(std::string_view name) const { return header_.find(name) != nullptr; }
   std::span<const SafetensorsEntry> entries() const { return header_.entries; }  // sorted by name
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
-  const MappedFile& file() const { return *file_; }
-  void release(std::string_view name) const;  // see MappedFile::release; an unknown name is ignored
+  const FileBytes& file() const { return *file_; }
+  void release(std::string_view name) const;  // see FileBytes::release; an unknown name is ignored
 
  private:
-  SafetensorsFile(std::shared_ptr<const MappedFile> file, SafetensorsHeader header)
+  SafetensorsFile(std::shared_ptr<const FileBytes> file, SafetensorsHeader header)
       : file_(std::move(file)), header_(std::move(header)) {}
 
-  std::shared_ptr<const MappedFile> file_;
+  std::shared_ptr<const FileBytes> file_;
   SafetensorsHeader header_;
 };
 

@@ -7,7 +7,6 @@
 
 #include "base/checked_math.h"
 #include "base/printable.h"
-#include "io/mapped_file.h"
 #include "io/pickle_machine.h"
 #include "tensor/tensor.h"
 
@@ -114,6 +113,7 @@ Result<TorchTensor> TensorReader::copy(TorchTensor out, const std::byte* first, 
     return too_large("{}: '{}' and the strided tensors before it take more than {} bytes", file_, printable(out.name),
                      limits_.max_copied_bytes);
   }
+  if (limits_.shapes_only) return out;
   CHORAL_TRY(Tensor memory, Tensor::allocate(out.view.dtype, out.view.shape));
   const int64_t width = facts(out.view.dtype).block_bytes;
   const int64_t elements = out.view.shape.elements();
@@ -171,11 +171,6 @@ Result<std::vector<TorchTensor>> parse_torch_tensors(std::span<const std::byte> 
     if (out[i].name == out[i - 1].name) return corrupt("{}: '{}' stands in it twice", file_name, printable(out[i].name));
   }
   return out;
-}
-
-Result<std::vector<TorchTensor>> read_torch_tensors(const std::filesystem::path& path, const TorchLimits& limits) {
-  CHORAL_TRY(const auto file, MappedFile::open(path));
-  return parse_torch_tensors(file->bytes(), file->path(), file, limits);
 }
 
 }  // namespace choral::io

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +24,7 @@ struct TorchLimits {
   uint64_t max_tensors = 200'000;
   uint64_t max_name_bytes = 1024;
   uint64_t max_copied_bytes = uint64_t{4} << 30;  // for tensors whose elements do not lie in a row
+  bool shapes_only = false;  // such tensors are not copied: their views have type and shape, and bytes that may not be read
 };
 
 struct TorchTensor {
@@ -33,10 +33,8 @@ struct TorchTensor {
   std::shared_ptr<const void> owner;  // keeps the view's bytes
 };
 
-// Sorted by name. A tensor that is empty or has more than four dimensions is kUnsupported; so is the format of torch before 1.6.
-Result<std::vector<TorchTensor>> read_torch_tensors(const std::filesystem::path& path, const TorchLimits& limits = {});
-
-// The same for bytes in memory, kept alive by `owner`; `file_name` is for messages.
+// Of the bytes of a file, kept alive by `owner`; `file_name` is for messages. Sorted by name. A tensor that is empty or has more
+// than four dimensions is kUnsupported; so is the format of torch before 1.6.
 Result<std::vector<TorchTensor>> parse_torch_tensors(std::span<const std::byte> file, std::string_view file_name,
                                                      std::shared_ptr<const void> owner, const TorchLimits& limits = {});
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "io/read_file.h"
 #include "io/test_files.h"
 #include "support/temp_dir.h"
 
@@ -280,9 +281,13 @@ TEST(TorchPickle, FilesThatAreNoStateDict) {
   EXPECT_THAT(refusal(zip({{"a/b.txt", ""}})), HasSubstr("no data.pkl"));
   EXPECT_THAT(refusal(zip({{"m/data.pkl", dictionary("")}, {"m/byteorder", "big"}})), HasSubstr("'big'"));
   const choral::testing::TempDir folder;
-  EXPECT_EQ(read_torch_tensors(folder / "absent.bin").status().code(), Code::kNotFound);
-  const auto tensors = read_torch_tensors(
-      folder.write("m.bin", archive(dictionary(text("w") + tensor(storage("FloatStorage", "0", 6), 0, {6}, {1})))));
+  ReadMemory memory(0);
+  auto file =
+      read_file(folder.write("m.bin", archive(dictionary(text("w") + tensor(storage("FloatStorage", "0", 6), 0, {6}, {1})))),
+                1 << 20, memory);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const auto tensors = parse_torch_tensors((*file)->bytes(), (*file)->path(), *file);
+  file = Status(Code::kInternal, "");
   ASSERT_TRUE(tensors.ok());
   EXPECT_THAT(values_of((*tensors)[0]), ::testing::ElementsAre(1, 2, 3, 4, 5, 6));  // after the file object is gone
 }

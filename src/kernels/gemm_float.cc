@@ -45,4 +45,6 @@ Result<std::unique_ptr<PackedMatrix>> pack_float(std::span<const WeightRows> par
   return std::unique_ptr<PackedMatrix>(std::make_unique<FloatMatrix>(std::move(panels)));
 }
 
+int64_t packed_float_bytes(int64_t n, int64_t k, DType as) { return float_panels_bytes(as, n, k); }
+
 }  // namespace choral::kernels

@@ -17,4 +17,7 @@ namespace choral::kernels {
 // source. Parts may be of any float or GGUF block type. Sources may be unmapped afterwards.
 Result<std::unique_ptr<PackedMatrix>> pack_float(std::span<const WeightRows> parts, DType as, ThreadPool& pool);
 
+// size_bytes() of what pack_float() makes of n rows of k.
+int64_t packed_float_bytes(int64_t n, int64_t k, DType as);
+
 }  // namespace choral::kernels

@@ -124,6 +124,8 @@ int64_t float_panel_bytes(DType dtype, int64_t k) {
   return round_up(padded_k * kPanelRows * facts(dtype).block_bytes, static_cast<int64_t>(kCacheLineBytes));
 }
 
+int64_t float_panels_bytes(DType dtype, int64_t n, int64_t k) { return ceil_div(n, kPanelRows) * float_panel_bytes(dtype, k); }
+
 Result<FloatPanels> pack_float_panels(std::span<const WeightRows> parts, DType as, ThreadPool& pool) {
   if (as != DType::kF32 && as != DType::kBF16 && as != DType::kF16) {
     return invalid_argument("float weights are packed as float32, bfloat16 or float16, not {}", dtype_name(as));
@@ -140,7 +142,7 @@ Result<FloatPanels> pack_float_panels(std::span<const WeightRows> parts, DType a
   const auto elements = checked_mul(static_cast<uint64_t>(packed.n) + kPanelRows, static_cast<uint64_t>(k) + 2);
   if (!elements || *elements > kMaxBytes / 4) return too_large("a weight of [{}, {}] is beyond any memory", packed.n, k);
   packed.panel_bytes = float_panel_bytes(as, k);
-  CHORAL_TRY(packed.bytes, AlignedBuffer::allocate(static_cast<size_t>(packed.panels() * packed.panel_bytes)));
+  CHORAL_TRY(packed.bytes, AlignedBuffer::allocate(static_cast<size_t>(float_panels_bytes(as, packed.n, k))));
 
   // Each thread's floats of one row, then its 16 rounded rows.
   constexpr int64_t kThreadBytes = kBlockK * 4 * (1 + kPanelRows);

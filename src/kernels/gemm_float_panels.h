@@ -28,6 +28,8 @@ struct FloatPanels {
 };
 
 int64_t float_panel_bytes(DType dtype, int64_t k);
+// Of all panels of a weight [n, k].
+int64_t float_panels_bytes(DType dtype, int64_t n, int64_t k);
 
 // Checks the parts (same k, known types, host memory, order in range) and packs them, in parallel.
 Result<FloatPanels> pack_float_panels(std::span<const WeightRows> parts, DType as, ThreadPool& pool);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "base/free_memory.h"
 #include "base/printable.h"
-#include "io/gguf.h"
+#include "io/mapped_file.h"
+#include "io/regular_file.h"
 #include "io/safetensors.h"
 #include "io/torch_pickle.h"
 #include "kernels/dequantise.h"
@@ -32,18 +34,22 @@ Status add(AdapterFile& file, std::string name, AdapterTensor tensor, uint64_t& 
     if (converted_bytes > limits.max_converted_bytes) {
       return too_large("{}: its tensors take more than {} bytes as float32", file.path.string(), limits.max_converted_bytes);
     }
-    CHORAL_TRY(Tensor as_float, to_float_tensor(tensor.view));
-    tensor = AdapterTensor(std::move(as_float));
+    if (file.shapes_only) {
+      tensor.view.dtype = DType::kF32;
+    } else {
+      CHORAL_TRY(Tensor as_float, to_float_tensor(tensor.view));
+      tensor = AdapterTensor(std::move(as_float));
+    }
   }
   file.tensors.push_back({std::move(name), std::move(tensor)});
   return {};
 }
 
-Status read_safetensors(AdapterFile& file, const AdapterLimits& limits) {
+Status read_safetensors(AdapterFile& file, std::shared_ptr<const io::FileBytes> bytes, const AdapterLimits& limits) {
   io::SafetensorsLimits header;
   header.max_header_bytes = limits.max_header_bytes;
   header.max_tensors = limits.max_tensors;
-  CHORAL_TRY(const auto source, io::SafetensorsFile::open(file.path, header));
+  CHORAL_TRY(const auto source, io::SafetensorsFile::parse(std::move(bytes), header));
   uint64_t converted = 0;
   for (const auto& entry : source->entries()) {
     CHORAL_TRY(const TensorView view, source->find(entry.name));
@@ -52,31 +58,34 @@ Status read_safetensors(AdapterFile& file, const AdapterLimits& limits) {
   return {};
 }
 
-Status read_torch(AdapterFile& file, const AdapterLimits& limits) {
+Status read_torch(AdapterFile& file, std::shared_ptr<const io::FileBytes> bytes, const AdapterLimits& limits) {
   io::TorchLimits torch;
   torch.max_pickle_bytes = limits.max_header_bytes;
   torch.max_tensors = torch.zip.max_entries = limits.max_tensors;
   torch.max_copied_bytes = limits.max_converted_bytes;
-  CHORAL_TRY(auto tensors, io::read_torch_tensors(file.path, torch));
+  torch.shapes_only = file.shapes_only;
+  auto tensors = io::parse_torch_tensors(bytes->bytes(), bytes->path(), bytes, torch);
+  CHORAL_RETURN_IF_ERROR(bytes->check_unchanged());
+  if (!tensors.ok()) return std::move(tensors).status();
   uint64_t converted = 0;
-  for (auto& tensor : tensors) {
+  for (auto& tensor : *tensors) {
     CHORAL_RETURN_IF_ERROR(add(file, std::move(tensor.name), {tensor.view, std::move(tensor.owner)}, converted, limits));
   }
   return {};
 }
 
-Status read_gguf(AdapterFile& file, const AdapterLimits& limits) {
+Status read_gguf(AdapterFile& file, std::shared_ptr<const io::FileBytes> bytes, const AdapterLimits& limits) {
   io::GgufLimits gguf;
   gguf.max_tensors = limits.max_tensors;
-  CHORAL_TRY(const auto source, io::GgufFile::open(file.path, gguf));
+  CHORAL_TRY(file.gguf, io::GgufFile::parse(std::move(bytes), gguf));
   uint64_t converted = 0;
-  for (const auto& tensor : source->tensors()) {  // before anything is turned round, which takes memory
+  for (const auto& tensor : file.gguf->tensors()) {  // before anything is turned round, which takes memory
     if (tensor.dtype != DType::kF32) converted += static_cast<uint64_t>(tensor.shape.elements()) * sizeof(float);
   }
   if (converted > limits.max_converted_bytes) {
     return too_large("{}: its tensors take more than {} bytes as float32", file.path.string(), limits.max_converted_bytes);
   }
-  CHORAL_TRY(auto tensors, read_gguf_adapter(source));
+  CHORAL_TRY(auto tensors, read_gguf_adapter(file.gguf, file.shapes_only));
   converted = 0;
   for (auto& tensor : tensors) {
     CHORAL_RETURN_IF_ERROR(add(file, std::move(tensor.name), std::move(tensor.tensor), converted, limits));
@@ -87,34 +96,31 @@ Status read_gguf(AdapterFile& file, const AdapterLimits& limits) {
 // Vocabularies added beside the adapter, as vLLM once read them.
 constexpr const char* kNewEmbeddings[] = {"new_embeddings.safetensors", "new_embeddings.bin"};
 
-}  // namespace
+struct Kind {
+  const char* name;
+  const char* format;
+  Status (*read)(AdapterFile&, std::shared_ptr<const io::FileBytes>, const AdapterLimits&);
+};
+constexpr Kind kKinds[] = {{"adapter_model.safetensors", "safetensors", read_safetensors},
+                           {"adapter_model.bin", "torch", read_torch},
+                           {"adapter_model.pt", "torch", read_torch}};
+constexpr Kind kGguf = {"", "gguf", read_gguf};
 
-Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const AdapterLimits& limits) {
-  struct Kind {
-    const char* name;
-    const char* format;
-    Status (*read)(AdapterFile&, const AdapterLimits&);
-  };
-  constexpr Kind kKinds[] = {{"adapter_model.safetensors", "safetensors", read_safetensors},
-                             {"adapter_model.bin", "torch", read_torch},
-                             {"adapter_model.pt", "torch", read_torch}};
-  AdapterFile file;
-  Status (*read)(AdapterFile&, const AdapterLimits&) = nullptr;
+struct Location {
+  std::filesystem::path path;
+  const Kind* kind = nullptr;
+};
+
+Result<Location> locate(const std::filesystem::path& path) {
   std::error_code error;
+  Location found;
   for (const auto& kind : kKinds) {
-    if (read != nullptr || !std::filesystem::exists(path / kind.name, error)) continue;
-    file.path = path / kind.name;
-    file.format = kind.format;
-    read = kind.read;
+    if (found.kind == nullptr && std::filesystem::exists(path / kind.name, error)) found = {path / kind.name, &kind};
   }
-  if (read == nullptr) {
-    if (const auto gguf = gguf_adapter_path(path)) {
-      file.path = *gguf;
-      file.format = "gguf";
-      read = read_gguf;
-    }
+  if (found.kind == nullptr) {
+    if (const auto gguf = gguf_adapter_path(path)) found = {*gguf, &kGguf};
   }
-  if (read == nullptr) {
+  if (found.kind == nullptr) {
     return not_found("{} has no adapter_model.safetensors, adapter_model.bin or adapter_model.pt, nor a single .gguf file",
                      path.string());
   }
@@ -123,14 +129,59 @@ Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const A
       return unsupported("{}: {} is not read; save the resized embedding through modules_to_save", path.string(), name);
     }
   }
-  file.size_bytes = std::filesystem::file_size(file.path, error);
-  if (error) return not_found("{}: {}", file.path.string(), error.message());
+  return found;
+}
+
+// `before`: what the file was when it was opened, or earlier.
+Result<AdapterFile> parse(const Location& at, const io::FileStamp& before, std::shared_ptr<const io::FileBytes> bytes,
+                          bool shapes_only, const AdapterLimits& limits) {
+  AdapterFile file;
+  file.path = at.path;
+  file.format = at.kind->format;
+  file.size_bytes = bytes->bytes().size();
+  file.shapes_only = shapes_only;
   if (file.size_bytes > limits.max_file_bytes) {
     return too_large("{} has {} bytes; {} are allowed", file.path.string(), file.size_bytes, limits.max_file_bytes);
   }
-  CHORAL_RETURN_IF_ERROR(read(file, limits));
+  if (Status read = at.kind->read(file, std::move(bytes), limits); !read.ok()) {
+    // Half a file is no sign of a broken one when somebody is writing to it.
+    const auto now = io::file_stamp(at.path);
+    return now.ok() && *now == before ? read : io::changed_while_read(at.path.string());
+  }
   std::sort(file.tensors.begin(), file.tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return file;
+}
+
+// A file of this size can be read without taking the memory that others run in.
+Status check_memory_for(const std::filesystem::path& path, const io::FileStamp& stamp) {
+  constexpr uint64_t kAlwaysRead = 64 << 20;
+  if (stamp.size <= kAlwaysRead) return {};
+  const auto free_bytes = static_cast<uint64_t>(std::max<int64_t>(free_memory_bytes(), 0));
+  if (stamp.size <= free_bytes / 2) return {};
+  return resource_exhausted("{} has {} bytes, which are read into memory; {} are free, of which half is left to others",
+                            path.string(), stamp.size, free_bytes);
+}
+
+}  // namespace
+
+Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const AdapterLimits& limits, io::ReadMemory& memory) {
+  CHORAL_TRY(const Location at, locate(path));
+  CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(at.path));
+  CHORAL_RETURN_IF_ERROR(check_memory_for(at.path, stamp));
+  CHORAL_TRY(auto bytes, io::read_file(at.path, limits.max_file_bytes, memory));
+  return parse(at, stamp, std::move(bytes), /*shapes_only=*/false, limits);
+}
+
+Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const AdapterLimits& limits) {
+  io::ReadMemory memory(0);
+  return read_adapter_file(path, limits, memory);
+}
+
+Result<AdapterFile> read_adapter_shapes(const std::filesystem::path& path, const AdapterLimits& limits) {
+  CHORAL_TRY(const Location at, locate(path));
+  CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(at.path));
+  CHORAL_TRY(auto bytes, io::MappedFile::open(at.path));
+  return parse(at, stamp, std::move(bytes), /*shapes_only=*/true, limits);
 }
 
 }  // namespace choral::lora

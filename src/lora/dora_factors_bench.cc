@@ -55,7 +55,9 @@ std::vector<Module> one_layer(DType type, int64_t rank) {
   for (const auto& [out, in] : kShapes) {
     Module& module = modules.emplace_back();
     module.base = random_base(type, out, in, random, pool);
-    module.target.base_row = [base = module.base.get()](int64_t row, std::span<float> values) { return base->read_row(row, values); };
+    module.target.base_row = [base = module.base.get()](int64_t row, std::span<float> values) {
+      return base->read_row(row, values);
+    };
     module.layer.rank = rank;
     module.layer.scaling = 2.0F;
     module.layer.lora_a = random_tensor({rank, in}, random);

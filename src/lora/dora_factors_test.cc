@@ -128,9 +128,8 @@ TEST(DoraFactors, ARowWithoutLengthIsNamed) {
 TEST(DoraFactors, ARowThatCannotBeReadIsAnError) {
   const Module module{16, 20, 2};
   ThreadPool pool(2);
-  const auto target = target_of([](int64_t row, std::span<float> out) {
-    return row == 17 ? unavailable("the device is gone") : base_row(row, out);
-  });
+  const auto target = target_of(
+      [](int64_t row, std::span<float> out) { return row == 17 ? unavailable("the device is gone") : base_row(row, out); });
   const Status read = dora_factors(pool, cpu_level(), target, 0, module.layer()).status();
   EXPECT_EQ(read.code(), Code::kUnavailable);
   EXPECT_THAT(read.to_string(), AllOf(HasSubstr("up_proj"), HasSubstr("the device is gone")));

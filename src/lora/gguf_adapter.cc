@@ -53,7 +53,7 @@ Result<AdapterTensor> half_split(const AdapterTensor& b, int64_t head_dim) {
 
 }  // namespace
 
-Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const io::GgufFile>& file) {
+Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const io::GgufFile>& file, bool shapes_only) {
   std::vector<NamedTensor> out;
   for (const auto& tensor : file->tensors()) {
     std::string_view weight = tensor.name;
@@ -71,7 +71,12 @@ Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const i
     if (is_b) named.name = module + (embedding ? ".lora_embedding_B" : ".lora_B.weight");
     if (is_a && embedding) {
       if (view.shape.rank() != 2) return corrupt("{}: '{}' is no matrix", file->file().path(), printable(tensor.name));
-      CHORAL_TRY(named.tensor, transposed(view));
+      if (shapes_only) {
+        named.tensor.view.dtype = DType::kF32;
+        named.tensor.view.shape = {view.shape[1], view.shape[0]};
+      } else {
+        CHORAL_TRY(named.tensor, transposed(view));
+      }
     }
     out.push_back(std::move(named));
   }
@@ -80,7 +85,7 @@ Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const i
 
 Result<std::vector<NamedTensor>> undo_gguf_row_order(const AdapterFile& file, const GgufRowOrder& order) {
   std::vector<NamedTensor> out = file.tensors;
-  if (!order.interleaved_qk) return out;
+  if (!order.interleaved_qk || file.shapes_only) return out;
   for (auto& [name, tensor] : out) {
     if (!name.ends_with(".lora_B.weight") || !is_rotated(name) || tensor.view.shape.rank() != 2) continue;
     if (order.head_dim <= 0) {

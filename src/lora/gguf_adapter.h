@@ -14,7 +14,8 @@
 namespace choral::lora {
 
 // Names and shapes as PEFT has them; values as in the file (any type), rows still in the file's order. Whole norm weights come
-// through as "<module>.weight". A tensor of no known name is an error naming it.
-Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const io::GgufFile>& file);
+// through as "<module>.weight". A tensor of no known name is an error naming it. `shapes_only`: no value is read, what would be
+// turned round has the shape and the type that it would have, and bytes that may not be read.
+Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const io::GgufFile>& file, bool shapes_only = false);
 
 }  // namespace choral::lora

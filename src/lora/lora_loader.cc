@@ -9,8 +9,8 @@
 namespace choral::lora {
 
 LoRALoader::LoRALoader(const PEFTHelper& peft, std::span<const LoRATarget> targets, const LoRALoadOptions& options,
-                       std::string source)
-    : peft_(peft), targets_(targets), options_(options), source_(std::move(source)) {}
+                       std::string source, bool shapes_only)
+    : peft_(peft), targets_(targets), options_(options), source_(std::move(source)), shapes_only_(shapes_only) {}
 
 void LoRALoader::index_targets() {
   for (const auto& target : targets_) {

@@ -19,7 +19,9 @@ namespace choral::lora {
 
 class LoRALoader {
  public:
-  LoRALoader(const PEFTHelper& peft, std::span<const LoRATarget> targets, const LoRALoadOptions& options, std::string source);
+  // `shapes_only`: the tensors' values may not be read.
+  LoRALoader(const PEFTHelper& peft, std::span<const LoRATarget> targets, const LoRALoadOptions& options, std::string source,
+             bool shapes_only = false);
 
   Result<LoRAModel> load(std::span<const NamedTensor> tensors);
 
@@ -73,6 +75,7 @@ class LoRALoader {
   std::span<const LoRATarget> targets_;
   const LoRALoadOptions& options_;
   std::string source_;
+  bool shapes_only_;
   std::map<std::string, Place, std::less<>> places_;
   LoRAModel model_;
   ProblemList problems_;

@@ -12,8 +12,16 @@ Result<LoRAModel> LoRAModel::from_local_checkpoint(const std::filesystem::path& 
   return from_adapter_file(file, peft, targets, options);
 }
 
-Result<LoRAModel> LoRAModel::from_adapter_file(const AdapterFile& file, const PEFTHelper& peft,
+Result<LoRAModel> LoRAModel::from_adapter_file(const AdapterFile& file, const PEFTHelper& config,
                                                std::span<const LoRATarget> targets, const LoRALoadOptions& options) {
+  // A GGUF file says again what its tensors mean: the bytes that were read are one adapter.
+  std::optional<PEFTHelper> own;
+  if (file.gguf != nullptr) {
+    CHORAL_TRY(own, PEFTHelper::from_gguf(*file.gguf));
+  } else {
+    CHORAL_RETURN_IF_ERROR(config.check_unchanged());
+  }
+  const PEFTHelper& peft = own ? *own : config;
   CHORAL_RETURN_IF_ERROR(peft.validate_legal(options.config));
   if (peft.gguf_architecture && !options.base_class.empty() &&
       !io::is_gguf_architecture_of(*peft.gguf_architecture, options.base_class)) {
@@ -24,7 +32,7 @@ Result<LoRAModel> LoRAModel::from_adapter_file(const AdapterFile& file, const PE
   order.interleaved_qk = peft.gguf_interleaved_qk;
   order.head_dim = options.head_dim;
   CHORAL_TRY(const std::vector<NamedTensor> tensors, undo_gguf_row_order(file, order));
-  LoRALoader loader(peft, targets, options, file.path.string());
+  LoRALoader loader(peft, targets, options, file.path.string(), file.shapes_only);
   return loader.load(tensors);
 }
 

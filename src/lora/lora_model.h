@@ -1,6 +1,6 @@
 // An adapter, read and checked against a model: each module's low-rank pair, and everything else a PEFT file can bring. What this
 // holds is what the adapter does; there is nothing in the file that neither stands here nor was refused (see `notes` for the few
-// tensors that do not matter). Tensors stay in the file's mapping until packed.
+// tensors that do not matter). Tensors stay in the memory that their file was read into.
 // Immutable but for optimize(); const calls are thread-safe. Made off the engine thread.
 #pragma once
 
@@ -47,9 +47,10 @@ class LoRAModel {
   // Reads and checks `path`'s tensors (a directory of PEFT files, or a .gguf file) for `targets`. A refusal lists all it found.
   static Result<LoRAModel> from_local_checkpoint(const std::filesystem::path& path, const PEFTHelper& peft,
                                                  std::span<const LoRATarget> targets, const LoRALoadOptions& options = {});
-  // The same for a file that was read already.
-  static Result<LoRAModel> from_adapter_file(const AdapterFile& file, const PEFTHelper& peft, std::span<const LoRATarget> targets,
-                                             const LoRALoadOptions& options = {});
+  // The same for a file that was read already. Of one whose shapes alone were read, PackedAdapter::packed_bytes() may be asked,
+  // and no value. kUnavailable when the config's file is not any more what `config` was read from.
+  static Result<LoRAModel> from_adapter_file(const AdapterFile& file, const PEFTHelper& config,
+                                             std::span<const LoRATarget> targets, const LoRALoadOptions& options = {});
   // The same for tensors that are in memory, with their names and rows as PEFT has them.
   static Result<LoRAModel> from_lora_tensors(std::span<const NamedTensor> tensors, const PEFTHelper& peft,
                                              std::span<const LoRATarget> targets, const LoRALoadOptions& options = {});

@@ -8,6 +8,7 @@
 
 #include "base/checked_math.h"
 #include "kernels/dequantise.h"
+#include "kernels/gemm_float.h"
 #include "lora/dora_factors.h"
 
 namespace choral::lora {
@@ -69,10 +70,11 @@ Status check_frozen_copy(ThreadPool& pool, const LoRATarget& target, const std::
       member, far, rows, first);
 }
 
-// Makes a target's module in two steps, so that the panels of all modules' deltas can be packed into one piece of memory.
+// Makes a target's module in two steps, so that the panels of all modules' deltas can be packed into one piece of memory. Without
+// a context it goes the same way and only measures: values are not read (zeros stand for them) and matrices not made.
 class ModulePacker {
  public:
-  ModulePacker(const platform::Context& ctx, const LoRAModel& model, const LoRATarget& target, kernels::LoRAFormat format)
+  ModulePacker(const platform::Context* ctx, const LoRAModel& model, const LoRATarget& target, kernels::LoRAFormat format)
       : ctx_(ctx), model_(model), target_(target), format_(format) {}
 
   // Everything but the delta's panels.
@@ -87,6 +89,9 @@ class ModulePacker {
     return {};
   }
 
+  // Of the module when it is done: known once prepare() is through.
+  int64_t size_bytes() const { return module_.size_bytes() + measured_bytes_; }
+
   // What fill() writes.
   int64_t panel_bytes() const { return module_.delta ? round_up(module_.delta->panel_bytes(), int64_t{kCacheLineBytes}) : 0; }
 
@@ -100,18 +105,29 @@ class ModulePacker {
   std::unique_ptr<PackedModule> take() { return touched_ ? std::make_unique<PackedModule>(std::move(module_)) : nullptr; }
 
  private:
+  bool measures() const { return ctx_ == nullptr; }
+
+  // Null when measuring.
   Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const TensorView& tensor, std::span<const int32_t> order = {}) {
+    if (measures()) {
+      measured_bytes_ += kernels::packed_float_bytes(tensor.rows(), tensor.cols(), tensor.dtype);
+      return std::unique_ptr<kernels::PackedMatrix>();
+    }
     const kernels::WeightRows rows{tensor, order};
-    return ctx_.session.prepack(ctx_, {&rows, 1}, tensor.dtype);
+    return ctx_->session.prepack(*ctx_, {&rows, 1}, tensor.dtype);
+  }
+
+  std::vector<float> values_of(const TensorView& tensor) const {
+    return measures() ? std::vector<float>(static_cast<size_t>(tensor.rows() * tensor.cols())) : floats_of(tensor);
   }
 
   Status check_frozen_copies() {
-    if (!target_.base_row) return {};
+    if (measures() || !target_.base_row) return {};
     int64_t begin = 0;
     for (const auto& member : target_.members) {
       const auto found = model_.frozen_copies().find(member.name);
       if (found != model_.frozen_copies().end()) {
-        CHORAL_RETURN_IF_ERROR(check_frozen_copy(ctx_.kernel.pool, target_, member.name, begin, found->second.view));
+        CHORAL_RETURN_IF_ERROR(check_frozen_copy(ctx_->kernel.pool, target_, member.name, begin, found->second.view));
       }
       begin += member.out;
     }
@@ -122,7 +138,7 @@ class ModulePacker {
     const auto& replaced = model_.replaced_weights();
     const auto found = replaced.find(target_.name);
     if (found == replaced.end()) return {};
-    module_.norm_weight = floats_of(found->second.view);
+    module_.norm_weight = values_of(found->second.view);
     touched_ = true;
     return {};
   }
@@ -136,7 +152,11 @@ class ModulePacker {
     CHORAL_RETURN_IF_ERROR(pack_token_rows());
     const LoRALayerWeights* layer = model_.get_lora(target_.name);
     if (layer == nullptr) return {};
-    CHORAL_TRY(module_.token_middles, transposed(layer->lora_a.view));
+    if (measures()) {
+      measured_bytes_ += layer->lora_a.size_bytes();
+    } else {
+      CHORAL_TRY(module_.token_middles, transposed(layer->lora_a.view));
+    }
     module_.token_scale = layer->scaling;
     // The middle is a row of token_middles, not a product: A is one column that nobody reads.
     no_a_.resize(static_cast<size_t>(layer->rank));
@@ -151,11 +171,15 @@ class ModulePacker {
       if (const LoRALayerWeights* layer = model_.get_lora(member.name)) {
         slices_.push_back({begin, layer->lora_a.view, layer->lora_b.view, layer->scaling});
         if (layer->is_dora()) {
-          CHORAL_TRY(const auto factors, dora_factors(ctx_.kernel.pool, ctx_.kernel.level, target_, begin, *layer));
-          put(factor_, 1.0F, begin, factors);
+          if (measures()) {
+            put(factor_, 1.0F, begin, values_of(layer->magnitude.view));
+          } else {
+            CHORAL_TRY(const auto factors, dora_factors(ctx_->kernel.pool, ctx_->kernel.level, target_, begin, *layer));
+            put(factor_, 1.0F, begin, factors);
+          }
         }
         if (!layer->bias.empty()) {
-          auto bias = floats_of(layer->bias.view);
+          auto bias = values_of(layer->bias.view);
           for (size_t j = 0; j < bias.size(); ++j) {
             bias[j] *= layer->scaling * (factor_.empty() ? 1.0F : factor_[static_cast<size_t>(begin) + j]);
           }
@@ -173,7 +197,7 @@ class ModulePacker {
     const auto bias = model_.replaced_biases().find(member.name);
     std::vector<float> bias_change;
     if (bias != model_.replaced_biases().end()) {
-      bias_change = floats_of(bias->second.view);
+      bias_change = values_of(bias->second.view);
       const auto base = target_.base_bias();
       if (base.empty()) return unsupported("{}: the adapter brings a bias, the base has none there", member.name);
       for (size_t j = 0; j < bias_change.size(); ++j) bias_change[j] -= base[static_cast<size_t>(begin) + j];
@@ -240,12 +264,13 @@ class ModulePacker {
     return out;
   }
 
-  const platform::Context& ctx_;
+  const platform::Context* ctx_;
   const LoRAModel& model_;
   const LoRATarget& target_;
   kernels::LoRAFormat format_;
   PackedModule module_;
   bool touched_ = false;
+  int64_t measured_bytes_ = 0;  // of what was not made
   // The delta's source, between the steps. no_a_ is an embedding's A.
   std::vector<kernels::LoRASliceSource> slices_;
   std::vector<float> factor_, offset_, no_a_;
@@ -256,7 +281,8 @@ class ModulePacker {
 int64_t PackedModule::size_bytes() const {
   int64_t total = delta ? delta->size_bytes() : 0;
   for (const auto& part : replaced)
-    total += part.matrix->size_bytes() + static_cast<int64_t>(part.bias_change.size() * sizeof(float));
+    total +=
+        (part.matrix != nullptr ? part.matrix->size_bytes() : 0) + static_cast<int64_t>(part.bias_change.size() * sizeof(float));
   total += static_cast<int64_t>((norm_weight.size()) * sizeof(float) + token_ids.size() * sizeof(int32_t));
   if (token_middles.view().data != nullptr) total += token_middles.view().size_bytes();
   if (table != nullptr) total += table->size_bytes();
@@ -268,6 +294,17 @@ void PackedAdapter::prefetch_module(int index) const {
   if (static_cast<size_t>(index) >= modules_.size() || modules_[static_cast<size_t>(index)] == nullptr) return;
   const auto* module = reinterpret_cast<const std::byte*>(modules_[static_cast<size_t>(index)].get());
   for (size_t at = 0; at < sizeof(PackedModule); at += kCacheLineBytes) __builtin_prefetch(module + at);
+}
+
+Result<int64_t> PackedAdapter::packed_bytes(const LoRAModel& model, std::span<const LoRATarget> targets,
+                                            const LoRAConfig& config) {
+  int64_t total = 0;
+  for (const auto& target : targets) {
+    ModulePacker packer(nullptr, model, target, panel_format(config.lora_dtype));
+    CHORAL_RETURN_IF_ERROR(packer.prepare());
+    total += packer.size_bytes();
+  }
+  return total;
 }
 
 Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform::Context& ctx, const LoRAModel& model,
@@ -286,7 +323,7 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform:
   std::vector<int64_t> places;  // where each one's panels begin
   int64_t panel_bytes = 0;
   for (const auto& target : targets) {
-    auto& packer = packers.emplace_back(ctx, model, target, panel_format(config.lora_dtype));
+    auto& packer = packers.emplace_back(&ctx, model, target, panel_format(config.lora_dtype));
     CHORAL_RETURN_IF_ERROR(packer.prepare());
     places.push_back(panel_bytes);
     panel_bytes += packer.panel_bytes();

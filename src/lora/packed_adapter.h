@@ -51,6 +51,10 @@ class PackedAdapter {
   static Result<std::shared_ptr<const PackedAdapter>> pack(const platform::Context& ctx, const LoRAModel& model,
                                                            std::span<const LoRATarget> targets, const LoRAConfig& config);
 
+  // size_bytes() of what pack() makes of `model`, which may be one of shapes alone (read_adapter_shapes): nothing is packed and
+  // no value read.
+  static Result<int64_t> packed_bytes(const LoRAModel& model, std::span<const LoRATarget> targets, const LoRAConfig& config);
+
   // Null when the adapter leaves target `index` alone.
   const PackedModule* module(int index) const { return modules_[static_cast<size_t>(index)].get(); }
   // Asks memory for what module(index) will show, if there is such a target.

@@ -283,8 +283,17 @@ Result<PEFTHelper> PEFTHelper::from_local_dir(const std::filesystem::path& path,
   io::JsonLimits json;
   json.max_bytes = limits.max_config_bytes;
   json.max_depth = 16;
-  CHORAL_TRY(const io::ConfigMap config, io::ConfigMap::read_json_file(path / "adapter_config.json", json));
-  return from_config(config, limits);
+  const std::filesystem::path file = path / "adapter_config.json";
+  CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(file));
+  const auto config = io::ConfigMap::read_json_file(file, json);
+  if (!config.ok()) {
+    // Half a config is no sign of a broken one when somebody is writing to it.
+    const auto now = io::file_stamp(file);
+    return now.ok() && *now == stamp ? config.status() : io::changed_while_read(file.string());
+  }
+  CHORAL_TRY(PEFTHelper out, from_config(*config, limits));
+  out.stamp_ = stamp;
+  return out;
 }
 
 }  // namespace choral::lora

@@ -132,6 +132,12 @@ Result<bool> PEFTHelper::targets(std::string_view module, TargetKind kind) const
   return in_layers(module);
 }
 
+Status PEFTHelper::check_unchanged() const {
+  if (!stamp_) return {};
+  const auto now = io::file_stamp(source);
+  return now.ok() && *now == *stamp_ ? Status() : io::changed_while_read(source);
+}
+
 Status PEFTHelper::validate_legal(const LoRAConfig& config) const {
   ProblemList all = problems_;
   if (largest_rank() > config.max_lora_rank) {

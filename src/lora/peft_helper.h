@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "io/config_map.h"
 #include "io/gguf.h"
+#include "io/regular_file.h"
 #include "lora/lora_config.h"
 #include "lora/module_pattern.h"
 #include "lora/problem_list.h"
@@ -43,6 +44,10 @@ class PEFTHelper {
   static Result<PEFTHelper> from_local_dir(const std::filesystem::path& path, const PEFTLimits& limits = {});
   static Result<PEFTHelper> from_config(const io::ConfigMap& config, const PEFTLimits& limits = {});
   static Result<PEFTHelper> from_gguf(const io::GgufFile& file);
+
+  // kUnavailable when the adapter_config.json that from_local_dir() read is not there as it was: asked after the tensors were
+  // read, it says that both were there at one time. A GGUF file is config and tensors in one.
+  Status check_unchanged() const;
 
   // All problems in one error, one a line: what Choral does not support (by key, with what to do), and what `config` forbids.
   Status validate_legal(const LoRAConfig& config) const;
@@ -109,6 +114,8 @@ class PEFTHelper {
     std::vector<ModulePattern> patterns;                         // beside rank_pattern or alpha_pattern
     Result<int64_t> first_match(std::string_view module) const;  // -1: none
   };
+
+  std::optional<io::FileStamp> stamp_;  // of `source`, when it was read from an adapter_config.json
 
   Status read_targets(const io::ConfigMap& config, const PEFTLimits& limits);
   Status read_scaling(const io::ConfigMap& config, const PEFTLimits& limits);

@@ -25,6 +25,8 @@ class WeightSource {
   // The tensor was packed: its pages may go.
   virtual void release(const std::string& name) = 0;
   virtual const WeightRequest& request() const = 0;
+  // An error when what was taken is not what the source held at first: a file that was written to meanwhile.
+  virtual Status check_unchanged() const { return {}; }
 
   // A whole vector (norm weight, bias) as float, rounded as the request says: take, read, release. [shape's elements]
   Status read_vector(const std::string& name, std::span<float> out);
