@@ -243,6 +243,32 @@ TEST_F(ResidencyTest, AnUnloadWhileAPinWaitsForItsLoadLeavesNothing) {
   EXPECT_EQ(residency_->resident_bytes(), 0);
 }
 
+// Equal files keep the content alive, but not the pin.
+TEST_F(ResidencyTest, APinGrantedToANameThatHadGoneGoesWithIt) {
+  files_.write("same", 4, static_cast<uint64_t>('0'));
+  for (const char* name : {"0", "same"}) {
+    auto first = request({name});
+    (void)residency_->arrive(*first);
+    wait_for_loads(residency_->loads() + 1);
+    end(std::move(first));
+  }
+  ASSERT_EQ(residency_->content_count(), 1U);
+  std::atomic<bool> wished = false;
+  registry_.set_wake([&] { wished = true; });
+  std::thread caller([&] { EXPECT_TRUE(registry_.pin("same", true).ok()); });
+  while (!wished) std::this_thread::yield();
+  ASSERT_TRUE(registry_.unload("same").ok());
+  residency_->take_changes();
+  caller.join();
+  auto other = request({"1"});
+  (void)residency_->arrive(*other);
+  wait_for_loads(residency_->loads() + 1);
+  ASSERT_EQ(residency_->arrive(*other), AdapterResidency::Arrival::kKnown);
+  EXPECT_EQ(residency_->acquire(*other), Residency::kResident) << "a pin that is nobody's is in its way";
+  residency_->release(*other);
+  end(std::move(other));
+}
+
 TEST_F(ResidencyTest, KeysOfFactorsAreUsedAgain) {
   auto first = dropped_then_wanted("0");
   int32_t largest = 0;
