@@ -195,7 +195,9 @@ Status check_adapters(const AdapterCheckFlags& flags) {
   size_t refused = 0;
   for (const auto& path : flags.paths) {
     const AdapterReport report = lora::check_adapter(path, check);
-    CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(path, report) : report_text(path, report, check.base_names.empty() ? "" : check.base_names.front())));
+    CHORAL_RETURN_IF_ERROR(print_out(flags.json
+                                         ? report_json(path, report)
+                                         : report_text(path, report, check.base_names.empty() ? "" : check.base_names.front())));
     if (report.usable()) continue;
     ++refused;
     if (first_error.ok()) first_error = Status(report.code, fmt::format("{}: {}", path, report.problems.front()));
