@@ -8,6 +8,7 @@
 #include <deque>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "interrupts.h"
 #include "jsonl.h"
 #include "output_file.h"
@@ -148,7 +149,7 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
   SamplingParams defaults;
   sampling.put_over(defaults);
   const auto warn = [&](const std::string& text) {
-    if (!engine.quiet) fmt::print(stderr, "choral: {}: {}\n", input, text);
+    if (!engine.quiet) fmt::print(stderr, "choral: {}: {}\n", terminal_line(input), terminal_line(text));
   };
   const double begin = now_s();
   // Answers on the terminal and a bar would write over each other.
