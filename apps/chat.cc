@@ -7,13 +7,13 @@
 #include <map>
 
 #include "answer_layout.h"
+#include "answer_lines.h"
 #include "base/printable.h"
 #include "batch.h"
 #include "chat_session.h"
 #include "command.h"
 #include "engine_flags.h"
 #include "interrupts.h"
-#include "jsonl.h"
 #include "output_file.h"
 #include "progress.h"
 #include "sampling_flags.h"
