@@ -81,7 +81,7 @@ class CliTest(program.ProgramTest):
         self.assertEqual(got[0]["id"], evil, "an id comes back as it is")
         self.assertNotIn("\x1b", said)
         self.assertEqual(said.count("\nchoral: error"), 1)
-        self.assertIn("é記", self.run_fails(3, "generate", "/no/é記", "-p", "x").stderr)
+        self.run_fails(3, "generate", MODEL, "-p", "x", "--adapter", "é記", says=["'é記'"])
 
     def test_exit_codes_of_bad_models(self):
         self.run_fails(3, "generate", "/no/such/model", "--prompt", "x", says=["/no/such/model"])
