@@ -106,11 +106,11 @@ std::string base_text(const AdapterReport& report, const std::string& model) {
 }
 
 std::string report_text(const std::string& path, const AdapterReport& report, const std::string& model) {
-  std::string out = fmt::format("{} {}\n", report.usable() ? report.zero_effect ? "!" : "✓" : "✗", path);
+  std::string out = fmt::format("{} {}\n", report.usable() ? report.zero_effect ? "!" : "✓" : "✗", terminal_line(path));
   const auto line = [&out](std::string_view subject, std::string_view text) {
     for (bool first = true; first || !text.empty(); first = false) {
       const size_t end = std::min(text.find('\n'), text.size());
-      out += fmt::format("  {:<10} {}\n", first ? subject : "", text.substr(0, end));
+      out += fmt::format("  {:<10} {}\n", first ? subject : "", terminal_line(text.substr(0, end)));
       text.remove_prefix(std::min(end + 1, text.size()));
     }
   };

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "answer_layout.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "batch.h"
 #include "interrupts.h"
@@ -50,10 +51,10 @@ Json token_json(const LLM& llm, const Completion& c, size_t index) {
 }
 
 std::string token_words(const std::string& name, const Json& token) {
-  if (token.is_null()) return fmt::format("{} has ended", name);
+  if (token.is_null()) return fmt::format("{} has ended", terminal_line(name));
   std::string text = token["text"].dump(-1, ' ', false, Json::error_handler_t::replace);
   if (token.contains("probability")) text += fmt::format(" ({:.0f} %)", 100 * token["probability"].get<double>());
-  return fmt::format("{} {}", name, text);
+  return fmt::format("{} {}", terminal_line(name), text);
 }
 
 Json answer_json(const Voice& voice, const RequestOutput& output) {

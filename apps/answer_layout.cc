@@ -97,7 +97,7 @@ std::string in_columns(std::span<const NamedText> answers, int columns) {
   size_t height = 0;
   for (const auto& answer : answers) {
     auto& cell = cells.emplace_back();
-    for (auto& line : wrap_text(answer.name, width)) cell.push_back(std::move(line));
+    for (auto& line : wrap_text(printable(answer.name), width)) cell.push_back(std::move(line));
     std::string rule;
     for (int i = 0; i < width; ++i) rule += "─";
     cell.push_back(std::move(rule));

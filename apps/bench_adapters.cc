@@ -13,6 +13,7 @@
 #include "engine/synthetic_adapter.h"
 #include "engine/synthetic_random.h"
 #include "engine_flags.h"
+#include "lora/lora_config.h"
 
 namespace choral::apps {
 namespace {
@@ -20,7 +21,6 @@ namespace {
 using engine::StepTimer;
 
 constexpr int kMaxAdapters = 10'000;
-constexpr int kMaxRank = 512;
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -82,7 +82,8 @@ void add_cases(const std::string& phase, const std::vector<std::string>& names, 
 Status check_adapter_flags(const AdapterBenchFlags& f) {
   if (f.count < 0 || f.count > kMaxAdapters) return invalid_argument("--adapters {}: give 1 to {}", f.count, kMaxAdapters);
   for (const int r : f.ranks) {
-    if (r < 1 || r > kMaxRank) return invalid_argument("--ranks {}: give 1 to {}", r, kMaxRank);
+    if (r < 1 || r > lora::LoRAConfig::kLargestRank)
+      return invalid_argument("--ranks {}: give 1 to {}", r, lora::LoRAConfig::kLargestRank);
   }
   if (f.ranks.empty()) return invalid_argument("--ranks is empty");
   if (f.skew != "distinct" && f.skew != "zipf" && f.skew != "one") {

@@ -7,12 +7,13 @@
 #include <map>
 
 #include "answer_layout.h"
+#include "answer_lines.h"
+#include "base/printable.h"
 #include "batch.h"
 #include "chat_session.h"
 #include "command.h"
 #include "engine_flags.h"
 #include "interrupts.h"
-#include "jsonl.h"
 #include "output_file.h"
 #include "progress.h"
 #include "sampling_flags.h"
@@ -71,7 +72,7 @@ class Chat {
     return prompt_;
   }
   void show_stats() const;
-  void note(std::string_view text) const { fmt::print(stderr, "{}\n", text); }
+  void note(std::string_view text) const { fmt::print(stderr, "{}\n", terminal_text(text)); }
 
   LLM& llm_;
   Interrupts& interrupts_;
@@ -259,7 +260,7 @@ Status Chat::choose_adapter(std::string_view name) {
 void Chat::use(Voice voice) {
   {
     const std::lock_guard lock(prompt_mutex_);
-    prompt_ = voice.adapters.empty() ? "> " : voice.name + "> ";
+    prompt_ = voice.adapters.empty() ? "> " : terminal_line(voice.name) + "> ";
   }
   session_.set_voice(std::move(voice));
 }

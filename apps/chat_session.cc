@@ -52,8 +52,11 @@ constexpr std::array kSettings{
     CHORAL_SETTING(repetition_penalty),
     Setting{"seed",
             [](std::string_view n, std::string_view v, SamplingParams& p) {
-              if (v == "none") return p.seed.reset(), Status();
-              return parse_into(n, v, p.seed.emplace());
+              if (v == "none" || v == "-1") return p.seed.reset(), Status();
+              uint64_t seed = 0;
+              CHORAL_RETURN_IF_ERROR(parse_into(n, v, seed));
+              p.seed = seed;
+              return Status();
             },
             [](const SamplingParams& p) { return p.seed ? fmt::format("{}", *p.seed) : std::string("none"); }},
 };

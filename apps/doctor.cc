@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/cpu_level.h"
+#include "base/printable.h"
 #include "base/thread_pool.h"
 #include "command.h"
 #include "doctor_model.h"
@@ -165,11 +166,11 @@ std::string report_text(const DoctorReport& report) {
   constexpr std::array<std::string_view, 3> kMarks{"✓", "!", "✗"};
   std::string out;
   for (const auto& f : report.findings) {
-    out += fmt::format("{} {:<14} {}\n", kMarks.at(static_cast<size_t>(f.verdict)), f.subject, f.text);
-    if (!f.cure.empty()) out += fmt::format("  {:<14} → {}\n", "", f.cure);
+    out += fmt::format("{} {:<14} {}\n", kMarks.at(static_cast<size_t>(f.verdict)), f.subject, terminal_text(f.text));
+    if (!f.cure.empty()) out += fmt::format("  {:<14} → {}\n", "", terminal_text(f.cure));
   }
   if (!report.operators.empty()) out += "\n";
-  for (const auto& line : report.operators) out += line + "\n";
+  for (const auto& line : report.operators) out += terminal_text(line) + "\n";
   return out;
 }
 

@@ -6,8 +6,10 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "io/mapped_file.h"
 #include "progress.h"
+#include "sampling_flags.h"
 
 namespace choral::apps {
 namespace {
@@ -62,7 +64,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("--worker-class", o.worker_class, "auto or a name that the device brings", "NAME");
   option("--tokenizer", o.tokenizer, "another folder for the tokenizer", "PATH");
   option("--chat-template", flags.chat_template_file, "a Jinja file instead of the model's", "FILE");
-  option("--engine-seed", o.seed, "for requests without --seed (0)", "N");
+  add_seed_flag(app, "--engine-seed", flags.seed, "for requests without --seed (0)")->group("Engine");
   app.add_flag("-q,--quiet", flags.quiet, "no progress, no summaries")->group("Engine");
   app.add_flag("-v,--verbose", flags.verbose, "say every choice that was made while loading")->group("Engine");
   add_adapter_flags(app, flags.adapters, o);
@@ -70,6 +72,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
 
 Result<EngineOptions> engine_options(const EngineFlags& flags) {
   EngineOptions options = flags.options;
+  options.seed = flags.seed.value_or(options.seed);
   if (!flags.kv_cache_memory.empty()) {
     CHORAL_TRY(options.kv_cache_bytes, parse_size(flags.kv_cache_memory).while_("--kv-cache-memory"));
     if (options.kv_cache_bytes == 0) return invalid_argument("--kv-cache-memory: 0 bytes hold no token");
@@ -105,7 +108,7 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
 }
 
 void print_notes(const std::vector<std::string>& notes) {
-  for (const auto& note : notes) fmt::print(stderr, "choral:   {}\n", note);
+  for (const auto& note : notes) fmt::print(stderr, "choral:   {}\n", terminal_text(note));
 }
 
 Result<int64_t> parse_size(std::string_view text) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,7 @@ namespace choral::apps {
 struct EngineFlags {
   EngineOptions options;
   AdapterFlags adapters;
+  std::optional<uint64_t> seed;  // of the engine
   std::string kv_cache_memory;
   std::string chat_template_file;
   bool quiet = false;

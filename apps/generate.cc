@@ -4,13 +4,13 @@
 #include <CLI/CLI.hpp>
 
 #include "answer_layout.h"
+#include "answer_lines.h"
 #include "batch.h"
 #include "command.h"
 #include "engine_flags.h"
 #include "generate_jsonl.h"
 #include "interrupts.h"
 #include "io/mapped_file.h"
-#include "jsonl.h"
 #include "output_file.h"
 #include "progress.h"
 #include "sampling_flags.h"
@@ -73,8 +73,10 @@ std::string one_line(std::string_view text) {
   return out.substr(0, end) + "…";
 }
 
-std::string record(size_t prompt, const std::vector<AdapterUse>& adapters, const RequestOutput& output) {
-  return answer_line({.id_json = fmt::format("{}", prompt), .lora_json = lora_json(adapters)}, output) + "\n";
+Status print_record(size_t prompt, const std::vector<AdapterUse>& adapters, const RequestOutput& output) {
+  CHORAL_RETURN_IF_ERROR(
+      write_answer({.id_json = fmt::format("{}", prompt), .lora_json = lora_json(adapters)}, output, print_out));
+  return print_out("\n");
 }
 
 // One prompt, one answer: the text appears as it is made.
@@ -102,7 +104,7 @@ Status stream_one(LLM& llm, Interrupts& interrupts, Request request, bool quiet)
 
 Status print_answers(const GenerateFlags& flags, const std::vector<std::string>& prompts, const std::vector<AdapterUse>& adapters,
                      size_t index, const RequestOutput& output) {
-  if (flags.json) return print_out(record(index, adapters, output));
+  if (flags.json) return print_record(index, adapters, output);
   if (prompts.size() > 1) CHORAL_RETURN_IF_ERROR(print_out(fmt::format("[{}] {}\n", index + 1, one_line(prompts[index]))));
   for (const auto& c : output.completions) {
     const std::string head = output.completions.size() > 1 ? fmt::format("({}) ", c.index + 1) : "";
@@ -120,7 +122,7 @@ Status print_comparison(const GenerateFlags& flags, const std::vector<std::strin
     std::vector<NamedText> answers;
     for (size_t v = 0; v < voices.size(); ++v) {
       const RequestOutput& output = run.outputs[i * voices.size() + v];
-      if (flags.json) CHORAL_RETURN_IF_ERROR(print_out(record(i, voices[v].adapters, output)));
+      if (flags.json) CHORAL_RETURN_IF_ERROR(print_record(i, voices[v].adapters, output));
       answers.push_back({voices[v].name, answer_text(output)});
       if (first_error.ok() && !output.status.ok()) first_error = Status(output.status).while_(voices[v].name);
     }

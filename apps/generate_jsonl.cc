@@ -7,7 +7,9 @@
 #include <cstring>
 #include <deque>
 
+#include "answer_lines.h"
 #include "base/clock.h"
+#include "base/printable.h"
 #include "interrupts.h"
 #include "jsonl.h"
 #include "output_file.h"
@@ -94,7 +96,10 @@ class JsonlRun {
   Status write_oldest() {
     Entry entry = std::move(entries_.front());
     entries_.pop_front();
-    if (entry.stream == nullptr) return write(entry, error_line(entry.echo, entry.line, entry.error), entry.error);
+    if (entry.stream == nullptr) {
+      count(entry, entry.error);
+      return output_.write_line(error_line(entry.echo, entry.line, entry.error));
+    }
     progress_.update(fmt::format("{} answers written, {} open", written_, open_), Progress::kUnknown);
     set_waited_for(entry.stream.get());
     RequestOutput output;
@@ -105,16 +110,18 @@ class JsonlRun {
     prompt_tokens_ += output.prompt_token_ids.size();
     cached_tokens_ += output.cached_tokens;
     for (const auto& c : output.completions) tokens_ += c.token_ids.size();
-    return write(entry, answer_line(entry.echo, output), output.status);
+    count(entry, output.status);
+    CHORAL_RETURN_IF_ERROR(
+        write_answer(entry.echo, output, [this](std::string_view piece) { return output_.write_piece(piece); }));
+    return output_.write_line("");
   }
 
-  Status write(const Entry& entry, const std::string& line, const Status& status) {
+  void count(const Entry& entry, const Status& status) {
     ++written_;
     if (!status.ok() && failed_++ == 0) {
       first_error_ = status;
       first_line_ = entry.line;
     }
-    return output_.write_line(line);
   }
 
   void set_waited_for(ResponseStream* stream) {
@@ -148,7 +155,7 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
   SamplingParams defaults;
   sampling.put_over(defaults);
   const auto warn = [&](const std::string& text) {
-    if (!engine.quiet) fmt::print(stderr, "choral: {}: {}\n", input, text);
+    if (!engine.quiet) fmt::print(stderr, "choral: {}: {}\n", terminal_line(input), terminal_line(text));
   };
   const double begin = now_s();
   // Answers on the terminal and a bar would write over each other.

@@ -10,17 +10,27 @@
 #include "adapter_flags.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
+#include "indexed_map.h"
 
 namespace choral::apps {
 namespace {
 
-using Json = nlohmann::ordered_json;  // tools go to templates in the order they were written
+using Json = nlohmann::basic_json<IndexedMap>;  // tools go to templates in the order they were written
 
 constexpr int kMaxDepth = 64;
+constexpr int64_t kMaxKeys = 1 << 20;    // a hundred bytes each once read
+constexpr int64_t kMaxValues = 1 << 22;  // prompts of token ids
+constexpr size_t kMaxUnknown = 16;       // fields that are warned about
+constexpr size_t kShown = 64;            // bytes of a line in a message
 
-// Deep nesting is refused before the parser sees it.
-Status check_depth(std::string_view text) {
+std::string shown(std::string_view text) {
+  return text.size() <= kShown ? std::string(text) : std::string(text.substr(0, kShown)) + "…";
+}
+
+// Deep nesting and floods of values are refused before the parser sees them.
+Status check_shape(std::string_view text) {
   int depth = 0;
+  int64_t keys = 0, values = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -30,16 +40,23 @@ Status check_depth(std::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
+      ++values;
       if (++depth > kMaxDepth) return too_large("JSON nested deeper than {} levels", kMaxDepth);
     } else if (c == ']' || c == '}') {
       --depth;
+    } else if (c == ',') {
+      ++values;
+    } else if (c == ':') {
+      ++keys;
     }
   }
+  if (keys > kMaxKeys) return too_large("JSON with {} keys; at most {} are read from a line", keys, kMaxKeys);
+  if (values > kMaxValues) return too_large("JSON with {} values; at most {} are read from a line", values, kMaxValues);
   return {};
 }
 
 Result<Json> parse_object(std::string_view text) {
-  CHORAL_RETURN_IF_ERROR(check_depth(text));
+  CHORAL_RETURN_IF_ERROR(check_shape(text));
   try {
     Json json = Json::parse(text);
     if (!json.is_object())
@@ -48,17 +65,16 @@ Result<Json> parse_object(std::string_view text) {
   } catch (const Json::exception& e) {
     std::string_view reason = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 5: …"
     if (const size_t column = reason.find("column "); column != reason.npos) reason.remove_prefix(column);
-    return corrupt("not JSON: {}", reason);
+    constexpr size_t kReason = 200;  // it quotes what was read last
+    return corrupt("not JSON: {}{}", reason.substr(0, kReason), reason.size() > kReason ? "…" : "");
   }
 }
 
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 Status wrong_type(std::string_view name, std::string_view wanted, const Json& got) {
-  std::string text = dumped(got);
-  constexpr size_t kShown = 40;
-  if (text.size() > kShown) text = text.substr(0, kShown) + "…";
-  return invalid_argument("'{}' must be {}, not {}", name, wanted, text);
+  const std::string text = dumped(got);
+  return invalid_argument("'{}' must be {}, not {}", name, wanted, shown(text));
 }
 
 // --- one reader a type of field ---
@@ -76,12 +92,6 @@ Status read(std::string_view name, const Json& json, int32_t& out) {
   if (json.is_number_unsigned() ? json.get<uint64_t>() > static_cast<uint64_t>(kHigh) : json.get<int64_t>() < kLow)
     return wrong();
   out = json.get<int32_t>();
-  return {};
-}
-
-Status read(std::string_view name, const Json& json, uint64_t& out) {
-  if (!json.is_number_unsigned()) return wrong_type(name, "a whole number from 0 to 2^64-1", json);
-  out = json.get<uint64_t>();
   return {};
 }
 
@@ -110,7 +120,19 @@ template <class T>
 Status read(std::string_view name, const Json& json, std::vector<T>& out) {
   if (!json.is_array()) return wrong_type(name, "an array", json);
   out.clear();
-  for (const auto& entry : json) CHORAL_RETURN_IF_ERROR(read(fmt::format("{}[{}]", name, out.size()), entry, out.emplace_back()));
+  for (const auto& entry : json) {
+    const std::string place = fmt::format("{}[{}]", name, out.size());
+    CHORAL_RETURN_IF_ERROR(read(place, entry, out.emplace_back()));
+  }
+  return {};
+}
+
+// -1, as llama.cpp writes it: none, also where a flag gives one.
+Status read_seed(std::string_view name, const Json& json, std::optional<uint64_t>& out) {
+  if (json.is_number_unsigned()) return out = json.get<uint64_t>(), Status();
+  if (!json.is_number_integer() || json.get<int64_t>() != -1)
+    return wrong_type(name, "a whole number from 0 to 2^64-1, or -1 for none", json);
+  out.reset();
   return {};
 }
 
@@ -126,7 +148,7 @@ Status read_logit_bias(std::string_view name, const Json& json, std::vector<std:
     int32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size())
-      return invalid_argument("'{}': '{}' is not a token id", name, key);
+      return invalid_argument("'{}': '{}' is not a token id", name, shown(key));
     float bias = 0;
     CHORAL_RETURN_IF_ERROR(read(fmt::format("{}.{}", name, key), value, bias));
     out.emplace_back(id, bias);
@@ -158,7 +180,7 @@ Status read_adapter(const std::string& name, const Json& json, AdapterUse& out) 
     } else if (key == "scale") {
       CHORAL_RETURN_IF_ERROR(read(name + ".scale", value, out.scale));
     } else {
-      return invalid_argument("'{}' has a field '{}'; there are name and scale", name, key);
+      return invalid_argument("'{}' has a field '{}'; there are name and scale", name, shown(key));
     }
   }
   return has_name ? Status() : invalid_argument("'{}' has no name", name);
@@ -212,7 +234,7 @@ constexpr std::array kFields{
     CHORAL_FIELD(presence_penalty, sampling.presence_penalty),
     CHORAL_FIELD(frequency_penalty, sampling.frequency_penalty),
     CHORAL_FIELD(repetition_penalty, sampling.repetition_penalty),
-    CHORAL_FIELD(seed, sampling.seed),
+    Field{"seed", [](std::string_view n, const Json& j, Request& r) { return read_seed(n, j, r.sampling.seed); }},
     Field{"stop", [](std::string_view n, const Json& j,
                      Request& r) { return r.sampling.stop.clear(), read_stop(n, j, r.sampling.stop); }},
     CHORAL_FIELD(stop_token_ids, sampling.stop_token_ids),
@@ -228,41 +250,6 @@ constexpr std::array kFields{
     Field{"lora", read_lora},
 };
 #undef CHORAL_FIELD
-
-// --- answers ---
-
-// JSON has no infinity; OpenAI's and vLLM's servers write this number for "impossible".
-double finite(float logprob) { return std::isfinite(logprob) ? logprob : -9999.0; }
-
-Json logprobs_json(const std::vector<PositionLogprobs>& positions) {
-  Json out = Json::array();
-  for (const auto& position : positions) {
-    Json top = Json::array();
-    for (const auto& t : position.top) top.push_back({{"token_id", t.token_id}, {"logprob", finite(t.logprob)}});
-    out.push_back(
-        {{"token_id", position.chosen.token_id}, {"logprob", finite(position.chosen.logprob)}, {"top", std::move(top)}});
-  }
-  return out;
-}
-
-void put_completion(const Completion& c, Json& out) {
-  out["token_ids"] = c.token_ids;
-  out["text"] = c.text;
-  out["finish_reason"] = finish_reason_name(c.finish_reason);
-  if (!c.stop_reason.empty()) out["stop_reason"] = c.stop_reason;
-  if (!c.logprobs.empty()) {
-    out["logprobs"] = logprobs_json(c.logprobs);
-    out["cumulative_logprob"] = finite(static_cast<float>(c.cumulative_logprob));
-  }
-}
-
-Json echo_json(const LineEcho& echo) {
-  Json out{{"id", Json::parse(echo.id_json)}};
-  if (!echo.lora_json.empty()) out["lora"] = Json::parse(echo.lora_json);
-  return out;
-}
-
-Json error_json(const Status& status) { return {{"code", code_name(status.code())}, {"message", status.message()}}; }
 
 }  // namespace
 
@@ -285,6 +272,16 @@ bool LineReader::next(std::string& line) {
 RequestLineReader::RequestLineReader(SamplingParams defaults, std::function<void(const std::string&)> warn)
     : defaults_(std::move(defaults)), warn_(std::move(warn)) {}
 
+void RequestLineReader::warn_of_unknown(const std::string& name) {
+  if (warned_.size() > kMaxUnknown || !warned_.insert(shown(name)).second) return;
+  if (warned_.size() > kMaxUnknown) return warn_("there are more fields that are not known; they have no effect either");
+  std::vector<std::string> names;
+  for (const Field& f : kFields) names.emplace_back(f.name);
+  const std::string nearest = nearest_name(name, names);
+  warn_(fmt::format("the field '{}' is not known and has no effect{}", shown(name),
+                    nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+}
+
 Status RequestLineReader::read(std::string_view line, RequestLine& out) {
   out.request.sampling = defaults_;
   out.echo = {};
@@ -300,53 +297,11 @@ Status RequestLineReader::read(std::string_view line, RequestLine& out) {
     const auto* field = std::find_if(kFields.begin(), kFields.end(), [&name = name](const Field& f) { return f.name == name; });
     if (field != kFields.end()) {
       if (!value.is_null()) CHORAL_RETURN_IF_ERROR(field->read(name, value, out.request));
-    } else if (name != "id" && warned_.insert(name).second) {
-      std::vector<std::string> names;
-      for (const Field& f : kFields) names.emplace_back(f.name);
-      const std::string nearest = nearest_name(name, names);
-      warn_(fmt::format("the field '{}' is not known and has no effect{}", name,
-                        nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+    } else if (name != "id") {
+      warn_of_unknown(name);
     }
   }
   return {};
 }
-
-std::string answer_line(const LineEcho& echo, const RequestOutput& output) {
-  Json out = echo_json(echo);
-  out["prompt_token_ids"] = output.prompt_token_ids;
-  if (!output.completions.empty()) put_completion(output.completions.front(), out);
-  if (!output.prompt_logprobs.empty()) out["prompt_logprobs"] = logprobs_json(output.prompt_logprobs);
-  if (output.cached_tokens > 0) out["cached_tokens"] = output.cached_tokens;
-  if (output.completions.size() > 1) {
-    Json completions = Json::array();
-    for (const auto& completion : output.completions) {
-      Json one{{"index", completion.index}};
-      put_completion(completion, one);
-      completions.push_back(std::move(one));
-    }
-    out["completions"] = std::move(completions);
-  }
-  if (!output.status.ok()) out["error"] = error_json(output.status);
-  return dumped(out);
-}
-
-std::string error_line(const LineEcho& echo, int64_t line, const Status& status) {
-  Json out = echo_json(echo);
-  out["line"] = line;
-  out["error"] = error_json(status);
-  return dumped(out);
-}
-
-std::string lora_json(const std::vector<AdapterUse>& adapters) {
-  if (adapters.empty()) return {};
-  if (adapters.size() == 1 && adapters[0].scale == 1.0F) return json_quoted(adapters[0].name);
-  Json list = Json::array();
-  for (const auto& use : adapters) {
-    list.push_back({{"name", use.name}, {"scale", Json::parse(fmt::format("{}", use.scale))}});  // 0.3, not the double beside it
-  }
-  return dumped(list);
-}
-
-std::string json_quoted(std::string_view text) { return dumped(Json(std::string(text))); }
 
 }  // namespace choral::apps

@@ -1,5 +1,5 @@
-// Requests and answers as lines of JSON: what `generate --input` reads and `--output` writes. docs/cli.md lists the fields.
-// Lines are hostile: length and depth are limited, types and ranges are checked, unknown fields are reported, not obeyed.
+// Requests as lines of JSON: what `generate --input` reads. docs/cli.md lists the fields. Lines are hostile: length, depth and
+// counts are limited, reading takes n log n steps, types and ranges are checked, unknown fields are reported, not obeyed.
 // Not thread-safe.
 #pragma once
 
@@ -42,21 +42,17 @@ struct RequestLine {
 
 class RequestLineReader {
  public:
-  // `warn` hears of each unknown field once.
+  // `warn` hears of each unknown field once, of the first few by name.
   RequestLineReader(SamplingParams defaults, std::function<void(const std::string&)> warn);
   // On an error `out.echo` is set as far as it could be read.
   Status read(std::string_view line, RequestLine& out);
 
  private:
+  void warn_of_unknown(const std::string& name);
+
   SamplingParams defaults_;
   std::function<void(const std::string&)> warn_;
   std::set<std::string> warned_;
 };
-
-std::string answer_line(const LineEcho& echo, const RequestOutput& output);
-std::string error_line(const LineEcho& echo, int64_t line, const Status& status);
-// What `lora` would say for these adapters: a name, or a list with factors; empty for the base.
-std::string lora_json(const std::vector<AdapterUse>& adapters);
-std::string json_quoted(std::string_view text);
 
 }  // namespace choral::apps

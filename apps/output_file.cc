@@ -50,6 +50,10 @@ OutputFile::~OutputFile() {
   if (!partial_.empty()) std::remove(partial_.c_str());
 }
 
+Status OutputFile::write_piece(std::string_view piece) {
+  return std::fwrite(piece.data(), 1, piece.size(), file_) == piece.size() ? Status() : system_error("cannot write", path_);
+}
+
 Status OutputFile::write_line(std::string_view line) {
   const bool written =
       std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fputc('\n', file_) != EOF && std::fflush(file_) == 0;

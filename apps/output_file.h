@@ -18,6 +18,7 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
+  Status write_piece(std::string_view piece);  // of a line, which write_line ends
   Status write_line(std::string_view line);
   Status commit();
   bool is_stdout() const { return file_ == stdout; }

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/clock.h"
+#include "base/printable.h"
 
 namespace choral::apps {
 namespace {
@@ -25,13 +26,13 @@ Progress::~Progress() { stop(); }
 
 void Progress::update(std::string text, double fraction) {
   const std::lock_guard lock(mutex_);
-  text_ = std::move(text);
+  text_ = terminal_line(text);
   fraction_ = fraction;
 }
 
 void Progress::finish(std::string_view line) {
   stop();
-  if (!quiet_ && !line.empty()) fmt::print(stderr, "choral: {}\n", line);
+  if (!quiet_ && !line.empty()) fmt::print(stderr, "choral: {}\n", terminal_line(line));
 }
 
 void Progress::stop() {

@@ -1,8 +1,21 @@
 #include "sampling_flags.h"
 
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
+#include <charconv>
 
 namespace choral::apps {
+
+std::string read_seed(const std::string& text, std::optional<uint64_t>& seed) {
+  if (text == "-1") return seed.reset(), "";
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    return fmt::format("'{}' is not a whole number from 0 to 2^64-1, nor -1 for none", text);
+  seed = value;
+  return "";
+}
 
 void SamplingFlags::put_over(SamplingParams& params) const {
   const auto put = [](const auto& given, auto& value) {
@@ -25,6 +38,16 @@ void SamplingFlags::put_over(SamplingParams& params) const {
   if (ignore_eos) params.ignore_eos = true;
 }
 
+// CLI11 itself takes -2 for 2^64-2 and what is past 2^64-1 for that.
+CLI::Option* add_seed_flag(CLI::App& app, const std::string& name, std::optional<uint64_t>& seed, const std::string& what) {
+  const auto check = [](const std::string& text) {
+    std::optional<uint64_t> ignored;
+    return read_seed(text, ignored);
+  };
+  const auto take = [&seed](const CLI::results_t& texts) { return read_seed(texts.back(), seed).empty(); };
+  return app.add_option(name, take, what)->type_name("N")->check(check);
+}
+
 void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   const auto option = [&app](const char* names, auto& value, const char* what, const char* type) {
     return app.add_option(names, value, what)->type_name(type)->group("Sampling");
@@ -36,7 +59,8 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   option("--top-k", flags.top_k, "choose among the k likeliest; 0 = all", "N");
   option("--top-p", flags.top_p, "choose among the likeliest that together have p", "X");
   option("--min-p", flags.min_p, "at least this fraction of the likeliest one's probability", "X");
-  option("--seed", flags.seed, "the same seed gives the same text, whatever else is in the batch", "N");
+  add_seed_flag(app, "--seed", flags.seed, "the same seed gives the same text, whatever else is in the batch; -1 = none")
+      ->group("Sampling");
   option("--stop", flags.stop, "end before this text; may be repeated", "TEXT")->allow_extra_args(false);
   option("--presence-penalty", flags.presence_penalty, "-2 to 2", "X");
   option("--frequency-penalty", flags.frequency_penalty, "-2 to 2", "X");

@@ -11,7 +11,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace choral::apps {
 
@@ -24,6 +25,10 @@ struct SamplingFlags {
 
   void put_over(SamplingParams& params) const;
 };
+
+// A number from 0 to 2^64-1, or -1 for none. Gives what is wrong with `text`; empty when nothing is.
+std::string read_seed(const std::string& text, std::optional<uint64_t>& seed);
+CLI::Option* add_seed_flag(CLI::App& app, const std::string& name, std::optional<uint64_t>& seed, const std::string& what);
 
 void add_sampling_flags(CLI::App& app, SamplingFlags& flags);
 

@@ -3,10 +3,10 @@
 #include <charconv>
 #include <iterator>
 
+#include "answer_lines.h"
 #include "command.h"
 #include "engine/model_loader.h"
 #include "engine_flags.h"
-#include "jsonl.h"
 #include "output_file.h"
 
 namespace choral::apps {

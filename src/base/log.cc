@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/printable.h"
+
 namespace choral {
 namespace {
 
@@ -39,6 +41,6 @@ spdlog::logger& logger() {
 
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
-void write_log(LogLevel level, std::string_view line) { logger().log(to_spdlog(level), line); }
+void write_log(LogLevel level, std::string_view line) { logger().log(to_spdlog(level), terminal_text(line)); }
 
 }  // namespace choral

@@ -5,6 +5,7 @@
 
 #include "base/cpu_level.h"
 #include "base/nearest_name.h"
+#include "base/printable.h"
 #include "base/sha256.h"
 
 namespace choral {
@@ -15,6 +16,20 @@ TEST(NearestName, FindsTyposAndNothingElse) {
   EXPECT_EQ(nearest_name("temprature", flags), "temperature");
   EXPECT_EQ(nearest_name("thread", flags), "threads");
   EXPECT_EQ(nearest_name("banana", flags), "");
+}
+
+TEST(NearestName, LooksAtNoMoreThanAName) {
+  // The distance of two megabytes would take a trillion steps.
+  EXPECT_EQ(nearest_name(std::string(1 << 20, 'a'), std::vector<std::string>{std::string(1 << 20, 'a'), "b"}), "");
+  EXPECT_EQ(nearest_name("a", std::vector<std::string>{std::string(1 << 20, 'a')}), "");
+}
+
+TEST(TerminalLine, LeavesNothingThatDrivesATerminal) {
+  EXPECT_EQ(terminal_line("a\tb\n  c"), "a\\x09b\\n  c");
+  EXPECT_EQ(terminal_text("a\n  c\nd"), "a\n  c\\nd");
+  EXPECT_EQ(terminal_line("\u009b31m \u202e \u2028 \u2066"), "\\u{009b}31m \\u{202e} \\u{2028} \\u{2066}");
+  EXPECT_EQ(terminal_line("\xC0\xAF \xED\xA0\x80 \xF5 \xE2\x82"), "\\xc0\\xaf \\xed\\xa0\\x80 \\xf5 \\xe2\\x82");
+  EXPECT_EQ(terminal_line("é 記 🎶 'quoted' \\"), "é 記 🎶 'quoted' \\");
 }
 
 TEST(Sha256, KnownAnswer) {

@@ -7,6 +7,8 @@
 namespace choral {
 namespace {
 
+constexpr size_t kLongestTyped = 256;  // the distance takes the product of the lengths
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -27,9 +29,12 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 std::string nearest_name(std::string_view typed, std::span<const std::string> candidates) {
   std::string best;
   size_t best_distance = typed.size() + 1;
+  if (typed.size() > kLongestTyped) return best;
   for (const auto& candidate : candidates) {
+    const size_t longer = std::max(typed.size(), candidate.size());
+    if ((longer - std::min(typed.size(), candidate.size())) * 3 > longer) continue;  // the distance is at least that
     const size_t distance = edit_distance(typed, candidate);
-    if (distance < best_distance && distance * 3 <= std::max(typed.size(), candidate.size())) {
+    if (distance < best_distance && distance * 3 <= longer) {
       best_distance = distance;
       best = candidate;
     }

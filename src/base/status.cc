@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/printable.h"
+
 namespace choral {
 namespace {
 
@@ -38,7 +40,7 @@ int exit_code(Code code) { return facts(code).exit; }
 
 Status::Status(Code code, std::string message) {
   CHORAL_CHECK(code != Code::kOk, "an error needs a code");
-  rep_ = std::make_unique<Rep>(Rep{code, std::move(message)});
+  rep_ = std::make_unique<Rep>(Rep{code, terminal_text(message)});
 }
 
 Status::Status(const Status& other) : rep_(other.rep_ ? std::make_unique<Rep>(*other.rep_) : nullptr) {}
@@ -56,7 +58,7 @@ const std::string& Status::message() const {
 std::string Status::to_string() const { return ok() ? "ok" : fmt::format("{}: {}", code_name(code()), message()); }
 
 Status Status::while_(std::string_view context) && {
-  if (rep_) rep_->message = fmt::format("{}: {}", context, rep_->message);
+  if (rep_) rep_->message = fmt::format("{}: {}", terminal_text(context), rep_->message);
   return std::move(*this);
 }
 

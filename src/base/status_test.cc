@@ -72,5 +72,16 @@ TEST(ResultDeathTest, TheValueOfAnErrorEndsTheProcessWithItsText) {
   EXPECT_DEATH(static_cast<void>(parse_digit('z').value()), "'z' is no digit");
 }
 
+TEST(Status, NoNameDrivesATerminal) {
+  const Status status = corrupt("no adapter is named '{}'", "a\033]0;owned\007\r\x9b\x7f\nchoral: error: forged");
+  EXPECT_EQ(status.message(), "no adapter is named 'a\\x1b]0;owned\\x07\\x0d\\x9b\\x7f\\nchoral: error: forged'");
+  EXPECT_EQ(Status(Code::kCorrupt, "x").while_("\033[2J").message(), "\\x1b[2J: x");
+}
+
+TEST(Status, MessagesKeepTheirScriptsAndLists) {
+  const std::string text = "'Gedächtnis', '記憶', '🎶' have 2 problems\n  one\n  two";
+  EXPECT_EQ(corrupt("{}", text).message(), text);
+}
+
 }  // namespace
 }  // namespace choral

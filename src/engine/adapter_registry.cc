@@ -1,12 +1,12 @@
 #include "engine/adapter_registry.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "base/printable.h"
+#include "engine/sampling_check.h"
 #include "lora/packed_adapter_loader.h"
 
 namespace choral::engine {
@@ -190,7 +190,7 @@ Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const Adapter
   }
   std::vector<VersionUse> found;
   for (const auto& use : uses) {
-    if (!std::isfinite(use.scale)) return invalid_argument("adapter '{}': its scale must be a finite number", use.name);
+    CHORAL_RETURN_IF_ERROR(check_adapter_scale(use));
     CHORAL_TRY(auto version, find_or_discover(use.name));
     update(*version, [](AdapterInfo& info) { ++info.requests; });
     found.push_back({std::move(version), use.scale});

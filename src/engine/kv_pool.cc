@@ -13,6 +13,12 @@ constexpr int64_t kDefaultCapBytes = int64_t{4} << 30;
 
 double mib(int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
 
+// In the largest unit that does not round it to nothing.
+std::string size_text(int64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} bytes", bytes);
+  return bytes < 1048576 ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024.0) : fmt::format("{:.1f} MiB", mib(bytes));
+}
+
 }  // namespace
 
 Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_positions, DType dtype, const KvBudget& budget) {
@@ -39,9 +45,8 @@ Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_pos
   plan.blocks = static_cast<int32_t>(blocks);
   if (plan.max_model_len < wanted_len && (budget.max_model_len > 0 || blocks == 0)) {
     return resource_exhausted(
-        "a KV cache of {:.0f} MiB holds {} tokens, but --max-model-len {} needs {:.0f} MiB; lower it, or raise "
-        "--kv-cache-memory",
-        mib(bytes), blocks * kernels::kKvBlockTokens, wanted_len, mib(blocks_of_one * block_bytes));
+        "a KV cache of {} holds {} tokens, but --max-model-len {} needs {}; lower it, or raise --kv-cache-memory",
+        size_text(bytes), blocks * kernels::kKvBlockTokens, wanted_len, size_text(blocks_of_one * block_bytes));
   }
   plan.notes.push_back(fmt::format("KV cache: {} blocks of {} tokens, {} ({:.0f} MiB{})", plan.blocks, kernels::kKvBlockTokens,
                                    dtype_name(dtype), mib(blocks * block_bytes),

@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "engine/checkpoint_weights.h"
 #include "engine/engine_core.h"
+#include "engine/options_check.h"
 #include "engine/request_reader.h"
+#include "engine/sampling_check.h"
 
 namespace choral {
 
@@ -116,6 +118,7 @@ Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, in
 
 Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   auto engine = std::make_unique<Engine>();
+  CHORAL_RETURN_IF_ERROR(check_options(options));
   CHORAL_TRY(const auto request, parse_weight_request(options.dtype));
   if (options.on_progress) options.on_progress({"open", options.model, 0});
   CHORAL_TRY(engine->files_, open_model_files(options));
@@ -185,11 +188,12 @@ Status Engine::read_default_sampling() {
   const io::ConfigMap& config = files_.generation_config;
   CHORAL_TRY(const bool samples, config.get_bool_or("do_sample", true));
   const SamplingParams d;
-  CHORAL_TRY(const double temperature, config.get_double_or("temperature", d.temperature));
-  CHORAL_TRY(const double top_p, config.get_double_or("top_p", d.top_p));
+  CHORAL_TRY(const double temperature, config.get_double_or("temperature", d.temperature, {0, kMostTemperature}));
+  CHORAL_TRY(const double top_p, config.get_double_or("top_p", d.top_p, {0, 1}));
   CHORAL_TRY(const int64_t top_k, config.get_int_or("top_k", d.top_k, {-1, 1 << 30}));
-  CHORAL_TRY(const double min_p, config.get_double_or("min_p", d.min_p));
-  CHORAL_TRY(const double repetition, config.get_double_or("repetition_penalty", d.repetition_penalty));
+  CHORAL_TRY(const double min_p, config.get_double_or("min_p", d.min_p, {0, 1}));
+  CHORAL_TRY(const double repetition,
+             config.get_double_or("repetition_penalty", d.repetition_penalty, {kLeastRepetitionPenalty, kMostRepetitionPenalty}));
   default_sampling_.temperature = samples ? static_cast<float>(temperature) : 0.0f;
   default_sampling_.top_p = static_cast<float>(top_p);
   default_sampling_.top_k = static_cast<int>(top_k);

@@ -126,9 +126,24 @@ TEST_F(LlmTest, RefusalsNameTheFieldAndTheLimit) {
   refused([](Request& r) { r.sampling.top_p = 0; }, "top_p");
   refused([](Request& r) { r.sampling.n = 0; }, "n is 0");
   refused([](Request& r) { r.sampling.stop_token_ids = {-1}; }, "stop_token_ids");
+  refused([](Request& r) { r.sampling.repetition_penalty = 1e-45f; }, "repetition_penalty");
+  const auto ask_for_all_logprobs = [](Request& r) {
+    r.sampling.n = 128;
+    r.sampling.max_tokens = 0;
+    r.sampling.logprobs = 100;
+  };
+  refused(ask_for_all_logprobs, "n 128 with max_tokens 507");
   refused([](Request& r) { r.prompt_token_ids = {5000}; }, "5000");
   refused([](Request& r) { r.prompt = "both"; }, "exactly one");
   refused([](Request& r) { r.prompt_token_ids = random_prompt(600, 1); }, "max_model_len");
+}
+
+TEST_F(LlmTest, LogprobsAreCountedInTheRoomThatTheContextLeaves) {
+  auto request = greedy_request(random_prompt(505, 1), 1 << 30);
+  request.sampling.n = 128;
+  request.sampling.logprobs = 100;  // over the limit, were it not for the 7 tokens that fit
+  const auto stream = llm_->submit(request);
+  EXPECT_TRUE(stream.ok()) << stream.status().to_string();
 }
 
 TEST_F(LlmTest, ABadRequestLeavesItsNeighboursAlone) {

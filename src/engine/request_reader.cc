@@ -99,7 +99,7 @@ Result<std::vector<std::vector<int32_t>>> RequestReader::bad_word_tokens(const s
 }
 
 Result<AdmittedRequest> RequestReader::read(Request request) {
-  SamplingParams params = request.sampling;
+  const SamplingParams params = std::move(request.sampling);
   CHORAL_RETURN_IF_ERROR(check_sampling(params, limits_.vocab));
   CHORAL_TRY(const auto prompt, prompt_tokens(request));
   if (prompt.empty()) return invalid_argument("the prompt has no tokens; give at least one character");
@@ -117,6 +117,7 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
         prompt_count, limits_.max_model_len - 1, limits_.max_model_len);
   }
   const int32_t max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
+  CHORAL_RETURN_IF_ERROR(check_logprobs(params, max_tokens, prompt_count));
   CHORAL_TRY(const auto bad_words, bad_word_tokens(params.bad_words));
 
   const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(params.n));
@@ -125,10 +126,14 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
   AdmittedRequest admitted;
   if (request.id.empty()) request.id = fmt::format("cmpl-{}", ordinal);
   admitted.response = std::make_shared<Response>(request.id, prompt, params.n, room_tokens, params.logprobs.has_value());
+  SamplingParams kept = params;  // n times: without what a completion keeps in another form
+  kept.stop.clear();
+  kept.bad_words.clear();
+  kept.logit_bias.clear();
   const auto root = cache::make_prefix_root({}, request.cache_salt);
   for (int i = 0; i < params.n; ++i) {
     OutputText text(tokenizer_, {params.stop, params.include_stop_str_in_output, params.skip_special_tokens}, room_tokens);
-    auto completion = std::make_unique<EngineRequest>(params, std::move(text));
+    auto completion = std::make_unique<EngineRequest>(kept, std::move(text));
     completion->id = ordinal + static_cast<uint64_t>(i);
     completion->tokens = prompt;
     completion->max_tokens = max_tokens;

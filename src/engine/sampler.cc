@@ -85,6 +85,7 @@ PositionLogprobs Sampler::logprobs_of(std::span<const float> logits, int32_t tok
   best.resize(static_cast<size_t>(kernels::top_logprobs(level, logits, sum, best)));
   PositionLogprobs out;
   out.chosen = {token, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(token)]) - sum)};
+  out.top.reserve(best.size());
   for (const auto& entry : best) out.top.push_back({entry.token, entry.logprob});
   return out;
 }

@@ -1,6 +1,6 @@
 #include "engine/sampling_check.h"
 
-#include <cmath>
+#include <type_traits>
 
 #include "base/status.h"
 
@@ -9,11 +9,13 @@ namespace {
 
 constexpr int kMaxCompletions = 128;
 constexpr int kMaxLogprobs = 100;
+constexpr size_t kMaxStopIds = 1024;  // looked through at each token
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxBadWords = 128;
 
-Status in_range(std::string_view name, double value, double low, double high) {
+template <class T>
+Status in_range(std::string_view name, T value, std::type_identity_t<T> low, std::type_identity_t<T> high) {
   if (value >= low && value <= high) return {};  // false for NaN
   return invalid_argument("{} is {}; it must lie between {} and {}", name, value, low, high);
 }
@@ -23,8 +25,13 @@ Status check_id(std::string_view name, int32_t id, int32_t vocab) {
   return invalid_argument("{} holds token id {}; the model has ids 0 to {}", name, id, vocab - 1);
 }
 
+Status check_count(std::string_view name, size_t count, size_t most) {
+  if (count <= most) return {};
+  return too_large("{} has {} entries; at most {} are allowed", name, count, most);
+}
+
 Status check_texts(std::string_view name, const std::vector<std::string>& texts, size_t most) {
-  if (texts.size() > most) return too_large("{} has {} entries; at most {} are allowed", name, texts.size(), most);
+  CHORAL_RETURN_IF_ERROR(check_count(name, texts.size(), most));
   for (const auto& text : texts) {
     if (text.size() > kMaxStopBytes)
       return too_large("an entry of {} has {} bytes; at most {} are allowed", name, text.size(), kMaxStopBytes);
@@ -38,19 +45,21 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
   CHORAL_RETURN_IF_ERROR(in_range("n", p.n, 1, kMaxCompletions));
   CHORAL_RETURN_IF_ERROR(in_range("max_tokens", p.max_tokens, 0, 1 << 30));
   CHORAL_RETURN_IF_ERROR(in_range("min_tokens", p.min_tokens, 0, p.max_tokens == 0 ? 1 << 30 : p.max_tokens));
-  CHORAL_RETURN_IF_ERROR(in_range("temperature", p.temperature, 0, 100));
+  CHORAL_RETURN_IF_ERROR(in_range("temperature", p.temperature, 0, kMostTemperature));
   CHORAL_RETURN_IF_ERROR(in_range("top_k", p.top_k, -1, 1 << 30));
   CHORAL_RETURN_IF_ERROR(in_range("min_p", p.min_p, 0, 1));
   CHORAL_RETURN_IF_ERROR(in_range("presence_penalty", p.presence_penalty, -2, 2));
   CHORAL_RETURN_IF_ERROR(in_range("frequency_penalty", p.frequency_penalty, -2, 2));
   if (!(p.top_p > 0 && p.top_p <= 1)) return invalid_argument("top_p is {}; it must lie in (0, 1]", p.top_p);
-  if (!(p.repetition_penalty > 0 && std::isfinite(p.repetition_penalty))) {
-    return invalid_argument("repetition_penalty is {}; it must be above 0", p.repetition_penalty);
-  }
+  CHORAL_RETURN_IF_ERROR(in_range("repetition_penalty", p.repetition_penalty, kLeastRepetitionPenalty, kMostRepetitionPenalty));
   CHORAL_RETURN_IF_ERROR(in_range("logprobs", p.logprobs.value_or(0), 0, kMaxLogprobs));
   CHORAL_RETURN_IF_ERROR(in_range("prompt_logprobs", p.prompt_logprobs.value_or(0), 0, kMaxLogprobs));
   CHORAL_RETURN_IF_ERROR(check_texts("stop", p.stop, kMaxStops));
   CHORAL_RETURN_IF_ERROR(check_texts("bad_words", p.bad_words, kMaxBadWords));
+  const auto all_ids = static_cast<size_t>(vocab);
+  CHORAL_RETURN_IF_ERROR(check_count("stop_token_ids", p.stop_token_ids.size(), kMaxStopIds));
+  CHORAL_RETURN_IF_ERROR(check_count("allowed_token_ids", p.allowed_token_ids.size(), all_ids));
+  CHORAL_RETURN_IF_ERROR(check_count("logit_bias", p.logit_bias.size(), all_ids));
   for (const int32_t id : p.stop_token_ids) CHORAL_RETURN_IF_ERROR(check_id("stop_token_ids", id, vocab));
   for (const int32_t id : p.allowed_token_ids) CHORAL_RETURN_IF_ERROR(check_id("allowed_token_ids", id, vocab));
   for (const auto& [id, bias] : p.logit_bias) {
@@ -58,6 +67,29 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
     CHORAL_RETURN_IF_ERROR(in_range("logit_bias", bias, -100, 100));
   }
   return {};
+}
+
+Status check_logprobs(const SamplingParams& p, int64_t max_tokens, int64_t prompt_tokens) {
+  if (p.logprobs && p.n * max_tokens * (*p.logprobs + 1) > kMostLogprobs) {
+    return too_large(
+        "n {} with max_tokens {} and logprobs {} asks for up to {} log probabilities, the chosen tokens' included; at most {} "
+        "are "
+        "given in one answer: lower one of the three",
+        p.n, max_tokens, *p.logprobs, p.n * max_tokens * (*p.logprobs + 1), kMostLogprobs);
+  }
+  if (p.prompt_logprobs && prompt_tokens * (*p.prompt_logprobs + 1) > kMostLogprobs) {
+    return too_large(
+        "prompt_logprobs {} over a prompt of {} tokens asks for {} log probabilities, the prompt's own included; at most {} are "
+        "given in one answer: lower prompt_logprobs or shorten the prompt",
+        *p.prompt_logprobs, prompt_tokens, prompt_tokens * (*p.prompt_logprobs + 1), kMostLogprobs);
+  }
+  return {};
+}
+
+Status check_adapter_scale(const AdapterUse& use) {
+  if (use.scale >= -kMostAdapterScale && use.scale <= kMostAdapterScale) return {};  // false for NaN
+  return invalid_argument("adapter '{}': its scale is {}; it must lie between {} and {}", use.name, use.scale, -kMostAdapterScale,
+                          kMostAdapterScale);
 }
 
 }  // namespace choral::engine

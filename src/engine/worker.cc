@@ -1,9 +1,10 @@
 #include "engine/worker.h"
 
+#include "engine/options_check.h"
+
 namespace choral::engine {
 namespace {
 
-constexpr int kMaxThreads = 1024;
 constexpr int64_t kMostRegistered = 1'000'000;
 
 Result<DType> parse_kv_dtype(std::string_view name) {
@@ -36,9 +37,7 @@ Worker::Worker(std::unique_ptr<ThreadPool> pool, DeviceSetup device)
       notes_(std::move(device_.notes)) {}
 
 Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::string& architecture) {
-  if (options.threads < 0 || options.threads > kMaxThreads) {
-    return invalid_argument("--threads {}: give 1 to {}, or 0 for one per physical core", options.threads, kMaxThreads);
-  }
+  CHORAL_RETURN_IF_ERROR(check_options(options));
   auto pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : ThreadPool::default_size());
   CHORAL_TRY(auto device, set_up_device(options, architecture, *pool));
   std::unique_ptr<Worker> worker(new Worker(std::move(pool), std::move(device)));

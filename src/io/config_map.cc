@@ -40,14 +40,14 @@ std::string ConfigMap::path_of(std::string_view key) const {
 std::string ConfigMap::to_json() const { return ConfigValue(object()).to_json(); }
 
 Status ConfigMap::wrong_type(const std::string& path, const ConfigValue& value, std::string_view wanted) const {
-  return invalid_argument("{} is {}, but {} is needed", path, shown(value), wanted);
+  return corrupt("{} is {}, but {} is needed", path, shown(value), wanted);
 }
 
 Result<const ConfigValue*> ConfigMap::require(std::string_view key) const {
   if (const ConfigValue* value = find(key)) return value;
   NameHint hint(key);
   for (const auto& member : members()) hint.consider(member.key);
-  return not_found("{} is missing{}", path_of(key), object_ && object_->find(key) != nullptr ? " (it is null)" : hint.text());
+  return corrupt("{} is missing{}", path_of(key), object_ && object_->find(key) != nullptr ? " (it is null)" : hint.text());
 }
 
 ConfigMap ConfigMap::descend(const ConfigObject& object, std::string_view key) const {
@@ -62,7 +62,7 @@ namespace {
 
 Status check_range(const std::string& path, int64_t value, IntRange range) {
   if (value >= range.min && value <= range.max) return {};
-  return invalid_argument("{} is {}, but must be from {} to {}", path, value, range.min, range.max);
+  return corrupt("{} is {}, but must be from {} to {}", path, value, range.min, range.max);
 }
 
 }  // namespace
@@ -80,17 +80,20 @@ Result<int64_t> ConfigMap::get_int_or(std::string_view key, int64_t absent, IntR
   return get_int(key, range);
 }
 
-Result<double> ConfigMap::get_double(std::string_view key) const {
+Result<double> ConfigMap::get_double(std::string_view key, DoubleRange range) const {
   CHORAL_TRY(const ConfigValue* value, require(key));
   const auto number = value->as_double();
   if (!number) return wrong_type(path_of(key), *value, "a number");
-  if (!std::isfinite(*number)) return invalid_argument("{} is not a finite number", path_of(key));
+  if (!std::isfinite(*number)) return corrupt("{} is not a finite number", path_of(key));
+  if (*number < range.min || *number > range.max) {
+    return corrupt("{} is {}, but must be from {} to {}", path_of(key), *number, range.min, range.max);
+  }
   return *number;
 }
 
-Result<double> ConfigMap::get_double_or(std::string_view key, double absent) const {
+Result<double> ConfigMap::get_double_or(std::string_view key, double absent, DoubleRange range) const {
   if (!contains(key)) return absent;
-  return get_double(key);
+  return get_double(key, range);
 }
 
 Result<bool> ConfigMap::get_bool(std::string_view key) const {

@@ -1,7 +1,8 @@
 // An immutable object of configuration with typed getters, whose errors name the file, the full key path, what stands there and
 // what was wanted: "models/x/config.json: rope_scaling.factor is a string ("8"), a number is needed". Keys are literal (GGUF keys
 // contain dots); `get_map` descends. A null counts as absent. Wrong types are errors in every getter, also in the `_or` ones: a
-// default stands in for an absent key only. Cheap to copy (shared), thread-safe.
+// default stands in for an absent key only. All these errors are kCorrupt: what is read here is a file's. Cheap to copy (shared),
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,10 @@ struct IntRange {
   int64_t min = std::numeric_limits<int64_t>::min();
   int64_t max = std::numeric_limits<int64_t>::max();
 };
+struct DoubleRange {
+  double min = -std::numeric_limits<double>::max();
+  double max = std::numeric_limits<double>::max();
+};
 inline constexpr IntRange kPositive{1, std::numeric_limits<int32_t>::max()};     // sizes and counts of a model
 inline constexpr IntRange kNotNegative{0, std::numeric_limits<int32_t>::max()};  // ids
 
@@ -49,8 +54,8 @@ class ConfigMap {
 
   Result<int64_t> get_int(std::string_view key, IntRange range = {}) const;
   Result<int64_t> get_int_or(std::string_view key, int64_t absent, IntRange range = {}) const;
-  Result<double> get_double(std::string_view key) const;  // finite
-  Result<double> get_double_or(std::string_view key, double absent) const;
+  Result<double> get_double(std::string_view key, DoubleRange range = {}) const;  // finite
+  Result<double> get_double_or(std::string_view key, double absent, DoubleRange range = {}) const;
   Result<bool> get_bool(std::string_view key) const;
   Result<bool> get_bool_or(std::string_view key, bool absent) const;
   Result<std::string> get_string(std::string_view key) const;

@@ -110,7 +110,7 @@ TEST(ConfigMap, Integers) {
 TEST(ConfigMap, MissingKeysNameTheNearest) {
   const ConfigMap map = parsed(R"({"num_hidden_layers": 2, "n": null})");
   const auto missing = map.get_int("num_hidden_layer");
-  EXPECT_EQ(missing.status().code(), Code::kNotFound);
+  EXPECT_EQ(missing.status().code(), Code::kCorrupt) << "the file is there and breaks its own format";
   EXPECT_EQ(missing.status().message(), "config.json: num_hidden_layer is missing; the nearest is 'num_hidden_layers'");
   EXPECT_EQ(map.get_int("n").status().message(), "config.json: n is missing (it is null)");
 }
@@ -128,6 +128,24 @@ TEST(ConfigMap, OtherScalars) {
   EXPECT_EQ(*map.get_string("s"), "x");
   EXPECT_FALSE(map.get_string("i").ok());
   EXPECT_EQ(*map.get_string_or("absent", "y"), "y");
+}
+
+TEST(ConfigMap, RangesOfNumbers) {
+  const ConfigMap map = parsed(R"({"eps": -1, "big": 1e300, "zero": 0})");
+  EXPECT_EQ(map.get_double("eps", {0, 1}).status().message(), "config.json: eps is -1, but must be from 0 to 1");
+  EXPECT_FALSE(map.get_double_or("big", 0, {0, 1}).ok());
+  EXPECT_EQ(*map.get_double_or("absent", 7, {0, 1}), 7) << "a default is the caller's";
+  EXPECT_EQ(*map.get_double("zero", {0, 1}), 0);
+}
+
+TEST(ConfigMap, WhatAFileSaysWronglyIsCorrupt) {
+  const ConfigMap map = parsed(R"({"s": "8", "i": -1, "list": ["x"]})");
+  for (const Status& status : {map.get_int("s").status(), map.get_int("i", kPositive).status(), map.get_int("absent").status(),
+                               map.get_double("s").status(), map.get_bool("s").status(), map.get_string("i").status(),
+                               map.get_ints("list").status(), map.get_doubles("list").status(), map.get_strings("i").status(),
+                               map.get_map("s").status(), map.get_maps("list").status(), map.get_int_or_ints("s").status()}) {
+    EXPECT_EQ(status.code(), Code::kCorrupt) << status.message();
+  }
 }
 
 TEST(ConfigMap, Arrays) {

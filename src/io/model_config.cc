@@ -18,8 +18,8 @@ bool same(const ConfigValue& a, const ConfigValue& b) {
 Status adopt(const ConfigMap& config, ConfigObject& out, std::string_view key, const ConfigValue& value, std::string_view from) {
   const ConfigValue* there = config.find(key);
   if (there != nullptr && !same(*there, value)) {
-    return invalid_argument("{} is {}, but {} says {}; remove one of the two", config.path_of(key), there->to_json(), from,
-                            value.to_json());
+    return corrupt("{} is {}, but {} says {}; remove one of the two", config.path_of(key), there->to_json(), from,
+                   value.to_json());
   }
   if (there == nullptr) out.set(key, value);
   return {};
@@ -52,7 +52,7 @@ Status adopt_rope_parameters(const ConfigMap& config, const ConfigMap& rope, Con
     CHORAL_TRY(const ConfigMap old_map, config.get_map("rope_scaling"));
     CHORAL_TRY(const ConfigValue old_tidy, tidy_rope_scaling(old_map));
     if (!same(old_tidy, tidy)) {
-      return invalid_argument("{} contradicts rope_parameters; remove one of the two", config.path_of("rope_scaling"));
+      return corrupt("{} contradicts rope_parameters; remove one of the two", config.path_of("rope_scaling"));
     }
   }
   out.set("rope_scaling", tidy);
@@ -127,8 +127,7 @@ Result<ConfigMap> load_model_config(const std::filesystem::path& path) {
   CHORAL_TRY(const ConfigMap raw, ConfigMap::read_json_file(location.directory / "config.json", kConfigLimits));
   CHORAL_TRY(ConfigMap config, normalise_model_config(raw));
   CHORAL_TRY(const auto architectures, config.get_strings("architectures"));
-  if (architectures.empty())
-    return invalid_argument("{} is empty; it must name the model's class", config.path_of("architectures"));
+  if (architectures.empty()) return corrupt("{} is empty; it must name the model's class", config.path_of("architectures"));
   return config;
 }
 

@@ -149,7 +149,7 @@ Result<ConfigValue> Translation::rope_scaling() const {
 }
 
 Status Translation::rope() {
-  CHORAL_TRY(const double eps, metadata().get_double(key("attention.layer_norm_rms_epsilon")));
+  CHORAL_TRY(const double eps, metadata().get_double(key("attention.layer_norm_rms_epsilon"), {0, 1}));
   CHORAL_TRY(const double theta, metadata().get_double_or(key("rope.freq_base"), 10000.0));
   CHORAL_TRY(ConfigValue scaling, rope_scaling());
   CHORAL_TRY(const int64_t window, metadata().get_int_or(key("attention.sliding_window"), 0, kNotNegative));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "io/test_files.h"
@@ -204,6 +205,26 @@ TEST(ModelConfigFromGguf, Variants) {
   spec = gguf("llama");
   spec.metadata.erase(spec.metadata.begin() + 3);
   EXPECT_THAT(config_of(spec).status().message(), HasSubstr("llama.embedding_length is missing"));
+  EXPECT_EQ(config_of(spec).status().code(), Code::kCorrupt);
+}
+
+TEST(ModelConfigFromGguf, WrongTypesAndValuesAreCorrupt) {
+  for (const auto& [entry, words] : std::vector<std::pair<std::string, std::string>>{
+           {GgufSpec::kv_string("llama.block_count", "2"), "block_count is the string"},
+           {GgufSpec::kv_f32("llama.context_length", 1.5F), "context_length is the number"},
+           {GgufSpec::kv_u32("llama.embedding_length", 0), "embedding_length is 0"},
+           {GgufSpec::kv_string("llama.attention.layer_norm_rms_epsilon", "x"), "layer_norm_rms_epsilon is the string"},
+           {GgufSpec::kv_f32("llama.attention.layer_norm_rms_epsilon", -1e-5F), "layer_norm_rms_epsilon is -"},
+           {GgufSpec::kv_f32("llama.attention.layer_norm_rms_epsilon", NAN), "layer_norm_rms_epsilon is not a finite number"},
+           {GgufSpec::kv_string("tokenizer.ggml.bos_token_id", "1"), "bos_token_id is the string"}}) {
+    GgufSpec spec = gguf("llama");
+    const std::string key = entry.substr(0, 8 + static_cast<unsigned char>(entry[0]));  // its length, then the key itself
+    std::erase_if(spec.metadata, [&](const std::string& other) { return other.starts_with(key); });
+    spec.metadata.push_back(entry);
+    const Status status = config_of(spec).status();
+    EXPECT_EQ(status.code(), Code::kCorrupt) << words;
+    EXPECT_THAT(status.message(), HasSubstr(words));
+  }
 }
 
 TEST(ModelConfigFromGguf, RopeScaling) {

@@ -43,6 +43,11 @@ Result<LoRADType> parse_lora_dtype(std::string_view name) {
   return invalid_argument("lora_dtype '{}' is unknown; it is one of auto, float16, bfloat16, float32, int8", printable(name));
 }
 
+std::string LoRAConfig::rank_advice(int64_t rank) {
+  if (rank > kLargestRank) return fmt::format("no rank above {} is served", kLargestRank);
+  return fmt::format("start with --max-lora-rank {}", rank);
+}
+
 Status LoRAConfig::validate() const {
   ProblemList problems;
   if (max_loras < 1 || max_loras > kMostAdapters) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct LoRAConfig {
   bool bias_enabled = true;
   // Rope scalings offered to long-context adapters. Only 1 is supported: the base's own context.
   std::vector<double> long_lora_scaling_factors;
+
+  // What to do about an adapter of a rank above max_lora_rank; only a limit that validate() takes is advised.
+  static std::string rank_advice(int64_t rank);
 
   int64_t cpu_loras() const { return max_cpu_loras.value_or(2 * max_loras); }
 

@@ -38,6 +38,13 @@ TEST(LoRAConfig, LimitsAreInclusive) {
   }
 }
 
+TEST(LoRAConfig, AdvisesOnlyLimitsThatItTakes) {
+  EXPECT_EQ(LoRAConfig::rank_advice(512), "start with --max-lora-rank 512");
+  for (const int64_t rank : {int64_t{513}, int64_t{1024}, int64_t{1'000'000'000}}) {
+    EXPECT_EQ(LoRAConfig::rank_advice(rank), "no rank above 512 is served") << rank;
+  }
+}
+
 TEST(LoRAConfig, AllProblemsAtOnce) {
   LoRAConfig config;
   config.max_loras = 0;

@@ -40,8 +40,8 @@ bool LoRALoader::expect_finite(const NamedTensor& tensor) {
 
 bool LoRALoader::expect_rank(const std::string& name, int64_t rank) {
   if (rank > options_.config.max_lora_rank) {
-    problems_.add(too_large("'{}' has rank {}, over the limit of {}; start the server with --max-lora-rank {}", name, rank,
-                            options_.config.max_lora_rank, rank));
+    problems_.add(too_large("'{}' has rank {}, over the limit of {}; {}", name, rank, options_.config.max_lora_rank,
+                            LoRAConfig::rank_advice(rank)));
     return false;
   }
   if (!peft_.ranks_known) return true;

@@ -141,8 +141,8 @@ Status PEFTHelper::check_unchanged() const {
 Status PEFTHelper::validate_legal(const LoRAConfig& config) const {
   ProblemList all = problems_;
   if (largest_rank() > config.max_lora_rank) {
-    all.add(too_large("{} {} is over the limit of {}; start the server with --max-lora-rank {}",
-                      largest_rank() == r ? "r:" : "rank_pattern: rank", largest_rank(), config.max_lora_rank, largest_rank()));
+    all.add(too_large("{} {} is over the limit of {}; {}", largest_rank() == r ? "r:" : "rank_pattern: rank", largest_rank(),
+                      config.max_lora_rank, LoRAConfig::rank_advice(largest_rank())));
   }
   if (!config.bias_enabled && lora_bias) all.add(unsupported("lora_bias: adapters with biases are switched off (bias_enabled)"));
   if (!config.bias_enabled && bias == PEFTBias::kAll) {

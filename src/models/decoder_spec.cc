@@ -9,6 +9,7 @@ namespace {
 // Beyond any model there is; keeps products of two dimensions far from overflow.
 constexpr io::IntRange kDimension{1, int64_t{1} << 24};
 constexpr io::IntRange kLayers{1, 4096};
+constexpr io::DoubleRange kEpsilon{0, 1};  // below 0 a small row would have no root
 
 }  // namespace
 
@@ -22,15 +23,15 @@ Result<DecoderSpec> read_decoder_spec(const io::ConfigMap& config, const ModelOp
   CHORAL_TRY(spec.vocab, config.get_int("vocab_size", kDimension));
   CHORAL_TRY(const int64_t positions, config.get_int("max_position_embeddings", kDimension));
   if (spec.heads % spec.kv_heads != 0) {
-    return invalid_argument("{} ({}) is no multiple of num_key_value_heads ({})", config.path_of("num_attention_heads"),
-                            spec.heads, spec.kv_heads);
+    return corrupt("{} ({}) is no multiple of num_key_value_heads ({})", config.path_of("num_attention_heads"), spec.heads,
+                   spec.kv_heads);
   }
   if (!config.contains("head_dim") && spec.hidden % spec.heads != 0) {
-    return invalid_argument("{} ({}) is no multiple of num_attention_heads ({}) and there is no head_dim",
-                            config.path_of("hidden_size"), spec.hidden, spec.heads);
+    return corrupt("{} ({}) is no multiple of num_attention_heads ({}) and there is no head_dim", config.path_of("hidden_size"),
+                   spec.hidden, spec.heads);
   }
   CHORAL_TRY(spec.head_dim, config.get_int_or("head_dim", spec.hidden / spec.heads, kDimension));
-  CHORAL_TRY(const double eps, config.get_double_or("rms_norm_eps", 1e-6));
+  CHORAL_TRY(const double eps, config.get_double_or("rms_norm_eps", 1e-6, kEpsilon));
   spec.rms_norm_eps = static_cast<float>(eps);
   CHORAL_TRY(spec.hidden_act, config.get_string_or("hidden_act", "silu"));
   CHORAL_TRY(spec.tie_word_embeddings, config.get_bool_or("tie_word_embeddings", false));
@@ -48,7 +49,7 @@ Result<std::vector<int64_t>> read_qwen_windows(const io::ConfigMap& config, int6
   CHORAL_TRY(const auto types, config.get_strings_or_empty("layer_types"));
   if (!types.empty()) {
     if (static_cast<int64_t>(types.size()) != layers) {
-      return invalid_argument("{} has {} entries for {} layers", config.path_of("layer_types"), types.size(), layers);
+      return corrupt("{} has {} entries for {} layers", config.path_of("layer_types"), types.size(), layers);
     }
     for (int64_t i = 0; i < layers; ++i) windows[i] = types[i] == "sliding_attention" ? window : 0;
     return windows;

@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "models/decoder.h"
@@ -46,6 +47,15 @@ TEST_F(ModelsTest, UnknownArchitecturesListTheKnownOnes) {
   const auto status = make(R"({"architectures": ["MambaForCausalLM"]})").status();
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_NE(status.message().find("Qwen3ForCausalLM"), std::string::npos);
+}
+
+TEST_F(ModelsTest, AnEpsilonIsNoNegativeNumber) {
+  for (const char* eps : {"-1", "-1e-30", "2"}) {
+    const auto status = make(llama(fmt::format(R"(, "rms_norm_eps": {})", eps))).status();
+    EXPECT_EQ(status.code(), Code::kCorrupt) << eps;
+    EXPECT_NE(status.message().find("config.json: rms_norm_eps is "), std::string::npos) << status.message();
+  }
+  EXPECT_TRUE(make(llama(R"(, "rms_norm_eps": 0)")).ok());
 }
 
 TEST_F(ModelsTest, ImpossibleShapesAreNamed) {

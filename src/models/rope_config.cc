@@ -72,7 +72,7 @@ Result<RotaryParams> read_rope_config(const io::ConfigMap& config, int64_t head_
   CHORAL_TRY(params.theta, config.get_double_or("rope_theta", params.theta));
   CHORAL_TRY(const double partial, config.get_double_or("partial_rotary_factor", 1.0));
   if (!(partial > 0.0 && partial <= 1.0)) {
-    return invalid_argument("{} is {}; it must lie in (0, 1]", config.path_of("partial_rotary_factor"), partial);
+    return corrupt("{} is {}; it must lie in (0, 1]", config.path_of("partial_rotary_factor"), partial);
   }
   params.rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * partial);
   CHORAL_TRY(params.interleaved, config.get_bool_or("rope_interleaved", false));

@@ -44,6 +44,45 @@ class CliTest(program.ProgramTest):
         self.run_fails(2, "generate", MODEL, "--prompt", "x", "--dtype", "int3", says=["int3", "float32"])
         self.run_fails(2, "generate", MODEL, says=["no prompt"])
 
+    def test_numbers_out_of_range_are_refused_by_their_flag(self):
+        for flag, value in [("--max-num-batched-tokens", "-1"), ("--max-num-seqs", "0"), ("--max-model-len", "-5"), ("--threads", "-1"),
+                            ("--max-loras", "-1")]:
+            self.run_fails(2, "generate", MODEL, "-p", "x", flag, value, says=[f"{flag} {value}: give 1 to"])
+        for flag in ("--seed", "--engine-seed"):
+            for value in ("-2", "99999999999999999999", "1.5", "x"):
+                self.run_fails(2, "generate", MODEL, "-p", "x", flag, value, says=[flag, f"'{value}'", "2^64-1"])
+        self.run_fails(2, "generate", MODEL, "-p", "x", "--max-tokens", "99999999999999999999", says=["--max-tokens"])
+        self.run_fails(2, "generate", MODEL, "-p", "x", "--repetition-penalty", "1e-45", says=["repetition_penalty", "0.01"])
+        self.run_fails(2, "generate", MODEL, "-p", "x", "--temperature", "nan", says=["temperature"])
+        self.run_fails(7, "generate", MODEL, "-p", "x", "--kv-cache-memory", "1K", says=["1.0 KiB holds 0 tokens"])
+
+    def test_seed_of_minus_one_is_none(self):
+        texts = [self.run_ok("generate", MODEL, "-p", "x", "--max-tokens", "20", "-q", *flags).stdout
+                 for flags in ((), ("--seed", "-1"), ("--seed", "5"), ("--seed", "18446744073709551615"))]
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual(len(set(texts)), 3)
+        got, _ = self.run_jsonl([{"prompt": "x", "seed": -1}, {"prompt": "x"}, {"prompt": "x", "seed": None}], "--seed", "5")
+        self.assertEqual(got[1]["text"], got[2]["text"])
+        self.assertNotEqual(got[0]["text"], got[1]["text"])
+
+    def test_no_message_drives_a_terminal(self):
+        evil = "a\x1b]0;owned\x07\r\x1b[2J\nchoral: error: forged"
+        for args in ([evil], ["generate", evil, "-p", "x"], ["generate", MODEL, "-p", "x", "--lora", evil + "=/no/such"],
+                     ["generate", MODEL, "-p", "x", "--lora", "a=/no/" + evil], ["generate", MODEL, "-p", "x", "--adapter", evil],
+                     ["generate", MODEL, "--input", "/no/" + evil], ["generate", MODEL, "-p", "x", "--dtype", evil],
+                     ["generate", MODEL, "-p", "x", "--seed", evil], ["generate", MODEL, "-p", "x", "--" + evil],
+                     ["generate", MODEL, "-p", "x", "--chat-template", "/no/" + evil], ["tokenize", MODEL, "--ids", evil],
+                     ["adapter", "check", "/no/" + evil], ["adapter", "list", "--adapter-root", "/no/" + evil], ["doctor", "/no/" + evil]):
+            done = program.choral(*args)
+            self.assertNotEqual(done.returncode, 0, args)
+            for bad in ("\x1b", "\x07", "\r", "\nchoral: error: forged"):
+                self.assertNotIn(bad, done.stdout + done.stderr, args)
+        got, said = self.run_jsonl([{"id": evil, "prompt": "x", evil: 1, "lora": evil}, {"id": evil, "stop": {evil: 1}}], code=3)
+        self.assertEqual(got[0]["id"], evil, "an id comes back as it is")
+        self.assertNotIn("\x1b", said)
+        self.assertEqual(said.count("\nchoral: error"), 1)
+        self.run_fails(3, "generate", MODEL, "-p", "x", "--adapter", "é記", says=["'é記'"])
+
     def test_exit_codes_of_bad_models(self):
         self.run_fails(3, "generate", "/no/such/model", "--prompt", "x", says=["/no/such/model"])
         broken = tiny_model.write_model(pathlib.Path(TEMP.name) / "broken")
@@ -54,6 +93,16 @@ class CliTest(program.ProgramTest):
         config = json.loads((strange / "config.json").read_text())
         (strange / "config.json").write_text(json.dumps(config | {"architectures": ["RwkvForCausalLM"]}))
         self.run_fails(5, "generate", strange, "--prompt", "x", says=["RwkvForCausalLM"])
+        for change, says in [({"rms_norm_eps": -1}, "rms_norm_eps is -1"), ({"hidden_size": "64"}, "hidden_size is the string"),
+                             ({"num_hidden_layers": None}, "num_hidden_layers is missing")]:
+            (strange / "config.json").write_text(json.dumps(config | change))
+            self.run_fails(4, "generate", strange, "--prompt", "x", says=["config.json", says])
+        (strange / "config.json").write_text(json.dumps(config))
+        evil = strange / "model.safetensors"
+        evil.write_bytes(evil.read_bytes().replace(b'"lm_head.weight"', b'"lm\\u001b[2Jhea"'))
+        done = program.choral("generate", strange, "--prompt", "x")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertNotIn("\x1b", done.stderr)
         self.run_fails(3, "generate", MODEL, "--input", "/no/such/file", says=["/no/such/file"])
         self.run_fails(3, "generate", MODEL, "--input", os.devnull, "--output", "/no/such/folder/x", says=["--output"])
 
@@ -131,6 +180,21 @@ class CliTest(program.ProgramTest):
         self.assertEqual(said.count("'temprature'"), 1, said)
         self.assertIn("did you mean 'temperature'?", said)
         self.assertEqual(said.count("'colour'"), 1)
+
+    def test_jsonl_bounds_what_one_line_costs(self):
+        many = "{" + "".join(f'"k{i}":1,' for i in range(300_000)) + '"prompt":"hi","max_tokens":1}'
+        huge = {"prompt": "a", "n": 128, "logprobs": 100, "max_tokens": 2048}
+        model = tiny_model.write_model(pathlib.Path(TEMP.name) / "long", context=2048)
+        got, said = super().run_jsonl(model, [many, huge, {**huge, "n": 2, "max_tokens": 3, "ignore_eos": True},
+                                              {"prompt": "x", "stop": [5]}, {"prompt": "x", "repetition_penalty": 1e-45}], code=6)
+        self.assertEqual(len(got[0]["token_ids"]), 1)
+        self.assertEqual(said.count("is not known"), 16)
+        self.assertEqual(got[1]["error"]["code"], "too_large")
+        for word in ("n 128", "max_tokens 2047", "logprobs 100", "at most"):
+            self.assertIn(word, got[1]["error"]["message"])
+        self.assertEqual([len(c["logprobs"]) for c in got[2]["completions"]], [3, 3])
+        self.assertIn("'stop[0]'", got[3]["error"]["message"])
+        self.assertEqual([r["error"]["code"] for r in got[3:]], ["invalid_argument"] * 2)
 
     def test_flags_are_defaults_of_lines(self):
         got, _ = self.run_jsonl([{"prompt": "Hi"}, {"prompt": "Hi", "max_tokens": 2}], "--max-tokens", "6", "--ignore-eos")

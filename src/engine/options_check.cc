@@ -1,0 +1,34 @@
+#include "engine/options_check.h"
+
+namespace choral::engine {
+namespace {
+
+constexpr int64_t kMostThreads = 1024;
+constexpr int64_t kMostSeqs = 1 << 16;
+constexpr int64_t kMostStepTokens = 1 << 20;  // buffers of a step are made for so many rows
+constexpr int64_t kMostWaiting = 1 << 20;
+constexpr int64_t kMostPositions = 1 << 24;
+constexpr int64_t kMostBytes = int64_t{1} << 50;
+
+// `zero`: what 0 stands for; null when it is no value.
+Status in_range(std::string_view flag, int64_t value, int64_t most, const char* zero = nullptr) {
+  if (value >= (zero != nullptr ? 0 : 1) && value <= most) return {};
+  return invalid_argument("{} {}: give 1 to {}{}{}", flag, value, most, zero != nullptr ? ", or 0 for " : "",
+                          zero != nullptr ? zero : "");
+}
+
+}  // namespace
+
+Status check_options(const EngineOptions& o) {
+  CHORAL_RETURN_IF_ERROR(in_range("--threads", o.threads, kMostThreads, "one per physical core"));
+  CHORAL_RETURN_IF_ERROR(in_range("--max-model-len", o.max_model_len, kMostPositions, "the model's own"));
+  CHORAL_RETURN_IF_ERROR(in_range("--max-num-seqs", o.max_num_seqs, kMostSeqs));
+  CHORAL_RETURN_IF_ERROR(in_range("--max-num-batched-tokens", o.max_num_batched_tokens, kMostStepTokens));
+  CHORAL_RETURN_IF_ERROR(in_range("max_waiting", o.max_waiting, kMostWaiting));
+  CHORAL_RETURN_IF_ERROR(in_range("--max-loras", o.max_loras, kMostSeqs, "no limit"));
+  CHORAL_RETURN_IF_ERROR(in_range("--kv-cache-memory", o.kv_cache_bytes, kMostBytes, "as much as free memory allows"));
+  CHORAL_RETURN_IF_ERROR(in_range("--adapter-memory", o.adapter_memory_bytes, kMostBytes, "a quarter of what is free"));
+  return {};
+}
+
+}  // namespace choral::engine

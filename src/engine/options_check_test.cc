@@ -1,0 +1,52 @@
+// Every numeric option out of range is refused by its name, before a model is opened.
+#include "engine/options_check.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "engine/tiny_model_test.h"
+
+namespace choral::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(OptionsCheck, DefaultsPass) { EXPECT_TRUE(check_options({}).ok()); }
+
+template <class T>
+void expect_refused(T EngineOptions::*option, std::initializer_list<T> values, const char* flag) {
+  for (const T value : values) {
+    EngineOptions options = tiny_options();
+    options.*option = value;
+    for (const Status& status : {check_options(options), LLM::load(options).status()}) {
+      EXPECT_EQ(status.code(), Code::kInvalidArgument) << flag << " " << value;
+      EXPECT_THAT(status.message(), HasSubstr(fmt::format("{} {}: give 1 to ", flag, value)));
+    }
+  }
+}
+
+TEST(OptionsCheck, RefusesEveryNumberOutOfRangeByItsFlag) {
+  constexpr int kLow = std::numeric_limits<int>::min(), kHigh = std::numeric_limits<int>::max();
+  constexpr auto kLowBytes = std::numeric_limits<int64_t>::min(), kHighBytes = std::numeric_limits<int64_t>::max();
+  expect_refused(&EngineOptions::threads, {-1, kLow, kHigh}, "--threads");
+  expect_refused(&EngineOptions::max_model_len, {-1, kLow, kHigh}, "--max-model-len");
+  expect_refused(&EngineOptions::max_num_seqs, {0, -1, kLow, kHigh}, "--max-num-seqs");
+  expect_refused(&EngineOptions::max_num_batched_tokens, {0, -1, kLow, kHigh}, "--max-num-batched-tokens");
+  expect_refused(&EngineOptions::max_waiting, {0, -1, kLow, kHigh}, "max_waiting");
+  expect_refused(&EngineOptions::max_loras, {-1, kLow, kHigh}, "--max-loras");
+  expect_refused(&EngineOptions::kv_cache_bytes, {int64_t{-1}, kLowBytes, kHighBytes}, "--kv-cache-memory");
+  expect_refused(&EngineOptions::adapter_memory_bytes, {int64_t{-1}, kLowBytes, kHighBytes}, "--adapter-memory");
+}
+
+TEST(OptionsCheck, AKvCacheTooSmallForOneTokenSaysSoInUnitsThatShowIt) {
+  EngineOptions options = tiny_options();
+  options.kv_cache_bytes = 1024;
+  const Status status = LLM::load(options).status();
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("1.0 KiB holds 0 tokens"));
+  EXPECT_THAT(status.message(), ::testing::Not(HasSubstr("0 MiB,")));
+}
+
+}  // namespace
+}  // namespace choral::engine

@@ -1,0 +1,85 @@
+#include "engine/sampling_check.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+namespace choral::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int32_t kVocab = 1000;
+
+SamplingParams with_penalty(float penalty) {
+  SamplingParams params;
+  params.repetition_penalty = penalty;
+  return params;
+}
+
+SamplingParams with_logprobs(int n, std::optional<int> logprobs, std::optional<int> prompt_logprobs = {}) {
+  SamplingParams params;
+  params.n = n;
+  params.logprobs = logprobs;
+  params.prompt_logprobs = prompt_logprobs;
+  return params;
+}
+
+TEST(SamplingCheck, PenaltiesThatMakeInfiniteLogitsAreTheCallers) {
+  for (const float penalty :
+       {1e-45F, 0.0099F, 0.0F, -1.0F, 100.5F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const Status status = check_sampling(with_penalty(penalty), kVocab);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << penalty;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("repetition_penalty"), HasSubstr("between 0.01 and 100")));
+  }
+  for (const float penalty : {0.01F, 1.0F, 1.3F, 100.0F}) {
+    EXPECT_TRUE(check_sampling(with_penalty(penalty), kVocab).ok()) << penalty;
+  }
+}
+
+TEST(SamplingCheck, AnAdaptersScaleIsBounded) {
+  for (const float scale : {1e30F, -1000.5F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const Status status = check_adapter_scale({.name = "sql", .scale = scale});
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << scale;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("'sql'"), HasSubstr("between -1000 and 1000")));
+  }
+  for (const float scale : {0.0F, 1.0F, -0.5F, 1000.0F}) EXPECT_TRUE(check_adapter_scale({.name = "sql", .scale = scale}).ok());
+}
+
+TEST(SamplingCheck, ListsHaveALength) {
+  SamplingParams params;
+  params.stop_token_ids.assign(1025, 7);
+  EXPECT_THAT(check_sampling(params, kVocab).message(), AllOf(HasSubstr("stop_token_ids has 1025"), HasSubstr("at most 1024")));
+  params = {};
+  params.allowed_token_ids.assign(kVocab + 1, 7);
+  EXPECT_EQ(check_sampling(params, kVocab).code(), Code::kTooLarge);
+  params = {};
+  params.logit_bias.assign(kVocab + 1, {7, 1.0F});
+  EXPECT_THAT(check_sampling(params, kVocab).message(), AllOf(HasSubstr("logit_bias has 1001"), HasSubstr("at most 1000")));
+  params.logit_bias.resize(kVocab);
+  EXPECT_TRUE(check_sampling(params, kVocab).ok());
+}
+
+TEST(SamplingCheck, LogProbabilitiesOfOneAnswerAreBounded) {
+  const Status status = check_logprobs(with_logprobs(128, 100), 2048, 1);
+  EXPECT_EQ(status.code(), Code::kTooLarge);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("n 128"), HasSubstr("max_tokens 2048"), HasSubstr("logprobs 100"),
+                                      HasSubstr("26476544"), HasSubstr("at most 4194304")));
+  EXPECT_EQ(check_logprobs(with_logprobs(128, 100), 1 << 30, 1).code(), Code::kTooLarge) << "no wrap-around";
+  EXPECT_EQ(check_logprobs(with_logprobs(1, 0), (1 << 22) + 1, 1).code(), Code::kTooLarge) << "the chosen token's counts";
+  EXPECT_TRUE(check_logprobs(with_logprobs(1, 0), 1 << 22, 1).ok());
+  EXPECT_TRUE(check_logprobs(with_logprobs(1, 20), 131072, 1).ok());
+  EXPECT_TRUE(check_logprobs(with_logprobs(16, 20), 8192, 1).ok());
+  EXPECT_TRUE(check_logprobs(with_logprobs(128, {}), 1 << 24, 1 << 24).ok()) << "nothing was asked for";
+}
+
+TEST(SamplingCheck, LogProbabilitiesOfAPromptAreBounded) {
+  const Status status = check_logprobs(with_logprobs(1, {}, 100), 1, 131072);
+  EXPECT_EQ(status.code(), Code::kTooLarge);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("prompt_logprobs 100"), HasSubstr("131072 tokens"), HasSubstr("4194304")));
+  EXPECT_TRUE(check_logprobs(with_logprobs(128, {}, 20), 1, 131072).ok()) << "given once, whatever n is";
+}
+
+}  // namespace
+}  // namespace choral::engine

@@ -1,0 +1,58 @@
+// Any bytes as a line of requests. Small inputs stand for large ones: what lies between the bytes 1 and 2 is repeated 2^n times,
+// n the byte behind, with a count in place of each byte 3; so "many keys", "long lists" and "deep nesting" are a few bytes apart.
+// Whatever is read takes a time near its length (the fuzzer's limit of 10 s for a megabyte), and what comes back is what was
+// written.
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "apps/jsonl.h"
+#include "base/check.h"
+
+namespace {
+
+constexpr size_t kMaxLine = 1 << 20;
+
+std::string expanded(std::string_view input) {
+  std::string line;
+  while (!input.empty() && line.size() < kMaxLine) {
+    const size_t end = input[0] == '\1' ? input.find('\2') : std::string_view::npos;
+    if (end == std::string_view::npos || end + 1 >= input.size()) {
+      line += input[0];
+      input.remove_prefix(1);
+      continue;
+    }
+    const std::string_view piece = input.substr(1, end - 1);
+    const uint64_t times = uint64_t{1} << (static_cast<unsigned char>(input[end + 1]) % 20);
+    for (uint64_t i = 0; i < times && line.size() < kMaxLine; ++i) {
+      for (const char c : piece) c == '\3' ? line += std::to_string(i) : line += c;
+    }
+    input.remove_prefix(end + 2);
+  }
+  return line;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using choral::apps::RequestLine;
+  const std::string line = expanded({reinterpret_cast<const char*>(data), size});
+  size_t warnings = 0;
+  choral::apps::RequestLineReader reader({}, [&](const std::string& text) {
+    CHORAL_CHECK(text.size() < 500, "a warning quotes a whole line");
+    ++warnings;
+  });
+  RequestLine read;
+  const choral::Status status = reader.read(line, read);
+  CHORAL_CHECK(status.message().size() < 2000, "an error quotes a whole line");
+  CHORAL_CHECK(warnings < 50, "every field of a line is warned about");
+  RequestLine again;
+  const bool has_id = reader.read("{\"id\":" + read.echo.id_json + "}", again).ok();
+  CHORAL_CHECK(has_id && again.echo.id_json == read.echo.id_json, "an id comes back in another way");
+  if (!status.ok()) return 0;
+  for (const auto& use : read.request.adapters) CHORAL_CHECK(std::isfinite(use.scale), "a factor that is no number");
+  for (const auto& [id, bias] : read.request.sampling.logit_bias) CHORAL_CHECK(std::isfinite(bias), "a bias that is no number");
+  CHORAL_CHECK(read.request.messages_json.size() <= 2 * line.size() + 2, "messages grew");
+  return 0;
+}
