@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "base/nearest_name.h"
+#include "base/out_of_memory.h"
+#include "base/thread.h"
 #include "lora/peft_helper.h"
 
 namespace choral::engine {
@@ -65,8 +67,19 @@ Result<std::shared_ptr<const lora::PackedAdapter>> load_files(const platform::Co
 
 }  // namespace
 
-AdapterRegistry::AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config)
-    : level_(level), targets_(targets), config_(std::move(config)), loader_([this] { run_loader(); }) {}
+Result<std::shared_ptr<AdapterRegistry>> AdapterRegistry::make(CpuLevel level, std::span<const lora::LoRATarget> targets,
+                                                               Config config) {
+  std::shared_ptr<AdapterRegistry> made(new AdapterRegistry(level, targets, std::move(config)));
+  CHORAL_RETURN_IF_ERROR(made->start());
+  return made;
+}
+
+Status AdapterRegistry::start() {
+  CHORAL_TRY(pool_, ThreadPool::make(std::min(kLoaderThreads, ThreadPool::default_size())));
+  CHORAL_TRY(session_, platform::cpu_platform().open(*pool_, {}));
+  CHORAL_TRY(loader_, start_thread("the thread that loads adapters", [this] { run_loader(); }));
+  return {};
+}
 
 AdapterRegistry::~AdapterRegistry() {
   {
@@ -74,7 +87,7 @@ AdapterRegistry::~AdapterRegistry() {
     stop_ = true;
   }
   work_.notify_all();
-  loader_.join();
+  if (loader_.joinable()) loader_.join();
 }
 
 void AdapterRegistry::set_wake(std::function<void()> wake) {
@@ -258,10 +271,7 @@ void AdapterRegistry::take_pins(std::vector<PinWish>& out) {
 }
 
 void AdapterRegistry::run_loader() {
-  ThreadPool pool(std::min(kLoaderThreads, ThreadPool::default_size()));
-  const auto session = platform::cpu_platform().open(pool, {});
-  CHORAL_CHECK(session.ok(), session.status().message());
-  const platform::Context ctx(**session, pool, level_);
+  const platform::Context ctx(*session_, *pool_, level_);
   std::unique_lock lock(mutex_);
   for (;;) {
     work_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
@@ -271,7 +281,8 @@ void AdapterRegistry::run_loader() {
     lock.unlock();
     ctx.memory.reset();
     std::string kind;
-    auto packed = load_files(ctx, job.version->spec, targets_, config_.load, kind);
+    auto packed = or_out_of_memory(fmt::format("adapter '{}' cannot be loaded", job.version->spec.name),
+                                   [&] { return load_files(ctx, job.version->spec, targets_, config_.load, kind); });
     lock.lock();
     const bool ok = packed.ok();
     if (job.answer != nullptr) give(*job.answer, ok ? Status() : packed.status());

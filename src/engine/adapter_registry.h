@@ -16,9 +16,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "engine/adapter_version.h"
 #include "lora/lora_config.h"
 #include "lora/packed_adapter.h"
+#include "platform/session.h"
 
 namespace choral::engine {
 
@@ -35,7 +37,7 @@ class AdapterRegistry {
     std::string root;            // where names that nobody gave are looked for; empty: nowhere
   };
   // The loader has threads and scratch of its own, and packs at `level`. `targets` outlive this.
-  AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
+  static Result<std::shared_ptr<AdapterRegistry>> make(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
   ~AdapterRegistry();
 
   // --- callers ---
@@ -85,6 +87,9 @@ class AdapterRegistry {
     std::shared_ptr<AdapterVersion> version;
     Answer* answer = nullptr;  // of a waiting load(); null: the engine asked
   };
+  AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config)
+      : level_(level), targets_(targets), config_(std::move(config)) {}
+  Status start();
   void run_loader();
   // These take the lock themselves, and look at files without it: the engine thread waits for it too.
   Result<std::shared_ptr<AdapterVersion>> find_or_discover(std::string_view name);
@@ -109,6 +114,8 @@ class AdapterRegistry {
   std::atomic<uint64_t> retirements_{0};
   int32_t next_id_ = 1;
   bool stop_ = false;
+  std::unique_ptr<ThreadPool> pool_;  // the loader's
+  std::unique_ptr<platform::Session> session_;
   std::thread loader_;
 };
 

@@ -40,7 +40,7 @@ Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return invalid_argument("--threads {}: give 1 to {}, or 0 for one per physical core", options.threads, kMaxThreads);
   }
-  auto pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : ThreadPool::default_size());
+  CHORAL_TRY(auto pool, ThreadPool::make(options.threads > 0 ? options.threads : ThreadPool::default_size()));
   CHORAL_TRY(auto device, set_up_device(options, architecture, *pool));
   std::unique_ptr<Worker> worker(new Worker(std::move(pool), std::move(device)));
   CHORAL_TRY(worker->kv_dtype_, parse_kv_dtype(options.kv_cache_dtype));

@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+
+#include "base/system_error.h"
 
 namespace choral::io {
 namespace {
@@ -21,20 +22,17 @@ struct OpenFile {
   uint64_t size = 0;
 };
 
-Status system_error(std::string_view what, const std::string& path, int error) {
-  const char* reason = std::strerror(error);
+Status file_error(std::string_view what, const std::string& path, int error) {
   if (error == ENOENT || error == ENOTDIR) return not_found("{}: no such file", path);
-  if (error == EACCES || error == EPERM) return permission_denied("cannot {} {}: {}", what, path, reason);
-  if (error == ENOMEM || error == EMFILE || error == ENFILE) return resource_exhausted("cannot {} {}: {}", what, path, reason);
-  return internal_error("cannot {} {}: {}", what, path, reason);
+  return system_error(error, fmt::format("cannot {} {}", what, path));
 }
 
 Result<OpenFile> open_regular_file(const std::string& path) {
   // O_NONBLOCK: opening a pipe without a writer must not hang; it means nothing to a regular file.
   OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.descriptor < 0) return system_error("open", path, errno);
+  if (file.descriptor < 0) return file_error("open", path, errno);
   struct stat facts {};
-  if (::fstat(file.descriptor, &facts) != 0) return system_error("examine", path, errno);
+  if (::fstat(file.descriptor, &facts) != 0) return file_error("examine", path, errno);
   if (S_ISDIR(facts.st_mode)) return invalid_argument("{} is a directory, a file is needed", path);
   if (!S_ISREG(facts.st_mode)) return invalid_argument("{} is not a regular file (a pipe, socket or device)", path);
   file.size = static_cast<uint64_t>(facts.st_size);
@@ -49,7 +47,7 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem
   const std::byte* data = nullptr;
   if (file.size > 0) {  // mmap refuses zero bytes
     void* mapped = ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, file.descriptor, 0);
-    if (mapped == MAP_FAILED) return system_error("map", name, errno);
+    if (mapped == MAP_FAILED) return file_error("map", name, errno);
     data = static_cast<const std::byte*>(mapped);
   }
   return std::shared_ptr<const MappedFile>(new MappedFile(std::move(name), data, file.size));
@@ -80,7 +78,7 @@ Result<std::string> read_whole_file(const std::filesystem::path& path, uint64_t 
     if (used == text.size()) text.resize(used + 4096);
     const ssize_t got = ::read(file.descriptor, text.data() + used, text.size() - used);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error("read", name, errno);
+    if (got < 0) return file_error("read", name, errno);
     if (got == 0) break;
     used += static_cast<size_t>(got);
     if (used > max_bytes) return too_large("{} has more than {} bytes", name, max_bytes);
