@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "io/mapped_file.h"
 #include "progress.h"
 
@@ -105,7 +106,7 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
 }
 
 void print_notes(const std::vector<std::string>& notes) {
-  for (const auto& note : notes) fmt::print(stderr, "choral:   {}\n", note);
+  for (const auto& note : notes) say("choral:   {}\n", note);
 }
 
 Result<int64_t> parse_size(std::string_view text) {

@@ -1,11 +1,12 @@
 #include "progress.h"
 
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <chrono>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
 
 namespace choral::apps {
 namespace {
@@ -18,7 +19,9 @@ constexpr int kBarWidth = 24;
 }  // namespace
 
 Progress::Progress(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1), begin_(now_s()), last_draw_(begin_) {
-  if (!quiet_) thread_ = std::thread([this] { run(); });
+  if (quiet_) return;
+  if (auto thread = start_thread("the progress bar", [this] { run(); }); thread.ok())
+    thread_ = std::move(*thread);  // else no bar
 }
 
 Progress::~Progress() { stop(); }
@@ -31,7 +34,7 @@ void Progress::update(std::string text, double fraction) {
 
 void Progress::finish(std::string_view line) {
   stop();
-  if (!quiet_ && !line.empty()) fmt::print(stderr, "choral: {}\n", line);
+  if (!quiet_ && !line.empty()) say("choral: {}\n", line);
 }
 
 void Progress::stop() {
@@ -41,7 +44,7 @@ void Progress::stop() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
-  if (drawn_ && terminal_) fmt::print(stderr, "\r\033[K");
+  if (drawn_ && terminal_) say("\r\033[K");
   drawn_ = false;
 }
 
@@ -62,9 +65,9 @@ void Progress::draw(double now) {
   }
   line += fmt::format(" ({:.0f} s)", now - begin_);
   if (terminal_) {
-    fmt::print(stderr, "\r\033[K{}", line);
+    say("\r\033[K{}", line);
   } else {
-    fmt::print(stderr, "{}\n", line);
+    say("{}\n", line);
   }
   drawn_ = true;
   last_draw_ = now;
