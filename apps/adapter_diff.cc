@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "answer_layout.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "batch.h"
@@ -97,7 +98,7 @@ Status print_diff(const LLM& llm, const std::string& prompt, const Voice& first,
 }  // namespace
 
 Status diff_adapters(const AdapterDiffFlags& flags) {
-  Interrupts interrupts;
+  CHORAL_TRY(const auto interrupts, Interrupts::make());
   CHORAL_TRY(const auto first, parse_voice(flags.first));
   CHORAL_TRY(const auto second, parse_voice(flags.second));
   if (flags.prompts.empty()) return invalid_argument("no prompt: choral adapter diff A B --model MODEL --prompt TEXT");
@@ -117,7 +118,7 @@ Status diff_adapters(const AdapterDiffFlags& flags) {
       requests.back().adapters = voice->adapters;
     }
   }
-  const BatchRun run = answer_together(*llm, interrupts, std::move(requests), "answering", flags.engine.quiet);
+  const BatchRun run = answer_together(*llm, *interrupts, std::move(requests), "answering", flags.engine.quiet);
   for (size_t i = 0; i < flags.prompts.size(); ++i) {
     if (!flags.json && flags.prompts.size() > 1) {
       CHORAL_RETURN_IF_ERROR(print_out(fmt::format("{}[{}]\n", i > 0 ? "\n" : "", i + 1)));
@@ -125,7 +126,7 @@ Status diff_adapters(const AdapterDiffFlags& flags) {
     CHORAL_RETURN_IF_ERROR(
         print_diff(*llm, flags.prompts[i], first, run.outputs[2 * i], second, run.outputs[2 * i + 1], flags.json));
   }
-  if (!flags.engine.quiet) fmt::print(stderr, "choral: {}\n", run.summary());
+  if (!flags.engine.quiet) say("choral: {}\n", run.summary());
   return run.cancelled ? cancelled("stopped by Ctrl-C") : Status();
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "engine/synthetic_adapter.h"
 #include "engine/synthetic_random.h"
 #include "engine_flags.h"
@@ -141,7 +142,10 @@ namespace {
 class ScratchFolder {
  public:
   static Result<ScratchFolder> make() {
-    std::string name = (std::filesystem::temp_directory_path() / "choral-bench-XXXXXX").string();
+    std::error_code error;
+    const auto place = std::filesystem::temp_directory_path(error);
+    if (error) return unavailable("no folder for temporary files ({}); set TMPDIR to one", error.message());
+    std::string name = (place / "choral-bench-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) return unavailable("cannot make a folder like {}; set TMPDIR", name);
     ScratchFolder folder;
     folder.path_ = name;
@@ -174,12 +178,14 @@ class Bystander {
  public:
   static Result<std::unique_ptr<Bystander>> start(LLM& llm, int tokens) {
     CHORAL_TRY(auto stream, llm.submit(short_request("", tokens)));
-    return std::make_unique<Bystander>(std::move(stream));
+    auto bystander = std::make_unique<Bystander>(std::move(stream));
+    CHORAL_TRY(bystander->thread_, start_thread("the bystander", [self = bystander.get()] { self->run(); }));
+    return bystander;
   }
-  explicit Bystander(std::unique_ptr<ResponseStream> stream) : stream_(std::move(stream)), thread_([this] { run(); }) {}
+  explicit Bystander(std::unique_ptr<ResponseStream> stream) : stream_(std::move(stream)) {}
   ~Bystander() {
     stream_->cancel();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   double take_longest_gap_s() { return longest_.exchange(0); }
 

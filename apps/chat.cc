@@ -8,6 +8,7 @@
 
 #include "answer_layout.h"
 #include "answer_lines.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "batch.h"
 #include "chat_session.h"
@@ -72,7 +73,7 @@ class Chat {
     return prompt_;
   }
   void show_stats() const;
-  void note(std::string_view text) const { fmt::print(stderr, "{}\n", terminal_text(text)); }
+  void note(std::string_view text) const { say("{}\n", terminal_text(text)); }
 
   LLM& llm_;
   Interrupts& interrupts_;
@@ -91,12 +92,14 @@ class Chat {
 Status Chat::run() {
   Status first_error;
   std::string text;
+  bool any = false;
   if (typed_ && !quiet_) note("Type a message; /help lists the commands, Ctrl-D ends.");
-  const auto say_how_to_end = [this] { fmt::print(stderr, "\n(Ctrl-D or /quit ends)\n{}", prompt()); };
+  const auto say_how_to_end = [this] { say("\n(Ctrl-D or /quit ends)\n{}", prompt()); };
   const Interrupts::Scope idle(interrupts_, {.call = say_how_to_end, .only_ctrl_c = true, .again = true});
   while (!quit_) {
     Status error;
     if (!read_message(text, error)) break;
+    any = true;
     if (error.ok() && text.empty() && !compared_.empty()) {
       error = compare(text);
     } else if (error.ok() && !text.empty()) {
@@ -109,12 +112,13 @@ Status Chat::run() {
       if (first_error.ok()) first_error = error;
     }
   }
+  if (!any && !typed_ && !quiet_) note("choral: no message came: standard input is closed or empty");
   return typed_ ? Status() : first_error;
 }
 
 bool Chat::read_message(std::string& text, Status& error) {
   text.clear();
-  if (typed_) fmt::print(stderr, "{}", prompt());
+  if (typed_) say("{}", prompt());
   LineReader lines(stdin);
   std::string line;
   bool any = false;
@@ -127,7 +131,7 @@ bool Chat::read_message(std::string& text, Status& error) {
     text += line;
     if (!goes_on) return true;
   }
-  if (typed_) fmt::print(stderr, "\n");
+  if (typed_) say("\n");
   return any;
 }
 
@@ -194,7 +198,7 @@ Status Chat::command(std::string_view line) {
   if (name == "/quit" || name == "/exit" || name == "/bye") {
     quit_ = true;
   } else if (name == "/help") {
-    fmt::print(stderr, "{}", kHelp);
+    say("{}", kHelp);
   } else if (name == "/reset") {
     session_.reset();
     note("(new conversation)");
@@ -321,7 +325,7 @@ Status Chat::compare(std::string_view text) {
 }
 
 Status run(const ChatFlags& flags) {
-  Interrupts interrupts;
+  CHORAL_TRY(const auto interrupts, Interrupts::make());
   CHORAL_TRY(const auto llm, load_llm(flags.engine));
   if (!llm->info().has_chat_template) {
     return unsupported("{} has no chat template: `choral generate` completes plain text, --chat-template FILE brings a template",
@@ -331,7 +335,7 @@ Status run(const ChatFlags& flags) {
   sampling.max_tokens = kDefaultMaxTokens;
   flags.sampling.put_over(sampling);
   if (sampling.n != 1) return invalid_argument("--n {}: a chat has one answer", sampling.n);
-  Chat chat(*llm, interrupts, ChatSession(*llm, sampling, flags.system), flags.engine);
+  Chat chat(*llm, *interrupts, ChatSession(*llm, sampling, flags.system), flags.engine);
   if (!flags.adapter.empty()) CHORAL_RETURN_IF_ERROR(chat.choose_adapter(flags.adapter));
   return chat.run();
 }

@@ -143,7 +143,7 @@ std::string ChatSession::settings() const {
 Status ChatSession::save(const std::string& path) const {
   Json messages = Json::array();
   for (const auto& m : messages_) messages.push_back({{"role", m.role}, {"content", m.content}});
-  CHORAL_TRY(const auto file, OutputFile::create(path));
+  CHORAL_TRY(const auto file, OutputFile::create(path, OutputFile::Pipes::kRefused));
   const Json all{{"messages", std::move(messages)}};
   CHORAL_RETURN_IF_ERROR(file->write_line(all.dump(2, ' ', false, Json::error_handler_t::replace)));
   return file->commit();

@@ -192,11 +192,11 @@ Status run(const DoctorFlags& flags) {
   if (options.threads < 0 || options.threads > 1024) return invalid_argument("--threads {}: give 1 to 1024", options.threads);
   const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
   const MachineFacts machine = machine_facts();
-  ThreadPool pool(threads);
+  CHORAL_TRY(const auto pool, ThreadPool::make(threads));
   DoctorReport report;
   Status status;
-  CHORAL_TRY(const auto device, examine_devices(options, pool, report, status));
-  const platform::Context context(*device.session, pool, cpu_level());
+  CHORAL_TRY(const auto device, examine_devices(options, *pool, report, status));
+  const platform::Context context(*device.session, *pool, cpu_level());
   examine_cpu(machine, threads, report);
   examine_memory(machine, report);
   examine_hub_cache(report);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "io/mapped_file.h"
 #include "progress.h"
@@ -58,7 +59,8 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
   option("--device", o.device, "auto (the best plug-in, else the CPU), cpu, or a plug-in's name", "NAME");
   app.add_flag("--require-device", o.require_device, "no CPU in its place when no plug-in works")->group("Engine");
-  app.add_flag("--strict", o.strict, "fallbacks of devices and operators, and adapters of another base, are errors")->group("Engine");
+  app.add_flag("--strict", o.strict, "fallbacks of devices and operators, and adapters of another base, are errors")
+      ->group("Engine");
   option("--custom-ops", o.custom_ops, "layers' operations in the device's form: all, none, +NAME, -NAME", "LIST");
   option("--fuse", o.fuse, "fused operators: all, none, +NAME, -NAME", "LIST");
   option("--worker-class", o.worker_class, "auto or a name that the device brings", "NAME");
@@ -108,7 +110,7 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
 }
 
 void print_notes(const std::vector<std::string>& notes) {
-  for (const auto& note : notes) fmt::print(stderr, "choral:   {}\n", terminal_text(note));
+  for (const auto& note : notes) say("choral:   {}\n", terminal_text(note));
 }
 
 Result<int64_t> parse_size(std::string_view text) {

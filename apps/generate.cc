@@ -5,6 +5,7 @@
 
 #include "answer_layout.h"
 #include "answer_lines.h"
+#include "base/log.h"
 #include "batch.h"
 #include "command.h"
 #include "engine_flags.h"
@@ -36,6 +37,9 @@ struct GenerateFlags {
   bool chat = false;
   bool json = false;
 };
+
+// For CLI11: what is wrong, or nothing.
+std::string names_a_file(const std::string& name) { return name.empty() ? "the file's name is empty" : ""; }
 
 Result<std::string> read_stdin() {
   if (isatty(STDIN_FILENO) == 1)
@@ -97,7 +101,7 @@ Status stream_one(LLM& llm, Interrupts& interrupts, Request request, bool quiet)
   const RequestOutput output = stream->wait();
   if (!ends_line) CHORAL_RETURN_IF_ERROR(print_out("\n"));
   CHORAL_RETURN_IF_ERROR(output.status);
-  if (!quiet) fmt::print(stderr, "choral: {}\n", rate_text(output));
+  if (!quiet) say("choral: {}\n", rate_text(output));
   if (output.completions.at(0).finish_reason == FinishReason::kCancelled) return cancelled("stopped by Ctrl-C");
   return {};
 }
@@ -110,7 +114,7 @@ Status print_answers(const GenerateFlags& flags, const std::vector<std::string>&
     const std::string head = output.completions.size() > 1 ? fmt::format("({}) ", c.index + 1) : "";
     CHORAL_RETURN_IF_ERROR(print_out(fmt::format("{}{}\n", head, c.text)));
   }
-  if (!flags.engine.quiet) fmt::print(stderr, "choral: {}\n", output.status.ok() ? rate_text(output) : output.status.to_string());
+  if (!flags.engine.quiet) say("choral: {}\n", output.status.ok() ? rate_text(output) : output.status.to_string());
   return prompts.size() > 1 && index + 1 < prompts.size() ? print_out("\n") : Status();
 }
 
@@ -132,7 +136,7 @@ Status print_comparison(const GenerateFlags& flags, const std::vector<std::strin
     }
     CHORAL_RETURN_IF_ERROR(print_out(lay_out(answers, terminal_columns())));
   }
-  if (!flags.engine.quiet) fmt::print(stderr, "choral: {}\n", run.summary());
+  if (!flags.engine.quiet) say("choral: {}\n", run.summary());
   if (first_error.ok() && run.cancelled) return cancelled("stopped by Ctrl-C");
   return first_error;
 }
@@ -150,7 +154,7 @@ Result<Voice> chosen_voice(const std::vector<std::string>& texts) {
 }
 
 Status run_prompts(const GenerateFlags& flags, std::vector<std::string> prompts) {
-  Interrupts interrupts;
+  CHORAL_TRY(const auto interrupts, Interrupts::make());
   CHORAL_TRY(const auto voice, chosen_voice(flags.adapters));
   std::vector<Voice> compared;
   if (!flags.compare.empty()) {
@@ -173,15 +177,15 @@ Status run_prompts(const GenerateFlags& flags, std::vector<std::string> prompts)
     }
     const std::string what = fmt::format("answering {} times", requests.size());
     return print_comparison(flags, prompts, compared,
-                            answer_together(*llm, interrupts, std::move(requests), what, flags.engine.quiet));
+                            answer_together(*llm, *interrupts, std::move(requests), what, flags.engine.quiet));
   }
   for (const auto& prompt : prompts)
     requests.emplace_back(prompt_request(prompt, flags.chat, flags.system, sampling)).adapters = voice.adapters;
   if (requests.size() == 1 && sampling.n == 1 && !flags.json) {
-    return stream_one(*llm, interrupts, std::move(requests[0]), flags.engine.quiet);
+    return stream_one(*llm, *interrupts, std::move(requests[0]), flags.engine.quiet);
   }
-  const BatchRun run = answer_together(*llm, interrupts, std::move(requests), fmt::format("answering {} prompts", prompts.size()),
-                                       flags.engine.quiet);
+  const BatchRun run = answer_together(*llm, *interrupts, std::move(requests),
+                                       fmt::format("answering {} prompts", prompts.size()), flags.engine.quiet);
   Status first_error;
   for (size_t i = 0; i < run.outputs.size(); ++i) {
     CHORAL_RETURN_IF_ERROR(print_answers(flags, prompts, voice.adapters, i, run.outputs[i]));
@@ -226,12 +230,16 @@ void add_generate(CLI::App& app, Command& command) {
   sub->add_option("-p,--prompt", flags->prompts, "the text to continue; may be repeated (default: standard input)")
       ->type_name("TEXT")
       ->allow_extra_args(false);
-  sub->add_option("-f,--file", flags->prompt_file, "a file with the text to continue")->type_name("FILE");
+  sub->add_option("-f,--file", flags->prompt_file, "a file with the text to continue")->type_name("FILE")->check(names_a_file);
   sub->add_flag("--chat", flags->chat, "put the prompt through the model's chat template as the user's message");
   sub->add_option("--system", flags->system, "the system's message; implies --chat")->type_name("TEXT");
   sub->add_flag("--json", flags->json, "print records: text, token ids, finish reason");
-  sub->add_option("--input", flags->input, "requests, one JSON object a line; - is standard input")->type_name("FILE");
-  sub->add_option("--output", flags->output, "answers, one a line in the same order (standard output)")->type_name("FILE");
+  sub->add_option("--input", flags->input, "requests, one JSON object a line; - is standard input")
+      ->type_name("FILE")
+      ->check(names_a_file);
+  sub->add_option("--output", flags->output, "answers, one a line in the same order (standard output)")
+      ->type_name("FILE")
+      ->check(names_a_file);
   sub->add_option("--adapter", flags->adapters, "who answers: NAME or NAME:FACTOR; several act together")
       ->type_name("NAME")
       ->allow_extra_args(false)

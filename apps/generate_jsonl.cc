@@ -1,15 +1,19 @@
 #include "generate_jsonl.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <deque>
+#include <optional>
 
 #include "answer_lines.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/out_of_memory.h"
 #include "base/printable.h"
+#include "base/system_error.h"
 #include "interrupts.h"
 #include "jsonl.h"
 #include "output_file.h"
@@ -17,6 +21,8 @@
 
 namespace choral::apps {
 namespace {
+
+constexpr std::string_view kNoRoomForLine = "the line cannot be read";
 
 struct Entry {
   int64_t line = 0;
@@ -34,10 +40,7 @@ using InputFile = std::unique_ptr<std::FILE, FileCloser>;
 
 Result<InputFile> open_input(const std::string& path) {
   InputFile file(path == "-" ? stdin : std::fopen(path.c_str(), "rbe"));
-  if (file == nullptr) {
-    if (errno == ENOENT) return not_found("--input {}: no such file", path);
-    return invalid_argument("--input {}: {}", path, std::strerror(errno));
-  }
+  if (file == nullptr) return system_error(errno, fmt::format("--input: cannot open {}", path));
   return file;
 }
 
@@ -111,8 +114,9 @@ class JsonlRun {
     cached_tokens_ += output.cached_tokens;
     for (const auto& c : output.completions) tokens_ += c.token_ids.size();
     count(entry, output.status);
-    CHORAL_RETURN_IF_ERROR(
-        write_answer(entry.echo, output, [this](std::string_view piece) { return output_.write_piece(piece); }));
+    CHORAL_RETURN_IF_ERROR(or_out_of_memory("the answer cannot be written", [&] {
+      return write_answer(entry.echo, output, [this](std::string_view piece) { return output_.write_piece(piece); });
+    }));
     return output_.write_line("");
   }
 
@@ -148,30 +152,49 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") ==
 
 Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, const std::string& input,
                       const std::string& output) {
-  Interrupts interrupts;
+  CHORAL_TRY(const auto interrupts, Interrupts::make());
   CHORAL_TRY(const auto file, open_input(input));
   CHORAL_TRY(const auto out, OutputFile::create(output).while_("--output"));
+  const Interrupts::Tidying tidying(*interrupts, [&out = *out] { out.remove_partial(); });
+  if (!engine.quiet && !out->remark().empty()) say("choral: --output: {}\n", out->remark());
   CHORAL_TRY(const auto llm, load_llm(engine));
   SamplingParams defaults;
   sampling.put_over(defaults);
   const auto warn = [&](const std::string& text) {
-    if (!engine.quiet) fmt::print(stderr, "choral: {}: {}\n", terminal_line(input), terminal_line(text));
+    if (!engine.quiet) say("choral: {}: {}\n", terminal_line(input), terminal_line(text));
   };
   const double begin = now_s();
   // Answers on the terminal and a bar would write over each other.
   Progress progress(engine.quiet || (out->is_stdout() && isatty(STDOUT_FILENO) == 1));
   JsonlRun work(*llm, *out, progress);
-  const Interrupts::Scope scope(interrupts, {.call = [&] { work.stop(); }});
+  const Interrupts::Scope scope(*interrupts, {.call = [&] { work.stop(); }});
   RequestLineReader reader(defaults, warn);
   LineReader lines(file.get());
+  struct stat facts {};
+  const bool waits = ::fstat(fileno(file.get()), &facts) != 0 || !S_ISREG(facts.st_mode);
   std::string line;
-  while (!work.stopped() && lines.next(line)) {
-    if (is_blank(line) && !lines.too_long()) continue;
+  while (!work.stopped()) {
+    bool more = false;
+    Status error = or_out_of_memory(kNoRoomForLine, [&] {
+      std::optional<Interrupts::Scope> idle;  // while nothing comes there is nothing to stop: a signal ends the process
+      if (waits) idle.emplace(*interrupts, Interrupts::Handler{});
+      more = lines.next(line);
+      return Status();
+    });
     RequestLine parsed;
-    Entry entry{.line = lines.number(), .echo = {}, .error = {}, .stream = nullptr};
-    entry.error =
-        lines.too_long() ? too_large("the line has more than {}", size_text(LineReader::kMaxBytes)) : reader.read(line, parsed);
-    entry.echo = std::move(parsed.echo);
+    if (!error.ok()) {
+      line = {};
+      lines.skip_rest();
+    } else if (!more) {
+      break;
+    } else if (lines.too_long()) {
+      error = too_large("the line has more than {}", size_text(LineReader::kMaxBytes));
+    } else if (is_blank(line)) {
+      continue;
+    } else {
+      error = or_out_of_memory(kNoRoomForLine, [&] { return reader.read(line, parsed); });
+    }
+    Entry entry{.line = lines.number(), .echo = std::move(parsed.echo), .error = std::move(error), .stream = nullptr};
     if (entry.error.ok()) {
       CHORAL_RETURN_IF_ERROR(work.add(std::move(entry), std::move(parsed.request)));
     } else {
@@ -179,8 +202,10 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
     }
   }
   if (std::ferror(file.get()) != 0) return invalid_argument("--input {}: cannot be read", input);
+  if (input == "-" && lines.number() == 0) warn("standard input is closed or empty");
   CHORAL_RETURN_IF_ERROR(work.finish());
-  if (work.stopped()) return cancelled("stopped by Ctrl-C{}", output == "-" ? "" : fmt::format("; {} was not written", output));
+  if (work.stopped())
+    return cancelled("stopped by Ctrl-C{}", out->is_direct() ? "" : fmt::format("; {} was not written", output));
   CHORAL_RETURN_IF_ERROR(out->commit());
   progress.finish(work.summary(now_s() - begin));
   return work.result();

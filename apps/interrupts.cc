@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include "base/check.h"
+#include "base/system_error.h"
+#include "base/thread.h"
 
 namespace choral::apps {
 namespace {
@@ -31,21 +34,25 @@ void end_by(int signal) {
 
 }  // namespace
 
-Interrupts::Interrupts() {
+Result<std::unique_ptr<Interrupts>> Interrupts::make() {
+  std::unique_ptr<Interrupts> made(new Interrupts());
   const sigset_t set = watched();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  signal_fd_ = signalfd(-1, &set, SFD_CLOEXEC);
-  stop_fd_ = eventfd(0, EFD_CLOEXEC);
-  CHORAL_CHECK(signal_fd_ >= 0 && stop_fd_ >= 0, "no file descriptors for signals");
-  thread_ = std::thread([this] { run(); });
+  made->signal_fd_ = signalfd(-1, &set, SFD_CLOEXEC);
+  if (made->signal_fd_ >= 0) made->stop_fd_ = eventfd(0, EFD_CLOEXEC);
+  if (made->signal_fd_ < 0 || made->stop_fd_ < 0) return system_error(errno, "cannot open a file descriptor for signals");
+  CHORAL_TRY(made->thread_, start_thread("the thread that waits for Ctrl-C", [self = made.get()] { self->run(); }));
+  return made;
 }
 
 Interrupts::~Interrupts() {
-  const uint64_t one = 1;
-  CHORAL_CHECK(write(stop_fd_, &one, sizeof one) == sizeof one, "the signal thread cannot be told to end");
-  thread_.join();
-  close(signal_fd_);
-  close(stop_fd_);
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    CHORAL_CHECK(write(stop_fd_, &one, sizeof one) == sizeof one, "the signal thread cannot be told to end");
+    thread_.join();
+  }
+  if (signal_fd_ >= 0) close(signal_fd_);
+  if (stop_fd_ >= 0) close(stop_fd_);
 }
 
 void Interrupts::run() {
@@ -60,7 +67,10 @@ void Interrupts::run() {
 
 void Interrupts::handle(int signal) {
   const std::lock_guard lock(mutex_);
-  if (!handler_.call || (signal == SIGTERM && handler_.only_ctrl_c)) return end_by(signal);
+  if (!handler_.call || (signal == SIGTERM && handler_.only_ctrl_c)) {
+    if (tidy_) tidy_();
+    return end_by(signal);
+  }
   handler_.call();
   if (!handler_.again) handler_.call = nullptr;
 }
@@ -73,6 +83,16 @@ Interrupts::Scope::Scope(Interrupts& owner, Handler handler) : owner_(owner) {
 Interrupts::Scope::~Scope() {
   const std::lock_guard lock(owner_.mutex_);
   owner_.handler_ = std::move(outer_);
+}
+
+Interrupts::Tidying::Tidying(Interrupts& owner, std::function<void()> tidy) : owner_(owner) {
+  const std::lock_guard lock(owner_.mutex_);
+  owner_.tidy_ = std::move(tidy);
+}
+
+Interrupts::Tidying::~Tidying() {
+  const std::lock_guard lock(owner_.mutex_);
+  owner_.tidy_ = nullptr;
 }
 
 }  // namespace choral::apps

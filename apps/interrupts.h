@@ -4,14 +4,17 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
+
+#include "base/status.h"
 
 namespace choral::apps {
 
 class Interrupts {
  public:
-  Interrupts();
+  static Result<std::unique_ptr<Interrupts>> make();
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
@@ -35,13 +38,26 @@ class Interrupts {
     Interrupts& owner_;
     Handler outer_;
   };
+  // While it lives, `tidy` is called before a signal ends the process, from this object's thread.
+  class Tidying {
+   public:
+    Tidying(Interrupts& owner, std::function<void()> tidy);
+    ~Tidying();
+    Tidying(const Tidying&) = delete;
+    Tidying& operator=(const Tidying&) = delete;
+
+   private:
+    Interrupts& owner_;
+  };
 
  private:
+  Interrupts() = default;
   void run();
   void handle(int signal);
 
   std::mutex mutex_;
   Handler handler_;
+  std::function<void()> tidy_;
   int signal_fd_ = -1;
   int stop_fd_ = -1;
   std::thread thread_;

@@ -269,6 +269,13 @@ bool LineReader::next(std::string& line) {
   return true;
 }
 
+void LineReader::skip_rest() {
+  int c = 0;
+  while ((c = std::getc(file_)) != EOF && c != '\n') {
+  }
+  ++number_;
+}
+
 RequestLineReader::RequestLineReader(SamplingParams defaults, std::function<void(const std::string&)> warn)
     : defaults_(std::move(defaults)), warn_(std::move(warn)) {}
 

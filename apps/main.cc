@@ -1,10 +1,15 @@
 // The program `choral`: finds the subcommand, and turns an error into a message and an exit code.
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <sstream>
 
+#include "base/log.h"
 #include "base/nearest_name.h"
+#include "base/out_of_memory.h"
 #include "choral/llm.h"
 #include "command.h"
+#include "output_file.h"
+#include "standard_files.h"
 
 namespace {
 
@@ -18,7 +23,7 @@ constexpr const char* kFooter =
     "up.";
 
 int fail(const choral::Status& status) {
-  fmt::print(stderr, "choral: error: {}\n", status.message());
+  choral::say("choral: error: {}\n", status.message());
   return choral::exit_code(status.code());
 }
 
@@ -52,10 +57,19 @@ choral::Status unknown_word(const CLI::App& app) {
   return choral::invalid_argument("{}: what is '{}'? Texts with spaces need quotes ({} --help)", command, typed, command);
 }
 
+// What CLI11 writes: the help, the version.
+int print_wanted(const CLI::App& app, const CLI::Success& wanted) {
+  std::ostringstream text;
+  app.exit(wanted, text, text);
+  const choral::Status written = choral::apps::print_out(text.str());
+  return written.ok() ? 0 : fail(written);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_DFL);  // `choral … | head` ends quietly
+  choral::apps::replace_closed_standard_files();
+  std::signal(SIGPIPE, SIG_IGN);  // who stops reading what is said does not stop the work; answers: output_file.cc
   CLI::App app{"Choral: large language models on plain CPUs.", "choral"};
   app.set_version_flag("--version", "choral " + std::string(choral::version()));
   app.footer(kFooter);
@@ -71,15 +85,15 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ExtrasError&) {
     return fail(unknown_word(app));
-  } catch (const CLI::Success& wanted_help) {
-    return app.exit(wanted_help);
+  } catch (const CLI::Success& wanted) {
+    return print_wanted(app, wanted);
   } catch (const CLI::ParseError& error) {
     return fail(choral::invalid_argument("{} (choral --help)", error.what()));
   }
   if (!command.run) {
-    fmt::print(stderr, "{}", app.get_subcommands().empty() ? app.help() : app.get_subcommands().front()->help());
+    choral::say("{}", app.get_subcommands().empty() ? app.help() : app.get_subcommands().front()->help());
     return choral::exit_code(choral::Code::kInvalidArgument);
   }
-  const choral::Status status = command.run();
+  const choral::Status status = choral::or_out_of_memory("the command cannot go on", command.run);
   return status.ok() ? 0 : fail(status);
 }

@@ -1,77 +1,222 @@
 #include "output_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
-#include <cstring>
+#include <csignal>
 #include <filesystem>
+#include <utility>
+
+#include "base/log.h"
+#include "base/system_error.h"
 
 namespace choral::apps {
 namespace {
 
-Status system_error(std::string_view what, std::string_view path) {
+constexpr mode_t kModeBits = 07777;
+constexpr size_t kMostNameBytes = 200;  // of 255: the neighbour's name is longer
+constexpr int kTries = 100;             // for a name that nobody has
+
+Status write_error(std::string_view path) {
   const int error = errno;
-  const std::string text = fmt::format("{} {}: {}", what, path, std::strerror(error));
-  if (error == ENOENT) return not_found("{}", text);
-  if (error == EACCES || error == EPERM) return Status(Code::kPermissionDenied, text);
-  if (error == ENOSPC) return resource_exhausted("{}", text);
-  return invalid_argument("{}", text);
+  if (error == EPIPE) {  // `choral … | head` ends quietly
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
+  }
+  if (path == "-") path = "standard output";
+  if (error == EBADF) return invalid_argument("cannot write {}: it is closed", path);
+  return system_error(error, fmt::format("cannot write {}", path));
+}
+
+// A bind-mounted file, as containers have them: nothing can be moved over it.
+bool is_mount_point(const std::string& path) {
+  struct statx facts {};
+  if (::statx(AT_FDCWD, path.c_str(), 0, STATX_TYPE, &facts) != 0) return false;
+  return (facts.stx_attributes_mask & facts.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
+// "answers.jsonl.partial-4711", beside it.
+std::string partial_name(const std::string& path, int attempt) {
+  const std::filesystem::path whole(path);
+  const std::string name = whole.filename().string().substr(0, kMostNameBytes);
+  const std::string last = attempt == 0 ? "" : fmt::format("-{}", attempt);
+  return (whole.parent_path() / fmt::format("{}.partial-{}{}", name, getpid(), last)).string();
 }
 
 }  // namespace
 
-Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path) {
+Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, Pipes pipes) {
   namespace fs = std::filesystem;
+  if (path.empty()) return invalid_argument("the name of the file to write is empty; - is standard output");
   std::unique_ptr<OutputFile> out(new OutputFile());
   out->path_ = path;
   if (path == "-") {
     out->file_ = stdout;
+    out->direct_ = out->begun_ = true;
     return out;
   }
+  struct stat& facts = out->replaced_;
+  const bool exists = ::stat(path.c_str(), &facts) == 0;
+  if (!exists && errno != ENOENT) return write_error(path);
+  if (exists && S_ISDIR(facts.st_mode)) return invalid_argument("cannot write {}: it is a directory", path);
+  if (exists && !S_ISREG(facts.st_mode)) {
+    CHORAL_RETURN_IF_ERROR(out->open_special(pipes));
+    return out;
+  }
+  // A link stays a link: what it points to is replaced.
   std::error_code ignored;
-  const fs::file_status facts = fs::status(path, ignored);
-  if (facts.type() == fs::file_type::directory) return invalid_argument("cannot write {}: it is a directory", path);
-  std::string target = path;
-  if (facts.type() == fs::file_type::not_found || facts.type() == fs::file_type::regular) {
-    // A link stays a link: what it points to is replaced.
-    if (const auto real = fs::canonical(path, ignored); !ignored) out->path_ = real.string();
-    target = out->partial_ = fmt::format("{}.partial-{}", out->path_, getpid());
-  }
-  out->file_ = std::fopen(target.c_str(), "wbe");
-  if (out->file_ == nullptr) {
-    out->partial_.clear();
-    return system_error("cannot write", target);
-  }
+  if (const auto real = fs::canonical(path, ignored); !ignored) out->path_ = real.string();
+  CHORAL_RETURN_IF_ERROR(out->open_plain(exists));
   return out;
+}
+
+Status OutputFile::open_special(Pipes pipes) {
+  direct_ = begun_ = true;
+  const bool is_pipe = S_ISFIFO(replaced_.st_mode);
+  if (is_pipe && pipes == Pipes::kRefused) {
+    return invalid_argument("cannot write {}: it is a pipe, which waits for its reader; name a plain file", path_);
+  }
+  int descriptor = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0 && errno == ENXIO && is_pipe) {
+    say("choral: waiting for somebody to read {}\n", path_);
+    descriptor = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  } else if (descriptor >= 0) {
+    ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);
+  }
+  return adopt(descriptor);
+}
+
+Status OutputFile::open_plain(bool exists) {
+  int old = -1;
+  if (exists) {
+    old = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (old < 0) return write_error(path_);  // a file that must not be written is not replaced either
+    replaces_ = true;
+    if (is_mount_point(path_)) return write_directly(old, "it is a mount point");
+  }
+  // Tried now and made again for the first line: what is stopped before leaves nothing.
+  Status made = open_partial();
+  remove_partial();
+  // Without room for a file, or a number for it, nothing is gained by writing over the old one.
+  if (old >= 0 && !made.ok() && made.code() != Code::kResourceExhausted) return write_directly(old, made.message());
+  if (old >= 0) ::close(old);
+  return std::move(made).while_("cannot write " + path_);
+}
+
+Status OutputFile::write_directly(int descriptor, std::string_view why) {
+  direct_ = true;
+  remark_ = fmt::format("{} cannot be replaced ({}): the answers are written into it as they come", path_, why);
+  return adopt(descriptor);
+}
+
+Status OutputFile::adopt(int descriptor) {
+  if (descriptor < 0) return write_error(path_);
+  if (file_ != nullptr) std::fclose(file_);
+  file_ = ::fdopen(descriptor, "wb");
+  if (file_ != nullptr) return {};
+  const Status error = write_error(path_);
+  ::close(descriptor);
+  return error;
+}
+
+Status OutputFile::open_partial() {
+  int descriptor = -1;
+  std::string name;
+  for (int i = 0; i < kTries && descriptor < 0; ++i) {
+    name = partial_name(path_, i);
+    // Never more open than what it replaces; a new file's mode is the umask's business.
+    descriptor = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, replaces_ ? 0600 : 0666);
+    if (descriptor < 0 && errno != EEXIST) break;
+  }
+  if (descriptor < 0) return system_error(errno, "no file can be made beside it");
+  {
+    const std::lock_guard lock(mutex_);
+    partial_ = name;
+  }
+  if (replaces_) {
+    struct stat own {};
+    const bool same = ::fstat(descriptor, &own) == 0 && own.st_uid == replaced_.st_uid && own.st_gid == replaced_.st_gid;
+    if ((!same && ::fchown(descriptor, replaced_.st_uid, replaced_.st_gid) != 0) ||
+        ::fchmod(descriptor, replaced_.st_mode & kModeBits) != 0) {
+      const Status error = system_error(errno, "its owner and mode cannot be kept");
+      ::close(descriptor);
+      remove_partial();
+      return error;
+    }
+  }
+  return adopt(descriptor);
+}
+
+void OutputFile::remove_partial() {
+  const std::lock_guard lock(mutex_);
+  if (!partial_.empty()) std::remove(partial_.c_str());
+  partial_.clear();
 }
 
 OutputFile::~OutputFile() {
   if (file_ != nullptr && file_ != stdout) std::fclose(file_);
-  if (!partial_.empty()) std::remove(partial_.c_str());
+  remove_partial();
+}
+
+// Before the first line.
+Status OutputFile::begin() {
+  if (std::exchange(begun_, true)) return {};
+  if (!direct_) return open_partial().while_("cannot write " + path_);
+  return ::ftruncate(fileno(file_), 0) == 0 ? Status() : write_error(path_);
 }
 
 Status OutputFile::write_piece(std::string_view piece) {
-  return std::fwrite(piece.data(), 1, piece.size(), file_) == piece.size() ? Status() : system_error("cannot write", path_);
+  CHORAL_RETURN_IF_ERROR(begin());
+  return std::fwrite(piece.data(), 1, piece.size(), file_) == piece.size() ? Status() : write_error(path_);
 }
 
 Status OutputFile::write_line(std::string_view line) {
+  CHORAL_RETURN_IF_ERROR(begin());
   const bool written =
       std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fputc('\n', file_) != EOF && std::fflush(file_) == 0;
-  return written ? Status() : system_error("cannot write", path_);
+  return written ? Status() : write_error(path_);
 }
 
 Status OutputFile::commit() {
-  if (partial_.empty()) return {};
-  const bool written = fsync(fileno(file_)) == 0;
-  if (!written || std::fclose(std::exchange(file_, nullptr)) != 0) return system_error("cannot write", path_);
-  if (std::rename(partial_.c_str(), path_.c_str()) != 0) return system_error("cannot write", path_);
+  CHORAL_RETURN_IF_ERROR(begin());
+  if (direct_) return {};
+  // A file system that has no fsync says EINVAL.
+  Status written = std::fflush(file_) == 0 && (::fsync(fileno(file_)) == 0 || errno == EINVAL) ? Status() : write_error(path_);
+  const std::lock_guard lock(mutex_);
+  if (written.ok() && std::rename(partial_.c_str(), path_.c_str()) != 0) {
+    written = copy_into_place();
+    if (written.ok()) std::remove(partial_.c_str());
+  }
+  // What was computed is not thrown away.
+  if (!written.ok()) written = Status(written.code(), fmt::format("{}; the answers are in {}", written.message(), partial_));
   partial_.clear();
-  return {};
+  return written;
+}
+
+// Where rename() refused: the place became a mount point meanwhile, or the file system cannot.
+Status OutputFile::copy_into_place() {
+  const int to = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (to < 0) return write_error(path_);
+  const int from = fileno(file_);
+  std::array<char, 65536> piece;
+  off_t at = 0;
+  Status copied;
+  while (copied.ok()) {
+    const ssize_t got = ::pread(from, piece.data(), piece.size(), at);
+    if (got == 0) break;
+    const ssize_t put = got < 0 ? got : ::write(to, piece.data(), static_cast<size_t>(got));
+    if (put < 0) copied = write_error(path_);
+    at += put;
+  }
+  if (::close(to) != 0 && copied.ok()) copied = write_error(path_);
+  return copied;
 }
 
 Status print_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return {};
-  return system_error("cannot write", "standard output");
+  return write_error("-");
 }
 
 }  // namespace choral::apps

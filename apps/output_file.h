@@ -1,9 +1,14 @@
-// Lines to a file that is there only when it is whole: they go to a neighbour with another name, which commit() moves into place.
-// "-" and things that are no plain files (/dev/stdout, a pipe) are written as the lines come.
+// Lines to a file that is there only when it is whole: they go to a neighbour with another name, which commit() moves into place,
+// with the mode and the owner of the file that stood there. The neighbour exists from the first line on.
+// "-" and things that are no plain files (/dev/stdout, a pipe) are written as the lines come; so is a file that nothing can be
+// moved over (a mount point, a folder that this user may not write).
 #pragma once
+
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -13,22 +18,47 @@ namespace choral::apps {
 
 class OutputFile {
  public:
-  static Result<std::unique_ptr<OutputFile>> create(const std::string& path);
-  ~OutputFile();  // without commit() nothing stays
+  // A pipe that nobody reads holds up whoever opens it, and one that is not read on, whoever writes.
+  enum class Pipes { kWaited, kRefused };
+  // Finds out now what would keep the lines from being written.
+  static Result<std::unique_ptr<OutputFile>> create(const std::string& path, Pipes pipes = Pipes::kWaited);
+  ~OutputFile();  // without commit() nothing stays of what is not written directly
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
   Status write_piece(std::string_view piece);  // of a line, which write_line ends
   Status write_line(std::string_view line);
+  // The neighbour stays when it cannot be moved nor copied into place; the error names it.
   Status commit();
+  // Any thread: the process is about to end.
+  void remove_partial();
+
   bool is_stdout() const { return file_ == stdout; }
+  bool is_direct() const { return direct_; }
+  // Why a plain file is written directly; else empty.
+  const std::string& remark() const { return remark_; }
 
  private:
   OutputFile() = default;
 
+  Status open_plain(bool exists);
+  Status open_special(Pipes pipes);
+  Status open_partial();
+  Status write_directly(int descriptor, std::string_view why);
+  Status adopt(int descriptor);
+  Status begin();
+  Status copy_into_place();
+
   std::string path_;
-  std::string partial_;  // empty when written directly
+  bool direct_ = false;
+  bool begun_ = false;
+  bool replaces_ = false;  // a plain file, whose facts are
+  struct stat replaced_ {};
+  std::string remark_;
   std::FILE* file_ = nullptr;
+
+  std::mutex mutex_;     // guards the one below
+  std::string partial_;  // empty while there is none
 };
 
 // Writes to stdout at once; an error when it is closed or full.

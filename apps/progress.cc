@@ -1,12 +1,13 @@
 #include "progress.h"
 
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <chrono>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/printable.h"
+#include "base/thread.h"
 
 namespace choral::apps {
 namespace {
@@ -19,7 +20,9 @@ constexpr int kBarWidth = 24;
 }  // namespace
 
 Progress::Progress(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1), begin_(now_s()), last_draw_(begin_) {
-  if (!quiet_) thread_ = std::thread([this] { run(); });
+  if (quiet_) return;
+  if (auto thread = start_thread("the progress bar", [this] { run(); }); thread.ok())
+    thread_ = std::move(*thread);  // else no bar
 }
 
 Progress::~Progress() { stop(); }
@@ -32,7 +35,7 @@ void Progress::update(std::string text, double fraction) {
 
 void Progress::finish(std::string_view line) {
   stop();
-  if (!quiet_ && !line.empty()) fmt::print(stderr, "choral: {}\n", terminal_line(line));
+  if (!quiet_ && !line.empty()) say("choral: {}\n", terminal_line(line));
 }
 
 void Progress::stop() {
@@ -42,7 +45,7 @@ void Progress::stop() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
-  if (drawn_ && terminal_) fmt::print(stderr, "\r\033[K");
+  if (drawn_ && terminal_) say("\r\033[K");
   drawn_ = false;
 }
 
@@ -63,9 +66,9 @@ void Progress::draw(double now) {
   }
   line += fmt::format(" ({:.0f} s)", now - begin_);
   if (terminal_) {
-    fmt::print(stderr, "\r\033[K{}", line);
+    say("\r\033[K{}", line);
   } else {
-    fmt::print(stderr, "{}\n", line);
+    say("{}\n", line);
   }
   drawn_ = true;
   last_draw_ = now;

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "answer_lines.h"
+#include "base/log.h"
 #include "command.h"
 #include "engine/model_loader.h"
 #include "engine_flags.h"
@@ -55,7 +56,7 @@ Status print_tokens(const text::Tokenizer& tokenizer, std::string_view text, con
   }
   if (json) return print_out(fmt::format("{}],\"tokens\":[{}]}}\n", out, pieces));
   CHORAL_RETURN_IF_ERROR(print_out(out));
-  fmt::print(stderr, "choral: {} tokens\n", ids.size());
+  say("choral: {} tokens\n", ids.size());
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include "adapter_flags.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
+#include "base/system_error.h"
 #include "lora/peft_helper.h"
 
 namespace choral::apps {
@@ -45,7 +46,7 @@ bool holds_adapter(const fs::path& folder) {
 Status look_into(const fs::path& folder, const std::string& prefix, std::vector<FoundAdapter>& found) {
   std::error_code error;
   fs::directory_iterator entries(folder, error);
-  if (error) return prefix.empty() ? not_found("--adapter-root {}: {}", folder.string(), error.message()) : Status();
+  if (error) return prefix.empty() ? system_error(error.value(), "--adapter-root: cannot read " + folder.string()) : Status();
   for (const fs::directory_iterator end; !error && entries != end; entries.increment(error)) {
     std::error_code ignored;
     const std::string name = entries->path().filename().string();

@@ -26,6 +26,32 @@ PLACES = re.compile(r"(?<![\w.])/(home|work|Users)/\w")
 STRINGS_AND_COMMENTS = re.compile(r'"(?:[^"\\]|\\.)*"|//.*')
 THROW = re.compile(r"\bthrow\b(?!\s+std::bad_alloc)")  # operator new has to
 
+# Calls that throw where the system refuses something, in what is shipped: each has a form that gives an error instead.
+SHIPPED = ("src", "apps")
+FILE_SYSTEM = re.compile(r"\b(?:fs|filesystem)::(\w+)\s*\(")
+WITHOUT_ERROR_CODE = {  # arguments beside the error_code
+    "temp_directory_path": 0, "current_path": 0, "rename": 2, "copy": 2, "copy_file": 2, "create_hard_link": 2, "create_symlink": 2,
+    "create_directory_symlink": 2, "copy_symlink": 2, "equivalent": 2, "permissions": 2, "resize_file": 2,
+    **dict.fromkeys("""absolute canonical weakly_canonical relative proximate create_directory create_directories exists file_size
+                       hard_link_count is_block_file is_character_file is_directory is_empty is_fifo is_other is_regular_file
+                       is_socket is_symlink last_write_time read_symlink remove remove_all space status symlink_status
+                       directory_iterator recursive_directory_iterator directory_entry""".split(), 1),
+}
+ITERATOR = re.compile(r"\bdirectory_iterator\s+(\w+)\s*\(")
+THROWING = (
+    (re.compile(r"(?<!:):\s*(?:std::)?(?:fs|filesystem)::(?:recursive_)?directory_iterator\b"),
+     "a range-for over a directory throws; use increment(error)"),
+    (re.compile(r"(?:->|\.)(?:is_directory|is_regular_file|is_symlink|file_size|symlink_status|refresh)\(\)"),
+     "a directory_entry's question without an error_code throws"),
+    (re.compile(r"\bstd::j?thread\s*(?:\w+\s*)?[({]|\bthread\w*_\s*\(\s*\[|\bstd::async\b"),
+     "a thread that cannot be had throws; use start_thread (base/thread.h)"),
+    (re.compile(r"make_unique<ThreadPool>|\bThreadPool\s+\w+\s*[({](?!\s*1\s*[)}])"),
+     "threads that cannot be had end the process; use ThreadPool::make"),
+    (re.compile(r"\bfmt::print\b|\bstd::c(?:out|err|log)\b"),
+     "a full or closed stream throws, or nobody notices; use say() (base/log.h) or print_out()"),
+)
+OWN_FORMS = {"src/base/thread.cc", "src/base/thread_pool.h"}  # what the others are told to use
+
 
 def source_files(root):
     for part in PARTS:
@@ -55,6 +81,8 @@ def faults_of(path, relative):
             hard.append(f"{relative}:{number}: a path of somebody's machine")
         if path.suffix in CPP and THROW.search(STRINGS_AND_COMMENTS.sub("", line)):
             hard.append(f"{relative}:{number}: no exceptions of our own; return a Status")
+    if path.suffix in CPP:
+        hard += throwing_calls(relative, lines)
     if path.suffix in CODE and len(lines) > HARD_LINES:
         hard.append(f"{relative}:1: {len(lines)} lines, {HARD_LINES} at most; split it by subject")
     soft_limit = SOFT_LINES[".cc"] if path.stem.endswith("_inl") else SOFT_LINES.get(path.suffix, HARD_LINES)
@@ -67,6 +95,36 @@ def faults_of(path, relative):
         if "#pragma once" not in lines and not path.stem.endswith("_inl") and not any(GUARD.match(line) for line in lines):
             hard.append(f"{relative}:1: no #pragma once")
     return hard, soft
+
+
+def arguments_of(text, begin):
+    """How many arguments the call has whose parenthesis stands before `begin`."""
+    depth, commas, empty = 0, 0, True
+    for c in text[begin:]:
+        if c == ")" and depth == 0:
+            return 0 if empty else commas + 1
+        depth += (c in "([{") - (c in ")]}")
+        commas += c == "," and depth == 0
+        empty = empty and c.isspace()
+    return 0
+
+
+def throwing_calls(relative, lines):
+    """Hard faults of a shipped file: calls that throw what nobody there catches."""
+    if relative.parts[0] not in SHIPPED or re.search(r"_(test|bench)$", relative.stem) or str(relative) in OWN_FORMS:
+        return []
+    text = "\n".join(STRINGS_AND_COMMENTS.sub('""', line) for line in lines)
+    found = [(m.start(), why) for pattern, why in THROWING for m in pattern.finditer(text)]
+    for call in FILE_SYSTEM.finditer(text):
+        given = WITHOUT_ERROR_CODE.get(call[1])
+        if given is not None and arguments_of(text, call.end()) <= given:
+            found.append((call.start(), f"{call[1]} without an error_code throws"))
+    for declared in ITERATOR.finditer(text):
+        if arguments_of(text, declared.end()) <= 1:
+            found.append((declared.start(), "a directory_iterator without an error_code throws"))
+        if step := re.search(rf"\+\+{declared[1]}\b|\b{declared[1]}\+\+", text):
+            found.append((step.start(), "++ of a directory_iterator throws; use increment(error)"))
+    return [f"{relative}:{text.count(chr(10), 0, at) + 1}: {why}" for at, why in sorted(found)]
 
 
 def check(root):
@@ -84,6 +142,10 @@ def self_test():
         "src/base/good.h": head,
         "src/base/good.cc": "int x;\n" * HARD_LINES,
         "src/base/speaks.cc": 'auto s = "never throw \\" it";  // nor throw here\n',
+        "src/io/asks.cc": "bool b = fs::is_directory(p / q(1, 2),\n                          error);\nfs::path own(const fs::path& p);\n"
+                          "for (fs::directory_iterator at(p, error), end; at != end; at.increment(error)) {}\n",
+        "src/io/asks_test.cc": "std::thread t(f); fs::exists(p);\n",
+        "src/io/holds.h": head + "std::thread thread_; std::vector<std::thread> all_; ThreadPool pool{1};\n",
         "tests/data/common/any.h": "",
         "docs/good.md": "throw it away\n",
     }
@@ -93,6 +155,16 @@ def self_test():
         "src/base/long.cc": "int x;\n" * (HARD_LINES + 1),
         "src/base/later.cc": "// TO" "DO: finish\n",
         "src/base/throws.cc": "  if (x) throw 1;\n",
+        "src/io/throws_by_asking.cc": "bool b = fs::is_directory(p / q(1, 2));\n",
+        "src/io/throws_by_moving.cc": "std::filesystem::rename(a, b);\n",
+        "src/io/throws_by_opening.cc": "fs::directory_iterator at(p);\n",
+        "src/io/throws_by_stepping.cc": "fs::directory_iterator at(p, error);\n++at;\n",
+        "src/io/throws_by_looking.cc": "for (const auto& e : fs::directory_iterator(p, error)) {}\n",
+        "src/io/throws_by_entry.cc": "if (entry->is_directory()) {}\n",
+        "apps/throws_by_starting.cc": "thread_ = std::thread([this] { run(); });\n",
+        "apps/throws_by_making.cc": "X::X() : thread_([this] { run(); }) {}\n",
+        "apps/throws_by_pooling.cc": "ThreadPool pool(threads);\n",
+        "apps/throws_by_printing.cc": 'fmt::print(stderr, "x");\n',
         "src/utils/string.h": head,
         "src/io/json_helper.cc": "",
         "docs/mine.md": "see /ho" "me/me/notes\n",

@@ -1,8 +1,7 @@
 #include "base/arena.h"
 
 #include <algorithm>
-
-#include "base/check.h"
+#include <new>
 
 namespace choral {
 namespace {
@@ -31,7 +30,8 @@ void* Arena::allocate(size_t size_bytes) {
     used_ = 0;
   }
   auto block = source_(std::max({size_bytes, kFirstBlockBytes, capacity_bytes()}));
-  CHORAL_CHECK(block.ok(), block.status().message());
+  if (!block.ok()) block = source_(size_bytes);
+  if (!block.ok()) throw std::bad_alloc();
   blocks_.push_back(std::move(*block));
   ++grown_;
   used_ = size_bytes;

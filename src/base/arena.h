@@ -26,7 +26,8 @@ class Arena {
   Arena();  // host memory
   explicit Arena(Source source) : source_(std::move(source)) {}
 
-  // 64-byte aligned, contents undefined; lives until the reset() of an enclosing Mark or of the arena.
+  // 64-byte aligned, contents undefined; lives until the reset() of an enclosing Mark or of the arena. Like operator new it
+  // throws std::bad_alloc when there is no memory (base/out_of_memory.h): then nothing was made.
   template <class T>
   std::span<T> make(size_t count) {
     return {static_cast<T*>(allocate(count * sizeof(T))), count};

@@ -8,6 +8,8 @@
 #include <array>
 #include <cstdlib>
 
+#include "base/log.h"
+
 namespace choral {
 namespace {
 
@@ -53,7 +55,7 @@ CpuLevel capped_level() {
   if (const char* cap = std::getenv("CHORAL_CPU_LEVEL"); cap != nullptr && *cap != '\0') {
     const auto wanted = parse_cpu_level(cap);
     if (!wanted.ok()) {
-      fmt::print(stderr, "choral: CHORAL_CPU_LEVEL: {}\n", wanted.status().message());
+      say("choral: CHORAL_CPU_LEVEL: {}\n", wanted.status().message());
       std::exit(exit_code(wanted.status().code()));
     }
     used = std::min(machine, *wanted);

@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 
@@ -42,5 +43,11 @@ spdlog::logger& logger() {
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
 void write_log(LogLevel level, std::string_view line) { logger().log(to_spdlog(level), terminal_text(line)); }
+
+void write_stderr(std::string_view text) {
+  // Not fmt::print, which throws when the write fails.
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
 
 }  // namespace choral

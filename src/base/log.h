@@ -1,10 +1,13 @@
 // CHORAL_LOG(kInfo, "loaded {} tensors", n): one line on stderr; never in kernels or per-token code.
 // The level comes once from CHORAL_LOG_LEVEL (debug, info, warn, error, off; default warn) or set_log_level(). Thread-safe.
+// say("{} tokens", n): text for the program's user on stderr, as it is. A stderr that is closed or full loses text and is
+// nobody's error: nothing here throws or ends the process.
 #pragma once
 
 #include <fmt/core.h>
 
 #include <string_view>
+#include <utility>
 
 namespace choral {
 
@@ -13,6 +16,12 @@ enum class LogLevel { kDebug, kInfo, kWarn, kError, kOff };
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 void write_log(LogLevel level, std::string_view line);
+void write_stderr(std::string_view text);
+
+template <class... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  write_stderr(fmt::format(format, std::forward<Args>(args)...));
+}
 
 }  // namespace choral
 

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/arena.h"
 #include "base/checked_math.h"
+#include "base/out_of_memory.h"
 
 namespace choral {
 namespace {
@@ -57,6 +59,38 @@ TEST(Arena, MarkGivesBack) {
     inside = arena.make<float>(16).data();
   }
   EXPECT_EQ(arena.make<float>(16).data(), inside);
+}
+
+TEST(Arena, WithoutMemoryItThrowsAndIsAsBefore) {
+  size_t most = size_t{1} << 30;
+  std::vector<size_t> asked;
+  Arena arena([&](size_t size_bytes) -> Result<Arena::Block> {
+    asked.push_back(size_bytes);
+    if (size_bytes > most) return resource_exhausted("no memory");
+    auto owner = std::make_shared<std::vector<std::byte>>(size_bytes);
+    return Arena::Block{owner, owner->data(), size_bytes};
+  });
+  EXPECT_EQ(arena.make<std::byte>(size_t{3} << 20).size(), size_t{3} << 20);
+  most = size_t{2} << 20;
+  const size_t before = arena.capacity_bytes();
+  EXPECT_EQ(arena.make<std::byte>(size_t{2} << 20).size(), size_t{2} << 20)
+      << "room for the future could not be had, for this it could";
+  EXPECT_EQ(asked, (std::vector<size_t>{size_t{3} << 20, size_t{3} << 20, size_t{2} << 20}));
+  EXPECT_THROW(arena.allocate(size_t{4} << 20), std::bad_alloc);
+  EXPECT_EQ(arena.capacity_bytes(), before + (size_t{2} << 20));
+  arena.reset();
+  EXPECT_NE(arena.allocate(1), nullptr);
+}
+
+TEST(OutOfMemory, BecomesAnError) {
+  const auto grow = [](size_t size) {
+    return or_out_of_memory("the list cannot grow", [size]() -> Result<size_t> { return std::vector<char>(size).size(); });
+  };
+  EXPECT_EQ(*grow(3), 3u);
+  for (const size_t size : {size_t{1} << 62, std::numeric_limits<size_t>::max()}) {
+    EXPECT_EQ(grow(size).status().code(), Code::kResourceExhausted);
+    EXPECT_NE(grow(size).status().message().find("the list cannot grow: the system gives no more memory"), std::string::npos);
+  }
 }
 
 TEST(CheckedMath, NothingWraps) {

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <memory>
+#include <system_error>
+#include <vector>
+
+#include "base/system_error.h"
 
 namespace choral {
 namespace {
@@ -81,6 +86,21 @@ TEST(Status, NoNameDrivesATerminal) {
 TEST(Status, MessagesKeepTheirScriptsAndLists) {
   const std::string text = "'Gedächtnis', '記憶', '🎶' have 2 problems\n  one\n  two";
   EXPECT_EQ(corrupt("{}", text).message(), text);
+}
+
+TEST(SystemError, HasACodeAndSaysWhatToDo) {
+  const std::vector<std::pair<int, Code>> codes{{ENOENT, Code::kNotFound},
+                                                {EACCES, Code::kPermissionDenied},
+                                                {EMFILE, Code::kResourceExhausted},
+                                                {ENOSPC, Code::kResourceExhausted},
+                                                {EIO, Code::kInternal},
+                                                {ELOOP, Code::kInvalidArgument}};
+  for (const auto& [error, code] : codes) {
+    const Status status = system_error(error, "cannot open x");
+    EXPECT_EQ(status.code(), code);
+    EXPECT_EQ(status.message().rfind("cannot open x: " + std::generic_category().message(error), 0), 0u) << status.message();
+  }
+  EXPECT_NE(system_error(EMFILE, "x").message().find("ulimit -n"), std::string::npos);
 }
 
 }  // namespace

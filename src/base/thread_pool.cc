@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/thread.h"
 
 namespace choral {
 namespace {
@@ -26,9 +27,26 @@ std::string first_line(const std::string& path) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : shares_(static_cast<size_t>(std::max(threads, 1))) {
+Result<std::unique_ptr<ThreadPool>> ThreadPool::make(int threads) {
+  std::unique_ptr<ThreadPool> pool(new ThreadPool());
+  CHORAL_RETURN_IF_ERROR(pool->start(threads));
+  return pool;
+}
+
+ThreadPool::ThreadPool(int threads) {
+  const Status started = start(threads);
+  CHORAL_CHECK(started.ok(), started.message());
+}
+
+Status ThreadPool::start(int threads) {
   CHORAL_CHECK(threads <= static_cast<int>(kInside), "more threads than a task can count");
-  for (int i = 1; i < std::max(threads, 1); ++i) workers_.emplace_back([this, i] { run_worker(i); });
+  shares_ = std::vector<Share>(static_cast<size_t>(std::max(threads, 1)));
+  workers_.reserve(shares_.size());
+  for (int i = 1; i < threads; ++i) {
+    CHORAL_TRY(auto worker, start_thread(fmt::format("compute thread {} of {}", i + 1, threads), [this, i] { run_worker(i); }));
+    workers_.push_back(std::move(worker));
+  }
+  return {};
 }
 
 ThreadPool::~ThreadPool() {
@@ -52,7 +70,7 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
   const uint32_t last = task_.load(std::memory_order_relaxed);  // closed and empty: nobody else writes it
   task_.store(((last & ~kOpen) + kNumber) | kOpen, std::memory_order_release);
   task_.notify_all();
-  take_chunks(0);
+  help(0);
   task_.fetch_and(~kOpen, std::memory_order_relaxed);
   // On a machine with more runnable threads than CPUs the worker may be waiting for this very CPU.
   for (int spins = 0; (task_.load(std::memory_order_acquire) & kInside) != 0;) {
@@ -61,6 +79,21 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
     } else {
       std::this_thread::yield();
     }
+  }
+  if (failed_.load(std::memory_order_relaxed)) rethrow();
+}
+
+void ThreadPool::rethrow() {
+  failed_ = false;
+  std::rethrow_exception(std::exchange(thrown_, nullptr));
+}
+
+void ThreadPool::help(int thread) {
+  try {
+    take_chunks(thread);
+  } catch (...) {
+    const std::lock_guard lock(thrown_mutex_);
+    if (!failed_.exchange(true)) thrown_ = std::current_exception();
   }
 }
 
@@ -96,7 +129,7 @@ void ThreadPool::run_worker(int thread) {
       continue;
     }
     if (!task_.compare_exchange_weak(task, task + 1, std::memory_order_acquire, std::memory_order_relaxed)) continue;
-    take_chunks(thread);
+    help(thread);
     task_.fetch_sub(1, std::memory_order_release);
     seen = number;
     spins = 0;

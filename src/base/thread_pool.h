@@ -9,10 +9,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/status.h"
 
 namespace choral {
 
@@ -22,12 +26,16 @@ class ThreadPool {
   // the threads after it.
   using Body = FunctionRef<void(int64_t begin, int64_t end, int thread)>;
 
-  explicit ThreadPool(int threads);  // at least 1; the caller counts as one
+  // At least 1; the caller counts as one. resource_exhausted when the system does not give so many.
+  static Result<std::unique_ptr<ThreadPool>> make(int threads);
+  // The same where threads are no question of the machine: one, or a test's few. Without them the process ends.
+  explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
+  // What a body throws (memory that cannot be had) reaches the caller when all threads are out; the rest may be left undone.
   void parallel_for(int64_t n, int64_t grain, Body body);
 
   // One thread per physical core this process may run on (SMT siblings share one multiplier), at least 1, at most its CPUs.
@@ -38,7 +46,11 @@ class ThreadPool {
     int64_t begin = 0, end = 0;
   };
 
+  ThreadPool() = default;
+  Status start(int threads);
   void run_worker(int thread);
+  void help(int thread);
+  void rethrow();
   void take_chunks(int thread);
   // What thread `thread` owns of [0, n): whole chunks, equal shares as nearly as can be.
   Range own_share(int64_t n, int64_t grain, int thread) const;
@@ -57,6 +69,9 @@ class ThreadPool {
   static constexpr uint32_t kInside = (uint32_t{1} << 12) - 1, kOpen = kInside + 1, kNumber = kOpen << 1;
   alignas(64) std::atomic<uint32_t> task_{0};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> failed_{false};  // thrown_ is set
+  std::mutex thrown_mutex_;
+  std::exception_ptr thrown_;  // the first of a task
   std::vector<std::thread> workers_;
 };
 

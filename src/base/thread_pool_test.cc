@@ -5,6 +5,8 @@
 #include <array>
 #include <atomic>
 #include <numeric>
+#include <stdexcept>
+#include <vector>
 
 namespace choral {
 namespace {
@@ -50,6 +52,20 @@ TEST(ThreadPool, LateWorkersDoNotTouchATaskThatIsOver) {
       for (int64_t i = begin; i < end; ++i) own[static_cast<size_t>(i)] += round;
     });
     for (const int64_t value : own) ASSERT_EQ(value, round);
+  }
+}
+
+TEST(ThreadPool, WhatABodyThrowsReachesTheCaller) {
+  const auto pool = ThreadPool::make(4);
+  ASSERT_TRUE(pool.ok()) << pool.status().message();
+  for (int64_t round = 0; round < 1000; ++round) {
+    const auto fail_at = [&](int64_t row) {
+      (*pool)->parallel_for(100, 1, [row](int64_t begin, int64_t, int) {
+        if (begin == row) static_cast<void>(std::vector<char>().at(0));
+      });
+    };
+    EXPECT_THROW(fail_at(round % 100), std::out_of_range);
+    fail_at(-1);  // nothing of it is left
   }
 }
 

@@ -5,7 +5,9 @@
 
 #include "base/log.h"
 #include "base/nearest_name.h"
+#include "base/out_of_memory.h"
 #include "base/printable.h"
+#include "base/thread.h"
 #include "engine/sampling_check.h"
 #include "lora/packed_adapter_loader.h"
 
@@ -60,26 +62,33 @@ bool is_dora(const AdapterSpec& spec) {
 
 }  // namespace
 
-AdapterRegistry::AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config)
-    : level_(level),
-      targets_(targets),
-      config_(std::move(config)),
-      loader_([this] { run_loader(jobs_, work_); }),
-      dora_loader_([this] { run_loader(dora_jobs_, dora_work_); }) {}
+Result<std::shared_ptr<AdapterRegistry>> AdapterRegistry::make(CpuLevel level, std::span<const lora::LoRATarget> targets,
+                                                               Config config) {
+  std::shared_ptr<AdapterRegistry> made(new AdapterRegistry(level, targets, std::move(config)));
+  for (Loader* loader : {&made->loader_, &made->dora_loader_}) CHORAL_RETURN_IF_ERROR(made->start(*loader));
+  return made;
+}
+
+Status AdapterRegistry::start(Loader& loader) {
+  CHORAL_TRY(loader.pool, ThreadPool::make(std::min(kLoaderThreads, ThreadPool::default_size())));
+  CHORAL_TRY(loader.session, platform::cpu_platform().open(*loader.pool, {}));
+  CHORAL_TRY(loader.thread, start_thread("a thread that loads adapters", [this, &loader] { run(loader); }));
+  return {};
+}
 
 AdapterRegistry::~AdapterRegistry() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  work_.notify_all();
-  dora_work_.notify_all();
   taken_.notify_all();
-  loader_.join();
-  dora_loader_.join();
+  for (Loader* loader : {&loader_, &dora_loader_}) loader->work.notify_all();
+  for (Loader* loader : {&loader_, &dora_loader_}) {
+    if (loader->thread.joinable()) loader->thread.join();
+  }
   const std::lock_guard lock(mutex_);
-  for (auto* jobs : {&jobs_, &dora_jobs_}) {
-    for (auto& job : *jobs) {
+  for (const Loader* loader : {&loader_, &dora_loader_}) {
+    for (const auto& job : loader->jobs) {
       if (job.answer != nullptr) give(*job.answer, unavailable("the engine is shutting down"));
     }
   }
@@ -110,8 +119,8 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
   }
   auto version = std::make_shared<AdapterVersion>(next_id_++, spec, ++generations_[spec.name], /*version_from_root=*/false);
   Answer answer;
-  jobs_.push_back({version, &answer});
-  work_.notify_one();
+  loader_.jobs.push_back({version, &answer});
+  loader_.work.notify_one();
   answered_.wait(lock, [&] { return answer.given; });
   if (!answer.status.ok()) return answer.status;
   if (spec.pinned) {
@@ -213,11 +222,11 @@ Result<std::shared_ptr<AdapterVersion>> AdapterRegistry::find_or_discover(std::s
     version = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{key, path->string()}, ++generations_[key],
                                                /*version_from_root=*/true);
     // Somebody is about to want it, and the engine would ask only when its step is done. Under a flood of names it decides alone.
-    if (jobs_.size() + dora_jobs_.size() < kMaxEagerJobs) {
+    if (loader_.jobs.size() + dora_loader_.jobs.size() < kMaxEagerJobs) {
       version->loading = true;
       version->info.state = AdapterState::kLoading;
-      jobs_.push_back({version});
-      work_.notify_one();
+      loader_.jobs.push_back({version});
+      loader_.work.notify_one();
     }
   }
   return version;
@@ -249,9 +258,9 @@ void AdapterRegistry::request_load(std::shared_ptr<AdapterVersion> version) {
   {
     const std::lock_guard lock(mutex_);
     version->info.state = AdapterState::kLoading;
-    jobs_.push_back({std::move(version)});
+    loader_.jobs.push_back({std::move(version)});
   }
-  work_.notify_one();
+  loader_.work.notify_one();
 }
 
 void AdapterRegistry::take_loaded(std::vector<LoadedAdapter>& out) {
@@ -278,34 +287,28 @@ void AdapterRegistry::take_pins(std::vector<PinWish>& out) {
   pins_.clear();
 }
 
-void AdapterRegistry::run_loader(std::deque<Job>& jobs, std::condition_variable& work) {
-  std::unique_lock lock(mutex_);
-  const auto wait = [&] { work.wait(lock, [&] { return stop_ || !jobs.empty(); }); };
-  if (&jobs == &dora_jobs_) wait();  // takes no threads before there is one
-  if (stop_) return;
-  lock.unlock();
-  ThreadPool pool(std::min(kLoaderThreads, ThreadPool::default_size()));
-  const auto session = platform::cpu_platform().open(pool, {});
-  CHORAL_CHECK(session.ok(), session.status().message());
-  const platform::Context ctx(**session, pool, level_);
+void AdapterRegistry::run(Loader& loader) {
+  const platform::Context ctx(*loader.session, *loader.pool, level_);
   lora::PackedAdapterLoader files(ctx, targets_, config_.load, config_.budget_bytes);
-  for (lock.lock();;) {
-    wait();
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    loader.work.wait(lock, [&] { return stop_ || !loader.jobs.empty(); });
     if (stop_) return;
-    Job job = std::move(jobs.front());
-    jobs.pop_front();
+    Job job = std::move(loader.jobs.front());
+    loader.jobs.pop_front();
     lock.unlock();
     const AdapterSpec& spec = job.version->spec;
-    if (&jobs == &jobs_ && is_dora(spec)) {
+    if (&loader == &loader_ && is_dora(spec)) {
       lock.lock();
-      dora_jobs_.push_back(std::move(job));
-      dora_work_.notify_one();
+      dora_loader_.jobs.push_back(std::move(job));
+      dora_loader_.work.notify_one();
       continue;
     }
     ctx.memory.reset();
     lora::AdapterDescription described;
-    auto packed = files.load(spec.path, described, [&](int64_t bytes) { return wait_for_handover(bytes); })
-                      .while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
+    auto packed = or_out_of_memory("it cannot be loaded", [&] {
+                    return files.load(spec.path, described, [&](int64_t bytes) { return wait_for_handover(bytes); });
+                  }).while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
     lock.lock();
     const bool ok = packed.ok();
     if (job.answer != nullptr) give(*job.answer, ok ? Status() : packed.status());

@@ -17,9 +17,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "engine/adapter_version.h"
 #include "lora/lora_config.h"
 #include "lora/packed_adapter.h"
+#include "platform/session.h"
 
 namespace choral::engine {
 
@@ -37,7 +39,7 @@ class AdapterRegistry {
     int64_t budget_bytes = 0;    // for packed adapters, AdapterResidency's; 0: no limit
   };
   // The loader has threads and scratch of its own, and packs at `level`. `targets` outlive this.
-  AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
+  static Result<std::shared_ptr<AdapterRegistry>> make(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
   ~AdapterRegistry();
 
   // --- callers ---
@@ -87,8 +89,18 @@ class AdapterRegistry {
     std::shared_ptr<AdapterVersion> version;
     Answer* answer = nullptr;  // of a waiting load(); null: the engine asked
   };
-  // Does the jobs of one of the two queues; what turns out to be DoRA in the first goes to the second.
-  void run_loader(std::deque<Job>& jobs, std::condition_variable& work);
+  // A thread that loads, and what it needs.
+  struct Loader {
+    std::deque<Job> jobs;
+    std::condition_variable work;  // there is one
+    std::unique_ptr<ThreadPool> pool;
+    std::unique_ptr<platform::Session> session;
+    std::thread thread;
+  };
+  AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config)
+      : level_(level), targets_(targets), config_(std::move(config)) {}
+  Status start(Loader& loader);
+  void run(Loader& loader);
   // Waits until the engine thread took so much of what is packed that `bytes` more are not too many.
   Status wait_for_handover(int64_t bytes);
   // These take the lock themselves, and look at files without it: the engine thread waits for it too.
@@ -103,20 +115,18 @@ class AdapterRegistry {
   Config config_;
 
   mutable std::mutex mutex_;
-  std::condition_variable work_, dora_work_;  // a job for a loader
-  std::condition_variable taken_;             // loaded_ is empty, or nobody takes it
-  std::condition_variable answered_;          // a load() or pin() is done
+  std::condition_variable taken_;     // loaded_ is empty, or nobody takes it
+  std::condition_variable answered_;  // a load() or pin() is done
   std::function<void()> wake_;
   std::map<std::string, std::shared_ptr<AdapterVersion>, std::less<>> names_;
   std::map<std::string, int, std::less<>> generations_;  // the last one of each name
-  std::deque<Job> jobs_, dora_jobs_;
   std::vector<LoadedAdapter> loaded_;
   int64_t loaded_bytes_ = 0;  // of the packed ones among them
   std::vector<PinWish> pins_;
   std::atomic<uint64_t> retirements_{0};
   int32_t next_id_ = 1;
   bool stop_ = false;
-  std::thread loader_, dora_loader_;
+  Loader loader_, dora_loader_;  // what turns out to be DoRA in the first goes to the second
 };
 
 }  // namespace choral::engine

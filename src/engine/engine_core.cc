@@ -1,12 +1,17 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/out_of_memory.h"
+#include "base/thread.h"
 
 namespace choral::engine {
 namespace {
+
+constexpr size_t kSpareBytes = size_t{1} << 20;
 
 EngineRequest& engine_request(sched::Request& request) { return static_cast<EngineRequest&>(request); }
 
@@ -45,7 +50,12 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
     }
     inbox_changed_.notify_one();
   });
-  thread_ = std::thread([this] { run(); });
+}
+
+Status EngineCore::start() {
+  spare_.reset(new (std::nothrow) char[kSpareBytes]);
+  CHORAL_TRY(thread_, start_thread("the engine's thread", [this] { run(); }));
+  return {};
 }
 
 EngineCore::~EngineCore() {
@@ -54,7 +64,7 @@ EngineCore::~EngineCore() {
     stop_ = true;
   }
   inbox_changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   registry_->set_wake({});
 }
 
@@ -138,18 +148,24 @@ void EngineCore::take_inbox() {
 void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
   const auto response = request->response;
   const int index = request->index;
-  switch (residency_.arrive(*request)) {
-    case AdapterResidency::Arrival::kWaiting: parked_.push_back(std::move(request)); return;
-    case AdapterResidency::Arrival::kFailed:
-      residency_.leave(*request);
-      return response->fail(index, std::move(request->adapter_status));
+  std::unique_ptr<sched::Request> arrived = std::move(request);
+  Status status = or_out_of_memory("the request cannot be taken in", [&] { return take(arrived); });
+  if (status.ok()) return;
+  residency_.leave(engine_request(*arrived));
+  response->fail(index, std::move(status));
+}
+
+// A refused one stays where it is.
+Status EngineCore::take(std::unique_ptr<sched::Request>& request) {
+  switch (residency_.arrive(engine_request(*request))) {
+    case AdapterResidency::Arrival::kWaiting:
+      parked_.emplace_back();
+      parked_.back().reset(&engine_request(*request.release()));
+      return {};
+    case AdapterResidency::Arrival::kFailed: return std::move(engine_request(*request).adapter_status);
     case AdapterResidency::Arrival::kKnown: break;
   }
-  std::unique_ptr<sched::Request> scheduled = std::move(request);
-  Status status = scheduler_.add(std::move(scheduled));
-  if (status.ok()) return;
-  residency_.leave(engine_request(*scheduled));  // the scheduler leaves a refused one here
-  response->fail(index, std::move(status));
+  return scheduler_.add(std::move(request));
 }
 
 void EngineCore::retry_parked() {
@@ -185,7 +201,13 @@ void EngineCore::step() {
     const double end = now_s();
     for (size_t i = 0; i < plan_.items().size(); ++i) {
       const auto& item = plan_.items()[i];
-      if (item.needs_logits && !item.request->finished()) commit(engine_request(*item.request), output_.items[i], end);
+      if (!item.needs_logits || item.request->finished()) continue;
+      auto& request = engine_request(*item.request);
+      Status committed = or_out_of_memory("the answer cannot be kept", [&] {
+        commit(request, output_.items[i], end);
+        return Status();
+      });
+      if (!committed.ok()) fail_commit(request, std::move(committed));
     }
   }
   end_finished();
@@ -204,6 +226,7 @@ void EngineCore::end_finished() {
 
 // What the device computed is lost, keys and values included: every request of the step ends with its reason.
 void EngineCore::fail_step(const Status& status) {
+  spare_.reset();
   publish_device_notes();
   for (const auto& item : plan_.items()) {
     auto& request = engine_request(*item.request);
@@ -213,6 +236,15 @@ void EngineCore::fail_step(const Status& status) {
   }
   scheduler_.abandon(plan_);
   end_finished();
+  spare_.reset(new (std::nothrow) char[kSpareBytes]);
+}
+
+// Where the answer stopped nobody knows, so nothing is added to it.
+void EngineCore::fail_commit(EngineRequest& request, Status status) {
+  spare_.reset();
+  request.response->fail(request.index, std::move(status));
+  scheduler_.finish(request, sched::FinishReason::kError);
+  spare_.reset(new (std::nothrow) char[kSpareBytes]);
 }
 
 void EngineCore::commit(EngineRequest& request, SampledToken& sampled, double now) {

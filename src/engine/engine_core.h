@@ -20,12 +20,14 @@ namespace choral::engine {
 
 class EngineCore {
  public:
-  // `registry` gives the adapters that requests name.
+  // `registry` gives the adapters that requests name. Nothing happens before start().
   EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config, std::shared_ptr<AdapterRegistry> registry,
              int64_t adapter_budget_bytes);
   // Stops after the step in progress; open requests end with kUnavailable (see ~EngineRequest).
   ~EngineCore();
 
+  // Starts the engine's thread, once.
+  Status start();
   // Any thread. Takes as many, from the front, as the queue has room for, all before the next step begins, and says how many;
   // refused with resource_exhausted when that is none.
   Result<size_t> add_requests(std::span<AdmittedRequest> requests);
@@ -40,11 +42,13 @@ class EngineCore {
   void run();
   void take_inbox();
   void admit(std::unique_ptr<EngineRequest> request);
+  Status take(std::unique_ptr<sched::Request>& request);
   void retry_parked();
   void drop_parked(sched::RequestId id);
   void step();
   void end_finished();
   void fail_step(const Status& status);
+  void fail_commit(EngineRequest& request, Status status);
   void commit(EngineRequest& request, SampledToken& sampled, double now);
   void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");
   void publish_stats();
@@ -62,6 +66,8 @@ class EngineCore {
   std::vector<std::unique_ptr<sched::Request>> finished_;
   int64_t prompt_tokens_ = 0;
   int64_t generated_tokens_ = 0;
+  // Given back while requests are told that memory is out: that takes some too.
+  std::unique_ptr<char[]> spare_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable inbox_changed_;

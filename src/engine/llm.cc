@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/free_memory.h"
 #include "base/log.h"
+#include "base/out_of_memory.h"
+#include "base/system_error.h"
 #include "engine/checkpoint_weights.h"
 #include "engine/engine_core.h"
 #include "engine/options_check.h"
@@ -29,6 +31,8 @@ std::string_view adapter_state_name(AdapterState state) {
 
 namespace engine {
 namespace {
+
+constexpr std::string_view kNoRoomForRequest = "the request cannot be read";
 
 class EngineStream : public ResponseStream {
  public:
@@ -65,13 +69,16 @@ class Engine : public LLM {
   Result<std::unique_ptr<ResponseStream>> submit(Request request) override;
   std::vector<RequestOutput> generate(std::vector<Request> requests) override;
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override {
-    return files_.tokenizer->encode(text, {.add_special_tokens = add_special_tokens});
+    return or_out_of_memory("the text cannot be tokenised",
+                            [&] { return files_.tokenizer->encode(text, {.add_special_tokens = add_special_tokens}); });
   }
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override {
     return files_.tokenizer->decode(ids, {.skip_special_tokens = skip_special_tokens});
   }
   std::string token_text(int32_t id) const override { return std::string(files_.tokenizer->id_to_token(id).value_or("")); }
-  Result<std::string> apply_chat_template(const Request& request) const override { return reader_->apply_chat_template(request); }
+  Result<std::string> apply_chat_template(const Request& request) const override {
+    return or_out_of_memory(kNoRoomForRequest, [&] { return reader_->apply_chat_template(request); });
+  }
   SamplingParams default_sampling() const override { return default_sampling_; }
   const ModelInfo& info() const override { return info_; }
   std::vector<std::string> device_notes() const override { return core_->device_notes(); }
@@ -116,9 +123,17 @@ Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, in
   return config;
 }
 
+Status check_adapter_root(const std::string& root) {
+  if (root.empty()) return {};
+  std::error_code error;
+  const std::filesystem::directory_iterator readable(root, error);
+  return error ? system_error(error.value(), "--adapter-root: cannot read " + root) : Status();
+}
+
 Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   auto engine = std::make_unique<Engine>();
   CHORAL_RETURN_IF_ERROR(check_options(options));
+  CHORAL_RETURN_IF_ERROR(check_adapter_root(options.adapter_root));
   CHORAL_TRY(const auto request, parse_weight_request(options.dtype));
   if (options.on_progress) options.on_progress({"open", options.model, 0});
   CHORAL_TRY(engine->files_, open_model_files(options));
@@ -137,26 +152,23 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   engine->info_.has_chat_template = engine->reader_->has_chat_template();
   CHORAL_RETURN_IF_ERROR(engine->read_default_sampling());
   const int64_t adapter_budget = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : default_adapter_budget();
-  engine->registry_ = std::make_shared<AdapterRegistry>(
-      worker->context().kernel.level, worker->loaded().model->lora_targets(),
-      AdapterRegistry::Config{.load = {.config = worker->lora_config(),
-                                       .head_dim = worker->loaded().model->kv_cache_shape().head_dim,
-                                       .base_class = engine->info_.architecture,
-                                       .base_names = engine->files_.base_names,
-                                       .strict = options.strict},
-                              .root = options.adapter_root,
-                              .budget_bytes = adapter_budget});
+  CHORAL_TRY(engine->registry_, AdapterRegistry::make(worker->context().kernel.level, worker->loaded().model->lora_targets(),
+                                                      {.load = {.config = worker->lora_config(),
+                                                                .head_dim = worker->loaded().model->kv_cache_shape().head_dim,
+                                                                .base_class = engine->info_.architecture,
+                                                                .base_names = engine->files_.base_names,
+                                                                .strict = options.strict},
+                                                       .root = options.adapter_root,
+                                                       .budget_bytes = adapter_budget}));
   engine->core_ =
       std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler, engine->registry_, adapter_budget);
+  CHORAL_RETURN_IF_ERROR(engine->core_->start());
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
   if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});
   return std::unique_ptr<LLM>(std::move(engine));
 }
 
 Status Engine::load_adapters(const EngineOptions& options) {
-  if (!options.adapter_root.empty() && !std::filesystem::is_directory(options.adapter_root)) {
-    return not_found("--adapter-root {}: no such directory", options.adapter_root);
-  }
   for (size_t i = 0; i < options.adapters.size(); ++i) {
     const auto& spec = options.adapters[i];
     if (options.on_progress) {
@@ -203,17 +215,21 @@ Status Engine::read_default_sampling() {
 }
 
 Result<AdmittedRequest> Engine::read(Request request) {
-  CHORAL_TRY(const auto adapters, registry_->resolve(request.adapters));
-  CHORAL_TRY(auto admitted, reader_->read(std::move(request)));
-  for (const auto& completion : admitted.completions) completion->adapters = adapters;
-  return admitted;
+  return or_out_of_memory(kNoRoomForRequest, [&]() -> Result<AdmittedRequest> {
+    CHORAL_TRY(const auto adapters, registry_->resolve(request.adapters));
+    CHORAL_TRY(auto admitted, reader_->read(std::move(request)));
+    for (const auto& completion : admitted.completions) completion->adapters = adapters;
+    return admitted;
+  });
 }
 
 Result<std::unique_ptr<ResponseStream>> Engine::submit(Request request) {
   CHORAL_TRY(auto admitted, read(std::move(request)));
-  auto stream = std::make_unique<EngineStream>(core_, admitted);
-  CHORAL_RETURN_IF_ERROR(core_->add_requests({&admitted, 1}).status());
-  return std::unique_ptr<ResponseStream>(std::move(stream));
+  return or_out_of_memory(kNoRoomForRequest, [&]() -> Result<std::unique_ptr<ResponseStream>> {
+    auto stream = std::make_unique<EngineStream>(core_, admitted);
+    CHORAL_RETURN_IF_ERROR(core_->add_requests({&admitted, 1}).status());
+    return std::unique_ptr<ResponseStream>(std::move(stream));
+  });
 }
 
 std::vector<RequestOutput> Engine::generate(std::vector<Request> requests) {
@@ -256,6 +272,9 @@ std::vector<RequestOutput> Engine::generate(std::vector<Request> requests) {
 }  // namespace
 }  // namespace engine
 
-Result<std::unique_ptr<LLM>> LLM::load(EngineOptions options) { return engine::Engine::load(std::move(options)); }
+Result<std::unique_ptr<LLM>> LLM::load(EngineOptions options) {
+  const std::string what = fmt::format("{} cannot be loaded", options.model);
+  return or_out_of_memory(what, [&] { return engine::Engine::load(std::move(options)); });
+}
 
 }  // namespace choral

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/out_of_memory.h"
 #include "platform/host_view.h"
 
 namespace choral::engine {
@@ -36,6 +37,16 @@ Status ModelRunner::execute_model(const sched::StepPlan& plan, StepOutput& out) 
   for (const auto& item : plan.items()) facts.has_prefill = facts.has_prefill || !item.is_decode;
   for (const auto& segment : plan.segments()) facts.has_adapters = facts.has_adapters || segment.adapter_key != 0;
   ctx_.session.begin_step(facts);
+  const Status computed =
+      or_out_of_memory("the step cannot be computed; fewer --max-num-batched-tokens or --max-num-seqs need less", [&] {
+        compute(plan, out);
+        return Status();
+      });
+  const Status ended = ctx_.session.end_step(facts);
+  return computed.ok() ? ended : computed;
+}
+
+void ModelRunner::compute(const sched::StepPlan& plan, StepOutput& out) {
   build_batch(plan);
   const auto hidden = ctx_.make_matrix(plan.total_tokens(), model_.hidden_size());
   model_.forward(ctx_, batch_, hidden);
@@ -43,7 +54,6 @@ Status ModelRunner::execute_model(const sched::StepPlan& plan, StepOutput& out) 
     if (item.needs_prompt_logprobs) add_prompt_logprobs(item, hidden);
   }
   sample_next_tokens(plan, hidden, out);
-  return ctx_.session.end_step(facts);
 }
 
 void ModelRunner::build_batch(const sched::StepPlan& plan) {

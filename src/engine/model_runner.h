@@ -18,11 +18,12 @@ class ModelRunner {
   ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora, int64_t max_tokens,
               int64_t max_items);
 
-  // The plan's requests are EngineRequests. out.items[i] answers plan.items()[i]. An error is the device's: nothing of the step
-  // can be used.
+  // The plan's requests are EngineRequests. out.items[i] answers plan.items()[i]. An error is the device's, or there was no
+  // memory: nothing of the step can be used.
   Status execute_model(const sched::StepPlan& plan, StepOutput& out);
 
  private:
+  void compute(const sched::StepPlan& plan, StepOutput& out);
   void build_batch(const sched::StepPlan& plan);
   void add_item(const sched::PlanItem& item);
   void plan_lora(const sched::StepPlan& plan);

@@ -73,7 +73,9 @@ Result<int64_t> write_synthetic_adapter(const std::filesystem::path& directory, 
   config << config_text(adapter.rank) << '\n';
   config.close();
   if (!config) return unavailable("cannot write {}", (directory / "adapter_config.json").string());
-  return static_cast<int64_t>(std::filesystem::file_size(directory / "adapter_model.safetensors"));
+  const auto size_bytes = std::filesystem::file_size(directory / "adapter_model.safetensors", error);
+  if (error) return unavailable("cannot examine {}: {}", directory.string(), error.message());
+  return static_cast<int64_t>(size_bytes);
 }
 
 }  // namespace choral::engine

@@ -38,7 +38,7 @@ Worker::Worker(std::unique_ptr<ThreadPool> pool, DeviceSetup device)
 
 Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::string& architecture) {
   CHORAL_RETURN_IF_ERROR(check_options(options));
-  auto pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : ThreadPool::default_size());
+  CHORAL_TRY(auto pool, ThreadPool::make(options.threads > 0 ? options.threads : ThreadPool::default_size()));
   CHORAL_TRY(auto device, set_up_device(options, architecture, *pool));
   std::unique_ptr<Worker> worker(new Worker(std::move(pool), std::move(device)));
   CHORAL_TRY(worker->kv_dtype_, parse_kv_dtype(options.kv_cache_dtype));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "base/system_error.h"
 #include "io/mapped_file.h"
 
 namespace choral::io {
@@ -35,7 +36,7 @@ Result<ModelLocation> locate_file(const fs::path& path) {
 }
 
 // The names of the directory's files that end in `extension`, sorted.
-std::vector<std::string> files_with(const fs::path& directory, std::string_view extension) {
+Result<std::vector<std::string>> files_with(const fs::path& directory, std::string_view extension) {
   constexpr int kMaxEntries = 100'000;
   std::vector<std::string> out;
   std::error_code error;
@@ -43,6 +44,7 @@ std::vector<std::string> files_with(const fs::path& directory, std::string_view 
   for (fs::directory_iterator at(directory, error), end; !error && at != end && seen < kMaxEntries; at.increment(error), ++seen) {
     if (at->path().extension() == extension) out.push_back(at->path().filename().string());
   }
+  if (error) return system_error(error.value(), "cannot read " + directory.string());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -63,7 +65,7 @@ Result<ModelLocation> locate_model(const fs::path& path) {
   ModelLocation out;
   out.directory = path;
   if (is_file(path / "model.safetensors") || is_file(path / "model.safetensors.index.json")) return out;
-  const auto ggufs = files_with(path, ".gguf");
+  CHORAL_TRY(const auto ggufs, files_with(path, ".gguf"));
   if (ggufs.size() > 1) {
     return invalid_argument("{} holds {} GGUF files ({}, {}{}); name the file to load", path.string(), ggufs.size(),
                             printable(ggufs[0]), printable(ggufs[1]), ggufs.size() > 2 ? ", ..." : "");

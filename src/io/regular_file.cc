@@ -6,18 +6,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
+
+#include "base/system_error.h"
 
 namespace choral::io {
 namespace {
 
-Status system_error(std::string_view verb, std::string_view path, int code) {
-  const char* reason = std::strerror(code);
+Status file_error(std::string_view verb, std::string_view path, int code) {
   if (code == ENOENT || code == ENOTDIR) return not_found("{}: no such file", path);
-  if (code == EACCES || code == EPERM) return permission_denied("cannot {} {}: {}", verb, path, reason);
-  if (code == ENOMEM || code == EMFILE || code == ENFILE) return resource_exhausted("cannot {} {}: {}", verb, path, reason);
-  return internal_error("cannot {} {}: {}", verb, path, reason);
+  return system_error(code, fmt::format("cannot {} {}", verb, path));
 }
 
 FileStamp stamp_of(const struct stat& facts) {
@@ -31,7 +29,7 @@ FileStamp stamp_of(const struct stat& facts) {
 
 Result<FileStamp> file_stamp(const std::filesystem::path& path) {
   struct stat facts {};
-  if (::stat(path.c_str(), &facts) != 0) return system_error("examine", path.string(), errno);
+  if (::stat(path.c_str(), &facts) != 0) return file_error("examine", path.string(), errno);
   return stamp_of(facts);
 }
 
@@ -63,7 +61,7 @@ Result<size_t> RegularFile::read(std::span<std::byte> out) {
   }
 }
 
-Status RegularFile::error(std::string_view verb, int code) const { return system_error(verb, path_, code); }
+Status RegularFile::error(std::string_view verb, int code) const { return file_error(verb, path_, code); }
 
 Status RegularFile::check_unchanged() const {
   struct stat facts {};

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/thread.h"
 #include "platform/plugin_host.h"
 
 namespace choral::platform {
@@ -164,10 +165,13 @@ Result<std::shared_ptr<const PluginLibrary>> read_plugin(const std::filesystem::
 // Says on the log, every few seconds, what is being waited for: a plug-in that takes long to load must not look like a hang.
 class SlowNotice {
  public:
-  explicit SlowNotice(std::string what) : what_(std::move(what)), thread_([this] { watch(); }) {}
+  explicit SlowNotice(std::string what) : what_(std::move(what)) {
+    auto thread = start_thread("a thread that watches the clock", [this] { watch(); });
+    if (thread.ok()) thread_ = std::move(*thread);  // else nothing is said
+  }
   ~SlowNotice() {
     done_ = true;
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
  private:

@@ -1,6 +1,7 @@
 #include "support/allocation_counter.h"
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -14,6 +15,10 @@ std::atomic<int64_t> allocations{0};
 std::atomic<int64_t> frees{0};
 std::atomic<int64_t> bytes{0};
 std::atomic<size_t> largest{0};
+std::atomic<size_t> failing_from{SIZE_MAX};
+thread_local bool spared = false;
+
+bool fails(size_t size) { return size >= failing_from.load(std::memory_order_relaxed) && !spared; }
 
 void note_allocation(size_t size) {
   if (!counting.load(std::memory_order_relaxed)) return;
@@ -27,11 +32,13 @@ void note_allocation(size_t size) {
 
 void* allocate(size_t size) noexcept {
   note_allocation(size);
+  if (fails(size)) return nullptr;
   return std::malloc(size == 0 ? 1 : size);
 }
 
 void* allocate_aligned(size_t size, std::align_val_t alignment) noexcept {
   note_allocation(size);
+  if (fails(size)) return nullptr;
   const auto align = static_cast<size_t>(alignment);
   const size_t rounded = (size + align - 1) / align * align;  // aligned_alloc wants a multiple
   return rounded < size ? nullptr : std::aligned_alloc(align, rounded == 0 ? align : rounded);
@@ -63,6 +70,11 @@ AllocationCount stop_counting_allocations() {
 }
 
 void abort_on_allocation(bool enabled) { aborting = enabled; }
+
+void fail_allocations_of_others(size_t least_bytes) {
+  spared = least_bytes > 0;
+  failing_from = least_bytes > 0 ? least_bytes : SIZE_MAX;
+}
 
 }  // namespace choral::testing
 

@@ -21,6 +21,9 @@ AllocationCount stop_counting_allocations();
 // While set, the first counted allocation of any thread aborts, so that a debugger or core file shows who asked.
 void abort_on_allocation(bool enabled);
 
+// From now on, on all threads but the caller's, operator new of `least_bytes` or more finds no memory; 0: it does again.
+void fail_allocations_of_others(size_t least_bytes);
+
 // Counts during one call.
 template <class F>
 AllocationCount count_allocations(F&& f) {

@@ -44,6 +44,29 @@ TEST(AllocationCounter, CountsNothingForReservedMemoryAndShortStrings) {
   EXPECT_EQ(count.allocations, 0);
 }
 
+TEST(AllocationCounter, FailsForTheOthers) {
+  fail_allocations_of_others(1000);
+  size_t large = 0, small = 0;
+  bool failed = false;
+  std::thread other([&] {
+    small = std::string(500, 'x').size();
+    try {
+      large = std::string(1000, 'x').size();
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+  });
+  other.join();
+  const std::string own(5000, 'x');
+  fail_allocations_of_others(0);
+  EXPECT_TRUE(failed);
+  EXPECT_EQ(large, 0u);
+  EXPECT_EQ(small, 500u);
+  EXPECT_EQ(own.size(), 5000u);
+  std::thread([&] { large = std::string(1000, 'x').size(); }).join();
+  EXPECT_EQ(large, 1000u);
+}
+
 TEST(AllocationCounter, SeesOtherThreads) {
   std::vector<std::unique_ptr<int>> made(100);
   const auto count = count_allocations([&] {

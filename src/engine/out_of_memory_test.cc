@@ -1,0 +1,88 @@
+// Memory that cannot be had ends what needed it, with resource_exhausted, and nothing else: not the process, not the requests
+// that come after. The test's own thread is spared, so that only the engine's threads find none.
+#include <thread>
+
+#include "engine/adapter_files_test.h"
+#include "support/allocation_counter.h"
+
+namespace choral::engine {
+namespace {
+
+class Shortage {
+ public:
+  // Of memory in one piece.
+  explicit Shortage(size_t least_bytes) { choral::testing::fail_allocations_of_others(least_bytes); }
+  ~Shortage() { choral::testing::fail_allocations_of_others(0); }
+  Shortage(const Shortage&) = delete;
+  Shortage& operator=(const Shortage&) = delete;
+};
+
+Request small_request() { return greedy_request(random_prompt(20, 1), 8); }
+
+void expect_out_of_memory(const Status& status, std::string_view what) {
+  EXPECT_EQ(status.code(), Code::kResourceExhausted) << status.to_string();
+  EXPECT_NE(status.message().find(what), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("no more memory"), std::string::npos) << status.message();
+}
+
+TEST(OutOfMemory, EndsTheRequestThatCannotBeTakenIn) {
+  const auto llm = load_or_die(tiny_options());
+  const auto want = llm->generate({small_request()}).front();
+  auto long_one = greedy_request(random_prompt(20, 2), 490);
+  const Shortage shortage(480 * sizeof(int32_t));  // its list of tokens is longer
+  const auto outputs = llm->generate({small_request(), long_one, small_request()});
+  expect_out_of_memory(outputs[1].status, "the request cannot be taken in");
+  expect_same_bits(outputs[0], want);
+  expect_same_bits(outputs[2], want);
+}
+
+TEST(OutOfMemory, EndsTheStepThatCannotBeComputedAndNoOther) {
+  const auto llm = load_or_die(tiny_options());
+  const auto want = llm->generate({small_request()}).front();
+  auto wide = greedy_request(random_prompt(400, 3), 4);
+  wide.sampling.prompt_logprobs = 1;  // a list that grows while the step computes
+  for (int round = 0; round < 3; ++round) {
+    const Shortage shortage(256 * sizeof(PositionLogprobs));
+    expect_out_of_memory(llm->generate({wide}).front().status, "the step cannot be computed");
+    expect_same_bits(llm->generate({small_request()}).front(), want);
+  }
+  EXPECT_TRUE(llm->generate({wide}).front().status.ok());
+  EXPECT_EQ(llm->stats().running, 0);
+}
+
+TEST(OutOfMemory, EndsTheAnswerThatCannotBeKeptAndNotItsNeighbour) {
+  const auto llm = load_or_die(tiny_options());
+  const auto want = llm->generate({small_request()}).front();
+  auto talkative = small_request();
+  talkative.sampling.logprobs = 100;
+  EXPECT_TRUE(llm->generate({talkative}).front().status.ok());  // the sampler has its memory
+  const Shortage shortage(100 * sizeof(TokenLogprob));
+  const auto outputs = llm->generate({small_request(), talkative, small_request()});
+  expect_out_of_memory(outputs[1].status, "the answer cannot be kept");
+  expect_same_bits(outputs[0], want);
+  expect_same_bits(outputs[2], want);
+}
+
+TEST(OutOfMemory, EndsALoadOfAnAdapter) {
+  const AdapterFiles files;
+  const auto llm = load_or_die(tiny_options());
+  const AdapterSpec spec{"a", files.write("a", 64, 1)};
+  {
+    const Shortage shortage(4096);
+    expect_out_of_memory(llm->load_adapter(spec, false), "adapter 'a' cannot be loaded");
+  }
+  const Status loaded = llm->load_adapter(spec, false);
+  EXPECT_TRUE(loaded.ok()) << loaded.to_string();
+}
+
+TEST(OutOfMemory, EndsALoadOfTheModel) {
+  Status status;
+  choral::testing::fail_allocations_of_others(4096);
+  std::thread([&] { status = LLM::load(tiny_options()).status(); }).join();
+  choral::testing::fail_allocations_of_others(0);
+  expect_out_of_memory(status, "cannot be loaded");
+  EXPECT_NE(load_or_die(tiny_options()), nullptr);
+}
+
+}  // namespace
+}  // namespace choral::engine
