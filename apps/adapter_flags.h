@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "lora/adapter_name.h"
 
 namespace CLI {
 class App;
@@ -13,8 +14,8 @@ class App;
 
 namespace choral::apps {
 
-// The word that stands for the model without adapters, wherever a name is asked for. No adapter can be called so.
-inline constexpr std::string_view kBaseName = "base";
+// The word that stands for the model without adapters, wherever a name is asked for.
+using lora::kBaseName;
 
 struct AdapterFlags {
   std::vector<std::string> loras;    // --lora

@@ -9,6 +9,7 @@
 #include "engine/model_loader.h"
 #include "engine_flags.h"
 #include "lora/adapter_file.h"
+#include "lora/adapter_name.h"
 #include "lora/base_name.h"
 #include "lora/peft_helper.h"
 #include "output_file.h"
@@ -29,8 +30,10 @@ struct Row {
   Status error;
 };
 
-// Config and tensor headers; no values are read.
-Status describe(Row& row) {
+// Config and tensor headers; no values are read. An adapter of `root`, if that is given, must be one that a request can name.
+Status describe(Row& row, const std::string& root) {
+  CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(row.spec.name).while_("not offered"));
+  if (!root.empty()) CHORAL_RETURN_IF_ERROR(lora::adapter_in_root(root, row.spec.name).status().while_("not offered"));
   CHORAL_TRY(const auto peft, lora::PEFTHelper::from_local_dir(row.spec.path));
   row.kind = peft.kind();
   if (peft.ranks_known) row.rank = peft.largest_rank();
@@ -103,6 +106,7 @@ Status list_adapters(const AdapterFlags& flags, EngineOptions options, bool json
     return invalid_argument("nothing to list: give --adapter-root DIR or --lora NAME=PATH");
   std::vector<Row> rows;
   for (auto& spec : options.adapters) rows.emplace_back().spec = std::move(spec);
+  const size_t given = rows.size();
   if (!options.adapter_root.empty()) {
     CHORAL_TRY(auto found, adapters_in_root(options.adapter_root));
     for (auto& one : found) rows.emplace_back().spec = {.name = std::move(one.name), .path = std::move(one.path)};
@@ -112,9 +116,9 @@ Status list_adapters(const AdapterFlags& flags, EngineOptions options, bool json
     CHORAL_TRY(auto files, engine::open_model_files(options).while_("--model"));
     base_names = std::move(files.base_names);
   }
-  for (auto& row : rows) {
-    row.error = describe(row);
-    row.note = lora::other_base_note(row.base, base_names);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].error = describe(rows[i], i < given ? "" : options.adapter_root);
+    rows[i].note = lora::other_base_note(rows[i].base, base_names);
   }
   if (!json && rows.empty()) return print_out(fmt::format("no adapters in {}\n", options.adapter_root));
   return print_out(json ? records(rows) : table(rows));

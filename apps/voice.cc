@@ -11,6 +11,7 @@
 #include "base/nearest_name.h"
 #include "base/status.h"
 #include "base/system_error.h"
+#include "lora/adapter_name.h"
 #include "lora/peft_helper.h"
 
 namespace choral::apps {
@@ -101,7 +102,9 @@ std::vector<std::string> known_adapters(const LLM& llm, const std::string& root)
   if (!root.empty()) {
     const auto found = adapters_in_root(root);
     if (found.ok()) {
-      for (const auto& adapter : *found) names.push_back(adapter.name);
+      for (const auto& adapter : *found) {
+        if (lora::check_adapter_name(adapter.name).ok()) names.push_back(adapter.name);
+      }
     }
   }
   std::sort(names.begin(), names.end());

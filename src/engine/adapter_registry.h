@@ -1,27 +1,27 @@
-// All adapters of an engine by name, and the loaders that read, check and pack their files beside the engine's loop: two threads,
-// since DoRA takes the time to read every weight that it adapts, and other adapters need not wait for that.
-// What is packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h). Thread-safe; no
-// call but load() and pin() waits.
+// All adapters of an engine by name. Their files are read, checked and packed beside the engine's loop (adapter_loader.h), and
+// what is packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h).
+// A name stands for what its files hold. resolve() and pin() look at them (stat only); when they are not those that the name's
+// version was read from, a new version is loaded beside the engine and takes the name once it is read. What cannot be read leaves
+// the name as it was, until the files change again. A request keeps the version it came for while that is in memory or can be
+// read again unchanged; otherwise, if it waits, it goes over to the name's present version. docs/adapters.md states it for users.
+// Thread-safe; no call but load() and pin() waits, and none looks at files under the lock: the engine thread waits for it too.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
-#include "base/thread_pool.h"
+#include "engine/adapter_loader.h"
 #include "engine/adapter_version.h"
 #include "lora/lora_config.h"
-#include "lora/packed_adapter.h"
-#include "platform/session.h"
 
 namespace choral::engine {
 
@@ -31,16 +31,17 @@ struct LoadedAdapter {
   Result<std::shared_ptr<const lora::PackedAdapter>> packed;
 };
 
-class AdapterRegistry {
+class AdapterRegistry : private AdapterLoader::Client {
  public:
   struct Config {
-    lora::LoRALoadOptions load;  // its config, and what is known of the model
-    std::string root;            // where names that nobody gave are looked for; empty: nowhere
-    int64_t budget_bytes = 0;    // for packed adapters, AdapterResidency's; 0: no limit
+    lora::LoRALoadOptions load;      // its config, and what is known of the model
+    std::string root;                // where names that nobody gave are looked for; empty: nowhere
+    int64_t budget_bytes = 0;        // for packed adapters, AdapterResidency's; 0: no limit
+    size_t max_root_names = 10'000;  // known at a time; those unused longest are forgotten
   };
   // The loader has threads and scratch of its own, and packs at `level`. `targets` outlive this.
   static Result<std::shared_ptr<AdapterRegistry>> make(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
-  ~AdapterRegistry();
+  ~AdapterRegistry() override;
 
   // --- callers ---
   // Reads, checks and packs the files, pins them if the spec says so, then puts them under the name. A name that exists is
@@ -50,7 +51,8 @@ class AdapterRegistry {
   // Waits for the engine thread, which may have to load it; says why it cannot stay in memory.
   Status pin(std::string_view name, bool pinned);
   std::vector<AdapterInfo> list() const;  // sorted by name
-  // The present version of each name. Unknown names are errors that tell the nearest.
+  // The version of each name that its files call for, which may be one that is still to be loaded. Unknown names are errors that
+  // tell the nearest.
   Result<std::vector<VersionUse>> resolve(std::span<const AdapterUse> uses);
 
   // --- the engine thread ---
@@ -60,11 +62,7 @@ class AdapterRegistry {
   // Asks for the files again (or for the first time); the answer comes by take_loaded().
   void request_load(std::shared_ptr<AdapterVersion> version);
   void take_loaded(std::vector<LoadedAdapter>& out);  // appends
-  // What a caller waits for.
-  struct Answer {
-    Status status;
-    bool given = false;
-  };
+  using Answer = AdapterLoader::Answer;
   // To keep a version in memory, or no longer; each is answered once.
   struct PinWish {
     std::shared_ptr<AdapterVersion> version;
@@ -81,52 +79,61 @@ class AdapterRegistry {
   }
   // Grows when a name lost a version, by unload() or replacement: its content may be nobody's now.
   uint64_t retirements() const { return retirements_.load(std::memory_order_relaxed); }
-  // The content of a name of the root turned bad or changed: the next request looks at the files anew.
-  void forget(const AdapterVersion& version);
+  // The version that its name stands for now, maybe itself or one that is still to be loaded; null: the name is gone.
+  std::shared_ptr<AdapterVersion> present(const AdapterVersion& version) const;
 
  private:
-  struct Job {
-    std::shared_ptr<AdapterVersion> version;
-    Answer* answer = nullptr;  // of a waiting load(); null: the engine asked
+  struct Name {
+    std::shared_ptr<AdapterVersion> version = nullptr;
+    std::shared_ptr<AdapterVersion> coming = nullptr;    // of changed files; takes the name once it is read
+    std::optional<AdapterFacts> refused = std::nullopt;  // files that could not be read: not tried again while they are the same
+    bool from_root = false;                              // nobody gave this name: it was found in the root
+    uint64_t last_use = 0;
   };
-  // A thread that loads, and what it needs.
-  struct Loader {
-    std::deque<Job> jobs;
-    std::condition_variable work;  // there is one
-    std::unique_ptr<ThreadPool> pool;
-    std::unique_ptr<platform::Session> session;
-    std::thread thread;
+  using Names = std::map<std::string, Name, std::less<>>;
+  // The last content that a name had, which its generation counts.
+  struct Generation {
+    int number = 0;
+    std::string digest;
   };
-  AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config)
-      : level_(level), targets_(targets), config_(std::move(config)) {}
-  Status start(Loader& loader);
-  void run(Loader& loader);
-  // Waits until the engine thread took so much of what is packed that `bytes` more are not too many.
-  Status wait_for_handover(int64_t bytes);
-  // These take the lock themselves, and look at files without it: the engine thread waits for it too.
-  Result<std::shared_ptr<AdapterVersion>> find_or_discover(std::string_view name);
+  explicit AdapterRegistry(Config config) : config_(std::move(config)) {}
+  // The engine thread took so much of what is packed that `packed_bytes` more are not too many.
+  Status admit(int64_t packed_bytes) override;
+  bool take_read(AdapterLoader::Job& job, AdapterRead read, bool last) override;
+  // These take the lock themselves.
+  Result<std::shared_ptr<AdapterVersion>> find(std::string_view name);
+  Status discover(std::string_view name);
+  void renew(std::string_view name, const std::string& place, bool from_root, const AdapterFacts& facts);
   Status unknown_name(std::string_view name) const;
-  void retire(std::shared_ptr<AdapterVersion> version);
+  void retire(Name gone);
   Status wait_for_pin(std::unique_lock<std::mutex>& lock, std::shared_ptr<AdapterVersion> version, bool pinned);
-  void give(Answer& answer, Status status);  // under the lock
+  // These are called under the lock.
+  void give(Answer& answer, Status status);
+  std::shared_ptr<AdapterVersion> choose(Name& name, const AdapterFacts& facts);
+  void load_soon(const std::shared_ptr<AdapterVersion>& version);
+  void take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands);
+  void promote(Name& name, std::shared_ptr<AdapterVersion> version);
+  void count_generation(AdapterVersion& version);
+  std::vector<Name> forget_idle_names();
 
-  CpuLevel level_;
-  std::span<const lora::LoRATarget> targets_;
   Config config_;
 
   mutable std::mutex mutex_;
   std::condition_variable taken_;     // loaded_ is empty, or nobody takes it
   std::condition_variable answered_;  // a load() or pin() is done
   std::function<void()> wake_;
-  std::map<std::string, std::shared_ptr<AdapterVersion>, std::less<>> names_;
-  std::map<std::string, int, std::less<>> generations_;  // the last one of each name
+  Names names_;
+  size_t root_names_ = 0;  // of them, from the root
+  uint64_t clock_ = 0;     // of last_use
+  std::map<std::string, Generation, std::less<>> generations_;
+  int generation_floor_ = 0;  // the highest of those that were forgotten: no name counts from below it
   std::vector<LoadedAdapter> loaded_;
   int64_t loaded_bytes_ = 0;  // of the packed ones among them
   std::vector<PinWish> pins_;
   std::atomic<uint64_t> retirements_{0};
   int32_t next_id_ = 1;
   bool stop_ = false;
-  Loader loader_, dora_loader_;  // what turns out to be DoRA in the first goes to the second
+  std::unique_ptr<AdapterLoader> loader_;
 };
 
 }  // namespace choral::engine

@@ -1,97 +1,94 @@
-// The registry and its loaders alone, without an engine.
+// Names without an engine: which are taken in, and how many are kept.
 #include "engine/adapter_registry.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <future>
+#include <thread>
 
-#include "lora/built_adapter_test.h"
-#include "support/temp_dir.h"
+#include "engine/adapter_files_test.h"
+#include "engine/registry_test.h"
 
 namespace choral::engine {
 namespace {
 
-using lora::testing::AdapterBuilder;
-using lora::testing::config_json;
-using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using namespace std::string_literals;
 
-AdapterSpec write(const testing::TempDir& folder, const std::string& name, const AdapterBuilder& builder,
-                  std::string_view config) {
-  const auto path = folder.path() / name;
-  std::filesystem::create_directories(path);
-  lora::testing::write_file(path / "adapter_config.json", config);
-  lora::testing::write_file(path / "adapter_model.safetensors", builder.safetensors());
-  return {name, path.string()};
+class AdapterRegistryTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<AdapterRegistry> make(size_t max_root_names = 10'000) {
+    return make_registry(files_.targets(), {.load = {}, .root = files_.root().string(), .max_root_names = max_root_names});
+  }
+  // Names it, and is its engine until it is read.
+  static std::shared_ptr<AdapterVersion> load(AdapterRegistry& registry, const std::string& name) {
+    const std::vector<AdapterUse> use = {{name}};
+    const auto found = registry.resolve(use);
+    EXPECT_TRUE(found.ok()) << found.status().to_string();
+    if (!found.ok()) return nullptr;
+    const auto version = found->front().version;
+    for (bool read = false; !read; std::this_thread::yield()) {
+      std::vector<LoadedAdapter> loaded;
+      registry.take_loaded(loaded);
+      registry.update(*version, [&](const AdapterInfo& info) { read = !info.digest.empty(); });
+    }
+    return version;
+  }
+  static Status refusal(AdapterRegistry& registry, const std::string& name) {
+    const std::vector<AdapterUse> use = {{name}};
+    return registry.resolve(use).status();
+  }
+
+  AdapterFiles files_;
+};
+
+TEST_F(AdapterRegistryTest, OnlyOneSpellingIsKnownAndNothingElseIsKept) {
+  files_.write("all", 4, 1);
+  files_.write("team/x", 4, 2);
+  files_.write("base", 4, 3);
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  const std::pair<std::string, Code> bad[] = {{"all\0nonsense"s, Code::kInvalidArgument},
+                                              {"team//////x", Code::kInvalidArgument},
+                                              {"team/" + std::string(1 << 20, '/') + "x", Code::kInvalidArgument},
+                                              {"team/x/", Code::kInvalidArgument},
+                                              {"base", Code::kInvalidArgument},
+                                              {"../all", Code::kInvalidArgument},
+                                              {"al", Code::kNotFound}};
+  for (const auto& [name, code] : bad) {
+    EXPECT_EQ(refusal(registry, name).code(), code);
+    EXPECT_EQ(registry.pin(name, true).code(), code);
+    EXPECT_EQ(registry.unload(name).code(), code);
+    EXPECT_EQ(registry.load({name, "/no/such/folder"}, false).code(), code);
+  }
+  EXPECT_TRUE(registry.list().empty());
+  EXPECT_THAT(refusal(registry, "team//////x").message(), HasSubstr("write 'team/x'"));
+  EXPECT_THAT(refusal(registry, "bas").message(), ::testing::Not(HasSubstr("'base'"))) << "what cannot be asked for is suggested";
 }
 
-TEST(AdapterRegistry, AnAdapterOfAnotherBaseIsNotedAndByStrictRefused) {
-  const testing::TempDir folder;
-  const auto targets = lora::testing::small_targets();
-  const auto builder = AdapterBuilder().query_and_value();
-  const auto other = write(folder, "other", builder, config_json(R"(,"base_model_name_or_path":"org/Other-1B-Instruct")"));
-  const auto same = write(folder, "same", builder, config_json(R"(,"base_model_name_or_path":"org/Other-1B")"));
-  AdapterRegistry::Config config;
-  config.load.base_names = {"other_1b.Q4_K_M", "/models/other_1b.Q4_K_M.gguf"};
-  for (const bool strict : {false, true}) {
-    config.load.strict = strict;
-    AdapterRegistry registry(cpu_level(), targets, config);
-    const Status of_same = registry.load(same, false), of_other = registry.load(other, false);
-    EXPECT_TRUE(of_same.ok()) << of_same.message();
-    EXPECT_EQ(of_other.code(), strict ? Code::kInvalidArgument : Code::kOk) << of_other.message();
-    const auto all = registry.list();
-    EXPECT_THAT(all.back().notes, IsEmpty()) << all.back().name;
-    if (strict) {
-      EXPECT_THAT(of_other.message(), AllOf(HasSubstr("'other'"), HasSubstr("--strict"), HasSubstr("'org/Other-1B-Instruct'")));
-      EXPECT_EQ(all.size(), 1u);
-    } else {
-      EXPECT_THAT(all.front().notes, ElementsAre(AllOf(HasSubstr("'org/Other-1B-Instruct'"), HasSubstr("'other_1b.Q4_K_M'"))));
+TEST_F(AdapterRegistryTest, ALinkOutOfTheRootIsNotSuggestedAsItself) {
+  const AdapterFiles elsewhere;
+  std::filesystem::create_directory_symlink(elsewhere.write("there", 4, 1), files_.root() / "linked");
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  const std::string says = refusal(registry, "linked").message();
+  EXPECT_THAT(says, ::testing::AllOf(HasSubstr("leads out of"), HasSubstr("there;"), ::testing::Not(HasSubstr("did you mean"))));
+}
+
+TEST_F(AdapterRegistryTest, OfTheRootsNamesThoseUsedLastAreKnown) {
+  for (int i = 0; i < 8; ++i) files_.write(std::to_string(i), 2, static_cast<uint64_t>(i));
+  const auto made = make(4);
+  AdapterRegistry& registry = *made;
+  const auto used = load(registry, "0");
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 1; i < 8; ++i) {
+      ASSERT_TRUE(load(registry, std::to_string(i)) != nullptr);
+      EXPECT_LE(registry.list().size(), 4u);
     }
   }
-}
-
-TEST(AdapterRegistry, APlainAdapterDoesNotWaitForDora) {
-  const testing::TempDir folder;
-  AdapterBuilder builder;
-  builder.query_and_value();
-  const auto plain = write(folder, "plain", builder, config_json());
-  for (int64_t i = 0; i < lora::testing::kLayers; ++i) {
-    builder.add(fmt::format("model.layers.{}.self_attn.q_proj.lora_magnitude_vector", i), {lora::testing::kHidden})
-        .add(fmt::format("model.layers.{}.self_attn.v_proj.lora_magnitude_vector", i), {lora::testing::kKeys});
-  }
-  const auto dora = write(folder, "dora", builder, config_json(R"(,"use_dora":true)"));
-
-  // DoRA's first look at a weight of the base lasts until the plain adapter is loaded.
-  std::promise<void> begun, plain_loaded;
-  const std::shared_future<void> gate = plain_loaded.get_future().share();
-  std::once_flag once;
-  std::atomic<bool> in_vain = false;
-  auto targets = lora::testing::small_targets();
-  for (auto& target : targets) {
-    target.base_row = [&](int64_t, std::span<float> out) {
-      std::fill(out.begin(), out.end(), 1.0F);
-      std::call_once(once, [&] {
-        begun.set_value();
-        in_vain = gate.wait_for(std::chrono::seconds(60)) != std::future_status::ready;
-      });
-      return Status();
-    };
-  }
-  AdapterRegistry registry(cpu_level(), targets, {});
-  auto dora_loaded = std::async(std::launch::async, [&] { return registry.load(dora, false); });
-  begun.get_future().wait();
-  const Status loaded = registry.load(plain, false);
-  plain_loaded.set_value();
-  EXPECT_TRUE(loaded.ok()) << loaded.message();
-  const Status slow = dora_loaded.get();
-  EXPECT_TRUE(slow.ok()) << slow.message();
-  EXPECT_FALSE(in_vain) << "the plain adapter came only after DoRA";
-  ASSERT_EQ(registry.list().size(), 2u);
-  EXPECT_EQ(registry.list()[0].kind, "DoRA");
-  EXPECT_EQ(registry.list()[1].kind, "LoRA");
+  EXPECT_EQ(registry.list().front().name, "0") << "one that is in use was forgotten";
+  EXPECT_EQ(registry.list().back().name, "7");
+  EXPECT_GT(registry.retirements(), 0u) << "the engine is not told";
+  EXPECT_EQ(registry.list().back().generation, 1) << "the same content counts twice";
 }
 
 }  // namespace

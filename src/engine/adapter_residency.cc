@@ -57,17 +57,16 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
   version.loading = false;
   ++loads_;
   if (!loaded.packed.ok()) return fail(version, std::move(loaded.packed).status());
-  if (version.content && version.content->digest != (*loaded.packed)->digest()) {
-    return fail(version, unavailable("adapter '{}': {} changed since it was loaded; load it again to use what it holds now",
-                                     version.spec.name, version.spec.path));
-  }
+  if (version.older != nullptr && version.older->content != nullptr) unnamed_.push_back(version.older->content->id);
+  version.older = nullptr;
   if (!version.content) {
     version.content = content_of(**loaded.packed);
     version.content->versions.push_back(loaded.version);
   }
+  CHORAL_CHECK(version.content->digest == (*loaded.packed)->digest(), "a version of an adapter has one content");
   version.failure = {};
   make_resident(version.content, std::move(*loaded.packed));
-  unnamed_.push_back(version.content->id);  // whoever wanted it may have gone while it was loaded
+  unnamed_.push_back(version.content->id);  // whoever wanted it, or its name, may have gone while it was loaded
 }
 
 std::shared_ptr<AdapterContent> AdapterResidency::content_of(const lora::PackedAdapter& packed) {
@@ -100,11 +99,10 @@ void AdapterResidency::fail(AdapterVersion& version, Status why) {
   });
   version.failure = std::move(why);
   ++version.failures;
-  if (version.content) {
-    memory_.fail(version.content->id);
-    unnamed_.push_back(version.content->id);
-  }
-  if (version.from_root) registry_.forget(version);  // the next request looks at the files anew
+  if (!version.content) return;
+  memory_.fail(version.content->id);
+  unnamed_.push_back(version.content->id);
+  may_be_stranded_ = true;
 }
 
 // What the memory decided: weights to drop, and loads, all of which are of adapters of `request`.
@@ -197,12 +195,11 @@ AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
   if (request.adapters.empty()) return Arrival::kKnown;
   bool known = true;
   for (auto& use : request.adapters) {
+    // A new request is a new try, but not of changed files that were refused.
+    if (!request.parked) use.failures_before = use.version->older == nullptr ? use.version->failures : 0;
+    request.adapter_status = choose_version(use);
+    if (!request.adapter_status.ok()) return Arrival::kFailed;
     AdapterVersion& version = *use.version;
-    if (!request.parked) use.failures_before = version.failures;  // a new request is a new try
-    if (use.failed() && !version.content) {
-      request.adapter_status = version.failure;
-      return Arrival::kFailed;
-    }
     if (version.content) continue;
     known = false;
     if (version.loading) continue;

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "engine/adapter_files_test.h"
-#include "engine/adapter_registry.h"
+#include "engine/registry_test.h"
 #include "lora/packed_adapter_loader.h"
 #include "platform/cpu_context_test.h"
 
@@ -133,22 +133,22 @@ TEST_F(AdapterBudgetTest, TheLoaderDoesNotRunAheadOfTheEngine) {
   const int64_t bytes = packed_bytes(path);
   Bell bell;
   // A quarter of it is two adapters.
-  AdapterRegistry registry(cpu_level(), files_.targets(), {.load = {}, .root = "", .budget_bytes = 8 * bytes});
-  registry.set_wake(bell.rope());
+  const auto registry = make_registry(files_.targets(), {.load = {}, .root = "", .budget_bytes = 8 * bytes});
+  registry->set_wake(bell.rope());
   for (int i = 0; i < kAdapters; ++i) {
-    registry.request_load(std::make_shared<AdapterVersion>(i + 1, AdapterSpec{"a", path}, 1, /*version_from_root=*/false));
+    registry->request_load(std::make_shared<AdapterVersion>(i + 1, AdapterSpec{"a", path}));
   }
   std::vector<LoadedAdapter> taken;
   for (int seen = 0; seen < kAdapters;) {
     bell.wait_for(seen + 1);
     for (int i = 0; i < 8; ++i) packed_bytes(path);  // time for the loader to pack as many, if it would
     taken.clear();
-    registry.take_loaded(taken);
+    registry->take_loaded(taken);
     EXPECT_LE(taken.size(), 2u) << "packed adapters pile up";
     for (const auto& loaded : taken) EXPECT_TRUE(loaded.packed.ok()) << loaded.packed.status().message();
     seen += static_cast<int>(taken.size());
   }
-  registry.set_wake({});
+  registry->set_wake({});
 }
 
 TEST_F(AdapterBudgetTest, ALoaderThatWaitsForTheEngineEndsWithIt) {
@@ -156,13 +156,13 @@ TEST_F(AdapterBudgetTest, ALoaderThatWaitsForTheEngineEndsWithIt) {
   const int64_t bytes = packed_bytes(path);
   for (const bool engine_ends_first : {false, true}) {
     Bell bell;
-    AdapterRegistry registry(cpu_level(), files_.targets(), {.load = {}, .root = "", .budget_bytes = bytes});
-    registry.set_wake(bell.rope());
+    const auto registry = make_registry(files_.targets(), {.load = {}, .root = "", .budget_bytes = bytes});
+    registry->set_wake(bell.rope());
     for (int i = 0; i < 3; ++i) {
-      registry.request_load(std::make_shared<AdapterVersion>(i + 1, AdapterSpec{"a", path}, 1, /*version_from_root=*/false));
+      registry->request_load(std::make_shared<AdapterVersion>(i + 1, AdapterSpec{"a", path}));
     }
     bell.wait_for(1);
-    if (engine_ends_first) registry.set_wake({});
+    if (engine_ends_first) registry->set_wake({});
   }  // the registry's end waits for its loader
 }
 

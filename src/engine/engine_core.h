@@ -44,6 +44,7 @@ class EngineCore {
   void admit(std::unique_ptr<EngineRequest> request);
   Status take(std::unique_ptr<sched::Request>& request);
   void retry_parked();
+  void readmit_stranded();
   void drop_parked(sched::RequestId id);
   void step();
   void end_finished();

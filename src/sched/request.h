@@ -41,7 +41,7 @@ struct Request {
   // --- kept by the scheduler ---
   RequestStatus status = RequestStatus::kWaiting;
   FinishReason finish_reason = FinishReason::kNone;
-  uint64_t arrival = 0;  // order of add()
+  uint64_t arrival = 0;  // order of the first add(); 0 = not added yet
   int32_t prompt_count = 0;
   int32_t max_length = 0;            // prompt + outputs, never more than the model's length
   int32_t computed_count = 0;        // tokens whose KV is in the blocks; back to 0 on preemption

@@ -79,8 +79,10 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
   }
   Request& r = *request;
   r.status = RequestStatus::kWaiting;
-  r.arrival = next_arrival_++;
-  r.last_progress_step = step_;
+  if (r.arrival == 0) {
+    r.arrival = next_arrival_++;
+    r.last_progress_step = step_;
+  }
   r.prompt_count = r.token_count();
   r.max_length = static_cast<int32_t>(std::min<int64_t>(int64_t{r.prompt_count} + r.max_tokens, config_.max_model_len));
   r.tokens.reserve(static_cast<size_t>(r.max_length));
@@ -365,6 +367,21 @@ void Scheduler::finish(Request& request, FinishReason reason) {
   request.share = nullptr;
   if (promoted_ == &request) promoted_ = nullptr;
   if (!request.in_flight) retire(request);
+}
+
+std::unique_ptr<Request> Scheduler::withdraw(Request& request) {
+  CHORAL_CHECK(request.status == RequestStatus::kWaiting && !request.admitted_before,
+               "only a request that never ran is withdrawn");
+  waiting_.remove(request);
+  shares_.leave(request.adapter_key);
+  request.share = nullptr;
+  if (promoted_ == &request) promoted_ = nullptr;
+  request.promoted = false;
+  request.prefix_chain = {};
+  const auto owner = requests_.find(request.id);
+  auto out = std::move(owner->second);
+  requests_.erase(owner);
+  return out;
 }
 
 bool Scheduler::cancel(RequestId id) {

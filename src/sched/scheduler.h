@@ -69,6 +69,8 @@ class Scheduler {
   // Ends a request wherever it is. While its step runs, its blocks are kept until on_computed()/abandon(). The first reason
   // stays: finishing a finished request does nothing.
   void finish(Request& request, FinishReason reason);
+  // Hands back a waiting request that was never admitted, so that it can be added again for another adapter: it keeps its place.
+  std::unique_ptr<Request> withdraw(Request& request);
   // finish(…, kCancelled) by id; false when there is no such unfinished request.
   bool cancel(RequestId id);
 
@@ -82,6 +84,7 @@ class Scheduler {
   int32_t waiting_count() const { return waiting_.size(); }
   int32_t running_adapter_count() const { return running_adapters_; }  // distinct ones, those of mixes too
   std::span<Request* const> running() const { return running_; }       // most urgent first
+  std::span<Request* const> waiting() const { return waiting_.requests(); }
   const SchedulerStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
   const cache::KVCacheManager& cache() const { return cache_; }
@@ -121,7 +124,7 @@ class Scheduler {
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   std::vector<std::unique_ptr<Request>> finished_;
   uint64_t step_ = 0;
-  uint64_t next_arrival_ = 0;
+  uint64_t next_arrival_ = 1;
   Request* promoted_ = nullptr;
   int32_t running_adapters_ = 0;
   bool holders_wait_ = false;  // while draining: preempted requests hold adapters

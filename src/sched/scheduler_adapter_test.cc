@@ -103,6 +103,28 @@ TEST(SchedulerAdapter, RequestsWhoseAdapterIsThereGoAheadOfThoseWithoutRoom) {
   EXPECT_EQ(engine.finished.size(), 5u);
 }
 
+TEST(SchedulerAdapter, AWithdrawnOneComesBackToItsPlaceForAnotherAdapter) {
+  SimulatedResidency memory(1, 0);
+  SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
+  add(engine, 1, 7, 3);
+  add(engine, 2, 8, 2);
+  add(engine, 3, 9, 2);
+  engine.step();
+  EXPECT_THAT(running(engine), ElementsAre(1));
+  auto request = engine.scheduler.withdraw(*engine.scheduler.find(2));
+  ASSERT_NE(request, nullptr);
+  EXPECT_EQ(engine.scheduler.find(2), nullptr);
+  EXPECT_EQ(engine.scheduler.waiting_count(), 1);
+  request->adapter_key = 10;
+  ASSERT_TRUE(engine.scheduler.add(std::move(request)).ok());
+  while (engine.scheduler.find(1) != nullptr) engine.step();
+  engine.step();
+  EXPECT_THAT(running(engine), ElementsAre(2)) << "it lost its place to one that came later";
+  engine.drain();
+  EXPECT_EQ(engine.finished.size(), 3u);
+  EXPECT_EQ(memory.fault(), "");
+}
+
 TEST(SchedulerAdapter, AFailedOneIsHandedOutForTheEngineToSayWhy) {
   SimulatedResidency memory(4, 0, {8});
   SimulatedEngine engine(small(), 64, kBlockTokens, &memory);

@@ -1,0 +1,101 @@
+#include "engine/adapter_loader.h"
+
+#include <algorithm>
+
+#include "base/out_of_memory.h"
+#include "base/thread.h"
+#include "lora/peft_helper.h"
+
+namespace choral::engine {
+namespace {
+
+// The engine's threads keep every core busy, so one loader would share one core with one of them, and each step would wait for
+// that one. Two share two cores: the load is done in half the time and the step loses no more.
+constexpr int kThreads = 2;
+constexpr int kMostReads = 3;  // of files that change while they are read
+
+bool is_dora(const AdapterSpec& spec) {
+  const auto config = lora::PEFTHelper::from_local_dir(spec.path);
+  return config.ok() && config->use_dora;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AdapterLoader>> AdapterLoader::make(Client& client, Config config) {
+  std::unique_ptr<AdapterLoader> made(new AdapterLoader(client, std::move(config)));
+  for (Worker* worker : {&made->any_, &made->dora_}) CHORAL_RETURN_IF_ERROR(made->start(*worker));
+  return made;
+}
+
+Status AdapterLoader::start(Worker& worker) {
+  CHORAL_TRY(worker.pool, ThreadPool::make(std::min(kThreads, ThreadPool::default_size())));
+  CHORAL_TRY(worker.session, platform::cpu_platform().open(*worker.pool, {}));
+  CHORAL_TRY(worker.thread, start_thread("a thread that loads adapters", [this, &worker] { run(worker); }));
+  return {};
+}
+
+std::vector<AdapterLoader::Job> AdapterLoader::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  std::vector<Job> left;
+  for (Worker* worker : {&any_, &dora_}) worker->work.notify_all();
+  for (Worker* worker : {&any_, &dora_}) {
+    if (worker->thread.joinable()) worker->thread.join();
+  }
+  for (Worker* worker : {&any_, &dora_}) {
+    std::move(worker->jobs.begin(), worker->jobs.end(), std::back_inserter(left));
+    worker->jobs.clear();
+  }
+  return left;
+}
+
+void AdapterLoader::add(Job job) {
+  {
+    const std::lock_guard lock(mutex_);
+    any_.jobs.push_back(std::move(job));
+  }
+  any_.work.notify_one();
+}
+
+size_t AdapterLoader::queued() const {
+  const std::lock_guard lock(mutex_);
+  return any_.jobs.size() + dora_.jobs.size();
+}
+
+void AdapterLoader::run(Worker& worker) {
+  const platform::Context ctx(*worker.session, *worker.pool, config_.level);
+  lora::PackedAdapterLoader files(ctx, config_.targets, config_.options, config_.budget_bytes);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    worker.work.wait(lock, [&] { return stop_ || !worker.jobs.empty(); });
+    if (stop_) return;
+    Job job = std::move(worker.jobs.front());
+    worker.jobs.pop_front();
+    lock.unlock();
+    if (&worker == &any_ && is_dora(job.version->spec)) {
+      lock.lock();
+      dora_.jobs.push_back(std::move(job));
+      dora_.work.notify_one();
+      continue;
+    }
+    const AdapterSpec spec = job.version->spec;  // the job is the client's in the end
+    for (int reads = 1; !client_.take_read(job, read(ctx, files, spec), reads == kMostReads);) ++reads;
+    lock.lock();
+  }
+}
+
+AdapterRead AdapterLoader::read(const platform::Context& ctx, lora::PackedAdapterLoader& files, const AdapterSpec& spec) {
+  ctx.memory.reset();
+  AdapterFacts facts = look_at_adapter(spec.path);
+  wait_until_stamps_settle(facts);
+  lora::AdapterDescription described;
+  auto packed = or_out_of_memory("it cannot be loaded", [&] {
+                  return files.load(spec.path, described, [this](int64_t bytes) { return client_.admit(bytes); });
+                }).while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
+  const bool whole = look_at_adapter(spec.path) == facts;
+  return {std::move(packed), std::move(described), std::move(facts), whole};
+}
+
+}  // namespace choral::engine
