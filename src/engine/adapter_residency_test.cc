@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "engine/adapter_files_test.h"
+#include "engine/registry_test.h"
 
 namespace choral::engine {
 namespace {
@@ -171,7 +172,9 @@ class ResidencyTest : public ::testing::Test {
   AdapterFiles files_;
   lora::LoRAConfig config_;
   lora::LoRAModelManager manager_{files_.targets(), config_, kCpuDevice, 8, 64};
-  AdapterRegistry registry_{cpu_level(), files_.targets(), {.load = {.config = config_}, .root = files_.root().string()}};
+  const std::shared_ptr<AdapterRegistry> made_ =
+      make_registry(files_.targets(), {.load = {.config = config_}, .root = files_.root().string()});
+  AdapterRegistry& registry_ = *made_;
   std::optional<AdapterResidency> residency_;
 };
 

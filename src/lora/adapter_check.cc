@@ -187,8 +187,9 @@ AdapterReport check_adapter(const std::filesystem::path& path, const AdapterChec
     describe_model(*model, report);
     if (with_model) {
       report.digest = model->digest();  // fused modules are split only where the model is known
-      ThreadPool pool(peft->use_dora ? ThreadPool::default_size() : 1);
-      if (Status dora = check_dora(pool, cpu_level(), *model, options.targets); !dora.ok()) add_problems(dora, report);
+      const auto pool = ThreadPool::make(peft->use_dora ? ThreadPool::default_size() : 1);
+      const Status dora = pool.ok() ? check_dora(**pool, cpu_level(), *model, options.targets) : pool.status();
+      if (!dora.ok()) add_problems(dora, report);
     }
   } else {
     add_problems(model.status(), report);
