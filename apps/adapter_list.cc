@@ -51,7 +51,8 @@ std::string table(const std::vector<Row>& rows) {
   for (const auto& row : rows) {
     if (row.error.ok()) {
       cells.push_back({printable(row.spec.name), row.kind, row.rank > 0 ? fmt::format("{}", row.rank) : "-",
-                       size_text(static_cast<double>(row.bytes)), (row.base.empty() ? "-" : printable(row.base)) + (row.note.empty() ? "" : " (not the model)"),
+                       size_text(static_cast<double>(row.bytes)),
+                       (row.base.empty() ? "-" : printable(row.base)) + (row.note.empty() ? "" : " (not the model)"),
                        printable(row.spec.path)});
     } else {
       cells.push_back({printable(row.spec.name), "✗ " + one_line(row.error.message())});

@@ -56,7 +56,8 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
   option("--device", o.device, "auto (the best plug-in, else the CPU), cpu, or a plug-in's name", "NAME");
   app.add_flag("--require-device", o.require_device, "no CPU in its place when no plug-in works")->group("Engine");
-  app.add_flag("--strict", o.strict, "fallbacks of devices and operators, and adapters of another base, are errors")->group("Engine");
+  app.add_flag("--strict", o.strict, "fallbacks of devices and operators, and adapters of another base, are errors")
+      ->group("Engine");
   option("--custom-ops", o.custom_ops, "layers' operations in the device's form: all, none, +NAME, -NAME", "LIST");
   option("--fuse", o.fuse, "fused operators: all, none, +NAME, -NAME", "LIST");
   option("--worker-class", o.worker_class, "auto or a name that the device brings", "NAME");
