@@ -23,10 +23,10 @@ struct AdapterCheckOptions {
   AdapterLimits limits = {};
   // Empty: no model is at hand; files are checked against themselves. Targets with base_row are read for DoRA.
   std::span<const LoRATarget> targets = {};
-  int64_t head_dim = 0;              // of that model, as LoRALoadOptions has it
-  std::string base_class = {};       // likewise
+  int64_t head_dim = 0;                      // of that model, as LoRALoadOptions has it
+  std::string base_class = {};               // likewise
   std::vector<std::string> base_names = {};  // likewise
-  bool strict = false;  // likewise
+  bool strict = false;                       // likewise
 };
 
 struct AdapterReport {

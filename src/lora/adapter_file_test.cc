@@ -249,9 +249,13 @@ TEST(GgufAdapter, QuantisedTensorsAndNorms) {
   ASSERT_TRUE(model.ok()) << model.status().message();
   const auto* v = model->get_lora("model.layers.0.self_attn.v_proj");
   EXPECT_EQ(v->lora_a.view.dtype, DType::kF16);
-  EXPECT_EQ(v->lora_b.view.dtype, DType::kF32);
-  EXPECT_EQ(values_of(v->lora_b.view)[0], -8.0F);
-  EXPECT_EQ(values_of(v->lora_b.view)[33], -7.5F);
+  EXPECT_EQ(v->lora_b.view.dtype, DType::kQ8_0);  // as it is stored
+  const auto b = to_float_tensor(v->lora_b.view);
+  EXPECT_EQ(b->as<float>()[0], -8.0F);
+  EXPECT_EQ(b->as<float>()[33], -7.5F);
+  spec.tensors[1] = {"blk.0.attn_v.weight.lora_b", {32, 4}, 2, std::string(4 * 18, '\x11')};
+  EXPECT_EQ(read_gguf(spec, 0)->get_lora("model.layers.0.self_attn.v_proj")->lora_b.view.dtype, DType::kF32)
+      << "Q4_0 is converted";
   EXPECT_EQ(values_of(model->replaced_weights().at("model.layers.1.input_layernorm").view), counted(8, 1));
 }
 
