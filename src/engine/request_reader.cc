@@ -42,22 +42,32 @@ Result<std::unique_ptr<RequestReader>> RequestReader::make(const ModelFiles& fil
     const int32_t id = *files.tokenizer->eos_id();
     if (std::find(reader->eos_ids_.begin(), reader->eos_ids_.end(), id) == reader->eos_ids_.end()) reader->eos_ids_.push_back(id);
   }
-  if (!files.chat_template.empty()) {
-    auto parsed = text::ChatTemplate::parse(files.chat_template);
-    if (parsed.ok()) {
-      reader->chat_template_ = std::move(*parsed);
-    } else {
-      // A model whose template is broken still completes plain prompts; chat requests are told why they cannot be served.
-      CHORAL_LOG(kWarn, "the model's chat template cannot be used: {}", parsed.status().message());
-    }
+  for (const auto& [name, source] : files.chat_templates) {
+    auto parsed = text::ChatTemplate::parse(source);
+    // A model whose template is broken still completes plain prompts; chat requests are told why they cannot be served.
+    if (!parsed.ok()) CHORAL_LOG(kWarn, "the model's chat template '{}' cannot be used: {}", name, parsed.status().message());
+    reader->chat_templates_.insert_or_assign(name, std::move(parsed));
   }
   return reader;
 }
 
+bool RequestReader::has_chat_template() const {
+  return std::any_of(chat_templates_.begin(), chat_templates_.end(), [](const auto& entry) { return entry.second.ok(); });
+}
+
+Result<const text::ChatTemplate*> RequestReader::chat_template_of(const Request& request) const {
+  constexpr std::string_view kWayOut = "send `prompt` instead of messages, or give --chat-template";
+  if (chat_templates_.empty()) return unsupported("this model has no chat template; {}", kWayOut);
+  std::vector<std::string_view> names;
+  for (const auto& [name, parsed] : chat_templates_) names.push_back(name);
+  CHORAL_TRY(const std::string_view name, text::choose_chat_template(names, text::brings_tools(request.tools_json)));
+  const auto& parsed = chat_templates_.find(name)->second;
+  if (parsed.ok()) return &*parsed;
+  return unsupported("this model's chat template '{}' cannot be used: {}; {}", name, parsed.status().message(), kWayOut);
+}
+
 Result<std::string> RequestReader::apply_chat_template(const Request& request) const {
-  if (!chat_template_) {
-    return unsupported("this model has no usable chat template; send `prompt` instead of messages, or give --chat-template");
-  }
+  CHORAL_TRY(const text::ChatTemplate* const chat_template, chat_template_of(request));
   std::string messages = request.messages_json;
   if (messages.empty()) messages = text::chat_messages_json(request.messages);
   text::ChatInput input{.messages_json = messages,
@@ -67,7 +77,7 @@ Result<std::string> RequestReader::apply_chat_template(const Request& request) c
                         .add_generation_prompt = request.add_generation_prompt,
                         .now_unix_s = std::nullopt};
   for (const auto& [role, token] : tokenizer_->special_tokens()) input.special_tokens.emplace(role, token);
-  return chat_template_->apply(input);
+  return chat_template->apply(input);
 }
 
 Result<std::vector<int32_t>> RequestReader::prompt_tokens(Request& request) const {

@@ -136,13 +136,6 @@ std::span<const std::pair<std::string, std::string>> Tokenizer::special_tokens()
 
 std::span<const NamedTemplate> Tokenizer::chat_templates() const { return parts_->chat_templates; }
 
-std::string_view Tokenizer::chat_template() const {
-  const auto& all = parts_->chat_templates;
-  const auto found = std::find_if(all.begin(), all.end(), [](const NamedTemplate& t) { return t.name == "default"; });
-  if (found != all.end()) return found->source;
-  return all.size() == 1 ? std::string_view(all[0].source) : std::string_view();
-}
-
 bool Tokenizer::clean_up_tokenization_spaces() const { return parts_->decoder.clean_up; }
 
 }  // namespace choral::text

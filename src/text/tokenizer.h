@@ -28,6 +28,12 @@ struct DecodeOptions {
   bool skip_special_tokens = false;
 };
 
+// One named chat template; `name` is "default" where there is a single one.
+struct NamedTemplate {
+  std::string name;
+  std::string source;
+};
+
 // What GGUF metadata says (keys tokenizer.ggml.*); an absent key is the default here.
 struct GgufTokenizerData {
   std::string model;  // "gpt2" (byte-level BPE) | "llama" (SentencePiece BPE by scores); others are refused
@@ -38,13 +44,7 @@ struct GgufTokenizerData {
   std::vector<std::string> merges;   // "a b"
   std::optional<int64_t> bos_id, eos_id, unk_id, pad_id;
   std::optional<bool> add_bos, add_eos, add_space_prefix;
-  std::string chat_template;
-};
-
-// One named chat template; `name` is "default" where the file has a single one.
-struct NamedTemplate {
-  std::string name;
-  std::string source;
+  std::vector<NamedTemplate> chat_templates;
 };
 
 class Tokenizer {
@@ -80,8 +80,7 @@ class Tokenizer {
   // ("bos_token", "<s>") … for the chat template's variables, additional ones of the config included.
   std::span<const std::pair<std::string, std::string>> special_tokens() const;
 
-  std::string_view chat_template() const;  // the one named "default", or the only one; empty when there is none
-  std::span<const NamedTemplate> chat_templates() const;
+  std::span<const NamedTemplate> chat_templates() const;  // in the file's order
   bool clean_up_tokenization_spaces() const;
 
   struct Parts;  // of the loaders in this folder

@@ -84,7 +84,7 @@ class GgufReader {
       return unsupported("tokenizer model {:?}; Choral knows \"gpt2\" and \"llama\"", data_.model);
     }
     CHORAL_RETURN_IF_ERROR(add_special_tokens());
-    if (!data_.chat_template.empty()) parts_.chat_templates.push_back({"default", data_.chat_template});
+    parts_.chat_templates = data_.chat_templates;
     return builder_.build();
   }
 

@@ -88,6 +88,7 @@ Status read_chat_templates(JsonElement element, std::vector<NamedTemplate>& out)
     out.push_back({std::string(name), std::string(source)});
     if (out.size() > kMaxTemplates) return too_large("more than {} chat templates", kMaxTemplates);
   }
+  if (out.size() == 1) out[0].name = "default";
   return {};
 }
 

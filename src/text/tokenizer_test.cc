@@ -186,8 +186,9 @@ TEST(Config, TemplatesRolesAndFlags) {
       R"({"bos_token":{"content":"<s>"},"eos_token":"</s>","pad_token":null,"tokenizer_class":"LlamaTokenizerFast","add_bos_token":true,
                "chat_template":[{"name":"tool_use","template":"T"},{"name":"default","template":"D"}]})");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
-  EXPECT_EQ((*tokenizer)->chat_template(), "D");
-  EXPECT_EQ((*tokenizer)->chat_templates().size(), 2u);
+  ASSERT_EQ((*tokenizer)->chat_templates().size(), 2u);
+  EXPECT_EQ((*tokenizer)->chat_templates()[0].name, "tool_use");
+  EXPECT_EQ((*tokenizer)->chat_templates()[1].source, "D");
   EXPECT_EQ((*tokenizer)->bos_id(), 8);
   EXPECT_EQ((*tokenizer)->eos_id(), 9);  // transformers adds a role's token that nobody knows
   EXPECT_FALSE((*tokenizer)->special_id("pad"));
