@@ -86,9 +86,22 @@ Result<std::vector<int32_t>> RequestReader::prompt_tokens(Request& request) cons
   }
   if (!request.prompt_token_ids.empty()) return std::move(request.prompt_token_ids);
   if (tokenizer_ == nullptr) return unsupported("this model has no tokenizer; give prompt_token_ids");
-  if (request.prompt) return tokenizer_->encode(*request.prompt, {.add_special_tokens = request.add_special_tokens});
+  if (request.prompt) return encode_prompt(*request.prompt, request.add_special_tokens);
   CHORAL_TRY(const std::string prompt, apply_chat_template(request));
-  return tokenizer_->encode(prompt, {.add_special_tokens = false});  // the template wrote them
+  return encode_prompt(prompt, false);  // the template wrote them
+}
+
+// A prompt that is a little too long is counted for the message; one that is far too long is not tokenised to its end.
+Result<std::vector<int32_t>> RequestReader::encode_prompt(std::string_view text, bool add_special_tokens) const {
+  const size_t counted = 4 * static_cast<size_t>(limits_.max_model_len);
+  auto ids = tokenizer_->encode(text, {.add_special_tokens = add_special_tokens, .max_tokens = counted});
+  if (ids.ok() || ids.status().code() != Code::kTooLarge) return ids;
+  return invalid_argument("the prompt is longer than fits: {}, but at most {} fit {}", ids.status().message(),
+                          limits_.max_model_len - 1, way_out());
+}
+
+std::string RequestReader::way_out() const {
+  return fmt::format("(max_model_len {}, one token to answer); shorten it or raise --max-model-len", limits_.max_model_len);
 }
 
 // As vLLM: the word as it stands and with a space before it, as models spell it in the middle of a text.
@@ -100,7 +113,9 @@ Result<std::vector<std::vector<int32_t>>> RequestReader::bad_word_tokens(const s
     if (word.empty()) return invalid_argument("bad_words holds an empty word");
     const bool has_space = word.front() == ' ';
     for (const std::string& form : {word, has_space ? word.substr(1) : " " + word}) {
-      CHORAL_TRY(auto ids, tokenizer_->encode(form, {.add_special_tokens = false}));
+      CHORAL_TRY(auto ids,
+                 tokenizer_->encode(form, {.add_special_tokens = false, .max_tokens = static_cast<size_t>(limits_.max_model_len)})
+                     .while_("bad_words"));
       if (!ids.empty() && std::find(sequences.begin(), sequences.end(), ids) == sequences.end())
         sequences.push_back(std::move(ids));
     }
@@ -121,10 +136,8 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
   const auto prompt_count = static_cast<int32_t>(prompt.size());
   const int32_t room = limits_.max_model_len - prompt_count;
   if (room < 1) {
-    return invalid_argument(
-        "the prompt has {} tokens, but at most {} fit (max_model_len {}, one token to answer); shorten it or raise "
-        "--max-model-len",
-        prompt_count, limits_.max_model_len - 1, limits_.max_model_len);
+    return invalid_argument("the prompt has {} tokens, but at most {} fit {}", prompt_count, limits_.max_model_len - 1,
+                            way_out());
   }
   const int32_t max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
   CHORAL_TRY(const auto bad_words, bad_word_tokens(params.bad_words));

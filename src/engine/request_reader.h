@@ -35,6 +35,8 @@ class RequestReader {
  private:
   RequestReader(const ModelFiles& files, const RequestLimits& limits) : tokenizer_(files.tokenizer), limits_(limits) {}
   Result<const text::ChatTemplate*> chat_template_of(const Request& request) const;
+  Result<std::vector<int32_t>> encode_prompt(std::string_view text, bool add_special_tokens) const;
+  std::string way_out() const;  // the end of a message about a prompt that is too long
   Result<std::vector<int32_t>> prompt_tokens(Request& request) const;
   Result<std::vector<std::vector<int32_t>>> bad_word_tokens(const std::vector<std::string>& words) const;
 

@@ -22,6 +22,7 @@ namespace choral::text {
 struct EncodeOptions {
   bool add_special_tokens = true;  // run the post-processor's template: BOS and the like
   bool parse_special = true;       // false: text that spells a special token is plain text (for untrusted input)
+  size_t max_tokens = SIZE_MAX;    // a text with more, not counting those of add_special_tokens, is refused when that is sure
 };
 
 struct DecodeOptions {
@@ -57,7 +58,8 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Fails only on text over 64 MiB, or where a regex of the file or a missing unknown-token cannot handle it.
+  // too_large: over 64 MiB, over max_tokens, or a word over 8 MiB. corrupt: the file asks for more work or makes more of the text
+  // than its size allows (encode_budget.h). invalid_argument: a character that the model cannot spell.
   Result<std::vector<int32_t>> encode(std::string_view utf8, EncodeOptions options = {}) const;
   // Ids nobody knows are left out, as HF does. The result is valid UTF-8.
   std::string decode(std::span<const int32_t> ids, DecodeOptions options = {}) const;
