@@ -42,22 +42,22 @@ Status examine_weights(const std::string& path, int64_t memory_free, DoctorRepor
   return {};
 }
 
-void examine_chat_template(const std::string& source, DoctorReport& report) {
-  if (source.empty()) {
-    return report.notice("chat template", "none: `chat` and `messages` are refused", "give one with --chat-template FILE");
-  }
-  const auto parsed = text::ChatTemplate::parse(source);
-  if (!parsed.ok()) return report.wrong("chat template", parsed.status().message(), "give another with --chat-template FILE");
+void examine_chat_template(const text::NamedTemplate& named, DoctorReport& report) {
+  const std::string title = named.name == "default" ? "chat template" : fmt::format("chat template '{}'", named.name);
+  constexpr std::string_view kTool =
+      R"([{"type": "function", "function": {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}}])";
+  const auto parsed = text::ChatTemplate::parse(named.source);
+  if (!parsed.ok()) return report.wrong(title, parsed.status().message(), "give another with --chat-template FILE");
   const std::vector<ChatMessage> messages{{"user", "Hello"}};
   const std::string json = text::chat_messages_json(messages);
   const auto text = parsed->apply({.messages_json = json,
-                                   .tools_json = {},
+                                   .tools_json = named.name == "tool_use" ? kTool : std::string_view(),
                                    .kwargs_json = {},
                                    .special_tokens = {},
                                    .add_generation_prompt = true,
                                    .now_unix_s = std::nullopt});
-  if (!text.ok()) return report.wrong("chat template", text.status().message(), "give another with --chat-template FILE");
-  report.fine("chat template", fmt::format("{} bytes, renders", source.size()));
+  if (!text.ok()) return report.wrong(title, text.status().message(), "give another with --chat-template FILE");
+  report.fine(title, fmt::format("{} bytes, renders", named.source.size()));
 }
 
 }  // namespace
@@ -79,7 +79,10 @@ Status examine_model(const EngineOptions& options, int64_t memory_free, DoctorRe
   report.fine("architecture", name);
   report.fine("tokenizer", fmt::format("{} tokens", files->tokenizer->vocab_size()));
   CHORAL_RETURN_IF_ERROR(examine_weights(files->path, memory_free, report));
-  examine_chat_template(files->chat_template, report);
+  if (files->chat_templates.empty()) {
+    report.notice("chat template", "none: `chat` and `messages` are refused", "give one with --chat-template FILE");
+  }
+  for (const auto& named : files->chat_templates) examine_chat_template(named, report);
   return {};
 }
 

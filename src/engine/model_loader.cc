@@ -110,7 +110,8 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
   }
   CHORAL_TRY(auto tokenizer, load_tokenizer(tokenizer_path).while_("tokenizer"));
   files.tokenizer = std::move(tokenizer.tokenizer);
-  files.chat_template = options.chat_template.empty() ? std::move(tokenizer.chat_template) : options.chat_template;
+  files.chat_templates = std::move(tokenizer.chat_templates);
+  if (!options.chat_template.empty()) files.chat_templates = {{"default", options.chat_template}};
   return files;
 }
 

@@ -24,7 +24,7 @@ struct ModelFiles {
   io::ConfigMap config;
   io::ConfigMap generation_config;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null for a synthetic model
-  std::string chat_template;                         // empty when the model has none
+  std::vector<text::NamedTemplate> chat_templates;   // as the model has them, or the user's one
 };
 
 Result<ModelFiles> open_model_files(const EngineOptions& options);

@@ -42,22 +42,32 @@ Result<std::unique_ptr<RequestReader>> RequestReader::make(const ModelFiles& fil
     const int32_t id = *files.tokenizer->eos_id();
     if (std::find(reader->eos_ids_.begin(), reader->eos_ids_.end(), id) == reader->eos_ids_.end()) reader->eos_ids_.push_back(id);
   }
-  if (!files.chat_template.empty()) {
-    auto parsed = text::ChatTemplate::parse(files.chat_template);
-    if (parsed.ok()) {
-      reader->chat_template_ = std::move(*parsed);
-    } else {
-      // A model whose template is broken still completes plain prompts; chat requests are told why they cannot be served.
-      CHORAL_LOG(kWarn, "the model's chat template cannot be used: {}", parsed.status().message());
-    }
+  for (const auto& [name, source] : files.chat_templates) {
+    auto parsed = text::ChatTemplate::parse(source);
+    // A model whose template is broken still completes plain prompts; chat requests are told why they cannot be served.
+    if (!parsed.ok()) CHORAL_LOG(kWarn, "the model's chat template '{}' cannot be used: {}", name, parsed.status().message());
+    reader->chat_templates_.insert_or_assign(name, std::move(parsed));
   }
   return reader;
 }
 
+bool RequestReader::has_chat_template() const {
+  return std::any_of(chat_templates_.begin(), chat_templates_.end(), [](const auto& entry) { return entry.second.ok(); });
+}
+
+Result<const text::ChatTemplate*> RequestReader::chat_template_of(const Request& request) const {
+  constexpr std::string_view kWayOut = "send `prompt` instead of messages, or give --chat-template";
+  if (chat_templates_.empty()) return unsupported("this model has no chat template; {}", kWayOut);
+  std::vector<std::string_view> names;
+  for (const auto& [name, parsed] : chat_templates_) names.push_back(name);
+  CHORAL_TRY(const std::string_view name, text::choose_chat_template(names, text::brings_tools(request.tools_json)));
+  const auto& parsed = chat_templates_.find(name)->second;
+  if (parsed.ok()) return &*parsed;
+  return unsupported("this model's chat template '{}' cannot be used: {}; {}", name, parsed.status().message(), kWayOut);
+}
+
 Result<std::string> RequestReader::apply_chat_template(const Request& request) const {
-  if (!chat_template_) {
-    return unsupported("this model has no usable chat template; send `prompt` instead of messages, or give --chat-template");
-  }
+  CHORAL_TRY(const text::ChatTemplate* const chat_template, chat_template_of(request));
   std::string messages = request.messages_json;
   if (messages.empty()) messages = text::chat_messages_json(request.messages);
   text::ChatInput input{.messages_json = messages,
@@ -67,7 +77,7 @@ Result<std::string> RequestReader::apply_chat_template(const Request& request) c
                         .add_generation_prompt = request.add_generation_prompt,
                         .now_unix_s = std::nullopt};
   for (const auto& [role, token] : tokenizer_->special_tokens()) input.special_tokens.emplace(role, token);
-  return chat_template_->apply(input);
+  return chat_template->apply(input);
 }
 
 Result<std::vector<int32_t>> RequestReader::prompt_tokens(Request& request) const {
@@ -76,9 +86,22 @@ Result<std::vector<int32_t>> RequestReader::prompt_tokens(Request& request) cons
   }
   if (!request.prompt_token_ids.empty()) return std::move(request.prompt_token_ids);
   if (tokenizer_ == nullptr) return unsupported("this model has no tokenizer; give prompt_token_ids");
-  if (request.prompt) return tokenizer_->encode(*request.prompt, {.add_special_tokens = request.add_special_tokens});
+  if (request.prompt) return encode_prompt(*request.prompt, request.add_special_tokens);
   CHORAL_TRY(const std::string prompt, apply_chat_template(request));
-  return tokenizer_->encode(prompt, {.add_special_tokens = false});  // the template wrote them
+  return encode_prompt(prompt, false);  // the template wrote them
+}
+
+// A prompt that is a little too long is counted for the message; one that is far too long is not tokenised to its end.
+Result<std::vector<int32_t>> RequestReader::encode_prompt(std::string_view text, bool add_special_tokens) const {
+  const size_t counted = 4 * static_cast<size_t>(limits_.max_model_len);
+  auto ids = tokenizer_->encode(text, {.add_special_tokens = add_special_tokens, .max_tokens = counted});
+  if (ids.ok() || ids.status().code() != Code::kTooLarge) return ids;
+  return invalid_argument("the prompt is longer than fits: {}, but at most {} fit {}", ids.status().message(),
+                          limits_.max_model_len - 1, way_out());
+}
+
+std::string RequestReader::way_out() const {
+  return fmt::format("(max_model_len {}, one token to answer); shorten it or raise --max-model-len", limits_.max_model_len);
 }
 
 // As vLLM: the word as it stands and with a space before it, as models spell it in the middle of a text.
@@ -90,7 +113,9 @@ Result<std::vector<std::vector<int32_t>>> RequestReader::bad_word_tokens(const s
     if (word.empty()) return invalid_argument("bad_words holds an empty word");
     const bool has_space = word.front() == ' ';
     for (const std::string& form : {word, has_space ? word.substr(1) : " " + word}) {
-      CHORAL_TRY(auto ids, tokenizer_->encode(form, {.add_special_tokens = false}));
+      CHORAL_TRY(auto ids,
+                 tokenizer_->encode(form, {.add_special_tokens = false, .max_tokens = static_cast<size_t>(limits_.max_model_len)})
+                     .while_("bad_words"));
       if (!ids.empty() && std::find(sequences.begin(), sequences.end(), ids) == sequences.end())
         sequences.push_back(std::move(ids));
     }
@@ -111,10 +136,8 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
   const auto prompt_count = static_cast<int32_t>(prompt.size());
   const int32_t room = limits_.max_model_len - prompt_count;
   if (room < 1) {
-    return invalid_argument(
-        "the prompt has {} tokens, but at most {} fit (max_model_len {}, one token to answer); shorten it or raise "
-        "--max-model-len",
-        prompt_count, limits_.max_model_len - 1, limits_.max_model_len);
+    return invalid_argument("the prompt has {} tokens, but at most {} fit {}", prompt_count, limits_.max_model_len - 1,
+                            way_out());
   }
   const int32_t max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
   CHORAL_RETURN_IF_ERROR(check_logprobs(params, max_tokens, prompt_count));

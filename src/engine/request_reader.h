@@ -4,8 +4,9 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/engine_request.h"
@@ -29,16 +30,19 @@ class RequestReader {
   Result<std::string> apply_chat_template(const Request& request) const;
 
   const std::vector<int32_t>& eos_ids() const { return eos_ids_; }
-  bool has_chat_template() const { return chat_template_.has_value(); }
+  bool has_chat_template() const;  // one that can be used
 
  private:
   RequestReader(const ModelFiles& files, const RequestLimits& limits) : tokenizer_(files.tokenizer), limits_(limits) {}
+  Result<const text::ChatTemplate*> chat_template_of(const Request& request) const;
+  Result<std::vector<int32_t>> encode_prompt(std::string_view text, bool add_special_tokens) const;
+  std::string way_out() const;  // the end of a message about a prompt that is too long
   Result<std::vector<int32_t>> prompt_tokens(Request& request) const;
   Result<std::vector<std::vector<int32_t>>> bad_word_tokens(const std::vector<std::string>& words) const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   RequestLimits limits_;
-  std::optional<text::ChatTemplate> chat_template_;
+  std::map<std::string, Result<text::ChatTemplate>, std::less<>> chat_templates_;  // by name; an error: why it cannot be used
   std::vector<int32_t> eos_ids_;
   std::atomic<uint64_t> next_id_{1};
 };

@@ -22,9 +22,16 @@ Result<LoadedTokenizer> load_from_directory(const fs::path& directory) {
   CHORAL_TRY(const auto json, io::read_whole_file(directory / "tokenizer.json", kMaxTokenizerBytes));
   CHORAL_TRY(const auto config, read_optional(directory / "tokenizer_config.json", kMaxConfigBytes));
   CHORAL_TRY(auto tokenizer, text::Tokenizer::from_json(json, config).while_((directory / "tokenizer.json").string()));
-  CHORAL_TRY(auto chat_template, read_optional(directory / "chat_template.jinja", kMaxConfigBytes));
-  if (chat_template.empty()) chat_template = tokenizer->chat_template();
-  return LoadedTokenizer{std::move(tokenizer), std::move(chat_template)};
+  LoadedTokenizer loaded;
+  for (const auto& [name, path] : {std::pair("default", directory / "chat_template.jinja"),
+                                   std::pair("tool_use", directory / "additional_chat_templates" / "tool_use.jinja")}) {
+    CHORAL_TRY(auto source, read_optional(path, kMaxConfigBytes));
+    if (!source.empty()) loaded.chat_templates.push_back({name, std::move(source)});
+  }
+  const auto in_config = tokenizer->chat_templates();
+  if (loaded.chat_templates.empty()) loaded.chat_templates.assign(in_config.begin(), in_config.end());
+  loaded.tokenizer = std::move(tokenizer);
+  return loaded;
 }
 
 Status read_ids(const io::ConfigMap& metadata, std::string_view role, std::optional<int64_t>& out) {
@@ -61,9 +68,13 @@ Result<LoadedTokenizer> load_from_gguf(const fs::path& path) {
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_bos_token", data.add_bos));
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_eos_token", data.add_eos));
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_space_prefix", data.add_space_prefix));
-  CHORAL_TRY(data.chat_template, metadata.get_string_or("tokenizer.chat_template", ""));
+  for (const auto& [name, key] :
+       {std::pair("default", "tokenizer.chat_template"), std::pair("tool_use", "tokenizer.chat_template.tool_use")}) {
+    CHORAL_TRY(auto source, metadata.get_string_or(key, ""));
+    if (!source.empty()) data.chat_templates.push_back({name, std::move(source)});
+  }
   CHORAL_TRY(auto tokenizer, text::Tokenizer::from_gguf(data).while_(path.string()));
-  return LoadedTokenizer{std::move(tokenizer), std::move(data.chat_template)};
+  return LoadedTokenizer{std::move(tokenizer), std::move(data.chat_templates)};
 }
 
 }  // namespace

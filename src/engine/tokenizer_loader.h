@@ -1,10 +1,11 @@
-// Finds a model's tokenizer and chat template: tokenizer.json with tokenizer_config.json and chat_template.jinja in a directory,
-// or the metadata of a GGUF file.
+// Finds a model's tokenizer and chat templates: tokenizer.json with tokenizer_config.json in a directory, or the metadata of a
+// GGUF file. Templates in files of their own (chat_template.jinja, additional_chat_templates/tool_use.jinja) stand for those of
+// tokenizer_config.json, all of them, as in transformers.
 #pragma once
 
 #include <filesystem>
 #include <memory>
-#include <string>
+#include <vector>
 
 #include "text/tokenizer.h"
 
@@ -12,7 +13,7 @@ namespace choral::engine {
 
 struct LoadedTokenizer {
   std::shared_ptr<const text::Tokenizer> tokenizer;
-  std::string chat_template;  // empty when there is none
+  std::vector<text::NamedTemplate> chat_templates;
 };
 
 Result<LoadedTokenizer> load_tokenizer(const std::filesystem::path& path);

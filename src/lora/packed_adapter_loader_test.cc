@@ -62,6 +62,7 @@ std::vector<LoRATarget> targets() {
     if (target.kind != TargetKind::kLinear) continue;
     target.base_row = [](int64_t row, std::span<float> out) {
       std::fill(out.begin(), out.end(), 1.0F + static_cast<float>(row));
+      return Status();
     };
   }
   return all;

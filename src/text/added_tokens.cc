@@ -85,6 +85,8 @@ Status AddedTokenMatcher::add(std::string_view pattern, const AddedToken& token)
     node = next;
   }
   starts_[static_cast<unsigned char>(pattern[0])] = true;
+  longest_ = std::max(longest_, pattern.size());
+  takes_spaces_ |= token.lstrip || token.rstrip;
   if (entry_at_[node] < 0) {
     entry_at_[node] = static_cast<int32_t>(entries_.size());
     entries_.push_back({token.id, token.single_word, token.lstrip, token.rstrip, token.special});
@@ -92,10 +94,12 @@ Status AddedTokenMatcher::add(std::string_view pattern, const AddedToken& token)
   return {};
 }
 
-const AddedTokenMatcher::Entry* AddedTokenMatcher::longest_at(std::string_view text, size_t at, size_t& end) const {
+const AddedTokenMatcher::Entry* AddedTokenMatcher::longest_at(std::string_view text, size_t at, size_t& end,
+                                                              size_t& looked_to) const {
   const Entry* best = nullptr;
   uint64_t node = 0;
-  for (size_t i = at; i < text.size(); ++i) {
+  size_t& i = looked_to;
+  for (i = at; i < text.size(); ++i) {
     node = edges_.find(node << 8 | static_cast<unsigned char>(text[i]));
     if (node == FlatMap64::kNone) break;
     if (entry_at_[node] >= 0) {
@@ -106,16 +110,19 @@ const AddedTokenMatcher::Entry* AddedTokenMatcher::longest_at(std::string_view t
   return best;
 }
 
-Status AddedTokenMatcher::split(std::string_view text, bool parse_special,
-                                FunctionRef<void(std::string_view, int32_t)> piece) const {
+Status AddedTokenMatcher::split(std::string_view text, bool parse_special, EncodeBudget& budget,
+                                FunctionRef<Status(std::string_view, int32_t)> piece) const {
+  constexpr uint64_t kStepsPerByte = 4;
+  const auto pay = [&budget](size_t bytes) { return budget.work(kStepsPerByte * bytes, "the search for added tokens"); };
   size_t done = 0;  // text before it has been given out
   for (size_t i = 0; i < text.size() && !entries_.empty();) {
     if (!starts_[static_cast<unsigned char>(text[i])]) {
       ++i;
       continue;
     }
-    size_t begin = i, end = i;
-    const Entry* entry = longest_at(text, i, end);
+    size_t begin = i, end = i, looked_to = i;
+    const Entry* entry = longest_at(text, i, end, looked_to);
+    CHORAL_RETURN_IF_ERROR(pay(looked_to - begin));
     if (!entry) {
       ++i;
       continue;
@@ -126,15 +133,15 @@ Status AddedTokenMatcher::split(std::string_view text, bool parse_special,
       if (begin > 0 && is_word_char(code_point_at(text, char_before(text, begin)))) continue;
       if (end < text.size() && is_word_char(code_point_at(text, end))) continue;
     }
-    if (entry->lstrip) begin = std::max(spaces_before(text, begin, 0), done);
+    if (entry->lstrip) begin = std::max(spaces_before(text, begin, done), done);
     if (entry->rstrip) end = spaces_from(text, end);
+    CHORAL_RETURN_IF_ERROR(pay(end - std::min(begin, end)));
     // White space that an earlier rstrip took may also be a token here; HF then gives the token an empty or reversed range.
-    if (done < begin) piece(text.substr(done, begin - done), -1);
-    piece(text.substr(begin, end - begin), entry->id);
+    if (done < begin) CHORAL_RETURN_IF_ERROR(piece(text.substr(done, begin - done), -1));
+    CHORAL_RETURN_IF_ERROR(piece(text.substr(begin, end - begin), entry->id));
     done = end;
   }
-  if (done < text.size()) piece(text.substr(done), -1);
-  return {};
+  return done < text.size() ? piece(text.substr(done), -1) : Status();
 }
 
 }  // namespace choral::text

@@ -12,6 +12,7 @@
 
 #include "base/function_ref.h"
 #include "base/status.h"
+#include "text/encode_budget.h"
 #include "text/flat_hash.h"
 #include "text/regex.h"
 
@@ -38,20 +39,25 @@ class AddedTokenMatcher {
   bool empty() const { return entries_.empty(); }
 
   // Calls piece(text, id) for all of `text` in order: id is -1 for text between tokens, which is never empty.
-  // Special tokens are passed over as text when `parse_special` is false.
-  Status split(std::string_view text, bool parse_special, FunctionRef<void(std::string_view piece, int32_t id)> piece) const;
+  // Special tokens are passed over as text when `parse_special` is false. Fails as the budget or `piece` does.
+  Status split(std::string_view text, bool parse_special, EncodeBudget& budget,
+               FunctionRef<Status(std::string_view piece, int32_t id)> piece) const;
+  // The most bytes of text that one token takes; 0 when it is any number, for white space beside it goes too.
+  size_t longest() const { return takes_spaces_ ? 0 : longest_; }
 
  private:
   struct Entry {
     int32_t id;
     bool single_word, lstrip, rstrip, special;
   };
-  const Entry* longest_at(std::string_view text, size_t at, size_t& end) const;
+  const Entry* longest_at(std::string_view text, size_t at, size_t& end, size_t& looked_to) const;
 
   std::vector<Entry> entries_;
   FlatMap64 edges_;                    // node << 8 | byte -> node
   std::vector<int32_t> entry_at_{-1};  // by node
   std::array<bool, 256> starts_{};
+  size_t longest_ = 1;
+  bool takes_spaces_ = false;
 };
 
 bool is_word_char(uint32_t code_point);  // \w of Rust's regex crate

@@ -11,6 +11,7 @@ namespace choral::text {
 namespace {
 
 constexpr size_t kShortWord = 40;      // symbols; up to here plain arrays beat the heap
+constexpr size_t kLongestAffix = 64;   // bytes; written for each character
 constexpr size_t kLongestWhole = 256;  // bytes; longer tokens are not looked up whole
 
 uint64_t joint_key(uint32_t left, uint32_t right) { return static_cast<uint64_t>(left) << 32 | right; }
@@ -27,6 +28,9 @@ Result<std::unique_ptr<BpeModel>> BpeModel::create(const Vocabulary& vocabulary,
   model->byte_fallback_ = config.byte_fallback;
   model->ignore_merges_ = config.ignore_merges;
   model->bytes_ = config.bytes;
+  if (std::max(config.continuing_subword_prefix.size(), config.end_of_word_suffix.size()) > kLongestAffix) {
+    return too_large("model: continuing_subword_prefix or end_of_word_suffix has more than {} bytes", kLongestAffix);
+  }
   CHORAL_RETURN_IF_ERROR(model->add_merges(config));
   model->index_symbols(config);
   model->index_joints(config);
@@ -248,6 +252,8 @@ Status BpeModel::encode_word(std::string_view word, ModelScratch& scratch, std::
       return {};
     }
   }
+  if (word.size() > kMaxWordBytes)
+    return too_large("a word of {} bytes to tokenize; the limit is {}", word.size(), kMaxWordBytes);
   scratch.ids.clear();
   CHORAL_RETURN_IF_ERROR(spell(word, scratch.ids));
   if (scratch.ids.size() <= kShortWord) {
@@ -259,7 +265,13 @@ Status BpeModel::encode_word(std::string_view word, ModelScratch& scratch, std::
   return {};
 }
 
-Status BpeModel::encode_piece(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids) const {
+bool BpeModel::keeps_all_text() const {
+  const auto& of_bytes = bytes_ ? byte_symbols_ : byte_tokens_;
+  return (bytes_ || byte_fallback_) && std::all_of(of_bytes.begin(), of_bytes.end(), [](int32_t id) { return id >= 0; });
+}
+
+Status BpeModel::encode_piece(std::string_view piece, EncodeBudget& budget, ModelScratch& scratch,
+                              std::vector<int32_t>& ids) const {
   if (ignore_merges_) {
     if (const int32_t id = bytes_ ? whole_.find(piece) : vocabulary_.find(piece); id >= 0) {
       ids.push_back(id);
@@ -285,6 +297,7 @@ Status BpeModel::encode_piece(std::string_view piece, ModelScratch& scratch, std
     if (known && from > begin && last_known && joints_.find(joint_key(last, c)) == FlatMap64::kNone &&
         char_symbols_.find(last) != FlatMap64::kNone) {
       CHORAL_RETURN_IF_ERROR(encode_word({begin, static_cast<size_t>(from - begin)}, scratch, ids));
+      CHORAL_RETURN_IF_ERROR(budget.check_tokens(ids.size()));
       begin = from;
     }
     last = c;

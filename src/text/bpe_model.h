@@ -34,7 +34,9 @@ class BpeModel final : public Model {
   // `vocabulary` holds the model's own tokens and must outlive the model.
   static Result<std::unique_ptr<BpeModel>> create(const Vocabulary& vocabulary, const BpeConfig& config);
 
-  Status encode_piece(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids) const override;
+  Status encode_piece(std::string_view piece, EncodeBudget& budget, ModelScratch& scratch,
+                      std::vector<int32_t>& ids) const override;
+  bool keeps_all_text() const override;
 
  private:
   explicit BpeModel(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}

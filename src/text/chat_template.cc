@@ -1,5 +1,7 @@
 #include "text/chat_template.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -81,15 +83,21 @@ Result<std::string> ChatTemplate::apply(const ChatInput& input, ChatTemplateErro
   return std::move(prompt).while_("chat template");
 }
 
-Result<std::string_view> choose_chat_template(const std::map<std::string, std::string, std::less<>>& named,
-                                              std::string_view asked, bool has_tools) {
-  std::string_view wanted = asked;
-  if (wanted.empty()) wanted = has_tools && named.contains("tool_use") ? "tool_use" : "default";
-  const auto found = named.find(wanted);
-  if (found != named.end()) return std::string_view(found->second);
-  std::string names;
-  for (const auto& entry : named) names += (names.empty() ? "" : ", ") + entry.first;
-  return not_found("there is no chat template '{}'; the model has: {}", wanted, names.empty() ? "none" : names);
+Result<std::string_view> choose_chat_template(std::span<const std::string_view> names, bool has_tools) {
+  for (const std::string_view wanted : {"tool_use", "default"}) {
+    if (wanted == "tool_use" && !has_tools) continue;
+    const auto found = std::find(names.begin(), names.end(), wanted);
+    if (found != names.end()) return *found;
+  }
+  return not_found("the model has no chat template 'default'; it has: {}",
+                   names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
+}
+
+bool brings_tools(std::string_view tools_json) {
+  constexpr std::string_view kSpace = " \t\n\r";
+  const size_t begin = tools_json.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return false;
+  return tools_json.substr(begin, tools_json.find_last_not_of(kSpace) + 1 - begin) != "null";
 }
 
 }  // namespace choral::text

@@ -61,9 +61,10 @@ class ChatTemplate {
   std::shared_ptr<const jinja::Template> compiled_;
 };
 
-// Which of a model's named templates to use, as Hugging Face chooses: the asked name; else "tool_use" when there are
-// tools and it exists; else "default". not_found (with the names there are) otherwise.
-Result<std::string_view> choose_chat_template(const std::map<std::string, std::string, std::less<>>& named,
-                                              std::string_view asked, bool has_tools);
+// Which of a model's named templates a request gets, as Hugging Face chooses: "tool_use" when it brings tools and there is
+// one, else "default". not_found (with the names there are) otherwise. What it gives is one of `names`.
+Result<std::string_view> choose_chat_template(std::span<const std::string_view> names, bool has_tools);
+// Does this tools_json (see ChatInput) bring tools? An empty array does, as in Hugging Face.
+bool brings_tools(std::string_view tools_json);
 
 }  // namespace choral::text

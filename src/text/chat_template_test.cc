@@ -204,14 +204,17 @@ TEST(ChatTemplate, KnowsWhatItMentions) {
 }
 
 TEST(ChooseChatTemplate, FollowsHuggingFace) {
-  const std::map<std::string, std::string, std::less<>> named = {{"default", "D"}, {"tool_use", "T"}, {"rag", "R"}};
-  EXPECT_EQ(*choose_chat_template(named, "", false), "D");
-  EXPECT_EQ(*choose_chat_template(named, "", true), "T");
-  EXPECT_EQ(*choose_chat_template(named, "rag", true), "R");
-  EXPECT_EQ(*choose_chat_template({{"default", "D"}}, "", true), "D");
-  const auto missing = choose_chat_template(named, "nope", false);
+  using Names = std::vector<std::string_view>;
+  EXPECT_EQ(*choose_chat_template(Names{"default", "rag", "tool_use"}, false), "default");
+  EXPECT_EQ(*choose_chat_template(Names{"default", "rag", "tool_use"}, true), "tool_use");
+  EXPECT_EQ(*choose_chat_template(Names{"default", "rag"}, true), "default");
+  EXPECT_EQ(*choose_chat_template(Names{"tool_use"}, true), "tool_use");
+  const auto missing = choose_chat_template(Names{"rag", "tool_use"}, false);
   EXPECT_EQ(missing.status().code(), Code::kNotFound);
-  EXPECT_THAT(missing.status().message(), HasSubstr("default, rag, tool_use"));
+  EXPECT_THAT(missing.status().message(), HasSubstr("'default'; it has: rag, tool_use"));
+  EXPECT_THAT(choose_chat_template(Names{}, true).status().message(), HasSubstr("it has: none"));
+  for (const char* none : {"", " ", "null", " null\n"}) EXPECT_FALSE(brings_tools(none)) << none;
+  for (const char* some : {"[]", "[{}]", "nul"}) EXPECT_TRUE(brings_tools(some)) << some;
 }
 
 }  // namespace

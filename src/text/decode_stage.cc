@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "text/byte_level.h"
 #include "text/decoder.h"
+#include "text/find_text.h"
 #include "text/unicode.h"
 
 namespace choral::text {
@@ -190,7 +191,7 @@ class ReplaceStage final : public DecodeStage {
     if (held_.empty() && part.find(pattern_[0]) == std::string_view::npos) return next_->text(part);
     held_ += part;
     size_t done = 0;
-    for (size_t at; (at = held_.find(pattern_, done)) != std::string::npos; done = at + pattern_.size()) {
+    for (size_t at; (at = find_text(held_, pattern_, done)) != std::string::npos; done = at + pattern_.size()) {
       give(done, at);
       if (!content_.empty()) next_->text(content_);
     }
@@ -224,9 +225,11 @@ class ReplaceRegexStage final : public DecodeStage {
   void end() override {
     size_t done = 0;
     std::string out;
-    const Status status = step_.regex->find(token_, [&](size_t begin, size_t end) {
+    EncodeBudget budget(token_.size());
+    const Status status = step_.regex->find(token_, budget, [&](size_t begin, size_t end) {
       out.append(token_, done, begin - done).append(step_.content);
       done = end;
+      return Status();
     });
     if (!status.ok()) done = 0, out.clear();  // over the limit of work: as it is
     out.append(token_, done);

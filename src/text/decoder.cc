@@ -5,7 +5,7 @@
 
 #include "text/byte_level.h"
 #include "text/decode_stage.h"
-#include "text/normalizer.h"
+#include "text/find_text.h"
 #include "text/unicode.h"
 
 namespace choral::text {
@@ -14,11 +14,22 @@ namespace {
 std::string replace_regex(const Regex& regex, std::string_view token, std::string_view content) {
   std::string out;
   size_t done = 0;
-  const Status status = regex.find(token, [&](size_t begin, size_t end) {
+  EncodeBudget budget(token.size());
+  const Status status = regex.find(token, budget, [&](size_t begin, size_t end) {
     out.append(token, done, begin - done).append(content);
     done = end;
+    return Status();
   });
-  if (!status.ok()) done = 0, out.clear();  // a match that went over its limit: the token stays as it is
+  if (!status.ok()) done = 0, out.clear();  // over the limit of work: the token stays as it is
+  return out.append(token, done);
+}
+
+std::string replace_string(std::string_view token, std::string_view pattern, std::string_view content) {
+  std::string out;
+  size_t done = 0;
+  for (size_t at; (at = find_text(token, pattern, done)) != std::string_view::npos; done = at + pattern.size()) {
+    out.append(token, done, at - done).append(content);
+  }
   return out.append(token, done);
 }
 
@@ -57,7 +68,7 @@ std::string DecoderSpec::token_text(std::string_view token) const {
     const DecoderStep& step = steps[i];
     std::string next;
     switch (step.kind) {
-      case Kind::kReplaceString: replace_all(text, step.pattern, step.content, next); break;
+      case Kind::kReplaceString: next = replace_string(text, step.pattern, step.content); break;
       case Kind::kReplaceRegex: next = replace_regex(*step.regex, text, step.content); break;
       default: next = strip_token(step, text); break;
     }
@@ -77,7 +88,7 @@ std::string DecoderSpec::token_bytes(std::string_view token) const {
   for (const DecoderStep& step : steps) {
     std::string next;
     switch (step.kind) {
-      case Kind::kReplaceString: replace_all(text, step.pattern, step.content, next); break;
+      case Kind::kReplaceString: next = replace_string(text, step.pattern, step.content); break;
       case Kind::kReplaceRegex: next = replace_regex(*step.regex, text, step.content); break;
       case Kind::kStrip: next = fused ? text : strip_token(step, text); break;
       case Kind::kByteLevel:
@@ -94,7 +105,7 @@ std::string DecoderSpec::token_bytes(std::string_view token) const {
       case Kind::kMetaspace: {
         std::string replacement;
         append_utf8(step.character, replacement);
-        replace_all(text, replacement, " ", next);
+        next = replace_string(text, replacement, " ");
         break;
       }
     }

@@ -43,7 +43,7 @@ Status read_bpe(const JsonFields& fields, TokenizerBuilder& builder, size_t& siz
     CHORAL_RETURN_IF_ERROR(vocabulary.add(token, id));
     ++size;
   }
-  vocabulary.finish();
+  CHORAL_RETURN_IF_ERROR(vocabulary.finish());
   if (vocabulary.size() != size) return corrupt("model: the vocabulary spells a token twice ({} entries)", size);
 
   BpeConfig config;
@@ -82,7 +82,7 @@ Status read_unigram(const JsonFields& fields, TokenizerBuilder& builder, size_t&
     CHORAL_RETURN_IF_ERROR(vocabulary.add(token, static_cast<int64_t>(scores.size())));
     scores.push_back(score);
   }
-  vocabulary.finish();
+  CHORAL_RETURN_IF_ERROR(vocabulary.finish());
   size = scores.size();
   std::optional<int32_t> unk_id;
   if (fields.find("unk_id")) {

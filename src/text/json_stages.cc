@@ -268,6 +268,21 @@ Status read_decoder(JsonElement element, std::vector<DecoderStep>& steps, int de
   return {};
 }
 
+// Tokens are decoded one by one, with no budget of their own: what the steps together may make of a byte is bounded here.
+Status check_decoder(const std::vector<DecoderStep>& steps) {
+  constexpr size_t kMaxGrowth = 1024, kMaxPattern = 4096;
+  size_t growth = 1;
+  for (const DecoderStep& step : steps) {
+    using Kind = DecoderStep::Kind;
+    if (step.pattern.size() > kMaxPattern) return too_large("decoder: a pattern of more than {} bytes", kMaxPattern);
+    if (step.kind == Kind::kReplaceString)
+      growth *= std::max<size_t>(1, step.content.size() / step.pattern.size() + (step.content.size() % step.pattern.size() != 0));
+    if (step.kind == Kind::kReplaceRegex) growth *= 1 + step.content.size();  // an empty match may stand before each byte
+    if (growth > kMaxGrowth) return too_large("decoder: the replacements make more than {} bytes of one", kMaxGrowth);
+  }
+  return {};
+}
+
 Status read_post_processor(JsonElement element, std::vector<Template>& templates, int depth) {
   CHORAL_TRY(const JsonFields fields, JsonFields::of(element, "post_processor"));
   CHORAL_TRY(const std::string_view type, fields.string("type"));

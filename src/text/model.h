@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/encode_budget.h"
 
 namespace choral::text {
 
@@ -18,11 +19,17 @@ struct ModelScratch {
   std::vector<int32_t> starts;
 };
 
+// Of one word, for which the scratch space is several times as large.
+constexpr size_t kMaxWordBytes = size_t{8} << 20;
+
 class Model {
  public:
   virtual ~Model() = default;
-  // `piece` is not empty. Ids are appended.
-  virtual Status encode_piece(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids) const = 0;
+  // `piece` is not empty. Ids are appended. Fails as the budget does.
+  virtual Status encode_piece(std::string_view piece, EncodeBudget& budget, ModelScratch& scratch,
+                              std::vector<int32_t>& ids) const = 0;
+  // Whether all text becomes tokens: neither left out nor joined to one unknown token.
+  virtual bool keeps_all_text() const = 0;
 };
 
 }  // namespace choral::text

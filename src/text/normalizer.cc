@@ -1,11 +1,16 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "text/byte_level.h"
+#include "text/find_text.h"
 
 namespace choral::text {
 namespace {
+
+constexpr std::string_view kStage = "the normalizer of the tokenizer";
+constexpr uint64_t kStepsPerByte = 4;
 
 size_t char_count(std::string_view s) {
   size_t n = 0;
@@ -49,70 +54,112 @@ bool start_after_replace(std::string_view matched, std::string_view content) {
 
 }  // namespace
 
-void replace_all(std::string_view in, std::string_view pattern, std::string_view content, std::string& appended) {
+Status replace_all(std::string_view in, std::string_view pattern, std::string_view content, EncodeBudget& budget,
+                   std::string& appended) {
+  CHORAL_RETURN_IF_ERROR(budget.grow(in.size(), kStage));
   size_t done = 0;
-  for (size_t at; (at = in.find(pattern, done)) != std::string_view::npos; done = at + pattern.size()) {
+  for (size_t at; (at = find_text(in, pattern, done)) != std::string_view::npos; done = at + pattern.size()) {
+    CHORAL_RETURN_IF_ERROR(budget.grow(content.size(), kStage));
     appended.append(in, done, at - done).append(content);
   }
   appended.append(in, done);
+  return {};
 }
 
-Status Normalizer::apply(std::string_view in, std::string& out, bool& at_start) const {
+Status Normalizer::apply_step(const NormalizerStep& step, std::string_view in, EncodeBudget& budget, std::string& out,
+                              bool& at_start) const {
   using Kind = NormalizerStep::Kind;
+  out.clear();
+  switch (step.kind) {
+    case Kind::kUnicode:
+      CHORAL_RETURN_IF_ERROR(budget.grow(in.size(), kStage));
+      if (!normalize_utf8(step.form, in, budget.growth_left(), out)) return budget.grow(EncodeBudget::kAnyNumber, kStage);
+      return budget.grow(out.size() - std::min(in.size(), out.size()), kStage);
+    case Kind::kReplaceString:
+      if (in.starts_with(step.pattern)) at_start &= start_after_replace(step.pattern, step.content);
+      return replace_all(in, step.pattern, step.content, budget, out);
+    case Kind::kReplaceRegex: {
+      CHORAL_RETURN_IF_ERROR(budget.grow(in.size(), kStage));
+      size_t done = 0;
+      CHORAL_RETURN_IF_ERROR(step.regex->find(in, budget, [&](size_t begin, size_t end) -> Status {
+        CHORAL_RETURN_IF_ERROR(budget.grow(step.content.size(), kStage));
+        if (begin == 0 && end > 0) at_start &= start_after_replace({in.data(), end}, step.content);
+        out.append(in, done, begin - done).append(step.content);
+        done = end;
+        return {};
+      }));
+      out.append(in, done);
+      return {};
+    }
+    case Kind::kPrepend:
+      CHORAL_RETURN_IF_ERROR(budget.grow(in.size() + step.content.size(), kStage));
+      if (!in.empty()) out = step.content;
+      out += in;
+      return {};
+    default: break;
+  }
+  // The others write each character anew, as two at most.
+  CHORAL_RETURN_IF_ERROR(budget.grow(2 * in.size(), kStage));
+  switch (step.kind) {
+    case Kind::kLowercase: lowercase_utf8(in, out); break;
+    case Kind::kNmt:
+      nmt(in, out);
+      if (!in.empty()) {
+        const char* p = in.data();
+        std::string first;
+        next_code_point(p);
+        nmt({in.data(), static_cast<size_t>(p - in.data())}, first);
+        at_start &= !first.empty();
+      }
+      break;
+    case Kind::kStripAccents:
+      for (const char *p = in.data(), *end = p + in.size(); p < end;) {
+        const char* from = p;
+        const bool mark = is_mark(next_code_point(p));
+        if (!mark) out.append(from, p);
+        if (mark && from == in.data()) at_start = false;
+      }
+      break;
+    case Kind::kStrip: {
+      const std::string_view kept = strip(in, step.left, step.right);
+      if (kept.data() != in.data()) at_start = false;
+      out = kept;
+      break;
+    }
+    default: append_byte_chars(in, out); break;  // kByteLevel
+  }
+  return {};
+}
+
+Status Normalizer::apply(std::string_view in, EncodeBudget& budget, std::string& out, bool& at_start) const {
   std::string current(in);
   for (const NormalizerStep& step : steps) {
-    out.clear();
-    switch (step.kind) {
-      case Kind::kUnicode: normalize_utf8(step.form, current, out); break;
-      case Kind::kLowercase: lowercase_utf8(current, out); break;
-      case Kind::kNmt:
-        nmt(current, out);
-        if (!current.empty()) {
-          const char* p = current.data();
-          std::string first;
-          next_code_point(p);
-          nmt({current.data(), static_cast<size_t>(p - current.data())}, first);
-          at_start &= !first.empty();
-        }
-        break;
-      case Kind::kStripAccents:
-        for (const char *p = current.data(), *end = p + current.size(); p < end;) {
-          const char* from = p;
-          const bool mark = is_mark(next_code_point(p));
-          if (!mark) out.append(from, p);
-          if (mark && from == current.data()) at_start = false;
-        }
-        break;
-      case Kind::kPrepend:
-        if (!current.empty()) out = step.content;
-        out += current;
-        break;
-      case Kind::kReplaceString:
-        if (current.starts_with(step.pattern)) at_start &= start_after_replace(step.pattern, step.content);
-        replace_all(current, step.pattern, step.content, out);
-        break;
-      case Kind::kReplaceRegex: {
-        size_t done = 0;
-        CHORAL_RETURN_IF_ERROR(step.regex->find(current, [&](size_t begin, size_t end) {
-          if (begin == 0 && end > 0) at_start &= start_after_replace({current.data(), end}, step.content);
-          out.append(current, done, begin - done).append(step.content);
-          done = end;
-        }));
-        out.append(current, done);
-        break;
-      }
-      case Kind::kStrip: {
-        const std::string_view kept = strip(current, step.left, step.right);
-        if (kept.data() != current.data()) at_start = false;
-        out = kept;
-        break;
-      }
-      case Kind::kByteLevel: append_byte_chars(current, out); break;
-    }
+    CHORAL_RETURN_IF_ERROR(budget.work(kStepsPerByte * current.size(), kStage));
+    CHORAL_RETURN_IF_ERROR(apply_step(step, current, budget, out, at_start));
     std::swap(current, out);
   }
   out = std::move(current);
   return {};
+}
+
+size_t Normalizer::most_shrinking() const {
+  using Kind = NormalizerStep::Kind;
+  constexpr size_t kOfUnicode = 4;  // a four-byte letter becomes ASCII (NFKC), or a letter and its marks become one
+  size_t factor = 1;
+  for (const NormalizerStep& step : steps) {
+    switch (step.kind) {
+      case Kind::kUnicode:
+      case Kind::kLowercase: factor *= kOfUnicode; break;
+      case Kind::kPrepend:
+      case Kind::kByteLevel: break;
+      case Kind::kReplaceString:
+        if (step.content.size() < step.pattern.size()) return 0;
+        break;
+      default: return 0;
+    }
+    if (factor > 1 << 10) return 0;
+  }
+  return factor;
 }
 
 }  // namespace choral::text

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/encode_budget.h"
 #include "text/regex.h"
 #include "text/unicode.h"
 
@@ -30,10 +31,17 @@ class Normalizer {
   bool empty() const { return steps.empty(); }
   // Writes into `out`. `at_start` tells whether the first character came from the very start of the input and is kept up to
   // date: Metaspace's "first" asks for it.
-  Status apply(std::string_view in, std::string& out, bool& at_start) const;
+  Status apply(std::string_view in, EncodeBudget& budget, std::string& out, bool& at_start) const;
+  // One character of the output stands for this many bytes of input at most, over its own; 0 when for any number.
+  size_t most_shrinking() const;
+
+ private:
+  Status apply_step(const NormalizerStep& step, std::string_view in, EncodeBudget& budget, std::string& out,
+                    bool& at_start) const;
 };
 
-// All places of `pattern` (not empty) in `in` changed to `content`; whether the first match begins at 0.
-void replace_all(std::string_view in, std::string_view pattern, std::string_view content, std::string& appended);
+// All places of `pattern` (not empty) in `in` changed to `content`.
+Status replace_all(std::string_view in, std::string_view pattern, std::string_view content, EncodeBudget& budget,
+                   std::string& appended);
 
 }  // namespace choral::text

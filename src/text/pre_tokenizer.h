@@ -1,15 +1,16 @@
 // The "pre_tokenizer" of tokenizer.json: steps that split text into the pieces which the model never merges across.
-// Thread-safety: immutable; run() works in the caller's buffers.
+// Thread-safety: immutable; run() works in the caller's scratch space.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/status.h"
+#include "text/encode_budget.h"
 #include "text/regex.h"
 
 namespace choral::text {
@@ -19,11 +20,12 @@ struct Piece {
   bool at_start;  // it begins where the input begins
 };
 
-// What one run needs; reused between runs. Rewritten pieces live in `rewritten` until clear().
-struct PieceBuffers {
-  std::vector<Piece> pieces, next;
-  std::deque<std::string> rewritten;
-  void clear() { pieces.clear(), next.clear(), rewritten.clear(); }
+// Texts that steps have rewritten, by step; kept between runs.
+struct PreTokenizerScratch {
+  struct Texts {
+    std::string piece, part;
+  };
+  std::vector<Texts> of_step;
 };
 
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
@@ -47,8 +49,14 @@ class PreTokenizer {
  public:
   std::vector<PreTokenizerStep> steps;
 
-  // Splits buffers.pieces[from …] in place; what comes out is never empty.
-  Status run(PieceBuffers& buffers) const;
+  // Gives out the parts of `piece` one by one, none of them empty; each is valid during its call. Fails as the budget or `give`
+  // does. No list of all parts is made: a caller that has seen enough ends the run.
+  Status run(const Piece& piece, EncodeBudget& budget, PreTokenizerScratch& scratch,
+             FunctionRef<Status(const Piece&)> give) const;
+  bool keeps_all_text() const;
+
+ private:
+  class Run;
 };
 
 extern const std::string_view kGpt2Pattern;  // ByteLevel's own regex

@@ -12,56 +12,49 @@ constexpr size_t kMaxText = size_t{64} << 20;
 // One encode() call: the stages from the outside in.
 class Encoder {
  public:
-  Encoder(const Tokenizer::Parts& parts, bool parse_special) : parts_(parts), parse_special_(parse_special) {}
+  Encoder(const Tokenizer::Parts& parts, bool parse_special, EncodeBudget& budget)
+      : parts_(parts), parse_special_(parse_special), budget_(budget) {}
 
   Status run(std::string_view text, std::vector<int32_t>& ids) {
     ids_ = &ids;
-    ids.reserve(text.size() / 4 + 8);
-    Status status;
-    CHORAL_RETURN_IF_ERROR(parts_.raw_matcher.split(text, parse_special_, [&](std::string_view piece, int32_t id) {
-      if (!status.ok()) return;
-      if (id >= 0) {
-        ids.push_back(id);
-      } else {
-        status = segment(piece, piece.data() == text.data());
-      }
-    }));
-    return status;
+    ids.reserve(std::min(text.size() / 4, budget_.max_tokens()) + 8);
+    return parts_.raw_matcher.split(text, parse_special_, budget_, [&](std::string_view piece, int32_t id) {
+      return id >= 0 ? push(id) : segment(piece, piece.data() == text.data());
+    });
   }
 
  private:
+  Status push(int32_t id) {
+    ids_->push_back(id);
+    return budget_.check_tokens(ids_->size());
+  }
+
   Status segment(std::string_view text, bool at_start) {
     if (!parts_.normalizer.empty()) {
-      CHORAL_RETURN_IF_ERROR(parts_.normalizer.apply(text, normalized_, at_start));
+      CHORAL_RETURN_IF_ERROR(parts_.normalizer.apply(text, budget_, normalized_, at_start));
       text = normalized_;
     }
     if (parts_.normalized_matcher.empty()) return text.empty() ? Status() : words({text, at_start});
-    Status status;
-    CHORAL_RETURN_IF_ERROR(parts_.normalized_matcher.split(text, parse_special_, [&](std::string_view piece, int32_t id) {
-      if (!status.ok()) return;
-      if (id >= 0) {
-        ids_->push_back(id);
-      } else {
-        status = words({piece, at_start && piece.data() == text.data()});
-      }
-    }));
-    return status;
+    return parts_.normalized_matcher.split(text, parse_special_, budget_, [&](std::string_view piece, int32_t id) {
+      return id >= 0 ? push(id) : words({piece, at_start && piece.data() == text.data()});
+    });
   }
 
-  Status words(Piece piece) {
-    buffers_.clear();
-    buffers_.pieces.push_back(piece);
-    CHORAL_RETURN_IF_ERROR(parts_.pre_tokenizer.run(buffers_));
-    for (const Piece& word : buffers_.pieces) CHORAL_RETURN_IF_ERROR(parts_.model->encode_piece(word.text, scratch_, *ids_));
-    return {};
+  Status words(const Piece& piece) {
+    return parts_.pre_tokenizer.run(piece, budget_, pre_tokenizer_scratch_, [&](const Piece& word) -> Status {
+      CHORAL_RETURN_IF_ERROR(budget_.check_room(ids_->size(), word.text.size(), parts_.word_bytes_per_token));
+      CHORAL_RETURN_IF_ERROR(parts_.model->encode_piece(word.text, budget_, model_scratch_, *ids_));
+      return budget_.check_tokens(ids_->size());
+    });
   }
 
   const Tokenizer::Parts& parts_;
   const bool parse_special_;
+  EncodeBudget& budget_;
   std::vector<int32_t>* ids_ = nullptr;
   std::string normalized_;
-  PieceBuffers buffers_;
-  ModelScratch scratch_;
+  PreTokenizerScratch pre_tokenizer_scratch_;
+  ModelScratch model_scratch_;
 };
 
 }  // namespace
@@ -71,10 +64,12 @@ Tokenizer::~Tokenizer() = default;
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view utf8, EncodeOptions options) const {
   if (utf8.size() > kMaxText) return too_large("a text of {} bytes to tokenize; the limit is {}", utf8.size(), kMaxText);
+  EncodeBudget budget(utf8.size(), options.max_tokens);
+  CHORAL_RETURN_IF_ERROR(budget.check_room(0, utf8.size(), parts_->bytes_per_token));
   std::string storage;
   const std::string_view text = sanitize_utf8(utf8, storage);
   std::vector<int32_t> ids;
-  CHORAL_RETURN_IF_ERROR(Encoder(*parts_, options.parse_special).run(text, ids));
+  CHORAL_RETURN_IF_ERROR(Encoder(*parts_, options.parse_special, budget).run(text, ids));
   if (options.add_special_tokens) {
     for (const Template& pieces : parts_->templates) {
       std::vector<int32_t> framed;
@@ -135,13 +130,6 @@ std::optional<int32_t> Tokenizer::special_id(std::string_view role) const {
 std::span<const std::pair<std::string, std::string>> Tokenizer::special_tokens() const { return parts_->special_tokens; }
 
 std::span<const NamedTemplate> Tokenizer::chat_templates() const { return parts_->chat_templates; }
-
-std::string_view Tokenizer::chat_template() const {
-  const auto& all = parts_->chat_templates;
-  const auto found = std::find_if(all.begin(), all.end(), [](const NamedTemplate& t) { return t.name == "default"; });
-  if (found != all.end()) return found->source;
-  return all.size() == 1 ? std::string_view(all[0].source) : std::string_view();
-}
 
 bool Tokenizer::clean_up_tokenization_spaces() const { return parts_->decoder.clean_up; }
 

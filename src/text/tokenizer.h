@@ -22,10 +22,17 @@ namespace choral::text {
 struct EncodeOptions {
   bool add_special_tokens = true;  // run the post-processor's template: BOS and the like
   bool parse_special = true;       // false: text that spells a special token is plain text (for untrusted input)
+  size_t max_tokens = SIZE_MAX;    // a text with more, not counting those of add_special_tokens, is refused when that is sure
 };
 
 struct DecodeOptions {
   bool skip_special_tokens = false;
+};
+
+// One named chat template; `name` is "default" where there is a single one.
+struct NamedTemplate {
+  std::string name;
+  std::string source;
 };
 
 // What GGUF metadata says (keys tokenizer.ggml.*); an absent key is the default here.
@@ -38,13 +45,7 @@ struct GgufTokenizerData {
   std::vector<std::string> merges;   // "a b"
   std::optional<int64_t> bos_id, eos_id, unk_id, pad_id;
   std::optional<bool> add_bos, add_eos, add_space_prefix;
-  std::string chat_template;
-};
-
-// One named chat template; `name` is "default" where the file has a single one.
-struct NamedTemplate {
-  std::string name;
-  std::string source;
+  std::vector<NamedTemplate> chat_templates;
 };
 
 class Tokenizer {
@@ -57,7 +58,8 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Fails only on text over 64 MiB, or where a regex of the file or a missing unknown-token cannot handle it.
+  // too_large: over 64 MiB, over max_tokens, or a word over 8 MiB. corrupt: the file asks for more work or makes more of the text
+  // than its size allows (encode_budget.h). invalid_argument: a character that the model cannot spell.
   Result<std::vector<int32_t>> encode(std::string_view utf8, EncodeOptions options = {}) const;
   // Ids nobody knows are left out, as HF does. The result is valid UTF-8.
   std::string decode(std::span<const int32_t> ids, DecodeOptions options = {}) const;
@@ -80,8 +82,7 @@ class Tokenizer {
   // ("bos_token", "<s>") … for the chat template's variables, additional ones of the config included.
   std::span<const std::pair<std::string, std::string>> special_tokens() const;
 
-  std::string_view chat_template() const;  // the one named "default", or the only one; empty when there is none
-  std::span<const NamedTemplate> chat_templates() const;
+  std::span<const NamedTemplate> chat_templates() const;  // in the file's order
   bool clean_up_tokenization_spaces() const;
 
   struct Parts;  // of the loaders in this folder

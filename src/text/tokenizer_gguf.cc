@@ -75,7 +75,7 @@ class GgufReader {
     for (size_t id = 0; id < n; ++id) {
       CHORAL_RETURN_IF_ERROR(parts_.model_vocabulary.add(data_.tokens[id], static_cast<int64_t>(id)));
     }
-    parts_.model_vocabulary.finish();
+    CHORAL_RETURN_IF_ERROR(parts_.model_vocabulary.finish());
     if (data_.model == "gpt2") {
       CHORAL_RETURN_IF_ERROR(byte_level());
     } else if (data_.model == "llama") {
@@ -84,7 +84,7 @@ class GgufReader {
       return unsupported("tokenizer model {:?}; Choral knows \"gpt2\" and \"llama\"", data_.model);
     }
     CHORAL_RETURN_IF_ERROR(add_special_tokens());
-    if (!data_.chat_template.empty()) parts_.chat_templates.push_back({"default", data_.chat_template});
+    parts_.chat_templates = data_.chat_templates;
     return builder_.build();
   }
 

@@ -126,7 +126,7 @@ TEST_P(GoldenTokenizer, KnowsItsTokensBothWays) {
   EXPECT_FALSE(tokenizer->id_to_token(-1));
   EXPECT_FALSE(tokenizer->id_to_token(tokenizer->vocab_size()));
   EXPECT_EQ(tokenizer->token_bytes(-5), "");
-  EXPECT_FALSE(tokenizer->chat_template().empty() && std::string(GetParam().first) != "qwen2" &&
+  EXPECT_FALSE(tokenizer->chat_templates().empty() && std::string(GetParam().first) != "qwen2" &&
                std::string(GetParam().first) != "llama2");
 }
 

@@ -48,6 +48,7 @@ Status read_tokenizer(JsonElement root, TokenizerBuilder& builder, size_t& model
   }
   if (const auto element = fields.find("decoder")) {
     CHORAL_RETURN_IF_ERROR(read_decoder(*element, parts.decoder.steps));
+    CHORAL_RETURN_IF_ERROR(check_decoder(parts.decoder.steps));
   } else {
     parts.decoder.joins_with_spaces = true;
   }
@@ -88,6 +89,7 @@ Status read_chat_templates(JsonElement element, std::vector<NamedTemplate>& out)
     out.push_back({std::string(name), std::string(source)});
     if (out.size() > kMaxTemplates) return too_large("more than {} chat templates", kMaxTemplates);
   }
+  if (out.size() == 1) out[0].name = "default";
   return {};
 }
 

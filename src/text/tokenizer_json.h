@@ -16,6 +16,7 @@ using JsonElement = simdjson::dom::element;
 Status read_normalizer(JsonElement element, std::vector<NormalizerStep>& steps, int depth = 0);
 Status read_pre_tokenizer(JsonElement element, std::vector<PreTokenizerStep>& steps, int depth = 0);
 Status read_decoder(JsonElement element, std::vector<DecoderStep>& steps, int depth = 0);
+Status check_decoder(const std::vector<DecoderStep>& steps);
 Status read_post_processor(JsonElement element, std::vector<Template>& templates, int depth = 0);
 
 // The "model" object: fills the model vocabulary and makes the model. `size` is what HF counts as the model's tokens.

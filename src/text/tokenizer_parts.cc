@@ -57,6 +57,9 @@ bool TokenizerBuilder::model_takes_bytes() const {
 }
 
 Status TokenizerBuilder::index_added_tokens() {
+  size_t bytes = 0;
+  for (const AddedToken& token : added_) bytes += token.content.size();
+  EncodeBudget budget(bytes);  // of all of them
   for (const auto* list : {&special_order_, &classic_order_}) {
     for (const AddedToken& token : *list) {
       const AddedToken& latest = added_[static_cast<size_t>(added_index_.find(token.content))];
@@ -66,14 +69,15 @@ Status TokenizerBuilder::index_added_tokens() {
       }
       std::string pattern = token.content;
       bool at_start = true;
-      if (!parts_->normalizer.empty()) CHORAL_RETURN_IF_ERROR(parts_->normalizer.apply(token.content, pattern, at_start));
+      if (!parts_->normalizer.empty()) CHORAL_RETURN_IF_ERROR(parts_->normalizer.apply(token.content, budget, pattern, at_start));
       CHORAL_RETURN_IF_ERROR(parts_->normalized_matcher.add(pattern, latest));
     }
   }
   return {};
 }
 
-void TokenizerBuilder::index_texts() {
+Status TokenizerBuilder::index_texts() {
+  constexpr size_t kMaxBytes = size_t{1} << 29;  // of all tokens' texts
   Tokenizer::Parts& p = *parts_;
   const auto size = static_cast<size_t>(p.vocabulary.id_limit());
   p.decoder_text.resize(size);
@@ -89,7 +93,19 @@ void TokenizerBuilder::index_texts() {
     p.decoder_text[i] = keep(text);
     const std::string bytes = p.decoder.token_bytes(p.vocabulary.token(id));
     p.bytes[i] = bytes == text ? p.decoder_text[i] : keep(bytes);
+    if (p.text_arena.size() > kMaxBytes) return too_large("the decoder makes more than {} bytes of the vocabulary", kMaxBytes);
   }
+  return {};
+}
+
+void TokenizerBuilder::bound_tokens() {
+  Tokenizer::Parts& p = *parts_;
+  const size_t shrinking = p.normalizer.most_shrinking();
+  if (!p.model->keeps_all_text()) return;
+  p.word_bytes_per_token = p.model_vocabulary.longest();
+  const size_t raw = p.raw_matcher.longest(), normalized = p.normalized_matcher.longest();
+  if (shrinking == 0 || raw == 0 || normalized == 0 || !p.pre_tokenizer.keeps_all_text()) return;
+  p.bytes_per_token = std::max({p.word_bytes_per_token, raw, normalized}) * shrinking;
 }
 
 Result<std::shared_ptr<const Tokenizer>> TokenizerBuilder::build() {
@@ -99,11 +115,12 @@ Result<std::shared_ptr<const Tokenizer>> TokenizerBuilder::build() {
     if (p.model_vocabulary.contains(id)) CHORAL_RETURN_IF_ERROR(p.vocabulary.add(p.model_vocabulary.token(id), id));
   }
   for (const AddedToken& token : added_) CHORAL_RETURN_IF_ERROR(p.vocabulary.add(token.content, token.id));
-  p.vocabulary.finish();
+  CHORAL_RETURN_IF_ERROR(p.vocabulary.finish());
   p.special.resize(static_cast<size_t>(p.vocabulary.id_limit()));
   for (const AddedToken& token : added_) p.special[static_cast<size_t>(token.id)] = token.special;
   p.decoder.plan();
-  index_texts();
+  CHORAL_RETURN_IF_ERROR(index_texts());
+  bound_tokens();
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(parts_)));
 }
 

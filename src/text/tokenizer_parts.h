@@ -37,6 +37,9 @@ struct Tokenizer::Parts {
   PreTokenizer pre_tokenizer;
   std::unique_ptr<Model> model;
   std::vector<Template> templates;  // run one after another
+  // The most bytes that one token stands for, of a text and of a word that comes to the model; 0: no bound is known, because some
+  // stage drops text.
+  size_t bytes_per_token = 0, word_bytes_per_token = 0;
   DecoderSpec decoder;
 
   std::vector<bool> special;  // by id
@@ -69,7 +72,8 @@ class TokenizerBuilder {
 
  private:
   Status index_added_tokens();
-  void index_texts();
+  Status index_texts();
+  void bound_tokens();
 
   std::unique_ptr<Tokenizer::Parts> parts_;
   std::deque<AddedToken> added_;                           // one for each content, with its latest flags

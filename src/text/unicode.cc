@@ -32,13 +32,15 @@ void order_marks(std::vector<utf8proc_int32_t>& text) {
   }
 }
 
-void normalize_part(NormalForm form, std::string_view in, std::vector<utf8proc_int32_t>& buffer, std::string& appended) {
+bool normalize_part(NormalForm form, std::string_view in, uint64_t most_bytes, std::vector<utf8proc_int32_t>& buffer,
+                    std::string& appended) {
   const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
   const bool compose = form == NormalForm::kNfc || form == NormalForm::kNfkc;
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
   buffer.clear();
   int boundary = 0;
   for (const char *p = in.data(), *end = p + in.size(); p < end;) {
+    if (buffer.size() > most_bytes) return false;
     const auto c = static_cast<utf8proc_int32_t>(next_code_point(p));
     utf8proc_int32_t parts[32];  // the longest decomposition, of U+FDFA, has 18
     if (find_range(newer_decompositions(), static_cast<uint32_t>(c))) {
@@ -55,6 +57,7 @@ void normalize_part(NormalForm form, std::string_view in, std::vector<utf8proc_i
     length = utf8proc_normalize_utf32(buffer.data(), length, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   }
   for (utf8proc_ssize_t i = 0; i < length; ++i) append_utf8(static_cast<uint32_t>(buffer[i]), appended);
+  return true;
 }
 
 }  // namespace
@@ -157,7 +160,8 @@ bool is_mark(uint32_t c) {
   return mark != (find_range(mark_differences(), c) != nullptr);
 }
 
-void normalize_utf8(NormalForm form, std::string_view in, std::string& appended) {
+bool normalize_utf8(NormalForm form, std::string_view in, uint64_t most_bytes, std::string& appended) {
+  const size_t before = appended.size();
   // Below this no character changes alone or combines with the one before it: such text is copied. A part that must be
   // normalized starts one character early, with what its first mark may combine with.
   const uint32_t inert = form == NormalForm::kNfc ? 0x300 : 0x80;
@@ -178,10 +182,13 @@ void normalize_utf8(NormalForm form, std::string_view in, std::string& appended)
       if (next_code_point(next) < inert) break;
       stop = next;
     }
-    normalize_part(form, {previous, static_cast<size_t>(stop - previous)}, buffer, appended);
+    const uint64_t done = appended.size() - before;
+    const std::string_view part(previous, static_cast<size_t>(stop - previous));
+    if (done > most_bytes || !normalize_part(form, part, most_bytes - done, buffer, appended)) return false;
     copied = previous = p = stop;
   }
   appended.append(copied, end);
+  return true;
 }
 
 void lowercase_utf8(std::string_view in, std::string& appended) {

@@ -45,7 +45,8 @@ bool is_punctuation(uint32_t c);  // ASCII punctuation and categories P*
 bool is_mark(uint32_t c);         // categories Mn, Mc, Me
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
-void normalize_utf8(NormalForm form, std::string_view in, std::string& appended);
+// False, with a part done, when more than `most_bytes` would be appended.
+bool normalize_utf8(NormalForm form, std::string_view in, uint64_t most_bytes, std::string& appended);
 void lowercase_utf8(std::string_view in, std::string& appended);  // full mapping, without context
 
 }  // namespace choral::text

@@ -8,6 +8,11 @@
 #include "text/unicode.h"
 
 namespace choral::text {
+namespace {
+
+constexpr uint64_t kStepsPerByte = 4;
+
+}  // namespace
 
 Result<std::unique_ptr<UnigramModel>> UnigramModel::create(const Vocabulary& vocabulary, std::vector<double> scores,
                                                            std::optional<int32_t> unk_id, bool byte_fallback) {
@@ -53,8 +58,14 @@ Status UnigramModel::emit(std::string_view text, std::vector<int32_t>& ids) cons
   return {};
 }
 
-Status UnigramModel::encode_piece(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids) const {
+bool UnigramModel::keeps_all_text() const {
+  return byte_fallback_ && std::all_of(byte_tokens_.begin(), byte_tokens_.end(), [](int32_t id) { return id >= 0; });
+}
+
+Status UnigramModel::encode_piece(std::string_view piece, EncodeBudget& budget, ModelScratch& scratch,
+                                  std::vector<int32_t>& ids) const {
   const size_t n = piece.size();
+  if (n > kMaxWordBytes) return too_large("a word of {} bytes to tokenize; the limit is {}", n, kMaxWordBytes);
   scratch.scores.assign(n + 1, 0.0);
   scratch.starts.assign(n + 1, -1);  // where the best token that ends here begins
   scratch.ids.assign(n + 1, -1);     // and which it is
@@ -68,7 +79,8 @@ Status UnigramModel::encode_piece(std::string_view piece, ModelScratch& scratch,
     const size_t width = utf8_length(static_cast<unsigned char>(piece[at]));
     bool single = false;
     uint64_t node = 0;
-    for (size_t i = at; i < n; ++i) {
+    size_t i = at;
+    for (; i < n; ++i) {
       node = edges_.find(node << 8 | static_cast<unsigned char>(piece[i]));
       if (node == FlatMap64::kNone) break;
       const int32_t id = token_[node];
@@ -76,6 +88,7 @@ Status UnigramModel::encode_piece(std::string_view piece, ModelScratch& scratch,
       offer(at, i + 1, scores_[static_cast<size_t>(id)] + scratch.scores[at], id);
       single |= i + 1 - at == width;
     }
+    CHORAL_RETURN_IF_ERROR(budget.work(kStepsPerByte * (i - at), "the search for tokens"));
     if (!single) {
       const double score = unk_score_ + scratch.scores[at];
       if (scratch.starts[at + width] < 0 || score > scratch.scores[at + width]) {

@@ -19,7 +19,9 @@ class UnigramModel final : public Model {
   static Result<std::unique_ptr<UnigramModel>> create(const Vocabulary& vocabulary, std::vector<double> scores,
                                                       std::optional<int32_t> unk_id, bool byte_fallback);
 
-  Status encode_piece(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids) const override;
+  Status encode_piece(std::string_view piece, EncodeBudget& budget, ModelScratch& scratch,
+                      std::vector<int32_t>& ids) const override;
+  bool keeps_all_text() const override;
 
  private:
   explicit UnigramModel(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}

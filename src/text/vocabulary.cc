@@ -1,5 +1,7 @@
 #include "text/vocabulary.h"
 
+#include <algorithm>
+
 namespace choral::text {
 
 Status Vocabulary::add(std::string_view token, int64_t id) {
@@ -15,15 +17,23 @@ Status Vocabulary::add(std::string_view token, int64_t id) {
     return corrupt("tokens {:.100?} and {:.100?} both have id {}", other, token, id);
   }
   entry = {arena_.size(), static_cast<uint32_t>(token.size())};
+  ++count_;
+  longest_ = std::max(longest_, token.size());
   arena_ += token;
   return {};
 }
 
-void Vocabulary::finish() {
-  table_ = StringTable(entries_.size());
+Status Vocabulary::finish() {
+  constexpr size_t kIdsPerToken = 16, kFreeIds = 1 << 16;
+  if (entries_.size() > kIdsPerToken * count_ + kFreeIds) {
+    return corrupt("token {:.100?} has id {} in a vocabulary of {} tokens, whose ids may go up to {}", token(id_limit() - 1),
+                   id_limit() - 1, count_, kIdsPerToken * count_ + kFreeIds - 1);
+  }
+  table_ = StringTable(count_);
   for (int32_t id = 0; id < id_limit(); ++id) {
     if (contains(id)) table_.insert_or_assign(token(id), id);
   }
+  return {};
 }
 
 }  // namespace choral::text

@@ -23,7 +23,9 @@ class Vocabulary {
 
   // Refuses ids outside 0 … kMaxVocabulary-1 and two tokens for one id. The same token twice: the later id counts, as in HF.
   Status add(std::string_view token, int64_t id);
-  void finish();  // call once, after the last add(): only then the views and find() work
+  // Call once, after the last add(): only then the views and find() work. Refuses ids far above the number of tokens, for tables
+  // by id would be mostly holes.
+  Status finish();
 
   int32_t find(std::string_view token) const { return table_.find(token); }  // or -1
   bool contains(int32_t id) const { return id >= 0 && id < id_limit() && entries_[static_cast<size_t>(id)].begin != kHole; }
@@ -33,6 +35,7 @@ class Vocabulary {
   }
   int32_t id_limit() const { return static_cast<int32_t>(entries_.size()); }  // highest id + 1
   size_t size() const { return table_.size(); }                               // distinct tokens
+  size_t longest() const { return longest_; }                                 // bytes, at least 1
 
  private:
   static constexpr uint64_t kHole = ~uint64_t{0};
@@ -43,6 +46,8 @@ class Vocabulary {
   std::string arena_;
   std::vector<Entry> entries_;
   StringTable table_;
+  size_t count_ = 0;  // of entries that are no holes
+  size_t longest_ = 1;
 };
 
 }  // namespace choral::text

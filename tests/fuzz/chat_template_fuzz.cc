@@ -1,5 +1,6 @@
-// A template and its messages from one input, divided by the first zero byte. Nothing may crash, leak or run long: the
-// limits are small enough that every input ends within milliseconds.
+// A template and its messages from one input, divided by the first zero byte. Nothing may crash, leak or run long. The number of
+// steps is small, texts may be large and one is given (`big`): an operation that does not pay for what it reads is seen by the
+// time limit of `./dev fuzz`, a list that is made before its length is looked at by the memory limit.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,17 +21,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   limits.max_template_bytes = 1 << 14;
   limits.max_parse_depth = 60;
   limits.max_eval_depth = 150;
-  limits.max_steps = 20000;
-  limits.max_allocated_bytes = 1 << 20;
-  limits.max_string_bytes = 1 << 16;
-  limits.max_elements = 5000;
+  limits.max_steps = 1'000'000;
+  limits.max_allocated_bytes = 1 << 28;
+  limits.max_string_bytes = 1 << 26;
+  limits.max_elements = 100000;
   limits.max_value_depth = 40;
   const auto chat = ChatTemplate::parse(std::string(source), limits);
   if (!chat.ok()) return 0;
   ChatInput input;
   input.messages_json = messages;
   input.tools_json = R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])";
-  input.kwargs_json = R"({"n": 7, "s": "Hello World", "d": {"b": 1, "A": [true]}})";
+  static const std::string kKwargs =
+      R"({"n": 7, "s": "Hello World", "d": {"b": 1, "A": [true]}, "big": ")" + std::string(1 << 18, 'a') + "\"}";
+  input.kwargs_json = kKwargs;
   input.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   input.now_unix_s = 0;
   const auto prompt = chat->apply(input);

@@ -1,4 +1,5 @@
-// A mutated tokenizer.json, a zero byte, and a text to encode, decode and stream.
+// A mutated tokenizer.json, a zero byte, and a text to encode, decode and stream. The text is also repeated until it is large:
+// work or memory that grows faster than the text does is seen there, by the time and memory limits of `./dev fuzz`.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -7,6 +8,22 @@
 #include "text/stream_detokenizer.h"
 #include "text/tokenizer.h"
 
+namespace {
+
+constexpr size_t kLarge = 1 << 18;
+constexpr size_t kMaxTokens = 4096;
+
+void encode_large(const choral::text::Tokenizer& tokenizer, std::string_view text) {
+  if (text.empty()) return;
+  std::string large;
+  while (large.size() < kLarge) large += text;
+  static_cast<void>(tokenizer.encode(large).ok());
+  const auto bounded = tokenizer.encode(large, {.add_special_tokens = false, .max_tokens = kMaxTokens});
+  if (bounded.ok() && bounded->size() > kMaxTokens) std::abort();
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace choral::text;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
@@ -14,6 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = cut == std::string_view::npos ? input : input.substr(cut + 1);
   const auto tokenizer = Tokenizer::from_json(input.substr(0, cut), R"({"clean_up_tokenization_spaces":true})");
   if (!tokenizer.ok()) return 0;
+  encode_large(**tokenizer, text.substr(0, kLarge));
   const auto ids = (*tokenizer)->encode(text);
   if (!ids.ok()) return 0;
   for (const bool skip : {false, true}) {

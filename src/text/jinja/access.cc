@@ -20,7 +20,7 @@ std::string object_name(const Value& value) {
 }
 
 Value missing_attribute(const Value& object, std::string_view name) {
-  return Value::undefined(fmt::format("{} has no attribute {}", string_repr(object_name(object)), string_repr(name)));
+  return Value::undefined(fmt::format("{} has no attribute {}", string_repr(object_name(object)), name_repr(name)));
 }
 
 // What Python's getattr gives; nothing when there is no such attribute.
@@ -28,18 +28,33 @@ std::optional<Value> own_attribute(Interpreter& interp, const Value& object, std
   if (object.is_object()) {
     if (auto found = object.object()->attribute(interp, name)) return found;
   } else if (const Method* method = find_method(object, name)) {
-    return Value::object(std::make_shared<Function>(method->name, method->body, object, true));
+    return Value::object(std::make_shared<Function>(method->name, method->body, object, true, method->linear));
   }
   const bool reserved = name.size() > 4 && name.starts_with("__") && name.ends_with("__") && !object.object_as<Namespace>();
   if (reserved || changes_its_value(object, name))
-    return Value::undefined(
-        fmt::format("access to attribute {} of '{}' object is unsafe.", string_repr(name), type_name(object)));
+    return Value::undefined(fmt::format("access to attribute {} of '{}' object is unsafe.", name_repr(name), type_name(object)));
   return std::nullopt;
 }
 
+// Where code point `i` of a text begins, counted from the nearer end.
+Result<size_t> offset_of(Interpreter& interp, const Text& text, int64_t i) {
+  const auto from_start = static_cast<size_t>(i);
+  if (text.ascii()) return from_start;
+  const size_t from_end = text.length - from_start;
+  CHORAL_RETURN_IF_ERROR(interp.walk(std::min(from_start, from_end)));
+  if (from_start <= from_end) return byte_offset(text.bytes, from_start);
+  size_t at = text.bytes.size();
+  for (size_t left = from_end; left > 0; --left) {
+    do --at;
+    while ((text.bytes[at] & 0xC0) == 0x80);
+  }
+  return at;
+}
+
 // Null when there is none.
-Result<std::optional<Value>> own_item(const Value& object, const Value& key) {
+Result<std::optional<Value>> own_item(Interpreter& interp, const Value& object, const Value& key) {
   if (object.is_dict()) {
+    CHORAL_RETURN_IF_ERROR(interp.lookup_cost(key));
     if (!hashable(key)) return std::optional<Value>();
     const Value* found = object.dict().find(key);
     return found != nullptr ? std::optional(*found) : std::nullopt;
@@ -55,7 +70,7 @@ Result<std::optional<Value>> own_item(const Value& object, const Value& key) {
   if (range != nullptr) return std::optional(Value::integer(range->at(i)));
   if (!object.is_string()) return std::optional(object.items()[static_cast<size_t>(i)]);
   const std::string& text = object.str();
-  size_t begin = object.text_value().ascii() ? static_cast<size_t>(i) : byte_offset(text, static_cast<size_t>(i));
+  CHORAL_TRY(const size_t begin, offset_of(interp, object.text_value(), i));
   size_t end = begin;
   next_code_point(text, &end);
   return std::optional(Value::text(text.substr(begin, end - begin)));
@@ -91,6 +106,7 @@ bool is_callable(const Value& value) { return value.is_undefined() || (value.is_
 
 Result<Value> get_attribute(Interpreter& interp, const Value& object, std::string_view name) {
   CHORAL_RETURN_IF_ERROR(check_defined(object));
+  CHORAL_RETURN_IF_ERROR(interp.walk(name.size()));
   if (auto own = own_attribute(interp, object, name)) {
     // A dict may have a key that looks reserved; only a real attribute would win over it, and dicts show none of those.
     if (!own->is_undefined() || !object.is_dict() || changes_its_value(object, name)) return *std::move(own);
@@ -104,7 +120,7 @@ Result<Value> get_attribute(Interpreter& interp, const Value& object, std::strin
 
 Result<Value> get_item(Interpreter& interp, const Value& object, const Value& key) {
   CHORAL_RETURN_IF_ERROR(check_defined(object));
-  CHORAL_TRY(auto item, own_item(object, key));
+  CHORAL_TRY(auto item, own_item(interp, object, key));
   if (item) return *std::move(item);
   if (key.is_string()) {
     if (auto own = own_attribute(interp, object, key.str())) return *std::move(own);
@@ -114,7 +130,7 @@ Result<Value> get_item(Interpreter& interp, const Value& object, const Value& ke
     return Value::undefined(fmt::format("{} has no element Undefined", object_name(object)));
   }
   CHORAL_TRY(const std::string shown, to_repr(interp, key));
-  return Value::undefined(fmt::format("{} has no element {}", object_name(object), shown));
+  return Value::undefined(fmt::format("{} has no element {}", object_name(object), cut_name(shown)));
 }
 
 Result<Value> get_slice(Interpreter& interp, const Value& object, const Value& start, const Value& stop, const Value& step) {
@@ -132,13 +148,14 @@ Result<Value> get_slice(Interpreter& interp, const Value& object, const Value& s
   CHORAL_RETURN_IF_ERROR(interp.step(static_cast<uint64_t>(bounds.count) / 16));
   if (object.is_string()) {
     const std::string& text = object.str();
+    if (bounds.count == 0) return Value::text("");
     if (bounds.step == 1) {
-      const bool ascii = object.text_value().ascii();
-      const auto first = static_cast<size_t>(bounds.start), n = static_cast<size_t>(bounds.count);
-      const size_t begin = ascii ? first : byte_offset(text, first);
-      const std::string_view rest = std::string_view(text).substr(begin);
-      return Value::text(rest.substr(0, ascii ? n : byte_offset(rest, n)));
+      CHORAL_TRY(const size_t begin, offset_of(interp, object.text_value(), bounds.start));
+      CHORAL_TRY(const size_t end, offset_of(interp, object.text_value(), bounds.start + bounds.count));
+      return Value::text(text.substr(begin, end - begin));
     }
+    CHORAL_RETURN_IF_ERROR(interp.walk(text.size()));
+    CHORAL_RETURN_IF_ERROR(interp.allocated(object.text_value().length * sizeof(char32_t)));
     const std::u32string points = decode(text);
     std::string out;
     for (int64_t i = 0; i < bounds.count; ++i) append_utf8(points[static_cast<size_t>(index(i))], &out);
@@ -158,6 +175,7 @@ Result<Value> get_path(Interpreter& interp, const Value& object, const Value& pa
     return {};
   };
   if (path.is_none()) return current;
+  if (path.is_string()) CHORAL_RETURN_IF_ERROR(interp.walk(path.str().size()));
   if (!path.is_string()) {
     CHORAL_RETURN_IF_ERROR(follow(path));
     return current;

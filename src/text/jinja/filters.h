@@ -12,7 +12,7 @@ namespace choral::text::jinja {
 struct FilterEntry {
   std::string_view name;
   Result<Value> (*body)(Interpreter&, const Value& subject, Arguments& args);
-  bool linear = true;  // reads all of its subject
+  bool linear = true;  // as of Method
 };
 
 const FilterEntry* find_filter(std::string_view name);

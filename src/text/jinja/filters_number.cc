@@ -140,6 +140,7 @@ Result<Value> round_filter(Interpreter& interp, const Value& subject, Arguments&
     return invalid_argument("method must be common, ceil or floor");
   CHORAL_TRY(const int64_t digits, int_argument(bound[0], 0));
   if (!subject.is_real()) return invalid_argument("type {} doesn't define __round__ method", type_name(subject));
+  CHORAL_RETURN_IF_ERROR(interp.step(static_cast<uint64_t>(std::clamp<int64_t>(digits, 0, 400)) / 8));  // digits are printed
   if (method == "common") {
     if (subject.is_float()) return Value::number(round_decimal(subject.as_double(), digits));
     if (digits >= 0) return Value::integer(subject.as_int());

@@ -18,17 +18,19 @@ struct Keyed {
   Value key, item;
 };
 
-Value fold_case(const Value& value, bool case_sensitive) {
-  return !case_sensitive && value.is_string() ? Value::text(lower(value.str())) : value;
+Result<Value> fold_case(Interpreter& interp, const Value& value, bool case_sensitive) {
+  if (case_sensitive || !value.is_string()) return value;
+  CHORAL_RETURN_IF_ERROR(interp.walk(value.str().size()));
+  CHORAL_RETURN_IF_ERROR(interp.allocated(value.str().size()));
+  return Value::text(lower(value.str()));
 }
 
 // Stable, as Python's sorted; the first failing comparison is the error.
 Status sort_keyed(Interpreter& interp, std::vector<Keyed>* items, bool descending) {
   Status failed;
   std::stable_sort(items->begin(), items->end(), [&](const Keyed& a, const Keyed& b) {
-    if (failed.ok()) failed = interp.step(std::min(a.key.weight(), b.key.weight()));
     if (!failed.ok()) return false;
-    const Result<bool> below = descending ? less(b.key, a.key) : less(a.key, b.key);
+    const Result<bool> below = descending ? less(interp, b.key, a.key) : less(interp, a.key, b.key);
     if (!below.ok()) failed = below.status();
     return below.ok() && *below;
   });
@@ -49,7 +51,8 @@ Result<Value> sort(Interpreter& interp, const Value& subject, Arguments& args) {
   // "a,b.c" sorts by several attributes.
   std::vector<Value> paths;
   if (bound[2] != nullptr && bound[2]->is_string()) {
-    for (const auto path : split(bound[2]->str(), ",", -1, false)) paths.push_back(Value::text(path));
+    CHORAL_TRY(const auto parts, split(interp, bound[2]->str(), ",", -1, false));
+    for (const auto path : parts) paths.push_back(Value::text(path));
   } else {
     paths.push_back(bound[2] != nullptr ? *bound[2] : Value::none());
   }
@@ -58,7 +61,8 @@ Result<Value> sort(Interpreter& interp, const Value& subject, Arguments& args) {
     Values key;
     for (const Value& path : paths) {
       CHORAL_TRY(const Value part, get_path(interp, item, path));
-      key.push_back(fold_case(part, case_sensitive));
+      CHORAL_TRY(Value folded, fold_case(interp, part, case_sensitive));
+      key.push_back(std::move(folded));
     }
     CHORAL_TRY(Value whole, interp.list(std::move(key)));
     keyed.push_back({std::move(whole), item});
@@ -76,7 +80,8 @@ Result<Value> dictsort(Interpreter& interp, const Value& subject, Arguments& arg
   std::vector<Keyed> keyed;
   for (const auto& [k, v] : subject.dict().entries()) {
     CHORAL_TRY(Value pair, interp.tuple({k, v}));
-    keyed.push_back({fold_case(by == "key" ? k : v, bool_argument(bound[0], false)), std::move(pair)});
+    CHORAL_TRY(Value key, fold_case(interp, by == "key" ? k : v, bool_argument(bound[0], false)));
+    keyed.push_back({std::move(key), std::move(pair)});
   }
   CHORAL_RETURN_IF_ERROR(sort_keyed(interp, &keyed, bool_argument(bound[2], false)));
   return as_list(interp, std::move(keyed));
@@ -95,7 +100,9 @@ Result<Value> unique(Interpreter& interp, const Value& subject, Arguments& args)
       error = found.status();
       break;
     }
-    if (seen.insert(fold_case(*found, bool_argument(bound[0], false))).second) out.push_back(item);
+    CHORAL_TRY(Value key, fold_case(interp, *found, bool_argument(bound[0], false)));
+    CHORAL_RETURN_IF_ERROR(interp.lookup_cost(key));
+    if (seen.insert(std::move(key)).second) out.push_back(item);
   }
   return interp.iterator("generator", std::move(out), std::move(error));
 }
@@ -108,10 +115,10 @@ Result<Value> extreme(Interpreter& interp, const Value& subject, Arguments& args
   std::optional<Keyed> best;
   for (const Value& item : *items) {
     CHORAL_TRY(const Value part, get_path(interp, item, bound[1] != nullptr ? *bound[1] : Value::none()));
-    const Value key = fold_case(part, bool_argument(bound[0], false));
+    CHORAL_TRY(const Value key, fold_case(interp, part, bool_argument(bound[0], false)));
     bool better = !best;
     if (best) {
-      CHORAL_TRY(better, kMax ? compare(interp, Operator::kGreater, key, best->key) : less(key, best->key));
+      CHORAL_TRY(better, compare(interp, kMax ? Operator::kGreater : Operator::kLess, key, best->key));
     }
     if (better) best = Keyed{key, item};
   }
@@ -124,14 +131,19 @@ Result<Value> groupby(Interpreter& interp, const Value& subject, Arguments& args
   std::vector<Keyed> keyed;
   for (const Value& item : *items) {
     CHORAL_TRY(const Value key, get_path(interp, item, *bound[0], bound[1]));
-    keyed.push_back({fold_case(key, bool_argument(bound[2], false)), item});
+    CHORAL_TRY(Value folded, fold_case(interp, key, bool_argument(bound[2], false)));
+    keyed.push_back({std::move(folded), item});
   }
   CHORAL_RETURN_IF_ERROR(sort_keyed(interp, &keyed, false));
   Values groups;
   for (size_t begin = 0; begin < keyed.size();) {
     size_t end = begin;
     Values members;
-    while (end < keyed.size() && equal(keyed[end].key, keyed[begin].key)) members.push_back(keyed[end++].item);
+    for (; end < keyed.size(); ++end) {
+      CHORAL_TRY(const bool same, compare(interp, Operator::kEqual, keyed[end].key, keyed[begin].key));
+      if (!same) break;
+      members.push_back(keyed[end].item);
+    }
     CHORAL_TRY(Value grouper, get_path(interp, members[0], *bound[0], bound[1]));
     CHORAL_TRY(Value list, interp.list(std::move(members)));
     CHORAL_TRY(Value group, interp.tuple({std::move(grouper), std::move(list)}));
@@ -151,7 +163,7 @@ Result<Value> sum(Interpreter& interp, const Value& subject, Arguments& args) {
     if (bound[0] != nullptr && !bound[0]->is_none()) {
       CHORAL_TRY(part, get_path(interp, item, *bound[0]));
     }
-    CHORAL_RETURN_IF_ERROR(interp.allocated(total.is_list() ? total.items().size() * sizeof(Value) : 0));
+    CHORAL_RETURN_IF_ERROR(interp.allocated(total.is_list() || total.is_tuple() ? total.items().size() * sizeof(Value) : 0));
     CHORAL_TRY(total, binary(interp, Operator::kAdd, total, part));
   }
   return total;

@@ -33,8 +33,7 @@ Result<Value> map(Interpreter& interp, const Value& subject, Arguments& args) {
     return lazily(interp, subject, [&](const Value& item, Values* out) -> Status {
       if (attribute == nullptr) return invalid_argument("map requires a filter argument");
       for (const auto& [name, value] : args.named)
-        if (name != "attribute" && name != "default")
-          return invalid_argument("Unexpected keyword argument {}", string_repr(name));
+        if (name != "attribute" && name != "default") return invalid_argument("Unexpected keyword argument {}", name_repr(name));
       CHORAL_TRY(Value value, get_path(interp, item, *attribute, otherwise));
       out->push_back(std::move(value));
       return {};
@@ -43,6 +42,7 @@ Result<Value> map(Interpreter& interp, const Value& subject, Arguments& args) {
   return lazily(interp, subject, [&](const Value& item, Values* out) -> Status {
     const Value& name = args.positional[0];
     if (!name.is_string()) return invalid_argument("the filter name of map must be str, not {}", type_name(name));
+    CHORAL_RETURN_IF_ERROR(interp.step(args.positional.size() + args.named.size()));
     Arguments rest{Values(args.positional.begin() + 1, args.positional.end()), args.named};
     CHORAL_TRY(Value value, interp.apply_filter(name.str(), item, rest));
     out->push_back(std::move(value));
@@ -63,6 +63,7 @@ Result<Value> select(Interpreter& interp, const Value& subject, Arguments& args)
     if (args.positional.size() > off) {
       const Value& name = args.positional[off];
       if (!name.is_string()) return invalid_argument("the test name must be str, not {}", type_name(name));
+      CHORAL_RETURN_IF_ERROR(interp.step(args.positional.size() + args.named.size()));
       Arguments rest{Values(args.positional.begin() + static_cast<ptrdiff_t>(off) + 1, args.positional.end()), args.named};
       CHORAL_TRY(holds, interp.apply_test(name.str(), tested, rest));
     }

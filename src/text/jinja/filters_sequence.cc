@@ -74,8 +74,9 @@ Result<Value> join(Interpreter& interp, const Value& subject, Arguments& args) {
       CHORAL_TRY(item, get_path(interp, item, *bound[1]));
     }
     CHORAL_TRY(const std::string text, to_text(interp, item));
+    CHORAL_RETURN_IF_ERROR(interp.look(separator.size() + text.size()));
+    CHORAL_RETURN_IF_ERROR(interp.check_text(out.size() + separator.size() + text.size()));
     if (i > 0) out += separator;
-    CHORAL_RETURN_IF_ERROR(interp.check_text(out.size() + text.size()));
     out += text;
   }
   return Value::text(std::move(out));
@@ -103,7 +104,7 @@ Result<Value> attr(Interpreter& interp, const Value& subject, Arguments& args) {
   if (!bound[0]->is_string()) return invalid_argument("attribute name must be string, not '{}'", type_name(*bound[0]));
   const std::string& name = bound[0]->str();
   if (subject.is_dict() && find_method(subject, name) == nullptr && !changes_its_value(subject, name))
-    return Value::undefined(fmt::format("'dict object' has no attribute {}", string_repr(name)));
+    return Value::undefined(fmt::format("'dict object' has no attribute {}", name_repr(name)));
   return get_attribute(interp, subject, name);
 }
 
@@ -138,6 +139,7 @@ Result<Value> slice(Interpreter& interp, const Value& subject, Arguments& args) 
   CHORAL_TRY(const auto all, elements_of(interp, subject));
   if (slices == 0) return interp.iterator("generator", {}, invalid_argument("integer division or modulo by zero"));
   if (slices > static_cast<int64_t>(interp.limits().max_elements)) return too_large("{} slices (max_elements)", slices);
+  CHORAL_RETURN_IF_ERROR(interp.allocated(static_cast<uint64_t>(std::max<int64_t>(slices, 0)) * 3 * sizeof(Value)));
   Values out;
   const auto n = static_cast<int64_t>(all->size());
   int64_t begin = 0;

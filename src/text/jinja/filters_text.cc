@@ -59,7 +59,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string without_tags(std::string_view text) {
+Result<std::string> without_tags(Interpreter& interp, std::string_view text) {
   std::string out;
   // Comments go first, for they may hold tags.
   for (size_t begin; (begin = text.find("<!--")) != std::string_view::npos;) {
@@ -79,7 +79,8 @@ std::string without_tags(std::string_view text) {
   }
   stripped.append(rest);
   std::string joined;
-  for (const std::string_view word : split_spaces(stripped, -1, false)) joined.append(joined.empty() ? "" : " ").append(word);
+  CHORAL_TRY(const TextPieces words, split_spaces(interp, stripped, -1, false));
+  for (const std::string_view word : words) joined.append(joined.empty() ? "" : " ").append(word);
   // The entities that escape() writes, and nothing else.
   static constexpr std::pair<std::string_view, char> kEntities[] = {{"&lt;", '<'},   {"&gt;", '>'},   {"&#34;", '"'},
                                                                     {"&#39;", '\''}, {"&quot;", '"'}, {"&amp;", '&'}};
@@ -95,6 +96,13 @@ std::string without_tags(std::string_view text) {
     }
   }
   return plain;
+}
+
+Result<Value> striptags(Interpreter& interp, const Value& subject, Arguments& args) {
+  CHORAL_RETURN_IF_ERROR(no_arguments("filter", args));
+  CHORAL_TRY(const std::string text, to_text(interp, subject));
+  CHORAL_TRY(std::string out, without_tags(interp, text));
+  return Value::text(std::move(out));
 }
 
 Result<Value> trim(Interpreter& interp, const Value& subject, Arguments& args) {
@@ -138,7 +146,8 @@ Result<Value> indent(Interpreter& interp, const Value& subject, Arguments& args)
   const std::string text = subject.str() + "\n";
   std::string out;
   bool first = true;
-  for (const std::string_view line : split_lines(text, false)) {
+  CHORAL_TRY(const TextPieces lines, split_lines(interp, text, false));
+  for (const std::string_view line : lines) {
     if (!first) out += '\n';
     if (first ? bool_argument(bound[1], false) : blank || !line.empty()) out += indention;
     out.append(line);
@@ -192,7 +201,9 @@ Result<Value> urlencode(Interpreter& interp, const Value& subject, Arguments& ar
       } else if (c == ' ' && query) {
         out->push_back('+');
       } else {
-        *out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+        constexpr std::string_view kHex = "0123456789ABCDEF";
+        const auto byte = static_cast<unsigned char>(c);
+        out->append({'%', kHex[byte >> 4], kHex[byte & 15]});
       }
     }
     return {};
@@ -274,7 +285,7 @@ constexpr FilterEntry kFilters[] = {
     {"e", mapped<escaped>},
     {"escape", mapped<escaped>},
     {"forceescape", mapped<escaped>},
-    {"striptags", mapped<without_tags>},
+    {"striptags", striptags},
     {"safe", string_filter},
     {"string", string_filter},
     {"trim", trim},

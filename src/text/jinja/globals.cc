@@ -36,6 +36,7 @@ Result<Dict> collect(Interpreter& interp, Arguments& args) {
   if (!args.positional.empty()) {
     const Value& from = args.positional[0];
     if (from.is_dict()) {
+      CHORAL_RETURN_IF_ERROR(interp.allocated(from.dict().size() * 4 * sizeof(Value)));
       out = from.dict();
     } else {
       CHORAL_TRY(const auto items, elements_of(interp, from));
@@ -44,6 +45,8 @@ Result<Dict> collect(Interpreter& interp, Arguments& args) {
         if (pair->size() != 2)
           return invalid_argument("dictionary update sequence element has length {}; 2 is required", pair->size());
         if (!hashable((*pair)[0])) return invalid_argument("unhashable type: '{}'", type_name((*pair)[0]));
+        CHORAL_RETURN_IF_ERROR(interp.lookup_cost((*pair)[0]));
+        CHORAL_RETURN_IF_ERROR(interp.allocated(4 * sizeof(Value)));
         out.set((*pair)[0], (*pair)[1]);
       }
     }

@@ -13,8 +13,9 @@
 
 namespace choral::text::jinja {
 
-const Value* Scope::find(int name) const {
+const Value* Scope::find(int name, uint64_t* looked_at) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get()) {
+    *looked_at += scope->variables.size();
     for (const auto& [id, value] : scope->variables)
       if (id == name) return &value;
   }
@@ -85,6 +86,32 @@ Status Interpreter::allocated(uint64_t bytes) {
   return step(bytes / 128);
 }
 
+Status Interpreter::compare_cost(const Value& a, const Value& b) {
+  constexpr uint64_t kDictFactor = 4;  // entries of dicts are looked up, those of lists just met
+  const uint64_t least = std::min(a.weight(), b.weight());
+  return step(a.depth() > 0 || a.is_object() ? least * kDictFactor : least);
+}
+
+Status Interpreter::lookup_cost(const Value& key) {
+  constexpr uint64_t kComparisons = 32;  // about twice the depth of a tree, or twice the length of a dict without one
+  return step((key.weight() - 1) * kComparisons);
+}
+
+Status Interpreter::pay(bool linear, const Value& subject, const Arguments& args) {
+  if (!linear) return step();
+  const auto reading = [](const Value& value) { return value.is_string() ? 1 + value.str().size() / 8 : value.weight(); };
+  uint64_t cost = reading(subject);
+  for (const Value& value : args.positional) cost += reading(value);
+  for (const auto& [name, value] : args.named) cost += 1 + name.size() / 8 + reading(value);
+  return step(cost);
+}
+
+Status Interpreter::check_elements(uint64_t n) {
+  return n <= limits_.max_elements
+             ? Status()
+             : too_large("a list or dict would hold more than {} elements (max_elements)", limits_.max_elements);
+}
+
 Status Interpreter::check_text(uint64_t bytes) {
   return bytes <= limits_.max_string_bytes
              ? Status()
@@ -125,8 +152,11 @@ Result<Value> Interpreter::eval(const Expr& expr, const ScopePtr& scope) {
 }
 
 Result<Value> Interpreter::eval_name(const Expr& expr, const ScopePtr& scope) {
-  if (const Value* found = scope->find(expr.name)) return *found;
-  return Value::undefined(fmt::format("{} is undefined", string_repr(ast_.names[static_cast<size_t>(expr.name)])));
+  uint64_t looked_at = 0;
+  const Value* found = scope->find(expr.name, &looked_at);
+  CHORAL_RETURN_IF_ERROR(step(looked_at / 16));
+  if (found != nullptr) return *found;
+  return Value::undefined(fmt::format("{} is undefined", name_repr(ast_.names[static_cast<size_t>(expr.name)])));
 }
 
 Result<Values> Interpreter::eval_all(const std::vector<ExprPtr>& exprs, const ScopePtr& scope) {
@@ -208,6 +238,7 @@ Result<Value> Interpreter::eval_dict(const Expr& expr, const ScopePtr& scope) {
   for (size_t i = 0; i + 1 < expr.kids.size(); i += 2) {
     CHORAL_TRY(Value key, eval(*expr.kids[i], scope));
     CHORAL_TRY(Value value, eval(*expr.kids[i + 1], scope));
+    CHORAL_RETURN_IF_ERROR(lookup_cost(key));
     if (!hashable(key)) return invalid_argument("unhashable type: '{}'", type_name(key));
     entries.set(std::move(key), std::move(value));
   }
@@ -218,8 +249,6 @@ Result<Value> Interpreter::eval_compare(const Expr& expr, const ScopePtr& scope)
   CHORAL_TRY(Value left, eval(*expr.kids[0], scope));
   for (size_t i = 0; i < expr.ops.size(); ++i) {
     CHORAL_TRY(Value right, eval(*expr.kids[i + 1], scope));
-    const bool scans = expr.ops[i] == Operator::kIn || expr.ops[i] == Operator::kNotIn;
-    CHORAL_RETURN_IF_ERROR(step(scans && !right.is_dict() ? right.weight() : std::min(left.weight(), right.weight())));
     CHORAL_TRY(const bool holds, compare(*this, expr.ops[i], left, right));
     if (!holds) return Value::boolean(false);
     left = std::move(right);
@@ -257,18 +286,21 @@ Result<Arguments> Interpreter::eval_arguments(const CallArguments& arguments, co
   if (arguments.spread) {
     CHORAL_TRY(const Value rest, eval(*arguments.spread, scope));
     CHORAL_TRY(const auto items, elements_of(*this, rest));
+    CHORAL_RETURN_IF_ERROR(step(items->size()));
+    CHORAL_RETURN_IF_ERROR(allocated(items->size() * sizeof(Value)));
     out.positional.insert(out.positional.end(), items->begin(), items->end());
   }
   if (arguments.spread_named) {
     CHORAL_TRY(const Value rest, eval(*arguments.spread_named, scope));
     if (!rest.is_dict()) return invalid_argument("argument after ** must be a mapping, not {}", type_name(rest));
-    CHORAL_RETURN_IF_ERROR(step(rest.dict().size()));
     std::vector<std::string_view> seen;
     for (const auto& entry : out.named) seen.push_back(entry.first);
+    CHORAL_RETURN_IF_ERROR(step(rest.dict().size() * (1 + seen.size())));
     for (const auto& [key, value] : rest.dict().entries()) {
       if (!key.is_string()) return invalid_argument("keywords must be strings");
       if (std::find(seen.begin(), seen.end(), key.str()) != seen.end())
-        return invalid_argument("got multiple values for keyword argument {}", string_repr(key.str()));
+        return invalid_argument("got multiple values for keyword argument {}", name_repr(key.str()));
+      CHORAL_RETURN_IF_ERROR(allocated(key.str().size() + 2 * sizeof(Value)));
       out.named.emplace_back(key.str(), value);
     }
   }
@@ -288,11 +320,7 @@ Result<Value> Interpreter::eval_call(const Expr& expr, const ScopePtr& scope, co
     CHORAL_TRY(const Value self, eval(*target.kids[0], scope));
     if (const Method* method = self.is_object() ? nullptr : find_method(self, target.text)) {
       CHORAL_TRY(Arguments args, eval_arguments(expr.arguments, scope));
-      if (method->linear) {
-        uint64_t cost = self.weight();
-        for (const Value& arg : args.positional) cost += arg.weight();
-        CHORAL_RETURN_IF_ERROR(step(cost));
-      }
+      CHORAL_RETURN_IF_ERROR(pay(method->linear, self, args));
       return method->body(*this, self, args);
     }
     CHORAL_TRY(const Value callee, get_attribute(*this, self, target.text));
@@ -316,7 +344,7 @@ Result<Value> Interpreter::eval_filter(const Expr& expr, const ScopePtr& scope, 
   }
   if (expr.filter == nullptr) return invalid_argument("No filter named '{}' found.", expr.text);
   CHORAL_TRY(Arguments args, eval_arguments(expr.arguments, scope));
-  if (expr.filter->linear) CHORAL_RETURN_IF_ERROR(step(value.weight()));
+  CHORAL_RETURN_IF_ERROR(pay(expr.filter->linear, value, args));
   return expr.filter->body(*this, value, args);
 }
 
@@ -324,26 +352,24 @@ Result<Value> Interpreter::eval_test(const Expr& expr, const ScopePtr& scope) {
   CHORAL_TRY(const Value value, eval(*expr.kids[0], scope));
   if (expr.test == nullptr) return invalid_argument("No test named '{}' found.", expr.text);
   CHORAL_TRY(Arguments args, eval_arguments(expr.arguments, scope));
-  uint64_t cost = expr.test->linear ? value.weight() : 0;
-  for (const Value& arg : args.positional) cost += expr.test->linear ? arg.weight() : 0;
-  CHORAL_RETURN_IF_ERROR(step(cost));
+  CHORAL_RETURN_IF_ERROR(pay(expr.test->linear, value, args));
   CHORAL_TRY(const bool holds, expr.test->body(*this, value, args));
   return Value::boolean(holds);
 }
 
 Result<Value> Interpreter::apply_filter(std::string_view name, const Value& subject, Arguments& args) {
   const FilterEntry* filter = find_filter(name);
-  if (filter == nullptr) return invalid_argument("No filter named '{}'.", name);
+  if (filter == nullptr) return invalid_argument("No filter named '{}'.", cut_name(name));
   DepthGuard depth(this);
   CHORAL_RETURN_IF_ERROR(depth.check());
-  CHORAL_RETURN_IF_ERROR(step(filter->linear ? subject.weight() : 1));
+  CHORAL_RETURN_IF_ERROR(pay(filter->linear, subject, args));
   return charged(filter->body(*this, subject, args));
 }
 
 Result<bool> Interpreter::apply_test(std::string_view name, const Value& subject, Arguments& args) {
   const TestEntry* test = find_predicate(name);
-  if (test == nullptr) return invalid_argument("No test named '{}'.", name);
-  CHORAL_RETURN_IF_ERROR(step(test->linear ? subject.weight() : 1));
+  if (test == nullptr) return invalid_argument("No test named '{}'.", cut_name(name));
+  CHORAL_RETURN_IF_ERROR(pay(test->linear, subject, args));
   return test->body(*this, subject, args);
 }
 

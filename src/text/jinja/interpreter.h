@@ -22,8 +22,8 @@ namespace choral::text::jinja {
 struct Scope {
   std::vector<std::pair<int, Value>> variables;
   std::shared_ptr<Scope> parent;
-  const Value* find(int name) const;  // here or outside
-  void set(int name, Value value);    // here
+  const Value* find(int name, uint64_t* looked_at) const;  // here or outside; adds how many variables were looked at
+  void set(int name, Value value);                         // here
 };
 using ScopePtr = std::shared_ptr<Scope>;
 
@@ -45,9 +45,18 @@ class Interpreter {
   const RenderLimits& limits() const { return limits_; }
   std::optional<int64_t> now_unix_s() const { return now_unix_s_; }
 
-  Status step(uint64_t n = 1);        // too_large past max_steps
+  // Everything is paid for before it is done. A node or an element is a step, and so is as much text as takes about as long.
+  // Filters, tests and methods need not think of it for what they are given: unless they are listed as not linear, the call
+  // pays for reading all of it (`pay`). What they make or read beyond that, they pay for themselves.
+  Status step(uint64_t n = 1);                               // too_large past max_steps
+  Status look(uint64_t bytes) { return step(bytes / 128); }  // memory compared, copied or searched
+  Status walk(uint64_t bytes) { return step(bytes / 8); }    // characters decoded and classified
+  Status compare_cost(const Value& a, const Value& b);       // of equal() and less()
+  Status lookup_cost(const Value& key);                      // of finding a key in a dict or set
+  Status pay(bool linear, const Value& subject, const Arguments& args);
   Status allocated(uint64_t bytes);   // too_large past max_allocated_bytes
   Status check_text(uint64_t bytes);  // before a text of this size is made: max_string_bytes
+  Status check_elements(uint64_t n);  // before a list of this length is made: max_elements
   Result<Value> list(Values items) { return make_list(std::move(items), limits_); }
   Result<Value> tuple(Values items) { return make_tuple(std::move(items), limits_); }
   Result<Value> dict(Dict entries) { return make_dict(std::move(entries), limits_); }

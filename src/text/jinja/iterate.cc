@@ -33,9 +33,11 @@ Result<std::shared_ptr<const Values>> elements_of(Interpreter& interp, const Val
   if (value.is_list() || value.is_tuple()) return value.shared_items();
   Values out;
   if (value.is_string()) {
-    out.reserve(value.text_value().length);
-    CHORAL_RETURN_IF_ERROR(interp.step(value.text_value().length));
-    CHORAL_RETURN_IF_ERROR(interp.allocated(value.text_value().length * 64));
+    const size_t length = value.text_value().length;
+    CHORAL_RETURN_IF_ERROR(interp.check_elements(length));
+    CHORAL_RETURN_IF_ERROR(interp.step(length));
+    CHORAL_RETURN_IF_ERROR(interp.allocated(length * 2 * sizeof(Value)));
+    out.reserve(length);
     const std::string& text = value.str();
     for (size_t pos = 0; pos < text.size();) {
       const size_t start = pos;

@@ -22,6 +22,8 @@ class Writer {
 
   Status write(const Value& value, size_t level) {
     CHORAL_RETURN_IF_ERROR(interp_.check_text(out_.size()));
+    CHORAL_RETURN_IF_ERROR(interp_.step());
+    if (value.is_string()) CHORAL_RETURN_IF_ERROR(interp_.walk(value.str().size()));
     switch (value.kind()) {
       case Kind::kNone: out_ += "null"; return {};
       case Kind::kBool: out_ += value.as_bool() ? "true" : "false"; return {};
@@ -68,7 +70,7 @@ class Writer {
       Status failed;
       std::stable_sort(entries.begin(), entries.end(), [&](const auto* a, const auto* b) {
         if (!failed.ok()) return false;
-        const Result<bool> below = less(a->first, b->first);
+        const Result<bool> below = less(interp_, a->first, b->first);
         if (!below.ok()) failed = below.status();
         return below.ok() && *below;
       });
@@ -88,6 +90,7 @@ class Writer {
   }
 
   Status write_key(const Value& key) {
+    if (key.is_string()) CHORAL_RETURN_IF_ERROR(interp_.walk(key.str().size()));
     switch (key.kind()) {
       case Kind::kString: append_json_text(key.str(), style_.ascii, &out_); return {};
       case Kind::kNone: out_ += "\"null\""; return {};

@@ -12,7 +12,7 @@ struct RenderLimits {
   size_t max_template_bytes = size_t{1} << 20;
   int max_parse_depth = 200;                       // nesting of tags and of expressions, each
   int max_eval_depth = 1000;                       // nested evaluations; a macro call takes about six
-  int64_t max_steps = 50'000'000;                  // nodes evaluated + elements or 128-byte pieces visited
+  int64_t max_steps = 50'000'000;                  // see Interpreter::step, look, walk
   int64_t max_allocated_bytes = int64_t{1} << 30;  // by strings and lists, summed over the rendering
   size_t max_string_bytes = size_t{64} << 20;      // one string value, and the output
   size_t max_elements = 2'000'000;                 // one list or dict, counted with all that it holds

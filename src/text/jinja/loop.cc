@@ -12,9 +12,10 @@ Result<Value> loop_cycle(Interpreter&, const Value& self, Arguments& args) {
   return args.positional[static_cast<size_t>(loop->index0_) % args.positional.size()];
 }
 
-Result<Value> loop_changed(Interpreter&, const Value& self, Arguments& args) {
+Result<Value> loop_changed(Interpreter& interp, const Value& self, Arguments& args) {
   auto* loop = self.object_as<Loop>();
   const auto& now = args.positional;
+  for (const Value& value : now) CHORAL_RETURN_IF_ERROR(interp.compare_cost(value, value));
   const bool same = loop->changed_ && std::equal(loop->changed_->begin(), loop->changed_->end(), now.begin(), now.end(), equal);
   if (!same) loop->changed_ = now;
   return Value::boolean(!same);

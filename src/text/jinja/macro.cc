@@ -31,6 +31,7 @@ Status Macro::bind_parameters(Interpreter& interp, Arguments& args, const ScopeP
   const auto& names = interp.ast().names;
   const auto name_of = [&](int parameter) -> const std::string& { return names[static_cast<size_t>(parameter)]; };
   const size_t count = signature.parameters.size(), given = std::min(count, args.positional.size());
+  CHORAL_RETURN_IF_ERROR(interp.step(count * args.named.size()));
   std::vector<std::optional<Value>> values(count);
   const auto take_named = [&](std::string_view name) -> std::optional<Value> {
     const auto at = std::find_if(args.named.begin(), args.named.end(), [&](const auto& entry) { return entry.first == name; });
@@ -63,8 +64,7 @@ Status Macro::bind_parameters(Interpreter& interp, Arguments& args, const ScopeP
     if (args.find_named("caller") != nullptr)
       return invalid_argument("macro {} was invoked with two values for the special caller argument. This is most likely a bug.",
                               string_repr(signature.name));
-    return invalid_argument("macro {} takes no keyword argument {}", string_repr(signature.name),
-                            string_repr(args.named[0].first));
+    return invalid_argument("macro {} takes no keyword argument {}", string_repr(signature.name), name_repr(args.named[0].first));
   }
   if (signature.uses_varargs) {
     CHORAL_TRY(Value varargs,
@@ -79,7 +79,7 @@ Status Macro::bind_parameters(Interpreter& interp, Arguments& args, const ScopeP
       CHORAL_TRY(values[i], interp.eval(*signature.defaults[i - first_default], scope));
     }
     if (!values[i])
-      values[i] = Value::undefined(fmt::format("parameter {} was not provided", string_repr(name_of(signature.parameters[i]))));
+      values[i] = Value::undefined(fmt::format("parameter {} was not provided", name_repr(name_of(signature.parameters[i]))));
     scope->set(signature.parameters[i], *std::move(values[i]));
   }
   return {};

@@ -11,7 +11,7 @@ namespace choral::text::jinja {
 struct Method {
   std::string_view name;
   Function::Body body;
-  bool linear = true;  // reads all of its value
+  bool linear = true;  // pays for reading value and arguments (Interpreter::pay); false: looks at less, and pays itself
 };
 
 std::span<const Method> text_methods();

@@ -14,9 +14,10 @@ Result<Value> view(Interpreter&, const Value& self, Arguments& args) {
   return Value::object(std::make_shared<DictView>(self, kPart));
 }
 
-Result<Value> dict_get(Interpreter&, const Value& self, Arguments& args) {
+Result<Value> dict_get(Interpreter& interp, const Value& self, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("dict.get", args, {"", ""}, 1));
   if (!hashable(*bound[0])) return invalid_argument("unhashable type: '{}'", type_name(*bound[0]));
+  CHORAL_RETURN_IF_ERROR(interp.lookup_cost(*bound[0]));
   if (const Value* found = self.dict().find(*bound[0])) return *found;
   return bound[1] != nullptr ? *bound[1] : Value::none();
 }
@@ -28,14 +29,14 @@ Result<Value> copy(Interpreter&, const Value& self, Arguments& args) {
 
 Result<Value> sequence_count(Interpreter& interp, const Value& self, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("count", args, {""}, 1));
-  CHORAL_RETURN_IF_ERROR(interp.step(self.weight()));
+  CHORAL_RETURN_IF_ERROR(interp.compare_cost(self, self));
   return Value::integer(
       std::count_if(self.items().begin(), self.items().end(), [&](const Value& v) { return equal(v, *bound[0]); }));
 }
 
 Result<Value> sequence_index(Interpreter& interp, const Value& self, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("index", args, {"", "", ""}, 1));
-  CHORAL_RETURN_IF_ERROR(interp.step(self.weight()));
+  CHORAL_RETURN_IF_ERROR(interp.compare_cost(self, self));
   const auto n = static_cast<int64_t>(self.items().size());
   CHORAL_TRY(int64_t from, int_argument(bound[1], 0));
   CHORAL_TRY(int64_t to, int_argument(bound[2], n));

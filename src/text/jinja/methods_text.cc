@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "text/find_text.h"
 #include "text/jinja/arguments.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/iterate.h"
@@ -21,11 +22,17 @@ Result<Value> mapped(Interpreter& interp, const Value& self, Arguments& args) {
   return Value::text(kMap(self.str()));
 }
 
+bool all_of_text(Bytes text, bool (*is)(char32_t)) {
+  for (size_t pos = 0; pos < text.size();) {
+    if (!is(next_code_point(text, &pos))) return false;
+  }
+  return true;
+}
+
 template <bool (*kClass)(char32_t)>
 Result<Value> all_are(Interpreter&, const Value& self, Arguments& args) {
   CHORAL_RETURN_IF_ERROR(no_arguments("str method", args));
-  const std::u32string points = decode(self.str());
-  return Value::boolean(!points.empty() && std::all_of(points.begin(), points.end(), kClass));
+  return Value::boolean(!self.str().empty() && all_of_text(self.str(), kClass));
 }
 
 bool is_alphanumeric(char32_t c) { return is_alpha(c) || is_decimal(c) || is_digit(c) || is_numeric(c); }
@@ -43,7 +50,8 @@ Result<Value> is_lower_method(Interpreter&, const Value& self, Arguments& args) 
 Result<Value> is_title_method(Interpreter&, const Value& self, Arguments& args) {
   CHORAL_RETURN_IF_ERROR(no_arguments("str.istitle", args));
   bool any = false, in_word = false;
-  for (const char32_t c : decode(self.str())) {
+  for (size_t pos = 0; pos < self.str().size();) {
+    const char32_t c = next_code_point(self.str(), &pos);
     if ((is_upper(c) || is_title(c)) && in_word) return Value::boolean(false);
     if (is_lower(c) && !in_word) return Value::boolean(false);
     in_word = is_cased(c);
@@ -64,8 +72,7 @@ Result<Value> is_identifier_method(Interpreter&, const Value& self, Arguments& a
 
 Result<Value> is_printable_method(Interpreter&, const Value& self, Arguments& args) {
   CHORAL_RETURN_IF_ERROR(no_arguments("str.isprintable", args));
-  const std::u32string points = decode(self.str());
-  return Value::boolean(std::all_of(points.begin(), points.end(), is_printable));
+  return Value::boolean(all_of_text(self.str(), is_printable));
 }
 
 template <bool kLeft, bool kRight>
@@ -76,7 +83,10 @@ Result<Value> strip_method(Interpreter&, const Value& self, Arguments& args) {
   return Value::text(strip(self.str(), kLeft, kRight, &chars));
 }
 
-Result<Value> as_list(Interpreter& interp, const std::vector<Bytes>& pieces) {
+Result<Value> as_list(Interpreter& interp, const Result<TextPieces>& made) {
+  CHORAL_RETURN_IF_ERROR(made.status());
+  const TextPieces& pieces = *made;
+  CHORAL_RETURN_IF_ERROR(interp.allocated(pieces.size() * 2 * sizeof(Value)));
   Values out;
   out.reserve(pieces.size());
   for (const Bytes piece : pieces) out.push_back(Value::text(piece));
@@ -87,17 +97,17 @@ template <bool kFromRight>
 Result<Value> split_method(Interpreter& interp, const Value& self, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("str.split", args, {"sep", "maxsplit"}));
   CHORAL_TRY(const int64_t limit, int_argument(bound[1], -1));
-  CHORAL_RETURN_IF_ERROR(interp.allocated(self.str().size() * 4));
-  if (bound[0] == nullptr || bound[0]->is_none()) return as_list(interp, split_spaces(self.str(), limit, kFromRight));
+  CHORAL_RETURN_IF_ERROR(interp.allocated(self.str().size()));
+  if (bound[0] == nullptr || bound[0]->is_none()) return as_list(interp, split_spaces(interp, self.str(), limit, kFromRight));
   CHORAL_TRY(const Bytes separator, text_argument(bound[0], ""));
   if (separator.empty()) return invalid_argument("empty separator");
-  return as_list(interp, split(self.str(), separator, limit, kFromRight));
+  return as_list(interp, split(interp, self.str(), separator, limit, kFromRight));
 }
 
 Result<Value> splitlines_method(Interpreter& interp, const Value& self, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("str.splitlines", args, {"keepends"}));
-  CHORAL_RETURN_IF_ERROR(interp.allocated(self.str().size() * 4));
-  return as_list(interp, split_lines(self.str(), bool_argument(bound[0], false)));
+  CHORAL_RETURN_IF_ERROR(interp.allocated(self.str().size()));
+  return as_list(interp, split_lines(interp, self.str(), bool_argument(bound[0], false)));
 }
 
 template <bool kFromRight>
@@ -106,7 +116,7 @@ Result<Value> partition_method(Interpreter& interp, const Value& self, Arguments
   CHORAL_TRY(const Bytes separator, text_argument(bound[0], ""));
   if (separator.empty()) return invalid_argument("empty separator");
   const Bytes text = self.str();
-  const size_t at = kFromRight ? text.rfind(separator) : text.find(separator);
+  const size_t at = kFromRight ? find_last_text(text, separator) : find_text(text, separator);
   if (at == Bytes::npos) {
     const Value whole = self, empty = Value::text("");
     return kFromRight ? interp.tuple({empty, empty, whole}) : interp.tuple({whole, empty, empty});
@@ -124,6 +134,7 @@ struct Window {
 Result<Window> window(const Value& self, const Value* start, const Value* end) {
   const auto n = static_cast<int64_t>(self.text_value().length);
   const auto given = [](const Value* v) { return v != nullptr && !v->is_none(); };
+  if (!given(start) && !given(end)) return Window{self.str(), 0, true};
   CHORAL_TRY(int64_t from, int_argument(given(start) ? start : nullptr, 0));
   CHORAL_TRY(int64_t to, int_argument(given(end) ? end : nullptr, n));
   if (from < 0) from = std::max<int64_t>(from + n, 0);
@@ -141,7 +152,9 @@ Result<Value> find_method_impl(Interpreter&, const Value& self, Arguments& args)
   CHORAL_TRY(const auto bound, bind("str.find", args, {"", "", ""}, 1));
   if (!bound[0]->is_string()) return invalid_argument("must be str, not {}", type_name(*bound[0]));
   CHORAL_TRY(const Window in, window(self, bound[1], bound[2]));
-  const size_t at = !in.valid ? Bytes::npos : kFromRight ? in.text.rfind(bound[0]->str()) : in.text.find(bound[0]->str());
+  const size_t at = !in.valid    ? Bytes::npos
+                    : kFromRight ? find_last_text(in.text, bound[0]->str())
+                                 : find_text(in.text, bound[0]->str());
   if (at == Bytes::npos) {
     if (kMustFind) return invalid_argument("substring not found");
     return Value::integer(-1);
@@ -157,14 +170,17 @@ Result<Value> count_method(Interpreter&, const Value& self, Arguments& args) {
   if (!in.valid) return Value::integer(0);
   if (what.empty()) return Value::integer(static_cast<int64_t>(code_point_count(in.text)) + 1);
   int64_t n = 0;
-  for (size_t at = in.text.find(what); at != Bytes::npos; at = in.text.find(what, at + what.size())) ++n;
+  for (size_t at = find_text(in.text, what); at != Bytes::npos; at = find_text(in.text, what, at + what.size())) ++n;
   return Value::integer(n);
 }
 
 template <bool kEnd>
-Result<Value> affix_method(Interpreter&, const Value& self, Arguments& args) {
+Result<Value> affix_method(Interpreter& interp, const Value& self, Arguments& args) {
   constexpr Bytes kName = kEnd ? "endswith" : "startswith";
   CHORAL_TRY(const auto bound, bind(kName, args, {"", "", ""}, 1));
+  // Looks at no more of a long text than the affix has, unless it must count to a start or an end.
+  if (bound[1] != nullptr || bound[2] != nullptr) CHORAL_RETURN_IF_ERROR(interp.walk(self.str().size()));
+  CHORAL_RETURN_IF_ERROR(bound[0]->is_string() ? interp.look(bound[0]->str().size()) : interp.step(bound[0]->weight()));
   CHORAL_TRY(const Window in, window(self, bound[1], bound[2]));
   const auto fits = [&](const Value& affix) {
     return in.valid && (kEnd ? in.text.ends_with(affix.str()) : in.text.starts_with(affix.str()));
@@ -268,8 +284,8 @@ constexpr Method kMethods[] = {
     {"splitlines", splitlines_method},
     {"partition", partition_method<false>},
     {"rpartition", partition_method<true>},
-    {"startswith", affix_method<false>},
-    {"endswith", affix_method<true>},
+    {"startswith", affix_method<false>, false},
+    {"endswith", affix_method<true>, false},
     {"removeprefix", remove_affix<false>},
     {"removesuffix", remove_affix<true>},
     {"upper", mapped<upper>},

@@ -57,6 +57,7 @@ std::string_view DictView::type_name() const {
 }
 
 Result<Values> DictView::elements(Interpreter& interp) const {
+  if (part_ == Part::kItems) CHORAL_RETURN_IF_ERROR(interp.allocated(dict_.dict().size() * 4 * sizeof(Value)));
   Values out;
   out.reserve(dict_.dict().size());
   for (const auto& [k, v] : dict_.dict().entries()) {
@@ -122,6 +123,11 @@ std::optional<Value> Cycler::attribute(Interpreter&, std::string_view name) {
         self, true));
   }
   return std::nullopt;
+}
+
+Result<Value> Function::call(Interpreter& interp, Arguments& args) {
+  CHORAL_RETURN_IF_ERROR(interp.pay(linear_, self_, args));
+  return body_(interp, self_, args);
 }
 
 Result<Value> Joiner::call(Interpreter&, Arguments& args) {

@@ -28,6 +28,7 @@ class Object : public std::enable_shared_from_this<Object> {
   virtual std::string_view type_name() const = 0;
   virtual Result<std::string> repr(Interpreter& interp) const;
   virtual bool truth() const { return true; }
+  virtual uint64_t weight() const { return 1; }  // as Value::weight(): of what equals() looks at
   virtual bool callable() const { return false; }
   virtual Result<Value> call(Interpreter& interp, Arguments& args);
   virtual std::optional<Value> attribute(Interpreter& interp, std::string_view name);
@@ -85,6 +86,7 @@ class DictView final : public Object {
   std::string_view type_name() const override;
   Result<std::string> repr(Interpreter& interp) const override;
   bool truth() const override { return dict_.dict().size() > 0; }
+  uint64_t weight() const override { return dict_.weight(); }
   bool iterable() const override { return true; }
   bool reversible() const override { return true; }
   bool equals(const Object& other) const override;
@@ -140,18 +142,18 @@ class Joiner final : public Object {
 class Function final : public Object {
  public:
   using Body = Result<Value> (*)(Interpreter&, const Value& self, Arguments& args);
-  Function(std::string_view name, Body body, Value self, bool method)
-      : name_(name), body_(body), self_(std::move(self)), method_(method) {}
+  Function(std::string_view name, Body body, Value self, bool method, bool linear = true)
+      : name_(name), body_(body), self_(std::move(self)), method_(method), linear_(linear) {}
   std::string_view type_name() const override { return method_ ? "builtin_function_or_method" : "function"; }
   Result<std::string> repr(Interpreter& interp) const override;
   bool callable() const override { return true; }
-  Result<Value> call(Interpreter& interp, Arguments& args) override { return body_(interp, self_, args); }
+  Result<Value> call(Interpreter& interp, Arguments& args) override;
 
  private:
   std::string_view name_;
   Body body_;
   Value self_;
-  bool method_;
+  bool method_, linear_;
 };
 
 }  // namespace choral::text::jinja

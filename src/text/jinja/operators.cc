@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "text/find_text.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/iterate.h"
 #include "text/jinja/printf_format.h"
@@ -105,13 +106,15 @@ Result<Value> add(Interpreter& interp, const Value& a, const Value& b) {
   return bad_operands(Operator::kAdd, a, b);
 }
 
+Result<bool> order(Operator op, const Value& a, const Value& b);
+
 Result<bool> less_sequence(Operator op, const Value& a, const Value& b) {
   const Values &x = a.items(), &y = b.items();
   size_t i = 0;
   while (i < x.size() && i < y.size() && equal(x[i], y[i])) ++i;
   if (i < x.size() && i < y.size()) {
-    if (op == Operator::kLess || op == Operator::kLessEqual) return less(x[i], y[i]);
-    return less(y[i], x[i]);
+    if (op == Operator::kLess || op == Operator::kLessEqual) return order(Operator::kLess, x[i], y[i]);
+    return order(Operator::kLess, y[i], x[i]);
   }
   switch (op) {
     case Operator::kLess: return x.size() < y.size();
@@ -231,13 +234,17 @@ Result<bool> contains(Interpreter& interp, const Value& container, const Value& 
     case Kind::kUndefined: return false;
     case Kind::kString:
       if (!item.is_string()) return invalid_argument("'in <string>' requires string as left operand, not {}", type_name(item));
-      return container.str().find(item.str()) != std::string::npos;
+      CHORAL_RETURN_IF_ERROR(interp.look(container.str().size() + item.str().size()));
+      return find_text(container.str(), item.str()) != std::string::npos;
     case Kind::kList:
     case Kind::kTuple:
+      // Each comparison costs what the lighter of the two does, so all together no more than the list.
+      CHORAL_RETURN_IF_ERROR(interp.compare_cost(container, container));
       return std::any_of(container.items().begin(), container.items().end(),
                          [&](const Value& v) { return v.same(item) || equal(v, item); });
     case Kind::kDict:
       if (!hashable(item)) return invalid_argument("unhashable type: '{}'", type_name(item));
+      CHORAL_RETURN_IF_ERROR(interp.lookup_cost(item));
       return container.dict().find(item) != nullptr;
     case Kind::kObject:
       if (container.object()->iterable()) {
@@ -245,6 +252,7 @@ Result<bool> contains(Interpreter& interp, const Value& container, const Value& 
         while (true) {
           CHORAL_TRY(const Value* next, iterator->next());
           if (next == nullptr) return false;
+          CHORAL_RETURN_IF_ERROR(interp.compare_cost(*next, item));
           if (equal(*next, item)) return true;
         }
       }
@@ -253,19 +261,18 @@ Result<bool> contains(Interpreter& interp, const Value& container, const Value& 
   }
 }
 
-Result<bool> less(const Value& a, const Value& b) { return order(Operator::kLess, a, b); }
+Result<bool> less(Interpreter& interp, const Value& a, const Value& b) { return compare(interp, Operator::kLess, a, b); }
 
 Result<bool> compare(Interpreter& interp, Operator op, const Value& a, const Value& b) {
-  switch (op) {
-    case Operator::kEqual: return equal(a, b);
-    case Operator::kNotEqual: return !equal(a, b);
-    case Operator::kIn: return contains(interp, b, a);
-    case Operator::kNotIn: {
-      CHORAL_TRY(const bool found, contains(interp, b, a));
-      return !found;
-    }
-    default: return order(op, a, b);
+  if (op == Operator::kIn) return contains(interp, b, a);
+  if (op == Operator::kNotIn) {
+    CHORAL_TRY(const bool found, contains(interp, b, a));
+    return !found;
   }
+  CHORAL_RETURN_IF_ERROR(interp.compare_cost(a, b));
+  if (op == Operator::kEqual) return equal(a, b);
+  if (op == Operator::kNotEqual) return !equal(a, b);
+  return order(op, a, b);
 }
 
 }  // namespace choral::text::jinja

@@ -14,7 +14,7 @@ Result<Value> binary(Interpreter& interp, Operator op, const Value& a, const Val
 Result<Value> negate(const Value& value);
 Result<Value> positive(const Value& value);
 Result<bool> compare(Interpreter& interp, Operator op, const Value& a, const Value& b);  // ==, <, in, …
-Result<bool> less(const Value& a, const Value& b);
+Result<bool> less(Interpreter& interp, const Value& a, const Value& b);
 Result<bool> contains(Interpreter& interp, const Value& container, const Value& item);
 Result<Value> repeat(Interpreter& interp, const Value& what, int64_t times);
 

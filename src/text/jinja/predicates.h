@@ -11,7 +11,7 @@ namespace choral::text::jinja {
 struct TestEntry {
   std::string_view name;
   Result<bool> (*body)(Interpreter&, const Value& subject, Arguments& args);
-  bool linear = false;
+  bool linear = true;  // as of Method
 };
 
 const TestEntry* find_predicate(std::string_view name);

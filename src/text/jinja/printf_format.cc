@@ -24,6 +24,7 @@ class Formatter {
       : interp_(interp), format_(format), values_(values) {}
 
   Result<std::string> run() {
+    CHORAL_RETURN_IF_ERROR(interp_.walk(format_.size()));
     while (pos_ < format_.size()) {
       const size_t percent = std::min(format_.find('%', pos_), format_.size());
       out_.append(format_.substr(pos_, percent - pos_));
@@ -74,8 +75,9 @@ class Formatter {
       if (!values_.is_dict()) return invalid_argument("format requires a mapping");
       const size_t close = format_.find(')', pos_);
       if (close == std::string_view::npos) return invalid_argument("incomplete format key");
+      CHORAL_RETURN_IF_ERROR(interp_.look((close - pos_) * 32));
       const Value* found = values_.dict().find(format_.substr(pos_ + 1, close - pos_ - 1));
-      if (found == nullptr) return invalid_argument("{}", string_repr(format_.substr(pos_ + 1, close - pos_ - 1)));
+      if (found == nullptr) return invalid_argument("{}", name_repr(format_.substr(pos_ + 1, close - pos_ - 1)));
       value = *found;
       used_ = 1;
       pos_ = close + 1;
@@ -118,6 +120,7 @@ class Formatter {
       case 's':
       case 'r':
       case 'a': {
+        if (value.is_string()) CHORAL_RETURN_IF_ERROR(interp_.walk(value.str().size()));
         CHORAL_TRY(std::string text, type == 's' ? to_text(interp_, value) : to_repr(interp_, value));
         if (type == 'a') {
           std::string ascii;

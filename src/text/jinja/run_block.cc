@@ -113,9 +113,14 @@ Result<Flow> Interpreter::exec_block_kind(const Stmt& stmt, const ScopePtr& scop
 }
 
 Status Interpreter::assign(const Expr& target, Value value, const ScopePtr& scope) {
-  if (target.kind == ExprKind::kName) return scope->set(target.name, std::move(value)), Status();
+  if (target.kind == ExprKind::kName) {
+    CHORAL_RETURN_IF_ERROR(step(scope->variables.size() / 16));
+    return scope->set(target.name, std::move(value)), Status();
+  }
   if (target.kind == ExprKind::kNamespaceRef) {
-    const Value* found = scope->find(target.name);
+    uint64_t looked_at = 0;
+    const Value* found = scope->find(target.name, &looked_at);
+    CHORAL_RETURN_IF_ERROR(step(looked_at / 16));
     auto* space = found != nullptr ? found->object_as<Namespace>() : nullptr;
     if (space == nullptr) return invalid_argument("cannot assign attribute on non-namespace object");
     space->set(target.text, std::move(value));

@@ -206,6 +206,7 @@ class Formatter {
       CHORAL_TRY(std::string shown, conversion == 's' ? to_text(interp_, value) : to_repr(interp_, value));
       value = Value::text(conversion == 'a' && value.is_string() ? string_ascii(value.str()) : std::move(shown));
     }
+    if (value.is_string()) CHORAL_RETURN_IF_ERROR(interp_.walk(value.str().size()));
     if (spec_text.empty()) return to_text(interp_, value);
     CHORAL_TRY(const Spec spec, read_spec(interp_, spec_text, value));
     if (value.is_string()) return format_text(interp_, value.str(), spec);
@@ -228,8 +229,9 @@ class Formatter {
         return invalid_argument("Replacement index {} out of range for positional args tuple", index);
       value = args_.positional[index];
     } else {
+      CHORAL_RETURN_IF_ERROR(interp_.step(args_.named.size() / 4));
       const Value* found = args_.find_named(first);
-      if (found == nullptr) return invalid_argument("{}", string_repr(first));
+      if (found == nullptr) return invalid_argument("{}", name_repr(first));
       value = *found;
     }
     for (path.remove_prefix(first_end); !path.empty();) {

@@ -1,5 +1,6 @@
 #include "text/jinja/text_form.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -54,6 +55,8 @@ Status append_items(Interpreter& interp, const Values& items, std::string* out) 
 
 Status append_repr(Interpreter& interp, const Value& value, std::string* out) {
   CHORAL_RETURN_IF_ERROR(interp.check_text(out->size()));
+  CHORAL_RETURN_IF_ERROR(interp.step());
+  if (value.is_string()) CHORAL_RETURN_IF_ERROR(interp.walk(value.str().size()));
   switch (value.kind()) {
     case Kind::kUndefined: *out += "Undefined"; break;
     case Kind::kNone: *out += "None"; break;
@@ -87,7 +90,6 @@ Status append_repr(Interpreter& interp, const Value& value, std::string* out) {
     case Kind::kObject: {
       Interpreter::DepthGuard depth(&interp);  // a namespace may hold itself
       CHORAL_RETURN_IF_ERROR(depth.check());
-      CHORAL_RETURN_IF_ERROR(interp.step());
       CHORAL_TRY(const std::string text, value.object()->repr(interp));
       *out += text;
     }
@@ -98,6 +100,12 @@ Status append_repr(Interpreter& interp, const Value& value, std::string* out) {
 }  // namespace
 
 std::string string_repr(std::string_view text) { return quoted(text, false); }
+std::string_view cut_name(std::string_view name) {
+  size_t end = std::min<size_t>(name.size(), 200);
+  while (end < name.size() && (name[end] & 0xC0) == 0x80) ++end;
+  return name.substr(0, end);
+}
+std::string name_repr(std::string_view name) { return string_repr(cut_name(name)); }
 std::string string_ascii(std::string_view text) { return quoted(text, true); }
 
 std::string float_repr(double value) {

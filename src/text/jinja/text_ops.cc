@@ -2,16 +2,18 @@
 
 #include <algorithm>
 
+#include "text/find_text.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/unicode.h"
 
 namespace choral::text::jinja {
 
-std::vector<std::string_view> split(std::string_view text, std::string_view separator, int64_t limit, bool from_right) {
-  std::vector<std::string_view> out;
+Result<TextPieces> split(Interpreter& interp, std::string_view text, std::string_view separator, int64_t limit, bool from_right) {
+  TextPieces out;
   while (limit < 0 || static_cast<int64_t>(out.size()) < limit) {
-    const size_t at = from_right ? text.rfind(separator) : text.find(separator);
+    const size_t at = from_right ? find_last_text(text, separator) : find_text(text, separator);
     if (at == std::string_view::npos) break;
+    CHORAL_RETURN_IF_ERROR(interp.check_elements(out.size() + 1));
     if (from_right) {
       out.push_back(text.substr(at + separator.size()));
       text = text.substr(0, at);
@@ -25,10 +27,11 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
   return out;
 }
 
-std::vector<std::string_view> split_spaces(std::string_view text, int64_t limit, bool from_right) {
-  std::vector<std::string_view> out;
+Result<TextPieces> split_spaces(Interpreter& interp, std::string_view text, int64_t limit, bool from_right) {
+  TextPieces out;
   text = strip(text, !from_right, from_right);
   while (!text.empty()) {
+    CHORAL_RETURN_IF_ERROR(interp.check_elements(out.size() + 1));
     if (limit >= 0 && static_cast<int64_t>(out.size()) >= limit) {
       out.push_back(text);
       break;
@@ -58,14 +61,15 @@ std::vector<std::string_view> split_spaces(std::string_view text, int64_t limit,
   return out;
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
-  std::vector<std::string_view> out;
+Result<TextPieces> split_lines(Interpreter& interp, std::string_view text, bool keep_ends) {
+  TextPieces out;
   size_t line = 0;
   for (size_t pos = 0; pos < text.size();) {
     const size_t start = pos;
     const char32_t c = next_code_point(text, &pos);
     if (!is_line_break(c)) continue;
     if (c == '\r' && pos < text.size() && text[pos] == '\n') ++pos;
+    CHORAL_RETURN_IF_ERROR(interp.check_elements(out.size() + 1));
     out.push_back(text.substr(line, (keep_ends ? pos : start) - line));
     line = pos;
   }
@@ -78,7 +82,7 @@ Result<std::string> replace(Interpreter& interp, std::string_view text, std::str
   std::string out;
   size_t pos = 0;
   for (int64_t n = 0; count < 0 || n < count; ++n) {
-    const size_t at = from.empty() ? pos : text.find(from, pos);
+    const size_t at = from.empty() ? pos : find_text(text, from, pos);
     if (at == std::string_view::npos) break;
     CHORAL_RETURN_IF_ERROR(interp.check_text(out.size() + (at - pos) + to.size() + 4));
     out.append(text.substr(pos, at - pos)).append(to);

@@ -13,10 +13,11 @@ namespace choral::text::jinja {
 
 class Interpreter;
 
-// At most `limit` cuts; any number when it is negative.
-std::vector<std::string_view> split(std::string_view text, std::string_view separator, int64_t limit, bool from_right);
-std::vector<std::string_view> split_spaces(std::string_view text, int64_t limit, bool from_right);
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
+// At most `limit` cuts; any number when it is negative. No more pieces than max_elements are ever made.
+using TextPieces = std::vector<std::string_view>;
+Result<TextPieces> split(Interpreter& interp, std::string_view text, std::string_view separator, int64_t limit, bool from_right);
+Result<TextPieces> split_spaces(Interpreter& interp, std::string_view text, int64_t limit, bool from_right);
+Result<TextPieces> split_lines(Interpreter& interp, std::string_view text, bool keep_ends);
 Result<std::string> replace(Interpreter& interp, std::string_view text, std::string_view from, std::string_view to,
                             int64_t count);
 

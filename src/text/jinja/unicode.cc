@@ -295,8 +295,9 @@ std::string casefold(std::string_view text) {
 }
 
 std::string_view strip(std::string_view text, bool left, bool right, const std::string_view* chars) {
-  const std::u32string set = chars ? decode(*chars) : std::u32string();
-  const auto goes = [&](char32_t c) { return chars ? set.find(c) != std::u32string::npos : is_space(c); };
+  std::u32string set = chars ? decode(*chars) : std::u32string();
+  std::sort(set.begin(), set.end());
+  const auto goes = [&](char32_t c) { return chars ? std::binary_search(set.begin(), set.end(), c) : is_space(c); };
   while (left && !text.empty()) {
     size_t pos = 0;
     if (!goes(next_code_point(text, &pos))) break;

@@ -62,6 +62,8 @@ uint64_t Value::weight() const {
     case Kind::kList:
     case Kind::kTuple: return sequence().weight;
     case Kind::kDict: return dict().weight_;
+    case Kind::kBigInt: return 1 + big_digits().size() / 128;
+    case Kind::kObject: return object()->weight();
     default: return 1;
   }
 }

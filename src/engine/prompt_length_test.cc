@@ -1,0 +1,64 @@
+// Prompts that do not fit: how the refusal reads, and that a prompt far too long is not tokenised to its end.
+#include <gmock/gmock.h>
+
+#include "engine/tiny_model_test.h"
+
+namespace choral::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kContext = 64;
+
+class PromptLengthTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    EngineOptions options = tiny_options();
+    options.max_model_len = kContext;
+    llm_ = load_or_die(options).release();
+  }
+  static void TearDownTestSuite() { delete llm_; }
+  static Status submit(std::string prompt) {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.sampling.max_tokens = 1;
+    return llm_->generate({request}).front().status;
+  }
+  static std::string words(size_t n) {
+    std::string out;
+    for (size_t i = 0; i < n; ++i) out += " the quick";
+    return out;
+  }
+  static LLM* llm_;
+};
+LLM* PromptLengthTest::llm_ = nullptr;
+
+TEST_F(PromptLengthTest, APromptALittleTooLongIsCounted) {
+  const size_t tokens = llm_->tokenize(words(50), true)->size();
+  ASSERT_GE(tokens, static_cast<size_t>(kContext));
+  const Status status = submit(words(50));
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("the prompt has " + std::to_string(tokens) + " tokens, but at most 63 fit"),
+                                      HasSubstr("--max-model-len")));
+}
+
+TEST_F(PromptLengthTest, APromptFarTooLongIsRefusedUncounted) {
+  for (const std::string& prompt : {words(3'000'000), std::string(size_t{30} << 20, ' '), words(200)}) {
+    const Status status = submit(prompt);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("longer than fits: the text has more than 256 tokens"),
+                                        HasSubstr("at most 63 fit"), HasSubstr("--max-model-len")));
+  }
+}
+
+TEST_F(PromptLengthTest, ABadWordNeverLongerThanTheContext) {
+  Request request;
+  request.prompt = "hi";
+  request.sampling.bad_words = {words(3'000'000)};
+  const Status status = llm_->generate({request}).front().status;
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("bad_words"), HasSubstr("more than 64 tokens")));
+}
+
+}  // namespace
+}  // namespace choral::engine

@@ -1,0 +1,42 @@
+#include "text/encode_budget.h"
+
+#include <algorithm>
+
+namespace choral::text {
+namespace {
+
+// Of a text, only as much is worth the full price as tokens of this size fill.
+constexpr uint64_t kUsefulBytesPerToken = 256;
+constexpr uint64_t kWorkPerUsefulByte = 256, kWorkPerByte = 64, kFreeWork = 4 << 20;
+constexpr uint64_t kGrowthPerUsefulByte = 16, kGrowthPerByte = 4, kFreeGrowth = 1 << 20;
+
+}  // namespace
+
+EncodeBudget::EncodeBudget(size_t text_bytes, size_t max_tokens) : text_bytes_(text_bytes), max_tokens_(max_tokens) {
+  const uint64_t useful = std::min<uint64_t>(text_bytes, std::min<uint64_t>(max_tokens, 1 << 30) * kUsefulBytesPerToken);
+  work_left_ = kWorkPerUsefulByte * useful + kWorkPerByte * text_bytes + kFreeWork;
+  growth_left_ = kGrowthPerUsefulByte * useful + kGrowthPerByte * text_bytes + kFreeGrowth;
+}
+
+Status EncodeBudget::check_room(size_t tokens, size_t bytes, size_t bytes_per_token) const {
+  CHORAL_RETURN_IF_ERROR(check_tokens(tokens));
+  if (bytes_per_token != 0 && bytes / bytes_per_token > max_tokens_ - tokens) return too_many_tokens();
+  return {};
+}
+
+Status EncodeBudget::out_of_work(std::string_view stage) const {
+  return corrupt(
+      "{} goes over a text of {} bytes too many times, which no real tokenizer does: give another with --tokenizer, or a shorter "
+      "text",
+      stage, text_bytes_);
+}
+
+Status EncodeBudget::out_of_growth(std::string_view stage) const {
+  return corrupt(
+      "{} makes too much of a text of {} bytes, which no real tokenizer does: give another with --tokenizer, or a shorter text",
+      stage, text_bytes_);
+}
+
+Status EncodeBudget::too_many_tokens() const { return too_large("the text has more than {} tokens", max_tokens_); }
+
+}  // namespace choral::text

@@ -1,0 +1,60 @@
+// What one text may cost: tokenizer files and texts are both untrusted, and each stage alone can be led to look at the same
+// bytes again and again or to make many bytes of one. All stages of an encode() draw from one budget, which depends on the size
+// of the text and on how many tokens are of use, so the same input ends the same way on every machine.
+// Real tokenizers stay below a tenth of it on any text.
+// Thread-safety: belongs to one call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace choral::text {
+
+class EncodeBudget {
+ public:
+  static constexpr size_t kAnyNumber = SIZE_MAX;
+
+  // `max_tokens`: a text with more is of no use to the caller.
+  explicit EncodeBudget(size_t text_bytes, size_t max_tokens = kAnyNumber);
+
+  // Takes `steps` of work, a nanosecond or so each; corrupt, with the stage, when they are used up.
+  Status work(uint64_t steps, std::string_view stage) {
+    if (steps > work_left_) [[unlikely]]
+      return out_of_work(stage);
+    work_left_ -= steps;
+    return {};
+  }
+  // Before a stage writes `bytes` of rewritten text.
+  Status grow(uint64_t bytes, std::string_view stage) {
+    if (bytes > growth_left_) [[unlikely]]
+      return out_of_growth(stage);
+    growth_left_ -= bytes;
+    return {};
+  }
+  uint64_t growth_left() const { return growth_left_; }
+
+  // too_large once there are more tokens than are of use.
+  Status check_tokens(size_t tokens) const {
+    if (tokens > max_tokens_) [[unlikely]]
+      return too_many_tokens();
+    return {};
+  }
+  // The same before `bytes` more are encoded, of which one token stands for `bytes_per_token` at most (0: for any number).
+  Status check_room(size_t tokens, size_t bytes, size_t bytes_per_token) const;
+  size_t max_tokens() const { return max_tokens_; }
+
+ private:
+  Status out_of_work(std::string_view stage) const;
+  Status out_of_growth(std::string_view stage) const;
+  Status too_many_tokens() const;
+
+  size_t text_bytes_;
+  size_t max_tokens_;
+  uint64_t work_left_;
+  uint64_t growth_left_;
+};
+
+}  // namespace choral::text
