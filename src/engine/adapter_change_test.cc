@@ -147,7 +147,7 @@ TEST_F(AdapterChangeTest, APinGoesOverToTheNewContent) {
   files_.write("a", 4, 1);
   const auto llm = load_or_die(options_);
   ASSERT_TRUE(llm->pin_adapter("a", true).ok());
-  const int64_t bytes = llm->stats().adapter_bytes;
+  const int64_t bytes = info_of(*llm, "a").size_bytes;
   files_.write("a", 4, 2);
   expect_same_bits(expected(2), answer(*llm, "a"));
   EXPECT_TRUE(info_of(*llm, "a").pinned);
@@ -185,8 +185,10 @@ class AdapterWaitTest : public AdapterChangeTest {
     waiting_ = std::move(*stream);
   }
   RequestOutput let_go() {
-    EXPECT_EQ(llm_->stats().running, 2) << "they came to their end before what was to happen meanwhile";
-    running_.clear();
+    for (auto& stream : running_) stream->cancel();
+    for (auto& stream : running_) {
+      EXPECT_EQ(stream->wait().completions.at(0).finish_reason, FinishReason::kCancelled) << "it ended too early";
+    }
     return waiting_->wait();
   }
 
