@@ -72,7 +72,7 @@ struct AdapterInfo {
   std::string name;
   std::string path;
   int id = 0;              // unique in this engine, from 1
-  int generation = 0;      // 1 for the first content of this name, then 2, …
+  int generation = 0;      // 1 for the first content of this name, 2 for the next, …; 0 until first loaded
   std::string digest;      // SHA-256 of the content in hex; empty until first loaded
   std::string kind;        // "LoRA", "rsLoRA", "DoRA", …; empty until first loaded
   int rank = 0;            // the largest of its modules
@@ -82,7 +82,7 @@ struct AdapterInfo {
   int in_use = 0;     // running requests that hold it
   int64_t loads = 0;  // times it came from disk
   int64_t requests = 0;
-  std::string error;  // why it failed
+  std::string error;  // why it failed, or why its changed files are not what is served
 };
 
 // What was loaded and how it runs; stable after load().
@@ -153,7 +153,8 @@ class CHORAL_API LLM {
 
   // Adapters. Loading and packing run beside the engine: requests in flight go on. A name that exists is replaced: running
   // requests keep the version they began with, new ones get the new one; with `replace` false it is already_exists. What fails,
-  // a pinned one that cannot stay in memory included, leaves the name as it was.
+  // a pinned one that cannot stay in memory included, leaves the name as it was. A name whose files have changed is replaced
+  // likewise when a request names it.
   virtual Status load_adapter(const AdapterSpec& spec, bool replace = false) = 0;
   // The name is gone at once; memory is freed when the last request of it ends.
   virtual Status unload_adapter(std::string_view name) = 0;

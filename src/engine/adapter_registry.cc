@@ -5,43 +5,17 @@
 #include <filesystem>
 
 #include "base/nearest_name.h"
+#include "lora/adapter_name.h"
 #include "lora/peft_helper.h"
 
 namespace choral::engine {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;
 // The engine's threads keep every core busy, so one loader would share one core with one of them, and each step would wait for
 // that one. Two share two cores: the load is done in half the time and the step loses no more.
 constexpr int kLoaderThreads = 2;
-constexpr size_t kMaxEagerJobs = 8;
 constexpr size_t kMaxHints = 10'000;  // entries of the root looked at for a name like the unknown one
-
-Status check_name(std::string_view name) {
-  if (name.empty()) return invalid_argument("an adapter needs a name");
-  if (name.size() > kMaxNameBytes) return invalid_argument("an adapter's name has at most {} bytes", kMaxNameBytes);
-  for (const char c : name) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return invalid_argument("adapter name with a control character");
-  }
-  return {};
-}
-
-// NAME inside `root`, or nothing: no name leads out of it, not even over a link.
-std::optional<std::filesystem::path> inside_root(const std::string& root, std::string_view name) {
-  namespace fs = std::filesystem;
-  if (root.empty() || name.empty() || name.front() == '/') return std::nullopt;
-  for (const auto& part : fs::path(name)) {
-    if (part == ".." || part == "." || part.empty()) return std::nullopt;
-  }
-  std::error_code error;
-  const fs::path base = fs::canonical(root, error);
-  if (error) return std::nullopt;
-  const fs::path found = fs::canonical(base / name, error);
-  if (error) return std::nullopt;
-  const auto [end, rest] = std::mismatch(base.begin(), base.end(), found.begin(), found.end());
-  if (end != base.end() || rest == found.end()) return std::nullopt;
-  return found;
-}
+constexpr int kMostReads = 3;         // of files that change while they are read
 
 Status unknown(std::string_view name, std::span<const std::string> known, std::string_view remedy) {
   const auto near = nearest_name(name, known);
@@ -93,13 +67,13 @@ void AdapterRegistry::give(Answer& answer, Status status) {
 }
 
 Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
-  CHORAL_RETURN_IF_ERROR(check_name(spec.name));
+  CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(spec.name));
   if (spec.path.empty()) return invalid_argument("adapter '{}': the path is empty; name its directory", spec.name);
   std::unique_lock lock(mutex_);
   if (!replace && names_.contains(spec.name)) {
     return already_exists("adapter '{}' is loaded; unload it first or ask to replace it", spec.name);
   }
-  auto version = std::make_shared<AdapterVersion>(next_id_++, spec, ++generations_[spec.name], /*version_from_root=*/false);
+  auto version = std::make_shared<AdapterVersion>(next_id_++, spec);
   Answer answer;
   jobs_.push_back({version, &answer});
   work_.notify_one();
@@ -108,45 +82,54 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
   if (spec.pinned) {
     if (Status pinned = wait_for_pin(lock, version, true); !pinned.ok()) {
       lock.unlock();
-      retire(std::move(version));
+      retire({.version = std::move(version)});
       return pinned;
     }
   }
+  Name gone{.version = version};  // the older one, or the new one that finds its name taken
   const bool taken = !replace && names_.contains(spec.name);
-  if (!taken) names_[spec.name].swap(version);
-  if (version != nullptr && version->info.pinned) pins_.push_back({version, false});
+  if (!taken) {
+    count_generation(*version);
+    Name& name = names_[spec.name];
+    if (name.from_root) --root_names_;
+    gone = std::exchange(name, {.version = version, .last_use = ++clock_});
+  }
+  version = nullptr;
+  if (gone.version != nullptr && gone.version->info.pinned) pins_.push_back({gone.version, false});
   lock.unlock();
-  retire(std::move(version));  // the older one, or the new one that found its name taken
+  retire(std::move(gone));
   if (taken) return already_exists("adapter '{}' was loaded meanwhile", spec.name);
   return {};
 }
 
 Status AdapterRegistry::unload(std::string_view name) {
-  std::shared_ptr<AdapterVersion> gone;
+  CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(name));
+  Name gone;
   {
     const std::lock_guard lock(mutex_);
     const auto found = names_.find(name);
     if (found != names_.end()) {
       gone = std::move(found->second);
       names_.erase(found);
-      if (gone->info.pinned) pins_.push_back({gone, false});
+      if (gone.from_root) --root_names_;
+      if (gone.version->info.pinned) pins_.push_back({gone.version, false});
     }
   }
-  if (gone == nullptr) return unknown_name(name);
+  if (gone.version == nullptr) return unknown_name(name);
   retire(std::move(gone));
   return {};
 }
 
-// The engine looks for versions that are gone, so this one goes first.
-void AdapterRegistry::retire(std::shared_ptr<AdapterVersion> version) {
-  version = nullptr;
+// The engine looks for versions that are gone, so they go first.
+void AdapterRegistry::retire(Name gone) {
+  gone = {};
   ++retirements_;
   const std::lock_guard lock(mutex_);
   if (wake_) wake_();
 }
 
 Status AdapterRegistry::pin(std::string_view name, bool pinned) {
-  CHORAL_TRY(auto version, find_or_discover(name));
+  CHORAL_TRY(auto version, find(name));
   std::unique_lock lock(mutex_);
   return wait_for_pin(lock, std::move(version), pinned);
 }
@@ -171,7 +154,7 @@ void AdapterRegistry::answer_pin(const PinWish& wish, const Status& status) {
 std::vector<AdapterInfo> AdapterRegistry::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<AdapterInfo> all;
-  for (const auto& [name, version] : names_) all.push_back(version->info);
+  for (const auto& [key, name] : names_) all.push_back(name.version->info);
   return all;
 }
 
@@ -181,37 +164,12 @@ Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const Adapter
   }
   std::vector<VersionUse> found;
   for (const auto& use : uses) {
+    CHORAL_TRY(auto version, find(use.name));
     if (!std::isfinite(use.scale)) return invalid_argument("adapter '{}': its scale must be a finite number", use.name);
-    CHORAL_TRY(auto version, find_or_discover(use.name));
     update(*version, [](AdapterInfo& info) { ++info.requests; });
     found.push_back({std::move(version), use.scale});
   }
   return found;
-}
-
-Result<std::shared_ptr<AdapterVersion>> AdapterRegistry::find_or_discover(std::string_view name) {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = names_.find(name);
-    if (found != names_.end()) return found->second;
-  }
-  const auto path = inside_root(config_.root, name);
-  if (!path) return unknown_name(name);
-  const std::string key(name);
-  const std::lock_guard lock(mutex_);
-  auto& version = names_[key];  // somebody may have been first
-  if (version == nullptr) {
-    version = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{key, path->string()}, ++generations_[key],
-                                               /*version_from_root=*/true);
-    // Somebody is about to want it, and the engine would ask only when its step is done. Under a flood of names it decides alone.
-    if (jobs_.size() < kMaxEagerJobs) {
-      version->loading = true;
-      version->info.state = AdapterState::kLoading;
-      jobs_.push_back({version});
-      work_.notify_one();
-    }
-  }
-  return version;
 }
 
 Status AdapterRegistry::unknown_name(std::string_view name) const {
@@ -221,24 +179,18 @@ Status AdapterRegistry::unknown_name(std::string_view name) const {
   std::error_code error;
   std::filesystem::directory_iterator entry(config_.root, error), end;
   for (size_t i = 0; !error && entry != end && i < kMaxHints; ++i) {
-    known.push_back(entry->path().filename().string());
+    if (std::string hint = entry->path().filename().string(); hint != name && lora::check_adapter_name(hint).ok()) {
+      known.push_back(std::move(hint));
+    }
     entry.increment(error);
   }
   return unknown(name, known, fmt::format("load it with --lora NAME=PATH or put it into {}", config_.root));
 }
 
-void AdapterRegistry::forget(const AdapterVersion& version) {
-  std::shared_ptr<AdapterVersion> gone;  // dies after the lock
-  const std::lock_guard lock(mutex_);
-  const auto found = names_.find(version.spec.name);
-  if (found == names_.end() || found->second.get() != &version) return;
-  gone = std::move(found->second);
-  names_.erase(found);
-}
-
 void AdapterRegistry::request_load(std::shared_ptr<AdapterVersion> version) {
   {
     const std::lock_guard lock(mutex_);
+    if (version->info.state == AdapterState::kFailed) version->info.error.clear();
     version->info.state = AdapterState::kLoading;
     jobs_.push_back({std::move(version)});
   }
@@ -257,6 +209,16 @@ void AdapterRegistry::take_pins(std::vector<PinWish>& out) {
   pins_.clear();
 }
 
+AdapterRegistry::Read AdapterRegistry::read(const platform::Context& ctx, const AdapterVersion& version) const {
+  ctx.memory.reset();
+  AdapterFacts facts = look_at_adapter(version.spec.path);
+  wait_until_stamps_settle(facts);
+  std::string kind;
+  auto packed = load_files(ctx, version.spec, targets_, config_.load, kind);
+  const bool whole = look_at_adapter(version.spec.path) == facts;
+  return {std::move(packed), std::move(kind), std::move(facts), whole};
+}
+
 void AdapterRegistry::run_loader() {
   ThreadPool pool(std::min(kLoaderThreads, ThreadPool::default_size()));
   const auto session = platform::cpu_platform().open(pool, {});
@@ -269,24 +231,8 @@ void AdapterRegistry::run_loader() {
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    ctx.memory.reset();
-    std::string kind;
-    auto packed = load_files(ctx, job.version->spec, targets_, config_.load, kind);
+    for (int reads = 1; !finish(job, read(ctx, *job.version), reads == kMostReads);) ++reads;
     lock.lock();
-    const bool ok = packed.ok();
-    if (job.answer != nullptr) give(*job.answer, ok ? Status() : packed.status());
-    if (ok || job.answer == nullptr) {
-      ++job.version->info.loads;
-      auto& info = job.version->info;
-      info.kind = std::move(kind);
-      if (ok) {
-        info.digest = to_hex((*packed)->digest());
-        info.rank = static_cast<int>((*packed)->rank());
-        info.size_bytes = (*packed)->size_bytes();
-      }
-      loaded_.push_back({std::move(job.version), std::move(packed)});
-      if (wake_) wake_();
-    }
   }
   for (auto& job : jobs_) {
     if (job.answer != nullptr) give(*job.answer, unavailable("the engine is shutting down"));

@@ -1,6 +1,10 @@
 // All adapters of an engine by name, and the loader thread that reads, checks and packs their files beside the engine's loop.
-// What is packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h). Thread-safe; no
-// call but load() and pin() waits.
+// What is packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h).
+// A name stands for what its files hold. resolve() and pin() look at them (stat only); when they are not those that the name's
+// version was read from, a new version is loaded beside the engine and takes the name once it is read. What cannot be read leaves
+// the name as it was, until the files change again. A request keeps the version it came for while that is in memory or can be
+// read again unchanged; otherwise, if it waits, it goes over to the name's present version. docs/adapters.md states it for users.
+// Thread-safe; no call but load() and pin() waits, and none looks at files under the lock: the engine thread waits for it too.
 #pragma once
 
 #include <atomic>
@@ -10,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,8 +36,9 @@ struct LoadedAdapter {
 class AdapterRegistry {
  public:
   struct Config {
-    lora::LoRALoadOptions load;  // its config, and what is known of the model
-    std::string root;            // where names that nobody gave are looked for; empty: nowhere
+    lora::LoRALoadOptions load;      // its config, and what is known of the model
+    std::string root;                // where names that nobody gave are looked for; empty: nowhere
+    size_t max_root_names = 10'000;  // known at a time; those unused longest are forgotten
   };
   // The loader has threads and scratch of its own, and packs at `level`. `targets` outlive this.
   AdapterRegistry(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
@@ -46,7 +52,8 @@ class AdapterRegistry {
   // Waits for the engine thread, which may have to load it; says why it cannot stay in memory.
   Status pin(std::string_view name, bool pinned);
   std::vector<AdapterInfo> list() const;  // sorted by name
-  // The present version of each name. Unknown names are errors that tell the nearest.
+  // The version of each name that its files call for, which may be one that is still to be loaded. Unknown names are errors that
+  // tell the nearest.
   Result<std::vector<VersionUse>> resolve(std::span<const AdapterUse> uses);
 
   // --- the engine thread ---
@@ -77,21 +84,52 @@ class AdapterRegistry {
   }
   // Grows when a name lost a version, by unload() or replacement: its content may be nobody's now.
   uint64_t retirements() const { return retirements_.load(std::memory_order_relaxed); }
-  // The content of a name of the root turned bad or changed: the next request looks at the files anew.
-  void forget(const AdapterVersion& version);
+  // The version that its name stands for now, maybe itself or one that is still to be loaded; null: the name is gone.
+  std::shared_ptr<AdapterVersion> present(const AdapterVersion& version) const;
 
  private:
+  struct Name {
+    std::shared_ptr<AdapterVersion> version = nullptr;
+    std::shared_ptr<AdapterVersion> coming = nullptr;    // of changed files; takes the name once it is read
+    std::optional<AdapterFacts> refused = std::nullopt;  // files that could not be read: not tried again while they are the same
+    bool from_root = false;                              // nobody gave this name: it was found in the root
+    uint64_t last_use = 0;
+  };
+  using Names = std::map<std::string, Name, std::less<>>;
+  // The last content that a name had, which its generation counts.
+  struct Generation {
+    int number = 0;
+    std::string digest;
+  };
   struct Job {
     std::shared_ptr<AdapterVersion> version;
     Answer* answer = nullptr;  // of a waiting load(); null: the engine asked
   };
+  // What the loader read for a job.
+  struct Read {
+    Result<std::shared_ptr<const lora::PackedAdapter>> packed;
+    std::string kind;
+    AdapterFacts facts;  // when it began
+    bool whole = false;  // and they were the same in the end
+  };
   void run_loader();
-  // These take the lock themselves, and look at files without it: the engine thread waits for it too.
-  Result<std::shared_ptr<AdapterVersion>> find_or_discover(std::string_view name);
+  Read read(const platform::Context& ctx, const AdapterVersion& version) const;
+  // These take the lock themselves.
+  bool finish(Job& job, Read read, bool last);  // false: the files changed meanwhile, and are to be read again
+  Result<std::shared_ptr<AdapterVersion>> find(std::string_view name);
+  Status discover(std::string_view name);
+  void renew(std::string_view name, const std::string& place, bool from_root, const AdapterFacts& facts);
   Status unknown_name(std::string_view name) const;
-  void retire(std::shared_ptr<AdapterVersion> version);
+  void retire(Name gone);
   Status wait_for_pin(std::unique_lock<std::mutex>& lock, std::shared_ptr<AdapterVersion> version, bool pinned);
-  void give(Answer& answer, Status status);  // under the lock
+  // These are called under the lock.
+  void give(Answer& answer, Status status);
+  std::shared_ptr<AdapterVersion> choose(Name& name, const AdapterFacts& facts);
+  void load_soon(const std::shared_ptr<AdapterVersion>& version);
+  void take(std::shared_ptr<AdapterVersion> version, Read read, Name* name, bool comes, bool stands);
+  void promote(Name& name, std::shared_ptr<AdapterVersion> version);
+  void count_generation(AdapterVersion& version);
+  std::vector<Name> forget_idle_names();
 
   CpuLevel level_;
   std::span<const lora::LoRATarget> targets_;
@@ -101,8 +139,11 @@ class AdapterRegistry {
   std::condition_variable work_;      // a job for the loader
   std::condition_variable answered_;  // a load() or pin() is done
   std::function<void()> wake_;
-  std::map<std::string, std::shared_ptr<AdapterVersion>, std::less<>> names_;
-  std::map<std::string, int, std::less<>> generations_;  // the last one of each name
+  Names names_;
+  size_t root_names_ = 0;  // of them, from the root
+  uint64_t clock_ = 0;     // of last_use
+  std::map<std::string, Generation, std::less<>> generations_;
+  int generation_floor_ = 0;  // the highest of those that were forgotten: no name counts from below it
   std::deque<Job> jobs_;
   std::vector<LoadedAdapter> loaded_;
   std::vector<PinWish> pins_;

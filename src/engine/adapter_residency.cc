@@ -50,15 +50,16 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
   version.loading = false;
   ++loads_;
   if (!loaded.packed.ok()) return fail(version, std::move(loaded.packed).status());
-  if (version.content && version.content->digest != (*loaded.packed)->digest()) {
-    return fail(version, unavailable("adapter '{}': {} changed since it was loaded; load it again to use what it holds now",
-                                     version.spec.name, version.spec.path));
-  }
+  version.failure = {};
+  if (version.older != nullptr && version.older->content != nullptr) unnamed_.push_back(version.older->content->id);
+  version.older = nullptr;
   if (!version.content) {
     version.content = content_of(**loaded.packed);
     version.content->versions.push_back(loaded.version);
   }
+  CHORAL_CHECK(version.content->digest == (*loaded.packed)->digest(), "a version of an adapter has one content");
   make_resident(version.content, std::move(*loaded.packed));
+  unnamed_.push_back(version.content->id);  // its name may have gone meanwhile
 }
 
 std::shared_ptr<AdapterContent> AdapterResidency::content_of(const lora::PackedAdapter& packed) {
@@ -96,8 +97,9 @@ void AdapterResidency::fail(AdapterVersion& version, Status why) {
     info.error = why.to_string();
   });
   version.failure = std::move(why);
-  if (version.content) unnamed_.push_back(version.content->id);
-  if (version.from_root) registry_.forget(version);  // the next request looks at the files anew
+  if (!version.content) return;
+  unnamed_.push_back(version.content->id);
+  may_be_stranded_ = true;
 }
 
 void AdapterResidency::drop(const lora::MemoryAnswer& answer) {
@@ -184,13 +186,11 @@ Status AdapterResidency::room_for(const AdapterVersion& version) const {
 AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
   if (request.adapters.empty()) return Arrival::kKnown;
   bool known = true;
-  for (const auto& use : request.adapters) {
+  for (auto& use : request.adapters) {
+    if (!request.parked && use.version->older == nullptr) use.version->failure = {};  // a new request is a new try
+    request.adapter_status = choose_version(use);
+    if (!request.adapter_status.ok()) return Arrival::kFailed;
     AdapterVersion& version = *use.version;
-    if (!request.parked) version.failure = {};  // a new request is a new try
-    if (!version.failure.ok() && !version.content) {
-      request.adapter_status = version.failure;
-      return Arrival::kFailed;
-    }
     if (version.content) continue;
     known = false;
     if (version.loading) continue;

@@ -1,6 +1,7 @@
 // Which adapters are in memory: takes in what the loader packed, keeps the byte budget by dropping what was unused longest, holds
 // what running requests use, and tells the scheduler who can run. Equal contents are one, whatever their names.
 // A request passes three times: arrive() (its adapters are named), acquire() and release() by the scheduler, leave() at its end.
+// One that waits while its adapter's bytes are lost starts over, for what the name stands for by then.
 // Engine thread only; a steady-state step calls nothing of it.
 #pragma once
 
@@ -62,6 +63,12 @@ class AdapterResidency : public sched::AdapterResidency {
   Arrival arrive(EngineRequest& request);
   // The end of a request that arrived, however it came; after release() if it held.
   void leave(EngineRequest& request);
+  // Whether a load failed since the last call of a version that was in memory before: requests may be stranded.
+  bool take_may_be_stranded() { return std::exchange(may_be_stranded_, false); }
+  // It waits for a version that was dropped and cannot be read again.
+  bool is_stranded(const EngineRequest& request) const;
+  // Makes it one that may arrive() once more, for what its names stand for now.
+  void start_over(EngineRequest& request);
 
   sched::Residency acquire(sched::Request& request) override;
   void release(sched::Request& request) override;
@@ -78,6 +85,7 @@ class AdapterResidency : public sched::AdapterResidency {
   std::shared_ptr<AdapterContent> content_of(const lora::PackedAdapter& packed);
   void make_resident(const std::shared_ptr<AdapterContent>& content, std::shared_ptr<const lora::PackedAdapter> packed);
   void fail(AdapterVersion& version, Status why);
+  Status choose_version(VersionUse& use);
   void settle_pins();
   bool settle_pin(AdapterRegistry::PinWish& wish);
   Status pin_content(AdapterVersion& version, bool pinned);
@@ -101,6 +109,7 @@ class AdapterResidency : public sched::AdapterResidency {
   std::vector<LoadedAdapter> loaded_;
   std::vector<AdapterRegistry::PinWish> pins_;  // not answered yet
   std::vector<int32_t> unnamed_;                // contents to look at: a version of them may be gone
+  bool may_be_stranded_ = false;
   int32_t next_id_ = 1;
   uint64_t seen_retirements_ = 0;
   int64_t loads_ = 0;

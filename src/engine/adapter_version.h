@@ -1,37 +1,43 @@
-// One content of one adapter name. Replacing a name makes a new version; requests keep the one they came for by holding a
-// pointer.
+// One content of one adapter name. A name whose files change, or that is replaced, gets a new version; requests keep the one they
+// came for by holding a pointer (the rule: adapter_registry.h).
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "choral/llm.h"
+#include "engine/file_facts.h"
 
 namespace choral::engine {
 
 struct AdapterContent;  // engine/adapter_residency.h
 
 struct AdapterVersion {
-  AdapterVersion(int32_t version_id, AdapterSpec version_spec, int version_generation, bool version_from_root)
-      : id(version_id), generation(version_generation), from_root(version_from_root), spec(std::move(version_spec)) {
+  // `version_place`: where its files are looked at, if not at the spec's path.
+  AdapterVersion(int32_t version_id, AdapterSpec version_spec, std::string version_place = "")
+      : id(version_id), spec(std::move(version_spec)), place(version_place.empty() ? spec.path : std::move(version_place)) {
     info.name = spec.name;
     info.path = spec.path;
     info.id = id;
-    info.generation = generation;
   }
 
   const int32_t id;
-  const int generation;
-  const bool from_root;  // nobody gave this name: it was found in the root
-  const AdapterSpec spec;
+  const AdapterSpec spec;   // of a name found in the root: its path without links
+  const std::string place;  // … and with them
 
-  AdapterInfo info;  // guarded by the registry
+  // Guarded by the registry. Its content is fixed when its files are read for the first time, and info.digest set with it.
+  AdapterInfo info;
+  AdapterFacts facts;                   // of the files as last read
+  std::optional<AdapterFacts> awaited;  // what a request saw of them before they were read: older ones must not answer it
+  bool was_read() const { return !info.digest.empty(); }
 
   // The engine thread's: what the files held, once loaded; then it stays, whether its weights are in memory or not.
   std::shared_ptr<AdapterContent> content;
-  bool pinned = false;   // its content stays in memory for it
+  std::shared_ptr<AdapterVersion> older;  // its name's version until this one is loaded, which answers when it cannot be
+  bool pinned = false;                    // its content stays in memory for it
   bool loading = false;  // the loader was asked and did not answer yet; the registry sets it before anybody else has this
   Status failure;        // why it cannot be had
 };

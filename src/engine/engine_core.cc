@@ -115,6 +115,7 @@ void EngineCore::run() {
     if (adapters_changed) {
       residency_.take_changes();
       retry_parked();
+      readmit_stranded();
     }
     take_inbox();
     step();
@@ -156,6 +157,20 @@ void EngineCore::retry_parked() {
   std::vector<std::unique_ptr<EngineRequest>> again;
   again.swap(parked_);
   for (auto& request : again) admit(std::move(request));
+}
+
+// They keep their places in the queue.
+void EngineCore::readmit_stranded() {
+  if (!residency_.take_may_be_stranded()) return;
+  std::vector<sched::Request*> stranded;
+  for (auto* request : scheduler_.waiting()) {
+    if (residency_.is_stranded(engine_request(*request))) stranded.push_back(request);
+  }
+  for (auto* waiting : stranded) {
+    std::unique_ptr<EngineRequest> request(&engine_request(*scheduler_.withdraw(*waiting).release()));
+    residency_.start_over(*request);
+    admit(std::move(request));
+  }
 }
 
 void EngineCore::drop_parked(sched::RequestId id) {

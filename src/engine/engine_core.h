@@ -41,6 +41,7 @@ class EngineCore {
   void take_inbox();
   void admit(std::unique_ptr<EngineRequest> request);
   void retry_parked();
+  void readmit_stranded();
   void drop_parked(sched::RequestId id);
   void step();
   void end_finished();

@@ -102,7 +102,9 @@ class AdaptersTest(program.ProgramTest):
                  ({"lora": ["calm", {"name": "swift", "scale": "much"}]}, "invalid_argument", "'lora[1].scale'"),
                  ({"lora": [{"name": "calm", "weight": 1}]}, "invalid_argument", "'weight'"),
                  ({"lora": ["base", "calm"]}, "invalid_argument", "'base'"), ({"lora": "calmm"}, "not_found", "did you mean 'calm'?"),
-                 ({"lora": ""}, "", ""), ({"lora": "../elsewhere/loud"}, "not_found", "loud"), ({"lora": str(OTHER)}, "not_found", "loud")]
+                 ({"lora": ""}, "", ""), ({"lora": "../elsewhere/loud"}, "invalid_argument", "loud"), ({"lora": str(OTHER)}, "invalid_argument", "not by a path"),
+                 ({"lora": "calm\0nonsense"}, "invalid_argument", "control character"), ({"lora": "team///quiet"}, "invalid_argument", "write 'team/quiet'"),
+                 ({"lora": "x" * 257}, "invalid_argument", "257 bytes")]
         lines = [good, *({**good, **change} for change, _, _ in cases), good]
         got, said = self.answers(lines, "--lora", f"calm={ADAPTERS / 'calm'}", "--adapter-root", ADAPTERS, code=2)
         self.assertEqual(got[0]["token_ids"], got[-1]["token_ids"])
@@ -258,6 +260,24 @@ class AdaptersTest(program.ProgramTest):
         self.assertEqual([r["name"] for r in rows], ["calm", "swift", "team/quiet"])
         self.assertEqual([(r["kind"], r["rank"]) for r in rows], [("LoRA", 4), ("LoRA, rsLoRA", 8), ("LoRA", 2)])
         self.run_fails(3, "adapter", "list", "--adapter-root", "/no/such/folder", says=["/no/such/folder"])
+
+    def test_names_that_no_request_can_use(self):
+        root = ROOT / "unusable"
+        for name in ("base", "tab\tin", "good"):
+            tiny_model.write_adapter(root / name, seed=8)
+        (root / "linked").symlink_to(OTHER)
+        (root / "again").symlink_to("good")
+        rows = {row["name"]: row for row in map(json.loads, self.run_ok("adapter", "list", "--adapter-root", root, "--json").stdout.splitlines())}
+        self.assertEqual([name for name, row in rows.items() if "error" not in row], ["again", "good"])
+        for name, says in (("base", "the model without adapters"), ("tab\tin", "control character"), ("linked", "leads out of")):
+            self.assertIn("not offered: ", rows[name]["error"]["message"])
+            self.assertIn(says, rows[name]["error"]["message"])
+        args = ("generate", MODEL, *FLAGS, "--adapter-root", root, "-p", "Hello")
+        done = self.run_fails(3, *args, "--adapter", "linked", says=["'linked' leads out of", str(OTHER), "--lora NAME=PATH"])
+        self.assertNotIn("did you mean", done.stderr)
+        plain = self.run_ok("generate", MODEL, *FLAGS, "-p", "Hello").stdout
+        self.assertEqual(self.run_ok(*args, "--adapter", "base").stdout, plain)
+        self.run_fails(2, "generate", MODEL, "--lora", root / "base", "-p", "x", says=["without adapters"])
 
     def test_diff(self):
         args = ("adapter", "diff", "base", "calm", "--model", MODEL, "--adapter-root", ADAPTERS, "--max-tokens", "8", "--ignore-eos", "-p", "Hello")

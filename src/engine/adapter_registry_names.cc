@@ -1,0 +1,243 @@
+// Which version a name stands for: looked up by requests, changed by what the loader read.
+#include <algorithm>
+#include <filesystem>
+
+#include "base/log.h"
+#include "engine/adapter_registry.h"
+#include "lora/adapter_name.h"
+
+namespace choral::engine {
+namespace {
+
+constexpr size_t kMaxEagerJobs = 8;
+constexpr size_t kForgottenShare = 8;  // so much of the root's names goes at once, that it is seldom looked for
+
+void log_refused(const std::string& name, const Status& why) {
+  CHORAL_LOG(kWarn, "the changed files of adapter '{}' cannot be used, what they held before stays in use: {}", name,
+             why.message());
+}
+
+}  // namespace
+
+Result<std::shared_ptr<AdapterVersion>> AdapterRegistry::find(std::string_view name) {
+  CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(name));
+  for (;;) {
+    std::string place;
+    bool from_root = false;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = names_.find(name);
+      if (found != names_.end()) {
+        place = found->second.version->place;
+        from_root = found->second.from_root;
+      }
+    }
+    if (place.empty()) {
+      CHORAL_RETURN_IF_ERROR(discover(name));
+      continue;
+    }
+    const AdapterFacts facts = look_at_adapter(place);
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = names_.find(name);
+      if (found == names_.end() || found->second.version->place != place) continue;  // unloaded or replaced meanwhile
+      if (auto version = choose(found->second, facts)) return version;
+    }
+    renew(name, place, from_root, facts);
+  }
+}
+
+// The version that files with these facts call for; null when nobody has read them yet.
+std::shared_ptr<AdapterVersion> AdapterRegistry::choose(Name& name, const AdapterFacts& facts) {
+  name.last_use = ++clock_;
+  const auto& version = name.coming != nullptr ? name.coming : name.version;
+  if (!version->was_read()) {
+    version->awaited = facts;
+    return version;
+  }
+  return version->facts == facts || name.refused == facts ? version : nullptr;
+}
+
+Status AdapterRegistry::discover(std::string_view name) {
+  if (config_.root.empty()) return unknown_name(name);
+  CHORAL_TRY(const auto folder, lora::adapter_in_root(config_.root, name));
+  if (!folder) return unknown_name(name);
+  std::vector<Name> idle;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::string key(name);
+    if (names_.contains(key)) return {};  // somebody was first
+    if (root_names_ >= config_.max_root_names) idle = forget_idle_names();
+    auto version = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{key, folder->string()}, config_.root + "/" + key);
+    load_soon(version);
+    names_[key] = {.version = std::move(version), .from_root = true, .last_use = ++clock_};
+    ++root_names_;
+  }
+  for (auto& gone : idle) retire(std::move(gone));
+  return {};
+}
+
+// Somebody is about to want it, and the engine would ask only when its step is done. Under a flood of names it decides alone.
+void AdapterRegistry::load_soon(const std::shared_ptr<AdapterVersion>& version) {
+  if (jobs_.size() >= kMaxEagerJobs) return;
+  version->loading = true;
+  version->info.state = AdapterState::kLoading;
+  jobs_.push_back({version});
+  work_.notify_one();
+}
+
+// The files at `place` changed since they were read, or since they were refused.
+void AdapterRegistry::renew(std::string_view name, const std::string& place, bool from_root, const AdapterFacts& facts) {
+  std::string path = place;
+  Status refused;
+  if (from_root) {
+    const auto folder = lora::adapter_in_root(config_.root, name);  // a link may lead elsewhere now
+    if (!folder.ok()) {
+      refused = folder.status();
+    } else if (!*folder) {
+      refused = not_found("{} is gone", place);
+    } else {
+      path = (*folder)->string();
+    }
+  }
+  std::unique_lock lock(mutex_);
+  const auto found = names_.find(name);
+  if (found == names_.end() || found->second.version->place != place || choose(found->second, facts) != nullptr) return;
+  Name& changed = found->second;
+  if (refused.ok()) {
+    changed.coming = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{found->first, path}, place);
+    changed.coming->older = changed.version;
+    load_soon(changed.coming);
+    return;
+  }
+  changed.refused = facts;
+  changed.version->info.error = refused.to_string();
+  lock.unlock();
+  log_refused(std::string(name), refused);
+}
+
+bool AdapterRegistry::finish(Job& job, Read read, bool last) {
+  AdapterVersion& version = *job.version;
+  const std::string key = version.spec.name;
+  std::unique_lock lock(mutex_);
+  const bool outdated = version.awaited && *version.awaited != read.facts;
+  version.awaited.reset();
+  if (!last && (!read.whole || outdated)) return false;
+  if (!read.whole) {
+    read.packed =
+        unavailable("adapter '{}' ({}): its files change while they are read; write them elsewhere, then move the folder", key,
+                    version.spec.path);
+  }
+  if (job.answer != nullptr) give(*job.answer, read.packed.ok() ? Status() : read.packed.status());
+  if (job.answer != nullptr && !read.packed.ok()) return true;  // the name was never given
+  ++version.info.loads;
+  const auto found = names_.find(key);
+  Name* name = found != names_.end() ? &found->second : nullptr;
+  const bool comes = name != nullptr && name->coming == job.version;
+  const bool stands = name != nullptr && name->version == job.version;
+  Status refused;
+  if (read.packed.ok()) {
+    take(std::move(job.version), std::move(read), name, comes, stands);
+  } else {
+    if (comes) {
+      refused = read.packed.status();
+      name->coming = nullptr;
+      name->refused = std::move(read.facts);
+      name->version->info.error = refused.to_string();
+    } else if (stands && !version.was_read()) {
+      names_.erase(found);  // of the root: the next request looks anew
+      --root_names_;
+    }
+    loaded_.push_back({std::move(job.version), std::move(read.packed)});
+  }
+  if (wake_) wake_();
+  lock.unlock();
+  if (!refused.ok()) log_refused(key, refused);
+  return true;
+}
+
+// `version` was read: for the first time, or again. What it held before it holds for good; other contents are another version's.
+void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, Read read, Name* name, bool comes, bool stands) {
+  const std::string digest = to_hex((*read.packed)->digest());
+  const bool other = version->was_read() && version->info.digest != digest;
+  if (other) {
+    Status gone = unavailable("adapter '{}' is gone, and {} changed since this request came; load it again", version->spec.name,
+                              version->spec.path);
+    loaded_.push_back({version, std::move(gone)});
+    if (!stands || name->coming != nullptr) return;  // its name means something else by now
+    version = std::make_shared<AdapterVersion>(next_id_++, version->spec, version->place);
+    version->info.loads = 1;
+  }
+  AdapterInfo& info = version->info;
+  info.kind = std::move(read.kind);
+  info.digest = digest;
+  info.rank = static_cast<int>((*read.packed)->rank());
+  info.size_bytes = (*read.packed)->size_bytes();
+  version->facts = std::move(read.facts);
+  if (comes || other) {
+    promote(*name, version);
+  } else if (stands) {
+    count_generation(*version);
+    name->refused.reset();
+  }
+  loaded_.push_back({std::move(version), std::move(read.packed)});
+}
+
+// The older version is held by `version` or by what loaded_ has of it, until the engine has taken this in.
+void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> version) {
+  const AdapterInfo& older = name.version->info;
+  count_generation(*version);
+  if (older.digest == version->info.digest) {  // the files were written anew with what they held
+    version->info.requests += older.requests;
+    version->info.loads += older.loads;
+  }
+  if (older.pinned) {
+    pins_.push_back({name.version, false});
+    pins_.push_back({version, true});
+  }
+  name.version = std::move(version);
+  name.coming = nullptr;
+  name.refused.reset();
+}
+
+void AdapterRegistry::count_generation(AdapterVersion& version) {
+  if (generations_.size() > names_.size() + 2 * config_.max_root_names) {
+    std::erase_if(generations_, [this](const auto& entry) {
+      const bool forgotten = !names_.contains(entry.first);
+      if (forgotten) generation_floor_ = std::max(generation_floor_, entry.second.number);
+      return forgotten;
+    });
+  }
+  auto& last = generations_.try_emplace(version.spec.name, Generation{generation_floor_, ""}).first->second;
+  if (last.digest != version.info.digest) last = {last.number + 1, version.info.digest};
+  version.info.generation = last.number;
+}
+
+// Of the root's names those unused longest that nobody needs; they die after the lock.
+std::vector<AdapterRegistry::Name> AdapterRegistry::forget_idle_names() {
+  std::vector<Names::iterator> idle;
+  for (auto it = names_.begin(); it != names_.end(); ++it) {
+    const Name& name = it->second;
+    if (name.from_root && name.coming == nullptr && name.version.use_count() == 1 && !name.version->info.pinned)
+      idle.push_back(it);
+  }
+  const size_t count = std::min(idle.size(), std::max<size_t>(1, config_.max_root_names / kForgottenShare));
+  std::nth_element(idle.begin(), idle.begin() + static_cast<ptrdiff_t>(count), idle.end(),
+                   [](auto a, auto b) { return a->second.last_use < b->second.last_use; });
+  std::vector<Name> gone;
+  for (size_t i = 0; i < count; ++i) {
+    gone.push_back(std::move(idle[i]->second));
+    names_.erase(idle[i]);
+  }
+  root_names_ -= count;
+  return gone;
+}
+
+std::shared_ptr<AdapterVersion> AdapterRegistry::present(const AdapterVersion& version) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = names_.find(version.spec.name);
+  if (found == names_.end()) return nullptr;
+  return found->second.coming != nullptr ? found->second.coming : found->second.version;
+}
+
+}  // namespace choral::engine

@@ -1,0 +1,40 @@
+// What becomes of requests whose version of an adapter cannot be read (again); see adapter_registry.h for the rule.
+#include <algorithm>
+
+#include "engine/adapter_residency.h"
+
+namespace choral::engine {
+
+// A version that cannot be read is left for another: by files that were refused for what their name stood for before, while that
+// is in memory; by one whose files are gone for what the name stands for now.
+Status AdapterResidency::choose_version(VersionUse& use) {
+  const auto in_memory = [](const AdapterVersion& version) {
+    return version.content != nullptr && version.content->packed != nullptr;
+  };
+  const AdapterVersion& version = *use.version;
+  if (version.failure.ok() || in_memory(version)) return {};
+  auto other = version.older != nullptr && in_memory(*version.older) ? version.older : registry_.present(version);
+  if (other == nullptr || other == use.version || (!other->failure.ok() && !in_memory(*other))) return version.failure;
+  if (other == version.older && !in_memory(*other)) return version.failure;  // its files are the refused ones
+  use.version = std::move(other);
+  return {};
+}
+
+bool AdapterResidency::is_stranded(const EngineRequest& request) const {
+  if (request.voice == nullptr || request.held_adapter) return false;
+  return std::any_of(request.adapters.begin(), request.adapters.end(), [](const VersionUse& use) {
+    const AdapterVersion& version = *use.version;
+    return !version.failure.ok() && version.content != nullptr && version.content->packed == nullptr && !version.content->loading;
+  });
+}
+
+void AdapterResidency::start_over(EngineRequest& request) {
+  leave(request);
+  request.parked = true;  // what was tried for it is not tried again
+  request.adapter_key = 0;
+  request.activation_token = 0;
+  request.activated_root.reset();
+  request.prefix_root = cache::make_prefix_root({}, request.cache_salt);
+}
+
+}  // namespace choral::engine
