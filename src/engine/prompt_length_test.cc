@@ -52,13 +52,5 @@ TEST_F(PromptLengthTest, APromptFarTooLongIsRefusedUncounted) {
   }
 }
 
-TEST_F(PromptLengthTest, ABadWordNeverLongerThanTheContext) {
-  Request request;
-  request.prompt = "hi";
-  request.sampling.bad_words = {words(3'000'000)};
-  const Status status = llm_->generate({request}).front().status;
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("bad_words"), HasSubstr("more than 64 tokens")));
-}
-
 }  // namespace
 }  // namespace choral::engine

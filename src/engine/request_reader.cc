@@ -113,9 +113,7 @@ Result<std::vector<std::vector<int32_t>>> RequestReader::bad_word_tokens(const s
     if (word.empty()) return invalid_argument("bad_words holds an empty word");
     const bool has_space = word.front() == ' ';
     for (const std::string& form : {word, has_space ? word.substr(1) : " " + word}) {
-      CHORAL_TRY(auto ids,
-                 tokenizer_->encode(form, {.add_special_tokens = false, .max_tokens = static_cast<size_t>(limits_.max_model_len)})
-                     .while_("bad_words"));
+      CHORAL_TRY(auto ids, tokenizer_->encode(form, {.add_special_tokens = false}));
       if (!ids.empty() && std::find(sequences.begin(), sequences.end(), ids) == sequences.end())
         sequences.push_back(std::move(ids));
     }

@@ -18,7 +18,7 @@ EncodeBudget::EncodeBudget(size_t text_bytes, size_t max_tokens) : text_bytes_(t
   growth_left_ = kGrowthPerUsefulByte * useful + kGrowthPerByte * text_bytes + kFreeGrowth;
 }
 
-Status EncodeBudget::check_room(size_t tokens, size_t bytes, size_t bytes_per_token) const {
+Status EncodeBudget::check_scarce_room(size_t tokens, size_t bytes, size_t bytes_per_token) const {
   CHORAL_RETURN_IF_ERROR(check_tokens(tokens));
   if (bytes_per_token != 0 && bytes / bytes_per_token > max_tokens_ - tokens) return too_many_tokens();
   return {};

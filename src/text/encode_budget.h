@@ -43,10 +43,15 @@ class EncodeBudget {
     return {};
   }
   // The same before `bytes` more are encoded, of which one token stands for `bytes_per_token` at most (0: for any number).
-  Status check_room(size_t tokens, size_t bytes, size_t bytes_per_token) const;
+  Status check_room(size_t tokens, size_t bytes, size_t bytes_per_token) const {
+    if (tokens <= max_tokens_ && bytes <= max_tokens_ - tokens) [[likely]]
+      return {};
+    return check_scarce_room(tokens, bytes, bytes_per_token);
+  }
   size_t max_tokens() const { return max_tokens_; }
 
  private:
+  Status check_scarce_room(size_t tokens, size_t bytes, size_t bytes_per_token) const;
   Status out_of_work(std::string_view stage) const;
   Status out_of_growth(std::string_view stage) const;
   Status too_many_tokens() const;
