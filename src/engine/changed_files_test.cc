@@ -70,12 +70,12 @@ class AdapterBudgetTest : public ::testing::Test {
   int64_t packed_bytes(const std::string& path) {
     platform::testing::CpuContext cpu;
     int64_t bytes = 0;
-    std::string kind;
+    lora::AdapterDescription described;
     const auto note = [&](int64_t needed) {
       bytes = needed;
       return Status();
     };
-    EXPECT_TRUE(lora::PackedAdapterLoader(*cpu, files_.targets(), {}, 0).load(path, kind, note).ok());
+    EXPECT_TRUE(lora::PackedAdapterLoader(*cpu, files_.targets(), {}, 0).load(path, described, note).ok());
     return bytes;
   }
 

@@ -154,7 +154,9 @@ TEST_P(LoRACompanionAtLevel, AlongAProductIsThePassesAfterIt) {
           Step step = make();
           LoRACompanion companion(machine.ctx, step.shares);
           step.multiply(machine.ctx, &companion);
-          if (rows >= 32 && threads == 1) EXPECT_TRUE(companion.was_begun(0));
+          if (rows >= 32 && threads == 1) {
+            EXPECT_TRUE(companion.was_begun(0));
+          }
           step.finish(machine.ctx, companion);
           expect_equal_bits(step.y, want, fmt::format("{} x {} x {}, {} threads", rows, in, out, threads));
         }
@@ -176,7 +178,9 @@ TEST_P(LoRACompanionAtLevel, HoweverItIsAsked) {
     const auto most = int64_t{1} << random() % 16;
     for (int i = 0; i < rounds; ++i) {
       const int thread = static_cast<int>(random() % 3);
-      if (random() % 3 != 0) EXPECT_LE(static_cast<int64_t>(companion.fetch(thread, most).size()), most);
+      if (random() % 3 != 0) {
+        EXPECT_LE(static_cast<int64_t>(companion.fetch(thread, most).size()), most);
+      }
       if (random() % 3 == 0) companion.work(thread);
     }
     step.finish(machine.ctx, companion);
