@@ -14,8 +14,9 @@ namespace {
 constexpr int kThreads = 2;
 constexpr int kMostReads = 3;  // of files that change while they are read
 
+// Where the config cannot be read it does not matter: the load says why.
 bool is_dora(const AdapterSpec& spec) {
-  const auto config = lora::PEFTHelper::from_local_dir(spec.path);
+  const auto config = or_out_of_memory("its config cannot be read", [&] { return lora::PEFTHelper::from_local_dir(spec.path); });
   return config.ok() && config->use_dora;
 }
 
@@ -87,14 +88,17 @@ void AdapterLoader::run(Worker& worker) {
 }
 
 AdapterRead AdapterLoader::read(const platform::Context& ctx, lora::PackedAdapterLoader& files, const AdapterSpec& spec) {
-  ctx.memory.reset();
-  AdapterFacts facts = look_at_adapter(spec.path);
-  wait_until_stamps_settle(facts);
+  AdapterFacts facts;
   lora::AdapterDescription described;
+  bool whole = true;  // memory that cannot be had is no fault of the files
   auto packed = or_out_of_memory("it cannot be loaded", [&] {
-                  return files.load(spec.path, described, [this](int64_t bytes) { return client_.admit(bytes); });
+                  ctx.memory.reset();
+                  facts = look_at_adapter(spec.path);
+                  wait_until_stamps_settle(facts);
+                  auto loaded = files.load(spec.path, described, [this](int64_t bytes) { return client_.admit(bytes); });
+                  whole = look_at_adapter(spec.path) == facts;
+                  return loaded;
                 }).while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
-  const bool whole = look_at_adapter(spec.path) == facts;
   return {std::move(packed), std::move(described), std::move(facts), whole};
 }
 

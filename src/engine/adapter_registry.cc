@@ -73,7 +73,7 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
   answered_.wait(lock, [&] { return answer.given; });
   if (!answer.status.ok()) return answer.status;
   if (spec.pinned) {
-    if (Status pinned = wait_for_pin(lock, version, true); !pinned.ok()) {
+    if (Status pinned = wait_for_pin(lock, {version, 1.0F, version->failed_reads}, true); !pinned.ok()) {
       lock.unlock();
       retire({.version = std::move(version)});
       return pinned;
@@ -122,15 +122,15 @@ void AdapterRegistry::retire(Name gone) {
 }
 
 Status AdapterRegistry::pin(std::string_view name, bool pinned) {
-  CHORAL_TRY(auto version, find(name));
+  CHORAL_TRY(auto use, find(name));
   std::unique_lock lock(mutex_);
-  return wait_for_pin(lock, std::move(version), pinned);
+  return wait_for_pin(lock, std::move(use), pinned);
 }
 
-Status AdapterRegistry::wait_for_pin(std::unique_lock<std::mutex>& lock, std::shared_ptr<AdapterVersion> version, bool pinned) {
+Status AdapterRegistry::wait_for_pin(std::unique_lock<std::mutex>& lock, VersionUse use, bool pinned) {
   if (!wake_) return unavailable("the engine is shutting down");
   Answer answer;
-  pins_.push_back({std::move(version), pinned, &answer});
+  pins_.push_back({std::move(use.version), pinned, &answer, use.failures_before});
   wake_();
   answered_.wait(lock, [&] { return answer.given; });
   return answer.status;
@@ -158,9 +158,10 @@ Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const Adapter
   std::vector<VersionUse> found;
   for (const auto& use : uses) {
     CHORAL_RETURN_IF_ERROR(check_adapter_scale(use));
-    CHORAL_TRY(auto version, find(use.name));
-    update(*version, [](AdapterInfo& info) { ++info.requests; });
-    found.push_back({std::move(version), use.scale});
+    CHORAL_TRY(VersionUse named, find(use.name));
+    update(*named.version, [](AdapterInfo& info) { ++info.requests; });
+    named.scale = use.scale;
+    found.push_back(std::move(named));
   }
   return found;
 }

@@ -67,8 +67,9 @@ class AdapterRegistry : private AdapterLoader::Client {
   struct PinWish {
     std::shared_ptr<AdapterVersion> version;
     bool pinned = false;
-    Answer* answer = nullptr;  // null: nobody waits
-    bool tried = false;        // the engine's: a load was waited for
+    Answer* answer = nullptr;     // null: nobody waits
+    int64_t failures_before = 0;  // as VersionUse
+    bool tried = false;           // the engine's: a load was waited for
   };
   void take_pins(std::vector<PinWish>& out);  // appends
   void answer_pin(const PinWish& wish, const Status& status);
@@ -101,12 +102,12 @@ class AdapterRegistry : private AdapterLoader::Client {
   Status admit(int64_t packed_bytes) override;
   bool take_read(AdapterLoader::Job& job, AdapterRead read, bool last) override;
   // These take the lock themselves.
-  Result<std::shared_ptr<AdapterVersion>> find(std::string_view name);
+  Result<VersionUse> find(std::string_view name);
   Status discover(std::string_view name);
   void renew(std::string_view name, const std::string& place, bool from_root, const AdapterFacts& facts);
   Status unknown_name(std::string_view name) const;
   void retire(Name gone);
-  Status wait_for_pin(std::unique_lock<std::mutex>& lock, std::shared_ptr<AdapterVersion> version, bool pinned);
+  Status wait_for_pin(std::unique_lock<std::mutex>& lock, VersionUse use, bool pinned);
   // These are called under the lock.
   void give(Answer& answer, Status status);
   std::shared_ptr<AdapterVersion> choose(Name& name, const AdapterFacts& facts);

@@ -20,7 +20,7 @@ void log_refused(const std::string& name, const Status& why) {
 
 }  // namespace
 
-Result<std::shared_ptr<AdapterVersion>> AdapterRegistry::find(std::string_view name) {
+Result<VersionUse> AdapterRegistry::find(std::string_view name) {
   CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(name));
   for (;;) {
     std::string place;
@@ -42,7 +42,7 @@ Result<std::shared_ptr<AdapterVersion>> AdapterRegistry::find(std::string_view n
       const std::lock_guard lock(mutex_);
       const auto found = names_.find(name);
       if (found == names_.end() || found->second.version->place != place) continue;  // unloaded or replaced meanwhile
-      if (auto version = choose(found->second, facts)) return version;
+      if (auto version = choose(found->second, facts)) return VersionUse{version, 1.0F, version->failed_reads};
     }
     renew(name, place, from_root, facts);
   }
@@ -148,6 +148,7 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
       names_.erase(found);  // of the root: the next request looks anew
       --root_names_;
     }
+    ++version.failed_reads;
     loaded_.push_back({std::move(job.version), std::move(read.packed)});
   }
   if (wake_) wake_();
@@ -163,6 +164,7 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
   if (other) {
     Status gone = unavailable("adapter '{}' is gone, and {} changed since this request came; load it again", version->spec.name,
                               version->spec.path);
+    ++version->failed_reads;
     loaded_.push_back({version, std::move(gone)});
     if (!stands || name->coming != nullptr) return;  // its name means something else by now
     version = std::make_shared<AdapterVersion>(next_id_++, version->spec, version->place);

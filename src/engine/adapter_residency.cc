@@ -137,7 +137,7 @@ bool AdapterResidency::settle_pin(AdapterRegistry::PinWish& wish) {
   Status status;
   if (!wish.pinned || (version.content && version.content->packed != nullptr)) {
     status = pin_content(version, wish.pinned);
-  } else if (wish.tried && !version.failure.ok()) {
+  } else if ((wish.tried || version.failures > wish.failures_before) && !version.failure.ok()) {
     status = version.failure;
   } else {
     status = room_for(version);
@@ -195,8 +195,6 @@ AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
   if (request.adapters.empty()) return Arrival::kKnown;
   bool known = true;
   for (auto& use : request.adapters) {
-    // A new request is a new try, but not of changed files that were refused.
-    if (!request.parked) use.failures_before = use.version->older == nullptr ? use.version->failures : 0;
     request.adapter_status = choose_version(use);
     if (!request.adapter_status.ok()) return Arrival::kFailed;
     AdapterVersion& version = *use.version;

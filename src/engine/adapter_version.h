@@ -33,6 +33,7 @@ struct AdapterVersion {
   AdapterFacts facts;                   // of the files as last read
   std::optional<AdapterFacts> awaited;  // what a request saw of them before they were read: older ones must not answer it
   bool was_read() const { return !info.digest.empty(); }
+  int64_t failed_reads = 0;  // that the engine thread is, or will be, told of
 
   // The engine thread's: what the files held, once loaded; then it stays, whether its weights are in memory or not.
   std::shared_ptr<AdapterContent> content;
@@ -40,14 +41,14 @@ struct AdapterVersion {
   bool pinned = false;                    // its content stays in memory for it
   bool loading = false;  // the loader was asked and did not answer yet; the registry sets it before anybody else has this
   Status failure;        // why it could not be had when it was tried last
-  int64_t failures = 0;  // times so
+  int64_t failures = 0;  // the failed reads that it was told of
 };
 
 // One adapter of a request.
 struct VersionUse {
   std::shared_ptr<AdapterVersion> version;
   float scale = 1.0F;
-  int64_t failures_before = 0;  // when the request came: a new request is a new try
+  int64_t failures_before = 0;  // failed reads until the request came: a new request is a new try
 
   bool failed() const { return version->failures > failures_before && !version->failure.ok(); }
 };

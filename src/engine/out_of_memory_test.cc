@@ -70,7 +70,7 @@ TEST(OutOfMemory, EndsALoadOfAnAdapter) {
   const AdapterSpec spec{"a", files.write("a", 64, 1)};
   {
     const Shortage shortage(4096);
-    expect_out_of_memory(llm->load_adapter(spec, false), "adapter 'a' cannot be loaded");
+    expect_out_of_memory(llm->load_adapter(spec, false), "it cannot be loaded");
   }
   const Status loaded = llm->load_adapter(spec, false);
   EXPECT_TRUE(loaded.ok()) << loaded.to_string();

@@ -378,6 +378,7 @@ std::unique_ptr<Request> Scheduler::withdraw(Request& request) {
   if (promoted_ == &request) promoted_ = nullptr;
   request.promoted = false;
   request.prefix_chain = {};
+  request.adapter_ids.clear();
   const auto owner = requests_.find(request.id);
   auto out = std::move(owner->second);
   requests_.erase(owner);

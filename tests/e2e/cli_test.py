@@ -77,7 +77,7 @@ class CliTest(program.ProgramTest):
             self.assertNotEqual(done.returncode, 0, args)
             for bad in ("\x1b", "\x07", "\r", "\nchoral: error: forged"):
                 self.assertNotIn(bad, done.stdout + done.stderr, args)
-        got, said = self.run_jsonl([{"id": evil, "prompt": "x", evil: 1, "lora": evil}, {"id": evil, "stop": {evil: 1}}], code=3)
+        got, said = self.run_jsonl([{"id": evil, "prompt": "x", evil: 1, "lora": evil}, {"id": evil, "stop": {evil: 1}}], code=2)
         self.assertEqual(got[0]["id"], evil, "an id comes back as it is")
         self.assertNotIn("\x1b", said)
         self.assertEqual(said.count("\nchoral: error"), 1)
