@@ -115,8 +115,9 @@ TEST(SchedulerAdapter, AWithdrawnOneComesBackToItsPlaceForAnotherAdapter) {
   ASSERT_NE(request, nullptr);
   EXPECT_EQ(engine.scheduler.find(2), nullptr);
   EXPECT_EQ(engine.scheduler.waiting_count(), 1);
+  memory.leave(*request);
   request->adapter_key = 10;
-  ASSERT_TRUE(engine.scheduler.add(std::move(request)).ok());
+  ASSERT_TRUE(engine.add(std::move(request)).ok());
   while (engine.scheduler.find(1) != nullptr) engine.step();
   engine.step();
   EXPECT_THAT(running(engine), ElementsAre(2)) << "it lost its place to one that came later";
