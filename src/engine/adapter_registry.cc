@@ -10,7 +10,8 @@
 namespace choral::engine {
 namespace {
 
-// Packed adapters that the engine thread did not take in yet may fill this share of the budget, or be one of each loader thread.
+// Packed adapters that the engine thread did not take in yet may fill this share of the budget, and be one of each loader thread
+// beyond it.
 constexpr int64_t kHandoverShare = 4;
 constexpr size_t kMaxHints = 10'000;  // entries of the root looked at for a name like the unknown one
 

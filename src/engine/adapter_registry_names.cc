@@ -56,7 +56,12 @@ std::shared_ptr<AdapterVersion> AdapterRegistry::choose(Name& name, const Adapte
     version->awaited = facts;
     return version;
   }
-  return version->facts == facts || name.refused == facts ? version : nullptr;
+  if (version->facts == facts) {
+    if (name.refused) version->info.error.clear();  // what was refused is gone, and the old files are back
+    name.refused.reset();
+    return version;
+  }
+  return name.refused == facts ? version : nullptr;
 }
 
 Status AdapterRegistry::discover(std::string_view name) {
@@ -81,9 +86,9 @@ Status AdapterRegistry::discover(std::string_view name) {
 // Somebody is about to want it, and the engine would ask only when its step is done. Under a flood of names it decides alone.
 void AdapterRegistry::load_soon(const std::shared_ptr<AdapterVersion>& version) {
   if (loader_->queued() >= kMaxEagerJobs) return;
+  loader_->add({version});
   version->loading = true;
   version->info.state = AdapterState::kLoading;
-  loader_->add({version});
 }
 
 // The files at `place` changed since they were read, or since they were refused.
@@ -105,9 +110,10 @@ void AdapterRegistry::renew(std::string_view name, const std::string& place, boo
   if (found == names_.end() || found->second.version->place != place || choose(found->second, facts) != nullptr) return;
   Name& changed = found->second;
   if (refused.ok()) {
-    changed.coming = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{found->first, path}, place);
-    changed.coming->older = changed.version;
-    load_soon(changed.coming);
+    auto coming = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{found->first, path}, place);
+    coming->older = changed.version;
+    load_soon(coming);
+    changed.coming = std::move(coming);
     return;
   }
   changed.refused = facts;
@@ -136,14 +142,18 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
   const bool comes = name != nullptr && name->coming == job.version;
   const bool stands = name != nullptr && name->version == job.version;
   Status refused;
+  std::vector<std::string> notes;
   if (read.packed.ok()) {
+    if (version.info.notes.empty()) notes = read.described.notes;
     take(std::move(job.version), std::move(read), name, comes, stands);
   } else {
     if (comes) {
-      refused = read.packed.status();
       name->coming = nullptr;
-      name->refused = std::move(read.facts);
-      name->version->info.error = refused.to_string();
+      // A shortage says nothing about the files: the next request tries them again.
+      if (read.packed.status().code() != Code::kResourceExhausted) name->refused = std::move(read.facts);
+      std::string why = read.packed.status().to_string();
+      if (name->version->info.error != why) refused = read.packed.status();
+      name->version->info.error = std::move(why);
     } else if (stands && !version.was_read()) {
       names_.erase(found);  // of the root: the next request looks anew
       --root_names_;
@@ -154,6 +164,7 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
   if (wake_) wake_();
   lock.unlock();
   if (!refused.ok()) log_refused(key, refused);
+  for (const auto& note : notes) CHORAL_LOG(kWarn, "adapter '{}': {}", printable(key), note);
   return true;
 }
 
@@ -172,9 +183,6 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
   }
   AdapterInfo& info = version->info;
   info.kind = std::move(read.described.kind);
-  for (const auto& note : read.described.notes) {
-    if (info.notes.empty()) CHORAL_LOG(kWarn, "adapter '{}': {}", printable(info.name), note);
-  }
   info.notes = std::move(read.described.notes);
   info.digest = digest;
   info.rank = static_cast<int>((*read.packed)->rank());
@@ -185,6 +193,7 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
     promote(*name, version);
   } else if (stands) {
     count_generation(*version);
+    if (name->refused) info.error.clear();
     name->refused.reset();
   }
   loaded_.push_back({std::move(version), std::move(read.packed)});

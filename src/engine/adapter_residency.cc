@@ -34,9 +34,9 @@ AdapterResidency::~AdapterResidency() {
   for (const auto& wish : pins_) registry_.answer_pin(wish, unavailable("the engine is shutting down"));
 }
 
-void AdapterResidency::take_changes() {
+bool AdapterResidency::take_changes() {
+  registry_.take_pins(pins_);  // first, so that no load that was asked for with a wish comes after it
   registry_.take_loaded(loaded_);
-  registry_.take_pins(pins_);
   const uint64_t retirements = registry_.retirements();
   if (retirements != seen_retirements_) {
     for (const auto& [id, content] : contents_) unnamed_.push_back(id);
@@ -46,10 +46,12 @@ void AdapterResidency::take_changes() {
     take_in(loaded);
     settle_pins();  // before the next one takes its room
   }
+  const bool any = !loaded_.empty();
   loaded_.clear();
   settle_pins();
   for (const int32_t id : unnamed_) forget_if_unnamed(id);
   unnamed_.clear();
+  return any;
 }
 
 void AdapterResidency::take_in(LoadedAdapter& loaded) {
@@ -57,7 +59,7 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
   version.loading = false;
   ++loads_;
   if (!loaded.packed.ok()) return fail(version, std::move(loaded.packed).status());
-  if (version.older != nullptr && version.older->content != nullptr) unnamed_.push_back(version.older->content->id);
+  look_at_contents(version);
   version.older = nullptr;
   if (!version.content) {
     version.content = content_of(**loaded.packed);
@@ -92,6 +94,12 @@ void AdapterResidency::make_resident(const std::shared_ptr<AdapterContent>& cont
   publish(*content);
 }
 
+// It may have been the last to hold its content, or its predecessor's.
+void AdapterResidency::look_at_contents(const AdapterVersion& version) {
+  if (version.content) unnamed_.push_back(version.content->id);
+  if (version.older && version.older->content) unnamed_.push_back(version.older->content->id);
+}
+
 void AdapterResidency::fail(AdapterVersion& version, Status why) {
   registry_.update(version, [&](AdapterInfo& info) {
     info.state = AdapterState::kFailed;
@@ -99,9 +107,9 @@ void AdapterResidency::fail(AdapterVersion& version, Status why) {
   });
   version.failure = std::move(why);
   ++version.failures;
+  look_at_contents(version);
   if (!version.content) return;
   memory_.fail(version.content->id);
-  unnamed_.push_back(version.content->id);
   may_be_stranded_ = true;
 }
 
@@ -142,8 +150,8 @@ bool AdapterResidency::settle_pin(AdapterRegistry::PinWish& wish) {
   } else {
     status = room_for(version);
     if (status.ok() && !wish.tried) {
-      version.loading = wish.tried = true;
       registry_.request_load(wish.version);
+      version.loading = wish.tried = true;
       return false;
     }
     if (status.ok()) status = unavailable("adapter '{}' left memory before it could be pinned; try again", version.spec.name);
@@ -201,8 +209,8 @@ AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
     if (version.content) continue;
     known = false;
     if (version.loading) continue;
-    version.loading = true;
     registry_.request_load(use.version);
+    version.loading = true;
   }
   request.parked = !known;
   if (!known) return Arrival::kWaiting;
@@ -238,11 +246,11 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
     identities.push_back({content->digest, use.scale});
   }
   RequestVoice& voice = open_voice(key, std::move(terms));
-  request.voice = &voice;
   request.adapter_key = voice.key;
   request.adapter_ids = voice.adapters;
   request.activation_token = activation;
   memory_.join(voice.key, voice.adapters);
+  request.voice = &voice;
   memory_.prefetch(voice.key);  // dropped since their last use: they may come back while the request waits its turn
   carry_out(&request);
   const auto root = cache::make_prefix_root(identities, request.cache_salt);
@@ -252,7 +260,11 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
 
 RequestVoice& AdapterResidency::open_voice(const VoiceKey& key, std::vector<RequestVoice::Term> terms) {
   RequestVoice& voice = voices_.try_emplace(key).first->second;
-  if (voice.requests++ > 0) return voice;
+  if (voice.requests > 0) {
+    ++voice.requests;
+    return voice;
+  }
+  voice.adapters.clear();
   voice.terms = std::move(terms);
   for (const auto& term : voice.terms) {
     const int32_t id = term.content->id;
@@ -266,6 +278,7 @@ RequestVoice& AdapterResidency::open_voice(const VoiceKey& key, std::vector<Requ
     voice.key = free_keys_.back();  // every request may bring another factor, and keys are not without end
     free_keys_.pop_back();
   }
+  voice.requests = 1;
   return voice;
 }
 
@@ -278,7 +291,7 @@ void AdapterResidency::close_voice(const RequestVoice& voice) {
 
 void AdapterResidency::leave(EngineRequest& request) {
   for (const auto& use : request.adapters) {
-    if (use.version->content) unnamed_.push_back(use.version->content->id);  // maybe its last user, of a version without name
+    look_at_contents(*use.version);  // maybe its last user, of a version without name
   }
   RequestVoice* voice = request.voice;
   if (voice == nullptr) return;

@@ -48,8 +48,8 @@ class AdapterResidency : public sched::AdapterResidency {
   ~AdapterResidency() override;
 
   // Takes in what the loader finished, pins, and what nobody names any more: when the registry woke the engine or has_unnamed(),
-  // and before schedule(), never inside it.
-  void take_changes();
+  // and before schedule(), never inside it. Whether a load ended: who waits for one may go on.
+  bool take_changes();
   // A content may have lost its last user.
   bool has_unnamed() const { return !unnamed_.empty(); }
 
@@ -82,6 +82,7 @@ class AdapterResidency : public sched::AdapterResidency {
   void take_in(LoadedAdapter& loaded);
   std::shared_ptr<AdapterContent> content_of(const lora::PackedAdapter& packed);
   void make_resident(const std::shared_ptr<AdapterContent>& content, std::shared_ptr<const lora::PackedAdapter> packed);
+  void look_at_contents(const AdapterVersion& version);
   void fail(AdapterVersion& version, Status why);
   Status choose_version(VersionUse& use);
   void settle_pins();

@@ -16,6 +16,7 @@ Status AdapterResidency::choose_version(VersionUse& use) {
   auto other = version.older != nullptr && in_memory(*version.older) ? version.older : registry_.present(version);
   if (other == nullptr || other == use.version || (!other->failure.ok() && !in_memory(*other))) return version.failure;
   if (other == version.older && !in_memory(*other)) return version.failure;  // its files are the refused ones
+  look_at_contents(version);
   use.failures_before = other->failures;
   use.version = std::move(other);
   return {};

@@ -122,10 +122,9 @@ void EngineCore::run() {
       stats_.waiting += static_cast<int>(arrivals_.size());  // add_request() goes on counting them; publish_stats() sets it right
       leavers_.swap(cancels_);
     }
-    if (adapters_changed) {
-      residency_.take_changes();
-      retry_parked();
+    if (adapters_changed && residency_.take_changes()) {
       readmit_stranded();
+      retry_parked();
     }
     take_inbox();
     step();

@@ -7,14 +7,12 @@
 #include <chrono>
 #include <thread>
 
+#include "lora/adapter_file.h"
 #include "lora/peft_helper.h"
 
 namespace choral::engine {
 namespace {
 
-// What lora/adapter_file.cc and lora/peft_helper.cc look for in a folder.
-constexpr const char* kFiles[] = {"adapter_config.json", "adapter_model.safetensors",  "adapter_model.bin",
-                                  "adapter_model.pt",    "new_embeddings.safetensors", "new_embeddings.bin"};
 constexpr int64_t kMostTicksNs = 20'000'000;  // the slowest kernel clock ticks each 10 ms
 
 int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
@@ -31,7 +29,7 @@ AdapterFacts look_at_adapter(const std::string& path) {
   AdapterFacts facts;
   add(facts, "", path);
   if (!facts.empty()) return facts;
-  for (const char* name : kFiles) add(facts, name, path + "/" + name);
+  for (const char* name : lora::adapter_file_names()) add(facts, name, path + "/" + name);
   if (facts.empty()) {
     if (const auto gguf = lora::gguf_adapter_path(path)) add(facts, gguf->filename().native(), gguf->native());
   }

@@ -20,15 +20,16 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem
 }
 
 MappedFile::MappedFile(RegularFile file, std::span<const std::byte> bytes)
-    : FileBytes(file.path()), file_(std::move(file)), guard_(bytes) {
+    : FileBytes(file.path()), file_(std::move(file)), guard_(std::in_place, bytes) {
   bytes_ = bytes;
 }
 
 MappedFile::~MappedFile() {
+  guard_.reset();  // before these addresses can be another mapping's
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-Status MappedFile::check_unchanged() const { return guard_.torn() ? changed_while_read(path_) : file_.check_unchanged(); }
+Status MappedFile::check_unchanged() const { return guard_->torn() ? changed_while_read(path_) : file_.check_unchanged(); }
 
 void MappedFile::release(std::span<const std::byte> range) const {
   if (range.empty() || bytes_.empty()) return;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -34,7 +35,7 @@ class MappedFile : public FileBytes {
   MappedFile(RegularFile file, std::span<const std::byte> bytes);
 
   RegularFile file_;  // open, so that changes are seen whatever becomes of its name
-  MappingGuard guard_;
+  std::optional<MappingGuard> guard_;
 };
 
 // The file's bytes. Written to meanwhile: kUnavailable. Over `max_bytes`:

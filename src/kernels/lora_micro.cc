@@ -197,6 +197,10 @@ HWY_INLINE void expand_panels(const ExpandArgs& args, const float* const (&middl
     CHORAL_UNROLL
     for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::Zero(d);
   }
+  if constexpr (kBlockScales) {
+    CHORAL_UNROLL
+    for (int v = 0; v < kVectors; ++v) block_scale[v] = hn::Zero(d);  // the first chunk brings them
+  }
   const auto multiply_add = [&](int64_t j) HWY_ATTR {
     CHORAL_UNROLL
     for (int r = 0; r < R; ++r) {

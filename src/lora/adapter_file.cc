@@ -94,16 +94,17 @@ Status read_gguf(AdapterFile& file, std::shared_ptr<const io::FileBytes> bytes, 
 }
 
 // Vocabularies added beside the adapter, as vLLM once read them.
-constexpr const char* kNewEmbeddings[] = {"new_embeddings.safetensors", "new_embeddings.bin"};
+constexpr const char* kNames[] = {"adapter_config.json", "adapter_model.safetensors",  "adapter_model.bin",
+                                  "adapter_model.pt",    "new_embeddings.safetensors", "new_embeddings.bin"};
+constexpr std::span kNewEmbeddings = std::span(kNames).last(2);
 
 struct Kind {
   const char* name;
   const char* format;
   Status (*read)(AdapterFile&, std::shared_ptr<const io::FileBytes>, const AdapterLimits&);
 };
-constexpr Kind kKinds[] = {{"adapter_model.safetensors", "safetensors", read_safetensors},
-                           {"adapter_model.bin", "torch", read_torch},
-                           {"adapter_model.pt", "torch", read_torch}};
+constexpr Kind kKinds[] = {
+    {kNames[1], "safetensors", read_safetensors}, {kNames[2], "torch", read_torch}, {kNames[3], "torch", read_torch}};
 constexpr Kind kGguf = {"", "gguf", read_gguf};
 
 struct Location {
@@ -163,6 +164,8 @@ Status check_memory_for(const std::filesystem::path& path, const io::FileStamp& 
 }
 
 }  // namespace
+
+std::span<const char* const> adapter_file_names() { return kNames; }
 
 Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const AdapterLimits& limits, io::ReadMemory& memory) {
   CHORAL_TRY(const Location at, locate(path));

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct AdapterLimits {
   uint64_t max_tensors = 100'000;
   uint64_t max_converted_bytes = uint64_t{4} << 30;  // memory for tensors that cannot stay in the file
 };
+
+// Names of the files of a folder that an adapter is read from, or refused for, beside a single .gguf.
+std::span<const char* const> adapter_file_names();
 
 struct AdapterFile {
   std::filesystem::path path;

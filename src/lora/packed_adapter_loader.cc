@@ -34,14 +34,6 @@ Result<int64_t> PackedAdapterLoader::measure(const LoRAModel& model) const {
 Result<std::shared_ptr<const PackedAdapter>> PackedAdapterLoader::load(const std::filesystem::path& path,
                                                                        AdapterDescription& described,
                                                                        FunctionRef<Status(int64_t)> admit) {
-  auto packed = load_once(path, described, admit);
-  if (packed.ok() || packed.status().code() != Code::kUnavailable) return packed;
-  return load_once(path, described, admit);
-}
-
-Result<std::shared_ptr<const PackedAdapter>> PackedAdapterLoader::load_once(const std::filesystem::path& path,
-                                                                            AdapterDescription& described,
-                                                                            FunctionRef<Status(int64_t)> admit) {
   CHORAL_TRY(const auto peft, PEFTHelper::from_local_dir(path));
   described = {.kind = peft.kind(), .notes = {}};
   if (auto note = other_base_note(peft.base_model_name_or_path, options_.base_names); !note.empty()) {

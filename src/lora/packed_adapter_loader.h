@@ -30,13 +30,11 @@ class PackedAdapterLoader {
 
   // `described` is filled as soon as it is known. `admit` is asked before memory is spent, with the bytes that the
   // packed adapter will take; its error is the answer. An adapter over the budget is kTooLarge before it is asked. Files that are
-  // written to meanwhile are read a second time, then kUnavailable.
+  // written to meanwhile are kUnavailable.
   Result<std::shared_ptr<const PackedAdapter>> load(const std::filesystem::path& path, AdapterDescription& described,
                                                     FunctionRef<Status(int64_t packed_bytes)> admit);
 
  private:
-  Result<std::shared_ptr<const PackedAdapter>> load_once(const std::filesystem::path& path, AdapterDescription& described,
-                                                         FunctionRef<Status(int64_t)> admit);
   Result<int64_t> measure(const LoRAModel& model) const;
 
   const platform::Context& ctx_;

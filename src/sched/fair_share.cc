@@ -9,12 +9,15 @@ namespace choral::sched {
 
 Share* FairShare::join(int32_t adapter_key, std::span<const int32_t> adapters) {
   Share& share = shares_[adapter_key];
-  if (share.live_requests++ > 0) {
+  if (share.live_requests > 0) {
+    ++share.live_requests;
     for (ShareAccount* account : share.accounts) ++account->live_requests;
     return &share;
   }
+  share.accounts.reserve(adapters.size() + 1);
   if (adapters.empty()) share.accounts.push_back(open_account(0));
   for (const int32_t adapter : adapters) share.accounts.push_back(open_account(adapter));
+  share.live_requests = 1;
   return &share;
 }
 
