@@ -210,7 +210,8 @@ typedef struct choral_weight_api {
   /* CHORAL_UNSUPPORTED leaves this matrix in host memory, multiplied by the CPU. */
   choral_status* (*prepack)(choral_device*, choral_stream*, const choral_weight*, choral_packed** packed, choral_packed_facts*);
   void (*release)(choral_device*, choral_packed*);
-  /* Row `row` as floats in host memory [cols], exactly as matmul multiplies by it. Called by any thread, beside the engine's. */
+  /* Row `row` as floats in host memory [cols], exactly as matmul multiplies by it. Called by any
+   * thread, several at once, beside the engine's and by the pool's own: it must not use parallel_for. */
   choral_status* (*read_row)(choral_device*, const choral_packed*, int64_t row, float* out);
 } choral_weight_api;
 

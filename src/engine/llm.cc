@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/free_memory.h"
-#include "base/log.h"
 #include "base/out_of_memory.h"
 #include "base/system_error.h"
 #include "engine/checkpoint_weights.h"

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "base/printable.h"
 #include "io/model_location.h"
 
 namespace choral::io {

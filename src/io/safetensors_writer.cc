@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/system_error.h"
+
 namespace choral::io {
 namespace {
 
@@ -70,12 +72,12 @@ Status write_safetensors(const std::filesystem::path& path, std::span<const Tens
   file.close();
   std::error_code error;
   if (!file) {
-    const Status status = unavailable("cannot write {}: {}", beside.string(), std::strerror(errno));
+    const Status status = system_error(errno, "cannot write " + beside.string());
     std::filesystem::remove(beside, error);
     return status;
   }
   std::filesystem::rename(beside, path, error);
-  if (error) return unavailable("cannot rename {} to {}: {}", beside.string(), path.string(), error.message());
+  if (error) return system_error(error.value(), fmt::format("cannot rename {} to {}", beside.string(), path.string()));
   return {};
 }
 

@@ -145,7 +145,9 @@ void describe_model(const LoRAModel& model, AdapterReport& report) {
   report.ignored.assign(model.notes().begin(), model.notes().end());
 }
 
-bool is_checked_float(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
+bool is_checked_float(DType type) {
+  return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16 || type == DType::kQ8_0;
+}
 
 }  // namespace
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/printable.h"
 
 namespace choral::lora {
 namespace {
