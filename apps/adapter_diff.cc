@@ -109,8 +109,9 @@ Status diff_adapters(const AdapterDiffFlags& flags) {
   flags.sampling.put_over(sampling);
   sampling.logprobs = 0;
   if (sampling.n != 1) return invalid_argument("--n {}: one answer of each is compared", sampling.n);
-  const auto known = known_adapters(*llm, flags.engine.options.adapter_root);
-  for (const auto* voice : {&first, &second}) CHORAL_RETURN_IF_ERROR(check_voice(*voice, known));
+  const std::string& root = flags.engine.options.adapter_root;
+  const auto known = known_adapters(*llm, root);
+  for (const auto* voice : {&first, &second}) CHORAL_RETURN_IF_ERROR(check_voice(*voice, known, root));
   std::vector<Request> requests;
   for (const auto& prompt : flags.prompts) {
     for (const auto* voice : {&first, &second}) {

@@ -63,6 +63,7 @@ class Chat {
   bool read_message(std::string& text, Status& error);
   Status reply(Result<Request> request);
   Status command(std::string_view line);
+  Status save(const std::string& path) const;
   void list_adapters() const;
   Status choose_compared(std::string_view names);
   Status compare(std::string_view text);
@@ -220,12 +221,18 @@ Status Chat::command(std::string_view line) {
     show_stats();
   } else if (name == "/save" || name == "/load") {
     if (rest.empty()) return invalid_argument("{}: name a file", name);
-    CHORAL_RETURN_IF_ERROR(name == "/save" ? session_.save(rest) : session_.load(rest));
+    CHORAL_RETURN_IF_ERROR(name == "/save" ? save(rest) : session_.load(rest));
     note(fmt::format("({} messages {} {})", session_.messages(), name == "/save" ? "saved to" : "loaded from", rest));
   } else {
     return invalid_argument("there is no command {}; /help lists them, // sends a line that begins with /", name);
   }
   return {};
+}
+
+Status Chat::save(const std::string& path) const {
+  CHORAL_TRY(const auto file, OutputFile::create(path, OutputFile::Pipes::kRefused));
+  if (!quiet_ && !file->remark().empty()) note("choral: /save: " + file->remark());
+  return session_.save(*file);
 }
 
 void Chat::list_adapters() const {
@@ -255,7 +262,7 @@ Status Chat::choose_adapter(std::string_view name) {
   const auto known = known_adapters(llm_, adapter_root_);
   const bool none = name == "none" && std::find(known.begin(), known.end(), "none") == known.end();
   CHORAL_TRY(auto voice, parse_voice(none ? kBaseName : name).while_("/adapter"));
-  CHORAL_RETURN_IF_ERROR(check_voice(voice, known));
+  CHORAL_RETURN_IF_ERROR(check_voice(voice, known, adapter_root_));
   if (!quiet_) note(voice.adapters.empty() ? "(the base model answers)" : fmt::format("({} answers)", voice.name));
   use(std::move(voice));
   return {};
@@ -285,7 +292,7 @@ Status Chat::choose_compared(std::string_view names) {
     return invalid_argument("/compare: name some of {}, {}", kBaseName, fmt::join(known, ", "));
   }
   CHORAL_TRY(auto voices, parse_voices(list).while_("/compare"));
-  for (const auto& voice : voices) CHORAL_RETURN_IF_ERROR(check_voice(voice, known));
+  for (const auto& voice : voices) CHORAL_RETURN_IF_ERROR(check_voice(voice, known, adapter_root_));
   compared_ = std::move(voices);
   note(fmt::format("(the next message goes to all {}; an empty line asks the last one again)", compared_.size()));
   return {};

@@ -9,12 +9,9 @@
 #include "base/nearest_name.h"
 #include "base/status.h"
 #include "io/mapped_file.h"
-#include "output_file.h"
 
 namespace choral::apps {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxFileBytes = uint64_t{64} << 20;
 constexpr size_t kMaxMessages = 100'000;
@@ -140,16 +137,17 @@ std::string ChatSession::settings() const {
   return text;
 }
 
-Status ChatSession::save(const std::string& path) const {
+Status ChatSession::save(OutputFile& file) const {
+  using Json = nlohmann::ordered_json;
   Json messages = Json::array();
   for (const auto& m : messages_) messages.push_back({{"role", m.role}, {"content", m.content}});
-  CHORAL_TRY(const auto file, OutputFile::create(path, OutputFile::Pipes::kRefused));
   const Json all{{"messages", std::move(messages)}};
-  CHORAL_RETURN_IF_ERROR(file->write_line(all.dump(2, ' ', false, Json::error_handler_t::replace)));
-  return file->commit();
+  CHORAL_RETURN_IF_ERROR(file.write_line(all.dump(2, ' ', false, Json::error_handler_t::replace)));
+  return file.commit();
 }
 
 Status ChatSession::load(const std::string& path) {
+  using Json = nlohmann::json;  // sorted: a key is found in log n steps
   CHORAL_TRY(const auto text, io::read_whole_file(path, kMaxFileBytes));
   // Read as the two levels that are wanted; deeper values are dropped while parsing.
   constexpr int kDepth = 4;

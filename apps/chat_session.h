@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "output_file.h"
 #include "voice.h"
 
 namespace choral::apps {
@@ -36,7 +37,7 @@ class ChatSession {
   Status set(std::string_view name, std::string_view value);
   std::string settings() const;
 
-  Status save(const std::string& path) const;
+  Status save(OutputFile& file) const;  // and commits it
   Status load(const std::string& path);
 
   size_t messages() const { return messages_.size(); }

@@ -166,7 +166,8 @@ std::string report_text(const DoctorReport& report) {
   constexpr std::array<std::string_view, 3> kMarks{"✓", "!", "✗"};
   std::string out;
   for (const auto& f : report.findings) {
-    out += fmt::format("{} {:<14} {}\n", kMarks.at(static_cast<size_t>(f.verdict)), f.subject, terminal_text(f.text));
+    out +=
+        fmt::format("{} {:<14} {}\n", kMarks.at(static_cast<size_t>(f.verdict)), terminal_line(f.subject), terminal_text(f.text));
     if (!f.cure.empty()) out += fmt::format("  {:<14} → {}\n", "", terminal_text(f.cure));
   }
   if (!report.operators.empty()) out += "\n";

@@ -166,11 +166,11 @@ Status run_prompts(const GenerateFlags& flags, std::vector<std::string> prompts)
   sampling.max_tokens = kDefaultMaxTokens;
   flags.sampling.put_over(sampling);
   const auto known = known_adapters(*llm, flags.engine.options.adapter_root);
-  CHORAL_RETURN_IF_ERROR(check_voice(voice, known));
+  CHORAL_RETURN_IF_ERROR(check_voice(voice, known, flags.engine.options.adapter_root));
   std::vector<Request> requests;
   if (!compared.empty()) {
     if (sampling.n != 1) return invalid_argument("--n {}: --compare shows one answer of each", sampling.n);
-    for (const auto& one : compared) CHORAL_RETURN_IF_ERROR(check_voice(one, known));
+    for (const auto& one : compared) CHORAL_RETURN_IF_ERROR(check_voice(one, known, flags.engine.options.adapter_root));
     for (const auto& prompt : prompts) {
       for (const auto& one : compared)
         requests.emplace_back(prompt_request(prompt, flags.chat, flags.system, sampling)).adapters = one.adapters;

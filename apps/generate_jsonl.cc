@@ -23,12 +23,14 @@ namespace choral::apps {
 namespace {
 
 constexpr std::string_view kNoRoomForLine = "the line cannot be read";
+constexpr std::string_view kNoRoomForRequest = "the request cannot be read";
 
 struct Entry {
   int64_t line = 0;
   LineEcho echo;
-  Status error;                            // of a line that never became a request
-  std::unique_ptr<ResponseStream> stream;  // else
+  int completions = 0;
+  Status error;                                      // of a line that never became a request
+  std::unique_ptr<ResponseStream> stream = nullptr;  // else
 };
 
 struct FileCloser {
@@ -46,7 +48,8 @@ Result<InputFile> open_input(const std::string& path) {
 
 class JsonlRun {
  public:
-  JsonlRun(LLM& llm, OutputFile& output, Progress& progress) : llm_(llm), output_(output), progress_(progress) {}
+  JsonlRun(LLM& llm, const EngineOptions& options, OutputFile& output, Progress& progress)
+      : llm_(llm), safely_open_(options.max_waiting - options.max_num_seqs), output_(output), progress_(progress) {}
 
   // From the signal's thread.
   void stop() {
@@ -58,23 +61,25 @@ class JsonlRun {
 
   Status add(Entry entry, Request request) {
     for (;;) {
-      auto stream = llm_.submit(request);
+      auto stream = or_out_of_memory(kNoRoomForRequest, [&] { return llm_.submit(request); });
       if (stream.ok()) {
         entry.stream = std::move(*stream);
         break;
       }
-      if (stream.status().code() != Code::kResourceExhausted || open_ == 0) {
+      if (stream.status().code() != Code::kResourceExhausted || !queue_may_be_full(request)) {
         entry.error = stream.status();
         break;
       }
-      // The queue is full: that is no error of the line. Wait for an answer, then go on.
+      // A full queue is no error of the line. Wait for an answer, then go on.
       CHORAL_RETURN_IF_ERROR(write_oldest());
       if (stopped_) return {};
     }
+    entry.completions = request.sampling.n;
     return add(std::move(entry));
   }
   Status add(Entry entry) {
     open_ += entry.stream != nullptr ? 1 : 0;
+    open_completions_ += entry.stream != nullptr ? entry.completions : 0;
     entries_.push_back(std::move(entry));
     return {};
   }
@@ -96,6 +101,11 @@ class JsonlRun {
   }
 
  private:
+  // Else resource_exhausted means memory, which waiting does not bring. Nobody else asks this engine.
+  bool queue_may_be_full(const Request& request) const {
+    return open_ > 0 && open_completions_ + request.sampling.n > safely_open_;
+  }
+
   Status write_oldest() {
     Entry entry = std::move(entries_.front());
     entries_.pop_front();
@@ -109,6 +119,7 @@ class JsonlRun {
     if (!stopped_) output = entry.stream->wait();
     set_waited_for(nullptr);
     --open_;
+    open_completions_ -= entry.completions;
     if (stopped_) return {};
     prompt_tokens_ += output.prompt_token_ids.size();
     cached_tokens_ += output.cached_tokens;
@@ -134,10 +145,11 @@ class JsonlRun {
   }
 
   LLM& llm_;
+  const int64_t safely_open_;  // completions for which the queue has room; its count may be a step old
   OutputFile& output_;
   Progress& progress_;
   std::deque<Entry> entries_;
-  int64_t open_ = 0, written_ = 0, failed_ = 0, first_line_ = 0;
+  int64_t open_ = 0, open_completions_ = 0, written_ = 0, failed_ = 0, first_line_ = 0;
   size_t prompt_tokens_ = 0, tokens_ = 0;
   int64_t cached_tokens_ = 0;
   Status first_error_;
@@ -156,6 +168,8 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
   CHORAL_TRY(const auto file, open_input(input));
   CHORAL_TRY(const auto out, OutputFile::create(output).while_("--output"));
   const Interrupts::Tidying tidying(*interrupts, [&out = *out] { out.remove_partial(); });
+  if (out->writes_into(fileno(file.get())))
+    return invalid_argument("--output {}: it is also --input and cannot be replaced; name another file", output);
   if (!engine.quiet && !out->remark().empty()) say("choral: --output: {}\n", out->remark());
   CHORAL_TRY(const auto llm, load_llm(engine));
   SamplingParams defaults;
@@ -166,7 +180,7 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
   const double begin = now_s();
   // Answers on the terminal and a bar would write over each other.
   Progress progress(engine.quiet || (out->is_stdout() && isatty(STDOUT_FILENO) == 1));
-  JsonlRun work(*llm, *out, progress);
+  JsonlRun work(*llm, engine.options, *out, progress);
   const Interrupts::Scope scope(*interrupts, {.call = [&] { work.stop(); }});
   RequestLineReader reader(defaults, warn);
   LineReader lines(file.get());
@@ -194,7 +208,7 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
     } else {
       error = or_out_of_memory(kNoRoomForLine, [&] { return reader.read(line, parsed); });
     }
-    Entry entry{.line = lines.number(), .echo = std::move(parsed.echo), .error = std::move(error), .stream = nullptr};
+    Entry entry{.line = lines.number(), .echo = std::move(parsed.echo), .error = std::move(error)};
     if (entry.error.ok()) {
       CHORAL_RETURN_IF_ERROR(work.add(std::move(entry), std::move(parsed.request)));
     } else {

@@ -57,6 +57,20 @@ choral::Status unknown_word(const CLI::App& app) {
   return choral::invalid_argument("{}: what is '{}'? Texts with spaces need quotes ({} --help)", command, typed, command);
 }
 
+// CLI11 reads 010 as C does, as 8.
+void read_numbers_as_decimals(CLI::App& app) {
+  const auto drop_leading_zeros = [](std::string text) {
+    const size_t begin = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+    const size_t first = text.find_first_not_of('0', begin);
+    if (first != text.npos && text[first] >= '0' && text[first] <= '9') text.erase(begin, first - begin);
+    return text;
+  };
+  for (auto* option : app.get_options()) {
+    if (option->get_type_name() == "N") option->transform(drop_leading_zeros);
+  }
+  for (auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) read_numbers_as_decimals(*sub);
+}
+
 // What CLI11 writes: the help, the version.
 int print_wanted(const CLI::App& app, const CLI::Success& wanted) {
   std::ostringstream text;
@@ -81,6 +95,7 @@ int main(int argc, char** argv) {
   choral::apps::add_bench(app, command);
   choral::apps::add_adapter(app, command);
   choral::apps::add_doctor(app, command);
+  read_numbers_as_decimals(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ExtrasError&) {

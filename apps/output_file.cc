@@ -18,6 +18,7 @@ namespace {
 constexpr mode_t kModeBits = 07777;
 constexpr size_t kMostNameBytes = 200;  // of 255: the neighbour's name is longer
 constexpr int kTries = 100;             // for a name that nobody has
+constexpr int kMostInherited = 256;     // descriptors that a shell gives a program
 
 Status write_error(std::string_view path) {
   const int error = errno;
@@ -35,6 +36,20 @@ bool is_mount_point(const std::string& path) {
   struct statx facts {};
   if (::statx(AT_FDCWD, path.c_str(), 0, STATX_TYPE, &facts) != 0) return false;
   return (facts.stx_attributes_mask & facts.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
+bool is_same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
+
+// The descriptor from stdout on through which this process has the file open to write it; -1 without one.
+int inherited_descriptor(const struct stat& file) {
+  for (int descriptor = STDOUT_FILENO; descriptor < kMostInherited; ++descriptor) {
+    const int flags = ::fcntl(descriptor, F_GETFL);
+    struct stat facts {};
+    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && ::fstat(descriptor, &facts) == 0 && is_same_file(facts, file)) {
+      return descriptor;
+    }
+  }
+  return -1;
 }
 
 // "answers.jsonl.partial-4711", beside it.
@@ -61,6 +76,10 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
   const bool exists = ::stat(path.c_str(), &facts) == 0;
   if (!exists && errno != ENOENT) return write_error(path);
   if (exists && S_ISDIR(facts.st_mode)) return invalid_argument("cannot write {}: it is a directory", path);
+  if (const int inherited = exists ? inherited_descriptor(facts) : -1; inherited >= 0) {
+    CHORAL_RETURN_IF_ERROR(out->write_behind(inherited));
+    return out;
+  }
   if (exists && !S_ISREG(facts.st_mode)) {
     CHORAL_RETURN_IF_ERROR(out->open_special(pipes));
     return out;
@@ -88,6 +107,14 @@ Status OutputFile::open_special(Pipes pipes) {
   return adopt(descriptor);
 }
 
+// What the file holds is not ours, and it may have lost its name.
+Status OutputFile::write_behind(int descriptor) {
+  direct_ = begun_ = true;
+  if (descriptor != STDOUT_FILENO) return adopt(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  file_ = stdout;
+  return {};
+}
+
 Status OutputFile::open_plain(bool exists) {
   int old = -1;
   if (exists) {
@@ -107,7 +134,7 @@ Status OutputFile::open_plain(bool exists) {
 
 Status OutputFile::write_directly(int descriptor, std::string_view why) {
   direct_ = true;
-  remark_ = fmt::format("{} cannot be replaced ({}): the answers are written into it as they come", path_, why);
+  remark_ = fmt::format("{} cannot be replaced ({}): it is written into, line by line", path_, why);
   return adopt(descriptor);
 }
 
@@ -179,12 +206,21 @@ Status OutputFile::write_line(std::string_view line) {
   return written ? Status() : write_error(path_);
 }
 
+bool OutputFile::writes_into(int descriptor) const {
+  struct stat own {};
+  struct stat other {};
+  if (!direct_ || is_stdout() || ::fstat(fileno(file_), &own) != 0 || ::fstat(descriptor, &other) != 0) return false;
+  return S_ISREG(own.st_mode) && is_same_file(own, other);
+}
+
 Status OutputFile::commit() {
+  if (committed_) return {};
   CHORAL_RETURN_IF_ERROR(begin());
   if (direct_) return {};
   // A file system that has no fsync says EINVAL.
   Status written = std::fflush(file_) == 0 && (::fsync(fileno(file_)) == 0 || errno == EINVAL) ? Status() : write_error(path_);
   const std::lock_guard lock(mutex_);
+  if (partial_.empty()) return cancelled("{} was not written: the work was stopped", path_);
   if (written.ok() && std::rename(partial_.c_str(), path_.c_str()) != 0) {
     written = copy_into_place();
     if (written.ok()) std::remove(partial_.c_str());
@@ -192,6 +228,7 @@ Status OutputFile::commit() {
   // What was computed is not thrown away.
   if (!written.ok()) written = Status(written.code(), fmt::format("{}; the answers are in {}", written.message(), partial_));
   partial_.clear();
+  committed_ = written.ok();
   return written;
 }
 

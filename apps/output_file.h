@@ -1,7 +1,8 @@
 // Lines to a file that is there only when it is whole: they go to a neighbour with another name, which commit() moves into place,
 // with the mode and the owner of the file that stood there. The neighbour exists from the first line on.
-// "-" and things that are no plain files (/dev/stdout, a pipe) are written as the lines come; so is a file that nothing can be
-// moved over (a mount point, a folder that this user may not write).
+// "-" and things that are no plain files (a terminal, a pipe) are written as the lines come; so is a file that nothing can be
+// moved over (a mount point, a folder that this user may not write), and behind what it holds one that the process was started
+// with to write, as /dev/stdout and /dev/fd/3 name it.
 #pragma once
 
 #include <sys/stat.h>
@@ -28,13 +29,16 @@ class OutputFile {
 
   Status write_piece(std::string_view piece);  // of a line, which write_line ends
   Status write_line(std::string_view line);
-  // The neighbour stays when it cannot be moved nor copied into place; the error names it.
+  // The neighbour stays when it cannot be moved nor copied into place; the error names it. Cancelled when remove_partial() was
+  // first.
   Status commit();
   // Any thread: the process is about to end.
   void remove_partial();
 
   bool is_stdout() const { return file_ == stdout; }
   bool is_direct() const { return direct_; }
+  // Whether lines go at once into the plain file that `descriptor` reads.
+  bool writes_into(int descriptor) const;
   // Why a plain file is written directly; else empty.
   const std::string& remark() const { return remark_; }
 
@@ -43,6 +47,7 @@ class OutputFile {
 
   Status open_plain(bool exists);
   Status open_special(Pipes pipes);
+  Status write_behind(int descriptor);
   Status open_partial();
   Status write_directly(int descriptor, std::string_view why);
   Status adopt(int descriptor);
@@ -52,6 +57,7 @@ class OutputFile {
   std::string path_;
   bool direct_ = false;
   bool begun_ = false;
+  bool committed_ = false;
   bool replaces_ = false;  // a plain file, whose facts are
   struct stat replaced_ {};
   std::string remark_;

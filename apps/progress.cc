@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <new>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -53,7 +54,12 @@ void Progress::run() {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, std::chrono::duration<double>(kBarPause), [this] { return stop_; })) {
     const double now = now_s();
-    if (now - begin_ >= kBarDelay && now - last_draw_ >= (terminal_ ? kBarPause : kLinePause)) draw(now);
+    if (now - begin_ < kBarDelay || now - last_draw_ < (terminal_ ? kBarPause : kLinePause)) continue;
+    try {
+      draw(now);
+    } catch (const std::bad_alloc&) {
+      // Without memory nothing is drawn; the work says itself what it could not do.
+    }
   }
 }
 

@@ -112,9 +112,15 @@ std::vector<std::string> known_adapters(const LLM& llm, const std::string& root)
   return names;
 }
 
-Status check_voice(const Voice& voice, std::span<const std::string> known) {
+Status check_voice(const Voice& voice, std::span<const std::string> known, const std::string& root) {
   for (const auto& use : voice.adapters) {
     if (std::find(known.begin(), known.end(), use.name) != known.end()) continue;
+    // The engine finds it there too when the root cannot be listed, or holds more than is listed.
+    if (!root.empty() && lora::check_adapter_name(use.name).ok()) {
+      CHORAL_TRY(const auto folder, lora::adapter_in_root(root, use.name));
+      if (folder) continue;
+    }
+    if (known.empty() && !root.empty()) return not_found("no adapter is named '{}': {} has no such folder", use.name, root);
     if (known.empty()) {
       return not_found("no adapter is named '{}': none was given. --lora NAME=PATH or --adapter-root DIR brings some", use.name);
     }

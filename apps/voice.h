@@ -30,7 +30,7 @@ struct FoundAdapter {
 Result<std::vector<FoundAdapter>> adapters_in_root(const std::string& root);
 // All that a request could name: loaded ones and those in `root` (may be empty).
 std::vector<std::string> known_adapters(const LLM& llm, const std::string& root);
-// An unknown name is an error that tells the nearest one.
-Status check_voice(const Voice& voice, std::span<const std::string> known);
+// A name that is neither among `known` nor a folder of `root` (may be empty) is an error that tells the nearest one.
+Status check_voice(const Voice& voice, std::span<const std::string> known, const std::string& root);
 
 }  // namespace choral::apps

@@ -53,7 +53,7 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
 }
 
 Status EngineCore::start() {
-  spare_.reset(new (std::nothrow) char[kSpareBytes]);
+  keep_spare();
   CHORAL_TRY(thread_, start_thread("the engine's thread", [this] { run(); }));
   return {};
 }
@@ -81,7 +81,7 @@ Result<size_t> EngineCore::add_requests(std::span<AdmittedRequest> requests) {
       ++taken;
     }
     if (taken == 0 && !requests.empty()) {
-      return resource_exhausted("{} requests are waiting, the most that --max-waiting allows; try again later",
+      return resource_exhausted("{} requests are waiting, the most that max_waiting allows; try again later",
                                 waiting - static_cast<int64_t>(requests.front().completions.size()));
     }
   }
@@ -126,9 +126,27 @@ void EngineCore::run() {
       readmit_stranded();
       retry_parked();
     }
+    keep_spare();
     take_inbox();
     step();
     publish_stats();
+  }
+}
+
+void EngineCore::keep_spare() {
+  if (spare_ == nullptr) spare_.reset(new (std::nothrow) char[kSpareBytes]);
+}
+
+// As or_out_of_memory(), whose error takes memory itself.
+template <class Work>
+Status EngineCore::or_spare(std::string_view doing, Work&& work) {
+  try {
+    return or_out_of_memory(doing, work);
+  } catch (const std::bad_alloc&) {
+    spare_.reset();
+    Status error = out_of_memory(doing);
+    keep_spare();
+    return error;
   }
 }
 
@@ -136,8 +154,13 @@ void EngineCore::take_inbox() {
   for (auto& arrival : arrivals_) admit(std::move(arrival));
   arrivals_.clear();
   for (const auto id : leavers_) {
-    if (auto* request = scheduler_.find(id)) {
-      finish(engine_request(*request), sched::FinishReason::kCancelled);
+    if (auto* found = scheduler_.find(id)) {
+      auto& request = engine_request(*found);
+      Status finished = or_spare("the answer cannot be ended", [&] {
+        finish(request, sched::FinishReason::kCancelled);
+        return Status();
+      });
+      if (!finished.ok()) fail_commit(request, std::move(finished));
     } else {
       drop_parked(id);
     }
@@ -149,7 +172,7 @@ void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
   const auto response = request->response;
   const int index = request->index;
   std::unique_ptr<sched::Request> arrived = std::move(request);
-  Status status = or_out_of_memory("the request cannot be taken in", [&] { return take(arrived); });
+  Status status = or_spare("the request cannot be taken in", [&] { return take(arrived); });
   if (status.ok()) return;
   residency_.leave(engine_request(*arrived));
   response->fail(index, std::move(status));
@@ -208,7 +231,7 @@ void EngineCore::step() {
       auto& request = engine_request(*item.request);
       if (request.scheduled_s == 0) request.scheduled_s = begin;
     }
-    const Status computed = executor_->execute_model(plan_, output_);
+    const Status computed = or_spare("the step cannot be computed", [&] { return executor_->execute_model(plan_, output_); });
     if (!computed.ok()) return fail_step(computed);
     scheduler_.on_computed(plan_);
     prompt_tokens_ += plan_.new_prompt_tokens();
@@ -217,7 +240,7 @@ void EngineCore::step() {
       const auto& item = plan_.items()[i];
       if (!item.needs_logits || item.request->finished()) continue;
       auto& request = engine_request(*item.request);
-      Status committed = or_out_of_memory("the answer cannot be kept", [&] {
+      Status committed = or_spare("the answer cannot be kept", [&] {
         commit(request, output_.items[i], end);
         return Status();
       });
@@ -246,11 +269,11 @@ void EngineCore::fail_step(const Status& status) {
     auto& request = engine_request(*item.request);
     if (request.finished()) continue;
     request.response->fail(request.index, status);
-    finish(request, sched::FinishReason::kError);
+    scheduler_.finish(request, sched::FinishReason::kError);
   }
   scheduler_.abandon(plan_);
   end_finished();
-  spare_.reset(new (std::nothrow) char[kSpareBytes]);
+  keep_spare();
 }
 
 // Where the answer stopped nobody knows, so nothing is added to it.
@@ -258,7 +281,7 @@ void EngineCore::fail_commit(EngineRequest& request, Status status) {
   spare_.reset();
   request.response->fail(request.index, std::move(status));
   scheduler_.finish(request, sched::FinishReason::kError);
-  spare_.reset(new (std::nothrow) char[kSpareBytes]);
+  keep_spare();
 }
 
 void EngineCore::commit(EngineRequest& request, SampledToken& sampled, double now) {

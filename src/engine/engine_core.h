@@ -40,6 +40,9 @@ class EngineCore {
 
  private:
   void run();
+  void keep_spare();
+  template <class Work>
+  Status or_spare(std::string_view doing, Work&& work);
   void take_inbox();
   void admit(std::unique_ptr<EngineRequest> request);
   Status take(std::unique_ptr<sched::Request>& request);
@@ -67,7 +70,7 @@ class EngineCore {
   std::vector<std::unique_ptr<sched::Request>> finished_;
   int64_t prompt_tokens_ = 0;
   int64_t generated_tokens_ = 0;
-  // Given back while requests are told that memory is out: that takes some too.
+  // Given back while requests are told that memory is out: that takes some too. Again there for the next one.
   std::unique_ptr<char[]> spare_;
 
   mutable std::mutex mutex_;  // guards the members below

@@ -50,6 +50,21 @@ TEST(OutOfMemory, EndsTheStepThatCannotBeComputedAndNoOther) {
   while (llm->stats().running > 0) std::this_thread::yield();  // nobody is left behind
 }
 
+TEST(OutOfMemory, SparesMemoryForTheErrorItself) {
+  constexpr size_t kMessage = 100, kSpare = size_t{1} << 20;  // less than the error's text, at most what the engine spares
+  const auto llm = load_or_die(tiny_options());
+  const auto want = llm->generate({small_request()}).front();
+  auto wide = greedy_request(random_prompt(400, 3), 4);
+  wide.sampling.prompt_logprobs = 1;
+  for (int round = 0; round < 3; ++round) {
+    choral::testing::fail_allocations_of_others_until(kMessage, kSpare);
+    const auto output = llm->generate({wide}).front();
+    choral::testing::fail_allocations_of_others(0);
+    expect_out_of_memory(output.status, "the request cannot be taken in");
+    expect_same_bits(llm->generate({small_request()}).front(), want);
+  }
+}
+
 TEST(OutOfMemory, EndsTheAnswerThatCannotBeKeptAndNotItsNeighbour) {
   const auto llm = load_or_die(tiny_options());
   const auto want = llm->generate({small_request()}).front();

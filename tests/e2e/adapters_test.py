@@ -279,6 +279,20 @@ class AdaptersTest(program.ProgramTest):
         self.assertEqual(self.run_ok(*args, "--adapter", "base").stdout, plain)
         self.run_fails(2, "generate", MODEL, "--lora", root / "base", "-p", "x", says=["without adapters"])
 
+    def test_a_root_of_more_folders_than_are_listed(self):
+        root = ROOT / "many"
+        tiny_model.write_adapter(root / "good", seed=8)
+        for i in range(101):  # 101 times 101
+            (root / "team" / f"{i}").mkdir(parents=True)
+            (root / "team" / f"{i}" / "adapter_config.json").touch()
+            (root / f"team{i}").symlink_to("team")
+        (root / "linked").symlink_to(OTHER)
+        want = self.run_ok("generate", MODEL, *FLAGS, "--lora", root / "good", "--adapter", "good", "-p", "Hello").stdout
+        args = ("generate", MODEL, *FLAGS, "--adapter-root", root, "-p", "Hello", "--adapter")
+        self.assertEqual(self.run_ok(*args, "good").stdout, want)
+        self.run_fails(3, *args, "linked", says=["'linked' leads out of", str(OTHER)])
+        self.run_fails(3, *args, "gone", says=["'gone'", "has no such folder", str(root)])
+
     def test_diff(self):
         args = ("adapter", "diff", "base", "calm", "--model", MODEL, "--adapter-root", ADAPTERS, "--max-tokens", "8", "--ignore-eos", "-p", "Hello")
         record = json.loads(self.run_ok(*args, "--json").stdout)

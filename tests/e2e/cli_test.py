@@ -56,6 +56,13 @@ class CliTest(program.ProgramTest):
         self.run_fails(2, "generate", MODEL, "-p", "x", "--temperature", "nan", says=["temperature"])
         self.run_fails(7, "generate", MODEL, "-p", "x", "--kv-cache-memory", "1K", says=["1.0 KiB holds 0 tokens"])
 
+    def test_numbers_are_decimal(self):
+        args = ("generate", MODEL, "-p", "x", "--temperature", "0", "--ignore-eos", "--json")
+        for number, tokens in (("010", 10), ("0009", 9), ("+012", 12)):
+            self.assertEqual(len(json.loads(self.run_ok(*args, "--max-tokens", number).stdout)["token_ids"]), tokens)
+        self.run_fails(2, *args, "--threads", "-010", says=["--threads -10: give 1 to"])
+        self.run_fails(2, *args, "--max-tokens", "0ten", says=["--max-tokens", "0ten"])
+
     def test_seed_of_minus_one_is_none(self):
         texts = [self.run_ok("generate", MODEL, "-p", "x", "--max-tokens", "20", "-q", *flags).stdout
                  for flags in ((), ("--seed", "-1"), ("--seed", "5"), ("--seed", "18446744073709551615"))]
@@ -77,6 +84,14 @@ class CliTest(program.ProgramTest):
             self.assertNotEqual(done.returncode, 0, args)
             for bad in ("\x1b", "\x07", "\r", "\nchoral: error: forged"):
                 self.assertNotIn(bad, done.stdout + done.stderr, args)
+        model = tiny_model.write_model(pathlib.Path(TEMP.name) / "evil")
+        config = json.loads((model / "tokenizer_config.json").read_text())
+        names = [{"name": name, "template": config["chat_template"]} for name in ("default", evil)]
+        (model / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": names}))
+        report = self.run_ok("doctor", model).stdout
+        self.assertIn("forged", report)
+        for bad in ("\x1b", "\x07", "\r", "\nchoral: error: forged"):
+            self.assertNotIn(bad, report)
         got, said = self.run_jsonl([{"id": evil, "prompt": "x", evil: 1, "lora": evil}, {"id": evil, "stop": {evil: 1}}], code=2)
         self.assertEqual(got[0]["id"], evil, "an id comes back as it is")
         self.assertNotIn("\x1b", said)
@@ -234,6 +249,12 @@ class CliTest(program.ProgramTest):
         self.assertEqual([m["role"] for m in messages], ["system", "user", "assistant"])
         self.assertEqual(messages[1]["content"], "Hello")
         self.assertEqual(done.stderr.count("(cut after"), 3, done.stderr)
+
+    def test_chat_loads_many_keys(self):
+        saved = pathlib.Path(TEMP.name) / "keys.json"
+        keys = {f"k{i}": 1 for i in range(400_000)}
+        saved.write_text(json.dumps({**keys, "messages": [{**keys, "role": "user", "content": "Hello"}]}))
+        self.run_fails(2, "chat", MODEL, stdin=f"/load {saved}\n/regen\n", says=["(1 messages loaded", "there is no answer yet"])
 
     def test_chat_says_when_the_context_is_full(self):
         done = self.run_fails(6, "chat", MODEL, stdin="x" * 300 + "\nHi\n", says=["318 tokens", "256", "/reset"])

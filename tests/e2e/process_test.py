@@ -179,6 +179,24 @@ class ProcessTest(program.ProgramTest):
         self.batch(7, output, "emory", limits=[("AS", (most + 96) * mib)])
         answers = [json.loads(line) for line in output.read_text().splitlines()]
         self.assertEqual([a.get("error", {}).get("code") for a in answers], [None, "resource_exhausted", None])
+        # It is not tried again after each answer to another: that is for a full queue.
+        big = {**LINE, "prompt": None, "messages": [{"role": "user", "content": "the quick " * 5_000_000}]}
+
+        def pages_with(others, more):
+            self.source.write_text("".join(json.dumps(line) + "\n" for line in [LINE] * others + [big]))
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+            done = run("generate", MODEL, "--input", self.source, "--output", output, "-t", "2", "--kv-cache-memory", "1M",
+                       limits=[("AS", (most + more) * mib)])
+            said = f"1 of {others + 1} requests failed, the first in line {others + 1}: the request cannot be read"
+            return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before, said in done.stderr
+
+        for more in range(96, 1024, 32):
+            pages, in_request = pages_with(1, more)
+            if in_request:
+                break
+        many_pages, in_request = pages_with(30, more + 16)
+        self.assertTrue(in_request)
+        self.assertLess(many_pages, 2 * pages)
 
     def test_files_that_cannot_be_opened(self):
         codes = set()
@@ -229,12 +247,48 @@ class ProcessTest(program.ProgramTest):
         locked.chmod(0o555)
         self.batch(0, output, "cannot be replaced", uid=uid)
         self.expect_answers(output)
+        self.expect(0, run("chat", MODEL, stdin=f"/save {output}\n", uid=uid), f"/save: {output} cannot be replaced", "written into")
+        self.assertEqual(json.loads(output.read_text()), {"messages": []})
+        self.assertNotIn("replaced", self.expect(0, run("chat", MODEL, "-q", stdin=f"/save {output}\n", uid=uid)).stderr)
+        requests = self.source.read_text()
+        output.write_text(requests)
+        done = run("generate", "/no/such/model", "--input", output, "--output", output, uid=uid)
+        self.expect(2, done, f"--output {output}: it is also --input", "name another file")
+        self.assertEqual(output.read_text(), requests)
+        self.batch(0, output, uid=uid)
         self.batch(11, locked / "new.jsonl", "Permission denied", "--output", uid=uid)
         output.chmod(0o444)
         self.batch(11, output, "Permission denied", uid=uid)
         locked.chmod(0o777)
         self.batch(11, output, "Permission denied", uid=uid)
         self.expect_answers(output)
+
+    def test_a_file_of_answers_that_replaces_its_requests(self):
+        self.batch(0, self.source)
+        self.expect_answers(self.source)
+
+    def test_a_file_that_the_process_was_started_with(self):
+        output = self.folder / "all.jsonl"
+        output.write_text("older\n")
+        for name, redirect in (("/dev/stdout", ">>"), ("/proc/self/fd/1", ">>"), (output, ">>"), ("/dev/fd/3", "3>>")):
+            self.batch(0, name, redirect=f"{redirect}'{output}'")
+        self.expect(0, run("chat", MODEL, stdin="/save /dev/stdout\n", redirect=f">>'{output}'"))
+        older, *answers = output.read_text().splitlines()
+        self.assertEqual(older, "older")
+        self.assertEqual([len(json.loads(line)["token_ids"]) for line in answers[:4]], [4] * 4)
+        self.assertEqual(json.loads("\n".join(answers[4:])), {"messages": []})
+        requests = self.source.read_text()
+        self.expect(2, run("generate", "/no/such/model", "--input", self.source, "--output", "/dev/fd/3", redirect=f"3>>'{self.source}'"),
+                    "it is also --input")
+        self.assertEqual(self.source.read_text(), requests)
+        with tempfile.TemporaryFile(dir=self.folder) as nameless:
+            done = subprocess.run([program.CHORAL, "generate", MODEL, "--input", self.source, "--output", "/dev/stdout"], stdout=nameless,
+                                  stderr=subprocess.PIPE, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            nameless.seek(0)
+            self.assertEqual(len(json.loads(nameless.read())["token_ids"]), 4)
+        self.assertTrue(pathlib.Path("/dev/stdout").is_symlink())
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["all.jsonl", "in.jsonl"])
 
     def mount(self, beneath, file):
         done = subprocess.run(["mount", "--bind", beneath, file], capture_output=True, text=True) if shutil.which("mount") else None

@@ -1,5 +1,7 @@
 #include "support/allocation_counter.h"
 
+#include <malloc.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -16,6 +18,7 @@ std::atomic<int64_t> frees{0};
 std::atomic<int64_t> bytes{0};
 std::atomic<size_t> largest{0};
 std::atomic<size_t> failing_from{SIZE_MAX};
+std::atomic<size_t> relief{SIZE_MAX};
 thread_local bool spared = false;
 
 bool fails(size_t size) { return size >= failing_from.load(std::memory_order_relaxed) && !spared; }
@@ -51,6 +54,7 @@ void* or_bad_alloc(void* p) {
 
 void release(void* p) noexcept {
   if (p != nullptr && counting.load(std::memory_order_relaxed)) frees.fetch_add(1, std::memory_order_relaxed);
+  if (relief.load(std::memory_order_relaxed) != SIZE_MAX && malloc_usable_size(p) >= relief) fail_allocations_of_others(0);
   std::free(p);
 }
 
@@ -71,9 +75,15 @@ AllocationCount stop_counting_allocations() {
 
 void abort_on_allocation(bool enabled) { aborting = enabled; }
 
+void fail_allocations_of_others_until(size_t least_bytes, size_t relief_bytes) {
+  fail_allocations_of_others(least_bytes);
+  relief = relief_bytes;
+}
+
 void fail_allocations_of_others(size_t least_bytes) {
   spared = least_bytes > 0;
   failing_from = least_bytes > 0 ? least_bytes : SIZE_MAX;
+  relief = SIZE_MAX;
 }
 
 }  // namespace choral::testing

@@ -23,6 +23,8 @@ void abort_on_allocation(bool enabled);
 
 // From now on, on all threads but the caller's, operator new of `least_bytes` or more finds no memory; 0: it does again.
 void fail_allocations_of_others(size_t least_bytes);
+// The same until somebody frees a piece of `relief_bytes` or more.
+void fail_allocations_of_others_until(size_t least_bytes, size_t relief_bytes);
 
 // Counts during one call.
 template <class F>
