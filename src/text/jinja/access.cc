@@ -24,16 +24,18 @@ Value missing_attribute(const Value& object, std::string_view name) {
 }
 
 // What Python's getattr gives; nothing when there is no such attribute.
-std::optional<Value> own_attribute(Interpreter& interp, const Value& object, std::string_view name) {
+Result<std::optional<Value>> own_attribute(Interpreter& interp, const Value& object, std::string_view name) {
   if (object.is_object()) {
     if (auto found = object.object()->attribute(interp, name)) return found;
   } else if (const Method* method = find_method(object, name)) {
-    return Value::object(std::make_shared<Function>(method->name, method->body, object, true, method->linear));
+    CHORAL_TRY(Value bound, interp.object(std::make_shared<Function>(method->name, method->body, object, true, method->linear)));
+    return std::optional(std::move(bound));
   }
   const bool reserved = name.size() > 4 && name.starts_with("__") && name.ends_with("__") && !object.object_as<Namespace>();
   if (reserved || changes_its_value(object, name))
-    return Value::undefined(fmt::format("access to attribute {} of '{}' object is unsafe.", name_repr(name), type_name(object)));
-  return std::nullopt;
+    return std::optional(
+        Value::undefined(fmt::format("access to attribute {} of '{}' object is unsafe.", name_repr(name), type_name(object))));
+  return std::optional<Value>();
 }
 
 // Where code point `i` of a text begins, counted from the nearer end.
@@ -107,13 +109,14 @@ bool is_callable(const Value& value) { return value.is_undefined() || (value.is_
 Result<Value> get_attribute(Interpreter& interp, const Value& object, std::string_view name) {
   CHORAL_RETURN_IF_ERROR(check_defined(object));
   CHORAL_RETURN_IF_ERROR(interp.walk(name.size()));
-  if (auto own = own_attribute(interp, object, name)) {
+  CHORAL_TRY(auto own, own_attribute(interp, object, name));
+  if (own) {
     // A dict may have a key that looks reserved; only a real attribute would win over it, and dicts show none of those.
     if (!own->is_undefined() || !object.is_dict() || changes_its_value(object, name)) return *std::move(own);
   }
   if (object.is_dict()) {
     if (const Value* found = object.dict().find(name)) return *found;
-    if (auto own = own_attribute(interp, object, name)) return *std::move(own);
+    if (own) return *std::move(own);
   }
   return missing_attribute(object, name);
 }
@@ -123,7 +126,9 @@ Result<Value> get_item(Interpreter& interp, const Value& object, const Value& ke
   CHORAL_TRY(auto item, own_item(interp, object, key));
   if (item) return *std::move(item);
   if (key.is_string()) {
-    if (auto own = own_attribute(interp, object, key.str())) return *std::move(own);
+    CHORAL_RETURN_IF_ERROR(interp.walk(key.str().size()));
+    CHORAL_TRY(auto own, own_attribute(interp, object, key.str()));
+    if (own) return *std::move(own);
     return missing_attribute(object, key.str());
   }
   if (key.is_undefined()) {
@@ -170,6 +175,7 @@ Result<Value> get_slice(Interpreter& interp, const Value& object, const Value& s
 Result<Value> get_path(Interpreter& interp, const Value& object, const Value& path, const Value* otherwise) {
   Value current = object;
   const auto follow = [&](const Value& key) -> Status {
+    CHORAL_RETURN_IF_ERROR(interp.step());
     CHORAL_TRY(current, get_item(interp, current, key));
     if (otherwise != nullptr && !otherwise->is_none() && current.is_undefined()) current = *otherwise;
     return {};

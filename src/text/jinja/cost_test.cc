@@ -175,5 +175,110 @@ TEST(JinjaCost, MessagesAboutNamesStayShort) {
   }
 }
 
+std::string repeated(int times, const std::string& part) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += part;
+  return out;
+}
+
+// A value that holds another is destroyed with it, one inside the other: views, iterators and functions have a depth too.
+TEST(JinjaCost, ObjectsInObjectsAreNoDeeperThanListsInLists) {
+  const Rendering all;
+  const auto grown = [](const std::string& value) {
+    return "{% set ns = namespace(j={}) %}{% for i in range(4000) %}{% set ns.j = " + value + " %}{% endfor %}";
+  };
+  const std::string joiners = repeated(50, "joiner(") + "ns.j" + repeated(50, ")");
+  std::string views = "ns.j", reversed = "ns.j", methods = "ns.j", kept = "ns.j";
+  for (int i = 0; i < 20; ++i) {
+    views = "{'a': " + views + "}.items()";
+    reversed = "([" + reversed + "]|reverse)";
+    methods = "[" + methods + "].index";
+    kept = "cycler(joiner(" + kept + ")).current";
+  }
+  for (const std::string& value : {joiners, views, reversed, methods, kept, "{'a': " + methods + "}['keys']"}) {
+    const Status status = all.render(grown(value));
+    EXPECT_EQ(status.code(), Code::kTooLarge) << value;
+    EXPECT_THAT(status.message(), HasSubstr("max_value_depth")) << value;
+  }
+  // Both chains are as deep as they may be, and compared.
+  const std::string pair = "{% set ns = namespace(a=1, b=1) %}{% for i in range(90) %}{% set ns.a = {'a': ns.a}.items() %}" +
+                           std::string("{% set ns.b = {'a': ns.b}.items() %}{% endfor %}{{ ns.a == ns.b }}");
+  EXPECT_TRUE(all.render(pair).ok());
+}
+
+// A loop that is over lives on in what changed() was given.
+TEST(JinjaCost, LoopsThatAreOverAreNotDestroyedOneInsideTheOther) {
+  const Rendering all;
+  const Status status = all.render(
+      "{% set ns = namespace(old=0, new=0) %}{% for h in range(4) %}{% for i in range(100000) %}{% for j in [1] %}{% set ns.new "
+      "= loop %}{% endfor %}"
+      "{% if ns.new.changed(ns.old) %}{% set ns.old = ns.new %}{% endif %}{% endfor %}{% endfor %}");
+  EXPECT_TRUE(status.ok()) << status.to_string();
+}
+
+TEST(JinjaCost, NamespacesInListsInNamespacesArePrintedWithinTheDepth) {
+  const Rendering all;
+  const Status status =
+      all.render("{% set ns = namespace(p=1) %}{% for i in range(900) %}{% set ns.p = namespace(v=" + repeated(100, "[") +
+                 "ns.p" + repeated(100, "]") + ") %}{% endfor %}{{ ns.p }}");
+  EXPECT_EQ(status.code(), Code::kTooLarge);
+  EXPECT_THAT(status.message(), HasSubstr("max_eval_depth"));
+}
+
+TEST(JinjaCost, MacrosPayForTheirParametersAndTheirPlace) {
+  const Rendering few = with_few_steps();
+  const auto with_parameters = [](int count) {
+    std::string names = "p0";
+    for (int i = 1; i < count; ++i) names += ", p" + std::to_string(i);
+    return "{% macro m(" + names + ") %}{% endmacro %}{{ m() }}";
+  };
+  EXPECT_TRUE(few.render(with_parameters(20)).ok());
+  EXPECT_EQ(few.render(with_parameters(1000)).code(), Code::kTooLarge);
+  const std::string names =
+      "{% macro m(a, b, c, d) %}{% endmacro %}{% for i in range(500) %}{{ m.arguments|length }}{% endfor %}";
+  EXPECT_TRUE(Rendering().render(names).ok());
+  EXPECT_EQ(few.render(names).code(), Code::kTooLarge);
+  const Status status = Rendering().render(with_parameters(1025));
+  EXPECT_EQ(status.code(), Code::kTooLarge);
+  EXPECT_THAT(status.message(), HasSubstr("line 1: a macro has more than 1024 parameters"));
+
+  std::string macros;
+  for (int i = 0; i < 1000; ++i) macros += "{% macro m" + std::to_string(i) + "() %}{% endmacro %}";
+  EXPECT_EQ(few.render(macros).code(), Code::kTooLarge);
+}
+
+TEST(JinjaCost, NamesAndPathsPayForTheirLookups) {
+  const Rendering few = with_few_steps();
+  EXPECT_EQ(few.render("{% set ns = namespace() %}{{ ns[s] }}").code(), Code::kTooLarge);
+  const std::string name = repeated(50000, "n");
+  EXPECT_EQ(few.render("{% set ns = namespace() %}{% set ns." + name + " = 1 %}").code(), Code::kTooLarge);
+  EXPECT_EQ(
+      few.render("{% macro m() %}{{ kwargs|length }}{% endmacro %}{% for i in range(20) %}{{ m(" + name + "=1) }}{% endfor %}")
+          .code(),
+      Code::kTooLarge);
+  // 4500 parts; their characters alone take less than half of the steps.
+  EXPECT_EQ(few.render("{{ [1]|map(attribute='" + repeated(4500, "a.") + "a', default=0)|list }}").code(), Code::kTooLarge);
+}
+
+TEST(JinjaCost, WhatIsKeptToTheEndCountsAsAllocated) {
+  Rendering small;
+  small.limits.max_allocated_bytes = kMegabyte;
+  small.text.resize(kMegabyte / 2);
+  const auto repeat = [](const std::string& body) { return "{% for i in range(10000) %}" + body + "{% endfor %}"; };
+  EXPECT_TRUE(small.render(repeat("{% set x = 1 %}")).ok());
+  for (const char* body : {"{% set x = namespace() %}", "{% set x = cycler(1) %}"}) {
+    const Status status = small.render(repeat(body));
+    EXPECT_EQ(status.code(), Code::kTooLarge) << body;
+    EXPECT_THAT(status.message(), HasSubstr("max_allocated_bytes")) << body;
+  }
+  std::string names = "{% set ns = namespace() %}";
+  for (int i = 0; i < 5000; ++i) names += "{% set ns.a" + std::to_string(i) + " = 1 %}";
+  for (const std::string& source : {names, std::string("{{ ''.strip(s) }}"), std::string("{{ ''|trim(s) }}")}) {
+    const Status status = small.render(source);
+    EXPECT_EQ(status.code(), Code::kTooLarge) << source.substr(0, 100);
+    EXPECT_THAT(status.message(), HasSubstr("max_allocated_bytes")) << source.substr(0, 100);
+  }
+}
+
 }  // namespace
 }  // namespace choral::text::jinja

@@ -110,6 +110,7 @@ Result<Value> trim(Interpreter& interp, const Value& subject, Arguments& args) {
   CHORAL_TRY(const std::string text, to_text(interp, subject));
   if (bound[0] == nullptr || bound[0]->is_none()) return Value::text(strip(text, true, true));
   CHORAL_TRY(const std::string_view chars, text_argument(bound[0], ""));
+  CHORAL_RETURN_IF_ERROR(interp.allocated(chars.size() * sizeof(char32_t)));
   return Value::text(strip(text, true, true, &chars));
 }
 

@@ -11,6 +11,7 @@ namespace choral::text::jinja {
 namespace {
 
 constexpr int64_t kMaxRange = 100000;  // as in Jinja's sandbox
+constexpr uint64_t kKeptBytes = 128;   // of a namespace or cycler without what it holds
 
 Result<Value> make_range(Interpreter&, const Value&, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("range", args, {"", "", ""}, 1));
@@ -51,6 +52,7 @@ Result<Dict> collect(Interpreter& interp, Arguments& args) {
       }
     }
   }
+  CHORAL_RETURN_IF_ERROR(interp.allocated(args.named.size() * Namespace::kEntryBytes));
   for (const auto& [name, value] : args.named) out.set(Value::text(name), value);
   return out;
 }
@@ -62,17 +64,19 @@ Result<Value> make_dict_value(Interpreter& interp, const Value&, Arguments& args
 
 Result<Value> make_namespace(Interpreter& interp, const Value&, Arguments& args) {
   CHORAL_TRY(Dict entries, collect(interp, args));
+  CHORAL_RETURN_IF_ERROR(interp.allocated(kKeptBytes + entries.size() * Namespace::kEntryBytes));
   return Value::object(interp.keep<Namespace>(std::move(entries)));
 }
 
 Result<Value> make_cycler(Interpreter& interp, const Value&, Arguments& args) {
   if (args.positional.empty()) return invalid_argument("at least one item has to be provided");
+  CHORAL_RETURN_IF_ERROR(interp.allocated(kKeptBytes + args.positional.size() * sizeof(Value)));
   return Value::object(interp.keep<Cycler>(args.positional));
 }
 
-Result<Value> make_joiner(Interpreter&, const Value&, Arguments& args) {
+Result<Value> make_joiner(Interpreter& interp, const Value&, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("joiner", args, {"sep"}));
-  return Value::object(std::make_shared<Joiner>(bound[0] != nullptr ? *bound[0] : Value::text(", ")));
+  return interp.object(std::make_shared<Joiner>(bound[0] != nullptr ? *bound[0] : Value::text(", ")));
 }
 
 Result<Value> raise_exception(Interpreter& interp, const Value&, Arguments& args) {

@@ -118,8 +118,10 @@ Status Interpreter::check_text(uint64_t bytes) {
              : too_large("a text would be longer than {} bytes (max_string_bytes)", limits_.max_string_bytes);
 }
 
-Value Interpreter::iterator(std::string_view type, Values items, Status error) {
-  return Value::object(std::make_shared<Iterator>(type, std::make_shared<const Values>(std::move(items)), std::move(error)));
+Result<Value> Interpreter::iterator(std::string_view type, Values items, Status error) {
+  uint32_t depth = 0;
+  for (const Value& item : items) depth = std::max(depth, item.depth());
+  return object(std::make_shared<Iterator>(type, std::make_shared<const Values>(std::move(items)), depth, std::move(error)));
 }
 
 Result<std::string> Interpreter::render() {
@@ -281,6 +283,7 @@ Result<Arguments> Interpreter::eval_arguments(const CallArguments& arguments, co
   CHORAL_TRY(out.positional, eval_all(arguments.positional, scope));
   for (const auto& [name, expr] : arguments.named) {
     CHORAL_TRY(Value value, eval(*expr, scope));
+    CHORAL_RETURN_IF_ERROR(look(name.size()));
     out.named.emplace_back(name, std::move(value));
   }
   if (arguments.spread) {

@@ -60,7 +60,8 @@ class Interpreter {
   Result<Value> list(Values items) { return make_list(std::move(items), limits_); }
   Result<Value> tuple(Values items) { return make_tuple(std::move(items), limits_); }
   Result<Value> dict(Dict entries) { return make_dict(std::move(entries), limits_); }
-  Value iterator(std::string_view type, Values items, Status error = {});
+  Result<Value> object(std::shared_ptr<Object> object) { return make_object(std::move(object), limits_); }
+  Result<Value> iterator(std::string_view type, Values items, Status error = {});
   // Objects that can hold values after their creation: emptied at the end, so that rings do not leak.
   template <class T, class... Args>
   std::shared_ptr<T> keep(Args&&... args) {
@@ -68,6 +69,7 @@ class Interpreter {
     kept_.push_back(made);
     return made;
   }
+  void keep_object(std::shared_ptr<Object> object) { kept_.push_back(std::move(object)); }
 
   Result<Value> call(const Value& callee, Arguments& args);
   Result<Value> apply_filter(std::string_view name, const Value& subject, Arguments& args);

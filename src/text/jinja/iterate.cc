@@ -67,7 +67,7 @@ Result<std::shared_ptr<const Values>> elements_of(Interpreter& interp, const Val
 Result<std::shared_ptr<Iterator>> iterate(Interpreter& interp, const Value& value) {
   if (value.object_as<Iterator>() != nullptr) return std::static_pointer_cast<Iterator>(value.shared_object());
   CHORAL_TRY(auto items, elements_of(interp, value));
-  return std::make_shared<Iterator>("iterator", std::move(items));
+  return std::make_shared<Iterator>("iterator", std::move(items), value.depth());
 }
 
 }  // namespace choral::text::jinja

@@ -17,6 +17,10 @@ Result<Value> loop_changed(Interpreter& interp, const Value& self, Arguments& ar
   const auto& now = args.positional;
   for (const Value& value : now) CHORAL_RETURN_IF_ERROR(interp.compare_cost(value, value));
   const bool same = loop->changed_ && std::equal(loop->changed_->begin(), loop->changed_->end(), now.begin(), now.end(), equal);
+  if (loop->outer_ == nullptr && !loop->changed_) {  // a loop that is over can hold others from now on, and itself
+    CHORAL_RETURN_IF_ERROR(interp.allocated(sizeof(Loop)));
+    interp.keep_object(self.shared_object());
+  }
   if (!same) loop->changed_ = now;
   return Value::boolean(!same);
 }
@@ -35,7 +39,7 @@ void Loop::clear() {
   outer_ = nullptr;
   before_ = current_ = after_ = std::nullopt;
   changed_ = std::nullopt;
-  source_ = std::make_shared<Iterator>("iterator", std::make_shared<const Values>());
+  source_ = std::make_shared<Iterator>("iterator", std::make_shared<const Values>(), 0);
 }
 
 Result<std::optional<Value>> Loop::draw() const {
@@ -87,7 +91,7 @@ std::optional<int64_t> Loop::length() const {
   }
   length_ = index0_ + 1 + peeked + static_cast<int64_t>(rest->size());
   // What was read passed the test already; the iterator gives it again without asking.
-  source_ = std::make_shared<Iterator>("iterator", std::move(rest));
+  source_ = std::make_shared<Iterator>("iterator", std::move(rest), source_->depth());
   const_cast<Loop*>(this)->accept_ = nullptr;
   return length_;
 }

@@ -17,6 +17,8 @@ std::optional<Value> Macro::attribute(Interpreter& interp, std::string_view name
   if (name == "catch_kwargs") return Value::boolean(stmt_->signature.uses_kwargs);
   if (name == "catch_varargs") return Value::boolean(stmt_->signature.uses_varargs);
   if (name != "arguments") return std::nullopt;
+  // Without room there is no answer; whatever is printed next reports it.
+  if (!interp.allocated(stmt_->signature.parameters.size() * 4 * sizeof(Value)).ok()) return std::nullopt;
   Values names;
   for (const int parameter : stmt_->signature.parameters)
     names.push_back(Value::text(interp.ast().names[static_cast<size_t>(parameter)]));
@@ -31,7 +33,9 @@ Status Macro::bind_parameters(Interpreter& interp, Arguments& args, const ScopeP
   const auto& names = interp.ast().names;
   const auto name_of = [&](int parameter) -> const std::string& { return names[static_cast<size_t>(parameter)]; };
   const size_t count = signature.parameters.size(), given = std::min(count, args.positional.size());
-  CHORAL_RETURN_IF_ERROR(interp.step(count * args.named.size()));
+  // Each is looked for among the named arguments and in the scope that the ones before it are in.
+  CHORAL_RETURN_IF_ERROR(interp.step(count * (1 + args.named.size() + count / 16)));
+  CHORAL_RETURN_IF_ERROR(interp.allocated(count * 4 * sizeof(Value)));
   std::vector<std::optional<Value>> values(count);
   const auto take_named = [&](std::string_view name) -> std::optional<Value> {
     const auto at = std::find_if(args.named.begin(), args.named.end(), [&](const auto& entry) { return entry.first == name; });

@@ -9,9 +9,9 @@ namespace choral::text::jinja {
 namespace {
 
 template <DictView::Part kPart>
-Result<Value> view(Interpreter&, const Value& self, Arguments& args) {
+Result<Value> view(Interpreter& interp, const Value& self, Arguments& args) {
   CHORAL_RETURN_IF_ERROR(no_arguments("dict view", args));
-  return Value::object(std::make_shared<DictView>(self, kPart));
+  return interp.object(std::make_shared<DictView>(self, kPart));
 }
 
 Result<Value> dict_get(Interpreter& interp, const Value& self, Arguments& args) {

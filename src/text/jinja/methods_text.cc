@@ -76,10 +76,11 @@ Result<Value> is_printable_method(Interpreter&, const Value& self, Arguments& ar
 }
 
 template <bool kLeft, bool kRight>
-Result<Value> strip_method(Interpreter&, const Value& self, Arguments& args) {
+Result<Value> strip_method(Interpreter& interp, const Value& self, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("str.strip", args, {""}));
   if (bound[0] == nullptr || bound[0]->is_none()) return Value::text(strip(self.str(), kLeft, kRight));
   CHORAL_TRY(const Bytes chars, text_argument(bound[0], ""));
+  CHORAL_RETURN_IF_ERROR(interp.allocated(chars.size() * sizeof(char32_t)));
   return Value::text(strip(self.str(), kLeft, kRight, &chars));
 }
 

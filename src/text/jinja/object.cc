@@ -18,8 +18,8 @@ Result<Value> Object::call(Interpreter&, Arguments&) { return invalid_argument("
 std::optional<Value> Object::attribute(Interpreter&, std::string_view) { return std::nullopt; }
 Result<Values> Object::elements(Interpreter&) const { return invalid_argument("'{}' object is not iterable", type_name()); }
 
-Iterator::Iterator(std::string_view type, std::shared_ptr<const Values> items, Status error)
-    : type_(type), items_(std::move(items)), error_(std::move(error)) {}
+Iterator::Iterator(std::string_view type, std::shared_ptr<const Values> items, uint32_t items_depth, Status error)
+    : type_(type), items_(std::move(items)), items_depth_(items_depth), error_(std::move(error)) {}
 
 Result<std::string> Iterator::repr(Interpreter&) const { return fmt::format("<{} object>", type_); }
 

@@ -29,6 +29,9 @@ class Object : public std::enable_shared_from_this<Object> {
   virtual Result<std::string> repr(Interpreter& interp) const;
   virtual bool truth() const { return true; }
   virtual uint64_t weight() const { return 1; }  // as Value::weight(): of what equals() looks at
+  // One more than the deepest value whose destruction this one's may bring about. 0 for what the interpreter or the
+  // stack keeps longer than any value that leads to it: namespaces, cyclers, loops.
+  virtual uint32_t depth() const { return 0; }
   virtual bool callable() const { return false; }
   virtual Result<Value> call(Interpreter& interp, Arguments& args);
   virtual std::optional<Value> attribute(Interpreter& interp, std::string_view name);
@@ -45,8 +48,10 @@ class Object : public std::enable_shared_from_this<Object> {
 // lazy in Python runs at once here, and its error waits at the place where Python would meet it.
 class Iterator final : public Object {
  public:
-  Iterator(std::string_view type, std::shared_ptr<const Values> items, Status error = {});
+  // `items_depth`: of the deepest item.
+  Iterator(std::string_view type, std::shared_ptr<const Values> items, uint32_t items_depth, Status error = {});
   std::string_view type_name() const override { return type_; }
+  uint32_t depth() const override { return items_depth_ + 1; }
   Result<std::string> repr(Interpreter& interp) const override;
   bool iterable() const override { return true; }
   // Null when exhausted; an error once the items before it are read.
@@ -56,6 +61,7 @@ class Iterator final : public Object {
  private:
   std::string_view type_;
   std::shared_ptr<const Values> items_;
+  uint32_t items_depth_;
   size_t position_ = 0;
   Status error_;
 };
@@ -87,6 +93,7 @@ class DictView final : public Object {
   Result<std::string> repr(Interpreter& interp) const override;
   bool truth() const override { return dict_.dict().size() > 0; }
   uint64_t weight() const override { return dict_.weight(); }
+  uint32_t depth() const override { return dict_.depth() + 1; }
   bool iterable() const override { return true; }
   bool reversible() const override { return true; }
   bool equals(const Object& other) const override;
@@ -101,10 +108,12 @@ class DictView final : public Object {
 // namespace(): the one thing a template can change. May contain itself; the interpreter empties all at the end.
 class Namespace final : public Object {
  public:
+  static constexpr uint64_t kEntryBytes = 8 * sizeof(Value);  // about what an attribute takes, with its place in the index
   explicit Namespace(Dict attributes) : attributes_(std::move(attributes)) {}
   std::string_view type_name() const override { return "Namespace"; }
   Result<std::string> repr(Interpreter& interp) const override;
   std::optional<Value> attribute(Interpreter& interp, std::string_view name) override;
+  bool has(std::string_view name) const { return attributes_.find(name) != nullptr; }
   void set(std::string_view name, Value value) { attributes_.set(Value::text(name), std::move(value)); }
   void clear() { attributes_ = Dict(); }
 
@@ -130,6 +139,7 @@ class Joiner final : public Object {
  public:
   explicit Joiner(Value separator) : separator_(std::move(separator)) {}
   std::string_view type_name() const override { return "Joiner"; }
+  uint32_t depth() const override { return separator_.depth() + 1; }
   bool callable() const override { return true; }
   Result<Value> call(Interpreter& interp, Arguments& args) override;
 
@@ -145,6 +155,7 @@ class Function final : public Object {
   Function(std::string_view name, Body body, Value self, bool method, bool linear = true)
       : name_(name), body_(body), self_(std::move(self)), method_(method), linear_(linear) {}
   std::string_view type_name() const override { return method_ ? "builtin_function_or_method" : "function"; }
+  uint32_t depth() const override { return self_.depth() + 1; }
   Result<std::string> repr(Interpreter& interp) const override;
   bool callable() const override { return true; }
   Result<Value> call(Interpreter& interp, Arguments& args) override;

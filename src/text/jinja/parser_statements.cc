@@ -4,7 +4,8 @@
 #include "text/jinja/parser_depth.h"
 
 namespace choral::text::jinja {
-namespace {}  // namespace
+
+constexpr size_t kMaxParameters = 1024;  // of a macro: each is compared with those before it
 
 Result<Ast> parse_template(std::string_view source, const RenderLimits& limits) {
   CHORAL_TRY(auto tokens, tokenize(source));
@@ -222,6 +223,8 @@ Status Parser::parse_signature(MacroSignature* signature) {
     if (!signature->parameters.empty()) CHORAL_RETURN_IF_ERROR(expect_operator(","));
     const int line = current().line;
     CHORAL_TRY(const std::string name, expect_name());
+    if (signature->parameters.size() == kMaxParameters)
+      return too_large("line {}: a macro has more than {} parameters", line, kMaxParameters);
     const int index = name_index(name);
     if (std::find(signature->parameters.begin(), signature->parameters.end(), index) != signature->parameters.end())
       return corrupt("line {}: duplicate argument '{}' in macro definition", line, name);

@@ -41,7 +41,10 @@ Result<Flow> Interpreter::exec_stmt(const Stmt& stmt, const ScopePtr& scope, std
       CHORAL_RETURN_IF_ERROR(assign(*stmt.target, std::move(value), scope));
       return Flow::kNormal;
     }
-    case StmtKind::kMacro: scope->set(stmt.name, make_macro(stmt, scope)); return Flow::kNormal;
+    case StmtKind::kMacro:
+      CHORAL_RETURN_IF_ERROR(step(scope->variables.size() / 16));
+      scope->set(stmt.name, make_macro(stmt, scope));
+      return Flow::kNormal;
     case StmtKind::kBreak: return Flow::kBreak;
     case StmtKind::kContinue: return Flow::kContinue;
     case StmtKind::kCallBlock: {
@@ -123,6 +126,8 @@ Status Interpreter::assign(const Expr& target, Value value, const ScopePtr& scop
     CHORAL_RETURN_IF_ERROR(step(looked_at / 16));
     auto* space = found != nullptr ? found->object_as<Namespace>() : nullptr;
     if (space == nullptr) return invalid_argument("cannot assign attribute on non-namespace object");
+    CHORAL_RETURN_IF_ERROR(walk(target.text.size()));
+    if (!space->has(target.text)) CHORAL_RETURN_IF_ERROR(allocated(Namespace::kEntryBytes));
     space->set(target.text, std::move(value));
     return {};
   }

@@ -56,6 +56,8 @@ Status append_items(Interpreter& interp, const Values& items, std::string* out) 
 Status append_repr(Interpreter& interp, const Value& value, std::string* out) {
   CHORAL_RETURN_IF_ERROR(interp.check_text(out->size()));
   CHORAL_RETURN_IF_ERROR(interp.step());
+  Interpreter::DepthGuard depth(&interp);  // a namespace may hold itself, or a list with itself inside
+  CHORAL_RETURN_IF_ERROR(depth.check());
   if (value.is_string()) CHORAL_RETURN_IF_ERROR(interp.walk(value.str().size()));
   switch (value.kind()) {
     case Kind::kUndefined: *out += "Undefined"; break;
@@ -88,8 +90,6 @@ Status append_repr(Interpreter& interp, const Value& value, std::string* out) {
       break;
     }
     case Kind::kObject: {
-      Interpreter::DepthGuard depth(&interp);  // a namespace may hold itself
-      CHORAL_RETURN_IF_ERROR(depth.check());
       CHORAL_TRY(const std::string text, value.object()->repr(interp));
       *out += text;
     }

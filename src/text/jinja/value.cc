@@ -13,7 +13,7 @@ constexpr size_t kIndexFrom = 16;
 
 Status too_heavy(uint64_t weight, uint32_t depth, const RenderLimits& limits) {
   if (depth > static_cast<uint32_t>(limits.max_value_depth))
-    return too_large("lists and dicts are nested more than {} deep (max_value_depth)", limits.max_value_depth);
+    return too_large("values are nested more than {} deep (max_value_depth)", limits.max_value_depth);
   if (weight > limits.max_elements)
     return too_large("a list or dict would hold more than {} elements (max_elements)", limits.max_elements);
   return {};
@@ -53,7 +53,8 @@ Value Value::text(std::string s) { return Value(Kind::kString, std::make_shared<
 
 uint32_t Value::depth() const {
   if (is_list() || is_tuple()) return sequence().depth;
-  return is_dict() ? dict().depth_ : 0;
+  if (is_dict()) return dict().depth_;
+  return is_object() ? object()->depth() : 0;
 }
 
 uint64_t Value::weight() const {
@@ -139,6 +140,11 @@ Result<Value> make_dict(Dict dict, const RenderLimits& limits) {
   }
   CHORAL_RETURN_IF_ERROR(too_heavy(dict.weight_, dict.depth_, limits));
   return Value(Kind::kDict, std::make_shared<Dict>(std::move(dict)));
+}
+
+Result<Value> make_object(std::shared_ptr<Object> object, const RenderLimits& limits) {
+  CHORAL_RETURN_IF_ERROR(too_heavy(1, object->depth(), limits));
+  return Value::object(std::move(object));
 }
 
 std::string_view type_name(const Value& value) {

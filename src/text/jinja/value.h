@@ -1,7 +1,8 @@
 // A value of the template language: what Python would hold, without Python's reach. None, booleans, 64-bit integers,
 // floats, text, lists, tuples and dicts are immutable and shared; everything else (namespace, macro, loop, range,
-// iterator, …) is an Object. Lists and dicts know their depth and total weight, which make_* keeps under the limits: so
-// destroying, comparing or printing a value can overflow neither the stack nor the step budget.
+// iterator, …) is an Object. Lists, dicts and the objects that hold values know their depth, lists and dicts their total
+// weight, which make_* keeps under the limits: so destroying, comparing or printing a value can overflow neither the stack
+// nor the step budget.
 // Thread-safety: immutable values may be shared between threads; Objects belong to one rendering.
 #pragma once
 
@@ -92,7 +93,7 @@ class Value {
     return is_object() ? dynamic_cast<T*>(object()) : nullptr;
   }
 
-  uint32_t depth() const;               // 0 for a scalar
+  uint32_t depth() const;               // 0 for a scalar; of an object see Object::depth()
   uint64_t weight() const;              // values inside, itself included; text counts one per 128 bytes
   bool same(const Value& other) const;  // Python's `is`
 
@@ -148,6 +149,7 @@ inline Result<Value> make_tuple(Values items, const RenderLimits& limits) {
   return make_sequence(Kind::kTuple, std::move(items), limits);
 }
 Result<Value> make_dict(Dict dict, const RenderLimits& limits);
+Result<Value> make_object(std::shared_ptr<Object> object, const RenderLimits& limits);
 
 std::string_view type_name(const Value& value);  // Python's: "str", "NoneType", …
 bool hashable(const Value& value);
