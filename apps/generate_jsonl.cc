@@ -24,6 +24,9 @@ namespace {
 
 constexpr std::string_view kNoRoomForLine = "the line cannot be read";
 constexpr std::string_view kNoRoomForRequest = "the request cannot be read";
+// What stands in memory behind an answer that is still open; the engine's queue limits the requests among it.
+constexpr int64_t kMaxErrors = 4096;
+constexpr size_t kMaxEchoBytes = size_t{64} << 20;
 
 struct Entry {
   int64_t line = 0;
@@ -31,6 +34,8 @@ struct Entry {
   int completions = 0;
   Status error;                                      // of a line that never became a request
   std::unique_ptr<ResponseStream> stream = nullptr;  // else
+
+  size_t echo_bytes() const { return echo.id_json.size() + echo.lora_json.size() + error.message().size(); }
 };
 
 struct FileCloser {
@@ -80,7 +85,9 @@ class JsonlRun {
   Status add(Entry entry) {
     open_ += entry.stream != nullptr ? 1 : 0;
     open_completions_ += entry.stream != nullptr ? entry.completions : 0;
+    echo_bytes_ += entry.echo_bytes();
     entries_.push_back(std::move(entry));
+    while (!stopped_ && (errors() > kMaxErrors || echo_bytes_ > kMaxEchoBytes)) CHORAL_RETURN_IF_ERROR(write_oldest());
     return {};
   }
 
@@ -106,9 +113,12 @@ class JsonlRun {
     return open_ > 0 && open_completions_ + request.sampling.n > safely_open_;
   }
 
+  int64_t errors() const { return static_cast<int64_t>(entries_.size()) - open_; }
+
   Status write_oldest() {
     Entry entry = std::move(entries_.front());
     entries_.pop_front();
+    echo_bytes_ -= entry.echo_bytes();
     if (entry.stream == nullptr) {
       count(entry, entry.error);
       return output_.write_line(error_line(entry.echo, entry.line, entry.error));
@@ -150,7 +160,7 @@ class JsonlRun {
   Progress& progress_;
   std::deque<Entry> entries_;
   int64_t open_ = 0, open_completions_ = 0, written_ = 0, failed_ = 0, first_line_ = 0;
-  size_t prompt_tokens_ = 0, tokens_ = 0;
+  size_t echo_bytes_ = 0, prompt_tokens_ = 0, tokens_ = 0;
   int64_t cached_tokens_ = 0;
   Status first_error_;
   std::mutex mutex_;

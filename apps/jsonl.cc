@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "adapter_flags.h"
 #include "base/nearest_name.h"
@@ -25,6 +24,12 @@ constexpr size_t kShown = 64;            // bytes of a line in a message
 
 std::string shown(std::string_view text) {
   return text.size() <= kShown ? std::string(text) : std::string(text.substr(0, kShown)) + "…";
+}
+
+// From `mark` on; all of it where there is none.
+std::string_view from(std::string_view mark, std::string_view text) {
+  const size_t at = text.find(mark);
+  return at == text.npos ? text : text.substr(at);
 }
 
 // Deep nesting and floods of values are refused before the parser sees them.
@@ -62,9 +67,10 @@ Result<Json> parse_object(std::string_view text) {
     if (!json.is_object())
       return invalid_argument("a request is a JSON object, e.g. {{\"prompt\": \"Hello\"}}; this is {}", json.type_name());
     return json;
-  } catch (const Json::exception& e) {
-    std::string_view reason = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 5: …"
-    if (const size_t column = reason.find("column "); column != reason.npos) reason.remove_prefix(column);
+  } catch (const Json::out_of_range& e) {  // "[json.exception.out_of_range.406] number overflow parsing '1e400'"
+    return invalid_argument("a number of the line is beyond what a double holds: {}", shown(from("'", e.what())));
+  } catch (const Json::exception& e) {  // "[json.exception.parse_error.101] parse error at line 1, column 5: …"
+    const std::string_view reason = from("column ", e.what());
     constexpr size_t kReason = 200;  // it quotes what was read last
     return corrupt("not JSON: {}{}", reason.substr(0, kReason), reason.size() > kReason ? "…" : "");
   }
@@ -141,17 +147,26 @@ Status read_stop(std::string_view name, const Json& json, std::vector<std::strin
   return read(name, json, out.emplace_back());
 }
 
+// One way to write each id, so that no id is named twice: no sign, no zero in front.
+std::optional<int32_t> token_id(std::string_view key) {
+  constexpr size_t kMaxDigits = 10;
+  if (key.empty() || key.size() > kMaxDigits || key.front() == '-' || (key.front() == '0' && key.size() > 1)) return std::nullopt;
+  int32_t id = 0;
+  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+  if (error != std::errc() || end != key.data() + key.size()) return std::nullopt;
+  return id;
+}
+
 Status read_logit_bias(std::string_view name, const Json& json, std::vector<std::pair<int32_t, float>>& out) {
   if (!json.is_object()) return wrong_type(name, "an object of token ids and numbers", json);
   out.clear();
   for (const auto& [key, value] : json.items()) {
-    int32_t id = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size())
-      return invalid_argument("'{}': '{}' is not a token id", name, shown(key));
+    const auto id = token_id(key);
+    if (!id)
+      return invalid_argument("'{}': '{}' is not a token id; write it in digits, without zeros in front", name, shown(key));
     float bias = 0;
     CHORAL_RETURN_IF_ERROR(read(fmt::format("{}.{}", name, key), value, bias));
-    out.emplace_back(id, bias);
+    out.emplace_back(*id, bias);
   }
   return {};
 }

@@ -9,7 +9,9 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Lt;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::SizeIs;
 
 struct Outcome {
@@ -89,13 +91,36 @@ TEST(RequestLine, WarningsAndErrorsQuoteLittle) {
   EXPECT_THAT(unknown.warnings.front(), HasSubstr("'field0'"));
   EXPECT_THAT(unknown.warnings.back(), HasSubstr("more fields"));
   const std::string longest(1 << 20, 'x');
-  EXPECT_THAT(outcome_of("{\"" + longest + "\":1}").warnings, ElementsAre(SizeIs(::testing::Lt(200))));
+  EXPECT_THAT(outcome_of("{\"" + longest + "\":1}").warnings, ElementsAre(SizeIs(Lt(200))));
   for (const std::string& line : {"{\"logit_bias\":{\"" + longest + "\":1}}", "{\"max_tokens\":\"" + longest + "\"}",
                                   "{\"prompt\":\"" + longest, "{\"lora\":[{\"" + longest + "\":1}]}"}) {
     const Status status = outcome_of(line).status;
     EXPECT_FALSE(status.ok());
     EXPECT_LT(status.message().size(), 500u) << line.substr(0, 20);
   }
+}
+
+TEST(RequestLine, ATokenIdOfABiasIsWrittenInOneWay) {
+  const auto good = outcome_of(R"({"logit_bias":{"0":1,"1":2,"2147483647":3}})");
+  ASSERT_TRUE(good.status.ok()) << good.status.to_string();
+  EXPECT_THAT(good.line.request.sampling.logit_bias, ElementsAre(Pair(0, 1), Pair(1, 2), Pair(2147483647, 3)));
+  for (const std::string key : {"", "01", "00", "-0", "-1", "+1", " 1", "1 ", "1.0", "2147483648", "00000000001"}) {
+    const Status status = outcome_of("{\"logit_bias\":{\"1\":100,\"" + key + "\":100}}").status;
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << key;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("'logit_bias': '" + key + "' is not a token id"), HasSubstr("digits")));
+  }
+  const Status wide = outcome_of("{\"logit_bias\":{\"" + std::string(3000, '0') + "1\":\"x\"}}").status;
+  EXPECT_THAT(wide.message(), AllOf(HasSubstr("is not a token id"), SizeIs(Lt(200))));
+}
+
+TEST(RequestLine, ANumberBeyondADoubleIsNoBrokenJson) {
+  for (const std::string number : {"1e400", "-1e400"}) {
+    const Status status = outcome_of("{\"temperature\":" + number + "}").status;
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_EQ(status.message(), "a number of the line is beyond what a double holds: '" + number + "'");
+  }
+  EXPECT_LT(outcome_of("{\"unknown\":" + std::string(1 << 20, '9') + "}").status.message().size(), 200u);
+  EXPECT_EQ(outcome_of("{\"temperature\":1e}").status.code(), Code::kCorrupt);
 }
 
 TEST(RequestLine, NoErrorDrivesATerminal) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/tiny_model_test.h"
+#include "support/temp_dir.h"
 
 namespace choral::engine {
 namespace {
@@ -50,6 +51,21 @@ TEST_F(PromptLengthTest, APromptFarTooLongIsRefusedUncounted) {
     EXPECT_THAT(status.message(), AllOf(HasSubstr("longer than fits: the text has more than 256 tokens"),
                                         HasSubstr("at most 63 fit"), HasSubstr("--max-model-len")));
   }
+}
+
+// Of a model that leaves characters out, no length of a word is sure to be too many tokens.
+TEST(PromptLength, AWordBeyondTheTokenizersLimitIsRefusedInItsWords) {
+  testing::TempDir folder;
+  folder.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"x": 0}, "merges": []}, "added_tokens": []})");
+  EngineOptions options = tiny_options();
+  options.tokenizer = folder.path().string();
+  const auto llm = load_or_die(options);
+  ASSERT_NE(llm, nullptr);
+  Request request;
+  request.prompt = std::string(size_t{9} << 20, 'x');
+  const Status status = llm->generate({request}).front().status;
+  EXPECT_EQ(status.code(), Code::kTooLarge);
+  EXPECT_EQ(status.message(), "a word of 9437184 bytes to tokenize; the limit is 8388608");
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 #include "engine/request_reader.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/sampling_check.h"
+#include "text/encode_budget.h"
 
 namespace choral::engine {
 namespace {
@@ -95,7 +95,8 @@ Result<std::vector<int32_t>> RequestReader::prompt_tokens(Request& request) cons
 Result<std::vector<int32_t>> RequestReader::encode_prompt(std::string_view text, bool add_special_tokens) const {
   const size_t counted = 4 * static_cast<size_t>(limits_.max_model_len);
   auto ids = tokenizer_->encode(text, {.add_special_tokens = add_special_tokens, .max_tokens = counted});
-  if (ids.ok() || ids.status().code() != Code::kTooLarge) return ids;
+  // The tokenizer's own limits, such as that of a word, say nothing about what fits.
+  if (ids.ok() || ids.status().message() != text::EncodeBudget::too_many_tokens(counted).message()) return ids;
   return invalid_argument("the prompt is longer than fits: {}, but at most {} fit {}", ids.status().message(),
                           limits_.max_model_len - 1, way_out());
 }

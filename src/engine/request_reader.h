@@ -1,6 +1,6 @@
 // From a caller's Request to checked engine requests: chat template, tokens, limits, sampling parameters. Runs on the caller's
 // thread, so that a long prompt or a slow template never holds up a step. Refuses with what is wrong and what would be right.
-// Thread-safe: immutable but for two counters.
+// Thread-safe: immutable but for a counter.
 #pragma once
 
 #include <atomic>

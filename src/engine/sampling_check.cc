@@ -72,9 +72,8 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
 Status check_logprobs(const SamplingParams& p, int64_t max_tokens, int64_t prompt_tokens) {
   if (p.logprobs && p.n * max_tokens * (*p.logprobs + 1) > kMostLogprobs) {
     return too_large(
-        "n {} with max_tokens {} and logprobs {} asks for up to {} log probabilities, the chosen tokens' included; at most {} "
-        "are "
-        "given in one answer: lower one of the three",
+        "n {} with max_tokens {} and logprobs {} asks for up to {} log probabilities, the chosen tokens' included; "
+        "at most {} are given in one answer: lower one of the three",
         p.n, max_tokens, *p.logprobs, p.n * max_tokens * (*p.logprobs + 1), kMostLogprobs);
   }
   if (p.prompt_logprobs && prompt_tokens * (*p.prompt_logprobs + 1) > kMostLogprobs) {

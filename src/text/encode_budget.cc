@@ -20,7 +20,7 @@ EncodeBudget::EncodeBudget(size_t text_bytes, size_t max_tokens) : text_bytes_(t
 
 Status EncodeBudget::check_scarce_room(size_t tokens, size_t bytes, size_t bytes_per_token) const {
   CHORAL_RETURN_IF_ERROR(check_tokens(tokens));
-  if (bytes_per_token != 0 && bytes / bytes_per_token > max_tokens_ - tokens) return too_many_tokens();
+  if (bytes_per_token != 0 && bytes / bytes_per_token > max_tokens_ - tokens) return too_many_tokens(max_tokens_);
   return {};
 }
 
@@ -37,6 +37,6 @@ Status EncodeBudget::out_of_growth(std::string_view stage) const {
       stage, text_bytes_);
 }
 
-Status EncodeBudget::too_many_tokens() const { return too_large("the text has more than {} tokens", max_tokens_); }
+Status EncodeBudget::too_many_tokens(size_t max_tokens) { return too_large("the text has more than {} tokens", max_tokens); }
 
 }  // namespace choral::text

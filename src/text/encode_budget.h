@@ -39,7 +39,7 @@ class EncodeBudget {
   // too_large once there are more tokens than are of use.
   Status check_tokens(size_t tokens) const {
     if (tokens > max_tokens_) [[unlikely]]
-      return too_many_tokens();
+      return too_many_tokens(max_tokens_);
     return {};
   }
   // The same before `bytes` more are encoded, of which one token stands for `bytes_per_token` at most (0: for any number).
@@ -49,12 +49,12 @@ class EncodeBudget {
     return check_scarce_room(tokens, bytes, bytes_per_token);
   }
   size_t max_tokens() const { return max_tokens_; }
+  static Status too_many_tokens(size_t max_tokens);
 
  private:
   Status check_scarce_room(size_t tokens, size_t bytes, size_t bytes_per_token) const;
   Status out_of_work(std::string_view stage) const;
   Status out_of_growth(std::string_view stage) const;
-  Status too_many_tokens() const;
 
   size_t text_bytes_;
   size_t max_tokens_;

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -210,6 +211,19 @@ class CliTest(program.ProgramTest):
         self.assertEqual([len(c["logprobs"]) for c in got[2]["completions"]], [3, 3])
         self.assertIn("'stop[0]'", got[3]["error"]["message"])
         self.assertEqual([r["error"]["code"] for r in got[3:]], ["invalid_argument"] * 2)
+
+    def test_jsonl_errors_do_not_pile_up(self):
+        """While the input is open: what waits for its turn is bounded by its number and by its bytes."""
+        wide = json.dumps({"id": "x" * (40 << 20), "stop": 5})
+        for lines in (["[1]"] * 6000, [wide, wide]):
+            with subprocess.Popen([program.CHORAL, "generate", MODEL, "--input", "-", "-q"], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as p:
+                p.stdin.write("".join(line + "\n" for line in lines))
+                p.stdin.flush()
+                came = select.select([p.stdout], [], [], 120)[0]
+                got = p.communicate(timeout=120)[0].splitlines()
+            self.assertTrue(came, "nothing is written before the input ends")
+            self.assertEqual([json.loads(line)["line"] for line in got], list(range(1, len(lines) + 1)))
 
     def test_flags_are_defaults_of_lines(self):
         got, _ = self.run_jsonl([{"prompt": "Hi"}, {"prompt": "Hi", "max_tokens": 2}], "--max-tokens", "6", "--ignore-eos")
