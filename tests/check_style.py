@@ -24,6 +24,7 @@ MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 GUARD = re.compile(r"#ifndef CHORAL_\w+_H_?$")
 PLACES = re.compile(r"(?<![\w.])/(home|work|Users)/\w")
 STRINGS_AND_COMMENTS = re.compile(r'"(?:[^"\\]|\\.)*"|//.*')
+DEBUG_FORMAT = re.compile(r"\{[^{}\"]*:[^{}\"]*\?\}")  # fmt 9 ends the process over bytes that are no UTF-8
 THROW = re.compile(r"\bthrow\b(?!\s+std::bad_alloc)")  # operator new has to
 
 # Calls that throw where the system refuses something, in what is shipped: each has a form that gives an error instead.
@@ -79,6 +80,8 @@ def faults_of(path, relative):
             hard.append(f"{relative}:{number}: unfinished work does not go in: do it, or say in the docs what is missing")
         if PLACES.search(line):
             hard.append(f"{relative}:{number}: a path of somebody's machine")
+        if path.suffix in CPP and DEBUG_FORMAT.search(line):
+            hard.append(f"{relative}:{number}: {{:?}} ends the process over bytes that are no UTF-8; use quoted()")
         if path.suffix in CPP and THROW.search(STRINGS_AND_COMMENTS.sub("", line)):
             hard.append(f"{relative}:{number}: no exceptions of our own; return a Status")
     if path.suffix in CPP:

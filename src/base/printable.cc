@@ -71,6 +71,15 @@ std::string printable(std::string_view name, size_t max_bytes) {
   return out;
 }
 
+std::string quoted(std::string_view text, size_t max_bytes) {
+  const bool cut = text.size() > max_bytes;
+  if (cut) {
+    while (max_bytes > 0 && (static_cast<unsigned char>(text[max_bytes]) & 0xC0) == 0x80) --max_bytes;  // whole characters
+    text = text.substr(0, max_bytes);
+  }
+  return fmt::format("\"{}{}\"", terminal_line(text), cut ? "…" : "");
+}
+
 std::string terminal_line(std::string_view text) { return made_harmless(text, false); }
 std::string terminal_text(std::string_view text) { return made_harmless(text, true); }
 

@@ -18,4 +18,7 @@ std::string terminal_line(std::string_view text);
 // The same for a whole message. A line break before two spaces stays, as lists of problems have it: no name can begin a line.
 std::string terminal_text(std::string_view text);
 
+// The beginning of a text on one line, in quotes.
+std::string quoted(std::string_view text, size_t max_bytes = 200);
+
 }  // namespace choral

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
 #include "text/unicode.h"
 #include "text/unicode_versions.h"
 
@@ -69,7 +70,8 @@ bool is_word_char(uint32_t c) {
 }
 
 Status AddedTokenMatcher::add(std::string_view pattern, const AddedToken& token) {
-  if (pattern.empty()) return unsupported("added token {:?} (id {}) becomes empty when normalized", token.content, token.id);
+  if (pattern.empty())
+    return unsupported("added token {} (id {}) becomes empty when normalized", quoted(token.content), token.id);
   if (pattern.size() > kMaxLength) {
     return too_large("added token {} has {} bytes; the limit is {}", token.id, pattern.size(), kMaxLength);
   }

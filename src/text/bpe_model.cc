@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
 #include "text/byte_level.h"
 #include "text/unicode.h"
 
@@ -46,13 +47,14 @@ Status BpeModel::add_merges(const BpeConfig& config) {
     const int32_t left_id = vocabulary_.find(left);
     const int32_t right_id = vocabulary_.find(right);
     if (left_id < 0 || right_id < 0) {
-      return corrupt("merge {} joins {:.100?} and {:.100?}, and the vocabulary has no {:.100?}", rank, left, right,
-                     left_id < 0 ? left : right);
+      return corrupt("merge {} joins {} and {}, and the vocabulary has no {}", rank, quoted(left, 100), quoted(right, 100),
+                     quoted(left_id < 0 ? left : right, 100));
     }
-    if (right.size() < prefix_.size()) return corrupt("merge {}: {:.100?} is shorter than the subword prefix", rank, right);
+    if (right.size() < prefix_.size())
+      return corrupt("merge {}: {} is shorter than the subword prefix", rank, quoted(right, 100));
     merged.assign(left).append(right.substr(prefix_.size()));
     const int32_t merged_id = vocabulary_.find(merged);
-    if (merged_id < 0) return corrupt("merge {} makes {:.100?}, which is not in the vocabulary", rank, merged);
+    if (merged_id < 0) return corrupt("merge {} makes {}, which is not in the vocabulary", rank, quoted(merged, 100));
     merges_.insert_or_assign(static_cast<uint64_t>(left_id) << 32 | static_cast<uint64_t>(right_id),
                              rank << 32 | static_cast<uint64_t>(merged_id));
     ++rank;
@@ -175,7 +177,8 @@ Status BpeModel::spell(std::string_view word, std::vector<int32_t>& symbols) con
       }
     }
     if (!unk_token_) continue;  // HF drops what it cannot spell
-    if (unk_id_ < 0) return invalid_argument("the tokenizer's unknown token {:.100?} is not in its vocabulary", *unk_token_);
+    if (unk_id_ < 0)
+      return invalid_argument("the tokenizer's unknown token {} is not in its vocabulary", quoted(*unk_token_, 100));
     if (unknown && !fuse_unk_) symbols.push_back(unk_id_);
     unknown = true;
   }

@@ -7,7 +7,7 @@ namespace {
 
 // Of a text, only as much is worth the full price as tokens of this size fill.
 constexpr uint64_t kUsefulBytesPerToken = 256;
-constexpr uint64_t kWorkPerUsefulByte = 256, kWorkPerByte = 64, kFreeWork = 4 << 20;
+constexpr uint64_t kWorkPerUsefulByte = 512, kWorkPerByte = 64, kFreeWork = 16 << 20;
 constexpr uint64_t kGrowthPerUsefulByte = 16, kGrowthPerByte = 4, kFreeGrowth = 1 << 20;
 
 }  // namespace
@@ -25,16 +25,12 @@ Status EncodeBudget::check_scarce_room(size_t tokens, size_t bytes, size_t bytes
 }
 
 Status EncodeBudget::out_of_work(std::string_view stage) const {
-  return corrupt(
-      "{} goes over a text of {} bytes too many times, which no real tokenizer does: give another with --tokenizer, or a shorter "
-      "text",
-      stage, text_bytes_);
+  return corrupt("{} goes over a text of {} bytes too many times: give another with --tokenizer, or a shorter text", stage,
+                 text_bytes_);
 }
 
 Status EncodeBudget::out_of_growth(std::string_view stage) const {
-  return corrupt(
-      "{} makes too much of a text of {} bytes, which no real tokenizer does: give another with --tokenizer, or a shorter text",
-      stage, text_bytes_);
+  return corrupt("{} makes too much of a text of {} bytes: give another with --tokenizer, or a shorter text", stage, text_bytes_);
 }
 
 Status EncodeBudget::too_many_tokens(size_t max_tokens) { return too_large("the text has more than {} tokens", max_tokens); }

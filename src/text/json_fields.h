@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/printable.h"
 #include "base/status.h"
 
 namespace choral::text {
@@ -31,7 +32,7 @@ class JsonFields {
   }
   Result<Element> require(std::string_view key) const {
     const auto value = find(key);
-    if (!value) return corrupt("{} has no {:?}", where_, key);
+    if (!value) return corrupt("{} has no {}", where_, quoted(key));
     return *value;
   }
   Result<std::string_view> string(std::string_view key) const {
@@ -68,7 +69,9 @@ class JsonFields {
     return out;
   }
   std::string_view where() const { return where_; }
-  Status wrong(std::string_view key, std::string_view what) const { return corrupt("{}: {:?} is not {}", where_, key, what); }
+  Status wrong(std::string_view key, std::string_view what) const {
+    return corrupt("{}: {} is not {}", where_, quoted(key), what);
+  }
 
  private:
   JsonFields(simdjson::dom::object object, std::string_view where) : object_(object), where_(where) {}

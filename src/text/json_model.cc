@@ -1,4 +1,5 @@
 // Readers of tokenizer.json's "model" and "added_tokens".
+#include "base/printable.h"
 #include "text/json_fields.h"
 #include "text/tokenizer_json.h"
 #include "text/unigram_model.h"
@@ -26,7 +27,7 @@ Status read_merges(simdjson::dom::array list, BpeConfig& config) {
     if (both.starts_with("#version")) continue;  // a left-over first line of merges.txt, which HF skips too
     const size_t space = both.find(' ');
     if (space == std::string_view::npos || both.find(' ', space + 1) != std::string_view::npos) {
-      return corrupt("model: merge {} ({:.100?}) is not two tokens with one space between", config.merges.size(), both);
+      return corrupt("model: merge {} ({}) is not two tokens with one space between", config.merges.size(), quoted(both, 100));
     }
     config.merges.emplace_back(both.substr(0, space), both.substr(space + 1));
   }
@@ -39,7 +40,7 @@ Status read_bpe(const JsonFields& fields, TokenizerBuilder& builder, size_t& siz
   size = 0;
   for (const auto [token, value] : vocab) {
     int64_t id;
-    if (value.get(id)) return corrupt("model: the id of token {:.100?} is not an integer", token);
+    if (value.get(id)) return corrupt("model: the id of token {} is not an integer", quoted(token, 100));
     CHORAL_RETURN_IF_ERROR(vocabulary.add(token, id));
     ++size;
   }
@@ -107,7 +108,7 @@ Status read_model(JsonElement element, TokenizerBuilder& builder, size_t& size) 
   }
   if (type == "BPE") return read_bpe(fields, builder, size);
   if (type == "Unigram") return read_unigram(fields, builder, size);
-  return unsupported("model type {:?}; Choral knows BPE and Unigram", type);
+  return unsupported("model type {}; Choral knows BPE and Unigram", quoted(type));
 }
 
 Result<std::vector<AddedToken>> read_added_tokens(simdjson::dom::array array) {
@@ -122,7 +123,7 @@ Result<std::vector<AddedToken>> read_added_tokens(simdjson::dom::array array) {
     CHORAL_TRY(token.normalized, fields.boolean_or("normalized", true));
     CHORAL_TRY(token.special, fields.boolean_or("special", false));
     CHORAL_TRY(const int64_t id, fields.integer("id"));
-    if (id < 0 || id >= kMaxVocabulary) return corrupt("added token {:.100?} has id {}", token.content, id);
+    if (id < 0 || id >= kMaxVocabulary) return corrupt("added token {} has id {}", quoted(token.content, 100), id);
     tokens.push_back(std::move(token));
     if (static_cast<int64_t>(tokens.size()) > kMaxVocabulary) return too_large("more than {} added tokens", kMaxVocabulary);
   }

@@ -1,6 +1,7 @@
 // Readers of tokenizer.json's "normalizer", "pre_tokenizer", "decoder" and "post_processor".
 #include <algorithm>
 
+#include "base/printable.h"
 #include "text/json_fields.h"
 #include "text/tokenizer_json.h"
 #include "text/unicode.h"
@@ -47,7 +48,7 @@ Result<SplitBehavior> read_behavior(const JsonFields& fields, std::string_view f
   if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
-  return unsupported("{}: behavior {:?}", fields.where(), name);
+  return unsupported("{}: behavior {}", fields.where(), quoted(name));
 }
 
 template <class Step, class Read>
@@ -71,11 +72,11 @@ Result<PrependScheme> read_prepend_scheme(const JsonFields& fields) {
   } else if (name == "never") {
     scheme = PrependScheme::kNever;
   } else {
-    return unsupported("{}: prepend_scheme {:?}", fields.where(), name);
+    return unsupported("{}: prepend_scheme {}", fields.where(), quoted(name));
   }
   CHORAL_TRY(const bool add, fields.boolean_or("add_prefix_space", true));  // the older spelling
   if (!add && scheme != PrependScheme::kNever && fields.find("prepend_scheme")) {
-    return corrupt("{}: add_prefix_space is false and prepend_scheme is {:?}", fields.where(), name);
+    return corrupt("{}: add_prefix_space is false and prepend_scheme is {}", fields.where(), quoted(name));
   }
   return add ? scheme : PrependScheme::kNever;
 }
@@ -101,7 +102,7 @@ Status read_template_processing(const JsonFields& fields, std::vector<Template>&
     if (const auto sequence = piece.find("Sequence")) {
       CHORAL_TRY(const JsonFields sequence_fields, JsonFields::of(*sequence, "post_processor.single"));
       CHORAL_TRY(const std::string_view id, sequence_fields.string("id"));
-      if (id != "A") return corrupt("post_processor: the template of a single text names sequence {:?}", id);
+      if (id != "A") return corrupt("post_processor: the template of a single text names sequence {}", quoted(id));
       item.sequence = true;
     } else {
       CHORAL_TRY(const JsonElement special, piece.require("SpecialToken"));
@@ -112,9 +113,9 @@ Status read_template_processing(const JsonFields& fields, std::vector<Template>&
       CHORAL_TRY(const simdjson::dom::array ids, entry.array("ids"));
       for (const JsonElement element : ids) {
         int64_t id;
-        if (element.get(id) || id < 0 || id >= kMaxVocabulary) return corrupt("post_processor: {:?} has a bad id", name);
+        if (element.get(id) || id < 0 || id >= kMaxVocabulary) return corrupt("post_processor: {} has a bad id", quoted(name));
         item.ids.push_back(static_cast<int32_t>(id));
-        if (item.ids.size() > kMaxSteps) return too_large("post_processor: {:?} has more than {} ids", name, kMaxSteps);
+        if (item.ids.size() > kMaxSteps) return too_large("post_processor: {} has more than {} ids", quoted(name), kMaxSteps);
       }
     }
     out.push_back(std::move(item));
@@ -178,9 +179,9 @@ Status read_normalizer(JsonElement element, std::vector<NormalizerStep>& steps, 
     step.regex = std::move(pattern.regex);
   } else {
     return unsupported(
-        "normalizer {:?}; Choral knows NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Nmt, Prepend, Replace, "
+        "normalizer {}; Choral knows NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Nmt, Prepend, Replace, "
         "ByteLevel and Sequence",
-        type);
+        quoted(type));
   }
   steps.push_back(std::move(step));
   return {};
@@ -221,9 +222,9 @@ Status read_pre_tokenizer(JsonElement element, std::vector<PreTokenizerStep>& st
     CHORAL_TRY(step.behavior, read_behavior(fields, "Isolated"));
   } else {
     return unsupported(
-        "pre-tokenizer {:?}; Choral knows Split, ByteLevel, Metaspace, Digits, Whitespace, WhitespaceSplit, "
+        "pre-tokenizer {}; Choral knows Split, ByteLevel, Metaspace, Digits, Whitespace, WhitespaceSplit, "
         "Punctuation and Sequence",
-        type);
+        quoted(type));
   }
   steps.push_back(std::move(step));
   return {};
@@ -262,7 +263,8 @@ Status read_decoder(JsonElement element, std::vector<DecoderStep>& steps, int de
     CHORAL_TRY(const PrependScheme scheme, read_prepend_scheme(fields));
     step.prepended = scheme != PrependScheme::kNever;
   } else {
-    return unsupported("decoder {:?}; Choral knows ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence", type);
+    return unsupported("decoder {}; Choral knows ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence",
+                       quoted(type));
   }
   steps.push_back(std::move(step));
   return {};
@@ -291,7 +293,8 @@ Status read_post_processor(JsonElement element, std::vector<Template>& templates
   if (type == "TemplateProcessing") return read_template_processing(fields, templates);
   if (type == "BertProcessing" || type == "RobertaProcessing") return read_cls_sep(fields, templates);
   return unsupported(
-      "post-processor {:?}; Choral knows TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence", type);
+      "post-processor {}; Choral knows TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence",
+      quoted(type));
 }
 
 }  // namespace choral::text

@@ -166,6 +166,13 @@ class Rewriter {
         ++at_;
         return {};
       case '{': return interval();
+      case '^':
+        // As PCRE2's own: at the beginning and behind a newline that something follows. But that something may lie behind a
+        // window's end, where PCRE2's says no and this a partial match.
+        atom();
+        out_ += "(?:\\A|(?<=\\n)(?=(?s:.)))";
+        ++at_;
+        return {};
       case '?':
       case '*':
       case '+':

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "text/onig_pattern.h"
 #include "text/unicode.h"
 
@@ -38,7 +39,7 @@ struct Regex::Code {
   Pcre2Ptr<pcre2_code> code;
   bool jit = false;
   size_t size = 0;    // bytes, compiled
-  std::string shown;  // for messages
+  std::string shown;  // for messages, in quotes
 };
 
 Result<Regex> Regex::compile_pcre2(std::string_view pattern, std::string_view shown) {
@@ -49,13 +50,13 @@ Result<Regex> Regex::compile_pcre2(std::string_view pattern, std::string_view sh
   int error = 0;
   PCRE2_SIZE offset = 0;
   auto code = std::make_shared<Code>();
-  code->shown = std::string(shown.substr(0, 200));
+  code->shown = quoted(shown);
   code->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
                                  &error, &offset, context.get()));
   if (!code->code) {
-    return unsupported("regex {:?} of the tokenizer does not compile: {} (at byte {} of {:?})", code->shown, error_text(error),
-                       offset, pattern.substr(0, 200));
+    return unsupported("regex {} of the tokenizer does not compile: {} (at byte {} of {})", code->shown, error_text(error),
+                       offset, quoted(pattern));
   }
   pcre2_pattern_info(code->code.get(), PCRE2_INFO_SIZE, &code->size);
   code->jit = pcre2_jit_compile(code->code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
@@ -86,25 +87,29 @@ class Regex::Search {
   // The first match that begins at `from` or behind it; PCRE2_ERROR_NOMATCH in `rc` when there is none. In the first window all
   // places are tried, in larger ones only that where the small one did not do.
   Status next(size_t from, EncodeBudget& budget, int& rc) {
-    size_t allowed = kFirstWindow;
+    size_t allowed = kFirstWindow, tries = 0;  // bytes of the window, and work beyond what they explain
     for (size_t start = from;;) {
-      const bool all_places = allowed == kFirstWindow;
+      const bool all_places = allowed == kFirstWindow && tries == 0;
       const size_t end = window_end(start, allowed);
       const bool whole = end == subject_.size();
-      CHORAL_RETURN_IF_ERROR(pay(kCallPrice + (all_places ? std::min(end - start, kCallPrice) : allowed), budget));
-      rc = match(start, end, whole, all_places, allowed);
+      const size_t effort = std::max({end - start, tries, kFirstWindow});
+      CHORAL_RETURN_IF_ERROR(pay(kCallPrice + (all_places ? std::min(end - start, kCallPrice) : effort), budget));
+      rc = match(start, end, whole, all_places, effort);
       if (rc == PCRE2_ERROR_NOMATCH && !(whole && (all_places || start == end))) {
         CHORAL_RETURN_IF_ERROR(pay(kSkipPrice * (all_places ? end - start : 1), budget));
         start = all_places ? end : start + utf8_length(static_cast<unsigned char>(subject_[start]));
         allowed = kFirstWindow;
-      } else if (rc == PCRE2_ERROR_PARTIAL || rc == PCRE2_ERROR_MATCHLIMIT) {
-        if (rc == PCRE2_ERROR_PARTIAL) start = std::max(start, begin());  // where it looked past the window's end
-        allowed = std::min(allowed * kWindowGrowth, kMostAllowed);
+        tries = 0;
+      } else if (rc == PCRE2_ERROR_PARTIAL) {
+        start = std::max(start, begin());  // where it looked past the window's end
+        allowed = std::min(allowed * kGrowth, kMostAllowed);
+      } else if (rc == PCRE2_ERROR_MATCHLIMIT) {
+        tries = std::min(effort * kGrowth, kMostAllowed);
       } else {
         if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH)
           return pay(kSkipPrice * (std::max(rc >= 0 ? begin() : end, start) - start), budget);
         return corrupt(
-            "regex {:?} of the tokenizer gives up on a text of {} bytes: {}; give another with --tokenizer, or a shorter text",
+            "regex {} of the tokenizer gives up on a text of {} bytes: {}; give another with --tokenizer, or a shorter text",
             code_.shown, subject_.size(), error_text(rc));
       }
     }
@@ -114,7 +119,7 @@ class Regex::Search {
 
  private:
   static constexpr size_t kFirstWindow = 64;  // bytes; words and the character behind them are shorter
-  static constexpr size_t kWindowGrowth = 8;
+  static constexpr size_t kGrowth = 2;
   static constexpr size_t kMostAllowed = size_t{1} << 30;
   static constexpr size_t kCallPrice = 32;               // steps; about what a call takes
   static constexpr size_t kSkipPrice = 16;               // for each place where a match was tried and did not begin
@@ -127,9 +132,9 @@ class Regex::Search {
     return end;
   }
 
-  int match(size_t start, size_t end, bool whole, bool all_places, size_t allowed) {
+  int match(size_t start, size_t end, bool whole, bool all_places, size_t effort) {
     pcre2_set_offset_limit(context_.get(), all_places ? PCRE2_UNSET : start);
-    pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(kTriesPerByte * allowed));
+    pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(kTriesPerByte * effort));
     const auto* text = reinterpret_cast<PCRE2_SPTR>(subject_.data());
     const uint32_t partial = whole ? 0 : PCRE2_PARTIAL_HARD;
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
@@ -143,7 +148,7 @@ class Regex::Search {
   Status pay(uint64_t steps, EncodeBudget& budget) const {
     Status status = budget.work(price_ * steps, "a regex of the tokenizer");
     if (status.ok()) return status;
-    return std::move(status).while_(fmt::format("regex {:?}", code_.shown));
+    return std::move(status).while_(fmt::format("regex {}", code_.shown));
   }
 
   static constexpr size_t kTriesPerByte = 2;

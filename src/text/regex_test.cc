@@ -33,6 +33,41 @@ std::string run(std::string_view unit, size_t n) {
   return out;
 }
 
+TEST(Regex, ALineMayBeginAtAWindowsEnd) {
+  for (size_t n = 50; n <= 140; ++n) {
+    EXPECT_EQ(matches("\\n^", run("x", n) + "\ny"), (Ranges{{n, n + 1}})) << n;
+    EXPECT_EQ(matches("\\n^", run("x", n) + "\n"), Ranges()) << n;
+    EXPECT_EQ(matches("^y", run("x", n) + "\ny"), (Ranges{{n + 1, n + 2}})) << n;
+  }
+  EXPECT_EQ(matches("^", "a\nb\n"), (Ranges{{0, 0}, {2, 2}}));
+}
+
+// Splitters of real tokenizers that look over a whole run at each of its places.
+TEST(Regex, LookingFarAheadIsHonest) {
+  for (const char* pattern : {"\\s+$", "\\p{N}+(?=(\\d{3})+(?!\\d))", "(?=(\\d{3})+(?!\\d))", "\\s+(?!\\S)|\\s+", "[\r\n]"}) {
+    SCOPED_TRACE(pattern);
+    matches(pattern, run("7", 1500));
+    matches(pattern, run(" ", 3000) + "1");
+    matches(pattern, run(run(" ", 119) + "1\n", 20000));
+    matches(pattern, run(run(" ", 200) + "42 17", 1000));
+  }
+}
+
+TEST(Regex, AMessageMayCutAWordInAnyScript) {
+  const std::string wide = run("龥", 80);
+  for (size_t shift = 0; shift < 3; ++shift) {
+    const Status refused = Regex::compile("(" + run("a", shift) + wide).status();
+    EXPECT_EQ(refused.code(), Code::kUnsupported) << refused.to_string();
+    const auto costly = Regex::compile("(?:a*b|a)" + run("a", shift) + wide);
+    ASSERT_TRUE(costly.ok()) << costly.status().to_string();
+    EncodeBudget budget(10);
+    const std::string text = run("a", 100000);
+    const Status ended = costly->find(text, budget, [](size_t, size_t) { return Status(); });
+    EXPECT_EQ(ended.code(), Code::kCorrupt) << ended.to_string();
+    EXPECT_NE(ended.message().find("龥"), std::string::npos) << ended.message();
+  }
+}
+
 TEST(Regex, AMatchMayEndOnEitherSideOfAWindow) {
   for (const size_t around : {64, 512, 4096}) {
     for (size_t n = around - 3; n <= around + 3; ++n) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/nearest_name.h"
+#include "base/printable.h"
 #include "text/tokenizer_parts.h"
 
 namespace choral::text {
@@ -81,7 +82,7 @@ class GgufReader {
     } else if (data_.model == "llama") {
       CHORAL_RETURN_IF_ERROR(sentence_piece());
     } else {
-      return unsupported("tokenizer model {:?}; Choral knows \"gpt2\" and \"llama\"", data_.model);
+      return unsupported("tokenizer model {}; Choral knows \"gpt2\" and \"llama\"", quoted(data_.model));
     }
     CHORAL_RETURN_IF_ERROR(add_special_tokens());
     parts_.chat_templates = data_.chat_templates;
@@ -101,7 +102,7 @@ class GgufReader {
         list += (list.empty() ? "" : ", ") + names.back();
       }
       const std::string near = nearest_name(data_.pre, names);
-      return unsupported("pre-tokenizer {:?} (tokenizer.ggml.pre); Choral knows {}{}", data_.pre, list,
+      return unsupported("pre-tokenizer {} (tokenizer.ggml.pre); Choral knows {}{}", quoted(data_.pre), list,
                          near.empty() ? "" : "; did you mean " + near + "?");
     }
     add_bos_default_ = kind->add_bos;
@@ -127,7 +128,7 @@ class GgufReader {
     for (const std::string& merge : data_.merges) {
       // The space stands at the first place after a first character: a token itself may begin with one.
       const size_t space = merge.find(' ', 1);
-      if (space == std::string::npos) return corrupt("merge {} ({:.100?}) is not two tokens", config.merges.size(), merge);
+      if (space == std::string::npos) return corrupt("merge {} ({}) is not two tokens", config.merges.size(), quoted(merge, 100));
       config.merges.emplace_back(std::string_view(merge).substr(0, space), std::string_view(merge).substr(space + 1));
     }
     parts_.decoder.steps.push_back({.kind = DecoderStep::Kind::kByteLevel});

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <tuple>
 
+#include "base/printable.h"
 #include "text/json_fields.h"
 
 namespace choral::text {
@@ -28,7 +29,7 @@ Result<JsonElement> parse(simdjson::dom::parser& parser, std::string_view json) 
 Status read_tokenizer(JsonElement root, TokenizerBuilder& builder, size_t& model_size) {
   CHORAL_TRY(const JsonFields fields, JsonFields::of(root, "the file"));
   CHORAL_TRY(const std::string_view version, fields.string_or("version", "1.0"));
-  if (version != "1.0") return unsupported("version {:?}; Choral knows 1.0", version);
+  if (version != "1.0") return unsupported("version {}; Choral knows 1.0", quoted(version));
   Tokenizer::Parts& parts = builder.parts();
   if (const auto element = fields.find("normalizer")) {
     CHORAL_RETURN_IF_ERROR(read_normalizer(*element, parts.normalizer.steps));
@@ -111,7 +112,7 @@ Status apply_bos_eos_flags(const JsonFields& fields, TokenizerBuilder& builder) 
       if (key == role) text = token;
     }
     const std::optional<int32_t> id = text.empty() ? std::nullopt : builder.find(text);
-    if (!id) return corrupt("the config asks to add {}, which is not there ({:.100?})", role, text);
+    if (!id) return corrupt("the config asks to add {}, which is not there ({})", role, quoted(text, 100));
     item->ids.push_back(*id);
   }
   builder.parts().templates = {out};
@@ -130,7 +131,8 @@ Status read_tokenizer_config(JsonElement root, TokenizerBuilder& builder, size_t
       const std::string name(key);
       char* end = nullptr;
       const long long id = std::strtoll(name.c_str(), &end, 10);
-      if (name.empty() || *end || id < 0 || id >= kMaxVocabulary) return corrupt("added_tokens_decoder has the id {:?}", key);
+      if (name.empty() || *end || id < 0 || id >= kMaxVocabulary)
+        return corrupt("added_tokens_decoder has the id {}", quoted(key));
       CHORAL_TRY(AddedToken token, read_token(value, "added_tokens_decoder"));
       by_id.emplace_back(id, std::move(token));
     }

@@ -241,6 +241,19 @@ GgufTokenizerData byte_level_data() {
   return data;
 }
 
+// GGUF texts are any bytes.
+TEST(Gguf, AMessageMayQuoteWhatIsNoText) {
+  const auto refusal = [](auto change) {
+    GgufTokenizerData data = byte_level_data();
+    change(data);
+    return Tokenizer::from_gguf(data).status().message();
+  };
+  EXPECT_THAT(refusal([](auto& data) { data.pre = "nope\xe9"; }), HasSubstr("\"nope\\xe9\""));
+  EXPECT_THAT(refusal([](auto& data) { data.model = "x\xe9\xbe"; }), HasSubstr("\"x\\xe9\\xbe\""));
+  EXPECT_THAT(refusal([](auto& data) { data.merges = {"ab\xe9"}; }), HasSubstr("ab\\xe9"));
+  EXPECT_THAT(refusal([](auto& data) { data.merges = {"a\xe9 b"}; }), HasSubstr("a\\xe9"));
+}
+
 TEST(Gguf, ByteLevel) {
   GgufTokenizerData data = byte_level_data();
   EXPECT_THAT(encode(Tokenizer::from_gguf(data), "<s>ab 11"), ElementsAre(0, 3, 5, 4, 4));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/printable.h"
 #include "text/unicode.h"
 
 namespace choral::text {
@@ -92,7 +93,7 @@ Status UnigramModel::encode_piece(std::string_view piece, EncodeBudget& budget, 
     if (!single) {
       const double score = unk_score_ + scratch.scores[at];
       if (scratch.starts[at + width] < 0 || score > scratch.scores[at + width]) {
-        if (!unk_id_) return invalid_argument("the tokenizer has no unknown token for {:.20?}", piece.substr(at, width));
+        if (!unk_id_) return invalid_argument("the tokenizer has no unknown token for {}", quoted(piece.substr(at, width), 20));
         offer(at, at + width, score, *unk_id_);
       }
     }
