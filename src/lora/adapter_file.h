@@ -1,8 +1,8 @@
 // Reads the tensors of an adapter from whichever file it comes in, under PEFT's names: adapter_model.safetensors, then .bin, then
 // .pt (both read by io/torch_pickle.h, which executes nothing), or a llama.cpp GGUF adapter. Values are not looked at, but what
-// is returned is float32, float16, bfloat16 or, of A and B in GGUF, Q8_0; other types are converted (float64, GGUF's quantised ones) or refused by name.
-// The file is read into memory once (io/read_file.h): whatever becomes of it later, a tensor stays what it was. Safe on any
-// thread. Tensors keep their file's memory as long as they live.
+// is returned is float32, float16, bfloat16 or, of A and B in GGUF, Q8_0; other types are converted (float64, GGUF's quantised
+// ones) or refused by name. The file is read into memory once (io/read_file.h): whatever becomes of it later, a tensor stays what
+// it was. Safe on any thread. Tensors keep their file's memory as long as they live.
 #pragma once
 
 #include <cstdint>
