@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "choral/llm.h"
-#include "lora/adapter_name.h"
+#include "lora/peft/adapter_name.h"
 
 namespace CLI {
 class App;

@@ -9,7 +9,7 @@
 #include "engine/step_timer.h"
 #include "engine/synthetic_model.h"
 #include "engine_flags.h"
-#include "kernels/kv_cache.h"
+#include "kernels/attention/kv_cache.h"
 #include "kernels/roofline.h"
 #include "machine_facts.h"
 #include "output_file.h"

@@ -11,8 +11,8 @@
 #include "base/nearest_name.h"
 #include "base/status.h"
 #include "base/system_error.h"
-#include "lora/adapter_name.h"
-#include "lora/peft_helper.h"
+#include "lora/peft/adapter_name.h"
+#include "lora/peft/peft_helper.h"
 
 namespace choral::apps {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/out_of_memory.h"
 #include "base/thread.h"
-#include "lora/peft_helper.h"
+#include "lora/peft/peft_helper.h"
 
 namespace choral::engine {
 namespace {

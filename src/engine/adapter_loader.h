@@ -13,7 +13,7 @@
 #include "base/thread_pool.h"
 #include "engine/adapter_version.h"
 #include "engine/file_facts.h"
-#include "lora/packed_adapter_loader.h"
+#include "lora/store/packed_adapter_loader.h"
 #include "platform/session.h"
 
 namespace choral::engine {

@@ -5,7 +5,7 @@
 #include <future>
 
 #include "engine/registry_test.h"
-#include "lora/built_adapter_test.h"
+#include "lora/store/built_adapter_test.h"
 #include "support/temp_dir.h"
 
 namespace choral::engine {

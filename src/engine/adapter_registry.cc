@@ -5,7 +5,7 @@
 
 #include "base/nearest_name.h"
 #include "engine/sampling_check.h"
-#include "lora/adapter_name.h"
+#include "lora/peft/adapter_name.h"
 
 namespace choral::engine {
 namespace {

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "engine/adapter_registry.h"
-#include "lora/adapter_name.h"
+#include "lora/peft/adapter_name.h"
 
 namespace choral::engine {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "engine/adapter_registry.h"
 #include "engine/engine_request.h"
-#include "lora/lora_model_manager.h"
+#include "lora/plan/lora_model_manager.h"
 #include "sched/adapter_memory.h"
 
 namespace choral::engine {

@@ -7,7 +7,7 @@
 
 #include "engine/adapter_files_test.h"
 #include "engine/registry_test.h"
-#include "lora/packed_adapter_loader.h"
+#include "lora/store/packed_adapter_loader.h"
 #include "platform/cpu_context_test.h"
 
 namespace choral::engine {

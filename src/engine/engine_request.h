@@ -11,7 +11,7 @@
 #include "engine/adapter_version.h"
 #include "engine/output_text.h"
 #include "engine/response.h"
-#include "kernels/sampling.h"
+#include "kernels/sampling/sampling.h"
 #include "sched/request.h"
 
 namespace choral::engine {

@@ -7,8 +7,8 @@
 #include <chrono>
 #include <thread>
 
-#include "lora/adapter_file.h"
-#include "lora/peft_helper.h"
+#include "lora/peft/adapter_file.h"
+#include "lora/peft/peft_helper.h"
 
 namespace choral::engine {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "engine/sampler.h"
 #include "engine/step_output.h"
-#include "lora/lora_model_manager.h"
+#include "lora/plan/lora_model_manager.h"
 #include "models/model.h"
 #include "sched/step_plan.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "kernels/sampling.h"
+#include "kernels/sampling/sampling.h"
 
 namespace choral::engine {
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <span>
 
-#include "lora/lora_model.h"
+#include "lora/peft/lora_model.h"
 #include "lora/target.h"
 
 namespace choral::engine {

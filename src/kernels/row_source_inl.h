@@ -11,7 +11,7 @@
 
 #include <hwy/highway.h>
 
-#include "kernels/activation_math_inl.h"
+#include "kernels/activation/activation_math_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace choral::kernels {

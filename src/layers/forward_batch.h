@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "lora/punica_wrapper.h"
+#include "lora/plan/punica_wrapper.h"
 #include "platform/op_table.h"
 
 namespace choral::layers {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "layers/module.h"
-#include "lora/punica_wrapper.h"
+#include "lora/plan/punica_wrapper.h"
 
 namespace choral::layers {
 

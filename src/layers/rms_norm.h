@@ -6,7 +6,7 @@
 #include <string>
 
 #include "layers/module.h"
-#include "lora/punica_wrapper.h"
+#include "lora/plan/punica_wrapper.h"
 #include "platform/host_view.h"
 
 namespace choral::layers {

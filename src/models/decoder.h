@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "io/config_map.h"
-#include "kernels/rotary.h"
+#include "kernels/rotary/rotary.h"
 #include "models/model.h"
 #include "models/registry.h"
 

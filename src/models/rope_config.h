@@ -2,7 +2,7 @@
 #pragma once
 
 #include "io/config_map.h"
-#include "kernels/rotary.h"
+#include "kernels/rotary/rotary.h"
 
 namespace choral::models {
 

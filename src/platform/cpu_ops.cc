@@ -3,11 +3,11 @@
 #include <cstring>
 #include <mutex>
 
-#include "kernels/activation.h"
+#include "kernels/activation/activation.h"
 #include "kernels/fused/norm_quant.h"
 #include "kernels/fused/qk_norm_rope.h"
 #include "kernels/fused/swiglu_quant.h"
-#include "kernels/rms_norm.h"
+#include "kernels/norm/rms_norm.h"
 #include "platform/session.h"
 
 namespace choral::platform {

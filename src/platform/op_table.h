@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "kernels/attention.h"
-#include "kernels/lora_batch.h"
-#include "kernels/packed_matrix.h"
-#include "kernels/rotary.h"
+#include "kernels/attention/attention.h"
+#include "kernels/gemm/packed_matrix.h"
+#include "kernels/lora/lora_batch.h"
+#include "kernels/rotary/rotary.h"
 #include "platform/context.h"
 #include "platform/op_profile.h"
 #include "platform/op_shapes.h"

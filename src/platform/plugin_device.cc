@@ -1,6 +1,6 @@
 #include "platform/plugin_device.h"
 
-#include "kernels/gemm_float.h"
+#include "kernels/gemm/gemm_float.h"
 #include "platform/plugin_host.h"
 
 namespace choral::platform {

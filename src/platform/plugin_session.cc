@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "base/nearest_name.h"
-#include "kernels/gemm_float.h"
-#include "kernels/gemm_quant.h"
+#include "kernels/gemm/gemm_float.h"
+#include "kernels/gemm/gemm_quant.h"
 #include "platform/custom_op.h"
 #include "platform/host_view.h"
 #include "platform/plugin_conformance.h"

@@ -1,7 +1,7 @@
 #include "quant/weight_source.h"
 
 #include "base/float16.h"
-#include "kernels/dequantise.h"
+#include "kernels/quant/dequantise.h"
 
 namespace choral::quant {
 namespace {

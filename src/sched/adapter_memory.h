@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "lora/lora_memory_manager.h"
+#include "lora/store/lora_memory_manager.h"
 #include "sched/adapter_residency.h"
 
 namespace choral::sched {

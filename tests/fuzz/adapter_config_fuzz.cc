@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "io/config_map.h"
-#include "lora/peft_helper.h"
+#include "lora/peft/peft_helper.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using choral::lora::PEFTHelper;

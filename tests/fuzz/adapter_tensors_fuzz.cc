@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "io/config_map.h"
 #include "io/safetensors.h"
-#include "lora/lora_model.h"
-#include "lora/peft_helper.h"
+#include "lora/peft/lora_model.h"
+#include "lora/peft/peft_helper.h"
 
 namespace {
 

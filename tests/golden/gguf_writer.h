@@ -7,7 +7,7 @@
 #include <string>
 
 #include "golden/weight_set.h"
-#include "lora/adapter_file.h"
+#include "lora/peft/adapter_file.h"
 
 namespace choral::golden {
 

@@ -3,7 +3,7 @@
 #include "base/float16.h"
 #include "io/checkpoint.h"
 #include "io/safetensors_writer.h"
-#include "kernels/dequantise.h"
+#include "kernels/quant/dequantise.h"
 
 namespace choral::golden {
 

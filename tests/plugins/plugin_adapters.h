@@ -1,7 +1,7 @@
 // Adapters for tiny-qwen3, written to a folder: one that is measured against the base's rows, one that brings norms of its own.
 #pragma once
 
-#include "lora/built_adapter_test.h"
+#include "lora/store/built_adapter_test.h"
 #include "support/temp_dir.h"
 
 namespace choral::plugins {

@@ -9,15 +9,15 @@
 #include <functional>
 
 #include "base/aligned_buffer.h"
-#include "kernels/activation.h"
+#include "kernels/activation/activation.h"
 #include "kernels/fused/grouped_matmul.h"
 #include "kernels/fused/moe_gating.h"
 #include "kernels/fused/norm_quant.h"
 #include "kernels/fused/qk_norm_rope.h"
 #include "kernels/fused/row_quant.h"
 #include "kernels/fused/swiglu_quant.h"
-#include "kernels/gemm_quant.h"
-#include "kernels/gemm_quant_test_data.h"
+#include "kernels/gemm/gemm_quant.h"
+#include "kernels/gemm/gemm_quant_test_data.h"
 
 namespace choral::kernels {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/packed_matrix.h"
+#include "kernels/gemm/packed_matrix.h"
 
 namespace choral::kernels {
 

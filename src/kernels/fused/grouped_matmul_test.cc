@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "kernels/gemm_float.h"
-#include "kernels/gemm_quant.h"
-#include "kernels/gemm_quant_test_data.h"
+#include "kernels/gemm/gemm_float.h"
+#include "kernels/gemm/gemm_quant.h"
+#include "kernels/gemm/gemm_quant_test_data.h"
 #include "kernels/ref/gemm.h"
 
 namespace choral::kernels {

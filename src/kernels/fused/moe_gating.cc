@@ -7,7 +7,7 @@
 
 #include <limits>
 
-#include "kernels/activation_math_inl.h"
+#include "kernels/activation/activation_math_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace choral::kernels {

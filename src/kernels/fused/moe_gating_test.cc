@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/gemm_quant_test_data.h"
+#include "kernels/gemm/gemm_quant_test_data.h"
 #include "kernels/ref/moe_gating.h"
 
 namespace choral::kernels {

@@ -8,8 +8,8 @@
 
 #include <span>
 
-#include "kernels/quantise_rows.h"
-#include "kernels/rms_norm.h"
+#include "kernels/norm/rms_norm.h"
+#include "kernels/quant/quantise_rows.h"
 
 namespace choral::kernels {
 

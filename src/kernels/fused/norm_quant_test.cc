@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernels/fused/row_quant.h"
-#include "kernels/gemm_quant_test_data.h"
+#include "kernels/gemm/gemm_quant_test_data.h"
 #include "kernels/ref/norm_quant.h"
 
 namespace choral::kernels {

@@ -5,8 +5,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/rms_norm_inl.h"
-#include "kernels/rotary_inl.h"
+#include "kernels/norm/rms_norm_inl.h"
+#include "kernels/rotary/rotary_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace choral::kernels {

@@ -7,9 +7,9 @@
 
 #include <span>
 
-#include "kernels/kv_cache.h"
-#include "kernels/rms_norm.h"
-#include "kernels/rotary.h"
+#include "kernels/attention/kv_cache.h"
+#include "kernels/norm/rms_norm.h"
+#include "kernels/rotary/rotary.h"
 
 namespace choral::kernels {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/aligned_buffer.h"
-#include "kernels/gemm_quant_test_data.h"
+#include "kernels/gemm/gemm_quant_test_data.h"
 #include "kernels/ref/rms_norm.h"
 #include "kernels/ref/rotary.h"
 

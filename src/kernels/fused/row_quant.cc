@@ -5,7 +5,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/quantise_inl.h"
+#include "kernels/quant/quantise_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace choral::kernels {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/gemm_quant_test_data.h"
+#include "kernels/gemm/gemm_quant_test_data.h"
 #include "kernels/ref/row_quant.h"
 
 namespace choral::kernels {

@@ -5,8 +5,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/activation_inl.h"
-#include "kernels/quantise_inl.h"
+#include "kernels/activation/activation_inl.h"
+#include "kernels/quant/quantise_inl.h"
 
 namespace choral::kernels {
 #ifndef CHORAL_SWIGLU_ROW

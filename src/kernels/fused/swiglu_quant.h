@@ -10,7 +10,7 @@
 
 #include "kernels/context.h"
 #include "kernels/fused/grouped_matmul.h"
-#include "kernels/quantise_rows.h"
+#include "kernels/quant/quantise_rows.h"
 #include "tensor/view.h"
 
 namespace choral::kernels {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/activation.h"
+#include "kernels/activation/activation.h"
 #include "kernels/fused/row_quant.h"
-#include "kernels/gemm_quant_test_data.h"
+#include "kernels/gemm/gemm_quant_test_data.h"
 #include "kernels/ref/swiglu_quant.h"
 
 namespace choral::kernels {

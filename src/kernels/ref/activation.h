@@ -1,7 +1,7 @@
 // The oracle of activation.h: each function by its definition, in double. Single-threaded.
 #pragma once
 
-#include "kernels/activation.h"
+#include "kernels/activation/activation.h"
 
 namespace choral::kernels::ref {
 

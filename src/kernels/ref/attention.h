@@ -2,7 +2,7 @@
 // Single-threaded.
 #pragma once
 
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 
 namespace choral::kernels::ref {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/quantise_rows.h"
-#include "kernels/rms_norm.h"
+#include "kernels/norm/rms_norm.h"
+#include "kernels/quant/quantise_rows.h"
 
 namespace choral::kernels::ref {
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "kernels/rms_norm.h"
+#include "kernels/norm/rms_norm.h"
 
 namespace choral::kernels::ref {
 

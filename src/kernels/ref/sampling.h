@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/sampling.h"
+#include "kernels/sampling/sampling.h"
 
 namespace choral::kernels::ref {
 

@@ -8,7 +8,7 @@
 // An infinite x stays an infinity (mid = lo = 0); an infinite weight may give NaN. docs/design/amx-exact-bf16.md has the figures.
 #pragma once
 
-#include "kernels/gemm_float_blocking.h"
+#include "kernels/gemm/gemm_float_blocking.h"
 
 namespace choral::kernels {
 

@@ -6,7 +6,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/packed_matrix.h"
+#include "kernels/gemm/packed_matrix.h"
 
 #define CHORAL_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma")))
 #define CHORAL_INLINE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma"), always_inline)) inline

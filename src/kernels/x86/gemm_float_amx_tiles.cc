@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "kernels/packed_matrix.h"
+#include "kernels/gemm/packed_matrix.h"
 
 #define CHORAL_AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512cd")))
 #define CHORAL_AMX_INLINE \

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "kernels/gemm_float_kernels.h"
+#include "kernels/gemm/gemm_float_kernels.h"
 #include "kernels/x86/gemm_float_finish.h"
 
 #define CHORAL_TARGET __attribute__((target("avx2,fma,f16c")))

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "kernels/gemm_float_kernels.h"
+#include "kernels/gemm/gemm_float_kernels.h"
 #include "kernels/x86/gemm_float_finish.h"
 
 #define CHORAL_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma,f16c")))

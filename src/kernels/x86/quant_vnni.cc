@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/gemm_quant_kernel.h"
+#include "kernels/gemm/gemm_quant_kernel.h"
 
 // UBSan and ASan together make minutes of compile time of these unrolled templates; ASan alone checks what matters here, the
 // loads.

@@ -1,0 +1,71 @@
+#include "kernels/activation/activation.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/activation/activation.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/activation/activation_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace choral::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+void gate_row(Activation f, const float* gate, const float* up, float* y, int64_t count) {
+  switch (f) {
+    case Activation::kSilu: return write_row(GatedRow<Silu>{gate, up}, count, y);
+    case Activation::kGelu: return write_row(GatedRow<Gelu>{gate, up}, count, y);
+    case Activation::kGeluTanh: return write_row(GatedRow<GeluTanh>{gate, up}, count, y);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace choral::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <algorithm>
+
+#include "base/checked_math.h"
+#include "kernels/highway_level.h"
+
+namespace choral::kernels {
+namespace {
+constexpr int64_t kChunk = 2048;  // elements of one piece of work: a few µs, and a multiple of every vector
+}  // namespace
+
+void activation_and_mul(const Context& ctx, Activation f, MatrixView<const float> gate, MatrixView<const float> up,
+                        MatrixView<float> y) {
+  CHORAL_CHECK(gate.rows == y.rows && up.rows == y.rows && gate.cols == y.cols && up.cols == y.cols,
+               "gate, up and y of a gated activation have one shape");
+  const auto row = CHORAL_AT_LEVEL(ctx.level, gate_row);
+  const int64_t chunks = ceil_div(y.cols, kChunk);
+  ctx.pool.parallel_for(y.rows * chunks, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t t = i / chunks, col = i % chunks * kChunk;
+      row(f, gate.row(t) + col, up.row(t) + col, y.row(t) + col, std::min(kChunk, y.cols - col));
+    }
+  });
+}
+
+void activation_and_mul(const Context& ctx, Activation f, MatrixView<const float> x, MatrixView<float> y) {
+  CHORAL_CHECK(x.cols == 2 * y.cols, "x of a gated activation is twice as wide as y");
+  activation_and_mul(ctx, f, x.sub_cols(0, y.cols), x.sub_cols(y.cols, y.cols), y);
+}
+
+void silu_and_mul(const Context& ctx, MatrixView<const float> x, MatrixView<float> y) {
+  activation_and_mul(ctx, Activation::kSilu, x, y);
+}
+
+void gelu_and_mul(const Context& ctx, MatrixView<const float> x, MatrixView<float> y) {
+  activation_and_mul(ctx, Activation::kGelu, x, y);
+}
+
+void gelu_tanh_and_mul(const Context& ctx, MatrixView<const float> x, MatrixView<float> y) {
+  activation_and_mul(ctx, Activation::kGeluTanh, x, y);
+}
+
+}  // namespace choral::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,124 @@
+#include "kernels/activation/activation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/ref/activation.h"
+#include "kernels/sampling/logits.h"
+
+namespace choral::kernels {
+namespace {
+
+constexpr Activation kAll[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh};
+
+struct Machine {
+  ThreadPool pool{2};
+  Arena arena;
+  Context at(CpuLevel level) { return {pool, level, arena}; }
+};
+
+// f of each value, by the kernel with up = 1.
+std::vector<float> apply(const Context& ctx, Activation f, std::vector<float> x) {
+  const std::vector<float> ones(x.size(), 1.0f);
+  const auto n = static_cast<int64_t>(x.size());
+  activation_and_mul(ctx, f, {x.data(), 1, n}, {ones.data(), 1, n}, {x.data(), 1, n});
+  return x;
+}
+
+TEST(ActivationTest, MatchesTheDefinitionOverTheRange) {
+  std::vector<float> x;
+  for (float a = -30.0f; a <= 30.0f; a += 0.0007f) x.push_back(a);
+  for (float a = 1e-30f; a < 1e30f; a *= 1.7f) x.push_back(a), x.push_back(-a);
+  Machine machine;
+  for (const CpuLevel level : usable_cpu_levels()) {
+    for (const Activation f : kAll) {
+      const auto y = apply(machine.at(level), f, x);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double expected = ref::activation(f, x[i]);
+        // e^t, 1 + e, the division: 4 ulp; and e^t is relatively as wrong as t is absolutely, t = -2u or -x²/2 in the negative
+        // tail.
+        const double t = f == Activation::kSilu   ? 0.0
+                         : f == Activation::kGelu ? 0.5 * x[i] * x[i]
+                                                  : std::abs(1.6 * x[i] + 0.0714 * std::pow(x[i], 3));
+        const double relative = 0x1p-23 * (4.0 + (x[i] < 0 && f != Activation::kSilu ? 3.0 * std::min(t, 100.0) : 0.0));
+        ASSERT_NEAR(y[i], expected, relative * std::abs(expected) + 2e-37) << cpu_level_name(level) << ", x = " << x[i];
+      }
+    }
+  }
+}
+
+TEST(ActivationTest, AnElementDoesNotKnowItsIndex) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0.0f, 4.0f);
+  Machine machine;
+  for (const int64_t inter : {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 2049}) {
+    std::vector<float> x(6 * inter);  // three tokens
+    for (float& a : x) a = normal(random);
+    for (const CpuLevel level : usable_cpu_levels()) {
+      for (const Activation f : kAll) {
+        std::vector<float> y(3 * inter + 1, 99.0f), expected(3 * inter);
+        activation_and_mul(machine.at(level), f, {x.data(), 3, 2 * inter}, {y.data(), 3, inter});
+        EXPECT_EQ(y.back(), 99.0f) << "wrote past the end";
+        ref::activation_and_mul(f, {x.data(), 3, 2 * inter}, {expected.data(), 3, inter});
+        for (int64_t i = 0; i < 3 * inter; ++i) {
+          const float gate = x[i / inter * 2 * inter + i % inter], up = x[i / inter * 2 * inter + inter + i % inter];
+          if (i % 37 != 0 && inter - i % inter > 17 && inter > 64) continue;  // of a long row some, and its tail
+          float alone;
+          activation_and_mul(machine.at(level), f, {&gate, 1, 1}, {&up, 1, 1}, {&alone, 1, 1});
+          ASSERT_EQ(y[i], alone) << cpu_level_name(level) << ", inter " << inter << ", element " << i;
+          ASSERT_NEAR(y[i], expected[i], 0x1p-20 * std::abs(expected[i]) + 1e-7);
+        }
+        auto in_place = x;
+        activation_and_mul(machine.at(level), f, {in_place.data(), 3, 2 * inter}, {in_place.data(), 3, inter, 2 * inter});
+        for (int64_t i = 0; i < 3 * inter; ++i) ASSERT_EQ(in_place[i / inter * 2 * inter + i % inter], y[i]);
+      }
+    }
+  }
+}
+
+TEST(ActivationTest, EdgesAreDefined) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  Machine machine;
+  for (const CpuLevel level : usable_cpu_levels()) {
+    for (const Activation f : kAll) {
+      const auto y = apply(machine.at(level), f, {0.0f, -0.0f, kInf, NAN, 1e38f, -1e38f, -200.0f});
+      EXPECT_EQ(y[0], 0.0f);
+      EXPECT_EQ(y[1], 0.0f);
+      EXPECT_EQ(y[2], kInf);
+      EXPECT_TRUE(std::isnan(y[3]));
+      EXPECT_EQ(y[4], 1e38f);
+      EXPECT_EQ(y[5], 0.0f);
+      EXPECT_EQ(y[6], 0.0f);
+    }
+  }
+}
+
+TEST(LogitsTest, SoftCapMatchesTanhAndScaleScales) {
+  std::vector<float> x;
+  for (float a = -200.0f; a <= 200.0f; a += 0.013f) x.push_back(a);
+  for (float a = 1e-20f; a < 1e20f; a *= 3.0f) x.push_back(a);
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  x.insert(x.end(), {kInf, -kInf, NAN});
+  const auto n = static_cast<int64_t>(x.size());
+  Machine machine;
+  for (const CpuLevel level : usable_cpu_levels()) {
+    auto y = x;
+    soft_cap(machine.at(level), {y.data(), 1, n}, 30.0f);
+    for (int64_t i = 0; i < n - 1; ++i) {
+      const double expected = 30.0 * std::tanh(x[i] / 30.0);
+      ASSERT_NEAR(y[i], expected, 0x1p-23 * 4.0 * std::abs(expected)) << cpu_level_name(level) << ", x = " << x[i];
+    }
+    EXPECT_TRUE(std::isnan(y.back()));
+    auto z = x;
+    scale_rows(machine.at(level), {z.data(), 1, n}, 0.3f);
+    for (int64_t i = 0; i < n - 1; ++i) ASSERT_EQ(z[i], x[i] * 0.3f);
+  }
+}
+
+}  // namespace
+}  // namespace choral::kernels

@@ -1,0 +1,82 @@
+// Attention as a fraction of what the machine can do: prefill against the FMA peak, decode against the bandwidth of reading the
+// KV.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "kernels/attention/attention.h"
+
+namespace choral::kernels {
+namespace {
+
+struct Problem {
+  int64_t sequences, context, count, heads, kv_heads, head_dim;
+  DType dtype;
+};
+
+void run(benchmark::State& state, const Problem& p, CpuLevel level, int threads) {
+  if (level > cpu_level()) return state.SkipWithError("this machine or CHORAL_CPU_LEVEL has no such level");
+  const int64_t length = p.context + p.count, blocks_each = ceil_div(length, kKvBlockTokens);
+  const int64_t blocks = blocks_each * p.sequences, rows = p.sequences * p.count;
+  auto keys = *AlignedBuffer::allocate(blocks * kv_key_block_bytes(p.dtype, p.kv_heads, p.head_dim));
+  auto values = *AlignedBuffer::allocate(blocks * kv_value_block_bytes(p.dtype, p.kv_heads, p.head_dim));
+  const KvCacheView cache{keys.data(), values.data(), p.dtype, blocks, p.kv_heads, p.head_dim, p.head_dim};
+  ThreadPool pool(threads);
+  Arena arena;
+  const Context ctx{pool, level, arena};
+
+  std::mt19937 random(1);
+  std::vector<int32_t> table(blocks);
+  for (int64_t i = 0; i < blocks; ++i) table[i] = static_cast<int32_t>(i);
+  std::shuffle(table.begin(), table.end(), random);
+  std::vector<float> kv(kKvBlockTokens * p.kv_heads * p.head_dim), q(rows * p.heads * p.head_dim), out(q.size());
+  for (float& x : kv) x = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
+  for (float& x : q) x = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
+  std::vector<int64_t> slots(kKvBlockTokens);
+  for (int64_t b = 0; b < blocks; ++b) {
+    for (int64_t i = 0; i < kKvBlockTokens; ++i) slots[i] = b * kKvBlockTokens + i;
+    write_kv(ctx, cache, {kv.data(), kKvBlockTokens, p.kv_heads * p.head_dim},
+             {kv.data(), kKvBlockTokens, p.kv_heads * p.head_dim}, slots);
+  }
+  std::vector<AttentionSequence> sequences;
+  for (int64_t s = 0; s < p.sequences; ++s) {
+    sequences.push_back({s * p.count, p.count, p.context, std::span(table).subspan(s * blocks_each, blocks_each)});
+  }
+  const AttentionParams params{p.heads, p.kv_heads, p.head_dim, 1.0f / std::sqrt(static_cast<float>(p.head_dim))};
+  const int64_t cols = p.heads * p.head_dim;
+  for (auto _ : state) paged_attention(ctx, params, {q.data(), rows, cols}, cache, sequences, {out.data(), rows, cols});
+
+  double visible = 0;  // (row, key) pairs
+  for (int64_t i = 0; i < p.count; ++i) visible += static_cast<double>((p.context + i + 1) * p.sequences * p.heads);
+  using benchmark::Counter;
+  state.counters["FLOP"] =
+      Counter(visible * 4.0 * static_cast<double>(p.head_dim), Counter::kIsIterationInvariantRate, Counter::kIs1000);
+  state.counters["KV_B"] = Counter(static_cast<double>(length * p.sequences * 2 * p.kv_heads * row_bytes(p.dtype, p.head_dim)),
+                                   Counter::kIsIterationInvariantRate, Counter::kIs1000);
+}
+
+void bm_prefill(benchmark::State& state) {
+  run(state, {1, 0, 1024, 32, 8, state.range(1), static_cast<DType>(state.range(2))}, static_cast<CpuLevel>(state.range(0)), 1);
+}
+void bm_decode(benchmark::State& state) {
+  run(state, {32, state.range(1), 1, 32, 8, 64, static_cast<DType>(state.range(2))}, static_cast<CpuLevel>(state.range(0)),
+      static_cast<int>(state.range(3)));
+}
+
+constexpr int64_t kF32 = static_cast<int64_t>(DType::kF32), kBF16 = static_cast<int64_t>(DType::kBF16),
+                  kF16 = static_cast<int64_t>(DType::kF16);
+constexpr int64_t kBase = static_cast<int64_t>(CpuLevel::kBase), kAvx2 = static_cast<int64_t>(CpuLevel::kAvx2),
+                  kAvx512 = static_cast<int64_t>(CpuLevel::kAvx512);
+BENCHMARK(bm_prefill)
+    ->ArgNames({"level", "dim", "dtype"})
+    ->ArgsProduct({{kBase, kAvx2, kAvx512}, {64, 128}, {kF32, kBF16, kF16}});
+BENCHMARK(bm_decode)
+    ->ArgNames({"level", "context", "dtype", "threads"})
+    ->ArgsProduct({{kBase, kAvx2, kAvx512}, {512, 4096}, {kF32, kBF16, kF16}, {1, 2}})
+    ->UseRealTime();
+
+}  // namespace
+}  // namespace choral::kernels

@@ -1,0 +1,161 @@
+// Register tiles of attention for one Highway target: R query rows × some vectors of 32 keys (q·Kᵀ) or of the value's head_dim
+// (p·V). Every output element is one FMA chain over d or over keys in ascending order, whatever R: a row does not know its tile
+// (invariant 1). Included once per target by attention_tile.cc.
+#if defined(CHORAL_ATTENTION_MICRO_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef CHORAL_ATTENTION_MICRO_INL
+#undef CHORAL_ATTENTION_MICRO_INL
+#else
+#define CHORAL_ATTENTION_MICRO_INL
+#endif
+
+#include <hwy/highway.h>
+
+#include <array>
+#include <utility>
+
+#include "base/float16.h"
+#include "kernels/activation/activation_math_inl.h"
+#include "kernels/attention/kv_cache.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace choral::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr size_t kLanes = hn::MaxLanes(F32());
+constexpr size_t kBlock = kKvBlockTokens;
+// Rows of the largest register tile, two vectors wide: 24 of 32 registers, 12 of 16, 8 of 16 (no FMA: a product needs one too).
+#if HWY_TARGET == HWY_AVX3
+constexpr size_t kMaxRegisterRows = 12;
+#elif HWY_TARGET == HWY_AVX2
+constexpr size_t kMaxRegisterRows = 6;
+#else
+constexpr size_t kMaxRegisterRows = 4;
+#endif
+
+HWY_INLINE VF load_as_float(const float* p) { return hn::LoadU(F32(), p); }
+
+HWY_INLINE VF load_as_float(const BFloat16* p) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const hn::Rebind<uint16_t, F32> d16;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p)))));
+}
+
+HWY_INLINE VF load_as_float(const Float16* p) {
+  const F32 d;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  const hn::Rebind<hwy::float16_t, F32> d16;
+  return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
+#else
+  const hn::RebindToUnsigned<F32> du;
+  const hn::Rebind<uint16_t, F32> d16;
+  const auto bits = hn::PromoteTo(du, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p)));
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFu));
+  // Read with float's bias the exponent is 112 too small, subnormals included; infinities and NaN then need the full exponent.
+  const VF scaled = hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 0x1p112f));
+  const auto special = hn::RebindMask(d, hn::Gt(hn::BitCast(I32(), magnitude), hn::Set(I32(), 0x7BFF)));
+  const VF full_exponent = hn::BitCast(d, hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(du, 0x7F800000u)));
+  const VF sign = hn::BitCast(d, hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u))));
+  return hn::Or(hn::IfThenElse(special, full_exponent, scaled), sign);
+#endif
+}
+
+// acc[r][v] += a[r] · b[v]; element I of acc is row I / NV, vector I % NV.
+template <size_t NV, size_t RNV, size_t... I>
+HWY_INLINE void outer_product(std::index_sequence<I...>, VF (&acc)[RNV], const float* const a, size_t a_stride,
+                              const VF (&b)[NV]) {
+  const F32 d;
+  ((acc[I] = hn::MulAdd(hn::Set(d, a[I / NV * a_stride]), b[I % NV], acc[I])), ...);
+}
+
+template <class T, size_t NV, size_t... V>
+HWY_INLINE void load_vectors(std::index_sequence<V...>, const T* p, VF (&b)[NV]) {
+  ((b[V] = load_as_float(p + V * kLanes)), ...);
+}
+
+template <size_t RNV, size_t... I>
+HWY_INLINE void set_zero(std::index_sequence<I...>, VF (&acc)[RNV]) {
+  ((acc[I] = hn::Zero(F32())), ...);
+}
+
+template <size_t NV, size_t RNV, size_t... I>
+HWY_INLINE void store_tile(std::index_sequence<I...>, const VF (&acc)[RNV], float* p, size_t stride) {
+  (hn::StoreU(acc[I], F32(), p + I / NV * stride + I % NV * kLanes), ...);
+}
+
+template <size_t NV, size_t RNV, size_t... I>
+HWY_INLINE void load_scaled_tile(std::index_sequence<I...>, VF (&acc)[RNV], const float* p, size_t stride, const float* factor) {
+  const F32 d;
+  ((acc[I] = hn::Mul(hn::LoadU(d, p + I / NV * stride + I % NV * kLanes), hn::Set(d, factor[I / NV]))), ...);
+}
+
+// scores[R][32] = q·Kᵀ; q is packed [head_dim][R], k is [head_dim][32].
+template <size_t R, class T>
+void score_tile(const float* q, const T* k, size_t head_dim, float* scores) {
+  // Few rows leave registers for more keys: enough independent chains to cover the latency of an FMA.
+  constexpr size_t kWanted = R * 4 <= 2 * kMaxRegisterRows ? 4 : 2;
+  constexpr size_t NV = kWanted * kLanes <= kBlock ? kWanted : 2;
+  constexpr auto kTile = std::make_index_sequence<R * NV>();
+  for (size_t col = 0; col < kBlock; col += NV * kLanes) {
+    VF acc[R * NV];
+    set_zero(kTile, acc);
+    for (size_t i = 0; i < head_dim; ++i) {
+      VF keys[NV];
+      load_vectors(std::make_index_sequence<NV>(), k + i * kBlock + col, keys);
+      outer_product<NV>(kTile, acc, q + i * R, 1, keys);
+    }
+    store_tile<NV>(kTile, acc, scores + col, kBlock);
+  }
+}
+
+// acc[R][v_stride] = acc · correction + p·V over keys [begin, end) of the block; p [R][32], v [32][v_stride].
+template <size_t R, size_t NV, class T>
+HWY_INLINE void value_columns(const float* p, const T* v, size_t v_stride, size_t begin, size_t end, const float* correction,
+                              float* acc) {
+  constexpr auto kTile = std::make_index_sequence<R * NV>();
+  VF sum[R * NV];
+  load_scaled_tile<NV>(kTile, sum, acc, v_stride, correction);
+  for (size_t j = begin; j < end; ++j) {
+    VF values[NV];
+    load_vectors(std::make_index_sequence<NV>(), v + j * v_stride, values);
+    outer_product<NV>(kTile, sum, p + j, kBlock, values);
+  }
+  store_tile<NV>(kTile, sum, acc, v_stride);
+}
+
+template <size_t R, class T>
+void value_tile(const float* p, const T* v, size_t v_stride, size_t begin, size_t end, const float* correction, float* acc) {
+  constexpr size_t NV = R * 4 <= 2 * kMaxRegisterRows ? 4 : 2;
+  size_t col = 0;
+  for (; col + NV * kLanes <= v_stride; col += NV * kLanes) {
+    value_columns<R, NV>(p, v + col, v_stride, begin, end, correction, acc + col);
+  }
+  for (; col < v_stride; col += kLanes) value_columns<R, 1>(p, v + col, v_stride, begin, end, correction, acc + col);
+}
+
+template <class T>
+using ScoreTile = void (*)(const float*, const T*, size_t, float*);
+template <class T>
+using ValueTile = void (*)(const float*, const T*, size_t, size_t, size_t, const float*, float*);
+
+template <class T, size_t... I>
+constexpr std::array<ScoreTile<T>, sizeof...(I)> score_tiles(std::index_sequence<I...>) {
+  return {&score_tile<I + 1, T>...};
+}
+template <class T, size_t... I>
+constexpr std::array<ValueTile<T>, sizeof...(I)> value_tiles(std::index_sequence<I...>) {
+  return {&value_tile<I + 1, T>...};
+}
+// Entry R − 1 is the tile of R rows.
+template <class T>
+constexpr auto kScoreTiles = score_tiles<T>(std::make_index_sequence<kMaxRegisterRows>());
+template <class T>
+constexpr auto kValueTiles = value_tiles<T>(std::make_index_sequence<kMaxRegisterRows>());
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace choral::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,346 @@
+#include "kernels/attention/attention_tile.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/attention_tile.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/activation/activation_math_inl.h"
+#include "kernels/attention/attention_micro_inl.h"
+
+#ifndef CHORAL_ATTENTION_SCRATCH
+#define CHORAL_ATTENTION_SCRATCH
+namespace choral::kernels {
+// Scratch of one thread, in this order; every part is a multiple of 16 floats.
+struct AttentionScratch {
+  float* q;             // packed queries: for each register tile [head_dim][rows of it]
+  float* keys;          // a key block as float [head_dim][32]
+  float* values;        // a value block as float [32][v_stride]
+  float* scores;        // [16][32], of one register tile
+  float* lane_sums;     // [rows][16]: l before its lanes are added up
+  float* range_state;   // the range being worked on
+  float* merged_state;  // the ranges before it
+
+  AttentionScratch(float* base, int64_t head_dim, int64_t v_head_dim) {
+    q = base;
+    keys = q + kMaxTileRows * head_dim;
+    values = keys + kKvBlockTokens * head_dim;
+    scores = values + kKvBlockTokens * kv_value_stride(v_head_dim);
+    lane_sums = scores + 16 * kKvBlockTokens;
+    range_state = lane_sums + kMaxTileRows * 16;
+    merged_state = range_state + attention_state_floats(v_head_dim);
+  }
+};
+}  // namespace choral::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace choral::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr size_t kRowVectors = kBlock / kLanes;
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Acc, m and l of a state.
+struct State {
+  float *acc, *m, *l;
+  State(const AttentionTile& tile, float* base)
+      : acc(base), m(base + kMaxTileRows * kv_value_stride(tile.cache->v_head_dim)), l(m + kMaxTileRows) {}
+};
+
+// The keys [begin, end) of one block that a row sees; empty if end <= begin.
+struct Visible {
+  int64_t begin, end;
+};
+
+HWY_INLINE Visible visible_keys(int64_t position, int64_t window, int64_t block_position) {
+  const int64_t end = std::min<int64_t>(position + 1 - block_position, kBlock);
+  const int64_t begin = window > 0 ? std::max<int64_t>(position - window + 1 - block_position, 0) : 0;
+  return {begin, end};
+}
+
+// Rows of the register tile that starts at `row`.
+HWY_INLINE int64_t tile_rows(const AttentionTile& tile, int64_t row) {
+  return std::min<int64_t>(tile.rows() - row, kMaxRegisterRows);
+}
+
+void pack_queries(const AttentionTile& tile, float* packed) {
+  const int64_t dim = tile.params->head_dim;
+  for (int64_t row = 0; row < tile.rows(); row += kMaxRegisterRows) {
+    const int64_t count = tile_rows(tile, row);
+    const float* q[kMaxRegisterRows];
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t query = (row + r) / tile.heads, head = tile.head_begin + (row + r) % tile.heads;
+      q[r] = tile.q.row(tile.sequence->query_begin + tile.query_begin + query) + head * dim;
+    }
+    float* to = packed + row * dim;
+    for (int64_t i = 0; i < dim; ++i) {
+      for (int64_t r = 0; r < count; ++r) *to++ = q[r][i];
+    }
+  }
+}
+
+template <size_t... V>
+HWY_INLINE VF pairwise_sum(std::index_sequence<V...>, VF (&x)[kRowVectors]) {
+  for (size_t width = kRowVectors / 2; width > 0; width /= 2) {
+    ((x[V] = V < width ? hn::Add(x[V], x[(V + width) % kRowVectors]) : x[V]), ...);
+  }
+  return x[0];
+}
+
+// Turns the scores [count][32] of a register tile into e^(score − m), moves m and l on, and gives the factor for what acc held.
+template <bool kMasked>
+void soften(const AttentionTile& tile, const Visible* visible, int64_t count, float* scores, float* m, float* lane_sums,
+            float* correction) {
+  const F32 d;
+  const VF scale = hn::Set(d, tile.params->scale);
+  const float softcap = tile.params->softcap;
+  alignas(64) constexpr float kIota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const VF iota = hn::Load(d, kIota);
+  for (int64_t r = 0; r < count; ++r) {
+    float* s = scores + r * kBlock;
+    VF x[kRowVectors];
+    VF largest = hn::Set(d, kMinusInfinity);
+    for (size_t v = 0; v < kRowVectors; ++v) {
+      x[v] = hn::Mul(hn::Load(d, s + v * kLanes), scale);
+      if (softcap > 0.0f) x[v] = hn::Mul(hn::Set(d, softcap), tanh_full(hn::Div(x[v], hn::Set(d, softcap))));
+      if constexpr (kMasked) {
+        const VF index = hn::Add(iota, hn::Set(d, static_cast<float>(v * kLanes)));
+        const auto seen = hn::And(hn::Ge(index, hn::Set(d, static_cast<float>(visible[r].begin))),
+                                  hn::Lt(index, hn::Set(d, static_cast<float>(visible[r].end))));
+        x[v] = hn::IfThenElse(seen, x[v], hn::Set(d, kMinusInfinity));
+      }
+      largest = hn::Max(largest, x[v]);
+    }
+    // Most blocks bring no new largest score: then nothing is rescaled and the lanes need not be reduced.
+    float factor = 1.0f;
+    const float old_m = m[r];
+    if (!hn::AllFalse(d, hn::Gt(largest, hn::Set(d, old_m)))) {
+      m[r] = std::max(old_m, hn::GetLane(hn::MaxOfLanes(d, largest)));
+      factor = hn::GetLane(exp_negative(hn::Set(d, old_m - m[r])));
+    }
+    correction[r] = factor;
+    // Nothing visible so far: −inf − −inf would be NaN; from 0 every e^−inf is an exact 0.
+    const VF base = hn::Set(d, m[r] == kMinusInfinity ? 0.0f : m[r]);
+    for (size_t v = 0; v < kRowVectors; ++v) {
+      x[v] = exp_negative(hn::Sub(x[v], base));
+      hn::Store(x[v], d, s + v * kLanes);
+    }
+    float* sums = lane_sums + r * 16;
+    const VF sum = pairwise_sum(std::make_index_sequence<kRowVectors>(), x);
+    hn::Store(hn::MulAdd(hn::Load(d, sums), hn::Set(d, factor), sum), d, sums);
+  }
+}
+
+// acc of a register tile where its rows see different keys: the keys all of them see as one tile, the others row by row, in
+// ascending order all the same. A value that a row does not see never meets its acc: 0 · NaN is NaN, and a block may hold another
+// request's leftovers.
+template <class T>
+void add_masked_values(const Visible* visible, int64_t count, const float* p, const T* v, int64_t v_stride, float* correction,
+                       float* acc) {
+  int64_t begin = 0, end = kBlock;
+  for (int64_t r = 0; r < count; ++r) begin = std::max(begin, visible[r].begin), end = std::min(end, visible[r].end);
+  if (begin >= end) begin = end = 0;  // nothing in common
+  const auto alone = [&](int64_t r, int64_t from, int64_t to) HWY_ATTR {
+    if (from >= to) return;
+    kValueTiles<T>[0](p + r * kBlock, v, v_stride, from, to, correction + r, acc + r * v_stride);
+    correction[r] = 1.0f;  // once
+  };
+  if (begin == end) {
+    for (int64_t r = 0; r < count; ++r) alone(r, visible[r].begin, visible[r].end);
+    return;
+  }
+  for (int64_t r = 0; r < count; ++r) alone(r, visible[r].begin, begin);
+  kValueTiles<T>[count - 1](p, v, v_stride, begin, end, correction, acc);
+  std::fill(correction, correction + count, 1.0f);
+  for (int64_t r = 0; r < count; ++r) alone(r, end, visible[r].end);
+}
+
+template <class T>
+void attend_block(const AttentionTile& tile, int64_t block_position, const T* keys, const T* values,
+                  const AttentionScratch& scratch, const State& state) {
+  const int64_t dim = tile.params->head_dim, v_stride = kv_value_stride(tile.cache->v_head_dim);
+  const int64_t window = tile.params->sliding_window;
+  for (int64_t row = 0; row < tile.rows(); row += kMaxRegisterRows) {
+    const int64_t count = tile_rows(tile, row);
+    // Positions ascend with rows: the first row's keys end first, the last row's window begins last.
+    const int64_t first = tile.position(row / tile.heads), last = tile.position((row + count - 1) / tile.heads);
+    if (visible_keys(last, 0, block_position).end <= 0 || (window > 0 && first - window + 1 >= block_position + kKvBlockTokens))
+      continue;
+    const bool masked =
+        visible_keys(first, 0, block_position).end < kKvBlockTokens || visible_keys(last, window, block_position).begin > 0;
+    Visible visible[kMaxRegisterRows];
+    if (masked) {
+      for (int64_t r = 0; r < count; ++r)
+        visible[r] = visible_keys(tile.position((row + r) / tile.heads), window, block_position);
+    }
+    alignas(64) float correction[16];
+    kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, scratch.scores);
+    float* m = state.m + row;
+    float* lane_sums = scratch.lane_sums + row * 16;
+    masked ? soften<true>(tile, visible, count, scratch.scores, m, lane_sums, correction)
+           : soften<false>(tile, nullptr, count, scratch.scores, m, lane_sums, correction);
+    float* acc = state.acc + row * v_stride;
+    if (masked) {
+      add_masked_values(visible, count, scratch.scores, values, v_stride, correction, acc);
+    } else {
+      kValueTiles<T>[count - 1](scratch.scores, values, v_stride, 0, kBlock, correction, acc);
+    }
+  }
+}
+
+template <class T>
+void widen(const T* from, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; i += kLanes) hn::Store(load_as_float(from + i), F32(), to + i);
+}
+
+// A decode waits for memory, and blocks lie anywhere: the hardware's prefetcher starts anew at each.
+HWY_INLINE void prefetch(const void* p, int64_t size_bytes) {
+  for (int64_t i = 0; i < size_bytes; i += 64) hwy::Prefetch(static_cast<const std::byte*>(p) + i);
+}
+
+template <class T>
+void attend_range(const AttentionTile& tile, int64_t range, const AttentionScratch& scratch, float* state_base) {
+  const KvCacheView& cache = *tile.cache;
+  const State state(tile, state_base);
+  const int64_t v_stride = kv_value_stride(cache.v_head_dim);
+  std::fill(state.acc, state.acc + tile.rows() * v_stride, 0.0f);
+  std::fill(state.m, state.m + tile.rows(), kMinusInfinity);
+  std::fill(scratch.lane_sums, scratch.lane_sums + tile.rows() * 16, 0.0f);
+
+  const int64_t key_floats = cache.head_dim * kBlock, value_floats = v_stride * kBlock;
+  const int64_t begin = std::max(tile.key_begin(), range * kAttentionRangeTokens) / kKvBlockTokens;
+  const int64_t end = ceil_div(std::min(tile.key_end(), (range + 1) * kAttentionRangeTokens), kKvBlockTokens);
+  // Converting a 16-bit block once pays when several register tiles read it.
+  const bool widened = sizeof(T) < sizeof(float) && tile.rows() > static_cast<int64_t>(kMaxRegisterRows);
+  const auto keys_of = [&](int64_t block) {
+    return reinterpret_cast<const T*>(cache.keys) +
+           (tile.sequence->block_table[block] * cache.kv_heads + tile.kv_head) * key_floats;
+  };
+  const auto values_of = [&](int64_t block) {
+    return reinterpret_cast<const T*>(cache.values) +
+           (tile.sequence->block_table[block] * cache.kv_heads + tile.kv_head) * value_floats;
+  };
+  for (int64_t block = begin; block < end; ++block) {
+    const T* keys = keys_of(block);
+    const T* values = values_of(block);
+    if (tile.queries == 1 && block + 1 < end) {
+      prefetch(keys_of(block + 1), key_floats * sizeof(T));
+      prefetch(values_of(block + 1), value_floats * sizeof(T));
+    }
+    if (widened) {
+      widen(keys, key_floats, scratch.keys);
+      widen(values, value_floats, scratch.values);
+      attend_block<float>(tile, block * kKvBlockTokens, scratch.keys, scratch.values, scratch, state);
+    } else {
+      attend_block<T>(tile, block * kKvBlockTokens, keys, values, scratch, state);
+    }
+  }
+  for (int64_t r = 0; r < tile.rows(); ++r) {
+    state.l[r] = hn::GetLane(hn::SumOfLanes(F32(), hn::Load(F32(), scratch.lane_sums + r * 16)));
+  }
+}
+
+void attend_range(const AttentionTile& tile, int64_t range, const AttentionScratch& scratch, float* state) {
+  switch (tile.cache->dtype) {
+    case DType::kBF16: return attend_range<BFloat16>(tile, range, scratch, state);
+    case DType::kF16: return attend_range<Float16>(tile, range, scratch, state);
+    default: return attend_range<float>(tile, range, scratch, state);
+  }
+}
+
+HWY_INLINE float exp_one(float x) { return hn::GetLane(exp_negative(hn::Set(F32(), x))); }
+
+void merge(const AttentionTile& tile, float* into_base, const float* from_base) {
+  const F32 d;
+  const State into(tile, into_base), from(tile, const_cast<float*>(from_base));
+  const int64_t v_stride = kv_value_stride(tile.cache->v_head_dim);
+  for (int64_t r = 0; r < tile.rows(); ++r) {
+    float* a = into.acc + r * v_stride;
+    const float* b = from.acc + r * v_stride;
+    if (from.m[r] == kMinusInfinity) continue;
+    if (into.m[r] == kMinusInfinity) {
+      std::copy(b, b + v_stride, a);
+      into.m[r] = from.m[r], into.l[r] = from.l[r];
+      continue;
+    }
+    const float m = std::max(into.m[r], from.m[r]);
+    const float x = exp_one(into.m[r] - m), y = exp_one(from.m[r] - m);
+    for (int64_t i = 0; i < v_stride; i += kLanes) {
+      hn::Store(hn::MulAdd(hn::Load(d, b + i), hn::Set(d, y), hn::Mul(hn::Load(d, a + i), hn::Set(d, x))), d, a + i);
+    }
+    into.l[r] = into.l[r] * x + from.l[r] * y;
+    into.m[r] = m;
+  }
+}
+
+void clear(const AttentionTile& tile, float* base) {
+  const State state(tile, base);
+  std::fill(state.acc, state.acc + tile.rows() * kv_value_stride(tile.cache->v_head_dim), 0.0f);
+  std::fill(state.m, state.m + tile.rows(), kMinusInfinity);
+  std::fill(state.l, state.l + tile.rows(), 0.0f);
+}
+
+void finish(const AttentionTile& tile, const float* base) {
+  const State state(tile, const_cast<float*>(base));
+  const int64_t v_dim = tile.cache->v_head_dim, v_stride = kv_value_stride(v_dim);
+  for (int64_t r = 0; r < tile.rows(); ++r) {
+    const int64_t query = r / tile.heads, head = tile.head_begin + r % tile.heads;
+    float l = state.l[r], factor = 1.0f;
+    if (!tile.params->sinks.empty()) {
+      const float sink = tile.params->sinks[head];
+      const float m = std::max(state.m[r], sink);
+      factor = m == kMinusInfinity ? 1.0f : exp_one(state.m[r] - m);
+      l = l * factor + (m == kMinusInfinity ? 0.0f : exp_one(sink - m));
+    }
+    // l is 0 only if every visible score is −inf: no key has weight.
+    const float inverse = l == 0.0f ? 0.0f : factor / l;
+    float* out = tile.out.row(tile.sequence->query_begin + tile.query_begin + query) + head * v_dim;
+    for (int64_t i = 0; i < v_dim; ++i) out[i] = l == 0.0f ? 0.0f : state.acc[r * v_stride + i] * inverse;
+  }
+}
+
+void one_range(const AttentionTile& tile, int64_t range, float* scratch_base, float* state) {
+  const AttentionScratch scratch(scratch_base, tile.params->head_dim, tile.cache->v_head_dim);
+  pack_queries(tile, scratch.q);
+  attend_range(tile, range, scratch, state);
+}
+
+void whole(const AttentionTile& tile, float* scratch_base) {
+  const AttentionScratch scratch(scratch_base, tile.params->head_dim, tile.cache->v_head_dim);
+  pack_queries(tile, scratch.q);
+  int64_t range = tile.range_begin();
+  attend_range(tile, range, scratch, scratch.merged_state);  // the first: merging into nothing is copying
+  for (++range; range < tile.range_end(); ++range) {
+    attend_range(tile, range, scratch, scratch.range_state);
+    merge(tile, scratch.merged_state, scratch.range_state);
+  }
+  finish(tile, scratch.merged_state);
+}
+
+AttentionTileKernels tile_kernels() { return {&whole, &one_range, &merge, &clear, &finish}; }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace choral::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "kernels/highway_level.h"
+
+namespace choral::kernels {
+
+int64_t attention_scratch_floats(int64_t head_dim, int64_t v_head_dim) {
+  return kMaxTileRows * (head_dim + 16) + kKvBlockTokens * (head_dim + kv_value_stride(v_head_dim) + 16) +
+         2 * attention_state_floats(v_head_dim);
+}
+
+AttentionTileKernels attention_tile_kernels(CpuLevel level) { return CHORAL_AT_LEVEL(level, tile_kernels)(); }
+
+}  // namespace choral::kernels
+#endif  // HWY_ONCE

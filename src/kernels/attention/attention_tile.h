@@ -1,0 +1,55 @@
+// The inner form of paged attention: one tile of query rows against one KV head. attention.cc cuts the batch into tiles and gives
+// them to threads; the functions here are compiled once per Highway target and know nothing of threads. A tile's rows are (query,
+// head) pairs, query-major; all heads of a tile read the same KV head, so that K and V are read once for them. A state is what
+// the online softmax has of some keys: per row the largest score m, the sum l of e^(score − m) and acc = Σ e^(score − m)·v.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/attention.h"
+
+namespace choral::kernels {
+
+inline constexpr int64_t kMaxTileRows = 48;  // Q, scores and accumulators of a tile stay in L2 beside a KV block
+
+struct AttentionTile {
+  const AttentionParams* params;
+  const KvCacheView* cache;
+  const AttentionSequence* sequence;
+  MatrixView<const float> q;
+  MatrixView<float> out;
+  int64_t kv_head;
+  int64_t head_begin;  // query heads [head_begin, head_begin + heads)
+  int64_t heads;
+  int64_t query_begin;  // rows of the sequence's chunk [query_begin, query_begin + queries)
+  int64_t queries;
+
+  int64_t rows() const { return heads * queries; }
+  int64_t position(int64_t query) const { return sequence->context_tokens + query_begin + query; }
+  // First position any row sees, and one past the last.
+  int64_t key_begin() const {
+    const int64_t window = params->sliding_window;
+    return window > 0 && position(0) >= window ? position(0) - window + 1 : 0;
+  }
+  int64_t key_end() const { return position(queries - 1) + 1; }
+  int64_t range_begin() const { return key_begin() / kAttentionRangeTokens; }
+  int64_t range_end() const { return (key_end() - 1) / kAttentionRangeTokens + 1; }
+};
+
+// Sizes in floats. A state is [rows][v_stride] acc, [rows] m, [rows] l.
+inline int64_t attention_state_floats(int64_t v_head_dim) {
+  return round_up(kMaxTileRows * (kv_value_stride(v_head_dim) + 2), 16);
+}
+int64_t attention_scratch_floats(int64_t head_dim, int64_t v_head_dim);  // of one thread
+
+struct AttentionTileKernels {
+  void (*whole)(const AttentionTile&, float* scratch);                                   // all ranges, writes out
+  void (*one_range)(const AttentionTile&, int64_t range, float* scratch, float* state);  // state of one range
+  void (*merge)(const AttentionTile&, float* into, const float* from);                   // from follows into
+  void (*clear)(const AttentionTile&, float* state);                                     // the state of no keys
+  void (*finish)(const AttentionTile&, const float* state);                              // writes out
+};
+AttentionTileKernels attention_tile_kernels(CpuLevel level);
+
+}  // namespace choral::kernels

@@ -1,0 +1,107 @@
+#include "kernels/attention/kv_cache.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/float16.h"
+
+namespace choral::kernels {
+namespace {
+
+void store(float x, float* p) { *p = x; }
+void store(float x, BFloat16* p) { *p = to_bfloat16(x); }
+void store(float x, Float16* p) { *p = to_float16(x); }
+float load(const float* p) { return *p; }
+float load(const BFloat16* p) { return to_float(*p); }
+float load(const Float16* p) { return to_float(*p); }
+
+template <class T>
+struct HeadBlock {
+  T* keys;    // [head_dim][32]
+  T* values;  // [32][v_stride]
+};
+
+template <class T>
+HeadBlock<T> head_block(const KvCacheView& cache, int64_t block, int64_t head) {
+  const int64_t index = block * cache.kv_heads + head;
+  return {reinterpret_cast<T*>(cache.keys) + index * cache.head_dim * kKvBlockTokens,
+          reinterpret_cast<T*>(cache.values) + index * kv_value_stride(cache.v_head_dim) * kKvBlockTokens};
+}
+
+// Calls f with a null pointer of the element type.
+template <class F>
+void with_element(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kF32: return f(static_cast<float*>(nullptr));
+    case DType::kBF16: return f(static_cast<BFloat16*>(nullptr));
+    case DType::kF16: return f(static_cast<Float16*>(nullptr));
+    default: CHORAL_CHECK(false, "a KV cache holds f32, bf16 or f16");
+  }
+}
+
+template <class T>
+void write_token_head(const KvCacheView& cache, int64_t slot, int64_t head, const float* key, const float* value) {
+  CHORAL_DCHECK(slot >= 0 && slot < cache.num_blocks * kKvBlockTokens, "a slot lies in the cache");
+  const int64_t offset = slot % kKvBlockTokens, v_stride = kv_value_stride(cache.v_head_dim);
+  const HeadBlock<T> block = head_block<T>(cache, slot / kKvBlockTokens, head);
+  for (int64_t i = 0; i < cache.head_dim; ++i) store(key[i], block.keys + i * kKvBlockTokens + offset);
+  for (int64_t i = 0; i < cache.v_head_dim; ++i) store(value[i], block.values + offset * v_stride + i);
+}
+
+// One KV head of some tokens: the 32 stores of a key's column stay in L1 while the tokens of a block are written.
+template <class T>
+void write_head(const KvCacheView& cache, MatrixView<const float> k, MatrixView<const float> v, std::span<const int64_t> slots,
+                int64_t begin, int64_t end, int64_t head) {
+  for (int64_t t = begin; t < end; ++t) {
+    if (slots[t] < 0) continue;
+    write_token_head<T>(cache, slots[t], head, k.row(t) + head * cache.head_dim, v.row(t) + head * cache.v_head_dim);
+  }
+}
+
+}  // namespace
+
+void write_kv(const Context& ctx, const KvCacheView& cache, MatrixView<const float> k, MatrixView<const float> v,
+              std::span<const int64_t> slots) {
+  const auto tokens = static_cast<int64_t>(slots.size());
+  CHORAL_CHECK(k.rows >= tokens && v.rows >= tokens && k.cols == cache.kv_heads * cache.head_dim &&
+                   v.cols == cache.kv_heads * cache.v_head_dim,
+               "k, v and slots fit the cache");
+  constexpr int64_t kTokens = kKvBlockTokens;  // of one piece of work
+  const int64_t chunks = ceil_div(tokens, kTokens);
+  with_element(cache.dtype, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    // A few rows are done before another thread has woken.
+    const int64_t grain = std::max<int64_t>(1, 8192 / (std::min(tokens, kTokens) * cache.head_dim + 1));
+    ctx.pool.parallel_for(chunks * cache.kv_heads, grain, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t first = i / cache.kv_heads * kTokens;
+        write_head<T>(cache, k, v, slots, first, std::min(first + kTokens, tokens), i % cache.kv_heads);
+      }
+    });
+  });
+}
+
+void write_kv_head(const KvCacheView& cache, int64_t slot, int64_t head, const float* k, const float* v) {
+  with_element(cache.dtype,
+               [&](auto* element) { write_token_head<std::remove_pointer_t<decltype(element)>>(cache, slot, head, k, v); });
+}
+
+void read_kv(const KvCacheView& cache, int64_t slot, std::span<float> k, std::span<float> v) {
+  CHORAL_CHECK(slot >= 0 && slot < cache.num_blocks * kKvBlockTokens &&
+                   static_cast<int64_t>(k.size()) == cache.kv_heads * cache.head_dim &&
+                   static_cast<int64_t>(v.size()) == cache.kv_heads * cache.v_head_dim,
+               "slot, k and v fit the cache");
+  with_element(cache.dtype, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    const int64_t offset = slot % kKvBlockTokens;
+    for (int64_t head = 0; head < cache.kv_heads; ++head) {
+      const HeadBlock<T> block = head_block<T>(cache, slot / kKvBlockTokens, head);
+      for (int64_t i = 0; i < cache.head_dim; ++i) k[head * cache.head_dim + i] = load(block.keys + i * kKvBlockTokens + offset);
+      for (int64_t i = 0; i < cache.v_head_dim; ++i) {
+        v[head * cache.v_head_dim + i] = load(block.values + offset * kv_value_stride(cache.v_head_dim) + i);
+      }
+    }
+  });
+}
+
+}  // namespace choral::kernels

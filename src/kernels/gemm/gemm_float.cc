@@ -1,0 +1,50 @@
+#include "kernels/gemm/gemm_float.h"
+
+#include "kernels/gemm/gemm_float_blocking.h"
+#include "kernels/x86/gemm_float_amx.h"
+
+namespace choral::kernels {
+namespace {
+
+class FloatMatrix final : public PackedMatrix {
+ public:
+  explicit FloatMatrix(FloatPanels panels) : PackedMatrix(panels.n, panels.k), panels_(std::move(panels)) {}
+
+  int64_t size_bytes() const override { return static_cast<int64_t>(panels_.bytes.size_bytes()); }
+  std::string format() const override {
+    switch (panels_.dtype) {
+      case DType::kBF16: return "bf16";
+      case DType::kF16: return "f16";
+      default: return "f32";
+    }
+  }
+  std::string kernel_name(CpuLevel level) const override {
+    return fmt::format("{} x f32, {}", format(), on_tile_unit(level) ? "amx tiles" : float_kernels(level).name);
+  }
+  void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override {
+    if (on_tile_unit(ctx.level)) return multiply_panels_amx(panels_, ctx, x, epilogue, y);
+    multiply_float_panels(float_kernels(ctx.level), panels_, ctx, x, epilogue, y);
+  }
+  Status read_row(int64_t row, std::span<float> out) const override {
+    read_panel_row(panels_, row, out);
+    return {};
+  }
+
+ private:
+  bool on_tile_unit(CpuLevel level) const {
+    return level >= CpuLevel::kAmx && panels_.dtype == DType::kBF16 && tile_unit_is_exact();
+  }
+
+  FloatPanels panels_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<PackedMatrix>> pack_float(std::span<const WeightRows> parts, DType as, ThreadPool& pool) {
+  CHORAL_TRY(FloatPanels panels, pack_float_panels(parts, as, pool));
+  return std::unique_ptr<PackedMatrix>(std::make_unique<FloatMatrix>(std::move(panels)));
+}
+
+int64_t packed_float_bytes(int64_t n, int64_t k, DType as) { return float_panels_bytes(as, n, k); }
+
+}  // namespace choral::kernels

@@ -1,0 +1,262 @@
+#include "kernels/gemm/gemm_float_blocking.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked_math.h"
+
+namespace choral::kernels {
+namespace {
+
+constexpr int64_t kBlockK = 256;          // two panels of widened weights are 32 KiB: L1
+constexpr int64_t kBlockRows = 240;       // x of one k block (240 KiB) and the tile of a task stay in L2
+constexpr int64_t kAheadBytes = 3072;     // prefetch distance of a stream in memory; half of it costs a tenth of decode's speed
+constexpr int64_t kMaxTilePanels = 8;     // of a task with many rows: its finished tile is at most 120 KiB
+constexpr int64_t kMaxDirectPanels = 64;  // of a task with few rows
+constexpr int64_t kPackAheadLines = 64;   // of packed x
+constexpr int64_t kSerialPackFloats = 1 << 15;
+constexpr int64_t kNever = -1;
+
+// Rows [0, rows) of x as `tiles` row tiles of near-equal height, block of k after block of k, so that what a task goes through
+// again and again is one piece of memory: tiles apart by rows of x would lie on few sets of the caches.
+struct PackedRows {
+  const float* data;
+  int64_t rows;
+  int64_t tiles;
+  int64_t padded_k;
+
+  int64_t begin(int64_t t) const { return t * rows / tiles; }
+  int height(int64_t t) const { return static_cast<int>(begin(t + 1) - begin(t)); }
+  int64_t offset(int64_t t, int64_t k) const {
+    const int64_t block = k / kBlockK * kBlockK;
+    return block * rows + begin(t) * std::min(kBlockK, padded_k - block) + (k - block) * height(t);
+  }
+  const float* tile(int64_t t, int64_t k) const { return data + offset(t, k); }
+};
+
+PackedRows pack_rows(const Context& ctx, MatrixView<const float> x, int64_t tiles) {
+  PackedRows packed{nullptr, x.rows, tiles, round_up(x.cols, kXChunk)};
+  if (x.rows == 1) {  // a row is its own packed form
+    packed.data = x.data;
+    return packed;
+  }
+  float* out = ctx.scratch.make<float>(static_cast<size_t>(x.rows * packed.padded_k)).data();
+  packed.data = out;
+  // In the order of the packed form: its lines are mostly in no cache, and only a run of stores is fetched well ahead.
+  const auto pack = [&](int64_t begin, int64_t end, int) {
+    for (int64_t c0 = begin; c0 < end;) {
+      const int64_t c1 = std::min(end, round_up(c0 + 1, kBlockK / kXChunk));
+      for (int64_t t = 0; t < tiles; ++t) {
+        const int height = packed.height(t);
+        const float* rows = x.row(packed.begin(t));
+        float* target = out + packed.offset(t, c0 * kXChunk);
+        for (int64_t c = c0; c < c1; ++c) {
+          const int64_t count = std::min(kXChunk, x.cols - c * kXChunk);
+          for (int r = 0; r < height; ++r, target += kXChunk) {
+            const float* from = rows + r * x.stride + c * kXChunk;
+            if (count == kXChunk) {
+              __builtin_prefetch(target + kPackAheadLines * kXChunk, 1);
+              __builtin_prefetch(from + 4 * kXChunk, 0);
+              std::memcpy(target, from, kXChunk * sizeof(float));
+            } else {
+              std::memcpy(target, from, static_cast<size_t>(count) * sizeof(float));
+            }
+          }
+        }
+      }
+      c0 = c1;
+    }
+  };
+  const int64_t chunks = packed.padded_k / kXChunk;
+  if (x.rows * x.cols <= kSerialPackFloats) {
+    pack(0, chunks, 0);
+  } else {
+    ctx.pool.parallel_for(chunks, 16, pack);
+  }
+  return packed;
+}
+
+// Row tiles from the first in which a block's micro-kernels fetch the next block of weights, a share in each: all in the first
+// would keep that tile's own loads waiting. The others may fetch a companion's bytes: so much of what they could.
+struct Fetches {
+  int64_t weight_tiles;
+  double companion_part;
+};
+
+// What the micro-kernels of one row tile can fetch with a line each prefetch.
+int64_t fetchable_bytes(int64_t k, int64_t panels) { return k / 2 * panels * static_cast<int64_t>(kCacheLineBytes); }
+
+Fetches plan_fetches(const FloatPanels& w, int64_t tiles, const Companion* companion) {
+  Fetches fetches{tiles >= 4 ? 4 : tiles >= 2 ? 2 : 1, 0};
+  if (companion == nullptr || tiles < 2) return fetches;
+  const int64_t tile_bytes = std::max<int64_t>(1, fetchable_bytes(w.k, w.panels())), wanted = companion->bytes_left();
+  while (fetches.weight_tiles > 1 && wanted > (tiles - fetches.weight_tiles) * tile_bytes) fetches.weight_tiles /= 2;
+  // Not evenly up to the end, where a thread that is late would leave work.
+  const auto offered = static_cast<double>((tiles - fetches.weight_tiles) * tile_bytes);
+  fetches.companion_part = std::min(1.0, 2.0 * static_cast<double>(wanted) / offered);
+  return fetches;
+}
+
+struct Job {
+  const FloatKernels& kernels;
+  const FloatPanels& w;
+  const PackedRows& x;
+  const Epilogue& epilogue;
+  Fetches fetches;
+  int64_t first_row;  // of x in the whole call
+  MatrixView<float> y;
+
+  void finish(int64_t p0, int64_t p1, float* out, int64_t out_stride) const {
+    const int64_t col = p0 * kPanelRows;
+    const int64_t cols = std::min(p1 * kPanelRows, w.n) - col;
+    finish_tile(kernels, epilogue, {out, x.rows, cols, out_stride}, first_row, col, y);
+  }
+
+  // One row tile over panels [p0, p1), several panels at once from end to end.
+  void run_direct(int64_t p0, int64_t p1, float* out) const {
+    const int rows = x.height(0);
+    const int64_t out_stride = (p1 - p0) * kPanelRows;
+    // From jump_at on the prefetch leaves these panels for the next group's.
+    const int64_t pair_bytes = 2 * w.k_bytes();
+    const int64_t jump_at = std::max<int64_t>(0, w.panel_bytes - kAheadBytes) / pair_bytes * 2 / kXChunk * kXChunk;
+    for (int64_t p = p0; p < p1;) {
+      const int64_t group = largest_group(kernels.panels_for(rows), p1 - p);
+      const std::byte* first = w.panel(p);
+      kernels.micro(w.dtype, rows, static_cast<int>(group))({x.data, first, w.panel_bytes, w.k, out + (p - p0) * kPanelRows,
+                                                             out_stride, false, nullptr, 0, first + kAheadBytes, w.panel_bytes,
+                                                             pair_bytes, jump_at, (group - 1) * w.panel_bytes});
+      p += group;
+    }
+    finish(p0, p1, out, out_stride);
+  }
+
+  // Asks for the lines of y that tile t will be finished into: stores that miss wait for each other.
+  void fetch_target(int64_t t, int64_t panel, int64_t panels) const {
+    const int64_t col = panel * kPanelRows;
+    const int64_t cols = std::min(panels * kPanelRows, w.n - col);
+    for (int64_t i = x.begin(t); i < x.begin(t + 1); ++i) {
+      for (int64_t j = 0; j < cols; j += kPanelRows) __builtin_prefetch(y.row(first_row + i) + col + j, 1);
+    }
+  }
+
+  // Points the micro-kernel's prefetches at the companion's next bytes, spread over its k; at nothing where there are none.
+  void fetch_companion(MicroArgs& args, int64_t panels, int thread) const {
+    args.ahead = args.w;
+    args.ahead_panel_stride = args.ahead_step = 0;
+    if (epilogue.companion == nullptr) return;
+    const auto most = static_cast<int64_t>(fetches.companion_part * static_cast<double>(fetchable_bytes(args.k, panels)));
+    const auto bytes = epilogue.companion->fetch(thread, most);
+    if (bytes.empty()) return;
+    args.ahead = bytes.data();
+    args.ahead_panel_stride = ceil_div(static_cast<int64_t>(bytes.size()), args.k / 2 * panels);
+    args.ahead_step = panels * args.ahead_panel_stride;
+  }
+
+  // All row tiles over panels [p0, p1), block by block of k; the widened weights lie in `wide`.
+  void run_tiles(int64_t p0, int64_t p1, float* out, float* wide, int thread) const {
+    const int64_t out_stride = (p1 - p0) * kPanelRows;
+    const bool in_place = w.dtype == DType::kF32 || x.tiles <= kernels.max_in_place_tiles;
+    for (int64_t k0 = 0; k0 < w.k; k0 += kBlockK) {
+      const int64_t k = std::min(kBlockK, w.k - k0);
+      for (int64_t p = p0; p < p1;) {
+        const int64_t group = largest_group(kernels.tile_panels, p1 - p);
+        const std::byte* raw = w.panel(p) + k0 * w.k_bytes();
+        const std::byte* next = raw + group * w.panel_bytes;  // the block after this one
+        if (p + group == p1 && k0 + k < w.k) next = w.panel(p0) + (k0 + k) * w.k_bytes();
+        MicroArgs args{};
+        args.w = raw;
+        args.panel_stride = w.panel_bytes;
+        args.wide = wide;
+        args.wide_stride = kBlockK * kPanelRows;
+        args.k = k;
+        args.out_stride = out_stride;
+        args.resume = k0 != 0;
+        args.ahead_panel_stride = w.panel_bytes;
+        args.ahead_step = 2 * w.k_bytes() / fetches.weight_tiles;
+        args.jump_at = kNever;
+        for (int64_t t = 0; t < x.tiles; ++t) {
+          args.x = x.tile(t, k0);
+          args.out = out + x.begin(t) * out_stride + (p - p0) * kPanelRows;
+          args.ahead = next + t * (k / 2) * args.ahead_step;
+          if (t >= fetches.weight_tiles) fetch_companion(args, group, thread);
+          if (k0 + k == w.k) fetch_target(t, p, group);
+          if (in_place) {
+            kernels.micro(w.dtype, x.height(t), static_cast<int>(group))(args);
+          } else if (t == 0) {
+            kernels.widening(w.dtype, x.height(t), static_cast<int>(group))(args);
+            args.w = reinterpret_cast<const std::byte*>(wide);
+            args.panel_stride = args.wide_stride * static_cast<int64_t>(sizeof(float));
+          } else {
+            kernels.micro(DType::kF32, x.height(t), static_cast<int>(group))(args);
+          }
+        }
+        if (epilogue.companion != nullptr) epilogue.companion->work(thread);
+        p += group;
+      }
+    }
+    finish(p0, p1, out, out_stride);
+  }
+};
+
+// Rows of one call that x, its packed form and the tiles are made for.
+void multiply_rows(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx, MatrixView<const float> x,
+                   int64_t first_row, const Epilogue& epilogue, MatrixView<float> y) {
+  const Arena::Mark mark(ctx.scratch);
+  const bool direct = x.rows <= kernels.max_direct_rows;
+  const int threads = ctx.pool.size();
+  const int64_t group = direct ? kernels.panels_for(static_cast<int>(x.rows)) : kernels.tile_panels;
+  const int64_t task = panels_per_task(w.panels(), threads, group, direct ? kMaxDirectPanels : kMaxTilePanels);
+  const PackedRows packed = pack_rows(ctx, x, direct ? 1 : ceil_div(x.rows, kernels.tile_rows));
+
+  const int64_t wide_floats = direct || w.dtype == DType::kF32 ? 0 : kernels.tile_panels * kBlockK * kPanelRows;
+  const int64_t thread_floats = wide_floats + x.rows * task * kPanelRows;
+  float* scratch = ctx.scratch.make<float>(static_cast<size_t>(thread_floats * threads)).data();
+  const Job job{kernels, w, packed, epilogue, plan_fetches(w, packed.tiles, epilogue.companion), first_row, y};
+  ctx.pool.parallel_for(w.panels(), task, [&](int64_t p0, int64_t p1, int thread) {
+    // A pool of one gets everything at once; tasks keep their size.
+    float* own = scratch + thread * thread_floats;
+    for (int64_t p = p0; p < p1; p += task) {
+      const int64_t end = std::min(p + task, p1);
+      direct ? job.run_direct(p, end, own + wide_floats) : job.run_tiles(p, end, own + wide_floats, own, thread);
+    }
+  });
+}
+
+}  // namespace
+
+int64_t largest_group(int64_t most, int64_t left) {
+  while (most > left) most /= 2;
+  return most;
+}
+
+int64_t panels_per_task(int64_t panels, int threads, int64_t group, int64_t most) {
+  const int64_t share = ceil_div(panels, threads);
+  // Aligned tasks, at least some four a thread so that a slow core does fewer; if their sum is out of balance, equal shares.
+  const int64_t aligned = std::clamp(round_up(ceil_div(share, 4), group), group, std::max(group, most / group * group));
+  const int64_t longest = ceil_div(ceil_div(panels, aligned), threads) * aligned;
+  if (longest * 32 <= share * 33) return aligned;
+  return std::min(ceil_div(share, ceil_div(share, most)), most);
+}
+
+void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixView<float> tile, int64_t row, int64_t col,
+                 MatrixView<float> y) {
+  const float* bias = epilogue.bias == nullptr ? nullptr : epilogue.bias + col;
+  const MatrixView<float> target = y.sub_rows(row, tile.rows).sub_cols(col, tile.cols);
+  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(row, col, tile);
+  kernels.finish(tile, bias, epilogue.accumulate, target);
+  if (epilogue.result_hook != nullptr) (*epilogue.result_hook)(row, col, target);
+}
+
+void multiply_float_panels(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx, MatrixView<const float> x,
+                           const Epilogue& epilogue, MatrixView<float> y) {
+  CHORAL_DCHECK(x.cols == w.k && y.cols == w.n && x.rows == y.rows, "multiply: x [m, k], y [m, n]");
+  if (x.rows <= kernels.max_direct_rows) return x.rows == 0 ? void() : multiply_rows(kernels, w, ctx, x, 0, epilogue, y);
+  const int64_t blocks = ceil_div(x.rows, kBlockRows);
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t begin = b * x.rows / blocks;
+    const int64_t end = (b + 1) * x.rows / blocks;
+    multiply_rows(kernels, w, ctx, x.sub_rows(begin, end - begin), begin, epilogue, y);
+  }
+}
+
+}  // namespace choral::kernels

@@ -1,0 +1,25 @@
+// How y = x·Wᵀ is cut into micro-kernel calls: x packed once into row tiles, panels divided over the threads, k in blocks whose
+// widened weights stay in L1, the epilogue on finished tiles. All cuts are invisible in the result (gemm_float_kernels.h).
+// Few rows (a tile of registers at most) run down whole panels, several at once, straight from memory; more rows reuse each
+// block of weights, widened to float once, for all row tiles.
+#pragma once
+
+#include "kernels/gemm/gemm_float_kernels.h"
+
+namespace choral::kernels {
+
+// y = x·Wᵀ with the epilogue of packed_matrix.h; scratch from ctx.scratch.
+void multiply_float_panels(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx, MatrixView<const float> x,
+                           const Epilogue& epilogue, MatrixView<float> y);
+
+// Panels of one task: cut so that threads end together, each task a multiple of `group` panels where that costs nothing.
+int64_t panels_per_task(int64_t panels, int threads, int64_t group, int64_t most);
+
+// `most`, halved until it is no more than `left`.
+int64_t largest_group(int64_t most, int64_t left);
+
+// Hook, bias and write of a finished tile: columns [col, col + tile.cols) of rows [row, row + tile.rows) of y.
+void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixView<float> tile, int64_t row, int64_t col,
+                 MatrixView<float> y);
+
+}  // namespace choral::kernels

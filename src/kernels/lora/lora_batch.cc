@@ -1,0 +1,73 @@
+#include "kernels/lora/lora_batch.h"
+
+#include <algorithm>
+
+#include "base/checked_math.h"
+
+namespace choral::kernels {
+namespace {
+
+constexpr int64_t kRowsAtOnce = 16;
+constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kColumnsAtOnce =
+    4096;  // B of so many columns is one piece of memory: 64 KiB at rank 8, for the stream prefetcher
+
+int64_t row_blocks(const LoRAShrink& s) { return ceil_div(s.x.rows, kRowsAtOnce); }
+int64_t rank_blocks(const LoRAShrink& s) { return ceil_div(s.matrix->rank(), LoRAMatrix::kShrinkRanks); }
+
+// Units are numbered shrink by shrink, row block by row block, rank block by rank block. Neighbours in one row block are one
+// call.
+void run_units(CpuLevel level, const LoRAShrink& s, int64_t begin, int64_t end) {
+  const int64_t across = rank_blocks(s);
+  while (begin < end) {
+    const int64_t block = begin / across, first = begin % across;
+    const int64_t last = std::min(across, first + end - begin);
+    const int64_t row = block * kRowsAtOnce, rows = std::min(kRowsAtOnce, s.x.rows - row);
+    s.matrix->shrink(level, s.x.sub_rows(row, rows), s.factor, first * LoRAMatrix::kShrinkRanks,
+                     std::min(last * LoRAMatrix::kShrinkRanks, s.matrix->rank()), s.middle.sub_rows(row, rows));
+    begin += last - first;
+  }
+}
+
+}  // namespace
+
+void lora_shrink(const Context& ctx, std::span<const LoRAShrink> shrinks) {
+  int64_t units = 0;
+  for (const auto& s : shrinks) units += row_blocks(s) * rank_blocks(s);
+  const int64_t grain = std::max<int64_t>(1, units / (kTasksPerThread * ctx.pool.size()));
+  ctx.pool.parallel_for(units, grain, [&](int64_t begin, int64_t end, int) {
+    int64_t first = 0;  // unit of the current shrink
+    for (size_t i = 0; i < shrinks.size(); ++i) {
+      const LoRAShrink& s = shrinks[i];
+      const int64_t count = row_blocks(s) * rank_blocks(s);
+      if (begin < first + count) {
+        if (i + 1 < shrinks.size()) shrinks[i + 1].matrix->prefetch_shrink();
+        const int64_t stop = std::min(end, first + count);
+        run_units(ctx.level, s, begin - first, stop - first);
+        begin = stop;
+        if (begin == end) return;
+      }
+      first += count;
+    }
+  });
+}
+
+void lora_expand(const Context& ctx, std::span<const LoRAExpand> expands) {
+  if (expands.empty()) return;
+  const int64_t blocks = ceil_div(expands.front().y.cols, kColumnsAtOnce);
+  const auto units = static_cast<int64_t>(expands.size()) * blocks;
+  const int64_t grain = std::max<int64_t>(1, units / (kTasksPerThread * ctx.pool.size()));
+  ctx.pool.parallel_for(units, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const auto& [terms, y] = expands[static_cast<size_t>(unit / blocks)];
+      if (unit + 1 < units) {
+        expands[static_cast<size_t>((unit + 1) / blocks)].terms.front().matrix->prefetch_expand((unit + 1) % blocks *
+                                                                                                kColumnsAtOnce);
+      }
+      const int64_t col = unit % blocks * kColumnsAtOnce;
+      lora_expand(ctx.level, terms, col, y.sub_cols(col, std::min(kColumnsAtOnce, y.cols - col)));
+    }
+  });
+}
+
+}  // namespace choral::kernels

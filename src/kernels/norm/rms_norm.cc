@@ -1,0 +1,90 @@
+#include "kernels/norm/rms_norm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/norm/rms_norm.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/norm/rms_norm_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace choral::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+void norm_only_row(const float* x, const float* w, float eps, NormWeight form, float* y, int64_t count) {
+  norm_row(x, w, eps, form, y, count);
+}
+
+// beta may be null.
+void add_norm_row(const float* x, float* residual, const float* w, const float* beta, float eps, NormWeight form, float* y,
+                  int64_t count) {
+  const float squares = sum_of_squares(AddedRow{x, residual}, count);
+  const NormedRow normed(residual, w, squares, count, eps, form);
+  beta == nullptr ? write_row(normed, count, y) : write_row(BiasedRow<NormedRow>{normed, beta}, count, y);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace choral::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <algorithm>
+
+#include "kernels/highway_level.h"
+
+namespace choral::kernels {
+namespace {
+// Rows of one piece of work: about 16 KiB, so that a single decode row costs no synchronisation and a prefill spreads.
+int64_t rows_per_chunk(int64_t cols) { return std::max<int64_t>(1, 4096 / std::max<int64_t>(cols, 1)); }
+
+void add_rms_norm_rows(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w,
+                       const float* beta, float eps, MatrixView<float> y, NormWeight form) {
+  CHORAL_CHECK(x.rows == y.rows && x.cols == y.cols && residual.rows == x.rows && residual.cols == x.cols &&
+                   static_cast<int64_t>(w.size()) == x.cols,
+               "x, residual, y and w of a norm fit");
+  const auto add_norm = CHORAL_AT_LEVEL(ctx.level, add_norm_row);
+  ctx.pool.parallel_for(x.rows, rows_per_chunk(x.cols), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) add_norm(x.row(i), residual.row(i), w.data(), beta, eps, form, y.row(i), x.cols);
+  });
+}
+}  // namespace
+
+void rms_norm(const Context& ctx, MatrixView<const float> x, std::span<const float> w, float eps, MatrixView<float> y,
+              NormWeight form) {
+  CHORAL_CHECK(x.rows == y.rows && x.cols == y.cols && static_cast<int64_t>(w.size()) == x.cols, "x, y and w of a norm fit");
+  const auto norm = CHORAL_AT_LEVEL(ctx.level, norm_only_row);
+  ctx.pool.parallel_for(x.rows, rows_per_chunk(x.cols), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) norm(x.row(i), w.data(), eps, form, y.row(i), x.cols);
+  });
+}
+
+void add_rms_norm(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w, float eps,
+                  MatrixView<float> y, NormWeight form) {
+  add_rms_norm_rows(ctx, x, residual, w, nullptr, eps, y, form);
+}
+
+void add_rms_norm_bias(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w,
+                       std::span<const float> beta, float eps, MatrixView<float> y, NormWeight form) {
+  CHORAL_CHECK(beta.size() == w.size(), "a norm's bias is as long as its weight");
+  add_rms_norm_rows(ctx, x, residual, w, beta.data(), eps, y, form);
+}
+
+void rms_norm_heads(const Context& ctx, MatrixView<float> x, int64_t heads, std::span<const float> w, float eps,
+                    NormWeight form) {
+  const auto head_dim = static_cast<int64_t>(w.size());
+  CHORAL_CHECK(x.cols == heads * head_dim, "heads and w of a head norm fit x");
+  const auto norm = CHORAL_AT_LEVEL(ctx.level, norm_only_row);
+  ctx.pool.parallel_for(x.rows, rows_per_chunk(x.cols), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t h = 0; h < heads; ++h) {
+        float* head = x.row(i) + h * head_dim;
+        norm(head, w.data(), eps, form, head, head_dim);
+      }
+    }
+  });
+}
+
+}  // namespace choral::kernels
+#endif  // HWY_ONCE

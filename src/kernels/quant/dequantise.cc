@@ -1,0 +1,187 @@
+#include "kernels/quant/dequantise.h"
+
+#include <bit>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/float16.h"
+
+namespace choral::kernels {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian and read in place");
+
+constexpr int kBlock = 32;        // elements of a simple block
+constexpr int kSuperBlock = 256;  // elements of a K block
+
+template <class T>
+T load(const std::byte* p) {
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
+float load_half(const std::byte* p) { return to_float(Float16{load<uint16_t>(p)}); }
+int byte_at(const std::byte* p, int i) { return std::to_integer<int>(p[i]); }
+int low_nibble(const std::byte* p, int i) { return byte_at(p, i) & 15; }
+int high_nibble(const std::byte* p, int i) { return byte_at(p, i) >> 4; }
+
+// d, q[32]
+void block_q8_0(const std::byte* b, float* out) {
+  const float d = load_half(b);
+  for (int i = 0; i < kBlock; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(byte_at(b + 2, i)));
+}
+
+// d, 16 bytes: element i in the low nibble of byte i, element i + 16 in the high one
+void block_q4_0(const std::byte* b, float* out) {
+  const float d = load_half(b);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(low_nibble(b + 2, i) - 8);
+    out[i + 16] = d * static_cast<float>(high_nibble(b + 2, i) - 8);
+  }
+}
+
+void block_q4_1(const std::byte* b, float* out) {
+  const float d = load_half(b);
+  const float m = load_half(b + 2);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(low_nibble(b + 4, i)) + m;
+    out[i + 16] = d * static_cast<float>(high_nibble(b + 4, i)) + m;
+  }
+}
+
+// The fifth bits of a Q5 block: bit i of a 32-bit word belongs to element i.
+int fifth_bit(uint32_t word, int i) { return static_cast<int>((word >> i) & 1u) << 4; }
+
+void block_q5_0(const std::byte* b, float* out) {
+  const float d = load_half(b);
+  const auto high = load<uint32_t>(b + 2);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>((low_nibble(b + 6, i) | fifth_bit(high, i)) - 16);
+    out[i + 16] = d * static_cast<float>((high_nibble(b + 6, i) | fifth_bit(high, i + 16)) - 16);
+  }
+}
+
+void block_q5_1(const std::byte* b, float* out) {
+  const float d = load_half(b);
+  const float m = load_half(b + 2);
+  const auto high = load<uint32_t>(b + 4);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(low_nibble(b + 8, i) | fifth_bit(high, i)) + m;
+    out[i + 16] = d * static_cast<float>(high_nibble(b + 8, i) | fifth_bit(high, i + 16)) + m;
+  }
+}
+
+// The j-th of eight (scale, min) pairs of six bits, packed in 12 bytes.
+struct ScaleMin {
+  float scale, min;
+};
+ScaleMin scale_min(const std::byte* b, int j) {
+  if (j < 4) return {static_cast<float>(byte_at(b, j) & 63), static_cast<float>(byte_at(b, j + 4) & 63)};
+  return {static_cast<float>((byte_at(b, j + 4) & 15) | ((byte_at(b, j - 4) >> 6) << 4)),
+          static_cast<float>((byte_at(b, j + 4) >> 4) | ((byte_at(b, j) >> 6) << 4))};
+}
+
+// d, dmin, 12 bytes of pairs, 128 bytes: of each 64 elements the first 32 are low nibbles, the next 32 high ones
+void block_q4_k(const std::byte* b, float* out) {
+  const float d = load_half(b);
+  const float dmin = load_half(b + 2);
+  for (int j = 0; j < 8; ++j) {
+    const ScaleMin pair = scale_min(b + 4, j);
+    const float scale = d * pair.scale;
+    const float min = dmin * pair.min;
+    const std::byte* q = b + 16 + j / 2 * kBlock;
+    for (int i = 0; i < kBlock; ++i) {
+      const int value = j % 2 == 0 ? low_nibble(q, i) : high_nibble(q, i);
+      out[j * kBlock + i] = scale * static_cast<float>(value) - min;
+    }
+  }
+}
+
+// As Q4_K with 32 bytes of fifth bits before the nibbles: bit j of byte i belongs to element i of sub-block j.
+void block_q5_k(const std::byte* b, float* out) {
+  const float d = load_half(b);
+  const float dmin = load_half(b + 2);
+  const std::byte* high = b + 16;
+  for (int j = 0; j < 8; ++j) {
+    const ScaleMin pair = scale_min(b + 4, j);
+    const float scale = d * pair.scale;
+    const float min = dmin * pair.min;
+    const std::byte* q = b + 48 + j / 2 * kBlock;
+    for (int i = 0; i < kBlock; ++i) {
+      const int nibble = j % 2 == 0 ? low_nibble(q, i) : high_nibble(q, i);
+      const int value = nibble | (((byte_at(high, i) >> j) & 1) << 4);
+      out[j * kBlock + i] = scale * static_cast<float>(value) - min;
+    }
+  }
+}
+
+// ql[128], qh[64], int8 scales[16], d. Half h of 128 elements: rows of 32 are ql[0:32] low, ql[32:64] low, ql[0:32] high,
+// ql[32:64] high; row r takes its two upper bits from qh at shift 2r; one scale for 16 elements.
+void block_q6_k(const std::byte* b, float* out) {
+  const float d = load_half(b + 208);
+  for (int h = 0; h < 2; ++h) {
+    for (int r = 0; r < 4; ++r) {
+      const std::byte* low = b + h * 64 + (r % 2) * kBlock;
+      const std::byte* high = b + 128 + h * kBlock;
+      for (int i = 0; i < kBlock; ++i) {
+        const int nibble = r < 2 ? low_nibble(low, i) : high_nibble(low, i);
+        const int value = (nibble | (((byte_at(high, i) >> (2 * r)) & 3) << 4)) - 32;
+        const float scale = d * static_cast<float>(static_cast<int8_t>(byte_at(b + 192, h * 8 + r * 2 + i / 16)));
+        out[h * 128 + r * kBlock + i] = scale * static_cast<float>(value);
+      }
+    }
+  }
+}
+
+template <int kElements, class Block>
+void each_block(DType type, const std::byte* row, int64_t elements, float* out, Block block) {
+  const int64_t bytes = facts(type).block_bytes;
+  CHORAL_DCHECK(elements % kElements == 0, "a row is whole blocks");
+  for (int64_t i = 0; i < elements; i += kElements, row += bytes) block(row, out + i);
+}
+
+template <class T, class Convert>
+void each_element(const std::byte* row, int64_t elements, float* out, Convert convert) {
+  for (int64_t i = 0; i < elements; ++i) out[i] = convert(load<T>(row + i * static_cast<int64_t>(sizeof(T))));
+}
+
+}  // namespace
+
+bool can_dequantise(DType type) {
+  switch (type) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF64:
+    case DType::kQ8_0:
+    case DType::kQ4_0:
+    case DType::kQ4_1:
+    case DType::kQ5_0:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+    case DType::kQ6_K: return true;
+    default: return false;
+  }
+}
+
+void dequantise_row(DType type, const std::byte* row, int64_t elements, float* out) {
+  switch (type) {
+    case DType::kF32: std::memcpy(out, row, static_cast<size_t>(elements) * sizeof(float)); return;
+    case DType::kF16: return each_element<uint16_t>(row, elements, out, [](uint16_t x) { return to_float(Float16{x}); });
+    case DType::kBF16: return each_element<uint16_t>(row, elements, out, [](uint16_t x) { return to_float(BFloat16{x}); });
+    case DType::kF64: return each_element<double>(row, elements, out, [](double x) { return static_cast<float>(x); });
+    case DType::kQ8_0: return each_block<kBlock>(type, row, elements, out, block_q8_0);
+    case DType::kQ4_0: return each_block<kBlock>(type, row, elements, out, block_q4_0);
+    case DType::kQ4_1: return each_block<kBlock>(type, row, elements, out, block_q4_1);
+    case DType::kQ5_0: return each_block<kBlock>(type, row, elements, out, block_q5_0);
+    case DType::kQ5_1: return each_block<kBlock>(type, row, elements, out, block_q5_1);
+    case DType::kQ4_K: return each_block<kSuperBlock>(type, row, elements, out, block_q4_k);
+    case DType::kQ5_K: return each_block<kSuperBlock>(type, row, elements, out, block_q5_k);
+    case DType::kQ6_K: return each_block<kSuperBlock>(type, row, elements, out, block_q6_k);
+    default: CHORAL_CHECK(false, "a type that cannot be dequantised; ask can_dequantise first");
+  }
+}
+
+}  // namespace choral::kernels

@@ -1,0 +1,151 @@
+#include "kernels/quant/quant_panels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/float16.h"
+#include "kernels/quant/quant_panels_source.h"
+
+namespace choral::kernels {
+namespace {
+
+constexpr int kLaneBytes = 4;  // of a step
+
+uint32_t load_u32(const void* p) {
+  uint32_t v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+void store_u32(void* p, uint32_t v) { std::memcpy(p, &v, sizeof v); }
+void store_u16(std::byte* p, uint16_t v) { std::memcpy(p, &v, sizeof v); }
+
+float load_half(const std::byte* p) {
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return to_float(Float16{bits});
+}
+
+// Four k of one lane at a time: a step of a lane is one 32-bit word.
+void write_block(int bits, const uint8_t (&n)[kQuantBlock], int lane, std::byte* block) {
+  std::byte* out = block + lane * kLaneBytes;
+  uint32_t step[kQuantSteps];
+  for (int s = 0; s < kQuantSteps; ++s) step[s] = load_u32(n + 4 * s);
+  if (bits == 8) {
+    for (int s = 0; s < kQuantSteps; ++s) store_u32(out + s * kQuantStepBytes, step[s]);
+    return;
+  }
+  for (int i = 0; i < kQuantSteps / 2; ++i) {
+    store_u32(out + i * kQuantStepBytes, (step[2 * i] & 0x0F0F0F0Fu) | (step[2 * i + 1] & 0x0F0F0F0Fu) << 4);
+  }
+  std::byte* high = out + 4 * kQuantStepBytes;
+  if (bits == 5) {
+    uint32_t plane = 0;
+    for (int s = 0; s < kQuantSteps; ++s) plane |= (step[s] >> 4 & 0x01010101u) << s;
+    store_u32(high, plane);
+  } else if (bits == 6) {
+    for (int half = 0; half < 2; ++half) {
+      uint32_t plane = 0;
+      for (int s = 0; s < 4; ++s) plane |= (step[4 * half + s] >> 4 & 0x03030303u) << 2 * s;
+      store_u32(high + half * kQuantStepBytes, plane);
+    }
+  }
+}
+
+void write_header(QuantScales scales, int blocks, const QuantSourceGroup& source, int lane, std::byte* header) {
+  std::byte* halves = header + lane * 2;
+  std::byte* bytes = header + 64 + lane;
+  store_u16(halves, source.d[0]);
+  switch (scales) {
+    case QuantScales::kD:
+      if (blocks > 1) store_u16(halves + 32, source.d[1]);
+      break;
+    case QuantScales::kDM: store_u16(halves + 32, source.m); break;
+    case QuantScales::kK:
+      store_u16(halves + 32, source.m);
+      for (int j = 0; j < 8; ++j) {
+        bytes[16 * j] = std::byte{source.scale[j]};
+        bytes[16 * (8 + j)] = std::byte{source.min[j]};
+      }
+      break;
+    case QuantScales::kK16:
+      for (int j = 0; j < 16; ++j) bytes[16 * j] = std::byte{source.scale[j]};
+      break;
+  }
+}
+
+}  // namespace
+
+bool has_quant_form(DType type) { return facts(type).is_block; }
+
+QuantForm quant_form(DType type) {
+  switch (type) {
+    case DType::kQ8_0: return {8, QuantScales::kD};
+    case DType::kQ4_0: return {4, QuantScales::kD};
+    case DType::kQ4_1: return {4, QuantScales::kDM};
+    case DType::kQ5_0: return {5, QuantScales::kD};
+    case DType::kQ5_1: return {5, QuantScales::kDM};
+    case DType::kQ4_K: return {4, QuantScales::kK};
+    case DType::kQ5_K: return {5, QuantScales::kK};
+    case DType::kQ6_K: return {6, QuantScales::kK16};
+    default: break;
+  }
+  CHORAL_CHECK(false, "not a block-quantised type");
+}
+
+void pack_quant_panel(DType type, std::span<const std::byte* const> rows, int64_t blocks, std::byte* panel) {
+  CHORAL_CHECK(rows.size() <= kQuantLanes, "a panel has 16 lanes");
+  const QuantForm form = quant_form(type);
+  QuantSourceGroup source;
+  for (int64_t b = 0; b < blocks; b += form.group_blocks(), panel += form.group_bytes()) {
+    const int count = static_cast<int>(std::min<int64_t>(form.group_blocks(), blocks - b));
+    for (int lane = 0; lane < static_cast<int>(rows.size()); ++lane) {
+      read_quant_source(type, rows[lane], b, count, source);
+      write_header(form.scales, count, source, lane, panel);
+      for (int j = 0; j < count; ++j) {
+        write_block(form.bits, source.n[j], lane, panel + form.header_bytes() + j * form.block_bytes());
+      }
+    }
+  }
+}
+
+QuantLaneBlock read_quant_lane(QuantForm form, const std::byte* panel, int64_t block, int lane) {
+  const int index = static_cast<int>(block % form.group_blocks());
+  const std::byte* header = panel + block / form.group_blocks() * form.group_bytes();
+  const std::byte* bytes = panel + form.block_offset(block) + lane * kLaneBytes;
+  QuantLaneBlock out;
+  for (int s = 0; s < kQuantSteps; ++s) {
+    uint32_t step;
+    if (form.bits == 8) {
+      step = load_u32(bytes + s * kQuantStepBytes);
+    } else {
+      step = load_u32(bytes + s / 2 * kQuantStepBytes) >> (s % 2 * 4) & 0x0F0F0F0Fu;
+      const std::byte* high = bytes + 4 * kQuantStepBytes;
+      if (form.bits == 5) step |= (load_u32(high) >> s & 0x01010101u) << 4;
+      if (form.bits == 6) step |= (load_u32(high + s / 4 * kQuantStepBytes) >> (s % 4 * 2) & 0x03030303u) << 4;
+    }
+    store_u32(out.n + 4 * s, step);
+  }
+  const std::byte* halves = header + lane * 2;
+  const std::byte* small = header + 64 + lane;
+  const float d = load_half(halves);
+  out.min = 0.0f;
+  switch (form.scales) {
+    case QuantScales::kD: out.scale[0] = out.scale[1] = load_half(halves + 32 * index); break;
+    case QuantScales::kDM:
+      out.scale[0] = out.scale[1] = d;
+      out.min = load_half(halves + 32);
+      break;
+    case QuantScales::kK:  // 11-bit times 6-bit significands: the products are exact
+      out.scale[0] = out.scale[1] = d * static_cast<float>(std::to_integer<int>(small[16 * index]));
+      out.min = -load_half(halves + 32) * static_cast<float>(std::to_integer<int>(small[16 * (8 + index)]));
+      break;
+    case QuantScales::kK16:
+      for (int i = 0; i < 2; ++i) out.scale[i] = d * static_cast<float>(static_cast<int8_t>(small[16 * (2 * index + i)]));
+      break;
+  }
+  return out;
+}
+
+}  // namespace choral::kernels

@@ -1,0 +1,62 @@
+#include "kernels/quant/quantise_rows.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/quant/quantise_rows.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/quant/quantise_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace choral::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+void one_plane(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out) {
+  quantise_source(LoadedRow{x}, k, options, out, nullptr, nullptr);
+}
+
+void two_planes(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* coarse, QuantisedBlock* fine) {
+  quantise_source(LoadedRow{x}, k, options, coarse, fine, nullptr);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace choral::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/highway_level.h"
+
+namespace choral::kernels {
+namespace {
+constexpr int64_t kElementsPerTask = 8192;  // a few µs: less is not worth waking a thread
+}  // namespace
+
+void quantise_row(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out) {
+  CHORAL_DCHECK(k % 32 == 0, "rows are whole blocks");
+  CHORAL_AT_LEVEL(level, one_plane)(x, k, options, out);
+}
+
+void quantise_planes(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* coarse,
+                     QuantisedBlock* fine) {
+  CHORAL_DCHECK(k % 32 == 0, "rows are whole blocks");
+  CHORAL_AT_LEVEL(level, two_planes)(x, k, options, coarse, fine);
+}
+
+void quantise_rows(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out) {
+  const int64_t blocks = x.cols / 32;
+  pool.parallel_for(x.rows, std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(x.cols, 1)),
+                    [&](int64_t begin, int64_t end, int) {
+                      for (int64_t row = begin; row < end; ++row) {
+                        QuantisedBlock* coarse = out + 2 * row * blocks;
+                        quantise_planes(level, x.row(row), x.cols, options, coarse, coarse + blocks);
+                      }
+                    });
+}
+
+}  // namespace choral::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,190 @@
+#include "lora/peft/adapter_file.h"
+
+#include <algorithm>
+
+#include "base/free_memory.h"
+#include "base/printable.h"
+#include "io/mapped_file.h"
+#include "io/regular_file.h"
+#include "io/safetensors.h"
+#include "io/torch_pickle.h"
+#include "kernels/quant/dequantise.h"
+#include "lora/peft/gguf_adapter.h"
+#include "lora/peft/peft_helper.h"
+
+namespace choral::lora {
+namespace {
+
+bool is_float(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
+
+// Blocks that are packed as they are, in the tensors that packing takes them of.
+bool stays_q8(std::string_view name, DType type) {
+  return type == DType::kQ8_0 && (name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight"));
+}
+
+// Adds `tensor`, converted where its type is not one that is served.
+Status add(AdapterFile& file, std::string name, AdapterTensor tensor, uint64_t& converted_bytes, const AdapterLimits& limits) {
+  const DType type = tensor.view.dtype;
+  if (!is_float(type) && !stays_q8(name, type)) {
+    if (!kernels::can_dequantise(type)) {
+      return unsupported("{}: '{}' is {}; adapters are float32, float16 or bfloat16", file.path.string(), printable(name),
+                         dtype_name(type));
+    }
+    converted_bytes += static_cast<uint64_t>(tensor.view.shape.elements()) * sizeof(float);
+    if (converted_bytes > limits.max_converted_bytes) {
+      return too_large("{}: its tensors take more than {} bytes as float32", file.path.string(), limits.max_converted_bytes);
+    }
+    if (file.shapes_only) {
+      tensor.view.dtype = DType::kF32;
+    } else {
+      CHORAL_TRY(Tensor as_float, to_float_tensor(tensor.view));
+      tensor = AdapterTensor(std::move(as_float));
+    }
+  }
+  file.tensors.push_back({std::move(name), std::move(tensor)});
+  return {};
+}
+
+Status read_safetensors(AdapterFile& file, std::shared_ptr<const io::FileBytes> bytes, const AdapterLimits& limits) {
+  io::SafetensorsLimits header;
+  header.max_header_bytes = limits.max_header_bytes;
+  header.max_tensors = limits.max_tensors;
+  CHORAL_TRY(const auto source, io::SafetensorsFile::parse(std::move(bytes), header));
+  uint64_t converted = 0;
+  for (const auto& entry : source->entries()) {
+    CHORAL_TRY(const TensorView view, source->find(entry.name));
+    CHORAL_RETURN_IF_ERROR(add(file, entry.name, {view, source}, converted, limits));
+  }
+  return {};
+}
+
+Status read_torch(AdapterFile& file, std::shared_ptr<const io::FileBytes> bytes, const AdapterLimits& limits) {
+  io::TorchLimits torch;
+  torch.max_pickle_bytes = limits.max_header_bytes;
+  torch.max_tensors = torch.zip.max_entries = limits.max_tensors;
+  torch.max_copied_bytes = limits.max_converted_bytes;
+  torch.shapes_only = file.shapes_only;
+  auto tensors = io::parse_torch_tensors(bytes->bytes(), bytes->path(), bytes, torch);
+  CHORAL_RETURN_IF_ERROR(bytes->check_unchanged());
+  if (!tensors.ok()) return std::move(tensors).status();
+  uint64_t converted = 0;
+  for (auto& tensor : *tensors) {
+    CHORAL_RETURN_IF_ERROR(add(file, std::move(tensor.name), {tensor.view, std::move(tensor.owner)}, converted, limits));
+  }
+  return {};
+}
+
+Status read_gguf(AdapterFile& file, std::shared_ptr<const io::FileBytes> bytes, const AdapterLimits& limits) {
+  io::GgufLimits gguf;
+  gguf.max_tensors = limits.max_tensors;
+  CHORAL_TRY(file.gguf, io::GgufFile::parse(std::move(bytes), gguf));
+  uint64_t converted = 0;
+  for (const auto& tensor : file.gguf->tensors()) {  // before anything is turned round, which takes memory
+    if (tensor.dtype != DType::kF32) converted += static_cast<uint64_t>(tensor.shape.elements()) * sizeof(float);
+  }
+  if (converted > limits.max_converted_bytes) {
+    return too_large("{}: its tensors take more than {} bytes as float32", file.path.string(), limits.max_converted_bytes);
+  }
+  CHORAL_TRY(auto tensors, read_gguf_adapter(file.gguf, file.shapes_only));
+  converted = 0;
+  for (auto& tensor : tensors) {
+    CHORAL_RETURN_IF_ERROR(add(file, std::move(tensor.name), std::move(tensor.tensor), converted, limits));
+  }
+  return {};
+}
+
+// Vocabularies added beside the adapter, as vLLM once read them.
+constexpr const char* kNames[] = {"adapter_config.json", "adapter_model.safetensors",  "adapter_model.bin",
+                                  "adapter_model.pt",    "new_embeddings.safetensors", "new_embeddings.bin"};
+constexpr std::span kNewEmbeddings = std::span(kNames).last(2);
+
+struct Kind {
+  const char* name;
+  const char* format;
+  Status (*read)(AdapterFile&, std::shared_ptr<const io::FileBytes>, const AdapterLimits&);
+};
+constexpr Kind kKinds[] = {
+    {kNames[1], "safetensors", read_safetensors}, {kNames[2], "torch", read_torch}, {kNames[3], "torch", read_torch}};
+constexpr Kind kGguf = {"", "gguf", read_gguf};
+
+struct Location {
+  std::filesystem::path path;
+  const Kind* kind = nullptr;
+};
+
+Result<Location> locate(const std::filesystem::path& path) {
+  std::error_code error;
+  Location found;
+  for (const auto& kind : kKinds) {
+    if (found.kind == nullptr && std::filesystem::exists(path / kind.name, error)) found = {path / kind.name, &kind};
+  }
+  if (found.kind == nullptr) {
+    if (const auto gguf = gguf_adapter_path(path)) found = {*gguf, &kGguf};
+  }
+  if (found.kind == nullptr) {
+    return not_found("{} has no adapter_model.safetensors, adapter_model.bin or adapter_model.pt, nor a single .gguf file",
+                     path.string());
+  }
+  for (const char* name : kNewEmbeddings) {
+    if (std::filesystem::exists(path / name, error)) {
+      return unsupported("{}: {} is not read; save the resized embedding through modules_to_save", path.string(), name);
+    }
+  }
+  return found;
+}
+
+// `before`: what the file was when it was opened, or earlier.
+Result<AdapterFile> parse(const Location& at, const io::FileStamp& before, std::shared_ptr<const io::FileBytes> bytes,
+                          bool shapes_only, const AdapterLimits& limits) {
+  AdapterFile file;
+  file.path = at.path;
+  file.format = at.kind->format;
+  file.size_bytes = bytes->bytes().size();
+  file.shapes_only = shapes_only;
+  if (file.size_bytes > limits.max_file_bytes) {
+    return too_large("{} has {} bytes; {} are allowed", file.path.string(), file.size_bytes, limits.max_file_bytes);
+  }
+  if (Status read = at.kind->read(file, std::move(bytes), limits); !read.ok()) {
+    // Half a file is no sign of a broken one when somebody is writing to it.
+    const auto now = io::file_stamp(at.path);
+    return now.ok() && *now == before ? read : io::changed_while_read(at.path.string());
+  }
+  std::sort(file.tensors.begin(), file.tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return file;
+}
+
+// A file of this size can be read without taking the memory that others run in.
+Status check_memory_for(const std::filesystem::path& path, const io::FileStamp& stamp) {
+  constexpr uint64_t kAlwaysRead = 64 << 20;
+  if (stamp.size <= kAlwaysRead) return {};
+  const auto free_bytes = static_cast<uint64_t>(std::max<int64_t>(free_memory_bytes(), 0));
+  if (stamp.size <= free_bytes / 2) return {};
+  return resource_exhausted("{} has {} bytes, which are read into memory; {} are free, of which half is left to others",
+                            path.string(), stamp.size, free_bytes);
+}
+
+}  // namespace
+
+std::span<const char* const> adapter_file_names() { return kNames; }
+
+Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const AdapterLimits& limits, io::ReadMemory& memory) {
+  CHORAL_TRY(const Location at, locate(path));
+  CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(at.path));
+  CHORAL_RETURN_IF_ERROR(check_memory_for(at.path, stamp));
+  CHORAL_TRY(auto bytes, io::read_file(at.path, limits.max_file_bytes, memory));
+  return parse(at, stamp, std::move(bytes), /*shapes_only=*/false, limits);
+}
+
+Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const AdapterLimits& limits) {
+  io::ReadMemory memory(0);
+  return read_adapter_file(path, limits, memory);
+}
+
+Result<AdapterFile> read_adapter_shapes(const std::filesystem::path& path, const AdapterLimits& limits) {
+  CHORAL_TRY(const Location at, locate(path));
+  CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(at.path));
+  CHORAL_TRY(auto bytes, io::MappedFile::open(at.path));
+  return parse(at, stamp, std::move(bytes), /*shapes_only=*/true, limits);
+}
+
+}  // namespace choral::lora

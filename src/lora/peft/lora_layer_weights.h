@@ -1,0 +1,55 @@
+// One module's low-rank pair as its file holds it: y += scaling · B·(A·x) + scaling · bias. Names follow vLLM's LoRALayerWeights;
+// the layout is PEFT's (A [r, in], B [out, r]), and ranks are the tensors' own.
+// Copies share the tensors' bytes. Not thread-safe where it changes: optimize() and compute_delta_weight().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "lora/peft/adapter_tensor.h"
+#include "tensor/tensor.h"
+
+namespace choral::lora {
+
+class LoRALayerWeights {
+ public:
+  std::string module_name;  // "model.layers.0.self_attn.q_proj"
+  int64_t rank = 0;
+  double lora_alpha = 0;
+  AdapterTensor lora_a;             // [r, in]; of an embedding [r, vocabulary]
+  AdapterTensor lora_b;             // [out, r]; of an embedding [width, r]
+  AdapterTensor bias;               // lora_B.bias [out], multiplied by `scaling` too; empty = none
+  AdapterTensor embeddings_tensor;  // rows for tokens beyond the base's vocabulary [extra, width]; empty = none
+  AdapterTensor magnitude;          // DoRA's m [out]; empty = plain LoRA
+  float scaling = 1.0F;             // alpha/r or alpha/sqrt(r), with the patterns applied
+  bool is_embedding = false;        // B·A[:, token] is added to the token's row
+  // A belongs to the fused module that the file names ("…qkv_proj"): the layer's other parts hold the same bytes in lora_a, so
+  // whoever packs them may keep A once.
+  bool shares_lora_a = false;
+
+  int64_t input_dim() const { return lora_a.view.shape[1]; }
+  int64_t output_dim() const { return lora_b.view.shape[0]; }
+  int64_t extra_vocab_size() const { return embeddings_tensor.empty() ? 0 : embeddings_tensor.view.shape[0]; }
+  bool is_packed() const { return false; }
+  bool is_dora() const { return !magnitude.empty(); }
+  int64_t size_bytes() const;
+
+  // Folds the scaling into B and the bias, which become float32 tensors of this object's own; scaling is 1 afterwards. Does
+  // nothing when it is 1 already. The engine's packing does not use it (the scale is applied to the fp32 middle); merging tools
+  // do.
+  Status optimize();
+
+  // scaling · (B·A)ᵀ in float32. [in, out]. Kept from the second call on when it is at most kMostKeptDeltaBytes: a matrix asked
+  // for once is being merged, one asked for twice is being compared.
+  Result<std::shared_ptr<const Tensor>> compute_delta_weight();
+  static constexpr int64_t kMostKeptDeltaBytes = 16 << 20;
+  bool keeps_delta_weight() const { return delta_ != nullptr; }
+
+ private:
+  int delta_calls_ = 0;
+  std::shared_ptr<const Tensor> delta_;
+};
+
+}  // namespace choral::lora

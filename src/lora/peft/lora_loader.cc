@@ -1,0 +1,201 @@
+#include "lora/peft/lora_loader.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/nearest_name.h"
+#include "base/printable.h"
+
+namespace choral::lora {
+
+LoRALoader::LoRALoader(const PEFTHelper& peft, std::span<const LoRATarget> targets, const LoRALoadOptions& options,
+                       std::string source, bool shapes_only)
+    : peft_(peft), targets_(targets), options_(options), source_(std::move(source)), shapes_only_(shapes_only) {}
+
+void LoRALoader::index_targets() {
+  for (const auto& target : targets_) {
+    for (size_t i = 0; i < target.members.size(); ++i) {
+      places_.emplace(target.members[i].name, Place{&target, static_cast<int>(i), target.members[i].out, target.in});
+    }
+    places_.emplace(target.name, Place{&target, target.members.size() > 1 ? -1 : 0, target.out(), target.in});
+  }
+}
+
+Result<LoRAModel> LoRALoader::load(std::span<const NamedTensor> tensors) {
+  index_targets();
+  if (tensors.empty()) return corrupt("{} holds no tensor", source_);
+  const Modules modules = sort_tensors(tensors);
+  for (const auto& [name, module] : modules) take_module(name, module);
+  check_complete(modules);
+  check_saved(modules);
+  check_token_config();
+  check_token_rows();
+  if (problems_.empty() && model_.loras_.empty() && model_.replaced_weights_.empty() && model_.replaced_biases_.empty() &&
+      model_.trainable_tokens_.empty()) {
+    problems_.add(invalid_argument("no module of the model is adapted by it"));
+  }
+  CHORAL_RETURN_IF_ERROR(problems_.to_status(source_));
+
+  model_.id_ = options_.lora_model_id;
+  for (const auto& [name, layer] : model_.loras_) model_.rank_ = std::max(model_.rank_, layer.rank);
+  if (peft_.ranks_known) {
+    const double divisor = peft_.use_rslora ? std::sqrt(static_cast<double>(peft_.r)) : static_cast<double>(peft_.r);
+    model_.scaling_ = static_cast<float>(peft_.lora_alpha / divisor);
+  } else if (!model_.loras_.empty()) {
+    model_.scaling_ = model_.loras_.begin()->second.scaling;
+  }
+  model_.alora_invocation_tokens_ = peft_.alora_invocation_tokens;
+  model_.notes_.insert(model_.notes_.begin(), peft_.notes.begin(), peft_.notes.end());
+  return std::move(model_);
+}
+
+LoRALoader::Modules LoRALoader::sort_tensors(std::span<const NamedTensor> tensors) {
+  Modules modules;
+  std::vector<std::string> unexpected;
+  const NamedTensor* expert = nullptr;
+  for (const auto& tensor : tensors) {
+    const auto name = parse_tensor_name(tensor.name);
+    if (name && !places_.contains(name->module) && is_expert_module(name->module)) {
+      if (expert == nullptr) expert = &tensor;
+      continue;
+    }
+    const auto place = name ? places_.find(name->module) : places_.end();
+    if (place == places_.end()) {
+      unexpected.push_back(tensor.name);
+      continue;
+    }
+    Module& module = modules[name->module];
+    module.place = &place->second;
+    const NamedTensor*& part = module.parts[static_cast<size_t>(name->part)];
+    if (part != nullptr) {
+      problems_.add(corrupt("'{}' and '{}' are both the {} of one module; a file holds one adapter", printable(part->name),
+                            printable(tensor.name), part_tail(name->part)));
+      continue;
+    }
+    part = &tensor;
+  }
+  if (expert != nullptr) {
+    problems_.add(
+        unsupported("unsupported: experts ('{}'); adapters of a mixture's experts are not served yet", printable(expert->name)));
+  }
+  report_unexpected(unexpected, tensors.size());
+  return modules;
+}
+
+std::string LoRALoader::nearest(std::string_view name) const {
+  std::string_view stem = name.substr(0, 256);
+  if (stem.starts_with("base_model.model.")) stem.remove_prefix(17);
+  const auto parsed = parse_tensor_name(stem);
+  const std::string module = parsed ? parsed->module : std::string(stem);
+  std::vector<std::string> candidates;
+  for (const auto& [place, unused] : places_) {
+    if (place.size() <= 2 * module.size() && module.size() <= 2 * place.size()) candidates.push_back(place);
+  }
+  return nearest_name(module, candidates);
+}
+
+void LoRALoader::report_unexpected(const std::vector<std::string>& names, size_t all_tensors) {
+  if (names.empty()) return;
+  constexpr size_t kNamed = 8;
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kNamed); ++i) {
+    list += fmt::format("{}'{}'", i == 0 ? "" : ", ", printable(names[i]));
+    if (i >= 3) continue;  // a few hints do; the search is not for free
+    if (const std::string hint = nearest(names[i]); !hint.empty()) list += fmt::format(" (nearest: '{}')", printable(hint));
+  }
+  if (names.size() > kNamed) list += fmt::format(" and {} more", names.size() - kNamed);
+  if (names.size() == all_tensors) {
+    std::string expected;
+    for (const auto& target : targets_.subspan(0, std::min<size_t>(targets_.size(), 3))) {
+      if (!target.members.empty()) expected += fmt::format("{}'{}'", expected.empty() ? "" : ", ", target.members[0].name);
+    }
+    problems_.add(invalid_argument(
+        "none of its {} tensors belongs to this model: {}; the model has {} …; the adapter says it was made for '{}'",
+        all_tensors, list, expected, printable(peft_.base_model_name_or_path)));
+    return;
+  }
+  problems_.add(invalid_argument("{} tensors belong to no module of the model that can be adapted: {}", names.size(), list));
+}
+
+// PEFT would leave a module without tensors at its initial values: an adapter that is not the one that was trained.
+void LoRALoader::check_complete(const Modules& modules) {
+  if (!peft_.targets_known) return;
+  std::vector<std::string> missing;
+  for (const auto& target : targets_) {
+    if (target.kind == TargetKind::kNorm || modules.contains(target.name)) continue;
+    for (const auto& member : target.members) {
+      if (const auto at = modules.find(member.name); at != modules.end()) {
+        if (at->second[TensorPart::kLoraA] || at->second[TensorPart::kEmbeddingA] || at->second[TensorPart::kLoraB]) continue;
+      }
+      const auto wanted = peft_.targets(member.name, target.kind);
+      if (!wanted.ok()) return problems_.add(wanted.status());
+      if (*wanted) missing.push_back(member.name);
+    }
+  }
+  if (missing.empty()) return;
+  std::string list;
+  for (size_t i = 0; i < std::min<size_t>(missing.size(), 8); ++i) list += fmt::format("{}'{}'", i == 0 ? "" : ", ", missing[i]);
+  if (missing.size() > 8) list += fmt::format(" and {} more", missing.size() - 8);
+  problems_.add(
+      corrupt("target_modules names {} modules that have no tensors: {}; the file is incomplete", missing.size(), list));
+}
+
+void LoRALoader::check_saved(const Modules& modules) {
+  int hints = 3;  // the search is not for free
+  for (const auto& wanted : peft_.modules_to_save) {
+    bool named = false;
+    for (const auto& [name, place] : places_) {
+      if (!PEFTHelper::is_saved_by(wanted, name)) continue;
+      // A stacked target's own name counts only when the file speaks of it.
+      if (place.member < 0 && !modules.contains(name)) continue;
+      if (place.member >= 0 && modules.contains(place.target->name) && place.target->members.size() > 1) continue;
+      named = true;
+      const auto at = modules.find(name);
+      if (at == modules.end() || at->second[TensorPart::kWeight] == nullptr) {
+        problems_.add(
+            corrupt("modules_to_save names '{}', whose weight '{}.weight' is not in the file", printable(wanted), name));
+      }
+    }
+    if (!named) {
+      const std::string hint = hints-- > 0 ? nearest(wanted) : std::string();
+      problems_.add(unsupported("modules_to_save names '{}', which is no module of this model that can be replaced{}",
+                                printable(wanted), hint.empty() ? "" : fmt::format(" (nearest: '{}')", hint)));
+    }
+  }
+}
+
+void LoRALoader::check_token_config() {
+  for (const auto& [name, ids] : peft_.trainable_token_indices) {
+    if (!used_token_configs_.contains(name) && !follows_embedding(name, ids)) {
+      problems_.add(
+          corrupt("trainable_token_indices names '{}', whose rows '...{}.token_adapter.trainable_tokens_delta' are not "
+                  "in the file",
+                  printable(name), printable(name)));
+    }
+  }
+}
+
+bool LoRALoader::follows_embedding(const std::string& name, const std::vector<int32_t>& ids) const {
+  return std::any_of(targets_.begin(), targets_.end(), [&](const LoRATarget& target) {
+    if (target.tied_to.empty() || (target.name != name && !target.name.ends_with("." + name))) return false;
+    const TrainableTokens* tokens = model_.trainable_tokens_of(target);
+    return tokens != nullptr && tokens->token_ids == ids;
+  });
+}
+
+// PEFT wraps plain embeddings and heads only, so no adapter was trained with both on one module.
+void LoRALoader::check_token_rows() {
+  for (const auto& target : targets_) {
+    if (target.kind != TargetKind::kEmbedding && target.kind != TargetKind::kHead) continue;
+    const TrainableTokens* tokens = model_.trainable_tokens_of(target);
+    if (tokens == nullptr) continue;
+    const bool adapted = model_.loras_.contains(target.name);
+    if (!adapted && !model_.replaced_weights_.contains(target.name)) continue;
+    problems_.add(unsupported(
+        "trainable_token_indices: '{}' has a {} as well; PEFT trains single rows only of modules that nothing else changes{}",
+        target.name, adapted ? "low-rank pair" : "whole weight (modules_to_save)",
+        tokens->module == target.name ? "" : fmt::format(", and this head is tied to '{}'", tokens->module)));
+  }
+}
+
+}  // namespace choral::lora

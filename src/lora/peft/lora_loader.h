@@ -1,0 +1,85 @@
+// The checks between an adapter's tensors and a LoRAModel: names against the model's targets, completeness, shapes, ranks,
+// values, and whether config and file say the same. Every rule is in one small function of the .cc. Internal to lora; used once,
+// by one thread.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lora/peft/lora_model.h"
+#include "lora/peft/module_names.h"
+#include "lora/problem_list.h"
+
+namespace choral::lora {
+
+class LoRALoader {
+ public:
+  // `shapes_only`: the tensors' values may not be read.
+  LoRALoader(const PEFTHelper& peft, std::span<const LoRATarget> targets, const LoRALoadOptions& options, std::string source,
+             bool shapes_only = false);
+
+  Result<LoRAModel> load(std::span<const NamedTensor> tensors);
+
+ private:
+  // A module of the model under the name a file uses: one member of a target, or a stacked target as a whole.
+  struct Place {
+    const LoRATarget* target = nullptr;
+    int member = -1;  // -1: the whole
+    int64_t out = 0;
+    int64_t in = 0;
+  };
+  struct Module {
+    const Place* place = nullptr;
+    std::array<const NamedTensor*, 11> parts{};  // by TensorPart
+    const NamedTensor* operator[](TensorPart part) const { return parts[static_cast<size_t>(part)]; }
+  };
+  using Modules = std::map<std::string, Module, std::less<>>;
+
+  void index_targets();
+  Modules sort_tensors(std::span<const NamedTensor> tensors);
+  void report_unexpected(const std::vector<std::string>& names, size_t all_tensors);
+
+  void take_module(const std::string& name, const Module& module);
+  void take_pair(const std::string& name, const Module& module, const NamedTensor* a, const NamedTensor* b);
+  void take_embedding_pair(const std::string& name, const Module& module);
+  void take_replacement(const std::string& name, const Module& module);
+  void take_bias(const std::string& name, const Module& module);
+  void take_token_rows(const std::string& name, const Module& module);
+  void check_frozen_copy(const std::string& name, const Module& module, const NamedTensor& tensor);
+  // A and B with the config's scale; nothing, after adding a problem, when the patterns cannot say it.
+  std::optional<LoRALayerWeights> scaled_pair(const std::string& name, const AdapterTensor& a, const AdapterTensor& b);
+  // Splits a stacked target's layer into its members', or adds it as it is.
+  void add_layer(const std::string& name, const Place& place, LoRALayerWeights layer);
+  void add_by_member(std::map<std::string, AdapterTensor, std::less<>>& to, const std::string& name, const Place& place,
+                     const AdapterTensor& tensor);
+  void check_complete(const Modules& modules);
+  void check_saved(const Modules& modules);
+  void check_token_config();
+  void check_token_rows();
+  // Whether the rows of a tied head that the config names, without own ones in the file, are the embedding's.
+  bool follows_embedding(const std::string& name, const std::vector<int32_t>& ids) const;
+
+  // False after adding a problem.
+  bool expect_shape(const NamedTensor& tensor, std::initializer_list<int64_t> wanted, const std::string& module,
+                    std::string_view meaning);
+  bool expect_finite(const NamedTensor& tensor);
+  bool expect_rank(const std::string& name, int64_t rank);
+  std::string nearest(std::string_view name) const;
+
+  const PEFTHelper& peft_;
+  std::span<const LoRATarget> targets_;
+  const LoRALoadOptions& options_;
+  std::string source_;
+  bool shapes_only_;
+  std::map<std::string, Place, std::less<>> places_;
+  LoRAModel model_;
+  ProblemList problems_;
+  std::set<std::string> used_token_configs_;
+};
+
+}  // namespace choral::lora

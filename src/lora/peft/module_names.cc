@@ -1,0 +1,83 @@
+#include "lora/peft/module_names.h"
+
+#include <array>
+#include <vector>
+
+namespace choral::lora {
+namespace {
+
+// A tail as dot-separated pieces; '*' is one piece of any text: the adapter's name, which PEFT's own save leaves out.
+struct Tail {
+  std::string_view pattern;
+  TensorPart part;
+};
+
+// Longer tails stand before those they end with.
+constexpr std::array<Tail, 26> kTails{{
+    {"lora_A.weight", TensorPart::kLoraA},
+    {"lora_B.weight", TensorPart::kLoraB},
+    {"lora_B.bias", TensorPart::kLoraBias},
+    {"lora_A.*.weight", TensorPart::kLoraA},
+    {"lora_B.*.weight", TensorPart::kLoraB},
+    {"lora_B.*.bias", TensorPart::kLoraBias},
+    {"lora_embedding_A", TensorPart::kEmbeddingA},
+    {"lora_embedding_B", TensorPart::kEmbeddingB},
+    {"lora_embedding_A.weight", TensorPart::kEmbeddingA},
+    {"lora_embedding_B.weight", TensorPart::kEmbeddingB},
+    {"lora_embedding_A.*", TensorPart::kEmbeddingA},
+    {"lora_embedding_B.*", TensorPart::kEmbeddingB},
+    {"lora_magnitude_vector", TensorPart::kMagnitude},
+    {"lora_magnitude_vector.weight", TensorPart::kMagnitude},
+    {"lora_magnitude_vector.*", TensorPart::kMagnitude},
+    {"lora_magnitude_vector.*.weight", TensorPart::kMagnitude},
+    {"token_adapter.trainable_tokens_delta", TensorPart::kTokenRows},
+    {"token_adapter.trainable_tokens_delta.*", TensorPart::kTokenRows},
+    {"token_adapter.base_layer.weight", TensorPart::kBaseWeight},
+    {"base_layer.weight", TensorPart::kBaseWeight},
+    {"base_layer.bias", TensorPart::kBaseBias},
+    {"modules_to_save.*.weight", TensorPart::kWeight},
+    {"modules_to_save.*.bias", TensorPart::kBias},
+    {"original_module.weight", TensorPart::kBaseWeight},
+    {"weight", TensorPart::kWeight},
+    {"bias", TensorPart::kBias},
+}};
+
+// The length of the module's name before the tail, or nothing.
+std::optional<size_t> match_tail(std::string_view name, std::string_view pattern) {
+  size_t at = name.size();
+  while (true) {
+    const size_t cut = pattern.rfind('.');
+    const std::string_view piece = cut == std::string_view::npos ? pattern : pattern.substr(cut + 1);
+    const size_t dot = name.substr(0, at).rfind('.');
+    if (dot == std::string_view::npos || dot == 0) return std::nullopt;  // a module must be left before the tail
+    const std::string_view last = name.substr(dot + 1, at - dot - 1);
+    if (last.empty() || (piece != "*" && piece != last)) return std::nullopt;
+    at = dot;
+    if (cut == std::string_view::npos) return at;
+    pattern = pattern.substr(0, cut);
+  }
+}
+
+}  // namespace
+
+std::optional<TensorName> parse_tensor_name(std::string_view name) {
+  constexpr std::string_view kPrefix = "base_model.model.";
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  for (const auto& tail : kTails) {
+    if (const auto length = match_tail(name, tail.pattern)) return TensorName{std::string(name.substr(0, *length)), tail.part};
+  }
+  return std::nullopt;
+}
+
+std::string_view part_tail(TensorPart part) {
+  for (const auto& tail : kTails) {
+    if (tail.part == part) return part == TensorPart::kWeight ? "weight" : part == TensorPart::kBias ? "bias" : tail.pattern;
+  }
+  return {};
+}
+
+bool is_expert_module(std::string_view module) {
+  return module.find(".experts.") != std::string_view::npos || module.ends_with(".experts");
+}
+
+}  // namespace choral::lora

@@ -1,0 +1,80 @@
+// The adapters of one model on one device. Registered: packed and ready, known by an id. Active: has a slot, by which a step's
+// LoRAMapping speaks of it (slot 0 is the base). A slot costs a pointer, so activating is cheap and any registered adapter can be
+// in the next step; when slots are short the one unused longest gives way. An id may also stand for a mix of several adapters.
+// Engine thread only. Registering may allocate; activating and planning a step do not.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lora/lora_config.h"
+#include "lora/plan/lora_mapping.h"
+#include "lora/plan/punica_wrapper.h"
+#include "lora/store/packed_adapter.h"
+
+namespace choral::lora {
+
+class LoRAModelManager {
+ public:
+  // `targets` belong to the model and outlive this.
+  LoRAModelManager(std::span<const LoRATarget> targets, const LoRAConfig& config, Device device, int64_t max_num_seqs,
+                   int64_t max_num_batched_tokens);
+
+  // Registers. already_exists for an id in use; resource_exhausted when max_cpu_loras are registered and none can give way;
+  // invalid_argument for an id below 1, a mix of more than kMaxVoiceTerms, or one that replaces weights and is not alone at
+  // factor 1.
+  Status add_adapter(int32_t id, Voice voice);
+  // Also gives its slot back. False when there is none.
+  bool remove_adapter(int32_t id);
+  const Voice* get_adapter(int32_t id) const;
+  std::vector<int32_t> list_adapters() const;  // ascending
+  size_t adapter_count() const { return registered_.size(); }
+
+  // The slot of a registered adapter, given now if it has none. not_found for an unknown id; resource_exhausted when every slot
+  // is pinned or was activated since begin_step().
+  Result<int32_t> activate_adapter(int32_t id);
+  bool deactivate_adapter(int32_t id);
+  // A pinned adapter keeps its slot.
+  Status pin_adapter(int32_t id, bool pinned = true);
+  // Slot -> id; 0 = free. [0] is the base.
+  std::span<const int32_t> lora_index_to_id() const { return lora_index_to_id_; }
+  size_t capacity() const { return lora_index_to_id_.size() - 1; }
+
+  // A step: begin_step(), activate_adapter() for each adapter of it, set_adapter_mapping().
+  void begin_step() { ++step_; }
+  void set_adapter_mapping(const LoRAMapping& mapping) { punica_wrapper_.update_metadata(mapping, slot_voices_); }
+  const PunicaWrapper& punica_wrapper() const { return punica_wrapper_; }
+
+  std::span<const LoRATarget> targets() const { return targets_; }
+  const LoRAConfig& config() const { return config_; }
+  Device device() const { return device_; }
+  int64_t max_num_seqs() const { return max_num_seqs_; }
+  int64_t max_num_batched_tokens() const { return max_num_batched_tokens_; }
+
+ private:
+  struct Registered {
+    Voice voice;
+    int32_t slot = 0;  // 0 = not active
+    bool pinned = false;
+  };
+  int32_t find_slot() const;  // a free one, or the one to give way; 0 = none
+
+  std::span<const LoRATarget> targets_;
+  LoRAConfig config_;
+  Device device_;
+  int64_t max_num_seqs_;
+  int64_t max_num_batched_tokens_;
+  PunicaWrapper punica_wrapper_;
+  std::unordered_map<int32_t, Registered> registered_;
+  // By slot.
+  std::vector<int32_t> lora_index_to_id_;
+  std::vector<const Voice*> slot_voices_;
+  std::vector<uint64_t> slot_step_;  // when it was last activated
+  uint64_t step_ = 1;
+};
+
+}  // namespace choral::lora

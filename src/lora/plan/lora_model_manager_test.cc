@@ -1,0 +1,220 @@
+// The manager against the simplest model of it: a list of ids with when each was activated last.
+#include "lora/plan/lora_model_manager.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "lora/store/built_adapter_test.h"
+#include "platform/cpu_context_test.h"
+#include "support/temp_dir.h"
+
+namespace choral::lora {
+namespace {
+
+using choral::lora::testing::AdapterBuilder;
+using choral::lora::testing::config_json;
+using choral::lora::testing::small_targets;
+
+std::shared_ptr<const PackedAdapter> packed_adapter(std::span<const LoRATarget> targets, const AdapterBuilder& builder,
+                                                    std::string_view config) {
+  const choral::testing::TempDir folder;
+  const auto model = choral::lora::testing::load(folder.path(), builder, config);
+  CHORAL_CHECK(model.ok(), model.status().message());
+  platform::testing::CpuContext cpu(1);
+  auto packed = PackedAdapter::pack(*cpu, *model, targets, {});
+  CHORAL_CHECK(packed.ok(), packed.status().message());
+  return std::move(*packed);
+}
+
+class ManagerTest : public ::testing::Test {
+ protected:
+  // Made once; rapidcheck's fixtures know no SetUpTestSuite.
+  static const std::vector<LoRATarget>& targets() {
+    static const std::vector<LoRATarget> all = small_targets();
+    return all;
+  }
+  static std::shared_ptr<const PackedAdapter> plain() {
+    static const auto packed = packed_adapter(targets(), AdapterBuilder().query_and_value(), config_json());
+    return packed;
+  }
+  static LoRAModelManager manager(int64_t slots, int64_t registered = 100) {
+    LoRAConfig config;
+    config.max_loras = slots;
+    config.max_cpu_loras = registered;
+    return {targets(), config, kCpuDevice, 16, 64};
+  }
+  static Voice one(float factor = 1.0F) { return {{plain(), factor}}; }
+};
+
+TEST_F(ManagerTest, KnowsItsModelAndLimits) {
+  const auto m = manager(3);
+  EXPECT_EQ(m.targets().data(), targets().data());
+  EXPECT_EQ(m.capacity(), 3u);
+  EXPECT_EQ(m.max_num_seqs(), 16);
+  EXPECT_EQ(m.max_num_batched_tokens(), 64);
+  EXPECT_EQ(m.device(), kCpuDevice);
+  EXPECT_EQ(m.lora_index_to_id().size(), 4u);
+  EXPECT_TRUE(m.punica_wrapper().no_lora());
+}
+
+TEST_F(ManagerTest, RefusesWhatCannotBe) {
+  auto m = manager(2, 2);
+  EXPECT_EQ(m.add_adapter(0, one()).code(), Code::kInvalidArgument);
+  EXPECT_EQ(m.add_adapter(1, {}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(m.add_adapter(1, Voice(kMaxVoiceTerms + 1, VoiceTerm{plain(), 1.0F})).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(m.add_adapter(1, one()).ok());
+  EXPECT_EQ(m.add_adapter(1, one()).code(), Code::kAlreadyExists);
+  EXPECT_TRUE(m.add_adapter(2, one(0.5F)).ok());
+  EXPECT_EQ(m.add_adapter(3, one()).code(), Code::kResourceExhausted);
+  EXPECT_EQ(m.activate_adapter(9).status().code(), Code::kNotFound);
+  EXPECT_EQ(m.pin_adapter(9).code(), Code::kNotFound);
+  EXPECT_FALSE(m.remove_adapter(9));
+  EXPECT_FALSE(m.deactivate_adapter(1));
+}
+
+TEST_F(ManagerTest, ReplacingAdaptersAreUsedAloneAtFactorOne) {
+  AdapterBuilder builder;
+  builder.query_and_value().add("base_model.model.model.norm.weight", {choral::lora::testing::kHidden});
+  const auto replacing = packed_adapter(targets(), builder, config_json(R"(,"modules_to_save":["model.norm"])"));
+  ASSERT_TRUE(replacing->replaces());
+  auto m = manager(4);
+  EXPECT_TRUE(m.add_adapter(1, {{replacing, 1.0F}}).ok());
+  EXPECT_EQ(m.add_adapter(2, {{replacing, 0.5F}}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(m.add_adapter(3, {{replacing, 1.0F}, {plain(), 1.0F}}).code(), Code::kInvalidArgument);
+}
+
+TEST_F(ManagerTest, ASlotIsFreeOfTheStepThatUsesItOnly) {
+  auto m = manager(2);
+  for (const int32_t id : {1, 2, 3}) ASSERT_TRUE(m.add_adapter(id, one()).ok());
+  m.begin_step();
+  ASSERT_TRUE(m.activate_adapter(1).ok() && m.activate_adapter(2).ok());
+  EXPECT_EQ(m.activate_adapter(3).status().code(), Code::kResourceExhausted) << "both are in this step";
+  m.begin_step();
+  EXPECT_EQ(*m.activate_adapter(3), 1) << "the one activated first gives way";
+  EXPECT_EQ(m.lora_index_to_id()[1], 3);
+}
+
+RC_GTEST_FIXTURE_PROP(ManagerTest, BehavesLikeAList, ()) {
+  const int64_t slots = *rc::gen::inRange<int64_t>(1, 5);
+  auto m = manager(slots);
+  struct Entry {
+    std::optional<uint64_t> active;  // since which activation, counted
+    bool pinned = false;
+  };
+  std::map<int32_t, Entry> model;
+  uint64_t clock = 0, step_begin = 0;
+  const auto active_count = [&] {
+    return std::count_if(model.begin(), model.end(), [](const auto& e) { return e.second.active.has_value(); });
+  };
+  const int operations = *rc::gen::inRange(0, 80);
+  for (int i = 0; i < operations; ++i) {
+    const int32_t id = *rc::gen::inRange(1, 9);
+    switch (*rc::gen::inRange(0, 6)) {
+      case 0:
+        RC_ASSERT(m.add_adapter(id, one()).ok() == !model.contains(id));
+        model.try_emplace(id);
+        break;
+      case 1: RC_ASSERT(m.remove_adapter(id) == (model.erase(id) == 1)); break;
+      case 2:
+        m.begin_step();
+        step_begin = clock + 1;
+        break;
+      case 3:
+        RC_ASSERT(m.deactivate_adapter(id) == (model.contains(id) && model[id].active.has_value()));
+        if (model.contains(id)) model[id].active.reset();
+        break;
+      case 4:
+        if (model.contains(id) && model[id].pinned) {
+          RC_ASSERT(m.pin_adapter(id, false).ok());
+          model[id].pinned = false;
+        }
+        break;
+      default: {
+        const auto slot = m.activate_adapter(id);
+        if (!model.contains(id)) {
+          RC_ASSERT(slot.status().code() == Code::kNotFound);
+          break;
+        }
+        if (!model[id].active && active_count() == slots) {
+          // Somebody of an earlier step must give way.
+          const bool possible = std::any_of(model.begin(), model.end(), [&](const auto& e) {
+            return e.second.active && *e.second.active < step_begin && !e.second.pinned;
+          });
+          RC_ASSERT(slot.ok() == possible);
+          if (!possible) break;
+          for (auto& [other, entry] : model) {
+            const auto ids = m.lora_index_to_id();
+            if (entry.active && std::find(ids.begin(), ids.end(), other) == ids.end()) {
+              RC_ASSERT(*entry.active < step_begin);
+              entry.active.reset();
+            }
+          }
+        }
+        RC_ASSERT(slot.ok());
+        RC_ASSERT(m.lora_index_to_id()[static_cast<size_t>(*slot)] == id);
+        model[id].active = ++clock;
+      }
+    }
+    // Slots and ids agree, the base's slot is nobody's, each id has one slot at most.
+    std::vector<int32_t> ids;
+    for (const auto& [known, entry] : model) ids.push_back(known);
+    RC_ASSERT(m.list_adapters() == ids);
+    RC_ASSERT(m.lora_index_to_id()[0] == 0);
+    for (const auto& [known, entry] : model) {
+      RC_ASSERT(std::count(m.lora_index_to_id().begin(), m.lora_index_to_id().end(), known) == (entry.active ? 1 : 0));
+      RC_ASSERT(m.get_adapter(known) != nullptr);
+    }
+  }
+}
+
+// Any mix equals each alone: groups of random voices over random rows against one row at a time, bit for bit, at every cut.
+RC_GTEST_FIXTURE_PROP(ManagerTest, AnyMixEqualsEachAlone, ()) {
+  constexpr int64_t kIn = choral::lora::testing::kHidden, kOut = 16;
+  constexpr int kTarget = 2;  // the first layer's q, k, v
+  platform::testing::CpuContext cpu;
+  const platform::Context& ctx = *cpu;
+  auto m = manager(6);
+  for (int32_t id = 1; id <= 6; ++id) {
+    Voice voice = one(*rc::gen::element(1.0F, 0.5F, -2.0F));
+    if (id % 2 == 0) voice.push_back({plain(), 0.25F});
+    RC_ASSERT(m.add_adapter(id, std::move(voice)).ok());
+  }
+  const auto rows = *rc::gen::inRange<int64_t>(1, 20);
+  std::vector<float> x(static_cast<size_t>(rows * kIn)), base(static_cast<size_t>(rows * kOut));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 0.1F * static_cast<float>(i % 23) - 1.0F;
+  for (size_t i = 0; i < base.size(); ++i) base[i] = 0.3F * static_cast<float>(i % 7) - 1.0F;
+  const auto ids = *rc::gen::container<std::vector<int32_t>>(static_cast<size_t>(rows), rc::gen::inRange(0, 7));
+
+  const auto run = [&](std::span<const int32_t> row_ids, int64_t first, std::vector<float>& y) {
+    m.begin_step();
+    LoRAMapping mapping;
+    for (const int32_t id : row_ids) mapping.add_tokens(id == 0 ? 0 : *m.activate_adapter(id), 1);
+    m.set_adapter_mapping(mapping);
+    const auto count = static_cast<int64_t>(row_ids.size());
+    y.assign(base.begin() + first * kOut, base.begin() + (first + count) * kOut);
+    const MatrixView<float> out(y.data(), count, kOut);
+    m.punica_wrapper().add_lora_linear(ctx, kTarget, MatrixView<const float>(x.data() + first * kIn, count, kIn), out,
+                                       [&](const kernels::Epilogue& wanted) {
+                                         // The base product in tiles of three rows and one panel.
+                                         for (int64_t row = 0; row < count; row += 3) {
+                                           const auto tile = out.sub_rows(row, std::min<int64_t>(3, count - row));
+                                           if (wanted.product_hook != nullptr) (*wanted.product_hook)(row, 0, tile);
+                                           if (wanted.result_hook != nullptr) (*wanted.result_hook)(row, 0, tile);
+                                         }
+                                       });
+  };
+  std::vector<float> together, alone;
+  run(ids, 0, together);
+  for (int64_t row = 0; row < rows; ++row) {
+    run(std::span(ids).subspan(static_cast<size_t>(row), 1), row, alone);
+    RC_ASSERT(std::equal(alone.begin(), alone.end(), together.begin() + row * kOut));
+    if (ids[static_cast<size_t>(row)] == 0) RC_ASSERT(std::equal(alone.begin(), alone.end(), base.begin() + row * kOut));
+  }
+}
+
+}  // namespace
+}  // namespace choral::lora

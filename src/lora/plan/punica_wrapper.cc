@@ -1,0 +1,343 @@
+#include "lora/plan/punica_wrapper.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "kernels/lora/lora_batch.h"
+#include "kernels/lora/lora_companion.h"
+#include "kernels/quant/dequantise.h"
+#include "platform/host_view.h"
+
+namespace choral::lora {
+namespace {
+
+using kernels::LoRATerm;
+
+constexpr int64_t kRowsAlong = 4;  // what one pass of the expand kernels takes
+
+// The columns of [col, col + cols) that lie in [begin, begin + count), as a range of the tile.
+struct Overlap {
+  int64_t begin, end;
+};
+Overlap overlap(int64_t begin, int64_t count, int64_t col, int64_t cols) {
+  return {std::max(begin, col) - col, std::min(begin + count, col + cols) - col};
+}
+
+void replace_columns(const GroupShare& share, int64_t first, int64_t col, MatrixView<float> tile) {
+  for (const auto& part : share.replacement->replaced) {
+    const Overlap at = overlap(part.out_begin, part.matrix->n(), col, tile.cols);
+    if (at.begin >= at.end) continue;
+    for (int64_t r = 0; r < tile.rows; ++r) {
+      const float* values = share.values.row(first + r) + col;
+      std::copy(values + at.begin, values + at.end, tile.row(r) + at.begin);
+      if (part.bias_change.empty()) continue;
+      for (int64_t c = at.begin; c < at.end; ++c)
+        tile.row(r)[c] += part.bias_change[static_cast<size_t>(col + c - part.out_begin)];
+    }
+  }
+  const auto& ids = share.replacement->token_ids;
+  for (auto id = std::lower_bound(ids.begin(), ids.end(), col); id != ids.end() && *id < col + tile.cols; ++id) {
+    for (int64_t r = 0; r < tile.rows; ++r) tile.row(r)[*id - col] = share.token_values.row(first + r)[id - ids.begin()];
+  }
+}
+
+// The whole product of replaced columns of a group's rows.
+void fill_replacement(const platform::Context& ctx, MatrixView<const float> x, int64_t out, GroupShare& share) {
+  const PackedModule& module = *share.replacement;
+  if (!module.replaced.empty()) share.values = ctx.make_matrix(share.row_count, out);
+  for (const auto& part : module.replaced) {
+    ctx.ops.matmul(ctx, *part.matrix, x, {}, share.values.sub_cols(part.out_begin, part.matrix->n()));
+  }
+  if (module.token_rows != nullptr) {
+    share.token_values = ctx.make_matrix(share.row_count, module.token_rows->n());
+    ctx.ops.matmul(ctx, *module.token_rows, x, {}, share.token_values);
+  }
+}
+
+// What the share's hook reads, copied from the device until the StepMark.
+void bring_to_host(const platform::Context& ctx, GroupShare& share) {
+  const auto terms = ctx.kernel.scratch.make<LoRATerm>(share.terms.size());
+  for (size_t t = 0; t < terms.size(); ++t) {
+    terms[t] = share.terms[t];
+    terms[t].middle = platform::host_copy(ctx, {terms[t].middle, share.row_count, terms[t].matrix->rank()}).data;
+  }
+  share.terms = terms;
+  share.values = platform::host_copy(ctx, share.values);
+  share.token_values = platform::host_copy(ctx, share.token_values);
+}
+
+// Runs the shrinks of all shares.
+template <class Shares>
+void run_shrinks(const platform::Context& ctx, const Shares& shares) {
+  size_t count = 0;
+  for (const auto& share : shares) count += share.shrinks.size();
+  const auto shrinks = ctx.kernel.scratch.make<kernels::LoRAShrink>(count);
+  auto next = shrinks.begin();
+  const auto has_rank = [](const kernels::LoRAShrink& s) { return s.matrix->rank() > 0; };
+  for (const auto& share : shares) next = std::copy_if(share.shrinks.begin(), share.shrinks.end(), next, has_rank);
+  ctx.ops.lora_shrink(ctx, shrinks.first(static_cast<size_t>(next - shrinks.begin())));
+}
+
+// Makes the middles of the shares, and the values of replaced columns.
+void shrink(const platform::Context& ctx, MatrixView<const float> x, int64_t out, std::span<GroupShare> shares) {
+  run_shrinks(ctx, shares);
+  for (auto& share : shares) {
+    if (share.replacement != nullptr) fill_replacement(ctx, x.sub_rows(share.row_begin, share.row_count), out, share);
+  }
+}
+
+// Adds the shares to the finished product, in passes of their own.
+void add_pass(const platform::Context& ctx, std::span<const kernels::LoRAShare> shares) {
+  if (shares.empty()) return;
+  run_shrinks(ctx, shares);
+  const auto expands = ctx.kernel.scratch.make<kernels::LoRAExpand>(shares.size());
+  for (size_t i = 0; i < shares.size(); ++i) expands[i] = shares[i].expand;
+  ctx.ops.lora_expand(ctx, expands);
+}
+
+// The base product, and the shares as far as it lets them go along; then the rest of them.
+void run_along(const platform::Context& ctx, std::span<const kernels::LoRAShare> shares, kernels::Epilogue wanted,
+               PunicaWrapper::BaseProduct base) {
+  kernels::LoRACompanion companion(ctx.kernel, shares);
+  wanted.companion = &companion;
+  base(wanted);
+  companion.finish();
+  const auto left = ctx.kernel.scratch.make<kernels::LoRAShare>(shares.size());
+  size_t count = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    if (!companion.was_begun(static_cast<int64_t>(i))) left[count++] = shares[i];
+  }
+  add_pass(ctx, left.first(count));
+}
+
+bool replaces_outputs(const PackedModule& module) { return !module.replaced.empty() || module.token_rows != nullptr; }
+
+// Panels of the product are 16 columns wide; a layer whose parts differ in format may begin one anywhere.
+void expand_at_any_column(CpuLevel level, std::span<const LoRATerm> terms, int64_t col, MatrixView<float> tile) {
+  const int64_t shift = col % kernels::kPanelRows;
+  if (shift == 0) return kernels::lora_expand(level, terms, col, tile);
+  std::array<float, 2 * kernels::kPanelRows> wide{};
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    std::array<LoRATerm, kMaxVoiceTerms> row_terms;
+    for (size_t t = 0; t < terms.size(); ++t) {
+      row_terms[t] = terms[t];
+      row_terms[t].middle += r * terms[t].matrix->rank();
+    }
+    for (int64_t c = 0; c < tile.cols;) {
+      const int64_t skip = (col + c) % kernels::kPanelRows;
+      const int64_t count = std::min(kernels::kPanelRows - skip, tile.cols - c);
+      std::copy_n(tile.row(r) + c, count, wide.data() + skip);
+      kernels::lora_expand(level, std::span(row_terms).first(terms.size()), col + c - skip, {wide.data(), 1, skip + count});
+      std::copy_n(wide.data() + skip, count, tile.row(r) + c);
+      c += count;
+    }
+  }
+}
+
+}  // namespace
+
+PunicaWrapper::PunicaWrapper(int64_t max_num_seqs) {
+  // A sequence is at most one group: an activated adapter's rows end it, base rows before them belong to no group.
+  token_groups_.reserve(static_cast<size_t>(max_num_seqs));
+  logits_groups_.reserve(static_cast<size_t>(max_num_seqs));
+}
+
+void PunicaWrapper::update_metadata(const LoRAMapping& mapping, std::span<const Voice* const> voices) {
+  token_groups_.clear();
+  const auto& slots = mapping.index_mapping;
+  const auto rows = static_cast<int64_t>(slots.size());
+  for (int64_t begin = 0; begin < rows;) {
+    const int32_t slot = slots[static_cast<size_t>(begin)];
+    int64_t end = begin + 1;
+    while (end < rows && slots[static_cast<size_t>(end)] == slot) ++end;
+    if (slot != 0) token_groups_.push_back({begin, end - begin, voices[static_cast<size_t>(slot)]});
+    begin = end;
+  }
+}
+
+std::span<GroupShare> PunicaWrapper::plan(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
+                                          MatrixView<const float> x) {
+  size_t term_count = 0;
+  for (const auto& group : groups) term_count += group.voice->size();
+  Arena& scratch = ctx.kernel.scratch;
+  const auto shares = scratch.make<GroupShare>(groups.size());
+  const auto terms = scratch.make<LoRATerm>(term_count);
+  const auto shrinks = scratch.make<kernels::LoRAShrink>(term_count);
+  size_t share_count = 0, terms_made = 0, shrinks_made = 0;
+  for (const auto& group : groups) {
+    GroupShare share{.row_begin = group.row_begin, .row_count = group.row_count};
+    const size_t first_term = terms_made, first_shrink = shrinks_made;
+    for (const auto& [adapter, factor] : *group.voice) {
+      const PackedModule* module = adapter->module(target);
+      adapter->prefetch_module(target + 1);  // mostly the next that is asked for
+      if (module == nullptr) continue;
+      if (replaces_outputs(*module)) share.replacement = module;
+      share.plain = share.plain && share.replacement == nullptr && (!module->delta || module->delta->is_plain());
+      if (!module->delta) continue;
+      const int64_t rank = module->delta->rank();
+      const auto middle = ctx.make_matrix(group.row_count, rank);
+      terms[terms_made++] = {&*module->delta, middle.data, factor};
+      shrinks[shrinks_made++] = {&*module->delta, x.sub_rows(group.row_begin, group.row_count), factor, middle};
+    }
+    share.shrinks = shrinks.subspan(first_shrink, shrinks_made - first_shrink);
+    share.terms = terms.subspan(first_term, terms_made - first_term);
+    if (share.terms.empty() && share.replacement == nullptr) continue;
+    shares[share_count++] = share;
+  }
+  return shares.first(share_count);
+}
+
+std::span<const GroupShare> PunicaWrapper::add_shrink(const platform::Context& ctx, int target, int64_t out,
+                                                      std::span<const RowGroup> groups, MatrixView<const float> x) const {
+  const auto shares = plan(ctx, target, groups, x);
+  shrink(ctx, x, out, shares);
+  return shares;
+}
+
+void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col,
+                               MatrixView<float> tile) {
+  // The first share that ends after the tile's first row.
+  auto share =
+      std::partition_point(shares.begin(), shares.end(), [row](const GroupShare& s) { return s.row_begin + s.row_count <= row; });
+  for (; share != shares.end() && share->row_begin < row + tile.rows; ++share) {
+    const int64_t begin = std::max(row, share->row_begin);
+    const int64_t end = std::min(row + tile.rows, share->row_begin + share->row_count);
+    const auto rows = tile.sub_rows(begin - row, end - begin);
+    const int64_t first = begin - share->row_begin;
+    if (share->replacement != nullptr) replace_columns(*share, first, col, rows);
+    if (share->terms.empty()) continue;
+    std::array<LoRATerm, kMaxVoiceTerms> terms;
+    for (size_t t = 0; t < share->terms.size(); ++t) {
+      terms[t] = share->terms[t];
+      terms[t].middle += first * terms[t].matrix->rank();
+    }
+    expand_at_any_column(level, std::span(terms).first(share->terms.size()), col, rows);
+  }
+}
+
+void PunicaWrapper::run(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
+                        MatrixView<float> y, BaseProduct base) const {
+  if (groups.empty()) return base({});
+  const platform::StepMark mark(ctx);
+  const auto shares = plan(ctx, target, groups, x);
+  if (shares.empty()) return base({});
+
+  // Three ways, of which a share takes the one that fits. What depends on the bare product goes there. The others are added to
+  // the result: in the epilogue when many rows use the same panels, which then come from the cache; when few do, reading the
+  // panels is the cost, and they are read along with the product. Hooks and companion run on the host, so a device with memory
+  // of its own takes those ways only where it must.
+  const auto chosen = [&](auto fits) {
+    const auto some = ctx.kernel.scratch.make<GroupShare>(shares.size());
+    return some.first(static_cast<size_t>(std::copy_if(shares.begin(), shares.end(), some.begin(), fits) - some.begin()));
+  };
+  const bool on_host = platform::host_reads(ctx.session);
+  const int64_t most_along = on_host ? kRowsAlong : std::numeric_limits<int64_t>::max();
+  const auto on_product = chosen([](const GroupShare& s) { return !s.plain; });
+  const auto on_result = chosen([=](const GroupShare& s) { return s.plain && s.row_count > most_along; });
+  const auto along = chosen([=](const GroupShare& s) { return s.plain && s.row_count <= most_along; });
+  shrink(ctx, x, y.cols, on_product);
+  shrink(ctx, x, y.cols, on_result);
+  if (!on_host) {
+    for (auto& share : on_product) bring_to_host(ctx, share);
+  }
+
+  const auto expand_product = [&](int64_t row, int64_t col, MatrixView<float> tile) {
+    add_expand(ctx.kernel.level, on_product, row, col, tile);
+  };
+  const auto expand_result = [&](int64_t row, int64_t col, MatrixView<float> tile) {
+    add_expand(ctx.kernel.level, on_result, row, col, tile);
+  };
+  const kernels::Epilogue::Hook product_hook(expand_product), result_hook(expand_result);
+  kernels::Epilogue wanted;
+  if (!on_product.empty()) wanted.product_hook = &product_hook;
+  if (!on_result.empty()) wanted.result_hook = &result_hook;
+  const auto work = ctx.kernel.scratch.make<kernels::LoRAShare>(along.size());
+  for (size_t i = 0; i < along.size(); ++i) {
+    work[i] = {along[i].shrinks, {along[i].terms, y.sub_rows(along[i].row_begin, along[i].row_count)}};
+  }
+  if (on_host && !work.empty()) return run_along(ctx, work, wanted, base);
+  base(wanted);
+  add_pass(ctx, work);
+}
+
+void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, MatrixView<float> y,
+                                    BaseProduct base) const {
+  run(ctx, target, token_groups_, x, y, base);
+}
+
+void PunicaWrapper::add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x,
+                                    std::span<const int32_t> rows, MatrixView<float> y, BaseProduct base) const {
+  logits_groups_.clear();
+  auto group = token_groups_.begin();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    while (group != token_groups_.end() && group->row_begin + group->row_count <= rows[i]) ++group;
+    if (group == token_groups_.end()) break;
+    if (rows[i] < group->row_begin) continue;
+    const auto row = static_cast<int64_t>(i);
+    auto* last = logits_groups_.empty() ? nullptr : &logits_groups_.back();
+    if (last != nullptr && last->voice == group->voice && last->row_begin + last->row_count == row) {
+      ++last->row_count;
+    } else {
+      logits_groups_.push_back({row, 1, group->voice});
+    }
+  }
+  run(ctx, target, logits_groups_, x, y, base);
+}
+
+void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target, std::span<const int32_t> ids,
+                                       MatrixView<float> on_device) const {
+  const auto touches = [target](const VoiceTerm& term) { return term.adapter->module(target) != nullptr; };
+  for (const auto& group : token_groups_) {
+    if (std::none_of(group.voice->begin(), group.voice->end(), touches)) continue;
+    const platform::StepMark group_mark(ctx);
+    const platform::HostView<float> rows(ctx, on_device.sub_rows(group.row_begin, group.row_count), platform::Access::kReadWrite);
+    for (const auto& [adapter, factor] : *group.voice) {
+      const PackedModule* module = adapter->module(target);
+      if (module == nullptr) continue;
+      for (int64_t i = 0; i < group.row_count; ++i) {
+        const int32_t id = ids[static_cast<size_t>(group.row_begin + i)];
+        const auto out = (*rows).sub_rows(i, 1);
+        const auto& own = module->token_ids;
+        const auto at = std::lower_bound(own.begin(), own.end(), id);
+        if (module->table != nullptr) ctx.session.fail(module->table->read_row(id, out.row_span(0)));
+        if (at != own.end() && *at == id) ctx.session.fail(module->token_rows->read_row(at - own.begin(), out.row_span(0)));
+        if (!module->delta) continue;
+        const Arena::Mark mark(ctx.kernel.scratch);
+        const int64_t rank = module->delta->rank();
+        const auto middle = ctx.kernel.scratch.make<float>(static_cast<size_t>(rank));
+        const TensorView stored = module->token_middles.view();
+        kernels::dequantise_row(stored.dtype, stored.row(id), rank, middle.data());
+        for (float& value : middle) value *= factor * module->token_scale;
+        const LoRATerm term{&*module->delta, middle.data(), factor};
+        kernels::lora_expand(ctx.kernel.level, std::span(&term, 1), 0, out);
+      }
+    }
+  }
+}
+
+void PunicaWrapper::for_each_norm(const platform::Context& ctx, std::span<const int> targets, int64_t rows, NormRun run) const {
+  CHORAL_CHECK(targets.size() <= kNormsAtOnce, "norms are replaced one or two at once");
+  const std::array<std::span<const float>, kNormsAtOnce> base{};
+  int64_t done = 0;
+  for (const auto& group : token_groups_) {
+    auto own = base;
+    bool replaced = false;
+    for (const auto& term : *group.voice) {
+      for (size_t i = 0; i < targets.size(); ++i) {
+        const PackedModule* module = term.adapter->module(targets[i]);
+        if (module == nullptr || module->norm_weight.empty()) continue;
+        const std::span<const float> weight = module->norm_weight;
+        own[i] = {platform::to_device(ctx, weight), weight.size()};
+        replaced = true;
+      }
+    }
+    if (!replaced) continue;
+    if (done < group.row_begin) run(done, group.row_begin - done, base);
+    run(group.row_begin, group.row_count, own);
+    done = group.row_begin + group.row_count;
+  }
+  if (done < rows) run(done, rows - done, base);
+}
+
+}  // namespace choral::lora

@@ -1,0 +1,82 @@
+// The step's LoRA plan and its execution, in the shape of the field's wrapper of that name. update_metadata() is called once a
+// step and turns the rows' voices into groups of consecutive rows with the same adapters; every layer then runs that plan. Base
+// rows are in no group: nothing is computed for them and nothing of theirs is written. Engine thread; the work itself is divided
+// over the context's pool. Nothing allocates in a steady state.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lora/plan/lora_mapping.h"
+#include "lora/store/packed_adapter.h"
+#include "platform/context.h"
+
+namespace choral::lora {
+
+// Consecutive rows with the same voice.
+struct RowGroup {
+  int64_t row_begin = 0;
+  int64_t row_count = 0;
+  const Voice* voice = nullptr;
+};
+
+// What one target adds to one group's rows, ready for the epilogue.
+struct GroupShare {
+  int64_t row_begin = 0;
+  int64_t row_count = 0;
+  std::span<const kernels::LoRAShrink> shrinks = {};  // what makes the terms' middles
+  std::span<const kernels::LoRATerm> terms = {};      // middles of all the group's rows
+  bool plain = true;                                  // may be added to the result; else it must meet the base's bare product
+  const PackedModule* replacement = nullptr;          // columns of it come from `values` instead of the base's product
+  MatrixView<float> values = {};                      // [rows, out]; only replaced columns are filled
+  MatrixView<float> token_values = {};                // [rows, replacement->token_ids]
+};
+
+class PunicaWrapper {
+ public:
+  explicit PunicaWrapper(int64_t max_num_seqs);
+
+  // Reads nothing of `mapping` but its index_mapping; what a row of logits has is what its token has. voices[i] is the voice of
+  // slot i (voices[0], the base, is never read); they outlive the step.
+  void update_metadata(const LoRAMapping& mapping, std::span<const Voice* const> voices);
+  // No row of the step has an adapter.
+  bool no_lora() const { return token_groups_.empty(); }
+  std::span<const RowGroup> token_groups() const { return token_groups_; }
+
+  // The base product into y, with what adapters want of its epilogue; bias and accumulation are its own.
+  using BaseProduct = FunctionRef<void(const kernels::Epilogue& wanted)>;
+  // y = base(x) + every group's share, for the linear layer that is target `target`. x [tokens, in], y [tokens, out]
+  void add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, MatrixView<float> y,
+                       BaseProduct base) const;
+  // The same for the head: row i of x is row rows[i] of the step (ascending).
+  void add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x, std::span<const int32_t> rows,
+                       MatrixView<float> y, BaseProduct base) const;
+  // `out` holds the base's rows of `ids`; groups' shares and replacements are put in. [tokens, hidden]
+  void add_lora_embedding(const platform::Context& ctx, int target, std::span<const int32_t> ids, MatrixView<float> out) const;
+  // Calls run(row_begin, row_count, weights) for runs of rows that cover all of [0, rows): weights[i], on the device, is the
+  // group's replacement of the norm targets[i], or empty for the base's.
+  using NormRun = FunctionRef<void(int64_t row_begin, int64_t row_count, std::span<const std::span<const float>> weights)>;
+  static constexpr size_t kNormsAtOnce = 2;  // q_norm and k_norm
+  void for_each_norm(const platform::Context& ctx, std::span<const int> targets, int64_t rows, NormRun run) const;
+
+  // The two halves by themselves. Shrink: the shares of `groups` in one target of `out` columns, made in the step's arena (empty
+  // when none has any).
+  std::span<const GroupShare> add_shrink(const platform::Context& ctx, int target, int64_t out, std::span<const RowGroup> groups,
+                                         MatrixView<const float> x) const;
+  // Expand: puts the shares of the tile's rows into it. `tile` holds rows from `row` and columns from `col` of the base's
+  // product.
+  static void add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col, MatrixView<float> tile);
+
+ private:
+  void run(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
+           MatrixView<float> y, BaseProduct base) const;
+  // The shares of `groups`, in the step's arena; nothing is computed yet.
+  static std::span<GroupShare> plan(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
+                                    MatrixView<const float> x);
+
+  std::vector<RowGroup> token_groups_;
+  mutable std::vector<RowGroup> logits_groups_;
+};
+
+}  // namespace choral::lora

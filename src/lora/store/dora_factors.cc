@@ -1,0 +1,104 @@
+#include "lora/store/dora_factors.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/lora/lora_matrix.h"
+#include "lora/problem_list.h"
+
+namespace choral::lora {
+namespace {
+
+constexpr int64_t kRowsPerTile = 8;    // that share each read of A
+constexpr int64_t kTilesPerChunk = 8;  // of one thread's turn
+
+// s·B as float: one row of it times A is what is added to a row of W. [out, rank]
+Result<Tensor> scaled_b(const LoRALayerWeights& layer) {
+  CHORAL_TRY(Tensor b, to_float_tensor(layer.lora_b.view));
+  for (float& value : b.as<float>()) value *= layer.scaling;
+  return b;
+}
+
+// A in the place of a layer's B: lora_expand() then makes (s·B)·A of (s·B). Its own A is never read.
+Result<kernels::LoRAMatrix> expander_of(const LoRALayerWeights& layer) {
+  const int64_t in = layer.input_dim(), rank = layer.rank;
+  CHORAL_TRY(const Tensor a, to_float_tensor(layer.lora_a.view));
+  CHORAL_TRY(Tensor turned, Tensor::allocate(DType::kF32, {in, rank}));
+  const auto from = a.as<float>();
+  const auto to = turned.as<float>();
+  for (int64_t r = 0; r < rank; ++r) {
+    for (int64_t k = 0; k < in; ++k) to[static_cast<size_t>(k * rank + r)] = from[static_cast<size_t>(r * in + k)];
+  }
+  const std::vector<float> unread(static_cast<size_t>(rank));
+  const kernels::LoRASliceSource slice{.a = {std::as_bytes(std::span(unread)).data(), DType::kF32, {rank, 1}, kCpuDevice},
+                                       .b = turned.view()};
+  return kernels::LoRAMatrix::pack({.in = 1, .out = in, .slices = {&slice, 1}}, kernels::LoRAFormat::kF32);
+}
+
+struct Row {
+  Status read = {};
+  double length = 0;
+  float factor = 0;
+
+  bool is_good() const { return length > 0 && std::isfinite(length) && std::isfinite(factor); }
+  const char* fault() const {
+    if (length == 0) return "is all zero";
+    return std::isfinite(length) ? "is too short for its magnitude" : "has a NaN or an infinity";
+  }
+};
+
+}  // namespace
+
+Result<std::vector<float>> dora_factors(ThreadPool& pool, CpuLevel level, const LoRATarget& target, int64_t first_row,
+                                        const LoRALayerWeights& layer) {
+  const int64_t in = layer.input_dim(), out = layer.output_dim(), rank = layer.rank;
+  CHORAL_TRY(const Tensor b, scaled_b(layer));
+  CHORAL_TRY(const kernels::LoRAMatrix a, expander_of(layer));
+  CHORAL_TRY(const Tensor magnitude, to_float_tensor(layer.magnitude.view));
+  std::vector<Row> found(static_cast<size_t>(out));
+  pool.parallel_for(out, kRowsPerTile * kTilesPerChunk, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> tile(static_cast<size_t>(kRowsPerTile * in));
+    for (int64_t first = begin; first < end; first += kRowsPerTile) {
+      const MatrixView<float> rows(tile.data(), std::min(kRowsPerTile, end - first), in);
+      for (int64_t r = 0; r < rows.rows; ++r) {
+        found[static_cast<size_t>(first + r)].read = target.base_row(first_row + first + r, rows.row_span(r));
+      }
+      const kernels::LoRATerm term{&a, b.as<float>().data() + first * rank};
+      kernels::lora_expand(level, {&term, 1}, 0, rows);
+      for (int64_t r = 0; r < rows.rows; ++r) {
+        const auto j = static_cast<size_t>(first + r);
+        found[j].length = length_of(rows.row_span(r));
+        found[j].factor = static_cast<float>(magnitude.as<float>()[j] / found[j].length);
+      }
+    }
+  });
+  for (auto& row : found) CHORAL_RETURN_IF_ERROR(std::move(row.read).while_(layer.module_name));
+  const auto bad = std::find_if(found.begin(), found.end(), [](const Row& row) { return !row.is_good(); });
+  if (bad != found.end()) {
+    return invalid_argument(
+        "'{}': row {} of W + s·B·A {} (its length is {:g}; so for {} of {} rows); DoRA divides by that length, and PEFT's own "
+        "answer is no number there; load the base that it was trained on, or leave '{}' out of target_modules",
+        layer.module_name, bad - found.begin(), bad->fault(), bad->length,
+        std::count_if(bad, found.end(), [](const Row& row) { return !row.is_good(); }), out, layer.module_name);
+  }
+  std::vector<float> factors(found.size());
+  std::transform(found.begin(), found.end(), factors.begin(), [](const Row& row) { return row.factor; });
+  return factors;
+}
+
+Status check_dora(ThreadPool& pool, CpuLevel level, const LoRAModel& model, std::span<const LoRATarget> targets) {
+  ProblemList problems;
+  for (const auto& target : targets) {
+    int64_t begin = 0;
+    for (const auto& member : target.members) {
+      const LoRALayerWeights* layer = model.get_lora(member.name);
+      if (layer != nullptr && layer->is_dora() && target.base_row) {
+        problems.add(dora_factors(pool, level, target, begin, *layer).status());
+      }
+      begin += member.out;
+    }
+  }
+  return problems.to_status("use_dora");
+}
+
+}  // namespace choral::lora

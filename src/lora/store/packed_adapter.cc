@@ -1,0 +1,351 @@
+#include "lora/store/packed_adapter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "base/checked_math.h"
+#include "kernels/gemm/gemm_float.h"
+#include "kernels/quant/dequantise.h"
+#include "lora/store/dora_factors.h"
+
+namespace choral::lora {
+namespace {
+
+kernels::LoRAFormat panel_format(LoRADType type) {
+  switch (type) {
+    case LoRADType::kAuto: return kernels::LoRAFormat::kAuto;
+    case LoRADType::kFloat16: return kernels::LoRAFormat::kF16;
+    case LoRADType::kBFloat16: return kernels::LoRAFormat::kBF16;
+    case LoRADType::kFloat32: return kernels::LoRAFormat::kF32;
+    case LoRADType::kInt8: return kernels::LoRAFormat::kI8;
+  }
+  return kernels::LoRAFormat::kAuto;
+}
+
+std::vector<float> floats_of(const TensorView& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.rows() * tensor.cols()));
+  for (int64_t r = 0; r < tensor.rows(); ++r) {
+    kernels::dequantise_row(tensor.dtype, tensor.row(r), tensor.cols(), values.data() + r * tensor.cols());
+  }
+  return values;
+}
+
+// PEFT computes with the copy that is in the file, the engine with the base's weight: they must be one weight, up to the rounding
+// of any of the formats that bases are stored in. `first_row` is where `member` begins in `target`.
+Status check_frozen_copy(ThreadPool& pool, const LoRATarget& target, const std::string& member, int64_t first_row,
+                         const TensorView& copy) {
+  constexpr int64_t kRowsPerChunk = 256;
+  constexpr double kFarOff = 0.5;       // of the row's length
+  constexpr double kNegligible = 0.01;  // of the mean length: what is left of a row of zeros
+  const auto rows = static_cast<size_t>(copy.rows()), cols = static_cast<size_t>(copy.cols());
+  std::vector<double> lengths(rows), differences(rows);
+  std::vector<Status> read(rows);
+  pool.parallel_for(copy.rows(), kRowsPerChunk, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> own(cols), base(cols);
+    for (int64_t r = begin; r < end; ++r) {
+      kernels::dequantise_row(copy.dtype, copy.row(r), copy.cols(), own.data());
+      read[static_cast<size_t>(r)] = target.base_row(first_row + r, base);
+      lengths[static_cast<size_t>(r)] = std::max(length_of(own), length_of(base));
+      std::transform(own.begin(), own.end(), base.begin(), own.begin(), std::minus<>());
+      differences[static_cast<size_t>(r)] = length_of(own);
+    }
+  });
+  for (auto& status : read) CHORAL_RETURN_IF_ERROR(std::move(status).while_(member));
+  const double mean = std::accumulate(lengths.begin(), lengths.end(), 0.0) / static_cast<double>(rows);
+  const auto is_close = [&](size_t r) { return differences[r] <= std::max(kFarOff * lengths[r], kNegligible * mean); };
+  size_t far = 0, first = rows;
+  for (size_t r = rows; r-- > 0;) {
+    if (is_close(r)) continue;  // nothing is close to NaN
+    ++far;
+    first = r;
+  }
+  if (far == 0) return {};
+  return invalid_argument(
+      "the file's copy of the base's weight '{}' is another weight: {} of its {} rows are far from the base's, the first is row "
+      "{}; "
+      "load the base that it was trained on, or save it with modules_to_save or trainable_token_indices for what was changed",
+      member, far, rows, first);
+}
+
+// Makes a target's module in two steps, so that the panels of all modules' deltas can be packed into one piece of memory. Without
+// a context it goes the same way and only measures: values are not read (zeros stand for them) and matrices not made.
+class ModulePacker {
+ public:
+  ModulePacker(const platform::Context* ctx, const LoRAModel& model, const LoRATarget& target, kernels::LoRAFormat format)
+      : ctx_(ctx), model_(model), target_(target), format_(format) {}
+
+  // Everything but the delta's panels.
+  Status prepare() {
+    CHORAL_RETURN_IF_ERROR(check_frozen_copies());
+    switch (target_.kind) {
+      case TargetKind::kNorm: return pack_norm();
+      case TargetKind::kEmbedding: return pack_embedding();
+      case TargetKind::kLinear:
+      case TargetKind::kHead: CHORAL_RETURN_IF_ERROR(pack_linear()); return pack_token_rows();
+    }
+    return {};
+  }
+
+  // Of the module when it is done: known once prepare() is through.
+  int64_t size_bytes() const { return module_.size_bytes() + measured_bytes_; }
+
+  // What fill() writes.
+  int64_t panel_bytes() const { return module_.delta ? round_up(module_.delta->panel_bytes(), int64_t{kCacheLineBytes}) : 0; }
+
+  // Any thread.
+  Status fill(std::byte* panels) {
+    if (!module_.delta) return {};
+    return module_.delta->fill(delta_source(), panels).while_(target_.name);
+  }
+
+  // Null when the adapter leaves the target alone.
+  std::unique_ptr<PackedModule> take() { return touched_ ? std::make_unique<PackedModule>(std::move(module_)) : nullptr; }
+
+ private:
+  bool measures() const { return ctx_ == nullptr; }
+
+  // Null when measuring.
+  Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const TensorView& tensor, std::span<const int32_t> order = {}) {
+    if (measures()) {
+      measured_bytes_ += kernels::packed_float_bytes(tensor.rows(), tensor.cols(), tensor.dtype);
+      return std::unique_ptr<kernels::PackedMatrix>();
+    }
+    const kernels::WeightRows rows{tensor, order};
+    return ctx_->session.prepack(*ctx_, {&rows, 1}, tensor.dtype);
+  }
+
+  std::vector<float> values_of(const TensorView& tensor) const {
+    return measures() ? std::vector<float>(static_cast<size_t>(tensor.rows() * tensor.cols())) : floats_of(tensor);
+  }
+
+  Status check_frozen_copies() {
+    if (measures() || !target_.base_row) return {};
+    int64_t begin = 0;
+    for (const auto& member : target_.members) {
+      const auto found = model_.frozen_copies().find(member.name);
+      if (found != model_.frozen_copies().end()) {
+        CHORAL_RETURN_IF_ERROR(check_frozen_copy(ctx_->kernel.pool, target_, member.name, begin, found->second.view));
+      }
+      begin += member.out;
+    }
+    return {};
+  }
+
+  Status pack_norm() {
+    const auto& replaced = model_.replaced_weights();
+    const auto found = replaced.find(target_.name);
+    if (found == replaced.end()) return {};
+    module_.norm_weight = values_of(found->second.view);
+    touched_ = true;
+    return {};
+  }
+
+  Status pack_embedding() {
+    const auto& replaced = model_.replaced_weights();
+    if (const auto found = replaced.find(target_.name); found != replaced.end()) {
+      CHORAL_TRY(module_.table, prepack(found->second.view));
+      touched_ = true;
+    }
+    CHORAL_RETURN_IF_ERROR(pack_token_rows());
+    const LoRALayerWeights* layer = model_.get_lora(target_.name);
+    if (layer == nullptr) return {};
+    if (measures()) {
+      measured_bytes_ += layer->lora_a.size_bytes();
+    } else {
+      CHORAL_TRY(module_.token_middles, transposed(layer->lora_a.view));
+    }
+    module_.token_scale = layer->scaling;
+    // The middle is a row of token_middles, not a product: A is one column that nobody reads.
+    no_a_.resize(static_cast<size_t>(layer->rank));
+    const TensorView a{std::as_bytes(std::span(no_a_)).data(), DType::kF32, {layer->rank, 1}, kCpuDevice};
+    slices_.push_back({.out_begin = 0, .a = a, .b = layer->lora_b.view, .scale = 1.0F});
+    return lay_out_delta();
+  }
+
+  Status pack_linear() {
+    int64_t begin = 0;
+    for (const auto& member : target_.members) {
+      if (const LoRALayerWeights* layer = model_.get_lora(member.name)) {
+        slices_.push_back({begin, layer->lora_a.view, layer->lora_b.view, layer->scaling});
+        if (layer->is_dora()) {
+          if (measures()) {
+            put(factor_, 1.0F, begin, values_of(layer->magnitude.view));
+          } else {
+            CHORAL_TRY(const auto factors, dora_factors(ctx_->kernel.pool, ctx_->kernel.level, target_, begin, *layer));
+            put(factor_, 1.0F, begin, factors);
+          }
+        }
+        if (!layer->bias.empty()) {
+          auto bias = values_of(layer->bias.view);
+          for (size_t j = 0; j < bias.size(); ++j) {
+            bias[j] *= layer->scaling * (factor_.empty() ? 1.0F : factor_[static_cast<size_t>(begin) + j]);
+          }
+          put(offset_, 0.0F, begin, bias);
+        }
+      }
+      CHORAL_RETURN_IF_ERROR(pack_replacement(member, begin));
+      begin += member.out;
+    }
+    return slices_.empty() && offset_.empty() ? Status() : lay_out_delta();
+  }
+
+  Status pack_replacement(const TargetMember& member, int64_t begin) {
+    const auto weight = model_.replaced_weights().find(member.name);
+    const auto bias = model_.replaced_biases().find(member.name);
+    std::vector<float> bias_change;
+    if (bias != model_.replaced_biases().end()) {
+      bias_change = values_of(bias->second.view);
+      const auto base = target_.base_bias();
+      if (base.empty()) return unsupported("{}: the adapter brings a bias, the base has none there", member.name);
+      for (size_t j = 0; j < bias_change.size(); ++j) bias_change[j] -= base[static_cast<size_t>(begin) + j];
+    }
+    if (weight == model_.replaced_weights().end()) {
+      if (!bias_change.empty()) put(offset_, 0.0F, begin, bias_change);
+      return {};
+    }
+    CHORAL_TRY(auto matrix, prepack(weight->second.view));
+    module_.replaced.push_back({begin, std::move(matrix), std::move(bias_change)});
+    touched_ = true;
+    return {};
+  }
+
+  Status pack_token_rows() {
+    const TrainableTokens* tokens = model_.trainable_tokens_of(target_);
+    if (tokens == nullptr) return {};
+    const auto& ids = tokens->token_ids;
+    std::vector<int32_t> order(ids.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [&](int32_t a, int32_t b) { return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)]; });
+    for (const int32_t i : order) module_.token_ids.push_back(ids[static_cast<size_t>(i)]);
+    CHORAL_TRY(module_.token_rows, prepack(tokens->rows.view, order));
+    touched_ = true;
+    return {};
+  }
+
+  Status lay_out_delta() {
+    auto delta = kernels::LoRAMatrix::lay_out(delta_source(), format_);
+    if (!delta.ok()) return std::move(delta).status().while_(target_.name);
+    module_.delta = std::move(*delta);
+    touched_ = true;
+    return {};
+  }
+
+  kernels::LoRAMatrixSource delta_source() const {
+    const bool embedding = target_.kind == TargetKind::kEmbedding;
+    return {.in = embedding ? 1 : target_.in,
+            .out = embedding ? target_.in : target_.out(),
+            .slices = slices_,
+            .output_factor = factor_,
+            .offset = offset_};
+  }
+
+  // values at [begin, …) of a vector over all outputs, which is `neutral` elsewhere.
+  void put(std::vector<float>& all, float neutral, int64_t begin, std::span<const float> values) const {
+    if (all.empty()) all.assign(static_cast<size_t>(target_.out()), neutral);
+    for (size_t j = 0; j < values.size(); ++j) {
+      float& at = all[static_cast<size_t>(begin) + j];
+      at = neutral == 0.0F ? at + values[j] : values[j];
+    }
+  }
+
+  // [rows, cols] of 2- or 4-byte elements -> [cols, rows]
+  static Result<Tensor> transposed(const TensorView& tensor) {
+    CHORAL_TRY(Tensor out, Tensor::allocate(tensor.dtype, {tensor.cols(), tensor.rows()}));
+    const auto size = static_cast<size_t>(row_bytes(tensor.dtype, 1));
+    std::byte* to = out.data();
+    for (int64_t c = 0; c < tensor.cols(); ++c) {
+      for (int64_t r = 0; r < tensor.rows(); ++r, to += size)
+        std::memcpy(to, tensor.row(r) + static_cast<size_t>(c) * size, size);
+    }
+    return out;
+  }
+
+  const platform::Context* ctx_;
+  const LoRAModel& model_;
+  const LoRATarget& target_;
+  kernels::LoRAFormat format_;
+  PackedModule module_;
+  bool touched_ = false;
+  int64_t measured_bytes_ = 0;  // of what was not made
+  // The delta's source, between the steps. no_a_ is an embedding's A.
+  std::vector<kernels::LoRASliceSource> slices_;
+  std::vector<float> factor_, offset_, no_a_;
+};
+
+}  // namespace
+
+int64_t PackedModule::size_bytes() const {
+  int64_t total = delta ? delta->size_bytes() : 0;
+  for (const auto& part : replaced)
+    total +=
+        (part.matrix != nullptr ? part.matrix->size_bytes() : 0) + static_cast<int64_t>(part.bias_change.size() * sizeof(float));
+  total += static_cast<int64_t>((norm_weight.size()) * sizeof(float) + token_ids.size() * sizeof(int32_t));
+  if (token_middles.view().data != nullptr) total += token_middles.view().size_bytes();
+  if (table != nullptr) total += table->size_bytes();
+  if (token_rows != nullptr) total += token_rows->size_bytes();
+  return total;
+}
+
+void PackedAdapter::prefetch_module(int index) const {
+  if (static_cast<size_t>(index) >= modules_.size() || modules_[static_cast<size_t>(index)] == nullptr) return;
+  const auto* module = reinterpret_cast<const std::byte*>(modules_[static_cast<size_t>(index)].get());
+  for (size_t at = 0; at < sizeof(PackedModule); at += kCacheLineBytes) __builtin_prefetch(module + at);
+}
+
+Result<int64_t> PackedAdapter::packed_bytes(const LoRAModel& model, std::span<const LoRATarget> targets,
+                                            const LoRAConfig& config) {
+  int64_t total = 0;
+  for (const auto& target : targets) {
+    ModulePacker packer(nullptr, model, target, panel_format(config.lora_dtype));
+    CHORAL_RETURN_IF_ERROR(packer.prepare());
+    total += packer.size_bytes();
+  }
+  return total;
+}
+
+Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform::Context& ctx, const LoRAModel& model,
+                                                                 std::span<const LoRATarget> targets, const LoRAConfig& config) {
+  std::shared_ptr<PackedAdapter> adapter(new PackedAdapter());
+  ThreadPool& pool = ctx.kernel.pool;
+  adapter->digest_ = model.digest(pool);
+  adapter->rank_ = model.rank();
+  adapter->invocation_tokens_.assign(model.alora_invocation_tokens().begin(), model.alora_invocation_tokens().end());
+  if (!model.embeddings().empty()) {
+    return unsupported("{}: rows beyond the base's vocabulary are not supported; add the tokens to the base model first",
+                       model.embeddings().begin()->first);
+  }
+  std::vector<ModulePacker> packers;
+  packers.reserve(targets.size());
+  std::vector<int64_t> places;  // where each one's panels begin
+  int64_t panel_bytes = 0;
+  for (const auto& target : targets) {
+    auto& packer = packers.emplace_back(&ctx, model, target, panel_format(config.lora_dtype));
+    CHORAL_RETURN_IF_ERROR(packer.prepare());
+    places.push_back(panel_bytes);
+    panel_bytes += packer.panel_bytes();
+  }
+  CHORAL_TRY(adapter->panels_, AlignedBuffer::allocate(static_cast<size_t>(panel_bytes)));
+  std::vector<Status> filled(packers.size());
+  pool.parallel_for(static_cast<int64_t>(packers.size()), 1, [&](int64_t begin, int64_t end, int) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      filled[i] = packers[i].fill(adapter->panels_.data() + places[i]);
+    }
+  });
+  for (auto& status : filled) CHORAL_RETURN_IF_ERROR(std::move(status));
+  for (auto& packer : packers) {
+    auto module = packer.take();
+    if (module != nullptr) {
+      adapter->size_bytes_ += module->size_bytes();
+      adapter->replaces_ = adapter->replaces_ || !module->replaced.empty() || !module->norm_weight.empty() ||
+                           module->table != nullptr || module->token_rows != nullptr;
+    }
+    adapter->modules_.push_back(std::move(module));
+  }
+  return std::shared_ptr<const PackedAdapter>(std::move(adapter));
+}
+
+}  // namespace choral::lora

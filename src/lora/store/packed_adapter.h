@@ -1,0 +1,89 @@
+// An adapter as the engine runs it: for each target of the model that it touches, its low-rank pair or its replacement, packed at
+// true ranks. Made once from a LoRAModel off the engine thread; immutable afterwards, so any number of steps and requests share
+// it. Identity is content: two files with the same tensors and meaning have the same digest.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/sha256.h"
+#include "kernels/gemm/packed_matrix.h"
+#include "kernels/lora/lora_matrix.h"
+#include "lora/lora_config.h"
+#include "lora/peft/lora_model.h"
+#include "lora/target.h"
+#include "platform/context.h"
+#include "platform/platform.h"
+
+namespace choral::lora {
+
+// Columns [out_begin, out_begin + matrix->n()) of a layer come from this matrix instead of the base's (modules_to_save).
+struct ReplacedColumns {
+  int64_t out_begin = 0;
+  std::unique_ptr<kernels::PackedMatrix> matrix;
+  std::vector<float> bias_change;  // what its bias has more than the base's; empty = the same
+};
+
+// What an adapter does to one target. Which members are set depends on target and adapter.
+struct PackedModule {
+  std::optional<kernels::LoRAMatrix> delta;
+  std::vector<ReplacedColumns> replaced;  // linear layers and heads
+  std::vector<float> norm_weight;         // a norm's replaced weight
+
+  // Embedding: A turned round, so that a token's middle is one row (times token_scale). [vocab, rank]
+  Tensor token_middles;
+  float token_scale = 1.0F;
+  std::unique_ptr<kernels::PackedMatrix> table;  // the whole table replaced
+  // Embedding and head: single rows of the table replaced (trainable tokens); ids ascending, row i belongs to token_ids[i].
+  std::vector<int32_t> token_ids;
+  std::unique_ptr<kernels::PackedMatrix> token_rows;
+
+  int64_t size_bytes() const;
+};
+
+class PackedAdapter {
+ public:
+  // Packs `model` for the targets it was checked against, in host memory: `ctx` is one of the CPU, whose threads are used. The
+  // model is not kept.
+  static Result<std::shared_ptr<const PackedAdapter>> pack(const platform::Context& ctx, const LoRAModel& model,
+                                                           std::span<const LoRATarget> targets, const LoRAConfig& config);
+
+  // size_bytes() of what pack() makes of `model`, which may be one of shapes alone (read_adapter_shapes): nothing is packed and
+  // no value read.
+  static Result<int64_t> packed_bytes(const LoRAModel& model, std::span<const LoRATarget> targets, const LoRAConfig& config);
+
+  // Null when the adapter leaves target `index` alone.
+  const PackedModule* module(int index) const { return modules_[static_cast<size_t>(index)].get(); }
+  // Asks memory for what module(index) will show, if there is such a target.
+  void prefetch_module(int index) const;
+  const Sha256Digest& digest() const { return digest_; }
+  int64_t rank() const { return rank_; }
+  int64_t size_bytes() const { return size_bytes_; }
+  // Replaces weights as a whole somewhere: such an adapter is used alone and at factor 1.
+  bool replaces() const { return replaces_; }
+  std::span<const int32_t> invocation_tokens() const { return invocation_tokens_; }  // aLoRA; empty = acts everywhere
+
+ private:
+  PackedAdapter() = default;
+
+  AlignedBuffer panels_;                                      // of all modules' deltas, in the order in which a step reads them
+  std::vector<std::unique_ptr<const PackedModule>> modules_;  // one a target
+  Sha256Digest digest_{};
+  int64_t rank_ = 0;
+  int64_t size_bytes_ = 0;
+  bool replaces_ = false;
+  std::vector<int32_t> invocation_tokens_;
+};
+
+// What a request asks for: adapters with factors, applied in this order.
+struct VoiceTerm {
+  std::shared_ptr<const PackedAdapter> adapter;
+  float factor = 1.0F;
+};
+using Voice = std::vector<VoiceTerm>;
+inline constexpr size_t kMaxVoiceTerms = 8;
+
+}  // namespace choral::lora

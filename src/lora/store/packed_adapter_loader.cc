@@ -1,0 +1,56 @@
+#include "lora/store/packed_adapter_loader.h"
+
+#include <algorithm>
+
+#include "lora/peft/base_name.h"
+
+namespace choral::lora {
+namespace {
+
+// Of files that were read; beside the budget, so a small share of it. Any adapter of a small model fits into the least.
+uint64_t kept_bytes(int64_t budget_bytes) {
+  constexpr int64_t kLeast = 8 << 20, kMost = 256 << 20, kShare = 16;
+  return static_cast<uint64_t>(std::clamp(budget_bytes / kShare, kLeast, kMost));
+}
+
+}  // namespace
+
+PackedAdapterLoader::PackedAdapterLoader(const platform::Context& ctx, std::span<const LoRATarget> targets,
+                                         LoRALoadOptions options, int64_t budget_bytes)
+    : ctx_(ctx),
+      targets_(targets),
+      options_(std::move(options)),
+      budget_bytes_(budget_bytes),
+      memory_(kept_bytes(budget_bytes)) {}
+
+Result<int64_t> PackedAdapterLoader::measure(const LoRAModel& model) const {
+  CHORAL_TRY(const int64_t bytes, PackedAdapter::packed_bytes(model, targets_, options_.config));
+  if (budget_bytes_ > 0 && bytes > budget_bytes_) {
+    return too_large("it needs {} bytes in memory, the budget for adapters has {}; raise --adapter-memory", bytes, budget_bytes_);
+  }
+  return bytes;
+}
+
+Result<std::shared_ptr<const PackedAdapter>> PackedAdapterLoader::load(const std::filesystem::path& path,
+                                                                       AdapterDescription& described,
+                                                                       FunctionRef<Status(int64_t)> admit) {
+  CHORAL_TRY(const auto peft, PEFTHelper::from_local_dir(path));
+  described = {.kind = peft.kind(), .notes = {}};
+  if (auto note = other_base_note(peft.base_model_name_or_path, options_.base_names); !note.empty()) {
+    if (options_.strict) return invalid_argument("--strict: {}; load that base, or leave --strict out", note);
+    described.notes.push_back(std::move(note));
+  }
+  CHORAL_RETURN_IF_ERROR(peft.validate_legal(options_.config));
+  {
+    CHORAL_TRY(const auto shapes, read_adapter_shapes(path, options_.limits));
+    CHORAL_TRY(const auto model, LoRAModel::from_adapter_file(shapes, peft, targets_, options_));
+    CHORAL_TRY(const int64_t bytes, measure(model));
+    CHORAL_RETURN_IF_ERROR(admit(bytes));
+  }
+  CHORAL_TRY(const auto file, read_adapter_file(path, options_.limits, memory_));
+  CHORAL_TRY(const auto model, LoRAModel::from_adapter_file(file, peft, targets_, options_));
+  CHORAL_RETURN_IF_ERROR(measure(model).status());  // the file may be another by now
+  return PackedAdapter::pack(ctx_, model, targets_, options_.config);
+}
+
+}  // namespace choral::lora

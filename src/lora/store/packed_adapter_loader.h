@@ -1,0 +1,47 @@
+// From an adapter's files to what the engine runs, in the order that spends least on what will be refused: its config, then what
+// it would take in memory by its tensors' shapes alone, and only then its file, read into memory once. What is checked, hashed
+// and packed are those bytes. Keeps the memory of one file for the next. One thread at a time.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "io/read_file.h"
+#include "lora/store/packed_adapter.h"
+
+namespace choral::lora {
+
+// What its config says of an adapter.
+struct AdapterDescription {
+  std::string kind;                // PEFTHelper::kind
+  std::vector<std::string> notes;  // what may be wrong with it, though it is served
+};
+
+class PackedAdapterLoader {
+ public:
+  // `ctx` as PackedAdapter::pack() wants it; it and `targets` outlive this. `budget_bytes`: what an adapter may take when it is
+  // packed; 0 is no limit.
+  PackedAdapterLoader(const platform::Context& ctx, std::span<const LoRATarget> targets, LoRALoadOptions options,
+                      int64_t budget_bytes);
+
+  // `described` is filled as soon as it is known. `admit` is asked before memory is spent, with the bytes that the
+  // packed adapter will take; its error is the answer. An adapter over the budget is kTooLarge before it is asked. Files that are
+  // written to meanwhile are kUnavailable.
+  Result<std::shared_ptr<const PackedAdapter>> load(const std::filesystem::path& path, AdapterDescription& described,
+                                                    FunctionRef<Status(int64_t packed_bytes)> admit);
+
+ private:
+  Result<int64_t> measure(const LoRAModel& model) const;
+
+  const platform::Context& ctx_;
+  std::span<const LoRATarget> targets_;
+  LoRALoadOptions options_;
+  int64_t budget_bytes_;
+  io::ReadMemory memory_;
+};
+
+}  // namespace choral::lora
