@@ -7,15 +7,16 @@ namespace {
 
 // Of a text, only as much is worth the full price as tokens of this size fill.
 constexpr uint64_t kUsefulBytesPerToken = 256;
-constexpr uint64_t kWorkPerUsefulByte = 512, kWorkPerByte = 64, kFreeWork = 16 << 20;
-constexpr uint64_t kGrowthPerUsefulByte = 16, kGrowthPerByte = 4, kFreeGrowth = 1 << 20;
+constexpr uint64_t kWorkPerUsefulByte = 512, kWorkPerByte = 64;
+constexpr uint64_t kGrowthPerUsefulByte = 16, kGrowthPerByte = 4;
 
 }  // namespace
 
-EncodeBudget::EncodeBudget(size_t text_bytes, size_t max_tokens) : text_bytes_(text_bytes), max_tokens_(max_tokens) {
+EncodeBudget::EncodeBudget(size_t text_bytes, size_t max_tokens, EncodeLimits limits)
+    : text_bytes_(text_bytes), max_tokens_(max_tokens) {
   const uint64_t useful = std::min<uint64_t>(text_bytes, std::min<uint64_t>(max_tokens, 1 << 30) * kUsefulBytesPerToken);
-  work_left_ = kWorkPerUsefulByte * useful + kWorkPerByte * text_bytes + kFreeWork;
-  growth_left_ = kGrowthPerUsefulByte * useful + kGrowthPerByte * text_bytes + kFreeGrowth;
+  work_left_ = kWorkPerUsefulByte * useful + kWorkPerByte * text_bytes + limits.free_work;
+  growth_left_ = kGrowthPerUsefulByte * useful + kGrowthPerByte * text_bytes + limits.free_growth;
 }
 
 Status EncodeBudget::check_scarce_room(size_t tokens, size_t bytes, size_t bytes_per_token) const {

@@ -75,6 +75,16 @@ TEST(EncodeBudget, NormalizersCannotInflateAText) {
   expect_refused(make(normalizing(ligature + R"(,{"type":"NFKD"})", 1)), std::string(kMegabyte, 'a'), "makes too much");
 }
 
+TEST(EncodeBudget, ACallerMayGiveShortTextsLess) {
+  const auto chain = make(normalizing(R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})", 12));
+  EXPECT_EQ((*chain)->encode("a")->size(), size_t{2048});
+  EXPECT_THAT((*chain)->encode("a", {.limits = {.free_growth = 1 << 10}}).status().message(), HasSubstr("makes too much"));
+  const auto looking = make(splitting_at("a*b|a"));
+  EXPECT_TRUE((*looking)->encode(std::string(1000, 'a')).ok());
+  EXPECT_THAT((*looking)->encode(std::string(1000, 'a'), {.limits = {.free_work = 1 << 10}}).status().message(),
+              HasSubstr("too many times"));
+}
+
 TEST(EncodeBudget, LongTokensAreNotTriedAtEveryPlaceWithoutEnd) {
   const std::string letters(kMegabyte, 'a');
   const std::string added =
