@@ -41,6 +41,8 @@ class EncodeBudget {
     return {};
   }
   uint64_t growth_left() const { return growth_left_; }
+  // So much more text came; what it may cost by its size is added.
+  void extend(size_t bytes);
 
   // too_large once there are more tokens than are of use.
   Status check_tokens(size_t tokens) const {
