@@ -31,6 +31,8 @@ Result<std::unique_ptr<AdapterLoader>> AdapterLoader::make(Client& client, Confi
 Status AdapterLoader::start(Worker& worker) {
   CHORAL_TRY(worker.pool, ThreadPool::make(std::min(kThreads, ThreadPool::default_size())));
   CHORAL_TRY(worker.session, platform::cpu_platform().open(*worker.pool, {}));
+  worker.ctx = std::make_unique<platform::Context>(*worker.session, *worker.pool, config_.level);
+  worker.files = std::make_unique<lora::PackedAdapterLoader>(*worker.ctx, config_.targets, config_.options, config_.budget_bytes);
   worker.spare.keep();
   CHORAL_TRY(worker.thread, start_thread("a thread that loads adapters", [this, &worker] { run(worker); }));
   return {};
@@ -67,8 +69,6 @@ size_t AdapterLoader::queued() const {
 }
 
 void AdapterLoader::run(Worker& worker) {
-  const platform::Context ctx(*worker.session, *worker.pool, config_.level);
-  lora::PackedAdapterLoader files(ctx, config_.targets, config_.options, config_.budget_bytes);
   std::unique_lock lock(mutex_);
   for (;; worker.spare.keep()) {
     worker.work.wait(lock, [&] { return stop_ || !worker.jobs.empty(); });
@@ -83,36 +83,34 @@ void AdapterLoader::run(Worker& worker) {
       dora_.work.notify_one();
       continue;
     }
-    load(job, ctx, files, worker.spare);
+    load(worker, job);
     lock.lock();
   }
 }
 
-void AdapterLoader::load(Job& job, const platform::Context& ctx, lora::PackedAdapterLoader& files, SpareMemory& spare) {
-  const auto version = job.version;  // the job is the client's in the end
+// The job is the client's once it is taken: nothing of its version may be held here then, or the engine finds it in use.
+void AdapterLoader::load(Worker& worker, Job& job) {
   for (int reads = 1;; ++reads) {
-    AdapterRead made = read(ctx, files, version->spec, spare);
-    spare.give_back();  // taking it in may need some
-    const bool taken = client_.take_read(job, std::move(made), reads == kMostReads);
-    if (taken) return;
-    spare.keep();
+    AdapterRead made = read(worker, job.version->spec);
+    worker.spare.give_back();  // taking it in may need some
+    if (client_.take_read(job, std::move(made), reads == kMostReads)) return;
+    worker.spare.keep();
   }
 }
 
-AdapterRead AdapterLoader::read(const platform::Context& ctx, lora::PackedAdapterLoader& files, const AdapterSpec& spec,
-                                SpareMemory& spare) {
+AdapterRead AdapterLoader::read(Worker& worker, const AdapterSpec& spec) {
   AdapterFacts facts;
   lora::AdapterDescription described;
   bool whole = true;  // memory that cannot be had is no fault of the files
-  auto packed = spare.or_out_of_memory("it cannot be loaded", [&] {
-    ctx.memory.reset();
+  auto packed = worker.spare.or_out_of_memory("it cannot be loaded", [&] {
+    worker.ctx->memory.reset();
     facts = look_at_adapter(spec.path);
     wait_until_stamps_settle(facts);
-    auto loaded = files.load(spec.path, described, [this](int64_t bytes) { return client_.admit(bytes); });
+    auto loaded = worker.files->load(spec.path, described, [this](int64_t bytes) { return client_.admit(bytes); });
     whole = look_at_adapter(spec.path) == facts;
     return loaded;
   });
-  spare.give_back();
+  worker.spare.give_back();
   packed = std::move(packed).while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
   return {std::move(packed), std::move(described), std::move(facts), whole};
 }

@@ -68,14 +68,16 @@ class AdapterLoader {
     std::condition_variable work;  // there is one
     std::unique_ptr<ThreadPool> pool;
     std::unique_ptr<platform::Session> session;
+    std::unique_ptr<platform::Context> ctx;
+    std::unique_ptr<lora::PackedAdapterLoader> files;
     SpareMemory spare;
     std::thread thread;
   };
   AdapterLoader(Client& client, Config config) : client_(client), config_(std::move(config)) {}
   Status start(Worker& worker);
   void run(Worker& worker);
-  void load(Job& job, const platform::Context& ctx, lora::PackedAdapterLoader& files, SpareMemory& spare);
-  AdapterRead read(const platform::Context& ctx, lora::PackedAdapterLoader& files, const AdapterSpec& spec, SpareMemory& spare);
+  void load(Worker& worker, Job& job);
+  AdapterRead read(Worker& worker, const AdapterSpec& spec);
 
   Client& client_;
   Config config_;

@@ -93,7 +93,7 @@ TEST(OutOfMemory, EndsALoadOfAnAdapter) {
   EXPECT_TRUE(loaded.ok()) << loaded.to_string();
 }
 
-// Wherever the shortage is met first: by a thread that loads, or by the engine that takes in what was loaded or unloaded.
+// Wherever the shortage is met first: by a thread that loads, or by the engine that takes in what was loaded or pinned.
 TEST(OutOfMemory, LeavesNoChangeOfAdaptersHalfDone) {
   const AdapterFiles files;
   const AdapterSpec spec{"a", files.write("a", 64, 1)};
@@ -111,9 +111,10 @@ TEST(OutOfMemory, LeavesNoChangeOfAdaptersHalfDone) {
     }
     while (llm->stats().adapter_bytes == 0) std::this_thread::yield();  // the engine has its spare memory again
     choral::testing::fail_allocations_of_others_until(least, kSpare);
+    EXPECT_TRUE(llm->pin_adapter("a", true).ok());  // the engine's first list of wishes
+    choral::testing::fail_allocations_of_others(0);
     EXPECT_TRUE(llm->unload_adapter("a").ok());
     while (llm->stats().adapter_bytes > 0) std::this_thread::yield();
-    choral::testing::fail_allocations_of_others(0);
     expect_same_bits(llm->generate({small_request()}).front(), want);
   }
 }
