@@ -61,6 +61,7 @@ typedef struct ref_faults {
   int32_t lose;      /* from the op call at the mark on, the device is gone */
   float norm_factor; /* norms are off by this much */
   int32_t lose_rows; /* read_row returns an error */
+  int32_t fill;      /* from the op call at the mark on, there is no more memory */
 } ref_faults;
 extern const ref_faults ref_fault;
 int64_t ref_fault_mark(void); /* CHORAL_REF_FAULT_AT, else 100; counts from 1 */

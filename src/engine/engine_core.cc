@@ -1,17 +1,16 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
-#include <new>
+#include <chrono>
 #include <utility>
 
 #include "base/clock.h"
-#include "base/out_of_memory.h"
 #include "base/thread.h"
 
 namespace choral::engine {
 namespace {
 
-constexpr size_t kSpareBytes = size_t{1} << 20;
+constexpr std::chrono::milliseconds kShortagePause{10};
 
 EngineRequest& engine_request(sched::Request& request) { return static_cast<EngineRequest&>(request); }
 
@@ -53,7 +52,7 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
 }
 
 Status EngineCore::start() {
-  keep_spare();
+  spare_.keep();
   CHORAL_TRY(thread_, start_thread("the engine's thread", [this] { run(); }));
   return {};
 }
@@ -122,32 +121,26 @@ void EngineCore::run() {
       stats_.waiting += static_cast<int>(arrivals_.size());  // add_request() goes on counting them; publish_stats() sets it right
       leavers_.swap(cancels_);
     }
-    if (adapters_changed && residency_.take_changes()) {
-      readmit_stranded();
-      retry_parked();
-    }
-    keep_spare();
+    if (adapters_changed) take_changes();
+    spare_.keep();
     take_inbox();
     step();
     publish_stats();
   }
 }
 
-void EngineCore::keep_spare() {
-  if (spare_ == nullptr) spare_.reset(new (std::nothrow) char[kSpareBytes]);
-}
-
-// As or_out_of_memory(), whose error takes memory itself.
-template <class Work>
-Status EngineCore::or_spare(std::string_view doing, Work&& work) {
-  try {
-    return or_out_of_memory(doing, work);
-  } catch (const std::bad_alloc&) {
-    spare_.reset();
-    Status error = out_of_memory(doing);
-    keep_spare();
-    return error;
+// Half a change would be none at all, so it waits until there is the memory that it takes.
+void EngineCore::take_changes() {
+  if (!spare_.keep()) {
+    std::this_thread::sleep_for(kShortagePause);
+    const std::lock_guard lock(mutex_);
+    adapters_changed_ = true;
+    return;
   }
+  spare_.give_back();
+  if (!residency_.take_changes()) return;
+  readmit_stranded();
+  retry_parked();
 }
 
 void EngineCore::take_inbox() {
@@ -156,7 +149,7 @@ void EngineCore::take_inbox() {
   for (const auto id : leavers_) {
     if (auto* found = scheduler_.find(id)) {
       auto& request = engine_request(*found);
-      Status finished = or_spare("the answer cannot be ended", [&] {
+      Status finished = spare_.or_out_of_memory("the answer cannot be ended", [&] {
         finish(request, sched::FinishReason::kCancelled);
         return Status();
       });
@@ -172,7 +165,7 @@ void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
   const auto response = request->response;
   const int index = request->index;
   std::unique_ptr<sched::Request> arrived = std::move(request);
-  Status status = or_spare("the request cannot be taken in", [&] { return take(arrived); });
+  Status status = spare_.or_out_of_memory("the request cannot be taken in", [&] { return take(arrived); });
   if (status.ok()) return;
   residency_.leave(engine_request(*arrived));
   response->fail(index, std::move(status));
@@ -231,7 +224,8 @@ void EngineCore::step() {
       auto& request = engine_request(*item.request);
       if (request.scheduled_s == 0) request.scheduled_s = begin;
     }
-    const Status computed = or_spare("the step cannot be computed", [&] { return executor_->execute_model(plan_, output_); });
+    const Status computed =
+        spare_.or_out_of_memory("the step cannot be computed", [&] { return executor_->execute_model(plan_, output_); });
     if (!computed.ok()) return fail_step(computed);
     scheduler_.on_computed(plan_);
     prompt_tokens_ += plan_.new_prompt_tokens();
@@ -240,7 +234,7 @@ void EngineCore::step() {
       const auto& item = plan_.items()[i];
       if (!item.needs_logits || item.request->finished()) continue;
       auto& request = engine_request(*item.request);
-      Status committed = or_spare("the answer cannot be kept", [&] {
+      Status committed = spare_.or_out_of_memory("the answer cannot be kept", [&] {
         commit(request, output_.items[i], end);
         return Status();
       });
@@ -263,7 +257,7 @@ void EngineCore::end_finished() {
 
 // What the device computed is lost, keys and values included: every request of the step ends with its reason.
 void EngineCore::fail_step(const Status& status) {
-  spare_.reset();
+  spare_.give_back();
   publish_device_notes();
   for (const auto& item : plan_.items()) {
     auto& request = engine_request(*item.request);
@@ -273,15 +267,15 @@ void EngineCore::fail_step(const Status& status) {
   }
   scheduler_.abandon(plan_);
   end_finished();
-  keep_spare();
+  spare_.keep();
 }
 
 // Where the answer stopped nobody knows, so nothing is added to it.
 void EngineCore::fail_commit(EngineRequest& request, Status status) {
-  spare_.reset();
+  spare_.give_back();
   request.response->fail(request.index, std::move(status));
   scheduler_.finish(request, sched::FinishReason::kError);
-  keep_spare();
+  spare_.keep();
 }
 
 void EngineCore::commit(EngineRequest& request, SampledToken& sampled, double now) {

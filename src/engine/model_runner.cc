@@ -14,6 +14,8 @@ EngineRequest& engine_request(const sched::PlanItem& item) { return static_cast<
 // Logits of a prompt are made in slices: a row is a vocabulary wide.
 constexpr int32_t kPromptLogitsRows = 32;
 
+constexpr std::string_view kTooLarge = "the step cannot be computed; fewer --max-num-batched-tokens or --max-num-seqs need less";
+
 }  // namespace
 
 ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora,
@@ -37,13 +39,14 @@ Status ModelRunner::execute_model(const sched::StepPlan& plan, StepOutput& out) 
   for (const auto& item : plan.items()) facts.has_prefill = facts.has_prefill || !item.is_decode;
   for (const auto& segment : plan.segments()) facts.has_adapters = facts.has_adapters || segment.adapter_key != 0;
   ctx_.session.begin_step(facts);
-  const Status computed =
-      or_out_of_memory("the step cannot be computed; fewer --max-num-batched-tokens or --max-num-seqs need less", [&] {
-        compute(plan, out);
-        return Status();
-      });
-  const Status ended = ctx_.session.end_step(facts);
-  return computed.ok() ? ended : computed;
+  Status computed = or_out_of_memory(kTooLarge, [&] {
+    compute(plan, out);
+    return Status();
+  });
+  Status ended = ctx_.session.end_step(facts);
+  if (computed.ok() || ended.ok()) return computed.ok() ? ended : computed;
+  // Where the memory is a device's, it knows why there is no more.
+  return ended.code() == Code::kResourceExhausted ? std::move(ended).while_(kTooLarge) : ended;
 }
 
 void ModelRunner::compute(const sched::StepPlan& plan, StepOutput& out) {

@@ -46,8 +46,10 @@ PluginSession::PluginSession(const Platform& platform, std::shared_ptr<PluginDev
     : platform_(platform),
       device_(std::move(device)),
       memory_([this](size_t size_bytes) -> Result<Arena::Block> {
-        CHORAL_TRY(auto memory, device_->allocate(static_cast<int64_t>(size_bytes)));
-        return Arena::Block{std::move(memory.owner), memory.data, size_bytes};
+        auto memory = device_->allocate(static_cast<int64_t>(size_bytes));
+        refused_ = memory.ok() ? Status() : memory.status();
+        if (!memory.ok()) return std::move(memory).status();
+        return Arena::Block{std::move(memory->owner), memory->data, size_bytes};
       }),
       ops_(staged_cpu_ops()) {
   const std::string why = device_name() + " has no such operator";
@@ -388,7 +390,9 @@ Status PluginSession::end_step(const StepFacts& facts) {
     fail(take_status(worker_->end_step(device_->handle(), device_->stream(), &step)).while_("end_step"));
   }
   if (lost_.ok()) fail(device_->synchronize().while_("synchronize"));
-  return lost_;
+  const Status refused = std::exchange(refused_, {});
+  if (!lost_.ok() || refused.ok()) return lost_;
+  return resource_exhausted("{}: {}", device_name(), refused.message());
 }
 
 std::vector<std::string> PluginSession::take_notes() { return std::exchange(notes_, {}); }

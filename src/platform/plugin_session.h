@@ -2,7 +2,7 @@
 //
 // An operator that returns an error is not called again: the host does the same on copies, now and from then on, and a note says
 // why. Only what lives on the device in an order of its own can't be served so — the KV cache — and a device whose queue or
-// memory fails is lost: the step then fails with the device's reason.
+// memory fails is lost: the step then fails with the device's reason. A step for which it has too little memory fails alone.
 #pragma once
 
 #include <array>
@@ -93,7 +93,8 @@ class PluginSession : public Session {
   bool kv_on_device_ = false;
   enum class Fused { kNone, kDeclared, kLoaded, kFailed } fused_ = Fused::kNone;
   bool strict_ = false;
-  Status lost_;  // why the device is gone
+  Status lost_;     // why the device is gone
+  Status refused_;  // why the step's memory could not grow
   std::vector<std::string> notes_;
 };
 
