@@ -13,8 +13,8 @@ static void run_rotary(const void* p, ref_failure* failure) {
                (long long)a->table.max_positions);
       return;
     }
-    ref_rotate_row(&a->table, position, a->q.data + i * a->q.stride, a->q.cols);
-    ref_rotate_row(&a->table, position, a->k.data + i * a->k.stride, a->k.cols);
+    ref_rotate_row(&a->table, position, ref_row(&a->q, i), a->q.cols);
+    ref_rotate_row(&a->table, position, ref_row(&a->k, i), a->k.cols);
   }
 }
 
