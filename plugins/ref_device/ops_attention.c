@@ -96,6 +96,10 @@ choral_status* ref_paged_attention(choral_device* device, choral_stream* stream,
   ref_read(&a, args, sizeof a);
   choral_status* error = NULL;
   const char* name = "paged_attention";
+  if (a.sliding_window > 0 && ref_passes_over(name, "sliding_window", &error)) a.sliding_window = 0;
+  if (a.softcap > 0.0f && ref_passes_over(name, "softcap", &error)) a.softcap = 0.0f;
+  if (a.cache.v_head_dim != a.cache.head_dim) ref_passes_over(name, "v_head_dim", &error);
+  if (a.sinks.data != NULL && ref_passes_over(name, "sinks", &error)) a.sinks.data = NULL;
   a.cache = ref_map_cache(device, "paged_attention cache", a.cache, &error);
   ref_expect(error == NULL && a.heads > 0 && a.heads % a.cache.kv_heads == 0, name, "kv_heads does not divide heads", &error);
   ref_expect(error == NULL && a.q.rows == a.out.rows && a.q.cols == a.heads * a.cache.head_dim &&
