@@ -19,6 +19,8 @@ const ref_faults ref_fault = {.norm_factor = 0.01f};
 const ref_faults ref_fault = {.fail_op = 1, .lose_rows = 1};
 #elif defined(REF_FAULT_full_at_100)   /* … there is no more memory */
 const ref_faults ref_fault = {.fill = 1};
+#elif defined(REF_FAULT_features)      /* a feature of arguments is passed over or refused (features.c) */
+const ref_faults ref_fault = {.features = 1};
 #else
 const ref_faults ref_fault = {0};
 #endif

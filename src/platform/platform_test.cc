@@ -20,7 +20,7 @@ TEST(Platform, AutoIsTheCpuAndUnknownNamesAreErrors) {
 TEST(OpTable, EveryOpHasAProviderAndAVersion) {
   testing::CpuContext cpu(1);
   const auto ops = (*cpu).ops.facts();
-  EXPECT_EQ(ops.size(), 19u);
+  EXPECT_EQ(ops.size(), AllOps::kSize);
   for (const auto& op : ops) {
     EXPECT_TRUE(op.provider == "cpu" || (op.fused && op.provider == "composed")) << op.name << " by " << op.provider;
     EXPECT_EQ(op.version, 1) << op.name;
@@ -72,6 +72,13 @@ TEST(CustomOpConfig, AllNonePlusMinus) {
   const auto all = CustomOpConfig::parse("-rms_norm");
   EXPECT_FALSE(all->enabled("rms_norm"));
   EXPECT_TRUE(all->enabled("silu_and_mul"));
+}
+
+TEST(CustomOpConfig, OffBeatsOnAndTheOrderSaysNothing) {
+  for (const char* list : {"+rms_norm,-rms_norm", "-rms_norm,+rms_norm", "-rms_norm,all", "+rms_norm,none,-rms_norm"}) {
+    EXPECT_FALSE(CustomOpConfig::parse(list)->enabled("rms_norm")) << list;
+  }
+  EXPECT_TRUE(CustomOpConfig::parse("+rms_norm,none")->enabled("rms_norm"));
 }
 
 TEST(CustomOpConfig, MistakesAreNamed) {
