@@ -19,7 +19,6 @@ constexpr int32_t kPromptLogitsRows = 32;
 ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora,
                          int64_t max_tokens, int64_t max_items)
     : ctx_(ctx), model_(model), lora_(lora), sampler_(ctx, model.vocab_size()) {
-  mapping_.index_mapping.reserve(static_cast<size_t>(max_tokens));
   token_ids_.reserve(static_cast<size_t>(max_tokens));
   positions_.reserve(static_cast<size_t>(max_tokens));
   kv_slots_.reserve(static_cast<size_t>(max_tokens));
@@ -35,7 +34,7 @@ Status ModelRunner::execute_model(const sched::StepPlan& plan, StepOutput& out) 
   platform::StepFacts facts{
       .index = steps_++, .rows = plan.total_tokens(), .sequences = static_cast<int64_t>(plan.items().size())};
   for (const auto& item : plan.items()) facts.has_prefill = facts.has_prefill || !item.is_decode;
-  for (const auto& segment : plan.segments()) facts.has_adapters = facts.has_adapters || segment.adapter_key != 0;
+  facts.has_adapters = !plan.segments().empty();
   ctx_.session.begin_step(facts);
   const Status computed =
       or_out_of_memory("the step cannot be computed; fewer --max-num-batched-tokens or --max-num-seqs need less", [&] {
@@ -62,32 +61,14 @@ void ModelRunner::build_batch(const sched::StepPlan& plan) {
   kv_slots_.clear();
   sequences_.clear();
   for (const auto& item : plan.items()) add_item(item);
-  plan_lora(plan);
+  const Status planned = lora_.set_adapter_mapping(plan.segments());
+  CHORAL_CHECK(planned.ok(), planned.message());  // residency registered them, the scheduler keeps to the slots
   const auto& lora = lora_.punica_wrapper();
   batch_ = {.token_ids = platform::place_indices(ctx_, std::span<const int32_t>(token_ids_)),
             .positions = platform::place_indices(ctx_, std::span<const int32_t>(positions_)),
             .kv_slots = platform::place_indices(ctx_, std::span<const int64_t>(kv_slots_)),
             .sequences = ctx_.session.place_sequences(sequences_),
             .lora = lora.no_lora() ? nullptr : &lora};
-}
-
-void ModelRunner::plan_lora(const sched::StepPlan& plan) {
-  lora_.begin_step();
-  mapping_.index_mapping.clear();
-  for (const auto& segment : plan.segments()) {
-    int32_t slot = 0;
-    if (segment.adapter_key != 0) {
-      const auto activated = lora_.activate_adapter(segment.adapter_key);
-      CHORAL_CHECK(activated.ok(), activated.status().message());  // residency registered it, the scheduler keeps to the slots
-      slot = *activated;
-    }
-    for (const auto& item :
-         plan.items().subspan(static_cast<size_t>(segment.first_item), static_cast<size_t>(segment.item_count))) {
-      mapping_.add_tokens(0, item.base_tokens);
-      mapping_.add_tokens(slot, item.token_count - item.base_tokens);
-    }
-  }
-  lora_.set_adapter_mapping(mapping_);
 }
 
 void ModelRunner::add_item(const sched::PlanItem& item) {

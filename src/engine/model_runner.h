@@ -26,7 +26,6 @@ class ModelRunner {
   void compute(const sched::StepPlan& plan, StepOutput& out);
   void build_batch(const sched::StepPlan& plan);
   void add_item(const sched::PlanItem& item);
-  void plan_lora(const sched::StepPlan& plan);
   void sample_next_tokens(const sched::StepPlan& plan, MatrixView<const float> hidden, StepOutput& out);
   void add_prompt_logprobs(const sched::PlanItem& item, MatrixView<const float> hidden);
 
@@ -38,7 +37,6 @@ class ModelRunner {
 
   // The flat batch. [max_tokens] and [max_items]
   layers::ForwardBatch batch_;
-  lora::LoRAMapping mapping_;  // its index_mapping, which is all that a step reads
   std::vector<int32_t> token_ids_, positions_;
   std::vector<int64_t> kv_slots_;
   std::vector<kernels::AttentionSequence> sequences_;

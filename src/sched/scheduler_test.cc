@@ -142,7 +142,7 @@ TEST(SchedulerPlan, RowsAreGroupedByAdapterBaseFirst) {
   engine.step();
   engine.scheduler.schedule(engine.plan);
   EXPECT_EQ(planned(engine.plan), (Items{{2, 1}, {4, 1}, {1, 1}, {3, 1}}));
-  EXPECT_EQ(engine.plan.segments().size(), 3u);
+  EXPECT_EQ(engine.plan.segments().size(), 2u);
 }
 
 TEST(SchedulerPlan, MaxNumSeqsHolds) {
