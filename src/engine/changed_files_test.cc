@@ -5,8 +5,8 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "engine/adapter_files_test.h"
-#include "engine/registry_test.h"
+#include "engine/adapters/adapter_files_test.h"
+#include "engine/adapters/registry_test.h"
 #include "lora/store/packed_adapter_loader.h"
 #include "platform/cpu_context_test.h"
 

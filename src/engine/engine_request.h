@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "choral/types.h"
-#include "engine/adapter_version.h"
+#include "engine/adapters/adapter_version.h"
 #include "engine/output_text.h"
 #include "engine/response.h"
 #include "kernels/sampling/sampling.h"
@@ -16,7 +16,7 @@
 
 namespace choral::engine {
 
-struct RequestVoice;  // engine/adapter_residency.h
+struct RequestVoice;  // engine/adapters/adapter_residency.h
 
 struct EngineRequest : sched::Request {
   EngineRequest(SamplingParams sampling, OutputText output_text) : params(std::move(sampling)), text(std::move(output_text)) {}

@@ -1,12 +1,12 @@
 // Names without an engine: which are taken in, and how many are kept.
-#include "engine/adapter_registry.h"
+#include "engine/adapters/adapter_registry.h"
 
 #include <gmock/gmock.h>
 
 #include <thread>
 
-#include "engine/adapter_files_test.h"
-#include "engine/registry_test.h"
+#include "engine/adapters/adapter_files_test.h"
+#include "engine/adapters/registry_test.h"
 
 namespace choral::engine {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/adapter_registry.h"
+#include "engine/adapters/adapter_registry.h"
 
 #include <algorithm>
 #include <filesystem>

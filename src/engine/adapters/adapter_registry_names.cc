@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/printable.h"
-#include "engine/adapter_registry.h"
+#include "engine/adapters/adapter_registry.h"
 #include "lora/peft/adapter_name.h"
 
 namespace choral::engine {

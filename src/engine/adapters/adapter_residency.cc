@@ -1,4 +1,4 @@
-#include "engine/adapter_residency.h"
+#include "engine/adapters/adapter_residency.h"
 
 #include <algorithm>
 

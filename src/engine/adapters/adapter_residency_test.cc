@@ -1,5 +1,5 @@
 // Adapters that come and go: mixes under small budgets, and contents that are nobody's any more, whatever happened on their way.
-#include "engine/adapter_residency.h"
+#include "engine/adapters/adapter_residency.h"
 
 #include <gmock/gmock.h>
 
@@ -8,8 +8,8 @@
 #include <random>
 #include <thread>
 
-#include "engine/adapter_files_test.h"
-#include "engine/registry_test.h"
+#include "engine/adapters/adapter_files_test.h"
+#include "engine/adapters/registry_test.h"
 
 namespace choral::engine {
 namespace {

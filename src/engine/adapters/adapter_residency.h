@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/adapter_registry.h"
+#include "engine/adapters/adapter_registry.h"
 #include "engine/engine_request.h"
 #include "lora/plan/lora_model_manager.h"
 #include "sched/adapter_memory.h"

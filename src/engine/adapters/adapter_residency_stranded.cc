@@ -1,7 +1,7 @@
 // What becomes of requests whose version of an adapter cannot be read (again); see adapter_registry.h for the rule.
 #include <algorithm>
 
-#include "engine/adapter_residency.h"
+#include "engine/adapters/adapter_residency.h"
 
 namespace choral::engine {
 

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "choral/llm.h"
-#include "engine/file_facts.h"
+#include "engine/adapters/file_facts.h"
 
 namespace choral::engine {
 
-struct AdapterContent;  // engine/adapter_residency.h
+struct AdapterContent;  // engine/adapters/adapter_residency.h
 
 struct AdapterVersion {
   // `version_place`: where its files are looked at, if not at the spec's path.
