@@ -35,7 +35,7 @@ Status ModelRunner::execute_model(const sched::StepPlan& plan, StepOutput& out) 
   platform::StepFacts facts{
       .index = steps_++, .rows = plan.total_tokens(), .sequences = static_cast<int64_t>(plan.items().size())};
   for (const auto& item : plan.items()) facts.has_prefill = facts.has_prefill || !item.is_decode;
-  for (const auto& segment : plan.segments()) facts.has_adapters = facts.has_adapters || segment.adapter_key != 0;
+  for (const auto& segment : plan.segments()) facts.has_adapters = facts.has_adapters || segment.adapter_key != lora::kBaseKey;
   ctx_.session.begin_step(facts);
   const Status computed =
       or_out_of_memory("the step cannot be computed; fewer --max-num-batched-tokens or --max-num-seqs need less", [&] {
@@ -76,7 +76,7 @@ void ModelRunner::plan_lora(const sched::StepPlan& plan) {
   mapping_.index_mapping.clear();
   for (const auto& segment : plan.segments()) {
     int32_t slot = 0;
-    if (segment.adapter_key != 0) {
+    if (segment.adapter_key != lora::kBaseKey) {
       const auto activated = lora_.activate_adapter(segment.adapter_key);
       CHORAL_CHECK(activated.ok(), activated.status().message());  // residency registered it, the scheduler keeps to the slots
       slot = *activated;

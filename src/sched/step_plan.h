@@ -27,7 +27,7 @@ struct PlanItem {
 
 // Consecutive items of one adapter, and their rows; those that are the base's nevertheless are known by the items.
 struct PlanSegment {
-  int32_t adapter_key = 0;
+  AdapterKey adapter_key;
   int32_t first_item = 0, item_count = 0;
   int32_t first_row = 0, row_count = 0;
 };

@@ -33,10 +33,10 @@ TEST(StepPlan, GroupsByAdapterAndKeepsTheOrderInside) {
     EXPECT_EQ(plan.items()[i].first_row, first_rows[i]);
   }
   ASSERT_EQ(plan.segments().size(), 2u);
-  EXPECT_EQ(plan.segments()[0].adapter_key, 0);
+  EXPECT_EQ(plan.segments()[0].adapter_key, kBaseKey);
   EXPECT_EQ(plan.segments()[0].item_count, 2);
   EXPECT_EQ(plan.segments()[0].row_count, 4);
-  EXPECT_EQ(plan.segments()[1].adapter_key, 2);
+  EXPECT_EQ(plan.segments()[1].adapter_key, AdapterKey{2});
   EXPECT_EQ(plan.segments()[1].first_item, 2);
   EXPECT_EQ(plan.segments()[1].first_row, 4);
   EXPECT_EQ(plan.segments()[1].row_count, 7);
@@ -73,7 +73,7 @@ TEST(StepPlan, RowsBeforeTheActivationAreTheBases) {
   ASSERT_EQ(plan.segments().size(), 3u);
   const int32_t keys[] = {0, 1, 2}, first_items[] = {0, 3, 4}, rows[] = {11, 3, 9};
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(plan.segments()[i].adapter_key, keys[i]);
+    EXPECT_EQ(plan.segments()[i].adapter_key.value(), keys[i]);
     EXPECT_EQ(plan.segments()[i].first_item, first_items[i]);
     EXPECT_EQ(plan.segments()[i].row_count, rows[i]);
   }

@@ -49,7 +49,7 @@ bool AdapterResidency::take_changes() {
   const bool any = !loaded_.empty();
   loaded_.clear();
   settle_pins();
-  for (const int32_t id : unnamed_) forget_if_unnamed(id);
+  for (const lora::AdapterId id : unnamed_) forget_if_unnamed(id);
   unnamed_.clear();
   return any;
 }
@@ -75,7 +75,7 @@ std::shared_ptr<AdapterContent> AdapterResidency::content_of(const lora::PackedA
   const auto known = by_digest_.find(packed.digest());
   if (known != by_digest_.end()) return contents_.at(known->second);
   auto content = std::make_shared<AdapterContent>();
-  content->id = next_id_++;
+  content->id = lora::AdapterId{next_id_++};
   content->digest = packed.digest();
   content->size_bytes = packed.size_bytes();
   content->replaces = packed.replaces();
@@ -116,12 +116,12 @@ void AdapterResidency::fail(AdapterVersion& version, Status why) {
 // What the memory decided: weights to drop, and loads, all of which are of adapters of `request`.
 void AdapterResidency::carry_out(const EngineRequest* request) {
   memory_.take_decisions(loads_wanted_, drops_wanted_);
-  for (const int32_t id : drops_wanted_) {
+  for (const lora::AdapterId id : drops_wanted_) {
     auto& content = *contents_.at(id);
     content.packed = nullptr;
     publish(content);
   }
-  for (const int32_t id : loads_wanted_) {
+  for (const lora::AdapterId id : loads_wanted_) {
     // Any version with this content will do; the request's own is alive.
     const auto use = std::find_if(request->adapters.begin(), request->adapters.end(),
                                   [id](const auto& candidate) { return candidate.version->content->id == id; });
@@ -267,13 +267,11 @@ RequestVoice& AdapterResidency::open_voice(const VoiceKey& key, std::vector<Requ
   voice.adapters.clear();
   voice.terms = std::move(terms);
   for (const auto& term : voice.terms) {
-    const int32_t id = term.content->id;
+    const lora::AdapterId id = term.content->id;
     if (std::find(voice.adapters.begin(), voice.adapters.end(), id) == voice.adapters.end()) voice.adapters.push_back(id);
   }
-  if (key.size() == 1 && key.front().second == 1.0F) {
-    voice.key = key.front().first;
-  } else if (free_keys_.empty()) {
-    voice.key = next_id_++;
+  if (free_keys_.empty()) {
+    voice.key = lora::AdapterKey{next_key_++};
   } else {
     voice.key = free_keys_.back();  // every request may bring another factor, and keys are not without end
     free_keys_.pop_back();
@@ -285,7 +283,7 @@ RequestVoice& AdapterResidency::open_voice(const VoiceKey& key, std::vector<Requ
 void AdapterResidency::close_voice(const RequestVoice& voice) {
   VoiceKey key;
   for (const auto& term : voice.terms) key.emplace_back(term.content->id, term.factor);
-  if (voice.key != key.front().first) free_keys_.push_back(voice.key);
+  free_keys_.push_back(voice.key);
   voices_.erase(key);
 }
 
@@ -316,7 +314,7 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   if (answer != Residency::kResident) return answer;
   request.held_adapter = true;
   if (voice.holders == 0) {
-    lora::Voice weights;
+    lora::PackedVoice weights;
     for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});
     request.adapter_status = manager_.add_adapter(voice.key, std::move(weights));
     if (!request.adapter_status.ok()) {
@@ -345,7 +343,7 @@ void AdapterResidency::release(sched::Request& scheduled) {
   if (--voice.holders == 0) manager_.remove_adapter(voice.key);
 }
 
-void AdapterResidency::forget_if_unnamed(int32_t id) {
+void AdapterResidency::forget_if_unnamed(lora::AdapterId id) {
   const auto found = contents_.find(id);
   if (found == contents_.end()) return;
   auto& content = *found->second;

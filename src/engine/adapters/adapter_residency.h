@@ -18,7 +18,7 @@ namespace choral::engine {
 
 // What some files held. Known from the first load on, whether its weights are in memory or not.
 struct AdapterContent {
-  int32_t id = 0;  // in the adapter memory, and the adapter key of requests that use it alone at factor 1
+  lora::AdapterId id;
   Sha256Digest digest{};
   int64_t size_bytes = 0;
   bool replaces = false;
@@ -34,14 +34,14 @@ struct RequestVoice {
     std::shared_ptr<AdapterContent> content;
     float factor = 1.0F;
   };
-  int32_t key = 0;                // adapter_key of its requests; 0 = acts nowhere in them
-  std::vector<Term> terms;        // as named: a content may be in several
-  std::vector<int32_t> adapters;  // their contents, each once
+  lora::AdapterKey key;                   // adapter_key of its requests
+  std::vector<Term> terms;                // as named: a content may be in several
+  std::vector<lora::AdapterId> adapters;  // their contents, each once
   int requests = 0;
   int holders = 0;  // of them, admitted
 };
 
-class AdapterResidency : public sched::AdapterResidency {
+class AdapterResidency : public sched::AdapterGate {
  public:
   // `registry` and `manager` outlive this.
   AdapterResidency(AdapterRegistry& registry, lora::LoRAModelManager& manager, int64_t budget_bytes);
@@ -77,7 +77,7 @@ class AdapterResidency : public sched::AdapterResidency {
   size_t content_count() const { return contents_.size(); }
 
  private:
-  using VoiceKey = std::vector<std::pair<int32_t, float>>;  // content id, factor
+  using VoiceKey = std::vector<std::pair<lora::AdapterId, float>>;  // content id, factor
 
   void take_in(LoadedAdapter& loaded);
   std::shared_ptr<AdapterContent> content_of(const lora::PackedAdapter& packed);
@@ -91,7 +91,7 @@ class AdapterResidency : public sched::AdapterResidency {
   Status room_for(const AdapterVersion& version) const;
   Status failure_of(const EngineRequest& request) const;
   void carry_out(const EngineRequest* request);
-  void forget_if_unnamed(int32_t id);
+  void forget_if_unnamed(lora::AdapterId id);
   void publish(const AdapterContent& content);
   bool join_voice(EngineRequest& request);
   RequestVoice& open_voice(const VoiceKey& key, std::vector<RequestVoice::Term> terms);
@@ -100,16 +100,17 @@ class AdapterResidency : public sched::AdapterResidency {
   AdapterRegistry& registry_;
   lora::LoRAModelManager& manager_;
   sched::AdapterMemory memory_;
-  std::map<int32_t, std::shared_ptr<AdapterContent>> contents_;  // by id
-  std::map<Sha256Digest, int32_t> by_digest_;
+  std::map<lora::AdapterId, std::shared_ptr<AdapterContent>> contents_;  // by id
+  std::map<Sha256Digest, lora::AdapterId> by_digest_;
   std::map<VoiceKey, RequestVoice> voices_;
   std::vector<LoadedAdapter> loaded_;
-  std::vector<AdapterRegistry::PinWish> pins_;        // not answered yet
-  std::vector<int32_t> unnamed_;                      // contents to look at: a version of them may be gone
-  std::vector<int32_t> loads_wanted_, drops_wanted_;  // carry_out()'s own
-  std::vector<int32_t> free_keys_;                    // of voices that are gone
+  std::vector<AdapterRegistry::PinWish> pins_;                // not answered yet
+  std::vector<lora::AdapterId> unnamed_;                      // contents to look at: a version of them may be gone
+  std::vector<lora::AdapterId> loads_wanted_, drops_wanted_;  // carry_out()'s own
+  std::vector<lora::AdapterKey> free_keys_;                   // of voices that are gone
   bool may_be_stranded_ = false;
   int32_t next_id_ = 1;
+  int32_t next_key_ = 1;
   uint64_t seen_retirements_ = 0;
   int64_t loads_ = 0;
 };

@@ -33,7 +33,8 @@ bool AdapterResidency::is_stranded(const EngineRequest& request) const {
 void AdapterResidency::start_over(EngineRequest& request) {
   leave(request);
   request.parked = true;  // what was tried for it is not tried again
-  request.adapter_key = 0;
+  request.adapter_key = lora::kBaseKey;
+  request.adapter_ids.clear();
   request.activation_token = 0;
   request.activated_root.reset();
   request.prefix_root = cache::make_prefix_root({}, request.cache_salt);

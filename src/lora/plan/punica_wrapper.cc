@@ -143,7 +143,7 @@ PunicaWrapper::PunicaWrapper(int64_t max_num_seqs) {
   logits_groups_.reserve(static_cast<size_t>(max_num_seqs));
 }
 
-void PunicaWrapper::update_metadata(const LoRAMapping& mapping, std::span<const Voice* const> voices) {
+void PunicaWrapper::update_metadata(const LoRAMapping& mapping, std::span<const PackedVoice* const> voices) {
   token_groups_.clear();
   const auto& slots = mapping.index_mapping;
   const auto rows = static_cast<int64_t>(slots.size());
@@ -287,7 +287,7 @@ void PunicaWrapper::add_lora_logits(const platform::Context& ctx, int target, Ma
 
 void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target, std::span<const int32_t> ids,
                                        MatrixView<float> on_device) const {
-  const auto touches = [target](const VoiceTerm& term) { return term.adapter->module(target) != nullptr; };
+  const auto touches = [target](const PackedVoiceTerm& term) { return term.adapter->module(target) != nullptr; };
   for (const auto& group : token_groups_) {
     if (std::none_of(group.voice->begin(), group.voice->end(), touches)) continue;
     const platform::StepMark group_mark(ctx);

@@ -18,7 +18,7 @@ namespace choral::lora {
 struct RowGroup {
   int64_t row_begin = 0;
   int64_t row_count = 0;
-  const Voice* voice = nullptr;
+  const PackedVoice* voice = nullptr;
 };
 
 // What one target adds to one group's rows, ready for the epilogue.
@@ -39,7 +39,7 @@ class PunicaWrapper {
 
   // Reads nothing of `mapping` but its index_mapping; what a row of logits has is what its token has. voices[i] is the voice of
   // slot i (voices[0], the base, is never read); they outlive the step.
-  void update_metadata(const LoRAMapping& mapping, std::span<const Voice* const> voices);
+  void update_metadata(const LoRAMapping& mapping, std::span<const PackedVoice* const> voices);
   // No row of the step has an adapter.
   bool no_lora() const { return token_groups_.empty(); }
   std::span<const RowGroup> token_groups() const { return token_groups_; }
