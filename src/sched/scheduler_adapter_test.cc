@@ -227,6 +227,18 @@ TEST(SchedulerAdapter, MaxLorasLimitsDistinctAdaptersNotRequests) {
   engine.drain();
 }
 
+// Whoever sets a key says what it stands for: the key's number is no adapter's.
+TEST(SchedulerAdapter, AKeyWithoutAdaptersOrAdaptersWithoutAKeyAreRefused) {
+  Scheduler scheduler(small(), 16, kBlockTokens);
+  auto request = make_request(1, prompt(4), 2);
+  use_adapters(*request, 7, {});
+  EXPECT_EQ(scheduler.add(std::move(request)).code(), Code::kInternal);
+  use_adapters(*request, 0, {7});
+  EXPECT_EQ(scheduler.add(std::move(request)).code(), Code::kInternal);
+  use_adapters(*request, 7, {7});
+  EXPECT_TRUE(scheduler.add(std::move(request)).ok());
+}
+
 TEST(SchedulerAdapter, MaxLorasCountsAdaptersNotFactorsAndThoseOfMixes) {
   SchedulerConfig config = small();
   config.max_loras = 2;
