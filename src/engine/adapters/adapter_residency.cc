@@ -5,8 +5,6 @@
 namespace choral::engine {
 namespace {
 
-using lora::MemoryRoom;
-using lora::MemoryTier;
 using sched::Residency;
 
 EngineRequest& engine_request(sched::Request& request) { return static_cast<EngineRequest&>(request); }
@@ -17,29 +15,21 @@ int32_t last_occurrence(std::span<const int32_t> text, std::span<const int32_t> 
   return found == text.end() ? -1 : static_cast<int32_t>(found - text.begin());
 }
 
-// By one of its names.
-bool is_pinned(const AdapterContent& content) {
-  return std::any_of(content.versions.begin(), content.versions.end(), [](const auto& weak) {
-    const auto version = weak.lock();
-    return version != nullptr && version->pinned;
-  });
-}
-
 }  // namespace
 
 AdapterResidency::AdapterResidency(AdapterRegistry& registry, lora::LoRAModelManager& manager, int64_t budget_bytes)
     : registry_(registry), manager_(manager), memory_(budget_bytes) {}
 
 AdapterResidency::~AdapterResidency() {
-  for (const auto& wish : pins_) registry_.answer_pin(wish, unavailable("the engine is shutting down"));
+  for (const auto& wish : pins_.wishes()) registry_.answer_pin(wish, unavailable("the engine is shutting down"));
 }
 
 bool AdapterResidency::take_changes() {
-  registry_.take_pins(pins_);  // first, so that no load that was asked for with a wish comes after it
+  registry_.take_pins(pins_.wishes());  // first, so that no load that was asked for with a wish comes after it
   registry_.take_loaded(loaded_);
   const uint64_t retirements = registry_.retirements();
   if (retirements != seen_retirements_) {
-    for (const auto& [id, content] : contents_) unnamed_.push_back(id);
+    contents_.doubt_all();
     seen_retirements_ = retirements;
   }
   for (auto& loaded : loaded_) {
@@ -49,9 +39,20 @@ bool AdapterResidency::take_changes() {
   const bool any = !loaded_.empty();
   loaded_.clear();
   settle_pins();
-  for (const lora::AdapterId id : unnamed_) forget_if_unnamed(id);
-  unnamed_.clear();
+  contents_.review([this](const AdapterContent& content) {
+    pins_.review(content);
+    // A live request and a load each keep a version.
+    if (content.versions.empty()) memory_.remove(content.id);
+  });
   return any;
+}
+
+void AdapterResidency::settle_pins() {
+  pins_.settle([this](const std::shared_ptr<AdapterVersion>& version) { registry_.request_load(version); },
+               [this](const AdapterPins::Wish& wish, const Status& status) {
+                 registry_.answer_pin(wish, status);
+                 if (wish.version->content) contents_.doubt(*wish.version->content);  // its name may have gone meanwhile
+               });
 }
 
 void AdapterResidency::take_in(LoadedAdapter& loaded) {
@@ -59,45 +60,25 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
   version.loading = false;
   ++loads_;
   if (!loaded.packed.ok()) return fail(version, std::move(loaded.packed).status());
-  look_at_contents(version);
+  const auto& packed = *loaded.packed;
+  contents_.doubt(version);
   version.older = nullptr;
   if (!version.content) {
-    version.content = content_of(**loaded.packed);
+    version.content = contents_.find(packed->digest());
+    if (!version.content) {
+      version.content = contents_.add(*packed);
+      memory_.add(version.content->id, packed->size_bytes());
+    }
     version.content->versions.push_back(loaded.version);
   }
-  CHORAL_CHECK(version.content->digest == (*loaded.packed)->digest(), "a version of an adapter has one content");
+  AdapterContent& content = *version.content;
+  CHORAL_CHECK(content.digest == packed->digest(), "a version of an adapter has one content");
   version.failure = {};
-  make_resident(version.content, std::move(*loaded.packed));
-  unnamed_.push_back(version.content->id);  // whoever wanted it, or its name, may have gone while it was loaded
-}
-
-std::shared_ptr<AdapterContent> AdapterResidency::content_of(const lora::PackedAdapter& packed) {
-  const auto known = by_digest_.find(packed.digest());
-  if (known != by_digest_.end()) return contents_.at(known->second);
-  auto content = std::make_shared<AdapterContent>();
-  content->id = lora::AdapterId{next_id_++};
-  content->digest = packed.digest();
-  content->size_bytes = packed.size_bytes();
-  content->replaces = packed.replaces();
-  content->invocation_tokens.assign(packed.invocation_tokens().begin(), packed.invocation_tokens().end());
-  memory_.add(content->id, content->size_bytes);
-  contents_.emplace(content->id, content);
-  by_digest_.emplace(content->digest, content->id);
-  return content;
-}
-
-void AdapterResidency::make_resident(const std::shared_ptr<AdapterContent>& content,
-                                     std::shared_ptr<const lora::PackedAdapter> packed) {
   // Else it waits on disk until there is room: acquire() says so.
-  if (memory_.arrive(content->id) && content->packed == nullptr) content->packed = std::move(packed);
+  if (memory_.arrive(content.id) && content.packed == nullptr) content.packed = packed;
   carry_out(nullptr);
-  publish(*content);
-}
-
-// It may have been the last to hold its content, or its predecessor's.
-void AdapterResidency::look_at_contents(const AdapterVersion& version) {
-  if (version.content) unnamed_.push_back(version.content->id);
-  if (version.older && version.older->content) unnamed_.push_back(version.older->content->id);
+  publish(content);
+  contents_.doubt(content);  // whoever wanted it, or its name, may have gone while it was loaded
 }
 
 void AdapterResidency::fail(AdapterVersion& version, Status why) {
@@ -107,7 +88,7 @@ void AdapterResidency::fail(AdapterVersion& version, Status why) {
   });
   version.failure = std::move(why);
   ++version.failures;
-  look_at_contents(version);
+  contents_.doubt(version);
   if (!version.content) return;
   memory_.fail(version.content->id);
   may_be_stranded_ = true;
@@ -117,7 +98,7 @@ void AdapterResidency::fail(AdapterVersion& version, Status why) {
 void AdapterResidency::carry_out(const EngineRequest* request) {
   memory_.take_decisions(loads_wanted_, drops_wanted_);
   for (const lora::AdapterId id : drops_wanted_) {
-    auto& content = *contents_.at(id);
+    AdapterContent& content = contents_.at(id);
     content.packed = nullptr;
     publish(content);
   }
@@ -130,73 +111,6 @@ void AdapterResidency::carry_out(const EngineRequest* request) {
   }
   loads_wanted_.clear();
   drops_wanted_.clear();
-}
-
-void AdapterResidency::settle_pins() {
-  for (auto wish = pins_.begin(); wish != pins_.end();) wish = settle_pin(*wish) ? pins_.erase(wish) : wish + 1;
-}
-
-// Whether it is answered; else it waits for a load.
-bool AdapterResidency::settle_pin(AdapterRegistry::PinWish& wish) {
-  AdapterVersion& version = *wish.version;
-  if (version.loading) wish.tried = true;
-  // An unpin waits too: it may have come after a pin that does.
-  if (version.loading || (version.content && memory_.loading(version.content->id))) return false;
-  Status status;
-  if (!wish.pinned || (version.content && version.content->packed != nullptr)) {
-    status = pin_content(version, wish.pinned);
-  } else if ((wish.tried || version.failures > wish.failures_before) && !version.failure.ok()) {
-    status = version.failure;
-  } else {
-    status = room_for(version);
-    if (status.ok() && !wish.tried) {
-      registry_.request_load(wish.version);
-      version.loading = wish.tried = true;
-      return false;
-    }
-    if (status.ok()) status = unavailable("adapter '{}' left memory before it could be pinned; try again", version.spec.name);
-  }
-  registry_.answer_pin(wish, status);
-  if (version.content) unnamed_.push_back(version.content->id);  // its name may have gone while the wish held it
-  return true;
-}
-
-Status AdapterResidency::pin_content(AdapterVersion& version, bool pinned) {
-  version.pinned = false;
-  if (version.content == nullptr) return {};
-  const auto& content = *version.content;
-  if (pinned) {
-    const Status status = memory_.pin(content.id);
-    if (!status.ok()) {
-      return resource_exhausted(
-          "adapter '{}' needs {} bytes, and {} of the budget for adapters ({}) may be pinned, {} of which are; raise "
-          "--adapter-memory or unpin another",
-          version.spec.name, content.size_bytes, memory_.tiers().pinnable_bytes(MemoryTier::kHost), budget_bytes(),
-          memory_.tiers().pinned_bytes(MemoryTier::kHost));
-    }
-    version.pinned = true;
-    return {};
-  }
-  if (!is_pinned(content)) memory_.unpin(content.id);
-  return {};
-}
-
-// Whether its content can come to memory now; before its first load nobody knows.
-Status AdapterResidency::room_for(const AdapterVersion& version) const {
-  if (version.content == nullptr) return {};
-  const int64_t bytes = version.content->size_bytes, budget = budget_bytes();
-  switch (memory_.tiers().ask(version.content->id, bytes).room) {
-    case MemoryRoom::kFits:
-    case MemoryRoom::kFitsAfterEviction: return {};
-    case MemoryRoom::kTooLarge:
-      return too_large("adapter '{}' needs {} bytes in memory, the budget for adapters has {}; raise --adapter-memory",
-                       version.spec.name, bytes, budget);
-    case MemoryRoom::kNoRoom: break;
-  }
-  return resource_exhausted(
-      "adapter '{}' needs {} bytes in memory, and what fills the budget for adapters ({}) is in use or pinned; raise "
-      "--adapter-memory, unpin another or try again later",
-      version.spec.name, bytes, budget);
 }
 
 AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
@@ -212,13 +126,11 @@ AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
     registry_.request_load(use.version);
     version.loading = true;
   }
-  request.parked = !known;
   if (!known) return Arrival::kWaiting;
   return join_voice(request) ? Arrival::kKnown : Arrival::kFailed;
 }
 
 bool AdapterResidency::join_voice(EngineRequest& request) {
-  VoiceKey key;
   std::vector<RequestVoice::Term> terms;
   std::vector<cache::AdapterIdentity> identities;
   int32_t activation = 0;
@@ -241,11 +153,10 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
       activation = last_occurrence(request.tokens, content->invocation_tokens);
       if (activation < 0) return true;  // never invoked: the base answers, as PEFT has it
     }
-    key.emplace_back(content->id, use.scale);
     terms.push_back({content, use.scale});
     identities.push_back({content->digest, use.scale});
   }
-  RequestVoice& voice = open_voice(key, std::move(terms));
+  RequestVoice& voice = voices_.join(std::move(terms));
   request.adapter_key = voice.key;
   request.adapter_ids = voice.adapters;
   request.activation_token = activation;
@@ -258,45 +169,14 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
   return true;
 }
 
-RequestVoice& AdapterResidency::open_voice(const VoiceKey& key, std::vector<RequestVoice::Term> terms) {
-  RequestVoice& voice = voices_.try_emplace(key).first->second;
-  if (voice.requests > 0) {
-    ++voice.requests;
-    return voice;
-  }
-  voice.adapters.clear();
-  voice.terms = std::move(terms);
-  for (const auto& term : voice.terms) {
-    const lora::AdapterId id = term.content->id;
-    if (std::find(voice.adapters.begin(), voice.adapters.end(), id) == voice.adapters.end()) voice.adapters.push_back(id);
-  }
-  if (free_keys_.empty()) {
-    voice.key = lora::AdapterKey{next_key_++};
-  } else {
-    voice.key = free_keys_.back();  // every request may bring another factor, and keys are not without end
-    free_keys_.pop_back();
-  }
-  voice.requests = 1;
-  return voice;
-}
-
-void AdapterResidency::close_voice(const RequestVoice& voice) {
-  VoiceKey key;
-  for (const auto& term : voice.terms) key.emplace_back(term.content->id, term.factor);
-  free_keys_.push_back(voice.key);
-  voices_.erase(key);
-}
-
 void AdapterResidency::leave(EngineRequest& request) {
-  for (const auto& use : request.adapters) {
-    look_at_contents(*use.version);  // maybe its last user, of a version without name
-  }
-  RequestVoice* voice = request.voice;
-  if (voice == nullptr) return;
-  request.voice = nullptr;
-  if (!request.held_adapter) memory_.leave(voice->key);
-  if (--voice->requests == 0) close_voice(*voice);
+  for (const auto& use : request.adapters) contents_.doubt(*use.version);
+  if (request.voice == nullptr) return;
+  memory_.leave(request.voice->key);
+  leave_voice(request);
 }
+
+void AdapterResidency::leave_voice(EngineRequest& request) { voices_.leave(*std::exchange(request.voice, nullptr)); }
 
 Residency AdapterResidency::acquire(sched::Request& scheduled) {
   EngineRequest& request = engine_request(scheduled);
@@ -312,61 +192,55 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
         memory_.needed_bytes(voice.key), memory_.usable_bytes(voice.key), budget_bytes());
   }
   if (answer != Residency::kResident) return answer;
-  request.held_adapter = true;
-  if (voice.holders == 0) {
-    lora::PackedVoice weights;
-    for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});
-    request.adapter_status = manager_.add_adapter(voice.key, std::move(weights));
-    if (!request.adapter_status.ok()) {
-      memory_.release(voice.key);
-      return Residency::kFailed;
-    }
+  if (memory_.holders(voice.key) == 1) request.adapter_status = register_weights(voice);
+  if (!request.adapter_status.ok()) {
+    memory_.release(voice.key);
+    leave_voice(request);
+    return Residency::kFailed;
   }
-  ++voice.holders;
   for (const auto& term : voice.terms) publish(*term.content);
   return Residency::kResident;
+}
+
+Status AdapterResidency::register_weights(const RequestVoice& voice) {
+  lora::PackedVoice weights;
+  for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});
+  return manager_.add_adapter(voice.key, std::move(weights));
 }
 
 // Why what is missing cannot be loaded: the files turned bad while the request waited. Somebody's new try under way changes
 // nothing, or under many requests for a bad file each would wait for the next one's.
 Status AdapterResidency::failure_of(const EngineRequest& request) const {
   for (const auto& use : request.adapters) {
-    if (use.failed() && !memory_.resident(use.version->content->id)) return use.version->failure;
+    if (use.failed() && !in_memory(*use.version)) return use.version->failure;
   }
   return {};
 }
 
 void AdapterResidency::release(sched::Request& scheduled) {
-  RequestVoice& voice = *engine_request(scheduled).voice;
+  EngineRequest& request = engine_request(scheduled);
+  const RequestVoice& voice = *request.voice;
   memory_.release(voice.key);
+  if (memory_.holders(voice.key) == 0) manager_.remove_adapter(voice.key);
   for (const auto& term : voice.terms) publish(*term.content);
-  if (--voice.holders == 0) manager_.remove_adapter(voice.key);
+  leave_voice(request);
 }
 
-void AdapterResidency::forget_if_unnamed(lora::AdapterId id) {
-  const auto found = contents_.find(id);
-  if (found == contents_.end()) return;
-  auto& content = *found->second;
-  std::erase_if(content.versions, [](const auto& version) { return version.expired(); });
-  if (!is_pinned(content)) memory_.unpin(id);  // a pin may have been granted to a name that had gone
-  // A live request and a load each keep a version.
-  if (!content.versions.empty()) return;
-  memory_.remove(id);
-  by_digest_.erase(content.digest);
-  contents_.erase(found);
+// Its weights, whichever version they came by.
+bool AdapterResidency::in_memory(const AdapterVersion& version) const {
+  return version.content != nullptr && memory_.resident(version.content->id);
 }
 
+// What AdapterMemory has of it, for those who list adapters.
 void AdapterResidency::publish(const AdapterContent& content) {
+  const auto state = memory_.resident(content.id) ? AdapterState::kResident : AdapterState::kOnDisk;
   const int holders = memory_.holders(content.id);
   for (const auto& weak : content.versions) {
     const auto version = weak.lock();
     if (version == nullptr) continue;
     registry_.update(*version, [&](AdapterInfo& info) {
-      info.state = content.packed != nullptr ? AdapterState::kResident : AdapterState::kOnDisk;
-      info.digest = to_hex(content.digest);
-      info.size_bytes = content.size_bytes;
+      info.state = state;
       info.in_use = holders;
-      if (content.packed != nullptr) info.rank = static_cast<int>(content.packed->rank());
     });
   }
 }

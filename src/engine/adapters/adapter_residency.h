@@ -1,45 +1,24 @@
-// Which adapters are in memory: takes in what the loader packed, keeps and drops weights as AdapterMemory decides, pins, and
-// tells the scheduler who can run. Equal contents are one, whatever their names. A request passes three times: arrive() (its
-// adapters are named), acquire() and release() by the scheduler, leave() at its end. One that waits while its adapter's bytes are
-// lost starts over, for what the name stands for by then. Engine thread only; a steady-state step calls nothing of it.
+// Which adapters are in memory, for whom: brings together what the loader packed (AdapterRegistry), what is known of contents
+// (AdapterContents), what may stay (AdapterMemory, which decides, and AdapterPins) and who asks (RequestVoices), and tells the
+// scheduler who can run. A request passes three times: arrive() (its adapters are named), acquire() and release() by the
+// scheduler, leave() at its end. One that waits while its adapter's bytes are lost starts over, for what the name stands for by
+// then. Engine thread only; a steady-state step calls nothing of it. docs/design/adapter-records.md says which record keeps what.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "engine/adapters/adapter_contents.h"
+#include "engine/adapters/adapter_pins.h"
 #include "engine/adapters/adapter_registry.h"
+#include "engine/adapters/request_voices.h"
 #include "engine/engine_request.h"
 #include "lora/plan/lora_model_manager.h"
+#include "sched/adapter_gate.h"
 #include "sched/adapter_memory.h"
 
 namespace choral::engine {
-
-// What some files held. Known from the first load on, whether its weights are in memory or not.
-struct AdapterContent {
-  lora::AdapterId id;
-  Sha256Digest digest{};
-  int64_t size_bytes = 0;
-  bool replaces = false;
-  std::vector<int32_t> invocation_tokens;
-
-  std::shared_ptr<const lora::PackedAdapter> packed;  // null: dropped; its files are read again when it is needed
-  std::vector<std::weak_ptr<AdapterVersion>> versions;
-};
-
-// The adapters of a request together: requests with equal ones share rows' groups and KV.
-struct RequestVoice {
-  struct Term {
-    std::shared_ptr<AdapterContent> content;
-    float factor = 1.0F;
-  };
-  lora::AdapterKey key;                   // adapter_key of its requests
-  std::vector<Term> terms;                // as named: a content may be in several
-  std::vector<lora::AdapterId> adapters;  // their contents, each once
-  int requests = 0;
-  int holders = 0;  // of them, admitted
-};
 
 class AdapterResidency : public sched::AdapterGate {
  public:
@@ -51,7 +30,7 @@ class AdapterResidency : public sched::AdapterGate {
   // and before schedule(), never inside it. Whether a load ended: who waits for one may go on.
   bool take_changes();
   // A content may have lost its last user.
-  bool has_unnamed() const { return !unnamed_.empty(); }
+  bool has_unnamed() const { return contents_.has_doubtful(); }
 
   enum class Arrival : uint8_t { kKnown, kWaiting, kFailed };
   // kKnown: the request's key, prefix origin and activation are set and it can be scheduled. kWaiting: its adapters were never
@@ -77,40 +56,27 @@ class AdapterResidency : public sched::AdapterGate {
   size_t content_count() const { return contents_.size(); }
 
  private:
-  using VoiceKey = std::vector<std::pair<lora::AdapterId, float>>;  // content id, factor
-
   void take_in(LoadedAdapter& loaded);
-  std::shared_ptr<AdapterContent> content_of(const lora::PackedAdapter& packed);
-  void make_resident(const std::shared_ptr<AdapterContent>& content, std::shared_ptr<const lora::PackedAdapter> packed);
-  void look_at_contents(const AdapterVersion& version);
   void fail(AdapterVersion& version, Status why);
   Status choose_version(VersionUse& use);
+  bool in_memory(const AdapterVersion& version) const;
   void settle_pins();
-  bool settle_pin(AdapterRegistry::PinWish& wish);
-  Status pin_content(AdapterVersion& version, bool pinned);
-  Status room_for(const AdapterVersion& version) const;
+  bool join_voice(EngineRequest& request);
+  void leave_voice(EngineRequest& request);
+  Status register_weights(const RequestVoice& voice);
   Status failure_of(const EngineRequest& request) const;
   void carry_out(const EngineRequest* request);
-  void forget_if_unnamed(lora::AdapterId id);
   void publish(const AdapterContent& content);
-  bool join_voice(EngineRequest& request);
-  RequestVoice& open_voice(const VoiceKey& key, std::vector<RequestVoice::Term> terms);
-  void close_voice(const RequestVoice& voice);
 
   AdapterRegistry& registry_;
   lora::LoRAModelManager& manager_;
   sched::AdapterMemory memory_;
-  std::map<lora::AdapterId, std::shared_ptr<AdapterContent>> contents_;  // by id
-  std::map<Sha256Digest, lora::AdapterId> by_digest_;
-  std::map<VoiceKey, RequestVoice> voices_;
+  AdapterPins pins_{memory_};
+  AdapterContents contents_;
+  RequestVoices voices_;
   std::vector<LoadedAdapter> loaded_;
-  std::vector<AdapterRegistry::PinWish> pins_;                // not answered yet
-  std::vector<lora::AdapterId> unnamed_;                      // contents to look at: a version of them may be gone
   std::vector<lora::AdapterId> loads_wanted_, drops_wanted_;  // carry_out()'s own
-  std::vector<lora::AdapterKey> free_keys_;                   // of voices that are gone
   bool may_be_stranded_ = false;
-  int32_t next_id_ = 1;
-  int32_t next_key_ = 1;
   uint64_t seen_retirements_ = 0;
   int64_t loads_ = 0;
 };

@@ -1,15 +1,14 @@
-// Adapters that come and go: mixes under small budgets, and contents that are nobody's any more, whatever happened on their way.
+// The residency alone, step by step: what is loaded, held and dropped, and that nothing of those who are gone is left.
 #include "engine/adapters/adapter_residency.h"
 
 #include <gmock/gmock.h>
 
 #include <atomic>
 #include <optional>
-#include <random>
 #include <thread>
 
-#include "engine/adapters/adapter_files_test.h"
 #include "engine/adapters/registry_test.h"
+#include "engine/adapters/small_adapters_test.h"
 
 namespace choral::engine {
 namespace {
@@ -17,118 +16,11 @@ namespace {
 using sched::Residency;
 using ::testing::HasSubstr;
 
-constexpr int kAdapters = 5;
-
-class MixResidencyTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    for (int i = 0; i < kAdapters; ++i) files_.write(name(i), 4, 10 + static_cast<uint64_t>(i));
-    options_.adapter_root = files_.root().string();
-    roomy_ = load_or_die(options_);
-    for (int i = 0; i < kAdapters; ++i) roomy_->generate({ask({{name(i)}})});
-    size_bytes_ = roomy_->stats().adapter_bytes / kAdapters;
-  }
-  static std::string name(int i) { return std::string(1, static_cast<char>('a' + i)); }
-  static Request ask(std::vector<AdapterUse> uses, int tokens = 6) {
-    return with_adapters(greedy_request(random_prompt(20, 3), tokens), std::move(uses));
-  }
-  // Room for so many halves of an adapter.
-  std::unique_ptr<LLM> with_room(int halves) {
-    options_.adapter_memory_bytes = size_bytes_ * halves / 2;
-    return load_or_die(options_);
-  }
-  // Every load that was asked for is done and taken in.
-  void settle(LLM& llm) {
-    ASSERT_TRUE(llm.load_adapter({"last", (files_.root() / "a").string()}).ok());
-    ASSERT_TRUE(llm.unload_adapter("last").ok());
-    llm.generate({ask({}, 8)});
-  }
-
-  AdapterFiles files_;
-  EngineOptions options_ = tiny_options();
-  std::unique_ptr<LLM> roomy_;
-  int64_t size_bytes_ = 0;
-};
-
-// Each of the two mixes finds one of its adapters in memory, and there is room for one mix.
-TEST_F(MixResidencyTest, TwoMixesDoNotWaitForEachOther) {
-  const auto llm = with_room(5);
-  for (int round = 0; round < 3; ++round) {
-    for (int i = 0; i < 4; ++i) ASSERT_TRUE(llm->generate({ask({{name(i)}})}).front().status.ok());
-    const std::vector<Request> mixes{ask({{"a"}, {"c"}}), ask({{"b"}, {"d"}})};
-    const auto together = llm->generate(mixes);
-    for (size_t i = 0; i < mixes.size(); ++i) expect_same_bits(roomy_->generate({mixes[i]}).front(), together[i]);
-  }
-  EXPECT_LE(llm->stats().adapter_bytes, options_.adapter_memory_bytes);
-}
-
-TEST_F(MixResidencyTest, AnAdapterNamedTwiceIsInMemoryOnceAndActsTwice) {
-  const auto llm = with_room(3);
-  for (const char* name : {"a", "b"}) ASSERT_TRUE(llm->generate({ask({{name}})}).front().status.ok());  // "a" was dropped for "b"
-  const auto twice = ask({{"a", 0.75F}, {"a", 0.25F}});
-  const auto output = llm->generate({twice}).front();
-  expect_same_bits(roomy_->generate({twice}).front(), output);
-  EXPECT_EQ(llm->stats().adapter_bytes, size_bytes_);
-  const auto once = llm->generate({ask({{"a"}})}).front();
-  EXPECT_NEAR(output.completions[0].logprobs[0].chosen.logprob, once.completions[0].logprobs[0].chosen.logprob, 1e-4)
-      << "factors add up";
-}
-
-TEST_F(MixResidencyTest, MaxLorasCountsAdaptersNotFactors) {
-  options_.max_loras = 1;
-  options_.max_num_seqs = 8;
-  const auto llm = with_room(5);
-  std::vector<Request> factors;
-  for (int i = 0; i < 6; ++i) factors.push_back(ask({{"a", 1.0F + 0.1F * static_cast<float>(i)}}));
-  const auto together = llm->generate(factors);
-  for (size_t i = 0; i < factors.size(); ++i) expect_same_bits(roomy_->generate({factors[i]}).front(), together[i]);
-  EXPECT_TRUE(llm->generate({ask({{"a"}, {"a", 0.5F}})}).front().status.ok());
-  const auto refused = llm->generate({ask({{"a"}, {"b"}})}).front();
-  EXPECT_EQ(refused.status.code(), Code::kInvalidArgument) << refused.status.to_string();
-  EXPECT_THAT(refused.status.message(), HasSubstr("max_loras"));
-}
-
-// Any mixes, budgets, limits, cancellations and pins: everything ends, and what nobody names any more is out of memory.
-TEST_F(MixResidencyTest, WhateverIsAskedForEnds) {
-  std::mt19937 random(7);
-  const auto below = [&](int end) { return static_cast<int>(random() % static_cast<unsigned>(end)); };
-  for (int round = 0; round < 8; ++round) {
-    options_.max_loras = round % 3 == 0 ? 2 : 0;
-    options_.max_num_seqs = 2 + below(6);
-    const auto llm = with_room(3 + below(5));
-    std::vector<std::unique_ptr<ResponseStream>> streams;
-    for (int i = 0; i < 40; ++i) {
-      std::vector<AdapterUse> uses;
-      for (int terms = below(4); terms > 0; --terms)
-        uses.push_back({name(below(kAdapters)), 0.5F * static_cast<float>(below(3))});
-      auto stream = llm->submit(ask(std::move(uses), 1 + below(12)));
-      ASSERT_TRUE(stream.ok()) << stream.status().to_string();
-      streams.push_back(std::move(*stream));
-      if (below(5) == 0) streams[static_cast<size_t>(below(static_cast<int>(streams.size())))]->cancel();
-      if (below(8) == 0) (void)llm->pin_adapter(name(below(kAdapters)), below(2) == 0).ok();
-    }
-    int answered = 0;
-    for (auto& stream : streams) {
-      const auto output = stream->wait();
-      if (output.status.ok()) ++answered;
-      // A mix may be larger than the budget beside the pins, or than max_loras.
-      if (!output.status.ok() && output.status.code() != Code::kTooLarge) {
-        EXPECT_EQ(output.status.code(), Code::kInvalidArgument) << output.status.to_string();
-      }
-    }
-    EXPECT_GT(answered, 10);
-    EXPECT_LE(llm->stats().adapter_bytes, options_.adapter_memory_bytes);
-    for (const auto& info : llm->adapters()) EXPECT_TRUE(llm->unload_adapter(info.name).ok()) << info.name;
-    settle(*llm);
-    EXPECT_EQ(llm->stats().adapter_bytes, 0) << "round " << round;
-  }
-}
-
-// The residency alone, step by step; the budget holds one adapter and a half.
+// The budget holds one adapter and a half.
 class ResidencyTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"0", "1", "2"}) files_.write(name, 4, static_cast<uint64_t>(name[0]));
+    for (const char* name : {"0", "1", "2"}) files_.write(name, name[0]);
     ASSERT_TRUE(registry_.load({"probe", (files_.root() / "0").string()}, false).ok());
     const int64_t size_bytes = registry_.list().front().size_bytes;
     ASSERT_TRUE(registry_.unload("probe").ok());
@@ -153,6 +45,12 @@ class ResidencyTest : public ::testing::Test {
       residency_->take_changes();
     } while (residency_->loads() < loads);
   }
+  AdapterInfo info(const std::string& name) const {
+    for (auto& known : registry_.list()) {
+      if (known.name == name) return known;
+    }
+    return {};
+  }
   void end(std::unique_ptr<EngineRequest> request) {
     residency_->leave(*request);
     request = nullptr;
@@ -170,7 +68,7 @@ class ResidencyTest : public ::testing::Test {
     return request({name});
   }
 
-  AdapterFiles files_;
+  SmallAdapters files_;
   lora::LoRAConfig config_;
   lora::LoRAModelManager manager_{files_.targets(), config_, kCpuDevice, 8, 64};
   const std::shared_ptr<AdapterRegistry> made_ =
@@ -196,7 +94,8 @@ TEST_F(ResidencyTest, WhatWasLoadingWhenItsLastUserLeftIsDropped) {
 TEST_F(ResidencyTest, WhatFailedToLoadGivesItsRoomBack) {
   auto last = dropped_then_wanted("0");
   const int64_t loads = residency_->loads();
-  std::filesystem::resize_file(files_.root() / "0" / "adapter_model.safetensors", 5000);
+  const auto weights = files_.root() / "0" / "adapter_model.safetensors";
+  std::filesystem::resize_file(weights, std::filesystem::file_size(weights) / 2);
   ASSERT_EQ(residency_->arrive(*last), AdapterResidency::Arrival::kKnown);
   EXPECT_GT(residency_->resident_bytes(), 0) << "its room is kept while it loads";
   wait_for_loads(loads + 1);
@@ -249,7 +148,7 @@ TEST_F(ResidencyTest, AnUnloadWhileAPinWaitsForItsLoadLeavesNothing) {
 
 // Equal files keep the content alive, but not the pin.
 TEST_F(ResidencyTest, APinGrantedToANameThatHadGoneGoesWithIt) {
-  files_.write("same", 4, static_cast<uint64_t>('0'));
+  files_.write("same", '0');
   for (const char* name : {"0", "same"}) {
     auto first = request({name});
     (void)residency_->arrive(*first);
@@ -273,18 +172,96 @@ TEST_F(ResidencyTest, APinGrantedToANameThatHadGoneGoesWithIt) {
   end(std::move(other));
 }
 
-TEST_F(ResidencyTest, KeysOfFactorsAreUsedAgain) {
-  auto first = dropped_then_wanted("0");
-  lora::AdapterKey largest;
-  for (int i = 0; i < 50; ++i) {
-    auto next = request({"0"});
-    next->adapters.front().scale = 1.0F + 0.01F * static_cast<float>(i + 1);
-    ASSERT_EQ(residency_->arrive(*next), AdapterResidency::Arrival::kKnown);
-    EXPECT_EQ(next->adapter_ids.size(), 1U);
-    if (i == 0) largest = next->adapter_key;
-    EXPECT_EQ(next->adapter_key, largest);
-    end(std::move(next));
+TEST_F(ResidencyTest, AVoiceIsARequestsFromItsArrivalToItsReleaseOrLeave) {
+  end(dropped_then_wanted("0"));
+  auto held = request({"1"}), waits = request({"1"});
+  for (auto* one : {held.get(), waits.get()}) ASSERT_EQ(residency_->arrive(*one), AdapterResidency::Arrival::kKnown);
+  EXPECT_EQ(held->voice, waits->voice);
+  EXPECT_EQ(residency_->acquire(*held), Residency::kResident);
+  EXPECT_EQ(info("1").in_use, 1);
+  EXPECT_NE(manager_.get_adapter(held->adapter_key), nullptr);
+  residency_->release(*held);
+  EXPECT_EQ(held->voice, nullptr);
+  EXPECT_EQ(info("1").in_use, 0);
+  EXPECT_EQ(manager_.adapter_count(), 0u);
+  end(std::move(held));  // and leaves nothing twice
+  EXPECT_EQ(residency_->acquire(*waits), Residency::kResident);
+  residency_->release(*waits);
+  end(std::move(waits));
+}
+
+TEST_F(ResidencyTest, ARequestWhoseWeightsAreNotTakenHoldsNothing) {
+  config_.max_cpu_loras = config_.max_loras = 1;
+  lora::LoRAModelManager small(files_.targets(), config_, kCpuDevice, 8, 64);
+  residency_.emplace(registry_, small, residency_->budget_bytes());
+  end(dropped_then_wanted("0"));
+  auto holder = request({"1"}), other = request({"1"});
+  other->adapters.front().scale = 0.5F;
+  for (auto* one : {holder.get(), other.get()}) ASSERT_EQ(residency_->arrive(*one), AdapterResidency::Arrival::kKnown);
+  EXPECT_EQ(residency_->acquire(*holder), Residency::kResident);
+  EXPECT_EQ(residency_->acquire(*other), Residency::kFailed);
+  EXPECT_EQ(other->adapter_status.code(), Code::kResourceExhausted) << other->adapter_status.to_string();
+  EXPECT_EQ(info("1").in_use, 1);
+  end(std::move(other));
+  residency_->release(*holder);
+  end(std::move(holder));
+  for (const char* name : {"0", "1"}) ASSERT_TRUE(registry_.unload(name).ok()) << name;
+  residency_->take_changes();
+  EXPECT_EQ(residency_->content_count(), 0U);
+  EXPECT_EQ(residency_->resident_bytes(), 0);
+}
+
+TEST_F(ResidencyTest, NamesOfEqualFilesAreOneContentAndOneVoice) {
+  files_.write("same", '1');
+  end(dropped_then_wanted("0"));
+  auto one = request({"1"}), same = request({"same"});
+  ASSERT_EQ(residency_->arrive(*same), AdapterResidency::Arrival::kWaiting) << "only its files tell";
+  wait_for_loads(residency_->loads() + 1);
+  for (auto* each : {one.get(), same.get()}) ASSERT_EQ(residency_->arrive(*each), AdapterResidency::Arrival::kKnown);
+  EXPECT_EQ(one->adapter_key, same->adapter_key);
+  EXPECT_EQ(one->prefix_root, same->prefix_root);
+  EXPECT_EQ(residency_->content_count(), 2U);
+  end(std::move(one));
+  end(std::move(same));
+}
+
+TEST_F(ResidencyTest, WhatReplacesWeightsIsRefusedInAMixAndScaled) {
+  files_.write_replacing("r");
+  end(dropped_then_wanted("0"));
+  auto alone = request({"r"});
+  ASSERT_EQ(residency_->arrive(*alone), AdapterResidency::Arrival::kWaiting);
+  wait_for_loads(residency_->loads() + 1);
+  EXPECT_EQ(residency_->arrive(*alone), AdapterResidency::Arrival::kKnown);
+  auto mixed = request({"r", "1"}), scaled = request({"r"});
+  scaled->adapters.front().scale = 0.5F;
+  for (auto* refused : {mixed.get(), scaled.get()}) {
+    EXPECT_EQ(residency_->arrive(*refused), AdapterResidency::Arrival::kFailed);
+    EXPECT_EQ(refused->adapter_status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused->adapter_status.message(), HasSubstr("cannot be mixed or scaled"));
+    EXPECT_EQ(refused->voice, nullptr);
   }
+  for (auto* each : {&mixed, &scaled, &alone}) end(std::move(*each));
+}
+
+TEST_F(ResidencyTest, AnActivatedAdapterActsFromItsLastInvocationOn) {
+  files_.write("activated", 7, R"(,"alora_invocation_tokens":[2,3])");
+  const auto ask = [&](std::vector<int32_t> prompt) {
+    auto made = request({"activated"});
+    made->tokens = std::move(prompt);
+    return made;
+  };
+  auto never = ask({1, 2, 4, 3}), twice = ask({2, 3, 1, 2, 3, 1});
+  ASSERT_EQ(residency_->arrive(*never), AdapterResidency::Arrival::kWaiting);
+  wait_for_loads(residency_->loads() + 1);
+  ASSERT_EQ(residency_->arrive(*never), AdapterResidency::Arrival::kKnown);
+  EXPECT_EQ(never->adapter_key, lora::kBaseKey) << "the base answers";
+  EXPECT_EQ(never->voice, nullptr);
+  ASSERT_EQ(residency_->arrive(*twice), AdapterResidency::Arrival::kKnown);
+  EXPECT_NE(twice->adapter_key, lora::kBaseKey);
+  EXPECT_EQ(twice->activation_token, 3);
+  EXPECT_TRUE(twice->activated_root.has_value());
+  end(std::move(never));
+  end(std::move(twice));
 }
 
 }  // namespace
