@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "choral/llm.h"
-#include "engine/adapter_residency.h"
+#include "engine/adapters/adapter_residency.h"
 #include "engine/engine_request.h"
 #include "engine/executor.h"
 #include "engine/spare_memory.h"

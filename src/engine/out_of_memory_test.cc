@@ -2,7 +2,7 @@
 // that come after. The test's own thread is spared, so that only the engine's threads find none.
 #include <thread>
 
-#include "engine/adapter_files_test.h"
+#include "engine/adapters/adapter_files_test.h"
 #include "support/allocation_counter.h"
 
 namespace choral::engine {

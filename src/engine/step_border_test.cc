@@ -1,6 +1,6 @@
 // Whatever passes between the engine's loop and its workers is values: the same engine, with every step turned to bytes and back
 // on both ways, gives the same answers to the bit.
-#include "engine/adapter_files_test.h"
+#include "engine/adapters/adapter_files_test.h"
 #include "engine/assembled_engine_test.h"
 #include "engine/step_bytes_test.h"
 
@@ -13,8 +13,8 @@ class BytesExecutor : public Executor {
   explicit BytesExecutor(std::unique_ptr<Executor> far) : far_(std::move(far)) {}
 
   const ExecutorFacts& facts() const override { return far_->facts(); }
-  Status add_adapter(int32_t id, lora::Voice voice) override { return far_->add_adapter(id, std::move(voice)); }
-  void remove_adapter(int32_t id) override { far_->remove_adapter(id); }
+  Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override { return far_->add_adapter(key, std::move(voice)); }
+  void remove_adapter(lora::AdapterKey key) override { far_->remove_adapter(key); }
   std::vector<std::string> take_device_notes() override { return far_->take_device_notes(); }
   Status execute_model(const StepInput& input, StepOutput& out) override {
     StepInput received;

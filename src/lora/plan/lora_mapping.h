@@ -1,7 +1,7 @@
 // Which adapter each row of a step has: the words in which the engine and the adapters' plan speak of it. A *slot* is a small
-// index that stands for an adapter during a step, slot 0 for the base; an *id* is the adapter's own number, 0 for the base. Rows
-// carry slots. The kernels' convention is another, -1 for the base: create_batch_indices() converts, and nobody else does. One
-// object is reused for every step: after reserve(), clear() and refilling allocate nothing. A plain record; not thread-safe.
+// index that stands for an adapter during a step, slot 0 for the base; an *id* is the number of its AdapterKey, 0 for the base.
+// Rows carry slots. The kernels' convention is another, -1 for the base: create_batch_indices() converts, and nobody else does.
+// One object is reused for every step: after reserve(), clear() and refilling allocate nothing. A plain record; not thread-safe.
 #pragma once
 
 #include <cstdint>

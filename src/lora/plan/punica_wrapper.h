@@ -19,7 +19,7 @@ namespace choral::lora {
 struct RowGroup {
   int64_t row_begin = 0;
   int64_t row_count = 0;
-  const Voice* voice = nullptr;
+  const PackedVoice* voice = nullptr;
 };
 
 // What one target adds to one group's rows, ready for the epilogue.
@@ -39,7 +39,7 @@ class PunicaWrapper {
   explicit PunicaWrapper(int64_t max_num_seqs);
 
   // voices[i] is that of segments[i], and outlives the step. Segments ascend and share no row; rows in none are the base's.
-  void update_metadata(std::span<const LoRASegment> segments, std::span<const Voice* const> voices);
+  void update_metadata(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices);
   // No row of the step has an adapter.
   bool no_lora() const { return token_groups_.empty(); }
   std::span<const RowGroup> token_groups() const { return token_groups_; }

@@ -28,7 +28,8 @@ Status BatchLoRADataMapper::map_sequence_to_adapters(std::span<const int32_t> id
   no_lora_ = true;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (lengths[i] == 0) continue;
-    if (segments_.empty() || segments_.back().id != ids[i]) segments_.push_back({token_count(), 0, ids[i]});
+    if (segments_.empty() || segments_.back().key != AdapterKey{ids[i]})
+      segments_.push_back({token_count(), 0, AdapterKey{ids[i]}});
     token_ids_.insert(token_ids_.end(), static_cast<size_t>(lengths[i]), ids[i]);
     segments_.back().length += lengths[i];
     max_length_ = std::max(max_length_, segments_.back().length);

@@ -21,8 +21,9 @@ TEST(BatchLoRADataMapper, MergesNeighboursOfOneAdapter) {
   BatchLoRADataMapper mapper;
   ASSERT_TRUE(map(mapper, {0, 3, 3, 0, 3, 7}, {2, 1, 4, 3, 1, 2}).ok());
   EXPECT_THAT(mapper.token_ids(), ElementsAre(0, 0, 3, 3, 3, 3, 3, 0, 0, 0, 3, 7, 7));
-  EXPECT_THAT(mapper.segments(), ElementsAre(LoRASegment{0, 2, 0}, LoRASegment{2, 5, 3}, LoRASegment{7, 3, 0},
-                                             LoRASegment{10, 1, 3}, LoRASegment{11, 2, 7}));
+  EXPECT_THAT(mapper.segments(),
+              ElementsAre(LoRASegment{0, 2, AdapterKey{0}}, LoRASegment{2, 5, AdapterKey{3}}, LoRASegment{7, 3, AdapterKey{0}},
+                          LoRASegment{10, 1, AdapterKey{3}}, LoRASegment{11, 2, AdapterKey{7}}));
   EXPECT_EQ(mapper.token_count(), 13);
   EXPECT_EQ(mapper.max_length(), 5);
   EXPECT_FALSE(mapper.no_lora());
@@ -31,7 +32,7 @@ TEST(BatchLoRADataMapper, MergesNeighboursOfOneAdapter) {
 TEST(BatchLoRADataMapper, ABatchWithoutAdapterSaysSo) {
   BatchLoRADataMapper mapper;
   ASSERT_TRUE(map(mapper, {0, 0, 0}, {2, 1, 4}).ok());
-  EXPECT_THAT(mapper.segments(), ElementsAre(LoRASegment{0, 7, 0}));
+  EXPECT_THAT(mapper.segments(), ElementsAre(LoRASegment{0, 7, AdapterKey{0}}));
   EXPECT_TRUE(mapper.no_lora());
   ASSERT_TRUE(map(mapper, {5}, {1}).ok());
   EXPECT_FALSE(mapper.no_lora());
@@ -44,7 +45,7 @@ TEST(BatchLoRADataMapper, ABatchWithoutAdapterSaysSo) {
 TEST(BatchLoRADataMapper, EmptySequencesAreNowhere) {
   BatchLoRADataMapper mapper;
   ASSERT_TRUE(map(mapper, {4, 9, 4, 9}, {2, 0, 1, 0}).ok());
-  EXPECT_THAT(mapper.segments(), ElementsAre(LoRASegment{0, 3, 4}));
+  EXPECT_THAT(mapper.segments(), ElementsAre(LoRASegment{0, 3, AdapterKey{4}}));
   ASSERT_TRUE(map(mapper, {4}, {0}).ok());
   EXPECT_TRUE(mapper.no_lora());
 }

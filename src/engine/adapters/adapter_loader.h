@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "engine/adapter_version.h"
-#include "engine/file_facts.h"
+#include "engine/adapters/adapter_version.h"
+#include "engine/adapters/file_facts.h"
 #include "engine/spare_memory.h"
 #include "lora/store/packed_adapter_loader.h"
 #include "platform/session.h"

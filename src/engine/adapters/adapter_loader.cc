@@ -1,4 +1,4 @@
-#include "engine/adapter_loader.h"
+#include "engine/adapters/adapter_loader.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "engine/adapter_registry.h"
+#include "engine/adapters/adapter_registry.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -68,7 +68,7 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
   if (!replace && names_.contains(spec.name)) {
     return already_exists("adapter '{}' is loaded; unload it first or ask to replace it", spec.name);
   }
-  auto version = std::make_shared<AdapterVersion>(next_id_++, spec);
+  auto version = std::make_shared<AdapterVersion>(VersionId{next_id_++}, spec);
   Answer answer;
   loader_->add({version, &answer});
   answered_.wait(lock, [&] { return answer.given; });
