@@ -35,14 +35,15 @@ class AdapterRegistryTest : public ::testing::Test {
     EXPECT_TRUE(found.ok()) << found.status().to_string();
     return found.ok() ? found->front().version : nullptr;
   }
-  // Of the next version that is read, or cannot be.
-  static Status next_read(AdapterRegistry& registry) {
-    std::vector<LoadedAdapter> loaded;
-    while (loaded.empty()) {
-      std::this_thread::yield();
+  // What became of the version's read.
+  static Status read_of(AdapterRegistry& registry, const std::shared_ptr<AdapterVersion>& version) {
+    for (;; std::this_thread::yield()) {
+      std::vector<LoadedAdapter> loaded;
       registry.take_loaded(loaded);
+      for (const auto& one : loaded) {
+        if (one.version == version) return one.packed.status();
+      }
     }
-    return loaded.front().packed.status();
   }
   static Status refusal(AdapterRegistry& registry, const std::string& name) {
     const std::vector<AdapterUse> use = {{name}};
@@ -151,8 +152,9 @@ TEST_F(AdapterRegistryTest, FilesThatTurnBadAreTriedOnceAndTheNameStaysWhatItWas
   AdapterRegistry& registry = *made;
   const auto first = load(registry, "a");
   std::filesystem::resize_file(folder / "adapter_model.safetensors", 100);
-  EXPECT_NE(version_of(registry, "a"), first) << "somebody must look";
-  EXPECT_EQ(next_read(registry).code(), Code::kCorrupt);
+  const auto bad = version_of(registry, "a");
+  ASSERT_NE(bad, first) << "somebody must look";
+  EXPECT_EQ(read_of(registry, bad).code(), Code::kCorrupt);
   EXPECT_EQ(version_of(registry, "a"), first);
   EXPECT_THAT(registry.list().front().error, HasSubstr("adapter_model.safetensors"));
   files_.write("a", 3);
