@@ -242,6 +242,10 @@ void EngineCore::take_output(double now) {
   size_t tokens_taken = 0, prompt_logprobs_taken = 0;
   for (size_t i = 0; i < output_.items.size(); ++i) {
     const auto& [token_count, prompt_logprobs_count] = output_.items[i];
+    CHORAL_CHECK(token_count >= 0 && tokens_taken + static_cast<size_t>(token_count) <= output_.tokens.size() &&
+                     prompt_logprobs_count >= 0 &&
+                     prompt_logprobs_taken + static_cast<size_t>(prompt_logprobs_count) <= output_.prompt_logprobs.size(),
+                 "a step's answer holds what its items say");
     const auto tokens = std::span(output_.tokens).subspan(tokens_taken, static_cast<size_t>(token_count));
     const auto prompt_logprobs =
         std::span(output_.prompt_logprobs).subspan(prompt_logprobs_taken, static_cast<size_t>(prompt_logprobs_count));
@@ -250,8 +254,8 @@ void EngineCore::take_output(double now) {
     auto& request = engine_request(*plan_.items()[i].request);
     if (request.finished()) continue;
     Status committed = spare_.or_out_of_memory("the answer cannot be kept", [&] {
-      if (!prompt_logprobs.empty())
-        request.response->add_prompt_logprobs(input_writer_.input().items[i].prompt_logprobs_begin, prompt_logprobs);
+      const int32_t first = input_writer_.input().items[i].prompt_logprobs_begin;
+      if (!prompt_logprobs.empty()) request.response->add_prompt_logprobs(first, prompt_logprobs);
       if (!tokens.empty()) commit(request, tokens, now);
       return Status();
     });

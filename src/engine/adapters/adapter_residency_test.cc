@@ -197,7 +197,7 @@ TEST_F(ResidencyTest, AVoiceIsARequestsFromItsArrivalToItsReleaseOrLeave) {
 
 TEST_F(ResidencyTest, ARequestWhoseWeightsAreNotTakenHoldsNothing) {
   config_.max_cpu_loras = config_.max_loras = 1;
-  lora::LoRAModelManager small(files_.targets(), config_, kCpuDevice, 8, 64);
+  AdapterExecutor small(files_.targets(), config_);
   residency_.emplace(registry_, small, residency_->budget_bytes());
   end(dropped_then_wanted("0"));
   auto holder = request({"1"}), other = request({"1"});
