@@ -67,12 +67,12 @@ Result<std::unique_ptr<Session>> PluginSession::open(const Platform& platform, s
   // In the order in which workers of this kind are known to need it: patches, which the rest obeys; names of fused operators, so
   // that lookups find them; overrides; the operators themselves.
   CHORAL_RETURN_IF_ERROR(session->check_patches(config.op_patches));
-  session->declare_fused_ops();
+  session->register_dummy_fusion_op();
   CHORAL_RETURN_IF_ERROR(session->declare_custom_ops());
   CHORAL_RETURN_IF_ERROR(session->declare_ops(config));
   CHORAL_RETURN_IF_ERROR(session->conform(pool));
   session->serve_kv_in_pairs(config);
-  CHORAL_RETURN_IF_ERROR(session->find_worker(config.worker_class));
+  CHORAL_RETURN_IF_ERROR(session->find_worker(config.worker_cls));
   session->strict_ = config.strict;
   if (config.strict) CHORAL_RETURN_IF_ERROR(session->refuse_fallbacks());
   return std::unique_ptr<Session>(std::move(session));
@@ -106,7 +106,7 @@ Status PluginSession::check_patches(const std::vector<Patch>& patches) const {
   return {};
 }
 
-void PluginSession::declare_fused_ops() {
+void PluginSession::register_dummy_fusion_op() {
   std::string names;
   for (const auto& name : device_->plugin().fused_op_names) {
     const auto op = find_op(name);

@@ -57,7 +57,7 @@ class PluginSession : public Session {
   Status check_patches(const std::vector<Patch>& patches) const;
   Status declare_ops(const PlatformConfig& config);
   Status declare_custom_ops();
-  void declare_fused_ops();
+  void register_dummy_fusion_op();
   void serve_kv_in_pairs(const PlatformConfig& config);
   Status find_worker(const std::string& name);
   Status refuse_fallbacks() const;
