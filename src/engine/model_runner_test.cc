@@ -210,7 +210,7 @@ TEST_F(ModelRunnerDeathTest, RefusesStepsThatSpeakOfWhatItWasNotTold) {
   input_.items[0].blocks.count = 2;
   EXPECT_DEATH((void)run(), "does not bring");
   input_.items[0].blocks.count = 1;
-  input_.segments = {{0, 11, 1}};
+  input_.segments = {{0, 11, lora::AdapterKey{1}}};
   EXPECT_DEATH((void)run(), "a segment has rows");
   input_.segments.clear();
   input_.items[0].logits_count = 11;
