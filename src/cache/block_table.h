@@ -1,8 +1,9 @@
 // A sequence's KV blocks in order of position: position p lies in block ids()[p / block_tokens]. Capacity is reserved once, when
-// the request is accepted, so that growing during decode allocates nothing. Holds ids only; references are KVCacheManager's
-// business.
+// the request is accepted, so that growing during decode allocates nothing. Who keeps a copy is told by unchanged() from where on
+// it is out of date. Holds ids only; references are KVCacheManager's business.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,10 +26,21 @@ class BlockTable {
     CHORAL_CHECK(ids_.size() < ids_.capacity(), "block table grows beyond what was reserved");
     ids_.push_back(block);
   }
-  void clear() { ids_.clear(); }
+  // Keeps the first `size`.
+  void truncate(int32_t size) {
+    CHORAL_CHECK(size >= 0 && size <= this->size(), "a block table is cut inside");
+    ids_.resize(static_cast<size_t>(size));
+    unchanged_ = std::min(unchanged_, size);
+  }
+  void clear() { truncate(0); }
+
+  // So many leading ids are what they were at the last mark_read().
+  int32_t unchanged() const { return unchanged_; }
+  void mark_read() { unchanged_ = size(); }
 
  private:
   std::vector<BlockId> ids_;
+  int32_t unchanged_ = 0;
 };
 
 }  // namespace choral::cache

@@ -54,16 +54,40 @@ bool KVCacheManager::grow(BlockTable& table, int64_t token_count) {
   return true;
 }
 
+int64_t KVCacheManager::truncate(BlockTable& table, int64_t token_count) {
+  CHORAL_CHECK(token_count >= 0, "a sequence has no fewer than 0 tokens");
+  const int64_t block_tokens = pool_.block_tokens();
+  int64_t held = std::min(token_count, table.size() * block_tokens);
+  const auto whole = static_cast<int32_t>(held / block_tokens);
+  const bool cuts_block = held % block_tokens != 0;
+  if (cuts_block && (pool_.ref_count(table[whole]) > 1 || index_.contains(table[whole]))) held = whole * block_tokens;
+  give_back(table, blocks_for(held));
+  return held;
+}
+
+int64_t KVCacheManager::fork(const BlockTable& table, int64_t token_count, BlockTable& fork) {
+  CHORAL_CHECK(fork.empty(), "an empty block table becomes a fork only");
+  const auto full = static_cast<int32_t>(token_count / pool_.block_tokens());
+  CHORAL_CHECK(full <= table.size(), "a fork begins inside what is computed");
+  for (int32_t i = 0; i < full; ++i) {
+    pool_.ref(table[i]);
+    fork.push(table[i]);
+  }
+  return int64_t{full} * pool_.block_tokens();
+}
+
 void KVCacheManager::publish(const PrefixChain& chain, const BlockTable& table, int32_t first, int32_t end) {
   if (!enable_prefix_caching_) return;
   CHORAL_CHECK(end <= chain.size() && end <= table.size(), "published blocks need a key and a place");
   for (int32_t i = first; i < end; ++i) index_.insert(chain[i], table[i]);
 }
 
-void KVCacheManager::release(BlockTable& table) {
+void KVCacheManager::release(BlockTable& table) { give_back(table, 0); }
+
+void KVCacheManager::give_back(BlockTable& table, int32_t first) {
   // Last block first: it reaches the old end of the free list first and is evicted before the blocks that lead to it.
-  for (int32_t i = table.size(); i-- > 0;) pool_.unref(table[i], index_.contains(table[i]));
-  table.clear();
+  for (int32_t i = table.size(); i-- > first;) pool_.unref(table[i], index_.contains(table[i]));
+  table.truncate(first);
 }
 
 }  // namespace choral::cache

@@ -1,5 +1,6 @@
 // Block pool and prefix index as one: gives sequences their blocks, lets them share computed prefixes, takes blocks back.
-// Rules: only full, computed blocks are shared, and nobody writes into them again; a block is findable from publish() until its
+// Rules: only full, computed blocks are shared, and nobody writes into them again (who would must compute the block anew in one
+// of its own: nothing is ever copied); a block is findable from publish() until its
 // memory is given to somebody else; blocks of a released sequence are evicted last block first. Called by the scheduler.
 // Nothing allocates after the constructor. Not thread-safe.
 #pragma once
@@ -53,6 +54,14 @@ class KVCacheManager {
   // Extends the table to cover token_count tokens. All or nothing: false when there are too few free blocks.
   [[nodiscard]] bool grow(BlockTable& table, int64_t token_count);
 
+  // Takes back what lies behind the first token_count tokens, in the middle of a block too, so that others can be written there.
+  // Says how many tokens the table still holds: a cut through a block that others have or may find gives up that block.
+  [[nodiscard]] int64_t truncate(BlockTable& table, int64_t token_count);
+
+  // Puts the blocks that the first token_count tokens of `table` fill, all computed, into the (empty) table `fork` with a
+  // reference each. Says how many tokens those are; the fork computes the ones after them itself, to the same bits.
+  [[nodiscard]] int64_t fork(const BlockTable& table, int64_t token_count, BlockTable& fork);
+
   // Blocks [first, end) of the table are computed: from now on others may share them.
   void publish(const PrefixChain& chain, const BlockTable& table, int32_t first, int32_t end);
 
@@ -63,6 +72,8 @@ class KVCacheManager {
   void clear_prefixes() { index_.clear(); }
 
  private:
+  void give_back(BlockTable& table, int32_t first);
+
   bool enable_prefix_caching_;
   BlockPool pool_;
   PrefixIndex index_;

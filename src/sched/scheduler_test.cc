@@ -142,7 +142,27 @@ TEST(SchedulerPlan, RowsAreGroupedByAdapterBaseFirst) {
   engine.step();
   engine.scheduler.schedule(engine.plan);
   EXPECT_EQ(planned(engine.plan), (Items{{2, 1}, {4, 1}, {1, 1}, {3, 1}}));
-  EXPECT_EQ(engine.plan.segments().size(), 3u);
+  EXPECT_EQ(engine.plan.segments().size(), 2u);
+}
+
+TEST(SchedulerPlan, TokensAcceptedAtOnceAreComputedAsAChunk) {
+  SimulatedEngine engine(small(), 64, kBlockTokens);
+  engine.tokens_at_once = 3;
+  add(engine, 1, prompt(2), 8);
+  add(engine, 2, prompt(2, 50), 1);
+  engine.step();
+  engine.scheduler.schedule(engine.plan);
+  ASSERT_EQ(planned(engine.plan), (Items{{1, 3}}));
+  EXPECT_EQ(engine.plan.items()[0].first_token, 2);
+  EXPECT_TRUE(engine.plan.items()[0].needs_logits);
+  EXPECT_FALSE(engine.plan.items()[0].is_decode);
+  engine.execute();
+  engine.commit();
+  engine.drain();
+  for (const RequestId id : {1, 2}) {
+    const Request& done = *engine.finished_request(id);
+    EXPECT_TRUE(std::ranges::equal(done.output(), expected_output(done, done.prompt(), done.max_tokens)));
+  }
 }
 
 TEST(SchedulerPlan, MaxNumSeqsHolds) {

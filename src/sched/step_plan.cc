@@ -48,16 +48,25 @@ void StepPlan::group() {
     return a.first_row < b.first_row;
   });
   int32_t row = 0;
-  for (size_t i = 0; i < items_.size(); ++i) {
-    PlanItem& item = items_[i];
+  for (PlanItem& item : items_) {
     item.first_row = row;
-    if (segments_.empty() || segments_.back().adapter_key != key(item)) {
-      segments_.push_back({key(item), static_cast<int32_t>(i), 0, row, 0});
-    }
-    segments_.back().item_count += 1;
-    segments_.back().row_count += item.token_count;
     row += item.token_count;
+    add_to_segments(item);
   }
+}
+
+void StepPlan::add_to_segments(const PlanItem& item) {
+  const int32_t count = item.token_count - item.base_tokens;
+  if (count == 0) return;
+  const int64_t start = int64_t{item.first_row} + item.base_tokens;
+  if (!segments_.empty()) {
+    lora::LoRASegment& last = segments_.back();
+    if (last.id == item.request->adapter_key && last.start + last.length == start) {
+      last.length += count;
+      return;
+    }
+  }
+  segments_.push_back({start, count, item.request->adapter_key});
 }
 
 }  // namespace choral::sched

@@ -1,14 +1,15 @@
 // What one step of the model runs: which tokens of which requests, in the order of the flat batch's rows. Items are grouped by
 // adapter key, ascending (base first); inside a group decode rows come before prefill chunks, in the order of urgency. A chunk
 // that ends before its adapter's activation is the base's; one across it is the adapter's and has base_tokens rows of the base in
-// front. One object is reused for every step; after reserve() filling it allocates nothing. The Request pointers stay valid until
-// the first Scheduler::take_finished() after the step's on_computed().
+// front; the segments say it of the rows. One object is reused for every step; after reserve() filling it allocates nothing. The
+// Request pointers stay valid until the first Scheduler::take_finished() after the step's on_computed().
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "lora/plan/lora_segment.h"
 #include "sched/request.h"
 
 namespace choral::sched {
@@ -25,13 +26,6 @@ struct PlanItem {
   bool is_decode = false;              // just the one token sampled last
 };
 
-// Consecutive items of one adapter, and their rows; those that are the base's nevertheless are known by the items.
-struct PlanSegment {
-  int32_t adapter_key = 0;
-  int32_t first_item = 0, item_count = 0;
-  int32_t first_row = 0, row_count = 0;
-};
-
 class StepPlan {
  public:
   void reserve(int32_t max_items);
@@ -39,7 +33,8 @@ class StepPlan {
 
   bool empty() const { return items_.empty(); }
   std::span<const PlanItem> items() const { return items_; }
-  std::span<const PlanSegment> segments() const { return segments_; }
+  // The adapters' rows, ascending; ids are adapter keys. Rows in none are the base's.
+  std::span<const lora::LoRASegment> segments() const { return segments_; }
   int32_t total_tokens() const { return total_tokens_; }
   int32_t decode_tokens() const { return decode_tokens_; }
   int32_t prefill_tokens() const { return total_tokens_ - decode_tokens_; }  // those of preempted requests again and again
@@ -50,8 +45,10 @@ class StepPlan {
   void group();
 
  private:
+  void add_to_segments(const PlanItem& item);
+
   std::vector<PlanItem> items_;
-  std::vector<PlanSegment> segments_;
+  std::vector<lora::LoRASegment> segments_;
   int32_t total_tokens_ = 0;
   int32_t decode_tokens_ = 0;
   int32_t new_prompt_tokens_ = 0;

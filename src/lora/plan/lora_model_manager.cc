@@ -34,7 +34,9 @@ LoRAModelManager::LoRAModelManager(std::span<const LoRATarget> targets, const Lo
       punica_wrapper_(max_num_seqs),
       lora_index_to_id_(static_cast<size_t>(config.max_loras) + 1),
       slot_voices_(lora_index_to_id_.size()),
-      slot_step_(lora_index_to_id_.size()) {}
+      slot_step_(lora_index_to_id_.size()) {
+  segment_voices_.reserve(static_cast<size_t>(max_num_seqs));  // a sequence is at most one segment
+}
 
 Status LoRAModelManager::add_adapter(int32_t id, Voice voice) {
   CHORAL_RETURN_IF_ERROR(check_voice(id, voice));
@@ -90,6 +92,18 @@ Result<int32_t> LoRAModelManager::activate_adapter(int32_t id) {
   }
   slot_step_[static_cast<size_t>(entry.slot)] = step_;
   return entry.slot;
+}
+
+Status LoRAModelManager::set_adapter_mapping(std::span<const LoRASegment> segments) {
+  begin_step();
+  punica_wrapper_.update_metadata({}, {});
+  segment_voices_.clear();
+  for (const auto& segment : segments) {
+    CHORAL_TRY(const int32_t slot, activate_adapter(segment.id));
+    segment_voices_.push_back(slot_voices_[static_cast<size_t>(slot)]);
+  }
+  punica_wrapper_.update_metadata(segments, segment_voices_);
+  return {};
 }
 
 bool LoRAModelManager::deactivate_adapter(int32_t id) {

@@ -1,5 +1,5 @@
-// The adapters of one model on one device. Registered: packed and ready, known by an id. Active: has a slot, by which a step's
-// LoRAMapping speaks of it (slot 0 is the base). A slot costs a pointer, so activating is cheap and any registered adapter can be
+// The adapters of one model on one device. Registered: packed and ready, known by an id. Active: has a slot, as all adapters of a
+// step do (slot 0 is the base). A slot costs a pointer, so activating is cheap and any registered adapter can be
 // in the next step; when slots are short the one unused longest gives way. An id may also stand for a mix of several adapters.
 // Engine thread only. Registering may allocate; activating and planning a step do not.
 #pragma once
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "lora/lora_config.h"
-#include "lora/plan/lora_mapping.h"
+#include "lora/plan/lora_segment.h"
 #include "lora/plan/punica_wrapper.h"
 #include "lora/store/packed_adapter.h"
 
@@ -44,9 +44,11 @@ class LoRAModelManager {
   std::span<const int32_t> lora_index_to_id() const { return lora_index_to_id_; }
   size_t capacity() const { return lora_index_to_id_.size() - 1; }
 
-  // A step: begin_step(), activate_adapter() for each adapter of it, set_adapter_mapping().
+  // What was activated before may give way from now on.
   void begin_step() { ++step_; }
-  void set_adapter_mapping(const LoRAMapping& mapping) { punica_wrapper_.update_metadata(mapping, slot_voices_); }
+  // A step begins whose rows these are: activates their adapters and makes the plan. An error is activate_adapter()'s, and leaves
+  // no plan.
+  Status set_adapter_mapping(std::span<const LoRASegment> segments);
   const PunicaWrapper& punica_wrapper() const { return punica_wrapper_; }
 
   std::span<const LoRATarget> targets() const { return targets_; }
@@ -74,6 +76,7 @@ class LoRAModelManager {
   std::vector<int32_t> lora_index_to_id_;
   std::vector<const Voice*> slot_voices_;
   std::vector<uint64_t> slot_step_;  // when it was last activated
+  std::vector<const Voice*> segment_voices_;
   uint64_t step_ = 1;
 };
 

@@ -98,6 +98,21 @@ TEST_F(ManagerTest, ASlotIsFreeOfTheStepThatUsesItOnly) {
   EXPECT_EQ(m.lora_index_to_id()[1], 3);
 }
 
+TEST_F(ManagerTest, AStepOfTooManyOrUnknownAdaptersHasNoPlan) {
+  auto m = manager(2);
+  for (const int32_t id : {1, 2, 3}) ASSERT_TRUE(m.add_adapter(id, one()).ok());
+  const LoRASegment three[] = {{0, 2, 1}, {4, 1, 2}, {5, 9, 3}}, unknown[] = {{0, 1, 1}, {1, 1, 9}};
+  ASSERT_TRUE(m.set_adapter_mapping(std::span(three).first(2)).ok());
+  ASSERT_EQ(m.punica_wrapper().token_groups().size(), 2u);
+  EXPECT_EQ(m.punica_wrapper().token_groups()[1].row_begin, 4);
+  EXPECT_EQ(m.punica_wrapper().token_groups()[1].voice, m.get_adapter(2));
+  EXPECT_EQ(m.set_adapter_mapping(three).code(), Code::kResourceExhausted);
+  EXPECT_TRUE(m.punica_wrapper().no_lora());
+  EXPECT_EQ(m.set_adapter_mapping(unknown).code(), Code::kNotFound);
+  EXPECT_TRUE(m.set_adapter_mapping({}).ok());
+  EXPECT_TRUE(m.punica_wrapper().no_lora());
+}
+
 RC_GTEST_FIXTURE_PROP(ManagerTest, BehavesLikeAList, ()) {
   const int64_t slots = *rc::gen::inRange<int64_t>(1, 5);
   auto m = manager(slots);
@@ -190,10 +205,11 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, AnyMixEqualsEachAlone, ()) {
   const auto ids = *rc::gen::container<std::vector<int32_t>>(static_cast<size_t>(rows), rc::gen::inRange(0, 7));
 
   const auto run = [&](std::span<const int32_t> row_ids, int64_t first, std::vector<float>& y) {
-    m.begin_step();
-    LoRAMapping mapping;
-    for (const int32_t id : row_ids) mapping.add_tokens(id == 0 ? 0 : *m.activate_adapter(id), 1);
-    m.set_adapter_mapping(mapping);
+    std::vector<LoRASegment> segments;
+    for (size_t i = 0; i < row_ids.size(); ++i) {
+      if (row_ids[i] != 0) segments.push_back({static_cast<int64_t>(i), 1, row_ids[i]});
+    }
+    RC_ASSERT(m.set_adapter_mapping(segments).ok());
     const auto count = static_cast<int64_t>(row_ids.size());
     y.assign(base.begin() + first * kOut, base.begin() + (first + count) * kOut);
     const MatrixView<float> out(y.data(), count, kOut);

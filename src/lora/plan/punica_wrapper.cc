@@ -140,20 +140,43 @@ void expand_at_any_column(CpuLevel level, std::span<const LoRATerm> terms, int64
 PunicaWrapper::PunicaWrapper(int64_t max_num_seqs) {
   // A sequence is at most one group: an activated adapter's rows end it, base rows before them belong to no group.
   token_groups_.reserve(static_cast<size_t>(max_num_seqs));
-  logits_groups_.reserve(static_cast<size_t>(max_num_seqs));
 }
 
-void PunicaWrapper::update_metadata(const LoRAMapping& mapping, std::span<const Voice* const> voices) {
+void PunicaWrapper::update_metadata(std::span<const LoRASegment> segments, std::span<const Voice* const> voices) {
+  CHORAL_CHECK(segments.size() == voices.size(), "each segment has one voice");
   token_groups_.clear();
-  const auto& slots = mapping.index_mapping;
-  const auto rows = static_cast<int64_t>(slots.size());
-  for (int64_t begin = 0; begin < rows;) {
-    const int32_t slot = slots[static_cast<size_t>(begin)];
-    int64_t end = begin + 1;
-    while (end < rows && slots[static_cast<size_t>(end)] == slot) ++end;
-    if (slot != 0) token_groups_.push_back({begin, end - begin, voices[static_cast<size_t>(slot)]});
-    begin = end;
+  int64_t end = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const auto& [start, length, id] = segments[i];
+    CHORAL_CHECK(start >= end && length > 0 && voices[i] != nullptr,
+                 "segments of adapters ascend, share no row and have a voice");
+    token_groups_.push_back({start, length, voices[i]});
+    end = start + length;
   }
+}
+
+std::span<const RowGroup> PunicaWrapper::row_groups(std::span<const int32_t> rows, Arena& scratch) const {
+  const auto groups = scratch.make<RowGroup>(rows.size());
+  size_t count = 0;
+  auto at = token_groups_.begin();  // neighbours mostly come from one group
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t row = rows[i];
+    if (at == token_groups_.end() || row < at->row_begin || row >= at->row_begin + at->row_count) {
+      at = std::partition_point(token_groups_.begin(), token_groups_.end(),
+                                [row](const RowGroup& g) { return g.row_begin + g.row_count <= row; });
+    }
+    if (at == token_groups_.end() || row < at->row_begin) continue;
+    const auto place = static_cast<int64_t>(i);
+    if (count > 0) {
+      RowGroup& last = groups[count - 1];
+      if (last.voice == at->voice && last.row_begin + last.row_count == place) {
+        ++last.row_count;
+        continue;
+      }
+    }
+    groups[count++] = {place, 1, at->voice};
+  }
+  return groups.first(count);
 }
 
 std::span<GroupShare> PunicaWrapper::plan(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
@@ -216,8 +239,8 @@ void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> share
   }
 }
 
-void PunicaWrapper::run(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
-                        MatrixView<float> y, BaseProduct base) const {
+void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
+                                    MatrixView<const float> x, MatrixView<float> y, BaseProduct base) const {
   if (groups.empty()) return base({});
   const platform::StepMark mark(ctx);
   const auto shares = plan(ctx, target, groups, x);
@@ -263,26 +286,13 @@ void PunicaWrapper::run(const platform::Context& ctx, int target, std::span<cons
 
 void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, MatrixView<float> y,
                                     BaseProduct base) const {
-  run(ctx, target, token_groups_, x, y, base);
+  add_lora_linear(ctx, target, token_groups_, x, y, base);
 }
 
 void PunicaWrapper::add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x,
                                     std::span<const int32_t> rows, MatrixView<float> y, BaseProduct base) const {
-  logits_groups_.clear();
-  auto group = token_groups_.begin();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    while (group != token_groups_.end() && group->row_begin + group->row_count <= rows[i]) ++group;
-    if (group == token_groups_.end()) break;
-    if (rows[i] < group->row_begin) continue;
-    const auto row = static_cast<int64_t>(i);
-    auto* last = logits_groups_.empty() ? nullptr : &logits_groups_.back();
-    if (last != nullptr && last->voice == group->voice && last->row_begin + last->row_count == row) {
-      ++last->row_count;
-    } else {
-      logits_groups_.push_back({row, 1, group->voice});
-    }
-  }
-  run(ctx, target, logits_groups_, x, y, base);
+  const platform::StepMark mark(ctx);
+  add_lora_linear(ctx, target, row_groups(rows, ctx.kernel.scratch), x, y, base);
 }
 
 void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target, std::span<const int32_t> ids,

@@ -1,6 +1,7 @@
 // The step's LoRA plan and its execution, in the shape of the field's wrapper of that name. update_metadata() is called once a
-// step and turns the rows' voices into groups of consecutive rows with the same adapters; every layer then runs that plan. Base
-// rows are in no group: nothing is computed for them and nothing of theirs is written. Engine thread; the work itself is divided
+// step and turns its segments into groups of rows with the same voice; every layer then runs that plan. Whoever gathers rows anew
+// (the head, experts) asks row_groups() for the groups they then make. Base rows are in no group: nothing is computed for them
+// and nothing of theirs is written. Engine thread; the work itself is divided
 // over the context's pool. Nothing allocates in a steady state.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "lora/plan/lora_mapping.h"
+#include "lora/plan/lora_segment.h"
 #include "lora/store/packed_adapter.h"
 #include "platform/context.h"
 
@@ -37,19 +38,24 @@ class PunicaWrapper {
  public:
   explicit PunicaWrapper(int64_t max_num_seqs);
 
-  // Reads nothing of `mapping` but its index_mapping; what a row of logits has is what its token has. voices[i] is the voice of
-  // slot i (voices[0], the base, is never read); they outlive the step.
-  void update_metadata(const LoRAMapping& mapping, std::span<const Voice* const> voices);
+  // voices[i] is that of segments[i], and outlives the step. Segments ascend and share no row; rows in none are the base's.
+  void update_metadata(std::span<const LoRASegment> segments, std::span<const Voice* const> voices);
   // No row of the step has an adapter.
   bool no_lora() const { return token_groups_.empty(); }
   std::span<const RowGroup> token_groups() const { return token_groups_; }
+  // The groups of rows that were gathered from the step's: row i of them is the step's row rows[i], in any order, one maybe
+  // several times. They live in `scratch`.
+  std::span<const RowGroup> row_groups(std::span<const int32_t> rows, Arena& scratch) const;
 
   // The base product into y, with what adapters want of its epilogue; bias and accumulation are its own.
   using BaseProduct = FunctionRef<void(const kernels::Epilogue& wanted)>;
   // y = base(x) + every group's share, for the linear layer that is target `target`. x [tokens, in], y [tokens, out]
   void add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, MatrixView<float> y,
                        BaseProduct base) const;
-  // The same for the head: row i of x is row rows[i] of the step (ascending).
+  // The same for rows that are not the step's own: `groups` ascend and share no row of x.
+  void add_lora_linear(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
+                       MatrixView<float> y, BaseProduct base) const;
+  // The same for the head: row i of x is row rows[i] of the step.
   void add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x, std::span<const int32_t> rows,
                        MatrixView<float> y, BaseProduct base) const;
   // `out` holds the base's rows of `ids`; groups' shares and replacements are put in. [tokens, hidden]
@@ -69,14 +75,11 @@ class PunicaWrapper {
   static void add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col, MatrixView<float> tile);
 
  private:
-  void run(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
-           MatrixView<float> y, BaseProduct base) const;
   // The shares of `groups`, in the step's arena; nothing is computed yet.
   static std::span<GroupShare> plan(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
                                     MatrixView<const float> x);
 
   std::vector<RowGroup> token_groups_;
-  mutable std::vector<RowGroup> logits_groups_;
 };
 
 }  // namespace choral::lora

@@ -8,16 +8,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "lora/plan/lora_segment.h"
 
 namespace choral::lora {
-
-// Consecutive rows of one adapter; neighbours differ.
-struct LoRASegment {
-  int64_t start = 0;
-  int64_t length = 0;
-  int32_t id = 0;
-  bool operator==(const LoRASegment&) const = default;
-};
 
 class BatchLoRADataMapper {
  public:

@@ -1,11 +1,11 @@
-// StepTimer over the engine's own scheduler and worker.
+// StepTimer over the engine's own step.
 #include <algorithm>
 #include <deque>
+#include <optional>
 
 #include "base/clock.h"
-#include "engine/checkpoint_weights.h"
-#include "engine/engine_request.h"
-#include "engine/worker.h"
+#include "engine/step_cycle.h"
+#include "engine/uniproc_executor.h"
 #include "kernels/roofline.h"
 #include "platform/op_profile.h"
 #include "sched/scheduler.h"
@@ -30,13 +30,14 @@ class EngineStepTimer : public StepTimer {
 
   const TimedModel& model() const override { return model_; }
   Status check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const override;
-  kernels::MachinePeaks measure_peaks() override { return kernels::measure_peaks(worker_->context().kernel); }
+  kernels::MachinePeaks measure_peaks() override { return kernels::measure_peaks(worker().context().kernel); }
   Result<std::vector<StepTiming>> decode(int batch, int context, int steps, std::span<const Cast> casts) override;
   Result<std::vector<StepTiming>> prefill(int tokens, int repeats, std::span<const Cast> casts) override;
   Result<AdapterCost> add_adapter(int32_t number, int rank, uint64_t seed) override;
   Status write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const override;
 
  private:
+  const engine::Worker& worker() const { return executor_->worker(); }
   Status add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast);
   double run_step(sched::Scheduler& scheduler);
   void count_weights();
@@ -44,19 +45,18 @@ class EngineStepTimer : public StepTimer {
                     double profiled_s) const;
 
   TimedModel model_;
-  std::unique_ptr<engine::Worker> worker_;
-  sched::StepPlan plan_;
-  engine::StepOutput output_;
+  std::unique_ptr<engine::UniprocExecutor> executor_;
+  std::optional<engine::StepCycle> cycle_;
   double layer_weights_ = 0, layer_bytes_ = 0;  // of everything every row passes through
   double head_weights_ = 0, head_bytes_ = 0;    // of the LM head, which only rows with logits pass
   sched::RequestId next_id_ = 1;
 };
 
-sched::SchedulerConfig bench_scheduler(const engine::Worker& worker) {
+sched::SchedulerConfig bench_scheduler(const engine::ExecutorFacts& facts) {
   sched::SchedulerConfig config;
   config.max_num_seqs = StepTimer::kMaxBatch;
   config.max_num_batched_tokens = StepTimer::kMaxPrefill;
-  config.max_model_len = static_cast<int32_t>(worker.max_model_len());
+  config.max_model_len = static_cast<int32_t>(facts.max_model_len);
   config.enable_prefix_caching = false;  // every repeat computes its prompt
   return config;
 }
@@ -72,68 +72,64 @@ Status EngineStepTimer::load(StepTimerOptions options) {
   auto& engine_options = options.engine;
   engine_options.max_num_seqs = kMaxBatch;
   engine_options.max_num_batched_tokens = kMaxPrefill;
-  CHORAL_TRY(worker_, engine::Worker::make(engine_options));
   if (options.synthetic.empty()) {
     CHORAL_TRY(const auto files, engine::open_model_files(engine_options));
-    CHORAL_TRY(const auto request, engine::parse_weight_request(engine_options.dtype));
-    CHORAL_TRY(auto checkpoint, io::Checkpoint::open(files.path));
-    engine::CheckpointWeights weights(std::move(checkpoint), request);
-    CHORAL_RETURN_IF_ERROR(worker_->load(files.config, weights, engine_options));
+    CHORAL_TRY(executor_, engine::UniprocExecutor::load(engine_options, files));
     model_.name = files.name;
   } else {
     CHORAL_TRY(const auto config, synthetic::model_config(options.synthetic));
     if (engine_options.max_model_len == 0) engine_options.max_model_len = kMaxPrefill * 2;
     synthetic::Weights weights(format, kSeed);
-    CHORAL_RETURN_IF_ERROR(worker_->load(config, weights, engine_options));
+    CHORAL_TRY(executor_, engine::UniprocExecutor::load(engine_options, config, weights));
     model_.name = fmt::format("synthetic {} ({})", options.synthetic, dtype_name(format));
   }
-  CHORAL_RETURN_IF_ERROR(worker_->initialize_cache(engine_options));
-  plan_.reserve(kMaxBatch);
+  cycle_.emplace(*executor_, kMaxBatch, kMaxPrefill);
   count_weights();
   model_.load_s = now_s() - begin;
-  model_.parameters = worker_->loaded().parameters;
-  model_.weight_bytes = worker_->loaded().weight_bytes;
-  model_.cpu_level = cpu_level_name(worker_->context().kernel.level);
-  model_.threads = worker_->context().kernel.pool.size();
-  model_.notes = worker_->notes();
+  const auto& facts = executor_->facts();
+  model_.parameters = facts.parameters;
+  model_.weight_bytes = facts.weight_bytes;
+  model_.cpu_level = cpu_level_name(facts.cpu_level);
+  model_.threads = facts.threads;
+  model_.notes = facts.notes;
   return {};
 }
 
 Status EngineStepTimer::check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const {
   const int64_t tokens = int64_t{context} + steps + kExtraSteps;
   const int64_t longest = std::max<int64_t>(tokens, *std::max_element(prefills.begin(), prefills.end()) + 1);
-  if (longest > worker_->max_model_len()) {
+  if (longest > executor_->facts().max_model_len) {
     return invalid_argument(
         "sequences of {} tokens do not fit the model's {}: lower --context, --steps or --prefill, or raise --max-model-len",
-        longest, worker_->max_model_len());
+        longest, executor_->facts().max_model_len);
   }
   const int64_t blocks = (tokens + kernels::kKvBlockTokens - 1) / kernels::kKvBlockTokens;
   const int64_t batch = *std::max_element(batches.begin(), batches.end());
-  if (blocks * batch > worker_->kv_blocks()) {
+  if (blocks * batch > executor_->facts().kv_blocks) {
     return resource_exhausted(
         "batch {} with {} tokens each needs {} KV blocks, there are {}: lower --batch or raise --kv-cache-memory", batch, tokens,
-        blocks * batch, worker_->kv_blocks());
+        blocks * batch, executor_->facts().kv_blocks);
   }
   return {};
 }
 
 Result<AdapterCost> EngineStepTimer::add_adapter(int32_t number, int rank, uint64_t seed) {
-  auto& manager = worker_->lora_manager();
-  CHORAL_TRY(const auto adapter, synthetic::make_adapter(manager.targets(), {.rank = rank, .seed = seed}));
+  const auto& facts = executor_->facts();
+  CHORAL_TRY(const auto adapter, synthetic::make_adapter(facts.lora_targets, {.rank = rank, .seed = seed}));
   const double begin = now_s();
-  CHORAL_TRY(auto packed, lora::PackedAdapter::pack(worker_->context(), adapter, manager.targets(), manager.config()));
+  CHORAL_TRY(auto packed, lora::PackedAdapter::pack(worker().context(), adapter, facts.lora_targets, facts.lora_config));
   const AdapterCost cost{
       .pack_s = now_s() - begin, .packed_bytes = packed->size_bytes(), .file_bytes = static_cast<int64_t>(adapter.size_bytes())};
-  CHORAL_RETURN_IF_ERROR(manager.add_adapter(number, {{std::move(packed), 1.0F}}));
+  CHORAL_RETURN_IF_ERROR(executor_->add_adapter(number, {{std::move(packed), 1.0F}}));
   return cost;
 }
 
 Status EngineStepTimer::write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const {
-  return synthetic::write_adapter(directory, worker_->lora_manager().targets(), {.rank = rank, .seed = seed}).status();
+  return synthetic::write_adapter(directory, executor_->facts().lora_targets, {.rank = rank, .seed = seed}).status();
 }
 
 void EngineStepTimer::count_weights() {
-  const auto modules = worker_->loaded().model->modules();
+  const auto modules = worker().loaded().model->modules();
   const bool untied = std::any_of(modules.begin(), modules.end(), [](const auto* m) { return m->prefix() == "lm_head"; });
   for (const auto* module : modules) {
     const bool is_embedding = module->prefix() == "model.embed_tokens";
@@ -145,12 +141,13 @@ void EngineStepTimer::count_weights() {
 }
 
 Status EngineStepTimer::add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast) {
-  const auto vocab = static_cast<int32_t>(worker_->loaded().model->vocab_size());
+  const auto vocab = static_cast<int32_t>(executor_->facts().vocab_size);
   for (int i = 0; i < count; ++i) {
     SamplingParams params;
     params.temperature = 0;
     params.ignore_eos = true;
     auto request = std::make_unique<engine::EngineRequest>(params, engine::OutputText(nullptr, {}, 0));
+    request->rule = engine::sampling_rule_of(params);
     request->id = next_id_++;
     request->max_tokens = outputs;
     request->adapter_key = cast[static_cast<size_t>(i) % cast.size()];
@@ -160,28 +157,29 @@ Status EngineStepTimer::add_sequences(sched::Scheduler& scheduler, int count, in
   return {};
 }
 
-// One step and what the engine does around it; 0 when there was nothing to do.
+// One step of the engine, and of what the engine does with its tokens as much as nobody need hear of; 0 when there was nothing to
+// do.
 double EngineStepTimer::run_step(sched::Scheduler& scheduler) {
   const double begin = now_s();
-  scheduler.schedule(plan_);
-  if (plan_.empty()) return 0;
-  const Status computed = worker_->execute_model(plan_, output_);
+  if (!cycle_->plan(scheduler)) return 0;
+  const Status computed = cycle_->compute();
   CHORAL_CHECK(computed.ok(), computed.message());  // a figure of a device that fails would mean nothing
-  scheduler.on_computed(plan_);
-  for (size_t i = 0; i < plan_.items().size(); ++i) {
-    const auto& item = plan_.items()[i];
-    if (!item.needs_logits) continue;
-    scheduler.append_token(*item.request, output_.items[i].token);
-    if (item.request->at_length_limit()) scheduler.finish(*item.request, sched::FinishReason::kLength);
-  }
+  cycle_->take_output(scheduler, [&](const engine::StepGain& gain) {
+    for (const auto& sampled : gain.tokens) {
+      CHORAL_CHECK(sampled.status.ok(), sampled.status.message());
+      scheduler.commit(gain.request, {&sampled.token, 1});
+    }
+    if (gain.request.at_length_limit()) scheduler.finish(gain.request, sched::FinishReason::kLength);
+  });
+  cycle_->take_finished(scheduler, [](engine::EngineRequest&) {});
   return now_s() - begin;
 }
 
 Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, int steps, std::span<const Cast> casts) {
   // Each cast has a scheduler of its own and all the KV memory: what one finds there another wrote, the work is the same.
   struct Run {
-    explicit Run(const engine::Worker& worker)
-        : scheduler(bench_scheduler(worker), worker.kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens)) {}
+    explicit Run(const engine::ExecutorFacts& facts)
+        : scheduler(bench_scheduler(facts), facts.kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens)) {}
     sched::Scheduler scheduler;
     std::vector<double> seconds = {};
     double profiled = 0;
@@ -189,25 +187,26 @@ Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, 
   };
   std::deque<Run> runs;
   for (const auto& cast : casts) {
-    auto& run = runs.emplace_back(*worker_);
+    auto& run = runs.emplace_back(executor_->facts());
     CHORAL_RETURN_IF_ERROR(add_sequences(run.scheduler, batch, context, steps + kWarmUpSteps + kProfiledSteps + 1, cast));
     do {
       run_step(run.scheduler);
-    } while (plan_.decode_tokens() < batch);  // until every prompt is in
+    } while (cycle_->planned().decode_tokens() < batch);  // until every prompt is in
     for (int i = 0; i < kWarmUpSteps; ++i) run_step(run.scheduler);
   }
   for (int i = 0; i < steps; ++i) {
     for (auto& run : runs) {
       const double s = run_step(run.scheduler);
-      if (plan_.decode_tokens() == batch) run.seconds.push_back(s);
+      if (cycle_->planned().decode_tokens() == batch) run.seconds.push_back(s);
     }
   }
   std::vector<StepTiming> timings;
   for (auto& run : runs) {
     if (run.seconds.empty()) return internal_error("no step decoded all {} sequences at once", batch);
-    worker_->set_profile(&run.profile);
+    executor_->worker().set_profile(&run.profile);
     for (int i = 0; i < kProfiledSteps; ++i) run.profiled += run_step(run.scheduler);
-    worker_->set_profile(nullptr);
+    executor_->worker().set_profile(nullptr);
+    cycle_->forget_running(run.scheduler);
     timings.push_back(timing(batch, batch, std::move(run.seconds), run.profile, run.profiled));
   }
   return timings;
@@ -223,11 +222,12 @@ Result<std::vector<StepTiming>> EngineStepTimer::prefill(int tokens, int repeats
   for (int i = 0; i < repeats + 2; ++i) {
     const bool is_profiled = i == repeats + 1;
     for (size_t c = 0; c < casts.size(); ++c) {
-      sched::Scheduler scheduler(bench_scheduler(*worker_), worker_->kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens));
+      sched::Scheduler scheduler(bench_scheduler(executor_->facts()), executor_->facts().kv_blocks,
+                                 static_cast<int32_t>(kernels::kKvBlockTokens));
       CHORAL_RETURN_IF_ERROR(add_sequences(scheduler, 1, tokens, 1, casts[c]));
-      if (is_profiled) worker_->set_profile(&runs[c].profile);
+      if (is_profiled) executor_->worker().set_profile(&runs[c].profile);
       const double s = run_step(scheduler);
-      worker_->set_profile(nullptr);
+      executor_->worker().set_profile(nullptr);
       if (is_profiled) runs[c].profiled = s;
       if (i > 0 && !is_profiled) runs[c].seconds.push_back(s);  // the first warms up
     }

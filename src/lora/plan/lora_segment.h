@@ -1,0 +1,17 @@
+// The rows of a step by adapter, as the scheduler, the worker and the plan speak of them: runs of consecutive rows, never a list
+// of rows. A value.
+#pragma once
+
+#include <cstdint>
+
+namespace choral::lora {
+
+// Consecutive rows of one adapter; neighbours differ.
+struct LoRASegment {
+  int64_t start = 0;
+  int64_t length = 0;
+  int32_t id = 0;
+  bool operator==(const LoRASegment&) const = default;
+};
+
+}  // namespace choral::lora
