@@ -25,7 +25,7 @@ struct EngineRequest : sched::Request {
     if (response) response->fail(index, unavailable("the engine was shut down before this request was done"));
   }
 
-  SamplingParams params;          // without what only the worker needs
+  SamplingParams params;          // the lists among them that only the worker reads are in `rule`
   std::vector<int32_t> stop_ids;  // end of sequence (unless ignored) and stop_token_ids
   SamplingRule rule;              // moves to the worker with the first step
 

@@ -105,6 +105,8 @@ void ModelRunner::build_batch(const StepInput& input) {
   sequences_.clear();
   for (size_t i = 0; i < input.items.size(); ++i) add_rows(input.items[i], *step_requests_[i]);
   CHORAL_CHECK(token_ids_.size() == static_cast<size_t>(input.total_tokens), "a step's items are not its rows");
+  CHORAL_CHECK(input.segments.empty() || input.segments.back().start + input.segments.back().length <= input.total_tokens,
+               "a segment has rows that the step does not have");
   const Status planned = lora_.set_adapter_mapping(input.segments);
   CHORAL_CHECK(planned.ok(), planned.message());  // residency registered them, the scheduler keeps to the slots
   const auto& lora = lora_.punica_wrapper();

@@ -119,6 +119,42 @@ TEST(StepBorder, AndWithAdaptersAndMixes) {
   expect_same_answers(want, engine.generate(requests));
 }
 
+// Loses the answer of one step, and keeps in mind what it is told to forget.
+class FailingExecutor : public UniprocExecutor {
+ public:
+  struct Log {
+    std::vector<uint64_t> failed, dropped;
+  };
+  FailingExecutor(UniprocExecutor&& executor, Log& log) : UniprocExecutor(std::move(executor)), log_(log) {}
+  Status execute_model(const StepInput& input, StepOutput& out) override {
+    log_.dropped.insert(log_.dropped.end(), input.dropped.begin(), input.dropped.end());
+    const Status status = UniprocExecutor::execute_model(input, out);
+    if (++steps_ != 3) return status;
+    for (const auto& item : input.items) log_.failed.push_back(item.id);
+    return unavailable("the device is gone for a moment");
+  }
+
+ private:
+  Log& log_;
+  int steps_ = 0;
+};
+
+TEST(StepBorder, WhatAFailedStepComputedIsForgotten) {
+  const auto want = load_or_die(tiny_options())->generate(requests_of_every_kind());
+  FailingExecutor::Log log;
+  AssembledEngine engine(tiny_options(), [&](EngineOptions& options, const ModelFiles& files) {
+    auto executor = UniprocExecutor::load(options, files);
+    CHORAL_CHECK(executor.ok(), executor.status().message());
+    return std::make_unique<FailingExecutor>(std::move(**executor), log);
+  });
+  for (const auto& output : engine.generate(requests_of_every_kind())) {
+    EXPECT_EQ(output.status.code(), Code::kUnavailable) << output.status.to_string();
+  }
+  ASSERT_FALSE(log.failed.empty());
+  expect_same_answers(want, engine.generate(requests_of_every_kind()));
+  for (const auto id : log.failed) EXPECT_EQ(std::count(log.dropped.begin(), log.dropped.end(), id), 1) << id;
+}
+
 TEST(StepBytes, EndWhereTheyEnd) {
   StepInput input;
   input.dropped = {3, 4};

@@ -47,6 +47,9 @@ class StepCycle {
   void forget_running(const sched::Scheduler& scheduler);
 
  private:
+  // Of the plan's item; what the output has for it counts as taken.
+  StepGain gain_of(size_t item, size_t& tokens_taken, size_t& prompt_logprobs_taken);
+
   Executor& executor_;
   sched::StepPlan plan_;
   StepInputWriter input_writer_;
@@ -60,14 +63,7 @@ void StepCycle::take_output(sched::Scheduler& scheduler, Take&& take) {
   CHORAL_CHECK(output_.items.size() == plan_.items().size(), "a step answers each of its items");
   size_t tokens_taken = 0, prompt_logprobs_taken = 0;
   for (size_t i = 0; i < output_.items.size(); ++i) {
-    const auto& [token_count, prompt_logprobs_count] = output_.items[i];
-    const StepGain gain{
-        static_cast<EngineRequest&>(*plan_.items()[i].request),
-        std::span(output_.tokens).subspan(tokens_taken, static_cast<size_t>(token_count)),
-        input_writer_.input().items[i].prompt_logprobs_begin,
-        std::span(output_.prompt_logprobs).subspan(prompt_logprobs_taken, static_cast<size_t>(prompt_logprobs_count))};
-    tokens_taken += gain.tokens.size();
-    prompt_logprobs_taken += gain.prompt_logprobs.size();
+    const StepGain gain = gain_of(i, tokens_taken, prompt_logprobs_taken);
     if (!gain.request.finished()) take(gain);
   }
 }
