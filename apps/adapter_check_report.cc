@@ -2,19 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
 #include "base/status.h"
-#include "engine/model_loader.h"
-#include "io/checkpoint.h"
-#include "kernels/quant/dequantise.h"
-#include "lora/store/adapter_check.h"
-#include "models/registry.h"
 #include "output_file.h"
-#include "platform/custom_op.h"
-#include "platform/platform.h"
-#include "quant/quant_config.h"
+#include "tools/adapter_check.h"
 
 namespace choral::apps {
 namespace {
@@ -23,60 +17,6 @@ using Json = nlohmann::ordered_json;
 using lora::AdapterReport;
 
 constexpr size_t kShown = 8;  // entries of a list in the text; JSON has all
-constexpr std::array<float, 1> kSomeBias{};
-
-// What a model offers to adapters, from its headers: weights are read only where a target is asked for a row.
-struct ModelTargets {
-  ThreadPool pool{1};
-  std::unique_ptr<platform::Session> session;
-  engine::ModelForms forms;
-  std::string base_class;
-  std::vector<std::string> base_names;
-  std::unique_ptr<quant::QuantConfig> quant_config;
-  std::unique_ptr<models::Model> model;
-  std::shared_ptr<const io::Checkpoint> checkpoint;
-  std::vector<lora::LoRATarget> targets;
-};
-
-// Rows of `target`'s weight as they lie in the file, which is what the layer reads when it is loaded; null when they lie
-// otherwise.
-std::function<Status(int64_t, std::span<float>)> rows_in_file(const io::Checkpoint& checkpoint, const lora::LoRATarget& target) {
-  std::vector<io::SourceTensor> parts;
-  for (const auto& member : target.members) {
-    const auto found = checkpoint.find((target.tied_to.empty() ? member.name : target.tied_to) + ".weight");
-    if (!found.ok() || found->view.shape != Shape{member.out, target.in} || !kernels::can_dequantise(found->view.dtype))
-      return {};
-    parts.push_back(*found);
-  }
-  return [parts = std::move(parts)](int64_t row, std::span<float> out) {
-    auto part = parts.begin();
-    for (; row >= part->view.rows(); ++part) row -= part->view.rows();
-    const int64_t stored = part->row_order.empty() ? row : part->row_order[static_cast<size_t>(row)];
-    kernels::dequantise_row(part->view.dtype, part->view.row(stored), part->view.cols(), out.data());
-    return Status();
-  };
-}
-
-Result<std::unique_ptr<ModelTargets>> open_model(const EngineOptions& options) {
-  CHORAL_TRY(const auto files, engine::open_model_files(options));
-  auto opened = std::make_unique<ModelTargets>();
-  CHORAL_TRY(opened->session, platform::cpu_platform().open(opened->pool, {}));
-  opened->base_names = files.base_names;
-  opened->base_class = engine::architecture_of(files.config);
-  CHORAL_TRY(opened->quant_config, quant::make_quant_config("none"));
-  CHORAL_TRY(opened->checkpoint, io::Checkpoint::open(files.path));
-  CHORAL_TRY(opened->model, models::make_model(files.config, {*opened->session, *opened->quant_config, opened->forms.custom_ops,
-                                                              opened->forms.overrides, 0}));
-  const auto targets = opened->model->lora_targets();
-  opened->targets.assign(targets.begin(), targets.end());
-  for (auto& target : opened->targets) {
-    // Layers know their bias once it is packed; here it only matters whether there is one.
-    const bool has = !target.members.empty() && opened->checkpoint->contains(target.members[0].name + ".bias");
-    target.base_bias = [has] { return has ? std::span<const float>(kSomeBias) : std::span<const float>(); };
-    target.base_row = rows_in_file(*opened->checkpoint, target);
-  }
-  return opened;
-}
 
 std::string some_of(const std::vector<std::string>& all) {
   const auto shown = static_cast<ptrdiff_t>(std::min(all.size(), kShown));
@@ -179,26 +119,12 @@ std::string report_json(const std::string& path, const AdapterReport& report) {
 
 Status check_adapters(const AdapterCheckFlags& flags) {
   CHORAL_TRY(const auto options, engine_options(flags.engine));
-  lora::AdapterCheckOptions check;
-  check.config.max_lora_rank = options.max_lora_rank;
-  CHORAL_TRY(check.config.lora_dtype, lora::parse_lora_dtype(options.lora_dtype));
-  CHORAL_RETURN_IF_ERROR(check.config.validate());
-  std::unique_ptr<ModelTargets> model;
-  if (!options.model.empty()) {
-    CHORAL_TRY(model, open_model(options).while_("--model"));
-    check.targets = model->targets;
-    check.head_dim = model->model->kv_cache_shape().head_dim;
-    check.base_class = model->base_class;
-    check.base_names = model->base_names;
-    check.strict = options.strict;
-  }
+  CHORAL_TRY(const auto checker, tools::AdapterChecker::make(options));
   Status first_error;
   size_t refused = 0;
   for (const auto& path : flags.paths) {
-    const AdapterReport report = lora::check_adapter(path, check);
-    CHORAL_RETURN_IF_ERROR(print_out(flags.json
-                                         ? report_json(path, report)
-                                         : report_text(path, report, check.base_names.empty() ? "" : check.base_names.front())));
+    const AdapterReport report = checker->check(path);
+    CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(path, report) : report_text(path, report, checker->model_name())));
     if (report.usable()) continue;
     ++refused;
     if (first_error.ok()) first_error = Status(report.code, fmt::format("{}: {}", path, report.problems.front()));

@@ -82,7 +82,7 @@ Result<AdapterSpec> parse_adapter_spec(std::string_view text) {
     if (spec.path.empty()) return invalid_argument("'{}' names no folder; write NAME=PATH", text);
     if (spec.name.empty()) return invalid_argument("'{}' gives no name; write NAME=PATH", text);
   }
-  CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(spec.name).while_(spec.path));
+  CHORAL_RETURN_IF_ERROR(tools::check_adapter_name(spec.name).while_(spec.path));
   return spec;
 }
 

@@ -6,14 +6,10 @@
 #include "answer_layout.h"
 #include "base/printable.h"
 #include "base/status.h"
-#include "engine/model_loader.h"
 #include "engine_flags.h"
-#include "lora/peft/adapter_file.h"
-#include "lora/peft/adapter_name.h"
-#include "lora/peft/base_name.h"
-#include "lora/peft/peft_helper.h"
 #include "output_file.h"
-#include "voice.h"
+#include "tools/adapter_folders.h"
+#include "tools/model_files.h"
 
 namespace choral::apps {
 namespace {
@@ -22,26 +18,17 @@ using Json = nlohmann::ordered_json;
 
 struct Row {
   AdapterSpec spec;
-  std::string kind;
-  int64_t rank = 0;  // 0: only the tensors say it
-  uint64_t bytes = 0;
-  std::string base;
+  tools::AdapterSummary summary;
   std::string note;  // that it is for another base than the model
   Status error;
 };
 
-// Config and tensor headers; no values are read. An adapter of `root`, if that is given, must be one that a request can name.
+// An adapter of `root`, if that is given, must be one that a request can name.
 Status describe(Row& row, const std::string& root) {
-  CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(row.spec.name).while_("not offered"));
-  if (!root.empty()) CHORAL_RETURN_IF_ERROR(lora::adapter_in_root(root, row.spec.name).status().while_("not offered"));
-  CHORAL_TRY(const auto peft, lora::PEFTHelper::from_local_dir(row.spec.path));
-  row.kind = peft.kind();
-  if (peft.ranks_known) row.rank = peft.largest_rank();
-  row.base = peft.base_model_name_or_path;
-  CHORAL_TRY(const auto file, lora::read_adapter_shapes(row.spec.path));
-  row.bytes = file.size_bytes;
-  if (peft.problems().empty()) return {};
-  return peft.problems().to_status("not supported");
+  CHORAL_RETURN_IF_ERROR(tools::check_adapter_name(row.spec.name).while_("not offered"));
+  if (!root.empty()) CHORAL_RETURN_IF_ERROR(tools::adapter_in_root(root, row.spec.name).status().while_("not offered"));
+  CHORAL_TRY(row.summary, tools::summarise_adapter(row.spec.path));
+  return {};
 }
 
 std::string one_line(std::string text) {
@@ -53,10 +40,11 @@ std::string table(const std::vector<Row>& rows) {
   std::vector<std::vector<std::string>> cells{{"NAME", "KIND", "RANK", "SIZE", "BASE", "PATH"}};
   for (const auto& row : rows) {
     if (row.error.ok()) {
-      cells.push_back({printable(row.spec.name), row.kind, row.rank > 0 ? fmt::format("{}", row.rank) : "-",
-                       size_text(static_cast<double>(row.bytes)),
-                       (row.base.empty() ? "-" : printable(row.base)) + (row.note.empty() ? "" : " (not the model)"),
-                       printable(row.spec.path)});
+      cells.push_back(
+          {printable(row.spec.name), row.summary.kind, row.summary.rank > 0 ? fmt::format("{}", row.summary.rank) : "-",
+           size_text(static_cast<double>(row.summary.file_bytes)),
+           (row.summary.base.empty() ? "-" : printable(row.summary.base)) + (row.note.empty() ? "" : " (not the model)"),
+           printable(row.spec.path)});
     } else {
       cells.push_back({printable(row.spec.name), "✗ " + one_line(row.error.message())});
     }
@@ -85,10 +73,10 @@ std::string records(const std::vector<Row>& rows) {
   for (const auto& row : rows) {
     Json one{{"name", row.spec.name}, {"path", row.spec.path}};
     if (row.error.ok()) {
-      one["kind"] = row.kind;
-      if (row.rank > 0) one["rank"] = row.rank;
-      one["file_bytes"] = row.bytes;
-      if (!row.base.empty()) one["base_model"] = row.base;
+      one["kind"] = row.summary.kind;
+      if (row.summary.rank > 0) one["rank"] = row.summary.rank;
+      one["file_bytes"] = row.summary.file_bytes;
+      if (!row.summary.base.empty()) one["base_model"] = row.summary.base;
       if (!row.note.empty()) one["notes"] = {row.note};
     } else {
       one["error"] = {{"code", code_name(row.error.code())}, {"message", row.error.message()}};
@@ -108,17 +96,16 @@ Status list_adapters(const AdapterFlags& flags, EngineOptions options, bool json
   for (auto& spec : options.adapters) rows.emplace_back().spec = std::move(spec);
   const size_t given = rows.size();
   if (!options.adapter_root.empty()) {
-    CHORAL_TRY(auto found, adapters_in_root(options.adapter_root));
+    CHORAL_TRY(auto found, tools::adapters_in_root(options.adapter_root));
     for (auto& one : found) rows.emplace_back().spec = {.name = std::move(one.name), .path = std::move(one.path)};
   }
   std::vector<std::string> base_names;
   if (!options.model.empty()) {
-    CHORAL_TRY(auto files, engine::open_model_files(options).while_("--model"));
-    base_names = std::move(files.base_names);
+    CHORAL_TRY(base_names, tools::read_base_names(options).while_("--model"));
   }
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].error = describe(rows[i], i < given ? "" : options.adapter_root);
-    rows[i].note = lora::other_base_note(rows[i].base, base_names);
+    rows[i].note = tools::other_base_note(rows[i].summary.base, base_names);
   }
   if (!json && rows.empty()) return print_out(fmt::format("no adapters in {}\n", options.adapter_root));
   return print_out(json ? records(rows) : table(rows));

@@ -3,26 +3,23 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "base/cpu_level.h"
 #include "bench_adapters.h"
 #include "command.h"
-#include "engine/step_timer.h"
-#include "engine/synthetic_model.h"
 #include "engine_flags.h"
-#include "kernels/attention/kv_cache.h"
-#include "kernels/roofline.h"
 #include "machine_facts.h"
 #include "output_file.h"
 #include "progress.h"
+#include "tools/step_timer.h"
 
 namespace choral::apps {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxBatch = 256;  // StepTimer's limits
-constexpr int kMaxPrefill = 2048;
-constexpr int kExtraSteps = 8;  // warm-up and profile
+using kernels::MachinePeaks;
+using tools::StepTimer;
+
+const std::vector<StepTimer::Cast> kBaseOnly{{0}};
 
 struct BenchFlags {
   EngineFlags engine;
@@ -39,11 +36,11 @@ struct BenchFlags {
 
 struct Row {
   bool is_prefill = false;
-  engine::StepTiming timing;
+  tools::StepTiming timing;
 };
 
 struct Report {
-  kernels::MachinePeaks before, after;
+  MachinePeaks before, after;
   std::vector<Row> rows;
 
   double read_gbps() const { return (before.read_gbps + after.read_gbps) / 2; }
@@ -52,36 +49,17 @@ struct Report {
 
 Status check_flags(const BenchFlags& f) {
   for (const int b : f.batch) {
-    if (b < 1 || b > kMaxBatch) return invalid_argument("--batch {}: give 1 to {}", b, kMaxBatch);
+    if (b < 1 || b > StepTimer::kMaxBatch) return invalid_argument("--batch {}: give 1 to {}", b, StepTimer::kMaxBatch);
   }
   for (const int p : f.prefill) {
-    if (p < 1 || p > kMaxPrefill) return invalid_argument("--prefill {}: give 1 to {}", p, kMaxPrefill);
+    if (p < 1 || p > StepTimer::kMaxPrefill) return invalid_argument("--prefill {}: give 1 to {}", p, StepTimer::kMaxPrefill);
   }
   if (f.context < 1 || f.context > 1 << 20) return invalid_argument("--context {}: give 1 to {}", f.context, 1 << 20);
   if (f.steps < 1 || f.steps > 100'000) return invalid_argument("--steps {}: give 1 to 100000", f.steps);
   return check_adapter_flags(f.adapters);
 }
 
-// A batch that does not fit into the KV cache would never decode together.
-Status check_room(const engine::StepTimer& bench, const BenchFlags& f) {
-  const int64_t tokens = int64_t{f.context} + f.steps + kExtraSteps;
-  const int64_t longest = std::max<int64_t>(tokens, *std::max_element(f.prefill.begin(), f.prefill.end()) + 1);
-  if (longest > bench.worker().max_model_len()) {
-    return invalid_argument(
-        "sequences of {} tokens do not fit the model's {}: lower --context, --steps or --prefill, or raise --max-model-len",
-        longest, bench.worker().max_model_len());
-  }
-  const int64_t blocks = (tokens + kernels::kKvBlockTokens - 1) / kernels::kKvBlockTokens;
-  const int64_t batch = *std::max_element(f.batch.begin(), f.batch.end());
-  if (blocks * batch > bench.worker().kv_blocks()) {
-    return resource_exhausted(
-        "batch {} with {} tokens each needs {} KV blocks, there are {}: lower --batch or raise --kv-cache-memory", batch, tokens,
-        blocks * batch, bench.worker().kv_blocks());
-  }
-  return {};
-}
-
-Json peaks_json(const kernels::MachinePeaks& p) {
+Json peaks_json(const MachinePeaks& p) {
   return {{"read_gbps", p.read_gbps}, {"fma_gflops", p.fma_gflops}, {"int8_gops", p.int8_gops}, {"tile_gflops", p.tile_gflops}};
 }
 
@@ -126,7 +104,7 @@ Json adapters_json(const AdapterReport& report, const std::optional<LoadGapRepor
   return out;
 }
 
-std::string peaks_text(const char* when, const kernels::MachinePeaks& p) {
+std::string peaks_text(const char* when, const MachinePeaks& p) {
   return fmt::format("machine {:<6}  read {:.1f} GB/s, fp32 FMA {:.0f} GFLOP/s, int8 {:.0f} GOP/s{}\n", when, p.read_gbps,
                      p.fma_gflops, p.int8_gops,
                      p.tile_gflops > 0 ? fmt::format(", bf16 tiles {:.0f} GFLOP/s", p.tile_gflops) : "");
@@ -148,25 +126,25 @@ std::string report_text(const Report& report) {
          "products can pass.\n";
 }
 
-Status measure(engine::StepTimer& bench, const BenchFlags& flags, Progress& progress, Report& report) {
+Status measure(StepTimer& bench, const BenchFlags& flags, Progress& progress, Report& report) {
   const size_t total = flags.batch.size() + flags.prefill.size() + 2;
   auto next = [&, done = size_t{0}](const std::string& what) mutable {
     progress.update(what, static_cast<double>(done++) / static_cast<double>(total));
   };
   next("measuring the machine");
-  report.before = kernels::measure_peaks(bench.context().kernel);
+  report.before = bench.measure_peaks();
   for (const int batch : flags.batch) {
     next(fmt::format("decode, batch {}", batch));
-    CHORAL_TRY(const auto timing, bench.decode(batch, flags.context, flags.steps));
-    report.rows.push_back({false, timing});
+    CHORAL_TRY(const auto timings, bench.decode(batch, flags.context, flags.steps, kBaseOnly));
+    report.rows.push_back({false, timings.front()});
   }
   for (const int tokens : flags.prefill) {
     next(fmt::format("prefill, {} tokens", tokens));
-    CHORAL_TRY(const auto timing, bench.prefill(tokens, flags.quick ? 1 : 3));
-    report.rows.push_back({true, timing});
+    CHORAL_TRY(const auto timings, bench.prefill(tokens, flags.quick ? 1 : 3, kBaseOnly));
+    report.rows.push_back({true, timings.front()});
   }
   next("measuring the machine");
-  report.after = kernels::measure_peaks(bench.context().kernel);
+  report.after = bench.measure_peaks();
   return {};
 }
 
@@ -177,22 +155,22 @@ Status run(BenchFlags flags) {
     flags.steps = 4;
   }
   CHORAL_RETURN_IF_ERROR(check_flags(flags));
-  engine::StepTimerOptions options;
+  tools::StepTimerOptions options;
   CHORAL_TRY(options.engine, engine_options(flags.engine));
   options.synthetic = flags.synthetic;
   if (options.engine.model.empty() && options.synthetic.empty()) {
     return invalid_argument("name a MODEL, or --synthetic 135m, llama-1b or llama-8b for random weights of that shape");
   }
   if (!options.engine.model.empty() && !options.synthetic.empty()) return invalid_argument("give either a MODEL or --synthetic");
-  CHORAL_TRY(options.synthetic_format, parse_dtype(flags.format).while_("--format"));
+  options.synthetic_format = flags.format;
 
   Progress progress(flags.engine.quiet);
   progress.update(options.synthetic.empty() ? "loading" : "making random weights", Progress::kUnknown);
   options.engine.on_progress = [&progress](const LoadProgress& p) {
     if (p.phase == "pack") progress.update("packing weights", p.fraction);
   };
-  CHORAL_TRY(const auto bench, engine::StepTimer::make(options));
-  CHORAL_RETURN_IF_ERROR(check_room(*bench, flags));
+  CHORAL_TRY(const auto bench, StepTimer::make(options));
+  CHORAL_RETURN_IF_ERROR(bench->check_room(flags.batch, flags.prefill, flags.context, flags.steps));
   Report report;
   CHORAL_RETURN_IF_ERROR(measure(*bench, flags, progress, report));
   progress.finish();
@@ -203,37 +181,36 @@ Status run(BenchFlags flags) {
     CHORAL_TRY(adapters,
                measure_adapters(*bench, flags.adapters, flags.batch, flags.prefill, flags.context, flags.steps, progress));
     if (!options.engine.model.empty()) {
-      CHORAL_TRY(gap, measure_load_gap(options.engine, bench->lora_manager().targets(), flags.quick ? 10 : 100, progress));
+      CHORAL_TRY(gap, measure_load_gap(options.engine, *bench, flags.quick ? 10 : 100, progress));
     }
     progress.finish();
   }
 
   const MachineFacts machine = machine_facts();
-  const auto& context = bench->context();
-  const auto& loaded = bench->worker().loaded();
-  if (flags.engine.verbose) print_notes(bench->worker().notes());
+  const auto& model = bench->model();
+  if (flags.engine.verbose) print_notes(model.notes);
   if (flags.json) {
     Json rows = Json::array();
     for (const Row& row : report.rows) rows.push_back(row_json(row, report));
-    const Json all{{"model", bench->name()},
-                   {"parameters", loaded.parameters},
-                   {"weight_bytes", loaded.weight_bytes},
-                   {"load_s", bench->load_s()},
+    const Json all{{"model", model.name},
+                   {"parameters", model.parameters},
+                   {"weight_bytes", model.weight_bytes},
+                   {"load_s", model.load_s},
                    {"cpu", machine.cpu_model},
-                   {"cpu_level", cpu_level_name(context.kernel.level)},
-                   {"threads", context.kernel.pool.size()},
+                   {"cpu_level", model.cpu_level},
+                   {"threads", model.threads},
                    {"context", flags.context},
                    {"peaks_before", peaks_json(report.before)},
                    {"peaks_after", peaks_json(report.after)},
                    {"results", std::move(rows)},
                    {"adapters", adapters ? adapters_json(*adapters, gap) : Json()},
-                   {"notes", bench->worker().notes()}};
+                   {"notes", model.notes}};
     return print_out(all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   }
   CHORAL_RETURN_IF_ERROR(print_out(fmt::format(
       "{}, {:.0f}M parameters in {}, loaded in {:.1f} s\n{}, level {}, {} threads; decode with {} tokens of context\n",
-      bench->name(), static_cast<double>(loaded.parameters) * 1e-6, size_text(static_cast<double>(loaded.weight_bytes)),
-      bench->load_s(), machine.cpu_model, cpu_level_name(context.kernel.level), context.kernel.pool.size(), flags.context)));
+      model.name, static_cast<double>(model.parameters) * 1e-6, size_text(static_cast<double>(model.weight_bytes)), model.load_s,
+      machine.cpu_model, model.cpu_level, model.threads, flags.context)));
   CHORAL_RETURN_IF_ERROR(print_out(report_text(report)));
   if (adapters) CHORAL_RETURN_IF_ERROR(print_out(adapter_report_text(*adapters, flags.adapters)));
   if (gap) CHORAL_RETURN_IF_ERROR(print_out(load_gap_text(*gap)));

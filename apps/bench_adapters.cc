@@ -11,15 +11,12 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "engine/synthetic_adapter.h"
-#include "engine/synthetic_random.h"
 #include "engine_flags.h"
-#include "lora/lora_config.h"
 
 namespace choral::apps {
 namespace {
 
-using engine::StepTimer;
+using tools::StepTimer;
 
 constexpr int kMaxAdapters = 10'000;
 
@@ -29,49 +26,29 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// `batch` draws from 1 … count: rank k with weight 1/k.
-StepTimer::Cast zipf_cast(int count, int batch) {
-  std::vector<double> cumulative;
-  double total = 0;
-  for (int k = 1; k <= count; ++k) cumulative.push_back(total += 1.0 / k);
-  engine::SyntheticRandom random(7);
-  StepTimer::Cast cast;
-  for (int i = 0; i < batch; ++i) {
-    const double x = total * static_cast<double>(random.next() >> 11) * 0x1p-53;
-    const auto drawn = std::lower_bound(cumulative.begin(), cumulative.end(), x) - cumulative.begin();
-    cast.push_back(lora::AdapterKey{1 + static_cast<int32_t>(drawn)});
-  }
-  return cast;
-}
-
 int distinct(const StepTimer::Cast& cast, int batch) {
-  StepTimer::Cast keys;
-  for (int i = 0; i < batch; ++i) keys.push_back(cast[static_cast<size_t>(i) % cast.size()]);
-  std::sort(keys.begin(), keys.end());
-  return static_cast<int>(std::unique(keys.begin(), keys.end()) - keys.begin());
+  std::vector<int32_t> ids;
+  for (int i = 0; i < batch; ++i) ids.push_back(cast[static_cast<size_t>(i) % cast.size()]);
+  std::sort(ids.begin(), ids.end());
+  return static_cast<int>(std::unique(ids.begin(), ids.end()) - ids.begin());
 }
 
 Status register_adapters(StepTimer& bench, const AdapterBenchFlags& flags, Progress& progress, AdapterReport& report) {
-  auto& manager = bench.lora_manager();
   double seconds = 0;
   for (int i = 0; i < flags.count; ++i) {
     progress.update("making adapters", static_cast<double>(i) / flags.count);
     const int rank = flags.ranks[static_cast<size_t>(i) % flags.ranks.size()];
-    CHORAL_TRY(const auto model,
-               engine::make_synthetic_adapter(manager.targets(), {.rank = rank, .seed = static_cast<uint64_t>(i) + 1}));
-    const double begin = now_s();
-    CHORAL_TRY(auto packed, lora::PackedAdapter::pack(bench.context(), model, manager.targets(), manager.config()));
-    seconds += now_s() - begin;
-    report.packed_bytes += static_cast<double>(packed->size_bytes()) / flags.count;
-    report.file_bytes += static_cast<double>(model.size_bytes()) / flags.count;
-    CHORAL_RETURN_IF_ERROR(manager.add_adapter(lora::AdapterKey{i + 1}, {{std::move(packed), 1.0F}}));
+    CHORAL_TRY(const auto cost, bench.add_adapter(i + 1, rank, static_cast<uint64_t>(i) + 1));
+    seconds += cost.pack_s;
+    report.packed_bytes += static_cast<double>(cost.packed_bytes) / flags.count;
+    report.file_bytes += static_cast<double>(cost.file_bytes) / flags.count;
   }
   report.count = flags.count;
   report.pack_ms = seconds * 1e3 / flags.count;
   return {};
 }
 
-void add_cases(const std::string& phase, const std::vector<std::string>& names, std::vector<engine::StepTiming> timings,
+void add_cases(const std::string& phase, const std::vector<std::string>& names, std::vector<tools::StepTiming> timings,
                AdapterReport& report) {
   const double base = timings.front().tokens_per_s();
   for (size_t c = 0; c < timings.size(); ++c) {
@@ -84,8 +61,8 @@ void add_cases(const std::string& phase, const std::vector<std::string>& names, 
 Status check_adapter_flags(const AdapterBenchFlags& f) {
   if (f.count < 0 || f.count > kMaxAdapters) return invalid_argument("--adapters {}: give 1 to {}", f.count, kMaxAdapters);
   for (const int r : f.ranks) {
-    if (r < 1 || r > lora::LoRAConfig::kLargestRank)
-      return invalid_argument("--ranks {}: give 1 to {}", r, lora::LoRAConfig::kLargestRank);
+    if (r < 1 || r > StepTimer::kMaxAdapterRank)
+      return invalid_argument("--ranks {}: give 1 to {}", r, StepTimer::kMaxAdapterRank);
   }
   if (f.ranks.empty()) return invalid_argument("--ranks is empty");
   if (f.skew != "distinct" && f.skew != "zipf" && f.skew != "one") {
@@ -100,25 +77,25 @@ Result<AdapterReport> measure_adapters(StepTimer& bench, const AdapterBenchFlags
   CHORAL_RETURN_IF_ERROR(register_adapters(bench, flags, progress, report));
   for (const int batch : batches) {
     progress.update(fmt::format("decode, batch {}, with adapters", batch), Progress::kUnknown);
-    std::vector<StepTimer::Cast> casts{{lora::kBaseKey}, {lora::AdapterKey{1}}};
+    std::vector<StepTimer::Cast> casts{{0}, {1}};
     std::vector<std::string> names{"base only", "one adapter"};
     if (flags.skew != "one") {
       StepTimer::Cast all;
-      for (int i = 1; i <= std::min(flags.count, batch); ++i) all.push_back(lora::AdapterKey{i});
+      for (int i = 1; i <= std::min(flags.count, batch); ++i) all.push_back(i);
       names.push_back(fmt::format("{} distinct", distinct(all, batch)));
       casts.push_back(std::move(all));
     }
     if (flags.skew == "zipf") {
-      casts.push_back(zipf_cast(flags.count, batch));
+      casts.push_back(StepTimer::zipf_cast(flags.count, batch));
       names.push_back(fmt::format("Zipf over {} ({} distinct)", flags.count, distinct(casts.back(), batch)));
     }
-    CHORAL_TRY(auto timings, bench.decode_casts(batch, context, steps, casts));
+    CHORAL_TRY(auto timings, bench.decode(batch, context, steps, casts));
     add_cases(fmt::format("decode {}", batch), names, std::move(timings), report);
   }
   for (const int tokens : prefills) {
     progress.update(fmt::format("prefill, {} tokens, with an adapter", tokens), Progress::kUnknown);
-    const std::vector<StepTimer::Cast> casts{{lora::kBaseKey}, {lora::AdapterKey{1}}};
-    CHORAL_TRY(auto timings, bench.prefill_casts(tokens, 5, casts));
+    const std::vector<StepTimer::Cast> casts{{0}, {1}};
+    CHORAL_TRY(auto timings, bench.prefill(tokens, 5, casts));
     add_cases(fmt::format("prefill {}", tokens), {"base only", "one adapter"}, std::move(timings), report);
   }
   return report;
@@ -213,15 +190,12 @@ Result<double> first_token_s(LLM& llm, const std::string& adapter) {
 
 }  // namespace
 
-Result<LoadGapReport> measure_load_gap(EngineOptions options, std::span<const lora::LoRATarget> targets, int loads,
-                                       Progress& progress) {
+Result<LoadGapReport> measure_load_gap(EngineOptions options, const StepTimer& bench, int loads, Progress& progress) {
   CHORAL_TRY(const auto folder, ScratchFolder::make());
   const auto name_of = [](int i) { return fmt::format("cold-{}", i); };
   for (int i = 0; i < loads; ++i) {
     progress.update("writing adapters", static_cast<double>(i) / loads);
-    CHORAL_TRY(
-        [[maybe_unused]] const auto bytes,
-        engine::write_synthetic_adapter(folder.path() / name_of(i), targets, {.rank = 8, .seed = static_cast<uint64_t>(i) + 1}));
+    CHORAL_RETURN_IF_ERROR(bench.write_adapter(folder.path() / name_of(i), 8, static_cast<uint64_t>(i) + 1));
   }
   options.adapter_root = folder.path().string();
   options.enable_prefix_caching = false;

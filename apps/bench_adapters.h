@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/step_timer.h"
 #include "progress.h"
+#include "tools/step_timer.h"
 
 namespace choral::apps {
 
@@ -21,7 +21,7 @@ Status check_adapter_flags(const AdapterBenchFlags& flags);
 struct AdapterCase {
   std::string name;  // "decode 32, 32 distinct"
   bool is_base = false;
-  engine::StepTiming timing;
+  tools::StepTiming timing;
   double of_base = 1;  // throughput beside the base's in the same run
 };
 
@@ -34,7 +34,7 @@ struct AdapterReport {
 };
 
 // Makes the adapters, registers them with the bench's model and times the casts: base only, one adapter for all, and the skew's.
-Result<AdapterReport> measure_adapters(engine::StepTimer& bench, const AdapterBenchFlags& flags, const std::vector<int>& batches,
+Result<AdapterReport> measure_adapters(tools::StepTimer& bench, const AdapterBenchFlags& flags, const std::vector<int>& batches,
                                        const std::vector<int>& prefills, int context, int steps, Progress& progress);
 std::string adapter_report_text(const AdapterReport& report, const AdapterBenchFlags& flags);
 
@@ -46,9 +46,9 @@ struct LoadGapReport {
   double loading_gap_ms = 0;       // while adapters are loaded one after the other
 };
 
-// Loads `options.model` anew with `loads` cold adapters of rank 8 in a folder of its own, which is removed.
-Result<LoadGapReport> measure_load_gap(EngineOptions options, std::span<const lora::LoRATarget> targets, int loads,
-                                       Progress& progress);
+// Loads `options.model`, which is the bench's, anew with `loads` cold adapters of rank 8 in a folder of its own, which is
+// removed.
+Result<LoadGapReport> measure_load_gap(EngineOptions options, const tools::StepTimer& bench, int loads, Progress& progress);
 std::string load_gap_text(const LoadGapReport& report);
 
 }  // namespace choral::apps

@@ -1,30 +1,26 @@
 // `choral doctor`: what this machine offers, what is used of it, why anything is not, and what to do about it.
-#include <unistd.h>
+#include "tools/doctor.h"
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/cpu_level.h"
 #include "base/printable.h"
 #include "base/thread_pool.h"
 #include "command.h"
-#include "doctor_model.h"
-#include "engine/device_setup.h"
 #include "engine_flags.h"
-#include "io/hub_cache.h"
-#include "kernels/roofline.h"
 #include "machine_facts.h"
 #include "output_file.h"
-#include "platform/platform_choice.h"
 #include "progress.h"
 
 namespace choral::apps {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using tools::DoctorReport;
 
 struct DoctorFlags {
   EngineFlags engine;
@@ -73,50 +69,6 @@ void examine_memory(const MachineFacts& machine, DoctorReport& report) {
   }
 }
 
-// The device that an engine with these options would use, and every other that was found.
-Result<engine::DeviceSetup> examine_devices(const EngineOptions& options, ThreadPool& pool, DoctorReport& report,
-                                            Status& status) {
-  EngineOptions wanted = options;
-  auto device = engine::set_up_device(wanted, "", pool);
-  if (!device.ok()) {
-    status = device.status();
-    report.wrong("device", status.message(), "--device cpu always works; docs/plugins.md says how plug-ins are found");
-    wanted = options;
-    wanted.device = "cpu";
-    wanted.require_device = false;
-    device = engine::set_up_device(wanted, "", pool);
-  }
-  if (!device.ok()) return device;
-  for (const auto& note : device->notes) {
-    const bool passed = note.starts_with("device not used") || note.find("gave way") != note.npos;
-    if (passed) {
-      report.notice("device", note, "");
-    } else {
-      report.fine("device", note);
-    }
-  }
-  return device;
-}
-
-void examine_hub_cache(DoctorReport& report) {
-  namespace fs = std::filesystem;
-  const auto roots = io::hub_cache_roots();
-  if (roots.empty()) return report.notice("model cache", "no place for it: HOME is not set", "set HF_HOME");
-  std::error_code ignored;
-  fs::path there = roots.front();
-  if (!fs::exists(there, ignored)) {
-    return report.notice("model cache", fmt::format("{} does not exist yet", there.string()),
-                         "nothing to do, unless org/name should be found; HF_HOME names another place");
-  }
-  if (access(there.c_str(), R_OK | X_OK) != 0) {
-    return report.wrong("model cache", fmt::format("{} cannot be read", there.string()),
-                        "give this user the right to, or set HF_HOME");
-  }
-  if (access(there.c_str(), W_OK) != 0)
-    return report.fine("model cache", fmt::format("{}, readable, not writable", there.string()));
-  report.fine("model cache", fmt::format("{}, writable", there.string()));
-}
-
 // Decode reads every weight once a token and multiplies it once: the smaller of both limits.
 void examine_speed(const kernels::MachinePeaks& peaks, DoctorReport& report) {
   std::string text = fmt::format("memory read {:.1f} GB/s, fp32 FMA {:.0f} GFLOP/s, int8 {:.0f} GOP/s", peaks.read_gbps,
@@ -138,28 +90,6 @@ void examine_speed(const kernels::MachinePeaks& peaks, DoctorReport& report) {
                          rate(kQ4Bytes, std::max(peaks.int8_gops, peaks.fma_gflops)));
   }
   report.fine("at most", "tokens/s of one answer, by parameters: " + bound);
-}
-
-// Which kernel multiplies each format here: asked of a packed matrix of the smallest size.
-Status list_operators(const platform::Context& context, DoctorReport& report) {
-  for (const auto& fact : context.ops.facts()) {
-    report.operators.push_back(fmt::format("{:<20} version {}  {:<6} provider {}{}", fact.name, fact.version,
-                                           fact.fused ? "fused" : "", fact.provider,
-                                           fact.reason.empty() ? "" : ": " + fact.reason));
-  }
-  constexpr int64_t kRows = kernels::kPanelRows, kCols = 256;
-  constexpr std::array kFormats{DType::kF32,  DType::kBF16, DType::kF16,  DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
-                                DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
-  for (const DType format : kFormats) {
-    const std::vector<std::byte> zeros(static_cast<size_t>(kRows * row_bytes(format, kCols)));
-    const kernels::WeightRows rows{
-        .tensor = TensorView{.data = zeros.data(), .dtype = format, .shape = {kRows, kCols}, .device = {}}, .order = {}};
-    const auto packed = context.session.prepack(context, std::span(&rows, 1), format);
-    report.operators.push_back(
-        fmt::format("matmul of {:<10} {}", dtype_name(format),
-                    packed.ok() ? (*packed)->kernel_name(context.kernel.level) : packed.status().message()));
-  }
-  return {};
 }
 
 std::string report_text(const DoctorReport& report) {
@@ -193,21 +123,19 @@ Status run(const DoctorFlags& flags) {
   if (options.threads < 0 || options.threads > 1024) return invalid_argument("--threads {}: give 1 to 1024", options.threads);
   const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
   const MachineFacts machine = machine_facts();
-  CHORAL_TRY(const auto pool, ThreadPool::make(threads));
   DoctorReport report;
   Status status;
-  CHORAL_TRY(const auto device, examine_devices(options, *pool, report, status));
-  const platform::Context context(*device.session, *pool, cpu_level());
+  CHORAL_TRY(const auto device, tools::ExaminedDevice::open(options, threads, report, status));
   examine_cpu(machine, threads, report);
   examine_memory(machine, report);
-  examine_hub_cache(report);
+  tools::examine_hub_cache(report);
   {
     Progress progress(flags.engine.quiet);
     progress.update("measuring memory and arithmetic", Progress::kUnknown);
-    examine_speed(kernels::measure_peaks(context.kernel), report);
+    examine_speed(device->measure_peaks(), report);
   }
-  if (!options.model.empty() && status.ok()) status = examine_model(options, machine.memory_free, report);
-  if (flags.ops) CHORAL_RETURN_IF_ERROR(list_operators(context, report));
+  if (!options.model.empty() && status.ok()) status = device->examine_model(options, machine.memory_free, report);
+  if (flags.ops) device->list_operators(report);
   CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(report) : report_text(report)));
   return status;
 }

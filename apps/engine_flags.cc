@@ -8,9 +8,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/printable.h"
-#include "io/mapped_file.h"
 #include "progress.h"
 #include "sampling_flags.h"
+#include "tools/text_file.h"
 
 namespace choral::apps {
 namespace {
@@ -80,7 +80,8 @@ Result<EngineOptions> engine_options(const EngineFlags& flags) {
     if (options.kv_cache_bytes == 0) return invalid_argument("--kv-cache-memory: 0 bytes hold no token");
   }
   if (!flags.chat_template_file.empty()) {
-    CHORAL_TRY(options.chat_template, io::read_whole_file(flags.chat_template_file, kMaxTemplateBytes).while_("--chat-template"));
+    CHORAL_TRY(options.chat_template,
+               tools::read_text_file(flags.chat_template_file, kMaxTemplateBytes).while_("--chat-template"));
   }
   CHORAL_RETURN_IF_ERROR(put_adapters(flags.adapters, options));
   return options;
@@ -135,13 +136,6 @@ Result<int64_t> parse_size(std::string_view text) {
   constexpr double kMost = 1e18;
   if (value > kMost) return wrong();
   return static_cast<int64_t>(value);
-}
-
-std::string size_text(double bytes) {
-  constexpr std::array<std::string_view, 5> kNames{"bytes", "KiB", "MiB", "GiB", "TiB"};
-  size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < kNames.size(); ++unit) bytes /= 1024;
-  return unit == 0 ? fmt::format("{:.0f} bytes", bytes) : fmt::format("{:.1f} {}", bytes, kNames.at(unit));
 }
 
 }  // namespace choral::apps

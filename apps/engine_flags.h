@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "adapter_flags.h"
+#include "base/size_text.h"
 #include "choral/llm.h"
 
 namespace CLI {
@@ -37,6 +38,5 @@ void print_notes(const std::vector<std::string>& notes);
 
 // "512M", "2G", "1.5GiB", "4096": bytes; units are powers of 1024.
 Result<int64_t> parse_size(std::string_view text);
-std::string size_text(double bytes);  // "1.5 GiB"
 
 }  // namespace choral::apps

@@ -5,21 +5,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 
 #include "adapter_flags.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
-#include "base/system_error.h"
-#include "lora/peft/adapter_name.h"
-#include "lora/peft/peft_helper.h"
+#include "tools/adapter_folders.h"
 
 namespace choral::apps {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr size_t kMaxFound = 10'000;
 constexpr size_t kListed = 12;
 
 Result<AdapterUse> parse_use(std::string_view text) {
@@ -37,29 +31,6 @@ Result<AdapterUse> parse_use(std::string_view text) {
   if (use.name == kBaseName)
     return invalid_argument("'{}': {} stands for the model without adapters and goes alone", text, kBaseName);
   return use;
-}
-
-bool holds_adapter(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::is_regular_file(folder / "adapter_config.json", ignored) || lora::gguf_adapter_path(folder).has_value();
-}
-
-Status look_into(const fs::path& folder, const std::string& prefix, std::vector<FoundAdapter>& found) {
-  std::error_code error;
-  fs::directory_iterator entries(folder, error);
-  if (error) return prefix.empty() ? system_error(error.value(), "--adapter-root: cannot read " + folder.string()) : Status();
-  for (const fs::directory_iterator end; !error && entries != end; entries.increment(error)) {
-    std::error_code ignored;
-    const std::string name = entries->path().filename().string();
-    if (name.starts_with('.') || !entries->is_directory(ignored)) continue;
-    if (found.size() >= kMaxFound) return too_large("--adapter-root {}: more than {} adapters", folder.string(), kMaxFound);
-    if (holds_adapter(entries->path())) {
-      found.push_back({prefix + name, entries->path().string()});
-    } else if (prefix.empty()) {
-      CHORAL_RETURN_IF_ERROR(look_into(entries->path(), name + "/", found));
-    }
-  }
-  return {};
 }
 
 }  // namespace
@@ -89,21 +60,14 @@ Result<std::vector<Voice>> parse_voices(std::string_view text) {
   return voices;
 }
 
-Result<std::vector<FoundAdapter>> adapters_in_root(const std::string& root) {
-  std::vector<FoundAdapter> found;
-  CHORAL_RETURN_IF_ERROR(look_into(root, "", found));
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-  return found;
-}
-
 std::vector<std::string> known_adapters(const LLM& llm, const std::string& root) {
   std::vector<std::string> names;
   for (const auto& adapter : llm.adapters()) names.push_back(adapter.name);
   if (!root.empty()) {
-    const auto found = adapters_in_root(root);
+    const auto found = tools::adapters_in_root(root);
     if (found.ok()) {
       for (const auto& adapter : *found) {
-        if (lora::check_adapter_name(adapter.name).ok()) names.push_back(adapter.name);
+        if (tools::check_adapter_name(adapter.name).ok()) names.push_back(adapter.name);
       }
     }
   }
@@ -116,8 +80,8 @@ Status check_voice(const Voice& voice, std::span<const std::string> known, const
   for (const auto& use : voice.adapters) {
     if (std::find(known.begin(), known.end(), use.name) != known.end()) continue;
     // The engine finds it there too when the root cannot be listed, or holds more than is listed.
-    if (!root.empty() && lora::check_adapter_name(use.name).ok()) {
-      CHORAL_TRY(const auto folder, lora::adapter_in_root(root, use.name));
+    if (!root.empty() && tools::check_adapter_name(use.name).ok()) {
+      CHORAL_TRY(const auto folder, tools::adapter_in_root(root, use.name));
       if (folder) continue;
     }
     if (known.empty() && !root.empty()) return not_found("no adapter is named '{}': {} has no such folder", use.name, root);

@@ -21,13 +21,6 @@ Result<Voice> parse_voice(std::string_view text);
 // Voices between commas; each only once.
 Result<std::vector<Voice>> parse_voices(std::string_view text);
 
-// An adapter that a name leads to: one of a root's folders, or one that was loaded.
-struct FoundAdapter {
-  std::string name;
-  std::string path;
-};
-// Folders of `root` that hold an adapter, also one level deeper ("team/sql"); sorted. An error when `root` cannot be read.
-Result<std::vector<FoundAdapter>> adapters_in_root(const std::string& root);
 // All that a request could name: loaded ones and those in `root` (may be empty).
 std::vector<std::string> known_adapters(const LLM& llm, const std::string& root);
 // A name that is neither among `known` nor a folder of `root` (may be empty) is an error that tells the nearest one.

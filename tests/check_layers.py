@@ -2,7 +2,8 @@
 """Checks every #include and every choral_library(DEPS …) against the table of layers; part of the test suite.
 
 A folder of src/ may include itself and folders with a smaller number: folders with the same number know nothing of each other.
-include/choral stands alone; plug-ins see nothing but choral/plugin.h; programs see the public headers and the layers named below.
+What is not in libchoral (synthetic, tools) is for tests and for each other. include/choral stands alone; plug-ins see nothing but
+choral/plugin.h; apps see the public headers, base and the headers that lie directly in src/tools, and these show nothing else.
 
   check_layers.py [ROOT]       exit 1 and one line for each violation
   check_layers.py --self-test  proves on a planted tree that violations are found
@@ -19,17 +20,21 @@ LAYERS = {
     "kernels": 2, "io": 2, "text": 2,
     "platform": 3,
     "quant": 4, "lora": 4, "cache": 4,
-    "layers": 5,
+    "layers": 5, "synthetic": 5,
     "models": 6,
     "sched": 7,
     "engine": 8,
-    "serve": 9,
+    "serve": 9, "tools": 9,
 }
 
 # What stands outside the table. "choral" is include/choral: headers of plain values are known everywhere, the engine's from there.
 PUBLIC_FROM = {"choral/status.h": "base", "choral/types.h": "base", "choral/plugin.h": "platform"}
 PLUGIN_HEADERS = {"choral/plugin.h"}
-APPS_MAY_INCLUDE = set(LAYERS) | {"choral"}
+OUTSIDE_LIBRARY = {"synthetic", "tools"}
+APPS_MAY_INCLUDE = {"choral", "base", "tools"}
+# Headers of other folders that those of tools show: values, and classes that include nothing but base.
+SHOWN_BY_TOOLS = {"kernels/machine_peaks.h", "lora/peft/adapter_name.h", "lora/peft/base_name.h", "lora/store/adapter_report.h",
+                  "text/encode_budget.h", "text/tokenizer.h"}
 EXAMPLES_MAY_INCLUDE = {"choral"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -63,7 +68,21 @@ def fault_in_src(layer, path, bracket, name):
         return f"no folder of src/ is named '{first}' (headers of libraries are included with <>)"
     if first != layer and LAYERS[first] >= LAYERS[layer]:
         return f"{layer} [{LAYERS[layer]}] may not include {first} [{LAYERS[first]}]"
+    if first in OUTSIDE_LIBRARY and layer not in OUTSIDE_LIBRARY and not path.stem.endswith("_test"):
+        return f"{first} is not in the library: only tests of {layer} may include it"
+    if is_shown_by_tools(path) and not may_be_shown(name):
+        return f"apps see this header, which may include base, choral, {', '.join(sorted(SHOWN_BY_TOOLS))}"
     return None
+
+
+def is_shown_by_tools(path):
+    name = "/".join(path.parts[-path.parts[::-1].index("src"):])
+    return name in SHOWN_BY_TOOLS or re.fullmatch(r"tools/\w+\.h", name)
+
+
+def may_be_shown(name):
+    first, rest = name.split("/", 1)
+    return first == "base" or name in SHOWN_BY_TOOLS or first == "tools" and "/" not in rest
 
 
 def fault_outside(part, path, bracket, name, root):
@@ -87,6 +106,8 @@ def fault_outside(part, path, bracket, name, root):
     allowed = {"apps": APPS_MAY_INCLUDE, "examples": EXAMPLES_MAY_INCLUDE}[part]
     if bracket == '"' and not beside and first not in allowed:
         return f"{part}/ may include its own files and {', '.join(sorted(allowed))}"
+    if part == "apps" and first == "tools" and "/" in name.removeprefix("tools/"):
+        return "apps may include only the headers that lie directly in src/tools"
     return None
 
 
@@ -111,7 +132,7 @@ def check(root):
             arguments = match.group(2)
             deps = re.search(r"\bDEPS\s+(.*?)(?=\b(?:LIBS|TEST_LIBS)\b|$)", arguments, re.DOTALL)
             for dep in deps.group(1).split() if deps else []:
-                if LAYERS.get(dep, 99) >= LAYERS[folder.name]:
+                if LAYERS.get(dep, 99) >= LAYERS[folder.name] or dep in OUTSIDE_LIBRARY and folder.name not in OUTSIDE_LIBRARY:
                     report(lists, 1, f"DEPS {dep}", f"{folder.name} may not depend on {dep}")
     for part in ("include", "apps", "examples", "plugins"):
         for path in files(root / part):
@@ -131,7 +152,10 @@ def self_test():
         "include/choral/plugin.h": "#include <stdint.h>\n",
         "plugins/device/good.c": '#include "choral/plugin.h"\n#include "device.h"\n',
         "examples/good.cc": "#include <choral/llm.h>\n",
-        "apps/good.cc": '#include "engine/good.h"\n',
+        "apps/good.cc": '#include "tools/good.h"\n#include "base/good.h"\n#include "choral/llm.h"\n',
+        "src/tools/good.h": '#include "base/good.h"\n#include "choral/llm.h"\n#include "kernels/machine_peaks.h"\n',
+        "src/tools/bench/good.h": '#include "engine/good.h"\n#include "synthetic/good.h"\n',
+        "src/engine/good_test.cc": '#include "synthetic/good.h"\n',
         "apps/good_test.cc": '#include "support/temp_dir.h"\n',
     }
     bad = {
@@ -143,8 +167,16 @@ def self_test():
         "src/quant/bare.cc": '#include "scheme.h"\n',
         "src/quant/angle.cc": "#include <base/status.h>\n",
         "src/models/support.cc": '#include "support/temp_dir.h"\n',
+        "apps/engine.cc": '#include "engine/good.h"\n',
+        "apps/room.cc": '#include "tools/bench/good.h"\n',
         "apps/support.cc": '#include "support/temp_dir.h"\n',
         "src/cache/CMakeLists.txt": "choral_library(cache DEPS base sched LIBS fmt::fmt)\n",
+        "src/models/CMakeLists.txt": "choral_library(models DEPS base synthetic)\n",
+        "src/engine/made_up.cc": '#include "synthetic/good.h"\n',
+        "src/engine/up_test.cc": '#include "tools/good.h"\n',
+        "src/tools/shows_engine.h": '#include "engine/good.h"\n',
+        "src/text/tokenizer.h": '#include "tensor/view.h"\n',
+        "src/tools/shows_room.h": '#include "tools/bench/good.h"\n',
         "src/odd/anything.h": "#pragma once\n",
         "include/choral/private.h": '#include "base/status.h"\n',
         "plugins/device/inside.c": '#include "choral/llm.h"\n',

@@ -39,11 +39,8 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
       residency_(*registry_, *executor_, adapter_budget_bytes),
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens),
                  &residency_),
-      input_writer_(config.max_num_seqs, config.max_num_batched_tokens) {
-  plan_.reserve(config.max_num_seqs);
-  output_.reserve(config.max_num_seqs);
+      cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens) {
   accepted_.reserve(static_cast<size_t>(config.max_num_seqs));
-  finished_.reserve(static_cast<size_t>(config.max_num_seqs));
   publish_stats();
   registry_->set_wake([this] {
     {
@@ -219,73 +216,52 @@ void EngineCore::drop_parked(sched::RequestId id) {
 }
 
 void EngineCore::step() {
-  scheduler_.schedule(plan_);
-  starved_ = plan_.empty();
-  if (!plan_.empty()) {
+  starved_ = !cycle_.plan(scheduler_);
+  if (!starved_) {
     const double begin = now_s();
-    for (const auto& item : plan_.items()) {
+    for (const auto& item : cycle_.planned().items()) {
       auto& request = engine_request(*item.request);
       if (request.scheduled_s == 0) request.scheduled_s = begin;
     }
-    const Status computed = spare_.or_out_of_memory(
-        "the step cannot be computed", [&] { return executor_->execute_model(input_writer_.write(plan_), output_); });
+    const Status computed = spare_.or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
     if (!computed.ok()) return fail_step(computed);
-    scheduler_.on_computed(plan_);
-    prompt_tokens_ += plan_.new_prompt_tokens();
+    prompt_tokens_ += cycle_.planned().new_prompt_tokens();
     take_output(now_s());
   }
   end_finished();
 }
 
 void EngineCore::take_output(double now) {
-  CHORAL_CHECK(output_.items.size() == plan_.items().size(), "a step answers each of its items");
-  size_t tokens_taken = 0, prompt_logprobs_taken = 0;
-  for (size_t i = 0; i < output_.items.size(); ++i) {
-    const auto& [token_count, prompt_logprobs_count] = output_.items[i];
-    CHORAL_CHECK(token_count >= 0 && tokens_taken + static_cast<size_t>(token_count) <= output_.tokens.size() &&
-                     prompt_logprobs_count >= 0 &&
-                     prompt_logprobs_taken + static_cast<size_t>(prompt_logprobs_count) <= output_.prompt_logprobs.size(),
-                 "a step's answer holds what its items say");
-    const auto tokens = std::span(output_.tokens).subspan(tokens_taken, static_cast<size_t>(token_count));
-    const auto prompt_logprobs =
-        std::span(output_.prompt_logprobs).subspan(prompt_logprobs_taken, static_cast<size_t>(prompt_logprobs_count));
-    tokens_taken += tokens.size();
-    prompt_logprobs_taken += prompt_logprobs.size();
-    auto& request = engine_request(*plan_.items()[i].request);
-    if (request.finished()) continue;
+  cycle_.take_output(scheduler_, [&](const StepGain& gain) {
     Status committed = spare_.or_out_of_memory("the answer cannot be kept", [&] {
-      const int32_t first = input_writer_.input().items[i].prompt_logprobs_begin;
-      if (!prompt_logprobs.empty()) request.response->add_prompt_logprobs(first, prompt_logprobs);
-      if (!tokens.empty()) commit(request, tokens, now);
+      if (!gain.prompt_logprobs.empty())
+        gain.request.response->add_prompt_logprobs(gain.prompt_logprobs_begin, gain.prompt_logprobs);
+      if (!gain.tokens.empty()) commit(gain.request, gain.tokens, now);
       return Status();
     });
-    if (!committed.ok()) fail_commit(request, std::move(committed));
-  }
+    if (!committed.ok()) fail_commit(gain.request, std::move(committed));
+  });
 }
 
 void EngineCore::end_finished() {
-  scheduler_.take_finished(finished_);
-  for (auto& request : finished_) {
-    auto& ended = engine_request(*request);
+  cycle_.take_finished(scheduler_, [&](EngineRequest& ended) {
     if (ended.adapter_failed) ended.response->fail(ended.index, std::move(ended.adapter_status));
-    input_writer_.forget(ended);
     residency_.leave(ended);
     starved_ = false;  // what it held may be what others wait for
-  }
-  finished_.clear();
+  });
 }
 
 // What the device computed is lost, keys and values included: every request of the step ends with its reason.
 void EngineCore::fail_step(const Status& status) {
   spare_.give_back();
   publish_device_notes();
-  for (const auto& item : plan_.items()) {
+  for (const auto& item : cycle_.planned().items()) {
     auto& request = engine_request(*item.request);
     if (request.finished()) continue;
     request.response->fail(request.index, status);
     scheduler_.finish(request, sched::FinishReason::kError);
   }
-  scheduler_.abandon(plan_);
+  scheduler_.abandon(cycle_.planned());
   end_finished();
   spare_.keep();
 }
@@ -332,7 +308,7 @@ EngineCore::Ending EngineCore::keep_token(EngineRequest& request, const SampledT
       stop_reason = request.text.matched_stop();
     }
   }
-  if (request.params.logprobs) request.response->add_logprobs(request.index, position_logprobs(output_, sampled));
+  if (request.params.logprobs) request.response->add_logprobs(request.index, position_logprobs(cycle_.output(), sampled));
   request.response->add_token(request.index, sampled.token, request.text.take_released());
   if (stopped && stop_reason.empty()) {
     const auto& own = request.params.stop_token_ids;

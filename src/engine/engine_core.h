@@ -15,7 +15,7 @@
 #include "engine/engine_request.h"
 #include "engine/executor.h"
 #include "engine/spare_memory.h"
-#include "engine/step_input_writer.h"
+#include "engine/step_cycle.h"
 #include "sched/scheduler.h"
 
 namespace choral::engine {
@@ -72,11 +72,8 @@ class EngineCore {
   sched::Scheduler scheduler_;
   std::vector<std::unique_ptr<EngineRequest>> parked_;  // their adapters were never loaded before
   bool starved_ = false;                                // the last plan was empty: everybody waits for adapters
-  sched::StepPlan plan_;
-  StepInputWriter input_writer_;
-  StepOutput output_;
+  StepCycle cycle_;
   std::vector<int32_t> accepted_;  // commit()'s own
-  std::vector<std::unique_ptr<sched::Request>> finished_;
   int64_t prompt_tokens_ = 0;
   int64_t generated_tokens_ = 0;
   SpareMemory spare_;

@@ -9,6 +9,7 @@
 #include "io/hub_cache.h"
 #include "io/model_config.h"
 #include "models/registry.h"
+#include "quant/quant_config.h"
 
 namespace choral::engine {
 namespace {
@@ -62,10 +63,8 @@ void describe_fusion(std::span<const layers::FusionDecision> decisions, std::vec
 Result<LoadedModel> build_and_load(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,
                                    int64_t max_model_len, const ModelForms& forms,
                                    const std::function<void(const LoadProgress&)>& on_progress) {
-  CHORAL_TRY(const auto quant_config, quant::make_quant_config("none"));
   LoadedModel loaded;
-  CHORAL_TRY(loaded.model,
-             models::make_model(config, {ctx.session, *quant_config, forms.custom_ops, forms.overrides, max_model_len}));
+  CHORAL_TRY(loaded.model, build_model(config, ctx.session, forms, max_model_len));
   const auto modules = loaded.model->modules();
   for (auto* module : modules) CHORAL_RETURN_IF_ERROR(module->load_weights(source));
   double done = 0;
@@ -141,6 +140,12 @@ Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap&
     CHORAL_LOG(kWarn, "{}", notes.back());
   }
   return {};
+}
+
+Result<std::unique_ptr<models::Model>> build_model(const io::ConfigMap& config, platform::Session& session,
+                                                   const ModelForms& forms, int64_t max_model_len) {
+  CHORAL_TRY(const auto quant_config, quant::make_quant_config("none"));
+  return models::make_model(config, {session, *quant_config, forms.custom_ops, forms.overrides, max_model_len});
 }
 
 Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,

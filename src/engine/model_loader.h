@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "choral/llm.h"
-#include "engine/synthetic_weights.h"
 #include "io/config_map.h"
 #include "models/model.h"
-#include "models/registry.h"
+#include "platform/custom_op.h"
+#include "platform/layer_overrides.h"
+#include "quant/weight_source.h"
 #include "text/tokenizer.h"
 
 namespace choral::engine {
@@ -44,6 +45,11 @@ struct ModelForms {
   platform::LayerOverrides overrides = {};
   layers::FusionConfig fusion = {};
 };
+
+// The model of `config` in the forms of `session`, without weights: what it computes and what adapters may change. The one place
+// where a model is made, whether to run or to be looked at. `max_model_len`: as models::ModelOptions has it.
+Result<std::unique_ptr<models::Model>> build_model(const io::ConfigMap& config, platform::Session& session,
+                                                   const ModelForms& forms, int64_t max_model_len = 0);
 
 // Builds the model of `config` and packs the weights of `source` for the context's device. Everything of the source is copied:
 // it is not read once this returns. A source that changed meanwhile is kUnavailable.

@@ -17,6 +17,14 @@ Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& op
   return std::unique_ptr<UniprocExecutor>(new UniprocExecutor(std::move(worker), std::move(notes)));
 }
 
+Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& options, const io::ConfigMap& config,
+                                                               quant::WeightSource& weights) {
+  CHORAL_TRY(auto worker, Worker::make(options, architecture_of(config)));
+  CHORAL_RETURN_IF_ERROR(worker->load(config, weights, options));
+  CHORAL_RETURN_IF_ERROR(worker->initialize_cache(options));
+  return std::unique_ptr<UniprocExecutor>(new UniprocExecutor(std::move(worker), {}));
+}
+
 UniprocExecutor::UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std::string> notes) : worker_(std::move(worker)) {
   const auto& model = *worker_->loaded().model;
   facts_ = {.parameters = worker_->loaded().parameters,

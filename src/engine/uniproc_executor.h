@@ -13,6 +13,9 @@ class UniprocExecutor : public Executor {
   // Opens the device, loads the model of `files` and makes room for its KV. What the device changes of the options is written to
   // them.
   static Result<std::unique_ptr<UniprocExecutor>> load(EngineOptions& options, const ModelFiles& files);
+  // The same for the model of `config` with other weights than its files'.
+  static Result<std::unique_ptr<UniprocExecutor>> load(EngineOptions& options, const io::ConfigMap& config,
+                                                       quant::WeightSource& weights);
 
   const ExecutorFacts& facts() const override { return facts_; }
   Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override {
@@ -21,6 +24,10 @@ class UniprocExecutor : public Executor {
   void remove_adapter(lora::AdapterKey key) override { worker_->lora_manager().remove_adapter(key); }
   Status execute_model(const StepInput& input, StepOutput& out) override { return worker_->execute_model(input, out); }
   std::vector<std::string> take_device_notes() override { return worker_->take_device_notes(); }
+
+  // For those who measure it.
+  Worker& worker() { return *worker_; }
+  const Worker& worker() const { return *worker_; }
 
  private:
   UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std::string> notes);

@@ -7,15 +7,9 @@
 #pragma once
 
 #include "kernels/context.h"
+#include "kernels/machine_peaks.h"
 
 namespace choral::kernels {
-
-struct MachinePeaks {
-  double read_gbps = 0;
-  double fma_gflops = 0;
-  double int8_gops = 0;
-  double tile_gflops = 0;
-};
 
 MachinePeaks measure_peaks(const Context& ctx);
 

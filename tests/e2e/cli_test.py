@@ -298,6 +298,19 @@ class CliTest(program.ProgramTest):
         self.run_fails(3, "doctor", "/no/such/model", "-q")
         self.run_fails(2, "doctor", says=["choose base, avx2"], env={"CHORAL_CPU_LEVEL": "avx9"})
 
+    def test_doctor_builds_the_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "sine"
+            tiny_model.write_model(model)
+            file = model / "config.json"
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"hidden_act": "sine"}))
+            says = ["hidden_act", "sine"]
+            refused = self.run_fails(5, "generate", model, "-p", "x", "-q", says=says)
+            examined = self.run_fails(refused.returncode, "doctor", model, "-q", "--json", says=says)
+            wrong = [f for f in json.loads(examined.stdout)["findings"] if f["verdict"] == "wrong"]
+            self.assertEqual([f["subject"] for f in wrong], ["configuration"])
+            self.assertIn("sine", wrong[0]["text"])
+
     def test_bench(self):
         report = json.loads(self.run_ok("bench", MODEL, "--quick", "--json").stdout)
         self.assertEqual([(r["phase"], r["batch"], r["tokens"]) for r in report["results"]],

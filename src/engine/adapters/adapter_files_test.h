@@ -6,11 +6,11 @@
 
 #include "engine/checkpoint_weights.h"
 #include "engine/model_loader.h"
-#include "engine/synthetic_adapter.h"
 #include "engine/tiny_model_test.h"
 #include "engine/worker.h"
 #include "io/checkpoint.h"
 #include "support/temp_dir.h"
+#include "synthetic/adapter.h"
 
 namespace choral::engine {
 
@@ -29,7 +29,7 @@ class AdapterFiles {
   // The folder of a random adapter, written now. Another seed gives other weights.
   std::string write(const std::string& name, int64_t rank, uint64_t seed, DType dtype = DType::kF32) const {
     const auto path = folder_.path() / name;
-    const auto size = write_synthetic_adapter(path, targets(), {.rank = rank, .dtype = dtype, .seed = seed});
+    const auto size = synthetic::write_adapter(path, targets(), {.rank = rank, .dtype = dtype, .seed = seed});
     CHORAL_CHECK(size.ok(), size.status().message());
     return path.string();
   }

@@ -1,20 +1,20 @@
-#include "engine/synthetic_model.h"
+#include "synthetic/model.h"
 
 #include <fmt/ranges.h>
 
 #include <array>
 
-namespace choral::engine {
+namespace choral::synthetic {
 namespace {
 
-struct SyntheticShape {
+struct NamedShape {
   std::string_view name;
   int hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, positions;
   double rope_theta;
   bool tied;
 };
 
-constexpr std::array<SyntheticShape, 3> kShapes{{
+constexpr std::array<NamedShape, 3> kShapes{{
     {"135m", 576, 1536, 30, 9, 3, 64, 49152, 8192, 1e5, true},              // SmolLM2-135M
     {"llama-1b", 2048, 8192, 16, 32, 8, 64, 128256, 131072, 5e5, true},     // Llama-3.2-1B
     {"llama-8b", 4096, 14336, 32, 32, 8, 128, 128256, 131072, 5e5, false},  // Llama-3.1-8B
@@ -22,7 +22,7 @@ constexpr std::array<SyntheticShape, 3> kShapes{{
 
 }  // namespace
 
-Result<io::ConfigMap> synthetic_model_config(std::string_view name) {
+Result<io::ConfigMap> model_config(std::string_view name) {
   for (const auto& s : kShapes) {
     if (s.name != name) continue;
     return io::ConfigMap::parse_json(
@@ -34,13 +34,13 @@ Result<io::ConfigMap> synthetic_model_config(std::string_view name) {
             s.hidden, s.intermediate, s.layers, s.heads, s.kv_heads, s.head_dim, s.vocab, s.positions, s.rope_theta, s.tied),
         fmt::format("synthetic model {}", name));
   }
-  return invalid_argument("no synthetic model is named '{}'; choose {}", name, fmt::join(synthetic_model_names(), ", "));
+  return invalid_argument("no synthetic model is named '{}'; choose {}", name, fmt::join(model_names(), ", "));
 }
 
-std::vector<std::string> synthetic_model_names() {
+std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const auto& s : kShapes) names.emplace_back(s.name);
   return names;
 }
 
-}  // namespace choral::engine
+}  // namespace choral::synthetic

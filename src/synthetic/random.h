@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-namespace choral::engine {
+namespace choral::synthetic {
 
-class SyntheticRandom {
+class Random {
  public:
-  explicit SyntheticRandom(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
+  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
   uint64_t next() {
     state_ ^= state_ >> 12;
     state_ ^= state_ << 25;
@@ -20,4 +20,4 @@ class SyntheticRandom {
   uint64_t state_;
 };
 
-}  // namespace choral::engine
+}  // namespace choral::synthetic

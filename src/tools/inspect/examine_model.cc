@@ -1,17 +1,17 @@
-#include "doctor_model.h"
+#include "tools/inspect/examine_model.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 
-#include "engine/model_loader.h"
-#include "engine_flags.h"
+#include "base/size_text.h"
 #include "io/checkpoint.h"
 #include "io/hub_cache.h"
+#include "models/registry.h"
 #include "text/chat_template.h"
 
-namespace choral::apps {
+namespace choral::tools {
 namespace {
 
 Status fail(DoctorReport& report, const char* subject, const Status& status, std::string cure) {
@@ -62,7 +62,8 @@ void examine_chat_template(const text::NamedTemplate& named, DoctorReport& repor
 
 }  // namespace
 
-Status examine_model(const EngineOptions& options, int64_t memory_free, DoctorReport& report) {
+Status examine_model(const EngineOptions& options, platform::Session& session, const engine::ModelForms& forms,
+                     int64_t memory_free, DoctorReport& report) {
   const auto path = io::resolve_model(options.model);
   if (!path.ok()) return fail(report, "model", path.status(), "check the name; Choral fetches nothing itself");
   report.fine("model", path->string());
@@ -77,6 +78,8 @@ Status examine_model(const EngineOptions& options, int64_t memory_free, DoctorRe
     return unsupported("{} is an architecture that this version does not know", name);
   }
   report.fine("architecture", name);
+  const auto model = engine::build_model(files->config, session, forms);
+  if (!model.ok()) return fail(report, "configuration", model.status(), "fetch config.json again, or take another model");
   report.fine("tokenizer", fmt::format("{} tokens", files->tokenizer->vocab_size()));
   CHORAL_RETURN_IF_ERROR(examine_weights(files->path, memory_free, report));
   if (files->chat_templates.empty()) {
@@ -86,4 +89,4 @@ Status examine_model(const EngineOptions& options, int64_t memory_free, DoctorRe
   return {};
 }
 
-}  // namespace choral::apps
+}  // namespace choral::tools

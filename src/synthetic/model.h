@@ -7,10 +7,10 @@
 
 #include "io/config_map.h"
 
-namespace choral::engine {
+namespace choral::synthetic {
 
 // "135m", "llama-1b", "llama-8b"; an unknown name is an error that lists them.
-Result<io::ConfigMap> synthetic_model_config(std::string_view name);
-std::vector<std::string> synthetic_model_names();
+Result<io::ConfigMap> model_config(std::string_view name);
+std::vector<std::string> model_names();
 
-}  // namespace choral::engine
+}  // namespace choral::synthetic

@@ -10,12 +10,12 @@
 #include "quant/weight_source.h"
 #include "tensor/tensor.h"
 
-namespace choral::engine {
+namespace choral::synthetic {
 
-class SyntheticWeights : public quant::WeightSource {
+class Weights : public quant::WeightSource {
  public:
   // `format`: f32, f16, bf16 or a GGUF block type, for every matrix whose rows are whole blocks (else bf16).
-  SyntheticWeights(DType format, uint64_t seed) : format_(format), seed_(seed) {}
+  Weights(DType format, uint64_t seed) : format_(format), seed_(seed) {}
 
   bool contains(const std::string&) const override { return true; }
   Result<io::SourceTensor> take(const std::string& name, const Shape& shape) override;
@@ -31,4 +31,4 @@ class SyntheticWeights : public quant::WeightSource {
   std::map<std::pair<int64_t, int64_t>, Tensor> by_size_;  // (rows, cols) -> data; rows = 0 for vectors
 };
 
-}  // namespace choral::engine
+}  // namespace choral::synthetic

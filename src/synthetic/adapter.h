@@ -8,18 +8,18 @@
 #include "lora/peft/lora_model.h"
 #include "lora/target.h"
 
-namespace choral::engine {
+namespace choral::synthetic {
 
-struct SyntheticAdapter {
+struct Adapter {
   int64_t rank = 8;
   DType dtype = DType::kBF16;  // f32, f16 or bf16
   uint64_t seed = 1;
 };
 
-Result<lora::LoRAModel> make_synthetic_adapter(std::span<const lora::LoRATarget> targets, const SyntheticAdapter& adapter);
+Result<lora::LoRAModel> make_adapter(std::span<const lora::LoRATarget> targets, const Adapter& adapter);
 
 // adapter_config.json and adapter_model.safetensors in `directory`, which is made. Gives the size of the tensors' file.
-Result<int64_t> write_synthetic_adapter(const std::filesystem::path& directory, std::span<const lora::LoRATarget> targets,
-                                        const SyntheticAdapter& adapter);
+Result<int64_t> write_adapter(const std::filesystem::path& directory, std::span<const lora::LoRATarget> targets,
+                              const Adapter& adapter);
 
-}  // namespace choral::engine
+}  // namespace choral::synthetic

@@ -1,12 +1,12 @@
-#include "engine/synthetic_weights.h"
+#include "synthetic/weights.h"
 
 #include <cmath>
 #include <cstring>
 
 #include "base/float16.h"
-#include "engine/synthetic_random.h"
+#include "synthetic/random.h"
 
-namespace choral::engine {
+namespace choral::synthetic {
 namespace {
 
 // Offsets of the fp16 scale fields inside one block.
@@ -41,7 +41,7 @@ float largest_quant(DType format) {
   }
 }
 
-void fill_blocks(Tensor& tensor, SyntheticRandom& random, float bound) {
+void fill_blocks(Tensor& tensor, Random& random, float bound) {
   const auto& f = facts(tensor.dtype());
   const auto fields = scale_fields(tensor.dtype());
   const Float16 scale = to_float16(bound / largest_quant(tensor.dtype()));
@@ -57,19 +57,19 @@ void fill_blocks(Tensor& tensor, SyntheticRandom& random, float bound) {
   }
 }
 
-void fill_floats(Tensor& tensor, SyntheticRandom& random, float bound) {
+void fill_floats(Tensor& tensor, Random& random, float bound) {
   for (auto& x : tensor.as<float>()) x = random.uniform(bound);
 }
 
 }  // namespace
 
-Result<Tensor> SyntheticWeights::make(DType format, const Shape& shape) {
+Result<Tensor> Weights::make(DType format, const Shape& shape) {
   CHORAL_TRY(auto tensor, Tensor::allocate(format, shape));
   if (shape.rank() == 1) {
     for (auto& x : tensor.as<float>()) x = 1.0f;
     return tensor;
   }
-  SyntheticRandom random(seed_ + static_cast<uint64_t>(shape.elements()));
+  Random random(seed_ + static_cast<uint64_t>(shape.elements()));
   const float bound = 1.0f / std::sqrt(static_cast<float>(shape[1]));
   switch (format) {
     case DType::kF32: fill_floats(tensor, random, bound); break;
@@ -84,7 +84,7 @@ Result<Tensor> SyntheticWeights::make(DType format, const Shape& shape) {
   return tensor;
 }
 
-Result<io::SourceTensor> SyntheticWeights::take(const std::string&, const Shape& shape) {
+Result<io::SourceTensor> Weights::take(const std::string&, const Shape& shape) {
   const bool matrix = shape.rank() == 2;
   const auto& f = facts(format_);
   const DType format = !matrix ? DType::kF32 : shape[1] % f.block_elements == 0 ? format_ : DType::kBF16;
@@ -98,4 +98,4 @@ Result<io::SourceTensor> SyntheticWeights::take(const std::string&, const Shape&
   return io::SourceTensor{found->second.view(), {}};
 }
 
-}  // namespace choral::engine
+}  // namespace choral::synthetic

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace choral::apps {
+namespace choral::tools {
 
 enum class Verdict { kFine, kNotice, kWrong };
 
@@ -30,4 +30,4 @@ struct DoctorReport {
   }
 };
 
-}  // namespace choral::apps
+}  // namespace choral::tools

@@ -1,18 +1,18 @@
-#include "engine/synthetic_adapter.h"
+#include "synthetic/adapter.h"
 
 #include <cmath>
 #include <fstream>
 
 #include "base/float16.h"
-#include "engine/synthetic_random.h"
 #include "io/safetensors_writer.h"
+#include "synthetic/random.h"
 
-namespace choral::engine {
+namespace choral::synthetic {
 namespace {
 
 constexpr float kAlphaOverRank = 2.0F;
 
-Result<lora::NamedTensor> random_tensor(std::string name, Shape shape, DType dtype, float bound, SyntheticRandom& random) {
+Result<lora::NamedTensor> random_tensor(std::string name, Shape shape, DType dtype, float bound, Random& random) {
   CHORAL_TRY(Tensor tensor, Tensor::allocate(dtype, shape));
   const int64_t count = shape.elements();
   for (int64_t i = 0; i < count; ++i) {
@@ -27,9 +27,8 @@ Result<lora::NamedTensor> random_tensor(std::string name, Shape shape, DType dty
   return lora::NamedTensor{std::move(name), lora::AdapterTensor(std::move(tensor))};
 }
 
-Result<std::vector<lora::NamedTensor>> random_tensors(std::span<const lora::LoRATarget> targets,
-                                                      const SyntheticAdapter& adapter) {
-  SyntheticRandom random(adapter.seed);
+Result<std::vector<lora::NamedTensor>> random_tensors(std::span<const lora::LoRATarget> targets, const Adapter& adapter) {
+  Random random(adapter.seed);
   std::vector<lora::NamedTensor> tensors;
   const float b_bound = 0.05F / std::sqrt(static_cast<float>(adapter.rank));
   for (const auto& target : targets) {
@@ -53,15 +52,15 @@ std::string config_text(int64_t rank) {
 
 }  // namespace
 
-Result<lora::LoRAModel> make_synthetic_adapter(std::span<const lora::LoRATarget> targets, const SyntheticAdapter& adapter) {
+Result<lora::LoRAModel> make_adapter(std::span<const lora::LoRATarget> targets, const Adapter& adapter) {
   CHORAL_TRY(const auto tensors, random_tensors(targets, adapter));
   CHORAL_TRY(const auto config, io::ConfigMap::parse_json(config_text(adapter.rank), "synthetic adapter"));
   CHORAL_TRY(const auto peft, lora::PEFTHelper::from_config(config));
   return lora::LoRAModel::from_lora_tensors(tensors, peft, targets);
 }
 
-Result<int64_t> write_synthetic_adapter(const std::filesystem::path& directory, std::span<const lora::LoRATarget> targets,
-                                        const SyntheticAdapter& adapter) {
+Result<int64_t> write_adapter(const std::filesystem::path& directory, std::span<const lora::LoRATarget> targets,
+                              const Adapter& adapter) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return unavailable("cannot make {}: {}", directory.string(), error.message());
@@ -78,4 +77,4 @@ Result<int64_t> write_synthetic_adapter(const std::filesystem::path& directory, 
   return static_cast<int64_t>(size_bytes);
 }
 
-}  // namespace choral::engine
+}  // namespace choral::synthetic

@@ -1,0 +1,11 @@
+// Sizes as people read them. Pure.
+#pragma once
+
+#include <string>
+
+namespace choral {
+
+// In powers of 1024: "12 bytes", "1.5 GiB".
+std::string size_text(double bytes);
+
+}  // namespace choral

@@ -1,0 +1,82 @@
+// One step from the scheduler's queues to each request's tokens: decided, said to the workers as values, computed, handed out.
+// The engine's loop goes through it, and whoever times steps, which is why it knows no answers: what becomes of a token is the
+// caller's. Schedulers may take turns; the requests of all of them are EngineRequests with ids of their own. Engine thread only.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/step_input_writer.h"
+#include "sched/scheduler.h"
+
+namespace choral::engine {
+
+// What the step gave one request; views last until the next step.
+struct StepGain {
+  EngineRequest& request;
+  std::span<SampledToken> tokens;
+  int32_t prompt_logprobs_begin = 0;  // the position that the first of them speaks of
+  std::span<PositionLogprobs> prompt_logprobs;
+};
+
+class StepCycle {
+ public:
+  StepCycle(Executor& executor, int max_seqs, int max_tokens);
+
+  // Decides what the step computes. False: nothing.
+  bool plan(sched::Scheduler& scheduler) {
+    scheduler.schedule(plan_);
+    return !plan_.empty();
+  }
+  const sched::StepPlan& planned() const { return plan_; }
+
+  // Computes it. On an error the step's requests must end (Executor::execute_model).
+  Status compute() { return executor_.execute_model(input_writer_.write(plan_), output_); }
+  const StepOutput& output() const { return output_; }
+
+  // Counts the step as computed, then calls take(StepGain) for each of its requests that has not ended.
+  template <class Take>
+  void take_output(sched::Scheduler& scheduler, Take&& take);
+
+  // Calls ended(EngineRequest&) for each request that ended since the last call, which is its last; the workers forget it.
+  template <class Ended>
+  void take_finished(sched::Scheduler& scheduler, Ended&& ended);
+  // The workers forget what runs there: no further step will be of this scheduler.
+  void forget_running(const sched::Scheduler& scheduler);
+
+ private:
+  // Of the plan's item; what the output has for it counts as taken.
+  StepGain gain_of(size_t item, size_t& tokens_taken, size_t& prompt_logprobs_taken);
+
+  Executor& executor_;
+  sched::StepPlan plan_;
+  StepInputWriter input_writer_;
+  StepOutput output_;
+  std::vector<std::unique_ptr<sched::Request>> finished_;
+};
+
+template <class Take>
+void StepCycle::take_output(sched::Scheduler& scheduler, Take&& take) {
+  scheduler.on_computed(plan_);
+  CHORAL_CHECK(output_.items.size() == plan_.items().size(), "a step answers each of its items");
+  size_t tokens_taken = 0, prompt_logprobs_taken = 0;
+  for (size_t i = 0; i < output_.items.size(); ++i) {
+    const StepGain gain = gain_of(i, tokens_taken, prompt_logprobs_taken);
+    if (!gain.request.finished()) take(gain);
+  }
+}
+
+template <class Ended>
+void StepCycle::take_finished(sched::Scheduler& scheduler, Ended&& ended) {
+  scheduler.take_finished(finished_);
+  for (auto& request : finished_) {
+    auto& last = static_cast<EngineRequest&>(*request);
+    input_writer_.forget(last);
+    ended(last);
+  }
+  finished_.clear();
+}
+
+}  // namespace choral::engine

@@ -1,0 +1,37 @@
+// Adapters as they lie on the disk: which a root has, by which names requests can have them, and what their files say. No model
+// is opened and no value of a tensor is read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "lora/peft/adapter_name.h"
+#include "lora/peft/base_name.h"
+
+namespace choral::tools {
+
+using lora::adapter_in_root;
+using lora::check_adapter_name;
+using lora::kBaseName;
+using lora::other_base_note;
+
+// An adapter that a name leads to.
+struct FoundAdapter {
+  std::string name;
+  std::string path;
+};
+// Folders of `root` that hold an adapter, also one level deeper ("team/sql"); sorted. An error when `root` cannot be read.
+Result<std::vector<FoundAdapter>> adapters_in_root(const std::string& root);
+
+struct AdapterSummary {
+  std::string kind;  // "LoRA", "DoRA, rsLoRA"
+  int64_t rank = 0;  // the largest; 0: only the tensors say it
+  uint64_t file_bytes = 0;
+  std::string base;  // that it names
+};
+// An error says why it could not be served, as far as its config and its tensors' headers tell.
+Result<AdapterSummary> summarise_adapter(const std::string& path);
+
+}  // namespace choral::tools

@@ -1,0 +1,275 @@
+// StepTimer over the engine's own step.
+#include <algorithm>
+#include <deque>
+#include <optional>
+
+#include "base/clock.h"
+#include "engine/step_cycle.h"
+#include "engine/uniproc_executor.h"
+#include "kernels/roofline.h"
+#include "platform/ops/op_profile.h"
+#include "sched/scheduler.h"
+#include "synthetic/adapter.h"
+#include "synthetic/model.h"
+#include "synthetic/random.h"
+#include "synthetic/weights.h"
+#include "tools/step_timer.h"
+
+namespace choral::tools {
+namespace {
+
+constexpr uint64_t kSeed = 1;
+constexpr int kWarmUpSteps = 2;
+constexpr int kProfiledSteps = 3;
+constexpr int kExtraSteps = 8;  // room for those and for the prompts' own
+static_assert(StepTimer::kMaxAdapterRank == lora::LoRAConfig::kLargestRank);
+
+class EngineStepTimer : public StepTimer {
+ public:
+  Status load(StepTimerOptions options);
+
+  const TimedModel& model() const override { return model_; }
+  Status check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const override;
+  kernels::MachinePeaks measure_peaks() override { return kernels::measure_peaks(worker().context().kernel); }
+  Result<std::vector<StepTiming>> decode(int batch, int context, int steps, std::span<const Cast> casts) override;
+  Result<std::vector<StepTiming>> prefill(int tokens, int repeats, std::span<const Cast> casts) override;
+  Result<AdapterCost> add_adapter(int32_t number, int rank, uint64_t seed) override;
+  Status write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const override;
+
+ private:
+  const engine::Worker& worker() const { return executor_->worker(); }
+  Status add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast);
+  double run_step(sched::Scheduler& scheduler);
+  void count_weights();
+  StepTiming timing(int batch, int tokens, std::vector<double> seconds, const platform::OpProfile& profile,
+                    double profiled_s) const;
+
+  TimedModel model_;
+  std::unique_ptr<engine::UniprocExecutor> executor_;
+  std::optional<engine::StepCycle> cycle_;
+  double layer_weights_ = 0, layer_bytes_ = 0;  // of everything every row passes through
+  double head_weights_ = 0, head_bytes_ = 0;    // of the LM head, which only rows with logits pass
+  sched::RequestId next_id_ = 1;
+};
+
+sched::SchedulerConfig bench_scheduler(const engine::ExecutorFacts& facts) {
+  sched::SchedulerConfig config;
+  config.max_num_seqs = StepTimer::kMaxBatch;
+  config.max_num_batched_tokens = StepTimer::kMaxPrefill;
+  config.max_model_len = static_cast<int32_t>(facts.max_model_len);
+  config.enable_prefix_caching = false;  // every repeat computes its prompt
+  return config;
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+Status EngineStepTimer::load(StepTimerOptions options) {
+  CHORAL_TRY(const DType format, parse_dtype(options.synthetic_format).while_("--format"));
+  const double begin = now_s();
+  auto& engine_options = options.engine;
+  engine_options.max_num_seqs = kMaxBatch;
+  engine_options.max_num_batched_tokens = kMaxPrefill;
+  if (options.synthetic.empty()) {
+    CHORAL_TRY(const auto files, engine::open_model_files(engine_options));
+    CHORAL_TRY(executor_, engine::UniprocExecutor::load(engine_options, files));
+    model_.name = files.name;
+  } else {
+    CHORAL_TRY(const auto config, synthetic::model_config(options.synthetic));
+    if (engine_options.max_model_len == 0) engine_options.max_model_len = kMaxPrefill * 2;
+    synthetic::Weights weights(format, kSeed);
+    CHORAL_TRY(executor_, engine::UniprocExecutor::load(engine_options, config, weights));
+    model_.name = fmt::format("synthetic {} ({})", options.synthetic, dtype_name(format));
+  }
+  cycle_.emplace(*executor_, kMaxBatch, kMaxPrefill);
+  count_weights();
+  model_.load_s = now_s() - begin;
+  const auto& facts = executor_->facts();
+  model_.parameters = facts.parameters;
+  model_.weight_bytes = facts.weight_bytes;
+  model_.cpu_level = cpu_level_name(facts.cpu_level);
+  model_.threads = facts.threads;
+  model_.notes = facts.notes;
+  return {};
+}
+
+Status EngineStepTimer::check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const {
+  const int64_t tokens = int64_t{context} + steps + kExtraSteps;
+  const int64_t longest = std::max<int64_t>(tokens, *std::max_element(prefills.begin(), prefills.end()) + 1);
+  if (longest > executor_->facts().max_model_len) {
+    return invalid_argument(
+        "sequences of {} tokens do not fit the model's {}: lower --context, --steps or --prefill, or raise --max-model-len",
+        longest, executor_->facts().max_model_len);
+  }
+  const int64_t blocks = (tokens + kernels::kKvBlockTokens - 1) / kernels::kKvBlockTokens;
+  const int64_t batch = *std::max_element(batches.begin(), batches.end());
+  if (blocks * batch > executor_->facts().kv_blocks) {
+    return resource_exhausted(
+        "batch {} with {} tokens each needs {} KV blocks, there are {}: lower --batch or raise --kv-cache-memory", batch, tokens,
+        blocks * batch, executor_->facts().kv_blocks);
+  }
+  return {};
+}
+
+Result<AdapterCost> EngineStepTimer::add_adapter(int32_t number, int rank, uint64_t seed) {
+  const auto& facts = executor_->facts();
+  CHORAL_TRY(const auto adapter, synthetic::make_adapter(facts.lora_targets, {.rank = rank, .seed = seed}));
+  const double begin = now_s();
+  CHORAL_TRY(auto packed, lora::PackedAdapter::pack(worker().context(), adapter, facts.lora_targets, facts.lora_config));
+  const AdapterCost cost{
+      .pack_s = now_s() - begin, .packed_bytes = packed->size_bytes(), .file_bytes = static_cast<int64_t>(adapter.size_bytes())};
+  CHORAL_RETURN_IF_ERROR(executor_->add_adapter(lora::AdapterKey{number}, {{std::move(packed), 1.0F}}));
+  return cost;
+}
+
+Status EngineStepTimer::write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const {
+  return synthetic::write_adapter(directory, executor_->facts().lora_targets, {.rank = rank, .seed = seed}).status();
+}
+
+void EngineStepTimer::count_weights() {
+  const auto modules = worker().loaded().model->modules();
+  const bool untied = std::any_of(modules.begin(), modules.end(), [](const auto* m) { return m->prefix() == "lm_head"; });
+  for (const auto* module : modules) {
+    const bool is_embedding = module->prefix() == "model.embed_tokens";
+    if (is_embedding && untied) continue;  // a few rows of it are read, nothing is multiplied
+    const bool is_head = is_embedding || module->prefix() == "lm_head";
+    (is_head ? head_weights_ : layer_weights_) += static_cast<double>(module->parameters());
+    (is_head ? head_bytes_ : layer_bytes_) += static_cast<double>(module->weight_bytes());
+  }
+}
+
+Status EngineStepTimer::add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast) {
+  const auto vocab = static_cast<int32_t>(executor_->facts().vocab_size);
+  for (int i = 0; i < count; ++i) {
+    SamplingParams params;
+    params.temperature = 0;
+    params.ignore_eos = true;
+    auto request = std::make_unique<engine::EngineRequest>(params, engine::OutputText(nullptr, {}, 0));
+    request->rule = engine::sampling_rule_of(params);
+    request->id = next_id_++;
+    request->max_tokens = outputs;
+    const int32_t adapter = cast[static_cast<size_t>(i) % cast.size()];
+    request->adapter_key = lora::AdapterKey{adapter};
+    if (adapter != 0) request->adapter_ids = {lora::AdapterId{adapter}};
+    for (int t = 0; t < prompt; ++t) request->tokens.push_back((t * 7919 + i * 104729 + 13) % vocab);
+    CHORAL_RETURN_IF_ERROR(scheduler.add(std::move(request)));
+  }
+  return {};
+}
+
+// One step of the engine, and of what the engine does with its tokens as much as nobody need hear of; 0 when there was nothing to
+// do.
+double EngineStepTimer::run_step(sched::Scheduler& scheduler) {
+  const double begin = now_s();
+  if (!cycle_->plan(scheduler)) return 0;
+  const Status computed = cycle_->compute();
+  CHORAL_CHECK(computed.ok(), computed.message());  // a figure of a device that fails would mean nothing
+  cycle_->take_output(scheduler, [&](const engine::StepGain& gain) {
+    for (const auto& sampled : gain.tokens) {
+      CHORAL_CHECK(sampled.status.ok(), sampled.status.message());
+      scheduler.commit(gain.request, {&sampled.token, 1});
+    }
+    if (gain.request.at_length_limit()) scheduler.finish(gain.request, sched::FinishReason::kLength);
+  });
+  cycle_->take_finished(scheduler, [](engine::EngineRequest&) {});
+  return now_s() - begin;
+}
+
+Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, int steps, std::span<const Cast> casts) {
+  // Each cast has a scheduler of its own and all the KV memory: what one finds there another wrote, the work is the same.
+  struct Run {
+    explicit Run(const engine::ExecutorFacts& facts)
+        : scheduler(bench_scheduler(facts), facts.kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens)) {}
+    sched::Scheduler scheduler;
+    std::vector<double> seconds = {};
+    double profiled = 0;
+    platform::OpProfile profile = {};
+  };
+  std::deque<Run> runs;
+  for (const auto& cast : casts) {
+    auto& run = runs.emplace_back(executor_->facts());
+    CHORAL_RETURN_IF_ERROR(add_sequences(run.scheduler, batch, context, steps + kWarmUpSteps + kProfiledSteps + 1, cast));
+    do {
+      run_step(run.scheduler);
+    } while (cycle_->planned().decode_tokens() < batch);  // until every prompt is in
+    for (int i = 0; i < kWarmUpSteps; ++i) run_step(run.scheduler);
+  }
+  for (int i = 0; i < steps; ++i) {
+    for (auto& run : runs) {
+      const double s = run_step(run.scheduler);
+      if (cycle_->planned().decode_tokens() == batch) run.seconds.push_back(s);
+    }
+  }
+  std::vector<StepTiming> timings;
+  for (auto& run : runs) {
+    if (run.seconds.empty()) return internal_error("no step decoded all {} sequences at once", batch);
+    executor_->worker().set_profile(&run.profile);
+    for (int i = 0; i < kProfiledSteps; ++i) run.profiled += run_step(run.scheduler);
+    executor_->worker().set_profile(nullptr);
+    cycle_->forget_running(run.scheduler);
+    timings.push_back(timing(batch, batch, std::move(run.seconds), run.profile, run.profiled));
+  }
+  return timings;
+}
+
+Result<std::vector<StepTiming>> EngineStepTimer::prefill(int tokens, int repeats, std::span<const Cast> casts) {
+  struct Run {
+    std::vector<double> seconds = {};
+    double profiled = 0;
+    platform::OpProfile profile = {};
+  };
+  std::vector<Run> runs(casts.size());
+  for (int i = 0; i < repeats + 2; ++i) {
+    const bool is_profiled = i == repeats + 1;
+    for (size_t c = 0; c < casts.size(); ++c) {
+      sched::Scheduler scheduler(bench_scheduler(executor_->facts()), executor_->facts().kv_blocks,
+                                 static_cast<int32_t>(kernels::kKvBlockTokens));
+      CHORAL_RETURN_IF_ERROR(add_sequences(scheduler, 1, tokens, 1, casts[c]));
+      if (is_profiled) executor_->worker().set_profile(&runs[c].profile);
+      const double s = run_step(scheduler);
+      executor_->worker().set_profile(nullptr);
+      if (is_profiled) runs[c].profiled = s;
+      if (i > 0 && !is_profiled) runs[c].seconds.push_back(s);  // the first warms up
+    }
+  }
+  std::vector<StepTiming> timings;
+  for (auto& run : runs) timings.push_back(timing(1, tokens, std::move(run.seconds), run.profile, run.profiled));
+  return timings;
+}
+
+StepTiming EngineStepTimer::timing(int batch, int tokens, std::vector<double> seconds, const platform::OpProfile& profile,
+                                   double profiled_s) const {
+  StepTiming t{.batch = batch, .tokens = tokens, .steps = static_cast<int>(seconds.size())};
+  t.best_s = *std::min_element(seconds.begin(), seconds.end());
+  t.median_s = median(std::move(seconds));
+  t.weight_bytes = layer_bytes_ + head_bytes_;
+  t.flops = 2 * (layer_weights_ * tokens + head_weights_ * batch);
+  t.attention_share = profile.seconds_of("paged_attention") / profiled_s;
+  t.shrink_share = profile.seconds_of("lora_shrink") / profiled_s;
+  return t;
+}
+
+}  // namespace
+
+StepTimer::Cast StepTimer::zipf_cast(int count, int batch) {
+  std::vector<double> cumulative;
+  double total = 0;
+  for (int k = 1; k <= count; ++k) cumulative.push_back(total += 1.0 / k);
+  synthetic::Random random(7);
+  Cast cast;
+  for (int i = 0; i < batch; ++i) {
+    const double x = total * static_cast<double>(random.next() >> 11) * 0x1p-53;
+    cast.push_back(1 + static_cast<int32_t>(std::lower_bound(cumulative.begin(), cumulative.end(), x) - cumulative.begin()));
+  }
+  return cast;
+}
+
+Result<std::unique_ptr<StepTimer>> StepTimer::make(StepTimerOptions options) {
+  auto timer = std::make_unique<EngineStepTimer>();
+  CHORAL_RETURN_IF_ERROR(timer->load(std::move(options)));
+  return std::unique_ptr<StepTimer>(std::move(timer));
+}
+
+}  // namespace choral::tools

@@ -1,0 +1,121 @@
+#include "tools/step_timer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "support/temp_dir.h"
+
+namespace choral::tools {
+namespace {
+
+using ::testing::HasSubstr;
+
+StepTimerOptions tiny() {
+  StepTimerOptions options;
+  options.engine.model = CHORAL_TEST_DATA "/models/tiny-llama3";
+  options.engine.threads = 2;
+  options.engine.kv_cache_bytes = 4 << 20;
+  return options;
+}
+
+std::unique_ptr<StepTimer> make_or_die(const StepTimerOptions& options) {
+  auto timer = StepTimer::make(options);
+  CHORAL_CHECK(timer.ok(), timer.status().message());
+  return std::move(*timer);
+}
+
+TEST(StepTimer, EachCastIsTimedWithItsWholeBatch) {
+  const auto timer = make_or_die(tiny());
+  ASSERT_TRUE(timer->add_adapter(1, 4, 1).ok());
+  ASSERT_TRUE(timer->add_adapter(2, 8, 2).ok());
+  const std::vector<StepTimer::Cast> casts{{0}, {1}, {0, 1, 2}};
+  const auto decode = timer->decode(3, 20, 5, casts);
+  ASSERT_TRUE(decode.ok()) << decode.status().message();
+  ASSERT_EQ(decode->size(), casts.size());
+  for (const auto& timing : *decode) {
+    EXPECT_EQ(timing.batch, 3);
+    EXPECT_EQ(timing.tokens, 3);
+    EXPECT_EQ(timing.steps, 5);
+    EXPECT_GT(timing.attention_share, 0);
+  }
+  EXPECT_EQ((*decode)[0].shrink_share, 0) << "the base has no adapter to multiply";
+  EXPECT_GT((*decode)[1].shrink_share, 0);
+  EXPECT_GT((*decode)[2].shrink_share, 0);
+
+  const auto prefill = timer->prefill(40, 2, casts);
+  ASSERT_TRUE(prefill.ok()) << prefill.status().message();
+  ASSERT_EQ(prefill->size(), casts.size());
+  EXPECT_EQ((*prefill)[0].batch, 1);
+  EXPECT_EQ((*prefill)[0].tokens, 40);
+  EXPECT_EQ((*prefill)[0].steps, 2);
+  EXPECT_GT((*prefill)[1].shrink_share, 0);
+  // Layers multiply every row, the head only those that give a token; of the embedding rows are read.
+  constexpr double kHead = 4096 * 64;
+  const double layers = static_cast<double>(timer->model().parameters) - 2 * kHead;
+  EXPECT_EQ((*decode)[0].flops, 2 * 3 * (layers + kHead));
+  EXPECT_EQ((*prefill)[0].flops, 2 * (40 * layers + kHead));
+  EXPECT_EQ((*prefill)[0].weight_bytes, (*decode)[0].weight_bytes);
+}
+
+TEST(StepTimer, ModelIsLoadedAsTheEngineLoadsIt) {
+  const auto timer = make_or_die(tiny());
+  const auto llm = LLM::load(tiny().engine);
+  ASSERT_TRUE(llm.ok()) << llm.status().message();
+  const auto& info = (*llm)->info();
+  EXPECT_EQ(timer->model().name, info.name);
+  EXPECT_EQ(timer->model().parameters, info.parameters);
+  EXPECT_EQ(timer->model().weight_bytes, info.weight_bytes);
+  EXPECT_EQ(timer->model().threads, 2);
+  EXPECT_EQ(timer->model().cpu_level, info.cpu_level);
+}
+
+TEST(StepTimer, WhatDoesNotFitIsRefused) {
+  const auto timer = make_or_die(tiny());
+  const std::vector<int> batch{1}, all{StepTimer::kMaxBatch}, prefill{16};
+  EXPECT_TRUE(timer->check_room(batch, prefill, 16, 4).ok());
+  EXPECT_THAT(timer->check_room(batch, prefill, 1 << 20, 4).message(), HasSubstr("lower --context"));
+  EXPECT_THAT(timer->check_room(all, prefill, 200, 4).message(), HasSubstr("raise --kv-cache-memory"));
+  EXPECT_FALSE(timer->add_adapter(1, StepTimer::kMaxAdapterRank + 1, 1).ok());
+}
+
+TEST(StepTimer, BadModelsAreRefused) {
+  StepTimerOptions options = tiny();
+  options.engine.model = "/no/such/model";
+  EXPECT_EQ(StepTimer::make(options).status().code(), Code::kNotFound);
+  options.synthetic = "9000b";
+  EXPECT_THAT(StepTimer::make(options).status().message(), HasSubstr("135m"));
+  options.synthetic_format = "q9";
+  EXPECT_THAT(StepTimer::make(options).status().message(), HasSubstr("--format"));
+}
+
+TEST(StepTimer, ZipfCastNamesOnlyItsAdapters) {
+  const auto cast = StepTimer::zipf_cast(10, 1000);
+  ASSERT_EQ(cast.size(), 1000u);
+  EXPECT_EQ(*std::min_element(cast.begin(), cast.end()), 1);
+  EXPECT_LE(*std::max_element(cast.begin(), cast.end()), 10);
+  EXPECT_GT(std::count(cast.begin(), cast.end(), 1), 2 * std::count(cast.begin(), cast.end(), 5));
+  EXPECT_EQ(cast, StepTimer::zipf_cast(10, 1000));
+}
+
+TEST(StepTimer, WrittenAdapterIsServed) {
+  const testing::TempDir folder;
+  const auto timer = make_or_die(tiny());
+  ASSERT_TRUE(timer->write_adapter(folder / "made", 4, 1).ok());
+  EngineOptions options = tiny().engine;
+  options.adapters = {{.name = "made", .path = folder / "made"}};
+  const auto llm = LLM::load(options);
+  ASSERT_TRUE(llm.ok()) << llm.status().message();
+  Request request;
+  request.prompt_token_ids = {1, 2, 3};
+  request.sampling.max_tokens = 2;
+  request.adapters = {{.name = "made", .scale = 1.0F}};
+  const auto outputs = (*llm)->generate({request});
+  EXPECT_TRUE(outputs.at(0).status.ok()) << outputs.at(0).status.message();
+  EXPECT_EQ((*llm)->adapters().at(0).state, AdapterState::kResident);
+}
+
+}  // namespace
+}  // namespace choral::tools

@@ -1,0 +1,31 @@
+// What `choral doctor` looks at beyond /proc: the device, the model cache, a model. Each writes its findings into a report.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "choral/llm.h"
+#include "kernels/machine_peaks.h"
+#include "tools/doctor_report.h"
+
+namespace choral::tools {
+
+void examine_hub_cache(DoctorReport& report);
+
+// The device that an engine with these options would use, open, with its threads.
+class ExaminedDevice {
+ public:
+  // What was found and passed over is in the report too. When the device that was asked for cannot be had, `status` says why, and
+  // the CPU is examined in its place.
+  static Result<std::unique_ptr<ExaminedDevice>> open(const EngineOptions& options, int threads, DoctorReport& report,
+                                                      Status& status);
+  virtual ~ExaminedDevice() = default;
+
+  virtual kernels::MachinePeaks measure_peaks() = 0;
+  // options.model, from its headers: no weight is touched. The Status is the first thing that keeps it from loading.
+  virtual Status examine_model(const EngineOptions& options, int64_t memory_free, DoctorReport& report) = 0;
+  // Every operator, and the kernel that multiplies each format here: asked of a packed matrix of the smallest size.
+  virtual void list_operators(DoctorReport& report) = 0;
+};
+
+}  // namespace choral::tools

@@ -1,0 +1,91 @@
+#include "tools/adapter_check.h"
+
+#include <array>
+
+#include "engine/model_loader.h"
+#include "io/checkpoint.h"
+#include "kernels/quant/dequantise.h"
+#include "lora/store/adapter_check.h"
+#include "platform/platform.h"
+
+namespace choral::tools {
+namespace {
+
+constexpr std::array<float, 1> kSomeBias{};
+
+// Rows of `target`'s weight as they lie in the file, which is what the layer reads when it is loaded; null when they lie
+// otherwise.
+std::function<Status(int64_t, std::span<float>)> rows_in_file(const io::Checkpoint& checkpoint, const lora::LoRATarget& target) {
+  std::vector<io::SourceTensor> parts;
+  for (const auto& member : target.members) {
+    const auto found = checkpoint.find((target.tied_to.empty() ? member.name : target.tied_to) + ".weight");
+    if (!found.ok() || found->view.shape != Shape{member.out, target.in} || !kernels::can_dequantise(found->view.dtype))
+      return {};
+    parts.push_back(*found);
+  }
+  return [parts = std::move(parts)](int64_t row, std::span<float> out) {
+    auto part = parts.begin();
+    for (; row >= part->view.rows(); ++part) row -= part->view.rows();
+    const int64_t stored = part->row_order.empty() ? row : part->row_order[static_cast<size_t>(row)];
+    kernels::dequantise_row(part->view.dtype, part->view.row(stored), part->view.cols(), out.data());
+    return Status();
+  };
+}
+
+class ModelChecker : public AdapterChecker {
+ public:
+  Status set(const EngineOptions& options);
+  Status open_model(const EngineOptions& options);
+
+  lora::AdapterReport check(const std::string& path) const override { return lora::check_adapter(path, check_); }
+  const std::string& model_name() const override { return model_name_; }
+
+ private:
+  // What a model offers to adapters, from its headers: weights are read only where a target is asked for a row.
+  ThreadPool pool_{1};
+  std::unique_ptr<platform::Session> session_;
+  std::unique_ptr<models::Model> model_;
+  std::shared_ptr<const io::Checkpoint> checkpoint_;
+  std::vector<lora::LoRATarget> targets_;
+  std::string model_name_;
+  lora::AdapterCheckOptions check_;
+};
+
+Status ModelChecker::set(const EngineOptions& options) {
+  check_.config.max_lora_rank = options.max_lora_rank;
+  CHORAL_TRY(check_.config.lora_dtype, lora::parse_lora_dtype(options.lora_dtype));
+  return check_.config.validate();
+}
+
+Status ModelChecker::open_model(const EngineOptions& options) {
+  CHORAL_TRY(auto files, engine::open_model_files(options));
+  CHORAL_TRY(session_, platform::cpu_platform().open(pool_, {}));
+  CHORAL_TRY(checkpoint_, io::Checkpoint::open(files.path));
+  CHORAL_TRY(model_, engine::build_model(files.config, *session_, {}));
+  const auto targets = model_->lora_targets();
+  targets_.assign(targets.begin(), targets.end());
+  for (auto& target : targets_) {
+    // Layers know their bias once it is packed; here it only matters whether there is one.
+    const bool has = !target.members.empty() && checkpoint_->contains(target.members[0].name + ".bias");
+    target.base_bias = [has] { return has ? std::span<const float>(kSomeBias) : std::span<const float>(); };
+    target.base_row = rows_in_file(*checkpoint_, target);
+  }
+  check_.targets = targets_;
+  check_.head_dim = model_->kv_cache_shape().head_dim;
+  check_.base_class = engine::architecture_of(files.config);
+  check_.base_names = std::move(files.base_names);
+  check_.strict = options.strict;
+  model_name_ = check_.base_names.front();
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AdapterChecker>> AdapterChecker::make(const EngineOptions& options) {
+  auto checker = std::make_unique<ModelChecker>();
+  CHORAL_RETURN_IF_ERROR(checker->set(options));
+  if (!options.model.empty()) CHORAL_RETURN_IF_ERROR(checker->open_model(options).while_("--model"));
+  return std::unique_ptr<AdapterChecker>(std::move(checker));
+}
+
+}  // namespace choral::tools

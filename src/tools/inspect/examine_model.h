@@ -1,0 +1,14 @@
+// What doctor says about one model: read from its headers, no weight is touched.
+#pragma once
+
+#include "choral/llm.h"
+#include "engine/model_loader.h"
+#include "tools/doctor_report.h"
+
+namespace choral::tools {
+
+// The model is built for `session` in `forms`, to see that it can be. The Status is the first thing that keeps it from loading.
+Status examine_model(const EngineOptions& options, platform::Session& session, const engine::ModelForms& forms,
+                     int64_t memory_free, DoctorReport& report);
+
+}  // namespace choral::tools

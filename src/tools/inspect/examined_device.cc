@@ -1,0 +1,100 @@
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+
+#include "engine/device_setup.h"
+#include "io/hub_cache.h"
+#include "kernels/roofline.h"
+#include "tools/doctor.h"
+#include "tools/inspect/examine_model.h"
+
+namespace choral::tools {
+namespace {
+
+class OpenDevice : public ExaminedDevice {
+ public:
+  OpenDevice(std::unique_ptr<ThreadPool> pool, engine::DeviceSetup device)
+      : pool_(std::move(pool)), device_(std::move(device)), context_(*device_.session, *pool_, cpu_level()) {}
+
+  kernels::MachinePeaks measure_peaks() override { return kernels::measure_peaks(context_.kernel); }
+  Status examine_model(const EngineOptions& options, int64_t memory_free, DoctorReport& report) override {
+    return tools::examine_model(options, *device_.session, device_.forms, memory_free, report);
+  }
+  void list_operators(DoctorReport& report) override;
+
+ private:
+  std::unique_ptr<ThreadPool> pool_;
+  engine::DeviceSetup device_;
+  platform::Context context_;
+};
+
+Result<engine::DeviceSetup> set_up(const EngineOptions& options, ThreadPool& pool, DoctorReport& report, Status& status) {
+  EngineOptions wanted = options;
+  auto device = engine::set_up_device(wanted, "", pool);
+  if (device.ok()) return device;
+  status = device.status();
+  report.wrong("device", status.message(), "--device cpu always works; docs/plugins.md says how plug-ins are found");
+  wanted = options;
+  wanted.device = "cpu";
+  wanted.require_device = false;
+  return engine::set_up_device(wanted, "", pool);
+}
+
+void OpenDevice::list_operators(DoctorReport& report) {
+  for (const auto& fact : context_.ops.facts()) {
+    report.operators.push_back(fmt::format("{:<20} version {}  {:<6} provider {}{}", fact.name, fact.version,
+                                           fact.fused ? "fused" : "", fact.provider,
+                                           fact.reason.empty() ? "" : ": " + fact.reason));
+  }
+  constexpr int64_t kRows = kernels::kPanelRows, kCols = 256;
+  constexpr std::array kFormats{DType::kF32,  DType::kBF16, DType::kF16,  DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
+                                DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+  for (const DType format : kFormats) {
+    const std::vector<std::byte> zeros(static_cast<size_t>(kRows * row_bytes(format, kCols)));
+    const kernels::WeightRows rows{
+        .tensor = TensorView{.data = zeros.data(), .dtype = format, .shape = {kRows, kCols}, .device = {}}, .order = {}};
+    const auto packed = context_.session.prepack(context_, std::span(&rows, 1), format);
+    report.operators.push_back(
+        fmt::format("matmul of {:<10} {}", dtype_name(format),
+                    packed.ok() ? (*packed)->kernel_name(context_.kernel.level) : packed.status().message()));
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ExaminedDevice>> ExaminedDevice::open(const EngineOptions& options, int threads, DoctorReport& report,
+                                                             Status& status) {
+  CHORAL_TRY(auto pool, ThreadPool::make(threads));
+  CHORAL_TRY(auto device, set_up(options, *pool, report, status));
+  for (const auto& note : device.notes) {
+    const bool passed = note.starts_with("device not used") || note.find("gave way") != note.npos;
+    if (passed) {
+      report.notice("device", note, "");
+    } else {
+      report.fine("device", note);
+    }
+  }
+  return std::unique_ptr<ExaminedDevice>(std::make_unique<OpenDevice>(std::move(pool), std::move(device)));
+}
+
+void examine_hub_cache(DoctorReport& report) {
+  namespace fs = std::filesystem;
+  const auto roots = io::hub_cache_roots();
+  if (roots.empty()) return report.notice("model cache", "no place for it: HOME is not set", "set HF_HOME");
+  std::error_code ignored;
+  fs::path there = roots.front();
+  if (!fs::exists(there, ignored)) {
+    return report.notice("model cache", fmt::format("{} does not exist yet", there.string()),
+                         "nothing to do, unless org/name should be found; HF_HOME names another place");
+  }
+  if (access(there.c_str(), R_OK | X_OK) != 0) {
+    return report.wrong("model cache", fmt::format("{} cannot be read", there.string()),
+                        "give this user the right to, or set HF_HOME");
+  }
+  if (access(there.c_str(), W_OK) != 0)
+    return report.fine("model cache", fmt::format("{}, readable, not writable", there.string()));
+  report.fine("model cache", fmt::format("{}, writable", there.string()));
+}
+
+}  // namespace choral::tools

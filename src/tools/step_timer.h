@@ -1,0 +1,89 @@
+// Times whole engine steps, scheduler and sampler included, without callers: what `choral bench` prints. The work is the same
+// every time, and greedy. One thread makes and runs it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "choral/llm.h"
+#include "kernels/machine_peaks.h"
+
+namespace choral::tools {
+
+struct StepTimerOptions {
+  EngineOptions engine;                   // `model`, dtypes, threads; limits are widened where a case needs it
+  std::string synthetic;                  // the name of a shape; then `engine.model` is not read
+  std::string synthetic_format = "bf16";  // of its random weights: a float type or a GGUF block type
+};
+
+struct StepTiming {
+  int batch = 0;        // sequences in the step
+  int tokens = 0;       // rows in the step
+  int steps = 0;        // measured
+  double median_s = 0;  // of one step
+  double best_s = 0;
+  double weight_bytes = 0;     // of weights read by one step
+  double flops = 0;            // of the matrix products of one step (attention not counted)
+  double attention_share = 0;  // of the step's time; measured in steps of their own
+  double shrink_share = 0;     // LoRA's, up to the low rank; the rest of it is in the products
+
+  double tokens_per_s() const { return tokens / median_s; }
+  double weight_gbps() const { return weight_bytes / median_s * 1e-9; }
+  double gflops() const { return flops / median_s * 1e-9; }
+};
+
+// The model under the timer, as it was loaded.
+struct TimedModel {
+  std::string name;
+  int64_t parameters = 0;
+  int64_t weight_bytes = 0;
+  double load_s = 0;
+  std::string cpu_level;
+  int threads = 0;
+  std::vector<std::string> notes;
+};
+
+struct AdapterCost {
+  double pack_s = 0;
+  int64_t packed_bytes = 0;
+  int64_t file_bytes = 0;  // of its tensors as stored
+};
+
+class StepTimer {
+ public:
+  static constexpr int kMaxBatch = 256;
+  static constexpr int kMaxPrefill = 2048;
+  static constexpr int kMaxAdapterRank = 512;
+
+  // The adapter of sequence i is cast[i % size]: a number given to add_adapter(), 0 = the base.
+  using Cast = std::vector<int32_t>;
+  // `batch` draws from 1 … count, k with weight 1/k; always the same.
+  static Cast zipf_cast(int count, int batch);
+
+  static Result<std::unique_ptr<StepTimer>> make(StepTimerOptions options);
+  virtual ~StepTimer() = default;
+
+  virtual const TimedModel& model() const = 0;
+  // Whether decode() and prefill() can be asked for these: a batch that does not fit into the KV cache would never decode
+  // together.
+  virtual Status check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const = 0;
+  // With the threads and the CPU level of the model.
+  virtual kernels::MachinePeaks measure_peaks() = 0;
+
+  // `batch` sequences with `context` tokens each make one token a step, `steps` times. Steps of the casts alternate, so that
+  // whatever else happens on the machine meets all of them alike. One timing a cast.
+  virtual Result<std::vector<StepTiming>> decode(int batch, int context, int steps, std::span<const Cast> casts) = 0;
+  // One prompt of `tokens` tokens in one step, `repeats` times; likewise.
+  virtual Result<std::vector<StepTiming>> prefill(int tokens, int repeats, std::span<const Cast> casts) = 0;
+
+  // A random bf16 adapter on every linear layer, which casts then know as `number`, 1 or more.
+  virtual Result<AdapterCost> add_adapter(int32_t number, int rank, uint64_t seed) = 0;
+  // The same in PEFT's form, in the folder `directory`, which is made.
+  virtual Status write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const = 0;
+};
+
+}  // namespace choral::tools
