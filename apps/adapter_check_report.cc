@@ -66,8 +66,7 @@ std::string report_text(const std::string& path, const AdapterReport& report, co
                                 report.replaced > 0 ? fmt::format(", {} weights or biases replaced", report.replaced) : ""));
   }
   if (report.tensors > 0) {
-    line("size", fmt::format("{} in {} tensors ({})", size_text(static_cast<double>(report.tensor_bytes)), report.tensors,
-                             report.format));
+    line("size", fmt::format("{} in {} tensors ({})", size_text(report.tensor_bytes), report.tensors, report.format));
   }
   line("base", base_text(report, model));
   if (!report.invocation_tokens.empty()) line("acts from", fmt::format("token ids {}", fmt::join(report.invocation_tokens, " ")));

@@ -42,7 +42,7 @@ std::string table(const std::vector<Row>& rows) {
     if (row.error.ok()) {
       cells.push_back(
           {printable(row.spec.name), row.summary.kind, row.summary.rank > 0 ? fmt::format("{}", row.summary.rank) : "-",
-           size_text(static_cast<double>(row.summary.file_bytes)),
+           size_text(row.summary.file_bytes),
            (row.summary.base.empty() ? "-" : printable(row.summary.base)) + (row.note.empty() ? "" : " (not the model)"),
            printable(row.spec.path)});
     } else {

@@ -209,8 +209,8 @@ Status run(BenchFlags flags) {
   }
   CHORAL_RETURN_IF_ERROR(print_out(fmt::format(
       "{}, {:.0f}M parameters in {}, loaded in {:.1f} s\n{}, level {}, {} threads; decode with {} tokens of context\n",
-      model.name, static_cast<double>(model.parameters) * 1e-6, size_text(static_cast<double>(model.weight_bytes)), model.load_s,
-      machine.cpu_model, model.cpu_level, model.threads, flags.context)));
+      model.name, static_cast<double>(model.parameters) * 1e-6, size_text(model.weight_bytes), model.load_s, machine.cpu_model,
+      model.cpu_level, model.threads, flags.context)));
   CHORAL_RETURN_IF_ERROR(print_out(report_text(report)));
   if (adapters) CHORAL_RETURN_IF_ERROR(print_out(adapter_report_text(*adapters, flags.adapters)));
   if (gap) CHORAL_RETURN_IF_ERROR(print_out(load_gap_text(*gap)));

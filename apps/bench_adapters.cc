@@ -104,7 +104,8 @@ Result<AdapterReport> measure_adapters(StepTimer& bench, const AdapterBenchFlags
 std::string adapter_report_text(const AdapterReport& report, const AdapterBenchFlags& flags) {
   std::string out = fmt::format(
       "\n{} adapters of rank {}, bf16, on every linear layer: {} each in memory ({} in its file), packed in {:.1f} ms each\n",
-      report.count, fmt::join(flags.ranks, ", "), size_text(report.packed_bytes), size_text(report.file_bytes), report.pack_ms);
+      report.count, fmt::join(flags.ranks, ", "), size_text(std::llround(report.packed_bytes)),
+      size_text(std::llround(report.file_bytes)), report.pack_ms);
   out += "\n                                        tokens/s   ms/step     (best)   of base   shrink\n";
   for (const auto& c : report.cases) {
     const auto& t = c.timing;

@@ -242,8 +242,8 @@ void Chat::list_adapters() const {
     if (a.state == AdapterState::kFailed) {
       lines[a.name] = "failed: " + a.error;
     } else if (!a.digest.empty()) {
-      lines[a.name] = fmt::format("{}{}rank {}, {}, {}", a.kind, a.kind.empty() ? "" : ", ", a.rank,
-                                  size_text(static_cast<double>(a.size_bytes)), adapter_state_name(a.state));
+      lines[a.name] = fmt::format("{}{}rank {}, {}, {}", a.kind, a.kind.empty() ? "" : ", ", a.rank, size_text(a.size_bytes),
+                                  adapter_state_name(a.state));
       for (const auto& text : a.notes) lines[a.name] += "; " + text;
     }
   }

@@ -53,8 +53,7 @@ void examine_cpu(const MachineFacts& machine, int threads, DoctorReport& report)
 }
 
 void examine_memory(const MachineFacts& machine, DoctorReport& report) {
-  const std::string text = fmt::format("{} free of {}", size_text(static_cast<double>(machine.memory_free)),
-                                       size_text(static_cast<double>(machine.memory_total)));
+  const std::string text = fmt::format("{} free of {}", size_text(machine.memory_free), size_text(machine.memory_total));
   constexpr int64_t kLittle = int64_t{1} << 30;
   if (machine.memory_free < kLittle) {
     report.notice("memory", text, "little is left even for a small model: end other programs");

@@ -26,7 +26,7 @@ std::string adapters_text(const LLM& llm, const std::string& root) {
   std::string text;
   if (!adapters.empty()) {
     text += fmt::format(", {} adapter{}", adapters.size(), adapters.size() == 1 ? "" : "s");
-    if (bytes > 0) text += fmt::format(" ({})", size_text(static_cast<double>(bytes)));
+    if (bytes > 0) text += fmt::format(" ({})", size_text(bytes));
   }
   if (!root.empty()) text += fmt::format(", {} in {}", adapters.empty() ? "adapters" : "more", root);
   return text;
@@ -101,11 +101,10 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
   };
   CHORAL_TRY(auto llm, LLM::load(std::move(options)));
   const ModelInfo& info = llm->info();
-  progress.finish(
-      fmt::format("{} ready in {:.1f} s: {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} threads, {}{}",
-                  info.name, now_s() - begin, info.architecture, static_cast<double>(info.parameters) * 1e-6,
-                  size_text(static_cast<double>(info.weight_bytes)), info.max_model_len, info.kv_cache_tokens,
-                  info.kv_cache_dtype, info.threads, info.cpu_level, adapters_text(*llm, root)));
+  progress.finish(fmt::format(
+      "{} ready in {:.1f} s: {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} threads, {}{}", info.name,
+      now_s() - begin, info.architecture, static_cast<double>(info.parameters) * 1e-6, size_text(info.weight_bytes),
+      info.max_model_len, info.kv_cache_tokens, info.kv_cache_dtype, info.threads, info.cpu_level, adapters_text(*llm, root)));
   if (flags.verbose) print_notes(info.notes);
   return llm;
 }

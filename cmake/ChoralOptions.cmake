@@ -9,7 +9,9 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 add_library(choral_flags INTERFACE)
-target_compile_options(choral_flags INTERFACE -Wall -Wextra -Wno-psabi -Wno-ignored-attributes -fvisibility=hidden
+# Sizes and indices are int64_t, and convert to the library's unsigned ones where they are used: sign conversions are not warned of.
+target_compile_options(choral_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-psabi
+  -Wno-ignored-attributes -fvisibility=hidden
   -ffp-contract=off)  # an FMA stands where the source says so: invariant 1
 target_include_directories(choral_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 # Highway levels built: baseline, SSE4, AVX2, AVX-512.

@@ -7,11 +7,12 @@
 
 namespace choral {
 
-std::string size_text(double bytes) {
+std::string size_text(int64_t bytes) {
   constexpr std::array<std::string_view, 5> kNames{"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto size = static_cast<double>(bytes);
   size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < kNames.size(); ++unit) bytes /= 1024;
-  return unit == 0 ? fmt::format("{:.0f} bytes", bytes) : fmt::format("{:.1f} {}", bytes, kNames.at(unit));
+  for (; size >= 1024 && unit + 1 < kNames.size(); ++unit) size /= 1024;
+  return fmt::format("{:.{}f} {}", size, unit == 0 ? 0 : 1, kNames.at(unit));
 }
 
 }  // namespace choral

@@ -38,9 +38,10 @@ CHORAL_ERROR_FACTORY(internal_error, Code::kInternal)
 #define CHORAL_CONCAT(a, b) CHORAL_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expr` (a Status) is an error.
-#define CHORAL_RETURN_IF_ERROR(expr)                                                           \
-  do {                                                                                         \
-    if (::choral::Status choral_status_ = (expr); !choral_status_.ok()) return choral_status_; \
+#define CHORAL_RETURN_IF_ERROR(expr) CHORAL_RETURN_IF_ERROR_INNER(CHORAL_CONCAT(choral_status_, __LINE__), expr)
+#define CHORAL_RETURN_IF_ERROR_INNER(status, expr)                     \
+  do {                                                                 \
+    if (::choral::Status status = (expr); !status.ok()) return status; \
   } while (false)
 
 // CHORAL_TRY(auto x, f()): x = the value of f(), or the enclosing function returns its error.

@@ -4,20 +4,13 @@
 #include <string>
 
 #include "base/free_memory.h"
+#include "base/size_text.h"
 #include "cache/kv_pool_size.h"
 
 namespace choral::engine {
 namespace {
 
 constexpr int64_t kDefaultCapBytes = int64_t{4} << 30;
-
-double mib(int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
-
-// In the largest unit that does not round it to nothing.
-std::string size_text(int64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} bytes", bytes);
-  return bytes < 1048576 ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024.0) : fmt::format("{:.1f} MiB", mib(bytes));
-}
 
 }  // namespace
 
@@ -48,8 +41,8 @@ Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_pos
         "a KV cache of {} holds {} tokens, but --max-model-len {} needs {}; lower it, or raise --kv-cache-memory",
         size_text(bytes), blocks * kernels::kKvBlockTokens, wanted_len, size_text(blocks_of_one * block_bytes));
   }
-  plan.notes.push_back(fmt::format("KV cache: {} blocks of {} tokens, {} ({:.0f} MiB{})", plan.blocks, kernels::kKvBlockTokens,
-                                   dtype_name(dtype), mib(blocks * block_bytes),
+  plan.notes.push_back(fmt::format("KV cache: {} blocks of {} tokens, {} ({}{})", plan.blocks, kernels::kKvBlockTokens,
+                                   dtype_name(dtype), size_text(blocks * block_bytes),
                                    budget.requested_bytes > 0 ? "" : ", chosen from free memory; --kv-cache-memory changes it"));
   if (plan.max_model_len < wanted_len) {
     plan.notes.push_back(

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/size_text.h"
 #include "engine/tokenizer_loader.h"
 #include "io/hub_cache.h"
 #include "io/model_config.h"
@@ -46,8 +47,7 @@ std::string count_of_formats(std::span<layers::Module* const> modules) {
   }
   std::sort(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
-  for (const auto& [format, size] : bytes)
-    text += fmt::format("{}{} {:.1f} MiB", text.empty() ? "" : ", ", format, size / 1048576.0);
+  for (const auto& [format, size] : bytes) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", format, size_text(size));
   return text;
 }
 

@@ -81,7 +81,7 @@ TEST_P(RowIndependenceTest, PreemptedAndResumed) {
 
 INSTANTIATE_TEST_SUITE_P(Families, RowIndependenceTest,
                          ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"),
-                         [](const auto& info) { return std::string(info.param).substr(5); });
+                         [](const auto& tested) { return std::string(tested.param).substr(5); });
 
 }  // namespace
 }  // namespace choral::engine

@@ -139,7 +139,7 @@ TEST(ShardedCheckpoint, TheRealIndexNamesEveryTensorOfItsModel) {
 GgufSpec gguf(const std::string& arch) {
   const auto rows = [](int count) {
     std::string data;
-    for (int row = 0; row < count; ++row) data += le<float>(row) + le<float>(row);
+    for (int row = 0; row < count; ++row) data += le(static_cast<float>(row)) + le(static_cast<float>(row));
     return data;
   };
   GgufSpec spec;

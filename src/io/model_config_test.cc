@@ -76,8 +76,8 @@ INSTANTIATE_TEST_SUITE_P(TinyModels, BothSpellings,
                          ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-gemma2",
                                            "tiny-gemma3", "tiny-deepseek-v2-lite", "tiny-deepseek-v2", "tiny-deepseek-v3",
                                            "tiny-qwen3moe", "tiny-mixtral"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& tested) {
+                           std::string name = tested.param;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

@@ -30,7 +30,9 @@ TEST(SchedulerAllocation, SteadyStateStepsAllocateNothing) {
   config.max_num_batched_tokens = 64;
   SimulatedEngine engine(config, 256, 32);
   for (RequestId id = 0; id < 8; ++id) {
-    ASSERT_TRUE(engine.scheduler.add(make_request(id, std::vector<int32_t>(40, static_cast<int32_t>(id)), 300, id % 3)).ok());
+    ASSERT_TRUE(engine.scheduler
+                    .add(make_request(id, std::vector<int32_t>(40, static_cast<int32_t>(id)), 300, static_cast<int32_t>(id % 3)))
+                    .ok());
   }
   for (int i = 0; i < 10; ++i) engine.step();  // all prefills done
   ASSERT_EQ(engine.scheduler.running_count(), 8);

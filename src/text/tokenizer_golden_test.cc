@@ -133,7 +133,7 @@ TEST_P(GoldenTokenizer, KnowsItsTokensBothWays) {
 INSTANTIATE_TEST_SUITE_P(All, GoldenTokenizer,
                          testing::Values(std::pair("llama3", 116), std::pair("llama2", 108), std::pair("mistral", 106),
                                          std::pair("gemma", 105), std::pair("qwen2", 105), std::pair("deepseek", 106)),
-                         [](const auto& info) { return info.param.first; });
+                         [](const auto& tested) { return tested.param.first; });
 
 // What a converter to GGUF writes for this tokenizer.json.
 GgufTokenizerData gguf_of(const std::string& json, const std::string& pre) {

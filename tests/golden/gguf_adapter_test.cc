@@ -91,8 +91,8 @@ TEST_P(TinyGgufAdapterTest, EqualsPeftsFilesToTheBit) {
 INSTANTIATE_TEST_SUITE_P(Families, TinyGgufAdapterTest,
                          ::testing::Values("tiny-llama3-lora-all", "tiny-mistral-lora-qv", "tiny-qwen2-lora-mlp",
                                            "tiny-qwen3-lora-all"),
-                         [](const auto& info) {
-                           const std::string name = info.param;
+                         [](const auto& tested) {
+                           const std::string name = tested.param;
                            return name.substr(5, name.find('-', 5) - 5);
                          });
 
@@ -160,8 +160,9 @@ TEST_P(GgufAdapterOverBasesTest, FourWaysOneAnswer) {
 
 INSTANTIATE_TEST_SUITE_P(Bases, GgufAdapterOverBasesTest,
                          ::testing::Values(Base{"tiny-llama3", 16}, Base{"tiny-llama3", 32}, Base{"tiny-qwen3", 32}),
-                         [](const auto& info) {
-                           return std::string(info.param.model).substr(5) + "_head_dim_" + std::to_string(info.param.head_dim);
+                         [](const auto& tested) {
+                           return std::string(tested.param.model).substr(5) + "_head_dim_" +
+                                  std::to_string(tested.param.head_dim);
                          });
 
 }  // namespace

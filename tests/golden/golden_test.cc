@@ -77,7 +77,7 @@ TEST_P(TinyGoldenTest, EqualsTransformersAndPeft) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"),
-                         [](const auto& info) { return std::string(info.param).substr(5); });
+                         [](const auto& tested) { return std::string(tested.param).substr(5); });
 
 class SmolLM2GoldenTest : public ::testing::Test {
  protected:

@@ -119,16 +119,17 @@ TEST_P(KindsTest, EqualsItsDefinition) {
   std::printf("| %s | %s | max difference %.1e (effect %.2g) |\n", kind.name, kind.model, error, effect);
 }
 
-INSTANTIATE_TEST_SUITE_P(Adapters, KindsTest, ::testing::ValuesIn(all_kinds().begin(), all_kinds().end()), [](const auto& info) {
-  std::string name;
-  for (const char* c = info.param.name; *c != '\0'; ++c) {
-    if (std::isalnum(static_cast<unsigned char>(*c)))
-      name += *c;
-    else if (!name.empty() && name.back() != '_')
-      name += '_';
-  }
-  return name + (name.back() == '_' ? "" : "_") + (std::string(info.param.model).substr(5));
-});
+INSTANTIATE_TEST_SUITE_P(Adapters, KindsTest, ::testing::ValuesIn(all_kinds().begin(), all_kinds().end()),
+                         [](const auto& tested) {
+                           std::string name;
+                           for (const char* c = tested.param.name; *c != '\0'; ++c) {
+                             if (std::isalnum(static_cast<unsigned char>(*c)))
+                               name += *c;
+                             else if (!name.empty() && name.back() != '_')
+                               name += '_';
+                           }
+                           return name + (name.back() == '_' ? "" : "_") + (std::string(tested.param.model).substr(5));
+                         });
 
 }  // namespace
 }  // namespace choral::golden

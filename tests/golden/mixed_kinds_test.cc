@@ -88,8 +88,8 @@ std::set<std::string> models_of_kinds() {
   return models;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, MixedKindsTest, ::testing::ValuesIn(models_of_kinds()), [](const auto& info) {
-  std::string name = info.param;
+INSTANTIATE_TEST_SUITE_P(Models, MixedKindsTest, ::testing::ValuesIn(models_of_kinds()), [](const auto& tested) {
+  std::string name = tested.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });

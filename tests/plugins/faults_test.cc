@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, UnusableTest,
                                            Fault{"null", "found this host unsuitable"}, Fault{"probe_fails", "its probe failed"},
                                            Fault{"no_device", "no device"}, Fault{"open_fails", "ref_fault_open_fails"},
                                            Fault{"bad_override", "no layer declares a CustomOp 'SiluAndMulClamp'"}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& tested) { return std::string(tested.param.name); });
 
 class FaultsTest : public PluginTest {};
 
@@ -75,7 +75,7 @@ constexpr Unserved kWindow{"sliding_window", "paged_attention", "a sliding windo
     kSoftcap{"softcap", "paged_attention", "a soft-cap"}, kSinks{"sinks", "paged_attention", "sinks"},
     kPartial{"partial_rotary", "rotary_embedding", "partial rotary"},
     kInterleaved{"interleaved_rotary", "rotary_embedding", "interleaved rotary"};
-const auto name_of = [](const auto& info) { return std::string(info.param.name); };
+const auto name_of = [](const auto& tested) { return std::string(tested.param.name); };
 
 class PassedOverTest : public FeaturesTest {};
 TEST_P(PassedOverTest, IsFoundOut) {

@@ -22,7 +22,7 @@ class GroupedMatmulTest : public testing::TestWithParam<CpuLevel> {
   Arena arena_;
 };
 INSTANTIATE_TEST_SUITE_P(Levels, GroupedMatmulTest, testing::ValuesIn(usable_cpu_levels()),
-                         [](const auto& info) { return std::string(cpu_level_name(info.param)); });
+                         [](const auto& tested) { return std::string(cpu_level_name(tested.param)); });
 
 TEST(RowGroupsTest, BothWaysOfSayingGroups) {
   const std::vector<int64_t> counts{0, 3, 0, 0, 2, 1, 0}, ends{0, 3, 3, 3, 5, 6, 6};

@@ -22,7 +22,7 @@ class NormQuantTest : public testing::TestWithParam<CpuLevel> {
   Arena arena_;
 };
 INSTANTIATE_TEST_SUITE_P(Levels, NormQuantTest, testing::ValuesIn(usable_cpu_levels()),
-                         [](const auto& info) { return std::string(cpu_level_name(info.param)); });
+                         [](const auto& tested) { return std::string(cpu_level_name(tested.param)); });
 
 // Rows of x and of a residual, and what the separate kernels make of them.
 struct Case {

@@ -24,7 +24,7 @@ class QkNormRopeTest : public testing::TestWithParam<CpuLevel> {
   Arena arena_;
 };
 INSTANTIATE_TEST_SUITE_P(Levels, QkNormRopeTest, testing::ValuesIn(usable_cpu_levels()),
-                         [](const auto& info) { return std::string(cpu_level_name(info.param)); });
+                         [](const auto& tested) { return std::string(cpu_level_name(tested.param)); });
 
 struct Shape {
   int64_t head_dim, rotary_dim;

@@ -35,7 +35,7 @@ class RowQuantTest : public testing::TestWithParam<CpuLevel> {
   Arena arena_;
 };
 INSTANTIATE_TEST_SUITE_P(Levels, RowQuantTest, testing::ValuesIn(usable_cpu_levels()),
-                         [](const auto& info) { return std::string(cpu_level_name(info.param)); });
+                         [](const auto& tested) { return std::string(cpu_level_name(tested.param)); });
 
 Rows oracle(MatrixView<const float> x) {
   Rows out{std::vector<int8_t>(x.rows * x.cols), std::vector<float>(x.rows)};

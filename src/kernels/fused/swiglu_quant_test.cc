@@ -21,7 +21,7 @@ class SwigluQuantTest : public testing::TestWithParam<CpuLevel> {
   Arena arena_;
 };
 INSTANTIATE_TEST_SUITE_P(Levels, SwigluQuantTest, testing::ValuesIn(usable_cpu_levels()),
-                         [](const auto& info) { return std::string(cpu_level_name(info.param)); });
+                         [](const auto& tested) { return std::string(cpu_level_name(tested.param)); });
 
 // Widths around a vector and around a piece of work, and one row, whose columns are divided over the threads.
 constexpr int64_t kWidths[] = {1, 3, 8, 15, 16, 17, 33, 65, 2048, 2049, 5000};

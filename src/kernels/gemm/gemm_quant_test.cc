@@ -70,7 +70,7 @@ std::vector<CpuLevel> levels() {
 
 class GemmQuantTest : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Types, GemmQuantTest, testing::ValuesIn(kQuantTypes),
-                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+                         [](const auto& tested) { return std::string(dtype_name(tested.param)); });
 
 // Panels of every fullness, tiles of every height, chunks of every length; against GGUF's bytes, without knowledge of panels.
 TEST_P(GemmQuantTest, BitsEqualTheOracle) {

@@ -189,7 +189,7 @@ TEST_P(LoRACompanionAtLevel, HoweverItIsAsked) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, LoRACompanionAtLevel, ::testing::Values(CpuLevel::kBase, CpuLevel::kAvx2, CpuLevel::kAvx512),
-                         [](const auto& info) { return std::string(cpu_level_name(info.param)); });
+                         [](const auto& tested) { return std::string(cpu_level_name(tested.param)); });
 
 TEST(LoRACompanion, NamesEveryByteOnceInTheOrderOfThePanels) {
   Machine machine(2, CpuLevel::kBase);

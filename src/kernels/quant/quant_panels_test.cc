@@ -10,7 +10,7 @@ namespace {
 
 class QuantPanelsTest : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Types, QuantPanelsTest, testing::ValuesIn(kQuantTypes),
-                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+                         [](const auto& tested) { return std::string(dtype_name(tested.param)); });
 
 TEST_P(QuantPanelsTest, EveryIntegerAndScaleComesBack) {
   const DType type = GetParam();

@@ -27,7 +27,7 @@ std::vector<QuantisedBlock> quantise(CpuLevel level, const std::vector<float>& x
 
 class QuantiseRowsTest : public testing::TestWithParam<CpuLevel> {};
 INSTANTIATE_TEST_SUITE_P(Levels, QuantiseRowsTest, testing::ValuesIn(usable_cpu_levels()),
-                         [](const auto& info) { return std::string(cpu_level_name(info.param)); });
+                         [](const auto& tested) { return std::string(cpu_level_name(tested.param)); });
 
 TEST_P(QuantiseRowsTest, BitsEqualTheOracle) {
   for (const float size : {1.0f, 1e-30f, 3e-39f, 1e-43f, 1e30f}) {

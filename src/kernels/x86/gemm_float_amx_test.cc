@@ -58,9 +58,10 @@ class TileUnitForms : public testing::Test {
   void expect_equal_forms(const std::vector<float>& x, const std::string& what) {
     const int64_t n = panels_.n, k = panels_.k;
     std::vector<std::vector<float>> alone;
-    for (int64_t i = 0; i < 64; ++i) alone.push_back(multiply(std::span(x).subspan(static_cast<size_t>(i * k)), 1, 1 + i % 2));
+    for (int64_t i = 0; i < 64; ++i)
+      alone.push_back(multiply(std::span(x).subspan(static_cast<size_t>(i * k)), 1, 1 + static_cast<int>(i % 2)));
     for (const int64_t m : {2, 3, 16, 17, 33, 64}) {
-      const auto y = multiply(x, m, 1 + m % 2);
+      const auto y = multiply(x, m, 1 + static_cast<int>(m % 2));
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t j = 0; j < n; ++j) {
           const float a = alone[static_cast<size_t>(i)][static_cast<size_t>(j)], b = y[static_cast<size_t>(i * n + j)];

@@ -97,10 +97,12 @@ void PEFTHelper::check_other_keys(const io::ConfigMap& config) {
     const std::string_view key = member.key;
     if (std::find(kRead.begin(), kRead.end(), key) != kRead.end() || is_unused(member.value)) continue;
     const auto same_key = [&](const auto& entry) { return entry.key == key; };
-    if (const auto it = std::find_if(kHarmless.begin(), kHarmless.end(), same_key); it != kHarmless.end()) {
-      notes.push_back(fmt::format("{}: {}", it->key, it->reason));
-    } else if (const auto it = std::find_if(kRefused.begin(), kRefused.end(), same_key); it != kRefused.end()) {
-      problems_.add(unsupported("{}: {}", it->key, it->reason));
+    const auto harmless = std::find_if(kHarmless.begin(), kHarmless.end(), same_key);
+    const auto refused = std::find_if(kRefused.begin(), kRefused.end(), same_key);
+    if (harmless != kHarmless.end()) {
+      notes.push_back(fmt::format("{}: {}", harmless->key, harmless->reason));
+    } else if (refused != kRefused.end()) {
+      problems_.add(unsupported("{}: {}", refused->key, refused->reason));
     } else if (member.value.if_bool() || member.value.if_array() || member.value.if_object()) {
       problems_.add(
           unsupported("'{}' is a key that this version does not know and that may change the result; remove it if it does not",

@@ -32,8 +32,8 @@ Status examine_weights(const std::string& path, int64_t memory_free, DoctorRepor
   for (const auto& [format, count] : formats) parts.push_back(fmt::format("{} {}", count, format));
   report.fine("weights", fmt::format("{}; tensors: {}", (*checkpoint)->description(), fmt::join(parts, ", ")));
   const auto needed = static_cast<int64_t>((*checkpoint)->total_bytes());
-  const std::string memory = fmt::format("weights {} of {} free; the KV cache takes a share of the rest",
-                                         size_text(static_cast<double>(needed)), size_text(static_cast<double>(memory_free)));
+  const std::string memory =
+      fmt::format("weights {} of {} free; the KV cache takes a share of the rest", size_text(needed), size_text(memory_free));
   if (needed < memory_free) {
     report.fine("memory budget", memory);
   } else {
