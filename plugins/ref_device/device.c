@@ -80,4 +80,8 @@ int64_t ref_fault_mark(void) {
   return mark > 0 ? mark : 100;
 }
 
-int ref_is_lost(const choral_device* device) { return ref_fault.lose && device->op_calls >= ref_fault_mark(); }
+int64_t ref_counted_calls(const choral_device* device) {
+  return device->tried_calls == 0 ? 0 : device->op_calls - device->tried_calls;
+}
+
+int ref_is_lost(const choral_device* device) { return ref_fault.lose && ref_counted_calls(device) >= ref_fault_mark(); }

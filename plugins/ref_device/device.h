@@ -19,7 +19,8 @@ struct choral_device {
   choral_pool* pool;
   choral_stream* streams;
   int64_t op_calls;
-  int64_t oot_calls; /* of the custom op */
+  int64_t tried_calls; /* of op_calls: those before the first forward pass, by which the host tries the operators */
+  int64_t oot_calls;   /* of the custom op */
   int64_t steps;
   void* fused_library;
 };
@@ -63,5 +64,6 @@ typedef struct ref_faults {
   int32_t lose_rows; /* read_row returns an error */
 } ref_faults;
 extern const ref_faults ref_fault;
-int64_t ref_fault_mark(void); /* CHORAL_REF_FAULT_AT, else 100; counts from 1 */
+int64_t ref_fault_mark(void); /* CHORAL_REF_FAULT_AT, else 100; counts from 1 in the first forward pass */
+int64_t ref_counted_calls(const choral_device* device);
 int ref_is_lost(const choral_device* device);

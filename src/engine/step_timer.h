@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/worker.h"
-#include "platform/op_profile.h"
+#include "platform/ops/op_profile.h"
 #include "sched/scheduler.h"
 
 namespace choral::engine {

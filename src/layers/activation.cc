@@ -10,7 +10,7 @@ bool names_gelu_tanh(std::string_view act) { return act == "gelu_pytorch_tanh" |
 
 GatedActivation::GatedActivation(Builder& builder, const Spec& spec)
     : CustomOp(names_silu(spec.hidden_act) ? "silu_and_mul" : "gelu_and_mul", builder.custom_ops, builder.session),
-      op_(bind(names_silu(spec.hidden_act) ? &platform::OpTable::silu_and_mul : &platform::OpTable::gelu_tanh_and_mul)) {
+      op_(names_silu(spec.hidden_act) ? bind<platform::ops::SiluAndMul>() : bind<platform::ops::GeluTanhAndMul>()) {
   if (!names_silu(spec.hidden_act) && !names_gelu_tanh(spec.hidden_act)) {
     builder.fail(unsupported("hidden_act '{}' is not known here; known: silu, gelu_pytorch_tanh", spec.hidden_act));
   }

@@ -20,13 +20,13 @@ class GatedActivation : public platform::CustomOp {
 
   // Whether silu_and_mul of this device does the same, also as part of a fused operator of `provider`.
   virtual bool may_fuse_silu(std::string_view provider) const {
-    return op_name() == "silu_and_mul" && agrees_with(&platform::OpTable::silu_and_mul, provider);
+    return op_name() == "silu_and_mul" && agrees_with<platform::ops::SiluAndMul>(provider);
   }
 
   virtual void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y) const { op_(ctx, x, y); }
 
  private:
-  const decltype(platform::OpTable::silu_and_mul)& op_;
+  const platform::OpOf<platform::ops::SiluAndMul>& op_;
 };
 
 }  // namespace choral::layers

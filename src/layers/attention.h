@@ -3,7 +3,7 @@
 #pragma once
 
 #include "layers/forward_batch.h"
-#include "platform/op_table.h"
+#include "platform/ops/op_table.h"
 
 namespace choral::layers {
 
@@ -24,7 +24,7 @@ class Attention {
   }
   // q [tokens, heads·head_dim] -> out [tokens, heads·head_dim]
   void attend(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> q, MatrixView<float> out) const {
-    ctx.ops.paged_attention(ctx, params_, q, cache_, batch.sequences, out);
+    ctx.ops.paged_attention(ctx, params_, q, cache_, batch.sequences, {}, out);
   }
 
  private:

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "lora/plan/punica_wrapper.h"
-#include "platform/op_table.h"
+#include "platform/ops/op_table.h"
 
 namespace choral::layers {
 

@@ -14,8 +14,8 @@ RMSNorm::RMSNorm(Builder& builder, const Spec& spec)
       prefix_(spec.prefix),
       eps_(spec.eps),
       lora_target_(builder.add_lora_target(norm_target(prefix_, spec.size))),
-      norm_(bind(&platform::OpTable::rms_norm)),
-      norm_heads_(bind(&platform::OpTable::rms_norm_heads)) {
+      norm_(bind<platform::ops::RmsNorm>()),
+      norm_heads_(bind<platform::ops::RmsNormHeads>()) {
   weight_.host().resize(static_cast<size_t>(spec.size));
   builder.modules.push_back(this);
 }
@@ -23,7 +23,7 @@ RMSNorm::RMSNorm(Builder& builder, const Spec& spec)
 Status RMSNorm::load_weights(quant::WeightSource& source) { return source.read_vector(prefix_ + ".weight", weight_.host()); }
 
 bool RMSNorm::may_fuse(std::string_view provider) const {
-  return agrees_with(&platform::OpTable::rms_norm, provider) && agrees_with(&platform::OpTable::rms_norm_heads, provider);
+  return agrees_with<platform::ops::RmsNorm>(provider) && agrees_with<platform::ops::RmsNormHeads>(provider);
 }
 
 void RMSNorm::forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,

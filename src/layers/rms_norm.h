@@ -70,8 +70,8 @@ class RMSNorm : public Module, public platform::CustomOp {
   float eps_;
   platform::KeptVector weight_;
   int lora_target_;
-  const decltype(platform::OpTable::rms_norm)& norm_;
-  const decltype(platform::OpTable::rms_norm_heads)& norm_heads_;
+  const platform::OpOf<platform::ops::RmsNorm>& norm_;
+  const platform::OpOf<platform::ops::RmsNormHeads>& norm_heads_;
 };
 
 }  // namespace choral::layers

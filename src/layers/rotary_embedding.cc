@@ -3,7 +3,7 @@
 namespace choral::layers {
 
 RotaryEmbedding::RotaryEmbedding(Builder& builder, const Spec& spec)
-    : CustomOp(kLayerName, builder.custom_ops, builder.session), op_(bind(&platform::OpTable::rotary_embedding)) {
+    : CustomOp(kLayerName, builder.custom_ops, builder.session), op_(bind<platform::ops::RotaryEmbedding>()) {
   auto status = make_table(builder.session, spec);
   if (!status.ok()) builder.fail(std::move(status).while_("rotary embedding"));
 }

@@ -19,7 +19,7 @@ class RotaryEmbedding : public platform::CustomOp {
     op_(ctx, placed(), positions, q, k);
   }
 
-  virtual bool may_fuse(std::string_view provider) const { return agrees_with(&platform::OpTable::rotary_embedding, provider); }
+  virtual bool may_fuse(std::string_view provider) const { return agrees_with<platform::ops::RotaryEmbedding>(provider); }
   platform::PlacedRotary placed() const { return {table_, on_device_}; }
 
  private:
@@ -28,7 +28,7 @@ class RotaryEmbedding : public platform::CustomOp {
   kernels::RotaryTable table_;
   Tensor copy_;  // on a device that can't read the host's
   const float* on_device_ = nullptr;
-  const decltype(platform::OpTable::rotary_embedding)& op_;
+  const platform::OpOf<platform::ops::RotaryEmbedding>& op_;
 };
 
 }  // namespace choral::layers

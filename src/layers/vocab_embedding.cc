@@ -33,9 +33,7 @@ ParallelLMHead::ParallelLMHead(Builder& builder, const Spec& spec)
     : LinearBase(builder, quant::LayerKind::kLmHead, spec.prefix, table_shape(spec)) {}
 
 LogitsProcessor::LogitsProcessor(Builder& builder, const Spec& spec)
-    : CustomOp(kLayerName, builder.custom_ops, builder.session),
-      head_(spec.head),
-      take_rows_(bind(&platform::OpTable::take_rows)) {
+    : CustomOp(kLayerName, builder.custom_ops, builder.session), head_(spec.head), take_rows_(bind<platform::ops::TakeRows>()) {
   auto target = head_.lora_target(lora::TargetKind::kHead, spec.name);
   if (target.name != head_.prefix()) target.tied_to = head_.prefix();
   lora_target_ = builder.add_lora_target(std::move(target));

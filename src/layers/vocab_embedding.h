@@ -52,7 +52,7 @@ class LogitsProcessor : public platform::CustomOp {
 
   const LinearBase& head_;
   int lora_target_;
-  const decltype(platform::OpTable::take_rows)& take_rows_;
+  const platform::OpOf<platform::ops::TakeRows>& take_rows_;
 };
 
 }  // namespace choral::layers

@@ -14,6 +14,9 @@ struct OpTable;
 
 struct Context {
   Context(Session& open_session, ThreadPool& pool, CpuLevel level);
+  // The same device, called through another table.
+  Context(const Context& other, const OpTable& table)
+      : session(other.session), ops(table), memory(other.memory), kernel(other.kernel) {}
 
   Session& session;
   const OpTable& ops;

@@ -3,7 +3,7 @@
 
 #include "kernels/gemm/gemm_float.h"
 #include "kernels/gemm/gemm_quant.h"
-#include "platform/cpu_ops.h"
+#include "platform/ops/cpu_ops.h"
 #include "platform/platform.h"
 
 namespace choral::platform {

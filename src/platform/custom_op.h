@@ -1,6 +1,6 @@
 // A CustomOp is an operation of a layer that a device may run in its own way: one public name, several forms, bound once.
-// Forms: native (the plain loops that say what it means), cpu and cuda (the operators of that device's table), oot (brought by an
-// out-of-tree device: its own form of this CustomOp, or else its table's operator).
+// Forms: native (the plain loops that say what it means), cpu (the table's operator), cuda and oot (the device's own form of this
+// CustomOp where it brings one, or else its table's operator; cuda is what a device of that name is called).
 // CustomOpConfig says per name whether the fast form is wanted: "all", "none", "+rms_norm", "-rms_norm".
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "platform/cpu_ops.h"
+#include "platform/ops/cpu_ops.h"
 #include "platform/platform.h"
 
 namespace choral::platform {
@@ -52,18 +52,18 @@ class CustomOp {
   CustomOp(std::string_view name, const CustomOpConfig& config, const Session& session);
   ~CustomOp() = default;
 
-  // The operator that serves this form, for the life of the session.
-  template <class Entry>
-  const Entry& bind(Entry OpTable::*op) const {
-    if (form_ == OpForm::kNative) return (host_reads(session_) ? native_ops() : staged_native_ops()).*op;
-    if (form_ == OpForm::kOot && (session_.custom_ops().*op).run != nullptr) return session_.custom_ops().*op;
-    return session_.ops().*op;
+  // The operator D in this form, for the life of the session.
+  template <class D>
+  const OpOf<D>& bind() const {
+    if (form_ == OpForm::kNative) return (host_reads(session_) ? native_ops() : staged_native_ops()).get<D>();
+    const auto& own = session_.custom_ops().get<D>();
+    return form_ != OpForm::kCpu && own.run != nullptr ? own : session_.ops().get<D>();
   }
-  // Whether a fused operator of provider `provider` does the same as this form of `op`.
-  template <class Entry>
-  bool agrees_with(Entry OpTable::*op, std::string_view provider) const {
-    const Entry& own = bind(op);
-    return &own == &(session_.ops().*op) || own.provider == provider;
+  // Whether a fused operator of provider `provider` does the same as this form of D.
+  template <class D>
+  bool agrees_with(std::string_view provider) const {
+    const auto& own = bind<D>();
+    return &own == &session_.ops().get<D>() || own.provider == provider;
   }
 
  private:

@@ -9,7 +9,7 @@
 
 #include "base/nearest_name.h"
 #include "base/printable.h"
-#include "platform/plugin_platform.h"
+#include "platform/plugin/plugin_platform.h"
 
 namespace choral::platform {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "platform/op_table.h"
+#include "platform/ops/op_table.h"
 #include "tensor/tensor.h"
 
 namespace choral::platform {

@@ -53,14 +53,14 @@ TEST_F(FaultsTest, AnOperatorWithWrongNumbersIsRefusedByName) {
 }
 
 TEST_F(FaultsTest, AnOperatorThatFailsIsTheCpusFromThenOn) {
-  const Variable at("CHORAL_REF_FAULT_AT", "120");
+  const Variable at("CHORAL_REF_FAULT_AT", "60");
   const auto llm = load(options("ref_fault_fails_at_100"));
   expect_equal(answers(*llm), cpu_answers());
   EXPECT_THAT(llm->device_notes(), Contains(HasSubstr("it failed: ")));
 }
 
 TEST_F(FaultsTest, ALostDeviceEndsItsRequestsAndSaysWhy) {
-  const Variable at("CHORAL_REF_FAULT_AT", "300");
+  const Variable at("CHORAL_REF_FAULT_AT", "200");
   const auto llm = load(options("ref_fault_lost_at_100"));
   for (const auto& output : answers(*llm, 64)) {
     EXPECT_EQ(output.status.code(), Code::kUnavailable) << output.status.to_string();

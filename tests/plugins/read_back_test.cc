@@ -44,7 +44,7 @@ TEST_F(ReadBackTest, ALookupEndsItsStep) {
 TEST_F(ReadBackTest, AnOperatorThatCannotMoveToTheHostEndsItsStep) {
   const auto wanted = cpu_answers();
   int read_back = 0, moved = 0;
-  for (int mark = 200; mark < 216; ++mark) {
+  for (int mark = 100; mark < 116; ++mark) {
     const Variable at("CHORAL_REF_FAULT_AT", std::to_string(mark));
     const auto llm = load(options(kDevice));
     const auto outputs = answers(*llm);
@@ -53,7 +53,8 @@ TEST_F(ReadBackTest, AnOperatorThatCannotMoveToTheHostEndsItsStep) {
       expect_equal(outputs, wanted);
       ++moved;
     } else if (says_why(status)) {
-      EXPECT_THAT(llm->device_notes(), Contains(HasSubstr("matmul is served by the CPU: it failed")));
+      EXPECT_THAT(llm->device_notes(),
+                  Contains(::testing::ContainsRegex("(matmul|gather_rows) is served by the CPU: it failed")));
       ++read_back;
     } else {
       EXPECT_THAT(status.message(), ::testing::AnyOf(HasSubstr("write_kv: "), HasSubstr("paged_attention: ")));

@@ -2,13 +2,13 @@
 // Both take pointers that the host can read. composed_ops() knows no memory: it says fused operators by others of the table.
 #pragma once
 
-#include "platform/op_table.h"
+#include "platform/ops/op_table.h"
 
 namespace choral::platform {
 
 // Every entry is served; provider "cpu".
 const OpTable& cpu_ops();
-// The plain loops, for each operator that a CustomOp may be switched off to; provider "native". Others are the CPU's.
+// The plain loops; provider "native". What is the CPU's alone is its.
 const OpTable& native_ops();
 // Sets the fused entries to what they say by other operators of the table they are called through; provider "composed".
 void compose_fused_ops(OpTable& table);
@@ -17,5 +17,8 @@ void compose_fused_ops(OpTable& table);
 // already — matrices it packed, a cache it keeps — is used in place. Providers "cpu, staged" and "native, staged".
 const OpTable& staged_cpu_ops();
 const OpTable& staged_native_ops();
+
+// What an epilogue does to a finished product, on the host.
+void finish_product(const kernels::Epilogue& epilogue, MatrixView<float> product, MatrixView<float> y);
 
 }  // namespace choral::platform

@@ -1,4 +1,4 @@
-#include "platform/plugin_library.h"
+#include "platform/plugin/plugin_library.h"
 
 #include <dlfcn.h>
 
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/thread.h"
-#include "platform/plugin_host.h"
+#include "platform/plugin/plugin_host.h"
 
 namespace choral::platform {
 namespace {

@@ -1,4 +1,4 @@
-#include "platform/plugin_session.h"
+#include "platform/plugin/plugin_session.h"
 
 #include <algorithm>
 
@@ -8,39 +8,33 @@
 #include "kernels/gemm/gemm_quant.h"
 #include "platform/custom_op.h"
 #include "platform/host_view.h"
-#include "platform/plugin_conformance.h"
-#include "platform/plugin_host.h"
-#include "platform/plugin_ops.h"
+#include "platform/plugin/conformance.h"
+#include "platform/plugin/plugin_host.h"
+#include "platform/plugin/plugin_ops.h"
 
 namespace choral::platform {
 namespace {
 
-constexpr std::array<std::string_view, kPluginOps> kNames{
-    "matmul",           "gather_rows",  "take_rows",         "add",      "rms_norm",        "rms_norm_heads",
-    "rotary_embedding", "silu_and_mul", "gelu_tanh_and_mul", "write_kv", "paged_attention", "add_rms_norm",
-    "qk_norm_rope",     "rope_write_kv"};
-constexpr int kOpVersion = 1;
-
-std::optional<PluginOp> find_op(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) return std::nullopt;
-  return static_cast<PluginOp>(found - kNames.begin());
+// The operator of this name that a plug-in may bring.
+std::optional<OpId> find_op(std::string_view name) {
+  const auto op = AllOps::find(name);
+  return op && AllOps::describe(*op).has_oot_form ? op : std::nullopt;
 }
 
-bool is_fused(PluginOp op) { return op >= PluginOp::kAddRmsNorm; }
+bool is_fused(OpId op) { return AllOps::describe(op).fused; }
 
 // The operator that a CustomOp of this name is.
-std::optional<PluginOp> op_of_custom(std::string_view name) {
-  if (name == "gelu_and_mul") return PluginOp::kGeluTanhAndMul;
+std::optional<OpId> op_of_custom(std::string_view name) {
+  if (name == "gelu_and_mul") return kOpId<ops::GeluTanhAndMul>;
   if (name == "rms_norm" || name == "silu_and_mul" || name == "rotary_embedding") return find_op(name);
   return std::nullopt;
 }
 
-size_t at(PluginOp op) { return static_cast<size_t>(op); }
+size_t at(OpId op) { return static_cast<size_t>(op); }
+
+std::string_view name_of(OpId op) { return AllOps::describe(op).name; }
 
 }  // namespace
-
-std::string_view plugin_op_name(PluginOp op) { return kNames.at(at(op)); }
 
 PluginSession::PluginSession(const Platform& platform, std::shared_ptr<PluginDevice> device)
     : platform_(platform),
@@ -51,9 +45,13 @@ PluginSession::PluginSession(const Platform& platform, std::shared_ptr<PluginDev
       }),
       ops_(staged_cpu_ops()) {
   const std::string why = device_name() + " has no such operator";
-  ops_.for_each([&](auto& op) { op.reason = why; });
-  ops_.rms_norm_quantise.reason = ops_.silu_and_mul_quantise.reason = ops_.matmul_quantised.reason = "these blocks are the CPU's";
-  ops_.lora_shrink.reason = ops_.lora_expand.reason = "adapters' panels are the host's";
+  AllOps::for_each([&]<class D>(D) {
+    if constexpr (HasOotForm<D>) {
+      ops_.get<D>().reason = why;
+    } else {
+      ops_.get<D>().reason = D::kHostsOwn;
+    }
+  });
 }
 
 PluginSession::~PluginSession() {
@@ -78,13 +76,14 @@ Result<std::unique_ptr<Session>> PluginSession::open(const Platform& platform, s
   return std::unique_ptr<Session>(std::move(session));
 }
 
-// What adapters add is the host's on every device and no fallback.
+// What is the host's own on every device is no fallback.
 Status PluginSession::refuse_fallbacks() const {
   std::string list;
-  for (const auto& op : ops_.facts()) {
-    if (op.provider != staged_cpu_ops().add.provider || op.name.starts_with("lora_")) continue;
+  AllOps::for_each([&]<class D>(D) {
+    const auto& op = ops_.get<D>();
+    if (!HasOotForm<D> || op.provider != staged_cpu_ops().add.provider) return;
     list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", op.name, op.reason);
-  }
+  });
   if (list.empty()) return {};
   return unsupported("--strict: these operators would be the CPU's: {}", list);
 }
@@ -97,7 +96,7 @@ Status PluginSession::check_patches(const std::vector<Patch>& patches) const {
       status = invalid_argument("no operator is called '{}'", patch.key);
     } else if (patch.value != "cpu" && patch.value != device_name()) {
       status = invalid_argument("it has no provider '{}'; there are cpu and {}", patch.value, device_name());
-    } else if (*op == PluginOp::kWriteKv || *op == PluginOp::kPagedAttention || *op == PluginOp::kRopeWriteKv) {
+    } else if (AllOps::describe(*op).on_cache) {
       status = unsupported("the cache's operators move together: attention_backend = host");
     }
     CHORAL_RETURN_IF_ERROR(std::move(status).while_(fmt::format("patch {}: op {}", patch.name, patch.key)));
@@ -135,14 +134,14 @@ Status PluginSession::declare_custom_ops() {
   return {};
 }
 
-Status PluginSession::supports(std::string_view op, const PlatformConfig& config) {
+Status PluginSession::supports(OpId op, const PlatformConfig& config) {
   const auto& lib = device_->plugin();
   if (lib.api.supports_op == nullptr) return {};
   const auto kv = parse_dtype(config.kv_cache_dtype);
   for (const int64_t rows : {int64_t{1}, int64_t{512}}) {
     auto query = with_header<choral_op_query>();
-    query.name = op.data();
-    query.version = kOpVersion;
+    query.name = name_of(op).data();
+    query.version = AllOps::describe(op).version;
     query.weight_dtype = CHORAL_F32;
     query.kv_dtype = kv.ok() ? static_cast<int32_t>(*kv) : CHORAL_F32;
     query.rows = rows;
@@ -163,13 +162,13 @@ Status PluginSession::declare_ops(const PlatformConfig& config) {
           fmt::format("{}: operator '{}' is not known to this host and not used", device_name(), plugin_text(given.name)));
       continue;
     }
-    if (given.version != kOpVersion) {
-      withdraw(*op, OpSet::kTable, fmt::format("it has version {} of it, this host version {}", given.version, kOpVersion));
+    if (const int version = AllOps::describe(*op).version; given.version != version) {
+      withdraw(*op, OpSet::kTable, fmt::format("it has version {} of it, this host version {}", given.version, version));
       continue;
     }
     functions_[static_cast<size_t>(OpSet::kTable)][at(*op)] = given.run;
     install_plugin_op(ops_, *op, OpSet::kTable, device_name(), "");
-    if (const auto answer = supports(plugin_op_name(*op), config); !answer.ok()) withdraw(*op, OpSet::kTable, answer.message());
+    if (const auto answer = supports(*op, config); !answer.ok()) withdraw(*op, OpSet::kTable, answer.message());
   }
   for (const auto& patch : config.op_patches) {
     const auto op = find_op(patch.key);
@@ -178,7 +177,7 @@ Status PluginSession::declare_ops(const PlatformConfig& config) {
     }
   }
   const bool packs = device_->plugin().has_weights;
-  for (const PluginOp op : {PluginOp::kMatmul, PluginOp::kGatherRows}) {
+  for (const OpId op : {kOpId<ops::Matmul>, kOpId<ops::GatherRows>}) {
     if (!packs && functions_[0][at(op)] != nullptr) withdraw(op, OpSet::kTable, "it does not pack weights");
   }
   return {};
@@ -186,15 +185,14 @@ Status PluginSession::declare_ops(const PlatformConfig& config) {
 
 Status PluginSession::conform(ThreadPool& pool) {
   const Context ctx(*this, pool, cpu_level());
-  kv_on_device_ = functions_[0][at(PluginOp::kWriteKv)] != nullptr && functions_[0][at(PluginOp::kPagedAttention)] != nullptr;
+  kv_on_device_ = functions_[0][at(kOpId<ops::WriteKv>)] != nullptr && functions_[0][at(kOpId<ops::PagedAttention>)] != nullptr;
   for (const OpSet set : {OpSet::kTable, OpSet::kCustom}) {
-    for (size_t i = 0; i < kPluginOps; ++i) {
-      const auto op = static_cast<PluginOp>(i);
+    for (size_t i = 0; i < AllOps::kSize; ++i) {
+      const auto op = static_cast<OpId>(i);
       if (functions_[static_cast<size_t>(set)][i] == nullptr) continue;
-      const bool of_cache = op == PluginOp::kWriteKv || op == PluginOp::kPagedAttention;
-      if (of_cache && !kv_on_device_) continue;
-      const auto status = check_conformance(ctx, op, set == OpSet::kTable ? ops_ : custom_);
-      if (!lost_.ok()) return std::move(lost_).while_(fmt::format("{}: {}", device_name(), plugin_op_name(op)));
+      if (AllOps::describe(op).on_cache && !kv_on_device_) continue;
+      const auto status = try_op(ctx, op, set);
+      if (!lost_.ok()) return std::move(lost_).while_(fmt::format("{}: {}", device_name(), name_of(op)));
       if (!status.ok()) withdraw(op, set, status.message());
     }
   }
@@ -203,20 +201,29 @@ Status PluginSession::conform(ThreadPool& pool) {
   return {};
 }
 
+Status PluginSession::try_op(const Context& ctx, OpId op, OpSet set) {
+  trying_ = true;
+  auto status = check_conformance(ctx, op, set == OpSet::kTable ? ops_ : custom_);
+  trying_ = false;
+  return status;
+}
+
 // The cache's order is the device's own, so its operators come together.
 void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
-  const auto served = [&](PluginOp op) { return functions_[0][at(op)] != nullptr; };
-  kv_on_device_ = served(PluginOp::kWriteKv) && served(PluginOp::kPagedAttention) && config.attention_backend != "host";
+  const auto served = [&](OpId op) { return functions_[0][at(op)] != nullptr; };
+  kv_on_device_ = served(kOpId<ops::WriteKv>) && served(kOpId<ops::PagedAttention>) && config.attention_backend != "host";
   if (kv_on_device_) return;
   const std::string why =
       config.attention_backend == "host" ? "the attention backend is the host's" : "the host keeps the KV cache";
-  for (const PluginOp op : {PluginOp::kWriteKv, PluginOp::kPagedAttention, PluginOp::kRopeWriteKv}) {
-    if (served(op)) withdraw(op, OpSet::kTable, why);
-  }
-  const auto& host = staged_cpu_ops();
-  ops_.write_kv.serve(host.write_kv.run, host.write_kv.provider, ops_.write_kv.reason);
-  ops_.paged_attention.serve(host.paged_attention.run, host.paged_attention.provider, ops_.paged_attention.reason);
-  ops_.rope_write_kv.serve(host.rope_write_kv.run, host.rope_write_kv.provider, why);
+  AllOps::for_each([&]<class D>(D) {
+    if constexpr (D::kOnCache) {
+      auto& entry = ops_.get<D>();
+      if (served(kOpId<D>)) withdraw(kOpId<D>, OpSet::kTable, why);
+      const std::string reason = D::kFused ? why : entry.reason;
+      const auto& host = staged_cpu_ops().get<D>();
+      entry.serve(host.run, host.provider, reason);
+    }
+  });
 }
 
 Status PluginSession::find_worker(const std::string& name) {
@@ -229,34 +236,44 @@ Status PluginSession::find_worker(const std::string& name) {
   return {};
 }
 
-void PluginSession::withdraw(PluginOp op, OpSet set, std::string_view why) {
+void PluginSession::withdraw(OpId op, OpSet set, std::string_view why) {
   functions_[static_cast<size_t>(set)][at(op)] = nullptr;
   if (set == OpSet::kTable) {
     withdraw_plugin_op(ops_, op, why);
   } else {
     withdraw_plugin_op(custom_, op, why);
   }
-  notes_.push_back(fmt::format("{}: {} is served by {}: {}", device_name(), plugin_op_name(op),
-                               is_fused(op) ? "its composition" : "the CPU", why));
+  notes_.push_back(
+      fmt::format("{}: {} is served by {}: {}", device_name(), name_of(op), is_fused(op) ? "its composition" : "the CPU", why));
   CHORAL_LOG(kWarn, "{}", notes_.back());
-  if (strict_) fail(unsupported("--strict: {}", why).while_(plugin_op_name(op)));
+  if (strict_) fail(unsupported("--strict: {}", why).while_(name_of(op)));
 }
 
-bool PluginSession::call(OpSet set, PluginOp op, const void* args) {
+bool PluginSession::call(OpSet set, OpId op, const void* args) {
   const auto function = functions_[static_cast<size_t>(set)][at(op)];
   if (!lost_.ok()) return true;  // nothing of this step will be used
   if (function == nullptr) return false;
   choral_status* status = function(device_->handle(), device_->stream(), args);
   if (status == nullptr) [[likely]]
     return true;
-  withdraw(op, set, fmt::format("it failed: {}", take_status(status).message()));
+  Status failed = take_status(status);
+  if (trying_) {
+    refusal_ = std::move(failed);
+    return true;
+  }
+  withdraw(op, set, fmt::format("it failed: {}", failed.message()));
   return false;
 }
 
-void PluginSession::must_call(PluginOp op, const void* args) {
+void PluginSession::must_call(OpId op, const void* args) {
   const auto function = functions_[0][at(op)];
   if (function == nullptr || !lost_.ok()) return;
-  fail(take_status(function(device_->handle(), device_->stream(), args)).while_(plugin_op_name(op)));
+  Status status = take_status(function(device_->handle(), device_->stream(), args));
+  if (trying_ && !status.ok()) {
+    refusal_ = std::move(status);
+    return;
+  }
+  fail(std::move(status).while_(name_of(op)));
 }
 
 bool PluginSession::enable_custom_op(const Context& ctx) {
@@ -279,14 +296,14 @@ bool PluginSession::enable_custom_op(const Context& ctx) {
     const auto op = find_op(name);
     if (!op || !is_fused(*op)) continue;
     const auto given = std::find_if(loaded.begin(), loaded.end(), [&](const auto& one) { return name == one.name; });
-    if (given == loaded.end() || given->version != kOpVersion) {
+    if (given == loaded.end() || given->version != AllOps::describe(*op).version) {
       withdraw(*op, OpSet::kTable, status.ok() ? "its fused library does not have it" : status.message());
       continue;
     }
-    if (*op == PluginOp::kRopeWriteKv && !kv_on_device_) continue;
+    if (*op == kOpId<ops::RopeWriteKv> && !kv_on_device_) continue;
     functions_[0][at(*op)] = given->run;
     install_plugin_op(ops_, *op, OpSet::kTable, device_name(), "");
-    if (const auto conforms = check_conformance(ctx, *op, ops_); !conforms.ok()) {
+    if (const auto conforms = try_op(ctx, *op, OpSet::kTable); !conforms.ok()) {
       withdraw(*op, OpSet::kTable, conforms.message());
       continue;
     }
@@ -312,7 +329,7 @@ Result<Tensor> PluginSession::allocate_kv(DType dtype, Shape shape) {
 
 Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::prepack(const Context& ctx,
                                                                       std::span<const kernels::WeightRows> rows, DType format) {
-  if (device_->plugin().has_weights && functions_[0][at(PluginOp::kMatmul)] != nullptr) {
+  if (device_->plugin().has_weights && functions_[0][at(kOpId<ops::Matmul>)] != nullptr) {
     auto packed = PluginMatrix::pack(device_, rows, format);
     if (packed.ok() || packed.status().code() != Code::kUnsupported) return std::move(packed).while_(device_name());
     const std::string note =

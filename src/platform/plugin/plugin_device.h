@@ -5,7 +5,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/gemm/packed_matrix.h"
-#include "platform/plugin_library.h"
+#include "platform/plugin/plugin_library.h"
 #include "tensor/tensor.h"
 
 namespace choral::platform {

@@ -1,4 +1,4 @@
-#include "platform/op_shapes.h"
+#include "platform/ops/op_shapes.h"
 
 namespace choral::platform::shape_of {
 namespace {

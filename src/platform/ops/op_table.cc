@@ -1,4 +1,4 @@
-#include "platform/op_table.h"
+#include "platform/ops/op_table.h"
 
 namespace choral::platform {
 

@@ -1,7 +1,7 @@
-#include "platform/plugin_device.h"
+#include "platform/plugin/plugin_device.h"
 
 #include "kernels/gemm/gemm_float.h"
-#include "platform/plugin_host.h"
+#include "platform/plugin/plugin_host.h"
 
 namespace choral::platform {
 

@@ -1,4 +1,4 @@
-#include "platform/plugin_host.h"
+#include "platform/plugin/plugin_host.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,7 +1,7 @@
-#include "platform/plugin_platform.h"
+#include "platform/plugin/plugin_platform.h"
 
-#include "platform/plugin_host.h"
-#include "platform/plugin_session.h"
+#include "platform/plugin/plugin_host.h"
+#include "platform/plugin/plugin_session.h"
 
 namespace choral::platform {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "platform/platform.h"
-#include "platform/plugin_library.h"
+#include "platform/plugin/plugin_library.h"
 
 namespace choral::platform {
 

@@ -1,13 +1,25 @@
-// Operators of the host for a device whose memory it can't read: arguments are copied in, results copied back.
-#include "platform/cpu_ops.h"
+// An argument of an operator as the host's form of it takes it, for a device whose memory the host can't read: a copy that comes
+// before and goes back when the call is over, or the thing itself. A matter of the argument's type alone.
+#pragma once
+
+#include <type_traits>
+
 #include "platform/host_view.h"
+#include "platform/ops/arguments.h"
 
 namespace choral::platform {
-namespace {
 
-// An argument as the host's operator takes it; what lives on the host already passes through.
+// What the host reads where it is: numbers, what was packed for the host, the cache that it keeps, what lies on both sides.
+template <class T>
+constexpr bool kIsTheHosts =
+    std::is_arithmetic_v<T> || std::is_same_v<T, ops::PackedMatrix> || std::is_same_v<T, ops::Epilogue> ||
+    std::is_same_v<T, ops::KvCacheView> || std::is_same_v<T, ops::AttentionParams> || std::is_same_v<T, ops::Indices> ||
+    std::is_same_v<T, ops::Slots> || std::is_same_v<T, SequenceBatch> || std::is_same_v<T, PlacedRotary>;
+
+// An argument as the host's operator takes it.
 template <class T>
 struct OnHost {
+  static_assert(kIsTheHosts<T>, "this type of argument does not say how it is staged: a copy (OnHost<T>), or kIsTheHosts?");
   OnHost(const Context&, const T& value) : value_(value) {}
   const T& operator*() const { return value_; }
   const T& value_;
@@ -72,46 +84,5 @@ struct OnHost<std::span<const kernels::LoRAExpand>> {
   std::span<const kernels::LoRAExpand> device_;
   std::span<kernels::LoRAExpand> host_;
 };
-
-template <const OpTable& (*kHost)(), auto kOp, class Entry>
-struct Staged;
-template <const OpTable& (*kHost)(), auto kOp, class... Args>
-struct Staged<kHost, kOp, Op<void(const Context&, Args...)>> {
-  static void run(const Context& ctx, Args... args) {
-    const Arena::Mark mark(ctx.kernel.scratch);
-    (kHost().*kOp).run(ctx, *OnHost<std::remove_cvref_t<Args>>(ctx, args)...);  // results go back when the expression ends
-  }
-};
-
-template <const OpTable& (*kHost)(), auto... kOps>
-OpTable stage() {
-  OpTable table;
-  compose_fused_ops(table);
-  const auto serve = [&]<class Entry>(Entry OpTable::*op, typename Entry::Run run) {
-    const Entry& host = kHost().*op;
-    (table.*op).serve(run, host.provider + ", staged");
-  };
-  (serve(kOps, Staged<kHost, kOps, std::remove_reference_t<decltype(table.*kOps)>>::run), ...);
-  return table;
-}
-
-template <const OpTable& (*kHost)()>
-OpTable stage_all() {
-  return stage<kHost, &OpTable::matmul, &OpTable::lora_shrink, &OpTable::lora_expand, &OpTable::gather_rows, &OpTable::take_rows,
-               &OpTable::add, &OpTable::rms_norm, &OpTable::rms_norm_heads, &OpTable::rotary_embedding, &OpTable::silu_and_mul,
-               &OpTable::gelu_tanh_and_mul, &OpTable::write_kv, &OpTable::paged_attention>();
-}
-
-}  // namespace
-
-const OpTable& staged_cpu_ops() {
-  static const OpTable kOps = stage_all<cpu_ops>();
-  return kOps;
-}
-
-const OpTable& staged_native_ops() {
-  static const OpTable kOps = stage_all<native_ops>();
-  return kOps;
-}
 
 }  // namespace choral::platform

@@ -1,4 +1,4 @@
-#include "platform/op_profile.h"
+#include "platform/ops/op_profile.h"
 
 namespace choral::platform {
 

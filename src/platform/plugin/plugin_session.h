@@ -9,31 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "platform/cpu_ops.h"
+#include "platform/ops/cpu_ops.h"
 #include "platform/platform.h"
-#include "platform/plugin_device.h"
+#include "platform/plugin/plugin_device.h"
 
 namespace choral::platform {
-
-enum class PluginOp {
-  kMatmul,
-  kGatherRows,
-  kTakeRows,
-  kAdd,
-  kRmsNorm,
-  kRmsNormHeads,
-  kRotaryEmbedding,
-  kSiluAndMul,
-  kGeluTanhAndMul,
-  kWriteKv,
-  kPagedAttention,
-  kAddRmsNorm,
-  kQkNormRope,
-  kRopeWriteKv,
-  kCount,
-};
-inline constexpr size_t kPluginOps = static_cast<size_t>(PluginOp::kCount);
-std::string_view plugin_op_name(PluginOp op);
 
 // By whom an operator's function was given.
 enum class OpSet { kTable, kCustom };
@@ -62,9 +42,11 @@ class PluginSession : public Session {
   std::vector<std::string> take_notes() override;
 
   // For the table's functions: runs the device's operator. False when it has none (any more), and the caller must serve it.
-  bool call(OpSet set, PluginOp op, const void* args);
+  bool call(OpSet set, OpId op, const void* args);
   // The same for what nobody else can do: without an answer the step fails.
-  void must_call(PluginOp op, const void* args);
+  void must_call(OpId op, const void* args);
+  // While operators are tried, one that fails is not given up: this says, once, why the last one failed.
+  Status take_refusal() { return std::exchange(refusal_, {}); }
   // Loads the library of fused operators once, and holds each to its reference; whether it is there.
   bool enable_custom_op(const Context& ctx);
   const std::string& device_name() const { return device_->plugin().name; }
@@ -79,20 +61,23 @@ class PluginSession : public Session {
   void serve_kv_in_pairs(const PlatformConfig& config);
   Status find_worker(const std::string& name);
   Status refuse_fallbacks() const;
-  Status supports(std::string_view op, const PlatformConfig& config);
+  Status supports(OpId op, const PlatformConfig& config);
   Status conform(ThreadPool& pool);
-  void withdraw(PluginOp op, OpSet set, std::string_view why);
+  Status try_op(const Context& ctx, OpId op, OpSet set);
+  void withdraw(OpId op, OpSet set, std::string_view why);
   choral_step step_of(const StepFacts& facts) const;
 
   const Platform& platform_;
   std::shared_ptr<PluginDevice> device_;
   Arena memory_, scratch_;
   OpTable ops_, custom_;
-  std::array<std::array<choral_op_fn, kPluginOps>, 2> functions_{};  // by OpSet
+  std::array<std::array<choral_op_fn, AllOps::kSize>, 2> functions_{};  // by OpSet
   const choral_worker_class* worker_ = nullptr;
   bool kv_on_device_ = false;
   enum class Fused { kNone, kDeclared, kLoaded, kFailed } fused_ = Fused::kNone;
   bool strict_ = false;
+  bool trying_ = false;
+  Status refusal_;
   Status lost_;  // why the device is gone
   std::vector<std::string> notes_;
 };

@@ -1,0 +1,58 @@
+// What operators are given. All matrices are fp32 rows in the device's memory; index arrays come on both sides.
+#pragma once
+
+#include <span>
+
+#include "kernels/attention/attention.h"
+#include "kernels/gemm/packed_matrix.h"
+#include "kernels/lora/lora_batch.h"
+#include "kernels/rotary/rotary.h"
+#include "platform/context.h"
+
+namespace choral::platform {
+
+// An index array of the step, as the host reads it and as the device's operators do.
+template <class T>
+struct IndexArray {
+  std::span<const T> host;
+  const T* on_device = nullptr;
+
+  IndexArray() = default;
+  IndexArray(std::span<const T> values, const T* device) : host(values), on_device(device) {}
+  int64_t size() const { return static_cast<int64_t>(host.size()); }
+  IndexArray sub(int64_t begin, int64_t count) const {
+    return {host.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
+            on_device == nullptr ? nullptr : on_device + begin};
+  }
+};
+
+// The step's sequences: as the host's attention reads them, and as the device placed them (Session::place_sequences).
+struct SequenceBatch {
+  std::span<const kernels::AttentionSequence> host;
+  const void* on_device = nullptr;
+  const int32_t* block_ids_on_device = nullptr;
+  int64_t block_id_count = 0;
+};
+
+// A rotary table and its copy where the device's operators read it: [max_positions][cos: rotary_dim/2, sin: rotary_dim/2].
+struct PlacedRotary {
+  const kernels::RotaryTable& table;
+  const float* on_device = nullptr;
+};
+
+namespace ops {
+
+using In = MatrixView<const float>;
+using Out = MatrixView<float>;  // also what an operator changes
+using Weight = std::span<const float>;
+using Indices = IndexArray<int32_t>;
+using Slots = IndexArray<int64_t>;
+using PackedMatrix = kernels::PackedMatrix;
+using Epilogue = kernels::Epilogue;
+using KvCacheView = kernels::KvCacheView;
+using AttentionParams = kernels::AttentionParams;
+using QuantiseOptions = kernels::QuantiseOptions;
+using QuantisedBlock = kernels::QuantisedBlock;
+
+}  // namespace ops
+}  // namespace choral::platform

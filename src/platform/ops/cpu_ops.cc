@@ -1,0 +1,127 @@
+#include "platform/ops/cpu_ops.h"
+
+#include <cstring>
+#include <mutex>
+
+#include "kernels/activation/activation.h"
+#include "kernels/fused/norm_quant.h"
+#include "kernels/fused/qk_norm_rope.h"
+#include "kernels/fused/swiglu_quant.h"
+#include "kernels/norm/rms_norm.h"
+#include "platform/ops/op_table.h"
+#include "platform/session.h"
+
+namespace choral::platform {
+namespace ops {
+
+void Matmul::forward_cpu(const Context& ctx, const PackedMatrix& w, In x, const Epilogue& epilogue, Out y) {
+  w.multiply(ctx.kernel, x, epilogue, y);
+}
+
+void LoRAShrink::forward_cpu(const Context& ctx, std::span<const kernels::LoRAShrink> shrinks) {
+  kernels::lora_shrink(ctx.kernel, shrinks);
+}
+void LoRAExpand::forward_cpu(const Context& ctx, std::span<const kernels::LoRAExpand> expands) {
+  kernels::lora_expand(ctx.kernel, expands);
+}
+
+void GatherRows::forward_cpu(const Context& ctx, const PackedMatrix& w, Indices ids, Out out) {
+  constexpr int64_t kGrain = 8;  // a row is a few KiB
+  std::mutex mutex;              // guards `failed`, which only a device's matrix sets
+  Status failed;
+  ctx.kernel.pool.parallel_for(ids.size(), kGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      Status read = w.read_row(ids.host[static_cast<size_t>(i)], out.row_span(i));
+      if (read.ok()) [[likely]]
+        continue;
+      const std::lock_guard lock(mutex);
+      failed = std::move(read);
+    }
+  });
+  ctx.session.fail(std::move(failed));
+}
+
+void TakeRows::forward_cpu(const Context&, In x, Indices rows, Out out) {
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(out.row(i), x.row(rows.host[static_cast<size_t>(i)]), static_cast<size_t>(x.cols) * sizeof(float));
+  }
+}
+
+void Add::forward_cpu(const Context& ctx, In x, Out y) {
+  constexpr int64_t kGrain = 8;
+  ctx.kernel.pool.parallel_for(x.rows, kGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* from = x.row(i);
+      float* to = y.row(i);
+      for (int64_t c = 0; c < x.cols; ++c) to[c] += from[c];
+    }
+  });
+}
+
+void RmsNorm::forward_cpu(const Context& ctx, In x, Weight w, float eps, Out y) { kernels::rms_norm(ctx.kernel, x, w, eps, y); }
+
+void RmsNormHeads::forward_cpu(const Context& ctx, Out x, Weight w, float eps) {
+  kernels::rms_norm_heads(ctx.kernel, x, x.cols / static_cast<int64_t>(w.size()), w, eps);
+}
+
+void RotaryEmbedding::forward_cpu(const Context& ctx, const PlacedRotary& rotary, Indices positions, Out q, Out k) {
+  const auto& table = rotary.table;
+  kernels::apply_rotary(ctx.kernel, table, positions.host, q, q.cols / table.head_dim(), k, k.cols / table.head_dim());
+}
+
+void SiluAndMul::forward_cpu(const Context& ctx, In x, Out y) { kernels::silu_and_mul(ctx.kernel, x, y); }
+void GeluTanhAndMul::forward_cpu(const Context& ctx, In x, Out y) { kernels::gelu_tanh_and_mul(ctx.kernel, x, y); }
+
+void WriteKv::forward_cpu(const Context& ctx, const KvCacheView& cache, In k, In v, Slots slots) {
+  kernels::write_kv(ctx.kernel, cache, k, v, slots.host);
+}
+
+void PagedAttention::forward_cpu(const Context& ctx, const AttentionParams& params, In q, const KvCacheView& cache,
+                                 const SequenceBatch& sequences, Weight sinks, Out out) {
+  AttentionParams whole = params;
+  whole.sinks = sinks;
+  kernels::paged_attention(ctx.kernel, whole, q, cache, sequences.host, out);
+}
+
+void AddRmsNorm::forward_cpu(const Context& ctx, In x, Out residual, Weight w, float eps, Out y) {
+  kernels::add_rms_norm(ctx.kernel, x, residual, w, eps, y);
+}
+
+void QkNormRope::forward_cpu(const Context& ctx, const PlacedRotary& rotary, Indices positions, Out q, Weight q_weight, Out k,
+                             Weight k_weight, float eps) {
+  const auto& table = rotary.table;
+  kernels::qk_norm_rope(ctx.kernel, {.q_weight = q_weight, .k_weight = k_weight, .eps = eps}, table, positions.host, q,
+                        q.cols / table.head_dim(), k, k.cols / table.head_dim());
+}
+
+void RopeWriteKv::forward_cpu(const Context& ctx, const PlacedRotary& rotary, Indices positions, Out q, Out k, In v,
+                              const KvCacheView& cache, Slots slots) {
+  kernels::rope_write_kv(ctx.kernel, rotary.table, positions.host, q, q.cols / rotary.table.head_dim(), k, v, cache, slots.host);
+}
+
+void RmsNormQuantise::forward_cpu(const Context& ctx, In x, Weight w, float eps, QuantiseOptions options, QuantisedBlock* planes,
+                                  Out y) {
+  kernels::rms_norm_quantise(ctx.kernel, x, w, eps, options, planes, y);
+}
+
+void SiluAndMulQuantise::forward_cpu(const Context& ctx, In x, QuantiseOptions options, QuantisedBlock* planes, Out y) {
+  kernels::silu_and_mul_quantise(ctx.kernel, x, options, planes, y);
+}
+
+void MatmulQuantised::forward_cpu(const Context& ctx, const PackedMatrix& w, std::span<const QuantisedBlock> planes,
+                                  const Epilogue& epilogue, Out y) {
+  w.multiply_quantised(ctx.kernel, planes, epilogue, y);
+}
+
+}  // namespace ops
+
+const OpTable& cpu_ops() {
+  static const OpTable kOps = [] {
+    OpTable table;
+    AllOps::for_each([&]<class D>(D) { table.get<D>().serve(D::forward_cpu, "cpu"); });
+    return table;
+  }();
+  return kOps;
+}
+
+}  // namespace choral::platform

@@ -1,0 +1,127 @@
+// What operators mean: plain loops on rows of the host's memory, in one thread. CustomOps that are switched off run them, and a
+// plug-in's operators are held to them.
+#include <algorithm>
+
+#include "kernels/ref/activation.h"
+#include "kernels/ref/attention.h"
+#include "kernels/ref/rms_norm.h"
+#include "kernels/ref/rotary.h"
+#include "platform/ops/cpu_ops.h"
+#include "platform/session.h"
+
+namespace choral::platform {
+namespace {
+
+void rotate(const kernels::RotaryTable& table, std::span<const int32_t> positions, ops::Out x) {
+  const auto half = static_cast<size_t>(table.rotary_dim() / 2);
+  for (int64_t token = 0; token < x.rows; ++token) {
+    const int64_t position = positions[static_cast<size_t>(token)];
+    for (int64_t begin = 0; begin < x.cols; begin += table.head_dim()) {
+      const std::span<float> head(x.row(token) + begin, static_cast<size_t>(table.rotary_dim()));
+      kernels::ref::rotate_head(head, {table.cos_row(position), half}, {table.sin_row(position), half}, table.interleaved());
+    }
+  }
+}
+
+}  // namespace
+
+void finish_product(const kernels::Epilogue& epilogue, MatrixView<float> product, MatrixView<float> y) {
+  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(0, 0, product);
+  for (int64_t r = 0; r < product.rows; ++r) {
+    for (int64_t c = 0; c < product.cols; ++c) {
+      float value = product.row(r)[c];
+      if (epilogue.bias != nullptr) value += epilogue.bias[c];
+      y.row(r)[c] = epilogue.accumulate ? value + y.row(r)[c] : value;
+    }
+  }
+  if (epilogue.result_hook != nullptr) (*epilogue.result_hook)(0, 0, y);
+}
+
+namespace ops {
+
+void Matmul::forward_native(const Context& ctx, const PackedMatrix& w, In x, const Epilogue& epilogue, Out y) {
+  Arena& scratch = ctx.kernel.scratch;
+  const Arena::Mark mark(scratch);
+  const Out product(scratch.make<float>(static_cast<size_t>(y.rows * y.cols)).data(), y.rows, y.cols);
+  const auto row = scratch.make<float>(static_cast<size_t>(w.k()));
+  for (int64_t j = 0; j < w.n(); ++j) {
+    ctx.session.fail(w.read_row(j, row));
+    for (int64_t i = 0; i < x.rows; ++i) {
+      double sum = 0;
+      for (int64_t k = 0; k < w.k(); ++k) sum += static_cast<double>(x.row(i)[k]) * row[static_cast<size_t>(k)];
+      product.row(i)[j] = static_cast<float>(sum);
+    }
+  }
+  finish_product(epilogue, product, y);
+}
+
+// The order of an adapter's panels is known to its kernels alone: here they run one after the other.
+void LoRAShrink::forward_native(const Context& ctx, std::span<const kernels::LoRAShrink> shrinks) {
+  for (const auto& s : shrinks) s.matrix->shrink(ctx.kernel.level, s.x, s.factor, 0, s.matrix->rank(), s.middle);
+}
+void LoRAExpand::forward_native(const Context& ctx, std::span<const kernels::LoRAExpand> expands) {
+  for (const auto& e : expands) kernels::lora_expand(ctx.kernel.level, e.terms, 0, e.y);
+}
+
+void GatherRows::forward_native(const Context& ctx, const PackedMatrix& w, Indices ids, Out out) {
+  for (int64_t i = 0; i < ids.size(); ++i) ctx.session.fail(w.read_row(ids.host[static_cast<size_t>(i)], out.row_span(i)));
+}
+
+void TakeRows::forward_native(const Context&, In x, Indices rows, Out out) {
+  for (int64_t i = 0; i < rows.size(); ++i) std::copy_n(x.row(rows.host[static_cast<size_t>(i)]), x.cols, out.row(i));
+}
+
+void Add::forward_native(const Context&, In x, Out y) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t c = 0; c < x.cols; ++c) y.row(r)[c] += x.row(r)[c];
+  }
+}
+
+void RmsNorm::forward_native(const Context&, In x, Weight w, float eps, Out y) { kernels::ref::rms_norm(x, w, eps, y); }
+
+void RmsNormHeads::forward_native(const Context&, Out x, Weight w, float eps) {
+  const auto size = static_cast<int64_t>(w.size());
+  for (int64_t begin = 0; begin < x.cols; begin += size) {
+    const auto head = x.sub_cols(begin, size);
+    kernels::ref::rms_norm(head, w, eps, head);
+  }
+}
+
+void RotaryEmbedding::forward_native(const Context&, const PlacedRotary& rotary, Indices positions, Out q, Out k) {
+  rotate(rotary.table, positions.host, q);
+  rotate(rotary.table, positions.host, k);
+}
+
+void SiluAndMul::forward_native(const Context&, In x, Out y) {
+  kernels::ref::activation_and_mul(kernels::Activation::kSilu, x, y);
+}
+void GeluTanhAndMul::forward_native(const Context&, In x, Out y) {
+  kernels::ref::activation_and_mul(kernels::Activation::kGeluTanh, x, y);
+}
+
+void WriteKv::forward_native(const Context& ctx, const KvCacheView& cache, In k, In v, Slots slots) {
+  kernels::write_kv(ctx.kernel, cache, k, v, slots.host);  // stores, and computes nothing
+}
+
+void PagedAttention::forward_native(const Context&, const AttentionParams& params, In q, const KvCacheView& cache,
+                                    const SequenceBatch& sequences, Weight sinks, Out out) {
+  AttentionParams whole = params;
+  whole.sinks = sinks;
+  kernels::ref::paged_attention(whole, q, cache, sequences.host, out);
+}
+
+}  // namespace ops
+
+const OpTable& native_ops() {
+  static const OpTable kOps = [] {
+    OpTable table = cpu_ops();
+    AllOps::for_each([&]<class D>(D) {
+      if constexpr (!D::kFused && !D::kCpuOnly) table.get<D>().serve(D::forward_native, "native");
+    });
+    compose_fused_ops(table);
+    return table;
+  }();
+  return kOps;
+}
+
+}  // namespace choral::platform

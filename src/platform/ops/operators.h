@@ -1,0 +1,256 @@
+// Every operator, described once; op.h says what a descriptor is made of. forward_cpu stands in cpu_ops.cc, forward_native in
+// native_ops.cc or, of the fused ones, composed_ops.cc; oot_arguments in plugin/plugin_arguments.cc, conform in
+// plugin/conformance_*.cc. To add one: docs/recipes/add-an-operator.md.
+#pragma once
+
+#include "base/status.h"
+#include "platform/ops/arguments.h"
+#include "platform/ops/op.h"
+
+// What a plug-in's form is given: choral/plugin.h.
+struct choral_matmul_args;
+struct choral_gather_rows_args;
+struct choral_take_rows_args;
+struct choral_unary_args;
+struct choral_rms_norm_args;
+struct choral_rotary_args;
+struct choral_write_kv_args;
+struct choral_attention_args;
+
+namespace choral::platform {
+
+class Conformance;
+
+namespace ops {
+
+// y = x·Wᵀ with its epilogue. x [m, k], y [m, n]
+struct Matmul : OpTraits {
+  CHORAL_OP(matmul);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::matmul;
+  using Call = void(const Context&, const PackedMatrix& w, In x, const Epilogue& epilogue, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_matmul_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// What adapters add to a matmul: every middle = factor · scale · x·Aᵀ, then every y += B·middle.
+struct LoRAShrink : OpTraits {
+  CHORAL_OP(lora_shrink);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr std::string_view kHostsOwn = "adapters' panels are the host's";
+  using Call = void(const Context&, std::span<const kernels::LoRAShrink> shrinks);
+  static Call forward_cpu, forward_native;
+};
+
+struct LoRAExpand : OpTraits {
+  CHORAL_OP(lora_expand);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr std::string_view kHostsOwn = LoRAShrink::kHostsOwn;
+  using Call = void(const Context&, std::span<const kernels::LoRAExpand> expands);
+  static Call forward_cpu, forward_native;
+};
+
+// out row i = row ids[i] of W
+struct GatherRows : OpTraits {
+  CHORAL_OP(gather_rows);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::lookup;
+  using Call = void(const Context&, const PackedMatrix& w, Indices ids, Out out);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_gather_rows_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// out row i = row rows[i] of x
+struct TakeRows : OpTraits {
+  CHORAL_OP(take_rows);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::lookup;
+  using Call = void(const Context&, In x, Indices rows, Out out);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_take_rows_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// y += x
+struct Add : OpTraits {
+  CHORAL_OP(add);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::same_as_first;
+  using Call = void(const Context&, In x, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_unary_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// y = x·rsqrt(mean(x²) + eps)·w, row by row; x and y may be the same
+struct RmsNorm : OpTraits {
+  CHORAL_OP(rms_norm);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::same_as_first;
+  using Call = void(const Context&, In x, Weight w, float eps, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_rms_norm_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// The same for each run of w's size within a row: one head, in place.
+struct RmsNormHeads : OpTraits {
+  CHORAL_OP(rms_norm_heads);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::per_head;
+  using Call = void(const Context&, Out x, Weight w, float eps);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_rms_norm_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// q and k are turned by their positions, in place. [tokens, heads·head_dim]
+struct RotaryEmbedding : OpTraits {
+  CHORAL_OP(rotary_embedding);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  using Call = void(const Context&, const PlacedRotary& rotary, Indices positions, Out q, Out k);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_rotary_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// y = silu(left half of x)·(right half of x). x [m, 2n], y [m, n]
+struct SiluAndMul : OpTraits {
+  CHORAL_OP(silu_and_mul);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::gated;
+  using Call = void(const Context&, In x, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_unary_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+struct GeluTanhAndMul : OpTraits {
+  CHORAL_OP(gelu_tanh_and_mul);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::gated;
+  using Call = void(const Context&, In x, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_unary_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// k and v rows go to their slots of the paged cache.
+struct WriteKv : OpTraits {
+  CHORAL_OP(write_kv);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kOnCache = true;
+  using Call = void(const Context&, const KvCacheView& cache, In k, In v, Slots slots);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_write_kv_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// Attention over the cache. q [tokens, heads·head_dim], sinks [heads] or empty (params has none), out [tokens, heads·v_head_dim]
+struct PagedAttention : OpTraits {
+  CHORAL_OP(paged_attention);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kOnCache = true;
+  using Call = void(const Context&, const AttentionParams& params, In q, const KvCacheView& cache, const SequenceBatch& sequences,
+                    Weight sinks, Out out);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_attention_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// The fused operators are shorter ways to say what operators above say together; each can always be called, since without a
+// provider it is that composition. Whether a model is built with it is the fusion pass's decision.
+
+// residual += x; y = rms_norm(residual)
+struct AddRmsNorm : OpTraits {
+  CHORAL_OP(add_rms_norm);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::same_as_first;
+  static constexpr bool kFused = true;
+  using Call = void(const Context&, In x, Out residual, Weight w, float eps, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_rms_norm_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// each head of q and of k normed by its weight, then both turned
+struct QkNormRope : OpTraits {
+  CHORAL_OP(qk_norm_rope);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::per_head;
+  static constexpr bool kFused = true;
+  using Call = void(const Context&, const PlacedRotary& rotary, Indices positions, Out q, Weight q_weight, Out k, Weight k_weight,
+                    float eps);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_rotary_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// q and k turned, k and v put into the cache
+struct RopeWriteKv : OpTraits {
+  CHORAL_OP(rope_write_kv);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kFused = true, kOnCache = true;
+  using Call = void(const Context&, const PlacedRotary& rotary, Indices positions, Out q, Out k, In v, const KvCacheView& cache,
+                    Slots slots);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_rotary_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// Those that make or take QuantisedBlocks.
+
+// y = rms_norm(x), given as the planes that a quantised matmul reads and, unless its data is null, as floats
+struct RmsNormQuantise : OpTraits {
+  CHORAL_OP(rms_norm_quantise);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::same_as_first;
+  static constexpr bool kFused = true, kCpuOnly = true;
+  static constexpr std::string_view kHostsOwn = "these blocks are the CPU's";
+  using Call = void(const Context&, In x, Weight w, float eps, QuantiseOptions options, QuantisedBlock* planes, Out y);
+  static Call forward_cpu;
+};
+
+// the same of silu_and_mul
+struct SiluAndMulQuantise : OpTraits {
+  CHORAL_OP(silu_and_mul_quantise);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::gated;
+  static constexpr bool kFused = true, kCpuOnly = true;
+  static constexpr std::string_view kHostsOwn = RmsNormQuantise::kHostsOwn;
+  using Call = void(const Context&, In x, QuantiseOptions options, QuantisedBlock* planes, Out y);
+  static Call forward_cpu;
+};
+
+// matmul of rows that were quantised before
+struct MatmulQuantised : OpTraits {
+  CHORAL_OP(matmul_quantised);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::matmul;
+  static constexpr bool kCpuOnly = true;
+  static constexpr std::string_view kHostsOwn = RmsNormQuantise::kHostsOwn;
+  using Call = void(const Context&, const PackedMatrix& w, std::span<const QuantisedBlock> planes, const Epilogue& epilogue,
+                    Out y);
+  static Call forward_cpu;
+};
+
+}  // namespace ops
+
+// In the order in which tables are shown.
+using AllOps = OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::GatherRows, ops::TakeRows, ops::Add, ops::RmsNorm,
+                      ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul, ops::WriteKv,
+                      ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv, ops::RmsNormQuantise,
+                      ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+
+template <class D>
+inline constexpr OpId kOpId = AllOps::id<D>();
+
+}  // namespace choral::platform

@@ -1,0 +1,138 @@
+#include "platform/plugin/conformance.h"
+
+#include <cmath>
+
+#include "kernels/gemm/gemm_float.h"
+
+namespace choral::platform {
+namespace {
+
+// Sums of a device may be made in another order and in another precision of intermediate values than the host's.
+constexpr float kTolerance = 2e-3F;
+
+Status compare(const Context& ctx, ops::In got, ops::In wanted) {
+  const HostView<const float> a(ctx, got, Access::kRead), b(ctx, wanted, Access::kRead);
+  for (int64_t r = 0; r < got.rows; ++r) {
+    for (int64_t c = 0; c < got.cols; ++c) {
+      const float x = (*a).row(r)[c], y = (*b).row(r)[c];
+      if (std::abs(x - y) <= kTolerance * std::max(1.0F, std::abs(y))) continue;
+      return internal_error("{} instead of {} at [{}, {}] of its test vector", x, y, r, c);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<float> ConformanceRun::values(int64_t count) {
+  std::vector<float> out(static_cast<size_t>(count));
+  for (float& x : out) {
+    seed_ = seed_ * 1664525U + 1013904223U;
+    x = static_cast<float>(static_cast<int32_t>(seed_ >> 8) % 2000 - 1000) / 1000.0F;
+  }
+  return out;
+}
+
+ops::Out ConformanceRun::matrix(int64_t rows, int64_t cols) {
+  constexpr int64_t kGap = 16;
+  const auto wide = ctx_.make_matrix(rows, cols + kGap);
+  const auto host = values(rows * (cols + kGap));
+  copy_to_device(ctx_, {host.data(), rows, cols + kGap}, wide);
+  return wide.sub_cols(0, cols);
+}
+
+ops::Weight ConformanceRun::weight(int64_t count) {
+  const auto host = values(count);
+  return {to_device(ctx_, std::span<const float>(host)), host.size()};
+}
+
+ops::Indices ConformanceRun::indices(std::initializer_list<int32_t> values) {
+  const auto host = ctx_.kernel.scratch.make<int32_t>(values.size());
+  std::copy(values.begin(), values.end(), host.begin());
+  return place_indices(ctx_, std::span<const int32_t>(host));
+}
+
+ops::Slots ConformanceRun::slots(const std::vector<int64_t>& values) {
+  const auto host = ctx_.kernel.scratch.make<int64_t>(values.size());
+  std::copy(values.begin(), values.end(), host.begin());
+  return place_indices(ctx_, std::span<const int64_t>(host));
+}
+
+PlacedRotary ConformanceRun::rotary(const kernels::RotaryParams& params) {
+  auto table = kernels::RotaryTable::make(params);
+  CHORAL_CHECK(table.ok(), table.status().message());
+  rotaries_.push_back(std::make_unique<kernels::RotaryTable>(std::move(*table)));
+  return {*rotaries_.back(), to_device(ctx_, rotaries_.back()->values())};
+}
+
+const kernels::PackedMatrix* ConformanceRun::packed(int64_t n, int64_t k, DType dtype) {
+  const auto rows = values(n * k);
+  const kernels::WeightRows part{{std::as_bytes(std::span(rows)).data(), DType::kF32, {n, k}, kCpuDevice}, {}};
+  auto matrix =
+      is_reference_ ? kernels::pack_float({&part, 1}, dtype, ctx_.kernel.pool) : ctx_.session.prepack(ctx_, {&part, 1}, dtype);
+  if (!matrix.ok()) {
+    status_ = matrix.status();
+    return nullptr;
+  }
+  if (!is_reference_ && !(*matrix)->on_device()) {
+    status_ = unsupported("it does not pack weights of type {}, which its test vector has", dtype_name(dtype));
+    return nullptr;
+  }
+  matrices_.push_back(std::move(*matrix));
+  return matrices_.back().get();
+}
+
+ops::Weight ConformanceRun::beside_packed(int64_t count) {
+  const auto host = values(count);
+  if (!is_reference_) return {to_device(ctx_, std::span<const float>(host)), host.size()};
+  const auto kept = ctx_.kernel.scratch.make<float>(host.size());
+  std::copy(host.begin(), host.end(), kept.begin());
+  return kept;
+}
+
+ops::KvCacheView ConformanceRun::cache(int64_t blocks, int64_t kv_heads, int64_t head_dim, int64_t v_head_dim, DType dtype) {
+  const auto allocate = [&](int64_t dim) -> std::byte* {
+    const Shape shape{blocks, kv_heads * dim * kernels::kKvBlockTokens};
+    auto tensor = is_reference_ ? Tensor::allocate(dtype, shape) : ctx_.session.allocate_kv(dtype, shape);
+    if (!tensor.ok()) {
+      status_ = std::move(tensor).status();
+      return nullptr;
+    }
+    tensors_.push_back(std::move(*tensor));
+    return tensors_.back().data();
+  };
+  std::byte* keys = allocate(head_dim);
+  std::byte* values = allocate(kernels::kv_value_stride(v_head_dim));
+  return {keys, values, dtype, blocks, kv_heads, head_dim, v_head_dim};
+}
+
+Status Conformance::check(std::string_view feature, Test test) const {
+  const StepMark mark(ctx_);
+  const Context reference(ctx_, staged_native_ops());
+  ConformanceRun ours(reference, staged_native_ops(), true), theirs(ctx_, table_, false);
+  const auto with = feature.empty() ? std::string() : fmt::format(" with {}", feature);
+  const auto got = test(theirs);
+  CHORAL_RETURN_IF_ERROR(theirs.status());
+  if (const Status refused = static_cast<PluginSession&>(ctx_.session).take_refusal(); !refused.ok()) {
+    return unsupported("it failed{}: {}", with, refused.message());
+  }
+  const auto wanted = test(ours);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const Status same = compare(ctx_, got[i], wanted[i]);
+    if (!same.ok()) return internal_error("it disagrees with the reference{}: {}", with, same.message());
+  }
+  return {};
+}
+
+Status check_conformance(const Context& ctx, OpId op, const OpTable& table) {
+  Status status;
+  AllOps::at(op, [&]<class D>(D) {
+    if constexpr (HasOotForm<D>) {
+      Conformance conformance(ctx, table);
+      status = D::conform(conformance);
+    }
+  });
+  return status;
+}
+
+}  // namespace choral::platform

@@ -1,0 +1,73 @@
+// A plug-in's operators held to what they mean, forward_native, on small fixed inputs, when the device starts. It takes a few
+// milliseconds, and catches what no version number does: an operator that means something else. Each operator says by its
+// conform() what is tried: every feature of its arguments once, so that a plug-in that passes one over is found before a model
+// that needs it is answered wrongly.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "platform/host_view.h"
+#include "platform/plugin/plugin_session.h"
+
+namespace choral::platform {
+
+// Fine, or what differs, how much and where.
+Status check_conformance(const Context& ctx, OpId op, const OpTable& table);
+
+// One run of a test: on the plug-in's table, or on the reference's. Both are given the same values in the same order.
+class ConformanceRun {
+ public:
+  ConformanceRun(const Context& ctx, const OpTable& table, bool is_reference)
+      : ctx_(ctx), table_(table), is_reference_(is_reference) {}
+
+  const Context& ctx() const { return ctx_; }
+  template <class D, class... Args>
+  void call(const Args&... args) const {
+    table_.get<D>().run(ctx_, args...);
+  }
+
+  std::vector<float> values(int64_t count);
+  // On the device, inside wider rows, as columns of a larger matrix are.
+  ops::Out matrix(int64_t rows, int64_t cols);
+  ops::Weight weight(int64_t count);
+  ops::Indices indices(std::initializer_list<int32_t> values);
+  ops::Slots slots(const std::vector<int64_t>& values);
+  PlacedRotary rotary(const kernels::RotaryParams& params);
+  // [n, k]; the reference's is the host's. Null, with a status, when the device does not take it.
+  const kernels::PackedMatrix* packed(int64_t n, int64_t k, DType dtype);
+  // A vector where packed()'s arithmetic runs.
+  ops::Weight beside_packed(int64_t count);
+  // Zero-filled; the reference's is the host's.
+  ops::KvCacheView cache(int64_t blocks, int64_t kv_heads, int64_t head_dim, int64_t v_head_dim, DType dtype = DType::kF32);
+
+  const Status& status() const { return status_; }
+
+ private:
+  const Context& ctx_;
+  const OpTable& table_;
+  bool is_reference_;
+  uint32_t seed_ = 1;
+  Status status_;
+  std::vector<std::unique_ptr<kernels::PackedMatrix>> matrices_;
+  std::vector<std::unique_ptr<kernels::RotaryTable>> rotaries_;
+  std::vector<Tensor> tensors_;
+};
+
+class Conformance {
+ public:
+  Conformance(const Context& ctx, const OpTable& table) : ctx_(ctx), table_(table) {}
+
+  // Runs `test` on both sides and compares the matrices that it gives; `feature` is what this test tries, for people, or empty.
+  using Test = FunctionRef<std::vector<ops::Out>(ConformanceRun&)>;
+  Status check(std::string_view feature, Test test) const;
+
+ private:
+  const Context& ctx_;
+  const OpTable& table_;
+};
+
+}  // namespace choral::platform

@@ -1,0 +1,141 @@
+// What an operator is called with, as choral/plugin.h spells it.
+#include "platform/ops/operators.h"
+#include "platform/plugin/plugin_device.h"
+#include "platform/plugin/plugin_host.h"
+
+namespace choral::platform::ops {
+namespace {
+
+choral_matrix matrix(In m) { return {const_cast<float*>(m.data), m.rows, m.cols, m.stride}; }
+
+const choral_packed* packed(const PackedMatrix& w) { return static_cast<const PluginMatrix&>(w).handle(); }
+
+choral_kv_cache kv_cache(const KvCacheView& cache) {
+  return {.keys = cache.keys,
+          .values = cache.values,
+          .dtype = static_cast<int32_t>(cache.dtype),
+          .block_tokens = static_cast<int32_t>(kernels::kKvBlockTokens),
+          .blocks = cache.num_blocks,
+          .kv_heads = cache.kv_heads,
+          .head_dim = cache.head_dim,
+          .v_head_dim = cache.v_head_dim};
+}
+
+choral_unary_args unary(In x, Out y) {
+  auto args = with_header<choral_unary_args>();
+  args.x = matrix(x);
+  args.y = matrix(y);
+  return args;
+}
+
+choral_rms_norm_args norm(In x, Weight w, float eps, In y) {
+  auto args = with_header<choral_rms_norm_args>();
+  args.x = matrix(x);
+  args.y = matrix(y);
+  args.weight = w.data();
+  args.weight_size = static_cast<int64_t>(w.size());
+  args.eps = eps;
+  return args;
+}
+
+}  // namespace
+
+// Without the epilogue's hooks, which are the host's (plugin_ops.cc).
+choral_matmul_args Matmul::oot_arguments(const PackedMatrix& w, In x, const Epilogue& epilogue, Out y) {
+  auto args = with_header<choral_matmul_args>();
+  args.weight = packed(w);
+  args.x = matrix(x);
+  args.y = matrix(y);
+  args.bias = epilogue.bias;
+  args.accumulate = epilogue.accumulate ? 1 : 0;
+  return args;
+}
+
+choral_gather_rows_args GatherRows::oot_arguments(const PackedMatrix& w, Indices ids, Out out) {
+  auto args = with_header<choral_gather_rows_args>();
+  args.weight = packed(w);
+  args.ids = ids.on_device;
+  args.out = matrix(out);
+  return args;
+}
+
+choral_take_rows_args TakeRows::oot_arguments(In x, Indices rows, Out out) {
+  auto args = with_header<choral_take_rows_args>();
+  args.x = matrix(x);
+  args.rows = rows.on_device;
+  args.out = matrix(out);
+  return args;
+}
+
+choral_unary_args Add::oot_arguments(In x, Out y) { return unary(x, y); }
+choral_unary_args SiluAndMul::oot_arguments(In x, Out y) { return unary(x, y); }
+choral_unary_args GeluTanhAndMul::oot_arguments(In x, Out y) { return unary(x, y); }
+
+choral_rms_norm_args RmsNorm::oot_arguments(In x, Weight w, float eps, Out y) { return norm(x, w, eps, y); }
+choral_rms_norm_args RmsNormHeads::oot_arguments(Out x, Weight w, float eps) { return norm(x, w, eps, x); }
+
+choral_rms_norm_args AddRmsNorm::oot_arguments(In x, Out residual, Weight w, float eps, Out y) {
+  auto args = norm(x, w, eps, y);
+  args.residual = matrix(residual);
+  return args;
+}
+
+choral_rotary_args RotaryEmbedding::oot_arguments(const PlacedRotary& rotary, Indices positions, Out q, Out k) {
+  auto args = with_header<choral_rotary_args>();
+  args.table = {.cos_sin = rotary.on_device,
+                .head_dim = rotary.table.head_dim(),
+                .rotary_dim = rotary.table.rotary_dim(),
+                .max_positions = rotary.table.max_positions(),
+                .interleaved = rotary.table.interleaved() ? 1 : 0,
+                .reserved = 0};
+  args.positions = positions.on_device;
+  args.q = matrix(q);
+  args.k = matrix(k);
+  return args;
+}
+
+choral_rotary_args QkNormRope::oot_arguments(const PlacedRotary& rotary, Indices positions, Out q, Weight q_weight, Out k,
+                                             Weight k_weight, float eps) {
+  auto args = RotaryEmbedding::oot_arguments(rotary, positions, q, k);
+  args.q_weight = q_weight.data();
+  args.k_weight = k_weight.data();
+  args.eps = eps;
+  return args;
+}
+
+choral_rotary_args RopeWriteKv::oot_arguments(const PlacedRotary& rotary, Indices positions, Out q, Out k, In v,
+                                              const KvCacheView& cache, Slots slots) {
+  auto args = RotaryEmbedding::oot_arguments(rotary, positions, q, k);
+  args.v = matrix(v);
+  args.cache = kv_cache(cache);
+  args.slots = slots.on_device;
+  return args;
+}
+
+choral_write_kv_args WriteKv::oot_arguments(const KvCacheView& cache, In k, In v, Slots slots) {
+  auto args = with_header<choral_write_kv_args>();
+  args.cache = kv_cache(cache);
+  args.k = matrix(k);
+  args.v = matrix(v);
+  args.slots = slots.on_device;
+  return args;
+}
+
+choral_attention_args PagedAttention::oot_arguments(const AttentionParams& params, In q, const KvCacheView& cache,
+                                                    const SequenceBatch& sequences, Weight, Out out) {
+  auto args = with_header<choral_attention_args>();
+  args.cache = kv_cache(cache);
+  args.q = matrix(q);
+  args.out = matrix(out);
+  args.heads = params.heads;
+  args.scale = params.scale;
+  args.softcap = params.softcap;
+  args.sliding_window = params.sliding_window;
+  args.sequences = static_cast<const choral_sequence*>(sequences.on_device);
+  args.sequence_count = static_cast<int64_t>(sequences.host.size());
+  args.block_ids = sequences.block_ids_on_device;
+  args.block_id_count = sequences.block_id_count;
+  return args;
+}
+
+}  // namespace choral::platform::ops
