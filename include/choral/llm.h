@@ -121,6 +121,7 @@ struct EngineStats {
   int64_t adapter_budget_bytes = 0;
   int64_t adapter_loads = 0;
   int64_t adapter_evictions = 0;
+  int64_t host_copies = 0;  // from a device's memory to the host's: the logits of each step, and whatever falls back
 };
 
 // A request in flight. Dropping the handle cancels the request.

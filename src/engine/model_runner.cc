@@ -61,7 +61,9 @@ void ModelRunner::build_batch(const sched::StepPlan& plan) {
   kv_slots_.clear();
   sequences_.clear();
   for (const auto& item : plan.items()) add_item(item);
-  const Status planned = lora_.set_adapter_mapping(plan.segments());
+  const bool has_prefill =
+      std::any_of(plan.items().begin(), plan.items().end(), [](const sched::PlanItem& item) { return !item.is_decode; });
+  const Status planned = lora_.set_adapter_mapping(plan.segments(), {plan.total_tokens(), has_prefill});
   CHORAL_CHECK(planned.ok(), planned.message());  // residency registered them, the scheduler keeps to the slots
   const auto& lora = lora_.punica_wrapper();
   batch_ = {.token_ids = platform::place_indices(ctx_, std::span<const int32_t>(token_ids_)),

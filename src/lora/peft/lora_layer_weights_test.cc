@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "base/float16.h"
-#include "lora/stacked/optimized_lora_weights.h"
 
 namespace choral::lora {
 namespace {
@@ -98,28 +97,6 @@ TEST(AdapterTensor, RowsAndNonFinite) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) EXPECT_EQ(first_non_finite(matrix(many, {5000}, dtype).view), 4097);
   EXPECT_TRUE(is_all_zero(matrix({0.0F, -0.0F}, {2}).view));
   EXPECT_FALSE(is_all_zero(matrix({0.0F, 1e-45F}, {2}).view));
-}
-
-TEST(OptimizedLoRAWeights, AlignedCopiesInOneType) {
-  const LoRALayerWeights layer = small(DType::kBF16);
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    const auto copy = OptimizedLoRAWeights::create(layer, dtype);
-    ASSERT_TRUE(copy.ok());
-    for (const TensorView view : {copy->lora_a(), copy->lora_b()}) {
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(view.data) % 64, 0u);
-      EXPECT_EQ(view.dtype, dtype);
-    }
-    EXPECT_EQ(copy->lora_b().data - copy->lora_a().data, 64);  // one piece of memory
-    EXPECT_EQ(values_of(copy->lora_a()), values_of(layer.lora_a.view));
-    EXPECT_THAT(values_of(copy->lora_b()), ElementsAre(1, 10, 100, 1000));
-    EXPECT_EQ(copy->scaling(), 3.0F);
-    EXPECT_EQ(copy->rank(), 2);
-  }
-  LoRALayerWeights large = small();
-  large.lora_a = matrix({70000, 2, 3, 4, 5, 6}, {2, 3});
-  EXPECT_THAT(OptimizedLoRAWeights::create(large, DType::kF16).status().message(), HasSubstr("does not fit into float16"));
-  EXPECT_TRUE(OptimizedLoRAWeights::create(large, DType::kBF16).ok());
-  EXPECT_FALSE(OptimizedLoRAWeights::create(large, DType::kI8).ok());
 }
 
 }  // namespace
