@@ -7,8 +7,8 @@
  * size) bytes and takes what is missing as zero. Majors must be equal. A plug-in asks `host->header.abi_minor` before it uses a
  * newer field of the host's; the host does the same with the plug-in's. So an old plug-in runs in a new host and a new one in an
  * old host, each with what both know. In a table of structs the elements lie struct_size bytes apart, as the first one says;
- * whoever walks it uses that number, not its own sizeof. The few structs without a header (matrices, sequences, parts of a
- * weight) stay as they are for as long as the major version lives.
+ * whoever walks it uses that number, not its own sizeof. The few structs without a header (matrices, vectors, sequences, parts
+ * of a weight) stay as they are for as long as the major version lives.
  *
  * Errors. A call that can fail returns choral_status*: null is fine, anything else was made by host->status_create and belongs to
  * the host from then on. Nothing is thrown across the border; nothing aborts. A call that fails leaves its outputs as they were.
@@ -217,13 +217,24 @@ typedef struct choral_weight_api {
 
 /* ---- Operators. ----------------------------------------------------------------------------------------------------------- */
 
-/* Floats on the device. [rows, cols], a row `stride` elements after the one before */
+/* On the device. [rows, cols], a row `stride` elements after the one before. Elements are `dtype`; hosts of today pass
+ * CHORAL_F32 alone, and a plug-in refuses what it does not know with CHORAL_UNSUPPORTED. */
 typedef struct choral_matrix {
-  float* data;
+  void* data;
   int64_t rows;
   int64_t cols;
   int64_t stride;
+  int32_t dtype;
+  int32_t reserved;
 } choral_matrix;
+
+/* A weight that is no matrix: of a norm, a bias, sinks. On the device; null where there is none. The same holds of `dtype`. */
+typedef struct choral_vector {
+  const void* data;
+  int64_t size;
+  int32_t dtype;
+  int32_t reserved;
+} choral_vector;
 
 /* One layer's share of the paged cache: blocks of 32 tokens. Elements are `dtype`. The host sizes keys as [blocks][kv_heads ·
  * head_dim · 32] and values as [blocks][kv_heads · round_up(v_head_dim, 16) · 32]; the order within a block is the device's own
@@ -255,9 +266,9 @@ typedef struct choral_sequence {
 typedef struct choral_matmul_args {
   choral_header header;
   const choral_packed* weight;
-  choral_matrix x;   /* [m, k] */
-  choral_matrix y;   /* [m, n] */
-  const float* bias; /* [n] or null */
+  choral_matrix x;    /* [m, k] */
+  choral_matrix y;    /* [m, n] */
+  choral_vector bias; /* [n] or null */
   int32_t accumulate;
   int32_t reserved;
 } choral_matmul_args;
@@ -285,15 +296,14 @@ typedef struct choral_unary_args {
 } choral_unary_args;
 
 /* "rms_norm" 1: y = x·rsqrt(mean(x²) + eps)·weight, row by row; x and y may be the same.
- * "rms_norm_heads" 1: the same for each run of weight_size columns. "add_rms_norm" 1: residual += x first, then y of the residual
+ * "rms_norm_heads" 1: the same for each run of weight.size columns. "add_rms_norm" 1: residual += x first, then y of the residual
  * (only there is `residual` set). */
 typedef struct choral_rms_norm_args {
   choral_header header;
   choral_matrix x;
   choral_matrix y;
   choral_matrix residual;
-  const float* weight;
-  int64_t weight_size;
+  choral_vector weight;
   float eps;
   int32_t reserved;
 } choral_rms_norm_args;
@@ -318,8 +328,8 @@ typedef struct choral_rotary_args {
   const int32_t* positions; /* [rows] */
   choral_matrix q;
   choral_matrix k;
-  const float* q_weight;
-  const float* k_weight;
+  choral_vector q_weight;
+  choral_vector k_weight;
   float eps;
   int32_t reserved;
   choral_matrix v;
@@ -350,6 +360,7 @@ typedef struct choral_attention_args {
   int64_t sequence_count;
   const int32_t* block_ids;
   int64_t block_id_count;
+  choral_vector sinks; /* [heads] or null: a score that joins each head's softmax and has no value */
 } choral_attention_args;
 
 /* Adapters' matrices, one after another: element (slot, row, col) lies (slot · rows + row) · cols + col elements after `data`.

@@ -62,8 +62,11 @@ typedef struct ref_faults {
   int32_t lose;      /* from the op call at the mark on, the device is gone */
   float norm_factor; /* norms are off by this much */
   int32_t lose_rows; /* read_row returns an error */
+  int32_t features;  /* features.c */
 } ref_faults;
 extern const ref_faults ref_fault;
+/* Whether the operator is to pass over this feature of its arguments; an error if it is to refuse it. */
+int ref_passes_over(const char* op, const char* feature, choral_status** error);
 int64_t ref_fault_mark(void); /* CHORAL_REF_FAULT_AT, else 100; counts from 1 in the first forward pass */
 int64_t ref_counted_calls(const choral_device* device);
 int ref_is_lost(const choral_device* device);

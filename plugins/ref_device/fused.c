@@ -22,9 +22,9 @@ static void run_add_rms_norm(const void* p, ref_failure* failure) {
   const choral_rms_norm_args* a = p;
   (void)failure;
   for (int64_t i = 0; i < a->x.rows; ++i) {
-    float* residual = a->residual.data + i * a->residual.stride;
-    for (int64_t j = 0; j < a->x.cols; ++j) residual[j] += a->x.data[i * a->x.stride + j];
-    norm_row(residual, a->weight, a->weight_size, a->eps, a->y.data + i * a->y.stride);
+    float* residual = ref_row(&a->residual, i);
+    for (int64_t j = 0; j < a->x.cols; ++j) residual[j] += ref_row(&a->x, i)[j];
+    norm_row(residual, a->weight.data, a->weight.size, a->eps, ref_row(&a->y, i));
   }
 }
 
@@ -35,11 +35,11 @@ static choral_status* add_rms_norm(choral_device* device, choral_stream* stream,
   const char* name = "add_rms_norm";
   services->expect(a.x.rows == a.y.rows && a.x.cols == a.y.cols && a.x.rows == a.residual.rows && a.x.cols == a.residual.cols,
                    name, "x, y and residual differ in shape", &error);
-  services->expect(a.weight_size > 0 && a.x.cols == a.weight_size, name, "the weight does not fit the row", &error);
+  services->expect(a.weight.size > 0 && a.x.cols == a.weight.size, name, "the weight does not fit the row", &error);
   a.x = services->map_matrix(device, name, a.x, &error);
   a.y = services->map_matrix(device, name, a.y, &error);
   a.residual = services->map_matrix(device, name, a.residual, &error);
-  a.weight = services->map_array(device, name, a.weight, a.weight_size, sizeof *a.weight, &error);
+  a.weight = services->map_vector(device, name, a.weight, a.x.cols, &error);
   return error != NULL ? error : services->submit(device, stream, run_add_rms_norm, &a, sizeof a);
 }
 
@@ -49,20 +49,20 @@ static void run_rotary(const void* p, ref_failure* failure) {
   const int64_t head_dim = a->table.head_dim;
   for (int64_t i = 0; i < a->q.rows; ++i) {
     const int64_t position = a->positions[i];
-    float* q = a->q.data + i * a->q.stride;
-    float* k = a->k.data + i * a->k.stride;
+    float* q = ref_row(&a->q, i);
+    float* k = ref_row(&a->k, i);
     if (position < 0 || position >= a->table.max_positions) {
       services->fail(failure, CHORAL_INVALID_ARGUMENT, "fused rotary operator: position %lld of %lld", (long long)position,
                      (long long)a->table.max_positions);
       return;
     }
-    if (a->q_weight != NULL) {
-      for (int64_t h = 0; h < a->q.cols; h += head_dim) norm_row(q + h, a->q_weight, head_dim, a->eps, q + h);
-      for (int64_t h = 0; h < a->k.cols; h += head_dim) norm_row(k + h, a->k_weight, head_dim, a->eps, k + h);
+    if (a->q_weight.data != NULL) {
+      for (int64_t h = 0; h < a->q.cols; h += head_dim) norm_row(q + h, a->q_weight.data, head_dim, a->eps, q + h);
+      for (int64_t h = 0; h < a->k.cols; h += head_dim) norm_row(k + h, a->k_weight.data, head_dim, a->eps, k + h);
     }
     ref_rotate_row(&a->table, position, q, a->q.cols);
     ref_rotate_row(&a->table, position, k, a->k.cols);
-    if (a->slots != NULL && !ref_store_kv(&a->cache, a->slots[i], k, a->v.data + i * a->v.stride)) {
+    if (a->slots != NULL && !ref_store_kv(&a->cache, a->slots[i], k, ref_row(&a->v, i))) {
       services->fail(failure, CHORAL_INVALID_ARGUMENT, "rope_write_kv: slot %lld is beyond %lld blocks", (long long)a->slots[i],
                      (long long)a->cache.blocks);
       return;
@@ -90,8 +90,8 @@ static choral_status* qk_norm_rope(choral_device* device, choral_stream* stream,
   choral_status* error = NULL;
   const char* name = "qk_norm_rope";
   map_rotation(device, name, &a, &error);
-  a.q_weight = services->map_array(device, name, a.q_weight, a.table.head_dim, sizeof *a.q_weight, &error);
-  a.k_weight = services->map_array(device, name, a.k_weight, a.table.head_dim, sizeof *a.k_weight, &error);
+  a.q_weight = services->map_vector(device, name, a.q_weight, a.table.head_dim, &error);
+  a.k_weight = services->map_vector(device, name, a.k_weight, a.table.head_dim, &error);
   a.slots = NULL;
   return error != NULL ? error : services->submit(device, stream, run_rotary, &a, sizeof a);
 }
@@ -108,7 +108,7 @@ static choral_status* rope_write_kv(choral_device* device, choral_stream* stream
                    name, "k and v do not fit the cache", &error);
   a.v = services->map_matrix(device, name, a.v, &error);
   a.slots = services->map_array(device, name, a.slots, a.k.rows, sizeof *a.slots, &error);
-  a.q_weight = a.k_weight = NULL;
+  a.q_weight.data = a.k_weight.data = NULL;
   return error != NULL ? error : services->submit(device, stream, run_rotary, &a, sizeof a);
 }
 

@@ -6,7 +6,7 @@
 #include "mapping.h"
 #include "queue.h"
 
-#define REF_FUSED_NUMBER 1
+#define REF_FUSED_NUMBER 2
 
 typedef struct ref_services {
   uint32_t number; /* REF_FUSED_NUMBER */
@@ -16,6 +16,7 @@ typedef struct ref_services {
   void* (*map_array)(choral_device*, const char* what, const void* pointer, int64_t count, int64_t element_bytes,
                      choral_status**);
   choral_matrix (*map_matrix)(choral_device*, const char* what, choral_matrix matrix, choral_status** error);
+  choral_vector (*map_vector)(choral_device*, const char* what, choral_vector vector, int64_t size, choral_status** error);
   choral_kv_cache (*map_cache)(choral_device*, const char* what, choral_kv_cache cache, choral_status** error);
   choral_status* (*submit)(choral_device*, choral_stream*, ref_run_fn run, const void* args, size_t arg_bytes);
 } ref_services;

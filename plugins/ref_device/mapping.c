@@ -25,7 +25,21 @@ void* ref_map_array(choral_device* device, const char* what, const void* pointer
   return map_bytes(device, what, pointer, ref_times((uint64_t)count, (uint64_t)element_bytes), error);
 }
 
+static void expect_floats(int32_t dtype, const char* what, choral_status** error) {
+  if (*error == NULL && dtype != CHORAL_F32) {
+    *error = ref_error(CHORAL_UNSUPPORTED, "%s: elements of type %d; this device knows f32 (%d)", what, dtype, CHORAL_F32);
+  }
+}
+
+choral_vector ref_map_vector(choral_device* device, const char* what, choral_vector vector, int64_t size, choral_status** error) {
+  expect_floats(vector.dtype, what, error);
+  ref_expect(vector.size == size, what, "a vector has not as many elements as the operator reads", error);
+  vector.data = ref_map_array(device, what, vector.data, size, sizeof(float), error);
+  return vector;
+}
+
 choral_matrix ref_map_matrix(choral_device* device, const char* what, choral_matrix matrix, choral_status** error) {
+  expect_floats(matrix.dtype, what, error);
   const int sound = matrix.rows >= 0 && matrix.cols >= 0 && (matrix.rows <= 1 || matrix.stride >= matrix.cols);
   ref_expect(sound, what, "rows and columns are not negative, and the stride is not less than the columns", error);
   if (*error != NULL) return matrix;

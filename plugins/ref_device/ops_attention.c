@@ -9,7 +9,7 @@
 static void run_write_kv(const void* p, ref_failure* failure) {
   const choral_write_kv_args* a = p;
   for (int64_t i = 0; i < a->k.rows; ++i) {
-    if (!ref_store_kv(&a->cache, a->slots[i], a->k.data + i * a->k.stride, a->v.data + i * a->v.stride)) {
+    if (!ref_store_kv(&a->cache, a->slots[i], ref_row(&a->k, i), ref_row(&a->v, i))) {
       ref_fail(failure, CHORAL_INVALID_ARGUMENT, "write_kv: slot %lld is beyond %lld blocks", (long long)a->slots[i],
                (long long)a->cache.blocks);
       return;
@@ -38,7 +38,8 @@ static int attend(const choral_attention_args* a, const int32_t* blocks, int64_t
   const int64_t kv_head = head / (a->heads / cache->kv_heads), v_dim = cache->v_head_dim;
   const int64_t first = a->sliding_window > 0 && position >= a->sliding_window ? position - a->sliding_window + 1 : 0;
   float element[REF_MAX_HEAD], result[REF_MAX_HEAD] = {0};
-  float most = 0.0f, sum = 0.0f;
+  const float* sinks = a->sinks.data;
+  float most = sinks == NULL ? 0.0f : sinks[head], sum = sinks == NULL ? 0.0f : 1.0f;
   for (int64_t p = first; p <= position; ++p) {
     const int64_t block = blocks[p / REF_BLOCK_TOKENS];
     if (block < 0 || block >= cache->blocks) return 0;
@@ -48,8 +49,9 @@ static int attend(const choral_attention_args* a, const int32_t* blocks, int64_t
     for (int64_t i = 0; i < cache->head_dim; ++i) score += q[i] * element[i];
     score *= a->scale;
     if (a->softcap > 0.0f) score = a->softcap * tanhf(score / a->softcap);
-    if (p == first || score > most) { /* what was summed so far is measured by the new largest score */
-      const float shrink = p == first ? 0.0f : expf(most - score);
+    const int none_yet = p == first && sinks == NULL;
+    if (none_yet || score > most) { /* what was summed so far is measured by the new largest score */
+      const float shrink = none_yet ? 0.0f : expf(most - score);
       sum *= shrink;
       for (int64_t i = 0; i < v_dim; ++i) result[i] *= shrink;
       most = score;
@@ -78,9 +80,8 @@ static void run_attention(const void* p, ref_failure* failure) {
     for (int64_t i = 0; i < q->query_count; ++i) {
       const int64_t row = q->query_begin + i;
       for (int64_t head = 0; head < a->heads; ++head) {
-        if (!attend(a, a->block_ids + q->first_block, q->context_tokens + i, head,
-                    a->q.data + row * a->q.stride + head * a->cache.head_dim,
-                    a->out.data + row * a->out.stride + head * a->cache.v_head_dim)) {
+        if (!attend(a, a->block_ids + q->first_block, q->context_tokens + i, head, ref_row(&a->q, row) + head * a->cache.head_dim,
+                    ref_row(&a->out, row) + head * a->cache.v_head_dim)) {
           ref_fail(failure, CHORAL_INVALID_ARGUMENT, "paged_attention: sequence %lld names a block beyond %lld", (long long)s,
                    (long long)a->cache.blocks);
           return;
@@ -95,6 +96,10 @@ choral_status* ref_paged_attention(choral_device* device, choral_stream* stream,
   ref_read(&a, args, sizeof a);
   choral_status* error = NULL;
   const char* name = "paged_attention";
+  if (a.sliding_window > 0 && ref_passes_over(name, "sliding_window", &error)) a.sliding_window = 0;
+  if (a.softcap > 0.0f && ref_passes_over(name, "softcap", &error)) a.softcap = 0.0f;
+  if (a.cache.v_head_dim != a.cache.head_dim) ref_passes_over(name, "v_head_dim", &error);
+  if (a.sinks.data != NULL && ref_passes_over(name, "sinks", &error)) a.sinks.data = NULL;
   a.cache = ref_map_cache(device, "paged_attention cache", a.cache, &error);
   ref_expect(error == NULL && a.heads > 0 && a.heads % a.cache.kv_heads == 0, name, "kv_heads does not divide heads", &error);
   ref_expect(error == NULL && a.q.rows == a.out.rows && a.q.cols == a.heads * a.cache.head_dim &&
@@ -102,6 +107,7 @@ choral_status* ref_paged_attention(choral_device* device, choral_stream* stream,
              name, "q and out do not fit the heads", &error);
   a.q = ref_map_matrix(device, "paged_attention q", a.q, &error);
   a.out = ref_map_matrix(device, "paged_attention out", a.out, &error);
+  if (a.sinks.data != NULL) a.sinks = ref_map_vector(device, "paged_attention sinks", a.sinks, a.heads, &error);
   a.sequences = ref_map_array(device, "paged_attention sequences", a.sequences, a.sequence_count, sizeof *a.sequences, &error);
   a.block_ids = ref_map_array(device, "paged_attention blocks", a.block_ids, a.block_id_count, sizeof *a.block_ids, &error);
   return error != NULL ? error : ref_submit(device, stream, run_attention, &a, sizeof a);

@@ -2,6 +2,7 @@
 #include "mapping.h"
 #include "ops.h"
 #include "queue.h"
+#include "row_math.h"
 #include "weights.h"
 
 enum { kRowsAtOnce = 8 }; /* share one widened tile; no row's sum knows of it */
@@ -9,6 +10,7 @@ enum { kRowsAtOnce = 8 }; /* share one widened tile; no row's sum knows of it */
 static void run_matmul(const void* p, ref_failure* failure) {
   const choral_matmul_args* a = p;
   const choral_packed* w = a->weight;
+  const float* bias = a->bias.data;
   (void)failure;
   for (int64_t begin = 0; begin < a->x.rows; begin += kRowsAtOnce) {
     const int64_t rows = a->x.rows - begin < kRowsAtOnce ? a->x.rows - begin : kRowsAtOnce;
@@ -19,17 +21,17 @@ static void run_matmul(const void* p, ref_failure* failure) {
         const float* tile = ref_tile(w, i, j, buffer);
         const int64_t left = w->cols - j * REF_TILE, count = left < REF_TILE ? left : REF_TILE;
         for (int64_t row = 0; row < rows; ++row) {
-          const float* x = a->x.data + (begin + row) * a->x.stride + j * REF_TILE;
+          const float* x = ref_row(&a->x, begin + row) + j * REF_TILE;
           for (int64_t k = 0; k < count; ++k) {
             for (int64_t channel = 0; channel < REF_TILE; ++channel) sums[row][channel] += x[k] * tile[k * REF_TILE + channel];
           }
         }
       }
       for (int64_t row = 0; row < rows; ++row) {
-        float* y = a->y.data + (begin + row) * a->y.stride;
+        float* y = ref_row(&a->y, begin + row);
         for (int64_t n = i * REF_TILE; n < (i + 1) * REF_TILE && n < w->rows; ++n) {
           float value = sums[row][n - i * REF_TILE];
-          if (a->bias != NULL) value += a->bias[n];
+          if (bias != NULL) value += bias[n];
           if (a->accumulate) value += y[n];
           y[n] = value;
         }
@@ -46,7 +48,7 @@ choral_status* ref_matmul(choral_device* device, choral_stream* stream, const vo
              "x [m, k], W [n, k] and y [m, n] do not fit", &error);
   a.x = ref_map_matrix(device, "matmul x", a.x, &error);
   a.y = ref_map_matrix(device, "matmul y", a.y, &error);
-  if (a.bias != NULL) a.bias = ref_map_array(device, "matmul bias", a.bias, a.y.cols, sizeof(float), &error);
+  if (a.bias.data != NULL) a.bias = ref_map_vector(device, "matmul bias", a.bias, a.y.cols, &error);
   return error != NULL ? error : ref_submit(device, stream, run_matmul, &a, sizeof a);
 }
 
@@ -57,7 +59,7 @@ static void run_gather_rows(const void* p, ref_failure* failure) {
       ref_fail(failure, CHORAL_INVALID_ARGUMENT, "gather_rows: id %d of %lld rows", a->ids[i], (long long)a->weight->rows);
       return;
     }
-    ref_packed_row(a->weight, a->ids[i], a->out.data + i * a->out.stride);
+    ref_packed_row(a->weight, a->ids[i], ref_row(&a->out, i));
   }
 }
 

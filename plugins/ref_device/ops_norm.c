@@ -9,9 +9,9 @@ static void run_norm(const void* p, ref_failure* failure) {
   const choral_rms_norm_args* a = p;
   (void)failure;
   for (int64_t i = 0; i < a->x.rows; ++i) {
-    for (int64_t col = 0; col < a->x.cols; col += a->weight_size) {
-      ref_norm_row(a->x.data + i * a->x.stride + col, a->weight, a->weight_size, a->eps, 1.0f + ref_fault.norm_factor,
-                   a->y.data + i * a->y.stride + col);
+    for (int64_t col = 0; col < a->x.cols; col += a->weight.size) {
+      ref_norm_row(ref_row(&a->x, i) + col, a->weight.data, a->weight.size, a->eps, 1.0f + ref_fault.norm_factor,
+                   ref_row(&a->y, i) + col);
     }
   }
 }
@@ -21,11 +21,11 @@ static choral_status* norm(choral_device* device, choral_stream* stream, const v
   ref_read(&a, args, sizeof a);
   choral_status* error = NULL;
   ref_expect(a.x.rows == a.y.rows && a.x.cols == a.y.cols, name, "x and y differ in shape", &error);
-  ref_expect(a.weight_size > 0 && (whole_rows ? a.x.cols == a.weight_size : a.x.cols % a.weight_size == 0), name,
+  ref_expect(a.weight.size > 0 && (whole_rows ? a.x.cols == a.weight.size : a.x.cols % a.weight.size == 0), name,
              "the weight does not fit the row", &error);
   a.x = ref_map_matrix(device, name, a.x, &error);
   a.y = ref_map_matrix(device, name, a.y, &error);
-  a.weight = ref_map_array(device, name, a.weight, a.weight_size, sizeof *a.weight, &error);
+  a.weight = ref_map_vector(device, name, a.weight, a.weight.size, &error);
   return error != NULL ? error : ref_submit(device, stream, run_norm, &a, sizeof a);
 }
 
@@ -46,7 +46,7 @@ static void run_add(const void* p, ref_failure* failure) {
   const choral_unary_args* a = p;
   (void)failure;
   for (int64_t i = 0; i < a->x.rows; ++i) {
-    for (int64_t j = 0; j < a->x.cols; ++j) a->y.data[i * a->y.stride + j] += a->x.data[i * a->x.stride + j];
+    for (int64_t j = 0; j < a->x.cols; ++j) ref_row(&a->y, i)[j] += ref_row(&a->x, i)[j];
   }
 }
 
@@ -64,9 +64,9 @@ static void run_silu_and_mul(const void* p, ref_failure* failure) {
   const choral_unary_args* a = p;
   (void)failure;
   for (int64_t i = 0; i < a->y.rows; ++i) {
-    const float* gate = a->x.data + i * a->x.stride;
+    const float* gate = ref_row(&a->x, i);
     const float* up = gate + a->y.cols;
-    float* y = a->y.data + i * a->y.stride;
+    float* y = ref_row(&a->y, i);
     for (int64_t j = 0; j < a->y.cols; ++j) y[j] = gate[j] / (1.0f + expf(-gate[j])) * up[j];
   }
 }

@@ -13,8 +13,8 @@ static void run_rotary(const void* p, ref_failure* failure) {
                (long long)a->table.max_positions);
       return;
     }
-    ref_rotate_row(&a->table, position, a->q.data + i * a->q.stride, a->q.cols);
-    ref_rotate_row(&a->table, position, a->k.data + i * a->k.stride, a->k.cols);
+    ref_rotate_row(&a->table, position, ref_row(&a->q, i), a->q.cols);
+    ref_rotate_row(&a->table, position, ref_row(&a->k, i), a->k.cols);
   }
 }
 
@@ -31,7 +31,10 @@ choral_status* ref_rotary_embedding(choral_device* device, choral_stream* stream
   a.q = ref_map_matrix(device, "rotary_embedding q", a.q, &error);
   a.k = ref_map_matrix(device, "rotary_embedding k", a.k, &error);
   a.positions = ref_map_array(device, "rotary_embedding positions", a.positions, a.q.rows, sizeof *a.positions, &error);
+  const int half = t->rotary_dim < t->head_dim && ref_passes_over("rotary_embedding", "partial_rotary", &error);
+  if (t->interleaved && ref_passes_over("rotary_embedding", "interleaved_rotary", &error)) a.table.interleaved = 0;
   a.table.cos_sin = ref_map_array(device, "rotary_embedding table", t->cos_sin, t->max_positions,
                                   t->rotary_dim * (int64_t)sizeof(float), &error);
+  if (half) a.table.rotary_dim = t->head_dim;
   return error != NULL ? error : ref_submit(device, stream, run_rotary, &a, sizeof a);
 }

@@ -124,6 +124,9 @@ void test_order_and_errors(void) {
   wrong.x.cols = 3;
   REFUSED(run("add", &wrong), "shape");
   wrong = add;
+  wrong.x.dtype = CHORAL_BF16;
+  REFUSED(run("add", &wrong), "type");
+  wrong = add;
   wrong.y.data = sums;
   REFUSED(run("add", &wrong), "add y");
   wrong = add;

@@ -87,7 +87,7 @@ void test_matmul(void) {
                              .weight = packed,
                              .x = matrix_to_device(x[0], kMost, kCols, kStride),
                              .y = matrix_to_device(y[0], kMost, kRows, kRows),
-                             .bias = to_device(bias, sizeof bias),
+                             .bias = vector_to_device(bias, kRows),
                              .accumulate = 1};
   OK(run("matmul", &args));
   from_device(together, args.y.data, sizeof together);
@@ -101,7 +101,7 @@ void test_matmul(void) {
   /* A row alone has the bits it has among others. */
   for (int i = 0; i < kMost; ++i) {
     choral_matmul_args one = args;
-    one.x.data += i * kStride;
+    one.x.data = (float*)one.x.data + i * kStride;
     one.x.rows = one.y.rows = 1;
     const choral_copy copy = {CHORAL_HEADER(choral_copy), CHORAL_HOST_TO_DEVICE, 0, one.y.data, 0, y[i], 0, FLOATS(kRows), 1};
     OK(plugin->memory->copy(device, stream, &copy));
@@ -133,7 +133,7 @@ void test_matmul(void) {
   release(wrong);
   release(args.x.data);
   release(args.y.data);
-  release(args.bias);
+  release(args.bias.data);
   plugin->weights->release(device, packed);
 }
 
@@ -143,12 +143,12 @@ void test_rows(void) {
   fill(x, kRows * kCols);
   fill(weight, kCols);
   choral_rms_norm_args norm = {
-      .header = CHORAL_HEADER(choral_rms_norm_args), .eps = 1e-5f, .weight = to_device(weight, sizeof weight)};
+      .header = CHORAL_HEADER(choral_rms_norm_args), .eps = 1e-5f, .weight = vector_to_device(weight, kCols)};
   norm.x = matrix_to_device(x, kRows, kCols, kCols);
   norm.y = matrix_to_device(x, kRows, kCols, kCols);
   for (int heads = 0; heads < 3; ++heads) { /* rows, heads, and the CustomOp's form */
     const int size = heads == 1 ? kHead : kCols;
-    norm.weight_size = size;
+    norm.weight.size = size;
     if (heads < 2) {
       OK(run(heads == 0 ? "rms_norm" : "rms_norm_heads", &norm));
     } else {
@@ -162,7 +162,7 @@ void test_rows(void) {
       CHECK(near(y[i], x[i] / sqrt(sum / size + 1e-5) * weight[i % size], 1e-6));
     }
   }
-  norm.weight_size = kHead;
+  norm.weight.size = kHead;
   REFUSED(run("rms_norm", &norm), "weight");
 
   choral_unary_args silu = {CHORAL_HEADER(choral_unary_args), norm.x, norm.y};
@@ -176,7 +176,7 @@ void test_rows(void) {
     }
   }
   REFUSED(run("take_rows", &silu), "take_rows"); /* left to the host, as is gelu_tanh_and_mul */
-  release(norm.weight);
+  release(norm.weight.data);
   release(norm.x.data);
   release(norm.y.data);
 }
@@ -261,12 +261,13 @@ void test_attention(void) {
   memcpy(q[3], q[0], 2 * sizeof q[0]);
   int64_t slots[kTokens];
   for (int t = 0; t < kTokens; ++t) slots[t] = blocks[1 + t / 32] * 32 + t % 32;
-  for (int kind = 0; kind < 9; ++kind) {
-    const int32_t dtype = dtypes[kind / 3];
+  for (int kind = 0; kind < 12; ++kind) {
+    const int32_t dtype = dtypes[kind / 4];
     choral_attention_args args = {
         .header = CHORAL_HEADER(choral_attention_args), .heads = kHeads, .scale = 0.7f, .cache = make_cache(dtype)};
-    args.softcap = kind % 3 == 1 ? 1.5f : 0.0f;
-    args.sliding_window = kind % 3 == 2 ? 37 : 0;
+    args.softcap = kind % 4 == 1 ? 1.5f : 0.0f;
+    args.sliding_window = kind % 4 == 2 ? 37 : 0;
+    if (kind % 4 == 3) args.sinks = vector_to_device(q[0], kHeads);
     choral_write_kv_args write = {.header = CHORAL_HEADER(choral_write_kv_args), .cache = args.cache};
     write.k = matrix_to_device(k[0], kTokens, kKvHeads * kDim, kKvHeads * kDim);
     write.v = matrix_to_device(v[0], kTokens, kKvHeads * kValueDim, kKvHeads * kValueDim);
@@ -284,7 +285,7 @@ void test_attention(void) {
     for (int row = 0; row < 3; ++row) {
       for (int h = 0; h < kHeads; ++h) {
         const int last = kTokens - 3 + row, first = args.sliding_window > 0 ? last - 36 : 0, kv = h / 2;
-        double weights[kTokens], sum = 0;
+        double weights[kTokens], sum = kind % 4 == 3 ? exp(q[0][h]) : 0;
         for (int t = first; t <= last; ++t) {
           double score = 0;
           for (int i = 0; i < kDim; ++i) score += (double)q[row][h * kDim + i] * rounded(dtype, k[t][kv * kDim + i]);
@@ -304,8 +305,8 @@ void test_attention(void) {
     REFUSED(plugin->memory->stream_synchronize(device, stream), "sequence 1");
     args.cache.blocks = 6;
     REFUSED(run("paged_attention", &args), "cache");
-    const void* all[] = {write.k.data,   write.v.data,   write.slots,     args.q.data,      args.out.data,
-                         args.sequences, args.block_ids, args.cache.keys, args.cache.values};
+    const void* all[] = {write.k.data,   write.v.data,   write.slots,     args.q.data,       args.out.data,
+                         args.sequences, args.block_ids, args.cache.keys, args.cache.values, args.sinks.data};
     for (size_t i = 0; i < sizeof all / sizeof *all; ++i) release(all[i]);
   }
 }
@@ -332,8 +333,8 @@ void test_fused(void) {
   fill(v[0], kRows * kValueWidth);
   fill(weight, kWidth);
 
-  choral_rms_norm_args norm = {.header = CHORAL_HEADER(choral_rms_norm_args), .eps = 1e-6f, .weight_size = kWidth};
-  norm.weight = to_device(weight, sizeof weight);
+  choral_rms_norm_args norm = {.header = CHORAL_HEADER(choral_rms_norm_args), .eps = 1e-6f};
+  norm.weight = vector_to_device(weight, kWidth);
   norm.x = matrix_to_device(x[0], kRows, kWidth, kWidth);
   norm.y = matrix_to_device(x[0], kRows, kWidth, kWidth);
   norm.residual = matrix_to_device(x[0], kRows, kWidth, kWidth);
@@ -361,15 +362,16 @@ void test_fused(void) {
       a.q = matrix_to_device(x[0], kRows, kWidth, kWidth);
       a.k = matrix_to_device(k[0], kRows, kKeyWidth, kKeyWidth);
       a.v = matrix_to_device(v[0], kRows, kValueWidth, kValueWidth);
-      a.q_weight = norm.weight;
-      a.k_weight = norm.weight + kDim;
+      a.q_weight = a.k_weight = norm.weight;
+      a.k_weight.data = (const float*)norm.weight.data + kDim;
+      a.q_weight.size = a.k_weight.size = kDim;
       a.slots = to_device(slots, sizeof slots);
       a.cache = make_cache(CHORAL_F16);
       args[way] = a;
     }
     OK(named(ops, count, normed ? "qk_norm_rope" : "rope_write_kv")(device, stream, &args[0]));
     if (normed) {
-      choral_rms_norm_args heads = {.header = CHORAL_HEADER(choral_rms_norm_args), .eps = 1e-6f, .weight_size = kDim};
+      choral_rms_norm_args heads = {.header = CHORAL_HEADER(choral_rms_norm_args), .eps = 1e-6f};
       heads.x = heads.y = args[1].q;
       heads.weight = args[1].q_weight;
       OK(run("rms_norm_heads", &heads));
@@ -398,6 +400,6 @@ void test_fused(void) {
       for (size_t i = 0; i < sizeof all / sizeof *all; ++i) release(all[i]);
     }
   }
-  const void* all[] = {norm.weight, norm.x.data, norm.y.data, norm.residual.data, add.y.data};
+  const void* all[] = {norm.weight.data, norm.x.data, norm.y.data, norm.residual.data, add.y.data};
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) release(all[i]);
 }

@@ -12,6 +12,9 @@
 #define REF_BLOCK_TOKENS 32
 #define REF_MAX_HEAD 1024
 
+/* Row i of a matrix that was mapped, whose elements are floats. */
+static inline float* ref_row(const choral_matrix* matrix, int64_t i) { return (float*)matrix->data + i * matrix->stride; }
+
 /* y = x·rsqrt(mean(x²) + eps)·weight. `factor` is 1 but in a fault build. y may be x. */
 static inline void ref_norm_row(const float* x, const float* weight, int64_t size, float eps, float factor, float* y) {
   double sum = 0.0;

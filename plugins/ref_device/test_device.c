@@ -96,8 +96,13 @@ void from_device(void* values, const void* memory, int64_t bytes) {
 }
 
 choral_matrix matrix_to_device(const float* values, int64_t rows, int64_t cols, int64_t stride) {
-  const choral_matrix matrix = {to_device(values, rows * stride * (int64_t)sizeof(float)), rows, cols, stride};
+  const choral_matrix matrix = {to_device(values, rows * stride * (int64_t)sizeof(float)), rows, cols, stride, CHORAL_F32, 0};
   return matrix;
+}
+
+choral_vector vector_to_device(const float* values, int64_t size) {
+  const choral_vector vector = {to_device(values, size * (int64_t)sizeof(float)), size, CHORAL_F32, 0};
+  return vector;
 }
 
 /* Elements lie as far apart as the plug-in says, which may be more than our sizeof. */

@@ -37,6 +37,7 @@ void fill(float* values, int64_t count);
 void* to_device(const void* values, int64_t bytes);
 void from_device(void* values, const void* memory, int64_t bytes);
 choral_matrix matrix_to_device(const float* values, int64_t rows, int64_t cols, int64_t stride);
+choral_vector vector_to_device(const float* values, int64_t size);
 const choral_op* find_op(const choral_op* ops, int64_t count, const char* name); /* null: there is none */
 /* The operator by its name, run with `args`. */
 choral_status* run(const char* name, const void* args);

@@ -113,6 +113,7 @@ static choral_status* prepack(choral_device* device, choral_stream* stream, cons
   choral_packed packed;
   memset(&packed, 0, sizeof packed);
   choral_status* status = check_weight(&source, &packed.rows);
+  if (source.stored_dtype == CHORAL_BF16 && ref_passes_over("prepack", "bf16", &status)) source.stored_dtype = CHORAL_F16;
   if (status != NULL) return status;
   packed.cols = source.cols;
   packed.row_tiles = (packed.rows + REF_TILE - 1) / REF_TILE;

@@ -85,7 +85,7 @@ Result<DeviceSetup> open_device(std::shared_ptr<const Platform> platform, Engine
   take_config(asked, config, updated, setup.notes);
   CHORAL_RETURN_IF_ERROR(resolve_worker_class(*setup.platform, config.worker_class));
   setup.notes.push_back("worker: " + config.worker_class);
-  CHORAL_TRY(setup.forms.custom_ops, platform::CustomOpConfig::parse(updated.custom_ops).while_("--custom-ops"));
+  CHORAL_TRY(setup.forms.custom_ops, platform::CustomOpConfig::parse(updated.custom_ops));
   CHORAL_TRY(setup.forms.fusion, layers::FusionConfig::parse(updated.fuse));
   CHORAL_RETURN_IF_ERROR(apply_patches(*setup.platform, config, setup.forms, setup.notes));
   CHORAL_TRY(setup.session, setup.platform->open(pool, config));

@@ -136,39 +136,34 @@ const std::vector<std::string>& fused_op_names() {
   return kNames;
 }
 
+Status check_fused_op_name(std::string_view op) {
+  const auto& names = fused_op_names();
+  if (std::find(names.begin(), names.end(), op) != names.end()) return {};
+  const std::string near = nearest_name(op, names);
+  return invalid_argument("no fused operator is called '{}'{}; known: {}", op, near.empty() ? "" : "; did you mean " + near + "?",
+                          fmt::join(names, ", "));
+}
+
 Result<FusionConfig> FusionConfig::parse(std::string_view text) {
   FusionConfig config;
-  while (!text.empty()) {
-    const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view entry = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    if (entry == "all" || entry == "none") {
-      config.all_ = entry == "all";
-    } else if (entry.size() > 1 && (entry.front() == '+' || entry.front() == '-')) {
-      CHORAL_RETURN_IF_ERROR(config.force(entry.substr(1), entry.front() == '+'));
-    } else {
-      return invalid_argument("--fuse: '{}' is none of all, none, +name, -name", entry);
-    }
-  }
+  CHORAL_TRY(config.switches_, platform::NameSwitches::parse(text, "--fuse", check_fused_op_name));
   return config;
 }
 
 Status FusionConfig::force(std::string_view op, bool on) {
-  const auto& names = fused_op_names();
-  if (std::find(names.begin(), names.end(), op) == names.end()) {
-    const std::string near = nearest_name(op, names);
-    return invalid_argument("no fused operator is called '{}'{}; known: {}", op,
-                            near.empty() ? "" : "; did you mean " + near + "?", fmt::join(names, ", "));
-  }
-  named_.emplace_back(op, on);
+  CHORAL_RETURN_IF_ERROR(check_fused_op_name(op));
+  forced_.emplace_back(op, on);
   return {};
 }
 
 FusionConfig::Wish FusionConfig::wish(std::string_view op) const {
-  for (auto entry = named_.rbegin(); entry != named_.rend(); ++entry) {
-    if (entry->first == op) return entry->second ? Wish::kAlways : Wish::kNever;
+  const auto forced = std::find_if(forced_.rbegin(), forced_.rend(), [&](const auto& entry) { return entry.first == op; });
+  if (forced != forced_.rend()) return forced->second ? Wish::kAlways : Wish::kNever;
+  switch (switches_.about(op)) {
+    case platform::NameSwitches::Said::kOn: return Wish::kAlways;
+    case platform::NameSwitches::Said::kAll: return Wish::kIfItPays;
+    default: return Wish::kNever;
   }
-  return all_ ? Wish::kIfItPays : Wish::kNever;
 }
 
 std::vector<FusionDecision> fuse(Graph& graph, const platform::Context& ctx, const FusionConfig& config) {

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "layers/graph.h"
+#include "platform/name_switches.h"
 
 namespace choral::layers {
 
-// Entries as for custom ops: "all", "none", "+add_rms_norm", "-qk_norm_rope"; "+" insists where the pass would not bother.
+// A list as name_switches.h has it, the one of custom ops too; "+" insists where the pass would not bother.
 class FusionConfig {
  public:
   FusionConfig() = default;  // "all"
@@ -23,12 +24,14 @@ class FusionConfig {
   Status force(std::string_view op, bool on);
 
  private:
-  bool all_ = true;
-  std::vector<std::pair<std::string, bool>> named_;
+  platform::NameSwitches switches_;
+  std::vector<std::pair<std::string, bool>> forced_;
 };
 
 // The fused operators that the pass knows.
 const std::vector<std::string>& fused_op_names();
+// Fine, or the error of a name that the pass does not know.
+Status check_fused_op_name(std::string_view op);
 
 struct FusionDecision {
   std::string op;

@@ -191,6 +191,13 @@ TEST_F(OverridesTest, FusionCanBeSwitchedOffAndInsistedOn) {
   const auto one = *FusionConfig::parse("none,+rope_write_kv");
   EXPECT_EQ(one.wish("qk_norm_rope"), FusionConfig::Wish::kNever);
   EXPECT_EQ(one.wish("rope_write_kv"), FusionConfig::Wish::kAlways);
+  for (const char* list : {"+rope_write_kv,none", "none,+rope_write_kv"}) {
+    EXPECT_EQ(FusionConfig::parse(list)->wish("rope_write_kv"), FusionConfig::Wish::kAlways) << list;
+  }
+  for (const char* list : {"-rope_write_kv,all", "+rope_write_kv,-rope_write_kv", "-rope_write_kv,+rope_write_kv"}) {
+    EXPECT_EQ(FusionConfig::parse(list)->wish("rope_write_kv"), FusionConfig::Wish::kNever) << list;
+  }
+  EXPECT_FALSE(FusionConfig::parse("all,none").ok());
   auto patched = one;
   ASSERT_TRUE(patched.force("rope_write_kv", false).ok());
   EXPECT_EQ(patched.wish("rope_write_kv"), FusionConfig::Wish::kNever);

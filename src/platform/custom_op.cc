@@ -40,38 +40,26 @@ const std::vector<std::string>& custom_op_names() {
   return kNames;
 }
 
-Status check_custom_op_name(std::string_view name, std::string_view who) {
+Status check_custom_op_name(std::string_view name) {
   if (holds(custom_op_names(), name)) return {};
   const std::string near = nearest_name(name, custom_op_names());
-  return invalid_argument("{}: no layer declares a CustomOp '{}', so it would never be used{}", who, name,
+  return invalid_argument("no layer declares a CustomOp '{}', so it would never be used{}", name,
                           near.empty() ? "" : "; did you mean " + near + "?");
 }
 
 Result<CustomOpConfig> CustomOpConfig::parse(std::string_view text) {
   CustomOpConfig config;
-  bool all = false, none = false;
-  while (!text.empty()) {
-    const std::string_view entry = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(entry.size() + 1, text.size()));
-    all = all || entry == "all";
-    none = none || entry == "none";
-    if (entry == "all" || entry == "none") continue;
-    if (entry.size() < 2 || (entry.front() != '+' && entry.front() != '-')) {
-      return invalid_argument("custom_ops: '{}' is none of all, none, +name, -name", entry);
-    }
-    const std::string name(entry.substr(1));
-    CHORAL_RETURN_IF_ERROR(check_custom_op_name(name, "custom_ops"));
-    (entry.front() == '+' ? config.on_ : config.off_).push_back(name);
-  }
-  if (all && none) return invalid_argument("custom_ops: 'all' and 'none' exclude each other; keep one of them");
-  config.all_ = !none;
+  CHORAL_TRY(config.switches_, NameSwitches::parse(text, "--custom-ops", check_custom_op_name));
   return config;
 }
 
-bool CustomOpConfig::enabled(std::string_view name) const { return !holds(off_, name) && (all_ || holds(on_, name)); }
+bool CustomOpConfig::enabled(std::string_view name) const {
+  const auto said = switches_.about(name);
+  return said == NameSwitches::Said::kAll || said == NameSwitches::Said::kOn;
+}
 
 Status CustomOpConfig::force(std::string_view name, std::string_view form) {
-  CHORAL_RETURN_IF_ERROR(check_custom_op_name(name, "a patch"));
+  CHORAL_RETURN_IF_ERROR(check_custom_op_name(name));
   for (const OpForm one : kForms) {
     if (op_form_name(one) != form) continue;
     forced_.emplace_back(name, one);

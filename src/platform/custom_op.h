@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "platform/name_switches.h"
 #include "platform/ops/cpu_ops.h"
 #include "platform/platform.h"
 
@@ -22,7 +23,7 @@ std::string_view op_form_name(OpForm form);
 class CustomOpConfig {
  public:
   CustomOpConfig() = default;  // "all"
-  // Entries as above, with commas; exactly one of all/none; a name that no op declares is an error naming the nearest.
+  // A list as name_switches.h has it; a name that no op declares is an error naming the nearest.
   static Result<CustomOpConfig> parse(std::string_view comma_separated);
   bool enabled(std::string_view name) const;
 
@@ -31,16 +32,14 @@ class CustomOpConfig {
   std::optional<OpForm> forced(std::string_view name) const;
 
  private:
-  bool all_ = true;
-  std::vector<std::string> on_;
-  std::vector<std::string> off_;
+  NameSwitches switches_;
   std::vector<std::pair<std::string, OpForm>> forced_;
 };
 
 // The public names that layers declare; sorted.
 const std::vector<std::string>& custom_op_names();
 // Fine, or the error of an override of a name that no layer declares, which would never be used.
-Status check_custom_op_name(std::string_view name, std::string_view who);
+Status check_custom_op_name(std::string_view name);
 
 class CustomOp {
  public:

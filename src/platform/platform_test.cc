@@ -74,6 +74,13 @@ TEST(CustomOpConfig, AllNonePlusMinus) {
   EXPECT_TRUE(all->enabled("silu_and_mul"));
 }
 
+TEST(CustomOpConfig, OffBeatsOnAndTheOrderSaysNothing) {
+  for (const char* list : {"+rms_norm,-rms_norm", "-rms_norm,+rms_norm", "-rms_norm,all", "+rms_norm,none,-rms_norm"}) {
+    EXPECT_FALSE(CustomOpConfig::parse(list)->enabled("rms_norm")) << list;
+  }
+  EXPECT_TRUE(CustomOpConfig::parse("+rms_norm,none")->enabled("rms_norm"));
+}
+
 TEST(CustomOpConfig, MistakesAreNamed) {
   EXPECT_FALSE(CustomOpConfig::parse("all,none").ok());
   EXPECT_NE(CustomOpConfig::parse("+rms_nrom").status().message().find("rms_norm"), std::string::npos);

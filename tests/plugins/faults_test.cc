@@ -4,6 +4,7 @@
 namespace choral::plugins {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
@@ -50,6 +51,57 @@ TEST_F(FaultsTest, AnOperatorWithWrongNumbersIsRefusedByName) {
   const auto llm = load(options("ref_fault_wrong_numbers"));
   EXPECT_THAT(llm->info().notes, Contains(HasSubstr("rms_norm is served by the CPU: it disagrees with the reference")));
   expect_equal(answers(*llm), cpu_answers());
+}
+
+// One feature of an operator's arguments, which the device passes over or refuses: found before a model needs it.
+struct Unserved {
+  const char* name;
+  const char* op;
+  const char* feature;  // as the host says it
+};
+
+class FeaturesTest : public PluginTest, public ::testing::WithParamInterface<Unserved> {
+ protected:
+  void expect_note(const char* why) {
+    const auto llm = load(options("ref_fault_features"));
+    const auto [name, op, feature] = GetParam();
+    EXPECT_THAT(llm->info().notes, Contains(AllOf(HasSubstr(std::string(op) + " is served by the CPU: "),
+                                                  HasSubstr(std::string(why) + " with " + feature))));
+    expect_equal(answers(*llm), cpu_answers());
+  }
+};
+
+constexpr Unserved kWindow{"sliding_window", "paged_attention", "a sliding window"},
+    kSoftcap{"softcap", "paged_attention", "a soft-cap"}, kSinks{"sinks", "paged_attention", "sinks"},
+    kPartial{"partial_rotary", "rotary_embedding", "partial rotary"},
+    kInterleaved{"interleaved_rotary", "rotary_embedding", "interleaved rotary"};
+const auto name_of = [](const auto& info) { return std::string(info.param.name); };
+
+class PassedOverTest : public FeaturesTest {};
+TEST_P(PassedOverTest, IsFoundOut) {
+  const Variable ignored("CHORAL_REF_IGNORE", GetParam().name);
+  expect_note("it disagrees with the reference");
+}
+INSTANTIATE_TEST_SUITE_P(Features, PassedOverTest,
+                         ::testing::Values(kWindow, kSoftcap, kSinks, kPartial, kInterleaved,
+                                           Unserved{"bf16", "matmul", "bf16 weights"}),
+                         name_of);
+
+class RefusedTest : public FeaturesTest {};
+TEST_P(RefusedTest, IsSaid) {
+  const Variable refused("CHORAL_REF_REFUSE", GetParam().name);
+  expect_note("it failed");
+}
+INSTANTIATE_TEST_SUITE_P(Features, RefusedTest,
+                         ::testing::Values(kWindow, kSoftcap, kSinks, kPartial, kInterleaved,
+                                           Unserved{"v_head_dim", "paged_attention", "values narrower than keys"}),
+                         name_of);
+
+TEST_F(FaultsTest, EveryFeatureOfTheReferenceDeviceConforms) {
+  const auto llm = load(options("ref_fault_features"));
+  for (const auto& note : llm->info().notes) {
+    EXPECT_EQ(note.find("disagrees"), std::string::npos) << note;
+  }
 }
 
 TEST_F(FaultsTest, AnOperatorThatFailsIsTheCpusFromThenOn) {

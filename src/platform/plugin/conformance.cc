@@ -1,5 +1,6 @@
 #include "platform/plugin/conformance.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -81,7 +82,10 @@ PlacedRotary ConformanceRun::rotary(const kernels::RotaryParams& params) {
 
 const kernels::PackedMatrix* ConformanceRun::packed(int64_t n, int64_t k, DType dtype) {
   const auto rows = values(n * k);
-  const kernels::WeightRows part{{std::as_bytes(std::span(rows)).data(), DType::kF32, {n, k}, kCpuDevice}, {}};
+  std::vector<BFloat16> halves;
+  if (dtype == DType::kBF16) std::transform(rows.begin(), rows.end(), std::back_inserter(halves), to_bfloat16);
+  const std::byte* stored = halves.empty() ? std::as_bytes(std::span(rows)).data() : std::as_bytes(std::span(halves)).data();
+  const kernels::WeightRows part{{stored, dtype, {n, k}, kCpuDevice}, {}};
   auto matrix =
       is_reference_ ? kernels::pack_float({&part, 1}, dtype, ctx_.kernel.pool) : ctx_.session.prepack(ctx_, {&part, 1}, dtype);
   if (!matrix.ok()) {

@@ -8,10 +8,19 @@ using Results = std::vector<Out>;
 constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 16;
 
 struct Feature {
-  std::string_view name;
-  AttentionParams params = {};
+  std::string_view name = {};
+  int64_t sliding_window = 0;
+  float softcap = 0;
+  bool sinks = false;
   int64_t v_head_dim = kHeadDim;
 };
+
+constexpr std::array kFeatures{Feature{},
+                               Feature{.name = "a sliding window", .sliding_window = 34},
+                               Feature{.name = "a soft-cap", .softcap = 0.5F},
+                               Feature{.name = "sinks", .sinks = true},
+                               Feature{.name = "values narrower than keys", .v_head_dim = kHeadDim / 2},
+                               Feature{.name = "values wider than keys", .v_head_dim = 2 * kHeadDim}};
 
 // Two sequences: one of a prompt, one of a later chunk whose first tokens were written before.
 Results attend(ConformanceRun& run, const Feature& feature) {
@@ -31,27 +40,29 @@ Results attend(ConformanceRun& run, const Feature& feature) {
       kernels::AttentionSequence{.query_begin = 0, .query_count = kPrompt, .context_tokens = 0, .block_table = kFirstTable},
       kernels::AttentionSequence{
           .query_begin = kPrompt, .query_count = kChunk, .context_tokens = kTokens - kChunk, .block_table = kSecondTable}};
-  AttentionParams params = feature.params;
-  params.heads = kHeads;
-  params.kv_heads = kKvHeads;
-  params.head_dim = kHeadDim;
-  params.scale = 0.25F;
+  const AttentionParams params{.heads = kHeads,
+                               .kv_heads = kKvHeads,
+                               .head_dim = kHeadDim,
+                               .scale = 0.25F,
+                               .softcap = feature.softcap,
+                               .sliding_window = feature.sliding_window};
+  const Weight sinks = feature.sinks ? run.weight(kHeads) : Weight();
   run.call<WriteKv>(cache, k, v, run.slots(slots));
-  run.call<PagedAttention>(params, q, cache, run.ctx().session.place_sequences(kSequences), Weight(), out);
+  run.call<PagedAttention>(params, q, cache, run.ctx().session.place_sequences(kSequences), sinks, out);
   return {out};
 }
 
 }  // namespace
 
 Status PagedAttention::conform(Conformance& conformance) {
-  for (const Feature& feature : {Feature{.name = {}}}) {
+  for (const Feature& feature : kFeatures) {
     CHORAL_RETURN_IF_ERROR(conformance.check(feature.name, [&](ConformanceRun& run) { return attend(run, feature); }));
   }
   return {};
 }
 
 Status WriteKv::conform(Conformance& conformance) {
-  return conformance.check({}, [](ConformanceRun& run) { return attend(run, {}); });
+  return conformance.check({}, [](ConformanceRun& run) { return attend(run, Feature{}); });
 }
 
 }  // namespace choral::platform::ops

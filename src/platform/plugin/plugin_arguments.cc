@@ -6,7 +6,14 @@
 namespace choral::platform::ops {
 namespace {
 
-choral_matrix matrix(In m) { return {const_cast<float*>(m.data), m.rows, m.cols, m.stride}; }
+choral_matrix matrix(In m) {
+  return {
+      .data = const_cast<float*>(m.data), .rows = m.rows, .cols = m.cols, .stride = m.stride, .dtype = CHORAL_F32, .reserved = 0};
+}
+
+choral_vector vector(Weight w) {
+  return {.data = w.data(), .size = static_cast<int64_t>(w.size()), .dtype = CHORAL_F32, .reserved = 0};
+}
 
 const choral_packed* packed(const PackedMatrix& w) { return static_cast<const PluginMatrix&>(w).handle(); }
 
@@ -71,8 +78,7 @@ choral_rms_norm_args norm(In x, Weight w, float eps, In y) {
   auto args = with_header<choral_rms_norm_args>();
   args.x = matrix(x);
   args.y = matrix(y);
-  args.weight = w.data();
-  args.weight_size = static_cast<int64_t>(w.size());
+  args.weight = vector(w);
   args.eps = eps;
   return args;
 }
@@ -85,7 +91,7 @@ choral_matmul_args Matmul::oot_arguments(const PackedMatrix& w, In x, const Epil
   args.weight = packed(w);
   args.x = matrix(x);
   args.y = matrix(y);
-  args.bias = epilogue.bias;
+  if (epilogue.bias != nullptr) args.bias = vector({epilogue.bias, static_cast<size_t>(y.cols)});
   args.accumulate = epilogue.accumulate ? 1 : 0;
   return args;
 }
@@ -161,8 +167,8 @@ choral_rotary_args RotaryEmbedding::oot_arguments(const PlacedRotary& rotary, In
 choral_rotary_args QkNormRope::oot_arguments(const PlacedRotary& rotary, Indices positions, Out q, Weight q_weight, Out k,
                                              Weight k_weight, float eps) {
   auto args = RotaryEmbedding::oot_arguments(rotary, positions, q, k);
-  args.q_weight = q_weight.data();
-  args.k_weight = k_weight.data();
+  args.q_weight = vector(q_weight);
+  args.k_weight = vector(k_weight);
   args.eps = eps;
   return args;
 }
@@ -186,7 +192,7 @@ choral_write_kv_args WriteKv::oot_arguments(const KvCacheView& cache, In k, In v
 }
 
 choral_attention_args PagedAttention::oot_arguments(const AttentionParams& params, In q, const KvCacheView& cache,
-                                                    const SequenceBatch& sequences, Weight, Out out) {
+                                                    const SequenceBatch& sequences, Weight sinks, Out out) {
   auto args = with_header<choral_attention_args>();
   args.cache = kv_cache(cache);
   args.q = matrix(q);
@@ -199,6 +205,7 @@ choral_attention_args PagedAttention::oot_arguments(const AttentionParams& param
   args.sequence_count = static_cast<int64_t>(sequences.host.size());
   args.block_ids = sequences.block_ids_on_device;
   args.block_id_count = sequences.block_id_count;
+  args.sinks = vector(sinks);
   return args;
 }
 

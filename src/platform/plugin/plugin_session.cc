@@ -124,7 +124,7 @@ void PluginSession::declare_fused_ops() {
 
 Status PluginSession::declare_custom_ops() {
   for (const auto& given : device_->plugin().custom_ops) {
-    CHORAL_RETURN_IF_ERROR(check_custom_op_name(given.name, "plug-in " + device_name()));
+    CHORAL_RETURN_IF_ERROR(check_custom_op_name(given.name).while_("plug-in " + device_name()));
     const auto op = op_of_custom(given.name);
     if (!op)
       return unsupported("plug-in {}: CustomOp '{}' can't be overridden through the plug-in interface", device_name(),
