@@ -27,8 +27,8 @@ bool is_pinned(const AdapterContent& content) {
 
 }  // namespace
 
-AdapterResidency::AdapterResidency(AdapterRegistry& registry, lora::LoRAModelManager& manager, int64_t budget_bytes)
-    : registry_(registry), manager_(manager), memory_(budget_bytes) {}
+AdapterResidency::AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes)
+    : registry_(registry), executor_(executor), memory_(budget_bytes) {}
 
 AdapterResidency::~AdapterResidency() {
   for (const auto& wish : pins_) registry_.answer_pin(wish, unavailable("the engine is shutting down"));
@@ -318,7 +318,7 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   if (voice.holders == 0) {
     lora::Voice weights;
     for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});
-    request.adapter_status = manager_.add_adapter(voice.key, std::move(weights));
+    request.adapter_status = executor_.add_adapter(voice.key, std::move(weights));
     if (!request.adapter_status.ok()) {
       memory_.release(voice.key);
       return Residency::kFailed;
@@ -342,7 +342,7 @@ void AdapterResidency::release(sched::Request& scheduled) {
   RequestVoice& voice = *engine_request(scheduled).voice;
   memory_.release(voice.key);
   for (const auto& term : voice.terms) publish(*term.content);
-  if (--voice.holders == 0) manager_.remove_adapter(voice.key);
+  if (--voice.holders == 0) executor_.remove_adapter(voice.key);
 }
 
 void AdapterResidency::forget_if_unnamed(int32_t id) {

@@ -11,7 +11,7 @@
 
 #include "engine/adapter_registry.h"
 #include "engine/engine_request.h"
-#include "lora/plan/lora_model_manager.h"
+#include "engine/executor.h"
 #include "sched/adapter_memory.h"
 
 namespace choral::engine {
@@ -43,8 +43,8 @@ struct RequestVoice {
 
 class AdapterResidency : public sched::AdapterResidency {
  public:
-  // `registry` and `manager` outlive this.
-  AdapterResidency(AdapterRegistry& registry, lora::LoRAModelManager& manager, int64_t budget_bytes);
+  // `registry` and `executor` outlive this.
+  AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes);
   ~AdapterResidency() override;
 
   // Takes in what the loader finished, pins, and what nobody names any more: when the registry woke the engine or has_unnamed(),
@@ -98,7 +98,7 @@ class AdapterResidency : public sched::AdapterResidency {
   void close_voice(const RequestVoice& voice);
 
   AdapterRegistry& registry_;
-  lora::LoRAModelManager& manager_;
+  Executor& executor_;
   sched::AdapterMemory memory_;
   std::map<int32_t, std::shared_ptr<AdapterContent>> contents_;  // by id
   std::map<Sha256Digest, int32_t> by_digest_;

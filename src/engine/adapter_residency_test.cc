@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "engine/adapter_executor_test.h"
 #include "engine/adapter_files_test.h"
 #include "engine/registry_test.h"
 
@@ -132,7 +133,7 @@ class ResidencyTest : public ::testing::Test {
     ASSERT_TRUE(registry_.load({"probe", (files_.root() / "0").string()}, false).ok());
     const int64_t size_bytes = registry_.list().front().size_bytes;
     ASSERT_TRUE(registry_.unload("probe").ok());
-    residency_.emplace(registry_, manager_, size_bytes * 3 / 2);
+    residency_.emplace(registry_, executor_, size_bytes * 3 / 2);
     registry_.set_wake([] {});
     wait_for_loads(1);
     ASSERT_EQ(residency_->content_count(), 0U) << "its name had gone before it came";
@@ -172,7 +173,7 @@ class ResidencyTest : public ::testing::Test {
 
   AdapterFiles files_;
   lora::LoRAConfig config_;
-  lora::LoRAModelManager manager_{files_.targets(), config_, kCpuDevice, 8, 64};
+  AdapterExecutor executor_{files_.targets(), config_};
   const std::shared_ptr<AdapterRegistry> made_ =
       make_registry(files_.targets(), {.load = {.config = config_}, .root = files_.root().string()});
   AdapterRegistry& registry_ = *made_;

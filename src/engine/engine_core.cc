@@ -21,11 +21,12 @@ sched::SchedulerConfig with_room_for_preempted(sched::SchedulerConfig config) {
   return config;
 }
 
-PositionLogprobs position_logprobs(const SampledToken& sampled) {
+PositionLogprobs position_logprobs(const StepOutput& output, const SampledToken& sampled) {
   PositionLogprobs out;
   out.chosen = {sampled.token, sampled.logprob};
-  out.top.reserve(sampled.top.size());
-  for (const auto& entry : sampled.top) out.top.push_back({entry.token, entry.logprob});
+  const auto top = output.top_of(sampled);
+  out.top.reserve(top.size());
+  for (const auto& entry : top) out.top.push_back({entry.token, entry.logprob});
   return out;
 }
 
@@ -36,11 +37,13 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
     : executor_(std::move(executor)),
       registry_(std::move(registry)),
       max_waiting_(config.max_waiting),
-      residency_(*registry_, executor_->lora_manager(), adapter_budget_bytes),
-      scheduler_(with_room_for_preempted(config), executor_->worker().kv_blocks(), static_cast<int32_t>(kernels::kKvBlockTokens),
-                 &residency_) {
+      residency_(*registry_, *executor_, adapter_budget_bytes),
+      scheduler_(with_room_for_preempted(config), executor_->facts().kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens),
+                 &residency_),
+      input_writer_(config.max_num_seqs, config.max_num_batched_tokens) {
   plan_.reserve(config.max_num_seqs);
-  output_.items.reserve(static_cast<size_t>(config.max_num_seqs));
+  output_.reserve(config.max_num_seqs);
+  accepted_.reserve(static_cast<size_t>(config.max_num_seqs));
   finished_.reserve(static_cast<size_t>(config.max_num_seqs));
   publish_stats();
   registry_->set_wake([this] {
@@ -231,23 +234,36 @@ void EngineCore::step() {
       auto& request = engine_request(*item.request);
       if (request.scheduled_s == 0) request.scheduled_s = begin;
     }
-    const Status computed = or_spare("the step cannot be computed", [&] { return executor_->execute_model(plan_, output_); });
+    const Status computed =
+        or_spare("the step cannot be computed", [&] { return executor_->execute_model(input_writer_.write(plan_), output_); });
     if (!computed.ok()) return fail_step(computed);
     scheduler_.on_computed(plan_);
     prompt_tokens_ += plan_.new_prompt_tokens();
-    const double end = now_s();
-    for (size_t i = 0; i < plan_.items().size(); ++i) {
-      const auto& item = plan_.items()[i];
-      if (!item.needs_logits || item.request->finished()) continue;
-      auto& request = engine_request(*item.request);
-      Status committed = or_spare("the answer cannot be kept", [&] {
-        commit(request, output_.items[i], end);
-        return Status();
-      });
-      if (!committed.ok()) fail_commit(request, std::move(committed));
-    }
+    take_output(now_s());
   }
   end_finished();
+}
+
+void EngineCore::take_output(double now) {
+  CHORAL_CHECK(output_.items.size() == plan_.items().size(), "a step answers each of its items");
+  size_t tokens_taken = 0, prompt_logprobs_taken = 0;
+  for (size_t i = 0; i < output_.items.size(); ++i) {
+    const auto& [token_count, prompt_logprobs_count] = output_.items[i];
+    const auto tokens = std::span(output_.tokens).subspan(tokens_taken, static_cast<size_t>(token_count));
+    const auto prompt_logprobs =
+        std::span(output_.prompt_logprobs).subspan(prompt_logprobs_taken, static_cast<size_t>(prompt_logprobs_count));
+    tokens_taken += tokens.size();
+    prompt_logprobs_taken += prompt_logprobs.size();
+    auto& request = engine_request(*plan_.items()[i].request);
+    if (request.finished()) continue;
+    Status committed = or_spare("the answer cannot be kept", [&] {
+      if (!prompt_logprobs.empty())
+        request.response->add_prompt_logprobs(input_writer_.input().items[i].prompt_logprobs_begin, prompt_logprobs);
+      if (!tokens.empty()) commit(request, tokens, now);
+      return Status();
+    });
+    if (!committed.ok()) fail_commit(request, std::move(committed));
+  }
 }
 
 void EngineCore::end_finished() {
@@ -255,6 +271,7 @@ void EngineCore::end_finished() {
   for (auto& request : finished_) {
     auto& ended = engine_request(*request);
     if (ended.adapter_failed) ended.response->fail(ended.index, std::move(ended.adapter_status));
+    input_writer_.forget(ended);
     residency_.leave(ended);
     starved_ = false;  // what it held may be what others wait for
   }
@@ -284,18 +301,32 @@ void EngineCore::fail_commit(EngineRequest& request, Status status) {
   keep_spare();
 }
 
-void EngineCore::commit(EngineRequest& request, SampledToken& sampled, double now) {
-  if (!sampled.status.ok()) {
-    request.response->fail(request.index, std::move(sampled.status));
-    return finish(request, sched::FinishReason::kError);
+// Tokens behind the one that ends the answer are nobody's.
+void EngineCore::commit(EngineRequest& request, std::span<SampledToken> sampled, double now) {
+  accepted_.clear();
+  Ending ending;
+  for (auto& token : sampled) {
+    if (!token.status.ok()) {
+      request.response->fail(request.index, std::move(token.status));
+      ending = {sched::FinishReason::kError};
+    } else {
+      if (request.first_token_s == 0) request.first_token_s = now;
+      accepted_.push_back(token.token);
+      ending = keep_token(request, token);
+    }
+    if (ending.reason != sched::FinishReason::kNone) break;
   }
-  if (request.first_token_s == 0) request.first_token_s = now;
-  scheduler_.append_token(request, sampled.token);
-  ++generated_tokens_;
+  scheduler_.commit(request, accepted_);
+  generated_tokens_ += static_cast<int64_t>(accepted_.size());
+  if (ending.reason != sched::FinishReason::kNone) finish(request, ending.reason, std::move(ending.stop_reason));
+}
 
+// The last of accepted_.
+EngineCore::Ending EngineCore::keep_token(EngineRequest& request, const SampledToken& sampled) {
+  const auto accepted = static_cast<int32_t>(accepted_.size());
   const auto& stops = request.stop_ids;
   const bool is_stop_id = std::find(stops.begin(), stops.end(), sampled.token) != stops.end();
-  const bool looks_for_stops = request.output_count() >= request.params.min_tokens;
+  const bool looks_for_stops = request.output_count() + accepted >= request.params.min_tokens;
   bool stopped = is_stop_id && looks_for_stops;
   std::string stop_reason;
   if (!stopped || request.params.include_stop_str_in_output) {
@@ -304,14 +335,15 @@ void EngineCore::commit(EngineRequest& request, SampledToken& sampled, double no
       stop_reason = request.text.matched_stop();
     }
   }
-  if (request.params.logprobs) request.response->add_logprobs(request.index, position_logprobs(sampled));
+  if (request.params.logprobs) request.response->add_logprobs(request.index, position_logprobs(output_, sampled));
   request.response->add_token(request.index, sampled.token, request.text.take_released());
   if (stopped && stop_reason.empty()) {
     const auto& own = request.params.stop_token_ids;
     if (std::find(own.begin(), own.end(), sampled.token) != own.end()) stop_reason = std::to_string(sampled.token);
   }
-  if (stopped) return finish(request, sched::FinishReason::kStop, std::move(stop_reason));
-  if (request.at_length_limit()) finish(request, sched::FinishReason::kLength);
+  if (stopped) return {sched::FinishReason::kStop, std::move(stop_reason)};
+  if (request.token_count() + accepted >= request.max_length) return {sched::FinishReason::kLength};
+  return {};
 }
 
 void EngineCore::finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason) {
@@ -346,7 +378,7 @@ void EngineCore::publish_stats() {
                         .adapter_budget_bytes = residency_.budget_bytes(),
                         .adapter_loads = residency_.loads(),
                         .adapter_evictions = residency_.evictions(),
-                        .host_copies = executor_->worker().context().session.host_copies()};
+                        .host_copies = output_.host_copies};
   publish_device_notes();
   const std::lock_guard lock(mutex_);
   stats_ = now;

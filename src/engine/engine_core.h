@@ -14,6 +14,7 @@
 #include "engine/adapter_residency.h"
 #include "engine/engine_request.h"
 #include "engine/executor.h"
+#include "engine/step_input_writer.h"
 #include "sched/scheduler.h"
 
 namespace choral::engine {
@@ -53,7 +54,14 @@ class EngineCore {
   void end_finished();
   void fail_step(const Status& status);
   void fail_commit(EngineRequest& request, Status status);
-  void commit(EngineRequest& request, SampledToken& sampled, double now);
+  // How a token ends the answer; kNone: not.
+  struct Ending {
+    sched::FinishReason reason = sched::FinishReason::kNone;
+    std::string stop_reason = {};
+  };
+  void take_output(double now);
+  void commit(EngineRequest& request, std::span<SampledToken> sampled, double now);
+  Ending keep_token(EngineRequest& request, const SampledToken& sampled);
   void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");
   void publish_stats();
   void publish_device_notes();
@@ -66,7 +74,9 @@ class EngineCore {
   std::vector<std::unique_ptr<EngineRequest>> parked_;  // their adapters were never loaded before
   bool starved_ = false;                                // the last plan was empty: everybody waits for adapters
   sched::StepPlan plan_;
+  StepInputWriter input_writer_;
   StepOutput output_;
+  std::vector<int32_t> accepted_;  // commit()'s own
   std::vector<std::unique_ptr<sched::Request>> finished_;
   int64_t prompt_tokens_ = 0;
   int64_t generated_tokens_ = 0;

@@ -1,4 +1,4 @@
-// One completion inside the engine: what the scheduler knows of it, how its next token is chosen, and where its answer goes.
+// One completion inside the engine: what the scheduler knows of it, what the worker is told of it, and where its answer goes.
 // A public request with n = 3 becomes three of these, sharing one Response and, through the prefix cache, one prompt.
 // Made and checked by RequestReader on the caller's thread, then owned by the scheduler; engine thread only.
 #pragma once
@@ -11,7 +11,7 @@
 #include "engine/adapter_version.h"
 #include "engine/output_text.h"
 #include "engine/response.h"
-#include "kernels/sampling/sampling.h"
+#include "engine/sampling_rule.h"
 #include "sched/request.h"
 
 namespace choral::engine {
@@ -25,11 +25,13 @@ struct EngineRequest : sched::Request {
     if (response) response->fail(index, unavailable("the engine was shut down before this request was done"));
   }
 
-  SamplingParams params;
+  SamplingParams params;          // without what only the worker needs
   std::vector<int32_t> stop_ids;  // end of sequence (unless ignored) and stop_token_ids
-  std::vector<kernels::TokenBias> bias;
-  std::vector<std::vector<int32_t>> bad_words;  // token sequences whose last token is banned after the others
-  uint64_t seed = 0;
+  SamplingRule rule;              // moves to the worker with the first step
+
+  // --- StepInputWriter's: what the worker was told ---
+  bool introduced = false;
+  int32_t told_tokens = 0;
 
   std::vector<VersionUse> adapters;  // as named; empty: the base
   std::string cache_salt;

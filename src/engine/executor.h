@@ -1,25 +1,55 @@
-// Between the engine's loop and its workers: today one worker in this process; several devices or processes become several
-// workers here, and nobody above notices.
+// Between the engine's loop and its workers, however many there are and wherever they run: all that the loop says to them and
+// hears of them passes here. Steps cross as values (step_input.h, step_output.h); so could adapters, by what was loaded from
+// where, but in one process their weights are shared. Engine thread only, after the load.
 #pragma once
 
-#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
-#include "engine/worker.h"
+#include "base/cpu_level.h"
+#include "base/status.h"
+#include "engine/step_input.h"
+#include "engine/step_output.h"
+#include "lora/lora_config.h"
+#include "lora/store/packed_adapter.h"
+#include "lora/target.h"
 
 namespace choral::engine {
 
+// What was loaded. Does not change.
+struct ExecutorFacts {
+  int64_t parameters = 0;
+  int64_t weight_bytes = 0;
+  int64_t vocab_size = 0;
+  int64_t head_dim = 0;
+  int64_t max_model_len = 0;  // what one sequence can have
+  int32_t kv_blocks = 0;
+  int64_t kv_bytes = 0;
+  std::string kv_dtype;
+  int threads = 0;
+  CpuLevel cpu_level = CpuLevel::kBase;
+  lora::LoRAConfig lora_config;
+  std::span<const lora::LoRATarget> lora_targets;  // live as long as the executor
+  std::vector<std::string> notes;
+};
+
 class Executor {
  public:
-  explicit Executor(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
+  virtual ~Executor() = default;
 
-  // Runs one step; returns when every worker is done.
-  Status execute_model(const sched::StepPlan& plan, StepOutput& out) { return worker_->execute_model(plan, out); }
-  const Worker& worker() const { return *worker_; }
-  std::vector<std::string> take_device_notes() { return worker_->take_device_notes(); }
-  lora::LoRAModelManager& lora_manager() { return worker_->lora_manager(); }
+  virtual const ExecutorFacts& facts() const = 0;
 
- private:
-  std::unique_ptr<Worker> worker_;
+  // A voice that segments of steps may name from now on, by `id` > 0. Errors as LoRAModelManager::add_adapter().
+  virtual Status add_adapter(int32_t id, lora::Voice voice) = 0;
+  virtual void remove_adapter(int32_t id) = 0;
+
+  // Runs one step; returns when every worker is done. An error is the devices', or there was no memory: nothing of the step can
+  // be used, and its requests may only be dropped.
+  virtual Status execute_model(const StepInput& input, StepOutput& out) = 0;
+
+  // Notes of the devices since the last call: fallbacks that came while they ran.
+  virtual std::vector<std::string> take_device_notes() = 0;
 };
 
 }  // namespace choral::engine

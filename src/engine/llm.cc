@@ -8,11 +8,11 @@
 #include "base/free_memory.h"
 #include "base/out_of_memory.h"
 #include "base/system_error.h"
-#include "engine/checkpoint_weights.h"
 #include "engine/engine_core.h"
 #include "engine/options_check.h"
 #include "engine/request_reader.h"
 #include "engine/sampling_check.h"
+#include "engine/uniproc_executor.h"
 
 namespace choral {
 
@@ -91,14 +91,14 @@ class Engine : public LLM {
   Result<AdmittedRequest> read(Request request);
   Status read_default_sampling();
   Status load_adapters(const EngineOptions& options);
-  void describe(const Worker& worker);
+  void describe(const ExecutorFacts& facts);
 
   ModelFiles files_;
   ModelInfo info_;
   SamplingParams default_sampling_;
   std::unique_ptr<RequestReader> reader_;
   std::shared_ptr<EngineCore> core_;
-  std::shared_ptr<AdapterRegistry> registry_;  // the core keeps it too, and the worker that its loader needs
+  std::shared_ptr<AdapterRegistry> registry_;  // the core keeps it too, and the executor whose targets its loader needs
 };
 
 // A quarter of what is free once the model is loaded, at most 8 GiB: thousands of small adapters, and room for the KV pool's
@@ -133,34 +133,28 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   auto engine = std::make_unique<Engine>();
   CHORAL_RETURN_IF_ERROR(check_options(options));
   CHORAL_RETURN_IF_ERROR(check_adapter_root(options.adapter_root));
-  CHORAL_TRY(const auto request, parse_weight_request(options.dtype));
+  CHORAL_RETURN_IF_ERROR(parse_weight_request(options.dtype).status());  // before any file is opened
   if (options.on_progress) options.on_progress({"open", options.model, 0});
   CHORAL_TRY(engine->files_, open_model_files(options));
-  CHORAL_TRY(auto worker, Worker::make(options, architecture_of(engine->files_.config)));
-  CHORAL_TRY(auto checkpoint, io::Checkpoint::open(engine->files_.path));
-  if (options.on_progress) options.on_progress({"load", checkpoint->description(), 0});
-  CheckpointWeights weights(checkpoint, request);
-  CHORAL_RETURN_IF_ERROR(worker->load(engine->files_.config, weights, options).while_(engine->files_.path));
-  CHORAL_RETURN_IF_ERROR(check_untaken(weights.untaken(), engine->files_.config, engine->info_.notes));
-  CHORAL_RETURN_IF_ERROR(worker->initialize_cache(options));
-  engine->describe(*worker);
-  CHORAL_TRY(const auto scheduler, scheduler_config(options, worker->max_model_len()));
+  CHORAL_TRY(std::unique_ptr<Executor> executor, UniprocExecutor::load(options, engine->files_));
+  const ExecutorFacts& facts = executor->facts();
+  engine->describe(facts);
+  CHORAL_TRY(const auto scheduler, scheduler_config(options, facts.max_model_len));
   CHORAL_TRY(engine->reader_, RequestReader::make(engine->files_, {.vocab = static_cast<int32_t>(engine->info_.vocab_size),
                                                                    .max_model_len = engine->info_.max_model_len,
                                                                    .seed = options.seed}));
   engine->info_.has_chat_template = engine->reader_->has_chat_template();
   CHORAL_RETURN_IF_ERROR(engine->read_default_sampling());
   const int64_t adapter_budget = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : default_adapter_budget();
-  CHORAL_TRY(engine->registry_, AdapterRegistry::make(worker->context().kernel.level, worker->loaded().model->lora_targets(),
-                                                      {.load = {.config = worker->lora_config(),
-                                                                .head_dim = worker->loaded().model->kv_cache_shape().head_dim,
+  CHORAL_TRY(engine->registry_, AdapterRegistry::make(facts.cpu_level, facts.lora_targets,
+                                                      {.load = {.config = facts.lora_config,
+                                                                .head_dim = facts.head_dim,
                                                                 .base_class = engine->info_.architecture,
                                                                 .base_names = engine->files_.base_names,
                                                                 .strict = options.strict},
                                                        .root = options.adapter_root,
                                                        .budget_bytes = adapter_budget}));
-  engine->core_ =
-      std::make_shared<EngineCore>(std::make_unique<Executor>(std::move(worker)), scheduler, engine->registry_, adapter_budget);
+  engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, adapter_budget);
   CHORAL_RETURN_IF_ERROR(engine->core_->start());
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
   if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});
@@ -178,21 +172,20 @@ Status Engine::load_adapters(const EngineOptions& options) {
   return {};
 }
 
-void Engine::describe(const Worker& worker) {
-  const auto& model = *worker.loaded().model;
+void Engine::describe(const ExecutorFacts& facts) {
   info_.name = files_.name;
   info_.path = files_.path;
   info_.architecture = architecture_of(files_.config);
-  info_.parameters = worker.loaded().parameters;
-  info_.weight_bytes = worker.loaded().weight_bytes;
-  info_.kv_cache_bytes = worker.kv_bytes();
-  info_.kv_cache_tokens = int64_t{worker.kv_blocks()} * kernels::kKvBlockTokens;
-  info_.max_model_len = static_cast<int>(worker.max_model_len());
-  info_.vocab_size = static_cast<int>(model.vocab_size());
-  info_.threads = worker.context().kernel.pool.size();
-  info_.cpu_level = cpu_level_name(worker.context().kernel.level);
-  info_.kv_cache_dtype = dtype_name(worker.kv_dtype());
-  info_.notes.insert(info_.notes.begin(), worker.notes().begin(), worker.notes().end());
+  info_.parameters = facts.parameters;
+  info_.weight_bytes = facts.weight_bytes;
+  info_.kv_cache_bytes = facts.kv_bytes;
+  info_.kv_cache_tokens = int64_t{facts.kv_blocks} * kernels::kKvBlockTokens;
+  info_.max_model_len = static_cast<int>(facts.max_model_len);
+  info_.vocab_size = static_cast<int>(facts.vocab_size);
+  info_.threads = facts.threads;
+  info_.cpu_level = cpu_level_name(facts.cpu_level);
+  info_.kv_cache_dtype = facts.kv_dtype;
+  info_.notes = facts.notes;
 }
 
 Status Engine::read_default_sampling() {

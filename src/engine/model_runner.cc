@@ -3,16 +3,24 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/checked_math.h"
 #include "base/out_of_memory.h"
 #include "platform/host_view.h"
 
 namespace choral::engine {
 namespace {
 
-EngineRequest& engine_request(const sched::PlanItem& item) { return static_cast<EngineRequest&>(*item.request); }
-
 // Logits of a prompt are made in slices: a row is a vocabulary wide.
 constexpr int32_t kPromptLogitsRows = 32;
+
+void apply(const ListUpdate& update, std::span<const int32_t> values, std::vector<int32_t>& list) {
+  CHORAL_CHECK(static_cast<size_t>(update.kept) <= list.size(), "a step keeps more of a request than the worker was told");
+  list.resize(static_cast<size_t>(update.kept));
+  list.insert(list.end(), values.begin(), values.end());
+}
+
+// Most likely tokens that a row is asked for.
+size_t top_count(const SamplingRule& rule) { return static_cast<size_t>(std::max(rule.logprobs.value_or(0), 0)); }
 
 }  // namespace
 
@@ -23,47 +31,82 @@ ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& mode
   positions_.reserve(static_cast<size_t>(max_tokens));
   kv_slots_.reserve(static_cast<size_t>(max_tokens));
   sequences_.reserve(static_cast<size_t>(max_items));
+  step_requests_.reserve(static_cast<size_t>(max_items));
   logits_rows_.reserve(static_cast<size_t>(std::max<int64_t>(max_items, kPromptLogitsRows)));
-  sampled_requests_.reserve(static_cast<size_t>(max_items));
-  sampled_tokens_.reserve(static_cast<size_t>(max_items));
+  sampled_rows_.reserve(static_cast<size_t>(max_items));
 }
 
-Status ModelRunner::execute_model(const sched::StepPlan& plan, StepOutput& out) {
+Status ModelRunner::execute_model(const StepInput& input, StepOutput& out) {
+  for (const uint64_t id : input.dropped) requests_.erase(id);
   ctx_.memory.reset();
   ctx_.kernel.scratch.reset();
-  platform::StepFacts facts{
-      .index = steps_++, .rows = plan.total_tokens(), .sequences = static_cast<int64_t>(plan.items().size())};
-  for (const auto& item : plan.items()) facts.has_prefill = facts.has_prefill || !item.is_decode;
-  facts.has_adapters = !plan.segments().empty();
+  const platform::StepFacts facts{.index = steps_++,
+                                  .rows = input.total_tokens,
+                                  .sequences = static_cast<int64_t>(input.items.size()),
+                                  .has_prefill = input.has_prefill,
+                                  .has_adapters = !input.segments.empty()};
   ctx_.session.begin_step(facts);
   const Status computed =
       or_out_of_memory("the step cannot be computed; fewer --max-num-batched-tokens or --max-num-seqs need less", [&] {
-        compute(plan, out);
+        compute(input, out);
         return Status();
       });
   const Status ended = ctx_.session.end_step(facts);
+  out.host_copies = ctx_.session.host_copies();
   return computed.ok() ? ended : computed;
 }
 
-void ModelRunner::compute(const sched::StepPlan& plan, StepOutput& out) {
-  build_batch(plan);
-  const auto hidden = ctx_.make_matrix(plan.total_tokens(), model_.hidden_size());
+void ModelRunner::compute(const StepInput& input, StepOutput& out) {
+  take_in(input);
+  build_batch(input);
+  const auto hidden = ctx_.make_matrix(input.total_tokens, model_.hidden_size());
   model_.forward(ctx_, batch_, hidden);
-  for (const auto& item : plan.items()) {
-    if (item.needs_prompt_logprobs) add_prompt_logprobs(item, hidden);
+  out.clear();
+  out.items.resize(input.items.size());
+  int64_t prompt_logprobs = 0;
+  for (const auto& item : input.items) prompt_logprobs += item.prompt_logprobs_count;
+  out.prompt_logprobs.reserve(static_cast<size_t>(prompt_logprobs));
+  for (size_t i = 0; i < input.items.size(); ++i) {
+    const auto& item = input.items[i];
+    out.items[i] = {.token_count = item.logits_count, .prompt_logprobs_count = item.prompt_logprobs_count};
+    add_prompt_logprobs(item, *step_requests_[i], hidden, out);
   }
-  sample_next_tokens(plan, hidden, out);
+  sample_next_tokens(input, hidden, out);
 }
 
-void ModelRunner::build_batch(const sched::StepPlan& plan) {
+void ModelRunner::take_in(const StepInput& input) {
+  for (const auto& request : input.admitted) admit(request);
+  step_requests_.clear();
+  for (const auto& item : input.items) {
+    const auto found = requests_.find(item.id);
+    CHORAL_CHECK(found != requests_.end(), "a step names a request that the worker was never told of");
+    KnownRequest& request = found->second;
+    apply(item.tokens, input.token_ids_of(item.tokens), request.tokens);
+    apply(item.blocks, input.block_ids_of(item.blocks), request.block_table);
+    step_requests_.push_back(&request);
+  }
+}
+
+void ModelRunner::admit(const NewRequest& request) {
+  KnownRequest known;
+  const auto max_length = std::max(int64_t{request.max_length}, static_cast<int64_t>(request.prompt.size()));
+  known.tokens.reserve(static_cast<size_t>(max_length));
+  known.tokens.assign(request.prompt.begin(), request.prompt.end());
+  known.block_table.reserve(static_cast<size_t>(ceil_div(max_length, kernels::kKvBlockTokens)));
+  known.prompt_count = static_cast<int32_t>(request.prompt.size());
+  known.rule = request.rule;
+  const bool is_new = requests_.emplace(request.id, std::move(known)).second;
+  CHORAL_CHECK(is_new, "a request is admitted twice");
+}
+
+void ModelRunner::build_batch(const StepInput& input) {
   token_ids_.clear();
   positions_.clear();
   kv_slots_.clear();
   sequences_.clear();
-  for (const auto& item : plan.items()) add_item(item);
-  const bool has_prefill =
-      std::any_of(plan.items().begin(), plan.items().end(), [](const sched::PlanItem& item) { return !item.is_decode; });
-  const Status planned = lora_.set_adapter_mapping(plan.segments(), {plan.total_tokens(), has_prefill});
+  for (size_t i = 0; i < input.items.size(); ++i) add_rows(input.items[i], *step_requests_[i]);
+  CHORAL_CHECK(token_ids_.size() == static_cast<size_t>(input.total_tokens), "a step's items are not its rows");
+  const Status planned = lora_.set_adapter_mapping(input.segments, {input.total_tokens, input.has_prefill});
   CHORAL_CHECK(planned.ok(), planned.message());  // residency registered them, the scheduler keeps to the slots
   const auto& lora = lora_.punica_wrapper();
   batch_ = {.token_ids = platform::place_indices(ctx_, std::span<const int32_t>(token_ids_)),
@@ -73,46 +116,67 @@ void ModelRunner::build_batch(const sched::StepPlan& plan) {
             .lora = lora.no_lora() ? nullptr : &lora};
 }
 
-void ModelRunner::add_item(const sched::PlanItem& item) {
-  const auto& request = *item.request;
-  for (int32_t position = item.first_token; position < item.first_token + item.token_count; ++position) {
+void ModelRunner::add_rows(const StepItem& item, const KnownRequest& request) {
+  const int32_t end = item.first_token + item.token_count;
+  CHORAL_CHECK(item.first_token >= 0 && static_cast<size_t>(item.first_row) == token_ids_.size() && item.logits_count >= 0 &&
+                   item.logits_count <= item.token_count && static_cast<size_t>(end) <= request.tokens.size() &&
+                   static_cast<size_t>(end) <= request.block_table.size() * static_cast<size_t>(kernels::kKvBlockTokens),
+               "a step's rows follow each other, and are tokens and places that the worker was told of");
+  for (int32_t position = item.first_token; position < end; ++position) {
     token_ids_.push_back(request.tokens[static_cast<size_t>(position)]);
     positions_.push_back(position);
-    const int64_t block = request.block_table[static_cast<int32_t>(position / kernels::kKvBlockTokens)];
+    const int64_t block = request.block_table[static_cast<size_t>(position / kernels::kKvBlockTokens)];
     kv_slots_.push_back(block * kernels::kKvBlockTokens + position % kernels::kKvBlockTokens);
   }
   sequences_.push_back({.query_begin = item.first_row,
                         .query_count = item.token_count,
                         .context_tokens = item.first_token,
-                        .block_table = request.block_table.ids()});
+                        .block_table = request.block_table});
 }
 
-void ModelRunner::sample_next_tokens(const sched::StepPlan& plan, MatrixView<const float> hidden, StepOutput& out) {
-  out.items.resize(plan.items().size());
+void ModelRunner::sample_next_tokens(const StepInput& input, MatrixView<const float> hidden, StepOutput& out) {
   logits_rows_.clear();
-  sampled_requests_.clear();
-  sampled_tokens_.clear();
-  for (size_t i = 0; i < plan.items().size(); ++i) {
-    const auto& item = plan.items()[i];
-    out.items[i].token = -1;
-    if (!item.needs_logits) continue;
-    logits_rows_.push_back(item.first_row + item.token_count - 1);
-    sampled_requests_.push_back(&engine_request(item));
-    sampled_tokens_.push_back(&out.items[i]);
+  sampled_rows_.clear();
+  size_t rows = 0, top = 0;
+  for (size_t i = 0; i < input.items.size(); ++i) {
+    const auto count = static_cast<size_t>(input.items[i].logits_count);
+    rows += count;
+    top += count * top_count(step_requests_[i]->rule);
   }
-  if (logits_rows_.empty()) return;
-  const auto logits = ctx_.make_matrix(static_cast<int64_t>(logits_rows_.size()), model_.vocab_size());
+  if (rows == 0) return;
+  out.tokens.resize(rows);
+  out.top.resize(top);
+  for (size_t i = 0; i < input.items.size(); ++i) add_sampled_rows(input.items[i], *step_requests_[i], out);
+  const auto logits = ctx_.make_matrix(static_cast<int64_t>(rows), model_.vocab_size());
   model_.compute_logits(ctx_, batch_, hidden, logits_rows_, logits);
-  const auto on_host = platform::host_copy(ctx_, logits);
-  sampler_.sample(on_host, sampled_requests_, sampled_tokens_);
+  sampler_.sample(platform::host_copy(ctx_, logits), sampled_rows_);
 }
 
-void ModelRunner::add_prompt_logprobs(const sched::PlanItem& item, MatrixView<const float> hidden) {
-  const auto& request = engine_request(item);
-  // The row at position p speaks of the token at p + 1, as long as that is a prompt token. What a preempted request computes
-  // again has been said.
-  const int32_t end = std::min(item.first_token + item.token_count, request.prompt_count - 1);
-  for (int32_t first = std::max(item.first_token, request.prompt_done_count); first < end; first += kPromptLogitsRows) {
+void ModelRunner::add_sampled_rows(const StepItem& item, const KnownRequest& request, StepOutput& out) {
+  for (int32_t row = item.token_count - item.logits_count; row < item.token_count; ++row) {
+    SampledToken& token = out.tokens[sampled_rows_.size()];
+    if (!sampled_rows_.empty()) {
+      const auto& before = sampled_rows_.back();
+      token.top_begin = before.out->top_begin + static_cast<int32_t>(before.top.size());
+    }
+    logits_rows_.push_back(item.first_row + row);
+    sampled_rows_.push_back({.rule = &request.rule,
+                             .tokens = std::span(request.tokens).first(static_cast<size_t>(item.first_token + row) + 1),
+                             .prompt_count = request.prompt_count,
+                             .out = &token,
+                             .top = std::span(out.top).subspan(static_cast<size_t>(token.top_begin), top_count(request.rule))});
+  }
+}
+
+void ModelRunner::add_prompt_logprobs(const StepItem& item, const KnownRequest& request, MatrixView<const float> hidden,
+                                      StepOutput& out) {
+  // The row at position p speaks of the token at p + 1.
+  const int32_t end = item.prompt_logprobs_begin + item.prompt_logprobs_count;
+  CHORAL_CHECK(item.prompt_logprobs_count == 0 ||
+                   (item.prompt_logprobs_begin >= item.first_token && end <= item.first_token + item.token_count &&
+                    static_cast<size_t>(end) < request.tokens.size()),
+               "log-probabilities are wanted of prompt tokens that follow the step's rows");
+  for (int32_t first = item.prompt_logprobs_begin; first < end; first += kPromptLogitsRows) {
     const platform::StepMark mark(ctx_);
     const int32_t count = std::min(kPromptLogitsRows, end - first);
     logits_rows_.resize(static_cast<size_t>(count));
@@ -121,9 +185,8 @@ void ModelRunner::add_prompt_logprobs(const sched::PlanItem& item, MatrixView<co
     model_.compute_logits(ctx_, batch_, hidden, logits_rows_, on_device);
     const auto logits = platform::host_copy(ctx_, on_device);
     for (int32_t i = 0; i < count; ++i) {
-      const int32_t next = request.tokens[static_cast<size_t>(first + i + 1)];
-      request.response->set_prompt_logprobs(first + i,
-                                            sampler_.logprobs_of(logits.row_span(i), next, *request.params.prompt_logprobs));
+      const int32_t next = request.tokens[static_cast<size_t>(first + i) + 1];
+      out.prompt_logprobs.push_back(sampler_.logprobs_of(logits.row_span(i), next, request.rule.prompt_logprobs.value_or(0)));
     }
   }
 }

@@ -1,14 +1,16 @@
-// Runs one step plan on one model: builds the flat batch once, forwards it, makes the logits of the rows that need them, samples.
+// Runs one step on one model: takes in what the step says of its requests, builds the flat batch once, forwards it, makes the
+// logits of the rows that need them, samples. Knows of a request what StepInputs said; see step_input.h.
 // Engine thread; all arrays are reserved for the largest step, so a steady-state step allocates nothing.
 #pragma once
 
+#include <unordered_map>
 #include <vector>
 
 #include "engine/sampler.h"
+#include "engine/step_input.h"
 #include "engine/step_output.h"
 #include "lora/plan/lora_model_manager.h"
 #include "models/model.h"
-#include "sched/step_plan.h"
 
 namespace choral::engine {
 
@@ -18,32 +20,47 @@ class ModelRunner {
   ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora, int64_t max_tokens,
               int64_t max_items);
 
-  // The plan's requests are EngineRequests. out.items[i] answers plan.items()[i]. An error is the device's, or there was no
-  // memory: nothing of the step can be used.
-  Status execute_model(const sched::StepPlan& plan, StepOutput& out);
+  // out.items[i] answers input.items[i]. An error is the device's, or there was no memory: nothing of the step can be used, and
+  // its requests may only be dropped.
+  Status execute_model(const StepInput& input, StepOutput& out);
+
+  // Requests it was told of and that were not dropped yet.
+  size_t known_requests() const { return requests_.size(); }
 
  private:
-  void compute(const sched::StepPlan& plan, StepOutput& out);
-  void build_batch(const sched::StepPlan& plan);
-  void add_item(const sched::PlanItem& item);
-  void sample_next_tokens(const sched::StepPlan& plan, MatrixView<const float> hidden, StepOutput& out);
-  void add_prompt_logprobs(const sched::PlanItem& item, MatrixView<const float> hidden);
+  // The worker's copy of a request.
+  struct KnownRequest {
+    std::vector<int32_t> tokens;  // prompt and outputs
+    std::vector<int32_t> block_table;
+    int32_t prompt_count = 0;
+    SamplingRule rule;
+  };
+
+  void compute(const StepInput& input, StepOutput& out);
+  void take_in(const StepInput& input);
+  void admit(const NewRequest& request);
+  void build_batch(const StepInput& input);
+  void add_rows(const StepItem& item, const KnownRequest& request);
+  void add_sampled_rows(const StepItem& item, const KnownRequest& request, StepOutput& out);
+  void sample_next_tokens(const StepInput& input, MatrixView<const float> hidden, StepOutput& out);
+  void add_prompt_logprobs(const StepItem& item, const KnownRequest& request, MatrixView<const float> hidden, StepOutput& out);
 
   const platform::Context& ctx_;
   const models::Model& model_;
   lora::LoRAModelManager& lora_;
   Sampler sampler_;
   int64_t steps_ = 0;
+  std::unordered_map<uint64_t, KnownRequest> requests_;
 
   // The flat batch. [max_tokens] and [max_items]
   layers::ForwardBatch batch_;
   std::vector<int32_t> token_ids_, positions_;
   std::vector<int64_t> kv_slots_;
   std::vector<kernels::AttentionSequence> sequences_;
-  // Rows that give a token, with their requests and places.
+  std::vector<const KnownRequest*> step_requests_;  // of the items
+  // Rows that give a token.
   std::vector<int32_t> logits_rows_;
-  std::vector<EngineRequest*> sampled_requests_;
-  std::vector<SampledToken*> sampled_tokens_;
+  std::vector<SampledRow> sampled_rows_;
 };
 
 }  // namespace choral::engine

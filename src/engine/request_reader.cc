@@ -152,6 +152,11 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
   kept.stop.clear();
   kept.bad_words.clear();
   kept.logit_bias.clear();
+  kept.allowed_token_ids.clear();
+  SamplingRule rule = sampling_rule_of(params);
+  rule.bad_words = bad_words;
+  if (!params.ignore_eos) rule.stop_ids = eos_ids_;
+  rule.stop_ids.insert(rule.stop_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   const auto root = cache::make_prefix_root({}, request.cache_salt);
   for (int i = 0; i < params.n; ++i) {
     OutputText text(tokenizer_, {params.stop, params.include_stop_str_in_output, params.skip_special_tokens}, room_tokens);
@@ -163,11 +168,9 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
     completion->wants_prompt_logprobs = params.prompt_logprobs.has_value() && i == 0;
     completion->prefix_root = root;  // the base's; adapters make it their own once they are known
     completion->cache_salt = request.cache_salt;
-    if (!params.ignore_eos) completion->stop_ids = eos_ids_;
-    completion->stop_ids.insert(completion->stop_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
-    for (const auto& [id, bias] : params.logit_bias) completion->bias.push_back({id, bias});
-    completion->bad_words = bad_words;
-    completion->seed = i == 0 ? seed : mixed(seed + static_cast<uint64_t>(i));
+    completion->stop_ids = rule.stop_ids;
+    completion->rule = rule;
+    completion->rule.seed = i == 0 ? seed : mixed(seed + static_cast<uint64_t>(i));
     completion->index = i;
     completion->response = admitted.response;
     completion->submitted_s = now_s();

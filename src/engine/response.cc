@@ -1,6 +1,7 @@
 #include "engine/response.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/check.h"
 #include "engine/output_text.h"
@@ -65,11 +66,12 @@ void Response::add_text(int index, std::string_view text) {
   note_change();
 }
 
-void Response::set_prompt_logprobs(int32_t row, PositionLogprobs logprobs) {
+void Response::add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs> logprobs) {
   const std::lock_guard lock(mutex_);
-  CHORAL_CHECK(static_cast<size_t>(row) == output_.prompt_logprobs.size(),
+  CHORAL_CHECK(static_cast<size_t>(first_row) == output_.prompt_logprobs.size(),
                "a prompt's log-probabilities come in order, each once");
-  output_.prompt_logprobs.push_back(std::move(logprobs));
+  output_.prompt_logprobs.insert(output_.prompt_logprobs.end(), std::make_move_iterator(logprobs.begin()),
+                                 std::make_move_iterator(logprobs.end()));
 }
 
 void Response::finish(int index, FinishReason reason, std::string stop_reason, int cached_tokens, const RequestMetrics& metrics) {

@@ -22,7 +22,8 @@ class Response {
   void add_token(int index, int32_t token_id, std::string_view text);
   void add_logprobs(int index, PositionLogprobs logprobs);  // of the token just added
   void add_text(int index, std::string_view text);
-  void set_prompt_logprobs(int32_t row, PositionLogprobs logprobs);  // of prompt token row + 1; rows come in order, each once
+  // Moves those of prompt tokens from first_row + 1 on; rows come in order, each once.
+  void add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs> logprobs);
   void finish(int index, FinishReason reason, std::string stop_reason, int cached_tokens, const RequestMetrics& metrics);
   // Ends the completion with an error; nothing happens when it has ended already.
   void fail(int index, Status status);

@@ -13,9 +13,7 @@ bool completes(std::span<const int32_t> history, std::span<const int32_t> word) 
   return history.size() >= head && std::equal(word.begin(), word.end() - 1, history.end() - static_cast<ptrdiff_t>(head));
 }
 
-bool has_penalties(const SamplingParams& p) {
-  return p.repetition_penalty != 1.0f || p.frequency_penalty != 0.0f || p.presence_penalty != 0.0f;
-}
+bool has_penalties(const kernels::Penalties& p) { return p.repetition != 1.0f || p.frequency != 0.0f || p.presence != 0.0f; }
 
 }  // namespace
 
@@ -28,54 +26,50 @@ Sampler::Sampler(const platform::Context& ctx, int64_t vocab) : ctx_(ctx) {
   }
 }
 
-void Sampler::sample(MatrixView<float> logits, std::span<EngineRequest* const> requests, std::span<SampledToken* const> out) {
+void Sampler::sample(MatrixView<float> logits, std::span<const SampledRow> rows) {
   ctx_.kernel.pool.parallel_for(logits.rows, 1, [&](int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end; ++i) {
       Arena& scratch = *scratch_[static_cast<size_t>(thread)];
       const Arena::Mark mark(scratch);
-      sample_row(logits.row_span(i), *requests[static_cast<size_t>(i)], *out[static_cast<size_t>(i)], scratch);
+      sample_row(logits.row_span(i), rows[static_cast<size_t>(i)], scratch);
     }
   });
 }
 
-void Sampler::sample_row(std::span<float> logits, const EngineRequest& request, SampledToken& out, Arena& scratch) const {
-  const SamplingParams& p = request.params;
+void Sampler::sample_row(std::span<float> logits, const SampledRow& row, Arena& scratch) const {
+  const SamplingRule& rule = *row.rule;
   const CpuLevel level = ctx_.kernel.level;
+  SampledToken& out = *row.out;
   out.status = {};
-  out.top.clear();
   double raw_sum = 0;
   std::span<float> raw;  // log-probabilities are those of the model, before anything below
-  if (p.logprobs) {
+  if (rule.logprobs) {
     raw = scratch.make<float>(logits.size());
     std::copy(logits.begin(), logits.end(), raw.begin());
     raw_sum = kernels::log_sum_exp(level, raw);
   }
 
-  if (!p.allowed_token_ids.empty()) kernels::allow_only_tokens(logits, p.allowed_token_ids, scratch);
-  if (!request.bias.empty()) kernels::add_logit_bias(logits, request.bias);
-  if (request.output_count() < p.min_tokens) kernels::ban_tokens(logits, request.stop_ids);
-  for (const auto& word : request.bad_words) {
-    if (completes(request.tokens, word)) kernels::ban_tokens(logits, std::span(word).last(1));
+  const auto output = row.output();
+  if (!rule.allowed_ids.empty()) kernels::allow_only_tokens(logits, rule.allowed_ids, scratch);
+  if (!rule.bias.empty()) kernels::add_logit_bias(logits, rule.bias);
+  if (static_cast<int64_t>(output.size()) < rule.min_tokens) kernels::ban_tokens(logits, rule.stop_ids);
+  for (const auto& word : rule.bad_words) {
+    if (completes(row.tokens, word)) kernels::ban_tokens(logits, std::span(word).last(1));
   }
-  if (has_penalties(p)) {
-    kernels::apply_penalties(logits, request.prompt(), request.output(),
-                             {p.repetition_penalty, p.frequency_penalty, p.presence_penalty}, scratch);
-  }
-  const auto position = static_cast<uint64_t>(request.output_count());
-  auto token = p.temperature < kernels::kGreedyTemperature
-                   ? kernels::argmax_token(level, logits)
-                   : kernels::sample_token(level, logits, {p.temperature, p.top_k, p.top_p, p.min_p},
-                                           kernels::random_uniform(request.seed, position), scratch);
+  if (has_penalties(rule.penalties)) kernels::apply_penalties(logits, row.prompt(), output, rule.penalties, scratch);
+  auto token =
+      rule.settings.temperature < kernels::kGreedyTemperature
+          ? kernels::argmax_token(level, logits)
+          : kernels::sample_token(level, logits, rule.settings, kernels::random_uniform(rule.seed, output.size()), scratch);
   if (!token.ok()) {
     out.token = -1;
     out.status = std::move(token).status();
     return;
   }
   out.token = *token;
-  if (!p.logprobs) return;
+  if (!rule.logprobs) return;
   out.logprob = static_cast<float>(static_cast<double>(raw[static_cast<size_t>(out.token)]) - raw_sum);
-  out.top.resize(static_cast<size_t>(std::max(*p.logprobs, 0)));
-  out.top.resize(static_cast<size_t>(kernels::top_logprobs(level, raw, raw_sum, out.top)));
+  out.top_count = static_cast<int32_t>(kernels::top_logprobs(level, raw, raw_sum, row.top));
 }
 
 PositionLogprobs Sampler::logprobs_of(std::span<const float> logits, int32_t token, int top) const {

@@ -1,28 +1,42 @@
-// From the logits of a step's rows to tokens: each row by its own request's parameters, rows in parallel.
-// A row's token depends on its logits, its parameters, its own history and (seed, position) only: same seed = same text in any
+// From the logits of a step's rows to tokens: each row by its own request's rule, rows in parallel.
+// A row's token depends on its logits, its rule, its own history and (seed, position) only: same seed = same text in any
 // batch. Engine thread; allocates nothing: each thread has its scratch from the start.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
-#include "engine/engine_request.h"
+#include "choral/types.h"
+#include "engine/sampling_rule.h"
 #include "engine/step_output.h"
 #include "platform/context.h"
 
 namespace choral::engine {
 
+// A row of logits that gives a token.
+struct SampledRow {
+  const SamplingRule* rule = nullptr;
+  std::span<const int32_t> tokens;  // up to the row's own
+  int32_t prompt_count = 0;         // leading ones of them that are the prompt
+  SampledToken* out = nullptr;
+  std::span<kernels::TokenLogprob> top;  // room for as many as the rule wants
+
+  std::span<const int32_t> prompt() const { return tokens.first(static_cast<size_t>(prompt_count)); }
+  std::span<const int32_t> output() const { return tokens.subspan(static_cast<size_t>(prompt_count)); }
+};
+
 class Sampler {
  public:
   Sampler(const platform::Context& ctx, int64_t vocab);
 
-  // logits row i belongs to requests[i] and gives out[i]; the logits are changed in place.
-  void sample(MatrixView<float> logits, std::span<EngineRequest* const> requests, std::span<SampledToken* const> out);
+  // logits row i is that of rows[i]; the logits are changed in place.
+  void sample(MatrixView<float> logits, std::span<const SampledRow> rows);
   // Log-probability of `token` in an untouched row, and the most likely ones.
   PositionLogprobs logprobs_of(std::span<const float> logits, int32_t token, int top) const;
 
  private:
-  void sample_row(std::span<float> logits, const EngineRequest& request, SampledToken& out, Arena& scratch) const;
+  void sample_row(std::span<float> logits, const SampledRow& row, Arena& scratch) const;
 
   const platform::Context& ctx_;
   std::vector<std::unique_ptr<Arena>> scratch_;  // one a thread

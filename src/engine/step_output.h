@@ -1,24 +1,50 @@
-// What one step gives back: for each item of the plan that wanted it, a token and its log-probabilities.
-// Reused every step; room is reserved for the largest batch.
+// What one step gives back, as values: for each item of the StepInput its tokens, several when it wanted several, with their
+// log-probabilities, and those of its prompt. Reused every step; room is reserved for the largest batch.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
+#include "choral/types.h"
 #include "kernels/sampling/sampling.h"
 
 namespace choral::engine {
 
 struct SampledToken {
-  int32_t token = -1;  // -1: none was wanted, or `status` says why it failed
+  int32_t token = -1;  // -1: `status` says why there is none
   float logprob = 0;
-  std::vector<kernels::TokenLogprob> top;  // as many as the request asked for
+  int32_t top_begin = 0, top_count = 0;  // of StepOutput::top
   Status status;
 };
 
+// How many of StepOutput's tokens and prompt_logprobs are an item's; items have theirs one after another.
+struct ItemOutput {
+  int32_t token_count = 0;
+  int32_t prompt_logprobs_count = 0;
+};
+
 struct StepOutput {
-  std::vector<SampledToken> items;  // one for each item of the plan
+  std::vector<ItemOutput> items;  // one for each of the input
+  std::vector<SampledToken> tokens;
+  std::vector<kernels::TokenLogprob> top;         // most likely tokens, best first, as many as each request asked for
+  std::vector<PositionLogprobs> prompt_logprobs;  // in the order of positions
+  int64_t host_copies = 0;                        // Session::host_copies() when the step ended
+
+  void reserve(int64_t max_items) {
+    items.reserve(static_cast<size_t>(max_items));
+    tokens.reserve(static_cast<size_t>(max_items));
+  }
+  void clear() {
+    items.clear();
+    tokens.clear();
+    top.clear();
+    prompt_logprobs.clear();
+  }
+  std::span<const kernels::TokenLogprob> top_of(const SampledToken& token) const {
+    return std::span(top).subspan(static_cast<size_t>(token.top_begin), static_cast<size_t>(token.top_count));
+  }
 };
 
 }  // namespace choral::engine

@@ -34,6 +34,8 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
+StepTimer::StepTimer() : input_writer_(kMaxBatch, kMaxTokens) {}
+
 Result<std::unique_ptr<StepTimer>> StepTimer::make(StepTimerOptions options) {
   const double begin = now_s();
   std::unique_ptr<StepTimer> bench(new StepTimer());
@@ -82,6 +84,7 @@ Status StepTimer::add_sequences(sched::Scheduler& scheduler, int count, int prom
     params.temperature = 0;
     params.ignore_eos = true;
     auto request = std::make_unique<EngineRequest>(params, OutputText(nullptr, {}, 0));
+    request->rule = sampling_rule_of(params);
     request->id = next_id_++;
     request->max_tokens = outputs;
     request->adapter_key = cast[static_cast<size_t>(i) % cast.size()];
@@ -96,16 +99,23 @@ double StepTimer::run_step(sched::Scheduler& scheduler) {
   const double begin = now_s();
   scheduler.schedule(plan_);
   if (plan_.empty()) return 0;
-  const Status computed = worker_->execute_model(plan_, output_);
+  const Status computed = worker_->execute_model(input_writer_.write(plan_), output_);
   CHORAL_CHECK(computed.ok(), computed.message());  // a figure of a device that fails would mean nothing
   scheduler.on_computed(plan_);
-  for (size_t i = 0; i < plan_.items().size(); ++i) {
-    const auto& item = plan_.items()[i];
+  size_t tokens_taken = 0;
+  for (const auto& item : plan_.items()) {
     if (!item.needs_logits) continue;
-    scheduler.append_token(*item.request, output_.items[i].token);
+    scheduler.commit(*item.request, {&output_.tokens[tokens_taken++].token, 1});
     if (item.request->at_length_limit()) scheduler.finish(*item.request, sched::FinishReason::kLength);
   }
+  scheduler.take_finished(finished_);
+  for (const auto& request : finished_) input_writer_.forget(static_cast<const EngineRequest&>(*request));
+  finished_.clear();
   return now_s() - begin;
+}
+
+void StepTimer::forget_running(const sched::Scheduler& scheduler) {
+  for (const auto* request : scheduler.running()) input_writer_.forget(static_cast<const EngineRequest&>(*request));
 }
 
 Result<std::vector<StepTiming>> StepTimer::decode_casts(int batch, int context, int steps, std::span<const Cast> casts) {
@@ -139,6 +149,7 @@ Result<std::vector<StepTiming>> StepTimer::decode_casts(int batch, int context, 
     worker_->set_profile(&run.profile);
     for (int i = 0; i < kProfiledSteps; ++i) run.profiled += run_step(run.scheduler);
     worker_->set_profile(nullptr);
+    forget_running(run.scheduler);
     timings.push_back(timing(batch, batch, std::move(run.seconds), run.profile, run.profiled));
   }
   return timings;

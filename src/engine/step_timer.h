@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/step_input_writer.h"
 #include "engine/worker.h"
 #include "platform/ops/op_profile.h"
 #include "sched/scheduler.h"
@@ -56,9 +57,10 @@ class StepTimer {
   double load_s() const { return load_s_; }
 
  private:
-  StepTimer() = default;
+  StepTimer();
   Status add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast);
   double run_step(sched::Scheduler& scheduler);
+  void forget_running(const sched::Scheduler& scheduler);
   void count_weights();
   StepTiming timing(int batch, int tokens, std::vector<double> seconds, const platform::OpProfile& profile,
                     double profiled_s) const;
@@ -67,11 +69,13 @@ class StepTimer {
   EngineOptions options_;
   std::unique_ptr<Worker> worker_;
   sched::StepPlan plan_;
+  StepInputWriter input_writer_;
   StepOutput output_;
   double load_s_ = 0;
   double layer_weights_ = 0, layer_bytes_ = 0;  // of everything every row passes through
   double head_weights_ = 0, head_bytes_ = 0;    // of the LM head, which only rows with logits pass
   sched::RequestId next_id_ = 1;
+  std::vector<std::unique_ptr<sched::Request>> finished_;
 };
 
 }  // namespace choral::engine

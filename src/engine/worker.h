@@ -24,7 +24,7 @@ class Worker {
   Status initialize_cache(const EngineOptions& options);
 
   // An error is the device's, whose answers can't be used.
-  Status execute_model(const sched::StepPlan& plan, StepOutput& out) { return runner_->execute_model(plan, out); }
+  Status execute_model(const StepInput& input, StepOutput& out) { return runner_->execute_model(input, out); }
   lora::LoRAModelManager& lora_manager() { return *lora_manager_; }
 
   const lora::LoRAConfig& lora_config() const { return lora_config_; }

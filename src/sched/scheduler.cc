@@ -115,18 +115,18 @@ void Scheduler::schedule(StepPlan& plan) {
 }
 
 void Scheduler::plan_decodes(StepPlan& plan) {
+  // A prefill has its blocks since it was admitted; several tokens accepted at once need theirs as one does, and come later.
   // In order of urgency, and a victim is always the last one running: whoever is preempted is not in the plan yet.
   for (size_t i = 0; i < running_.size(); ++i) {
     Request& request = *running_[i];
     CHORAL_CHECK(request.remaining() > 0, "a running request got no token after its last step and was not finished");
-    if (request.remaining() > 1) continue;
     bool room = cache_.grow(request.block_table, request.token_count());
     while (!room && running_.back() != &request) {
       preempt_last();
       room = cache_.grow(request.block_table, request.token_count());
     }
     if (room) {
-      plan_chunk(request, plan);
+      if (request.remaining() == 1) plan_chunk(request, plan);
     } else {
       CHORAL_CHECK(running_.size() > 1, "a request that fits alone found no block although it is alone");
       ++stats_.pauses;  // keeps its blocks and computed tokens until others finish or need them
@@ -137,8 +137,13 @@ void Scheduler::plan_decodes(StepPlan& plan) {
 void Scheduler::plan_prefills(StepPlan& plan) {
   for (Request* request : running_) {
     if (budget_left(plan) == 0) return;
-    if (request->remaining() > 1) plan_chunk(*request, plan);
+    if (request->remaining() > 1 && has_blocks(*request)) plan_chunk(*request, plan);
   }
+}
+
+// For all its known tokens; else it pauses.
+bool Scheduler::has_blocks(const Request& request) const {
+  return request.block_table.size() >= cache_.blocks_for(request.token_count());
 }
 
 void Scheduler::plan_waiting(StepPlan& plan) {
@@ -343,13 +348,14 @@ void Scheduler::extend_prefix_chain(Request& request) {
                               request.tokens, cache_.block_tokens());
 }
 
-void Scheduler::append_token(Request& request, int32_t token_id) {
+void Scheduler::commit(Request& request, std::span<const int32_t> accepted) {
   CHORAL_CHECK(request.status == RequestStatus::kRunning && !request.in_flight && request.remaining() == 0,
-               "a token is appended to a running request whose tokens are all computed");
-  CHORAL_CHECK(!request.at_length_limit(), "a request at its length limit must be finished");
-  request.tokens.push_back(token_id);
+               "tokens are accepted for a running request whose tokens are all computed");
+  CHORAL_CHECK(static_cast<int64_t>(accepted.size()) <= request.max_length - request.token_count(),
+               "a request at its length limit must be finished");
+  request.tokens.insert(request.tokens.end(), accepted.begin(), accepted.end());
   request.last_progress_step = step_;
-  FairShare::charge(request.share, kOutputWeight);
+  FairShare::charge(request.share, kOutputWeight * static_cast<int64_t>(accepted.size()));
 }
 
 void Scheduler::finish(Request& request, FinishReason reason) {

@@ -1,6 +1,5 @@
 // Decides what each step computes. The engine thread's loop is
-//   schedule(plan) -> run the model -> on_computed(plan) -> append_token / finish for each item with needs_logits ->
-//   take_finished
+//   schedule(plan) -> run the model -> on_computed(plan) -> commit / finish for each item with needs_logits -> take_finished
 // Every step: running requests' decode tokens first, then the next chunks of running prefills, then waiting requests while
 // token budget, max_num_seqs and KV blocks last. A request gets the blocks of all its known tokens when admitted. When a decode
 // finds no block, the least urgent, latest running request is preempted: its blocks go, it waits again and later recomputes
@@ -63,8 +62,9 @@ class Scheduler {
   // The plan was not run (or failed): nothing advances, the requests stay as they were before schedule().
   void abandon(const StepPlan& plan);
 
-  // The token sampled after all tokens of a running request are computed. Finish it yourself when at_length_limit().
-  void append_token(Request& request, int32_t token_id);
+  // The tokens that follow the known ones of a running request, which are all computed: one, or several at once, which the next
+  // steps compute as a chunk. No more than max_length has room for; finish it yourself when at_length_limit().
+  void commit(Request& request, std::span<const int32_t> accepted);
 
   // Ends a request wherever it is. While its step runs, its blocks are kept until on_computed()/abandon(). The first reason
   // stays: finishing a finished request does nothing.
@@ -94,6 +94,7 @@ class Scheduler {
   Status check_fits(const Request& request) const;
   void plan_decodes(StepPlan& plan);
   void plan_prefills(StepPlan& plan);
+  bool has_blocks(const Request& request) const;
   void plan_waiting(StepPlan& plan);
   enum class Admission : uint8_t { kAdmitted, kDeferred, kNoRoom, kNoAdapterRoom };
   Admission try_admit(Request& request, StepPlan& plan);

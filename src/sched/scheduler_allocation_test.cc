@@ -1,6 +1,7 @@
 // Counts operator new of this thread: a steady-state step must not call it.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <new>
 
@@ -21,6 +22,8 @@ void operator delete(void* p, size_t) noexcept { std::free(p); }
 namespace choral::sched {
 namespace {
 
+constexpr std::array<int32_t, 1> kOneToken = {1};
+
 TEST(SchedulerAllocation, SteadyStateStepsAllocateNothing) {
   SchedulerConfig config;
   config.max_num_seqs = 8;
@@ -36,7 +39,7 @@ TEST(SchedulerAllocation, SteadyStateStepsAllocateNothing) {
   for (int i = 0; i < 200; ++i) {  // crosses block borders: growing, hashing and publishing included
     engine.scheduler.schedule(engine.plan);
     engine.scheduler.on_computed(engine.plan);
-    for (const PlanItem& item : engine.plan.items()) engine.scheduler.append_token(*item.request, 1);
+    for (const PlanItem& item : engine.plan.items()) engine.scheduler.commit(*item.request, kOneToken);
   }
   EXPECT_EQ(news, before);
   EXPECT_EQ(engine.plan.decode_tokens(), 8);
@@ -71,7 +74,7 @@ TEST(SchedulerAllocation, PassingOverManyWhoseAdapterHasNoRoomAllocatesNothing) 
   const auto step = [&] {
     scheduler.schedule(plan);
     scheduler.on_computed(plan);
-    for (const PlanItem& item : plan.items()) scheduler.append_token(*item.request, 1);
+    for (const PlanItem& item : plan.items()) scheduler.commit(*item.request, kOneToken);
   };
   for (int i = 0; i < 10; ++i) step();
   const int64_t before = news;
@@ -101,7 +104,7 @@ TEST(SchedulerAllocation, PreemptionAndResumptionAllocateNothing) {
     engine.scheduler.schedule(engine.plan);
     engine.scheduler.on_computed(engine.plan);
     for (const PlanItem& item : engine.plan.items()) {
-      if (item.needs_logits) engine.scheduler.append_token(*item.request, 1);
+      if (item.needs_logits) engine.scheduler.commit(*item.request, kOneToken);
     }
   }
   EXPECT_EQ(news, before);

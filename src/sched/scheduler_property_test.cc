@@ -143,7 +143,7 @@ void check_plan(const SimulatedEngine& engine, const SimulatedResidency* residen
     RC_ASSERT(item.request->status == RequestStatus::kRunning);
     const bool last = item.first_token + item.token_count == item.request->token_count();
     RC_ASSERT(item.needs_logits == last);
-    RC_ASSERT(config.enable_chunked_prefill || last);
+    RC_ASSERT(config.enable_chunked_prefill || last || item.first_token >= item.request->prompt_count);
     if (item.request->wants_prompt_logprobs) RC_ASSERT(item.request->cached_prompt_tokens == 0);
   }
   RC_ASSERT(row == engine.plan.total_tokens());
@@ -170,6 +170,7 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   SimulatedResidency memory = random_residency();
   SimulatedResidency* const residency = *rc::gen::inRange(0, 4) == 0 ? nullptr : &memory;
   SimulatedEngine engine(config, block_count, kBlockTokens, residency);
+  engine.tokens_at_once = *rc::gen::element(1, 1, 1, 2, 5);
   Scheduler& scheduler = engine.scheduler;
   std::map<RequestId, Request*> live;
   RequestId next_id = 1;

@@ -145,6 +145,26 @@ TEST(SchedulerPlan, RowsAreGroupedByAdapterBaseFirst) {
   EXPECT_EQ(engine.plan.segments().size(), 2u);
 }
 
+TEST(SchedulerPlan, TokensAcceptedAtOnceAreComputedAsAChunk) {
+  SimulatedEngine engine(small(), 64, kBlockTokens);
+  engine.tokens_at_once = 3;
+  add(engine, 1, prompt(2), 8);
+  add(engine, 2, prompt(2, 50), 1);
+  engine.step();
+  engine.scheduler.schedule(engine.plan);
+  ASSERT_EQ(planned(engine.plan), (Items{{1, 3}}));
+  EXPECT_EQ(engine.plan.items()[0].first_token, 2);
+  EXPECT_TRUE(engine.plan.items()[0].needs_logits);
+  EXPECT_FALSE(engine.plan.items()[0].is_decode);
+  engine.execute();
+  engine.commit();
+  engine.drain();
+  for (const RequestId id : {1, 2}) {
+    const Request& done = *engine.finished_request(id);
+    EXPECT_TRUE(std::ranges::equal(done.output(), expected_output(done, done.prompt(), done.max_tokens)));
+  }
+}
+
 TEST(SchedulerPlan, MaxNumSeqsHolds) {
   SimulatedEngine engine(small(), 64, kBlockTokens);
   for (RequestId id = 0; id < 6; ++id) add(engine, id, prompt(1), 3);

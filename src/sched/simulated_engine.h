@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -134,7 +135,14 @@ class SimulatedEngine {
     for (const PlanItem& item : plan.items()) {
       Request& request = *item.request;
       if (!item.needs_logits || request.finished()) continue;
-      scheduler.append_token(request, next_token(kv_at(request, request.token_count() - 1)));
+      uint64_t kv = kv_at(request, request.token_count() - 1);
+      const int32_t end = std::min(request.token_count() + tokens_at_once, request.max_length);
+      accepted_.clear();
+      for (int32_t position = request.token_count(); position < end; ++position) {
+        accepted_.push_back(next_token(kv));
+        kv = mix_position(kv, request, position, accepted_.back());
+      }
+      scheduler.commit(request, accepted_);
       if (request.at_length_limit()) scheduler.finish(request, FinishReason::kLength);
     }
     take_finished();
@@ -166,6 +174,7 @@ class SimulatedEngine {
   Scheduler scheduler;
   StepPlan plan;
   std::vector<std::unique_ptr<Request>> finished;
+  int32_t tokens_at_once = 1;  // that a request's last token gives
 
  private:
   uint64_t& kv_at(const Request& request, int32_t position) {
@@ -176,6 +185,7 @@ class SimulatedEngine {
   SimulatedResidency* residency_;
   int32_t block_tokens_;
   std::vector<uint64_t> kv_;
+  std::vector<int32_t> accepted_;
 };
 
 }  // namespace choral::sched

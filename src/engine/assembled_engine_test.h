@@ -1,0 +1,65 @@
+// The engine put together by hand, so that a test can stand between its loop and its workers. Tests only.
+#pragma once
+
+#include <functional>
+
+#include "engine/engine_core.h"
+#include "engine/registry_test.h"
+#include "engine/request_reader.h"
+#include "engine/tiny_model_test.h"
+#include "engine/uniproc_executor.h"
+
+namespace choral::engine {
+
+class AssembledEngine {
+ public:
+  using MakeExecutor = std::function<std::unique_ptr<Executor>(EngineOptions& options, const ModelFiles& files)>;
+
+  AssembledEngine(EngineOptions options, const MakeExecutor& make_executor) {
+    auto files = open_model_files(options);
+    CHORAL_CHECK(files.ok(), files.status().message());
+    auto executor = make_executor(options, *files);
+    const ExecutorFacts& facts = executor->facts();
+    auto reader = RequestReader::make(*files, {.vocab = static_cast<int32_t>(facts.vocab_size),
+                                               .max_model_len = static_cast<int32_t>(facts.max_model_len),
+                                               .seed = options.seed});
+    CHORAL_CHECK(reader.ok(), reader.status().message());
+    reader_ = std::move(*reader);
+    sched::SchedulerConfig config;
+    config.max_num_seqs = options.max_num_seqs;
+    config.max_num_batched_tokens = options.max_num_batched_tokens;
+    config.max_model_len = static_cast<int32_t>(facts.max_model_len);
+    config.enable_prefix_caching = options.enable_prefix_caching;
+    registry_ = make_registry(facts.lora_targets,
+                              {.load = {.config = facts.lora_config, .head_dim = facts.head_dim}, .root = options.adapter_root});
+    core_ = std::make_unique<EngineCore>(std::move(executor), config, registry_, int64_t{1} << 30);
+    CHORAL_CHECK(core_->start().ok(), "the engine's thread starts");
+  }
+
+  std::vector<RequestOutput> generate(std::vector<Request> requests) {
+    std::vector<AdmittedRequest> admitted;
+    std::vector<std::shared_ptr<Response>> responses;
+    for (auto& request : requests) {
+      auto adapters = registry_->resolve(request.adapters);
+      CHORAL_CHECK(adapters.ok(), adapters.status().message());
+      auto read = reader_->read(std::move(request));
+      CHORAL_CHECK(read.ok(), read.status().message());
+      for (const auto& completion : read->completions) completion->adapters = *adapters;
+      responses.push_back(read->response);
+      admitted.push_back(std::move(*read));
+    }
+    const auto taken = core_->add_requests(admitted);
+    CHORAL_CHECK(taken.ok() && *taken == responses.size(), "the queue has room");
+    std::vector<RequestOutput> outputs;
+    for (const auto& response : responses) outputs.push_back(response->wait());
+    return outputs;
+  }
+  EngineStats stats() const { return core_->stats(); }
+
+ private:
+  std::unique_ptr<RequestReader> reader_;
+  std::shared_ptr<AdapterRegistry> registry_;
+  std::unique_ptr<EngineCore> core_;
+};
+
+}  // namespace choral::engine

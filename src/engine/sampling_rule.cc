@@ -1,0 +1,17 @@
+#include "engine/sampling_rule.h"
+
+namespace choral::engine {
+
+SamplingRule sampling_rule_of(const SamplingParams& params) {
+  SamplingRule rule;
+  rule.settings = {params.temperature, params.top_k, params.top_p, params.min_p};
+  rule.penalties = {params.repetition_penalty, params.frequency_penalty, params.presence_penalty};
+  rule.min_tokens = params.min_tokens;
+  rule.logprobs = params.logprobs;
+  rule.prompt_logprobs = params.prompt_logprobs;
+  rule.allowed_ids = params.allowed_token_ids;
+  for (const auto& [id, bias] : params.logit_bias) rule.bias.push_back({id, bias});
+  return rule;
+}
+
+}  // namespace choral::engine

@@ -1,0 +1,138 @@
+// Whatever passes between the engine's loop and its workers is values: the same engine, with every step turned to bytes and back
+// on both ways, gives the same answers to the bit.
+#include "engine/adapter_files_test.h"
+#include "engine/assembled_engine_test.h"
+#include "engine/step_bytes_test.h"
+
+namespace choral::engine {
+namespace {
+
+// A worker behind bytes.
+class BytesExecutor : public Executor {
+ public:
+  explicit BytesExecutor(std::unique_ptr<Executor> far) : far_(std::move(far)) {}
+
+  const ExecutorFacts& facts() const override { return far_->facts(); }
+  Status add_adapter(int32_t id, lora::Voice voice) override { return far_->add_adapter(id, std::move(voice)); }
+  void remove_adapter(int32_t id) override { far_->remove_adapter(id); }
+  std::vector<std::string> take_device_notes() override { return far_->take_device_notes(); }
+  Status execute_model(const StepInput& input, StepOutput& out) override {
+    StepInput received;
+    CHORAL_CHECK(from_bytes(to_bytes(input), received), "a step input is read as it was written");
+    StepOutput answer;
+    const Status status = far_->execute_model(received, answer);
+    CHORAL_CHECK(from_bytes(to_bytes(answer), out), "a step output is read as it was written");
+    return status;
+  }
+
+ private:
+  std::unique_ptr<Executor> far_;
+};
+
+std::unique_ptr<Executor> over_bytes(EngineOptions& options, const ModelFiles& files) {
+  auto executor = UniprocExecutor::load(options, files);
+  CHORAL_CHECK(executor.ok(), executor.status().message());
+  return std::make_unique<BytesExecutor>(std::move(*executor));
+}
+
+// One of each thing that a request can ask of the worker.
+std::vector<Request> requests_of_every_kind() {
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 12; ++i) {
+    auto request = greedy_request(random_prompt(20 + static_cast<int>(i) * 3, i), 20);
+    request.sampling.logprobs = static_cast<int>(i % 4);
+    request.sampling.seed = 77 + i;
+    request.sampling.temperature = i % 3 == 0 ? 0.0F : 0.9F;
+    requests.push_back(std::move(request));
+  }
+  requests[1].sampling.prompt_logprobs = 2;
+  requests[2].sampling.n = 2;
+  requests[2].sampling.prompt_logprobs = 0;
+  requests[3].sampling.top_k = 5;
+  requests[4].sampling.top_p = 0.5F;
+  requests[5].sampling.min_p = 0.1F;
+  requests[6].sampling.repetition_penalty = 1.5F;
+  requests[6].sampling.frequency_penalty = 0.5F;
+  requests[6].sampling.presence_penalty = 0.5F;
+  requests[7].sampling.logit_bias = {{17, 50.0F}};
+  requests[7].sampling.bad_words = {"the", "a"};
+  requests[8].sampling.allowed_token_ids = {5, 6, 7, 8, 9};
+  requests[9].sampling.stop_token_ids = {40, 41, 42};
+  requests[9].sampling.min_tokens = 10;
+  requests[9].sampling.allowed_token_ids = {40, 41, 42, 43};
+  requests[10].sampling.logprobs.reset();
+  return requests;
+}
+
+void expect_same_answers(const std::vector<RequestOutput>& want, const std::vector<RequestOutput>& got) {
+  ASSERT_EQ(want.size(), got.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_same_bits(want[i], got[i]);
+    EXPECT_EQ(to_bytes(want[i].prompt_logprobs), to_bytes(got[i].prompt_logprobs));
+    ASSERT_EQ(want[i].completions.size(), got[i].completions.size());
+    for (size_t c = 0; c < want[i].completions.size(); ++c) {
+      EXPECT_EQ(want[i].completions[c].token_ids, got[i].completions[c].token_ids);
+      EXPECT_EQ(want[i].completions[c].text, got[i].completions[c].text);
+      EXPECT_EQ(want[i].completions[c].finish_reason, got[i].completions[c].finish_reason);
+      EXPECT_EQ(want[i].completions[c].stop_reason, got[i].completions[c].stop_reason);
+      EXPECT_EQ(to_bytes(want[i].completions[c].logprobs), to_bytes(got[i].completions[c].logprobs));
+    }
+  }
+}
+
+TEST(StepBorder, AnswersAreTheSameOverBytes) {
+  const auto options = tiny_options();
+  const auto want = load_or_die(options)->generate(requests_of_every_kind());
+  EXPECT_FALSE(want[1].prompt_logprobs.empty());
+  AssembledEngine engine(options, over_bytes);
+  expect_same_answers(want, engine.generate(requests_of_every_kind()));
+  expect_same_answers(want, engine.generate(requests_of_every_kind()));  // from the prefix cache
+}
+
+TEST(StepBorder, AndThroughChunksAndPreemption) {
+  auto options = tiny_options();
+  options.max_model_len = 96;
+  const auto roomy = load_or_die(options);
+  const auto want = roomy->generate(requests_of_every_kind());
+  for (const bool prefix_caching : {false, true}) {
+    options.enable_prefix_caching = prefix_caching;
+    options.max_num_batched_tokens = 40;
+    options.max_num_seqs = 8;
+    options.kv_cache_bytes = roomy->info().kv_cache_bytes / (roomy->info().kv_cache_tokens / 32) * 10;
+    AssembledEngine engine(options, over_bytes);
+    expect_same_answers(want, engine.generate(requests_of_every_kind()));
+    EXPECT_GT(engine.stats().preemptions, 0);
+  }
+}
+
+TEST(StepBorder, AndWithAdaptersAndMixes) {
+  const AdapterFiles files;
+  for (const char* name : {"a", "b", "c"}) files.write(name, 4 + (name[0] - 'a') * 4, static_cast<uint64_t>(name[0]));
+  auto options = tiny_options();
+  options.adapter_root = files.root().string();
+  auto requests = requests_of_every_kind();
+  const std::vector<AdapterUse> uses[] = {{}, {{"a"}}, {{"b", 0.5F}}, {{"a"}, {"c", 2.0F}}, {{"c"}}};
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].adapters = uses[i % std::size(uses)];
+  const auto want = load_or_die(options)->generate(requests);
+  AssembledEngine engine(options, over_bytes);
+  expect_same_answers(want, engine.generate(requests));
+}
+
+TEST(StepBytes, EndWhereTheyEnd) {
+  StepInput input;
+  input.dropped = {3, 4};
+  input.admitted.resize(1);
+  input.admitted[0].prompt = {1, 2, 3};
+  input.admitted[0].rule.bad_words = {{1}, {2, 3}};
+  input.items.resize(2);
+  const auto bytes = to_bytes(input);
+  StepInput read;
+  ASSERT_TRUE(from_bytes(bytes, read));
+  EXPECT_EQ(to_bytes(read), bytes);
+  for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(from_bytes(bytes.substr(0, size), read)) << size;
+  EXPECT_FALSE(from_bytes(bytes + '\0', read));
+}
+
+}  // namespace
+}  // namespace choral::engine

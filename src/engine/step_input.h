@@ -1,0 +1,71 @@
+// What a step says to the worker: values only, so that it may cross to another thread, process or machine. The worker keeps a
+// copy of each request it was told of (its tokens, its blocks, how its tokens are chosen); a step says what is new. Reused every
+// step; after reserve() a steady-state step allocates nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/sampling_rule.h"
+#include "lora/plan/lora_segment.h"
+
+namespace choral::engine {
+
+// A request in its first step.
+struct NewRequest {
+  uint64_t id = 0;
+  std::vector<int32_t> prompt;
+  int32_t max_length = 0;  // prompt and outputs
+  SamplingRule rule;
+};
+
+// How the worker's copy of a list becomes the present one: it keeps the first `kept` and `count` values follow, which are those
+// from `begin` on of the step's list of such values. Growth, a cut and a list made anew are all said so.
+struct ListUpdate {
+  int32_t kept = 0;
+  int32_t begin = 0;
+  int32_t count = 0;
+};
+
+// The rows of one request: its tokens from position first_token on.
+struct StepItem {
+  uint64_t id = 0;
+  int32_t first_token = 0;
+  int32_t token_count = 0;
+  int32_t first_row = 0;     // of the flat batch
+  int32_t logits_count = 0;  // the last so many rows each give the token that follows theirs
+  // Positions whose logits speak of a prompt token, the next one, whose log-probabilities are wanted.
+  int32_t prompt_logprobs_begin = 0;
+  int32_t prompt_logprobs_count = 0;
+  ListUpdate tokens;  // prompt and outputs, of StepInput::token_ids
+  ListUpdate blocks;  // the block table, of StepInput::block_ids
+};
+
+struct StepInput {
+  std::vector<uint64_t> dropped;  // will not come again; the worker may never have heard of one
+  std::vector<NewRequest> admitted;
+  std::vector<StepItem> items;                // in the order of their rows
+  std::vector<lora::LoRASegment> segments;    // ids are those of Executor::add_adapter(); rows in none are the base's
+  std::vector<int32_t> token_ids, block_ids;  // what the items' updates speak of
+  int32_t total_tokens = 0;                   // rows
+  bool has_prefill = false;                   // some rows are not a token that was sampled last
+
+  void reserve(int64_t max_items, int64_t max_tokens) {
+    items.reserve(static_cast<size_t>(max_items));
+    segments.reserve(static_cast<size_t>(max_items));
+    dropped.reserve(static_cast<size_t>(max_items));
+    admitted.reserve(static_cast<size_t>(max_items));
+    token_ids.reserve(static_cast<size_t>(max_tokens));
+    block_ids.reserve(static_cast<size_t>(max_tokens));
+  }
+  std::span<const int32_t> token_ids_of(const ListUpdate& update) const { return values(token_ids, update); }
+  std::span<const int32_t> block_ids_of(const ListUpdate& update) const { return values(block_ids, update); }
+
+ private:
+  static std::span<const int32_t> values(const std::vector<int32_t>& all, const ListUpdate& update) {
+    return std::span(all).subspan(static_cast<size_t>(update.begin), static_cast<size_t>(update.count));
+  }
+};
+
+}  // namespace choral::engine

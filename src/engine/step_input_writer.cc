@@ -1,0 +1,64 @@
+#include "engine/step_input_writer.h"
+
+#include <algorithm>
+
+namespace choral::engine {
+namespace {
+
+// The values of `list` behind the first `kept`, appended to `all`.
+ListUpdate add_tail(std::span<const int32_t> list, int32_t kept, std::vector<int32_t>& all) {
+  const auto begin = static_cast<int32_t>(all.size());
+  all.insert(all.end(), list.begin() + kept, list.end());
+  return {kept, begin, static_cast<int32_t>(list.size()) - kept};
+}
+
+}  // namespace
+
+const StepInput& StepInputWriter::write(const sched::StepPlan& plan) {
+  input_.admitted.clear();
+  input_.items.clear();
+  input_.token_ids.clear();
+  input_.block_ids.clear();
+  for (const auto& item : plan.items()) add(item);
+  input_.segments.assign(plan.segments().begin(), plan.segments().end());
+  input_.total_tokens = plan.total_tokens();
+  input_.has_prefill = plan.prefill_tokens() > 0;
+  input_.dropped.clear();  // last of all: once written it is said
+  input_.dropped.swap(dropped_);
+  return input_;
+}
+
+void StepInputWriter::forget(const EngineRequest& request) {
+  if (request.introduced) dropped_.push_back(request.id);
+}
+
+void StepInputWriter::introduce(EngineRequest& request) {
+  const auto prompt = request.prompt();
+  request.introduced = true;
+  request.told_tokens = request.prompt_count;
+  input_.admitted.push_back({request.id, {prompt.begin(), prompt.end()}, request.max_length, std::move(request.rule)});
+}
+
+void StepInputWriter::add(const sched::PlanItem& item) {
+  auto& request = static_cast<EngineRequest&>(*item.request);
+  if (!request.introduced) introduce(request);
+  StepItem out;
+  out.id = request.id;
+  out.first_token = item.first_token;
+  out.token_count = item.token_count;
+  out.first_row = item.first_row;
+  out.logits_count = item.needs_logits ? 1 : 0;
+  if (item.needs_prompt_logprobs) {
+    // The last prompt token's logits speak of an output. What a preempted request computes again has been said.
+    const int32_t end = std::min(item.first_token + item.token_count, request.prompt_count - 1);
+    out.prompt_logprobs_begin = std::max(item.first_token, request.prompt_done_count);
+    out.prompt_logprobs_count = std::max(0, end - out.prompt_logprobs_begin);
+  }
+  out.tokens = add_tail(request.tokens, request.told_tokens, input_.token_ids);
+  out.blocks = add_tail(request.block_table.ids(), request.block_table.unchanged(), input_.block_ids);
+  request.told_tokens = request.token_count();
+  request.block_table.mark_read();
+  input_.items.push_back(out);
+}
+
+}  // namespace choral::engine

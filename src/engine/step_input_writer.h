@@ -1,0 +1,30 @@
+// From the scheduler's plan to the worker's StepInput: knows of each request what the worker was told already, and says the rest.
+// Engine thread.
+#pragma once
+
+#include "engine/engine_request.h"
+#include "engine/step_input.h"
+#include "sched/step_plan.h"
+
+namespace choral::engine {
+
+class StepInputWriter {
+ public:
+  StepInputWriter(int64_t max_items, int64_t max_tokens) { input_.reserve(max_items, max_tokens); }
+
+  // What the plan, whose requests are EngineRequests, means for the worker; valid until the next call. It must reach the worker,
+  // or the plan's requests end.
+  const StepInput& write(const sched::StepPlan& plan);
+  const StepInput& input() const { return input_; }  // as last written
+  // The request has ended: the next step lets the worker forget it.
+  void forget(const EngineRequest& request);
+
+ private:
+  void introduce(EngineRequest& request);
+  void add(const sched::PlanItem& item);
+
+  StepInput input_;
+  std::vector<uint64_t> dropped_;
+};
+
+}  // namespace choral::engine

@@ -1,0 +1,38 @@
+#include "engine/uniproc_executor.h"
+
+#include "engine/checkpoint_weights.h"
+
+namespace choral::engine {
+
+Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& options, const ModelFiles& files) {
+  CHORAL_TRY(const auto request, parse_weight_request(options.dtype));
+  CHORAL_TRY(auto worker, Worker::make(options, architecture_of(files.config)));
+  CHORAL_TRY(auto checkpoint, io::Checkpoint::open(files.path));
+  if (options.on_progress) options.on_progress({"load", checkpoint->description(), 0});
+  CheckpointWeights weights(checkpoint, request);
+  CHORAL_RETURN_IF_ERROR(worker->load(files.config, weights, options).while_(files.path));
+  std::vector<std::string> notes;
+  CHORAL_RETURN_IF_ERROR(check_untaken(weights.untaken(), files.config, notes));
+  CHORAL_RETURN_IF_ERROR(worker->initialize_cache(options));
+  return std::unique_ptr<UniprocExecutor>(new UniprocExecutor(std::move(worker), std::move(notes)));
+}
+
+UniprocExecutor::UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std::string> notes) : worker_(std::move(worker)) {
+  const auto& model = *worker_->loaded().model;
+  facts_ = {.parameters = worker_->loaded().parameters,
+            .weight_bytes = worker_->loaded().weight_bytes,
+            .vocab_size = model.vocab_size(),
+            .head_dim = model.kv_cache_shape().head_dim,
+            .max_model_len = worker_->max_model_len(),
+            .kv_blocks = worker_->kv_blocks(),
+            .kv_bytes = worker_->kv_bytes(),
+            .kv_dtype = std::string(dtype_name(worker_->kv_dtype())),
+            .threads = worker_->context().kernel.pool.size(),
+            .cpu_level = worker_->context().kernel.level,
+            .lora_config = worker_->lora_config(),
+            .lora_targets = model.lora_targets(),
+            .notes = worker_->notes()};
+  facts_.notes.insert(facts_.notes.end(), notes.begin(), notes.end());
+}
+
+}  // namespace choral::engine

@@ -1,0 +1,30 @@
+// The executor of one worker in this process.
+#pragma once
+
+#include <memory>
+
+#include "engine/executor.h"
+#include "engine/worker.h"
+
+namespace choral::engine {
+
+class UniprocExecutor : public Executor {
+ public:
+  // Opens the device, loads the model of `files` and makes room for its KV. What the device changes of the options is written to
+  // them.
+  static Result<std::unique_ptr<UniprocExecutor>> load(EngineOptions& options, const ModelFiles& files);
+
+  const ExecutorFacts& facts() const override { return facts_; }
+  Status add_adapter(int32_t id, lora::Voice voice) override { return worker_->lora_manager().add_adapter(id, std::move(voice)); }
+  void remove_adapter(int32_t id) override { worker_->lora_manager().remove_adapter(id); }
+  Status execute_model(const StepInput& input, StepOutput& out) override { return worker_->execute_model(input, out); }
+  std::vector<std::string> take_device_notes() override { return worker_->take_device_notes(); }
+
+ private:
+  UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std::string> notes);
+
+  std::unique_ptr<Worker> worker_;
+  ExecutorFacts facts_;
+};
+
+}  // namespace choral::engine
