@@ -7,8 +7,8 @@
  * size) bytes and takes what is missing as zero. Majors must be equal. A plug-in asks `host->header.abi_minor` before it uses a
  * newer field of the host's; the host does the same with the plug-in's. So an old plug-in runs in a new host and a new one in an
  * old host, each with what both know. In a table of structs the elements lie struct_size bytes apart, as the first one says;
- * whoever walks it uses that number, not its own sizeof. The few structs without a header (matrices, vectors, sequences, parts
- * of a weight) stay as they are for as long as the major version lives.
+ * whoever walks it uses that number, not its own sizeof. The few structs without a header (matrices, vectors, stacks, sequences,
+ * parts of a weight) stay as they are for as long as the major version lives.
  *
  * Errors. A call that can fail returns choral_status*: null is fine, anything else was made by host->status_create and belongs to
  * the host from then on. Nothing is thrown across the border; nothing aborts. A call that fails leaves its outputs as they were.

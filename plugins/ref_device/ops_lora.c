@@ -79,6 +79,7 @@ static choral_status* submit(choral_device* device, choral_stream* stream, const
   ref_expect(what != kExpand || (a.slice_begin >= 0 && a.slice_begin <= a.y.cols - a.stack.rows), name,
              "the slice lies beyond y's columns", &error);
   ref_expect(what != kScale || (a.stack.rows == 1 && a.y.cols == a.stack.cols), name, "factors do not fit y", &error);
+  if (a.stack.dtype == CHORAL_BF16 && ref_passes_over(name, "bf16_stack", &error)) a.stack.dtype = CHORAL_F16;
   const uint64_t count = ref_times(ref_times((uint64_t)a.stack.slots, (uint64_t)a.stack.rows), (uint64_t)a.stack.cols);
   ref_expect(error == NULL && count <= INT64_MAX, name, "a stack is too large", &error);
   a.stack.data = ref_map_array(device, name, a.stack.data, (int64_t)count, element, &error);
