@@ -218,13 +218,6 @@ std::span<GroupShare> PunicaWrapper::plan(const platform::Context& ctx, int targ
   return shares.first(share_count);
 }
 
-std::span<const GroupShare> PunicaWrapper::add_shrink(const platform::Context& ctx, int target, int64_t out,
-                                                      std::span<const RowGroup> groups, MatrixView<const float> x) const {
-  const auto shares = plan(ctx, target, groups, x);
-  shrink(ctx, x, out, shares);
-  return shares;
-}
-
 void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col,
                                MatrixView<float> tile) {
   // The first share that ends after the tile's first row.

@@ -67,19 +67,14 @@ class PunicaWrapper {
   static constexpr size_t kNormsAtOnce = 2;  // q_norm and k_norm
   void for_each_norm(const platform::Context& ctx, std::span<const int> targets, int64_t rows, NormRun run) const;
 
-  // The two halves by themselves. Shrink: the shares of `groups` in one target of `out` columns, made in the step's arena (empty
-  // when none has any).
-  std::span<const GroupShare> add_shrink(const platform::Context& ctx, int target, int64_t out, std::span<const RowGroup> groups,
-                                         MatrixView<const float> x) const;
-  // Expand: puts the shares of the tile's rows into it. `tile` holds rows from `row` and columns from `col` of the base's
-  // product.
-  static void add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col, MatrixView<float> tile);
-
  private:
   // The shares of `groups`, in the step's arena; nothing is computed yet.
   static std::span<GroupShare> plan(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
                                     MatrixView<const float> x);
 
+  // Puts the shares of the tile's rows into it. `tile` holds rows from `row` and columns from `col` of the base's
+  // product.
+  static void add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col, MatrixView<float> tile);
   // The host's share of add_lora_linear().
   static void add_on_host(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
                           kernels::Epilogue wanted, MatrixView<float> y, BaseProduct base);
