@@ -38,16 +38,17 @@ StepTimer::Cast zipf_cast(int count, int batch) {
   StepTimer::Cast cast;
   for (int i = 0; i < batch; ++i) {
     const double x = total * static_cast<double>(random.next() >> 11) * 0x1p-53;
-    cast.push_back(1 + static_cast<int32_t>(std::lower_bound(cumulative.begin(), cumulative.end(), x) - cumulative.begin()));
+    const auto drawn = std::lower_bound(cumulative.begin(), cumulative.end(), x) - cumulative.begin();
+    cast.push_back(lora::AdapterKey{1 + static_cast<int32_t>(drawn)});
   }
   return cast;
 }
 
 int distinct(const StepTimer::Cast& cast, int batch) {
-  std::vector<int32_t> ids;
-  for (int i = 0; i < batch; ++i) ids.push_back(cast[static_cast<size_t>(i) % cast.size()]);
-  std::sort(ids.begin(), ids.end());
-  return static_cast<int>(std::unique(ids.begin(), ids.end()) - ids.begin());
+  StepTimer::Cast keys;
+  for (int i = 0; i < batch; ++i) keys.push_back(cast[static_cast<size_t>(i) % cast.size()]);
+  std::sort(keys.begin(), keys.end());
+  return static_cast<int>(std::unique(keys.begin(), keys.end()) - keys.begin());
 }
 
 Status register_adapters(StepTimer& bench, const AdapterBenchFlags& flags, Progress& progress, AdapterReport& report) {
@@ -63,7 +64,7 @@ Status register_adapters(StepTimer& bench, const AdapterBenchFlags& flags, Progr
     seconds += now_s() - begin;
     report.packed_bytes += static_cast<double>(packed->size_bytes()) / flags.count;
     report.file_bytes += static_cast<double>(model.size_bytes()) / flags.count;
-    CHORAL_RETURN_IF_ERROR(manager.add_adapter(i + 1, {{std::move(packed), 1.0F}}));
+    CHORAL_RETURN_IF_ERROR(manager.add_adapter(lora::AdapterKey{i + 1}, {{std::move(packed), 1.0F}}));
   }
   report.count = flags.count;
   report.pack_ms = seconds * 1e3 / flags.count;
@@ -99,11 +100,11 @@ Result<AdapterReport> measure_adapters(StepTimer& bench, const AdapterBenchFlags
   CHORAL_RETURN_IF_ERROR(register_adapters(bench, flags, progress, report));
   for (const int batch : batches) {
     progress.update(fmt::format("decode, batch {}, with adapters", batch), Progress::kUnknown);
-    std::vector<StepTimer::Cast> casts{{0}, {1}};
+    std::vector<StepTimer::Cast> casts{{lora::kBaseKey}, {lora::AdapterKey{1}}};
     std::vector<std::string> names{"base only", "one adapter"};
     if (flags.skew != "one") {
       StepTimer::Cast all;
-      for (int i = 1; i <= std::min(flags.count, batch); ++i) all.push_back(i);
+      for (int i = 1; i <= std::min(flags.count, batch); ++i) all.push_back(lora::AdapterKey{i});
       names.push_back(fmt::format("{} distinct", distinct(all, batch)));
       casts.push_back(std::move(all));
     }
@@ -116,7 +117,7 @@ Result<AdapterReport> measure_adapters(StepTimer& bench, const AdapterBenchFlags
   }
   for (const int tokens : prefills) {
     progress.update(fmt::format("prefill, {} tokens, with an adapter", tokens), Progress::kUnknown);
-    const std::vector<StepTimer::Cast> casts{{0}, {1}};
+    const std::vector<StepTimer::Cast> casts{{lora::kBaseKey}, {lora::AdapterKey{1}}};
     CHORAL_TRY(auto timings, bench.prefill_casts(tokens, 5, casts));
     add_cases(fmt::format("prefill {}", tokens), {"base only", "one adapter"}, std::move(timings), report);
   }

@@ -63,7 +63,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
       ->group("Engine");
   option("--custom-ops", o.custom_ops, "layers' operations in the device's form: all, none, +NAME, -NAME", "LIST");
   option("--fuse", o.fuse, "fused operators: all, none, +NAME, -NAME", "LIST");
-  option("--worker-class", o.worker_class, "auto or a name that the device brings", "NAME");
+  option("--worker-cls,--worker-class", o.worker_cls, "auto or a name that the device brings", "NAME");
   option("--tokenizer", o.tokenizer, "another folder for the tokenizer", "PATH");
   option("--chat-template", flags.chat_template_file, "a Jinja file instead of the model's", "FILE");
   add_seed_flag(app, "--engine-seed", flags.seed, "for requests without --seed (0)")->group("Engine");

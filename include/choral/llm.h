@@ -20,6 +20,10 @@
 
 namespace choral {
 
+namespace platform {
+class LayerOverrides;
+}
+
 struct LoadProgress {
   std::string_view phase;  // "open", "load", "pack", "ready"
   std::string_view detail;
@@ -45,7 +49,9 @@ struct EngineOptions {
   bool require_device = false;     // with auto: no plug-in that works is an error, instead of the CPU
   std::string custom_ops = "all";  // CustomOps in the device's form: all | none, then +name and -name, with commas
   std::string fuse = "all";        // fused operators: all | none, then +name and -name
-  std::string worker_class = "auto";
+  std::string worker_cls = "auto";
+  // Classes that stand in for layers' own (platform/layer_overrides.h), for programs that are built with the engine's sources.
+  std::shared_ptr<const platform::LayerOverrides> layer_overrides = {};
   int threads = 0;        // 0 = one per physical core
   int max_model_len = 0;  // 0 = the model's
   int max_num_seqs = 64;

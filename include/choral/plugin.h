@@ -129,7 +129,7 @@ typedef struct choral_config {
   char architecture[CHORAL_NAME_SIZE]; /* "LlamaForCausalLM" */
   char dtype[CHORAL_NAME_SIZE];        /* of the weights: "auto", "bfloat16", … */
   char kv_cache_dtype[CHORAL_NAME_SIZE];
-  char worker_class[CHORAL_NAME_SIZE];      /* rw; "auto" lets the host choose */
+  char worker_cls[CHORAL_NAME_SIZE];        /* rw; "auto" lets the host choose */
   char scheduler[CHORAL_NAME_SIZE];         /* rw; "fcfs" or "priority" */
   char attention_backend[CHORAL_NAME_SIZE]; /* rw; "auto", "device" or "host" */
   char custom_ops[CHORAL_REASON_SIZE];      /* rw; "all", "none", "all,-rms_norm", … */
@@ -440,7 +440,7 @@ typedef struct choral_step {
   int32_t has_adapters;
 } choral_step;
 
-/* A worker by name, chosen through choral_config.worker_class. Its hooks stand around the host's own work and may be null. */
+/* A worker by name, chosen through choral_config.worker_cls. Its hooks stand around the host's own work and may be null. */
 typedef struct choral_worker_class {
   choral_header header;
   const char* name;

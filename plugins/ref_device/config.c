@@ -17,7 +17,7 @@ choral_status* ref_check_and_update_config(choral_config* theirs) {
                      "max_num_seqs is %d, this device computes at most %d at the same time; set it lower", config.max_num_seqs,
                      kMostSequences);
   }
-  if (strcmp(config.worker_class, "auto") == 0) snprintf(config.worker_class, sizeof config.worker_class, "ref_device");
+  if (strcmp(config.worker_cls, "auto") == 0) snprintf(config.worker_cls, sizeof config.worker_cls, "ref_device");
   if (config.custom_ops[0] == '\0' || strcmp(config.custom_ops, "auto") == 0) {
     snprintf(config.custom_ops, sizeof config.custom_ops, "all");
   }

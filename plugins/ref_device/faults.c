@@ -17,10 +17,12 @@ const ref_faults ref_fault = {.lose = 1};
 const ref_faults ref_fault = {.norm_factor = 0.01f};
 #elif defined(REF_FAULT_rows_lost)     /* … one operator call returns an error; weights are never read back */
 const ref_faults ref_fault = {.fail_op = 1, .lose_rows = 1};
+#elif defined(REF_FAULT_full_at_100)   /* … there is no more memory */
+const ref_faults ref_fault = {.fill = 1};
 #elif defined(REF_FAULT_features)      /* a feature of arguments is passed over or refused (features.c) */
 const ref_faults ref_fault = {.features = 1};
 #else
-const ref_faults ref_fault = {0, 0, 0.0f, 0, 0};
+const ref_faults ref_fault = {0};
 #endif
 
 #if defined(REF_FAULT_missing_symbol) /* a library that is no plug-in */

@@ -213,21 +213,21 @@ void test_questions(void) {
   CHECK(support.verdict == CHORAL_NO && strstr(support.reason, "version") != NULL);
 
   choral_config config = {
-      .header = CHORAL_HEADER(choral_config), .max_num_seqs = 64, .worker_class = "auto", .scheduler = "priority"};
+      .header = CHORAL_HEADER(choral_config), .max_num_seqs = 64, .worker_cls = "auto", .scheduler = "priority"};
   OK(plugin->check_and_update_config(&config));
-  CHECK(strcmp(config.worker_class, "ref_device") == 0 && strcmp(config.custom_ops, "all") == 0);
+  CHECK(strcmp(config.worker_cls, "ref_device") == 0 && strcmp(config.custom_ops, "all") == 0);
   CHECK(strcmp(config.scheduler, "priority") == 0 && config.max_num_seqs == 64);
-  strcpy(config.worker_class, "mine");
+  strcpy(config.worker_cls, "mine");
   strcpy(config.custom_ops, "none");
   OK(plugin->check_and_update_config(&config));
-  CHECK(strcmp(config.worker_class, "mine") == 0 && strcmp(config.custom_ops, "none") == 0);
+  CHECK(strcmp(config.worker_cls, "mine") == 0 && strcmp(config.custom_ops, "none") == 0);
   config.max_num_seqs = 4097;
   REFUSED(plugin->check_and_update_config(&config), "4096");
 
   /* A host that knows less: what lies beyond its struct is not touched. */
-  choral_config shorter = {.max_num_seqs = 1, .worker_class = "auto", .custom_ops = "untouched"};
+  choral_config shorter = {.max_num_seqs = 1, .worker_cls = "auto", .custom_ops = "untouched"};
   shorter.header.struct_size = (uint32_t)((const char*)&shorter.scheduler - (const char*)&shorter);
   shorter.header.abi_major = CHORAL_ABI_MAJOR;
   OK(plugin->check_and_update_config(&shorter));
-  CHECK(strcmp(shorter.worker_class, "ref_device") == 0 && strcmp(shorter.custom_ops, "untouched") == 0);
+  CHECK(strcmp(shorter.worker_cls, "ref_device") == 0 && strcmp(shorter.custom_ops, "untouched") == 0);
 }

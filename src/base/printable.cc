@@ -4,29 +4,10 @@
 
 #include <cstdint>
 
+#include "base/utf8.h"
+
 namespace choral {
 namespace {
-
-struct Character {
-  uint32_t code = 0;
-  size_t bytes = 0;  // 0: the text does not begin with a whole character of UTF-8
-};
-
-Character first_character(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < bytes) return {};
-  uint32_t code = lead & (0x7Fu >> bytes);
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {};
-    code = code << 6 | (byte(i) & 0x3F);
-  }
-  const bool overlong = (bytes == 3 && code < 0x800) || (bytes == 4 && code < 0x10000);
-  if (overlong || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return {};
-  return {code, bytes};
-}
 
 // C0, DEL, C1, line and paragraph separators, embeddings and isolates that reorder what follows.
 bool drives_terminal(uint32_t code) {
@@ -38,19 +19,24 @@ std::string made_harmless(std::string_view text, bool keep_indented_lines) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const Character c = first_character(text);
-    if (c.bytes == 0) {
+    const size_t bytes = check_utf8(text).length;
+    if (bytes == 0) {
       out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
-    } else if (keep_indented_lines && text.starts_with("\n  ")) {
-      out += '\n';
-    } else if (c.code == '\n') {
-      out += "\\n";
-    } else if (drives_terminal(c.code)) {
-      out += c.code < 0x80 ? fmt::format("\\x{:02x}", c.code) : fmt::format("\\u{{{:04x}}}", c.code);
-    } else {
-      out += text.substr(0, c.bytes);
+      text.remove_prefix(1);
+      continue;
     }
-    text.remove_prefix(c.bytes == 0 ? 1 : c.bytes);
+    const char* p = text.data();
+    const uint32_t code = next_code_point(p);
+    if (keep_indented_lines && text.starts_with("\n  ")) {
+      out += '\n';
+    } else if (code == '\n') {
+      out += "\\n";
+    } else if (drives_terminal(code)) {
+      out += code < 0x80 ? fmt::format("\\x{:02x}", code) : fmt::format("\\u{{{:04x}}}", code);
+    } else {
+      out += text.substr(0, bytes);
+    }
+    text.remove_prefix(bytes);
   }
   return out;
 }

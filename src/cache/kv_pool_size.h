@@ -9,7 +9,7 @@ namespace choral::cache {
 
 // What one token leaves behind, per layer: `kv_heads` keys of `key_dim` and values of `value_dim` elements, plus scales of
 // quantised caches. MLA: kv_heads = 1, key_dim = latent + rope, value_dim = 0.
-struct KVShape {
+struct KVTokenLayout {
   uint64_t layers = 0;
   uint64_t kv_heads = 0;
   uint64_t key_dim = 0;
@@ -19,6 +19,6 @@ struct KVShape {
 };
 
 // Bytes of one block in all layers.
-Result<uint64_t> kv_block_bytes(const KVShape& shape, int32_t block_tokens);
+Result<uint64_t> kv_block_bytes(const KVTokenLayout& layout, int32_t block_tokens);
 
 }  // namespace choral::cache

@@ -3,8 +3,8 @@
 
 #include <functional>
 
+#include "engine/adapters/registry_test.h"
 #include "engine/engine_core.h"
-#include "engine/registry_test.h"
 #include "engine/request_reader.h"
 #include "engine/tiny_model_test.h"
 #include "engine/uniproc_executor.h"

@@ -5,8 +5,8 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "engine/adapter_files_test.h"
-#include "engine/registry_test.h"
+#include "engine/adapters/adapter_files_test.h"
+#include "engine/adapters/registry_test.h"
 #include "lora/store/packed_adapter_loader.h"
 #include "platform/cpu_context_test.h"
 
@@ -136,7 +136,7 @@ TEST_F(AdapterBudgetTest, TheLoaderDoesNotRunAheadOfTheEngine) {
   const auto registry = make_registry(files_.targets(), {.load = {}, .root = "", .budget_bytes = 8 * bytes});
   registry->set_wake(bell.rope());
   for (int i = 0; i < kAdapters; ++i) {
-    registry->request_load(std::make_shared<AdapterVersion>(i + 1, AdapterSpec{"a", path}));
+    registry->request_load(std::make_shared<AdapterVersion>(VersionId{i + 1}, AdapterSpec{"a", path}));
   }
   std::vector<LoadedAdapter> taken;
   for (int seen = 0; seen < kAdapters;) {
@@ -159,7 +159,7 @@ TEST_F(AdapterBudgetTest, ALoaderThatWaitsForTheEngineEndsWithIt) {
     const auto registry = make_registry(files_.targets(), {.load = {}, .root = "", .budget_bytes = bytes});
     registry->set_wake(bell.rope());
     for (int i = 0; i < 3; ++i) {
-      registry->request_load(std::make_shared<AdapterVersion>(i + 1, AdapterSpec{"a", path}));
+      registry->request_load(std::make_shared<AdapterVersion>(VersionId{i + 1}, AdapterSpec{"a", path}));
     }
     bell.wait_for(1);
     if (engine_ends_first) registry->set_wake({});

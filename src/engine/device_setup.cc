@@ -22,7 +22,7 @@ PlatformConfig config_of(const EngineOptions& options, const std::string& archit
           .architecture = architecture,
           .dtype = options.dtype,
           .kv_cache_dtype = options.kv_cache_dtype == "auto" ? "float32" : options.kv_cache_dtype,
-          .worker_class = options.worker_class,
+          .worker_cls = options.worker_cls,
           .scheduler = options.scheduling_policy,
           .custom_ops = options.custom_ops,
           .strict = options.strict};
@@ -34,7 +34,7 @@ void take_config(const PlatformConfig& before, const PlatformConfig& after, Engi
   const auto note = [&](std::string_view what, const auto& from, const auto& to) {
     if (from != to) notes.push_back(fmt::format("config: {} = {} (was {})", what, to, from));
   };
-  note("worker_class", before.worker_class, after.worker_class);
+  note("worker_cls", before.worker_cls, after.worker_cls);
   note("scheduler", before.scheduler, after.scheduler);
   note("attention_backend", before.attention_backend, after.attention_backend);
   note("custom_ops", before.custom_ops, after.custom_ops);
@@ -42,11 +42,11 @@ void take_config(const PlatformConfig& before, const PlatformConfig& after, Engi
   options.scheduling_policy = after.scheduler;
   options.custom_ops = after.custom_ops;
   options.max_num_batched_tokens = after.max_num_batched_tokens;
-  options.worker_class = after.worker_class;
+  options.worker_cls = after.worker_cls;
 }
 
 // The registry of workers: this engine's own, whose steps every device can run, and the classes that the platform brings.
-Status resolve_worker_class(const Platform& platform, std::string& name) {
+Status resolve_worker_cls(const Platform& platform, std::string& name) {
   if (name == "auto") name = kOwnWorker;
   auto known = platform.worker_classes();
   known.insert(known.begin(), std::string(kOwnWorker));
@@ -56,7 +56,7 @@ Status resolve_worker_class(const Platform& platform, std::string& name) {
 }
 
 // Those of operators wait in the configuration for the session that they belong to. A patch lives as long as the worker.
-Status apply_patches(const Platform& platform, PlatformConfig& config, ModelForms& forms, std::vector<std::string>& notes) {
+Status adapt_patch(const Platform& platform, PlatformConfig& config, ModelForms& forms, std::vector<std::string>& notes) {
   for (const auto& patch : platform.patches()) {
     Status status;
     if (patch.registry == "op") {
@@ -83,11 +83,14 @@ Result<DeviceSetup> open_device(std::shared_ptr<const Platform> platform, Engine
   CHORAL_RETURN_IF_ERROR(setup.platform->check_and_update_config(config));
   EngineOptions updated = options;
   take_config(asked, config, updated, setup.notes);
-  CHORAL_RETURN_IF_ERROR(resolve_worker_class(*setup.platform, config.worker_class));
-  setup.notes.push_back("worker: " + config.worker_class);
+  CHORAL_RETURN_IF_ERROR(resolve_worker_cls(*setup.platform, config.worker_cls));
+  setup.notes.push_back("worker: " + config.worker_cls);
   CHORAL_TRY(setup.forms.custom_ops, platform::CustomOpConfig::parse(updated.custom_ops));
   CHORAL_TRY(setup.forms.fusion, layers::FusionConfig::parse(updated.fuse));
-  CHORAL_RETURN_IF_ERROR(apply_patches(*setup.platform, config, setup.forms, setup.notes));
+  if (options.layer_overrides != nullptr) setup.forms.overrides = *options.layer_overrides;
+  for (const auto& layer : setup.forms.overrides.names())
+    setup.notes.push_back(fmt::format("layer {}: its class is replaced", layer));
+  CHORAL_RETURN_IF_ERROR(adapt_patch(*setup.platform, config, setup.forms, setup.notes));
   CHORAL_TRY(setup.session, setup.platform->open(pool, config));
   for (auto& note : setup.session->take_notes()) setup.notes.push_back(std::move(note));
   options = std::move(updated);

@@ -1,17 +1,16 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
-#include <new>
+#include <chrono>
 #include <utility>
 
 #include "base/clock.h"
-#include "base/out_of_memory.h"
 #include "base/thread.h"
 
 namespace choral::engine {
 namespace {
 
-constexpr size_t kSpareBytes = size_t{1} << 20;
+constexpr std::chrono::milliseconds kShortagePause{10};
 
 EngineRequest& engine_request(sched::Request& request) { return static_cast<EngineRequest&>(request); }
 
@@ -56,7 +55,7 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
 }
 
 Status EngineCore::start() {
-  keep_spare();
+  spare_.keep();
   CHORAL_TRY(thread_, start_thread("the engine's thread", [this] { run(); }));
   return {};
 }
@@ -125,32 +124,26 @@ void EngineCore::run() {
       stats_.waiting += static_cast<int>(arrivals_.size());  // add_request() goes on counting them; publish_stats() sets it right
       leavers_.swap(cancels_);
     }
-    if (adapters_changed && residency_.take_changes()) {
-      readmit_stranded();
-      retry_parked();
-    }
-    keep_spare();
+    if (adapters_changed) take_changes();
+    spare_.keep();
     take_inbox();
     step();
     publish_stats();
   }
 }
 
-void EngineCore::keep_spare() {
-  if (spare_ == nullptr) spare_.reset(new (std::nothrow) char[kSpareBytes]);
-}
-
-// As or_out_of_memory(), whose error takes memory itself.
-template <class Work>
-Status EngineCore::or_spare(std::string_view doing, Work&& work) {
-  try {
-    return or_out_of_memory(doing, work);
-  } catch (const std::bad_alloc&) {
-    spare_.reset();
-    Status error = out_of_memory(doing);
-    keep_spare();
-    return error;
+// Half a change would be none at all, so it waits until there is the memory that it takes.
+void EngineCore::take_changes() {
+  if (!spare_.keep()) {
+    std::this_thread::sleep_for(kShortagePause);
+    const std::lock_guard lock(mutex_);
+    adapters_changed_ = true;
+    return;
   }
+  spare_.give_back();
+  if (!residency_.take_changes()) return;
+  readmit_stranded();
+  retry_parked();
 }
 
 void EngineCore::take_inbox() {
@@ -159,7 +152,7 @@ void EngineCore::take_inbox() {
   for (const auto id : leavers_) {
     if (auto* found = scheduler_.find(id)) {
       auto& request = engine_request(*found);
-      Status finished = or_spare("the answer cannot be ended", [&] {
+      Status finished = spare_.or_out_of_memory("the answer cannot be ended", [&] {
         finish(request, sched::FinishReason::kCancelled);
         return Status();
       });
@@ -175,7 +168,7 @@ void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
   const auto response = request->response;
   const int index = request->index;
   std::unique_ptr<sched::Request> arrived = std::move(request);
-  Status status = or_spare("the request cannot be taken in", [&] { return take(arrived); });
+  Status status = spare_.or_out_of_memory("the request cannot be taken in", [&] { return take(arrived); });
   if (status.ok()) return;
   residency_.leave(engine_request(*arrived));
   response->fail(index, std::move(status));
@@ -234,8 +227,8 @@ void EngineCore::step() {
       auto& request = engine_request(*item.request);
       if (request.scheduled_s == 0) request.scheduled_s = begin;
     }
-    const Status computed =
-        or_spare("the step cannot be computed", [&] { return executor_->execute_model(input_writer_.write(plan_), output_); });
+    const Status computed = spare_.or_out_of_memory(
+        "the step cannot be computed", [&] { return executor_->execute_model(input_writer_.write(plan_), output_); });
     if (!computed.ok()) return fail_step(computed);
     scheduler_.on_computed(plan_);
     prompt_tokens_ += plan_.new_prompt_tokens();
@@ -249,6 +242,10 @@ void EngineCore::take_output(double now) {
   size_t tokens_taken = 0, prompt_logprobs_taken = 0;
   for (size_t i = 0; i < output_.items.size(); ++i) {
     const auto& [token_count, prompt_logprobs_count] = output_.items[i];
+    CHORAL_CHECK(token_count >= 0 && tokens_taken + static_cast<size_t>(token_count) <= output_.tokens.size() &&
+                     prompt_logprobs_count >= 0 &&
+                     prompt_logprobs_taken + static_cast<size_t>(prompt_logprobs_count) <= output_.prompt_logprobs.size(),
+                 "a step's answer holds what its items say");
     const auto tokens = std::span(output_.tokens).subspan(tokens_taken, static_cast<size_t>(token_count));
     const auto prompt_logprobs =
         std::span(output_.prompt_logprobs).subspan(prompt_logprobs_taken, static_cast<size_t>(prompt_logprobs_count));
@@ -256,9 +253,9 @@ void EngineCore::take_output(double now) {
     prompt_logprobs_taken += prompt_logprobs.size();
     auto& request = engine_request(*plan_.items()[i].request);
     if (request.finished()) continue;
-    Status committed = or_spare("the answer cannot be kept", [&] {
-      if (!prompt_logprobs.empty())
-        request.response->add_prompt_logprobs(input_writer_.input().items[i].prompt_logprobs_begin, prompt_logprobs);
+    Status committed = spare_.or_out_of_memory("the answer cannot be kept", [&] {
+      const int32_t first = input_writer_.input().items[i].prompt_logprobs_begin;
+      if (!prompt_logprobs.empty()) request.response->add_prompt_logprobs(first, prompt_logprobs);
       if (!tokens.empty()) commit(request, tokens, now);
       return Status();
     });
@@ -280,7 +277,7 @@ void EngineCore::end_finished() {
 
 // What the device computed is lost, keys and values included: every request of the step ends with its reason.
 void EngineCore::fail_step(const Status& status) {
-  spare_.reset();
+  spare_.give_back();
   publish_device_notes();
   for (const auto& item : plan_.items()) {
     auto& request = engine_request(*item.request);
@@ -290,15 +287,15 @@ void EngineCore::fail_step(const Status& status) {
   }
   scheduler_.abandon(plan_);
   end_finished();
-  keep_spare();
+  spare_.keep();
 }
 
 // Where the answer stopped nobody knows, so nothing is added to it.
 void EngineCore::fail_commit(EngineRequest& request, Status status) {
-  spare_.reset();
+  spare_.give_back();
   request.response->fail(request.index, std::move(status));
   scheduler_.finish(request, sched::FinishReason::kError);
-  keep_spare();
+  spare_.keep();
 }
 
 // Tokens behind the one that ends the answer are nobody's.

@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "choral/llm.h"
-#include "engine/adapter_residency.h"
+#include "engine/adapters/adapter_residency.h"
 #include "engine/engine_request.h"
 #include "engine/executor.h"
+#include "engine/spare_memory.h"
 #include "engine/step_input_writer.h"
 #include "sched/scheduler.h"
 
@@ -41,9 +42,7 @@ class EngineCore {
 
  private:
   void run();
-  void keep_spare();
-  template <class Work>
-  Status or_spare(std::string_view doing, Work&& work);
+  void take_changes();
   void take_inbox();
   void admit(std::unique_ptr<EngineRequest> request);
   Status take(std::unique_ptr<sched::Request>& request);
@@ -80,8 +79,7 @@ class EngineCore {
   std::vector<std::unique_ptr<sched::Request>> finished_;
   int64_t prompt_tokens_ = 0;
   int64_t generated_tokens_ = 0;
-  // Given back while requests are told that memory is out: that takes some too. Again there for the next one.
-  std::unique_ptr<char[]> spare_;
+  SpareMemory spare_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable inbox_changed_;

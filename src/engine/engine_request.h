@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "choral/types.h"
-#include "engine/adapter_version.h"
+#include "engine/adapters/adapter_version.h"
 #include "engine/output_text.h"
 #include "engine/response.h"
 #include "engine/sampling_rule.h"
@@ -16,7 +16,7 @@
 
 namespace choral::engine {
 
-struct RequestVoice;  // engine/adapter_residency.h
+struct RequestVoice;  // engine/adapters/request_voices.h
 
 struct EngineRequest : sched::Request {
   EngineRequest(SamplingParams sampling, OutputText output_text) : params(std::move(sampling)), text(std::move(output_text)) {}
@@ -25,7 +25,7 @@ struct EngineRequest : sched::Request {
     if (response) response->fail(index, unavailable("the engine was shut down before this request was done"));
   }
 
-  SamplingParams params;          // without what only the worker needs
+  SamplingParams params;          // the lists among them that only the worker reads are in `rule`
   std::vector<int32_t> stop_ids;  // end of sequence (unless ignored) and stop_token_ids
   SamplingRule rule;              // moves to the worker with the first step
 
@@ -35,9 +35,7 @@ struct EngineRequest : sched::Request {
 
   std::vector<VersionUse> adapters;  // as named; empty: the base
   std::string cache_salt;
-  RequestVoice* voice = nullptr;  // what they are, once known
-  bool parked = false;            // waits for the first load of one of them
-  bool held_adapter = false;      // was admitted with them
+  RequestVoice* voice = nullptr;  // what they are, from AdapterResidency::arrive() to release() or leave()
   Status adapter_status;          // why they cannot be had
 
   int index = 0;  // of the completion

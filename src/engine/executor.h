@@ -40,9 +40,9 @@ class Executor {
 
   virtual const ExecutorFacts& facts() const = 0;
 
-  // A voice that segments of steps may name from now on, by `id` > 0. Errors as LoRAModelManager::add_adapter().
-  virtual Status add_adapter(int32_t id, lora::Voice voice) = 0;
-  virtual void remove_adapter(int32_t id) = 0;
+  // A voice that segments of steps may name from now on, by `key` > 0. Errors as LoRAModelManager::add_adapter().
+  virtual Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) = 0;
+  virtual void remove_adapter(lora::AdapterKey key) = 0;
 
   // Runs one step; returns when every worker is done. An error is the devices', or there was no memory: nothing of the step can
   // be used, and its requests may only be dropped.

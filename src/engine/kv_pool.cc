@@ -22,12 +22,12 @@ std::string size_text(int64_t bytes) {
 }  // namespace
 
 Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_positions, DType dtype, const KvBudget& budget) {
-  const cache::KVShape kv{.layers = static_cast<uint64_t>(shape.layers),
-                          .kv_heads = static_cast<uint64_t>(shape.kv_heads),
-                          .key_dim = static_cast<uint64_t>(shape.head_dim),
-                          .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.head_dim)),
-                          .element_bytes = static_cast<uint64_t>(row_bytes(dtype, 1))};
-  CHORAL_TRY(const uint64_t checked_bytes, cache::kv_block_bytes(kv, static_cast<int32_t>(kernels::kKvBlockTokens)));
+  const cache::KVTokenLayout layout{.layers = static_cast<uint64_t>(shape.layers),
+                                    .kv_heads = static_cast<uint64_t>(shape.kv_heads),
+                                    .key_dim = static_cast<uint64_t>(shape.head_dim),
+                                    .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.head_dim)),
+                                    .element_bytes = static_cast<uint64_t>(row_bytes(dtype, 1))};
+  CHORAL_TRY(const uint64_t checked_bytes, cache::kv_block_bytes(layout, static_cast<int32_t>(kernels::kKvBlockTokens)));
   const auto block_bytes = static_cast<int64_t>(checked_bytes);
   const int64_t wanted_len = budget.max_model_len > 0 ? budget.max_model_len : model_positions;
   if (wanted_len > model_positions) {

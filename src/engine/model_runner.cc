@@ -13,6 +13,8 @@ namespace {
 // Logits of a prompt are made in slices: a row is a vocabulary wide.
 constexpr int32_t kPromptLogitsRows = 32;
 
+constexpr std::string_view kTooLarge = "the step cannot be computed; fewer --max-num-batched-tokens or --max-num-seqs need less";
+
 void apply(const ListUpdate& update, std::span<const int32_t> values, std::vector<int32_t>& list) {
   CHORAL_CHECK(static_cast<size_t>(update.kept) <= list.size(), "a step keeps more of a request than the worker was told");
   list.resize(static_cast<size_t>(update.kept));
@@ -46,14 +48,15 @@ Status ModelRunner::execute_model(const StepInput& input, StepOutput& out) {
                                   .has_prefill = input.has_prefill,
                                   .has_adapters = !input.segments.empty()};
   ctx_.session.begin_step(facts);
-  const Status computed =
-      or_out_of_memory("the step cannot be computed; fewer --max-num-batched-tokens or --max-num-seqs need less", [&] {
-        compute(input, out);
-        return Status();
-      });
-  const Status ended = ctx_.session.end_step(facts);
+  Status computed = or_out_of_memory(kTooLarge, [&] {
+    compute(input, out);
+    return Status();
+  });
+  Status ended = ctx_.session.end_step(facts);
   out.host_copies = ctx_.session.host_copies();
-  return computed.ok() ? ended : computed;
+  if (computed.ok() || ended.ok()) return computed.ok() ? ended : computed;
+  // Where the memory is a device's, it knows why there is no more.
+  return ended.code() == Code::kResourceExhausted ? std::move(ended).while_(kTooLarge) : ended;
 }
 
 void ModelRunner::compute(const StepInput& input, StepOutput& out) {
@@ -106,6 +109,8 @@ void ModelRunner::build_batch(const StepInput& input) {
   sequences_.clear();
   for (size_t i = 0; i < input.items.size(); ++i) add_rows(input.items[i], *step_requests_[i]);
   CHORAL_CHECK(token_ids_.size() == static_cast<size_t>(input.total_tokens), "a step's items are not its rows");
+  CHORAL_CHECK(input.segments.empty() || input.segments.back().start + input.segments.back().length <= input.total_tokens,
+               "a segment has rows that the step does not have");
   const Status planned = lora_.set_adapter_mapping(input.segments, {input.total_tokens, input.has_prefill});
   CHORAL_CHECK(planned.ok(), planned.message());  // residency registered them, the scheduler keeps to the slots
   const auto& lora = lora_.punica_wrapper();

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "engine/adapter_files_test.h"
+#include "engine/adapters/adapter_files_test.h"
 
 namespace choral::engine {
 namespace {
@@ -207,7 +207,12 @@ TEST_F(ModelRunnerDeathTest, RefusesStepsThatSpeakOfWhatItWasNotTold) {
   input_.items[0].tokens.kept = 10;
   input_.items[0].blocks.count = 0;
   EXPECT_DEATH((void)run(), "told of");
+  input_.items[0].blocks.count = 2;
+  EXPECT_DEATH((void)run(), "does not bring");
   input_.items[0].blocks.count = 1;
+  input_.segments = {{0, 11, lora::AdapterKey{1}}};
+  EXPECT_DEATH((void)run(), "a segment has rows");
+  input_.segments.clear();
   input_.items[0].logits_count = 11;
   EXPECT_DEATH((void)run(), "told of");
 }

@@ -2,7 +2,7 @@
 // that come after. The test's own thread is spared, so that only the engine's threads find none.
 #include <thread>
 
-#include "engine/adapter_files_test.h"
+#include "engine/adapters/adapter_files_test.h"
 #include "support/allocation_counter.h"
 
 namespace choral::engine {
@@ -16,6 +16,8 @@ class Shortage {
   Shortage(const Shortage&) = delete;
   Shortage& operator=(const Shortage&) = delete;
 };
+
+constexpr size_t kSpare = size_t{1} << 20;  // at most what the engine and its loaders spare
 
 Request small_request() { return greedy_request(random_prompt(20, 1), 8); }
 
@@ -51,7 +53,7 @@ TEST(OutOfMemory, EndsTheStepThatCannotBeComputedAndNoOther) {
 }
 
 TEST(OutOfMemory, SparesMemoryForTheErrorItself) {
-  constexpr size_t kMessage = 100, kSpare = size_t{1} << 20;  // less than the error's text, at most what the engine spares
+  constexpr size_t kMessage = 100;  // less than the error's text
   const auto llm = load_or_die(tiny_options());
   const auto want = llm->generate({small_request()}).front();
   auto wide = greedy_request(random_prompt(400, 3), 4);
@@ -89,6 +91,48 @@ TEST(OutOfMemory, EndsALoadOfAnAdapter) {
   }
   const Status loaded = llm->load_adapter(spec, false);
   EXPECT_TRUE(loaded.ok()) << loaded.to_string();
+}
+
+// Wherever the shortage is met first: by a thread that loads, or by the engine that takes in what was loaded or pinned.
+TEST(OutOfMemory, LeavesNoChangeOfAdaptersHalfDone) {
+  const AdapterFiles files;
+  const AdapterSpec spec{"a", files.write("a", 64, 1)};
+  for (const size_t least : {1, 16, 40, 64, 100, 200, 400, 1000, 4000, 10000}) {
+    SCOPED_TRACE(least);
+    const auto llm = load_or_die(tiny_options());
+    const auto want = llm->generate({small_request()}).front();
+    choral::testing::fail_allocations_of_others_until(least, kSpare);
+    const Status loaded = llm->load_adapter(spec, false);
+    choral::testing::fail_allocations_of_others(0);
+    if (!loaded.ok()) {
+      EXPECT_EQ(loaded.code(), Code::kResourceExhausted) << loaded.to_string();
+      EXPECT_NE(loaded.message().find("adapter 'a'"), std::string::npos) << loaded.message();
+      ASSERT_TRUE(llm->load_adapter(spec, false).ok());
+    }
+    while (llm->stats().adapter_bytes == 0) std::this_thread::yield();  // the engine has its spare memory again
+    choral::testing::fail_allocations_of_others_until(least, kSpare);
+    EXPECT_TRUE(llm->pin_adapter("a", true).ok());  // the engine's first list of wishes
+    choral::testing::fail_allocations_of_others(0);
+    EXPECT_TRUE(llm->unload_adapter("a").ok());
+    while (llm->stats().adapter_bytes > 0) std::this_thread::yield();
+    expect_same_bits(llm->generate({small_request()}).front(), want);
+  }
+}
+
+TEST(OutOfMemory, PutsOffAChangeOfAdapters) {
+  const AdapterFiles files;
+  const auto llm = load_or_die(tiny_options());
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(llm->load_adapter({name, files.write(name, 64, name[0])}, false).ok());
+  while (llm->stats().adapter_loads < 2) std::this_thread::yield();
+  const auto want = llm->generate({small_request()}).front();
+  {
+    const Shortage shortage(kSpare);
+    for (const char* name : {"a", "b"}) {
+      ASSERT_TRUE(llm->unload_adapter(name).ok());
+      expect_same_bits(llm->generate({small_request()}).front(), want);
+    }
+  }
+  while (llm->stats().adapter_bytes > 0) std::this_thread::yield();
 }
 
 TEST(OutOfMemory, EndsALoadOfTheModel) {

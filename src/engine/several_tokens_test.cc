@@ -25,8 +25,8 @@ class ScriptedExecutor : public Executor {
     facts_.kv_blocks = kv_blocks;
   }
   const ExecutorFacts& facts() const override { return facts_; }
-  Status add_adapter(int32_t, lora::Voice) override { return {}; }
-  void remove_adapter(int32_t) override {}
+  Status add_adapter(lora::AdapterKey, lora::PackedVoice) override { return {}; }
+  void remove_adapter(lora::AdapterKey) override {}
   std::vector<std::string> take_device_notes() override { return {}; }
 
   Status execute_model(const StepInput& input, StepOutput& out) override {

@@ -1,6 +1,6 @@
 // Whatever passes between the engine's loop and its workers is values: the same engine, with every step turned to bytes and back
 // on both ways, gives the same answers to the bit.
-#include "engine/adapter_files_test.h"
+#include "engine/adapters/adapter_files_test.h"
 #include "engine/assembled_engine_test.h"
 #include "engine/step_bytes_test.h"
 
@@ -13,8 +13,8 @@ class BytesExecutor : public Executor {
   explicit BytesExecutor(std::unique_ptr<Executor> far) : far_(std::move(far)) {}
 
   const ExecutorFacts& facts() const override { return far_->facts(); }
-  Status add_adapter(int32_t id, lora::Voice voice) override { return far_->add_adapter(id, std::move(voice)); }
-  void remove_adapter(int32_t id) override { far_->remove_adapter(id); }
+  Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override { return far_->add_adapter(key, std::move(voice)); }
+  void remove_adapter(lora::AdapterKey key) override { far_->remove_adapter(key); }
   std::vector<std::string> take_device_notes() override { return far_->take_device_notes(); }
   Status execute_model(const StepInput& input, StepOutput& out) override {
     StepInput received;
@@ -117,6 +117,42 @@ TEST(StepBorder, AndWithAdaptersAndMixes) {
   const auto want = load_or_die(options)->generate(requests);
   AssembledEngine engine(options, over_bytes);
   expect_same_answers(want, engine.generate(requests));
+}
+
+// Loses the answer of one step, and keeps in mind what it is told to forget.
+class FailingExecutor : public UniprocExecutor {
+ public:
+  struct Log {
+    std::vector<uint64_t> failed, dropped;
+  };
+  FailingExecutor(UniprocExecutor&& executor, Log& log) : UniprocExecutor(std::move(executor)), log_(log) {}
+  Status execute_model(const StepInput& input, StepOutput& out) override {
+    log_.dropped.insert(log_.dropped.end(), input.dropped.begin(), input.dropped.end());
+    const Status status = UniprocExecutor::execute_model(input, out);
+    if (++steps_ != 3) return status;
+    for (const auto& item : input.items) log_.failed.push_back(item.id);
+    return unavailable("the device is gone for a moment");
+  }
+
+ private:
+  Log& log_;
+  int steps_ = 0;
+};
+
+TEST(StepBorder, WhatAFailedStepComputedIsForgotten) {
+  const auto want = load_or_die(tiny_options())->generate(requests_of_every_kind());
+  FailingExecutor::Log log;
+  AssembledEngine engine(tiny_options(), [&](EngineOptions& options, const ModelFiles& files) {
+    auto executor = UniprocExecutor::load(options, files);
+    CHORAL_CHECK(executor.ok(), executor.status().message());
+    return std::make_unique<FailingExecutor>(std::move(**executor), log);
+  });
+  for (const auto& output : engine.generate(requests_of_every_kind())) {
+    EXPECT_EQ(output.status.code(), Code::kUnavailable) << output.status.to_string();
+  }
+  ASSERT_FALSE(log.failed.empty());
+  expect_same_answers(want, engine.generate(requests_of_every_kind()));
+  for (const auto id : log.failed) EXPECT_EQ(std::count(log.dropped.begin(), log.dropped.end(), id), 1) << id;
 }
 
 TEST(StepBytes, EndWhereTheyEnd) {

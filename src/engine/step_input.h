@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "engine/sampling_rule.h"
 #include "lora/plan/lora_segment.h"
 
@@ -64,6 +66,8 @@ struct StepInput {
 
  private:
   static std::span<const int32_t> values(const std::vector<int32_t>& all, const ListUpdate& update) {
+    CHORAL_CHECK(update.begin >= 0 && update.count >= 0 && int64_t{update.begin} + update.count <= std::ssize(all),
+                 "an update speaks of values that the step does not bring");
     return std::span(all).subspan(static_cast<size_t>(update.begin), static_cast<size_t>(update.count));
   }
 };

@@ -88,6 +88,7 @@ Status StepTimer::add_sequences(sched::Scheduler& scheduler, int count, int prom
     request->id = next_id_++;
     request->max_tokens = outputs;
     request->adapter_key = cast[static_cast<size_t>(i) % cast.size()];
+    if (request->adapter_key != lora::kBaseKey) request->adapter_ids = {lora::AdapterId{request->adapter_key.value()}};
     for (int t = 0; t < prompt; ++t) request->tokens.push_back((t * 7919 + i * 104729 + 13) % vocab);
     CHORAL_RETURN_IF_ERROR(scheduler.add(std::move(request)));
   }
@@ -156,7 +157,7 @@ Result<std::vector<StepTiming>> StepTimer::decode_casts(int batch, int context, 
 }
 
 Result<StepTiming> StepTimer::decode(int batch, int context, int steps) {
-  const Cast base{0};
+  const Cast base{lora::kBaseKey};
   CHORAL_TRY(const auto timings, decode_casts(batch, context, steps, {&base, 1}));
   return timings.front();
 }
@@ -186,7 +187,7 @@ Result<std::vector<StepTiming>> StepTimer::prefill_casts(int tokens, int repeats
 }
 
 Result<StepTiming> StepTimer::prefill(int tokens, int repeats) {
-  const Cast base{0};
+  const Cast base{lora::kBaseKey};
   CHORAL_TRY(const auto timings, prefill_casts(tokens, repeats, {&base, 1}));
   return timings.front();
 }

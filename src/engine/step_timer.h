@@ -44,9 +44,9 @@ class StepTimer {
   // One prompt of `tokens` tokens in one step, `repeats` times.
   Result<StepTiming> prefill(int tokens, int repeats);
 
-  // The same for several casts: casts[c][i % size] is the adapter of sequence i (an id of lora_manager(), 0 = the base). Steps of
+  // The same for several casts: casts[c][i % size] is the adapter of sequence i (a key of lora_manager(), or the base). Steps of
   // the casts alternate, so that whatever else happens on the machine meets all of them alike. One timing a cast.
-  using Cast = std::vector<int32_t>;
+  using Cast = std::vector<lora::AdapterKey>;
   Result<std::vector<StepTiming>> decode_casts(int batch, int context, int steps, std::span<const Cast> casts);
   Result<std::vector<StepTiming>> prefill_casts(int tokens, int repeats, std::span<const Cast> casts);
 

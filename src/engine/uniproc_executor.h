@@ -15,8 +15,10 @@ class UniprocExecutor : public Executor {
   static Result<std::unique_ptr<UniprocExecutor>> load(EngineOptions& options, const ModelFiles& files);
 
   const ExecutorFacts& facts() const override { return facts_; }
-  Status add_adapter(int32_t id, lora::Voice voice) override { return worker_->lora_manager().add_adapter(id, std::move(voice)); }
-  void remove_adapter(int32_t id) override { worker_->lora_manager().remove_adapter(id); }
+  Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override {
+    return worker_->lora_manager().add_adapter(key, std::move(voice));
+  }
+  void remove_adapter(lora::AdapterKey key) override { worker_->lora_manager().remove_adapter(key); }
   Status execute_model(const StepInput& input, StepOutput& out) override { return worker_->execute_model(input, out); }
   std::vector<std::string> take_device_notes() override { return worker_->take_device_notes(); }
 

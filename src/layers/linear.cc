@@ -39,7 +39,7 @@ lora::LoRATarget LinearBase::lora_target(lora::TargetKind kind, std::string name
   return target;
 }
 
-Status LinearBase::load_weights(quant::WeightSource& source) { return parameters_.load(source); }
+Status LinearBase::load_weights(quant::WeightSource& source) { return parameters_.weight_loader(source); }
 
 Status LinearBase::process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) {
   CHORAL_RETURN_IF_ERROR(quant_method_->process_weights_after_loading(ctx, source.request(), shape_, parameters_));

@@ -1,6 +1,7 @@
 // Classes that stand in for a layer's own: an embedder's or a test's RMSNorm, a whole attention projection done otherwise. A
-// CustomOp or PluggableLayer is built through Builder::make, which asks here first. One object per engine, filled before a model
-// is built and read-only then; a name that no layer declares is refused, since it would never be used.
+// CustomOp or PluggableLayer is built through Builder::make, which asks here first. One object per engine
+// (EngineOptions::layer_overrides), filled before a model is built and read-only then; a name that no layer declares is refused,
+// since it would never be used.
 //
 // A layer takes part by two members: `static constexpr std::string_view kLayerName` (its public name) and `struct Spec` (what its
 // constructor takes besides the builder).
@@ -12,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -38,6 +40,13 @@ class LayerOverrides {
   const Factory<Layer, Builder>* find() const {
     const auto found = factories_.find(Layer::kLayerName);
     return found == factories_.end() ? nullptr : std::any_cast<Factory<Layer, Builder>>(&found->second);
+  }
+
+  // The layers whose class is replaced; sorted.
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : factories_) names.push_back(entry.first);
+    return names;
   }
 
  private:

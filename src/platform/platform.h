@@ -22,7 +22,7 @@ struct PlatformConfig {
   std::string architecture;  // "LlamaForCausalLM"
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
-  std::string worker_class = "auto";  // a name of engine/worker_registry.h
+  std::string worker_cls = "auto";  // "worker", or a name of worker_classes()
   std::string scheduler = "fcfs";
   std::string attention_backend = "auto";  // auto | device | host
   std::string custom_ops = "all";          // as --custom-ops spells it

@@ -18,7 +18,7 @@ bool ParameterSet::contains(std::string_view name) const {
   return false;
 }
 
-Status ParameterSet::load(WeightSource& source) {
+Status ParameterSet::weight_loader(WeightSource& source) {
   for (auto& parameter : parameters_) {
     for (auto& shard : parameter.shards) {
       CHORAL_TRY(shard.tensor, source.take(shard.name, shard.shape));

@@ -1,4 +1,4 @@
-// The stored tensors of one layer, registered by its quant method (create_weights), filled from the checkpoint (load),
+// The stored tensors of one layer, registered by its quant method (create_weights), filled from the checkpoint (weight_loader),
 // packed and let go (process_weights_after_loading). A fused layer has one shard a member: q, k, v.
 #pragma once
 
@@ -28,7 +28,7 @@ class ParameterSet {
   bool contains(std::string_view name) const;
 
   // Every registered shard must be in the source; the first that is not is named.
-  Status load(WeightSource& source);
+  Status weight_loader(WeightSource& source);
   // After packing: the mapped pages of every shard are given back and the views dropped.
   void release(WeightSource& source);
 

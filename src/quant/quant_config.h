@@ -1,5 +1,5 @@
 // Which method serves which layer: made once a model from its files and the user's wishes.
-// A scheme is one file that registers itself here by name; an unknown name is an error that lists the known ones.
+// A scheme is one file and one line of the table in quant_config.cc; an unknown name is an error that lists the known ones.
 #pragma once
 
 #include <memory>

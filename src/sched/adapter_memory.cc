@@ -10,169 +10,173 @@ using lora::MemoryTier;
 
 AdapterMemory::AdapterMemory(int64_t budget_bytes) : tiers_({.host_bytes = budget_bytes}) {}
 
-void AdapterMemory::add(int32_t adapter, int64_t size_bytes) {
-  const bool added = adapters_.emplace(adapter, Adapter{.size_bytes = size_bytes}).second;
+void AdapterMemory::add(AdapterId adapter, int64_t size_bytes) {
+  const bool added = adapters_.emplace(adapter, Adapter{}).second;
   CHORAL_CHECK(added, "an adapter is added twice");
   tiers_.reserve(adapter, size_bytes, MemoryTier::kDisk);
 }
 
-void AdapterMemory::remove(int32_t adapter) {
+void AdapterMemory::remove(AdapterId adapter) {
   CHORAL_CHECK(!loading(adapter), "an adapter is removed while it is loaded");
   const Status removed = tiers_.remove(adapter);
   CHORAL_CHECK(removed.ok(), removed.message());
   adapters_.erase(adapter);
 }
 
-void AdapterMemory::join(int32_t key, std::span<const int32_t> adapters) {
-  Voice& voice = voices_[key];
-  if (voice.adapters.empty()) voice.adapters.assign(adapters.begin(), adapters.end());
-  ++voice.waiting;
+void AdapterMemory::join(AdapterKey key, std::span<const AdapterId> adapters) {
+  Demand& demand = demands_[key];
+  if (demand.adapters.empty()) demand.adapters.assign(adapters.begin(), adapters.end());
+  ++demand.waiting;
 }
 
-void AdapterMemory::leave(int32_t key) {
-  Voice& voice = voices_.at(key);
-  CHORAL_CHECK(voice.waiting > 0, "a request leaves that does not wait for its adapters");
-  if (--voice.waiting == 0) {
-    give_up_claim(voice);
-    if (starved_key_ == key) starved_key_ = 0;
+void AdapterMemory::leave(AdapterKey key) {
+  Demand& demand = demands_.at(key);
+  CHORAL_CHECK(demand.waiting > 0, "a request leaves that does not wait for its adapters");
+  if (--demand.waiting == 0) {
+    give_up_claim(demand);
+    if (starved_key_ == key) starved_key_ = kBaseKey;
   }
   forget_if_empty(key);
 }
 
-void AdapterMemory::prefetch(int32_t key) {
-  Voice& voice = voices_.at(key);
-  if (starved_key_ == 0 && !voice.claimed && !complete(voice) && needed_bytes(key) <= usable_bytes(key)) claim(voice);
+void AdapterMemory::prefetch(AdapterKey key) {
+  Demand& demand = demands_.at(key);
+  if (starved_key_ == kBaseKey && !demand.claimed && !complete(demand) && needed_bytes(key) <= usable_bytes(key)) claim(demand);
 }
 
-Residency AdapterMemory::acquire(int32_t key, bool promoted) {
-  Voice& voice = voices_.at(key);
-  const bool is_complete = complete(voice);
-  if (!is_complete && !voice.claimed) {
+Residency AdapterMemory::acquire(AdapterKey key, bool promoted) {
+  Demand& demand = demands_.at(key);
+  const bool is_complete = complete(demand);
+  if (!is_complete && !demand.claimed) {
     if (needed_bytes(key) > usable_bytes(key)) return Residency::kFailed;
-    bool claimed = claim(voice);
+    bool claimed = claim(demand);
     if (!claimed && promoted) {
-      for (auto& [other_key, other] : voices_) give_up_claim(other);
-      claimed = claim(voice);
+      for (auto& [other_key, other] : demands_) give_up_claim(other);
+      claimed = claim(demand);
       if (!claimed) starved_key_ = key;
     }
     if (!claimed) return Residency::kNoRoom;
   }
-  if (starved_key_ == key) starved_key_ = 0;
+  if (starved_key_ == key) starved_key_ = kBaseKey;
   if (!is_complete) return Residency::kLoading;
-  for (const int32_t adapter : voice.adapters) {
+  for (const AdapterId adapter : demand.adapters) {
     ++adapters_.at(adapter).holders;
-    if (!voice.claimed) tiers_.acquire(adapter);
+    if (!demand.claimed) tiers_.acquire(adapter);
   }
-  voice.claimed = false;  // what it kept in use is this request's from here on
-  --voice.waiting;
-  ++voice.holders;
+  demand.claimed = false;  // what it kept in use is this request's from here on
+  --demand.waiting;
+  ++demand.holders;
   return Residency::kResident;
 }
 
-void AdapterMemory::release(int32_t key) {
-  Voice& voice = voices_.at(key);
-  CHORAL_CHECK(voice.holders > 0, "adapters are released more often than acquired");
-  for (const int32_t adapter : voice.adapters) {
+void AdapterMemory::release(AdapterKey key) {
+  Demand& demand = demands_.at(key);
+  CHORAL_CHECK(demand.holders > 0, "adapters are released more often than acquired");
+  for (const AdapterId adapter : demand.adapters) {
     --adapters_.at(adapter).holders;
     tiers_.release(adapter);
   }
-  --voice.holders;
+  --demand.holders;
   forget_if_empty(key);
 }
 
-bool AdapterMemory::arrive(int32_t adapter) {
+bool AdapterMemory::arrive(AdapterId adapter) {
   Adapter& known = adapters_.at(adapter);
-  switch (known.state) {
-    case State::kResident: return true;
-    case State::kLoading: tiers_.release(adapter); break;
-    case State::kOnDisk: {
-      const auto answer = tiers_.reserve(adapter, known.size_bytes);
-      if (!answer.ok()) return false;
-      drop(answer);
-    }
+  if (known.loading) {
+    known.loading = false;
+    tiers_.release(adapter);
+  } else if (!has_room(adapter)) {
+    const auto answer = tiers_.reserve(adapter, size_bytes(adapter));
+    if (!answer.ok()) return false;
+    drop(answer);
   }
-  known.state = State::kResident;
   return true;
 }
 
-void AdapterMemory::fail(int32_t adapter) {
+void AdapterMemory::fail(AdapterId adapter) {
   Adapter& known = adapters_.at(adapter);
-  if (known.state != State::kLoading) return;
-  for (auto& [key, voice] : voices_) {
-    if (std::find(voice.adapters.begin(), voice.adapters.end(), adapter) != voice.adapters.end()) give_up_claim(voice);
+  if (!known.loading) return;
+  for (auto& [key, demand] : demands_) {
+    if (std::find(demand.adapters.begin(), demand.adapters.end(), adapter) != demand.adapters.end()) give_up_claim(demand);
   }
-  known.state = State::kOnDisk;
+  known.loading = false;
   tiers_.release(adapter);
   const Status dropped = tiers_.drop(adapter, MemoryTier::kHost);
   CHORAL_CHECK(dropped.ok(), dropped.message());
 }
 
-void AdapterMemory::take_decisions(std::vector<int32_t>& loads, std::vector<int32_t>& drops) {
+void AdapterMemory::take_decisions(std::vector<AdapterId>& loads, std::vector<AdapterId>& drops) {
   loads.insert(loads.end(), loads_.begin(), loads_.end());
   drops.insert(drops.end(), drops_.begin(), drops_.end());
   loads_.clear();
   drops_.clear();
 }
 
-int64_t AdapterMemory::needed_bytes(int32_t key) const {
+int64_t AdapterMemory::size_bytes(AdapterId adapter) const {
+  return tiers_.find(adapter)->bytes[static_cast<size_t>(MemoryTier::kDisk)];
+}
+
+bool AdapterMemory::has_room(AdapterId adapter) const { return tiers_.find(adapter)->on(MemoryTier::kHost); }
+
+int32_t AdapterMemory::holders(AdapterKey key) const {
+  const auto found = demands_.find(key);
+  return found == demands_.end() ? 0 : found->second.holders;
+}
+
+int64_t AdapterMemory::needed_bytes(AdapterKey key) const {
   int64_t bytes = 0;
-  for (const int32_t adapter : voices_.at(key).adapters) bytes += adapters_.at(adapter).size_bytes;
+  for (const AdapterId adapter : demands_.at(key).adapters) bytes += size_bytes(adapter);
   return bytes;
 }
 
-int64_t AdapterMemory::usable_bytes(int32_t key) const {
+int64_t AdapterMemory::usable_bytes(AdapterKey key) const {
   int64_t bytes = tiers_.budget_bytes(MemoryTier::kHost) - tiers_.pinned_bytes(MemoryTier::kHost);
-  for (const int32_t adapter : voices_.at(key).adapters) {
-    if (tiers_.find(adapter)->pinned) bytes += adapters_.at(adapter).size_bytes;
+  for (const AdapterId adapter : demands_.at(key).adapters) {
+    if (tiers_.find(adapter)->pinned) bytes += size_bytes(adapter);
   }
   return bytes;
 }
 
-bool AdapterMemory::complete(const Voice& voice) const {
-  return std::all_of(voice.adapters.begin(), voice.adapters.end(), [&](int32_t adapter) { return resident(adapter); });
+bool AdapterMemory::complete(const Demand& demand) const {
+  return std::all_of(demand.adapters.begin(), demand.adapters.end(), [&](AdapterId adapter) { return resident(adapter); });
 }
 
 // All or nothing: without room for all that is missing nobody is dropped and nothing is loaded.
-bool AdapterMemory::claim(Voice& voice) {
+bool AdapterMemory::claim(Demand& demand) {
   int64_t missing_bytes = 0;
-  for (const int32_t adapter : voice.adapters) {
-    const Adapter& known = adapters_.at(adapter);
-    if (known.state == State::kOnDisk) missing_bytes += known.size_bytes;
+  for (const AdapterId adapter : demand.adapters) {
+    if (!has_room(adapter)) missing_bytes += size_bytes(adapter);
   }
-  const auto answer = tiers_.make_room(missing_bytes, MemoryTier::kHost, voice.adapters);
+  const auto answer = tiers_.make_room(missing_bytes, MemoryTier::kHost, demand.adapters);
   if (!answer.ok()) return false;
   drop(answer);
-  for (const int32_t adapter : voice.adapters) {
-    Adapter& known = adapters_.at(adapter);
-    if (known.state == State::kOnDisk) {
-      const auto reserved = tiers_.reserve(adapter, known.size_bytes);
+  for (const AdapterId adapter : demand.adapters) {
+    if (!has_room(adapter)) {
+      const auto reserved = tiers_.reserve(adapter, size_bytes(adapter));
       CHORAL_CHECK(reserved.room == lora::MemoryRoom::kFits, "room for an adapter was miscounted");
-      known.state = State::kLoading;
+      adapters_.at(adapter).loading = true;
       tiers_.acquire(adapter);  // the load's, whoever still wants it when it ends
       loads_.push_back(adapter);
     }
     tiers_.acquire(adapter);
   }
-  voice.claimed = true;
+  demand.claimed = true;
   return true;
 }
 
-void AdapterMemory::give_up_claim(Voice& voice) {
-  if (!voice.claimed) return;
-  voice.claimed = false;
-  for (const int32_t adapter : voice.adapters) tiers_.release(adapter);
+void AdapterMemory::give_up_claim(Demand& demand) {
+  if (!demand.claimed) return;
+  demand.claimed = false;
+  for (const AdapterId adapter : demand.adapters) tiers_.release(adapter);
 }
 
 void AdapterMemory::drop(const lora::MemoryAnswer& answer) {
-  for (const auto& eviction : answer.evictions) {
-    adapters_.at(eviction.id).state = State::kOnDisk;
-    drops_.push_back(eviction.id);
-  }
+  for (const auto& eviction : answer.evictions) drops_.push_back(eviction.id);
 }
 
-void AdapterMemory::forget_if_empty(int32_t key) {
-  const auto found = voices_.find(key);
-  if (found->second.waiting == 0 && found->second.holders == 0) voices_.erase(found);
+void AdapterMemory::forget_if_empty(AdapterKey key) {
+  const auto found = demands_.find(key);
+  if (found->second.waiting == 0 && found->second.holders == 0) demands_.erase(found);
 }
 
 }  // namespace choral::sched

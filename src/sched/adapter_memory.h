@@ -1,8 +1,8 @@
-// The rules of adapter_residency.h, over ids and bytes: which adapters are in memory, which come next, and for whom room is kept.
+// The rules of adapter_gate.h, over ids and bytes: which adapters are in memory, which come next, and for whom room is kept.
 // It reads no file: the engine loads and drops weights as it says, the simulation of the tests counts steps, so both decide
-// alike. Requests wait by their key, whose adapters they want all together (one, or those of a mix). A *claim* is all of them in
-// memory or with their room reserved, kept from everybody else until a request of the key takes it, or none waits any more.
-// Engine thread only. When everything is in memory, nothing allocates.
+// alike. Requests wait by their key, whose adapters they want all together (one, or those of a mix): their *demand*. A *claim* is
+// all of them in memory or with their room reserved, kept from everybody else until a request of the key takes it, or none waits
+// any more. Engine thread only. When everything is in memory, nothing allocates.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lora/store/lora_memory_manager.h"
-#include "sched/adapter_residency.h"
+#include "sched/adapter_gate.h"
 
 namespace choral::sched {
 
@@ -20,67 +20,70 @@ class AdapterMemory {
   explicit AdapterMemory(int64_t budget_bytes);
 
   // An adapter and its size; it is on disk.
-  void add(int32_t adapter, int64_t size_bytes);
+  void add(AdapterId adapter, int64_t size_bytes);
   // Forgets it, its pin included. No request has it, and it is not being loaded.
-  void remove(int32_t adapter);
+  void remove(AdapterId adapter);
 
   // --- a request ---
   // It waits for `adapters` (known, each once). All requests of one key name the same ones. Until leave(), or acquire() says
   // kResident and then until release().
-  void join(int32_t key, std::span<const int32_t> adapters);
-  void leave(int32_t key);
+  void join(AdapterKey key, std::span<const AdapterId> adapters);
+  void leave(AdapterKey key);
   // Claims ahead of its turn what is missing, if there is room and no promoted request waits for some.
-  void prefetch(int32_t key);
-  // As AdapterResidency::acquire(). kFailed: its adapters need more than usable_bytes().
-  Residency acquire(int32_t key, bool promoted);
-  void release(int32_t key);
+  void prefetch(AdapterKey key);
+  // As AdapterGate::acquire(). kFailed: its adapters need more than usable_bytes().
+  Residency acquire(AdapterKey key, bool promoted);
+  void release(AdapterKey key);
 
   // --- its weights ---
   // They have come, asked for or not. False: nobody asked, and there is no room for them.
-  bool arrive(int32_t adapter);
+  bool arrive(AdapterId adapter);
   // The load that was asked for gave nothing. Nothing happens when they have come meanwhile.
-  void fail(int32_t adapter);
+  void fail(AdapterId adapter);
   // What the calls above decided since it was asked last, appended: adapters to load, and adapters whose weights are dropped.
-  void take_decisions(std::vector<int32_t>& loads, std::vector<int32_t>& drops);
+  void take_decisions(std::vector<AdapterId>& loads, std::vector<AdapterId>& drops);
 
-  Status pin(int32_t adapter) { return tiers_.pin(adapter); }
-  void unpin(int32_t adapter) { tiers_.unpin(adapter); }
+  Status pin(AdapterId adapter) { return tiers_.pin(adapter); }
+  void unpin(AdapterId adapter) { tiers_.unpin(adapter); }
 
-  bool loading(int32_t adapter) const { return adapters_.at(adapter).state == State::kLoading; }
-  bool resident(int32_t adapter) const { return adapters_.at(adapter).state == State::kResident; }
-  int32_t holders(int32_t adapter) const { return adapters_.at(adapter).holders; }
-  bool idle() const { return voices_.empty(); }  // no request waits or holds
+  int64_t size_bytes(AdapterId adapter) const;
+  bool loading(AdapterId adapter) const { return adapters_.at(adapter).loading; }
+  bool resident(AdapterId adapter) const { return has_room(adapter) && !loading(adapter); }
+  // Requests that hold it, and those that hold with a key.
+  int32_t holders(AdapterId adapter) const { return adapters_.at(adapter).holders; }
+  int32_t holders(AdapterKey key) const;
+  bool idle() const { return demands_.empty(); }  // no request waits or holds
   // What the adapters of `key` need together, and what of the budget is not pinned for others.
-  int64_t needed_bytes(int32_t key) const;
-  int64_t usable_bytes(int32_t key) const;
+  int64_t needed_bytes(AdapterKey key) const;
+  int64_t usable_bytes(AdapterKey key) const;
   // Bytes in memory or reserved, pins, the budget.
   const lora::LoRAMemoryManager& tiers() const { return tiers_; }
 
  private:
-  enum class State : uint8_t { kOnDisk, kLoading, kResident };
+  // Its size, and whether it has room, are in the record that tiers_ keeps of it.
   struct Adapter {
-    int64_t size_bytes = 0;
-    State state = State::kOnDisk;  // kLoading: its room is reserved, and in use by the load
+    bool loading = false;  // its room is in use by the load
     int32_t holders = 0;
   };
-  struct Voice {
-    std::vector<int32_t> adapters;
+  struct Demand {
+    std::vector<AdapterId> adapters;
     int32_t waiting = 0;
     int32_t holders = 0;
     bool claimed = false;
   };
-  bool complete(const Voice& voice) const;
-  bool claim(Voice& voice);
-  void give_up_claim(Voice& voice);
+  bool has_room(AdapterId adapter) const;
+  bool complete(const Demand& demand) const;
+  bool claim(Demand& demand);
+  void give_up_claim(Demand& demand);
   void drop(const lora::MemoryAnswer& answer);
-  void forget_if_empty(int32_t key);
+  void forget_if_empty(AdapterKey key);
 
   lora::LoRAMemoryManager tiers_;
-  std::map<int32_t, Adapter> adapters_;
-  std::map<int32_t, Voice> voices_;  // by key; in order, so that equal runs drop the same ones
-  std::vector<int32_t> loads_;
-  std::vector<int32_t> drops_;
-  int32_t starved_key_ = 0;  // of the promoted request that waits for room; 0 = none does
+  std::map<AdapterId, Adapter> adapters_;
+  std::map<AdapterKey, Demand> demands_;  // by key; in order, so that equal runs drop the same ones
+  std::vector<AdapterId> loads_;
+  std::vector<AdapterId> drops_;
+  AdapterKey starved_key_;  // of the promoted request that waits for room; kBaseKey: none does
 };
 
 }  // namespace choral::sched

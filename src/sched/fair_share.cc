@@ -7,22 +7,22 @@
 
 namespace choral::sched {
 
-Share* FairShare::join(int32_t adapter_key, std::span<const int32_t> adapters) {
-  Share& share = shares_[adapter_key];
+Share* FairShare::join(lora::AdapterKey key, std::span<const lora::AdapterId> adapters) {
+  Share& share = shares_[key];
   if (share.live_requests > 0) {
     ++share.live_requests;
     for (ShareAccount* account : share.accounts) ++account->live_requests;
     return &share;
   }
   share.accounts.reserve(adapters.size() + 1);
-  if (adapters.empty()) share.accounts.push_back(open_account(0));
-  for (const int32_t adapter : adapters) share.accounts.push_back(open_account(adapter));
+  if (adapters.empty()) share.accounts.push_back(open_account(lora::kBaseAdapter));
+  for (const lora::AdapterId adapter : adapters) share.accounts.push_back(open_account(adapter));
   share.live_requests = 1;
   return &share;
 }
 
 // For one more live request.
-ShareAccount* FairShare::open_account(int32_t adapter) {
+ShareAccount* FairShare::open_account(lora::AdapterId adapter) {
   auto found = accounts_.find(adapter);
   if (found == accounts_.end() || found->second.live_requests == 0) raise_floor();
   if (found == accounts_.end()) {
@@ -35,8 +35,8 @@ ShareAccount* FairShare::open_account(int32_t adapter) {
   return &account;
 }
 
-void FairShare::leave(int32_t adapter_key) {
-  const auto found = shares_.find(adapter_key);
+void FairShare::leave(lora::AdapterKey key) {
+  const auto found = shares_.find(key);
   CHORAL_CHECK(found != shares_.end(), "a share was left more often than joined");
   Share& share = found->second;
   // The last active one keeps the floor at its own level: newcomers start level with it, not below.
@@ -49,7 +49,7 @@ void FairShare::leave(int32_t adapter_key) {
 
 void FairShare::raise_floor() {
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (const auto& [key, account] : accounts_) {
+  for (const auto& [adapter, account] : accounts_) {
     if (account.live_requests > 0) least = std::min(least, account.virtual_tokens);
   }
   if (least != std::numeric_limits<int64_t>::max()) floor_ = std::max(floor_, least);

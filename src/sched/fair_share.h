@@ -12,13 +12,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lora/adapter_ids.h"
+
 namespace choral::sched {
 
 inline constexpr int64_t kInputWeight = 1;
 inline constexpr int64_t kOutputWeight = 2;
 
 struct ShareAccount {
-  int32_t adapter = 0;  // 0 = the base
+  lora::AdapterId adapter;  // or the base
   int32_t live_requests = 0;
   int32_t running_requests = 0;  // kept by the scheduler, for the number of distinct adapters of a step
   int64_t virtual_tokens = 0;
@@ -43,8 +45,8 @@ class FairShare {
 
   // A request of this key comes, whose distinct adapters these are (none: the base). The share and its accounts stay in place
   // until the matching leave().
-  Share* join(int32_t adapter_key, std::span<const int32_t> adapters);
-  void leave(int32_t adapter_key);
+  Share* join(lora::AdapterKey key, std::span<const lora::AdapterId> adapters);
+  void leave(lora::AdapterKey key);
   static void charge(Share* share, int64_t virtual_tokens) {
     for (ShareAccount* account : share->accounts) account->virtual_tokens += virtual_tokens;
   }
@@ -53,14 +55,14 @@ class FairShare {
   size_t share_count() const { return shares_.size(); }
 
  private:
-  ShareAccount* open_account(int32_t adapter);
+  ShareAccount* open_account(lora::AdapterId adapter);
   void raise_floor();
   void forget_idle();
 
   size_t max_accounts_;
   int64_t floor_ = 0;  // smallest active account seen last; never falls
-  std::unordered_map<int32_t, ShareAccount> accounts_;
-  std::unordered_map<int32_t, Share> shares_;  // of live requests
+  std::unordered_map<lora::AdapterId, ShareAccount> accounts_;
+  std::unordered_map<lora::AdapterKey, Share> shares_;  // of live requests
 };
 
 }  // namespace choral::sched

@@ -5,7 +5,14 @@
 namespace choral::sched {
 namespace {
 
-Share* join(FairShare& shares, int32_t adapter) { return shares.join(adapter, {&adapter, 1}); }
+using lora::AdapterId;
+using lora::AdapterKey;
+
+// A request of one adapter, whose key has the same number.
+Share* join(FairShare& shares, int32_t number) {
+  const AdapterId adapter{number};
+  return shares.join(AdapterKey{number}, {&adapter, 1});
+}
 
 TEST(FairShare, AnAdapterHasOneAccount) {
   FairShare shares;
@@ -17,8 +24,8 @@ TEST(FairShare, AnAdapterHasOneAccount) {
 
 TEST(FairShare, AnotherFactorHasTheAccountOfItsAdapter) {
   FairShare shares;
-  const int32_t adapter = 5;
-  Share *plain = join(shares, adapter), *scaled = shares.join(100, {&adapter, 1});
+  const AdapterId adapter{5};
+  Share *plain = join(shares, 5), *scaled = shares.join(AdapterKey{100}, {&adapter, 1});
   EXPECT_NE(plain, scaled);
   EXPECT_EQ(plain->accounts, scaled->accounts);
   FairShare::charge(scaled, 30);
@@ -28,22 +35,22 @@ TEST(FairShare, AnotherFactorHasTheAccountOfItsAdapter) {
 
 TEST(FairShare, AMixIsChargedToEachOfItsAdaptersAndStandsWhereTheLargestDoes) {
   FairShare shares;
-  const std::vector<int32_t> both{1, 2};
+  const std::vector<AdapterId> both{AdapterId{1}, AdapterId{2}};
   Share *one = join(shares, 1), *two = join(shares, 2);
   FairShare::charge(one, 100);
-  Share* mix = shares.join(100, both);
+  Share* mix = shares.join(AdapterKey{100}, both);
   EXPECT_EQ(mix->virtual_tokens(), 100);
   FairShare::charge(mix, 7);
   EXPECT_EQ(one->virtual_tokens(), 107);
   EXPECT_EQ(two->virtual_tokens(), 7);
-  shares.leave(100);
+  shares.leave(AdapterKey{100});
   EXPECT_EQ(one->accounts.at(0)->live_requests, 1);
 }
 
 TEST(FairShare, RequestsWithoutAdaptersShareTheBasesAccount) {
   FairShare shares;
-  Share* base = shares.join(0, {});
-  EXPECT_EQ(base->accounts.at(0)->adapter, 0);
+  Share* base = shares.join(lora::kBaseKey, {});
+  EXPECT_EQ(base->accounts.at(0)->adapter, lora::kBaseAdapter);
   EXPECT_EQ(base->accounts.at(0)->live_requests, 1);
 }
 
@@ -60,8 +67,8 @@ TEST(FairShare, IdlingSavesNoCreditAndForgivesNoDebt) {
   Share* busy = join(shares, 1);
   FairShare::charge(join(shares, 2), 10);
   FairShare::charge(join(shares, 3), 1000);
-  shares.leave(2);
-  shares.leave(3);
+  shares.leave(AdapterKey{2});
+  shares.leave(AdapterKey{3});
   FairShare::charge(busy, 500);
   EXPECT_EQ(join(shares, 2)->virtual_tokens(), 500);
   EXPECT_EQ(join(shares, 3)->virtual_tokens(), 1000);
@@ -70,7 +77,7 @@ TEST(FairShare, IdlingSavesNoCreditAndForgivesNoDebt) {
 TEST(FairShare, AfterAPauseOfAllNobodyStartsBelowTheLast) {
   FairShare shares;
   FairShare::charge(join(shares, 1), 70);
-  shares.leave(1);
+  shares.leave(AdapterKey{1});
   EXPECT_EQ(join(shares, 2)->virtual_tokens(), 70);
 }
 
@@ -79,7 +86,7 @@ TEST(FairShare, AccountsOfIdleAdaptersAreBounded) {
   const std::vector<ShareAccount*> active = join(shares, 5000)->accounts;
   for (int32_t key = 1; key <= 1000; ++key) {
     FairShare::charge(join(shares, key), 1001 - key);  // all end with a debt
-    shares.leave(key);
+    shares.leave(AdapterKey{key});
     EXPECT_LE(shares.account_count(), 8u);
     EXPECT_EQ(shares.share_count(), 1u);
   }

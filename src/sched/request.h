@@ -12,6 +12,7 @@
 #include "cache/block_table.h"
 #include "cache/prefix_key.h"
 #include "choral/types.h"
+#include "lora/adapter_ids.h"
 
 namespace choral::sched {
 
@@ -19,6 +20,9 @@ using RequestId = uint64_t;
 
 enum class RequestStatus : uint8_t { kWaiting, kRunning, kPreempted, kFinished };
 using choral::FinishReason;
+using lora::AdapterId;
+using lora::AdapterKey;
+using lora::kBaseKey;
 
 struct Share;  // sched/fair_share.h
 
@@ -30,8 +34,8 @@ struct Request {
   std::vector<int32_t> tokens;         // the prompt; outputs are appended
   int32_t max_tokens = 16;             // outputs wanted at most; the model's length ends a request too
   int32_t priority = 0;                // lower = more urgent; only with Policy::kPriority
-  int32_t adapter_key = 0;             // rows of one step are grouped by it; 0 = base
-  std::vector<int32_t> adapter_ids;    // the distinct adapters behind that key, > 0; empty: the one with the key's number
+  AdapterKey adapter_key;              // rows of one step are grouped by it
+  std::vector<AdapterId> adapter_ids;  // the distinct adapters behind that key; none: the base
   int32_t activation_token = 0;        // tokens before this position are the base's (aLoRA); at most the prompt's length
   bool wants_prompt_logprobs = false;  // every prompt token is computed: no cached prefix is used
   std::optional<cache::PrefixRoot> prefix_root;  // names the KV's origin; nullopt: shares nothing with anybody
@@ -49,7 +53,7 @@ struct Request {
   int32_t published_blocks = 0;      // leading blocks already offered to the prefix index
   int32_t cached_prompt_tokens = 0;  // prompt tokens taken from the cache at first admission
   int32_t preemption_count = 0;
-  bool adapter_failed = false;  // ended (kError) by AdapterResidency::acquire(): the engine tells the client why
+  bool adapter_failed = false;  // ended (kError) by AdapterGate::acquire(): the engine tells the client why
   cache::BlockTable block_table;
   cache::PrefixChain prefix_chain;
 
@@ -60,7 +64,7 @@ struct Request {
   int32_t remaining() const { return token_count() - computed_count; }  // tokens to compute before the next can be sampled
   bool finished() const { return status == RequestStatus::kFinished; }
   // The adapter under which the token at this position is computed.
-  int32_t adapter_key_at(int32_t position) const { return position < activation_token ? 0 : adapter_key; }
+  AdapterKey adapter_key_at(int32_t position) const { return position < activation_token ? kBaseKey : adapter_key; }
   bool at_length_limit() const { return token_count() >= max_length; }  // then the engine finishes it with kLength
 
   // --- the scheduler's own marks ---

@@ -19,10 +19,10 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens, AdapterResidency* residency)
+Scheduler::Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens, AdapterGate* gate)
     : config_(checked(config)),
       watermark_blocks_(config.watermark_blocks >= 0 ? config.watermark_blocks : block_count / 100),
-      residency_(residency),
+      gate_(gate),
       cache_(block_count, block_tokens, config.enable_prefix_caching),
       waiting_(config) {
   const size_t most_live = static_cast<size_t>(config.max_waiting) + static_cast<size_t>(config.max_num_seqs);
@@ -33,7 +33,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t
 
 Scheduler::~Scheduler() {
   for (const auto& [id, request] : requests_) {
-    if (request->holds_adapter) residency_->release(*request);
+    if (request->holds_adapter) gate_->release(*request);
   }
 }
 
@@ -47,6 +47,9 @@ Status Scheduler::check_fits(const Request& request) const {
   if (request.activation_token > 0 && request.prefix_root && !request.activated_root) {
     return internal_error("a request whose adapter is activated at token {} has no prefix root from there on",
                           request.activation_token);
+  }
+  if ((request.adapter_key == kBaseKey) != request.adapter_ids.empty()) {
+    return internal_error("a request of adapter key {} has {} adapters", request.adapter_key.value(), request.adapter_ids.size());
   }
   if (config_.max_loras > 0 && request.adapter_ids.size() > static_cast<size_t>(config_.max_loras)) {
     return invalid_argument("the request mixes {} adapters, max_loras allows {} in one step; mix fewer or raise max_loras",
@@ -91,7 +94,6 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
     r.prefix_chain.reserve(cache_.blocks_for(r.max_length));
     extend_prefix_chain(r);
   }
-  if (r.adapter_key != 0 && r.adapter_ids.empty()) r.adapter_ids.push_back(r.adapter_key);
   r.share = shares_.join(r.adapter_key, r.adapter_ids);
   requests_.emplace(r.id, std::move(request));
   waiting_.push(r);
@@ -153,7 +155,7 @@ void Scheduler::plan_waiting(StepPlan& plan) {
     if (request == nullptr) return;
     if (draining && !may_pass_drain(*request)) {
       request->deferred_step = step_;
-      if (request->adapter_key != 0) request->share->deferred_step = step_;
+      if (request->adapter_key != kBaseKey) request->share->deferred_step = step_;
       continue;
     }
     switch (try_admit(*request, plan)) {
@@ -215,8 +217,8 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
 }
 
 Scheduler::Admission Scheduler::try_adapter(Request& request) {
-  if (residency_ == nullptr || request.adapter_key == 0 || request.holds_adapter) return Admission::kAdmitted;
-  switch (residency_->acquire(request)) {
+  if (gate_ == nullptr || request.adapter_key == kBaseKey || request.holds_adapter) return Admission::kAdmitted;
+  switch (gate_->acquire(request)) {
     case Residency::kResident: request.holds_adapter = true; return Admission::kAdmitted;
     case Residency::kLoading: return defer_adapter(request, Admission::kDeferred);
     case Residency::kNoRoom: return defer_adapter(request, Admission::kNoAdapterRoom);
@@ -231,10 +233,10 @@ Scheduler::Admission Scheduler::try_adapter(Request& request) {
 bool Scheduler::may_pass_drain(const Request& request) const {
   // Whoever was preempted with its adapter must go on: only its end gives the adapter back.
   if (request.holds_adapter) return true;
-  if (request.adapter_key != 0 || holders_wait_) return false;
+  if (request.adapter_key != kBaseKey || holders_wait_) return false;
   // A base request takes no adapter, and one that is less urgent than all who have one never takes their blocks.
   return std::none_of(running_.begin(), running_.end(), [&](const Request* other) {
-    return other->adapter_key != 0 && more_urgent(request, *other, config_.policy);
+    return other->adapter_key != kBaseKey && more_urgent(request, *other, config_.policy);
   });
 }
 
@@ -250,20 +252,20 @@ bool Scheduler::exceeds_max_loras(const Request& request) const {
   if (config_.max_loras == 0) return false;
   int32_t more = 0;
   for (const ShareAccount* account : request.share->accounts) {
-    if (account->adapter != 0 && account->running_requests == 0) ++more;
+    if (account->adapter != lora::kBaseAdapter && account->running_requests == 0) ++more;
   }
   return more > 0 && running_adapters_ + more > config_.max_loras;
 }
 
 void Scheduler::enter_running(Request& request) {
   for (ShareAccount* account : request.share->accounts) {
-    if (++account->running_requests == 1 && account->adapter != 0) ++running_adapters_;
+    if (++account->running_requests == 1 && account->adapter != lora::kBaseAdapter) ++running_adapters_;
   }
 }
 
 void Scheduler::leave_running(Request& request) {
   for (ShareAccount* account : request.share->accounts) {
-    if (--account->running_requests == 0 && account->adapter != 0) --running_adapters_;
+    if (--account->running_requests == 0 && account->adapter != lora::kBaseAdapter) --running_adapters_;
   }
 }
 
@@ -384,7 +386,6 @@ std::unique_ptr<Request> Scheduler::withdraw(Request& request) {
   if (promoted_ == &request) promoted_ = nullptr;
   request.promoted = false;
   request.prefix_chain = {};
-  request.adapter_ids.clear();
   const auto owner = requests_.find(request.id);
   auto out = std::move(owner->second);
   requests_.erase(owner);
@@ -400,7 +401,7 @@ bool Scheduler::cancel(RequestId id) {
 
 void Scheduler::retire(Request& request) {
   cache_.release(request.block_table);
-  if (request.holds_adapter) residency_->release(request);
+  if (request.holds_adapter) gate_->release(request);
   request.holds_adapter = false;
   const auto owner = requests_.find(request.id);
   finished_.push_back(std::move(owner->second));

@@ -20,7 +20,7 @@
 
 #include "base/status.h"
 #include "cache/kv_cache_manager.h"
-#include "sched/adapter_residency.h"
+#include "sched/adapter_gate.h"
 #include "sched/fair_share.h"
 #include "sched/request.h"
 #include "sched/scheduler_config.h"
@@ -42,9 +42,9 @@ struct SchedulerStats {
 
 class Scheduler {
  public:
-  // `config` must be valid (validate()). block_count blocks of block_tokens tokens exist. `residency` (may be null: adapters are
+  // `config` must be valid (validate()). block_count blocks of block_tokens tokens exist. `gate` (may be null: adapters are
   // always there) outlives the scheduler, whose end releases what unfinished requests hold.
-  Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens, AdapterResidency* residency = nullptr);
+  Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens, AdapterGate* gate = nullptr);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -117,7 +117,7 @@ class Scheduler {
 
   SchedulerConfig config_;
   int32_t watermark_blocks_;
-  AdapterResidency* residency_;
+  AdapterGate* gate_;
   cache::KVCacheManager cache_;
   FairShare shares_;
   WaitingQueue waiting_;

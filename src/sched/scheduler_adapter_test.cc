@@ -116,7 +116,7 @@ TEST(SchedulerAdapter, AWithdrawnOneComesBackToItsPlaceForAnotherAdapter) {
   EXPECT_EQ(engine.scheduler.find(2), nullptr);
   EXPECT_EQ(engine.scheduler.waiting_count(), 1);
   memory.leave(*request);
-  request->adapter_key = 10;
+  use_adapters(*request, 10, {10});
   ASSERT_TRUE(engine.add(std::move(request)).ok());
   while (engine.scheduler.find(1) != nullptr) engine.step();
   engine.step();
@@ -127,7 +127,7 @@ TEST(SchedulerAdapter, AWithdrawnOneComesBackToItsPlaceForAnotherAdapter) {
 }
 
 TEST(SchedulerAdapter, AFailedOneIsHandedOutForTheEngineToSayWhy) {
-  SimulatedResidency memory(4, 0, {8});
+  SimulatedResidency memory(4, 0, {AdapterId{8}});
   SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
   add(engine, 1, 8, 3);
   add(engine, 2, 7, 3);
@@ -227,6 +227,18 @@ TEST(SchedulerAdapter, MaxLorasLimitsDistinctAdaptersNotRequests) {
   engine.drain();
 }
 
+// Whoever sets a key says what it stands for: the key's number is no adapter's.
+TEST(SchedulerAdapter, AKeyWithoutAdaptersOrAdaptersWithoutAKeyAreRefused) {
+  Scheduler scheduler(small(), 16, kBlockTokens);
+  auto request = make_request(1, prompt(4), 2);
+  use_adapters(*request, 7, {});
+  EXPECT_EQ(scheduler.add(std::move(request)).code(), Code::kInternal);
+  use_adapters(*request, 0, {7});
+  EXPECT_EQ(scheduler.add(std::move(request)).code(), Code::kInternal);
+  use_adapters(*request, 7, {7});
+  EXPECT_TRUE(scheduler.add(std::move(request)).ok());
+}
+
 TEST(SchedulerAdapter, MaxLorasCountsAdaptersNotFactorsAndThoseOfMixes) {
   SchedulerConfig config = small();
   config.max_loras = 2;
@@ -254,7 +266,9 @@ TEST(SchedulerAdapter, MaxLorasCountsAdaptersNotFactorsAndThoseOfMixes) {
 // Room for two and a half: each mix needs all of it, and each finds one of its two adapters there.
 TEST(SchedulerAdapter, TwoMixesDoNotWaitForEachOther) {
   for (const int load_steps : {0, 1, 3}) {
-    SimulatedResidency memory(5, load_steps, {}, {{1, 2}, {2, 2}, {3, 2}, {4, 2}});
+    std::map<AdapterId, int64_t> sizes;
+    for (int32_t adapter = 1; adapter <= 4; ++adapter) sizes[AdapterId{adapter}] = 2;
+    SimulatedResidency memory(5, load_steps, {}, sizes);
     SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
     for (int32_t adapter = 1; adapter <= 4; ++adapter) {
       add(engine, static_cast<RequestId>(adapter), adapter, 2);

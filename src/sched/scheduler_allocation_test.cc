@@ -46,11 +46,11 @@ TEST(SchedulerAllocation, SteadyStateStepsAllocateNothing) {
 }
 
 // Every second adapter is there, the others' requests find no room for ever.
-class HalfResidency : public AdapterResidency {
+class HalfResidency : public AdapterGate {
  public:
   Residency acquire(Request& request) override {
     ++asked_;
-    return request.adapter_key % 2 == 1 ? Residency::kResident : Residency::kNoRoom;
+    return request.adapter_key.value() % 2 == 1 ? Residency::kResident : Residency::kNoRoom;
   }
   void release(Request&) override {}
   int asked() const { return asked_; }

@@ -220,9 +220,8 @@ TEST(SchedulerFairness, NewFactorsAndNewCompanyAreNoNewAccounts) {
       const auto add_one = [&](int32_t adapter) {
         auto request = make_request(next, prompt(4, static_cast<int32_t>(next) * 10), 4, adapter);
         if (adapter == 1) {
-          request->adapter_key = next_key++;
-          request->adapter_ids = {1};
-          if (paired) request->adapter_ids.push_back(10 + next_key % 16);
+          use_adapters(*request, next_key++, {1});
+          if (paired) request->adapter_ids.push_back(AdapterId{10 + next_key % 16});
         }
         ASSERT_TRUE(engine.scheduler.add(std::move(request)).ok());
         ++live[adapter];
@@ -233,7 +232,7 @@ TEST(SchedulerFairness, NewFactorsAndNewCompanyAreNoNewAccounts) {
         while (live[2] < 6) add_one(2);
         engine.step();
         for (const auto& request : engine.finished) {
-          const int32_t adapter = request->adapter_ids.front();
+          const int32_t adapter = request->adapter_ids.front().value();
           --live[adapter];
           tokens[adapter] += request->output_count();
         }

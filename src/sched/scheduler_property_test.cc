@@ -49,7 +49,7 @@ std::unique_ptr<Request> random_request(RequestId id, int32_t max_model_len) {
   for (int32_t i = 0; i < length; ++i) tokens.push_back(i < length - tail ? letter : *rc::gen::inRange(0, 2));
   const int32_t activation = *rc::gen::inRange(0, 2) == 0 ? 0 : *rc::gen::inRange(0, length + 1);
   auto request = make_activated_request(id, std::move(tokens), *rc::gen::inRange(1, 24), *rc::gen::inRange(0, 10), activation);
-  request->adapter_ids = adapters_of(request->adapter_key);
+  request->adapter_ids = adapter_ids(adapters_of(request->adapter_key.value()));
   request->priority = *rc::gen::inRange(-2, 3);
   request->wants_prompt_logprobs = *rc::gen::inRange(0, 10) == 0;
   if (*rc::gen::inRange(0, 10) == 0) request->prefix_root.reset();
@@ -57,17 +57,17 @@ std::unique_ptr<Request> random_request(RequestId id, int32_t max_model_len) {
 }
 
 SimulatedResidency random_residency() {
-  std::set<int32_t> failing;
-  if (*rc::gen::inRange(0, 4) == 0) failing.insert(3);
-  std::map<int32_t, int64_t> sizes;
-  for (int32_t adapter = 1; adapter <= 4; ++adapter) sizes[adapter] = *rc::gen::inRange<int64_t>(1, 5);
+  std::set<AdapterId> failing;
+  if (*rc::gen::inRange(0, 4) == 0) failing.insert(AdapterId{3});
+  std::map<AdapterId, int64_t> sizes;
+  for (int32_t adapter = 1; adapter <= 4; ++adapter) sizes[AdapterId{adapter}] = *rc::gen::inRange<int64_t>(1, 5);
   return SimulatedResidency(*rc::gen::inRange<int64_t>(1, 12), *rc::gen::inRange(0, 4), failing, sizes);
 }
 
 // Pins one that is in memory, or frees it.
 void pin_one(SimulatedResidency& residency) {
   AdapterMemory& memory = residency.memory();
-  const int32_t adapter = *rc::gen::inRange(1, 5);
+  const AdapterId adapter{*rc::gen::inRange(1, 5)};
   if (memory.tiers().find(adapter) == nullptr) return;
   if (*rc::gen::arbitrary<bool>() && memory.resident(adapter)) {
     (void)memory.pin(adapter).ok();
@@ -81,7 +81,7 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
   const cache::KVCacheManager& cache = scheduler.cache();
   std::map<cache::BlockId, int32_t> holders;
   int32_t running = 0;
-  std::set<int32_t> running_adapters;
+  std::set<AdapterId> running_adapters;
   size_t holding = 0;
   for (const auto& [id, request] : live) {
     const int32_t covered = request->block_table.size() * cache.block_tokens();
@@ -91,7 +91,7 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
     if (request->status == RequestStatus::kRunning) {
       ++running;
       running_adapters.insert(request->adapter_ids.begin(), request->adapter_ids.end());
-      if (residency != nullptr && request->adapter_key != 0) RC_ASSERT(residency->holds(*request));
+      if (residency != nullptr && request->adapter_key != kBaseKey) RC_ASSERT(residency->holds(*request));
     }
     if (residency != nullptr && residency->holds(*request)) ++holding;
     if (request->status == RequestStatus::kWaiting || request->status == RequestStatus::kPreempted) {
@@ -130,13 +130,13 @@ void check_plan(const SimulatedEngine& engine, const SimulatedResidency* residen
   RC_ASSERT(static_cast<int32_t>(engine.plan.items().size()) <= config.max_num_seqs);
   RC_ASSERT(!engine.plan.empty() || !engine.scheduler.has_work() || (residency != nullptr && residency->loading()));
   int32_t row = 0;
-  int32_t last_key = -1;
+  AdapterKey last_key{-1};
   std::set<const Request*> seen;
   for (const PlanItem& item : engine.plan.items()) {
     RC_ASSERT(item.first_row == row);
     row += item.token_count;
     RC_ASSERT(item.token_count > 0);
-    const int32_t key = item.request->adapter_key_at(item.first_token + item.token_count - 1);
+    const AdapterKey key = item.request->adapter_key_at(item.first_token + item.token_count - 1);
     RC_ASSERT(key >= last_key);
     last_key = key;
     RC_ASSERT(seen.insert(item.request).second);
@@ -149,7 +149,7 @@ void check_plan(const SimulatedEngine& engine, const SimulatedResidency* residen
   RC_ASSERT(row == engine.plan.total_tokens());
   for (const PlanItem& item : engine.plan.items()) {
     for (int32_t i = 0; i < item.token_count; ++i) {
-      RC_ASSERT((i < item.base_tokens) == (item.request->adapter_key_at(item.first_token + i) == 0));
+      RC_ASSERT((i < item.base_tokens) == (item.request->adapter_key_at(item.first_token + i) == kBaseKey));
     }
   }
 }
@@ -313,15 +313,15 @@ RC_GTEST_PROP(SchedulerProperty, NobodyStarvesWhenAdaptersDoNotFit, ()) {
       const int32_t key = (mixes ? kMixed : kAlone)[next * stride % std::size(kAlone)];
       auto request = make_request(next, std::vector<int32_t>(1 + next % 7, static_cast<int32_t>(next % 5)),
                                   static_cast<int32_t>(1 + next * 5 % 16), key, key == 0 ? base_priority : flood_priority);
-      request->adapter_ids = adapters_of(key);
+      request->adapter_ids = adapter_ids(adapters_of(key));
       ++next;
       if (!engine.add(std::move(request)).ok()) return;
     }
   };
   auto patient = random_request(0, config.max_model_len);
   patient->priority = 3;
-  patient->adapter_key = mixes ? *rc::gen::element(0, 1, 5, 8) : *rc::gen::element(0, 1, 3);
-  patient->adapter_ids = adapters_of(patient->adapter_key);
+  const int32_t key = mixes ? *rc::gen::element(0, 1, 5, 8) : *rc::gen::element(0, 1, 3);
+  use_adapters(*patient, key, adapters_of(key));
   patient->prefix_root.reset();
   RequestId next = 1;
   if (*rc::gen::arbitrary<bool>()) {

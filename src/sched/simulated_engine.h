@@ -25,7 +25,7 @@ inline uint64_t mix_kv(uint64_t kv, int32_t token) {
 
 // Each position is made by the weights that act there.
 inline uint64_t mix_position(uint64_t kv, const Request& request, int32_t position, int32_t token) {
-  return mix_kv(kv + 1000003u * static_cast<uint64_t>(request.adapter_key_at(position) + 1), token);
+  return mix_kv(kv + 1000003u * static_cast<uint64_t>(request.adapter_key_at(position).value() + 1), token);
 }
 
 // Few different tokens, so that sequences meet again.
@@ -37,13 +37,25 @@ inline cache::PrefixRoot root_of(int32_t adapter_key) {
   return cache::make_prefix_root(std::span(&identity, adapter_key == 0 ? 0 : 1), "");
 }
 
+inline std::vector<AdapterId> adapter_ids(const std::vector<int32_t>& numbers) {
+  std::vector<AdapterId> ids;
+  for (const int32_t number : numbers) ids.push_back(AdapterId{number});
+  return ids;
+}
+
+inline void use_adapters(Request& request, int32_t key, const std::vector<int32_t>& adapters) {
+  request.adapter_key = AdapterKey{key};
+  request.adapter_ids = adapter_ids(adapters);
+}
+
+// Of adapter `adapter_key` alone; 0: of the base.
 inline std::unique_ptr<Request> make_request(RequestId id, std::vector<int32_t> prompt, int32_t max_tokens,
                                              int32_t adapter_key = 0, int32_t priority = 0) {
   auto request = std::make_unique<Request>();
   request->id = id;
   request->tokens = std::move(prompt);
   request->max_tokens = max_tokens;
-  request->adapter_key = adapter_key;
+  use_adapters(*request, adapter_key, adapter_key == 0 ? std::vector<int32_t>{} : std::vector{adapter_key});
   request->priority = priority;
   request->prefix_root = root_of(adapter_key);
   return request;
@@ -51,9 +63,9 @@ inline std::unique_ptr<Request> make_request(RequestId id, std::vector<int32_t> 
 
 // Several adapters, or other factors of one: `adapter_key` is theirs alone.
 inline std::unique_ptr<Request> make_mix_request(RequestId id, std::vector<int32_t> prompt, int32_t max_tokens,
-                                                 int32_t adapter_key, std::vector<int32_t> adapters) {
+                                                 int32_t adapter_key, const std::vector<int32_t>& adapters) {
   auto request = make_request(id, std::move(prompt), max_tokens, adapter_key);
-  request->adapter_ids = std::move(adapters);
+  use_adapters(*request, adapter_key, adapters);
   return request;
 }
 

@@ -1,6 +1,6 @@
 // Adapter memory for tests of the scheduler: the engine's own rules (AdapterMemory) over adapters that have a size and weigh
 // nothing, with loads that take steps and adapters whose load fails. Requests name their adapters by Request::adapter_ids.
-// Whatever breaks the contract of adapter_residency.h is kept in fault(). Tests only.
+// Whatever breaks the contract of adapter_gate.h is kept in fault(). Tests only.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,20 +14,20 @@
 
 namespace choral::sched {
 
-class SimulatedResidency : public AdapterResidency {
+class SimulatedResidency : public AdapterGate {
  public:
   // `sizes`: bytes of adapters; the others have 1.
-  SimulatedResidency(int64_t budget_bytes, int load_steps, std::set<int32_t> failing = {}, std::map<int32_t, int64_t> sizes = {})
+  SimulatedResidency(int64_t budget_bytes, int load_steps, std::set<AdapterId> failing = {},
+                     std::map<AdapterId, int64_t> sizes = {})
       : memory_(budget_bytes), load_steps_(load_steps), failing_(std::move(failing)), sizes_(std::move(sizes)) {}
 
   // As the engine does it when a request comes; one that was never announced is when it first asks.
   void arrive(const Request& request, bool prefetch) {
-    if (request.adapter_key == 0 || !waiting_.insert(&request).second) return;
-    const std::vector<int32_t> adapters = adapters_of(request);
-    for (const int32_t adapter : adapters) {
+    if (request.adapter_key == kBaseKey || !waiting_.insert(&request).second) return;
+    for (const AdapterId adapter : request.adapter_ids) {
       if (known_.insert(adapter).second) memory_.add(adapter, size_of(adapter));
     }
-    memory_.join(request.adapter_key, adapters);
+    memory_.join(request.adapter_key, request.adapter_ids);
     if (prefetch) memory_.prefetch(request.adapter_key);
     start_loads();
   }
@@ -37,18 +37,18 @@ class SimulatedResidency : public AdapterResidency {
   }
 
   Residency acquire(Request& request) override {
-    const int32_t key = request.adapter_key;
-    if (key == 0) fault_ = "asked for the base";
+    const AdapterKey key = request.adapter_key;
+    if (key == kBaseKey) fault_ = "asked for the base";
     if (holders_.contains(&request)) fault_ = "a request that holds asked again";
-    if (absent_.contains(key)) fault_ = fmt::format("asked twice in a step for the absent adapter {}", key);
+    if (absent_.contains(key)) fault_ = fmt::format("asked twice in a step for the absent adapters {}", key.value());
     if (request.finished()) fault_ = "a finished request asked";
     arrive(request, false);
     Residency answer = ask(request);
     if (answer == Residency::kLoading && load_steps_ == 0) answer = ask(request);
     if (answer == Residency::kLoading || answer == Residency::kNoRoom) absent_.insert(key);
     if (answer != Residency::kResident) return answer;
-    for (const int32_t adapter : adapters_of(request)) {
-      if (!memory_.resident(adapter)) fault_ = fmt::format("adapter {} is held and not in memory", adapter);
+    for (const AdapterId adapter : request.adapter_ids) {
+      if (!memory_.resident(adapter)) fault_ = fmt::format("adapter {} is held and not in memory", adapter.value());
     }
     waiting_.erase(&request);
     holders_.insert(&request);
@@ -76,13 +76,10 @@ class SimulatedResidency : public AdapterResidency {
   const AdapterMemory& memory() const { return memory_; }
 
  private:
-  static std::vector<int32_t> adapters_of(const Request& request) {
-    return request.adapter_ids.empty() ? std::vector{request.adapter_key} : request.adapter_ids;
-  }
-  int64_t size_of(int32_t adapter) const { return sizes_.contains(adapter) ? sizes_.at(adapter) : 1; }
+  int64_t size_of(AdapterId adapter) const { return sizes_.contains(adapter) ? sizes_.at(adapter) : 1; }
 
   Residency ask(const Request& request) {
-    for (const int32_t adapter : adapters_of(request)) {
+    for (const AdapterId adapter : request.adapter_ids) {
       if (failed_.contains(adapter)) return Residency::kFailed;
     }
     const Residency answer = memory_.acquire(request.adapter_key, request.promoted);
@@ -91,10 +88,10 @@ class SimulatedResidency : public AdapterResidency {
   }
 
   void start_loads() {
-    std::vector<int32_t> loads, drops;
+    std::vector<AdapterId> loads, drops;
     memory_.take_decisions(loads, drops);
-    for (const int32_t adapter : loads) {
-      if (!loading_.emplace(adapter, load_steps_).second) fault_ = fmt::format("adapter {} is loaded twice", adapter);
+    for (const AdapterId adapter : loads) {
+      if (!loading_.emplace(adapter, load_steps_).second) fault_ = fmt::format("adapter {} is loaded twice", adapter.value());
     }
     loads_ += static_cast<int64_t>(loads.size());
     if (load_steps_ == 0) end_loads();
@@ -108,7 +105,7 @@ class SimulatedResidency : public AdapterResidency {
         failed_.insert(adapter);
         memory_.fail(adapter);
       } else if (!memory_.arrive(adapter)) {
-        fault_ = fmt::format("adapter {} was loaded without room", adapter);
+        fault_ = fmt::format("adapter {} was loaded without room", adapter.value());
       }
       return true;
     });
@@ -116,14 +113,14 @@ class SimulatedResidency : public AdapterResidency {
 
   AdapterMemory memory_;
   int load_steps_;
-  std::set<int32_t> failing_;  // their files are bad
-  std::map<int32_t, int64_t> sizes_;
-  std::set<int32_t> known_;
-  std::set<int32_t> failed_;        // of failing_, those tried
-  std::map<int32_t, int> loading_;  // steps left
+  std::set<AdapterId> failing_;  // their files are bad
+  std::map<AdapterId, int64_t> sizes_;
+  std::set<AdapterId> known_;
+  std::set<AdapterId> failed_;        // of failing_, those tried
+  std::map<AdapterId, int> loading_;  // steps left
   std::set<const Request*> waiting_;
   std::set<const Request*> holders_;
-  std::set<int32_t> absent_;  // keys that this step was told it cannot have
+  std::set<AdapterKey> absent_;  // keys that this step was told it cannot have
   int64_t loads_ = 0;
   std::string fault_;
 };

@@ -32,7 +32,7 @@ void StepPlan::add(Request& request, int32_t token_count) {
   item.needs_prompt_logprobs = request.wants_prompt_logprobs && item.new_prompt_tokens > 0;
   item.is_decode = token_count == 1 && item.needs_logits && item.first_token >= request.prompt_count;
   item.base_tokens =
-      request.adapter_key == 0 ? token_count : std::clamp(request.activation_token - item.first_token, 0, token_count);
+      request.adapter_key == kBaseKey ? token_count : std::clamp(request.activation_token - item.first_token, 0, token_count);
   items_.push_back(item);
   total_tokens_ += token_count;
   new_prompt_tokens_ += item.new_prompt_tokens;
@@ -40,11 +40,13 @@ void StepPlan::add(Request& request, int32_t token_count) {
 }
 
 void StepPlan::group() {
-  const auto key = [](const PlanItem& item) { return item.base_tokens == item.token_count ? 0 : item.request->adapter_key; };
+  const auto key = [](const PlanItem& item) {
+    return item.base_tokens == item.token_count ? kBaseKey : item.request->adapter_key;
+  };
+  const auto as_number = [](AdapterKey k) { return static_cast<uint32_t>(k.value()); };  // the base first, whatever the keys
   // first_row breaks ties, so the unstable sort is stable, and unlike std::stable_sort it needs no memory.
   std::sort(items_.begin(), items_.end(), [&](const PlanItem& a, const PlanItem& b) {
-    if (key(a) != key(b))
-      return static_cast<uint32_t>(key(a)) < static_cast<uint32_t>(key(b));  // the base first, whatever the keys
+    if (key(a) != key(b)) return as_number(key(a)) < as_number(key(b));
     return a.first_row < b.first_row;
   });
   int32_t row = 0;
@@ -61,7 +63,7 @@ void StepPlan::add_to_segments(const PlanItem& item) {
   const int64_t start = int64_t{item.first_row} + item.base_tokens;
   if (!segments_.empty()) {
     lora::LoRASegment& last = segments_.back();
-    if (last.id == item.request->adapter_key && last.start + last.length == start) {
+    if (last.key == item.request->adapter_key && last.start + last.length == start) {
       last.length += count;
       return;
     }

@@ -35,7 +35,7 @@ TEST(StepPlan, GroupsByAdapterAndKeepsTheOrderInside) {
     EXPECT_EQ(plan.items()[i].request, order[i]);
     EXPECT_EQ(plan.items()[i].first_row, first_rows[i]);
   }
-  EXPECT_THAT(plan.segments(), ElementsAre(LoRASegment{4, 7, 2}));
+  EXPECT_THAT(plan.segments(), ElementsAre(LoRASegment{4, 7, AdapterKey{2}}));
   EXPECT_EQ(plan.total_tokens(), 11);
   EXPECT_EQ(plan.decode_tokens(), 3);
   EXPECT_EQ(plan.prefill_tokens(), 8);
@@ -67,7 +67,8 @@ TEST(StepPlan, RowsBeforeTheActivationAreTheBases) {
     EXPECT_EQ(plan.items()[i].base_tokens, base_tokens[i]) << i;
   }
   // `across` parts the rows of adapter 2; at_end's are not its adapter's yet.
-  EXPECT_THAT(plan.segments(), ElementsAre(LoRASegment{13, 1, 1}, LoRASegment{14, 3, 2}, LoRASegment{19, 4, 2}));
+  EXPECT_THAT(plan.segments(), ElementsAre(LoRASegment{13, 1, AdapterKey{1}}, LoRASegment{14, 3, AdapterKey{2}},
+                                           LoRASegment{19, 4, AdapterKey{2}}));
 }
 
 TEST(StepPlan, OnlyTheChunkWithTheLastTokenNeedsLogits) {

@@ -223,22 +223,20 @@ class ReplaceRegexStage final : public DecodeStage {
   }
   void text(std::string_view part) override { token_ += part; }
   void end() override {
-    size_t done = 0;
     std::string out;
-    EncodeBudget budget(token_.size());
-    const Status status = step_.regex->find(token_, budget, [&](size_t begin, size_t end) {
-      out.append(token_, done, begin - done).append(step_.content);
-      done = end;
-      return Status();
-    });
-    if (!status.ok()) done = 0, out.clear();  // over the limit of work: as it is
-    out.append(token_, done);
+    budget_.extend(token_.size());
+    if (!replace_regex(step_, token_, budget_, out).ok()) out = token_;  // over the limit of work: as it is
     next_->text(out);
     next_->end();
+  }
+  void finish() override {
+    budget_ = EncodeBudget(0);
+    next_->finish();
   }
 
  private:
   const DecoderStep& step_;
+  EncodeBudget budget_{0};  // of the whole answer
   std::string token_;
 };
 
@@ -358,6 +356,19 @@ std::string strip_token(const DecoderStep& step, std::string_view token) {
   strip.text(token);
   strip.end();
   return collector.collected;
+}
+
+Status replace_regex(const DecoderStep& step, std::string_view token, EncodeBudget& budget, std::string& appended) {
+  CHORAL_RETURN_IF_ERROR(budget.grow(token.size(), kDecoderStage));
+  size_t done = 0;
+  CHORAL_RETURN_IF_ERROR(step.regex->find(token, budget, [&](size_t begin, size_t end) -> Status {
+    CHORAL_RETURN_IF_ERROR(budget.grow(step.content.size(), kDecoderStage));
+    appended.append(token, done, begin - done).append(step.content);
+    done = end;
+    return {};
+  }));
+  appended.append(token, done);
+  return {};
 }
 
 }  // namespace choral::text

@@ -7,6 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
+#include "text/encode_budget.h"
+
 namespace choral::text {
 
 struct DecoderStep;
@@ -34,5 +37,8 @@ std::unique_ptr<DecodeStage> make_join_stage();
 std::unique_ptr<DecodeStage> make_output_stage();
 
 std::string strip_token(const DecoderStep& step, std::string_view token);
+inline constexpr std::string_view kDecoderStage = "the decoder of the tokenizer";  // in a budget's messages
+// All matches of the step's regex in `token` changed to its content.
+Status replace_regex(const DecoderStep& step, std::string_view token, EncodeBudget& budget, std::string& appended);
 
 }  // namespace choral::text

@@ -5,32 +5,21 @@
 
 #include "text/byte_level.h"
 #include "text/decode_stage.h"
-#include "text/find_text.h"
+#include "text/normalizer.h"
 #include "text/unicode.h"
 
 namespace choral::text {
 namespace {
 
-std::string replace_regex(const Regex& regex, std::string_view token, std::string_view content) {
+// A Replace step on one token.
+Result<std::string> replaced(const DecoderStep& step, std::string_view token, EncodeBudget& budget) {
   std::string out;
-  size_t done = 0;
-  EncodeBudget budget(token.size());
-  const Status status = regex.find(token, budget, [&](size_t begin, size_t end) {
-    out.append(token, done, begin - done).append(content);
-    done = end;
-    return Status();
-  });
-  if (!status.ok()) done = 0, out.clear();  // over the limit of work: the token stays as it is
-  return out.append(token, done);
-}
-
-std::string replace_string(std::string_view token, std::string_view pattern, std::string_view content) {
-  std::string out;
-  size_t done = 0;
-  for (size_t at; (at = find_text(token, pattern, done)) != std::string_view::npos; done = at + pattern.size()) {
-    out.append(token, done, at - done).append(content);
+  if (step.kind == DecoderStep::Kind::kReplaceRegex) {
+    CHORAL_RETURN_IF_ERROR(replace_regex(step, token, budget, out));
+  } else {
+    CHORAL_RETURN_IF_ERROR(replace_all(token, step.pattern, step.content, budget, kDecoderStage, out));
   }
-  return out.append(token, done);
+  return out;
 }
 
 bool looks_at_one_token(const DecoderStep& step) {
@@ -61,18 +50,15 @@ void DecoderSpec::plan() {
   tokens_are_bytes = steps_done_at_load < steps.size() && steps[steps_done_at_load].kind == DecoderStep::Kind::kByteLevel;
 }
 
-std::string DecoderSpec::token_text(std::string_view token) const {
-  using Kind = DecoderStep::Kind;
+Result<std::string> DecoderSpec::token_text(std::string_view token, EncodeBudget& budget) const {
   std::string text(token);
   for (size_t i = 0; i < steps_done_at_load; ++i) {
     const DecoderStep& step = steps[i];
-    std::string next;
-    switch (step.kind) {
-      case Kind::kReplaceString: next = replace_string(text, step.pattern, step.content); break;
-      case Kind::kReplaceRegex: next = replace_regex(*step.regex, text, step.content); break;
-      default: next = strip_token(step, text); break;
+    if (step.kind == DecoderStep::Kind::kStrip) {
+      text = strip_token(step, text);
+    } else {
+      CHORAL_TRY(text, replaced(step, text, budget));
     }
-    text = std::move(next);
   }
   if (tokens_are_bytes) {
     std::string bytes;
@@ -81,15 +67,18 @@ std::string DecoderSpec::token_text(std::string_view token) const {
   return text;
 }
 
-std::string DecoderSpec::token_bytes(std::string_view token) const {
+Result<std::string> DecoderSpec::token_bytes(std::string_view token, EncodeBudget& budget) const {
   using Kind = DecoderStep::Kind;
   std::string text(token);
   bool fused = false;
   for (const DecoderStep& step : steps) {
     std::string next;
     switch (step.kind) {
-      case Kind::kReplaceString: next = replace_string(text, step.pattern, step.content); break;
-      case Kind::kReplaceRegex: next = replace_regex(*step.regex, text, step.content); break;
+      case Kind::kReplaceString:
+      case Kind::kReplaceRegex: {
+        CHORAL_TRY(next, replaced(step, text, budget));
+        break;
+      }
       case Kind::kStrip: next = fused ? text : strip_token(step, text); break;
       case Kind::kByteLevel:
         if (!append_bytes_of_chars(text, next)) next = text;
@@ -105,7 +94,7 @@ std::string DecoderSpec::token_bytes(std::string_view token) const {
       case Kind::kMetaspace: {
         std::string replacement;
         append_utf8(step.character, replacement);
-        next = replace_string(text, replacement, " ");
+        CHORAL_RETURN_IF_ERROR(replace_all(text, replacement, " ", budget, kDecoderStage, next));
         break;
       }
     }

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/status.h"
+#include "text/encode_budget.h"
 #include "text/regex.h"
 
 namespace choral::text {
@@ -37,10 +39,10 @@ struct DecoderSpec {
 
   // Sets the two fields above; call when the steps are complete.
   void plan();
-  // What the steps done at load make of one token.
-  std::string token_text(std::string_view token) const;
+  // What the steps done at load make of one token. The budget is the whole vocabulary's.
+  Result<std::string> token_text(std::string_view token, EncodeBudget& budget) const;
   // The bytes a token stands for in the middle of a text.
-  std::string token_bytes(std::string_view token) const;
+  Result<std::string> token_bytes(std::string_view token, EncodeBudget& budget) const;
 };
 
 class DecodeStage;

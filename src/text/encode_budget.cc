@@ -7,15 +7,22 @@ namespace {
 
 // Of a text, only as much is worth the full price as tokens of this size fill.
 constexpr uint64_t kUsefulBytesPerToken = 256;
-constexpr uint64_t kWorkPerUsefulByte = 512, kWorkPerByte = 64, kFreeWork = 16 << 20;
-constexpr uint64_t kGrowthPerUsefulByte = 16, kGrowthPerByte = 4, kFreeGrowth = 1 << 20;
+constexpr uint64_t kWorkPerUsefulByte = 512, kWorkPerByte = 64;
+constexpr uint64_t kGrowthPerUsefulByte = 16, kGrowthPerByte = 4;
 
 }  // namespace
 
-EncodeBudget::EncodeBudget(size_t text_bytes, size_t max_tokens) : text_bytes_(text_bytes), max_tokens_(max_tokens) {
-  const uint64_t useful = std::min<uint64_t>(text_bytes, std::min<uint64_t>(max_tokens, 1 << 30) * kUsefulBytesPerToken);
-  work_left_ = kWorkPerUsefulByte * useful + kWorkPerByte * text_bytes + kFreeWork;
-  growth_left_ = kGrowthPerUsefulByte * useful + kGrowthPerByte * text_bytes + kFreeGrowth;
+EncodeBudget::EncodeBudget(size_t text_bytes, size_t max_tokens, EncodeLimits limits)
+    : text_bytes_(0), max_tokens_(max_tokens), work_left_(limits.free_work), growth_left_(limits.free_growth) {
+  extend(text_bytes);
+}
+
+void EncodeBudget::extend(size_t bytes) {
+  const uint64_t most_useful = std::min<uint64_t>(max_tokens_, 1 << 30) * kUsefulBytesPerToken;
+  const uint64_t useful = std::min<uint64_t>(bytes, most_useful - std::min<uint64_t>(most_useful, text_bytes_));
+  text_bytes_ += bytes;
+  work_left_ += kWorkPerUsefulByte * useful + kWorkPerByte * bytes;
+  growth_left_ += kGrowthPerUsefulByte * useful + kGrowthPerByte * bytes;
 }
 
 Status EncodeBudget::check_scarce_room(size_t tokens, size_t bytes, size_t bytes_per_token) const {

@@ -13,12 +13,18 @@
 
 namespace choral::text {
 
+// What a text may cost however short it is; what it may cost by its size comes on top.
+struct EncodeLimits {
+  uint64_t free_work = 16 << 20;   // steps
+  uint64_t free_growth = 1 << 20;  // bytes
+};
+
 class EncodeBudget {
  public:
   static constexpr size_t kAnyNumber = SIZE_MAX;
 
   // `max_tokens`: a text with more is of no use to the caller.
-  explicit EncodeBudget(size_t text_bytes, size_t max_tokens = kAnyNumber);
+  explicit EncodeBudget(size_t text_bytes, size_t max_tokens = kAnyNumber, EncodeLimits limits = {});
 
   // Takes `steps` of work, a nanosecond or so each; corrupt, with the stage, when they are used up.
   Status work(uint64_t steps, std::string_view stage) {
@@ -35,6 +41,8 @@ class EncodeBudget {
     return {};
   }
   uint64_t growth_left() const { return growth_left_; }
+  // So much more text came; what it may cost by its size is added.
+  void extend(size_t bytes);
 
   // too_large once there are more tokens than are of use.
   Status check_tokens(size_t tokens) const {

@@ -75,6 +75,16 @@ TEST(EncodeBudget, NormalizersCannotInflateAText) {
   expect_refused(make(normalizing(ligature + R"(,{"type":"NFKD"})", 1)), std::string(kMegabyte, 'a'), "makes too much");
 }
 
+TEST(EncodeBudget, ACallerMayGiveShortTextsLess) {
+  const auto chain = make(normalizing(R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})", 12));
+  EXPECT_EQ((*chain)->encode("a")->size(), size_t{2048});
+  EXPECT_THAT((*chain)->encode("a", {.limits = {.free_growth = 1 << 10}}).status().message(), HasSubstr("makes too much"));
+  const auto looking = make(splitting_at("a*b|a"));
+  EXPECT_TRUE((*looking)->encode(std::string(1000, 'a')).ok());
+  EXPECT_THAT((*looking)->encode(std::string(1000, 'a'), {.limits = {.free_work = 1 << 10}}).status().message(),
+              HasSubstr("too many times"));
+}
+
 TEST(EncodeBudget, LongTokensAreNotTriedAtEveryPlaceWithoutEnd) {
   const std::string letters(kMegabyte, 'a');
   const std::string added =
@@ -95,6 +105,39 @@ TEST(EncodeBudget, TheDecoderCannotInflateATextEither) {
   const Status status = make("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" + steps + "]}").status();
   EXPECT_EQ(status.code(), Code::kTooLarge);
   EXPECT_THAT(status.message(), HasSubstr("decoder"));
+}
+
+// Each token stays below what a text of its size may cost.
+TEST(EncodeBudget, TheDecoderHasOneBudgetForTheVocabulary) {
+  const auto decoding = [](std::string_view pattern, std::string_view content, int tokens) {
+    std::string vocabulary;
+    for (int i = 0; i < tokens; ++i) vocabulary += fmt::format(R"({}"{}{}":{})", i ? "," : "", std::string(2000, 'a'), i, i);
+    return make(fmt::format(R"("decoder":{{"type":"Replace","pattern":{},"content":"{}"}})", pattern, content),
+                fmt::format(R"("model":{{"type":"BPE","vocab":{{{}}},"merges":[]}})", vocabulary));
+  };
+  const std::string_view looking = R"({"Regex":"a*b|x"})";
+  EXPECT_TRUE(decoding(looking, "y", 1).ok());
+  const std::string longer(1 << 6, 'b');
+  for (const auto& [tokenizer, says] : {std::pair(decoding(looking, "y", 30), "too many times"),
+                                        std::pair(decoding(R"({"Regex":"a"})", longer, 30), "makes too much"),
+                                        std::pair(decoding(R"({"String":"a"})", longer, 30), "makes too much")}) {
+    EXPECT_EQ(tokenizer.status().code(), Code::kCorrupt);
+    EXPECT_THAT(tokenizer.status().message(), AllOf(HasSubstr(says), HasSubstr("--tokenizer")));
+  }
+}
+
+TEST(EncodeBudget, TheDecoderHasOneBudgetForAnAnswer) {
+  const std::string letters(1000, 'a');
+  const auto tokenizer = make(
+      R"("decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Replace","pattern":{"Regex":"(?=a*b)c|a"},"content":"y"}]})",
+      fmt::format(R"("model":{{"type":"BPE","vocab":{{"{}":0,"a":1}},"merges":[]}})", letters));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  const std::string replaced(1000, 'y');
+  EXPECT_EQ((*tokenizer)->decode(Ids(1, 0)), replaced);
+  const std::string many = (*tokenizer)->decode(Ids(200, 0));
+  EXPECT_TRUE(many.starts_with(replaced));
+  EXPECT_TRUE(many.ends_with(letters)) << "the budget is used up: as it is";
+  EXPECT_EQ((*tokenizer)->decode(Ids(1, 0)), replaced);
 }
 
 TEST(EncodeBudget, IdsFarAboveTheNumberOfTokensAreRefused) {

@@ -270,7 +270,8 @@ Status read_decoder(JsonElement element, std::vector<DecoderStep>& steps, int de
   return {};
 }
 
-// Tokens are decoded one by one, with no budget of their own: what the steps together may make of a byte is bounded here.
+// What the steps together may make of a byte: the vocabulary is decoded on a budget at load, but what answers grow to is bounded
+// only here.
 Status check_decoder(const std::vector<DecoderStep>& steps) {
   constexpr size_t kMaxGrowth = 1024, kMaxPattern = 4096;
   size_t growth = 1;

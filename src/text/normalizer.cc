@@ -55,11 +55,11 @@ bool start_after_replace(std::string_view matched, std::string_view content) {
 }  // namespace
 
 Status replace_all(std::string_view in, std::string_view pattern, std::string_view content, EncodeBudget& budget,
-                   std::string& appended) {
-  CHORAL_RETURN_IF_ERROR(budget.grow(in.size(), kStage));
+                   std::string_view stage, std::string& appended) {
+  CHORAL_RETURN_IF_ERROR(budget.grow(in.size(), stage));
   size_t done = 0;
   for (size_t at; (at = find_text(in, pattern, done)) != std::string_view::npos; done = at + pattern.size()) {
-    CHORAL_RETURN_IF_ERROR(budget.grow(content.size(), kStage));
+    CHORAL_RETURN_IF_ERROR(budget.grow(content.size(), stage));
     appended.append(in, done, at - done).append(content);
   }
   appended.append(in, done);
@@ -77,7 +77,7 @@ Status Normalizer::apply_step(const NormalizerStep& step, std::string_view in, E
       return budget.grow(out.size() - std::min(in.size(), out.size()), kStage);
     case Kind::kReplaceString:
       if (in.starts_with(step.pattern)) at_start &= start_after_replace(step.pattern, step.content);
-      return replace_all(in, step.pattern, step.content, budget, out);
+      return replace_all(in, step.pattern, step.content, budget, kStage, out);
     case Kind::kReplaceRegex: {
       CHORAL_RETURN_IF_ERROR(budget.grow(in.size(), kStage));
       size_t done = 0;

@@ -40,8 +40,8 @@ class Normalizer {
                     bool& at_start) const;
 };
 
-// All places of `pattern` (not empty) in `in` changed to `content`.
+// All places of `pattern` (not empty) in `in` changed to `content`; `stage` for the budget's message.
 Status replace_all(std::string_view in, std::string_view pattern, std::string_view content, EncodeBudget& budget,
-                   std::string& appended);
+                   std::string_view stage, std::string& appended);
 
 }  // namespace choral::text

@@ -154,7 +154,7 @@ class PreTokenizer::Run {
     const PreTokenizerStep& step = steps_[i];
     std::string& text = scratch_.of_step[i].piece;
     text.clear();
-    CHORAL_RETURN_IF_ERROR(replace_all(piece.text, " ", step.replacement, budget_, text));
+    CHORAL_RETURN_IF_ERROR(replace_all(piece.text, " ", step.replacement, budget_, kStage, text));
     const bool wanted = step.prepend == PrependScheme::kAlways || (step.prepend == PrependScheme::kFirst && piece.at_start);
     if (wanted && !text.starts_with(step.replacement)) text.insert(0, step.replacement);
     if (!step.split) return give({text, piece.at_start});

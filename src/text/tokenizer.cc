@@ -64,7 +64,7 @@ Tokenizer::~Tokenizer() = default;
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view utf8, EncodeOptions options) const {
   if (utf8.size() > kMaxText) return too_large("a text of {} bytes to tokenize; the limit is {}", utf8.size(), kMaxText);
-  EncodeBudget budget(utf8.size(), options.max_tokens);
+  EncodeBudget budget(utf8.size(), options.max_tokens, options.limits);
   CHORAL_RETURN_IF_ERROR(budget.check_room(0, utf8.size(), parts_->bytes_per_token));
   std::string storage;
   const std::string_view text = sanitize_utf8(utf8, storage);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/encode_budget.h"
 
 namespace choral::text {
 
@@ -23,6 +24,7 @@ struct EncodeOptions {
   bool add_special_tokens = true;  // run the post-processor's template: BOS and the like
   bool parse_special = true;       // false: text that spells a special token is plain text (for untrusted input)
   size_t max_tokens = SIZE_MAX;    // a text with more, not counting those of add_special_tokens, is refused when that is sure
+  EncodeLimits limits{};
 };
 
 struct DecodeOptions {

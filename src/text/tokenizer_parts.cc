@@ -80,6 +80,11 @@ Status TokenizerBuilder::index_texts() {
   constexpr size_t kMaxBytes = size_t{1} << 29;  // of all tokens' texts
   Tokenizer::Parts& p = *parts_;
   const auto size = static_cast<size_t>(p.vocabulary.id_limit());
+  size_t bytes_of_all = 0;
+  for (int32_t id = 0; id < p.vocabulary.id_limit(); ++id) {
+    if (p.vocabulary.contains(id)) bytes_of_all += p.vocabulary.token(id).size();
+  }
+  EncodeBudget budget(2 * bytes_of_all);  // each is decoded for two uses
   p.decoder_text.resize(size);
   p.bytes.resize(size);
   const auto keep = [&p](std::string_view text) {
@@ -89,9 +94,9 @@ Status TokenizerBuilder::index_texts() {
   for (int32_t id = 0; id < p.vocabulary.id_limit(); ++id) {
     if (!p.vocabulary.contains(id)) continue;
     const auto i = static_cast<size_t>(id);
-    const std::string text = p.decoder.token_text(p.vocabulary.token(id));
+    CHORAL_TRY(const std::string text, p.decoder.token_text(p.vocabulary.token(id), budget));
     p.decoder_text[i] = keep(text);
-    const std::string bytes = p.decoder.token_bytes(p.vocabulary.token(id));
+    CHORAL_TRY(const std::string bytes, p.decoder.token_bytes(p.vocabulary.token(id), budget));
     p.bytes[i] = bytes == text ? p.decoder_text[i] : keep(bytes);
     if (p.text_arena.size() > kMaxBytes) return too_large("the decoder makes more than {} bytes of the vocabulary", kMaxBytes);
   }

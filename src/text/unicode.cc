@@ -11,8 +11,6 @@
 namespace choral::text {
 namespace {
 
-bool is_continuation(unsigned char c) { return (c & 0xC0) == 0x80; }
-
 utf8proc_category_t category(uint32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
 // Canonical order: each run of marks sorted by class, equal classes in their order. utf8proc's own loop is quadratic.
@@ -61,33 +59,6 @@ bool normalize_part(NormalForm form, std::string_view in, uint64_t most_bytes, s
 }
 
 }  // namespace
-
-Utf8Step check_utf8(std::string_view s) {
-  const auto at = [&s](size_t i) { return static_cast<unsigned char>(s[i]); };
-  const unsigned char lead = at(0);
-  if (lead < 0x80) return {1, 0, false};
-  uint32_t need;
-  unsigned char low = 0x80, high = 0xBF;  // of the second byte: no overlong forms, no surrogates, nothing over U+10FFFF
-  if (lead >= 0xC2 && lead <= 0xDF) {
-    need = 2;
-  } else if (lead >= 0xE0 && lead <= 0xEF) {
-    need = 3;
-    if (lead == 0xE0) low = 0xA0;
-    if (lead == 0xED) high = 0x9F;
-  } else if (lead >= 0xF0 && lead <= 0xF4) {
-    need = 4;
-    if (lead == 0xF0) low = 0x90;
-    if (lead == 0xF4) high = 0x8F;
-  } else {
-    return {0, 1, false};
-  }
-  for (uint32_t i = 1; i < need; ++i) {
-    if (i >= s.size()) return {0, i, true};
-    const bool fits = i == 1 ? at(1) >= low && at(1) <= high : is_continuation(at(i));
-    if (!fits) return {0, i, false};
-  }
-  return {need, 0, false};
-}
 
 std::string_view sanitize_utf8(std::string_view in, std::string& storage) {
   bool copied = false;

@@ -21,10 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   limits.max_template_bytes = 1 << 14;
   limits.max_parse_depth = 60;
   limits.max_eval_depth = 150;
-  limits.max_steps = 1'000'000;
-  limits.max_allocated_bytes = 1 << 28;
-  limits.max_string_bytes = 1 << 26;
-  limits.max_elements = 100000;
+  limits.max_steps = 200'000;
+  limits.max_allocated_bytes = 1 << 25;
+  limits.max_string_bytes = 1 << 23;
+  limits.max_elements = 30000;
   limits.max_value_depth = 40;
   const auto chat = ChatTemplate::parse(std::string(source), limits);
   if (!chat.ok()) return 0;
@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   input.messages_json = messages;
   input.tools_json = R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])";
   static const std::string kKwargs =
-      R"({"n": 7, "s": "Hello World", "d": {"b": 1, "A": [true]}, "big": ")" + std::string(1 << 18, 'a') + "\"}";
+      R"({"n": 7, "s": "Hello World", "d": {"b": 1, "A": [true]}, "big": ")" + std::string(1 << 15, 'a') + "\"}";
   input.kwargs_json = kKwargs;
   input.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   input.now_unix_s = 0;

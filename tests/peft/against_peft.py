@@ -2,7 +2,8 @@
 """Draws random adapters of every kind, saves them with PEFT, and holds Choral's answers to those of transformers and PEFT.
 
 usage: against_peft.py CHORAL MODEL_DIR... [--adapters N] [--seed S] [--keep DIR]
-Needs torch, transformers and peft (docs/adapters.md names the versions this was run with); not part of ./dev test for their size.
+Needs torch, transformers and peft (docs/adapters.md names the versions this was run with); `./dev peft` installs them. Without them, here
+and in the Python that CHORAL_PEFT_PYTHON names, it exits with 77: skipped.
 
 Each model gets N adapters. All prompts under all of them, and under the base, go into one run of `choral generate`: one mixed batch.
 PEFT computes in double precision. An answer holds when its tokens are PEFT's up to the first tie and every log-probability of the
@@ -13,6 +14,7 @@ import argparse
 import collections
 import copy
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -21,10 +23,17 @@ import sys
 import tempfile
 import warnings
 
-import peft
-import safetensors.torch
-import torch
-import transformers
+try:
+    import peft
+    import safetensors.torch
+    import torch
+    import transformers
+except ModuleNotFoundError as missing:
+    other = os.environ.pop("CHORAL_PEFT_PYTHON", None)
+    if other:
+        os.execv(other, [other, *sys.argv])
+    print(f"skipped: no Python package '{missing.name}' here; ./dev peft installs what the comparison needs (about 3 GB)")
+    sys.exit(77)
 
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()

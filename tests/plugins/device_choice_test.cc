@@ -74,7 +74,7 @@ TEST_F(DeviceChoiceTest, APluginMayRefuseAConfiguration) {
 
 TEST_F(DeviceChoiceTest, AnUnknownWorkerClassListsTheKnownOnes) {
   auto wanted = options("ref_device");
-  wanted.worker_class = "gpu_worker";
+  wanted.worker_cls = "gpu_worker";
   const auto message = LLM::load(wanted).status().message();
   EXPECT_THAT(message, HasSubstr("gpu_worker"));
   EXPECT_THAT(message, HasSubstr("worker, ref_device"));

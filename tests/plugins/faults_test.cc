@@ -125,6 +125,21 @@ TEST_F(FaultsTest, ALostDeviceEndsItsRequestsAndSaysWhy) {
   EXPECT_EQ(answers(*llm).front().status.code(), Code::kUnavailable);
 }
 
+TEST_F(FaultsTest, AStepTooLargeForTheDeviceEndsAloneAndSaysWhy) {
+  const Variable at("CHORAL_REF_FAULT_AT", "300");
+  const auto llm = load(options("ref_fault_full_at_100"));
+  const auto before = answers(*llm, 64);  // past the mark, within the memory that there is
+  for (int round = 0; round < 2; ++round) {
+    auto wide = engine::greedy_request(std::vector<int32_t>(480, 7), 1);
+    wide.sampling.prompt_logprobs = 1;
+    const Status status = llm->generate({wide}).front().status;
+    EXPECT_EQ(status.code(), Code::kResourceExhausted) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("--max-num-batched-tokens"));
+    EXPECT_THAT(status.message(), HasSubstr("ref_fault_full_at_100: ref_device: no room for "));
+    expect_equal(answers(*llm, 64), before);
+  }
+}
+
 TEST_F(FaultsTest, ASlowPluginIsWaitedFor) { expect_equal(answers(*load(options("ref_fault_slow_load"))), cpu_answers()); }
 
 }  // namespace

@@ -33,12 +33,12 @@ TEST_F(StartupTest, FromChoiceToFusedOperatorAndBackToItsComposition) {
 
   auto with = load(options("ref_device"));
   const auto& notes = with->info().notes;
-  const std::vector<std::string> story{"device: ref_device",                 // chosen
-                                       "config: worker_class = ref_device",  // updated
-                                       "worker: ref_device",                 // found in the registry
-                                       "patch rotary-on-host: op",           // named, listed
-                                       "fused operators declared:",          // placeholders
-                                       "CustomOp rms_norm overridden",       // overrides
+  const std::vector<std::string> story{"device: ref_device",               // chosen
+                                       "config: worker_cls = ref_device",  // updated
+                                       "worker: ref_device",               // found in the registry
+                                       "patch rotary-on-host: op",         // named, listed
+                                       "fused operators declared:",        // placeholders
+                                       "CustomOp rms_norm overridden",     // overrides
                                        "rotary_embedding is served by the CPU: patch rotary-on-host",
                                        "fused: add_rms_norm at",  // the model is built
                                        "KV cache:"};

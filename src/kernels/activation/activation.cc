@@ -30,22 +30,19 @@ HWY_AFTER_NAMESPACE();
 
 #include "base/checked_math.h"
 #include "kernels/highway_level.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
-namespace {
-constexpr int64_t kChunk = 2048;  // elements of one piece of work: a few µs, and a multiple of every vector
-}  // namespace
-
 void activation_and_mul(const Context& ctx, Activation f, MatrixView<const float> gate, MatrixView<const float> up,
                         MatrixView<float> y) {
   CHORAL_CHECK(gate.rows == y.rows && up.rows == y.rows && gate.cols == y.cols && up.cols == y.cols,
                "gate, up and y of a gated activation have one shape");
   const auto row = CHORAL_AT_LEVEL(ctx.level, gate_row);
-  const int64_t chunks = ceil_div(y.cols, kChunk);
+  const int64_t chunks = ceil_div(y.cols, kHeavyTask);
   ctx.pool.parallel_for(y.rows * chunks, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t t = i / chunks, col = i % chunks * kChunk;
-      row(f, gate.row(t) + col, up.row(t) + col, y.row(t) + col, std::min(kChunk, y.cols - col));
+      const int64_t t = i / chunks, col = i % chunks * kHeavyTask;
+      row(f, gate.row(t) + col, up.row(t) + col, y.row(t) + col, std::min(kHeavyTask, y.cols - col));
     }
   });
 }

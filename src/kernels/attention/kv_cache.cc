@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
 namespace {
@@ -71,7 +72,7 @@ void write_kv(const Context& ctx, const KvCacheView& cache, MatrixView<const flo
   with_element(cache.dtype, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     // A few rows are done before another thread has woken.
-    const int64_t grain = std::max<int64_t>(1, 8192 / (std::min(tokens, kTokens) * cache.head_dim + 1));
+    const int64_t grain = pieces_per_task(kLightTask, std::min(tokens, kTokens) * cache.head_dim);
     ctx.pool.parallel_for(chunks * cache.kv_heads, grain, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t first = i / cache.kv_heads * kTokens;

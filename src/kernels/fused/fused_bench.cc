@@ -18,6 +18,7 @@
 #include "kernels/fused/swiglu_quant.h"
 #include "kernels/gemm/gemm_quant.h"
 #include "kernels/gemm/gemm_quant_test_data.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
 namespace {
@@ -57,7 +58,7 @@ void compare(benchmark::State& state, const std::function<void()>& fused, const 
 
 // residual += x as a pass of its own.
 void add_rows(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual) {
-  ctx.pool.parallel_for(x.rows, std::max<int64_t>(1, 4096 / x.cols), [&](int64_t begin, int64_t end, int) {
+  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       const float* from = x.row(t);
       float* to = residual.row(t);

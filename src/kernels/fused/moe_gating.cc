@@ -63,13 +63,13 @@ HWY_AFTER_NAMESPACE();
 
 #include "base/checked_math.h"
 #include "kernels/highway_level.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
 namespace {
 
-constexpr int64_t kElementsPerTask = 4096;  // a few µs
-constexpr int64_t kWidestVector = 64;       // floats; rows of scratch are whole vectors on any machine
-constexpr float kLeastSum = 1e-20f;         // as DeepSeek-V3 renormalises
+constexpr int64_t kWidestVector = 64;  // floats; rows of scratch are whole vectors on any machine
+constexpr float kLeastSum = 1e-20f;    // as DeepSeek-V3 renormalises
 
 // The indices of the `k` largest of values[begin …) in descending order, the lower index first among equals; appended to the
 // `found` that `best` holds already. Values are not NaN.
@@ -153,8 +153,7 @@ void moe_gating_top_k(const Context& ctx, MatrixView<const float> logits, const 
   const int64_t padded = round_up(experts, kWidestVector), threads = ctx.pool.size();
   const auto floats = ctx.scratch.make<float>(static_cast<size_t>(threads * 3 * padded));
   const auto groups = ctx.scratch.make<int32_t>(static_cast<size_t>(threads * gating.groups));
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(experts, 1));
-  ctx.pool.parallel_for(logits.rows, grain, [&](int64_t begin, int64_t end, int thread) {
+  ctx.pool.parallel_for(logits.rows, pieces_per_task(kMediumTask, experts), [&](int64_t begin, int64_t end, int thread) {
     float* row = floats.data() + thread * 3 * padded;
     const Scratch scratch{row, row + padded, row + 2 * padded, groups.data() + thread * gating.groups};
     for (int64_t t = begin; t < end; ++t) {

@@ -42,12 +42,10 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 
 #include "kernels/highway_level.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
 namespace {
-
-// Rows of one piece of work: as rms_norm.cc, of which this does a little more.
-int64_t rows_per_chunk(int64_t cols) { return std::max<int64_t>(1, 4096 / std::max<int64_t>(cols, 1)); }
 
 bool wanted(MatrixView<float> y) { return y.data != nullptr; }
 
@@ -69,7 +67,7 @@ void add_rms_norm_dynamic_quant(const Context& ctx, MatrixView<const float> x, M
   const int64_t cols = x.cols;
   const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : static_cast<size_t>(ctx.pool.size() * cols));
   const auto row = CHORAL_AT_LEVEL(ctx.level, dynamic_quant_row);
-  ctx.pool.parallel_for(x.rows, rows_per_chunk(cols), [&](int64_t begin, int64_t end, int thread) {
+  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, cols), [&](int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end; ++i) {
       float* floats = wanted(y) ? y.row(i) : scratch.data() + thread * cols;
       scale[i] = row(x.row(i), residual.row(i), w.data(), eps, form, cols, floats, q.row(i));
@@ -83,7 +81,7 @@ void add_rms_norm_quantise(const Context& ctx, MatrixView<const float> x, Matrix
   CHORAL_CHECK(residual.rows == x.rows && residual.cols == x.cols && x.cols % 32 == 0,
                "x and residual fit, and their rows are whole blocks");
   const auto row = CHORAL_AT_LEVEL(ctx.level, planes_row);
-  ctx.pool.parallel_for(x.rows, rows_per_chunk(x.cols), [&](int64_t begin, int64_t end, int) {
+  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       row(x.row(i), residual.row(i), residual.row(i), w.data(), eps, form, x.cols, options, planes + 2 * i * (x.cols / 32),
           wanted(y) ? y.row(i) : nullptr);
@@ -96,7 +94,7 @@ void rms_norm_quantise(const Context& ctx, MatrixView<const float> x, std::span<
   check_shapes(x, w, y);
   CHORAL_CHECK(x.cols % 32 == 0, "rows are whole blocks");
   const auto row = CHORAL_AT_LEVEL(ctx.level, planes_row);
-  ctx.pool.parallel_for(x.rows, rows_per_chunk(x.cols), [&](int64_t begin, int64_t end, int) {
+  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       row(nullptr, nullptr, x.row(i), w.data(), eps, form, x.cols, options, planes + 2 * i * (x.cols / 32),
           wanted(y) ? y.row(i) : nullptr);

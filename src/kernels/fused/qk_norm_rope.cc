@@ -31,12 +31,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include "base/checked_math.h"
 #include "kernels/highway_level.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
 namespace {
 
 constexpr QkNorm kNoNorm{};
-constexpr int64_t kElementsPerTask = 8192;
 
 void check_shapes(const QkNorm& norm, const RotaryTable& table, int64_t tokens, MatrixView<float> q, int64_t heads,
                   MatrixView<float> k, int64_t kv_heads) {
@@ -66,7 +66,7 @@ void rotate_and_write(const Context& ctx, const QkNorm& norm, const RotaryTable&
   const auto norm_rotate = CHORAL_AT_LEVEL(ctx.level, norm_rotate_heads);
   // A block of the cache, but no more than what gives every thread two pieces.
   const int64_t piece = std::clamp<int64_t>(tokens / (2 * ctx.pool.size()), 1, kKvBlockTokens);
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(piece * (q.cols + k.cols), 1));
+  const int64_t grain = pieces_per_task(kLightTask, piece * (q.cols + k.cols));
   ctx.pool.parallel_for(ceil_div(tokens, piece), grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t first = begin * piece; first < std::min(end * piece, tokens); first += piece) {
       const int64_t last = std::min(first + piece, tokens);
@@ -93,7 +93,7 @@ void qk_norm_rope(const Context& ctx, const QkNorm& norm, const RotaryTable& tab
   check_shapes(norm, table, tokens, q, heads, k, kv_heads);
   CHORAL_CHECK(norm.q_weight.data() != nullptr && norm.k_weight.data() != nullptr, "a head norm has weights");
   const auto norm_rotate = CHORAL_AT_LEVEL(ctx.level, norm_rotate_heads);
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(q.cols + k.cols, 1));
+  const int64_t grain = pieces_per_task(kLightTask, q.cols + k.cols);
   ctx.pool.parallel_for(tokens, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       check_position(table, positions[t]);

@@ -27,18 +27,14 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 
 #include "kernels/highway_level.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
-namespace {
-constexpr int64_t kElementsPerTask = 8192;  // a few µs: less is not worth waking a thread
-}  // namespace
-
 void dynamic_quant_rows(const Context& ctx, MatrixView<const float> x, MatrixView<int8_t> q, std::span<float> scale) {
   CHORAL_CHECK(q.rows == x.rows && q.cols == x.cols && static_cast<int64_t>(scale.size()) == x.rows,
                "q is of x's shape, with a scale for each row");
   const auto quant = CHORAL_AT_LEVEL(ctx.level, quant_row);
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(x.cols, 1));
-  ctx.pool.parallel_for(x.rows, grain, [&](int64_t begin, int64_t end, int) {
+  ctx.pool.parallel_for(x.rows, pieces_per_task(kLightTask, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) scale[i] = quant(x.row(i), x.cols, q.row(i));
   });
 }

@@ -83,14 +83,12 @@ HWY_AFTER_NAMESPACE();
 
 #include "base/checked_math.h"
 #include "kernels/highway_level.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
 namespace {
 
-constexpr int64_t kChunk = 2048;  // elements of one piece of work: a few µs, and whole blocks
-
 bool wanted(MatrixView<float> y) { return y.data != nullptr; }
-int64_t rows_per_chunk(int64_t n) { return std::max<int64_t>(1, kChunk / std::max<int64_t>(n, 1)); }
 
 // Writes a piece of a row of floats and gives the scale that the piece alone would have.
 using WritePiece = FunctionRef<float(int64_t row, int64_t col, int64_t count, float* floats)>;
@@ -100,10 +98,10 @@ using WritePiece = FunctionRef<float(int64_t row, int64_t col, int64_t count, fl
 void quantise_written(const Context& ctx, WritePiece write, MatrixView<float> y, MatrixView<int8_t> q, std::span<float> scale) {
   const Arena::Mark mark(ctx.scratch);
   const auto quantise = CHORAL_AT_LEVEL(ctx.level, quantise_with_scale);
-  const int64_t rows = q.rows, n = q.cols, chunks = ceil_div(n, kChunk);
+  const int64_t rows = q.rows, n = q.cols, chunks = ceil_div(n, kHeavyTask);
   if (rows >= ctx.pool.size() || chunks <= 1) {
     const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : static_cast<size_t>(ctx.pool.size() * n));
-    ctx.pool.parallel_for(rows, rows_per_chunk(n), [&](int64_t begin, int64_t end, int thread) {
+    ctx.pool.parallel_for(rows, pieces_per_task(kHeavyTask, n), [&](int64_t begin, int64_t end, int thread) {
       for (int64_t t = begin; t < end; ++t) {
         float* floats = wanted(y) ? y.row(t) : scratch.data() + thread * n;
         scale[t] = write(t, 0, n, floats);
@@ -117,8 +115,8 @@ void quantise_written(const Context& ctx, WritePiece write, MatrixView<float> y,
   const auto for_each_piece = [&](auto piece) {
     ctx.pool.parallel_for(rows * chunks, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t col = i % chunks * kChunk;
-        piece(i / chunks, col, std::min(kChunk, n - col), i);
+        const int64_t col = i % chunks * kHeavyTask;
+        piece(i / chunks, col, std::min(kHeavyTask, n - col), i);
       }
     });
   };
@@ -141,13 +139,14 @@ void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, Quanti
   CHORAL_CHECK(x.cols % 64 == 0 && (!wanted(y) || (y.rows == x.rows && y.cols == n)),
                "x of a gated activation is twice as wide as y, in whole blocks");
   const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_planes);
-  const int64_t chunks = ceil_div(n, kChunk);
-  ctx.pool.parallel_for(x.rows * chunks, rows_per_chunk(n), [&](int64_t begin, int64_t end, int) {
+  const int64_t chunks = ceil_div(n, kHeavyTask);
+  ctx.pool.parallel_for(x.rows * chunks, pieces_per_task(kHeavyTask, n), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t t = i / chunks, col = i % chunks * kChunk;
+      const int64_t t = i / chunks, col = i % chunks * kHeavyTask;
       const float* gate = x.row(t) + col;
       QuantisedBlock* coarse = planes + (2 * t * n + col) / 32;
-      gated(gate, gate + n, std::min(kChunk, n - col), options, coarse, coarse + n / 32, wanted(y) ? y.row(t) + col : nullptr);
+      gated(gate, gate + n, std::min(kHeavyTask, n - col), options, coarse, coarse + n / 32,
+            wanted(y) ? y.row(t) + col : nullptr);
     }
   });
 }

@@ -33,19 +33,17 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 
 #include "kernels/highway_level.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
 namespace {
-// Rows of one piece of work: about 16 KiB, so that a single decode row costs no synchronisation and a prefill spreads.
-int64_t rows_per_chunk(int64_t cols) { return std::max<int64_t>(1, 4096 / std::max<int64_t>(cols, 1)); }
-
 void add_rms_norm_rows(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w,
                        const float* beta, float eps, MatrixView<float> y, NormWeight form) {
   CHORAL_CHECK(x.rows == y.rows && x.cols == y.cols && residual.rows == x.rows && residual.cols == x.cols &&
                    static_cast<int64_t>(w.size()) == x.cols,
                "x, residual, y and w of a norm fit");
   const auto add_norm = CHORAL_AT_LEVEL(ctx.level, add_norm_row);
-  ctx.pool.parallel_for(x.rows, rows_per_chunk(x.cols), [&](int64_t begin, int64_t end, int) {
+  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) add_norm(x.row(i), residual.row(i), w.data(), beta, eps, form, y.row(i), x.cols);
   });
 }
@@ -55,7 +53,7 @@ void rms_norm(const Context& ctx, MatrixView<const float> x, std::span<const flo
               NormWeight form) {
   CHORAL_CHECK(x.rows == y.rows && x.cols == y.cols && static_cast<int64_t>(w.size()) == x.cols, "x, y and w of a norm fit");
   const auto norm = CHORAL_AT_LEVEL(ctx.level, norm_only_row);
-  ctx.pool.parallel_for(x.rows, rows_per_chunk(x.cols), [&](int64_t begin, int64_t end, int) {
+  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) norm(x.row(i), w.data(), eps, form, y.row(i), x.cols);
   });
 }
@@ -76,7 +74,7 @@ void rms_norm_heads(const Context& ctx, MatrixView<float> x, int64_t heads, std:
   const auto head_dim = static_cast<int64_t>(w.size());
   CHORAL_CHECK(x.cols == heads * head_dim, "heads and w of a head norm fit x");
   const auto norm = CHORAL_AT_LEVEL(ctx.level, norm_only_row);
-  ctx.pool.parallel_for(x.rows, rows_per_chunk(x.cols), [&](int64_t begin, int64_t end, int) {
+  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       for (int64_t h = 0; h < heads; ++h) {
         float* head = x.row(i) + h * head_dim;

@@ -25,6 +25,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "kernels/highway_level.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
 
@@ -35,8 +36,7 @@ void apply_rotary(const Context& ctx, const RotaryTable& table, std::span<const 
   CHORAL_CHECK(q.rows == tokens && q.cols == heads * dim && (kv_heads == 0 || (k.rows == tokens && k.cols == kv_heads * dim)),
                "q, k and positions of a rotary embedding fit its table");
   const auto rotate = CHORAL_AT_LEVEL(ctx.level, rotate_token);
-  const int64_t grain = std::max<int64_t>(1, 8192 / std::max<int64_t>((heads + kv_heads) * dim, 1));
-  ctx.pool.parallel_for(tokens, grain, [&](int64_t begin, int64_t end, int) {
+  ctx.pool.parallel_for(tokens, pieces_per_task(kLightTask, (heads + kv_heads) * dim), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t position = positions[t];
       CHORAL_CHECK(position >= 0 && position < table.max_positions(), "a position lies in the rotary table");

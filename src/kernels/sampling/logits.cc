@@ -42,19 +42,18 @@ HWY_AFTER_NAMESPACE();
 
 #include "base/checked_math.h"
 #include "kernels/highway_level.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
 namespace {
 
-constexpr int64_t kChunk = 4096;  // elements of one piece of work; a multiple of every vector
-
 template <class Row>
 void for_each_row_chunk(const Context& ctx, MatrixView<float> x, Row row) {
-  const int64_t chunks = ceil_div(x.cols, kChunk);
+  const int64_t chunks = ceil_div(x.cols, kMediumTask);
   ctx.pool.parallel_for(x.rows * chunks, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t col = i % chunks * kChunk;
-      row(x.row(i / chunks) + col, std::min(kChunk, x.cols - col));
+      const int64_t col = i % chunks * kMediumTask;
+      row(x.row(i / chunks) + col, std::min(kMediumTask, x.cols - col));
     }
   });
 }

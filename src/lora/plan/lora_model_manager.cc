@@ -5,9 +5,9 @@
 namespace choral::lora {
 namespace {
 
-Status check_voice(int32_t id, const Voice& voice) {
-  if (id < 1) return invalid_argument("adapter id {}: ids begin at 1, 0 is the base model", id);
-  if (voice.empty()) return invalid_argument("adapter id {} has no adapters", id);
+Status check_voice(AdapterKey key, const PackedVoice& voice) {
+  if (key.value() < 1) return invalid_argument("adapter id {}: ids begin at 1, 0 is the base model", key.value());
+  if (voice.empty()) return invalid_argument("adapter id {} has no adapters", key.value());
   if (voice.size() > kMaxVoiceTerms) {
     return invalid_argument("{} adapters at once; at most {} can act together", voice.size(), kMaxVoiceTerms);
   }
@@ -38,48 +38,48 @@ LoRAModelManager::LoRAModelManager(std::span<const LoRATarget> targets, const Lo
   segment_voices_.reserve(static_cast<size_t>(max_num_seqs));  // a sequence is at most one segment
 }
 
-Status LoRAModelManager::add_adapter(int32_t id, Voice voice) {
-  CHORAL_RETURN_IF_ERROR(check_voice(id, voice));
-  if (registered_.contains(id)) return already_exists("adapter id {} is registered", id);
+Status LoRAModelManager::add_adapter(AdapterKey key, PackedVoice voice) {
+  CHORAL_RETURN_IF_ERROR(check_voice(key, voice));
+  if (registered_.contains(key)) return already_exists("adapter id {} is registered", key.value());
   if (registered_.size() >= static_cast<size_t>(config_.cpu_loras())) {
     return resource_exhausted("{} adapters are registered, the most that max_cpu_loras allows; remove one", registered_.size());
   }
-  registered_.emplace(id, Registered{std::move(voice)});
+  registered_.emplace(key, Registered{std::move(voice)});
   return {};
 }
 
-bool LoRAModelManager::remove_adapter(int32_t id) {
-  deactivate_adapter(id);
-  if (device_adapters_ != nullptr) device_adapters_->forget(id);
-  return registered_.erase(id) == 1;
+bool LoRAModelManager::remove_adapter(AdapterKey key) {
+  deactivate_adapter(key);
+  if (device_adapters_ != nullptr) device_adapters_->forget(key);
+  return registered_.erase(key) == 1;
 }
 
-const Voice* LoRAModelManager::get_adapter(int32_t id) const {
-  const auto found = registered_.find(id);
+const PackedVoice* LoRAModelManager::get_adapter(AdapterKey key) const {
+  const auto found = registered_.find(key);
   return found == registered_.end() ? nullptr : &found->second.voice;
 }
 
-std::vector<int32_t> LoRAModelManager::list_adapters() const {
-  std::vector<int32_t> ids;
-  for (const auto& [id, entry] : registered_) ids.push_back(id);
-  std::sort(ids.begin(), ids.end());
-  return ids;
+std::vector<AdapterKey> LoRAModelManager::list_adapters() const {
+  std::vector<AdapterKey> keys;
+  for (const auto& [key, entry] : registered_) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  return keys;
 }
 
 int32_t LoRAModelManager::find_slot() const {
   int32_t best = 0;
   for (size_t slot = 1; slot < lora_index_to_id_.size(); ++slot) {
-    const int32_t id = lora_index_to_id_[slot];
-    if (id == 0) return static_cast<int32_t>(slot);
-    if (slot_step_[slot] == step_ || registered_.at(id).pinned) continue;
+    const AdapterKey key = lora_index_to_id_[slot];
+    if (key == kBaseKey) return static_cast<int32_t>(slot);
+    if (slot_step_[slot] == step_ || registered_.at(key).pinned) continue;
     if (best == 0 || slot_step_[slot] < slot_step_[static_cast<size_t>(best)]) best = static_cast<int32_t>(slot);
   }
   return best;
 }
 
-Result<int32_t> LoRAModelManager::activate_adapter(int32_t id) {
-  const auto found = registered_.find(id);
-  if (found == registered_.end()) return not_found("adapter id {} is not registered", id);
+Result<int32_t> LoRAModelManager::activate_adapter(AdapterKey key) {
+  const auto found = registered_.find(key);
+  if (found == registered_.end()) return not_found("adapter id {} is not registered", key.value());
   Registered& entry = found->second;
   if (entry.slot == 0) {
     const int32_t slot = find_slot();
@@ -88,7 +88,7 @@ Result<int32_t> LoRAModelManager::activate_adapter(int32_t id) {
     }
     deactivate_adapter(lora_index_to_id_[static_cast<size_t>(slot)]);
     entry.slot = slot;
-    lora_index_to_id_[static_cast<size_t>(slot)] = id;
+    lora_index_to_id_[static_cast<size_t>(slot)] = key;
     slot_voices_[static_cast<size_t>(slot)] = &entry.voice;
   }
   slot_step_[static_cast<size_t>(entry.slot)] = step_;
@@ -109,33 +109,33 @@ Status LoRAModelManager::set_adapter_mapping(std::span<const LoRASegment> segmen
   punica_wrapper_.clear();
   segment_voices_.clear();
   for (const auto& segment : segments) {
-    CHORAL_TRY(const int32_t slot, activate_adapter(segment.id));
+    CHORAL_TRY(const int32_t slot, activate_adapter(segment.key));
     segment_voices_.push_back(slot_voices_[static_cast<size_t>(slot)]);
   }
   punica_wrapper_.update_metadata(segments, segment_voices_, rows);
   return {};
 }
 
-bool LoRAModelManager::deactivate_adapter(int32_t id) {
-  const auto found = registered_.find(id);
+bool LoRAModelManager::deactivate_adapter(AdapterKey key) {
+  const auto found = registered_.find(key);
   if (found == registered_.end() || found->second.slot == 0) return false;
   const auto slot = static_cast<size_t>(found->second.slot);
-  lora_index_to_id_[slot] = 0;
+  lora_index_to_id_[slot] = kBaseKey;
   slot_voices_[slot] = nullptr;
   slot_step_[slot] = 0;
   found->second.slot = 0;
   return true;
 }
 
-Status LoRAModelManager::pin_adapter(int32_t id, bool pinned) {
-  const auto found = registered_.find(id);
-  if (found == registered_.end()) return not_found("adapter id {} is not registered", id);
+Status LoRAModelManager::pin_adapter(AdapterKey key, bool pinned) {
+  const auto found = registered_.find(key);
+  if (found == registered_.end()) return not_found("adapter id {} is not registered", key.value());
   if (pinned && !found->second.pinned) {
     const auto pins = std::count_if(registered_.begin(), registered_.end(), [](const auto& e) { return e.second.pinned; });
     if (static_cast<size_t>(pins) + 1 >= capacity() && capacity() > 1) {
       return resource_exhausted("{} of {} adapter slots are pinned; one must stay free for the others", pins, capacity());
     }
-    auto slot = activate_adapter(id);
+    auto slot = activate_adapter(key);
     if (!slot.ok()) return std::move(slot).status();
   }
   found->second.pinned = pinned;

@@ -1,6 +1,6 @@
-// The adapters of one model on one device. Registered: packed and ready, known by an id. Active: has a slot, as all adapters of a
+// The adapters of one model on one device. Registered: packed and ready, known by a key. Active: has a slot, as all adapters of a
 // step do (slot 0 is the base). A slot costs a pointer, so activating is cheap and any registered adapter can be
-// in the next step; when slots are short the one unused longest gives way. An id may also stand for a mix of several adapters.
+// in the next step; when slots are short the one unused longest gives way. A key may also stand for a mix of several adapters.
 // Engine thread only. Registering may allocate; activating and planning a step do not.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lora/adapter_ids.h"
 #include "lora/lora_config.h"
 #include "lora/plan/lora_segment.h"
 #include "lora/plan/punica_wrapper.h"
@@ -25,24 +26,24 @@ class LoRAModelManager {
   LoRAModelManager(std::span<const LoRATarget> targets, const LoRAConfig& config, Device device, int64_t max_num_seqs,
                    int64_t max_num_batched_tokens);
 
-  // Registers. already_exists for an id in use; resource_exhausted when max_cpu_loras are registered and none can give way;
-  // invalid_argument for an id below 1, a mix of more than kMaxVoiceTerms, or one that replaces weights and is not alone at
+  // Registers. already_exists for a key in use; resource_exhausted when max_cpu_loras are registered and none can give way;
+  // invalid_argument for a key below 1, a mix of more than kMaxVoiceTerms, or one that replaces weights and is not alone at
   // factor 1.
-  Status add_adapter(int32_t id, Voice voice);
+  Status add_adapter(AdapterKey key, PackedVoice voice);
   // Also gives its slot back. False when there is none.
-  bool remove_adapter(int32_t id);
-  const Voice* get_adapter(int32_t id) const;
-  std::vector<int32_t> list_adapters() const;  // ascending
+  bool remove_adapter(AdapterKey key);
+  const PackedVoice* get_adapter(AdapterKey key) const;
+  std::vector<AdapterKey> list_adapters() const;  // ascending
   size_t adapter_count() const { return registered_.size(); }
 
-  // The slot of a registered adapter, given now if it has none. not_found for an unknown id; resource_exhausted when every slot
+  // The slot of a registered adapter, given now if it has none. not_found for an unknown key; resource_exhausted when every slot
   // is pinned or was activated since begin_step().
-  Result<int32_t> activate_adapter(int32_t id);
-  bool deactivate_adapter(int32_t id);
+  Result<int32_t> activate_adapter(AdapterKey key);
+  bool deactivate_adapter(AdapterKey key);
   // A pinned adapter keeps its slot.
-  Status pin_adapter(int32_t id, bool pinned = true);
-  // Slot -> id; 0 = free. [0] is the base.
-  std::span<const int32_t> lora_index_to_id() const { return lora_index_to_id_; }
+  Status pin_adapter(AdapterKey key, bool pinned = true);
+  // Slot -> key; kBaseKey: free. [0] is the base.
+  std::span<const AdapterKey> lora_index_to_id() const { return lora_index_to_id_; }
   size_t capacity() const { return lora_index_to_id_.size() - 1; }
 
   // What was activated before may give way from now on.
@@ -65,7 +66,7 @@ class LoRAModelManager {
 
  private:
   struct Registered {
-    Voice voice;
+    PackedVoice voice;
     int32_t slot = 0;  // 0 = not active
     bool pinned = false;
   };
@@ -78,12 +79,12 @@ class LoRAModelManager {
   int64_t max_num_batched_tokens_;
   PunicaWrapper punica_wrapper_;
   std::unique_ptr<StackedAdapters> device_adapters_;  // null: this device has none of its own
-  std::unordered_map<int32_t, Registered> registered_;
+  std::unordered_map<AdapterKey, Registered> registered_;
   // By slot.
-  std::vector<int32_t> lora_index_to_id_;
-  std::vector<const Voice*> slot_voices_;
+  std::vector<AdapterKey> lora_index_to_id_;
+  std::vector<const PackedVoice*> slot_voices_;
   std::vector<uint64_t> slot_step_;  // when it was last activated
-  std::vector<const Voice*> segment_voices_;
+  std::vector<const PackedVoice*> segment_voices_;
   uint64_t step_ = 1;
 };
 

@@ -47,7 +47,7 @@ class ManagerTest : public ::testing::Test {
     config.max_cpu_loras = registered;
     return {targets(), config, kCpuDevice, 16, 64};
   }
-  static Voice one(float factor = 1.0F) { return {{plain(), factor}}; }
+  static PackedVoice one(float factor = 1.0F) { return {{plain(), factor}}; }
 };
 
 TEST_F(ManagerTest, KnowsItsModelAndLimits) {
@@ -63,17 +63,18 @@ TEST_F(ManagerTest, KnowsItsModelAndLimits) {
 
 TEST_F(ManagerTest, RefusesWhatCannotBe) {
   auto m = manager(2, 2);
-  EXPECT_EQ(m.add_adapter(0, one()).code(), Code::kInvalidArgument);
-  EXPECT_EQ(m.add_adapter(1, {}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(m.add_adapter(1, Voice(kMaxVoiceTerms + 1, VoiceTerm{plain(), 1.0F})).code(), Code::kInvalidArgument);
-  EXPECT_TRUE(m.add_adapter(1, one()).ok());
-  EXPECT_EQ(m.add_adapter(1, one()).code(), Code::kAlreadyExists);
-  EXPECT_TRUE(m.add_adapter(2, one(0.5F)).ok());
-  EXPECT_EQ(m.add_adapter(3, one()).code(), Code::kResourceExhausted);
-  EXPECT_EQ(m.activate_adapter(9).status().code(), Code::kNotFound);
-  EXPECT_EQ(m.pin_adapter(9).code(), Code::kNotFound);
-  EXPECT_FALSE(m.remove_adapter(9));
-  EXPECT_FALSE(m.deactivate_adapter(1));
+  EXPECT_EQ(m.add_adapter(AdapterKey{0}, one()).code(), Code::kInvalidArgument);
+  EXPECT_EQ(m.add_adapter(AdapterKey{1}, {}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(m.add_adapter(AdapterKey{1}, PackedVoice(kMaxVoiceTerms + 1, PackedVoiceTerm{plain(), 1.0F})).code(),
+            Code::kInvalidArgument);
+  EXPECT_TRUE(m.add_adapter(AdapterKey{1}, one()).ok());
+  EXPECT_EQ(m.add_adapter(AdapterKey{1}, one()).code(), Code::kAlreadyExists);
+  EXPECT_TRUE(m.add_adapter(AdapterKey{2}, one(0.5F)).ok());
+  EXPECT_EQ(m.add_adapter(AdapterKey{3}, one()).code(), Code::kResourceExhausted);
+  EXPECT_EQ(m.activate_adapter(AdapterKey{9}).status().code(), Code::kNotFound);
+  EXPECT_EQ(m.pin_adapter(AdapterKey{9}).code(), Code::kNotFound);
+  EXPECT_FALSE(m.remove_adapter(AdapterKey{9}));
+  EXPECT_FALSE(m.deactivate_adapter(AdapterKey{1}));
 }
 
 TEST_F(ManagerTest, ReplacingAdaptersAreUsedAloneAtFactorOne) {
@@ -82,30 +83,31 @@ TEST_F(ManagerTest, ReplacingAdaptersAreUsedAloneAtFactorOne) {
   const auto replacing = packed_adapter(targets(), builder, config_json(R"(,"modules_to_save":["model.norm"])"));
   ASSERT_TRUE(replacing->replaces());
   auto m = manager(4);
-  EXPECT_TRUE(m.add_adapter(1, {{replacing, 1.0F}}).ok());
-  EXPECT_EQ(m.add_adapter(2, {{replacing, 0.5F}}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(m.add_adapter(3, {{replacing, 1.0F}, {plain(), 1.0F}}).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(m.add_adapter(AdapterKey{1}, {{replacing, 1.0F}}).ok());
+  EXPECT_EQ(m.add_adapter(AdapterKey{2}, {{replacing, 0.5F}}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(m.add_adapter(AdapterKey{3}, {{replacing, 1.0F}, {plain(), 1.0F}}).code(), Code::kInvalidArgument);
 }
 
 TEST_F(ManagerTest, ASlotIsFreeOfTheStepThatUsesItOnly) {
   auto m = manager(2);
-  for (const int32_t id : {1, 2, 3}) ASSERT_TRUE(m.add_adapter(id, one()).ok());
+  for (const AdapterKey id : {AdapterKey{1}, AdapterKey{2}, AdapterKey{3}}) ASSERT_TRUE(m.add_adapter(id, one()).ok());
   m.begin_step();
-  ASSERT_TRUE(m.activate_adapter(1).ok() && m.activate_adapter(2).ok());
-  EXPECT_EQ(m.activate_adapter(3).status().code(), Code::kResourceExhausted) << "both are in this step";
+  ASSERT_TRUE(m.activate_adapter(AdapterKey{1}).ok() && m.activate_adapter(AdapterKey{2}).ok());
+  EXPECT_EQ(m.activate_adapter(AdapterKey{3}).status().code(), Code::kResourceExhausted) << "both are in this step";
   m.begin_step();
-  EXPECT_EQ(*m.activate_adapter(3), 1) << "the one activated first gives way";
-  EXPECT_EQ(m.lora_index_to_id()[1], 3);
+  EXPECT_EQ(*m.activate_adapter(AdapterKey{3}), 1) << "the one activated first gives way";
+  EXPECT_EQ(m.lora_index_to_id()[1], AdapterKey{3});
 }
 
 TEST_F(ManagerTest, AStepOfTooManyOrUnknownAdaptersHasNoPlan) {
   auto m = manager(2);
-  for (const int32_t id : {1, 2, 3}) ASSERT_TRUE(m.add_adapter(id, one()).ok());
-  const LoRASegment three[] = {{0, 2, 1}, {4, 1, 2}, {5, 9, 3}}, unknown[] = {{0, 1, 1}, {1, 1, 9}};
+  for (const int32_t id : {1, 2, 3}) ASSERT_TRUE(m.add_adapter(AdapterKey{id}, one()).ok());
+  const LoRASegment three[] = {{0, 2, AdapterKey{1}}, {4, 1, AdapterKey{2}}, {5, 9, AdapterKey{3}}},
+                    unknown[] = {{0, 1, AdapterKey{1}}, {1, 1, AdapterKey{9}}};
   ASSERT_TRUE(m.set_adapter_mapping(std::span(three).first(2)).ok());
   ASSERT_EQ(m.punica_wrapper().token_groups().size(), 2u);
   EXPECT_EQ(m.punica_wrapper().token_groups()[1].row_begin, 4);
-  EXPECT_EQ(m.punica_wrapper().token_groups()[1].voice, m.get_adapter(2));
+  EXPECT_EQ(m.punica_wrapper().token_groups()[1].voice, m.get_adapter(AdapterKey{2}));
   EXPECT_EQ(m.set_adapter_mapping(three).code(), Code::kResourceExhausted);
   EXPECT_TRUE(m.punica_wrapper().no_lora());
   EXPECT_EQ(m.set_adapter_mapping(unknown).code(), Code::kNotFound);
@@ -120,14 +122,14 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, BehavesLikeAList, ()) {
     std::optional<uint64_t> active;  // since which activation, counted
     bool pinned = false;
   };
-  std::map<int32_t, Entry> model;
+  std::map<AdapterKey, Entry> model;
   uint64_t clock = 0, step_begin = 0;
   const auto active_count = [&] {
     return std::count_if(model.begin(), model.end(), [](const auto& e) { return e.second.active.has_value(); });
   };
   const int operations = *rc::gen::inRange(0, 80);
   for (int i = 0; i < operations; ++i) {
-    const int32_t id = *rc::gen::inRange(1, 9);
+    const AdapterKey id{*rc::gen::inRange(1, 9)};
     switch (*rc::gen::inRange(0, 6)) {
       case 0:
         RC_ASSERT(m.add_adapter(id, one()).ok() == !model.contains(id));
@@ -175,10 +177,10 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, BehavesLikeAList, ()) {
       }
     }
     // Slots and ids agree, the base's slot is nobody's, each id has one slot at most.
-    std::vector<int32_t> ids;
+    std::vector<AdapterKey> ids;
     for (const auto& [known, entry] : model) ids.push_back(known);
     RC_ASSERT(m.list_adapters() == ids);
-    RC_ASSERT(m.lora_index_to_id()[0] == 0);
+    RC_ASSERT(m.lora_index_to_id()[0] == kBaseKey);
     for (const auto& [known, entry] : model) {
       RC_ASSERT(std::count(m.lora_index_to_id().begin(), m.lora_index_to_id().end(), known) == (entry.active ? 1 : 0));
       RC_ASSERT(m.get_adapter(known) != nullptr);
@@ -194,9 +196,9 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, AnyMixEqualsEachAlone, ()) {
   const platform::Context& ctx = *cpu;
   auto m = manager(6);
   for (int32_t id = 1; id <= 6; ++id) {
-    Voice voice = one(*rc::gen::element(1.0F, 0.5F, -2.0F));
+    PackedVoice voice = one(*rc::gen::element(1.0F, 0.5F, -2.0F));
     if (id % 2 == 0) voice.push_back({plain(), 0.25F});
-    RC_ASSERT(m.add_adapter(id, std::move(voice)).ok());
+    RC_ASSERT(m.add_adapter(AdapterKey{id}, std::move(voice)).ok());
   }
   const auto rows = *rc::gen::inRange<int64_t>(1, 20);
   std::vector<float> x(static_cast<size_t>(rows * kIn)), base(static_cast<size_t>(rows * kOut));
@@ -207,7 +209,7 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, AnyMixEqualsEachAlone, ()) {
   const auto run = [&](std::span<const int32_t> row_ids, int64_t first, std::vector<float>& y) {
     std::vector<LoRASegment> segments;
     for (size_t i = 0; i < row_ids.size(); ++i) {
-      if (row_ids[i] != 0) segments.push_back({static_cast<int64_t>(i), 1, row_ids[i]});
+      if (row_ids[i] != 0) segments.push_back({static_cast<int64_t>(i), 1, AdapterKey{row_ids[i]}});
     }
     RC_ASSERT(m.set_adapter_mapping(segments).ok());
     const auto count = static_cast<int64_t>(row_ids.size());

@@ -4,13 +4,15 @@
 
 #include <cstdint>
 
+#include "lora/adapter_ids.h"
+
 namespace choral::lora {
 
 // Consecutive rows of one adapter; neighbours differ.
 struct LoRASegment {
   int64_t start = 0;
   int64_t length = 0;
-  int32_t id = 0;
+  AdapterKey key;
   bool operator==(const LoRASegment&) const = default;
 };
 

@@ -143,12 +143,13 @@ PunicaWrapper::PunicaWrapper(int64_t max_num_seqs) {
   host_groups_.reserve(static_cast<size_t>(max_num_seqs));
 }
 
-void PunicaWrapper::update_metadata(std::span<const LoRASegment> segments, std::span<const Voice* const> voices, StepRows rows) {
+void PunicaWrapper::update_metadata(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices,
+                                    StepRows rows) {
   CHORAL_CHECK(segments.size() == voices.size(), "each segment has one voice");
   token_groups_.clear();
   int64_t end = 0;
   for (size_t i = 0; i < segments.size(); ++i) {
-    const auto& [start, length, id] = segments[i];
+    const auto& [start, length, key] = segments[i];
     CHORAL_CHECK(start >= end && length > 0 && voices[i] != nullptr,
                  "segments of adapters ascend, share no row and have a voice");
     token_groups_.push_back({start, length, voices[i]});
@@ -318,7 +319,7 @@ void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target,
                                        MatrixView<float> on_device) const {
   if (device_ != nullptr) device_->add_lora_embedding(ctx, target, token_ids, on_device);
   const auto ids = token_ids.host;
-  const auto touches = [target](const VoiceTerm& term) { return term.adapter->module(target) != nullptr; };
+  const auto touches = [target](const PackedVoiceTerm& term) { return term.adapter->module(target) != nullptr; };
   for (const auto& group : host_groups()) {
     if (std::none_of(group.voice->begin(), group.voice->end(), touches)) continue;
     const platform::StepMark group_mark(ctx);

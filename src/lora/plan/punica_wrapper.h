@@ -36,7 +36,7 @@ class PunicaWrapper {
   void use_device(StackedAdapters* adapters) { device_ = adapters; }
 
   // voices[i] is that of segments[i], and outlives the step. Segments ascend and share no row; rows in none are the base's.
-  void update_metadata(std::span<const LoRASegment> segments, std::span<const Voice* const> voices, StepRows rows = {});
+  void update_metadata(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices, StepRows rows = {});
   // No step.
   void clear() { token_groups_.clear(), host_groups_.clear(); }
   // No row of the step has an adapter.

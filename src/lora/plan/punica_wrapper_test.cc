@@ -23,8 +23,8 @@ constexpr int kTarget = 2;  // the first layer's q, k, v
 // Three voices of one adapter: they differ by their factors.
 class PunicaTest : public ::testing::Test {
  protected:
-  static const std::vector<Voice>& voices() {
-    static const std::vector<Voice> made = [] {
+  static const std::vector<PackedVoice>& voices() {
+    static const std::vector<PackedVoice> made = [] {
       static const auto targets = small_targets();
       const choral::testing::TempDir folder;
       const auto model = choral::lora::testing::load(folder.path(), AdapterBuilder().query_and_value(), config_json());
@@ -32,15 +32,15 @@ class PunicaTest : public ::testing::Test {
       platform::testing::CpuContext cpu(1);
       auto packed = PackedAdapter::pack(*cpu, *model, targets, {});
       CHORAL_CHECK(packed.ok(), packed.status().message());
-      return std::vector<Voice>{{{*packed, 1.0F}}, {{*packed, -0.5F}}, {{*packed, 2.0F}, {*packed, 0.25F}}};
+      return std::vector<PackedVoice>{{{*packed, 1.0F}}, {{*packed, -0.5F}}, {{*packed, 2.0F}, {*packed, 0.25F}}};
     }();
     return made;
   }
 
-  // Voice of each row, -1 for the base.
+  // The voice of each row, -1 for the base.
   void plan(std::span<const int> row_voices) {
     std::vector<LoRASegment> segments;
-    std::vector<const Voice*> segment_voices;
+    std::vector<const PackedVoice*> segment_voices;
     for (size_t row = 0; row < row_voices.size(); ++row) {
       const int voice = row_voices[row];
       if (voice < 0) continue;
@@ -48,7 +48,7 @@ class PunicaTest : public ::testing::Test {
       if (goes_on) {
         ++segments.back().length;
       } else {
-        segments.push_back({static_cast<int64_t>(row), 1, voice + 1});
+        segments.push_back({static_cast<int64_t>(row), 1, AdapterKey{voice + 1}});
         segment_voices.push_back(&voices()[static_cast<size_t>(voice)]);
       }
     }
@@ -85,7 +85,7 @@ class PunicaTest : public ::testing::Test {
   PunicaWrapper punica_{64};
 };
 
-using Groups = std::vector<std::tuple<int64_t, int64_t, const Voice*>>;
+using Groups = std::vector<std::tuple<int64_t, int64_t, const PackedVoice*>>;
 
 Groups list(std::span<const RowGroup> groups) {
   Groups out;
@@ -94,8 +94,8 @@ Groups list(std::span<const RowGroup> groups) {
 }
 
 TEST_F(PunicaTest, SegmentsAreItsGroups) {
-  const LoRASegment segments[] = {{1, 3, 7}, {4, 2, 9}, {9, 1, 7}};
-  const Voice* const of[] = {&voices()[0], &voices()[1], &voices()[0]};
+  const LoRASegment segments[] = {{1, 3, AdapterKey{7}}, {4, 2, AdapterKey{9}}, {9, 1, AdapterKey{7}}};
+  const PackedVoice* const of[] = {&voices()[0], &voices()[1], &voices()[0]};
   EXPECT_TRUE(punica_.no_lora());
   punica_.update_metadata(segments, of);
   EXPECT_EQ(list(punica_.token_groups()), (Groups{{1, 3, of[0]}, {4, 2, of[1]}, {9, 1, of[0]}}));
@@ -104,9 +104,10 @@ TEST_F(PunicaTest, SegmentsAreItsGroups) {
 }
 
 TEST_F(PunicaTest, RefusesSegmentsThatShareRowsOrHaveNoVoice) {
-  const Voice* const of[] = {&voices()[0], &voices()[1]};
-  const Voice* const none[] = {nullptr};
-  const LoRASegment shared[] = {{0, 3, 1}, {2, 2, 2}}, empty[] = {{0, 0, 1}}, backwards[] = {{4, 1, 1}, {0, 1, 2}};
+  const PackedVoice* const of[] = {&voices()[0], &voices()[1]};
+  const PackedVoice* const none[] = {nullptr};
+  const LoRASegment shared[] = {{0, 3, AdapterKey{1}}, {2, 2, AdapterKey{2}}}, empty[] = {{0, 0, AdapterKey{1}}},
+                    backwards[] = {{4, 1, AdapterKey{1}}, {0, 1, AdapterKey{2}}};
   EXPECT_DEATH(punica_.update_metadata(shared, of), "share no row");
   EXPECT_DEATH(punica_.update_metadata(backwards, of), "ascend");
   EXPECT_DEATH(punica_.update_metadata(empty, std::span(of).first(1)), "segments");
@@ -119,7 +120,7 @@ TEST_F(PunicaTest, GatheredRowsKeepTheirVoices) {
   plan(rows);
   Arena scratch;
   const auto groups = [&](std::vector<int32_t> gathered) { return list(punica_.row_groups(gathered, scratch)); };
-  const Voice *a = &voices()[0], *b = &voices()[1];
+  const PackedVoice *a = &voices()[0], *b = &voices()[1];
   EXPECT_EQ(groups({0, 5}), Groups{});
   EXPECT_EQ(groups({1, 3, 4}), (Groups{{0, 2, a}, {2, 1, b}}));
   EXPECT_EQ(groups({4, 0, 2, 2, 1, 5, 4}), (Groups{{0, 1, b}, {2, 3, a}, {6, 1, b}}));

@@ -11,7 +11,7 @@ namespace choral::lora {
 struct RowGroup {
   int64_t row_begin = 0;
   int64_t row_count = 0;
-  const Voice* voice = nullptr;
+  const PackedVoice* voice = nullptr;
 };
 
 }  // namespace choral::lora

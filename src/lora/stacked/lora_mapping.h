@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "base/status.h"
+#include "lora/adapter_ids.h"
 
 namespace choral::lora {
 
 class LoRAMapping {
  public:
   struct Entry {
-    int32_t lora_id = 0;
+    AdapterKey lora_id;
     int32_t index = 0;
     bool operator==(const Entry&) const = default;
   };
@@ -30,7 +31,7 @@ class LoRAMapping {
   void clear();  // keeps the room
 
   // The adapter is one of the step's; again is fine.
-  void add_adapter(int32_t lora_id, int32_t index);
+  void add_adapter(AdapterKey lora_id, int32_t index);
   void add_tokens(int32_t index, int64_t count) { index_mapping.insert(index_mapping.end(), static_cast<size_t>(count), index); }
   void add_prompts(int32_t index, int64_t count) {
     prompt_mapping.insert(prompt_mapping.end(), static_cast<size_t>(count), index);
@@ -41,9 +42,9 @@ class LoRAMapping {
   Status validate() const;
 
   // The adapter's id; 0 for the base and for an index that is nobody's.
-  int32_t get_lora_id_for_index(int32_t index) const;
+  AdapterKey get_lora_id_for_index(int32_t index) const;
   // The index of an adapter of the step; 0 when it is none.
-  int32_t get_index_for_lora_id(int32_t lora_id) const;
+  int32_t get_index_for_lora_id(AdapterKey lora_id) const;
 
   // The kernels' index of each row of `mapping`: the position of its adapter in stacks, stack_position[index], -1 = none.
   static void create_batch_indices(std::span<const int32_t> mapping, std::span<const int32_t> stack_position,

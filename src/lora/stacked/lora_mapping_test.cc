@@ -14,8 +14,8 @@ using ::testing::HasSubstr;
 // Adapters 17 and 5 at indices 1 and 2.
 LoRAMapping mixed() {
   LoRAMapping mapping;
-  mapping.add_adapter(17, 1);
-  mapping.add_adapter(5, 2);
+  mapping.add_adapter(AdapterKey(17), 1);
+  mapping.add_adapter(AdapterKey(5), 2);
   mapping.add_tokens(0, 2);
   mapping.add_tokens(1, 1);
   mapping.add_tokens(2, 3);
@@ -27,14 +27,15 @@ LoRAMapping mixed() {
 
 TEST(LoRAMapping, LeadsFromIdsToIndicesAndBack) {
   LoRAMapping mapping = mixed();
-  mapping.add_adapter(17, 1);
+  mapping.add_adapter(AdapterKey(17), 1);
   ASSERT_TRUE(mapping.validate().ok());
-  EXPECT_THAT(mapping.lora_index_mapping, ElementsAre(LoRAMapping::Entry{17, 1}, LoRAMapping::Entry{5, 2}));
-  EXPECT_EQ(mapping.get_index_for_lora_id(5), 2);
-  EXPECT_EQ(mapping.get_index_for_lora_id(6), 0);
-  EXPECT_EQ(mapping.get_lora_id_for_index(0), 0);
-  EXPECT_EQ(mapping.get_lora_id_for_index(1), 17);
-  EXPECT_EQ(mapping.get_lora_id_for_index(3), 0);
+  EXPECT_THAT(mapping.lora_index_mapping,
+              ElementsAre(LoRAMapping::Entry{AdapterKey(17), 1}, LoRAMapping::Entry{AdapterKey(5), 2}));
+  EXPECT_EQ(mapping.get_index_for_lora_id(AdapterKey(5)), 2);
+  EXPECT_EQ(mapping.get_index_for_lora_id(AdapterKey(6)), 0);
+  EXPECT_EQ(mapping.get_lora_id_for_index(0), AdapterKey(0));
+  EXPECT_EQ(mapping.get_lora_id_for_index(1), AdapterKey(17));
+  EXPECT_EQ(mapping.get_lora_id_for_index(3), AdapterKey(0));
 }
 
 TEST(LoRAMapping, TheKernelsIndexOfTheBaseIsMinusOne) {
@@ -54,10 +55,12 @@ TEST(LoRAMapping, ARecordThatCannotBeIsRefused) {
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     return status.message();
   };
-  EXPECT_THAT(refusal([](auto& m) { m.add_adapter(0, 3); }), HasSubstr("adapter 0 has index 3; both begin at 1"));
-  EXPECT_THAT(refusal([](auto& m) { m.add_adapter(3, 0); }), HasSubstr("adapter 3 has index 0; both begin at 1"));
-  EXPECT_THAT(refusal([](auto& m) { m.add_adapter(17, 3); }), HasSubstr("adapter 17 has index 1, and adapter 17 has index 3"));
-  EXPECT_THAT(refusal([](auto& m) { m.add_adapter(4, 2); }), HasSubstr("adapter 5 has index 2, and adapter 4 has index 2"));
+  EXPECT_THAT(refusal([](auto& m) { m.add_adapter(AdapterKey(0), 3); }), HasSubstr("adapter 0 has index 3; both begin at 1"));
+  EXPECT_THAT(refusal([](auto& m) { m.add_adapter(AdapterKey(3), 0); }), HasSubstr("adapter 3 has index 0; both begin at 1"));
+  EXPECT_THAT(refusal([](auto& m) { m.add_adapter(AdapterKey(17), 3); }),
+              HasSubstr("adapter 17 has index 1, and adapter 17 has index 3"));
+  EXPECT_THAT(refusal([](auto& m) { m.add_adapter(AdapterKey(4), 2); }),
+              HasSubstr("adapter 5 has index 2, and adapter 4 has index 2"));
   EXPECT_THAT(refusal([](auto& m) { m.add_tokens(3, 1); }), HasSubstr("index_mapping[7] is 3, which is no adapter's"));
   EXPECT_THAT(refusal([](auto& m) { m.prompt_mapping.push_back(-1); }), HasSubstr("prompt_mapping[3] is -1, which is no"));
 }
@@ -70,8 +73,8 @@ TEST(LoRAMapping, IsReusedWithoutAllocating) {
   indices.reserve(8);
   const auto step = [&] {
     mapping.clear();
-    mapping.add_adapter(17, 1);
-    mapping.add_adapter(5, 2);
+    mapping.add_adapter(AdapterKey(17), 1);
+    mapping.add_adapter(AdapterKey(5), 2);
     mapping.add_tokens(1, 4);
     mapping.add_tokens(2, 4);
     mapping.add_prompts(2, 3);

@@ -36,7 +36,7 @@ LoRAMemoryPool::Stacks empty_stacks(const LoRATarget& target) {
 struct Vectors {
   std::vector<float> factors, offsets;  // [out]; empty = all 1, all 0
 };
-Vectors vectors_of(const LoRATarget& target, const Voice& voice, int index, int64_t out) {
+Vectors vectors_of(const LoRATarget& target, const PackedVoice& voice, int index, int64_t out) {
   Vectors v;
   const auto base = target.base_bias ? target.base_bias() : std::span<const float>();
   const auto at_least = [out](std::vector<float>& values, float fill) {
@@ -116,7 +116,7 @@ bool LoRAMemoryPool::reserve_slot() {
   return true;
 }
 
-Result<int32_t> LoRAMemoryPool::put(const Voice& voice) {
+Result<int32_t> LoRAMemoryPool::put(const PackedVoice& voice) {
   const int64_t slot = find_free();
   CHORAL_CHECK(slot < slot_count(), "reserve_slot() comes first");
   CHORAL_TRY(Slot made, make_slot(voice));
@@ -140,7 +140,7 @@ void LoRAMemoryPool::clear(int32_t slot) {
   slots_[static_cast<size_t>(slot)] = {};  // its rows of the stacks are written by who comes next, and read by nobody before
 }
 
-Result<LoRAMemoryPool::Slot> LoRAMemoryPool::make_slot(const Voice& voice) {
+Result<LoRAMemoryPool::Slot> LoRAMemoryPool::make_slot(const PackedVoice& voice) {
   Slot slot{.voice = &voice, .modules = {}, .bytes = 0};
   slot.modules.resize(targets_.size());
   for (size_t target = 0; target < targets_.size(); ++target) {
@@ -154,9 +154,10 @@ Result<LoRAMemoryPool::Slot> LoRAMemoryPool::make_slot(const Voice& voice) {
   return slot;
 }
 
-Result<std::unique_ptr<LoRAMemoryPool::Module>> LoRAMemoryPool::make_module(const Voice& voice, int target, int64_t& bytes) {
-  const bool touched =
-      std::any_of(voice.begin(), voice.end(), [&](const VoiceTerm& term) { return term.adapter->module(target) != nullptr; });
+Result<std::unique_ptr<LoRAMemoryPool::Module>> LoRAMemoryPool::make_module(const PackedVoice& voice, int target,
+                                                                            int64_t& bytes) {
+  const bool touched = std::any_of(voice.begin(), voice.end(),
+                                   [&](const PackedVoiceTerm& term) { return term.adapter->module(target) != nullptr; });
   const bool embedding = targets_[static_cast<size_t>(target)].kind == TargetKind::kEmbedding;
   if (!touched || targets_[static_cast<size_t>(target)].kind == TargetKind::kNorm) return std::unique_ptr<Module>();
   auto out = std::make_unique<Module>();
@@ -250,7 +251,7 @@ Result<Tensor> LoRAMemoryPool::allocate(DType dtype, Shape shape) {
   return tensor;
 }
 
-Status LoRAMemoryPool::grow(int target, int64_t slots, const Voice* voice) {
+Status LoRAMemoryPool::grow(int target, int64_t slots, const PackedVoice* voice) {
   Stacks& stacks = stacks_[static_cast<size_t>(target)];
   const auto take = [&](Tensor& place, Tensor made) {
     if (!place.empty()) size_bytes_ -= place.size_bytes();
@@ -275,7 +276,8 @@ Status LoRAMemoryPool::grow(int target, int64_t slots, const Voice* voice) {
     take(pair.a, std::move(a));
     take(pair.b, std::move(*b));
     pair.rank = rank;
-    CHORAL_RETURN_IF_ERROR(rewrite([&](int64_t slot, const Voice* v) { return write_pair(target, pair, stacks.in, slot, v); }));
+    CHORAL_RETURN_IF_ERROR(
+        rewrite([&](int64_t slot, const PackedVoice* v) { return write_pair(target, pair, stacks.in, slot, v); }));
   }
   if (stacks.pairs.empty() || targets_[static_cast<size_t>(target)].kind == TargetKind::kEmbedding) return {};
   const Vectors wanted =
@@ -284,21 +286,21 @@ Status LoRAMemoryPool::grow(int target, int64_t slots, const Voice* voice) {
     if (vector.empty() ? !needed : vector.shape()[0] >= slots) return {};
     CHORAL_TRY(auto made, allocate(DType::kF32, shape));
     take(vector, std::move(made));
-    return rewrite([&](int64_t slot, const Voice* v) { return write_vectors(target, stacks, slot, v); });
+    return rewrite([&](int64_t slot, const PackedVoice* v) { return write_vectors(target, stacks, slot, v); });
   };
   CHORAL_RETURN_IF_ERROR(grow_vector(stacks.factors, !wanted.factors.empty(), {slots, 1, stacks.out}));
   return grow_vector(stacks.offsets, !wanted.offsets.empty(), {slots, stacks.out, 1});
 }
 
-Status LoRAMemoryPool::write(int target, int64_t slot, const Voice* voice) {
+Status LoRAMemoryPool::write(int target, int64_t slot, const PackedVoice* voice) {
   Stacks& stacks = stacks_[static_cast<size_t>(target)];
   for (auto& pair : stacks.pairs) CHORAL_RETURN_IF_ERROR(write_pair(target, pair, stacks.in, slot, voice));
   return write_vectors(target, stacks, slot, voice);
 }
 
-Status LoRAMemoryPool::write_pair(int target, Pair& pair, int64_t in, int64_t slot, const Voice* voice) {
+Status LoRAMemoryPool::write_pair(int target, Pair& pair, int64_t in, int64_t slot, const PackedVoice* voice) {
   if (pair.rank == 0) return {};
-  const Voice nobody;
+  const PackedVoice nobody;
   CHORAL_TRY(const auto weights,
              OptimizedLoRAWeights::create(voice == nullptr ? nobody : *voice, target, pair.columns, in, pair.rank, size_.dtype));
   write_slot(pair.a, slot, weights.lora_a().data);
@@ -306,7 +308,7 @@ Status LoRAMemoryPool::write_pair(int target, Pair& pair, int64_t in, int64_t sl
   return {};
 }
 
-Status LoRAMemoryPool::write_vectors(int target, Stacks& stacks, int64_t slot, const Voice* voice) {
+Status LoRAMemoryPool::write_vectors(int target, Stacks& stacks, int64_t slot, const PackedVoice* voice) {
   if (stacks.factors.empty() && stacks.offsets.empty()) return {};
   Vectors v;
   if (voice != nullptr) v = vectors_of(targets_[static_cast<size_t>(target)], *voice, target, stacks.out);

@@ -59,7 +59,7 @@ class LoRAMemoryPool {
   bool reserve_slot();
   // Puts `voice`, which stays where it is until clear(), into a free slot. On an error (unsupported: the device does not take one
   // of its matrices; resource_exhausted: no room) nothing has changed for the others.
-  Result<int32_t> put(const Voice& voice);
+  Result<int32_t> put(const PackedVoice& voice);
   void clear(int32_t slot);
 
   const Stacks& stacks(int target) const { return stacks_[static_cast<size_t>(target)]; }
@@ -76,23 +76,23 @@ class LoRAMemoryPool {
 
  private:
   struct Slot {
-    const Voice* voice = nullptr;
+    const PackedVoice* voice = nullptr;
     std::vector<std::unique_ptr<Module>> modules;  // by target; empty = free
     int64_t bytes = 0;                             // of the modules' matrices
   };
 
   int64_t find_free() const;  // slot_count(): none
-  Result<Slot> make_slot(const Voice& voice);
-  Result<std::unique_ptr<Module>> make_module(const Voice& voice, int target, int64_t& bytes);
+  Result<Slot> make_slot(const PackedVoice& voice);
+  Result<std::unique_ptr<Module>> make_module(const PackedVoice& voice, int target, int64_t& bytes);
   Result<std::unique_ptr<kernels::PackedMatrix>> place(const kernels::PackedMatrix& host, int64_t& bytes);
   Result<std::unique_ptr<kernels::PackedMatrix>> place_rows(const std::vector<float>& rows, int64_t cols, DType format,
                                                             int64_t& bytes);
   // The target's stacks for `slots` slots and for `voice` too, with what is in them; unchanged where they do already.
-  Status grow(int target, int64_t slots, const Voice* voice);
+  Status grow(int target, int64_t slots, const PackedVoice* voice);
   // What the voice has at the target, zeros without one.
-  Status write(int target, int64_t slot, const Voice* voice);
-  Status write_pair(int target, Pair& pair, int64_t in, int64_t slot, const Voice* voice);
-  Status write_vectors(int target, Stacks& stacks, int64_t slot, const Voice* voice);
+  Status write(int target, int64_t slot, const PackedVoice* voice);
+  Status write_pair(int target, Pair& pair, int64_t in, int64_t slot, const PackedVoice* voice);
+  Status write_vectors(int target, Stacks& stacks, int64_t slot, const PackedVoice* voice);
   Result<Tensor> allocate(DType dtype, Shape shape);
   void write_slot(Tensor& stack, int64_t slot, const std::byte* values);
 

@@ -19,7 +19,7 @@ void store(std::span<const float> values, DType dtype, std::byte* to) {
 
 // Calls visit(term's module, factor, slice index) for each slice of the voice's terms that has some of `columns`.
 template <class Visit>
-void for_each_slice(const Voice& voice, int target, LoRAColumns columns, Visit visit) {
+void for_each_slice(const PackedVoice& voice, int target, LoRAColumns columns, Visit visit) {
   for (const auto& [adapter, factor] : voice) {
     const PackedModule* module = adapter->module(target);
     if (module == nullptr || !module->delta) continue;
@@ -33,13 +33,13 @@ void for_each_slice(const Voice& voice, int target, LoRAColumns columns, Visit v
 
 }  // namespace
 
-int64_t OptimizedLoRAWeights::voice_rank(const Voice& voice, int target, LoRAColumns columns) {
+int64_t OptimizedLoRAWeights::voice_rank(const PackedVoice& voice, int target, LoRAColumns columns) {
   int64_t rank = 0;
   for_each_slice(voice, target, columns, [&](const auto& module, float, size_t s) { rank += module.delta->slice(s).rank; });
   return rank;
 }
 
-Result<OptimizedLoRAWeights> OptimizedLoRAWeights::create(const Voice& voice, int target, LoRAColumns columns, int64_t in,
+Result<OptimizedLoRAWeights> OptimizedLoRAWeights::create(const PackedVoice& voice, int target, LoRAColumns columns, int64_t in,
                                                           int64_t rank, DType dtype) {
   OptimizedLoRAWeights out;
   out.a_ = {nullptr, dtype, {rank, in}, kCpuDevice};

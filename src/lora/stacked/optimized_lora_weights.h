@@ -22,10 +22,10 @@ class OptimizedLoRAWeights {
  public:
   // `dtype` is kF32, kF16 or kBF16; values are rounded to nearest even, once. `rank` is at least voice_rank(). A value that
   // overflows in the type is an error.
-  static Result<OptimizedLoRAWeights> create(const Voice& voice, int target, LoRAColumns columns, int64_t in, int64_t rank,
+  static Result<OptimizedLoRAWeights> create(const PackedVoice& voice, int target, LoRAColumns columns, int64_t in, int64_t rank,
                                              DType dtype);
   // Of the voice's terms together in these columns; 0 = it leaves them alone.
-  static int64_t voice_rank(const Voice& voice, int target, LoRAColumns columns);
+  static int64_t voice_rank(const PackedVoice& voice, int target, LoRAColumns columns);
 
   TensorView lora_a() const { return a_; }  // [rank, in]
   TensorView lora_b() const { return b_; }  // [columns, rank]

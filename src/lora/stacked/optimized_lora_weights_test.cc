@@ -42,7 +42,7 @@ float value(const TensorView& t, int64_t row, int64_t col) {
 TEST(OptimizedLoRAWeights, TermsLieSideBySideScaledAndPadded) {
   // alpha / r = 2; A is 0.01, 0.02, …, B is 0.03, 0.04, … on q and v.
   const auto adapter = packed(AdapterBuilder().query_and_value(), config_json());
-  const Voice voice{{adapter, 1.0F}, {adapter, -0.5F}};
+  const PackedVoice voice{{adapter, 1.0F}, {adapter, -0.5F}};
   EXPECT_EQ(OptimizedLoRAWeights::voice_rank(voice, kTarget, kQuery), 4);
   EXPECT_EQ(OptimizedLoRAWeights::voice_rank(voice, kTarget, kKey), 0);
   EXPECT_EQ(OptimizedLoRAWeights::voice_rank(voice, kTarget + 1, kQuery), 0);
@@ -70,7 +70,7 @@ TEST(OptimizedLoRAWeights, TermsLieSideBySideScaledAndPadded) {
 TEST(OptimizedLoRAWeights, AValueThatDoesNotFitIsRefused) {
   AdapterBuilder builder = AdapterBuilder().query_and_value();
   builder.at("model.layers.0.self_attn.q_proj.lora_A.weight").values[3] = 60'000.0F;
-  const Voice voice{{packed(builder, config_json()), 1.0F}};
+  const PackedVoice voice{{packed(builder, config_json()), 1.0F}};
   EXPECT_TRUE(OptimizedLoRAWeights::create(voice, kTarget, kQuery, kHidden, 2, DType::kF32).ok());
   EXPECT_TRUE(OptimizedLoRAWeights::create(voice, kTarget, kQuery, kHidden, 2, DType::kBF16).ok());
   const auto refused = OptimizedLoRAWeights::create(voice, kTarget, kQuery, kHidden, 2, DType::kF16);

@@ -11,6 +11,9 @@ namespace {
 
 constexpr int32_t kOnHost = -1;
 
+AdapterId tenant(AdapterKey key) { return AdapterId(key.value()); }
+AdapterKey voice_of(AdapterId tenant) { return AdapterKey(tenant.value()); }
+
 using platform::Context;
 
 void shrink(const Context& ctx, const LoRABatch& batch, MatrixView<const float> x, const Tensor& a, MatrixView<float> middle) {
@@ -62,28 +65,29 @@ Result<std::unique_ptr<StackedAdapters>> StackedAdapters::make(const Context& ct
   return adapters;
 }
 
-void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::span<const Voice* const> voices, StepRows rows) {
-  for (const auto& entry : mapping_.lora_index_mapping) memory_.release(entry.lora_id);
+void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices,
+                                 StepRows rows) {
+  for (const auto& entry : mapping_.lora_index_mapping) memory_.release(tenant(entry.lora_id));
   mapping_.clear();
   mapping_.is_prefill = rows.has_prefill;
   voices_.assign(1, nullptr);
   stack_position_.assign(1, kOnHost);
   // Those that have a slot first, so that none of them leaves for another.
   for (size_t i = 0; i < segments.size(); ++i) {
-    const auto known = slot_of_.find(segments[i].id);
-    if (known != slot_of_.end()) use(segments[i].id, voices[i], known->second);
+    const auto known = slot_of_.find(segments[i].key);
+    if (known != slot_of_.end()) use(segments[i].key, voices[i], known->second);
   }
   for (size_t i = 0; i < segments.size(); ++i) {
-    const int32_t id = segments[i].id;
-    if (slot_of_.contains(id)) continue;
-    const Status placed = place(id, *voices[i]);
+    const AdapterKey key = segments[i].key;
+    if (slot_of_.contains(key)) continue;
+    const Status placed = place(key, *voices[i]);
     if (placed.ok()) {
-      use(id, voices[i], slot_of_.at(id));
+      use(key, voices[i], slot_of_.at(key));
       continue;
     }
     // It stays there, so that a row's bits don't depend on who else is in its step.
-    slot_of_.emplace(id, kOnHost);
-    notes_.push_back(fmt::format("adapter {} is computed on the host: {}", id, placed.message()));
+    slot_of_.emplace(key, kOnHost);
+    notes_.push_back(fmt::format("adapter {} is computed on the host: {}", key.value(), placed.message()));
     CHORAL_LOG(kWarn, "{}", notes_.back());
   }
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -95,55 +99,55 @@ void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::spa
   batch_ = &processor_.prepare_batch(ctx_, mapping_, stack_position_);
 }
 
-void StackedAdapters::use(int32_t id, const Voice* voice, int32_t slot) {
-  if (slot == kOnHost || mapping_.get_index_for_lora_id(id) != 0) return;
-  mapping_.add_adapter(id, static_cast<int32_t>(voices_.size()));
+void StackedAdapters::use(AdapterKey key, const PackedVoice* voice, int32_t slot) {
+  if (slot == kOnHost || mapping_.get_index_for_lora_id(key) != 0) return;
+  mapping_.add_adapter(key, static_cast<int32_t>(voices_.size()));
   voices_.push_back(voice);
   stack_position_.push_back(slot);
-  memory_.acquire(id);
+  memory_.acquire(tenant(key));
 }
 
-int32_t StackedAdapters::index_of(const Voice* voice) const {
+int32_t StackedAdapters::index_of(const PackedVoice* voice) const {
   const auto found = std::find(voices_.begin() + 1, voices_.end(), voice);
   return found == voices_.end() ? 0 : static_cast<int32_t>(found - voices_.begin());
 }
 
-Status StackedAdapters::place(int32_t id, const Voice& voice) {
+Status StackedAdapters::place(AdapterKey key, const PackedVoice& voice) {
   if (!pool_.reserve_slot()) {
     const auto gone = memory_.evict_to_cpu();
     if (!gone) return resource_exhausted("the step's other adapters have all {} slots of the device", pool_.slot_count());
-    pool_.clear(slot_of_.at(*gone));
-    slot_of_.erase(*gone);
+    pool_.clear(slot_of_.at(voice_of(*gone)));
+    slot_of_.erase(voice_of(*gone));
   }
   CHORAL_TRY(const int32_t slot, pool_.put(voice));
-  const MemoryAnswer answer = memory_.allocate_adapter(id, pool_.slot_bytes(slot));
+  const MemoryAnswer answer = memory_.allocate_adapter(tenant(key), pool_.slot_bytes(slot));
   for (const auto& eviction : answer.evictions) {
-    pool_.clear(slot_of_.at(eviction.id));
-    slot_of_.erase(eviction.id);
+    pool_.clear(slot_of_.at(voice_of(eviction.id)));
+    slot_of_.erase(voice_of(eviction.id));
   }
   if (!answer.ok()) {
     pool_.clear(slot);
     return resource_exhausted("it needs {} bytes of the {} that adapters may have on the device; raise --adapter-memory",
                               pool_.slot_bytes(slot), memory_.budget_bytes(MemoryTier::kDevice));
   }
-  slot_of_.emplace(id, slot);
+  slot_of_.emplace(key, slot);
   return {};
 }
 
-void StackedAdapters::forget(int32_t id) {
+void StackedAdapters::forget(AdapterKey key) {
   auto& in_step = mapping_.lora_index_mapping;
-  const auto used = std::find_if(in_step.begin(), in_step.end(), [id](const auto& entry) { return entry.lora_id == id; });
+  const auto used = std::find_if(in_step.begin(), in_step.end(), [key](const auto& entry) { return entry.lora_id == key; });
   if (used != in_step.end()) {  // of the last step
-    memory_.release(id);
+    memory_.release(tenant(key));
     in_step.erase(used);
   }
-  const auto known = slot_of_.find(id);
+  const auto known = slot_of_.find(key);
   if (known != slot_of_.end()) {
     if (known->second != kOnHost) pool_.clear(known->second);
     slot_of_.erase(known);
   }
-  if (memory_.find(id) == nullptr) return;
-  const Status removed = memory_.remove(id);
+  if (memory_.find(tenant(key)) == nullptr) return;
+  const Status removed = memory_.remove(tenant(key));
   CHORAL_CHECK(removed.ok(), removed.message());
 }
 

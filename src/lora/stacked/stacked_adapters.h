@@ -29,11 +29,11 @@ class StackedAdapters {
 
   // The step: brings its voices to the device (voices[i] is that of segments[i]) and places its rows. Voices stay where they are
   // until forget().
-  void begin_step(std::span<const LoRASegment> segments, std::span<const Voice* const> voices, StepRows rows);
+  void begin_step(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices, StepRows rows);
   // Whether this voice's rows are computed here, in this step.
-  bool serves(const Voice* voice) const { return index_of(voice) != 0; }
-  // The voice of this id ends, or becomes another.
-  void forget(int32_t id);
+  bool serves(const PackedVoice* voice) const { return index_of(voice) != 0; }
+  // The voice of this key ends, or becomes another.
+  void forget(AdapterKey key);
 
   // The base's product into `y` with this epilogue.
   using BaseProduct = FunctionRef<void(const kernels::Epilogue& epilogue, MatrixView<float> y)>;
@@ -56,9 +56,9 @@ class StackedAdapters {
  private:
   StackedAdapters(const platform::Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size);
 
-  Status place(int32_t id, const Voice& voice);
-  void use(int32_t id, const Voice* voice, int32_t slot);
-  int32_t index_of(const Voice* voice) const;  // 0 = not served
+  Status place(AdapterKey key, const PackedVoice& voice);
+  void use(AdapterKey key, const PackedVoice* voice, int32_t slot);
+  int32_t index_of(const PackedVoice* voice) const;  // 0 = not served
   void run(const platform::Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
            const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) const;
   void change_product(const platform::Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
@@ -70,13 +70,13 @@ class StackedAdapters {
 
   const platform::Context& ctx_;
   LoRAMemoryPool pool_;
-  LoRAMemoryManager memory_;
+  LoRAMemoryManager memory_;  // whose tenants are voices, by the number of their key
   LoRABatchProcessor processor_;
-  Tensor ones_;                                   // [max_tokens, 1], on the device
-  std::unordered_map<int32_t, int32_t> slot_of_;  // by id: a slot, or kOnHost
+  Tensor ones_;                                      // [max_tokens, 1], on the device
+  std::unordered_map<AdapterKey, int32_t> slot_of_;  // a slot, or kOnHost
   // The step. Index i of the mapping is voices_[i], and has slot stack_position_[i]; 0 is the base.
   LoRAMapping mapping_;
-  std::vector<const Voice*> voices_;
+  std::vector<const PackedVoice*> voices_;
   std::vector<int32_t> stack_position_;
   const LoRABatch* batch_ = nullptr;
   std::vector<std::string> notes_;

@@ -183,8 +183,8 @@ class StackedAdaptersTest : public ::testing::Test {
     return std::move(*made);
   }
 
-  // Voice i (from 1) has id i + 1.
-  void start(const std::vector<Voice>& voices, const std::vector<Row>& rows, bool has_prefill) {
+  // PackedVoice i (from 1) has id i + 1.
+  void start(const std::vector<PackedVoice>& voices, const std::vector<Row>& rows, bool has_prefill) {
     (*cpu_).memory.reset();
     segments_.clear();
     voices_.clear();
@@ -197,7 +197,7 @@ class StackedAdaptersTest : public ::testing::Test {
       if (goes_on) {
         ++segments_.back().length;
       } else {
-        segments_.push_back({at, 1, row.voice + 1});
+        segments_.push_back({at, 1, AdapterKey(row.voice + 1)});
         voices_.push_back(&voices[static_cast<size_t>(row.voice) - 1]);
       }
     }
@@ -255,18 +255,18 @@ class StackedAdaptersTest : public ::testing::Test {
   const std::vector<std::shared_ptr<const PackedAdapter>>& adapters_ = world().adapters;
   const size_t mixable_ = world().mixable;
   std::vector<LoRASegment> segments_;
-  std::vector<const Voice*> voices_;
+  std::vector<const PackedVoice*> voices_;
   StepRows rows_;
   std::vector<int32_t> ids_;
   PunicaWrapper engine_{kMaxTokens};
 };
 
 RC_GTEST_FIXTURE_PROP(StackedAdaptersTest, GivesWhatTheEnginesOwnPathGives, ()) {
-  std::vector<Voice> voices;
+  std::vector<PackedVoice> voices;
   const auto count = *rc::gen::inRange(1, 6);
   for (int i = 0; i < count; ++i) {
     const auto first = *rc::gen::inRange<size_t>(0, adapters_.size());
-    Voice voice{{adapters_[first], 1.0F}};
+    PackedVoice voice{{adapters_[first], 1.0F}};
     if (first < mixable_) {
       voice.front().factor = *rc::gen::element(1.0F, 0.5F, -2.0F);
       for (const auto more : *rc::gen::container<std::vector<size_t>>(rc::gen::inRange<size_t>(0, mixable_))) {
@@ -302,7 +302,7 @@ RC_GTEST_FIXTURE_PROP(StackedAdaptersTest, GivesWhatTheEnginesOwnPathGives, ()) 
 }
 
 TEST_F(StackedAdaptersTest, ARowHasTheSameBitsInEveryCompany) {
-  std::vector<Voice> voices;
+  std::vector<PackedVoice> voices;
   for (const auto& adapter : adapters_) voices.push_back({{adapter, 1.0F}});
   std::vector<Row> rows;
   for (int voice = 0; voice <= static_cast<int>(voices.size()); ++voice) rows.push_back({voice, 7}), rows.push_back({voice, 3});
@@ -332,7 +332,7 @@ TEST_F(StackedAdaptersTest, ARowHasTheSameBitsInEveryCompany) {
 }
 
 TEST_F(StackedAdaptersTest, TheLongestUnusedLeavesAndComesBackTheSame) {
-  std::vector<Voice> voices;
+  std::vector<PackedVoice> voices;
   for (size_t i = 0; i < 3; ++i) voices.push_back({{adapters_[i], 1.0F}});
   const auto adapters = stacked({.max_slots = 2});
   const auto step = [&](const std::vector<Row>& rows) {
@@ -341,7 +341,7 @@ TEST_F(StackedAdaptersTest, TheLongestUnusedLeavesAndComesBackTheSame) {
     return run(*adapters, "model.layers.0.self_attn.qkv_proj", false);
   };
   const auto on_device = [&](int voice) {
-    const auto* record = adapters->memory().find(voice + 1);
+    const auto* record = adapters->memory().find(AdapterId(voice + 1));
     return record != nullptr && record->on(MemoryTier::kDevice);
   };
   const auto first = step({{1, 0}});
@@ -353,13 +353,13 @@ TEST_F(StackedAdaptersTest, TheLongestUnusedLeavesAndComesBackTheSame) {
   EXPECT_TRUE(!on_device(1) && on_device(2) && on_device(3));
   EXPECT_EQ(step({{1, 0}}).stacked, first.stacked);
   EXPECT_EQ(adapters->memory().evictions(), 3);
-  adapters->forget(2);
-  adapters->forget(3);
+  adapters->forget(AdapterKey(2));
+  adapters->forget(AdapterKey(3));
   EXPECT_EQ(adapters->memory().count(), 1u);
 }
 
 TEST_F(StackedAdaptersTest, WhatDoesNotFitIsTheHostsAndSaysWhy) {
-  std::vector<Voice> voices;
+  std::vector<PackedVoice> voices;
   for (size_t i = 0; i < 3; ++i) voices.push_back({{adapters_[i], 1.0F}});
   const auto adapters = stacked({.max_slots = 2});
   start(voices, {{1, 0}, {2, 0}, {3, 0}}, false);
@@ -376,7 +376,7 @@ TEST_F(StackedAdaptersTest, WhatDoesNotFitIsTheHostsAndSaysWhy) {
 }
 
 TEST_F(StackedAdaptersTest, ASteadyStepAllocatesNothing) {
-  std::vector<Voice> voices{{{adapters_[0], 1.0F}}, {{adapters_[2], 1.0F}}};
+  std::vector<PackedVoice> voices{{{adapters_[0], 1.0F}}, {{adapters_[2], 1.0F}}};
   const auto adapters = stacked();
   const std::vector<Row> rows{{0, 1}, {1, 2}, {1, 3}, {2, 4}};
   for (const bool warm : {false, true}) {

@@ -28,13 +28,13 @@ LoRAMemoryManager::LoRAMemoryManager(const MemoryBudgets& budgets)
   for (const int64_t budget : budgets_) CHORAL_CHECK(budget >= 0, "a memory budget is negative");
 }
 
-MemoryAnswer LoRAMemoryManager::plan(std::span<const int32_t> keep, int64_t more_bytes, MemoryTier tier) const {
+MemoryAnswer LoRAMemoryManager::plan(std::span<const AdapterId> keep, int64_t more_bytes, MemoryTier tier) const {
   int64_t missing = more_bytes - free_bytes(tier);
   if (missing <= 0) return {};
   if (more_bytes > budget_bytes(tier)) return {MemoryRoom::kTooLarge, {}};
   struct Candidate {
     uint64_t last_use;
-    int32_t id;
+    AdapterId id;
   };
   std::vector<Candidate> candidates;
   for (const auto& [id, record] : records_) {
@@ -55,7 +55,7 @@ MemoryAnswer LoRAMemoryManager::plan(std::span<const int32_t> keep, int64_t more
   return {MemoryRoom::kNoRoom, {}};
 }
 
-MemoryAnswer LoRAMemoryManager::ask(int32_t id, int64_t bytes, MemoryTier tier) const {
+MemoryAnswer LoRAMemoryManager::ask(AdapterId id, int64_t bytes, MemoryTier tier) const {
   CHORAL_CHECK(bytes >= 0, "an adapter has a negative number of bytes");
   const MemoryRecord* record = find(id);
   CHORAL_CHECK(tier != MemoryTier::kDevice || (record != nullptr && record->on(MemoryTier::kHost)),
@@ -67,7 +67,7 @@ MemoryAnswer LoRAMemoryManager::ask(int32_t id, int64_t bytes, MemoryTier tier) 
   return plan({&id, 1}, bytes - present, tier);
 }
 
-MemoryAnswer LoRAMemoryManager::reserve(int32_t id, int64_t bytes, MemoryTier tier) {
+MemoryAnswer LoRAMemoryManager::reserve(AdapterId id, int64_t bytes, MemoryTier tier) {
   MemoryAnswer answer = ask(id, bytes, tier);
   if (!answer.ok()) return answer;
   apply(answer);
@@ -83,7 +83,7 @@ MemoryAnswer LoRAMemoryManager::reserve(int32_t id, int64_t bytes, MemoryTier ti
   return answer;
 }
 
-MemoryAnswer LoRAMemoryManager::allocate_adapter(int32_t id, int64_t bytes) {
+MemoryAnswer LoRAMemoryManager::allocate_adapter(AdapterId id, int64_t bytes) {
   const MemoryRecord* record = find(id);
   const bool newcomer = record == nullptr || !record->on(MemoryTier::kHost);
   if (newcomer && !reserve(id, 0, MemoryTier::kHost).ok()) return {MemoryRoom::kNoRoom, {}};
@@ -92,19 +92,19 @@ MemoryAnswer LoRAMemoryManager::allocate_adapter(int32_t id, int64_t bytes) {
   return answer;
 }
 
-std::optional<int32_t> LoRAMemoryManager::evict_to_cpu() {
-  const std::pair<const int32_t, MemoryRecord>* oldest = nullptr;
+std::optional<AdapterId> LoRAMemoryManager::evict_to_cpu() {
+  const std::pair<const AdapterId, MemoryRecord>* oldest = nullptr;
   for (const auto& entry : records_) {
     if (!entry.second.on(MemoryTier::kDevice) || !may_leave(entry.second, MemoryTier::kDevice)) continue;
     if (oldest == nullptr || entry.second.last_use < oldest->second.last_use) oldest = &entry;
   }
   if (oldest == nullptr) return std::nullopt;
-  const int32_t id = oldest->first;
+  const AdapterId id = oldest->first;
   apply({MemoryRoom::kFitsAfterEviction, {{id, MemoryTier::kDevice, false}}});
   return id;
 }
 
-MemoryAnswer LoRAMemoryManager::make_room(int64_t bytes, MemoryTier tier, std::span<const int32_t> keep) {
+MemoryAnswer LoRAMemoryManager::make_room(int64_t bytes, MemoryTier tier, std::span<const AdapterId> keep) {
   CHORAL_CHECK(bytes >= 0, "a negative number of bytes is to be freed");
   MemoryAnswer answer = plan(keep, bytes, tier);
   apply(answer);
@@ -125,7 +125,7 @@ bool LoRAMemoryManager::may_leave(const MemoryRecord& record, MemoryTier tier) c
   return tier != MemoryTier::kDisk || !record.on(MemoryTier::kHost);  // what is in memory keeps its file
 }
 
-bool LoRAMemoryManager::leave(int32_t id, MemoryTier tier) {
+bool LoRAMemoryManager::leave(AdapterId id, MemoryTier tier) {
   const auto found = records_.find(id);
   MemoryRecord& record = found->second;
   for (const MemoryTier t : kTiers) {
@@ -139,13 +139,13 @@ bool LoRAMemoryManager::leave(int32_t id, MemoryTier tier) {
   return forgotten;
 }
 
-MemoryRecord& LoRAMemoryManager::known(int32_t id) {
+MemoryRecord& LoRAMemoryManager::known(AdapterId id) {
   const auto found = records_.find(id);
   CHORAL_CHECK(found != records_.end(), "an adapter that the memory manager does not know");
   return found->second;
 }
 
-void LoRAMemoryManager::acquire(int32_t id) {
+void LoRAMemoryManager::acquire(AdapterId id) {
   MemoryRecord& record = known(id);
   CHORAL_CHECK(record.on(MemoryTier::kHost), "an adapter is used that is not in memory");
   ++record.in_use;
@@ -153,21 +153,21 @@ void LoRAMemoryManager::acquire(int32_t id) {
   record.last_use = ++clock_;
 }
 
-void LoRAMemoryManager::release(int32_t id) {
+void LoRAMemoryManager::release(AdapterId id) {
   MemoryRecord& record = known(id);
   CHORAL_CHECK(record.in_use > 0, "an adapter is released more often than acquired");
   --record.in_use;
   record.last_use = ++clock_;
 }
 
-void LoRAMemoryManager::touch(int32_t id) { known(id).last_use = ++clock_; }
+void LoRAMemoryManager::touch(AdapterId id) { known(id).last_use = ++clock_; }
 
-Status LoRAMemoryManager::pin(int32_t id, MemoryTier tier) {
+Status LoRAMemoryManager::pin(AdapterId id, MemoryTier tier) {
   const auto found = records_.find(id);
-  if (found == records_.end()) return not_found("adapter {} is not known to the memory manager", id);
+  if (found == records_.end()) return not_found("adapter {} is not known to the memory manager", id.value());
   MemoryRecord& record = found->second;
   if (!record.on(tier)) {
-    return unavailable("adapter {} is not in {} memory and cannot be pinned there; load it first", id, tier_name(tier));
+    return unavailable("adapter {} is not in {} memory and cannot be pinned there; load it first", id.value(), tier_name(tier));
   }
   for (const MemoryTier t : kTiers) {
     if (t > tier || !record.on(t)) continue;
@@ -178,20 +178,21 @@ Status LoRAMemoryManager::pin(int32_t id, MemoryTier tier) {
       return resource_exhausted(
           "pinning adapter {} ({} bytes) would pin {} of {} bytes of {} memory, at most {} may be; unpin another or raise the "
           "budget",
-          id, own, others + own, budget, tier_name(t), most);
+          id.value(), own, others + own, budget, tier_name(t), most);
     }
   }
   record.pinned = tier;
   return {};
 }
 
-void LoRAMemoryManager::unpin(int32_t id) { known(id).pinned.reset(); }
+void LoRAMemoryManager::unpin(AdapterId id) { known(id).pinned.reset(); }
 
-Status LoRAMemoryManager::drop(int32_t id, MemoryTier tier) {
+Status LoRAMemoryManager::drop(AdapterId id, MemoryTier tier) {
   const auto found = records_.find(id);
-  if (found == records_.end() || !found->second.on(tier)) return not_found("adapter {} is not in {} memory", id, tier_name(tier));
+  if (found == records_.end() || !found->second.on(tier))
+    return not_found("adapter {} is not in {} memory", id.value(), tier_name(tier));
   if (!may_leave(found->second, tier)) {
-    return unavailable("adapter {} cannot leave {} memory: {}", id, tier_name(tier),
+    return unavailable("adapter {} cannot leave {} memory: {}", id.value(), tier_name(tier),
                        found->second.in_use > 0 ? "it is in use"
                        : found->second.pinned   ? "it is pinned"
                                                 : "it is loaded");
@@ -200,15 +201,15 @@ Status LoRAMemoryManager::drop(int32_t id, MemoryTier tier) {
   return {};
 }
 
-Status LoRAMemoryManager::remove(int32_t id) {
+Status LoRAMemoryManager::remove(AdapterId id) {
   const auto found = records_.find(id);
-  if (found == records_.end()) return not_found("adapter {} is not known to the memory manager", id);
-  if (found->second.in_use > 0) return unavailable("adapter {} is in use {} times", id, found->second.in_use);
+  if (found == records_.end()) return not_found("adapter {} is not known to the memory manager", id.value());
+  if (found->second.in_use > 0) return unavailable("adapter {} is in use {} times", id.value(), found->second.in_use);
   leave(id, MemoryTier::kDisk);
   return {};
 }
 
-const MemoryRecord* LoRAMemoryManager::find(int32_t id) const {
+const MemoryRecord* LoRAMemoryManager::find(AdapterId id) const {
   const auto found = records_.find(id);
   return found == records_.end() ? nullptr : &found->second;
 }

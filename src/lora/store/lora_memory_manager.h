@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "lora/adapter_ids.h"
 
 namespace choral::lora {
 
@@ -28,7 +29,7 @@ struct MemoryBudgets {
 };
 
 struct MemoryEviction {
-  int32_t id = 0;
+  AdapterId id;
   MemoryTier from = MemoryTier::kHost;
   bool forgotten = false;  // it is on no tier any more
   bool operator==(const MemoryEviction&) const = default;
@@ -68,34 +69,34 @@ class LoRAMemoryManager {
 
   // Whether `bytes` of adapter `id` can come to `tier`, and who must leave for it. Changes nothing. An adapter that is there
   // already counts with what it needs more, also among the pinned. For the device it must be on the host. bytes >= 0.
-  MemoryAnswer ask(int32_t id, int64_t bytes, MemoryTier tier = MemoryTier::kHost) const;
+  MemoryAnswer ask(AdapterId id, int64_t bytes, MemoryTier tier = MemoryTier::kHost) const;
   // The same and, when ok(), done: the listed ones have left, `id` is there and is the one used last.
-  MemoryAnswer reserve(int32_t id, int64_t bytes, MemoryTier tier = MemoryTier::kHost);
+  MemoryAnswer reserve(AdapterId id, int64_t bytes, MemoryTier tier = MemoryTier::kHost);
   // A packed adapter of the host's comes to the device with `bytes` there: reserve() for one that needs no host budget of its
   // own.
-  MemoryAnswer allocate_adapter(int32_t id, int64_t bytes);
+  MemoryAnswer allocate_adapter(AdapterId id, int64_t bytes);
   // The one on the device that is unused for longest, and neither in use nor pinned there, leaves it, for a slot; none: nobody
   // can.
-  std::optional<int32_t> evict_to_cpu();
+  std::optional<AdapterId> evict_to_cpu();
   // Frees `bytes` of the tier for nobody in particular, and none of `keep` leaves for it; the listed ones have left when ok().
-  MemoryAnswer make_room(int64_t bytes, MemoryTier tier = MemoryTier::kHost, std::span<const int32_t> keep = {});
+  MemoryAnswer make_room(int64_t bytes, MemoryTier tier = MemoryTier::kHost, std::span<const AdapterId> keep = {});
 
   // In use: from the first acquire() to the last release(); each touches it. acquire() needs it on the host.
-  void acquire(int32_t id);
-  void release(int32_t id);
-  void touch(int32_t id);
+  void acquire(AdapterId id);
+  void release(AdapterId id);
+  void touch(AdapterId id);
 
   // Keeps it on `tier` and below. not_found; unavailable when it is not there; resource_exhausted when more than the pinnable
   // share of a budget would be pinned. A second pin moves the first.
-  Status pin(int32_t id, MemoryTier tier = MemoryTier::kHost);
-  void unpin(int32_t id);
+  Status pin(AdapterId id, MemoryTier tier = MemoryTier::kHost);
+  void unpin(AdapterId id);
 
   // Leaves `tier` (from the host: the device too), as the caller wishes. unavailable when in use or pinned there.
-  Status drop(int32_t id, MemoryTier tier);
+  Status drop(AdapterId id, MemoryTier tier);
   // Forgets it, pins included. unavailable when in use.
-  Status remove(int32_t id);
+  Status remove(AdapterId id);
 
-  const MemoryRecord* find(int32_t id) const;  // null: unknown
+  const MemoryRecord* find(AdapterId id) const;  // null: unknown
   size_t count() const { return records_.size(); }
   int64_t budget_bytes(MemoryTier tier) const { return budgets_[static_cast<size_t>(tier)]; }
   int64_t used_bytes(MemoryTier tier) const { return used_[static_cast<size_t>(tier)]; }
@@ -105,15 +106,15 @@ class LoRAMemoryManager {
   int64_t evictions() const { return evictions_; }
 
  private:
-  MemoryAnswer plan(std::span<const int32_t> keep, int64_t more_bytes, MemoryTier tier) const;
+  MemoryAnswer plan(std::span<const AdapterId> keep, int64_t more_bytes, MemoryTier tier) const;
   void apply(const MemoryAnswer& answer);
   bool may_leave(const MemoryRecord& record, MemoryTier tier) const;
-  bool leave(int32_t id, MemoryTier tier);  // true when it is forgotten
-  MemoryRecord& known(int32_t id);
+  bool leave(AdapterId id, MemoryTier tier);  // true when it is forgotten
+  MemoryRecord& known(AdapterId id);
 
   std::array<int64_t, kMemoryTiers> budgets_;
   std::array<int64_t, kMemoryTiers> used_{};
-  std::unordered_map<int32_t, MemoryRecord> records_;
+  std::unordered_map<AdapterId, MemoryRecord> records_;
   uint64_t clock_ = 0;
   int64_t evictions_ = 0;
 };

@@ -18,127 +18,133 @@ constexpr MemoryTier kDisk = MemoryTier::kDisk, kHost = MemoryTier::kHost, kDevi
 
 [[maybe_unused]] const int kParams = setenv("RC_PARAMS", "max_success=300", 0);
 
-std::vector<int32_t> ids(const MemoryAnswer& answer) {
-  std::vector<int32_t> out;
+std::vector<AdapterId> adapters(const std::vector<int32_t>& numbers) {
+  std::vector<AdapterId> out;
+  for (const int32_t number : numbers) out.push_back(AdapterId{number});
+  return out;
+}
+
+std::vector<AdapterId> ids(const MemoryAnswer& answer) {
+  std::vector<AdapterId> out;
   for (const auto& eviction : answer.evictions) out.push_back(eviction.id);
   return out;
 }
 
 TEST(LoRAMemoryManager, TheOneUnusedLongestLeaves) {
   LoRAMemoryManager memory({.host_bytes = 100});
-  for (const int32_t id : {1, 2, 3}) EXPECT_EQ(memory.reserve(id, 30).room, MemoryRoom::kFits);
-  memory.acquire(1);
-  memory.release(1);
-  EXPECT_THAT(ids(memory.ask(4, 30)), ElementsAre(2));
+  for (const AdapterId id : adapters({1, 2, 3})) EXPECT_EQ(memory.reserve(id, 30).room, MemoryRoom::kFits);
+  memory.acquire(AdapterId{1});
+  memory.release(AdapterId{1});
+  EXPECT_EQ(ids(memory.ask(AdapterId{4}, 30)), adapters({2}));
   EXPECT_EQ(memory.used_bytes(kHost), 90);  // asking changed nothing
-  const MemoryAnswer answer = memory.reserve(4, 50);
+  const MemoryAnswer answer = memory.reserve(AdapterId{4}, 50);
   EXPECT_EQ(answer.room, MemoryRoom::kFitsAfterEviction);
-  EXPECT_THAT(ids(answer), ElementsAre(2, 3));
+  EXPECT_EQ(ids(answer), adapters({2, 3}));
   EXPECT_TRUE(answer.evictions[0].forgotten);  // it was on no disk
   EXPECT_EQ(memory.used_bytes(kHost), 80);
-  EXPECT_EQ(memory.find(2), nullptr);
-  EXPECT_EQ(memory.find(1)->uses, 1);
+  EXPECT_EQ(memory.find(AdapterId{2}), nullptr);
+  EXPECT_EQ(memory.find(AdapterId{1})->uses, 1);
   EXPECT_EQ(memory.evictions(), 2);
 }
 
 TEST(LoRAMemoryManager, WhatIsInUseStaysAndNothingLeavesInVain) {
   LoRAMemoryManager memory({.host_bytes = 100});
-  memory.reserve(1, 60);
-  memory.reserve(2, 30);
-  memory.acquire(1);
-  const MemoryAnswer none = memory.reserve(3, 50);  // 2 alone would not be enough
+  memory.reserve(AdapterId{1}, 60);
+  memory.reserve(AdapterId{2}, 30);
+  memory.acquire(AdapterId{1});
+  const MemoryAnswer none = memory.reserve(AdapterId{3}, 50);  // 2 alone would not be enough
   EXPECT_EQ(none.room, MemoryRoom::kNoRoom);
   EXPECT_THAT(none.evictions, IsEmpty());
-  EXPECT_NE(memory.find(2), nullptr);
-  EXPECT_EQ(memory.find(3), nullptr);
-  EXPECT_EQ(memory.reserve(3, 101).room, MemoryRoom::kTooLarge);
-  memory.release(1);
-  EXPECT_TRUE(memory.reserve(3, 50).ok());
+  EXPECT_NE(memory.find(AdapterId{2}), nullptr);
+  EXPECT_EQ(memory.find(AdapterId{3}), nullptr);
+  EXPECT_EQ(memory.reserve(AdapterId{3}, 101).room, MemoryRoom::kTooLarge);
+  memory.release(AdapterId{1});
+  EXPECT_TRUE(memory.reserve(AdapterId{3}, 50).ok());
 }
 
 TEST(LoRAMemoryManager, TiersAreLeftOneByOne) {
   LoRAMemoryManager memory({.device_bytes = 20, .host_bytes = 30, .disk_bytes = 40});
-  for (const int32_t id : {1, 2, 3}) {
+  for (const AdapterId id : adapters({1, 2, 3})) {
     EXPECT_TRUE(memory.reserve(id, 12, kDisk).ok());
     EXPECT_TRUE(memory.reserve(id, 10, kHost).ok());
   }
-  EXPECT_EQ(memory.reserve(1, 10, kDevice).room, MemoryRoom::kFits);
-  EXPECT_EQ(memory.reserve(2, 10, kDevice).room, MemoryRoom::kFits);
-  EXPECT_THAT(memory.reserve(3, 10, kDevice).evictions, ElementsAre(MemoryEviction{1, kDevice, false}));
-  EXPECT_TRUE(memory.find(1)->on(kHost));
-  EXPECT_THAT(memory.make_room(10, kHost).evictions, ElementsAre(MemoryEviction{1, kHost, false}));
-  EXPECT_TRUE(memory.find(1)->on(kDisk));
-  EXPECT_THAT(memory.reserve(4, 12, kDisk).evictions, ElementsAre(MemoryEviction{1, kDisk, true}));
-  EXPECT_EQ(memory.reserve(5, 12, kDisk).room, MemoryRoom::kFitsAfterEviction);  // 4: files of loaded ones stay
-  EXPECT_EQ(memory.find(4), nullptr);
+  EXPECT_EQ(memory.reserve(AdapterId{1}, 10, kDevice).room, MemoryRoom::kFits);
+  EXPECT_EQ(memory.reserve(AdapterId{2}, 10, kDevice).room, MemoryRoom::kFits);
+  EXPECT_THAT(memory.reserve(AdapterId{3}, 10, kDevice).evictions, ElementsAre(MemoryEviction{AdapterId{1}, kDevice, false}));
+  EXPECT_TRUE(memory.find(AdapterId{1})->on(kHost));
+  EXPECT_THAT(memory.make_room(10, kHost).evictions, ElementsAre(MemoryEviction{AdapterId{1}, kHost, false}));
+  EXPECT_TRUE(memory.find(AdapterId{1})->on(kDisk));
+  EXPECT_THAT(memory.reserve(AdapterId{4}, 12, kDisk).evictions, ElementsAre(MemoryEviction{AdapterId{1}, kDisk, true}));
+  EXPECT_EQ(memory.reserve(AdapterId{5}, 12, kDisk).room, MemoryRoom::kFitsAfterEviction);  // 4: files of loaded ones stay
+  EXPECT_EQ(memory.find(AdapterId{4}), nullptr);
   // Off the host is off the device.
-  EXPECT_THAT(memory.make_room(20, kHost).evictions, ElementsAre(MemoryEviction{2, kHost, false}));
+  EXPECT_THAT(memory.make_room(20, kHost).evictions, ElementsAre(MemoryEviction{AdapterId{2}, kHost, false}));
   EXPECT_EQ(memory.used_bytes(kDevice), 10);
-  EXPECT_FALSE(memory.find(2)->on(kDevice));
-  EXPECT_EQ(memory.find(2)->loads, 3);
-  EXPECT_EQ(memory.find(2)->evictions, 1);
+  EXPECT_FALSE(memory.find(AdapterId{2})->on(kDevice));
+  EXPECT_EQ(memory.find(AdapterId{2})->loads, 3);
+  EXPECT_EQ(memory.find(AdapterId{2})->evictions, 1);
 }
 
 TEST(LoRAMemoryManager, RoomIsMadeWithoutThoseToKeep) {
   LoRAMemoryManager memory({.host_bytes = 100});
-  for (const int32_t id : {1, 2, 3}) memory.reserve(id, 30);
-  const std::vector<int32_t> keep{1, 3, 9};
+  for (const AdapterId id : adapters({1, 2, 3})) memory.reserve(id, 30);
+  const std::vector<AdapterId> keep = adapters({1, 3, 9});
   EXPECT_EQ(memory.make_room(50, kHost, keep).room, MemoryRoom::kNoRoom);
   EXPECT_EQ(memory.used_bytes(kHost), 90);
-  EXPECT_THAT(ids(memory.make_room(40, kHost, keep)), ElementsAre(2));
-  EXPECT_TRUE(memory.find(1)->on(kHost));
+  EXPECT_EQ(ids(memory.make_room(40, kHost, keep)), adapters({2}));
+  EXPECT_TRUE(memory.find(AdapterId{1})->on(kHost));
 }
 
 TEST(LoRAMemoryManager, WithoutADeviceNothingComesToIt) {
   LoRAMemoryManager memory({.host_bytes = 30});
-  memory.reserve(1, 10);
-  EXPECT_EQ(memory.reserve(1, 10, kDevice).room, MemoryRoom::kTooLarge);
+  memory.reserve(AdapterId{1}, 10);
+  EXPECT_EQ(memory.reserve(AdapterId{1}, 10, kDevice).room, MemoryRoom::kTooLarge);
 }
 
 TEST(LoRAMemoryManager, PinsHoldATierAndAllBelowIt) {
   LoRAMemoryManager memory({.device_bytes = 40, .host_bytes = 40});
-  for (const int32_t id : {1, 2}) {
+  for (const AdapterId id : adapters({1, 2})) {
     memory.reserve(id, 20, kHost);
     memory.reserve(id, 20, kDevice);
   }
-  EXPECT_TRUE(memory.pin(1, kDevice).ok());
-  EXPECT_THAT(ids(memory.make_room(20, kDevice)), ElementsAre(2));
+  EXPECT_TRUE(memory.pin(AdapterId{1}, kDevice).ok());
+  EXPECT_EQ(ids(memory.make_room(20, kDevice)), adapters({2}));
   EXPECT_EQ(memory.make_room(40, kDevice).room, MemoryRoom::kNoRoom);
   EXPECT_EQ(memory.make_room(40, kHost).room, MemoryRoom::kNoRoom);
-  EXPECT_EQ(memory.drop(1, kDevice).code(), Code::kUnavailable);
-  EXPECT_TRUE(memory.pin(1, kHost).ok());  // now it may leave the device
-  EXPECT_THAT(ids(memory.make_room(40, kDevice)), ElementsAre(1));
-  EXPECT_TRUE(memory.find(1)->on(kHost));
-  memory.unpin(1);
+  EXPECT_EQ(memory.drop(AdapterId{1}, kDevice).code(), Code::kUnavailable);
+  EXPECT_TRUE(memory.pin(AdapterId{1}, kHost).ok());  // now it may leave the device
+  EXPECT_EQ(ids(memory.make_room(40, kDevice)), adapters({1}));
+  EXPECT_TRUE(memory.find(AdapterId{1})->on(kHost));
+  memory.unpin(AdapterId{1});
   EXPECT_TRUE(memory.make_room(40, kHost).ok());
 }
 
 TEST(LoRAMemoryManager, NotEverythingCanBePinned) {
   LoRAMemoryManager memory({.host_bytes = 100});
-  for (const int32_t id : {1, 2, 3, 4}) memory.reserve(id, 25);
-  for (const int32_t id : {1, 2, 3}) EXPECT_TRUE(memory.pin(id).ok()) << id;
-  EXPECT_TRUE(memory.pin(3).ok());  // again: counted once
-  const Status refused = memory.pin(4);
+  for (const AdapterId id : adapters({1, 2, 3, 4})) memory.reserve(id, 25);
+  for (const AdapterId id : adapters({1, 2, 3})) EXPECT_TRUE(memory.pin(id).ok()) << id.value();
+  EXPECT_TRUE(memory.pin(AdapterId{3}).ok());  // again: counted once
+  const Status refused = memory.pin(AdapterId{4});
   EXPECT_EQ(refused.code(), Code::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("100 of 100 bytes"));
   EXPECT_EQ(memory.pinned_bytes(kHost), 75);
-  EXPECT_EQ(memory.reserve(3, 26).room, MemoryRoom::kNoRoom);  // nor by growing
-  EXPECT_TRUE(memory.reserve(5, 25).ok());
-  EXPECT_EQ(memory.pin(9).code(), Code::kNotFound);
-  EXPECT_EQ(memory.pin(5, kDevice).code(), Code::kUnavailable);
+  EXPECT_EQ(memory.reserve(AdapterId{3}, 26).room, MemoryRoom::kNoRoom);  // nor by growing
+  EXPECT_TRUE(memory.reserve(AdapterId{5}, 25).ok());
+  EXPECT_EQ(memory.pin(AdapterId{9}).code(), Code::kNotFound);
+  EXPECT_EQ(memory.pin(AdapterId{5}, kDevice).code(), Code::kUnavailable);
 }
 
 TEST(LoRAMemoryManager, RemoveAndDropRefuseWhatIsInUse) {
   LoRAMemoryManager memory({.host_bytes = 100});
-  memory.reserve(1, 25);
-  EXPECT_TRUE(memory.pin(1).ok());
-  memory.acquire(1);
-  EXPECT_EQ(memory.remove(1).code(), Code::kUnavailable);
-  EXPECT_EQ(memory.drop(1, kHost).code(), Code::kUnavailable);
-  memory.release(1);
-  EXPECT_EQ(memory.drop(1, kHost).code(), Code::kUnavailable);  // pinned
-  EXPECT_TRUE(memory.remove(1).ok());
-  EXPECT_EQ(memory.remove(1).code(), Code::kNotFound);
+  memory.reserve(AdapterId{1}, 25);
+  EXPECT_TRUE(memory.pin(AdapterId{1}).ok());
+  memory.acquire(AdapterId{1});
+  EXPECT_EQ(memory.remove(AdapterId{1}).code(), Code::kUnavailable);
+  EXPECT_EQ(memory.drop(AdapterId{1}, kHost).code(), Code::kUnavailable);
+  memory.release(AdapterId{1});
+  EXPECT_EQ(memory.drop(AdapterId{1}, kHost).code(), Code::kUnavailable);  // pinned
+  EXPECT_TRUE(memory.remove(AdapterId{1}).ok());
+  EXPECT_EQ(memory.remove(AdapterId{1}).code(), Code::kNotFound);
   EXPECT_EQ(memory.used_bytes(kHost), 0);
   EXPECT_EQ(memory.count(), 0u);
 }
@@ -146,7 +152,7 @@ TEST(LoRAMemoryManager, RemoveAndDropRefuseWhatIsInUse) {
 // --- against a model: a plain list, oldest use first ---
 
 struct Plain {
-  int32_t id = 0;
+  AdapterId id;
   int64_t bytes[3] = {-1, -1, -1};
   int pinned = -1;
   int32_t in_use = 0;
@@ -157,13 +163,13 @@ struct Model {
   int64_t budgets[3];
   std::vector<Plain> list;
 
-  Plain* find(int32_t id) {
+  Plain* find(AdapterId id) {
     for (Plain& p : list) {
       if (p.id == id) return &p;
     }
     return nullptr;
   }
-  void touch(int32_t id) {
+  void touch(AdapterId id) {
     const auto it = std::find_if(list.begin(), list.end(), [id](const Plain& p) { return p.id == id; });
     std::rotate(it, it + 1, list.end());
   }
@@ -186,8 +192,8 @@ struct Model {
     if (list[i].bytes[0] < 0 && list[i].bytes[1] < 0) list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
   }
   // Who leaves; nothing when there is no way.
-  std::optional<std::vector<int32_t>> victims(int32_t keep, int64_t more, int tier) const {
-    std::vector<int32_t> out;
+  std::optional<std::vector<AdapterId>> victims(AdapterId keep, int64_t more, int tier) const {
+    std::vector<AdapterId> out;
     int64_t free = budgets[tier] - used(tier);
     for (const Plain& p : list) {
       if (free >= more) break;
@@ -198,8 +204,8 @@ struct Model {
     if (free < more) return std::nullopt;
     return out;
   }
-  void evict(const std::vector<int32_t>& victims, int tier) {
-    for (const int32_t id : victims) {
+  void evict(const std::vector<AdapterId>& victims, int tier) {
+    for (const AdapterId id : victims) {
       for (size_t i = 0; i < list.size(); ++i) {
         if (list[i].id != id) continue;
         ++list[i].evictions;
@@ -242,7 +248,7 @@ RC_GTEST_PROP(LoRAMemoryManagerProperty, EqualsAPlainList, ()) {
   const int operations = *rc::gen::inRange(0, 200);
   int64_t evictions = 0, refusals = 0;
   for (int i = 0; i < operations; ++i) {
-    const int32_t id = *rc::gen::inRange(1, 9);
+    const AdapterId id{*rc::gen::inRange(1, 9)};
     const int kind = *rc::gen::inRange(0, 12);
     int tier = *rc::gen::element(0, 1, 1, 1, 2, 2);
     const int64_t bytes = *rc::gen::inRange<int64_t>(0, 45);
@@ -274,7 +280,7 @@ RC_GTEST_PROP(LoRAMemoryManagerProperty, EqualsAPlainList, ()) {
       plain->bytes[tier] = bytes;
       model.touch(id);
     } else if (kind == 5) {
-      const auto victims = model.victims(0, bytes, tier);
+      const auto victims = model.victims(AdapterId{}, bytes, tier);
       const MemoryAnswer answer = memory.make_room(bytes, static_cast<MemoryTier>(tier));
       RC_ASSERT(answer.ok() == victims.has_value());
       if (!answer.ok()) continue;

@@ -78,12 +78,12 @@ class PackedAdapter {
   std::vector<int32_t> invocation_tokens_;
 };
 
-// What a request asks for: adapters with factors, applied in this order.
-struct VoiceTerm {
+// A voice, ready to be computed with: adapters with factors, applied in this order.
+struct PackedVoiceTerm {
   std::shared_ptr<const PackedAdapter> adapter;
   float factor = 1.0F;
 };
-using Voice = std::vector<VoiceTerm>;
+using PackedVoice = std::vector<PackedVoiceTerm>;
 inline constexpr size_t kMaxVoiceTerms = 8;
 
 }  // namespace choral::lora

@@ -28,13 +28,13 @@ class PluginPlatform : public Platform {
     put_text(border.architecture, config.architecture);
     put_text(border.dtype, config.dtype);
     put_text(border.kv_cache_dtype, config.kv_cache_dtype);
-    put_text(border.worker_class, config.worker_class);
+    put_text(border.worker_cls, config.worker_cls);
     put_text(border.scheduler, config.scheduler);
     put_text(border.attention_backend, config.attention_backend);
     put_text(border.custom_ops, config.custom_ops);
     CHORAL_RETURN_IF_ERROR(take_status(plugin_->api.check_and_update_config(&border)).while_(fmt::format("device {}", name())));
     config.max_num_batched_tokens = border.max_num_batched_tokens;
-    config.worker_class = get_text(border.worker_class);
+    config.worker_cls = get_text(border.worker_cls);
     config.scheduler = get_text(border.scheduler);
     config.attention_backend = get_text(border.attention_backend);
     config.custom_ops = get_text(border.custom_ops);

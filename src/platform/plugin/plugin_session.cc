@@ -40,8 +40,10 @@ PluginSession::PluginSession(const Platform& platform, std::shared_ptr<PluginDev
     : platform_(platform),
       device_(std::move(device)),
       memory_([this](size_t size_bytes) -> Result<Arena::Block> {
-        CHORAL_TRY(auto memory, device_->allocate(static_cast<int64_t>(size_bytes)));
-        return Arena::Block{std::move(memory.owner), memory.data, size_bytes};
+        auto memory = device_->allocate(static_cast<int64_t>(size_bytes));
+        no_memory_ = memory.ok() ? Status() : memory.status();
+        if (!memory.ok()) return std::move(memory).status();
+        return Arena::Block{std::move(memory->owner), memory->data, size_bytes};
       }),
       ops_(staged_cpu_ops()) {
   const std::string why = device_name() + " has no such operator";
@@ -65,13 +67,13 @@ Result<std::unique_ptr<Session>> PluginSession::open(const Platform& platform, s
   // In the order in which workers of this kind are known to need it: patches, which the rest obeys; names of fused operators, so
   // that lookups find them; overrides; the operators themselves.
   CHORAL_RETURN_IF_ERROR(session->check_patches(config.op_patches));
-  session->declare_fused_ops();
+  session->register_dummy_fusion_op();
   CHORAL_RETURN_IF_ERROR(session->declare_custom_ops());
   CHORAL_RETURN_IF_ERROR(session->declare_ops(config));
   CHORAL_RETURN_IF_ERROR(session->conform(pool));
   session->serve_kv_in_pairs(config);
   session->serve_stacks_together();
-  CHORAL_RETURN_IF_ERROR(session->find_worker(config.worker_class));
+  CHORAL_RETURN_IF_ERROR(session->find_worker(config.worker_cls));
   session->strict_ = config.strict;
   if (config.strict) CHORAL_RETURN_IF_ERROR(session->refuse_fallbacks());
   return std::unique_ptr<Session>(std::move(session));
@@ -106,7 +108,7 @@ Status PluginSession::check_patches(const std::vector<Patch>& patches) const {
   return {};
 }
 
-void PluginSession::declare_fused_ops() {
+void PluginSession::register_dummy_fusion_op() {
   std::string names;
   for (const auto& name : device_->plugin().fused_op_names) {
     const auto op = find_op(name);
@@ -429,7 +431,9 @@ Status PluginSession::end_step(const StepFacts& facts) {
     fail(take_status(worker_->end_step(device_->handle(), device_->stream(), &step)).while_("end_step"));
   }
   if (lost_.ok()) fail(device_->synchronize().while_("synchronize"));
-  return lost_;
+  const Status refused = std::exchange(no_memory_, {});
+  if (!lost_.ok() || refused.ok()) return lost_;
+  return resource_exhausted("{}: {}", device_name(), refused.message());
 }
 
 std::vector<std::string> PluginSession::take_notes() { return std::exchange(notes_, {}); }

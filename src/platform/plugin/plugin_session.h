@@ -2,7 +2,7 @@
 //
 // An operator that returns an error is not called again: the host does the same on copies, now and from then on, and a note says
 // why. Only what lives on the device in an order of its own can't be served so — the KV cache — and a device whose queue or
-// memory fails is lost: the step then fails with the device's reason.
+// memory fails is lost: the step then fails with the device's reason. A step for which it has too little memory fails alone.
 #pragma once
 
 #include <array>
@@ -60,7 +60,7 @@ class PluginSession : public Session {
   Status check_patches(const std::vector<Patch>& patches) const;
   Status declare_ops(const PlatformConfig& config);
   Status declare_custom_ops();
-  void declare_fused_ops();
+  void register_dummy_fusion_op();
   void serve_kv_in_pairs(const PlatformConfig& config);
   Status find_worker(const std::string& name);
   void serve_stacks_together();
@@ -81,9 +81,10 @@ class PluginSession : public Session {
   int64_t host_copies_ = 0;
   enum class Fused { kNone, kDeclared, kLoaded, kFailed } fused_ = Fused::kNone;
   bool strict_ = false;
-  bool trying_ = false;
+  bool trying_ = false;  // an operator is held to its vectors: what it refuses goes to refusal_
   Status refusal_;
-  Status lost_;  // why the device is gone
+  Status lost_;       // why the device is gone
+  Status no_memory_;  // why the step's memory could not grow
   std::vector<std::string> notes_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace choral::text::jinja {
 namespace {
 
@@ -75,23 +77,10 @@ void append_upper(char32_t c, bool title, std::u32string* out) {
 }  // namespace
 
 bool valid_utf8(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const size_t n = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (lead < 0xC2 || lead > 0xF4 || text.size() - i < n) return false;
-    char32_t c = lead & (0x7F >> n);
-    for (size_t k = 1; k < n; ++k) {
-      const auto byte = static_cast<unsigned char>(text[i + k]);
-      if ((byte & 0xC0) != 0x80) return false;
-      c = c << 6 | (byte & 0x3F);
-    }
-    if ((n == 3 && c < 0x800) || (n == 4 && c < 0x10000) || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return false;
-    i += n;
+  while (!text.empty()) {
+    const size_t bytes = check_utf8(text).length;
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
   }
   return true;
 }

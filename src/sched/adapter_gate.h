@@ -31,10 +31,10 @@ enum class Residency : uint8_t {
   kFailed,    // never: the request ends with kError and adapter_failed
 };
 
-class AdapterResidency {
+class AdapterGate {
  public:
-  virtual ~AdapterResidency() = default;
-  // Asked when `request` (adapter_key != 0) could otherwise be admitted now, the promoted request first. kLoading and
+  virtual ~AdapterGate() = default;
+  // Asked when `request` (adapter_key != kBaseKey) could otherwise be admitted now, the promoted request first. kLoading and
   // kNoRoom stand for all requests of this adapter key until the next step; after kResident this request never asks again.
   virtual Residency acquire(Request& request) = 0;
   // The request ended: called exactly once for each that acquire() said kResident to, and for no other.

@@ -12,10 +12,14 @@ class AdapterExecutor : public Executor {
       : manager_(targets, config, kCpuDevice, 8, 64) {}
 
   const ExecutorFacts& facts() const override { return facts_; }
-  Status add_adapter(int32_t id, lora::Voice voice) override { return manager_.add_adapter(id, std::move(voice)); }
-  void remove_adapter(int32_t id) override { manager_.remove_adapter(id); }
+  Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override {
+    return manager_.add_adapter(key, std::move(voice));
+  }
+  void remove_adapter(lora::AdapterKey key) override { manager_.remove_adapter(key); }
   Status execute_model(const StepInput&, StepOutput&) override { return unsupported("this executor has no model"); }
   std::vector<std::string> take_device_notes() override { return {}; }
+
+  const lora::LoRAModelManager& manager() const { return manager_; }
 
  private:
   ExecutorFacts facts_;

@@ -1,4 +1,4 @@
-#include "engine/file_facts.h"
+#include "engine/adapters/file_facts.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/printable.h"
-#include "engine/adapter_registry.h"
+#include "engine/adapters/adapter_registry.h"
 #include "lora/peft/adapter_name.h"
 
 namespace choral::engine {
@@ -74,7 +74,8 @@ Status AdapterRegistry::discover(std::string_view name) {
     const std::string key(name);
     if (names_.contains(key)) return {};  // somebody was first
     if (root_names_ >= config_.max_root_names) idle = forget_idle_names();
-    auto version = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{key, folder->string()}, config_.root + "/" + key);
+    auto version =
+        std::make_shared<AdapterVersion>(VersionId{next_id_++}, AdapterSpec{key, folder->string()}, config_.root + "/" + key);
     load_soon(version);
     names_[key] = {.version = std::move(version), .from_root = true, .last_use = ++clock_};
     ++root_names_;
@@ -110,7 +111,7 @@ void AdapterRegistry::renew(std::string_view name, const std::string& place, boo
   if (found == names_.end() || found->second.version->place != place || choose(found->second, facts) != nullptr) return;
   Name& changed = found->second;
   if (refused.ok()) {
-    auto coming = std::make_shared<AdapterVersion>(next_id_++, AdapterSpec{found->first, path}, place);
+    auto coming = std::make_shared<AdapterVersion>(VersionId{next_id_++}, AdapterSpec{found->first, path}, place);
     coming->older = changed.version;
     load_soon(coming);
     changed.coming = std::move(coming);
@@ -178,7 +179,7 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
     ++version->failed_reads;
     loaded_.push_back({version, std::move(gone)});
     if (!stands || name->coming != nullptr) return;  // its name means something else by now
-    version = std::make_shared<AdapterVersion>(next_id_++, version->spec, version->place);
+    version = std::make_shared<AdapterVersion>(VersionId{next_id_++}, version->spec, version->place);
     version->info.loads = 1;
   }
   AdapterInfo& info = version->info;

@@ -19,8 +19,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/adapter_loader.h"
-#include "engine/adapter_version.h"
+#include "engine/adapters/adapter_loader.h"
+#include "engine/adapters/adapter_version.h"
 #include "lora/lora_config.h"
 
 namespace choral::engine {

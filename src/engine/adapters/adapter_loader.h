@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "engine/adapter_version.h"
-#include "engine/file_facts.h"
+#include "engine/adapters/adapter_version.h"
+#include "engine/adapters/file_facts.h"
+#include "engine/spare_memory.h"
 #include "lora/store/packed_adapter_loader.h"
 #include "platform/session.h"
 
@@ -67,12 +68,16 @@ class AdapterLoader {
     std::condition_variable work;  // there is one
     std::unique_ptr<ThreadPool> pool;
     std::unique_ptr<platform::Session> session;
+    std::unique_ptr<platform::Context> ctx;
+    std::unique_ptr<lora::PackedAdapterLoader> files;
+    SpareMemory spare;
     std::thread thread;
   };
   AdapterLoader(Client& client, Config config) : client_(client), config_(std::move(config)) {}
   Status start(Worker& worker);
   void run(Worker& worker);
-  AdapterRead read(const platform::Context& ctx, lora::PackedAdapterLoader& files, const AdapterSpec& spec);
+  void load(Worker& worker, Job& job);
+  AdapterRead read(Worker& worker, const AdapterSpec& spec);
 
   Client& client_;
   Config config_;

@@ -1,8 +1,7 @@
-#include "engine/adapter_loader.h"
+#include "engine/adapters/adapter_loader.h"
 
 #include <algorithm>
 
-#include "base/out_of_memory.h"
 #include "base/thread.h"
 #include "lora/peft/peft_helper.h"
 
@@ -15,8 +14,9 @@ constexpr int kThreads = 2;
 constexpr int kMostReads = 3;  // of files that change while they are read
 
 // Where the config cannot be read it does not matter: the load says why.
-bool is_dora(const AdapterSpec& spec) {
-  const auto config = or_out_of_memory("its config cannot be read", [&] { return lora::PEFTHelper::from_local_dir(spec.path); });
+bool is_dora(const AdapterSpec& spec, SpareMemory& spare) {
+  const auto config =
+      spare.or_out_of_memory("its config cannot be read", [&] { return lora::PEFTHelper::from_local_dir(spec.path); });
   return config.ok() && config->use_dora;
 }
 
@@ -31,6 +31,9 @@ Result<std::unique_ptr<AdapterLoader>> AdapterLoader::make(Client& client, Confi
 Status AdapterLoader::start(Worker& worker) {
   CHORAL_TRY(worker.pool, ThreadPool::make(std::min(kThreads, ThreadPool::default_size())));
   CHORAL_TRY(worker.session, platform::cpu_platform().open(*worker.pool, {}));
+  worker.ctx = std::make_unique<platform::Context>(*worker.session, *worker.pool, config_.level);
+  worker.files = std::make_unique<lora::PackedAdapterLoader>(*worker.ctx, config_.targets, config_.options, config_.budget_bytes);
+  worker.spare.keep();
   CHORAL_TRY(worker.thread, start_thread("a thread that loads adapters", [this, &worker] { run(worker); }));
   return {};
 }
@@ -66,39 +69,49 @@ size_t AdapterLoader::queued() const {
 }
 
 void AdapterLoader::run(Worker& worker) {
-  const platform::Context ctx(*worker.session, *worker.pool, config_.level);
-  lora::PackedAdapterLoader files(ctx, config_.targets, config_.options, config_.budget_bytes);
   std::unique_lock lock(mutex_);
-  for (;;) {
+  for (;; worker.spare.keep()) {
     worker.work.wait(lock, [&] { return stop_ || !worker.jobs.empty(); });
     if (stop_) return;
     Job job = std::move(worker.jobs.front());
     worker.jobs.pop_front();
     lock.unlock();
-    if (&worker == &any_ && is_dora(job.version->spec)) {
+    if (&worker == &any_ && is_dora(job.version->spec, worker.spare)) {
+      worker.spare.give_back();  // for the other's queue
       lock.lock();
       dora_.jobs.push_back(std::move(job));
       dora_.work.notify_one();
       continue;
     }
-    const AdapterSpec spec = job.version->spec;  // the job is the client's in the end
-    for (int reads = 1; !client_.take_read(job, read(ctx, files, spec), reads == kMostReads);) ++reads;
+    load(worker, job);
     lock.lock();
   }
 }
 
-AdapterRead AdapterLoader::read(const platform::Context& ctx, lora::PackedAdapterLoader& files, const AdapterSpec& spec) {
+// The job is the client's once it is taken: nothing of its version may be held here then, or the engine finds it in use.
+void AdapterLoader::load(Worker& worker, Job& job) {
+  for (int reads = 1;; ++reads) {
+    AdapterRead made = read(worker, job.version->spec);
+    worker.spare.give_back();  // taking it in may need some
+    if (client_.take_read(job, std::move(made), reads == kMostReads)) return;
+    worker.spare.keep();
+  }
+}
+
+AdapterRead AdapterLoader::read(Worker& worker, const AdapterSpec& spec) {
   AdapterFacts facts;
   lora::AdapterDescription described;
   bool whole = true;  // memory that cannot be had is no fault of the files
-  auto packed = or_out_of_memory("it cannot be loaded", [&] {
-                  ctx.memory.reset();
-                  facts = look_at_adapter(spec.path);
-                  wait_until_stamps_settle(facts);
-                  auto loaded = files.load(spec.path, described, [this](int64_t bytes) { return client_.admit(bytes); });
-                  whole = look_at_adapter(spec.path) == facts;
-                  return loaded;
-                }).while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
+  auto packed = worker.spare.or_out_of_memory("it cannot be loaded", [&] {
+    worker.ctx->memory.reset();
+    facts = look_at_adapter(spec.path);
+    wait_until_stamps_settle(facts);
+    auto loaded = worker.files->load(spec.path, described, [this](int64_t bytes) { return client_.admit(bytes); });
+    whole = look_at_adapter(spec.path) == facts;
+    return loaded;
+  });
+  worker.spare.give_back();
+  packed = std::move(packed).while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
   return {std::move(packed), std::move(described), std::move(facts), whole};
 }
 

@@ -8,23 +8,25 @@
 #include <string>
 #include <vector>
 
+#include "base/typed_id.h"
 #include "choral/llm.h"
-#include "engine/file_facts.h"
+#include "engine/adapters/file_facts.h"
 
 namespace choral::engine {
 
-struct AdapterContent;  // engine/adapter_residency.h
+struct AdapterContent;  // engine/adapters/adapter_contents.h
+
+using VersionId = TypedId<struct VersionIdTag>;  // of one registry, in the order in which they were made
 
 struct AdapterVersion {
   // `version_place`: where its files are looked at, if not at the spec's path.
-  AdapterVersion(int32_t version_id, AdapterSpec version_spec, std::string version_place = "")
-      : id(version_id), spec(std::move(version_spec)), place(version_place.empty() ? spec.path : std::move(version_place)) {
+  AdapterVersion(VersionId id, AdapterSpec version_spec, std::string version_place = "")
+      : spec(std::move(version_spec)), place(version_place.empty() ? spec.path : std::move(version_place)) {
     info.name = spec.name;
     info.path = spec.path;
-    info.id = id;
+    info.id = id.value();
   }
 
-  const int32_t id;
   const AdapterSpec spec;   // of a name found in the root: its path without links
   const std::string place;  // … and with them
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/check.h"
-#include "engine/adapter_registry.h"
+#include "engine/adapters/adapter_registry.h"
 
 namespace choral::engine {
 

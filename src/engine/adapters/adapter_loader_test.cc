@@ -4,7 +4,7 @@
 
 #include <future>
 
-#include "engine/registry_test.h"
+#include "engine/adapters/registry_test.h"
 #include "lora/store/built_adapter_test.h"
 #include "support/temp_dir.h"
 

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "engine/adapter_files_test.h"
+#include "engine/adapters/adapter_files_test.h"
 
 namespace choral::engine {
 namespace {

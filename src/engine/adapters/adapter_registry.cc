@@ -1,4 +1,4 @@
-#include "engine/adapter_registry.h"
+#include "engine/adapters/adapter_registry.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -68,7 +68,7 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
   if (!replace && names_.contains(spec.name)) {
     return already_exists("adapter '{}' is loaded; unload it first or ask to replace it", spec.name);
   }
-  auto version = std::make_shared<AdapterVersion>(next_id_++, spec);
+  auto version = std::make_shared<AdapterVersion>(VersionId{next_id_++}, spec);
   Answer answer;
   loader_->add({version, &answer});
   answered_.wait(lock, [&] { return answer.given; });
@@ -193,6 +193,7 @@ void AdapterRegistry::request_load(std::shared_ptr<AdapterVersion> version) {
 
 void AdapterRegistry::take_loaded(std::vector<LoadedAdapter>& out) {
   const std::lock_guard lock(mutex_);
+  out.reserve(out.size() + loaded_.size());  // all or none
   for (auto& one : loaded_) out.push_back(std::move(one));
   loaded_.clear();
   loaded_bytes_ = 0;
@@ -210,6 +211,7 @@ Status AdapterRegistry::admit(int64_t packed_bytes) {
 
 void AdapterRegistry::take_pins(std::vector<PinWish>& out) {
   const std::lock_guard lock(mutex_);
+  out.reserve(out.size() + pins_.size());
   for (auto& one : pins_) out.push_back(std::move(one));
   pins_.clear();
 }

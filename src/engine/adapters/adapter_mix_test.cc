@@ -2,7 +2,7 @@
 // alone, whatever the neighbours, slots, chunks, threads and caches.
 #include <algorithm>
 
-#include "engine/adapter_files_test.h"
+#include "engine/adapters/adapter_files_test.h"
 #include "engine/allocation_test.h"
 
 namespace choral::engine {

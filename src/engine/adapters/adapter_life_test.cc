@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "engine/adapter_files_test.h"
+#include "engine/adapters/adapter_files_test.h"
 
 namespace choral::engine {
 namespace {

@@ -1,0 +1,56 @@
+#include "engine/adapters/adapter_contents.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace choral::engine {
+
+bool AdapterContent::is_pinned() const {
+  return std::any_of(versions.begin(), versions.end(), [](const auto& weak) {
+    const auto version = weak.lock();
+    return version != nullptr && version->pinned;
+  });
+}
+
+std::shared_ptr<AdapterContent> AdapterContents::find(const Sha256Digest& digest) const {
+  const auto known = by_digest_.find(digest);
+  return known == by_digest_.end() ? nullptr : contents_.at(known->second);
+}
+
+std::shared_ptr<AdapterContent> AdapterContents::add(const lora::PackedAdapter& packed) {
+  const auto tokens = packed.invocation_tokens();
+  auto content = std::make_shared<AdapterContent>(AdapterContent{.id = lora::AdapterId{next_id_++},
+                                                                 .digest = packed.digest(),
+                                                                 .replaces = packed.replaces(),
+                                                                 .invocation_tokens = {tokens.begin(), tokens.end()}});
+  const bool added = by_digest_.emplace(content->digest, content->id).second;
+  CHORAL_CHECK(added, "a content is added twice");
+  contents_.emplace(content->id, content);
+  return content;
+}
+
+void AdapterContents::doubt(const AdapterVersion& version) {
+  if (version.content) doubt(*version.content);
+  if (version.older && version.older->content) doubt(*version.older->content);
+}
+
+void AdapterContents::doubt_all() {
+  for (const auto& [id, content] : contents_) doubtful_.push_back(id);
+}
+
+void AdapterContents::review(FunctionRef<void(const AdapterContent&)> seen) {
+  for (const lora::AdapterId id : doubtful_) {
+    const auto found = contents_.find(id);
+    if (found == contents_.end()) continue;
+    AdapterContent& content = *found->second;
+    std::erase_if(content.versions, [](const auto& version) { return version.expired(); });
+    seen(content);
+    if (!content.versions.empty()) continue;
+    by_digest_.erase(content.digest);
+    contents_.erase(found);
+  }
+  doubtful_.clear();
+}
+
+}  // namespace choral::engine

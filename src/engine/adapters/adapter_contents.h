@@ -1,0 +1,55 @@
+// What adapters' files hold. Equal contents are one, whatever names lead to them: known by digest when files were read, by id
+// from then on, whether the weights are in memory or not. A content ends with the last version that holds it; who may have been
+// that says so (doubt), and the engine looks at the doubtful ones between two steps (review). Engine thread only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/sha256.h"
+#include "engine/adapters/adapter_version.h"
+#include "lora/adapter_ids.h"
+#include "lora/store/packed_adapter.h"
+
+namespace choral::engine {
+
+// Its size, and whether it is in memory, pinned or held, is in sched::AdapterMemory under its id.
+struct AdapterContent {
+  lora::AdapterId id;
+  Sha256Digest digest{};
+  bool replaces = false;                   // PackedAdapter::replaces()
+  std::vector<int32_t> invocation_tokens;  // PackedAdapter::invocation_tokens()
+
+  std::shared_ptr<const lora::PackedAdapter> packed = nullptr;  // while it is in memory
+  std::vector<std::weak_ptr<AdapterVersion>> versions = {};     // that hold it
+
+  // By one of its names.
+  bool is_pinned() const;
+};
+
+class AdapterContents {
+ public:
+  std::shared_ptr<AdapterContent> find(const Sha256Digest& digest) const;  // null: not known
+  // Of files with a digest that is not known. The weights themselves are not taken.
+  std::shared_ptr<AdapterContent> add(const lora::PackedAdapter& packed);
+  AdapterContent& at(lora::AdapterId id) const { return *contents_.at(id); }
+  size_t size() const { return contents_.size(); }
+
+  void doubt(const AdapterContent& content) { doubtful_.push_back(content.id); }
+  // This version goes: it may have been the last to hold its content, or the one before it the last to hold another.
+  void doubt(const AdapterVersion& version);
+  void doubt_all();
+  bool has_doubtful() const { return !doubtful_.empty(); }
+  // Shows `seen` each doubtful content, whose `versions` are those that live. One that has none is forgotten then.
+  void review(FunctionRef<void(const AdapterContent&)> seen);
+
+ private:
+  std::map<lora::AdapterId, std::shared_ptr<AdapterContent>> contents_;
+  std::map<Sha256Digest, lora::AdapterId> by_digest_;
+  std::vector<lora::AdapterId> doubtful_;
+  int32_t next_id_ = 1;  // none is used twice
+};
+
+}  // namespace choral::engine

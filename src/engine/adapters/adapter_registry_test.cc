@@ -1,0 +1,166 @@
+// Names without an engine: which are taken in, which version they stand for, and how many are kept.
+#include "engine/adapters/adapter_registry.h"
+
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "engine/adapters/registry_test.h"
+#include "engine/adapters/small_adapters_test.h"
+
+namespace choral::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::string_literals;
+
+class AdapterRegistryTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<AdapterRegistry> make(size_t max_root_names = 10'000) {
+    return make_registry(files_.targets(), {.load = {}, .root = files_.root().string(), .max_root_names = max_root_names});
+  }
+  // Names it, and is its engine until it is read.
+  static std::shared_ptr<AdapterVersion> load(AdapterRegistry& registry, const std::string& name) {
+    const auto version = version_of(registry, name);
+    for (bool read = version == nullptr; !read; std::this_thread::yield()) {
+      std::vector<LoadedAdapter> loaded;
+      registry.take_loaded(loaded);
+      registry.update(*version, [&](const AdapterInfo& info) { read = !info.digest.empty(); });
+    }
+    return version;
+  }
+  static std::shared_ptr<AdapterVersion> version_of(AdapterRegistry& registry, const std::string& name) {
+    const std::vector<AdapterUse> use = {{name}};
+    const auto found = registry.resolve(use);
+    EXPECT_TRUE(found.ok()) << found.status().to_string();
+    return found.ok() ? found->front().version : nullptr;
+  }
+  // What became of the version's read.
+  static Status read_of(AdapterRegistry& registry, const std::shared_ptr<AdapterVersion>& version) {
+    for (;; std::this_thread::yield()) {
+      std::vector<LoadedAdapter> loaded;
+      registry.take_loaded(loaded);
+      for (const auto& one : loaded) {
+        if (one.version == version) return one.packed.status();
+      }
+    }
+  }
+  static Status refusal(AdapterRegistry& registry, const std::string& name) {
+    const std::vector<AdapterUse> use = {{name}};
+    return registry.resolve(use).status();
+  }
+
+  SmallAdapters files_;
+};
+
+TEST_F(AdapterRegistryTest, OnlyOneSpellingIsKnownAndNothingElseIsKept) {
+  files_.write("all", 1);
+  files_.write("team/x", 2);
+  files_.write("base", 3);
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  const std::pair<std::string, Code> bad[] = {{"all\0nonsense"s, Code::kInvalidArgument},
+                                              {"team//////x", Code::kInvalidArgument},
+                                              {"team/" + std::string(1 << 20, '/') + "x", Code::kInvalidArgument},
+                                              {"team/x/", Code::kInvalidArgument},
+                                              {"base", Code::kInvalidArgument},
+                                              {"../all", Code::kInvalidArgument},
+                                              {"al", Code::kNotFound}};
+  for (const auto& [name, code] : bad) {
+    EXPECT_EQ(refusal(registry, name).code(), code);
+    EXPECT_EQ(registry.pin(name, true).code(), code);
+    EXPECT_EQ(registry.unload(name).code(), code);
+    EXPECT_EQ(registry.load({name, "/no/such/folder"}, false).code(), code);
+  }
+  EXPECT_TRUE(registry.list().empty());
+  EXPECT_THAT(refusal(registry, "team//////x").message(), HasSubstr("write 'team/x'"));
+  EXPECT_THAT(refusal(registry, "bas").message(), ::testing::Not(HasSubstr("'base'"))) << "what cannot be asked for is suggested";
+}
+
+TEST_F(AdapterRegistryTest, ALinkOutOfTheRootIsNotSuggestedAsItself) {
+  const SmallAdapters elsewhere;
+  std::filesystem::create_directory_symlink(elsewhere.write("there", 1), files_.root() / "linked");
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  const std::string says = refusal(registry, "linked").message();
+  EXPECT_THAT(says, ::testing::AllOf(HasSubstr("leads out of"), HasSubstr("there;"), ::testing::Not(HasSubstr("did you mean"))));
+}
+
+TEST_F(AdapterRegistryTest, OfTheRootsNamesThoseUsedLastAreKnown) {
+  for (int i = 0; i < 8; ++i) files_.write(std::to_string(i), i + 1);
+  const auto made = make(4);
+  AdapterRegistry& registry = *made;
+  const auto used = load(registry, "0");
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 1; i < 8; ++i) {
+      ASSERT_TRUE(load(registry, std::to_string(i)) != nullptr);
+      EXPECT_LE(registry.list().size(), 4u);
+    }
+  }
+  EXPECT_EQ(registry.list().front().name, "0") << "one that is in use was forgotten";
+  EXPECT_EQ(registry.list().back().name, "7");
+  EXPECT_GT(registry.retirements(), 0u) << "the engine is not told";
+  EXPECT_EQ(registry.list().back().generation, 1) << "the same content counts twice";
+}
+
+TEST_F(AdapterRegistryTest, AReplacementThatFailsLeavesTheNameAsItWas) {
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  ASSERT_TRUE(registry.load({"a", files_.write("one", 1)}, false).ok());
+  const AdapterInfo first = registry.list().front();
+  const std::string two = files_.write("two", 2);
+  EXPECT_EQ(registry.load({"a", two}, false).code(), Code::kAlreadyExists);
+  EXPECT_EQ(registry.load({"a", (files_.root() / "none").string()}, true).code(), Code::kNotFound);
+  EXPECT_EQ(registry.list().front().digest, first.digest);
+  EXPECT_EQ(registry.list().front().id, first.id);
+  ASSERT_TRUE(registry.load({"a", two}, true).ok());
+  EXPECT_NE(registry.list().front().digest, first.digest);
+  EXPECT_NE(registry.list().front().id, first.id) << "another version";
+  EXPECT_EQ(registry.list().front().generation, 2);
+}
+
+TEST_F(AdapterRegistryTest, WithoutAnEngineNothingIsPinnedAndNoNameGivenForIt) {
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  const std::string one = files_.write("one", 1);
+  EXPECT_EQ(registry.load({.name = "a", .path = one, .pinned = true}, false).code(), Code::kUnavailable);
+  EXPECT_TRUE(registry.list().empty());
+  ASSERT_TRUE(registry.load({"a", one}, false).ok());
+  EXPECT_EQ(registry.pin("a", true).code(), Code::kUnavailable);
+  EXPECT_FALSE(registry.list().front().pinned);
+}
+
+TEST_F(AdapterRegistryTest, ANameFollowsItsFilesAndWhoCameBeforeKeepsItsVersion) {
+  files_.write("a", 1);
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  const auto first = load(registry, "a");
+  EXPECT_EQ(version_of(registry, "a"), first) << "unchanged files are not read again";
+  files_.write("a", 2);
+  const auto second = load(registry, "a");
+  EXPECT_NE(second, first);
+  EXPECT_EQ(second->older, first);
+  EXPECT_EQ(registry.present(*first), second);
+  EXPECT_EQ(registry.list().front().generation, 2);
+  ASSERT_TRUE(registry.unload("a").ok());
+  EXPECT_EQ(registry.present(*first), nullptr);
+}
+
+TEST_F(AdapterRegistryTest, FilesThatTurnBadAreTriedOnceAndTheNameStaysWhatItWas) {
+  const std::filesystem::path folder = files_.write("a", 1);
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  const auto first = load(registry, "a");
+  std::filesystem::resize_file(folder / "adapter_model.safetensors", 100);
+  const auto bad = version_of(registry, "a");
+  ASSERT_NE(bad, first) << "somebody must look";
+  EXPECT_EQ(read_of(registry, bad).code(), Code::kCorrupt);
+  EXPECT_EQ(version_of(registry, "a"), first);
+  EXPECT_THAT(registry.list().front().error, HasSubstr("adapter_model.safetensors"));
+  files_.write("a", 3);
+  EXPECT_NE(load(registry, "a"), first);
+  EXPECT_EQ(registry.list().front().error, "");
+}
+
+}  // namespace
+}  // namespace choral::engine

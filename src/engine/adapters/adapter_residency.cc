@@ -1,0 +1,248 @@
+#include "engine/adapters/adapter_residency.h"
+
+#include <algorithm>
+
+namespace choral::engine {
+namespace {
+
+using sched::Residency;
+
+EngineRequest& engine_request(sched::Request& request) { return static_cast<EngineRequest&>(request); }
+
+// Where the last occurrence of `tokens` begins; -1 when there is none.
+int32_t last_occurrence(std::span<const int32_t> text, std::span<const int32_t> tokens) {
+  const auto found = std::find_end(text.begin(), text.end(), tokens.begin(), tokens.end());
+  return found == text.end() ? -1 : static_cast<int32_t>(found - text.begin());
+}
+
+}  // namespace
+
+AdapterResidency::AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes)
+    : registry_(registry), executor_(executor), memory_(budget_bytes) {}
+
+AdapterResidency::~AdapterResidency() {
+  for (const auto& wish : pins_.wishes()) registry_.answer_pin(wish, unavailable("the engine is shutting down"));
+}
+
+bool AdapterResidency::take_changes() {
+  registry_.take_pins(pins_.wishes());  // first, so that no load that was asked for with a wish comes after it
+  registry_.take_loaded(loaded_);
+  const uint64_t retirements = registry_.retirements();
+  if (retirements != seen_retirements_) {
+    contents_.doubt_all();
+    seen_retirements_ = retirements;
+  }
+  for (auto& loaded : loaded_) {
+    take_in(loaded);
+    settle_pins();  // before the next one takes its room
+  }
+  const bool any = !loaded_.empty();
+  loaded_.clear();
+  settle_pins();
+  contents_.review([this](const AdapterContent& content) {
+    pins_.review(content);
+    // A live request and a load each keep a version.
+    if (content.versions.empty()) memory_.remove(content.id);
+  });
+  return any;
+}
+
+void AdapterResidency::settle_pins() {
+  pins_.settle([this](const std::shared_ptr<AdapterVersion>& version) { registry_.request_load(version); },
+               [this](const AdapterPins::Wish& wish, const Status& status) {
+                 registry_.answer_pin(wish, status);
+                 if (wish.version->content) contents_.doubt(*wish.version->content);  // its name may have gone meanwhile
+               });
+}
+
+void AdapterResidency::take_in(LoadedAdapter& loaded) {
+  AdapterVersion& version = *loaded.version;
+  version.loading = false;
+  ++loads_;
+  if (!loaded.packed.ok()) return fail(version, std::move(loaded.packed).status());
+  const auto& packed = *loaded.packed;
+  contents_.doubt(version);
+  version.older = nullptr;
+  if (!version.content) {
+    version.content = contents_.find(packed->digest());
+    if (!version.content) {
+      version.content = contents_.add(*packed);
+      memory_.add(version.content->id, packed->size_bytes());
+    }
+    version.content->versions.push_back(loaded.version);
+  }
+  AdapterContent& content = *version.content;
+  CHORAL_CHECK(content.digest == packed->digest(), "a version of an adapter has one content");
+  version.failure = {};
+  // Else it waits on disk until there is room: acquire() says so.
+  if (memory_.arrive(content.id) && content.packed == nullptr) content.packed = packed;
+  carry_out(nullptr);
+  publish(content);
+  contents_.doubt(content);  // whoever wanted it, or its name, may have gone while it was loaded
+}
+
+void AdapterResidency::fail(AdapterVersion& version, Status why) {
+  registry_.update(version, [&](AdapterInfo& info) {
+    info.state = AdapterState::kFailed;
+    info.error = why.to_string();
+  });
+  version.failure = std::move(why);
+  ++version.failures;
+  contents_.doubt(version);
+  if (!version.content) return;
+  memory_.fail(version.content->id);
+  may_be_stranded_ = true;
+}
+
+// What the memory decided: weights to drop, and loads, all of which are of adapters of `request`.
+void AdapterResidency::carry_out(const EngineRequest* request) {
+  memory_.take_decisions(loads_wanted_, drops_wanted_);
+  for (const lora::AdapterId id : drops_wanted_) {
+    AdapterContent& content = contents_.at(id);
+    content.packed = nullptr;
+    publish(content);
+  }
+  for (const lora::AdapterId id : loads_wanted_) {
+    // Any version with this content will do; the request's own is alive.
+    const auto use = std::find_if(request->adapters.begin(), request->adapters.end(),
+                                  [id](const auto& candidate) { return candidate.version->content->id == id; });
+    CHORAL_CHECK(use != request->adapters.end(), "a request holds no version of its adapter");
+    registry_.request_load(use->version);
+  }
+  loads_wanted_.clear();
+  drops_wanted_.clear();
+}
+
+AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
+  if (request.adapters.empty()) return Arrival::kKnown;
+  bool known = true;
+  for (auto& use : request.adapters) {
+    request.adapter_status = choose_version(use);
+    if (!request.adapter_status.ok()) return Arrival::kFailed;
+    AdapterVersion& version = *use.version;
+    if (version.content) continue;
+    known = false;
+    if (version.loading) continue;
+    registry_.request_load(use.version);
+    version.loading = true;
+  }
+  if (!known) return Arrival::kWaiting;
+  return join_voice(request) ? Arrival::kKnown : Arrival::kFailed;
+}
+
+bool AdapterResidency::join_voice(EngineRequest& request) {
+  std::vector<RequestVoice::Term> terms;
+  std::vector<cache::AdapterIdentity> identities;
+  int32_t activation = 0;
+  for (const auto& use : request.adapters) {
+    const auto& content = use.version->content;
+    if (content->replaces && (request.adapters.size() > 1 || use.scale != 1.0F)) {
+      request.adapter_status = invalid_argument(
+          "adapter '{}' replaces whole weights (modules_to_save, trainable tokens), so it cannot be mixed or scaled; use it "
+          "alone "
+          "with scale 1",
+          use.version->spec.name);
+      return false;
+    }
+    if (!content->invocation_tokens.empty()) {
+      if (request.adapters.size() > 1) {
+        request.adapter_status = invalid_argument(
+            "adapter '{}' is activated by tokens of the prompt, so it cannot be mixed; use it alone", use.version->spec.name);
+        return false;
+      }
+      activation = last_occurrence(request.tokens, content->invocation_tokens);
+      if (activation < 0) return true;  // never invoked: the base answers, as PEFT has it
+    }
+    terms.push_back({content, use.scale});
+    identities.push_back({content->digest, use.scale});
+  }
+  RequestVoice& voice = voices_.join(std::move(terms));
+  request.adapter_key = voice.key;
+  request.adapter_ids = voice.adapters;
+  request.activation_token = activation;
+  memory_.join(voice.key, voice.adapters);
+  request.voice = &voice;
+  memory_.prefetch(voice.key);  // dropped since their last use: they may come back while the request waits its turn
+  carry_out(&request);
+  const auto root = cache::make_prefix_root(identities, request.cache_salt);
+  (activation > 0 ? request.activated_root : request.prefix_root) = root;
+  return true;
+}
+
+void AdapterResidency::leave(EngineRequest& request) {
+  for (const auto& use : request.adapters) contents_.doubt(*use.version);
+  if (request.voice == nullptr) return;
+  memory_.leave(request.voice->key);
+  leave_voice(request);
+}
+
+void AdapterResidency::leave_voice(EngineRequest& request) { voices_.leave(*std::exchange(request.voice, nullptr)); }
+
+Residency AdapterResidency::acquire(sched::Request& scheduled) {
+  EngineRequest& request = engine_request(scheduled);
+  RequestVoice& voice = *request.voice;
+  request.adapter_status = failure_of(request);
+  if (!request.adapter_status.ok()) return Residency::kFailed;
+  const Residency answer = memory_.acquire(voice.key, request.promoted);
+  carry_out(&request);
+  if (answer == Residency::kFailed) {
+    request.adapter_status = too_large(
+        "its adapters need {} bytes in memory, but {} of the budget for adapters ({}) are not pinned for others; raise "
+        "--adapter-memory or unpin some",
+        memory_.needed_bytes(voice.key), memory_.usable_bytes(voice.key), budget_bytes());
+  }
+  if (answer != Residency::kResident) return answer;
+  if (memory_.holders(voice.key) == 1) request.adapter_status = register_weights(voice);
+  if (!request.adapter_status.ok()) {
+    memory_.release(voice.key);
+    leave_voice(request);
+    return Residency::kFailed;
+  }
+  for (const auto& term : voice.terms) publish(*term.content);
+  return Residency::kResident;
+}
+
+Status AdapterResidency::register_weights(const RequestVoice& voice) {
+  lora::PackedVoice weights;
+  for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});
+  return executor_.add_adapter(voice.key, std::move(weights));
+}
+
+// Why what is missing cannot be loaded: the files turned bad while the request waited. Somebody's new try under way changes
+// nothing, or under many requests for a bad file each would wait for the next one's.
+Status AdapterResidency::failure_of(const EngineRequest& request) const {
+  for (const auto& use : request.adapters) {
+    if (use.failed() && !in_memory(*use.version)) return use.version->failure;
+  }
+  return {};
+}
+
+void AdapterResidency::release(sched::Request& scheduled) {
+  EngineRequest& request = engine_request(scheduled);
+  const RequestVoice& voice = *request.voice;
+  memory_.release(voice.key);
+  if (memory_.holders(voice.key) == 0) executor_.remove_adapter(voice.key);
+  for (const auto& term : voice.terms) publish(*term.content);
+  leave_voice(request);
+}
+
+// Its weights, whichever version they came by.
+bool AdapterResidency::in_memory(const AdapterVersion& version) const {
+  return version.content != nullptr && memory_.resident(version.content->id);
+}
+
+// What AdapterMemory has of it, for those who list adapters.
+void AdapterResidency::publish(const AdapterContent& content) {
+  const auto state = memory_.resident(content.id) ? AdapterState::kResident : AdapterState::kOnDisk;
+  const int holders = memory_.holders(content.id);
+  for (const auto& weak : content.versions) {
+    const auto version = weak.lock();
+    if (version == nullptr) continue;
+    registry_.update(*version, [&](AdapterInfo& info) {
+      info.state = state;
+      info.in_use = holders;
+    });
+  }
+}
+
+}  // namespace choral::engine

@@ -1,0 +1,84 @@
+// Which adapters are in memory, for whom: brings together what the loader packed (AdapterRegistry), what is known of contents
+// (AdapterContents), what may stay (AdapterMemory, which decides, and AdapterPins) and who asks (RequestVoices), and tells the
+// scheduler who can run. A request passes three times: arrive() (its adapters are named), acquire() and release() by the
+// scheduler, leave() at its end. One that waits while its adapter's bytes are lost starts over, for what the name stands for by
+// then. Engine thread only; a steady-state step calls nothing of it. docs/design/adapter-records.md says which record keeps what.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/adapters/adapter_contents.h"
+#include "engine/adapters/adapter_pins.h"
+#include "engine/adapters/adapter_registry.h"
+#include "engine/adapters/request_voices.h"
+#include "engine/engine_request.h"
+#include "engine/executor.h"
+#include "sched/adapter_gate.h"
+#include "sched/adapter_memory.h"
+
+namespace choral::engine {
+
+class AdapterResidency : public sched::AdapterGate {
+ public:
+  // `registry` and `executor` outlive this.
+  AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes);
+  ~AdapterResidency() override;
+
+  // Takes in what the loader finished, pins, and what nobody names any more: when the registry woke the engine or has_unnamed(),
+  // and before schedule(), never inside it. Whether a load ended: who waits for one may go on.
+  bool take_changes();
+  // A content may have lost its last user.
+  bool has_unnamed() const { return contents_.has_doubtful(); }
+
+  enum class Arrival : uint8_t { kKnown, kWaiting, kFailed };
+  // kKnown: the request's key, prefix origin and activation are set and it can be scheduled. kWaiting: its adapters were never
+  // loaded; ask again after take_changes(). kFailed: request.adapter_status says why.
+  Arrival arrive(EngineRequest& request);
+  // The end of a request that arrived, however it came; after release() if it held.
+  void leave(EngineRequest& request);
+  // Whether a load failed since the last call of a version that was in memory before: requests may be stranded.
+  bool take_may_be_stranded() { return std::exchange(may_be_stranded_, false); }
+  // It waits for a version that was dropped and cannot be read again.
+  bool is_stranded(const EngineRequest& request) const;
+  // Makes it one that may arrive() once more, for what its names stand for now.
+  void start_over(EngineRequest& request);
+
+  sched::Residency acquire(sched::Request& request) override;
+  void release(sched::Request& request) override;
+
+  // What is in memory, and what room is reserved for.
+  int64_t resident_bytes() const { return memory_.tiers().used_bytes(lora::MemoryTier::kHost); }
+  int64_t budget_bytes() const { return memory_.tiers().budget_bytes(lora::MemoryTier::kHost); }
+  int64_t loads() const { return loads_; }
+  int64_t evictions() const { return memory_.tiers().evictions(); }
+  size_t content_count() const { return contents_.size(); }
+
+ private:
+  void take_in(LoadedAdapter& loaded);
+  void fail(AdapterVersion& version, Status why);
+  Status choose_version(VersionUse& use);
+  bool in_memory(const AdapterVersion& version) const;
+  void settle_pins();
+  bool join_voice(EngineRequest& request);
+  void leave_voice(EngineRequest& request);
+  Status register_weights(const RequestVoice& voice);
+  Status failure_of(const EngineRequest& request) const;
+  void carry_out(const EngineRequest* request);
+  void publish(const AdapterContent& content);
+
+  AdapterRegistry& registry_;
+  Executor& executor_;
+  sched::AdapterMemory memory_;
+  AdapterPins pins_{memory_};
+  AdapterContents contents_;
+  RequestVoices voices_;
+  std::vector<LoadedAdapter> loaded_;
+  std::vector<lora::AdapterId> loads_wanted_, drops_wanted_;  // carry_out()'s own
+  bool may_be_stranded_ = false;
+  uint64_t seen_retirements_ = 0;
+  int64_t loads_ = 0;
+};
+
+}  // namespace choral::engine

@@ -1,0 +1,180 @@
+// The float GEMM's micro-kernels, written once over `Simd`, which the including .cc defines for its instruction set together with
+// CHORAL_TARGET (a function target attribute), CHORAL_INLINE (that and always_inline), and how many rows go with how many panels:
+// kMaxRows, kMaxRowsOfTwoPanels, kMaxRowsOfFourPanels, kTilePanels. Included once by each of gemm_float_avx2.cc and
+// gemm_float_avx512.cc inside their own unnamed namespace. Nothing here is a lambda: lambdas do not inherit target attributes.
+// No include guard: see above.
+
+#define CHORAL_UNROLL _Pragma("GCC unroll 16")
+
+using Floats = Simd::Floats;
+constexpr int kVectors = Simd::kVectors;  // of a panel's 16 channels
+constexpr int kLanes = kPanelRows / kVectors;
+
+// Two k of a panel, widened one k at a time; vector v of it. A pair of the whole panel is kPairBytes bytes.
+struct BFloat16Pair {
+  static constexpr int kPairBytes = 64;
+  static CHORAL_INLINE Floats even(const std::byte* p, int v) { return Simd::low_bf16(p + v * kLanes * 4); }
+  static CHORAL_INLINE Floats odd(const std::byte* p, int v) { return Simd::high_bf16(p + v * kLanes * 4); }
+};
+
+struct Float16Pair {
+  static constexpr int kPairBytes = 64;
+  static CHORAL_INLINE Floats even(const std::byte* p, int v) { return Simd::halves(p + v * kLanes * 2); }
+  static CHORAL_INLINE Floats odd(const std::byte* p, int v) { return even(p + 32, v); }
+};
+
+struct Float32Pair {
+  static constexpr int kPairBytes = 128;
+  static CHORAL_INLINE Floats even(const std::byte* p, int v) {
+    return Simd::load(reinterpret_cast<const float*>(p) + v * kLanes);
+  }
+  static CHORAL_INLINE Floats odd(const std::byte* p, int v) { return even(p + 64, v); }
+};
+
+// V vectors: kVectors for each panel.
+template <int R, int V>
+CHORAL_INLINE void multiply_add(Floats (&acc)[R][V], const float* x, const Floats (&w)[V]) {
+  CHORAL_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const Floats b = Simd::broadcast(x + r * kXChunk);
+    CHORAL_UNROLL
+    for (int v = 0; v < V; ++v) acc[r][v] = Simd::fma(b, w[v], acc[r][v]);
+  }
+}
+
+// One k of V vectors, stored `at` floats into the wide panels where the kernel widens.
+template <bool kWidens, int R, int V>
+CHORAL_INLINE void one_k(Floats (&acc)[R][V], const float* x, const Floats (&w)[V], float* wide, int64_t wide_stride,
+                         int64_t at) {
+  CHORAL_UNROLL
+  for (int v = 0; kWidens && v < V; ++v) Simd::store(wide + at + v / kVectors * wide_stride + v % kVectors * kLanes, w[v]);
+  multiply_add<R, V>(acc, x, w);
+}
+
+template <class Pair, int V>
+CHORAL_INLINE void load_even(Floats (&to)[V], const std::byte* w, int64_t stride) {
+  CHORAL_UNROLL
+  for (int v = 0; v < V; ++v) to[v] = Pair::even(w + v / kVectors * stride, v % kVectors);
+}
+template <class Pair, int V>
+CHORAL_INLINE void load_odd(Floats (&to)[V], const std::byte* w, int64_t stride) {
+  CHORAL_UNROLL
+  for (int v = 0; v < V; ++v) to[v] = Pair::odd(w + v / kVectors * stride, v % kVectors);
+}
+
+// Two k: even and odd weights of V vectors at w, x and x + 1, and a pair of each panel fetched ahead.
+template <class Pair, bool kWidens, int R, int V>
+CHORAL_INLINE void step(Floats (&acc)[R][V], const float* x, const std::byte* w, int64_t stride, const std::byte* ahead,
+                        int64_t ahead_stride, float* wide, int64_t wide_stride, int64_t at) {
+  Floats weights[V];
+  load_even<Pair, V>(weights, w, stride);
+  one_k<kWidens, R, V>(acc, x, weights, wide, wide_stride, at);
+  load_odd<Pair, V>(weights, w, stride);
+  one_k<kWidens, R, V>(acc, x + 1, weights, wide, wide_stride, at + kPanelRows);
+  CHORAL_UNROLL
+  for (int p = 0; p < V / kVectors; ++p) {
+    _mm_prefetch(ahead + p * ahead_stride, _MM_HINT_T0);
+    if (Pair::kPairBytes > 64) _mm_prefetch(ahead + p * ahead_stride + 64, _MM_HINT_T0);
+  }
+}
+
+template <class Pair, bool kWidens, int R, int P>
+CHORAL_TARGET void micro(const MicroArgs& args) {
+  constexpr int V = P * kVectors;
+  Floats acc[R][V];
+  CHORAL_UNROLL
+  for (int r = 0; r < R; ++r) {
+    CHORAL_UNROLL
+    for (int v = 0; v < V; ++v) {
+      acc[r][v] = args.resume ? Simd::load(args.out + r * args.out_stride + v * kLanes) : Simd::zero();
+    }
+  }
+  const float* x = args.x;
+  const std::byte* w = args.w;
+  const std::byte* ahead = args.ahead;
+  const int64_t stride = args.panel_stride;
+  const int64_t ahead_stride = args.ahead_panel_stride;
+  float* wide = args.wide;
+  const int64_t wide_stride = args.wide_stride;
+  for (int64_t k = 0; k < args.k; k += kXChunk) {
+    if (k == args.jump_at) ahead += args.ahead_jump;
+    const int64_t left = args.k - k;
+    if (left >= kXChunk) {  // whole chunks are unrolled: counting would take the multipliers' ports
+      CHORAL_UNROLL
+      for (int i = 0; i < kXChunk; i += 2, ahead += args.ahead_step) {
+        step<Pair, kWidens, R, V>(acc, x + i, w + i / 2 * Pair::kPairBytes, stride, ahead, ahead_stride, wide, wide_stride,
+                                  i * kPanelRows);
+      }
+      if (kWidens) wide += kXChunk * kPanelRows;
+      w += kXChunk / 2 * Pair::kPairBytes;
+      x += R * kXChunk;
+      continue;
+    }
+    for (int64_t i = 0; i + 1 < left; i += 2, w += Pair::kPairBytes, ahead += args.ahead_step) {
+      step<Pair, kWidens, R, V>(acc, x + i, w, stride, ahead, ahead_stride, wide, wide_stride, i * kPanelRows);
+    }
+    if (left % 2 != 0) {
+      Floats weights[V];
+      load_even<Pair, V>(weights, w, stride);
+      one_k<kWidens, R, V>(acc, x + left - 1, weights, wide, wide_stride, (left - 1) * kPanelRows);
+    }
+  }
+  CHORAL_UNROLL
+  for (int r = 0; r < R; ++r) {
+    CHORAL_UNROLL
+    for (int v = 0; v < V; ++v) Simd::store(args.out + r * args.out_stride + v * kLanes, acc[r][v]);
+  }
+}
+
+// Indexed by [log2 of panels][rows - 1].
+template <class Pair, int P, size_t... kRow>
+constexpr std::array<MicroKernel, kMaxRows> by_rows(std::index_sequence<kRow...>) {
+  std::array<MicroKernel, kMaxRows> table{};
+  ((table[kRow] = &micro<Pair, false, static_cast<int>(kRow) + 1, P>), ...);
+  return table;
+}
+template <class Pair>
+constexpr std::array<std::array<MicroKernel, kMaxRows>, 3> kMicro{
+    by_rows<Pair, 1>(std::make_index_sequence<kMaxRows>()),
+    by_rows<Pair, 2>(std::make_index_sequence<kMaxRowsOfTwoPanels>()),
+    by_rows<Pair, 4>(std::make_index_sequence<kMaxRowsOfFourPanels>()),
+};
+
+// Indexed by [log2 of panels][rows - kMaxRows / 2].
+using WideningRows = std::make_index_sequence<kMaxRows - kMaxRows / 2 + 1>;
+template <class Pair, int P, size_t... kRow>
+constexpr std::array<MicroKernel, sizeof...(kRow)> widening_by_rows(std::index_sequence<kRow...>) {
+  return {&micro<Pair, true, static_cast<int>(kRow) + kMaxRows / 2, P>...};
+}
+template <class Pair, size_t... kLog2>
+constexpr std::array<std::array<MicroKernel, WideningRows::size()>, sizeof...(kLog2)> widening_by_panels(
+    std::index_sequence<kLog2...>) {
+  return {widening_by_rows<Pair, 1 << kLog2>(WideningRows())...};
+}
+static_assert(kTilePanels == 1 || kTilePanels == 2);
+template <class Pair>
+constexpr auto kWidening = widening_by_panels<Pair>(std::make_index_sequence<kTilePanels>());
+
+int panels_for(int rows) {
+  if (rows <= kMaxRowsOfFourPanels) return 4;
+  return rows <= kMaxRowsOfTwoPanels ? 2 : 1;
+}
+
+MicroKernel find_micro(DType weights, int rows, int panels) {
+  const auto p = static_cast<size_t>(panels / 2);
+  const auto r = static_cast<size_t>(rows - 1);
+  switch (weights) {
+    case DType::kBF16: return kMicro<BFloat16Pair>.at(p).at(r);
+    case DType::kF16: return kMicro<Float16Pair>.at(p).at(r);
+    default: return kMicro<Float32Pair>.at(p).at(r);
+  }
+}
+
+MicroKernel find_widening(DType weights, int rows, int panels) {
+  CHORAL_DCHECK(weights != DType::kF32, "float32 panels are read in place");
+  const auto p = static_cast<size_t>(panels / 2);
+  const auto r = static_cast<size_t>(rows - kMaxRows / 2);
+  return weights == DType::kBF16 ? kWidening<BFloat16Pair>.at(p).at(r) : kWidening<Float16Pair>.at(p).at(r);
+}
+
+#undef CHORAL_UNROLL

@@ -1,0 +1,183 @@
+#include "golden/kinds.h"
+
+#include <cmath>
+#include <fstream>
+
+namespace choral::golden {
+namespace {
+
+void all_linear(AdapterKind& kind, const WeightSet& base) {
+  for (const auto& module : linear_modules(base)) kind.add_pair(module);
+}
+
+std::string layer(int i) { return "model.layers." + std::to_string(i); }
+
+const Kind kKinds[] = {
+    {"LoRA on q_proj, v_proj", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj", "v_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.q_proj"), k.add_pair(layer(i) + ".self_attn.v_proj");
+     }},
+    {"LoRA, target_modules \"all-linear\"", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = "all-linear";
+       all_linear(k, base);
+     }},
+    {"LoRA, target_modules a regex", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = R"(.*\.mlp\.(gate|down)_proj)";
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".mlp.gate_proj"), k.add_pair(layer(i) + ".mlp.down_proj");
+     }},
+    {"LoRA on k_proj alone, up_proj alone", "tiny-qwen3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"k_proj", "up_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.k_proj"), k.add_pair(layer(i) + ".mlp.up_proj");
+     }},
+    {"rsLoRA", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["use_rslora"] = true;
+       k.config["target_modules"] = "all-linear";
+       k.set_scale(k.config["lora_alpha"].get<double>() / std::sqrt(k.config["r"].get<double>()));
+       all_linear(k, base);
+     }},
+    {"rank_pattern, alpha_pattern", "tiny-mistral",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = {"q_proj", "v_proj", "down_proj"};
+       k.config["rank_pattern"] = {{"v_proj", 3}, {R"(layers\.1\.mlp\.down_proj)", 7}};
+       k.config["alpha_pattern"] = {{"down_proj", 5}};
+       for (const auto& module : linear_modules(base)) {
+         if (module.ends_with("q_proj")) k.add_pair(module);
+         if (module.ends_with("v_proj")) k.add_pair(module, 3, 8.0 / 3);
+         if (module.ends_with("layers.1.mlp.down_proj")) {
+           k.add_pair(module, 7, 5.0 / 7);
+         } else if (module.ends_with("down_proj")) {
+           k.add_pair(module, 4, 5.0 / 4);
+         }
+       }
+     }},
+    {"layers_to_transform", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"o_proj", "gate_proj"};
+       k.config["layers_to_transform"] = {1, 3};
+       for (const int i : {1, 3}) k.add_pair(layer(i) + ".self_attn.o_proj"), k.add_pair(layer(i) + ".mlp.gate_proj");
+     }},
+    {"DoRA", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = "all-linear";
+       for (const auto& module : linear_modules(base)) k.add_dora(module);
+     }},
+    {"DoRA on a base with biases, q_proj only", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"q_proj"};
+       for (int i = 0; i < 4; ++i) k.add_dora(layer(i) + ".self_attn.q_proj");
+     }},
+    {"lora_bias", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["lora_bias"] = true;
+       k.config["target_modules"] = {"q_proj", "v_proj"};
+       for (int i = 0; i < 4; ++i) {
+         for (const char* p : {".self_attn.q_proj", ".self_attn.v_proj"}) k.add_pair(layer(i) + p), k.add_lora_bias(layer(i) + p);
+       }
+     }},
+    {"bias = \"all\"", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["bias"] = "all";
+       k.config["target_modules"] = {"q_proj", "k_proj", "v_proj"};
+       for (int i = 0; i < 4; ++i) {
+         for (const char* p : {".self_attn.q_proj", ".self_attn.k_proj", ".self_attn.v_proj"}) {
+           k.add_pair(layer(i) + p), k.replace_bias(layer(i) + p);
+         }
+       }
+     }},
+    {"embed_tokens", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"embed_tokens"};
+       k.add_embedding_pair("model.embed_tokens");
+     }},
+    {"embed_tokens of a tied model", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"embed_tokens", "v_proj"};
+       k.add_embedding_pair("model.embed_tokens");
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+     }},
+    {"lm_head", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"lm_head"};
+       k.add_head_pair("lm_head.weight");
+     }},
+    {"lm_head of a tied model", "tiny-qwen3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"lm_head"};
+       k.add_head_pair("model.embed_tokens.weight");
+     }},
+    {"modules_to_save: norms", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj"};
+       k.config["modules_to_save"] = {"model.norm", "layers.2.input_layernorm"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.q_proj");
+       k.replace("model.norm.weight", 0.3f);
+       k.replace(layer(2) + ".input_layernorm.weight", 0.3f);
+     }},
+    {"modules_to_save: lm_head, embed_tokens", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj"};
+       k.config["modules_to_save"] = {"lm_head", "embed_tokens"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.q_proj");
+       k.replace("lm_head.weight", 0.1f);
+       k.replace("model.embed_tokens.weight", 0.1f);
+     }},
+    {"modules_to_save: a linear layer", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj"};
+       k.config["modules_to_save"] = {"layers.1.self_attn.v_proj", "layers.2.mlp.down_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.q_proj");
+       k.replace(layer(1) + ".self_attn.v_proj.weight", 0.2f);
+       k.replace(layer(2) + ".mlp.down_proj.weight", 0.2f);
+     }},
+    {"trainable_token_indices", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       k.train_tokens("model.embed_tokens", {17, 3, 900}, /*tied_head=*/false);
+     }},
+    {"trainable_token_indices of a tied model", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       k.train_tokens("model.embed_tokens", {17, 3, 900}, /*tied_head=*/true);
+     }},
+    {"trainable_token_indices of a tied lm_head alone", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       k.train_tokens("lm_head", {17, 3, 900}, /*tied_head=*/false);
+     }},
+    {"trainable_token_indices of both, tied, other tokens each", "tiny-qwen3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       k.train_tokens("model.embed_tokens", {17, 3, 900}, /*tied_head=*/false);
+       k.train_tokens("lm_head", {5, 17}, /*tied_head=*/false);
+     }},
+    {"trainable_token_indices of both, tied, the same tokens, saved once", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       k.train_tokens("model.embed_tokens", {17, 3, 900}, /*tied_head=*/true);
+       k.config["trainable_token_indices"]["lm_head"] = {17, 3, 900};
+     }},
+};
+
+}  // namespace
+
+std::span<const Kind> all_kinds() { return kKinds; }
+
+Status write_adapter(const std::filesystem::path& folder, const AdapterKind& kind) {
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "adapter_config.json") << kind.config.dump(1);
+  return write_weights(folder / "adapter_model.safetensors", kind.files);
+}
+
+}  // namespace choral::golden
