@@ -89,5 +89,22 @@ TEST_F(AdaptersTest, ADeviceThatComputesThemWronglyLeavesThemToTheHost) {
   expect_equal(llm->generate(every_kind()), load(with_adapters("cpu"))->generate(every_kind()));
 }
 
+// Wherever in a step one call fails, that call is the host's on copies, and adapters are from the next step on.
+TEST_F(AdaptersTest, AnOperatorOnStacksThatFailsLeavesThemToTheHost) {
+  const auto wanted = load(with_adapters("cpu"))->generate(every_kind());
+  int failed_on_stacks = 0;
+  for (int call = 300; call < 320; ++call) {
+    const Variable at("CHORAL_REF_FAULT_AT", std::to_string(call));
+    const auto llm = load(with_adapters("ref_fault_fails_at_100"));
+    expect_equal(llm->generate(every_kind()), wanted);
+    const auto notes = llm->device_notes();
+    if (::testing::Matches(Contains(HasSubstr("gmv_")))(notes)) {
+      ++failed_on_stacks;
+      EXPECT_THAT(notes, Contains(HasSubstr("adapters are computed on the host from now on")));
+    }
+  }
+  EXPECT_GT(failed_on_stacks, 0) << "no call of these is one on stacks";
+}
+
 }  // namespace
 }  // namespace choral::plugins

@@ -11,6 +11,16 @@ namespace {
 
 constexpr int32_t kOnHost = -1;
 
+// By the digests that adapters are listed with.
+std::string described(const PackedVoice& voice) {
+  std::string text = voice.size() == 1 ? "the adapter " : "the mix of adapters ";
+  for (const auto& term : voice) {
+    constexpr size_t kShown = 12;
+    text += (&term == &voice.front() ? "" : ", ") + to_hex(term.adapter->digest()).substr(0, kShown);
+  }
+  return text;
+}
+
 AdapterId tenant(AdapterKey key) { return AdapterId(key.value()); }
 AdapterKey voice_of(AdapterId tenant) { return AdapterKey(tenant.value()); }
 
@@ -72,6 +82,8 @@ void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::spa
   mapping_.is_prefill = rows.has_prefill;
   voices_.assign(1, nullptr);
   stack_position_.assign(1, kOnHost);
+  look_at_device();
+  if (given_up_) segments = {};
   // Those that have a slot first, so that none of them leaves for another.
   for (size_t i = 0; i < segments.size(); ++i) {
     const auto known = slot_of_.find(segments[i].key);
@@ -87,7 +99,7 @@ void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::spa
     }
     // It stays there, so that a row's bits don't depend on who else is in its step.
     slot_of_.emplace(key, kOnHost);
-    notes_.push_back(fmt::format("adapter {} is computed on the host: {}", key.value(), placed.message()));
+    notes_.push_back(fmt::format("{} is computed on the host: {}", described(*voices[i]), placed.message()));
     CHORAL_LOG(kWarn, "{}", notes_.back());
   }
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -97,6 +109,15 @@ void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::spa
   CHORAL_CHECK(rows.count >= static_cast<int64_t>(mapping_.index_mapping.size()), "a step's segments lie within its rows");
   mapping_.add_tokens(0, rows.count - static_cast<int64_t>(mapping_.index_mapping.size()));
   batch_ = &processor_.prepare_batch(ctx_, mapping_, stack_position_);
+}
+
+void StackedAdapters::look_at_device() {
+  if (given_up_ || platform::host_reads(ctx_.session)) return;
+  const Status own = ctx_.session.computes_adapters();
+  if (own.ok()) return;
+  given_up_ = true;
+  notes_.push_back("adapters are computed on the host from now on: " + own.message());
+  CHORAL_LOG(kWarn, "{}", notes_.back());
 }
 
 void StackedAdapters::use(AdapterKey key, const PackedVoice* voice, int32_t slot) {
@@ -217,6 +238,7 @@ void StackedAdapters::change_product(const Context& ctx, int target, const LoRAB
   const auto& stacks = pool_.stacks(target);
   if (!stacks.factors.empty()) ctx.ops.bgmv_scale(ctx, LoRAMemoryPool::stack_of(stacks.factors), batch.indices, product);
   // A bias is a product with 1.
+  CHORAL_CHECK(product.rows <= ones_.shape()[0], "more rows at once than a step has");
   const MatrixView<const float> ones(ones_.as<float>().data(), product.rows, 1);
   if (!stacks.offsets.empty()) expand(ctx, batch, ones, stacks.offsets, 0, product);
 }

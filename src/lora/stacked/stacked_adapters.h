@@ -56,6 +56,7 @@ class StackedAdapters {
  private:
   StackedAdapters(const platform::Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size);
 
+  void look_at_device();
   Status place(AdapterKey key, const PackedVoice& voice);
   void use(AdapterKey key, const PackedVoice* voice, int32_t slot);
   int32_t index_of(const PackedVoice* voice) const;  // 0 = not served
@@ -79,6 +80,7 @@ class StackedAdapters {
   std::vector<const PackedVoice*> voices_;
   std::vector<int32_t> stack_position_;
   const LoRABatch* batch_ = nullptr;
+  bool given_up_ = false;  // an operator on stacks failed: all voices are the host's
   std::vector<std::string> notes_;
 };
 
