@@ -28,7 +28,8 @@ class StepInputWriterTest : public ::testing::Test {
     request->id = id;
     request->tokens = random_prompt(prompt, static_cast<uint32_t>(id));
     request->max_tokens = 100;
-    request->adapter_key = adapter;
+    request->adapter_key = lora::AdapterKey{adapter};
+    if (adapter != 0) request->adapter_ids = {lora::AdapterId{adapter}};
     request->rule.seed = 1000 + id;
     EXPECT_TRUE(scheduler_.add(std::move(request)).ok());
     return added;
@@ -132,7 +133,7 @@ TEST_F(StepInputWriterTest, SegmentsAreTheAdaptersRows) {
   add(2, 4);
   add(3, 2, 9);
   const StepInput& input = step();
-  EXPECT_THAT(input.segments, ElementsAre(lora::LoRASegment{4, 5, 9}));
+  EXPECT_THAT(input.segments, ElementsAre(lora::LoRASegment{4, 5, lora::AdapterKey{9}}));
   EXPECT_EQ(input.items[0].id, 2U);
 }
 
