@@ -68,6 +68,7 @@ struct EngineOptions {
   std::string adapter_root = {};           // a directory: NAME/adapter_config.json in it is adapter NAME, loaded at first use
   std::string lora_dtype = "auto";         // adapters in memory: auto (as stored) | float32 | bfloat16 | float16 | int8
   int max_lora_rank = 512;                 // adapters of a higher rank are refused
+  bool lora_bias = true;                   // adapters may bring biases (lora_bias, bias="all"); else those are refused
   int max_loras = 0;                       // most different adapters in one step, those of mixes too; 0 = no limit
   int64_t adapter_memory_bytes = 0;        // budget for adapters in memory; 0 = a quarter of what is free
   std::function<void(const LoadProgress&)> on_progress = {};
@@ -127,6 +128,7 @@ struct EngineStats {
   int64_t adapter_budget_bytes = 0;
   int64_t adapter_loads = 0;
   int64_t adapter_evictions = 0;
+  int64_t host_copies = 0;  // from a device's memory to the host's: the logits of each step, and whatever falls back
 };
 
 // A request in flight. Dropping the handle cancels the request.

@@ -7,8 +7,8 @@
  * size) bytes and takes what is missing as zero. Majors must be equal. A plug-in asks `host->header.abi_minor` before it uses a
  * newer field of the host's; the host does the same with the plug-in's. So an old plug-in runs in a new host and a new one in an
  * old host, each with what both know. In a table of structs the elements lie struct_size bytes apart, as the first one says;
- * whoever walks it uses that number, not its own sizeof. The few structs without a header (matrices, vectors, sequences, parts
- * of a weight) stay as they are for as long as the major version lives.
+ * whoever walks it uses that number, not its own sizeof. The few structs without a header (matrices, vectors, stacks, sequences,
+ * parts of a weight) stay as they are for as long as the major version lives.
  *
  * Errors. A call that can fail returns choral_status*: null is fine, anything else was made by host->status_create and belongs to
  * the host from then on. Nothing is thrown across the border; nothing aborts. A call that fails leaves its outputs as they were.
@@ -362,6 +362,39 @@ typedef struct choral_attention_args {
   int64_t block_id_count;
   choral_vector sinks; /* [heads] or null: a score that joins each head's softmax and has no value */
 } choral_attention_args;
+
+/* Adapters' matrices, one after another: element (slot, row, col) lies (slot · rows + row) · cols + col elements after `data`.
+ * The host allocates the memory, writes slots between steps, and reads none of it. Elements are `dtype`: f32, f16 or bf16. */
+typedef struct choral_lora_stack {
+  const void* data;
+  int64_t slots;
+  int64_t rows;
+  int64_t cols;
+  int32_t dtype;
+  int32_t reserved;
+} choral_lora_stack;
+
+/* The operators on stacks, for a device that computes adapters itself: it serves all seven, or the host computes them on copies
+ * of their rows. Row i has slot slot_of[i], or in the sgmv_ ones slot_of[s] of the sequence s that it is in: rows [starts[s],
+ * starts[s] + lengths[s]). Sequences follow each other from row 0 to the last; their lengths are at most max_length. Both ways
+ * give a row the same bits. A row of slot -1 is neither read nor written. Stack elements are multiplied as floats. "bgmv_shrink"
+ * 1, "sgmv_shrink" 1: y = scaling · x·Aᵀ, A [slots, rank, in]. "bgmv_expand" 1, "sgmv_expand" 1: y = x·Bᵀ (+ y, where `add` is
+ * not 0), B [slots, out, rank]. "bgmv_expand_slice" 1, "sgmv_expand_slice" 1: the same for columns [slice_begin, slice_begin +
+ * out) of y. "bgmv_scale" 1: y = y·F value by value, F [slots, 1, cols of y] in f32; x is not set. */
+typedef struct choral_lora_args {
+  choral_header header;
+  choral_matrix x;
+  choral_lora_stack stack;
+  choral_matrix y;
+  const int32_t* slot_of; /* [rows], or [sequence_count] */
+  const int32_t* starts;  /* [sequence_count]; the sgmv_ ones only, as the next three */
+  const int32_t* lengths;
+  int64_t sequence_count;
+  int64_t max_length;
+  int64_t slice_begin;
+  float scaling;
+  int32_t add;
+} choral_lora_args;
 
 typedef choral_status* (*choral_op_fn)(choral_device*, choral_stream*, const void* args);
 

@@ -13,4 +13,10 @@ choral_status* ref_silu_and_mul(choral_device* device, choral_stream* stream, co
 choral_status* ref_rotary_embedding(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_write_kv(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_paged_attention(choral_device* device, choral_stream* stream, const void* args);
+/* An expand of the whole row is a slice that begins at 0: one function serves both names. */
+choral_status* ref_bgmv_shrink(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_bgmv_expand(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_bgmv_scale(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_sgmv_shrink(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_sgmv_expand(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_noop(choral_device* device, choral_stream* stream, const void* args); /* measures the border */

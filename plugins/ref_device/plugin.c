@@ -29,6 +29,13 @@ static const choral_op ops[] = {
     {CHORAL_HEADER(choral_op), "silu_and_mul", 1, 0, ref_silu_and_mul},
     {CHORAL_HEADER(choral_op), "write_kv", 1, 0, ref_write_kv},
     {CHORAL_HEADER(choral_op), "paged_attention", 1, 0, ref_paged_attention},
+    {CHORAL_HEADER(choral_op), "bgmv_shrink", 1, 0, ref_bgmv_shrink},
+    {CHORAL_HEADER(choral_op), "bgmv_expand", 1, 0, ref_bgmv_expand},
+    {CHORAL_HEADER(choral_op), "bgmv_expand_slice", 1, 0, ref_bgmv_expand},
+    {CHORAL_HEADER(choral_op), "bgmv_scale", 1, 0, ref_bgmv_scale},
+    {CHORAL_HEADER(choral_op), "sgmv_shrink", 1, 0, ref_sgmv_shrink},
+    {CHORAL_HEADER(choral_op), "sgmv_expand", 1, 0, ref_sgmv_expand},
+    {CHORAL_HEADER(choral_op), "sgmv_expand_slice", 1, 0, ref_sgmv_expand},
     {CHORAL_HEADER(choral_op), "noop", 1, 0, ref_noop},
 };
 

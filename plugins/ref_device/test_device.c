@@ -162,7 +162,8 @@ int main(int argc, char** argv) {
                  {"rows", test_rows},
                  {"rotary", test_rotary},
                  {"attention", test_attention},
-                 {"fused", test_fused}};
+                 {"fused", test_fused},
+                 {"lora", test_lora}};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; ++i) {
       printf("%s\n", tests[i].name);
       tests[i].body();

@@ -22,6 +22,7 @@ void test_rows(void);
 void test_rotary(void);
 void test_attention(void);
 void test_fused(void);
+void test_lora(void);
 
 #define CHECK(condition) test_check((condition) != 0, #condition, __FILE__, __LINE__)
 #define OK(call) test_ok((call), #call, __FILE__, __LINE__)

@@ -350,7 +350,8 @@ void EngineCore::publish_stats() {
                         .adapter_bytes = residency_.resident_bytes(),
                         .adapter_budget_bytes = residency_.budget_bytes(),
                         .adapter_loads = residency_.loads(),
-                        .adapter_evictions = residency_.evictions()};
+                        .adapter_evictions = residency_.evictions(),
+                        .host_copies = output_.host_copies};
   publish_device_notes();
   const std::lock_guard lock(mutex_);
   stats_ = now;

@@ -53,6 +53,7 @@ Status ModelRunner::execute_model(const StepInput& input, StepOutput& out) {
     return Status();
   });
   Status ended = ctx_.session.end_step(facts);
+  out.host_copies = ctx_.session.host_copies();
   if (computed.ok() || ended.ok()) return computed.ok() ? ended : computed;
   // Where the memory is a device's, it knows why there is no more.
   return ended.code() == Code::kResourceExhausted ? std::move(ended).while_(kTooLarge) : ended;
@@ -110,7 +111,7 @@ void ModelRunner::build_batch(const StepInput& input) {
   CHORAL_CHECK(token_ids_.size() == static_cast<size_t>(input.total_tokens), "a step's items are not its rows");
   CHORAL_CHECK(input.segments.empty() || input.segments.back().start + input.segments.back().length <= input.total_tokens,
                "a segment has rows that the step does not have");
-  const Status planned = lora_.set_adapter_mapping(input.segments);
+  const Status planned = lora_.set_adapter_mapping(input.segments, {input.total_tokens, input.has_prefill});
   CHORAL_CHECK(planned.ok(), planned.message());  // residency registered them, the scheduler keeps to the slots
   const auto& lora = lora_.punica_wrapper();
   batch_ = {.token_ids = platform::place_indices(ctx_, std::span<const int32_t>(token_ids_)),

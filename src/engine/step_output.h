@@ -30,6 +30,7 @@ struct StepOutput {
   std::vector<SampledToken> tokens;
   std::vector<kernels::TokenLogprob> top;         // most likely tokens, best first, as many as each request asked for
   std::vector<PositionLogprobs> prompt_logprobs;  // in the order of positions
+  int64_t host_copies = 0;                        // Session::host_copies() when the step ended
 
   void reserve(int64_t max_items) {
     items.reserve(static_cast<size_t>(max_items));

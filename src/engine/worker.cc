@@ -23,9 +23,16 @@ Result<lora::LoRAConfig> read_lora_config(const EngineOptions& options) {
   config.max_loras = options.max_num_seqs;
   config.max_cpu_loras = kMostRegistered;
   config.max_lora_rank = options.max_lora_rank;
+  config.bias_enabled = options.lora_bias;
   CHORAL_TRY(config.lora_dtype, lora::parse_lora_dtype(options.lora_dtype));
   CHORAL_RETURN_IF_ERROR(config.validate());
   return config;
+}
+
+// The type of stacks in a device's memory: what adapters shall be stored as, or exact for every file.
+DType stack_type(lora::LoRADType type) {
+  if (type == lora::LoRADType::kBFloat16) return DType::kBF16;
+  return type == lora::LoRADType::kFloat16 ? DType::kF16 : DType::kF32;
 }
 
 }  // namespace
@@ -62,8 +69,35 @@ Status Worker::initialize_cache(const EngineOptions& options) {
   kv_pool_ = std::move(pool);
   lora_manager_.emplace(model.lora_targets(), lora_config_, ctx_.session.platform().device(), options.max_num_seqs,
                         options.max_num_batched_tokens);
+  CHORAL_RETURN_IF_ERROR(give_adapters_to_device(options));
   runner_ = std::make_unique<ModelRunner>(ctx_, model, *lora_manager_, options.max_num_batched_tokens, options.max_num_seqs);
   return {};
+}
+
+// A slot for every voice that a step may have, as long as the device's memory lasts.
+Status Worker::give_adapters_to_device(const EngineOptions& options) {
+  if (platform::host_reads(ctx_.session)) return {};
+  if (const Status own = ctx_.session.computes_adapters(); !own.ok()) {
+    notes_.push_back("adapters are computed on the host, on copies of their rows: " + own.message());
+    return {};
+  }
+  const lora::LoRAMemoryPoolSize size{.max_slots = lora_config_.max_loras,
+                                      .budget_bytes = options.adapter_memory_bytes,
+                                      .dtype = stack_type(lora_config_.lora_dtype)};
+  CHORAL_TRY(auto adapters, lora::StackedAdapters::make(ctx_, loaded_.model->lora_targets(), size, options.max_num_seqs,
+                                                        options.max_num_batched_tokens));
+  lora_manager_->use_device(std::move(adapters));
+  notes_.push_back(
+      fmt::format("adapters: up to {} in slots of the device's memory, as {}", size.max_slots, dtype_name(size.dtype)));
+  return {};
+}
+
+std::vector<std::string> Worker::take_device_notes() {
+  auto notes = device_.session->take_notes();
+  if (lora_manager_) {
+    for (auto& note : lora_manager_->take_notes()) notes.push_back(std::move(note));
+  }
+  return notes;
 }
 
 }  // namespace choral::engine

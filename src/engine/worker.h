@@ -38,10 +38,11 @@ class Worker {
   DType kv_dtype() const { return kv_dtype_; }
   const std::vector<std::string>& notes() const { return notes_; }
   // Notes of the device since it opened: fallbacks that came while it ran.
-  std::vector<std::string> take_device_notes() { return device_.session->take_notes(); }
+  std::vector<std::string> take_device_notes();
 
  private:
   Worker(std::unique_ptr<ThreadPool> pool, DeviceSetup device);
+  Status give_adapters_to_device(const EngineOptions& options);
 
   std::unique_ptr<ThreadPool> pool_;
   DeviceSetup device_;

@@ -26,7 +26,7 @@ void VocabParallelEmbedding::lookup(const platform::Context& ctx, platform::Inde
   } else {
     quant_method().gather_rows(ctx, ids, out);
   }
-  if (lora != nullptr) lora->add_lora_embedding(ctx, lora_target_, ids.host, out);
+  if (lora != nullptr) lora->add_lora_embedding(ctx, lora_target_, ids, out);
 }
 
 ParallelLMHead::ParallelLMHead(Builder& builder, const Spec& spec)
@@ -51,8 +51,9 @@ void LogitsProcessor::forward(const platform::Context& ctx, MatrixView<const flo
 void LogitsProcessor::multiply(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
                                MatrixView<float> logits, const lora::PunicaWrapper* lora) const {
   if (lora == nullptr) return head_.forward(ctx, hidden, logits);
-  lora->add_lora_logits(ctx, lora_target_, hidden, rows, logits,
-                        [&](const kernels::Epilogue& wanted) { head_.quant_method().apply(ctx, hidden, wanted, logits); });
+  lora->add_lora_logits(ctx, lora_target_, hidden, rows, logits, [&](const kernels::Epilogue& wanted, MatrixView<float> to) {
+    head_.quant_method().apply(ctx, hidden, wanted, to);
+  });
 }
 
 }  // namespace choral::layers

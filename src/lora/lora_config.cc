@@ -59,6 +59,12 @@ Status LoRAConfig::validate() const {
   if (lora_extra_vocab_size < 0 || lora_extra_vocab_size > 65'536) {
     problems.add(invalid_argument("lora_extra_vocab_size is {}; it must be 0 to 65536", lora_extra_vocab_size));
   }
+  if (lora_extra_vocab_size > 0 && lora_extra_vocab_size <= 65'536) {
+    problems.add(
+        unsupported("lora_extra_vocab_size is {}: adapters that bring tokens of their own are not served; add the tokens "
+                    "to the base model first, and train their rows (trainable_token_indices)",
+                    lora_extra_vocab_size));
+  }
   if (max_cpu_loras && (*max_cpu_loras < max_loras || *max_cpu_loras > kMostAdapters)) {
     problems.add(
         invalid_argument("max_cpu_loras is {}; it must be at least max_loras ({}) and at most {}, because an adapter in use "

@@ -26,10 +26,11 @@ struct LoRAConfig {
   int64_t max_loras = 8;       // distinct adapters in one step
   int64_t max_lora_rank = 64;  // 1 … 512; an adapter with a larger rank anywhere is refused
   LoRADType lora_dtype = LoRADType::kAuto;
-  // Rows by which an adapter's own embedding and head may exceed the base's vocabulary. 0, unlike vLLM's former 256: adding
-  // tokens needs a tokenizer of the adapter's own, so whoever wants it says so.
+  // Rows by which an adapter's own embedding and head may exceed the base's vocabulary. Only 0 is served: tokens of an adapter's
+  // own need a tokenizer of its own.
   int64_t lora_extra_vocab_size = 0;
-  std::optional<int64_t> max_cpu_loras;  // adapters kept in memory; absent: twice max_loras
+  // Voices registered with a manager at a time; absent: twice max_loras. What is in memory is limited by its bytes.
+  std::optional<int64_t> max_cpu_loras;
   // How adapters are divided over devices under tensor parallelism. With one device both forms are the same, so either is taken.
   bool fully_sharded_loras = false;
   // Whether adapters may bring biases (lora_bias, trained biases of bias="all"). On, unlike vLLM, since they are supported.

@@ -62,6 +62,13 @@ TEST(LoRAConfig, AllProblemsAtOnce) {
   EXPECT_THAT(config.validate().message(), HasSubstr("max_cpu_loras is 3; it must be at least max_loras (4)"));
 }
 
+TEST(LoRAConfig, TokensOfAnAdaptersOwnAreRefusedWithAWayOut) {
+  LoRAConfig config;
+  config.lora_extra_vocab_size = 256;
+  EXPECT_EQ(config.validate().code(), Code::kUnsupported);
+  EXPECT_THAT(config.validate().message(), HasSubstr("add the tokens to the base model first"));
+}
+
 TEST(LoRAConfig, TypesAndTheirSpellings) {
   for (const auto& [name, type] : std::vector<std::pair<std::string, LoRADType>>{{"auto", LoRADType::kAuto},
                                                                                  {"fp16", LoRADType::kFloat16},

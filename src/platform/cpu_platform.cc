@@ -20,6 +20,8 @@ class CpuSession : public Session {
   Arena& scratch() override { return arena_; }
 
   Result<Tensor> allocate_kv(DType dtype, Shape shape) override { return Tensor::allocate(dtype, shape); }
+  Status computes_adapters() const override { return unsupported("the host computes with packed panels"); }
+  Result<Tensor> allocate(DType dtype, Shape shape) override { return Tensor::allocate(dtype, shape); }
 
   Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, std::span<const kernels::WeightRows> rows,
                                                          DType format) override {

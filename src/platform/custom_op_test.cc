@@ -32,6 +32,8 @@ class NamedSession : public Session {
   Arena& memory() override { return arena_; }
   Arena& scratch() override { return arena_; }
   Result<Tensor> allocate_kv(DType, Shape) override { return unsupported("a test's"); }
+  Status computes_adapters() const override { return unsupported("a test's"); }
+  Result<Tensor> allocate(DType, Shape) override { return unsupported("a test's"); }
   Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context&, std::span<const kernels::WeightRows>, DType) override {
     return unsupported("a test's");
   }

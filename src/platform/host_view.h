@@ -2,6 +2,7 @@
 // nothing. Copies live in the host's scratch (or the step's memory) until the enclosing StepMark or the step ends.
 #pragma once
 
+#include <cstring>
 #include <span>
 
 #include "platform/session.h"
@@ -55,6 +56,17 @@ inline void copy_to_device(const Context& ctx, MatrixView<const float> from, Mat
   if (from.rows == 0) return;
   ctx.session.copy(CopyKind::kToDevice, to.data, to.stride * kFloat, from.data, from.stride * kFloat, from.cols * kFloat,
                    from.rows);
+}
+
+// Bytes of the host's to memory of the device.
+inline void copy_to_device(Session& session, std::span<const std::byte> from, std::byte* to) {
+  if (from.empty()) return;
+  if (host_reads(session)) {
+    std::memcpy(to, from.data(), from.size());
+  } else {
+    const auto bytes = static_cast<int64_t>(from.size());
+    session.copy(CopyKind::kToDevice, to, bytes, from.data(), bytes, bytes, 1);
+  }
 }
 
 // Host values as the step's operators read them.

@@ -42,12 +42,18 @@ class Session {
   // Packs rows of stored tensors as `format` (a float type, or the GGUF type they are stored in) in this device's layout.
   virtual Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, std::span<const kernels::WeightRows> rows,
                                                                  DType format) = 0;
+  // Whether the operators on adapters' stacks are the device's: then adapters live in its memory. Else the reason why not.
+  virtual Status computes_adapters() const = 0;
+  // Zero-filled memory of the device for as long as the tensor lives: adapters' slots.
+  virtual Result<Tensor> allocate(DType dtype, Shape shape) = 0;
   // A copy of host values that lives as long as the model: a norm's weight, a bias, a table.
   virtual Result<Tensor> keep(std::span<const float> values) = 0;
 
   // Not for devices whose memory the host reads. Host memory may be reused at once, and read when this returns.
   virtual void copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
                     int64_t rows) = 0;
+  // Copies to the host since the session was opened.
+  virtual int64_t host_copies() const { return 0; }
   // The step's sequences in the form of the device's attention.
   virtual SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) = 0;
 

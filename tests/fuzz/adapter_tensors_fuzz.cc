@@ -89,7 +89,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto again = LoRAModel::from_lora_tensors(tensors, *peft, targets);
   CHORAL_CHECK(again.ok() && again->digest() == adapter->digest(), "the same tensors are another adapter");
-  LoRAModel folded = adapter->clone(2);
-  CHORAL_CHECK(folded.optimize().ok(), "scales cannot be folded in");
   return 0;
 }

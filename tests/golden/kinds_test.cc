@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "choral/llm.h"
 #include "golden/golden.h"
@@ -117,6 +118,38 @@ TEST_P(KindsTest, EqualsItsDefinition) {
   EXPECT_LT(error, kTolerance);
   EXPECT_GT(effect, kWorthTesting) << "the adapter does nothing to speak of";
   std::printf("| %s | %s | max difference %.1e (effect %.2g) |\n", kind.name, kind.model, error, effect);
+}
+
+// Copies to the host while each prompt is answered alone.
+int64_t host_copies(const fs::path& model, const std::string& adapter_path) {
+  EngineOptions options{.model = model.string(), .device = test_device(), .threads = 2};
+  if (!adapter_path.empty()) options.adapters.push_back({"it", adapter_path});
+  auto llm = LLM::load(options);
+  if (!llm.ok()) {
+    ADD_FAILURE() << llm.status().to_string();
+    return 0;
+  }
+  const int64_t before = (*llm)->stats().host_copies;
+  for (auto& prompt : prompts(adapter_path.empty() ? "" : "it")) {
+    for (const auto& output : (*llm)->generate({std::move(prompt)})) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
+  }
+  while ((*llm)->stats().running > 0) std::this_thread::yield();  // the last step's count comes after its token
+  return (*llm)->stats().host_copies - before;
+}
+
+TEST_P(KindsTest, NoRowOfADeviceComesToTheHostForIt) {
+  if (test_device() == "auto") GTEST_SKIP() << "the host's memory is this device's";
+  const Kind& kind = GetParam();
+  const fs::path base_path = fs::path(CHORAL_TEST_DATA) / "models" / kind.model;
+  const auto base = read_weights(base_path);
+  ASSERT_TRUE(base.ok()) << base.status().to_string();
+  AdapterKind adapter(*base, /*rank=*/4, /*alpha=*/8);
+  kind.build(adapter, *base);
+  const testing::TempDir dir;
+  ASSERT_TRUE(write_adapter(dir.path() / "adapter", adapter).ok());
+  const int64_t without = host_copies(base_path, "");
+  EXPECT_GT(without, 0) << "logits come to the host, or nothing is counted";
+  EXPECT_EQ(host_copies(base_path, dir / "adapter"), without);
 }
 
 INSTANTIATE_TEST_SUITE_P(Adapters, KindsTest, ::testing::ValuesIn(all_kinds().begin(), all_kinds().end()),

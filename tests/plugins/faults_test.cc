@@ -84,7 +84,8 @@ TEST_P(PassedOverTest, IsFoundOut) {
 }
 INSTANTIATE_TEST_SUITE_P(Features, PassedOverTest,
                          ::testing::Values(kWindow, kSoftcap, kSinks, kPartial, kInterleaved,
-                                           Unserved{"bf16", "matmul", "bf16 weights"}),
+                                           Unserved{"bf16", "matmul", "bf16 weights"},
+                                           Unserved{"bf16_stack", "bgmv_shrink", "a stack of bf16"}),
                          name_of);
 
 class RefusedTest : public FeaturesTest {};
@@ -94,6 +95,7 @@ TEST_P(RefusedTest, IsSaid) {
 }
 INSTANTIATE_TEST_SUITE_P(Features, RefusedTest,
                          ::testing::Values(kWindow, kSoftcap, kSinks, kPartial, kInterleaved,
+                                           Unserved{"bf16_stack", "bgmv_expand_slice", "a stack of bf16"},
                                            Unserved{"v_head_dim", "paged_attention", "values narrower than keys"}),
                          name_of);
 

@@ -14,9 +14,9 @@ constexpr int kThreads = 2;
 constexpr int kMostReads = 3;  // of files that change while they are read
 
 // Where the config cannot be read it does not matter: the load says why.
-bool is_dora(const AdapterSpec& spec, SpareMemory& spare) {
+bool is_dora(const lora::LoRARequest& request, SpareMemory& spare) {
   const auto config =
-      spare.or_out_of_memory("its config cannot be read", [&] { return lora::PEFTHelper::from_local_dir(spec.path); });
+      spare.or_out_of_memory("its config cannot be read", [&] { return lora::PEFTHelper::from_local_dir(request.lora_path); });
   return config.ok() && config->use_dora;
 }
 
@@ -76,7 +76,7 @@ void AdapterLoader::run(Worker& worker) {
     Job job = std::move(worker.jobs.front());
     worker.jobs.pop_front();
     lock.unlock();
-    if (&worker == &any_ && is_dora(job.version->spec, worker.spare)) {
+    if (&worker == &any_ && is_dora(job.version->request, worker.spare)) {
       worker.spare.give_back();  // for the other's queue
       lock.lock();
       dora_.jobs.push_back(std::move(job));
@@ -91,27 +91,27 @@ void AdapterLoader::run(Worker& worker) {
 // The job is the client's once it is taken: nothing of its version may be held here then, or the engine finds it in use.
 void AdapterLoader::load(Worker& worker, Job& job) {
   for (int reads = 1;; ++reads) {
-    AdapterRead made = read(worker, job.version->spec);
+    AdapterRead made = read(worker, job.version->request);
     worker.spare.give_back();  // taking it in may need some
     if (client_.take_read(job, std::move(made), reads == kMostReads)) return;
     worker.spare.keep();
   }
 }
 
-AdapterRead AdapterLoader::read(Worker& worker, const AdapterSpec& spec) {
+AdapterRead AdapterLoader::read(Worker& worker, const lora::LoRARequest& request) {
   AdapterFacts facts;
   lora::AdapterDescription described;
   bool whole = true;  // memory that cannot be had is no fault of the files
   auto packed = worker.spare.or_out_of_memory("it cannot be loaded", [&] {
     worker.ctx->memory.reset();
-    facts = look_at_adapter(spec.path);
+    facts = look_at_adapter(request.lora_path);
     wait_until_stamps_settle(facts);
-    auto loaded = worker.files->load(spec.path, described, [this](int64_t bytes) { return client_.admit(bytes); });
-    whole = look_at_adapter(spec.path) == facts;
+    auto loaded = worker.files->load(request.lora_path, described, [this](int64_t bytes) { return client_.admit(bytes); });
+    whole = look_at_adapter(request.lora_path) == facts;
     return loaded;
   });
   worker.spare.give_back();
-  packed = std::move(packed).while_(fmt::format("adapter '{}' ({})", spec.name, spec.path));
+  packed = std::move(packed).while_(fmt::format("adapter '{}' ({})", request.lora_name, request.lora_path));
   return {std::move(packed), std::move(described), std::move(facts), whole};
 }
 

@@ -77,7 +77,7 @@ class AdapterLoader {
   Status start(Worker& worker);
   void run(Worker& worker);
   void load(Worker& worker, Job& job);
-  AdapterRead read(Worker& worker, const AdapterSpec& spec);
+  AdapterRead read(Worker& worker, const lora::LoRARequest& request);
 
   Client& client_;
   Config config_;

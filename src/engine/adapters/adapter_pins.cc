@@ -30,7 +30,8 @@ bool AdapterPins::settle_one(Wish& wish, Load load, Answer answer) {
       version.loading = wish.tried = true;
       return false;
     }
-    if (status.ok()) status = unavailable("adapter '{}' left memory before it could be pinned; try again", version.spec.name);
+    if (status.ok())
+      status = unavailable("adapter '{}' left memory before it could be pinned; try again", version.request.lora_name);
   }
   answer(wish, status);
   return true;
@@ -44,7 +45,7 @@ Status AdapterPins::pin(AdapterVersion& version) {
   return resource_exhausted(
       "adapter '{}' needs {} bytes, and {} of the budget for adapters ({}) may be pinned, {} of which are; raise "
       "--adapter-memory or unpin another",
-      version.spec.name, memory_.size_bytes(id), tiers.pinnable_bytes(MemoryTier::kHost), budget_bytes(),
+      version.request.lora_name, memory_.size_bytes(id), tiers.pinnable_bytes(MemoryTier::kHost), budget_bytes(),
       tiers.pinned_bytes(MemoryTier::kHost));
 }
 
@@ -66,13 +67,13 @@ Status AdapterPins::room_for(const AdapterVersion& version) const {
     case MemoryRoom::kFitsAfterEviction: return {};
     case MemoryRoom::kTooLarge:
       return too_large("adapter '{}' needs {} bytes in memory, the budget for adapters has {}; raise --adapter-memory",
-                       version.spec.name, bytes, budget);
+                       version.request.lora_name, bytes, budget);
     case MemoryRoom::kNoRoom: break;
   }
   return resource_exhausted(
       "adapter '{}' needs {} bytes in memory, and what fills the budget for adapters ({}) is in use or pinned; raise "
       "--adapter-memory, unpin another or try again later",
-      version.spec.name, bytes, budget);
+      version.request.lora_name, bytes, budget);
 }
 
 }  // namespace choral::engine

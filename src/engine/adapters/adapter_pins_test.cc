@@ -41,9 +41,9 @@ class AdapterPinsTest : public ::testing::Test {
   void settle() {
     loads_.clear();
     answered_.clear();
-    pins_.settle([this](const std::shared_ptr<AdapterVersion>& version) { loads_.push_back(version->spec.name); },
+    pins_.settle([this](const std::shared_ptr<AdapterVersion>& version) { loads_.push_back(version->request.lora_name); },
                  [this](const AdapterPins::Wish& wish, const Status& status) {
-                   answered_.push_back(wish.version->spec.name);
+                   answered_.push_back(wish.version->request.lora_name);
                    last_ = status;
                  });
   }

@@ -63,12 +63,12 @@ void AdapterRegistry::give(Answer& answer, Status status) {
 
 Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
   CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(spec.name));
-  if (spec.path.empty()) return invalid_argument("adapter '{}': the path is empty; name its directory", spec.name);
   std::unique_lock lock(mutex_);
   if (!replace && names_.contains(spec.name)) {
     return already_exists("adapter '{}' is loaded; unload it first or ask to replace it", spec.name);
   }
   auto version = std::make_shared<AdapterVersion>(VersionId{next_id_++}, spec);
+  CHORAL_RETURN_IF_ERROR(version->request.validate());
   Answer answer;
   loader_->add({version, &answer});
   answered_.wait(lock, [&] { return answer.given; });

@@ -125,7 +125,7 @@ void AdapterRegistry::renew(std::string_view name, const std::string& place, boo
 
 bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool last) {
   AdapterVersion& version = *job.version;
-  const std::string key = version.spec.name;
+  const std::string key = version.request.lora_name;
   std::unique_lock lock(mutex_);
   const bool outdated = version.awaited && *version.awaited != read.facts;
   version.awaited.reset();
@@ -133,7 +133,7 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
   if (!read.whole) {
     read.packed =
         unavailable("adapter '{}' ({}): its files change while they are read; write them elsewhere, then move the folder", key,
-                    version.spec.path);
+                    version.request.lora_path);
   }
   if (job.answer != nullptr) give(*job.answer, read.packed.ok() ? Status() : read.packed.status());
   if (job.answer != nullptr && !read.packed.ok()) return true;  // the name was never given
@@ -174,12 +174,13 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
   const std::string digest = to_hex((*read.packed)->digest());
   const bool other = version->was_read() && version->info.digest != digest;
   if (other) {
-    Status gone = unavailable("adapter '{}' is gone, and {} changed since this request came; load it again", version->spec.name,
-                              version->spec.path);
+    Status gone = unavailable("adapter '{}' is gone, and {} changed since this request came; load it again",
+                              version->request.lora_name, version->request.lora_path);
     ++version->failed_reads;
     loaded_.push_back({version, std::move(gone)});
     if (!stands || name->coming != nullptr) return;  // its name means something else by now
-    version = std::make_shared<AdapterVersion>(VersionId{next_id_++}, version->spec, version->place);
+    version = std::make_shared<AdapterVersion>(
+        VersionId{next_id_++}, AdapterSpec{version->request.lora_name, version->request.lora_path}, version->place);
     version->info.loads = 1;
   }
   AdapterInfo& info = version->info;
@@ -225,7 +226,7 @@ void AdapterRegistry::count_generation(AdapterVersion& version) {
       return forgotten;
     });
   }
-  auto& last = generations_.try_emplace(version.spec.name, Generation{generation_floor_, ""}).first->second;
+  auto& last = generations_.try_emplace(version.request.lora_name, Generation{generation_floor_, ""}).first->second;
   if (last.digest != version.info.digest) last = {last.number + 1, version.info.digest};
   version.info.generation = last.number;
 }
@@ -252,7 +253,7 @@ std::vector<AdapterRegistry::Name> AdapterRegistry::forget_idle_names() {
 
 std::shared_ptr<AdapterVersion> AdapterRegistry::present(const AdapterVersion& version) const {
   const std::lock_guard lock(mutex_);
-  const auto found = names_.find(version.spec.name);
+  const auto found = names_.find(version.request.lora_name);
   if (found == names_.end()) return nullptr;
   return found->second.coming != nullptr ? found->second.coming : found->second.version;
 }

@@ -141,13 +141,14 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
           "adapter '{}' replaces whole weights (modules_to_save, trainable tokens), so it cannot be mixed or scaled; use it "
           "alone "
           "with scale 1",
-          use.version->spec.name);
+          use.version->request.lora_name);
       return false;
     }
     if (!content->invocation_tokens.empty()) {
       if (request.adapters.size() > 1) {
-        request.adapter_status = invalid_argument(
-            "adapter '{}' is activated by tokens of the prompt, so it cannot be mixed; use it alone", use.version->spec.name);
+        request.adapter_status =
+            invalid_argument("adapter '{}' is activated by tokens of the prompt, so it cannot be mixed; use it alone",
+                             use.version->request.lora_name);
         return false;
       }
       activation = last_occurrence(request.tokens, content->invocation_tokens);

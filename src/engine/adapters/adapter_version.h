@@ -11,6 +11,7 @@
 #include "base/typed_id.h"
 #include "choral/llm.h"
 #include "engine/adapters/file_facts.h"
+#include "lora/lora_request.h"
 
 namespace choral::engine {
 
@@ -20,15 +21,16 @@ using VersionId = TypedId<struct VersionIdTag>;  // of one registry, in the orde
 
 struct AdapterVersion {
   // `version_place`: where its files are looked at, if not at the spec's path.
-  AdapterVersion(VersionId id, AdapterSpec version_spec, std::string version_place = "")
-      : spec(std::move(version_spec)), place(version_place.empty() ? spec.path : std::move(version_place)) {
+  AdapterVersion(VersionId id, const AdapterSpec& spec, std::string version_place = "")
+      : request{.lora_name = spec.name, .lora_int_id = id.value(), .lora_path = spec.path},
+        place(version_place.empty() ? spec.path : std::move(version_place)) {
     info.name = spec.name;
     info.path = spec.path;
     info.id = id.value();
   }
 
-  const AdapterSpec spec;   // of a name found in the root: its path without links
-  const std::string place;  // … and with them
+  const lora::LoRARequest request;  // of a name found in the root: its path without links
+  const std::string place;          // … and with them
 
   // Guarded by the registry. Its content is fixed when its files are read for the first time, and info.digest set with it.
   AdapterInfo info;

@@ -181,6 +181,35 @@ Status expand(const Context& ctx, TensorView inputs, TensorView weights, Mutable
   return {};
 }
 
+Status scale_rows(const Context& ctx, TensorView factors, MutableTensorView output, TensorView indices) {
+  const Arena::Mark mark(ctx.scratch);
+  CHORAL_RETURN_IF_ERROR(check_matrix("factors", factors.data, factors.dtype, factors.shape, factors.device, "[n, features]"));
+  CHORAL_RETURN_IF_ERROR(
+      check_matrix("output_tensor", output.data, output.dtype, output.shape, output.device, "[rows, features]"));
+  if (factors.dtype != DType::kF32 || output.dtype != DType::kF32) {
+    return invalid_argument("factors are {} and output_tensor {}, expected float32 both", dtype_name(factors.dtype),
+                            dtype_name(output.dtype));
+  }
+  if (factors.shape[1] != output.shape[1]) {
+    return invalid_argument("factors have shape {}, expected [n, {}] to fit output_tensor", factors.shape.to_string(),
+                            output.shape[1]);
+  }
+  CHORAL_TRY(const auto index,
+             read_integers("lora_indices_tensor", indices, output.shape[0], "output_tensor's rows", ctx.scratch));
+  CHORAL_RETURN_IF_ERROR(check_indices(index, factors.shape[0]));
+  constexpr int64_t kGrain = 8;
+  const int64_t cols = output.shape[1];
+  ctx.pool.parallel_for(output.shape[0], kGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      if (index[static_cast<size_t>(row)] < 0) continue;
+      const auto* factor = reinterpret_cast<const float*>(factors.row(index[static_cast<size_t>(row)]));
+      float* out = reinterpret_cast<float*>(output.data) + row * cols;
+      for (int64_t c = 0; c < cols; ++c) out[c] *= factor[c];
+    }
+  });
+  return {};
+}
+
 }  // namespace
 
 Status bgmv_shrink(const Context& ctx, TensorView inputs, TensorView lora_a_weights, MutableTensorView output_tensor,
@@ -199,6 +228,10 @@ Status bgmv_expand_slice(const Context& ctx, TensorView inputs, TensorView lora_
   const SliceOfOutput slice{slice_offset, slice_size};
   return expand(ctx, inputs, lora_b_weights, output_tensor, lora_indices_tensor, nullptr, &slice, add_inputs)
       .while_("bgmv_expand_slice");
+}
+
+Status bgmv_scale(const Context& ctx, TensorView factors, MutableTensorView output_tensor, TensorView lora_indices_tensor) {
+  return scale_rows(ctx, factors, output_tensor, lora_indices_tensor).while_("bgmv_scale");
 }
 
 Status sgmv_shrink(const Context& ctx, TensorView inputs, TensorView lora_a_weights, MutableTensorView output_tensor,

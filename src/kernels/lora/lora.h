@@ -1,5 +1,6 @@
-// The six operations of multi-adapter LoRA on stacked weights, by their usual names, argument order and semantics. They are the
-// public, testable form and what a device plug-in may replace; the engine's own path is lora_matrix.h (no stacks, true ranks).
+// The six operations of multi-adapter LoRA on stacked weights, by their usual names, argument order and semantics, and bgmv_scale
+// for DoRA. They are what a device with memory of its own computes adapters with, and here the definition that it is held to; on
+// the host's memory the engine runs lora_matrix.h (no stacks, true ranks).
 //   inputs [tokens, in]; A stack [n, r, in]; B stack [n, out, r]; a 4-D stack [n, 1, rows, cols] is taken as [n, rows, cols].
 //   shrink:       output[:, :c] = scaling · inputs·A[index]ᵀ, c = min(output's columns, r)
 //   expand:       output[:, :c] (+)= inputs·B[index]ᵀ,        c = min(output's columns, out)
@@ -37,6 +38,10 @@ Status bgmv_expand(const Context& ctx, TensorView inputs, TensorView lora_b_weig
                    TensorView lora_indices_tensor, bool add_inputs = true);
 Status bgmv_expand_slice(const Context& ctx, TensorView inputs, TensorView lora_b_weights, MutableTensorView output_tensor,
                          TensorView lora_indices_tensor, int64_t slice_offset, int64_t slice_size, bool add_inputs = true);
+
+// output_tensor[row, :] *= factors[index, :]; what DoRA does to the base's product. factors [n, features], float32 as
+// output_tensor. Rows as above, index -1 too: such a row is not touched.
+Status bgmv_scale(const Context& ctx, TensorView factors, MutableTensorView output_tensor, TensorView lora_indices_tensor);
 
 // b_seq_start_loc, seq_len_tensor, lora_indices_tensor [batches], int32 or int64. b_seq_start_loc are the sums of the lengths
 // before, max_seq_length is at least the longest, token_nums their sum and the rows of inputs.

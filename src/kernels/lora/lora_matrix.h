@@ -79,15 +79,29 @@ class LoRAMatrix {
   void prefetch_expand(int64_t col) const;
   static constexpr int64_t kHeadBytes = 2048;
   int64_t panel_bytes() const { return panel_bytes_; }
+
+  // What was packed, for whoever multiplies by plain matrices (a device's stacks). Slice s has columns [out_begin, out_end) of y
+  // and ranks [rank_begin, rank_begin + rank) of the middle.
+  struct Place {
+    int64_t out_begin = 0, out_end = 0;
+    int64_t rank_begin = 0, rank = 0;
+  };
+  size_t slice_count() const { return slices_.size(); }
+  const Place& slice(size_t s) const { return slices_[s]; }
+  // Row `rank` of A as shrink() multiplies by it, its scale included. [in]
+  void read_a(int64_t rank, std::span<float> out) const;
+  // What column `col` of y takes of slice s's ranks: a row of B. [slice(s).rank]
+  void read_b(size_t s, int64_t col, std::span<float> out) const;
+  std::span<const float> output_factor() const { return output_factor_; }  // [out], empty = all 1
+  std::span<const float> offset() const { return offset_; }                // [out], empty = none
+
   std::span<const std::byte> panels() const { return {panels_, static_cast<size_t>(panel_bytes_)}; }
 
  private:
   friend class LoRAPacker;
   friend class LoRAExpander;
   // B of one slice: panels of 16 columns on y's own grid, the borders filled with zeros; two slices may share a panel of y.
-  struct Slice {
-    int64_t out_begin = 0, out_end = 0;
-    int64_t rank_begin = 0, rank = 0;
+  struct Slice : Place {
     int64_t b_offset = 0;  // of its first panel in panels_
   };
   // A run of one slice's columns, or of ranks where `slice` is null.

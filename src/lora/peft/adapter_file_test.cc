@@ -85,9 +85,9 @@ TEST(RealAdapters, MistralOnSomeLayersOnly) {
   const auto targets = decoder_targets({.layers = 4});
   const auto model = read(kData + "tiny-mistral-lora-qv", targets);
   ASSERT_TRUE(model.ok()) << model.status().message();
-  EXPECT_FALSE(model->check_lora_name("model.layers.0.self_attn.q_proj"));
-  EXPECT_TRUE(model->check_lora_name("model.layers.1.self_attn.q_proj"));
-  EXPECT_TRUE(model->check_lora_name("model.layers.2.self_attn.v_proj"));
+  EXPECT_EQ(model->get_lora("model.layers.0.self_attn.q_proj"), nullptr);
+  EXPECT_NE(model->get_lora("model.layers.1.self_attn.q_proj"), nullptr);
+  EXPECT_NE(model->get_lora("model.layers.2.self_attn.v_proj"), nullptr);
   // The same tensors pickled by torch.save's rules are the same adapter.
   const auto pickled = read(kData + "tiny-mistral-lora-qv-bin", targets);
   ASSERT_TRUE(pickled.ok()) << pickled.status().message();

@@ -1,10 +1,9 @@
 // One module's low-rank pair as its file holds it: y += scaling · B·(A·x) + scaling · bias. Names follow vLLM's LoRALayerWeights;
 // the layout is PEFT's (A [r, in], B [out, r]), and ranks are the tensors' own.
-// Copies share the tensors' bytes. Not thread-safe where it changes: optimize() and compute_delta_weight().
+// Copies share the tensors' bytes. A plain value.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "base/status.h"
@@ -32,24 +31,8 @@ class LoRALayerWeights {
   int64_t input_dim() const { return lora_a.view.shape[1]; }
   int64_t output_dim() const { return lora_b.view.shape[0]; }
   int64_t extra_vocab_size() const { return embeddings_tensor.empty() ? 0 : embeddings_tensor.view.shape[0]; }
-  bool is_packed() const { return false; }
   bool is_dora() const { return !magnitude.empty(); }
   int64_t size_bytes() const;
-
-  // Folds the scaling into B and the bias, which become float32 tensors of this object's own; scaling is 1 afterwards. Does
-  // nothing when it is 1 already. The engine's packing does not use it (the scale is applied to the fp32 middle); merging tools
-  // do.
-  Status optimize();
-
-  // scaling · (B·A)ᵀ in float32. [in, out]. Kept from the second call on when it is at most kMostKeptDeltaBytes: a matrix asked
-  // for once is being merged, one asked for twice is being compared.
-  Result<std::shared_ptr<const Tensor>> compute_delta_weight();
-  static constexpr int64_t kMostKeptDeltaBytes = 16 << 20;
-  bool keeps_delta_weight() const { return delta_ != nullptr; }
-
- private:
-  int delta_calls_ = 0;
-  std::shared_ptr<const Tensor> delta_;
 };
 
 }  // namespace choral::lora

@@ -57,17 +57,6 @@ const TrainableTokens* LoRAModel::trainable_tokens_of(const LoRATarget& target) 
   return found;
 }
 
-LoRAModel LoRAModel::clone(int64_t new_id) const {
-  LoRAModel copy = *this;
-  copy.id_ = new_id;
-  return copy;
-}
-
-Status LoRAModel::optimize() {
-  for (auto& [name, layer] : loras_) CHORAL_RETURN_IF_ERROR(layer.optimize());
-  return {};
-}
-
 int64_t LoRAModel::size_bytes() const {
   int64_t total = 0;
   const std::byte* shared = nullptr;  // a fused module's A, which its members share, counts once

@@ -1,7 +1,7 @@
 // An adapter, read and checked against a model: each module's low-rank pair, and everything else a PEFT file can bring. What this
 // holds is what the adapter does; there is nothing in the file that neither stands here nor was refused (see `notes` for the few
 // tensors that do not matter). Tensors stay in the memory that their file was read into.
-// Immutable but for optimize(); const calls are thread-safe. Made off the engine thread.
+// Immutable and thread-safe. Made off the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,6 @@ class LoRAModel {
   // By the names of the targets' members. A pair that a file gives to a fused module ("…qkv_proj") is split into its members'.
   const std::map<std::string, LoRALayerWeights, std::less<>>& loras() const { return loras_; }
   const LoRALayerWeights* get_lora(std::string_view module) const;  // null when the adapter leaves it alone
-  bool check_lora_name(std::string_view module) const { return get_lora(module) != nullptr; }
 
   // Whole weights that take the base's place (modules_to_save): [out, in], a norm's [size], an embedding's [vocabulary, width].
   const std::map<std::string, AdapterTensor, std::less<>>& replaced_weights() const { return replaced_weights_; }
@@ -84,11 +83,6 @@ class LoRAModel {
 
   std::span<const std::string> notes() const { return notes_; }  // what was in the file and does not matter
   int64_t size_bytes() const;                                    // of all tensors that matter
-
-  // The same adapter under another id; tensors are shared.
-  LoRAModel clone(int64_t new_id) const;
-  // LoRALayerWeights::optimize for each module.
-  Status optimize();
 
  private:
   friend class LoRALoader;

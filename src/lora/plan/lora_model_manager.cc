@@ -50,6 +50,7 @@ Status LoRAModelManager::add_adapter(AdapterKey key, PackedVoice voice) {
 
 bool LoRAModelManager::remove_adapter(AdapterKey key) {
   deactivate_adapter(key);
+  if (device_adapters_ != nullptr) device_adapters_->forget(key);
   return registered_.erase(key) == 1;
 }
 
@@ -94,15 +95,24 @@ Result<int32_t> LoRAModelManager::activate_adapter(AdapterKey key) {
   return entry.slot;
 }
 
-Status LoRAModelManager::set_adapter_mapping(std::span<const LoRASegment> segments) {
+void LoRAModelManager::use_device(std::unique_ptr<StackedAdapters> adapters) {
+  device_adapters_ = std::move(adapters);
+  punica_wrapper_.use_device(device_adapters_.get());
+}
+
+std::vector<std::string> LoRAModelManager::take_notes() {
+  return device_adapters_ == nullptr ? std::vector<std::string>() : device_adapters_->take_notes();
+}
+
+Status LoRAModelManager::set_adapter_mapping(std::span<const LoRASegment> segments, StepRows rows) {
   begin_step();
-  punica_wrapper_.update_metadata({}, {});
+  punica_wrapper_.clear();
   segment_voices_.clear();
   for (const auto& segment : segments) {
     CHORAL_TRY(const int32_t slot, activate_adapter(segment.key));
     segment_voices_.push_back(slot_voices_[static_cast<size_t>(slot)]);
   }
-  punica_wrapper_.update_metadata(segments, segment_voices_);
+  punica_wrapper_.update_metadata(segments, segment_voices_, rows);
   return {};
 }
 

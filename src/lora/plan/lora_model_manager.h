@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,9 +48,14 @@ class LoRAModelManager {
 
   // What was activated before may give way from now on.
   void begin_step() { ++step_; }
+  // Adapters of a step are the device's from now on, as far as it holds them.
+  void use_device(std::unique_ptr<StackedAdapters> adapters);
+  const StackedAdapters* device_adapters() const { return device_adapters_.get(); }
+  // Why adapters are computed on the host of a device that serves others; since the last call.
+  std::vector<std::string> take_notes();
   // A step begins whose rows these are: activates their adapters and makes the plan. An error is activate_adapter()'s, and leaves
   // no plan.
-  Status set_adapter_mapping(std::span<const LoRASegment> segments);
+  Status set_adapter_mapping(std::span<const LoRASegment> segments, StepRows rows = {});
   const PunicaWrapper& punica_wrapper() const { return punica_wrapper_; }
 
   std::span<const LoRATarget> targets() const { return targets_; }
@@ -72,6 +78,7 @@ class LoRAModelManager {
   int64_t max_num_seqs_;
   int64_t max_num_batched_tokens_;
   PunicaWrapper punica_wrapper_;
+  std::unique_ptr<StackedAdapters> device_adapters_;  // null: this device has none of its own
   std::unordered_map<AdapterKey, Registered> registered_;
   // By slot.
   std::vector<AdapterKey> lora_index_to_id_;

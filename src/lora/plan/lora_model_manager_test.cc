@@ -215,8 +215,8 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, AnyMixEqualsEachAlone, ()) {
     const auto count = static_cast<int64_t>(row_ids.size());
     y.assign(base.begin() + first * kOut, base.begin() + (first + count) * kOut);
     const MatrixView<float> out(y.data(), count, kOut);
-    m.punica_wrapper().add_lora_linear(ctx, kTarget, MatrixView<const float>(x.data() + first * kIn, count, kIn), out,
-                                       [&](const kernels::Epilogue& wanted) {
+    m.punica_wrapper().add_lora_linear(ctx, kTarget, MatrixView<const float>(x.data() + first * kIn, count, kIn), false, out,
+                                       [&](const kernels::Epilogue& wanted, MatrixView<float>) {
                                          // The base product in tiles of three rows and one panel.
                                          for (int64_t row = 0; row < count; row += 3) {
                                            const auto tile = out.sub_rows(row, std::min<int64_t>(3, count - row));

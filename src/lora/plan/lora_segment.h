@@ -16,4 +16,10 @@ struct LoRASegment {
   bool operator==(const LoRASegment&) const = default;
 };
 
+// What else a step's rows are: all of them, the base's included, and whether some belong to a prompt.
+struct StepRows {
+  int64_t count = 0;
+  bool has_prefill = false;
+};
+
 }  // namespace choral::lora

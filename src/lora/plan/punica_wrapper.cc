@@ -98,10 +98,10 @@ void add_pass(const platform::Context& ctx, std::span<const kernels::LoRAShare> 
 
 // The base product, and the shares as far as it lets them go along; then the rest of them.
 void run_along(const platform::Context& ctx, std::span<const kernels::LoRAShare> shares, kernels::Epilogue wanted,
-               PunicaWrapper::BaseProduct base) {
+               MatrixView<float> y, PunicaWrapper::BaseProduct base) {
   kernels::LoRACompanion companion(ctx.kernel, shares);
   wanted.companion = &companion;
-  base(wanted);
+  base(wanted, y);
   companion.finish();
   const auto left = ctx.kernel.scratch.make<kernels::LoRAShare>(shares.size());
   size_t count = 0;
@@ -140,9 +140,11 @@ void expand_at_any_column(CpuLevel level, std::span<const LoRATerm> terms, int64
 PunicaWrapper::PunicaWrapper(int64_t max_num_seqs) {
   // A sequence is at most one group: an activated adapter's rows end it, base rows before them belong to no group.
   token_groups_.reserve(static_cast<size_t>(max_num_seqs));
+  host_groups_.reserve(static_cast<size_t>(max_num_seqs));
 }
 
-void PunicaWrapper::update_metadata(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices) {
+void PunicaWrapper::update_metadata(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices,
+                                    StepRows rows) {
   CHORAL_CHECK(segments.size() == voices.size(), "each segment has one voice");
   token_groups_.clear();
   int64_t end = 0;
@@ -152,6 +154,12 @@ void PunicaWrapper::update_metadata(std::span<const LoRASegment> segments, std::
                  "segments of adapters ascend, share no row and have a voice");
     token_groups_.push_back({start, length, voices[i]});
     end = start + length;
+  }
+  if (device_ == nullptr) return;
+  device_->begin_step(segments, voices, rows);
+  host_groups_.clear();
+  for (const auto& group : token_groups_) {
+    if (!device_->serves(group.voice)) host_groups_.push_back(group);
   }
 }
 
@@ -211,13 +219,6 @@ std::span<GroupShare> PunicaWrapper::plan(const platform::Context& ctx, int targ
   return shares.first(share_count);
 }
 
-std::span<const GroupShare> PunicaWrapper::add_shrink(const platform::Context& ctx, int target, int64_t out,
-                                                      std::span<const RowGroup> groups, MatrixView<const float> x) const {
-  const auto shares = plan(ctx, target, groups, x);
-  shrink(ctx, x, out, shares);
-  return shares;
-}
-
 void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col,
                                MatrixView<float> tile) {
   // The first share that ends after the tile's first row.
@@ -239,12 +240,12 @@ void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> share
   }
 }
 
-void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
-                                    MatrixView<const float> x, MatrixView<float> y, BaseProduct base) const {
-  if (groups.empty()) return base({});
+void PunicaWrapper::add_on_host(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
+                                MatrixView<const float> x, kernels::Epilogue wanted, MatrixView<float> y, BaseProduct base) {
+  if (groups.empty()) return base(wanted, y);
   const platform::StepMark mark(ctx);
   const auto shares = plan(ctx, target, groups, x);
-  if (shares.empty()) return base({});
+  if (shares.empty()) return base(wanted, y);
 
   // Three ways, of which a share takes the one that fits. What depends on the bare product goes there. The others are added to
   // the result: in the epilogue when many rows use the same panels, which then come from the cache; when few do, reading the
@@ -272,33 +273,54 @@ void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, st
     add_expand(ctx.kernel.level, on_result, row, col, tile);
   };
   const kernels::Epilogue::Hook product_hook(expand_product), result_hook(expand_result);
-  kernels::Epilogue wanted;
   if (!on_product.empty()) wanted.product_hook = &product_hook;
   if (!on_result.empty()) wanted.result_hook = &result_hook;
   const auto work = ctx.kernel.scratch.make<kernels::LoRAShare>(along.size());
   for (size_t i = 0; i < along.size(); ++i) {
     work[i] = {along[i].shrinks, {along[i].terms, y.sub_rows(along[i].row_begin, along[i].row_count)}};
   }
-  if (on_host && !work.empty()) return run_along(ctx, work, wanted, base);
-  base(wanted);
+  if (on_host && !work.empty()) return run_along(ctx, work, wanted, y, base);
+  base(wanted, y);
   add_pass(ctx, work);
 }
 
-void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, MatrixView<float> y,
-                                    BaseProduct base) const {
-  add_lora_linear(ctx, target, token_groups_, x, y, base);
+void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, bool add,
+                                    MatrixView<float> y, BaseProduct base) const {
+  kernels::Epilogue wanted;
+  wanted.accumulate = add;
+  if (device_ == nullptr) return add_on_host(ctx, target, token_groups_, x, wanted, y, base);
+  add_on_host(ctx, target, host_groups_, x, wanted, y, [&](const kernels::Epilogue& epilogue, MatrixView<float> to) {
+    device_->add_lora_linear(ctx, target, x, epilogue, to, base);
+  });
+}
+
+void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
+                                    MatrixView<const float> x, bool add, MatrixView<float> y, BaseProduct base) const {
+  kernels::Epilogue wanted;
+  wanted.accumulate = add;
+  if (device_ == nullptr) return add_on_host(ctx, target, groups, x, wanted, y, base);
+  const platform::StepMark mark(ctx);
+  const auto left = ctx.kernel.scratch.make<RowGroup>(groups.size());
+  const auto end = std::copy_if(groups.begin(), groups.end(), left.begin(),
+                                [this](const RowGroup& group) { return !device_->serves(group.voice); });
+  add_on_host(ctx, target, left.first(static_cast<size_t>(end - left.begin())), x, wanted, y,
+              [&](const kernels::Epilogue& epilogue, MatrixView<float> to) {
+                device_->add_lora_linear(ctx, target, groups, x, epilogue, to, base);
+              });
 }
 
 void PunicaWrapper::add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x,
                                     std::span<const int32_t> rows, MatrixView<float> y, BaseProduct base) const {
   const platform::StepMark mark(ctx);
-  add_lora_linear(ctx, target, row_groups(rows, ctx.kernel.scratch), x, y, base);
+  add_lora_linear(ctx, target, row_groups(rows, ctx.kernel.scratch), x, false, y, base);
 }
 
-void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target, std::span<const int32_t> ids,
+void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target, platform::IndexArray<int32_t> token_ids,
                                        MatrixView<float> on_device) const {
+  if (device_ != nullptr) device_->add_lora_embedding(ctx, target, token_ids, on_device);
+  const auto ids = token_ids.host;
   const auto touches = [target](const PackedVoiceTerm& term) { return term.adapter->module(target) != nullptr; };
-  for (const auto& group : token_groups_) {
+  for (const auto& group : host_groups()) {
     if (std::none_of(group.voice->begin(), group.voice->end(), touches)) continue;
     const platform::StepMark group_mark(ctx);
     const platform::HostView<float> rows(ctx, on_device.sub_rows(group.row_begin, group.row_count), platform::Access::kReadWrite);

@@ -2,7 +2,8 @@
 // step and turns its segments into groups of rows with the same voice; every layer then runs that plan. Whoever gathers rows anew
 // (the head, experts) asks row_groups() for the groups they then make. Base rows are in no group: nothing is computed for them
 // and nothing of theirs is written. Engine thread; the work itself is divided
-// over the context's pool. Nothing allocates in a steady state.
+// over the context's pool. Nothing allocates in a steady state. On a device that computes adapters itself (use_device()) the
+// groups whose voice has a slot there are StackedAdapters', and only the others are the host's.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +11,11 @@
 #include <vector>
 
 #include "lora/plan/lora_segment.h"
-#include "lora/store/packed_adapter.h"
+#include "lora/plan/row_group.h"
+#include "lora/stacked/stacked_adapters.h"
 #include "platform/context.h"
 
 namespace choral::lora {
-
-// Consecutive rows with the same voice.
-struct RowGroup {
-  int64_t row_begin = 0;
-  int64_t row_count = 0;
-  const PackedVoice* voice = nullptr;
-};
 
 // What one target adds to one group's rows, ready for the epilogue.
 struct GroupShare {
@@ -37,9 +32,13 @@ struct GroupShare {
 class PunicaWrapper {
  public:
   explicit PunicaWrapper(int64_t max_num_seqs);
+  // From now on; null: the host again. They outlive this.
+  void use_device(StackedAdapters* adapters) { device_ = adapters; }
 
   // voices[i] is that of segments[i], and outlives the step. Segments ascend and share no row; rows in none are the base's.
-  void update_metadata(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices);
+  void update_metadata(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices, StepRows rows = {});
+  // No step.
+  void clear() { token_groups_.clear(), host_groups_.clear(); }
   // No row of the step has an adapter.
   bool no_lora() const { return token_groups_.empty(); }
   std::span<const RowGroup> token_groups() const { return token_groups_; }
@@ -47,39 +46,43 @@ class PunicaWrapper {
   // several times. They live in `scratch`.
   std::span<const RowGroup> row_groups(std::span<const int32_t> rows, Arena& scratch) const;
 
-  // The base product into y, with what adapters want of its epilogue; bias and accumulation are its own.
-  using BaseProduct = FunctionRef<void(const kernels::Epilogue& wanted)>;
-  // y = base(x) + every group's share, for the linear layer that is target `target`. x [tokens, in], y [tokens, out]
-  void add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, MatrixView<float> y,
+  // The base product into `y`, with the layer's own epilogue and what adapters want of it; a bias is its own.
+  using BaseProduct = StackedAdapters::BaseProduct;
+  // y = base(x) + every group's share, for the linear layer that is target `target`; with add, y += that. x [tokens, in],
+  // y [tokens, out]
+  void add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, bool add, MatrixView<float> y,
                        BaseProduct base) const;
   // The same for rows that are not the step's own: `groups` ascend and share no row of x.
   void add_lora_linear(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
-                       MatrixView<float> y, BaseProduct base) const;
+                       bool add, MatrixView<float> y, BaseProduct base) const;
   // The same for the head: row i of x is row rows[i] of the step.
   void add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x, std::span<const int32_t> rows,
                        MatrixView<float> y, BaseProduct base) const;
   // `out` holds the base's rows of `ids`; groups' shares and replacements are put in. [tokens, hidden]
-  void add_lora_embedding(const platform::Context& ctx, int target, std::span<const int32_t> ids, MatrixView<float> out) const;
+  void add_lora_embedding(const platform::Context& ctx, int target, platform::IndexArray<int32_t> ids,
+                          MatrixView<float> out) const;
   // Calls run(row_begin, row_count, weights) for runs of rows that cover all of [0, rows): weights[i], on the device, is the
   // group's replacement of the norm targets[i], or empty for the base's.
   using NormRun = FunctionRef<void(int64_t row_begin, int64_t row_count, std::span<const std::span<const float>> weights)>;
   static constexpr size_t kNormsAtOnce = 2;  // q_norm and k_norm
   void for_each_norm(const platform::Context& ctx, std::span<const int> targets, int64_t rows, NormRun run) const;
 
-  // The two halves by themselves. Shrink: the shares of `groups` in one target of `out` columns, made in the step's arena (empty
-  // when none has any).
-  std::span<const GroupShare> add_shrink(const platform::Context& ctx, int target, int64_t out, std::span<const RowGroup> groups,
-                                         MatrixView<const float> x) const;
-  // Expand: puts the shares of the tile's rows into it. `tile` holds rows from `row` and columns from `col` of the base's
-  // product.
-  static void add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col, MatrixView<float> tile);
-
  private:
   // The shares of `groups`, in the step's arena; nothing is computed yet.
   static std::span<GroupShare> plan(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
                                     MatrixView<const float> x);
 
+  // Puts the shares of the tile's rows into it. `tile` holds rows from `row` and columns from `col` of the base's
+  // product.
+  static void add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col, MatrixView<float> tile);
+  // The host's share of add_lora_linear().
+  static void add_on_host(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
+                          kernels::Epilogue wanted, MatrixView<float> y, BaseProduct base);
+  std::span<const RowGroup> host_groups() const { return device_ == nullptr ? token_groups_ : host_groups_; }
+
   std::vector<RowGroup> token_groups_;
+  std::vector<RowGroup> host_groups_;  // with a device: those that it does not serve
+  StackedAdapters* device_ = nullptr;
 };
 
 }  // namespace choral::lora

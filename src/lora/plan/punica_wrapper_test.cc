@@ -60,7 +60,7 @@ class PunicaTest : public ::testing::Test {
   std::vector<float> outputs(int64_t rows, Add&& add) {
     std::vector<float> y(static_cast<size_t>(rows * kOut), 1.0F);
     const MatrixView<float> out(y.data(), rows, kOut);
-    add(out, [&](const kernels::Epilogue& wanted) {
+    add(out, [&](const kernels::Epilogue& wanted, MatrixView<float>) {
       if (wanted.product_hook != nullptr) (*wanted.product_hook)(0, 0, out);
       if (wanted.result_hook != nullptr) (*wanted.result_hook)(0, 0, out);
     });
@@ -77,7 +77,7 @@ class PunicaTest : public ::testing::Test {
     plan(std::span(&voice, 1));
     const auto x = inputs(std::span(&row, 1));
     return outputs(1, [&](MatrixView<float> y, PunicaWrapper::BaseProduct base) {
-      punica_.add_lora_linear(*cpu_, kTarget, MatrixView<const float>(x.data(), 1, kIn), y, base);
+      punica_.add_lora_linear(*cpu_, kTarget, MatrixView<const float>(x.data(), 1, kIn), false, y, base);
     });
   }
 
@@ -138,7 +138,7 @@ RC_GTEST_FIXTURE_PROP(PunicaTest, AnyGatheredRowsEqualEachAlone, ()) {
   plan(row_voices);
   const auto linear = outputs(count, [&](MatrixView<float> y, PunicaWrapper::BaseProduct base) {
     const platform::StepMark mark(*cpu_);
-    punica_.add_lora_linear(*cpu_, kTarget, punica_.row_groups(rows, (*cpu_).kernel.scratch), gathered, y, base);
+    punica_.add_lora_linear(*cpu_, kTarget, punica_.row_groups(rows, (*cpu_).kernel.scratch), gathered, false, y, base);
   });
   const auto logits = outputs(count, [&](MatrixView<float> y, PunicaWrapper::BaseProduct base) {
     punica_.add_lora_logits(*cpu_, kTarget, gathered, rows, y, base);

@@ -1,38 +1,33 @@
-// From sequences to rows: given the adapter of each sequence of a step and its number of rows, the adapter of each row, and the
-// runs of equal ones. What a batch's kernels need to know, made once for all layers. Ids may be adapters' ids or slots; 0 is the
-// base. One object is reused: after reserve() mapping allocates nothing. Not thread-safe.
+// From rows to sequences: the runs of consecutive rows with the same index, as sgmv's three arrays and as segments. What a
+// batch's kernels need to know, made once for all layers. One object is reused: after reserve() mapping allocates nothing. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "base/status.h"
-#include "lora/plan/lora_segment.h"
-
 namespace choral::lora {
 
 class BatchLoRADataMapper {
  public:
-  // Tokens of one step at most: beyond it something is wrong with the lengths.
-  static constexpr int64_t kMostTokens = int64_t{1} << 28;
+  void reserve(int64_t max_rows);
 
-  void reserve(int64_t max_tokens, int64_t max_sequences);
+  // `indices` of the rows are the kernels': positions in the stacks, -1 = nothing.
+  void map_rows(std::span<const int32_t> indices);
 
-  // ids[i] and lengths[i] are sequence i's; a length may be 0. On invalid_argument (different counts, negative numbers, too many
-  // tokens) the last mapping stays.
-  Status map_sequence_to_adapters(std::span<const int32_t> ids, std::span<const int64_t> lengths);
-
-  std::span<const int32_t> token_ids() const { return token_ids_; }  // of each row
-  std::span<const LoRASegment> segments() const { return segments_; }
-  int64_t token_count() const { return static_cast<int64_t>(token_ids_.size()); }
-  int64_t max_length() const { return max_length_; }  // of the segments
-  bool no_lora() const { return no_lora_; }           // all rows are the base's
+  // By sequence; neighbours have different indices.
+  std::span<const int32_t> starts() const { return starts_; }  // the first row of each
+  std::span<const int32_t> lengths() const { return lengths_; }
+  std::span<const int32_t> indices() const { return indices_; }
+  size_t count() const { return starts_.size(); }
+  int64_t row_count() const { return row_count_; }
+  int64_t max_length() const { return max_length_; }
+  bool no_lora() const { return no_lora_; }  // every index is -1
 
  private:
-  std::vector<int32_t> token_ids_;
-  std::vector<LoRASegment> segments_;
-  int64_t max_length_ = 0;
+  std::vector<int32_t> starts_, lengths_, indices_;
+  int64_t row_count_ = 0, max_length_ = 0;
   bool no_lora_ = true;
 };
 

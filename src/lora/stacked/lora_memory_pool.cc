@@ -3,117 +3,325 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/checked_math.h"
+#include "platform/host_view.h"
 
 namespace choral::lora {
 namespace {
 
-// Bytes of rows × cols floats, each row's count and the product checked.
-Result<size_t> float_bytes(int64_t rows, int64_t cols) {
-  if (rows < 0 || cols < 0) return invalid_argument("a LoRA buffer of {} x {} floats is asked for", rows, cols);
-  const auto floats = checked_mul(static_cast<uint64_t>(rows), static_cast<uint64_t>(cols));
-  const auto bytes = floats ? checked_mul(*floats, sizeof(float)) : std::nullopt;
-  if (!bytes || *bytes > static_cast<uint64_t>(INT64_MAX)) {
-    return too_large("a LoRA buffer of {} x {} floats does not fit into memory", rows, cols);
+constexpr int64_t kFirstSlots = 4;
+constexpr int64_t kRankStep = 8;
+
+// The projections of a target; an embedding's and a head's single one. An embedding's A is looked up by the device, and its
+// stack, one column of zeros, only makes middles that are zero beyond their adapter's rank.
+LoRAMemoryPool::Stacks empty_stacks(const LoRATarget& target) {
+  LoRAMemoryPool::Stacks stacks;
+  if (target.kind == TargetKind::kNorm) return stacks;
+  if (target.kind == TargetKind::kEmbedding) {
+    stacks.in = 1;
+    stacks.out = target.in;
+    stacks.pairs.push_back({.columns = {0, target.in}, .rank = 0, .a = {}, .b = {}});
+    return stacks;
   }
-  return static_cast<size_t>(*bytes);
+  stacks.in = target.in;
+  for (const auto& member : target.members) {
+    stacks.pairs.push_back({.columns = {stacks.out, member.out}, .rank = 0, .a = {}, .b = {}});
+    stacks.out += member.out;
+  }
+  return stacks;
+}
+
+// What the voice multiplies each output of the base's product by, its bias included, and what it adds then, so that the bias
+// comes out as it was: (1 + Σ factor·(f − 1))·(W·x) + b + Σ factor·o.
+struct Vectors {
+  std::vector<float> factors, offsets;  // [out]; empty = all 1, all 0
+};
+Vectors vectors_of(const LoRATarget& target, const PackedVoice& voice, int index, int64_t out) {
+  Vectors v;
+  const auto base = target.base_bias ? target.base_bias() : std::span<const float>();
+  const auto at_least = [out](std::vector<float>& values, float fill) {
+    if (values.empty()) values.assign(static_cast<size_t>(out), fill);
+  };
+  for (const auto& [adapter, factor] : voice) {
+    const PackedModule* module = adapter->module(index);
+    if (module == nullptr || !module->delta) continue;
+    const auto f = module->delta->output_factor();
+    const auto o = module->delta->offset();
+    if (!f.empty()) at_least(v.factors, 1.0F);
+    if (!o.empty()) at_least(v.offsets, 0.0F);
+    for (size_t c = 0; c < f.size(); ++c) v.factors[c] += factor * (f[c] - 1.0F);
+    for (size_t c = 0; c < o.size(); ++c) v.offsets[c] += factor * o[c];
+  }
+  if (!v.factors.empty() && !base.empty()) {
+    at_least(v.offsets, 0.0F);
+    for (size_t c = 0; c < base.size(); ++c) v.offsets[c] += (1.0F - v.factors[c]) * base[c];
+  }
+  // Replaced columns come without the base's bias. Who replaces is alone in its voice.
+  const PackedModule* alone = voice.front().adapter->module(index);
+  if (alone == nullptr) return v;
+  for (const auto& part : alone->replaced) {
+    if (base.empty() && part.bias_change.empty()) continue;
+    at_least(v.offsets, 0.0F);
+    for (int64_t i = 0; i < part.matrix->n(); ++i) {
+      const auto c = static_cast<size_t>(part.out_begin + i);
+      const float f = v.factors.empty() ? 1.0F : v.factors[c];
+      const float change = part.bias_change.empty() ? 0.0F : part.bias_change[static_cast<size_t>(i)];
+      v.offsets[c] += f * change + (base.empty() ? 0.0F : f * base[c]);
+    }
+  }
+  return v;
+}
+
+// The form a device may keep the host's matrix in without losing anything.
+DType format_of(const kernels::PackedMatrix& matrix) {
+  const std::string format = matrix.format();
+  return format == "bf16" ? DType::kBF16 : format == "f16" ? DType::kF16 : DType::kF32;
 }
 
 }  // namespace
 
-LoRAMemoryPool::Lease::Lease(Lease&& other) noexcept
-    : pool_(std::exchange(other.pool_, nullptr)),
-      is_output_(other.is_output_),
-      slot_(other.slot_),
-      own_(std::move(other.own_)),
-      view_(std::exchange(other.view_, {})) {}
-
-LoRAMemoryPool::Lease& LoRAMemoryPool::Lease::operator=(Lease&& other) noexcept {
-  if (this == &other) return *this;
-  give_back();
-  pool_ = std::exchange(other.pool_, nullptr);
-  is_output_ = other.is_output_;
-  slot_ = other.slot_;
-  own_ = std::move(other.own_);
-  view_ = std::exchange(other.view_, {});
-  return *this;
+LoRAMemoryPool::LoRAMemoryPool(const platform::Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size)
+    : ctx_(ctx), targets_(targets), size_(size) {
+  for (const auto& target : targets) stacks_.push_back(empty_stacks(target));
 }
 
-LoRAMemoryPool::Lease::~Lease() { give_back(); }
-
-void LoRAMemoryPool::Lease::give_back() {
-  if (pool_ == nullptr) return;
-  Buffers& buffers = is_output_ ? pool_->outputs_ : pool_->middles_;
-  if (slot_ >= 0) buffers.free.push_back(slot_);
-  --(is_output_ ? pool_->stats_.outputs_out : pool_->stats_.middles_out);
-  pool_ = nullptr;
+kernels::LoRAStack LoRAMemoryPool::stack_of(const Tensor& stack) {
+  const TensorView view = stack.view();
+  return {view.data, view.dtype, view.shape[0], view.shape[1], view.shape[2], row_bytes(view.dtype, view.shape[2])};
 }
 
-Result<std::unique_ptr<LoRAMemoryPool>> LoRAMemoryPool::make(const LoRAMemoryPoolSize& size) {
-  std::unique_ptr<LoRAMemoryPool> pool(new LoRAMemoryPool);
-  CHORAL_RETURN_IF_ERROR(fill(pool->middles_, size.max_tokens, size.max_rank, size.middles).while_("making LoRA middles"));
-  CHORAL_RETURN_IF_ERROR(fill(pool->outputs_, size.max_tokens, size.max_columns, size.outputs).while_("making LoRA outputs"));
-  return pool;
-}
-
-LoRAMemoryPool::~LoRAMemoryPool() {
-  CHORAL_CHECK(stats_.middles_out == 0 && stats_.outputs_out == 0, "a LoRA buffer outlives its pool");
-}
-
-Status LoRAMemoryPool::fill(Buffers& buffers, int64_t rows, int64_t cols, int count) {
-  if (count < 0) return invalid_argument("{} LoRA buffers are asked for", count);
-  CHORAL_TRY(const size_t bytes, float_bytes(rows, cols));
-  buffers.floats = rows * cols;
-  buffers.free.reserve(static_cast<size_t>(count));
-  for (int slot = 0; slot < count; ++slot) {
-    CHORAL_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(bytes));
-    buffers.all.push_back(std::move(buffer));
-    buffers.free.push_back(slot);
+int64_t LoRAMemoryPool::slot_bytes(int32_t slot) const {
+  int64_t bytes = slots_[static_cast<size_t>(slot)].bytes;
+  for (const auto& stacks : stacks_) {
+    const auto share = [](const Tensor& tensor) { return tensor.empty() ? 0 : tensor.size_bytes() / tensor.shape()[0]; };
+    for (const auto& pair : stacks.pairs) bytes += share(pair.a) + share(pair.b);
+    bytes += share(stacks.factors) + share(stacks.offsets);
   }
+  return bytes;
+}
+
+int64_t LoRAMemoryPool::find_free() const {
+  const auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.voice == nullptr; });
+  return free - slots_.begin();
+}
+
+bool LoRAMemoryPool::reserve_slot() {
+  if (find_free() < slot_count()) return true;
+  const int64_t more = std::min(size_.max_slots, std::max(kFirstSlots, 2 * slot_count()));
+  if (more <= slot_count()) return false;
+  for (size_t target = 0; target < targets_.size(); ++target) {
+    if (!grow(static_cast<int>(target), more, nullptr).ok()) return false;  // those that have grown serve fewer as well
+  }
+  slots_.resize(static_cast<size_t>(more));
+  return true;
+}
+
+Result<int32_t> LoRAMemoryPool::put(const PackedVoice& voice) {
+  const int64_t slot = find_free();
+  CHORAL_CHECK(slot < slot_count(), "reserve_slot() comes first");
+  CHORAL_TRY(Slot made, make_slot(voice));
+  Status status;
+  for (size_t target = 0; target < targets_.size() && status.ok(); ++target) {
+    status = grow(static_cast<int>(target), slot_count(), &voice);
+    if (status.ok()) status = write(static_cast<int>(target), slot, &voice);
+  }
+  if (!status.ok()) {
+    for (size_t target = 0; target < targets_.size(); ++target)
+      CHORAL_RETURN_IF_ERROR(write(static_cast<int>(target), slot, nullptr));
+    size_bytes_ -= made.bytes;
+    return status;
+  }
+  slots_[static_cast<size_t>(slot)] = std::move(made);
+  return static_cast<int32_t>(slot);
+}
+
+void LoRAMemoryPool::clear(int32_t slot) {
+  size_bytes_ -= slots_[static_cast<size_t>(slot)].bytes;
+  slots_[static_cast<size_t>(slot)] = {};  // its rows of the stacks are written by who comes next, and read by nobody before
+}
+
+Result<LoRAMemoryPool::Slot> LoRAMemoryPool::make_slot(const PackedVoice& voice) {
+  Slot slot{.voice = &voice, .modules = {}, .bytes = 0};
+  slot.modules.resize(targets_.size());
+  for (size_t target = 0; target < targets_.size(); ++target) {
+    auto module = make_module(voice, static_cast<int>(target), slot.bytes);
+    if (!module.ok()) {
+      size_bytes_ -= slot.bytes;
+      return std::move(module).status().while_(targets_[target].name);
+    }
+    slot.modules[target] = std::move(*module);
+  }
+  return slot;
+}
+
+Result<std::unique_ptr<LoRAMemoryPool::Module>> LoRAMemoryPool::make_module(const PackedVoice& voice, int target,
+                                                                            int64_t& bytes) {
+  const bool touched = std::any_of(voice.begin(), voice.end(),
+                                   [&](const PackedVoiceTerm& term) { return term.adapter->module(target) != nullptr; });
+  const bool embedding = targets_[static_cast<size_t>(target)].kind == TargetKind::kEmbedding;
+  if (!touched || targets_[static_cast<size_t>(target)].kind == TargetKind::kNorm) return std::unique_ptr<Module>();
+  auto out = std::make_unique<Module>();
+  for (const auto& term : voice) {
+    const PackedModule* module = term.adapter->module(target);
+    if (embedding) out->lookups.emplace_back();
+    if (module == nullptr) continue;
+    if (module->delta && !embedding) out->on_product = out->on_product || !module->delta->is_plain();
+    for (const auto& part : module->replaced) {
+      CHORAL_TRY(auto matrix, place(*part.matrix, bytes));
+      out->replaced.push_back({part.out_begin, std::move(matrix)});
+    }
+    if (module->table != nullptr) {
+      CHORAL_TRY(out->table, place(*module->table, bytes));
+    }
+    if (module->delta && embedding) {
+      const TensorView middles = module->token_middles.view();
+      CHORAL_TRY(const Tensor rows, to_float_tensor(middles));
+      const auto values = rows.as<float>();
+      CHORAL_TRY(out->lookups.back(), place_rows({values.begin(), values.end()}, middles.cols(), middles.dtype, bytes));
+    }
+    if (module->token_rows == nullptr) continue;
+    if (embedding) {
+      out->token_ids = module->token_ids;
+      CHORAL_TRY(out->token_rows, place(*module->token_rows, bytes));
+      continue;
+    }
+    // Of a head: a column for each token; neighbours are one matrix.
+    const auto& ids = module->token_ids;
+    for (size_t begin = 0; begin < ids.size();) {
+      size_t end = begin + 1;
+      while (end < ids.size() && ids[end] == ids[end - 1] + 1) ++end;
+      const int64_t cols = module->token_rows->k();
+      std::vector<float> rows((end - begin) * static_cast<size_t>(cols));
+      for (size_t i = begin; i < end; ++i) {
+        CHORAL_RETURN_IF_ERROR(module->token_rows->read_row(
+            static_cast<int64_t>(i),
+            std::span(rows).subspan((i - begin) * static_cast<size_t>(cols), static_cast<size_t>(cols))));
+      }
+      CHORAL_TRY(auto matrix, place_rows(rows, cols, format_of(*module->token_rows), bytes));
+      out->replaced.push_back({ids[begin], std::move(matrix)});
+      begin = end;
+    }
+  }
+  out->on_product = out->on_product || !out->replaced.empty();
+  return out;
+}
+
+Result<std::unique_ptr<kernels::PackedMatrix>> LoRAMemoryPool::place(const kernels::PackedMatrix& host, int64_t& bytes) {
+  std::vector<float> rows(static_cast<size_t>(host.n() * host.k()));
+  for (int64_t row = 0; row < host.n(); ++row) {
+    CHORAL_RETURN_IF_ERROR(host.read_row(row, {rows.data() + row * host.k(), static_cast<size_t>(host.k())}));
+  }
+  return place_rows(rows, host.k(), format_of(host), bytes);
+}
+
+Result<std::unique_ptr<kernels::PackedMatrix>> LoRAMemoryPool::place_rows(const std::vector<float>& rows, int64_t cols,
+                                                                          DType format, int64_t& bytes) {
+  const kernels::WeightRows source{
+      {std::as_bytes(std::span(rows)).data(), DType::kF32, {static_cast<int64_t>(rows.size()) / cols, cols}, kCpuDevice}, {}};
+  CHORAL_TRY(auto matrix, ctx_.session.prepack(ctx_, {&source, 1}, format));
+  if (!platform::host_reads(ctx_.session) && !matrix->on_device()) {
+    return unsupported("the device does not take {} weights", dtype_name(format));
+  }
+  if (size_.budget_bytes > 0 && size_bytes_ + matrix->size_bytes() > size_.budget_bytes) {
+    return resource_exhausted(
+        "{} bytes of the {} that adapters may have on the device are taken, and a matrix of {} comes; raise "
+        "--adapter-memory",
+        size_bytes_, size_.budget_bytes, matrix->size_bytes());
+  }
+  bytes += matrix->size_bytes();
+  size_bytes_ += matrix->size_bytes();
+  return matrix;
+}
+
+Result<Tensor> LoRAMemoryPool::allocate(DType dtype, Shape shape) {
+  int64_t bytes = row_bytes(dtype, 1);
+  for (const int64_t extent : shape.dims()) {
+    const auto product = checked_mul(static_cast<uint64_t>(bytes), static_cast<uint64_t>(extent));
+    if (!product || *product > static_cast<uint64_t>(INT64_MAX)) return too_large("a stack of adapters of {}", shape.to_string());
+    bytes = static_cast<int64_t>(*product);
+  }
+  if (size_.budget_bytes > 0 && size_bytes_ + bytes > size_.budget_bytes) {
+    return resource_exhausted(
+        "{} bytes of the {} that adapters may have on the device are taken, and a stack of {} comes; raise "
+        "--adapter-memory or lower --max-loras",
+        size_bytes_, size_.budget_bytes, bytes);
+  }
+  CHORAL_TRY(auto tensor, ctx_.session.allocate(dtype, shape));
+  size_bytes_ += bytes;
+  return tensor;
+}
+
+Status LoRAMemoryPool::grow(int target, int64_t slots, const PackedVoice* voice) {
+  Stacks& stacks = stacks_[static_cast<size_t>(target)];
+  const auto take = [&](Tensor& place, Tensor made) {
+    if (!place.empty()) size_bytes_ -= place.size_bytes();
+    place = std::move(made);
+  };
+  const auto rewrite = [&](const auto& write_one) -> Status {
+    for (size_t slot = 0; slot < slots_.size(); ++slot) {
+      if (slots_[slot].voice != nullptr) CHORAL_RETURN_IF_ERROR(write_one(static_cast<int64_t>(slot), slots_[slot].voice));
+    }
+    return {};
+  };
+  for (auto& pair : stacks.pairs) {
+    const int64_t needed = voice == nullptr ? 0 : OptimizedLoRAWeights::voice_rank(*voice, target, pair.columns);
+    const int64_t rank = std::max(pair.rank, round_up(needed, kRankStep));
+    if (rank == 0 || (rank == pair.rank && pair.a.shape()[0] >= slots)) continue;
+    CHORAL_TRY(auto a, allocate(size_.dtype, {slots, rank, stacks.in}));
+    auto b = allocate(size_.dtype, {slots, pair.columns.count, rank});
+    if (!b.ok()) {
+      size_bytes_ -= a.size_bytes();
+      return std::move(b).status();
+    }
+    take(pair.a, std::move(a));
+    take(pair.b, std::move(*b));
+    pair.rank = rank;
+    CHORAL_RETURN_IF_ERROR(
+        rewrite([&](int64_t slot, const PackedVoice* v) { return write_pair(target, pair, stacks.in, slot, v); }));
+  }
+  if (stacks.pairs.empty() || targets_[static_cast<size_t>(target)].kind == TargetKind::kEmbedding) return {};
+  const Vectors wanted =
+      voice == nullptr ? Vectors() : vectors_of(targets_[static_cast<size_t>(target)], *voice, target, stacks.out);
+  const auto grow_vector = [&](Tensor& vector, bool needed, Shape shape) -> Status {
+    if (vector.empty() ? !needed : vector.shape()[0] >= slots) return {};
+    CHORAL_TRY(auto made, allocate(DType::kF32, shape));
+    take(vector, std::move(made));
+    return rewrite([&](int64_t slot, const PackedVoice* v) { return write_vectors(target, stacks, slot, v); });
+  };
+  CHORAL_RETURN_IF_ERROR(grow_vector(stacks.factors, !wanted.factors.empty(), {slots, 1, stacks.out}));
+  return grow_vector(stacks.offsets, !wanted.offsets.empty(), {slots, stacks.out, 1});
+}
+
+Status LoRAMemoryPool::write(int target, int64_t slot, const PackedVoice* voice) {
+  Stacks& stacks = stacks_[static_cast<size_t>(target)];
+  for (auto& pair : stacks.pairs) CHORAL_RETURN_IF_ERROR(write_pair(target, pair, stacks.in, slot, voice));
+  return write_vectors(target, stacks, slot, voice);
+}
+
+Status LoRAMemoryPool::write_pair(int target, Pair& pair, int64_t in, int64_t slot, const PackedVoice* voice) {
+  if (pair.rank == 0) return {};
+  const PackedVoice nobody;
+  CHORAL_TRY(const auto weights,
+             OptimizedLoRAWeights::create(voice == nullptr ? nobody : *voice, target, pair.columns, in, pair.rank, size_.dtype));
+  write_slot(pair.a, slot, weights.lora_a().data);
+  write_slot(pair.b, slot, weights.lora_b().data);
   return {};
 }
 
-Result<LoRAMemoryPool::Lease> LoRAMemoryPool::take_middle(int64_t tokens, int64_t rank) { return take(false, tokens, rank); }
-Result<LoRAMemoryPool::Lease> LoRAMemoryPool::take_output(int64_t tokens, int64_t columns) { return take(true, tokens, columns); }
-
-Result<LoRAMemoryPool::Lease> LoRAMemoryPool::take(bool is_output, int64_t rows, int64_t cols) {
-  CHORAL_TRY(const size_t bytes, float_bytes(rows, cols));
-  Buffers& buffers = is_output ? outputs_ : middles_;
-  Lease lease;
-  float* data = nullptr;
-  if (rows * cols <= buffers.floats && !buffers.free.empty()) {
-    lease.slot_ = buffers.free.back();
-    buffers.free.pop_back();
-    data = buffers.all[static_cast<size_t>(lease.slot_)].as<float>().data();
-  } else {
-    CHORAL_TRY(lease.own_, AlignedBuffer::allocate(bytes));
-    data = lease.own_.as<float>().data();
-    ++stats_.fallbacks;
-    stats_.fallback_bytes += static_cast<int64_t>(bytes);
-  }
-  lease.pool_ = this;
-  lease.is_output_ = is_output;
-  lease.view_ = {data, rows, cols};
-  ++stats_.takes;
-  const auto count = [&](int& out, int& most_out, int64_t& most_floats) {
-    most_out = std::max(most_out, ++out);
-    most_floats = std::max(most_floats, rows * cols);
-  };
-  if (is_output) {
-    count(stats_.outputs_out, stats_.most_outputs_out, stats_.most_output_floats);
-  } else {
-    count(stats_.middles_out, stats_.most_middles_out, stats_.most_middle_floats);
-  }
-  return lease;
+Status LoRAMemoryPool::write_vectors(int target, Stacks& stacks, int64_t slot, const PackedVoice* voice) {
+  if (stacks.factors.empty() && stacks.offsets.empty()) return {};
+  Vectors v;
+  if (voice != nullptr) v = vectors_of(targets_[static_cast<size_t>(target)], *voice, target, stacks.out);
+  v.factors.resize(static_cast<size_t>(stacks.out), 1.0F);
+  v.offsets.resize(static_cast<size_t>(stacks.out), 0.0F);
+  if (!stacks.factors.empty()) write_slot(stacks.factors, slot, std::as_bytes(std::span(v.factors)).data());
+  if (!stacks.offsets.empty()) write_slot(stacks.offsets, slot, std::as_bytes(std::span(v.offsets)).data());
+  return {};
 }
 
-int64_t LoRAMemoryPool::size_bytes() const {
-  int64_t total = 0;
-  for (const Buffers* buffers : {&middles_, &outputs_}) {
-    for (const auto& buffer : buffers->all) total += static_cast<int64_t>(buffer.size_bytes());
-  }
-  return total;
+void LoRAMemoryPool::write_slot(Tensor& stack, int64_t slot, const std::byte* values) {
+  const int64_t bytes = stack.size_bytes() / stack.shape()[0];
+  platform::copy_to_device(ctx_.session, {values, static_cast<size_t>(bytes)}, stack.data() + slot * bytes);
 }
 
 }  // namespace choral::lora

@@ -1,86 +1,107 @@
-// Buffers for those who run the LoRA operations themselves: fp32 middles (tokens × rank) and outputs (tokens × columns), made
-// once and lent out. A request that is too large, or that comes when all are out, gets memory of its own instead, and is counted:
-// a steady state shows no fallbacks. (The engine's plan has its arena and does not use this.) 64-byte aligned; contents are what
-// the last user left. For one thread: take and give back on the same one. Leases end before the pool does.
+// The device's slots: for every target that some voice in a slot touches, stacks of A [slots, rank, in] and B [slots, out, rank],
+// one pair for each projection, in one float type; beside them DoRA's factors and biases [slots, out], and what is no stack:
+// replaced matrices and embeddings' lookups, packed by the device. A stack's rank is the largest that is in it, rounded up to
+// eight, and its slots are as many as were needed at a time, so both grow, by copies from the host's panels; what nobody touches
+// has no stack. Zeros pad: they add nothing, so an answer's bits do not depend on the padding. Engine thread; what changes slots
+// is called between steps; a steady state allocates and copies nothing.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
-#include "base/aligned_buffer.h"
-#include "base/status.h"
-#include "tensor/view.h"
+#include "kernels/lora/lora_stack.h"
+#include "lora/stacked/optimized_lora_weights.h"
+#include "lora/target.h"
+#include "platform/session.h"
 
 namespace choral::lora {
 
 struct LoRAMemoryPoolSize {
-  int64_t max_tokens = 0;
-  int64_t max_rank = 0;     // columns of a middle: all ranks that are computed at once
-  int64_t max_columns = 0;  // of an output
-  int middles = 1;
-  int outputs = 1;
-};
-
-struct LoRAMemoryPoolStats {
-  int64_t takes = 0;
-  int64_t fallbacks = 0;                 // takes that allocated
-  int64_t fallback_bytes = 0;            // of all of them together
-  int middles_out = 0, outputs_out = 0;  // lent now, fallbacks included
-  int most_middles_out = 0, most_outputs_out = 0;
-  int64_t most_middle_floats = 0, most_output_floats = 0;  // the largest asked for
+  int64_t max_slots = 8;
+  int64_t budget_bytes = 0;   // of everything here; 0 = as much as the device gives
+  DType dtype = DType::kF32;  // of the stacks: float32, float16 or bfloat16
 };
 
 class LoRAMemoryPool {
  public:
-  // A buffer until the end of its scope.
-  class Lease {
-   public:
-    Lease(Lease&& other) noexcept;
-    Lease& operator=(Lease&& other) noexcept;
-    ~Lease();
-
-    MatrixView<float> view() const { return view_; }
-    bool is_fallback() const { return slot_ < 0; }
-
-   private:
-    friend class LoRAMemoryPool;
-    Lease() = default;
-    void give_back();
-
-    LoRAMemoryPool* pool_ = nullptr;
-    bool is_output_ = false;
-    int slot_ = -1;  // of the pool; -1: own_
-    AlignedBuffer own_;
-    MatrixView<float> view_;
+  // A and B of one projection. Empty until a voice brings some: rank 0.
+  struct Pair {
+    LoRAColumns columns;
+    int64_t rank = 0;
+    Tensor a, b;
+  };
+  struct Stacks {
+    int64_t in = 0, out = 0;
+    std::vector<Pair> pairs;
+    Tensor factors;  // [slots, 1, out], float32; empty while no voice has any
+    Tensor offsets;  // [slots, out, 1], likewise: a B whose middle is 1
+  };
+  // What one voice brings to one target that is no stack.
+  struct Module {
+    bool on_product = false;  // it changes the base's product: factors, offsets or replaced columns
+    struct Replaced {
+      int64_t begin = 0;  // columns [begin, begin + matrix->n())
+      std::unique_ptr<kernels::PackedMatrix> matrix;
+    };
+    std::vector<Replaced> replaced;                               // of a linear layer or a head, ascending
+    std::unique_ptr<kernels::PackedMatrix> table;                 // of an embedding, as a whole
+    std::vector<int32_t> token_ids;                               // of an embedding: ascending,
+    std::unique_ptr<kernels::PackedMatrix> token_rows;            // and their rows
+    std::vector<std::unique_ptr<kernels::PackedMatrix>> lookups;  // [vocabulary, rank], one a term, null where it has none
   };
 
-  // invalid_argument for sizes that are negative or no buffers of a size; resource_exhausted when there is not so much memory.
-  static Result<std::unique_ptr<LoRAMemoryPool>> make(const LoRAMemoryPoolSize& size);
-  LoRAMemoryPool(const LoRAMemoryPool&) = delete;
-  LoRAMemoryPool& operator=(const LoRAMemoryPool&) = delete;
-  ~LoRAMemoryPool();
+  // `ctx` and `targets` outlive this.
+  LoRAMemoryPool(const platform::Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size);
 
-  // Fails only where a fallback finds no memory.
-  Result<Lease> take_middle(int64_t tokens, int64_t rank);
-  Result<Lease> take_output(int64_t tokens, int64_t columns);
+  // Makes sure that a slot is free; false when all are taken and there is no room, or no leave, for more.
+  bool reserve_slot();
+  // Puts `voice`, which stays where it is until clear(), into a free slot. On an error (unsupported: the device does not take one
+  // of its matrices; resource_exhausted: no room) nothing has changed for the others.
+  Result<int32_t> put(const PackedVoice& voice);
+  void clear(int32_t slot);
 
-  const LoRAMemoryPoolStats& stats() const { return stats_; }
-  int64_t size_bytes() const;
+  const Stacks& stacks(int target) const { return stacks_[static_cast<size_t>(target)]; }
+  // Null when the voice in the slot leaves the target alone.
+  const Module* module(int32_t slot, int target) const {
+    const auto& modules = slots_[static_cast<size_t>(slot)].modules;
+    return modules.empty() ? nullptr : modules[static_cast<size_t>(target)].get();
+  }
+  int64_t slot_count() const { return static_cast<int64_t>(slots_.size()); }
+  int64_t size_bytes() const { return size_bytes_; }
+  // Of the voice in the slot: its share of the stacks, and its own matrices.
+  int64_t slot_bytes(int32_t slot) const;
+  static kernels::LoRAStack stack_of(const Tensor& stack);
 
  private:
-  struct Buffers {
-    int64_t floats = 0;  // of each
-    std::vector<AlignedBuffer> all;
-    std::vector<int> free;  // slots
+  struct Slot {
+    const PackedVoice* voice = nullptr;
+    std::vector<std::unique_ptr<Module>> modules;  // by target; empty = free
+    int64_t bytes = 0;                             // of the modules' matrices
   };
 
-  LoRAMemoryPool() = default;
-  static Status fill(Buffers& buffers, int64_t rows, int64_t cols, int count);
-  Result<Lease> take(bool is_output, int64_t rows, int64_t cols);
+  int64_t find_free() const;  // slot_count(): none
+  Result<Slot> make_slot(const PackedVoice& voice);
+  Result<std::unique_ptr<Module>> make_module(const PackedVoice& voice, int target, int64_t& bytes);
+  Result<std::unique_ptr<kernels::PackedMatrix>> place(const kernels::PackedMatrix& host, int64_t& bytes);
+  Result<std::unique_ptr<kernels::PackedMatrix>> place_rows(const std::vector<float>& rows, int64_t cols, DType format,
+                                                            int64_t& bytes);
+  // The target's stacks for `slots` slots and for `voice` too, with what is in them; unchanged where they do already.
+  Status grow(int target, int64_t slots, const PackedVoice* voice);
+  // What the voice has at the target, zeros without one.
+  Status write(int target, int64_t slot, const PackedVoice* voice);
+  Status write_pair(int target, Pair& pair, int64_t in, int64_t slot, const PackedVoice* voice);
+  Status write_vectors(int target, Stacks& stacks, int64_t slot, const PackedVoice* voice);
+  Result<Tensor> allocate(DType dtype, Shape shape);
+  void write_slot(Tensor& stack, int64_t slot, const std::byte* values);
 
-  Buffers middles_, outputs_;
-  LoRAMemoryPoolStats stats_;
+  const platform::Context& ctx_;
+  std::span<const LoRATarget> targets_;
+  LoRAMemoryPoolSize size_;
+  std::vector<Stacks> stacks_;  // by target
+  std::vector<Slot> slots_;
+  int64_t size_bytes_ = 0;
 };
 
 }  // namespace choral::lora

@@ -83,6 +83,27 @@ MemoryAnswer LoRAMemoryManager::reserve(AdapterId id, int64_t bytes, MemoryTier 
   return answer;
 }
 
+MemoryAnswer LoRAMemoryManager::allocate_adapter(AdapterId id, int64_t bytes) {
+  const MemoryRecord* record = find(id);
+  const bool newcomer = record == nullptr || !record->on(MemoryTier::kHost);
+  if (newcomer && !reserve(id, 0, MemoryTier::kHost).ok()) return {MemoryRoom::kNoRoom, {}};
+  MemoryAnswer answer = reserve(id, bytes, MemoryTier::kDevice);
+  if (newcomer && !answer.ok()) leave(id, MemoryTier::kHost);
+  return answer;
+}
+
+std::optional<AdapterId> LoRAMemoryManager::evict_to_cpu() {
+  const std::pair<const AdapterId, MemoryRecord>* oldest = nullptr;
+  for (const auto& entry : records_) {
+    if (!entry.second.on(MemoryTier::kDevice) || !may_leave(entry.second, MemoryTier::kDevice)) continue;
+    if (oldest == nullptr || entry.second.last_use < oldest->second.last_use) oldest = &entry;
+  }
+  if (oldest == nullptr) return std::nullopt;
+  const AdapterId id = oldest->first;
+  apply({MemoryRoom::kFitsAfterEviction, {{id, MemoryTier::kDevice, false}}});
+  return id;
+}
+
 MemoryAnswer LoRAMemoryManager::make_room(int64_t bytes, MemoryTier tier, std::span<const AdapterId> keep) {
   CHORAL_CHECK(bytes >= 0, "a negative number of bytes is to be freed");
   MemoryAnswer answer = plan(keep, bytes, tier);

@@ -72,6 +72,12 @@ class LoRAMemoryManager {
   MemoryAnswer ask(AdapterId id, int64_t bytes, MemoryTier tier = MemoryTier::kHost) const;
   // The same and, when ok(), done: the listed ones have left, `id` is there and is the one used last.
   MemoryAnswer reserve(AdapterId id, int64_t bytes, MemoryTier tier = MemoryTier::kHost);
+  // A packed adapter of the host's comes to the device with `bytes` there: reserve() for one that needs no host budget of its
+  // own.
+  MemoryAnswer allocate_adapter(AdapterId id, int64_t bytes);
+  // The one on the device that is unused for longest, and neither in use nor pinned there, leaves it, for a slot; none: nobody
+  // can.
+  std::optional<AdapterId> evict_to_cpu();
   // Frees `bytes` of the tier for nobody in particular, and none of `keep` leaves for it; the listed ones have left when ok().
   MemoryAnswer make_room(int64_t bytes, MemoryTier tier = MemoryTier::kHost, std::span<const AdapterId> keep = {});
 

@@ -169,7 +169,7 @@ class ModulePacker {
     int64_t begin = 0;
     for (const auto& member : target_.members) {
       if (const LoRALayerWeights* layer = model_.get_lora(member.name)) {
-        slices_.push_back({begin, layer->lora_a.view, layer->lora_b.view, layer->scaling});
+        add_slice(begin, *layer);
         if (layer->is_dora()) {
           if (measures()) {
             put(factor_, 1.0F, begin, values_of(layer->magnitude.view));
@@ -190,6 +190,20 @@ class ModulePacker {
       begin += member.out;
     }
     return slices_.empty() && offset_.empty() ? Status() : lay_out_delta();
+  }
+
+  // Projections that a file adapts together have one A, and what it wrote as one B: they are one slice.
+  void add_slice(int64_t begin, const LoRALayerWeights& layer) {
+    const TensorView& b = layer.lora_b.view;
+    if (layer.shares_lora_a && !slices_.empty()) {
+      auto& last = slices_.back();
+      const bool follows = last.out_begin + last.b.rows() == begin && last.b.data + last.b.size_bytes() == b.data;
+      if (follows && last.a.data == layer.lora_a.view.data) {
+        last.b.shape = {last.b.rows() + b.rows(), b.cols()};
+        return;
+      }
+    }
+    slices_.push_back({begin, layer.lora_a.view, b, layer.scaling});
   }
 
   Status pack_replacement(const TargetMember& member, int64_t begin) {

@@ -1,6 +1,8 @@
 // What packing checks against the base's own values. What packed adapters compute is held by the engine's tests and the goldens.
 #include "lora/store/packed_adapter.h"
 
+#include <numeric>
+
 #include "lora/peft/loading_test.h"
 #include "platform/cpu_context_test.h"
 
@@ -66,6 +68,50 @@ TEST(FrozenCopy, OfAnotherWeightIsRefused) {
   lost.at("lm_head.base_layer.weight").values[3 * kHidden + 1] = 0.5F;
   EXPECT_THAT(packed(lost).message(), HasSubstr("the first is row 3"));
   EXPECT_TRUE(packed(lost, testing::small_targets()).ok()) << "without weights there is nothing to compare with";
+}
+
+std::shared_ptr<const PackedAdapter> packed_adapter(const AdapterBuilder& builder, const std::string& projections) {
+  static const auto targets = testing::small_targets();
+  const LoRAModel model = accepted(builder, config_json("", projections));
+  platform::testing::CpuContext cpu;
+  auto adapter = PackedAdapter::pack(*cpu, model, targets, {});
+  CHORAL_CHECK(adapter.ok(), adapter.status().message());
+  return std::move(*adapter);
+}
+
+// y of the delta of a target, for a row of 1, 2, 3, …
+std::vector<float> delta_of(const kernels::LoRAMatrix& matrix) {
+  std::vector<float> x(static_cast<size_t>(matrix.in())), middle(static_cast<size_t>(matrix.rank()));
+  std::vector<float> y(static_cast<size_t>(matrix.out()));
+  std::iota(x.begin(), x.end(), 1.0F);
+  matrix.shrink(cpu_level(), {x.data(), 1, matrix.in()}, 1.0F, 0, matrix.rank(), {middle.data(), 1, matrix.rank()});
+  const kernels::LoRATerm term{&matrix, middle.data(), 1.0F};
+  kernels::lora_expand(cpu_level(), {&term, 1}, 0, {y.data(), 1, matrix.out()});
+  return y;
+}
+
+TEST(FusedProjections, HaveOneAHoweverManyTheyAre) {
+  constexpr int kTarget = 2;  // the first layer's q, k, v
+  constexpr int64_t kAll = kHidden + 2 * kKeys;
+  const std::string layer = "model.layers.0.self_attn.";
+  AdapterBuilder fused = AdapterBuilder().pair(layer + "qkv_proj", 2, kHidden, kAll, "BF16");
+  const auto& b = fused.at(layer + "qkv_proj.lora_B.weight").values;
+  AdapterBuilder apart;
+  int64_t begin = 0;
+  for (const auto& [name, out] : {std::pair{"q_proj", kHidden}, std::pair{"k_proj", kKeys}, std::pair{"v_proj", kKeys}}) {
+    apart.pair(layer + name, 2, kHidden, out, "BF16");
+    auto& rows = apart.at(layer + name + ".lora_B.weight").values;
+    std::copy_n(b.begin() + begin * 2, rows.size(), rows.begin());
+    begin += out;
+  }
+  const auto one = packed_adapter(fused, R"(["layers.0.self_attn.qkv_proj"])");
+  const auto three =
+      packed_adapter(apart, R"(["layers.0.self_attn.q_proj","layers.0.self_attn.k_proj","layers.0.self_attn.v_proj"])");
+  const auto& delta = *one->module(kTarget)->delta;
+  EXPECT_EQ(delta.rank(), 2);
+  EXPECT_EQ(delta.slice_count(), 1u);
+  EXPECT_EQ(three->module(kTarget)->delta->rank(), 6);
+  EXPECT_EQ(delta_of(delta), delta_of(*three->module(kTarget)->delta)) << "bit for bit";
 }
 
 // The base's rows may be a device's, which may fail to give them back.

@@ -6,6 +6,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/gemm/packed_matrix.h"
 #include "kernels/lora/lora_batch.h"
+#include "kernels/lora/lora_stack.h"
 #include "kernels/rotary/rotary.h"
 #include "platform/context.h"
 
@@ -34,6 +35,14 @@ struct SequenceBatch {
   int64_t block_id_count = 0;
 };
 
+// Consecutive rows with one slot each, one sequence after the other from row 0 on. [sequences]
+struct SlotSequences {
+  IndexArray<int32_t> starts, lengths;
+  IndexArray<int32_t> slots;  // of adapters' stacks; -1: the rows are not touched
+  int64_t max_length = 0;
+  int64_t rows = 0;
+};
+
 // A rotary table and its copy where the device's operators read it: [max_positions][cos: rotary_dim/2, sin: rotary_dim/2].
 struct PlacedRotary {
   const kernels::RotaryTable& table;
@@ -51,6 +60,7 @@ using PackedMatrix = kernels::PackedMatrix;
 using Epilogue = kernels::Epilogue;
 using KvCacheView = kernels::KvCacheView;
 using AttentionParams = kernels::AttentionParams;
+using Stack = kernels::LoRAStack;  // of adapters' matrices in the device's memory
 using QuantiseOptions = kernels::QuantiseOptions;
 using QuantisedBlock = kernels::QuantisedBlock;
 

@@ -14,7 +14,8 @@ template <class T>
 constexpr bool kIsTheHosts =
     std::is_arithmetic_v<T> || std::is_same_v<T, ops::PackedMatrix> || std::is_same_v<T, ops::Epilogue> ||
     std::is_same_v<T, ops::KvCacheView> || std::is_same_v<T, ops::AttentionParams> || std::is_same_v<T, ops::Indices> ||
-    std::is_same_v<T, ops::Slots> || std::is_same_v<T, SequenceBatch> || std::is_same_v<T, PlacedRotary>;
+    std::is_same_v<T, ops::Slots> || std::is_same_v<T, SequenceBatch> || std::is_same_v<T, SlotSequences> ||
+    std::is_same_v<T, PlacedRotary>;
 
 // An argument as the host's operator takes it.
 template <class T>
@@ -38,6 +39,20 @@ struct OnHost<std::span<const float>> {
       : view_(ctx, {v.data(), 1, static_cast<int64_t>(v.size())}, Access::kRead) {}
   std::span<const float> operator*() const { return (*view_).row_span(0); }
   HostView<const float> view_;
+};
+
+// All slots travel, since indices stay as they are. That is for a single call: adapters are the host's from the next step on.
+template <>
+struct OnHost<ops::Stack> {
+  OnHost(const Context& ctx, const ops::Stack& stack) : host_(stack) {
+    const int64_t bytes = stack.count * stack.rows * stack.row_bytes;
+    if (host_reads(ctx.session) || bytes == 0) return;
+    std::byte* copy = ctx.kernel.scratch.make<std::byte>(static_cast<size_t>(bytes)).data();
+    ctx.session.copy(CopyKind::kToHost, copy, bytes, stack.data, bytes, bytes, 1);
+    host_.data = copy;
+  }
+  const ops::Stack& operator*() const { return host_; }
+  ops::Stack host_;
 };
 
 // What adapters add: each item's matrices travel, its packed panels are the host's.

@@ -7,7 +7,7 @@
 //   forward_native               what it means: the plain loops, or of a fused one the calls of others that it stands for
 //   oot_arguments, conform       the arguments of a plug-in's form (out of the tree), and the tests that such a form has to pass
 //   kHostsOwn = "reason"         instead of these two, if the plug-in interface does not have it
-// and, where they are not as in OpTraits, kFused, kCpuOnly, kOnCache.
+// and, where they are not as in OpTraits, kFused, kCpuOnly, kOnCache, kOnStacks.
 //
 // From the list of all descriptors come the table, its walk, the staged forms, the composed ones, the names and numbers that
 // plug-ins are known by, and their tests. A piece that is missing does not compile; one that is declared and not defined does not
@@ -38,9 +38,10 @@ namespace choral::platform {
 
 // What most operators are; a descriptor derives from it and says what it is instead.
 struct OpTraits {
-  static constexpr bool kFused = false;    // a shorter way to say what others say together
-  static constexpr bool kCpuOnly = false;  // other devices do not have it even on copies; it needs no forward_native
-  static constexpr bool kOnCache = false;  // works on the KV cache, whose order is its owner's business
+  static constexpr bool kFused = false;     // a shorter way to say what others say together
+  static constexpr bool kCpuOnly = false;   // other devices do not have it even on copies; it needs no forward_native
+  static constexpr bool kOnCache = false;   // works on the KV cache, whose order is its owner's business
+  static constexpr bool kOnStacks = false;  // works on adapters' stacks, which a device has when it serves all of these
 };
 
 template <class Signature>

@@ -1,6 +1,6 @@
 // Every operator, described once; op.h says what a descriptor is made of. forward_cpu stands in cpu_ops.cc, forward_native in
-// native_ops.cc or, of the fused ones, composed_ops.cc; oot_arguments in plugin/plugin_arguments.cc, conform in
-// plugin/conformance_*.cc. To add one: docs/recipes/add-an-operator.md.
+// native_ops.cc or, of the fused ones, composed_ops.cc, and both of those on adapters' stacks in stacked_ops.cc; oot_arguments in
+// plugin/plugin_arguments.cc, conform in plugin/conformance_*.cc. To add one: docs/recipes/add-an-operator.md.
 #pragma once
 
 #include "base/status.h"
@@ -9,6 +9,7 @@
 
 // What a plug-in's form is given: choral/plugin.h.
 struct choral_matmul_args;
+struct choral_lora_args;
 struct choral_gather_rows_args;
 struct choral_take_rows_args;
 struct choral_unary_args;
@@ -51,6 +52,91 @@ struct LoRAExpand : OpTraits {
   static constexpr std::string_view kHostsOwn = LoRAShrink::kHostsOwn;
   using Call = void(const Context&, std::span<const kernels::LoRAExpand> expands);
   static Call forward_cpu, forward_native;
+};
+
+// What adapters add on a device with memory of its own, from A [slots, r, in] and B [slots, out, r] of many, stacked in it. Rows
+// are the device's as well; a row of slot -1 is neither read nor written. A slot for each row (bgmv) or for each sequence (sgmv),
+// and both give a row the same bits.
+
+// y = scaling · x·A[slot]ᵀ. x [rows, in], y [rows, r]
+struct BgmvShrink : OpTraits {
+  CHORAL_OP(bgmv_shrink);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kOnStacks = true;
+  using Call = void(const Context&, In x, const Stack& a, Indices slots, float scaling, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_lora_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// y (+)= x·B[slot]ᵀ. x [rows, r], y [rows, out]
+struct BgmvExpand : OpTraits {
+  CHORAL_OP(bgmv_expand);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kOnStacks = true;
+  using Call = void(const Context&, In x, const Stack& b, Indices slots, bool add, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_lora_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// The same for columns [begin, begin + out) of y.
+struct BgmvExpandSlice : OpTraits {
+  CHORAL_OP(bgmv_expand_slice);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kOnStacks = true;
+  using Call = void(const Context&, In x, const Stack& b, Indices slots, int64_t begin, bool add, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_lora_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+struct SgmvShrink : OpTraits {
+  CHORAL_OP(sgmv_shrink);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kOnStacks = true;
+  using Call = void(const Context&, In x, const Stack& a, const SlotSequences& sequences, float scaling, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_lora_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+struct SgmvExpand : OpTraits {
+  CHORAL_OP(sgmv_expand);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kOnStacks = true;
+  using Call = void(const Context&, In x, const Stack& b, const SlotSequences& sequences, bool add, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_lora_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+struct SgmvExpandSlice : OpTraits {
+  CHORAL_OP(sgmv_expand_slice);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kOnStacks = true;
+  using Call = void(const Context&, In x, const Stack& b, const SlotSequences& sequences, int64_t begin, bool add, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_lora_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// y *= factors[slot], value by value: DoRA. factors [slots, 1, cols] in float32, y [rows, cols]
+struct BgmvScale : OpTraits {
+  CHORAL_OP(bgmv_scale);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kOnStacks = true;
+  using Call = void(const Context&, const Stack& factors, Indices slots, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_lora_args, Call> oot_arguments;
+  static Status conform(Conformance&);
 };
 
 // out row i = row ids[i] of W
@@ -245,9 +331,10 @@ struct MatmulQuantised : OpTraits {
 }  // namespace ops
 
 // In the order in which tables are shown.
-using AllOps = OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::GatherRows, ops::TakeRows, ops::Add, ops::RmsNorm,
-                      ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul, ops::WriteKv,
-                      ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv, ops::RmsNormQuantise,
+using AllOps = OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::BgmvShrink, ops::BgmvExpand, ops::BgmvExpandSlice,
+                      ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows, ops::TakeRows,
+                      ops::Add, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul,
+                      ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv, ops::RmsNormQuantise,
                       ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/float16.h"
 #include "kernels/gemm/gemm_float.h"
@@ -58,6 +59,18 @@ ops::Slots ConformanceRun::slots(const std::vector<int64_t>& values) {
   const auto host = ctx_.kernel.scratch.make<int64_t>(values.size());
   std::copy(values.begin(), values.end(), host.begin());
   return place_indices(ctx_, std::span<const int64_t>(host));
+}
+
+ops::Stack ConformanceRun::stack(int64_t slots, int64_t rows, int64_t cols, DType dtype) {
+  const auto floats = values(slots * rows * cols);
+  const auto bytes = ctx_.kernel.scratch.make<std::byte>(static_cast<size_t>(row_bytes(dtype, slots * rows * cols)));
+  for (size_t i = 0; i < floats.size(); ++i) {
+    const auto put = [&](const auto& value) { std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value); };
+    if (dtype == DType::kF32) put(floats[i]);
+    if (dtype == DType::kF16) put(to_float16(floats[i]));
+    if (dtype == DType::kBF16) put(to_bfloat16(floats[i]));
+  }
+  return {to_device(ctx_, std::span<const std::byte>(bytes)), dtype, slots, rows, cols, row_bytes(dtype, cols)};
 }
 
 PlacedRotary ConformanceRun::rotary(const kernels::RotaryParams& params) {

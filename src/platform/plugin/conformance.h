@@ -36,6 +36,7 @@ class ConformanceRun {
   ops::Weight weight(int64_t count);
   ops::Indices indices(std::initializer_list<int32_t> values);
   ops::Slots slots(const std::vector<int64_t>& values);
+  ops::Stack stack(int64_t slots, int64_t rows, int64_t cols, DType dtype);
   PlacedRotary rotary(const kernels::RotaryParams& params);
   // [n, k], stored as float32 or bfloat16; the reference's is the host's. Null, with a status, when the device does not take it.
   const kernels::PackedMatrix* packed(int64_t n, int64_t k, DType dtype);

@@ -28,6 +28,45 @@ choral_kv_cache kv_cache(const KvCacheView& cache) {
           .v_head_dim = cache.v_head_dim};
 }
 
+choral_lora_args on_stack(const Stack& stack, Out y) {
+  auto args = with_header<choral_lora_args>();
+  args.stack = {.data = stack.data,
+                .slots = stack.count,
+                .rows = stack.rows,
+                .cols = stack.cols,
+                .dtype = static_cast<int32_t>(stack.dtype),
+                .reserved = 0};
+  args.y = matrix(y);
+  return args;
+}
+
+choral_lora_args by_row(In x, const Stack& stack, Indices slots, Out y) {
+  auto args = on_stack(stack, y);
+  args.x = matrix(x);
+  args.slot_of = slots.on_device;
+  return args;
+}
+
+choral_lora_args by_sequence(In x, const Stack& stack, const SlotSequences& sequences, Out y) {
+  auto args = by_row(x, stack, sequences.slots, y);
+  args.starts = sequences.starts.on_device;
+  args.lengths = sequences.lengths.on_device;
+  args.sequence_count = sequences.slots.size();
+  args.max_length = sequences.max_length;
+  return args;
+}
+
+choral_lora_args shrink(choral_lora_args args, float scaling) {
+  args.scaling = scaling;
+  return args;
+}
+
+choral_lora_args expand(choral_lora_args args, int64_t begin, bool add) {
+  args.slice_begin = begin;
+  args.add = add ? 1 : 0;
+  return args;
+}
+
 choral_unary_args unary(In x, Out y) {
   auto args = with_header<choral_unary_args>();
   args.x = matrix(x);
@@ -54,6 +93,31 @@ choral_matmul_args Matmul::oot_arguments(const PackedMatrix& w, In x, const Epil
   args.y = matrix(y);
   if (epilogue.bias != nullptr) args.bias = vector({epilogue.bias, static_cast<size_t>(y.cols)});
   args.accumulate = epilogue.accumulate ? 1 : 0;
+  return args;
+}
+
+choral_lora_args BgmvShrink::oot_arguments(In x, const Stack& a, Indices slots, float scaling, Out y) {
+  return shrink(by_row(x, a, slots, y), scaling);
+}
+choral_lora_args BgmvExpand::oot_arguments(In x, const Stack& b, Indices slots, bool add, Out y) {
+  return expand(by_row(x, b, slots, y), 0, add);
+}
+choral_lora_args BgmvExpandSlice::oot_arguments(In x, const Stack& b, Indices slots, int64_t begin, bool add, Out y) {
+  return expand(by_row(x, b, slots, y), begin, add);
+}
+choral_lora_args SgmvShrink::oot_arguments(In x, const Stack& a, const SlotSequences& sequences, float scaling, Out y) {
+  return shrink(by_sequence(x, a, sequences, y), scaling);
+}
+choral_lora_args SgmvExpand::oot_arguments(In x, const Stack& b, const SlotSequences& sequences, bool add, Out y) {
+  return expand(by_sequence(x, b, sequences, y), 0, add);
+}
+choral_lora_args SgmvExpandSlice::oot_arguments(In x, const Stack& b, const SlotSequences& sequences, int64_t begin, bool add,
+                                                Out y) {
+  return expand(by_sequence(x, b, sequences, y), begin, add);
+}
+choral_lora_args BgmvScale::oot_arguments(const Stack& factors, Indices slots, Out y) {
+  auto args = on_stack(factors, y);
+  args.slot_of = slots.on_device;
   return args;
 }
 

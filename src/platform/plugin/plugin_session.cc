@@ -72,18 +72,20 @@ Result<std::unique_ptr<Session>> PluginSession::open(const Platform& platform, s
   CHORAL_RETURN_IF_ERROR(session->declare_ops(config));
   CHORAL_RETURN_IF_ERROR(session->conform(pool));
   session->serve_kv_in_pairs(config);
+  session->serve_stacks_together();
   CHORAL_RETURN_IF_ERROR(session->find_worker(config.worker_cls));
   session->strict_ = config.strict;
   if (config.strict) CHORAL_RETURN_IF_ERROR(session->refuse_fallbacks());
   return std::unique_ptr<Session>(std::move(session));
 }
 
-// What is the host's own on every device is no fallback.
+// What is the host's own on every device is no fallback, nor are adapters: they are the host's where a device does not bring
+// them.
 Status PluginSession::refuse_fallbacks() const {
   std::string list;
   AllOps::for_each([&]<class D>(D) {
     const auto& op = ops_.get<D>();
-    if (!HasOotForm<D> || op.provider != staged_cpu_ops().add.provider) return;
+    if (!HasOotForm<D> || D::kOnStacks || op.provider != staged_cpu_ops().add.provider) return;
     list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", op.name, op.reason);
   });
   if (list.empty()) return {};
@@ -228,6 +230,24 @@ void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
   });
 }
 
+Status PluginSession::computes_adapters() const {
+  Status missing;
+  AllOps::for_each([&]<class D>(D) {
+    if (!D::kOnStacks || functions_[0][at(kOpId<D>)] != nullptr || !missing.ok()) return;
+    missing = unsupported("{} does not serve {}: {}", device_name(), D::kName, ops_.get<D>().reason);
+  });
+  return missing;
+}
+
+// A layer calls all of them for an adapter, so a device without one of them needs none.
+void PluginSession::serve_stacks_together() {
+  const Status missing = computes_adapters();
+  if (missing.ok()) return;
+  AllOps::for_each([&]<class D>(D) {
+    if (D::kOnStacks && functions_[0][at(kOpId<D>)] != nullptr) withdraw(kOpId<D>, OpSet::kTable, missing.message());
+  });
+}
+
 Status PluginSession::find_worker(const std::string& name) {
   for (const auto& worker : device_->plugin().workers) {
     if (name == worker.name) worker_ = &worker;
@@ -323,7 +343,10 @@ void PluginSession::fail(Status status) {
 }
 
 Result<Tensor> PluginSession::allocate_kv(DType dtype, Shape shape) {
-  if (!kv_on_device_) return Tensor::allocate(dtype, shape);
+  return kv_on_device_ ? allocate(dtype, shape) : Tensor::allocate(dtype, shape);
+}
+
+Result<Tensor> PluginSession::allocate(DType dtype, Shape shape) {
   const int64_t bytes = row_bytes(dtype, shape.elements());
   CHORAL_TRY(auto memory, device_->allocate(bytes));
   return Tensor(std::move(memory.owner), memory.data, dtype, shape, platform_.device());
@@ -352,6 +375,7 @@ Result<Tensor> PluginSession::keep(std::span<const float> values) {
 void PluginSession::copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
                          int64_t rows) {
   if (!lost_.ok()) return;
+  if (kind == CopyKind::kToHost) ++host_copies_;
   const int32_t way = kind == CopyKind::kToDevice ? CHORAL_HOST_TO_DEVICE : CHORAL_DEVICE_TO_HOST;
   fail(device_->copy(way, to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
 }

@@ -30,11 +30,14 @@ class PluginSession : public Session {
   Arena& memory() override { return memory_; }
   Arena& scratch() override { return scratch_; }
   Result<Tensor> allocate_kv(DType dtype, Shape shape) override;
+  Status computes_adapters() const override;
+  Result<Tensor> allocate(DType dtype, Shape shape) override;
   Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, std::span<const kernels::WeightRows> rows,
                                                          DType format) override;
   Result<Tensor> keep(std::span<const float> values) override;
   void copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
             int64_t rows) override;
+  int64_t host_copies() const override { return host_copies_; }
   SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override;
   void begin_step(const StepFacts& step) override;
   void fail(Status status) override;
@@ -60,6 +63,7 @@ class PluginSession : public Session {
   void register_dummy_fusion_op();
   void serve_kv_in_pairs(const PlatformConfig& config);
   Status find_worker(const std::string& name);
+  void serve_stacks_together();
   Status refuse_fallbacks() const;
   Status supports(OpId op, const PlatformConfig& config);
   Status conform(ThreadPool& pool);
@@ -74,6 +78,7 @@ class PluginSession : public Session {
   std::array<std::array<choral_op_fn, AllOps::kSize>, 2> functions_{};  // by OpSet
   const choral_worker_class* worker_ = nullptr;
   bool kv_on_device_ = false;
+  int64_t host_copies_ = 0;
   enum class Fused { kNone, kDeclared, kLoaded, kFailed } fused_ = Fused::kNone;
   bool strict_ = false;
   bool trying_ = false;  // an operator is held to its vectors: what it refuses goes to refusal_

@@ -1,0 +1,151 @@
+/* The operators on adapters' stacks against sums in double, in both ways of naming slots. */
+#include <math.h>
+#include <string.h>
+
+#include "numbers.h"
+#include "test_device.h"
+
+enum { kRows = 7, kIn = 37, kRank = 5, kOut = 11, kWide = 20, kBegin = 6, kSlots = 3 };
+
+static const int32_t of_row[kRows] = {1, -1, 0, 0, 0, 1, -1}, of_sequence[] = {1, -1, 0, 1, -1};
+static const int32_t starts[] = {0, 1, 2, 5, 6}, lengths[] = {1, 1, 3, 1, 1};
+
+static void release(const void* memory) { plugin->memory->release(device, (void*)(uintptr_t)memory); }
+
+static choral_lora_args by_row(choral_lora_args args) {
+  args.slot_of = to_device(of_row, sizeof of_row);
+  return args;
+}
+
+static choral_lora_args by_sequence(choral_lora_args args) {
+  args.slot_of = to_device(of_sequence, sizeof of_sequence);
+  args.starts = to_device(starts, sizeof starts);
+  args.lengths = to_device(lengths, sizeof lengths);
+  args.sequence_count = 5;
+  args.max_length = 3;
+  return args;
+}
+
+static void release_slots(const choral_lora_args* args) {
+  release(args->slot_of);
+  release(args->starts);
+  release(args->lengths);
+}
+
+/* Runs bgmv_`name` and sgmv_`name` from the same y and wants the same bits; they are left in y [kRows · cols]. */
+static void run_both(const char* name, const choral_lora_args* base, float* y, int64_t cols) {
+  static float results[2][kRows * kWide];
+  for (int way = 0; way < 2; ++way) {
+    char full[32] = "bgmv_";
+    if (way == 1) full[0] = 's';
+    strcat(full, name);
+    choral_lora_args args = way == 0 ? by_row(*base) : by_sequence(*base);
+    args.y = matrix_to_device(y, kRows, cols, cols);
+    OK(run(full, &args));
+    from_device(results[way], args.y.data, kRows * cols * (int64_t)sizeof *y);
+    release(args.y.data);
+    release_slots(&args);
+  }
+  CHECK(memcmp(results[0], results[1], (size_t)(kRows * cols) * sizeof *y) == 0);
+  memcpy(y, results[0], (size_t)(kRows * cols) * sizeof *y);
+}
+
+static void test_products(int32_t dtype) {
+  float x[kRows * kIn], a[kSlots * kRank * kIn], b[kSlots * kOut * kRank], y[kRows * kWide], before[kRows * kWide];
+  unsigned char stored[sizeof a];
+  fill(x, kRows * kIn);
+  fill(a, kSlots * kRank * kIn);
+  fill(b, kSlots * kOut * kRank);
+  for (int64_t k = 0; k < kIn; ++k) x[kIn + k] = NAN; /* a row of no slot */
+  ref_narrow(dtype, a, kSlots * kRank * kIn, stored);
+  ref_widen(dtype, stored, kSlots * kRank * kIn, a);
+  choral_lora_args args = {
+      .header = CHORAL_HEADER(choral_lora_args),
+      .x = matrix_to_device(x, kRows, kIn, kIn),
+      .stack = {to_device(stored, kSlots * kRank * kIn * ref_float_bytes(dtype)), kSlots, kRank, kIn, dtype, 0},
+      .scaling = 0.5f};
+  fill(y, kRows * kRank);
+  memcpy(before, y, sizeof before);
+  run_both("shrink", &args, y, kRank);
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kRank; ++j) {
+      double sum = 0;
+      for (int k = 0; k < kIn && of_row[i] >= 0; ++k) sum += (double)x[i * kIn + k] * a[(of_row[i] * kRank + j) * kIn + k];
+      CHECK(near(y[i * kRank + j], of_row[i] < 0 ? before[i * kRank + j] : 0.5 * sum, 1e-5));
+    }
+  }
+  release(args.stack.data);
+  release(args.x.data);
+
+  ref_narrow(dtype, b, kSlots * kOut * kRank, stored);
+  ref_widen(dtype, stored, kSlots * kOut * kRank, b);
+  args.stack =
+      (choral_lora_stack){to_device(stored, kSlots * kOut * kRank * ref_float_bytes(dtype)), kSlots, kOut, kRank, dtype, 0};
+  args.x = matrix_to_device(x, kRows, kRank, kIn);
+  for (int form = 0; form < 4; ++form) { /* assigned and added, the whole row and a slice */
+    const int slice = form / 2, cols = slice ? kWide : kOut;
+    args.add = form % 2;
+    args.slice_begin = slice ? kBegin : 0;
+    fill(y, kRows * cols);
+    memcpy(before, y, sizeof before);
+    run_both(slice ? "expand_slice" : "expand", &args, y, cols);
+    for (int i = 0; i < kRows; ++i) {
+      for (int c = 0; c < cols; ++c) {
+        const int j = c - (int)args.slice_begin, touched = of_row[i] >= 0 && j >= 0 && j < kOut;
+        double sum = !touched || args.add ? before[i * cols + c] : 0;
+        for (int k = 0; touched && k < kRank; ++k) sum += (double)x[i * kIn + k] * b[(of_row[i] * kOut + j) * kRank + k];
+        CHECK(near(y[i * cols + c], sum, 1e-5));
+      }
+    }
+  }
+  release(args.stack.data);
+  release(args.x.data);
+}
+
+void test_lora(void) {
+  test_products(CHORAL_F32);
+  test_products(CHORAL_F16);
+  test_products(CHORAL_BF16);
+
+  float factors[kSlots * kOut], y[kRows * kOut], scaled[kRows * kOut];
+  fill(factors, kSlots * kOut);
+  fill(y, kRows * kOut);
+  choral_lora_args args = {.header = CHORAL_HEADER(choral_lora_args),
+                           .stack = {to_device(factors, sizeof factors), kSlots, 1, kOut, CHORAL_F32, 0},
+                           .y = matrix_to_device(y, kRows, kOut, kOut)};
+  args = by_row(args);
+  OK(run("bgmv_scale", &args));
+  from_device(scaled, args.y.data, sizeof scaled);
+  for (int i = 0; i < kRows; ++i) {
+    for (int c = 0; c < kOut; ++c) {
+      const float factor = of_row[i] < 0 ? 1.0f : factors[of_row[i] * kOut + c];
+      CHECK(scaled[i * kOut + c] == y[i * kOut + c] * factor);
+    }
+  }
+
+  choral_lora_args wrong = args;
+  wrong.stack.dtype = CHORAL_BF16;
+  REFUSED(run("bgmv_scale", &wrong), "factors f32");
+  wrong = args;
+  wrong.stack.cols = kOut + 1;
+  REFUSED(run("bgmv_scale", &wrong), "do not fit");
+  wrong.stack.slots = INT64_MAX;
+  REFUSED(run("bgmv_scale", &wrong), "fit");
+  wrong = args;
+  wrong.x = args.y;
+  wrong.stack.rows = kOut;
+  wrong.stack.cols = kOut;
+  wrong.stack.slots = 0;
+  wrong.slice_begin = 1;
+  REFUSED(run("bgmv_expand_slice", &wrong), "beyond y's columns");
+  REFUSED(run("sgmv_shrink", &(choral_lora_args){.header = args.header, .stack = args.stack, .x = args.y, .y = args.y}), "rank");
+  const int32_t unknown[kRows] = {0, 0, kSlots, 0, 0, 0, 0};
+  wrong = args;
+  wrong.slot_of = to_device(unknown, sizeof unknown);
+  OK(run("bgmv_scale", &wrong));
+  REFUSED(plugin->memory->stream_synchronize(device, stream), "slot 3 of 3");
+  release(wrong.slot_of);
+  release(args.stack.data);
+  release(args.y.data);
+  release_slots(&args);
+}

@@ -1,0 +1,295 @@
+#include "lora/stacked/stacked_adapters.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/log.h"
+#include "platform/host_view.h"
+
+namespace choral::lora {
+namespace {
+
+constexpr int32_t kOnHost = -1;
+
+// By the digests that adapters are listed with.
+std::string described(const PackedVoice& voice) {
+  std::string text = voice.size() == 1 ? "the adapter " : "the mix of adapters ";
+  for (const auto& term : voice) {
+    constexpr size_t kShown = 12;
+    text += (&term == &voice.front() ? "" : ", ") + to_hex(term.adapter->digest()).substr(0, kShown);
+  }
+  return text;
+}
+
+AdapterId tenant(AdapterKey key) { return AdapterId(key.value()); }
+AdapterKey voice_of(AdapterId tenant) { return AdapterKey(tenant.value()); }
+
+using platform::Context;
+
+void shrink(const Context& ctx, const LoRABatch& batch, MatrixView<const float> x, const Tensor& a, MatrixView<float> middle) {
+  const auto stack = LoRAMemoryPool::stack_of(a);
+  if (batch.is_prefill) return ctx.ops.sgmv_shrink(ctx, x, stack, batch.sequences, 1.0F, middle);
+  ctx.ops.bgmv_shrink(ctx, x, stack, batch.indices, 1.0F, middle);
+}
+
+// y += middle·Bᵀ in the columns that B has.
+void expand(const Context& ctx, const LoRABatch& batch, MatrixView<const float> middle, const Tensor& b, int64_t begin,
+            MatrixView<float> y) {
+  const auto stack = LoRAMemoryPool::stack_of(b);
+  constexpr bool kAdd = true;
+  if (stack.rows == y.cols) {
+    if (batch.is_prefill) return ctx.ops.sgmv_expand(ctx, middle, stack, batch.sequences, kAdd, y);
+    return ctx.ops.bgmv_expand(ctx, middle, stack, batch.indices, kAdd, y);
+  }
+  if (batch.is_prefill) return ctx.ops.sgmv_expand_slice(ctx, middle, stack, batch.sequences, begin, kAdd, y);
+  ctx.ops.bgmv_expand_slice(ctx, middle, stack, batch.indices, begin, kAdd, y);
+}
+
+// Calls visit(first row, count, slot) for each run of rows with a slot.
+template <class Visit>
+void for_each_run(const LoRABatch& batch, Visit visit) {
+  const auto& runs = batch.sequences;
+  for (size_t i = 0; i < runs.slots.host.size(); ++i) {
+    if (runs.slots.host[i] >= 0) visit(runs.starts.host[i], runs.lengths.host[i], runs.slots.host[i]);
+  }
+}
+
+}  // namespace
+
+StackedAdapters::StackedAdapters(const Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size)
+    : ctx_(ctx),
+      pool_(ctx, targets, size),
+      memory_({.device_bytes = size.budget_bytes > 0 ? size.budget_bytes : std::numeric_limits<int64_t>::max(),
+               .host_bytes = std::numeric_limits<int64_t>::max()}) {}
+
+Result<std::unique_ptr<StackedAdapters>> StackedAdapters::make(const Context& ctx, std::span<const LoRATarget> targets,
+                                                               const LoRAMemoryPoolSize& size, int64_t max_voices,
+                                                               int64_t max_tokens) {
+  std::unique_ptr<StackedAdapters> adapters(new StackedAdapters(ctx, targets, size));
+  adapters->processor_.reserve(max_tokens);
+  adapters->mapping_.reserve(max_tokens, max_voices);
+  adapters->voices_.reserve(static_cast<size_t>(max_voices) + 1);
+  adapters->stack_position_.reserve(static_cast<size_t>(max_voices) + 1);
+  adapters->voices_.push_back(nullptr);
+  CHORAL_TRY(adapters->ones_, ctx.session.keep(std::vector<float>(static_cast<size_t>(max_tokens), 1.0F)));
+  return adapters;
+}
+
+void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices,
+                                 StepRows rows) {
+  for (const auto& entry : mapping_.lora_index_mapping) memory_.release(tenant(entry.lora_id));
+  mapping_.clear();
+  mapping_.is_prefill = rows.has_prefill;
+  voices_.assign(1, nullptr);
+  stack_position_.assign(1, kOnHost);
+  look_at_device();
+  if (given_up_) segments = {};
+  // Those that have a slot first, so that none of them leaves for another.
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const auto known = slot_of_.find(segments[i].key);
+    if (known != slot_of_.end()) use(segments[i].key, voices[i], known->second);
+  }
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const AdapterKey key = segments[i].key;
+    if (slot_of_.contains(key)) continue;
+    const Status placed = place(key, *voices[i]);
+    if (placed.ok()) {
+      use(key, voices[i], slot_of_.at(key));
+      continue;
+    }
+    // It stays there, so that a row's bits don't depend on who else is in its step.
+    slot_of_.emplace(key, kOnHost);
+    notes_.push_back(fmt::format("{} is computed on the host: {}", described(*voices[i]), placed.message()));
+    CHORAL_LOG(kWarn, "{}", notes_.back());
+  }
+  for (size_t i = 0; i < segments.size(); ++i) {
+    mapping_.add_tokens(0, segments[i].start - static_cast<int64_t>(mapping_.index_mapping.size()));
+    mapping_.add_tokens(index_of(voices[i]), segments[i].length);
+  }
+  CHORAL_CHECK(rows.count >= static_cast<int64_t>(mapping_.index_mapping.size()), "a step's segments lie within its rows");
+  mapping_.add_tokens(0, rows.count - static_cast<int64_t>(mapping_.index_mapping.size()));
+  batch_ = &processor_.prepare_batch(ctx_, mapping_, stack_position_);
+}
+
+void StackedAdapters::look_at_device() {
+  if (given_up_ || platform::host_reads(ctx_.session)) return;
+  const Status own = ctx_.session.computes_adapters();
+  if (own.ok()) return;
+  given_up_ = true;
+  notes_.push_back("adapters are computed on the host from now on: " + own.message());
+  CHORAL_LOG(kWarn, "{}", notes_.back());
+}
+
+void StackedAdapters::use(AdapterKey key, const PackedVoice* voice, int32_t slot) {
+  if (slot == kOnHost || mapping_.get_index_for_lora_id(key) != 0) return;
+  mapping_.add_adapter(key, static_cast<int32_t>(voices_.size()));
+  voices_.push_back(voice);
+  stack_position_.push_back(slot);
+  memory_.acquire(tenant(key));
+}
+
+int32_t StackedAdapters::index_of(const PackedVoice* voice) const {
+  const auto found = std::find(voices_.begin() + 1, voices_.end(), voice);
+  return found == voices_.end() ? 0 : static_cast<int32_t>(found - voices_.begin());
+}
+
+Status StackedAdapters::place(AdapterKey key, const PackedVoice& voice) {
+  if (!pool_.reserve_slot()) {
+    const auto gone = memory_.evict_to_cpu();
+    if (!gone) return resource_exhausted("the step's other adapters have all {} slots of the device", pool_.slot_count());
+    pool_.clear(slot_of_.at(voice_of(*gone)));
+    slot_of_.erase(voice_of(*gone));
+  }
+  CHORAL_TRY(const int32_t slot, pool_.put(voice));
+  const MemoryAnswer answer = memory_.allocate_adapter(tenant(key), pool_.slot_bytes(slot));
+  for (const auto& eviction : answer.evictions) {
+    pool_.clear(slot_of_.at(voice_of(eviction.id)));
+    slot_of_.erase(voice_of(eviction.id));
+  }
+  if (!answer.ok()) {
+    pool_.clear(slot);
+    return resource_exhausted("it needs {} bytes of the {} that adapters may have on the device; raise --adapter-memory",
+                              pool_.slot_bytes(slot), memory_.budget_bytes(MemoryTier::kDevice));
+  }
+  slot_of_.emplace(key, slot);
+  return {};
+}
+
+void StackedAdapters::forget(AdapterKey key) {
+  auto& in_step = mapping_.lora_index_mapping;
+  const auto used = std::find_if(in_step.begin(), in_step.end(), [key](const auto& entry) { return entry.lora_id == key; });
+  if (used != in_step.end()) {  // of the last step
+    memory_.release(tenant(key));
+    in_step.erase(used);
+  }
+  const auto known = slot_of_.find(key);
+  if (known != slot_of_.end()) {
+    if (known->second != kOnHost) pool_.clear(known->second);
+    slot_of_.erase(known);
+  }
+  if (memory_.find(tenant(key)) == nullptr) return;
+  const Status removed = memory_.remove(tenant(key));
+  CHORAL_CHECK(removed.ok(), removed.message());
+}
+
+template <class Fits>
+bool StackedAdapters::any_module(int target, const LoRABatch& batch, Fits fits) const {
+  const auto& slots = batch.sequences.slots.host;
+  return std::any_of(slots.begin(), slots.end(), [&](int32_t slot) {
+    const auto* module = slot < 0 ? nullptr : pool_.module(slot, target);
+    return module != nullptr && fits(*module);
+  });
+}
+
+void StackedAdapters::add_lora_linear(const Context& ctx, int target, MatrixView<const float> x,
+                                      const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) const {
+  run(ctx, target, *batch_, x, epilogue, y, base);
+}
+
+void StackedAdapters::add_lora_linear(const Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
+                                      const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) {
+  const platform::StepMark mark(ctx);
+  mapping_.prompt_mapping.clear();
+  for (const auto& group : groups) {
+    mapping_.add_prompts(0, group.row_begin - static_cast<int64_t>(mapping_.prompt_mapping.size()));
+    mapping_.add_prompts(index_of(group.voice), group.row_count);
+  }
+  mapping_.add_prompts(0, x.rows - static_cast<int64_t>(mapping_.prompt_mapping.size()));
+  run(ctx, target, processor_.prepare_prompt_batch(ctx, mapping_, stack_position_), x, epilogue, y, base);
+}
+
+void StackedAdapters::run(const Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
+                          const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) const {
+  if (!any_module(target, batch, [](const auto&) { return true; })) return base(epilogue, y);
+  const platform::StepMark mark(ctx);
+  const auto& stacks = pool_.stacks(target);
+  const bool on_product = any_module(target, batch, [](const auto& module) { return module.on_product; });
+  if (on_product && epilogue.accumulate) {
+    // Added afterwards, value by value, as the product's own epilogue would: rows of others get the same bits.
+    const auto product = ctx.make_matrix(y.rows, y.cols);
+    kernels::Epilogue bare = epilogue;
+    bare.accumulate = false;
+    base(bare, product);
+    change_product(ctx, target, batch, x, product);
+    ctx.ops.add(ctx, product, y);
+  } else {
+    base(epilogue, y);
+    if (on_product) change_product(ctx, target, batch, x, y);
+  }
+  for (const auto& pair : stacks.pairs) {
+    if (pair.rank == 0) continue;
+    const platform::StepMark pair_mark(ctx);
+    const auto middle = ctx.make_matrix(x.rows, pair.rank);
+    shrink(ctx, batch, x, pair.a, middle);
+    expand(ctx, batch, middle, pair.b, pair.columns.begin, y);
+  }
+}
+
+void StackedAdapters::change_product(const Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
+                                     MatrixView<float> product) const {
+  for_each_run(batch, [&](int64_t begin, int64_t count, int32_t slot) {
+    const auto* module = pool_.module(slot, target);
+    if (module == nullptr) return;
+    for (const auto& part : module->replaced) {
+      ctx.ops.matmul(ctx, *part.matrix, x.sub_rows(begin, count), {},
+                     product.sub_rows(begin, count).sub_cols(part.begin, part.matrix->n()));
+    }
+  });
+  const auto& stacks = pool_.stacks(target);
+  if (!stacks.factors.empty()) ctx.ops.bgmv_scale(ctx, LoRAMemoryPool::stack_of(stacks.factors), batch.indices, product);
+  // A bias is a product with 1.
+  CHORAL_CHECK(product.rows <= ones_.shape()[0], "more rows at once than a step has");
+  const MatrixView<const float> ones(ones_.as<float>().data(), product.rows, 1);
+  if (!stacks.offsets.empty()) expand(ctx, batch, ones, stacks.offsets, 0, product);
+}
+
+void StackedAdapters::add_lora_embedding(const Context& ctx, int target, platform::IndexArray<int32_t> ids,
+                                         MatrixView<float> out) const {
+  const LoRABatch& batch = *batch_;
+  if (!any_module(target, batch, [](const auto&) { return true; })) return;
+  const platform::StepMark mark(ctx);
+  const auto& pair = pool_.stacks(target).pairs.front();
+  MatrixView<float> middle;
+  if (pair.rank > 0) {
+    middle = ctx.make_matrix(out.rows, pair.rank);
+    shrink(ctx, batch, {ones_.as<float>().data(), out.rows, 1}, pair.a, middle);  // zeros
+  }
+  for_each_run(batch, [&](int64_t begin, int64_t count, int32_t slot) {
+    const auto* module = pool_.module(slot, target);
+    if (module == nullptr) return;
+    const auto own_ids = ids.sub(begin, count);
+    const auto rows = out.sub_rows(begin, count);
+    if (module->table != nullptr) ctx.ops.gather_rows(ctx, *module->table, own_ids, rows);
+    if (module->token_rows != nullptr) replace_tokens(ctx, *module, own_ids, rows);
+    int64_t rank = 0;
+    for (const auto& lookup : module->lookups) {
+      if (lookup == nullptr) continue;
+      ctx.ops.gather_rows(ctx, *lookup, own_ids, middle.sub_rows(begin, count).sub_cols(rank, lookup->k()));
+      rank += lookup->k();
+    }
+  });
+  if (pair.rank > 0) expand(ctx, batch, middle, pair.b, 0, out);
+}
+
+// Runs of neighbouring rows that have a row of their own are looked up together.
+void StackedAdapters::replace_tokens(const Context& ctx, const LoRAMemoryPool::Module& module, platform::IndexArray<int32_t> ids,
+                                     MatrixView<float> out) const {
+  const auto& own = module.token_ids;
+  const auto place = ctx.kernel.scratch.make<int32_t>(ids.host.size());  // in token_rows; -1 = the base's row stays
+  for (size_t i = 0; i < place.size(); ++i) {
+    const auto at = std::lower_bound(own.begin(), own.end(), ids.host[i]);
+    place[i] = at != own.end() && *at == ids.host[i] ? static_cast<int32_t>(at - own.begin()) : -1;
+  }
+  for (size_t begin = 0; begin < place.size();) {
+    size_t end = begin;
+    while (end < place.size() && place[end] >= 0) ++end;
+    if (end > begin) {
+      const auto places = platform::place_indices(ctx, std::span<const int32_t>(place.subspan(begin, end - begin)));
+      ctx.ops.gather_rows(ctx, *module.token_rows, places,
+                          out.sub_rows(static_cast<int64_t>(begin), static_cast<int64_t>(end - begin)));
+    }
+    begin = end + 1;
+  }
+}
+
+}  // namespace choral::lora

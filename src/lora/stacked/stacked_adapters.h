@@ -1,0 +1,87 @@
+// Adapters on a device with memory of its own: what PunicaWrapper is for packed panels, in the stacked form of the field. A voice
+// of the step (one adapter, or a mix with its factors) gets a slot of LoRAMemoryPool, its A and B in the device's memory; layers
+// then run the table's stacked operators over all rows at once, and no row comes to the host. A slot is given when a voice first
+// runs and kept until it is forgotten or others need it: who was unused longest leaves, its panels being the host's anyway
+// (LoRAMemoryManager's device tier). A voice that the device cannot hold is the host's, with a note that says why.
+// Engine thread. A step whose voices have slots allocates nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "lora/plan/lora_segment.h"
+#include "lora/plan/row_group.h"
+#include "lora/stacked/lora_batch_processor.h"
+#include "lora/stacked/lora_memory_pool.h"
+#include "lora/store/lora_memory_manager.h"
+
+namespace choral::lora {
+
+class StackedAdapters {
+ public:
+  // `ctx` and `targets` outlive this. A step has at most `max_tokens` rows of `max_voices` voices.
+  static Result<std::unique_ptr<StackedAdapters>> make(const platform::Context& ctx, std::span<const LoRATarget> targets,
+                                                       const LoRAMemoryPoolSize& size, int64_t max_voices, int64_t max_tokens);
+
+  // The step: brings its voices to the device (voices[i] is that of segments[i]) and places its rows. Voices stay where they are
+  // until forget().
+  void begin_step(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices, StepRows rows);
+  // Whether this voice's rows are computed here, in this step.
+  bool serves(const PackedVoice* voice) const { return index_of(voice) != 0; }
+  // The voice of this key ends, or becomes another.
+  void forget(AdapterKey key);
+
+  // The base's product into `y` with this epilogue.
+  using BaseProduct = FunctionRef<void(const kernels::Epilogue& epilogue, MatrixView<float> y)>;
+  // y = base(x) (+ y, where the epilogue accumulates) + what the rows' voices add. What the epilogue's hooks do for rows that are
+  // not served here stays right. x [tokens, in], y [tokens, out]
+  void add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, const kernels::Epilogue& epilogue,
+                       MatrixView<float> y, BaseProduct base) const;
+  // The same for rows that are not the step's own: those of `groups`, ascending; groups that are not served are passed over.
+  void add_lora_linear(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
+                       const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base);
+  // `out` holds the base's rows of `ids`. [tokens, hidden]
+  void add_lora_embedding(const platform::Context& ctx, int target, platform::IndexArray<int32_t> ids,
+                          MatrixView<float> out) const;
+
+  const LoRAMemoryPool& pool() const { return pool_; }
+  const LoRAMemoryManager& memory() const { return memory_; }
+  // Voices that are the host's, and why.
+  std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
+
+ private:
+  StackedAdapters(const platform::Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size);
+
+  void look_at_device();
+  Status place(AdapterKey key, const PackedVoice& voice);
+  void use(AdapterKey key, const PackedVoice* voice, int32_t slot);
+  int32_t index_of(const PackedVoice* voice) const;  // 0 = not served
+  void run(const platform::Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
+           const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) const;
+  void change_product(const platform::Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
+                      MatrixView<float> product) const;
+  void replace_tokens(const platform::Context& ctx, const LoRAMemoryPool::Module& module, platform::IndexArray<int32_t> ids,
+                      MatrixView<float> out) const;
+  template <class Fits>
+  bool any_module(int target, const LoRABatch& batch, Fits fits) const;
+
+  const platform::Context& ctx_;
+  LoRAMemoryPool pool_;
+  LoRAMemoryManager memory_;  // whose tenants are voices, by the number of their key
+  LoRABatchProcessor processor_;
+  Tensor ones_;                                      // [max_tokens, 1], on the device
+  std::unordered_map<AdapterKey, int32_t> slot_of_;  // a slot, or kOnHost
+  // The step. Index i of the mapping is voices_[i], and has slot stack_position_[i]; 0 is the base.
+  LoRAMapping mapping_;
+  std::vector<const PackedVoice*> voices_;
+  std::vector<int32_t> stack_position_;
+  const LoRABatch* batch_ = nullptr;
+  bool given_up_ = false;  // an operator on stacks failed: all voices are the host's
+  std::vector<std::string> notes_;
+};
+
+}  // namespace choral::lora

@@ -1,0 +1,116 @@
+// Adapters in a device's own memory: the engine's answers are the CPU's, a row's bits are its own in any company, and a device
+// whose operators on stacks are wrong leaves adapters to the host.
+#include <set>
+
+#include "plugins/plugin_adapters.h"
+#include "plugins/plugin_engine.h"
+
+namespace choral::plugins {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class AdaptersTest : public PluginTest {
+ protected:
+  AdaptersTest() {
+    for (const int64_t rank : {2, 11}) {
+      lora::testing::AdapterBuilder adapter;
+      for (int64_t i = 0; i < kLayers; ++i) {
+        const std::string layer = fmt::format("model.layers.{}.self_attn.", i);
+        adapter.pair(layer + "q_proj", rank, kHidden, kQueryColumns).pair(layer + "o_proj", rank, kQueryColumns, kHidden);
+      }
+      // Values of either sign, small enough for an answer that still depends on the prompt.
+      for (auto& tensor : adapter.tensors) {
+        for (size_t v = 0; v < tensor.values.size(); ++v) tensor.values[v] = 0.02F * std::sin(static_cast<float>(v * 7 + 3));
+      }
+      specs_.push_back({fmt::format("rank{}", rank), write_adapter(folder_, fmt::format("rank{}", rank), adapter,
+                                                                   fmt::format(R"({{"peft_type":"LORA","r":{},"lora_alpha":16,)"
+                                                                               R"("target_modules":["q_proj","o_proj"]}})",
+                                                                               rank))});
+    }
+    specs_.push_back({"dora", write_dora(folder_)});
+    specs_.push_back({"norms", write_norms(folder_, "norms", {"input_layernorm", "q_norm"})});
+  }
+
+  EngineOptions with_adapters(const std::string& device) {
+    auto wish = options(device);
+    wish.adapters = specs_;
+    wish.enable_prefix_caching = false;
+    return wish;
+  }
+  // The base, each adapter, one with two factors, and mixes; prompts of several lengths.
+  static std::vector<Request> every_kind() {
+    std::vector<Request> requests;
+    const std::vector<std::vector<AdapterUse>> voices{{},
+                                                      {{"rank2"}},
+                                                      {{"rank11"}},
+                                                      {{"dora"}},
+                                                      {{"norms"}},
+                                                      {{"rank2", 0.5F}},
+                                                      {{"rank2", 0.5F}, {"dora", -0.5F}},
+                                                      {{"rank11"}, {"rank2", 2.0F}, {"dora", 0.25F}}};
+    int length = 1;
+    for (const auto& voice : voices) {
+      auto request = engine::greedy_request(engine::random_prompt(length, static_cast<uint32_t>(length)), 6);
+      request.adapters = voice;
+      requests.push_back(std::move(request));
+      length += 9;
+    }
+    return requests;
+  }
+
+  const testing::TempDir folder_;
+  std::vector<AdapterSpec> specs_;
+};
+
+TEST_F(AdaptersTest, ADeviceThatHoldsThemGivesTheCpusAnswers) {
+  const auto llm = load(with_adapters("ref_device"));
+  EXPECT_THAT(llm->info().notes, Contains(HasSubstr("in slots of the device's memory, as float32")));
+  expect_equal(llm->generate(every_kind()), load(with_adapters("cpu"))->generate(every_kind()));
+  EXPECT_THAT(llm->device_notes(), Not(Contains(HasSubstr("on the host"))));
+}
+
+TEST_F(AdaptersTest, ARowHasTheSameBitsInEveryCompany) {
+  const auto llm = load(with_adapters("ref_device"));
+  const auto together = llm->generate(every_kind());
+  const auto requests = every_kind();
+  const auto fresh = load(with_adapters("ref_device"));
+  for (size_t i = requests.size(); i-- > 0;) {
+    SCOPED_TRACE(i);
+    engine::expect_same_bits(fresh->generate({requests[i]}).front(), together[i]);
+  }
+}
+
+TEST_F(AdaptersTest, ADeviceThatComputesThemWronglyLeavesThemToTheHost) {
+  const Variable ignored("CHORAL_REF_IGNORE", "bf16_stack");
+  const auto llm = load(with_adapters("ref_fault_features"));
+  EXPECT_THAT(llm->info().notes, Contains(AllOf(HasSubstr("adapters are computed on the host"), HasSubstr("a stack of bf16"))));
+  expect_equal(llm->generate(every_kind()), load(with_adapters("cpu"))->generate(every_kind()));
+}
+
+// Whichever operator on stacks fails once, that call is the host's on copies, and adapters are from the next step on.
+TEST_F(AdaptersTest, AnOperatorOnStacksThatFailsLeavesThemToTheHost) {
+  auto request = every_kind().back();
+  request.sampling.max_tokens = 24;  // there are steps after the one that fails
+  const auto wanted = load(with_adapters("cpu"))->generate({request});
+  std::set<std::string> failed;
+  for (int call = 300; call < 400 && failed.size() < 3; ++call) {
+    const Variable at("CHORAL_REF_FAULT_AT", std::to_string(call));
+    const auto llm = load(with_adapters("ref_fault_fails_at_100"));
+    const auto got = llm->generate({request});
+    const auto notes = llm->device_notes();
+    for (const char* op : {"bgmv_shrink", "bgmv_expand is", "bgmv_expand_slice", "bgmv_scale"}) {
+      if (!::testing::Matches(Contains(HasSubstr(op)))(notes)) continue;
+      failed.insert(op);
+      expect_equal(got, wanted);
+      EXPECT_THAT(notes, Contains(HasSubstr("adapters are computed on the host from now on")));
+    }
+  }
+  EXPECT_EQ(failed.size(), 3u) << "too few of these calls are of operators on stacks";
+}
+
+}  // namespace
+}  // namespace choral::plugins
