@@ -351,7 +351,7 @@ void EngineCore::publish_stats() {
                         .adapter_budget_bytes = residency_.budget_bytes(),
                         .adapter_loads = residency_.loads(),
                         .adapter_evictions = residency_.evictions(),
-                        .host_copies = output_.host_copies};
+                        .host_copies = cycle_.output().host_copies};
   publish_device_notes();
   const std::lock_guard lock(mutex_);
   stats_ = now;
