@@ -59,11 +59,11 @@ choral::Status unknown_word(const CLI::App& app) {
 
 // CLI11 reads 010 as C does, as 8.
 void read_numbers_as_decimals(CLI::App& app) {
-  const auto drop_leading_zeros = [](std::string text) {
+  const auto drop_leading_zeros = [](const std::string& text) {
     const size_t begin = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
     const size_t first = text.find_first_not_of('0', begin);
-    if (first != text.npos && text[first] >= '0' && text[first] <= '9') text.erase(begin, first - begin);
-    return text;
+    const bool is_number = first != text.npos && text[first] >= '0' && text[first] <= '9';
+    return is_number ? text.substr(0, begin) + text.substr(first) : text;
   };
   for (auto* option : app.get_options()) {
     if (option->get_type_name() == "N") option->transform(drop_leading_zeros);

@@ -13,6 +13,9 @@ add_library(choral_flags INTERFACE)
 target_compile_options(choral_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-psabi
   -Wno-ignored-attributes -fvisibility=hidden
   -ffp-contract=off)  # an FMA stands where the source says so: invariant 1
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(choral_flags INTERFACE -Wno-restrict)  # false alarms of std::string's operator+ (GCC bug 105651)
+endif()
 target_include_directories(choral_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 # Highway levels built: baseline, SSE4, AVX2, AVX-512.
 target_compile_definitions(choral_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL)")
