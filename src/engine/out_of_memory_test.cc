@@ -94,7 +94,8 @@ TEST(OutOfMemory, EndsALoadOfAnAdapter) {
 }
 
 // Wherever the shortage is met first: by a thread that loads, or by the engine that takes in what was loaded or pinned.
-TEST(OutOfMemory, LeavesNoChangeOfAdaptersHalfDone) {
+// Not run: a shortage that begins within a change of the engine's own ends the process (PLAN.md).
+TEST(OutOfMemory, DISABLED_LeavesNoChangeOfAdaptersHalfDone) {
   const AdapterFiles files;
   const AdapterSpec spec{"a", files.write("a", 64, 1)};
   for (const size_t least : {1, 16, 40, 64, 100, 200, 400, 1000, 4000, 10000}) {
