@@ -107,6 +107,7 @@ EngineStats EngineCore::stats() const {
 }
 
 void EngineCore::run() {
+  const SpareMemory::Use use(&spare_);
   for (;;) {
     bool adapters_changed = false;
     {
@@ -129,7 +130,7 @@ void EngineCore::run() {
   }
 }
 
-// Half a change would be none at all, so it waits until there is the memory that it takes.
+// Half a change would be none at all, so it waits, and the steps go on, until there is the memory that it may take.
 void EngineCore::take_changes() {
   if (!spare_.keep()) {
     std::this_thread::sleep_for(kShortagePause);
@@ -137,7 +138,6 @@ void EngineCore::take_changes() {
     adapters_changed_ = true;
     return;
   }
-  spare_.give_back();
   if (!residency_.take_changes()) return;
   readmit_stranded();
   retry_parked();
@@ -149,7 +149,7 @@ void EngineCore::take_inbox() {
   for (const auto id : leavers_) {
     if (auto* found = scheduler_.find(id)) {
       auto& request = engine_request(*found);
-      Status finished = spare_.or_out_of_memory("the answer cannot be ended", [&] {
+      Status finished = or_out_of_memory("the answer cannot be ended", [&] {
         finish(request, sched::FinishReason::kCancelled);
         return Status();
       });
@@ -165,7 +165,7 @@ void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
   const auto response = request->response;
   const int index = request->index;
   std::unique_ptr<sched::Request> arrived = std::move(request);
-  Status status = spare_.or_out_of_memory("the request cannot be taken in", [&] { return take(arrived); });
+  Status status = or_out_of_memory("the request cannot be taken in", [&] { return take(arrived); });
   if (status.ok()) return;
   residency_.leave(engine_request(*arrived));
   response->fail(index, std::move(status));
@@ -223,7 +223,7 @@ void EngineCore::step() {
       auto& request = engine_request(*item.request);
       if (request.scheduled_s == 0) request.scheduled_s = begin;
     }
-    const Status computed = spare_.or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
+    const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
     if (!computed.ok()) return fail_step(computed);
     prompt_tokens_ += cycle_.planned().new_prompt_tokens();
     take_output(now_s());
@@ -233,7 +233,7 @@ void EngineCore::step() {
 
 void EngineCore::take_output(double now) {
   cycle_.take_output(scheduler_, [&](const StepGain& gain) {
-    Status committed = spare_.or_out_of_memory("the answer cannot be kept", [&] {
+    Status committed = or_out_of_memory("the answer cannot be kept", [&] {
       if (!gain.prompt_logprobs.empty())
         gain.request.response->add_prompt_logprobs(gain.prompt_logprobs_begin, gain.prompt_logprobs);
       if (!gain.tokens.empty()) commit(gain.request, gain.tokens, now);
@@ -253,7 +253,6 @@ void EngineCore::end_finished() {
 
 // What the device computed is lost, keys and values included: every request of the step ends with its reason.
 void EngineCore::fail_step(const Status& status) {
-  spare_.give_back();
   publish_device_notes();
   for (const auto& item : cycle_.planned().items()) {
     auto& request = engine_request(*item.request);
@@ -263,15 +262,12 @@ void EngineCore::fail_step(const Status& status) {
   }
   scheduler_.abandon(cycle_.planned());
   end_finished();
-  spare_.keep();
 }
 
 // Where the answer stopped nobody knows, so nothing is added to it.
 void EngineCore::fail_commit(EngineRequest& request, Status status) {
-  spare_.give_back();
   request.response->fail(request.index, std::move(status));
   scheduler_.finish(request, sched::FinishReason::kError);
-  spare_.keep();
 }
 
 // Tokens behind the one that ends the answer are nobody's.

@@ -1,9 +1,10 @@
 // Memory held back for the time when there is no more: telling somebody of a shortage takes some too, and so does a change that
-// must be made whole once it is begun. It is given back to the system meanwhile. Belongs to one thread.
+// must be made whole once it is begun. Belongs to one thread, whose allocations it stands behind while a Use of it lives: one
+// that finds no memory gets the spare and, when that is used up, waits until others have freed some. What may be given up as a
+// whole asks with or_out_of_memory() and gets an error instead.
 #pragma once
 
 #include <memory>
-#include <new>
 #include <string_view>
 #include <type_traits>
 
@@ -13,29 +14,34 @@ namespace choral::engine {
 
 class SpareMemory {
  public:
-  // Takes it (again). False: there is none to be had now.
-  bool keep() {
-    if (held_ == nullptr) held_.reset(new (std::nothrow) char[kBytes]);
-    return held_ != nullptr;
-  }
-  void give_back() { held_.reset(); }
+  // Stands behind the calling thread's allocations, in place of the one that did; null: nobody does, and they may fail.
+  class Use {
+   public:
+    explicit Use(SpareMemory* spare);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
 
-  // As choral::or_out_of_memory(), whose error takes memory itself.
-  template <class Work>
-  std::invoke_result_t<Work> or_out_of_memory(std::string_view doing, Work&& work) {
-    try {
-      return choral::or_out_of_memory(doing, work);
-    } catch (const std::bad_alloc&) {
-      give_back();
-      std::invoke_result_t<Work> error = out_of_memory(doing);
-      keep();
-      return error;
-    }
-  }
+   private:
+    SpareMemory* before_;
+  };
+
+  // Takes it (again). False: there is none to be had now.
+  bool keep();
+  // For std::new_handler: the memory, or time.
+  void relieve();
 
  private:
-  static constexpr size_t kBytes = size_t{1} << 20;
   std::unique_ptr<char[]> held_;
 };
+
+// As choral::or_out_of_memory(). Its error, which takes memory itself, has the thread's spare again.
+template <class Work>
+std::invoke_result_t<Work> or_out_of_memory(std::string_view doing, Work&& work) {
+  return choral::or_out_of_memory(doing, [&] {
+    const SpareMemory::Use nobody(nullptr);
+    return work();
+  });
+}
 
 }  // namespace choral::engine

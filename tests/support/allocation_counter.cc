@@ -47,14 +47,35 @@ void* allocate_aligned(size_t size, std::align_val_t alignment) noexcept {
   return rounded < size ? nullptr : std::aligned_alloc(align, rounded == 0 ? align : rounded);
 }
 
-void* or_bad_alloc(void* p) {
-  if (p == nullptr) throw std::bad_alloc();  // the contract of operator new, not an error of ours
-  return p;
+// The contract of operator new: the new_handler is asked for memory until there is some or it throws.
+template <class Allocate>
+void* allocate_with_handler(Allocate allocate) {
+  for (;;) {
+    if (void* p = allocate()) return p;
+    const auto handler = std::get_new_handler();
+    if (handler == nullptr) throw std::bad_alloc();
+    handler();
+  }
+}
+void* allocate_or_throw(size_t size) {
+  return allocate_with_handler([&] { return allocate(size); });
+}
+void* allocate_or_throw(size_t size, std::align_val_t alignment) {
+  return allocate_with_handler([&] { return allocate_aligned(size, alignment); });
+}
+template <class... Alignment>
+void* allocate_or_null(size_t size, Alignment... alignment) noexcept {
+  try {
+    return allocate_or_throw(size, alignment...);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 
 void release(void* p) noexcept {
   if (p != nullptr && counting.load(std::memory_order_relaxed)) frees.fetch_add(1, std::memory_order_relaxed);
-  if (relief.load(std::memory_order_relaxed) != SIZE_MAX && malloc_usable_size(p) >= relief) fail_allocations_of_others(0);
+  size_t enough = relief.load(std::memory_order_relaxed);
+  if (malloc_usable_size(p) >= enough && relief.compare_exchange_strong(enough, SIZE_MAX)) failing_from = enough;
   std::free(p);
 }
 
@@ -76,28 +97,29 @@ AllocationCount stop_counting_allocations() {
 void abort_on_allocation(bool enabled) { aborting = enabled; }
 
 void fail_allocations_of_others_until(size_t least_bytes, size_t relief_bytes) {
-  fail_allocations_of_others(least_bytes);
-  relief = relief_bytes;
+  spared = true;
+  relief = relief_bytes;  // first, or who finds no memory frees its spare too early
+  failing_from = least_bytes;
 }
 
 void fail_allocations_of_others(size_t least_bytes) {
   spared = least_bytes > 0;
-  failing_from = least_bytes > 0 ? least_bytes : SIZE_MAX;
   relief = SIZE_MAX;
+  failing_from = least_bytes > 0 ? least_bytes : SIZE_MAX;
 }
 
 }  // namespace choral::testing
 
 namespace ct = choral::testing;
 
-void* operator new(size_t size) { return ct::or_bad_alloc(ct::allocate(size)); }
-void* operator new[](size_t size) { return ct::or_bad_alloc(ct::allocate(size)); }
-void* operator new(size_t size, const std::nothrow_t&) noexcept { return ct::allocate(size); }
-void* operator new[](size_t size, const std::nothrow_t&) noexcept { return ct::allocate(size); }
-void* operator new(size_t size, std::align_val_t a) { return ct::or_bad_alloc(ct::allocate_aligned(size, a)); }
-void* operator new[](size_t size, std::align_val_t a) { return ct::or_bad_alloc(ct::allocate_aligned(size, a)); }
-void* operator new(size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return ct::allocate_aligned(size, a); }
-void* operator new[](size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return ct::allocate_aligned(size, a); }
+void* operator new(size_t size) { return ct::allocate_or_throw(size); }
+void* operator new[](size_t size) { return ct::allocate_or_throw(size); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return ct::allocate_or_null(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return ct::allocate_or_null(size); }
+void* operator new(size_t size, std::align_val_t a) { return ct::allocate_or_throw(size, a); }
+void* operator new[](size_t size, std::align_val_t a) { return ct::allocate_or_throw(size, a); }
+void* operator new(size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return ct::allocate_or_null(size, a); }
+void* operator new[](size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return ct::allocate_or_null(size, a); }
 
 void operator delete(void* p) noexcept { ct::release(p); }
 void operator delete[](void* p) noexcept { ct::release(p); }

@@ -23,7 +23,7 @@ void abort_on_allocation(bool enabled);
 
 // From now on, on all threads but the caller's, operator new of `least_bytes` or more finds no memory; 0: it does again.
 void fail_allocations_of_others(size_t least_bytes);
-// The same until somebody frees a piece of `relief_bytes` or more.
+// The same until somebody frees a piece of `relief_bytes` or more; from then on only pieces that large are not found.
 void fail_allocations_of_others_until(size_t least_bytes, size_t relief_bytes);
 
 // Counts during one call.

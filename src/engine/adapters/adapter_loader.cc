@@ -14,9 +14,9 @@ constexpr int kThreads = 2;
 constexpr int kMostReads = 3;  // of files that change while they are read
 
 // Where the config cannot be read it does not matter: the load says why.
-bool is_dora(const lora::LoRARequest& request, SpareMemory& spare) {
+bool is_dora(const lora::LoRARequest& request) {
   const auto config =
-      spare.or_out_of_memory("its config cannot be read", [&] { return lora::PEFTHelper::from_local_dir(request.lora_path); });
+      or_out_of_memory("its config cannot be read", [&] { return lora::PEFTHelper::from_local_dir(request.lora_path); });
   return config.ok() && config->use_dora;
 }
 
@@ -69,6 +69,7 @@ size_t AdapterLoader::queued() const {
 }
 
 void AdapterLoader::run(Worker& worker) {
+  const SpareMemory::Use use(&worker.spare);
   std::unique_lock lock(mutex_);
   for (;; worker.spare.keep()) {
     worker.work.wait(lock, [&] { return stop_ || !worker.jobs.empty(); });
@@ -76,8 +77,7 @@ void AdapterLoader::run(Worker& worker) {
     Job job = std::move(worker.jobs.front());
     worker.jobs.pop_front();
     lock.unlock();
-    if (&worker == &any_ && is_dora(job.version->request, worker.spare)) {
-      worker.spare.give_back();  // for the other's queue
+    if (&worker == &any_ && is_dora(job.version->request)) {
       lock.lock();
       dora_.jobs.push_back(std::move(job));
       dora_.work.notify_one();
@@ -92,9 +92,7 @@ void AdapterLoader::run(Worker& worker) {
 void AdapterLoader::load(Worker& worker, Job& job) {
   for (int reads = 1;; ++reads) {
     AdapterRead made = read(worker, job.version->request);
-    worker.spare.give_back();  // taking it in may need some
     if (client_.take_read(job, std::move(made), reads == kMostReads)) return;
-    worker.spare.keep();
   }
 }
 
@@ -102,7 +100,7 @@ AdapterRead AdapterLoader::read(Worker& worker, const lora::LoRARequest& request
   AdapterFacts facts;
   lora::AdapterDescription described;
   bool whole = true;  // memory that cannot be had is no fault of the files
-  auto packed = worker.spare.or_out_of_memory("it cannot be loaded", [&] {
+  auto packed = or_out_of_memory("it cannot be loaded", [&] {
     worker.ctx->memory.reset();
     facts = look_at_adapter(request.lora_path);
     wait_until_stamps_settle(facts);
@@ -110,7 +108,6 @@ AdapterRead AdapterLoader::read(Worker& worker, const lora::LoRARequest& request
     whole = look_at_adapter(request.lora_path) == facts;
     return loaded;
   });
-  worker.spare.give_back();
   packed = std::move(packed).while_(fmt::format("adapter '{}' ({})", request.lora_name, request.lora_path));
   return {std::move(packed), std::move(described), std::move(facts), whole};
 }
