@@ -4,6 +4,7 @@
 #include <set>
 
 #include "engine/adapters/adapter_files_test.h"
+#include "io/mapped_file.h"
 
 namespace choral::engine {
 namespace {
@@ -156,11 +157,13 @@ TEST_F(AdapterChangeTest, APinGoesOverToTheNewContent) {
   EXPECT_EQ(llm->stats().adapter_bytes, bytes) << "the first content stays pinned";
 }
 
-// Two and a half adapters fit. Two running requests hold two, so that one for "a", which was in memory before, waits.
+// Two and a half adapters fit. Two running requests hold two, so that one for "a", which was in memory before, waits. The model's
+// context is so long that those two run until they are cancelled.
 class AdapterWaitTest : public AdapterChangeTest {
  protected:
   void SetUp() override {
     AdapterChangeTest::SetUp();
+    lengthen_context();
     files_.write("a", 4, 1);
     for (const char* name : {"1", "2"}) files_.write(name, 4, 90 + static_cast<uint64_t>(*name));
     {
@@ -192,6 +195,18 @@ class AdapterWaitTest : public AdapterChangeTest {
     return waiting_->wait();
   }
 
+  void lengthen_context() {
+    fs::copy(options_.model, folder_.path() / "model");
+    options_.model = folder_ / "model";
+    auto config = io::read_whole_file(folder_ / "model/config.json", 1 << 20);
+    ASSERT_TRUE(config.ok()) << config.status().to_string();
+    const std::string_view context = "\"max_position_embeddings\": 512";
+    ASSERT_NE(config->find(context), std::string::npos);
+    fs::remove(folder_ / "model/config.json");  // a file of the source tree may be read-only
+    folder_.write("model/config.json", config->replace(config->find(context) + context.size(), 0, "00"));
+  }
+
+  choral::testing::TempDir folder_;
   std::unique_ptr<LLM> llm_;
   std::vector<std::unique_ptr<ResponseStream>> running_;
   std::unique_ptr<ResponseStream> waiting_;
