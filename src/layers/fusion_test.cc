@@ -50,7 +50,7 @@ class Quantised : public quant::LinearMethod {
     return {};
   }
   void apply(const platform::Context&, MatrixView<const float>, const kernels::Epilogue&, MatrixView<float>) const override {}
-  std::optional<kernels::QuantiseOptions> quantised_input(CpuLevel) const override { return kernels::QuantiseOptions{}; }
+  std::optional<kernels::RowForm> quantised_input(CpuLevel) const override { return kernels::RowForm{}; }
   void gather_rows(const platform::Context&, platform::IndexArray<int32_t>, MatrixView<float>) const override {}
   Status read_row(int64_t, std::span<float>) const override { return {}; }
   std::span<const float> bias() const override { return {}; }

@@ -44,38 +44,34 @@ class Runner {
   }
 
   void operator()(const NormLinearStep& s) const {
-    with_planes(*s.linear, at(s.x).rows, [&](kernels::QuantiseOptions options, std::span<kernels::QuantisedBlock> planes) {
+    with_quantised(*s.linear, at(s.x).rows, [&](const kernels::QuantisedRows& quantised) {
       const auto x = at(s.x), normed = for_adapters(s.normed);
-      const int64_t blocks = kPlanes * (x.cols / kBlock);  // of a row
-      RMSNorm::for_each_weight(ctx_, std::array{s.norm}, x.rows, batch_.lora,
-                               [&](int64_t row, int64_t count, const auto& weights) {
-                                 ctx_.ops.rms_norm_quantise(ctx_, x.sub_rows(row, count), weights[0], s.norm->eps(), options,
-                                                            planes.data() + row * blocks,
-                                                            normed.data == nullptr ? normed : normed.sub_rows(row, count));
-                               });
-      s.linear->forward_quantised(ctx_, at(s.normed), planes, s.add, at(s.y), batch_.lora);
+      RMSNorm::for_each_weight(
+          ctx_, std::array{s.norm}, x.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& weights) {
+            ctx_.ops.rms_norm_quantise(ctx_, x.sub_rows(row, count), weights[0], s.norm->eps(), quantised.sub_rows(row, count),
+                                       normed.data == nullptr ? normed : normed.sub_rows(row, count));
+          });
+      s.linear->forward_quantised(ctx_, at(s.normed), quantised, s.add, at(s.y), batch_.lora);
     });
   }
   void operator()(const ActivationLinearStep& s) const {
-    with_planes(*s.linear, at(s.x).rows, [&](kernels::QuantiseOptions options, std::span<kernels::QuantisedBlock> planes) {
-      ctx_.ops.silu_and_mul_quantise(ctx_, at(s.x), options, planes.data(), for_adapters(s.gated));
-      s.linear->forward_quantised(ctx_, at(s.gated), planes, s.add, at(s.y), batch_.lora);
+    with_quantised(*s.linear, at(s.x).rows, [&](const kernels::QuantisedRows& quantised) {
+      ctx_.ops.silu_and_mul_quantise(ctx_, at(s.x), quantised, for_adapters(s.gated));
+      s.linear->forward_quantised(ctx_, at(s.gated), quantised, s.add, at(s.y), batch_.lora);
     });
   }
 
  private:
-  static constexpr int64_t kPlanes = 2, kBlock = 32;  // of quantised rows
-
   // Adapters read the float row, never the quantised one.
   MatrixView<float> for_adapters(const Value& v) const { return batch_.lora == nullptr ? MatrixView<float>() : at(v); }
 
+  // Rows as `linear` wants them, for the time of `run`.
   template <class Run>
-  void with_planes(const LinearBase& linear, int64_t rows, Run run) const {
+  void with_quantised(const LinearBase& linear, int64_t rows, Run run) const {
     const Arena::Mark mark(ctx_.kernel.scratch);
-    const auto options = linear.quantised_input(ctx_.kernel.level);
-    CHORAL_CHECK(options.has_value(), "the pass fuses what the packed weights take");
-    run(*options,
-        ctx_.kernel.scratch.make<kernels::QuantisedBlock>(static_cast<size_t>(kPlanes * rows * (linear.in_features() / kBlock))));
+    const auto form = linear.quantised_input(ctx_.kernel.level);
+    CHORAL_CHECK(form.has_value(), "the pass fuses what the packed weights take");
+    run(kernels::QuantisedRows(ctx_.kernel.scratch, *form, rows, linear.in_features()));
   }
 
   MatrixView<float> at(const Value& v) const { return matrices_[static_cast<size_t>(v.matrix)].sub_cols(v.begin, v.cols); }

@@ -52,8 +52,8 @@ void LinearBase::apply(const platform::Context& ctx, const Input& input, const k
   CHORAL_CHECK(input.x.cols == in_features() && y.cols == out_features() && input.x.rows == y.rows,
                "shapes are fixed when the batch is built");
   const auto multiply = [&](const kernels::Epilogue& whole, MatrixView<float> to) {
-    if (input.planes.empty()) return quant_method_->apply(ctx, input.x, whole, to);
-    quant_method_->apply_quantised(ctx, input.planes, whole, to);
+    if (input.quantised.empty()) return quant_method_->apply(ctx, input.x, whole, to);
+    quant_method_->apply_quantised(ctx, input.quantised, whole, to);
   };
   if (lora == nullptr) return multiply(epilogue, y);
   lora->add_lora_linear(ctx, lora_target_, input.x, epilogue.accumulate, y, multiply);

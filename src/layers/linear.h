@@ -27,12 +27,12 @@ class LinearBase : public Module {
 
   // y (+)= x·Wᵀ + b of rows that come quantised too, as quantised_input() wants them. `x` is read for adapters only: without
   // `lora` it may hold anything.
-  void forward_quantised(const platform::Context& ctx, MatrixView<const float> x, std::span<const kernels::QuantisedBlock> planes,
+  void forward_quantised(const platform::Context& ctx, MatrixView<const float> x, const kernels::QuantisedRows& quantised,
                          bool add, MatrixView<float> y, const lora::PunicaWrapper* lora) const {
-    apply(ctx, {x, planes}, {.accumulate = add}, y, lora);
+    apply(ctx, {x, quantised}, {.accumulate = add}, y, lora);
   }
   // None as long as no weights are packed.
-  std::optional<kernels::QuantiseOptions> quantised_input(CpuLevel level) const { return quant_method_->quantised_input(level); }
+  std::optional<kernels::RowForm> quantised_input(CpuLevel level) const { return quant_method_->quantised_input(level); }
 
   int64_t in_features() const { return shape_.in; }
   int64_t out_features() const { return shape_.out_total(); }
@@ -54,7 +54,7 @@ class LinearBase : public Module {
  private:
   struct Input {
     MatrixView<const float> x;
-    std::span<const kernels::QuantisedBlock> planes;  // empty: x as it is
+    kernels::QuantisedRows quantised;  // empty: x as it is
   };
   void apply(const platform::Context& ctx, const Input& input, const kernels::Epilogue& epilogue, MatrixView<float> y,
              const lora::PunicaWrapper* lora) const;

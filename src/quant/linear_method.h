@@ -40,9 +40,9 @@ class LinearMethod {
   virtual void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
                      MatrixView<float> y) const = 0;
   // How apply() quantises x at `level`; none: it reads the floats. apply_quantised() takes rows that were so quantised before
-  // (kernels/gemm/packed_matrix.h) and gives the bits of apply().
-  virtual std::optional<kernels::QuantiseOptions> quantised_input(CpuLevel) const { return std::nullopt; }
-  virtual void apply_quantised(const platform::Context&, std::span<const kernels::QuantisedBlock>, const kernels::Epilogue&,
+  // (kernels/quant/quantised_rows.h) and gives the bits of apply().
+  virtual std::optional<kernels::RowForm> quantised_input(CpuLevel) const { return std::nullopt; }
+  virtual void apply_quantised(const platform::Context&, const kernels::QuantisedRows&, const kernels::Epilogue&,
                                MatrixView<float>) const {
     CHORAL_CHECK(false, "only a method that names its quantised input takes one");
   }

@@ -53,7 +53,7 @@ class UnquantizedLinearMethod : public LinearMethod {
     });
   }
 
-  std::optional<kernels::QuantiseOptions> quantised_input(CpuLevel level) const override {
+  std::optional<kernels::RowForm> quantised_input(CpuLevel level) const override {
     const auto first = runs_.front().matrix->quantised_input(level);
     for (const auto& run : runs_) {
       if (run.matrix->quantised_input(level) != first) return std::nullopt;
@@ -61,10 +61,10 @@ class UnquantizedLinearMethod : public LinearMethod {
     return first;
   }
 
-  void apply_quantised(const platform::Context& ctx, std::span<const kernels::QuantisedBlock> planes,
-                       const kernels::Epilogue& epilogue, MatrixView<float> y) const override {
+  void apply_quantised(const platform::Context& ctx, const kernels::QuantisedRows& x, const kernels::Epilogue& epilogue,
+                       MatrixView<float> y) const override {
     for_each_run(epilogue, y, [&](const kernels::PackedMatrix& matrix, const kernels::Epilogue& own, MatrixView<float> part) {
-      ctx.ops.matmul_quantised(ctx, matrix, planes, own, part);
+      ctx.ops.matmul_quantised(ctx, matrix, x, own, part);
     });
   }
 

@@ -14,10 +14,10 @@
 #include "kernels/fused/moe_gating.h"
 #include "kernels/fused/norm_quant.h"
 #include "kernels/fused/qk_norm_rope.h"
-#include "kernels/fused/row_quant.h"
 #include "kernels/fused/swiglu_quant.h"
 #include "kernels/gemm/gemm_quant.h"
 #include "kernels/gemm/gemm_quant_test_data.h"
+#include "kernels/quant/row_quant.h"
 #include "kernels/task_size.h"
 
 namespace choral::kernels {
@@ -67,68 +67,53 @@ void add_rows(const Context& ctx, MatrixView<const float> x, MatrixView<float> r
   });
 }
 
+constexpr RowForm kDynamic{.kind = RowForm::Kind::kDynamicInt8};
+constexpr RowForm kPlanes{.kind = RowForm::Kind::kPlanes, .planes = {8, false}};
+
 struct NormCase {
   int64_t rows;
   Machine machine;
-  std::vector<float> x, residual, w, y, scale;
-  std::vector<int8_t> q;
-  std::vector<QuantisedBlock> planes;
+  std::vector<float> x, residual, w, y;
+  QuantisedRows quantised;
 
-  explicit NormCase(int64_t r)
+  explicit NormCase(int64_t r, const RowForm& form = kPlanes)
       : rows(r),
         x(gaussian(r * kCols, 1)),
         residual(gaussian(r * kCols, 2)),
         w(gaussian(kCols, 3)),
         y(x.size()),
-        scale(r),
-        q(x.size()),
-        planes(2 * r * kCols / 32) {
+        quantised(machine.arena, form, r, kCols) {
     for (float& v : x) v *= 1e-3f;  // the residual is added to many times
   }
   MatrixView<float> view(std::vector<float>& v) const { return {v.data(), rows, kCols}; }
 };
 
-void bm_add_rms_norm_dynamic_quant(benchmark::State& state) {
-  NormCase c(state.range(0));
+void bm_add_rms_norm_quantise(benchmark::State& state, const RowForm& form) {
+  NormCase c(state.range(0), form);
   const Context ctx = c.machine.ctx();
-  const MatrixView<int8_t> q(c.q.data(), c.rows, kCols);
   compare(
-      state, [&] { add_rms_norm_dynamic_quant(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, q, c.scale); },
+      state, [&] { add_rms_norm_quantise(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, c.quantised); },
       [&] {
         add_rows(ctx, c.view(c.x), c.view(c.residual));
         rms_norm(ctx, c.view(c.residual), c.w, 1e-5f, c.view(c.y));
-        dynamic_quant_rows(ctx, c.view(c.y), q, c.scale);
+        quantise_rows(ctx, c.view(c.y), c.quantised);
       });
 }
+void bm_add_rms_norm_planes(benchmark::State& state) { bm_add_rms_norm_quantise(state, kPlanes); }
+void bm_add_rms_norm_dynamic(benchmark::State& state) { bm_add_rms_norm_quantise(state, kDynamic); }
 
-void bm_add_rms_norm_quantise(benchmark::State& state) {
-  NormCase c(state.range(0));
+void bm_rms_norm_quantise(benchmark::State& state, const RowForm& form) {
+  NormCase c(state.range(0), form);
   const Context ctx = c.machine.ctx();
   compare(
-      state,
-      [&] {
-        add_rms_norm_quantise(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, {8, false}, c.planes.data());
-      },
-      [&] {
-        add_rows(ctx, c.view(c.x), c.view(c.residual));
-        rms_norm(ctx, c.view(c.residual), c.w, 1e-5f, c.view(c.y));
-        quantise_rows(ctx.pool, ctx.level, c.view(c.y), {8, false}, c.planes.data());
-      });
-}
-
-void bm_rms_norm_quantise(benchmark::State& state) {
-  NormCase c(state.range(0));
-  const Context ctx = c.machine.ctx();
-  compare(
-      state,
-      [&] {
-        rms_norm_quantise(ctx, c.view(c.x), c.w, 1e-5f, {8, false}, c.planes.data());
-      },
+      state, [&] { rms_norm_quantise(ctx, c.view(c.x), c.w, 1e-5f, c.quantised); },
       [&] {
         rms_norm(ctx, c.view(c.x), c.w, 1e-5f, c.view(c.y));
-        quantise_rows(ctx.pool, ctx.level, c.view(c.y), {8, false}, c.planes.data());
+        quantise_rows(ctx, c.view(c.y), c.quantised);
       });
 }
+void bm_rms_norm_planes(benchmark::State& state) { bm_rms_norm_quantise(state, kPlanes); }
+void bm_rms_norm_dynamic(benchmark::State& state) { bm_rms_norm_quantise(state, kDynamic); }
 
 void bm_add_rms_norm_bias(benchmark::State& state) {
   NormCase c(state.range(0));
@@ -202,7 +187,6 @@ struct SwigluCase {
   std::vector<float> x, y, scale, weight_scale, smooth;
   std::vector<int32_t> sums;
   std::vector<int8_t> q;
-  std::vector<QuantisedBlock> planes;
 
   explicit SwigluCase(int64_t r)
       : rows(r),
@@ -211,8 +195,7 @@ struct SwigluCase {
         scale(r, 1e-3f),
         weight_scale(2 * kInter, 1e-2f),
         smooth(gaussian(kInter, 2)),
-        q(r * kInter),
-        planes(2 * r * kInter / 32) {
+        q(r * kInter) {
     for (const float v : x) sums.push_back(static_cast<int32_t>(1e5f * v));
   }
   MatrixView<const float> x_view() const { return {x.data(), rows, 2 * kInter}; }
@@ -220,30 +203,19 @@ struct SwigluCase {
   MatrixView<int8_t> q_view() { return {q.data(), rows, kInter}; }
 };
 
-void bm_silu_and_mul_quantise(benchmark::State& state) {
+void bm_silu_and_mul_quantise(benchmark::State& state, const RowForm& form) {
   SwigluCase c(state.range(0));
   const Context ctx = c.machine.ctx();
+  const QuantisedRows quantised(c.machine.arena, form, c.rows, kInter);
   compare(
-      state,
-      [&] {
-        silu_and_mul_quantise(ctx, c.x_view(), {8, false}, c.planes.data());
-      },
+      state, [&] { silu_and_mul_quantise(ctx, c.x_view(), quantised); },
       [&] {
         silu_and_mul(ctx, c.x_view(), c.y_view());
-        quantise_rows(ctx.pool, ctx.level, c.y_view(), {8, false}, c.planes.data());
+        quantise_rows(ctx, c.y_view(), quantised);
       });
 }
-
-void bm_silu_and_mul_dynamic_quant(benchmark::State& state) {
-  SwigluCase c(state.range(0));
-  const Context ctx = c.machine.ctx();
-  compare(
-      state, [&] { silu_and_mul_dynamic_quant(ctx, c.x_view(), c.q_view(), c.scale); },
-      [&] {
-        silu_and_mul(ctx, c.x_view(), c.y_view());
-        dynamic_quant_rows(ctx, c.y_view(), c.q_view(), c.scale);
-      });
-}
+void bm_silu_and_mul_planes(benchmark::State& state) { bm_silu_and_mul_quantise(state, kPlanes); }
+void bm_silu_and_mul_dynamic(benchmark::State& state) { bm_silu_and_mul_quantise(state, kDynamic); }
 
 void bm_dequant_swiglu_quant(benchmark::State& state) {
   SwigluCase c(state.range(0));
@@ -344,11 +316,12 @@ void bm_norm_and_quantised_gemm(benchmark::State& state) {
   const WeightRows part{data.view()};
   const auto w = *pack_quantised({&part, 1}, ctx.pool);
   std::vector<float> out(c.rows * n);
+  const QuantisedRows quantised(c.machine.arena, *w->quantised_input(ctx.level), c.rows, kCols);
   compare(
       state,
       [&] {
-        add_rms_norm_quantise(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, *w->quantised_input(ctx.level), c.planes.data());
-        w->multiply_quantised(ctx, c.planes, {}, {out.data(), c.rows, n});
+        add_rms_norm_quantise(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, quantised);
+        w->multiply_quantised(ctx, quantised, {}, {out.data(), c.rows, n});
       },
       [&] {
         add_rms_norm(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, c.view(c.y));
@@ -388,14 +361,15 @@ void bm_grouped_matmul(benchmark::State& state) {
 #define CHORAL_FUSED_BENCH(name) \
   BENCHMARK(name)->ArgName("rows")->Arg(32)->Arg(512)->UseManualTime()->Unit(benchmark::kMicrosecond)
 CHORAL_FUSED_BENCH(bm_add_rms_norm_bias);
-CHORAL_FUSED_BENCH(bm_add_rms_norm_dynamic_quant);
-CHORAL_FUSED_BENCH(bm_add_rms_norm_quantise);
-CHORAL_FUSED_BENCH(bm_rms_norm_quantise);
+CHORAL_FUSED_BENCH(bm_add_rms_norm_dynamic);
+CHORAL_FUSED_BENCH(bm_add_rms_norm_planes);
+CHORAL_FUSED_BENCH(bm_rms_norm_planes);
+CHORAL_FUSED_BENCH(bm_rms_norm_dynamic);
 CHORAL_FUSED_BENCH(bm_norm_and_quantised_gemm);
 CHORAL_FUSED_BENCH(bm_qk_norm_rope);
 CHORAL_FUSED_BENCH(bm_rope_write_kv);
-CHORAL_FUSED_BENCH(bm_silu_and_mul_quantise);
-CHORAL_FUSED_BENCH(bm_silu_and_mul_dynamic_quant);
+CHORAL_FUSED_BENCH(bm_silu_and_mul_planes);
+CHORAL_FUSED_BENCH(bm_silu_and_mul_dynamic);
 CHORAL_FUSED_BENCH(bm_dequant_swiglu_quant);
 CHORAL_FUSED_BENCH(bm_moe_gating);
 CHORAL_FUSED_BENCH(bm_grouped_matmul);

@@ -31,7 +31,7 @@ void grouped_matmul(const Context& ctx, MatrixView<const float> x, RowGroups gro
   }
 }
 
-void grouped_matmul_quantised(const Context& ctx, std::span<const QuantisedBlock> planes, RowGroups groups,
+void grouped_matmul_quantised(const Context& ctx, const QuantisedRows& x, RowGroups groups,
                               std::span<const PackedMatrix* const> weights, MatrixView<float> y) {
   CHORAL_CHECK(groups.size() == static_cast<int64_t>(weights.size()) && groups.covers(y.rows),
                "groups of rows fit y and the weights");
@@ -40,10 +40,7 @@ void grouped_matmul_quantised(const Context& ctx, std::span<const QuantisedBlock
     const GroupRows group = groups.rows(g, end);
     end = group.end;
     const int64_t count = group.end - group.begin;
-    if (count == 0) continue;
-    const int64_t row_blocks = 2 * (weights[g]->k() / 32);
-    weights[g]->multiply_quantised(ctx, planes.subspan(group.begin * row_blocks, count * row_blocks), {},
-                                   y.sub_rows(group.begin, count));
+    if (count > 0) weights[g]->multiply_quantised(ctx, x.sub_rows(group.begin, count), {}, y.sub_rows(group.begin, count));
   }
 }
 

@@ -46,9 +46,8 @@ class RowGroups {
 void grouped_matmul(const Context& ctx, MatrixView<const float> x, RowGroups groups, std::span<const PackedMatrix* const> weights,
                     MatrixView<float> y);
 
-// The same of an x whose planes are made: plane p of row r at planes[(2 r + p) * (k / 32)], as each group's quantised_input()
-// wants them.
-void grouped_matmul_quantised(const Context& ctx, std::span<const QuantisedBlock> planes, RowGroups groups,
+// The same of an x that was quantised as each group's quantised_input() wants it.
+void grouped_matmul_quantised(const Context& ctx, const QuantisedRows& x, RowGroups groups,
                               std::span<const PackedMatrix* const> weights, MatrixView<float> y);
 
 }  // namespace choral::kernels

@@ -69,7 +69,7 @@ TEST_P(GroupedMatmulTest, EachGroupMeetsItsOwnMatrix) {
   }
 }
 
-TEST_P(GroupedMatmulTest, PlanesMadeBeforeGiveTheSameBits) {
+TEST_P(GroupedMatmulTest, RowsQuantisedBeforeGiveTheSameBits) {
   const std::vector<int64_t> ends{1, 1, 120};
   const auto x = gaussian(120 * 256, 2);
   for (const DType type : {DType::kQ4_0, DType::kQ6_K}) {
@@ -83,9 +83,9 @@ TEST_P(GroupedMatmulTest, PlanesMadeBeforeGiveTheSameBits) {
     }
     std::vector<float> y(120 * kN), expected(y.size());
     grouped_matmul(ctx(), {x.data(), 120, 256}, GroupEnds{ends}, weights, {expected.data(), 120, kN});
-    std::vector<QuantisedBlock> planes(120 * 2 * 8);
-    quantise_rows(pool_, GetParam(), {x.data(), 120, 256}, *weights[0]->quantised_input(GetParam()), planes.data());
-    grouped_matmul_quantised(ctx(), planes, GroupEnds{ends}, weights, {y.data(), 120, kN});
+    const QuantisedRows rows(arena_, *weights[0]->quantised_input(GetParam()), 120, 256);
+    quantise_rows(ctx(), {x.data(), 120, 256}, rows);
+    grouped_matmul_quantised(ctx(), rows, GroupEnds{ends}, weights, {y.data(), 120, kN});
     EXPECT_EQ(y, expected);
   }
 }

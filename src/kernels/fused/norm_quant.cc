@@ -21,9 +21,9 @@ NormedRow normed_row(const float* x, float* residual, const float* row, const fl
 }
 
 // y [count] is written: the row where it is wanted, else scratch.
-float dynamic_quant_row(const float* x, float* residual, const float* w, float eps, NormWeight form, int64_t count, float* y,
-                        int8_t* q) {
-  const float scale = write_row_and_scale(normed_row(x, residual, residual, w, eps, form, count), count, y);
+float dynamic_quant_row(const float* x, float* residual, const float* row, const float* w, float eps, NormWeight form,
+                        int64_t count, float* y, int8_t* q) {
+  const float scale = write_row_and_scale(normed_row(x, residual, row, w, eps, form, count), count, y);
   quantise_with_scale(y, count, scale, q);
   return scale;
 }
@@ -49,57 +49,52 @@ namespace {
 
 bool wanted(MatrixView<float> y) { return y.data != nullptr; }
 
-void check_shapes(MatrixView<const float> x, std::span<const float> w, MatrixView<float> y) {
-  CHORAL_CHECK(static_cast<int64_t>(w.size()) == x.cols && (!wanted(y) || (y.rows == x.rows && y.cols == x.cols)),
-               "x, y and w of a norm fit");
+// `added` and `residual` have null data for a norm without an addition, whose rows are `rows`.
+void quantise_norms(const Context& ctx, MatrixView<const float> added, MatrixView<float> residual, MatrixView<const float> rows,
+                    std::span<const float> w, float eps, const QuantisedRows& out, MatrixView<float> y, NormWeight form) {
+  const int64_t cols = rows.cols;
+  CHORAL_CHECK(static_cast<int64_t>(w.size()) == cols && out.rows() == rows.rows && out.k() == cols &&
+                   (!wanted(y) || (y.rows == rows.rows && y.cols == cols)),
+               "x, y, w and the quantised rows of a norm fit");
+  const auto for_each_row = [&](auto run) {
+    ctx.pool.parallel_for(rows.rows, pieces_per_task(kMediumTask, cols), [&](int64_t begin, int64_t end, int thread) {
+      for (int64_t i = begin; i < end; ++i) {
+        const bool adds = added.data != nullptr;
+        run(i, thread, adds ? added.row(i) : nullptr, adds ? residual.row(i) : nullptr);
+      }
+    });
+  };
+  switch (out.form().kind) {
+    case RowForm::Kind::kPlanes: {
+      const auto row = CHORAL_AT_LEVEL(ctx.level, planes_row);
+      return for_each_row([&](int64_t i, int, const float* x, float* sum) {
+        row(x, sum, rows.row(i), w.data(), eps, form, cols, out.form().planes, out.sub_rows(i, 1).planes().data(),
+            wanted(y) ? y.row(i) : nullptr);
+      });
+    }
+    case RowForm::Kind::kDynamicInt8: {
+      const Arena::Mark mark(ctx.scratch);
+      const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : ctx.pool.size() * cols);
+      const auto row = CHORAL_AT_LEVEL(ctx.level, dynamic_quant_row);
+      return for_each_row([&](int64_t i, int thread, const float* x, float* sum) {
+        float* floats = wanted(y) ? y.row(i) : scratch.data() + thread * cols;
+        out.scale()[i] = row(x, sum, rows.row(i), w.data(), eps, form, cols, floats, out.q().row(i));
+      });
+    }
+  }
 }
 
 }  // namespace
 
-void add_rms_norm_dynamic_quant(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual,
-                                std::span<const float> w, float eps, MatrixView<int8_t> q, std::span<float> scale,
-                                MatrixView<float> y, NormWeight form) {
-  check_shapes(x, w, y);
-  CHORAL_CHECK(residual.rows == x.rows && residual.cols == x.cols && q.rows == x.rows && q.cols == x.cols &&
-                   static_cast<int64_t>(scale.size()) == x.rows,
-               "x, residual, q and scale of a norm fit");
-  const Arena::Mark mark(ctx.scratch);
-  const int64_t cols = x.cols;
-  const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : static_cast<size_t>(ctx.pool.size() * cols));
-  const auto row = CHORAL_AT_LEVEL(ctx.level, dynamic_quant_row);
-  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, cols), [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t i = begin; i < end; ++i) {
-      float* floats = wanted(y) ? y.row(i) : scratch.data() + thread * cols;
-      scale[i] = row(x.row(i), residual.row(i), w.data(), eps, form, cols, floats, q.row(i));
-    }
-  });
-}
-
 void add_rms_norm_quantise(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w,
-                           float eps, QuantiseOptions options, QuantisedBlock* planes, MatrixView<float> y, NormWeight form) {
-  check_shapes(x, w, y);
-  CHORAL_CHECK(residual.rows == x.rows && residual.cols == x.cols && x.cols % 32 == 0,
-               "x and residual fit, and their rows are whole blocks");
-  const auto row = CHORAL_AT_LEVEL(ctx.level, planes_row);
-  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      row(x.row(i), residual.row(i), residual.row(i), w.data(), eps, form, x.cols, options, planes + 2 * i * (x.cols / 32),
-          wanted(y) ? y.row(i) : nullptr);
-    }
-  });
+                           float eps, const QuantisedRows& out, MatrixView<float> y, NormWeight form) {
+  CHORAL_CHECK(residual.rows == x.rows && residual.cols == x.cols, "x and residual fit");
+  quantise_norms(ctx, x, residual, residual, w, eps, out, y, form);
 }
 
 void rms_norm_quantise(const Context& ctx, MatrixView<const float> x, std::span<const float> w, float eps,
-                       QuantiseOptions options, QuantisedBlock* planes, MatrixView<float> y, NormWeight form) {
-  check_shapes(x, w, y);
-  CHORAL_CHECK(x.cols % 32 == 0, "rows are whole blocks");
-  const auto row = CHORAL_AT_LEVEL(ctx.level, planes_row);
-  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      row(nullptr, nullptr, x.row(i), w.data(), eps, form, x.cols, options, planes + 2 * i * (x.cols / 32),
-          wanted(y) ? y.row(i) : nullptr);
-    }
-  });
+                       const QuantisedRows& out, MatrixView<float> y, NormWeight form) {
+  quantise_norms(ctx, {}, {}, x, w, eps, out, y, form);
 }
 
 }  // namespace choral::kernels

@@ -131,15 +131,11 @@ void quantise_written(const Context& ctx, WritePiece write, MatrixView<float> y,
       [&](int64_t t, int64_t col, int64_t count, int64_t) { quantise(y.row(t) + col, count, scale[t], q.row(t) + col); });
 }
 
-}  // namespace
-
-void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* planes,
-                           MatrixView<float> y) {
-  const int64_t n = x.cols / 2;
-  CHORAL_CHECK(x.cols % 64 == 0 && (!wanted(y) || (y.rows == x.rows && y.cols == n)),
-               "x of a gated activation is twice as wide as y, in whole blocks");
+// Plane p of row r goes to planes[(2 r + p) * (n / 32)].
+void write_planes(const Context& ctx, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* planes,
+                  MatrixView<float> y) {
   const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_planes);
-  const int64_t chunks = ceil_div(n, kHeavyTask);
+  const int64_t n = x.cols / 2, chunks = ceil_div(n, kHeavyTask);
   ctx.pool.parallel_for(x.rows * chunks, pieces_per_task(kHeavyTask, n), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t t = i / chunks, col = i % chunks * kHeavyTask;
@@ -151,17 +147,22 @@ void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, Quanti
   });
 }
 
-void silu_and_mul_dynamic_quant(const Context& ctx, MatrixView<const float> x, MatrixView<int8_t> q, std::span<float> scale,
-                                MatrixView<float> y) {
+}  // namespace
+
+void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, const QuantisedRows& out, MatrixView<float> y) {
   const int64_t n = x.cols / 2;
-  CHORAL_CHECK(x.cols % 2 == 0 && q.rows == x.rows && q.cols == n && static_cast<int64_t>(scale.size()) == x.rows &&
-                   (!wanted(y) || (y.rows == x.rows && y.cols == n)),
-               "x of a gated activation is twice as wide as q and y");
-  const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_floats);
-  const auto write = [&](int64_t t, int64_t col, int64_t count, float* floats) {
-    return gated(x.row(t) + col, x.row(t) + n + col, count, floats);
-  };
-  quantise_written(ctx, write, y, q, scale);
+  CHORAL_CHECK(x.cols % 2 == 0 && out.rows() == x.rows && out.k() == n && (!wanted(y) || (y.rows == x.rows && y.cols == n)),
+               "x of a gated activation is twice as wide as y and its quantised rows");
+  switch (out.form().kind) {
+    case RowForm::Kind::kPlanes: return write_planes(ctx, x, out.form().planes, out.planes().data(), y);
+    case RowForm::Kind::kDynamicInt8: {
+      const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_floats);
+      const auto write = [&](int64_t t, int64_t col, int64_t count, float* floats) {
+        return gated(x.row(t) + col, x.row(t) + n + col, count, floats);
+      };
+      return quantise_written(ctx, write, y, out.q(), out.scale());
+    }
+  }
 }
 
 void dequant_swiglu_quant(const Context& ctx, const Int8Product& product, SiluHalf half, MatrixView<const float> smooth,

@@ -1,7 +1,7 @@
 // The gated activation between an MLP's two matrices, quantised for the second one in the same pass:
-//   y[t, i] = silu(x[t, i]) · x[t, n + i], x [rows, 2n] → to block planes (quantise_rows.h) or int8 rows (row_quant.h).
+//   y[t, i] = silu(x[t, i]) · x[t, n + i], x [rows, 2n] → to what that matrix wants (quantised_rows.h).
 // The float y [rows, n] is written only where it is wanted (y.data not null): LoRA reads the float row, never the quantised one.
-// y may be the left half of x. Bits are those of silu_and_mul and then quantise_rows / dynamic_quant_rows. Pure functions; rows
+// y may be the left half of x. Bits are those of silu_and_mul and then quantise_rows. Pure functions; rows
 // are divided over ctx.pool, a row of scratch per thread comes from ctx.scratch. Oracles: ref/swiglu_quant.h, ref/row_quant.h.
 #pragma once
 
@@ -10,18 +10,12 @@
 
 #include "kernels/context.h"
 #include "kernels/fused/grouped_matmul.h"
-#include "kernels/quant/quantise_rows.h"
+#include "kernels/quant/quantised_rows.h"
 #include "tensor/view.h"
 
 namespace choral::kernels {
 
-// Plane p of row r goes to planes[(2 r + p) * (n / 32)]; n is a multiple of 32.
-void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* planes,
-                           MatrixView<float> y = {});
-
-// q [rows, n], scale [rows].
-void silu_and_mul_dynamic_quant(const Context& ctx, MatrixView<const float> x, MatrixView<int8_t> q, std::span<float> scale,
-                                MatrixView<float> y = {});
+void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, const QuantisedRows& out, MatrixView<float> y = {});
 
 // Which half of a row silu is taken of; the other one is multiplied with it.
 enum class SiluHalf { kLeft, kRight };

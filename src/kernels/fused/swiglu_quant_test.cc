@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "kernels/activation/activation.h"
-#include "kernels/fused/row_quant.h"
 #include "kernels/gemm/gemm_quant_test_data.h"
+#include "kernels/quant/row_quant.h"
 #include "kernels/ref/swiglu_quant.h"
 
 namespace choral::kernels {
@@ -30,20 +30,22 @@ TEST_P(SwigluQuantTest, DynamicIsTheCompositionToTheBit) {
   for (const int64_t n : kWidths) {
     for (const int64_t rows : {1, 9}) {
       const auto x = gaussian(rows * 2 * n, 1);
-      std::vector<float> y(rows * n), expected_y(rows * n), scale(rows), expected_scale(rows);
-      std::vector<int8_t> q(rows * n), expected_q(rows * n);
+      const Arena::Mark mark(arena_);
+      std::vector<float> expected_y(rows * n), expected_scale(rows);
+      std::vector<int8_t> expected_q(rows * n);
+      const QuantisedRows got(arena_, {.kind = RowForm::Kind::kDynamicInt8}, rows, n);
+      const auto q_of = [&] { return std::vector<int8_t>(got.q().data, got.q().data + rows * n); };
       silu_and_mul(ctx(), {x.data(), rows, 2 * n}, {expected_y.data(), rows, n});
       dynamic_quant_rows(ctx(), {expected_y.data(), rows, n}, {expected_q.data(), rows, n}, expected_scale);
-      silu_and_mul_dynamic_quant(ctx(), {x.data(), rows, 2 * n}, {q.data(), rows, n}, scale);
-      EXPECT_EQ(q, expected_q) << n;
-      EXPECT_EQ(scale, expected_scale);
+      silu_and_mul_quantise(ctx(), {x.data(), rows, 2 * n}, got);
+      EXPECT_EQ(q_of(), expected_q) << n;
+      EXPECT_EQ(std::vector<float>(got.scale().begin(), got.scale().end()), expected_scale);
 
       auto in_place = x;  // the float row wanted, over the left half
-      q.assign(q.size(), 0);
-      silu_and_mul_dynamic_quant(ctx(), {in_place.data(), rows, 2 * n}, {q.data(), rows, n}, scale,
-                                 {in_place.data(), rows, n, 2 * n});
+      std::fill_n(got.q().data, rows * n, int8_t{0});
+      silu_and_mul_quantise(ctx(), {in_place.data(), rows, 2 * n}, got, {in_place.data(), rows, n, 2 * n});
       for (int64_t i = 0; i < rows * n; ++i) ASSERT_EQ(in_place[i / n * 2 * n + i % n], expected_y[i]);
-      EXPECT_EQ(q, expected_q);
+      EXPECT_EQ(q_of(), expected_q);
     }
   }
 }
@@ -54,14 +56,17 @@ TEST_P(SwigluQuantTest, PlanesAreTheCompositionToTheBit) {
       const int64_t rows = 5;
       const auto x = gaussian(rows * 2 * n, 2);
       std::vector<float> y(rows * n), expected_y(rows * n);
-      std::vector<QuantisedBlock> got(rows * 2 * n / 32), expected(got.size());
+      const Arena::Mark mark(arena_);
+      const QuantisedRows rows_of(arena_, {.kind = RowForm::Kind::kPlanes, .planes = options}, rows, n);
+      const auto got = rows_of.planes();
+      std::vector<QuantisedBlock> expected(got.size());
       silu_and_mul(ctx(), {x.data(), rows, 2 * n}, {expected_y.data(), rows, n});
-      quantise_rows(pool_, GetParam(), {expected_y.data(), rows, n}, options, expected.data());
-      silu_and_mul_quantise(ctx(), {x.data(), rows, 2 * n}, options, got.data());
-      EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(QuantisedBlock)), 0) << n;
-      got.assign(got.size(), {});
-      silu_and_mul_quantise(ctx(), {x.data(), rows, 2 * n}, options, got.data(), {y.data(), rows, n});
-      EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(QuantisedBlock)), 0) << n;
+      quantise_planes(pool_, GetParam(), {expected_y.data(), rows, n}, options, expected.data());
+      silu_and_mul_quantise(ctx(), {x.data(), rows, 2 * n}, rows_of);
+      EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size_bytes()), 0) << n;
+      std::fill(got.begin(), got.end(), QuantisedBlock{});
+      silu_and_mul_quantise(ctx(), {x.data(), rows, 2 * n}, rows_of, {y.data(), rows, n});
+      EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size_bytes()), 0) << n;
       EXPECT_EQ(y, expected_y);
     }
   }
@@ -167,11 +172,11 @@ TEST_P(SwigluQuantTest, NanStaysInItsRow) {
       x[2 * n + at] = NAN;
       for (const int64_t first : {0, 1}) {  // all three rows, and the bad one alone
         const int64_t rows = first == 0 ? 3 : 1;
-        std::vector<int8_t> q(rows * n, 1);
-        std::vector<float> scale(rows);
-        silu_and_mul_dynamic_quant(ctx(), {x.data() + first * 2 * n, rows, 2 * n}, {q.data(), rows, n}, scale);
-        for (int64_t t = 0; t < rows; ++t) EXPECT_EQ(std::isnan(scale[t]), t + first == 1);
-        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(q[(1 - first) * n + i], 0);
+        const Arena::Mark mark(arena_);
+        const QuantisedRows got(arena_, {.kind = RowForm::Kind::kDynamicInt8}, rows, n);
+        silu_and_mul_quantise(ctx(), {x.data() + first * 2 * n, rows, 2 * n}, got);
+        for (int64_t t = 0; t < rows; ++t) EXPECT_EQ(std::isnan(got.scale()[t]), t + first == 1);
+        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(got.q().row(1 - first)[i], 0);
       }
     }
   }

@@ -29,10 +29,11 @@ class QuantisedMatrix final : public PackedMatrix {
     return fmt::format("{} x 2 int8, {}", dtype_name(type_), quant_kernel(type_, level).name);
   }
   void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override;
-  std::optional<QuantiseOptions> quantised_input(CpuLevel level) const override {
-    return QuantiseOptions{.zero = quant_kernel(type_, level).zero, .halves = form_.sub_blocks() == 2};
+  std::optional<RowForm> quantised_input(CpuLevel level) const override {
+    return RowForm{.kind = RowForm::Kind::kPlanes,
+                   .planes = {.zero = quant_kernel(type_, level).zero, .halves = form_.sub_blocks() == 2}};
   }
-  void multiply_quantised(const Context& ctx, std::span<const QuantisedBlock> planes, const Epilogue& epilogue,
+  void multiply_quantised(const Context& ctx, const QuantisedRows& x, const Epilogue& epilogue,
                           MatrixView<float> y) const override;
   Status read_row(int64_t row, std::span<float> out) const override;
 
@@ -87,21 +88,20 @@ void QuantisedMatrix::multiply(const Context& ctx, MatrixView<const float> x, co
   for (int64_t row = 0; row < x.rows; row += kRowsPerPass) {
     const int64_t count = std::min(kRowsPerPass, x.rows - row);
     const Arena::Mark mark(ctx.scratch);
-    const auto planes = ctx.scratch.make<QuantisedBlock>(kPlanes * count * (k() / kQuantBlock));
-    quantise_rows(ctx.pool, ctx.level, x.sub_rows(row, count), *quantised_input(ctx.level), planes.data());
-    multiply_pass(ctx, kernel, row, planes.data(), epilogue, y.sub_rows(row, count));
+    const QuantisedRows rows(ctx.scratch, *quantised_input(ctx.level), count, k());
+    quantise_rows(ctx, x.sub_rows(row, count), rows);
+    multiply_pass(ctx, kernel, row, rows.planes().data(), epilogue, y.sub_rows(row, count));
   }
 }
 
-void QuantisedMatrix::multiply_quantised(const Context& ctx, std::span<const QuantisedBlock> planes, const Epilogue& epilogue,
+void QuantisedMatrix::multiply_quantised(const Context& ctx, const QuantisedRows& x, const Epilogue& epilogue,
                                          MatrixView<float> y) const {
-  const int64_t row_blocks = kPlanes * (k() / kQuantBlock);
-  CHORAL_CHECK(static_cast<int64_t>(planes.size()) == y.rows * row_blocks && y.cols == n(),
-               "y is [m, n] and planes are of m rows");
+  CHORAL_CHECK(x.form() == quantised_input(ctx.level) && x.rows() == y.rows && x.k() == k() && y.cols == n(),
+               "y is [m, n], and x has m rows of the form that was asked for");
   const QuantKernel kernel = quant_kernel(type_, ctx.level);
   for (int64_t row = 0; row < y.rows; row += kRowsPerPass) {
-    multiply_pass(ctx, kernel, row, planes.data() + row * row_blocks, epilogue,
-                  y.sub_rows(row, std::min(kRowsPerPass, y.rows - row)));
+    const int64_t count = std::min(kRowsPerPass, y.rows - row);
+    multiply_pass(ctx, kernel, row, x.sub_rows(row, count).planes().data(), epilogue, y.sub_rows(row, count));
   }
 }
 

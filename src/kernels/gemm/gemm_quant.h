@@ -1,5 +1,5 @@
 // y = x·Wᵀ for GGUF's block-quantised weights, kept in their own precision: a PackedMatrix in the layout of quant_panels.h.
-// x is quantised once a call to two int8 planes, coarse and fine (quantise_rows.h: 16 bits, so y is that of float x but for
+// x is quantised once a call to two int8 planes, coarse and fine (quantise_planes.h: 16 bits, so y is that of float x but for
 // 2^-16), each plane is multiplied as a row of its own, and y is their sum. Sums over a block are exact integers, and blocks are
 // added in order of k with one fma each (ref/quant.h has the formula): the bits of y depend neither on the number of rows or
 // threads nor on the CPU level. Bytes per weight, source -> packed:  Q8_0 1.0625 -> same.  Q4_0 0.5625, Q4_1 0.625, Q5_0 0.6875,

@@ -8,7 +8,7 @@
 
 #include "base/cpu_level.h"
 #include "kernels/quant/quant_panels.h"
-#include "kernels/quant/quantise_rows.h"
+#include "kernels/quant/quantise_planes.h"
 
 namespace choral::kernels {
 

@@ -278,22 +278,22 @@ TEST_P(GemmQuantTest, Epilogue) {
   }
 }
 
-TEST_P(GemmQuantTest, PlanesMadeBeforeGiveTheSameBits) {
+TEST_P(GemmQuantTest, RowsQuantisedBeforeGiveTheSameBits) {
   const int64_t n = 40, k = 512;
   const auto w = pack(random_quant_matrix(GetParam(), n, k, 3));
   std::vector<float> bias = gaussian(n, 4);
   for (const CpuLevel level : levels()) {
-    const auto options = w->quantised_input(level);
-    ASSERT_TRUE(options.has_value());
+    const auto form = w->quantised_input(level);
+    ASSERT_TRUE(form.has_value());
     for (const int64_t m : {1, 2, 3, 97, 200}) {  // direct, tiled, more than one pass
       const auto x = gaussian(m * k, 5);
       ThreadPool pool(2);
       Arena scratch;
-      std::vector<QuantisedBlock> planes(static_cast<size_t>(2 * m * k / 32));
-      quantise_rows(pool, level, {x.data(), m, k}, *options, planes.data());
+      const QuantisedRows rows(scratch, *form, m, k);
+      quantise_rows({pool, level, scratch}, {x.data(), m, k}, rows);
       std::vector<float> y(static_cast<size_t>(m * n), -7.0f);
       const Epilogue epilogue{.bias = bias.data(), .accumulate = true};
-      w->multiply_quantised({pool, level, scratch}, planes, epilogue, {y.data(), m, n});
+      w->multiply_quantised({pool, level, scratch}, rows, epilogue, {y.data(), m, n});
       EXPECT_TRUE(same_bits(y, multiply(*w, level, x, m, epilogue))) << cpu_level_name(level) << ", " << m << " rows";
     }
   }

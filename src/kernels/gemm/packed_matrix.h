@@ -11,7 +11,7 @@
 
 #include "kernels/context.h"
 #include "kernels/gemm/companion.h"
-#include "kernels/quant/quantise_rows.h"
+#include "kernels/quant/quantised_rows.h"
 #include "tensor/view.h"
 
 namespace choral::kernels {
@@ -54,12 +54,11 @@ class PackedMatrix {
   // y [m, n] = x [m, k] · Wᵀ with the epilogue. Shapes were checked when the batch was built. Allocates only from ctx.scratch.
   virtual void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const = 0;
 
-  // How multiply() quantises x at `level` (quantise_rows with these options); none: it reads the floats. Who makes x may then
-  // make its planes on the way (fused/norm_quant.h, fused/swiglu_quant.h) and call multiply_quantised(), which gives the bits of
-  // multiply(x): planes has 2 · y.rows · k / 32 blocks, made with these options for the level of ctx. Not for a matrix that says
-  // none.
-  virtual std::optional<QuantiseOptions> quantised_input(CpuLevel level) const;
-  virtual void multiply_quantised(const Context& ctx, std::span<const QuantisedBlock> planes, const Epilogue& epilogue,
+  // How multiply() quantises x at `level`; none: it reads the floats. Who makes x may then make rows of that form on the way
+  // (fused/norm_quant.h, fused/swiglu_quant.h) and call multiply_quantised(), which gives the bits of multiply(x): y.rows rows of
+  // the form for the level of ctx. Not for a matrix that says none.
+  virtual std::optional<RowForm> quantised_input(CpuLevel level) const;
+  virtual void multiply_quantised(const Context& ctx, const QuantisedRows& x, const Epilogue& epilogue,
                                   MatrixView<float> y) const;
 
   // Row `row` of W as float: the embedding lookup of a tied matrix. Any thread. An error is the device's; the host's own matrices
@@ -73,10 +72,9 @@ class PackedMatrix {
   int64_t n_, k_;
 };
 
-inline std::optional<QuantiseOptions> PackedMatrix::quantised_input(CpuLevel) const { return std::nullopt; }
+inline std::optional<RowForm> PackedMatrix::quantised_input(CpuLevel) const { return std::nullopt; }
 
-inline void PackedMatrix::multiply_quantised(const Context&, std::span<const QuantisedBlock>, const Epilogue&,
-                                             MatrixView<float>) const {
+inline void PackedMatrix::multiply_quantised(const Context&, const QuantisedRows&, const Epilogue&, MatrixView<float>) const {
   CHORAL_CHECK(false, "only a matrix that names its quantised input multiplies one");
 }
 

@@ -1,5 +1,5 @@
-// Floats to int8 on vectors, shared by quantise_rows.cc and the fused kernels so that all of them give the same bits: those of
-// quantise_rows.h's definition (blocks of 32) and of fused/row_quant.h's (whole rows).
+// Floats to int8 on vectors, shared by quantise_planes.cc and the fused kernels so that all of them give the same bits: those of
+// quantise_planes.h's definition (blocks of 32) and of quant/row_quant.h's (whole rows).
 // Included once per Highway target (no include guard in the usual sense). Sources: row_source_inl.h.
 #if defined(CHORAL_QUANTISE_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef CHORAL_QUANTISE_INL
@@ -14,7 +14,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/quant/quantise_rows.h"
+#include "kernels/quant/quantise_planes.h"
 #include "kernels/row_source_inl.h"
 
 HWY_BEFORE_NAMESPACE();

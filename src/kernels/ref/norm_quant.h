@@ -5,7 +5,7 @@
 #include <span>
 
 #include "kernels/norm/rms_norm.h"
-#include "kernels/quant/quantise_rows.h"
+#include "kernels/quant/quantise_planes.h"
 
 namespace choral::kernels::ref {
 

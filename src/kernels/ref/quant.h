@@ -8,7 +8,7 @@
 
 #include <span>
 
-#include "kernels/quant/quantise_rows.h"
+#include "kernels/quant/quantise_planes.h"
 #include "tensor/dtype.h"
 
 namespace choral::kernels::ref {

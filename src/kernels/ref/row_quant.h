@@ -1,4 +1,4 @@
-// The oracle of fused/row_quant.h: plain loops by the definition, which every level gives bit for bit. Single-threaded.
+// The oracle of quant/row_quant.h: plain loops by the definition, which every level gives bit for bit. Single-threaded.
 #pragma once
 
 #include <cstdint>

@@ -61,8 +61,7 @@ using Epilogue = kernels::Epilogue;
 using KvCacheView = kernels::KvCacheView;
 using AttentionParams = kernels::AttentionParams;
 using Stack = kernels::LoRAStack;  // of adapters' matrices in the device's memory
-using QuantiseOptions = kernels::QuantiseOptions;
-using QuantisedBlock = kernels::QuantisedBlock;
+using QuantisedRows = kernels::QuantisedRows;
 
 }  // namespace ops
 }  // namespace choral::platform

@@ -99,18 +99,17 @@ void RopeWriteKv::forward_cpu(const Context& ctx, const PlacedRotary& rotary, In
   kernels::rope_write_kv(ctx.kernel, rotary.table, positions.host, q, q.cols / rotary.table.head_dim(), k, v, cache, slots.host);
 }
 
-void RmsNormQuantise::forward_cpu(const Context& ctx, In x, Weight w, float eps, QuantiseOptions options, QuantisedBlock* planes,
+void RmsNormQuantise::forward_cpu(const Context& ctx, In x, Weight w, float eps, const QuantisedRows& out, Out y) {
+  kernels::rms_norm_quantise(ctx.kernel, x, w, eps, out, y);
+}
+
+void SiluAndMulQuantise::forward_cpu(const Context& ctx, In x, const QuantisedRows& out, Out y) {
+  kernels::silu_and_mul_quantise(ctx.kernel, x, out, y);
+}
+
+void MatmulQuantised::forward_cpu(const Context& ctx, const PackedMatrix& w, const QuantisedRows& x, const Epilogue& epilogue,
                                   Out y) {
-  kernels::rms_norm_quantise(ctx.kernel, x, w, eps, options, planes, y);
-}
-
-void SiluAndMulQuantise::forward_cpu(const Context& ctx, In x, QuantiseOptions options, QuantisedBlock* planes, Out y) {
-  kernels::silu_and_mul_quantise(ctx.kernel, x, options, planes, y);
-}
-
-void MatmulQuantised::forward_cpu(const Context& ctx, const PackedMatrix& w, std::span<const QuantisedBlock> planes,
-                                  const Epilogue& epilogue, Out y) {
-  w.multiply_quantised(ctx.kernel, planes, epilogue, y);
+  w.multiply_quantised(ctx.kernel, x, epilogue, y);
 }
 
 }  // namespace ops

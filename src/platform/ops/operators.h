@@ -292,16 +292,16 @@ struct RopeWriteKv : OpTraits {
   static Status conform(Conformance&);
 };
 
-// Those that make or take QuantisedBlocks.
+// Those that make or take QuantisedRows.
 
-// y = rms_norm(x), given as the planes that a quantised matmul reads and, unless its data is null, as floats
+// y = rms_norm(x), given as a quantised matmul reads it and, unless its data is null, as floats
 struct RmsNormQuantise : OpTraits {
   CHORAL_OP(rms_norm_quantise);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::same_as_first;
   static constexpr bool kFused = true, kCpuOnly = true;
-  static constexpr std::string_view kHostsOwn = "these blocks are the CPU's";
-  using Call = void(const Context&, In x, Weight w, float eps, QuantiseOptions options, QuantisedBlock* planes, Out y);
+  static constexpr std::string_view kHostsOwn = "these rows are the CPU's";
+  using Call = void(const Context&, In x, Weight w, float eps, const QuantisedRows& out, Out y);
   static Call forward_cpu;
 };
 
@@ -312,7 +312,7 @@ struct SiluAndMulQuantise : OpTraits {
   static constexpr ShapeRule kShape = shape_of::gated;
   static constexpr bool kFused = true, kCpuOnly = true;
   static constexpr std::string_view kHostsOwn = RmsNormQuantise::kHostsOwn;
-  using Call = void(const Context&, In x, QuantiseOptions options, QuantisedBlock* planes, Out y);
+  using Call = void(const Context&, In x, const QuantisedRows& out, Out y);
   static Call forward_cpu;
 };
 
@@ -323,8 +323,7 @@ struct MatmulQuantised : OpTraits {
   static constexpr ShapeRule kShape = shape_of::matmul;
   static constexpr bool kCpuOnly = true;
   static constexpr std::string_view kHostsOwn = RmsNormQuantise::kHostsOwn;
-  using Call = void(const Context&, const PackedMatrix& w, std::span<const QuantisedBlock> planes, const Epilogue& epilogue,
-                    Out y);
+  using Call = void(const Context&, const PackedMatrix& w, const QuantisedRows& x, const Epilogue& epilogue, Out y);
   static Call forward_cpu;
 };
 

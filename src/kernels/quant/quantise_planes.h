@@ -39,6 +39,6 @@ void quantise_planes(CpuLevel level, const float* x, int64_t k, QuantiseOptions 
                      QuantisedBlock* fine);
 
 // Rows of x, divided over the pool: plane p of row r goes to out[(2 r + p) * (k / 32)].
-void quantise_rows(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out);
+void quantise_planes(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out);
 
 }  // namespace choral::kernels

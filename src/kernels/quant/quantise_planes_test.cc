@@ -1,4 +1,4 @@
-#include "kernels/quant/quantise_rows.h"
+#include "kernels/quant/quantise_planes.h"
 
 #include <gmock/gmock.h>
 
@@ -198,8 +198,8 @@ TEST_P(QuantiseRowsTest, RowsDoNotDependOnThreads) {
   const auto x = gaussian(40 * 2048, 3);
   std::vector<QuantisedBlock> one(80 * 62), two(80 * 62);
   ThreadPool pool1(1), pool2(2);
-  quantise_rows(pool1, GetParam(), {x.data(), 40, 1984, 2048}, {}, one.data());
-  quantise_rows(pool2, GetParam(), {x.data(), 40, 1984, 2048}, {}, two.data());
+  quantise_planes(pool1, GetParam(), {x.data(), 40, 1984, 2048}, {}, one.data());
+  quantise_planes(pool2, GetParam(), {x.data(), 40, 1984, 2048}, {}, two.data());
   EXPECT_EQ(std::memcmp(one.data(), two.data(), 80 * 62 * sizeof(QuantisedBlock)), 0);
   QuantisedBlock last[2][62];
   quantise_planes(GetParam(), x.data() + 39 * 2048, 1984, {}, last[0], last[1]);

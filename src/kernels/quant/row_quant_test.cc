@@ -1,4 +1,4 @@
-#include "kernels/fused/row_quant.h"
+#include "kernels/quant/row_quant.h"
 
 #include <gmock/gmock.h>
 

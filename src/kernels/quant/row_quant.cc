@@ -1,7 +1,7 @@
-#include "kernels/fused/row_quant.h"
+#include "kernels/quant/row_quant.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/fused/row_quant.cc"
+#define HWY_TARGET_INCLUDE "kernels/quant/row_quant.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

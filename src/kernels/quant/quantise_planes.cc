@@ -1,7 +1,7 @@
-#include "kernels/quant/quantise_rows.h"
+#include "kernels/quant/quantise_planes.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/quant/quantise_rows.cc"
+#define HWY_TARGET_INCLUDE "kernels/quant/quantise_planes.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -47,7 +47,7 @@ void quantise_planes(CpuLevel level, const float* x, int64_t k, QuantiseOptions 
   CHORAL_AT_LEVEL(level, two_planes)(x, k, options, coarse, fine);
 }
 
-void quantise_rows(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out) {
+void quantise_planes(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out) {
   const int64_t blocks = x.cols / 32;
   pool.parallel_for(x.rows, std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(x.cols, 1)),
                     [&](int64_t begin, int64_t end, int) {
