@@ -41,6 +41,7 @@ struct EngineOptions {
   std::string model = {};               // a directory, a GGUF file, or org/name in the local Hugging Face cache
   std::string tokenizer = {};           // another directory for the tokenizer; empty = the model's
   std::string dtype = "auto";           // weights: auto (as stored) | float32 | bfloat16 | float16
+  std::string quantization = "auto";    // auto: the checkpoint as it is | w8a8_dynamic: of a float one, while it is loaded
   std::string kv_cache_dtype = "auto";  // auto (float32: exact) | float32 | bfloat16 | float16
   std::string device = "auto";          // auto: the best usable plug-in, else the CPU | cpu | a plug-in's name
   // Whatever would be done in another way than asked, by another device or provider, or by an adapter of another base, is an

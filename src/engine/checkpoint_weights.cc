@@ -8,11 +8,6 @@ Result<io::SourceTensor> CheckpointWeights::take(const std::string& name, const 
     return corrupt("{}: tensor {} has shape {}, but the model's configuration needs {}", checkpoint_->description(), name,
                    tensor.view.shape.to_string(), shape.to_string());
   }
-  const auto& f = facts(tensor.view.dtype);
-  if (!f.is_floating && !f.is_block) {
-    return unsupported("{}: tensor {} is stored as {}; a quantised checkpoint of this kind is not supported yet",
-                       checkpoint_->description(), name, f.name);
-  }
   taken_.insert(name);
   return tensor;
 }

@@ -87,6 +87,7 @@ Result<DeviceSetup> open_device(std::shared_ptr<const Platform> platform, Engine
   setup.notes.push_back("worker: " + config.worker_cls);
   CHORAL_TRY(setup.forms.custom_ops, platform::CustomOpConfig::parse(updated.custom_ops));
   CHORAL_TRY(setup.forms.fusion, layers::FusionConfig::parse(updated.fuse));
+  setup.forms.quantization = options.quantization;
   if (options.layer_overrides != nullptr) setup.forms.overrides = *options.layer_overrides;
   for (const auto& layer : setup.forms.overrides.names())
     setup.notes.push_back(fmt::format("layer {}: its class is replaced", layer));

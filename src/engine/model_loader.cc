@@ -144,7 +144,7 @@ Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap&
 
 Result<std::unique_ptr<models::Model>> build_model(const io::ConfigMap& config, platform::Session& session,
                                                    const ModelForms& forms, int64_t max_model_len) {
-  CHORAL_TRY(const auto quant_config, quant::make_quant_config("none"));
+  CHORAL_TRY(const auto quant_config, quant::make_quant_config(config, forms.quantization));
   return models::make_model(config, {session, *quant_config, forms.custom_ops, forms.overrides, max_model_len});
 }
 

@@ -44,6 +44,7 @@ struct ModelForms {
   platform::CustomOpConfig custom_ops = {};
   platform::LayerOverrides overrides = {};
   layers::FusionConfig fusion = {};
+  std::string quantization = "auto";  // quant/quant_config.h
 };
 
 // The model of `config` in the forms of `session`, without weights: what it computes and what adapters may change. The one place

@@ -22,10 +22,20 @@ std::vector<RequestOutput> each_alone(const EngineOptions& options) {
   return outputs;
 }
 
-class RowIndependenceTest : public ::testing::TestWithParam<const char*> {
+struct Tested {
+  std::string model;
+  std::string quantization = "auto";
+};
+std::string name_of(const ::testing::TestParamInfo<Tested>& tested) {
+  const auto& [model, quantization] = tested.param;
+  return model.substr(5) + (quantization == "auto" ? "" : "_" + quantization);
+}
+
+class RowIndependenceTest : public ::testing::TestWithParam<Tested> {
  protected:
   EngineOptions options() const {
-    auto options = tiny_options(GetParam());
+    auto options = tiny_options(GetParam().model);
+    options.quantization = GetParam().quantization;
     options.enable_prefix_caching = false;
     return options;
   }
@@ -80,8 +90,10 @@ TEST_P(RowIndependenceTest, PreemptedAndResumed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, RowIndependenceTest,
-                         ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"),
-                         [](const auto& tested) { return std::string(tested.param).substr(5); });
+                         ::testing::Values(Tested{"tiny-llama3"}, Tested{"tiny-qwen2"}, Tested{"tiny-qwen3"},
+                                           Tested{"tiny-mistral"}, Tested{"tiny-llama3", "w8a8_dynamic"},
+                                           Tested{"tiny-qwen2", "w8a8_dynamic"}),
+                         name_of);
 
 }  // namespace
 }  // namespace choral::engine

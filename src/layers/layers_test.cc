@@ -30,7 +30,7 @@ class LayersTest : public ::testing::Test {
   platform::testing::CpuContext cpu_;
   platform::Context& ctx_ = *cpu_;
   platform::LayerOverrides overrides_;
-  std::unique_ptr<quant::QuantConfig> quant_config_ = *quant::make_quant_config("none");
+  std::unique_ptr<quant::QuantConfig> quant_config_ = *quant::make_quant_config({}, "auto");
   platform::CustomOpConfig all_;
   platform::CustomOpConfig none_ = *platform::CustomOpConfig::parse("none");
   PatternWeights weights_;

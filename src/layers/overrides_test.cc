@@ -53,7 +53,7 @@ class PassOnConfig : public quant::QuantConfig {
   }
 
  private:
-  std::unique_ptr<quant::QuantConfig> usual_ = *quant::make_quant_config("none");
+  std::unique_ptr<quant::QuantConfig> usual_ = *quant::make_quant_config({}, "auto");
 };
 
 // A whole block of somebody else's: h += 3·x.
@@ -124,7 +124,7 @@ class OverridesTest : public ::testing::Test {
   }
 
   platform::testing::CpuContext cpu_;
-  std::unique_ptr<quant::QuantConfig> quant_config_ = *quant::make_quant_config("none");
+  std::unique_ptr<quant::QuantConfig> quant_config_ = *quant::make_quant_config({}, "auto");
   platform::CustomOpConfig custom_ops_;
   platform::LayerOverrides overrides_;
   PatternWeights weights_;

@@ -16,7 +16,7 @@ class ModelsTest : public ::testing::Test {
   Result<std::unique_ptr<Model>> make(const std::string& json) { return make_model(config(json), options_); }
 
   platform::testing::CpuContext cpu_;
-  std::unique_ptr<quant::QuantConfig> quant_config_ = *quant::make_quant_config("none");
+  std::unique_ptr<quant::QuantConfig> quant_config_ = *quant::make_quant_config({}, "auto");
   platform::CustomOpConfig custom_ops_;
   platform::LayerOverrides overrides_;
   ModelOptions options_{cpu_.session(), *quant_config_, custom_ops_, overrides_, 0};

@@ -23,10 +23,8 @@ class CpuSession : public Session {
   Status computes_adapters() const override { return unsupported("the host computes with packed panels"); }
   Result<Tensor> allocate(DType dtype, Shape shape) override { return Tensor::allocate(dtype, shape); }
 
-  Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, std::span<const kernels::WeightRows> rows,
-                                                         DType format) override {
-    if (facts(format).is_block) return kernels::pack_quantised(rows, ctx.kernel.pool);
-    return kernels::pack_float(rows, format, ctx.kernel.pool);
+  Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, const kernels::PackSpec& weight) override {
+    return kernels::pack_weight(weight, ctx.kernel.pool);
   }
 
   Result<Tensor> keep(std::span<const float> values) override {

@@ -34,7 +34,7 @@ class NamedSession : public Session {
   Result<Tensor> allocate_kv(DType, Shape) override { return unsupported("a test's"); }
   Status computes_adapters() const override { return unsupported("a test's"); }
   Result<Tensor> allocate(DType, Shape) override { return unsupported("a test's"); }
-  Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context&, std::span<const kernels::WeightRows>, DType) override {
+  Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context&, const kernels::PackSpec&) override {
     return unsupported("a test's");
   }
   Result<Tensor> keep(std::span<const float>) override { return unsupported("a test's"); }

@@ -39,9 +39,8 @@ class Session {
 
   // Zero-filled memory for keys and values, where the operators on the cache expect it.
   virtual Result<Tensor> allocate_kv(DType dtype, Shape shape) = 0;
-  // Packs rows of stored tensors as `format` (a float type, or the GGUF type they are stored in) in this device's layout.
-  virtual Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, std::span<const kernels::WeightRows> rows,
-                                                                 DType format) = 0;
+  // Packs a stored weight in this device's layout.
+  virtual Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, const kernels::PackSpec& weight) = 0;
   // Whether the operators on adapters' stacks are the device's: then adapters live in its memory. Else the reason why not.
   virtual Status computes_adapters() const = 0;
   // Zero-filled memory of the device for as long as the tensor lives: adapters' slots.

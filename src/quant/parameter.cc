@@ -2,7 +2,31 @@
 
 namespace choral::quant {
 
-Parameter& ParameterSet::add(std::string name) { return parameters_.emplace_back(Parameter{std::move(name), {}}); }
+namespace {
+
+bool accepts(StoredAs wanted, DType type) {
+  const auto& f = facts(type);
+  switch (wanted) {
+    case StoredAs::kFloat: return f.is_floating;
+    case StoredAs::kFloatOrBlocks: return f.is_floating || f.is_block;
+    case StoredAs::kInt8: return type == DType::kI8;
+  }
+  return false;
+}
+
+Status wrong_type(const Shard& shard, StoredAs wanted) {
+  constexpr std::string_view kNames[] = {"a float type", "a float type or GGUF blocks", "int8"};
+  return unsupported(
+      "tensor {} is stored as {}, {} is wanted; a quantised checkpoint says how it was made in config.json "
+      "(quantization_config) or quant_model_description.json",
+      shard.name, dtype_name(shard.tensor.view.dtype), kNames[static_cast<size_t>(wanted)]);
+}
+
+}  // namespace
+
+Parameter& ParameterSet::add(std::string name, StoredAs stored_as) {
+  return parameters_.emplace_back(Parameter{std::move(name), stored_as, {}});
+}
 
 Parameter& ParameterSet::get(std::string_view name) {
   for (auto& parameter : parameters_) {
@@ -22,6 +46,7 @@ Status ParameterSet::weight_loader(WeightSource& source) {
   for (auto& parameter : parameters_) {
     for (auto& shard : parameter.shards) {
       CHORAL_TRY(shard.tensor, source.take(shard.name, shard.shape));
+      if (!accepts(parameter.stored_as, shard.tensor.view.dtype)) return wrong_type(shard, parameter.stored_as);
     }
   }
   return {};

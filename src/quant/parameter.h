@@ -15,19 +15,23 @@ struct Shard {
   io::SourceTensor tensor;  // empty view until loaded
 };
 
+// The types that a parameter may have in a checkpoint.
+enum class StoredAs : uint8_t { kFloat, kFloatOrBlocks, kInt8 };
+
 struct Parameter {
   std::string name;  // "weight", "bias", "weight_scale"
+  StoredAs stored_as;
   std::vector<Shard> shards;
 };
 
 class ParameterSet {
  public:
-  Parameter& add(std::string name);
+  Parameter& add(std::string name, StoredAs stored_as);
   // Must exist: a method asks only for what it registered.
   Parameter& get(std::string_view name);
   bool contains(std::string_view name) const;
 
-  // Every registered shard must be in the source; the first that is not is named.
+  // Every registered shard must be in the source, in a type that is read; the first that is not is named.
   Status weight_loader(WeightSource& source);
   // After packing: the mapped pages of every shard are given back and the views dropped.
   void release(WeightSource& source);

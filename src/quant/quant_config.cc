@@ -2,29 +2,62 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
-#include "quant/unquantized.h"
+#include "quant/scheme_linear.h"
 
 namespace choral::quant {
 namespace {
 
-// One line a scheme. A table rather than self-registration: a static library drops object files that nobody names.
-constexpr std::array<detail::Scheme, 1> kSchemes{{{"none", make_unquantized_config}}};
+// One line a scheme that a wish names. A table rather than self-registration: a static library drops object files that nobody
+// names.
+struct InFlight {
+  std::string_view name;
+  const Scheme& (*linear)();
+};
+constexpr std::array<InFlight, 1> kInFlight{{{"w8a8_dynamic", w8a8_in_flight_scheme}}};
+
+// One scheme for all linear layers; embedding and head are as stored.
+class OneScheme : public QuantConfig {
+ public:
+  OneScheme(std::string_view name, const Scheme& linear) : name_(name), linear_(linear) {}
+  std::string_view name() const override { return name_; }
+  Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, std::string_view) const override {
+    return make_scheme_linear_method(kind == LayerKind::kLinear ? linear_ : float_scheme());
+  }
+
+ private:
+  std::string_view name_;
+  const Scheme& linear_;
+};
 
 }  // namespace
 
-Result<std::unique_ptr<QuantConfig>> make_quant_config(std::string_view name) {
-  for (const auto& scheme : kSchemes) {
-    if (scheme.name == name) return scheme.make();
-  }
-  return unsupported("no quantisation scheme is named '{}'; known: {}", name, fmt::join(quant_config_names(), ", "));
+std::vector<std::string> in_flight_names() {
+  std::vector<std::string> names;
+  for (const auto& scheme : kInFlight) names.emplace_back(scheme.name);
+  return names;
 }
 
-std::vector<std::string> quant_config_names() {
-  std::vector<std::string> names;
-  for (const auto& scheme : kSchemes) names.emplace_back(scheme.name);
-  return names;
+Status check_quantization(std::string_view wish) {
+  const auto names = in_flight_names();
+  if (wish == "auto" || std::find(names.begin(), names.end(), wish) != names.end()) return {};
+  return invalid_argument("--quantization {}: choose auto (the checkpoint as it is), {}", wish, fmt::join(names, ", "));
+}
+
+Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& config, std::string_view wish) {
+  CHORAL_RETURN_IF_ERROR(check_quantization(wish));
+  CHORAL_TRY(const auto stored, config.get_map_or_empty("quantization_config"));
+  if (!stored.empty()) {
+    CHORAL_TRY(const auto method, stored.get_string_or("quant_method", "of no name"));
+    return unsupported("{}: quantised checkpoints of this kind ({}) are not read; use the float checkpoint{} or a GGUF file",
+                       config.path_of("quantization_config"), method, " with --quantization w8a8_dynamic");
+  }
+  for (const auto& scheme : kInFlight) {
+    if (scheme.name == wish) return std::make_unique<OneScheme>(scheme.name, scheme.linear());
+  }
+  return std::make_unique<OneScheme>("auto", float_scheme());
 }
 
 }  // namespace choral::quant

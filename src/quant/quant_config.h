@@ -1,5 +1,6 @@
-// Which method serves which layer: made once a model from its files and the user's wishes.
-// A scheme is one file and one line of the table in quant_config.cc; an unknown name is an error that lists the known ones.
+// Which method serves which layer: made once a model from its files and the user's wish.
+// A scheme is one file in schemes/ and one line of the table in quant_config.cc; an unknown name is an error that lists the known
+// ones.
 #pragma once
 
 #include <memory>
@@ -7,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/config_map.h"
 #include "quant/linear_method.h"
 
 namespace choral::quant {
@@ -20,16 +22,11 @@ class QuantConfig {
   virtual Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, std::string_view prefix) const = 0;
 };
 
-// The scheme named `name` ("none", later "w8a8_dynamic", …).
-Result<std::unique_ptr<QuantConfig>> make_quant_config(std::string_view name);
-std::vector<std::string> quant_config_names();
+// --quantization: "auto", the checkpoint as it is, or one of in_flight_names() for a float checkpoint.
+Status check_quantization(std::string_view wish);
+std::vector<std::string> in_flight_names();
 
-namespace detail {
-using Factory = std::unique_ptr<QuantConfig> (*)();
-struct Scheme {
-  std::string_view name;
-  Factory make;
-};
-}  // namespace detail
+// For a model of `config` and a wish.
+Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& config, std::string_view wish);
 
 }  // namespace choral::quant

@@ -218,7 +218,7 @@ Result<std::unique_ptr<kernels::PackedMatrix>> LoRAMemoryPool::place_rows(const 
                                                                           DType format, int64_t& bytes) {
   const kernels::WeightRows source{
       {std::as_bytes(std::span(rows)).data(), DType::kF32, {static_cast<int64_t>(rows.size()) / cols, cols}, kCpuDevice}, {}};
-  CHORAL_TRY(auto matrix, ctx_.session.prepack(ctx_, {&source, 1}, format));
+  CHORAL_TRY(auto matrix, ctx_.session.prepack(ctx_, {.rows = {&source, 1}, .format = format}));
   if (!platform::host_reads(ctx_.session) && !matrix->on_device()) {
     return unsupported("the device does not take {} weights", dtype_name(format));
   }

@@ -53,7 +53,7 @@ class Base {
       weights_[i] = random_values(rows * cols, static_cast<unsigned>(i) + 1);
       if (target.base_bias) biases_[i] = random_values(rows, static_cast<unsigned>(i) + 100);
       const kernels::WeightRows source{{std::as_bytes(std::span(weights_[i])).data(), DType::kF32, {rows, cols}, kCpuDevice}, {}};
-      matrices_.push_back(std::move(*ctx.session.prepack(ctx, {&source, 1}, DType::kF32)));
+      matrices_.push_back(std::move(*ctx.session.prepack(ctx, {.rows = {&source, 1}, .format = DType::kF32})));
       target.base_row = [matrix = matrices_.back().get()](int64_t row, std::span<float> out) {
         return matrix->read_row(row, out);
       };

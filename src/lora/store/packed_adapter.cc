@@ -114,7 +114,7 @@ class ModulePacker {
       return std::unique_ptr<kernels::PackedMatrix>();
     }
     const kernels::WeightRows rows{tensor, order};
-    return ctx_->session.prepack(*ctx_, {&rows, 1}, tensor.dtype);
+    return ctx_->session.prepack(*ctx_, {.rows = {&rows, 1}, .format = tensor.dtype});
   }
 
   std::vector<float> values_of(const TensorView& tensor) const {

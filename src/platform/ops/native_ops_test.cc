@@ -36,7 +36,7 @@ TEST(NativeOps, MatmulDoesWhatItsEpilogueSays) {
   testing::CpuContext cpu;
   const auto weight = pattern(kOut * kIn, 0.3F), x = pattern(kRows * kIn, 0.7F), bias = pattern(kOut, 1.1F);
   const kernels::WeightRows rows{{std::as_bytes(std::span(weight)).data(), DType::kF32, {kOut, kIn}, kCpuDevice}, {}};
-  const auto w = *cpu.session().prepack(*cpu, {&rows, 1}, DType::kF32);
+  const auto w = *cpu.session().prepack(*cpu, {.rows = {&rows, 1}, .format = DType::kF32});
   const auto add_row = [](int64_t row, int64_t, MatrixView<float> tile) {
     for (int64_t r = 0; r < tile.rows; ++r) {
       for (int64_t c = 0; c < tile.cols; ++c) tile.row(r)[c] += static_cast<float>(row + r);

@@ -86,8 +86,8 @@ const kernels::PackedMatrix* ConformanceRun::packed(int64_t n, int64_t k, DType 
   if (dtype == DType::kBF16) std::transform(rows.begin(), rows.end(), std::back_inserter(halves), to_bfloat16);
   const std::byte* stored = halves.empty() ? std::as_bytes(std::span(rows)).data() : std::as_bytes(std::span(halves)).data();
   const kernels::WeightRows part{{stored, dtype, {n, k}, kCpuDevice}, {}};
-  auto matrix =
-      is_reference_ ? kernels::pack_float({&part, 1}, dtype, ctx_.kernel.pool) : ctx_.session.prepack(ctx_, {&part, 1}, dtype);
+  const kernels::PackSpec spec{.rows = {&part, 1}, .format = dtype};
+  auto matrix = is_reference_ ? kernels::pack_weight(spec, ctx_.kernel.pool) : ctx_.session.prepack(ctx_, spec);
   if (!matrix.ok()) {
     status_ = matrix.status();
     return nullptr;

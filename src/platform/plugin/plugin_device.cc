@@ -49,10 +49,11 @@ Status PluginDevice::copy(int32_t kind, void* to, int64_t to_pitch, const void* 
 Status PluginDevice::synchronize() { return take_status(plugin_->memory.stream_synchronize(handle_, stream_)); }
 
 Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_ptr<PluginDevice> device,
-                                                                  std::span<const kernels::WeightRows> rows, DType format) {
+                                                                  const kernels::PackSpec& spec) {
+  if (!spec.scales.empty()) return unsupported("the plug-in interface hands weights over without scales");
   std::vector<choral_weight_part> parts;
   int64_t n = 0;
-  for (const auto& part : rows) {
+  for (const auto& part : spec.rows) {
     const auto& tensor = part.tensor;
     const int64_t count = part.order.empty() ? tensor.rows() : static_cast<int64_t>(part.order.size());
     parts.push_back(
@@ -60,9 +61,9 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_pt
     n += count;
   }
   auto weight = with_header<choral_weight>();
-  weight.stored_dtype = static_cast<int32_t>(rows.front().tensor.dtype);
-  weight.dtype = static_cast<int32_t>(format);
-  weight.cols = rows.front().tensor.cols();
+  weight.stored_dtype = static_cast<int32_t>(spec.rows.front().tensor.dtype);
+  weight.dtype = static_cast<int32_t>(spec.format);
+  weight.cols = spec.rows.front().tensor.cols();
   weight.parts = parts.data();
   weight.part_count = static_cast<int64_t>(parts.size());
   auto facts = with_header<choral_packed_facts>();

@@ -41,7 +41,7 @@ class PluginMatrix : public kernels::PackedMatrix {
  public:
   // unsupported when the device does not take such a weight.
   static Result<std::unique_ptr<kernels::PackedMatrix>> pack(std::shared_ptr<PluginDevice> device,
-                                                             std::span<const kernels::WeightRows> rows, DType format);
+                                                             const kernels::PackSpec& weight);
   ~PluginMatrix() override;
 
   const choral_packed* handle() const { return handle_; }

@@ -352,17 +352,15 @@ Result<Tensor> PluginSession::allocate(DType dtype, Shape shape) {
   return Tensor(std::move(memory.owner), memory.data, dtype, shape, platform_.device());
 }
 
-Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::prepack(const Context& ctx,
-                                                                      std::span<const kernels::WeightRows> rows, DType format) {
+Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::prepack(const Context& ctx, const kernels::PackSpec& weight) {
   if (device_->plugin().has_weights && functions_[0][at(kOpId<ops::Matmul>)] != nullptr) {
-    auto packed = PluginMatrix::pack(device_, rows, format);
+    auto packed = PluginMatrix::pack(device_, weight);
     if (packed.ok() || packed.status().code() != Code::kUnsupported) return std::move(packed).while_(device_name());
     const std::string note =
-        fmt::format("{}: {} weights stay with the CPU: {}", device_name(), dtype_name(format), packed.status().message());
+        fmt::format("{}: {} weights stay with the CPU: {}", device_name(), dtype_name(weight.format), packed.status().message());
     if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
   }
-  if (facts(format).is_block) return kernels::pack_quantised(rows, ctx.kernel.pool);
-  return kernels::pack_float(rows, format, ctx.kernel.pool);
+  return kernels::pack_weight(weight, ctx.kernel.pool);
 }
 
 Result<Tensor> PluginSession::keep(std::span<const float> values) {

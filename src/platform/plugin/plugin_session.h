@@ -32,8 +32,7 @@ class PluginSession : public Session {
   Result<Tensor> allocate_kv(DType dtype, Shape shape) override;
   Status computes_adapters() const override;
   Result<Tensor> allocate(DType dtype, Shape shape) override;
-  Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, std::span<const kernels::WeightRows> rows,
-                                                         DType format) override;
+  Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, const kernels::PackSpec& weight) override;
   Result<Tensor> keep(std::span<const float> values) override;
   void copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
             int64_t rows) override;

@@ -54,7 +54,7 @@ void OpenDevice::list_operators(DoctorReport& report) {
     const std::vector<std::byte> zeros(static_cast<size_t>(kRows * row_bytes(format, kCols)));
     const kernels::WeightRows rows{
         .tensor = TensorView{.data = zeros.data(), .dtype = format, .shape = {kRows, kCols}, .device = {}}, .order = {}};
-    const auto packed = context_.session.prepack(context_, std::span(&rows, 1), format);
+    const auto packed = context_.session.prepack(context_, {.rows = {&rows, 1}, .format = format});
     report.operators.push_back(
         fmt::format("matmul of {:<10} {}", dtype_name(format),
                     packed.ok() ? (*packed)->kernel_name(context_.kernel.level) : packed.status().message()));

@@ -1,46 +1,24 @@
-#include "quant/unquantized.h"
+#include "quant/scheme_linear.h"
 
 #include "platform/host_view.h"
 
 namespace choral::quant {
 namespace {
 
-// Consecutive shards of one format: columns [begin, begin + matrix->n()) of y.
-struct PackedRun {
-  int64_t begin = 0;
-  std::unique_ptr<kernels::PackedMatrix> matrix;
-};
-
-class UnquantizedLinearMethod : public LinearMethod {
+class SchemeLinearMethod : public LinearMethod {
  public:
+  explicit SchemeLinearMethod(const Scheme& scheme) : scheme_(scheme) {}
+
   void create_weights(const LinearShape& shape, ParameterSet& parameters) override {
-    auto& weight = parameters.add("weight");
-    for (size_t i = 0; i < shape.out.size(); ++i) {
-      weight.shards.push_back({shape.shard_names[i] + ".weight", {shape.out[i], shape.in}, {}});
-    }
+    scheme_.create_weights(shape, parameters);
     if (!shape.bias) return;
-    auto& bias = parameters.add("bias");
+    auto& bias = parameters.add("bias", StoredAs::kFloatOrBlocks);
     for (size_t i = 0; i < shape.out.size(); ++i) bias.shards.push_back({shape.shard_names[i] + ".bias", {shape.out[i]}, {}});
   }
 
   Status process_weights_after_loading(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
                                        ParameterSet& parameters) override {
-    const auto& shards = parameters.get("weight").shards;
-    int64_t begin = 0;
-    for (size_t i = 0; i < shards.size();) {
-      std::vector<kernels::WeightRows> rows;
-      const DType stored = shards[i].tensor.view.dtype;
-      int64_t run_rows = 0;
-      for (; i < shards.size() && shards[i].tensor.view.dtype == stored; ++i) {
-        rows.push_back({shards[i].tensor.view, shards[i].tensor.row_order});
-        run_rows += shards[i].tensor.view.rows();
-      }
-      const DType format = request.as_stored ? stored : request.convert_to;
-      auto packed = ctx.session.prepack(ctx, rows, format);
-      if (!packed.ok()) return std::move(packed).status().while_(shards[i - 1].name);
-      runs_.push_back({begin, std::move(*packed)});
-      begin += run_rows;
-    }
+    CHORAL_TRY(runs_, scheme_.pack(ctx, request, shape, parameters));
     if (!shape.bias) return {};
     load_bias(parameters.get("bias"), request, shape.out_total());
     return bias_.keep(ctx.session);
@@ -138,20 +116,15 @@ class UnquantizedLinearMethod : public LinearMethod {
     return text;
   }
 
+  const Scheme& scheme_;
   std::vector<PackedRun> runs_;
   platform::KeptVector bias_;
 };
 
-class UnquantizedConfig : public QuantConfig {
- public:
-  std::string_view name() const override { return "none"; }
-  Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind, std::string_view) const override {
-    return std::make_unique<UnquantizedLinearMethod>();
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<QuantConfig> make_unquantized_config() { return std::make_unique<UnquantizedConfig>(); }
+std::unique_ptr<LinearMethod> make_scheme_linear_method(const Scheme& scheme) {
+  return std::make_unique<SchemeLinearMethod>(scheme);
+}
 
 }  // namespace choral::quant

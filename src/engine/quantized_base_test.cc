@@ -1,0 +1,93 @@
+// A base whose linear layers are quantised while it is loaded: adapters act on it in any mix, and fusion changes no bit.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "engine/adapters/adapter_files_test.h"
+
+namespace choral::engine {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+EngineOptions quantised(const std::string& model = "tiny-llama3") {
+  auto options = tiny_options(model);
+  options.quantization = "w8a8_dynamic";
+  return options;
+}
+
+Request prompt(std::vector<AdapterUse> adapters = {}, int length = 40) {
+  auto request = with_adapters(greedy_request(random_prompt(length, 7), 8), std::move(adapters));
+  request.sampling.prompt_logprobs = 1;
+  return request;
+}
+
+// Mean distance of the log-probabilities of the prompt's tokens.
+double distance(const RequestOutput& a, const RequestOutput& b) {
+  double sum = 0;
+  const size_t count = a.prompt_logprobs.size();
+  EXPECT_GT(count, 0u);
+  EXPECT_EQ(b.prompt_logprobs.size(), count);
+  for (size_t i = 0; i < count; ++i) sum += std::abs(a.prompt_logprobs[i].chosen.logprob - b.prompt_logprobs[i].chosen.logprob);
+  return sum / static_cast<double>(count);
+}
+
+TEST(QuantizedBase, IsNearTheFloatModelAndSmaller) {
+  for (const char* model : {"tiny-llama3", "tiny-qwen2", "tiny-qwen3"}) {
+    const auto exact = load_or_die(tiny_options(model)), rounded = load_or_die(quantised(model));
+    EXPECT_LT(rounded->info().weight_bytes, exact->info().weight_bytes);
+    EXPECT_THAT(rounded->info().notes, Contains(HasSubstr("int8")));
+    const double off = distance(exact->generate({prompt()}).front(), rounded->generate({prompt()}).front());
+    EXPECT_GT(off, 0) << "nothing was quantised";
+    EXPECT_LT(off, 0.03) << model;
+  }
+}
+
+TEST(QuantizedBase, FusionChangesNoBit) {
+  auto apart = quantised();
+  apart.fuse = "none";
+  const auto fused = load_or_die(quantised()), unfused = load_or_die(apart);
+  EXPECT_THAT(fused->info().notes, Contains(HasSubstr("fused: rms_norm_quantise")));
+  EXPECT_THAT(fused->info().notes, Contains(HasSubstr("fused: silu_and_mul_quantise")));
+  for (const int length : {1, 5, 40, 100}) {
+    expect_same_bits(fused->generate({prompt({}, length)}).front(), unfused->generate({prompt({}, length)}).front());
+  }
+}
+
+TEST(QuantizedBase, EachRowOfAMixIsItsAnswerAlone) {
+  const AdapterFiles files;
+  auto options = quantised();
+  const auto plain = load_or_die(options);
+  options.adapters = {{"a", files.write("a", 8, 1)}, {"b", files.write("b", 64, 2)}};
+  const auto llm = load_or_die(options);
+  const std::vector<Request> mix{prompt(), prompt({{"a"}}), prompt({{"b"}}), prompt({{"a", 0.5F}, {"b", 0.5F}}), prompt()};
+  const auto together = llm->generate(mix);
+  for (size_t i = 0; i < mix.size(); ++i) expect_same_bits(llm->generate({mix[i]}).front(), together[i]);
+  expect_same_bits(plain->generate({prompt()}).front(), together[0]);
+}
+
+// The adapter reads the float row, so what it adds is what it adds to the float model.
+TEST(QuantizedBase, AnAdapterActsAsOnTheFloatModel) {
+  const AdapterFiles files;
+  const std::vector<AdapterSpec> adapters{{"a", files.write("a", 8, 1)}};
+  auto exact_options = tiny_options(), rounded_options = quantised();
+  exact_options.adapters = rounded_options.adapters = adapters;
+  const auto exact = load_or_die(exact_options), rounded = load_or_die(rounded_options);
+  const auto exact_output = exact->generate({prompt({{"a"}})}).front(),
+             rounded_output = rounded->generate({prompt({{"a"}})}).front();
+  const double effect = distance(exact->generate({prompt()}).front(), exact_output);
+  EXPECT_LT(distance(exact_output, rounded_output), 0.1 * effect);
+}
+
+TEST(QuantizedBase, AnUnknownWishListsTheKnownOnes) {
+  auto options = tiny_options();
+  options.quantization = "w8a8";
+  const auto refused = LLM::load(options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), HasSubstr("--quantization w8a8: choose auto (the checkpoint as it is), w8a8_dynamic"));
+}
+
+}  // namespace
+}  // namespace choral::engine

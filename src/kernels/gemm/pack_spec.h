@@ -1,0 +1,16 @@
+// A weight as a checkpoint has it: what is packed into a PackedMatrix, on the host by pack_weight(), elsewhere by the device.
+#pragma once
+
+#include "kernels/gemm/packed_matrix.h"
+
+namespace choral::kernels {
+
+struct PackSpec {
+  std::span<const WeightRows> rows;    // parts, stacked
+  DType format;                        // a float type, the GGUF type that the parts are stored in, or int8
+  std::span<const float> scales = {};  // of int8: [rows of all parts], one for each output channel
+};
+
+Result<std::unique_ptr<PackedMatrix>> pack_weight(const PackSpec& spec, ThreadPool& pool);
+
+}  // namespace choral::kernels

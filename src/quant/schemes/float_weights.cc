@@ -1,0 +1,45 @@
+// FLOAT: W as the checkpoint stores it (bf16, f16, f32 or GGUF blocks), or rounded to --dtype. Shards of one stored type become
+// one packed matrix; where types differ (Q4_K_M mixes Q4_K and Q6_K) each run keeps its own.
+#include "quant/scheme.h"
+
+namespace choral::quant {
+namespace {
+
+class FloatWeights : public Scheme {
+ public:
+  void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
+    auto& weight = parameters.add("weight", StoredAs::kFloatOrBlocks);
+    for (size_t i = 0; i < shape.out.size(); ++i) {
+      weight.shards.push_back({shape.shard_names[i] + ".weight", {shape.out[i], shape.in}, {}});
+    }
+  }
+
+  Result<std::vector<PackedRun>> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape&,
+                                      ParameterSet& parameters) const override {
+    const auto& shards = parameters.get("weight").shards;
+    std::vector<PackedRun> runs;
+    int64_t begin = 0;
+    for (size_t i = 0; i < shards.size();) {
+      std::vector<kernels::WeightRows> rows;
+      const DType stored = shards[i].tensor.view.dtype;
+      for (; i < shards.size() && shards[i].tensor.view.dtype == stored; ++i) {
+        rows.push_back({shards[i].tensor.view, shards[i].tensor.row_order});
+      }
+      const DType format = request.as_stored ? stored : request.convert_to;
+      auto packed = ctx.session.prepack(ctx, {.rows = rows, .format = format});
+      if (!packed.ok()) return std::move(packed).status().while_(shards[i - 1].name);
+      runs.push_back({begin, std::move(*packed)});
+      begin += runs.back().matrix->n();
+    }
+    return runs;
+  }
+};
+
+}  // namespace
+
+const Scheme& float_scheme() {
+  static const FloatWeights scheme;
+  return scheme;
+}
+
+}  // namespace choral::quant

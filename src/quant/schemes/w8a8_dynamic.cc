@@ -1,0 +1,82 @@
+// W8A8_DYNAMIC: int8 weights with one scale for each output channel, multiplied with rows of x that are quantised to int8 with
+// one scale each as they come. In flight, from a float checkpoint: s = max|w| / 127 of an output channel, q = rint(w / s), as
+// rows of x are quantised (kernels/quant/row_quant.h).
+#include <cmath>
+
+#include "kernels/quant/dequantise.h"
+#include "kernels/quant/row_quant.h"
+#include "quant/scheme.h"
+
+namespace choral::quant {
+namespace {
+
+// Int8 rows of all shards, and how they are packed.
+struct Int8Weight {
+  std::vector<kernels::WeightRows> rows;
+  std::vector<float> scales;
+
+  Result<std::vector<PackedRun>> pack(const platform::Context& ctx) const {
+    CHORAL_TRY(auto packed, ctx.session.prepack(ctx, {.rows = rows, .format = DType::kI8, .scales = scales}));
+    std::vector<PackedRun> runs;
+    runs.push_back({0, std::move(packed)});
+    return runs;
+  }
+};
+
+class InFlight : public Scheme {
+ public:
+  void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
+    auto& weight = parameters.add("weight", StoredAs::kFloat);
+    for (size_t i = 0; i < shape.out.size(); ++i) {
+      weight.shards.push_back({shape.shard_names[i] + ".weight", {shape.out[i], shape.in}, {}});
+    }
+  }
+
+  Result<std::vector<PackedRun>> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
+                                      ParameterSet& parameters) const override {
+    CHORAL_TRY(auto memory, Tensor::allocate(DType::kI8, {shape.out_total(), shape.in}));
+    Int8Weight int8{.rows = {}, .scales = std::vector<float>(shape.out_total())};
+    int64_t begin = 0;
+    for (const Shard& shard : parameters.get("weight").shards) {
+      const int64_t rows = shard.shape[0];
+      const MatrixView<int8_t> q(memory.as<int8_t>().data() + begin * shape.in, rows, shape.in);
+      CHORAL_RETURN_IF_ERROR(
+          quantise(ctx.kernel, shard.tensor.view, q, std::span(int8.scales).subspan(begin, rows)).while_(shard.name));
+      int8.rows.push_back({{std::as_bytes(std::span(q.data, rows * shape.in)).data(), DType::kI8, shard.shape, kCpuDevice},
+                           shard.tensor.row_order});
+      begin += rows;
+    }
+    return int8.pack(ctx);
+  }
+
+ private:
+  static constexpr int64_t kRowsAtOnce = 128;
+
+  static Status quantise(const kernels::Context& ctx, const TensorView& weight, MatrixView<int8_t> q, std::span<float> scales) {
+    for (int64_t row = 0; row < q.rows; row += kRowsAtOnce) {
+      const Arena::Mark mark(ctx.scratch);
+      const int64_t count = std::min(kRowsAtOnce, q.rows - row);
+      const MatrixView<float> floats(ctx.scratch.make<float>(count * q.cols).data(), count, q.cols);
+      ctx.pool.parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t r = begin; r < end; ++r) {
+          kernels::dequantise_row(weight.dtype, weight.row(row + r), q.cols, floats.row(r));
+        }
+      });
+      const auto made = scales.subspan(row, count);
+      kernels::dynamic_quant_rows(ctx, floats, q.sub_rows(row, count), made);
+      for (int64_t r = 0; r < count; ++r) {
+        if (!std::isfinite(made[r])) return corrupt("row {} holds a NaN or an infinity", row + r);
+      }
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+const Scheme& w8a8_in_flight_scheme() {
+  static const InFlight scheme;
+  return scheme;
+}
+
+}  // namespace choral::quant
