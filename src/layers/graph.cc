@@ -74,11 +74,10 @@ class Runner {
     const Arena::Mark mark(ctx_.kernel.scratch);
     const auto options = linear.quantised_input(ctx_.kernel.level);
     CHORAL_CHECK(options.has_value(), "the pass fuses what the packed weights take");
-    run(*options,
-        ctx_.kernel.scratch.make<kernels::QuantisedBlock>(static_cast<size_t>(kPlanes * rows * (linear.in_features() / kBlock))));
+    run(*options, ctx_.kernel.scratch.make<kernels::QuantisedBlock>(kPlanes * rows * (linear.in_features() / kBlock)));
   }
 
-  MatrixView<float> at(const Value& v) const { return matrices_[static_cast<size_t>(v.matrix)].sub_cols(v.begin, v.cols); }
+  MatrixView<float> at(const Value& v) const { return matrices_[v.matrix].sub_cols(v.begin, v.cols); }
 
   const platform::Context& ctx_;
   const ForwardBatch& batch_;

@@ -50,8 +50,7 @@ namespace {
 bool wanted(MatrixView<float> y) { return y.data != nullptr; }
 
 void check_shapes(MatrixView<const float> x, std::span<const float> w, MatrixView<float> y) {
-  CHORAL_CHECK(static_cast<int64_t>(w.size()) == x.cols && (!wanted(y) || (y.rows == x.rows && y.cols == x.cols)),
-               "x, y and w of a norm fit");
+  CHORAL_CHECK(std::ssize(w) == x.cols && (!wanted(y) || (y.rows == x.rows && y.cols == x.cols)), "x, y and w of a norm fit");
 }
 
 }  // namespace
@@ -60,9 +59,9 @@ void add_rms_norm_dynamic_quant(const Context& ctx, MatrixView<const float> x, M
                                 std::span<const float> w, float eps, MatrixView<int8_t> q, std::span<float> scale,
                                 MatrixView<float> y, NormWeight form) {
   check_shapes(x, w, y);
-  CHORAL_CHECK(residual.rows == x.rows && residual.cols == x.cols && q.rows == x.rows && q.cols == x.cols &&
-                   static_cast<int64_t>(scale.size()) == x.rows,
-               "x, residual, q and scale of a norm fit");
+  CHORAL_CHECK(
+      residual.rows == x.rows && residual.cols == x.cols && q.rows == x.rows && q.cols == x.cols && std::ssize(scale) == x.rows,
+      "x, residual, q and scale of a norm fit");
   const Arena::Mark mark(ctx.scratch);
   const int64_t cols = x.cols;
   const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : static_cast<size_t>(ctx.pool.size() * cols));

@@ -110,8 +110,8 @@ void quantise_written(const Context& ctx, WritePiece write, MatrixView<float> y,
     });
     return;
   }
-  if (!wanted(y)) y = {ctx.scratch.make<float>(static_cast<size_t>(rows * n)).data(), rows, n};
-  const auto scales = ctx.scratch.make<float>(static_cast<size_t>(rows * chunks));
+  if (!wanted(y)) y = {ctx.scratch.make<float>(rows * n).data(), rows, n};
+  const auto scales = ctx.scratch.make<float>(rows * chunks);
   const auto for_each_piece = [&](auto piece) {
     ctx.pool.parallel_for(rows * chunks, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
@@ -154,7 +154,7 @@ void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, Quanti
 void silu_and_mul_dynamic_quant(const Context& ctx, MatrixView<const float> x, MatrixView<int8_t> q, std::span<float> scale,
                                 MatrixView<float> y) {
   const int64_t n = x.cols / 2;
-  CHORAL_CHECK(x.cols % 2 == 0 && q.rows == x.rows && q.cols == n && static_cast<int64_t>(scale.size()) == x.rows &&
+  CHORAL_CHECK(x.cols % 2 == 0 && q.rows == x.rows && q.cols == n && std::ssize(scale) == x.rows &&
                    (!wanted(y) || (y.rows == x.rows && y.cols == n)),
                "x of a gated activation is twice as wide as q and y");
   const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_floats);
@@ -171,8 +171,8 @@ void dequant_swiglu_quant(const Context& ctx, const Int8Product& product, SiluHa
   const auto per_group = [&](MatrixView<const float> m, int64_t cols) {
     return m.cols == cols && (m.rows == 1 || m.rows == group_count);
   };
-  CHORAL_CHECK(product.sums.cols % 2 == 0 && q.rows == rows && q.cols == n && static_cast<int64_t>(scale.size()) == rows &&
-                   static_cast<int64_t>(product.row_scale.size()) == rows && per_group(product.weight_scale, 2 * n) &&
+  CHORAL_CHECK(product.sums.cols % 2 == 0 && q.rows == rows && q.cols == n && std::ssize(scale) == rows &&
+                   std::ssize(product.row_scale) == rows && per_group(product.weight_scale, 2 * n) &&
                    (!wanted(y) || (y.rows == rows && y.cols == n)),
                "an int8 product, its scales, q and y fit");
   CHORAL_CHECK(smooth.data == nullptr || per_group(smooth, n), "smooth is one row of y, or one for each group");
