@@ -61,7 +61,7 @@ std::string table(const std::vector<Row>& rows) {
   for (const auto& line : cells) {
     for (size_t i = 0; i < line.size(); ++i) {
       out += line[i];
-      if (i + 1 < line.size()) out.append(static_cast<size_t>(widths[i] - text_width(line[i]) + 2), ' ');
+      if (i + 1 < line.size()) out.append(widths[i] - text_width(line[i]) + 2, ' ');
     }
     out += "\n";
   }

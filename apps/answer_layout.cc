@@ -31,7 +31,7 @@ Character first_character(std::string_view text) {
   const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                        static_cast<utf8proc_ssize_t>(text.size()), &point);
   if (length <= 0) return {text.substr(0, 1), 1};
-  return {text.substr(0, static_cast<size_t>(length)), utf8proc_charwidth(point)};
+  return {text.substr(0, length), utf8proc_charwidth(point)};
 }
 
 bool is_control(std::string_view bytes) {
@@ -57,7 +57,7 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-void pad(std::string& line, int to) { line.append(static_cast<size_t>(std::max(0, to - text_width(line))), ' '); }
+void pad(std::string& line, int to) { line.append(std::max(0, to - text_width(line)), ' '); }
 
 void wrap_line(std::string_view text, int width, std::vector<std::string>& lines) {
   std::string line;

@@ -118,7 +118,7 @@ void print_notes(const std::vector<std::string>& notes) {
 Result<int64_t> parse_size(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  std::string_view unit(end, text.data() + text.size() - end);
   const auto wrong = [&] {
     return invalid_argument("'{}' is not a size; write a number with K, M, G or T, e.g. 512M or 1.5G", text);
   };

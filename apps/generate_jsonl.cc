@@ -113,7 +113,7 @@ class JsonlRun {
     return open_ > 0 && open_completions_ + request.sampling.n > safely_open_;
   }
 
-  int64_t errors() const { return static_cast<int64_t>(entries_.size()) - open_; }
+  int64_t errors() const { return std::ssize(entries_) - open_; }
 
   Status write_oldest() {
     Entry entry = std::move(entries_.front());

@@ -243,7 +243,7 @@ Status OutputFile::copy_into_place() {
   while (copied.ok()) {
     const ssize_t got = ::pread(from, piece.data(), piece.size(), at);
     if (got == 0) break;
-    const ssize_t put = got < 0 ? got : ::write(to, piece.data(), static_cast<size_t>(got));
+    const ssize_t put = got < 0 ? got : ::write(to, piece.data(), got);
     if (put < 0) copied = write_error(path_);
     at += put;
   }

@@ -40,7 +40,7 @@ ThreadPool::ThreadPool(int threads) {
 
 Status ThreadPool::start(int threads) {
   CHORAL_CHECK(threads <= static_cast<int>(kInside), "more threads than a task can count");
-  shares_ = std::vector<Share>(static_cast<size_t>(std::max(threads, 1)));
+  shares_ = std::vector<Share>(std::max(threads, 1));
   workers_.reserve(shares_.size());
   for (int i = 1; i < threads; ++i) {
     CHORAL_TRY(auto worker, start_thread(fmt::format("compute thread {} of {}", i + 1, threads), [this, i] { run_worker(i); }));
@@ -64,8 +64,8 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
   grain_ = grain;
   for (int t = 0; t < size(); ++t) {
     const Range own = own_share(n, grain, t);
-    shares_[static_cast<size_t>(t)].next.store(own.begin, std::memory_order_relaxed);
-    shares_[static_cast<size_t>(t)].end = own.end;
+    shares_[t].next.store(own.begin, std::memory_order_relaxed);
+    shares_[t].end = own.end;
   }
   const uint32_t last = task_.load(std::memory_order_relaxed);  // closed and empty: nobody else writes it
   task_.store(((last & ~kOpen) + kNumber) | kOpen, std::memory_order_release);

@@ -12,16 +12,16 @@ BlockPool::BlockPool(int32_t block_count, int32_t block_tokens)
   prev_.resize(nodes);
   next_.resize(nodes);
   for (int32_t node = 0; node <= block_count; ++node) {
-    prev_[static_cast<size_t>(node)] = node == 0 ? block_count : node - 1;
-    next_[static_cast<size_t>(node)] = node == block_count ? 0 : node + 1;
+    prev_[node] = node == 0 ? block_count : node - 1;
+    next_[node] = node == block_count ? 0 : node + 1;
   }
 }
 
 BlockId BlockPool::take() {
   CHORAL_CHECK(free_count_ > 0, "no free KV block; ask free_count() first");
-  const BlockId block = next_[static_cast<size_t>(block_count_)];
+  const BlockId block = next_[block_count_];
   unlink(block);
-  refs_[static_cast<size_t>(block)] = 1;
+  refs_[block] = 1;
   return block;
 }
 
@@ -33,7 +33,7 @@ void BlockPool::unref(BlockId block, bool has_content) {
   int32_t& refs = refs_[checked(block)];
   CHORAL_CHECK(refs > 0, "a free KV block was released again");
   if (--refs > 0) return;
-  link_before(block, has_content ? block_count_ : next_[static_cast<size_t>(block_count_)]);
+  link_before(block, has_content ? block_count_ : next_[block_count_]);
 }
 
 size_t BlockPool::checked(BlockId block) const {
@@ -42,19 +42,19 @@ size_t BlockPool::checked(BlockId block) const {
 }
 
 void BlockPool::link_before(int32_t node, int32_t next) {
-  const int32_t prev = prev_[static_cast<size_t>(next)];
-  prev_[static_cast<size_t>(node)] = prev;
-  next_[static_cast<size_t>(node)] = next;
-  next_[static_cast<size_t>(prev)] = node;
-  prev_[static_cast<size_t>(next)] = node;
+  const int32_t prev = prev_[next];
+  prev_[node] = prev;
+  next_[node] = next;
+  next_[prev] = node;
+  prev_[next] = node;
   ++free_count_;
 }
 
 void BlockPool::unlink(int32_t node) {
-  const int32_t prev = prev_[static_cast<size_t>(node)];
-  const int32_t next = next_[static_cast<size_t>(node)];
-  next_[static_cast<size_t>(prev)] = next;
-  prev_[static_cast<size_t>(next)] = prev;
+  const int32_t prev = prev_[node];
+  const int32_t next = next_[node];
+  next_[prev] = next;
+  prev_[next] = prev;
   --free_count_;
 }
 

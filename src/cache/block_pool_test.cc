@@ -64,15 +64,15 @@ RC_GTEST_PROP(BlockPool, BehavesAsADequeOfFreeBlocks, ()) {
   BlockPool pool(count, 32);
   std::deque<BlockId> free;
   for (BlockId block = 0; block < count; ++block) free.push_back(block);
-  std::vector<int32_t> refs(static_cast<size_t>(count), 0);
+  std::vector<int32_t> refs(count, 0);
   const int steps = *rc::gen::inRange(0, 100);
   for (int step = 0; step < steps; ++step) {
     const int action = *rc::gen::inRange(0, 4);
     const BlockId block = *rc::gen::inRange(0, count);
-    int32_t& block_refs = refs[static_cast<size_t>(block)];
+    int32_t& block_refs = refs[block];
     if (action == 0 && !free.empty()) {
       RC_ASSERT(pool.take() == free.front());
-      refs[static_cast<size_t>(free.front())] = 1;
+      refs[free.front()] = 1;
       free.pop_front();
     } else if (action == 1) {
       pool.ref(block);
@@ -82,7 +82,7 @@ RC_GTEST_PROP(BlockPool, BehavesAsADequeOfFreeBlocks, ()) {
       if (--block_refs == 0) action == 2 ? free.push_back(block) : free.push_front(block);
     }
     RC_ASSERT(pool.free_count() == static_cast<int32_t>(free.size()));
-    for (BlockId b = 0; b < count; ++b) RC_ASSERT(pool.ref_count(b) == refs[static_cast<size_t>(b)]);
+    for (BlockId b = 0; b < count; ++b) RC_ASSERT(pool.ref_count(b) == refs[b]);
   }
 }
 

@@ -15,11 +15,11 @@ namespace choral::cache {
 
 class BlockTable {
  public:
-  void reserve(int32_t capacity) { ids_.reserve(static_cast<size_t>(capacity)); }
+  void reserve(int32_t capacity) { ids_.reserve(capacity); }
 
   int32_t size() const { return static_cast<int32_t>(ids_.size()); }
   bool empty() const { return ids_.empty(); }
-  BlockId operator[](int32_t index) const { return ids_[static_cast<size_t>(index)]; }
+  BlockId operator[](int32_t index) const { return ids_[index]; }
   std::span<const BlockId> ids() const { return ids_; }
 
   void push(BlockId block) {
@@ -29,7 +29,7 @@ class BlockTable {
   // Keeps the first `size`.
   void truncate(int32_t size) {
     CHORAL_CHECK(size >= 0 && size <= this->size(), "a block table is cut inside");
-    ids_.resize(static_cast<size_t>(size));
+    ids_.resize(size);
     unchanged_ = std::min(unchanged_, size);
   }
   void clear() { truncate(0); }

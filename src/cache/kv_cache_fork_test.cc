@@ -24,7 +24,7 @@ struct Sequence {
 class Memory {
  public:
   explicit Memory(int32_t blocks, bool prefix_caching = true)
-      : cache(blocks, kBlockTokens, prefix_caching), kv_(static_cast<size_t>(blocks * kBlockTokens)) {}
+      : cache(blocks, kBlockTokens, prefix_caching), kv_(blocks * kBlockTokens) {}
 
   // Finds the prefix or not, then computes the rest. False: no room, and nothing is left.
   bool begin(Sequence& s, const std::vector<int32_t>& tokens) {
@@ -57,7 +57,7 @@ class Memory {
     const int64_t held = cache.truncate(s.table, static_cast<int64_t>(count));
     RC_ASSERT(held <= static_cast<int64_t>(count) && held > static_cast<int64_t>(count) - kBlockTokens);
     RC_ASSERT(s.table.size() == cache.blocks_for(held));
-    s.tokens.resize(static_cast<size_t>(held));
+    s.tokens.resize(held);
     s.chain = {};
     s.chain.reserve(kLongest);
     s.chain.extend(cache.hasher(), root_, s.tokens, kBlockTokens);

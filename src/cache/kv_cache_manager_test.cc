@@ -34,7 +34,7 @@ Sequence begin(KVCacheManager& cache, const std::vector<int32_t>& tokens, const 
 }
 
 void compute(KVCacheManager& cache, Sequence& sequence) {
-  ASSERT_TRUE(cache.grow(sequence.table, static_cast<int64_t>(sequence.tokens.size())));
+  ASSERT_TRUE(cache.grow(sequence.table, std::ssize(sequence.tokens)));
   cache.publish(sequence.chain, sequence.table, sequence.found, static_cast<int32_t>(sequence.tokens.size()) / kBlockTokens);
 }
 
@@ -164,10 +164,10 @@ struct NaiveCache {
   std::vector<Block> blocks;
   std::list<BlockId> free;
 
-  explicit NaiveCache(int32_t count) : blocks(static_cast<size_t>(count)) {
+  explicit NaiveCache(int32_t count) : blocks(count) {
     for (BlockId block = 0; block < count; ++block) free.push_back(block);
   }
-  Block& at(BlockId block) { return blocks[static_cast<size_t>(block)]; }
+  Block& at(BlockId block) { return blocks[block]; }
   static std::vector<int32_t> upto(const std::vector<int32_t>& tokens, size_t block) {
     return {tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>((block + 1) * kBlockTokens)};
   }
@@ -229,7 +229,7 @@ RC_GTEST_PROP(KVCacheManager, EvictsAndSharesAsTheNaiveModel, ()) {
       }
       tokens.resize(tokens.size() + static_cast<size_t>(*rc::gen::inRange(1, kBlockTokens + 1)), 5);
       Pair pair{begin(cache, tokens), model.begin(tokens)};
-      const bool grown = cache.grow(pair.sequence.table, static_cast<int64_t>(tokens.size()));
+      const bool grown = cache.grow(pair.sequence.table, std::ssize(tokens));
       RC_ASSERT(grown == model.grow(pair.table, tokens.size()));
       if (grown) {
         cache.publish(pair.sequence.chain, pair.sequence.table, pair.sequence.found,

@@ -16,8 +16,8 @@ PrefixIndex::PrefixIndex(int32_t block_count) {
   const uint32_t slots = std::bit_ceil(static_cast<uint32_t>(block_count) * 2);
   mask_ = static_cast<int32_t>(slots - 1);
   slots_.assign(slots, kNoBlock);
-  slot_of_block_.assign(static_cast<size_t>(block_count), kNoSlot);
-  key_of_block_.resize(static_cast<size_t>(block_count));
+  slot_of_block_.assign(block_count, kNoSlot);
+  key_of_block_.resize(block_count);
 }
 
 int32_t PrefixIndex::home(const PrefixKey& key) const {
@@ -28,8 +28,8 @@ int32_t PrefixIndex::home(const PrefixKey& key) const {
 
 BlockId PrefixIndex::find(const PrefixKey& key) const {
   for (int32_t slot = home(key);; slot = next(slot)) {
-    const BlockId block = slots_[static_cast<size_t>(slot)];
-    if (block == kNoBlock || key_of_block_[static_cast<size_t>(block)] == key) return block;
+    const BlockId block = slots_[slot];
+    if (block == kNoBlock || key_of_block_[block] == key) return block;
   }
 }
 
@@ -45,33 +45,33 @@ int32_t PrefixIndex::match(std::span<const PrefixKey> keys) const {
 bool PrefixIndex::insert(const PrefixKey& key, BlockId block) {
   CHORAL_CHECK(!contains(block), "a KV block gets a second prefix key");
   int32_t slot = home(key);
-  for (; slots_[static_cast<size_t>(slot)] != kNoBlock; slot = next(slot)) {
-    if (key_of_block_[static_cast<size_t>(slots_[static_cast<size_t>(slot)])] == key) return false;
+  for (; slots_[slot] != kNoBlock; slot = next(slot)) {
+    if (key_of_block_[slots_[slot]] == key) return false;
   }
-  slots_[static_cast<size_t>(slot)] = block;
-  slot_of_block_[static_cast<size_t>(block)] = slot;
-  key_of_block_[static_cast<size_t>(block)] = key;
+  slots_[slot] = block;
+  slot_of_block_[block] = slot;
+  key_of_block_[block] = key;
   ++size_;
   return true;
 }
 
 bool PrefixIndex::erase(BlockId block) {
-  int32_t hole = slot_of_block_[static_cast<size_t>(block)];
+  int32_t hole = slot_of_block_[block];
   if (hole == kNoSlot) return false;
-  slot_of_block_[static_cast<size_t>(block)] = kNoSlot;
+  slot_of_block_[block] = kNoSlot;
   --size_;
   // Entries behind the hole move into it when the hole lies on their way from home; otherwise find() would stop short of them.
   for (int32_t slot = next(hole);; slot = next(slot)) {
-    const BlockId moved = slots_[static_cast<size_t>(slot)];
+    const BlockId moved = slots_[slot];
     if (moved == kNoBlock) break;
-    const int32_t from_home = (slot - home(key_of_block_[static_cast<size_t>(moved)])) & mask_;
+    const int32_t from_home = (slot - home(key_of_block_[moved])) & mask_;
     const int32_t from_hole = (slot - hole) & mask_;
     if (from_home < from_hole) continue;
-    slots_[static_cast<size_t>(hole)] = moved;
-    slot_of_block_[static_cast<size_t>(moved)] = hole;
+    slots_[hole] = moved;
+    slot_of_block_[moved] = hole;
     hole = slot;
   }
-  slots_[static_cast<size_t>(hole)] = kNoBlock;
+  slots_[hole] = kNoBlock;
   return true;
 }
 

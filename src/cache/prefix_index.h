@@ -28,7 +28,7 @@ class PrefixIndex {
   bool erase(BlockId block);
   void clear();
 
-  bool contains(BlockId block) const { return slot_of_block_[static_cast<size_t>(block)] >= 0; }
+  bool contains(BlockId block) const { return slot_of_block_[block] >= 0; }
   int32_t size() const { return size_; }
 
  private:

@@ -39,7 +39,7 @@ PrefixKey PrefixHasher::activate(const PrefixKey& previous, const PrefixRoot& ac
 
 void PrefixChain::extend(PrefixHasher& hasher, const PrefixOrigin& origin, std::span<const int32_t> token_ids,
                          int32_t block_tokens) {
-  const size_t tokens = static_cast<size_t>(block_tokens);
+  const size_t tokens = block_tokens;
   while ((keys_.size() + 1) * tokens <= token_ids.size()) {
     CHORAL_CHECK(keys_.size() < keys_.capacity(), "prefix chain grows beyond what was reserved");
     const int32_t block = size();

@@ -55,7 +55,7 @@ class PrefixHasher {
 // The keys of one sequence's full blocks, computed once each. reserve() first; extend() then allocates nothing.
 class PrefixChain {
  public:
-  void reserve(int32_t block_capacity) { keys_.reserve(static_cast<size_t>(block_capacity)); }
+  void reserve(int32_t block_capacity) { keys_.reserve(block_capacity); }
   // `token_ids` is the whole sequence; afterwards there is a key for each of its full blocks.
   void extend(PrefixHasher& hasher, const PrefixOrigin& origin, std::span<const int32_t> token_ids, int32_t block_tokens);
   void extend(PrefixHasher& hasher, const PrefixRoot& root, std::span<const int32_t> token_ids, int32_t block_tokens) {
@@ -63,7 +63,7 @@ class PrefixChain {
   }
 
   int32_t size() const { return static_cast<int32_t>(keys_.size()); }
-  const PrefixKey& operator[](int32_t block) const { return keys_[static_cast<size_t>(block)]; }
+  const PrefixKey& operator[](int32_t block) const { return keys_[block]; }
   std::span<const PrefixKey> keys() const { return keys_; }
 
  private:

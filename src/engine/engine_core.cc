@@ -40,7 +40,7 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens),
                  &residency_),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens) {
-  accepted_.reserve(static_cast<size_t>(config.max_num_seqs));
+  accepted_.reserve(config.max_num_seqs);
   publish_stats();
   registry_->set_wake([this] {
     {
@@ -72,16 +72,16 @@ Result<size_t> EngineCore::add_requests(std::span<AdmittedRequest> requests) {
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return unavailable("the engine is shutting down");
-    auto waiting = static_cast<int64_t>(inbox_.size()) + stats_.waiting;
+    auto waiting = std::ssize(inbox_) + stats_.waiting;
     for (auto& request : requests) {
-      waiting += static_cast<int64_t>(request.completions.size());
+      waiting += std::ssize(request.completions);
       if (waiting > max_waiting_) break;
       std::move(request.completions.begin(), request.completions.end(), std::back_inserter(inbox_));
       ++taken;
     }
     if (taken == 0 && !requests.empty()) {
       return resource_exhausted("{} requests are waiting, the most that max_waiting allows; try again later",
-                                waiting - static_cast<int64_t>(requests.front().completions.size()));
+                                waiting - std::ssize(requests.front().completions));
     }
   }
   inbox_changed_.notify_one();
@@ -286,7 +286,7 @@ void EngineCore::commit(EngineRequest& request, std::span<SampledToken> sampled,
     if (ending.reason != sched::FinishReason::kNone) break;
   }
   scheduler_.commit(request, accepted_);
-  generated_tokens_ += static_cast<int64_t>(accepted_.size());
+  generated_tokens_ += std::ssize(accepted_);
   if (ending.reason != sched::FinishReason::kNone) finish(request, ending.reason, std::move(ending.stop_reason));
 }
 

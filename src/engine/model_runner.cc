@@ -17,7 +17,7 @@ constexpr std::string_view kTooLarge = "the step cannot be computed; fewer --max
 
 void apply(const ListUpdate& update, std::span<const int32_t> values, std::vector<int32_t>& list) {
   CHORAL_CHECK(static_cast<size_t>(update.kept) <= list.size(), "a step keeps more of a request than the worker was told");
-  list.resize(static_cast<size_t>(update.kept));
+  list.resize(update.kept);
   list.insert(list.end(), values.begin(), values.end());
 }
 
@@ -29,13 +29,13 @@ size_t top_count(const SamplingRule& rule) { return static_cast<size_t>(std::max
 ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora,
                          int64_t max_tokens, int64_t max_items)
     : ctx_(ctx), model_(model), lora_(lora), sampler_(ctx, model.vocab_size()) {
-  token_ids_.reserve(static_cast<size_t>(max_tokens));
-  positions_.reserve(static_cast<size_t>(max_tokens));
-  kv_slots_.reserve(static_cast<size_t>(max_tokens));
-  sequences_.reserve(static_cast<size_t>(max_items));
-  step_requests_.reserve(static_cast<size_t>(max_items));
-  logits_rows_.reserve(static_cast<size_t>(std::max<int64_t>(max_items, kPromptLogitsRows)));
-  sampled_rows_.reserve(static_cast<size_t>(max_items));
+  token_ids_.reserve(max_tokens);
+  positions_.reserve(max_tokens);
+  kv_slots_.reserve(max_tokens);
+  sequences_.reserve(max_items);
+  step_requests_.reserve(max_items);
+  logits_rows_.reserve(std::max<int64_t>(max_items, kPromptLogitsRows));
+  sampled_rows_.reserve(max_items);
 }
 
 Status ModelRunner::execute_model(const StepInput& input, StepOutput& out) {
@@ -44,7 +44,7 @@ Status ModelRunner::execute_model(const StepInput& input, StepOutput& out) {
   ctx_.kernel.scratch.reset();
   const platform::StepFacts facts{.index = steps_++,
                                   .rows = input.total_tokens,
-                                  .sequences = static_cast<int64_t>(input.items.size()),
+                                  .sequences = std::ssize(input.items),
                                   .has_prefill = input.has_prefill,
                                   .has_adapters = !input.segments.empty()};
   ctx_.session.begin_step(facts);
@@ -68,7 +68,7 @@ void ModelRunner::compute(const StepInput& input, StepOutput& out) {
   out.items.resize(input.items.size());
   int64_t prompt_logprobs = 0;
   for (const auto& item : input.items) prompt_logprobs += item.prompt_logprobs_count;
-  out.prompt_logprobs.reserve(static_cast<size_t>(prompt_logprobs));
+  out.prompt_logprobs.reserve(prompt_logprobs);
   for (size_t i = 0; i < input.items.size(); ++i) {
     const auto& item = input.items[i];
     out.items[i] = {.token_count = item.logits_count, .prompt_logprobs_count = item.prompt_logprobs_count};
@@ -92,10 +92,10 @@ void ModelRunner::take_in(const StepInput& input) {
 
 void ModelRunner::admit(const NewRequest& request) {
   KnownRequest known;
-  const auto max_length = std::max(int64_t{request.max_length}, static_cast<int64_t>(request.prompt.size()));
-  known.tokens.reserve(static_cast<size_t>(max_length));
+  const auto max_length = std::max(int64_t{request.max_length}, std::ssize(request.prompt));
+  known.tokens.reserve(max_length);
   known.tokens.assign(request.prompt.begin(), request.prompt.end());
-  known.block_table.reserve(static_cast<size_t>(ceil_div(max_length, kernels::kKvBlockTokens)));
+  known.block_table.reserve(ceil_div(max_length, kernels::kKvBlockTokens));
   known.prompt_count = static_cast<int32_t>(request.prompt.size());
   known.rule = request.rule;
   const bool is_new = requests_.emplace(request.id, std::move(known)).second;
@@ -128,9 +128,9 @@ void ModelRunner::add_rows(const StepItem& item, const KnownRequest& request) {
                    static_cast<size_t>(end) <= request.block_table.size() * static_cast<size_t>(kernels::kKvBlockTokens),
                "a step's rows follow each other, and are tokens and places that the worker was told of");
   for (int32_t position = item.first_token; position < end; ++position) {
-    token_ids_.push_back(request.tokens[static_cast<size_t>(position)]);
+    token_ids_.push_back(request.tokens[position]);
     positions_.push_back(position);
-    const int64_t block = request.block_table[static_cast<size_t>(position / kernels::kKvBlockTokens)];
+    const int64_t block = request.block_table[position / kernels::kKvBlockTokens];
     kv_slots_.push_back(block * kernels::kKvBlockTokens + position % kernels::kKvBlockTokens);
   }
   sequences_.push_back({.query_begin = item.first_row,
@@ -169,7 +169,7 @@ void ModelRunner::add_sampled_rows(const StepItem& item, const KnownRequest& req
                              .tokens = std::span(request.tokens).first(static_cast<size_t>(item.first_token + row) + 1),
                              .prompt_count = request.prompt_count,
                              .out = &token,
-                             .top = std::span(out.top).subspan(static_cast<size_t>(token.top_begin), top_count(request.rule))});
+                             .top = std::span(out.top).subspan(token.top_begin, top_count(request.rule))});
   }
 }
 
@@ -184,7 +184,7 @@ void ModelRunner::add_prompt_logprobs(const StepItem& item, const KnownRequest& 
   for (int32_t first = item.prompt_logprobs_begin; first < end; first += kPromptLogitsRows) {
     const platform::StepMark mark(ctx_);
     const int32_t count = std::min(kPromptLogitsRows, end - first);
-    logits_rows_.resize(static_cast<size_t>(count));
+    logits_rows_.resize(count);
     std::iota(logits_rows_.begin(), logits_rows_.end(), item.first_row + first - item.first_token);
     const auto on_device = ctx_.make_matrix(count, model_.vocab_size());
     model_.compute_logits(ctx_, batch_, hidden, logits_rows_, on_device);

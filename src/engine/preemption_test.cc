@@ -61,10 +61,10 @@ struct Heard {
 };
 
 Heard listen(ResponseStream& stream, int n) {
-  Heard heard{std::vector<Completion>(static_cast<size_t>(n)), {}};
+  Heard heard{std::vector<Completion>(n), {}};
   StreamEvent event;
   while (stream.next(event)) {
-    auto& piece = heard.pieces.at(static_cast<size_t>(event.index));
+    auto& piece = heard.pieces.at(event.index);
     piece.text += event.text;
     piece.token_ids.insert(piece.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
     piece.logprobs.insert(piece.logprobs.end(), event.logprobs.begin(), event.logprobs.end());

@@ -37,7 +37,7 @@ LLM* PromptLengthTest::llm_ = nullptr;
 
 TEST_F(PromptLengthTest, APromptALittleTooLongIsCounted) {
   const size_t tokens = llm_->tokenize(words(50), true)->size();
-  ASSERT_GE(tokens, static_cast<size_t>(kContext));
+  ASSERT_GE(tokens, kContext);
   const Status status = submit(words(50));
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("the prompt has " + std::to_string(tokens) + " tokens, but at most 63 fit"),

@@ -144,7 +144,7 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
 
   const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(params.n));
   const uint64_t seed = params.seed.value_or(mixed(limits_.seed ^ mixed(ordinal)));
-  const auto room_tokens = std::min<size_t>(static_cast<size_t>(max_tokens), kExpectedTokens);
+  const auto room_tokens = std::min<size_t>(max_tokens, kExpectedTokens);
   AdmittedRequest admitted;
   if (request.id.empty()) request.id = fmt::format("cmpl-{}", ordinal);
   admitted.response = std::make_shared<Response>(request.id, prompt, params.n, room_tokens, params.logprobs.has_value());

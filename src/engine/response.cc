@@ -22,12 +22,12 @@ std::string_view finish_reason_name(FinishReason reason) {
 namespace engine {
 Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, int completions, size_t expected_tokens,
                    bool with_logprobs)
-    : id_(std::move(id)), cursors_(static_cast<size_t>(completions)), open_(completions) {
+    : id_(std::move(id)), cursors_(completions), open_(completions) {
   output_.id = id_;
   output_.prompt_token_ids = std::move(prompt_token_ids);
-  output_.completions.resize(static_cast<size_t>(completions));
+  output_.completions.resize(completions);
   for (int i = 0; i < completions; ++i) {
-    auto& completion = output_.completions[static_cast<size_t>(i)];
+    auto& completion = output_.completions[i];
     completion.index = i;
     completion.token_ids.reserve(expected_tokens);
     completion.text.reserve(expected_tokens * kTextBytesPerToken);
@@ -37,7 +37,7 @@ Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, int co
 
 Completion* Response::open_completion(int index) {
   if (open_ == 0) return nullptr;
-  auto& completion = output_.completions[static_cast<size_t>(index)];
+  auto& completion = output_.completions[index];
   return completion.finish_reason == FinishReason::kNone ? &completion : nullptr;
 }
 

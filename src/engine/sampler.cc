@@ -29,9 +29,9 @@ Sampler::Sampler(const platform::Context& ctx, int64_t vocab) : ctx_(ctx) {
 void Sampler::sample(MatrixView<float> logits, std::span<const SampledRow> rows) {
   ctx_.kernel.pool.parallel_for(logits.rows, 1, [&](int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end; ++i) {
-      Arena& scratch = *scratch_[static_cast<size_t>(thread)];
+      Arena& scratch = *scratch_[thread];
       const Arena::Mark mark(scratch);
-      sample_row(logits.row_span(i), rows[static_cast<size_t>(i)], scratch);
+      sample_row(logits.row_span(i), rows[i], scratch);
     }
   });
 }
@@ -52,7 +52,7 @@ void Sampler::sample_row(std::span<float> logits, const SampledRow& row, Arena& 
   const auto output = row.output();
   if (!rule.allowed_ids.empty()) kernels::allow_only_tokens(logits, rule.allowed_ids, scratch);
   if (!rule.bias.empty()) kernels::add_logit_bias(logits, rule.bias);
-  if (static_cast<int64_t>(output.size()) < rule.min_tokens) kernels::ban_tokens(logits, rule.stop_ids);
+  if (std::ssize(output) < rule.min_tokens) kernels::ban_tokens(logits, rule.stop_ids);
   for (const auto& word : rule.bad_words) {
     if (completes(row.tokens, word)) kernels::ban_tokens(logits, std::span(word).last(1));
   }
@@ -68,17 +68,17 @@ void Sampler::sample_row(std::span<float> logits, const SampledRow& row, Arena& 
   }
   out.token = *token;
   if (!rule.logprobs) return;
-  out.logprob = static_cast<float>(static_cast<double>(raw[static_cast<size_t>(out.token)]) - raw_sum);
+  out.logprob = static_cast<float>(static_cast<double>(raw[out.token]) - raw_sum);
   out.top_count = static_cast<int32_t>(kernels::top_logprobs(level, raw, raw_sum, row.top));
 }
 
 PositionLogprobs Sampler::logprobs_of(std::span<const float> logits, int32_t token, int top) const {
   const CpuLevel level = ctx_.kernel.level;
   const double sum = kernels::log_sum_exp(level, logits);
-  std::vector<kernels::TokenLogprob> best(static_cast<size_t>(std::max(top, 0)));
-  best.resize(static_cast<size_t>(kernels::top_logprobs(level, logits, sum, best)));
+  std::vector<kernels::TokenLogprob> best(std::max(top, 0));
+  best.resize(kernels::top_logprobs(level, logits, sum, best));
   PositionLogprobs out;
-  out.chosen = {token, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(token)]) - sum)};
+  out.chosen = {token, static_cast<float>(static_cast<double>(logits[token]) - sum)};
   out.top.reserve(best.size());
   for (const auto& entry : best) out.top.push_back({entry.token, entry.logprob});
   return out;

@@ -22,8 +22,8 @@ struct SampledRow {
   SampledToken* out = nullptr;
   std::span<kernels::TokenLogprob> top;  // room for as many as the rule wants
 
-  std::span<const int32_t> prompt() const { return tokens.first(static_cast<size_t>(prompt_count)); }
-  std::span<const int32_t> output() const { return tokens.subspan(static_cast<size_t>(prompt_count)); }
+  std::span<const int32_t> prompt() const { return tokens.first(prompt_count); }
+  std::span<const int32_t> output() const { return tokens.subspan(prompt_count); }
 };
 
 class Sampler {

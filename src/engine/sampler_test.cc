@@ -44,7 +44,7 @@ class SamplerTest : public ::testing::Test {
     std::vector<SampledRow> wanted;
     for (const auto& row : rows) {
       logits.insert(logits.end(), row.logits.begin(), row.logits.end());
-      sampled.tops.emplace_back(static_cast<size_t>(row.rule.logprobs.value_or(0)));
+      sampled.tops.emplace_back(row.rule.logprobs.value_or(0));
     }
     for (size_t i = 0; i < rows.size(); ++i) {
       wanted.push_back({.rule = &rows[i].rule,
@@ -53,7 +53,7 @@ class SamplerTest : public ::testing::Test {
                         .out = &sampled.tokens[i],
                         .top = sampled.tops[i]});
     }
-    sampler_.sample({logits.data(), static_cast<int64_t>(rows.size()), kVocab}, wanted);
+    sampler_.sample({logits.data(), std::ssize(rows), kVocab}, wanted);
     return sampled;
   }
   int32_t token_of(const Row& row) { return sample({row}).tokens[0].token; }
@@ -149,7 +149,7 @@ TEST_F(SamplerTest, ADrawIsThatOfItsSeedAndPlaceInAnyBatch) {
   std::vector<int> seen(kVocab);
   for (size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(together.tokens[i].token, token_of(rows[i])) << i;
-    ++seen[static_cast<size_t>(together.tokens[i].token)];
+    ++seen[together.tokens[i].token];
   }
   EXPECT_GE(std::count_if(seen.begin(), seen.end(), [](int n) { return n > 0; }), 3) << "other seeds and places draw others";
 }

@@ -43,7 +43,7 @@ class ScriptedExecutor : public Executor {
       EXPECT_LE(end, static_cast<int32_t>(known.blocks.size()) * 32) << "each token has its place";
       EXPECT_TRUE(item.first_token == known.computed || item.first_token % 32 == 0) << "begins where it ended, or anew";
       known.computed = end;
-      for (int32_t p = kPrompt; p < count; ++p) EXPECT_EQ(known.tokens[static_cast<size_t>(p)], scripted_token(p));
+      for (int32_t p = kPrompt; p < count; ++p) EXPECT_EQ(known.tokens[p], scripted_token(p));
       EXPECT_EQ(item.logits_count, end == count ? 1 : 0);
       const int tokens = item.logits_count * burst_;
       for (int32_t i = 0; i < tokens; ++i) {
@@ -63,8 +63,8 @@ class ScriptedExecutor : public Executor {
     int32_t computed = 0;
   };
   static void update(const ListUpdate& update, std::span<const int32_t> values, std::vector<int32_t>& list) {
-    ASSERT_LE(static_cast<size_t>(update.kept), list.size());
-    list.resize(static_cast<size_t>(update.kept));
+    ASSERT_LE(update.kept, list.size());
+    list.resize(update.kept);
     list.insert(list.end(), values.begin(), values.end());
   }
 

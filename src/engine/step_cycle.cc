@@ -6,7 +6,7 @@ StepCycle::StepCycle(Executor& executor, int max_seqs, int max_tokens)
     : executor_(executor), input_writer_(max_seqs, max_tokens) {
   plan_.reserve(max_seqs);
   output_.reserve(max_seqs);
-  finished_.reserve(static_cast<size_t>(max_seqs));
+  finished_.reserve(max_seqs);
 }
 
 StepGain StepCycle::gain_of(size_t item, size_t& tokens_taken, size_t& prompt_logprobs_taken) {
@@ -15,11 +15,10 @@ StepGain StepCycle::gain_of(size_t item, size_t& tokens_taken, size_t& prompt_lo
                    prompt_logprobs_count >= 0 &&
                    prompt_logprobs_taken + static_cast<size_t>(prompt_logprobs_count) <= output_.prompt_logprobs.size(),
                "a step's answer holds what its items say");
-  const StepGain gain{
-      static_cast<EngineRequest&>(*planned().items()[item].request),
-      std::span(output_.tokens).subspan(tokens_taken, static_cast<size_t>(token_count)),
-      input_writer_.input().items[item].prompt_logprobs_begin,
-      std::span(output_.prompt_logprobs).subspan(prompt_logprobs_taken, static_cast<size_t>(prompt_logprobs_count))};
+  const StepGain gain{static_cast<EngineRequest&>(*planned().items()[item].request),
+                      std::span(output_.tokens).subspan(tokens_taken, token_count),
+                      input_writer_.input().items[item].prompt_logprobs_begin,
+                      std::span(output_.prompt_logprobs).subspan(prompt_logprobs_taken, prompt_logprobs_count)};
   tokens_taken += gain.tokens.size();
   prompt_logprobs_taken += gain.prompt_logprobs.size();
   return gain;

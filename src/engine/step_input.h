@@ -54,12 +54,12 @@ struct StepInput {
   bool has_prefill = false;                   // some rows are not a token that was sampled last
 
   void reserve(int64_t max_items, int64_t max_tokens) {
-    items.reserve(static_cast<size_t>(max_items));
-    segments.reserve(static_cast<size_t>(max_items));
-    dropped.reserve(static_cast<size_t>(max_items));
-    admitted.reserve(static_cast<size_t>(max_items));
-    token_ids.reserve(static_cast<size_t>(max_tokens));
-    block_ids.reserve(static_cast<size_t>(max_tokens));
+    items.reserve(max_items);
+    segments.reserve(max_items);
+    dropped.reserve(max_items);
+    admitted.reserve(max_items);
+    token_ids.reserve(max_tokens);
+    block_ids.reserve(max_tokens);
   }
   std::span<const int32_t> token_ids_of(const ListUpdate& update) const { return values(token_ids, update); }
   std::span<const int32_t> block_ids_of(const ListUpdate& update) const { return values(block_ids, update); }
@@ -68,7 +68,7 @@ struct StepInput {
   static std::span<const int32_t> values(const std::vector<int32_t>& all, const ListUpdate& update) {
     CHORAL_CHECK(update.begin >= 0 && update.count >= 0 && int64_t{update.begin} + update.count <= std::ssize(all),
                  "an update speaks of values that the step does not bring");
-    return std::span(all).subspan(static_cast<size_t>(update.begin), static_cast<size_t>(update.count));
+    return std::span(all).subspan(update.begin, update.count);
   }
 };
 

@@ -33,8 +33,8 @@ struct StepOutput {
   int64_t host_copies = 0;                        // Session::host_copies() when the step ended
 
   void reserve(int64_t max_items) {
-    items.reserve(static_cast<size_t>(max_items));
-    tokens.reserve(static_cast<size_t>(max_items));
+    items.reserve(max_items);
+    tokens.reserve(max_items);
   }
   void clear() {
     items.clear();
@@ -43,7 +43,7 @@ struct StepOutput {
     prompt_logprobs.clear();
   }
   std::span<const kernels::TokenLogprob> top_of(const SampledToken& token) const {
-    return std::span(top).subspan(static_cast<size_t>(token.top_begin), static_cast<size_t>(token.top_count));
+    return std::span(top).subspan(token.top_begin, token.top_count);
   }
 };
 

@@ -68,7 +68,7 @@ Result<std::vector<int32_t>> GgufCheckpoint::half_split_order(const GgufTensor& 
                    printable(tensor.name), rows, heads);
   }
   const int64_t half = rows / heads / 2;
-  std::vector<int32_t> order(static_cast<size_t>(rows));
+  std::vector<int32_t> order(rows);
   for (int64_t head = 0, i = 0; head < heads; ++head) {
     for (int64_t side = 0; side < 2; ++side) {
       for (int64_t j = 0; j < half; ++j) order[i++] = static_cast<int32_t>(head * 2 * half + 2 * j + side);

@@ -29,7 +29,7 @@ TEST(SafetensorsWriter, TheReaderFindsWhatWasWritten) {
     ASSERT_TRUE(found.ok()) << found.status().to_string();
     EXPECT_EQ(found->dtype, tensor.view.dtype);
     EXPECT_EQ(found->shape, tensor.view.shape);
-    EXPECT_EQ(std::memcmp(found->data, tensor.view.data, static_cast<size_t>(tensor.view.size_bytes())), 0);
+    EXPECT_EQ(std::memcmp(found->data, tensor.view.data, tensor.view.size_bytes()), 0);
   }
 }
 

@@ -122,8 +122,8 @@ Result<TorchTensor> TensorReader::copy(TorchTensor out, const std::byte* first, 
   std::byte* to = memory.data();
   for (int64_t i = 0; i < elements; ++i, to += width) {
     int64_t at = 0;
-    for (int d = 0; d < rank; ++d) at += index[d] * tensor.strides[static_cast<size_t>(d)];
-    std::memcpy(to, first + at * width, static_cast<size_t>(width));
+    for (int d = 0; d < rank; ++d) at += index[d] * tensor.strides[d];
+    std::memcpy(to, first + at * width, width);
     for (int d = rank - 1; d >= 0 && ++index[d] == out.view.shape[d]; --d) index[d] = 0;
   }
   auto kept = std::make_shared<Tensor>(std::move(memory));

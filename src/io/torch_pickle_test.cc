@@ -95,7 +95,7 @@ std::string refusal(const std::string& file, const TorchLimits& limits = {}) {
 }
 
 std::vector<float> values_of(const TorchTensor& tensor) {
-  std::vector<float> out(static_cast<size_t>(tensor.view.shape.elements()));
+  std::vector<float> out(tensor.view.shape.elements());
   std::memcpy(out.data(), tensor.view.data, out.size() * 4);
   return out;
 }

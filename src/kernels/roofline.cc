@@ -84,7 +84,7 @@ double measure_read(const Context& ctx) {
   if (bytes == 0) return 0;
   // Written first: untouched pages are one shared page of zeros, which is never read from memory.
   ctx.pool.parallel_for(bytes / kChunkBytes, 1, [&](int64_t begin, int64_t end, int) {
-    std::memset(buffer.data() + begin * kChunkBytes, 1, static_cast<size_t>((end - begin) * kChunkBytes));
+    std::memset(buffer.data() + begin * kChunkBytes, 1, (end - begin) * kChunkBytes);
   });
   const std::span<const Reader> readers =
       ctx.level >= CpuLevel::kAvx512 ? std::span<const Reader>(kAvx512Readers) : std::span<const Reader>(kBaseReaders);

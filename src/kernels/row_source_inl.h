@@ -29,7 +29,7 @@ HWY_INLINE void write_row(const Source& row, int64_t count, float* y) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) hn::StoreU(row.full(i), d, y + i);
-  if (i < count) store_tail(row.tail(i, static_cast<size_t>(count - i)), y + i, static_cast<size_t>(count - i));
+  if (i < count) store_tail(row.tail(i, count - i), y + i, count - i);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -74,7 +74,7 @@ class Runner {
     run(kernels::QuantisedRows(ctx_.kernel.scratch, *form, rows, linear.in_features()));
   }
 
-  MatrixView<float> at(const Value& v) const { return matrices_[static_cast<size_t>(v.matrix)].sub_cols(v.begin, v.cols); }
+  MatrixView<float> at(const Value& v) const { return matrices_[v.matrix].sub_cols(v.begin, v.cols); }
 
   const platform::Context& ctx_;
   const ForwardBatch& batch_;

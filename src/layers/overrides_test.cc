@@ -94,7 +94,7 @@ class OverridesTest : public ::testing::Test {
     block->describe(graph, scratch, x, graph.residual());
     decisions_ = fuse(graph, *cpu_, {});
 
-    std::vector<float> h(static_cast<size_t>(kRows * kHidden));
+    std::vector<float> h(kRows * kHidden);
     for (size_t i = 0; i < h.size(); ++i) h[i] = static_cast<float>(static_cast<int>(i * 37 % 19) - 9) / 9.0F;
     input_ = h;
     const std::vector<int32_t> ids{0, 0}, positions{0, 1}, table{0};

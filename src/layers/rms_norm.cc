@@ -16,7 +16,7 @@ RMSNorm::RMSNorm(Builder& builder, const Spec& spec)
       lora_target_(builder.add_lora_target(norm_target(prefix_, spec.size))),
       norm_(bind<platform::ops::RmsNorm>()),
       norm_heads_(bind<platform::ops::RmsNormHeads>()) {
-  weight_.host().resize(static_cast<size_t>(spec.size));
+  weight_.host().resize(spec.size);
   builder.modules.push_back(this);
 }
 

@@ -61,7 +61,7 @@ class RMSNorm : public Module, public platform::CustomOp {
   }
   std::string prefix() const override { return prefix_; }
   int64_t weight_bytes() const override { return parameters() * static_cast<int64_t>(sizeof(float)); }
-  int64_t parameters() const override { return static_cast<int64_t>(weight_.host().size()); }
+  int64_t parameters() const override { return std::ssize(weight_.host()); }
   std::string format() const override { return "f32"; }
   std::string kernel_name(CpuLevel) const override { return std::string(platform::op_form_name(form())); }
 

@@ -21,7 +21,7 @@ void VocabParallelEmbedding::lookup(const platform::Context& ctx, platform::Inde
   if (form() == platform::OpForm::kNative) {
     const platform::HostView<float> rows(ctx, out, platform::Access::kWrite);
     for (int64_t i = 0; i < ids.size(); ++i) {
-      ctx.session.fail(quant_method().read_row(ids.host[static_cast<size_t>(i)], (*rows).row_span(i)));
+      ctx.session.fail(quant_method().read_row(ids.host[i], (*rows).row_span(i)));
     }
   } else {
     quant_method().gather_rows(ctx, ids, out);
@@ -41,9 +41,9 @@ LogitsProcessor::LogitsProcessor(Builder& builder, const Spec& spec)
 
 void LogitsProcessor::forward(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
                               MatrixView<float> logits, const lora::PunicaWrapper* lora) const {
-  if (static_cast<int64_t>(rows.size()) == hidden.rows) return multiply(ctx, hidden, rows, logits, lora);  // every row, in order
+  if (std::ssize(rows) == hidden.rows) return multiply(ctx, hidden, rows, logits, lora);  // every row, in order
   const platform::StepMark mark(ctx);
-  const auto wanted = ctx.make_matrix(static_cast<int64_t>(rows.size()), hidden.cols);
+  const auto wanted = ctx.make_matrix(std::ssize(rows), hidden.cols);
   take_rows_(ctx, hidden, platform::place_indices(ctx, rows), wanted);
   multiply(ctx, wanted, rows, logits, lora);
 }

@@ -22,7 +22,7 @@ SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const
           .heads = spec.heads,
           .kv_heads = spec.kv_heads,
           .head_dim = spec.head_dim,
-          .sliding_window = spec.sliding_window[static_cast<size_t>(layer)],
+          .sliding_window = spec.sliding_window[layer],
           .qkv_bias = spec.qkv_bias,
           .output_bias = spec.output_bias,
           .qk_norm = spec.qk_norm,
@@ -82,7 +82,7 @@ class DecoderModel : public Model {
     return layers::fuse(graph_, ctx, config);
   }
   void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) override {
-    layers_[static_cast<size_t>(layer)].self_attn->bind_kv_cache(cache);
+    layers_[layer].self_attn->bind_kv_cache(cache);
   }
 
   void forward(const Context& ctx, const ForwardBatch& batch, MatrixView<float> hidden) const override {

@@ -48,7 +48,7 @@ Result<std::vector<int64_t>> read_qwen_windows(const io::ConfigMap& config, int6
   CHORAL_TRY(const int64_t window, config.get_int_or("sliding_window", 0, io::kNotNegative));
   CHORAL_TRY(const auto types, config.get_strings_or_empty("layer_types"));
   if (!types.empty()) {
-    if (static_cast<int64_t>(types.size()) != layers) {
+    if (std::ssize(types) != layers) {
       return corrupt("{} has {} entries for {} layers", config.path_of("layer_types"), types.size(), layers);
     }
     for (int64_t i = 0; i < layers; ++i) windows[i] = types[i] == "sliding_attention" ? window : 0;

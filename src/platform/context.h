@@ -25,9 +25,7 @@ struct Context {
   OpProfile* profile = nullptr;  // when set, every operator call is timed into it
 
   // A matrix of the step on the device, contents undefined. [rows, cols]
-  MatrixView<float> make_matrix(int64_t rows, int64_t cols) const {
-    return {memory.make<float>(static_cast<size_t>(rows * cols)).data(), rows, cols};
-  }
+  MatrixView<float> make_matrix(int64_t rows, int64_t cols) const { return {memory.make<float>(rows * cols).data(), rows, cols}; }
 };
 
 // Gives back, at the end of its scope, what was made of the step's memory and of the host's scratch since it began.

@@ -28,7 +28,7 @@ class CpuSession : public Session {
   }
 
   Result<Tensor> keep(std::span<const float> values) override {
-    CHORAL_TRY(auto tensor, Tensor::allocate(DType::kF32, {static_cast<int64_t>(values.size())}));
+    CHORAL_TRY(auto tensor, Tensor::allocate(DType::kF32, {std::ssize(values)}));
     std::copy(values.begin(), values.end(), tensor.as<float>().begin());
     return tensor;
   }

@@ -19,7 +19,7 @@ class HostView {
       : ctx_(ctx), device_(on_device), host_(on_device), write_back_(access != Access::kRead && !host_reads(ctx.session)) {
     if (host_reads(ctx.session) || device_.rows == 0) return;
     using Value = std::remove_const_t<T>;
-    Value* data = ctx.kernel.scratch.make<Value>(static_cast<size_t>(device_.rows * device_.cols)).data();
+    Value* data = ctx.kernel.scratch.make<Value>(device_.rows * device_.cols).data();
     host_ = {data, device_.rows, device_.cols};
     if (access != Access::kWrite) {
       ctx.session.copy(CopyKind::kToHost, data, pitch(host_), device_.data, pitch(device_), pitch(host_), device_.rows);
@@ -64,7 +64,7 @@ inline void copy_to_device(Session& session, std::span<const std::byte> from, st
   if (host_reads(session)) {
     std::memcpy(to, from.data(), from.size());
   } else {
-    const auto bytes = static_cast<int64_t>(from.size());
+    const auto bytes = std::ssize(from);
     session.copy(CopyKind::kToDevice, to, bytes, from.data(), bytes, bytes, 1);
   }
 }

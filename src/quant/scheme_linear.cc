@@ -97,11 +97,11 @@ class SchemeLinearMethod : public LinearMethod {
   }
 
   void load_bias(const Parameter& parameter, const WeightRequest& request, int64_t out_total) {
-    bias_.host().resize(static_cast<size_t>(out_total));
+    bias_.host().resize(out_total);
     int64_t begin = 0;
     for (const auto& shard : parameter.shards) {
       const int64_t rows = shard.shape.elements();
-      read_vector(shard.tensor, request, std::span(bias_.host()).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)));
+      read_vector(shard.tensor, request, std::span(bias_.host()).subspan(begin, rows));
       begin += rows;
     }
   }

@@ -16,7 +16,7 @@ float rounded(float x, const WeightRequest& request) {
 }  // namespace
 
 void read_vector(const io::SourceTensor& tensor, const WeightRequest& request, std::span<float> out) {
-  const auto elements = static_cast<int64_t>(out.size());
+  const auto elements = std::ssize(out);
   std::vector<float> stored(out.size());
   kernels::dequantise_row(tensor.view.dtype, tensor.view.data, elements, stored.data());
   for (int64_t i = 0; i < elements; ++i) {

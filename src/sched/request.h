@@ -57,8 +57,8 @@ struct Request {
   cache::BlockTable block_table;
   cache::PrefixChain prefix_chain;
 
-  std::span<const int32_t> prompt() const { return std::span(tokens).first(static_cast<size_t>(prompt_count)); }
-  std::span<const int32_t> output() const { return std::span(tokens).subspan(static_cast<size_t>(prompt_count)); }
+  std::span<const int32_t> prompt() const { return std::span(tokens).first(prompt_count); }
+  std::span<const int32_t> output() const { return std::span(tokens).subspan(prompt_count); }
   int32_t token_count() const { return static_cast<int32_t>(tokens.size()); }
   int32_t output_count() const { return token_count() - prompt_count; }
   int32_t remaining() const { return token_count() - computed_count; }  // tokens to compute before the next can be sampled

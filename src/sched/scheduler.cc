@@ -26,7 +26,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t
       cache_(block_count, block_tokens, config.enable_prefix_caching),
       waiting_(config) {
   const size_t most_live = static_cast<size_t>(config.max_waiting) + static_cast<size_t>(config.max_num_seqs);
-  running_.reserve(static_cast<size_t>(config.max_num_seqs));
+  running_.reserve(config.max_num_seqs);
   finished_.reserve(most_live);
   requests_.reserve(most_live);
 }
@@ -61,8 +61,7 @@ Status Scheduler::check_fits(const Request& request) const {
                      request.tokens.size(), config_.max_model_len, most_prompt);
   }
   // The last output is never fed back, so it needs no place in the cache.
-  const int64_t most_tokens =
-      std::min<int64_t>(static_cast<int64_t>(request.tokens.size()) + request.max_tokens, config_.max_model_len) - 1;
+  const int64_t most_tokens = std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens, config_.max_model_len) - 1;
   const int32_t blocks = cache_.blocks_for(most_tokens);
   if (blocks > cache_.block_count()) {
     return too_large(
@@ -88,7 +87,7 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
   }
   r.prompt_count = r.token_count();
   r.max_length = static_cast<int32_t>(std::min<int64_t>(int64_t{r.prompt_count} + r.max_tokens, config_.max_model_len));
-  r.tokens.reserve(static_cast<size_t>(r.max_length));
+  r.tokens.reserve(r.max_length);
   r.block_table.reserve(cache_.blocks_for(r.max_length));
   if (cache_.prefix_caching() && r.prefix_root) {
     r.prefix_chain.reserve(cache_.blocks_for(r.max_length));
@@ -353,11 +352,11 @@ void Scheduler::extend_prefix_chain(Request& request) {
 void Scheduler::commit(Request& request, std::span<const int32_t> accepted) {
   CHORAL_CHECK(request.status == RequestStatus::kRunning && !request.in_flight && request.remaining() == 0,
                "tokens are accepted for a running request whose tokens are all computed");
-  CHORAL_CHECK(static_cast<int64_t>(accepted.size()) <= request.max_length - request.token_count(),
+  CHORAL_CHECK(std::ssize(accepted) <= request.max_length - request.token_count(),
                "a request at its length limit must be finished");
   request.tokens.insert(request.tokens.end(), accepted.begin(), accepted.end());
   request.last_progress_step = step_;
-  FairShare::charge(request.share, kOutputWeight * static_cast<int64_t>(accepted.size()));
+  FairShare::charge(request.share, kOutputWeight * std::ssize(accepted));
 }
 
 void Scheduler::finish(Request& request, FinishReason reason) {

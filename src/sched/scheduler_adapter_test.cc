@@ -25,7 +25,7 @@ SchedulerConfig small() {
 }
 
 std::vector<int32_t> prompt(int32_t count, int32_t start = 100) {
-  std::vector<int32_t> ids(static_cast<size_t>(count));
+  std::vector<int32_t> ids(count);
   std::iota(ids.begin(), ids.end(), start);
   return ids;
 }

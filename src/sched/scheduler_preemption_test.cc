@@ -21,7 +21,7 @@ SchedulerConfig small() {
 }
 
 std::vector<int32_t> prompt(int32_t count, int32_t start) {
-  std::vector<int32_t> ids(static_cast<size_t>(count));
+  std::vector<int32_t> ids(count);
   std::iota(ids.begin(), ids.end(), start);
   return ids;
 }

@@ -128,7 +128,7 @@ class SimulatedEngine {
       if (request.block_table.size() * block_tokens_ < end) return "the block table does not cover the chunk";
       uint64_t expected = 0;
       for (int32_t p = 0; p < end; ++p) {
-        expected = mix_position(expected, request, p, request.tokens[static_cast<size_t>(p)]);
+        expected = mix_position(expected, request, p, request.tokens[p]);
         if (p < item.first_token) {
           if (kv_at(request, p) != expected) return fmt::format("request {} reads wrong KV at {}", request.id, p);
           continue;

@@ -93,7 +93,7 @@ class SimulatedResidency : public AdapterGate {
     for (const AdapterId adapter : loads) {
       if (!loading_.emplace(adapter, load_steps_).second) fault_ = fmt::format("adapter {} is loaded twice", adapter.value());
     }
-    loads_ += static_cast<int64_t>(loads.size());
+    loads_ += std::ssize(loads);
     if (load_steps_ == 0) end_loads();
   }
 

@@ -7,8 +7,8 @@
 namespace choral::sched {
 
 void StepPlan::reserve(int32_t max_items) {
-  items_.reserve(static_cast<size_t>(max_items));
-  segments_.reserve(static_cast<size_t>(max_items));
+  items_.reserve(max_items);
+  segments_.reserve(max_items);
 }
 
 void StepPlan::clear() {

@@ -11,7 +11,7 @@ using lora::LoRASegment;
 using ::testing::ElementsAre;
 
 std::unique_ptr<Request> request_of(int32_t adapter_key, int32_t prompt, int32_t outputs, int32_t computed) {
-  auto request = make_request(0, std::vector<int32_t>(static_cast<size_t>(prompt + outputs), 1), 1, adapter_key);
+  auto request = make_request(0, std::vector<int32_t>(prompt + outputs, 1), 1, adapter_key);
   request->prompt_count = prompt;
   request->computed_count = computed;
   return request;

@@ -18,9 +18,9 @@ Result<lora::NamedTensor> random_tensor(std::string name, Shape shape, DType dty
   for (int64_t i = 0; i < count; ++i) {
     const float x = random.uniform(bound);
     switch (dtype) {
-      case DType::kF32: tensor.as<float>()[static_cast<size_t>(i)] = x; break;
-      case DType::kF16: tensor.as<uint16_t>()[static_cast<size_t>(i)] = to_float16(x).bits; break;
-      case DType::kBF16: tensor.as<uint16_t>()[static_cast<size_t>(i)] = to_bfloat16(x).bits; break;
+      case DType::kF32: tensor.as<float>()[i] = x; break;
+      case DType::kF16: tensor.as<uint16_t>()[i] = to_float16(x).bits; break;
+      case DType::kBF16: tensor.as<uint16_t>()[i] = to_bfloat16(x).bits; break;
       default: return unsupported("adapters are float32, float16 or bfloat16, not {}", dtype_name(dtype));
     }
   }

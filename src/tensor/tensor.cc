@@ -12,7 +12,7 @@ std::string Shape::to_string() const {
 
 Result<Tensor> Tensor::allocate(DType dtype, Shape shape) {
   const TensorView wanted{nullptr, dtype, shape, kCpuDevice};
-  CHORAL_TRY(auto buffer, AlignedBuffer::allocate(static_cast<size_t>(wanted.size_bytes())));
+  CHORAL_TRY(auto buffer, AlignedBuffer::allocate(wanted.size_bytes()));
   auto owner = std::make_shared<AlignedBuffer>(std::move(buffer));
   std::byte* data = owner->data();
   return Tensor(std::move(owner), data, dtype, shape, kCpuDevice);

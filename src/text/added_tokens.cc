@@ -105,7 +105,7 @@ const AddedTokenMatcher::Entry* AddedTokenMatcher::longest_at(std::string_view t
     node = edges_.find(node << 8 | static_cast<unsigned char>(text[i]));
     if (node == FlatMap64::kNone) break;
     if (entry_at_[node] >= 0) {
-      best = &entries_[static_cast<size_t>(entry_at_[node])];
+      best = &entries_[entry_at_[node]];
       end = i + 1;
     }
   }

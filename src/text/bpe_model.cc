@@ -158,7 +158,7 @@ Status BpeModel::spell(std::string_view word, std::vector<int32_t>& symbols) con
     } else {
       code_point = next_code_point(p);
     }
-    const std::string_view character(from, static_cast<size_t>(p - from));
+    const std::string_view character(from, p - from);
     const int32_t id = affixes ? affixed_symbol(character, from == word.data(), p == end) : symbol_of(character, code_point);
     if (id >= 0) {
       if (unknown) symbols.push_back(unk_id_);

@@ -189,7 +189,7 @@ TEST(ChatTemplate, AppliesFromManyThreads) {
       const std::string messages = "[{\"n\": 1}, {\"n\": " + std::to_string(t) + "}]";
       ChatInput input;
       input.messages_json = messages;
-      for (int i = 0; i < 200; ++i) wrong[static_cast<size_t>(t)] += *chat.apply(input) != std::to_string(1 + t) + "X";
+      for (int i = 0; i < 200; ++i) wrong[t] += *chat.apply(input) != std::to_string(1 + t) + "X";
     });
   }
   for (auto& thread : threads) thread.join();

@@ -80,7 +80,7 @@ Status read_unigram(const JsonFields& fields, TokenizerBuilder& builder, size_t&
     if (item.get(pair) || pair.size() != 2 || pair.at(0).get(token) || pair.at(1).get(score)) {
       return corrupt("model: entry {} of the vocabulary is not a pair of token and score", scores.size());
     }
-    CHORAL_RETURN_IF_ERROR(vocabulary.add(token, static_cast<int64_t>(scores.size())));
+    CHORAL_RETURN_IF_ERROR(vocabulary.add(token, std::ssize(scores)));
     scores.push_back(score);
   }
   CHORAL_RETURN_IF_ERROR(vocabulary.finish());
@@ -125,7 +125,7 @@ Result<std::vector<AddedToken>> read_added_tokens(simdjson::dom::array array) {
     CHORAL_TRY(const int64_t id, fields.integer("id"));
     if (id < 0 || id >= kMaxVocabulary) return corrupt("added token {} has id {}", quoted(token.content, 100), id);
     tokens.push_back(std::move(token));
-    if (static_cast<int64_t>(tokens.size()) > kMaxVocabulary) return too_large("more than {} added tokens", kMaxVocabulary);
+    if (std::ssize(tokens) > kMaxVocabulary) return too_large("more than {} added tokens", kMaxVocabulary);
   }
   return tokens;
 }

@@ -34,7 +34,7 @@ std::string_view strip(std::string_view in, bool left, bool right) {
     while (!in.empty()) {
       const char* p = in.data();
       if (!is_white_space(next_code_point(p))) break;
-      in.remove_prefix(static_cast<size_t>(p - in.data()));
+      in.remove_prefix(p - in.data());
     }
   }
   while (right && !in.empty()) {

@@ -76,8 +76,7 @@ Status split_chars(const Piece& piece, SplitBehavior behavior, Give& give, Predi
   for (const char *p = piece.text.data(), *end = p + piece.text.size(); p < end;) {
     const char* from = p;
     if (!matches(next_code_point(p))) continue;
-    CHORAL_RETURN_IF_ERROR(
-        splitter.match(static_cast<size_t>(from - piece.text.data()), static_cast<size_t>(p - piece.text.data())));
+    CHORAL_RETURN_IF_ERROR(splitter.match(from - piece.text.data(), p - piece.text.data()));
   }
   return splitter.finish();
 }

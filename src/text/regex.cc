@@ -30,7 +30,7 @@ constexpr uint32_t kDepthLimit = 1'000'000;
 std::string error_text(int code) {
   unsigned char buffer[256];
   const int n = pcre2_get_error_message(code, buffer, sizeof buffer);
-  return n > 0 ? std::string(reinterpret_cast<char*>(buffer), static_cast<size_t>(n)) : "error " + std::to_string(code);
+  return n > 0 ? std::string(reinterpret_cast<char*>(buffer), n) : "error " + std::to_string(code);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ StreamDetokenizer& StreamDetokenizer::operator=(StreamDetokenizer&&) noexcept = 
 void StreamDetokenizer::push(int32_t id, std::string& appended) {
   const Tokenizer::Parts& parts = *tokenizer_->parts_;
   if (!parts.vocabulary.contains(id) || (options_.skip_special_tokens && tokenizer_->is_special(id))) return;
-  stream_->push(parts.text_of(parts.decoder_text[static_cast<size_t>(id)]), appended);
+  stream_->push(parts.text_of(parts.decoder_text[id]), appended);
 }
 
 std::string StreamDetokenizer::push(int32_t id) {

@@ -88,7 +88,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, DecodeOptions option
   DecodeStream stream(parts_->decoder);
   for (const int32_t id : ids) {
     if (!parts_->vocabulary.contains(id) || (options.skip_special_tokens && is_special(id))) continue;
-    stream.push(parts_->text_of(parts_->decoder_text[static_cast<size_t>(id)]), out);
+    stream.push(parts_->text_of(parts_->decoder_text[id]), out);
   }
   stream.finish(out);
   return out;
@@ -106,13 +106,13 @@ std::optional<std::string_view> Tokenizer::id_to_token(int32_t id) const {
 
 std::string_view Tokenizer::token_bytes(int32_t id) const {
   if (!parts_->vocabulary.contains(id)) return {};
-  return parts_->text_of(parts_->bytes[static_cast<size_t>(id)]);
+  return parts_->text_of(parts_->bytes[id]);
 }
 
 int32_t Tokenizer::vocab_size() const { return parts_->vocabulary.id_limit(); }
 
 bool Tokenizer::is_special(int32_t id) const {
-  return id >= 0 && static_cast<size_t>(id) < parts_->special.size() && parts_->special[static_cast<size_t>(id)];
+  return id >= 0 && static_cast<size_t>(id) < parts_->special.size() && parts_->special[id];
 }
 
 std::string_view Tokenizer::special_token(std::string_view role) const {

@@ -197,10 +197,10 @@ class GgufReader {
     for (const auto& [role, id] : {std::pair("bos_token", data_.bos_id), std::pair("eos_token", data_.eos_id),
                                    std::pair("unk_token", data_.unk_id), std::pair("pad_token", data_.pad_id)}) {
       if (!id) continue;
-      if (*id < 0 || *id >= static_cast<int64_t>(data_.tokens.size())) {
+      if (*id < 0 || *id >= std::ssize(data_.tokens)) {
         return corrupt("the {} has id {} in a vocabulary of {}", role, *id, data_.tokens.size());
       }
-      builder_.set_special_token(role, data_.tokens[static_cast<size_t>(*id)]);
+      builder_.set_special_token(role, data_.tokens[*id]);
     }
     Template frame(3);
     frame[1].sequence = true;

@@ -175,7 +175,7 @@ TEST(GoldenGguf, GivesTheSameIdsAndTexts) {
     if (at != data.tokens.end()) data.bos_id = at - data.tokens.begin(), data.add_bos = true;
     const auto tokenizer = Tokenizer::from_gguf(data);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
-    check_goldens(*tokenizer, name, static_cast<size_t>(lines));
+    check_goldens(*tokenizer, name, lines);
   }
 }
 

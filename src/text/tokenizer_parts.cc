@@ -11,7 +11,7 @@ Status TokenizerBuilder::add_tokens(const std::vector<AddedToken>& tokens, size_
     if (token.content.empty()) continue;
     const int32_t earlier_at = added_index_.find(token.content);
     if (earlier_at >= 0) {
-      AddedToken& earlier = added_[static_cast<size_t>(earlier_at)];
+      AddedToken& earlier = added_[earlier_at];
       token.id = earlier.id;
       if (earlier == token) continue;
       if (!earlier.special) (token.special ? special_order_ : classic_order_).push_back(token);
@@ -31,7 +31,7 @@ Status TokenizerBuilder::add_tokens(const std::vector<AddedToken>& tokens, size_
 }
 
 std::optional<int32_t> TokenizerBuilder::find(std::string_view token) const {
-  if (const int32_t at = added_index_.find(token); at >= 0) return added_[static_cast<size_t>(at)].id;
+  if (const int32_t at = added_index_.find(token); at >= 0) return added_[at].id;
   const int32_t id = parts_->model_vocabulary.find(token);
   return id < 0 ? std::nullopt : std::optional<int32_t>(id);
 }
@@ -62,7 +62,7 @@ Status TokenizerBuilder::index_added_tokens() {
   EncodeBudget budget(bytes);  // of all of them
   for (const auto* list : {&special_order_, &classic_order_}) {
     for (const AddedToken& token : *list) {
-      const AddedToken& latest = added_[static_cast<size_t>(added_index_.find(token.content))];
+      const AddedToken& latest = added_[added_index_.find(token.content)];
       if (!token.normalized) {
         CHORAL_RETURN_IF_ERROR(parts_->raw_matcher.add(token.content, latest));
         continue;
@@ -121,8 +121,8 @@ Result<std::shared_ptr<const Tokenizer>> TokenizerBuilder::build() {
   }
   for (const AddedToken& token : added_) CHORAL_RETURN_IF_ERROR(p.vocabulary.add(token.content, token.id));
   CHORAL_RETURN_IF_ERROR(p.vocabulary.finish());
-  p.special.resize(static_cast<size_t>(p.vocabulary.id_limit()));
-  for (const AddedToken& token : added_) p.special[static_cast<size_t>(token.id)] = token.special;
+  p.special.resize(p.vocabulary.id_limit());
+  for (const AddedToken& token : added_) p.special[token.id] = token.special;
   p.decoder.plan();
   CHORAL_RETURN_IF_ERROR(index_texts());
   bound_tokens();

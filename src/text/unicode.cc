@@ -154,7 +154,7 @@ bool normalize_utf8(NormalForm form, std::string_view in, uint64_t most_bytes, s
       stop = next;
     }
     const uint64_t done = appended.size() - before;
-    const std::string_view part(previous, static_cast<size_t>(stop - previous));
+    const std::string_view part(previous, stop - previous);
     if (done > most_bytes || !normalize_part(form, part, most_bytes - done, buffer, appended)) return false;
     copied = previous = p = stop;
   }

@@ -86,7 +86,7 @@ Status UnigramModel::encode_piece(std::string_view piece, EncodeBudget& budget, 
       if (node == FlatMap64::kNone) break;
       const int32_t id = token_[node];
       if (id < 0) continue;
-      offer(at, i + 1, scores_[static_cast<size_t>(id)] + scratch.scores[at], id);
+      offer(at, i + 1, scores_[id] + scratch.scores[at], id);
       single |= i + 1 - at == width;
     }
     CHORAL_RETURN_IF_ERROR(budget.work(kStepsPerByte * (i - at), "the search for tokens"));

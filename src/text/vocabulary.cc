@@ -12,7 +12,7 @@ Status Vocabulary::add(std::string_view token, int64_t id) {
   }
   if (token.size() > kMaxTokenBytes) return too_large("token {} has {} bytes; the limit is {}", id, token.size(), kMaxTokenBytes);
   if (static_cast<size_t>(id) >= entries_.size()) entries_.resize(static_cast<size_t>(id) + 1);
-  Entry& entry = entries_[static_cast<size_t>(id)];
+  Entry& entry = entries_[id];
   if (entry.begin != kHole) {
     const std::string_view other = std::string_view(arena_).substr(entry.begin, entry.size);
     if (other == token) return {};

@@ -28,9 +28,9 @@ class Vocabulary {
   Status finish();
 
   int32_t find(std::string_view token) const { return table_.find(token); }  // or -1
-  bool contains(int32_t id) const { return id >= 0 && id < id_limit() && entries_[static_cast<size_t>(id)].begin != kHole; }
+  bool contains(int32_t id) const { return id >= 0 && id < id_limit() && entries_[id].begin != kHole; }
   std::string_view token(int32_t id) const {
-    const Entry& e = entries_[static_cast<size_t>(id)];
+    const Entry& e = entries_[id];
     return std::string_view(arena_).substr(e.begin, e.size);
   }
   int32_t id_limit() const { return static_cast<int32_t>(entries_.size()); }  // highest id + 1

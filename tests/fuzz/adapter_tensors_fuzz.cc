@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                  "a wrong size");
   }
   for (const auto& tokens : adapter->trainable_tokens()) {
-    CHORAL_CHECK(tokens.rows.view.shape == Shape({static_cast<int64_t>(tokens.token_ids.size()), 4}), "rows without tokens");
+    CHORAL_CHECK(tokens.rows.view.shape == Shape({std::ssize(tokens.token_ids), 4}), "rows without tokens");
   }
   const auto again = LoRAModel::from_lora_tensors(tensors, *peft, targets);
   CHORAL_CHECK(again.ok() && again->digest() == adapter->digest(), "the same tensors are another adapter");

@@ -26,7 +26,7 @@ void read_all(const choral::io::Checkpoint& checkpoint) {
     __asm__ volatile("" : : "r"(static_cast<int>(sum)));  // the sum counts as used, so the reads stay
     std::vector<int32_t> order = tensor->row_order;
     if (order.empty()) continue;
-    CHORAL_CHECK(static_cast<int64_t>(order.size()) == tensor->view.shape[0], "an order of the wrong length");
+    CHORAL_CHECK(std::ssize(order) == tensor->view.shape[0], "an order of the wrong length");
     std::sort(order.begin(), order.end());
     for (size_t i = 0; i < order.size(); ++i)
       CHORAL_CHECK(order[i] == static_cast<int32_t>(i), "an order that is no permutation");

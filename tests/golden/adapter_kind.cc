@@ -112,7 +112,7 @@ void AdapterKind::replace_bias(const std::string& module) {
 void AdapterKind::train_tokens(const std::string& module, const std::vector<int32_t>& ids, bool tied_head) {
   if (!tied_head) untie();
   Matrix& w = weight(module);
-  Matrix rows = random_matrix({static_cast<int64_t>(ids.size()), w.cols()}, 0.5f, next_seed());
+  Matrix rows = random_matrix({std::ssize(ids), w.cols()}, 0.5f, next_seed());
   for (size_t i = 0; i < ids.size(); ++i) {
     for (int64_t c = 0; c < w.cols(); ++c) w.at(ids[i], c) = rows.at(static_cast<int64_t>(i), c);
   }

@@ -137,7 +137,7 @@ std::string gguf_adapter(const lora::AdapterFile& adapter, double alpha, const J
     CHORAL_CHECK(!ending.empty() || hf.ends_with("norm.weight"), "llama.cpp writes pairs and norms only");
     Stored stored{{view.shape.dims().begin(), view.shape.dims().end()},
                   view.dtype,
-                  std::string(reinterpret_cast<const char*>(view.data), static_cast<size_t>(view.size_bytes()))};
+                  std::string(reinterpret_cast<const char*>(view.data), view.size_bytes())};
     if (ending == ".lora_b") stored = in_gguf_order(hf, std::move(stored), config);
     if (name.ends_with(".lora_embedding_A")) stored = turned_round(stored);
     add(spec, gguf_name(hf) + ending, stored);

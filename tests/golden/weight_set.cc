@@ -15,7 +15,7 @@ Result<WeightSet> read_weights(const std::filesystem::path& model) {
     const auto& view = tensor.view;
     Matrix& m = weights[name];
     m.shape.assign(view.shape.dims().begin(), view.shape.dims().end());
-    m.values.resize(static_cast<size_t>(view.shape.elements()));
+    m.values.resize(view.shape.elements());
     for (int64_t r = 0; r < view.rows(); ++r) {
       kernels::dequantise_row(view.dtype, view.row(r), view.cols(), m.values.data() + r * view.cols());
     }
@@ -33,7 +33,7 @@ Status write_weights(const std::filesystem::path& file, const WeightSet& weights
 
 Matrix random_matrix(std::vector<int64_t> shape, float bound, uint32_t seed) {
   Matrix m{std::move(shape), {}};
-  m.values.resize(static_cast<size_t>(m.rows() * m.cols()));
+  m.values.resize(m.rows() * m.cols());
   uint32_t state = seed * 2654435761u + 1;
   for (float& x : m.values) {
     state = state * 1664525u + 1013904223u;
@@ -43,7 +43,7 @@ Matrix random_matrix(std::vector<int64_t> shape, float bound, uint32_t seed) {
 }
 
 Matrix product(const Matrix& a, const Matrix& b) {
-  Matrix y{{a.rows(), b.cols()}, std::vector<float>(static_cast<size_t>(a.rows() * b.cols()))};
+  Matrix y{{a.rows(), b.cols()}, std::vector<float>(a.rows() * b.cols())};
   for (int64_t i = 0; i < a.rows(); ++i) {
     for (int64_t j = 0; j < b.cols(); ++j) {
       double sum = 0;

@@ -18,8 +18,8 @@ struct Matrix {
 
   int64_t rows() const { return shape[0]; }
   int64_t cols() const { return shape.size() == 2 ? shape[1] : 1; }
-  float& at(int64_t r, int64_t c = 0) { return values[static_cast<size_t>(r * cols() + c)]; }
-  float at(int64_t r, int64_t c = 0) const { return values[static_cast<size_t>(r * cols() + c)]; }
+  float& at(int64_t r, int64_t c = 0) { return values[r * cols() + c]; }
+  float at(int64_t r, int64_t c = 0) const { return values[r * cols() + c]; }
 };
 
 using WeightSet = std::map<std::string, Matrix>;

@@ -98,7 +98,7 @@ TEST_F(MixResidencyTest, WhateverIsAskedForEnds) {
       auto stream = llm->submit(ask(std::move(uses), 1 + below(12)));
       ASSERT_TRUE(stream.ok()) << stream.status().to_string();
       streams.push_back(std::move(*stream));
-      if (below(5) == 0) streams[static_cast<size_t>(below(static_cast<int>(streams.size())))]->cancel();
+      if (below(5) == 0) streams[below(static_cast<int>(streams.size()))]->cancel();
       if (below(8) == 0) (void)llm->pin_adapter(name(below(kAdapters)), below(2) == 0).ok();
     }
     int answered = 0;

@@ -25,7 +25,7 @@ struct Machine {
 // f of each value, by the kernel with up = 1.
 std::vector<float> apply(const Context& ctx, Activation f, std::vector<float> x) {
   const std::vector<float> ones(x.size(), 1.0f);
-  const auto n = static_cast<int64_t>(x.size());
+  const auto n = std::ssize(x);
   activation_and_mul(ctx, f, {x.data(), 1, n}, {ones.data(), 1, n}, {x.data(), 1, n});
   return x;
 }
@@ -104,7 +104,7 @@ TEST(LogitsTest, SoftCapMatchesTanhAndScaleScales) {
   for (float a = 1e-20f; a < 1e20f; a *= 3.0f) x.push_back(a);
   constexpr float kInf = std::numeric_limits<float>::infinity();
   x.insert(x.end(), {kInf, -kInf, NAN});
-  const auto n = static_cast<int64_t>(x.size());
+  const auto n = std::ssize(x);
   Machine machine;
   for (const CpuLevel level : usable_cpu_levels()) {
     auto y = x;

@@ -60,8 +60,8 @@ bool is_split(const AttentionTile& tile, int64_t share) {
 // merged in order.
 void run_split(const Context& ctx, const Plan& plan, const AttentionTileKernels& kernels, std::span<const int64_t> tiles,
                std::span<float> scratch, int64_t scratch_floats, std::span<float> states, int64_t state_floats) {
-  const auto count = static_cast<int64_t>(tiles.size());
-  const auto capacity = static_cast<int64_t>(states.size()) / state_floats;
+  const auto count = std::ssize(tiles);
+  const auto capacity = std::ssize(states) / state_floats;
   const int64_t wave = capacity / count - 1;  // ranges of each tile at once; one more state holds what is merged
   const auto merged = [&](int64_t i) { return states.data() + i * state_floats; };
   const auto range_state = [&](int64_t i, int64_t w) { return states.data() + (count + i * wave + w) * state_floats; };
@@ -100,13 +100,12 @@ void check(const AttentionParams& params, MatrixView<const float> q, const KvCac
                "q, out, the cache and the heads of attention fit");
   CHORAL_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16 || cache.dtype == DType::kF16,
                "a KV cache holds f32, bf16 or f16");
-  CHORAL_CHECK(params.sinks.empty() || static_cast<int64_t>(params.sinks.size()) == params.heads, "one sink for each head");
+  CHORAL_CHECK(params.sinks.empty() || std::ssize(params.sinks) == params.heads, "one sink for each head");
   for (const AttentionSequence& s : sequences) {
     CHORAL_CHECK(s.query_begin >= 0 && s.query_count >= 0 && s.context_tokens >= 0 && s.query_begin + s.query_count <= q.rows,
                  "a sequence's rows lie in q");
-    CHORAL_CHECK(
-        s.query_count == 0 || s.context_tokens + s.query_count <= static_cast<int64_t>(s.block_table.size()) * kKvBlockTokens,
-        "a block table covers its sequence");
+    CHORAL_CHECK(s.query_count == 0 || s.context_tokens + s.query_count <= std::ssize(s.block_table) * kKvBlockTokens,
+                 "a block table covers its sequence");
   }
 }
 

@@ -44,7 +44,7 @@ class Batch {
     std::shuffle(free.begin(), free.end(), random);
     std::vector<int64_t> slots;
     for (const int64_t n : lengths_) {
-      first_row_.push_back(static_cast<int64_t>(slots.size()));
+      first_row_.push_back(std::ssize(slots));
       tables_.emplace_back();
       for (int64_t p = 0; p < n; ++p) {
         if (p % kKvBlockTokens == 0) tables_.back().push_back(free.back()), free.pop_back();
@@ -67,7 +67,7 @@ class Batch {
   void write() {
     ThreadPool pool(1);
     Arena arena;
-    const auto tokens = static_cast<int64_t>(slots_.size());
+    const auto tokens = std::ssize(slots_);
     write_kv({pool, cpu_level(), arena}, cache_, {k_.data(), tokens, shape_.kv_heads * shape_.head_dim},
              {v_.data(), tokens, shape_.kv_heads * shape_.v_head_dim}, slots_);
   }
@@ -77,7 +77,7 @@ class Batch {
             shape_.softcap, shape_.window,   sinks_};
   }
   int64_t out_cols() const { return shape_.heads * shape_.v_head_dim; }
-  int64_t rows() const { return static_cast<int64_t>(slots_.size()); }
+  int64_t rows() const { return std::ssize(slots_); }
   std::vector<float>& v() { return v_; }
 
   // One call: for each (sequence, chunk) its rows, compactly; the result is put back at the rows' places in `out` [rows,
@@ -93,11 +93,11 @@ class Batch {
     std::vector<float> q;
     std::vector<AttentionSequence> sequences;
     for (const auto& [s, chunk] : work) {
-      sequences.push_back({static_cast<int64_t>(q.size()) / q_cols, chunk.count, chunk.context, tables_[s]});
+      sequences.push_back({std::ssize(q) / q_cols, chunk.count, chunk.context, tables_[s]});
       const float* from = q_.data() + (first_row_[s] + chunk.context) * q_cols;
       q.insert(q.end(), from, from + chunk.count * q_cols);
     }
-    const int64_t rows = static_cast<int64_t>(q.size()) / q_cols;
+    const int64_t rows = std::ssize(q) / q_cols;
     std::vector<float> result(rows * out_cols(), -7.0f);
     paged_attention(ctx, params(), {q.data(), rows, q_cols}, cache_, sequences, {result.data(), rows, out_cols()});
     out.resize(this->rows() * out_cols(), -7.0f);

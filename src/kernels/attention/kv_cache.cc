@@ -63,7 +63,7 @@ void write_head(const KvCacheView& cache, MatrixView<const float> k, MatrixView<
 
 void write_kv(const Context& ctx, const KvCacheView& cache, MatrixView<const float> k, MatrixView<const float> v,
               std::span<const int64_t> slots) {
-  const auto tokens = static_cast<int64_t>(slots.size());
+  const auto tokens = std::ssize(slots);
   CHORAL_CHECK(k.rows >= tokens && v.rows >= tokens && k.cols == cache.kv_heads * cache.head_dim &&
                    v.cols == cache.kv_heads * cache.v_head_dim,
                "k, v and slots fit the cache");
@@ -88,9 +88,8 @@ void write_kv_head(const KvCacheView& cache, int64_t slot, int64_t head, const f
 }
 
 void read_kv(const KvCacheView& cache, int64_t slot, std::span<float> k, std::span<float> v) {
-  CHORAL_CHECK(slot >= 0 && slot < cache.num_blocks * kKvBlockTokens &&
-                   static_cast<int64_t>(k.size()) == cache.kv_heads * cache.head_dim &&
-                   static_cast<int64_t>(v.size()) == cache.kv_heads * cache.v_head_dim,
+  CHORAL_CHECK(slot >= 0 && slot < cache.num_blocks * kKvBlockTokens && std::ssize(k) == cache.kv_heads * cache.head_dim &&
+                   std::ssize(v) == cache.kv_heads * cache.v_head_dim,
                "slot, k and v fit the cache");
   with_element(cache.dtype, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;

@@ -20,7 +20,7 @@ bool RowGroups::covers(int64_t total) const {
 
 void grouped_matmul(const Context& ctx, MatrixView<const float> x, RowGroups groups, std::span<const PackedMatrix* const> weights,
                     MatrixView<float> y) {
-  CHORAL_CHECK(groups.size() == static_cast<int64_t>(weights.size()) && groups.covers(x.rows) && y.rows == x.rows,
+  CHORAL_CHECK(groups.size() == std::ssize(weights) && groups.covers(x.rows) && y.rows == x.rows,
                "groups of rows fit x, y and the weights");
   int64_t end = 0;
   for (int64_t g = 0; g < groups.size(); ++g) {
@@ -33,8 +33,7 @@ void grouped_matmul(const Context& ctx, MatrixView<const float> x, RowGroups gro
 
 void grouped_matmul_quantised(const Context& ctx, const QuantisedRows& x, RowGroups groups,
                               std::span<const PackedMatrix* const> weights, MatrixView<float> y) {
-  CHORAL_CHECK(groups.size() == static_cast<int64_t>(weights.size()) && groups.covers(y.rows),
-               "groups of rows fit y and the weights");
+  CHORAL_CHECK(groups.size() == std::ssize(weights) && groups.covers(y.rows), "groups of rows fit y and the weights");
   int64_t end = 0;
   for (int64_t g = 0; g < groups.size(); ++g) {
     const GroupRows group = groups.rows(g, end);

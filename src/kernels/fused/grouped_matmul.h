@@ -27,7 +27,7 @@ class RowGroups {
   RowGroups(GroupCounts counts) : values_(counts.rows), cumulative_(false) {}  // NOLINT: a group list is either of the two
   RowGroups(GroupEnds ends) : values_(ends.ends), cumulative_(true) {}         // NOLINT
 
-  int64_t size() const { return static_cast<int64_t>(values_.size()); }
+  int64_t size() const { return std::ssize(values_); }
   // The rows of group g, given where group g - 1 ended (0 for the first).
   GroupRows rows(int64_t g, int64_t previous_end) const {
     return {previous_end, cumulative_ ? values_[g] : previous_end + values_[g]};

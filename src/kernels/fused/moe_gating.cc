@@ -145,14 +145,14 @@ void moe_gating_top_k(const Context& ctx, MatrixView<const float> logits, const 
                "the groups of a router divide its experts and hold top_k of them");
   CHORAL_CHECK(ids.rows == logits.rows && weights.rows == logits.rows && ids.cols == gating.top_k &&
                    weights.cols == gating.top_k &&
-                   (gating.selection_bias.empty() || static_cast<int64_t>(gating.selection_bias.size()) == experts),
+                   (gating.selection_bias.empty() || std::ssize(gating.selection_bias) == experts),
                "logits, bias, ids and weights of a router fit");
   const auto scores = gating.scoring == GateScoring::kSoftmax ? CHORAL_AT_LEVEL(ctx.level, softmax_scores)
                                                               : CHORAL_AT_LEVEL(ctx.level, sigmoid_scores);
   const Arena::Mark mark(ctx.scratch);
   const int64_t padded = round_up(experts, kWidestVector), threads = ctx.pool.size();
-  const auto floats = ctx.scratch.make<float>(static_cast<size_t>(threads * 3 * padded));
-  const auto groups = ctx.scratch.make<int32_t>(static_cast<size_t>(threads * gating.groups));
+  const auto floats = ctx.scratch.make<float>(threads * 3 * padded);
+  const auto groups = ctx.scratch.make<int32_t>(threads * gating.groups);
   ctx.pool.parallel_for(logits.rows, pieces_per_task(kMediumTask, experts), [&](int64_t begin, int64_t end, int thread) {
     float* row = floats.data() + thread * 3 * padded;
     const Scratch scratch{row, row + padded, row + 2 * padded, groups.data() + thread * gating.groups};

@@ -31,7 +31,7 @@ class MoeGatingTest : public testing::TestWithParam<CpuLevel> {
     return out;
   }
   Choice choose(const std::vector<float>& row, const MoeGating& gating) {
-    return choose({row.data(), 1, static_cast<int64_t>(row.size())}, gating);
+    return choose({row.data(), 1, std::ssize(row)}, gating);
   }
 
   ThreadPool pool_{2};

@@ -112,7 +112,7 @@ TEST_P(NormQuantTest, AgreesWithTheOracleButForTies) {
     ties += q[i] != expected_q[i];
   }
   // A value is within 2^-20 · 127 of a tie for one in about 4000.
-  EXPECT_LE(ties, static_cast<int64_t>(q.size()) / 4000);
+  EXPECT_LE(ties, std::ssize(q) / 4000);
   for (int64_t t = 0; t < c.rows; ++t) EXPECT_NEAR(scale[t], expected_scale[t], 0x1p-20 * expected_scale[t]);
 
   const int64_t blocks = c.cols / 32;

@@ -41,9 +41,7 @@ constexpr QkNorm kNoNorm{};
 void check_shapes(const QkNorm& norm, const RotaryTable& table, int64_t tokens, MatrixView<float> q, int64_t heads,
                   MatrixView<float> k, int64_t kv_heads) {
   const int64_t dim = table.head_dim();
-  const auto weight_fits = [dim](std::span<const float> w) {
-    return w.data() == nullptr || static_cast<int64_t>(w.size()) == dim;
-  };
+  const auto weight_fits = [dim](std::span<const float> w) { return w.data() == nullptr || std::ssize(w) == dim; };
   CHORAL_CHECK(q.rows == tokens && q.cols == heads * dim && k.rows == tokens && k.cols == kv_heads * dim,
                "q, k and positions of a rotary embedding fit its table");
   CHORAL_CHECK(weight_fits(norm.q_weight) && weight_fits(norm.k_weight), "a head norm's weights are of one head");
@@ -58,9 +56,9 @@ void check_position(const RotaryTable& table, int64_t position) {
 void rotate_and_write(const Context& ctx, const QkNorm& norm, const RotaryTable& table, std::span<const int32_t> positions,
                       MatrixView<float> q, int64_t heads, MatrixView<float> k, MatrixView<const float> v,
                       const KvCacheView& cache, std::span<const int64_t> slots) {
-  const auto tokens = static_cast<int64_t>(positions.size());
+  const auto tokens = std::ssize(positions);
   check_shapes(norm, table, tokens, q, heads, k, cache.kv_heads);
-  CHORAL_CHECK(static_cast<int64_t>(slots.size()) == tokens && v.rows == tokens && v.cols == cache.kv_heads * cache.v_head_dim &&
+  CHORAL_CHECK(std::ssize(slots) == tokens && v.rows == tokens && v.cols == cache.kv_heads * cache.v_head_dim &&
                    cache.head_dim == table.head_dim(),
                "k, v and slots fit the cache");
   const auto norm_rotate = CHORAL_AT_LEVEL(ctx.level, norm_rotate_heads);
@@ -89,7 +87,7 @@ void rotate_and_write(const Context& ctx, const QkNorm& norm, const RotaryTable&
 
 void qk_norm_rope(const Context& ctx, const QkNorm& norm, const RotaryTable& table, std::span<const int32_t> positions,
                   MatrixView<float> q, int64_t heads, MatrixView<float> k, int64_t kv_heads) {
-  const auto tokens = static_cast<int64_t>(positions.size());
+  const auto tokens = std::ssize(positions);
   check_shapes(norm, table, tokens, q, heads, k, kv_heads);
   CHORAL_CHECK(norm.q_weight.data() != nullptr && norm.k_weight.data() != nullptr, "a head norm has weights");
   const auto norm_rotate = CHORAL_AT_LEVEL(ctx.level, norm_rotate_heads);

@@ -100,7 +100,7 @@ void quantise_written(const Context& ctx, WritePiece write, MatrixView<float> y,
   const auto quantise = CHORAL_AT_LEVEL(ctx.level, quantise_with_scale);
   const int64_t rows = q.rows, n = q.cols, chunks = ceil_div(n, kHeavyTask);
   if (rows >= ctx.pool.size() || chunks <= 1) {
-    const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : static_cast<size_t>(ctx.pool.size() * n));
+    const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : ctx.pool.size() * n);
     ctx.pool.parallel_for(rows, pieces_per_task(kHeavyTask, n), [&](int64_t begin, int64_t end, int thread) {
       for (int64_t t = begin; t < end; ++t) {
         float* floats = wanted(y) ? y.row(t) : scratch.data() + thread * n;
@@ -110,8 +110,8 @@ void quantise_written(const Context& ctx, WritePiece write, MatrixView<float> y,
     });
     return;
   }
-  if (!wanted(y)) y = {ctx.scratch.make<float>(static_cast<size_t>(rows * n)).data(), rows, n};
-  const auto scales = ctx.scratch.make<float>(static_cast<size_t>(rows * chunks));
+  if (!wanted(y)) y = {ctx.scratch.make<float>(rows * n).data(), rows, n};
+  const auto scales = ctx.scratch.make<float>(rows * chunks);
   const auto for_each_piece = [&](auto piece) {
     ctx.pool.parallel_for(rows * chunks, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
@@ -172,8 +172,8 @@ void dequant_swiglu_quant(const Context& ctx, const Int8Product& product, SiluHa
   const auto per_group = [&](MatrixView<const float> m, int64_t cols) {
     return m.cols == cols && (m.rows == 1 || m.rows == group_count);
   };
-  CHORAL_CHECK(product.sums.cols % 2 == 0 && q.rows == rows && q.cols == n && static_cast<int64_t>(scale.size()) == rows &&
-                   static_cast<int64_t>(product.row_scale.size()) == rows && per_group(product.weight_scale, 2 * n) &&
+  CHORAL_CHECK(product.sums.cols % 2 == 0 && q.rows == rows && q.cols == n && std::ssize(scale) == rows &&
+                   std::ssize(product.row_scale) == rows && per_group(product.weight_scale, 2 * n) &&
                    (!wanted(y) || (y.rows == rows && y.cols == n)),
                "an int8 product, its scales, q and y fit");
   CHORAL_CHECK(smooth.data == nullptr || per_group(smooth, n), "smooth is one row of y, or one for each group");

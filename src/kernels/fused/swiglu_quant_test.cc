@@ -160,7 +160,7 @@ TEST_P(SwigluQuantTest, AgreesWithTheOracleButForTies) {
       ASSERT_LE(std::abs(got.q[i] - expected.q[i]), 1);
       ties += got.q[i] != expected.q[i];
     }
-    EXPECT_LE(ties, static_cast<int64_t>(got.q.size()) / 1000);
+    EXPECT_LE(ties, std::ssize(got.q) / 1000);
     for (int64_t t = 0; t < c.rows; ++t) EXPECT_NEAR(got.scale[t], expected.scale[t], 0x1p-18 * expected.scale[t]);
   }
 }

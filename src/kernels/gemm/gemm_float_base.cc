@@ -33,7 +33,7 @@ int panels_for(int) { return 1; }
 
 MicroKernel find_micro(DType, int rows, int) {
   static constexpr std::array<MicroKernel, kMaxRows> kMicro{micro<1>, micro<2>};
-  return kMicro.at(static_cast<size_t>(rows - 1));
+  return kMicro.at(rows - 1);
 }
 
 template <DType kWeights>
@@ -58,7 +58,7 @@ void widening_micro(const MicroArgs& args) {
 MicroKernel find_widening(DType weights, int rows, int) {
   static constexpr std::array<MicroKernel, kMaxRows> kBFloat16{widening_micro<DType::kBF16, 1>, widening_micro<DType::kBF16, 2>};
   static constexpr std::array<MicroKernel, kMaxRows> kFloat16{widening_micro<DType::kF16, 1>, widening_micro<DType::kF16, 2>};
-  return (weights == DType::kBF16 ? kBFloat16 : kFloat16).at(static_cast<size_t>(rows - 1));
+  return (weights == DType::kBF16 ? kBFloat16 : kFloat16).at(rows - 1);
 }
 
 void finish(MatrixView<const float> tile, const float* bias, bool accumulate, MatrixView<float> y) {

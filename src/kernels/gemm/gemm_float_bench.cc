@@ -28,7 +28,7 @@ Machine& machine() {
 
 void MultiplyFloat(benchmark::State& state, DType type, int64_t m, int64_t n, int64_t k) {
   Machine& here = machine();
-  std::vector<float> source(static_cast<size_t>(n * k));
+  std::vector<float> source(n * k);
   std::mt19937 random(1);
   for (float& v : source) v = static_cast<float>(static_cast<int32_t>(random())) * 0x1p-31f;
   const WeightRows part{{reinterpret_cast<const std::byte*>(source.data()), DType::kF32, {n, k}, kCpuDevice}, {}};
@@ -38,7 +38,7 @@ void MultiplyFloat(benchmark::State& state, DType type, int64_t m, int64_t n, in
     if (!packed.ok()) return state.SkipWithError(packed.status().message().c_str());
     weights.push_back(std::move(*packed));
   }
-  std::vector<float> x(static_cast<size_t>(m * k), 0.5f), y(static_cast<size_t>(m * n));
+  std::vector<float> x(m * k, 0.5f), y(m * n);
   size_t next = 0;
   for (auto _ : state) {
     weights[next++ % weights.size()]->multiply(here.ctx, {x.data(), m, k}, {}, {y.data(), m, n});
@@ -58,10 +58,10 @@ void MultiplyFloat(benchmark::State& state, DType type, int64_t m, int64_t n, in
 void PackFloat(benchmark::State& state, DType from, DType as) {
   Machine& here = machine();
   constexpr int64_t kN = 8192, kK = 8192;
-  std::vector<std::byte> source(static_cast<size_t>(row_bytes(from, kK) * kN));
+  std::vector<std::byte> source(row_bytes(from, kK) * kN);
   const WeightRows part{{source.data(), from, {kN, kK}, kCpuDevice}, {}};
   for (auto _ : state) benchmark::DoNotOptimize(pack_float({&part, 1}, as, here.pool).ok());
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(source.size()));
+  state.SetBytesProcessed(state.iterations() * std::ssize(source));
 }
 
 [[maybe_unused]] const bool registered = [] {

@@ -40,7 +40,7 @@ PackedRows pack_rows(const Context& ctx, MatrixView<const float> x, int64_t tile
     packed.data = x.data;
     return packed;
   }
-  float* out = ctx.scratch.make<float>(static_cast<size_t>(x.rows * packed.padded_k)).data();
+  float* out = ctx.scratch.make<float>(x.rows * packed.padded_k).data();
   packed.data = out;
   // In the order of the packed form: its lines are mostly in no cache, and only a run of stores is fetched well ahead.
   const auto pack = [&](int64_t begin, int64_t end, int) {
@@ -148,7 +148,7 @@ struct Job {
     const auto bytes = epilogue.companion->fetch(thread, most);
     if (bytes.empty()) return;
     args.ahead = bytes.data();
-    args.ahead_panel_stride = ceil_div(static_cast<int64_t>(bytes.size()), args.k / 2 * panels);
+    args.ahead_panel_stride = ceil_div(std::ssize(bytes), args.k / 2 * panels);
     args.ahead_step = panels * args.ahead_panel_stride;
   }
 
@@ -210,7 +210,7 @@ void multiply_rows(const FloatKernels& kernels, const FloatPanels& w, const Cont
 
   const int64_t wide_floats = direct || w.dtype == DType::kF32 ? 0 : kernels.tile_panels * kBlockK * kPanelRows;
   const int64_t thread_floats = wide_floats + x.rows * task * kPanelRows;
-  float* scratch = ctx.scratch.make<float>(static_cast<size_t>(thread_floats * threads)).data();
+  float* scratch = ctx.scratch.make<float>(thread_floats * threads).data();
   const Job job{kernels, w, packed, epilogue, plan_fetches(w, packed.tiles, epilogue.companion), first_row, y};
   ctx.pool.parallel_for(w.panels(), task, [&](int64_t p0, int64_t p1, int thread) {
     // A pool of one gets everything at once; tasks keep their size.

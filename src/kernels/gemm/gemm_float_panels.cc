@@ -44,9 +44,7 @@ Status check_part(const WeightRows& part, size_t index, int64_t k) {
   return {};
 }
 
-int64_t rows_of(const WeightRows& part) {
-  return part.order.empty() ? part.tensor.shape[0] : static_cast<int64_t>(part.order.size());
-}
+int64_t rows_of(const WeightRows& part) { return part.order.empty() ? part.tensor.shape[0] : std::ssize(part.order); }
 
 // Where packed row i comes from.
 class RowSource {
@@ -61,10 +59,10 @@ class RowSource {
     const std::byte* data;
   };
   Row row(int64_t i) const {
-    const size_t p = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin());
+    const size_t p = std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin();
     const WeightRows& part = parts_[p];
     const int64_t local = i - (p == 0 ? 0 : ends_[p - 1]);
-    return {part.tensor.dtype, part.tensor.row(part.order.empty() ? local : part.order[static_cast<size_t>(local)])};
+    return {part.tensor.dtype, part.tensor.row(part.order.empty() ? local : part.order[local])};
   }
 
  private:
@@ -87,14 +85,14 @@ void pack_panel(const PanelRows& panel, DType as, int64_t k, const PackKernels& 
     const int64_t count = std::min(kBlockK, k - k0);
     std::array<const std::byte*, kPanelRows> source{};
     for (int r = 0; r < panel.count; ++r) {
-      const auto& row = panel.rows[static_cast<size_t>(r)];
+      const auto& row = panel.rows[r];
       const std::byte* stored = row.data + source_bytes(row.dtype, k0);
       if (row.dtype == as) {
-        source[static_cast<size_t>(r)] = stored;
+        source[r] = stored;
         continue;
       }
       std::byte* target = rounded + r * kBlockK * element_bytes;
-      source[static_cast<size_t>(r)] = target;
+      source[r] = target;
       float* wide = as == DType::kF32 ? reinterpret_cast<float*>(target) : floats;
       dequantise_row(row.dtype, stored, count, wide);
       if (as == DType::kBF16) kernels.to_bfloat16(wide, count, reinterpret_cast<BFloat16*>(target));
@@ -107,7 +105,7 @@ void pack_panel(const PanelRows& panel, DType as, int64_t k, const PackKernels& 
       kernels.transpose32(source.data(), panel.count, count / 2, target);
       if (count % 2 != 0) {  // the last, unpaired k
         for (int r = 0; r < panel.count; ++r) {
-          std::memcpy(target + (count / 2 * kPanelRows + r) * 4, source[static_cast<size_t>(r)] + (count - 1) * 2, 2);
+          std::memcpy(target + (count / 2 * kPanelRows + r) * 4, source[r] + (count - 1) * 2, 2);
         }
       }
     } else {
@@ -142,18 +140,18 @@ Result<FloatPanels> pack_float_panels(std::span<const WeightRows> parts, DType a
   const auto elements = checked_mul(static_cast<uint64_t>(packed.n) + kPanelRows, static_cast<uint64_t>(k) + 2);
   if (!elements || *elements > kMaxBytes / 4) return too_large("a weight of [{}, {}] is beyond any memory", packed.n, k);
   packed.panel_bytes = float_panel_bytes(as, k);
-  CHORAL_TRY(packed.bytes, AlignedBuffer::allocate(static_cast<size_t>(float_panels_bytes(as, packed.n, k))));
+  CHORAL_TRY(packed.bytes, AlignedBuffer::allocate(float_panels_bytes(as, packed.n, k)));
 
   // Each thread's floats of one row, then its 16 rounded rows.
   constexpr int64_t kThreadBytes = kBlockK * 4 * (1 + kPanelRows);
-  CHORAL_TRY(AlignedBuffer scratch, AlignedBuffer::allocate(static_cast<size_t>(kThreadBytes * pool.size())));
+  CHORAL_TRY(AlignedBuffer scratch, AlignedBuffer::allocate(kThreadBytes * pool.size()));
   const PackKernels& kernels = pack_kernels(cpu_level());
   pool.parallel_for(packed.panels(), 1, [&](int64_t begin, int64_t end, int thread) {
     std::byte* own = scratch.data() + thread * kThreadBytes;
     for (int64_t p = begin; p < end; ++p) {
       PanelRows rows;
       rows.count = static_cast<int>(std::min(kPanelRows, packed.n - p * kPanelRows));
-      for (int r = 0; r < rows.count; ++r) rows.rows[static_cast<size_t>(r)] = source.row(p * kPanelRows + r);
+      for (int r = 0; r < rows.count; ++r) rows.rows[r] = source.row(p * kPanelRows + r);
       pack_panel(rows, as, k, kernels, packed.bytes.data() + p * packed.panel_bytes, reinterpret_cast<float*>(own),
                  own + kBlockK * 4);
     }
@@ -162,23 +160,23 @@ Result<FloatPanels> pack_float_panels(std::span<const WeightRows> parts, DType a
 }
 
 void read_panel_row(const FloatPanels& panels, int64_t row, std::span<float> out) {
-  CHORAL_CHECK(row >= 0 && row < panels.n && static_cast<int64_t>(out.size()) == panels.k, "read_row: a row of this matrix");
+  CHORAL_CHECK(row >= 0 && row < panels.n && std::ssize(out) == panels.k, "read_row: a row of this matrix");
   const std::byte* panel = panels.panel(row / kPanelRows);
   const int64_t lane = row % kPanelRows;
   switch (panels.dtype) {
     case DType::kF32:
-      for (int64_t i = 0; i < panels.k; ++i) out[static_cast<size_t>(i)] = load<float>(panel + (i * kPanelRows + lane) * 4);
+      for (int64_t i = 0; i < panels.k; ++i) out[i] = load<float>(panel + (i * kPanelRows + lane) * 4);
       break;
     case DType::kF16:
       for (int64_t i = 0; i < panels.k; ++i) {
-        out[static_cast<size_t>(i)] = to_float(Float16{load<uint16_t>(panel + (i * kPanelRows + lane) * 2)});
+        out[i] = to_float(Float16{load<uint16_t>(panel + (i * kPanelRows + lane) * 2)});
       }
       break;
     default:  // bf16, in pairs
       for (int64_t i = 0; i < panels.k; i += 2) {
         const auto pair = load<uint32_t>(panel + (i / 2 * kPanelRows + lane) * 4);
-        out[static_cast<size_t>(i)] = to_float(BFloat16{static_cast<uint16_t>(pair)});
-        if (i + 1 < panels.k) out[static_cast<size_t>(i + 1)] = to_float(BFloat16{static_cast<uint16_t>(pair >> 16)});
+        out[i] = to_float(BFloat16{static_cast<uint16_t>(pair)});
+        if (i + 1 < panels.k) out[i + 1] = to_float(BFloat16{static_cast<uint16_t>(pair >> 16)});
       }
       break;
   }

@@ -27,7 +27,7 @@ struct Stored {
 
   TensorView view() const { return {bytes.data() + 1, dtype, {rows, k}, kCpuDevice}; }
   std::vector<float> row(int64_t i) const {
-    std::vector<float> out(static_cast<size_t>(k));
+    std::vector<float> out(k);
     dequantise_row(dtype, view().row(i), k, out.data());
     return out;
   }
@@ -62,7 +62,7 @@ float rounded(float x, DType as) {
 }
 
 void expect_row(const FloatPanels& packed, int64_t row, const std::vector<float>& source, const char* what) {
-  std::vector<float> out(static_cast<size_t>(packed.k));
+  std::vector<float> out(packed.k);
   read_panel_row(packed, row, out);
   for (size_t i = 0; i < out.size(); ++i) {
     ASSERT_EQ(std::bit_cast<uint32_t>(out[i]), std::bit_cast<uint32_t>(rounded(source[i], packed.dtype)))
@@ -117,7 +117,7 @@ TEST(PackFloatPanels, StacksPartsInTheirOrder) {
   auto packed = pack_float_panels(parts, DType::kF32, pool);
   ASSERT_TRUE(packed.ok());
   ASSERT_EQ(packed->n, 7 + 7 + 9);
-  for (int64_t i = 0; i < 7; ++i) expect_row(*packed, i, q.row(order[static_cast<size_t>(i)]), "q");
+  for (int64_t i = 0; i < 7; ++i) expect_row(*packed, i, q.row(order[i]), "q");
   for (int64_t i = 0; i < 7; ++i) expect_row(*packed, 7 + i, k.row(i), "k");
   for (int64_t i = 0; i < 9; ++i) expect_row(*packed, 14 + i, v.row(i), "v");
 }
@@ -169,7 +169,7 @@ TEST(PackKernels, RoundLikeTheScalarReferenceOnEveryLevel) {
       values.push_back(std::bit_cast<float>(high << 16 | low));
     }
   }
-  const auto count = static_cast<int64_t>(values.size());
+  const auto count = std::ssize(values);
   for (const CpuLevel level : usable_cpu_levels()) {
     std::vector<BFloat16> brain(values.size());
     std::vector<Float16> half(values.size());
@@ -196,13 +196,13 @@ TEST(PackKernels, TransposeAlikeOnEveryLevel) {
         pack_kernels(level).transpose32(rows.data(), present, count, buffer->data());
         for (int64_t i = 0; i < count; ++i) {
           for (int r = 0; r < present; ++r) {
-            ASSERT_EQ(std::memcmp(buffer->data() + (i * 16 + r) * 4, rows[static_cast<size_t>(r)] + i * 4, 4), 0);
+            ASSERT_EQ(std::memcmp(buffer->data() + (i * 16 + r) * 4, rows[r] + i * 4, 4), 0);
           }
         }
         pack_kernels(level).transpose16(rows.data(), present, count, buffer->data());
         for (int64_t i = 0; i < count; ++i) {
           for (int r = 0; r < present; ++r) {
-            ASSERT_EQ(std::memcmp(buffer->data() + (i * 16 + r) * 2, rows[static_cast<size_t>(r)] + i * 2, 2), 0);
+            ASSERT_EQ(std::memcmp(buffer->data() + (i * 16 + r) * 2, rows[r] + i * 2, 2), 0);
           }
         }
       }

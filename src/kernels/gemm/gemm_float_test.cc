@@ -24,7 +24,7 @@ struct Rows {
   std::vector<float> data;
 
   Rows(int64_t r, int64_t c, int64_t extra = 0, float fill = 0)
-      : rows(r), cols(c), stride(c + extra), data(static_cast<size_t>(r * (c + extra) + 1), fill) {}
+      : rows(r), cols(c), stride(c + extra), data(r * (c + extra) + 1, fill) {}
   MatrixView<float> view() { return {data.data(), rows, cols, stride}; }
   MatrixView<const float> view() const { return {data.data(), rows, cols, stride}; }
 };
@@ -74,8 +74,7 @@ class EveryLevel : public testing::TestWithParam<Case> {
     Rows y(x.rows, w.n(), 3, -7.0f);
     multiply_into(w, x, threads, epilogue, y.view());
     for (int64_t i = 0; i < x.rows; ++i) {
-      for (int64_t j = w.n(); j < y.stride; ++j)
-        EXPECT_EQ(y.data[static_cast<size_t>(i * y.stride + j)], -7.0f) << "wrote beyond the row";
+      for (int64_t j = w.n(); j < y.stride; ++j) EXPECT_EQ(y.data[i * y.stride + j], -7.0f) << "wrote beyond the row";
     }
     return y;
   }
@@ -99,7 +98,7 @@ void expect_equal_bits(std::span<const float> a, std::span<const float> b, const
 
 // |error| <= K · 2^-24 · Σ|x·w|, the bound of a sum of K rounded steps.
 void expect_close(MatrixView<const float> x, MatrixView<const float> w, MatrixView<const float> y) {
-  std::vector<double> exact(static_cast<size_t>(y.rows * y.cols)), magnitude(exact.size());
+  std::vector<double> exact(y.rows * y.cols), magnitude(exact.size());
   const MatrixView<double> e(exact.data(), y.rows, y.cols), g(magnitude.data(), y.rows, y.cols);
   ref::gemm_double(x, w, e, g);
   for (int64_t i = 0; i < y.rows; ++i) {
@@ -154,8 +153,7 @@ TEST_P(EveryLevel, RowsDoNotDependOnTheirNumberOrTheThreads) {
         const int64_t first = 70 - m;
         const Rows y = multiply(*w.packed, x.view().sub_rows(first, m), threads);
         for (int64_t i = 0; i < m; ++i) {
-          ASSERT_NO_FATAL_FAILURE(expect_equal_bits(y.view().row_span(i),
-                                                    alone[static_cast<size_t>(first + i)].view().row_span(0),
+          ASSERT_NO_FATAL_FAILURE(expect_equal_bits(y.view().row_span(i), alone[first + i].view().row_span(0),
                                                     "m " + std::to_string(m) + " row " + std::to_string(i)));
         }
       }
@@ -249,11 +247,11 @@ TEST_P(EveryLevel, EpilogueFormsAndTheirOrder) {
       const Rows old = random_rows(m, n, 41);
       const Rows plain = multiply(*w.packed, x.view());
       for (int form = 0; form < 16; ++form) {
-        std::vector<std::atomic<int>> calls(static_cast<size_t>(m * n));
+        std::vector<std::atomic<int>> calls(m * n);
         const auto add = [&](int64_t row, int64_t col, MatrixView<float> tile) {
           for (int64_t i = 0; i < tile.rows; ++i) {
             for (int64_t j = 0; j < tile.cols; ++j) {
-              ++calls[static_cast<size_t>((row + i) * n + col + j)];
+              ++calls[(row + i) * n + col + j];
               tile.row(i)[j] += 0.1f * static_cast<float>(row + i) - 0.3f * static_cast<float>(col + j);
             }
           }
@@ -272,8 +270,7 @@ TEST_P(EveryLevel, EpilogueFormsAndTheirOrder) {
             if (form & 4) expected += old.view().row(i)[j];
             if (form & 8) expected += 0.1f * static_cast<float>(i) - 0.3f * static_cast<float>(j);
             ASSERT_EQ(y.view().row(i)[j], expected) << "form " << form << " m " << m << " n " << n << " at " << i << "," << j;
-            ASSERT_EQ(calls[static_cast<size_t>(i * n + j)], (form & 2) / 2 + (form & 8) / 8)
-                << "hooks run once for each element";
+            ASSERT_EQ(calls[i * n + j], (form & 2) / 2 + (form & 8) / 8) << "hooks run once for each element";
           }
         }
       }

@@ -140,7 +140,7 @@ void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kerne
 }
 
 Status QuantisedMatrix::read_row(int64_t row, std::span<float> out) const {
-  CHORAL_CHECK(row >= 0 && row < n() && static_cast<int64_t>(out.size()) == k(), "a row of W has k elements");
+  CHORAL_CHECK(row >= 0 && row < n() && std::ssize(out) == k(), "a row of W has k elements");
   const std::byte* panel = panels_.data() + row / kQuantLanes * panel_bytes_;
   const int width = kQuantBlock / form_.sub_blocks(), zero = form_.zero();
   for (int64_t b = 0; b < k() / kQuantBlock; ++b) {
@@ -201,7 +201,7 @@ Result<std::unique_ptr<PackedMatrix>> pack_quantised(std::span<const WeightRows>
     }
   }
   const DType type = parts[0].tensor.dtype;
-  const int64_t n = static_cast<int64_t>(rows.size()), k = parts[0].tensor.cols(), blocks = k / kQuantBlock;
+  const int64_t n = std::ssize(rows), k = parts[0].tensor.cols(), blocks = k / kQuantBlock;
   const int64_t panels = ceil_div(n, kQuantLanes), panel_bytes = quant_form(type).panel_bytes(blocks);
   const auto total = checked_mul(panels, panel_bytes);
   if (!total) return too_large("a quantised weight of {} x {} has more bytes than can be counted", n, k);

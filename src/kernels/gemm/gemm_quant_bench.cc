@@ -40,7 +40,7 @@ void multiply(benchmark::State& state, DType type, CpuLevel level) {
   }
   const MachinePeaks& peak = peaks(level);
   const auto x = gaussian(m * kSize, 2);
-  std::vector<float> y(static_cast<size_t>(m * kSize));
+  std::vector<float> y(m * kSize);
   Arena scratch;
   size_t i = 0;
   for (auto _ : state) {

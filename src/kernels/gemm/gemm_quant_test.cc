@@ -30,7 +30,7 @@ std::vector<float> multiply(const PackedMatrix& w, CpuLevel level, const std::ve
                             const Epilogue& epilogue = {}, int threads = 1, float old = -7.0f) {
   ThreadPool pool(threads);
   Arena scratch;
-  std::vector<float> y(static_cast<size_t>(m * w.n()), old);
+  std::vector<float> y(m * w.n(), old);
   w.multiply({pool, level, scratch}, {x.data(), m, w.k()}, epilogue, {y.data(), m, w.n()});
   return y;
 }
@@ -40,12 +40,11 @@ struct Planes {
   std::vector<QuantisedBlock> coarse, fine;
 };
 Planes quantise(const float* x, int64_t k) {
-  Planes planes{std::vector<QuantisedBlock>(static_cast<size_t>(k / 32)),
-                std::vector<QuantisedBlock>(static_cast<size_t>(k / 32))};
+  Planes planes{std::vector<QuantisedBlock>(k / 32), std::vector<QuantisedBlock>(k / 32)};
   ref::quantise_row(x, k, {}, planes.coarse.data());
   std::vector<float> rest;
   for (int64_t i = 0; i < k; ++i) {
-    const auto& block = planes.coarse[static_cast<size_t>(i / 32)];
+    const auto& block = planes.coarse[i / 32];
     rest.push_back(x[i] - block.scale * static_cast<float>(block.q[i % 32]));
   }
   ref::quantise_row(rest.data(), k, {}, planes.fine.data());
@@ -93,7 +92,7 @@ TEST_P(GemmQuantTest, BitsEqualTheOracle) {
         for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 13, 40}) {
           auto got = multiply(*w, level, x, m);
           got.resize(std::min(got.size(), expected.size()));
-          ASSERT_TRUE(same_bits(got, {expected.begin(), expected.begin() + static_cast<int64_t>(got.size())}))
+          ASSERT_TRUE(same_bits(got, {expected.begin(), expected.begin() + std::ssize(got)}))
               << cpu_level_name(level) << ", k " << k << ", n " << n << ", m " << m;
         }
       }
@@ -155,14 +154,14 @@ TEST_P(GemmQuantTest, ExtremeIntegersAreExact) {
           int64_t sum = 0, min_sum = 0;
           for (int64_t i = 0; i < k; ++i) {
             const auto e = ref::quant_element(type, data.view().row(j), i);
-            const auto q = static_cast<int64_t>(x[static_cast<size_t>(r * k + i)]);
+            const auto q = static_cast<int64_t>(x[r * k + i]);
             sum += e.integer * static_cast<int64_t>(e.scale) * q;
             min_sum += static_cast<int64_t>(e.min) * q;
           }
           if (std::abs(sum) + std::abs(min_sum) < (1 << 24)) {
-            ASSERT_EQ(y[static_cast<size_t>(r * n + j)], static_cast<float>(sum + min_sum)) << pattern << ", " << r;
+            ASSERT_EQ(y[r * n + j], static_cast<float>(sum + min_sum)) << pattern << ", " << r;
           }
-          ASSERT_EQ(y[static_cast<size_t>(r * n + j)], planes_dot(type, data.view().row(j), quantise(x.data() + r * k, k)));
+          ASSERT_EQ(y[r * n + j], planes_dot(type, data.view().row(j), quantise(x.data() + r * k, k)));
         }
       }
     }
@@ -183,7 +182,7 @@ TEST_P(GemmQuantTest, ErrorOfTheSumIsBounded) {
       const auto coarse = ref::quantised_dot_double(type, data.view().row(j), q.coarse);
       const auto fine = ref::quantised_dot_double(type, data.view().row(j), q.fine);
       const double bound = (k / 32 + 1) * 0x1p-23 * (coarse.magnitude + fine.magnitude);
-      ASSERT_LE(std::fabs(y[static_cast<size_t>(i * n + j)] - (coarse.value + fine.value)), bound);
+      ASSERT_LE(std::fabs(y[i * n + j] - (coarse.value + fine.value)), bound);
     }
   }
 }
@@ -196,14 +195,13 @@ TEST_P(GemmQuantTest, EndToEndErrorIsSmall) {
   const auto x = gaussian(m * k, 52);
   const auto y = multiply(*pack(data), cpu_level(), x, m);
   double error = 0, size = 0;
-  std::vector<float> row(static_cast<size_t>(k));
+  std::vector<float> row(k);
   for (int64_t j = 0; j < n; ++j) {
     dequantise_row(type, data.view().row(j), k, row.data());
     for (int64_t i = 0; i < m; ++i) {
       double exact = 0;
-      for (int64_t c = 0; c < k; ++c)
-        exact += static_cast<double>(row[static_cast<size_t>(c)]) * x[static_cast<size_t>(i * k + c)];
-      const double difference = y[static_cast<size_t>(i * n + j)] - exact;
+      for (int64_t c = 0; c < k; ++c) exact += static_cast<double>(row[c]) * x[i * k + c];
+      const double difference = y[i * n + j] - exact;
       error += difference * difference;
       size += exact * exact;
     }
@@ -221,7 +219,7 @@ TEST_P(GemmQuantTest, NonFiniteXStaysInItsRow) {
       const auto expected = multiply(*w, level, good, m);
       for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         auto x = good;
-        x[static_cast<size_t>(k + 77)] = bad;
+        x[k + 77] = bad;
         const auto y = multiply(*w, level, x, m);
         for (int64_t i = 0; i < m; ++i) {
           for (int64_t j = 0; j < n; ++j) {
@@ -247,8 +245,8 @@ TEST_P(GemmQuantTest, Epilogue) {
   const CpuLevel level = cpu_level();
   for (const int64_t m : {1, 3, 9}) {
     const auto plain = multiply(*w, level, x, m);
-    std::vector<int> seen(static_cast<size_t>(m * n));
-    std::vector<float> before(static_cast<size_t>(m * n));
+    std::vector<int> seen(m * n);
+    std::vector<float> before(m * n);
     const auto add = [&](int64_t row, int64_t col, MatrixView<float> tile) {
       for (int64_t i = 0; i < tile.rows; ++i) {
         for (int64_t j = 0; j < tile.cols; ++j) {
@@ -308,11 +306,11 @@ TEST(GemmQuant, StridedViewsAndNothingBesideThem) {
   const auto expected = multiply(*w, cpu_level(), packed_x, m);
   ThreadPool pool(1);
   Arena scratch;
-  std::vector<float> y(static_cast<size_t>(m * 32), 5.0f);
+  std::vector<float> y(m * 32, 5.0f);
   w->multiply({pool, cpu_level(), scratch}, {x.data(), m, k, 100}, {}, {y.data(), m, n, 32});
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < 32; ++j) {
-      EXPECT_EQ(y[static_cast<size_t>(i * 32 + j)], j < n ? expected[static_cast<size_t>(i * n + j)] : 5.0f);
+      EXPECT_EQ(y[i * 32 + j], j < n ? expected[i * n + j] : 5.0f);
     }
   }
 }
@@ -338,7 +336,7 @@ TEST(GemmQuant, ReadRowEqualsTheOtherDecoderBitForBit) {
       if (k % facts(type).block_elements != 0) continue;
       const auto data = random_quant_matrix(type, 37, k, 91);
       const auto w = pack(data);
-      std::vector<float> expected(static_cast<size_t>(k)), got(static_cast<size_t>(k));
+      std::vector<float> expected(k), got(k);
       for (int64_t row = 0; row < 37; ++row) {
         dequantise_row(type, data.view().row(row), k, expected.data());
         ASSERT_TRUE(w->read_row(row, got).ok());
@@ -364,7 +362,7 @@ TEST(GemmQuant, PartsAreStackedInTheirOrder) {
     EXPECT_EQ((*w)->size_bytes(), 3 * quant_form(type).panel_bytes(k / 32));
     EXPECT_EQ((*w)->format(), dtype_name(type));
     const auto source = [&](int64_t row) {
-      return row < 24 ? a.view().row(23 - row) : b.view().row(row < 31 ? row - 24 : some[static_cast<size_t>(row - 31)]);
+      return row < 24 ? a.view().row(23 - row) : b.view().row(row < 31 ? row - 24 : some[row - 31]);
     };
     std::vector<float> expected(k), got(k);
     for (int64_t row = 0; row < 34; ++row) {
@@ -375,7 +373,7 @@ TEST(GemmQuant, PartsAreStackedInTheirOrder) {
     const auto x = gaussian(k, 103);
     const auto y = multiply(**w, cpu_level(), x, 1);
     const auto q = quantise(x.data(), k);
-    for (int64_t row = 0; row < 34; ++row) EXPECT_EQ(y[static_cast<size_t>(row)], planes_dot(type, source(row), q)) << row;
+    for (int64_t row = 0; row < 34; ++row) EXPECT_EQ(y[row], planes_dot(type, source(row), q)) << row;
   }
 }
 

@@ -42,7 +42,7 @@ struct QuantMatrixData {
 // Random bytes with scales that make weights of about `size`.
 inline QuantMatrixData random_quant_matrix(DType type, int64_t n, int64_t k, uint32_t seed, float size = 0.05f) {
   const DTypeFacts& f = facts(type);
-  QuantMatrixData out{type, n, k, std::vector<std::byte>(static_cast<size_t>(n * row_bytes(f, k)))};
+  QuantMatrixData out{type, n, k, std::vector<std::byte>(n * row_bytes(f, k))};
   std::mt19937_64 random(seed);
   size_t i = 0;
   for (; i + 8 <= out.bytes.size(); i += 8) {
@@ -68,7 +68,7 @@ inline QuantMatrixData random_quant_matrix(DType type, int64_t n, int64_t k, uin
 inline std::vector<float> gaussian(int64_t count, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  std::vector<float> out(static_cast<size_t>(count));
+  std::vector<float> out(count);
   for (float& v : out) v = normal(random);
   return out;
 }

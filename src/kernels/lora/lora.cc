@@ -55,7 +55,7 @@ Result<std::span<const int64_t>> read_integers(const char* name, TensorView t, i
     return invalid_argument("{} has type {}, expected int32 or int64", name, dtype_name(t.dtype));
   }
   CHORAL_RETURN_IF_ERROR(check_memory(name, t.data, t.shape, t.device));
-  const std::span<int64_t> values = scratch.make<int64_t>(static_cast<size_t>(count));
+  const std::span<int64_t> values = scratch.make<int64_t>(count);
   for (size_t i = 0; i < values.size(); ++i) {
     if (t.dtype == DType::kI64) {
       std::memcpy(&values[i], t.data + i * 8, 8);
@@ -104,7 +104,7 @@ Result<std::span<const int64_t>> repeat(const Sequences& s, std::span<const int6
     total += length[i];
   }
   if (total != s.tokens) return invalid_argument("token_nums is {}, expected the sum of seq_len_tensor, {}", s.tokens, total);
-  const std::span<int64_t> of_token = scratch.make<int64_t>(static_cast<size_t>(total));
+  const std::span<int64_t> of_token = scratch.make<int64_t>(total);
   auto to = of_token.begin();
   for (size_t i = 0; i < length.size(); ++i) to = std::fill_n(to, length[i], of_sequence[i]);
   return std::span<const int64_t>(of_token);
@@ -201,8 +201,8 @@ Status scale_rows(const Context& ctx, TensorView factors, MutableTensorView outp
   const int64_t cols = output.shape[1];
   ctx.pool.parallel_for(output.shape[0], kGrain, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
-      if (index[static_cast<size_t>(row)] < 0) continue;
-      const auto* factor = reinterpret_cast<const float*>(factors.row(index[static_cast<size_t>(row)]));
+      if (index[row] < 0) continue;
+      const auto* factor = reinterpret_cast<const float*>(factors.row(index[row]));
       float* out = reinterpret_cast<float*>(output.data) + row * cols;
       for (int64_t c = 0; c < cols; ++c) out[c] *= factor[c];
     }

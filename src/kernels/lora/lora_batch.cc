@@ -55,14 +55,13 @@ void lora_shrink(const Context& ctx, std::span<const LoRAShrink> shrinks) {
 void lora_expand(const Context& ctx, std::span<const LoRAExpand> expands) {
   if (expands.empty()) return;
   const int64_t blocks = ceil_div(expands.front().y.cols, kColumnsAtOnce);
-  const auto units = static_cast<int64_t>(expands.size()) * blocks;
+  const auto units = std::ssize(expands) * blocks;
   const int64_t grain = std::max<int64_t>(1, units / (kTasksPerThread * ctx.pool.size()));
   ctx.pool.parallel_for(units, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t unit = begin; unit < end; ++unit) {
-      const auto& [terms, y] = expands[static_cast<size_t>(unit / blocks)];
+      const auto& [terms, y] = expands[unit / blocks];
       if (unit + 1 < units) {
-        expands[static_cast<size_t>((unit + 1) / blocks)].terms.front().matrix->prefetch_expand((unit + 1) % blocks *
-                                                                                                kColumnsAtOnce);
+        expands[(unit + 1) / blocks].terms.front().matrix->prefetch_expand((unit + 1) % blocks * kColumnsAtOnce);
       }
       const int64_t col = unit % blocks * kColumnsAtOnce;
       lora_expand(ctx.level, terms, col, y.sub_cols(col, std::min(kColumnsAtOnce, y.cols - col)));

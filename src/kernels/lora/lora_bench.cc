@@ -64,22 +64,22 @@ class Batch {
   Batch(const Shape4& s, Context& ctx) : s_(s), ctx_(ctx) {
     std::mt19937 random(1);
     const auto fill = [&](std::vector<uint16_t>& v, int64_t n) {
-      v.resize(static_cast<size_t>(n));
+      v.resize(n);
       for (uint16_t& b : v) b = to_bfloat16(static_cast<float>(static_cast<int32_t>(random())) * 0x1p-34F).bits;
     };
     fill(a_, s.adapters * s.rank * s.in);
     fill(b_, s.adapters * s.out * s.rank);
-    x_.assign(static_cast<size_t>(s.rows * s.in), 0.5F);
-    y_.assign(static_cast<size_t>(s.rows * s.out), 1.0F);
-    middle_.assign(static_cast<size_t>(s.rows * s.rank), 0.0F);
+    x_.assign(s.rows * s.in, 0.5F);
+    y_.assign(s.rows * s.out, 1.0F);
+    middle_.assign(s.rows * s.rank, 0.0F);
     for (int64_t i = 0; i < s.rows; ++i) index_.push_back(i % s.adapters);
     for (int64_t g = 0; g < s.adapters; ++g) {
       matrices_.push_back(pack(g));
       gemm_a_.push_back(pack_gemm(a_.data() + g * s.rank * s.in, s.rank, s.in));
       gemm_b_.push_back(pack_gemm(b_.data() + g * s.out * s.rank, s.out, s.rank));
     }
-    gathered_a_.resize(static_cast<size_t>(s.rows * s.rank * s.in));
-    gathered_b_.resize(static_cast<size_t>(s.rows * s.rank * s.out));
+    gathered_a_.resize(s.rows * s.rank * s.in);
+    gathered_b_.resize(s.rows * s.rank * s.out);
     sorted_x_.resize(x_.size());
     sorted_y_.resize(y_.size());
   }
@@ -102,15 +102,14 @@ class Batch {
     ctx_.pool.parallel_for(s_.adapters * cuts, grain(s_.adapters * cuts), [&](int64_t begin, int64_t end, int) {
       for (int64_t t = begin; t < end; ++t) {
         const int64_t g = t / cuts, rank = t % cuts * 16, rows = first(g + 1) - first(g);
-        matrices_[static_cast<size_t>(g)].shrink(ctx_.level, {x_.data() + first(g) * s_.in, rows, s_.in}, 1.0F, rank,
-                                                 std::min(rank + 16, s_.rank),
-                                                 {middle_.data() + first(g) * s_.rank, rows, s_.rank});
+        matrices_[g].shrink(ctx_.level, {x_.data() + first(g) * s_.in, rows, s_.in}, 1.0F, rank, std::min(rank + 16, s_.rank),
+                            {middle_.data() + first(g) * s_.rank, rows, s_.rank});
       }
     });
     ctx_.pool.parallel_for(s_.adapters * tiles, grain(s_.adapters * tiles), [&](int64_t begin, int64_t end, int) {
       for (int64_t t = begin; t < end; ++t) {
         const int64_t g = t / tiles, col = t % tiles * kTile, rows = first(g + 1) - first(g);
-        const LoRATerm term{&matrices_[static_cast<size_t>(g)], middle_.data() + first(g) * s_.rank, 1.0F};
+        const LoRATerm term{&matrices_[g], middle_.data() + first(g) * s_.rank, 1.0F};
         const MatrixView<float> y(y_.data() + first(g) * s_.out, rows, s_.out);
         lora_expand(ctx_.level, {&term, 1}, col, y.sub_cols(col, std::min(kTile, s_.out - col)));
       }
@@ -120,7 +119,7 @@ class Batch {
   void gather() {
     const auto rows_of = [&](auto body) {
       ctx_.pool.parallel_for(s_.rows, 1, [&](int64_t begin, int64_t end, int) {
-        for (int64_t i = begin; i < end; ++i) body(i, index_[static_cast<size_t>(i)]);
+        for (int64_t i = begin; i < end; ++i) body(i, index_[i]);
       });
     };
     rows_of([&](int64_t i, int64_t g) {
@@ -159,8 +158,8 @@ class Batch {
       const MatrixView<float> x(sorted_x_.data() + first(g) * s_.in, rows, s_.in),
           y(sorted_y_.data() + first(g) * s_.out, rows, s_.out);
       const MatrixView<float> middle(middle_.data() + first(g) * s_.rank, rows, s_.rank);
-      gemm_a_[static_cast<size_t>(g)]->multiply(ctx_, x, {}, middle);
-      gemm_b_[static_cast<size_t>(g)]->multiply(ctx_, middle, {}, y);
+      gemm_a_[g]->multiply(ctx_, x, {}, middle);
+      gemm_b_[g]->multiply(ctx_, middle, {}, y);
       scatter_rows(g);
     }
   }
@@ -234,7 +233,7 @@ void LoRA(benchmark::State& state, const Shape4& shape, int threads) {
   for (auto _ : state) {
     for (size_t w = 0; w < kWays; ++w) {
       // By all threads: through the caches of each, and none of them is asleep when the work begins.
-      machine.pool.parallel_for(static_cast<int64_t>(others.size()), 1 << 16, [&](int64_t begin, int64_t end, int) {
+      machine.pool.parallel_for(std::ssize(others), 1 << 16, [&](int64_t begin, int64_t end, int) {
         benchmark::DoNotOptimize(std::accumulate(others.begin() + begin, others.begin() + end, int64_t{0}));
       });
       const auto begin = std::chrono::steady_clock::now();

@@ -23,13 +23,12 @@ LoRACompanion::LoRACompanion(const Context& ctx, std::span<const LoRAShare> shar
   }
   // Equal bytes for every thread.
   const int64_t threads = ctx.pool.size();
-  runs_ = ctx.scratch.make<Run>(static_cast<size_t>(threads));
+  runs_ = ctx.scratch.make<Run>(threads);
   int64_t share = 0, before = 0;
   for (int64_t t = 0; t < threads; ++t) {
-    Run& run = runs_[static_cast<size_t>(t)];
+    Run& run = runs_[t];
     run.begin = share;
-    for (; share < static_cast<int64_t>(shares.size()) && before * threads < total * (t + 1); ++share)
-      before += panel_bytes_of(shares[static_cast<size_t>(share)]);
+    for (; share < std::ssize(shares) && before * threads < total * (t + 1); ++share) before += panel_bytes_of(shares[share]);
     run.end = share;
     run.fetched = {run.begin, 0, 0};
     skip_complete(run.fetched);
@@ -37,19 +36,17 @@ LoRACompanion::LoRACompanion(const Context& ctx, std::span<const LoRAShare> shar
   }
 }
 
-const LoRAMatrix& LoRACompanion::matrix(const Place& at) const {
-  return *shares_[static_cast<size_t>(at.share)].expand.terms[at.term].matrix;
-}
+const LoRAMatrix& LoRACompanion::matrix(const Place& at) const { return *shares_[at.share].expand.terms[at.term].matrix; }
 
 MatrixView<float> LoRACompanion::deltas(int64_t share, size_t term) const {
-  const MatrixView<float>& y = shares_[static_cast<size_t>(share)].expand.y;
-  return {deltas_[static_cast<size_t>(share)] + static_cast<int64_t>(term) * y.rows * y.cols, y.rows, y.cols};
+  const MatrixView<float>& y = shares_[share].expand.y;
+  return {deltas_[share] + static_cast<int64_t>(term) * y.rows * y.cols, y.rows, y.cols};
 }
 
 void LoRACompanion::skip_complete(Place& at) const {
-  while (at.share < static_cast<int64_t>(shares_.size()) && at.bytes >= matrix(at).panel_bytes()) {
+  while (at.share < std::ssize(shares_) && at.bytes >= matrix(at).panel_bytes()) {
     at.bytes = 0;
-    if (++at.term < shares_[static_cast<size_t>(at.share)].expand.terms.size()) continue;
+    if (++at.term < shares_[at.share].expand.terms.size()) continue;
     at.term = 0;
     ++at.share;
   }
@@ -58,24 +55,23 @@ void LoRACompanion::skip_complete(Place& at) const {
 int64_t LoRACompanion::bytes_left() const {
   int64_t bytes = 0;
   for (const Run& run : runs_) {
-    for (int64_t share = run.fetched.share; share < run.end; ++share)
-      bytes += panel_bytes_of(shares_[static_cast<size_t>(share)]);
+    for (int64_t share = run.fetched.share; share < run.end; ++share) bytes += panel_bytes_of(shares_[share]);
   }
   return bytes;
 }
 
 std::span<const std::byte> LoRACompanion::fetch(int thread, int64_t most) {
-  Run& run = runs_[static_cast<size_t>(thread)];
+  Run& run = runs_[thread];
   if (run.fetched.share >= run.end) return {};
-  const auto panels = matrix(run.fetched).panels().subspan(static_cast<size_t>(run.fetched.bytes));
+  const auto panels = matrix(run.fetched).panels().subspan(run.fetched.bytes);
   const auto bytes = panels.first(std::min(panels.size(), static_cast<size_t>(most)));
-  run.fetched.bytes += static_cast<int64_t>(bytes.size());
+  run.fetched.bytes += std::ssize(bytes);
   skip_complete(run.fetched);
   return bytes;
 }
 
 void LoRACompanion::work(int thread) {
-  Run& run = runs_[static_cast<size_t>(thread)];
+  Run& run = runs_[thread];
   while (run.done.share < run.end) {
     const Place end{run.done.share, run.done.term, matrix(run.done).piece_end(run.done.bytes)};
     if (end > run.ready) break;
@@ -85,7 +81,7 @@ void LoRACompanion::work(int thread) {
 }
 
 void LoRACompanion::do_piece(Place& at) const {
-  const LoRAShrink& shrink = shares_[static_cast<size_t>(at.share)].shrinks[at.term];
+  const LoRAShrink& shrink = shares_[at.share].shrinks[at.term];
   at.bytes =
       shrink.matrix->compute_piece(ctx_.level, at.bytes, shrink.x, shrink.factor, shrink.middle, deltas(at.share, at.term));
   skip_complete(at);
@@ -99,13 +95,13 @@ bool LoRACompanion::was_begun(int64_t share) const {
 }
 
 void LoRACompanion::finish() {
-  ctx_.pool.parallel_for(static_cast<int64_t>(shares_.size()), 1, [this](int64_t begin, int64_t end, int) {
+  ctx_.pool.parallel_for(std::ssize(shares_), 1, [this](int64_t begin, int64_t end, int) {
     for (int64_t share = begin; share < end; ++share) {
       if (!was_begun(share)) continue;
       for (const Run& run : runs_) {
         for (Place at = run.done; at.share == share && share < run.end;) do_piece(at);
       }
-      const LoRAExpand& expand = shares_[static_cast<size_t>(share)].expand;
+      const LoRAExpand& expand = shares_[share].expand;
       for (size_t t = 0; t < expand.terms.size(); ++t) expand.terms[t].matrix->add_deltas(deltas(share, t), expand.y);
     }
   });

@@ -16,7 +16,7 @@ namespace choral::kernels {
 namespace {
 
 std::vector<float> random_floats(int64_t count, uint32_t seed) {
-  std::vector<float> values(static_cast<size_t>(count));
+  std::vector<float> values(count);
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   for (float& v : values) v = normal(random);
@@ -24,7 +24,7 @@ std::vector<float> random_floats(int64_t count, uint32_t seed) {
 }
 
 TensorView as_tensor(const std::vector<float>& values, int64_t rows) {
-  const auto cols = static_cast<int64_t>(values.size()) / rows;
+  const auto cols = std::ssize(values) / rows;
   return {reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {rows, cols}, kCpuDevice};
 }
 
@@ -67,7 +67,7 @@ struct Step {
         const float factor = 1.0F - 0.25F * static_cast<float>(t);
         const LoRAMatrix& m =
             adapters.emplace_back(make_adapter(in, out, kRanks[i % 4] + t, format, 100 * static_cast<uint32_t>(i + 1)));
-        float* middle = middles.emplace_back(static_cast<size_t>(count * m.rank())).data();
+        float* middle = middles.emplace_back(count * m.rank()).data();
         some_shrinks.push_back({&m, {x.data() + row * in, count, in}, factor, {middle, count, m.rank()}});
         some_terms.push_back({&m, middle, factor});
       }
@@ -204,7 +204,7 @@ TEST(LoRACompanion, NamesEveryByteOnceInTheOrderOfThePanels) {
       const auto begins = [&](const LoRAMatrix& m) { return m.panels().data() == bytes.data(); };
       EXPECT_TRUE(bytes.data() == end || std::any_of(step.adapters.begin(), step.adapters.end(), begins));
       end = bytes.data() + bytes.size();
-      total += static_cast<int64_t>(bytes.size());
+      total += std::ssize(bytes);
     }
   }
   EXPECT_EQ(total, step.panel_bytes());

@@ -114,8 +114,8 @@ class LoRAExpander {
     expand(m, middle, {&delta[0][0], rows_, base.cols, kLoRAColumns});
     for (int64_t r = 0; r < rows_; ++r) {
       for (int64_t c = 0; c < base.cols; ++c) {
-        const float f = m.output_factor_.empty() ? 1.0F : m.output_factor_[static_cast<size_t>(col_ + c)];
-        const float o = m.offset_.empty() ? 0.0F : m.offset_[static_cast<size_t>(col_ + c)];
+        const float f = m.output_factor_.empty() ? 1.0F : m.output_factor_[col_ + c];
+        const float o = m.offset_.empty() ? 0.0F : m.offset_[col_ + c];
         acc.row(r)[c] += term.factor * ((f - 1.0F) * base.row(r)[c] + o) + f * delta[r][c];
       }
     }

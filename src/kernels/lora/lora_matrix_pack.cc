@@ -80,7 +80,7 @@ Status check_source(const LoRAMatrixSource& source) {
   if (source.in <= 0 || source.in > kMaxDim || source.out <= 0 || source.out > kMaxDim) {
     return invalid_argument("a layer of {} inputs and {} outputs", source.in, source.out);
   }
-  const auto fits = [&](std::span<const float> v) { return v.empty() || static_cast<int64_t>(v.size()) == source.out; };
+  const auto fits = [&](std::span<const float> v) { return v.empty() || std::ssize(v) == source.out; };
   if (!fits(source.output_factor)) {
     return invalid_argument("output_factor has {} values for {} outputs", source.output_factor.size(), source.out);
   }
@@ -113,12 +113,12 @@ void put(LoRAStore store, float value, std::byte* at, bool& lost) {
 
 // `values` are whole rows of 16, two to a pair; a last one without partner stands alone.
 void put_pairs(LoRAStore store, std::span<const float> values, std::byte* out, bool& lost) {
-  const int64_t bytes = value_bytes(store), rows = static_cast<int64_t>(values.size()) / 16;
+  const int64_t bytes = value_bytes(store), rows = std::ssize(values) / 16;
   for (int64_t row = 0; row < rows; ++row) {
     const bool interleaved = store == LoRAStore::kBF16 && row / 2 * 2 + 1 < rows;
     for (int64_t i = 0; i < 16; ++i) {
       const int64_t at = interleaved ? row / 2 * 32 + i * 2 + row % 2 : row * 16 + i;
-      put(store, values[static_cast<size_t>(row * 16 + i)], out + at * bytes, lost);
+      put(store, values[row * 16 + i], out + at * bytes, lost);
     }
   }
 }
@@ -240,7 +240,7 @@ class LoRAPacker {
       m.slices_.push_back(slice);
     }
     m.panel_bytes_ = bytes;
-    m.row_scale_.resize(static_cast<size_t>(m.rank_));
+    m.row_scale_.resize(m.rank_);
     return {};
   }
 
@@ -256,14 +256,14 @@ class LoRAPacker {
     const int64_t bytes = value_bytes(m_.a_store_), chunk = kLoRAChunk * bytes;
     const int64_t whole = m_.in_ / kLoRAChunk, tail = m_.in_ % kLoRAChunk;
     for (int64_t i = 0; i < slice.rank; ++i) {
-      m_.row_scale_[static_cast<size_t>(slice.rank_begin + i)] = source.scale;
+      m_.row_scale_[slice.rank_begin + i] = source.scale;
       int64_t stride = 0;
       std::byte* to = a_row(slice.rank_begin + i, &stride);
       const std::byte* from = source.a.row(i);
       for (int64_t c = 0; c < whole; ++c) move_chunk(m_.a_store_, from + c * chunk, to + c * stride);
       if (tail == 0) continue;
       std::array<std::byte, kLoRAChunk * sizeof(float)> padded{};
-      std::memcpy(padded.data(), from + whole * chunk, static_cast<size_t>(tail * bytes));
+      std::memcpy(padded.data(), from + whole * chunk, tail * bytes);
       move_chunk(m_.a_store_, padded.data(), to + whole * stride);
     }
   }
@@ -273,7 +273,7 @@ class LoRAPacker {
     std::byte* to = panels_ + slice.b_offset;
     for (int64_t first = slice.out_begin / kLoRAColumns * kLoRAColumns; first < slice.out_end; first += kLoRAColumns) {
       const int64_t begin = std::max(first, slice.out_begin), end = std::min(first + kLoRAColumns, slice.out_end);
-      if (end - begin < kLoRAColumns) std::memset(to, 0, static_cast<size_t>(bytes));
+      if (end - begin < kLoRAColumns) std::memset(to, 0, bytes);
       move_columns(m_.b_store_, source.b.row(begin - slice.out_begin), slice.rank, end - begin, begin - first, to);
       to += bytes;
     }
@@ -281,7 +281,7 @@ class LoRAPacker {
 
   void move_a_blocks(const LoRASliceSource& source, const LoRAMatrix::Slice& slice) {
     for (int64_t i = 0; i < slice.rank; ++i) {
-      m_.row_scale_[static_cast<size_t>(slice.rank_begin + i)] = source.scale;
+      m_.row_scale_[slice.rank_begin + i] = source.scale;
       int64_t stride = 0;
       std::byte* to = a_row(slice.rank_begin + i, &stride);
       for (int64_t c = 0; c < m_.in_ / kLoRAChunk; ++c, to += stride) {
@@ -301,7 +301,7 @@ class LoRAPacker {
         std::memset(values, 0, kLoRAChunk * kLoRAColumns);
         for (int64_t c = std::max(first, slice.out_begin); c < std::min(first + kLoRAColumns, slice.out_end); ++c) {
           const Q8Block block = q8_block(source.b.row(c - slice.out_begin), b);
-          scales[static_cast<size_t>(c - first)] = block.scale;
+          scales[c - first] = block.scale;
           for (int64_t j = 0; j < kLoRAChunk; ++j) values[j * kLoRAColumns + c - first] = block.values[j];
         }
         std::memcpy(to, scales.data(), sizeof scales);
@@ -320,19 +320,19 @@ class LoRAPacker {
       return {};
     }
     const int64_t chunks = ceil_div(m_.in_, kLoRAChunk);
-    std::vector<float> row(static_cast<size_t>(chunks * kLoRAChunk), 0.0F);
+    std::vector<float> row(chunks * kLoRAChunk, 0.0F);
     for (int64_t i = 0; i < slice.rank; ++i) {
       dequantise_row(source.a.dtype, source.a.row(i), m_.in_, row.data());
       const int64_t j = slice.rank_begin + i;
-      m_.row_scale_[static_cast<size_t>(j)] = source.scale;
+      m_.row_scale_[j] = source.scale;
       if (m_.a_store_ == LoRAStore::kI8) {
         CHORAL_TRY(const float scale, quantise(row));
-        m_.row_scale_[static_cast<size_t>(j)] *= scale;
+        m_.row_scale_[j] *= scale;
       }
       int64_t stride = 0;
       std::byte* to = a_row(j, &stride);
       for (int64_t c = 0; c < chunks; ++c) {
-        put_pairs(m_.a_store_, std::span(row).subspan(static_cast<size_t>(c * kLoRAChunk), kLoRAChunk), to + c * stride, lost_);
+        put_pairs(m_.a_store_, std::span(row).subspan(c * kLoRAChunk, kLoRAChunk), to + c * stride, lost_);
       }
     }
     return {};
@@ -347,8 +347,8 @@ class LoRAPacker {
       move_b(source, slice);
       return {};
     }
-    std::vector<float> column(static_cast<size_t>(slice.rank));
-    std::vector<float> panel(static_cast<size_t>(slice.rank * kLoRAColumns));
+    std::vector<float> column(slice.rank);
+    std::vector<float> panel(slice.rank * kLoRAColumns);
     std::byte* to = panels_ + slice.b_offset;
     for (int64_t first = slice.out_begin / kLoRAColumns * kLoRAColumns; first < slice.out_end; first += kLoRAColumns) {
       std::fill(panel.begin(), panel.end(), 0.0F);
@@ -356,10 +356,9 @@ class LoRAPacker {
       for (int64_t c = std::max(first, slice.out_begin); c < std::min(first + kLoRAColumns, slice.out_end); ++c) {
         dequantise_row(source.b.dtype, source.b.row(c - slice.out_begin), slice.rank, column.data());
         if (m_.b_store_ == LoRAStore::kI8) {
-          CHORAL_TRY(scales[static_cast<size_t>(c - first)], quantise(column));
+          CHORAL_TRY(scales[c - first], quantise(column));
         }
-        for (int64_t j = 0; j < slice.rank; ++j)
-          panel[static_cast<size_t>(j * kLoRAColumns + c - first)] = column[static_cast<size_t>(j)];
+        for (int64_t j = 0; j < slice.rank; ++j) panel[j * kLoRAColumns + c - first] = column[j];
       }
       std::byte* values = to;
       if (m_.b_store_ == LoRAStore::kI8) {
@@ -385,7 +384,7 @@ Status LoRAMatrix::fill(const LoRAMatrixSource& source, std::byte* panels) { ret
 
 Result<LoRAMatrix> LoRAMatrix::pack(const LoRAMatrixSource& source, LoRAFormat format) {
   CHORAL_TRY(LoRAMatrix m, lay_out(source, format));
-  CHORAL_TRY(m.own_panels_, AlignedBuffer::allocate(static_cast<size_t>(m.panel_bytes_)));
+  CHORAL_TRY(m.own_panels_, AlignedBuffer::allocate(m.panel_bytes_));
   CHORAL_RETURN_IF_ERROR(m.fill(source, m.own_panels_.data()));
   return m;
 }

@@ -75,7 +75,7 @@ struct Layer {
 std::vector<float> random_values(int64_t count, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  std::vector<float> out(static_cast<size_t>(count));
+  std::vector<float> out(count);
   for (float& value : out) value = normal(random);
   return out;
 }
@@ -83,7 +83,7 @@ std::vector<float> random_values(int64_t count, uint32_t seed) {
 // Middle and result of `rows` rows, one after the other.
 std::vector<float> computed(const LoRAMatrix& matrix, CpuLevel level, int64_t rows) {
   const auto x = random_values(rows * matrix.in(), 77);
-  std::vector<float> middle(static_cast<size_t>(rows * matrix.rank())), y = random_values(rows * matrix.out(), 78);
+  std::vector<float> middle(rows * matrix.rank()), y = random_values(rows * matrix.out(), 78);
   matrix.shrink(level, {x.data(), rows, matrix.in()}, 1.5F, 0, matrix.rank(), {middle.data(), rows, matrix.rank()});
   const LoRATerm term{&matrix, middle.data()};
   lora_expand(level, {&term, 1}, 0, {y.data(), rows, matrix.out()});

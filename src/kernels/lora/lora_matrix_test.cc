@@ -26,7 +26,7 @@ struct Rows {
   std::vector<float> data;
 
   Rows(int64_t r, int64_t c, int64_t extra = 0, float fill = 0)
-      : rows(r), cols(c), stride(c + extra), data(static_cast<size_t>(r * (c + extra)), fill) {}
+      : rows(r), cols(c), stride(c + extra), data(r * (c + extra), fill) {}
   MatrixView<float> view() { return {data.data(), rows, cols, stride}; }
   MatrixView<const float> view() const { return {data.data(), rows, cols, stride}; }
 };
@@ -51,10 +51,10 @@ struct FileTensor {
   std::vector<std::byte> bytes;
   TensorView view;
 
-  FileTensor(const Rows& values, DType type) : bytes(static_cast<size_t>(row_bytes(type, values.cols) * values.rows + 1)) {
+  FileTensor(const Rows& values, DType type) : bytes(row_bytes(type, values.cols) * values.rows + 1) {
     view = {bytes.data() + 1, type, {values.rows, values.cols}, kCpuDevice};
     for (int64_t i = 0; i < values.rows * values.cols; ++i) {
-      const float v = values.data[static_cast<size_t>(i)];
+      const float v = values.data[i];
       std::byte* to = bytes.data() + 1 + row_bytes(type, i);
       const uint16_t half = type == DType::kBF16 ? to_bfloat16(v).bits : to_float16(v).bits;
       type == DType::kF32 ? std::memcpy(to, &v, 4) : std::memcpy(to, &half, 2);
@@ -153,7 +153,7 @@ class LoRAMatrixAtLevel : public testing::TestWithParam<CpuLevel> {
   void check_shrink(const Adapter& adapter, int64_t rows, float factor) {
     const Rows x = random_rows(rows, adapter.in, static_cast<uint32_t>(rows * 7 + adapter.in), rows % 3);
     const Rows middle = shrink(adapter, GetParam(), x.view(), factor);
-    std::vector<double> exact(static_cast<size_t>(rows * adapter.rank())), magnitude(exact.size());
+    std::vector<double> exact(rows * adapter.rank()), magnitude(exact.size());
     const MatrixView<double> e(exact.data(), rows, adapter.rank()), g(magnitude.data(), rows, adapter.rank());
     ref::lora_shrink(adapter.slices, x.view(), factor, e, g);
     for (int64_t i = 0; i < rows; ++i) {
@@ -198,7 +198,7 @@ class LoRAMatrixAtLevel : public testing::TestWithParam<CpuLevel> {
       ranks += parts[t].adapter->rank();
     }
     for (size_t t = 0; t < parts.size(); ++t) ref_terms.push_back(parts[t].adapter->ref_term(middles[t], parts[t].factor));
-    std::vector<double> exact(static_cast<size_t>(rows * out)), magnitude(exact.size());
+    std::vector<double> exact(rows * out), magnitude(exact.size());
     const MatrixView<double> e(exact.data(), rows, out), g(magnitude.data(), rows, out);
     ref::lora_expand(ref_terms, base.view(), e, g);
     const Rows y = expand(parts, middles, base, rows, round_up(out, 16));
@@ -208,7 +208,7 @@ class LoRAMatrixAtLevel : public testing::TestWithParam<CpuLevel> {
         ASSERT_LE(std::fabs(y.view().row(i)[c] - e.row(i)[c]), steps * kUnit * g.row(i)[c])
             << "out " << out << " ranks " << ranks << " rows " << rows << " at " << i << "," << c;
       }
-      for (int64_t c = out; c < y.stride; ++c) ASSERT_TRUE(std::isnan(y.data[static_cast<size_t>(i * y.stride + c)]));
+      for (int64_t c = out; c < y.stride; ++c) ASSERT_TRUE(std::isnan(y.data[i * y.stride + c]));
     }
     // However tiles are cut, and each row by itself.
     for (const int64_t tile_rows : {int64_t{1}, int64_t{3}, int64_t{4}, rows}) {
@@ -309,8 +309,7 @@ TEST_P(LoRAMatrixAtLevel, RowsAndCutsDoNotShowInTheBits) {
           adapter.matrix->shrink(GetParam(), part, 0.3F, 0, cut, middle.view());
           if (cut < 27) adapter.matrix->shrink(GetParam(), part, 0.3F, cut, 27, middle.view());
           for (int64_t i = 0; i < rows; ++i) {
-            ASSERT_NO_FATAL_FAILURE(expect_equal_bits(middle.view().row_span(i),
-                                                      alone[static_cast<size_t>(33 - rows + i)].view().row_span(0),
+            ASSERT_NO_FATAL_FAILURE(expect_equal_bits(middle.view().row_span(i), alone[33 - rows + i].view().row_span(0),
                                                       fmt::format("{} rows, row {}, cut {}", rows, i, cut)));
           }
         }
@@ -347,7 +346,7 @@ TEST_P(LoRAMatrixAtLevel, EveryHalfAndBFloatWidensExactly) {
     for (int64_t first = 0; first < (1 << 16); first += 64) {  // x picks one of 64; 0 · inf would be NaN, so none of them is inf
       for (int64_t i = 0; i < 64; ++i) {
         const auto bits = static_cast<uint16_t>(first + i);
-        a.data[static_cast<size_t>(i)] = type == DType::kF16 ? to_float(Float16{bits}) : to_float(BFloat16{bits});
+        a.data[i] = type == DType::kF16 ? to_float(Float16{bits}) : to_float(BFloat16{bits});
       }
       if (!std::isfinite(a.data[63])) continue;
       const FileTensor tensor(a, type), b(Rows(1, 1, 0, 1.0F), type);
@@ -409,7 +408,7 @@ TEST(LoRAMatrixPack, FillsTheCallersMemoryAsThePlainLoopDoes) {
         const Adapter adapter(in, 60, {{3, 2, rank, type, type}, {5, 41, rank + 1, type, type}}, LoRAFormat::kAuto, 7);
         auto matrix = LoRAMatrix::lay_out({in, 60, adapter.sources, {}, {}}, LoRAFormat::kAuto);
         ASSERT_TRUE(matrix.ok());
-        std::vector<std::byte> panels(static_cast<size_t>(matrix->panel_bytes()), std::byte{0xEE}), expected(panels.size());
+        std::vector<std::byte> panels(matrix->panel_bytes(), std::byte{0xEE}), expected(panels.size());
         ASSERT_TRUE(matrix->fill({in, 60, adapter.sources, {}, {}}, panels.data()).ok());
 
         const int64_t ranks = 2 * rank + 1, chunks = (in + 31) / 32;
@@ -420,14 +419,14 @@ TEST(LoRAMatrixPack, FillsTheCallersMemoryAsThePlainLoopDoes) {
             const int64_t group = j / 8 * 8, in_group = std::min<int64_t>(8, ranks - group);
             for (int64_t k = 0; k < in; ++k) {
               const int64_t at = (group * chunks + k / 32 * in_group + j - group) * 32 + pair_index(type, k % 32 / 16, 2, k % 16);
-              std::memcpy(expected.data() + at * size, slice.a.row(r) + k * size, static_cast<size_t>(size));
+              std::memcpy(expected.data() + at * size, slice.a.row(r) + k * size, size);
             }
           }
           const int64_t first = slice.out_begin / 16;
           for (int64_t c = slice.out_begin; c < slice.out_begin + out; ++c) {
             for (int64_t r = 0; r < own; ++r) {
               const int64_t at = b + (c / 16 - first) * own * 16 + pair_index(type, r, own, c % 16);
-              std::memcpy(expected.data() + at * size, slice.b.row(c - slice.out_begin) + r * size, static_cast<size_t>(size));
+              std::memcpy(expected.data() + at * size, slice.b.row(c - slice.out_begin) + r * size, size);
             }
           }
           b += ((slice.out_begin + out + 15) / 16 - first) * own * 16;

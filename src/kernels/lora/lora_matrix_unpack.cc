@@ -38,25 +38,25 @@ int64_t place_in_pair(LoRAStore store, int64_t row, int64_t c) {
 }  // namespace
 
 void LoRAMatrix::read_a(int64_t rank, std::span<float> out) const {
-  CHORAL_CHECK(rank >= 0 && rank < rank_ && static_cast<int64_t>(out.size()) == in_, "a row of A is as wide as the layer");
+  CHORAL_CHECK(rank >= 0 && rank < rank_ && std::ssize(out) == in_, "a row of A is as wide as the layer");
   const int64_t bytes = chunk_bytes(a_store_), chunks = ceil_div(in_, kLoRAChunk);
   const int64_t group = rank / kShrinkRanks * kShrinkRanks, ranks = std::min(kShrinkRanks, rank_ - group);
   const std::byte* chunk = panels_ + (group * chunks + rank - group) * bytes;
-  const float row_scale = row_scale_[static_cast<size_t>(rank)];
+  const float row_scale = row_scale_[rank];
   for (int64_t begin = 0; begin < in_; begin += kLoRAChunk, chunk += ranks * bytes) {
     const bool has_scale = a_store_ == LoRAStore::kQ8;
     const float scale = has_scale ? load<float>(chunk) * row_scale : row_scale;
     const std::byte* values = chunk + (has_scale ? sizeof(float) : 0);
     for (int64_t k = 0; k < std::min(kLoRAChunk, in_ - begin); ++k) {
       const int64_t at = place_in_pair(a_store_, k / kLoRAColumns, k % kLoRAColumns);
-      out[static_cast<size_t>(begin + k)] = scale * value_at(a_store_, values, at);
+      out[begin + k] = scale * value_at(a_store_, values, at);
     }
   }
 }
 
 void LoRAMatrix::read_b(size_t s, int64_t col, std::span<float> out) const {
   const Slice& slice = slices_.at(s);
-  CHORAL_CHECK(col >= slice.out_begin && col < slice.out_end && static_cast<int64_t>(out.size()) == slice.rank,
+  CHORAL_CHECK(col >= slice.out_begin && col < slice.out_end && std::ssize(out) == slice.rank,
                "a column of the slice has a value for each of its ranks");
   const int64_t index = col / kLoRAColumns - slice.out_begin / kLoRAColumns, c = col % kLoRAColumns;
   const std::byte* panel = panels_ + slice.b_offset + index * choral::kernels::panel_bytes(b_store_, slice.rank);
@@ -70,7 +70,7 @@ void LoRAMatrix::read_b(size_t s, int64_t col, std::span<float> out) const {
     const bool paired = row / 2 * 2 + 1 < slice.rank;  // the last of an odd number stands alone
     const int64_t at = row / 2 * 2 * kLoRAColumns + place_in_pair(paired ? b_store_ : LoRAStore::kPlainBF16, row % 2, c);
     const float scale = scaled_blocks || scaled_panel ? load<float>(block + c * static_cast<int64_t>(sizeof(float))) : 1.0F;
-    out[static_cast<size_t>(j)] = scale * value_at(b_store_, values, at);
+    out[j] = scale * value_at(b_store_, values, at);
   }
 }
 

@@ -17,7 +17,7 @@ struct Stored {
 };
 
 Stored random_tensor(DType type, int64_t rows, int64_t cols, std::mt19937& random) {
-  Stored out{std::vector<std::byte>(static_cast<size_t>(rows * row_bytes(type, cols))), {}};
+  Stored out{std::vector<std::byte>(rows * row_bytes(type, cols)), {}};
   std::normal_distribution<float> normal;
   std::byte* to = out.bytes.data();
   const auto put = [&to](const auto& value) {
@@ -42,30 +42,30 @@ struct Case {
 
 void expect_what_is_multiplied_by(const LoRAMatrix& matrix) {
   const int64_t in = matrix.in(), rank = matrix.rank(), out = matrix.out();
-  std::vector<float> row(static_cast<size_t>(in)), x(static_cast<size_t>(in)), middle(static_cast<size_t>(rank));
-  std::vector<float> columns(static_cast<size_t>(in * rank));  // [in][rank], by shrink
+  std::vector<float> row(in), x(in), middle(rank);
+  std::vector<float> columns(in * rank);  // [in][rank], by shrink
   for (int64_t k = 0; k < in; ++k) {
     std::fill(x.begin(), x.end(), 0.0F);
-    x[static_cast<size_t>(k)] = 1.0F;
+    x[k] = 1.0F;
     matrix.shrink(cpu_level(), {x.data(), 1, in}, 1.0F, 0, rank, {columns.data() + k * rank, 1, rank});
   }
   for (int64_t j = 0; j < rank; ++j) {
     matrix.read_a(j, row);
-    for (int64_t k = 0; k < in; ++k) ASSERT_FLOAT_EQ(row[static_cast<size_t>(k)], columns[static_cast<size_t>(k * rank + j)]);
+    for (int64_t k = 0; k < in; ++k) ASSERT_FLOAT_EQ(row[k], columns[k * rank + j]);
   }
-  std::vector<float> y(static_cast<size_t>(out)), values;
+  std::vector<float> y(out), values;
   for (size_t s = 0; s < matrix.slice_count(); ++s) {
     const auto& slice = matrix.slice(s);
-    values.resize(static_cast<size_t>(slice.rank));
+    values.resize(slice.rank);
     for (int64_t j = 0; j < slice.rank; ++j) {
       std::fill(middle.begin(), middle.end(), 0.0F);
-      middle[static_cast<size_t>(slice.rank_begin + j)] = 1.0F;
+      middle[slice.rank_begin + j] = 1.0F;
       std::fill(y.begin(), y.end(), 0.0F);
       const LoRATerm term{&matrix, middle.data(), 1.0F};
       lora_expand(cpu_level(), {&term, 1}, 0, {y.data(), 1, out});
       for (int64_t col = slice.out_begin; col < slice.out_end; ++col) {
         matrix.read_b(s, col, values);
-        ASSERT_FLOAT_EQ(values[static_cast<size_t>(j)], y[static_cast<size_t>(col)]) << "slice " << s << ", rank " << j;
+        ASSERT_FLOAT_EQ(values[j], y[col]) << "slice " << s << ", rank " << j;
       }
     }
   }

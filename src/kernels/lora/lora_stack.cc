@@ -29,7 +29,7 @@ std::span<const Task> cut(const LoRAGroups& groups, int64_t columns, int64_t col
   const int64_t across = ceil_div(columns, columns_per_task);
   int64_t count = 0;
   for (const LoRAGroup& g : groups.groups) count += ceil_div(g.count, kRowsPerTask) * across;
-  const std::span<Task> tasks = scratch.make<Task>(static_cast<size_t>(count));
+  const std::span<Task> tasks = scratch.make<Task>(count);
   size_t next = 0;
   for (const LoRAGroup& g : groups.groups) {
     for (int64_t t = 0; t < across; ++t) {
@@ -57,22 +57,20 @@ struct FloatRows {
   const float* data;
   int64_t stride;
   bool sorted;  // row i of the sorted rows; else of inputs
-  const float* row(const LoRAGroups& groups, int64_t i) const {
-    return data + (sorted ? i : groups.rows[static_cast<size_t>(i)].input) * stride;
-  }
+  const float* row(const LoRAGroups& groups, int64_t i) const { return data + (sorted ? i : groups.rows[i].input) * stride; }
 };
 
 // inputs as float in the output's precision: themselves if they are that already.
 FloatRows prepare(const Context& ctx, const LoRAGroups& groups, TensorView inputs, DType as) {
-  const int64_t cols = inputs.cols(), rows = static_cast<int64_t>(groups.rows.size());
+  const int64_t cols = inputs.cols(), rows = std::ssize(groups.rows);
   const bool aligned = reinterpret_cast<uintptr_t>(inputs.data) % alignof(float) == 0;
   if (inputs.dtype == DType::kF32 && as == DType::kF32 && aligned)
     return {reinterpret_cast<const float*>(inputs.data), cols, false};
-  float* out = ctx.scratch.make<float>(static_cast<size_t>(rows * cols)).data();
+  float* out = ctx.scratch.make<float>(rows * cols).data();
   const LoRAStackKernels& kernels = lora_stack_kernels(ctx.level);
   ctx.pool.parallel_for(rows, grain(rows, rows * cols, ctx.pool), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      kernels.widen_row(inputs.dtype, as, inputs.row(groups.rows[static_cast<size_t>(i)].input), cols, out + i * cols);
+      kernels.widen_row(inputs.dtype, as, inputs.row(groups.rows[i].input), cols, out + i * cols);
     }
   });
   return {out, cols, true};
@@ -93,16 +91,16 @@ class Shrink {
       : ctx_(ctx), groups_(groups), a_(a), columns_(columns), output_(output), x_(prepare(ctx, groups, inputs, output.dtype)) {
     scale_.fill(scaling);
     if (!is_exact(a.dtype, output.dtype)) {
-      rounded_ = ctx.scratch.make<float>(static_cast<size_t>(ctx.pool.size() * kRankBlock * padded_in())).data();
+      rounded_ = ctx.scratch.make<float>(ctx.pool.size() * kRankBlock * padded_in()).data();
     }
   }
 
   void run() {
     const auto tasks = cut(groups_, columns_, kRankBlock, ctx_.scratch);
-    const auto count = static_cast<int64_t>(tasks.size());
-    const int64_t work = static_cast<int64_t>(groups_.rows.size()) * a_.cols * columns_;
+    const auto count = std::ssize(tasks);
+    const int64_t work = std::ssize(groups_.rows) * a_.cols * columns_;
     ctx_.pool.parallel_for(count, grain(count, work, ctx_.pool), [&](int64_t begin, int64_t end, int thread) {
-      for (int64_t t = begin; t < end; ++t) run_task(tasks[static_cast<size_t>(t)], thread);
+      for (int64_t t = begin; t < end; ++t) run_task(tasks[t], thread);
     });
   }
 
@@ -127,8 +125,8 @@ class Shrink {
     const RankBlock block{store, a_.row(task.adapter, task.column), a_.row_bytes, rest == 0 ? nullptr : tails};
     for (int64_t p = 0; p < ranks && rest != 0; ++p) {
       std::byte* to = tails + p * kLoRAChunk * value;
-      std::memcpy(to, block.data + p * block.rank_bytes + chunks() * kLoRAChunk * value, static_cast<size_t>(rest * value));
-      std::memset(to + rest * value, 0, static_cast<size_t>((kLoRAChunk - rest) * value));
+      std::memcpy(to, block.data + p * block.rank_bytes + chunks() * kLoRAChunk * value, rest * value);
+      std::memset(to + rest * value, 0, (kLoRAChunk - rest) * value);
     }
     return block;
   }
@@ -169,7 +167,7 @@ class Shrink {
         p += at_once;
       }
       for (int r = 0; r < tile; ++r) {
-        const int64_t row = groups_.rows[static_cast<size_t>(i + r)].output;
+        const int64_t row = groups_.rows[i + r].output;
         std::byte* out = output_.data + (row * output_.shape[1] + task.column) * output_value_;
         stack_kernels_.finish_row(output_.dtype, sums[r], ranks, false, out);
       }
@@ -202,16 +200,15 @@ class Expand {
                                middle_ + static_cast<int64_t>(i) * b.cols);
     }
     panels_per_task_ = std::clamp<int64_t>(kPanelBytes / panel_bytes(), 1, kMaxPanels);
-    panels_ = ctx.scratch.make<float>(static_cast<size_t>(ctx.pool.size() * panels_per_task_ * panel_bytes() / 4)).data();
+    panels_ = ctx.scratch.make<float>(ctx.pool.size() * panels_per_task_ * panel_bytes() / 4).data();
   }
 
   void run() {
     const auto tasks = cut(groups_, columns_, panels_per_task_ * kLoRAColumns, ctx_.scratch);
-    const auto count = static_cast<int64_t>(tasks.size());
-    const int64_t work = static_cast<int64_t>(groups_.rows.size()) * b_.cols * columns_;
+    const auto count = std::ssize(tasks);
+    const int64_t work = std::ssize(groups_.rows) * b_.cols * columns_;
     ctx_.pool.parallel_for(count, grain(count, work, ctx_.pool), [&](int64_t begin, int64_t end, int thread) {
-      for (int64_t t = begin; t < end; ++t)
-        run_task(tasks[static_cast<size_t>(t)], panels_ + thread * panels_per_task_ * panel_bytes() / 4);
+      for (int64_t t = begin; t < end; ++t) run_task(tasks[t], panels_ + thread * panels_per_task_ * panel_bytes() / 4);
     });
   }
 
@@ -223,7 +220,7 @@ class Expand {
     std::array<const std::byte*, kLoRAColumns> rows{};
     const std::byte* first = b_.row(task.adapter, task.column + p * kLoRAColumns);
     const int64_t last = std::min(kLoRAColumns, columns - p * kLoRAColumns) - 1;  // columns beyond repeat it and are dropped
-    for (int64_t c = 0; c < kLoRAColumns; ++c) rows[static_cast<size_t>(c)] = first + std::min(c, last) * b_.row_bytes;
+    for (int64_t c = 0; c < kLoRAColumns; ++c) rows[c] = first + std::min(c, last) * b_.row_bytes;
     for (int64_t i = 0; i < kLoRAColumns * b_.row_bytes; i += 64) __builtin_prefetch(first + kLoRAAheadBytes + i);
     return rows;
   }
@@ -269,7 +266,7 @@ class Expand {
   }
 
   std::byte* output_at(int64_t i, int64_t column) const {
-    const int64_t row = groups_.rows[static_cast<size_t>(i)].output;
+    const int64_t row = groups_.rows[i].output;
     return output_.data + (row * output_.shape[1] + output_begin_ + column) * output_value_;
   }
 
@@ -302,14 +299,14 @@ LoRAGroups group_rows(std::span<const int64_t> indices, int64_t output_rows, int
     distinct += begin[a] != 0;
     begin[a] += begin[a - 1];
   }
-  const std::span<LoRAGroup> groups = scratch.make<LoRAGroup>(static_cast<size_t>(distinct));
+  const std::span<LoRAGroup> groups = scratch.make<LoRAGroup>(distinct);
   size_t next = 0;
   for (size_t a = 0; a + 1 < begin.size(); ++a) {
     if (begin[a + 1] != begin[a]) groups[next++] = {static_cast<int64_t>(a), begin[a], begin[a + 1] - begin[a]};
   }
-  const std::span<LoRARow> rows = scratch.make<LoRARow>(static_cast<size_t>(begin.back()));
+  const std::span<LoRARow> rows = scratch.make<LoRARow>(begin.back());
   for (int64_t row = 0; row < output_rows; ++row) {
-    if (index(row) >= 0) rows[static_cast<size_t>(begin[static_cast<size_t>(index(row))]++)] = {broadcast ? 0 : row, row};
+    if (index(row) >= 0) rows[begin[index(row)]++] = {broadcast ? 0 : row, row};
   }
   return {rows, groups};
 }

@@ -137,7 +137,7 @@ struct LastBlock {
 
   LastBlock(const std::byte* const* all, int64_t begin_bytes, int64_t count_bytes) {
     for (int64_t c = 0; c < kColumns; ++c) {
-      std::memcpy(bytes[c], all[c] + begin_bytes, static_cast<size_t>(count_bytes));
+      std::memcpy(bytes[c], all[c] + begin_bytes, count_bytes);
       columns[c] = bytes[c];
     }
   }

@@ -61,7 +61,7 @@ struct Values {
 Values random_values(DType type, Shape shape, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  std::vector<float> v(static_cast<size_t>(shape.elements()));
+  std::vector<float> v(shape.elements());
   for (float& x : v) x = normal(random);
   return Values(type, shape, std::move(v));
 }
@@ -70,7 +70,7 @@ struct Integers {
   std::vector<int64_t> values;
   Integers(std::vector<int64_t> v) : values(std::move(v)) {}
   TensorView view() const {
-    return {reinterpret_cast<const std::byte*>(values.data()), DType::kI64, {static_cast<int64_t>(values.size())}, kCpuDevice};
+    return {reinterpret_cast<const std::byte*>(values.data()), DType::kI64, {std::ssize(values)}, kCpuDevice};
   }
 };
 
@@ -88,7 +88,7 @@ std::vector<CpuLevel> levels() {  // with code of their own
 
 std::vector<int64_t> random_indices(int64_t tokens, int64_t adapters, uint32_t seed) {
   std::mt19937 random(seed);
-  std::vector<int64_t> v(static_cast<size_t>(tokens));
+  std::vector<int64_t> v(tokens);
   for (int64_t& x : v) x = static_cast<int64_t>(random() % static_cast<uint32_t>(adapters + 1)) - 1;
   return v;
 }
@@ -104,7 +104,7 @@ class LoRAAtLevel : public testing::TestWithParam<CpuLevel> {
     const int64_t tokens = inputs.shape[0], features = inputs.shape[1];
     const auto x = inputs.rounded(as), w = stack.rounded(as);
     Expected e;
-    e.result.resize(static_cast<size_t>(tokens * rows));
+    e.result.resize(tokens * rows);
     e.magnitude.resize(e.result.size());
     ref::bgmv({x.data(), tokens, features}, w, indices, {e.result.data(), tokens, rows}, {e.magnitude.data(), tokens, rows});
     return e;
@@ -128,7 +128,7 @@ class LoRAAtLevel : public testing::TestWithParam<CpuLevel> {
       for (int64_t c = 0; c < columns; ++c) {
         const auto at = static_cast<size_t>(i * columns + c), from = static_cast<size_t>(i * r + c);
         const std::string what = fmt::format("row {} column {}", i, c);
-        if (c >= r || indices[static_cast<size_t>(i)] < 0) {
+        if (c >= r || indices[i] < 0) {
           ASSERT_EQ(out.at(at), before[at]) << what;
         } else {
           expect_near(out.at(at), scaling * e.result[from], std::fabs(scaling) * e.magnitude[from], inputs.shape[1], type, what);
@@ -155,7 +155,7 @@ class LoRAAtLevel : public testing::TestWithParam<CpuLevel> {
         for (int64_t c = 0; c < width; ++c) {
           const auto at = static_cast<size_t>(i * width + c);
           const std::string what = fmt::format("row {} column {} offset {} add {}", i, c, offset, add);
-          if (c < begin || c >= begin + outs || indices[static_cast<size_t>(i)] < 0) {
+          if (c < begin || c >= begin + outs || indices[i] < 0) {
             ASSERT_EQ(out.at(at), before[at]) << what;
           } else {
             const auto from = static_cast<size_t>(i * outs + c - begin);
@@ -229,19 +229,18 @@ TEST_P(LoRAAtLevel, RowsDoNotDependOnTheirCompany) {
       ASSERT_TRUE(bgmv_shrink(ctx(), x.view(), a.view(), middle.out(), Integers(indices).view(), 0.3F).ok());
       ASSERT_TRUE(bgmv_expand(ctx(), middle.view(), b.view(), y.out(), Integers(indices).view()).ok());
       for (int64_t i = 0; i < tokens; ++i) {
-        const Integers index({indices[static_cast<size_t>(i)]});
+        const Integers index({indices[i]});
         const auto row = [&](const Values& v, int64_t cols) {
           return TensorView{v.view().row(i), v.type, {1, cols}, kCpuDevice};
         };
-        Values m1(DType::kF32, {1, r}, std::vector<float>(static_cast<size_t>(r))),
-            y1(type, {1, outs}, std::vector<float>(static_cast<size_t>(outs)));
-        std::memcpy(y1.bytes.data(), old.view().row(i), static_cast<size_t>(row_bytes(type, outs)));
+        Values m1(DType::kF32, {1, r}, std::vector<float>(r)), y1(type, {1, outs}, std::vector<float>(outs));
+        std::memcpy(y1.bytes.data(), old.view().row(i), row_bytes(type, outs));
         ASSERT_TRUE(bgmv_shrink(ctx(1), row(x, in), a.view(), m1.out(), index.view(), 0.3F).ok());
         ASSERT_TRUE(bgmv_expand(ctx(1), row(middle, r), b.view(), y1.out(), index.view()).ok());
         if (index.values[0] >= 0) {
-          ASSERT_EQ(std::memcmp(m1.bytes.data(), middle.view().row(i), static_cast<size_t>(r * 4)), 0) << i;
+          ASSERT_EQ(std::memcmp(m1.bytes.data(), middle.view().row(i), r * 4), 0) << i;
         }
-        ASSERT_EQ(std::memcmp(y1.bytes.data(), y.view().row(i), static_cast<size_t>(row_bytes(type, outs))), 0) << i;
+        ASSERT_EQ(std::memcmp(y1.bytes.data(), y.view().row(i), row_bytes(type, outs)), 0) << i;
       }
     }
   }
@@ -349,7 +348,7 @@ TEST_P(LoRAAtLevel, FourDimensionsAndNarrowIndices) {
 TEST_P(LoRAAtLevel, SequencesEqualTheirTokens) {
   const Integers lengths({3, 0, 1, 33, 0}), starts({0, 3, 3, 4, 37}), of_sequence({2, 0, -1, 1, 2});
   std::vector<int64_t> of_token;
-  for (size_t i = 0; i < 5; ++i) of_token.insert(of_token.end(), static_cast<size_t>(lengths.values[i]), of_sequence.values[i]);
+  for (size_t i = 0; i < 5; ++i) of_token.insert(of_token.end(), lengths.values[i], of_sequence.values[i]);
   for (const DType type : kTypes) {
     const Values x = random_values(type, {37, 50}, 1), a = random_values(type, {3, 6, 50}, 2),
                  b = random_values(type, {3, 20, 6}, 3);
@@ -381,7 +380,7 @@ TEST_P(LoRAAtLevel, RoundsLikeTheScalarForms) {
       values.push_back(std::bit_cast<float>(high << 16 | low));
     }
   }
-  const auto count = static_cast<int64_t>(values.size());
+  const auto count = std::ssize(values);
   std::vector<float> got(values.size());
   std::vector<uint16_t> bits(values.size());
   for (const DType type : {DType::kF16, DType::kBF16}) {

@@ -39,9 +39,9 @@ namespace choral::kernels {
 namespace {
 void add_rms_norm_rows(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w,
                        const float* beta, float eps, MatrixView<float> y, NormWeight form) {
-  CHORAL_CHECK(x.rows == y.rows && x.cols == y.cols && residual.rows == x.rows && residual.cols == x.cols &&
-                   static_cast<int64_t>(w.size()) == x.cols,
-               "x, residual, y and w of a norm fit");
+  CHORAL_CHECK(
+      x.rows == y.rows && x.cols == y.cols && residual.rows == x.rows && residual.cols == x.cols && std::ssize(w) == x.cols,
+      "x, residual, y and w of a norm fit");
   const auto add_norm = CHORAL_AT_LEVEL(ctx.level, add_norm_row);
   ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) add_norm(x.row(i), residual.row(i), w.data(), beta, eps, form, y.row(i), x.cols);
@@ -51,7 +51,7 @@ void add_rms_norm_rows(const Context& ctx, MatrixView<const float> x, MatrixView
 
 void rms_norm(const Context& ctx, MatrixView<const float> x, std::span<const float> w, float eps, MatrixView<float> y,
               NormWeight form) {
-  CHORAL_CHECK(x.rows == y.rows && x.cols == y.cols && static_cast<int64_t>(w.size()) == x.cols, "x, y and w of a norm fit");
+  CHORAL_CHECK(x.rows == y.rows && x.cols == y.cols && std::ssize(w) == x.cols, "x, y and w of a norm fit");
   const auto norm = CHORAL_AT_LEVEL(ctx.level, norm_only_row);
   ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) norm(x.row(i), w.data(), eps, form, y.row(i), x.cols);
@@ -71,7 +71,7 @@ void add_rms_norm_bias(const Context& ctx, MatrixView<const float> x, MatrixView
 
 void rms_norm_heads(const Context& ctx, MatrixView<float> x, int64_t heads, std::span<const float> w, float eps,
                     NormWeight form) {
-  const auto head_dim = static_cast<int64_t>(w.size());
+  const auto head_dim = std::ssize(w);
   CHORAL_CHECK(x.cols == heads * head_dim, "heads and w of a head norm fit x");
   const auto norm = CHORAL_AT_LEVEL(ctx.level, norm_only_row);
   ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {

@@ -14,7 +14,7 @@ namespace {
 std::vector<float> random_values(int64_t count, float spread) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0.0f, spread);
-  std::vector<float> v(static_cast<size_t>(count));
+  std::vector<float> v(count);
   for (float& x : v) x = normal(random);
   return v;
 }
@@ -43,7 +43,7 @@ void bm_add_rms_norm(benchmark::State& state) {
 void bm_silu_and_mul(benchmark::State& state) {
   const int64_t rows = state.range(1), inter = 8192;
   const auto x = random_values(rows * 2 * inter, 2.0f);
-  std::vector<float> y(static_cast<size_t>(rows * inter));
+  std::vector<float> y(rows * inter);
   Machine machine;
   for (auto _ : state) silu_and_mul(machine.at(state), {x.data(), rows, 2 * inter}, {y.data(), rows, inter});
   set_bytes(state, rows * inter * 3);

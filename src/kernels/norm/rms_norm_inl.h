@@ -53,7 +53,7 @@ HWY_INLINE float sum_of_squares(const Source& row, int64_t count) {
     s3 = hn::MulAdd(e, e, s3);
   }
   for (; i < count; i += lanes) {
-    const VF a = i + lanes <= count ? row.full(i) : row.tail(i, static_cast<size_t>(count - i));
+    const VF a = i + lanes <= count ? row.full(i) : row.tail(i, count - i);
     const VF sum = hn::MulAdd(a, a, s0);  // chains take turns
     s0 = s1, s1 = s2, s2 = s3, s3 = sum;
   }

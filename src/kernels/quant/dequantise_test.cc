@@ -41,8 +41,8 @@ class BlockType : public testing::TestWithParam<DType> {};
 TEST_P(BlockType, EqualsTheGgufPackageBitForBit) {
   const Golden golden = read_golden(GetParam());
   ASSERT_FALSE(golden.values.empty());
-  const auto elements = static_cast<int64_t>(golden.values.size());
-  ASSERT_EQ(row_bytes(GetParam(), elements), static_cast<int64_t>(golden.blocks.size()));
+  const auto elements = std::ssize(golden.values);
+  ASSERT_EQ(row_bytes(GetParam(), elements), std::ssize(golden.blocks));
   std::vector<std::byte> shifted(golden.blocks.size() + 1);  // an odd address
   std::memcpy(shifted.data() + 1, golden.blocks.data(), golden.blocks.size());
   std::vector<float> values(golden.values.size());
@@ -62,7 +62,7 @@ std::vector<float> dequantised(DType type, const std::vector<T>& row) {
   std::vector<std::byte> bytes(row.size() * sizeof(T) + 1);
   std::memcpy(bytes.data() + 1, row.data(), row.size() * sizeof(T));
   std::vector<float> out(row.size());
-  dequantise_row(type, bytes.data() + 1, static_cast<int64_t>(row.size()), out.data());
+  dequantise_row(type, bytes.data() + 1, std::ssize(row), out.data());
   return out;
 }
 

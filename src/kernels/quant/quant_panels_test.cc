@@ -20,7 +20,7 @@ TEST_P(QuantPanelsTest, EveryIntegerAndScaleComesBack) {
       const auto data = random_quant_matrix(type, n, blocks * 32, 11);
       std::vector<const std::byte*> rows;
       for (int64_t r = 0; r < n; ++r) rows.push_back(data.view().row(r));
-      std::vector<std::byte> panel(static_cast<size_t>(form.panel_bytes(blocks)));
+      std::vector<std::byte> panel(form.panel_bytes(blocks));
       pack_quant_panel(type, rows, blocks, panel.data());
       for (int lane = 0; lane < n; ++lane) {
         for (int64_t i = 0; i < blocks * 32; ++i) {
@@ -46,7 +46,7 @@ TEST_P(QuantPanelsTest, OddBlocks) {
   for (const int64_t blocks : {1, 3, 5}) {
     const auto data = random_quant_matrix(type, 1, blocks * 32, 12);
     const std::byte* row = data.bytes.data();
-    std::vector<std::byte> panel(static_cast<size_t>(form.panel_bytes(blocks)));
+    std::vector<std::byte> panel(form.panel_bytes(blocks));
     pack_quant_panel(type, {&row, 1}, blocks, panel.data());
     const QuantLaneBlock got = read_quant_lane(form, panel.data(), blocks - 1, 0);
     for (int i = 0; i < 32; ++i) {

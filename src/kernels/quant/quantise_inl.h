@@ -241,7 +241,7 @@ HWY_INLINE void quantise_by(const float* x, int64_t count, float s, float r, int
 // A row whose scale is known: row_quant.h.
 inline void quantise_with_scale(const float* x, int64_t count, float scale, int8_t* q) {
   if (!(scale > 0.0f)) {
-    std::memset(q, 0, static_cast<size_t>(count));
+    std::memset(q, 0, count);
     return;
   }
   const float reciprocal = 1.0f / scale;

@@ -21,7 +21,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 std::vector<QuantisedBlock> quantise(CpuLevel level, const std::vector<float>& x, QuantiseOptions options = {}) {
   std::vector<QuantisedBlock> out(x.size() / 32);
   std::memset(static_cast<void*>(out.data()), 0xAB, out.size() * sizeof(QuantisedBlock));
-  quantise_row(level, x.data(), static_cast<int64_t>(x.size()), options, out.data());
+  quantise_row(level, x.data(), std::ssize(x), options, out.data());
   return out;
 }
 
@@ -35,7 +35,7 @@ TEST_P(QuantiseRowsTest, BitsEqualTheOracle) {
     for (float& v : x) v *= size;
     for (const QuantiseOptions options : {QuantiseOptions{0, false}, {8, false}, {128, false}, {32, true}}) {
       std::vector<QuantisedBlock> expected(x.size() / 32);
-      ref::quantise_row(x.data(), static_cast<int64_t>(x.size()), options, expected.data());
+      ref::quantise_row(x.data(), std::ssize(x), options, expected.data());
       const auto got = quantise(GetParam(), x, options);
       EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(QuantisedBlock)), 0) << size << " " << options.zero;
     }
@@ -96,7 +96,7 @@ TEST_P(QuantiseRowsTest, DividesExactlyNextToTies) {
       if (round % 5 == 1 && b % 23 == 9) block[random() % 32] = kNan;
     }
     std::vector<QuantisedBlock> expected(x.size() / 32);
-    ref::quantise_row(x.data(), static_cast<int64_t>(x.size()), {8, false}, expected.data());
+    ref::quantise_row(x.data(), std::ssize(x), {8, false}, expected.data());
     const auto got = quantise(GetParam(), x, {8, false});
     ASSERT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(QuantisedBlock)), 0) << "round " << round;
   }

@@ -31,7 +31,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace choral::kernels {
 void dynamic_quant_rows(const Context& ctx, MatrixView<const float> x, MatrixView<int8_t> q, std::span<float> scale) {
-  CHORAL_CHECK(q.rows == x.rows && q.cols == x.cols && static_cast<int64_t>(scale.size()) == x.rows,
+  CHORAL_CHECK(q.rows == x.rows && q.cols == x.cols && std::ssize(scale) == x.rows,
                "q is of x's shape, with a scale for each row");
   const auto quant = CHORAL_AT_LEVEL(ctx.level, quant_row);
   ctx.pool.parallel_for(x.rows, pieces_per_task(kLightTask, x.cols), [&](int64_t begin, int64_t end, int) {

@@ -31,8 +31,8 @@ void lora_expand(std::span<const LoRATerm> terms, MatrixView<const float> base, 
       const double before = base.row(i)[c];
       double sum = before, absolute = std::fabs(before);
       for (const LoRATerm& term : terms) {
-        const double f = term.output_factor.empty() ? 1.0 : term.output_factor[static_cast<size_t>(c)];
-        const double o = term.offset.empty() ? 0.0 : term.offset[static_cast<size_t>(c)];
+        const double f = term.output_factor.empty() ? 1.0 : term.output_factor[c];
+        const double o = term.offset.empty() ? 0.0 : term.offset[c];
         sum += term.factor * ((f - 1) * before + o);
         absolute += std::fabs(term.factor) * ((std::fabs(f) + 1) * std::fabs(before) + std::fabs(o));
         int64_t rank_begin = 0;
@@ -55,12 +55,11 @@ void lora_expand(std::span<const LoRATerm> terms, MatrixView<const float> base, 
 void bgmv(MatrixView<const float> inputs, std::span<const float> stack, std::span<const int64_t> indices,
           MatrixView<double> result, MatrixView<double> magnitude) {
   for (int64_t i = 0; i < inputs.rows; ++i) {
-    const int64_t index = indices[static_cast<size_t>(i)];
+    const int64_t index = indices[i];
     for (int64_t o = 0; o < result.cols; ++o) {
       double sum = 0, absolute = 0;
       for (int64_t k = 0; k < inputs.cols && index >= 0; ++k) {
-        const double product =
-            static_cast<double>(stack[static_cast<size_t>((index * result.cols + o) * inputs.cols + k)]) * inputs.row(i)[k];
+        const double product = static_cast<double>(stack[(index * result.cols + o) * inputs.cols + k]) * inputs.row(i)[k];
         sum += product;
         absolute += std::fabs(product);
       }

@@ -20,7 +20,7 @@ void add_rms_norm_dynamic_quant(MatrixView<const float> x, MatrixView<float> res
 void rms_norm_quantise(MatrixView<const float> x, std::span<const float> w, float eps, QuantiseOptions options,
                        QuantisedBlock* planes, MatrixView<float> y, NormWeight form) {
   rms_norm(x, w, eps, y, form);
-  std::vector<float> rest(static_cast<size_t>(x.cols));
+  std::vector<float> rest(x.cols);
   for (int64_t t = 0; t < x.rows; ++t) {
     QuantisedBlock* coarse = planes + 2 * t * (x.cols / 32);
     quantise_row(y.row(t), x.cols, options, coarse);

@@ -7,7 +7,7 @@
 namespace choral::kernels::ref {
 
 std::vector<double> probabilities(std::span<const float> logits, const SamplingSettings& settings) {
-  const auto vocab = static_cast<int64_t>(logits.size());
+  const auto vocab = std::ssize(logits);
   const double max = *std::max_element(logits.begin(), logits.end());
   std::vector<double> p(logits.size());
   for (int64_t i = 0; i < vocab; ++i) p[i] = std::exp((logits[i] - max) / settings.temperature);

@@ -10,7 +10,7 @@ namespace choral::kernels::ref {
 void dequant_swiglu_quant(const Int8Product& product, SiluHalf half, MatrixView<const float> smooth, const RowGroups* groups,
                           MatrixView<int8_t> q, std::span<float> scale, MatrixView<float> y) {
   const int64_t n = y.cols;
-  std::vector<float> smoothed(static_cast<size_t>(n));
+  std::vector<float> smoothed(n);
   int64_t g = 0, end = groups == nullptr ? y.rows : groups->rows(0, 0).end;
   for (int64_t t = 0; t < y.rows; ++t) {
     while (t >= end) end = groups->rows(++g, end).end;

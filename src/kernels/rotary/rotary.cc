@@ -31,7 +31,7 @@ namespace choral::kernels {
 
 void apply_rotary(const Context& ctx, const RotaryTable& table, std::span<const int32_t> positions, MatrixView<float> q,
                   int64_t heads, MatrixView<float> k, int64_t kv_heads) {
-  const auto tokens = static_cast<int64_t>(positions.size());
+  const auto tokens = std::ssize(positions);
   const int64_t dim = table.head_dim(), half = table.rotary_dim() / 2;
   CHORAL_CHECK(q.rows == tokens && q.cols == heads * dim && (kv_heads == 0 || (k.rows == tokens && k.cols == kv_heads * dim)),
                "q, k and positions of a rotary embedding fit its table");

@@ -21,7 +21,7 @@ struct Candidate {
 bool before(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.token < b.token; }
 
 Result<RowExtreme> checked_extreme(const LogitScan& scan, std::span<const float> logits) {
-  const RowExtreme e = scan.extreme(logits.data(), static_cast<int64_t>(logits.size()));
+  const RowExtreme e = scan.extreme(logits.data(), std::ssize(logits));
   if (e.nan) return internal_error("sampling: the model's logits hold a NaN; its weights, adapter or input are damaged");
   if (e.max == kInfinity)
     return internal_error("sampling: the model's logits hold +inf; its weights, adapter or input are damaged");
@@ -49,14 +49,14 @@ class Selection {
 
   void top_k(int32_t k) {
     if (k <= 0 || k >= size()) return;
-    collect_until([&] { return static_cast<int64_t>(candidates_.size()) >= k; });
-    if (static_cast<int64_t>(candidates_.size()) < k) return;  // min_p left fewer
+    collect_until([&] { return std::ssize(candidates_) >= k; });
+    if (std::ssize(candidates_) < k) return;  // min_p left fewer
     const auto sorted = copy_of_candidates();
     std::nth_element(sorted.begin(), sorted.begin() + (k - 1), sorted.end(), before);
     threshold_ = sorted[k - 1].logit;
     const auto end =
         std::remove_if(candidates_.begin(), candidates_.end(), [&](const Candidate& c) { return c.logit < threshold_; });
-    candidates_ = candidates_.first(static_cast<size_t>(end - candidates_.begin()));
+    candidates_ = candidates_.first(end - candidates_.begin());
     complete_ = true;
   }
 
@@ -71,7 +71,7 @@ class Selection {
   int32_t draw(double uniform) { return candidates_.empty() ? draw_from_row(uniform) : draw_from_candidates(uniform); }
 
  private:
-  int64_t size() const { return static_cast<int64_t>(logits_.size()); }
+  int64_t size() const { return std::ssize(logits_); }
 
   static double weight(std::span<const Candidate> candidates) {
     double sum = 0.0;
@@ -90,11 +90,11 @@ class Selection {
       complete_ = nats > 32.0f || wanted <= threshold_;
       const float from = complete_ ? threshold_ : wanted;
       const int64_t count = scan_.collect(logits_.data(), size(), from, tokens.data());
-      const auto logits = gathered.first(static_cast<size_t>(count)), weights = gathered.subspan(logits_.size());
+      const auto logits = gathered.first(count), weights = gathered.subspan(logits_.size());
       for (int64_t i = 0; i < count; ++i) logits[i] = logits_[tokens[i]];
       scan_.terms(logits.data(), count, max_, scale_, from, weights.data());
       for (int64_t i = 0; i < count; ++i) storage[i] = {logits[i], weights[i], tokens[i]};
-      candidates_ = storage.first(static_cast<size_t>(count));
+      candidates_ = storage.first(count);
       if (complete_ || enough()) return;
     }
   }
@@ -219,7 +219,7 @@ double random_uniform(uint64_t seed, uint64_t position, uint32_t stream) {
 
 double log_sum_exp(CpuLevel level, std::span<const float> logits) {
   const LogitScan scan = logit_scan(level);
-  const auto count = static_cast<int64_t>(logits.size());
+  const auto count = std::ssize(logits);
   const RowExtreme e = scan.extreme(logits.data(), count);
   if (e.nan) return std::numeric_limits<double>::quiet_NaN();
   if (std::isinf(e.max) || logits.empty()) return logits.empty() ? -kInfinity : e.max;
@@ -229,7 +229,7 @@ double log_sum_exp(CpuLevel level, std::span<const float> logits) {
 int64_t top_logprobs(CpuLevel level, std::span<const float> logits, double log_sum_exp, std::span<TokenLogprob> out) {
   if (out.empty()) return 0;
   const LogitScan scan = logit_scan(level);
-  const auto count = static_cast<int64_t>(logits.size());
+  const auto count = std::ssize(logits);
   // A heap with the least likely on top; `logprob` holds the logit until the end.
   const auto better = [](const TokenLogprob& a, const TokenLogprob& b) {
     return a.logprob != b.logprob ? a.logprob > b.logprob : a.token < b.token;
@@ -254,8 +254,8 @@ int64_t top_logprobs(CpuLevel level, std::span<const float> logits, double log_s
 }
 
 int64_t token_rank(CpuLevel level, std::span<const float> logits, int32_t token) {
-  CHORAL_CHECK(token >= 0 && token < static_cast<int64_t>(logits.size()), "a ranked token is one of the row");
-  return 1 + logit_scan(level).count_above(logits.data(), static_cast<int64_t>(logits.size()), logits[token]);
+  CHORAL_CHECK(token >= 0 && token < std::ssize(logits), "a ranked token is one of the row");
+  return 1 + logit_scan(level).count_above(logits.data(), std::ssize(logits), logits[token]);
 }
 
 }  // namespace choral::kernels

@@ -83,7 +83,7 @@ void terms(const float* x, int64_t count, float max, float scale, float threshol
   const VF m = hn::Set(d, max), s = hn::Set(d, scale), t = hn::Set(d, threshold);
   for (int64_t i = 0; i < count; i += kStep) {
     const VF value = term(load_or(x, i, count, 0.0f), m, s, t);
-    i + kStep <= count ? hn::StoreU(value, d, out + i) : store_tail(value, out + i, static_cast<size_t>(count - i));
+    i + kStep <= count ? hn::StoreU(value, d, out + i) : store_tail(value, out + i, count - i);
   }
 }
 

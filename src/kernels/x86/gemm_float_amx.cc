@@ -93,7 +93,7 @@ struct Job {
 template <class T>
 SplitRows<T> make_split(const Context& ctx, MatrixView<const float> x, int64_t tiles) {
   const int64_t padded_k = round_up(x.cols, kAmxBlockK);
-  T* terms = ctx.scratch.make<T>(static_cast<size_t>(x.rows * padded_k * kAmxTerms)).data();
+  T* terms = ctx.scratch.make<T>(x.rows * padded_k * kAmxTerms).data();
   const SplitRows<T> split{terms, x.rows, tiles, padded_k};
   const int64_t blocks = padded_k / kAmxBlockK;
   if (x.rows * blocks <= kSerialBlocks) {
@@ -111,7 +111,7 @@ void multiply_split(const Job& job, const Context& ctx, const SplitRows<T>& spli
   const int64_t panels = job.w.panels();
   const int64_t task = panels_per_task(panels, threads, direct ? 4 : 2, direct ? kMaxDirectPanels : kMaxTilePanels);
   const int64_t thread_floats = job.rows * task * kPanelRows;
-  float* scratch = ctx.scratch.make<float>(static_cast<size_t>(thread_floats * threads)).data();
+  float* scratch = ctx.scratch.make<float>(thread_floats * threads).data();
   ctx.pool.parallel_for(panels, task, [&](int64_t p0, int64_t p1, int thread) {
     float* out = scratch + thread * thread_floats;
     for (int64_t p = p0; p < p1; p += task) job.run(split, p, std::min(p + task, p1), out);

@@ -29,7 +29,7 @@ class TileUnitForms : public testing::Test {
 
   // Random numbers with exponents in [low, high], both signs; every 16 significant bits differ.
   std::vector<float> numbers(int64_t count, int low, int high) {
-    std::vector<float> out(static_cast<size_t>(count));
+    std::vector<float> out(count);
     std::uniform_int_distribution<int> exponent(low, high);
     for (float& v : out) {
       const float fraction = 1.0f + static_cast<float>(random_() % (1u << 23)) * 0x1p-23f;
@@ -48,7 +48,7 @@ class TileUnitForms : public testing::Test {
   }
 
   std::vector<float> multiply(std::span<const float> x, int64_t rows, int threads) {
-    std::vector<float> y(static_cast<size_t>(rows * panels_.n), -7.0f);
+    std::vector<float> y(rows * panels_.n, -7.0f);
     multiply_panels_amx(panels_, {threads == 1 ? one_ : two_, CpuLevel::kAmx, arena_}, {x.data(), rows, panels_.k}, {},
                         {y.data(), rows, panels_.n});
     return y;
@@ -58,13 +58,12 @@ class TileUnitForms : public testing::Test {
   void expect_equal_forms(const std::vector<float>& x, const std::string& what) {
     const int64_t n = panels_.n, k = panels_.k;
     std::vector<std::vector<float>> alone;
-    for (int64_t i = 0; i < 64; ++i)
-      alone.push_back(multiply(std::span(x).subspan(static_cast<size_t>(i * k)), 1, 1 + static_cast<int>(i % 2)));
+    for (int64_t i = 0; i < 64; ++i) alone.push_back(multiply(std::span(x).subspan(i * k), 1, 1 + static_cast<int>(i % 2)));
     for (const int64_t m : {2, 3, 16, 17, 33, 64}) {
       const auto y = multiply(x, m, 1 + static_cast<int>(m % 2));
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t j = 0; j < n; ++j) {
-          const float a = alone[static_cast<size_t>(i)][static_cast<size_t>(j)], b = y[static_cast<size_t>(i * n + j)];
+          const float a = alone[i][j], b = y[i * n + j];
           if (std::isnan(a) && std::isnan(b)) continue;  // which NaN is not promised
           ASSERT_EQ(std::bit_cast<uint32_t>(a), std::bit_cast<uint32_t>(b))
               << what << ", m " << m << " row " << i << " column " << j << ": " << a << " " << b;
@@ -110,16 +109,16 @@ TEST_F(TileUnitForms, AreEqualBesideInfinitiesAndNaN) {
   auto x = clean;
   const std::array<float, 4> bad{kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN(),
                                  std::bit_cast<float>(0x7F800001u)};  // a NaN whose payload lies in the lower half only
-  for (int64_t i = 0; i < 64; i += 5) x[static_cast<size_t>(i * k + i)] = bad[static_cast<size_t>(i / 5 % 4)];
+  for (int64_t i = 0; i < 64; i += 5) x[i * k + i] = bad[i / 5 % 4];
   ASSERT_NO_FATAL_FAILURE(expect_equal_forms(x, "non-finite"));
   const auto y = multiply(x, 64, 2);
   for (int64_t i = 0; i < 64; ++i) {
     for (int64_t j = 0; j < n; ++j) {
-      const float value = y[static_cast<size_t>(i * n + j)];
+      const float value = y[i * n + j];
       if (i % 5 != 0) {
-        ASSERT_EQ(std::bit_cast<uint32_t>(value), std::bit_cast<uint32_t>(clean_y[static_cast<size_t>(i * n + j)]));
+        ASSERT_EQ(std::bit_cast<uint32_t>(value), std::bit_cast<uint32_t>(clean_y[i * n + j]));
       } else if (i / 5 % 4 < 2) {
-        ASSERT_EQ(value, x[static_cast<size_t>(i * k + i)] * weights_[static_cast<size_t>(j * k + i)]);
+        ASSERT_EQ(value, x[i * k + i] * weights_[j * k + i]);
       } else {
         ASSERT_TRUE(std::isnan(value));
       }
@@ -141,17 +140,14 @@ TEST_F(TileUnitForms, AreTheFormulaInTheHeader) {
         for (int term = 2; term >= 0; --term) {
           float chain[2] = {0, 0};
           for (int64_t c = k0; c < std::min(k, k0 + 32); ++c) {
-            const float v = x[static_cast<size_t>(i * k + c)];
+            const float v = x[i * k + c];
             const float hi = upper(v), mid = upper(v - hi), lo = v - hi - mid;
-            chain[c % 2] = std::fma(term == 0   ? hi
-                                    : term == 1 ? mid
-                                                : lo,
-                                    weights_[static_cast<size_t>(j * k + c)], chain[c % 2]);
+            chain[c % 2] = std::fma(term == 0 ? hi : term == 1 ? mid : lo, weights_[j * k + c], chain[c % 2]);
           }
           acc += chain[0] + chain[1];
         }
       }
-      ASSERT_EQ(std::bit_cast<uint32_t>(y[static_cast<size_t>(i * n + j)]), std::bit_cast<uint32_t>(acc)) << i << "," << j;
+      ASSERT_EQ(std::bit_cast<uint32_t>(y[i * n + j]), std::bit_cast<uint32_t>(acc)) << i << "," << j;
     }
   }
 }
@@ -162,7 +158,7 @@ TEST_F(TileUnitForms, LeaveTheThreadsRoundingAsItWas) {
   const std::vector<float> zeros(2 * 32, 0.0f);
   const unsigned before = _mm_getcsr();
   for (const int64_t rows : {1, 2}) {
-    std::vector<float> y(static_cast<size_t>(rows * 16), 0x1p-140f);
+    std::vector<float> y(rows * 16, 0x1p-140f);
     Epilogue accumulate;
     accumulate.accumulate = true;
     multiply_panels_amx(panels_, {one_, CpuLevel::kAmx, arena_}, {zeros.data(), rows, 32}, accumulate, {y.data(), rows, 16});

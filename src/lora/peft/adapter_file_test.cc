@@ -98,7 +98,7 @@ TEST(RealAdapters, QwenBiases) {
   const int64_t layers = layers_in("tiny-qwen2-lora-allbias");
   const auto all = read(kData + "tiny-qwen2-lora-allbias", decoder_targets({.layers = layers, .bias = true}));
   ASSERT_TRUE(all.ok()) << all.status().message();
-  EXPECT_EQ(all->replaced_biases().size(), static_cast<size_t>(3 * layers));
+  EXPECT_EQ(all->replaced_biases().size(), 3 * layers);
   EXPECT_EQ(all->replaced_biases().at("model.layers.0.self_attn.k_proj").view.shape, Shape({32}));
   const auto some = read(kData + "tiny-qwen2-lora-qkvbias", decoder_targets({.layers = layers, .bias = true}));
   ASSERT_TRUE(some.ok()) << some.status().message();

@@ -75,7 +75,7 @@ std::optional<int64_t> first_non_finite(const TensorView& tensor) {
 
 bool is_all_zero(const TensorView& tensor) {
   if (facts(tensor.dtype).is_block) {
-    std::vector<float> row(static_cast<size_t>(tensor.cols()));
+    std::vector<float> row(tensor.cols());
     for (int64_t i = 0; i < tensor.rows(); ++i) {
       kernels::dequantise_row(tensor.dtype, tensor.row(i), tensor.cols(), row.data());
       if (std::any_of(row.begin(), row.end(), [](float value) { return value != 0; })) return false;

@@ -18,7 +18,7 @@ Result<AdapterTensor> transposed(const TensorView& view) {
   CHORAL_TRY(Tensor to, Tensor::allocate(DType::kF32, {cols, rows}));
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {
-      to.as<float>()[static_cast<size_t>(c * rows + r)] = from.as<float>()[static_cast<size_t>(r * cols + c)];
+      to.as<float>()[c * rows + r] = from.as<float>()[r * cols + c];
     }
   }
   return AdapterTensor(std::move(to));
@@ -46,7 +46,7 @@ Result<AdapterTensor> half_split(const AdapterTensor& b, int64_t head_dim) {
   for (int64_t row = 0; row < view.shape[0]; ++row) {
     const int64_t head = row / head_dim, in_head = row % head_dim;
     const int64_t from = head * head_dim + 2 * (in_head % half) + in_head / half;
-    std::memcpy(out.data() + row * bytes, view.data + from * bytes, static_cast<size_t>(bytes));
+    std::memcpy(out.data() + row * bytes, view.data + from * bytes, bytes);
   }
   return AdapterTensor(std::move(out));
 }

@@ -159,7 +159,7 @@ std::optional<LoRALayerWeights> LoRALoader::scaled_pair(const std::string& name,
 
 void LoRALoader::add_layer(const std::string& name, const Place& place, LoRALayerWeights layer) {
   if (place.member >= 0) {
-    const std::string& member = place.target->members[static_cast<size_t>(place.member)].name;
+    const std::string& member = place.target->members[place.member].name;
     layer.module_name = member;
     if (!model_.loras_.emplace(member, std::move(layer)).second) {
       problems_.add(corrupt("'{}' is adapted twice: by its own tensors and by those of '{}'", member, place.target->name));
@@ -345,8 +345,7 @@ void LoRALoader::take_token_rows(const std::string& name, const Module& module) 
     return problems_.add(invalid_argument("trainable_token_indices: token {} of '{}' is outside the vocabulary of {}",
                                           sorted.back(), printable(config->first), place.out));
   }
-  if (!expect_shape(rows, {static_cast<int64_t>(ids.size()), place.in}, name, "(trained tokens, width)") ||
-      !expect_finite(rows)) {
+  if (!expect_shape(rows, {std::ssize(ids), place.in}, name, "(trained tokens, width)") || !expect_finite(rows)) {
     return;
   }
   model_.trainable_tokens_.push_back({name, ids, rows.tensor});

@@ -93,7 +93,7 @@ Sha256Digest LoRAModel::digest(ThreadPool& pool) const {
   describe(*this, list);
   const auto tensors = list.tensors();
   std::vector<Sha256Digest> digests(tensors.size());
-  pool.parallel_for(static_cast<int64_t>(tensors.size()), 1, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(std::ssize(tensors), 1, [&](int64_t begin, int64_t end, int) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const TensorView& view = tensors[i]->view;
       digests[i] = sha256({view.data, static_cast<size_t>(view.size_bytes())});

@@ -27,7 +27,7 @@ using Pcre2Ptr = std::unique_ptr<T, Pcre2Free>;
 std::string error_text(int code) {
   unsigned char buffer[256];
   const int n = pcre2_get_error_message(code, buffer, sizeof buffer);
-  return n > 0 ? std::string(reinterpret_cast<char*>(buffer), static_cast<size_t>(n)) : "error " + std::to_string(code);
+  return n > 0 ? std::string(reinterpret_cast<char*>(buffer), n) : "error " + std::to_string(code);
 }
 
 bool is_name_character(char c) {

@@ -61,12 +61,12 @@ Result<int64_t> PEFTHelper::PatternTable::first_match(std::string_view module) c
 
 Result<int64_t> PEFTHelper::rank_for(std::string_view module) const {
   CHORAL_TRY(const int64_t at, ranks_.first_match(module));
-  return at < 0 ? r : rank_pattern[static_cast<size_t>(at)].second;
+  return at < 0 ? r : rank_pattern[at].second;
 }
 
 Result<double> PEFTHelper::alpha_for(std::string_view module) const {
   CHORAL_TRY(const int64_t at, alphas_.first_match(module));
-  return at < 0 ? lora_alpha : alpha_pattern[static_cast<size_t>(at)].second;
+  return at < 0 ? lora_alpha : alpha_pattern[at].second;
 }
 
 Result<double> PEFTHelper::scaling_for(std::string_view module, int64_t rank) const {

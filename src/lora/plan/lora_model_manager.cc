@@ -35,7 +35,7 @@ LoRAModelManager::LoRAModelManager(std::span<const LoRATarget> targets, const Lo
       lora_index_to_id_(static_cast<size_t>(config.max_loras) + 1),
       slot_voices_(lora_index_to_id_.size()),
       slot_step_(lora_index_to_id_.size()) {
-  segment_voices_.reserve(static_cast<size_t>(max_num_seqs));  // a sequence is at most one segment
+  segment_voices_.reserve(max_num_seqs);  // a sequence is at most one segment
 }
 
 Status LoRAModelManager::add_adapter(AdapterKey key, PackedVoice voice) {
@@ -72,7 +72,7 @@ int32_t LoRAModelManager::find_slot() const {
     const AdapterKey key = lora_index_to_id_[slot];
     if (key == kBaseKey) return static_cast<int32_t>(slot);
     if (slot_step_[slot] == step_ || registered_.at(key).pinned) continue;
-    if (best == 0 || slot_step_[slot] < slot_step_[static_cast<size_t>(best)]) best = static_cast<int32_t>(slot);
+    if (best == 0 || slot_step_[slot] < slot_step_[best]) best = static_cast<int32_t>(slot);
   }
   return best;
 }
@@ -86,12 +86,12 @@ Result<int32_t> LoRAModelManager::activate_adapter(AdapterKey key) {
     if (slot == 0) {
       return resource_exhausted("all {} adapter slots are taken in this step or pinned; raise max_loras", capacity());
     }
-    deactivate_adapter(lora_index_to_id_[static_cast<size_t>(slot)]);
+    deactivate_adapter(lora_index_to_id_[slot]);
     entry.slot = slot;
-    lora_index_to_id_[static_cast<size_t>(slot)] = key;
-    slot_voices_[static_cast<size_t>(slot)] = &entry.voice;
+    lora_index_to_id_[slot] = key;
+    slot_voices_[slot] = &entry.voice;
   }
-  slot_step_[static_cast<size_t>(entry.slot)] = step_;
+  slot_step_[entry.slot] = step_;
   return entry.slot;
 }
 
@@ -110,7 +110,7 @@ Status LoRAModelManager::set_adapter_mapping(std::span<const LoRASegment> segmen
   segment_voices_.clear();
   for (const auto& segment : segments) {
     CHORAL_TRY(const int32_t slot, activate_adapter(segment.key));
-    segment_voices_.push_back(slot_voices_[static_cast<size_t>(slot)]);
+    segment_voices_.push_back(slot_voices_[slot]);
   }
   punica_wrapper_.update_metadata(segments, segment_voices_, rows);
   return {};

@@ -172,7 +172,7 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, BehavesLikeAList, ()) {
           }
         }
         RC_ASSERT(slot.ok());
-        RC_ASSERT(m.lora_index_to_id()[static_cast<size_t>(*slot)] == id);
+        RC_ASSERT(m.lora_index_to_id()[*slot] == id);
         model[id].active = ++clock;
       }
     }
@@ -201,10 +201,10 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, AnyMixEqualsEachAlone, ()) {
     RC_ASSERT(m.add_adapter(AdapterKey{id}, std::move(voice)).ok());
   }
   const auto rows = *rc::gen::inRange<int64_t>(1, 20);
-  std::vector<float> x(static_cast<size_t>(rows * kIn)), base(static_cast<size_t>(rows * kOut));
+  std::vector<float> x(rows * kIn), base(rows * kOut);
   for (size_t i = 0; i < x.size(); ++i) x[i] = 0.1F * static_cast<float>(i % 23) - 1.0F;
   for (size_t i = 0; i < base.size(); ++i) base[i] = 0.3F * static_cast<float>(i % 7) - 1.0F;
-  const auto ids = *rc::gen::container<std::vector<int32_t>>(static_cast<size_t>(rows), rc::gen::inRange(0, 7));
+  const auto ids = *rc::gen::container<std::vector<int32_t>>(rows, rc::gen::inRange(0, 7));
 
   const auto run = [&](std::span<const int32_t> row_ids, int64_t first, std::vector<float>& y) {
     std::vector<LoRASegment> segments;
@@ -212,7 +212,7 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, AnyMixEqualsEachAlone, ()) {
       if (row_ids[i] != 0) segments.push_back({static_cast<int64_t>(i), 1, AdapterKey{row_ids[i]}});
     }
     RC_ASSERT(m.set_adapter_mapping(segments).ok());
-    const auto count = static_cast<int64_t>(row_ids.size());
+    const auto count = std::ssize(row_ids);
     y.assign(base.begin() + first * kOut, base.begin() + (first + count) * kOut);
     const MatrixView<float> out(y.data(), count, kOut);
     m.punica_wrapper().add_lora_linear(ctx, kTarget, MatrixView<const float>(x.data() + first * kIn, count, kIn), false, out,
@@ -228,9 +228,9 @@ RC_GTEST_FIXTURE_PROP(ManagerTest, AnyMixEqualsEachAlone, ()) {
   std::vector<float> together, alone;
   run(ids, 0, together);
   for (int64_t row = 0; row < rows; ++row) {
-    run(std::span(ids).subspan(static_cast<size_t>(row), 1), row, alone);
+    run(std::span(ids).subspan(row, 1), row, alone);
     RC_ASSERT(std::equal(alone.begin(), alone.end(), together.begin() + row * kOut));
-    if (ids[static_cast<size_t>(row)] == 0) RC_ASSERT(std::equal(alone.begin(), alone.end(), base.begin() + row * kOut));
+    if (ids[row] == 0) RC_ASSERT(std::equal(alone.begin(), alone.end(), base.begin() + row * kOut));
   }
 }
 

@@ -32,8 +32,7 @@ void replace_columns(const GroupShare& share, int64_t first, int64_t col, Matrix
       const float* values = share.values.row(first + r) + col;
       std::copy(values + at.begin, values + at.end, tile.row(r) + at.begin);
       if (part.bias_change.empty()) continue;
-      for (int64_t c = at.begin; c < at.end; ++c)
-        tile.row(r)[c] += part.bias_change[static_cast<size_t>(col + c - part.out_begin)];
+      for (int64_t c = at.begin; c < at.end; ++c) tile.row(r)[c] += part.bias_change[col + c - part.out_begin];
     }
   }
   const auto& ids = share.replacement->token_ids;
@@ -76,7 +75,7 @@ void run_shrinks(const platform::Context& ctx, const Shares& shares) {
   auto next = shrinks.begin();
   const auto has_rank = [](const kernels::LoRAShrink& s) { return s.matrix->rank() > 0; };
   for (const auto& share : shares) next = std::copy_if(share.shrinks.begin(), share.shrinks.end(), next, has_rank);
-  ctx.ops.lora_shrink(ctx, shrinks.first(static_cast<size_t>(next - shrinks.begin())));
+  ctx.ops.lora_shrink(ctx, shrinks.first(next - shrinks.begin()));
 }
 
 // Makes the middles of the shares, and the values of replaced columns.
@@ -139,8 +138,8 @@ void expand_at_any_column(CpuLevel level, std::span<const LoRATerm> terms, int64
 
 PunicaWrapper::PunicaWrapper(int64_t max_num_seqs) {
   // A sequence is at most one group: an activated adapter's rows end it, base rows before them belong to no group.
-  token_groups_.reserve(static_cast<size_t>(max_num_seqs));
-  host_groups_.reserve(static_cast<size_t>(max_num_seqs));
+  token_groups_.reserve(max_num_seqs);
+  host_groups_.reserve(max_num_seqs);
 }
 
 void PunicaWrapper::update_metadata(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices,
@@ -253,7 +252,7 @@ void PunicaWrapper::add_on_host(const platform::Context& ctx, int target, std::s
   // of its own takes those ways only where it must.
   const auto chosen = [&](auto fits) {
     const auto some = ctx.kernel.scratch.make<GroupShare>(shares.size());
-    return some.first(static_cast<size_t>(std::copy_if(shares.begin(), shares.end(), some.begin(), fits) - some.begin()));
+    return some.first(std::copy_if(shares.begin(), shares.end(), some.begin(), fits) - some.begin());
   };
   const bool on_host = platform::host_reads(ctx.session);
   const int64_t most_along = on_host ? kRowsAlong : std::numeric_limits<int64_t>::max();
@@ -303,7 +302,7 @@ void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, st
   const auto left = ctx.kernel.scratch.make<RowGroup>(groups.size());
   const auto end = std::copy_if(groups.begin(), groups.end(), left.begin(),
                                 [this](const RowGroup& group) { return !device_->serves(group.voice); });
-  add_on_host(ctx, target, left.first(static_cast<size_t>(end - left.begin())), x, wanted, y,
+  add_on_host(ctx, target, left.first(end - left.begin()), x, wanted, y,
               [&](const kernels::Epilogue& epilogue, MatrixView<float> to) {
                 device_->add_lora_linear(ctx, target, groups, x, epilogue, to, base);
               });
@@ -328,7 +327,7 @@ void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target,
       const PackedModule* module = adapter->module(target);
       if (module == nullptr) continue;
       for (int64_t i = 0; i < group.row_count; ++i) {
-        const int32_t id = ids[static_cast<size_t>(group.row_begin + i)];
+        const int32_t id = ids[group.row_begin + i];
         const auto out = (*rows).sub_rows(i, 1);
         const auto& own = module->token_ids;
         const auto at = std::lower_bound(own.begin(), own.end(), id);
@@ -337,7 +336,7 @@ void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target,
         if (!module->delta) continue;
         const Arena::Mark mark(ctx.kernel.scratch);
         const int64_t rank = module->delta->rank();
-        const auto middle = ctx.kernel.scratch.make<float>(static_cast<size_t>(rank));
+        const auto middle = ctx.kernel.scratch.make<float>(rank);
         const TensorView stored = module->token_middles.view();
         kernels::dequantise_row(stored.dtype, stored.row(id), rank, middle.data());
         for (float& value : middle) value *= factor * module->token_scale;

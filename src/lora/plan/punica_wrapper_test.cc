@@ -49,7 +49,7 @@ class PunicaTest : public ::testing::Test {
         ++segments.back().length;
       } else {
         segments.push_back({static_cast<int64_t>(row), 1, AdapterKey{voice + 1}});
-        segment_voices.push_back(&voices()[static_cast<size_t>(voice)]);
+        segment_voices.push_back(&voices()[voice]);
       }
     }
     punica_.update_metadata(segments, segment_voices);
@@ -58,7 +58,7 @@ class PunicaTest : public ::testing::Test {
   // What adapters add to a base product of ones.
   template <class Add>
   std::vector<float> outputs(int64_t rows, Add&& add) {
-    std::vector<float> y(static_cast<size_t>(rows * kOut), 1.0F);
+    std::vector<float> y(rows * kOut, 1.0F);
     const MatrixView<float> out(y.data(), rows, kOut);
     add(out, [&](const kernels::Epilogue& wanted, MatrixView<float>) {
       if (wanted.product_hook != nullptr) (*wanted.product_hook)(0, 0, out);
@@ -132,7 +132,7 @@ RC_GTEST_FIXTURE_PROP(PunicaTest, AnyGatheredRowsEqualEachAlone, ()) {
   const auto step_rows = static_cast<int32_t>(row_voices.size());
   RC_PRE(row_voices.size() <= 64);
   const auto rows = *rc::gen::nonEmpty(rc::gen::container<std::vector<int32_t>>(rc::gen::inRange(0, step_rows)));
-  const auto count = static_cast<int64_t>(rows.size());
+  const auto count = std::ssize(rows);
   const auto x = inputs(rows);
   const MatrixView<const float> gathered(x.data(), count, kIn);
   plan(row_voices);
@@ -145,9 +145,9 @@ RC_GTEST_FIXTURE_PROP(PunicaTest, AnyGatheredRowsEqualEachAlone, ()) {
   });
   RC_ASSERT(linear == logits);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const auto want = alone(rows[i], row_voices[static_cast<size_t>(rows[i])]);
+    const auto want = alone(rows[i], row_voices[rows[i]]);
     RC_ASSERT(std::equal(want.begin(), want.end(), linear.begin() + static_cast<ptrdiff_t>(i) * kOut));
-    if (row_voices[static_cast<size_t>(rows[i])] < 0) RC_ASSERT(want == std::vector<float>(kOut, 1.0F));
+    if (row_voices[rows[i]] < 0) RC_ASSERT(want == std::vector<float>(kOut, 1.0F));
   }
 }
 

@@ -5,12 +5,12 @@
 namespace choral::lora {
 
 void BatchLoRADataMapper::reserve(int64_t max_rows) {
-  for (auto* values : {&starts_, &lengths_, &indices_}) values->reserve(static_cast<size_t>(max_rows));
+  for (auto* values : {&starts_, &lengths_, &indices_}) values->reserve(max_rows);
 }
 
 void BatchLoRADataMapper::map_rows(std::span<const int32_t> indices) {
   for (auto* values : {&starts_, &lengths_, &indices_}) values->clear();
-  row_count_ = static_cast<int64_t>(indices.size());
+  row_count_ = std::ssize(indices);
   max_length_ = 0;
   no_lora_ = true;
   for (size_t begin = 0; begin < indices.size();) {

@@ -43,7 +43,7 @@ RC_GTEST_PROP(BatchLoRADataMapper, SequencesRepeatedGiveTheRows, ()) {
     RC_ASSERT(mapper.starts()[i] == static_cast<int32_t>(repeated.size()));
     RC_ASSERT(i == 0 || mapper.indices()[i] != mapper.indices()[i - 1]);
     RC_ASSERT(mapper.lengths()[i] > 0 && mapper.lengths()[i] <= mapper.max_length());
-    repeated.insert(repeated.end(), static_cast<size_t>(mapper.lengths()[i]), mapper.indices()[i]);
+    repeated.insert(repeated.end(), mapper.lengths()[i], mapper.indices()[i]);
   }
   RC_ASSERT(repeated == rows);
 }

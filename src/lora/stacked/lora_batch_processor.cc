@@ -6,7 +6,7 @@ namespace choral::lora {
 
 void LoRABatchProcessor::reserve(int64_t max_tokens) {
   for (Rows* rows : {&tokens_, &prompts_}) {
-    rows->indices.reserve(static_cast<size_t>(max_tokens));
+    rows->indices.reserve(max_tokens);
     rows->mapper.reserve(max_tokens);
   }
 }

@@ -7,9 +7,9 @@
 namespace choral::lora {
 
 void LoRAMapping::reserve(int64_t max_tokens, int64_t max_sequences) {
-  index_mapping.reserve(static_cast<size_t>(max_tokens));
-  prompt_mapping.reserve(static_cast<size_t>(max_tokens));         // prompt logprobs want every row's logits
-  lora_index_mapping.reserve(static_cast<size_t>(max_sequences));  // a sequence has one adapter
+  index_mapping.reserve(max_tokens);
+  prompt_mapping.reserve(max_tokens);         // prompt logprobs want every row's logits
+  lora_index_mapping.reserve(max_sequences);  // a sequence has one adapter
 }
 
 void LoRAMapping::clear() {
@@ -67,7 +67,7 @@ void LoRAMapping::create_batch_indices(std::span<const int32_t> mapping, std::sp
                                        std::vector<int32_t>& indices) {
   indices.resize(mapping.size());
   std::transform(mapping.begin(), mapping.end(), indices.begin(),
-                 [&](int32_t index) { return index == 0 ? -1 : stack_position[static_cast<size_t>(index)]; });
+                 [&](int32_t index) { return index == 0 ? -1 : stack_position[index]; });
 }
 
 }  // namespace choral::lora

@@ -32,10 +32,8 @@ class LoRAMapping {
 
   // The adapter is one of the step's; again is fine.
   void add_adapter(AdapterKey lora_id, int32_t index);
-  void add_tokens(int32_t index, int64_t count) { index_mapping.insert(index_mapping.end(), static_cast<size_t>(count), index); }
-  void add_prompts(int32_t index, int64_t count) {
-    prompt_mapping.insert(prompt_mapping.end(), static_cast<size_t>(count), index);
-  }
+  void add_tokens(int32_t index, int64_t count) { index_mapping.insert(index_mapping.end(), count, index); }
+  void add_prompts(int32_t index, int64_t count) { prompt_mapping.insert(prompt_mapping.end(), count, index); }
 
   // The whole record in one: ids and indices below 1, two indices of one id or two ids of one index, and rows of an index that is
   // nobody's, are invalid_argument.

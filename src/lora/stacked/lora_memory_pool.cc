@@ -40,7 +40,7 @@ Vectors vectors_of(const LoRATarget& target, const PackedVoice& voice, int index
   Vectors v;
   const auto base = target.base_bias ? target.base_bias() : std::span<const float>();
   const auto at_least = [out](std::vector<float>& values, float fill) {
-    if (values.empty()) values.assign(static_cast<size_t>(out), fill);
+    if (values.empty()) values.assign(out, fill);
   };
   for (const auto& [adapter, factor] : voice) {
     const PackedModule* module = adapter->module(index);
@@ -65,7 +65,7 @@ Vectors vectors_of(const LoRATarget& target, const PackedVoice& voice, int index
     for (int64_t i = 0; i < part.matrix->n(); ++i) {
       const auto c = static_cast<size_t>(part.out_begin + i);
       const float f = v.factors.empty() ? 1.0F : v.factors[c];
-      const float change = part.bias_change.empty() ? 0.0F : part.bias_change[static_cast<size_t>(i)];
+      const float change = part.bias_change.empty() ? 0.0F : part.bias_change[i];
       v.offsets[c] += f * change + (base.empty() ? 0.0F : f * base[c]);
     }
   }
@@ -91,7 +91,7 @@ kernels::LoRAStack LoRAMemoryPool::stack_of(const Tensor& stack) {
 }
 
 int64_t LoRAMemoryPool::slot_bytes(int32_t slot) const {
-  int64_t bytes = slots_[static_cast<size_t>(slot)].bytes;
+  int64_t bytes = slots_[slot].bytes;
   for (const auto& stacks : stacks_) {
     const auto share = [](const Tensor& tensor) { return tensor.empty() ? 0 : tensor.size_bytes() / tensor.shape()[0]; };
     for (const auto& pair : stacks.pairs) bytes += share(pair.a) + share(pair.b);
@@ -112,7 +112,7 @@ bool LoRAMemoryPool::reserve_slot() {
   for (size_t target = 0; target < targets_.size(); ++target) {
     if (!grow(static_cast<int>(target), more, nullptr).ok()) return false;  // those that have grown serve fewer as well
   }
-  slots_.resize(static_cast<size_t>(more));
+  slots_.resize(more);
   return true;
 }
 
@@ -131,13 +131,13 @@ Result<int32_t> LoRAMemoryPool::put(const PackedVoice& voice) {
     size_bytes_ -= made.bytes;
     return status;
   }
-  slots_[static_cast<size_t>(slot)] = std::move(made);
+  slots_[slot] = std::move(made);
   return static_cast<int32_t>(slot);
 }
 
 void LoRAMemoryPool::clear(int32_t slot) {
-  size_bytes_ -= slots_[static_cast<size_t>(slot)].bytes;
-  slots_[static_cast<size_t>(slot)] = {};  // its rows of the stacks are written by who comes next, and read by nobody before
+  size_bytes_ -= slots_[slot].bytes;
+  slots_[slot] = {};  // its rows of the stacks are written by who comes next, and read by nobody before
 }
 
 Result<LoRAMemoryPool::Slot> LoRAMemoryPool::make_slot(const PackedVoice& voice) {
@@ -158,8 +158,8 @@ Result<std::unique_ptr<LoRAMemoryPool::Module>> LoRAMemoryPool::make_module(cons
                                                                             int64_t& bytes) {
   const bool touched = std::any_of(voice.begin(), voice.end(),
                                    [&](const PackedVoiceTerm& term) { return term.adapter->module(target) != nullptr; });
-  const bool embedding = targets_[static_cast<size_t>(target)].kind == TargetKind::kEmbedding;
-  if (!touched || targets_[static_cast<size_t>(target)].kind == TargetKind::kNorm) return std::unique_ptr<Module>();
+  const bool embedding = targets_[target].kind == TargetKind::kEmbedding;
+  if (!touched || targets_[target].kind == TargetKind::kNorm) return std::unique_ptr<Module>();
   auto out = std::make_unique<Module>();
   for (const auto& term : voice) {
     const PackedModule* module = term.adapter->module(target);
@@ -194,8 +194,7 @@ Result<std::unique_ptr<LoRAMemoryPool::Module>> LoRAMemoryPool::make_module(cons
       std::vector<float> rows((end - begin) * static_cast<size_t>(cols));
       for (size_t i = begin; i < end; ++i) {
         CHORAL_RETURN_IF_ERROR(module->token_rows->read_row(
-            static_cast<int64_t>(i),
-            std::span(rows).subspan((i - begin) * static_cast<size_t>(cols), static_cast<size_t>(cols))));
+            static_cast<int64_t>(i), std::span(rows).subspan((i - begin) * static_cast<size_t>(cols), cols)));
       }
       CHORAL_TRY(auto matrix, place_rows(rows, cols, format_of(*module->token_rows), bytes));
       out->replaced.push_back({ids[begin], std::move(matrix)});
@@ -207,7 +206,7 @@ Result<std::unique_ptr<LoRAMemoryPool::Module>> LoRAMemoryPool::make_module(cons
 }
 
 Result<std::unique_ptr<kernels::PackedMatrix>> LoRAMemoryPool::place(const kernels::PackedMatrix& host, int64_t& bytes) {
-  std::vector<float> rows(static_cast<size_t>(host.n() * host.k()));
+  std::vector<float> rows(host.n() * host.k());
   for (int64_t row = 0; row < host.n(); ++row) {
     CHORAL_RETURN_IF_ERROR(host.read_row(row, {rows.data() + row * host.k(), static_cast<size_t>(host.k())}));
   }
@@ -252,7 +251,7 @@ Result<Tensor> LoRAMemoryPool::allocate(DType dtype, Shape shape) {
 }
 
 Status LoRAMemoryPool::grow(int target, int64_t slots, const PackedVoice* voice) {
-  Stacks& stacks = stacks_[static_cast<size_t>(target)];
+  Stacks& stacks = stacks_[target];
   const auto take = [&](Tensor& place, Tensor made) {
     if (!place.empty()) size_bytes_ -= place.size_bytes();
     place = std::move(made);
@@ -279,9 +278,8 @@ Status LoRAMemoryPool::grow(int target, int64_t slots, const PackedVoice* voice)
     CHORAL_RETURN_IF_ERROR(
         rewrite([&](int64_t slot, const PackedVoice* v) { return write_pair(target, pair, stacks.in, slot, v); }));
   }
-  if (stacks.pairs.empty() || targets_[static_cast<size_t>(target)].kind == TargetKind::kEmbedding) return {};
-  const Vectors wanted =
-      voice == nullptr ? Vectors() : vectors_of(targets_[static_cast<size_t>(target)], *voice, target, stacks.out);
+  if (stacks.pairs.empty() || targets_[target].kind == TargetKind::kEmbedding) return {};
+  const Vectors wanted = voice == nullptr ? Vectors() : vectors_of(targets_[target], *voice, target, stacks.out);
   const auto grow_vector = [&](Tensor& vector, bool needed, Shape shape) -> Status {
     if (vector.empty() ? !needed : vector.shape()[0] >= slots) return {};
     CHORAL_TRY(auto made, allocate(DType::kF32, shape));
@@ -293,7 +291,7 @@ Status LoRAMemoryPool::grow(int target, int64_t slots, const PackedVoice* voice)
 }
 
 Status LoRAMemoryPool::write(int target, int64_t slot, const PackedVoice* voice) {
-  Stacks& stacks = stacks_[static_cast<size_t>(target)];
+  Stacks& stacks = stacks_[target];
   for (auto& pair : stacks.pairs) CHORAL_RETURN_IF_ERROR(write_pair(target, pair, stacks.in, slot, voice));
   return write_vectors(target, stacks, slot, voice);
 }
@@ -311,9 +309,9 @@ Status LoRAMemoryPool::write_pair(int target, Pair& pair, int64_t in, int64_t sl
 Status LoRAMemoryPool::write_vectors(int target, Stacks& stacks, int64_t slot, const PackedVoice* voice) {
   if (stacks.factors.empty() && stacks.offsets.empty()) return {};
   Vectors v;
-  if (voice != nullptr) v = vectors_of(targets_[static_cast<size_t>(target)], *voice, target, stacks.out);
-  v.factors.resize(static_cast<size_t>(stacks.out), 1.0F);
-  v.offsets.resize(static_cast<size_t>(stacks.out), 0.0F);
+  if (voice != nullptr) v = vectors_of(targets_[target], *voice, target, stacks.out);
+  v.factors.resize(stacks.out, 1.0F);
+  v.offsets.resize(stacks.out, 0.0F);
   if (!stacks.factors.empty()) write_slot(stacks.factors, slot, std::as_bytes(std::span(v.factors)).data());
   if (!stacks.offsets.empty()) write_slot(stacks.offsets, slot, std::as_bytes(std::span(v.offsets)).data());
   return {};

@@ -62,13 +62,13 @@ class LoRAMemoryPool {
   Result<int32_t> put(const PackedVoice& voice);
   void clear(int32_t slot);
 
-  const Stacks& stacks(int target) const { return stacks_[static_cast<size_t>(target)]; }
+  const Stacks& stacks(int target) const { return stacks_[target]; }
   // Null when the voice in the slot leaves the target alone.
   const Module* module(int32_t slot, int target) const {
-    const auto& modules = slots_[static_cast<size_t>(slot)].modules;
-    return modules.empty() ? nullptr : modules[static_cast<size_t>(target)].get();
+    const auto& modules = slots_[slot].modules;
+    return modules.empty() ? nullptr : modules[target].get();
   }
-  int64_t slot_count() const { return static_cast<int64_t>(slots_.size()); }
+  int64_t slot_count() const { return std::ssize(slots_); }
   int64_t size_bytes() const { return size_bytes_; }
   // Of the voice in the slot: its share of the stacks, and its own matrices.
   int64_t slot_bytes(int32_t slot) const;

@@ -45,10 +45,10 @@ Result<OptimizedLoRAWeights> OptimizedLoRAWeights::create(const PackedVoice& voi
   out.a_ = {nullptr, dtype, {rank, in}, kCpuDevice};
   out.b_ = {nullptr, dtype, {columns.count, rank}, kCpuDevice};
   const int64_t b_offset = round_up(out.a_.size_bytes(), int64_t{kCacheLineBytes});
-  CHORAL_TRY(out.memory_, AlignedBuffer::allocate(static_cast<size_t>(b_offset + out.b_.size_bytes())));
+  CHORAL_TRY(out.memory_, AlignedBuffer::allocate(b_offset + out.b_.size_bytes()));
   out.a_.data = out.memory_.data();
   out.b_.data = out.memory_.data() + b_offset;
-  std::vector<float> row(static_cast<size_t>(in)), column;
+  std::vector<float> row(in), column;
   int64_t at = 0;  // the slice's first rank here
   for_each_slice(voice, target, columns, [&](const auto& module, float factor, size_t s) {
     const kernels::LoRAMatrix& matrix = *module.delta;
@@ -60,11 +60,11 @@ Result<OptimizedLoRAWeights> OptimizedLoRAWeights::create(const PackedVoice& voi
       for (float& value : row) value *= factor;
       store(row, dtype, out.memory_.data() + row_bytes(dtype, (at + j) * in));
     }
-    column.resize(static_cast<size_t>(slice.rank));
+    column.resize(slice.rank);
     const int64_t end = std::min(columns.begin + columns.count, slice.out_end);
     for (int64_t c = std::max(columns.begin, slice.out_begin); c < end; ++c) {
       matrix.read_b(s, c, column);
-      const float of_column = matrix.output_factor().empty() ? 1.0F : matrix.output_factor()[static_cast<size_t>(c)];
+      const float of_column = matrix.output_factor().empty() ? 1.0F : matrix.output_factor()[c];
       for (float& value : column) value *= of_column * of_lookup;
       store(column, dtype, out.memory_.data() + b_offset + row_bytes(dtype, (c - columns.begin) * rank + at));
     }

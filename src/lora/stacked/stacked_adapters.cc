@@ -71,7 +71,7 @@ Result<std::unique_ptr<StackedAdapters>> StackedAdapters::make(const Context& ct
   adapters->voices_.reserve(static_cast<size_t>(max_voices) + 1);
   adapters->stack_position_.reserve(static_cast<size_t>(max_voices) + 1);
   adapters->voices_.push_back(nullptr);
-  CHORAL_TRY(adapters->ones_, ctx.session.keep(std::vector<float>(static_cast<size_t>(max_tokens), 1.0F)));
+  CHORAL_TRY(adapters->ones_, ctx.session.keep(std::vector<float>(max_tokens, 1.0F)));
   return adapters;
 }
 
@@ -103,11 +103,11 @@ void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::spa
     CHORAL_LOG(kWarn, "{}", notes_.back());
   }
   for (size_t i = 0; i < segments.size(); ++i) {
-    mapping_.add_tokens(0, segments[i].start - static_cast<int64_t>(mapping_.index_mapping.size()));
+    mapping_.add_tokens(0, segments[i].start - std::ssize(mapping_.index_mapping));
     mapping_.add_tokens(index_of(voices[i]), segments[i].length);
   }
-  CHORAL_CHECK(rows.count >= static_cast<int64_t>(mapping_.index_mapping.size()), "a step's segments lie within its rows");
-  mapping_.add_tokens(0, rows.count - static_cast<int64_t>(mapping_.index_mapping.size()));
+  CHORAL_CHECK(rows.count >= std::ssize(mapping_.index_mapping), "a step's segments lie within its rows");
+  mapping_.add_tokens(0, rows.count - std::ssize(mapping_.index_mapping));
   batch_ = &processor_.prepare_batch(ctx_, mapping_, stack_position_);
 }
 
@@ -191,10 +191,10 @@ void StackedAdapters::add_lora_linear(const Context& ctx, int target, std::span<
   const platform::StepMark mark(ctx);
   mapping_.prompt_mapping.clear();
   for (const auto& group : groups) {
-    mapping_.add_prompts(0, group.row_begin - static_cast<int64_t>(mapping_.prompt_mapping.size()));
+    mapping_.add_prompts(0, group.row_begin - std::ssize(mapping_.prompt_mapping));
     mapping_.add_prompts(index_of(group.voice), group.row_count);
   }
-  mapping_.add_prompts(0, x.rows - static_cast<int64_t>(mapping_.prompt_mapping.size()));
+  mapping_.add_prompts(0, x.rows - std::ssize(mapping_.prompt_mapping));
   run(ctx, target, processor_.prepare_prompt_batch(ctx, mapping_, stack_position_), x, epilogue, y, base);
 }
 

@@ -31,7 +31,7 @@ constexpr int64_t kMaxTokens = 64, kMaxVoices = 16;
 std::vector<float> random_values(int64_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> values(-1, 1);
-  std::vector<float> out(static_cast<size_t>(count));
+  std::vector<float> out(count);
   for (float& v : out) v = values(random);
   return out;
 }
@@ -76,7 +76,7 @@ class Base {
   }
   void look_up(int target, std::span<const int32_t> ids, MatrixView<float> out) const {
     for (int64_t i = 0; i < out.rows; ++i) {
-      CHORAL_CHECK(matrices_[static_cast<size_t>(target)]->read_row(ids[static_cast<size_t>(i)], out.row_span(i)).ok(), "host");
+      CHORAL_CHECK(matrices_[target]->read_row(ids[i], out.row_span(i)).ok(), "host");
     }
   }
 
@@ -147,7 +147,7 @@ struct World {
     AdapterBuilder random = builder;
     unsigned seed = 1000 + static_cast<unsigned>(adapters.size());
     for (auto& tensor : random.tensors) {
-      tensor.values = random_values(static_cast<int64_t>(tensor.values.size()), seed += 10);
+      tensor.values = random_values(std::ssize(tensor.values), seed += 10);
       if (tensor.name.ends_with("magnitude_vector")) {
         for (float& m : tensor.values) m = 1.5F + m;
       }
@@ -190,7 +190,7 @@ class StackedAdaptersTest : public ::testing::Test {
     voices_.clear();
     ids_.clear();
     for (const auto& row : rows) {
-      const auto at = static_cast<int64_t>(ids_.size());
+      const auto at = std::ssize(ids_);
       ids_.push_back(row.token);
       if (row.voice == 0) continue;
       const bool goes_on = at > 0 && rows[static_cast<size_t>(at) - 1].voice == row.voice;
@@ -201,7 +201,7 @@ class StackedAdaptersTest : public ::testing::Test {
         voices_.push_back(&voices[static_cast<size_t>(row.voice) - 1]);
       }
     }
-    rows_ = {static_cast<int64_t>(rows.size()), has_prefill};
+    rows_ = {std::ssize(rows), has_prefill};
     engine_.update_metadata(segments_, voices_);
   }
   void begin_step(StackedAdapters& adapters) { adapters.begin_step(segments_, voices_, rows_); }
@@ -212,8 +212,8 @@ class StackedAdaptersTest : public ::testing::Test {
   // One target by both paths, from the same x and the same y.
   Results run(StackedAdapters& stacked, std::string_view name, bool accumulate) {
     const int target = base_.target(name);
-    const auto& t = base_.targets()[static_cast<size_t>(target)];
-    const auto rows = static_cast<int64_t>(ids_.size());
+    const auto& t = base_.targets()[target];
+    const auto rows = std::ssize(ids_);
     const bool embedding = t.kind == TargetKind::kEmbedding, head = t.kind == TargetKind::kHead;
     auto x = random_values(rows * t.in, 77);
     const int64_t out = embedding ? t.in : t.out();

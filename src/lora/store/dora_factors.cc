@@ -27,9 +27,9 @@ Result<kernels::LoRAMatrix> expander_of(const LoRALayerWeights& layer) {
   const auto from = a.as<float>();
   const auto to = turned.as<float>();
   for (int64_t r = 0; r < rank; ++r) {
-    for (int64_t k = 0; k < in; ++k) to[static_cast<size_t>(k * rank + r)] = from[static_cast<size_t>(r * in + k)];
+    for (int64_t k = 0; k < in; ++k) to[k * rank + r] = from[r * in + k];
   }
-  const std::vector<float> unread(static_cast<size_t>(rank));
+  const std::vector<float> unread(rank);
   const kernels::LoRASliceSource slice{.a = {std::as_bytes(std::span(unread)).data(), DType::kF32, {rank, 1}, kCpuDevice},
                                        .b = turned.view()};
   return kernels::LoRAMatrix::pack({.in = 1, .out = in, .slices = {&slice, 1}}, kernels::LoRAFormat::kF32);
@@ -55,13 +55,13 @@ Result<std::vector<float>> dora_factors(ThreadPool& pool, CpuLevel level, const 
   CHORAL_TRY(const Tensor b, scaled_b(layer));
   CHORAL_TRY(const kernels::LoRAMatrix a, expander_of(layer));
   CHORAL_TRY(const Tensor magnitude, to_float_tensor(layer.magnitude.view));
-  std::vector<Row> found(static_cast<size_t>(out));
+  std::vector<Row> found(out);
   pool.parallel_for(out, kRowsPerTile * kTilesPerChunk, [&](int64_t begin, int64_t end, int) {
-    std::vector<float> tile(static_cast<size_t>(kRowsPerTile * in));
+    std::vector<float> tile(kRowsPerTile * in);
     for (int64_t first = begin; first < end; first += kRowsPerTile) {
       const MatrixView<float> rows(tile.data(), std::min(kRowsPerTile, end - first), in);
       for (int64_t r = 0; r < rows.rows; ++r) {
-        found[static_cast<size_t>(first + r)].read = target.base_row(first_row + first + r, rows.row_span(r));
+        found[first + r].read = target.base_row(first_row + first + r, rows.row_span(r));
       }
       const kernels::LoRATerm term{&a, b.as<float>().data() + first * rank};
       kernels::lora_expand(level, {&term, 1}, 0, rows);

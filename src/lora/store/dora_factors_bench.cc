@@ -71,7 +71,7 @@ double plain_loop(const Module& module) {
   const auto& [base, target, layer] = module;
   const float *a = reinterpret_cast<const float*>(layer.lora_a.view.data),
               *b = reinterpret_cast<const float*>(layer.lora_b.view.data);
-  std::vector<float> row(static_cast<size_t>(layer.input_dim()));
+  std::vector<float> row(layer.input_dim());
   double total = 0;
   for (int64_t j = 0; j < layer.output_dim(); ++j) {
     if (!target.base_row(j, row).ok()) return 0;

@@ -18,7 +18,7 @@ float weight(int64_t row, int64_t k) { return 0.2F * static_cast<float>((row * 1
 std::vector<float> values(int64_t count, uint32_t seed, float bound) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> draw(-bound, bound);
-  std::vector<float> out(static_cast<size_t>(count));
+  std::vector<float> out(count);
   for (float& value : out) value = draw(random);
   return out;
 }
@@ -65,7 +65,7 @@ struct Module {
     const double factor = at(m, row) / std::sqrt(squares), rounding = 0x1p-24 * static_cast<double>(rank + 3);
     return {factor, std::abs(factor) * (rounding * std::sqrt(sizes / squares) + 0x1p-23)};
   }
-  static double at(const std::vector<float>& from, int64_t i) { return from[static_cast<size_t>(i)]; }
+  static double at(const std::vector<float>& from, int64_t i) { return from[i]; }
 };
 
 LoRATarget target_of(std::function<Status(int64_t, std::span<float>)> base_row) {
@@ -90,7 +90,7 @@ TEST(DoraFactors, AreTheMagnitudesOverTheLengths) {
       ASSERT_TRUE(factors.ok()) << factors.status().message();
       for (int64_t j = 0; j < out; ++j) {
         const auto wanted = module.wanted(j, 5);
-        EXPECT_NEAR((*factors)[static_cast<size_t>(j)], wanted.factor, wanted.bound)
+        EXPECT_NEAR((*factors)[j], wanted.factor, wanted.bound)
             << cpu_level_name(level) << " row " << j << " of " << out << "x" << in;
       }
       ThreadPool alone(1);

@@ -24,13 +24,11 @@ float largest(std::span<const float> values) {
 struct Floats {
   std::vector<float> values;
   int64_t cols;
-  explicit Floats(const TensorView& view) : values(static_cast<size_t>(view.shape.elements())), cols(view.cols()) {
+  explicit Floats(const TensorView& view) : values(view.shape.elements()), cols(view.cols()) {
     const auto tensor = to_float_tensor(view);
     std::copy(tensor->as<float>().begin(), tensor->as<float>().end(), values.begin());
   }
-  std::span<const float> row(int64_t i) const {
-    return std::span(values).subspan(static_cast<size_t>(i * cols), static_cast<size_t>(cols));
-  }
+  std::span<const float> row(int64_t i) const { return std::span(values).subspan(i * cols, cols); }
 };
 
 std::vector<float> product(const TensorView& a, const TensorView& b, kernels::LoRAFormat format, const std::vector<float>& x) {
@@ -38,7 +36,7 @@ std::vector<float> product(const TensorView& a, const TensorView& b, kernels::Lo
   const kernels::LoRASliceSource slice{.a = a, .b = b};
   const auto matrix = kernels::LoRAMatrix::pack({.in = in, .out = out, .slices = {&slice, 1}}, format);
   CHORAL_CHECK(matrix.ok(), matrix.status().message());
-  std::vector<float> middle(static_cast<size_t>(kRows * rank)), y(static_cast<size_t>(kRows * out));
+  std::vector<float> middle(kRows * rank), y(kRows * out);
   matrix->shrink(cpu_level(), {x.data(), kRows, in}, 1.0F, 0, rank, {middle.data(), kRows, rank});
   const kernels::LoRATerm term{&*matrix, middle.data()};
   kernels::lora_expand(cpu_level(), {&term, 1}, 0, {y.data(), kRows, out});
@@ -59,16 +57,16 @@ void add_error(const TensorView& a_view, const TensorView& b_view, Error& error)
   const int64_t in = a_view.cols(), rank = a_view.rows(), out = b_view.rows();
   std::mt19937 random(static_cast<uint32_t>(out * 1000 + rank));
   std::normal_distribution<float> normal;
-  std::vector<float> x(static_cast<size_t>(kRows * in));
+  std::vector<float> x(kRows * in);
   for (float& value : x) value = normal(random);
   const auto stored = product(a_view, b_view, kernels::LoRAFormat::kAuto, x);
   const auto int8 = product(a_view, b_view, kernels::LoRAFormat::kI8, x);
   const double rounding = 0x1p-23 * static_cast<double>(in + rank);
   for (int64_t i = 0; i < kRows; ++i) {
-    const auto row = std::span(x).subspan(static_cast<size_t>(i * in), static_cast<size_t>(in));
+    const auto row = std::span(x).subspan(i * in, in);
     double sum = 0, squares = 0;
     for (const float value : row) sum += std::abs(value), squares += static_cast<double>(value) * value;
-    std::vector<double> middle(static_cast<size_t>(rank)), off(middle.size()), sizes(middle.size());
+    std::vector<double> middle(rank), off(middle.size()), sizes(middle.size());
     for (int64_t j = 0; j < rank; ++j) {
       const auto at = static_cast<size_t>(j);
       for (size_t k = 0; k < row.size(); ++k) {

@@ -316,7 +316,7 @@ RC_GTEST_PROP(LoRAMemoryManagerProperty, EqualsAPlainList, ()) {
       const bool allowed =
           plain != nullptr && plain->in_use == 0 && (all || (plain->bytes[tier] >= 0 && Model::may_leave(*plain, tier)));
       RC_ASSERT((all ? memory.remove(id) : memory.drop(id, static_cast<MemoryTier>(tier))).ok() == allowed);
-      if (allowed) model.leave(static_cast<size_t>(plain - model.list.data()), all ? 0 : tier);
+      if (allowed) model.leave(plain - model.list.data(), all ? 0 : tier);
     }
     check_same(memory, model);
   }

@@ -26,7 +26,7 @@ kernels::LoRAFormat panel_format(LoRADType type) {
 }
 
 std::vector<float> floats_of(const TensorView& tensor) {
-  std::vector<float> values(static_cast<size_t>(tensor.rows() * tensor.cols()));
+  std::vector<float> values(tensor.rows() * tensor.cols());
   for (int64_t r = 0; r < tensor.rows(); ++r) {
     kernels::dequantise_row(tensor.dtype, tensor.row(r), tensor.cols(), values.data() + r * tensor.cols());
   }
@@ -47,10 +47,10 @@ Status check_frozen_copy(ThreadPool& pool, const LoRATarget& target, const std::
     std::vector<float> own(cols), base(cols);
     for (int64_t r = begin; r < end; ++r) {
       kernels::dequantise_row(copy.dtype, copy.row(r), copy.cols(), own.data());
-      read[static_cast<size_t>(r)] = target.base_row(first_row + r, base);
-      lengths[static_cast<size_t>(r)] = std::max(length_of(own), length_of(base));
+      read[r] = target.base_row(first_row + r, base);
+      lengths[r] = std::max(length_of(own), length_of(base));
       std::transform(own.begin(), own.end(), base.begin(), own.begin(), std::minus<>());
-      differences[static_cast<size_t>(r)] = length_of(own);
+      differences[r] = length_of(own);
     }
   });
   for (auto& status : read) CHORAL_RETURN_IF_ERROR(std::move(status).while_(member));
@@ -118,7 +118,7 @@ class ModulePacker {
   }
 
   std::vector<float> values_of(const TensorView& tensor) const {
-    return measures() ? std::vector<float>(static_cast<size_t>(tensor.rows() * tensor.cols())) : floats_of(tensor);
+    return measures() ? std::vector<float>(tensor.rows() * tensor.cols()) : floats_of(tensor);
   }
 
   Status check_frozen_copies() {
@@ -159,7 +159,7 @@ class ModulePacker {
     }
     module_.token_scale = layer->scaling;
     // The middle is a row of token_middles, not a product: A is one column that nobody reads.
-    no_a_.resize(static_cast<size_t>(layer->rank));
+    no_a_.resize(layer->rank);
     const TensorView a{std::as_bytes(std::span(no_a_)).data(), DType::kF32, {layer->rank, 1}, kCpuDevice};
     slices_.push_back({.out_begin = 0, .a = a, .b = layer->lora_b.view, .scale = 1.0F});
     return lay_out_delta();
@@ -232,9 +232,8 @@ class ModulePacker {
     const auto& ids = tokens->token_ids;
     std::vector<int32_t> order(ids.size());
     std::iota(order.begin(), order.end(), 0);
-    std::sort(order.begin(), order.end(),
-              [&](int32_t a, int32_t b) { return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)]; });
-    for (const int32_t i : order) module_.token_ids.push_back(ids[static_cast<size_t>(i)]);
+    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return ids[a] < ids[b]; });
+    for (const int32_t i : order) module_.token_ids.push_back(ids[i]);
     CHORAL_TRY(module_.token_rows, prepack(tokens->rows.view, order));
     touched_ = true;
     return {};
@@ -259,7 +258,7 @@ class ModulePacker {
 
   // values at [begin, …) of a vector over all outputs, which is `neutral` elsewhere.
   void put(std::vector<float>& all, float neutral, int64_t begin, std::span<const float> values) const {
-    if (all.empty()) all.assign(static_cast<size_t>(target_.out()), neutral);
+    if (all.empty()) all.assign(target_.out(), neutral);
     for (size_t j = 0; j < values.size(); ++j) {
       float& at = all[static_cast<size_t>(begin) + j];
       at = neutral == 0.0F ? at + values[j] : values[j];
@@ -305,8 +304,8 @@ int64_t PackedModule::size_bytes() const {
 }
 
 void PackedAdapter::prefetch_module(int index) const {
-  if (static_cast<size_t>(index) >= modules_.size() || modules_[static_cast<size_t>(index)] == nullptr) return;
-  const auto* module = reinterpret_cast<const std::byte*>(modules_[static_cast<size_t>(index)].get());
+  if (static_cast<size_t>(index) >= modules_.size() || modules_[index] == nullptr) return;
+  const auto* module = reinterpret_cast<const std::byte*>(modules_[index].get());
   for (size_t at = 0; at < sizeof(PackedModule); at += kCacheLineBytes) __builtin_prefetch(module + at);
 }
 
@@ -342,9 +341,9 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform:
     places.push_back(panel_bytes);
     panel_bytes += packer.panel_bytes();
   }
-  CHORAL_TRY(adapter->panels_, AlignedBuffer::allocate(static_cast<size_t>(panel_bytes)));
+  CHORAL_TRY(adapter->panels_, AlignedBuffer::allocate(panel_bytes));
   std::vector<Status> filled(packers.size());
-  pool.parallel_for(static_cast<int64_t>(packers.size()), 1, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(std::ssize(packers), 1, [&](int64_t begin, int64_t end, int) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       filled[i] = packers[i].fill(adapter->panels_.data() + places[i]);
     }

@@ -56,7 +56,7 @@ class PackedAdapter {
   static Result<int64_t> packed_bytes(const LoRAModel& model, std::span<const LoRATarget> targets, const LoRAConfig& config);
 
   // Null when the adapter leaves target `index` alone.
-  const PackedModule* module(int index) const { return modules_[static_cast<size_t>(index)].get(); }
+  const PackedModule* module(int index) const { return modules_[index].get(); }
   // Asks memory for what module(index) will show, if there is such a target.
   void prefetch_module(int index) const;
   const Sha256Digest& digest() const { return digest_; }

@@ -81,8 +81,8 @@ std::shared_ptr<const PackedAdapter> packed_adapter(const AdapterBuilder& builde
 
 // y of the delta of a target, for a row of 1, 2, 3, …
 std::vector<float> delta_of(const kernels::LoRAMatrix& matrix) {
-  std::vector<float> x(static_cast<size_t>(matrix.in())), middle(static_cast<size_t>(matrix.rank()));
-  std::vector<float> y(static_cast<size_t>(matrix.out()));
+  std::vector<float> x(matrix.in()), middle(matrix.rank());
+  std::vector<float> y(matrix.out());
   std::iota(x.begin(), x.end(), 1.0F);
   matrix.shrink(cpu_level(), {x.data(), 1, matrix.in()}, 1.0F, 0, matrix.rank(), {middle.data(), 1, matrix.rank()});
   const kernels::LoRATerm term{&matrix, middle.data(), 1.0F};

@@ -20,10 +20,9 @@ struct IndexArray {
 
   IndexArray() = default;
   IndexArray(std::span<const T> values, const T* device) : host(values), on_device(device) {}
-  int64_t size() const { return static_cast<int64_t>(host.size()); }
+  int64_t size() const { return std::ssize(host); }
   IndexArray sub(int64_t begin, int64_t count) const {
-    return {host.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
-            on_device == nullptr ? nullptr : on_device + begin};
+    return {host.subspan(begin, count), on_device == nullptr ? nullptr : on_device + begin};
   }
 };
 

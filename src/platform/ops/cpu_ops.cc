@@ -31,7 +31,7 @@ void GatherRows::forward_cpu(const Context& ctx, const PackedMatrix& w, Indices 
   Status failed;
   ctx.kernel.pool.parallel_for(ids.size(), kGrain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      Status read = w.read_row(ids.host[static_cast<size_t>(i)], out.row_span(i));
+      Status read = w.read_row(ids.host[i], out.row_span(i));
       if (read.ok()) [[likely]]
         continue;
       const std::lock_guard lock(mutex);
@@ -43,7 +43,7 @@ void GatherRows::forward_cpu(const Context& ctx, const PackedMatrix& w, Indices 
 
 void TakeRows::forward_cpu(const Context&, In x, Indices rows, Out out) {
   for (int64_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(out.row(i), x.row(rows.host[static_cast<size_t>(i)]), static_cast<size_t>(x.cols) * sizeof(float));
+    std::memcpy(out.row(i), x.row(rows.host[i]), static_cast<size_t>(x.cols) * sizeof(float));
   }
 }
 
@@ -61,7 +61,7 @@ void Add::forward_cpu(const Context& ctx, In x, Out y) {
 void RmsNorm::forward_cpu(const Context& ctx, In x, Weight w, float eps, Out y) { kernels::rms_norm(ctx.kernel, x, w, eps, y); }
 
 void RmsNormHeads::forward_cpu(const Context& ctx, Out x, Weight w, float eps) {
-  kernels::rms_norm_heads(ctx.kernel, x, x.cols / static_cast<int64_t>(w.size()), w, eps);
+  kernels::rms_norm_heads(ctx.kernel, x, x.cols / std::ssize(w), w, eps);
 }
 
 void RotaryEmbedding::forward_cpu(const Context& ctx, const PlacedRotary& rotary, Indices positions, Out q, Out k) {

@@ -15,9 +15,9 @@ namespace {
 void rotate(const kernels::RotaryTable& table, std::span<const int32_t> positions, ops::Out x) {
   const auto half = static_cast<size_t>(table.rotary_dim() / 2);
   for (int64_t token = 0; token < x.rows; ++token) {
-    const int64_t position = positions[static_cast<size_t>(token)];
+    const int64_t position = positions[token];
     for (int64_t begin = 0; begin < x.cols; begin += table.head_dim()) {
-      const std::span<float> head(x.row(token) + begin, static_cast<size_t>(table.rotary_dim()));
+      const std::span<float> head(x.row(token) + begin, table.rotary_dim());
       kernels::ref::rotate_head(head, {table.cos_row(position), half}, {table.sin_row(position), half}, table.interleaved());
     }
   }
@@ -42,13 +42,13 @@ namespace ops {
 void Matmul::forward_native(const Context& ctx, const PackedMatrix& w, In x, const Epilogue& epilogue, Out y) {
   Arena& scratch = ctx.kernel.scratch;
   const Arena::Mark mark(scratch);
-  const Out product(scratch.make<float>(static_cast<size_t>(y.rows * y.cols)).data(), y.rows, y.cols);
-  const auto row = scratch.make<float>(static_cast<size_t>(w.k()));
+  const Out product(scratch.make<float>(y.rows * y.cols).data(), y.rows, y.cols);
+  const auto row = scratch.make<float>(w.k());
   for (int64_t j = 0; j < w.n(); ++j) {
     ctx.session.fail(w.read_row(j, row));
     for (int64_t i = 0; i < x.rows; ++i) {
       double sum = 0;
-      for (int64_t k = 0; k < w.k(); ++k) sum += static_cast<double>(x.row(i)[k]) * row[static_cast<size_t>(k)];
+      for (int64_t k = 0; k < w.k(); ++k) sum += static_cast<double>(x.row(i)[k]) * row[k];
       product.row(i)[j] = static_cast<float>(sum);
     }
   }
@@ -64,11 +64,11 @@ void LoRAExpand::forward_native(const Context& ctx, std::span<const kernels::LoR
 }
 
 void GatherRows::forward_native(const Context& ctx, const PackedMatrix& w, Indices ids, Out out) {
-  for (int64_t i = 0; i < ids.size(); ++i) ctx.session.fail(w.read_row(ids.host[static_cast<size_t>(i)], out.row_span(i)));
+  for (int64_t i = 0; i < ids.size(); ++i) ctx.session.fail(w.read_row(ids.host[i], out.row_span(i)));
 }
 
 void TakeRows::forward_native(const Context&, In x, Indices rows, Out out) {
-  for (int64_t i = 0; i < rows.size(); ++i) std::copy_n(x.row(rows.host[static_cast<size_t>(i)]), x.cols, out.row(i));
+  for (int64_t i = 0; i < rows.size(); ++i) std::copy_n(x.row(rows.host[i]), x.cols, out.row(i));
 }
 
 void Add::forward_native(const Context&, In x, Out y) {
@@ -80,7 +80,7 @@ void Add::forward_native(const Context&, In x, Out y) {
 void RmsNorm::forward_native(const Context&, In x, Weight w, float eps, Out y) { kernels::ref::rms_norm(x, w, eps, y); }
 
 void RmsNormHeads::forward_native(const Context&, Out x, Weight w, float eps) {
-  const auto size = static_cast<int64_t>(w.size());
+  const auto size = std::ssize(w);
   for (int64_t begin = 0; begin < x.cols; begin += size) {
     const auto head = x.sub_cols(begin, size);
     kernels::ref::rms_norm(head, w, eps, head);

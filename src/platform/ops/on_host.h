@@ -35,8 +35,7 @@ struct OnHost<MatrixView<float>> : HostView<float> {
 };
 template <>
 struct OnHost<std::span<const float>> {
-  OnHost(const Context& ctx, std::span<const float> v)
-      : view_(ctx, {v.data(), 1, static_cast<int64_t>(v.size())}, Access::kRead) {}
+  OnHost(const Context& ctx, std::span<const float> v) : view_(ctx, {v.data(), 1, std::ssize(v)}, Access::kRead) {}
   std::span<const float> operator*() const { return (*view_).row_span(0); }
   HostView<const float> view_;
 };
@@ -47,7 +46,7 @@ struct OnHost<ops::Stack> {
   OnHost(const Context& ctx, const ops::Stack& stack) : host_(stack) {
     const int64_t bytes = stack.count * stack.rows * stack.row_bytes;
     if (host_reads(ctx.session) || bytes == 0) return;
-    std::byte* copy = ctx.kernel.scratch.make<std::byte>(static_cast<size_t>(bytes)).data();
+    std::byte* copy = ctx.kernel.scratch.make<std::byte>(bytes).data();
     ctx.session.copy(CopyKind::kToHost, copy, bytes, stack.data, bytes, bytes, 1);
     host_.data = copy;
   }
@@ -62,7 +61,7 @@ struct OnHost<std::span<const kernels::LoRAShrink>> {
     host_ = ctx.kernel.scratch.make<kernels::LoRAShrink>(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
       const HostView<const float> x(ctx, items[i].x, Access::kRead);
-      float* middle = ctx.kernel.scratch.make<float>(static_cast<size_t>(items[i].middle.rows * items[i].middle.cols)).data();
+      float* middle = ctx.kernel.scratch.make<float>(items[i].middle.rows * items[i].middle.cols).data();
       host_[i] = {items[i].matrix, *x, items[i].factor, {middle, items[i].middle.rows, items[i].middle.cols}};
     }
   }

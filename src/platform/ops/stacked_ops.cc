@@ -25,11 +25,11 @@ void must(const Status& status) { CHORAL_CHECK(status.ok(), status.message()); }
 void multiply_row(const Context& ctx, In x, const Stack& stack, int64_t slot, int64_t row, int64_t begin, bool add, float scaling,
                   Out y) {
   const Arena::Mark mark(ctx.kernel.scratch);
-  const auto values = ctx.kernel.scratch.make<float>(static_cast<size_t>(stack.cols));
+  const auto values = ctx.kernel.scratch.make<float>(stack.cols);
   for (int64_t j = 0; j < std::min(stack.rows, y.cols - begin); ++j) {
     kernels::dequantise_row(stack.dtype, stack.row(slot, j), stack.cols, values.data());
     double sum = 0;
-    for (int64_t k = 0; k < stack.cols; ++k) sum += static_cast<double>(values[static_cast<size_t>(k)]) * x.row(row)[k];
+    for (int64_t k = 0; k < stack.cols; ++k) sum += static_cast<double>(values[k]) * x.row(row)[k];
     float& out = y.row(row)[begin + j];
     out = (add ? out : 0.0F) + scaling * static_cast<float>(sum);
   }
@@ -37,7 +37,7 @@ void multiply_row(const Context& ctx, In x, const Stack& stack, int64_t slot, in
 
 void multiply(const Context& ctx, In x, const Stack& stack, Indices slots, int64_t begin, bool add, float scaling, Out y) {
   for (int64_t row = 0; row < slots.size(); ++row) {
-    const int32_t slot = slots.host[static_cast<size_t>(row)];
+    const int32_t slot = slots.host[row];
     if (slot >= 0) multiply_row(ctx, x, stack, slot, row, begin, add, scaling, y);
   }
 }
@@ -103,7 +103,7 @@ void SgmvExpandSlice::forward_native(const Context& ctx, In x, const Stack& b, c
 }
 void BgmvScale::forward_native(const Context&, const Stack& factors, Indices slots, Out y) {
   for (int64_t row = 0; row < slots.size(); ++row) {
-    const int32_t slot = slots.host[static_cast<size_t>(row)];
+    const int32_t slot = slots.host[row];
     if (slot < 0) continue;
     const auto* factor = reinterpret_cast<const float*>(factors.row(slot, 0));
     for (int64_t c = 0; c < y.cols; ++c) y.row(row)[c] *= factor[c];

@@ -28,7 +28,7 @@ Status compare(const Context& ctx, ops::In got, ops::In wanted) {
 }  // namespace
 
 std::vector<float> ConformanceRun::values(int64_t count) {
-  std::vector<float> out(static_cast<size_t>(count));
+  std::vector<float> out(count);
   for (float& x : out) {
     seed_ = seed_ * 1664525U + 1013904223U;
     x = static_cast<float>(static_cast<int32_t>(seed_ >> 8) % 2000 - 1000) / 1000.0F;
@@ -63,7 +63,7 @@ ops::Slots ConformanceRun::slots(const std::vector<int64_t>& values) {
 
 ops::Stack ConformanceRun::stack(int64_t slots, int64_t rows, int64_t cols, DType dtype) {
   const auto floats = values(slots * rows * cols);
-  const auto bytes = ctx_.kernel.scratch.make<std::byte>(static_cast<size_t>(row_bytes(dtype, slots * rows * cols)));
+  const auto bytes = ctx_.kernel.scratch.make<std::byte>(row_bytes(dtype, slots * rows * cols));
   for (size_t i = 0; i < floats.size(); ++i) {
     const auto put = [&](const auto& value) { std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value); };
     if (dtype == DType::kF32) put(floats[i]);

@@ -11,9 +11,7 @@ choral_matrix matrix(In m) {
       .data = const_cast<float*>(m.data), .rows = m.rows, .cols = m.cols, .stride = m.stride, .dtype = CHORAL_F32, .reserved = 0};
 }
 
-choral_vector vector(Weight w) {
-  return {.data = w.data(), .size = static_cast<int64_t>(w.size()), .dtype = CHORAL_F32, .reserved = 0};
-}
+choral_vector vector(Weight w) { return {.data = w.data(), .size = std::ssize(w), .dtype = CHORAL_F32, .reserved = 0}; }
 
 const choral_packed* packed(const PackedMatrix& w) { return static_cast<const PluginMatrix&>(w).handle(); }
 
@@ -202,7 +200,7 @@ choral_attention_args PagedAttention::oot_arguments(const AttentionParams& param
   args.softcap = params.softcap;
   args.sliding_window = params.sliding_window;
   args.sequences = static_cast<const choral_sequence*>(sequences.on_device);
-  args.sequence_count = static_cast<int64_t>(sequences.host.size());
+  args.sequence_count = std::ssize(sequences.host);
   args.block_ids = sequences.block_ids_on_device;
   args.block_id_count = sequences.block_id_count;
   args.sinks = vector(sinks);

@@ -55,7 +55,7 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_pt
   int64_t n = 0;
   for (const auto& part : spec.rows) {
     const auto& tensor = part.tensor;
-    const int64_t count = part.order.empty() ? tensor.rows() : static_cast<int64_t>(part.order.size());
+    const int64_t count = part.order.empty() ? tensor.rows() : std::ssize(part.order);
     parts.push_back(
         {tensor.data, count, row_bytes(tensor.dtype, tensor.cols()), part.order.empty() ? nullptr : part.order.data()});
     n += count;
@@ -65,7 +65,7 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_pt
   weight.dtype = static_cast<int32_t>(spec.format);
   weight.cols = spec.rows.front().tensor.cols();
   weight.parts = parts.data();
-  weight.part_count = static_cast<int64_t>(parts.size());
+  weight.part_count = std::ssize(parts);
   auto facts = with_header<choral_packed_facts>();
   std::unique_ptr<PluginMatrix> matrix(new PluginMatrix(std::move(device), n, weight.cols));
   const auto& d = *matrix->device_;
@@ -90,9 +90,9 @@ Status PluginMatrix::read_row(int64_t row, std::span<float> out) const {
 
 Result<const kernels::PackedMatrix*> PluginMatrix::host_copy(ThreadPool& pool) const {
   if (host_copy_ == nullptr) {
-    std::vector<float> rows(static_cast<size_t>(n() * k()));
+    std::vector<float> rows(n() * k());
     for (int64_t i = 0; i < n(); ++i) {
-      CHORAL_RETURN_IF_ERROR(read_row(i, std::span(rows).subspan(static_cast<size_t>(i * k()), static_cast<size_t>(k()))));
+      CHORAL_RETURN_IF_ERROR(read_row(i, std::span(rows).subspan(i * k(), k())));
     }
     const kernels::WeightRows whole{{std::as_bytes(std::span(rows)).data(), DType::kF32, {n(), k()}, kCpuDevice}, {}};
     CHORAL_TRY(host_copy_, kernels::pack_float({&whole, 1}, DType::kF32, pool));

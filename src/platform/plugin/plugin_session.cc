@@ -367,7 +367,7 @@ Result<Tensor> PluginSession::keep(std::span<const float> values) {
   const auto bytes = static_cast<int64_t>(values.size_bytes());
   CHORAL_TRY(auto memory, device_->allocate(bytes));
   CHORAL_RETURN_IF_ERROR(device_->copy(CHORAL_HOST_TO_DEVICE, memory.data, bytes, values.data(), bytes, bytes, 1));
-  return Tensor(std::move(memory.owner), memory.data, DType::kF32, {static_cast<int64_t>(values.size())}, platform_.device());
+  return Tensor(std::move(memory.owner), memory.data, DType::kF32, {std::ssize(values)}, platform_.device());
 }
 
 void PluginSession::copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
@@ -382,10 +382,10 @@ SequenceBatch PluginSession::place_sequences(std::span<const kernels::AttentionS
   SequenceBatch batch{.host = sequences};
   if (!kv_on_device_) return batch;
   int64_t block_ids = 0;
-  for (const auto& s : sequences) block_ids += static_cast<int64_t>(s.block_table.size());
+  for (const auto& s : sequences) block_ids += std::ssize(s.block_table);
   const Arena::Mark mark(scratch_);
   const auto flat = scratch_.make<choral_sequence>(sequences.size());
-  const auto ids = scratch_.make<int32_t>(static_cast<size_t>(block_ids));
+  const auto ids = scratch_.make<int32_t>(block_ids);
   int32_t next = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const auto& s = sequences[i];

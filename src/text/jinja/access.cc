@@ -70,7 +70,7 @@ Result<std::optional<Value>> own_item(Interpreter& interp, const Value& object, 
   if (i < 0) i += n;
   if (i < 0 || i >= n) return std::optional<Value>();
   if (range != nullptr) return std::optional(Value::integer(range->at(i)));
-  if (!object.is_string()) return std::optional(object.items()[static_cast<size_t>(i)]);
+  if (!object.is_string()) return std::optional(object.items()[i]);
   const std::string& text = object.str();
   CHORAL_TRY(const size_t begin, offset_of(interp, object.text_value(), i));
   size_t end = begin;
@@ -163,12 +163,12 @@ Result<Value> get_slice(Interpreter& interp, const Value& object, const Value& s
     CHORAL_RETURN_IF_ERROR(interp.allocated(object.text_value().length * sizeof(char32_t)));
     const std::u32string points = decode(text);
     std::string out;
-    for (int64_t i = 0; i < bounds.count; ++i) append_utf8(points[static_cast<size_t>(index(i))], &out);
+    for (int64_t i = 0; i < bounds.count; ++i) append_utf8(points[index(i)], &out);
     return Value::text(std::move(out));
   }
   Values out;
-  out.reserve(static_cast<size_t>(bounds.count));
-  for (int64_t i = 0; i < bounds.count; ++i) out.push_back(object.items()[static_cast<size_t>(index(i))]);
+  out.reserve(bounds.count);
+  for (int64_t i = 0; i < bounds.count; ++i) out.push_back(object.items()[index(i)]);
   return object.is_list() ? interp.list(std::move(out)) : interp.tuple(std::move(out));
 }
 

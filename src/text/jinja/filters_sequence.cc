@@ -119,14 +119,14 @@ Result<Value> batch(Interpreter& interp, const Value& subject, Arguments& args) 
     return {};
   };
   for (const Value& item : *all) {
-    if (static_cast<int64_t>(line.size()) == size) CHORAL_RETURN_IF_ERROR(flush());
+    if (std::ssize(line) == size) CHORAL_RETURN_IF_ERROR(flush());
     line.push_back(item);
   }
   if (!line.empty()) {
-    if (bound[1] != nullptr && !bound[1]->is_none() && static_cast<int64_t>(line.size()) < size) {
+    if (bound[1] != nullptr && !bound[1]->is_none() && std::ssize(line) < size) {
       if (size > static_cast<int64_t>(interp.limits().max_elements))
         return too_large("batch of {} elements (max_elements)", size);
-      line.resize(static_cast<size_t>(size), *bound[1]);
+      line.resize(size, *bound[1]);
     }
     CHORAL_RETURN_IF_ERROR(flush());
   }

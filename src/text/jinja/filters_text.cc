@@ -171,7 +171,7 @@ Result<Value> truncate(Interpreter&, const Value& subject, Arguments& args) {
   if (*n - leeway <= length) return subject;
   if (!subject.is_string()) return invalid_argument("a '{}' object cannot be truncated", type_name(subject));
   const std::string& text = subject.str();
-  std::string_view cut = std::string_view(text).substr(0, byte_offset(text, static_cast<size_t>(length - end_length)));
+  std::string_view cut = std::string_view(text).substr(0, byte_offset(text, length - end_length));
   if (!bool_argument(bound[1], false)) cut = cut.substr(0, cut.rfind(' '));
   return Value::text(std::string(cut) + std::string(end));
 }

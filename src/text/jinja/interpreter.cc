@@ -158,7 +158,7 @@ Result<Value> Interpreter::eval_name(const Expr& expr, const ScopePtr& scope) {
   const Value* found = scope->find(expr.name, &looked_at);
   CHORAL_RETURN_IF_ERROR(step(looked_at / 16));
   if (found != nullptr) return *found;
-  return Value::undefined(fmt::format("{} is undefined", name_repr(ast_.names[static_cast<size_t>(expr.name)])));
+  return Value::undefined(fmt::format("{} is undefined", name_repr(ast_.names[expr.name])));
 }
 
 Result<Values> Interpreter::eval_all(const std::vector<ExprPtr>& exprs, const ScopePtr& scope) {

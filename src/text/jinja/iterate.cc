@@ -22,8 +22,8 @@ std::optional<int64_t> length_of(const Value& value) {
     case Kind::kUndefined: return 0;
     case Kind::kString: return static_cast<int64_t>(value.text_value().length);
     case Kind::kList:
-    case Kind::kTuple: return static_cast<int64_t>(value.items().size());
-    case Kind::kDict: return static_cast<int64_t>(value.dict().size());
+    case Kind::kTuple: return std::ssize(value.items());
+    case Kind::kDict: return std::ssize(value.dict());
     case Kind::kObject: return value.object()->length();
     default: return std::nullopt;
   }

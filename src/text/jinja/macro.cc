@@ -20,8 +20,7 @@ std::optional<Value> Macro::attribute(Interpreter& interp, std::string_view name
   // Without room there is no answer; whatever is printed next reports it.
   if (!interp.allocated(stmt_->signature.parameters.size() * 4 * sizeof(Value)).ok()) return std::nullopt;
   Values names;
-  for (const int parameter : stmt_->signature.parameters)
-    names.push_back(Value::text(interp.ast().names[static_cast<size_t>(parameter)]));
+  for (const int parameter : stmt_->signature.parameters) names.push_back(Value::text(interp.ast().names[parameter]));
   Result<Value> tuple = interp.tuple(std::move(names));
   return tuple.ok() ? std::optional(*std::move(tuple)) : std::nullopt;
 }
@@ -31,7 +30,7 @@ std::optional<Value> Macro::attribute(Interpreter& interp, std::string_view name
 Status Macro::bind_parameters(Interpreter& interp, Arguments& args, const ScopePtr& scope) const {
   const MacroSignature& signature = stmt_->signature;
   const auto& names = interp.ast().names;
-  const auto name_of = [&](int parameter) -> const std::string& { return names[static_cast<size_t>(parameter)]; };
+  const auto name_of = [&](int parameter) -> const std::string& { return names[parameter]; };
   const size_t count = signature.parameters.size(), given = std::min(count, args.positional.size());
   // Each is looked for among the named arguments and in the scope that the ones before it are in.
   CHORAL_RETURN_IF_ERROR(interp.step(count * (1 + args.named.size() + count / 16)));

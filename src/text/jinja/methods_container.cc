@@ -37,13 +37,13 @@ Result<Value> sequence_count(Interpreter& interp, const Value& self, Arguments& 
 Result<Value> sequence_index(Interpreter& interp, const Value& self, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("index", args, {"", "", ""}, 1));
   CHORAL_RETURN_IF_ERROR(interp.compare_cost(self, self));
-  const auto n = static_cast<int64_t>(self.items().size());
+  const auto n = std::ssize(self.items());
   CHORAL_TRY(int64_t from, int_argument(bound[1], 0));
   CHORAL_TRY(int64_t to, int_argument(bound[2], n));
   from = std::max<int64_t>(from < 0 ? from + n : from, 0);
   to = std::min(to < 0 ? to + n : to, n);
   for (int64_t i = from; i < to; ++i)
-    if (equal(self.items()[static_cast<size_t>(i)], *bound[0])) return Value::integer(i);
+    if (equal(self.items()[i], *bound[0])) return Value::integer(i);
   return invalid_argument("value is not in {}", type_name(self));
 }
 

@@ -143,9 +143,9 @@ Result<Window> window(const Value& self, const Value* start, const Value* end) {
   to = std::min(to, n);
   if (from > to) return Window{"", from, false};
   const Bytes text = self.str();
-  const size_t begin = byte_offset(text, static_cast<size_t>(from));
+  const size_t begin = byte_offset(text, from);
   const Bytes rest = text.substr(begin);
-  return Window{rest.substr(0, byte_offset(rest, static_cast<size_t>(to - from))), from, true};
+  return Window{rest.substr(0, byte_offset(rest, to - from)), from, true};
 }
 
 template <bool kFromRight, bool kMustFind>
@@ -211,8 +211,7 @@ Result<Value> remove_affix(Interpreter&, const Value& self, Arguments& args) {
 Result<Value> replace_method(Interpreter& interp, const Value& self, Arguments& args) {
   CHORAL_TRY(const auto bound, bind("str.replace", args, {"", "", ""}, 2));
   for (int i = 0; i < 2; ++i)
-    if (!bound[static_cast<size_t>(i)]->is_string())
-      return invalid_argument("replace() argument {} must be str, not {}", i + 1, type_name(*bound[static_cast<size_t>(i)]));
+    if (!bound[i]->is_string()) return invalid_argument("replace() argument {} must be str, not {}", i + 1, type_name(*bound[i]));
   CHORAL_TRY(const int64_t count, int_argument(bound[2], -1));
   CHORAL_TRY(std::string out, replace(interp, self.str(), bound[0]->str(), bound[1]->str(), count));
   return Value::text(std::move(out));
@@ -261,7 +260,7 @@ Result<Value> expandtabs_method(Interpreter& interp, const Value& self, Argument
     if (c == '\t') {
       const int64_t fill = size > 0 ? size - column % size : 0;
       CHORAL_RETURN_IF_ERROR(interp.check_text(out.size() * 4 + static_cast<size_t>(fill)));
-      out.append(static_cast<size_t>(fill), U' ');
+      out.append(fill, U' ');
       column += fill;
     } else {
       out.push_back(c);

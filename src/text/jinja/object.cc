@@ -47,7 +47,7 @@ bool Range::equals(const Object& other) const {
 
 Result<Values> Range::elements(Interpreter&) const {
   Values out;
-  out.reserve(static_cast<size_t>(count_));
+  out.reserve(count_);
   for (int64_t i = 0; i < count_; ++i) out.push_back(Value::integer(at(i)));
   return out;
 }

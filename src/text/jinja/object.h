@@ -97,7 +97,7 @@ class DictView final : public Object {
   bool iterable() const override { return true; }
   bool reversible() const override { return true; }
   bool equals(const Object& other) const override;
-  std::optional<int64_t> length() const override { return static_cast<int64_t>(dict_.dict().size()); }
+  std::optional<int64_t> length() const override { return std::ssize(dict_.dict()); }
   Result<Values> elements(Interpreter& interp) const override;
 
  private:

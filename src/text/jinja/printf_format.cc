@@ -133,7 +133,7 @@ class Formatter {
           }
           text = std::move(ascii);
         }
-        if (spec.precision >= 0) text.resize(byte_offset(text, static_cast<size_t>(spec.precision)));
+        if (spec.precision >= 0) text.resize(byte_offset(text, spec.precision));
         return pad(text, "", spec, false), Status();
       }
       case 'd':
@@ -184,8 +184,8 @@ class Formatter {
     const int64_t n = value.is_float() ? static_cast<int64_t>(value.as_double()) : value.as_int();
     std::string digits =
         format_integer(n < 0 ? uint64_t{0} - static_cast<uint64_t>(n) : static_cast<uint64_t>(n), decimal ? 'd' : type);
-    if (spec.precision > static_cast<int64_t>(digits.size())) {
-      CHORAL_RETURN_IF_ERROR(interp_.check_text(static_cast<size_t>(spec.precision)));
+    if (spec.precision > std::ssize(digits)) {
+      CHORAL_RETURN_IF_ERROR(interp_.check_text(spec.precision));
       digits.insert(0, static_cast<size_t>(spec.precision) - digits.size(), '0');
     }
     std::string prefix = sign(n < 0, spec);
@@ -228,7 +228,7 @@ std::string format_float(double value, const NumberFormat& format) {
   const char pattern[] = {'%', format.alternate ? '#' : '-', '.', '*', format.type, '\0'};
   std::vector<char> buffer(static_cast<size_t>(format.precision) + 352);  // 309 digits before the point at most
   const int n = std::snprintf(buffer.data(), buffer.size(), pattern, format.precision, value);
-  return std::string(buffer.data(), static_cast<size_t>(n));
+  return std::string(buffer.data(), n);
 }
 
 std::string format_integer(uint64_t magnitude, char type) {

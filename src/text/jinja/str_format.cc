@@ -88,8 +88,7 @@ Result<std::string> laid_out(Interpreter& interp, std::string_view prefix, const
                              char otherwise) {
   const char align = spec.align != 0 ? spec.align : otherwise;
   if (align == '=') {
-    CHORAL_TRY(std::string padded,
-               pad(interp, Text(body), spec.width - static_cast<int64_t>(prefix.size()), spec.fill, Align::kRight));
+    CHORAL_TRY(std::string padded, pad(interp, Text(body), spec.width - std::ssize(prefix), spec.fill, Align::kRight));
     return std::string(prefix) + padded;
   }
   const Text whole(std::string(prefix) + body);
@@ -105,7 +104,7 @@ Result<std::string> format_text(Interpreter& interp, const std::string& text, co
   if (spec.align == '=') return invalid_argument("'=' alignment not allowed in string format specifier");
   if (spec.sign != '-') return invalid_argument("Sign not allowed in string format specifier");
   std::string cut = text;
-  if (spec.precision >= 0) cut.resize(byte_offset(cut, static_cast<size_t>(spec.precision)));
+  if (spec.precision >= 0) cut.resize(byte_offset(cut, spec.precision));
   return laid_out(interp, "", cut, spec, '<');
 }
 

@@ -113,7 +113,7 @@ std::string float_repr(double value) {
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   std::array<char, 64> buffer{};
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific).ptr;
-  const std::string_view scientific(buffer.data(), static_cast<size_t>(end - buffer.data()));
+  const std::string_view scientific(buffer.data(), end - buffer.data());
   const size_t e = scientific.find('e');
   const int exponent = std::atoi(scientific.data() + e + 1);
   if (exponent < -4 || exponent >= 16)
@@ -123,7 +123,7 @@ std::string float_repr(double value) {
   for (const char c : scientific.substr(negative ? 1 : 0, e - (negative ? 1 : 0)))
     if (c != '.') digits.push_back(c);
   std::string out = negative ? "-" : "";
-  if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0) return out + "0." + std::string(-exponent - 1, '0') + digits;
   const auto whole = static_cast<size_t>(exponent) + 1;
   if (digits.size() <= whole) return out + digits + std::string(whole - digits.size(), '0') + ".0";
   return out + digits.substr(0, whole) + "." + digits.substr(whole);

@@ -10,7 +10,7 @@ namespace choral::text::jinja {
 
 Result<TextPieces> split(Interpreter& interp, std::string_view text, std::string_view separator, int64_t limit, bool from_right) {
   TextPieces out;
-  while (limit < 0 || static_cast<int64_t>(out.size()) < limit) {
+  while (limit < 0 || std::ssize(out) < limit) {
     const size_t at = from_right ? find_last_text(text, separator) : find_text(text, separator);
     if (at == std::string_view::npos) break;
     CHORAL_RETURN_IF_ERROR(interp.check_elements(out.size() + 1));
@@ -32,7 +32,7 @@ Result<TextPieces> split_spaces(Interpreter& interp, std::string_view text, int6
   text = strip(text, !from_right, from_right);
   while (!text.empty()) {
     CHORAL_RETURN_IF_ERROR(interp.check_elements(out.size() + 1));
-    if (limit >= 0 && static_cast<int64_t>(out.size()) >= limit) {
+    if (limit >= 0 && std::ssize(out) >= limit) {
       out.push_back(text);
       break;
     }

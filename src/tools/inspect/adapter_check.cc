@@ -26,7 +26,7 @@ std::function<Status(int64_t, std::span<float>)> rows_in_file(const io::Checkpoi
   return [parts = std::move(parts)](int64_t row, std::span<float> out) {
     auto part = parts.begin();
     for (; row >= part->view.rows(); ++part) row -= part->view.rows();
-    const int64_t stored = part->row_order.empty() ? row : part->row_order[static_cast<size_t>(row)];
+    const int64_t stored = part->row_order.empty() ? row : part->row_order[row];
     kernels::dequantise_row(part->view.dtype, part->view.row(stored), part->view.cols(), out.data());
     return Status();
   };

@@ -51,7 +51,7 @@ void OpenDevice::list_operators(DoctorReport& report) {
   constexpr std::array kFormats{DType::kF32,  DType::kBF16, DType::kF16,  DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
                                 DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
   for (const DType format : kFormats) {
-    const std::vector<std::byte> zeros(static_cast<size_t>(kRows * row_bytes(format, kCols)));
+    const std::vector<std::byte> zeros(kRows * row_bytes(format, kCols));
     const kernels::WeightRows rows{
         .tensor = TensorView{.data = zeros.data(), .dtype = format, .shape = {kRows, kCols}, .device = {}}, .order = {}};
     const auto packed = context_.session.prepack(context_, {.rows = {&rows, 1}, .format = format});
