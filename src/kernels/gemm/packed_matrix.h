@@ -10,6 +10,7 @@
 #include <string>
 
 #include "kernels/context.h"
+#include "kernels/fused/row_quant.h"
 #include "kernels/gemm/companion.h"
 #include "kernels/quant/quantise_rows.h"
 #include "tensor/view.h"
@@ -62,6 +63,12 @@ class PackedMatrix {
   virtual void multiply_quantised(const Context& ctx, std::span<const QuantisedBlock> planes, const Epilogue& epilogue,
                                   MatrixView<float> y) const;
 
+  // The same for a matrix that multiplies rows of int8 with one scale each: quant_rows() with these options makes of x what
+  // multiply() makes of it, and multiply_int8() gives the bits of multiply(x). q [y.rows, k] may hold any bytes, scales [y.rows].
+  virtual std::optional<RowQuant> int8_input() const;
+  virtual void multiply_int8(const Context& ctx, MatrixView<const int8_t> q, std::span<const float> scales,
+                             const Epilogue& epilogue, MatrixView<float> y) const;
+
   // Row `row` of W as float: the embedding lookup of a tied matrix. Any thread. An error is the device's; the host's own matrices
   // have none.
   virtual Status read_row(int64_t row, std::span<float> out) const = 0;
@@ -78,6 +85,13 @@ inline std::optional<QuantiseOptions> PackedMatrix::quantised_input(CpuLevel) co
 inline void PackedMatrix::multiply_quantised(const Context&, std::span<const QuantisedBlock>, const Epilogue&,
                                              MatrixView<float>) const {
   CHORAL_CHECK(false, "only a matrix that names its quantised input multiplies one");
+}
+
+inline std::optional<RowQuant> PackedMatrix::int8_input() const { return std::nullopt; }
+
+inline void PackedMatrix::multiply_int8(const Context&, MatrixView<const int8_t>, std::span<const float>, const Epilogue&,
+                                        MatrixView<float>) const {
+  CHORAL_CHECK(false, "only a matrix that names its int8 input multiplies one");
 }
 
 }  // namespace choral::kernels
