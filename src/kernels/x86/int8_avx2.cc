@@ -13,6 +13,7 @@
 // UBSan and ASan together make minutes of compile time of these unrolled templates; ASan alone checks what matters here, the
 // loads.
 #define CHORAL_INT8_TARGET __attribute__((target("avx2,fma"), no_sanitize("undefined")))
+#define CHORAL_INT8_REGISTER "+x"
 #define CHORAL_SIMD CHORAL_INT8_TARGET __attribute__((always_inline)) inline
 
 namespace choral::kernels::x86 {
@@ -22,28 +23,23 @@ struct Simd {
   using Ints = __m256i;
   using Floats = __m256;
   static constexpr const char* kName = "avx2 vpmaddwd";
-  static constexpr int kVectors = 2;
+  static constexpr int kParts = 4;
+  static constexpr int kLanes = 8;
   static constexpr int kStepBytes = 8;
   static constexpr int kTileRows = 6;  // 6 x 8 channels of two sums, 2 weights, x and a product are the 16 registers
-  static constexpr int at_once(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+  static constexpr int at_once(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
   static constexpr auto kFetchTo = _MM_HINT_T0;
 
-  struct Weight {  // of channels 0-3 and 4-7
-    Ints low, high;
-    CHORAL_SIMD void load(const std::byte* p) {
-      low = _mm256_cvtepu8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
-      high = _mm256_cvtepu8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(p + 16)));
-    }
-  };
-  struct Sum {  // two of each channel, side by side
-    Ints low, high;
-    CHORAL_SIMD void clear() { low = high = _mm256_setzero_si256(); }
-    CHORAL_SIMD void add(const Weight& w, Ints q) {
-      low = _mm256_add_epi32(low, _mm256_madd_epi16(w.low, q));
-      high = _mm256_add_epi32(high, _mm256_madd_epi16(w.high, q));
-    }
-    CHORAL_SIMD Ints total() const { return _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xD8); }
-  };
+  static CHORAL_SIMD Ints load_weights(const std::byte* p) {
+    return _mm256_cvtepu8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static CHORAL_SIMD Ints add_products(Ints sum, Ints w, Ints q) { return _mm256_add_epi32(sum, _mm256_madd_epi16(w, q)); }
+  static CHORAL_SIMD void store_total(int32_t* to, Ints sum, bool resume) {
+    auto* at = reinterpret_cast<__m128i*>(to);
+    const __m256i pairs = _mm256_permute4x64_epi64(_mm256_hadd_epi32(sum, sum), 0xD8);
+    const __m128i total = _mm256_castsi256_si128(pairs);
+    _mm_store_si128(at, resume ? _mm_add_epi32(total, _mm_load_si128(at)) : total);
+  }
   static CHORAL_SIMD Ints broadcast(const std::byte* four) {
     int64_t words;
     std::memcpy(&words, four, sizeof words);

@@ -16,6 +16,7 @@
 // UBSan and ASan together make minutes of compile time of these unrolled templates; ASan alone checks what matters here, the
 // loads.
 #define CHORAL_INT8_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"), no_sanitize("undefined")))
+#define CHORAL_INT8_REGISTER "+v"
 #define CHORAL_SIMD CHORAL_INT8_TARGET __attribute__((always_inline)) inline
 
 namespace choral::kernels::x86 {
@@ -25,32 +26,22 @@ struct Simd {
   using Ints = __m512i;
   using Floats = __m512;
   static constexpr const char* kName = "avx512 vpmaddwd";
-  static constexpr int kVectors = 1;
+  static constexpr int kParts = 2;
+  static constexpr int kLanes = 16;
   static constexpr int kStepBytes = 8;
   static constexpr int kTileRows = 6;  // 6 x 2 panels of two sums, 4 weights, x and a product are 30 of 32 registers
-  static constexpr int at_once(int rows) { return rows <= 2 ? 4 : 2; }
+  static constexpr int at_once(int rows) { return rows <= 2 ? 8 : 4; }
   static constexpr auto kFetchTo = _MM_HINT_T0;
 
-  struct Weight {  // of channels 0-7 and 8-15
-    Ints low, high;
-    CHORAL_SIMD void load(const std::byte* p) {
-      low = _mm512_cvtepu8_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
-      high = _mm512_cvtepu8_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(p + 32)));
-    }
-  };
-  struct Sum {  // two of each channel, side by side
-    Ints low, high;
-    CHORAL_SIMD void clear() { low = high = _mm512_setzero_si512(); }
-    CHORAL_SIMD void add(const Weight& w, Ints q) {
-      low = _mm512_add_epi32(low, _mm512_madd_epi16(w.low, q));
-      high = _mm512_add_epi32(high, _mm512_madd_epi16(w.high, q));
-    }
-    CHORAL_SIMD Ints total() const {
-      const Ints even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-      const Ints odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-      return _mm512_add_epi32(_mm512_permutex2var_epi32(low, even, high), _mm512_permutex2var_epi32(low, odd, high));
-    }
-  };
+  static CHORAL_SIMD Ints load_weights(const std::byte* p) {
+    return _mm512_cvtepu8_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static CHORAL_SIMD Ints add_products(Ints sum, Ints w, Ints q) { return _mm512_add_epi32(sum, _mm512_madd_epi16(w, q)); }
+  static CHORAL_SIMD void store_total(int32_t* to, Ints sum, bool resume) {
+    auto* at = reinterpret_cast<__m256i*>(to);
+    const __m256i total = _mm512_cvtepi64_epi32(_mm512_add_epi32(sum, _mm512_srli_epi64(sum, 32)));
+    _mm256_store_si256(at, resume ? _mm256_add_epi32(total, _mm256_load_si256(at)) : total);
+  }
   static CHORAL_SIMD Ints broadcast(const std::byte* four) {
     int64_t words;
     std::memcpy(&words, four, sizeof words);

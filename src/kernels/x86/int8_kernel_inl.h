@@ -5,13 +5,10 @@
 
 #define CHORAL_INT8_UNROLL _Pragma("GCC unroll 16")
 
-constexpr int kVectors = Simd::kVectors;  // of a panel: its 16 lanes x 4 k fill one 64-byte or two 32-byte vectors
-constexpr int kVectorBytes = static_cast<int>(kInt8StepBytes) / kVectors;
-constexpr int kVectorLanes = static_cast<int>(kInt8Lanes) / kVectors;
-
-// Vector v of P panels: where it stands in a step, and which column it is.
-CHORAL_SIMD int64_t offset_of(int v, int64_t panel_bytes) { return v / kVectors * panel_bytes + v % kVectors * kVectorBytes; }
-CHORAL_SIMD int64_t header_of(int v, int64_t panel_bytes) { return v / kVectors * panel_bytes + v % kVectors * kVectorLanes * 4; }
+// The steps see a panel in kParts parts, of which each fills one register; what follows them sees it in vectors of integers.
+constexpr int kParts = Simd::kParts;
+constexpr int kPartBytes = static_cast<int>(kInt8StepBytes) / kParts;
+constexpr int kPartLanes = static_cast<int>(kInt8Lanes) / kParts;
 
 struct Ahead {
   const char* line;
@@ -27,76 +24,85 @@ CHORAL_SIMD void fetch_line(const Int8Args& args, Ahead& ahead) {
   if (--ahead.left == args.jump_at) ahead.line += args.jump;
 }
 
-// The sums of one group, vectors [kFirst, kFirst + kCount) of P panels.
+// The sums of one group, parts [kFirst, kFirst + kCount) of P panels.
 template <int R, int P, int kFirst, int kCount>
-CHORAL_SIMD void some_vectors(const Int8Args& args, int64_t g, const std::byte* header, const std::byte* weights,
-                              const std::byte* x, Ahead& ahead) {
-  Simd::Sum sum[R][kCount];
+CHORAL_SIMD void some_parts(const Int8Args& args, const std::byte* weights, const std::byte* x, Ahead& ahead) {
+  Simd::Ints sum[R][kCount];
   CHORAL_INT8_UNROLL
   for (int r = 0; r < R; ++r) {
     CHORAL_INT8_UNROLL
-    for (int v = 0; v < kCount; ++v) sum[r][v].clear();
+    for (int v = 0; v < kCount; ++v) sum[r][v] = Simd::splat_int(0);
   }
   for (int64_t s = 0; s < args.steps; ++s, weights += kInt8StepBytes, x += Simd::kStepBytes) {
     if constexpr (kFirst == 0) fetch_line<P>(args, ahead);
-    Simd::Weight w[kCount];
+    Simd::Ints w[kCount];
     CHORAL_INT8_UNROLL
-    for (int v = 0; v < kCount; ++v) w[v].load(weights + offset_of(kFirst + v, args.panel_bytes));
+    for (int v = 0; v < kCount; ++v)
+      w[v] = Simd::load_weights(weights + (kFirst + v) / kParts * args.panel_bytes + (kFirst + v) % kParts * kPartBytes);
     CHORAL_INT8_UNROLL
     for (int r = 0; r < R; ++r) {
       const Simd::Ints q = Simd::broadcast(x + r * args.x_row_bytes);
       CHORAL_INT8_UNROLL
-      for (int v = 0; v < kCount; ++v) sum[r][v].add(w[v], q);
+      for (int v = 0; v < kCount; ++v) {
+        sum[r][v] = Simd::add_products(sum[r][v], w[v], q);
+        // Stays in its register: g++ 12 copies sums at the end of each step otherwise, or keeps them in memory.
+        asm("" : CHORAL_INT8_REGISTER(sum[r][v]));
+      }
     }
   }
-  const bool last = g + 1 == args.groups && args.row_scales != nullptr;
   CHORAL_INT8_UNROLL
-  for (int v = 0; v < kCount; ++v) {
-    const std::byte* scales = header + header_of(kFirst + v, args.panel_bytes);
+  for (int r = 0; r < R; ++r) {
     CHORAL_INT8_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const int64_t at = r * args.stride + (kFirst + v) * kVectorLanes;
-      Simd::Ints total = sum[r][v].total();
-      if (args.resume) {
-        total = Simd::add(total, Simd::load_ints(args.sums + at));
-      } else {
-        total = Simd::add(total, Simd::splat_int(args.starts[r * args.starts_stride + g]));
-        if (args.corrected) total = Simd::add(total, Simd::load_ints(reinterpret_cast<const int32_t*>(scales + 64)));
-      }
-      if (!args.complete) {
-        Simd::store_ints(args.sums + at, total);
-        continue;
-      }
-      const Simd::Floats old = args.first && g == 0 ? Simd::splat(0.0f) : Simd::load_floats(args.out + at);
-      const Simd::Floats f = Simd::fma(Simd::to_floats(total), Simd::load_floats(reinterpret_cast<const float*>(scales)), old);
-      Simd::store_floats(args.out + at, last ? Simd::mul(f, Simd::splat(args.row_scales[r])) : f);
+    for (int v = 0; v < kCount; ++v) {
+      Simd::store_total(args.sums + r * args.stride + (kFirst + v) * kPartLanes, sum[r][v], args.resume);
     }
   }
 }
 
-// Vectors are done kAtOnce at a time, as many as the registers hold sums of.
+// A group's sums, which the steps left in memory, become floats. Loops, not unrolled: what the steps hold in registers must not
+// be indexed by a variable, or g++ keeps it in memory.
+template <int R, int P>
+CHORAL_SIMD void complete(const Int8Args& args, int64_t g, const std::byte* header) {
+  const bool first = args.first && g == 0, last = g + 1 == args.groups && args.row_scales != nullptr;
+  for (int r = 0; r < R; ++r) {
+    const Simd::Ints start = Simd::splat_int(args.starts[r * args.starts_stride + g]);
+    const Simd::Floats row_scale = Simd::splat(last ? args.row_scales[r] : 1.0f);
+    for (int col = 0; col < P * kInt8Lanes; col += Simd::kLanes) {
+      const std::byte* scales = header + col / kInt8Lanes * args.panel_bytes + col % kInt8Lanes * 4;
+      const int64_t at = r * args.stride + col;
+      Simd::Ints total = Simd::add(Simd::load_ints(args.sums + at), start);
+      if (args.corrected) total = Simd::add(total, Simd::load_ints(reinterpret_cast<const int32_t*>(scales + 64)));
+      const Simd::Floats old = first ? Simd::splat(0.0f) : Simd::load_floats(args.out + at);
+      const Simd::Floats f = Simd::fma(Simd::to_floats(total), Simd::load_floats(reinterpret_cast<const float*>(scales)), old);
+      Simd::store_floats(args.out + at, Simd::mul(f, row_scale));
+    }
+  }
+}
+
+// Parts are done kAtOnce at a time, as many as the registers hold sums of.
 template <int R, int P, int kAtOnce, int... kPasses>
-CHORAL_SIMD void all_vectors(std::integer_sequence<int, kPasses...>, const Int8Args& args, int64_t g, const std::byte* header,
-                             const std::byte* weights, const std::byte* x, Ahead& ahead) {
-  (some_vectors<R, P, kPasses * kAtOnce, kAtOnce>(args, g, header, weights, x, ahead), ...);
+CHORAL_SIMD void all_parts(std::integer_sequence<int, kPasses...>, const Int8Args& args, const std::byte* weights,
+                           const std::byte* x, Ahead& ahead) {
+  (some_parts<R, P, kPasses * kAtOnce, kAtOnce>(args, weights, x, ahead), ...);
 }
 
 template <int R, int P>
 CHORAL_INT8_TARGET void tile(const Int8Args& args) {
-  constexpr int kAtOnce = std::min(P * kVectors, Simd::at_once(R));
+  constexpr int kAtOnce = std::min(P * kParts, Simd::at_once(R));
   Ahead ahead{reinterpret_cast<const char*>(args.ahead), args.lines};
   const std::byte *header = args.header, *weights = args.weights, *x = args.x;
   for (int64_t g = 0; g < args.groups; ++g) {
     fetch_line<P>(args, ahead);  // a header's
     if (args.corrected) fetch_line<P>(args, ahead);
-    all_vectors<R, P, kAtOnce>(std::make_integer_sequence<int, P * kVectors / kAtOnce>(), args, g, header, weights, x, ahead);
+    all_parts<R, P, kAtOnce>(std::make_integer_sequence<int, P * kParts / kAtOnce>(), args, weights, x, ahead);
+    if (args.complete) complete<R, P>(args, g, header);
     header += args.group_bytes;
     weights += args.group_bytes;
     x += args.steps * Simd::kStepBytes;
   }
 }
 
-int panels_for(int rows) { return std::max(1, Simd::at_once(rows) / kVectors); }
+int panels_for(int rows) { return std::max(1, Simd::at_once(rows) / kParts); }
 
 template <int P, int... kRows>
 Int8Micro micro_of(std::integer_sequence<int, kRows...>, int rows) {

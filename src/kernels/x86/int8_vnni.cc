@@ -17,6 +17,7 @@
 // loads.
 #define CHORAL_INT8_TARGET \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma"), no_sanitize("undefined")))
+#define CHORAL_INT8_REGISTER "+v"
 #define CHORAL_SIMD CHORAL_INT8_TARGET __attribute__((always_inline)) inline
 
 namespace choral::kernels::x86 {
@@ -26,22 +27,18 @@ struct Simd {
   using Ints = __m512i;
   using Floats = __m512;
   static constexpr const char* kName = "avx512 vnni";
-  static constexpr int kVectors = 1;
+  static constexpr int kParts = 1;
+  static constexpr int kLanes = 16;
   static constexpr int kStepBytes = 4;
   static constexpr int kTileRows = 6;  // 6 x 4 sums, 4 weights and x are 29 of 32 registers
   static constexpr int at_once(int) { return 4; }
   static constexpr auto kFetchTo = _MM_HINT_T0;
 
-  struct Weight {
-    Ints u;
-    CHORAL_SIMD void load(const std::byte* p) { u = _mm512_load_si512(p); }
-  };
-  struct Sum {
-    Ints i;
-    CHORAL_SIMD void clear() { i = _mm512_setzero_si512(); }
-    CHORAL_SIMD void add(const Weight& w, Ints q) { i = _mm512_dpbusd_epi32(i, w.u, q); }
-    CHORAL_SIMD Ints total() const { return i; }
-  };
+  static CHORAL_SIMD Ints load_weights(const std::byte* p) { return _mm512_load_si512(p); }
+  static CHORAL_SIMD Ints add_products(Ints sum, Ints w, Ints q) { return _mm512_dpbusd_epi32(sum, w, q); }
+  static CHORAL_SIMD void store_total(int32_t* to, Ints sum, bool resume) {
+    _mm512_store_si512(to, resume ? add(sum, load_ints(to)) : sum);
+  }
   static CHORAL_SIMD Ints broadcast(const std::byte* four) {
     int32_t word;
     std::memcpy(&word, four, sizeof word);
