@@ -115,4 +115,4 @@ Int8Micro find_micro(int rows, int panels) {
   return panels == 4 ? micro_of<4>(kRows, rows) : panels == 2 ? micro_of<2>(kRows, rows) : micro_of<1>(kRows, rows);
 }
 
-constexpr Int8Kernels kKernels{Simd::kName, Simd::kStepBytes == 8, Simd::kTileRows, panels_for, find_micro};
+constexpr Int8Kernels kKernels{Simd::kName, Simd::kStepBytes == 8, Simd::kTileRows, Simd::kBlockK, panels_for, find_micro};

@@ -22,14 +22,14 @@ class Int8Matrix final : public PackedMatrix {
     return panels_.form.group == kInt8LongestGroup ? "int8" : fmt::format("int8 in groups of {}", panels_.form.group);
   }
   std::string kernel_name(CpuLevel level) const override {
-    return fmt::format("{} x {} int8, {}", format(), input_.fixed ? "static" : "dynamic", int8_kernels(level).name);
+    return fmt::format("{} x {} int8, {}", format(), input_.fixed ? "static" : "dynamic", int8_kernels(level, kRowsAtOnce).name);
   }
   void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override;
   std::optional<RowQuant> int8_input() const override { return input_; }
   void multiply_int8(const Context& ctx, MatrixView<const int8_t> q, std::span<const float> scales, const Epilogue& epilogue,
                      MatrixView<float> y) const override {
     CHORAL_CHECK(q.rows == y.rows, "q is [m, k], y is [m, n]");
-    multiply_int8_panels(int8_kernels(ctx.level), panels_, ctx, q, scales, 0, epilogue, y);
+    multiply_int8_panels(panels_, ctx, q, scales, 0, epilogue, y);
   }
   Status read_row(int64_t row, std::span<float> out) const override {
     read_int8_row(panels_, row, input_.fixed ? input_.fixed->scale : 1.0f, out);
@@ -49,7 +49,7 @@ void Int8Matrix::multiply(const Context& ctx, MatrixView<const float> x, const E
     const MatrixView<int8_t> q(ctx.scratch.make<int8_t>(static_cast<size_t>(count * k())).data(), count, k());
     const auto scales = ctx.scratch.make<float>(static_cast<size_t>(count));
     quant_rows(ctx, x.sub_rows(row, count), input_, q, scales);
-    multiply_int8_panels(int8_kernels(ctx.level), panels_, ctx, q, scales, row, epilogue, y);
+    multiply_int8_panels(panels_, ctx, q, scales, row, epilogue, y);
   }
 }
 

@@ -140,6 +140,7 @@ TEST(GemmInt8Pack, NamesSayWhatRuns) {
   EXPECT_EQ(v->kernel_name(CpuLevel::kAvx2), "int8 x dynamic int8, avx2 vpmaddwd");
   EXPECT_EQ(v->kernel_name(CpuLevel::kAvx512), "int8 x dynamic int8, avx512 vpmaddwd");
   EXPECT_EQ(v->kernel_name(CpuLevel::kVnni), "int8 x dynamic int8, avx512 vnni");
+  EXPECT_EQ(v->kernel_name(CpuLevel::kAmx), "int8 x dynamic int8, amx tiles, avx512 vnni");
 }
 
 }  // namespace

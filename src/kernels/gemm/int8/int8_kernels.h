@@ -16,6 +16,8 @@
 namespace choral::kernels {
 
 struct Int8Args {
+  int rows;  // R and P, for kernels that are not made for one of each
+  int panels;
   int64_t panel_bytes;       // from one panel to the next
   int64_t group_bytes;       // from one group to the next
   const std::byte* header;   // of the first group in the first panel
@@ -47,9 +49,10 @@ struct Int8Args {
 using Int8Micro = void (*)(const Int8Args&);
 
 struct Int8Kernels {
-  std::string_view name;                     // "avx512 vnni"
-  bool widened;                              // reads rows of int16
-  int tile_rows;                             // most rows of a micro-kernel
+  std::string_view name;  // "avx512 vnni"
+  bool widened;           // reads rows of int16
+  int tile_rows;          // most rows of a micro-kernel
+  int block_k;  // k of the weights that all row tiles go over in turn: those of panels_for() panels stay in L1; 128 · 2^i
   int (*panels_for)(int rows);               // most panels of a micro-kernel with so many rows: 1, 2 or 4
   Int8Micro (*micro)(int rows, int panels);  // panels: panels_for(rows) or a smaller power of two
 };
@@ -59,9 +62,12 @@ namespace x86 {
 const Int8Kernels& avx2_int8_kernels();
 const Int8Kernels& avx512_int8_kernels();
 const Int8Kernels& vnni_int8_kernels();
+const Int8Kernels& amx_int8_kernels();
 }  // namespace x86
 
-inline const Int8Kernels& int8_kernels(CpuLevel level) {
+// For products of so many rows. The kernels of a level agree, so which are taken shows in time only.
+inline const Int8Kernels& int8_kernels(CpuLevel level, int64_t rows) {
+  if (level >= CpuLevel::kAmx && rows > x86::vnni_int8_kernels().tile_rows) return x86::amx_int8_kernels();
   if (level >= CpuLevel::kVnni) return x86::vnni_int8_kernels();
   if (level >= CpuLevel::kAvx512) return x86::avx512_int8_kernels();
   return level >= CpuLevel::kAvx2 ? x86::avx2_int8_kernels() : base_int8_kernels();

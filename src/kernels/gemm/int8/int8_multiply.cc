@@ -7,14 +7,11 @@
 namespace choral::kernels {
 namespace {
 
-constexpr int64_t kBlockK = 256;       // four panels are 16 KiB: L1
-constexpr int64_t kBlockRows = 240;    // their x of one k block is 60 KiB, sums and floats of four panels 120 KiB: L2
+constexpr int64_t kBlockRows = 240;    // sums and floats of four panels 120 KiB: L2
 constexpr int64_t kAheadLines = 32;    // prefetch distance of a stream in memory
 constexpr int64_t kMaxTilePanels = 4;  // of a task with many rows
 constexpr int64_t kMaxDirectPanels = 64;
 constexpr int64_t kNever = -1;
-
-static_assert(kInt8LongestGroup % kBlockK == 0 && kBlockK % 128 == 0, "blocks cut long groups and hold short ones");
 
 struct Job {
   const Int8Kernels& kernels;
@@ -48,6 +45,8 @@ struct Job {
     const std::byte* header = tile.panel + g * form.group_bytes();
     const bool complete = within + steps * kInt8Step >= form.group_k(g);
     Int8Args args{};
+    args.rows = tile.rows;
+    args.panels = tile.panels;
     args.panel_bytes = form.panel_bytes();
     args.group_bytes = form.group_bytes();
     args.header = header;
@@ -110,8 +109,8 @@ struct Job {
   void run_tiles(int64_t p0, int64_t p1, int32_t* sums, float* out) const {
     const int64_t stride = (p1 - p0) * kInt8Lanes;
     const int most = kernels.panels_for(kernels.tile_rows);
-    for (int64_t k0 = 0; k0 < w.form.k; k0 += kBlockK) {
-      const int64_t k1 = std::min(w.form.k, k0 + kBlockK);
+    for (int64_t k0 = 0; k0 < w.form.k; k0 += kernels.block_k) {
+      const int64_t k1 = std::min(w.form.k, k0 + kernels.block_k);
       for (int64_t p = p0; p < p1;) {
         const int64_t group = largest_group(most, p1 - p);
         const bool turn = p + group == p1 && k1 < w.form.k;  // the next block is that of the first panels
@@ -150,7 +149,8 @@ void multiply_rows(const Int8Kernels& kernels, const Int8Panels& w, const Contex
   const int threads = ctx.pool.size();
   const int64_t group = kernels.panels_for(direct ? static_cast<int>(q.rows) : kernels.tile_rows);
   const int64_t task = panels_per_task(w.panels(), threads, group, direct ? kMaxDirectPanels : kMaxTilePanels);
-  const Int8Rows x = prepare_int8_rows(ctx, w.form, q, scales, direct ? round_up(w.form.k, kInt8Step) : kBlockK, kernels.widened);
+  const Int8Rows x =
+      prepare_int8_rows(ctx, w.form, q, scales, direct ? round_up(w.form.k, kInt8Step) : kernels.block_k, kernels.widened);
   const Job job{kernels, w, x, epilogue, direct ? 1 : ceil_div(q.rows, kernels.tile_rows), first_row, y};
 
   const int64_t thread_elements = q.rows * task * kInt8Lanes;
@@ -167,11 +167,12 @@ void multiply_rows(const Int8Kernels& kernels, const Int8Panels& w, const Contex
 
 }  // namespace
 
-void multiply_int8_panels(const Int8Kernels& kernels, const Int8Panels& w, const Context& ctx, MatrixView<const int8_t> q,
-                          std::span<const float> scales, int64_t first_row, const Epilogue& epilogue, MatrixView<float> y) {
+void multiply_int8_panels(const Int8Panels& w, const Context& ctx, MatrixView<const int8_t> q, std::span<const float> scales,
+                          int64_t first_row, const Epilogue& epilogue, MatrixView<float> y) {
   CHORAL_CHECK(
       q.cols == w.form.k && y.cols == w.n && first_row + q.rows <= y.rows && static_cast<int64_t>(scales.size()) == q.rows,
       "q is [m, k] with a scale for each row, y is [m, n]");
+  const Int8Kernels& kernels = int8_kernels(ctx.level, q.rows);
   const int64_t blocks = ceil_div(q.rows, kBlockRows);
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t begin = b * q.rows / blocks, count = (b + 1) * q.rows / blocks - begin;

@@ -13,7 +13,7 @@ namespace choral::kernels {
 
 // Rows [first_row, first_row + m) of y from q [m, k] and its scales [m], with the epilogue of packed_matrix.h; scratch from
 // ctx.scratch.
-void multiply_int8_panels(const Int8Kernels& kernels, const Int8Panels& w, const Context& ctx, MatrixView<const int8_t> q,
-                          std::span<const float> scales, int64_t first_row, const Epilogue& epilogue, MatrixView<float> y);
+void multiply_int8_panels(const Int8Panels& w, const Context& ctx, MatrixView<const int8_t> q, std::span<const float> scales,
+                          int64_t first_row, const Epilogue& epilogue, MatrixView<float> y);
 
 }  // namespace choral::kernels
