@@ -1,8 +1,6 @@
 // The built-in device: every operator is a kernel of kernels/, every weight a packed matrix in host memory.
 #include <fmt/format.h>
 
-#include "kernels/gemm/gemm_float.h"
-#include "kernels/gemm/gemm_quant.h"
 #include "platform/ops/cpu_ops.h"
 #include "platform/platform.h"
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/gemm/pack_spec.h"
 #include "platform/ops/op_table.h"
 #include "tensor/tensor.h"
 

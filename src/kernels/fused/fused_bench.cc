@@ -67,7 +67,7 @@ void add_rows(const Context& ctx, MatrixView<const float> x, MatrixView<float> r
   });
 }
 
-constexpr RowForm kDynamic{.kind = RowForm::Kind::kDynamicInt8};
+constexpr RowForm kDynamic{.kind = RowForm::Kind::kInt8};
 constexpr RowForm kPlanes{.kind = RowForm::Kind::kPlanes, .planes = {8, false}};
 
 struct NormCase {

@@ -72,7 +72,7 @@ void quantise_norms(const Context& ctx, MatrixView<const float> added, MatrixVie
             wanted(y) ? y.row(i) : nullptr);
       });
     }
-    case RowForm::Kind::kDynamicInt8: {
+    case RowForm::Kind::kInt8: {
       const Arena::Mark mark(ctx.scratch);
       const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : ctx.pool.size() * cols);
       const auto row = CHORAL_AT_LEVEL(ctx.level, dynamic_quant_row);

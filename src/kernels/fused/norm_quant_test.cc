@@ -61,7 +61,7 @@ std::vector<std::byte> bytes_of(const QuantisedRows& rows) {
   return all;
 }
 
-constexpr RowForm kDynamic{.kind = RowForm::Kind::kDynamicInt8};
+constexpr RowForm kDynamic{.kind = RowForm::Kind::kInt8};
 RowForm planes(QuantiseOptions options = {}) { return {.kind = RowForm::Kind::kPlanes, .planes = options}; }
 
 TEST_P(NormQuantTest, IsTheCompositionToTheBit) {

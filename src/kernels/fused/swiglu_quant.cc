@@ -155,7 +155,7 @@ void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, const 
                "x of a gated activation is twice as wide as y and its quantised rows");
   switch (out.form().kind) {
     case RowForm::Kind::kPlanes: return write_planes(ctx, x, out.form().planes, out.planes().data(), y);
-    case RowForm::Kind::kDynamicInt8: {
+    case RowForm::Kind::kInt8: {
       const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_floats);
       const auto write = [&](int64_t t, int64_t col, int64_t count, float* floats) {
         return gated(x.row(t) + col, x.row(t) + n + col, count, floats);

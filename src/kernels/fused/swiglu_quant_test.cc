@@ -33,7 +33,7 @@ TEST_P(SwigluQuantTest, DynamicIsTheCompositionToTheBit) {
       const Arena::Mark mark(arena_);
       std::vector<float> expected_y(rows * n), expected_scale(rows);
       std::vector<int8_t> expected_q(rows * n);
-      const QuantisedRows got(arena_, {.kind = RowForm::Kind::kDynamicInt8}, rows, n);
+      const QuantisedRows got(arena_, {.kind = RowForm::Kind::kInt8}, rows, n);
       const auto q_of = [&] { return std::vector<int8_t>(got.q().data, got.q().data + rows * n); };
       silu_and_mul(ctx(), {x.data(), rows, 2 * n}, {expected_y.data(), rows, n});
       dynamic_quant_rows(ctx(), {expected_y.data(), rows, n}, {expected_q.data(), rows, n}, expected_scale);
@@ -173,7 +173,7 @@ TEST_P(SwigluQuantTest, NanStaysInItsRow) {
       for (const int64_t first : {0, 1}) {  // all three rows, and the bad one alone
         const int64_t rows = first == 0 ? 3 : 1;
         const Arena::Mark mark(arena_);
-        const QuantisedRows got(arena_, {.kind = RowForm::Kind::kDynamicInt8}, rows, n);
+        const QuantisedRows got(arena_, {.kind = RowForm::Kind::kInt8}, rows, n);
         silu_and_mul_quantise(ctx(), {x.data() + first * 2 * n, rows, 2 * n}, got);
         for (int64_t t = 0; t < rows; ++t) EXPECT_EQ(std::isnan(got.scale()[t]), t + first == 1);
         for (int64_t i = 0; i < n; ++i) ASSERT_EQ(got.q().row(1 - first)[i], 0);

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/gemm/gemm_quant_kernel.h"
+#include "kernels/gemm/tile_finish.h"
 
 namespace choral::kernels {
 namespace {
@@ -55,30 +56,6 @@ MatrixView<float> add_planes(MatrixView<float> tile) {
     for (int64_t c = 0; c < tile.cols; ++c) out[c] = coarse[c] + fine[c];
   }
   return tile.sub_rows(0, tile.rows / kPlanes);
-}
-
-// One tile of sums becomes y: (+ product hook) (+ bias) (+ old y) (+ result hook), in this order for every shape of tile.
-void finish_tile(MatrixView<float> sums, int64_t row, int64_t col, const Epilogue& epilogue, MatrixView<float> y) {
-  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(row, col, sums);
-  if (epilogue.bias != nullptr) {
-    const float* bias = epilogue.bias + col;
-    for (int64_t r = 0; r < sums.rows; ++r) {
-      float* s = sums.row(r);
-      for (int64_t c = 0; c < sums.cols; ++c) s[c] += bias[c];
-    }
-  }
-  for (int64_t r = 0; r < sums.rows; ++r) {
-    const float* s = sums.row(r);
-    float* out = y.row(r) + col;
-    if (epilogue.accumulate) {
-      for (int64_t c = 0; c < sums.cols; ++c) out[c] = s[c] + out[c];
-    } else {
-      std::copy_n(s, sums.cols, out);
-    }
-  }
-  if (epilogue.result_hook != nullptr) {
-    (*epilogue.result_hook)(row, col, y.sub_rows(0, sums.rows).sub_cols(col, sums.cols));
-  }
 }
 
 void QuantisedMatrix::multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue,

@@ -1,7 +1,6 @@
 #include "kernels/quant/quantised_rows.h"
 
 #include "base/check.h"
-#include "kernels/quant/row_quant.h"
 
 namespace choral::kernels {
 
@@ -11,7 +10,7 @@ QuantisedRows::QuantisedRows(Arena& arena, const RowForm& form, int64_t rows, in
       CHORAL_CHECK(k % kBlock == 0, "rows are whole blocks");
       planes_ = arena.make<QuantisedBlock>(rows * row_blocks()).data();
       break;
-    case RowForm::Kind::kDynamicInt8:
+    case RowForm::Kind::kInt8:
       q_ = arena.make<int8_t>(rows * k).data();
       scale_ = arena.make<float>(rows).data();
       break;
@@ -34,7 +33,7 @@ std::span<QuantisedBlock> QuantisedRows::planes() const {
 }
 
 MatrixView<int8_t> QuantisedRows::q() const {
-  CHORAL_CHECK(form_.kind == RowForm::Kind::kDynamicInt8, "rows of this form are no int8 rows");
+  CHORAL_CHECK(form_.kind == RowForm::Kind::kInt8, "rows of this form are no int8 rows");
   return {q_, rows_, k_};
 }
 
@@ -44,7 +43,7 @@ void quantise_rows(const Context& ctx, MatrixView<const float> x, const Quantise
   CHORAL_CHECK(x.rows == out.rows() && x.cols == out.k(), "x and its quantised rows fit");
   switch (out.form().kind) {
     case RowForm::Kind::kPlanes: return quantise_planes(ctx.pool, ctx.level, x, out.form().planes, out.planes().data());
-    case RowForm::Kind::kDynamicInt8: return dynamic_quant_rows(ctx, x, out.q(), out.scale());
+    case RowForm::Kind::kInt8: return quant_rows(ctx, x, out.form().int8, out.q(), out.scale());
   }
 }
 

@@ -6,16 +6,18 @@
 #include "base/arena.h"
 #include "kernels/context.h"
 #include "kernels/quant/quantise_planes.h"
+#include "kernels/quant/row_quant.h"
 
 namespace choral::kernels {
 
 struct RowForm {
   enum class Kind : uint8_t {
-    kPlanes,       // coarse and fine blocks, 16 bits in all: quantise_planes.h
-    kDynamicInt8,  // int8 with one scale for each row: row_quant.h
+    kPlanes,  // coarse and fine blocks, 16 bits in all: quantise_planes.h
+    kInt8,    // int8 with one scale for each row: row_quant.h
   };
   Kind kind = Kind::kPlanes;
   QuantiseOptions planes = {};  // of kPlanes
+  RowQuant int8 = {};           // of kInt8
   bool operator==(const RowForm&) const = default;
 };
 
@@ -33,7 +35,7 @@ class QuantisedRows {
 
   // kPlanes: plane p of row r is at [(2 r + p) * (k / 32)].
   std::span<QuantisedBlock> planes() const;
-  // kDynamicInt8.
+  // kInt8.
   MatrixView<int8_t> q() const;
   std::span<float> scale() const;
 

@@ -102,5 +102,61 @@ TEST_P(RowQuantTest, NeverMinus128) {
   }
 }
 
+class StaticRowQuantTest : public RowQuantTest {
+ protected:
+  Rows quantise(MatrixView<const float> x, StaticQuant quant) {
+    Rows out{std::vector<int8_t>(x.rows * x.cols + 1, 99), std::vector<float>(x.rows)};
+    quant_rows({pool_, GetParam(), arena_}, x, {quant}, {out.q.data(), x.rows, x.cols}, out.scale);
+    EXPECT_EQ(out.q.back(), 99) << "wrote past the end";
+    out.q.pop_back();
+    return out;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Levels, StaticRowQuantTest, testing::ValuesIn(usable_cpu_levels()),
+                         [](const auto& tested) { return std::string(cpu_level_name(tested.param)); });
+
+Rows oracle(MatrixView<const float> x, StaticQuant quant) {
+  Rows out{std::vector<int8_t>(x.rows * x.cols), std::vector<float>(x.rows)};
+  ref::static_quant_rows(x, quant.scale, quant.offset, {out.q.data(), x.rows, x.cols}, out.scale);
+  return out;
+}
+
+TEST_P(StaticRowQuantTest, BitsEqualTheOracleAtEveryWidthAndOffset) {
+  for (const int64_t cols : {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 577}) {
+    const auto x = gaussian(7 * (cols + 3), static_cast<uint32_t>(cols));
+    const MatrixView<const float> rows(x.data(), 7, cols, cols + 3);
+    for (const float scale : {0.02f, 0.013f, 1e-30f, 1e-44f, 1e30f}) {  // within, and beyond every integer
+      for (const int32_t offset : {-128, -5, 0, 33, 127}) {
+        ASSERT_EQ(quantise(rows, {scale, offset}), oracle(rows, {scale, offset})) << cols << ", " << scale << ", " << offset;
+      }
+    }
+  }
+}
+
+TEST_P(StaticRowQuantTest, TiesGoToEvenBeforeTheOffsetAndTheEndsAreInt8s) {
+  const std::vector<float> x{0.25f, 0.75f, 1.25f, -0.25f, -0.75f, 63.5f, 64.0f, -64.0f, -64.25f, 3e38f, -3e38f, 0.0f, -0.0f};
+  const auto got = quantise({x.data(), 1, 13}, {0.5f, 0});
+  EXPECT_THAT(got.q, testing::ElementsAre(0, 2, 2, 0, -2, 127, 127, -128, -128, 127, -128, 0, 0));
+  EXPECT_EQ(got.scale[0], 1.0f);
+  EXPECT_THAT(quantise({x.data(), 1, 13}, {0.5f, 1}).q,
+              testing::ElementsAre(1, 3, 3, 1, -1, 127, 127, -127, -127, 127, -128, 1, 1));
+}
+
+TEST_P(StaticRowQuantTest, RowsThatAreNotFinite) {
+  for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), NAN}) {
+    for (const int at : {0, 16, 32, 36}) {
+      std::vector<float> x(3 * 37, 1.0f);
+      x[37 + at] = bad;
+      const auto got = quantise({x.data(), 3, 37}, {0.5f, 3});
+      EXPECT_TRUE(std::isnan(got.scale[1]));
+      for (int i = 0; i < 37; ++i) {
+        EXPECT_EQ(got.q[37 + i], 0);
+        EXPECT_EQ(got.q[i], 5);
+        EXPECT_EQ(got.q[2 * 37 + i], 5);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace choral::kernels

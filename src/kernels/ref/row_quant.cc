@@ -22,4 +22,17 @@ void dynamic_quant_rows(MatrixView<const float> x, MatrixView<int8_t> q, std::sp
   }
 }
 
+void static_quant_rows(MatrixView<const float> x, float quant_scale, int32_t offset, MatrixView<int8_t> q,
+                       std::span<float> scale) {
+  for (int64_t t = 0; t < x.rows; ++t) {
+    const auto row = x.row_span(t);
+    const bool finite = std::all_of(row.begin(), row.end(), [](float a) { return std::isfinite(a); });
+    scale[t] = finite ? 1.0f : std::numeric_limits<float>::quiet_NaN();
+    for (int64_t i = 0; i < x.cols; ++i) {
+      const double rounded = finite ? std::nearbyint(x.row(t)[i] / quant_scale) + static_cast<double>(offset) : 0.0;
+      q.row(t)[i] = static_cast<int8_t>(std::clamp(rounded, -128.0, 127.0));
+    }
+  }
+}
+
 }  // namespace choral::kernels::ref

@@ -9,5 +9,7 @@
 namespace choral::kernels::ref {
 
 void dynamic_quant_rows(MatrixView<const float> x, MatrixView<int8_t> q, std::span<float> scale);
+void static_quant_rows(MatrixView<const float> x, float quant_scale, int32_t offset, MatrixView<int8_t> q,
+                       std::span<float> scale);
 
 }  // namespace choral::kernels::ref

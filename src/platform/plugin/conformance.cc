@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/float16.h"
-#include "kernels/gemm/gemm_float.h"
 
 namespace choral::platform {
 namespace {

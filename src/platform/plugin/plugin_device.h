@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/thread_pool.h"
-#include "kernels/gemm/packed_matrix.h"
+#include "kernels/gemm/pack_spec.h"
 #include "platform/plugin/plugin_library.h"
 #include "tensor/tensor.h"
 

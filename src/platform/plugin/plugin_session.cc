@@ -4,8 +4,6 @@
 
 #include "base/log.h"
 #include "base/nearest_name.h"
-#include "kernels/gemm/gemm_float.h"
-#include "kernels/gemm/gemm_quant.h"
 #include "platform/custom_op.h"
 #include "platform/host_view.h"
 #include "platform/plugin/conformance.h"

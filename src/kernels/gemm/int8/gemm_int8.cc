@@ -1,0 +1,193 @@
+#include "kernels/gemm/int8/gemm_int8.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/gemm/int8/int8_multiply.h"
+
+namespace choral::kernels {
+namespace {
+
+constexpr uint64_t kMaxBytes = uint64_t{1} << 42;  // far above any machine; keeps every later product of sizes in 63 bits
+constexpr int64_t kRowsAtOnce = 960;               // of x quantised before they are multiplied
+
+class Int8Matrix final : public PackedMatrix {
+ public:
+  Int8Matrix(Int8Panels panels, RowQuant input)
+      : PackedMatrix(panels.n, panels.form.k), panels_(std::move(panels)), input_(input) {}
+
+  int64_t size_bytes() const override { return static_cast<int64_t>(panels_.bytes.size_bytes()); }
+  std::string format() const override {
+    return panels_.form.group == kInt8LongestGroup ? "int8" : fmt::format("int8 in groups of {}", panels_.form.group);
+  }
+  std::string kernel_name(CpuLevel level) const override {
+    return fmt::format("{} x {} int8, {}", format(), input_.fixed ? "static" : "dynamic", int8_kernels(level, kRowsAtOnce).name);
+  }
+  void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override;
+  std::optional<RowForm> quantised_input(CpuLevel) const override {
+    return RowForm{.kind = RowForm::Kind::kInt8, .int8 = input_};
+  }
+  void multiply_quantised(const Context& ctx, const QuantisedRows& x, const Epilogue& epilogue,
+                          MatrixView<float> y) const override {
+    CHORAL_CHECK(x.form() == quantised_input(ctx.level) && x.rows() == y.rows && x.k() == k() && y.cols == n(),
+                 "y is [m, n], and x has m rows of the form that was asked for");
+    multiply_int8_panels(panels_, ctx, x.q(), x.scale(), 0, epilogue, y);
+  }
+  Status read_row(int64_t row, std::span<float> out) const override {
+    read_int8_row(panels_, row, input_.fixed ? input_.fixed->scale : 1.0f, out);
+    return {};
+  }
+
+ private:
+  Int8Panels panels_;
+  RowQuant input_;
+};
+
+void Int8Matrix::multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const {
+  CHORAL_CHECK(x.cols == k() && y.cols == n() && x.rows == y.rows, "x is [m, k], y is [m, n]");
+  for (int64_t row = 0; row < x.rows; row += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, x.rows - row);
+    const Arena::Mark mark(ctx.scratch);
+    const QuantisedRows rows(ctx.scratch, *quantised_input(ctx.level), count, k());
+    quantise_rows(ctx, x.sub_rows(row, count), rows);
+    multiply_int8_panels(panels_, ctx, rows.q(), rows.scale(), row, epilogue, y);
+  }
+}
+
+Status check_sizes(const Int8Part& part, size_t index, int64_t k, int64_t groups) {
+  const TensorView& t = part.rows.tensor;
+  if (t.dtype != DType::kI8) return unsupported("part {} of an int8 weight is {}", index, dtype_name(t.dtype));
+  if (t.shape.rank() != 2 || t.shape[0] <= 0 || t.shape[1] <= 0) {
+    return invalid_argument("part {} of an int8 weight has shape {}; a weight is [rows, k]", index, t.shape.to_string());
+  }
+  if (t.shape[1] != k)
+    return invalid_argument("part {} has k = {} but part 0 has {}; stacked parts share their input", index, t.shape[1], k);
+  if (t.data == nullptr || !t.device.host_accessible)
+    return invalid_argument("part {} of an int8 weight is not in host memory", index);
+  for (const int32_t row : part.rows.order) {
+    if (row < 0 || row >= t.rows()) {
+      return invalid_argument("part {}'s row order names row {}, but the tensor has {} rows", index, row, t.rows());
+    }
+  }
+  if (static_cast<int64_t>(part.scales.size()) != t.rows() * groups) {
+    return invalid_argument("part {} has {} scales; {} rows with {} each need {}", index, part.scales.size(), t.rows(), groups,
+                            t.rows() * groups);
+  }
+  for (size_t i = 0; i < part.scales.size(); ++i) {
+    if (!std::isfinite(part.scales[i])) {
+      return invalid_argument("part {} has a scale of {} for row {}; scales are finite", index, part.scales[i],
+                              static_cast<int64_t>(i) / groups);
+    }
+  }
+  return {};
+}
+
+// A row's sum stays an int32 whatever x holds.
+Status check_quant_bias(const Int8Part& part, size_t index, const Int8Options& options, const Int8Form& form, bool wanted) {
+  if (part.quant_bias.empty() != !wanted) {
+    return invalid_argument("part {} has {} quant_bias, part 0 {}; stacked parts have it all or none", index, wanted ? "no" : "a",
+                            wanted ? "has one" : "has none");
+  }
+  if (!wanted) return {};
+  if (!options.input.fixed) return invalid_argument("part {} has a quant_bias, which only static inputs have", index);
+  if (form.groups() != 1) {
+    return unsupported("part {} has a quant_bias and {} groups of k; it is defined for one", index, form.groups());
+  }
+  const TensorView& t = part.rows.tensor;
+  if (static_cast<int64_t>(part.quant_bias.size()) != t.rows()) {
+    return invalid_argument("part {} has a quant_bias of {} for {} rows", index, part.quant_bias.size(), t.rows());
+  }
+  for (int64_t row = 0; row < t.rows(); ++row) {
+    const auto* w = reinterpret_cast<const int8_t*>(t.row(row));
+    int64_t most = std::abs(int64_t{part.quant_bias[static_cast<size_t>(row)]});
+    for (int64_t i = 0; i < form.k; ++i) most += 128 * std::abs(int{w[i]});
+    if (most > std::numeric_limits<int32_t>::max()) {
+      return invalid_argument("part {} has a quant_bias of {} in row {}, with which sums leave int32", index,
+                              part.quant_bias[static_cast<size_t>(row)], row);
+    }
+  }
+  return {};
+}
+
+Status check_options(const Int8Options& options) {
+  if (const int64_t size = options.group_size; size != 0 && size != 32 && size != 64 && size != 128) {
+    return unsupported("int8 weights come in groups of 32, 64 or 128 or with one scale a channel (0), not in groups of {}", size);
+  }
+  if (!options.input.fixed) return {};
+  const auto [scale, offset] = *options.input.fixed;
+  if (!(scale > 0) || !std::isfinite(scale) || offset < -128 || offset > 127) {
+    return invalid_argument("a static input has a scale above 0 and an offset within int8, not {} and {}", scale, offset);
+  }
+  return {};
+}
+
+// The rows of all parts in packed order, and their corrections.
+struct Channels {
+  std::vector<Int8Channel> channels;
+  std::vector<int32_t> corrections;  // [n, groups], or none
+
+  void add(const Int8Part& part, int64_t row, int64_t groups) {
+    const auto scales = part.scales.subspan(static_cast<size_t>(row * groups), static_cast<size_t>(groups));
+    channels.push_back({reinterpret_cast<const int8_t*>(part.rows.tensor.row(row)), scales, {}});
+    if (!part.quant_bias.empty()) corrections.push_back(part.quant_bias[static_cast<size_t>(row)]);
+  }
+};
+
+void fill_offset_corrections(const Int8Form& form, int32_t offset, ThreadPool& pool, Channels& all) {
+  const int64_t n = static_cast<int64_t>(all.channels.size()), groups = form.groups();
+  all.corrections.resize(static_cast<size_t>(n * groups));
+  pool.parallel_for(n, 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t g = 0; g < groups; ++g) {
+        int32_t sum = 0;
+        for (int64_t k = g * form.group; k < g * form.group + form.group_k(g); ++k)
+          sum += all.channels[static_cast<size_t>(i)].w[k];
+        all.corrections[static_cast<size_t>(i * groups + g)] = -offset * sum;
+      }
+    }
+  });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PackedMatrix>> pack_int8(std::span<const Int8Part> parts, const Int8Options& options, ThreadPool& pool) {
+  if (parts.empty()) return invalid_argument("a weight needs at least one part");
+  CHORAL_RETURN_IF_ERROR(check_options(options));
+  Int8Panels panels;
+  Int8Form& form = panels.form;
+  const Shape& first = parts[0].rows.tensor.shape;
+  form.k = first.rank() == 2 ? std::max<int64_t>(first[1], 0) : 0;
+  form.group = options.group_size == 0 ? kInt8LongestGroup : options.group_size;
+  form.corrected = options.input.fixed && (options.input.fixed->offset != 0 || !parts[0].quant_bias.empty());
+  const int64_t scales_a_row = options.group_size == 0 ? 1 : form.groups();
+  Channels all;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    CHORAL_RETURN_IF_ERROR(check_sizes(parts[i], i, form.k, scales_a_row));
+    CHORAL_RETURN_IF_ERROR(check_quant_bias(parts[i], i, options, form, !parts[0].quant_bias.empty()));
+    const WeightRows& rows = parts[i].rows;
+    for (int64_t row = 0; rows.order.empty() && row < rows.tensor.rows(); ++row) all.add(parts[i], row, scales_a_row);
+    for (const int32_t row : rows.order) all.add(parts[i], row, scales_a_row);
+  }
+  panels.n = static_cast<int64_t>(all.channels.size());
+  const auto elements = checked_mul(static_cast<uint64_t>(panels.n) + kInt8Lanes, static_cast<uint64_t>(form.k) + kInt8Step);
+  if (!elements || *elements > kMaxBytes / 4) return too_large("a weight of [{}, {}] is beyond any memory", panels.n, form.k);
+
+  if (form.corrected && all.corrections.empty()) fill_offset_corrections(form, options.input.fixed->offset, pool, all);
+  const auto corrections_a_row = all.corrections.size() / all.channels.size();
+  for (size_t i = 0; i < all.channels.size(); ++i) {
+    all.channels[i].corrections = std::span(all.corrections).subspan(i * corrections_a_row, corrections_a_row);
+  }
+  const int64_t panel_bytes = form.panel_bytes();
+  CHORAL_TRY(panels.bytes, AlignedBuffer::allocate(static_cast<size_t>(panels.panels() * panel_bytes)));
+  pool.parallel_for(panels.panels(), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t p = begin; p < end; ++p) {
+      const auto row = static_cast<size_t>(p * kInt8Lanes);
+      const auto count = std::min<size_t>(kInt8Lanes, all.channels.size() - row);
+      pack_int8_panel(form, std::span(all.channels).subspan(row, count), panels.bytes.data() + p * panel_bytes);
+    }
+  });
+  return std::unique_ptr<PackedMatrix>(std::make_unique<Int8Matrix>(std::move(panels), options.input));
+}
+
+}  // namespace choral::kernels

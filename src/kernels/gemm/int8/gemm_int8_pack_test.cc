@@ -1,0 +1,147 @@
+// What pack_int8() accepts, refuses and keeps.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/gemm/int8/gemm_int8_test_data.h"
+#include "kernels/gemm/int8/int8_panels.h"
+
+namespace choral::kernels {
+namespace {
+
+using testing::HasSubstr;
+
+std::unique_ptr<PackedMatrix> pack(std::vector<Int8Part> parts, const Int8Options& options = {}) {
+  ThreadPool pool(2);
+  auto packed = pack_int8(parts, options, pool);
+  CHORAL_CHECK(packed.ok(), packed.status().message());
+  return std::move(*packed);
+}
+
+TEST(GemmInt8Pack, PartsAreStackedInTheirOrder) {
+  for (const int64_t group : {0, 32}) {
+    const int64_t k = 70;
+    const auto a = int8_matrix(24, k, group, Int8Fill::kRandom, 1), b = int8_matrix(7, k, group, Int8Fill::kRandom, 2);
+    std::vector<int32_t> order(24);
+    std::iota(order.rbegin(), order.rend(), 0);
+    const std::vector<int32_t> some{5, 5, 0};
+    Int8Part reversed = a.part(), chosen = b.part();
+    reversed.rows.order = order;
+    chosen.rows.order = some;
+    const auto w = pack({reversed, b.part(), chosen}, {.group_size = group});
+    EXPECT_EQ(w->n(), 34);
+    EXPECT_EQ(w->k(), k);
+    EXPECT_EQ(w->size_bytes(), 3 * (a.groups() * 64 + 72 * 16));
+    std::vector<float> got(static_cast<size_t>(k));
+    for (int64_t row = 0; row < 34; ++row) {
+      const auto& source = row < 24 ? a : b;
+      const int64_t at = row < 24 ? 23 - row : row < 31 ? row - 24 : some[static_cast<size_t>(row - 31)];
+      ASSERT_TRUE(w->read_row(row, got).ok());
+      for (int64_t i = 0; i < k; ++i) {
+        const float scale = source.scales[static_cast<size_t>(at * source.groups() + (group == 0 ? 0 : i / group))];
+        ASSERT_EQ(got[static_cast<size_t>(i)], static_cast<float>(source.w[static_cast<size_t>(at * k + i)]) * scale) << row;
+      }
+    }
+  }
+}
+
+// A static matrix holds the product's scales; its rows are W's own.
+TEST(GemmInt8Pack, RowsOfAStaticMatrixAreWithoutTheInputsScale) {
+  auto data = int8_matrix(3, 10, 0, Int8Fill::kRandom, 3);
+  data.scales = {0.5f, 0.25f, 1.0f};
+  const auto w = pack({data.part()}, {.input = {StaticQuant{0.125f, 3}}});
+  std::vector<float> got(10);
+  ASSERT_TRUE(w->read_row(1, got).ok());
+  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(got[i], static_cast<float>(data.w[10 + i]) * 2.0f);
+}
+
+TEST(GemmInt8Pack, WrongPartsAreRefusedByName) {
+  ThreadPool pool(1);
+  const auto error = [&](std::vector<Int8Part> parts, const Int8Options& options = {}) {
+    const auto packed = pack_int8(parts, options, pool);
+    EXPECT_FALSE(packed.ok());
+    return packed.ok() ? std::string() : packed.status().message();
+  };
+  const auto data = int8_matrix(4, 64, 0, Int8Fill::kRandom, 1), wide = int8_matrix(4, 96, 0, Int8Fill::kRandom, 2);
+  const Int8Part good = data.part();
+  const std::vector<int32_t> beyond{4}, below{-1};
+  EXPECT_THAT(error({}), HasSubstr("at least one part"));
+  EXPECT_THAT(error({good, wide.part()}), HasSubstr("part 1 has k = 96 but part 0 has 64"));
+  Int8Part bad = good;
+  bad.rows.tensor.dtype = DType::kF32;
+  EXPECT_THAT(error({good, bad}), HasSubstr("part 1 of an int8 weight is float32"));
+  bad = good;
+  bad.rows.tensor.shape = Shape{0, 64};
+  EXPECT_THAT(error({bad}), HasSubstr("part 0 of an int8 weight has shape [0, 64]"));
+  bad.rows.tensor.shape = Shape{4};
+  EXPECT_THAT(error({bad}), HasSubstr("[rows, k]"));
+  bad = good;
+  bad.rows.tensor.data = nullptr;
+  EXPECT_THAT(error({bad}), HasSubstr("host memory"));
+  bad = good;
+  bad.rows.order = beyond;
+  EXPECT_THAT(error({good, bad}), HasSubstr("part 1's row order names row 4"));
+  bad.rows.order = below;
+  EXPECT_THAT(error({bad}), HasSubstr("row -1"));
+  bad = good;
+  bad.scales = bad.scales.first(3);
+  EXPECT_THAT(error({bad}), HasSubstr("part 0 has 3 scales; 4 rows with 1 each need 4"));
+  EXPECT_THAT(error({good}, {.group_size = 32}), HasSubstr("4 rows with 2 each need 8"));
+  EXPECT_THAT(error({good}, {.group_size = 48}), HasSubstr("not in groups of 48"));
+  auto scales = data.scales;
+  scales[2] = std::numeric_limits<float>::quiet_NaN();
+  bad.scales = scales;
+  EXPECT_THAT(error({good, bad}), HasSubstr("part 1 has a scale of nan for row 2"));
+}
+
+TEST(GemmInt8Pack, WrongStaticInputsAreRefused) {
+  ThreadPool pool(1);
+  const auto error = [&](std::vector<Int8Part> parts, const Int8Options& options) {
+    const auto packed = pack_int8(parts, options, pool);
+    EXPECT_FALSE(packed.ok());
+    return packed.ok() ? std::string() : packed.status().message();
+  };
+  const auto data = int8_matrix(4, 64, 0, Int8Fill::kLargest, 1), grouped = int8_matrix(4, 64, 32, Int8Fill::kLargest, 1);
+  const Int8Part good = data.part();
+  const Int8Options fixed{.input = {StaticQuant{0.5f, 1}}};
+  for (const StaticQuant wrong : {StaticQuant{0.0f, 0}, StaticQuant{-1.0f, 0}, StaticQuant{NAN, 0}, StaticQuant{INFINITY, 0},
+                                  StaticQuant{1.0f, 128}, StaticQuant{1.0f, -129}}) {
+    EXPECT_THAT(error({good}, {.input = {wrong}}), HasSubstr("a static input has a scale above 0"));
+  }
+  std::vector<int32_t> biases{1, 2, 3, 4};
+  Int8Part biased = good;
+  biased.quant_bias = biases;
+  EXPECT_THAT(error({biased}, {}), HasSubstr("part 0 has a quant_bias, which only static inputs have"));
+  EXPECT_THAT(error({good, biased}, fixed), HasSubstr("part 1 has a quant_bias, part 0 has none"));
+  EXPECT_THAT(error({biased, good}, fixed), HasSubstr("part 1 has no quant_bias, part 0 has one"));
+  Int8Part in_groups = grouped.part();
+  in_groups.quant_bias = biases;
+  EXPECT_THAT(error({in_groups}, {.group_size = 32, .input = fixed.input}), HasSubstr("2 groups of k"));
+  biased.quant_bias = std::span(biases).first(3);
+  EXPECT_THAT(error({biased}, fixed), HasSubstr("a quant_bias of 3 for 4 rows"));
+  biased.quant_bias = biases;
+  biases[3] = std::numeric_limits<int32_t>::min();
+  EXPECT_THAT(error({biased}, fixed), HasSubstr("in row 3, with which sums leave int32"));
+  biases[3] = std::numeric_limits<int32_t>::max() - 64 * 127 * 128 + 1;
+  EXPECT_THAT(error({biased}, fixed), HasSubstr("leave int32"));
+  --biases[3];
+  EXPECT_TRUE(pack_int8({&biased, 1}, fixed, pool).ok());
+}
+
+TEST(GemmInt8Pack, NamesSayWhatRuns) {
+  const auto data = int8_matrix(4, 64, 32, Int8Fill::kRandom, 1);
+  const auto w = pack({data.part()}, {.group_size = 32, .input = {StaticQuant{1.0f, 0}}});
+  EXPECT_EQ(w->format(), "int8 in groups of 32");
+  EXPECT_EQ(w->kernel_name(CpuLevel::kBase), "int8 in groups of 32 x static int8, scalar");
+  const auto v = pack({int8_matrix(4, 64, 0, Int8Fill::kRandom, 1).part()});
+  EXPECT_EQ(v->format(), "int8");
+  EXPECT_EQ(v->kernel_name(CpuLevel::kAvx2), "int8 x dynamic int8, avx2 vpmaddwd");
+  EXPECT_EQ(v->kernel_name(CpuLevel::kAvx512), "int8 x dynamic int8, avx512 vpmaddwd");
+  EXPECT_EQ(v->kernel_name(CpuLevel::kVnni), "int8 x dynamic int8, avx512 vnni");
+  EXPECT_EQ(v->kernel_name(CpuLevel::kAmx), "int8 x dynamic int8, amx tiles, avx512 vnni");
+}
+
+}  // namespace
+}  // namespace choral::kernels
