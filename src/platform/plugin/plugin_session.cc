@@ -85,7 +85,8 @@ Status PluginSession::refuse_fallbacks() const {
   std::string list;
   AllOps::for_each([&]<class D>(D) {
     const auto& op = ops_.get<D>();
-    if (!HasOotForm<D> || D::kOnStacks || op.provider != staged_cpu_ops().add.provider) return;
+    const bool hosts = op.provider == staged_cpu_ops().add.provider || op.provider == staged_native_ops().add.provider;
+    if (!HasOotForm<D> || D::kOnStacks || !hosts) return;
     list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", op.name, op.reason);
   });
   if (list.empty()) return {};
@@ -98,8 +99,10 @@ Status PluginSession::check_patches(const std::vector<Patch>& patches) const {
     Status status;
     if (!op) {
       status = invalid_argument("no operator is called '{}'", patch.key);
-    } else if (patch.value != "cpu" && patch.value != device_name()) {
-      status = invalid_argument("it has no provider '{}'; there are cpu and {}", patch.value, device_name());
+    } else if (patch.value != "cpu" && patch.value != "native" && patch.value != device_name()) {
+      status = invalid_argument("it has no provider '{}'; there are cpu, native and {}", patch.value, device_name());
+    } else if (is_fused(*op)) {
+      status = unsupported("it stands for other operators: patch these, or build models without it by registry fuse");
     } else if (AllOps::describe(*op).on_cache) {
       status = unsupported("the cache's operators move together: attention_backend = host");
     }
@@ -175,10 +178,12 @@ Status PluginSession::declare_ops(const PlatformConfig& config) {
     if (const auto answer = supports(*op, config); !answer.ok()) withdraw(*op, OpSet::kTable, answer.message());
   }
   for (const auto& patch : config.op_patches) {
-    const auto op = find_op(patch.key);
-    if (patch.value == "cpu" && functions_[0][at(*op)] != nullptr) {
-      withdraw(*op, OpSet::kTable, fmt::format("patch {}: {}", patch.name, patch.reason));
-    }
+    if (patch.value == device_name()) continue;
+    const OpId op = *find_op(patch.key);
+    const std::string why = fmt::format("patch {}: {}", patch.name, patch.reason);
+    if (functions_[0][at(op)] != nullptr) withdraw(op, OpSet::kTable, why);
+    const OpTable& hosts = patch.value == "native" ? staged_native_ops() : staged_cpu_ops();
+    AllOps::at(op, [&]<class D>(D) { ops_.get<D>().serve(hosts.get<D>().run, hosts.get<D>().provider, why); });
   }
   const bool packs = device_->plugin().has_weights;
   for (const OpId op : {kOpId<ops::Matmul>, kOpId<ops::GatherRows>}) {
