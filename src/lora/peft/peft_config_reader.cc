@@ -175,9 +175,8 @@ Status PEFTHelper::read_kinds(const io::ConfigMap& config) {
   if (init_lora_weights.starts_with("pissa") || std::count(kBaseChanging.begin(), kBaseChanging.end(), init_lora_weights) > 0) {
     problems_.add(unsupported(
         "init_lora_weights: '{}' changed the base's weights, so the adapter fits that changed base only; convert it to plain "
-        "LoRA "
-        "with PEFT: save_pretrained(..., path_initial_model_for_weight_conversion=<the initial adapter>), which subtracts the "
-        "initialisation",
+        "LoRA with PEFT: save_pretrained(..., path_initial_model_for_weight_conversion=<the initial adapter>), which subtracts "
+        "the initialisation",
         printable(init_lora_weights)));
   } else if (std::count(kBaseKept.begin(), kBaseKept.end(), init_lora_weights) == 0) {
     problems_.add(unsupported("init_lora_weights: '{}' is unknown; if it leaves the base alone, write true there",
@@ -288,8 +287,8 @@ Result<PEFTHelper> PEFTHelper::from_local_dir(const std::filesystem::path& path,
   const auto config = io::ConfigMap::read_json_file(file, json);
   if (!config.ok()) {
     // Half a config is no sign of a broken one when somebody is writing to it.
-    const auto now = io::file_stamp(file);
-    return now.ok() && *now == stamp ? config.status() : io::changed_while_read(file.string());
+    CHORAL_RETURN_IF_ERROR(io::check_unchanged(file, stamp));
+    return config.status();
   }
   CHORAL_TRY(PEFTHelper out, from_config(*config, limits));
   out.stamp_ = stamp;
