@@ -181,20 +181,20 @@ Status PluginSession::declare_ops(const PlatformConfig& config) {
     if (patch.value == device_name()) continue;
     const OpId op = *find_op(patch.key);
     const std::string why = fmt::format("patch {}: {}", patch.name, patch.reason);
-    if (functions_[0][at(op)] != nullptr) withdraw(op, OpSet::kTable, why);
+    if (serves(op)) withdraw(op, OpSet::kTable, why);
     const OpTable& hosts = patch.value == "native" ? staged_native_ops() : staged_cpu_ops();
     AllOps::at(op, [&]<class D>(D) { ops_.get<D>().serve(hosts.get<D>().run, hosts.get<D>().provider, why); });
   }
   const bool packs = device_->plugin().has_weights;
   for (const OpId op : {kOpId<ops::Matmul>, kOpId<ops::GatherRows>}) {
-    if (!packs && functions_[0][at(op)] != nullptr) withdraw(op, OpSet::kTable, "it does not pack weights");
+    if (!packs && serves(op)) withdraw(op, OpSet::kTable, "it does not pack weights");
   }
   return {};
 }
 
 Status PluginSession::conform(ThreadPool& pool) {
   const Context ctx(*this, pool, cpu_level());
-  kv_on_device_ = functions_[0][at(kOpId<ops::WriteKv>)] != nullptr && functions_[0][at(kOpId<ops::PagedAttention>)] != nullptr;
+  kv_on_device_ = serves(kOpId<ops::WriteKv>) && serves(kOpId<ops::PagedAttention>);
   for (const OpSet set : {OpSet::kTable, OpSet::kCustom}) {
     for (size_t i = 0; i < AllOps::kSize; ++i) {
       const auto op = static_cast<OpId>(i);
@@ -219,15 +219,14 @@ Status PluginSession::try_op(const Context& ctx, OpId op, OpSet set) {
 
 // The cache's order is the device's own, so its operators come together.
 void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
-  const auto served = [&](OpId op) { return functions_[0][at(op)] != nullptr; };
-  kv_on_device_ = served(kOpId<ops::WriteKv>) && served(kOpId<ops::PagedAttention>) && config.attention_backend != "host";
+  kv_on_device_ = serves(kOpId<ops::WriteKv>) && serves(kOpId<ops::PagedAttention>) && config.attention_backend != "host";
   if (kv_on_device_) return;
   const std::string why =
       config.attention_backend == "host" ? "the attention backend is the host's" : "the host keeps the KV cache";
   AllOps::for_each([&]<class D>(D) {
     if constexpr (D::kOnCache) {
       auto& entry = ops_.get<D>();
-      if (served(kOpId<D>)) withdraw(kOpId<D>, OpSet::kTable, why);
+      if (serves(kOpId<D>)) withdraw(kOpId<D>, OpSet::kTable, why);
       const std::string reason = D::kFused ? why : entry.reason;
       const auto& host = staged_cpu_ops().get<D>();
       entry.serve(host.run, host.provider, reason);
@@ -238,7 +237,7 @@ void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
 Status PluginSession::computes_adapters() const {
   Status missing;
   AllOps::for_each([&]<class D>(D) {
-    if (!D::kOnStacks || functions_[0][at(kOpId<D>)] != nullptr || !missing.ok()) return;
+    if (!D::kOnStacks || serves(kOpId<D>) || !missing.ok()) return;
     missing = unsupported("{} does not serve {}: {}", device_name(), D::kName, ops_.get<D>().reason);
   });
   return missing;
@@ -249,7 +248,7 @@ void PluginSession::serve_stacks_together() {
   const Status missing = computes_adapters();
   if (missing.ok()) return;
   AllOps::for_each([&]<class D>(D) {
-    if (D::kOnStacks && functions_[0][at(kOpId<D>)] != nullptr) withdraw(kOpId<D>, OpSet::kTable, missing.message());
+    if (D::kOnStacks && serves(kOpId<D>)) withdraw(kOpId<D>, OpSet::kTable, missing.message());
   });
 }
 
@@ -293,7 +292,7 @@ bool PluginSession::call(OpSet set, OpId op, const void* args) {
 }
 
 void PluginSession::must_call(OpId op, const void* args) {
-  const auto function = functions_[0][at(op)];
+  const auto function = functions_[static_cast<size_t>(OpSet::kTable)][at(op)];
   if (function == nullptr || !lost_.ok()) return;
   Status status = take_status(function(device_->handle(), device_->stream(), args));
   if (trying_ && !status.ok()) {
@@ -328,7 +327,7 @@ bool PluginSession::enable_custom_op(const Context& ctx) {
       continue;
     }
     if (*op == kOpId<ops::RopeWriteKv> && !kv_on_device_) continue;
-    functions_[0][at(*op)] = given->run;
+    functions_[static_cast<size_t>(OpSet::kTable)][at(*op)] = given->run;
     install_plugin_op(ops_, *op, OpSet::kTable, device_name(), "");
     if (const auto conforms = try_op(ctx, *op, OpSet::kTable); !conforms.ok()) {
       withdraw(*op, OpSet::kTable, conforms.message());
@@ -359,7 +358,7 @@ Result<Tensor> PluginSession::allocate(DType dtype, Shape shape) {
 
 Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::prepack(const Context& ctx,
                                                                       std::span<const kernels::WeightRows> rows, DType format) {
-  if (device_->plugin().has_weights && functions_[0][at(kOpId<ops::Matmul>)] != nullptr) {
+  if (device_->plugin().has_weights && serves(kOpId<ops::Matmul>)) {
     auto packed = PluginMatrix::pack(device_, rows, format);
     if (packed.ok() || packed.status().code() != Code::kUnsupported) return std::move(packed).while_(device_name());
     const std::string note =
