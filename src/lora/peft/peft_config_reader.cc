@@ -27,18 +27,19 @@ Result<std::vector<std::string>> strings_or_one(const io::ConfigMap& config, std
 }  // namespace
 
 Status PEFTHelper::read_targets(const io::ConfigMap& config, const PEFTLimits& limits) {
+  const auto pattern_of = [&](std::string_view key, const std::string& text) -> std::optional<ModulePattern> {
+    auto pattern = ModulePattern::compile(text, ModulePattern::Mode::kFull);
+    if (pattern.ok()) return std::move(*pattern);
+    problems_.add(std::move(pattern).status().while_(key));
+    return std::nullopt;
+  };
   const ConfigValue* value = config.find("target_modules");
   const auto* text = value != nullptr ? value->if_string() : nullptr;
   if (text != nullptr && *text == "all-linear") {
     all_linear = true;
   } else if (text != nullptr && !text->empty()) {
     target_pattern = *text;
-    auto pattern = ModulePattern::compile(*text, ModulePattern::Mode::kFull);
-    if (pattern.ok()) {
-      target_regex_ = std::move(*pattern);
-    } else {
-      problems_.add(std::move(pattern).status().while_("target_modules"));
-    }
+    target_regex_ = pattern_of("target_modules", *text);
   } else if (value != nullptr && text == nullptr) {
     CHORAL_TRY(target_modules, config.get_strings("target_modules"));
     if (target_modules.size() > limits.max_names) {
@@ -56,12 +57,7 @@ Status PEFTHelper::read_targets(const io::ConfigMap& config, const PEFTLimits& l
   value = config.find("exclude_modules");
   if (text = value != nullptr ? value->if_string() : nullptr; text != nullptr) {
     exclude_pattern = *text;
-    auto pattern = ModulePattern::compile(*text, ModulePattern::Mode::kFull);
-    if (pattern.ok()) {
-      if (!text->empty()) exclude_regex_ = std::move(*pattern);
-    } else {
-      problems_.add(std::move(pattern).status().while_("exclude_modules"));
-    }
+    if (!text->empty()) exclude_regex_ = pattern_of("exclude_modules", *text);
   } else {
     CHORAL_TRY(exclude_modules, config.get_strings_or_empty("exclude_modules"));
   }
