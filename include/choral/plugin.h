@@ -451,9 +451,10 @@ typedef struct choral_worker_class {
 } choral_worker_class;
 
 /* A named change of one entry of a registry, listed by the host and undone when the worker stops.
- *   registry "op": `key` is an operator, which is then served by provider `value` ("cpu", "native" or this plug-in's name).
- *   registry "custom_op": `key` is a CustomOp, whose form becomes `value` ("native", "cpu", "oot").
- *   registry "fuse": `key` is a fused operator, which the model is then built with or without: `value` is "on" or "off". */
+ *   registry "op": `key` is an operator, neither fused nor the cache's, which is then served by provider `value`: "cpu" or
+ * "native", the host's kernel or its plain loops, or this plug-in's name. registry "custom_op": `key` is a CustomOp, whose form
+ * becomes `value` ("native", "cpu", "oot"). registry "fuse": `key` is a fused operator, which the model is then built with or
+ * without: `value` is "on" or "off". */
 typedef struct choral_patch {
   choral_header header;
   const char* name; /* "keep-rotary-on-host" */

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/checked_math.h"
 #include "base/thread.h"
 
 namespace choral {
@@ -98,7 +99,7 @@ void ThreadPool::help(int thread) {
 }
 
 ThreadPool::Range ThreadPool::own_share(int64_t n, int64_t grain, int thread) const {
-  const int64_t chunks = (n + grain - 1) / grain, threads = size();
+  const int64_t chunks = ceil_div(n, grain), threads = size();
   return {std::min(chunks * thread / threads * grain, n), std::min(chunks * (thread + 1) / threads * grain, n)};
 }
 

@@ -119,7 +119,7 @@ void EngineCore::run() {
       if (stop_) break;
       adapters_changed = std::exchange(adapters_changed_, false) || residency_.has_unnamed();
       arrivals_.swap(inbox_);
-      stats_.waiting += static_cast<int>(arrivals_.size());  // add_request() goes on counting them; publish_stats() sets it right
+      stats_.waiting += static_cast<int>(arrivals_.size());  // add_requests() counts on from them; publish_stats() sets it right
       leavers_.swap(cancels_);
     }
     if (adapters_changed) take_changes();

@@ -29,7 +29,6 @@ class RequestReader {
   Result<AdmittedRequest> read(Request request);
   Result<std::string> apply_chat_template(const Request& request) const;
 
-  const std::vector<int32_t>& eos_ids() const { return eos_ids_; }
   bool has_chat_template() const;  // one that can be used
 
  private:

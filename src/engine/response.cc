@@ -47,7 +47,7 @@ void Response::add_token(int index, int32_t token_id, std::string_view text) {
   if (completion == nullptr) return;
   completion->token_ids.push_back(token_id);
   completion->text += text;
-  note_change();
+  changed_.notify_all();
 }
 
 void Response::add_logprobs(int index, PositionLogprobs logprobs) {
@@ -63,7 +63,7 @@ void Response::add_text(int index, std::string_view text) {
   auto* completion = open_completion(index);
   if (completion == nullptr) return;
   completion->text += text;
-  note_change();
+  changed_.notify_all();
 }
 
 void Response::add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs> logprobs) {
@@ -85,7 +85,7 @@ void Response::finish(int index, FinishReason reason, std::string stop_reason, i
   output_.metrics.first_token_s = std::max(output_.metrics.first_token_s, metrics.first_token_s);
   output_.metrics.total_s = std::max(output_.metrics.total_s, metrics.total_s);
   --open_;
-  note_change();
+  changed_.notify_all();
 }
 
 void Response::fail(int index, Status status) {
@@ -95,7 +95,7 @@ void Response::fail(int index, Status status) {
   completion->finish_reason = FinishReason::kError;
   if (output_.status.ok()) output_.status = std::move(status);
   --open_;
-  note_change();
+  changed_.notify_all();
 }
 
 bool Response::has_news(size_t index) const {

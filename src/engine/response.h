@@ -44,7 +44,6 @@ class Response {
   // Null once it has ended: its reader may have taken everything away.
   Completion* open_completion(int index);
   bool has_news(size_t index) const;
-  void note_change() { changed_.notify_all(); }
 
   const std::string id_;
   mutable std::mutex mutex_;

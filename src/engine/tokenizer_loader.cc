@@ -34,7 +34,7 @@ Result<LoadedTokenizer> load_from_directory(const fs::path& directory) {
   return loaded;
 }
 
-Status read_ids(const io::ConfigMap& metadata, std::string_view role, std::optional<int64_t>& out) {
+Status read_id(const io::ConfigMap& metadata, std::string_view role, std::optional<int64_t>& out) {
   const std::string key = fmt::format("tokenizer.ggml.{}_token_id", role);
   if (!metadata.contains(key)) return {};
   CHORAL_TRY(out, metadata.get_int(key));
@@ -61,10 +61,10 @@ Result<LoadedTokenizer> load_from_gguf(const fs::path& path) {
   CHORAL_TRY(const auto types, metadata.get_ints_or_empty("tokenizer.ggml.token_type", {0, 255}));
   data.token_types.assign(types.begin(), types.end());
   CHORAL_TRY(data.merges, metadata.get_strings_or_empty("tokenizer.ggml.merges"));
-  CHORAL_RETURN_IF_ERROR(read_ids(metadata, "bos", data.bos_id));
-  CHORAL_RETURN_IF_ERROR(read_ids(metadata, "eos", data.eos_id));
-  CHORAL_RETURN_IF_ERROR(read_ids(metadata, "unknown", data.unk_id));
-  CHORAL_RETURN_IF_ERROR(read_ids(metadata, "padding", data.pad_id));
+  CHORAL_RETURN_IF_ERROR(read_id(metadata, "bos", data.bos_id));
+  CHORAL_RETURN_IF_ERROR(read_id(metadata, "eos", data.eos_id));
+  CHORAL_RETURN_IF_ERROR(read_id(metadata, "unknown", data.unk_id));
+  CHORAL_RETURN_IF_ERROR(read_id(metadata, "padding", data.pad_id));
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_bos_token", data.add_bos));
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_eos_token", data.add_eos));
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_space_prefix", data.add_space_prefix));

@@ -33,6 +33,11 @@ Result<FileStamp> file_stamp(const std::filesystem::path& path) {
   return stamp_of(facts);
 }
 
+Status check_unchanged(const std::filesystem::path& path, const FileStamp& before) {
+  const auto now = file_stamp(path);
+  return now.ok() && *now == before ? Status() : changed_while_read(path.string());
+}
+
 Result<RegularFile> RegularFile::open(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe without a writer must not hang; it means nothing to a regular file.
   RegularFile file(path.string(), ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));

@@ -22,6 +22,8 @@ struct FileStamp {
 
 // Of the file that has this name now.
 Result<FileStamp> file_stamp(const std::filesystem::path& path);
+// kUnavailable when that is not `before` any more.
+Status check_unchanged(const std::filesystem::path& path, const FileStamp& before);
 
 class RegularFile {
  public:
@@ -46,7 +48,7 @@ class RegularFile {
   FileStamp stamp_;
 };
 
-// The error of check_unchanged().
+// The error of both check_unchanged().
 Status changed_while_read(std::string_view path);
 
 }  // namespace choral::io

@@ -25,7 +25,7 @@ struct Replacement {
   std::vector<Step> steps;
 };
 
-// The one step that a list begins with, if it is of this kind.
+// The step at this place of the list, if there is one and it is of this kind.
 template <class Kind>
 const Kind* step_at(Steps steps, size_t index) {
   return index < steps.size() ? std::get_if<Kind>(&steps[index]) : nullptr;
@@ -169,8 +169,8 @@ FusionConfig::Wish FusionConfig::wish(std::string_view op) const {
 std::vector<FusionDecision> fuse(Graph& graph, const platform::Context& ctx, const FusionConfig& config) {
   std::vector<FusionDecision> decisions;
   const Value spare = graph.matrix(graph.residual().cols);
+  const auto facts = ctx.ops.facts();
   for (const auto& rule : kRules) {
-    const auto facts = ctx.ops.facts();
     const auto op = std::find_if(facts.begin(), facts.end(), [&](const auto& fact) { return fact.name == rule.op; });
     CHORAL_CHECK(op != facts.end(), "every rule's operator is in the table");
     FusionDecision decision{.op = std::string(rule.op), .provider = op->provider, .reason = op->reason};

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
+#include <set>
 
 #include "base/nearest_name.h"
 #include "base/printable.h"
@@ -38,7 +38,7 @@ fs::path installation_prefix() {
 // Plug-in files of the folders, the first of each name, in the folders' order and by name within one.
 std::vector<fs::path> plugin_files(const PluginSearch& search) {
   std::vector<fs::path> files;
-  std::map<std::string, bool> seen;
+  std::set<std::string> seen;
   for (const auto& folder : search.folders) {
     std::vector<fs::path> here;
     std::error_code failed;
@@ -48,7 +48,7 @@ std::vector<fs::path> plugin_files(const PluginSearch& search) {
     }
     std::sort(here.begin(), here.end());
     for (auto& file : here) {
-      if (!std::exchange(seen[plugin_name_of(file)], true)) files.push_back(std::move(file));
+      if (seen.insert(plugin_name_of(file)).second) files.push_back(std::move(file));
     }
   }
   return files;
@@ -139,9 +139,9 @@ Result<PlatformChoice> choose_platform(std::string_view device, const std::vecto
   bool tied = false;
   for (const auto& candidate : candidates) {
     if (!candidate.status.ok() || candidate.path.empty()) continue;
-    tied = best != nullptr && candidate.score == best->score ? true
-                                                             : (best == nullptr || candidate.score > best->score ? false : tied);
-    if (best == nullptr || candidate.score > best->score) best = &candidate;
+    if (best != nullptr && candidate.score < best->score) continue;
+    tied = best != nullptr && candidate.score == best->score;
+    if (!tied) best = &candidate;
   }
   if (tied) return invalid_argument("several plug-ins fit equally well; name one with --device:{}", list_of(candidates));
   if (best == nullptr) best = &candidates.back();

@@ -40,7 +40,7 @@ std::vector<Candidate> find_candidates(const PluginSearch& search);
 
 struct PlatformChoice {
   std::shared_ptr<const Platform> platform = {};
-  std::string reason;                    // "named by --device", "the only usable plug-in", …
+  std::string reason;                    // "named by --device", "the plug-in with the highest score", …
   std::vector<std::string> passed = {};  // what was found and not taken, one line each
 };
 

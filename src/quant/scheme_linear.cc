@@ -1,5 +1,9 @@
 #include "quant/scheme_linear.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "platform/host_view.h"
 
 namespace choral::quant {
@@ -32,6 +36,7 @@ class SchemeLinearMethod : public LinearMethod {
   }
 
   std::optional<kernels::RowForm> quantised_input(CpuLevel level) const override {
+    if (runs_.empty()) return std::nullopt;
     const auto first = runs_.front().matrix->quantised_input(level);
     for (const auto& run : runs_) {
       if (run.matrix->quantised_input(level) != first) return std::nullopt;
@@ -108,12 +113,12 @@ class SchemeLinearMethod : public LinearMethod {
 
   template <class Name>
   std::string joined(Name name) const {
-    std::string text;
+    std::vector<std::string> names;  // each once
     for (const auto& run : runs_) {
-      const std::string one = name(*run.matrix);
-      if (text.find(one) == std::string::npos) text += (text.empty() ? "" : "+") + one;
+      std::string one = name(*run.matrix);
+      if (std::find(names.begin(), names.end(), one) == names.end()) names.push_back(std::move(one));
     }
-    return text;
+    return fmt::format("{}", fmt::join(names, "+"));
   }
 
   const Scheme& scheme_;

@@ -425,17 +425,4 @@ class Rewriter {
 
 Result<std::string> pcre2_from_onig(std::string_view pattern) { return Rewriter(pattern).run(); }
 
-std::string quote_pcre2(std::string_view literal) {
-  std::string out;
-  for (const char c : literal) {
-    if (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(static_cast<unsigned char>(c)) && c != '\0') out += '\\';
-    if (c == '\0') {
-      out += "\\x{0}";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 }  // namespace choral::text

@@ -14,7 +14,4 @@ namespace choral::text {
 // A PCRE2 pattern for PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE with "\n" as the only newline.
 Result<std::string> pcre2_from_onig(std::string_view pattern);
 
-// `literal` with everything quoted that PCRE2 would read specially.
-std::string quote_pcre2(std::string_view literal);
-
 }  // namespace choral::text

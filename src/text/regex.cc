@@ -68,8 +68,6 @@ Result<Regex> Regex::compile(std::string_view onig_pattern) {
   return compile_pcre2(pattern, onig_pattern);
 }
 
-Result<Regex> Regex::compile_literal(std::string_view text) { return compile_pcre2(quote_pcre2(text), text); }
-
 // One find(): what PCRE2 needs for it, and the calls.
 class Regex::Search {
  public:

@@ -18,7 +18,6 @@ namespace choral::text {
 class Regex {
  public:
   static Result<Regex> compile(std::string_view onig_pattern);  // see onig_pattern.h
-  static Result<Regex> compile_literal(std::string_view text);
 
   // Matches from left to right, none overlapping, as Oniguruma's find_iter gives them: an empty match directly behind the
   // last match is skipped. `subject` is valid UTF-8. Fails when the budget's work is used up, or as `found` does.

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "choral/llm.h"
@@ -22,7 +24,23 @@ namespace fs = std::filesystem;
 constexpr double kTolerance = 1e-3;     // of a log-probability; folding rounds the weights once more than the engine does
 constexpr double kWorthTesting = 0.02;  // an adapter that changes less than this proves nothing
 
-class KindsTest : public ::testing::TestWithParam<Kind> {};
+// The kind's adapter over its base, written to a folder.
+class KindsTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    auto base = read_weights(base_path_);
+    ASSERT_TRUE(base.ok()) << base.status().to_string();
+    base_ = std::move(*base);
+    adapter_.emplace(base_, /*rank=*/4, /*alpha=*/8);
+    GetParam().build(*adapter_, base_);
+    ASSERT_TRUE(write_adapter(dir_.path() / "adapter", *adapter_).ok());
+  }
+
+  const fs::path base_path_ = fs::path(CHORAL_TEST_DATA) / "models" / GetParam().model;
+  WeightSet base_;
+  const testing::TempDir dir_;
+  std::optional<AdapterKind> adapter_;
+};
 
 void write_merged(const fs::path& folder, const fs::path& base, const AdapterKind& kind) {
   fs::create_directories(folder);
@@ -86,70 +104,53 @@ double first_step_difference(const std::vector<RequestOutput>& a, const std::vec
   return worst;
 }
 
-std::vector<RequestOutput> answers(const fs::path& model, const std::string& adapter_path) {
+// With the adapter that lies in `adapter_path`, called "it"; none where this is empty. Null when it does not load.
+std::unique_ptr<LLM> load(const fs::path& model, const std::string& adapter_path) {
   EngineOptions options{.model = model.string(), .device = test_device(), .threads = 2};
   if (!adapter_path.empty()) options.adapters.push_back({"it", adapter_path});
   auto llm = LLM::load(options);
-  if (!llm.ok()) {
-    ADD_FAILURE() << llm.status().to_string();
-    return {};
-  }
-  auto outputs = (*llm)->generate(prompts(adapter_path.empty() ? "" : "it"));
+  if (llm.ok()) return std::move(*llm);
+  ADD_FAILURE() << llm.status().to_string();
+  return nullptr;
+}
+
+std::vector<RequestOutput> answers(const fs::path& model, const std::string& adapter_path) {
+  const auto llm = load(model, adapter_path);
+  if (llm == nullptr) return {};
+  auto outputs = llm->generate(prompts(adapter_path.empty() ? "" : "it"));
   for (const auto& output : outputs) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
   return outputs;
 }
 
 TEST_P(KindsTest, EqualsItsDefinition) {
-  const Kind& kind = GetParam();
-  const fs::path base_path = fs::path(CHORAL_TEST_DATA) / "models" / kind.model;
-  const auto base = read_weights(base_path);
-  ASSERT_TRUE(base.ok()) << base.status().to_string();
-  AdapterKind adapter(*base, /*rank=*/4, /*alpha=*/8);
-  kind.build(adapter, *base);
-
-  const testing::TempDir dir;
-  ASSERT_TRUE(write_adapter(dir.path() / "adapter", adapter).ok());
-  ASSERT_NO_FATAL_FAILURE(write_merged(dir.path() / "merged", base_path, adapter));
-  const auto plain = answers(base_path, "");
-  const auto adapted = answers(base_path, dir / "adapter");
-  const auto merged = answers(dir.path() / "merged", "");
+  ASSERT_NO_FATAL_FAILURE(write_merged(dir_.path() / "merged", base_path_, *adapter_));
+  const auto plain = answers(base_path_, "");
+  const auto adapted = answers(base_path_, dir_ / "adapter");
+  const auto merged = answers(dir_.path() / "merged", "");
   ASSERT_FALSE(HasFailure());
   const double error = worst_difference(adapted, merged), effect = first_step_difference(adapted, plain);
   EXPECT_LT(error, kTolerance);
   EXPECT_GT(effect, kWorthTesting) << "the adapter does nothing to speak of";
-  std::printf("| %s | %s | max difference %.1e (effect %.2g) |\n", kind.name, kind.model, error, effect);
+  std::printf("| %s | %s | max difference %.1e (effect %.2g) |\n", GetParam().name, GetParam().model, error, effect);
 }
 
 // Copies to the host while each prompt is answered alone.
 int64_t host_copies(const fs::path& model, const std::string& adapter_path) {
-  EngineOptions options{.model = model.string(), .device = test_device(), .threads = 2};
-  if (!adapter_path.empty()) options.adapters.push_back({"it", adapter_path});
-  auto llm = LLM::load(options);
-  if (!llm.ok()) {
-    ADD_FAILURE() << llm.status().to_string();
-    return 0;
-  }
-  const int64_t before = (*llm)->stats().host_copies;
+  const auto llm = load(model, adapter_path);
+  if (llm == nullptr) return 0;
+  const int64_t before = llm->stats().host_copies;
   for (auto& prompt : prompts(adapter_path.empty() ? "" : "it")) {
-    for (const auto& output : (*llm)->generate({std::move(prompt)})) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
+    for (const auto& output : llm->generate({std::move(prompt)})) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
   }
-  while ((*llm)->stats().running > 0) std::this_thread::yield();  // the last step's count comes after its token
-  return (*llm)->stats().host_copies - before;
+  while (llm->stats().running > 0) std::this_thread::yield();  // the last step's count comes after its token
+  return llm->stats().host_copies - before;
 }
 
 TEST_P(KindsTest, NoRowOfADeviceComesToTheHostForIt) {
   if (test_device() == "auto") GTEST_SKIP() << "the host's memory is this device's";
-  const Kind& kind = GetParam();
-  const fs::path base_path = fs::path(CHORAL_TEST_DATA) / "models" / kind.model;
-  const auto base = read_weights(base_path);
-  ASSERT_TRUE(base.ok()) << base.status().to_string();
-  AdapterKind adapter(*base, /*rank=*/4, /*alpha=*/8);
-  kind.build(adapter, *base);
-  const testing::TempDir dir;
-  ASSERT_TRUE(write_adapter(dir.path() / "adapter", adapter).ok());
-  const int64_t without = host_copies(base_path, "");
+  const int64_t without = host_copies(base_path_, "");
   EXPECT_GT(without, 0) << "logits come to the host, or nothing is counted";
-  EXPECT_EQ(host_copies(base_path, dir / "adapter"), without);
+  EXPECT_EQ(host_copies(base_path_, dir_ / "adapter"), without);
 }
 
 INSTANTIATE_TEST_SUITE_P(Adapters, KindsTest, ::testing::ValuesIn(all_kinds().begin(), all_kinds().end()),

@@ -146,8 +146,8 @@ Result<AdapterFile> parse(const Location& at, const io::FileStamp& before, std::
   }
   if (Status read = at.kind->read(file, std::move(bytes), limits); !read.ok()) {
     // Half a file is no sign of a broken one when somebody is writing to it.
-    const auto now = io::file_stamp(at.path);
-    return now.ok() && *now == before ? read : io::changed_while_read(at.path.string());
+    CHORAL_RETURN_IF_ERROR(io::check_unchanged(at.path, before));
+    return read;
   }
   std::sort(file.tensors.begin(), file.tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return file;

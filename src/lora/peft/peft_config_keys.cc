@@ -51,11 +51,11 @@ constexpr std::array<std::string_view, 28> kRead{"r",
                                                  "max_position_embeddings",
                                                  "long_context_scaling_factor"};
 
-// Keys that change nothing at inference, and why.
-struct Harmless {
+struct ExplainedKey {
   std::string_view key, reason;
 };
-constexpr std::array<Harmless, 14> kHarmless{{
+// Keys that change nothing at inference, and why.
+constexpr std::array<ExplainedKey, 14> kHarmless{{
     {"lora_dropout", "acts in training only"},
     {"inference_mode", "acts in training only"},
     {"revision", "names a version of the base"},
@@ -72,10 +72,7 @@ constexpr std::array<Harmless, 14> kHarmless{{
     {"model_type", "names the base"},
 }};
 
-struct Refused {
-  std::string_view key, reason;
-};
-constexpr std::array<Refused, 10> kRefused{{
+constexpr std::array<ExplainedKey, 10> kRefused{{
     {"layer_replication", "it builds a deeper model out of the base's layers; merge it into a model of its own"},
     {"use_qalora", "QALoRA pools the input of A; merge it, or retrain as plain LoRA"},
     {"use_bdlora", "block-diagonal LoRA is not supported; merge it, or retrain as plain LoRA"},

@@ -27,18 +27,19 @@ Result<std::vector<std::string>> strings_or_one(const io::ConfigMap& config, std
 }  // namespace
 
 Status PEFTHelper::read_targets(const io::ConfigMap& config, const PEFTLimits& limits) {
+  const auto pattern_of = [&](std::string_view key, const std::string& text) -> std::optional<ModulePattern> {
+    auto pattern = ModulePattern::compile(text, ModulePattern::Mode::kFull);
+    if (pattern.ok()) return std::move(*pattern);
+    problems_.add(std::move(pattern).status().while_(key));
+    return std::nullopt;
+  };
   const ConfigValue* value = config.find("target_modules");
   const auto* text = value != nullptr ? value->if_string() : nullptr;
   if (text != nullptr && *text == "all-linear") {
     all_linear = true;
   } else if (text != nullptr && !text->empty()) {
     target_pattern = *text;
-    auto pattern = ModulePattern::compile(*text, ModulePattern::Mode::kFull);
-    if (pattern.ok()) {
-      target_regex_ = std::move(*pattern);
-    } else {
-      problems_.add(std::move(pattern).status().while_("target_modules"));
-    }
+    target_regex_ = pattern_of("target_modules", *text);
   } else if (value != nullptr && text == nullptr) {
     CHORAL_TRY(target_modules, config.get_strings("target_modules"));
     if (target_modules.size() > limits.max_names) {
@@ -56,12 +57,7 @@ Status PEFTHelper::read_targets(const io::ConfigMap& config, const PEFTLimits& l
   value = config.find("exclude_modules");
   if (text = value != nullptr ? value->if_string() : nullptr; text != nullptr) {
     exclude_pattern = *text;
-    auto pattern = ModulePattern::compile(*text, ModulePattern::Mode::kFull);
-    if (pattern.ok()) {
-      if (!text->empty()) exclude_regex_ = std::move(*pattern);
-    } else {
-      problems_.add(std::move(pattern).status().while_("exclude_modules"));
-    }
+    if (!text->empty()) exclude_regex_ = pattern_of("exclude_modules", *text);
   } else {
     CHORAL_TRY(exclude_modules, config.get_strings_or_empty("exclude_modules"));
   }
@@ -175,9 +171,8 @@ Status PEFTHelper::read_kinds(const io::ConfigMap& config) {
   if (init_lora_weights.starts_with("pissa") || std::count(kBaseChanging.begin(), kBaseChanging.end(), init_lora_weights) > 0) {
     problems_.add(unsupported(
         "init_lora_weights: '{}' changed the base's weights, so the adapter fits that changed base only; convert it to plain "
-        "LoRA "
-        "with PEFT: save_pretrained(..., path_initial_model_for_weight_conversion=<the initial adapter>), which subtracts the "
-        "initialisation",
+        "LoRA with PEFT: save_pretrained(..., path_initial_model_for_weight_conversion=<the initial adapter>), which subtracts "
+        "the initialisation",
         printable(init_lora_weights)));
   } else if (std::count(kBaseKept.begin(), kBaseKept.end(), init_lora_weights) == 0) {
     problems_.add(unsupported("init_lora_weights: '{}' is unknown; if it leaves the base alone, write true there",
@@ -288,8 +283,8 @@ Result<PEFTHelper> PEFTHelper::from_local_dir(const std::filesystem::path& path,
   const auto config = io::ConfigMap::read_json_file(file, json);
   if (!config.ok()) {
     // Half a config is no sign of a broken one when somebody is writing to it.
-    const auto now = io::file_stamp(file);
-    return now.ok() && *now == stamp ? config.status() : io::changed_while_read(file.string());
+    CHORAL_RETURN_IF_ERROR(io::check_unchanged(file, stamp));
+    return config.status();
   }
   CHORAL_TRY(PEFTHelper out, from_config(*config, limits));
   out.stamp_ = stamp;

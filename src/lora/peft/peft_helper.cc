@@ -130,11 +130,7 @@ Result<bool> PEFTHelper::targets(std::string_view module, TargetKind kind) const
   return in_layers(module);
 }
 
-Status PEFTHelper::check_unchanged() const {
-  if (!stamp_) return {};
-  const auto now = io::file_stamp(source);
-  return now.ok() && *now == *stamp_ ? Status() : io::changed_while_read(source);
-}
+Status PEFTHelper::check_unchanged() const { return stamp_ ? io::check_unchanged(source, *stamp_) : Status(); }
 
 Status PEFTHelper::validate_legal(const LoRAConfig& config) const {
   ProblemList all = problems_;

@@ -103,82 +103,77 @@ TEST(PackedBytes, AreKnownFromShapesForEveryKindAndFormat) {
   }
 }
 
-TEST(PackedAdapterLoader, AsksTheBudgetBeforeAnyTensorIsRead) {
-  platform::testing::CpuContext cpu;
-  const auto model_targets = targets();
-  const TempDir folder;
+class PackedAdapterLoaderTest : public ::testing::Test {
+ protected:
+  PackedAdapterLoader loader(int64_t budget_bytes = 0) { return PackedAdapterLoader(*cpu_, targets_, {}, budget_bytes); }
+
+  platform::testing::CpuContext cpu_;
+  const std::vector<LoRATarget> targets_ = targets();
+  const TempDir folder_;
+  AdapterDescription described_;
+};
+
+TEST_F(PackedAdapterLoaderTest, AsksTheBudgetBeforeAnyTensorIsRead) {
   AdapterBuilder builder;
   builder.query_and_value();
-  write(folder, builder, config_json());
-  AdapterDescription described;
+  write(folder_, builder, config_json());
   int64_t needed = 0;
   const auto note = [&](int64_t bytes) {
     needed = bytes;
     return Status();
   };
-  const auto packed = PackedAdapterLoader(*cpu, model_targets, {}, 0).load(folder.path(), described, note);
+  const auto packed = loader().load(folder_.path(), described_, note);
   ASSERT_TRUE(packed.ok()) << packed.status().message();
   EXPECT_EQ(needed, (*packed)->size_bytes());
-  EXPECT_EQ(described.kind, "LoRA");
+  EXPECT_EQ(described_.kind, "LoRA");
 
   // A tensor that is refused as soon as it is read.
   builder.at(std::string(kQuery) + ".lora_A.weight").values[0] = std::numeric_limits<float>::infinity();
-  write(folder, builder, config_json());
-  EXPECT_EQ(PackedAdapterLoader(*cpu, model_targets, {}, needed).load(folder.path(), described, admit_all).status().code(),
-            Code::kCorrupt);
+  write(folder_, builder, config_json());
+  EXPECT_EQ(loader(needed).load(folder_.path(), described_, admit_all).status().code(), Code::kCorrupt);
   const auto never = [](int64_t) -> Status {
     ADD_FAILURE() << "asked for an adapter over the budget";
     return {};
   };
-  const Status refused = PackedAdapterLoader(*cpu, model_targets, {}, needed - 1).load(folder.path(), described, never).status();
+  const Status refused = loader(needed - 1).load(folder_.path(), described_, never).status();
   EXPECT_EQ(refused.code(), Code::kTooLarge) << refused.to_string();
   EXPECT_THAT(refused.message(), AllOf(HasSubstr(fmt::format("needs {} bytes", needed)),
                                        HasSubstr(fmt::format("has {};", needed - 1)), HasSubstr("--adapter-memory")));
   const auto not_now = [](int64_t) { return unavailable("not now"); };
-  EXPECT_EQ(PackedAdapterLoader(*cpu, model_targets, {}, needed).load(folder.path(), described, not_now).status().message(),
-            "not now");
+  EXPECT_EQ(loader(needed).load(folder_.path(), described_, not_now).status().message(), "not now");
 }
 
-TEST(PackedAdapterLoader, PacksWhatItRead) {
-  platform::testing::CpuContext cpu;
-  const auto model_targets = targets();
-  const TempDir folder;
+TEST_F(PackedAdapterLoaderTest, PacksWhatItRead) {
   AdapterBuilder one, other;
   one.query_and_value();
   other.query_and_value().at(std::string(kQuery) + ".lora_B.weight").values[0] = 3;
   const auto digest_of = [&](const AdapterBuilder& builder) { return accepted(builder, config_json()).digest(); };
-  write(folder, one, config_json());
-  PackedAdapterLoader loader(*cpu, model_targets, {}, 1 << 20);
-  AdapterDescription described;
+  write(folder_, one, config_json());
   // The file becomes another between the look at its shapes and the reading: what counts is what was read.
   const auto overwrite = [&](int64_t) {
-    folder.write("adapter_model.safetensors", other.safetensors());
+    folder_.write("adapter_model.safetensors", other.safetensors());
     return Status();
   };
-  const auto packed = loader.load(folder.path(), described, overwrite);
+  const auto packed = loader(1 << 20).load(folder_.path(), described_, overwrite);
   ASSERT_TRUE(packed.ok()) << packed.status().message();
   EXPECT_EQ((*packed)->digest(), digest_of(other));
 }
 
-TEST(PackedAdapterLoader, AConfigThatChangesMeanwhileIsSeen) {
-  platform::testing::CpuContext cpu;
-  const auto model_targets = targets();
-  const TempDir folder;
+TEST_F(PackedAdapterLoaderTest, AConfigThatChangesMeanwhileIsSeen) {
   AdapterBuilder builder;
   builder.query_and_value();
-  write(folder, builder, config_json());
-  AdapterDescription described;
+  write(folder_, builder, config_json());
   int left = 1;
   const auto replace = [&](int64_t) {
     if (left-- <= 0) return Status();
-    folder.write("new", config_json(R"(,"use_rslora":true)"));
-    std::filesystem::rename(folder / "new", folder / "adapter_config.json");
+    folder_.write("new", config_json(R"(,"use_rslora":true)"));
+    std::filesystem::rename(folder_ / "new", folder_ / "adapter_config.json");
     return Status();
   };
-  const Status refused = PackedAdapterLoader(*cpu, model_targets, {}, 0).load(folder.path(), described, replace).status();
+  const Status refused = loader().load(folder_.path(), described_, replace).status();
   EXPECT_EQ(refused.code(), Code::kUnavailable) << refused.to_string();
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("adapter_config.json"), HasSubstr("changed while it was read")));
-  const auto second = PackedAdapterLoader(*cpu, model_targets, {}, 0).load(folder.path(), described, replace);
+  const auto second = loader().load(folder_.path(), described_, replace);
   ASSERT_TRUE(second.ok()) << second.status().message();
   EXPECT_EQ((*second)->digest(), accepted(builder, config_json(R"(,"use_rslora":true)")).digest());
 }

@@ -1,5 +1,5 @@
 // The operators on the host's memory: this build's kernels ("cpu") and the plain loops that define what each means ("native").
-// Both take pointers that the host can read. composed_ops() knows no memory: it says fused operators by others of the table.
+// Both take pointers that the host can read. compose_fused_ops() knows no memory: it says fused operators by others of the table.
 #pragma once
 
 #include "platform/ops/op_table.h"

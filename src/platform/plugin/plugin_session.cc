@@ -83,7 +83,8 @@ Status PluginSession::refuse_fallbacks() const {
   std::string list;
   AllOps::for_each([&]<class D>(D) {
     const auto& op = ops_.get<D>();
-    if (!HasOotForm<D> || D::kOnStacks || op.provider != staged_cpu_ops().add.provider) return;
+    const bool hosts = op.provider == staged_cpu_ops().add.provider || op.provider == staged_native_ops().add.provider;
+    if (!HasOotForm<D> || D::kOnStacks || !hosts) return;
     list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", op.name, op.reason);
   });
   if (list.empty()) return {};
@@ -96,8 +97,10 @@ Status PluginSession::check_patches(const std::vector<Patch>& patches) const {
     Status status;
     if (!op) {
       status = invalid_argument("no operator is called '{}'", patch.key);
-    } else if (patch.value != "cpu" && patch.value != device_name()) {
-      status = invalid_argument("it has no provider '{}'; there are cpu and {}", patch.value, device_name());
+    } else if (patch.value != "cpu" && patch.value != "native" && patch.value != device_name()) {
+      status = invalid_argument("it has no provider '{}'; there are cpu, native and {}", patch.value, device_name());
+    } else if (is_fused(*op)) {
+      status = unsupported("it stands for other operators: patch these, or build models without it by registry fuse");
     } else if (AllOps::describe(*op).on_cache) {
       status = unsupported("the cache's operators move together: attention_backend = host");
     }
@@ -173,21 +176,23 @@ Status PluginSession::declare_ops(const PlatformConfig& config) {
     if (const auto answer = supports(*op, config); !answer.ok()) withdraw(*op, OpSet::kTable, answer.message());
   }
   for (const auto& patch : config.op_patches) {
-    const auto op = find_op(patch.key);
-    if (patch.value == "cpu" && functions_[0][at(*op)] != nullptr) {
-      withdraw(*op, OpSet::kTable, fmt::format("patch {}: {}", patch.name, patch.reason));
-    }
+    if (patch.value == device_name()) continue;
+    const OpId op = *find_op(patch.key);
+    const std::string why = fmt::format("patch {}: {}", patch.name, patch.reason);
+    if (serves(op)) withdraw(op, OpSet::kTable, why);
+    const OpTable& hosts = patch.value == "native" ? staged_native_ops() : staged_cpu_ops();
+    AllOps::at(op, [&]<class D>(D) { ops_.get<D>().serve(hosts.get<D>().run, hosts.get<D>().provider, why); });
   }
   const bool packs = device_->plugin().has_weights;
   for (const OpId op : {kOpId<ops::Matmul>, kOpId<ops::GatherRows>}) {
-    if (!packs && functions_[0][at(op)] != nullptr) withdraw(op, OpSet::kTable, "it does not pack weights");
+    if (!packs && serves(op)) withdraw(op, OpSet::kTable, "it does not pack weights");
   }
   return {};
 }
 
 Status PluginSession::conform(ThreadPool& pool) {
   const Context ctx(*this, pool, cpu_level());
-  kv_on_device_ = functions_[0][at(kOpId<ops::WriteKv>)] != nullptr && functions_[0][at(kOpId<ops::PagedAttention>)] != nullptr;
+  kv_on_device_ = serves(kOpId<ops::WriteKv>) && serves(kOpId<ops::PagedAttention>);
   for (const OpSet set : {OpSet::kTable, OpSet::kCustom}) {
     for (size_t i = 0; i < AllOps::kSize; ++i) {
       const auto op = static_cast<OpId>(i);
@@ -212,15 +217,14 @@ Status PluginSession::try_op(const Context& ctx, OpId op, OpSet set) {
 
 // The cache's order is the device's own, so its operators come together.
 void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
-  const auto served = [&](OpId op) { return functions_[0][at(op)] != nullptr; };
-  kv_on_device_ = served(kOpId<ops::WriteKv>) && served(kOpId<ops::PagedAttention>) && config.attention_backend != "host";
+  kv_on_device_ = serves(kOpId<ops::WriteKv>) && serves(kOpId<ops::PagedAttention>) && config.attention_backend != "host";
   if (kv_on_device_) return;
   const std::string why =
       config.attention_backend == "host" ? "the attention backend is the host's" : "the host keeps the KV cache";
   AllOps::for_each([&]<class D>(D) {
     if constexpr (D::kOnCache) {
       auto& entry = ops_.get<D>();
-      if (served(kOpId<D>)) withdraw(kOpId<D>, OpSet::kTable, why);
+      if (serves(kOpId<D>)) withdraw(kOpId<D>, OpSet::kTable, why);
       const std::string reason = D::kFused ? why : entry.reason;
       const auto& host = staged_cpu_ops().get<D>();
       entry.serve(host.run, host.provider, reason);
@@ -231,7 +235,7 @@ void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
 Status PluginSession::computes_adapters() const {
   Status missing;
   AllOps::for_each([&]<class D>(D) {
-    if (!D::kOnStacks || functions_[0][at(kOpId<D>)] != nullptr || !missing.ok()) return;
+    if (!D::kOnStacks || serves(kOpId<D>) || !missing.ok()) return;
     missing = unsupported("{} does not serve {}: {}", device_name(), D::kName, ops_.get<D>().reason);
   });
   return missing;
@@ -242,7 +246,7 @@ void PluginSession::serve_stacks_together() {
   const Status missing = computes_adapters();
   if (missing.ok()) return;
   AllOps::for_each([&]<class D>(D) {
-    if (D::kOnStacks && functions_[0][at(kOpId<D>)] != nullptr) withdraw(kOpId<D>, OpSet::kTable, missing.message());
+    if (D::kOnStacks && serves(kOpId<D>)) withdraw(kOpId<D>, OpSet::kTable, missing.message());
   });
 }
 
@@ -286,7 +290,7 @@ bool PluginSession::call(OpSet set, OpId op, const void* args) {
 }
 
 void PluginSession::must_call(OpId op, const void* args) {
-  const auto function = functions_[0][at(op)];
+  const auto function = functions_[static_cast<size_t>(OpSet::kTable)][at(op)];
   if (function == nullptr || !lost_.ok()) return;
   Status status = take_status(function(device_->handle(), device_->stream(), args));
   if (trying_ && !status.ok()) {
@@ -321,7 +325,7 @@ bool PluginSession::enable_custom_op(const Context& ctx) {
       continue;
     }
     if (*op == kOpId<ops::RopeWriteKv> && !kv_on_device_) continue;
-    functions_[0][at(*op)] = given->run;
+    functions_[static_cast<size_t>(OpSet::kTable)][at(*op)] = given->run;
     install_plugin_op(ops_, *op, OpSet::kTable, device_name(), "");
     if (const auto conforms = try_op(ctx, *op, OpSet::kTable); !conforms.ok()) {
       withdraw(*op, OpSet::kTable, conforms.message());
@@ -351,7 +355,7 @@ Result<Tensor> PluginSession::allocate(DType dtype, Shape shape) {
 }
 
 Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::prepack(const Context& ctx, const kernels::PackSpec& weight) {
-  if (device_->plugin().has_weights && functions_[0][at(kOpId<ops::Matmul>)] != nullptr) {
+  if (device_->plugin().has_weights && serves(kOpId<ops::Matmul>)) {
     auto packed = PluginMatrix::pack(device_, weight);
     if (packed.ok() || packed.status().code() != Code::kUnsupported) return std::move(packed).while_(device_name());
     const std::string note =

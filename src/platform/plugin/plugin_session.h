@@ -56,6 +56,8 @@ class PluginSession : public Session {
  private:
   PluginSession(const Platform& platform, std::shared_ptr<PluginDevice> device);
 
+  // Whether the table's form is the device's own.
+  bool serves(OpId op) const { return functions_[static_cast<size_t>(OpSet::kTable)][static_cast<size_t>(op)] != nullptr; }
   Status check_patches(const std::vector<Patch>& patches) const;
   Status declare_ops(const PlatformConfig& config);
   Status declare_custom_ops();

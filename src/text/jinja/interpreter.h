@@ -112,7 +112,6 @@ class Interpreter {
   Status exec_output(const Stmt& stmt, const ScopePtr& scope, std::string* out);
   Result<Flow> exec_for(const Stmt& stmt, const ScopePtr& scope, std::string* out);
   Result<Flow> exec_block_kind(const Stmt& stmt, const ScopePtr& scope, std::string* out);
-  Result<Flow> exec_captured(const Stmt& stmt, const ScopePtr& scope, std::string* out);
   Status append(std::string_view text, std::string* out);
   Value make_macro(const Stmt& stmt, const ScopePtr& scope);
 

@@ -3,6 +3,7 @@
 #include <deque>
 #include <optional>
 
+#include "base/checked_math.h"
 #include "base/clock.h"
 #include "engine/step_cycle.h"
 #include "engine/uniproc_executor.h"
@@ -103,7 +104,7 @@ Status EngineStepTimer::check_room(std::span<const int> batches, std::span<const
         "sequences of {} tokens do not fit the model's {}: lower --context, --steps or --prefill, or raise --max-model-len",
         longest, executor_->facts().max_model_len);
   }
-  const int64_t blocks = (tokens + kernels::kKvBlockTokens - 1) / kernels::kKvBlockTokens;
+  const int64_t blocks = ceil_div(tokens, kernels::kKvBlockTokens);
   const int64_t batch = *std::max_element(batches.begin(), batches.end());
   if (blocks * batch > executor_->facts().kv_blocks) {
     return resource_exhausted(

@@ -70,8 +70,8 @@ Status examine_model(const EngineOptions& options, platform::Session& session, c
   const auto files = engine::open_model_files(options);
   if (!files.ok())
     return fail(report, "files", files.status(), "the folder needs config.json, tokenizer.json and *.safetensors, or is a GGUF");
-  const auto architectures = files->config.get_strings_or_empty("architectures");
-  const std::string name = architectures.ok() && !architectures->empty() ? architectures->front() : "unknown";
+  std::string name = engine::architecture_of(files->config);
+  if (name.empty()) name = "unknown";
   const auto known = models::known_architectures();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
     report.wrong("architecture", name, fmt::format("this version knows {}", fmt::join(known, ", ")));
