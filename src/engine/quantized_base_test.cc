@@ -2,8 +2,12 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <deque>
 
 #include "engine/adapters/adapter_files_test.h"
+#include "io/mapped_file.h"
+#include "io/safetensors_writer.h"
+#include "kernels/quant/dequantise.h"
 
 namespace choral::engine {
 namespace {
@@ -78,6 +82,82 @@ TEST(QuantizedBase, AnAdapterActsAsOnTheFloatModel) {
              rounded_output = rounded->generate({prompt({{"a"}})}).front();
   const double effect = distance(exact->generate({prompt()}).front(), exact_output);
   EXPECT_LT(distance(exact_output, rounded_output), 0.1 * effect);
+}
+
+// The tiny model as llm-compressor would have written it: int8 linear weights of the definition's own arithmetic.
+class WrittenCheckpoint {
+ public:
+  explicit WrittenCheckpoint(const std::string& model) {
+    const auto source = *io::Checkpoint::open(tiny_options(model).model);
+    std::vector<io::TensorToWrite> all;
+    for (const auto& name : source->names()) {
+      const auto tensor = source->find(name)->view;
+      if (!name.ends_with("_proj.weight")) {
+        all.push_back({name, tensor});
+        continue;
+      }
+      const auto& [q, scale] = quantised_.emplace_back(quantise(tensor));
+      all.push_back({name, q.view()});
+      all.push_back({name + "_scale", scale.view()});
+    }
+    CHORAL_CHECK(io::write_safetensors(folder_ / "model.safetensors", all).ok(), "the checkpoint is written");
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+      if (std::filesystem::exists(tiny_options(model).model + "/" + file))
+        std::filesystem::copy(tiny_options(model).model + "/" + file, folder_.path());
+    }
+    auto config = *io::read_whole_file(tiny_options(model).model + "/config.json", 1 << 20);
+    folder_.write("config.json", config.insert(config.find('{') + 1, std::string(kQuantizationConfig) + ","));
+  }
+  std::string path() const { return folder_.path().string(); }
+
+ private:
+  static constexpr std::string_view kQuantizationConfig = R"("quantization_config": {"quant_method": "compressed-tensors",
+    "format": "int-quantized", "quantization_status": "compressed", "ignore": ["lm_head"], "config_groups": {"group_0": {
+    "targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel"},
+    "input_activations": {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "token", "dynamic": true}}}})";
+
+  static std::pair<Tensor, Tensor> quantise(const TensorView& weight) {
+    const int64_t rows = weight.rows(), cols = weight.cols();
+    auto q = *Tensor::allocate(DType::kI8, {rows, cols}), scale = *Tensor::allocate(DType::kF32, {rows, 1});
+    std::vector<float> row(cols);
+    for (int64_t r = 0; r < rows; ++r) {
+      kernels::dequantise_row(weight.dtype, weight.row(r), cols, row.data());
+      float largest = 0;
+      for (const float v : row) largest = std::max(largest, std::abs(v));
+      scale.as<float>()[r] = largest / 127.0f;
+      for (int64_t i = 0; i < cols; ++i)
+        q.as<int8_t>()[r * cols + i] = static_cast<int8_t>(std::nearbyint(row[i] / (largest / 127.0f)));
+    }
+    return {std::move(q), std::move(scale)};
+  }
+
+  choral::testing::TempDir folder_;
+  std::deque<std::pair<Tensor, Tensor>> quantised_;
+};
+
+TEST(QuantizedBase, AWrittenCheckpointIsTheSameToTheBit) {
+  for (const char* model : {"tiny-llama3", "tiny-qwen2"}) {
+    const WrittenCheckpoint written(model);
+    auto options = tiny_options(model);
+    options.model = written.path();
+    const auto stored = load_or_die(options), in_flight = load_or_die(quantised(model));
+    for (const int length : {5, 100}) {
+      expect_same_bits(stored->generate({prompt({}, length)}).front(), in_flight->generate({prompt({}, length)}).front());
+    }
+    options.quantization = "w8a8_dynamic";
+    EXPECT_THAT(LLM::load(options).status().message(), HasSubstr("is for float checkpoints"));
+  }
+}
+
+TEST(QuantizedBase, AQuantisedTensorThatIsMissingIsNamed) {
+  const WrittenCheckpoint written("tiny-llama3");
+  auto options = tiny_options();
+  options.model = written.path();
+  auto config = *io::read_whole_file(options.model + "/config.json", 1 << 20);
+  const std::string_view ignore = "[\"lm_head\"]";
+  config.replace(config.find(ignore), ignore.size(), "[]");  // the head is not quantised
+  std::ofstream(options.model + "/config.json") << config;
+  EXPECT_THAT(LLM::load(options).status().message(), HasSubstr("lm_head.weight is stored as bfloat16, int8 is wanted"));
 }
 
 TEST(QuantizedBase, AnUnknownWishListsTheKnownOnes) {

@@ -18,7 +18,7 @@ quant::LinearShape single_shape(const LinearSpec& spec) {
 
 LinearBase::LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, quant::LinearShape shape)
     : prefix_(std::move(prefix)), shape_(std::move(shape)) {
-  auto method = builder.quant_config.get_quant_method(kind, prefix_);
+  auto method = builder.quant_config.get_quant_method(kind, shape_);
   if (!method.ok()) {
     builder.fail(std::move(method).status().while_(prefix_));
     return;

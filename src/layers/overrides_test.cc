@@ -47,9 +47,10 @@ class PassOn : public quant::LinearMethod {
 class PassOnConfig : public quant::QuantConfig {
  public:
   std::string_view name() const override { return "pass_on"; }
-  Result<std::unique_ptr<quant::LinearMethod>> get_quant_method(quant::LayerKind kind, std::string_view prefix) const override {
+  Result<std::unique_ptr<quant::LinearMethod>> get_quant_method(quant::LayerKind kind,
+                                                                const quant::LinearShape& shape) const override {
     if (prefix.ends_with(".o_proj")) return std::unique_ptr<quant::LinearMethod>(std::make_unique<PassOn>());
-    return usual_->get_quant_method(kind, prefix);
+    return usual_->get_quant_method(kind, shape);
   }
 
  private:

@@ -68,7 +68,8 @@ TEST(ParameterSet, AShardOfAnotherTypeIsAnErrorThatNamesIt) {
   ParameterSet set;
   set.add("weight", StoredAs::kFloat).shards = {{"q.weight", {1, 32}, {}}};
   StoredWeights source;
-  source.add("q.weight", DType::kI8, {1, 32}, std::vector<float>(32));
+  const Tensor stored = *Tensor::allocate(DType::kI8, {1, 32});
+  source.add("q.weight", stored.view());
   const Status status = set.weight_loader(source);
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_THAT(status.message(), HasSubstr("tensor q.weight is stored as int8, a float type is wanted"));

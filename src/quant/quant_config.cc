@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "quant/compressed_tensors.h"
 #include "quant/scheme_linear.h"
 
 namespace choral::quant {
@@ -23,7 +24,7 @@ class OneScheme : public QuantConfig {
  public:
   OneScheme(std::string_view name, const Scheme& linear) : name_(name), linear_(linear) {}
   std::string_view name() const override { return name_; }
-  Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, std::string_view) const override {
+  Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, const LinearShape&) const override {
     return make_scheme_linear_method(kind == LayerKind::kLinear ? linear_ : float_scheme());
   }
 
@@ -51,8 +52,16 @@ Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& conf
   CHORAL_TRY(const auto stored, config.get_map_or_empty("quantization_config"));
   if (!stored.empty()) {
     CHORAL_TRY(const auto method, stored.get_string_or("quant_method", "of no name"));
-    return unsupported("{}: quantised checkpoints of this kind ({}) are not read; use the float checkpoint{} or a GGUF file",
-                       config.path_of("quantization_config"), method, " with --quantization w8a8_dynamic");
+    const auto where = config.path_of("quantization_config");
+    if (wish != "auto") {
+      return invalid_argument("--quantization {} is for float checkpoints; this one is quantised ({} is {})", wish, where,
+                              method);
+    }
+    if (method == "compressed-tensors") return read_compressed_tensors(stored);
+    return unsupported(
+        "{}: checkpoints quantised by {} are not read, those by compressed-tensors are; use the float checkpoint, with "
+        "--quantization {} if you like, or a GGUF file",
+        where, method, fmt::join(in_flight_names(), " or "));
   }
   for (const auto& scheme : kInFlight) {
     if (scheme.name == wish) return std::make_unique<OneScheme>(scheme.name, scheme.linear());

@@ -19,10 +19,10 @@ class QuantConfig {
  public:
   virtual ~QuantConfig() = default;
   virtual std::string_view name() const = 0;
-  virtual Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, std::string_view prefix) const = 0;
+  virtual Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, const LinearShape& shape) const = 0;
 };
 
-// --quantization: "auto", the checkpoint as it is, or one of in_flight_names() for a float checkpoint.
+// --quantization: "auto", the checkpoint as it is, or one of in_flight_names() for a float checkpoint's linear layers.
 Status check_quantization(std::string_view wish);
 std::vector<std::string> in_flight_names();
 

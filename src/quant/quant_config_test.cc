@@ -32,13 +32,14 @@ TEST(QuantConfig, ACheckpointThatIsQuantisedInAnUnknownWayIsRefusedByName) {
   const auto config = make_quant_config(*model, "auto");
   ASSERT_FALSE(config.ok());
   EXPECT_EQ(config.status().code(), Code::kUnsupported);
-  EXPECT_THAT(config.status().message(), HasSubstr("config.json: quantization_config: quantised checkpoints of this kind (awq)"));
+  EXPECT_THAT(config.status().message(),
+              HasSubstr("config.json: quantization_config: checkpoints quantised by awq are not read"));
 }
 
 TEST(QuantConfig, EachLayerGetsAMethodOfItsOwn) {
   const auto config = *make_quant_config({}, "auto");
-  const auto q = config->get_quant_method(LayerKind::kLinear, "q_proj"),
-             k = config->get_quant_method(LayerKind::kLinear, "k_proj");
+  const LinearShape shape{.in = 1, .out = {1}, .shard_names = {"q_proj"}};
+  const auto q = config->get_quant_method(LayerKind::kLinear, shape), k = config->get_quant_method(LayerKind::kLinear, shape);
   ASSERT_TRUE(q.ok() && k.ok());
   EXPECT_NE(q->get(), k->get());
 }

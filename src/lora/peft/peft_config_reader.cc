@@ -27,8 +27,8 @@ Result<std::vector<std::string>> strings_or_one(const io::ConfigMap& config, std
 }  // namespace
 
 Status PEFTHelper::read_targets(const io::ConfigMap& config, const PEFTLimits& limits) {
-  const auto pattern_of = [&](std::string_view key, const std::string& text) -> std::optional<ModulePattern> {
-    auto pattern = ModulePattern::compile(text, ModulePattern::Mode::kFull);
+  const auto pattern_of = [&](std::string_view key, const std::string& text) -> std::optional<io::ModulePattern> {
+    auto pattern = io::ModulePattern::compile(text, io::ModulePattern::Mode::kFull);
     if (pattern.ok()) return std::move(*pattern);
     problems_.add(std::move(pattern).status().while_(key));
     return std::nullopt;
@@ -89,7 +89,7 @@ Status PEFTHelper::read_scaling(const io::ConfigMap& config, const PEFTLimits& l
   size_t regexes = 0;
   const auto count = [&](const io::ConfigMap& map) {
     for (const auto& member : map.members()) {
-      auto pattern = ModulePattern::compile(member.key, ModulePattern::Mode::kSuffix);
+      auto pattern = io::ModulePattern::compile(member.key, io::ModulePattern::Mode::kSuffix);
       if (pattern.ok() && !pattern->is_plain()) ++regexes;
     }
   };
@@ -105,7 +105,7 @@ Status PEFTHelper::read_scaling(const io::ConfigMap& config, const PEFTLimits& l
   // Together the patterns of one module get about the work of a single one.
   const auto steps = static_cast<uint32_t>(std::max<size_t>(1'000'000 / std::max<size_t>(regexes, 1), 10'000));
   const auto compile = [&](std::string_view table, std::string_view key, PatternTable& out) -> Status {
-    CHORAL_TRY(auto pattern, ModulePattern::compile(key, ModulePattern::Mode::kSuffix, steps).while_(table));
+    CHORAL_TRY(auto pattern, io::ModulePattern::compile(key, io::ModulePattern::Mode::kSuffix, steps).while_(table));
     out.patterns.push_back(std::move(pattern));
     return {};
   };
@@ -194,7 +194,7 @@ Status PEFTHelper::read_layers(const io::ConfigMap& config, const PEFTLimits& li
     return too_many(config, "layers_pattern", layers_pattern.size(), limits.max_regexes);
   }
   for (const auto& pattern : layers_pattern) {
-    auto compiled = ModulePattern::compile(pattern, ModulePattern::Mode::kLayer, 100'000);
+    auto compiled = io::ModulePattern::compile(pattern, io::ModulePattern::Mode::kLayer, 100'000);
     if (compiled.ok()) {
       layer_regexes_.push_back(std::move(*compiled));
     } else {

@@ -18,9 +18,9 @@
 #include "base/status.h"
 #include "io/config_map.h"
 #include "io/gguf.h"
+#include "io/module_pattern.h"
 #include "io/regular_file.h"
 #include "lora/lora_config.h"
-#include "lora/peft/module_pattern.h"
 #include "lora/problem_list.h"
 #include "lora/target.h"
 
@@ -111,7 +111,7 @@ class PEFTHelper {
 
  private:
   struct PatternTable {
-    std::vector<ModulePattern> patterns;                         // beside rank_pattern or alpha_pattern
+    std::vector<io::ModulePattern> patterns;                     // beside rank_pattern or alpha_pattern
     Result<int64_t> first_match(std::string_view module) const;  // -1: none
   };
 
@@ -128,8 +128,8 @@ class PEFTHelper {
   Result<bool> in_layers(std::string_view module) const;
 
   PatternTable ranks_, alphas_;
-  std::optional<ModulePattern> target_regex_, exclude_regex_;
-  std::vector<ModulePattern> layer_regexes_;
+  std::optional<io::ModulePattern> target_regex_, exclude_regex_;
+  std::vector<io::ModulePattern> layer_regexes_;
   ProblemList problems_;
 };
 

@@ -23,6 +23,39 @@ struct Int8Weight {
   }
 };
 
+class Stored : public Scheme {
+ public:
+  void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
+    auto& weight = parameters.add("weight", StoredAs::kInt8);
+    for (size_t i = 0; i < shape.out.size(); ++i) {
+      weight.shards.push_back({shape.shard_names[i] + ".weight", {shape.out[i], shape.in}, {}});
+    }
+    auto& scale = parameters.add("weight_scale", StoredAs::kFloat);
+    for (size_t i = 0; i < shape.out.size(); ++i) {
+      scale.shards.push_back({shape.shard_names[i] + ".weight_scale", {shape.out[i], 1}, {}});
+    }
+  }
+
+  Result<std::vector<PackedRun>> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
+                                      ParameterSet& parameters) const override {
+    Int8Weight int8;
+    for (const Shard& shard : parameters.get("weight").shards) {
+      int8.rows.push_back({shard.tensor.view, shard.tensor.row_order});
+    }
+    int8.scales.resize(shape.out_total());
+    int64_t begin = 0;
+    for (const Shard& shard : parameters.get("weight_scale").shards) {
+      const auto scales = std::span(int8.scales).subspan(begin, shard.shape[0]);
+      kernels::dequantise_row(shard.tensor.view.dtype, shard.tensor.view.data, std::ssize(scales), scales.data());
+      for (const float scale : scales) {
+        if (!std::isfinite(scale)) return corrupt("{} holds a NaN or an infinity", shard.name);
+      }
+      begin += shard.shape[0];
+    }
+    return int8.pack(ctx);
+  }
+};
+
 class InFlight : public Scheme {
  public:
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
@@ -73,6 +106,11 @@ class InFlight : public Scheme {
 };
 
 }  // namespace
+
+const Scheme& w8a8_dynamic_scheme() {
+  static const Stored scheme;
+  return scheme;
+}
 
 const Scheme& w8a8_in_flight_scheme() {
   static const InFlight scheme;

@@ -1,4 +1,4 @@
-#include "lora/peft/module_pattern.h"
+#include "io/module_pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/printable.h"
 
-namespace choral::lora {
+namespace choral::io {
 namespace {
 
 constexpr char kAnyCharacter = '\1';
@@ -72,7 +72,7 @@ Result<ModulePattern> ModulePattern::compile(std::string_view pattern, Mode mode
   ModulePattern out;
   out.text_ = pattern;
   out.steps_ = steps;
-  if (mode != Mode::kLayer) {
+  if (mode == Mode::kFull || mode == Mode::kSuffix) {
     // Under kSuffix "^name" is the whole name, since "(.*\.)?" then has to match nothing.
     std::string_view body = pattern;
     out.whole_ = mode == Mode::kFull;
@@ -90,7 +90,7 @@ Result<ModulePattern> ModulePattern::compile(std::string_view pattern, Mode mode
   std::string wrapped;
   if (mode == Mode::kSuffix) wrapped = fmt::format("(.*\\.)?({})$", pattern);  // back references count both groups, as in PEFT
   if (mode == Mode::kLayer) wrapped = fmt::format(".*\\.{}\\.(\\d+)\\.", pattern);
-  const std::string_view source = mode == Mode::kFull ? pattern : std::string_view(wrapped);
+  const std::string_view source = wrapped.empty() ? pattern : std::string_view(wrapped);
 
   Pcre2Ptr<pcre2_compile_context> context(pcre2_compile_context_create(nullptr));
   CHORAL_CHECK(context, "out of memory");
@@ -151,4 +151,4 @@ Result<int64_t> ModulePattern::layer_of(std::string_view name) const {
   return error == std::errc() ? layer : int64_t{-1};
 }
 
-}  // namespace choral::lora
+}  // namespace choral::io

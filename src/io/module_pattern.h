@@ -1,6 +1,6 @@
-// A Python regular expression over module names, as PEFT's configurations hold them, run by PCRE2 with bounded work. Patterns are
-// hostile: a match that needs more than its steps is an error, never a long wait. Patterns that are plain names with dots (nearly
-// all) are matched without PCRE2. Immutable and cheap to copy; any thread.
+// A Python regular expression over module names, as PEFT's and quantisers' configurations hold them, run by PCRE2 with bounded
+// work. Patterns are hostile: a match that needs more than its steps is an error, never a long wait. Patterns that are plain
+// names with dots (nearly all) are matched without PCRE2. Immutable and cheap to copy; any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,13 @@
 
 #include "base/status.h"
 
-namespace choral::lora {
+namespace choral::io {
 
 class ModulePattern {
  public:
   enum class Mode {
     kFull,    // re.fullmatch(pattern, name): target_modules and exclude_modules as strings
+    kMatch,   // re.match(pattern, name): targets and ignore of compressed-tensors
     kSuffix,  // re.match("(.*\.)?(pattern)$", name): keys of rank_pattern and alpha_pattern
     kLayer,   // re.match(".*\.pattern\.(\d+)\.", name): layers_pattern; layer_of() gives the number
   };
@@ -42,4 +43,4 @@ class ModulePattern {
   uint32_t steps_ = 0;
 };
 
-}  // namespace choral::lora
+}  // namespace choral::io
