@@ -28,13 +28,16 @@ struct Simd {
   static constexpr int kStepBytes = 8;
   static constexpr int kTileRows = 6;  // 6 x 8 channels of two sums, 2 weights, x and a product are the 16 registers
   static constexpr int at_once(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
-  static constexpr int kBlockK = 256;
+  static constexpr int kBlockK = 1024;
   static constexpr auto kFetchTo = _MM_HINT_T0;
 
   static CHORAL_SIMD Ints load_weights(const std::byte* p) {
     return _mm256_cvtepu8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  static CHORAL_SIMD Ints add_products(Ints sum, Ints w, Ints q) { return _mm256_add_epi32(sum, _mm256_madd_epi16(w, q)); }
+  static CHORAL_SIMD Ints add_products(Ints sum, Ints w, Ints q) {
+    asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(_mm256_madd_epi16(w, q)));
+    return sum;
+  }
   static CHORAL_SIMD void store_total(int32_t* to, Ints sum, bool resume) {
     auto* at = reinterpret_cast<__m128i*>(to);
     const __m256i pairs = _mm256_permute4x64_epi64(_mm256_hadd_epi32(sum, sum), 0xD8);

@@ -31,13 +31,16 @@ struct Simd {
   static constexpr int kStepBytes = 8;
   static constexpr int kTileRows = 6;  // 6 x 2 panels of two sums, 4 weights, x and a product are 30 of 32 registers
   static constexpr int at_once(int rows) { return rows <= 2 ? 8 : 4; }
-  static constexpr int kBlockK = 256;
+  static constexpr int kBlockK = 1024;
   static constexpr auto kFetchTo = _MM_HINT_T0;
 
   static CHORAL_SIMD Ints load_weights(const std::byte* p) {
     return _mm512_cvtepu8_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
   }
-  static CHORAL_SIMD Ints add_products(Ints sum, Ints w, Ints q) { return _mm512_add_epi32(sum, _mm512_madd_epi16(w, q)); }
+  static CHORAL_SIMD Ints add_products(Ints sum, Ints w, Ints q) {
+    asm("vpaddd %1, %0, %0" : "+v"(sum) : "v"(_mm512_madd_epi16(w, q)));
+    return sum;
+  }
   static CHORAL_SIMD void store_total(int32_t* to, Ints sum, bool resume) {
     auto* at = reinterpret_cast<__m256i*>(to);
     const __m256i total = _mm512_cvtepi64_epi32(_mm512_add_epi32(sum, _mm512_srli_epi64(sum, 32)));

@@ -67,6 +67,7 @@ CHORAL_SIMD void complete(const Int8Args& args, int64_t g, const std::byte* head
   for (int r = 0; r < R; ++r) {
     const Simd::Ints start = Simd::splat_int(args.starts[r * args.starts_stride + g]);
     const Simd::Floats row_scale = Simd::splat(last ? args.row_scales[r] : 1.0f);
+    CHORAL_INT8_UNROLL
     for (int col = 0; col < P * kInt8Lanes; col += Simd::kLanes) {
       const std::byte* scales = header + col / kInt8Lanes * args.panel_bytes + col % kInt8Lanes * 4;
       const int64_t at = r * args.stride + col;
@@ -87,7 +88,8 @@ CHORAL_SIMD void all_parts(std::integer_sequence<int, kPasses...>, const Int8Arg
 }
 
 template <int R, int P>
-CHORAL_INT8_TARGET void tile(const Int8Args& args) {
+CHORAL_INT8_TARGET void tile(const Int8Args& given) {
+  const Int8Args args = given;  // a copy that no store can change: read once
   constexpr int kAtOnce = std::min(P * kParts, Simd::at_once(R));
   Ahead ahead{reinterpret_cast<const char*>(args.ahead), args.lines};
   const std::byte *header = args.header, *weights = args.weights, *x = args.x;

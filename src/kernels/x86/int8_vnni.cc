@@ -32,7 +32,7 @@ struct Simd {
   static constexpr int kStepBytes = 4;
   static constexpr int kTileRows = 6;  // 6 x 4 sums, 4 weights and x are 29 of 32 registers
   static constexpr int at_once(int) { return 4; }
-  static constexpr int kBlockK = 256;
+  static constexpr int kBlockK = 512;
   static constexpr auto kFetchTo = _MM_HINT_T0;
 
   static CHORAL_SIMD Ints load_weights(const std::byte* p) { return _mm512_load_si512(p); }

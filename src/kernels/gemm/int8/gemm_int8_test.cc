@@ -346,6 +346,11 @@ TEST_P(GemmInt8Test, StridedViewsAndNothingBesideThem) {
   }
 }
 
+TEST_P(GemmInt8Test, NoRowsAreNoWork) {
+  const auto w = pack(int8_matrix(20, 50, GetParam(), Int8Fill::kRandom, 27));
+  for (const CpuLevel level : levels()) EXPECT_TRUE(multiply(*w, level, {}, 0).empty());
+}
+
 TEST_P(GemmInt8Test, ScratchIsGivenBackAndDoesNotGrow) {
   const auto w = pack(int8_matrix(64, 500, GetParam(), Int8Fill::kRandom, 25));
   const auto x = gaussian(33 * 500, 26);

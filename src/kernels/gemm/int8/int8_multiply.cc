@@ -7,11 +7,17 @@
 namespace choral::kernels {
 namespace {
 
-constexpr int64_t kBlockRows = 240;    // sums and floats of four panels 120 KiB: L2
-constexpr int64_t kAheadLines = 32;    // prefetch distance of a stream in memory
+constexpr int64_t kBlockRows = 256;    // sums and floats of four panels are 128 KiB, their x of a block as much: L2
+constexpr int64_t kAheadLines = 128;   // prefetch distance of the panels that are streamed from memory, divided among them
 constexpr int64_t kMaxTilePanels = 4;  // of a task with many rows
 constexpr int64_t kMaxDirectPanels = 64;
 constexpr int64_t kNever = -1;
+
+// The next block comes from memory while row tiles go over this one: of few tiles each block must be short for that, of many a
+// long one saves loading and storing sums.
+int64_t block_k_for(const Int8Kernels& kernels, int64_t tiles) {
+  return tiles <= 2 ? kernels.block_k / 4 : tiles <= 10 ? kernels.block_k / 2 : kernels.block_k;
+}
 
 struct Job {
   const Int8Kernels& kernels;
@@ -97,8 +103,9 @@ struct Job {
       const int64_t group = largest_group(kernels.panels_for(rows), p1 - p), jump = (group - 1) * panel_bytes;
       const Tile tile{0,     rows, w.panel(p), static_cast<int>(group), sums + (p - p0) * kInt8Lanes, out + (p - p0) * kInt8Lanes,
                       stride};
-      Ahead ahead{tile.panel + kAheadLines * kInt8StepBytes, lines, kAheadLines, jump};
-      if (lines <= kAheadLines) ahead = {tile.panel + group * panel_bytes, lines, kNever, 0};
+      const int64_t distance = kAheadLines / group;
+      Ahead ahead{tile.panel + distance * kInt8StepBytes, lines, distance, jump};
+      if (lines <= distance) ahead = {tile.panel + group * panel_bytes, lines, kNever, 0};
       run_block(tile, 0, w.form.k, ahead);
       p += group;
     }
@@ -109,8 +116,8 @@ struct Job {
   void run_tiles(int64_t p0, int64_t p1, int32_t* sums, float* out) const {
     const int64_t stride = (p1 - p0) * kInt8Lanes;
     const int most = kernels.panels_for(kernels.tile_rows);
-    for (int64_t k0 = 0; k0 < w.form.k; k0 += kernels.block_k) {
-      const int64_t k1 = std::min(w.form.k, k0 + kernels.block_k);
+    for (int64_t k0 = 0; k0 < w.form.k; k0 += x.block_k) {
+      const int64_t k1 = std::min(w.form.k, k0 + x.block_k);
       for (int64_t p = p0; p < p1;) {
         const int64_t group = largest_group(most, p1 - p);
         const bool turn = p + group == p1 && k1 < w.form.k;  // the next block is that of the first panels
@@ -149,9 +156,10 @@ void multiply_rows(const Int8Kernels& kernels, const Int8Panels& w, const Contex
   const int threads = ctx.pool.size();
   const int64_t group = kernels.panels_for(direct ? static_cast<int>(q.rows) : kernels.tile_rows);
   const int64_t task = panels_per_task(w.panels(), threads, group, direct ? kMaxDirectPanels : kMaxTilePanels);
-  const Int8Rows x =
-      prepare_int8_rows(ctx, w.form, q, scales, direct ? round_up(w.form.k, kInt8Step) : kernels.block_k, kernels.widened);
-  const Job job{kernels, w, x, epilogue, direct ? 1 : ceil_div(q.rows, kernels.tile_rows), first_row, y};
+  const int64_t tiles = ceil_div(q.rows, kernels.tile_rows);
+  const int64_t block_k = direct ? round_up(w.form.k, kInt8Step) : block_k_for(kernels, tiles);
+  const Int8Rows x = prepare_int8_rows(ctx, w.form, q, scales, block_k, kernels.widened);
+  const Job job{kernels, w, x, epilogue, tiles, first_row, y};
 
   const int64_t thread_elements = q.rows * task * kInt8Lanes;
   float* floats = ctx.scratch.make<float>(static_cast<size_t>(thread_elements * threads)).data();
