@@ -94,7 +94,6 @@ TEST(QuantizedBase, AnAdapterActsAsOnTheFloatModel) {
     size += std::abs(exact[i]);
   }
   EXPECT_LT(difference, 0.25 * size);
-  std::printf("relative %f size %f\n", difference / size, size / exact.size());
 }
 
 // The tiny model as llm-compressor would have written it: int8 linear weights of the definition's own arithmetic.
