@@ -31,7 +31,8 @@ void Sampler::sample(MatrixView<float> logits, std::span<const SampledRow> rows)
     for (int64_t i = begin; i < end; ++i) {
       Arena& scratch = *scratch_[static_cast<size_t>(thread)];
       const Arena::Mark mark(scratch);
-      sample_row(logits.row_span(i), rows[static_cast<size_t>(i)], scratch);
+      const SampledRow& row = rows[static_cast<size_t>(i)];
+      sample_row(logits.row_span(i).first(static_cast<size_t>(row.vocab)), row, scratch);
     }
   });
 }

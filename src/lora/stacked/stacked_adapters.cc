@@ -134,6 +134,9 @@ int32_t StackedAdapters::index_of(const PackedVoice* voice) const {
 }
 
 Status StackedAdapters::place(AdapterKey key, const PackedVoice& voice) {
+  if (voice.front().adapter->own_tokens() > 0) {
+    return unsupported("it brings tokens of its own, whose rows have no place in stacks of the base's size");
+  }
   if (!pool_.reserve_slot()) {
     const auto gone = memory_.evict_to_cpu();
     if (!gone) return resource_exhausted("the step's other adapters have all {} slots of the device", pool_.slot_count());

@@ -1,6 +1,7 @@
 #include "lora/store/packed_adapter.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -84,7 +85,10 @@ class ModulePacker {
       case TargetKind::kNorm: return pack_norm();
       case TargetKind::kEmbedding: return pack_embedding();
       case TargetKind::kLinear:
-      case TargetKind::kHead: CHORAL_RETURN_IF_ERROR(pack_linear()); return pack_token_rows();
+      case TargetKind::kHead:
+        CHORAL_RETURN_IF_ERROR(pack_linear());
+        CHORAL_RETURN_IF_ERROR(pack_token_rows());
+        return pack_own_rows();
     }
     return {};
   }
@@ -145,11 +149,13 @@ class ModulePacker {
 
   Status pack_embedding() {
     const auto& replaced = model_.replaced_weights();
-    if (const auto found = replaced.find(target_.name); found != replaced.end()) {
+    const auto found = replaced.find(target_.name);
+    if (found != replaced.end() && !is_the_base(target_.name, found->second.view)) {
       CHORAL_TRY(module_.table, prepack(found->second.view));
       touched_ = true;
     }
     CHORAL_RETURN_IF_ERROR(pack_token_rows());
+    CHORAL_RETURN_IF_ERROR(pack_own_rows());
     const LoRALayerWeights* layer = model_.get_lora(target_.name);
     if (layer == nullptr) return {};
     if (measures()) {
@@ -194,7 +200,8 @@ class ModulePacker {
 
   // Projections that a file adapts together have one A, and what it wrote as one B: they are one slice.
   void add_slice(int64_t begin, const LoRALayerWeights& layer) {
-    const TensorView& b = layer.lora_b.view;
+    TensorView b = layer.lora_b.view;
+    if (target_.kind == TargetKind::kHead) b.shape = {target_.out(), b.cols()};  // the adapter's own tokens are own_rows
     if (layer.shares_lora_a && !slices_.empty()) {
       auto& last = slices_.back();
       const bool follows = last.out_begin + last.b.rows() == begin && last.b.data + last.b.size_bytes() == b.data;
@@ -216,7 +223,7 @@ class ModulePacker {
       if (base.empty()) return unsupported("{}: the adapter brings a bias, the base has none there", member.name);
       for (size_t j = 0; j < bias_change.size(); ++j) bias_change[j] -= base[static_cast<size_t>(begin) + j];
     }
-    if (weight == model_.replaced_weights().end()) {
+    if (weight == model_.replaced_weights().end() || is_the_base(member.name, weight->second.view)) {
       if (!bias_change.empty()) put(offset_, 0.0F, begin, bias_change);
       return {};
     }
@@ -230,14 +237,87 @@ class ModulePacker {
     const TrainableTokens* tokens = model_.trainable_tokens_of(target_);
     if (tokens == nullptr) return {};
     const auto& ids = tokens->token_ids;
-    std::vector<int32_t> order(ids.size());
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<int32_t> order;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < vocabulary()) order.push_back(static_cast<int32_t>(i));
+    }
+    if (order.empty()) return {};
     std::sort(order.begin(), order.end(),
               [&](int32_t a, int32_t b) { return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)]; });
     for (const int32_t i : order) module_.token_ids.push_back(ids[static_cast<size_t>(i)]);
-    CHORAL_TRY(module_.token_rows, prepack(tokens->rows.view, order));
+    TensorView rows = tokens->rows.view;
+    if (measures()) rows.shape = {static_cast<int64_t>(order.size()), rows.cols()};
+    CHORAL_TRY(module_.token_rows, prepack(rows, order));
     touched_ = true;
     return {};
+  }
+
+  // In float, since rows may come from two tensors, and a head's pair is put into them.
+  Status pack_own_rows() {
+    const auto stored = model_.embeddings_tensors().find(target_.name);
+    const TrainableTokens* tokens = model_.trainable_tokens_of(target_);
+    const int64_t width = target_.in;
+    int64_t count = stored == model_.embeddings_tensors().end() ? 0 : stored->second.view.rows();
+    for (const int32_t id : tokens == nullptr ? std::vector<int32_t>() : tokens->token_ids) {
+      count = std::max(count, id + 1 - vocabulary());
+    }
+    if (count == 0) return {};
+    touched_ = true;
+    if (measures()) {
+      measured_bytes_ += kernels::packed_float_bytes(count, width, DType::kF32);
+      return {};
+    }
+    CHORAL_TRY(Tensor rows, Tensor::allocate(DType::kF32, {count, width}));
+    const auto put_row = [&](int64_t place, const TensorView& from, int64_t row) {
+      kernels::dequantise_row(from.dtype, from.row(row), width, rows.as<float>().data() + place * width);
+    };
+    if (stored != model_.embeddings_tensors().end()) {
+      for (int64_t i = 0; i < stored->second.view.rows(); ++i) put_row(i, stored->second.view, i);
+    }
+    for (size_t i = 0; tokens != nullptr && i < tokens->token_ids.size(); ++i) {
+      const int64_t place = tokens->token_ids[i] - vocabulary();
+      if (place >= 0) put_row(place, tokens->rows.view, static_cast<int64_t>(i));
+    }
+    if (target_.kind == TargetKind::kHead) fold_pair(rows.as<float>(), count);
+    CHORAL_TRY(module_.own_rows, prepack(rows.view()));
+    module_.own_begin = static_cast<int32_t>(vocabulary());
+    return {};
+  }
+
+  // row += scale · B_row·A, for the rows [vocabulary, …) of a head's B.
+  void fold_pair(std::span<float> rows, int64_t count) const {
+    const LoRALayerWeights* layer = model_.get_lora(target_.name);
+    if (layer == nullptr || layer->lora_b.view.rows() <= vocabulary()) return;
+    const int64_t rank = layer->rank, width = target_.in;
+    const auto a = floats_of(layer->lora_a.view), b = floats_of(layer->lora_b.rows(vocabulary(), count).view);
+    ctx_->kernel.pool.parallel_for(count, 16, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        float* row = rows.data() + i * width;
+        for (int64_t r = 0; r < rank; ++r) {
+          const float factor = layer->scaling * b[static_cast<size_t>(i * rank + r)];
+          for (int64_t c = 0; c < width; ++c) row[c] += factor * a[static_cast<size_t>(r * width + c)];
+        }
+      }
+    });
+  }
+
+  int64_t vocabulary() const { return target_.out(); }
+
+  // Whether a layer that its file holds for its new rows' sake has the base's weight, value for value. When measuring it is taken
+  // to be so.
+  bool is_the_base(const std::string& name, const TensorView& weight) const {
+    if (!model_.may_be_the_base(name) || !target_.base_row) return false;
+    if (measures()) return true;
+    constexpr int64_t kRowsPerChunk = 256;
+    std::atomic<bool> same = true;
+    ctx_->kernel.pool.parallel_for(weight.rows(), kRowsPerChunk, [&](int64_t begin, int64_t end, int) {
+      std::vector<float> own(static_cast<size_t>(weight.cols())), base(own.size());
+      for (int64_t r = begin; r < end && same; ++r) {
+        kernels::dequantise_row(weight.dtype, weight.row(r), weight.cols(), own.data());
+        if (!target_.base_row(r, base).ok() || own != base) same = false;
+      }
+    });
+    return same;
   }
 
   Status lay_out_delta() {
@@ -300,7 +380,9 @@ int64_t PackedModule::size_bytes() const {
   total += static_cast<int64_t>((norm_weight.size()) * sizeof(float) + token_ids.size() * sizeof(int32_t));
   if (token_middles.view().data != nullptr) total += token_middles.view().size_bytes();
   if (table != nullptr) total += table->size_bytes();
-  if (token_rows != nullptr) total += token_rows->size_bytes();
+  for (const auto* rows : {&token_rows, &own_rows}) {
+    if (*rows != nullptr) total += (*rows)->size_bytes();
+  }
   return total;
 }
 
@@ -328,10 +410,7 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform:
   adapter->digest_ = model.digest(pool);
   adapter->rank_ = model.rank();
   adapter->invocation_tokens_.assign(model.alora_invocation_tokens().begin(), model.alora_invocation_tokens().end());
-  if (!model.embeddings().empty()) {
-    return unsupported("{}: rows beyond the base's vocabulary are not supported; add the tokens to the base model first",
-                       model.embeddings().begin()->first);
-  }
+  adapter->own_tokens_ = model.extra_vocab_size();
   std::vector<ModulePacker> packers;
   packers.reserve(targets.size());
   std::vector<int64_t> places;  // where each one's panels begin
@@ -355,7 +434,7 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform:
     if (module != nullptr) {
       adapter->size_bytes_ += module->size_bytes();
       adapter->replaces_ = adapter->replaces_ || !module->replaced.empty() || !module->norm_weight.empty() ||
-                           module->table != nullptr || module->token_rows != nullptr;
+                           module->table != nullptr || module->token_rows != nullptr || module->own_rows != nullptr;
     }
     adapter->modules_.push_back(std::move(module));
   }
