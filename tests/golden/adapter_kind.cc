@@ -125,7 +125,7 @@ void AdapterKind::add_own_tokens(int64_t count) {
   for (const auto& [module, name] : {std::pair("model.embed_tokens", "input_embeddings"), {"lm_head", "output_embeddings"}}) {
     if (!merged.contains(module + std::string(".weight"))) continue;
     Matrix& w = weight(module);
-    new_tokens[name] = random_matrix({count, w.cols()}, 0.7f, next_seed());
+    new_tokens[name] = random_matrix({count, w.cols()}, 2.0f, next_seed());
     const auto& rows = new_tokens.at(name).values;
     w.values.insert(w.values.end(), rows.begin(), rows.end());
     w.shape[0] += count;

@@ -172,7 +172,7 @@ const Kind kKinds[] = {
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"q_proj"};
        k.config["modules_to_save"] = {"lm_head", "embed_tokens"};
-       k.add_own_tokens(3);
+       k.add_own_tokens(17);
        for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.q_proj");
        k.replace("lm_head.weight", 0.1f);
        k.replace("model.embed_tokens.weight", 0.1f);
@@ -181,14 +181,14 @@ const Kind kKinds[] = {
     {"tokens of its own: save_embedding_layers, tied", "tiny-qwen2",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"v_proj"};
-       k.add_own_tokens(5);
+       k.add_own_tokens(17);
        for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
        for (const char* module : {"model.embed_tokens", "lm_head"}) k.save_layer(module, ".weight");
      }},
     {"tokens of its own: embed_tokens, lm_head", "tiny-llama3",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"embed_tokens", "lm_head"};
-       k.add_own_tokens(3);
+       k.add_own_tokens(17);
        for (const char* module : {"model.embed_tokens", "lm_head"}) k.save_layer(module, ".base_layer.weight");
        k.add_embedding_pair("model.embed_tokens");
        k.add_head_pair("lm_head.weight");
@@ -196,7 +196,7 @@ const Kind kKinds[] = {
     {"tokens of its own: trainable_token_indices, tied", "tiny-qwen3",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"v_proj"};
-       k.add_own_tokens(3);
+       k.add_own_tokens(17);
        k.save_layer("model.embed_tokens", ".token_adapter.base_layer.weight");
        for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
        k.train_tokens("model.embed_tokens", {17, 4098, 4096}, /*tied_head=*/true);
