@@ -18,8 +18,13 @@ void LoRALoader::take_token_rows(const std::string& name, const Module& module) 
     return problems_.add(unsupported("'{}': {} has no rows of tokens", printable(rows.name), kind_name(place.target->kind)));
   }
   const auto& configs = peft_.trainable_token_indices;
-  const auto config = std::find_if(configs.begin(), configs.end(),
-                                   [&](const auto& entry) { return name == entry.first || name.ends_with("." + entry.first); });
+  const auto config_of = [&configs](const std::string& layer) {
+    return std::find_if(configs.begin(), configs.end(),
+                        [&](const auto& entry) { return layer == entry.first || layer.ends_with("." + entry.first); });
+  };
+  auto config = config_of(name);
+  // With save_embedding_layers PEFT saves a tied head's rows, which are the embedding's, once more.
+  if (config == configs.end() && !place.target->tied_to.empty()) config = config_of(place.target->tied_to);
   if (config == configs.end()) {
     return problems_.add(
         corrupt("'{}': trainable_token_indices does not say which tokens these rows belong to", printable(rows.name)));

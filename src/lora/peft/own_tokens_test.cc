@@ -100,6 +100,14 @@ TEST(OwnTokens, OfATiedHeadAreTheEmbeddings) {
   const auto saved = load(resized(kAll, 0), config_json());
   ASSERT_TRUE(saved.ok()) << saved.status().message();
   EXPECT_EQ(saved->embeddings_tensors().at("lm_head").view.data, saved->embeddings_tensors().at(kEmbed).view.data);
+  AdapterBuilder trained;  // saved once more with the head
+  trained.query_and_value();
+  for (const char* module : {kEmbed, "lm_head"}) {
+    trained.add(fmt::format("base_model.model.{}.token_adapter.trainable_tokens_delta", module), {2, kHidden});
+  }
+  const auto twice = load(trained, config_json(R"(,"trainable_token_indices":[4,10])"));
+  ASSERT_TRUE(twice.ok()) << twice.status().message();
+  EXPECT_EQ(twice->extra_vocab_size(), 1);
   // modules_to_save unties: the head's rows are in nobody's file.
   const auto untied = load(resized(kAll, 0), config_json(R"(,"modules_to_save":["embed_tokens"])"));
   ASSERT_TRUE(untied.ok()) << untied.status().message();

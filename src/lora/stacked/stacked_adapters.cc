@@ -99,8 +99,10 @@ void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::spa
     }
     // It stays there, so that a row's bits don't depend on who else is in its step.
     slot_of_.emplace(key, kOnHost);
-    notes_.push_back(fmt::format("{} is computed on the host: {}", described(*voices[i]), placed.message()));
-    CHORAL_LOG(kWarn, "{}", notes_.back());
+    std::string note = fmt::format("{} is computed on the host: {}", described(*voices[i]), placed.message());
+    if (!noted_.insert(note).second) continue;  // it was here before
+    CHORAL_LOG(kWarn, "{}", note);
+    notes_.push_back(std::move(note));
   }
   for (size_t i = 0; i < segments.size(); ++i) {
     mapping_.add_tokens(0, segments[i].start - static_cast<int64_t>(mapping_.index_mapping.size()));
