@@ -11,6 +11,7 @@
 #include "kernels/gemm/gemm_float.h"
 #include "kernels/quant/dequantise.h"
 #include "lora/store/dora_factors.h"
+#include "lora/store/own_rows.h"
 
 namespace choral::lora {
 namespace {
@@ -24,14 +25,6 @@ kernels::LoRAFormat panel_format(LoRADType type) {
     case LoRADType::kInt8: return kernels::LoRAFormat::kI8;
   }
   return kernels::LoRAFormat::kAuto;
-}
-
-std::vector<float> floats_of(const TensorView& tensor) {
-  std::vector<float> values(static_cast<size_t>(tensor.rows() * tensor.cols()));
-  for (int64_t r = 0; r < tensor.rows(); ++r) {
-    kernels::dequantise_row(tensor.dtype, tensor.row(r), tensor.cols(), values.data() + r * tensor.cols());
-  }
-  return values;
 }
 
 // PEFT computes with the copy that is in the file, the engine with the base's weight: they must be one weight, up to the rounding
@@ -252,53 +245,18 @@ class ModulePacker {
     return {};
   }
 
-  // In float, since rows may come from two tensors, and a head's pair is put into them.
   Status pack_own_rows() {
-    const auto stored = model_.embeddings_tensors().find(target_.name);
-    const TrainableTokens* tokens = model_.trainable_tokens_of(target_);
-    const int64_t width = target_.in;
-    int64_t count = stored == model_.embeddings_tensors().end() ? 0 : stored->second.view.rows();
-    for (const int32_t id : tokens == nullptr ? std::vector<int32_t>() : tokens->token_ids) {
-      count = std::max(count, id + 1 - vocabulary());
-    }
+    const int64_t count = count_own_rows(model_, target_);
     if (count == 0) return {};
     touched_ = true;
     if (measures()) {
-      measured_bytes_ += kernels::packed_float_bytes(count, width, DType::kF32);
+      measured_bytes_ += kernels::packed_float_bytes(count, target_.in, DType::kF32);
       return {};
     }
-    CHORAL_TRY(Tensor rows, Tensor::allocate(DType::kF32, {count, width}));
-    const auto put_row = [&](int64_t place, const TensorView& from, int64_t row) {
-      kernels::dequantise_row(from.dtype, from.row(row), width, rows.as<float>().data() + place * width);
-    };
-    if (stored != model_.embeddings_tensors().end()) {
-      for (int64_t i = 0; i < stored->second.view.rows(); ++i) put_row(i, stored->second.view, i);
-    }
-    for (size_t i = 0; tokens != nullptr && i < tokens->token_ids.size(); ++i) {
-      const int64_t place = tokens->token_ids[i] - vocabulary();
-      if (place >= 0) put_row(place, tokens->rows.view, static_cast<int64_t>(i));
-    }
-    if (target_.kind == TargetKind::kHead) fold_pair(rows.as<float>(), count);
+    CHORAL_TRY(const Tensor rows, make_own_rows(ctx_->kernel.pool, model_, target_));
     CHORAL_TRY(module_.own_rows, prepack(rows.view()));
     module_.own_begin = static_cast<int32_t>(vocabulary());
     return {};
-  }
-
-  // row += scale · B_row·A, for the rows [vocabulary, …) of a head's B.
-  void fold_pair(std::span<float> rows, int64_t count) const {
-    const LoRALayerWeights* layer = model_.get_lora(target_.name);
-    if (layer == nullptr || layer->lora_b.view.rows() <= vocabulary()) return;
-    const int64_t rank = layer->rank, width = target_.in;
-    const auto a = floats_of(layer->lora_a.view), b = floats_of(layer->lora_b.rows(vocabulary(), count).view);
-    ctx_->kernel.pool.parallel_for(count, 16, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) {
-        float* row = rows.data() + i * width;
-        for (int64_t r = 0; r < rank; ++r) {
-          const float factor = layer->scaling * b[static_cast<size_t>(i * rank + r)];
-          for (int64_t c = 0; c < width; ++c) row[c] += factor * a[static_cast<size_t>(r * width + c)];
-        }
-      }
-    });
   }
 
   int64_t vocabulary() const { return target_.out(); }
