@@ -28,7 +28,7 @@ size_t top_count(const SamplingRule& rule) { return static_cast<size_t>(std::max
 
 ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora,
                          int64_t max_tokens, int64_t max_items)
-    : ctx_(ctx), model_(model), lora_(lora), sampler_(ctx, model.vocab_size()) {
+    : ctx_(ctx), model_(model), lora_(lora), sampler_(ctx, model.vocab_size() + lora.config().lora_extra_vocab_size) {
   token_ids_.reserve(max_tokens);
   positions_.reserve(max_tokens);
   kv_slots_.reserve(max_tokens);
@@ -152,9 +152,16 @@ void ModelRunner::sample_next_tokens(const StepInput& input, MatrixView<const fl
   out.tokens.resize(rows);
   out.top.resize(top);
   for (size_t i = 0; i < input.items.size(); ++i) add_sampled_rows(input.items[i], *step_requests_[i], out);
-  const auto logits = ctx_.make_matrix(static_cast<int64_t>(rows), model_.vocab_size());
+  const auto widest = std::max_element(sampled_rows_.begin(), sampled_rows_.end(),
+                                       [](const SampledRow& a, const SampledRow& b) { return a.vocab < b.vocab; });
+  const auto logits = ctx_.make_matrix(static_cast<int64_t>(rows), widest->vocab);
   model_.compute_logits(ctx_, batch_, hidden, logits_rows_, logits);
   sampler_.sample(platform::host_copy(ctx_, logits), sampled_rows_);
+}
+
+// With the tokens that the row's adapter brings.
+int64_t ModelRunner::vocab_of(int64_t row) const {
+  return model_.vocab_size() + (batch_.lora == nullptr ? 0 : batch_.lora->own_tokens(row));
 }
 
 void ModelRunner::add_sampled_rows(const StepItem& item, const KnownRequest& request, StepOutput& out) {
@@ -166,6 +173,7 @@ void ModelRunner::add_sampled_rows(const StepItem& item, const KnownRequest& req
     }
     logits_rows_.push_back(item.first_row + row);
     sampled_rows_.push_back({.rule = &request.rule,
+                             .vocab = vocab_of(logits_rows_.back()),
                              .tokens = std::span(request.tokens).first(static_cast<size_t>(item.first_token + row) + 1),
                              .prompt_count = request.prompt_count,
                              .out = &token,
@@ -186,7 +194,8 @@ void ModelRunner::add_prompt_logprobs(const StepItem& item, const KnownRequest& 
     const int32_t count = std::min(kPromptLogitsRows, end - first);
     logits_rows_.resize(count);
     std::iota(logits_rows_.begin(), logits_rows_.end(), item.first_row + first - item.first_token);
-    const auto on_device = ctx_.make_matrix(count, model_.vocab_size());
+    const int64_t vocab = vocab_of(logits_rows_.front());  // one request has one adapter; rows before it acts are the base's
+    const auto on_device = ctx_.make_matrix(count, vocab);
     model_.compute_logits(ctx_, batch_, hidden, logits_rows_, on_device);
     const auto logits = platform::host_copy(ctx_, on_device);
     for (int32_t i = 0; i < count; ++i) {

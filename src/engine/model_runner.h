@@ -40,6 +40,7 @@ class ModelRunner {
   void take_in(const StepInput& input);
   void admit(const NewRequest& request);
   void build_batch(const StepInput& input);
+  int64_t vocab_of(int64_t row) const;
   void add_rows(const StepItem& item, const KnownRequest& request);
   void add_sampled_rows(const StepItem& item, const KnownRequest& request, StepOutput& out);
   void sample_next_tokens(const StepInput& input, MatrixView<const float> hidden, StepOutput& out);

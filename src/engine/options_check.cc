@@ -1,5 +1,7 @@
 #include "engine/options_check.h"
 
+#include "lora/lora_config.h"
+
 namespace choral::engine {
 namespace {
 
@@ -26,6 +28,8 @@ Status check_options(const EngineOptions& o) {
   CHORAL_RETURN_IF_ERROR(in_range("--max-num-batched-tokens", o.max_num_batched_tokens, kMostStepTokens));
   CHORAL_RETURN_IF_ERROR(in_range("max_waiting", o.max_waiting, kMostWaiting));
   CHORAL_RETURN_IF_ERROR(in_range("--max-loras", o.max_loras, kMostSeqs, "no limit"));
+  CHORAL_RETURN_IF_ERROR(
+      in_range("--lora-extra-vocab-size", o.lora_extra_vocab_size, lora::LoRAConfig::kMostExtraTokens, "none"));
   CHORAL_RETURN_IF_ERROR(in_range("--kv-cache-memory", o.kv_cache_bytes, kMostBytes, "as much as free memory allows"));
   CHORAL_RETURN_IF_ERROR(in_range("--adapter-memory", o.adapter_memory_bytes, kMostBytes, "a quarter of what is free"));
   return {};

@@ -35,6 +35,7 @@ TEST(OptionsCheck, RefusesEveryNumberOutOfRangeByItsFlag) {
   expect_refused(&EngineOptions::max_num_batched_tokens, {0, -1, kLow, kHigh}, "--max-num-batched-tokens");
   expect_refused(&EngineOptions::max_waiting, {0, -1, kLow, kHigh}, "max_waiting");
   expect_refused(&EngineOptions::max_loras, {-1, kLow, kHigh}, "--max-loras");
+  expect_refused(&EngineOptions::lora_extra_vocab_size, {-1, 65537, kLow, kHigh}, "--lora-extra-vocab-size");
   expect_refused(&EngineOptions::kv_cache_bytes, {int64_t{-1}, kLowBytes, kHighBytes}, "--kv-cache-memory");
   expect_refused(&EngineOptions::adapter_memory_bytes, {int64_t{-1}, kLowBytes, kHighBytes}, "--adapter-memory");
 }

@@ -109,10 +109,11 @@ TEST(StepBorder, AndThroughChunksAndPreemption) {
 TEST(StepBorder, AndWithAdaptersAndMixes) {
   const AdapterFiles files;
   for (const char* name : {"a", "b", "c"}) files.write(name, 4 + (name[0] - 'a') * 4, static_cast<uint64_t>(name[0]));
+  files.write_own_tokens("own", 7);
   auto options = tiny_options();
   options.adapter_root = files.root().string();
   auto requests = requests_of_every_kind();
-  const std::vector<AdapterUse> uses[] = {{}, {{"a"}}, {{"b", 0.5F}}, {{"a"}, {"c", 2.0F}}, {{"c"}}};
+  const std::vector<AdapterUse> uses[] = {{}, {{"a"}}, {{"b", 0.5F}}, {{"a"}, {"c", 2.0F}}, {{"own"}}};
   for (size_t i = 0; i < requests.size(); ++i) requests[i].adapters = uses[i % std::size(uses)];
   const auto want = load_or_die(options)->generate(requests);
   AssembledEngine engine(options, over_bytes);

@@ -23,6 +23,7 @@ Result<lora::LoRAConfig> read_lora_config(const EngineOptions& options) {
   config.max_loras = options.max_num_seqs;
   config.max_cpu_loras = kMostRegistered;
   config.max_lora_rank = options.max_lora_rank;
+  config.lora_extra_vocab_size = options.lora_extra_vocab_size;
   config.bias_enabled = options.lora_bias;
   CHORAL_TRY(config.lora_dtype, lora::parse_lora_dtype(options.lora_dtype));
   CHORAL_RETURN_IF_ERROR(config.validate());

@@ -47,7 +47,7 @@ class AdaptersTest(program.ProgramTest):
         for command in (["generate"], ["chat"], ["adapter", "diff"]):
             text = self.run_ok(*command, "--help").stdout
             self.assertIn("Adapters:", text)
-            for flag in ("--lora ", "--lora-modules", "--adapter-root", "--lora-dtype", "--max-lora-rank", "--max-loras", "--adapter-memory"):
+            for flag in ("--lora ", "--lora-modules", "--adapter-root", "--lora-dtype", "--max-lora-rank", "--lora-extra-vocab-size", "--max-loras", "--adapter-memory"):
                 self.assertIn(flag, text, command)
         self.assertIn("--compare", self.run_ok("generate", "--help").stdout)
 

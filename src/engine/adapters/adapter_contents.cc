@@ -23,6 +23,7 @@ std::shared_ptr<AdapterContent> AdapterContents::add(const lora::PackedAdapter& 
   auto content = std::make_shared<AdapterContent>(AdapterContent{.id = lora::AdapterId{next_id_++},
                                                                  .digest = packed.digest(),
                                                                  .replaces = packed.replaces(),
+                                                                 .own_tokens = packed.own_tokens(),
                                                                  .invocation_tokens = {tokens.begin(), tokens.end()}});
   const bool added = by_digest_.emplace(content->digest, content->id).second;
   CHORAL_CHECK(added, "a content is added twice");

@@ -20,6 +20,7 @@ struct AdapterContent {
   lora::AdapterId id;
   Sha256Digest digest{};
   bool replaces = false;                   // PackedAdapter::replaces()
+  int64_t own_tokens = 0;                  // PackedAdapter::own_tokens()
   std::vector<int32_t> invocation_tokens;  // PackedAdapter::invocation_tokens()
 
   std::shared_ptr<const lora::PackedAdapter> packed = nullptr;  // while it is in memory

@@ -25,8 +25,8 @@ Status unknown(std::string_view name, std::span<const std::string> known, std::s
 
 Result<std::shared_ptr<AdapterRegistry>> AdapterRegistry::make(CpuLevel level, std::span<const lora::LoRATarget> targets,
                                                                Config config) {
-  AdapterLoader::Config loader{level, targets, config.load, config.budget_bytes};
-  std::shared_ptr<AdapterRegistry> made(new AdapterRegistry(std::move(config)));
+  AdapterLoader::Config loader{level, targets, config.load, config.tokenizer, config.budget_bytes};
+  std::shared_ptr<AdapterRegistry> made(new AdapterRegistry(targets, std::move(config)));
   CHORAL_TRY(made->loader_, AdapterLoader::make(*made, std::move(loader)));
   return made;
 }
@@ -160,6 +160,7 @@ Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const Adapter
   for (const auto& use : uses) {
     CHORAL_RETURN_IF_ERROR(check_adapter_scale(use));
     CHORAL_TRY(VersionUse named, find(use.name));
+    if (named.own == nullptr) look_for_own_tokens(named);
     update(*named.version, [](AdapterInfo& info) { ++info.requests; });
     named.scale = use.scale;
     found.push_back(std::move(named));

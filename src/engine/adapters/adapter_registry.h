@@ -34,10 +34,11 @@ struct LoadedAdapter {
 class AdapterRegistry : private AdapterLoader::Client {
  public:
   struct Config {
-    lora::LoRALoadOptions load;      // its config, and what is known of the model
-    std::string root;                // where names that nobody gave are looked for; empty: nowhere
-    int64_t budget_bytes = 0;        // for packed adapters, AdapterResidency's; 0: no limit
-    size_t max_root_names = 10'000;  // known at a time; those unused longest are forgotten
+    lora::LoRALoadOptions load;                                  // its config, and what is known of the model
+    std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;  // the base's; null: it has none
+    std::string root;                                            // where names that nobody gave are looked for; empty: nowhere
+    int64_t budget_bytes = 0;                                    // for packed adapters, AdapterResidency's; 0: no limit
+    size_t max_root_names = 10'000;                              // known at a time; those unused longest are forgotten
   };
   // The loader has threads and scratch of its own, and packs at `level`. `targets` outlive this.
   static Result<std::shared_ptr<AdapterRegistry>> make(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
@@ -82,6 +83,8 @@ class AdapterRegistry : private AdapterLoader::Client {
   uint64_t retirements() const { return retirements_.load(std::memory_order_relaxed); }
   // The version that its name stands for now, maybe itself or one that is still to be loaded; null: the name is gone.
   std::shared_ptr<AdapterVersion> present(const AdapterVersion& version) const;
+  // Whether the version's files add the tokens that the request was read with.
+  bool has_tokens_of(const VersionUse& use) const;
 
  private:
   struct Name {
@@ -97,12 +100,14 @@ class AdapterRegistry : private AdapterLoader::Client {
     int number = 0;
     std::string digest;
   };
-  explicit AdapterRegistry(Config config) : config_(std::move(config)) {}
+  AdapterRegistry(std::span<const lora::LoRATarget> targets, Config config)
+      : config_(std::move(config)), own_tokenizers_{config_.tokenizer, targets, config_.load} {}
   // The engine thread took so much of what is packed that `packed_bytes` more are not too many.
   Status admit(int64_t packed_bytes) override;
   bool take_read(AdapterLoader::Job& job, AdapterRead read, bool last) override;
   // These take the lock themselves.
   Result<VersionUse> find(std::string_view name);
+  void look_for_own_tokens(VersionUse& use);
   Status discover(std::string_view name);
   void renew(std::string_view name, const std::string& place, bool from_root, const AdapterFacts& facts);
   Status unknown_name(std::string_view name) const;
@@ -118,6 +123,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   std::vector<Name> forget_idle_names();
 
   Config config_;
+  OwnTokenizerSource own_tokenizers_;
 
   mutable std::mutex mutex_;
   std::condition_variable taken_;     // loaded_ is empty, or nobody takes it

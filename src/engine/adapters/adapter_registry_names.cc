@@ -42,10 +42,28 @@ Result<VersionUse> AdapterRegistry::find(std::string_view name) {
       const std::lock_guard lock(mutex_);
       const auto found = names_.find(name);
       if (found == names_.end() || found->second.version->place != place) continue;  // unloaded or replaced meanwhile
-      if (auto version = choose(found->second, facts)) return VersionUse{version, 1.0F, version->failed_reads};
+      if (auto version = choose(found->second, facts)) {
+        const int64_t most = version->was_read() ? version->info.own_tokens : config_.load.config.lora_extra_vocab_size;
+        return VersionUse{version, 1.0F, version->failed_reads, version->own, most};
+      }
     }
     renew(name, place, from_root, facts);
   }
+}
+
+// Its files were never read, but its first request wants to be. Where they are bad, the load says why.
+void AdapterRegistry::look_for_own_tokens(VersionUse& use) {
+  auto own = read_own_tokenizer(use.version->request.lora_path, own_tokenizers_);
+  const std::lock_guard lock(mutex_);
+  auto& known = use.version->own;
+  if (known == nullptr) known = own.ok() ? std::move(*own) : std::make_shared<const OwnTokenizer>();
+  use.own = known;
+}
+
+bool AdapterRegistry::has_tokens_of(const VersionUse& use) const {
+  const std::lock_guard lock(mutex_);
+  const auto& own = use.version->own;
+  return own == use.own || own == nullptr || use.own == nullptr || own->tokens == use.own->tokens;
 }
 
 // The version that files with these facts call for; null when nobody has read them yet.
@@ -186,8 +204,10 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
   AdapterInfo& info = version->info;
   info.kind = std::move(read.described.kind);
   info.notes = std::move(read.described.notes);
+  version->own = std::move(read.own);
   info.digest = digest;
   info.rank = static_cast<int>((*read.packed)->rank());
+  info.own_tokens = static_cast<int>((*read.packed)->own_tokens());
   info.size_bytes = (*read.packed)->size_bytes();
   loaded_bytes_ += info.size_bytes;
   version->facts = std::move(read.facts);

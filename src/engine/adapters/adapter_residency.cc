@@ -130,7 +130,24 @@ AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
   return join_voice(request) ? Arrival::kKnown : Arrival::kFailed;
 }
 
+// Requests of the base were checked when they were read; of others, all that is known only now is what their adapters bring.
+Status AdapterResidency::check_tokens(const EngineRequest& request) const {
+  int64_t vocab = executor_.facts().vocab_size;
+  for (const auto& use : request.adapters) {
+    vocab += use.version->content->own_tokens;
+    if (!registry_.has_tokens_of(use)) {
+      return unavailable("adapter '{}': the tokens that its files add changed while the request waited; send it again",
+                         use.version->request.lora_name);
+    }
+  }
+  if (request.highest_token < vocab) return {};
+  return invalid_argument("the request names token {}; the model with adapter '{}' has ids 0 to {}", request.highest_token,
+                          request.adapters.front().version->request.lora_name, vocab - 1);
+}
+
 bool AdapterResidency::join_voice(EngineRequest& request) {
+  request.adapter_status = check_tokens(request);
+  if (!request.adapter_status.ok()) return false;
   std::vector<RequestVoice::Term> terms;
   std::vector<cache::AdapterIdentity> identities;
   int32_t activation = 0;
@@ -138,9 +155,8 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
     const auto& content = use.version->content;
     if (content->replaces && (request.adapters.size() > 1 || use.scale != 1.0F)) {
       request.adapter_status = invalid_argument(
-          "adapter '{}' replaces whole weights (modules_to_save, trainable tokens), so it cannot be mixed or scaled; use it "
-          "alone "
-          "with scale 1",
+          "adapter '{}' replaces whole weights (modules_to_save, trainable tokens) or brings tokens of its own, so it cannot be "
+          "mixed or scaled; use it alone with scale 1",
           use.version->request.lora_name);
       return false;
     }

@@ -61,6 +61,7 @@ class AdapterResidency : public sched::AdapterGate {
   Status choose_version(VersionUse& use);
   bool in_memory(const AdapterVersion& version) const;
   void settle_pins();
+  Status check_tokens(const EngineRequest& request) const;
   bool join_voice(EngineRequest& request);
   void leave_voice(EngineRequest& request);
   Status register_weights(const RequestVoice& voice);

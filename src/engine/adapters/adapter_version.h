@@ -11,6 +11,7 @@
 #include "base/typed_id.h"
 #include "choral/llm.h"
 #include "engine/adapters/file_facts.h"
+#include "engine/adapters/own_tokenizer.h"
 #include "lora/lora_request.h"
 
 namespace choral::engine {
@@ -34,8 +35,9 @@ struct AdapterVersion {
 
   // Guarded by the registry. Its content is fixed when its files are read for the first time, and info.digest set with it.
   AdapterInfo info;
-  AdapterFacts facts;                   // of the files as last read
-  std::optional<AdapterFacts> awaited;  // what a request saw of them before they were read: older ones must not answer it
+  std::shared_ptr<const OwnTokenizer> own;  // as last read; null: nobody looked yet
+  AdapterFacts facts;                       // of the files as last read
+  std::optional<AdapterFacts> awaited;      // what a request saw of them before they were read: older ones must not answer it
   bool was_read() const { return !info.digest.empty(); }
   int64_t failed_reads = 0;  // that the engine thread is, or will be, told of
 
@@ -52,7 +54,9 @@ struct AdapterVersion {
 struct VersionUse {
   std::shared_ptr<AdapterVersion> version;
   float scale = 1.0F;
-  int64_t failures_before = 0;  // failed reads until the request came: a new request is a new try
+  int64_t failures_before = 0;                        // failed reads until the request came: a new request is a new try
+  std::shared_ptr<const OwnTokenizer> own = nullptr;  // what the request is read with
+  int64_t most_own_tokens = 0;                        // that it may name: until the files are read, as many as are allowed
 
   bool failed() const { return version->failures > failures_before && !version->failure.ok(); }
 };

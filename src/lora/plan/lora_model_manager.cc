@@ -15,8 +15,9 @@ Status check_voice(AdapterKey key, const PackedVoice& voice) {
   for (const auto& term : voice) {
     if (!alone && term.adapter->replaces()) {
       return invalid_argument(
-          "an adapter that replaces whole weights (modules_to_save, trainable tokens) cannot be mixed or scaled; use it alone, "
-          "with factor 1");
+          "an adapter that replaces whole weights (modules_to_save, trainable tokens) or brings tokens of its own cannot be "
+          "mixed "
+          "or scaled; use it alone, with factor 1");
     }
   }
   return {};

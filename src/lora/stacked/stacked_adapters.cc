@@ -99,8 +99,10 @@ void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::spa
     }
     // It stays there, so that a row's bits don't depend on who else is in its step.
     slot_of_.emplace(key, kOnHost);
-    notes_.push_back(fmt::format("{} is computed on the host: {}", described(*voices[i]), placed.message()));
-    CHORAL_LOG(kWarn, "{}", notes_.back());
+    std::string note = fmt::format("{} is computed on the host: {}", described(*voices[i]), placed.message());
+    if (!noted_.insert(note).second) continue;  // it was here before
+    CHORAL_LOG(kWarn, "{}", note);
+    notes_.push_back(std::move(note));
   }
   for (size_t i = 0; i < segments.size(); ++i) {
     mapping_.add_tokens(0, segments[i].start - std::ssize(mapping_.index_mapping));
@@ -134,6 +136,9 @@ int32_t StackedAdapters::index_of(const PackedVoice* voice) const {
 }
 
 Status StackedAdapters::place(AdapterKey key, const PackedVoice& voice) {
+  if (voice.front().adapter->own_tokens() > 0) {
+    return unsupported("it brings tokens of its own, whose rows have no place in stacks of the base's size");
+  }
   if (!pool_.reserve_slot()) {
     const auto gone = memory_.evict_to_cpu();
     if (!gone) return resource_exhausted("the step's other adapters have all {} slots of the device", pool_.slot_count());

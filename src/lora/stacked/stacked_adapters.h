@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -82,6 +83,7 @@ class StackedAdapters {
   const LoRABatch* batch_ = nullptr;
   bool given_up_ = false;  // an operator on stacks failed: all voices are the host's
   std::vector<std::string> notes_;
+  std::set<std::string> noted_;  // each is said once
 };
 
 }  // namespace choral::lora
