@@ -113,11 +113,10 @@ void EngineCore::run() {
     {
       std::unique_lock lock(mutex_);
       inbox_changed_.wait(lock, [&] {
-        return stop_ || adapters_changed_ || residency_.has_unnamed() || !inbox_.empty() || !cancels_.empty() ||
-               (scheduler_.has_work() && !starved_);
+        return stop_ || adapters_changed_ || !inbox_.empty() || !cancels_.empty() || (scheduler_.has_work() && !starved_);
       });
       if (stop_) break;
-      adapters_changed = std::exchange(adapters_changed_, false) || residency_.has_unnamed();
+      adapters_changed = std::exchange(adapters_changed_, false);
       arrivals_.swap(inbox_);
       stats_.waiting += static_cast<int>(arrivals_.size());  // add_request() goes on counting them; publish_stats() sets it right
       leavers_.swap(cancels_);

@@ -27,11 +27,6 @@ AdapterResidency::~AdapterResidency() {
 bool AdapterResidency::take_changes() {
   registry_.take_pins(pins_.wishes());  // first, so that no load that was asked for with a wish comes after it
   registry_.take_loaded(loaded_);
-  const uint64_t retirements = registry_.retirements();
-  if (retirements != seen_retirements_) {
-    contents_.doubt_all();
-    seen_retirements_ = retirements;
-  }
   for (auto& loaded : loaded_) {
     take_in(loaded);
     settle_pins();  // before the next one takes its room
@@ -39,20 +34,24 @@ bool AdapterResidency::take_changes() {
   const bool any = !loaded_.empty();
   loaded_.clear();
   settle_pins();
+  drop_unnamed();
+  return any;
+}
+
+// Looks only when versions ended: until then, each content has those that it had.
+void AdapterResidency::drop_unnamed() {
+  const uint64_t ends = registry_.ended_versions();
+  if (std::exchange(seen_ends_, ends) == ends) return;
   contents_.review([this](const AdapterContent& content) {
     pins_.review(content);
     // A live request and a load each keep a version.
     if (content.versions.empty()) memory_.remove(content.id);
   });
-  return any;
 }
 
 void AdapterResidency::settle_pins() {
   pins_.settle([this](const std::shared_ptr<AdapterVersion>& version) { registry_.request_load(version); },
-               [this](const AdapterPins::Wish& wish, const Status& status) {
-                 registry_.answer_pin(wish, status);
-                 if (wish.version->content) contents_.doubt(*wish.version->content);  // its name may have gone meanwhile
-               });
+               [this](const AdapterPins::Wish& wish, const Status& status) { registry_.answer_pin(wish, status); });
 }
 
 void AdapterResidency::take_in(LoadedAdapter& loaded) {
@@ -61,7 +60,6 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
   ++loads_;
   if (!loaded.packed.ok()) return fail(version, std::move(loaded.packed).status());
   const auto& packed = *loaded.packed;
-  contents_.doubt(version);
   version.older = nullptr;
   if (!version.content) {
     version.content = contents_.find(packed->digest());
@@ -78,7 +76,6 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
   if (memory_.arrive(content.id) && content.packed == nullptr) content.packed = packed;
   carry_out(nullptr);
   publish(content);
-  contents_.doubt(content);  // whoever wanted it, or its name, may have gone while it was loaded
 }
 
 void AdapterResidency::fail(AdapterVersion& version, Status why) {
@@ -88,7 +85,6 @@ void AdapterResidency::fail(AdapterVersion& version, Status why) {
   });
   version.failure = std::move(why);
   ++version.failures;
-  contents_.doubt(version);
   if (!version.content) return;
   memory_.fail(version.content->id);
   may_be_stranded_ = true;
@@ -171,7 +167,6 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
 }
 
 void AdapterResidency::leave(EngineRequest& request) {
-  for (const auto& use : request.adapters) contents_.doubt(*use.version);
   if (request.voice == nullptr) return;
   memory_.leave(request.voice->key);
   leave_voice(request);

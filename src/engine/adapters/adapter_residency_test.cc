@@ -92,6 +92,25 @@ TEST_F(ResidencyTest, WhatWasLoadingWhenItsLastUserLeftIsDropped) {
   EXPECT_EQ(residency_->resident_bytes(), 0);
 }
 
+// As a request does that is refused after it was told its versions.
+TEST_F(ResidencyTest, WhatACallerLetsGoOfLastIsDropped) {
+  end(dropped_then_wanted("0"));
+  const std::vector<AdapterUse> uses{{.name = "1"}};
+  auto refused = registry_.resolve(uses);
+  ASSERT_TRUE(refused.ok());
+  ASSERT_TRUE(registry_.unload("1").ok());
+  residency_->take_changes();
+  ASSERT_EQ(residency_->content_count(), 2U) << "the request may still come";
+  std::atomic<int> woken = 0;
+  registry_.set_wake([&] { ++woken; });
+  refused->clear();
+  EXPECT_EQ(woken, 1) << "the engine sleeps on";
+  registry_.set_wake({});
+  residency_->take_changes();
+  EXPECT_EQ(residency_->content_count(), 1U);
+  EXPECT_EQ(residency_->resident_bytes(), 0);
+}
+
 TEST_F(ResidencyTest, WhatFailedToLoadGivesItsRoomBack) {
   auto last = dropped_then_wanted("0");
   const int64_t loads = residency_->loads();
@@ -136,7 +155,7 @@ TEST_F(ResidencyTest, AnUnloadWhileAPinWaitsForItsLoadLeavesNothing) {
   std::atomic<bool> wished = false, answered = false;
   registry_.set_wake([&] { wished = true; });
   std::thread caller([&] {
-    EXPECT_TRUE(registry_.pin("0", true).ok());
+    EXPECT_EQ(registry_.pin("0", true).code(), Code::kNotFound);
     answered = true;
   });
   while (!wished) std::this_thread::yield();
@@ -163,7 +182,7 @@ TEST_F(ResidencyTest, APinGrantedToANameThatHadGoneGoesWithIt) {
   ASSERT_EQ(residency_->content_count(), 1U);
   std::atomic<bool> wished = false;
   registry_.set_wake([&] { wished = true; });
-  std::thread caller([&] { EXPECT_TRUE(registry_.pin("same", true).ok()); });
+  std::thread caller([&] { EXPECT_EQ(registry_.pin("same", true).code(), Code::kNotFound); });
   while (!wished) std::this_thread::yield();
   ASSERT_TRUE(registry_.unload("same").ok());
   residency_->take_changes();
