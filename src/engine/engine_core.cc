@@ -32,11 +32,11 @@ PositionLogprobs position_logprobs(const StepOutput& output, const SampledToken&
 }  // namespace
 
 EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config,
-                       std::shared_ptr<AdapterRegistry> registry, int64_t adapter_budget_bytes)
+                       std::shared_ptr<AdapterRegistry> registry, int64_t adapter_budget_bytes, int64_t most_adapters)
     : executor_(std::move(executor)),
       registry_(std::move(registry)),
       max_waiting_(config.max_waiting),
-      residency_(*registry_, *executor_, adapter_budget_bytes),
+      residency_(*registry_, *executor_, adapter_budget_bytes, most_adapters),
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens),
                  &residency_),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens) {

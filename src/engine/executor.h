@@ -40,7 +40,8 @@ class Executor {
 
   virtual const ExecutorFacts& facts() const = 0;
 
-  // A voice that segments of steps may name from now on, by `key` > 0. Errors as LoRAModelManager::add_adapter().
+  // A voice that segments of steps may name from now on, by `key` > 0. Errors as LoRAModelManager::add_adapter(); unavailable:
+  // when another was removed it may be asked again.
   virtual Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) = 0;
   virtual void remove_adapter(lora::AdapterKey key) = 0;
 

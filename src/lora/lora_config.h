@@ -29,9 +29,9 @@ struct LoRAConfig {
   // Rows by which an adapter's own embedding and head may exceed the base's vocabulary. Only 0 is served: tokens of an adapter's
   // own need a tokenizer of its own.
   int64_t lora_extra_vocab_size = 0;
-  // Voices registered with a manager at a time; absent: twice max_loras. What is in memory is limited by its bytes.
+  // Adapters in the host's memory at a time, those being loaded included; absent: as many as have room.
   std::optional<int64_t> max_cpu_loras;
-  // How adapters are divided over devices under tensor parallelism. With one device both forms are the same, so either is taken.
+  // How adapters are divided over devices under tensor parallelism. Refused: one process has one device, and divides nothing.
   bool fully_sharded_loras = false;
   // Whether adapters may bring biases (lora_bias, trained biases of bias="all"). On, unlike vLLM, since they are supported.
   bool bias_enabled = true;
@@ -40,8 +40,6 @@ struct LoRAConfig {
 
   // What to do about an adapter of a rank above max_lora_rank; only a limit that validate() takes is advised.
   static std::string rank_advice(int64_t rank);
-
-  int64_t cpu_loras() const { return max_cpu_loras.value_or(2 * max_loras); }
 
   // All that is wrong, in one error.
   Status validate() const;

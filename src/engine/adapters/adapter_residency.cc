@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/spare_memory.h"
+
 namespace choral::engine {
 namespace {
 
@@ -17,8 +19,8 @@ int32_t last_occurrence(std::span<const int32_t> text, std::span<const int32_t> 
 
 }  // namespace
 
-AdapterResidency::AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes)
-    : registry_(registry), executor_(executor), memory_(budget_bytes) {}
+AdapterResidency::AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes, int64_t most_adapters)
+    : registry_(registry), executor_(executor), memory_(budget_bytes, most_adapters) {}
 
 AdapterResidency::~AdapterResidency() {
   for (const auto& wish : pins_.wishes()) registry_.answer_pin(wish, unavailable("the engine is shutting down"));
@@ -181,14 +183,14 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   if (!request.adapter_status.ok()) return Residency::kFailed;
   const Residency answer = memory_.acquire(voice.key, request.promoted);
   carry_out(&request);
-  if (answer == Residency::kFailed) {
-    request.adapter_status = too_large(
-        "its adapters need {} bytes in memory, but {} of the budget for adapters ({}) are not pinned for others; raise "
-        "--adapter-memory or unpin some",
-        memory_.needed_bytes(voice.key), memory_.usable_bytes(voice.key), budget_bytes());
-  }
+  if (answer == Residency::kFailed) request.adapter_status = too_much(voice.key);
   if (answer != Residency::kResident) return answer;
   if (memory_.holders(voice.key) == 1) request.adapter_status = register_weights(voice);
+  if (request.adapter_status.code() == Code::kUnavailable) {  // who runs has the device's slots
+    request.adapter_status = {};
+    memory_.hand_back(voice.key);
+    return Residency::kNoRoom;
+  }
   if (!request.adapter_status.ok()) {
     memory_.release(voice.key);
     leave_voice(request);
@@ -198,10 +200,27 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   return Residency::kResident;
 }
 
+Status AdapterResidency::too_much(lora::AdapterKey key) const {
+  const auto needed = memory_.needed(key), usable = memory_.usable(key);
+  if (needed.adapters > usable.adapters) {
+    return too_large(
+        "it needs {} adapters in memory at once, but {} of those that --max-cpu-loras allows ({}) are not pinned for others; "
+        "raise "
+        "it, mix fewer or unpin some",
+        needed.adapters, usable.adapters, memory_.tiers().budget(lora::MemoryTier::kHost).adapters);
+  }
+  return too_large(
+      "its adapters need {} bytes in memory, but {} of the budget for adapters ({}) are not pinned for others; raise "
+      "--adapter-memory or unpin some",
+      needed.bytes, usable.bytes, budget_bytes());
+}
+
 Status AdapterResidency::register_weights(const RequestVoice& voice) {
-  lora::PackedVoice weights;
-  for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});
-  return executor_.add_adapter(voice.key, std::move(weights));
+  return or_out_of_memory("its adapters cannot be brought to the device", [&] {
+    lora::PackedVoice weights;
+    for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});
+    return executor_.add_adapter(voice.key, std::move(weights));
+  });
 }
 
 // Why what is missing cannot be loaded: the files turned bad while the request waited. Somebody's new try under way changes

@@ -23,7 +23,7 @@ namespace choral::engine {
 class AdapterResidency : public sched::AdapterGate {
  public:
   // `registry` and `executor` outlive this.
-  AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes);
+  AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes, int64_t most_adapters = lora::kAnyNumber);
   ~AdapterResidency() override;
 
   // Takes in what the loader finished, pins, and what nobody names any more: when the registry woke the engine, and before
@@ -64,6 +64,7 @@ class AdapterResidency : public sched::AdapterGate {
   void leave_voice(EngineRequest& request);
   Status register_weights(const RequestVoice& voice);
   Status failure_of(const EngineRequest& request) const;
+  Status too_much(lora::AdapterKey key) const;
   void carry_out(const EngineRequest* request);
   void publish(const AdapterContent& content);
 

@@ -58,7 +58,7 @@ class PinChangeTest : public ::testing::Test {
   }
 
   SmallAdapters files_;
-  AdapterExecutor executor_{files_.targets(), {}};
+  AdapterExecutor executor_;
   const std::shared_ptr<AdapterRegistry> made_ =
       make_registry(files_.targets(), {.load = {}, .root = "", .budget_bytes = size_of_one()});
   AdapterRegistry& registry_ = *made_;

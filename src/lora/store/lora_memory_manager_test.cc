@@ -72,13 +72,13 @@ TEST(LoRAMemoryManager, TiersAreLeftOneByOne) {
   EXPECT_EQ(memory.reserve(AdapterId{2}, 10, kDevice).room, MemoryRoom::kFits);
   EXPECT_THAT(memory.reserve(AdapterId{3}, 10, kDevice).evictions, ElementsAre(MemoryEviction{AdapterId{1}, kDevice, false}));
   EXPECT_TRUE(memory.find(AdapterId{1})->on(kHost));
-  EXPECT_THAT(memory.make_room(10, kHost).evictions, ElementsAre(MemoryEviction{AdapterId{1}, kHost, false}));
+  EXPECT_THAT(memory.make_room({.bytes = 10}, kHost).evictions, ElementsAre(MemoryEviction{AdapterId{1}, kHost, false}));
   EXPECT_TRUE(memory.find(AdapterId{1})->on(kDisk));
   EXPECT_THAT(memory.reserve(AdapterId{4}, 12, kDisk).evictions, ElementsAre(MemoryEviction{AdapterId{1}, kDisk, true}));
   EXPECT_EQ(memory.reserve(AdapterId{5}, 12, kDisk).room, MemoryRoom::kFitsAfterEviction);  // 4: files of loaded ones stay
   EXPECT_EQ(memory.find(AdapterId{4}), nullptr);
   // Off the host is off the device.
-  EXPECT_THAT(memory.make_room(20, kHost).evictions, ElementsAre(MemoryEviction{AdapterId{2}, kHost, false}));
+  EXPECT_THAT(memory.make_room({.bytes = 20}, kHost).evictions, ElementsAre(MemoryEviction{AdapterId{2}, kHost, false}));
   EXPECT_EQ(memory.used_bytes(kDevice), 10);
   EXPECT_FALSE(memory.find(AdapterId{2})->on(kDevice));
   EXPECT_EQ(memory.find(AdapterId{2})->loads, 3);
@@ -89,9 +89,9 @@ TEST(LoRAMemoryManager, RoomIsMadeWithoutThoseToKeep) {
   LoRAMemoryManager memory({.host_bytes = 100});
   for (const AdapterId id : adapters({1, 2, 3})) memory.reserve(id, 30);
   const std::vector<AdapterId> keep = adapters({1, 3, 9});
-  EXPECT_EQ(memory.make_room(50, kHost, keep).room, MemoryRoom::kNoRoom);
+  EXPECT_EQ(memory.make_room({.bytes = 50}, kHost, keep).room, MemoryRoom::kNoRoom);
   EXPECT_EQ(memory.used_bytes(kHost), 90);
-  EXPECT_EQ(ids(memory.make_room(40, kHost, keep)), adapters({2}));
+  EXPECT_EQ(ids(memory.make_room({.bytes = 40}, kHost, keep)), adapters({2}));
   EXPECT_TRUE(memory.find(AdapterId{1})->on(kHost));
 }
 
@@ -108,15 +108,15 @@ TEST(LoRAMemoryManager, PinsHoldATierAndAllBelowIt) {
     memory.reserve(id, 20, kDevice);
   }
   EXPECT_TRUE(memory.pin(AdapterId{1}, kDevice).ok());
-  EXPECT_EQ(ids(memory.make_room(20, kDevice)), adapters({2}));
-  EXPECT_EQ(memory.make_room(40, kDevice).room, MemoryRoom::kNoRoom);
-  EXPECT_EQ(memory.make_room(40, kHost).room, MemoryRoom::kNoRoom);
+  EXPECT_EQ(ids(memory.make_room({.bytes = 20}, kDevice)), adapters({2}));
+  EXPECT_EQ(memory.make_room({.bytes = 40}, kDevice).room, MemoryRoom::kNoRoom);
+  EXPECT_EQ(memory.make_room({.bytes = 40}, kHost).room, MemoryRoom::kNoRoom);
   EXPECT_EQ(memory.drop(AdapterId{1}, kDevice).code(), Code::kUnavailable);
   EXPECT_TRUE(memory.pin(AdapterId{1}, kHost).ok());  // now it may leave the device
-  EXPECT_EQ(ids(memory.make_room(40, kDevice)), adapters({1}));
+  EXPECT_EQ(ids(memory.make_room({.bytes = 40}, kDevice)), adapters({1}));
   EXPECT_TRUE(memory.find(AdapterId{1})->on(kHost));
   memory.unpin(AdapterId{1});
-  EXPECT_TRUE(memory.make_room(40, kHost).ok());
+  EXPECT_TRUE(memory.make_room({.bytes = 40}, kHost).ok());
 }
 
 TEST(LoRAMemoryManager, NotEverythingCanBePinned) {
@@ -281,7 +281,7 @@ RC_GTEST_PROP(LoRAMemoryManagerProperty, EqualsAPlainList, ()) {
       model.touch(id);
     } else if (kind == 5) {
       const auto victims = model.victims(AdapterId{}, bytes, tier);
-      const MemoryAnswer answer = memory.make_room(bytes, static_cast<MemoryTier>(tier));
+      const MemoryAnswer answer = memory.make_room({.bytes = bytes}, static_cast<MemoryTier>(tier));
       RC_ASSERT(answer.ok() == victims.has_value());
       if (!answer.ok()) continue;
       RC_ASSERT(ids(answer) == *victims);
