@@ -152,7 +152,7 @@ void EngineCore::take_inbox() {
         finish(request, sched::FinishReason::kCancelled);
         return Status();
       });
-      if (!finished.ok()) fail_commit(request, std::move(finished));
+      if (!finished.ok()) fail_one(request, std::move(finished));
     } else {
       drop_parked(id);
     }
@@ -215,7 +215,7 @@ void EngineCore::drop_parked(sched::RequestId id) {
 }
 
 void EngineCore::step() {
-  starved_ = !cycle_.plan(scheduler_);
+  starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { fail_one(refused, std::move(why)); });
   if (!starved_) {
     const double begin = now_s();
     for (const auto& item : cycle_.planned().items()) {
@@ -238,7 +238,7 @@ void EngineCore::take_output(double now) {
       if (!gain.tokens.empty()) commit(gain.request, gain.tokens, now);
       return Status();
     });
-    if (!committed.ok()) fail_commit(gain.request, std::move(committed));
+    if (!committed.ok()) fail_one(gain.request, std::move(committed));
   });
 }
 
@@ -263,8 +263,8 @@ void EngineCore::fail_step(const Status& status) {
   end_finished();
 }
 
-// Where the answer stopped nobody knows, so nothing is added to it.
-void EngineCore::fail_commit(EngineRequest& request, Status status) {
+// Of one request; where its answer stopped nobody knows, so nothing is added to it.
+void EngineCore::fail_one(EngineRequest& request, Status status) {
   request.response->fail(request.index, std::move(status));
   scheduler_.finish(request, sched::FinishReason::kError);
 }

@@ -52,7 +52,7 @@ class EngineCore {
   void step();
   void end_finished();
   void fail_step(const Status& status);
-  void fail_commit(EngineRequest& request, Status status);
+  void fail_one(EngineRequest& request, Status status);
   // How a token ends the answer; kNone: not.
   struct Ending {
     sched::FinishReason reason = sched::FinishReason::kNone;

@@ -19,6 +19,7 @@ class AdapterExecutor : public Executor {
     return {};
   }
   void remove_adapter(lora::AdapterKey key) override { voices_.erase(key); }
+  Status add_request(const NewRequest&) override { return unsupported("this executor has no model"); }
   Status execute_model(const StepInput&, StepOutput&) override { return unsupported("this executor has no model"); }
   std::vector<std::string> take_device_notes() override { return {}; }
 
