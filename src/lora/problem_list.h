@@ -20,10 +20,6 @@ class ProblemList {
     if (count_++ == 0) code_ = status.code();
     if (lines_.size() < kMaxLines) lines_.push_back(status.message());
   }
-  void add_all(const ProblemList& other) {
-    for (const auto& line : other.lines_) add(Status(other.code_, line));
-    count_ += other.count_ - other.lines_.size();
-  }
 
   bool empty() const { return count_ == 0; }
   const std::vector<std::string>& lines() const { return lines_; }
