@@ -71,6 +71,8 @@ struct EngineOptions {
   int lora_extra_vocab_size = 256;         // tokens that an adapter may bring; adapters with more are refused
   bool lora_bias = true;                   // adapters may bring biases (lora_bias, bias="all"); else those are refused
   int max_loras = 0;                       // most different adapters in one step, those of mixes too; 0 = no limit
+  int max_cpu_loras = 0;                   // most adapters in memory, at least max_loras; 0 = as many as have room
+  bool fully_sharded_loras = false;        // refused: nothing is sharded in one process
   int64_t adapter_memory_bytes = 0;        // budget for adapters in memory; 0 = a quarter of what is free
   std::function<void(const LoadProgress&)> on_progress = {};
 };

@@ -155,7 +155,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                        .tokenizer = engine->files_.tokenizer,
                                                        .root = options.adapter_root,
                                                        .budget_bytes = adapter_budget}));
-  engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, adapter_budget);
+  engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, adapter_budget,
+                                               facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber));
   CHORAL_RETURN_IF_ERROR(engine->core_->start());
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
   if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});

@@ -27,8 +27,8 @@ size_t top_count(const SamplingRule& rule) { return static_cast<size_t>(std::max
 }  // namespace
 
 ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora,
-                         int64_t max_tokens, int64_t max_items)
-    : ctx_(ctx), model_(model), lora_(lora), sampler_(ctx, model.vocab_size() + lora.config().lora_extra_vocab_size) {
+                         int64_t max_tokens, int64_t max_items, int64_t max_own_tokens)
+    : ctx_(ctx), model_(model), lora_(lora), sampler_(ctx, model.vocab_size() + max_own_tokens) {
   token_ids_.reserve(max_tokens);
   positions_.reserve(max_tokens);
   kv_slots_.reserve(max_tokens);
@@ -78,7 +78,6 @@ void ModelRunner::compute(const StepInput& input, StepOutput& out) {
 }
 
 void ModelRunner::take_in(const StepInput& input) {
-  for (const auto& request : input.admitted) admit(request);
   step_requests_.clear();
   for (const auto& item : input.items) {
     const auto found = requests_.find(item.id);
@@ -90,16 +89,19 @@ void ModelRunner::take_in(const StepInput& input) {
   }
 }
 
-void ModelRunner::admit(const NewRequest& request) {
-  KnownRequest known;
-  const auto max_length = std::max(int64_t{request.max_length}, std::ssize(request.prompt));
-  known.tokens.reserve(max_length);
-  known.tokens.assign(request.prompt.begin(), request.prompt.end());
-  known.block_table.reserve(ceil_div(max_length, kernels::kKvBlockTokens));
-  known.prompt_count = static_cast<int32_t>(request.prompt.size());
-  known.rule = request.rule;
-  const bool is_new = requests_.emplace(request.id, std::move(known)).second;
-  CHORAL_CHECK(is_new, "a request is admitted twice");
+Status ModelRunner::add_request(const NewRequest& request) {
+  return or_out_of_memory("the request cannot be begun", [&] {
+    KnownRequest known;
+    const auto max_length = std::max(int64_t{request.max_length}, std::ssize(request.prompt));
+    known.tokens.reserve(max_length);
+    known.tokens.assign(request.prompt.begin(), request.prompt.end());
+    known.block_table.reserve(ceil_div(max_length, kernels::kKvBlockTokens));
+    known.prompt_count = static_cast<int32_t>(request.prompt.size());
+    known.rule = request.rule;
+    const bool is_new = requests_.emplace(request.id, std::move(known)).second;
+    CHORAL_CHECK(is_new, "a request is added twice");
+    return Status();
+  });
 }
 
 void ModelRunner::build_batch(const StepInput& input) {

@@ -70,6 +70,11 @@ Status LoRAConfig::validate() const {
                          "stays in memory",
                          *max_cpu_loras, max_loras, kMostAdapters));
   }
+  if (fully_sharded_loras) {
+    problems.add(
+        unsupported("fully_sharded_loras (--fully-sharded-loras) is set: the engine is one process with one device, so there is "
+                    "nothing to shard; leave it out"));
+  }
   for (const double factor : long_lora_scaling_factors) {
     if (!std::isfinite(factor) || factor < 1.0) {
       problems.add(invalid_argument("long_lora_scaling_factors has {}; each factor is 1 or more", factor));

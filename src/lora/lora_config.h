@@ -29,9 +29,9 @@ struct LoRAConfig {
   LoRADType lora_dtype = LoRADType::kAuto;
   // Tokens that an adapter may bring: rows by which its embedding and head exceed the base's vocabulary. 0 … 65536
   int64_t lora_extra_vocab_size = 256;
-  // Voices registered with a manager at a time; absent: twice max_loras. What is in memory is limited by its bytes.
+  // Adapters in the host's memory at a time, those being loaded included; absent: as many as have room.
   std::optional<int64_t> max_cpu_loras;
-  // How adapters are divided over devices under tensor parallelism. With one device both forms are the same, so either is taken.
+  // How adapters are divided over devices under tensor parallelism. Refused: one process has one device, and divides nothing.
   bool fully_sharded_loras = false;
   // Whether adapters may bring biases (lora_bias, trained biases of bias="all"). On, unlike vLLM, since they are supported.
   bool bias_enabled = true;
@@ -42,8 +42,6 @@ struct LoRAConfig {
   // validate() takes is advised.
   static std::string rank_advice(int64_t rank);
   static std::string extra_vocab_advice(int64_t tokens);
-
-  int64_t cpu_loras() const { return max_cpu_loras.value_or(2 * max_loras); }
 
   // All that is wrong, in one error.
   Status validate() const;

@@ -19,7 +19,7 @@ TEST(LoRAConfig, DefaultsAreLegal) {
   EXPECT_EQ(config.max_lora_rank, 64);
   EXPECT_EQ(config.lora_dtype, LoRADType::kAuto);
   EXPECT_EQ(config.lora_extra_vocab_size, 256);
-  EXPECT_EQ(config.cpu_loras(), 16);
+  EXPECT_FALSE(config.max_cpu_loras.has_value());
   EXPECT_FALSE(config.fully_sharded_loras);
   EXPECT_TRUE(config.bias_enabled);
 }
@@ -60,6 +60,13 @@ TEST(LoRAConfig, AllProblemsAtOnce) {
   config.max_loras = 4;
   config.max_cpu_loras = 3;
   EXPECT_THAT(config.validate().message(), HasSubstr("max_cpu_loras is 3; it must be at least max_loras (4)"));
+}
+
+TEST(LoRAConfig, NothingIsShardedInOneProcess) {
+  LoRAConfig config;
+  config.fully_sharded_loras = true;
+  EXPECT_EQ(config.validate().code(), Code::kUnsupported);
+  EXPECT_THAT(config.validate().message(), AllOf(HasSubstr("fully_sharded_loras"), HasSubstr("one process")));
 }
 
 TEST(LoRAConfig, TokensOfAnAdaptersOwn) {

@@ -92,13 +92,11 @@ Status AdapterRegistry::discover(std::string_view name) {
     const std::string key(name);
     if (names_.contains(key)) return {};  // somebody was first
     if (root_names_ >= config_.max_root_names) idle = forget_idle_names();
-    auto version =
-        std::make_shared<AdapterVersion>(VersionId{next_id_++}, AdapterSpec{key, folder->string()}, config_.root + "/" + key);
+    auto version = make_version({key, folder->string()}, config_.root + "/" + key);
     load_soon(version);
     names_[key] = {.version = std::move(version), .from_root = true, .last_use = ++clock_};
     ++root_names_;
   }
-  for (auto& gone : idle) retire(std::move(gone));
   return {};
 }
 
@@ -129,7 +127,7 @@ void AdapterRegistry::renew(std::string_view name, const std::string& place, boo
   if (found == names_.end() || found->second.version->place != place || choose(found->second, facts) != nullptr) return;
   Name& changed = found->second;
   if (refused.ok()) {
-    auto coming = std::make_shared<AdapterVersion>(VersionId{next_id_++}, AdapterSpec{found->first, path}, place);
+    auto coming = make_version({found->first, path}, place);
     coming->older = changed.version;
     load_soon(coming);
     changed.coming = std::move(coming);
@@ -197,8 +195,7 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
     ++version->failed_reads;
     loaded_.push_back({version, std::move(gone)});
     if (!stands || name->coming != nullptr) return;  // its name means something else by now
-    version = std::make_shared<AdapterVersion>(
-        VersionId{next_id_++}, AdapterSpec{version->request.lora_name, version->request.lora_path}, version->place);
+    version = make_version({version->request.lora_name, version->request.lora_path}, version->place);
     version->info.loads = 1;
   }
   AdapterInfo& info = version->info;
@@ -229,7 +226,7 @@ void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> versio
     version->info.requests += older.requests;
     version->info.loads += older.loads;
   }
-  if (older.pinned) {
+  if (name.pinned) {
     pins_.push_back({name.version, false});
     pins_.push_back({version, true});
   }

@@ -88,7 +88,7 @@ LoRALoader::Modules LoRALoader::sort_tensors(std::span<const NamedTensor> tensor
     }
     Module& module = modules[name->module];
     module.place = &place->second;
-    const NamedTensor*& part = module.parts[name->part];
+    const NamedTensor*& part = module.parts[static_cast<size_t>(name->part)];
     if (part != nullptr) {
       if (is_saved_twice(*part, tensor)) continue;
       problems_.add(corrupt("'{}' and '{}' are both the {} of one module; a file holds one adapter", printable(part->name),

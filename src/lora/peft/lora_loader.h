@@ -38,7 +38,7 @@ class LoRALoader {
   struct Module {
     const Place* place = nullptr;
     std::array<const NamedTensor*, 12> parts{};  // by TensorPart
-    const NamedTensor* operator[](TensorPart part) const { return parts[part]; }
+    const NamedTensor* operator[](TensorPart part) const { return parts[static_cast<size_t>(part)]; }
   };
   using Modules = std::map<std::string, Module, std::less<>>;
 
