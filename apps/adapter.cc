@@ -18,6 +18,9 @@ void add_check(CLI::App& app, Command& command) {
   sub->add_flag("--strict", flags->engine.options.strict, "an adapter that was made for another base is refused");
   sub->add_option("--max-lora-rank", flags->engine.options.max_lora_rank, "the highest rank that is served (512)")
       ->type_name("N");
+  sub->add_option("--lora-extra-vocab-size", flags->engine.options.lora_extra_vocab_size,
+                  "the most tokens that an adapter may bring (256)")
+      ->type_name("N");
   sub->add_flag("--json", flags->json, "one record a line");
   sub->callback([flags, &command] { command.run = [flags] { return check_adapters(*flags); }; });
 }

@@ -9,7 +9,7 @@
 namespace choral::apps {
 
 struct AdapterCheckFlags {
-  EngineFlags engine;  // of the engine's options: the model, max_lora_rank and lora_dtype
+  EngineFlags engine;  // of the engine's options: the model, max_lora_rank, lora_extra_vocab_size and lora_dtype
   std::vector<std::string> paths;
   bool json = false;
 };

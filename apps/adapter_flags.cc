@@ -65,7 +65,12 @@ void add_adapter_flags(CLI::App& app, AdapterFlags& flags, EngineOptions& option
   };
   option("--lora-dtype", options.lora_dtype, "in memory: auto (as stored), float32, bfloat16, float16, int8", "TYPE");
   option("--max-lora-rank", options.max_lora_rank, "adapters of a higher rank are refused (512)", "N");
+  option("--lora-extra-vocab-size", options.lora_extra_vocab_size,
+         "adapters that bring more tokens of their own are refused (256)", "N");
   option("--max-loras", options.max_loras, "most different adapters in one step, those of mixes too; 0 = no limit (0)", "N");
+  option("--max-cpu-loras", options.max_cpu_loras, "most adapters in memory, at least --max-loras; 0 = as many as have room (0)",
+         "N");
+  app.add_flag("--fully-sharded-loras", options.fully_sharded_loras, "refused: one process shards nothing")->group(kGroup);
   app.add_flag_callback(
          "--no-lora-bias", [&options] { options.lora_bias = false; }, "refuse adapters that bring biases")
       ->group(kGroup);

@@ -69,8 +69,11 @@ struct EngineOptions {
   std::string adapter_root = {};           // a directory: NAME/adapter_config.json in it is adapter NAME, loaded at first use
   std::string lora_dtype = "auto";         // adapters in memory: auto (as stored) | float32 | bfloat16 | float16 | int8
   int max_lora_rank = 512;                 // adapters of a higher rank are refused
+  int lora_extra_vocab_size = 256;         // tokens that an adapter may bring; adapters with more are refused
   bool lora_bias = true;                   // adapters may bring biases (lora_bias, bias="all"); else those are refused
   int max_loras = 0;                       // most different adapters in one step, those of mixes too; 0 = no limit
+  int max_cpu_loras = 0;                   // most adapters in memory, at least max_loras; 0 = as many as have room
+  bool fully_sharded_loras = false;        // refused: nothing is sharded in one process
   int64_t adapter_memory_bytes = 0;        // budget for adapters in memory; 0 = a quarter of what is free
   std::function<void(const LoadProgress&)> on_progress = {};
 };
@@ -86,6 +89,7 @@ struct AdapterInfo {
   std::string digest;      // SHA-256 of the content in hex; empty until first loaded
   std::string kind;        // "LoRA", "rsLoRA", "DoRA", …; empty until first loaded
   int rank = 0;            // the largest of its modules
+  int own_tokens = 0;      // that it brings: their ids follow the base's
   int64_t size_bytes = 0;  // packed, in memory
   AdapterState state = AdapterState::kOnDisk;
   bool pinned = false;

@@ -30,8 +30,9 @@ class AssembledEngine {
     config.max_num_batched_tokens = options.max_num_batched_tokens;
     config.max_model_len = static_cast<int32_t>(facts.max_model_len);
     config.enable_prefix_caching = options.enable_prefix_caching;
-    registry_ = make_registry(facts.lora_targets,
-                              {.load = {.config = facts.lora_config, .head_dim = facts.head_dim}, .root = options.adapter_root});
+    registry_ = make_registry(facts.lora_targets, {.load = {.config = facts.lora_config, .head_dim = facts.head_dim},
+                                                   .tokenizer = files->tokenizer,
+                                                   .root = options.adapter_root});
     core_ = std::make_unique<EngineCore>(std::move(executor), config, registry_, int64_t{1} << 30);
     CHORAL_CHECK(core_->start().ok(), "the engine's thread starts");
   }
@@ -42,7 +43,7 @@ class AssembledEngine {
     for (auto& request : requests) {
       auto adapters = registry_->resolve(request.adapters);
       CHORAL_CHECK(adapters.ok(), adapters.status().message());
-      auto read = reader_->read(std::move(request));
+      auto read = reader_->read(std::move(request), *tokens_of(*adapters));
       CHORAL_CHECK(read.ok(), read.status().message());
       for (const auto& completion : read->completions) completion->adapters = *adapters;
       responses.push_back(read->response);

@@ -32,11 +32,11 @@ PositionLogprobs position_logprobs(const StepOutput& output, const SampledToken&
 }  // namespace
 
 EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config,
-                       std::shared_ptr<AdapterRegistry> registry, int64_t adapter_budget_bytes)
+                       std::shared_ptr<AdapterRegistry> registry, int64_t adapter_budget_bytes, int64_t most_adapters)
     : executor_(std::move(executor)),
       registry_(std::move(registry)),
       max_waiting_(config.max_waiting),
-      residency_(*registry_, *executor_, adapter_budget_bytes),
+      residency_(*registry_, *executor_, adapter_budget_bytes, most_adapters),
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens),
                  &residency_),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens) {
@@ -113,11 +113,10 @@ void EngineCore::run() {
     {
       std::unique_lock lock(mutex_);
       inbox_changed_.wait(lock, [&] {
-        return stop_ || adapters_changed_ || residency_.has_unnamed() || !inbox_.empty() || !cancels_.empty() ||
-               (scheduler_.has_work() && !starved_);
+        return stop_ || adapters_changed_ || !inbox_.empty() || !cancels_.empty() || (scheduler_.has_work() && !starved_);
       });
       if (stop_) break;
-      adapters_changed = std::exchange(adapters_changed_, false) || residency_.has_unnamed();
+      adapters_changed = std::exchange(adapters_changed_, false);
       arrivals_.swap(inbox_);
       stats_.waiting += static_cast<int>(arrivals_.size());  // add_requests() counts on from them; publish_stats() sets it right
       leavers_.swap(cancels_);
@@ -153,7 +152,7 @@ void EngineCore::take_inbox() {
         finish(request, sched::FinishReason::kCancelled);
         return Status();
       });
-      if (!finished.ok()) fail_commit(request, std::move(finished));
+      if (!finished.ok()) fail_one(request, std::move(finished));
     } else {
       drop_parked(id);
     }
@@ -216,7 +215,7 @@ void EngineCore::drop_parked(sched::RequestId id) {
 }
 
 void EngineCore::step() {
-  starved_ = !cycle_.plan(scheduler_);
+  starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { fail_one(refused, std::move(why)); });
   if (!starved_) {
     const double begin = now_s();
     for (const auto& item : cycle_.planned().items()) {
@@ -239,7 +238,7 @@ void EngineCore::take_output(double now) {
       if (!gain.tokens.empty()) commit(gain.request, gain.tokens, now);
       return Status();
     });
-    if (!committed.ok()) fail_commit(gain.request, std::move(committed));
+    if (!committed.ok()) fail_one(gain.request, std::move(committed));
   });
 }
 
@@ -264,8 +263,8 @@ void EngineCore::fail_step(const Status& status) {
   end_finished();
 }
 
-// Where the answer stopped nobody knows, so nothing is added to it.
-void EngineCore::fail_commit(EngineRequest& request, Status status) {
+// Of one request; where its answer stopped nobody knows, so nothing is added to it.
+void EngineCore::fail_one(EngineRequest& request, Status status) {
   request.response->fail(request.index, std::move(status));
   scheduler_.finish(request, sched::FinishReason::kError);
 }

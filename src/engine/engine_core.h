@@ -24,7 +24,7 @@ class EngineCore {
  public:
   // `registry` gives the adapters that requests name. Nothing happens before start().
   EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config, std::shared_ptr<AdapterRegistry> registry,
-             int64_t adapter_budget_bytes);
+             int64_t adapter_budget_bytes, int64_t most_adapters = lora::kAnyNumber);
   // Stops after the step in progress; open requests end with kUnavailable (see ~EngineRequest).
   ~EngineCore();
 
@@ -52,7 +52,7 @@ class EngineCore {
   void step();
   void end_finished();
   void fail_step(const Status& status);
-  void fail_commit(EngineRequest& request, Status status);
+  void fail_one(EngineRequest& request, Status status);
   // How a token ends the answer; kNone: not.
   struct Ending {
     sched::FinishReason reason = sched::FinishReason::kNone;

@@ -27,6 +27,7 @@ struct EngineRequest : sched::Request {
 
   SamplingParams params;          // the lists among them that only the worker reads are in `rule`
   std::vector<int32_t> stop_ids;  // end of sequence (unless ignored) and stop_token_ids
+  int32_t highest_token = -1;     // that prompt or sampling parameters name
   SamplingRule rule;              // moves to the worker with the first step
 
   // --- StepInputWriter's: what the worker was told ---

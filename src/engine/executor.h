@@ -40,9 +40,13 @@ class Executor {
 
   virtual const ExecutorFacts& facts() const = 0;
 
-  // A voice that segments of steps may name from now on, by `key` > 0. Errors as LoRAModelManager::add_adapter().
+  // A voice that segments of steps may name from now on, by `key` > 0. Errors as LoRAModelManager::add_adapter(); unavailable:
+  // when another was removed it may be asked again.
   virtual Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) = 0;
   virtual void remove_adapter(lora::AdapterKey key) = 0;
+
+  // A request that steps may name from now on, until one drops it. An error is that there is no memory for it.
+  virtual Status add_request(const NewRequest& request) = 0;
 
   // Runs one step; returns when every worker is done. An error is the devices', or there was no memory: nothing of the step can
   // be used, and its requests may only be dropped.

@@ -154,9 +154,11 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                                 .base_class = engine->info_.architecture,
                                                                 .base_names = engine->files_.base_names,
                                                                 .strict = options.strict},
+                                                       .tokenizer = engine->files_.tokenizer,
                                                        .root = options.adapter_root,
                                                        .budget_bytes = adapter_budget}));
-  engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, adapter_budget);
+  engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, adapter_budget,
+                                               facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber));
   CHORAL_RETURN_IF_ERROR(engine->core_->start());
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
   if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});
@@ -211,7 +213,8 @@ Status Engine::read_default_sampling() {
 Result<AdmittedRequest> Engine::read(Request request) {
   return or_out_of_memory(kNoRoomForRequest, [&]() -> Result<AdmittedRequest> {
     CHORAL_TRY(const auto adapters, registry_->resolve(request.adapters));
-    CHORAL_TRY(auto admitted, reader_->read(std::move(request)));
+    CHORAL_TRY(auto tokens, tokens_of(adapters));
+    CHORAL_TRY(auto admitted, reader_->read(std::move(request), std::move(tokens)));
     for (const auto& completion : admitted.completions) completion->adapters = adapters;
     return admitted;
   });

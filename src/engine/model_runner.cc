@@ -27,8 +27,8 @@ size_t top_count(const SamplingRule& rule) { return static_cast<size_t>(std::max
 }  // namespace
 
 ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora,
-                         int64_t max_tokens, int64_t max_items)
-    : ctx_(ctx), model_(model), lora_(lora), sampler_(ctx, model.vocab_size()) {
+                         int64_t max_tokens, int64_t max_items, int64_t max_own_tokens)
+    : ctx_(ctx), model_(model), lora_(lora), sampler_(ctx, model.vocab_size() + max_own_tokens) {
   token_ids_.reserve(max_tokens);
   positions_.reserve(max_tokens);
   kv_slots_.reserve(max_tokens);
@@ -78,7 +78,6 @@ void ModelRunner::compute(const StepInput& input, StepOutput& out) {
 }
 
 void ModelRunner::take_in(const StepInput& input) {
-  for (const auto& request : input.admitted) admit(request);
   step_requests_.clear();
   for (const auto& item : input.items) {
     const auto found = requests_.find(item.id);
@@ -90,16 +89,19 @@ void ModelRunner::take_in(const StepInput& input) {
   }
 }
 
-void ModelRunner::admit(const NewRequest& request) {
-  KnownRequest known;
-  const auto max_length = std::max(int64_t{request.max_length}, std::ssize(request.prompt));
-  known.tokens.reserve(max_length);
-  known.tokens.assign(request.prompt.begin(), request.prompt.end());
-  known.block_table.reserve(ceil_div(max_length, kernels::kKvBlockTokens));
-  known.prompt_count = static_cast<int32_t>(request.prompt.size());
-  known.rule = request.rule;
-  const bool is_new = requests_.emplace(request.id, std::move(known)).second;
-  CHORAL_CHECK(is_new, "a request is admitted twice");
+Status ModelRunner::add_request(const NewRequest& request) {
+  return or_out_of_memory("the request cannot be begun", [&] {
+    KnownRequest known;
+    const auto max_length = std::max(int64_t{request.max_length}, std::ssize(request.prompt));
+    known.tokens.reserve(max_length);
+    known.tokens.assign(request.prompt.begin(), request.prompt.end());
+    known.block_table.reserve(ceil_div(max_length, kernels::kKvBlockTokens));
+    known.prompt_count = static_cast<int32_t>(request.prompt.size());
+    known.rule = request.rule;
+    const bool is_new = requests_.emplace(request.id, std::move(known)).second;
+    CHORAL_CHECK(is_new, "a request is added twice");
+    return Status();
+  });
 }
 
 void ModelRunner::build_batch(const StepInput& input) {
@@ -152,9 +154,16 @@ void ModelRunner::sample_next_tokens(const StepInput& input, MatrixView<const fl
   out.tokens.resize(rows);
   out.top.resize(top);
   for (size_t i = 0; i < input.items.size(); ++i) add_sampled_rows(input.items[i], *step_requests_[i], out);
-  const auto logits = ctx_.make_matrix(static_cast<int64_t>(rows), model_.vocab_size());
+  const auto widest = std::max_element(sampled_rows_.begin(), sampled_rows_.end(),
+                                       [](const SampledRow& a, const SampledRow& b) { return a.vocab < b.vocab; });
+  const auto logits = ctx_.make_matrix(static_cast<int64_t>(rows), widest->vocab);
   model_.compute_logits(ctx_, batch_, hidden, logits_rows_, logits);
   sampler_.sample(platform::host_copy(ctx_, logits), sampled_rows_);
+}
+
+// With the tokens that the row's adapter brings.
+int64_t ModelRunner::vocab_of(int64_t row) const {
+  return model_.vocab_size() + (batch_.lora == nullptr ? 0 : batch_.lora->own_tokens(row));
 }
 
 void ModelRunner::add_sampled_rows(const StepItem& item, const KnownRequest& request, StepOutput& out) {
@@ -166,6 +175,7 @@ void ModelRunner::add_sampled_rows(const StepItem& item, const KnownRequest& req
     }
     logits_rows_.push_back(item.first_row + row);
     sampled_rows_.push_back({.rule = &request.rule,
+                             .vocab = vocab_of(logits_rows_.back()),
                              .tokens = std::span(request.tokens).first(static_cast<size_t>(item.first_token + row) + 1),
                              .prompt_count = request.prompt_count,
                              .out = &token,
@@ -186,7 +196,8 @@ void ModelRunner::add_prompt_logprobs(const StepItem& item, const KnownRequest& 
     const int32_t count = std::min(kPromptLogitsRows, end - first);
     logits_rows_.resize(count);
     std::iota(logits_rows_.begin(), logits_rows_.end(), item.first_row + first - item.first_token);
-    const auto on_device = ctx_.make_matrix(count, model_.vocab_size());
+    const int64_t vocab = vocab_of(logits_rows_.front());  // one request has one adapter; rows before it acts are the base's
+    const auto on_device = ctx_.make_matrix(count, vocab);
     model_.compute_logits(ctx_, batch_, hidden, logits_rows_, on_device);
     const auto logits = platform::host_copy(ctx_, on_device);
     for (int32_t i = 0; i < count; ++i) {

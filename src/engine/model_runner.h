@@ -1,5 +1,5 @@
 // Runs one step on one model: takes in what the step says of its requests, builds the flat batch once, forwards it, makes the
-// logits of the rows that need them, samples. Knows of a request what StepInputs said; see step_input.h.
+// logits of the rows that need them, samples. Knows of a request what it was told; see step_input.h.
 // Engine thread; all arrays are reserved for the largest step, so a steady-state step allocates nothing.
 #pragma once
 
@@ -16,9 +16,12 @@ namespace choral::engine {
 
 class ModelRunner {
  public:
-  // A step holds at most `max_tokens` rows of `max_items` requests.
+  // A step holds at most `max_tokens` rows of `max_items` requests; an adapter brings at most `max_own_tokens`.
   ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora, int64_t max_tokens,
-              int64_t max_items);
+              int64_t max_items, int64_t max_own_tokens);
+
+  // Keeps a copy, until a step drops it. An error is that there is no memory for one.
+  Status add_request(const NewRequest& request);
 
   // out.items[i] answers input.items[i]. An error is the device's, or there was no memory: nothing of the step can be used, and
   // its requests may only be dropped.
@@ -38,8 +41,8 @@ class ModelRunner {
 
   void compute(const StepInput& input, StepOutput& out);
   void take_in(const StepInput& input);
-  void admit(const NewRequest& request);
   void build_batch(const StepInput& input);
+  int64_t vocab_of(int64_t row) const;
   void add_rows(const StepItem& item, const KnownRequest& request);
   void add_sampled_rows(const StepItem& item, const KnownRequest& request, StepOutput& out);
   void sample_next_tokens(const StepInput& input, MatrixView<const float> hidden, StepOutput& out);

@@ -21,7 +21,7 @@ class ModelRunnerTest : public ::testing::Test {
     CheckpointWeights weights(*checkpoint, {});
     CHORAL_CHECK(worker_->load(files->config, weights, options).ok(), "the tiny model loads");
     CHORAL_CHECK(worker_->initialize_cache(options).ok(), "the tiny model has a cache");
-    runner_.emplace(worker_->context(), *worker_->loaded().model, worker_->lora_manager(), 512, 16);
+    runner_.emplace(worker_->context(), *worker_->loaded().model, worker_->lora_manager(), 512, 16, 0);
   }
 
   // A request that computes its tokens from `first` on, in blocks from `first_block` on; the last `logits` rows give tokens.
@@ -57,7 +57,7 @@ class ModelRunnerTest : public ::testing::Test {
     request.rule.settings.temperature = 0;
     request.rule.logprobs = 3;
     request.rule.prompt_logprobs = 1;
-    input_.admitted.push_back(std::move(request));
+    EXPECT_TRUE(runner_->add_request(request).ok());
   }
   Status run() {
     Status status = runner_->execute_model(input_, output_);
@@ -179,12 +179,12 @@ TEST_F(ModelRunnerTest, ForgetsWhatIsDropped) {
   auto tokens = random_prompt(10, 6);
   one_by_one(1, tokens, 2);
   EXPECT_EQ(runner_->known_requests(), 1U);
-  input_.dropped = {1, 99};       // nobody ever heard of 99
-  admit(1, random_prompt(5, 7));  // the id is free again in the same step
-  add({.id = 1, .tokens = random_prompt(5, 7), .kept_tokens = 5});
+  input_.dropped = {1, 99};  // nobody ever heard of 99
+  admit(3, random_prompt(5, 7));
+  add({.id = 3, .tokens = random_prompt(5, 7), .kept_tokens = 5});
   ASSERT_TRUE(run().ok());
   EXPECT_EQ(runner_->known_requests(), 1U);
-  input_.dropped = {1};
+  input_.dropped = {3};
   admit(2, random_prompt(5, 8));
   add({.id = 2, .tokens = random_prompt(5, 8), .logits = 0, .kept_tokens = 5});
   ASSERT_TRUE(run().ok());

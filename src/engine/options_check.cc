@@ -1,11 +1,14 @@
 #include "engine/options_check.h"
 
+#include "lora/lora_config.h"
+
 namespace choral::engine {
 namespace {
 
 constexpr int64_t kMostThreads = 1024;
 constexpr int64_t kMostSeqs = 1 << 16;
 constexpr int64_t kMostStepTokens = 1 << 20;  // buffers of a step are made for so many rows
+constexpr int64_t kMostCpuLoras = 1'000'000;
 constexpr int64_t kMostWaiting = 1 << 20;
 constexpr int64_t kMostPositions = 1 << 24;
 constexpr int64_t kMostBytes = int64_t{1} << 50;
@@ -26,6 +29,9 @@ Status check_options(const EngineOptions& o) {
   CHORAL_RETURN_IF_ERROR(in_range("--max-num-batched-tokens", o.max_num_batched_tokens, kMostStepTokens));
   CHORAL_RETURN_IF_ERROR(in_range("max_waiting", o.max_waiting, kMostWaiting));
   CHORAL_RETURN_IF_ERROR(in_range("--max-loras", o.max_loras, kMostSeqs, "no limit"));
+  CHORAL_RETURN_IF_ERROR(
+      in_range("--lora-extra-vocab-size", o.lora_extra_vocab_size, lora::LoRAConfig::kMostExtraTokens, "none"));
+  CHORAL_RETURN_IF_ERROR(in_range("--max-cpu-loras", o.max_cpu_loras, kMostCpuLoras, "as many as have room"));
   CHORAL_RETURN_IF_ERROR(in_range("--kv-cache-memory", o.kv_cache_bytes, kMostBytes, "as much as free memory allows"));
   CHORAL_RETURN_IF_ERROR(in_range("--adapter-memory", o.adapter_memory_bytes, kMostBytes, "a quarter of what is free"));
   return {};

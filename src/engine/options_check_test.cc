@@ -35,8 +35,32 @@ TEST(OptionsCheck, RefusesEveryNumberOutOfRangeByItsFlag) {
   expect_refused(&EngineOptions::max_num_batched_tokens, {0, -1, kLow, kHigh}, "--max-num-batched-tokens");
   expect_refused(&EngineOptions::max_waiting, {0, -1, kLow, kHigh}, "max_waiting");
   expect_refused(&EngineOptions::max_loras, {-1, kLow, kHigh}, "--max-loras");
+  expect_refused(&EngineOptions::lora_extra_vocab_size, {-1, 65537, kLow, kHigh}, "--lora-extra-vocab-size");
+  expect_refused(&EngineOptions::max_cpu_loras, {-1, kLow, kHigh}, "--max-cpu-loras");
   expect_refused(&EngineOptions::kv_cache_bytes, {int64_t{-1}, kLowBytes, kHighBytes}, "--kv-cache-memory");
   expect_refused(&EngineOptions::adapter_memory_bytes, {int64_t{-1}, kLowBytes, kHighBytes}, "--adapter-memory");
+}
+
+TEST(OptionsCheck, AdaptersOfAStepFitInMemoryTogether) {
+  EngineOptions options = tiny_options();
+  options.max_loras = 4;
+  options.max_cpu_loras = 3;
+  const Status few = LLM::load(options).status();
+  EXPECT_EQ(few.code(), Code::kInvalidArgument);
+  EXPECT_THAT(few.message(), HasSubstr("max_cpu_loras is 3; it must be at least max_loras (4)"));
+  for (const int most : {0, 3}) {
+    options.max_loras = most;
+    EXPECT_TRUE(LLM::load(options).ok()) << most;
+  }
+}
+
+TEST(OptionsCheck, NothingIsShardedInOneProcess) {
+  EngineOptions options = tiny_options();
+  options.fully_sharded_loras = true;
+  const Status refused = LLM::load(options).status();
+  EXPECT_EQ(refused.code(), Code::kUnsupported);
+  EXPECT_THAT(refused.message(), HasSubstr("fully_sharded_loras"));
+  EXPECT_THAT(refused.message(), HasSubstr("one process"));
 }
 
 TEST(OptionsCheck, AKvCacheTooSmallForOneTokenSaysSoInUnitsThatShowIt) {

@@ -52,6 +52,23 @@ TEST(OutOfMemory, EndsTheStepThatCannotBeComputedAndNoOther) {
   while (llm->stats().running > 0) std::this_thread::yield();  // nobody is left behind
 }
 
+// The worker's copy is made when the request's turn comes, long after it was taken in.
+TEST(OutOfMemory, EndsTheRequestThatCannotBeBegunAndNotItsNeighbour) {
+  auto options = tiny_options();
+  options.max_num_seqs = 2;
+  const auto llm = load_or_die(options);
+  const auto neighbour = greedy_request(random_prompt(20, 1), 480);
+  const auto want = llm->generate({neighbour}).front();
+  auto goes_on = llm->submit(neighbour), leaves = llm->submit(neighbour);
+  auto waits = llm->submit(greedy_request(random_prompt(20, 2), 490));
+  ASSERT_TRUE(goes_on.ok() && leaves.ok() && waits.ok());
+  while (llm->stats().running < 2 || llm->stats().waiting < 1) std::this_thread::yield();
+  const Shortage shortage(480 * sizeof(int32_t));
+  (*leaves)->cancel();
+  expect_out_of_memory((*waits)->wait().status, "the request cannot be begun");
+  expect_same_bits((*goes_on)->wait(), want);
+}
+
 TEST(OutOfMemory, SparesMemoryForTheErrorItself) {
   constexpr size_t kMessage = 100;  // less than the error's text
   const auto llm = load_or_die(tiny_options());

@@ -32,7 +32,54 @@ int forms_given(const Request& r) {
   return int{r.prompt.has_value()} + int{!r.prompt_token_ids.empty()} + int{!r.messages.empty()} + int{!r.messages_json.empty()};
 }
 
+// As vLLM: the word as it stands and with a space before it, as models spell it in the middle of a text.
+Result<std::vector<std::vector<int32_t>>> bad_word_tokens(const text::Tokenizer* tokenizer,
+                                                          const std::vector<std::string>& words) {
+  std::vector<std::vector<int32_t>> sequences;
+  if (words.empty()) return sequences;
+  if (tokenizer == nullptr) return unsupported("bad_words need a tokenizer, which this model does not have");
+  for (const auto& word : words) {
+    if (word.empty()) return invalid_argument("bad_words holds an empty word");
+    const bool has_space = word.front() == ' ';
+    for (const std::string& form : {word, has_space ? word.substr(1) : " " + word}) {
+      CHORAL_TRY(auto ids, tokenizer->encode(form, {.add_special_tokens = false}));
+      if (!ids.empty() && std::find(sequences.begin(), sequences.end(), ids) == sequences.end())
+        sequences.push_back(std::move(ids));
+    }
+  }
+  return sequences;
+}
+
+// The highest id that a request names.
+int32_t highest_token(std::span<const int32_t> prompt, const SamplingParams& params) {
+  int32_t highest = -1;
+  for (const auto ids :
+       {prompt, std::span<const int32_t>(params.stop_token_ids), std::span<const int32_t>(params.allowed_token_ids)}) {
+    for (const int32_t id : ids) highest = std::max(highest, id);
+  }
+  for (const auto& [id, bias] : params.logit_bias) highest = std::max(highest, id);
+  return highest;
+}
+
 }  // namespace
+
+Result<RequestTokens> tokens_of(std::span<const VersionUse> adapters) {
+  RequestTokens tokens;
+  const VersionUse* from = nullptr;
+  for (const auto& use : adapters) {
+    tokens.more_ids = std::max(tokens.more_ids, use.most_own_tokens);
+    if (use.own == nullptr || use.own->tokenizer == nullptr) continue;
+    if (from != nullptr && !(from->own->tokens == use.own->tokens)) {
+      return invalid_argument(
+          "adapters '{}' and '{}' both bring tokens of their own, so they cannot answer together; use one of them",
+          from->version->request.lora_name, use.version->request.lora_name);
+    }
+    from = &use;
+    tokens.tokenizer = use.own->tokenizer;
+    tokens.eos_id = use.own->eos_id;
+  }
+  return tokens;
+}
 
 Result<std::unique_ptr<RequestReader>> RequestReader::make(const ModelFiles& files, const RequestLimits& limits) {
   std::unique_ptr<RequestReader> reader(new RequestReader(files, limits));
@@ -80,21 +127,22 @@ Result<std::string> RequestReader::apply_chat_template(const Request& request) c
   return chat_template->apply(input);
 }
 
-Result<std::vector<int32_t>> RequestReader::prompt_tokens(Request& request) const {
+Result<std::vector<int32_t>> RequestReader::prompt_tokens(Request& request, const text::Tokenizer* tokenizer) const {
   if (forms_given(request) != 1) {
     return invalid_argument("give exactly one of prompt, prompt_token_ids, messages; {} were given", forms_given(request));
   }
   if (!request.prompt_token_ids.empty()) return std::move(request.prompt_token_ids);
-  if (tokenizer_ == nullptr) return unsupported("this model has no tokenizer; give prompt_token_ids");
-  if (request.prompt) return encode_prompt(*request.prompt, request.add_special_tokens);
+  if (tokenizer == nullptr) return unsupported("this model has no tokenizer; give prompt_token_ids");
+  if (request.prompt) return encode_prompt(*tokenizer, *request.prompt, request.add_special_tokens);
   CHORAL_TRY(const std::string prompt, apply_chat_template(request));
-  return encode_prompt(prompt, false);  // the template wrote them
+  return encode_prompt(*tokenizer, prompt, false);  // the template wrote them
 }
 
 // A prompt that is a little too long is counted for the message; one that is far too long is not tokenised to its end.
-Result<std::vector<int32_t>> RequestReader::encode_prompt(std::string_view text, bool add_special_tokens) const {
+Result<std::vector<int32_t>> RequestReader::encode_prompt(const text::Tokenizer& tokenizer, std::string_view text,
+                                                          bool add_special_tokens) const {
   const size_t counted = 4 * static_cast<size_t>(limits_.max_model_len);
-  auto ids = tokenizer_->encode(text, {.add_special_tokens = add_special_tokens, .max_tokens = counted});
+  auto ids = tokenizer.encode(text, {.add_special_tokens = add_special_tokens, .max_tokens = counted});
   // The tokenizer's own limits, such as that of a word, say nothing about what fits.
   if (ids.ok() || ids.status().message() != text::EncodeBudget::too_many_tokens(counted).message()) return ids;
   return invalid_argument("the prompt is longer than fits: {}, but at most {} fit {}", ids.status().message(),
@@ -105,32 +153,15 @@ std::string RequestReader::way_out() const {
   return fmt::format("(max_model_len {}, one token to answer); shorten it or raise --max-model-len", limits_.max_model_len);
 }
 
-// As vLLM: the word as it stands and with a space before it, as models spell it in the middle of a text.
-Result<std::vector<std::vector<int32_t>>> RequestReader::bad_word_tokens(const std::vector<std::string>& words) const {
-  std::vector<std::vector<int32_t>> sequences;
-  if (words.empty()) return sequences;
-  if (tokenizer_ == nullptr) return unsupported("bad_words need a tokenizer, which this model does not have");
-  for (const auto& word : words) {
-    if (word.empty()) return invalid_argument("bad_words holds an empty word");
-    const bool has_space = word.front() == ' ';
-    for (const std::string& form : {word, has_space ? word.substr(1) : " " + word}) {
-      CHORAL_TRY(auto ids, tokenizer_->encode(form, {.add_special_tokens = false}));
-      if (!ids.empty() && std::find(sequences.begin(), sequences.end(), ids) == sequences.end())
-        sequences.push_back(std::move(ids));
-    }
-  }
-  return sequences;
-}
-
-Result<AdmittedRequest> RequestReader::read(Request request) {
+Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens tokens) {
   const SamplingParams params = std::move(request.sampling);
-  CHORAL_RETURN_IF_ERROR(check_sampling(params, limits_.vocab));
-  CHORAL_TRY(const auto prompt, prompt_tokens(request));
+  const auto& tokenizer = tokens.tokenizer != nullptr ? tokens.tokenizer : tokenizer_;
+  const auto vocab = static_cast<int32_t>(limits_.vocab + tokens.more_ids);
+  CHORAL_RETURN_IF_ERROR(check_sampling(params, vocab));
+  CHORAL_TRY(const auto prompt, prompt_tokens(request, tokenizer.get()));
   if (prompt.empty()) return invalid_argument("the prompt has no tokens; give at least one character");
   for (const int32_t id : prompt) {
-    if (id < 0 || id >= limits_.vocab) {
-      return invalid_argument("prompt_token_ids holds {}; the model has ids 0 to {}", id, limits_.vocab - 1);
-    }
+    if (id < 0 || id >= vocab) return invalid_argument("prompt_token_ids holds {}; the model has ids 0 to {}", id, vocab - 1);
   }
   const auto prompt_count = static_cast<int32_t>(prompt.size());
   const int32_t room = limits_.max_model_len - prompt_count;
@@ -140,7 +171,7 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
   }
   const int32_t max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
   CHORAL_RETURN_IF_ERROR(check_logprobs(params, max_tokens, prompt_count));
-  CHORAL_TRY(const auto bad_words, bad_word_tokens(params.bad_words));
+  CHORAL_TRY(const auto bad_words, bad_word_tokens(tokenizer.get(), params.bad_words));
 
   const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(params.n));
   const uint64_t seed = params.seed.value_or(mixed(limits_.seed ^ mixed(ordinal)));
@@ -153,13 +184,15 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
   kept.bad_words.clear();
   kept.logit_bias.clear();
   kept.allowed_token_ids.clear();
+  const int32_t highest = highest_token(prompt, params);
   SamplingRule rule = sampling_rule_of(params);
   rule.bad_words = bad_words;
   if (!params.ignore_eos) rule.stop_ids = eos_ids_;
+  if (!params.ignore_eos && tokens.eos_id) rule.stop_ids.push_back(*tokens.eos_id);
   rule.stop_ids.insert(rule.stop_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   const auto root = cache::make_prefix_root({}, request.cache_salt);
   for (int i = 0; i < params.n; ++i) {
-    OutputText text(tokenizer_, {params.stop, params.include_stop_str_in_output, params.skip_special_tokens}, room_tokens);
+    OutputText text(tokenizer, {params.stop, params.include_stop_str_in_output, params.skip_special_tokens}, room_tokens);
     auto completion = std::make_unique<EngineRequest>(kept, std::move(text));
     completion->id = ordinal + static_cast<uint64_t>(i);
     completion->tokens = prompt;
@@ -169,6 +202,7 @@ Result<AdmittedRequest> RequestReader::read(Request request) {
     completion->prefix_root = root;  // the base's; adapters make it their own once they are known
     completion->cache_salt = request.cache_salt;
     completion->stop_ids = rule.stop_ids;
+    completion->highest_token = highest;
     completion->rule = rule;
     completion->rule.seed = i == 0 ? seed : mixed(seed + static_cast<uint64_t>(i));
     completion->index = i;

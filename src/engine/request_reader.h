@@ -6,6 +6,8 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,11 +24,21 @@ struct RequestLimits {
   uint64_t seed = 0;  // of requests that bring none
 };
 
+// What a request's adapters make of these.
+struct RequestTokens {
+  std::shared_ptr<const text::Tokenizer> tokenizer;  // null: the base's
+  std::optional<int32_t> eos_id;                     // ends the answer beside the base's
+  int64_t more_ids = 0;  // that it may name beyond the base's; the engine knows which of them there are
+};
+
+// invalid_argument: two of them add other tokens to the base's tokenizer, and a text has one.
+Result<RequestTokens> tokens_of(std::span<const VersionUse> adapters);
+
 class RequestReader {
  public:
   static Result<std::unique_ptr<RequestReader>> make(const ModelFiles& files, const RequestLimits& limits);
 
-  Result<AdmittedRequest> read(Request request);
+  Result<AdmittedRequest> read(Request request, RequestTokens tokens = {});
   Result<std::string> apply_chat_template(const Request& request) const;
 
   bool has_chat_template() const;  // one that can be used
@@ -34,10 +46,10 @@ class RequestReader {
  private:
   RequestReader(const ModelFiles& files, const RequestLimits& limits) : tokenizer_(files.tokenizer), limits_(limits) {}
   Result<const text::ChatTemplate*> chat_template_of(const Request& request) const;
-  Result<std::vector<int32_t>> encode_prompt(std::string_view text, bool add_special_tokens) const;
+  Result<std::vector<int32_t>> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text,
+                                             bool add_special_tokens) const;
   std::string way_out() const;  // the end of a message about a prompt that is too long
-  Result<std::vector<int32_t>> prompt_tokens(Request& request) const;
-  Result<std::vector<std::vector<int32_t>>> bad_word_tokens(const std::vector<std::string>& words) const;
+  Result<std::vector<int32_t>> prompt_tokens(Request& request, const text::Tokenizer* tokenizer) const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   RequestLimits limits_;

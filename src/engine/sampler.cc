@@ -31,7 +31,8 @@ void Sampler::sample(MatrixView<float> logits, std::span<const SampledRow> rows)
     for (int64_t i = begin; i < end; ++i) {
       Arena& scratch = *scratch_[thread];
       const Arena::Mark mark(scratch);
-      sample_row(logits.row_span(i), rows[i], scratch);
+      const SampledRow& row = rows[i];
+      sample_row(logits.row_span(i).first(row.vocab), row, scratch);
     }
   });
 }

@@ -17,6 +17,7 @@ namespace choral::engine {
 // A row of logits that gives a token.
 struct SampledRow {
   const SamplingRule* rule = nullptr;
+  int64_t vocab = 0;                // leading ones of the row's logits that are its own
   std::span<const int32_t> tokens;  // up to the row's own
   int32_t prompt_count = 0;         // leading ones of them that are the prompt
   SampledToken* out = nullptr;
@@ -28,6 +29,7 @@ struct SampledRow {
 
 class Sampler {
  public:
+  // `vocab`: the most logits that a row has.
   Sampler(const platform::Context& ctx, int64_t vocab);
 
   // logits row i is that of rows[i]; the logits are changed in place.

@@ -48,6 +48,7 @@ class SamplerTest : public ::testing::Test {
     }
     for (size_t i = 0; i < rows.size(); ++i) {
       wanted.push_back({.rule = &rows[i].rule,
+                        .vocab = kVocab,
                         .tokens = rows[i].tokens,
                         .prompt_count = rows[i].prompt_count,
                         .out = &sampled.tokens[i],

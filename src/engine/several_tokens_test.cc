@@ -29,10 +29,13 @@ class ScriptedExecutor : public Executor {
   void remove_adapter(lora::AdapterKey) override {}
   std::vector<std::string> take_device_notes() override { return {}; }
 
+  Status add_request(const NewRequest& request) override {
+    known_[request.id].tokens = request.prompt;
+    return {};
+  }
   Status execute_model(const StepInput& input, StepOutput& out) override {
     out.clear();
     for (const auto id : input.dropped) known_.erase(id);
-    for (const auto& request : input.admitted) known_[request.id].tokens = request.prompt;
     for (const auto& item : input.items) {
       Known& known = known_.at(item.id);
       update(item.tokens, input.token_ids_of(item.tokens), known.tokens);

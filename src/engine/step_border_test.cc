@@ -16,6 +16,11 @@ class BytesExecutor : public Executor {
   Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override { return far_->add_adapter(key, std::move(voice)); }
   void remove_adapter(lora::AdapterKey key) override { far_->remove_adapter(key); }
   std::vector<std::string> take_device_notes() override { return far_->take_device_notes(); }
+  Status add_request(const NewRequest& request) override {
+    NewRequest received;
+    CHORAL_CHECK(from_bytes(to_bytes(request), received), "a request is read as it was written");
+    return far_->add_request(received);
+  }
   Status execute_model(const StepInput& input, StepOutput& out) override {
     StepInput received;
     CHORAL_CHECK(from_bytes(to_bytes(input), received), "a step input is read as it was written");
@@ -109,10 +114,11 @@ TEST(StepBorder, AndThroughChunksAndPreemption) {
 TEST(StepBorder, AndWithAdaptersAndMixes) {
   const AdapterFiles files;
   for (const char* name : {"a", "b", "c"}) files.write(name, 4 + (name[0] - 'a') * 4, static_cast<uint64_t>(name[0]));
+  files.write_own_tokens("own", 7);
   auto options = tiny_options();
   options.adapter_root = files.root().string();
   auto requests = requests_of_every_kind();
-  const std::vector<AdapterUse> uses[] = {{}, {{"a"}}, {{"b", 0.5F}}, {{"a"}, {"c", 2.0F}}, {{"c"}}};
+  const std::vector<AdapterUse> uses[] = {{}, {{"a"}}, {{"b", 0.5F}}, {{"a"}, {"c", 2.0F}}, {{"own"}}};
   for (size_t i = 0; i < requests.size(); ++i) requests[i].adapters = uses[i % std::size(uses)];
   const auto want = load_or_die(options)->generate(requests);
   AssembledEngine engine(options, over_bytes);
@@ -155,19 +161,25 @@ TEST(StepBorder, WhatAFailedStepComputedIsForgotten) {
   for (const auto id : log.failed) EXPECT_EQ(std::count(log.dropped.begin(), log.dropped.end(), id), 1) << id;
 }
 
-TEST(StepBytes, EndWhereTheyEnd) {
-  StepInput input;
-  input.dropped = {3, 4};
-  input.admitted.resize(1);
-  input.admitted[0].prompt = {1, 2, 3};
-  input.admitted[0].rule.bad_words = {{1}, {2, 3}};
-  input.items.resize(2);
-  const auto bytes = to_bytes(input);
-  StepInput read;
+template <class Record>
+void expect_to_end_where_it_ends(const Record& record) {
+  const auto bytes = to_bytes(record);
+  Record read;
   ASSERT_TRUE(from_bytes(bytes, read));
   EXPECT_EQ(to_bytes(read), bytes);
   for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(from_bytes(bytes.substr(0, size), read)) << size;
   EXPECT_FALSE(from_bytes(bytes + '\0', read));
+}
+
+TEST(StepBytes, EndWhereTheyEnd) {
+  StepInput input;
+  input.dropped = {3, 4};
+  input.items.resize(2);
+  expect_to_end_where_it_ends(input);
+  NewRequest request;
+  request.prompt = {1, 2, 3};
+  request.rule.bad_words = {{1}, {2, 3}};
+  expect_to_end_where_it_ends(request);
 }
 
 }  // namespace

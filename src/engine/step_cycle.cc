@@ -1,5 +1,7 @@
 #include "engine/step_cycle.h"
 
+#include "engine/spare_memory.h"
+
 namespace choral::engine {
 
 StepCycle::StepCycle(Executor& executor, int max_seqs, int max_tokens)
@@ -7,6 +9,13 @@ StepCycle::StepCycle(Executor& executor, int max_seqs, int max_tokens)
   plan_.reserve(max_seqs);
   output_.reserve(max_seqs);
   finished_.reserve(max_seqs);
+}
+
+Status StepCycle::introduce(EngineRequest& request) {
+  CHORAL_RETURN_IF_ERROR(or_out_of_memory("the request cannot be begun",
+                                          [&] { return executor_.add_request(StepInputWriter::introduction(request)); }));
+  StepInputWriter::introduced(request);
+  return {};
 }
 
 StepGain StepCycle::gain_of(size_t item, size_t& tokens_taken, size_t& prompt_logprobs_taken) {

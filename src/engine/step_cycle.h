@@ -25,11 +25,10 @@ class StepCycle {
  public:
   StepCycle(Executor& executor, int max_seqs, int max_tokens);
 
-  // Decides what the step computes. False: nothing.
-  bool plan(sched::Scheduler& scheduler) {
-    scheduler.schedule(plan_);
-    return !plan_.empty();
-  }
+  // Decides what the step computes, and tells the workers of the requests that are new to them. For each that they have no memory
+  // for, refuse(EngineRequest&, Status) ends it, and the step is planned without it. False: there is nothing to compute.
+  template <class Refuse>
+  bool plan(sched::Scheduler& scheduler, Refuse&& refuse);
   const sched::StepPlan& planned() const { return plan_; }
 
   // Computes it. On an error the step's requests must end (Executor::execute_model).
@@ -47,6 +46,7 @@ class StepCycle {
   void forget_running(const sched::Scheduler& scheduler);
 
  private:
+  Status introduce(EngineRequest& request);
   // Of the plan's item; what the output has for it counts as taken.
   StepGain gain_of(size_t item, size_t& tokens_taken, size_t& prompt_logprobs_taken);
 
@@ -56,6 +56,23 @@ class StepCycle {
   StepOutput output_;
   std::vector<std::unique_ptr<sched::Request>> finished_;
 };
+
+template <class Refuse>
+bool StepCycle::plan(sched::Scheduler& scheduler, Refuse&& refuse) {
+  for (;;) {
+    scheduler.schedule(plan_);
+    bool all = true;
+    for (const auto& item : plan_.items()) {
+      auto& request = static_cast<EngineRequest&>(*item.request);
+      Status told = request.introduced ? Status() : introduce(request);
+      if (told.ok()) continue;
+      refuse(request, std::move(told));
+      all = false;
+    }
+    if (all) return !plan_.empty();
+    scheduler.abandon(plan_);
+  }
+}
 
 template <class Take>
 void StepCycle::take_output(sched::Scheduler& scheduler, Take&& take) {

@@ -1,6 +1,6 @@
-// What a step says to the worker: values only, so that it may cross to another thread, process or machine. The worker keeps a
-// copy of each request it was told of (its tokens, its blocks, how its tokens are chosen); a step says what is new. Reused every
-// step; after reserve() a steady-state step allocates nothing.
+// What is said to the worker: values only, so that it may cross to another thread, process or machine. The worker keeps a copy of
+// each request it was told of (its tokens, its blocks, how its tokens are chosen); a step says what is new. Reused every step;
+// after reserve() a steady-state step allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace choral::engine {
 
-// A request in its first step.
+// A request, before its first step.
 struct NewRequest {
   uint64_t id = 0;
   std::vector<int32_t> prompt;
@@ -45,8 +45,7 @@ struct StepItem {
 };
 
 struct StepInput {
-  std::vector<uint64_t> dropped;  // will not come again; the worker may never have heard of one
-  std::vector<NewRequest> admitted;
+  std::vector<uint64_t> dropped;              // will not come again; the worker may never have heard of one
   std::vector<StepItem> items;                // in the order of their rows
   std::vector<lora::LoRASegment> segments;    // ids are those of Executor::add_adapter(); rows in none are the base's
   std::vector<int32_t> token_ids, block_ids;  // what the items' updates speak of
@@ -57,7 +56,6 @@ struct StepInput {
     items.reserve(max_items);
     segments.reserve(max_items);
     dropped.reserve(max_items);
-    admitted.reserve(max_items);
     token_ids.reserve(max_tokens);
     block_ids.reserve(max_tokens);
   }

@@ -15,7 +15,6 @@ ListUpdate add_tail(std::span<const int32_t> list, int32_t kept, std::vector<int
 }  // namespace
 
 const StepInput& StepInputWriter::write(const sched::StepPlan& plan) {
-  input_.admitted.clear();
   input_.items.clear();
   input_.token_ids.clear();
   input_.block_ids.clear();
@@ -32,16 +31,19 @@ void StepInputWriter::forget(const EngineRequest& request) {
   if (request.introduced) dropped_.push_back(request.id);
 }
 
-void StepInputWriter::introduce(EngineRequest& request) {
+NewRequest StepInputWriter::introduction(EngineRequest& request) {
   const auto prompt = request.prompt();
+  return {request.id, {prompt.begin(), prompt.end()}, request.max_length, std::move(request.rule)};
+}
+
+void StepInputWriter::introduced(EngineRequest& request) {
   request.introduced = true;
   request.told_tokens = request.prompt_count;
-  input_.admitted.push_back({request.id, {prompt.begin(), prompt.end()}, request.max_length, std::move(request.rule)});
 }
 
 void StepInputWriter::add(const sched::PlanItem& item) {
   auto& request = static_cast<EngineRequest&>(*item.request);
-  if (!request.introduced) introduce(request);
+  CHORAL_CHECK(request.introduced, "a step has a request that the worker was never told of");
   StepItem out;
   out.id = request.id;
   out.first_token = item.first_token;

@@ -12,15 +12,17 @@ class StepInputWriter {
  public:
   StepInputWriter(int64_t max_items, int64_t max_tokens) { input_.reserve(max_items, max_tokens); }
 
-  // What the plan, whose requests are EngineRequests, means for the worker; valid until the next call. It must reach the worker,
-  // or the plan's requests end.
+  // What the worker must know of the request before its first step; it was told when introduced() says so.
+  static NewRequest introduction(EngineRequest& request);
+  static void introduced(EngineRequest& request);
+  // What the plan, whose requests are EngineRequests that were introduced, means for the worker; valid until the next call. It
+  // must reach the worker, or the plan's requests end.
   const StepInput& write(const sched::StepPlan& plan);
   const StepInput& input() const { return input_; }  // as last written
   // The request has ended: the next step lets the worker forget it.
   void forget(const EngineRequest& request);
 
  private:
-  void introduce(EngineRequest& request);
   void add(const sched::PlanItem& item);
 
   StepInput input_;

@@ -36,6 +36,13 @@ class StepInputWriterTest : public ::testing::Test {
   }
   const StepInput& step() {
     scheduler_.schedule(plan_);
+    introduced_.clear();
+    for (const auto& item : plan_.items()) {
+      auto& request = static_cast<EngineRequest&>(*item.request);
+      if (request.introduced) continue;
+      introduced_.push_back(StepInputWriter::introduction(request));
+      StepInputWriter::introduced(request);
+    }
     const StepInput& input = writer_.write(plan_);
     scheduler_.on_computed(plan_);
     const int32_t token = 7;
@@ -48,17 +55,18 @@ class StepInputWriterTest : public ::testing::Test {
   sched::Scheduler scheduler_{config(), 6, 32};
   sched::StepPlan plan_;
   StepInputWriter writer_{4, 24};
+  std::vector<NewRequest> introduced_;  // for the last step
 };
 
 TEST_F(StepInputWriterTest, TellsARequestOnceAndThenWhatIsNew) {
   const auto& request = add(5, 40);
   const auto prompt = request.tokens;
   const StepInput& input = step();
-  ASSERT_EQ(input.admitted.size(), 1U);
-  EXPECT_EQ(input.admitted[0].id, 5U);
-  EXPECT_EQ(input.admitted[0].prompt, prompt);
-  EXPECT_EQ(input.admitted[0].max_length, 140);
-  EXPECT_EQ(input.admitted[0].rule.seed, 1005U);
+  ASSERT_EQ(introduced_.size(), 1U);
+  EXPECT_EQ(introduced_[0].id, 5U);
+  EXPECT_EQ(introduced_[0].prompt, prompt);
+  EXPECT_EQ(introduced_[0].max_length, 140);
+  EXPECT_EQ(introduced_[0].rule.seed, 1005U);
   EXPECT_THAT(input.token_ids, IsEmpty());
   EXPECT_EQ(input.block_ids.size(), 2U);
   EXPECT_EQ(input.items[0].logits_count, 0);
@@ -66,7 +74,7 @@ TEST_F(StepInputWriterTest, TellsARequestOnceAndThenWhatIsNew) {
   EXPECT_EQ(input.total_tokens, 24);
 
   step();  // the other chunk
-  EXPECT_THAT(input.admitted, IsEmpty());
+  EXPECT_THAT(introduced_, IsEmpty());
   EXPECT_THAT(input.token_ids, IsEmpty());
   EXPECT_THAT(input.block_ids, IsEmpty());
   EXPECT_EQ(input.items[0].first_token, 24);
@@ -100,7 +108,7 @@ TEST_F(StepInputWriterTest, TellsThePlaceAnewAfterAPreemption) {
   EXPECT_EQ(item.first_token, 0);
   EXPECT_EQ(item.blocks.kept, 0);
   EXPECT_EQ(item.blocks.count, second.block_table.size());
-  EXPECT_THAT(input.admitted, IsEmpty());
+  EXPECT_THAT(introduced_, IsEmpty());
   EXPECT_LE(item.tokens.count, 1) << "its tokens are known";
 }
 

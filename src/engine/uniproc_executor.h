@@ -22,6 +22,7 @@ class UniprocExecutor : public Executor {
     return worker_->lora_manager().add_adapter(key, std::move(voice));
   }
   void remove_adapter(lora::AdapterKey key) override { worker_->lora_manager().remove_adapter(key); }
+  Status add_request(const NewRequest& request) override { return worker_->add_request(request); }
   Status execute_model(const StepInput& input, StepOutput& out) override { return worker_->execute_model(input, out); }
   std::vector<std::string> take_device_notes() override { return worker_->take_device_notes(); }
 

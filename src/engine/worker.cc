@@ -5,8 +5,6 @@
 namespace choral::engine {
 namespace {
 
-constexpr int64_t kMostRegistered = 1'000'000;
-
 Result<DType> parse_kv_dtype(std::string_view name) {
   if (name == "auto") return DType::kF32;  // exact; the 16-bit types halve memory and the reads of long contexts
   auto type = parse_dtype(name);
@@ -16,13 +14,14 @@ Result<DType> parse_kv_dtype(std::string_view name) {
   return type;
 }
 
-// Slots cost a pointer and adapters bytes, so neither is short: what is in memory is limited by its bytes, and how many adapters
-// one step has by the scheduler. Here each factor of one is a voice with a slot of its own.
 Result<lora::LoRAConfig> read_lora_config(const EngineOptions& options) {
   lora::LoRAConfig config;
-  config.max_loras = options.max_num_seqs;
-  config.max_cpu_loras = kMostRegistered;
+  if (options.max_cpu_loras > 0) config.max_cpu_loras = options.max_cpu_loras;
+  // Without a limit of its own, a step has as many as it has requests, or as may be in memory.
+  config.max_loras = options.max_loras > 0 ? options.max_loras : config.max_cpu_loras.value_or(options.max_num_seqs);
+  config.fully_sharded_loras = options.fully_sharded_loras;
   config.max_lora_rank = options.max_lora_rank;
+  config.lora_extra_vocab_size = options.lora_extra_vocab_size;
   config.bias_enabled = options.lora_bias;
   CHORAL_TRY(config.lora_dtype, lora::parse_lora_dtype(options.lora_dtype));
   CHORAL_RETURN_IF_ERROR(config.validate());
@@ -67,10 +66,10 @@ Status Worker::initialize_cache(const EngineOptions& options) {
   max_model_len_ = plan.max_model_len;
   CHORAL_TRY(auto pool, KvPool::make(ctx_.session, model, kv_dtype_, plan.blocks));
   kv_pool_ = std::move(pool);
-  lora_manager_.emplace(model.lora_targets(), lora_config_, ctx_.session.platform().device(), options.max_num_seqs,
-                        options.max_num_batched_tokens);
+  lora_manager_.emplace(options.max_num_seqs);
   CHORAL_RETURN_IF_ERROR(give_adapters_to_device(options));
-  runner_ = std::make_unique<ModelRunner>(ctx_, model, *lora_manager_, options.max_num_batched_tokens, options.max_num_seqs);
+  runner_ = std::make_unique<ModelRunner>(ctx_, model, *lora_manager_, options.max_num_batched_tokens, options.max_num_seqs,
+                                          lora_config_.lora_extra_vocab_size);
   return {};
 }
 
@@ -81,7 +80,7 @@ Status Worker::give_adapters_to_device(const EngineOptions& options) {
     notes_.push_back("adapters are computed on the host, on copies of their rows: " + own.message());
     return {};
   }
-  const lora::LoRAMemoryPoolSize size{.max_slots = lora_config_.max_loras,
+  const lora::LoRAMemoryPoolSize size{.max_slots = options.max_num_seqs,
                                       .budget_bytes = options.adapter_memory_bytes,
                                       .dtype = stack_type(lora_config_.lora_dtype)};
   CHORAL_TRY(auto adapters, lora::StackedAdapters::make(ctx_, loaded_.model->lora_targets(), size, options.max_num_seqs,

@@ -23,6 +23,7 @@ class Worker {
   // Decides how much KV there is and allocates it.
   Status initialize_cache(const EngineOptions& options);
 
+  Status add_request(const NewRequest& request) { return runner_->add_request(request); }
   // An error is the device's, whose answers can't be used.
   Status execute_model(const StepInput& input, StepOutput& out) { return runner_->execute_model(input, out); }
   lora::LoRAModelManager& lora_manager() { return *lora_manager_; }

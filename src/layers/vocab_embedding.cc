@@ -1,5 +1,7 @@
 #include "layers/vocab_embedding.h"
 
+#include <algorithm>
+
 #include "platform/host_view.h"
 
 namespace choral::layers {
@@ -18,6 +20,23 @@ VocabParallelEmbedding::VocabParallelEmbedding(Builder& builder, const Spec& spe
 
 void VocabParallelEmbedding::lookup(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out,
                                     const lora::PunicaWrapper* lora) const {
+  const platform::StepMark mark(ctx);
+  look_up_base(ctx, base_ids(ctx, ids), out);
+  if (lora != nullptr) lora->add_lora_embedding(ctx, lora_target_, ids, out);
+}
+
+// Tokens that adapters bring have no row here: any row stands where theirs will.
+platform::IndexArray<int32_t> VocabParallelEmbedding::base_ids(const platform::Context& ctx,
+                                                               platform::IndexArray<int32_t> ids) const {
+  const auto is_base = [this](int32_t id) { return id < out_features(); };
+  if (std::all_of(ids.host.begin(), ids.host.end(), is_base)) return ids;
+  const auto safe = ctx.kernel.scratch.make<int32_t>(ids.host.size());
+  std::transform(ids.host.begin(), ids.host.end(), safe.begin(), [&](int32_t id) { return is_base(id) ? id : 0; });
+  return platform::place_indices(ctx, std::span<const int32_t>(safe));
+}
+
+void VocabParallelEmbedding::look_up_base(const platform::Context& ctx, platform::IndexArray<int32_t> ids,
+                                          MatrixView<float> out) const {
   if (form() == platform::OpForm::kNative) {
     const platform::HostView<float> rows(ctx, out, platform::Access::kWrite);
     for (int64_t i = 0; i < ids.size(); ++i) {
@@ -26,7 +45,6 @@ void VocabParallelEmbedding::lookup(const platform::Context& ctx, platform::Inde
   } else {
     quant_method().gather_rows(ctx, ids, out);
   }
-  if (lora != nullptr) lora->add_lora_embedding(ctx, lora_target_, ids, out);
 }
 
 ParallelLMHead::ParallelLMHead(Builder& builder, const Spec& spec)
@@ -51,6 +69,11 @@ void LogitsProcessor::forward(const platform::Context& ctx, MatrixView<const flo
 void LogitsProcessor::multiply(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
                                MatrixView<float> logits, const lora::PunicaWrapper* lora) const {
   if (lora == nullptr) return head_.forward(ctx, hidden, logits);
+  const int64_t vocab = head_.out_features();
+  if (logits.cols > vocab) {
+    lora->fill_own_logits(ctx, lora_target_, hidden, rows, logits.sub_cols(vocab, logits.cols - vocab));
+    logits = logits.sub_cols(0, vocab);
+  }
   lora->add_lora_logits(ctx, lora_target_, hidden, rows, logits, [&](const kernels::Epilogue& wanted, MatrixView<float> to) {
     head_.quant_method().apply(ctx, hidden, wanted, to);
   });

@@ -7,7 +7,8 @@
 
 namespace choral::layers {
 
-// out row i = row ids[i] of the table. Also the head of a model that ties its weights. CustomOp "vocab_parallel_embedding".
+// out row i = row ids[i] of the table; ids beyond it are tokens that the row's adapter brings. Also the head of a model that ties
+// its weights. CustomOp "vocab_parallel_embedding".
 class VocabParallelEmbedding : public LinearBase, public platform::CustomOp {
  public:
   static constexpr std::string_view kLayerName = "vocab_parallel_embedding";
@@ -21,6 +22,9 @@ class VocabParallelEmbedding : public LinearBase, public platform::CustomOp {
                       const lora::PunicaWrapper* lora = nullptr) const;
 
  private:
+  platform::IndexArray<int32_t> base_ids(const platform::Context& ctx, platform::IndexArray<int32_t> ids) const;
+  void look_up_base(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out) const;
+
   int lora_target_;
 };
 
@@ -42,7 +46,8 @@ class LogitsProcessor : public platform::CustomOp {
   };
   LogitsProcessor(Builder& builder, const Spec& spec);
   virtual ~LogitsProcessor() = default;
-  // hidden [tokens, hidden], rows: which of them, ascending -> logits [rows, vocab]
+  // hidden [tokens, hidden], rows: which of them, ascending -> logits [rows, vocab], or wider by the most tokens that the adapter
+  // of one of these rows brings: a row's logits go on with those of its own adapter's, and are undefined behind them.
   virtual void forward(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
                        MatrixView<float> logits, const lora::PunicaWrapper* lora = nullptr) const;
 

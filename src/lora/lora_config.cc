@@ -48,6 +48,11 @@ std::string LoRAConfig::rank_advice(int64_t rank) {
   return fmt::format("start with --max-lora-rank {}", rank);
 }
 
+std::string LoRAConfig::extra_vocab_advice(int64_t tokens) {
+  if (tokens > kMostExtraTokens) return fmt::format("no more than {} are served", kMostExtraTokens);
+  return fmt::format("start with --lora-extra-vocab-size {}", tokens);
+}
+
 Status LoRAConfig::validate() const {
   ProblemList problems;
   if (max_loras < 1 || max_loras > kMostAdapters) {
@@ -56,20 +61,19 @@ Status LoRAConfig::validate() const {
   if (max_lora_rank < 1 || max_lora_rank > kLargestRank) {
     problems.add(invalid_argument("max_lora_rank is {}; it must be 1 to {}", max_lora_rank, kLargestRank));
   }
-  if (lora_extra_vocab_size < 0 || lora_extra_vocab_size > 65'536) {
-    problems.add(invalid_argument("lora_extra_vocab_size is {}; it must be 0 to 65536", lora_extra_vocab_size));
-  }
-  if (lora_extra_vocab_size > 0 && lora_extra_vocab_size <= 65'536) {
-    problems.add(
-        unsupported("lora_extra_vocab_size is {}: adapters that bring tokens of their own are not served; add the tokens "
-                    "to the base model first, and train their rows (trainable_token_indices)",
-                    lora_extra_vocab_size));
+  if (lora_extra_vocab_size < 0 || lora_extra_vocab_size > kMostExtraTokens) {
+    problems.add(invalid_argument("lora_extra_vocab_size is {}; it must be 0 to {}", lora_extra_vocab_size, kMostExtraTokens));
   }
   if (max_cpu_loras && (*max_cpu_loras < max_loras || *max_cpu_loras > kMostAdapters)) {
     problems.add(
         invalid_argument("max_cpu_loras is {}; it must be at least max_loras ({}) and at most {}, because an adapter in use "
                          "stays in memory",
                          *max_cpu_loras, max_loras, kMostAdapters));
+  }
+  if (fully_sharded_loras) {
+    problems.add(
+        unsupported("fully_sharded_loras (--fully-sharded-loras) is set: the engine is one process with one device, so there is "
+                    "nothing to shard; leave it out"));
   }
   for (const double factor : long_lora_scaling_factors) {
     if (!std::isfinite(factor) || factor < 1.0) {

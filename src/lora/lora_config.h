@@ -22,26 +22,26 @@ Result<LoRADType> parse_lora_dtype(std::string_view name);
 
 struct LoRAConfig {
   static constexpr int64_t kLargestRank = 512;
+  static constexpr int64_t kMostExtraTokens = 65'536;
 
   int64_t max_loras = 8;       // distinct adapters in one step
   int64_t max_lora_rank = 64;  // 1 … 512; an adapter with a larger rank anywhere is refused
   LoRADType lora_dtype = LoRADType::kAuto;
-  // Rows by which an adapter's own embedding and head may exceed the base's vocabulary. Only 0 is served: tokens of an adapter's
-  // own need a tokenizer of its own.
-  int64_t lora_extra_vocab_size = 0;
-  // Voices registered with a manager at a time; absent: twice max_loras. What is in memory is limited by its bytes.
+  // Tokens that an adapter may bring: rows by which its embedding and head exceed the base's vocabulary. 0 … 65536
+  int64_t lora_extra_vocab_size = 256;
+  // Adapters in the host's memory at a time, those being loaded included; absent: as many as have room.
   std::optional<int64_t> max_cpu_loras;
-  // How adapters are divided over devices under tensor parallelism. With one device both forms are the same, so either is taken.
+  // How adapters are divided over devices under tensor parallelism. Refused: one process has one device, and divides nothing.
   bool fully_sharded_loras = false;
   // Whether adapters may bring biases (lora_bias, trained biases of bias="all"). On, unlike vLLM, since they are supported.
   bool bias_enabled = true;
   // Rope scalings offered to long-context adapters. Only 1 is supported: the base's own context.
   std::vector<double> long_lora_scaling_factors;
 
-  // What to do about an adapter of a rank above max_lora_rank; only a limit that validate() takes is advised.
+  // What to do about an adapter of a rank above max_lora_rank, or with more tokens than lora_extra_vocab_size; only a limit that
+  // validate() takes is advised.
   static std::string rank_advice(int64_t rank);
-
-  int64_t cpu_loras() const { return max_cpu_loras.value_or(2 * max_loras); }
+  static std::string extra_vocab_advice(int64_t tokens);
 
   // All that is wrong, in one error.
   Status validate() const;

@@ -18,8 +18,8 @@ TEST(LoRAConfig, DefaultsAreLegal) {
   EXPECT_EQ(config.max_loras, 8);
   EXPECT_EQ(config.max_lora_rank, 64);
   EXPECT_EQ(config.lora_dtype, LoRADType::kAuto);
-  EXPECT_EQ(config.lora_extra_vocab_size, 0);
-  EXPECT_EQ(config.cpu_loras(), 16);
+  EXPECT_EQ(config.lora_extra_vocab_size, 256);
+  EXPECT_FALSE(config.max_cpu_loras.has_value());
   EXPECT_FALSE(config.fully_sharded_loras);
   EXPECT_TRUE(config.bias_enabled);
 }
@@ -62,11 +62,23 @@ TEST(LoRAConfig, AllProblemsAtOnce) {
   EXPECT_THAT(config.validate().message(), HasSubstr("max_cpu_loras is 3; it must be at least max_loras (4)"));
 }
 
-TEST(LoRAConfig, TokensOfAnAdaptersOwnAreRefusedWithAWayOut) {
+TEST(LoRAConfig, NothingIsShardedInOneProcess) {
   LoRAConfig config;
-  config.lora_extra_vocab_size = 256;
+  config.fully_sharded_loras = true;
   EXPECT_EQ(config.validate().code(), Code::kUnsupported);
-  EXPECT_THAT(config.validate().message(), HasSubstr("add the tokens to the base model first"));
+  EXPECT_THAT(config.validate().message(), AllOf(HasSubstr("fully_sharded_loras"), HasSubstr("one process")));
+}
+
+TEST(LoRAConfig, TokensOfAnAdaptersOwn) {
+  LoRAConfig config;
+  for (const int64_t tokens : {0, 1, 65536}) {
+    config.lora_extra_vocab_size = tokens;
+    EXPECT_TRUE(config.validate().ok()) << tokens;
+  }
+  config.lora_extra_vocab_size = 65537;
+  EXPECT_THAT(config.validate().message(), HasSubstr("lora_extra_vocab_size is 65537; it must be 0 to 65536"));
+  EXPECT_EQ(LoRAConfig::extra_vocab_advice(65536), "start with --lora-extra-vocab-size 65536");
+  EXPECT_EQ(LoRAConfig::extra_vocab_advice(65537), "no more than 65536 are served");
 }
 
 TEST(LoRAConfig, TypesAndTheirSpellings) {

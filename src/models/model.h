@@ -38,7 +38,8 @@ class Model {
   virtual void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) = 0;
   // hidden [tokens, hidden]: the last layer's output after the final norm.
   virtual void forward(const platform::Context& ctx, const layers::ForwardBatch& batch, MatrixView<float> hidden) const = 0;
-  // Rows `rows` (ascending) of hidden, as forward() gave it for `batch` -> logits [rows, vocab]
+  // Rows `rows` (ascending) of hidden, as forward() gave it for `batch` -> logits [rows, vocab], or wider by what rows' adapters
+  // bring (layers::LogitsProcessor).
   virtual void compute_logits(const platform::Context& ctx, const layers::ForwardBatch& batch, MatrixView<const float> hidden,
                               std::span<const int32_t> rows, MatrixView<float> logits) const = 0;
 };

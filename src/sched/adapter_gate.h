@@ -10,6 +10,7 @@
 //  3. What nobody holds, claims or pins is dropped when another needs the room. What is being loaded is not.
 //  4. A request with `promoted` takes the claims of the others away. While it waits for room, nobody else is given any: only
 //     requests that hold already are admitted, and nothing is claimed ahead of its turn.
+// A device may have less room than the host: there, holders alone are in the way, and nothing is claimed.
 // So kNoRoom means that holders, claims or loads are in the way; what could never fit beside the pins, a mix as a whole, is
 // kFailed. Why it is enough. Say that nothing runs and nothing is being loaded. By rule 2 each claim is then complete, and by its
 // definition somebody waits with its key: asked, it gets kResident. Without claims only pins and holders are in the way: a holder

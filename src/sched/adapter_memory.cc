@@ -6,9 +6,19 @@
 
 namespace choral::sched {
 
+using lora::MemoryAmount;
 using lora::MemoryTier;
+namespace {
 
-AdapterMemory::AdapterMemory(int64_t budget_bytes) : tiers_({.host_bytes = budget_bytes}) {}
+void add_one(MemoryAmount& amount, int64_t size_bytes) {
+  amount.bytes += size_bytes;
+  ++amount.adapters;
+}
+
+}  // namespace
+
+AdapterMemory::AdapterMemory(int64_t budget_bytes, int64_t most_adapters)
+    : tiers_({.host_bytes = budget_bytes, .host_adapters = most_adapters}) {}
 
 void AdapterMemory::add(AdapterId adapter, int64_t size_bytes) {
   const bool added = adapters_.emplace(adapter, Adapter{}).second;
@@ -41,14 +51,14 @@ void AdapterMemory::leave(AdapterKey key) {
 
 void AdapterMemory::prefetch(AdapterKey key) {
   Demand& demand = demands_.at(key);
-  if (starved_key_ == kBaseKey && !demand.claimed && !complete(demand) && needed_bytes(key) <= usable_bytes(key)) claim(demand);
+  if (starved_key_ == kBaseKey && !demand.claimed && !complete(demand) && needed(key).within(usable(key))) claim(demand);
 }
 
 Residency AdapterMemory::acquire(AdapterKey key, bool promoted) {
   Demand& demand = demands_.at(key);
   const bool is_complete = complete(demand);
   if (!is_complete && !demand.claimed) {
-    if (needed_bytes(key) > usable_bytes(key)) return Residency::kFailed;
+    if (!needed(key).within(usable(key))) return Residency::kFailed;
     bool claimed = claim(demand);
     if (!claimed && promoted) {
       for (auto& [other_key, other] : demands_) give_up_claim(other);
@@ -78,6 +88,11 @@ void AdapterMemory::release(AdapterKey key) {
   }
   --demand.holders;
   forget_if_empty(key);
+}
+
+void AdapterMemory::hand_back(AdapterKey key) {
+  ++demands_.at(key).waiting;
+  release(key);
 }
 
 bool AdapterMemory::arrive(AdapterId adapter) {
@@ -123,18 +138,19 @@ int32_t AdapterMemory::holders(AdapterKey key) const {
   return found == demands_.end() ? 0 : found->second.holders;
 }
 
-int64_t AdapterMemory::needed_bytes(AdapterKey key) const {
-  int64_t bytes = 0;
-  for (const AdapterId adapter : demands_.at(key).adapters) bytes += size_bytes(adapter);
-  return bytes;
+MemoryAmount AdapterMemory::needed(AdapterKey key) const {
+  MemoryAmount sum;
+  for (const AdapterId adapter : demands_.at(key).adapters) add_one(sum, size_bytes(adapter));
+  return sum;
 }
 
-int64_t AdapterMemory::usable_bytes(AdapterKey key) const {
-  int64_t bytes = tiers_.budget_bytes(MemoryTier::kHost) - tiers_.pinned_bytes(MemoryTier::kHost);
+MemoryAmount AdapterMemory::usable(AdapterKey key) const {
+  const MemoryAmount &budget = tiers_.budget(MemoryTier::kHost), pinned = tiers_.pinned(MemoryTier::kHost);
+  MemoryAmount left{budget.bytes - pinned.bytes, budget.adapters - pinned.adapters};
   for (const AdapterId adapter : demands_.at(key).adapters) {
-    if (tiers_.find(adapter)->pinned) bytes += size_bytes(adapter);
+    if (tiers_.find(adapter)->pinned) add_one(left, size_bytes(adapter));
   }
-  return bytes;
+  return left;
 }
 
 bool AdapterMemory::complete(const Demand& demand) const {
@@ -143,11 +159,11 @@ bool AdapterMemory::complete(const Demand& demand) const {
 
 // All or nothing: without room for all that is missing nobody is dropped and nothing is loaded.
 bool AdapterMemory::claim(Demand& demand) {
-  int64_t missing_bytes = 0;
+  MemoryAmount missing;
   for (const AdapterId adapter : demand.adapters) {
-    if (!has_room(adapter)) missing_bytes += size_bytes(adapter);
+    if (!has_room(adapter)) add_one(missing, size_bytes(adapter));
   }
-  const auto answer = tiers_.make_room(missing_bytes, MemoryTier::kHost, demand.adapters);
+  const auto answer = tiers_.make_room(missing, MemoryTier::kHost, demand.adapters);
   if (!answer.ok()) return false;
   drop(answer);
   for (const AdapterId adapter : demand.adapters) {

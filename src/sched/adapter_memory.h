@@ -1,4 +1,4 @@
-// The rules of adapter_gate.h, over ids and bytes: which adapters are in memory, which come next, and for whom room is kept.
+// The rules of adapter_gate.h, over ids, bytes and numbers: which adapters are in memory, which come next, for whom room is kept.
 // It reads no file: the engine loads and drops weights as it says, the simulation of the tests counts steps, so both decide
 // alike. Requests wait by their key, whose adapters they want all together (one, or those of a mix): their *demand*. A *claim* is
 // all of them in memory or with their room reserved, kept from everybody else until a request of the key takes it, or none waits
@@ -17,7 +17,7 @@ namespace choral::sched {
 
 class AdapterMemory {
  public:
-  explicit AdapterMemory(int64_t budget_bytes);
+  explicit AdapterMemory(int64_t budget_bytes, int64_t most_adapters = lora::kAnyNumber);
 
   // An adapter and its size; it is on disk.
   void add(AdapterId adapter, int64_t size_bytes);
@@ -31,9 +31,11 @@ class AdapterMemory {
   void leave(AdapterKey key);
   // Claims ahead of its turn what is missing, if there is room and no promoted request waits for some.
   void prefetch(AdapterKey key);
-  // As AdapterGate::acquire(). kFailed: its adapters need more than usable_bytes().
+  // As AdapterGate::acquire(). kFailed: its adapters need more than usable().
   Residency acquire(AdapterKey key, bool promoted);
   void release(AdapterKey key);
+  // What acquire() gave cannot be used now: the request waits on.
+  void hand_back(AdapterKey key);
 
   // --- its weights ---
   // They have come, asked for or not. False: nobody asked, and there is no room for them.
@@ -54,9 +56,9 @@ class AdapterMemory {
   int32_t holders(AdapterKey key) const;
   bool idle() const { return demands_.empty(); }  // no request waits or holds
   // What the adapters of `key` need together, and what of the budget is not pinned for others.
-  int64_t needed_bytes(AdapterKey key) const;
-  int64_t usable_bytes(AdapterKey key) const;
-  // Bytes in memory or reserved, pins, the budget.
+  lora::MemoryAmount needed(AdapterKey key) const;
+  lora::MemoryAmount usable(AdapterKey key) const;
+  // What is in memory or reserved, pins, the budget.
   const lora::LoRAMemoryManager& tiers() const { return tiers_; }
 
  private:

@@ -159,12 +159,64 @@ TEST_F(AdapterMemoryTest, AMixThatCannotFitBesideThePinsFails) {
   EXPECT_TRUE(memory_.pin(AdapterId{5}).ok());
   join(20, {1, 2});
   EXPECT_EQ(acquire(20, true), Residency::kFailed);
-  EXPECT_EQ(memory_.needed_bytes(AdapterKey{20}), 20);
-  EXPECT_EQ(memory_.usable_bytes(AdapterKey{20}), 15);
+  EXPECT_EQ(memory_.needed(AdapterKey{20}).bytes, 20);
+  EXPECT_EQ(memory_.usable(AdapterKey{20}).bytes, 15);
   join(21, {1, 5});
   EXPECT_EQ(acquire(21, false), Residency::kLoading) << "its own pin is not in its way";
   memory_.unpin(AdapterId{5});
   EXPECT_EQ(acquire(20, false), Residency::kNoRoom);
+}
+
+// Room for three of any size, two of which may be pinned.
+class AdapterNumberTest : public AdapterMemoryTest {
+ protected:
+  AdapterNumberTest() { memory_ = AdapterMemory(1000, 3); }
+};
+
+TEST_F(AdapterNumberTest, WhoIsUnusedLongestLeavesForTheNumberToo) {
+  for (int32_t adapter = 1; adapter <= 4; ++adapter) serve(adapter, {adapter});
+  EXPECT_EQ(drops_, adapter_ids({1}));
+  EXPECT_EQ(memory_.tiers().used(kHost).adapters, 3);
+  EXPECT_EQ(used(), 30);
+}
+
+TEST_F(AdapterNumberTest, AMixIsClaimedWholeOrNotAtAll) {
+  join(20, {1, 2});
+  join(21, {3, 4});
+  EXPECT_EQ(acquire(20, false), Residency::kLoading);
+  EXPECT_EQ(loads(), adapter_ids({1, 2}));
+  EXPECT_EQ(acquire(21, false), Residency::kNoRoom) << "one of its two would fit";
+  EXPECT_THAT(loads(), IsEmpty());
+  for (const int32_t adapter : {1, 2}) EXPECT_TRUE(memory_.arrive(AdapterId{adapter}));
+  EXPECT_EQ(acquire(20, false), Residency::kResident);
+  memory_.release(AdapterKey{20});
+  EXPECT_EQ(acquire(21, false), Residency::kLoading);
+  EXPECT_EQ(loads(), adapter_ids({3, 4}));
+  EXPECT_EQ(drops_, adapter_ids({1}));
+}
+
+TEST_F(AdapterNumberTest, AMixOfMoreThanAreAllowedBesideThePinsFails) {
+  join(20, {1, 2, 3, 4});
+  EXPECT_EQ(acquire(20, true), Residency::kFailed);
+  EXPECT_EQ(memory_.needed(AdapterKey{20}).adapters, 4);
+  EXPECT_EQ(memory_.usable(AdapterKey{20}).adapters, 3);
+  serve(5, {5});
+  EXPECT_TRUE(memory_.pin(AdapterId{5}).ok());
+  join(21, {1, 2, 3});
+  EXPECT_EQ(acquire(21, true), Residency::kFailed);
+  join(22, {1, 2, 5});
+  EXPECT_EQ(acquire(22, false), Residency::kLoading) << "its own pin is not in its way";
+}
+
+TEST_F(AdapterNumberTest, PinsLeaveOneForTheOthers) {
+  for (int32_t adapter = 1; adapter <= 3; ++adapter) serve(adapter, {adapter});
+  EXPECT_TRUE(memory_.pin(AdapterId{1}).ok());
+  EXPECT_TRUE(memory_.pin(AdapterId{2}).ok());
+  EXPECT_TRUE(memory_.pin(AdapterId{2}).ok()) << "once more";
+  const Status refused = memory_.pin(AdapterId{3});
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.message(), testing::HasSubstr("would pin 3 of 3 adapters in host memory, at most 2 may be"));
+  EXPECT_EQ(AdapterMemory(1000, 1).tiers().pinnable(kHost).adapters, 0);
 }
 
 TEST_F(AdapterMemoryTest, WhoeverIsGoneLeavesNothingBehind) {

@@ -61,7 +61,10 @@ SimulatedResidency random_residency() {
   if (*rc::gen::inRange(0, 4) == 0) failing.insert(AdapterId{3});
   std::map<AdapterId, int64_t> sizes;
   for (int32_t adapter = 1; adapter <= 4; ++adapter) sizes[AdapterId{adapter}] = *rc::gen::inRange<int64_t>(1, 5);
-  return SimulatedResidency(*rc::gen::inRange<int64_t>(1, 12), *rc::gen::inRange(0, 4), failing, sizes);
+  const int64_t most_adapters = *rc::gen::element(lora::kAnyNumber, int64_t{1}, int64_t{2}, int64_t{3});
+  const size_t device_slots = *rc::gen::element<size_t>(1000, 1, 2, 3);
+  return SimulatedResidency(*rc::gen::inRange<int64_t>(1, 12), *rc::gen::inRange(0, 4), failing, sizes, most_adapters,
+                            device_slots);
 }
 
 // Pins one that is in memory, or frees it.
@@ -109,7 +112,7 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
     RC_ASSERT(residency->fault() == "");
     RC_ASSERT(residency->holders() == holding);  // nobody who is gone
     const auto& tiers = residency->memory().tiers();
-    RC_ASSERT(tiers.used_bytes(lora::MemoryTier::kHost) <= tiers.budget_bytes(lora::MemoryTier::kHost));
+    RC_ASSERT(tiers.used(lora::MemoryTier::kHost).within(tiers.budget(lora::MemoryTier::kHost)));
   }
   for (cache::BlockId block = 0; block < cache.block_count(); ++block) {
     const auto held = holders.find(block);

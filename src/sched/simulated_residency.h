@@ -16,10 +16,15 @@ namespace choral::sched {
 
 class SimulatedResidency : public AdapterGate {
  public:
-  // `sizes`: bytes of adapters; the others have 1.
+  // `sizes`: bytes of adapters; the others have 1. `device_slots`: of the keys that hold.
   SimulatedResidency(int64_t budget_bytes, int load_steps, std::set<AdapterId> failing = {},
-                     std::map<AdapterId, int64_t> sizes = {})
-      : memory_(budget_bytes), load_steps_(load_steps), failing_(std::move(failing)), sizes_(std::move(sizes)) {}
+                     std::map<AdapterId, int64_t> sizes = {}, int64_t most_adapters = lora::kAnyNumber,
+                     size_t device_slots = 1000)
+      : memory_(budget_bytes, most_adapters),
+        load_steps_(load_steps),
+        failing_(std::move(failing)),
+        sizes_(std::move(sizes)),
+        device_slots_(device_slots) {}
 
   // As the engine does it when a request comes; one that was never announced is when it first asks.
   void arrive(const Request& request, bool prefetch) {
@@ -84,7 +89,16 @@ class SimulatedResidency : public AdapterGate {
     }
     const Residency answer = memory_.acquire(request.adapter_key, request.promoted);
     start_loads();
-    return answer;
+    if (answer != Residency::kResident || device_has(request.adapter_key)) return answer;
+    memory_.hand_back(request.adapter_key);
+    return Residency::kNoRoom;
+  }
+
+  // A slot of its own for each key that is held.
+  bool device_has(AdapterKey key) const {
+    std::set<AdapterKey> held{key};
+    for (const Request* holder : holders_) held.insert(holder->adapter_key);
+    return held.size() <= device_slots_;
   }
 
   void start_loads() {
@@ -115,6 +129,7 @@ class SimulatedResidency : public AdapterGate {
   int load_steps_;
   std::set<AdapterId> failing_;  // their files are bad
   std::map<AdapterId, int64_t> sizes_;
+  size_t device_slots_;
   std::set<AdapterId> known_;
   std::set<AdapterId> failed_;        // of failing_, those tried
   std::map<AdapterId, int> loading_;  // steps left

@@ -124,6 +124,7 @@ Result<std::vector<AddedToken>> read_added_tokens(simdjson::dom::array array) {
     CHORAL_TRY(token.special, fields.boolean_or("special", false));
     CHORAL_TRY(const int64_t id, fields.integer("id"));
     if (id < 0 || id >= kMaxVocabulary) return corrupt("added token {} has id {}", quoted(token.content, 100), id);
+    token.id = static_cast<int32_t>(id);
     tokens.push_back(std::move(token));
     if (std::ssize(tokens) > kMaxVocabulary) return too_large("more than {} added tokens", kMaxVocabulary);
   }

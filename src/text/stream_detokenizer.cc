@@ -17,9 +17,8 @@ StreamDetokenizer::StreamDetokenizer(StreamDetokenizer&&) noexcept = default;
 StreamDetokenizer& StreamDetokenizer::operator=(StreamDetokenizer&&) noexcept = default;
 
 void StreamDetokenizer::push(int32_t id, std::string& appended) {
-  const Tokenizer::Parts& parts = *tokenizer_->parts_;
-  if (!parts.vocabulary.contains(id) || (options_.skip_special_tokens && tokenizer_->is_special(id))) return;
-  stream_->push(parts.text_of(parts.decoder_text[id]), appended);
+  const auto text = tokenizer_->decoder_text(id);
+  if (text && !(options_.skip_special_tokens && tokenizer_->is_special(id))) stream_->push(*text, appended);
 }
 
 std::string StreamDetokenizer::push(int32_t id) {

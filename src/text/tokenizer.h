@@ -31,6 +31,8 @@ struct DecodeOptions {
   bool skip_special_tokens = false;
 };
 
+struct AddedToken;  // text/added_tokens.h
+
 // One named chat template; `name` is "default" where there is a single one.
 struct NamedTemplate {
   std::string name;
@@ -56,6 +58,10 @@ class Tokenizer {
   static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view tokenizer_json,
                                                             std::string_view tokenizer_config_json = {});
   static Result<std::shared_ptr<const Tokenizer>> from_gguf(const GgufTokenizerData& data);
+  // `base` with more tokens, at the ids that they bring: it shares all else with it. Those that `base` knows with these ids may
+  // be among them; `unknown` of `base` are the others. corrupt: a token or an id that is another's.
+  static Result<std::shared_ptr<const Tokenizer>> with_tokens(const Tokenizer& base, std::span<const AddedToken> tokens);
+  Result<std::vector<AddedToken>> unknown(std::span<const AddedToken> tokens) const;
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
@@ -92,8 +98,13 @@ class Tokenizer {
  private:
   friend class StreamDetokenizer;
   friend class TokenizerBuilder;
-  explicit Tokenizer(std::unique_ptr<const Parts> parts);
-  std::unique_ptr<const Parts> parts_;
+  struct More;  // what with_tokens() changes
+  explicit Tokenizer(std::shared_ptr<const Parts> parts);
+  // What the decoder makes of a token; nothing for an unknown one.
+  std::optional<std::string_view> decoder_text(int32_t id) const;
+
+  std::shared_ptr<const Parts> parts_;
+  std::unique_ptr<const More> more_;  // null: nothing
 };
 
 }  // namespace choral::text

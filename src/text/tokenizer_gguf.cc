@@ -188,8 +188,10 @@ class GgufReader {
 
   Status add_special_tokens() {
     std::vector<AddedToken> added;
+    parts_.unused.resize(data_.tokens.size());
     for (size_t id = 0; id < data_.tokens.size(); ++id) {
       const int kind = type(id);
+      parts_.unused[id] = kind == kUnused;
       if (kind != kControl && kind != kUserDefined && kind != kUnknown) continue;
       added.push_back({.content = data_.tokens[id], .normalized = false, .special = kind != kUserDefined});
     }

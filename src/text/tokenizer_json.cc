@@ -6,6 +6,7 @@
 
 #include "base/printable.h"
 #include "text/json_fields.h"
+#include "text/own_tokens.h"
 
 namespace choral::text {
 namespace {
@@ -119,26 +120,70 @@ Status apply_bos_eos_flags(const JsonFields& fields, TokenizerBuilder& builder) 
   return {};
 }
 
+// {"32000": {"content": …, flags}, …}, by id; none when the config has no such list.
+Result<std::vector<AddedToken>> read_added_tokens_decoder(const JsonFields& fields) {
+  std::vector<AddedToken> tokens;
+  if (!fields.find("added_tokens_decoder")) return tokens;
+  CHORAL_TRY(const simdjson::dom::object entries, fields.object("added_tokens_decoder"));
+  for (const auto [key, value] : entries) {
+    const std::string name(key);
+    char* end = nullptr;
+    const long long id = std::strtoll(name.c_str(), &end, 10);
+    if (name.empty() || *end || id < 0 || id >= kMaxVocabulary) return corrupt("added_tokens_decoder has the id {}", quoted(key));
+    CHORAL_TRY(AddedToken token, read_token(value, "added_tokens_decoder"));
+    token.id = static_cast<int32_t>(id);
+    tokens.push_back(std::move(token));
+  }
+  std::stable_sort(tokens.begin(), tokens.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  return tokens;
+}
+
+// {"<tool>": 32000, …}, as slow tokenizers save them.
+Status read_added_tokens_file(JsonElement root, std::vector<AddedToken>& tokens) {
+  simdjson::dom::object entries;
+  if (root.get(entries)) return corrupt("the file is no object");
+  for (const auto [content, value] : entries) {
+    int64_t id;
+    if (value.get(id) || id < 0 || id >= kMaxVocabulary) return corrupt("token {} has no id", quoted(content, 100));
+    tokens.push_back({.content = std::string(content), .id = static_cast<int32_t>(id), .normalized = false});
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<AddedTokenList> read_added_token_list(const AddedTokenFiles& files) {
+  AddedTokenList list;
+  if (!files.tokenizer_config_json.empty()) {
+    simdjson::dom::parser parser;
+    CHORAL_TRY(const JsonElement root, parse(parser, files.tokenizer_config_json).while_("reading tokenizer_config.json"));
+    CHORAL_TRY(const JsonFields fields, JsonFields::of(root, "tokenizer_config.json"));
+    CHORAL_TRY(list.tokens, read_added_tokens_decoder(fields).while_("reading tokenizer_config.json"));
+    if (const auto eos = fields.find("eos_token")) {
+      CHORAL_TRY(const AddedToken token, read_token(*eos, "eos_token").while_("reading tokenizer_config.json"));
+      list.eos_token = token.content;
+    }
+  }
+  if (list.tokens.empty() && !files.tokenizer_json.empty()) {
+    simdjson::dom::parser parser;
+    CHORAL_TRY(const JsonElement root, parse(parser, files.tokenizer_json).while_("reading tokenizer.json"));
+    CHORAL_TRY(const JsonFields fields, JsonFields::of(root, "tokenizer.json"));
+    if (fields.find("added_tokens")) {
+      CHORAL_TRY(const simdjson::dom::array added, fields.array("added_tokens"));
+      CHORAL_TRY(list.tokens, read_added_tokens(added).while_("reading tokenizer.json"));
+    }
+  }
+  if (list.tokens.empty() && !files.added_tokens_json.empty()) {
+    simdjson::dom::parser parser;
+    CHORAL_TRY(const JsonElement root, parse(parser, files.added_tokens_json).while_("reading added_tokens.json"));
+    CHORAL_RETURN_IF_ERROR(read_added_tokens_file(root, list.tokens).while_("reading added_tokens.json"));
+  }
+  return list;
+}
 
 Status read_tokenizer_config(JsonElement root, TokenizerBuilder& builder, size_t model_size) {
   CHORAL_TRY(const JsonFields fields, JsonFields::of(root, "the file"));
-  std::vector<AddedToken> tokens;
-  if (fields.find("added_tokens_decoder")) {
-    CHORAL_TRY(const simdjson::dom::object entries, fields.object("added_tokens_decoder"));
-    std::vector<std::pair<int64_t, AddedToken>> by_id;
-    for (const auto [key, value] : entries) {
-      const std::string name(key);
-      char* end = nullptr;
-      const long long id = std::strtoll(name.c_str(), &end, 10);
-      if (name.empty() || *end || id < 0 || id >= kMaxVocabulary)
-        return corrupt("added_tokens_decoder has the id {}", quoted(key));
-      CHORAL_TRY(AddedToken token, read_token(value, "added_tokens_decoder"));
-      by_id.emplace_back(id, std::move(token));
-    }
-    std::stable_sort(by_id.begin(), by_id.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (auto& [id, token] : by_id) tokens.push_back(std::move(token));
-  }
+  CHORAL_TRY(std::vector<AddedToken> tokens, read_added_tokens_decoder(fields));
   std::vector<AddedToken> roles;
   for (const std::string_view role :
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {

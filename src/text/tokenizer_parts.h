@@ -2,6 +2,7 @@
 // Thread-safety: Parts is immutable once in a Tokenizer; the builder belongs to one thread.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -43,6 +44,7 @@ struct Tokenizer::Parts {
   DecoderSpec decoder;
 
   std::vector<bool> special;  // by id
+  std::vector<bool> unused;   // by id: that fill a place of the vocabulary for nobody; empty = none
   std::string text_arena;     // by id: what the decoder starts from, and what token_bytes() gives
   std::vector<std::pair<uint64_t, uint32_t>> decoder_text, bytes;
 
@@ -51,6 +53,23 @@ struct Tokenizer::Parts {
 
   std::string_view text_of(const std::pair<uint64_t, uint32_t>& range) const {
     return std::string_view(text_arena).substr(range.first, range.second);
+  }
+};
+
+struct Tokenizer::More {
+  struct Token {
+    int32_t id;
+    bool special;
+    std::string content, decoder_text, bytes;
+  };
+  std::vector<Token> tokens;                          // ids ascend; those of the parts that they stand over are unused there
+  AddedTokenMatcher raw_matcher, normalized_matcher;  // in place of the parts'
+  size_t bytes_per_token = 0;
+
+  const Token* find(int32_t id) const {
+    const auto at =
+        std::lower_bound(tokens.begin(), tokens.end(), id, [](const Token& t, int32_t value) { return t.id < value; });
+    return at == tokens.end() || at->id != id ? nullptr : &*at;
   }
 };
 

@@ -47,7 +47,8 @@ class AdaptersTest(program.ProgramTest):
         for command in (["generate"], ["chat"], ["adapter", "diff"]):
             text = self.run_ok(*command, "--help").stdout
             self.assertIn("Adapters:", text)
-            for flag in ("--lora ", "--lora-modules", "--adapter-root", "--lora-dtype", "--max-lora-rank", "--max-loras", "--adapter-memory"):
+            for flag in ("--lora ", "--lora-modules", "--adapter-root", "--lora-dtype", "--max-lora-rank", "--lora-extra-vocab-size", "--max-loras", "--max-cpu-loras",
+                         "--adapter-memory"):
                 self.assertIn(flag, text, command)
         self.assertIn("--compare", self.run_ok("generate", "--help").stdout)
 
@@ -75,6 +76,7 @@ class AdaptersTest(program.ProgramTest):
         self.run_fails(2, "generate", MODEL, "-p", "x", "--adapter-memory", "much", says=["--adapter-memory", "'much'"])
         self.run_fails(2, "generate", MODEL, "-p", "x", "--lora-dtype", "int3", says=["int3", "int8"])
         self.run_fails(6, *args, f"a={ADAPTERS / 'swift'}", "--max-lora-rank", "4", says=["rank 8", "--max-lora-rank 8"])
+        self.run_fails(5, *args, f"a={ADAPTERS / 'swift'}", "--fully-sharded-loras", says=["--fully-sharded-loras", "one process"])
 
     # --- generate ---
 

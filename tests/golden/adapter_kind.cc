@@ -87,7 +87,7 @@ void AdapterKind::untie() {
 }
 
 void AdapterKind::add_head_pair(const std::string& stored) {
-  const Matrix& w = base_.at(stored);
+  const Matrix w = merged.at(stored);
   const auto [a, b] = random_pair("lm_head", w.cols(), w.rows(), rank_);
   untie();
   add_scaled(merged.at("lm_head.weight"), product(b, a), scale_);
@@ -118,6 +118,23 @@ void AdapterKind::train_tokens(const std::string& module, const std::vector<int3
   }
   files[file_name(module) + ".token_adapter.trainable_tokens_delta"] = std::move(rows);
   config["trainable_token_indices"][module.substr(module.rfind('.') + 1)] = ids;
+}
+
+void AdapterKind::add_own_tokens(int64_t count) {
+  own_tokens = count;
+  for (const auto& [module, name] : {std::pair("model.embed_tokens", "input_embeddings"), {"lm_head", "output_embeddings"}}) {
+    if (!merged.contains(module + std::string(".weight"))) continue;
+    Matrix& w = weight(module);
+    new_tokens[name] = random_matrix({count, w.cols()}, 2.0f, next_seed());
+    const auto& rows = new_tokens.at(name).values;
+    w.values.insert(w.values.end(), rows.begin(), rows.end());
+    w.shape[0] += count;
+  }
+}
+
+void AdapterKind::save_layer(const std::string& module, const std::string& tail) {
+  files[file_name(module) + tail] = weight(merged.contains(module + ".weight") ? module : "model.embed_tokens");
+  new_tokens.clear();
 }
 
 std::vector<std::string> linear_modules(const WeightSet& base) {

@@ -17,7 +17,9 @@ class AdapterKind {
   nlohmann::json config;  // adapter_config.json
   WeightSet files;        // adapter_model.safetensors
   WeightSet merged;       // the base with the adapter in it
+  WeightSet new_tokens;   // new_embeddings.safetensors; empty = no such file
   bool unties = false;    // merged needs a head of its own
+  int64_t own_tokens = 0;
 
   // A random pair on the linear layer `module`, at this rank and scale (default: the config's), folded as W + s·B·A, or as DoRA.
   void add_pair(const std::string& module, int64_t rank = 0, double scale = 0);
@@ -31,6 +33,10 @@ class AdapterKind {
   void replace_bias(const std::string& module);          // bias = "all": `module`.base_layer.bias
   // Rows of an embedding, which a tied head has too, or of the head. Once for each module.
   void train_tokens(const std::string& module, const std::vector<int32_t>& ids, bool tied_head);
+  // The adapter brings tokens: random rows follow the base's in embedding and head. Before anything else that changes these.
+  void add_own_tokens(int64_t count);
+  // Puts a layer's whole weight as it is now into the file, under this tail of its name.
+  void save_layer(const std::string& module, const std::string& tail);
   // The head gets a weight of its own, as it is in the base now.
   void untie();
 

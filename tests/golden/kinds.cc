@@ -168,6 +168,45 @@ const Kind kKinds[] = {
        k.train_tokens("model.embed_tokens", {17, 3, 900}, /*tied_head=*/true);
        k.config["trainable_token_indices"]["lm_head"] = {17, 3, 900};
      }},
+    {"tokens of its own: modules_to_save", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj"};
+       k.config["modules_to_save"] = {"lm_head", "embed_tokens"};
+       k.add_own_tokens(17);
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.q_proj");
+       k.replace("lm_head.weight", 0.1f);
+       k.replace("model.embed_tokens.weight", 0.1f);
+       k.new_tokens.clear();
+     }},
+    {"tokens of its own: save_embedding_layers, tied", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       k.add_own_tokens(17);
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       for (const char* module : {"model.embed_tokens", "lm_head"}) k.save_layer(module, ".weight");
+     }},
+    {"tokens of its own: embed_tokens, lm_head", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"embed_tokens", "lm_head"};
+       k.add_own_tokens(17);
+       for (const char* module : {"model.embed_tokens", "lm_head"}) k.save_layer(module, ".base_layer.weight");
+       k.add_embedding_pair("model.embed_tokens");
+       k.add_head_pair("lm_head.weight");
+     }},
+    {"tokens of its own: trainable_token_indices, tied", "tiny-qwen3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       k.add_own_tokens(17);
+       k.save_layer("model.embed_tokens", ".token_adapter.base_layer.weight");
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       k.train_tokens("model.embed_tokens", {17, 4098, 4096}, /*tied_head=*/true);
+     }},
+    {"tokens of its own: new_embeddings.safetensors", "tiny-llama3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj"};
+       k.add_own_tokens(17);
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.q_proj");
+     }},
 };
 
 }  // namespace
@@ -177,6 +216,9 @@ std::span<const Kind> all_kinds() { return kKinds; }
 Status write_adapter(const std::filesystem::path& folder, const AdapterKind& kind) {
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "adapter_config.json") << kind.config.dump(1);
+  if (!kind.new_tokens.empty()) {
+    CHORAL_RETURN_IF_ERROR(write_weights(folder / "new_embeddings.safetensors", kind.new_tokens));
+  }
   return write_weights(folder / "adapter_model.safetensors", kind.files);
 }
 

@@ -49,12 +49,15 @@ void write_merged(const fs::path& folder, const fs::path& base, const AdapterKin
   Json config = Json::parse(std::ifstream(base / "config.json"));
   config.erase("dtype");
   config["torch_dtype"] = "float32";
+  config["vocab_size"] = config["vocab_size"].get<int64_t>() + kind.own_tokens;
   if (kind.unties) config["tie_word_embeddings"] = false;
   std::ofstream(folder / "config.json") << config.dump(1);
   ASSERT_TRUE(write_weights(folder / "model.safetensors", kind.merged).ok());
 }
 
-std::vector<Request> prompts(const std::string& adapter) {
+constexpr int32_t kVocabulary = 4096;  // of every base here
+
+std::vector<Request> prompts(const std::string& adapter, int64_t own_tokens) {
   std::vector<Request> requests;
   uint32_t seed = 5;
   for (const int length : {1, 9, 40}) {
@@ -62,6 +65,7 @@ std::vector<Request> prompts(const std::string& adapter) {
     for (int i = 0; i < length; ++i)
       request.prompt_token_ids.push_back(static_cast<int32_t>((seed = seed * 1664525u + 1013904223u) >> 20));
     request.prompt_token_ids.back() = 17;  // a trained token
+    for (int32_t i = 1; i < length && i <= own_tokens; ++i) request.prompt_token_ids[i] = kVocabulary + i - 1;
     request.sampling.temperature = 0;
     request.sampling.max_tokens = 8;
     request.sampling.ignore_eos = true;
@@ -114,23 +118,36 @@ std::unique_ptr<LLM> load(const fs::path& model, const std::string& adapter_path
   return nullptr;
 }
 
-std::vector<RequestOutput> answers(const fs::path& model, const std::string& adapter_path) {
+std::vector<RequestOutput> answers(const fs::path& model, const std::string& adapter_path, int64_t own_tokens) {
   const auto llm = load(model, adapter_path);
   if (llm == nullptr) return {};
-  auto outputs = llm->generate(prompts(adapter_path.empty() ? "" : "it"));
+  auto outputs = llm->generate(prompts(adapter_path.empty() ? "" : "it", own_tokens));
   for (const auto& output : outputs) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
   return outputs;
 }
 
+// Whether a token beyond the base's is among the most likely ones somewhere.
+bool names_own_token(const std::vector<RequestOutput>& outputs) {
+  for (const auto& output : outputs) {
+    for (const auto& position : output.completions.at(0).logprobs) {
+      for (const auto& token : position.top) {
+        if (token.token_id >= kVocabulary) return true;
+      }
+    }
+  }
+  return false;
+}
+
 TEST_P(KindsTest, EqualsItsDefinition) {
   ASSERT_NO_FATAL_FAILURE(write_merged(dir_.path() / "merged", base_path_, *adapter_));
-  const auto plain = answers(base_path_, "");
-  const auto adapted = answers(base_path_, dir_ / "adapter");
-  const auto merged = answers(dir_.path() / "merged", "");
+  const auto plain = answers(base_path_, "", 0);
+  const auto adapted = answers(base_path_, dir_ / "adapter", adapter_->own_tokens);
+  const auto merged = answers(dir_.path() / "merged", "", adapter_->own_tokens);
   ASSERT_FALSE(HasFailure());
   const double error = worst_difference(adapted, merged), effect = first_step_difference(adapted, plain);
   EXPECT_LT(error, kTolerance);
   EXPECT_GT(effect, kWorthTesting) << "the adapter does nothing to speak of";
+  EXPECT_EQ(names_own_token(adapted), adapter_->own_tokens > 0);
   std::printf("| %s | %s | max difference %.1e (effect %.2g) |\n", GetParam().name, GetParam().model, error, effect);
 }
 
@@ -139,7 +156,7 @@ int64_t host_copies(const fs::path& model, const std::string& adapter_path) {
   const auto llm = load(model, adapter_path);
   if (llm == nullptr) return 0;
   const int64_t before = llm->stats().host_copies;
-  for (auto& prompt : prompts(adapter_path.empty() ? "" : "it")) {
+  for (auto& prompt : prompts(adapter_path.empty() ? "" : "it", 0)) {
     for (const auto& output : llm->generate({std::move(prompt)})) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
   }
   while (llm->stats().running > 0) std::this_thread::yield();  // the last step's count comes after its token
@@ -148,6 +165,7 @@ int64_t host_copies(const fs::path& model, const std::string& adapter_path) {
 
 TEST_P(KindsTest, NoRowOfADeviceComesToTheHostForIt) {
   if (test_device() == "auto") GTEST_SKIP() << "the host's memory is this device's";
+  if (adapter_->own_tokens > 0) GTEST_SKIP() << "its rows have no place on the device, and a note says so";
   const int64_t without = host_copies(base_path_, "");
   EXPECT_GT(without, 0) << "logits come to the host, or nothing is counted";
   EXPECT_EQ(host_copies(base_path_, dir_ / "adapter"), without);

@@ -109,6 +109,41 @@ def draw_config(rnd, config):
     return args, kinds
 
 
+def draw_own_tokens(rnd, config, args, kinds):
+    """How many tokens the adapter brings. All that it takes to have their rows in the file is put into the arguments."""
+    adapted = {"embed_tokens", "lm_head"} & set(args["target_modules"] if isinstance(args["target_modules"], list) else [])
+    if adapted or rnd.random() >= 0.25 or {"alora_invocation_tokens", "trainable_token_indices", "modules_to_save"} & set(args):
+        return 0
+    own, form = rnd.choice([1, 3, 20]), rnd.choice(["saved layers", "modules_to_save", "pairs", "trained"])
+    tied = config.tie_word_embeddings
+    if form == "modules_to_save":
+        args["modules_to_save"] = ["embed_tokens", "lm_head"]
+    elif form == "pairs" and isinstance(args["target_modules"], list) and not args.get("use_dora") and not args.get("lora_bias"):
+        args["target_modules"] = args["target_modules"] + ["embed_tokens", "lm_head"]
+        args.pop("layers_to_transform", None), args.pop("layers_pattern", None)
+    elif form == "trained":
+        ids = [config.vocab_size + i for i in range(own)] + [17]
+        args["trainable_token_indices"] = ids if tied else {"embed_tokens": ids, "lm_head": ids}
+    else:
+        form = "saved layers"
+    kinds.append(f"{own} tokens of its own, {form}")
+    return own
+
+
+def resized(base, own):
+    """The same rows for the new tokens each time."""
+    model = copy.deepcopy(base)
+    if own == 0:
+        return model
+    vocab = model.config.vocab_size
+    model.resize_token_embeddings(vocab + own, mean_resizing=False)
+    generator = torch.Generator().manual_seed(own)
+    layers = {id(layer.weight): layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings())}
+    for weight in layers.values():
+        weight.data[vocab:] = torch.randn(own, weight.shape[1], generator=generator).to(weight.dtype)
+    return model
+
+
 def disturb(model, rnd, scale):
     """Random values for everything that training would have changed, as strong as training makes them: an adapter that throws the
     model far off tests how float32 rounds, PEFT's own as much as Choral's."""
@@ -127,14 +162,14 @@ def disturb(model, rnd, scale):
             parameter.data = parameter.data + noise * 0.2 * max(parameter.data.std().item() if parameter.numel() > 1 else 0, 0.05)
 
 
-def save(model, folder, rnd):
+def save(model, folder, rnd, own):
     """In one of the forms in which adapters are found; says which. Copies of the base's weights stay as they are."""
     def stored(tensors):
-        return {name: t if "base_layer" in name else t.to(dtype) for name, t in tensors.items()}
+        return {name: t if own or "base_layer" in name else t.to(dtype) for name, t in tensors.items()}
 
     dtype = rnd.choice([torch.float32, torch.bfloat16, torch.float16])
     form = rnd.choice(["safetensors", "safetensors", "bin"])
-    model.save_pretrained(folder, safe_serialization=form == "safetensors", save_embedding_layers=rnd.choice(["auto", False]))
+    model.save_pretrained(folder, safe_serialization=form == "safetensors", save_embedding_layers=True if own else rnd.choice(["auto", False]))
     if form == "safetensors":
         path = folder / "adapter_model.safetensors"
         safetensors.torch.save_file(stored(safetensors.torch.load_file(path)), path, metadata={"format": "pt"})
@@ -178,14 +213,18 @@ def make_case(base, folder, rnd):
     """An adapter in `folder`, what is special about it, and its answers; None for what PEFT itself refuses."""
     args, kinds = draw_config(rnd, base.config)
     invocation = args.get("alora_invocation_tokens")
+    own = draw_own_tokens(rnd, base.config, args, kinds)
     try:
-        model = peft.get_peft_model(copy.deepcopy(base), peft.LoraConfig(**args))
+        model = peft.get_peft_model(resized(base, own), peft.LoraConfig(**args))
         disturb(model, rnd, args["lora_alpha"] / args["r"] ** (0.5 if args.get("use_rslora") else 1))
-        kinds.append(save(model, folder, rnd))
-        model = peft.PeftModel.from_pretrained(copy.deepcopy(base), folder).eval().double()
+        kinds.append(save(model, folder, rnd, own))
+        model = peft.PeftModel.from_pretrained(resized(base, own), folder).eval().double()
         prompts = draw_prompts(rnd, base.config, invocation)
+        for prompt in prompts:
+            for i in range(0, min(len(prompt), 2 * own), 2):
+                prompt[i] = base.config.vocab_size + i // 2
         case = {"kinds": kinds, "prompts": prompts, "answers": [answer(model, prompt) for prompt in prompts]}
-        return case | {"effect": max(effect(base, prompt, wanted) for prompt, wanted in zip(prompts, case["answers"]))}
+        return case | {"effect": max(effect(resized(base, own), prompt, wanted) for prompt, wanted in zip(prompts, case["answers"]))}
     except (ValueError, TypeError, NotImplementedError, KeyError, AttributeError, RuntimeError) as error:
         print(f"  PEFT refuses {', '.join(kinds)}: {str(error).splitlines()[0][:140]}")
         return None

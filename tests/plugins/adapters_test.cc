@@ -84,6 +84,30 @@ TEST_F(AdaptersTest, ARowHasTheSameBitsInEveryCompany) {
   }
 }
 
+// Whoever finds no slot waits: on the host its last bits would be others. Nor does a preempted request lose its slot.
+TEST_F(AdaptersTest, NoAnswerIsComputedByTheDeviceAndByTheHost) {
+  auto wish = with_adapters("ref_device");
+  wish.max_model_len = 96;
+  const auto roomy = load(wish);
+  const auto wanted = roomy->generate(every_kind());
+  wish.enable_prefix_caching = true;
+  wish.adapter_memory_bytes = 600'000;  // four slots of rank 16, not eight
+  for (const int64_t kv_blocks : {100, 5}) {
+    SCOPED_TRACE(kv_blocks);
+    wish.kv_cache_bytes = roomy->info().kv_cache_bytes / (roomy->info().kv_cache_tokens / 32) * kv_blocks;
+    const auto llm = load(wish);
+    for (int round = 0; round < 2; ++round) {
+      const auto answers = llm->generate(every_kind());
+      for (size_t i = 0; i < answers.size(); ++i) {
+        SCOPED_TRACE(i);
+        engine::expect_same_bits(answers[i], wanted[i]);
+      }
+    }
+    EXPECT_THAT(llm->device_notes(), Not(Contains(HasSubstr("on the host"))));
+    EXPECT_EQ(engine::stats_at_rest(*llm).preemptions > 0, kv_blocks == 5);
+  }
+}
+
 TEST_F(AdaptersTest, ADeviceThatComputesThemWronglyLeavesThemToTheHost) {
   const Variable ignored("CHORAL_REF_IGNORE", "bf16_stack");
   const auto llm = load(with_adapters("ref_fault_features"));

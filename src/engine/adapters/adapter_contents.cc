@@ -23,6 +23,7 @@ std::shared_ptr<AdapterContent> AdapterContents::add(const lora::PackedAdapter& 
   auto content = std::make_shared<AdapterContent>(AdapterContent{.id = lora::AdapterId{next_id_++},
                                                                  .digest = packed.digest(),
                                                                  .replaces = packed.replaces(),
+                                                                 .own_tokens = packed.own_tokens(),
                                                                  .invocation_tokens = {tokens.begin(), tokens.end()}});
   const bool added = by_digest_.emplace(content->digest, content->id).second;
   CHORAL_CHECK(added, "a content is added twice");
@@ -30,27 +31,15 @@ std::shared_ptr<AdapterContent> AdapterContents::add(const lora::PackedAdapter& 
   return content;
 }
 
-void AdapterContents::doubt(const AdapterVersion& version) {
-  if (version.content) doubt(*version.content);
-  if (version.older && version.older->content) doubt(*version.older->content);
-}
-
-void AdapterContents::doubt_all() {
-  for (const auto& [id, content] : contents_) doubtful_.push_back(id);
-}
-
 void AdapterContents::review(FunctionRef<void(const AdapterContent&)> seen) {
-  for (const lora::AdapterId id : doubtful_) {
-    const auto found = contents_.find(id);
-    if (found == contents_.end()) continue;
-    AdapterContent& content = *found->second;
+  std::erase_if(contents_, [&](auto& entry) {
+    AdapterContent& content = *entry.second;
     std::erase_if(content.versions, [](const auto& version) { return version.expired(); });
     seen(content);
-    if (!content.versions.empty()) continue;
+    if (!content.versions.empty()) return false;
     by_digest_.erase(content.digest);
-    contents_.erase(found);
-  }
-  doubtful_.clear();
+    return true;
+  });
 }
 
 }  // namespace choral::engine

@@ -1,29 +1,34 @@
 // An executor of adapters alone, for tests of who keeps them: no step can be run. Tests only.
 #pragma once
 
+#include <limits>
+#include <map>
+
+#include "base/check.h"
 #include "engine/executor.h"
-#include "lora/plan/lora_model_manager.h"
 
 namespace choral::engine {
 
 class AdapterExecutor : public Executor {
  public:
-  AdapterExecutor(std::span<const lora::LoRATarget> targets, const lora::LoRAConfig& config)
-      : manager_(targets, config, kCpuDevice, 8, 64) {}
-
   const ExecutorFacts& facts() const override { return facts_; }
   Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override {
-    return manager_.add_adapter(key, std::move(voice));
+    if (voices_.size() == most_voices) return resource_exhausted("the device takes no more");
+    const bool added = voices_.emplace(key, std::move(voice)).second;
+    CHORAL_CHECK(added, "a voice is registered twice");
+    return {};
   }
-  void remove_adapter(lora::AdapterKey key) override { manager_.remove_adapter(key); }
+  void remove_adapter(lora::AdapterKey key) override { voices_.erase(key); }
+  Status add_request(const NewRequest&) override { return unsupported("this executor has no model"); }
   Status execute_model(const StepInput&, StepOutput&) override { return unsupported("this executor has no model"); }
   std::vector<std::string> take_device_notes() override { return {}; }
 
-  const lora::LoRAModelManager& manager() const { return manager_; }
+  const std::map<lora::AdapterKey, lora::PackedVoice>& voices() const { return voices_; }
+  size_t most_voices = std::numeric_limits<size_t>::max();
 
  private:
   ExecutorFacts facts_;
-  lora::LoRAModelManager manager_;
+  std::map<lora::AdapterKey, lora::PackedVoice> voices_;
 };
 
 }  // namespace choral::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "engine/checkpoint_weights.h"
@@ -9,8 +10,10 @@
 #include "engine/tiny_model_test.h"
 #include "engine/worker.h"
 #include "io/checkpoint.h"
+#include "io/safetensors_writer.h"
 #include "support/temp_dir.h"
 #include "synthetic/adapter.h"
+#include "synthetic/random.h"
 
 namespace choral::engine {
 
@@ -32,6 +35,24 @@ class AdapterFiles {
     const auto size = synthetic::write_adapter(path, targets(), {.rank = rank, .dtype = dtype, .seed = seed});
     CHORAL_CHECK(size.ok(), size.status().message());
     return path.string();
+  }
+  // The same with `tokens` of its own, beside whatever files of a tokenizer: rows large enough that they are often chosen.
+  std::string write_own_tokens(const std::string& name, int64_t tokens, std::string_view tokenizer_config = "",
+                               uint64_t seed = 5) const {
+    const auto path = write(name, 4, seed);
+    synthetic::Random random(seed);
+    std::vector<Tensor> rows;
+    std::vector<io::TensorToWrite> files;
+    for (const auto& target : targets()) {
+      if (target.kind != lora::TargetKind::kEmbedding && target.kind != lora::TargetKind::kHead) continue;
+      rows.push_back(*Tensor::allocate(DType::kF32, {tokens, target.in}));
+      for (float& value : rows.back().as<float>()) value = random.uniform(2.0F);
+      files.push_back({target.kind == lora::TargetKind::kHead ? "output_embeddings" : "input_embeddings", rows.back().view()});
+    }
+    const std::filesystem::path folder = path;
+    CHORAL_CHECK(io::write_safetensors(folder / "new_embeddings.safetensors", files).ok(), "the rows are written");
+    if (!tokenizer_config.empty()) std::ofstream(folder / "tokenizer_config.json") << tokenizer_config;
+    return path;
   }
   std::span<const lora::LoRATarget> targets() const { return worker_->loaded().model->lora_targets(); }
   const std::filesystem::path& root() const { return folder_.path(); }

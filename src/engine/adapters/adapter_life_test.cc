@@ -203,6 +203,26 @@ TEST_F(AdapterPinTest, ARefusedPinIsTheCallersError) {
   EXPECT_EQ(llm->pin_adapter("none", true).code(), Code::kNotFound);
 }
 
+TEST_F(AdapterPinTest, NoMoreAreInMemoryThanMaxCpuLorasAllows) {
+  options_.adapter_memory_bytes = 0;
+  options_.max_cpu_loras = 2;
+  const auto llm = load_or_die(options_);
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(answer(*llm, std::to_string(i)).status.ok()) << i;
+  EXPECT_EQ(stats_at_rest(*llm).adapter_bytes, 2 * info_of(*llm, "5").size_bytes);
+  const auto mixed = [&](const std::vector<AdapterUse>& uses) {
+    return llm->generate({with_adapters(greedy_request(random_prompt(9, 1), 2), uses)}).front().status;
+  };
+  EXPECT_TRUE(mixed({{"0"}, {"1"}}).ok());
+  const Status many = mixed({{"0"}, {"1"}, {"2"}});
+  EXPECT_EQ(many.code(), Code::kTooLarge) << many.to_string();
+  EXPECT_THAT(many.message(), AllOf(HasSubstr("3 adapters"), HasSubstr("--max-cpu-loras allows (2)"), HasSubstr("mix fewer")));
+  ASSERT_TRUE(llm->pin_adapter("0", true).ok());
+  const Status pinned = llm->pin_adapter("1", true);
+  EXPECT_EQ(pinned.code(), Code::kResourceExhausted) << pinned.to_string();
+  EXPECT_THAT(pinned.message(), HasSubstr("of the 2 that --max-cpu-loras allows in memory 1 may be"));
+  EXPECT_TRUE(answer(*llm, "2").status.ok()) << "pins leave room for one";
+}
+
 TEST_F(AdapterPinTest, APinThatCanNeverBeEndsAndLoadsOnce) {
   options_.adapter_memory_bytes = 1000;
   const auto llm = load_or_die(options_);

@@ -99,17 +99,22 @@ void AdapterLoader::load(Worker& worker, Job& job) {
 AdapterRead AdapterLoader::read(Worker& worker, const lora::LoRARequest& request) {
   AdapterFacts facts;
   lora::AdapterDescription described;
+  std::shared_ptr<const OwnTokenizer> own;
   bool whole = true;  // memory that cannot be had is no fault of the files
-  auto packed = or_out_of_memory("it cannot be loaded", [&] {
+  auto packed = or_out_of_memory("it cannot be loaded", [&]() -> Result<std::shared_ptr<const lora::PackedAdapter>> {
     worker.ctx->memory.reset();
     facts = look_at_adapter(request.lora_path);
     wait_until_stamps_settle(facts);
     auto loaded = worker.files->load(request.lora_path, described, [this](int64_t bytes) { return client_.admit(bytes); });
+    if (loaded.ok()) {
+      CHORAL_TRY(own, read_own_tokenizer(request.lora_path, {config_.tokenizer, config_.targets, config_.options}));
+      described.notes.insert(described.notes.end(), own->notes.begin(), own->notes.end());
+    }
     whole = look_at_adapter(request.lora_path) == facts;
     return loaded;
   });
   packed = std::move(packed).while_(fmt::format("adapter '{}' ({})", request.lora_name, request.lora_path));
-  return {std::move(packed), std::move(described), std::move(facts), whole};
+  return {std::move(packed), std::move(described), std::move(own), std::move(facts), whole};
 }
 
 }  // namespace choral::engine

@@ -23,8 +23,9 @@ namespace choral::engine {
 struct AdapterRead {
   Result<std::shared_ptr<const lora::PackedAdapter>> packed;
   lora::AdapterDescription described;
-  AdapterFacts facts;  // when it began
-  bool whole = false;  // and they were the same in the end
+  std::shared_ptr<const OwnTokenizer> own;  // of what was packed
+  AdapterFacts facts;                       // when it began
+  bool whole = false;                       // and they were the same in the end
 };
 
 class AdapterLoader {
@@ -51,7 +52,8 @@ class AdapterLoader {
     CpuLevel level;
     std::span<const lora::LoRATarget> targets;
     lora::LoRALoadOptions options;
-    int64_t budget_bytes = 0;  // what an adapter may take when it is packed; 0: no limit
+    std::shared_ptr<const text::Tokenizer> tokenizer;  // the base's
+    int64_t budget_bytes = 0;                          // what an adapter may take when it is packed; 0: no limit
   };
   // `client` and the targets outlive this.
   static Result<std::unique_ptr<AdapterLoader>> make(Client& client, Config config);

@@ -42,11 +42,17 @@ Status AdapterPins::pin(AdapterVersion& version) {
   version.pinned = memory_.pin(id).ok();
   if (version.pinned) return {};
   const auto& tiers = memory_.tiers();
+  const auto pinned = tiers.pinned(MemoryTier::kHost), pinnable = tiers.pinnable(MemoryTier::kHost);
+  if (pinned.adapters >= pinnable.adapters) {
+    return resource_exhausted(
+        "adapter '{}' cannot be pinned: of the {} that --max-cpu-loras allows in memory {} may be, and {} are; raise it or unpin "
+        "another",
+        version.request.lora_name, tiers.budget(MemoryTier::kHost).adapters, pinnable.adapters, pinned.adapters);
+  }
   return resource_exhausted(
       "adapter '{}' needs {} bytes, and {} of the budget for adapters ({}) may be pinned, {} of which are; raise "
       "--adapter-memory or unpin another",
-      version.request.lora_name, memory_.size_bytes(id), tiers.pinnable_bytes(MemoryTier::kHost), budget_bytes(),
-      tiers.pinned_bytes(MemoryTier::kHost));
+      version.request.lora_name, memory_.size_bytes(id), pinnable.bytes, budget_bytes(), pinned.bytes);
 }
 
 void AdapterPins::unpin(AdapterVersion& version) {
@@ -69,6 +75,14 @@ Status AdapterPins::room_for(const AdapterVersion& version) const {
       return too_large("adapter '{}' needs {} bytes in memory, the budget for adapters has {}; raise --adapter-memory",
                        version.request.lora_name, bytes, budget);
     case MemoryRoom::kNoRoom: break;
+  }
+  const auto most = memory_.tiers().budget(MemoryTier::kHost).adapters;
+  if (memory_.tiers().used(MemoryTier::kHost).adapters == most) {
+    return resource_exhausted(
+        "adapter '{}' is not in memory, and as many as --max-cpu-loras allows ({}) are, in use or pinned; raise it, unpin "
+        "another "
+        "or try again later",
+        version.request.lora_name, most);
   }
   return resource_exhausted(
       "adapter '{}' needs {} bytes in memory, and what fills the budget for adapters ({}) is in use or pinned; raise "

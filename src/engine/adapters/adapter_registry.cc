@@ -25,8 +25,8 @@ Status unknown(std::string_view name, std::span<const std::string> known, std::s
 
 Result<std::shared_ptr<AdapterRegistry>> AdapterRegistry::make(CpuLevel level, std::span<const lora::LoRATarget> targets,
                                                                Config config) {
-  AdapterLoader::Config loader{level, targets, config.load, config.budget_bytes};
-  std::shared_ptr<AdapterRegistry> made(new AdapterRegistry(std::move(config)));
+  AdapterLoader::Config loader{level, targets, config.load, config.tokenizer, config.budget_bytes};
+  std::shared_ptr<AdapterRegistry> made(new AdapterRegistry(targets, std::move(config)));
   CHORAL_TRY(made->loader_, AdapterLoader::make(*made, std::move(loader)));
   return made;
 }
@@ -46,6 +46,7 @@ AdapterRegistry::~AdapterRegistry() {
 }
 
 void AdapterRegistry::set_wake(std::function<void()> wake) {
+  ends_->set_wake(wake);
   const std::lock_guard lock(mutex_);
   wake_ = std::move(wake);
   if (wake_) return;
@@ -67,18 +68,14 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
   if (!replace && names_.contains(spec.name)) {
     return already_exists("adapter '{}' is loaded; unload it first or ask to replace it", spec.name);
   }
-  auto version = std::make_shared<AdapterVersion>(VersionId{next_id_++}, spec);
+  auto version = make_version(spec);
   CHORAL_RETURN_IF_ERROR(version->request.validate());
   Answer answer;
   loader_->add({version, &answer});
   answered_.wait(lock, [&] { return answer.given; });
   if (!answer.status.ok()) return answer.status;
   if (spec.pinned) {
-    if (Status pinned = wait_for_pin(lock, {version, 1.0F, version->failed_reads}, true); !pinned.ok()) {
-      lock.unlock();
-      retire({.version = std::move(version)});
-      return pinned;
-    }
+    CHORAL_RETURN_IF_ERROR(wait_for_pin(lock, {.version = version, .pinned = true, .failures_before = version->failed_reads}));
   }
   Name gone{.version = version};  // the older one, or the new one that finds its name taken
   const bool taken = !replace && names_.contains(spec.name);
@@ -86,12 +83,9 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
     count_generation(*version);
     Name& name = names_[spec.name];
     if (name.from_root) --root_names_;
-    gone = std::exchange(name, {.version = version, .last_use = ++clock_});
+    gone = std::exchange(name, {.version = version, .pinned = spec.pinned, .last_use = ++clock_});
   }
-  version = nullptr;
-  if (gone.version != nullptr && gone.version->info.pinned) pins_.push_back({gone.version, false});
-  lock.unlock();
-  retire(std::move(gone));
+  unpin_soon(gone);
   if (taken) return already_exists("adapter '{}' was loaded meanwhile", spec.name);
   return {};
 }
@@ -106,32 +100,38 @@ Status AdapterRegistry::unload(std::string_view name) {
       gone = std::move(found->second);
       names_.erase(found);
       if (gone.from_root) --root_names_;
-      if (gone.version->info.pinned) pins_.push_back({gone.version, false});
+      unpin_soon(gone);
     }
   }
-  if (gone.version == nullptr) return unknown_name(name);
-  retire(std::move(gone));
-  return {};
+  return gone.version == nullptr ? unknown_name(name) : Status();
 }
 
-// The engine looks for versions that are gone, so they go first.
-void AdapterRegistry::retire(Name gone) {
-  gone = {};
-  ++retirements_;
-  const std::lock_guard lock(mutex_);
+std::shared_ptr<AdapterVersion> AdapterRegistry::make_version(const AdapterSpec& spec, std::string place) {
+  return std::make_shared<AdapterVersion>(VersionId{next_id_++}, spec, std::move(place), ends_);
+}
+
+void AdapterRegistry::unpin_soon(const Name& gone) {
+  if (gone.version == nullptr || !gone.version->info.pinned) return;
+  pins_.push_back({gone.version, false});
   if (wake_) wake_();
 }
 
 Status AdapterRegistry::pin(std::string_view name, bool pinned) {
   CHORAL_TRY(auto use, find(name));
   std::unique_lock lock(mutex_);
-  return wait_for_pin(lock, std::move(use), pinned);
+  if (const auto found = names_.find(name); found != names_.end() && !pinned) {
+    found->second.pinned = false;
+    if (found->second.version != use.version) pins_.push_back({found->second.version, false});  // the other may never come
+  }
+  return wait_for_pin(
+      lock, {.version = std::move(use.version), .pinned = pinned, .failures_before = use.failures_before, .of_name = true});
 }
 
-Status AdapterRegistry::wait_for_pin(std::unique_lock<std::mutex>& lock, VersionUse use, bool pinned) {
+Status AdapterRegistry::wait_for_pin(std::unique_lock<std::mutex>& lock, PinWish wish) {
   if (!wake_) return unavailable("the engine is shutting down");
   Answer answer;
-  pins_.push_back({std::move(use.version), pinned, &answer, use.failures_before});
+  wish.answer = &answer;
+  pins_.push_back(std::move(wish));
   wake_();
   answered_.wait(lock, [&] { return answer.given; });
   return answer.status;
@@ -139,10 +139,30 @@ Status AdapterRegistry::wait_for_pin(std::unique_lock<std::mutex>& lock, Version
 
 void AdapterRegistry::answer_pin(const PinWish& wish, const Status& status) {
   const std::lock_guard lock(mutex_);
+  const auto found = names_.find(wish.version->request.lora_name);
+  if (wish.of_name && found != names_.end() && pass_on(wish, found->second)) return;
   AdapterInfo& info = wish.version->info;
   info.pinned = wish.pinned && status.ok();
-  if (wish.pinned) info.error = status.ok() ? "" : status.to_string();
-  if (wish.answer != nullptr) give(*wish.answer, status);
+  const bool unloaded = wish.of_name && found == names_.end() && status.ok();
+  if (found != names_.end() && found->second.version == wish.version) found->second.pinned = info.pinned;
+  const bool refused = found != names_.end() && found->second.refused.has_value();  // whose reason stays
+  if (wish.pinned && !(status.ok() && refused)) info.error = status.ok() ? "" : status.to_string();
+  if (wish.answer == nullptr) return;
+  give(*wish.answer, unloaded ? not_found("adapter '{}' was unloaded meanwhile", info.name) : status);
+}
+
+// To the version that the name has instead of the wish's: one that took its place, or the one before it when it could not be
+// read.
+bool AdapterRegistry::pass_on(const PinWish& wish, const Name& name) {
+  if (name.version == wish.version || name.coming == wish.version) return false;
+  if (wish.pinned) pins_.push_back({wish.version, false});
+  PinWish passed = wish;
+  passed.version = name.version;
+  passed.failures_before = name.version->failed_reads;
+  passed.tried = false;
+  pins_.push_back(std::move(passed));
+  if (wake_) wake_();
+  return true;
 }
 
 std::vector<AdapterInfo> AdapterRegistry::list() const {
@@ -160,6 +180,7 @@ Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const Adapter
   for (const auto& use : uses) {
     CHORAL_RETURN_IF_ERROR(check_adapter_scale(use));
     CHORAL_TRY(VersionUse named, find(use.name));
+    if (named.own == nullptr) look_for_own_tokens(named);
     update(*named.version, [](AdapterInfo& info) { ++info.requests; });
     named.scale = use.scale;
     found.push_back(std::move(named));

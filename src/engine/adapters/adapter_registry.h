@@ -7,7 +7,6 @@
 // Thread-safe; no call but load() and pin() waits, and none looks at files under the lock: the engine thread waits for it too.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -34,10 +33,11 @@ struct LoadedAdapter {
 class AdapterRegistry : private AdapterLoader::Client {
  public:
   struct Config {
-    lora::LoRALoadOptions load;      // its config, and what is known of the model
-    std::string root;                // where names that nobody gave are looked for; empty: nowhere
-    int64_t budget_bytes = 0;        // for packed adapters, AdapterResidency's; 0: no limit
-    size_t max_root_names = 10'000;  // known at a time; those unused longest are forgotten
+    lora::LoRALoadOptions load;                                  // its config, and what is known of the model
+    std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;  // the base's; null: it has none
+    std::string root;                                            // where names that nobody gave are looked for; empty: nowhere
+    int64_t budget_bytes = 0;                                    // for packed adapters, AdapterResidency's; 0: no limit
+    size_t max_root_names = 10'000;                              // known at a time; those unused longest are forgotten
   };
   // The loader has threads and scratch of its own, and packs at `level`. `targets` outlive this.
   static Result<std::shared_ptr<AdapterRegistry>> make(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
@@ -56,8 +56,8 @@ class AdapterRegistry : private AdapterLoader::Client {
   Result<std::vector<VersionUse>> resolve(std::span<const AdapterUse> uses);
 
   // --- the engine thread ---
-  // Called, from any thread, when take_loaded() or take_pins() has something new. Empty: the engine ends, and nobody waits for
-  // it any more.
+  // Called, from any thread, when take_loaded() or take_pins() has something new, or a version ended. Empty: the engine ends, and
+  // nobody waits for it any more.
   void set_wake(std::function<void()> wake);
   // Asks for the files again (or for the first time); the answer comes by take_loaded().
   void request_load(std::shared_ptr<AdapterVersion> version);
@@ -69,6 +69,7 @@ class AdapterRegistry : private AdapterLoader::Client {
     bool pinned = false;
     Answer* answer = nullptr;     // null: nobody waits
     int64_t failures_before = 0;  // as VersionUse
+    bool of_name = false;         // granted to what the name stands for by then, whichever version it was asked for
     bool tried = false;           // the engine's: a load was waited for
   };
   void take_pins(std::vector<PinWish>& out);  // appends
@@ -78,10 +79,12 @@ class AdapterRegistry : private AdapterLoader::Client {
     const std::lock_guard lock(mutex_);
     change(version.info);
   }
-  // Grows when a name lost a version, by unload() or replacement: its content may be nobody's now.
-  uint64_t retirements() const { return retirements_.load(std::memory_order_relaxed); }
+  // Versions that ended so far: whoever held one last, a name, a request, or a caller whose request was refused.
+  uint64_t ended_versions() const { return ends_->count(); }
   // The version that its name stands for now, maybe itself or one that is still to be loaded; null: the name is gone.
   std::shared_ptr<AdapterVersion> present(const AdapterVersion& version) const;
+  // Whether the version's files add the tokens that the request was read with.
+  bool has_tokens_of(const VersionUse& use) const;
 
  private:
   struct Name {
@@ -89,6 +92,7 @@ class AdapterRegistry : private AdapterLoader::Client {
     std::shared_ptr<AdapterVersion> coming = nullptr;    // of changed files; takes the name once it is read
     std::optional<AdapterFacts> refused = std::nullopt;  // files that could not be read: not tried again while they are the same
     bool from_root = false;                              // nobody gave this name: it was found in the root
+    bool pinned = false;                                 // goes over to the version that takes the name
     uint64_t last_use = 0;
   };
   using Names = std::map<std::string, Name, std::less<>>;
@@ -97,19 +101,23 @@ class AdapterRegistry : private AdapterLoader::Client {
     int number = 0;
     std::string digest;
   };
-  explicit AdapterRegistry(Config config) : config_(std::move(config)) {}
+  AdapterRegistry(std::span<const lora::LoRATarget> targets, Config config)
+      : config_(std::move(config)), own_tokenizers_{config_.tokenizer, targets, config_.load} {}
   // The engine thread took so much of what is packed that `packed_bytes` more are not too many.
   Status admit(int64_t packed_bytes) override;
   bool take_read(AdapterLoader::Job& job, AdapterRead read, bool last) override;
   // These take the lock themselves.
   Result<VersionUse> find(std::string_view name);
+  void look_for_own_tokens(VersionUse& use);
   Status discover(std::string_view name);
   void renew(std::string_view name, const std::string& place, bool from_root, const AdapterFacts& facts);
   Status unknown_name(std::string_view name) const;
-  void retire(Name gone);
-  Status wait_for_pin(std::unique_lock<std::mutex>& lock, VersionUse use, bool pinned);
+  Status wait_for_pin(std::unique_lock<std::mutex>& lock, PinWish wish);
   // These are called under the lock.
   void give(Answer& answer, Status status);
+  std::shared_ptr<AdapterVersion> make_version(const AdapterSpec& spec, std::string place = "");
+  void unpin_soon(const Name& gone);
+  bool pass_on(const PinWish& wish, const Name& name);
   std::shared_ptr<AdapterVersion> choose(Name& name, const AdapterFacts& facts);
   void load_soon(const std::shared_ptr<AdapterVersion>& version);
   void take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands);
@@ -118,6 +126,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   std::vector<Name> forget_idle_names();
 
   Config config_;
+  OwnTokenizerSource own_tokenizers_;
 
   mutable std::mutex mutex_;
   std::condition_variable taken_;     // loaded_ is empty, or nobody takes it
@@ -131,7 +140,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   std::vector<LoadedAdapter> loaded_;
   int64_t loaded_bytes_ = 0;  // of the packed ones among them
   std::vector<PinWish> pins_;
-  std::atomic<uint64_t> retirements_{0};
+  const std::shared_ptr<VersionEnds> ends_ = std::make_shared<VersionEnds>();  // versions may outlive this
   int32_t next_id_ = 1;
   bool stop_ = false;
   std::unique_ptr<AdapterLoader> loader_;

@@ -42,10 +42,28 @@ Result<VersionUse> AdapterRegistry::find(std::string_view name) {
       const std::lock_guard lock(mutex_);
       const auto found = names_.find(name);
       if (found == names_.end() || found->second.version->place != place) continue;  // unloaded or replaced meanwhile
-      if (auto version = choose(found->second, facts)) return VersionUse{version, 1.0F, version->failed_reads};
+      if (auto version = choose(found->second, facts)) {
+        const int64_t most = version->was_read() ? version->info.own_tokens : config_.load.config.lora_extra_vocab_size;
+        return VersionUse{version, 1.0F, version->failed_reads, version->own, most};
+      }
     }
     renew(name, place, from_root, facts);
   }
+}
+
+// Its files were never read, but its first request wants to be. Where they are bad, the load says why.
+void AdapterRegistry::look_for_own_tokens(VersionUse& use) {
+  auto own = read_own_tokenizer(use.version->request.lora_path, own_tokenizers_);
+  const std::lock_guard lock(mutex_);
+  auto& known = use.version->own;
+  if (known == nullptr) known = own.ok() ? std::move(*own) : std::make_shared<const OwnTokenizer>();
+  use.own = known;
+}
+
+bool AdapterRegistry::has_tokens_of(const VersionUse& use) const {
+  const std::lock_guard lock(mutex_);
+  const auto& own = use.version->own;
+  return own == use.own || own == nullptr || use.own == nullptr || own->tokens == use.own->tokens;
 }
 
 // The version that files with these facts call for; null when nobody has read them yet.
@@ -74,13 +92,11 @@ Status AdapterRegistry::discover(std::string_view name) {
     const std::string key(name);
     if (names_.contains(key)) return {};  // somebody was first
     if (root_names_ >= config_.max_root_names) idle = forget_idle_names();
-    auto version =
-        std::make_shared<AdapterVersion>(VersionId{next_id_++}, AdapterSpec{key, folder->string()}, config_.root + "/" + key);
+    auto version = make_version({key, folder->string()}, config_.root + "/" + key);
     load_soon(version);
     names_[key] = {.version = std::move(version), .from_root = true, .last_use = ++clock_};
     ++root_names_;
   }
-  for (auto& gone : idle) retire(std::move(gone));
   return {};
 }
 
@@ -111,7 +127,7 @@ void AdapterRegistry::renew(std::string_view name, const std::string& place, boo
   if (found == names_.end() || found->second.version->place != place || choose(found->second, facts) != nullptr) return;
   Name& changed = found->second;
   if (refused.ok()) {
-    auto coming = std::make_shared<AdapterVersion>(VersionId{next_id_++}, AdapterSpec{found->first, path}, place);
+    auto coming = make_version({found->first, path}, place);
     coming->older = changed.version;
     load_soon(coming);
     changed.coming = std::move(coming);
@@ -179,15 +195,16 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
     ++version->failed_reads;
     loaded_.push_back({version, std::move(gone)});
     if (!stands || name->coming != nullptr) return;  // its name means something else by now
-    version = std::make_shared<AdapterVersion>(
-        VersionId{next_id_++}, AdapterSpec{version->request.lora_name, version->request.lora_path}, version->place);
+    version = make_version({version->request.lora_name, version->request.lora_path}, version->place);
     version->info.loads = 1;
   }
   AdapterInfo& info = version->info;
   info.kind = std::move(read.described.kind);
   info.notes = std::move(read.described.notes);
+  version->own = std::move(read.own);
   info.digest = digest;
   info.rank = static_cast<int>((*read.packed)->rank());
+  info.own_tokens = static_cast<int>((*read.packed)->own_tokens());
   info.size_bytes = (*read.packed)->size_bytes();
   loaded_bytes_ += info.size_bytes;
   version->facts = std::move(read.facts);
@@ -209,7 +226,7 @@ void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> versio
     version->info.requests += older.requests;
     version->info.loads += older.loads;
   }
-  if (older.pinned) {
+  if (name.pinned) {
     pins_.push_back({name.version, false});
     pins_.push_back({version, true});
   }

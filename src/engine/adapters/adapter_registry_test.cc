@@ -99,7 +99,7 @@ TEST_F(AdapterRegistryTest, OfTheRootsNamesThoseUsedLastAreKnown) {
   }
   EXPECT_EQ(registry.list().front().name, "0") << "one that is in use was forgotten";
   EXPECT_EQ(registry.list().back().name, "7");
-  EXPECT_GT(registry.retirements(), 0u) << "the engine is not told";
+  EXPECT_GT(registry.ended_versions(), 0u) << "the engine is not told";
   EXPECT_EQ(registry.list().back().generation, 1) << "the same content counts twice";
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/spare_memory.h"
+
 namespace choral::engine {
 namespace {
 
@@ -17,8 +19,8 @@ int32_t last_occurrence(std::span<const int32_t> text, std::span<const int32_t> 
 
 }  // namespace
 
-AdapterResidency::AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes)
-    : registry_(registry), executor_(executor), memory_(budget_bytes) {}
+AdapterResidency::AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes, int64_t most_adapters)
+    : registry_(registry), executor_(executor), memory_(budget_bytes, most_adapters) {}
 
 AdapterResidency::~AdapterResidency() {
   for (const auto& wish : pins_.wishes()) registry_.answer_pin(wish, unavailable("the engine is shutting down"));
@@ -27,11 +29,6 @@ AdapterResidency::~AdapterResidency() {
 bool AdapterResidency::take_changes() {
   registry_.take_pins(pins_.wishes());  // first, so that no load that was asked for with a wish comes after it
   registry_.take_loaded(loaded_);
-  const uint64_t retirements = registry_.retirements();
-  if (retirements != seen_retirements_) {
-    contents_.doubt_all();
-    seen_retirements_ = retirements;
-  }
   for (auto& loaded : loaded_) {
     take_in(loaded);
     settle_pins();  // before the next one takes its room
@@ -39,20 +36,24 @@ bool AdapterResidency::take_changes() {
   const bool any = !loaded_.empty();
   loaded_.clear();
   settle_pins();
+  drop_unnamed();
+  return any;
+}
+
+// Looks only when versions ended: until then, each content has those that it had.
+void AdapterResidency::drop_unnamed() {
+  const uint64_t ends = registry_.ended_versions();
+  if (std::exchange(seen_ends_, ends) == ends) return;
   contents_.review([this](const AdapterContent& content) {
     pins_.review(content);
     // A live request and a load each keep a version.
     if (content.versions.empty()) memory_.remove(content.id);
   });
-  return any;
 }
 
 void AdapterResidency::settle_pins() {
   pins_.settle([this](const std::shared_ptr<AdapterVersion>& version) { registry_.request_load(version); },
-               [this](const AdapterPins::Wish& wish, const Status& status) {
-                 registry_.answer_pin(wish, status);
-                 if (wish.version->content) contents_.doubt(*wish.version->content);  // its name may have gone meanwhile
-               });
+               [this](const AdapterPins::Wish& wish, const Status& status) { registry_.answer_pin(wish, status); });
 }
 
 void AdapterResidency::take_in(LoadedAdapter& loaded) {
@@ -61,7 +62,6 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
   ++loads_;
   if (!loaded.packed.ok()) return fail(version, std::move(loaded.packed).status());
   const auto& packed = *loaded.packed;
-  contents_.doubt(version);
   version.older = nullptr;
   if (!version.content) {
     version.content = contents_.find(packed->digest());
@@ -78,7 +78,6 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
   if (memory_.arrive(content.id) && content.packed == nullptr) content.packed = packed;
   carry_out(nullptr);
   publish(content);
-  contents_.doubt(content);  // whoever wanted it, or its name, may have gone while it was loaded
 }
 
 void AdapterResidency::fail(AdapterVersion& version, Status why) {
@@ -88,7 +87,6 @@ void AdapterResidency::fail(AdapterVersion& version, Status why) {
   });
   version.failure = std::move(why);
   ++version.failures;
-  contents_.doubt(version);
   if (!version.content) return;
   memory_.fail(version.content->id);
   may_be_stranded_ = true;
@@ -130,7 +128,24 @@ AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
   return join_voice(request) ? Arrival::kKnown : Arrival::kFailed;
 }
 
+// Requests of the base were checked when they were read; of others, all that is known only now is what their adapters bring.
+Status AdapterResidency::check_tokens(const EngineRequest& request) const {
+  int64_t vocab = executor_.facts().vocab_size;
+  for (const auto& use : request.adapters) {
+    vocab += use.version->content->own_tokens;
+    if (!registry_.has_tokens_of(use)) {
+      return unavailable("adapter '{}': the tokens that its files add changed while the request waited; send it again",
+                         use.version->request.lora_name);
+    }
+  }
+  if (request.highest_token < vocab) return {};
+  return invalid_argument("the request names token {}; the model with adapter '{}' has ids 0 to {}", request.highest_token,
+                          request.adapters.front().version->request.lora_name, vocab - 1);
+}
+
 bool AdapterResidency::join_voice(EngineRequest& request) {
+  request.adapter_status = check_tokens(request);
+  if (!request.adapter_status.ok()) return false;
   std::vector<RequestVoice::Term> terms;
   std::vector<cache::AdapterIdentity> identities;
   int32_t activation = 0;
@@ -138,9 +153,8 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
     const auto& content = use.version->content;
     if (content->replaces && (request.adapters.size() > 1 || use.scale != 1.0F)) {
       request.adapter_status = invalid_argument(
-          "adapter '{}' replaces whole weights (modules_to_save, trainable tokens), so it cannot be mixed or scaled; use it "
-          "alone "
-          "with scale 1",
+          "adapter '{}' replaces whole weights (modules_to_save, trainable tokens) or brings tokens of its own, so it cannot be "
+          "mixed or scaled; use it alone with scale 1",
           use.version->request.lora_name);
       return false;
     }
@@ -171,7 +185,6 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
 }
 
 void AdapterResidency::leave(EngineRequest& request) {
-  for (const auto& use : request.adapters) contents_.doubt(*use.version);
   if (request.voice == nullptr) return;
   memory_.leave(request.voice->key);
   leave_voice(request);
@@ -186,14 +199,14 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   if (!request.adapter_status.ok()) return Residency::kFailed;
   const Residency answer = memory_.acquire(voice.key, request.promoted);
   carry_out(&request);
-  if (answer == Residency::kFailed) {
-    request.adapter_status = too_large(
-        "its adapters need {} bytes in memory, but {} of the budget for adapters ({}) are not pinned for others; raise "
-        "--adapter-memory or unpin some",
-        memory_.needed_bytes(voice.key), memory_.usable_bytes(voice.key), budget_bytes());
-  }
+  if (answer == Residency::kFailed) request.adapter_status = too_much(voice.key);
   if (answer != Residency::kResident) return answer;
   if (memory_.holders(voice.key) == 1) request.adapter_status = register_weights(voice);
+  if (request.adapter_status.code() == Code::kUnavailable) {  // who runs has the device's slots
+    request.adapter_status = {};
+    memory_.hand_back(voice.key);
+    return Residency::kNoRoom;
+  }
   if (!request.adapter_status.ok()) {
     memory_.release(voice.key);
     leave_voice(request);
@@ -203,10 +216,27 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   return Residency::kResident;
 }
 
+Status AdapterResidency::too_much(lora::AdapterKey key) const {
+  const auto needed = memory_.needed(key), usable = memory_.usable(key);
+  if (needed.adapters > usable.adapters) {
+    return too_large(
+        "it needs {} adapters in memory at once, but {} of those that --max-cpu-loras allows ({}) are not pinned for others; "
+        "raise "
+        "it, mix fewer or unpin some",
+        needed.adapters, usable.adapters, memory_.tiers().budget(lora::MemoryTier::kHost).adapters);
+  }
+  return too_large(
+      "its adapters need {} bytes in memory, but {} of the budget for adapters ({}) are not pinned for others; raise "
+      "--adapter-memory or unpin some",
+      needed.bytes, usable.bytes, budget_bytes());
+}
+
 Status AdapterResidency::register_weights(const RequestVoice& voice) {
-  lora::PackedVoice weights;
-  for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});
-  return executor_.add_adapter(voice.key, std::move(weights));
+  return or_out_of_memory("its adapters cannot be brought to the device", [&] {
+    lora::PackedVoice weights;
+    for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});
+    return executor_.add_adapter(voice.key, std::move(weights));
+  });
 }
 
 // Why what is missing cannot be loaded: the files turned bad while the request waited. Somebody's new try under way changes

@@ -23,14 +23,12 @@ namespace choral::engine {
 class AdapterResidency : public sched::AdapterGate {
  public:
   // `registry` and `executor` outlive this.
-  AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes);
+  AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes, int64_t most_adapters = lora::kAnyNumber);
   ~AdapterResidency() override;
 
-  // Takes in what the loader finished, pins, and what nobody names any more: when the registry woke the engine or has_unnamed(),
-  // and before schedule(), never inside it. Whether a load ended: who waits for one may go on.
+  // Takes in what the loader finished, pins, and what nobody names any more: when the registry woke the engine, and before
+  // schedule(), never inside it. Whether a load ended: who waits for one may go on.
   bool take_changes();
-  // A content may have lost its last user.
-  bool has_unnamed() const { return contents_.has_doubtful(); }
 
   enum class Arrival : uint8_t { kKnown, kWaiting, kFailed };
   // kKnown: the request's key, prefix origin and activation are set and it can be scheduled. kWaiting: its adapters were never
@@ -61,10 +59,13 @@ class AdapterResidency : public sched::AdapterGate {
   Status choose_version(VersionUse& use);
   bool in_memory(const AdapterVersion& version) const;
   void settle_pins();
+  Status check_tokens(const EngineRequest& request) const;
+  void drop_unnamed();
   bool join_voice(EngineRequest& request);
   void leave_voice(EngineRequest& request);
   Status register_weights(const RequestVoice& voice);
   Status failure_of(const EngineRequest& request) const;
+  Status too_much(lora::AdapterKey key) const;
   void carry_out(const EngineRequest* request);
   void publish(const AdapterContent& content);
 
@@ -77,7 +78,7 @@ class AdapterResidency : public sched::AdapterGate {
   std::vector<LoadedAdapter> loaded_;
   std::vector<lora::AdapterId> loads_wanted_, drops_wanted_;  // carry_out()'s own
   bool may_be_stranded_ = false;
-  uint64_t seen_retirements_ = 0;
+  uint64_t seen_ends_ = 0;  // of versions
   int64_t loads_ = 0;
 };
 

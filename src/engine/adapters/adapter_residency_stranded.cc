@@ -13,7 +13,6 @@ Status AdapterResidency::choose_version(VersionUse& use) {
   auto other = version.older != nullptr && in_memory(*version.older) ? version.older : registry_.present(version);
   if (other == nullptr || other == use.version || (!other->failure.ok() && !in_memory(*other))) return version.failure;
   if (other == version.older && !in_memory(*other)) return version.failure;  // its files are the refused ones
-  contents_.doubt(version);
   use.failures_before = other->failures;
   use.version = std::move(other);
   return {};

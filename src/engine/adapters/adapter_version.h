@@ -2,8 +2,11 @@
 // came for by holding a pointer (the rule: adapter_registry.h).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "base/typed_id.h"
 #include "choral/llm.h"
 #include "engine/adapters/file_facts.h"
+#include "engine/adapters/own_tokenizer.h"
 #include "lora/lora_request.h"
 
 namespace choral::engine {
@@ -19,23 +23,47 @@ struct AdapterContent;  // engine/adapters/adapter_contents.h
 
 using VersionId = TypedId<struct VersionIdTag>;  // of one registry, in the order in which they were made
 
+// Counts the versions of a registry that ended, and tells the engine: their contents may be nobody's now. A version ends with its
+// last holder, which may be a caller whose request was refused, or a name. Thread-safe.
+class VersionEnds {
+ public:
+  uint64_t count() const { return count_.load(); }
+  void add();
+  // Called by add(), from any thread. Empty: nobody is told any more.
+  void set_wake(std::function<void()> wake);
+
+ private:
+  std::atomic<uint64_t> count_{0};
+  std::mutex mutex_;
+  std::function<void()> wake_;
+};
+
 struct AdapterVersion {
-  // `version_place`: where its files are looked at, if not at the spec's path.
-  AdapterVersion(VersionId id, const AdapterSpec& spec, std::string version_place = "")
+  // `version_place`: where its files are looked at, if not at the spec's path. `told_of_end`: null for nobody.
+  AdapterVersion(VersionId id, const AdapterSpec& spec, std::string version_place = "",
+                 std::shared_ptr<VersionEnds> told_of_end = nullptr)
       : request{.lora_name = spec.name, .lora_int_id = id.value(), .lora_path = spec.path},
-        place(version_place.empty() ? spec.path : std::move(version_place)) {
+        place(version_place.empty() ? spec.path : std::move(version_place)),
+        ends(std::move(told_of_end)) {
     info.name = spec.name;
     info.path = spec.path;
     info.id = id.value();
   }
+  ~AdapterVersion() {
+    if (ends != nullptr) ends->add();
+  }
+  AdapterVersion(const AdapterVersion&) = delete;
+  AdapterVersion& operator=(const AdapterVersion&) = delete;
 
   const lora::LoRARequest request;  // of a name found in the root: its path without links
   const std::string place;          // … and with them
+  const std::shared_ptr<VersionEnds> ends;
 
   // Guarded by the registry. Its content is fixed when its files are read for the first time, and info.digest set with it.
   AdapterInfo info;
-  AdapterFacts facts;                   // of the files as last read
-  std::optional<AdapterFacts> awaited;  // what a request saw of them before they were read: older ones must not answer it
+  std::shared_ptr<const OwnTokenizer> own;  // as last read; null: nobody looked yet
+  AdapterFacts facts;                       // of the files as last read
+  std::optional<AdapterFacts> awaited;      // what a request saw of them before they were read: older ones must not answer it
   bool was_read() const { return !info.digest.empty(); }
   int64_t failed_reads = 0;  // that the engine thread is, or will be, told of
 
@@ -52,7 +80,9 @@ struct AdapterVersion {
 struct VersionUse {
   std::shared_ptr<AdapterVersion> version;
   float scale = 1.0F;
-  int64_t failures_before = 0;  // failed reads until the request came: a new request is a new try
+  int64_t failures_before = 0;                        // failed reads until the request came: a new request is a new try
+  std::shared_ptr<const OwnTokenizer> own = nullptr;  // what the request is read with
+  int64_t most_own_tokens = 0;                        // that it may name: until the files are read, as many as are allowed
 
   bool failed() const { return version->failures > failures_before && !version->failure.ok(); }
 };

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "engine/adapters/own_tokenizer.h"
 #include "lora/peft/adapter_file.h"
 #include "lora/peft/peft_helper.h"
 
@@ -33,6 +34,7 @@ AdapterFacts look_at_adapter(const std::string& path) {
   if (facts.empty()) {
     if (const auto gguf = lora::gguf_adapter_path(path)) add(facts, gguf->filename().native(), gguf->native());
   }
+  for (const char* name : tokenizer_file_names()) add(facts, name, path + "/" + name);
   return facts;
 }
 

@@ -96,7 +96,6 @@ Status read_gguf(AdapterFile& file, std::shared_ptr<const io::FileBytes> bytes, 
 // Vocabularies added beside the adapter, as vLLM once read them.
 constexpr const char* kNames[] = {"adapter_config.json", "adapter_model.safetensors",  "adapter_model.bin",
                                   "adapter_model.pt",    "new_embeddings.safetensors", "new_embeddings.bin"};
-constexpr std::span kNewEmbeddings = std::span(kNames).last(2);
 
 struct Kind {
   const char* name;
@@ -106,11 +105,22 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {kNames[1], "safetensors", read_safetensors}, {kNames[2], "torch", read_torch}, {kNames[3], "torch", read_torch}};
 constexpr Kind kGguf = {"", "gguf", read_gguf};
+constexpr Kind kNewEmbeddings[] = {{kNames[4], "safetensors", read_safetensors}, {kNames[5], "torch", read_torch}};
 
 struct Location {
   std::filesystem::path path;
   const Kind* kind = nullptr;
 };
+
+// The file of new tokens' rows beside an adapter in PEFT's form; its kind is null when there is none.
+Location locate_new_embeddings(const Location& adapter) {
+  std::error_code error;
+  if (adapter.kind == &kGguf) return {};
+  for (const auto& kind : kNewEmbeddings) {
+    if (auto path = adapter.path.parent_path() / kind.name; std::filesystem::exists(path, error)) return {std::move(path), &kind};
+  }
+  return {};
+}
 
 Result<Location> locate(const std::filesystem::path& path) {
   std::error_code error;
@@ -124,11 +134,6 @@ Result<Location> locate(const std::filesystem::path& path) {
   if (found.kind == nullptr) {
     return not_found("{} has no adapter_model.safetensors, adapter_model.bin or adapter_model.pt, nor a single .gguf file",
                      path.string());
-  }
-  for (const char* name : kNewEmbeddings) {
-    if (std::filesystem::exists(path / name, error)) {
-      return unsupported("{}: {} is not read; save the resized embedding through modules_to_save", path.string(), name);
-    }
   }
   return found;
 }
@@ -163,16 +168,39 @@ Status check_memory_for(const std::filesystem::path& path, const io::FileStamp& 
                             path.string(), stamp.size, free_bytes);
 }
 
+// Its tensors become the adapter's.
+Status add_new_embeddings(AdapterFile& file, AdapterFile more) {
+  for (auto& tensor : more.tensors) {
+    if (tensor.name != kInputEmbeddings && tensor.name != kOutputEmbeddings) {
+      return unsupported("{}: '{}' is neither {} nor {}, which is what this file can bring", more.path.string(),
+                         printable(tensor.name), kInputEmbeddings, kOutputEmbeddings);
+    }
+    file.tensors.push_back(std::move(tensor));
+  }
+  file.size_bytes += more.size_bytes;
+  std::sort(file.tensors.begin(), file.tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return {};
+}
+
 }  // namespace
 
 std::span<const char* const> adapter_file_names() { return kNames; }
 
 Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const AdapterLimits& limits, io::ReadMemory& memory) {
+  const auto read = [&limits](const Location& at, io::ReadMemory& to) -> Result<AdapterFile> {
+    CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(at.path));
+    CHORAL_RETURN_IF_ERROR(check_memory_for(at.path, stamp));
+    CHORAL_TRY(auto bytes, io::read_file(at.path, limits.max_file_bytes, to));
+    return parse(at, stamp, std::move(bytes), /*shapes_only=*/false, limits);
+  };
   CHORAL_TRY(const Location at, locate(path));
-  CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(at.path));
-  CHORAL_RETURN_IF_ERROR(check_memory_for(at.path, stamp));
-  CHORAL_TRY(auto bytes, io::read_file(at.path, limits.max_file_bytes, memory));
-  return parse(at, stamp, std::move(bytes), /*shapes_only=*/false, limits);
+  CHORAL_TRY(AdapterFile file, read(at, memory));
+  if (const Location more = locate_new_embeddings(at); more.kind != nullptr) {
+    io::ReadMemory none(0);
+    CHORAL_TRY(AdapterFile new_tokens, read(more, none));
+    CHORAL_RETURN_IF_ERROR(add_new_embeddings(file, std::move(new_tokens)));
+  }
+  return file;
 }
 
 Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const AdapterLimits& limits) {
@@ -181,10 +209,18 @@ Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const A
 }
 
 Result<AdapterFile> read_adapter_shapes(const std::filesystem::path& path, const AdapterLimits& limits) {
+  const auto read = [&limits](const Location& at) -> Result<AdapterFile> {
+    CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(at.path));
+    CHORAL_TRY(auto bytes, io::MappedFile::open(at.path));
+    return parse(at, stamp, std::move(bytes), /*shapes_only=*/true, limits);
+  };
   CHORAL_TRY(const Location at, locate(path));
-  CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(at.path));
-  CHORAL_TRY(auto bytes, io::MappedFile::open(at.path));
-  return parse(at, stamp, std::move(bytes), /*shapes_only=*/true, limits);
+  CHORAL_TRY(AdapterFile file, read(at));
+  if (const Location more = locate_new_embeddings(at); more.kind != nullptr) {
+    CHORAL_TRY(AdapterFile new_tokens, read(more));
+    CHORAL_RETURN_IF_ERROR(add_new_embeddings(file, std::move(new_tokens)));
+  }
+  return file;
 }
 
 }  // namespace choral::lora

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -27,6 +28,9 @@ struct AdapterLimits {
 
 // Names of the files of a folder that an adapter is read from, or refused for, beside a single .gguf.
 std::span<const char* const> adapter_file_names();
+
+// Rows of tokens that the base does not have, in a file beside the adapter's (vLLM's new_embeddings.safetensors or .bin).
+inline constexpr std::string_view kInputEmbeddings = "input_embeddings", kOutputEmbeddings = "output_embeddings";
 
 struct AdapterFile {
   std::filesystem::path path;

@@ -3,7 +3,7 @@
 namespace choral::lora {
 
 int64_t LoRALayerWeights::size_bytes() const {
-  return lora_a.size_bytes() + lora_b.size_bytes() + bias.size_bytes() + embeddings_tensor.size_bytes() + magnitude.size_bytes();
+  return lora_a.size_bytes() + lora_b.size_bytes() + bias.size_bytes() + magnitude.size_bytes();
 }
 
 }  // namespace choral::lora

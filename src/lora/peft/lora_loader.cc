@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/nearest_name.h"
 #include "base/printable.h"
@@ -30,8 +31,9 @@ Result<LoRAModel> LoRALoader::load(std::span<const NamedTensor> tensors) {
   check_saved(modules);
   check_token_config();
   check_token_rows();
+  check_own_tokens();
   if (problems_.empty() && model_.loras_.empty() && model_.replaced_weights_.empty() && model_.replaced_biases_.empty() &&
-      model_.trainable_tokens_.empty()) {
+      model_.trainable_tokens_.empty() && model_.embeddings_tensors_.empty()) {
     problems_.add(invalid_argument("no module of the model is adapted by it"));
   }
   CHORAL_RETURN_IF_ERROR(problems_.to_status(source_));
@@ -49,12 +51,32 @@ Result<LoRAModel> LoRALoader::load(std::span<const NamedTensor> tensors) {
   return std::move(model_);
 }
 
+// vLLM's files of new tokens call the layer by what it does.
+std::optional<TensorName> LoRALoader::name_of(const NamedTensor& tensor) const {
+  for (const auto& [name, kind] : {std::pair(kInputEmbeddings, TargetKind::kEmbedding), {kOutputEmbeddings, TargetKind::kHead}}) {
+    if (tensor.name != name) continue;
+    for (const auto& target : targets_) {
+      if (target.kind == kind) return TensorName{target.name, TensorPart::kNewRows};
+    }
+  }
+  return parse_tensor_name(tensor.name);
+}
+
+// PEFT saves a resized embedding that modules_to_save names under two names.
+bool LoRALoader::is_saved_twice(const NamedTensor& a, const NamedTensor& b) const {
+  constexpr std::string_view kOtherName = ".modules_to_save.weight";
+  const TensorView &x = a.tensor.view, &y = b.tensor.view;
+  if (a.name.ends_with(kOtherName) == b.name.ends_with(kOtherName)) return false;
+  if (x.dtype != y.dtype || !(x.shape == y.shape)) return false;
+  return shapes_only_ || std::memcmp(x.data, y.data, x.size_bytes()) == 0;
+}
+
 LoRALoader::Modules LoRALoader::sort_tensors(std::span<const NamedTensor> tensors) {
   Modules modules;
   std::vector<std::string> unexpected;
   const NamedTensor* expert = nullptr;
   for (const auto& tensor : tensors) {
-    const auto name = parse_tensor_name(tensor.name);
+    const auto name = name_of(tensor);
     if (name && !places_.contains(name->module) && is_expert_module(name->module)) {
       if (expert == nullptr) expert = &tensor;
       continue;
@@ -68,6 +90,7 @@ LoRALoader::Modules LoRALoader::sort_tensors(std::span<const NamedTensor> tensor
     module.place = &place->second;
     const NamedTensor*& part = module.parts[static_cast<size_t>(name->part)];
     if (part != nullptr) {
+      if (is_saved_twice(*part, tensor)) continue;
       problems_.add(corrupt("'{}' and '{}' are both the {} of one module; a file holds one adapter", printable(part->name),
                             printable(tensor.name), part_tail(name->part)));
       continue;
@@ -161,40 +184,6 @@ void LoRALoader::check_saved(const Modules& modules) {
       problems_.add(unsupported("modules_to_save names '{}', which is no module of this model that can be replaced{}",
                                 printable(wanted), hint.empty() ? "" : fmt::format(" (nearest: '{}')", hint)));
     }
-  }
-}
-
-void LoRALoader::check_token_config() {
-  for (const auto& [name, ids] : peft_.trainable_token_indices) {
-    if (!used_token_configs_.contains(name) && !follows_embedding(name, ids)) {
-      problems_.add(
-          corrupt("trainable_token_indices names '{}', whose rows '...{}.token_adapter.trainable_tokens_delta' are not "
-                  "in the file",
-                  printable(name), printable(name)));
-    }
-  }
-}
-
-bool LoRALoader::follows_embedding(const std::string& name, const std::vector<int32_t>& ids) const {
-  return std::any_of(targets_.begin(), targets_.end(), [&](const LoRATarget& target) {
-    if (target.tied_to.empty() || (target.name != name && !target.name.ends_with("." + name))) return false;
-    const TrainableTokens* tokens = model_.trainable_tokens_of(target);
-    return tokens != nullptr && tokens->token_ids == ids;
-  });
-}
-
-// PEFT wraps plain embeddings and heads only, so no adapter was trained with both on one module.
-void LoRALoader::check_token_rows() {
-  for (const auto& target : targets_) {
-    if (target.kind != TargetKind::kEmbedding && target.kind != TargetKind::kHead) continue;
-    const TrainableTokens* tokens = model_.trainable_tokens_of(target);
-    if (tokens == nullptr) continue;
-    const bool adapted = model_.loras_.contains(target.name);
-    if (!adapted && !model_.replaced_weights_.contains(target.name)) continue;
-    problems_.add(unsupported(
-        "trainable_token_indices: '{}' has a {} as well; PEFT trains single rows only of modules that nothing else changes{}",
-        target.name, adapted ? "low-rank pair" : "whole weight (modules_to_save)",
-        tokens->module == target.name ? "" : fmt::format(", and this head is tied to '{}'", tokens->module)));
   }
 }
 

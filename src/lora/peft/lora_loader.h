@@ -17,6 +17,8 @@
 
 namespace choral::lora {
 
+std::string_view kind_name(TargetKind kind);  // "the embedding"
+
 class LoRALoader {
  public:
   // `shapes_only`: the tensors' values may not be read.
@@ -35,12 +37,14 @@ class LoRALoader {
   };
   struct Module {
     const Place* place = nullptr;
-    std::array<const NamedTensor*, 11> parts{};  // by TensorPart
+    std::array<const NamedTensor*, 12> parts{};  // by TensorPart
     const NamedTensor* operator[](TensorPart part) const { return parts[static_cast<size_t>(part)]; }
   };
   using Modules = std::map<std::string, Module, std::less<>>;
 
   void index_targets();
+  std::optional<TensorName> name_of(const NamedTensor& tensor) const;
+  bool is_saved_twice(const NamedTensor& a, const NamedTensor& b) const;
   Modules sort_tensors(std::span<const NamedTensor> tensors);
   void report_unexpected(const std::vector<std::string>& names, size_t all_tensors);
 
@@ -50,6 +54,7 @@ class LoRALoader {
   void take_replacement(const std::string& name, const Module& module);
   void take_bias(const std::string& name, const Module& module);
   void take_token_rows(const std::string& name, const Module& module);
+  void take_new_embeddings(const std::string& name, const Module& module);
   void check_frozen_copy(const std::string& name, const Module& module, const NamedTensor& tensor);
   // A and B with the config's scale; nothing, after adding a problem, when the patterns cannot say it.
   std::optional<LoRALayerWeights> scaled_pair(const std::string& name, const AdapterTensor& a, const AdapterTensor& b);
@@ -61,6 +66,12 @@ class LoRALoader {
   void check_saved(const Modules& modules);
   void check_token_config();
   void check_token_rows();
+  void check_own_tokens();
+  std::optional<int64_t> count_own_tokens(const LoRATarget& target);
+  // Of an embedding's or a head's weight of this shape: rows for tokens that the base does not have.
+  static int64_t rows_beyond(const Place& place, const Shape& shape);
+  // The last `count` rows of `tensor` are those of the adapter's own tokens. False after adding a problem.
+  bool take_own_rows(const std::string& name, const Module& module, const NamedTensor& tensor, int64_t count);
   // Whether the rows of a tied head that the config names, without own ones in the file, are the embedding's.
   bool follows_embedding(const std::string& name, const std::vector<int32_t>& ids) const;
 
@@ -69,6 +80,7 @@ class LoRALoader {
                     std::string_view meaning);
   bool expect_finite(const NamedTensor& tensor);
   bool expect_rank(const std::string& name, int64_t rank);
+  bool expect_own_tokens(int64_t count, int64_t vocabulary, std::string_view where);
   std::string nearest(std::string_view name) const;
 
   const PEFTHelper& peft_;

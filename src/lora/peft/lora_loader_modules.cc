@@ -5,7 +5,6 @@
 #include "lora/peft/lora_loader.h"
 
 namespace choral::lora {
-namespace {
 
 std::string_view kind_name(TargetKind kind) {
   switch (kind) {
@@ -17,14 +16,12 @@ std::string_view kind_name(TargetKind kind) {
   return "a module";
 }
 
-}  // namespace
-
 bool LoRALoader::expect_shape(const NamedTensor& tensor, std::initializer_list<int64_t> wanted, const std::string& module,
                               std::string_view meaning) {
   const Shape shape{wanted};
   if (tensor.tensor.view.shape == shape) return true;
   problems_.add(invalid_argument("'{}' has shape {}; {} of '{}' in this model needs {} {}", printable(tensor.name),
-                                 tensor.tensor.view.shape.to_string(), part_tail(parse_tensor_name(tensor.name)->part), module,
+                                 tensor.tensor.view.shape.to_string(), part_tail(name_of(tensor)->part), module,
                                  shape.to_string(), meaning));
   return false;
 }
@@ -94,6 +91,7 @@ void LoRALoader::take_module(const std::string& name, const Module& module) {
     }
   }
   take_bias(name, module);
+  if (module[TensorPart::kNewRows]) take_new_embeddings(name, module);
   if (module[TensorPart::kTokenRows]) take_token_rows(name, module);
 }
 
@@ -115,7 +113,10 @@ void LoRALoader::take_pair(const std::string& name, const Module& module, const 
   const Shape& shape = a->tensor.view.shape;
   const int64_t rank = shape.rank() == 2 ? shape[0] : 0;
   bool good = expect_shape(*a, {rank > 0 ? rank : peft_.r, place.in}, name, "(rank, inputs)");
-  good = good && expect_shape(*b, {place.out, rank}, name, "(outputs, rank)");
+  // A head's B goes on with the adapter's own tokens.
+  const Shape& b_shape = b->tensor.view.shape;
+  const bool longer = place.target->kind == TargetKind::kHead && b_shape.rank() == 2 && b_shape[0] > place.out;
+  good = good && expect_shape(*b, {longer ? b_shape[0] : place.out, rank}, name, "(outputs, rank)");
   good = good && expect_rank(name, rank) && expect_finite(*a) && expect_finite(*b);
   const NamedTensor* bias = module[TensorPart::kLoraBias];
   const NamedTensor* magnitude = module[TensorPart::kMagnitude];
@@ -200,7 +201,8 @@ void LoRALoader::take_embedding_pair(const std::string& name, const Module& modu
   }
   const Shape& shape = a.tensor.view.shape;
   const int64_t rank = shape.rank() == 2 ? shape[0] : 0;
-  bool good = expect_shape(a, {rank > 0 ? rank : peft_.r, place.out}, name, "(rank, vocabulary)") &&
+  const int64_t vocabulary = rank > 0 ? std::max(shape[1], place.out) : place.out;  // with the adapter's own tokens
+  bool good = expect_shape(a, {rank > 0 ? rank : peft_.r, vocabulary}, name, "(rank, vocabulary)") &&
               expect_shape(b, {place.in, rank}, name, "(width, rank)") && expect_rank(name, rank) && expect_finite(a) &&
               expect_finite(b);
   if (module[TensorPart::kMagnitude] != nullptr) {
@@ -225,15 +227,18 @@ void LoRALoader::take_embedding_pair(const std::string& name, const Module& modu
   add_layer(name, place, std::move(*layer));
 }
 
-// PEFT saves the base's own weight beside an adapter of an embedding. It says nothing new, so only its shape is checked.
+// PEFT saves the base's own weight beside an adapter of an embedding. Only its rows of tokens that the base does not have say
+// anything new; of the others the shape is checked.
 void LoRALoader::check_frozen_copy(const std::string& name, const Module& module, const NamedTensor& tensor) {
   const Place& place = *module.place;
   const bool norm = place.target->kind == TargetKind::kNorm;
-  if (!(norm ? expect_shape(tensor, {place.in}, name, "(size)")
-             : expect_shape(tensor, {place.out, place.in}, name, "(rows, columns)"))) {
+  const int64_t extra = rows_beyond(place, tensor.tensor.view.shape);
+  if (extra > 0 ? !take_own_rows(name, module, tensor, extra)
+                : !(norm ? expect_shape(tensor, {place.in}, name, "(size)")
+                         : expect_shape(tensor, {place.out, place.in}, name, "(rows, columns)"))) {
     return;
   }
-  if (!norm) add_by_member(model_.frozen_copies_, name, place, tensor.tensor);
+  if (!norm) add_by_member(model_.frozen_copies_, name, place, extra > 0 ? tensor.tensor.rows(0, place.out) : tensor.tensor);
   model_.notes_.push_back(
       fmt::format("'{}': a frozen copy of the base's weight; the base's own is used", printable(tensor.name)));
 }
@@ -246,17 +251,9 @@ void LoRALoader::take_replacement(const std::string& name, const Module& module)
   if (kind == TargetKind::kNorm) {
     if (!expect_shape(weight, {place.in}, name, "(size)")) return;
   } else {
-    const Shape& shape = weight.tensor.view.shape;
-    const bool has_vocabulary = kind == TargetKind::kEmbedding || kind == TargetKind::kHead;
-    const int64_t extra = has_vocabulary && shape.rank() == 2 && shape[1] == place.in ? shape[0] - place.out : 0;
+    const int64_t extra = rows_beyond(place, weight.tensor.view.shape);
     if (extra > 0) {
-      if (extra > options_.config.lora_extra_vocab_size) {
-        return problems_.add(
-            too_large("'{}' has {} rows more than the base's vocabulary of {}; {} are allowed (lora_extra_vocab_size)",
-                      printable(weight.name), extra, place.out, options_.config.lora_extra_vocab_size));
-      }
-      model_.extra_vocab_size_ = std::max(model_.extra_vocab_size_, extra);
-      model_.embeddings_.emplace(name, weight.tensor.rows(place.out, extra));
+      if (!take_own_rows(name, module, weight, extra)) return;
       kept = weight.tensor.rows(0, place.out);
     } else if (!expect_shape(weight, {place.out, place.in}, name, "(rows, columns)")) {
       return;
@@ -272,6 +269,7 @@ void LoRALoader::take_replacement(const std::string& name, const Module& module)
   if (peft_.targets_known && !peft_.saves(name)) {
     model_.notes_.push_back(fmt::format("'{}': not named by modules_to_save, but PEFT loads it into the model, so it is used",
                                         printable(weight.name)));
+    if (kind == TargetKind::kEmbedding || kind == TargetKind::kHead) model_.saved_layers_.insert(name);
   }
   add_by_member(model_.replaced_weights_, name, place, kept);
 }
@@ -319,36 +317,6 @@ void LoRALoader::take_bias(const std::string& name, const Module& module) {
     if (!expect_shape(*tensor, {place.out}, name, "(outputs)") || !expect_finite(*tensor)) continue;
     add_by_member(model_.replaced_biases_, name, place, tensor->tensor);
   }
-}
-
-void LoRALoader::take_token_rows(const std::string& name, const Module& module) {
-  const Place& place = *module.place;
-  const NamedTensor& rows = *module[TensorPart::kTokenRows];
-  if (place.target->kind != TargetKind::kEmbedding && place.target->kind != TargetKind::kHead) {
-    return problems_.add(unsupported("'{}': {} has no rows of tokens", printable(rows.name), kind_name(place.target->kind)));
-  }
-  const auto& configs = peft_.trainable_token_indices;
-  const auto config = std::find_if(configs.begin(), configs.end(),
-                                   [&](const auto& entry) { return name == entry.first || name.ends_with("." + entry.first); });
-  if (config == configs.end()) {
-    return problems_.add(
-        corrupt("'{}': trainable_token_indices does not say which tokens these rows belong to", printable(rows.name)));
-  }
-  used_token_configs_.insert(config->first);
-  const std::vector<int32_t>& ids = config->second;
-  std::vector<int32_t> sorted = ids;
-  std::sort(sorted.begin(), sorted.end());
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
-    return problems_.add(invalid_argument("trainable_token_indices: '{}' names a token twice", printable(config->first)));
-  }
-  if (!sorted.empty() && sorted.back() >= place.out) {
-    return problems_.add(invalid_argument("trainable_token_indices: token {} of '{}' is outside the vocabulary of {}",
-                                          sorted.back(), printable(config->first), place.out));
-  }
-  if (!expect_shape(rows, {std::ssize(ids), place.in}, name, "(trained tokens, width)") || !expect_finite(rows)) {
-    return;
-  }
-  model_.trainable_tokens_.push_back({name, ids, rows.tensor});
 }
 
 }  // namespace choral::lora

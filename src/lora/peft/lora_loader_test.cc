@@ -45,21 +45,6 @@ TEST(LoRALoader, ASavedBlockIsAllItsLayers) {
   EXPECT_EQ(refusal(builder, config_json(R"(,"modules_to_save":["mlp"])", R"(["q_proj","v_proj","up_proj"])")), "accepted");
 }
 
-TEST(LoRALoader, ExtraVocabularyIsCutOffAndBounded) {
-  AdapterBuilder builder;
-  builder.query_and_value().add("base_model.model.model.embed_tokens.weight", {kVocabulary + 3, kHidden});
-  const std::string config = config_json(R"(,"modules_to_save":["embed_tokens"])");
-  EXPECT_THAT(refusal(builder, config), HasSubstr("lora_extra_vocab_size"));
-  LoRALoadOptions options;
-  options.config.lora_extra_vocab_size = 3;
-  const LoRAModel model = accepted(builder, config, options);
-  EXPECT_EQ(model.extra_vocab_size(), 3);
-  EXPECT_EQ(model.replaced_weights().at("model.embed_tokens").view.shape, Shape({kVocabulary, kHidden}));
-  EXPECT_EQ(model.embeddings().at("model.embed_tokens").view.shape, Shape({3, kHidden}));
-  EXPECT_EQ(model.embeddings().at("model.embed_tokens").view.data,
-            model.replaced_weights().at("model.embed_tokens").view.data + kVocabulary * kHidden * 4);
-}
-
 TEST(LoRALoader, TrainableTokens) {
   AdapterBuilder builder;
   builder.query_and_value().add("base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta", {3, kHidden});
@@ -72,7 +57,8 @@ TEST(LoRALoader, TrainableTokens) {
   }
   EXPECT_THAT(refusal(builder, with("[9,0]")), HasSubstr("has shape [3, 8]"));
   EXPECT_THAT(refusal(builder, with("[9,0,0]")), HasSubstr("names a token twice"));
-  EXPECT_THAT(refusal(builder, with("[10,0,1]")), HasSubstr("token 10 of 'embed_tokens' is outside the vocabulary of 10"));
+  EXPECT_THAT(refusal(builder, with("[300,0,1]")),
+              HasSubstr("'embed_tokens' goes 291 tokens beyond the base's vocabulary of 10"));
   EXPECT_THAT(refusal(builder, config_json()), HasSubstr("trainable_token_indices does not say"));
   EXPECT_THAT(refusal(AdapterBuilder().query_and_value(), with("[1]")), HasSubstr("are not in the file"));
 }

@@ -65,7 +65,7 @@ int64_t LoRAModel::size_bytes() const {
     if (layer.shares_lora_a && layer.lora_a.view.data == shared) total -= layer.lora_a.size_bytes();
     if (layer.shares_lora_a) shared = layer.lora_a.view.data;
   }
-  for (const auto* group : {&replaced_weights_, &replaced_biases_, &embeddings_}) {
+  for (const auto* group : {&replaced_weights_, &replaced_biases_, &embeddings_tensors_}) {
     for (const auto& [name, tensor] : *group) total += tensor.size_bytes();
   }
   for (const auto& tokens : trainable_tokens_) total += tokens.rows.size_bytes();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,7 +27,7 @@ namespace choral::lora {
 // Rows of an embedding or a head that the adapter replaces.
 struct TrainableTokens {
   std::string module;
-  std::vector<int32_t> token_ids;  // as in the config: not sorted; each once
+  std::vector<int32_t> token_ids;  // as in the config: not sorted; each once; the adapter's own may be among them
   AdapterTensor rows;              // [ids, width]; row i is token_ids[i]'s whole new row, not a difference
 };
 
@@ -56,9 +57,9 @@ class LoRAModel {
                                              std::span<const LoRATarget> targets, const LoRALoadOptions& options = {});
 
   int64_t id() const { return id_; }
-  int64_t rank() const { return rank_; }      // the largest of its modules'
-  float scaling() const { return scaling_; }  // at r and lora_alpha; modules have their own
-  int64_t extra_vocab_size() const { return extra_vocab_size_; }
+  int64_t rank() const { return rank_; }                          // the largest of its modules'
+  float scaling() const { return scaling_; }                      // at r and lora_alpha; modules have their own
+  int64_t extra_vocab_size() const { return extra_vocab_size_; }  // tokens of its own, which follow the base's vocabulary
   // Of config and tensors, by canonical names: equal for equal adapters wherever and in whatever container their files are, and
   // however many threads hash. Reads every tensor each time.
   Sha256Digest digest() const;
@@ -72,8 +73,12 @@ class LoRAModel {
   const std::map<std::string, AdapterTensor, std::less<>>& replaced_weights() const { return replaced_weights_; }
   // Whole biases that take the base's place (bias = "all", or of a replaced module). [out]
   const std::map<std::string, AdapterTensor, std::less<>>& replaced_biases() const { return replaced_biases_; }
-  // Rows beyond the base's vocabulary of a replaced embedding or head. [extra, width]
-  const std::map<std::string, AdapterTensor, std::less<>>& embeddings() const { return embeddings_; }
+  // Rows of the embedding and the head for tokens beyond the base's vocabulary. Those that trainable_tokens() names have their
+  // rows there. [extra, width]
+  const std::map<std::string, AdapterTensor, std::less<>>& embeddings_tensors() const { return embeddings_tensors_; }
+  // Whether replaced_weights() has `module` only because its file holds the whole layer (save_embedding_layers): it may be the
+  // base's own.
+  bool may_be_the_base(std::string_view module) const { return saved_layers_.contains(module); }
   // Copies of the base's weights that PEFT saved with it. Not used, but they tell whether the base is the one it was trained on.
   const std::map<std::string, AdapterTensor, std::less<>>& frozen_copies() const { return frozen_copies_; }
   std::span<const TrainableTokens> trainable_tokens() const { return trainable_tokens_; }
@@ -93,7 +98,8 @@ class LoRAModel {
   float scaling_ = 1.0F;
   int64_t extra_vocab_size_ = 0;
   std::map<std::string, LoRALayerWeights, std::less<>> loras_;
-  std::map<std::string, AdapterTensor, std::less<>> replaced_weights_, replaced_biases_, embeddings_, frozen_copies_;
+  std::map<std::string, AdapterTensor, std::less<>> replaced_weights_, replaced_biases_, embeddings_tensors_, frozen_copies_;
+  std::set<std::string, std::less<>> saved_layers_;
   std::vector<TrainableTokens> trainable_tokens_;
   std::vector<int32_t> alora_invocation_tokens_;
   std::vector<std::string> notes_;

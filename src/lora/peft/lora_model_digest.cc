@@ -15,19 +15,19 @@ void describe(const LoRAModel& model, Listener& to) {
       to.tensor(value);
     }
   };
-  to.text("choral adapter 2");
+  to.text("choral adapter 3");
   to.number(static_cast<uint64_t>(model.loras().size()));
   for (const auto& [name, layer] : model.loras()) {
     to.text(name);
     to.number(layer.scaling);
     to.number(static_cast<uint8_t>(layer.is_embedding));
-    for (const auto* tensor : {&layer.lora_a, &layer.lora_b, &layer.bias, &layer.embeddings_tensor, &layer.magnitude}) {
+    for (const auto* tensor : {&layer.lora_a, &layer.lora_b, &layer.bias, &layer.magnitude}) {
       to.tensor(*tensor);
     }
   }
   tensors(model.replaced_weights());
   tensors(model.replaced_biases());
-  tensors(model.embeddings());
+  tensors(model.embeddings_tensors());
   to.number(static_cast<uint64_t>(model.trainable_tokens().size()));
   for (const auto& tokens : model.trainable_tokens()) {
     to.text(tokens.module);

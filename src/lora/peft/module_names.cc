@@ -13,7 +13,7 @@ struct Tail {
 };
 
 // Longer tails stand before those they end with.
-constexpr std::array<Tail, 26> kTails{{
+constexpr std::array<Tail, 28> kTails{{
     {"lora_A.weight", TensorPart::kLoraA},
     {"lora_B.weight", TensorPart::kLoraB},
     {"lora_B.bias", TensorPart::kLoraBias},
@@ -35,6 +35,8 @@ constexpr std::array<Tail, 26> kTails{{
     {"token_adapter.base_layer.weight", TensorPart::kBaseWeight},
     {"base_layer.weight", TensorPart::kBaseWeight},
     {"base_layer.bias", TensorPart::kBaseBias},
+    {"modules_to_save.weight", TensorPart::kWeight},
+    {"modules_to_save.bias", TensorPart::kBias},
     {"modules_to_save.*.weight", TensorPart::kWeight},
     {"modules_to_save.*.bias", TensorPart::kBias},
     {"original_module.weight", TensorPart::kBaseWeight},
@@ -70,6 +72,7 @@ std::optional<TensorName> parse_tensor_name(std::string_view name) {
 }
 
 std::string_view part_tail(TensorPart part) {
+  if (part == TensorPart::kNewRows) return "new rows";
   for (const auto& tail : kTails) {
     if (tail.part == part) return part == TensorPart::kWeight ? "weight" : part == TensorPart::kBias ? "bias" : tail.pattern;
   }

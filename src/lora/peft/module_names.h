@@ -21,6 +21,7 @@ enum class TensorPart : uint8_t {
   kWeight,      // the module's whole weight (modules_to_save)
   kBias,        // the module's whole bias
   kTokenRows,   // token_adapter.trainable_tokens_delta
+  kNewRows,     // of tokens that the base does not have, in a file of their own
 };
 
 struct TensorName {

@@ -110,6 +110,9 @@ void run_along(const platform::Context& ctx, std::span<const kernels::LoRAShare>
   add_pass(ctx, left.first(count));
 }
 
+// A voice that has any is of one adapter.
+int64_t own_tokens_of(const PackedVoice& voice) { return voice.front().adapter->own_tokens(); }
+
 bool replaces_outputs(const PackedModule& module) { return !module.replaced.empty() || module.token_rows != nullptr; }
 
 // Panels of the product are 16 columns wide; a layer whose parts differ in format may begin one anywhere.
@@ -314,6 +317,30 @@ void PunicaWrapper::add_lora_logits(const platform::Context& ctx, int target, Ma
   add_lora_linear(ctx, target, row_groups(rows, ctx.kernel.scratch), x, false, y, base);
 }
 
+int64_t PunicaWrapper::own_tokens(int64_t row) const {
+  const auto group = std::partition_point(token_groups_.begin(), token_groups_.end(),
+                                          [row](const RowGroup& g) { return g.row_begin + g.row_count <= row; });
+  return group == token_groups_.end() || row < group->row_begin ? 0 : own_tokens_of(*group->voice);
+}
+
+void PunicaWrapper::fill_own_logits(const platform::Context& ctx, int target, MatrixView<const float> x,
+                                    std::span<const int32_t> rows, MatrixView<float> y) const {
+  const platform::StepMark mark(ctx);
+  for (const auto& group : row_groups(rows, ctx.kernel.scratch)) {
+    const int64_t count = own_tokens_of(*group.voice);
+    if (count == 0) continue;
+    const auto own = y.sub_rows(group.row_begin, group.row_count).sub_cols(0, count);
+    const PackedModule* module = group.voice->front().adapter->module(target);
+    if (module != nullptr && module->own_rows != nullptr) {
+      ctx.ops.matmul(ctx, *module->own_rows, x.sub_rows(group.row_begin, group.row_count), {}, own);
+      continue;
+    }
+    // Tokens without a row in the head are never chosen.
+    const platform::HostView<float> none(ctx, own, platform::Access::kWrite);
+    for (int64_t r = 0; r < own.rows; ++r) std::fill_n((*none).row(r), count, -std::numeric_limits<float>::infinity());
+  }
+}
+
 void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target, platform::IndexArray<int32_t> token_ids,
                                        MatrixView<float> on_device) const {
   if (device_ != nullptr) device_->add_lora_embedding(ctx, target, token_ids, on_device);
@@ -331,13 +358,18 @@ void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target,
         const auto out = (*rows).sub_rows(i, 1);
         const auto& own = module->token_ids;
         const auto at = std::lower_bound(own.begin(), own.end(), id);
-        if (module->table != nullptr) ctx.session.fail(module->table->read_row(id, out.row_span(0)));
+        if (module->own_rows != nullptr && id >= module->own_begin) {
+          ctx.session.fail(module->own_rows->read_row(id - module->own_begin, out.row_span(0)));
+        } else if (module->table != nullptr) {
+          ctx.session.fail(module->table->read_row(id, out.row_span(0)));
+        }
         if (at != own.end() && *at == id) ctx.session.fail(module->token_rows->read_row(at - own.begin(), out.row_span(0)));
         if (!module->delta) continue;
+        const TensorView stored = module->token_middles.view();
+        if (id >= stored.rows()) continue;  // a token of its own, which the pair does not adapt
         const Arena::Mark mark(ctx.kernel.scratch);
         const int64_t rank = module->delta->rank();
         const auto middle = ctx.kernel.scratch.make<float>(rank);
-        const TensorView stored = module->token_middles.view();
         kernels::dequantise_row(stored.dtype, stored.row(id), rank, middle.data());
         for (float& value : middle) value *= factor * module->token_scale;
         const LoRATerm term{&*module->delta, middle.data(), factor};

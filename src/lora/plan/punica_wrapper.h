@@ -58,7 +58,13 @@ class PunicaWrapper {
   // The same for the head: row i of x is row rows[i] of the step.
   void add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x, std::span<const int32_t> rows,
                        MatrixView<float> y, BaseProduct base) const;
-  // `out` holds the base's rows of `ids`; groups' shares and replacements are put in. [tokens, hidden]
+  // Tokens that the voice of a row of the step brings: its logits go on with theirs.
+  int64_t own_tokens(int64_t row) const;
+  // Their logits, of the same rows: y's columns follow the base's. What a row's voice does not bring is not written. [rows, most]
+  void fill_own_logits(const platform::Context& ctx, int target, MatrixView<const float> x, std::span<const int32_t> rows,
+                       MatrixView<float> y) const;
+  // `out` holds the base's rows of `ids`, or anything where a voice has the token alone; groups' shares and replacements are put
+  // in. [tokens, hidden]
   void add_lora_embedding(const platform::Context& ctx, int target, platform::IndexArray<int32_t> ids,
                           MatrixView<float> out) const;
   // Calls run(row_begin, row_count, weights) for runs of rows that cover all of [0, rows): weights[i], on the device, is the

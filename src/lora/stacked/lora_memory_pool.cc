@@ -90,35 +90,26 @@ kernels::LoRAStack LoRAMemoryPool::stack_of(const Tensor& stack) {
   return {view.data, view.dtype, view.shape[0], view.shape[1], view.shape[2], row_bytes(view.dtype, view.shape[2])};
 }
 
-int64_t LoRAMemoryPool::slot_bytes(int32_t slot) const {
-  int64_t bytes = slots_[slot].bytes;
-  for (const auto& stacks : stacks_) {
-    const auto share = [](const Tensor& tensor) { return tensor.empty() ? 0 : tensor.size_bytes() / tensor.shape()[0]; };
-    for (const auto& pair : stacks.pairs) bytes += share(pair.a) + share(pair.b);
-    bytes += share(stacks.factors) + share(stacks.offsets);
-  }
-  return bytes;
-}
-
 int64_t LoRAMemoryPool::find_free() const {
   const auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.voice == nullptr; });
   return free - slots_.begin();
 }
 
-bool LoRAMemoryPool::reserve_slot() {
-  if (find_free() < slot_count()) return true;
+Status LoRAMemoryPool::reserve_slot() {
+  if (find_free() < slot_count()) return {};
   const int64_t more = std::min(size_.max_slots, std::max(kFirstSlots, 2 * slot_count()));
-  if (more <= slot_count()) return false;
+  if (more <= slot_count()) return resource_exhausted("all {} slots of the device are taken", slot_count());
+  // Where one cannot, those that have grown serve fewer as well.
   for (size_t target = 0; target < targets_.size(); ++target) {
-    if (!grow(static_cast<int>(target), more, nullptr).ok()) return false;  // those that have grown serve fewer as well
+    CHORAL_RETURN_IF_ERROR(grow(static_cast<int>(target), more, nullptr));
   }
   slots_.resize(more);
-  return true;
+  return {};
 }
 
 Result<int32_t> LoRAMemoryPool::put(const PackedVoice& voice) {
+  CHORAL_RETURN_IF_ERROR(reserve_slot());
   const int64_t slot = find_free();
-  CHORAL_CHECK(slot < slot_count(), "reserve_slot() comes first");
   CHORAL_TRY(Slot made, make_slot(voice));
   Status status;
   for (size_t target = 0; target < targets_.size() && status.ok(); ++target) {
@@ -138,6 +129,17 @@ Result<int32_t> LoRAMemoryPool::put(const PackedVoice& voice) {
 void LoRAMemoryPool::clear(int32_t slot) {
   size_bytes_ -= slots_[slot].bytes;
   slots_[slot] = {};  // its rows of the stacks are written by who comes next, and read by nobody before
+}
+
+bool LoRAMemoryPool::empty() const {
+  return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.voice == nullptr; });
+}
+
+void LoRAMemoryPool::drop_stacks() {
+  CHORAL_CHECK(empty(), "stacks are dropped that voices are in");
+  slots_.clear();
+  for (size_t target = 0; target < targets_.size(); ++target) stacks_[target] = empty_stacks(targets_[target]);
+  size_bytes_ = 0;
 }
 
 Result<LoRAMemoryPool::Slot> LoRAMemoryPool::make_slot(const PackedVoice& voice) {

@@ -55,12 +55,13 @@ class LoRAMemoryPool {
   // `ctx` and `targets` outlive this.
   LoRAMemoryPool(const platform::Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size);
 
-  // Makes sure that a slot is free; false when all are taken and there is no room, or no leave, for more.
-  bool reserve_slot();
-  // Puts `voice`, which stays where it is until clear(), into a free slot. On an error (unsupported: the device does not take one
-  // of its matrices; resource_exhausted: no room) nothing has changed for the others.
+  // Puts `voice`, which stays where it is until clear(), into a slot. On an error (unsupported: the device does not take one of
+  // its matrices; resource_exhausted: no room) nothing has changed for the others.
   Result<int32_t> put(const PackedVoice& voice);
   void clear(int32_t slot);
+  bool empty() const;  // no slot has a voice
+  // While empty(): the stacks go too, which are as large as whoever was here needed.
+  void drop_stacks();
 
   const Stacks& stacks(int target) const { return stacks_[target]; }
   // Null when the voice in the slot leaves the target alone.
@@ -70,8 +71,6 @@ class LoRAMemoryPool {
   }
   int64_t slot_count() const { return std::ssize(slots_); }
   int64_t size_bytes() const { return size_bytes_; }
-  // Of the voice in the slot: its share of the stacks, and its own matrices.
-  int64_t slot_bytes(int32_t slot) const;
   static kernels::LoRAStack stack_of(const Tensor& stack);
 
  private:
@@ -82,6 +81,7 @@ class LoRAMemoryPool {
   };
 
   int64_t find_free() const;  // slot_count(): none
+  Status reserve_slot();
   Result<Slot> make_slot(const PackedVoice& voice);
   Result<std::unique_ptr<Module>> make_module(const PackedVoice& voice, int target, int64_t& bytes);
   Result<std::unique_ptr<kernels::PackedMatrix>> place(const kernels::PackedMatrix& host, int64_t& bytes);

@@ -1,7 +1,6 @@
 #include "lora/stacked/stacked_adapters.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/log.h"
 #include "platform/host_view.h"
@@ -20,9 +19,6 @@ std::string described(const PackedVoice& voice) {
   }
   return text;
 }
-
-AdapterId tenant(AdapterKey key) { return AdapterId(key.value()); }
-AdapterKey voice_of(AdapterId tenant) { return AdapterKey(tenant.value()); }
 
 using platform::Context;
 
@@ -57,10 +53,7 @@ void for_each_run(const LoRABatch& batch, Visit visit) {
 }  // namespace
 
 StackedAdapters::StackedAdapters(const Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size)
-    : ctx_(ctx),
-      pool_(ctx, targets, size),
-      memory_({.device_bytes = size.budget_bytes > 0 ? size.budget_bytes : std::numeric_limits<int64_t>::max(),
-               .host_bytes = std::numeric_limits<int64_t>::max()}) {}
+    : ctx_(ctx), pool_(ctx, targets, size) {}
 
 Result<std::unique_ptr<StackedAdapters>> StackedAdapters::make(const Context& ctx, std::span<const LoRATarget> targets,
                                                                const LoRAMemoryPoolSize& size, int64_t max_voices,
@@ -75,33 +68,44 @@ Result<std::unique_ptr<StackedAdapters>> StackedAdapters::make(const Context& ct
   return adapters;
 }
 
+Status StackedAdapters::add(AdapterKey key, const PackedVoice& voice) {
+  look_at_device();
+  if (full_ && !given_up_) return unavailable("adapters that run have the device's slots");
+  auto slot = given_up_ ? Result<int32_t>(kOnHost) : put(voice);
+  if (!slot.ok() && slot.status().code() == Code::kResourceExhausted) {
+    full_ = !pool_.empty();
+    if (full_) return unavailable("adapters that run have the device's slots: {}", slot.status().message());
+    pool_.drop_stacks();  // what others left may be what is in the way
+    slot = put(voice);
+  }
+  if (!slot.ok()) {
+    std::string note = fmt::format("{} is computed on the host: {}", described(voice), slot.status().message());
+    if (noted_.insert(note).second) {  // else it was here before
+      CHORAL_LOG(kWarn, "{}", note);
+      notes_.push_back(std::move(note));
+    }
+    slot = kOnHost;
+  }
+  slot_of_.emplace(key, *slot);
+  return {};
+}
+
+Result<int32_t> StackedAdapters::put(const PackedVoice& voice) {
+  if (voice.front().adapter->own_tokens() > 0) {
+    return unsupported("it brings tokens of its own, whose rows have no place in stacks of the base's size");
+  }
+  return pool_.put(voice);
+}
+
 void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices,
                                  StepRows rows) {
-  for (const auto& entry : mapping_.lora_index_mapping) memory_.release(tenant(entry.lora_id));
   mapping_.clear();
   mapping_.is_prefill = rows.has_prefill;
   voices_.assign(1, nullptr);
   stack_position_.assign(1, kOnHost);
   look_at_device();
   if (given_up_) segments = {};
-  // Those that have a slot first, so that none of them leaves for another.
-  for (size_t i = 0; i < segments.size(); ++i) {
-    const auto known = slot_of_.find(segments[i].key);
-    if (known != slot_of_.end()) use(segments[i].key, voices[i], known->second);
-  }
-  for (size_t i = 0; i < segments.size(); ++i) {
-    const AdapterKey key = segments[i].key;
-    if (slot_of_.contains(key)) continue;
-    const Status placed = place(key, *voices[i]);
-    if (placed.ok()) {
-      use(key, voices[i], slot_of_.at(key));
-      continue;
-    }
-    // It stays there, so that a row's bits don't depend on who else is in its step.
-    slot_of_.emplace(key, kOnHost);
-    notes_.push_back(fmt::format("{} is computed on the host: {}", described(*voices[i]), placed.message()));
-    CHORAL_LOG(kWarn, "{}", notes_.back());
-  }
+  for (size_t i = 0; i < segments.size(); ++i) use(segments[i].key, voices[i]);
   for (size_t i = 0; i < segments.size(); ++i) {
     mapping_.add_tokens(0, segments[i].start - std::ssize(mapping_.index_mapping));
     mapping_.add_tokens(index_of(voices[i]), segments[i].length);
@@ -120,12 +124,14 @@ void StackedAdapters::look_at_device() {
   CHORAL_LOG(kWarn, "{}", notes_.back());
 }
 
-void StackedAdapters::use(AdapterKey key, const PackedVoice* voice, int32_t slot) {
+void StackedAdapters::use(AdapterKey key, const PackedVoice* voice) {
+  const auto known = slot_of_.find(key);
+  CHORAL_CHECK(known != slot_of_.end(), "a step has a voice that was never added");
+  const int32_t slot = known->second;
   if (slot == kOnHost || mapping_.get_index_for_lora_id(key) != 0) return;
   mapping_.add_adapter(key, static_cast<int32_t>(voices_.size()));
   voices_.push_back(voice);
   stack_position_.push_back(slot);
-  memory_.acquire(tenant(key));
 }
 
 int32_t StackedAdapters::index_of(const PackedVoice* voice) const {
@@ -133,43 +139,14 @@ int32_t StackedAdapters::index_of(const PackedVoice* voice) const {
   return found == voices_.end() ? 0 : static_cast<int32_t>(found - voices_.begin());
 }
 
-Status StackedAdapters::place(AdapterKey key, const PackedVoice& voice) {
-  if (!pool_.reserve_slot()) {
-    const auto gone = memory_.evict_to_cpu();
-    if (!gone) return resource_exhausted("the step's other adapters have all {} slots of the device", pool_.slot_count());
-    pool_.clear(slot_of_.at(voice_of(*gone)));
-    slot_of_.erase(voice_of(*gone));
-  }
-  CHORAL_TRY(const int32_t slot, pool_.put(voice));
-  const MemoryAnswer answer = memory_.allocate_adapter(tenant(key), pool_.slot_bytes(slot));
-  for (const auto& eviction : answer.evictions) {
-    pool_.clear(slot_of_.at(voice_of(eviction.id)));
-    slot_of_.erase(voice_of(eviction.id));
-  }
-  if (!answer.ok()) {
-    pool_.clear(slot);
-    return resource_exhausted("it needs {} bytes of the {} that adapters may have on the device; raise --adapter-memory",
-                              pool_.slot_bytes(slot), memory_.budget_bytes(MemoryTier::kDevice));
-  }
-  slot_of_.emplace(key, slot);
-  return {};
-}
-
 void StackedAdapters::forget(AdapterKey key) {
-  auto& in_step = mapping_.lora_index_mapping;
-  const auto used = std::find_if(in_step.begin(), in_step.end(), [key](const auto& entry) { return entry.lora_id == key; });
-  if (used != in_step.end()) {  // of the last step
-    memory_.release(tenant(key));
-    in_step.erase(used);
-  }
   const auto known = slot_of_.find(key);
-  if (known != slot_of_.end()) {
-    if (known->second != kOnHost) pool_.clear(known->second);
-    slot_of_.erase(known);
+  if (known == slot_of_.end()) return;
+  if (known->second != kOnHost) {
+    pool_.clear(known->second);
+    full_ = false;
   }
-  if (memory_.find(tenant(key)) == nullptr) return;
-  const Status removed = memory_.remove(tenant(key));
-  CHORAL_CHECK(removed.ok(), removed.message());
+  slot_of_.erase(known);
 }
 
 template <class Fits>

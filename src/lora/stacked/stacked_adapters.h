@@ -1,13 +1,14 @@
 // Adapters on a device with memory of its own: what PunicaWrapper is for packed panels, in the stacked form of the field. A voice
 // of the step (one adapter, or a mix with its factors) gets a slot of LoRAMemoryPool, its A and B in the device's memory; layers
-// then run the table's stacked operators over all rows at once, and no row comes to the host. A slot is given when a voice first
-// runs and kept until it is forgotten or others need it: who was unused longest leaves, its panels being the host's anyway
-// (LoRAMemoryManager's device tier). A voice that the device cannot hold is the host's, with a note that says why.
+// then run the table's stacked operators over all rows at once, and no row comes to the host. A slot is given when a voice begins
+// and kept until it is forgotten: who finds none waits. A voice that the device cannot hold even alone is the host's, with a note
+// that says why. So a voice is always computed by the same arithmetic, and so is an answer, whoever made the prefix it builds on.
 // Engine thread. A step whose voices have slots allocates nothing.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -17,7 +18,6 @@
 #include "lora/plan/row_group.h"
 #include "lora/stacked/lora_batch_processor.h"
 #include "lora/stacked/lora_memory_pool.h"
-#include "lora/store/lora_memory_manager.h"
 
 namespace choral::lora {
 
@@ -27,13 +27,16 @@ class StackedAdapters {
   static Result<std::unique_ptr<StackedAdapters>> make(const platform::Context& ctx, std::span<const LoRATarget> targets,
                                                        const LoRAMemoryPoolSize& size, int64_t max_voices, int64_t max_tokens);
 
-  // The step: brings its voices to the device (voices[i] is that of segments[i]) and places its rows. Voices stay where they are
-  // until forget().
+  // A voice begins, and stays where it is until forget(). unavailable: others have the slots or the memory, and it may be added
+  // again when one of them was forgotten.
+  Status add(AdapterKey key, const PackedVoice& voice);
+  // The voice of this key ends, or becomes another.
+  void forget(AdapterKey key);
+
+  // The step: places its rows. Its voices were added, voices[i] is that of segments[i].
   void begin_step(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices, StepRows rows);
   // Whether this voice's rows are computed here, in this step.
   bool serves(const PackedVoice* voice) const { return index_of(voice) != 0; }
-  // The voice of this key ends, or becomes another.
-  void forget(AdapterKey key);
 
   // The base's product into `y` with this epilogue.
   using BaseProduct = FunctionRef<void(const kernels::Epilogue& epilogue, MatrixView<float> y)>;
@@ -49,7 +52,6 @@ class StackedAdapters {
                           MatrixView<float> out) const;
 
   const LoRAMemoryPool& pool() const { return pool_; }
-  const LoRAMemoryManager& memory() const { return memory_; }
   // Voices that are the host's, and why.
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
@@ -57,8 +59,8 @@ class StackedAdapters {
   StackedAdapters(const platform::Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size);
 
   void look_at_device();
-  Status place(AdapterKey key, const PackedVoice& voice);
-  void use(AdapterKey key, const PackedVoice* voice, int32_t slot);
+  Result<int32_t> put(const PackedVoice& voice);
+  void use(AdapterKey key, const PackedVoice* voice);
   int32_t index_of(const PackedVoice* voice) const;  // 0 = not served
   void run(const platform::Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
            const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) const;
@@ -71,10 +73,10 @@ class StackedAdapters {
 
   const platform::Context& ctx_;
   LoRAMemoryPool pool_;
-  LoRAMemoryManager memory_;  // whose tenants are voices, by the number of their key
   LoRABatchProcessor processor_;
   Tensor ones_;                                      // [max_tokens, 1], on the device
   std::unordered_map<AdapterKey, int32_t> slot_of_;  // a slot, or kOnHost
+  bool full_ = false;                                // somebody found no room, and nobody left since
   // The step. Index i of the mapping is voices_[i], and has slot stack_position_[i]; 0 is the base.
   LoRAMapping mapping_;
   std::vector<const PackedVoice*> voices_;
@@ -82,6 +84,7 @@ class StackedAdapters {
   const LoRABatch* batch_ = nullptr;
   bool given_up_ = false;  // an operator on stacks failed: all voices are the host's
   std::vector<std::string> notes_;
+  std::set<std::string> noted_;  // each is said once
 };
 
 }  // namespace choral::lora

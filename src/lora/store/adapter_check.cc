@@ -84,6 +84,7 @@ std::vector<LoRATarget> targets_from(std::span<const NamedTensor> tensors, const
       case TensorPart::kMagnitude:
         if (out == 0) out = rows;
         break;
+      case TensorPart::kNewRows: break;  // has a name of its own
       case TensorPart::kTokenRows:
         if (target.in == 0) target.in = cols;
         for (const auto& entry : peft.trainable_token_indices) {
@@ -91,6 +92,11 @@ std::vector<LoRATarget> targets_from(std::span<const NamedTensor> tensors, const
         }
         break;
     }
+  }
+  for (const auto& [file_name, module] : {std::pair(kInputEmbeddings, "model.embed_tokens"), {kOutputEmbeddings, "lm_head"}}) {
+    const auto rows = std::find_if(tensors.begin(), tensors.end(), [&name = file_name](const auto& t) { return t.name == name; });
+    if (rows == tensors.end() || rows->tensor.view.shape.rank() != 2 || found.contains(module)) continue;
+    found[module] = {.kind = kind_of(module, false), .name = module, .members = {{module, 0}}, .in = rows->tensor.view.shape[1]};
   }
   add_tied_heads(peft, found);
   std::vector<LoRATarget> out;
@@ -138,9 +144,11 @@ void describe_model(const LoRAModel& model, AdapterReport& report) {
   if (!model.replaced_weights().empty()) report.kinds.emplace_back("modules_to_save");
   if (!model.replaced_biases().empty()) report.kinds.emplace_back("bias");
   if (!model.trainable_tokens().empty()) report.kinds.emplace_back("trainable tokens");
+  if (model.extra_vocab_size() > 0) report.kinds.push_back(fmt::format("{} tokens of its own", model.extra_vocab_size()));
   report.modules = model.loras().size();
   report.replaced = model.replaced_weights().size() + model.replaced_biases().size();
-  report.zero_effect = report.zero_modules == report.modules && report.replaced == 0 && model.trainable_tokens().empty();
+  report.zero_effect = report.zero_modules == report.modules && report.replaced == 0 && model.trainable_tokens().empty() &&
+                       model.extra_vocab_size() == 0;
   report.tensor_bytes = model.size_bytes();
   report.ignored.assign(model.notes().begin(), model.notes().end());
 }

@@ -14,24 +14,23 @@ std::string_view tier_name(MemoryTier tier) {
   switch (tier) {
     case MemoryTier::kDisk: return "disk";
     case MemoryTier::kHost: return "host";
-    case MemoryTier::kDevice: return "device";
   }
   return "";
 }
 
-constexpr MemoryTier kTiers[] = {MemoryTier::kDisk, MemoryTier::kHost, MemoryTier::kDevice};
+constexpr MemoryTier kTiers[] = {MemoryTier::kDisk, MemoryTier::kHost};
 
 }  // namespace
 
 LoRAMemoryManager::LoRAMemoryManager(const MemoryBudgets& budgets)
-    : budgets_{budgets.disk_bytes, budgets.host_bytes, budgets.device_bytes} {
-  for (const int64_t budget : budgets_) CHORAL_CHECK(budget >= 0, "a memory budget is negative");
+    : budgets_{{{budgets.disk_bytes, kAnyNumber}, {budgets.host_bytes, budgets.host_adapters}}} {
+  for (const auto& budget : budgets_) CHORAL_CHECK(MemoryAmount{}.within(budget), "a memory budget is negative");
 }
 
-MemoryAnswer LoRAMemoryManager::plan(std::span<const AdapterId> keep, int64_t more_bytes, MemoryTier tier) const {
-  int64_t missing = more_bytes - free_bytes(tier);
-  if (missing <= 0) return {};
-  if (more_bytes > budget_bytes(tier)) return {MemoryRoom::kTooLarge, {}};
+MemoryAnswer LoRAMemoryManager::plan(std::span<const AdapterId> keep, const MemoryAmount& more, MemoryTier tier) const {
+  MemoryAmount missing{more.bytes - free_bytes(tier), more.adapters - (budget(tier).adapters - used(tier).adapters)};
+  if (missing.within({})) return {};
+  if (!more.within(budget(tier))) return {MemoryRoom::kTooLarge, {}};
   struct Candidate {
     uint64_t last_use;
     AdapterId id;
@@ -46,11 +45,12 @@ MemoryAnswer LoRAMemoryManager::plan(std::span<const AdapterId> keep, int64_t mo
   for (const Candidate& candidate : candidates) {
     const MemoryRecord& record = records_.at(candidate.id);
     const int64_t bytes = record.bytes[index(tier)];
-    if (bytes == 0) continue;  // its leaving would help nobody
+    if (bytes == 0 && missing.adapters <= 0) continue;  // its leaving would help nobody
     const bool forgotten = tier == MemoryTier::kDisk || (tier == MemoryTier::kHost && !record.on(MemoryTier::kDisk));
     answer.evictions.push_back({candidate.id, tier, forgotten});
-    missing -= bytes;
-    if (missing <= 0) return answer;
+    missing.bytes -= bytes;
+    --missing.adapters;
+    if (missing.within({})) return answer;
   }
   return {MemoryRoom::kNoRoom, {}};
 }
@@ -58,13 +58,12 @@ MemoryAnswer LoRAMemoryManager::plan(std::span<const AdapterId> keep, int64_t mo
 MemoryAnswer LoRAMemoryManager::ask(AdapterId id, int64_t bytes, MemoryTier tier) const {
   CHORAL_CHECK(bytes >= 0, "an adapter has a negative number of bytes");
   const MemoryRecord* record = find(id);
-  CHORAL_CHECK(tier != MemoryTier::kDevice || (record != nullptr && record->on(MemoryTier::kHost)),
-               "an adapter comes to the device from the host");
   if (bytes > budget_bytes(tier)) return {MemoryRoom::kTooLarge, {}};
-  const int64_t present = record != nullptr && record->on(tier) ? record->bytes[index(tier)] : 0;
+  const bool there = record != nullptr && record->on(tier);
+  const int64_t present = there ? record->bytes[index(tier)] : 0;
   const bool pinned = record != nullptr && record->pinned && *record->pinned >= tier;
   if (pinned && pinned_bytes(tier) - present + bytes > pinnable_bytes(tier)) return {MemoryRoom::kNoRoom, {}};
-  return plan({&id, 1}, bytes - present, tier);
+  return plan({&id, 1}, {bytes - present, there ? 0 : 1}, tier);
 }
 
 MemoryAnswer LoRAMemoryManager::reserve(AdapterId id, int64_t bytes, MemoryTier tier) {
@@ -75,38 +74,18 @@ MemoryAnswer LoRAMemoryManager::reserve(AdapterId id, int64_t bytes, MemoryTier 
   int64_t& present = record.bytes[index(tier)];
   if (present < 0) {
     ++record.loads;
+    ++used_[index(tier)].adapters;
     present = 0;
   }
-  used_[index(tier)] += bytes - present;
+  used_[index(tier)].bytes += bytes - present;
   present = bytes;
   record.last_use = ++clock_;
   return answer;
 }
 
-MemoryAnswer LoRAMemoryManager::allocate_adapter(AdapterId id, int64_t bytes) {
-  const MemoryRecord* record = find(id);
-  const bool newcomer = record == nullptr || !record->on(MemoryTier::kHost);
-  if (newcomer && !reserve(id, 0, MemoryTier::kHost).ok()) return {MemoryRoom::kNoRoom, {}};
-  MemoryAnswer answer = reserve(id, bytes, MemoryTier::kDevice);
-  if (newcomer && !answer.ok()) leave(id, MemoryTier::kHost);
-  return answer;
-}
-
-std::optional<AdapterId> LoRAMemoryManager::evict_to_cpu() {
-  const std::pair<const AdapterId, MemoryRecord>* oldest = nullptr;
-  for (const auto& entry : records_) {
-    if (!entry.second.on(MemoryTier::kDevice) || !may_leave(entry.second, MemoryTier::kDevice)) continue;
-    if (oldest == nullptr || entry.second.last_use < oldest->second.last_use) oldest = &entry;
-  }
-  if (oldest == nullptr) return std::nullopt;
-  const AdapterId id = oldest->first;
-  apply({MemoryRoom::kFitsAfterEviction, {{id, MemoryTier::kDevice, false}}});
-  return id;
-}
-
-MemoryAnswer LoRAMemoryManager::make_room(int64_t bytes, MemoryTier tier, std::span<const AdapterId> keep) {
-  CHORAL_CHECK(bytes >= 0, "a negative number of bytes is to be freed");
-  MemoryAnswer answer = plan(keep, bytes, tier);
+MemoryAnswer LoRAMemoryManager::make_room(const MemoryAmount& amount, MemoryTier tier, std::span<const AdapterId> keep) {
+  CHORAL_CHECK(MemoryAmount{}.within(amount), "a negative amount of memory is to be freed");
+  MemoryAnswer answer = plan(keep, amount, tier);
   apply(answer);
   return answer;
 }
@@ -129,9 +108,9 @@ bool LoRAMemoryManager::leave(AdapterId id, MemoryTier tier) {
   const auto found = records_.find(id);
   MemoryRecord& record = found->second;
   for (const MemoryTier t : kTiers) {
-    // Off the host is off the device; the disk is left alone by those above it.
     if (t < tier || !record.on(t)) continue;
-    used_[index(t)] -= record.bytes[index(t)];
+    used_[index(t)].bytes -= record.bytes[index(t)];
+    --used_[index(t)].adapters;
     record.bytes[index(t)] = -1;
   }
   const bool forgotten = std::none_of(std::begin(kTiers), std::end(kTiers), [&](MemoryTier t) { return record.on(t); });
@@ -160,8 +139,6 @@ void LoRAMemoryManager::release(AdapterId id) {
   record.last_use = ++clock_;
 }
 
-void LoRAMemoryManager::touch(AdapterId id) { known(id).last_use = ++clock_; }
-
 Status LoRAMemoryManager::pin(AdapterId id, MemoryTier tier) {
   const auto found = records_.find(id);
   if (found == records_.end()) return not_found("adapter {} is not known to the memory manager", id.value());
@@ -171,14 +148,19 @@ Status LoRAMemoryManager::pin(AdapterId id, MemoryTier tier) {
   }
   for (const MemoryTier t : kTiers) {
     if (t > tier || !record.on(t)) continue;
-    const int64_t budget = budget_bytes(t), own = record.bytes[index(t)];
-    const int64_t others = pinned_bytes(t) - (record.pinned && *record.pinned >= t ? own : 0);
-    const int64_t most = pinnable_bytes(t);
-    if (others + own > most) {
+    const bool counted = record.pinned && *record.pinned >= t;
+    const int64_t own = record.bytes[index(t)];
+    const MemoryAmount before = pinned(t), most = pinnable(t);
+    const MemoryAmount with{before.bytes + (counted ? 0 : own), before.adapters + (counted ? 0 : 1)};
+    if (with.adapters > most.adapters) {
+      return resource_exhausted("pinning adapter {} would pin {} of {} adapters in {} memory, at most {} may be; unpin another",
+                                id.value(), with.adapters, budget(t).adapters, tier_name(t), most.adapters);
+    }
+    if (with.bytes > most.bytes) {
       return resource_exhausted(
           "pinning adapter {} ({} bytes) would pin {} of {} bytes of {} memory, at most {} may be; unpin another or raise the "
           "budget",
-          id.value(), own, others + own, budget, tier_name(t), most);
+          id.value(), own, with.bytes, budget_bytes(t), tier_name(t), most.bytes);
     }
   }
   record.pinned = tier;
@@ -214,12 +196,20 @@ const MemoryRecord* LoRAMemoryManager::find(AdapterId id) const {
   return found == records_.end() ? nullptr : &found->second;
 }
 
-int64_t LoRAMemoryManager::pinned_bytes(MemoryTier tier) const {
-  int64_t total = 0;
+MemoryAmount LoRAMemoryManager::pinned(MemoryTier tier) const {
+  MemoryAmount total;
   for (const auto& [id, record] : records_) {
-    if (record.pinned && *record.pinned >= tier && record.on(tier)) total += record.bytes[index(tier)];
+    if (!record.pinned || *record.pinned < tier || !record.on(tier)) continue;
+    total.bytes += record.bytes[index(tier)];
+    ++total.adapters;
   }
   return total;
+}
+
+MemoryAmount LoRAMemoryManager::pinnable(MemoryTier tier) const {
+  const auto [bytes, adapters] = budget(tier);
+  const int64_t free_adapters = adapters / kUnpinnedShare + (adapters % kUnpinnedShare == 0 ? 0 : 1);
+  return {bytes - bytes / kUnpinnedShare, adapters - free_adapters};
 }
 
 }  // namespace choral::lora

@@ -1,9 +1,8 @@
-// Who is where in memory: byte budgets, use and age of adapters on three tiers. Only bookkeeping over ids and byte counts:
-// whoever calls moves the bytes, and drops what the answers list. Tiers: device (a plug-in's memory; budget 0 = there is none) ⊆
-// host (packed, ready to compute with); disk (files that can be read again). An adapter on the device is on the host too, so that
-// leaving the device is forgetting, never a copy back. Eviction steps down: device → host → disk → unknown. Order of leaving: the
-// one unused for longest first. An adapter in use never leaves, nor a pinned one from its tier and those below it. What reserve()
-// lists leaves at once: call it after the load, or before it to be sure of the room. Engine thread only.
+// Who is where in memory: budgets, use and age of adapters on two tiers. Only bookkeeping over ids and byte counts:
+// whoever calls moves the bytes, and drops what the answers list. Tiers: host (packed, ready to compute with); disk (files that
+// can be read again). Eviction steps down: host → disk → unknown. Order of leaving: the one unused for longest first. An adapter
+// in use never leaves, nor a pinned one from its tier and those below it. What reserve() lists leaves at once: call it after the
+// load, or before it to be sure of the room. Engine thread only.
 #pragma once
 
 #include <array>
@@ -19,12 +18,20 @@
 
 namespace choral::lora {
 
-enum class MemoryTier : uint8_t { kDisk, kHost, kDevice };
-inline constexpr size_t kMemoryTiers = 3;
+enum class MemoryTier : uint8_t { kDisk, kHost };
+inline constexpr size_t kMemoryTiers = 2;
+
+// Of a tier: bytes, and how many adapters have them. What has room has room for both.
+struct MemoryAmount {
+  int64_t bytes = 0;
+  int64_t adapters = 0;
+  bool within(const MemoryAmount& limit) const { return bytes <= limit.bytes && adapters <= limit.adapters; }
+};
+inline constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();  // of adapters: only their bytes are limited
 
 struct MemoryBudgets {
-  int64_t device_bytes = 0;
   int64_t host_bytes = 0;
+  int64_t host_adapters = kAnyNumber;
   int64_t disk_bytes = std::numeric_limits<int64_t>::max();  // files that nobody but us keeps, as a download cache
 };
 
@@ -49,8 +56,8 @@ struct MemoryAnswer {
 };
 
 struct MemoryRecord {
-  std::array<int64_t, kMemoryTiers> bytes{-1, -1, -1};  // by tier; -1 = not there
-  std::optional<MemoryTier> pinned;                     // on this tier and below
+  std::array<int64_t, kMemoryTiers> bytes{-1, -1};  // by tier; -1 = not there
+  std::optional<MemoryTier> pinned;                 // on this tier and below
   int32_t in_use = 0;
   uint64_t last_use = 0;  // in ticks of this manager: a greater number is later
   int64_t uses = 0;       // acquire() calls
@@ -62,58 +69,56 @@ struct MemoryRecord {
 
 class LoRAMemoryManager {
  public:
-  // Of each tier's budget so much stays free of pins: 1/4, so that pins alone can never shut out everybody else.
+  // Of each tier's budget so much, rounded up for adapters, stays free of pins: 1/4, so that pins alone can never shut out
+  // everybody else.
   static constexpr int64_t kUnpinnedShare = 4;
 
   explicit LoRAMemoryManager(const MemoryBudgets& budgets);
 
   // Whether `bytes` of adapter `id` can come to `tier`, and who must leave for it. Changes nothing. An adapter that is there
-  // already counts with what it needs more, also among the pinned. For the device it must be on the host. bytes >= 0.
+  // already counts with what it needs more, also among the pinned. bytes >= 0.
   MemoryAnswer ask(AdapterId id, int64_t bytes, MemoryTier tier = MemoryTier::kHost) const;
   // The same and, when ok(), done: the listed ones have left, `id` is there and is the one used last.
   MemoryAnswer reserve(AdapterId id, int64_t bytes, MemoryTier tier = MemoryTier::kHost);
-  // A packed adapter of the host's comes to the device with `bytes` there: reserve() for one that needs no host budget of its
-  // own.
-  MemoryAnswer allocate_adapter(AdapterId id, int64_t bytes);
-  // The one on the device that is unused for longest, and neither in use nor pinned there, leaves it, for a slot; none: nobody
-  // can.
-  std::optional<AdapterId> evict_to_cpu();
-  // Frees `bytes` of the tier for nobody in particular, and none of `keep` leaves for it; the listed ones have left when ok().
-  MemoryAnswer make_room(int64_t bytes, MemoryTier tier = MemoryTier::kHost, std::span<const AdapterId> keep = {});
+  // Frees so much of the tier for nobody in particular, and none of `keep` leaves for it; the listed ones have left when ok().
+  MemoryAnswer make_room(const MemoryAmount& amount, MemoryTier tier = MemoryTier::kHost, std::span<const AdapterId> keep = {});
 
-  // In use: from the first acquire() to the last release(); each touches it. acquire() needs it on the host.
+  // In use: from the first acquire() to the last release(); each makes it the one used last. acquire() needs it on the host.
   void acquire(AdapterId id);
   void release(AdapterId id);
-  void touch(AdapterId id);
 
   // Keeps it on `tier` and below. not_found; unavailable when it is not there; resource_exhausted when more than the pinnable
   // share of a budget would be pinned. A second pin moves the first.
   Status pin(AdapterId id, MemoryTier tier = MemoryTier::kHost);
   void unpin(AdapterId id);
 
-  // Leaves `tier` (from the host: the device too), as the caller wishes. unavailable when in use or pinned there.
+  // Leaves `tier`, as the caller wishes. unavailable when in use or pinned there.
   Status drop(AdapterId id, MemoryTier tier);
   // Forgets it, pins included. unavailable when in use.
   Status remove(AdapterId id);
 
   const MemoryRecord* find(AdapterId id) const;  // null: unknown
   size_t count() const { return records_.size(); }
-  int64_t budget_bytes(MemoryTier tier) const { return budgets_[static_cast<size_t>(tier)]; }
-  int64_t used_bytes(MemoryTier tier) const { return used_[static_cast<size_t>(tier)]; }
+  const MemoryAmount& budget(MemoryTier tier) const { return budgets_[static_cast<size_t>(tier)]; }
+  const MemoryAmount& used(MemoryTier tier) const { return used_[static_cast<size_t>(tier)]; }
+  MemoryAmount pinned(MemoryTier tier) const;
+  MemoryAmount pinnable(MemoryTier tier) const;
+  int64_t budget_bytes(MemoryTier tier) const { return budget(tier).bytes; }
+  int64_t used_bytes(MemoryTier tier) const { return used(tier).bytes; }
   int64_t free_bytes(MemoryTier tier) const { return budget_bytes(tier) - used_bytes(tier); }
-  int64_t pinned_bytes(MemoryTier tier) const;
-  int64_t pinnable_bytes(MemoryTier tier) const { return budget_bytes(tier) - budget_bytes(tier) / kUnpinnedShare; }
+  int64_t pinned_bytes(MemoryTier tier) const { return pinned(tier).bytes; }
+  int64_t pinnable_bytes(MemoryTier tier) const { return pinnable(tier).bytes; }
   int64_t evictions() const { return evictions_; }
 
  private:
-  MemoryAnswer plan(std::span<const AdapterId> keep, int64_t more_bytes, MemoryTier tier) const;
+  MemoryAnswer plan(std::span<const AdapterId> keep, const MemoryAmount& more, MemoryTier tier) const;
   void apply(const MemoryAnswer& answer);
   bool may_leave(const MemoryRecord& record, MemoryTier tier) const;
   bool leave(AdapterId id, MemoryTier tier);  // true when it is forgotten
   MemoryRecord& known(AdapterId id);
 
-  std::array<int64_t, kMemoryTiers> budgets_;
-  std::array<int64_t, kMemoryTiers> used_{};
+  std::array<MemoryAmount, kMemoryTiers> budgets_;
+  std::array<MemoryAmount, kMemoryTiers> used_{};
   std::unordered_map<AdapterId, MemoryRecord> records_;
   uint64_t clock_ = 0;
   int64_t evictions_ = 0;

@@ -1,6 +1,7 @@
 #include "lora/store/packed_adapter.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -10,6 +11,7 @@
 #include "kernels/gemm/gemm_float.h"
 #include "kernels/quant/dequantise.h"
 #include "lora/store/dora_factors.h"
+#include "lora/store/own_rows.h"
 
 namespace choral::lora {
 namespace {
@@ -23,14 +25,6 @@ kernels::LoRAFormat panel_format(LoRADType type) {
     case LoRADType::kInt8: return kernels::LoRAFormat::kI8;
   }
   return kernels::LoRAFormat::kAuto;
-}
-
-std::vector<float> floats_of(const TensorView& tensor) {
-  std::vector<float> values(tensor.rows() * tensor.cols());
-  for (int64_t r = 0; r < tensor.rows(); ++r) {
-    kernels::dequantise_row(tensor.dtype, tensor.row(r), tensor.cols(), values.data() + r * tensor.cols());
-  }
-  return values;
 }
 
 // PEFT computes with the copy that is in the file, the engine with the base's weight: they must be one weight, up to the rounding
@@ -84,7 +78,10 @@ class ModulePacker {
       case TargetKind::kNorm: return pack_norm();
       case TargetKind::kEmbedding: return pack_embedding();
       case TargetKind::kLinear:
-      case TargetKind::kHead: CHORAL_RETURN_IF_ERROR(pack_linear()); return pack_token_rows();
+      case TargetKind::kHead:
+        CHORAL_RETURN_IF_ERROR(pack_linear());
+        CHORAL_RETURN_IF_ERROR(pack_token_rows());
+        return pack_own_rows();
     }
     return {};
   }
@@ -145,11 +142,13 @@ class ModulePacker {
 
   Status pack_embedding() {
     const auto& replaced = model_.replaced_weights();
-    if (const auto found = replaced.find(target_.name); found != replaced.end()) {
+    const auto found = replaced.find(target_.name);
+    if (found != replaced.end() && !is_the_base(target_.name, found->second.view)) {
       CHORAL_TRY(module_.table, prepack(found->second.view));
       touched_ = true;
     }
     CHORAL_RETURN_IF_ERROR(pack_token_rows());
+    CHORAL_RETURN_IF_ERROR(pack_own_rows());
     const LoRALayerWeights* layer = model_.get_lora(target_.name);
     if (layer == nullptr) return {};
     if (measures()) {
@@ -194,7 +193,8 @@ class ModulePacker {
 
   // Projections that a file adapts together have one A, and what it wrote as one B: they are one slice.
   void add_slice(int64_t begin, const LoRALayerWeights& layer) {
-    const TensorView& b = layer.lora_b.view;
+    TensorView b = layer.lora_b.view;
+    if (target_.kind == TargetKind::kHead) b.shape = {target_.out(), b.cols()};  // the adapter's own tokens are own_rows
     if (layer.shares_lora_a && !slices_.empty()) {
       auto& last = slices_.back();
       const bool follows = last.out_begin + last.b.rows() == begin && last.b.data + last.b.size_bytes() == b.data;
@@ -216,7 +216,7 @@ class ModulePacker {
       if (base.empty()) return unsupported("{}: the adapter brings a bias, the base has none there", member.name);
       for (size_t j = 0; j < bias_change.size(); ++j) bias_change[j] -= base[static_cast<size_t>(begin) + j];
     }
-    if (weight == model_.replaced_weights().end()) {
+    if (weight == model_.replaced_weights().end() || is_the_base(member.name, weight->second.view)) {
       if (!bias_change.empty()) put(offset_, 0.0F, begin, bias_change);
       return {};
     }
@@ -230,13 +230,51 @@ class ModulePacker {
     const TrainableTokens* tokens = model_.trainable_tokens_of(target_);
     if (tokens == nullptr) return {};
     const auto& ids = tokens->token_ids;
-    std::vector<int32_t> order(ids.size());
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<int32_t> order;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < vocabulary()) order.push_back(static_cast<int32_t>(i));
+    }
+    if (order.empty()) return {};
     std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return ids[a] < ids[b]; });
     for (const int32_t i : order) module_.token_ids.push_back(ids[i]);
-    CHORAL_TRY(module_.token_rows, prepack(tokens->rows.view, order));
+    TensorView rows = tokens->rows.view;
+    if (measures()) rows.shape = {std::ssize(order), rows.cols()};
+    CHORAL_TRY(module_.token_rows, prepack(rows, order));
     touched_ = true;
     return {};
+  }
+
+  Status pack_own_rows() {
+    const int64_t count = count_own_rows(model_, target_);
+    if (count == 0) return {};
+    touched_ = true;
+    if (measures()) {
+      measured_bytes_ += kernels::packed_float_bytes(count, target_.in, DType::kF32);
+      return {};
+    }
+    CHORAL_TRY(const Tensor rows, make_own_rows(ctx_->kernel.pool, model_, target_));
+    CHORAL_TRY(module_.own_rows, prepack(rows.view()));
+    module_.own_begin = static_cast<int32_t>(vocabulary());
+    return {};
+  }
+
+  int64_t vocabulary() const { return target_.out(); }
+
+  // Whether a layer that its file holds for its new rows' sake has the base's weight, value for value. When measuring it is taken
+  // to be so.
+  bool is_the_base(const std::string& name, const TensorView& weight) const {
+    if (!model_.may_be_the_base(name) || !target_.base_row) return false;
+    if (measures()) return true;
+    constexpr int64_t kRowsPerChunk = 256;
+    std::atomic<bool> same = true;
+    ctx_->kernel.pool.parallel_for(weight.rows(), kRowsPerChunk, [&](int64_t begin, int64_t end, int) {
+      std::vector<float> own(weight.cols()), base(own.size());
+      for (int64_t r = begin; r < end && same; ++r) {
+        kernels::dequantise_row(weight.dtype, weight.row(r), weight.cols(), own.data());
+        if (!target_.base_row(r, base).ok() || own != base) same = false;
+      }
+    });
+    return same;
   }
 
   Status lay_out_delta() {
@@ -299,7 +337,9 @@ int64_t PackedModule::size_bytes() const {
   total += static_cast<int64_t>((norm_weight.size()) * sizeof(float) + token_ids.size() * sizeof(int32_t));
   if (token_middles.view().data != nullptr) total += token_middles.view().size_bytes();
   if (table != nullptr) total += table->size_bytes();
-  if (token_rows != nullptr) total += token_rows->size_bytes();
+  for (const auto* rows : {&token_rows, &own_rows}) {
+    if (*rows != nullptr) total += (*rows)->size_bytes();
+  }
   return total;
 }
 
@@ -327,10 +367,7 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform:
   adapter->digest_ = model.digest(pool);
   adapter->rank_ = model.rank();
   adapter->invocation_tokens_.assign(model.alora_invocation_tokens().begin(), model.alora_invocation_tokens().end());
-  if (!model.embeddings().empty()) {
-    return unsupported("{}: rows beyond the base's vocabulary are not supported; add the tokens to the base model first",
-                       model.embeddings().begin()->first);
-  }
+  adapter->own_tokens_ = model.extra_vocab_size();
   std::vector<ModulePacker> packers;
   packers.reserve(targets.size());
   std::vector<int64_t> places;  // where each one's panels begin
@@ -354,7 +391,7 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform:
     if (module != nullptr) {
       adapter->size_bytes_ += module->size_bytes();
       adapter->replaces_ = adapter->replaces_ || !module->replaced.empty() || !module->norm_weight.empty() ||
-                           module->table != nullptr || module->token_rows != nullptr;
+                           module->table != nullptr || module->token_rows != nullptr || module->own_rows != nullptr;
     }
     adapter->modules_.push_back(std::move(module));
   }

@@ -40,6 +40,9 @@ struct PackedModule {
   // Embedding and head: single rows of the table replaced (trainable tokens); ids ascending, row i belongs to token_ids[i].
   std::vector<int32_t> token_ids;
   std::unique_ptr<kernels::PackedMatrix> token_rows;
+  // Embedding and head: rows of the adapter's own tokens, of which own_begin is the first.
+  std::unique_ptr<kernels::PackedMatrix> own_rows;
+  int32_t own_begin = 0;
 
   int64_t size_bytes() const;
 };
@@ -62,8 +65,11 @@ class PackedAdapter {
   const Sha256Digest& digest() const { return digest_; }
   int64_t rank() const { return rank_; }
   int64_t size_bytes() const { return size_bytes_; }
-  // Replaces weights as a whole somewhere: such an adapter is used alone and at factor 1.
+  // Replaces weights as a whole somewhere, or brings tokens of its own: such an adapter is used alone and at factor 1.
   bool replaces() const { return replaces_; }
+  // Tokens that it brings: they follow the base's vocabulary, and exist for its requests only. All of them have a row in the
+  // embedding; in the head they have one or, where the file has none there, none of them has.
+  int64_t own_tokens() const { return own_tokens_; }
   std::span<const int32_t> invocation_tokens() const { return invocation_tokens_; }  // aLoRA; empty = acts everywhere
 
  private:
@@ -75,6 +81,7 @@ class PackedAdapter {
   int64_t rank_ = 0;
   int64_t size_bytes_ = 0;
   bool replaces_ = false;
+  int64_t own_tokens_ = 0;
   std::vector<int32_t> invocation_tokens_;
 };
 

@@ -25,10 +25,15 @@ PackedAdapterLoader::PackedAdapterLoader(const platform::Context& ctx, std::span
 
 Result<int64_t> PackedAdapterLoader::measure(const LoRAModel& model) const {
   CHORAL_TRY(const int64_t bytes, PackedAdapter::packed_bytes(model, targets_, options_.config));
+  CHORAL_RETURN_IF_ERROR(check_budget(bytes));
+  return bytes;
+}
+
+Status PackedAdapterLoader::check_budget(int64_t bytes) const {
   if (budget_bytes_ > 0 && bytes > budget_bytes_) {
     return too_large("it needs {} bytes in memory, the budget for adapters has {}; raise --adapter-memory", bytes, budget_bytes_);
   }
-  return bytes;
+  return {};
 }
 
 Result<std::shared_ptr<const PackedAdapter>> PackedAdapterLoader::load(const std::filesystem::path& path,
@@ -50,7 +55,10 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapterLoader::load(const std
   CHORAL_TRY(const auto file, read_adapter_file(path, options_.limits, memory_));
   CHORAL_TRY(const auto model, LoRAModel::from_adapter_file(file, peft, targets_, options_));
   CHORAL_RETURN_IF_ERROR(measure(model).status());  // the file may be another by now
-  return PackedAdapter::pack(ctx_, model, targets_, options_.config);
+  CHORAL_TRY(auto packed, PackedAdapter::pack(ctx_, model, targets_, options_.config));
+  // A layer that its file has as a whole was taken to be the base's, which only its values tell.
+  CHORAL_RETURN_IF_ERROR(check_budget(packed->size_bytes()));
+  return packed;
 }
 
 }  // namespace choral::lora

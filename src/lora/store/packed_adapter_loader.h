@@ -36,6 +36,7 @@ class PackedAdapterLoader {
 
  private:
   Result<int64_t> measure(const LoRAModel& model) const;
+  Status check_budget(int64_t bytes) const;
 
   const platform::Context& ctx_;
   std::span<const LoRATarget> targets_;

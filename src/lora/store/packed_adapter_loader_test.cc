@@ -53,6 +53,17 @@ std::vector<Kind> kinds() {
   add("trainable tokens", config_json(R"(,"trainable_token_indices":[7,1,3])"))
       .query_and_value()
       .add(embedding + "token_adapter.trainable_tokens_delta", {3, kHidden});
+  add("tokens of its own", config_json(R"(,"trainable_token_indices":[7,11])"))
+      .query_and_value()
+      .add(embedding + "token_adapter.trainable_tokens_delta", {2, kHidden}, "F16")
+      .add(embedding + "token_adapter.base_layer.weight", {kVocabulary + 3, kHidden})
+      .add(head + "weight", {kVocabulary + 3, kHidden}, "BF16");
+  add("tokens of its own, adapted", config_json("", R"(["embed_tokens","lm_head"])"))
+      .pair("lm_head", 2, kHidden, kVocabulary + 1)
+      .add(head + "base_layer.weight", {kVocabulary + 1, kHidden})
+      .add(embedding + "lora_embedding_A", {2, kVocabulary + 1})
+      .add(embedding + "lora_embedding_B", {kHidden, 2})
+      .add(embedding + "base_layer.weight", {kVocabulary + 1, kHidden});
   return out;
 }
 

@@ -53,6 +53,35 @@ TEST(FrozenCopy, OfTheSameWeightIsNotMinded) {
   EXPECT_TRUE(packed(rounded).ok()) << packed(rounded).message();
 }
 
+// A head that was saved for the rows of new tokens: save_embedding_layers.
+TEST(SavedLayer, OfTheBasesOwnWeightTakesNoMemory) {
+  const auto pack = [](const std::vector<float>& values) {
+    AdapterBuilder builder;
+    builder.query_and_value().add("base_model.model.model.embed_tokens.weight", {kVocabulary + 2, kHidden});
+    builder.add("base_model.model.lm_head.weight", {kVocabulary + 2, kHidden});
+    for (auto* tensor : {&builder.tensors[builder.tensors.size() - 2], &builder.tensors.back()}) {
+      std::copy(values.begin(), values.end(), tensor->values.begin());
+    }
+    platform::testing::CpuContext cpu;
+    return *PackedAdapter::pack(*cpu, accepted(builder, config_json()), targets_with_weights(), {});
+  };
+  std::vector<float> values;
+  for (int64_t i = 0; i < kVocabulary * kHidden; ++i) values.push_back(base_value(i / kHidden, i % kHidden));
+  const auto targets = targets_with_weights();
+  const auto head = static_cast<int>(targets.size()) - 1;
+  const auto same = pack(values);
+  EXPECT_EQ(same->own_tokens(), 2);
+  EXPECT_TRUE(same->module(head)->replaced.empty());
+  EXPECT_EQ(same->module(0)->table, nullptr);
+  EXPECT_EQ(same->module(head)->own_rows->n(), 2);
+  EXPECT_EQ(same->module(head)->own_begin, kVocabulary);
+  values.back() += 1;
+  const auto trained = pack(values);
+  EXPECT_EQ(trained->module(head)->replaced.size(), 1u);
+  EXPECT_NE(trained->module(0)->table, nullptr);
+  EXPECT_GT(trained->size_bytes(), same->size_bytes());
+}
+
 TEST(FrozenCopy, OfAnotherWeightIsRefused) {
   auto other = with_copy("F32");
   auto& values = other.at("lm_head.base_layer.weight").values;

@@ -164,7 +164,7 @@ Status EngineStepTimer::add_sequences(sched::Scheduler& scheduler, int count, in
 // do.
 double EngineStepTimer::run_step(sched::Scheduler& scheduler) {
   const double begin = now_s();
-  if (!cycle_->plan(scheduler)) return 0;
+  if (!cycle_->plan(scheduler, [](engine::EngineRequest&, const Status& why) { CHORAL_CHECK(false, why.message()); })) return 0;
   const Status computed = cycle_->compute();
   CHORAL_CHECK(computed.ok(), computed.message());  // a figure of a device that fails would mean nothing
   cycle_->take_output(scheduler, [&](const engine::StepGain& gain) {

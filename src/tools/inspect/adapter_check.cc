@@ -53,6 +53,7 @@ class ModelChecker : public AdapterChecker {
 
 Status ModelChecker::set(const EngineOptions& options) {
   check_.config.max_lora_rank = options.max_lora_rank;
+  check_.config.lora_extra_vocab_size = options.lora_extra_vocab_size;
   CHORAL_TRY(check_.config.lora_dtype, lora::parse_lora_dtype(options.lora_dtype));
   return check_.config.validate();
 }
