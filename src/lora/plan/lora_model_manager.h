@@ -25,7 +25,7 @@ class LoRAModelManager {
   // Registers. already_exists for a key in use; invalid_argument for a key below 1, a mix of more than kMaxVoiceTerms, or one
   // that replaces weights and is not alone at factor 1; unavailable while others have the device's slots.
   Status add_adapter(AdapterKey key, PackedVoice voice);
-  // Also gives its slot back. False when there is none.
+  // On a device its slot is free for others, and kept for it until they need it. False when there is none.
   bool remove_adapter(AdapterKey key);
   const PackedVoice* get_adapter(AdapterKey key) const;  // null: not registered
 

@@ -90,8 +90,18 @@ kernels::LoRAStack LoRAMemoryPool::stack_of(const Tensor& stack) {
   return {view.data, view.dtype, view.shape[0], view.shape[1], view.shape[2], row_bytes(view.dtype, view.shape[2])};
 }
 
+int64_t LoRAMemoryPool::slot_bytes(int32_t slot) const {
+  int64_t bytes = slots_[slot].bytes;
+  for (const auto& stacks : stacks_) {
+    const auto share = [](const Tensor& tensor) { return tensor.empty() ? 0 : tensor.size_bytes() / tensor.shape()[0]; };
+    for (const auto& pair : stacks.pairs) bytes += share(pair.a) + share(pair.b);
+    bytes += share(stacks.factors) + share(stacks.offsets);
+  }
+  return bytes;
+}
+
 int64_t LoRAMemoryPool::find_free() const {
-  const auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.voice == nullptr; });
+  const auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.voice.empty(); });
   return free - slots_.begin();
 }
 
@@ -126,24 +136,42 @@ Result<int32_t> LoRAMemoryPool::put(const PackedVoice& voice) {
   return static_cast<int32_t>(slot);
 }
 
+int32_t LoRAMemoryPool::find(const PackedVoice& voice) const {
+  const auto same = [](const Term& a, const PackedVoiceTerm& b) { return a.adapter.lock() == b.adapter && a.factor == b.factor; };
+  const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return std::equal(slot.voice.begin(), slot.voice.end(), voice.begin(), voice.end(), same);
+  });
+  return found == slots_.end() ? kNoSlot : static_cast<int32_t>(found - slots_.begin());
+}
+
+PackedVoice LoRAMemoryPool::voice_in(size_t slot) const {
+  PackedVoice voice;
+  for (const auto& [adapter, factor] : slots_[slot].voice) {
+    voice.push_back({adapter.lock(), factor});
+    if (voice.back().adapter == nullptr) return {};
+  }
+  return voice;
+}
+
+bool LoRAMemoryPool::dropped(int32_t slot) const {
+  const auto& voice = slots_[slot].voice;
+  return std::any_of(voice.begin(), voice.end(), [](const Term& term) { return term.adapter.expired(); });
+}
+
 void LoRAMemoryPool::clear(int32_t slot) {
   size_bytes_ -= slots_[slot].bytes;
   slots_[slot] = {};  // its rows of the stacks are written by who comes next, and read by nobody before
 }
 
-bool LoRAMemoryPool::empty() const {
-  return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.voice == nullptr; });
-}
-
-void LoRAMemoryPool::drop_stacks() {
-  CHORAL_CHECK(empty(), "stacks are dropped that voices are in");
+void LoRAMemoryPool::clear_all() {
   slots_.clear();
   for (size_t target = 0; target < targets_.size(); ++target) stacks_[target] = empty_stacks(targets_[target]);
   size_bytes_ = 0;
 }
 
 Result<LoRAMemoryPool::Slot> LoRAMemoryPool::make_slot(const PackedVoice& voice) {
-  Slot slot{.voice = &voice, .modules = {}, .bytes = 0};
+  Slot slot;
+  for (const auto& [adapter, factor] : voice) slot.voice.push_back({adapter, factor});
   slot.modules.resize(targets_.size());
   for (size_t target = 0; target < targets_.size(); ++target) {
     auto module = make_module(voice, static_cast<int>(target), slot.bytes);
@@ -260,7 +288,8 @@ Status LoRAMemoryPool::grow(int target, int64_t slots, const PackedVoice* voice)
   };
   const auto rewrite = [&](const auto& write_one) -> Status {
     for (size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (slots_[slot].voice != nullptr) CHORAL_RETURN_IF_ERROR(write_one(static_cast<int64_t>(slot), slots_[slot].voice));
+      const PackedVoice there = voice_in(slot);
+      if (!there.empty()) CHORAL_RETURN_IF_ERROR(write_one(static_cast<int64_t>(slot), &there));
     }
     return {};
   };

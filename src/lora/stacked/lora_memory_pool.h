@@ -26,6 +26,8 @@ struct LoRAMemoryPoolSize {
 
 class LoRAMemoryPool {
  public:
+  static constexpr int32_t kNoSlot = -1;
+
   // A and B of one projection. Empty until a voice brings some: rank 0.
   struct Pair {
     LoRAColumns columns;
@@ -55,13 +57,16 @@ class LoRAMemoryPool {
   // `ctx` and `targets` outlive this.
   LoRAMemoryPool(const platform::Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size);
 
-  // Puts `voice`, which stays where it is until clear(), into a slot. On an error (unsupported: the device does not take one of
-  // its matrices; resource_exhausted: no room) nothing has changed for the others.
+  // Puts `voice` into a slot, which does not keep its adapters on the host. On an error (unsupported: the device does not take
+  // one of its matrices; resource_exhausted: no room) nothing has changed for the others.
   Result<int32_t> put(const PackedVoice& voice);
+  // Where these adapters with these factors are; kNoSlot: nowhere.
+  int32_t find(const PackedVoice& voice) const;
+  // Whether the host dropped an adapter of the voice in the slot, so that nobody can ask for it again.
+  bool dropped(int32_t slot) const;
   void clear(int32_t slot);
-  bool empty() const;  // no slot has a voice
-  // While empty(): the stacks go too, which are as large as whoever was here needed.
-  void drop_stacks();
+  // All slots, and the stacks too, which are as large as whoever was here needed.
+  void clear_all();
 
   const Stacks& stacks(int target) const { return stacks_[target]; }
   // Null when the voice in the slot leaves the target alone.
@@ -71,15 +76,23 @@ class LoRAMemoryPool {
   }
   int64_t slot_count() const { return std::ssize(slots_); }
   int64_t size_bytes() const { return size_bytes_; }
+  // Of the voice in the slot: its share of the stacks, and its own matrices.
+  int64_t slot_bytes(int32_t slot) const;
   static kernels::LoRAStack stack_of(const Tensor& stack);
 
  private:
+  struct Term {
+    std::weak_ptr<const PackedAdapter> adapter;
+    float factor = 1.0F;
+  };
   struct Slot {
-    const PackedVoice* voice = nullptr;
-    std::vector<std::unique_ptr<Module>> modules;  // by target; empty = free
+    std::vector<Term> voice;                       // empty = free
+    std::vector<std::unique_ptr<Module>> modules;  // by target
     int64_t bytes = 0;                             // of the modules' matrices
   };
 
+  // Held for the caller; empty: nobody is there, or one whose adapters the host dropped.
+  PackedVoice voice_in(size_t slot) const;
   int64_t find_free() const;  // slot_count(): none
   Status reserve_slot();
   Result<Slot> make_slot(const PackedVoice& voice);

@@ -1,6 +1,7 @@
 #include "lora/stacked/stacked_adapters.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/log.h"
 #include "platform/host_view.h"
@@ -8,7 +9,10 @@
 namespace choral::lora {
 namespace {
 
-constexpr int32_t kOnHost = -1;
+constexpr int32_t kOnHost = LoRAMemoryPool::kNoSlot;
+
+AdapterId tenant(int32_t slot) { return AdapterId(slot + 1); }
+int32_t slot_of(AdapterId tenant) { return tenant.value() - 1; }
 
 // By the digests that adapters are listed with.
 std::string described(const PackedVoice& voice) {
@@ -53,12 +57,17 @@ void for_each_run(const LoRABatch& batch, Visit visit) {
 }  // namespace
 
 StackedAdapters::StackedAdapters(const Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size)
-    : ctx_(ctx), pool_(ctx, targets, size) {}
+    : ctx_(ctx),
+      pool_(ctx, targets, size),
+      memory_({.device_bytes = size.budget_bytes > 0 ? size.budget_bytes : std::numeric_limits<int64_t>::max(),
+               .host_bytes = std::numeric_limits<int64_t>::max()}) {}
 
 Result<std::unique_ptr<StackedAdapters>> StackedAdapters::make(const Context& ctx, std::span<const LoRATarget> targets,
                                                                const LoRAMemoryPoolSize& size, int64_t max_voices,
                                                                int64_t max_tokens) {
   std::unique_ptr<StackedAdapters> adapters(new StackedAdapters(ctx, targets, size));
+  // Each slot's tenant is known beforehand: a voice that was copied finds its place in the book without new memory.
+  for (int32_t slot = 0; slot < size.max_slots; ++slot) adapters->memory_.reserve(tenant(slot), 0);
   adapters->processor_.reserve(max_tokens);
   adapters->mapping_.reserve(max_tokens, max_voices);
   adapters->voices_.reserve(static_cast<size_t>(max_voices) + 1);
@@ -70,31 +79,62 @@ Result<std::unique_ptr<StackedAdapters>> StackedAdapters::make(const Context& ct
 
 Status StackedAdapters::add(AdapterKey key, const PackedVoice& voice) {
   look_at_device();
-  if (full_ && !given_up_) return unavailable("adapters that run have the device's slots");
-  auto slot = given_up_ ? Result<int32_t>(kOnHost) : put(voice);
-  if (!slot.ok() && slot.status().code() == Code::kResourceExhausted) {
-    full_ = !pool_.empty();
-    if (full_) return unavailable("adapters that run have the device's slots: {}", slot.status().message());
-    pool_.drop_stacks();  // what others left may be what is in the way
-    slot = put(voice);
-  }
-  if (!slot.ok()) {
-    std::string note = fmt::format("{} is computed on the host: {}", described(voice), slot.status().message());
-    if (noted_.insert(note).second) {  // else it was here before
-      CHORAL_LOG(kWarn, "{}", note);
-      notes_.push_back(std::move(note));
+  int32_t slot = kOnHost;
+  if (!given_up_) {
+    clear_dropped();
+    slot = pool_.find(voice);
+    if (slot == LoRAMemoryPool::kNoSlot) {
+      CHORAL_TRY(slot, place(voice));
     }
-    slot = kOnHost;
   }
-  slot_of_.emplace(key, *slot);
+  slot_of_.emplace(key, slot);
+  if (slot != kOnHost) memory_.acquire(tenant(slot));
   return {};
 }
 
-Result<int32_t> StackedAdapters::put(const PackedVoice& voice) {
-  if (voice.front().adapter->own_tokens() > 0) {
-    return unsupported("it brings tokens of its own, whose rows have no place in stacks of the base's size");
+void StackedAdapters::clear_dropped() {
+  for (int32_t slot = 0; slot < pool_.slot_count(); ++slot) {
+    if (!pool_.dropped(slot)) continue;
+    pool_.clear(slot);
+    const Status left = memory_.drop(tenant(slot), MemoryTier::kDevice);
+    CHORAL_CHECK(left.ok(), left.message());
   }
-  return pool_.put(voice);
+}
+
+// kOnHost: the device cannot hold it even alone.
+Result<int32_t> StackedAdapters::place(const PackedVoice& voice) {
+  if (voice.front().adapter->own_tokens() > 0) {
+    return leave_to_host(voice,
+                         unsupported("it brings tokens of its own, whose rows have no place in stacks of the base's size"));
+  }
+  if (full_) return unavailable("adapters that run have the device's slots");
+  auto slot = pool_.put(voice);
+  const auto no_room = [&] { return !slot.ok() && slot.status().code() == Code::kResourceExhausted; };
+  while (no_room()) {
+    const auto idle = memory_.evict_to_cpu();
+    if (!idle) break;
+    pool_.clear(slot_of(*idle));
+    slot = pool_.put(voice);
+  }
+  if (no_room()) {
+    full_ = memory_.used(MemoryTier::kDevice).adapters > 0;
+    if (full_) return unavailable("adapters that run have the device's slots: {}", slot.status().message());
+    pool_.clear_all();  // the stacks that others left may be what is in the way
+    slot = pool_.put(voice);
+  }
+  if (!slot.ok()) return leave_to_host(voice, slot.status());
+  const MemoryAnswer room = memory_.allocate_adapter(tenant(*slot), pool_.slot_bytes(*slot));
+  CHORAL_CHECK(room.room == MemoryRoom::kFits, "the device's slots have more than their budget");
+  return slot;
+}
+
+int32_t StackedAdapters::leave_to_host(const PackedVoice& voice, const Status& why) {
+  std::string note = fmt::format("{} is computed on the host: {}", described(voice), why.message());
+  if (noted_.insert(note).second) {  // else it was here before
+    CHORAL_LOG(kWarn, "{}", note);
+    notes_.push_back(std::move(note));
+  }
+  return kOnHost;
 }
 
 void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices,
@@ -143,7 +183,7 @@ void StackedAdapters::forget(AdapterKey key) {
   const auto known = slot_of_.find(key);
   if (known == slot_of_.end()) return;
   if (known->second != kOnHost) {
-    pool_.clear(known->second);
+    memory_.release(tenant(known->second));
     full_ = false;
   }
   slot_of_.erase(known);

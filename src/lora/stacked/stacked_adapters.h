@@ -1,8 +1,10 @@
 // Adapters on a device with memory of its own: what PunicaWrapper is for packed panels, in the stacked form of the field. A voice
 // of the step (one adapter, or a mix with its factors) gets a slot of LoRAMemoryPool, its A and B in the device's memory; layers
 // then run the table's stacked operators over all rows at once, and no row comes to the host. A slot is given when a voice begins
-// and kept until it is forgotten: who finds none waits. A voice that the device cannot hold even alone is the host's, with a note
-// that says why. So a voice is always computed by the same arithmetic, and so is an answer, whoever made the prefix it builds on.
+// and is its own until it ends; what is in it stays for when the same adapters begin again, until the host drops one of them or a
+// newcomer needs it: the one unused for longest leaves (LoRAMemoryManager's device tier). Where all slots are of voices that run,
+// a newcomer waits. A voice that the device cannot hold even alone is the host's, with a note that says why. So a voice is always
+// computed by the same arithmetic, and so is an answer, whoever made the prefix it builds on.
 // Engine thread. A step whose voices have slots allocates nothing.
 #pragma once
 
@@ -18,6 +20,7 @@
 #include "lora/plan/row_group.h"
 #include "lora/stacked/lora_batch_processor.h"
 #include "lora/stacked/lora_memory_pool.h"
+#include "lora/store/lora_memory_manager.h"
 
 namespace choral::lora {
 
@@ -27,8 +30,8 @@ class StackedAdapters {
   static Result<std::unique_ptr<StackedAdapters>> make(const platform::Context& ctx, std::span<const LoRATarget> targets,
                                                        const LoRAMemoryPoolSize& size, int64_t max_voices, int64_t max_tokens);
 
-  // A voice begins, and stays where it is until forget(). unavailable: others have the slots or the memory, and it may be added
-  // again when one of them was forgotten.
+  // A voice begins, whose adapters the host keeps until it ends. unavailable: those that run have the slots or the memory, and it
+  // may be added again when one of them ended.
   Status add(AdapterKey key, const PackedVoice& voice);
   // The voice of this key ends, or becomes another.
   void forget(AdapterKey key);
@@ -52,6 +55,7 @@ class StackedAdapters {
                           MatrixView<float> out) const;
 
   const LoRAMemoryPool& pool() const { return pool_; }
+  const LoRAMemoryManager& memory() const { return memory_; }
   // Voices that are the host's, and why.
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
@@ -59,7 +63,9 @@ class StackedAdapters {
   StackedAdapters(const platform::Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size);
 
   void look_at_device();
-  Result<int32_t> put(const PackedVoice& voice);
+  void clear_dropped();
+  Result<int32_t> place(const PackedVoice& voice);
+  int32_t leave_to_host(const PackedVoice& voice, const Status& why);
   void use(AdapterKey key, const PackedVoice* voice);
   int32_t index_of(const PackedVoice* voice) const;  // 0 = not served
   void run(const platform::Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
@@ -73,10 +79,11 @@ class StackedAdapters {
 
   const platform::Context& ctx_;
   LoRAMemoryPool pool_;
+  LoRAMemoryManager memory_;  // whose tenants are the slots' voices, in use while they run
   LoRABatchProcessor processor_;
   Tensor ones_;                                      // [max_tokens, 1], on the device
-  std::unordered_map<AdapterKey, int32_t> slot_of_;  // a slot, or kOnHost
-  bool full_ = false;                                // somebody found no room, and nobody left since
+  std::unordered_map<AdapterKey, int32_t> slot_of_;  // of those that run: a slot, or kOnHost
+  bool full_ = false;                                // somebody found no room beside those that run, and none ended since
   // The step. Index i of the mapping is voices_[i], and has slot stack_position_[i]; 0 is the base.
   LoRAMapping mapping_;
   std::vector<const PackedVoice*> voices_;

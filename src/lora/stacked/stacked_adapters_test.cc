@@ -342,34 +342,6 @@ TEST_F(StackedAdaptersTest, ARowHasTheSameBitsInEveryCompany) {
   }
 }
 
-TEST_F(StackedAdaptersTest, WhoFindsNoSlotWaitsForOneAndNobodyLosesHis) {
-  std::vector<PackedVoice> voices;
-  for (size_t i = 0; i < 3; ++i) voices.push_back({{adapters_[i], 1.0F}});
-  const auto adapters = stacked({.max_slots = 2});
-  const auto step = [&](const std::vector<Row>& rows) {
-    start(voices, rows, false);
-    begin_step(*adapters);
-    return run(*adapters, "model.layers.0.self_attn.qkv_proj", false);
-  };
-  const auto add_one = [&](int voice) { return adapters->add(AdapterKey(voice + 1), voices[static_cast<size_t>(voice) - 1]); };
-  ASSERT_TRUE(add_one(1).ok() && add_one(2).ok());
-  const auto first = step({{1, 0}});
-  for (int i = 0; i < 2; ++i) {
-    const Status waits = add_one(3);
-    EXPECT_EQ(waits.code(), Code::kUnavailable);
-    EXPECT_THAT(waits.message(), HasSubstr("adapters that run have the device's slots"));
-  }
-  step({{2, 0}});
-  EXPECT_EQ(step({{1, 0}, {2, 0}}).stacked.size(), 2 * first.stacked.size());
-  EXPECT_TRUE(adapters->serves(&voices[0]) && adapters->serves(&voices[1])) << "whoever is unused for a while";
-  adapters->forget(AdapterKey(2));
-  EXPECT_TRUE(add_one(3).ok());
-  adapters->forget(AdapterKey(3));
-  EXPECT_TRUE(add_one(1).ok());
-  EXPECT_EQ(step({{1, 0}}).stacked, first.stacked);
-  EXPECT_TRUE(adapters->take_notes().empty());
-}
-
 TEST_F(StackedAdaptersTest, WhatDoesNotFitAloneIsTheHostsAndSaysWhy) {
   std::vector<PackedVoice> voices{{{adapters_[0], 1.0F}}};
   const auto small = stacked({.max_slots = 4, .budget_bytes = 100});

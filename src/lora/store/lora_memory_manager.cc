@@ -14,16 +14,18 @@ std::string_view tier_name(MemoryTier tier) {
   switch (tier) {
     case MemoryTier::kDisk: return "disk";
     case MemoryTier::kHost: return "host";
+    case MemoryTier::kDevice: return "device";
   }
   return "";
 }
 
-constexpr MemoryTier kTiers[] = {MemoryTier::kDisk, MemoryTier::kHost};
+constexpr MemoryTier kTiers[] = {MemoryTier::kDisk, MemoryTier::kHost, MemoryTier::kDevice};
 
 }  // namespace
 
 LoRAMemoryManager::LoRAMemoryManager(const MemoryBudgets& budgets)
-    : budgets_{{{budgets.disk_bytes, kAnyNumber}, {budgets.host_bytes, budgets.host_adapters}}} {
+    : budgets_{
+          {{budgets.disk_bytes, kAnyNumber}, {budgets.host_bytes, budgets.host_adapters}, {budgets.device_bytes, kAnyNumber}}} {
   for (const auto& budget : budgets_) CHORAL_CHECK(MemoryAmount{}.within(budget), "a memory budget is negative");
 }
 
@@ -58,6 +60,8 @@ MemoryAnswer LoRAMemoryManager::plan(std::span<const AdapterId> keep, const Memo
 MemoryAnswer LoRAMemoryManager::ask(AdapterId id, int64_t bytes, MemoryTier tier) const {
   CHORAL_CHECK(bytes >= 0, "an adapter has a negative number of bytes");
   const MemoryRecord* record = find(id);
+  CHORAL_CHECK(tier != MemoryTier::kDevice || (record != nullptr && record->on(MemoryTier::kHost)),
+               "an adapter comes to the device from the host");
   if (bytes > budget_bytes(tier)) return {MemoryRoom::kTooLarge, {}};
   const bool there = record != nullptr && record->on(tier);
   const int64_t present = there ? record->bytes[index(tier)] : 0;
@@ -81,6 +85,20 @@ MemoryAnswer LoRAMemoryManager::reserve(AdapterId id, int64_t bytes, MemoryTier 
   present = bytes;
   record.last_use = ++clock_;
   return answer;
+}
+
+MemoryAnswer LoRAMemoryManager::allocate_adapter(AdapterId id, int64_t bytes) { return reserve(id, bytes, MemoryTier::kDevice); }
+
+std::optional<AdapterId> LoRAMemoryManager::evict_to_cpu() {
+  const std::pair<const AdapterId, MemoryRecord>* oldest = nullptr;
+  for (const auto& entry : records_) {
+    if (!entry.second.on(MemoryTier::kDevice) || !may_leave(entry.second, MemoryTier::kDevice)) continue;
+    if (oldest == nullptr || entry.second.last_use < oldest->second.last_use) oldest = &entry;
+  }
+  if (oldest == nullptr) return std::nullopt;
+  const AdapterId id = oldest->first;
+  apply({MemoryRoom::kFitsAfterEviction, {{id, MemoryTier::kDevice, false}}});
+  return id;
 }
 
 MemoryAnswer LoRAMemoryManager::make_room(const MemoryAmount& amount, MemoryTier tier, std::span<const AdapterId> keep) {
@@ -108,6 +126,7 @@ bool LoRAMemoryManager::leave(AdapterId id, MemoryTier tier) {
   const auto found = records_.find(id);
   MemoryRecord& record = found->second;
   for (const MemoryTier t : kTiers) {
+    // Off the host is off the device; the disk is left alone by those above it.
     if (t < tier || !record.on(t)) continue;
     used_[index(t)].bytes -= record.bytes[index(t)];
     --used_[index(t)].adapters;

@@ -1,8 +1,9 @@
-// Who is where in memory: budgets, use and age of adapters on two tiers. Only bookkeeping over ids and byte counts:
-// whoever calls moves the bytes, and drops what the answers list. Tiers: host (packed, ready to compute with); disk (files that
-// can be read again). Eviction steps down: host → disk → unknown. Order of leaving: the one unused for longest first. An adapter
-// in use never leaves, nor a pinned one from its tier and those below it. What reserve() lists leaves at once: call it after the
-// load, or before it to be sure of the room. Engine thread only.
+// Who is where in memory: budgets, use and age of adapters on three tiers. Only bookkeeping over ids and byte counts:
+// whoever calls moves the bytes, and drops what the answers list. Tiers: device (a plug-in's memory; budget 0 = there is none) ⊆
+// host (packed, ready to compute with); disk (files that can be read again). An adapter on the device is on the host too, so that
+// leaving the device is forgetting, never a copy back. Eviction steps down: device → host → disk → unknown. Order of leaving: the
+// one unused for longest first. An adapter in use never leaves, nor a pinned one from its tier and those below it. What reserve()
+// lists leaves at once: call it after the load, or before it to be sure of the room. Engine thread only.
 #pragma once
 
 #include <array>
@@ -18,8 +19,8 @@
 
 namespace choral::lora {
 
-enum class MemoryTier : uint8_t { kDisk, kHost };
-inline constexpr size_t kMemoryTiers = 2;
+enum class MemoryTier : uint8_t { kDisk, kHost, kDevice };
+inline constexpr size_t kMemoryTiers = 3;
 
 // Of a tier: bytes, and how many adapters have them. What has room has room for both.
 struct MemoryAmount {
@@ -30,6 +31,7 @@ struct MemoryAmount {
 inline constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();  // of adapters: only their bytes are limited
 
 struct MemoryBudgets {
+  int64_t device_bytes = 0;
   int64_t host_bytes = 0;
   int64_t host_adapters = kAnyNumber;
   int64_t disk_bytes = std::numeric_limits<int64_t>::max();  // files that nobody but us keeps, as a download cache
@@ -56,8 +58,8 @@ struct MemoryAnswer {
 };
 
 struct MemoryRecord {
-  std::array<int64_t, kMemoryTiers> bytes{-1, -1};  // by tier; -1 = not there
-  std::optional<MemoryTier> pinned;                 // on this tier and below
+  std::array<int64_t, kMemoryTiers> bytes{-1, -1, -1};  // by tier; -1 = not there
+  std::optional<MemoryTier> pinned;                     // on this tier and below
   int32_t in_use = 0;
   uint64_t last_use = 0;  // in ticks of this manager: a greater number is later
   int64_t uses = 0;       // acquire() calls
@@ -76,10 +78,15 @@ class LoRAMemoryManager {
   explicit LoRAMemoryManager(const MemoryBudgets& budgets);
 
   // Whether `bytes` of adapter `id` can come to `tier`, and who must leave for it. Changes nothing. An adapter that is there
-  // already counts with what it needs more, also among the pinned. bytes >= 0.
+  // already counts with what it needs more, also among the pinned. For the device it must be on the host. bytes >= 0.
   MemoryAnswer ask(AdapterId id, int64_t bytes, MemoryTier tier = MemoryTier::kHost) const;
   // The same and, when ok(), done: the listed ones have left, `id` is there and is the one used last.
   MemoryAnswer reserve(AdapterId id, int64_t bytes, MemoryTier tier = MemoryTier::kHost);
+  // An adapter of the host's comes to the device, with `bytes` there: reserve() on that tier.
+  MemoryAnswer allocate_adapter(AdapterId id, int64_t bytes);
+  // The one on the device that is unused for longest, and neither in use nor pinned there, leaves it, for a slot; none: nobody
+  // can.
+  std::optional<AdapterId> evict_to_cpu();
   // Frees so much of the tier for nobody in particular, and none of `keep` leaves for it; the listed ones have left when ok().
   MemoryAnswer make_room(const MemoryAmount& amount, MemoryTier tier = MemoryTier::kHost, std::span<const AdapterId> keep = {});
 
@@ -92,7 +99,7 @@ class LoRAMemoryManager {
   Status pin(AdapterId id, MemoryTier tier = MemoryTier::kHost);
   void unpin(AdapterId id);
 
-  // Leaves `tier`, as the caller wishes. unavailable when in use or pinned there.
+  // Leaves `tier` (from the host: the device too), as the caller wishes. unavailable when in use or pinned there.
   Status drop(AdapterId id, MemoryTier tier);
   // Forgets it, pins included. unavailable when in use.
   Status remove(AdapterId id);

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr MemoryTier kDisk = MemoryTier::kDisk, kHost = MemoryTier::kHost;
+constexpr MemoryTier kDisk = MemoryTier::kDisk, kHost = MemoryTier::kHost, kDevice = MemoryTier::kDevice;
 
 [[maybe_unused]] const int kParams = setenv("RC_PARAMS", "max_success=300", 0);
 
@@ -63,18 +63,25 @@ TEST(LoRAMemoryManager, WhatIsInUseStaysAndNothingLeavesInVain) {
 }
 
 TEST(LoRAMemoryManager, TiersAreLeftOneByOne) {
-  LoRAMemoryManager memory({.host_bytes = 30, .disk_bytes = 40});
+  LoRAMemoryManager memory({.device_bytes = 20, .host_bytes = 30, .disk_bytes = 40});
   for (const AdapterId id : adapters({1, 2, 3})) {
     EXPECT_TRUE(memory.reserve(id, 12, kDisk).ok());
     EXPECT_TRUE(memory.reserve(id, 10, kHost).ok());
   }
+  EXPECT_EQ(memory.reserve(AdapterId{1}, 10, kDevice).room, MemoryRoom::kFits);
+  EXPECT_EQ(memory.reserve(AdapterId{2}, 10, kDevice).room, MemoryRoom::kFits);
+  EXPECT_THAT(memory.reserve(AdapterId{3}, 10, kDevice).evictions, ElementsAre(MemoryEviction{AdapterId{1}, kDevice, false}));
+  EXPECT_TRUE(memory.find(AdapterId{1})->on(kHost));
   EXPECT_THAT(memory.make_room({.bytes = 10}, kHost).evictions, ElementsAre(MemoryEviction{AdapterId{1}, kHost, false}));
   EXPECT_TRUE(memory.find(AdapterId{1})->on(kDisk));
   EXPECT_THAT(memory.reserve(AdapterId{4}, 12, kDisk).evictions, ElementsAre(MemoryEviction{AdapterId{1}, kDisk, true}));
   EXPECT_EQ(memory.reserve(AdapterId{5}, 12, kDisk).room, MemoryRoom::kFitsAfterEviction);  // 4: files of loaded ones stay
   EXPECT_EQ(memory.find(AdapterId{4}), nullptr);
+  // Off the host is off the device.
   EXPECT_THAT(memory.make_room({.bytes = 20}, kHost).evictions, ElementsAre(MemoryEviction{AdapterId{2}, kHost, false}));
-  EXPECT_EQ(memory.find(AdapterId{2})->loads, 2);
+  EXPECT_EQ(memory.used_bytes(kDevice), 10);
+  EXPECT_FALSE(memory.find(AdapterId{2})->on(kDevice));
+  EXPECT_EQ(memory.find(AdapterId{2})->loads, 3);
   EXPECT_EQ(memory.find(AdapterId{2})->evictions, 1);
 }
 
@@ -89,6 +96,25 @@ TEST(LoRAMemoryManager, TheirNumberIsLimitedBesideTheirBytes) {
   EXPECT_EQ(ids(memory.make_room({.bytes = 0, .adapters = 2})), adapters({2, 3}));
 }
 
+TEST(LoRAMemoryManager, TheLongestUnusedLeavesTheDeviceForASlot) {
+  LoRAMemoryManager memory({.device_bytes = 100, .host_bytes = 100});
+  for (const AdapterId id : adapters({1, 2, 3})) {
+    memory.reserve(id, 10);
+    EXPECT_EQ(memory.allocate_adapter(id, 20).room, MemoryRoom::kFits);
+  }
+  memory.acquire(AdapterId{2});
+  memory.acquire(AdapterId{1});
+  memory.release(AdapterId{1});
+  EXPECT_EQ(memory.evict_to_cpu(), AdapterId{3});
+  EXPECT_FALSE(memory.find(AdapterId{3})->on(kDevice));
+  EXPECT_TRUE(memory.find(AdapterId{3})->on(kHost));
+  EXPECT_EQ(memory.evict_to_cpu(), AdapterId{1});
+  EXPECT_EQ(memory.evict_to_cpu(), std::nullopt) << "2 is in use";
+  EXPECT_EQ(memory.used_bytes(kDevice), 20);
+  EXPECT_EQ(memory.used_bytes(kHost), 30);
+  EXPECT_EQ(memory.evictions(), 2);
+}
+
 TEST(LoRAMemoryManager, RoomIsMadeWithoutThoseToKeep) {
   LoRAMemoryManager memory({.host_bytes = 100});
   for (const AdapterId id : adapters({1, 2, 3})) memory.reserve(id, 30);
@@ -99,23 +125,28 @@ TEST(LoRAMemoryManager, RoomIsMadeWithoutThoseToKeep) {
   EXPECT_TRUE(memory.find(AdapterId{1})->on(kHost));
 }
 
+TEST(LoRAMemoryManager, WithoutADeviceNothingComesToIt) {
+  LoRAMemoryManager memory({.host_bytes = 30});
+  memory.reserve(AdapterId{1}, 10);
+  EXPECT_EQ(memory.reserve(AdapterId{1}, 10, kDevice).room, MemoryRoom::kTooLarge);
+}
+
 TEST(LoRAMemoryManager, PinsHoldATierAndAllBelowIt) {
-  LoRAMemoryManager memory({.host_bytes = 40, .disk_bytes = 40});
+  LoRAMemoryManager memory({.device_bytes = 40, .host_bytes = 40});
   for (const AdapterId id : adapters({1, 2})) {
-    memory.reserve(id, 20, kDisk);
     memory.reserve(id, 20, kHost);
+    memory.reserve(id, 20, kDevice);
   }
-  EXPECT_TRUE(memory.pin(AdapterId{1}, kHost).ok());
-  EXPECT_EQ(ids(memory.make_room({.bytes = 20}, kHost)), adapters({2}));
+  EXPECT_TRUE(memory.pin(AdapterId{1}, kDevice).ok());
+  EXPECT_EQ(ids(memory.make_room({.bytes = 20}, kDevice)), adapters({2}));
+  EXPECT_EQ(memory.make_room({.bytes = 40}, kDevice).room, MemoryRoom::kNoRoom);
   EXPECT_EQ(memory.make_room({.bytes = 40}, kHost).room, MemoryRoom::kNoRoom);
-  EXPECT_EQ(memory.make_room({.bytes = 40}, kDisk).room, MemoryRoom::kNoRoom);
-  EXPECT_EQ(memory.drop(AdapterId{1}, kHost).code(), Code::kUnavailable);
-  EXPECT_TRUE(memory.pin(AdapterId{1}, kDisk).ok());  // now it may leave the host
-  EXPECT_EQ(ids(memory.make_room({.bytes = 40}, kHost)), adapters({1}));
-  EXPECT_TRUE(memory.find(AdapterId{1})->on(kDisk));
-  EXPECT_EQ(memory.make_room({.bytes = 40}, kDisk).room, MemoryRoom::kNoRoom);
+  EXPECT_EQ(memory.drop(AdapterId{1}, kDevice).code(), Code::kUnavailable);
+  EXPECT_TRUE(memory.pin(AdapterId{1}, kHost).ok());  // now it may leave the device
+  EXPECT_EQ(ids(memory.make_room({.bytes = 40}, kDevice)), adapters({1}));
+  EXPECT_TRUE(memory.find(AdapterId{1})->on(kHost));
   memory.unpin(AdapterId{1});
-  EXPECT_TRUE(memory.make_room({.bytes = 40}, kDisk).ok());
+  EXPECT_TRUE(memory.make_room({.bytes = 40}, kHost).ok());
 }
 
 TEST(LoRAMemoryManager, NotEverythingCanBePinned) {
@@ -130,7 +161,7 @@ TEST(LoRAMemoryManager, NotEverythingCanBePinned) {
   EXPECT_EQ(memory.reserve(AdapterId{3}, 26).room, MemoryRoom::kNoRoom);  // nor by growing
   EXPECT_TRUE(memory.reserve(AdapterId{5}, 25).ok());
   EXPECT_EQ(memory.pin(AdapterId{9}).code(), Code::kNotFound);
-  EXPECT_EQ(memory.pin(AdapterId{5}, kDisk).code(), Code::kUnavailable);
+  EXPECT_EQ(memory.pin(AdapterId{5}, kDevice).code(), Code::kUnavailable);
 }
 
 TEST(LoRAMemoryManager, RemoveAndDropRefuseWhatIsInUse) {
@@ -152,14 +183,14 @@ TEST(LoRAMemoryManager, RemoveAndDropRefuseWhatIsInUse) {
 
 struct Plain {
   AdapterId id;
-  int64_t bytes[2] = {-1, -1};
+  int64_t bytes[3] = {-1, -1, -1};
   int pinned = -1;
   int32_t in_use = 0;
   int64_t uses = 0, loads = 0, evictions = 0;
 };
 
 struct Model {
-  int64_t budgets[2];
+  int64_t budgets[3];
   int64_t most_on_host = kAnyNumber;
   std::vector<Plain> list;
 
@@ -196,7 +227,7 @@ struct Model {
   int64_t most_pinned_number(int tier) const { return most(tier) - (most(tier) - 1) / 4 - 1; }
   static bool may_leave(const Plain& p, int tier) { return p.in_use == 0 && p.pinned < tier && (tier != 0 || p.bytes[1] < 0); }
   void leave(size_t i, int tier) {
-    for (int t = tier; t < 2; ++t) list[i].bytes[t] = -1;
+    for (int t = tier; t < 3; ++t) list[i].bytes[t] = -1;
     if (list[i].bytes[0] < 0 && list[i].bytes[1] < 0) list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
   }
   // Who leaves; nothing when there is no way.
@@ -228,7 +259,7 @@ struct Model {
 
 void check_same(const LoRAMemoryManager& memory, Model& model) {
   RC_ASSERT(memory.count() == model.list.size());
-  for (int t = 0; t < 2; ++t) {
+  for (int t = 0; t < 3; ++t) {
     const auto tier = static_cast<MemoryTier>(t);
     RC_ASSERT(memory.used_bytes(tier) == model.used(t));
     RC_ASSERT(memory.used_bytes(tier) <= memory.budget_bytes(tier));
@@ -242,7 +273,8 @@ void check_same(const LoRAMemoryManager& memory, Model& model) {
   for (const Plain& p : model.list) {
     const MemoryRecord* record = memory.find(p.id);
     RC_ASSERT(record != nullptr);
-    for (size_t t = 0; t < 2; ++t) RC_ASSERT(record->bytes[t] == p.bytes[t]);
+    for (size_t t = 0; t < 3; ++t) RC_ASSERT(record->bytes[t] == p.bytes[t]);
+    RC_ASSERT(!record->on(kDevice) || record->on(kHost));
     RC_ASSERT((record->pinned ? static_cast<int>(*record->pinned) : -1) == p.pinned);
     RC_ASSERT(record->in_use == p.in_use && record->uses == p.uses);
     RC_ASSERT(record->loads == p.loads && record->evictions == p.evictions);
@@ -255,17 +287,22 @@ RC_GTEST_PROP(LoRAMemoryManagerProperty, EqualsAPlainList, ()) {
   Model model;
   model.budgets[0] = *rc::gen::inRange<int64_t>(20, 120);
   model.budgets[1] = *rc::gen::inRange<int64_t>(10, 100);
+  model.budgets[2] = *rc::gen::element<int64_t>(0, 30, 60);
   model.most_on_host = *rc::gen::element(kAnyNumber, int64_t{1}, int64_t{2}, int64_t{4});
-  LoRAMemoryManager memory({.host_bytes = model.budgets[1], .host_adapters = model.most_on_host, .disk_bytes = model.budgets[0]});
+  LoRAMemoryManager memory({.device_bytes = model.budgets[2],
+                            .host_bytes = model.budgets[1],
+                            .host_adapters = model.most_on_host,
+                            .disk_bytes = model.budgets[0]});
   const int operations = *rc::gen::inRange(0, 200);
   int64_t evictions = 0, refusals = 0;
   for (int i = 0; i < operations; ++i) {
     const AdapterId id{*rc::gen::inRange(1, 9)};
     const int kind = *rc::gen::inRange(0, 12);
-    const int tier = *rc::gen::element(0, 1, 1, 1);
+    int tier = *rc::gen::element(0, 1, 1, 1, 2, 2);
     const int64_t bytes = *rc::gen::inRange<int64_t>(0, 45);
     Plain* plain = model.find(id);
     if (kind < 5) {  // reserve, or only ask
+      if (tier == 2 && (plain == nullptr || plain->bytes[1] < 0)) tier = 1;
       const int64_t present = plain == nullptr ? 0 : std::max<int64_t>(plain->bytes[tier], 0);
       const auto at = static_cast<MemoryTier>(tier);
       const bool there = plain != nullptr && plain->bytes[tier] >= 0;
