@@ -49,7 +49,7 @@ class PassOnConfig : public quant::QuantConfig {
   std::string_view name() const override { return "pass_on"; }
   Result<std::unique_ptr<quant::LinearMethod>> get_quant_method(quant::LayerKind kind,
                                                                 const quant::LinearShape& shape) const override {
-    if (prefix.ends_with(".o_proj")) return std::unique_ptr<quant::LinearMethod>(std::make_unique<PassOn>());
+    if (shape.shard_names.front().ends_with(".o_proj")) return std::unique_ptr<quant::LinearMethod>(std::make_unique<PassOn>());
     return usual_->get_quant_method(kind, shape);
   }
 

@@ -79,12 +79,16 @@ Result<const Scheme*> scheme_of(const io::ConfigMap& group) {
   CHORAL_TRY(const auto activations, Args::read(activations_map));
   const Args int8_channels{.type = "int", .strategy = "channel", .bits = 8};
   const Args int8_tokens{.type = "int", .strategy = "token", .bits = 8, .dynamic = true};
-  if (weights == int8_channels && !activations_map.empty() && activations == int8_tokens) return &w8a8_dynamic_scheme();
+  const Args int8_tensor{.type = "int", .strategy = "tensor", .bits = 8};
+  if (weights == int8_channels && !activations_map.empty()) {
+    if (activations == int8_tokens) return &w8a8_dynamic_scheme();
+    if (activations == int8_tensor) return &w8a8_scheme();
+  }
   return unsupported(
-      "{}: weights of {} with activations of {} are not read; what is: weights of {} with activations of {}. Use the float "
+      "{}: weights of {} with activations of {} are not read; what is: weights of {} with activations of {} or {}. Use the float "
       "checkpoint, --quantization for one of {}, or a GGUF file",
       group.path_of("weights"), weights.text(), activations_map.empty() ? "float" : activations.text(), int8_channels.text(),
-      int8_tokens.text(), fmt::join(in_flight_names(), ", "));
+      int8_tokens.text(), int8_tensor.text(), fmt::join(in_flight_names(), ", "));
 }
 
 class CompressedTensors : public QuantConfig {

@@ -56,6 +56,15 @@ TEST(CompressedTensors, TargetsAreTheClassNamesOrPatterns) {
   }
 }
 
+TEST(CompressedTensors, StaticActivationsHaveAScaleInTheFile) {
+  const auto config = *read(R"(["Linear"])", R"("weights": {"num_bits": 8, "strategy": "channel"},
+    "input_activations": {"num_bits": 8, "strategy": "tensor"})");
+  const LinearShape shape{.in = 4, .out = {4}, .shard_names = {"o_proj"}};
+  ParameterSet parameters;
+  (*config->get_quant_method(LayerKind::kLinear, shape))->create_weights(shape, parameters);
+  EXPECT_EQ(parameters.get("input_scale").shards.front().name, "o_proj.input_scale");
+}
+
 TEST(CompressedTensors, MembersOfAFusedLayerAgree) {
   const auto config = *read(R"(["Linear"])", kInt8, R"(["m.k_proj"])");
   const LinearShape shape{.in = 4, .out = {4, 4}, .shard_names = {"m.q_proj", "m.k_proj"}};
@@ -73,8 +82,8 @@ TEST(CompressedTensors, WhatIsNotReadIsNamed) {
                       "of float are not read"),
             HasSubstr("w8a8_dynamic")));
   EXPECT_THAT(refused(R"("weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
-                        "input_activations": {"num_bits": 8, "strategy": "tensor"})"),
-              HasSubstr("activations of int8, a scale for each tensor are not read"));
+                        "input_activations": {"num_bits": 8, "strategy": "tensor", "symmetric": false})"),
+              HasSubstr("activations of int8, a scale for each tensor, asymmetric are not read"));
   EXPECT_THAT(refused(R"("weights": {"num_bits": 8, "type": "float", "strategy": "channel"})"), HasSubstr("float8"));
   EXPECT_THAT(refused(R"("weights": {"num_bits": 0})"), HasSubstr("num_bits"));
   EXPECT_THAT(refused(R"("targets_": [])"), HasSubstr("weights"));

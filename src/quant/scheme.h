@@ -31,7 +31,8 @@ class Scheme {
 
 // The schemes by name, as quant_model_description.json spells them. They live as long as the program.
 const Scheme& float_scheme();           // FLOAT: bf16, f16, f32 or GGUF blocks, as stored or rounded to --dtype
-const Scheme& w8a8_dynamic_scheme();    // W8A8_DYNAMIC: int8 weights, one scale for each output channel and for each row of x
-const Scheme& w8a8_in_flight_scheme();  // the same of a float checkpoint, quantised while it is loaded
+const Scheme& w8a8_scheme();            // W8A8: int8 weights, one scale for each output channel, and one for all of x
+const Scheme& w8a8_dynamic_scheme();    // W8A8_DYNAMIC: one for each row of x
+const Scheme& w8a8_in_flight_scheme();  // W8A8_DYNAMIC of a float checkpoint, quantised while it is loaded
 
 }  // namespace choral::quant

@@ -246,6 +246,36 @@ TEST_F(SchemeLinearTest, W8A8InFlightIsItsFormulaOnTheLoadedRows) {
   }
 }
 
+TEST_F(SchemeLinearTest, W8A8MultipliesWithTheLargestOfItsMembersInputScales) {
+  constexpr int64_t kIn = 40;
+  Tensor q = *Tensor::allocate(DType::kI8, {2, kIn}), k = *Tensor::allocate(DType::kI8, {1, kIn});
+  for (int64_t i = 0; i < 2 * kIn; ++i) q.as<int8_t>()[i] = static_cast<int8_t>(i * 37 % 256 - 128);
+  for (int64_t i = 0; i < kIn; ++i) k.as<int8_t>()[i] = int8_t{-128};
+  StoredWeights source;
+  source.add("q.weight", q.view());
+  source.add("k.weight", k.view());
+  source.add("q.weight_scale", DType::kF32, {2, 1}, {0.01f, 0.02f});
+  source.add("k.weight_scale", DType::kBF16, {1, 1}, {0.25f});
+  source.add("q.input_scale", DType::kF32, {1}, {0.03f});
+  source.add("k.input_scale", DType::kF32, {1}, {0.04f});
+  const LinearShape shape{.in = kIn, .out = {2, 1}, .shard_names = {"q", "k"}};
+  const auto method = *load(shape, source, w8a8_scheme());
+  auto x = kernels::gaussian(kIn, /*seed=*/4);
+  x[3] = 100.0f;  // beyond the calibrated range
+  x[4] = -100.0f;
+  const auto y = apply(*method, shape, x);
+  const float scales[] = {0.01f, 0.02f, 0.25f};
+  for (int64_t j = 0; j < 3; ++j) {
+    const auto* w = j < 2 ? q.as<int8_t>().data() + j * kIn : k.as<int8_t>().data();
+    double sum = 0;
+    for (int64_t i = 0; i < kIn; ++i) sum += w[i] * std::clamp(std::nearbyint(x[i] / 0.04f), -128.0f, 127.0f);
+    EXPECT_NEAR(y[j], sum * scales[j] * 0.04, 1e-6 * std::abs(sum * scales[j])) << j;
+    EXPECT_NEAR(read_row(*method, j, kIn)[7], w[7] * scales[j], 1e-6f);
+  }
+  source.add("k.input_scale", DType::kF32, {1}, {0.0f});
+  EXPECT_THAT(load(shape, source, w8a8_scheme()).status().message(), HasSubstr("k.input_scale is 0; a scale is above 0"));
+}
+
 TEST_F(SchemeLinearTest, W8A8InFlightRefusesWhatIsNoNumberOrQuantisedAlready) {
   const LinearShape shape{.in = 32, .out = {2}, .shard_names = {"o"}};
   StoredWeights source;

@@ -16,7 +16,7 @@ Result<std::unique_ptr<PackedMatrix>> pack_int8_weight(const PackSpec& spec, Thr
     parts.push_back({rows, spec.scales.subspan(row, count)});
     row += count;
   }
-  return pack_int8(parts, {}, pool);
+  return pack_int8(parts, {.group_size = 0, .input = spec.input}, pool);
 }
 
 }  // namespace

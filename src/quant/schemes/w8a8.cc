@@ -1,6 +1,6 @@
-// W8A8_DYNAMIC: int8 weights with one scale for each output channel, multiplied with rows of x that are quantised to int8 with
-// one scale each as they come. In flight, from a float checkpoint: s = max|w| / 127 of an output channel, q = rint(w / s), as
-// rows of x are quantised (kernels/quant/row_quant.h).
+// int8 weights with one scale for each output channel, multiplied with int8 rows of x. W8A8: x has one scale, known from
+// calibration. W8A8_DYNAMIC: each row has its own, as it comes. In flight, from a float checkpoint: s = max|w| / 127 of an output
+// channel, q = rint(w / s), as rows of x are quantised (kernels/quant/row_quant.h).
 #include <cmath>
 
 #include "kernels/quant/dequantise.h"
@@ -14,17 +14,29 @@ namespace {
 struct Int8Weight {
   std::vector<kernels::WeightRows> rows;
   std::vector<float> scales;
+  kernels::RowQuant input = {};
 
   Result<std::vector<PackedRun>> pack(const platform::Context& ctx) const {
-    CHORAL_TRY(auto packed, ctx.session.prepack(ctx, {.rows = rows, .format = DType::kI8, .scales = scales}));
+    CHORAL_TRY(auto packed, ctx.session.prepack(ctx, {.rows = rows, .format = DType::kI8, .scales = scales, .input = input}));
     std::vector<PackedRun> runs;
     runs.push_back({0, std::move(packed)});
     return runs;
   }
 };
 
+// A vector of scales as floats.
+Status read_scales(const Shard& shard, std::span<float> scales) {
+  kernels::dequantise_row(shard.tensor.view.dtype, shard.tensor.view.data, std::ssize(scales), scales.data());
+  for (const float scale : scales) {
+    if (!std::isfinite(scale)) return corrupt("{} holds a NaN or an infinity", shard.name);
+  }
+  return {};
+}
+
 class Stored : public Scheme {
  public:
+  explicit Stored(bool fixed_input) : fixed_input_(fixed_input) {}
+
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
     auto& weight = parameters.add("weight", StoredAs::kInt8);
     for (size_t i = 0; i < shape.out.size(); ++i) {
@@ -34,6 +46,9 @@ class Stored : public Scheme {
     for (size_t i = 0; i < shape.out.size(); ++i) {
       scale.shards.push_back({shape.shard_names[i] + ".weight_scale", {shape.out[i], 1}, {}});
     }
+    if (!fixed_input_) return;
+    auto& input = parameters.add("input_scale", StoredAs::kFloat);
+    for (const auto& name : shape.shard_names) input.shards.push_back({name + ".input_scale", {1}, {}});
   }
 
   Result<std::vector<PackedRun>> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
@@ -45,15 +60,29 @@ class Stored : public Scheme {
     int8.scales.resize(shape.out_total());
     int64_t begin = 0;
     for (const Shard& shard : parameters.get("weight_scale").shards) {
-      const auto scales = std::span(int8.scales).subspan(begin, shard.shape[0]);
-      kernels::dequantise_row(shard.tensor.view.dtype, shard.tensor.view.data, std::ssize(scales), scales.data());
-      for (const float scale : scales) {
-        if (!std::isfinite(scale)) return corrupt("{} holds a NaN or an infinity", shard.name);
-      }
+      CHORAL_RETURN_IF_ERROR(read_scales(shard, std::span(int8.scales).subspan(begin, shard.shape[0])));
       begin += shard.shape[0];
     }
+    if (fixed_input_) CHORAL_RETURN_IF_ERROR(fix_input(parameters.get("input_scale"), int8));
     return int8.pack(ctx);
   }
+
+ private:
+  // Members that are computed as one matrix share one x, and so the largest of their scales.
+  static Status fix_input(const Parameter& stored, Int8Weight& int8) {
+    float largest = 0;
+    for (const Shard& shard : stored.shards) {
+      float scale = 0;
+      CHORAL_RETURN_IF_ERROR(read_scales(shard, {&scale, 1}));
+      if (scale <= 0) return corrupt("{} is {}; a scale is above 0", shard.name, scale);
+      largest = std::max(largest, scale);
+    }
+    int8.input.fixed = kernels::StaticQuant{.scale = largest, .offset = 0};
+    for (float& scale : int8.scales) scale *= largest;  // of the product
+    return {};
+  }
+
+  bool fixed_input_;
 };
 
 class InFlight : public Scheme {
@@ -107,8 +136,13 @@ class InFlight : public Scheme {
 
 }  // namespace
 
+const Scheme& w8a8_scheme() {
+  static const Stored scheme(/*fixed_input=*/true);
+  return scheme;
+}
+
 const Scheme& w8a8_dynamic_scheme() {
-  static const Stored scheme;
+  static const Stored scheme(/*fixed_input=*/false);
   return scheme;
 }
 
