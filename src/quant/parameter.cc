@@ -1,7 +1,6 @@
 #include "quant/parameter.h"
 
 namespace choral::quant {
-
 namespace {
 
 bool accepts(StoredAs wanted, DType type) {
@@ -17,8 +16,8 @@ bool accepts(StoredAs wanted, DType type) {
 Status wrong_type(const Shard& shard, StoredAs wanted) {
   constexpr std::string_view kNames[] = {"a float type", "a float type or GGUF blocks", "int8"};
   return unsupported(
-      "tensor {} is stored as {}, {} is wanted; a quantised checkpoint says how it was made in config.json "
-      "(quantization_config) or quant_model_description.json",
+      "tensor {} is stored as {}, {} is wanted; a quantised checkpoint says how it was made in quantization_config of "
+      "config.json",
       shard.name, dtype_name(shard.tensor.view.dtype), kNames[static_cast<size_t>(wanted)]);
 }
 
