@@ -41,7 +41,7 @@ RC_GTEST_PROP(BatchLoRADataMapper, SequencesRepeatedGiveTheRows, ()) {
   std::vector<int32_t> repeated;
   for (size_t i = 0; i < mapper.count(); ++i) {
     RC_ASSERT(mapper.starts()[i] == static_cast<int32_t>(repeated.size()));
-    RC_ASSERT(i == 0 || mapper.indices()[i] != mapper.indices()[i - 1]);
+    RC_ASSERT((i == 0 || mapper.indices()[i] != mapper.indices()[i - 1]));  // the macro alone would read both sides
     RC_ASSERT(mapper.lengths()[i] > 0 && mapper.lengths()[i] <= mapper.max_length());
     repeated.insert(repeated.end(), mapper.lengths()[i], mapper.indices()[i]);
   }
