@@ -74,6 +74,11 @@ void quantise_norms(const Context& ctx, MatrixView<const float> added, MatrixVie
     }
     case RowForm::Kind::kInt8: {
       const Arena::Mark mark(ctx.scratch);
+      if (out.form().int8.fixed) {  // no scale has to be found, so there is little to gain from one pass
+        if (!wanted(y)) y = {ctx.scratch.make<float>(rows.rows * cols).data(), rows.rows, cols};
+        added.data == nullptr ? rms_norm(ctx, rows, w, eps, y, form) : add_rms_norm(ctx, added, residual, w, eps, y, form);
+        return quantise_rows(ctx, y, out);
+      }
       const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : ctx.pool.size() * cols);
       const auto row = CHORAL_AT_LEVEL(ctx.level, dynamic_quant_row);
       return for_each_row([&](int64_t i, int thread, const float* x, float* sum) {

@@ -62,11 +62,12 @@ std::vector<std::byte> bytes_of(const QuantisedRows& rows) {
 }
 
 constexpr RowForm kDynamic{.kind = RowForm::Kind::kInt8};
+constexpr RowForm kStatic{.kind = RowForm::Kind::kInt8, .int8 = {StaticQuant{.scale = 0.02f, .offset = 3}}};
 RowForm planes(QuantiseOptions options = {}) { return {.kind = RowForm::Kind::kPlanes, .planes = options}; }
 
 TEST_P(NormQuantTest, IsTheCompositionToTheBit) {
   for (const int64_t cols : {1, 5, 15, 16, 17, 32, 33, 63, 64, 65, 96, 100, 480, 512, 544, 2048}) {
-    for (const RowForm& form : {kDynamic, planes(), planes({8, false}), planes({32, true})}) {
+    for (const RowForm& form : {kDynamic, kStatic, planes(), planes({8, false}), planes({32, true})}) {
       if (form.kind == RowForm::Kind::kPlanes && cols % 32 != 0) continue;
       for (const NormWeight weight : {NormWeight::kPlain, NormWeight::kOnePlus}) {
         const Arena::Mark mark(arena_);

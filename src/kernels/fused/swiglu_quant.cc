@@ -82,6 +82,7 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 
 #include "base/checked_math.h"
+#include "kernels/activation/activation.h"
 #include "kernels/highway_level.h"
 #include "kernels/task_size.h"
 
@@ -156,6 +157,12 @@ void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, const 
   switch (out.form().kind) {
     case RowForm::Kind::kPlanes: return write_planes(ctx, x, out.form().planes, out.planes().data(), y);
     case RowForm::Kind::kInt8: {
+      if (out.form().int8.fixed) {  // as in norm_quant.cc
+        const Arena::Mark mark(ctx.scratch);
+        if (!wanted(y)) y = {ctx.scratch.make<float>(x.rows * n).data(), x.rows, n};
+        silu_and_mul(ctx, x, y);
+        return quantise_rows(ctx, y, out);
+      }
       const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_floats);
       const auto write = [&](int64_t t, int64_t col, int64_t count, float* floats) {
         return gated(x.row(t) + col, x.row(t) + n + col, count, floats);

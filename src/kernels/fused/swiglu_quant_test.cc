@@ -50,6 +50,26 @@ TEST_P(SwigluQuantTest, DynamicIsTheCompositionToTheBit) {
   }
 }
 
+TEST_P(SwigluQuantTest, StaticIsTheCompositionToTheBit) {
+  const RowForm form{.kind = RowForm::Kind::kInt8, .int8 = {StaticQuant{.scale = 0.02f, .offset = 3}}};
+  for (const int64_t n : kWidths) {
+    for (const int64_t rows : {1, 9}) {
+      const Arena::Mark mark(arena_);
+      auto x = gaussian(rows * 2 * n, 1);
+      std::vector<float> expected_y(rows * n);
+      const QuantisedRows expected(arena_, form, rows, n), got(arena_, form, rows, n);
+      silu_and_mul(ctx(), {x.data(), rows, 2 * n}, {expected_y.data(), rows, n});
+      quantise_rows(ctx(), {expected_y.data(), rows, n}, expected);
+      for (const bool want_floats : {false, true}) {  // over the left half
+        silu_and_mul_quantise(ctx(), {x.data(), rows, 2 * n}, got,
+                              want_floats ? MatrixView<float>(x.data(), rows, n, 2 * n) : MatrixView<float>{});
+        EXPECT_EQ(std::memcmp(got.q().data, expected.q().data, rows * n), 0) << n;
+        EXPECT_EQ(std::memcmp(got.scale().data(), expected.scale().data(), expected.scale().size_bytes()), 0);
+      }
+    }
+  }
+}
+
 TEST_P(SwigluQuantTest, PlanesAreTheCompositionToTheBit) {
   for (const int64_t n : {32, 96, 512, 2048, 2080, 4096}) {
     for (const QuantiseOptions options : {QuantiseOptions{8, false}, {32, true}}) {
