@@ -81,7 +81,7 @@ TEST(QuantizedBase, EachRowOfAMixIsItsAnswerAlone) {
 // The tiny model as llm-compressor would have written it: int8 linear weights of the definition's own arithmetic.
 class WrittenCheckpoint {
  public:
-  explicit WrittenCheckpoint(const std::string& model) {
+  explicit WrittenCheckpoint(const std::string& model, bool fixed_input = false) {
     const auto source = *io::Checkpoint::open(tiny_options(model).model);
     std::vector<io::TensorToWrite> all;
     for (const auto& name : source->names()) {
@@ -93,6 +93,7 @@ class WrittenCheckpoint {
       const auto& [q, scale] = quantised_.emplace_back(quantise(tensor));
       all.push_back({name, q.view()});
       all.push_back({name + "_scale", scale.view()});
+      if (fixed_input) all.push_back({name.substr(0, name.size() - 6) + "input_scale", input_scale_.view()});
     }
     CHORAL_CHECK(io::write_safetensors(folder_ / "model.safetensors", all).ok(), "the checkpoint is written");
     for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
@@ -100,7 +101,10 @@ class WrittenCheckpoint {
         std::filesystem::copy(tiny_options(model).model + "/" + file, folder_.path());
     }
     auto config = *io::read_whole_file(tiny_options(model).model + "/config.json", 1 << 20);
-    folder_.write("config.json", config.insert(config.find('{') + 1, std::string(kQuantizationConfig) + ","));
+    std::string quantization(kQuantizationConfig);
+    const std::string_view token = R"("token", "dynamic": true)";
+    if (fixed_input) quantization.replace(quantization.find(token), token.size(), R"("tensor", "dynamic": false)");
+    folder_.write("config.json", config.insert(config.find('{') + 1, quantization + ","));
   }
   std::string path() const { return folder_.path().string(); }
 
@@ -125,7 +129,14 @@ class WrittenCheckpoint {
     return {std::move(q), std::move(scale)};
   }
 
+  static Tensor one_value(float value) {
+    auto tensor = *Tensor::allocate(DType::kF32, {1});
+    tensor.as<float>()[0] = value;
+    return tensor;
+  }
+
   choral::testing::TempDir folder_;
+  const Tensor input_scale_ = one_value(0.04f);  // x reaches about 5
   std::deque<std::pair<Tensor, Tensor>> quantised_;
 };
 
@@ -141,6 +152,18 @@ TEST(QuantizedBase, AWrittenCheckpointIsTheSameToTheBit) {
     options.quantization = "w8a8_dynamic";
     EXPECT_THAT(LLM::load(options).status().message(), HasSubstr("is for float checkpoints"));
   }
+}
+
+TEST(QuantizedBase, StaticActivationsAreTheSameFusedOrNot) {
+  const WrittenCheckpoint written("tiny-llama3", /*fixed_input=*/true);
+  auto options = tiny_options();
+  options.model = written.path();
+  const auto fused = load_or_die(options);
+  options.fuse = "none";
+  const auto unfused = load_or_die(options), exact = load_or_die(tiny_options());
+  const auto answer = fused->generate({prompt()}).front();
+  expect_same_bits(answer, unfused->generate({prompt()}).front());
+  EXPECT_LT(distance(exact->generate({prompt()}).front(), answer), 0.4);
 }
 
 TEST(QuantizedBase, AQuantisedTensorThatIsMissingIsNamed) {
