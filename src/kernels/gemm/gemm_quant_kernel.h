@@ -4,6 +4,7 @@
 // Chosen by quant_kernel(); pure functions, called by gemm_quant.cc.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 #include "base/cpu_level.h"
@@ -21,6 +22,7 @@ inline constexpr int64_t kQuantWorkBytes =
     kQuantChunkBlocks * (kQuantPanelsAtOnce * kQuantSteps * kQuantStepBytes + 3 * kQuantTileColumns * int64_t{sizeof(float)});
 
 struct QuantKernelArgs {
+  QuantForm form;           // the one the kernel was chosen by, for what it leaves open
   const std::byte* panels;  // `panel_count` panels, panel_bytes apart
   int64_t panel_bytes;
   int panel_count;          // 1 to 4
@@ -38,13 +40,30 @@ struct QuantKernel {
   void (*tiled)(const QuantKernelArgs&);   // any rows
 };
 
-QuantKernel quant_kernel(DType type, CpuLevel level);
-// One for each level that has its own form.
-QuantKernel quant_kernel_base(DType type);
+// The forms there are kernels for; QuantForm::blocks is left open.
+inline constexpr std::array kQuantForms{
+    QuantForm{8, QuantScales::kD},
+    QuantForm{4, QuantScales::kD},
+    QuantForm{5, QuantScales::kD},
+    QuantForm{4, QuantScales::kDM},
+    QuantForm{5, QuantScales::kDM},
+    QuantForm{4, QuantScales::kK},
+    QuantForm{5, QuantScales::kK},
+    QuantForm{6, QuantScales::kK16},
+    QuantForm{4, QuantScales::kF},
+    QuantForm{8, QuantScales::kF},
+    QuantForm{4, QuantScales::kFM},
+    QuantForm{8, QuantScales::kFM},
+    QuantForm{4, QuantScales::kF, QuantCodes::kE2M1},
+};
+
+QuantKernel quant_kernel(QuantForm form, CpuLevel level);
+// One for each level that has its own.
+QuantKernel quant_kernel_base(QuantForm form);
 namespace x86 {
-QuantKernel quant_kernel_avx2(DType type);
-QuantKernel quant_kernel_avx512(DType type);
-QuantKernel quant_kernel_vnni(DType type);
+QuantKernel quant_kernel_avx2(QuantForm form);
+QuantKernel quant_kernel_avx512(QuantForm form);
+QuantKernel quant_kernel_vnni(QuantForm form);
 }  // namespace x86
 
 }  // namespace choral::kernels

@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/float16.h"
-#include "kernels/quant/quant_panels_source.h"
 
 namespace choral::kernels {
 namespace {
@@ -20,6 +19,12 @@ uint32_t load_u32(const void* p) {
 
 void store_u32(void* p, uint32_t v) { std::memcpy(p, &v, sizeof v); }
 void store_u16(std::byte* p, uint16_t v) { std::memcpy(p, &v, sizeof v); }
+
+float load_float(const std::byte* p) {
+  float v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
 
 float load_half(const std::byte* p) {
   uint16_t bits;
@@ -56,6 +61,12 @@ void write_block(int bits, const uint8_t (&n)[kQuantBlock], int lane, std::byte*
 void write_header(QuantScales scales, int blocks, const QuantSourceGroup& source, int lane, std::byte* header) {
   std::byte* halves = header + lane * 2;
   std::byte* bytes = header + 64 + lane;
+  std::byte* floats = header + lane * 4;
+  if (scales == QuantScales::kF || scales == QuantScales::kFM) {
+    std::memcpy(floats, &source.f[0], sizeof(float));
+    if (scales == QuantScales::kFM) std::memcpy(floats + 64, &source.f[1], sizeof(float));
+    return;
+  }
   store_u16(halves, source.d[0]);
   switch (scales) {
     case QuantScales::kD:
@@ -72,6 +83,8 @@ void write_header(QuantScales scales, int blocks, const QuantSourceGroup& source
     case QuantScales::kK16:
       for (int j = 0; j < 16; ++j) bytes[16 * j] = std::byte{source.scale[j]};
       break;
+    case QuantScales::kF:
+    case QuantScales::kFM: break;  // above
   }
 }
 
@@ -94,6 +107,13 @@ QuantForm quant_form(DType type) {
   CHORAL_CHECK(false, "not a block-quantised type");
 }
 
+void write_quant_group(QuantForm form, int blocks, const QuantSourceGroup& source, int lane, std::byte* group) {
+  write_header(form.scales, blocks, source, lane, group);
+  for (int j = 0; j < blocks; ++j) {
+    write_block(form.bits, source.n[j], lane, group + form.header_bytes() + j * form.block_bytes());
+  }
+}
+
 void pack_quant_panel(DType type, std::span<const std::byte* const> rows, int64_t blocks, std::byte* panel) {
   CHORAL_CHECK(rows.size() <= kQuantLanes, "a panel has 16 lanes");
   const QuantForm form = quant_form(type);
@@ -102,10 +122,7 @@ void pack_quant_panel(DType type, std::span<const std::byte* const> rows, int64_
     const int count = static_cast<int>(std::min<int64_t>(form.group_blocks(), blocks - b));
     for (int lane = 0; lane < static_cast<int>(rows.size()); ++lane) {
       read_quant_source(type, rows[lane], b, count, source);
-      write_header(form.scales, count, source, lane, panel);
-      for (int j = 0; j < count; ++j) {
-        write_block(form.bits, source.n[j], lane, panel + form.header_bytes() + j * form.block_bytes());
-      }
+      write_quant_group(form, count, source, lane, panel);
     }
   }
 }
@@ -127,11 +144,18 @@ QuantLaneBlock read_quant_lane(QuantForm form, const std::byte* panel, int64_t b
     }
     store_u32(out.n + 4 * s, step);
   }
+  if (form.codes != QuantCodes::kLinear) {
+    const auto values = quant_code_values(form.codes);
+    for (uint8_t& n : out.n) n = values[n];
+  }
   const std::byte* halves = header + lane * 2;
   const std::byte* small = header + 64 + lane;
+  const std::byte* floats = header + lane * 4;
   const float d = load_half(halves);
   out.min = 0.0f;
   switch (form.scales) {
+    case QuantScales::kFM: out.min = load_float(floats + 64); [[fallthrough]];
+    case QuantScales::kF: out.scale[0] = out.scale[1] = load_float(floats); break;
     case QuantScales::kD: out.scale[0] = out.scale[1] = load_half(halves + 32 * index); break;
     case QuantScales::kDM:
       out.scale[0] = out.scale[1] = d;

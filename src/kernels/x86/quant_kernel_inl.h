@@ -24,7 +24,15 @@ struct ShiftSequence<kFirst, std::integer_sequence<int, kSteps...>> {
 template <int kFirst, int kCount>
 using Steps = typename ShiftSequence<kFirst, std::make_integer_sequence<int, kCount>>::Type;
 
-// Stored integers of step kStep, vector v, from a packed block.
+// Of a codebook: what its codes are multiplied as.
+template <QuantForm kForm>
+constexpr std::array<uint8_t, 16> code_values() {
+  auto values = quant_code_values(kForm.codes);
+  for (uint8_t& v : values) v = static_cast<uint8_t>(v - kForm.zero() + Simd::zero(kForm));
+  return values;
+}
+
+// Integers of step kStep, vector v, from a packed block: as stored, or what stored codes stand for.
 template <QuantForm kForm, int kStep>
 CHORAL_SIMD Bytes packed_step(const uint8_t* block, int v) {
   const uint8_t* p = block + v * kVectorBytes;
@@ -37,6 +45,10 @@ CHORAL_SIMD Bytes packed_step(const uint8_t* block, int v) {
     if constexpr (kForm.bits == 5) return Simd::or_bits<4 - kStep, 0x10>(nibbles, Simd::load(high));
     if constexpr (kForm.bits == 6) {
       return Simd::or_bits<4 - 2 * (kStep % 4), 0x30>(nibbles, Simd::load(high + kStep / 4 * kQuantStepBytes));
+    }
+    if constexpr (kForm.codes != QuantCodes::kLinear) {
+      alignas(16) static constexpr std::array<uint8_t, 16> kValues = code_values<kForm>();
+      return Simd::lookup(kValues.data(), nibbles);
     }
     return nibbles;
   }
@@ -70,6 +82,7 @@ struct PackedScales {
   CHORAL_SIMD Floats d(int v) const {
     const uint8_t* halves = header + v * kVectorLanes * 2;
     const uint8_t* small = header + 64 + v * kVectorLanes;
+    if constexpr (kForm.has_float_scales()) return Simd::load_floats(reinterpret_cast<const float*>(header) + v * kVectorLanes);
     if constexpr (kForm.scales == QuantScales::kD) return Simd::halves(halves + 32 * index);
     if constexpr (kForm.scales == QuantScales::kDM) return Simd::halves(halves);
     if constexpr (kForm.scales == QuantScales::kK)
@@ -77,6 +90,9 @@ struct PackedScales {
     return Simd::mul(Simd::halves(halves), Simd::signed_bytes(small + 32 * index + 16 * kSub));
   }
   CHORAL_SIMD Floats min(int v) const {
+    if constexpr (kForm.has_float_scales()) {
+      return Simd::load_floats(reinterpret_cast<const float*>(header + 64) + v * kVectorLanes);
+    }
     const Floats m = Simd::halves(header + 32 + v * kVectorLanes * 2);
     if constexpr (kForm.scales == QuantScales::kDM) return m;
     return Simd::mul(Simd::negate(m), Simd::unsigned_bytes(header + 64 + 16 * (8 + index) + v * kVectorLanes));
@@ -134,7 +150,7 @@ CHORAL_SIMD void all_steps(std::integer_sequence<int, kSteps...>, const Weights&
 template <QuantForm kForm, int kSub, int kRows, int kCount, class Weights, class Scales, class Sums>
 CHORAL_SIMD void sub_block(const Weights& weights, const Scales& scales, const QuantisedBlock* x, int64_t x_stride, Sums& sums) {
   constexpr int kSteps = kQuantSteps / kForm.sub_blocks();
-  Simd::Sum<kForm.bits> sum[kRows][kCount];
+  Simd::Sum<kForm.value_bits()> sum[kRows][kCount];
   CHORAL_QUANT_UNROLL
   for (int row = 0; row < kRows; ++row) {
     CHORAL_QUANT_UNROLL
@@ -146,7 +162,7 @@ CHORAL_SIMD void sub_block(const Weights& weights, const Scales& scales, const Q
       }
     }
   }
-  all_steps<kForm.bits, kSub * kSteps, kRows, kCount>(Steps<kSub * kSteps, kSteps>(), weights, x, x_stride, sum);
+  all_steps<kForm.value_bits(), kSub * kSteps, kRows, kCount>(Steps<kSub * kSteps, kSteps>(), weights, x, x_stride, sum);
   CHORAL_QUANT_UNROLL
   for (int v = 0; v < kCount; ++v) {
     const Floats d = scales.template d<kSub>(v);
@@ -174,6 +190,14 @@ CHORAL_SIMD void one_block(const Weights& weights, const Scales& scales, const Q
   }
 }
 
+// A kernel's form with what its matrix adds to it.
+template <QuantForm kForm>
+constexpr QuantForm whole_form(const QuantKernelArgs& args) {
+  QuantForm form = kForm;
+  if constexpr (kForm.has_float_scales()) form.blocks = args.form.blocks;
+  return form;
+}
+
 CHORAL_SIMD void prefetch(const uint8_t* p, int bytes) {
   CHORAL_QUANT_UNROLL
   for (int i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
@@ -183,6 +207,7 @@ CHORAL_SIMD void prefetch(const uint8_t* p, int bytes) {
 
 template <QuantForm kForm, int kRows, int kPanels>
 CHORAL_QUANT_TARGET void direct_rows(const QuantKernelArgs& args) {
+  const QuantForm form = whole_form<kForm>(args);
   const int64_t blocks = args.blocks;
   const auto* panels = reinterpret_cast<const uint8_t*>(args.panels);
   const QuantisedBlock* x = args.x;
@@ -197,9 +222,9 @@ CHORAL_QUANT_TARGET void direct_rows(const QuantKernelArgs& args) {
   }
   // Near the end of a panel its successor four panels on is fetched, which this thread is likely to read next.
   const uint8_t* redirect = panels + args.panel_bytes - Simd::kPrefetchBytes;
-  for (int64_t first = 0; first < blocks; first += kForm.group_blocks(), panels += kForm.group_bytes()) {
+  for (int64_t first = 0; first < blocks; first += form.group_blocks(), panels += form.group_bytes()) {
     const int64_t ahead = Simd::kPrefetchBytes + (panels < redirect ? 0 : (kPanels - 1) * args.panel_bytes);
-    const int count = static_cast<int>(std::min<int64_t>(kForm.group_blocks(), blocks - first));
+    const int count = static_cast<int>(std::min<int64_t>(form.group_blocks(), blocks - first));
     for (int j = 0; j < count; ++j, ++x) {
       CHORAL_QUANT_UNROLL
       for (int p = 0; p < kPanels; ++p) {
@@ -269,14 +294,15 @@ CHORAL_SIMD void unpack_steps(std::integer_sequence<int, kSteps...>, const uint8
 
 template <QuantForm kForm>
 CHORAL_QUANT_TARGET void unpack_chunk(const QuantKernelArgs& args, int64_t first, int count, Chunk chunk) {
+  const QuantForm form = whole_form<kForm>(args);
   for (int p = 0; p < kQuantPanelsAtOnce; ++p) {
     const uint8_t* panel = reinterpret_cast<const uint8_t*>(args.panels) + p * args.panel_bytes;
     for (int j = 0; j < count; ++j) {
       const int64_t b = first + j;
-      const uint8_t* block = panel + kForm.block_offset(b);
+      const uint8_t* block = panel + form.block_offset(b);
       unpack_steps<kForm>(Steps<0, kQuantSteps>(), block, chunk.bytes + j * kUnpackedBlockBytes + p * kQuantStepBytes);
-      const PackedScales<kForm> scales{panel + b / kForm.group_blocks() * kForm.group_bytes(),
-                                       static_cast<int>(b % kForm.group_blocks())};
+      const PackedScales<kForm> scales{panel + b / form.group_blocks() * form.group_bytes(),
+                                       static_cast<int>(b % form.group_blocks())};
       float* out = chunk.floats + j * kBlockFloats<kForm> + p * kQuantLanes;
       for (int v = 0; v < kVectors; ++v, out += kVectorLanes) {
         Simd::store_floats(out, scales.template d<0>(v));
@@ -289,9 +315,10 @@ CHORAL_QUANT_TARGET void unpack_chunk(const QuantKernelArgs& args, int64_t first
 
 // What chunk_rows must know of a form: fewer templates. Simd::tile_bits says which widths run alike once unpacked.
 constexpr QuantForm tile_form(QuantForm form) {
-  return {Simd::tile_bits(form.bits), form.has_min()           ? QuantScales::kDM
-                                      : form.sub_blocks() == 2 ? QuantScales::kK16
-                                                               : QuantScales::kD};
+  return {Simd::tile_bits(form.value_bits()), form.scales == QuantScales::kFM ? QuantScales::kFM
+                                              : form.has_min()                ? QuantScales::kDM
+                                              : form.sub_blocks() == 2        ? QuantScales::kK16
+                                                                              : QuantScales::kD};
 }
 
 // kRows rows over a chunk of four panels, Simd::kTilePanels of them at a time.
@@ -338,6 +365,7 @@ void chunk_some_rows(Chunk chunk, int count, const QuantisedBlock* x, int64_t x_
 
 template <QuantForm kForm>
 void tiled_panels(const QuantKernelArgs& args) {
+  const QuantForm form = whole_form<kForm>(args);
   auto* bytes = reinterpret_cast<uint8_t*>(args.work);
   const Chunk chunk{bytes, reinterpret_cast<float*>(bytes + kQuantChunkBlocks * kUnpackedBlockBytes)};
   std::fill_n(args.out, args.rows * kQuantTileColumns, 0.0f);
@@ -345,15 +373,15 @@ void tiled_panels(const QuantKernelArgs& args) {
   for (int64_t first = 0; first < args.blocks; first += kQuantChunkBlocks) {
     const int count = static_cast<int>(std::min<int64_t>(kQuantChunkBlocks, args.blocks - first));
     unpack_chunk<kForm>(args, first, count, chunk);
-    constexpr int kChunkLines = kForm.group_bytes() * kQuantChunkBlocks / kForm.group_blocks() / 64;
+    const int chunk_lines = form.group_bytes() * kQuantChunkBlocks / form.group_blocks() / 64;
     const int64_t after = first + kQuantChunkBlocks;  // in these panels or, past their end, the next four
     const auto* next =
         reinterpret_cast<const uint8_t*>(args.panels) +
-        (after < args.blocks ? after / kForm.group_blocks() * kForm.group_bytes() : kQuantPanelsAtOnce * args.panel_bytes);
+        (after < args.blocks ? after / form.group_blocks() * form.group_bytes() : kQuantPanelsAtOnce * args.panel_bytes);
     for (int64_t t = 0; t < tiles; ++t) {  // as even as can be: 7 rows are 4 + 3, not 6 + 1
       const int64_t begin = args.rows * t / tiles, end = args.rows * (t + 1) / tiles;
-      const int64_t line = kChunkLines * t / tiles;
-      const int lines = static_cast<int>(kChunkLines * (t + 1) / tiles - line);
+      const int64_t line = chunk_lines * t / tiles;
+      const int lines = static_cast<int>(chunk_lines * (t + 1) / tiles - line);
       chunk_some_rows<tile_form(kForm)>(chunk, count, args.x + begin * args.blocks + first, args.blocks,
                                         args.out + begin * kQuantTileColumns, end - begin,
                                         {next + line * 64, args.panel_bytes, lines});
@@ -373,21 +401,16 @@ void tiled(const QuantKernelArgs& args) {
   }
 }
 
-template <int kBits, QuantScales kScales>
-QuantKernel make_kernel() {
-  constexpr QuantForm kForm{kBits, kScales};
-  return {Simd::kName, Simd::zero(kForm), direct<kForm>, tiled<kForm>};
+template <size_t... kIndices>
+QuantKernel choose_kernel(QuantForm form, std::index_sequence<kIndices...>) {
+  form.blocks = 0;
+  QuantKernel kernel{};
+  const bool found = ((form == kQuantForms[kIndices] && (kernel = {Simd::kName, Simd::zero(kQuantForms[kIndices]),
+                                                                   direct<kQuantForms[kIndices]>, tiled<kQuantForms[kIndices]>},
+                                                         true)) ||
+                      ...);
+  CHORAL_CHECK(found, "a form that matrices are packed in");
+  return kernel;
 }
 
-QuantKernel choose_kernel(DType type) {
-  switch (type) {
-    case DType::kQ8_0: return make_kernel<8, QuantScales::kD>();
-    case DType::kQ4_0: return make_kernel<4, QuantScales::kD>();
-    case DType::kQ5_0: return make_kernel<5, QuantScales::kD>();
-    case DType::kQ4_1: return make_kernel<4, QuantScales::kDM>();
-    case DType::kQ5_1: return make_kernel<5, QuantScales::kDM>();
-    case DType::kQ4_K: return make_kernel<4, QuantScales::kK>();
-    case DType::kQ5_K: return make_kernel<5, QuantScales::kK>();
-    default: return make_kernel<6, QuantScales::kK16>();
-  }
-}
+QuantKernel choose_kernel(QuantForm form) { return choose_kernel(form, std::make_index_sequence<kQuantForms.size()>()); }

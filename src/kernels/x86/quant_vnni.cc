@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "kernels/gemm/gemm_quant_kernel.h"
 
 // UBSan and ASan together make minutes of compile time of these unrolled templates; ASan alone checks what matters here, the
@@ -55,6 +56,6 @@ struct Simd : Simd512 {
 
 }  // namespace
 
-QuantKernel quant_kernel_vnni(DType type) { return choose_kernel(type); }
+QuantKernel quant_kernel_vnni(QuantForm form) { return choose_kernel(form); }
 
 }  // namespace choral::kernels::x86
