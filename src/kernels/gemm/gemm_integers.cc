@@ -192,7 +192,7 @@ Result<std::unique_ptr<PackedMatrix>> pack_integers(std::span<const IntegerPart>
                    static_cast<int>(lane), panel);
     }
   };
-  return pack_panels({form, name_of(options, with_zeros), std::ssize(channels), k}, pack, pool);
+  return pack_panels({form, name_of(options, with_zeros), std::ssize(channels), k, options.planes}, pack, pool);
 }
 
 }  // namespace choral::kernels

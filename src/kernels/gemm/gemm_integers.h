@@ -28,6 +28,7 @@ struct IntegerOptions {
   int bits = 4;            // 4 or 8
   int64_t group_size = 0;  // k of a scale, a multiple of 32; the last group may be shorter. 0: one scale for all of k
   Codebook codebook = Codebook::kLinear;
+  Planes planes = Planes::kTwo;  // of x
 };
 
 // Parts are stacked in order and share k, which is a multiple of 32. A wrong part is an error that names it. Sources may be

@@ -100,6 +100,16 @@ TEST(GemmIntegersPack, BytesAndNames) {
   expect({.bits = 4, .group_size = 32, .codebook = Codebook::kE2M1}, false, weights + 16 * 64, "e2m1 in groups of 32");
 }
 
+TEST(GemmIntegersPack, NamesSayHowXIsRounded) {
+  const auto name = [](Planes planes) {
+    const IntegerOptions options{.bits = 4, .group_size = 32, .planes = planes};
+    return pack({matrix(3, 32, options).part()}, options)->kernel_name(CpuLevel::kBase);
+  };
+  EXPECT_EQ(name(Planes::kTwo), "int4 in groups of 32 x 2 int8, scalar");
+  EXPECT_EQ(name(Planes::kOne), "int4 in groups of 32 x 1 int8, scalar");
+  EXPECT_EQ(name(Planes::kOneScale), "int4 in groups of 32 x dynamic int8, scalar");
+}
+
 TEST(GemmIntegersPack, ZeroPointsThatAreAllZeroCostNothing) {
   auto data = matrix(20, 256, {.bits = 4, .group_size = 128}, true);
   std::fill(data.zeros.begin(), data.zeros.end(), int16_t{0});

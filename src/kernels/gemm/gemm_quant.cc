@@ -39,7 +39,7 @@ Status check_part(const WeightRows& part, size_t index, const TensorView& first)
 
 bool can_pack_quantised(DType type) { return has_quant_form(type); }
 
-Result<std::unique_ptr<PackedMatrix>> pack_quantised(std::span<const WeightRows> parts, ThreadPool& pool) {
+Result<std::unique_ptr<PackedMatrix>> pack_quantised(std::span<const WeightRows> parts, ThreadPool& pool, Planes planes) {
   if (parts.empty()) return invalid_argument("a weight needs at least one part");
   std::vector<const std::byte*> rows;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -56,7 +56,7 @@ Result<std::unique_ptr<PackedMatrix>> pack_quantised(std::span<const WeightRows>
   const auto pack = [&](int64_t first, int64_t count, std::byte* panel) {
     pack_quant_panel(type, std::span(rows).subspan(first, count), k / kQuantBlock, panel);
   };
-  return pack_panels({quant_form(type), std::string(dtype_name(type)), n, k}, pack, pool);
+  return pack_panels({quant_form(type), std::string(dtype_name(type)), n, k, planes}, pack, pool);
 }
 
 }  // namespace choral::kernels

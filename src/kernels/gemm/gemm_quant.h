@@ -16,7 +16,8 @@ namespace choral::kernels {
 bool can_pack_quantised(DType type);
 
 // Parts are stacked in order and share dtype and k; k is whole blocks. A wrong part is an error that names it. The source may be
-// dropped afterwards.
-Result<std::unique_ptr<PackedMatrix>> pack_quantised(std::span<const WeightRows> parts, ThreadPool& pool);
+// dropped afterwards. With one plane of x the product takes half the work and carries 8 bits of x.
+Result<std::unique_ptr<PackedMatrix>> pack_quantised(std::span<const WeightRows> parts, ThreadPool& pool,
+                                                     Planes planes = Planes::kTwo);
 
 }  // namespace choral::kernels

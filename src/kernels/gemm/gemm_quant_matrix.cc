@@ -11,7 +11,15 @@ namespace {
 
 // Rows multiplied per pass over W: enough to hide the reading of W behind the arithmetic, few enough that quantised x stays near.
 constexpr int64_t kRowsPerPass = 96;
-constexpr int64_t kPlanes = 2;  // of a row of x: coarse and fine
+
+std::string_view name_of(Planes planes) {
+  switch (planes) {
+    case Planes::kTwo: return "2 int8";
+    case Planes::kOne: return "1 int8";
+    case Planes::kOneScale: return "dynamic int8";
+  }
+  return {};
+}
 
 class QuantisedMatrix final : public PackedMatrix {
  public:
@@ -19,41 +27,43 @@ class QuantisedMatrix final : public PackedMatrix {
       : PackedMatrix(shape.n, shape.k),
         name_(std::move(shape.name)),
         form_(shape.form),
+        planes_(shape.planes),
         panel_bytes_(form_.panel_bytes(shape.k / kQuantBlock)),
         panels_(std::move(panels)) {}
 
   int64_t size_bytes() const override { return static_cast<int64_t>(panels_.size_bytes()); }
   std::string format() const override { return name_; }
   std::string kernel_name(CpuLevel level) const override {
-    return fmt::format("{} x 2 int8, {}", name_, quant_kernel(form_, level).name);
+    return fmt::format("{} x {}, {}", name_, name_of(planes_), quant_kernel(form_, level).name);
   }
   void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override;
   std::optional<RowForm> quantised_input(CpuLevel level) const override {
     return RowForm{.kind = RowForm::Kind::kPlanes,
-                   .planes = {.zero = quant_kernel(form_, level).zero, .halves = form_.sub_blocks() == 2}};
+                   .planes = {.zero = quant_kernel(form_, level).zero, .halves = form_.sub_blocks() == 2, .planes = planes_}};
   }
   void multiply_quantised(const Context& ctx, const QuantisedRows& x, const Epilogue& epilogue,
                           MatrixView<float> y) const override;
   Status read_row(int64_t row, std::span<float> out) const override;
 
  private:
-  void multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row, const QuantisedBlock* planes,
+  void multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row, const QuantisedBlock* x,
                      const Epilogue& epilogue, MatrixView<float> y) const;
 
   std::string name_;
   QuantForm form_;
+  Planes planes_;
   int64_t panel_bytes_;
   AlignedBuffer panels_;
 };
 
 // Rows 2r and 2r + 1 of a tile are the planes of row r: their sum takes its place. Gives the tile of half as many rows.
 MatrixView<float> add_planes(MatrixView<float> tile) {
-  for (int64_t r = 0; r < tile.rows / kPlanes; ++r) {
-    const float *coarse = tile.row(kPlanes * r), *fine = tile.row(kPlanes * r + 1);
+  for (int64_t r = 0; r < tile.rows / 2; ++r) {
+    const float *coarse = tile.row(2 * r), *fine = tile.row(2 * r + 1);
     float* out = tile.row(r);
     for (int64_t c = 0; c < tile.cols; ++c) out[c] = coarse[c] + fine[c];
   }
-  return tile.sub_rows(0, tile.rows / kPlanes);
+  return tile.sub_rows(0, tile.rows / 2);
 }
 
 void QuantisedMatrix::multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue,
@@ -80,10 +90,10 @@ void QuantisedMatrix::multiply_quantised(const Context& ctx, const QuantisedRows
   }
 }
 
-void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row,
-                                    const QuantisedBlock* planes, const Epilogue& epilogue, MatrixView<float> y) const {
+void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row, const QuantisedBlock* x,
+                                    const Epilogue& epilogue, MatrixView<float> y) const {
   const Arena::Mark mark(ctx.scratch);
-  const int64_t blocks = k() / kQuantBlock, rows = kPlanes * y.rows;
+  const int64_t blocks = k() / kQuantBlock, rows = plane_count(planes_) * y.rows;
   const bool few = rows <= kQuantDirectRows;
   const int64_t tile_floats = rows * kQuantTileColumns;
   const auto tiles = ctx.scratch.make<float>(ctx.pool.size() * tile_floats);
@@ -102,7 +112,7 @@ void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kerne
           .panels = panels_.data() + panel * panel_bytes_,
           .panel_bytes = panel_bytes_,
           .panel_count = static_cast<int>(std::min<int64_t>(kQuantPanelsAtOnce, panels - panel)),
-          .x = planes,
+          .x = x,
           .blocks = blocks,
           .rows = rows,
           .out = tile,
@@ -110,7 +120,8 @@ void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kerne
       };
       (few ? kernel.direct : kernel.tiled)(args);
       const int64_t cols = std::min<int64_t>(kQuantTileColumns, n() - col);
-      finish_tile(add_planes(MatrixView<float>(tile, rows, cols, kQuantTileColumns)), first_row, col, epilogue, y);
+      const MatrixView<float> sums(tile, rows, cols, kQuantTileColumns);
+      finish_tile(planes_ == Planes::kTwo ? add_planes(sums) : sums, first_row, col, epilogue, y);
     }
   });
 }

@@ -14,6 +14,7 @@ struct QuantisedShape {
   QuantForm form;
   std::string name;  // format()
   int64_t n, k;      // k is whole blocks
+  Planes planes;     // of x
 };
 
 // Writes the panel of `count` rows from `first` on to `panel`, which is zero-filled; called once for each, from any worker

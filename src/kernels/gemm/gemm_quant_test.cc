@@ -18,10 +18,10 @@ namespace {
 
 using testing::HasSubstr;
 
-std::unique_ptr<PackedMatrix> pack(const QuantMatrixData& data) {
+std::unique_ptr<PackedMatrix> pack(const QuantMatrixData& data, Planes planes = Planes::kTwo) {
   ThreadPool pool(1);
   const WeightRows part{data.view()};
-  auto packed = pack_quantised({&part, 1}, pool);
+  auto packed = pack_quantised({&part, 1}, pool, planes);
   CHORAL_CHECK(packed.ok(), packed.status().message());
   return std::move(*packed);
 }
@@ -36,11 +36,11 @@ std::vector<float> multiply(const PackedMatrix& w, CpuLevel level, const std::ve
 }
 
 // A row of x as the GEMM sees it, by the oracle's own steps.
-struct Planes {
+struct QuantisedRow {
   std::vector<QuantisedBlock> coarse, fine;
 };
-Planes quantise(const float* x, int64_t k) {
-  Planes planes{std::vector<QuantisedBlock>(k / 32), std::vector<QuantisedBlock>(k / 32)};
+QuantisedRow quantise(const float* x, int64_t k) {
+  QuantisedRow planes{std::vector<QuantisedBlock>(k / 32), std::vector<QuantisedBlock>(k / 32)};
   ref::quantise_row(x, k, {}, planes.coarse.data());
   std::vector<float> rest;
   for (int64_t i = 0; i < k; ++i) {
@@ -51,7 +51,7 @@ Planes quantise(const float* x, int64_t k) {
   return planes;
 }
 
-float planes_dot(DType type, const std::byte* row, const Planes& x) {
+float planes_dot(DType type, const std::byte* row, const QuantisedRow& x) {
   return ref::quantised_dot(type, row, x.coarse) + ref::quantised_dot(type, row, x.fine);
 }
 
@@ -95,6 +95,28 @@ TEST_P(GemmQuantTest, BitsEqualTheOracle) {
           ASSERT_TRUE(same_bits(got, {expected.begin(), expected.begin() + std::ssize(got)}))
               << cpu_level_name(level) << ", k " << k << ", n " << n << ", m " << m;
         }
+      }
+    }
+  }
+}
+
+TEST_P(GemmQuantTest, OnePlaneIsTheCoarseOne) {
+  const DType type = GetParam();
+  const int64_t n = 70, k = 512;
+  const auto data = random_quant_matrix(type, n, k, 15);
+  const auto x = gaussian(100 * k, 16);
+  for (const Planes planes : {Planes::kOne, Planes::kOneScale}) {
+    const auto w = pack(data, planes);
+    std::vector<float> expected;
+    for (int64_t i = 0; i < 100; ++i) {
+      std::vector<QuantisedBlock> row(k / 32);
+      ref::quantise_row(x.data() + i * k, k, {.planes = planes}, row.data());
+      for (int64_t j = 0; j < n; ++j) expected.push_back(ref::quantised_dot(type, data.view().row(j), row));
+    }
+    for (const CpuLevel level : levels()) {
+      for (const int64_t m : {1, 2, 3, 4, 5, 9, 33, 100}) {
+        ASSERT_TRUE(same_bits(multiply(*w, level, x, m), {expected.begin(), expected.begin() + m * n}))
+            << cpu_level_name(level) << ", m " << m;
       }
     }
   }

@@ -47,16 +47,21 @@ bool has_min(DType type) { return type == DType::kQ4_1 || type == DType::kQ5_1 |
 }  // namespace
 
 void quantise_row(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out) {
+  const int64_t of_scale = options.planes == Planes::kOneScale ? k : 32;
+  float scale = 0.0f;
   for (int64_t b = 0; b < k / 32; ++b, x += 32) {
-    float largest = 0.0f;
-    bool finite = true;
-    for (int i = 0; i < 32; ++i) {
-      finite = finite && std::isfinite(x[i]);
-      largest = std::max(largest, std::fabs(x[i]));
+    if (b * 32 % of_scale == 0) {
+      float largest = 0.0f;
+      bool finite = true;
+      for (int64_t i = 0; i < of_scale; ++i) {
+        finite = finite && std::isfinite(x[i]);
+        largest = std::max(largest, std::fabs(x[i]));
+      }
+      scale = finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
     }
     QuantisedBlock& block = out[b];
     block = QuantisedBlock{};
-    block.scale = block.sum = finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
+    block.scale = block.sum = scale;
     if (!(block.scale > 0.0f)) continue;
     int32_t sum[2] = {0, 0};
     for (int i = 0; i < 32; ++i) {

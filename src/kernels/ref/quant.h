@@ -13,6 +13,7 @@
 
 namespace choral::kernels::ref {
 
+// One plane: of two, the coarse one.
 void quantise_row(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out);
 
 // Element i of a GGUF row: value = integer * scale + min.
