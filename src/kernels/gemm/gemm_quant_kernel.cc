@@ -20,11 +20,13 @@ void multiply_base(const QuantKernelArgs& args) {
         const QuantisedBlock& x = args.x[row * args.blocks + b];
         float& acc = args.out[row * kQuantTileColumns + c];
         for (int s = 0; s < subs; ++s) {
-          int32_t sum = x.start[s];
+          int32_t sum = form.zero() == 0 ? 0 : x.start[s];
           for (int i = s * width; i < (s + 1) * width; ++i) sum += w.n[i] * x.q[i];
           acc = std::fma(static_cast<float>(sum), w.scale[s] * x.scale, acc);
         }
-        if (form.has_min()) acc = std::fma(w.min, x.sum, acc);
+        for (int s = 0; form.has_min() && s < subs; ++s) {
+          acc = std::fma(w.min[s], subs == 1 ? x.sum : x.scale * static_cast<float>(x.start[s]), acc);
+        }
       }
     }
   }
@@ -32,7 +34,9 @@ void multiply_base(const QuantKernelArgs& args) {
 
 }  // namespace
 
-QuantKernel quant_kernel_base(QuantForm form) { return {"scalar", form.zero(), multiply_base, multiply_base}; }
+QuantKernel quant_kernel_base(QuantForm form) {
+  return {"scalar", start_factor(form, form.zero()), multiply_base, multiply_base};
+}
 
 QuantKernel quant_kernel(QuantForm form, CpuLevel level) {
   if (level >= CpuLevel::kVnni) return x86::quant_kernel_vnni(form);

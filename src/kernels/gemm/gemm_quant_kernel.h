@@ -17,9 +17,9 @@ inline constexpr int kQuantDirectRows = 4;
 inline constexpr int kQuantPanelsAtOnce = 4;
 inline constexpr int kQuantTileColumns = kQuantPanelsAtOnce * kQuantLanes;
 inline constexpr int kQuantChunkBlocks = 8;
-// Bytes of one chunk of four panels unpacked: a byte a weight, and two scales and a minimum as float for each block.
+// Bytes of one chunk of four panels unpacked: a byte a weight, and up to two scales and two minimums as float for each block.
 inline constexpr int64_t kQuantWorkBytes =
-    kQuantChunkBlocks * (kQuantPanelsAtOnce * kQuantSteps * kQuantStepBytes + 3 * kQuantTileColumns * int64_t{sizeof(float)});
+    kQuantChunkBlocks * (kQuantPanelsAtOnce * kQuantSteps * kQuantStepBytes + 4 * kQuantTileColumns * int64_t{sizeof(float)});
 
 struct QuantKernelArgs {
   QuantForm form;           // the one the kernel was chosen by, for what it leaves open
@@ -55,7 +55,16 @@ inline constexpr std::array kQuantForms{
     QuantForm{4, QuantScales::kFM},
     QuantForm{8, QuantScales::kFM},
     QuantForm{4, QuantScales::kF, QuantCodes::kE2M1},
+    QuantForm{2, QuantScales::kK16M},
+    QuantForm{3, QuantScales::kK16},
+    QuantForm{4, QuantScales::kD, QuantCodes::kIQ4},
+    QuantForm{4, QuantScales::kK8, QuantCodes::kIQ4},
+    QuantForm{2, QuantScales::kF, QuantCodes::kTernary},
 };
+
+// What quantise_rows is told of a form whose sums begin at -`zero` times those of x: with minimums of halves, whose sums begin at
+// 0, QuantisedBlock::start is the sums of x themselves.
+constexpr int32_t start_factor(QuantForm form, int32_t zero) { return form.scales == QuantScales::kK16M ? -1 : zero; }
 
 QuantKernel quant_kernel(QuantForm form, CpuLevel level);
 // One for each level that has its own.

@@ -138,7 +138,7 @@ Status QuantisedMatrix::read_row(int64_t row, std::span<float> out) const {
       values[i] = static_cast<float>(w.n[i] - zero) * scale;  // exact (at most 24 significant bits) unless a scale is a float32
     }
     if (!form_.has_min()) continue;
-    for (int i = 0; i < kQuantBlock; ++i) values[i] += w.min;
+    for (int i = 0; i < kQuantBlock; ++i) values[i] += w.min[i < width ? 0 : 1];
   }
   return {};
 }

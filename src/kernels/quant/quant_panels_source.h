@@ -13,8 +13,8 @@ namespace choral::kernels {
 struct QuantSourceGroup {
   uint8_t n[8][32];   // stored as unsigned: q + 2^(bits-1) for symmetric types; the code of a codebook
   uint16_t d[2];      // fp16 bits: kD one a block, else d[0]
-  uint16_t m;         // fp16 bits: kDM m, kK dmin
-  uint8_t scale[16];  // kK: [8]; kK16: [16], two's complement
+  uint16_t m;         // fp16 bits: kDM m, kK and kK16M dmin
+  uint8_t scale[16];  // kK: [8]; kK8: [8] and kK16: [16], two's complement; kK16M: [16], scale | min << 4
   uint8_t min[8];     // kK
   float f[2];         // kF d; kFM d, m
 };

@@ -36,7 +36,11 @@ constexpr std::array<uint8_t, 16> code_values() {
 template <QuantForm kForm, int kStep>
 CHORAL_SIMD Bytes packed_step(const uint8_t* block, int v) {
   const uint8_t* p = block + v * kVectorBytes;
-  if constexpr (kForm.bits == 8) {
+  if constexpr (kForm.bits < 4) {
+    const Bytes pairs = Simd::or_bits<-2 * (kStep % 4), 0x03>(Bytes{}, Simd::load(p + kStep / 4 * kQuantStepBytes));
+    if constexpr (kForm.bits == 3) return Simd::or_bits<2 - kStep, 0x04>(pairs, Simd::load(p + 2 * kQuantStepBytes));
+    return pairs;
+  } else if constexpr (kForm.bits == 8) {
     return Simd::recentre(Simd::load(p + kStep * kQuantStepBytes));
   } else {
     const Bytes raw = Simd::load(p + kStep / 2 * kQuantStepBytes);
@@ -46,7 +50,7 @@ CHORAL_SIMD Bytes packed_step(const uint8_t* block, int v) {
     if constexpr (kForm.bits == 6) {
       return Simd::or_bits<4 - 2 * (kStep % 4), 0x30>(nibbles, Simd::load(high + kStep / 4 * kQuantStepBytes));
     }
-    if constexpr (kForm.codes != QuantCodes::kLinear) {
+    if constexpr (kForm.is_codebook()) {
       alignas(16) static constexpr std::array<uint8_t, 16> kValues = code_values<kForm>();
       return Simd::lookup(kValues.data(), nibbles);
     }
@@ -87,14 +91,22 @@ struct PackedScales {
     if constexpr (kForm.scales == QuantScales::kDM) return Simd::halves(halves);
     if constexpr (kForm.scales == QuantScales::kK)
       return Simd::mul(Simd::halves(halves), Simd::unsigned_bytes(small + 16 * index));
+    if constexpr (kForm.scales == QuantScales::kK8)
+      return Simd::mul(Simd::halves(halves), Simd::signed_bytes(small + 16 * index));
+    if constexpr (kForm.scales == QuantScales::kK16M)
+      return Simd::mul(Simd::halves(halves), Simd::template nibbles<0>(small + 32 * index + 16 * kSub));
     return Simd::mul(Simd::halves(halves), Simd::signed_bytes(small + 32 * index + 16 * kSub));
   }
+  template <int kSub>
   CHORAL_SIMD Floats min(int v) const {
     if constexpr (kForm.has_float_scales()) {
       return Simd::load_floats(reinterpret_cast<const float*>(header + 64) + v * kVectorLanes);
     }
     const Floats m = Simd::halves(header + 32 + v * kVectorLanes * 2);
     if constexpr (kForm.scales == QuantScales::kDM) return m;
+    if constexpr (kForm.scales == QuantScales::kK16M) {
+      return Simd::mul(Simd::negate(m), Simd::template nibbles<4>(header + 64 + 32 * index + 16 * kSub + v * kVectorLanes));
+    }
     return Simd::mul(Simd::negate(m), Simd::unsigned_bytes(header + 64 + 16 * (8 + index) + v * kVectorLanes));
   }
 };
@@ -106,8 +118,9 @@ struct UnpackedScales {
   CHORAL_SIMD Floats d(int v) const {
     return Simd::load_floats(floats + kSub * kQuantTileColumns + v * kVectorLanes);
   }
+  template <int kSub>
   CHORAL_SIMD Floats min(int v) const {
-    return Simd::load_floats(floats + kForm.sub_blocks() * kQuantTileColumns + v * kVectorLanes);
+    return Simd::load_floats(floats + (kForm.sub_blocks() + kSub) * kQuantTileColumns + v * kVectorLanes);
   }
 };
 
@@ -174,20 +187,27 @@ CHORAL_SIMD void sub_block(const Weights& weights, const Scales& scales, const Q
   }
 }
 
+// Minimum kSub of a block, times the sum of x that it is added to.
+template <QuantForm kForm, int kSub, int kRows, int kCount, class Scales, class Sums>
+CHORAL_SIMD void sub_block_min(const Scales& scales, const QuantisedBlock* x, int64_t x_stride, Sums& sums) {
+  CHORAL_QUANT_UNROLL
+  for (int v = 0; v < kCount; ++v) {
+    const Floats min = scales.template min<kSub>(v);
+    CHORAL_QUANT_UNROLL
+    for (int row = 0; row < kRows; ++row) {
+      const QuantisedBlock& block = x[row * x_stride];
+      const float sum = kForm.sub_blocks() == 1 ? block.sum : block.scale * static_cast<float>(block.start[kSub]);
+      sums.set(row, v, Simd::fma(min, Simd::splat(sum), sums.get(row, v)));
+    }
+  }
+}
+
 template <QuantForm kForm, int kRows, int kCount, class Weights, class Scales, class Sums>
 CHORAL_SIMD void one_block(const Weights& weights, const Scales& scales, const QuantisedBlock* x, int64_t x_stride, Sums& sums) {
   sub_block<kForm, 0, kRows, kCount>(weights, scales, x, x_stride, sums);
   if constexpr (kForm.sub_blocks() == 2) sub_block<kForm, 1, kRows, kCount>(weights, scales, x, x_stride, sums);
-  if constexpr (kForm.has_min()) {
-    CHORAL_QUANT_UNROLL
-    for (int v = 0; v < kCount; ++v) {
-      const Floats min = scales.min(v);
-      CHORAL_QUANT_UNROLL
-      for (int row = 0; row < kRows; ++row) {
-        sums.set(row, v, Simd::fma(min, Simd::splat(x[row * x_stride].sum), sums.get(row, v)));
-      }
-    }
-  }
+  if constexpr (kForm.has_min()) sub_block_min<kForm, 0, kRows, kCount>(scales, x, x_stride, sums);
+  if constexpr (kForm.has_min() && kForm.sub_blocks() == 2) sub_block_min<kForm, 1, kRows, kCount>(scales, x, x_stride, sums);
 }
 
 // A kernel's form with what its matrix adds to it.
@@ -282,7 +302,7 @@ struct NextLines {
 };
 constexpr int kUnpackedBlockBytes = kQuantPanelsAtOnce * kQuantSteps * kQuantStepBytes;
 template <QuantForm kForm>
-constexpr int kBlockFloats = (kForm.sub_blocks() + (kForm.has_min() ? 1 : 0)) * kQuantTileColumns;
+constexpr int kBlockFloats = kForm.sub_blocks() * (kForm.has_min() ? 2 : 1) * kQuantTileColumns;
 
 template <QuantForm kForm, int... kSteps>
 CHORAL_SIMD void unpack_steps(std::integer_sequence<int, kSteps...>, const uint8_t* block, uint8_t* out) {
@@ -307,7 +327,12 @@ CHORAL_QUANT_TARGET void unpack_chunk(const QuantKernelArgs& args, int64_t first
       for (int v = 0; v < kVectors; ++v, out += kVectorLanes) {
         Simd::store_floats(out, scales.template d<0>(v));
         if constexpr (kForm.sub_blocks() == 2) Simd::store_floats(out + kQuantTileColumns, scales.template d<1>(v));
-        if constexpr (kForm.has_min()) Simd::store_floats(out + kForm.sub_blocks() * kQuantTileColumns, scales.min(v));
+        if constexpr (kForm.has_min()) {
+          Simd::store_floats(out + kForm.sub_blocks() * kQuantTileColumns, scales.template min<0>(v));
+        }
+        if constexpr (kForm.has_min() && kForm.sub_blocks() == 2) {
+          Simd::store_floats(out + 3 * kQuantTileColumns, scales.template min<1>(v));
+        }
       }
     }
   }
@@ -315,10 +340,10 @@ CHORAL_QUANT_TARGET void unpack_chunk(const QuantKernelArgs& args, int64_t first
 
 // What chunk_rows must know of a form: fewer templates. Simd::tile_bits says which widths run alike once unpacked.
 constexpr QuantForm tile_form(QuantForm form) {
-  return {Simd::tile_bits(form.value_bits()), form.scales == QuantScales::kFM ? QuantScales::kFM
-                                              : form.has_min()                ? QuantScales::kDM
-                                              : form.sub_blocks() == 2        ? QuantScales::kK16
-                                                                              : QuantScales::kD};
+  return {Simd::tile_bits(form.value_bits()), form.scales == QuantScales::kFM || form.scales == QuantScales::kK16M ? form.scales
+                                              : form.has_min()         ? QuantScales::kDM
+                                              : form.sub_blocks() == 2 ? QuantScales::kK16
+                                                                       : QuantScales::kD};
 }
 
 // kRows rows over a chunk of four panels, Simd::kTilePanels of them at a time.
@@ -405,10 +430,11 @@ template <size_t... kIndices>
 QuantKernel choose_kernel(QuantForm form, std::index_sequence<kIndices...>) {
   form.blocks = 0;
   QuantKernel kernel{};
-  const bool found = ((form == kQuantForms[kIndices] && (kernel = {Simd::kName, Simd::zero(kQuantForms[kIndices]),
-                                                                   direct<kQuantForms[kIndices]>, tiled<kQuantForms[kIndices]>},
-                                                         true)) ||
-                      ...);
+  const bool found =
+      ((form == kQuantForms[kIndices] && (kernel = {Simd::kName, start_factor(form, Simd::zero(kQuantForms[kIndices])),
+                                                    direct<kQuantForms[kIndices]>, tiled<kQuantForms[kIndices]>},
+                                          true)) ||
+       ...);
   CHORAL_CHECK(found, "a form that matrices are packed in");
   return kernel;
 }
