@@ -3,6 +3,7 @@
 #include "engine/adapters/adapter_files_test.h"
 #include "engine/assembled_engine_test.h"
 #include "engine/step_bytes_test.h"
+#include "engine/step_cycle.h"
 
 namespace choral::engine {
 namespace {
@@ -123,6 +124,53 @@ TEST(StepBorder, AndWithAdaptersAndMixes) {
   const auto want = load_or_die(options)->generate(requests);
   AssembledEngine engine(options, over_bytes);
   expect_same_answers(want, engine.generate(requests));
+}
+
+// All logits of a prompt, computed by steps of a few tokens.
+std::vector<float> row_logits(Executor& executor, const std::vector<int32_t>& prompt) {
+  sched::SchedulerConfig config;
+  config.max_num_seqs = 2;
+  config.max_num_batched_tokens = 24;
+  config.max_model_len = 128;
+  sched::Scheduler scheduler(config, executor.facts().kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens));
+  StepCycle cycle(executor, config.max_num_seqs, config.max_num_batched_tokens);
+  // Beside one that wants none.
+  for (const bool wanted : {true, false}) {
+    auto request = std::make_unique<EngineRequest>(SamplingParams(), OutputText(nullptr, {}, 0));
+    request->id = wanted ? 1 : 2;
+    request->tokens = prompt;
+    request->max_tokens = 1;
+    request->wants_row_logits = wanted;
+    CHORAL_CHECK(scheduler.add(std::move(request)).ok(), "the queue has room");
+  }
+  std::vector<float> rows;
+  int32_t next = 0;
+  while (scheduler.has_work()) {
+    CHORAL_CHECK(cycle.plan(scheduler, [](EngineRequest&, const Status& why) { CHORAL_CHECK(false, why.message()); }), "a step");
+    CHORAL_CHECK(cycle.compute().ok(), "a step is computed");
+    cycle.take_output(scheduler, [&](const StepGain& gain) {
+      EXPECT_EQ(gain.row_logits.rows > 0, gain.request.wants_row_logits);
+      EXPECT_TRUE(!gain.request.wants_row_logits || gain.row_logits_begin == next) << gain.row_logits_begin << ", " << next;
+      next += static_cast<int32_t>(gain.row_logits.rows);
+      rows.insert(rows.end(), gain.row_logits.data, gain.row_logits.row(gain.row_logits.rows));
+      if (!gain.tokens.empty()) scheduler.finish(gain.request, sched::FinishReason::kLength);
+    });
+    cycle.take_finished(scheduler, [](EngineRequest&) {});
+  }
+  return rows;
+}
+
+TEST(StepBorder, RowsOfLogitsPassItToo) {
+  auto options = tiny_options();
+  const auto files = open_model_files(options);
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  const auto prompt = random_prompt(70, 9);
+  auto near = UniprocExecutor::load(options, *files);
+  ASSERT_TRUE(near.ok()) << near.status().message();
+  const auto want = row_logits(**near, prompt);
+  EXPECT_EQ(std::ssize(want), std::ssize(prompt) * (*near)->facts().vocab_size);
+  const auto far = over_bytes(options, *files);
+  EXPECT_EQ(row_logits(*far, prompt), want);
 }
 
 // Loses the answer of one step, and keeps in mind what it is told to forget.
