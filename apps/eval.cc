@@ -187,7 +187,11 @@ Status run(const EvalFlags& flags) {
   };
   CHORAL_TRY(const auto report, tools::evaluate(wanted));
   progress.finish();
-  if (saved != nullptr) CHORAL_RETURN_IF_ERROR(saved->commit());
+  if (saved != nullptr) {
+    CHORAL_RETURN_IF_ERROR(saved->commit());
+    if (!flags.engine.quiet)
+      say("choral: {} has the logits of {} places\n", terminal_line(flags.save_logits), report.logprobs.size());
+  }
   if (flags.engine.verbose) print_notes(report.notes);
   return print_out(flags.json ? report_json(report, flags) : report_text(report, flags));
 }
@@ -201,7 +205,7 @@ void add_eval(CLI::App& app, Command& command) {
   sub->add_option("--text", flags->text, "a file with the text, UTF-8")->type_name("FILE");
   sub->add_option("--tokens", flags->tokens, "only the text's first N tokens; 0 = all (0)")->type_name("N");
   sub->add_option("--min-context", flags->min_context,
-                  "tokens with fewer before them in their window do not count (1); half of --ctx-size is llama.cpp's rule")
+                  "tokens with fewer before them in their window do not count (1); 257 with windows of 512 is llama.cpp's rule")
       ->type_name("N");
   sub->add_option("--against", flags->against,
                   "also load this model, as its files are, and compare: perplexity, KL divergence, most likely token")

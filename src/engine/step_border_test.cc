@@ -126,51 +126,60 @@ TEST(StepBorder, AndWithAdaptersAndMixes) {
   expect_same_answers(want, engine.generate(requests));
 }
 
-// All logits of a prompt, computed by steps of a few tokens.
-std::vector<float> row_logits(Executor& executor, const std::vector<int32_t>& prompt) {
+// All logits of each prompt but the second, computed together by steps of a few tokens; ids from `first_id` on.
+std::vector<std::vector<float>> row_logits(Executor& executor, const std::vector<std::vector<int32_t>>& prompts,
+                                           uint64_t first_id) {
   sched::SchedulerConfig config;
-  config.max_num_seqs = 2;
-  config.max_num_batched_tokens = 24;
+  config.max_num_seqs = 8;
+  config.max_num_batched_tokens = 50;
   config.max_model_len = 128;
   sched::Scheduler scheduler(config, executor.facts().kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens));
   StepCycle cycle(executor, config.max_num_seqs, config.max_num_batched_tokens);
-  // Beside one that wants none.
-  for (const bool wanted : {true, false}) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
     auto request = std::make_unique<EngineRequest>(SamplingParams(), OutputText(nullptr, {}, 0));
-    request->id = wanted ? 1 : 2;
-    request->tokens = prompt;
+    request->id = first_id + i;
+    request->tokens = prompts[i];
     request->max_tokens = 1;
-    request->wants_row_logits = wanted;
+    request->wants_row_logits = i != 1;
     CHORAL_CHECK(scheduler.add(std::move(request)).ok(), "the queue has room");
   }
-  std::vector<float> rows;
-  int32_t next = 0;
+  std::vector<std::vector<float>> all(prompts.size());
+  std::vector<int32_t> next(prompts.size());
   while (scheduler.has_work()) {
     CHORAL_CHECK(cycle.plan(scheduler, [](EngineRequest&, const Status& why) { CHORAL_CHECK(false, why.message()); }), "a step");
     CHORAL_CHECK(cycle.compute().ok(), "a step is computed");
     cycle.take_output(scheduler, [&](const StepGain& gain) {
-      EXPECT_EQ(gain.row_logits.rows > 0, gain.request.wants_row_logits);
-      EXPECT_TRUE(!gain.request.wants_row_logits || gain.row_logits_begin == next) << gain.row_logits_begin << ", " << next;
-      next += static_cast<int32_t>(gain.row_logits.rows);
-      rows.insert(rows.end(), gain.row_logits.data, gain.row_logits.row(gain.row_logits.rows));
+      const auto& rows = gain.row_logits;
+      const size_t i = gain.request.id - first_id;
+      EXPECT_EQ(rows.rows > 0, i != 1);
+      if (rows.rows > 0) {
+        EXPECT_EQ(gain.row_logits_begin, next[i]);
+      }
+      next[i] += static_cast<int32_t>(rows.rows);
+      all[i].insert(all[i].end(), rows.data, rows.row(rows.rows));
       if (!gain.tokens.empty()) scheduler.finish(gain.request, sched::FinishReason::kLength);
     });
     cycle.take_finished(scheduler, [](EngineRequest&) {});
   }
-  return rows;
+  return all;
 }
 
 TEST(StepBorder, RowsOfLogitsPassItToo) {
   auto options = tiny_options();
   const auto files = open_model_files(options);
   ASSERT_TRUE(files.ok()) << files.status().message();
-  const auto prompt = random_prompt(70, 9);
   auto near = UniprocExecutor::load(options, *files);
   ASSERT_TRUE(near.ok()) << near.status().message();
-  const auto want = row_logits(**near, prompt);
-  EXPECT_EQ(std::ssize(want), std::ssize(prompt) * (*near)->facts().vocab_size);
+  std::vector<std::vector<int32_t>> prompts;
+  for (const int length : {20, 9, 70, 12}) prompts.push_back(random_prompt(length, static_cast<uint32_t>(length)));
+  const auto together = row_logits(**near, prompts, 1);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (i == 1) continue;
+    EXPECT_EQ(std::ssize(together[i]), std::ssize(prompts[i]) * (*near)->facts().vocab_size);
+    EXPECT_EQ(row_logits(**near, {prompts[i]}, 100 + i).front(), together[i]) << i;
+  }
   const auto far = over_bytes(options, *files);
-  EXPECT_EQ(row_logits(*far, prompt), want);
+  EXPECT_EQ(row_logits(*far, prompts, 1), together);
 }
 
 // Loses the answer of one step, and keeps in mind what it is told to forget.

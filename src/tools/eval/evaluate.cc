@@ -45,7 +45,7 @@ Status Evaluation::prepare() {
   CHORAL_TRY(engine_, WindowEngine::load(measured.engine, measured.adapters, options_.window_tokens));
   CHORAL_TRY(windows_, cut_text(*engine_, options_));
   if (options_.reference) {
-    CHORAL_TRY(reference_, load_reference(*options_.reference, windows_, options_, engine_->vocab()).while_("the reference"));
+    CHORAL_TRY(reference_, load_reference(*options_.reference, windows_, options_, *engine_).while_("the reference"));
   }
   if (!options_.saved_reference.empty()) {
     CHORAL_TRY(reference_, open_saved_reference(options_.saved_reference, windows_, *engine_));

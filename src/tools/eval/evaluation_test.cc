@@ -72,6 +72,13 @@ std::vector<int32_t> cut(const std::vector<int32_t>& ids, size_t begin, size_t c
 
 void append(std::vector<float>& to, const std::vector<float>& values) { to.insert(to.end(), values.begin(), values.end()); }
 
+// The tiny model as fewer bits hold it.
+EngineOptions perturbed() {
+  auto options = tiny("tiny-qwen2");
+  options.quantization = "w8a8_dynamic";
+  return options;
+}
+
 TEST(Evaluation, GivesThePromptLogprobsOfEachWindow) {
   const auto llm = load_or_die(tiny("tiny-qwen2"));  // its tokenizer puts nothing before a text
   const auto ids = *llm->tokenize(text_of(120), false);
@@ -124,16 +131,32 @@ TEST(Evaluation, CountsTokensWithEnoughBeforeThem) {
 }
 
 TEST(Evaluation, StepsOfAnySizeGiveTheSame) {
-  // With 4096 tokens of vocabulary a window of 256 is one step; the API's go by 24 tokens.
-  auto options = tiny("tiny-qwen2");
-  options.max_num_batched_tokens = 24;
-  options.max_num_seqs = 4;
-  const auto llm = load_or_die(options);
-  auto ids = *llm->tokenize(text_of(200), false);
-  ids.resize(256);
-  auto whole = evaluation_of(text_of(200), 256, tiny("tiny-qwen2"));
-  whole.max_tokens = 256;
-  EXPECT_EQ(evaluate_or_die(whole).logprobs, prompt_logprobs(*llm, ids));
+  auto options = evaluation_of(text_of(80), 100, perturbed());
+  options.reference = EvaluatedModel{tiny("tiny-qwen2"), {}};
+  for (const int min_context : {1, 50}) {
+    options.min_context = min_context;
+    options.measured.engine.max_num_batched_tokens = 1024;
+    const auto whole = evaluate_or_die(options);
+    for (const int tokens : {1, 17, 50}) {
+      options.measured.engine.max_num_batched_tokens = tokens;
+      const auto parts = evaluate_or_die(options);
+      EXPECT_EQ(parts.logprobs, whole.logprobs) << tokens;
+      EXPECT_EQ(parts.reference->logprobs, whole.reference->logprobs) << tokens;
+      EXPECT_EQ(parts.reference->divergences, whole.reference->divergences) << tokens;
+      EXPECT_EQ(parts.reference->same_top, whole.reference->same_top) << tokens;
+    }
+  }
+}
+
+// Which tokens count is the same for both.
+TEST(Evaluation, AReferenceCountsWhatTheModelCounts) {
+  auto options = evaluation_of(text_of(100), 48);
+  options.min_context = 24;
+  options.measured.engine.max_num_batched_tokens = 20;
+  options.reference = EvaluatedModel{tiny(), {}};
+  const auto report = evaluate_or_die(options);
+  EXPECT_EQ(report.reference->logprobs, report.logprobs);
+  EXPECT_THAT(report.reference->divergences, ::testing::Each(0.0));
 }
 
 TEST(Evaluation, TheWholeContextIsAWindow) {
@@ -187,13 +210,6 @@ std::vector<double> log_softmax(const std::vector<float>& logits) {
   std::vector<double> out;
   for (const float logit : logits) out.push_back(static_cast<double>(logit) - top - std::log(sum));
   return out;
-}
-
-// The tiny model as fewer bits hold it.
-EngineOptions perturbed() {
-  auto options = tiny("tiny-qwen2");
-  options.quantization = "w8a8_dynamic";
-  return options;
 }
 
 TEST(Evaluation, ADistanceIsThePlainSum) {

@@ -16,7 +16,7 @@ class ModelReference : public ReferenceRows {
   Result<Rows> take(const WindowEngine::Rows& beside, std::span<const int32_t> next) override {
     CHORAL_TRY(const auto rows, engine_->next());
     CHORAL_CHECK(rows.first == beside.first && rows.logits.rows == beside.logits.rows,
-                 "windows of one size and rows of one width are divided over the same steps");
+                 "windows of one size are divided over steps of one size");
     const auto counting = static_cast<int64_t>(next.size());
     const auto logits = rows.logits.sub_rows(rows.logits.rows - counting, counting);
     CHORAL_RETURN_IF_ERROR(score_rows(*engine_, logits, next, scores_));
@@ -71,11 +71,11 @@ class SavedReference : public ReferenceRows {
 }  // namespace
 
 Result<std::unique_ptr<ReferenceRows>> load_reference(const EvaluatedModel& model, const TextWindows& windows,
-                                                      const EvaluationOptions& text, int64_t vocab) {
-  CHORAL_TRY(auto engine, WindowEngine::load(model.engine, model.adapters, windows.window_tokens));
-  if (engine->vocab() != vocab) {
+                                                      const EvaluationOptions& text, const WindowEngine& measured) {
+  CHORAL_TRY(auto engine, WindowEngine::load(model.engine, model.adapters, windows.window_tokens, measured.step_tokens()));
+  if (engine->vocab() != measured.vocab()) {
     return invalid_argument("{} has a vocabulary of {} tokens, the measured model has {}: they cannot be compared",
-                            engine->name(), engine->vocab(), vocab);
+                            engine->name(), engine->vocab(), measured.vocab());
   }
   CHORAL_TRY(const auto own, cut_text(*engine, text));
   if (own.prefix != windows.prefix || own.tokens != windows.tokens) {

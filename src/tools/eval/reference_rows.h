@@ -28,9 +28,9 @@ class ReferenceRows {
   virtual Status finish() = 0;
 };
 
-// `text` is what `windows` were cut from by the measured model's tokenizer.
+// `windows` are of `text`, by the tokenizer of `measured`, whose steps the reference's will be as large as.
 Result<std::unique_ptr<ReferenceRows>> load_reference(const EvaluatedModel& model, const TextWindows& windows,
-                                                      const EvaluationOptions& text, int64_t vocab);
+                                                      const EvaluationOptions& text, const WindowEngine& measured);
 // `measured` lends its threads.
 Result<std::unique_ptr<ReferenceRows>> open_saved_reference(const std::string& path, const TextWindows& windows,
                                                             WindowEngine& measured);

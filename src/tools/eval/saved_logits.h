@@ -4,8 +4,8 @@
 //   the prefix · u64 tokens of the text · u64 rows · the model's name · the prefix · the text's tokens (u32 each) · the rows.
 // A row: f32 log-probability of the token that follows · u32 the most likely token · a u16 for each token of the vocabulary: how
 // far its logit is below the row's largest, in steps of 1/2048, rounded, 65535 (32 nats) at most. Half the bytes of the logits;
-// by the rounding a divergence moves by some 1e-8. Perplexity and the most likely token are exact. Reading trusts nothing: every
-// size is checked against the file's before anything is made of it.
+// a row and its rounded self are 3e-8 nats apart at most. Perplexity and the most likely token are exact. Reading trusts nothing:
+// every size is checked against the file's before anything is made of it.
 #pragma once
 
 #include <memory>

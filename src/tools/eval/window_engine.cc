@@ -9,7 +9,7 @@ namespace choral::tools {
 namespace {
 
 constexpr int64_t kStepLogitsBytes = int64_t{64} << 20;
-constexpr int64_t kFewestStepTokens = 16, kMostStepTokens = 2048;
+constexpr int64_t kFewestStepTokens = 16;
 constexpr int64_t kNoBudget = std::numeric_limits<int64_t>::max();  // what is used here is one voice's
 
 Result<int32_t> choose_window(const io::ConfigMap& config, int32_t wanted) {
@@ -23,13 +23,13 @@ Result<int32_t> choose_window(const io::ConfigMap& config, int32_t wanted) {
 }  // namespace
 
 Result<std::unique_ptr<WindowEngine>> WindowEngine::load(EngineOptions options, const std::vector<AdapterUse>& adapters,
-                                                         int32_t window_tokens) {
+                                                         int32_t window_tokens, int32_t step_tokens) {
   std::unique_ptr<WindowEngine> made(new WindowEngine());
   CHORAL_TRY(made->files_, engine::open_model_files(options));
   CHORAL_TRY(made->window_tokens_, choose_window(made->files_.config, window_tokens));
   options.max_model_len = made->window_tokens_;
   options.max_num_seqs = 1;
-  options.max_num_batched_tokens = static_cast<int>(std::min<int64_t>(made->window_tokens_, kMostStepTokens));
+  options.max_num_batched_tokens = step_tokens > 0 ? step_tokens : std::min(options.max_num_batched_tokens, made->window_tokens_);
   CHORAL_TRY(made->executor_, engine::UniprocExecutor::load(options, made->files_));
   const auto& facts = made->facts();
   CHORAL_TRY(made->reader_, engine::RequestReader::make(made->files_, {.vocab = static_cast<int32_t>(facts.vocab_size),
@@ -38,7 +38,8 @@ Result<std::unique_ptr<WindowEngine>> WindowEngine::load(EngineOptions options, 
   CHORAL_RETURN_IF_ERROR(made->load_adapters(options, adapters));
   sched::SchedulerConfig config;
   config.max_num_seqs = 1;
-  config.max_num_batched_tokens = made->step_tokens();
+  made->step_tokens_ = step_tokens > 0 ? step_tokens : made->choose_step(options.max_num_batched_tokens);
+  config.max_num_batched_tokens = made->step_tokens_;
   config.max_model_len = made->window_tokens_;
   config.enable_prefix_caching = false;  // every place is computed
   config.max_loras = options.max_loras;
@@ -56,11 +57,11 @@ WindowEngine::~WindowEngine() {
   if (registry_ != nullptr) registry_->set_wake({});
 }
 
-// A window is divided evenly over as few steps as the bound allows.
-int32_t WindowEngine::step_tokens() const {
+// A window is divided evenly over as few steps as the bounds allow.
+int32_t WindowEngine::choose_step(int32_t most) const {
   const int64_t row_bytes = facts().vocab_size * static_cast<int64_t>(sizeof(float));
-  const int64_t most = std::clamp(kStepLogitsBytes / row_bytes, kFewestStepTokens, kMostStepTokens);
-  return static_cast<int32_t>(ceil_div(window_tokens_, ceil_div(window_tokens_, most)));
+  const int64_t bound = std::min<int64_t>(most, std::max(kFewestStepTokens, kStepLogitsBytes / row_bytes));
+  return static_cast<int32_t>(ceil_div(window_tokens_, ceil_div(window_tokens_, bound)));
 }
 
 Status WindowEngine::load_adapters(const EngineOptions& options, const std::vector<AdapterUse>& adapters) {

@@ -1,6 +1,5 @@
 // A loaded model that gives the logits of every place of one window after another, by the steps, the scheduler and the adapters
-// that requests are served with. Steps are as large as a bound on their logits' memory allows; how a window is divided over them
-// changes no bit. One thread makes and runs it.
+// that requests are served with. How a window is divided over steps changes no bit. One thread makes and runs it.
 #pragma once
 
 #include <condition_variable>
@@ -24,12 +23,14 @@ class WindowEngine {
   static constexpr int32_t kDefaultWindow = 512;
 
   // `adapters` answer, none: the base. `window_tokens` 0: kDefaultWindow, or the model's context where that is shorter.
+  // `step_tokens` 0: options.max_num_batched_tokens, or fewer, so that their logits take no more than 64 MiB.
   static Result<std::unique_ptr<WindowEngine>> load(EngineOptions options, const std::vector<AdapterUse>& adapters,
-                                                    int32_t window_tokens);
+                                                    int32_t window_tokens, int32_t step_tokens = 0);
   ~WindowEngine();
 
   const std::string& name() const { return files_.name; }
   int32_t window_tokens() const { return window_tokens_; }
+  int32_t step_tokens() const { return step_tokens_; }
   const engine::ExecutorFacts& facts() const { return executor_->facts(); }
   int64_t vocab() const { return vocab_; }  // with the tokens that the adapters bring: a row's width
   // With the tokens that the adapters bring; null: the model has none.
@@ -50,11 +51,11 @@ class WindowEngine {
   Status load_adapters(const EngineOptions& options, const std::vector<AdapterUse>& adapters);
   Status arrive(engine::EngineRequest& request);
   void wait_for_adapters();
-  int32_t step_tokens() const;
+  int32_t choose_step(int32_t most) const;
   void end(engine::EngineRequest& request, sched::FinishReason reason);
 
   engine::ModelFiles files_;
-  int32_t window_tokens_ = 0;
+  int32_t window_tokens_ = 0, step_tokens_ = 0;
   int64_t vocab_ = 0;
   std::unique_ptr<engine::UniprocExecutor> executor_;
   std::shared_ptr<engine::AdapterRegistry> registry_;
