@@ -72,7 +72,7 @@ struct Args {
   }
 };
 
-Result<const Scheme*> scheme_of(const io::ConfigMap& group) {
+Result<SchemePtr> scheme_of(const io::ConfigMap& group) {
   CHORAL_TRY(const auto weights_map, group.get_map("weights"));
   CHORAL_TRY(const auto activations_map, group.get_map_or_empty("input_activations"));
   CHORAL_TRY(const auto weights, Args::read(weights_map));
@@ -81,8 +81,8 @@ Result<const Scheme*> scheme_of(const io::ConfigMap& group) {
   const Args int8_tokens{.type = "int", .strategy = "token", .bits = 8, .dynamic = true};
   const Args int8_tensor{.type = "int", .strategy = "tensor", .bits = 8};
   if (weights == int8_channels && !activations_map.empty()) {
-    if (activations == int8_tokens) return &w8a8_dynamic_scheme();
-    if (activations == int8_tensor) return &w8a8_scheme();
+    if (activations == int8_tokens) return w8a8_dynamic_scheme();
+    if (activations == int8_tensor) return w8a8_scheme();
   }
   return unsupported(
       "{}: weights of {} with activations of {} are not read; what is: weights of {} with activations of {} or {}. Use the float "
@@ -105,8 +105,8 @@ class CompressedTensors : public QuantConfig {
     for (const auto& member : groups.members()) {
       CHORAL_TRY(const auto group, groups.get_map(member.key));
       CHORAL_TRY(auto targets, Targets::read(group, "targets"));
-      CHORAL_TRY(const Scheme* scheme, scheme_of(group));
-      made->groups_.push_back({std::move(targets), scheme});
+      CHORAL_TRY(auto scheme, scheme_of(group));
+      made->groups_.push_back({std::move(targets), std::move(scheme)});
     }
     if (made->groups_.empty()) return corrupt("{} has no group", config.path_of("config_groups"));
     return std::unique_ptr<QuantConfig>(std::move(made));
@@ -114,35 +114,22 @@ class CompressedTensors : public QuantConfig {
 
   std::string_view name() const override { return "compressed-tensors"; }
 
-  Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, const LinearShape& shape) const override {
-    if (kind == LayerKind::kEmbedding) return make_scheme_linear_method(float_scheme());
-    const Scheme* scheme = nullptr;
-    for (const auto& member : shape.shard_names) {
-      CHORAL_TRY(const Scheme* own, scheme_for(member));
-      if (scheme != nullptr && own != scheme) {
-        return unsupported("{} and {} are computed as one matrix, but one is quantised and the other is not, or in another way",
-                           shape.shard_names.front(), member);
-      }
-      scheme = own;
+  Result<SchemePtr> scheme_for(LayerKind kind, std::string_view layer) const override {
+    if (kind == LayerKind::kEmbedding) return float_scheme();
+    CHORAL_TRY(const bool ignored, ignore_.match(layer));
+    if (ignored) return float_scheme();
+    for (const auto& group : groups_) {
+      CHORAL_TRY(const bool matches, group.targets.match(layer));
+      if (matches) return group.scheme;
     }
-    return make_scheme_linear_method(*scheme);
+    return float_scheme();
   }
 
  private:
   struct Group {
     Targets targets;
-    const Scheme* scheme;
+    SchemePtr scheme;
   };
-
-  Result<const Scheme*> scheme_for(std::string_view layer) const {
-    CHORAL_TRY(const bool ignored, ignore_.match(layer));
-    if (ignored) return &float_scheme();
-    for (const auto& group : groups_) {
-      CHORAL_TRY(const bool matches, group.targets.match(layer));
-      if (matches) return group.scheme;
-    }
-    return &float_scheme();
-  }
 
   std::vector<Group> groups_;  // the first that a layer is in
   Targets ignore_;

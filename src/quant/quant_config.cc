@@ -15,25 +15,38 @@ namespace {
 // names.
 struct InFlight {
   std::string_view name;
-  const Scheme& (*linear)();
+  SchemePtr (*linear)();
 };
 constexpr std::array<InFlight, 1> kInFlight{{{"w8a8_dynamic", w8a8_in_flight_scheme}}};
 
 // One scheme for all linear layers; embedding and head are as stored.
 class OneScheme : public QuantConfig {
  public:
-  OneScheme(std::string_view name, const Scheme& linear) : name_(name), linear_(linear) {}
+  OneScheme(std::string_view name, SchemePtr linear) : name_(name), linear_(std::move(linear)) {}
   std::string_view name() const override { return name_; }
-  Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, const LinearShape&) const override {
-    return make_scheme_linear_method(kind == LayerKind::kLinear ? linear_ : float_scheme());
+  Result<SchemePtr> scheme_for(LayerKind kind, std::string_view) const override {
+    return kind == LayerKind::kLinear ? linear_ : float_scheme();
   }
 
  private:
   std::string_view name_;
-  const Scheme& linear_;
+  SchemePtr linear_;
 };
 
 }  // namespace
+
+Result<std::unique_ptr<LinearMethod>> QuantConfig::get_quant_method(LayerKind kind, const LinearShape& shape) const {
+  SchemePtr scheme;
+  for (const auto& member : shape.shard_names) {
+    CHORAL_TRY(auto own, scheme_for(kind, member));
+    if (scheme != nullptr && own != scheme) {
+      return unsupported("{} and {} are computed as one matrix, but one is quantised and the other is not, or in another way",
+                         shape.shard_names.front(), member);
+    }
+    scheme = std::move(own);
+  }
+  return make_scheme_linear_method(std::move(scheme));
+}
 
 std::vector<std::string> in_flight_names() {
   std::vector<std::string> names;

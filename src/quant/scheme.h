@@ -1,5 +1,5 @@
-// One way to store a linear layer's weights, and the matrix that multiplies by them. A scheme is one file in schemes/ and one
-// line of the table in quant_config.cc. It has no state: SchemeLinearMethod, one a layer, holds what it packed.
+// One way to multiply by a linear layer's weights: which tensors of a checkpoint it takes, and the matrices it makes of them. A
+// scheme is one file in schemes/. It has no state of a layer: SchemeLinearMethod, one a layer, holds what it packed.
 #pragma once
 
 #include <memory>
@@ -18,21 +18,30 @@ struct PackedRun {
   std::unique_ptr<kernels::PackedMatrix> matrix;
 };
 
+struct PackedLayer {
+  std::vector<PackedRun> runs;
+  std::vector<float> bias = {};  // [out] of a scheme that holds it, or none
+};
+
 class Scheme {
  public:
   virtual ~Scheme() = default;
 
-  // Registers what the checkpoint holds of a layer, its bias apart.
+  // Whether the layer's bias is among its own parameters; else SchemeLinearMethod loads it.
+  virtual bool holds_bias() const { return false; }
+  // Registers what the checkpoint holds of a layer.
   virtual void create_weights(const LinearShape& shape, ParameterSet& parameters) const = 0;
   // The whole layer, of what was loaded.
-  virtual Result<std::vector<PackedRun>> pack(const platform::Context& ctx, const WeightRequest& request,
-                                              const LinearShape& shape, ParameterSet& parameters) const = 0;
+  virtual Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
+                                   ParameterSet& parameters) const = 0;
 };
 
-// The schemes by name, as quant_model_description.json spells them. They live as long as the program.
-const Scheme& float_scheme();           // FLOAT: bf16, f16, f32 or GGUF blocks, as stored or rounded to --dtype
-const Scheme& w8a8_scheme();            // W8A8: int8 weights, one scale for each output channel, and one for all of x
-const Scheme& w8a8_dynamic_scheme();    // W8A8_DYNAMIC: one for each row of x
-const Scheme& w8a8_in_flight_scheme();  // W8A8_DYNAMIC of a float checkpoint, quantised while it is loaded
+using SchemePtr = std::shared_ptr<const Scheme>;
+
+// The schemes by name, as quant_model_description.json spells them.
+SchemePtr float_scheme();           // FLOAT: bf16, f16, f32 or GGUF blocks, as stored or rounded to --dtype
+SchemePtr w8a8_scheme();            // W8A8: int8 weights, one scale for each output channel, and one for all of x
+SchemePtr w8a8_dynamic_scheme();    // W8A8_DYNAMIC: one for each row of x
+SchemePtr w8a8_in_flight_scheme();  // W8A8_DYNAMIC of a float checkpoint, quantised while it is loaded
 
 }  // namespace choral::quant

@@ -25,11 +25,11 @@ class SchemeLinearTest : public ::testing::Test {
  protected:
   using Method = std::unique_ptr<LinearMethod>;
 
-  static Method make_method(const Scheme& scheme = float_scheme()) { return make_scheme_linear_method(scheme); }
+  static Method make_method(SchemePtr scheme = float_scheme()) { return make_scheme_linear_method(std::move(scheme)); }
 
   // The method with `shape`'s weights packed.
-  Result<Method> load(const LinearShape& shape, WeightSource& source, const Scheme& scheme = float_scheme()) {
-    Method method = make_method(scheme);
+  Result<Method> load(const LinearShape& shape, WeightSource& source, SchemePtr scheme = float_scheme()) {
+    Method method = make_method(std::move(scheme));
     ParameterSet parameters;
     method->create_weights(shape, parameters);
     CHORAL_RETURN_IF_ERROR(parameters.weight_loader(source));

@@ -84,7 +84,8 @@ Result<Tensor> Weights::make(DType format, const Shape& shape) {
   return tensor;
 }
 
-Result<io::SourceTensor> Weights::take(const std::string&, const Shape& shape) {
+Result<io::SourceTensor> Weights::take_any_of(const std::string&, std::span<const Shape> shapes) {
+  const Shape& shape = shapes.front();
   const bool matrix = shape.rank() == 2;
   const auto& f = facts(format_);
   const DType format = !matrix ? DType::kF32 : shape[1] % f.block_elements == 0 ? format_ : DType::kBF16;

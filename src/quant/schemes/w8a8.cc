@@ -16,11 +16,11 @@ struct Int8Weight {
   std::vector<float> scales;
   kernels::RowQuant input = {};
 
-  Result<std::vector<PackedRun>> pack(const platform::Context& ctx) const {
+  Result<PackedLayer> pack(const platform::Context& ctx) const {
     CHORAL_TRY(auto packed, ctx.session.prepack(ctx, {.rows = rows, .format = DType::kI8, .scales = scales, .input = input}));
-    std::vector<PackedRun> runs;
-    runs.push_back({0, std::move(packed)});
-    return runs;
+    PackedLayer layer;
+    layer.runs.push_back({0, std::move(packed)});
+    return layer;
   }
 };
 
@@ -51,8 +51,8 @@ class Stored : public Scheme {
     for (const auto& name : shape.shard_names) input.shards.push_back({name + ".input_scale", {1}, {}});
   }
 
-  Result<std::vector<PackedRun>> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
-                                      ParameterSet& parameters) const override {
+  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
+                           ParameterSet& parameters) const override {
     Int8Weight int8;
     for (const Shard& shard : parameters.get("weight").shards) {
       int8.rows.push_back({shard.tensor.view, shard.tensor.row_order});
@@ -94,8 +94,8 @@ class InFlight : public Scheme {
     }
   }
 
-  Result<std::vector<PackedRun>> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
-                                      ParameterSet& parameters) const override {
+  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
+                           ParameterSet& parameters) const override {
     CHORAL_TRY(auto memory, Tensor::allocate(DType::kI8, {shape.out_total(), shape.in}));
     Int8Weight int8{.rows = {}, .scales = std::vector<float>(shape.out_total())};
     int64_t begin = 0;
@@ -136,18 +136,18 @@ class InFlight : public Scheme {
 
 }  // namespace
 
-const Scheme& w8a8_scheme() {
-  static const Stored scheme(/*fixed_input=*/true);
+SchemePtr w8a8_scheme() {
+  static const auto scheme = std::make_shared<Stored>(/*fixed_input=*/true);
   return scheme;
 }
 
-const Scheme& w8a8_dynamic_scheme() {
-  static const Stored scheme(/*fixed_input=*/false);
+SchemePtr w8a8_dynamic_scheme() {
+  static const auto scheme = std::make_shared<Stored>(/*fixed_input=*/false);
   return scheme;
 }
 
-const Scheme& w8a8_in_flight_scheme() {
-  static const InFlight scheme;
+SchemePtr w8a8_in_flight_scheme() {
+  static const auto scheme = std::make_shared<InFlight>();
   return scheme;
 }
 
