@@ -2,7 +2,10 @@
 
 #include <fmt/ranges.h>
 
+#include <map>
+
 #include "io/module_pattern.h"
+#include "quant/formats/fp8.h"
 #include "quant/scheme_linear.h"
 
 namespace choral::quant {
@@ -72,7 +75,9 @@ struct Args {
   }
 };
 
-Result<SchemePtr> scheme_of(const io::ConfigMap& group) {
+Result<SchemePtr> scheme_of(const io::ConfigMap& group, std::map<std::string, SchemePtr>& known) {
+  CHORAL_TRY(auto fp8, fp8_group_scheme(group, known));
+  if (fp8 != nullptr) return fp8;
   CHORAL_TRY(const auto weights_map, group.get_map("weights"));
   CHORAL_TRY(const auto activations_map, group.get_map_or_empty("input_activations"));
   CHORAL_TRY(const auto weights, Args::read(weights_map));
@@ -105,7 +110,7 @@ class CompressedTensors : public QuantConfig {
     for (const auto& member : groups.members()) {
       CHORAL_TRY(const auto group, groups.get_map(member.key));
       CHORAL_TRY(auto targets, Targets::read(group, "targets"));
-      CHORAL_TRY(auto scheme, scheme_of(group));
+      CHORAL_TRY(auto scheme, scheme_of(group, made->known_));
       made->groups_.push_back({std::move(targets), std::move(scheme)});
     }
     if (made->groups_.empty()) return corrupt("{} has no group", config.path_of("config_groups"));
@@ -133,6 +138,7 @@ class CompressedTensors : public QuantConfig {
 
   std::vector<Group> groups_;  // the first that a layer is in
   Targets ignore_;
+  std::map<std::string, SchemePtr> known_;
 };
 
 }  // namespace

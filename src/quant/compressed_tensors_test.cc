@@ -84,7 +84,7 @@ TEST(CompressedTensors, WhatIsNotReadIsNamed) {
   EXPECT_THAT(refused(R"("weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
                         "input_activations": {"num_bits": 8, "strategy": "tensor", "symmetric": false})"),
               HasSubstr("activations of int8, a scale for each tensor, asymmetric are not read"));
-  EXPECT_THAT(refused(R"("weights": {"num_bits": 8, "type": "float", "strategy": "channel"})"), HasSubstr("float8"));
+  EXPECT_THAT(refused(R"("weights": {"num_bits": 6, "type": "float", "strategy": "channel"})"), HasSubstr("num_bits is 6"));
   EXPECT_THAT(refused(R"("weights": {"num_bits": 0})"), HasSubstr("num_bits"));
   EXPECT_THAT(refused(R"("targets_": [])"), HasSubstr("weights"));
   EXPECT_THAT(read(R"(["re:(q_proj"])").status().message(),

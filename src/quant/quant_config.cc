@@ -6,6 +6,7 @@
 #include <array>
 
 #include "quant/compressed_tensors.h"
+#include "quant/formats/fp8.h"
 #include "quant/scheme_linear.h"
 
 namespace choral::quant {
@@ -17,7 +18,7 @@ struct InFlight {
   std::string_view name;
   SchemePtr (*linear)();
 };
-constexpr std::array<InFlight, 1> kInFlight{{{"w8a8_dynamic", w8a8_in_flight_scheme}}};
+constexpr std::array<InFlight, 2> kInFlight{{{"w8a8_dynamic", w8a8_in_flight_scheme}, {"fp8", fp8_in_flight_scheme}}};
 
 // One scheme for all linear layers; embedding and head are as stored.
 class OneScheme : public QuantConfig {
@@ -71,8 +72,9 @@ Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& conf
                               method);
     }
     if (method == "compressed-tensors") return read_compressed_tensors(stored);
+    if (method == "fp8") return read_fp8(stored);
     return unsupported(
-        "{}: checkpoints quantised by {} are not read, those by compressed-tensors are; use the float checkpoint, with "
+        "{}: checkpoints quantised by {} are not read, those by compressed-tensors and fp8 are; use the float checkpoint, with "
         "--quantization {} if you like, or a GGUF file",
         where, method, fmt::join(in_flight_names(), " or "));
   }

@@ -44,4 +44,12 @@ SchemePtr w8a8_scheme();            // W8A8: int8 weights, one scale for each ou
 SchemePtr w8a8_dynamic_scheme();    // W8A8_DYNAMIC: one for each row of x
 SchemePtr w8a8_in_flight_scheme();  // W8A8_DYNAMIC of a float checkpoint, quantised while it is loaded
 
+// Rows and columns of a weight that share a scale; 0: the scale is a whole tensor's or a channel's.
+struct Fp8Blocks {
+  int64_t rows = 0, cols = 0;
+};
+// FP8: e4m3 with float x.
+SchemePtr fp8_scheme(Fp8Blocks blocks);
+SchemePtr fp8_in_flight_scheme();  // of a float checkpoint, a scale for each channel
+
 }  // namespace choral::quant

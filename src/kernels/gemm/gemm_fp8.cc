@@ -16,7 +16,6 @@ namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{1} << 42;  // far above any machine; keeps every later product of sizes in 63 bits
 constexpr float kCodeScale = 256.0f;               // kernels see 2^-8 of a code's value
-constexpr float kMaxScale = 0x1p119f;              // 448 of it is a float, and so is 2^8 of it
 
 class Fp8Matrix final : public PackedMatrix {
  public:
@@ -70,8 +69,8 @@ Status check_part(const Fp8Part& part, size_t index, int64_t k, int64_t groups) 
                             t.rows() * groups);
   }
   for (int64_t i = 0; i < std::ssize(part.scales); ++i) {
-    if (!(std::fabs(part.scales[i]) <= kMaxScale)) {
-      return invalid_argument("part {} has a scale of {} for row {}; with it 448 is no finite float", index, part.scales[i],
+    if (!std::isfinite(part.scales[i] * kFloat8E4M3Max)) {
+      return invalid_argument("part {} has a scale of {} for row {}; 448 of it is no finite float", index, part.scales[i],
                               i / groups);
     }
   }
