@@ -12,6 +12,7 @@ bool accepts(StoredAs wanted, DType type) {
     case StoredAs::kUint8: return type == DType::kU8;
     case StoredAs::kInt32: return type == DType::kI32;
     case StoredAs::kFloatOrInt64: return f.is_floating || type == DType::kI64;
+    case StoredAs::kFloat8: return type == DType::kF8E4M3;
     case StoredAs::kInteger: return type == DType::kI8 || type == DType::kI32 || type == DType::kI64;
   }
   return false;
@@ -19,7 +20,7 @@ bool accepts(StoredAs wanted, DType type) {
 
 Status wrong_type(const Shard& shard, StoredAs wanted) {
   constexpr std::string_view kNames[] = {"a float type",    "a float type or GGUF blocks", "int8", "uint8", "int32",
-                                         "an integer type", "a float type or int64"};
+                                         "an integer type", "a float type or int64", "float8_e4m3"};
   return unsupported(
       "tensor {} is stored as {}, {} is wanted; a quantised checkpoint says how it was made in quantization_config of "
       "config.json",

@@ -22,6 +22,7 @@ constexpr std::array kInFlight{
     InFlight{"w8a16", [] { return weight_only_scheme(rounded_floats(8)); }},
     InFlight{"w4a16", [] { return weight_only_scheme(rounded_floats(4)); }},
     InFlight{"w4a8_dynamic", [] { return dynamic_scheme(rounded_floats(4)); }},
+    InFlight{"fp8", fp8_in_flight_scheme},
 };
 
 // One line a quant_method of config.json.
@@ -37,6 +38,7 @@ constexpr std::array kFormats{
            }},
     Format{"awq", read_awq},
     Format{"gptq", read_gptq},
+    Format{"fp8", read_fp8},
 };
 
 template <class Table>

@@ -45,4 +45,12 @@ SchemePtr static_scheme(StoragePtr storage, bool symmetric_input);
 // W8A8 as ModelSlim writes it: `deq_scale` of the product, `quant_bias` in its units.
 SchemePtr modelslim_static_scheme();
 
+// Rows and columns of a weight that share a scale; 0: the scale is a whole tensor's or a channel's.
+struct Fp8Blocks {
+  int64_t rows = 0, cols = 0;
+};
+// FP8: e4m3 with x in full.
+SchemePtr fp8_scheme(Fp8Blocks blocks);
+SchemePtr fp8_in_flight_scheme();  // of a float checkpoint, a scale for each channel
+
 }  // namespace choral::quant

@@ -2,6 +2,7 @@
 
 #include "base/checked_math.h"
 #include "kernels/gemm/gemm_float.h"
+#include "kernels/gemm/gemm_fp8.h"
 #include "kernels/gemm/gemm_integers.h"
 #include "kernels/gemm/gemm_quant.h"
 #include "kernels/gemm/int8/gemm_int8.h"
@@ -23,7 +24,7 @@ Status for_each_part(const PackSpec& spec, Take take) {
     const int64_t groups = spec.group_size == 0 ? 1 : ceil_div(rows.tensor.cols(), spec.group_size);
     const auto count = static_cast<size_t>(rows.tensor.rows() * groups);
     if (spec.scales.size() - begin < count) {
-      return invalid_argument("{} scales for more than {} groups of integers", spec.scales.size(), begin);
+      return invalid_argument("{} scales for more than {} groups of weights", spec.scales.size(), begin);
     }
     take(rows, begin, count);
     begin += count;
@@ -66,6 +67,14 @@ Result<std::unique_ptr<PackedMatrix>> pack_in_their_bits(const PackSpec& spec, T
       pool);
 }
 
+Result<std::unique_ptr<PackedMatrix>> pack_fp8_weight(const PackSpec& spec, ThreadPool& pool) {
+  std::vector<Fp8Part> parts;
+  CHORAL_RETURN_IF_ERROR(for_each_part(spec, [&](const WeightRows& rows, size_t begin, size_t count) {
+    parts.push_back({rows, spec.scales.subspan(begin, count)});
+  }));
+  return pack_fp8(parts, spec.group_size, pool);
+}
+
 Result<std::unique_ptr<PackedMatrix>> pack_int8_rows(const PackSpec& spec, ThreadPool& pool) {
   CHORAL_TRY(auto matrix, has_int8_product(spec) ? pack_int8_product(spec, pool) : pack_in_their_bits(spec, pool));
   if (spec.k_order.empty()) return matrix;
@@ -76,6 +85,7 @@ Result<std::unique_ptr<PackedMatrix>> pack_int8_rows(const PackSpec& spec, Threa
 
 Result<std::unique_ptr<PackedMatrix>> pack_weight(const PackSpec& spec, ThreadPool& pool) {
   if (spec.format == DType::kI8) return pack_int8_rows(spec, pool);
+  if (spec.format == DType::kF8E4M3) return pack_fp8_weight(spec, pool);
   if (facts(spec.format).is_block) return pack_quantised(spec.rows, pool, planes_of(spec.activations));
   return pack_float(spec.rows, spec.format, pool);
 }

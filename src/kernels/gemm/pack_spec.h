@@ -14,7 +14,7 @@ enum class Activations : uint8_t {
 
 struct PackSpec {
   std::span<const WeightRows> rows;  // parts, stacked
-  DType format;                      // a float type, the GGUF type that the parts are stored in, or int8
+  DType format;                      // a float type, the GGUF type that the parts are stored in, int8 or e4m3
   Activations activations = Activations::kFull;
 
   // Of int8, an integer a byte: w[i, j] = scale[i, group of j] · (q[i, j] − zero[i, group of j]), w's column j for x[k_order[j]].

@@ -2,6 +2,7 @@
 
 #include "io/module_pattern.h"
 #include "quant/formats/formats.h"
+#include "quant/formats/fp8.h"
 
 namespace choral::quant {
 namespace {
@@ -161,6 +162,7 @@ class CompressedTensors : public QuantConfig {
     CHORAL_TRY(const auto weights, Args::read(weights_map));
     CHORAL_TRY(const auto activations, Args::read(activations_map));
     const bool weight_only = activations_map.empty();
+    if (weights.type == "float" && weights.bits == 8) return fp8_group_scheme(group, by_text_);
     // Groups that were quantised alike share a scheme: their layers may be computed as one.
     SchemePtr& scheme = by_text_[fmt::format("{} {} {}", format, weights.text(), weight_only ? "" : activations.text())];
     if (scheme != nullptr) return scheme;

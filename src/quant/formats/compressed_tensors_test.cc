@@ -87,7 +87,7 @@ TEST(CompressedTensors, WhatIsNotReadIsNamed) {
               HasSubstr("input_activations is int8, a scale for each token, asymmetric, dynamic, which is not read"));
   EXPECT_THAT(refused(R"("weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 40})"),
               HasSubstr("weights.group_size is 40, which is not read; what is: multiples of 32"));
-  EXPECT_THAT(refused(R"("weights": {"num_bits": 8, "type": "float", "strategy": "channel"})"), HasSubstr("float8"));
+  EXPECT_THAT(refused(R"("weights": {"num_bits": 6, "type": "float", "strategy": "channel"})"), HasSubstr("float6"));
   EXPECT_THAT(refused(R"("weights": {"num_bits": 0})"), HasSubstr("num_bits"));
   EXPECT_THAT(refused(R"("targets_": [])"), HasSubstr("weights"));
   EXPECT_THAT(read(R"(["re:(q_proj"])").status().message(),

@@ -9,6 +9,7 @@ namespace choral::quant {
 Result<std::unique_ptr<QuantConfig>> read_compressed_tensors(const io::ConfigMap& quantization_config);
 Result<std::unique_ptr<QuantConfig>> read_awq(const io::ConfigMap& quantization_config);
 Result<std::unique_ptr<QuantConfig>> read_gptq(const io::ConfigMap& quantization_config);
+Result<std::unique_ptr<QuantConfig>> read_fp8(const io::ConfigMap& quantization_config);
 // quant_model_description.json.
 Result<std::unique_ptr<QuantConfig>> read_modelslim(const io::ConfigMap& description);
 

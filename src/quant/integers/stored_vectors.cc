@@ -5,8 +5,6 @@
 #include "kernels/quant/dequantise.h"
 
 namespace choral::quant {
-namespace {
-
 Result<std::vector<float>> read_floats(const Shard& shard) {
   const TensorView& view = shard.tensor.view;
   std::vector<float> floats(static_cast<size_t>(view.shape.elements()));
@@ -16,8 +14,6 @@ Result<std::vector<float>> read_floats(const Shard& shard) {
   }
   return floats;
 }
-
-}  // namespace
 
 void add_like_scales(const LinearShape& shape, const IntegerFormat& format, Parameter& parameter, std::string_view suffix) {
   const int64_t groups = scale_groups(format, shape.in);

@@ -23,7 +23,9 @@ void add_like_scales(const LinearShape& shape, const IntegerFormat& format, Para
 // "weight_scale" so.
 void add_scales(const LinearShape& shape, const IntegerFormat& format, ParameterSet& parameters);
 
-// [rows, groups] from a shard of as many or of one. A scale that is no number is an error that names the tensor.
+// All elements; one that is no number is an error that names the tensor.
+Result<std::vector<float>> read_floats(const Shard& shard);
+// [rows, groups] from a shard of as many or of one.
 Result<std::vector<float>> read_scales(const Shard& shard, int64_t rows, int64_t groups);
 // The same of int8 integers.
 std::vector<int16_t> read_zeros(const Shard& shard, int64_t rows, int64_t groups);
