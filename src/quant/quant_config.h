@@ -25,7 +25,7 @@ class QuantConfig {
   virtual Result<SchemePtr> scheme_for(LayerKind kind, std::string_view layer) const = 0;
 
   // The method of a layer, whose members must have one scheme.
-  Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, const LinearShape& shape) const;
+  virtual Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, const LinearShape& shape) const;
 };
 
 // --quantization: "auto", the checkpoint as it is, or one of in_flight_names() for a float checkpoint's linear layers.

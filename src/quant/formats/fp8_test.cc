@@ -151,7 +151,7 @@ TEST(Fp8Group, WhatIsNotReadIsNamedWithItsKey) {
   };
   const std::string where = "config.json: quantization_config.config_groups.group_0.";
   EXPECT_THAT(error(R"("weights": {"num_bits": 4, "type": "float", "strategy": "tensor"})"),
-              HasSubstr(where + "weights.num_bits is 4"));
+              HasSubstr(where + "weights is float4"));
   EXPECT_THAT(error(fmt::format(R"({}"group", "group_size": 32}})", kWeights)), HasSubstr(where + "weights.strategy is group"));
   EXPECT_THAT(error(fmt::format(R"({}"block", "block_structure": [128, 100]}})", kWeights)),
               HasSubstr(where + "weights.block_structure is [128, 100]"));
