@@ -102,10 +102,11 @@ TEST_P(GemmFp8, IsTheChainOverTheRoundedWeight) {
   for (const auto& [n, k] : shapes) {
     for (const int64_t group : {0, 32, 96, 128, 320}) {
       for (const Fill fill : kFills) {
+        if (group > k && fill != Fill::kRandom) continue;  // one group, as with 0
         const Fp8Data data(n, k, group, fill, static_cast<uint32_t>(n * 1000 + k));
         const auto packed = pack({data.part()}, group);
         const auto weight = data.weight();
-        for (const int64_t m : {1, 3, 6, 7, 14, 15, 40}) {
+        for (const int64_t m : {1, 7, 15}) {
           const auto x = normal_values(m * k, static_cast<uint32_t>(m)), y = multiply(*packed, x, m);
           std::vector<float> chain(m * n);
           ref::gemm_in_order({x.data(), m, k}, {weight.data(), n, k}, step, {chain.data(), m, n});
