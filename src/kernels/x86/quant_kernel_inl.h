@@ -271,7 +271,15 @@ void direct_panels(const QuantKernelArgs& args) {
   switch (args.rows) {
     case 1: return direct_rows<kForm, 1, kPanels>(args);
     case 2: return direct_rows<kForm, 2, kPanels>(args);
-    case 3: return direct_rows<kForm, 3, kPanels>(args);
+    case 3: {  // of one plane only; the second time the panels come from a cache
+      QuantKernelArgs some = args;
+      some.rows = 2;
+      direct_rows<kForm, 2, kPanels>(some);
+      some.rows = 1;
+      some.x += 2 * args.blocks;
+      some.out += 2 * kQuantTileColumns;
+      return direct_rows<kForm, 1, kPanels>(some);
+    }
     default: return direct_rows<kForm, 4, kPanels>(args);
   }
 }
