@@ -222,7 +222,7 @@ TEST(PackFp8, ASpecMakesTheSameMatrix) {
   auto scales = a.scales;
   scales.insert(scales.end(), b.scales.begin(), b.scales.end());
   ThreadPool pool(1);
-  const PackSpec spec{.rows = rows, .format = DType::kF8E4M3, .scales = scales, .group_size = 32};
+  const PackSpec spec{.rows = rows, .format = DType::kF8E4M3, .group_size = 32, .scales = scales};
   const auto packed = pack_weight(spec, pool);
   ASSERT_TRUE(packed.ok()) << packed.status().message();
   const auto expected = pack({a.part(), b.part()}, 32);
@@ -232,7 +232,7 @@ TEST(PackFp8, ASpecMakesTheSameMatrix) {
     EXPECT_EQ(got, wanted);
   }
   scales.pop_back();
-  EXPECT_THAT(pack_weight({.rows = rows, .format = DType::kF8E4M3, .scales = scales, .group_size = 32}, pool).status().message(),
+  EXPECT_THAT(pack_weight({.rows = rows, .format = DType::kF8E4M3, .group_size = 32, .scales = scales}, pool).status().message(),
               HasSubstr("23 scales for more groups of fp8"));
 }
 
