@@ -83,33 +83,6 @@ Status check_sizes(const Int8Part& part, size_t index, int64_t k, int64_t groups
   return {};
 }
 
-// A row's sum stays an int32 whatever x holds.
-Status check_quant_bias(const Int8Part& part, size_t index, const Int8Options& options, const Int8Form& form, bool wanted) {
-  if (part.quant_bias.empty() != !wanted) {
-    return invalid_argument("part {} has {} quant_bias, part 0 {}; stacked parts have it all or none", index, wanted ? "no" : "a",
-                            wanted ? "has one" : "has none");
-  }
-  if (!wanted) return {};
-  if (!options.input.fixed) return invalid_argument("part {} has a quant_bias, which only static inputs have", index);
-  if (form.groups() != 1) {
-    return unsupported("part {} has a quant_bias and {} groups of k; it is defined for one", index, form.groups());
-  }
-  const TensorView& t = part.rows.tensor;
-  if (static_cast<int64_t>(part.quant_bias.size()) != t.rows()) {
-    return invalid_argument("part {} has a quant_bias of {} for {} rows", index, part.quant_bias.size(), t.rows());
-  }
-  for (int64_t row = 0; row < t.rows(); ++row) {
-    const auto* w = reinterpret_cast<const int8_t*>(t.row(row));
-    int64_t most = std::abs(int64_t{part.quant_bias[static_cast<size_t>(row)]});
-    for (int64_t i = 0; i < form.k; ++i) most += 128 * std::abs(int{w[i]});
-    if (most > std::numeric_limits<int32_t>::max()) {
-      return invalid_argument("part {} has a quant_bias of {} in row {}, with which sums leave int32", index,
-                              part.quant_bias[static_cast<size_t>(row)], row);
-    }
-  }
-  return {};
-}
-
 Status check_options(const Int8Options& options) {
   if (const int64_t size = options.group_size; size != 0 && size != 32 && size != 64 && size != 128) {
     return unsupported("int8 weights come in groups of 32, 64 or 128 or with one scale a channel (0), not in groups of {}", size);
@@ -130,7 +103,6 @@ struct Channels {
   void add(const Int8Part& part, int64_t row, int64_t groups) {
     const auto scales = part.scales.subspan(static_cast<size_t>(row * groups), static_cast<size_t>(groups));
     channels.push_back({reinterpret_cast<const int8_t*>(part.rows.tensor.row(row)), scales, {}});
-    if (!part.quant_bias.empty()) corrections.push_back(part.quant_bias[static_cast<size_t>(row)]);
   }
 };
 
@@ -159,12 +131,11 @@ Result<std::unique_ptr<PackedMatrix>> pack_int8(std::span<const Int8Part> parts,
   const Shape& first = parts[0].rows.tensor.shape;
   form.k = first.rank() == 2 ? std::max<int64_t>(first[1], 0) : 0;
   form.group = options.group_size == 0 ? kInt8LongestGroup : options.group_size;
-  form.corrected = options.input.fixed && (options.input.fixed->offset != 0 || !parts[0].quant_bias.empty());
+  form.corrected = options.input.fixed && options.input.fixed->offset != 0;
   const int64_t scales_a_row = options.group_size == 0 ? 1 : form.groups();
   Channels all;
   for (size_t i = 0; i < parts.size(); ++i) {
     CHORAL_RETURN_IF_ERROR(check_sizes(parts[i], i, form.k, scales_a_row));
-    CHORAL_RETURN_IF_ERROR(check_quant_bias(parts[i], i, options, form, !parts[0].quant_bias.empty()));
     const WeightRows& rows = parts[i].rows;
     for (int64_t row = 0; rows.order.empty() && row < rows.tensor.rows(); ++row) all.add(parts[i], row, scales_a_row);
     for (const int32_t row : rows.order) all.add(parts[i], row, scales_a_row);
@@ -173,7 +144,7 @@ Result<std::unique_ptr<PackedMatrix>> pack_int8(std::span<const Int8Part> parts,
   const auto elements = checked_mul(static_cast<uint64_t>(panels.n) + kInt8Lanes, static_cast<uint64_t>(form.k) + kInt8Step);
   if (!elements || *elements > kMaxBytes / 4) return too_large("a weight of [{}, {}] is beyond any memory", panels.n, form.k);
 
-  if (form.corrected && all.corrections.empty()) fill_offset_corrections(form, options.input.fixed->offset, pool, all);
+  if (form.corrected) fill_offset_corrections(form, options.input.fixed->offset, pool, all);
   const auto corrections_a_row = all.corrections.size() / all.channels.size();
   for (size_t i = 0; i < all.channels.size(); ++i) {
     all.channels[i].corrections = std::span(all.corrections).subspan(i * corrections_a_row, corrections_a_row);

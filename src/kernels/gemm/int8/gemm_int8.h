@@ -15,9 +15,6 @@ namespace choral::kernels {
 struct Int8Part {
   WeightRows rows;                // int8 [rows, k]
   std::span<const float> scales;  // [rows, groups], rows as stored; for a static input those of the product (deq_scale)
-  // Static inputs, one scale a channel: [rows], what is added to the integer sum in place of −offset · Σ w, because it is in
-  // there already, with the layer's bias (the quant_bias of a checkpoint). Of all parts or of none.
-  std::span<const int32_t> quant_bias = {};
 };
 
 struct Int8Options {

@@ -103,31 +103,12 @@ TEST(GemmInt8Pack, WrongStaticInputsAreRefused) {
     EXPECT_FALSE(packed.ok());
     return packed.ok() ? std::string() : packed.status().message();
   };
-  const auto data = int8_matrix(4, 64, 0, Int8Fill::kLargest, 1), grouped = int8_matrix(4, 64, 32, Int8Fill::kLargest, 1);
+  const auto data = int8_matrix(4, 64, 0, Int8Fill::kLargest, 1);
   const Int8Part good = data.part();
-  const Int8Options fixed{.input = {StaticQuant{0.5f, 1}}};
   for (const StaticQuant wrong : {StaticQuant{0.0f, 0}, StaticQuant{-1.0f, 0}, StaticQuant{NAN, 0}, StaticQuant{INFINITY, 0},
                                   StaticQuant{1.0f, 128}, StaticQuant{1.0f, -129}}) {
     EXPECT_THAT(error({good}, {.input = {wrong}}), HasSubstr("a static input has a scale above 0"));
   }
-  std::vector<int32_t> biases{1, 2, 3, 4};
-  Int8Part biased = good;
-  biased.quant_bias = biases;
-  EXPECT_THAT(error({biased}, {}), HasSubstr("part 0 has a quant_bias, which only static inputs have"));
-  EXPECT_THAT(error({good, biased}, fixed), HasSubstr("part 1 has a quant_bias, part 0 has none"));
-  EXPECT_THAT(error({biased, good}, fixed), HasSubstr("part 1 has no quant_bias, part 0 has one"));
-  Int8Part in_groups = grouped.part();
-  in_groups.quant_bias = biases;
-  EXPECT_THAT(error({in_groups}, {.group_size = 32, .input = fixed.input}), HasSubstr("2 groups of k"));
-  biased.quant_bias = std::span(biases).first(3);
-  EXPECT_THAT(error({biased}, fixed), HasSubstr("a quant_bias of 3 for 4 rows"));
-  biased.quant_bias = biases;
-  biases[3] = std::numeric_limits<int32_t>::min();
-  EXPECT_THAT(error({biased}, fixed), HasSubstr("in row 3, with which sums leave int32"));
-  biases[3] = std::numeric_limits<int32_t>::max() - 64 * 127 * 128 + 1;
-  EXPECT_THAT(error({biased}, fixed), HasSubstr("leave int32"));
-  --biases[3];
-  EXPECT_TRUE(pack_int8({&biased, 1}, fixed, pool).ok());
 }
 
 TEST(GemmInt8Pack, NamesSayWhatRuns) {

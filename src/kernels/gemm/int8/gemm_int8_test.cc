@@ -226,22 +226,6 @@ TEST_P(GemmInt8Test, StaticOffsetsAreTakenOffExactly) {
   }
 }
 
-TEST(GemmInt8, QuantBiasStandsInPlaceOfTheOffset) {
-  const int64_t n = 35, k = 130, m = 3;
-  const auto data = int8_matrix(n, k, 0, Int8Fill::kRandom, 14);
-  std::vector<int32_t> quant_bias;
-  for (int64_t j = 0; j < n; ++j) quant_bias.push_back(static_cast<int32_t>(j * 977 - 12345));
-  quant_bias[5] = std::numeric_limits<int32_t>::max() - 130 * 128 * 128;  // as near to the end of int32 as any x may go
-  Int8Part part = data.part();
-  part.quant_bias = quant_bias;
-  ThreadPool pool(2);
-  const auto w = pack_int8({&part, 1}, {.input = {StaticQuant{0.5f, -7}}}, pool);
-  ASSERT_TRUE(w.ok()) << w.status().message();
-  Rows x = int8_rows(m, k, Int8Fill::kRandom, 15);
-  x.scales.assign(static_cast<size_t>(m), 1.0f);
-  for (const CpuLevel level : levels()) EXPECT_TRUE(same_bits(multiply_int8(**w, level, x, m), oracle(data, x, m, quant_bias)));
-}
-
 // Against the product of what the integers stand for, in double: each group rounds its product and its sum, the row's scale once
 // more.
 TEST_P(GemmInt8Test, ErrorOfTheSumIsBounded) {
