@@ -97,7 +97,11 @@ struct QuantForm {
     if (codes == QuantCodes::kIQ4) return 8;
     return codes == QuantCodes::kE2M1 || bits < 4 ? 5 : bits;
   }
-  constexpr int64_t panel_bytes(int64_t k_blocks) const { return ceil_div(k_blocks, group_blocks()) * group_bytes(); }
+  // The last group may be shorter.
+  constexpr int64_t panel_bytes(int64_t k_blocks) const {
+    const int64_t rest = k_blocks % group_blocks();
+    return k_blocks / group_blocks() * group_bytes() + (rest == 0 ? 0 : header_bytes() + rest * block_bytes());
+  }
   constexpr int64_t block_offset(int64_t block) const {
     return block / group_blocks() * group_bytes() + header_bytes() + block % group_blocks() * block_bytes();
   }
