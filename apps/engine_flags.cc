@@ -109,12 +109,28 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
       "{} ready in {:.1f} s: {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} threads, {}{}", info.name,
       now_s() - begin, info.architecture, static_cast<double>(info.parameters) * 1e-6, size_text(info.weight_bytes),
       info.max_model_len, info.kv_cache_tokens, info.kv_cache_dtype, info.threads, info.cpu_level, adapters_text(*llm, root)));
-  if (flags.verbose) print_notes(info.notes);
+  if (flags.verbose) {
+    print_notes(info.notes);
+    print_layers(info.layers);
+  }
   return llm;
 }
 
 void print_notes(const std::vector<std::string>& notes) {
   for (const auto& note : notes) say("choral:   {}\n", terminal_text(note));
+}
+
+void print_layers(const std::vector<LayerForms>& layers) {
+  size_t name = 0, scheme = 0, kernel = 0;
+  for (const auto& row : layers) {
+    name = std::max(name, row.layers.size());
+    scheme = std::max(scheme, row.scheme.size());
+    kernel = std::max(kernel, row.kernel.size());
+  }
+  for (const auto& row : layers) {
+    say("choral:   {:>3} × {:<{}}  {:<{}}  {:<{}}  {}\n", row.count, terminal_text(row.layers), name, row.scheme, scheme,
+        row.kernel, kernel, terminal_text(row.why));
+  }
 }
 
 Result<int64_t> parse_size(std::string_view text) {

@@ -35,6 +35,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags);
 // Loads with a progress bar; then says in one line what was loaded, and with --verbose every choice that was made.
 Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags);
 void print_notes(const std::vector<std::string>& notes);
+void print_layers(const std::vector<LayerForms>& layers);
 
 // "512M", "2G", "1.5GiB", "4096": bytes; units are powers of 1024.
 Result<int64_t> parse_size(std::string_view text);

@@ -103,6 +103,15 @@ struct AdapterInfo {
   std::vector<std::string> notes;  // what to know about it: that it was made for another base
 };
 
+// Layers of one name, apart from their number, that are stored and multiplied alike.
+struct LayerForms {
+  std::string layers;  // "model.layers.*.mlp.down_proj"
+  int count = 0;
+  std::string scheme;  // "W8A8_DYNAMIC"
+  std::string kernel;  // "int8 x dynamic int8, avx512 vnni"
+  std::string why;     // "--quantization w8a8_dynamic"
+};
+
 // What was loaded and how it runs; stable after load().
 struct ModelInfo {
   std::string name;
@@ -119,6 +128,7 @@ struct ModelInfo {
   std::string kv_cache_dtype;
   bool has_chat_template = false;
   std::vector<std::string> notes;  // every choice and fallback that was made, with its reason
+  std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
 
 struct EngineStats {

@@ -88,6 +88,7 @@ Result<DeviceSetup> open_device(std::shared_ptr<const Platform> platform, Engine
   CHORAL_TRY(setup.forms.custom_ops, platform::CustomOpConfig::parse(updated.custom_ops));
   CHORAL_TRY(setup.forms.fusion, layers::FusionConfig::parse(updated.fuse));
   setup.forms.quantization = options.quantization;
+  setup.forms.strict = options.strict;
   if (options.layer_overrides != nullptr) setup.forms.overrides = *options.layer_overrides;
   for (const auto& layer : setup.forms.overrides.names())
     setup.notes.push_back(fmt::format("layer {}: its class is replaced", layer));

@@ -9,6 +9,7 @@
 
 #include "base/cpu_level.h"
 #include "base/status.h"
+#include "choral/llm.h"
 #include "engine/step_input.h"
 #include "engine/step_output.h"
 #include "lora/lora_config.h"
@@ -32,6 +33,7 @@ struct ExecutorFacts {
   lora::LoRAConfig lora_config;
   std::span<const lora::LoRATarget> lora_targets;  // live as long as the executor
   std::vector<std::string> notes;
+  std::vector<LayerForms> layers;
 };
 
 class Executor {

@@ -190,6 +190,7 @@ void Engine::describe(const ExecutorFacts& facts) {
   info_.cpu_level = cpu_level_name(facts.cpu_level);
   info_.kv_cache_dtype = facts.kv_dtype;
   info_.notes = facts.notes;
+  info_.layers = facts.layers;
 }
 
 Status Engine::read_default_sampling() {

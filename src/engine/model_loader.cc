@@ -34,8 +34,13 @@ int64_t layer_of(std::string_view name) {
   return layer;
 }
 
-// Tensors that old exporters wrote and that hold nothing a model needs.
-bool is_harmless(std::string_view name) { return name.ends_with("rotary_emb.inv_freq") || name == "rope_freqs.weight"; }
+// Tensors that hold nothing a model needs: what old exporters wrote, and scales of a KV cache of fewer bits, which is float here.
+bool is_harmless(std::string_view name) {
+  constexpr std::string_view kEnds[] = {"rotary_emb.inv_freq", ".k_scale",        ".v_scale",        ".k_zero_point",
+                                        ".v_zero_point",       ".kv_cache_scale", ".kv_cache_offset"};
+  return name == "rope_freqs.weight" ||
+         std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return name.ends_with(end); });
+}
 
 std::string count_of_formats(std::span<layers::Module* const> modules) {
   std::vector<std::pair<std::string, int64_t>> bytes;
@@ -151,8 +156,10 @@ Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap&
 Result<BuiltModel> build_model(const io::ConfigMap& config, platform::Session& session, const ModelForms& forms,
                                int64_t max_model_len) {
   CHORAL_TRY(const auto quant_config, quant::make_quant_config(config, forms.quantization));
+  const auto notes = quant_config->notes();
+  if (forms.strict && !notes.empty()) return unsupported("--strict: {}", fmt::join(notes, "; "));
   CHORAL_TRY(auto model, models::make_model(config, {session, *quant_config, forms.custom_ops, forms.overrides, max_model_len}));
-  return BuiltModel{std::move(model), quant_config->notes()};
+  return BuiltModel{std::move(model), notes};
 }
 
 Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,

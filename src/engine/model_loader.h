@@ -45,6 +45,7 @@ struct ModelForms {
   platform::LayerOverrides overrides = {};
   layers::FusionConfig fusion = {};
   std::string quantization = "auto";  // quant/quant_config.h
+  bool strict = false;                // a checkpoint that is not computed just as it says is an error
 };
 
 struct BuiltModel {

@@ -13,6 +13,7 @@ namespace choral::engine {
 namespace {
 
 using ::testing::Contains;
+using ::testing::Field;
 using ::testing::HasSubstr;
 
 EngineOptions quantised(const std::string& model = "tiny-llama3", const std::string& scheme = "w8a8_dynamic") {
@@ -28,7 +29,7 @@ struct InFlight {
   double off;
 };
 constexpr InFlight kInFlight[] = {
-    {"w8a8_dynamic", "int8", 0.2}, {"w8a16", "int8", 0.2}, {"w4a16", "int4", 1}, {"w4a8_dynamic", "int4", 1}};
+    {"w8a8_dynamic", "int8", 0.2}, {"w8a16", "int8", 0.2}, {"w4a16", "int4", 1.8}, {"w4a8_dynamic", "int4", 1.8}};
 
 Request prompt(std::vector<AdapterUse> adapters = {}, int length = 40) {
   auto request = with_adapters(greedy_request(random_prompt(length, 7), 8), std::move(adapters));
@@ -64,31 +65,70 @@ TEST(QuantizedBase, IsNearTheFloatModelAndSmaller) {
 // Adapters included: they read the float rows, which a fused operator gives beside the quantised ones.
 TEST(QuantizedBase, FusionChangesNoBit) {
   const AdapterFiles files;
-  auto together = quantised();
-  together.adapters = {{"a", files.write("a", 8, 1)}};
-  auto apart = together;
-  apart.fuse = "none";
-  const auto fused = load_or_die(together), unfused = load_or_die(apart);
-  EXPECT_THAT(fused->info().notes, Contains(HasSubstr("fused: rms_norm_quantise")));
-  EXPECT_THAT(fused->info().notes, Contains(HasSubstr("fused: silu_and_mul_quantise")));
-  for (const int length : {1, 5, 40, 100}) {
-    for (const auto& adapters : {std::vector<AdapterUse>{}, {{"a"}}}) {
-      expect_same_bits(fused->generate({prompt(adapters, length)}).front(),
-                       unfused->generate({prompt(adapters, length)}).front());
+  for (const auto& in_flight : kInFlight) {
+    SCOPED_TRACE(in_flight.scheme);
+    auto together = quantised("tiny-llama3", in_flight.scheme);
+    together.adapters = {{"a", files.write("a", 8, 1)}};
+    auto apart = together;
+    apart.fuse = "none";
+    const auto fused = load_or_die(together), unfused = load_or_die(apart);
+    EXPECT_THAT(fused->info().notes, Contains(HasSubstr("fused: rms_norm_quantise")));
+    EXPECT_THAT(fused->info().notes, Contains(HasSubstr("fused: silu_and_mul_quantise")));
+    for (const int length : {1, 5, 40, 100}) {
+      for (const auto& adapters : {std::vector<AdapterUse>{}, {{"a"}}}) {
+        expect_same_bits(fused->generate({prompt(adapters, length)}).front(),
+                         unfused->generate({prompt(adapters, length)}).front());
+      }
     }
   }
 }
 
 TEST(QuantizedBase, EachRowOfAMixIsItsAnswerAlone) {
   const AdapterFiles files;
-  auto options = quantised();
-  const auto plain = load_or_die(options);
-  options.adapters = {{"a", files.write("a", 8, 1)}, {"b", files.write("b", 64, 2)}};
-  const auto llm = load_or_die(options);
-  const std::vector<Request> mix{prompt(), prompt({{"a"}}), prompt({{"b"}}), prompt({{"a", 0.5F}, {"b", 0.5F}}), prompt()};
-  const auto together = llm->generate(mix);
-  for (size_t i = 0; i < mix.size(); ++i) expect_same_bits(llm->generate({mix[i]}).front(), together[i]);
-  expect_same_bits(plain->generate({prompt()}).front(), together[0]);
+  const std::string a = files.write("a", 8, 1), b = files.write("b", 64, 2);
+  for (const auto& in_flight : kInFlight) {
+    for (const char* activations : {"auto", "int8"}) {
+      SCOPED_TRACE(fmt::format("{} {}", in_flight.scheme, activations));
+      auto options = quantised("tiny-llama3", in_flight.scheme);
+      options.activations = activations;
+      const auto plain = load_or_die(options);
+      options.adapters = {{"a", a}, {"b", b}};
+      const auto llm = load_or_die(options);
+      const std::vector<Request> mix{prompt(), prompt({{"a"}}), prompt({{"b"}}), prompt({{"a", 0.5F}, {"b", 0.5F}}), prompt()};
+      const auto together = llm->generate(mix);
+      for (size_t i = 0; i < mix.size(); ++i) expect_same_bits(llm->generate({mix[i]}).front(), together[i]);
+      expect_same_bits(plain->generate({prompt()}).front(), together[0]);
+    }
+  }
+}
+
+TEST(QuantizedBase, Int8ActivationsAreAChoiceOfWeightOnlySchemes) {
+  auto options = quantised("tiny-llama3", "w8a16");
+  const auto full = load_or_die(options);
+  options.activations = "int8";
+  const auto rounded = load_or_die(options);
+  EXPECT_THAT(full->info().layers, Contains(Field(&LayerForms::kernel, HasSubstr("2 int8"))));
+  EXPECT_THAT(rounded->info().layers, Contains(Field(&LayerForms::kernel, HasSubstr("1 int8"))));
+  const double off = distance(full->generate({prompt()}).front(), rounded->generate({prompt()}).front());
+  EXPECT_GT(off, 0);
+  EXPECT_LT(off, 0.2);
+  options.activations = "int4";
+  EXPECT_THAT(LLM::load(options).status().message(), HasSubstr("--activations int4: choose auto"));
+}
+
+// What is not computed just as the checkpoint says is told, and refused if that was asked for.
+TEST(QuantizedBase, StrictRefusesWhatIsComputedOtherwise) {
+  auto options = tiny_options();
+  const choral::testing::TempDir folder;
+  std::filesystem::copy(options.model, folder.path());
+  auto config = *io::read_whole_file(options.model + "/config.json", 1 << 20);
+  folder.write("config.json", config.insert(config.find('{') + 1, R"("quantization_config": {"quant_method": "compressed-tensors",
+    "format": "int-quantized", "ignore": ["re:.*"], "kv_cache_scheme": {"num_bits": 8}, "config_groups": {"group_0": {
+    "targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel"}}}},)"));
+  options.model = folder.path().string();
+  EXPECT_THAT(load_or_die(options)->info().notes, Contains(HasSubstr("kv_cache_scheme: the cache stays float")));
+  options.strict = true;
+  EXPECT_THAT(LLM::load(options).status().message(), HasSubstr("--strict: "));
 }
 
 // The tiny model as llm-compressor would have written it: int8 linear weights of the definition's own arithmetic.

@@ -1,6 +1,7 @@
 #include "engine/uniproc_executor.h"
 
 #include "engine/checkpoint_weights.h"
+#include "engine/layer_forms.h"
 
 namespace choral::engine {
 
@@ -39,7 +40,8 @@ UniprocExecutor::UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std
             .cpu_level = worker_->context().kernel.level,
             .lora_config = worker_->lora_config(),
             .lora_targets = model.lora_targets(),
-            .notes = worker_->notes()};
+            .notes = worker_->notes(),
+            .layers = layer_forms(model.modules(), worker_->context().kernel.level)};
   facts_.notes.insert(facts_.notes.end(), notes.begin(), notes.end());
 }
 

@@ -54,6 +54,8 @@ class Quantised : public quant::LinearMethod {
   void gather_rows(const platform::Context&, platform::IndexArray<int32_t>, MatrixView<float>) const override {}
   Status read_row(int64_t, std::span<float>) const override { return {}; }
   std::span<const float> bias() const override { return {}; }
+  std::string scheme() const override { return "FLOAT"; }
+  std::string why() const override { return "a test"; }
   int64_t size_bytes() const override { return 0; }
   std::string format() const override { return "none"; }
   std::string kernel_name(CpuLevel) const override { return "none"; }
@@ -61,7 +63,9 @@ class Quantised : public quant::LinearMethod {
 class QuantisedConfig : public quant::QuantConfig {
  public:
   std::string_view name() const override { return "quantised"; }
-  Result<quant::SchemePtr> scheme_for(quant::LayerKind, std::string_view) const override { return quant::float_scheme(); }
+  Result<quant::LayerScheme> scheme_for(quant::LayerKind, std::string_view) const override {
+    return quant::LayerScheme{quant::float_scheme(), "a test"};
+  }
   Result<std::unique_ptr<quant::LinearMethod>> get_quant_method(quant::LayerKind, const quant::LinearShape&) const override {
     return std::unique_ptr<quant::LinearMethod>(std::make_unique<Quantised>());
   }

@@ -45,6 +45,7 @@ class LinearBase : public Module {
   std::string prefix() const override { return prefix_; }
   int64_t weight_bytes() const override { return quant_method_->size_bytes(); }
   int64_t parameters() const override { return shape_.in * shape_.out_total() + (shape_.bias ? shape_.out_total() : 0); }
+  const quant::LinearMethod* linear_method() const override { return quant_method_.get(); }
   std::string format() const override { return quant_method_->format(); }
   std::string kernel_name(CpuLevel level) const override { return quant_method_->kernel_name(level); }
 

@@ -25,6 +25,7 @@ class Module {
   virtual int64_t parameters() const = 0;    // weights as numbers
   virtual std::string format() const = 0;    // "bf16"
   virtual std::string kernel_name(CpuLevel level) const = 0;
+  virtual const quant::LinearMethod* linear_method() const { return nullptr; }  // of a module that multiplies by a weight
 };
 
 // Passed by reference through a model's constructors. The first error stays; building goes on and is checked once at the end.

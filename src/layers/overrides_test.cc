@@ -40,6 +40,8 @@ class PassOn : public quant::LinearMethod {
   void gather_rows(const platform::Context&, platform::IndexArray<int32_t>, MatrixView<float>) const override {}
   Status read_row(int64_t, std::span<float>) const override { return {}; }
   std::span<const float> bias() const override { return {}; }
+  std::string scheme() const override { return "FLOAT"; }
+  std::string why() const override { return "a test"; }
   int64_t size_bytes() const override { return 0; }
   std::string format() const override { return "none"; }
   std::string kernel_name(CpuLevel) const override { return "pass on"; }
@@ -47,7 +49,9 @@ class PassOn : public quant::LinearMethod {
 class PassOnConfig : public quant::QuantConfig {
  public:
   std::string_view name() const override { return "pass_on"; }
-  Result<quant::SchemePtr> scheme_for(quant::LayerKind, std::string_view) const override { return quant::float_scheme(); }
+  Result<quant::LayerScheme> scheme_for(quant::LayerKind, std::string_view) const override {
+    return quant::LayerScheme{quant::float_scheme(), "a test"};
+  }
   Result<std::unique_ptr<quant::LinearMethod>> get_quant_method(quant::LayerKind kind,
                                                                 const quant::LinearShape& shape) const override {
     if (shape.shard_names.front().ends_with(".o_proj")) return std::unique_ptr<quant::LinearMethod>(std::make_unique<PassOn>());

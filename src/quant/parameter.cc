@@ -19,8 +19,8 @@ bool accepts(StoredAs wanted, DType type) {
 }
 
 Status wrong_type(const Shard& shard, StoredAs wanted) {
-  constexpr std::string_view kNames[] = {"a float type",    "a float type or GGUF blocks", "int8", "uint8", "int32",
-                                         "an integer type", "a float type or int64", "float8_e4m3"};
+  constexpr std::string_view kNames[] = {"a float type",    "a float type or GGUF blocks", "int8",       "uint8", "int32",
+                                         "an integer type", "a float type or int64",       "float8_e4m3"};
   return unsupported(
       "tensor {} is stored as {}, {} is wanted; a quantised checkpoint says how it was made in quantization_config of "
       "config.json",

@@ -11,6 +11,8 @@
 namespace choral::quant {
 namespace {
 
+constexpr std::string_view kAuto = "auto";
+
 // One line a scheme that a wish names. A table rather than self-registration: a static library drops object files that nobody
 // names.
 struct InFlight {
@@ -53,8 +55,11 @@ class OneScheme : public QuantConfig {
  public:
   OneScheme(std::string_view name, SchemePtr linear) : name_(name), linear_(std::move(linear)) {}
   std::string_view name() const override { return name_; }
-  Result<SchemePtr> scheme_for(LayerKind kind, std::string_view) const override {
-    return kind == LayerKind::kLinear ? linear_ : float_scheme();
+  Result<LayerScheme> scheme_for(LayerKind kind, std::string_view) const override {
+    if (name_ == kAuto) return LayerScheme{linear_, "as stored"};
+    const bool meant = kind == LayerKind::kLinear;
+    return LayerScheme{meant ? linear_ : float_scheme(),
+                       fmt::format("--quantization {}{}", name_, meant ? "" : " is for linear layers")};
   }
 
  private:
@@ -65,23 +70,23 @@ class OneScheme : public QuantConfig {
 }  // namespace
 
 Result<std::unique_ptr<LinearMethod>> QuantConfig::get_quant_method(LayerKind kind, const LinearShape& shape) const {
-  SchemePtr scheme;
+  LayerScheme chosen;
   for (const auto& member : shape.shard_names) {
     CHORAL_TRY(auto own, scheme_for(kind, member));
-    if (scheme != nullptr && own != scheme) {
+    if (chosen.scheme != nullptr && own.scheme != chosen.scheme) {
       return unsupported("{} and {} are computed as one matrix, but one is quantised and the other is not, or in another way",
                          shape.shard_names.front(), member);
     }
-    scheme = std::move(own);
+    chosen = std::move(own);
   }
-  return make_scheme_linear_method(std::move(scheme));
+  return make_scheme_linear_method(std::move(chosen));
 }
 
 std::vector<std::string> in_flight_names() { return names_of(kInFlight); }
 
 Status check_quantization(std::string_view wish) {
   const auto names = in_flight_names();
-  if (wish == "auto" || std::find(names.begin(), names.end(), wish) != names.end()) return {};
+  if (wish == kAuto || std::find(names.begin(), names.end(), wish) != names.end()) return {};
   return invalid_argument("--quantization {}: choose auto (the checkpoint as it is), {}", wish, fmt::join(names, ", "));
 }
 
@@ -91,7 +96,7 @@ Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& conf
   if (!stored.empty()) {
     CHORAL_TRY(const auto method, stored.get_string_or("quant_method", "of no name"));
     const auto where = config.path_of("quantization_config");
-    if (wish != "auto") {
+    if (wish != kAuto) {
       return invalid_argument("--quantization {} is for float checkpoints; this one is quantised ({} is {})", wish, where,
                               method);
     }
@@ -106,7 +111,7 @@ Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& conf
   for (const auto& scheme : kInFlight) {
     if (scheme.name == wish) return std::make_unique<OneScheme>(scheme.name, scheme.linear());
   }
-  return std::make_unique<OneScheme>("auto", float_scheme());
+  return std::make_unique<OneScheme>(kAuto, float_scheme());
 }
 
 }  // namespace choral::quant

@@ -22,7 +22,7 @@ class QuantConfig {
   virtual std::vector<std::string> notes() const { return {}; }
   // The scheme of one layer as the checkpoint has it: "model.layers.0.self_attn.q_proj". The same object for all layers that may
   // be computed as one.
-  virtual Result<SchemePtr> scheme_for(LayerKind kind, std::string_view layer) const = 0;
+  virtual Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const = 0;
 
   // The method of a layer, whose members must have one scheme.
   virtual Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, const LinearShape& shape) const;

@@ -21,6 +21,7 @@ struct PackedLayer {
 class Scheme {
  public:
   virtual ~Scheme() = default;
+  virtual std::string name() const = 0;  // "W8A8_DYNAMIC"
 
   // Whether the layer's bias is among its own parameters; else SchemeLinearMethod loads it.
   virtual bool holds_bias() const { return false; }
@@ -32,6 +33,13 @@ class Scheme {
 };
 
 using SchemePtr = std::shared_ptr<const Scheme>;
+
+// What one layer gets.
+struct LayerScheme {
+  SchemePtr scheme;
+  std::string why;  // "--quantization w8a16"; "ignored by config.json: quantization_config.ignore"
+};
+
 using StoragePtr = std::shared_ptr<const IntegerStorage>;
 
 // FLOAT: bf16, f16, f32 or GGUF blocks, as stored or rounded to --dtype.

@@ -11,7 +11,7 @@ namespace {
 
 class SchemeLinearMethod : public LinearMethod {
  public:
-  explicit SchemeLinearMethod(SchemePtr scheme) : scheme_(std::move(scheme)) {}
+  explicit SchemeLinearMethod(LayerScheme chosen) : scheme_(std::move(chosen.scheme)), why_(std::move(chosen.why)) {}
 
   void create_weights(const LinearShape& shape, ParameterSet& parameters) override {
     scheme_->create_weights(shape, parameters);
@@ -73,6 +73,8 @@ class SchemeLinearMethod : public LinearMethod {
     return total;
   }
 
+  std::string scheme() const override { return scheme_->name(); }
+  std::string why() const override { return why_; }
   std::string format() const override {
     return joined([](const kernels::PackedMatrix& m) { return m.format(); });
   }
@@ -126,14 +128,15 @@ class SchemeLinearMethod : public LinearMethod {
   }
 
   SchemePtr scheme_;
+  std::string why_;
   std::vector<PackedRun> runs_;
   platform::KeptVector bias_;
 };
 
 }  // namespace
 
-std::unique_ptr<LinearMethod> make_scheme_linear_method(SchemePtr scheme) {
-  return std::make_unique<SchemeLinearMethod>(std::move(scheme));
+std::unique_ptr<LinearMethod> make_scheme_linear_method(LayerScheme chosen) {
+  return std::make_unique<SchemeLinearMethod>(std::move(chosen));
 }
 
 }  // namespace choral::quant

@@ -25,7 +25,9 @@ class SchemeLinearTest : public ::testing::Test {
  protected:
   using Method = std::unique_ptr<LinearMethod>;
 
-  static Method make_method(SchemePtr scheme = float_scheme()) { return make_scheme_linear_method(std::move(scheme)); }
+  static Method make_method(SchemePtr scheme = float_scheme()) {
+    return make_scheme_linear_method({std::move(scheme), "a test"});
+  }
 
   // The method with `shape`'s weights packed.
   Result<Method> load(const LinearShape& shape, WeightSource& source, SchemePtr scheme = float_scheme()) {

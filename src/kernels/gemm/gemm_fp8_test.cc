@@ -233,7 +233,7 @@ TEST(PackFp8, ASpecMakesTheSameMatrix) {
   }
   scales.pop_back();
   EXPECT_THAT(pack_weight({.rows = rows, .format = DType::kF8E4M3, .group_size = 32, .scales = scales}, pool).status().message(),
-              HasSubstr("23 scales for more groups of fp8"));
+              HasSubstr("23 scales for more than 15 groups of weights"));
 }
 
 TEST(PackFp8, WrongPartsAreRefusedByName) {

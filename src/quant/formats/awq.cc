@@ -10,12 +10,12 @@ class Awq : public QuantConfig {
   Awq(SchemePtr scheme, std::vector<std::string> skipped) : scheme_(std::move(scheme)), skipped_(std::move(skipped)) {}
   std::string_view name() const override { return "awq"; }
 
-  Result<SchemePtr> scheme_for(LayerKind kind, std::string_view layer) const override {
-    if (kind != LayerKind::kLinear) return float_scheme();
+  Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
+    if (kind != LayerKind::kLinear) return LayerScheme{float_scheme(), "as stored"};
     for (const auto& part : skipped_) {
-      if (layer.find(part) != layer.npos) return float_scheme();
+      if (layer.find(part) != layer.npos) return LayerScheme{float_scheme(), fmt::format("'{}' in modules_to_not_convert", part)};
     }
-    return scheme_;
+    return LayerScheme{scheme_, "quantised by awq"};
   }
 
  private:

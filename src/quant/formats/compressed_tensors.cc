@@ -110,7 +110,7 @@ class CompressedTensors : public QuantConfig {
       CHORAL_TRY(auto own_format, group.get_string_or("format", format));
       if (own_format.empty()) own_format = group.contains("input_activations") ? "int-quantized" : "pack-quantized";
       CHORAL_TRY(auto scheme, made->scheme_of(group, own_format));
-      made->groups_.push_back({std::move(targets), std::move(scheme)});
+      made->groups_.push_back({member.key, std::move(targets), std::move(scheme)});
     }
     if (made->groups_.empty()) return corrupt("{} has no group", config.path_of("config_groups"));
     return std::unique_ptr<QuantConfig>(std::move(made));
@@ -119,18 +119,19 @@ class CompressedTensors : public QuantConfig {
   std::string_view name() const override { return "compressed-tensors"; }
   std::vector<std::string> notes() const override { return notes_; }
 
-  Result<SchemePtr> scheme_for(LayerKind kind, std::string_view layer) const override {
+  Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
     CHORAL_TRY(const bool ignored, ignore_.match(kind, layer));
-    if (ignored) return float_scheme();
+    if (ignored) return LayerScheme{float_scheme(), "in ignore"};
     for (const auto& group : groups_) {
       CHORAL_TRY(const bool matches, group.targets.match(kind, layer));
-      if (matches) return group.scheme;
+      if (matches) return LayerScheme{group.scheme, "config_groups." + group.name};
     }
-    return float_scheme();
+    return LayerScheme{float_scheme(), "no target matches"};
   }
 
  private:
   struct Group {
+    std::string name;
     Targets targets;
     SchemePtr scheme;
   };
@@ -156,13 +157,21 @@ class CompressedTensors : public QuantConfig {
     return {};
   }
 
+  static std::string float_activations_note(const io::ConfigMap& group, const Args& activations) {
+    return fmt::format("{}: {}; a CPU multiplies no such floats, activations keep their precision",
+                       group.path_of("input_activations"), activations.text());
+  }
+
   Result<SchemePtr> scheme_of(const io::ConfigMap& group, const std::string& format) {
     CHORAL_TRY(const auto weights_map, group.get_map("weights"));
     CHORAL_TRY(const auto activations_map, group.get_map_or_empty("input_activations"));
     CHORAL_TRY(const auto weights, Args::read(weights_map));
     CHORAL_TRY(const auto activations, Args::read(activations_map));
     const bool weight_only = activations_map.empty();
-    if (weights.type == "float" && weights.bits == 8) return fp8_group_scheme(group, by_text_);
+    if (weights.type == "float" && weights.bits == 8) {
+      if (!weight_only) notes_.push_back(float_activations_note(group, activations));
+      return fp8_group_scheme(group, by_text_);
+    }
     // Groups that were quantised alike share a scheme: their layers may be computed as one.
     SchemePtr& scheme = by_text_[fmt::format("{} {} {}", format, weights.text(), weight_only ? "" : activations.text())];
     if (scheme != nullptr) return scheme;
@@ -172,8 +181,7 @@ class CompressedTensors : public QuantConfig {
     }
     if (weight_only) return scheme = weight_only_scheme(std::move(storage));
     if (activations.type == "float") {
-      notes_.push_back(fmt::format("{}: {}; a CPU multiplies no such floats, activations keep their precision",
-                                   group.path_of("input_activations"), activations.text()));
+      notes_.push_back(float_activations_note(group, activations));
       return scheme = weight_only_scheme(std::move(storage));
     }
     const bool int8 = activations.type == "int" && activations.bits == 8;

@@ -23,7 +23,7 @@ std::string refused(Read read, std::string_view text) { return read(json(text)).
 bool is_float(const QuantConfig& config, std::string_view layer, LayerKind kind = LayerKind::kLinear) {
   const auto scheme = config.scheme_for(kind, layer);
   CHORAL_CHECK(scheme.ok(), scheme.status().message());
-  return *scheme == float_scheme();
+  return scheme->scheme == float_scheme();
 }
 
 // Whether a layer has these parameters in the checkpoint.
@@ -31,7 +31,7 @@ bool has(const QuantConfig& config, std::string layer, const std::vector<std::st
   const auto scheme = config.scheme_for(LayerKind::kLinear, layer);
   CHORAL_CHECK(scheme.ok(), scheme.status().message());
   ParameterSet registered;
-  (*scheme)->create_weights({.in = 64, .out = {8}, .shard_names = {layer}}, registered);
+  scheme->scheme->create_weights({.in = 64, .out = {8}, .shard_names = {layer}}, registered);
   return std::all_of(parameters.begin(), parameters.end(), [&](const auto& name) { return registered.contains(name); });
 }
 
@@ -58,7 +58,8 @@ TEST(Gptq, ReadsWidthsListsAndExceptions) {
   EXPECT_FALSE(is_float(*config, "model.layers.0.self_attn.q_proj"));
   EXPECT_TRUE(is_float(*config, "model.layers.0.self_attn.o_proj"));
   EXPECT_FALSE(is_float(*config, "lm_head", LayerKind::kLmHead));
-  EXPECT_NE(*config->scheme_for(LayerKind::kLinear, "m.down_proj"), *config->scheme_for(LayerKind::kLinear, "m.up_proj"));
+  EXPECT_NE(config->scheme_for(LayerKind::kLinear, "m.down_proj")->scheme,
+            config->scheme_for(LayerKind::kLinear, "m.up_proj")->scheme);
   const auto some =
       *read_gptq(json(R"({"bits": 4, "group_size": -1, "modules_in_block_to_quantize": [["q_proj"], ["mlp.up_proj"]]})"));
   EXPECT_FALSE(is_float(*some, "model.layers.0.mlp.up_proj"));

@@ -84,10 +84,10 @@ class Fp8Config : public QuantConfig {
   std::string_view name() const override { return "fp8"; }
   std::vector<std::string> notes() const override { return {note_}; }
 
-  Result<SchemePtr> scheme_for(LayerKind kind, std::string_view layer) const override {
-    if (kind != LayerKind::kLinear) return float_scheme();
+  Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
+    if (kind != LayerKind::kLinear) return LayerScheme{float_scheme(), "as stored"};
     CHORAL_TRY(const bool skipped, skipped_.match(layer));
-    return skipped ? float_scheme() : scheme_;
+    return skipped ? LayerScheme{float_scheme(), "a layer not to convert"} : LayerScheme{scheme_, "quantised by fp8"};
   }
 
  private:

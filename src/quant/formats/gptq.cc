@@ -57,17 +57,18 @@ class Gptq : public QuantConfig {
   }
   std::string_view name() const override { return "gptq"; }
 
-  Result<SchemePtr> scheme_for(LayerKind kind, std::string_view layer) const override {
-    if (kind == LayerKind::kEmbedding || (kind == LayerKind::kLmHead && !head_)) return float_scheme();
+  Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
+    if (kind == LayerKind::kEmbedding || (kind == LayerKind::kLmHead && !head_)) return LayerScheme{float_scheme(), "as stored"};
     for (const auto& exception : exceptions_) {
       CHORAL_TRY(const bool matches, exception.layers.matches(layer));
-      if (matches) return exception.scheme;
+      if (matches) return LayerScheme{exception.scheme, fmt::format("'{}' in dynamic", exception.layers.text())};
     }
-    if (kind == LayerKind::kLmHead || only_.empty()) return scheme_;
+    const LayerScheme usual{scheme_, "quantised by gptq"};
+    if (kind == LayerKind::kLmHead || only_.empty()) return usual;
     for (const auto& suffix : only_) {
-      if (layer.ends_with(suffix)) return scheme_;
+      if (layer.ends_with(suffix)) return usual;
     }
-    return float_scheme();
+    return LayerScheme{float_scheme(), "not in modules_in_block_to_quantize"};
   }
 
  private:

@@ -73,15 +73,16 @@ class ModelSlim : public QuantConfig {
   std::string_view name() const override { return "modelslim"; }
   std::vector<std::string> notes() const override { return notes_; }
 
-  Result<SchemePtr> scheme_for(LayerKind kind, std::string_view layer) const override {
+  Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
     const auto key = fmt::format("{}.weight", layer);
-    if (kind != kLinear && !description_.contains(key)) return float_scheme();
+    if (kind != kLinear && !description_.contains(key)) return LayerScheme{float_scheme(), "as stored"};
     CHORAL_TRY(const auto type, description_.get_string(key));
-    if (type == kFloatType) return float_scheme();
+    const auto why = fmt::format("{} is {}", description_.path_of(key), type);
+    if (type == kFloatType) return LayerScheme{float_scheme(), why};
     std::vector<std::string_view> known{kFloatType};
     for (const SchemeRow& row : kSchemes) {
       if (std::find(row.kinds.begin(), row.kinds.end(), kind) == row.kinds.end()) continue;
-      if (row.type == type) return schemes_.find(row.type)->second;
+      if (row.type == type) return LayerScheme{schemes_.find(row.type)->second, why};
       known.push_back(row.type);
     }
     return unread_format(description_.path_of(key), fmt::format("{} for a layer of kind {}", type, kind_name(kind)),

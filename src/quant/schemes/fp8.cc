@@ -37,6 +37,7 @@ const std::vector<Shape> kOneValue{Shape{1}, Shape{}, Shape{1, 1}};
 class Stored : public Scheme {
  public:
   explicit Stored(Fp8Blocks blocks) : blocks_(blocks) {}
+  std::string name() const override { return "FP8"; }
 
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
     for_each_shard(shape, parameters.add("weight", StoredAs::kFloat8), ".weight", [&](int64_t out) {
@@ -100,6 +101,7 @@ class Stored : public Scheme {
 
 class InFlight : public Scheme {
  public:
+  std::string name() const override { return "FP8"; }
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
     for_each_shard(shape, parameters.add("weight", StoredAs::kFloat), ".weight", [&](int64_t out) {
       return Shape{out, shape.in};

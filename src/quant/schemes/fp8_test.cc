@@ -41,7 +41,7 @@ class Fp8Test : public ::testing::Test {
   using Method = std::unique_ptr<LinearMethod>;
 
   Result<Method> load(const LinearShape& shape, WeightSource& source, SchemePtr scheme) {
-    Method method = make_scheme_linear_method(std::move(scheme));
+    Method method = make_scheme_linear_method({std::move(scheme), "a test"});
     ParameterSet parameters;
     method->create_weights(shape, parameters);
     CHORAL_RETURN_IF_ERROR(parameters.weight_loader(source));

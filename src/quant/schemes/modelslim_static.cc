@@ -18,6 +18,7 @@ void add_channels(const LinearShape& shape, Parameter& parameter) {
 
 class ModelSlimStatic : public Scheme {
  public:
+  std::string name() const override { return "W8A8"; }
   bool holds_bias() const override { return true; }
 
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {

@@ -10,6 +10,7 @@ class StaticActivations : public Scheme {
  public:
   StaticActivations(StoragePtr storage, bool symmetric) : storage_(std::move(storage)), symmetric_(symmetric) {}
 
+  std::string name() const override { return fmt::format("W{}A8", storage_->bits()); }
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
     storage_->create_weights(shape, parameters);
     add_ones(shape, parameters.add("input_scale", StoredAs::kFloat), ".input_scale");

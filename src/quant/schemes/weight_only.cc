@@ -8,6 +8,7 @@ class WeightOnly : public Scheme {
  public:
   explicit WeightOnly(StoragePtr storage) : storage_(std::move(storage)) {}
 
+  std::string name() const override { return fmt::format("W{}A16", storage_->bits()); }
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
     storage_->create_weights(shape, parameters);
   }

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "base/size_text.h"
+#include "engine/checkpoint_weights.h"
+#include "engine/layer_forms.h"
 #include "io/checkpoint.h"
 #include "io/hub_cache.h"
 #include "models/registry.h"
@@ -42,6 +44,30 @@ Status examine_weights(const std::string& path, int64_t memory_free, DoctorRepor
   return {};
 }
 
+// Of layers that differ only by their number the first is read and packed: the others are like it.
+Status examine_layers(const EngineOptions& options, const std::string& path, const platform::Context& ctx,
+                      const models::Model& model, DoctorReport& report) {
+  constexpr const char* kCure = "fetch the files again; compare their sizes with the source's";
+  const auto request = engine::parse_weight_request(options.dtype, options.activations);
+  if (!request.ok()) return fail(report, "weights", request.status(), "see choral generate --help");
+  CHORAL_TRY(auto checkpoint, io::Checkpoint::open(path));
+  engine::CheckpointWeights weights(std::move(checkpoint), *request);
+  std::vector<layers::Module*> firsts;
+  std::map<std::string, int> counts;
+  for (auto* module : model.modules()) {
+    if (module->linear_method() == nullptr || counts[engine::without_numbers(module->prefix())]++ > 0) continue;
+    auto status = module->load_weights(weights);
+    if (status.ok()) status = module->process_weights_after_loading(ctx, weights);
+    if (!status.ok()) return fail(report, "weights", status, kCure);
+    firsts.push_back(module);
+  }
+  for (const auto& row : engine::layer_forms(firsts, ctx.kernel.level)) {
+    report.fine(fmt::format("{} × {}", counts[row.layers], row.layers),
+                fmt::format("{}: {} ({})", row.scheme, row.kernel, row.why));
+  }
+  return {};
+}
+
 void examine_chat_template(const text::NamedTemplate& named, DoctorReport& report) {
   const std::string title = named.name == "default" ? "chat template" : fmt::format("chat template '{}'", named.name);
   constexpr std::string_view kTool =
@@ -62,7 +88,7 @@ void examine_chat_template(const text::NamedTemplate& named, DoctorReport& repor
 
 }  // namespace
 
-Status examine_model(const EngineOptions& options, platform::Session& session, const engine::ModelForms& forms,
+Status examine_model(const EngineOptions& options, const platform::Context& ctx, const engine::ModelForms& forms,
                      int64_t memory_free, DoctorReport& report) {
   const auto path = io::resolve_model(options.model);
   if (!path.ok()) return fail(report, "model", path.status(), "check the name; Choral fetches nothing itself");
@@ -78,10 +104,12 @@ Status examine_model(const EngineOptions& options, platform::Session& session, c
     return unsupported("{} is an architecture that this version does not know", name);
   }
   report.fine("architecture", name);
-  const auto model = engine::build_model(files->config, session, forms);
-  if (!model.ok()) return fail(report, "configuration", model.status(), "fetch config.json again, or take another model");
+  const auto built = engine::build_model(files->config, ctx.session, forms);
+  if (!built.ok()) return fail(report, "configuration", built.status(), "fetch config.json again, or take another model");
+  for (const auto& note : built->notes) report.notice("weights", note, "");
   report.fine("tokenizer", fmt::format("{} tokens", files->tokenizer->vocab_size()));
   CHORAL_RETURN_IF_ERROR(examine_weights(files->path, memory_free, report));
+  CHORAL_RETURN_IF_ERROR(examine_layers(options, files->path, ctx, *built->model, report));
   if (files->chat_templates.empty()) {
     report.notice("chat template", "none: `chat` and `messages` are refused", "give one with --chat-template FILE");
   }

@@ -19,7 +19,7 @@ class OpenDevice : public ExaminedDevice {
 
   kernels::MachinePeaks measure_peaks() override { return kernels::measure_peaks(context_.kernel); }
   Status examine_model(const EngineOptions& options, int64_t memory_free, DoctorReport& report) override {
-    return tools::examine_model(options, *device_.session, device_.forms, memory_free, report);
+    return tools::examine_model(options, context_, device_.forms, memory_free, report);
   }
   void list_operators(DoctorReport& report) override;
 
