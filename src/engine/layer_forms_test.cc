@@ -28,7 +28,7 @@ TEST(LayerForms, SayHowEachLayerIsMultipliedAndWhy) {
   EXPECT_THAT(rows,
               Contains(AllOf(Field(&LayerForms::layers, "model.layers.*.mlp.down_proj"), Field(&LayerForms::scheme, "W4A16"),
                              Field(&LayerForms::kernel, HasSubstr("2 int8")), Field(&LayerForms::why, "--quantization w4a16"))));
-  EXPECT_THAT(rows, Contains(AllOf(Field(&LayerForms::layers, HasSubstr("embed_tokens")), Field(&LayerForms::scheme, "FLOAT"))));
+  EXPECT_THAT(rows, Contains(AllOf(Field(&LayerForms::layers, HasSubstr("embed_tokens")), Field(&LayerForms::scheme, "bf16"))));
   for (const auto& row : rows) EXPECT_GT(row.count, 0);
 }
 

@@ -54,7 +54,7 @@ class LinearMethod {
   virtual Status read_row(int64_t row, std::span<float> out) const = 0;
   virtual std::span<const float> bias() const = 0;
 
-  // How its weights are stored and multiplied, and why so: "W8A8_DYNAMIC", "--quantization w8a8_dynamic".
+  // How its weights are stored and multiplied, and why so: "W8A8_DYNAMIC", "--quantization w8a8_dynamic"; "q4_k", "as stored".
   virtual std::string scheme() const = 0;
   virtual std::string why() const = 0;
   virtual int64_t size_bytes() const = 0;  // of the packed weights

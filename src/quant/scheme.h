@@ -21,7 +21,7 @@ struct PackedLayer {
 class Scheme {
  public:
   virtual ~Scheme() = default;
-  virtual std::string name() const = 0;  // "W8A8_DYNAMIC"
+  virtual std::string name() const = 0;  // "W8A8_DYNAMIC"; empty: that of the format the weights are stored in
 
   // Whether the layer's bias is among its own parameters; else SchemeLinearMethod loads it.
   virtual bool holds_bias() const { return false; }

@@ -73,7 +73,7 @@ class SchemeLinearMethod : public LinearMethod {
     return total;
   }
 
-  std::string scheme() const override { return scheme_->name(); }
+  std::string scheme() const override { return scheme_->name().empty() ? format() : scheme_->name(); }
   std::string why() const override { return why_; }
   std::string format() const override {
     return joined([](const kernels::PackedMatrix& m) { return m.format(); });

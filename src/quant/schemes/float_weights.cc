@@ -7,7 +7,7 @@ namespace {
 
 class FloatWeights : public Scheme {
  public:
-  std::string name() const override { return "FLOAT"; }
+  std::string name() const override { return ""; }
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
     auto& weight = parameters.add("weight", StoredAs::kFloatOrBlocks);
     for (size_t i = 0; i < shape.out.size(); ++i) {
