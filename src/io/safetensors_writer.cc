@@ -31,17 +31,18 @@ std::string_view format_name(DType type) {
   }
 }
 
-Result<std::string> header_text(std::span<const TensorToWrite> tensors, const std::map<std::string, std::string>& metadata) {
+Result<std::string> header_text(std::span<const TensorToCome> tensors, const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::set<std::string_view> seen;
   int64_t offset = 0;
-  for (const auto& [name, view] : tensors) {
-    const std::string_view type = format_name(view.dtype);
-    if (type.empty()) return unsupported("tensor {}: safetensors has no type {}", name, dtype_name(view.dtype));
+  for (const auto& tensor : tensors) {
+    const auto& [name, dtype, shape] = tensor;
+    const std::string_view type = format_name(dtype);
+    if (type.empty()) return unsupported("tensor {}: safetensors has no type {}", name, dtype_name(dtype));
     if (name == "__metadata__" || !seen.insert(name).second) return invalid_argument("tensor {} stands twice", name);
-    const int64_t end = offset + view.size_bytes();
-    header[name] = {{"dtype", type}, {"shape", view.shape.dims()}, {"data_offsets", {offset, end}}};
+    const int64_t end = offset + tensor.size_bytes();
+    header[name] = {{"dtype", type}, {"shape", shape.dims()}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text;
@@ -58,27 +59,58 @@ Result<std::string> header_text(std::span<const TensorToWrite> tensors, const st
 
 Status write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
                          const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorToCome> to_come;
+  for (const auto& [name, view] : tensors) to_come.push_back({name, view.dtype, view.shape});
+  CHORAL_TRY(const auto writer, SafetensorsWriter::create(path, to_come, metadata));
+  for (const auto& tensor : tensors) {
+    CHORAL_RETURN_IF_ERROR(writer->append({tensor.view.data, static_cast<size_t>(tensor.view.size_bytes())}));
+  }
+  return writer->finish();
+}
+
+Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::create(const std::filesystem::path& path,
+                                                                     std::span<const TensorToCome> tensors,
+                                                                     const std::map<std::string, std::string>& metadata) {
   static_assert(std::endian::native == std::endian::little);
   CHORAL_TRY(const std::string header, header_text(tensors, metadata));
-  auto beside = path;
-  beside += ".part";
-  std::ofstream file(beside, std::ios::binary | std::ios::trunc);
+  std::unique_ptr<SafetensorsWriter> writer(new SafetensorsWriter);
+  writer->path_ = path;
+  writer->beside_ = path;
+  writer->beside_ += ".part";
+  writer->file_.open(writer->beside_, std::ios::binary | std::ios::trunc);
+  if (!writer->file_) return writer->cannot_write();
+  for (const auto& tensor : tensors) writer->left_ += tensor.size_bytes();
   const uint64_t size = header.size();
-  file.write(reinterpret_cast<const char*>(&size), sizeof size);
-  file.write(header.data(), static_cast<std::streamsize>(header.size()));
-  for (const auto& tensor : tensors) {
-    file.write(reinterpret_cast<const char*>(tensor.view.data), static_cast<std::streamsize>(tensor.view.size_bytes()));
-  }
-  file.close();
+  writer->file_.write(reinterpret_cast<const char*>(&size), sizeof size);
+  writer->file_.write(header.data(), static_cast<std::streamsize>(header.size()));
+  return writer;
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (finished_) return;
+  file_.close();
+  std::error_code ignored;
+  std::filesystem::remove(beside_, ignored);
+}
+
+Status SafetensorsWriter::append(std::span<const std::byte> data) {
+  left_ -= std::ssize(data);
+  CHORAL_CHECK(left_ >= 0, "no more data than the header says");
+  file_.write(reinterpret_cast<const char*>(data.data()), std::ssize(data));
+  return file_ ? Status() : cannot_write();
+}
+
+Status SafetensorsWriter::finish() {
+  CHORAL_CHECK(left_ == 0, "as much data as the header says");
+  file_.close();
+  if (!file_) return cannot_write();
   std::error_code error;
-  if (!file) {
-    const Status status = system_error(errno, "cannot write " + beside.string());
-    std::filesystem::remove(beside, error);
-    return status;
-  }
-  std::filesystem::rename(beside, path, error);
-  if (error) return system_error(error.value(), fmt::format("cannot rename {} to {}", beside.string(), path.string()));
+  std::filesystem::rename(beside_, path_, error);
+  if (error) return system_error(error.value(), fmt::format("cannot rename {} to {}", beside_.string(), path_.string()));
+  finished_ = true;
   return {};
 }
+
+Status SafetensorsWriter::cannot_write() const { return system_error(errno, "cannot write " + beside_.string()); }
 
 }  // namespace choral::io

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -19,5 +21,38 @@ struct TensorToWrite {
 
 Status write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
                          const std::map<std::string, std::string>& metadata = {});
+
+struct TensorToCome {
+  std::string name;
+  DType dtype;
+  Shape shape;
+
+  int64_t size_bytes() const { return TensorView{nullptr, dtype, shape, kCpuDevice}.size_bytes(); }
+};
+
+// The same where the data comes a piece at a time. Not thread-safe.
+class SafetensorsWriter {
+ public:
+  static Result<std::unique_ptr<SafetensorsWriter>> create(const std::filesystem::path& path,
+                                                           std::span<const TensorToCome> tensors,
+                                                           const std::map<std::string, std::string>& metadata = {});
+  ~SafetensorsWriter();  // without finish() nothing stays
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  // What follows of the data, which is all of the tensors' one after the other.
+  Status append(std::span<const std::byte> data);
+  // Once all of it was given.
+  Status finish();
+
+ private:
+  SafetensorsWriter() = default;
+  Status cannot_write() const;
+
+  std::filesystem::path path_, beside_;
+  std::ofstream file_;
+  int64_t left_ = 0;  // bytes to come
+  bool finished_ = false;
+};
 
 }  // namespace choral::io

@@ -1,5 +1,6 @@
 #include "quant/integers/bit_fields.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/checked_math.h"
@@ -46,6 +47,17 @@ void read_fields(const std::byte* words, int64_t word_stride, int64_t count, int
     uint32_t field = word_at(words + word * word_stride) >> shift;
     if (shift + bits > 32) field |= word_at(words + (word + 1) * word_stride) << (32 - shift);
     out[i * out_stride] = static_cast<int8_t>(static_cast<int>(field & mask) - half);
+  }
+}
+
+void write_fields(const int8_t* in, int64_t count, int bits, uint32_t* words) {
+  const int per_word = 32 / bits, half = 1 << (bits - 1);
+  for (int64_t i = 0; i < count; i += per_word, ++words) {
+    uint32_t word = 0;
+    for (int64_t at = i; at < std::min(count, i + per_word); ++at) {
+      word |= static_cast<uint32_t>(in[at] + half) << ((at - i) * bits);
+    }
+    *words = word;
   }
 }
 

@@ -19,4 +19,7 @@ int64_t field_words(int64_t count, int bits, FieldLayout layout);
 void read_fields(const std::byte* words, int64_t word_stride, int64_t count, int bits, FieldLayout layout, int8_t* out,
                  int64_t out_stride);
 
+// The other way, of 4 or 8 bits into words one after the other, the last one filled with zeros: field i = in[i] + 2^(bits − 1).
+void write_fields(const int8_t* in, int64_t count, int bits, uint32_t* words);
+
 }  // namespace choral::quant

@@ -68,8 +68,7 @@ std::shared_ptr<const IntegerStorage> e2m1_rows();
 enum class ModelSlimBytes : uint8_t { kOne, kPair };
 std::shared_ptr<const IntegerStorage> modelslim_rows(const IntegerFormat& format, ModelSlimBytes bytes,
                                                      Presence scales = Presence::kRequired);
-// A float checkpoint's `weight`, rounded while it is loaded. 8 bits: s = max|w| / 127 of a channel, q = rint(w / s).
-// 4 bits: s = max|w| / 7.5 of a group, q = rint(w / s) clamped to [-8, 7].
+// A float checkpoint's `weight`, rounded while it is loaded (quant/rounded_weight.h).
 std::shared_ptr<const IntegerStorage> rounded_floats(int bits);
 
 // The matrices of all members as `storage` read them, neighbours that can be multiplied as one together.

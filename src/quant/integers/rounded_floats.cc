@@ -5,19 +5,12 @@
 #include "kernels/quant/row_quant.h"
 #include "quant/integers/integer_storage.h"
 #include "quant/integers/stored_vectors.h"
+#include "quant/rounded_weight.h"
 
 namespace choral::quant {
 namespace {
 
 constexpr int64_t kRowsAtOnce = 128;
-
-// The largest usual group that divides k; else one for the whole row.
-int64_t group_size_for(int64_t k) {
-  for (const int64_t size : {128, 64, 32}) {
-    if (k % size == 0) return size;
-  }
-  return 0;
-}
 
 // rint(v) for |v| < 2^22, without the call that SSE2 makes of it.
 float to_nearest(float v) {
@@ -51,36 +44,14 @@ class RoundedFloats : public IntegerStorage {
     });
   }
 
-  Result<IntegerWeight> read(const platform::Context& ctx, const LinearShape& shape, ParameterSet& parameters,
+  Result<IntegerWeight> read(const platform::Context& ctx, const LinearShape&, ParameterSet& parameters,
                              size_t shard) const override {
     const Shard& weight = parameters.get("weight").shards[shard];
-    const int64_t rows = shape.out[shard], k = shape.in, group = bits_ == 8 ? 0 : group_size_for(k);
-    const int64_t groups = group == 0 ? 1 : k / group;
-    CHORAL_TRY(Tensor memory, Tensor::allocate(DType::kI8, {rows, k}));
-    IntegerWeight out{.q = {memory.view(), weight.tensor.row_order}, .group_size = group};
-    out.scales.resize(rows * groups);
-    const auto q = memory.as<int8_t>();
-    for (int64_t row = 0; row < rows; row += kRowsAtOnce) {
-      const Arena::Mark mark(ctx.kernel.scratch);
-      const int64_t count = std::min(kRowsAtOnce, rows - row);
-      const MatrixView<float> floats(ctx.kernel.scratch.make<float>(count * k).data(), count, k);
-      const MatrixView<int8_t> to(q.data() + row * k, count, k);
-      const auto scales = std::span(out.scales).subspan(row * groups, count * groups);
-      ctx.kernel.pool.parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
-        for (int64_t r = begin; r < end; ++r) {
-          kernels::dequantise_row(weight.tensor.view.dtype, weight.tensor.view.row(row + r), k, floats.row(r));
-          for (int64_t g = 0; bits_ == 4 && g < groups; ++g) {
-            scales[r * groups + g] = round_group(floats.row(r) + g * (k / groups), k / groups, to.row(r) + g * (k / groups));
-          }
-        }
-      });
-      if (bits_ == 8) kernels::dynamic_quant_rows(ctx.kernel, floats, to, scales);
-      for (int64_t i = 0; i < std::ssize(scales); ++i) {
-        if (!std::isfinite(scales[i])) return corrupt("{}: row {} holds a NaN or an infinity", weight.name, row + i / groups);
-      }
-    }
-    out.memory = std::move(memory);
-    return out;
+    CHORAL_TRY(RoundedWeight rounded, round_to_int(ctx.kernel, weight.tensor.view, bits_, weight.name));
+    return IntegerWeight{.q = {rounded.codes.view(), weight.tensor.row_order},
+                         .memory = std::move(rounded.codes),
+                         .group_size = rounded.group_size,
+                         .scales = std::move(rounded.scales)};
   }
 
  private:
@@ -88,6 +59,42 @@ class RoundedFloats : public IntegerStorage {
 };
 
 }  // namespace
+
+// Of 4 bits the largest usual group that divides k; else one for the whole row.
+int64_t rounded_group_size(int bits, int64_t k) {
+  for (const int64_t size : {128, 64, 32}) {
+    if (bits == 4 && k % size == 0) return size;
+  }
+  return 0;
+}
+
+Result<RoundedWeight> round_to_int(const kernels::Context& ctx, const TensorView& weight, int bits, std::string_view name) {
+  const int64_t rows = weight.rows(), k = weight.cols(), group = rounded_group_size(bits, k);
+  const int64_t groups = group == 0 ? 1 : k / group;
+  RoundedWeight out{.codes = {}, .group_size = group, .scales = std::vector<float>(rows * groups)};
+  CHORAL_TRY(out.codes, Tensor::allocate(DType::kI8, {rows, k}));
+  const auto q = out.codes.as<int8_t>();
+  for (int64_t row = 0; row < rows; row += kRowsAtOnce) {
+    const Arena::Mark mark(ctx.scratch);
+    const int64_t count = std::min(kRowsAtOnce, rows - row);
+    const MatrixView<float> floats(ctx.scratch.make<float>(count * k).data(), count, k);
+    const MatrixView<int8_t> to(q.data() + row * k, count, k);
+    const auto scales = std::span(out.scales).subspan(row * groups, count * groups);
+    ctx.pool.parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        kernels::dequantise_row(weight.dtype, weight.row(row + r), k, floats.row(r));
+        for (int64_t g = 0; bits == 4 && g < groups; ++g) {
+          scales[r * groups + g] = round_group(floats.row(r) + g * (k / groups), k / groups, to.row(r) + g * (k / groups));
+        }
+      }
+    });
+    if (bits == 8) kernels::dynamic_quant_rows(ctx, floats, to, scales);
+    for (int64_t i = 0; i < std::ssize(scales); ++i) {
+      if (!std::isfinite(scales[i])) return corrupt("{}: row {} holds a NaN or an infinity", name, row + i / groups);
+    }
+  }
+  return out;
+}
 
 std::shared_ptr<const IntegerStorage> rounded_floats(int bits) { return std::make_shared<RoundedFloats>(bits); }
 

@@ -1,8 +1,8 @@
 // FP8: e4m3 weights with float scales, one for a whole tensor, for each output channel, or for each block of rows and k;
 // multiplied with float x (kernels/gemm/gemm_fp8.h). No CPU multiplies fp8, so the activations that a checkpoint was made for,
 // rounded to fp8 with a scale that is calibrated or found as they come, would cost time and lose accuracy: x stays float,
-// calibrated scales are read and not used. In flight, from a float checkpoint: s = max|w| / 448 of an output channel, and w / s
-// to nearest even.
+// calibrated scales are read and not used. A float checkpoint is rounded in flight, a scale for each output channel
+// (quant/rounded_weight.h).
 #include <fmt/ranges.h>
 
 #include <cmath>
@@ -11,6 +11,7 @@
 #include "base/float8.h"
 #include "kernels/quant/dequantise.h"
 #include "quant/integers/stored_vectors.h"
+#include "quant/rounded_weight.h"
 #include "quant/scheme.h"
 
 namespace choral::quant {
@@ -110,47 +111,46 @@ class InFlight : public Scheme {
 
   Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
                            ParameterSet& parameters) const override {
-    CHORAL_TRY(auto memory, Tensor::allocate(DType::kF8E4M3, {shape.out_total(), shape.in}));
-    Fp8Weight fp8{.rows = {}, .scales = std::vector<float>(shape.out_total())};
-    int64_t begin = 0;
+    std::vector<RoundedWeight> members;
+    Fp8Weight fp8;
     for (const Shard& shard : parameters.get("weight").shards) {
-      const TensorView codes{memory.view().row(begin), DType::kF8E4M3, shard.shape, kCpuDevice};
-      const MatrixView<Float8E4M3> to(memory.as<Float8E4M3>().data() + begin * shape.in, shard.shape[0], shape.in);
-      const auto scales = std::span(fp8.scales).subspan(begin, shard.shape[0]);
-      CHORAL_RETURN_IF_ERROR(quantise(ctx.kernel, shard.tensor.view, to, scales).while_(shard.name));
-      fp8.rows.push_back({codes, shard.tensor.row_order});
-      begin += shard.shape[0];
+      CHORAL_TRY(auto rounded, round_to_fp8(ctx.kernel, shard.tensor.view, shard.name));
+      fp8.rows.push_back({rounded.codes.view(), shard.tensor.row_order});
+      fp8.scales.insert(fp8.scales.end(), rounded.scales.begin(), rounded.scales.end());
+      members.push_back(std::move(rounded));
     }
     return fp8.pack(ctx, shape);
-  }
-
- private:
-  static Status quantise(const kernels::Context& ctx, const TensorView& weight, MatrixView<Float8E4M3> codes,
-                         std::span<float> scales) {
-    const Arena::Mark mark(ctx.scratch);
-    float* scratch = ctx.scratch.make<float>(codes.cols * ctx.pool.size()).data();
-    ctx.pool.parallel_for(codes.rows, 1, [&](int64_t begin, int64_t end, int thread) {
-      const std::span<float> row(scratch + thread * codes.cols, static_cast<size_t>(codes.cols));
-      for (int64_t r = begin; r < end; ++r) {
-        kernels::dequantise_row(weight.dtype, weight.row(r), codes.cols, row.data());
-        float largest = 0;
-        bool finite = true;
-        for (const float w : row) {
-          largest = std::max(largest, std::fabs(w));
-          finite &= std::isfinite(w);
-        }
-        const float scale = scales[r] = finite ? largest / kFloat8E4M3Max : NAN;
-        for (int64_t i = 0; i < codes.cols; ++i) codes.row(r)[i] = to_float8_e4m3(scale == 0 ? 0.0f : row[i] / scale);
-      }
-    });
-    for (int64_t r = 0; r < codes.rows; ++r) {
-      if (std::isnan(scales[r])) return corrupt("row {} holds a NaN or an infinity", r);
-    }
-    return {};
   }
 };
 
 }  // namespace
+
+Result<RoundedWeight> round_to_fp8(const kernels::Context& ctx, const TensorView& weight, std::string_view name) {
+  const int64_t rows = weight.rows(), k = weight.cols();
+  RoundedWeight out{.codes = {}, .group_size = 0, .scales = std::vector<float>(rows)};
+  CHORAL_TRY(out.codes, Tensor::allocate(DType::kF8E4M3, {rows, k}));
+  const MatrixView<Float8E4M3> codes(out.codes.as<Float8E4M3>().data(), rows, k);
+  const Arena::Mark mark(ctx.scratch);
+  float* scratch = ctx.scratch.make<float>(k * ctx.pool.size()).data();
+  ctx.pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end, int thread) {
+    const std::span<float> row(scratch + thread * k, static_cast<size_t>(k));
+    for (int64_t r = begin; r < end; ++r) {
+      kernels::dequantise_row(weight.dtype, weight.row(r), k, row.data());
+      float largest = 0;
+      bool finite = true;
+      for (const float w : row) {
+        largest = std::max(largest, std::fabs(w));
+        finite &= std::isfinite(w);
+      }
+      const float scale = out.scales[r] = finite ? largest / kFloat8E4M3Max : NAN;
+      for (int64_t i = 0; i < k; ++i) codes.row(r)[i] = to_float8_e4m3(scale == 0 ? 0.0f : row[i] / scale);
+    }
+  });
+  for (int64_t r = 0; r < rows; ++r) {
+    if (std::isnan(out.scales[r])) return corrupt("{}: row {} holds a NaN or an infinity", name, r);
+  }
+  return out;
+}
 
 SchemePtr fp8_scheme(Fp8Blocks blocks) { return std::make_shared<Stored>(blocks); }
 
