@@ -1,5 +1,6 @@
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "device.h"
 #include "mapping.h"
@@ -129,4 +130,26 @@ choral_status* ref_gather_rows(choral_device* device, choral_stream* stream, con
   a.out = ref_map_matrix(device, "gather_rows out", a.out, &error);
   a.ids = ref_map_array(device, "gather_rows ids", a.ids, a.out.rows, sizeof *a.ids, &error);
   return error != NULL ? error : ref_submit(device, stream, run_gather_rows, &a, sizeof a);
+}
+
+static void run_take_rows(const void* p, ref_failure* failure) {
+  const choral_take_rows_args* a = p;
+  for (int64_t i = 0; i < a->out.rows; ++i) {
+    if (a->rows[i] < 0 || a->rows[i] >= a->x.rows) {
+      ref_fail(failure, CHORAL_INVALID_ARGUMENT, "take_rows: row %d of %lld", a->rows[i], (long long)a->x.rows);
+      return;
+    }
+    memcpy(ref_row(&a->out, i), ref_row(&a->x, a->rows[i]), (size_t)a->x.cols * sizeof(float));
+  }
+}
+
+choral_status* ref_take_rows(choral_device* device, choral_stream* stream, const void* args) {
+  choral_take_rows_args a;
+  ref_read(&a, args, sizeof a);
+  choral_status* error = NULL;
+  ref_expect(a.x.cols == a.out.cols, "take_rows", "out is not as wide as x", &error);
+  a.x = ref_map_matrix(device, "take_rows x", a.x, &error);
+  a.out = ref_map_matrix(device, "take_rows out", a.out, &error);
+  a.rows = ref_map_array(device, "take_rows rows", a.rows, a.out.rows, sizeof *a.rows, &error);
+  return error != NULL ? error : ref_submit(device, stream, run_take_rows, &a, sizeof a);
 }

@@ -243,6 +243,17 @@ INSTANTIATE_TEST_SUITE_P(Schemes, LeftToTheCpuTest,
                                                 "without scales"}),
                          [](const auto& tested) { return std::string(tested.param.device) + "_" + tested.param.scheme; });
 
+TEST_F(QuantizedWeightsTest, StrictRefusesASchemeThatTheCpuWouldMultiply) {
+  const Variable complete("CHORAL_REF_COMPLETE", "1");
+  auto wish = rounded("ref_device");
+  wish.strict = true;
+  EXPECT_TRUE(LLM::load(wish).ok());
+  wish.quantization = "w4a16";
+  const Status refused = LLM::load(wish).status();
+  EXPECT_EQ(refused.code(), Code::kUnsupported) << refused.to_string();
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("--strict: ref_device: " + kStays), HasSubstr("not integers of 4 bits")));
+}
+
 TEST_F(QuantizedWeightsTest, ADeviceThatRoundsOtherwiseIsFoundOut) {
   const Variable ignored("CHORAL_REF_IGNORE", "int8_rounding");
   const auto llm = load(rounded("ref_fault_features"));
