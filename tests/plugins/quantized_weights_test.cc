@@ -2,6 +2,7 @@
 // nobody is left in doubt which.
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "platform/host_view.h"
 #include "platform/platform_choice.h"
@@ -95,6 +96,7 @@ class SessionOfWeightsTest : public PluginTest {
     session_->take_notes();
   }
   platform::PluginSession& session() { return static_cast<platform::PluginSession&>(*session_); }
+  ThreadPool& pool() { return pool_; }
   // Of a device that fails at a marked call: calls count from where the fused operators are asked for.
   void fail_next_call() {
     const Variable none("CHORAL_REF_FUSED", "/none");
@@ -191,6 +193,104 @@ TEST_F(SessionOfWeightsTest, AFormThatDisagreesStaysWithTheCpuAlone) {
               ElementsAre(AllOf(
                   HasSubstr(kStays + "it disagrees with the reference with int8 weights, int8 rows of x with a fixed scale: "),
                   HasSubstr("of its test vector"))));
+}
+
+// Whatever a weight has beyond int8 rows, a device that passes it over is found out by a vector of the same form.
+TEST_F(SessionOfWeightsTest, EachFormHasItsVector) {
+  constexpr int64_t kRows = 6, kCols = 256;
+  const std::vector<int8_t> q(kRows * kCols, 3);
+  const std::vector<float> scales(kRows * kCols / 32, 0.5F);
+  const std::vector<int16_t> zeros(scales.size(), 1);
+  std::vector<int32_t> order(kCols);
+  std::iota(order.rbegin(), order.rend(), 0);
+  const auto stored = [&](DType type) {
+    return kernels::WeightRows{{std::as_bytes(std::span(q)).data(), type, {kRows, kCols}, kCpuDevice}, {}};
+  };
+  const kernels::WeightRows integers = stored(DType::kI8), floats = stored(DType::kF8E4M3);
+  const auto form = [&](Activations activations, int bits, int64_t group, bool with_zeros = false) {
+    const size_t count = group == 0 ? kRows : kRows * kCols / group;
+    return PackSpec{.rows = {&integers, 1},
+                    .format = DType::kI8,
+                    .activations = activations,
+                    .bits = bits,
+                    .group_size = group,
+                    .scales = std::span(scales).first(count),
+                    .zeros = std::span(zeros).first(with_zeros ? count : 0)};
+  };
+  std::vector<std::pair<PackSpec, std::string>> forms{
+      {form(Activations::kFull, 8, 0), "int8 weights, x in full"},
+      {form(Activations::kFull, 4, 128), "int4 weights in groups of 128, x in full"},
+      {form(Activations::kFull, 4, 32, true), "int4 weights in groups of 32, zero points, x in full"},
+      {form(Activations::kInt8Blocks, 8, 64), "int8 weights in groups of 64, int8 blocks of x"},
+      {form(Activations::kInt8Rows, 8, 128), "int8 weights in groups of 128, int8 rows of x"},
+      {form(Activations::kInt8Rows, 4, 32), "int4 weights in groups of 32, int8 rows of x"},
+      {form(Activations::kInt8Rows, 8, 0), "int8 weights, an order of k, int8 rows of x"},
+      {form(Activations::kFull, 4, 32), "e2m1 weights in groups of 32, x in full"},
+      {form(Activations::kFull, 8, 0), "float8_e4m3 weights, x in full"},
+      {form(Activations::kFull, 8, 128), "float8_e4m3 weights in groups of 128, x in full"}};
+  forms[6].first.k_order = order;
+  forms[7].first.codebook = kernels::Codebook::kE2M1;
+  for (const size_t i : {8, 9}) {
+    forms[i].first.rows = {&floats, 1};
+    forms[i].first.format = DType::kF8E4M3;
+  }
+  const Variable ignored("CHORAL_REF_IGNORE", "forms");
+  open("ref_fault_features");
+  for (const auto& [spec, name] : forms) {
+    SCOPED_TRACE(name);
+    const auto packed = prepack(spec);
+    EXPECT_THAT(session().take_notes(), ElementsAre(HasSubstr("it disagrees with the reference with " + name + ": ")));
+    const auto x = input(3, kCols);
+    expect_same_bits(on_device(*packed, x), on_cpu(spec, x));
+  }
+}
+
+// A row that a device gives back says which integers it is made of, in every form.
+TEST_F(SessionOfWeightsTest, IntegersComeBackFromTheirRows) {
+  constexpr int64_t kRows = 5, kCols = 160;
+  std::vector<float> scales;
+  std::vector<int16_t> zeros;
+  for (int64_t i = 0; i < kRows * kCols / 32; ++i) {
+    scales.push_back(i == 3 ? -0.07F : 0.013F * static_cast<float>(i + 1));
+    zeros.push_back(static_cast<int16_t>(i % 5 - 2));
+  }
+  std::vector<int32_t> order(kCols);
+  std::iota(order.rbegin(), order.rend(), 0);
+  struct Form {
+    int bits;
+    int64_t group;
+    bool zeros, order;
+    kernels::Codebook codebook = kernels::Codebook::kLinear;
+  };
+  for (const Form& form : {Form{8, 0, false, false}, Form{8, 32, true, false}, Form{4, 32, false, false}, Form{4, 64, true, true},
+                           Form{4, 32, false, true, kernels::Codebook::kE2M1}}) {
+    const int range = 1 << form.bits, least = form.codebook == kernels::Codebook::kE2M1 ? 0 : -range / 2;
+    std::vector<int8_t> q;
+    for (int64_t i = 0; i < kRows * kCols; ++i) q.push_back(static_cast<int8_t>(i * 37 % range + least));
+    std::replace(q.begin(), q.end(), int8_t{8}, form.codebook == kernels::Codebook::kE2M1 ? int8_t{0} : int8_t{8});  // -0 is 0
+    const kernels::WeightRows rows{{std::as_bytes(std::span(q)).data(), DType::kI8, {kRows, kCols}, kCpuDevice}, {}};
+    const size_t count = form.group == 0 ? kRows : kRows * ((kCols + form.group - 1) / form.group);
+    const PackSpec spec{.rows = {&rows, 1},
+                        .format = DType::kI8,
+                        .bits = form.bits,
+                        .codebook = form.codebook,
+                        .group_size = form.group,
+                        .scales = std::span(scales).first(count),
+                        .zeros = std::span(zeros).first(form.zeros ? count : 0),
+                        .k_order = std::span(order).first(form.order ? kCols : 0)};
+    const auto w = kernels::pack_weight(spec, pool());
+    ASSERT_TRUE(w.ok()) << w.status().to_string();
+    const auto kept = *platform::WeightScales::of(spec);
+    std::vector<float> row(kCols);
+    std::vector<int8_t> back(kRows * kCols);
+    for (int64_t i = 0; i < kRows; ++i) {
+      ASSERT_TRUE((*w)->read_row(i, row).ok());
+      ASSERT_TRUE(kept.restore(i, row, std::span(back).subspan(i * kCols, kCols)).ok());
+    }
+    EXPECT_EQ(back, q) << platform::WeightForm::of(spec).describe();
+    row[7] = NAN;
+    EXPECT_THAT(kept.restore(1, row, back).message(), HasSubstr("row 1 of a weight comes back with"));
+  }
 }
 
 TEST_F(QuantizedWeightsTest, AModelOfInt8RowsIsTheDevices) {

@@ -134,6 +134,7 @@ Status Conformance::check(std::string_view feature, Test test) const {
     return unsupported("it failed{}: {}", with, refused.message());
   }
   const auto wanted = test(ours);
+  CHORAL_RETURN_IF_ERROR(ours.status());
   for (size_t i = 0; i < got.size(); ++i) {
     const Status same = compare(ctx_, got[i], wanted[i]);
     if (!same.ok()) return internal_error("it disagrees with the reference{}: {}", with, same.message());
