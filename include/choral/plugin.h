@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define CHORAL_ABI_MAJOR 1
-#define CHORAL_ABI_MINOR 0
+#define CHORAL_ABI_MINOR 1
 
 #if defined(__GNUC__)
 #define CHORAL_PLUGIN_EXPORT __attribute__((visibility("default")))
@@ -76,6 +76,7 @@ typedef struct choral_packed choral_packed; /* a weight in the device's own layo
 #define CHORAL_I8 4
 #define CHORAL_I32 7
 #define CHORAL_I64 8
+#define CHORAL_E4M3 10 /* 8-bit float, from minor 1 on */
 #define CHORAL_Q8_0 12 /* GGUF's blocks, as files have them */
 #define CHORAL_Q4_0 13
 #define CHORAL_Q4_1 14
@@ -84,6 +85,13 @@ typedef struct choral_packed choral_packed; /* a weight in the device's own layo
 #define CHORAL_Q4_K 17
 #define CHORAL_Q5_K 18
 #define CHORAL_Q6_K 19
+#define CHORAL_Q2_K 20 /* this and what follows: from minor 1 on */
+#define CHORAL_Q3_K 21
+#define CHORAL_IQ4_NL 22
+#define CHORAL_IQ4_XS 23
+#define CHORAL_TQ1_0 24
+#define CHORAL_TQ2_0 25
+#define CHORAL_MXFP4 26
 
 /* ---- What the host offers. ------------------------------------------------------------------------------------------------ */
 
@@ -187,8 +195,29 @@ typedef struct choral_weight_part {
   const int32_t* order;
 } choral_weight_part;
 
+/* How x meets a quantised weight. */
+#define CHORAL_X_FULL 0        /* with at least 16 bits */
+#define CHORAL_X_INT8_BLOCKS 1 /* as int8 with a scale for each row and 32 columns: max|x| / 127, rint, ties to even */
+#define CHORAL_X_INT8_ROWS 2   /* as int8 with a scale for each row, or a fixed one for all rows */
+
+/* What an integer of W stands for. */
+#define CHORAL_LINEAR 0 /* itself */
+#define CHORAL_E2M1 1   /* codes 0 to 15: 0 .5 1 1.5 2 3 4 6, and from code 8 on negated */
+
 /* W [rows of all parts, cols]; parts are stacked. Stored elements are `stored_dtype`; the device computes as if they were rounded
- * to `dtype` first (equal for block types). Read during the call only. */
+ * to `dtype` first (equal for block types, i8 and e4m3). Read during the call only.
+ *
+ * From minor 1 on: weights with scales, which are i8, one integer a byte, or e4m3. Without them scale_count is 0 and of the rest
+ * `activations` alone means something: for block types, how x meets them.
+ *   w[i, j] = scale[i, j / group_size] · (q[i, j] − zero[i, j / group_size])      q by its codebook
+ * Column j of W is multiplied by column k_order[j] of x, or j where there is none; read_row gives it at that place.
+ *
+ * The product of CHORAL_X_INT8_ROWS. Each row of x becomes int8 q with a scale s: without a fixed one s = max|x| / 127 and
+ * q = rint(x / s), clamped to ±127; a row with s = 0 is all 0. With one q = rint(x / input_scale) + input_offset, clamped to −128
+ * and 127, and s = 1; `scales` then are those of the product, input_scale times W's. Divisions are of floats, rint is to even,
+ * and a row with a NaN or an infinity has q = 0 and s = NaN. The sum of each group is one of integers, Σ (q − input_offset) · w,
+ * and exact; acc = fma((float)sum, scale, acc) from 0 over groups in order, and y = acc · s. With 8 bits and no zeros these are
+ * the host's bits. e4m3 weights meet x as it is. */
 typedef struct choral_weight {
   choral_header header;
   int32_t stored_dtype;
@@ -196,6 +225,20 @@ typedef struct choral_weight {
   int64_t cols;
   const choral_weight_part* parts;
   int64_t part_count;
+
+  int32_t bits;            /* of i8, that q needs: 8, or 4 for −8 to 7 and for codes */
+  int32_t codebook;        /* of i8 */
+  int32_t activations;     /* CHORAL_X_… */
+  int32_t has_fixed_input; /* not 0: input_scale and input_offset are set */
+  float input_scale;
+  int32_t input_offset;
+  int64_t group_size;  /* columns of a scale; 0: all */
+  const float* scales; /* [rows of W, groups], whatever the parts' orders; the last group may be shorter */
+  int64_t scale_count;
+  const int16_t* zeros; /* as many, or none: 0 */
+  int64_t zero_count;
+  const int32_t* k_order; /* [cols], or none */
+  int64_t k_order_count;
 } choral_weight;
 
 typedef struct choral_packed_facts {

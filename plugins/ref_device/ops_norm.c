@@ -71,14 +71,36 @@ static void run_silu_and_mul(const void* p, ref_failure* failure) {
   }
 }
 
-choral_status* ref_silu_and_mul(choral_device* device, choral_stream* stream, const void* args) {
+static void run_gelu_tanh_and_mul(const void* p, ref_failure* failure) {
+  const choral_unary_args* a = p;
+  (void)failure;
+  for (int64_t i = 0; i < a->y.rows; ++i) {
+    const float* gate = ref_row(&a->x, i);
+    const float* up = gate + a->y.cols;
+    float* y = ref_row(&a->y, i);
+    for (int64_t j = 0; j < a->y.cols; ++j) {
+      const float inner = 0.7978845608f * (gate[j] + 0.044715f * gate[j] * gate[j] * gate[j]); /* √(2/π) */
+      y[j] = gate[j] / (1.0f + expf(-2.0f * inner)) * up[j];
+    }
+  }
+}
+
+static choral_status* gated(choral_device* device, choral_stream* stream, const void* args, const char* name, ref_run_fn run) {
   choral_unary_args a;
   ref_read(&a, args, sizeof a);
   choral_status* error = NULL;
-  ref_expect(a.x.rows == a.y.rows && a.x.cols == 2 * a.y.cols, "silu_and_mul", "x is not twice as wide as y", &error);
-  a.x = ref_map_matrix(device, "silu_and_mul x", a.x, &error);
-  a.y = ref_map_matrix(device, "silu_and_mul y", a.y, &error);
-  return error != NULL ? error : ref_submit(device, stream, run_silu_and_mul, &a, sizeof a);
+  ref_expect(a.x.rows == a.y.rows && a.x.cols == 2 * a.y.cols, name, "x is not twice as wide as y", &error);
+  a.x = ref_map_matrix(device, name, a.x, &error);
+  a.y = ref_map_matrix(device, name, a.y, &error);
+  return error != NULL ? error : ref_submit(device, stream, run, &a, sizeof a);
+}
+
+choral_status* ref_silu_and_mul(choral_device* device, choral_stream* stream, const void* args) {
+  return gated(device, stream, args, "silu_and_mul", run_silu_and_mul);
+}
+
+choral_status* ref_gelu_tanh_and_mul(choral_device* device, choral_stream* stream, const void* args) {
+  return gated(device, stream, args, "gelu_tanh_and_mul", run_gelu_tanh_and_mul);
 }
 
 choral_status* ref_noop(choral_device* device, choral_stream* stream, const void* args) {

@@ -18,7 +18,7 @@ static choral_status* probe(choral_probe* theirs) {
   return NULL;
 }
 
-/* What is missing, take_rows and gelu_tanh_and_mul, the host composes or runs itself. The last one only if asked for. */
+/* The last three only if asked for; without them the host composes or runs take_rows and gelu_tanh_and_mul itself. */
 static const choral_op ops[] = {
     {CHORAL_HEADER(choral_op), "matmul", 1, 0, ref_matmul},
     {CHORAL_HEADER(choral_op), "gather_rows", 1, 0, ref_gather_rows},
@@ -36,6 +36,8 @@ static const choral_op ops[] = {
     {CHORAL_HEADER(choral_op), "sgmv_shrink", 1, 0, ref_sgmv_shrink},
     {CHORAL_HEADER(choral_op), "sgmv_expand", 1, 0, ref_sgmv_expand},
     {CHORAL_HEADER(choral_op), "sgmv_expand_slice", 1, 0, ref_sgmv_expand},
+    {CHORAL_HEADER(choral_op), "take_rows", 1, 0, ref_take_rows},
+    {CHORAL_HEADER(choral_op), "gelu_tanh_and_mul", 1, 0, ref_gelu_tanh_and_mul},
     {CHORAL_HEADER(choral_op), "noop", 1, 0, ref_noop},
 };
 
@@ -53,7 +55,19 @@ static int asked_for(const char* variable) {
 
 #define COUNT(table) (int64_t)(sizeof(table) / sizeof *(table))
 
+/* The operators that are asked for; how many. */
+static int64_t serve(choral_op* to) {
+  const int complete = asked_for("CHORAL_REF_COMPLETE"), noop = asked_for("CHORAL_REF_NOOP");
+  int64_t count = 0;
+  for (int64_t i = 0; i < COUNT(ops); ++i) {
+    const int64_t from_end = COUNT(ops) - i;
+    if (from_end == 1 ? noop : from_end > 3 || complete) to[count++] = ops[i];
+  }
+  return count;
+}
+
 const choral_plugin* ref_describe(const choral_host* host) {
+  static choral_op served[COUNT(ops)];
   static choral_plugin plugin; /* filled again with the same values if asked again */
   if (host->header.abi_major != CHORAL_ABI_MAJOR || host->header.struct_size < sizeof(choral_host)) return NULL;
   ref_host = host;
@@ -68,8 +82,8 @@ const choral_plugin* ref_describe(const choral_host* host) {
       .close_device = ref_close,
       .memory = &ref_memory_api,
       .weights = &ref_weight_api,
-      .ops = ops,
-      .op_count = COUNT(ops) - (asked_for("CHORAL_REF_NOOP") ? 0 : 1),
+      .ops = served,
+      .op_count = serve(served),
       .supports_op = ref_supports_op,
       .custom_ops = custom_ops,
       .custom_op_count = COUNT(custom_ops),

@@ -13,7 +13,12 @@ static void release(const void* memory) { plugin->memory->release(device, (void*
 
 static choral_packed* pack(const choral_weight_part* parts, int64_t part_count, int64_t cols, int32_t stored, int32_t dtype,
                            choral_packed_facts* facts) {
-  const choral_weight weight = {CHORAL_HEADER(choral_weight), stored, dtype, cols, parts, part_count};
+  const choral_weight weight = {.header = CHORAL_HEADER(choral_weight),
+                                .stored_dtype = stored,
+                                .dtype = dtype,
+                                .cols = cols,
+                                .parts = parts,
+                                .part_count = part_count};
   choral_packed* packed = NULL;
   OK(plugin->weights->prepack(device, stream, &weight, &packed, facts));
   return packed;
@@ -61,7 +66,12 @@ void test_weights(void) {
   }
 
   choral_packed* none = NULL;
-  choral_weight wrong = {CHORAL_HEADER(choral_weight), CHORAL_Q4_K, CHORAL_Q4_K, 64, parts, 1};
+  choral_weight wrong = {.header = CHORAL_HEADER(choral_weight),
+                         .stored_dtype = CHORAL_Q4_K,
+                         .dtype = CHORAL_Q4_K,
+                         .cols = 64,
+                         .parts = parts,
+                         .part_count = 1};
   REFUSED(plugin->weights->prepack(device, stream, &wrong, &none, NULL), "q8_0");
   wrong.stored_dtype = CHORAL_F32;
   wrong.cols = 65;

@@ -159,6 +159,7 @@ int main(int argc, char** argv) {
                  {"questions", test_questions},
                  {"weights", test_weights},
                  {"matmul", test_matmul},
+                 {"int8", test_int8},
                  {"rows", test_rows},
                  {"rotary", test_rotary},
                  {"attention", test_attention},

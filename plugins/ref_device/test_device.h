@@ -18,6 +18,7 @@ void test_small_floats(void);
 void test_questions(void);
 void test_weights(void);
 void test_matmul(void);
+void test_int8(void);
 void test_rows(void);
 void test_rotary(void);
 void test_attention(void);

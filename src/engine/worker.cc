@@ -54,6 +54,7 @@ Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::
 
 Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options) {
   CHORAL_TRY(loaded_, load_model(ctx_, config, source, options.max_model_len, device_.forms, options.on_progress));
+  for (auto& note : ctx_.session.take_notes()) notes_.push_back(std::move(note));  // of weights that the device did not take
   notes_.insert(notes_.end(), loaded_.notes.begin(), loaded_.notes.end());
   return {};
 }

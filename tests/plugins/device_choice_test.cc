@@ -61,6 +61,15 @@ TEST_F(DeviceChoiceTest, StrictRefusesWhatTheCpuWouldDo) {
   EXPECT_NE(load(wanted), nullptr);
 }
 
+TEST_F(DeviceChoiceTest, StrictTakesADeviceThatLeavesNothing) {
+  const Variable complete("CHORAL_REF_COMPLETE", "1");
+  auto wanted = options("ref_device");
+  wanted.strict = true;
+  const auto llm = load(wanted);
+  EXPECT_THAT(llm->info().notes, ::testing::Not(Contains(HasSubstr("the CPU"))));
+  expect_equal(answers(*llm), cpu_answers());
+}
+
 TEST_F(DeviceChoiceTest, AnUnknownNameSuggestsTheNearest) {
   const Variable allowed("CHORAL_PLUGINS", "ref_device");
   EXPECT_THAT(LLM::load(options("ref_devise")).status().message(), HasSubstr("did you mean ref_device"));

@@ -85,14 +85,14 @@ const kernels::PackedMatrix* ConformanceRun::packed(int64_t n, int64_t k, DType 
   if (dtype == DType::kBF16) std::transform(rows.begin(), rows.end(), std::back_inserter(halves), to_bfloat16);
   const std::byte* stored = halves.empty() ? std::as_bytes(std::span(rows)).data() : std::as_bytes(std::span(halves)).data();
   const kernels::WeightRows part{{stored, dtype, {n, k}, kCpuDevice}, {}};
-  const kernels::PackSpec spec{.rows = {&part, 1}, .format = dtype};
-  auto matrix = is_reference_ ? kernels::pack_weight(spec, ctx_.kernel.pool) : ctx_.session.prepack(ctx_, spec);
+  return packed({.rows = {&part, 1}, .format = dtype});
+}
+
+const kernels::PackedMatrix* ConformanceRun::packed(const kernels::PackSpec& weight) {
+  auto matrix = is_reference_ ? kernels::pack_weight(weight, ctx_.kernel.pool)
+                              : static_cast<PluginSession&>(ctx_.session).pack_on_device(weight);
   if (!matrix.ok()) {
     status_ = matrix.status();
-    return nullptr;
-  }
-  if (!is_reference_ && !(*matrix)->on_device()) {
-    status_ = unsupported("it does not pack weights of type {}, which its test vector has", dtype_name(dtype));
     return nullptr;
   }
   matrices_.push_back(std::move(*matrix));
@@ -125,8 +125,8 @@ ops::KvCacheView ConformanceRun::cache(int64_t blocks, int64_t kv_heads, int64_t
 
 Status Conformance::check(std::string_view feature, Test test) const {
   const StepMark mark(ctx_);
-  const Context reference(ctx_, staged_native_ops());
-  ConformanceRun ours(reference, staged_native_ops(), true), theirs(ctx_, table_, false);
+  const Context reference(ctx_, reference_);
+  ConformanceRun ours(reference, reference_, true), theirs(ctx_, table_, false);
   const auto with = feature.empty() ? std::string() : fmt::format(" with {}", feature);
   const auto got = test(theirs);
   CHORAL_RETURN_IF_ERROR(theirs.status());
@@ -134,6 +134,7 @@ Status Conformance::check(std::string_view feature, Test test) const {
     return unsupported("it failed{}: {}", with, refused.message());
   }
   const auto wanted = test(ours);
+  CHORAL_RETURN_IF_ERROR(ours.status());
   for (size_t i = 0; i < got.size(); ++i) {
     const Status same = compare(ctx_, got[i], wanted[i]);
     if (!same.ok()) return internal_error("it disagrees with the reference{}: {}", with, same.message());

@@ -17,6 +17,8 @@ namespace choral::platform {
 
 // Fine, or what differs, how much and where.
 Status check_conformance(const Context& ctx, OpId op, const OpTable& table);
+// The same of the product with weights of this form, held to this CPU's, whose form of x plain loops over floats do not have.
+Status check_weight_form(const Context& ctx, const WeightForm& form, const OpTable& table);
 
 // One run of a test: on the plug-in's table, or on the reference's. Both are given the same values in the same order.
 class ConformanceRun {
@@ -38,7 +40,9 @@ class ConformanceRun {
   ops::Slots slots(const std::vector<int64_t>& values);
   ops::Stack stack(int64_t slots, int64_t rows, int64_t cols, DType dtype);
   PlacedRotary rotary(const kernels::RotaryParams& params);
-  // [n, k], stored as float32 or bfloat16; the reference's is the host's. Null, with a status, when the device does not take it.
+  // The reference's is the host's. Null, with a status, when the device does not take it.
+  const kernels::PackedMatrix* packed(const kernels::PackSpec& weight);
+  // [n, k], stored as float32 or bfloat16.
   const kernels::PackedMatrix* packed(int64_t n, int64_t k, DType dtype);
   // A vector where packed()'s arithmetic runs.
   ops::Weight beside_packed(int64_t count);
@@ -60,7 +64,8 @@ class ConformanceRun {
 
 class Conformance {
  public:
-  Conformance(const Context& ctx, const OpTable& table) : ctx_(ctx), table_(table) {}
+  Conformance(const Context& ctx, const OpTable& table, const OpTable& reference = staged_native_ops())
+      : ctx_(ctx), table_(table), reference_(reference) {}
 
   // Runs `test` on both sides and compares the matrices that it gives; `feature` is what this test tries, for people, or empty.
   using Test = FunctionRef<std::vector<ops::Out>(ConformanceRun&)>;
@@ -68,7 +73,7 @@ class Conformance {
 
  private:
   const Context& ctx_;
-  const OpTable& table_;
+  const OpTable &table_, &reference_;
 };
 
 }  // namespace choral::platform

@@ -1,7 +1,13 @@
 // Tests of operators that multiply by a weight or read its rows.
+#include <algorithm>
+#include <cmath>
+
+#include "base/checked_math.h"
+#include "base/float8.h"
 #include "platform/plugin/conformance.h"
 
-namespace choral::platform::ops {
+namespace choral::platform {
+namespace ops {
 namespace {
 
 using Results = std::vector<Out>;
@@ -26,15 +32,17 @@ Status check_weights(Conformance& conformance, FunctionRef<Results(ConformanceRu
   return {};
 }
 
+Results multiply(ConformanceRun& run, const PackedMatrix& w) {
+  const Out x = run.matrix(kRows, w.k()), y = run.matrix(kRows, w.n()), summed = run.matrix(kRows, w.n());
+  run.call<Matmul>(w, x, Epilogue{}, y);
+  run.call<Matmul>(w, x, Epilogue{.bias = run.beside_packed(w.n()).data(), .accumulate = true}, summed);
+  return Results{y, summed};
+}
+
 }  // namespace
 
 Status Matmul::conform(Conformance& conformance) {
-  return check_weights(conformance, [](ConformanceRun& run, const PackedMatrix& w) {
-    const Out x = run.matrix(kRows, kIn), y = run.matrix(kRows, kOut), summed = run.matrix(kRows, kOut);
-    run.call<Matmul>(w, x, Epilogue{}, y);
-    run.call<Matmul>(w, x, Epilogue{.bias = run.beside_packed(kOut).data(), .accumulate = true}, summed);
-    return Results{y, summed};
-  });
+  return check_weights(conformance, [](ConformanceRun& run, const PackedMatrix& w) { return multiply(run, w); });
 }
 
 Status GatherRows::conform(Conformance& conformance) {
@@ -45,4 +53,53 @@ Status GatherRows::conform(Conformance& conformance) {
   });
 }
 
-}  // namespace choral::platform::ops
+}  // namespace ops
+
+namespace {
+
+// Codes over the whole range of the form, with scales that make W about as large as x.
+const kernels::PackedMatrix* pack_form(ConformanceRun& run, const WeightForm& form) {
+  const bool floats = form.format == DType::kF8E4M3, codes = form.codebook == kernels::Codebook::kE2M1;
+  const int64_t cols = std::max<int64_t>(2 * ops::kIn, form.group_size + 32);  // a last group that is shorter
+  const int64_t groups = form.group_size == 0 ? 1 : ceil_div(cols, form.group_size);
+  const float most = floats || codes ? 1.0F : static_cast<float>(1 << (form.bits - 1));
+  const auto stored = [&](float value) -> uint8_t {
+    if (floats) return to_float8_e4m3(value).bits;
+    if (codes) return static_cast<uint8_t>(std::rint((value + 1) * 7.5F));
+    return static_cast<uint8_t>(static_cast<int8_t>(std::clamp(std::rint(value * most), -most, most - 1)));
+  };
+  std::vector<uint8_t> elements;
+  for (const float value : run.values(ops::kOut * cols)) elements.push_back(stored(value));
+  // Values of x, at most 1, reach both ends of int8.
+  const kernels::StaticQuant input{.scale = 0.0076F, .offset = 5};
+  std::vector<float> scales = run.values(ops::kOut * groups);
+  for (float& scale : scales) scale = (1.0F + 0.5F * scale) / most * (form.has_fixed_input ? input.scale : 1.0F);
+  std::vector<int16_t> zeros;
+  for (const float value : run.values(form.has_zeros ? ops::kOut * groups : 0)) {
+    zeros.push_back(static_cast<int16_t>(std::rint(value * most / 4)));
+  }
+  std::vector<int32_t> k_order;
+  for (int64_t k = cols; form.has_k_order && k-- > 0;) k_order.push_back(static_cast<int32_t>(k));
+  const kernels::WeightRows rows{{std::as_bytes(std::span(elements)).data(), form.format, {ops::kOut, cols}, kCpuDevice}, {}};
+  return run.packed({.rows = {&rows, 1},
+                     .format = form.format,
+                     .activations = form.activations,
+                     .bits = form.bits,
+                     .codebook = form.codebook,
+                     .group_size = form.group_size,
+                     .scales = scales,
+                     .zeros = zeros,
+                     .k_order = k_order,
+                     .fixed_input = form.has_fixed_input ? std::optional(input) : std::nullopt});
+}
+
+}  // namespace
+
+Status check_weight_form(const Context& ctx, const WeightForm& form, const OpTable& table) {
+  return Conformance(ctx, table, staged_cpu_ops()).check(form.describe(), [&](ConformanceRun& run) {
+    const kernels::PackedMatrix* w = pack_form(run, form);
+    return w == nullptr ? std::vector<ops::Out>{} : ops::multiply(run, *w);
+  });
+}
+
+}  // namespace choral::platform

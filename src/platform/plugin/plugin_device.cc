@@ -48,12 +48,26 @@ Status PluginDevice::copy(int32_t kind, void* to, int64_t to_pitch, const void* 
 
 Status PluginDevice::synchronize() { return take_status(plugin_->memory.stream_synchronize(handle_, stream_)); }
 
+namespace {
+
+// What came with a later version than the plug-in's is not handed to it.
+Status check_known(const PluginLibrary& plugin, const kernels::PackSpec& weight) {
+  if (plugin.abi_minor >= 1) return {};
+  const auto without = [&](std::string_view what) {
+    return unsupported("it speaks version {}.{} of the plug-in interface, which {}", CHORAL_ABI_MAJOR, plugin.abi_minor, what);
+  };
+  if (!weight.scales.empty()) return without("hands weights over without scales");
+  for (const DType type : {weight.format, weight.rows.front().tensor.dtype}) {
+    if (type > DType::kQ6_K) return without(fmt::format("has no number for {}", dtype_name(type)));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_ptr<PluginDevice> device,
                                                                   const kernels::PackSpec& spec) {
-  if (!spec.scales.empty()) return unsupported("the plug-in interface hands weights over without scales");
-  for (const DType type : {spec.format, spec.rows.front().tensor.dtype}) {
-    if (type > DType::kQ6_K) return unsupported("the plug-in interface has no number for {}", dtype_name(type));
-  }
+  CHORAL_RETURN_IF_ERROR(check_known(device->plugin(), spec));
   std::vector<choral_weight_part> parts;
   int64_t n = 0;
   for (const auto& part : spec.rows) {
@@ -69,6 +83,12 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_pt
   weight.cols = spec.rows.front().tensor.cols();
   weight.parts = parts.data();
   weight.part_count = std::ssize(parts);
+  weight.activations = static_cast<int32_t>(spec.activations);
+  std::optional<WeightScales> scales;
+  if (!spec.scales.empty()) {
+    CHORAL_TRY(scales, WeightScales::of(spec));
+    scales->describe(weight);
+  }
   auto facts = with_header<choral_packed_facts>();
   std::unique_ptr<PluginMatrix> matrix(new PluginMatrix(std::move(device), n, weight.cols));
   const auto& d = *matrix->device_;
@@ -77,6 +97,7 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_pt
   matrix->size_bytes_ = facts.size_bytes;
   matrix->format_ = get_text(facts.format);
   matrix->kernel_ = get_text(facts.kernel);
+  if (spec.format == DType::kI8) matrix->integers_ = std::move(scales);
   return std::unique_ptr<kernels::PackedMatrix>(std::move(matrix));
 }
 
@@ -93,14 +114,29 @@ Status PluginMatrix::read_row(int64_t row, std::span<float> out) const {
 
 Result<const kernels::PackedMatrix*> PluginMatrix::host_copy(ThreadPool& pool) const {
   if (host_copy_ == nullptr) {
-    std::vector<float> rows(n() * k());
-    for (int64_t i = 0; i < n(); ++i) {
-      CHORAL_RETURN_IF_ERROR(read_row(i, std::span(rows).subspan(i * k(), k())));
-    }
-    const kernels::WeightRows whole{{std::as_bytes(std::span(rows)).data(), DType::kF32, {n(), k()}, kCpuDevice}, {}};
-    CHORAL_TRY(host_copy_, kernels::pack_float({&whole, 1}, DType::kF32, pool));
+    CHORAL_TRY(host_copy_, integers_ ? copy_of_integers(pool) : copy_of_floats(pool));
   }
   return host_copy_.get();
+}
+
+Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::copy_of_floats(ThreadPool& pool) const {
+  std::vector<float> rows(n() * k());
+  for (int64_t i = 0; i < n(); ++i) {
+    CHORAL_RETURN_IF_ERROR(read_row(i, std::span(rows).subspan(i * k(), k())));
+  }
+  const kernels::WeightRows whole{{std::as_bytes(std::span(rows)).data(), DType::kF32, {n(), k()}, kCpuDevice}, {}};
+  return kernels::pack_float({&whole, 1}, DType::kF32, pool);
+}
+
+Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::copy_of_integers(ThreadPool& pool) const {
+  std::vector<float> row(k());
+  std::vector<int8_t> q(n() * k());
+  for (int64_t i = 0; i < n(); ++i) {
+    CHORAL_RETURN_IF_ERROR(read_row(i, row));
+    CHORAL_RETURN_IF_ERROR(integers_->restore(i, row, std::span(q).subspan(i * k(), k())));
+  }
+  const kernels::WeightRows whole{{std::as_bytes(std::span(q)).data(), DType::kI8, {n(), k()}, kCpuDevice}, {}};
+  return kernels::pack_weight(integers_->with({&whole, 1}), pool);
 }
 
 void PluginMatrix::multiply(const kernels::Context&, MatrixView<const float>, const kernels::Epilogue&, MatrixView<float>) const {

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "base/thread_pool.h"
-#include "kernels/gemm/pack_spec.h"
 #include "platform/plugin/plugin_library.h"
+#include "platform/plugin/weight_scales.h"
 #include "tensor/tensor.h"
 
 namespace choral::platform {
@@ -49,7 +50,8 @@ class PluginMatrix : public kernels::PackedMatrix {
   bool on_device() const override { return true; }
   std::string format() const override { return format_; }
   std::string kernel_name(CpuLevel) const override { return kernel_; }
-  // A copy on the host, made of the device's rows when it is first needed: after the device's own matmul failed. Engine thread.
+  // A copy on the host, made of the device's rows when it is first needed: after the device's own matmul failed. Integers are
+  // integers there too, and meet x as they do on the device. Engine thread.
   Result<const kernels::PackedMatrix*> host_copy(ThreadPool& pool) const;
   // The session multiplies, by the device's matmul or by the copy.
   void multiply(const kernels::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
@@ -59,10 +61,14 @@ class PluginMatrix : public kernels::PackedMatrix {
  private:
   PluginMatrix(std::shared_ptr<PluginDevice> device, int64_t n, int64_t k) : PackedMatrix(n, k), device_(std::move(device)) {}
 
+  Result<std::unique_ptr<kernels::PackedMatrix>> copy_of_floats(ThreadPool& pool) const;
+  Result<std::unique_ptr<kernels::PackedMatrix>> copy_of_integers(ThreadPool& pool) const;
+
   std::shared_ptr<PluginDevice> device_;
   choral_packed* handle_ = nullptr;
   int64_t size_bytes_ = 0;
   std::string format_, kernel_;
+  std::optional<WeightScales> integers_;  // of a weight of int8
   mutable std::unique_ptr<kernels::PackedMatrix> host_copy_;
 };
 

@@ -354,12 +354,39 @@ Result<Tensor> PluginSession::allocate(DType dtype, Shape shape) {
   return Tensor(std::move(memory.owner), memory.data, dtype, shape, platform_.device());
 }
 
+// What a weight of this form is answered with: why it stays with the CPU, or an error that ends the load.
+Status PluginSession::try_form(const Context& ctx, const kernels::PackSpec& weight) {
+  if (weight.scales.empty()) return {};
+  const WeightForm form = WeightForm::of(weight);
+  for (const auto& [tried, status] : forms_) {
+    if (tried == form) return status;
+  }
+  trying_ = true;
+  Status status = check_weight_form(ctx, form, ops_);
+  trying_ = false;
+  if (!lost_.ok()) return lost_;
+  if (status.code() == Code::kInternal) status = unsupported("{}", status.message());
+  forms_.emplace_back(form, status);
+  return status;
+}
+
+Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::pack_on_device(const kernels::PackSpec& weight) {
+  if (!serves(kOpId<ops::Matmul>)) return unsupported("its matmul is not used");
+  return PluginMatrix::pack(device_, weight);
+}
+
 Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::prepack(const Context& ctx, const kernels::PackSpec& weight) {
-  if (device_->plugin().has_weights && serves(kOpId<ops::Matmul>)) {
-    auto packed = PluginMatrix::pack(device_, weight);
-    if (packed.ok() || packed.status().code() != Code::kUnsupported) return std::move(packed).while_(device_name());
+  if (serves(kOpId<ops::Matmul>)) {
+    Status refused = try_form(ctx, weight);
+    if (refused.ok()) {
+      auto packed = pack_on_device(weight);
+      if (packed.ok()) return packed;
+      refused = std::move(packed).status();
+    }
+    if (refused.code() != Code::kUnsupported) return std::move(refused).while_(device_name());
     const std::string note =
-        fmt::format("{}: {} weights stay with the CPU: {}", device_name(), dtype_name(weight.format), packed.status().message());
+        fmt::format("{}: {} weights stay with the CPU: {}", device_name(), dtype_name(weight.format), refused.message());
+    if (strict_) return unsupported("--strict: {}", note);
     if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
   }
   return kernels::pack_weight(weight, ctx.kernel.pool);

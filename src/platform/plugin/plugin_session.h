@@ -49,6 +49,8 @@ class PluginSession : public Session {
   void must_call(OpId op, const void* args);
   // While operators are tried, one that fails is not given up: this says, once, why the last one failed.
   Status take_refusal() { return std::exchange(refusal_, {}); }
+  // The weight in the device's layout, or why it is not taken; unsupported is the device's word.
+  Result<std::unique_ptr<kernels::PackedMatrix>> pack_on_device(const kernels::PackSpec& weight);
   // Loads the library of fused operators once, and holds each to its reference; whether it is there.
   bool enable_custom_op(const Context& ctx);
   const std::string& device_name() const { return device_->plugin().name; }
@@ -69,6 +71,7 @@ class PluginSession : public Session {
   Status supports(OpId op, const PlatformConfig& config);
   Status conform(ThreadPool& pool);
   Status try_op(const Context& ctx, OpId op, OpSet set);
+  Status try_form(const Context& ctx, const kernels::PackSpec& weight);
   void withdraw(OpId op, OpSet set, std::string_view why);
   choral_step step_of(const StepFacts& facts) const;
 
@@ -84,8 +87,9 @@ class PluginSession : public Session {
   bool strict_ = false;
   bool trying_ = false;  // an operator is held to its vectors: what it refuses goes to refusal_
   Status refusal_;
-  Status lost_;       // why the device is gone
-  Status no_memory_;  // why the step's memory could not grow
+  std::vector<std::pair<WeightForm, Status>> forms_;  // of quantised weights, held to the host's product by the first of each
+  Status lost_;                                       // why the device is gone
+  Status no_memory_;                                  // why the step's memory could not grow
   std::vector<std::string> notes_;
 };
 
