@@ -20,8 +20,9 @@ struct RoundedWeight {
 // k of a scale where a weight of `k` columns is rounded to `bits`; 0: all of them.
 int64_t rounded_group_size(int bits, int64_t k);
 
-// To int8. 8 bits: s = max|w| / 127 of a channel, q = rint(w / s). 4 bits: s = max|w| / 7.5 of a group, q = rint(w / s) clamped
-// to [-8, 7]. `name` is for the message about a number that is not finite.
+// To int8. 8 bits: s = max|w| / 127 of a channel, q = rint(w / s). 4 bits: s = w / -8 for the w of
+// largest magnitude in a group of 32, so that it is met by -8, the longer end; q = rint(w / s) clamped to [-8, 7]. `name` is for
+// the message about a number that is not finite.
 Result<RoundedWeight> round_to_int(const kernels::Context& ctx, const TensorView& weight, int bits, std::string_view name);
 
 // To e4m3: s = max|w| / 448 of a channel, w / s to nearest even.

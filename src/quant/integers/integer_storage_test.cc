@@ -258,14 +258,15 @@ TEST_F(IntegerStorageTest, FloatsAreRoundedToFourBitsByTheirGroup) {
   std::fill_n(w.begin(), kCols, 0.0f);
   add_floats("l.weight", {kRows, kCols}, w, DType::kF32);
   const auto weight = *read(*rounded_floats(4));
-  ASSERT_EQ(weight.group_size, 64);
-  for (int64_t r = 0; r < kRows; ++r) {
-    float largest = 0;
-    for (int64_t k = 0; k < kCols; ++k) largest = std::max(largest, std::abs(w[r * kCols + k]));
-    ASSERT_EQ(weight.scales[r], largest / 7.5f);
-    for (int64_t k = 0; k < kCols; ++k) {
-      const double q = r == 0 ? 0 : std::clamp(std::nearbyint(w[r * kCols + k] / weight.scales[r]), -8.0f, 7.0f);
-      ASSERT_EQ(reinterpret_cast<const int8_t*>(weight.q.tensor.row(r))[k], q);
+  ASSERT_EQ(weight.group_size, kGroup);
+  for (int64_t at = 0; at < kRows * kCols; at += kGroup) {
+    const auto group = std::span(w).subspan(at, kGroup);
+    const float far = *std::max_element(group.begin(), group.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
+    const float scale = weight.scales[at / kGroup];
+    ASSERT_EQ(scale, far / -8.0f);
+    const auto* q = reinterpret_cast<const int8_t*>(weight.q.tensor.data) + at;
+    for (int64_t k = 0; k < kGroup; ++k) {
+      ASSERT_EQ(q[k], scale == 0 ? 0 : std::clamp(std::nearbyint(group[k] / scale), -8.0f, 7.0f)) << at + k;
     }
   }
 }

@@ -19,14 +19,14 @@ float to_nearest(float v) {
 }
 
 float round_group(const float* w, int64_t count, int8_t* q) {
-  float largest = 0;
+  float farthest = 0;
   bool finite = true;
   for (int64_t i = 0; i < count; ++i) {
-    largest = std::max(largest, std::abs(w[i]));
+    if (std::abs(w[i]) > std::abs(farthest)) farthest = w[i];
     finite &= std::isfinite(w[i]);
   }
   if (!finite) return std::numeric_limits<float>::quiet_NaN();
-  const float scale = largest / 7.5f;
+  const float scale = farthest / -8.0f;
   for (int64_t i = 0; i < count; ++i) {
     q[i] = scale == 0 ? int8_t{0} : static_cast<int8_t>(std::clamp(to_nearest(w[i] / scale), -8.0f, 7.0f));
   }
@@ -60,12 +60,9 @@ class RoundedFloats : public IntegerStorage {
 
 }  // namespace
 
-// Of 4 bits the largest usual group that divides k; else one for the whole row.
 int64_t rounded_group_size(int bits, int64_t k) {
-  for (const int64_t size : {128, 64, 32}) {
-    if (bits == 4 && k % size == 0) return size;
-  }
-  return 0;
+  constexpr int64_t kGroup = 32;
+  return bits == 4 && k % kGroup == 0 ? kGroup : 0;
 }
 
 Result<RoundedWeight> round_to_int(const kernels::Context& ctx, const TensorView& weight, int bits, std::string_view name) {
