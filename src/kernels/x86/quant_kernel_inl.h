@@ -275,7 +275,7 @@ struct Chunk {
   float* floats;
   int count;
 };
-// What a tile fetches into L2 for the next chunk, a few lines a block: all at once would fill the line buffers and stall.
+// What a tile fetches for the next chunk, a few lines a block: all at once would fill the line buffers and stall.
 struct NextLines {
   const uint8_t* panels;
   int64_t panel_bytes;
@@ -335,7 +335,7 @@ CHORAL_SIMD void chunk_blocks(const Chunk& chunk, int at, const QuantisedBlock* 
     const int lines = std::min(lines_per_block, next.count);
     for (int i = 0; i < lines; ++i, next.panels += 64) {
       for (int p = 0; p < kQuantPanelsAtOnce; ++p) {
-        _mm_prefetch(reinterpret_cast<const char*>(next.panels + p * next.panel_bytes), _MM_HINT_T1);
+        _mm_prefetch(reinterpret_cast<const char*>(next.panels + p * next.panel_bytes), _MM_HINT_T0);
       }
     }
     next.count -= lines;
