@@ -20,7 +20,7 @@ inline constexpr int kQuantChunkBlocks = 8;
 inline constexpr int64_t kQuantWorkBytes =
     kQuantChunkBlocks * (kQuantPanelsAtOnce * kQuantSteps * kQuantStepBytes + 3 * kQuantTileColumns * int64_t{sizeof(float)});
 
-// The width of 8-bit weights whose magnitudes and signs an unpacked chunk holds apart, in two bytes: half as many blocks.
+// The "width" of 8-bit weights of which an unpacked chunk holds magnitude and sign apart, in two bytes: of half as many blocks.
 inline constexpr int kQuantSplitBits = 9;
 
 struct QuantKernelArgs {

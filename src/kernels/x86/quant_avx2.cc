@@ -1,6 +1,7 @@
 // The quantised GEMM with AVX2: vpmaddubsw (u8 x s8, pairs summed in int16), then vpmaddwd with ones to int32.
-// Exact, because nothing reaches 32767: see kPairs below. 8-bit weights go in as |w| against x with w's sign: |w| <= 128 and
-// |x| <= 127 (quantise_rows never makes -128) give at most 2 * 128 * 127 = 32512.
+// Exact, because nothing leaves int16: see kPairs below. 8-bit weights go in as |w| against x with w's sign: |w| <= 128 and
+// |x| <= 127 (quantise_rows never makes -128) give at most 2 * 128 * 127 = 32512. Tiles take x ^ sign, which is -x - 1 where w
+// is negative: at least 2 * 128 * -128 = -32768; what that lacks is the sum of those |w|, the same for every row.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -30,13 +31,13 @@ struct Simd {
   static constexpr int tile_rows(QuantForm form) { return form.bits == 6 ? 3 : 4; }
   static constexpr int kTilePanels = 1;
   static constexpr int kPrefetchBytes = 2048;
+  static constexpr bool kSumsInRegisters = false;  // of floats, between blocks
+  static constexpr bool reads_packed(int) { return false; }
+  static constexpr int tile_bits(int bits) { return bits == 8 ? kQuantSplitBits : bits; }
   static constexpr int zero(QuantForm form) { return form.bits >= 8 ? 0 : form.zero(); }
 
   static CHORAL_SIMD Bytes load(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
   static CHORAL_SIMD void store(uint8_t* p, Bytes v) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }
-  static constexpr bool kSumsInRegisters = false;
-  static constexpr bool reads_packed(int) { return false; }
-  static constexpr int tile_bits(int bits) { return bits == 8 ? kQuantSplitBits : bits; }
   static CHORAL_SIMD Bytes recentre(Bytes stored) { return _mm256_xor_si256(stored, _mm256_set1_epi8(-128)); }
   static CHORAL_SIMD Bytes low_nibbles(Bytes v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
   static CHORAL_SIMD Bytes high_nibbles(Bytes v) { return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15)); }
@@ -82,6 +83,8 @@ struct Simd {
   };
   template <int kBits>
   struct Sum {
+    // 6 bits have int16 and int32 sums at once, more than registers: g++ chooses what to spill.
+    static constexpr bool kHeld = kBits != 6;
     __m256i i, pairs;
     CHORAL_SIMD void begin(int32_t) {}
     template <int kLocal>
@@ -98,10 +101,10 @@ struct Simd {
       if constexpr (kLocal % kPairs<kBits> == kPairs<kBits> - 1) {
         Bytes next = _mm256_madd_epi16(words, _mm256_set1_epi16(1));
         if constexpr (kLocal >= kPairs<kBits>) next = _mm256_add_epi32(i, next);
-        asm("" : "+x"(next));  // stays in its register
+        if constexpr (kHeld) asm("" : "+x"(next));  // stays in its register
         i = next;
       } else {
-        asm("" : "+x"(words));
+        if constexpr (kHeld) asm("" : "+x"(words));
         pairs = words;
       }
     }
@@ -125,9 +128,10 @@ struct Simd::Weight<kQuantSplitBits> {
   static constexpr int kSignsAt = kQuantSteps * kQuantStepBytes;
   Bytes magnitude, sign;  // |w| (x ^ sign) is w x, less |w| where w is negative
   CHORAL_SIMD void load(const uint8_t* p) {
-    magnitude = Simd::load(p);
-    sign = Simd::load(p + kSignsAt);
-    asm("" : "+x"(magnitude), "+x"(sign));
+    Bytes m = Simd::load(p), s = Simd::load(p + kSignsAt);
+    asm("" : "+x"(m), "+x"(s));
+    magnitude = m;
+    sign = s;
   }
   // Stores weights as load() wants them; gives `sum` and the magnitudes of the negative ones.
   static CHORAL_SIMD Bytes split(Bytes v, uint8_t* out, Bytes sum) {

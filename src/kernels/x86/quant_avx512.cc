@@ -1,6 +1,7 @@
 // The quantised GEMM with AVX-512BW but no VNNI: vpmaddubsw (u8 x s8, pairs summed in int16), then vpmaddwd with ones to int32.
-// Exact, because nothing reaches 32767: see kPairs below. 8-bit weights go in as |w| against x with w's sign: |w| <= 128 and
-// |x| <= 127 (quantise_rows never makes -128) give at most 2 * 128 * 127 = 32512.
+// Exact, because nothing leaves int16: see kPairs below. 8-bit weights go in as |w| against x with w's sign: |w| <= 128 and
+// |x| <= 127 (quantise_rows never makes -128) give at most 2 * 128 * 127 = 32512. Tiles take x ^ sign, which is -x - 1 where w
+// is negative: at least 2 * 128 * -128 = -32768; what that lacks is the sum of those |w|, the same for every row.
 #ifndef __clang__  // g++ 12 takes the undefined pass-through operand of its own AVX-512 intrinsics for a mistake (GCC bug 105593)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -32,10 +33,10 @@ struct Simd : Simd512 {
   static constexpr int tile_rows(QuantForm) { return 4; }
   static constexpr int kTilePanels = 2;
   static constexpr int kPrefetchBytes = 2048;
-  static constexpr int zero(QuantForm form) { return form.bits >= 8 ? 0 : form.zero(); }
-  static constexpr bool kSumsInRegisters = true;
+  static constexpr bool kSumsInRegisters = true;  // of floats, between blocks
   static constexpr bool reads_packed(int) { return false; }
   static constexpr int tile_bits(int bits) { return bits == 8 ? kQuantSplitBits : bits; }
+  static constexpr int zero(QuantForm form) { return form.bits >= 8 ? 0 : form.zero(); }
   static CHORAL_SIMD Bytes recentre(Bytes stored) { return _mm512_xor_si512(stored, _mm512_set1_epi8(-128)); }
 
   template <int kBits>
@@ -93,9 +94,10 @@ struct Simd::Weight<kQuantSplitBits> {
   static constexpr int kSignsAt = kQuantSteps * kQuantStepBytes;
   Bytes magnitude, sign;  // |w| (x ^ sign) is w x, less |w| where w is negative
   CHORAL_SIMD void load(const uint8_t* p) {
-    magnitude = Simd512::load(p);
-    sign = Simd512::load(p + kSignsAt);
-    asm("" : "+v"(magnitude), "+v"(sign));
+    Bytes m = Simd512::load(p), s = Simd512::load(p + kSignsAt);
+    asm("" : "+v"(m), "+v"(s));
+    magnitude = m;
+    sign = s;
   }
   // Stores weights as load() wants them; gives `sum` and the magnitudes of the negative ones.
   static CHORAL_SIMD Bytes split(Bytes v, uint8_t* out, Bytes sum) {

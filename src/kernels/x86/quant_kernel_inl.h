@@ -5,7 +5,8 @@
 //
 // One block of one tile: for each scale of the block, kSteps steps of   sum[row][vector] += weights(step) . x(row, step)
 // in exact int32, then  f = fma(float(sum), d * s_x, f);  at the end, for types with a minimum,  f = fma(min, sum_x, f).
-// No include guard: see above.
+// Sums and weights pass through empty asm statements, which hold each in one register: left alone, g++ 12 loads weights again
+// for every row and spills sums, and the loop runs at half the speed. No include guard: see above.
 
 #define CHORAL_QUANT_UNROLL _Pragma("GCC unroll 32")
 
@@ -102,7 +103,8 @@ struct UnpackedScales {
     return Simd::load_floats(floats + kForm.sub_blocks() * kQuantTileColumns + v * kVectorLanes);
   }
   CHORAL_SIMD Bytes negatives(int v) const {
-    return Simd::load(reinterpret_cast<const uint8_t*>(floats + kQuantTileColumns + v * kVectorLanes));
+    constexpr int kBefore = kForm.sub_blocks() + (kForm.has_min() ? 1 : 0);
+    return Simd::load(reinterpret_cast<const uint8_t*>(floats + kBefore * kQuantTileColumns + v * kVectorLanes));
   }
 };
 
@@ -259,16 +261,16 @@ constexpr QuantForm tile_form(QuantForm form) {
                                                                : QuantScales::kD};
 }
 
-// Of a tile's form.
-template <QuantForm kForm>
-constexpr int kChunkBlocks = kForm.bits == kQuantSplitBits ? kQuantChunkBlocks / 2 : kQuantChunkBlocks;
-template <QuantForm kForm>
-constexpr int kBlockFloats = kQuantTileColumns*(kForm.sub_blocks() + (kForm.has_min() || kForm.bits == kQuantSplitBits ? 1 : 0));
-template <QuantForm kForm>
-constexpr int kUnpackedBytes = kQuantSteps* kQuantStepBytes*(kForm.bits == kQuantSplitBits ? 2 : 1);  // of one panel
+// Of a tile's form: blocks of a chunk, floats of a block of four panels, bytes of an unpacked block of one panel.
+constexpr bool is_split(QuantForm form) { return form.bits == kQuantSplitBits; }
+constexpr int chunk_blocks(QuantForm form) { return is_split(form) ? kQuantChunkBlocks / 2 : kQuantChunkBlocks; }
+constexpr int block_floats(QuantForm form) {
+  return (form.sub_blocks() + (form.has_min() ? 1 : 0) + (is_split(form) ? 1 : 0)) * kQuantTileColumns;
+}
+constexpr int unpacked_bytes(QuantForm form) { return (is_split(form) ? 2 : 1) * kQuantSteps * kQuantStepBytes; }
 
 // The blocks of a chunk, of the first of four panels `stride` bytes apart, and as floats for each block
-// [d per sub-block; then min or, as int32, the sum of the negative weights' magnitudes][panel][16].
+// [d per sub-block, min, and for split weights, as int32, the sum of the negative ones' magnitudes][panel][16].
 struct Chunk {
   const uint8_t* blocks[kQuantChunkBlocks];
   int64_t stride;
@@ -286,7 +288,7 @@ template <QuantForm kForm, int... kSteps>
 CHORAL_SIMD void unpack_steps(std::integer_sequence<int, kSteps...>, const uint8_t* block, uint8_t* out, float* negatives) {
   CHORAL_QUANT_UNROLL
   for (int v = 0; v < kVectors; ++v) {
-    if constexpr (constexpr int kBits = tile_form(kForm).bits; kBits == kQuantSplitBits) {
+    if constexpr (constexpr int kBits = Simd::tile_bits(kForm.bits); kBits == kQuantSplitBits) {
       Bytes sum = Simd::zeros();
       ((sum = Simd::Weight<kBits>::split(packed_step<kForm, kSteps>(block, v), out + kSteps * kQuantStepBytes + v * kVectorBytes,
                                          sum)),
@@ -303,7 +305,7 @@ CHORAL_SIMD void unpack_steps(std::integer_sequence<int, kSteps...>, const uint8
 template <QuantForm kForm>
 CHORAL_QUANT_TARGET void make_chunk(const QuantKernelArgs& args, int64_t first, uint8_t* work, Chunk& chunk) {
   constexpr bool kUnpack = !Simd::reads_packed(kForm.bits);
-  constexpr int kBytes = kUnpackedBytes<tile_form(kForm)>, kFloats = kBlockFloats<tile_form(kForm)>;
+  constexpr int kBytes = unpacked_bytes(tile_form(kForm)), kFloats = block_floats(tile_form(kForm));
   const auto* panels = reinterpret_cast<const uint8_t*>(args.panels);
   chunk.stride = kUnpack ? kBytes : args.panel_bytes;
   for (int j = 0; j < chunk.count; ++j) {
@@ -314,7 +316,8 @@ CHORAL_QUANT_TARGET void make_chunk(const QuantKernelArgs& args, int64_t first, 
     const int index = static_cast<int>((first + j) % kForm.group_blocks());
     for (int p = 0; p < kQuantPanelsAtOnce; ++p, block += args.panel_bytes, header += args.panel_bytes) {
       float* out = chunk.floats + j * kFloats + p * kQuantLanes;
-      if constexpr (kUnpack) unpack_steps<kForm>(Steps<0, kQuantSteps>(), block, bytes + p * kBytes, out + kQuantTileColumns);
+      if constexpr (kUnpack)
+        unpack_steps<kForm>(Steps<0, kQuantSteps>(), block, bytes + p * kBytes, out + kFloats - kQuantTileColumns);
       const PackedScales<kForm> scales{header, index};
       for (int v = 0; v < kVectors; ++v, out += kVectorLanes) {
         Simd::store_floats(out, scales.template d<0>(v));
@@ -327,8 +330,8 @@ CHORAL_QUANT_TARGET void make_chunk(const QuantKernelArgs& args, int64_t first, 
 
 // The blocks of a chunk over panels [at, at + Simd::kTilePanels).
 template <QuantForm kForm, int kRows, class Sums>
-CHORAL_SIMD void chunk_blocks(const Chunk& chunk, int at, const QuantisedBlock* x, int64_t x_stride, NextLines& next,
-                              int lines_per_block, Sums& sums) {
+CHORAL_SIMD void blocks_of_chunk(const Chunk& chunk, int at, const QuantisedBlock* x, int64_t x_stride, NextLines& next,
+                                 int lines_per_block, Sums& sums) {
   const int count = chunk.count;
   const int64_t stride = chunk.stride;
   for (int j = 0; j < count; ++j) {
@@ -339,7 +342,7 @@ CHORAL_SIMD void chunk_blocks(const Chunk& chunk, int at, const QuantisedBlock* 
       }
     }
     next.count -= lines;
-    const UnpackedScales<kForm> scales{chunk.floats + j * kBlockFloats<kForm> + at * kQuantLanes};
+    const UnpackedScales<kForm> scales{chunk.floats + j * block_floats(kForm) + at * kQuantLanes};
     const TileWeights<kForm.bits, Simd::reads_packed(kForm.bits)> weights{chunk.blocks[j] + at * stride, stride};
     one_block<kForm, kRows, Simd::kTilePanels * kVectors>(weights, scales, x + j, x_stride, sums);
     sums.next_block();
@@ -361,14 +364,14 @@ CHORAL_QUANT_TARGET __attribute__((noinline)) void chunk_rows(const Chunk& chunk
         CHORAL_QUANT_UNROLL
         for (int v = 0; v < kCount; ++v) sums.set(row, v, memory.get(row, v));
       }
-      chunk_blocks<kForm, kRows>(chunk, at, x, x_stride, next, lines_per_block, sums);
+      blocks_of_chunk<kForm, kRows>(chunk, at, x, x_stride, next, lines_per_block, sums);
       CHORAL_QUANT_UNROLL
       for (int row = 0; row < kRows; ++row) {
         CHORAL_QUANT_UNROLL
         for (int v = 0; v < kCount; ++v) memory.set(row, v, sums.get(row, v));
       }
     } else {
-      chunk_blocks<kForm, kRows>(chunk, at, x, x_stride, next, lines_per_block, memory);
+      blocks_of_chunk<kForm, kRows>(chunk, at, x, x_stride, next, lines_per_block, memory);
     }
   }
 }
@@ -384,10 +387,10 @@ void chunk_some_rows(std::integer_sequence<int, kRows...>, const Chunk& chunk, c
 template <QuantForm kForm>
 void tiled_panels(const QuantKernelArgs& args) {
   constexpr QuantForm kTileForm = tile_form(kForm);
-  constexpr int kTileRows = Simd::tile_rows(kTileForm), kBlocks = kChunkBlocks<kTileForm>;
+  constexpr int kTileRows = Simd::tile_rows(kTileForm), kBlocks = chunk_blocks(kTileForm);
   auto* bytes = reinterpret_cast<uint8_t*>(args.work);
   Chunk chunk;
-  chunk.floats = reinterpret_cast<float*>(bytes + kBlocks * kQuantPanelsAtOnce * kUnpackedBytes<kTileForm>);
+  chunk.floats = reinterpret_cast<float*>(bytes + kBlocks * kQuantPanelsAtOnce * unpacked_bytes(kTileForm));
   std::fill_n(args.out, args.rows * kQuantTileColumns, 0.0f);
   const int64_t tiles = ceil_div(args.rows, kTileRows);
   for (int64_t first = 0; first < args.blocks; first += kBlocks) {

@@ -25,13 +25,14 @@ namespace {
 
 struct Simd : Simd512 {
   static constexpr const char* kName = "avx512 vnni";
-  // 6 x 4 sums, 4 weights and x are 29 of 32 registers; with two sums a block g++ 12 spills beyond 4 rows.
+  // 3 x 4 sums of integers, as many of floats, 4 weights, x and a mask are 30 of 32 registers. 6 x 4 sums of integers with the
+  // floats in memory would leave the multiplies waiting for 24 stores a block.
   static constexpr int tile_rows(QuantForm) { return 3; }
   static constexpr int kTilePanels = 4;
   static constexpr int kPrefetchBytes = 2048;
   static constexpr int zero(QuantForm form) { return form.zero(); }
-  static constexpr bool kSumsInRegisters = true;
-  // 4 bits are unpacked on the way: the multiplies leave the ports for it free. Others become bytes first.
+  static constexpr bool kSumsInRegisters = true;  // of floats, between blocks
+  // 4 bits are unpacked on the way, on ports that the multiplies leave free; 5 and 6, which take more, become bytes first.
   static constexpr bool reads_packed(int bits) { return bits == 4 || bits == 8; }
   static constexpr int tile_bits(int bits) { return bits == 4 ? 4 : 8; }
   static CHORAL_SIMD Bytes recentre(Bytes stored) { return stored; }
