@@ -38,10 +38,13 @@ struct AdapterSpec {
 };
 
 struct EngineOptions {
-  std::string model = {};               // a directory, a GGUF file, or org/name in the local Hugging Face cache
-  std::string tokenizer = {};           // another directory for the tokenizer; empty = the model's
-  std::string dtype = "auto";           // weights: auto (as stored) | float32 | bfloat16 | float16
-  std::string quantization = "auto";    // auto: the checkpoint as it is | w8a8_dynamic: of a float one, while it is loaded
+  std::string model = {};      // a directory, a GGUF file, or org/name in the local Hugging Face cache
+  std::string tokenizer = {};  // another directory for the tokenizer; empty = the model's
+  std::string dtype = "auto";  // weights: auto (as stored) | float32 | bfloat16 | float16
+  // auto: the checkpoint as it is | w8a8_dynamic | w8a16 | w4a16 | w4a8_dynamic: of a float one, while it is loaded
+  std::string quantization = "auto";
+  // What integer weights are multiplied with: auto (as the checkpoint says, else 16 bits of it) | int8 (8 bits: faster)
+  std::string activations = "auto";
   std::string kv_cache_dtype = "auto";  // auto (float32: exact) | float32 | bfloat16 | float16
   std::string device = "auto";          // auto: the best usable plug-in, else the CPU | cpu | a plug-in's name
   // Whatever would be done in another way than asked, by another device or provider, or by an adapter of another base, is an

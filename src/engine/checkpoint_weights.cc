@@ -1,12 +1,18 @@
 #include "engine/checkpoint_weights.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 namespace choral::engine {
 
-Result<io::SourceTensor> CheckpointWeights::take(const std::string& name, const Shape& shape) {
+Result<io::SourceTensor> CheckpointWeights::take_any_of(const std::string& name, std::span<const Shape> shapes) {
   CHORAL_TRY(auto tensor, checkpoint_->find(name));
-  if (tensor.view.shape != shape) {
+  if (std::find(shapes.begin(), shapes.end(), tensor.view.shape) == shapes.end()) {
+    std::vector<std::string> wanted;
+    for (const Shape& shape : shapes) wanted.push_back(shape.to_string());
     return corrupt("{}: tensor {} has shape {}, but the model's configuration needs {}", checkpoint_->description(), name,
-                   tensor.view.shape.to_string(), shape.to_string());
+                   tensor.view.shape.to_string(), fmt::join(wanted, " or "));
   }
   taken_.insert(name);
   return tensor;

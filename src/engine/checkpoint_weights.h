@@ -17,7 +17,7 @@ class CheckpointWeights : public quant::WeightSource {
       : checkpoint_(std::move(checkpoint)), request_(request) {}
 
   bool contains(const std::string& name) const override { return checkpoint_->contains(name); }
-  Result<io::SourceTensor> take(const std::string& name, const Shape& shape) override;
+  Result<io::SourceTensor> take_any_of(const std::string& name, std::span<const Shape> shapes) override;
   void release(const std::string& name) override { checkpoint_->release(name); }
   const quant::WeightRequest& request() const override { return request_; }
   Status check_unchanged() const override { return checkpoint_->check_unchanged(); }

@@ -29,6 +29,7 @@ struct EngineRequest : sched::Request {
   std::vector<int32_t> stop_ids;  // end of sequence (unless ignored) and stop_token_ids
   int32_t highest_token = -1;     // that prompt or sampling parameters name
   SamplingRule rule;              // moves to the worker with the first step
+  bool wants_row_logits = false;  // of each token that is computed, as the model gave them
 
   // --- StepInputWriter's: what the worker was told ---
   bool introduced = false;

@@ -64,7 +64,9 @@ Result<LoadedModel> build_and_load(const platform::Context& ctx, const io::Confi
                                    int64_t max_model_len, const ModelForms& forms,
                                    const std::function<void(const LoadProgress&)>& on_progress) {
   LoadedModel loaded;
-  CHORAL_TRY(loaded.model, build_model(config, ctx.session, forms, max_model_len));
+  CHORAL_TRY(auto built, build_model(config, ctx.session, forms, max_model_len));
+  loaded.model = std::move(built.model);
+  loaded.notes = std::move(built.notes);
   const auto modules = loaded.model->modules();
   for (auto* module : modules) CHORAL_RETURN_IF_ERROR(module->load_weights(source));
   double done = 0;
@@ -81,13 +83,17 @@ Result<LoadedModel> build_and_load(const platform::Context& ctx, const io::Confi
 
 }  // namespace
 
-Result<quant::WeightRequest> parse_weight_request(std::string_view dtype) {
-  if (dtype == "auto") return quant::WeightRequest{};
+Result<quant::WeightRequest> parse_weight_request(std::string_view dtype, std::string_view activations) {
+  if (activations != "auto" && activations != "int8") {
+    return invalid_argument("--activations {}: choose auto (as the checkpoint says, else in full) or int8", activations);
+  }
+  const auto form = activations == "int8" ? kernels::Activations::kInt8Blocks : kernels::Activations::kFull;
+  if (dtype == "auto") return quant::WeightRequest{.activations = form};
   auto type = parse_dtype(dtype);
   if (!type.ok() || !(*type == DType::kF32 || *type == DType::kF16 || *type == DType::kBF16)) {
     return invalid_argument("--dtype {}: choose auto, float32, bfloat16 or float16", dtype);
   }
-  return quant::WeightRequest{.as_stored = false, .convert_to = *type};
+  return quant::WeightRequest{.as_stored = false, .convert_to = *type, .activations = form};
 }
 
 Result<ModelFiles> open_model_files(const EngineOptions& options) {
@@ -142,10 +148,11 @@ Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap&
   return {};
 }
 
-Result<std::unique_ptr<models::Model>> build_model(const io::ConfigMap& config, platform::Session& session,
-                                                   const ModelForms& forms, int64_t max_model_len) {
+Result<BuiltModel> build_model(const io::ConfigMap& config, platform::Session& session, const ModelForms& forms,
+                               int64_t max_model_len) {
   CHORAL_TRY(const auto quant_config, quant::make_quant_config(config, forms.quantization));
-  return models::make_model(config, {session, *quant_config, forms.custom_ops, forms.overrides, max_model_len});
+  CHORAL_TRY(auto model, models::make_model(config, {session, *quant_config, forms.custom_ops, forms.overrides, max_model_len}));
+  return BuiltModel{std::move(model), quant_config->notes()};
 }
 
 Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,

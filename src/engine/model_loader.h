@@ -47,10 +47,15 @@ struct ModelForms {
   std::string quantization = "auto";  // quant/quant_config.h
 };
 
+struct BuiltModel {
+  std::unique_ptr<models::Model> model;
+  std::vector<std::string> notes;  // what was decided about its weights
+};
+
 // The model of `config` in the forms of `session`, without weights: what it computes and what adapters may change. The one place
 // where a model is made, whether to run or to be looked at. `max_model_len`: as models::ModelOptions has it.
-Result<std::unique_ptr<models::Model>> build_model(const io::ConfigMap& config, platform::Session& session,
-                                                   const ModelForms& forms, int64_t max_model_len = 0);
+Result<BuiltModel> build_model(const io::ConfigMap& config, platform::Session& session, const ModelForms& forms,
+                               int64_t max_model_len = 0);
 
 // Builds the model of `config` and packs the weights of `source` for the context's device. Everything of the source is copied:
 // it is not read once this returns. A source that changed meanwhile is kUnavailable.
@@ -58,8 +63,8 @@ Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap
                                int64_t max_model_len, const ModelForms& forms,
                                const std::function<void(const LoadProgress&)>& on_progress);
 
-// --dtype: auto | float32 | bfloat16 | float16.
-Result<quant::WeightRequest> parse_weight_request(std::string_view dtype);
+// --dtype: auto | float32 | bfloat16 | float16; --activations: auto | int8.
+Result<quant::WeightRequest> parse_weight_request(std::string_view dtype, std::string_view activations);
 
 // Fails when the file holds tensors of this model's layers that nobody used; others become one note.
 Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap& config, std::vector<std::string>& notes);

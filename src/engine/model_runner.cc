@@ -10,8 +10,8 @@
 namespace choral::engine {
 namespace {
 
-// Logits of a prompt are made in slices: a row is a vocabulary wide.
-constexpr int32_t kPromptLogitsRows = 32;
+// Logits of many rows of a request are made in slices: a row is a vocabulary wide.
+constexpr int32_t kLogitsSliceRows = 32;
 
 constexpr std::string_view kTooLarge = "the step cannot be computed; fewer --max-num-batched-tokens or --max-num-seqs need less";
 
@@ -34,7 +34,7 @@ ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& mode
   kv_slots_.reserve(max_tokens);
   sequences_.reserve(max_items);
   step_requests_.reserve(max_items);
-  logits_rows_.reserve(std::max<int64_t>(max_items, kPromptLogitsRows));
+  logits_rows_.reserve(std::max<int64_t>(max_items, kLogitsSliceRows));
   sampled_rows_.reserve(max_items);
 }
 
@@ -71,8 +71,11 @@ void ModelRunner::compute(const StepInput& input, StepOutput& out) {
   out.prompt_logprobs.reserve(prompt_logprobs);
   for (size_t i = 0; i < input.items.size(); ++i) {
     const auto& item = input.items[i];
-    out.items[i] = {.token_count = item.logits_count, .prompt_logprobs_count = item.prompt_logprobs_count};
+    out.items[i] = {.token_count = item.logits_count,
+                    .prompt_logprobs_count = item.prompt_logprobs_count,
+                    .row_logits_count = item.row_logits_count};
     add_prompt_logprobs(item, *step_requests_[i], hidden, out);
+    if (item.row_logits_count > 0) out.items[i].row_logits_width = add_row_logits(item, hidden, out);
   }
   sample_next_tokens(input, hidden, out);
 }
@@ -191,19 +194,42 @@ void ModelRunner::add_prompt_logprobs(const StepItem& item, const KnownRequest& 
                    (item.prompt_logprobs_begin >= item.first_token && end <= item.first_token + item.token_count &&
                     static_cast<size_t>(end) < request.tokens.size()),
                "log-probabilities are wanted of prompt tokens that follow the step's rows");
-  for (int32_t first = item.prompt_logprobs_begin; first < end; first += kPromptLogitsRows) {
+  int32_t position = item.prompt_logprobs_begin;
+  for_logits_of(
+      item.first_row + position - item.first_token, item.prompt_logprobs_count, hidden, [&](MatrixView<const float> logits) {
+        for (int64_t i = 0; i < logits.rows; ++i) {
+          const int32_t next = request.tokens[static_cast<size_t>(++position)];
+          out.prompt_logprobs.push_back(sampler_.logprobs_of(logits.row_span(i), next, request.rule.prompt_logprobs.value_or(0)));
+        }
+      });
+}
+
+int32_t ModelRunner::add_row_logits(const StepItem& item, MatrixView<const float> hidden, StepOutput& out) {
+  CHORAL_CHECK(item.row_logits_count <= item.token_count, "logits are wanted of rows that the step does not have");
+  const int64_t width = vocab_of(item.first_row);
+  out.row_logits.reserve(out.row_logits.size() + static_cast<size_t>(item.row_logits_count * width));
+  for_logits_of(item.first_row + item.token_count - item.row_logits_count, item.row_logits_count, hidden,
+                [&](MatrixView<const float> logits) {
+                  for (int64_t i = 0; i < logits.rows; ++i) {
+                    const auto row = logits.row_span(i);
+                    out.row_logits.insert(out.row_logits.end(), row.begin(), row.end());
+                  }
+                });
+  return static_cast<int32_t>(width);
+}
+
+// Gives take() the logits of `count` rows of one request, slice by slice.
+template <class Take>
+void ModelRunner::for_logits_of(int32_t first_row, int32_t count, MatrixView<const float> hidden, Take&& take) {
+  for (int32_t done = 0; done < count; done += kLogitsSliceRows) {
     const platform::StepMark mark(ctx_);
-    const int32_t count = std::min(kPromptLogitsRows, end - first);
-    logits_rows_.resize(count);
-    std::iota(logits_rows_.begin(), logits_rows_.end(), item.first_row + first - item.first_token);
+    const int32_t rows = std::min(kLogitsSliceRows, count - done);
+    logits_rows_.resize(rows);
+    std::iota(logits_rows_.begin(), logits_rows_.end(), first_row + done);
     const int64_t vocab = vocab_of(logits_rows_.front());  // one request has one adapter; rows before it acts are the base's
-    const auto on_device = ctx_.make_matrix(count, vocab);
+    const auto on_device = ctx_.make_matrix(rows, vocab);
     model_.compute_logits(ctx_, batch_, hidden, logits_rows_, on_device);
-    const auto logits = platform::host_copy(ctx_, on_device);
-    for (int32_t i = 0; i < count; ++i) {
-      const int32_t next = request.tokens[static_cast<size_t>(first + i) + 1];
-      out.prompt_logprobs.push_back(sampler_.logprobs_of(logits.row_span(i), next, request.rule.prompt_logprobs.value_or(0)));
-    }
+    take(platform::host_copy(ctx_, on_device));
   }
 }
 

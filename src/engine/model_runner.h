@@ -47,6 +47,9 @@ class ModelRunner {
   void add_sampled_rows(const StepItem& item, const KnownRequest& request, StepOutput& out);
   void sample_next_tokens(const StepInput& input, MatrixView<const float> hidden, StepOutput& out);
   void add_prompt_logprobs(const StepItem& item, const KnownRequest& request, MatrixView<const float> hidden, StepOutput& out);
+  int32_t add_row_logits(const StepItem& item, MatrixView<const float> hidden, StepOutput& out);  // how wide they are
+  template <class Take>
+  void for_logits_of(int32_t first_row, int32_t count, MatrixView<const float> hidden, Take&& take);
 
   const platform::Context& ctx_;
   const models::Model& model_;

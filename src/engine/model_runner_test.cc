@@ -33,6 +33,7 @@ class ModelRunnerTest : public ::testing::Test {
     int32_t first_block = 0;
     int32_t kept_tokens = 0;
     int32_t prompt_logprobs_begin = 0, prompt_logprobs_count = 0;
+    int32_t row_logits = 0;
   };
   void add(const Part& part) {
     StepItem item;
@@ -43,6 +44,7 @@ class ModelRunnerTest : public ::testing::Test {
     item.logits_count = part.logits;
     item.prompt_logprobs_begin = part.prompt_logprobs_begin;
     item.prompt_logprobs_count = part.prompt_logprobs_count;
+    item.row_logits_count = part.row_logits;
     item.tokens = {part.kept_tokens, static_cast<int32_t>(input_.token_ids.size()),
                    static_cast<int32_t>(part.tokens.size()) - part.kept_tokens};
     input_.token_ids.insert(input_.token_ids.end(), part.tokens.begin() + part.kept_tokens, part.tokens.end());
@@ -173,6 +175,48 @@ TEST_F(ModelRunnerTest, PromptLogprobsAreOfTheRowsAsked) {
     ASSERT_EQ(got.top.size(), 1U);
     EXPECT_EQ(got.top[0].logprob, want.top[0].logprob);
   }
+}
+
+// Of the step's item i; a row's end is the next one's begin.
+std::vector<std::vector<float>> row_logits_of(const StepOutput& output, size_t item) {
+  auto at = output.row_logits.begin();
+  for (size_t i = 0; i < item; ++i) at += output.items[i].row_logits_count * output.items[i].row_logits_width;
+  std::vector<std::vector<float>> rows;
+  for (int32_t r = 0; r < output.items[item].row_logits_count; ++r, at += output.items[item].row_logits_width)
+    rows.emplace_back(at, at + output.items[item].row_logits_width);
+  return rows;
+}
+
+TEST_F(ModelRunnerTest, RowLogitsAreWhatTheLogprobsAreMadeOf) {
+  const auto prompt = random_prompt(60, 5);
+  admit(1, prompt);
+  add({.id = 1, .tokens = prompt, .kept_tokens = 60, .prompt_logprobs_count = 59, .row_logits = 60});
+  ASSERT_TRUE(run().ok());
+  const auto all = row_logits_of(output_, 0);
+  ASSERT_EQ(all.size(), 60U);
+  for (size_t i = 0; i < 59; ++i) {
+    ASSERT_EQ(all[i].size(), static_cast<size_t>(worker_->loaded().model->vocab_size()));
+    const double sum = kernels::log_sum_exp(worker_->context().kernel.level, all[i]);
+    EXPECT_EQ(static_cast<float>(static_cast<double>(all[i][prompt[i + 1]]) - sum), output_.prompt_logprobs[i].chosen.logprob);
+  }
+  // The sampled token is the last row's.
+  EXPECT_EQ(std::max_element(all[59].begin(), all[59].end()) - all[59].begin(), answer().token);
+
+  // In two chunks, beside others that want fewer and none.
+  admit(2, prompt);
+  admit(3, prompt);
+  admit(4, prompt);
+  const auto begin = std::vector(prompt.begin(), prompt.begin() + 25);
+  add({.id = 3, .tokens = prompt, .first_block = 8, .kept_tokens = 60, .row_logits = 3});
+  add({.id = 4, .tokens = prompt, .first_block = 12, .kept_tokens = 60});
+  add({.id = 2, .tokens = begin, .logits = 0, .first_block = 4, .kept_tokens = 25, .row_logits = 25});
+  ASSERT_TRUE(run().ok());
+  EXPECT_EQ(row_logits_of(output_, 0), std::vector(all.end() - 3, all.end()));
+  EXPECT_TRUE(row_logits_of(output_, 1).empty());
+  EXPECT_EQ(row_logits_of(output_, 2), std::vector(all.begin(), all.begin() + 25));
+  add({.id = 2, .tokens = prompt, .first = 25, .first_block = 4, .kept_tokens = 25, .row_logits = 35});
+  ASSERT_TRUE(run().ok());
+  EXPECT_EQ(row_logits_of(output_, 0), std::vector(all.begin() + 25, all.end()));
 }
 
 TEST_F(ModelRunnerTest, ForgetsWhatIsDropped) {

@@ -3,6 +3,7 @@
 #include "engine/adapters/adapter_files_test.h"
 #include "engine/assembled_engine_test.h"
 #include "engine/step_bytes_test.h"
+#include "engine/step_cycle.h"
 
 namespace choral::engine {
 namespace {
@@ -123,6 +124,62 @@ TEST(StepBorder, AndWithAdaptersAndMixes) {
   const auto want = load_or_die(options)->generate(requests);
   AssembledEngine engine(options, over_bytes);
   expect_same_answers(want, engine.generate(requests));
+}
+
+// All logits of each prompt but the second, computed together by steps of a few tokens; ids from `first_id` on.
+std::vector<std::vector<float>> row_logits(Executor& executor, const std::vector<std::vector<int32_t>>& prompts,
+                                           uint64_t first_id) {
+  sched::SchedulerConfig config;
+  config.max_num_seqs = 8;
+  config.max_num_batched_tokens = 50;
+  config.max_model_len = 128;
+  sched::Scheduler scheduler(config, executor.facts().kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens));
+  StepCycle cycle(executor, config.max_num_seqs, config.max_num_batched_tokens);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    auto request = std::make_unique<EngineRequest>(SamplingParams(), OutputText(nullptr, {}, 0));
+    request->id = first_id + i;
+    request->tokens = prompts[i];
+    request->max_tokens = 1;
+    request->wants_row_logits = i != 1;
+    CHORAL_CHECK(scheduler.add(std::move(request)).ok(), "the queue has room");
+  }
+  std::vector<std::vector<float>> all(prompts.size());
+  std::vector<int32_t> next(prompts.size());
+  while (scheduler.has_work()) {
+    CHORAL_CHECK(cycle.plan(scheduler, [](EngineRequest&, const Status& why) { CHORAL_CHECK(false, why.message()); }), "a step");
+    CHORAL_CHECK(cycle.compute().ok(), "a step is computed");
+    cycle.take_output(scheduler, [&](const StepGain& gain) {
+      const auto& rows = gain.row_logits;
+      const size_t i = gain.request.id - first_id;
+      EXPECT_EQ(rows.rows > 0, i != 1);
+      if (rows.rows > 0) {
+        EXPECT_EQ(gain.row_logits_begin, next[i]);
+      }
+      next[i] += static_cast<int32_t>(rows.rows);
+      all[i].insert(all[i].end(), rows.data, rows.row(rows.rows));
+      if (!gain.tokens.empty()) scheduler.finish(gain.request, sched::FinishReason::kLength);
+    });
+    cycle.take_finished(scheduler, [](EngineRequest&) {});
+  }
+  return all;
+}
+
+TEST(StepBorder, RowsOfLogitsPassItToo) {
+  auto options = tiny_options();
+  const auto files = open_model_files(options);
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  auto near = UniprocExecutor::load(options, *files);
+  ASSERT_TRUE(near.ok()) << near.status().message();
+  std::vector<std::vector<int32_t>> prompts;
+  for (const int length : {20, 9, 70, 12}) prompts.push_back(random_prompt(length, static_cast<uint32_t>(length)));
+  const auto together = row_logits(**near, prompts, 1);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (i == 1) continue;
+    EXPECT_EQ(std::ssize(together[i]), std::ssize(prompts[i]) * (*near)->facts().vocab_size);
+    EXPECT_EQ(row_logits(**near, {prompts[i]}, 100 + i).front(), together[i]) << i;
+  }
+  const auto far = over_bytes(options, *files);
+  EXPECT_EQ(row_logits(*far, prompts, 1), together);
 }
 
 // Loses the answer of one step, and keeps in mind what it is told to forget.

@@ -113,7 +113,9 @@ void fields(auto& io, RecordOf<StepInput> auto& r) {
 }
 void fields(auto& io, RecordOf<SampledToken> auto& r) { io(r.token, r.logprob, r.top_begin, r.top_count, r.status); }
 void fields(auto& io, RecordOf<PositionLogprobs> auto& r) { io(r.chosen, r.top); }
-void fields(auto& io, RecordOf<StepOutput> auto& r) { io(r.items, r.tokens, r.top, r.prompt_logprobs, r.host_copies); }
+void fields(auto& io, RecordOf<StepOutput> auto& r) {
+  io(r.items, r.tokens, r.top, r.prompt_logprobs, r.row_logits, r.host_copies);
+}
 
 template <class Record>
 std::string to_bytes(const Record& record) {

@@ -18,18 +18,25 @@ Status StepCycle::introduce(EngineRequest& request) {
   return {};
 }
 
-StepGain StepCycle::gain_of(size_t item, size_t& tokens_taken, size_t& prompt_logprobs_taken) {
-  const auto& [token_count, prompt_logprobs_count] = output_.items[item];
-  CHORAL_CHECK(token_count >= 0 && tokens_taken + static_cast<size_t>(token_count) <= output_.tokens.size() &&
-                   prompt_logprobs_count >= 0 &&
-                   prompt_logprobs_taken + static_cast<size_t>(prompt_logprobs_count) <= output_.prompt_logprobs.size(),
+StepGain StepCycle::gain_of(size_t item, Taken& taken) {
+  const auto& has = output_.items[item];
+  CHORAL_CHECK(has.token_count >= 0 && has.prompt_logprobs_count >= 0 && has.row_logits_count >= 0 && has.row_logits_width >= 0,
+               "a step's answer holds no less than nothing");
+  const auto row_logits = static_cast<size_t>(has.row_logits_count) * static_cast<size_t>(has.row_logits_width);
+  CHORAL_CHECK(taken.tokens + static_cast<size_t>(has.token_count) <= output_.tokens.size() &&
+                   taken.prompt_logprobs + static_cast<size_t>(has.prompt_logprobs_count) <= output_.prompt_logprobs.size() &&
+                   taken.row_logits + row_logits <= output_.row_logits.size(),
                "a step's answer holds what its items say");
+  const StepItem& asked = input_writer_.input().items[item];
   const StepGain gain{static_cast<EngineRequest&>(*planned().items()[item].request),
-                      std::span(output_.tokens).subspan(tokens_taken, token_count),
-                      input_writer_.input().items[item].prompt_logprobs_begin,
-                      std::span(output_.prompt_logprobs).subspan(prompt_logprobs_taken, prompt_logprobs_count)};
-  tokens_taken += gain.tokens.size();
-  prompt_logprobs_taken += gain.prompt_logprobs.size();
+                      std::span(output_.tokens).subspan(taken.tokens, has.token_count),
+                      asked.prompt_logprobs_begin,
+                      std::span(output_.prompt_logprobs).subspan(taken.prompt_logprobs, has.prompt_logprobs_count),
+                      asked.first_token + asked.token_count - has.row_logits_count,
+                      {output_.row_logits.data() + taken.row_logits, has.row_logits_count, has.row_logits_width}};
+  taken.tokens += gain.tokens.size();
+  taken.prompt_logprobs += gain.prompt_logprobs.size();
+  taken.row_logits += row_logits;
   return gain;
 }
 

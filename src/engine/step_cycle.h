@@ -19,6 +19,8 @@ struct StepGain {
   std::span<SampledToken> tokens;
   int32_t prompt_logprobs_begin = 0;  // the position that the first of them speaks of
   std::span<PositionLogprobs> prompt_logprobs;
+  int32_t row_logits_begin = 0;  // the position of the first of these rows
+  MatrixView<const float> row_logits;
 };
 
 class StepCycle {
@@ -47,8 +49,12 @@ class StepCycle {
 
  private:
   Status introduce(EngineRequest& request);
+  // How much of the output's lists the items before have.
+  struct Taken {
+    size_t tokens = 0, prompt_logprobs = 0, row_logits = 0;
+  };
   // Of the plan's item; what the output has for it counts as taken.
-  StepGain gain_of(size_t item, size_t& tokens_taken, size_t& prompt_logprobs_taken);
+  StepGain gain_of(size_t item, Taken& taken);
 
   Executor& executor_;
   sched::StepPlan plan_;
@@ -78,9 +84,9 @@ template <class Take>
 void StepCycle::take_output(sched::Scheduler& scheduler, Take&& take) {
   scheduler.on_computed(plan_);
   CHORAL_CHECK(output_.items.size() == plan_.items().size(), "a step answers each of its items");
-  size_t tokens_taken = 0, prompt_logprobs_taken = 0;
+  Taken taken;
   for (size_t i = 0; i < output_.items.size(); ++i) {
-    const StepGain gain = gain_of(i, tokens_taken, prompt_logprobs_taken);
+    const StepGain gain = gain_of(i, taken);
     if (!gain.request.finished()) take(gain);
   }
 }

@@ -40,8 +40,9 @@ struct StepItem {
   // Positions whose logits speak of a prompt token, the next one, whose log-probabilities are wanted.
   int32_t prompt_logprobs_begin = 0;
   int32_t prompt_logprobs_count = 0;
-  ListUpdate tokens;  // prompt and outputs, of StepInput::token_ids
-  ListUpdate blocks;  // the block table, of StepInput::block_ids
+  int32_t row_logits_count = 0;  // the last so many rows each give all their logits
+  ListUpdate tokens;             // prompt and outputs, of StepInput::token_ids
+  ListUpdate blocks;             // the block table, of StepInput::block_ids
 };
 
 struct StepInput {

@@ -56,6 +56,7 @@ void StepInputWriter::add(const sched::PlanItem& item) {
     out.prompt_logprobs_begin = std::max(item.first_token, request.prompt_done_count);
     out.prompt_logprobs_count = std::max(0, end - out.prompt_logprobs_begin);
   }
+  if (request.wants_row_logits) out.row_logits_count = item.token_count;
   out.tokens = add_tail(request.tokens, request.told_tokens, input_.token_ids);
   out.blocks = add_tail(request.block_table.ids(), request.block_table.unchanged(), input_.block_ids);
   request.told_tokens = request.token_count();

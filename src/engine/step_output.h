@@ -1,5 +1,6 @@
 // What one step gives back, as values: for each item of the StepInput its tokens, several when it wanted several, with their
-// log-probabilities, and those of its prompt. Reused every step; room is reserved for the largest batch.
+// log-probabilities, those of its prompt, and rows of logits where they were wanted. Reused every step; room is reserved for the
+// largest batch.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,12 @@ struct SampledToken {
   Status status;
 };
 
-// How many of StepOutput's tokens and prompt_logprobs are an item's; items have theirs one after another.
+// How much of StepOutput's lists is an item's; items have theirs one after another.
 struct ItemOutput {
   int32_t token_count = 0;
   int32_t prompt_logprobs_count = 0;
+  int32_t row_logits_count = 0;  // rows
+  int32_t row_logits_width = 0;  // the vocabulary, with the tokens that the item's adapter brings
 };
 
 struct StepOutput {
@@ -30,6 +33,7 @@ struct StepOutput {
   std::vector<SampledToken> tokens;
   std::vector<kernels::TokenLogprob> top;         // most likely tokens, best first, as many as each request asked for
   std::vector<PositionLogprobs> prompt_logprobs;  // in the order of positions
+  std::vector<float> row_logits;                  // [row_logits_count, row_logits_width] of each item, untouched
   int64_t host_copies = 0;                        // Session::host_copies() when the step ended
 
   void reserve(int64_t max_items) {
@@ -41,6 +45,7 @@ struct StepOutput {
     tokens.clear();
     top.clear();
     prompt_logprobs.clear();
+    row_logits.clear();
   }
   std::span<const kernels::TokenLogprob> top_of(const SampledToken& token) const {
     return std::span(top).subspan(token.top_begin, token.top_count);

@@ -94,6 +94,23 @@ Status pair_up(const ConfigMap& config, ConfigObject& out, std::string_view a, s
 
 constexpr JsonLimits kConfigLimits{.max_bytes = 16 << 20, .max_values = 500'000};
 
+// ModelSlim describes its checkpoints in a file of their own and takes quantization_config out of config.json.
+Result<ConfigMap> adopt_modelslim(const std::filesystem::path& directory, ConfigMap config) {
+  const auto file = directory / "quant_model_description.json";
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return config;
+  if (config.contains("quantization_config")) {
+    return corrupt("{} stands beside {}; a checkpoint is quantised in one way: remove one of the two",
+                   config.path_of("quantization_config"), file.string());
+  }
+  CHORAL_TRY(const ConfigMap description, ConfigMap::read_json_file(file, kConfigLimits));
+  ConfigObject quantization = description.object();
+  quantization.set("quant_method", "modelslim");
+  ConfigObject out = config.object();
+  out.set("quantization_config", std::move(quantization));
+  return ConfigMap(std::move(out), config.source());
+}
+
 }  // namespace
 
 Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
@@ -124,7 +141,8 @@ Result<ConfigMap> load_model_config(const std::filesystem::path& path) {
     return model_config_from_gguf(*file);
   }
   CHORAL_TRY(const ConfigMap raw, ConfigMap::read_json_file(location.directory / "config.json", kConfigLimits));
-  CHORAL_TRY(ConfigMap config, normalise_model_config(raw));
+  CHORAL_TRY(ConfigMap normal, normalise_model_config(raw));
+  CHORAL_TRY(ConfigMap config, adopt_modelslim(location.directory, std::move(normal)));
   CHORAL_TRY(const auto architectures, config.get_strings("architectures"));
   if (architectures.empty()) return corrupt("{} is empty; it must name the model's class", config.path_of("architectures"));
   return config;

@@ -1,5 +1,6 @@
 // The configuration of a model as one ConfigMap in the spelling of Hugging Face transformers 4, whatever it was written in:
 // config.json of transformers 4 or 5, or the metadata of a GGUF file. Model code reads only this spelling:
+//   quantization_config of quant_method "modelslim" is quant_model_description.json, a file of its own,
 //   rope_theta, rope_scaling {rope_type, factor, …}, rope_local_base_freq (per-layer-type rope), torch_dtype, num_experts …
 // Thread-safe: free functions on values.
 #pragma once

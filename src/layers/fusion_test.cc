@@ -61,6 +61,7 @@ class Quantised : public quant::LinearMethod {
 class QuantisedConfig : public quant::QuantConfig {
  public:
   std::string_view name() const override { return "quantised"; }
+  Result<quant::SchemePtr> scheme_for(quant::LayerKind, std::string_view) const override { return quant::float_scheme(); }
   Result<std::unique_ptr<quant::LinearMethod>> get_quant_method(quant::LayerKind, const quant::LinearShape&) const override {
     return std::unique_ptr<quant::LinearMethod>(std::make_unique<Quantised>());
   }

@@ -47,6 +47,7 @@ class PassOn : public quant::LinearMethod {
 class PassOnConfig : public quant::QuantConfig {
  public:
   std::string_view name() const override { return "pass_on"; }
+  Result<quant::SchemePtr> scheme_for(quant::LayerKind, std::string_view) const override { return quant::float_scheme(); }
   Result<std::unique_ptr<quant::LinearMethod>> get_quant_method(quant::LayerKind kind,
                                                                 const quant::LinearShape& shape) const override {
     if (shape.shard_names.front().ends_with(".o_proj")) return std::unique_ptr<quant::LinearMethod>(std::make_unique<PassOn>());

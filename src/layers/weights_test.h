@@ -12,10 +12,10 @@ namespace choral::layers {
 class PatternWeights : public quant::WeightSource {
  public:
   bool contains(const std::string& name) const override { return name != missing_; }
-  Result<io::SourceTensor> take(const std::string& name, const Shape& shape) override {
+  Result<io::SourceTensor> take_any_of(const std::string& name, std::span<const Shape> shapes) override {
     if (name == missing_) return not_found("no tensor {}", name);
     auto& tensor = tensors_[name];
-    CHORAL_TRY(tensor, Tensor::allocate(DType::kF32, shape));
+    CHORAL_TRY(tensor, Tensor::allocate(DType::kF32, shapes.front()));
     uint32_t seed = static_cast<uint32_t>(std::hash<std::string>()(name));
     for (auto& x : tensor.as<float>()) {
       seed = seed * 1664525u + 1013904223u;

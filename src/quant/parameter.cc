@@ -9,12 +9,18 @@ bool accepts(StoredAs wanted, DType type) {
     case StoredAs::kFloat: return f.is_floating;
     case StoredAs::kFloatOrBlocks: return f.is_floating || f.is_block;
     case StoredAs::kInt8: return type == DType::kI8;
+    case StoredAs::kUint8: return type == DType::kU8;
+    case StoredAs::kInt32: return type == DType::kI32;
+    case StoredAs::kFloatOrInt64: return f.is_floating || type == DType::kI64;
+    case StoredAs::kFloat8: return type == DType::kF8E4M3;
+    case StoredAs::kInteger: return type == DType::kI8 || type == DType::kI32 || type == DType::kI64;
   }
   return false;
 }
 
 Status wrong_type(const Shard& shard, StoredAs wanted) {
-  constexpr std::string_view kNames[] = {"a float type", "a float type or GGUF blocks", "int8"};
+  constexpr std::string_view kNames[] = {"a float type",    "a float type or GGUF blocks", "int8", "uint8", "int32",
+                                         "an integer type", "a float type or int64", "float8_e4m3"};
   return unsupported(
       "tensor {} is stored as {}, {} is wanted; a quantised checkpoint says how it was made in quantization_config of "
       "config.json",
@@ -23,8 +29,8 @@ Status wrong_type(const Shard& shard, StoredAs wanted) {
 
 }  // namespace
 
-Parameter& ParameterSet::add(std::string name, StoredAs stored_as) {
-  return parameters_.emplace_back(Parameter{std::move(name), stored_as, {}});
+Parameter& ParameterSet::add(std::string name, StoredAs stored_as, Presence presence) {
+  return parameters_.emplace_back(Parameter{std::move(name), stored_as, {}, presence});
 }
 
 Parameter& ParameterSet::get(std::string_view name) {
@@ -44,7 +50,10 @@ bool ParameterSet::contains(std::string_view name) const {
 Status ParameterSet::weight_loader(WeightSource& source) {
   for (auto& parameter : parameters_) {
     for (auto& shard : parameter.shards) {
-      CHORAL_TRY(shard.tensor, source.take(shard.name, shard.shape));
+      if (parameter.presence == Presence::kOptional && !source.contains(shard.name)) continue;
+      std::vector<Shape> shapes = shard.other_shapes;
+      shapes.insert(shapes.begin(), shard.shape);
+      CHORAL_TRY(shard.tensor, source.take_any_of(shard.name, shapes));
       if (!accepts(parameter.stored_as, shard.tensor.view.dtype)) return wrong_type(shard, parameter.stored_as);
     }
   }
@@ -54,7 +63,7 @@ Status ParameterSet::weight_loader(WeightSource& source) {
 void ParameterSet::release(WeightSource& source) {
   for (auto& parameter : parameters_) {
     for (auto& shard : parameter.shards) {
-      source.release(shard.name);
+      if (shard.loaded()) source.release(shard.name);
       shard.tensor = {};
     }
   }

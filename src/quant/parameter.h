@@ -12,26 +12,31 @@ namespace choral::quant {
 struct Shard {
   std::string name;  // in the checkpoint: "model.layers.0.self_attn.q_proj.weight"
   Shape shape;
-  io::SourceTensor tensor;  // empty view until loaded
+  io::SourceTensor tensor;               // empty view until loaded
+  std::vector<Shape> other_shapes = {};  // that are as good
+
+  bool loaded() const { return tensor.view.data != nullptr; }
 };
 
 // The types that a parameter may have in a checkpoint.
-enum class StoredAs : uint8_t { kFloat, kFloatOrBlocks, kInt8 };
+enum class StoredAs : uint8_t { kFloat, kFloatOrBlocks, kInt8, kUint8, kInt32, kInteger, kFloatOrInt64, kFloat8 };
+enum class Presence : uint8_t { kRequired, kOptional };
 
 struct Parameter {
   std::string name;  // "weight", "bias", "weight_scale"
   StoredAs stored_as;
   std::vector<Shard> shards;
+  Presence presence = Presence::kRequired;  // of each shard
 };
 
 class ParameterSet {
  public:
-  Parameter& add(std::string name, StoredAs stored_as);
+  Parameter& add(std::string name, StoredAs stored_as, Presence presence = Presence::kRequired);
   // Must exist: a method asks only for what it registered.
   Parameter& get(std::string_view name);
   bool contains(std::string_view name) const;
 
-  // Every registered shard must be in the source, in a type that is read; the first that is not is named.
+  // Every registered shard must be in the source if it is required, in a type that is read; the first that is not is named.
   Status weight_loader(WeightSource& source);
   // After packing: the mapped pages of every shard are given back and the views dropped.
   void release(WeightSource& source);

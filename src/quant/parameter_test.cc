@@ -75,6 +75,35 @@ TEST(ParameterSet, AShardOfAnotherTypeIsAnErrorThatNamesIt) {
   EXPECT_THAT(status.message(), HasSubstr("tensor q.weight is stored as int8, a float type is wanted"));
 }
 
+TEST(ParameterSet, AShardMayHaveOtherShapes) {
+  ParameterSet set;
+  set.add("weight_scale", StoredAs::kFloat).shards = {{"q.weight_scale", {3, 1}, {}, {Shape{3}, Shape{}}}};
+  auto& shard = set.get("weight_scale").shards.front();
+  for (const Shape& shape : {Shape{3, 1}, Shape{3}, Shape{}}) {
+    StoredWeights source;
+    source.add("q.weight_scale", DType::kF32, shape, std::vector<float>(static_cast<size_t>(shape.elements()), 1.0f));
+    ASSERT_TRUE(set.weight_loader(source).ok());
+    EXPECT_EQ(shard.tensor.view.shape, shape);
+  }
+  StoredWeights source;
+  source.add("q.weight_scale", DType::kF32, {4}, {1, 2, 3, 4});
+  EXPECT_THAT(set.weight_loader(source).message(), HasSubstr("tensor q.weight_scale has shape [4], not [3, 1]"));
+}
+
+TEST(ParameterSet, AnOptionalShardMayBeAbsentButNotWrong) {
+  ParameterSet set;
+  set.add("input_scale", StoredAs::kFloat, Presence::kOptional).shards = {{"q.input_scale", {1}, {}}, {"k.input_scale", {1}, {}}};
+  StoredWeights source;
+  source.add("k.input_scale", DType::kF32, {1}, {2});
+  ASSERT_TRUE(set.weight_loader(source).ok());
+  EXPECT_FALSE(set.get("input_scale").shards[0].loaded());
+  EXPECT_TRUE(set.get("input_scale").shards[1].loaded());
+  set.release(source);
+  EXPECT_THAT(source.released(), ElementsAre("k.input_scale"));
+  source.add("q.input_scale", DType::kF32, {2}, {1, 2});
+  EXPECT_EQ(set.weight_loader(source).code(), Code::kCorrupt);
+}
+
 TEST(ParameterSet, ReleaseGivesEveryShardBackAndDropsItsView) {
   auto set = two_parameters();
   auto source = stored_weights();

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "quant/compressed_tensors.h"
+#include "quant/formats/formats.h"
 #include "quant/scheme_linear.h"
 
 namespace choral::quant {
@@ -15,31 +15,69 @@ namespace {
 // names.
 struct InFlight {
   std::string_view name;
-  const Scheme& (*linear)();
+  SchemePtr (*linear)();
 };
-constexpr std::array<InFlight, 1> kInFlight{{{"w8a8_dynamic", w8a8_in_flight_scheme}}};
+constexpr std::array kInFlight{
+    InFlight{"w8a8_dynamic", [] { return dynamic_scheme(rounded_floats(8)); }},
+    InFlight{"w8a16", [] { return weight_only_scheme(rounded_floats(8)); }},
+    InFlight{"w4a16", [] { return weight_only_scheme(rounded_floats(4)); }},
+    InFlight{"w4a8_dynamic", [] { return dynamic_scheme(rounded_floats(4)); }},
+    InFlight{"fp8", fp8_in_flight_scheme},
+};
+
+// One line a quant_method of config.json.
+struct Format {
+  std::string_view name;
+  Result<std::unique_ptr<QuantConfig>> (*read)(const io::ConfigMap&);
+};
+constexpr std::array kFormats{
+    Format{"compressed-tensors", read_compressed_tensors},
+    Format{"modelslim",
+           [](const io::ConfigMap& stored) {
+             return read_modelslim(io::ConfigMap(stored.object(), "quant_model_description.json"));
+           }},
+    Format{"awq", read_awq},
+    Format{"gptq", read_gptq},
+    Format{"fp8", read_fp8},
+};
+
+template <class Table>
+std::vector<std::string> names_of(const Table& table) {
+  std::vector<std::string> names;
+  for (const auto& row : table) names.emplace_back(row.name);
+  return names;
+}
 
 // One scheme for all linear layers; embedding and head are as stored.
 class OneScheme : public QuantConfig {
  public:
-  OneScheme(std::string_view name, const Scheme& linear) : name_(name), linear_(linear) {}
+  OneScheme(std::string_view name, SchemePtr linear) : name_(name), linear_(std::move(linear)) {}
   std::string_view name() const override { return name_; }
-  Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, const LinearShape&) const override {
-    return make_scheme_linear_method(kind == LayerKind::kLinear ? linear_ : float_scheme());
+  Result<SchemePtr> scheme_for(LayerKind kind, std::string_view) const override {
+    return kind == LayerKind::kLinear ? linear_ : float_scheme();
   }
 
  private:
   std::string_view name_;
-  const Scheme& linear_;
+  SchemePtr linear_;
 };
 
 }  // namespace
 
-std::vector<std::string> in_flight_names() {
-  std::vector<std::string> names;
-  for (const auto& scheme : kInFlight) names.emplace_back(scheme.name);
-  return names;
+Result<std::unique_ptr<LinearMethod>> QuantConfig::get_quant_method(LayerKind kind, const LinearShape& shape) const {
+  SchemePtr scheme;
+  for (const auto& member : shape.shard_names) {
+    CHORAL_TRY(auto own, scheme_for(kind, member));
+    if (scheme != nullptr && own != scheme) {
+      return unsupported("{} and {} are computed as one matrix, but one is quantised and the other is not, or in another way",
+                         shape.shard_names.front(), member);
+    }
+    scheme = std::move(own);
+  }
+  return make_scheme_linear_method(std::move(scheme));
 }
+
+std::vector<std::string> in_flight_names() { return names_of(kInFlight); }
 
 Status check_quantization(std::string_view wish) {
   const auto names = in_flight_names();
@@ -57,11 +95,13 @@ Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& conf
       return invalid_argument("--quantization {} is for float checkpoints; this one is quantised ({} is {})", wish, where,
                               method);
     }
-    if (method == "compressed-tensors") return read_compressed_tensors(stored);
+    for (const Format& format : kFormats) {
+      if (format.name == method) return format.read(stored);
+    }
     return unsupported(
-        "{}: checkpoints quantised by {} are not read, those by compressed-tensors are; use the float checkpoint, with "
-        "--quantization {} if you like, or a GGUF file",
-        where, method, fmt::join(in_flight_names(), " or "));
+        "{}: checkpoints quantised by {} are not read; those by {} are. Use the float checkpoint, with --quantization {} if you "
+        "like, or a GGUF file",
+        where, method, fmt::join(names_of(kFormats), ", "), fmt::join(in_flight_names(), " or "));
   }
   for (const auto& scheme : kInFlight) {
     if (scheme.name == wish) return std::make_unique<OneScheme>(scheme.name, scheme.linear());

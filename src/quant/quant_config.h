@@ -1,6 +1,5 @@
-// Which method serves which layer: made once a model from its files and the user's wish.
-// A scheme is one file in schemes/ and one line of the table in quant_config.cc; an unknown name is an error that lists the known
-// ones.
+// Which scheme serves which layer: made once a model from its files and the user's wish. A checkpoint's description is one file
+// in formats/.
 #pragma once
 
 #include <memory>
@@ -9,7 +8,7 @@
 #include <vector>
 
 #include "io/config_map.h"
-#include "quant/linear_method.h"
+#include "quant/scheme.h"
 
 namespace choral::quant {
 
@@ -19,7 +18,14 @@ class QuantConfig {
  public:
   virtual ~QuantConfig() = default;
   virtual std::string_view name() const = 0;
-  virtual Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, const LinearShape& shape) const = 0;
+  // What was decided for the user.
+  virtual std::vector<std::string> notes() const { return {}; }
+  // The scheme of one layer as the checkpoint has it: "model.layers.0.self_attn.q_proj". The same object for all layers that may
+  // be computed as one.
+  virtual Result<SchemePtr> scheme_for(LayerKind kind, std::string_view layer) const = 0;
+
+  // The method of a layer, whose members must have one scheme.
+  virtual Result<std::unique_ptr<LinearMethod>> get_quant_method(LayerKind kind, const LinearShape& shape) const;
 };
 
 // --quantization: "auto", the checkpoint as it is, or one of in_flight_names() for a float checkpoint's linear layers.

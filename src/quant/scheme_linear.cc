@@ -11,21 +11,25 @@ namespace {
 
 class SchemeLinearMethod : public LinearMethod {
  public:
-  explicit SchemeLinearMethod(const Scheme& scheme) : scheme_(scheme) {}
+  explicit SchemeLinearMethod(SchemePtr scheme) : scheme_(std::move(scheme)) {}
 
   void create_weights(const LinearShape& shape, ParameterSet& parameters) override {
-    scheme_.create_weights(shape, parameters);
-    if (!shape.bias) return;
+    scheme_->create_weights(shape, parameters);
+    if (!shape.bias || scheme_->holds_bias()) return;
     auto& bias = parameters.add("bias", StoredAs::kFloatOrBlocks);
     for (size_t i = 0; i < shape.out.size(); ++i) bias.shards.push_back({shape.shard_names[i] + ".bias", {shape.out[i]}, {}});
   }
 
   Status process_weights_after_loading(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
                                        ParameterSet& parameters) override {
-    CHORAL_TRY(runs_, scheme_.pack(ctx, request, shape, parameters));
-    if (!shape.bias) return {};
-    load_bias(parameters.get("bias"), request, shape.out_total());
-    return bias_.keep(ctx.session);
+    CHORAL_TRY(PackedLayer packed, scheme_->pack(ctx, request, shape, parameters));
+    runs_ = std::move(packed.runs);
+    if (scheme_->holds_bias()) {
+      bias_.host().assign(packed.bias.begin(), packed.bias.end());
+    } else if (shape.bias) {
+      load_bias(parameters.get("bias"), request, shape.out_total());
+    }
+    return bias_.host().empty() ? Status() : bias_.keep(ctx.session);
   }
 
   void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
@@ -121,15 +125,15 @@ class SchemeLinearMethod : public LinearMethod {
     return fmt::format("{}", fmt::join(names, "+"));
   }
 
-  const Scheme& scheme_;
+  SchemePtr scheme_;
   std::vector<PackedRun> runs_;
   platform::KeptVector bias_;
 };
 
 }  // namespace
 
-std::unique_ptr<LinearMethod> make_scheme_linear_method(const Scheme& scheme) {
-  return std::make_unique<SchemeLinearMethod>(scheme);
+std::unique_ptr<LinearMethod> make_scheme_linear_method(SchemePtr scheme) {
+  return std::make_unique<SchemeLinearMethod>(std::move(scheme));
 }
 
 }  // namespace choral::quant

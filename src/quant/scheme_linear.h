@@ -7,6 +7,6 @@
 
 namespace choral::quant {
 
-std::unique_ptr<LinearMethod> make_scheme_linear_method(const Scheme& scheme);
+std::unique_ptr<LinearMethod> make_scheme_linear_method(SchemePtr scheme);
 
 }  // namespace choral::quant

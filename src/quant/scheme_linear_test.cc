@@ -25,11 +25,11 @@ class SchemeLinearTest : public ::testing::Test {
  protected:
   using Method = std::unique_ptr<LinearMethod>;
 
-  static Method make_method(const Scheme& scheme = float_scheme()) { return make_scheme_linear_method(scheme); }
+  static Method make_method(SchemePtr scheme = float_scheme()) { return make_scheme_linear_method(std::move(scheme)); }
 
   // The method with `shape`'s weights packed.
-  Result<Method> load(const LinearShape& shape, WeightSource& source, const Scheme& scheme = float_scheme()) {
-    Method method = make_method(scheme);
+  Result<Method> load(const LinearShape& shape, WeightSource& source, SchemePtr scheme = float_scheme()) {
+    Method method = make_method(std::move(scheme));
     ParameterSet parameters;
     method->create_weights(shape, parameters);
     CHORAL_RETURN_IF_ERROR(parameters.weight_loader(source));
@@ -226,7 +226,7 @@ TEST_F(SchemeLinearTest, W8A8InFlightIsItsFormulaOnTheLoadedRows) {
   source.add("q.bias", DType::kF32, {3}, {1, 2, 3});
   source.add("k.bias", DType::kF32, {2}, {4, 5});
   const LinearShape shape{.in = kIn, .out = {3, 2}, .shard_names = {"q", "k"}, .bias = true};
-  const auto method = *load(shape, source, w8a8_in_flight_scheme());
+  const auto method = *load(shape, source, dynamic_scheme(rounded_floats(8)));
   EXPECT_EQ(method->format(), "int8");
   const auto y = apply(*method, shape, x);
   const std::vector<std::span<const float>> rows{std::span(q).subspan(2 * kIn, kIn), std::span(q).first(kIn),
@@ -246,7 +246,7 @@ TEST_F(SchemeLinearTest, W8A8InFlightIsItsFormulaOnTheLoadedRows) {
   }
 }
 
-TEST_F(SchemeLinearTest, W8A8MultipliesWithTheLargestOfItsMembersInputScales) {
+TEST_F(SchemeLinearTest, W8A8MultipliesEachMemberWithItsOwnInputScale) {
   constexpr int64_t kIn = 40;
   Tensor q = *Tensor::allocate(DType::kI8, {2, kIn}), k = *Tensor::allocate(DType::kI8, {1, kIn});
   for (int64_t i = 0; i < 2 * kIn; ++i) q.as<int8_t>()[i] = static_cast<int8_t>(i * 37 % 256 - 128);
@@ -259,21 +259,22 @@ TEST_F(SchemeLinearTest, W8A8MultipliesWithTheLargestOfItsMembersInputScales) {
   source.add("q.input_scale", DType::kF32, {1}, {0.03f});
   source.add("k.input_scale", DType::kF32, {1}, {0.04f});
   const LinearShape shape{.in = kIn, .out = {2, 1}, .shard_names = {"q", "k"}};
-  const auto method = *load(shape, source, w8a8_scheme());
+  const auto method = *load(shape, source, static_scheme(int8_rows({.bits = 8}), /*symmetric_input=*/true));
   auto x = kernels::gaussian(kIn, /*seed=*/4);
   x[3] = 100.0f;  // beyond the calibrated range
   x[4] = -100.0f;
   const auto y = apply(*method, shape, x);
-  const float scales[] = {0.01f, 0.02f, 0.25f};
+  const float scales[] = {0.01f, 0.02f, 0.25f}, inputs[] = {0.03f, 0.03f, 0.04f};
   for (int64_t j = 0; j < 3; ++j) {
     const auto* w = j < 2 ? q.as<int8_t>().data() + j * kIn : k.as<int8_t>().data();
     double sum = 0;
-    for (int64_t i = 0; i < kIn; ++i) sum += w[i] * std::clamp(std::nearbyint(x[i] / 0.04f), -128.0f, 127.0f);
-    EXPECT_NEAR(y[j], sum * scales[j] * 0.04, 1e-6 * std::abs(sum * scales[j])) << j;
+    for (int64_t i = 0; i < kIn; ++i) sum += w[i] * std::clamp(std::nearbyint(x[i] / inputs[j]), -128.0f, 127.0f);
+    EXPECT_NEAR(y[j], sum * scales[j] * inputs[j], 1e-6 * std::abs(sum * scales[j])) << j;
     EXPECT_NEAR(read_row(*method, j, kIn)[7], w[7] * scales[j], 1e-6f);
   }
   source.add("k.input_scale", DType::kF32, {1}, {0.0f});
-  EXPECT_THAT(load(shape, source, w8a8_scheme()).status().message(), HasSubstr("k.input_scale is 0; a scale is above 0"));
+  EXPECT_THAT(load(shape, source, static_scheme(int8_rows({.bits = 8}), /*symmetric_input=*/true)).status().message(),
+              HasSubstr("k.input_scale is 0; a scale is above 0"));
 }
 
 TEST_F(SchemeLinearTest, W8A8InFlightRefusesWhatIsNoNumberOrQuantisedAlready) {
@@ -282,13 +283,13 @@ TEST_F(SchemeLinearTest, W8A8InFlightRefusesWhatIsNoNumberOrQuantisedAlready) {
   std::vector<float> values(64, 1.0f);
   values[40] = std::numeric_limits<float>::quiet_NaN();
   source.add("o.weight", DType::kF32, {2, 32}, values);
-  const auto method = load(shape, source, w8a8_in_flight_scheme());
+  const auto method = load(shape, source, dynamic_scheme(rounded_floats(8)));
   EXPECT_EQ(method.status().code(), Code::kCorrupt);
   EXPECT_THAT(method.status().message(), HasSubstr("o.weight: row 1 holds a NaN"));
 
   const auto blocks = kernels::random_quant_matrix(DType::kQ8_0, 2, 32, /*seed=*/1);
   source.add("o.weight", blocks.view());
-  EXPECT_THAT(load(shape, source, w8a8_in_flight_scheme()).status().message(), HasSubstr("o.weight is stored as q8_0"));
+  EXPECT_THAT(load(shape, source, dynamic_scheme(rounded_floats(8))).status().message(), HasSubstr("o.weight is stored as q8_0"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "io/checkpoint.h"
+#include "kernels/gemm/pack_spec.h"
 
 namespace choral::quant {
 
@@ -14,14 +15,17 @@ namespace choral::quant {
 struct WeightRequest {
   bool as_stored = true;            // auto: each tensor keeps its own type
   DType convert_to = DType::kBF16;  // else every weight, vectors included, is rounded to this
+  // How integers meet x where the checkpoint leaves it open (--activations).
+  kernels::Activations activations = kernels::Activations::kFull;
 };
 
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
   virtual bool contains(const std::string& name) const = 0;
-  // The tensor, whose shape must be `shape`; an error names file, tensor, both shapes. The view lives until release().
-  virtual Result<io::SourceTensor> take(const std::string& name, const Shape& shape) = 0;
+  // The tensor, whose shape must be one of `shapes`; an error names file, tensor, all shapes. The view lives until release().
+  virtual Result<io::SourceTensor> take_any_of(const std::string& name, std::span<const Shape> shapes) = 0;
+  Result<io::SourceTensor> take(const std::string& name, const Shape& shape) { return take_any_of(name, {&shape, 1}); }
   // The tensor was packed: its pages may go.
   virtual void release(const std::string& name) = 0;
   virtual const WeightRequest& request() const = 0;

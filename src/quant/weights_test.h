@@ -36,13 +36,13 @@ class StoredWeights : public WeightSource {
   }
 
   bool contains(const std::string& name) const override { return stored_.contains(name); }
-  Result<io::SourceTensor> take(const std::string& name, const Shape& shape) override {
+  Result<io::SourceTensor> take_any_of(const std::string& name, std::span<const Shape> shapes) override {
     if (!contains(name)) return not_found("no tensor {}", name);
     const auto& tensor = stored_[name];
-    if (tensor.view.shape != shape) {
-      return corrupt("tensor {} has shape {}, not {}", name, tensor.view.shape.to_string(), shape.to_string());
+    for (const Shape& shape : shapes) {
+      if (tensor.view.shape == shape) return tensor;
     }
-    return tensor;
+    return corrupt("tensor {} has shape {}, not {}", name, tensor.view.shape.to_string(), shapes.front().to_string());
   }
   void release(const std::string& name) override { released_.push_back(name); }
   const WeightRequest& request() const override { return request_; }

@@ -24,6 +24,12 @@ ScaleFields scale_fields(DType format) {
     case DType::kQ4_K:
     case DType::kQ5_K: return {0, 2};
     case DType::kQ6_K: return {208, -1};
+    case DType::kQ2_K: return {80, 82};
+    case DType::kQ3_K: return {108, -1};
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS: return {0, -1};
+    case DType::kTQ1_0: return {52, -1};
+    case DType::kTQ2_0: return {64, -1};
     default: return {};
   }
 }
@@ -37,6 +43,13 @@ float largest_quant(DType format) {
     case DType::kQ6_K: return 32 * 127;
     case DType::kQ5_0:
     case DType::kQ5_1: return 31;
+    case DType::kQ2_K: return 3 * 15;
+    case DType::kQ3_K: return 4 * 32;
+    case DType::kIQ4_NL: return 127;
+    case DType::kIQ4_XS: return 127 * 32;
+    case DType::kTQ1_0:
+    case DType::kTQ2_0: return 2;
+    case DType::kMXFP4: return 6;
     default: return 15;
   }
 }
@@ -51,8 +64,10 @@ void fill_blocks(Tensor& tensor, Random& random, float bound) {
     const uint64_t r = random.next();
     std::memcpy(bytes.data() + i, &r, 8);
   }
+  const auto exponent = static_cast<uint8_t>(127 + std::ilogb(bound / largest_quant(tensor.dtype())));  // of MXFP4
   for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(f.block_bytes)) {
-    std::memcpy(bytes.data() + block + fields.first, &scale, sizeof scale);
+    if (tensor.dtype() == DType::kMXFP4) bytes[block] = exponent;
+    if (fields.first >= 0) std::memcpy(bytes.data() + block + fields.first, &scale, sizeof scale);
     if (fields.second >= 0) std::memcpy(bytes.data() + block + fields.second, &zero, sizeof zero);
   }
 }
@@ -84,7 +99,8 @@ Result<Tensor> Weights::make(DType format, const Shape& shape) {
   return tensor;
 }
 
-Result<io::SourceTensor> Weights::take(const std::string&, const Shape& shape) {
+Result<io::SourceTensor> Weights::take_any_of(const std::string&, std::span<const Shape> shapes) {
+  const Shape& shape = shapes.front();
   const bool matrix = shape.rank() == 2;
   const auto& f = facts(format_);
   const DType format = !matrix ? DType::kF32 : shape[1] % f.block_elements == 0 ? format_ : DType::kBF16;

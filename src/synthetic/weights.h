@@ -18,7 +18,7 @@ class Weights : public quant::WeightSource {
   Weights(DType format, uint64_t seed) : format_(format), seed_(seed) {}
 
   bool contains(const std::string&) const override { return true; }
-  Result<io::SourceTensor> take(const std::string& name, const Shape& shape) override;
+  Result<io::SourceTensor> take_any_of(const std::string& name, std::span<const Shape> shapes) override;
   void release(const std::string&) override {}
   const quant::WeightRequest& request() const override { return request_; }
 

@@ -75,7 +75,9 @@ void* allocate_or_null(size_t size, Alignment... alignment) noexcept {
 void release(void* p) noexcept {
   if (p != nullptr && counting.load(std::memory_order_relaxed)) frees.fetch_add(1, std::memory_order_relaxed);
   size_t enough = relief.load(std::memory_order_relaxed);
-  if (malloc_usable_size(p) >= enough && relief.compare_exchange_strong(enough, SIZE_MAX)) failing_from = enough;
+  if (enough != SIZE_MAX && malloc_usable_size(p) >= enough && relief.compare_exchange_strong(enough, SIZE_MAX)) {
+    failing_from = enough;
+  }
   std::free(p);
 }
 

@@ -69,6 +69,7 @@ class ResidencyTest : public ::testing::Test {
     return request({name});
   }
 
+  std::atomic<bool> wished_ = false;  // outlives the registry, whose wake sets it
   SmallAdapters files_;
   lora::LoRAConfig config_;
   AdapterExecutor executor_;
@@ -152,13 +153,13 @@ TEST_F(ResidencyTest, WhoLeavesWhileOneOfItsAdaptersIsUnknownLeavesNothing) {
 TEST_F(ResidencyTest, AnUnloadWhileAPinWaitsForItsLoadLeavesNothing) {
   end(dropped_then_wanted("0"));
   const int64_t loads = residency_->loads();
-  std::atomic<bool> wished = false, answered = false;
-  registry_.set_wake([&] { wished = true; });
+  std::atomic<bool> answered = false;
+  registry_.set_wake([this] { wished_ = true; });
   std::thread caller([&] {
     EXPECT_EQ(registry_.pin("0", true).code(), Code::kNotFound);
     answered = true;
   });
-  while (!wished) std::this_thread::yield();
+  while (!wished_) std::this_thread::yield();
   residency_->take_changes();  // the wish, which asks for a load
   for (const char* name : {"0", "1"}) EXPECT_TRUE(registry_.unload(name).ok()) << name;
   wait_for_loads(loads + 1);
@@ -180,10 +181,9 @@ TEST_F(ResidencyTest, APinGrantedToANameThatHadGoneGoesWithIt) {
     end(std::move(first));
   }
   ASSERT_EQ(residency_->content_count(), 1U);
-  std::atomic<bool> wished = false;
-  registry_.set_wake([&] { wished = true; });
+  registry_.set_wake([this] { wished_ = true; });
   std::thread caller([&] { EXPECT_EQ(registry_.pin("same", true).code(), Code::kNotFound); });
-  while (!wished) std::this_thread::yield();
+  while (!wished_) std::this_thread::yield();
   ASSERT_TRUE(registry_.unload("same").ok());
   residency_->take_changes();
   caller.join();

@@ -28,9 +28,14 @@ float dynamic_quant_row(const float* x, float* residual, const float* row, const
   return scale;
 }
 
+// y may be null but for a scale of the whole row.
 void planes_row(const float* x, float* residual, const float* row, const float* w, float eps, NormWeight form, int64_t count,
-                QuantiseOptions options, QuantisedBlock* coarse, float* y) {
-  quantise_source(normed_row(x, residual, row, w, eps, form, count), count, options, coarse, coarse + count / 32, y);
+                QuantiseOptions options, QuantisedBlock* out, float* y) {
+  const NormedRow normed = normed_row(x, residual, row, w, eps, form, count);
+  if (options.planes == Planes::kOneScale) {
+    return quantise_blocks_with_scale(y, count, write_row_and_scale(normed, count, y), options, out);
+  }
+  quantise_source(normed, count, options, out, options.planes == Planes::kTwo ? out + count / 32 : nullptr, y);
 }
 
 }  // namespace
@@ -64,16 +69,18 @@ void quantise_norms(const Context& ctx, MatrixView<const float> added, MatrixVie
       }
     });
   };
+  const Arena::Mark mark(ctx.scratch);
   switch (out.form().kind) {
     case RowForm::Kind::kPlanes: {
+      const bool needs_floats = out.form().planes.planes == Planes::kOneScale;
+      const auto scratch = ctx.scratch.make<float>(needs_floats && !wanted(y) ? ctx.pool.size() * cols : 0);
       const auto row = CHORAL_AT_LEVEL(ctx.level, planes_row);
-      return for_each_row([&](int64_t i, int, const float* x, float* sum) {
-        row(x, sum, rows.row(i), w.data(), eps, form, cols, out.form().planes, out.sub_rows(i, 1).planes().data(),
-            wanted(y) ? y.row(i) : nullptr);
+      return for_each_row([&](int64_t i, int thread, const float* x, float* sum) {
+        float* floats = wanted(y) ? y.row(i) : needs_floats ? scratch.data() + thread * cols : nullptr;
+        row(x, sum, rows.row(i), w.data(), eps, form, cols, out.form().planes, out.sub_rows(i, 1).planes().data(), floats);
       });
     }
     case RowForm::Kind::kInt8: {
-      const Arena::Mark mark(ctx.scratch);
       if (out.form().int8.fixed) {  // no scale has to be found, so there is little to gain from one pass
         if (!wanted(y)) y = {ctx.scratch.make<float>(rows.rows * cols).data(), rows.rows, cols};
         added.data == nullptr ? rms_norm(ctx, rows, w, eps, y, form) : add_rms_norm(ctx, added, residual, w, eps, y, form);

@@ -67,7 +67,8 @@ RowForm planes(QuantiseOptions options = {}) { return {.kind = RowForm::Kind::kP
 
 TEST_P(NormQuantTest, IsTheCompositionToTheBit) {
   for (const int64_t cols : {1, 5, 15, 16, 17, 32, 33, 63, 64, 65, 96, 100, 480, 512, 544, 2048}) {
-    for (const RowForm& form : {kDynamic, kStatic, planes(), planes({8, false}), planes({32, true})}) {
+    for (const RowForm& form : {kDynamic, kStatic, planes(), planes({8, false}), planes({32, true}),
+                                planes({8, false, Planes::kOne}), planes({32, true, Planes::kOneScale})}) {
       if (form.kind == RowForm::Kind::kPlanes && cols % 32 != 0) continue;
       for (const NormWeight weight : {NormWeight::kPlain, NormWeight::kOnePlus}) {
         const Arena::Mark mark(arena_);
@@ -138,7 +139,7 @@ TEST_P(NormQuantTest, ARowIsByItself) {
   c.x[33 * 96 + 7] = NAN;
   std::fill_n(c.x.begin() + 40 * 96, 96, 0.0f);
   std::fill_n(c.residual.begin() + 40 * 96, 96, 0.0f);
-  for (const RowForm& form : {kDynamic, planes()}) {
+  for (const RowForm& form : {kDynamic, planes(), planes({8, false, Planes::kOneScale})}) {
     auto residual = c.residual;
     const QuantisedRows all(arena_, form, c.rows, 96), alone(arena_, form, 1, 96);
     add_rms_norm_quantise(ctx(), c.view(c.x), c.view(residual), c.w, kEps, all);

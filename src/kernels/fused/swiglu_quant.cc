@@ -93,20 +93,22 @@ bool wanted(MatrixView<float> y) { return y.data != nullptr; }
 
 // Writes a piece of a row of floats and gives the scale that the piece alone would have.
 using WritePiece = FunctionRef<float(int64_t row, int64_t col, int64_t count, float* floats)>;
+// Quantises a piece of a row whose scale is known.
+using StorePiece = FunctionRef<void(int64_t row, int64_t col, int64_t count, const float* floats, float scale)>;
 
-// q and scale of rows that `write` makes. Fewer rows than threads are divided by columns: division by 127 keeps order, so the
-// largest scale of a row's pieces is the row's, and the bits are the same.
-void quantise_written(const Context& ctx, WritePiece write, MatrixView<float> y, MatrixView<int8_t> q, std::span<float> scale) {
+// Stores rows [rows, n] that `write` makes, and their scales. Fewer rows than threads are divided by columns: division by 127
+// keeps order, so the largest scale of a row's pieces is the row's, and the bits are the same.
+void quantise_written(const Context& ctx, WritePiece write, StorePiece store, MatrixView<float> y, int64_t n,
+                      std::span<float> scale) {
   const Arena::Mark mark(ctx.scratch);
-  const auto quantise = CHORAL_AT_LEVEL(ctx.level, quantise_with_scale);
-  const int64_t rows = q.rows, n = q.cols, chunks = ceil_div(n, kHeavyTask);
+  const int64_t rows = std::ssize(scale), chunks = ceil_div(n, kHeavyTask);
   if (rows >= ctx.pool.size() || chunks <= 1) {
     const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : ctx.pool.size() * n);
     ctx.pool.parallel_for(rows, pieces_per_task(kHeavyTask, n), [&](int64_t begin, int64_t end, int thread) {
       for (int64_t t = begin; t < end; ++t) {
         float* floats = wanted(y) ? y.row(t) : scratch.data() + thread * n;
         scale[t] = write(t, 0, n, floats);
-        quantise(floats, n, scale[t], q.row(t));
+        store(t, 0, n, floats, scale[t]);
       }
     });
     return;
@@ -128,21 +130,28 @@ void quantise_written(const Context& ctx, WritePiece write, MatrixView<float> y,
       if (s > scale[t] || s != s) scale[t] = s;  // a NaN replaces anything, and nothing is larger than it
     }
   }
-  for_each_piece(
-      [&](int64_t t, int64_t col, int64_t count, int64_t) { quantise(y.row(t) + col, count, scale[t], q.row(t) + col); });
+  for_each_piece([&](int64_t t, int64_t col, int64_t count, int64_t) { store(t, col, count, y.row(t) + col, scale[t]); });
 }
 
-// Plane p of row r goes to planes[(2 r + p) * (n / 32)].
-void write_planes(const Context& ctx, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* planes,
+void quantise_written(const Context& ctx, WritePiece write, MatrixView<float> y, MatrixView<int8_t> q, std::span<float> scale) {
+  const auto quantise = CHORAL_AT_LEVEL(ctx.level, quantise_with_scale);
+  const auto store = [&](int64_t t, int64_t col, int64_t count, const float* floats, float s) {
+    quantise(floats, count, s, q.row(t) + col);
+  };
+  quantise_written(ctx, write, store, y, q.cols, scale);
+}
+
+// Blocks as quantise_planes orders them, with a scale for each.
+void write_planes(const Context& ctx, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out,
                   MatrixView<float> y) {
   const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_planes);
-  const int64_t n = x.cols / 2, chunks = ceil_div(n, kHeavyTask);
+  const int64_t n = x.cols / 2, chunks = ceil_div(n, kHeavyTask), planes = plane_count(options.planes);
   ctx.pool.parallel_for(x.rows * chunks, pieces_per_task(kHeavyTask, n), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t t = i / chunks, col = i % chunks * kHeavyTask;
       const float* gate = x.row(t) + col;
-      QuantisedBlock* coarse = planes + (2 * t * n + col) / 32;
-      gated(gate, gate + n, std::min(kHeavyTask, n - col), options, coarse, coarse + n / 32,
+      QuantisedBlock* coarse = out + (planes * t * n + col) / 32;
+      gated(gate, gate + n, std::min(kHeavyTask, n - col), options, coarse, planes == 2 ? coarse + n / 32 : nullptr,
             wanted(y) ? y.row(t) + col : nullptr);
     }
   });
@@ -154,19 +163,28 @@ void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, const 
   const int64_t n = x.cols / 2;
   CHORAL_CHECK(x.cols % 2 == 0 && out.rows() == x.rows && out.k() == n && (!wanted(y) || (y.rows == x.rows && y.cols == n)),
                "x of a gated activation is twice as wide as y and its quantised rows");
+  const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_floats);
+  const auto write = [&](int64_t t, int64_t col, int64_t count, float* floats) {
+    return gated(x.row(t) + col, x.row(t) + n + col, count, floats);
+  };
+  const Arena::Mark mark(ctx.scratch);
   switch (out.form().kind) {
-    case RowForm::Kind::kPlanes: return write_planes(ctx, x, out.form().planes, out.planes().data(), y);
+    case RowForm::Kind::kPlanes: {
+      const QuantiseOptions options = out.form().planes;
+      QuantisedBlock* blocks = out.planes().data();
+      if (options.planes != Planes::kOneScale) return write_planes(ctx, x, options, blocks, y);
+      const auto quantise = CHORAL_AT_LEVEL(ctx.level, quantise_blocks_with_scale);
+      const auto store = [&](int64_t t, int64_t col, int64_t count, const float* floats, float scale) {
+        quantise(floats, count, scale, options, blocks + (t * n + col) / 32);
+      };
+      return quantise_written(ctx, write, store, y, n, ctx.scratch.make<float>(x.rows));
+    }
     case RowForm::Kind::kInt8: {
       if (out.form().int8.fixed) {  // as in norm_quant.cc
-        const Arena::Mark mark(ctx.scratch);
         if (!wanted(y)) y = {ctx.scratch.make<float>(x.rows * n).data(), x.rows, n};
         silu_and_mul(ctx, x, y);
         return quantise_rows(ctx, y, out);
       }
-      const auto gated = CHORAL_AT_LEVEL(ctx.level, gated_floats);
-      const auto write = [&](int64_t t, int64_t col, int64_t count, float* floats) {
-        return gated(x.row(t) + col, x.row(t) + n + col, count, floats);
-      };
       return quantise_written(ctx, write, y, out.q(), out.scale());
     }
   }

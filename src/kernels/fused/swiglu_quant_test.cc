@@ -72,22 +72,24 @@ TEST_P(SwigluQuantTest, StaticIsTheCompositionToTheBit) {
 
 TEST_P(SwigluQuantTest, PlanesAreTheCompositionToTheBit) {
   for (const int64_t n : {32, 96, 512, 2048, 2080, 4096}) {
-    for (const QuantiseOptions options : {QuantiseOptions{8, false}, {32, true}}) {
-      const int64_t rows = 5;
-      const auto x = gaussian(rows * 2 * n, 2);
-      std::vector<float> y(rows * n), expected_y(rows * n);
-      const Arena::Mark mark(arena_);
-      const QuantisedRows rows_of(arena_, {.kind = RowForm::Kind::kPlanes, .planes = options}, rows, n);
-      const auto got = rows_of.planes();
-      std::vector<QuantisedBlock> expected(got.size());
-      silu_and_mul(ctx(), {x.data(), rows, 2 * n}, {expected_y.data(), rows, n});
-      quantise_planes(pool_, GetParam(), {expected_y.data(), rows, n}, options, expected.data());
-      silu_and_mul_quantise(ctx(), {x.data(), rows, 2 * n}, rows_of);
-      EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size_bytes()), 0) << n;
-      std::fill(got.begin(), got.end(), QuantisedBlock{});
-      silu_and_mul_quantise(ctx(), {x.data(), rows, 2 * n}, rows_of, {y.data(), rows, n});
-      EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size_bytes()), 0) << n;
-      EXPECT_EQ(y, expected_y);
+    for (const QuantiseOptions options :
+         {QuantiseOptions{8, false}, {32, true}, {8, false, Planes::kOne}, {32, true, Planes::kOneScale}}) {
+      for (const int64_t rows : {1, 5}) {  // one row may be divided by columns
+        const auto x = gaussian(rows * 2 * n, 2);
+        std::vector<float> y(rows * n), expected_y(rows * n);
+        const Arena::Mark mark(arena_);
+        const QuantisedRows rows_of(arena_, {.kind = RowForm::Kind::kPlanes, .planes = options}, rows, n);
+        const auto got = rows_of.planes();
+        std::vector<QuantisedBlock> expected(got.size());
+        silu_and_mul(ctx(), {x.data(), rows, 2 * n}, {expected_y.data(), rows, n});
+        quantise_planes(pool_, GetParam(), {expected_y.data(), rows, n}, options, expected.data());
+        silu_and_mul_quantise(ctx(), {x.data(), rows, 2 * n}, rows_of);
+        EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size_bytes()), 0) << n;
+        std::fill(got.begin(), got.end(), QuantisedBlock{});
+        silu_and_mul_quantise(ctx(), {x.data(), rows, 2 * n}, rows_of, {y.data(), rows, n});
+        EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size_bytes()), 0) << n;
+        EXPECT_EQ(y, expected_y);
+      }
     }
   }
 }

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/float16.h"
+#include "base/float8.h"
 #include "kernels/gemm/gemm_float_kernels.h"
 
 namespace choral::kernels {
@@ -36,29 +36,57 @@ MicroKernel find_micro(DType, int rows, int) {
   return kMicro.at(rows - 1);
 }
 
-template <DType kWeights>
-void widen(const std::byte* w, int64_t k, float* out) {
-  const auto* bits = reinterpret_cast<const uint16_t*>(w);
-  for (int64_t i = 0; i < k; ++i) {
+void widen_bfloat16(const MicroArgs& args) {
+  const auto* bits = reinterpret_cast<const uint16_t*>(args.w);
+  for (int64_t i = 0; i < args.k; ++i) {
     for (int64_t c = 0; c < kPanelRows; ++c) {
-      out[i * kPanelRows + c] = kWeights == DType::kBF16 ? to_float(BFloat16{bits[(i / 2 * kPanelRows + c) * 2 + i % 2]})
-                                                         : to_float(Float16{bits[i * kPanelRows + c]});
+      args.wide[i * kPanelRows + c] = to_float(BFloat16{bits[(i / 2 * kPanelRows + c) * 2 + i % 2]});
     }
   }
 }
 
-template <DType kWeights, int R>
+void widen_float16(const MicroArgs& args) {
+  const auto* bits = reinterpret_cast<const uint16_t*>(args.w);
+  for (int64_t i = 0; i < args.k * kPanelRows; ++i) args.wide[i] = to_float(Float16{bits[i]});
+}
+
+void widen_float8(const MicroArgs& args) {
+  const float* scales = args.scales;
+  const std::byte* w = args.w;
+  int64_t group_end = args.group_end;
+  for (int64_t i = 0; i < args.k; ++i) {
+    if (i == group_end) {
+      scales = reinterpret_cast<const float*>(w);
+      w += kPanelScaleBytes;
+      group_end += args.group;
+    }
+    for (int64_t c = 0; c < kPanelRows; ++c) {
+      const Float8E4M3 code{std::to_integer<uint8_t>(w[c * 2 + i % 2])};
+      args.wide[i * kPanelRows + c] = to_float(scaled_half(code)) * scales[c];
+    }
+    if (i % 2 != 0) w += 2 * kPanelRows;
+  }
+}
+
+using Widen = void (*)(const MicroArgs&);
+
+template <Widen kWiden, int R>
 void widening_micro(const MicroArgs& args) {
-  widen<kWeights>(args.w, args.k, args.wide);
+  kWiden(args);
   MicroArgs on_wide = args;
   on_wide.w = reinterpret_cast<const std::byte*>(args.wide);
   micro<R>(on_wide);
 }
 
+template <Widen kWiden>
+constexpr std::array<MicroKernel, kMaxRows> kWidening{widening_micro<kWiden, 1>, widening_micro<kWiden, 2>};
+
 MicroKernel find_widening(DType weights, int rows, int) {
-  static constexpr std::array<MicroKernel, kMaxRows> kBFloat16{widening_micro<DType::kBF16, 1>, widening_micro<DType::kBF16, 2>};
-  static constexpr std::array<MicroKernel, kMaxRows> kFloat16{widening_micro<DType::kF16, 1>, widening_micro<DType::kF16, 2>};
-  return (weights == DType::kBF16 ? kBFloat16 : kFloat16).at(rows - 1);
+  switch (weights) {
+    case DType::kBF16: return kWidening<widen_bfloat16>.at(rows - 1);
+    case DType::kF16: return kWidening<widen_float16>.at(rows - 1);
+    default: return kWidening<widen_float8>.at(rows - 1);
+  }
 }
 
 void finish(MatrixView<const float> tile, const float* bias, bool accumulate, MatrixView<float> y) {

@@ -112,19 +112,37 @@ struct Job {
     finish_tile(kernels, epilogue, {out, x.rows, cols, out_stride}, first_row, col, y);
   }
 
+  // Points the micro-kernel at k0 of the panels from p on.
+  void begin_at(MicroArgs& args, int64_t p, int64_t k0) const {
+    args.w = w.panel(p) + w.offset(k0);
+    args.panel_stride = w.panel_bytes;
+    if (w.group == 0) return;
+    const int64_t into = k0 % w.group;
+    args.scales = reinterpret_cast<const float*>(w.panel(p) + w.offset(k0 - into));
+    args.group = w.group;
+    args.group_end = into == 0 ? 0 : w.group - into;
+  }
+
   // One row tile over panels [p0, p1), several panels at once from end to end.
   void run_direct(int64_t p0, int64_t p1, float* out) const {
     const int rows = x.height(0);
     const int64_t out_stride = (p1 - p0) * kPanelRows;
-    // From jump_at on the prefetch leaves these panels for the next group's.
-    const int64_t pair_bytes = 2 * w.k_bytes();
-    const int64_t jump_at = std::max<int64_t>(0, w.panel_bytes - kAheadBytes) / pair_bytes * 2 / kXChunk * kXChunk;
+    MicroArgs args{};
+    args.x = x.data;
+    args.k = w.k;
+    args.out_stride = out_stride;
+    args.ahead_panel_stride = w.panel_bytes;
+    args.ahead_step = 2 * w.k_bytes();
+    args.ahead_scales = kPanelScaleBytes;
+    // From here on the prefetch leaves these panels for the next group's.
+    args.jump_at = w.k_within(std::max<int64_t>(0, w.panel_bytes - kAheadBytes)) / kXChunk * kXChunk;
     for (int64_t p = p0; p < p1;) {
       const int64_t group = largest_group(kernels.panels_for(rows), p1 - p);
-      const std::byte* first = w.panel(p);
-      kernels.micro(w.dtype, rows, static_cast<int>(group))({x.data, first, w.panel_bytes, w.k, out + (p - p0) * kPanelRows,
-                                                             out_stride, false, nullptr, 0, first + kAheadBytes, w.panel_bytes,
-                                                             pair_bytes, jump_at, (group - 1) * w.panel_bytes});
+      begin_at(args, p, 0);
+      args.out = out + (p - p0) * kPanelRows;
+      args.ahead = args.w + kAheadBytes;
+      args.ahead_jump = (group - 1) * w.panel_bytes;
+      kernels.micro(w.dtype, rows, static_cast<int>(group))(args);
       p += group;
     }
     finish(p0, p1, out, out_stride);
@@ -155,17 +173,16 @@ struct Job {
   // All row tiles over panels [p0, p1), block by block of k; the widened weights lie in `wide`.
   void run_tiles(int64_t p0, int64_t p1, float* out, float* wide, int thread) const {
     const int64_t out_stride = (p1 - p0) * kPanelRows;
-    const bool in_place = w.dtype == DType::kF32 || x.tiles <= kernels.max_in_place_tiles;
+    // e4m3 is dear to widen: always once for all.
+    const bool in_place = w.dtype == DType::kF32 || (w.group == 0 && x.tiles <= kernels.max_in_place_tiles);
     for (int64_t k0 = 0; k0 < w.k; k0 += kBlockK) {
       const int64_t k = std::min(kBlockK, w.k - k0);
       for (int64_t p = p0; p < p1;) {
         const int64_t group = largest_group(kernels.tile_panels, p1 - p);
-        const std::byte* raw = w.panel(p) + k0 * w.k_bytes();
-        const std::byte* next = raw + group * w.panel_bytes;  // the block after this one
-        if (p + group == p1 && k0 + k < w.k) next = w.panel(p0) + (k0 + k) * w.k_bytes();
         MicroArgs args{};
-        args.w = raw;
-        args.panel_stride = w.panel_bytes;
+        begin_at(args, p, k0);
+        const std::byte* next = args.w + group * w.panel_bytes;  // the block after this one
+        if (p + group == p1 && k0 + k < w.k) next = w.panel(p0) + w.offset(k0 + k);
         args.wide = wide;
         args.wide_stride = kBlockK * kPanelRows;
         args.k = k;

@@ -17,7 +17,7 @@ inline constexpr int64_t kXChunk = 16;  // x is packed as [k / 16][rows][16]: br
 
 struct MicroArgs {
   const float* x;        // packed rows of the tile, at the first k
-  const std::byte* w;    // first panel, at the first k
+  const std::byte* w;    // first panel, at the first k, or at the scales before it (group_end = 0)
   int64_t panel_stride;  // bytes from one panel to the next
   int64_t k;             // a multiple of 16 except at the end of a row
   float* out;            // [R][P·16], 64-byte aligned
@@ -26,6 +26,11 @@ struct MicroArgs {
   float* wide;           // of a widening kernel: panels of [k][16] floats, `wide_stride` floats apart
   int64_t wide_stride;
 
+  // Of e4m3 weights: the scales of the first k's group, the k before the next scales, and the k from scales to scales.
+  const float* scales;
+  int64_t group_end;
+  int64_t group;
+
   // Software prefetch: for each two k one pair of weights of every panel at `ahead`, which then moves on by `ahead_step`
   // and, at k = jump_at, by `ahead_jump`: past the panels that are being read to those that come next.
   const std::byte* ahead;
@@ -33,6 +38,7 @@ struct MicroArgs {
   int64_t ahead_step;
   int64_t jump_at;
   int64_t ahead_jump;
+  int64_t ahead_scales;  // bytes it moves on past scales
 };
 using MicroKernel = void (*)(const MicroArgs&);
 
@@ -45,7 +51,7 @@ struct FloatKernels {
 
   int (*panels_for)(int rows);                                // most panels of a micro-kernel with so many rows
   MicroKernel (*micro)(DType weights, int rows, int panels);  // panels: panels_for(rows) or a smaller power of two
-  // The same for bf16 and f16, at most tile_panels panels and at least tile_rows / 2 rows, and the widened weights go to
+  // The same for bf16, f16 and e4m3, at most tile_panels panels and at least tile_rows / 2 rows, and the widened weights go to
   // args.wide as well: stores are free beside multiply-adds, a pass of their own is not (5 % of 128 rows).
   MicroKernel (*widening)(DType weights, int rows, int panels);
   // y[i][j] = tile[i][j] (+ bias[j]) (+ y[i][j]); `y` may be `tile`.

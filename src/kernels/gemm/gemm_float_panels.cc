@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/checked_math.h"
-#include "base/float16.h"
+#include "base/float8.h"
 #include "kernels/quant/dequantise.h"
 #include "kernels/x86/gemm_float_pack.h"
 
@@ -170,6 +170,14 @@ void read_panel_row(const FloatPanels& panels, int64_t row, std::span<float> out
     case DType::kF16:
       for (int64_t i = 0; i < panels.k; ++i) {
         out[i] = to_float(Float16{load<uint16_t>(panel + (i * kPanelRows + lane) * 2)});
+      }
+      break;
+    case DType::kF8E4M3:
+      for (int64_t i = 0; i < panels.k; ++i) {
+        const std::byte* group = panel + panels.offset(i / panels.group * panels.group);
+        const int64_t local = i % panels.group;
+        const Float8E4M3 code{load<uint8_t>(group + kPanelScaleBytes + (local / 2 * kPanelRows + lane) * 2 + local % 2)};
+        out[i] = to_float(scaled_half(code)) * load<float>(group + lane * 4);
       }
       break;
     default:  // bf16, in pairs

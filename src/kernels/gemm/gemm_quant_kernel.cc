@@ -6,9 +6,8 @@ namespace choral::kernels {
 namespace {
 
 // The form for CPUs without AVX2: integers of a block as plain loops over 16 lanes, then one fma a lane.
-template <DType kType>
 void multiply_base(const QuantKernelArgs& args) {
-  const QuantForm form = quant_form(kType);
+  const QuantForm& form = args.form;
   const int subs = form.sub_blocks(), width = kQuantBlock / subs;
   for (int64_t row = 0; row < args.rows; ++row) {
     for (int c = 0; c < args.panel_count * kQuantLanes; ++c) args.out[row * kQuantTileColumns + c] = 0.0f;
@@ -21,41 +20,29 @@ void multiply_base(const QuantKernelArgs& args) {
         const QuantisedBlock& x = args.x[row * args.blocks + b];
         float& acc = args.out[row * kQuantTileColumns + c];
         for (int s = 0; s < subs; ++s) {
-          int32_t sum = x.start[s];
+          int32_t sum = form.zero() == 0 ? 0 : x.start[s];
           for (int i = s * width; i < (s + 1) * width; ++i) sum += w.n[i] * x.q[i];
           acc = std::fma(static_cast<float>(sum), w.scale[s] * x.scale, acc);
         }
-        if (form.has_min()) acc = std::fma(w.min, x.sum, acc);
+        for (int s = 0; form.has_min() && s < subs; ++s) {
+          acc = std::fma(w.min[s], subs == 1 ? x.sum : x.scale * static_cast<float>(x.start[s]), acc);
+        }
       }
     }
   }
 }
 
-template <DType kType>
-QuantKernel base_kernel() {
-  return {"scalar", quant_form(kType).zero(), multiply_base<kType>, multiply_base<kType>};
-}
-
 }  // namespace
 
-QuantKernel quant_kernel_base(DType type) {
-  switch (type) {
-    case DType::kQ8_0: return base_kernel<DType::kQ8_0>();
-    case DType::kQ4_0: return base_kernel<DType::kQ4_0>();
-    case DType::kQ4_1: return base_kernel<DType::kQ4_1>();
-    case DType::kQ5_0: return base_kernel<DType::kQ5_0>();
-    case DType::kQ5_1: return base_kernel<DType::kQ5_1>();
-    case DType::kQ4_K: return base_kernel<DType::kQ4_K>();
-    case DType::kQ5_K: return base_kernel<DType::kQ5_K>();
-    default: return base_kernel<DType::kQ6_K>();
-  }
+QuantKernel quant_kernel_base(QuantForm form) {
+  return {"scalar", start_factor(form, form.zero()), multiply_base, multiply_base};
 }
 
-QuantKernel quant_kernel(DType type, CpuLevel level) {
-  if (level >= CpuLevel::kVnni) return x86::quant_kernel_vnni(type);
-  if (level >= CpuLevel::kAvx512) return x86::quant_kernel_avx512(type);
-  if (level >= CpuLevel::kAvx2) return x86::quant_kernel_avx2(type);
-  return quant_kernel_base(type);
+QuantKernel quant_kernel(QuantForm form, CpuLevel level) {
+  if (level >= CpuLevel::kVnni) return x86::quant_kernel_vnni(form);
+  if (level >= CpuLevel::kAvx512) return x86::quant_kernel_avx512(form);
+  if (level >= CpuLevel::kAvx2) return x86::quant_kernel_avx2(form);
+  return quant_kernel_base(form);
 }
 
 }  // namespace choral::kernels

@@ -16,12 +16,10 @@
 namespace choral::kernels {
 namespace {
 
-using testing::HasSubstr;
-
-std::unique_ptr<PackedMatrix> pack(const QuantMatrixData& data) {
+std::unique_ptr<PackedMatrix> pack(const QuantMatrixData& data, Planes planes = Planes::kTwo) {
   ThreadPool pool(1);
   const WeightRows part{data.view()};
-  auto packed = pack_quantised({&part, 1}, pool);
+  auto packed = pack_quantised({&part, 1}, pool, planes);
   CHORAL_CHECK(packed.ok(), packed.status().message());
   return std::move(*packed);
 }
@@ -36,11 +34,11 @@ std::vector<float> multiply(const PackedMatrix& w, CpuLevel level, const std::ve
 }
 
 // A row of x as the GEMM sees it, by the oracle's own steps.
-struct Planes {
+struct QuantisedRow {
   std::vector<QuantisedBlock> coarse, fine;
 };
-Planes quantise(const float* x, int64_t k) {
-  Planes planes{std::vector<QuantisedBlock>(k / 32), std::vector<QuantisedBlock>(k / 32)};
+QuantisedRow quantise(const float* x, int64_t k) {
+  QuantisedRow planes{std::vector<QuantisedBlock>(k / 32), std::vector<QuantisedBlock>(k / 32)};
   ref::quantise_row(x, k, {}, planes.coarse.data());
   std::vector<float> rest;
   for (int64_t i = 0; i < k; ++i) {
@@ -51,7 +49,7 @@ Planes quantise(const float* x, int64_t k) {
   return planes;
 }
 
-float planes_dot(DType type, const std::byte* row, const Planes& x) {
+float planes_dot(DType type, const std::byte* row, const QuantisedRow& x) {
   return ref::quantised_dot(type, row, x.coarse) + ref::quantised_dot(type, row, x.fine);
 }
 
@@ -100,6 +98,28 @@ TEST_P(GemmQuantTest, BitsEqualTheOracle) {
   }
 }
 
+TEST_P(GemmQuantTest, OnePlaneIsTheCoarseOne) {
+  const DType type = GetParam();
+  const int64_t n = 70, k = 512;
+  const auto data = random_quant_matrix(type, n, k, 15);
+  const auto x = gaussian(100 * k, 16);
+  for (const Planes planes : {Planes::kOne, Planes::kOneScale}) {
+    const auto w = pack(data, planes);
+    std::vector<float> expected;
+    for (int64_t i = 0; i < 100; ++i) {
+      std::vector<QuantisedBlock> row(k / 32);
+      ref::quantise_row(x.data() + i * k, k, {.planes = planes}, row.data());
+      for (int64_t j = 0; j < n; ++j) expected.push_back(ref::quantised_dot(type, data.view().row(j), row));
+    }
+    for (const CpuLevel level : levels()) {
+      for (const int64_t m : {1, 2, 3, 4, 5, 9, 33, 100}) {
+        ASSERT_TRUE(same_bits(multiply(*w, level, x, m), {expected.begin(), expected.begin() + m * n}))
+            << cpu_level_name(level) << ", m " << m;
+      }
+    }
+  }
+}
+
 // Invariant 1: a row's bits depend neither on its batch, its place, nor on threads. 200 rows are more than one pass.
 TEST_P(GemmQuantTest, RowsAreIndependentOfBatchAndThreads) {
   const DType type = GetParam();
@@ -131,11 +151,8 @@ TEST_P(GemmQuantTest, ExtremeIntegersAreExact) {
       if (pattern >= 0) data.bytes[i] = static_cast<std::byte>(pattern);
       if (pattern < 0) data.bytes[i] = static_cast<std::byte>((i + static_cast<size_t>(-pattern)) % 2 == 0 ? 0x80 : 0x7F);
     }
-    const HalfOffsets at = half_offsets(type);
     for (size_t b = 0; b < data.bytes.size(); b += facts(type).block_bytes) {
-      const uint16_t one = to_float16(1.0f).bits;
-      std::memcpy(data.bytes.data() + b + at.d, &one, 2);
-      if (at.m >= 0) std::memcpy(data.bytes.data() + b + at.m, &one, 2);
+      set_block_scales(type, data.bytes.data() + b, 1.0f, 1.0f, 0);
     }
     std::vector<float> x;
     for (const auto& value :
@@ -330,22 +347,6 @@ TEST(GemmQuant, ScratchIsGivenBackAndDoesNotGrow) {
   EXPECT_EQ(scratch.allocate(64), start);
 }
 
-TEST(GemmQuant, ReadRowEqualsTheOtherDecoderBitForBit) {
-  for (const DType type : kQuantTypes) {
-    for (const int64_t k : {256, 1536, 96}) {
-      if (k % facts(type).block_elements != 0) continue;
-      const auto data = random_quant_matrix(type, 37, k, 91);
-      const auto w = pack(data);
-      std::vector<float> expected(k), got(k);
-      for (int64_t row = 0; row < 37; ++row) {
-        dequantise_row(type, data.view().row(row), k, expected.data());
-        ASSERT_TRUE(w->read_row(row, got).ok());
-        ASSERT_TRUE(same_bits(got, expected)) << dtype_name(type) << " " << row;
-      }
-    }
-  }
-}
-
 TEST(GemmQuant, PartsAreStackedInTheirOrder) {
   const int64_t k = 256;
   for (const DType type : kQuantTypes) {
@@ -375,43 +376,6 @@ TEST(GemmQuant, PartsAreStackedInTheirOrder) {
     const auto q = quantise(x.data(), k);
     for (int64_t row = 0; row < 34; ++row) EXPECT_EQ(y[row], planes_dot(type, source(row), q)) << row;
   }
-}
-
-TEST(GemmQuant, WrongPartsAreRefusedByName) {
-  ThreadPool pool(1);
-  const auto error = [&](std::vector<WeightRows> parts) {
-    const auto packed = pack_quantised(parts, pool);
-    EXPECT_FALSE(packed.ok());
-    return packed.ok() ? std::string() : packed.status().message();
-  };
-  const auto q4 = random_quant_matrix(DType::kQ4_0, 4, 64, 1), q8 = random_quant_matrix(DType::kQ8_0, 4, 64, 1),
-             wide = random_quant_matrix(DType::kQ4_0, 4, 96, 1);
-  const std::vector<float> plain(64);
-  const TensorView f32{reinterpret_cast<const std::byte*>(plain.data()), DType::kF32, Shape{1, 64}, kCpuDevice};
-  const std::vector<int32_t> beyond{4}, below{-1};
-  EXPECT_THAT(error({}), HasSubstr("at least one part"));
-  EXPECT_THAT(error({{f32}}), HasSubstr("float32"));
-  EXPECT_THAT(error({{q4.view()}, {q8.view()}}), HasSubstr("part 1 of a fused weight is q8_0, part 0 is q4_0"));
-  EXPECT_THAT(error({{q4.view()}, {wide.view()}}), HasSubstr("96 inputs"));
-  EXPECT_THAT(error({{q4.view(), beyond}}), HasSubstr("row 4"));
-  EXPECT_THAT(error({{q4.view(), below}}), HasSubstr("row -1"));
-  TensorView broken = q4.view();
-  broken.shape = Shape{4, 40};
-  EXPECT_THAT(error({{broken}}), HasSubstr("block of 32"));
-  broken.shape = Shape{0, 64};
-  EXPECT_THAT(error({{broken}}), HasSubstr("empty"));
-  broken = q4.view();
-  broken.data = nullptr;
-  EXPECT_THAT(error({{broken}}), HasSubstr("host memory"));
-}
-
-TEST(GemmQuant, NamesSayWhatRuns) {
-  const auto w = pack(random_quant_matrix(DType::kQ4_0, 4, 64, 1));
-  EXPECT_EQ(w->kernel_name(CpuLevel::kBase), "q4_0 x 2 int8, scalar");
-  EXPECT_EQ(w->kernel_name(CpuLevel::kAvx2), "q4_0 x 2 int8, avx2 vpmaddubsw");
-  EXPECT_EQ(w->kernel_name(CpuLevel::kAvx512), "q4_0 x 2 int8, avx512 vpmaddubsw");
-  EXPECT_EQ(w->kernel_name(CpuLevel::kVnni), "q4_0 x 2 int8, avx512 vnni");
-  EXPECT_EQ(w->kernel_name(CpuLevel::kAmx), "q4_0 x 2 int8, avx512 vnni");
 }
 
 }  // namespace

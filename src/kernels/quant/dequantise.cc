@@ -1,6 +1,8 @@
 #include "kernels/quant/dequantise.h"
 
+#include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -134,6 +136,92 @@ void block_q6_k(const std::byte* b, float* out) {
   }
 }
 
+// 16 bytes of a (scale, min) pair each, 64 bytes of two-bit values, d, dmin. Half h of 128 elements takes bytes 32h to 32h + 31;
+// row r of 32 elements stands at shift 2r; one pair for 16 elements.
+void block_q2_k(const std::byte* b, float* out) {
+  const float d = load_half(b + 80);
+  const float dmin = load_half(b + 82);
+  for (int i = 0; i < kSuperBlock; ++i) {
+    const float scale = d * static_cast<float>(low_nibble(b, i / 16));
+    const float min = dmin * static_cast<float>(high_nibble(b, i / 16));
+    const int value = (byte_at(b + 16 + i / 128 * kBlock, i % kBlock) >> (i / kBlock % 4 * 2)) & 3;
+    out[i] = scale * static_cast<float>(value) - min;
+  }
+}
+
+// 32 bytes of third bits (bit j of byte i belongs to element i of sub-block j), 64 bytes as Q2_K's, 12 bytes of scales, d. Of
+// scale j the low four bits are a nibble of bytes 0-7 (j < 8: the low one), the two upper bits a pair of byte 8 + j % 4.
+void block_q3_k(const std::byte* b, float* out) {
+  const float d = load_half(b + 108);
+  const std::byte* scales = b + 96;
+  for (int j = 0; j < 16; ++j) {
+    const int low = j < 8 ? low_nibble(scales, j) : high_nibble(scales, j - 8);
+    const int high = (byte_at(scales + 8, j % 4) >> (j / 4 * 2)) & 3;
+    const float scale = d * static_cast<float>((low | high << 4) - 32);
+    for (int i = 16 * j; i < 16 * j + 16; ++i) {
+      const int pair = (byte_at(b + 32 + i / 128 * kBlock, i % kBlock) >> (i / kBlock % 4 * 2)) & 3;
+      const int third = (byte_at(b, i % kBlock) >> (i / kBlock)) & 1;
+      out[i] = scale * static_cast<float>((pair | third << 2) - 4);
+    }
+  }
+}
+
+constexpr std::array<float, 16> kIQ4Values{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+// 16 bytes with the places of Q4_0's.
+void scale_table(float scale, const std::array<float, 16>& table, const std::byte* nibbles, float* out) {
+  for (int i = 0; i < 16; ++i) {
+    out[i] = scale * table[static_cast<size_t>(low_nibble(nibbles, i))];
+    out[i + 16] = scale * table[static_cast<size_t>(high_nibble(nibbles, i))];
+  }
+}
+
+// d, 16 bytes
+void block_iq4_nl(const std::byte* b, float* out) { scale_table(load_half(b), kIQ4Values, b + 2, out); }
+
+// d, a 16-bit word of eight upper pairs and 4 bytes of eight lower nibbles of the scales, 16 bytes for each 32 elements
+void block_iq4_xs(const std::byte* b, float* out) {
+  const float d = load_half(b);
+  const auto upper = load<uint16_t>(b + 2);
+  for (int j = 0; j < 8; ++j) {
+    const int low = j % 2 == 0 ? low_nibble(b + 4, j / 2) : high_nibble(b + 4, j / 2);
+    const float scale = d * static_cast<float>((low | ((upper >> (2 * j)) & 3) << 4) - 32);
+    scale_table(scale, kIQ4Values, b + 8 + 16 * j, out + j * kBlock);
+  }
+}
+
+// Bytes of digits to base 3, most significant first, as fractions of 256; d. Of 32 bytes the first digits are the first 32
+// elements, the second ones the next, to the fifth; of 16 bytes likewise; of 4 bytes there are four.
+void block_tq1_0(const std::byte* b, float* out) {
+  const float d = load_half(b + 52);
+  struct Run {
+    int bytes, digits;
+  };
+  const std::byte* from = b;
+  for (const Run run : {Run{32, 5}, Run{16, 5}, Run{4, 4}}) {
+    int power = 3;
+    for (int digit = 0; digit < run.digits; ++digit, power *= 3) {
+      for (int i = 0; i < run.bytes; ++i) *out++ = d * static_cast<float>(byte_at(from, i) * power / 256 % 3 - 1);
+    }
+    from += run.bytes;
+  }
+}
+
+// 64 bytes as Q2_K's, d
+void block_tq2_0(const std::byte* b, float* out) {
+  const float d = load_half(b + 64);
+  for (int i = 0; i < kSuperBlock; ++i) {
+    const int value = (byte_at(b + i / 128 * kBlock, i % kBlock) >> (i / kBlock % 4 * 2)) & 3;
+    out[i] = d * static_cast<float>(value - 1);
+  }
+}
+
+// An exponent, 16 bytes of E2M1 codes with the places of Q4_0's. The table is twice their numbers, so that it is whole.
+void block_mxfp4(const std::byte* b, float* out) {
+  constexpr std::array<float, 16> kTwice{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  scale_table(std::ldexp(1.0f, byte_at(b, 0) - 128), kTwice, b + 1, out);
+}
+
 template <int kElements, class Block>
 void each_block(DType type, const std::byte* row, int64_t elements, float* out, Block block) {
   const int64_t bytes = facts(type).block_bytes;
@@ -161,7 +249,14 @@ bool can_dequantise(DType type) {
     case DType::kQ5_1:
     case DType::kQ4_K:
     case DType::kQ5_K:
-    case DType::kQ6_K: return true;
+    case DType::kQ6_K:
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
+    case DType::kMXFP4: return true;
     default: return false;
   }
 }
@@ -180,6 +275,13 @@ void dequantise_row(DType type, const std::byte* row, int64_t elements, float* o
     case DType::kQ4_K: return each_block<kSuperBlock>(type, row, elements, out, block_q4_k);
     case DType::kQ5_K: return each_block<kSuperBlock>(type, row, elements, out, block_q5_k);
     case DType::kQ6_K: return each_block<kSuperBlock>(type, row, elements, out, block_q6_k);
+    case DType::kQ2_K: return each_block<kSuperBlock>(type, row, elements, out, block_q2_k);
+    case DType::kQ3_K: return each_block<kSuperBlock>(type, row, elements, out, block_q3_k);
+    case DType::kIQ4_NL: return each_block<kBlock>(type, row, elements, out, block_iq4_nl);
+    case DType::kIQ4_XS: return each_block<kSuperBlock>(type, row, elements, out, block_iq4_xs);
+    case DType::kTQ1_0: return each_block<kSuperBlock>(type, row, elements, out, block_tq1_0);
+    case DType::kTQ2_0: return each_block<kSuperBlock>(type, row, elements, out, block_tq2_0);
+    case DType::kMXFP4: return each_block<kBlock>(type, row, elements, out, block_mxfp4);
     default: CHORAL_CHECK(false, "a type that cannot be dequantised; ask can_dequantise first");
   }
 }

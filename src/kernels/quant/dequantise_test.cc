@@ -16,7 +16,8 @@
 namespace choral::kernels {
 namespace {
 
-// Written by the `gguf` package (0.19): two uint32 counts, the blocks, then the floats its dequantize() gives.
+// Written by tests/data/kernels/write_dequantised.py with the `gguf` package (0.19): two uint32 counts, the blocks, then the
+// floats its dequantize() gives.
 struct Golden {
   std::vector<std::byte> blocks;
   std::vector<float> values;
@@ -54,7 +55,8 @@ TEST_P(BlockType, EqualsTheGgufPackageBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(All, BlockType,
                          testing::Values(DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ4_K,
-                                         DType::kQ5_K, DType::kQ6_K),
+                                         DType::kQ5_K, DType::kQ6_K, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS,
+                                         DType::kTQ1_0, DType::kTQ2_0, DType::kMXFP4),
                          [](const auto& test) { return std::string(dtype_name(test.param)); });
 
 template <class T>

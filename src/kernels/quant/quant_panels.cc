@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/float16.h"
-#include "kernels/quant/quant_panels_source.h"
 
 namespace choral::kernels {
 namespace {
@@ -20,6 +19,12 @@ uint32_t load_u32(const void* p) {
 
 void store_u32(void* p, uint32_t v) { std::memcpy(p, &v, sizeof v); }
 void store_u16(std::byte* p, uint16_t v) { std::memcpy(p, &v, sizeof v); }
+
+float load_float(const std::byte* p) {
+  float v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
 
 float load_half(const std::byte* p) {
   uint16_t bits;
@@ -36,26 +41,55 @@ void write_block(int bits, const uint8_t (&n)[kQuantBlock], int lane, std::byte*
     for (int s = 0; s < kQuantSteps; ++s) store_u32(out + s * kQuantStepBytes, step[s]);
     return;
   }
+  // Two planes with bits `from` and `from` + 1 of four steps each; one plane with bit `from` of all steps.
+  const auto store_pairs = [&](int from, std::byte* planes) {
+    for (int half = 0; half < 2; ++half) {
+      uint32_t plane = 0;
+      for (int s = 0; s < 4; ++s) plane |= (step[4 * half + s] >> from & 0x03030303u) << 2 * s;
+      store_u32(planes + half * kQuantStepBytes, plane);
+    }
+  };
+  const auto store_bits = [&](int from, std::byte* plane) {
+    uint32_t all = 0;
+    for (int s = 0; s < kQuantSteps; ++s) all |= (step[s] >> from & 0x01010101u) << s;
+    store_u32(plane, all);
+  };
+  if (bits < 4) {
+    store_pairs(0, out);
+    if (bits == 3) store_bits(2, out + 2 * kQuantStepBytes);
+    return;
+  }
   for (int i = 0; i < kQuantSteps / 2; ++i) {
     store_u32(out + i * kQuantStepBytes, (step[2 * i] & 0x0F0F0F0Fu) | (step[2 * i + 1] & 0x0F0F0F0Fu) << 4);
   }
   std::byte* high = out + 4 * kQuantStepBytes;
-  if (bits == 5) {
-    uint32_t plane = 0;
-    for (int s = 0; s < kQuantSteps; ++s) plane |= (step[s] >> 4 & 0x01010101u) << s;
-    store_u32(high, plane);
-  } else if (bits == 6) {
-    for (int half = 0; half < 2; ++half) {
-      uint32_t plane = 0;
-      for (int s = 0; s < 4; ++s) plane |= (step[4 * half + s] >> 4 & 0x03030303u) << 2 * s;
-      store_u32(high + half * kQuantStepBytes, plane);
-    }
-  }
+  if (bits == 5) store_bits(4, high);
+  if (bits == 6) store_pairs(4, high);
+}
+
+// Step s of the same.
+uint32_t read_step(int bits, const std::byte* lane, int s) {
+  const auto pairs = [&](const std::byte* planes) {
+    return load_u32(planes + s / 4 * kQuantStepBytes) >> (s % 4 * 2) & 0x03030303u;
+  };
+  const auto bit = [&](const std::byte* plane) { return load_u32(plane) >> s & 0x01010101u; };
+  if (bits == 8) return load_u32(lane + s * kQuantStepBytes);
+  if (bits == 2) return pairs(lane);
+  if (bits == 3) return pairs(lane) | bit(lane + 2 * kQuantStepBytes) << 2;
+  const uint32_t nibbles = load_u32(lane + s / 2 * kQuantStepBytes) >> (s % 2 * 4) & 0x0F0F0F0Fu;
+  const std::byte* high = lane + 4 * kQuantStepBytes;
+  return bits == 5 ? nibbles | bit(high) << 4 : bits == 6 ? nibbles | pairs(high) << 4 : nibbles;
 }
 
 void write_header(QuantScales scales, int blocks, const QuantSourceGroup& source, int lane, std::byte* header) {
   std::byte* halves = header + lane * 2;
   std::byte* bytes = header + 64 + lane;
+  std::byte* floats = header + lane * 4;
+  if (scales == QuantScales::kF || scales == QuantScales::kFM) {
+    std::memcpy(floats, &source.f[0], sizeof(float));
+    if (scales == QuantScales::kFM) std::memcpy(floats + 64, &source.f[1], sizeof(float));
+    return;
+  }
   store_u16(halves, source.d[0]);
   switch (scales) {
     case QuantScales::kD:
@@ -69,9 +103,15 @@ void write_header(QuantScales scales, int blocks, const QuantSourceGroup& source
         bytes[16 * (8 + j)] = std::byte{source.min[j]};
       }
       break;
+    case QuantScales::kK8:
+      for (int j = 0; j < 8; ++j) bytes[16 * j] = std::byte{source.scale[j]};
+      break;
+    case QuantScales::kK16M: store_u16(halves + 32, source.m); [[fallthrough]];
     case QuantScales::kK16:
       for (int j = 0; j < 16; ++j) bytes[16 * j] = std::byte{source.scale[j]};
       break;
+    case QuantScales::kF:
+    case QuantScales::kFM: break;  // above
   }
 }
 
@@ -89,9 +129,23 @@ QuantForm quant_form(DType type) {
     case DType::kQ4_K: return {4, QuantScales::kK};
     case DType::kQ5_K: return {5, QuantScales::kK};
     case DType::kQ6_K: return {6, QuantScales::kK16};
+    case DType::kQ2_K: return {2, QuantScales::kK16M};
+    case DType::kQ3_K: return {3, QuantScales::kK16};
+    case DType::kIQ4_NL: return {4, QuantScales::kD, QuantCodes::kIQ4};
+    case DType::kIQ4_XS: return {4, QuantScales::kK8, QuantCodes::kIQ4};
+    case DType::kTQ1_0:
+    case DType::kTQ2_0: return {2, QuantScales::kF, QuantCodes::kTernary, 8};
+    case DType::kMXFP4: return {4, QuantScales::kF, QuantCodes::kE2M1, 1};
     default: break;
   }
   CHORAL_CHECK(false, "not a block-quantised type");
+}
+
+void write_quant_group(QuantForm form, int blocks, const QuantSourceGroup& source, int lane, std::byte* group) {
+  write_header(form.scales, blocks, source, lane, group);
+  for (int j = 0; j < blocks; ++j) {
+    write_block(form.bits, source.n[j], lane, group + form.header_bytes() + j * form.block_bytes());
+  }
 }
 
 void pack_quant_panel(DType type, std::span<const std::byte* const> rows, int64_t blocks, std::byte* panel) {
@@ -102,10 +156,7 @@ void pack_quant_panel(DType type, std::span<const std::byte* const> rows, int64_
     const int count = static_cast<int>(std::min<int64_t>(form.group_blocks(), blocks - b));
     for (int lane = 0; lane < static_cast<int>(rows.size()); ++lane) {
       read_quant_source(type, rows[lane], b, count, source);
-      write_header(form.scales, count, source, lane, panel);
-      for (int j = 0; j < count; ++j) {
-        write_block(form.bits, source.n[j], lane, panel + form.header_bytes() + j * form.block_bytes());
-      }
+      write_quant_group(form, count, source, lane, panel);
     }
   }
 }
@@ -115,31 +166,35 @@ QuantLaneBlock read_quant_lane(QuantForm form, const std::byte* panel, int64_t b
   const std::byte* header = panel + block / form.group_blocks() * form.group_bytes();
   const std::byte* bytes = panel + form.block_offset(block) + lane * kLaneBytes;
   QuantLaneBlock out;
-  for (int s = 0; s < kQuantSteps; ++s) {
-    uint32_t step;
-    if (form.bits == 8) {
-      step = load_u32(bytes + s * kQuantStepBytes);
-    } else {
-      step = load_u32(bytes + s / 2 * kQuantStepBytes) >> (s % 2 * 4) & 0x0F0F0F0Fu;
-      const std::byte* high = bytes + 4 * kQuantStepBytes;
-      if (form.bits == 5) step |= (load_u32(high) >> s & 0x01010101u) << 4;
-      if (form.bits == 6) step |= (load_u32(high + s / 4 * kQuantStepBytes) >> (s % 4 * 2) & 0x03030303u) << 4;
-    }
-    store_u32(out.n + 4 * s, step);
+  for (int s = 0; s < kQuantSteps; ++s) store_u32(out.n + 4 * s, read_step(form.bits, bytes, s));
+  if (form.is_codebook()) {
+    const auto values = quant_code_values(form.codes);
+    for (uint8_t& n : out.n) n = values[n];
   }
   const std::byte* halves = header + lane * 2;
   const std::byte* small = header + 64 + lane;
+  const std::byte* floats = header + lane * 4;
   const float d = load_half(halves);
-  out.min = 0.0f;
+  out.min[0] = out.min[1] = 0.0f;
   switch (form.scales) {
-    case QuantScales::kD: out.scale[0] = out.scale[1] = load_half(halves + 32 * index); break;
+    case QuantScales::kFM: out.min[0] = load_float(floats + 64); [[fallthrough]];
+    case QuantScales::kF: out.scale[0] = load_float(floats); break;
+    case QuantScales::kD: out.scale[0] = load_half(halves + 32 * index); break;
     case QuantScales::kDM:
-      out.scale[0] = out.scale[1] = d;
-      out.min = load_half(halves + 32);
+      out.scale[0] = d;
+      out.min[0] = load_half(halves + 32);
       break;
     case QuantScales::kK:  // 11-bit times 6-bit significands: the products are exact
-      out.scale[0] = out.scale[1] = d * static_cast<float>(std::to_integer<int>(small[16 * index]));
-      out.min = -load_half(halves + 32) * static_cast<float>(std::to_integer<int>(small[16 * (8 + index)]));
+      out.scale[0] = d * static_cast<float>(std::to_integer<int>(small[16 * index]));
+      out.min[0] = -load_half(halves + 32) * static_cast<float>(std::to_integer<int>(small[16 * (8 + index)]));
+      break;
+    case QuantScales::kK8: out.scale[0] = d * static_cast<float>(static_cast<int8_t>(small[16 * index])); break;
+    case QuantScales::kK16M:
+      for (int i = 0; i < 2; ++i) {
+        const int pair = std::to_integer<int>(small[16 * (2 * index + i)]);
+        out.scale[i] = d * static_cast<float>(pair & 15);
+        out.min[i] = -load_half(halves + 32) * static_cast<float>(pair >> 4);
+      }
       break;
     case QuantScales::kK16:
       for (int i = 0; i < 2; ++i) out.scale[i] = d * static_cast<float>(static_cast<int8_t>(small[16 * (2 * index + i)]));

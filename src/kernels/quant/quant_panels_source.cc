@@ -1,8 +1,10 @@
 #include "kernels/quant/quant_panels_source.h"
 
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/float16.h"
 
 namespace choral::kernels {
 namespace {
@@ -17,6 +19,17 @@ namespace {
 // Q5_K     176  fp16 d, dmin, 12 B, 32 B high: bit c of byte l is the fifth bit of element 32c + l; 128 B as Q4_K
 // Q6_K     210  128 B low, 64 B high, i8 scale[16], fp16 d; per half of 128 elements, row r of 32: low nibbles of low[32(r%2)..]
 //               for r < 2, else the high ones; bits 2r, 2r+1 of high[0..32]; value d scale (n - 32), one scale per 16
+// Q2_K      84  16 B scale | min << 4, one per 16 elements, 64 B, fp16 d, dmin; per half of 128 elements 32 bytes, row r of 32 in
+//               bits 2r, 2r+1; value d scale n - dmin min
+// Q3_K     110  32 B third bits: bit c of byte l is that of element 32c + l; 64 B as Q2_K; 12 B of 16 six-bit scales; fp16 d;
+// value
+//               d (scale - 32) (n - 4)
+// IQ4_NL    18  fp16 d, 16 B as Q4_0; value d table[n]
+// IQ4_XS   136  fp16 d, u16 upper and 4 B lower bits of 8 six-bit scales, 128 B: per 32 elements 16 bytes as Q4_0; value
+//               d (scale - 32) table[n]
+// TQ1_0     54  48 B and 4 B of digits to base 3, fp16 d; see read_ternary_digits; value d (n - 1)
+// TQ2_0     66  64 B as Q2_K, fp16 d; value d (n - 1)
+// MXFP4     17  u8 exponent e, 16 B as Q4_0; value 2^(e - 127) times the number of an E2M1 code
 
 uint16_t read_u16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
 uint32_t read_u32(const uint8_t* p) { return static_cast<uint32_t>(read_u16(p)) | static_cast<uint32_t>(read_u16(p + 2)) << 16; }
@@ -32,13 +45,21 @@ void add_fifth_bits(uint32_t high, uint8_t (&n)[32]) {
   for (int j = 0; j < 32; ++j) n[j] |= static_cast<uint8_t>((high >> j & 1u) << 4);
 }
 
+// 2^(e - 128), for what E2M1 codes stand for is twice their number; the least two are subnormal.
+float half_of_power(uint8_t e) { return std::bit_cast<float>(e < 2 ? 0x00200000u << e : (e - 1u) << 23); }
+
 void read_block(DType type, const uint8_t* p, int index, QuantSourceGroup& out) {
   uint8_t(&n)[32] = out.n[index];
   out.d[index] = read_u16(p);
   switch (type) {
+    case DType::kMXFP4:
+      out.f[0] = half_of_power(p[0]);
+      read_nibbles(p + 1, n);
+      break;
     case DType::kQ8_0:
       for (int j = 0; j < 32; ++j) n[j] = p[2 + j] ^ 0x80;
       break;
+    case DType::kIQ4_NL:
     case DType::kQ4_0: read_nibbles(p + 2, n); break;
     case DType::kQ4_1:
       out.m = read_u16(p + 2);
@@ -68,6 +89,13 @@ void read_scale_pairs(const uint8_t* b, QuantSourceGroup& out) {
   }
 }
 
+// Bit c of byte l is bit `place` of element 32c + l.
+void add_high_bits(const uint8_t* bytes, int place, QuantSourceGroup& out) {
+  for (int c = 0; c < 8; ++c) {
+    for (int l = 0; l < 32; ++l) out.n[c][l] |= static_cast<uint8_t>((bytes[l] >> c & 1) << place);
+  }
+}
+
 void read_k_nibbles(const uint8_t* bytes, QuantSourceGroup& out) {
   for (int c = 0; c < 4; ++c) {
     for (int l = 0; l < 32; ++l) {
@@ -77,30 +105,96 @@ void read_k_nibbles(const uint8_t* bytes, QuantSourceGroup& out) {
   }
 }
 
-void read_super_block(DType type, const uint8_t* p, QuantSourceGroup& out) {
-  if (type == DType::kQ6_K) {
-    for (int half = 0; half < 2; ++half) {
-      const uint8_t* low = p + 64 * half;
-      const uint8_t* high = p + 128 + 32 * half;
-      for (int r = 0; r < 4; ++r) {
-        for (int l = 0; l < 32; ++l) {
-          const int nibble = low[32 * (r % 2) + l] >> (r < 2 ? 0 : 4) & 15;
-          out.n[4 * half + r][l] = static_cast<uint8_t>(nibble | (high[l] >> 2 * r & 3) << 4);
-        }
+// Rows of 32 elements by pairs of bits: four in each 32 bytes.
+void read_pairs(const uint8_t* bytes, QuantSourceGroup& out) {
+  for (int c = 0; c < 8; ++c) {
+    for (int l = 0; l < 32; ++l) out.n[c][l] = bytes[32 * (c / 4) + l] >> 2 * (c % 4) & 3;
+  }
+}
+
+// Q3_K's 16 six-bit scales less 32: nibbles of 8 bytes, low ones first, and pairs of bits of 4 bytes.
+void read_six_bit_scales(const uint8_t* b, QuantSourceGroup& out) {
+  for (int j = 0; j < 16; ++j) {
+    const int low = b[j % 8] >> (j < 8 ? 0 : 4) & 15, high = b[8 + j % 4] >> 2 * (j / 4) & 3;
+    out.scale[j] = static_cast<uint8_t>((low | high << 4) - 32);
+  }
+}
+
+// A byte b holds the digits 0..2 of the fraction b / 256 to base 3, the first ones first: five of them, or four in the last 4
+// bytes. Element i of the first 160 is digit i / 32 of byte i % 32, of the next 80 digit i / 16 of 16 bytes, of the last 16 digit
+// i / 4 of 4 bytes.
+void read_ternary_digits(const uint8_t* p, QuantSourceGroup& out) {
+  constexpr int kPowers[] = {1, 3, 9, 27, 81};
+  int element = 0;
+  const auto read = [&](int bytes, int digits) {
+    for (int d = 0; d < digits; ++d) {
+      for (int i = 0; i < bytes; ++i, ++element) {
+        const int rest = p[i] * kPowers[d] % 256;
+        out.n[element / 32][element % 32] = static_cast<uint8_t>(rest * 3 / 256);
       }
     }
-    std::memcpy(out.scale, p + 192, 16);
-    out.d[0] = read_u16(p + 208);
-    return;
+    p += bytes;
+  };
+  read(32, 5);
+  read(16, 5);
+  read(4, 4);
+}
+
+void read_iq4_xs(const uint8_t* p, QuantSourceGroup& out) {
+  const uint16_t upper = read_u16(p + 2);
+  for (int c = 0; c < 8; ++c) {
+    const int low = p[4 + c / 2] >> 4 * (c % 2) & 15, high = upper >> 2 * c & 3;
+    out.scale[c] = static_cast<uint8_t>((low | high << 4) - 32);
+    read_nibbles(p + 8 + 16 * c, out.n[c]);
+  }
+}
+
+void read_q6_k(const uint8_t* p, QuantSourceGroup& out) {
+  for (int half = 0; half < 2; ++half) {
+    const uint8_t* low = p + 64 * half;
+    const uint8_t* high = p + 128 + 32 * half;
+    for (int r = 0; r < 4; ++r) {
+      for (int l = 0; l < 32; ++l) {
+        const int nibble = low[32 * (r % 2) + l] >> (r < 2 ? 0 : 4) & 15;
+        out.n[4 * half + r][l] = static_cast<uint8_t>(nibble | (high[l] >> 2 * r & 3) << 4);
+      }
+    }
+  }
+  std::memcpy(out.scale, p + 192, 16);
+  out.d[0] = read_u16(p + 208);
+}
+
+void read_super_block(DType type, const uint8_t* p, QuantSourceGroup& out) {
+  switch (type) {
+    case DType::kQ6_K: return read_q6_k(p, out);
+    case DType::kQ2_K:
+      std::memcpy(out.scale, p, 16);
+      read_pairs(p + 16, out);
+      out.d[0] = read_u16(p + 80);
+      out.m = read_u16(p + 82);
+      return;
+    case DType::kQ3_K:
+      read_pairs(p + 32, out);
+      add_high_bits(p, 2, out);
+      read_six_bit_scales(p + 96, out);
+      out.d[0] = read_u16(p + 108);
+      return;
+    case DType::kIQ4_XS: out.d[0] = read_u16(p); return read_iq4_xs(p, out);
+    case DType::kTQ1_0:
+      read_ternary_digits(p, out);
+      out.f[0] = to_float(Float16{read_u16(p + 52)});
+      return;
+    case DType::kTQ2_0:
+      read_pairs(p, out);
+      out.f[0] = to_float(Float16{read_u16(p + 64)});
+      return;
+    default: break;
   }
   out.d[0] = read_u16(p);
   out.m = read_u16(p + 2);
   read_scale_pairs(p + 4, out);
   read_k_nibbles(p + (type == DType::kQ4_K ? 16 : 48), out);
-  if (type == DType::kQ4_K) return;
-  for (int c = 0; c < 8; ++c) {
-    for (int l = 0; l < 32; ++l) out.n[c][l] |= static_cast<uint8_t>((p[16 + l] >> c & 1) << 4);
-  }
+  if (type == DType::kQ5_K) add_high_bits(p + 16, 4, out);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ TEST_P(QuantPanelsTest, EveryIntegerAndScaleComesBack) {
           const auto expected = ref::quant_element(type, rows[lane], i);
           ASSERT_EQ(got.n[i % 32] - form.zero(), expected.integer) << lane << ", " << i;
           ASSERT_EQ(got.scale[i % 32 / (32 / form.sub_blocks())], expected.scale) << lane << ", " << i;
-          ASSERT_EQ(got.min, expected.min) << lane << ", " << i;
+          ASSERT_EQ(got.min[form.has_min() ? i % 32 / (32 / form.sub_blocks()) : 0], expected.min) << lane << ", " << i;
         }
       }
       for (int lane = static_cast<int>(n); lane < kQuantLanes; ++lane) {
@@ -76,6 +76,13 @@ TEST(QuantPanels, BytesPerWeight) {
   EXPECT_EQ(bits(DType::kQ4_K), 4.625);
   EXPECT_EQ(bits(DType::kQ5_K), 5.625);
   EXPECT_EQ(bits(DType::kQ6_K), 6.625);
+  EXPECT_EQ(bits(DType::kQ2_K), 2.625);
+  EXPECT_EQ(bits(DType::kQ3_K), 3.625);
+  EXPECT_EQ(bits(DType::kIQ4_NL), 4.5);
+  EXPECT_EQ(bits(DType::kIQ4_XS), 4.375);
+  EXPECT_EQ(bits(DType::kTQ1_0), 2.125);
+  EXPECT_EQ(bits(DType::kTQ2_0), 2.125);
+  EXPECT_EQ(bits(DType::kMXFP4), 5.0);
 }
 
 TEST(QuantPanels, PlainTypesHaveNoForm) {

@@ -131,7 +131,7 @@ HWY_INLINE VI quantise_block(const float* x, float s, float reciprocal, Quantise
   VI q[kBlockVectors];
   VI largest = hn::Zero(I32());
   for (int i = 0; i < kBlockVectors; ++i) {
-    const VF v = hn::Load(d, x + i * kLanes);
+    const VF v = hn::LoadU(d, x + i * kLanes);
     q[i] = rounded_quotient<kByReciprocal>(v, scale, hn::Set(d, reciprocal));
     if (rest == nullptr) continue;
     const VF over = hn::Sub(v, hn::Mul(scale, hn::ConvertTo(d, q[i])));  // rounded twice, as defined
@@ -235,6 +235,21 @@ HWY_INLINE void quantise_by(const float* x, int64_t count, float s, float r, int
     alignas(64) int8_t buffer[HWY_MAX_BYTES];
     hn::StoreU(hn::DemoteTo(d8, rounded_quotient<kByReciprocal>(load_tail(x + i, rest), scale, reciprocal)), d8, buffer);
     std::memcpy(q + i, buffer, rest);
+  }
+}
+
+// Blocks of a row whose scale is known: Planes::kOneScale.
+inline void quantise_blocks_with_scale(const float* x, int64_t count, float scale, QuantiseOptions options, QuantisedBlock* out) {
+  const float reciprocal = 1.0f / scale;
+  for (const float* end = x + count; x < end; x += 32, ++out) {
+    if (by_reciprocal(scale)) {
+      quantise_block<HWY_NATIVE_FMA>(x, scale, reciprocal, options, *out, nullptr);
+    } else if (scale > 0.0f) {
+      quantise_block<false>(x, scale, 0.0f, options, *out, nullptr);
+    } else {
+      *out = QuantisedBlock{};  // zero, or not finite
+      out->scale = out->sum = scale;
+    }
   }
 }
 

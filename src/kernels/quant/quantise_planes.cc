@@ -12,12 +12,11 @@ namespace choral::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-void one_plane(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out) {
-  quantise_source(LoadedRow{x}, k, options, out, nullptr, nullptr);
-}
-
-void two_planes(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* coarse, QuantisedBlock* fine) {
-  quantise_source(LoadedRow{x}, k, options, coarse, fine, nullptr);
+void row_of_planes(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out) {
+  if (options.planes == Planes::kOneScale) {
+    return quantise_blocks_with_scale(x, k, write_row_and_scale(LoadedRow{x}, k, nullptr), options, out);
+  }
+  quantise_source(LoadedRow{x}, k, options, out, options.planes == Planes::kTwo ? out + k / 32 : nullptr, nullptr);
 }
 
 }  // namespace
@@ -38,22 +37,15 @@ constexpr int64_t kElementsPerTask = 8192;  // a few µs: less is not worth waki
 
 void quantise_row(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out) {
   CHORAL_DCHECK(k % 32 == 0, "rows are whole blocks");
-  CHORAL_AT_LEVEL(level, one_plane)(x, k, options, out);
-}
-
-void quantise_planes(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* coarse,
-                     QuantisedBlock* fine) {
-  CHORAL_DCHECK(k % 32 == 0, "rows are whole blocks");
-  CHORAL_AT_LEVEL(level, two_planes)(x, k, options, coarse, fine);
+  CHORAL_AT_LEVEL(level, row_of_planes)(x, k, options, out);
 }
 
 void quantise_planes(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out) {
-  const int64_t blocks = x.cols / 32;
+  const int64_t row_blocks = plane_count(options.planes) * (x.cols / 32);
   pool.parallel_for(x.rows, std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(x.cols, 1)),
                     [&](int64_t begin, int64_t end, int) {
                       for (int64_t row = begin; row < end; ++row) {
-                        QuantisedBlock* coarse = out + 2 * row * blocks;
-                        quantise_planes(level, x.row(row), x.cols, options, coarse, coarse + blocks);
+                        quantise_row(level, x.row(row), x.cols, options, out + row * row_blocks);
                       }
                     });
 }

@@ -23,22 +23,29 @@ struct alignas(16) QuantisedBlock {
 };
 static_assert(sizeof(QuantisedBlock) == 48);
 
-// x has k floats, k a multiple of 32; out has k / 32 blocks. For weights with one sum per block of 32, start[0] covers
-// all 32 when `halves` is false.
+// How a row stands in blocks.
+enum class Planes : uint8_t {
+  // Two planes whose sum stands for x: the coarse one is x quantised as above, the fine one is what it left over (x - s·q, one
+  // rounding in float32 after the product's), quantised the same way. Together they carry 16 bits: |x - sum| <= max|x| / 64516 in
+  // each block. Products of the two planes with the same integers of W are exact like those of one.
+  kTwo,
+  kOne,       // the coarse one alone
+  kOneScale,  // one plane whose blocks all have the scale of the whole row: q and s are dynamic_quant_rows' (row_quant.h)
+};
+constexpr int plane_count(Planes planes) { return planes == Planes::kTwo ? 2 : 1; }
+
+// For weights with one sum per block of 32, start[0] covers all 32 when `halves` is false.
 struct QuantiseOptions {
   int32_t zero = 0;
   bool halves = false;
+  Planes planes = Planes::kTwo;
   bool operator==(const QuantiseOptions&) const = default;
 };
+
+// x has k floats, k a multiple of 32; plane p goes to out[p * (k / 32)].
 void quantise_row(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out);
 
-// A row as two planes whose sum stands for x: `coarse` is x quantised as above, `fine` is what coarse left over
-// (x - s·q, one rounding in float32), quantised the same way. Together they carry 16 bits: |x - sum| <= max|x| / 64516 in each
-// block. Products of the two planes with the same integers of W are exact like those of one.
-void quantise_planes(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* coarse,
-                     QuantisedBlock* fine);
-
-// Rows of x, divided over the pool: plane p of row r goes to out[(2 r + p) * (k / 32)].
+// Rows of x, divided over the pool: plane p of row r goes to out[(planes r + p) * (k / 32)].
 void quantise_planes(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out);
 
 }  // namespace choral::kernels

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "kernels/gemm/gemm_quant_test_data.h"
+#include "kernels/quant/row_quant.h"
 #include "kernels/ref/quant.h"
 
 namespace choral::kernels {
@@ -18,8 +19,9 @@ using testing::Each;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<QuantisedBlock> quantise(CpuLevel level, const std::vector<float>& x, QuantiseOptions options = {}) {
-  std::vector<QuantisedBlock> out(x.size() / 32);
+std::vector<QuantisedBlock> quantise(CpuLevel level, const std::vector<float>& x,
+                                     QuantiseOptions options = {.planes = Planes::kOne}) {
+  std::vector<QuantisedBlock> out(x.size() / 32 * static_cast<size_t>(plane_count(options.planes)));
   std::memset(static_cast<void*>(out.data()), 0xAB, out.size() * sizeof(QuantisedBlock));
   quantise_row(level, x.data(), std::ssize(x), options, out.data());
   return out;
@@ -33,7 +35,12 @@ TEST_P(QuantiseRowsTest, BitsEqualTheOracle) {
   for (const float size : {1.0f, 1e-30f, 3e-39f, 1e-43f, 1e30f}) {
     std::vector<float> x = gaussian(4096, 7);
     for (float& v : x) v *= size;
-    for (const QuantiseOptions options : {QuantiseOptions{0, false}, {8, false}, {128, false}, {32, true}}) {
+    for (const QuantiseOptions options : {QuantiseOptions{0, false, Planes::kOne},
+                                          {8, false, Planes::kOne},
+                                          {128, false, Planes::kOne},
+                                          {32, true, Planes::kOne},
+                                          {8, false, Planes::kOneScale},
+                                          {32, true, Planes::kOneScale}}) {
       std::vector<QuantisedBlock> expected(x.size() / 32);
       ref::quantise_row(x.data(), std::ssize(x), options, expected.data());
       const auto got = quantise(GetParam(), x, options);
@@ -97,7 +104,7 @@ TEST_P(QuantiseRowsTest, DividesExactlyNextToTies) {
     }
     std::vector<QuantisedBlock> expected(x.size() / 32);
     ref::quantise_row(x.data(), std::ssize(x), {8, false}, expected.data());
-    const auto got = quantise(GetParam(), x, {8, false});
+    const auto got = quantise(GetParam(), x, {8, false, Planes::kOne});
     ASSERT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(QuantisedBlock)), 0) << "round " << round;
   }
 }
@@ -109,8 +116,9 @@ TEST_P(QuantiseRowsTest, TheFinePlaneIsOfWhatTheCoarseOneLeaves) {
     for (float& v : x) v *= size;
     x[700] = kNan;
     std::fill_n(x.begin() + 96, 32, 0.0f);
-    std::vector<QuantisedBlock> coarse(33), fine(33), expected(33);
-    quantise_planes(GetParam(), x.data(), 1056, {8, true}, coarse.data(), fine.data());
+    std::vector<QuantisedBlock> expected(33);
+    const auto planes = quantise(GetParam(), x, {8, true});
+    const std::span coarse = std::span(planes).first(33), fine = std::span(planes).last(33);
     ref::quantise_row(x.data(), 1056, {8, true}, expected.data());
     EXPECT_EQ(std::memcmp(coarse.data(), expected.data(), 33 * sizeof(QuantisedBlock)), 0);
     for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] - coarse[i / 32].scale * static_cast<float>(coarse[i / 32].q[i % 32]);
@@ -120,7 +128,7 @@ TEST_P(QuantiseRowsTest, TheFinePlaneIsOfWhatTheCoarseOneLeaves) {
 }
 
 TEST_P(QuantiseRowsTest, ZeroBlockIsZeroWithScaleZero) {
-  const auto got = quantise(GetParam(), std::vector<float>(64, -0.0f), {.zero = 8});
+  const auto got = quantise(GetParam(), std::vector<float>(64, -0.0f), {.zero = 8, .planes = Planes::kOne});
   for (const auto& block : got) {
     EXPECT_THAT(block.q, Each(0));
     EXPECT_EQ(std::bit_cast<uint32_t>(block.scale), 0u);
@@ -134,7 +142,7 @@ TEST_P(QuantiseRowsTest, NonFiniteBlocksAreNanAndNothingElseIs) {
     for (const int at : {32, 40, 63}) {
       std::vector<float> x(96, 1.0f);
       x[at] = bad;
-      const auto got = quantise(GetParam(), x, {.zero = 8});
+      const auto got = quantise(GetParam(), x, {.zero = 8, .planes = Planes::kOne});
       EXPECT_TRUE(std::isnan(got[1].scale) && std::isnan(got[1].sum));
       EXPECT_THAT(got[1].q, Each(0));
       EXPECT_EQ(got[1].start[0], 0);
@@ -167,11 +175,11 @@ TEST_P(QuantiseRowsTest, ExtremesNeverGiveMinus128) {
 TEST_P(QuantiseRowsTest, StartsAndSums) {
   std::vector<float> x(32, 127.0f);
   for (int i = 16; i < 32; ++i) x[i] = -1.0f;
-  const auto whole = quantise(GetParam(), x, {.zero = 8});
+  const auto whole = quantise(GetParam(), x, {.zero = 8, .planes = Planes::kOne});
   EXPECT_EQ(whole[0].start[0], -8 * (16 * 127 - 16));
   EXPECT_EQ(whole[0].start[1], 0);
   EXPECT_EQ(whole[0].sum, 16 * 127 - 16);
-  const auto halves = quantise(GetParam(), x, {.zero = 32, .halves = true});
+  const auto halves = quantise(GetParam(), x, {.zero = 32, .halves = true, .planes = Planes::kOne});
   EXPECT_EQ(halves[0].start[0], -32 * 16 * 127);
   EXPECT_EQ(halves[0].start[1], 32 * 16);
 }
@@ -180,8 +188,8 @@ TEST_P(QuantiseRowsTest, TwoPlanesCarrySixteenBits) {
   for (const float size : {1.0f, 1e-20f, 1e20f}) {
     auto x = gaussian(2048, 9);
     for (float& v : x) v *= size;
-    std::vector<QuantisedBlock> coarse(64), fine(64);
-    quantise_planes(GetParam(), x.data(), 2048, {}, coarse.data(), fine.data());
+    const auto planes = quantise(GetParam(), x, {});
+    const std::span coarse = std::span(planes).first(64), fine = std::span(planes).last(64);
     for (size_t b = 0; b < 64; ++b) {
       double largest = 0;
       for (size_t i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(static_cast<double>(x[b * 32 + i])));
@@ -194,16 +202,41 @@ TEST_P(QuantiseRowsTest, TwoPlanesCarrySixteenBits) {
   }
 }
 
+// The integers and the scale of a whole row are those of quant/row_quant.h, whatever its size.
+TEST_P(QuantiseRowsTest, OneScaleIsTheDynamicRowsScale) {
+  for (const float size : {1.0f, 1e-22f, 3e-39f, 1e-43f, 1e36f}) {
+    auto x = gaussian(3 * 1056, 5);
+    for (float& v : x) v *= size;
+    std::fill_n(x.begin() + 96, 32, 0.0f);
+    std::fill_n(x.begin() + 1056, 1056, 0.0f);
+    x[2 * 1056 + 700] = kNan;
+    ThreadPool pool(2);
+    Arena scratch;
+    std::vector<int8_t> q(x.size());
+    std::vector<float> scale(3);
+    dynamic_quant_rows({pool, GetParam(), scratch}, {x.data(), 3, 1056}, {q.data(), 3, 1056}, scale);
+    std::vector<QuantisedBlock> got(3 * 33);
+    quantise_planes(pool, GetParam(), {x.data(), 3, 1056}, {.zero = 8, .planes = Planes::kOneScale}, got.data());
+    for (size_t b = 0; b < got.size(); ++b) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(got[b].scale), std::bit_cast<uint32_t>(scale[b / 33])) << size;
+      ASSERT_EQ(std::memcmp(got[b].q, q.data() + 32 * b, 32), 0) << size << ", block " << b;
+    }
+  }
+}
+
 TEST_P(QuantiseRowsTest, RowsDoNotDependOnThreads) {
   const auto x = gaussian(40 * 2048, 3);
-  std::vector<QuantisedBlock> one(80 * 62), two(80 * 62);
   ThreadPool pool1(1), pool2(2);
-  quantise_planes(pool1, GetParam(), {x.data(), 40, 1984, 2048}, {}, one.data());
-  quantise_planes(pool2, GetParam(), {x.data(), 40, 1984, 2048}, {}, two.data());
-  EXPECT_EQ(std::memcmp(one.data(), two.data(), 80 * 62 * sizeof(QuantisedBlock)), 0);
-  QuantisedBlock last[2][62];
-  quantise_planes(GetParam(), x.data() + 39 * 2048, 1984, {}, last[0], last[1]);
-  EXPECT_EQ(std::memcmp(last, one.data() + 78 * 62, sizeof last), 0);
+  for (const Planes planes : {Planes::kTwo, Planes::kOne, Planes::kOneScale}) {
+    const auto row_blocks = static_cast<size_t>(plane_count(planes) * 62);
+    std::vector<QuantisedBlock> one(40 * row_blocks), two(one.size());
+    quantise_planes(pool1, GetParam(), {x.data(), 40, 1984, 2048}, {.planes = planes}, one.data());
+    quantise_planes(pool2, GetParam(), {x.data(), 40, 1984, 2048}, {.planes = planes}, two.data());
+    EXPECT_EQ(std::memcmp(one.data(), two.data(), one.size() * sizeof(QuantisedBlock)), 0);
+    std::vector<QuantisedBlock> last(row_blocks);
+    quantise_row(GetParam(), x.data() + 39 * 2048, 1984, {.planes = planes}, last.data());
+    EXPECT_EQ(std::memcmp(last.data(), one.data() + 39 * row_blocks, row_blocks * sizeof(QuantisedBlock)), 0);
+  }
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace choral::kernels {
 
 struct RowForm {
   enum class Kind : uint8_t {
-    kPlanes,  // coarse and fine blocks, 16 bits in all: quantise_planes.h
+    kPlanes,  // blocks of int8, of one plane or of two: quantise_planes.h
     kInt8,    // int8 with one scale for each row: row_quant.h
   };
   Kind kind = Kind::kPlanes;
@@ -33,7 +33,7 @@ class QuantisedRows {
   bool empty() const { return rows_ == 0; }
   QuantisedRows sub_rows(int64_t begin, int64_t count) const;
 
-  // kPlanes: plane p of row r is at [(2 r + p) * (k / 32)].
+  // kPlanes: plane p of row r is at [(planes r + p) * (k / 32)].
   std::span<QuantisedBlock> planes() const;
   // kInt8.
   MatrixView<int8_t> q() const;
@@ -41,7 +41,7 @@ class QuantisedRows {
 
  private:
   static constexpr int64_t kBlock = 32;  // of planes
-  int64_t row_blocks() const { return 2 * (k_ / kBlock); }
+  int64_t row_blocks() const { return plane_count(form_.planes.planes) * (k_ / kBlock); }
 
   RowForm form_;
   int64_t rows_ = 0, k_ = 0;

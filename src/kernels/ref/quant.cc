@@ -40,23 +40,72 @@ QuantElement k_element(DType type, const uint8_t* p, int64_t i) {
   return {type == DType::kQ4_K ? low : low + 16 * (p[16 + l] >> block & 1), scale, min};
 }
 
+constexpr int kIQ4Values[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+int pair_of_bits(const uint8_t* bytes, int64_t i) { return bytes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3; }
+
+// Digit d after the point of b / 256 to base 3.
+int ternary_digit(int b, int64_t d) {
+  for (; d >= 0; --d) b *= 3;
+  return b / 256 % 3;
+}
+int ternary(const uint8_t* p, int64_t i) {
+  if (i < 160) return ternary_digit(p[i % 32], i / 32);
+  if (i < 240) return ternary_digit(p[32 + i % 16], (i - 160) / 16);
+  return ternary_digit(p[48 + i % 4], (i - 240) / 4);
+}
+
+QuantElement few_bits_element(DType type, const uint8_t* p, int64_t i) {
+  const int64_t sixteen = i / 16, block = i / 32, l = i % 32;
+  switch (type) {
+    case DType::kQ2_K:
+      return {pair_of_bits(p + 16, i), half_at(p + 80) * static_cast<float>(p[sixteen] % 16),
+              -half_at(p + 82) * static_cast<float>(p[sixteen] / 16)};
+    case DType::kQ3_K: {
+      const uint8_t* scales = p + 96;
+      const int scale = (sixteen < 8 ? scales[sixteen] % 16 : scales[sixteen - 8] / 16) +
+                        16 * (scales[8 + sixteen % 4] >> (sixteen / 4 * 2) & 3) - 32;
+      const int third = p[l] >> block & 1;
+      return {pair_of_bits(p + 32, i) + 4 * third - 4, half_at(p + 108) * static_cast<float>(scale), 0.0f};
+    }
+    case DType::kIQ4_XS: {
+      const int low = block % 2 == 0 ? p[4 + block / 2] % 16 : p[4 + block / 2] / 16;
+      const int high = (p[2] + 256 * p[3]) >> (2 * block) & 3;
+      return {kIQ4Values[nibble(p + 8 + 16 * block, l)], half_at(p) * static_cast<float>(low + 16 * high - 32), 0.0f};
+    }
+    case DType::kTQ1_0: return {ternary(p, i) - 1, half_at(p + 52), 0.0f};
+    case DType::kTQ2_0: return {pair_of_bits(p, i) - 1, half_at(p + 64), 0.0f};
+    default: break;
+  }
+  constexpr int kTwiceE2M1[] = {0, 1, 2, 3, 4, 6, 8, 12};
+  const int code = nibble(p + 1, i);
+  return {code < 8 ? kTwiceE2M1[code] : -kTwiceE2M1[code - 8], std::ldexp(1.0f, p[0] - 128), 0.0f};
+}
+
 // Scales per block of 32.
-int sub_blocks(DType type) { return type == DType::kQ6_K ? 2 : 1; }
-bool has_min(DType type) { return type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ4_K || type == DType::kQ5_K; }
+int sub_blocks(DType type) { return type == DType::kQ2_K || type == DType::kQ3_K || type == DType::kQ6_K ? 2 : 1; }
+bool has_min(DType type) {
+  return type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ2_K || type == DType::kQ4_K || type == DType::kQ5_K;
+}
 
 }  // namespace
 
 void quantise_row(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out) {
+  const int64_t of_scale = options.planes == Planes::kOneScale ? k : 32;
+  float scale = 0.0f;
   for (int64_t b = 0; b < k / 32; ++b, x += 32) {
-    float largest = 0.0f;
-    bool finite = true;
-    for (int i = 0; i < 32; ++i) {
-      finite = finite && std::isfinite(x[i]);
-      largest = std::max(largest, std::fabs(x[i]));
+    if (b * 32 % of_scale == 0) {
+      float largest = 0.0f;
+      bool finite = true;
+      for (int64_t i = 0; i < of_scale; ++i) {
+        finite = finite && std::isfinite(x[i]);
+        largest = std::max(largest, std::fabs(x[i]));
+      }
+      scale = finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
     }
     QuantisedBlock& block = out[b];
     block = QuantisedBlock{};
-    block.scale = block.sum = finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
+    block.scale = block.sum = scale;
     if (!(block.scale > 0.0f)) continue;
     int32_t sum[2] = {0, 0};
     for (int i = 0; i < 32; ++i) {
@@ -82,6 +131,13 @@ QuantElement quant_element(DType type, const std::byte* row, int64_t i) {
     case DType::kQ4_K:
     case DType::kQ5_K:
     case DType::kQ6_K: return k_element(type, p, i);
+    case DType::kIQ4_NL: return {kIQ4Values[nibble(p + 2, i)], half_at(p), 0.0f};
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kIQ4_XS:
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
+    case DType::kMXFP4: return few_bits_element(type, p, i);
     default: break;
   }
   CHORAL_CHECK(false, "not a block-quantised type");
@@ -97,7 +153,11 @@ float quantised_dot(DType type, const std::byte* row, std::span<const QuantisedB
       for (int i = s * width; i < (s + 1) * width; ++i) isum += quant_element(type, row, first + i).integer * x[b].q[i];
       acc = std::fma(static_cast<float>(isum), quant_element(type, row, first + s * width).scale * x[b].scale, acc);
     }
-    if (has_min(type)) acc = std::fma(quant_element(type, row, first).min, x[b].sum, acc);
+    for (int s = 0; has_min(type) && s < subs; ++s) {
+      int32_t sum = 0;
+      for (int i = s * width; i < (s + 1) * width; ++i) sum += x[b].q[i];
+      acc = std::fma(quant_element(type, row, first + s * width).min, x[b].scale * static_cast<float>(sum), acc);
+    }
   }
   return acc;
 }

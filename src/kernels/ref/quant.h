@@ -1,8 +1,9 @@
 // Oracles of the quantised GEMM, as plain loops over GGUF's own bytes; they know nothing of panels or vectors.
-// For one output: acc = 0; for each block b of 32 k, in order, for each of its scales (one, or one per 16 k for Q6_K):
-//   isum = sum (stored - zero) * q            exact in int32
+// For one output: acc = 0; for each block b of 32 k, in order, for each of its scales (one, or one per 16 k for Q2_K, Q3_K,
+// Q6_K):
+//   isum = sum (stored - zero) * q            exact in int32; of codebooks what the code stands for, for MXFP4 twice that
 //   acc  = fma(float(isum), d_w * s_x, acc)
-// and for types with a minimum, after that: acc = fma(min_w, s_x * float(sum q), acc).
+// and for types with a minimum, after that: acc = fma(min_w, s_x * float(sum q), acc), for Q2_K one for each 16 k.
 // Every CPU level gives these bits.
 #pragma once
 
@@ -13,6 +14,7 @@
 
 namespace choral::kernels::ref {
 
+// One plane: of two, the coarse one.
 void quantise_row(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out);
 
 // Element i of a GGUF row: value = integer * scale + min.

@@ -33,6 +33,7 @@ struct Simd {
   static CHORAL_INLINE Floats halves(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
+  static CHORAL_INLINE Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
   // The lower and the upper bf16 of each 32 bits.
   static CHORAL_INLINE Floats low_bf16(const std::byte* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)), 16));
@@ -40,6 +41,17 @@ struct Simd {
   static CHORAL_INLINE Floats high_bf16(const std::byte* p) {
     const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)), upper));
+  }
+  // 2^-8 of the lower and the upper e4m3 of each 16 bits: the sign stays, the seven bits below go one to the right.
+  static CHORAL_INLINE Floats low_float8(const std::byte* pairs, int v) {
+    return vector_of_halves(_mm256_slli_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(pairs)), 8), v);
+  }
+  static CHORAL_INLINE Floats high_float8(const std::byte* pairs, int v) {
+    return vector_of_halves(_mm256_load_si256(reinterpret_cast<const __m256i*>(pairs)), v);
+  }
+  static CHORAL_INLINE Floats vector_of_halves(__m256i upper, int v) {
+    const __m256i halves = _mm256_and_si256(_mm256_srai_epi16(upper, 1), _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
+    return _mm256_cvtph_ps(v == 0 ? _mm256_castsi256_si128(halves) : _mm256_extracti128_si256(halves, 1));
   }
 };
 

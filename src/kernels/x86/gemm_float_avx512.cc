@@ -37,12 +37,23 @@ struct Simd {
   static CHORAL_INLINE Floats halves(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
   }
+  static CHORAL_INLINE Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
   // The lower and the upper bf16 of each 32 bits.
   static CHORAL_INLINE Floats low_bf16(const std::byte* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_load_si512(p), 16));
   }
   static CHORAL_INLINE Floats high_bf16(const std::byte* p) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_load_si512(p), _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
+  }
+  // 2^-8 of the lower and the upper e4m3 of each 16 bits: the sign stays, the seven bits below go one to the right.
+  static CHORAL_INLINE Floats low_float8(const std::byte* pairs, int) {
+    return halves_of_upper(_mm256_slli_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(pairs)), 8));
+  }
+  static CHORAL_INLINE Floats high_float8(const std::byte* pairs, int) {
+    return halves_of_upper(_mm256_load_si256(reinterpret_cast<const __m256i*>(pairs)));
+  }
+  static CHORAL_INLINE Floats halves_of_upper(__m256i upper) {
+    return _mm512_cvtph_ps(_mm256_and_si256(_mm256_srai_epi16(upper, 1), _mm256_set1_epi16(static_cast<int16_t>(0xBF80))));
   }
 };
 

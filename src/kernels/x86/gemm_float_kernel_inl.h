@@ -13,22 +13,39 @@ constexpr int kLanes = kPanelRows / kVectors;
 // Two k of a panel, widened one k at a time; vector v of it. A pair of the whole panel is kPairBytes bytes.
 struct BFloat16Pair {
   static constexpr int kPairBytes = 64;
+  static constexpr bool kScaled = false;
   static CHORAL_INLINE Floats even(const std::byte* p, int v) { return Simd::low_bf16(p + v * kLanes * 4); }
   static CHORAL_INLINE Floats odd(const std::byte* p, int v) { return Simd::high_bf16(p + v * kLanes * 4); }
 };
 
 struct Float16Pair {
   static constexpr int kPairBytes = 64;
+  static constexpr bool kScaled = false;
   static CHORAL_INLINE Floats even(const std::byte* p, int v) { return Simd::halves(p + v * kLanes * 2); }
   static CHORAL_INLINE Floats odd(const std::byte* p, int v) { return even(p + 32, v); }
 };
 
 struct Float32Pair {
   static constexpr int kPairBytes = 128;
+  static constexpr bool kScaled = false;
   static CHORAL_INLINE Floats even(const std::byte* p, int v) {
     return Simd::load(reinterpret_cast<const float*>(p) + v * kLanes);
   }
   static CHORAL_INLINE Floats odd(const std::byte* p, int v) { return even(p + 64, v); }
+};
+
+struct Float8Pair {  // to be multiplied by the group's scales
+  static constexpr int kPairBytes = 32;
+  static constexpr bool kScaled = true;
+  static CHORAL_INLINE Floats even(const std::byte* p, int v) { return Simd::low_float8(p, v); }
+  static CHORAL_INLINE Floats odd(const std::byte* p, int v) { return Simd::high_float8(p, v); }
+};
+
+// Where a kernel reads weights: panels `stride` bytes apart, and so the scales of their groups.
+struct WeightPlace {
+  const std::byte* w;
+  int64_t stride;
+  const float* scales;
 };
 
 // V vectors: kVectors for each panel.
@@ -51,25 +68,33 @@ CHORAL_INLINE void one_k(Floats (&acc)[R][V], const float* x, const Floats (&w)[
   multiply_add<R, V>(acc, x, w);
 }
 
-template <class Pair, int V>
-CHORAL_INLINE void load_even(Floats (&to)[V], const std::byte* w, int64_t stride) {
-  CHORAL_UNROLL
-  for (int v = 0; v < V; ++v) to[v] = Pair::even(w + v / kVectors * stride, v % kVectors);
-}
-template <class Pair, int V>
-CHORAL_INLINE void load_odd(Floats (&to)[V], const std::byte* w, int64_t stride) {
-  CHORAL_UNROLL
-  for (int v = 0; v < V; ++v) to[v] = Pair::odd(w + v / kVectors * stride, v % kVectors);
+template <class Pair>
+CHORAL_INLINE Floats scaled(Floats weights, const WeightPlace& from, int v) {
+  if constexpr (!Pair::kScaled) return weights;
+  const auto* scales =
+      reinterpret_cast<const float*>(reinterpret_cast<const std::byte*>(from.scales) + v / kVectors * from.stride);
+  return Simd::mul(weights, Simd::load(scales + v % kVectors * kLanes));
 }
 
-// Two k: even and odd weights of V vectors at w, x and x + 1, and a pair of each panel fetched ahead.
+template <class Pair, int V>
+CHORAL_INLINE void load_even(Floats (&to)[V], const WeightPlace& from) {
+  CHORAL_UNROLL
+  for (int v = 0; v < V; ++v) to[v] = scaled<Pair>(Pair::even(from.w + v / kVectors * from.stride, v % kVectors), from, v);
+}
+template <class Pair, int V>
+CHORAL_INLINE void load_odd(Floats (&to)[V], const WeightPlace& from) {
+  CHORAL_UNROLL
+  for (int v = 0; v < V; ++v) to[v] = scaled<Pair>(Pair::odd(from.w + v / kVectors * from.stride, v % kVectors), from, v);
+}
+
+// Two k: even and odd weights of V vectors, x and x + 1, and a pair of each panel fetched ahead.
 template <class Pair, bool kWidens, int R, int V>
-CHORAL_INLINE void step(Floats (&acc)[R][V], const float* x, const std::byte* w, int64_t stride, const std::byte* ahead,
+CHORAL_INLINE void step(Floats (&acc)[R][V], const float* x, const WeightPlace& from, const std::byte* ahead,
                         int64_t ahead_stride, float* wide, int64_t wide_stride, int64_t at) {
   Floats weights[V];
-  load_even<Pair, V>(weights, w, stride);
+  load_even<Pair, V>(weights, from);
   one_k<kWidens, R, V>(acc, x, weights, wide, wide_stride, at);
-  load_odd<Pair, V>(weights, w, stride);
+  load_odd<Pair, V>(weights, from);
   one_k<kWidens, R, V>(acc, x + 1, weights, wide, wide_stride, at + kPanelRows);
   CHORAL_UNROLL
   for (int p = 0; p < V / kVectors; ++p) {
@@ -93,17 +118,25 @@ CHORAL_TARGET void micro(const MicroArgs& args) {
   const std::byte* w = args.w;
   const std::byte* ahead = args.ahead;
   const int64_t stride = args.panel_stride;
+  const float* scales = args.scales;
+  int64_t group_end = args.group_end;
   const int64_t ahead_stride = args.ahead_panel_stride;
   float* wide = args.wide;
   const int64_t wide_stride = args.wide_stride;
   for (int64_t k = 0; k < args.k; k += kXChunk) {
     if (k == args.jump_at) ahead += args.ahead_jump;
+    if (Pair::kScaled && k == group_end) {
+      scales = reinterpret_cast<const float*>(w);
+      w += kPanelScaleBytes;
+      ahead += args.ahead_scales;
+      group_end += args.group;
+    }
     const int64_t left = args.k - k;
     if (left >= kXChunk) {  // whole chunks are unrolled: counting would take the multipliers' ports
       CHORAL_UNROLL
       for (int i = 0; i < kXChunk; i += 2, ahead += args.ahead_step) {
-        step<Pair, kWidens, R, V>(acc, x + i, w + i / 2 * Pair::kPairBytes, stride, ahead, ahead_stride, wide, wide_stride,
-                                  i * kPanelRows);
+        step<Pair, kWidens, R, V>(acc, x + i, {w + i / 2 * Pair::kPairBytes, stride, scales}, ahead, ahead_stride, wide,
+                                  wide_stride, i * kPanelRows);
       }
       if (kWidens) wide += kXChunk * kPanelRows;
       w += kXChunk / 2 * Pair::kPairBytes;
@@ -111,11 +144,11 @@ CHORAL_TARGET void micro(const MicroArgs& args) {
       continue;
     }
     for (int64_t i = 0; i + 1 < left; i += 2, w += Pair::kPairBytes, ahead += args.ahead_step) {
-      step<Pair, kWidens, R, V>(acc, x + i, w, stride, ahead, ahead_stride, wide, wide_stride, i * kPanelRows);
+      step<Pair, kWidens, R, V>(acc, x + i, {w, stride, scales}, ahead, ahead_stride, wide, wide_stride, i * kPanelRows);
     }
     if (left % 2 != 0) {
       Floats weights[V];
-      load_even<Pair, V>(weights, w, stride);
+      load_even<Pair, V>(weights, {w, stride, scales});
       one_k<kWidens, R, V>(acc, x + left - 1, weights, wide, wide_stride, (left - 1) * kPanelRows);
     }
   }
@@ -166,6 +199,7 @@ MicroKernel find_micro(DType weights, int rows, int panels) {
   switch (weights) {
     case DType::kBF16: return kMicro<BFloat16Pair>.at(p).at(r);
     case DType::kF16: return kMicro<Float16Pair>.at(p).at(r);
+    case DType::kF8E4M3: return kMicro<Float8Pair>.at(p).at(r);
     default: return kMicro<Float32Pair>.at(p).at(r);
   }
 }
@@ -174,7 +208,11 @@ MicroKernel find_widening(DType weights, int rows, int panels) {
   CHORAL_DCHECK(weights != DType::kF32, "float32 panels are read in place");
   const auto p = static_cast<size_t>(panels / 2);
   const auto r = static_cast<size_t>(rows - kMaxRows / 2);
-  return weights == DType::kBF16 ? kWidening<BFloat16Pair>.at(p).at(r) : kWidening<Float16Pair>.at(p).at(r);
+  switch (weights) {
+    case DType::kBF16: return kWidening<BFloat16Pair>.at(p).at(r);
+    case DType::kF16: return kWidening<Float16Pair>.at(p).at(r);
+    default: return kWidening<Float8Pair>.at(p).at(r);
+  }
 }
 
 #undef CHORAL_UNROLL

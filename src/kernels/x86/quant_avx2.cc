@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "kernels/gemm/gemm_quant_kernel.h"
 
 // UBSan and ASan together make minutes of compile time of these unrolled templates; ASan alone checks what matters here, the
@@ -18,7 +19,8 @@
 namespace choral::kernels::x86 {
 namespace {
 
-// How many pair sums of (2^bits - 1) * 127 * 2 an int16 holds: 15: 8 x 3810, 31: 4 x 7874, 63: 2 x 16002.
+// How many pair sums of (2^bits - 1) * 127 * 2 an int16 holds: 15: 8 x 3810, 31: 4 x 7874, 63: 2 x 16002; kBits are those of what
+// is multiplied, QuantForm::value_bits().
 template <int kBits>
 constexpr int kPairs = kBits >= 8 ? 1 : 1 << (7 - kBits);
 
@@ -32,15 +34,18 @@ struct Simd {
   static constexpr int kTilePanels = 1;
   static constexpr int kPrefetchBytes = 2048;
   static constexpr bool kSumsInRegisters = false;  // of floats, between blocks
-  static constexpr bool reads_packed(int) { return false; }
+  static constexpr bool reads_packed(QuantForm) { return false; }
   static constexpr int tile_bits(int bits) { return bits == 8 ? kQuantSplitBits : bits; }
-  static constexpr int zero(QuantForm form) { return form.bits >= 8 ? 0 : form.zero(); }
+  static constexpr int zero(QuantForm form) { return form.value_bits() >= 8 ? 0 : form.zero(); }
 
   static CHORAL_SIMD Bytes load(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
   static CHORAL_SIMD void store(uint8_t* p, Bytes v) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }
   static CHORAL_SIMD Bytes recentre(Bytes stored) { return _mm256_xor_si256(stored, _mm256_set1_epi8(-128)); }
   static CHORAL_SIMD Bytes low_nibbles(Bytes v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
   static CHORAL_SIMD Bytes high_nibbles(Bytes v) { return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15)); }
+  static CHORAL_SIMD Bytes lookup(const uint8_t* table, Bytes codes) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table))), codes);
+  }
   // nibbles | (v << kLeft & kMask), byte by byte; a negative kLeft shifts right.
   template <int kLeft, int kMask>
   static CHORAL_SIMD Bytes or_bits(Bytes nibbles, Bytes v) {
@@ -61,6 +66,12 @@ struct Simd {
   }
   static CHORAL_SIMD Floats unsigned_bytes(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  // Of each byte the four bits from kFrom on.
+  template <int kFrom>
+  static CHORAL_SIMD Floats nibbles(const uint8_t* p) {
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(bytes, kFrom), _mm256_set1_epi32(15)));
   }
   static CHORAL_SIMD Floats signed_bytes(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
@@ -147,6 +158,6 @@ struct Simd::Weight<kQuantSplitBits> {
 
 }  // namespace
 
-QuantKernel quant_kernel_avx2(DType type) { return choose_kernel(type); }
+QuantKernel quant_kernel_avx2(QuantForm form) { return choose_kernel(form); }
 
 }  // namespace choral::kernels::x86

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "kernels/gemm/gemm_quant_kernel.h"
 
 // UBSan and ASan together make minutes of compile time of these unrolled templates; ASan alone checks what matters here, the
@@ -24,7 +25,8 @@ namespace {
 
 #include "kernels/x86/quant_simd512_inl.h"
 
-// How many pair sums of (2^bits - 1) * 127 * 2 an int16 holds: 15: 8 x 3810, 31: 4 x 7874, 63: 2 x 16002.
+// How many pair sums of (2^bits - 1) * 127 * 2 an int16 holds: 15: 8 x 3810, 31: 4 x 7874, 63: 2 x 16002; kBits are those of what
+// is multiplied, QuantForm::value_bits().
 template <int kBits>
 constexpr int kPairs = kBits >= 8 ? 1 : 1 << (7 - kBits);
 
@@ -34,9 +36,9 @@ struct Simd : Simd512 {
   static constexpr int kTilePanels = 2;
   static constexpr int kPrefetchBytes = 2048;
   static constexpr bool kSumsInRegisters = true;  // of floats, between blocks
-  static constexpr bool reads_packed(int) { return false; }
+  static constexpr bool reads_packed(QuantForm) { return false; }
   static constexpr int tile_bits(int bits) { return bits == 8 ? kQuantSplitBits : bits; }
-  static constexpr int zero(QuantForm form) { return form.bits >= 8 ? 0 : form.zero(); }
+  static constexpr int zero(QuantForm form) { return form.value_bits() >= 8 ? 0 : form.zero(); }
   static CHORAL_SIMD Bytes recentre(Bytes stored) { return _mm512_xor_si512(stored, _mm512_set1_epi8(-128)); }
 
   template <int kBits>
@@ -113,6 +115,6 @@ struct Simd::Weight<kQuantSplitBits> {
 
 }  // namespace
 
-QuantKernel quant_kernel_avx512(DType type) { return choose_kernel(type); }
+QuantKernel quant_kernel_avx512(QuantForm form) { return choose_kernel(form); }
 
 }  // namespace choral::kernels::x86

@@ -25,11 +25,23 @@ struct ShiftSequence<kFirst, std::integer_sequence<int, kSteps...>> {
 template <int kFirst, int kCount>
 using Steps = typename ShiftSequence<kFirst, std::make_integer_sequence<int, kCount>>::Type;
 
-// Stored integers of step kStep, vector v, from a packed block.
+// Of a codebook: what its codes are multiplied as.
+template <QuantForm kForm>
+constexpr std::array<uint8_t, 16> code_values() {
+  auto values = quant_code_values(kForm.codes);
+  for (uint8_t& v : values) v = static_cast<uint8_t>(v - kForm.zero() + Simd::zero(kForm));
+  return values;
+}
+
+// Integers of step kStep, vector v, from a packed block: as stored, or what stored codes stand for.
 template <QuantForm kForm, int kStep>
 CHORAL_SIMD Bytes packed_step(const uint8_t* block, int v) {
   const uint8_t* p = block + v * kVectorBytes;
-  if constexpr (kForm.bits == 8) {
+  if constexpr (kForm.bits < 4) {
+    const Bytes pairs = Simd::or_bits<-2 * (kStep % 4), 0x03>(Bytes{}, Simd::load(p + kStep / 4 * kQuantStepBytes));
+    if constexpr (kForm.bits == 3) return Simd::or_bits<2 - kStep, 0x04>(pairs, Simd::load(p + 2 * kQuantStepBytes));
+    return pairs;
+  } else if constexpr (kForm.bits == 8) {
     return Simd::recentre(Simd::load(p + kStep * kQuantStepBytes));
   } else {
     const Bytes raw = Simd::load(p + kStep / 2 * kQuantStepBytes);
@@ -38,6 +50,10 @@ CHORAL_SIMD Bytes packed_step(const uint8_t* block, int v) {
     if constexpr (kForm.bits == 5) return Simd::or_bits<4 - kStep, 0x10>(nibbles, Simd::load(high));
     if constexpr (kForm.bits == 6) {
       return Simd::or_bits<4 - 2 * (kStep % 4), 0x30>(nibbles, Simd::load(high + kStep / 4 * kQuantStepBytes));
+    }
+    if constexpr (kForm.is_codebook()) {
+      alignas(16) static constexpr std::array<uint8_t, 16> kValues = code_values<kForm>();
+      return Simd::lookup(kValues.data(), nibbles);
     }
     return nibbles;
   }
@@ -48,25 +64,28 @@ template <QuantForm kForm>
 struct PackedWeights {
   const uint8_t* block;
   template <int kStep>
-  CHORAL_SIMD void step(int v, Simd::Weight<kForm.bits>& w) const {
+  CHORAL_SIMD void step(int v, Simd::Weight<kForm.value_bits()>& w) const {
     w.set(packed_step<kForm, kStep>(block, v));
   }
 };
 // Weights of a block of neighbouring panels `stride` bytes apart: as packed, or a byte each, as make_chunk() leaves them.
-template <int kBits, bool kPacked>
+template <QuantForm kForm>
 struct TileWeights {
   const uint8_t* block;
   int64_t stride;
   template <int kStep>
-  CHORAL_SIMD void step(int v, Simd::Weight<kBits>& w) const {
+  CHORAL_SIMD void step(int v, Simd::Weight<kForm.bits>& w) const {
     const uint8_t* panel = block + v / kVectors * stride;
-    if constexpr (kPacked) {
-      w.set(packed_step<QuantForm{kBits, QuantScales::kD}, kStep>(panel, v % kVectors));
+    if constexpr (Simd::reads_packed(kForm)) {
+      w.set(packed_step<kForm, kStep>(panel, v % kVectors));
     } else {
       w.load(panel + kStep * kQuantStepBytes + v % kVectors * kVectorBytes);
     }
   }
 };
+
+// How many floats a column of a block has: scales and minimums.
+constexpr int scale_count(QuantForm form) { return form.sub_blocks() * (form.has_min() ? 2 : 1); }
 
 // Scales of a block, read where they are used so that they hold no registers during the steps: from a packed header or as
 // floats of an unpacked chunk.
@@ -79,15 +98,27 @@ struct PackedScales {
   CHORAL_SIMD Floats d(int v) const {
     const uint8_t* halves = header + v * kVectorLanes * 2;
     const uint8_t* small = header + 64 + v * kVectorLanes;
+    if constexpr (kForm.has_float_scales()) return Simd::load_floats(reinterpret_cast<const float*>(header) + v * kVectorLanes);
     if constexpr (kForm.scales == QuantScales::kD) return Simd::halves(halves + 32 * index);
     if constexpr (kForm.scales == QuantScales::kDM) return Simd::halves(halves);
     if constexpr (kForm.scales == QuantScales::kK)
       return Simd::mul(Simd::halves(halves), Simd::unsigned_bytes(small + 16 * index));
+    if constexpr (kForm.scales == QuantScales::kK8)
+      return Simd::mul(Simd::halves(halves), Simd::signed_bytes(small + 16 * index));
+    if constexpr (kForm.scales == QuantScales::kK16M)
+      return Simd::mul(Simd::halves(halves), Simd::template nibbles<0>(small + 32 * index + 16 * kSub));
     return Simd::mul(Simd::halves(halves), Simd::signed_bytes(small + 32 * index + 16 * kSub));
   }
+  template <int kSub>
   CHORAL_SIMD Floats min(int v) const {
+    if constexpr (kForm.has_float_scales()) {
+      return Simd::load_floats(reinterpret_cast<const float*>(header + 64) + v * kVectorLanes);
+    }
     const Floats m = Simd::halves(header + 32 + v * kVectorLanes * 2);
     if constexpr (kForm.scales == QuantScales::kDM) return m;
+    if constexpr (kForm.scales == QuantScales::kK16M) {
+      return Simd::mul(Simd::negate(m), Simd::template nibbles<4>(header + 64 + 32 * index + 16 * kSub + v * kVectorLanes));
+    }
     return Simd::mul(Simd::negate(m), Simd::unsigned_bytes(header + 64 + 16 * (8 + index) + v * kVectorLanes));
   }
 };
@@ -99,12 +130,12 @@ struct UnpackedScales {
   CHORAL_SIMD Floats d(int v) const {
     return Simd::load_floats(floats + kSub * kQuantTileColumns + v * kVectorLanes);
   }
+  template <int kSub>
   CHORAL_SIMD Floats min(int v) const {
-    return Simd::load_floats(floats + kForm.sub_blocks() * kQuantTileColumns + v * kVectorLanes);
+    return Simd::load_floats(floats + (kForm.sub_blocks() + kSub) * kQuantTileColumns + v * kVectorLanes);
   }
   CHORAL_SIMD Bytes negatives(int v) const {
-    constexpr int kBefore = kForm.sub_blocks() + (kForm.has_min() ? 1 : 0);
-    return Simd::load(reinterpret_cast<const uint8_t*>(floats + kBefore * kQuantTileColumns + v * kVectorLanes));
+    return Simd::load(reinterpret_cast<const uint8_t*>(floats + scale_count(kForm) * kQuantTileColumns + v * kVectorLanes));
   }
 };
 
@@ -146,31 +177,42 @@ CHORAL_SIMD void all_steps(std::integer_sequence<int, kSteps...>, const Weights&
   (one_step<kBits, kSteps, kSteps - kFirst, kRows, kCount>(weights, x, x_stride, sum), ...);
 }
 
-// Scale kSub of a block: its integer sums, folded into f, and the block's minimum.
+// Scale kSub of a block: its integer sums, folded into f.
 template <QuantForm kForm, int kSub, int kRows, int kCount, class Weights, class Scales, class Sums>
 CHORAL_SIMD void sub_block(const Weights& weights, const Scales& scales, const QuantisedBlock* x, int64_t x_stride, Sums& sums) {
   constexpr int kSteps = kQuantSteps / kForm.sub_blocks();
   constexpr bool kStarts = Simd::zero(kForm) != 0;
-  Simd::Sum<kForm.bits> sum[kRows][kCount];
+  Simd::Sum<kForm.value_bits()> sum[kRows][kCount];
   CHORAL_QUANT_UNROLL
   for (int row = 0; row < kRows; ++row) {
     CHORAL_QUANT_UNROLL
     for (int v = 0; v < kCount; ++v) sum[row][v].begin(kStarts ? x[row * x_stride].start[kSub] : 0);
   }
-  all_steps<kForm.bits, kSub * kSteps, kRows, kCount>(Steps<kSub * kSteps, kSteps>(), weights, x, x_stride, sum);
+  all_steps<kForm.value_bits(), kSub * kSteps, kRows, kCount>(Steps<kSub * kSteps, kSteps>(), weights, x, x_stride, sum);
   CHORAL_QUANT_UNROLL
   for (int v = 0; v < kCount; ++v) {
     const Floats d = scales.template d<kSub>(v);
-    Floats min;
-    if constexpr (kForm.has_min()) min = scales.min(v);
     CHORAL_QUANT_UNROLL
     for (int row = 0; row < kRows; ++row) {
       const QuantisedBlock& block = x[row * x_stride];
       Bytes total = sum[row][v].template total<kStarts>(block.start[kSub]);
       if constexpr (kForm.bits == kQuantSplitBits) total = Simd::add(total, scales.negatives(v));
-      Floats f = Simd::fma(Simd::to_floats(total), Simd::mul(d, Simd::splat(block.scale)), sums.get(row, v));
-      if constexpr (kForm.has_min()) f = Simd::fma(min, Simd::splat(block.sum), f);
-      sums.set(row, v, f);
+      sums.set(row, v, Simd::fma(Simd::to_floats(total), Simd::mul(d, Simd::splat(block.scale)), sums.get(row, v)));
+    }
+  }
+}
+
+// Minimum kSub of a block, times the sum of x that it is added to.
+template <QuantForm kForm, int kSub, int kRows, int kCount, class Scales, class Sums>
+CHORAL_SIMD void sub_block_min(const Scales& scales, const QuantisedBlock* x, int64_t x_stride, Sums& sums) {
+  CHORAL_QUANT_UNROLL
+  for (int v = 0; v < kCount; ++v) {
+    const Floats min = scales.template min<kSub>(v);
+    CHORAL_QUANT_UNROLL
+    for (int row = 0; row < kRows; ++row) {
+      const QuantisedBlock& block = x[row * x_stride];
+      const float sum = kForm.sub_blocks() == 1 ? block.sum : block.scale * static_cast<float>(block.start[kSub]);
+      sums.set(row, v, Simd::fma(min, Simd::splat(sum), sums.get(row, v)));
     }
   }
 }
@@ -179,6 +221,16 @@ template <QuantForm kForm, int kRows, int kCount, class Weights, class Scales, c
 CHORAL_SIMD void one_block(const Weights& weights, const Scales& scales, const QuantisedBlock* x, int64_t x_stride, Sums& sums) {
   sub_block<kForm, 0, kRows, kCount>(weights, scales, x, x_stride, sums);
   if constexpr (kForm.sub_blocks() == 2) sub_block<kForm, 1, kRows, kCount>(weights, scales, x, x_stride, sums);
+  if constexpr (kForm.has_min()) sub_block_min<kForm, 0, kRows, kCount>(scales, x, x_stride, sums);
+  if constexpr (kForm.has_min() && kForm.sub_blocks() == 2) sub_block_min<kForm, 1, kRows, kCount>(scales, x, x_stride, sums);
+}
+
+// A kernel's form with what its matrix adds to it.
+template <QuantForm kForm>
+constexpr QuantForm whole_form(const QuantKernelArgs& args) {
+  QuantForm form = kForm;
+  if constexpr (kForm.has_float_scales()) form.blocks = args.form.blocks;
+  return form;
 }
 
 CHORAL_SIMD void prefetch(const uint8_t* p, int bytes) {
@@ -190,6 +242,7 @@ CHORAL_SIMD void prefetch(const uint8_t* p, int bytes) {
 
 template <QuantForm kForm, int kRows, int kPanels>
 CHORAL_QUANT_TARGET void direct_rows(const QuantKernelArgs& args) {
+  const QuantForm form = whole_form<kForm>(args);
   const int64_t blocks = args.blocks;
   const auto* panels = reinterpret_cast<const uint8_t*>(args.panels);
   const QuantisedBlock* x = args.x;
@@ -204,9 +257,9 @@ CHORAL_QUANT_TARGET void direct_rows(const QuantKernelArgs& args) {
   }
   // Near the end of a panel its successor four panels on is fetched, which this thread is likely to read next.
   const uint8_t* redirect = panels + args.panel_bytes - Simd::kPrefetchBytes;
-  for (int64_t first = 0; first < blocks; first += kForm.group_blocks(), panels += kForm.group_bytes()) {
+  for (int64_t first = 0; first < blocks; first += form.group_blocks(), panels += form.group_bytes()) {
     const int64_t ahead = Simd::kPrefetchBytes + (panels < redirect ? 0 : (kPanels - 1) * args.panel_bytes);
-    const int count = static_cast<int>(std::min<int64_t>(kForm.group_blocks(), blocks - first));
+    const int count = static_cast<int>(std::min<int64_t>(form.group_blocks(), blocks - first));
     for (int j = 0; j < count; ++j, ++x) {
       CHORAL_QUANT_UNROLL
       for (int p = 0; p < kPanels; ++p) {
@@ -236,7 +289,15 @@ void direct_panels(const QuantKernelArgs& args) {
   switch (args.rows) {
     case 1: return direct_rows<kForm, 1, kPanels>(args);
     case 2: return direct_rows<kForm, 2, kPanels>(args);
-    case 3: return direct_rows<kForm, 3, kPanels>(args);
+    case 3: {  // of one plane only; the second time the panels come from a cache
+      QuantKernelArgs some = args;
+      some.rows = 2;
+      direct_rows<kForm, 2, kPanels>(some);
+      some.rows = 1;
+      some.x += 2 * args.blocks;
+      some.out += 2 * kQuantTileColumns;
+      return direct_rows<kForm, 1, kPanels>(some);
+    }
     default: return direct_rows<kForm, 4, kPanels>(args);
   }
 }
@@ -256,21 +317,20 @@ void direct(const QuantKernelArgs& args) {
 
 // What tiles must know of a form: fewer templates. Simd::tile_bits says which widths are multiplied alike.
 constexpr QuantForm tile_form(QuantForm form) {
-  return {Simd::tile_bits(form.bits), form.has_min()           ? QuantScales::kDM
-                                      : form.sub_blocks() == 2 ? QuantScales::kK16
-                                                               : QuantScales::kD};
+  return {Simd::tile_bits(form.value_bits()), form.scales == QuantScales::kFM || form.scales == QuantScales::kK16M ? form.scales
+                                              : form.has_min()         ? QuantScales::kDM
+                                              : form.sub_blocks() == 2 ? QuantScales::kK16
+                                                                       : QuantScales::kD};
 }
 
 // Of a tile's form: blocks of a chunk, floats of a block of four panels, bytes of an unpacked block of one panel.
 constexpr bool is_split(QuantForm form) { return form.bits == kQuantSplitBits; }
 constexpr int chunk_blocks(QuantForm form) { return is_split(form) ? kQuantChunkBlocks / 2 : kQuantChunkBlocks; }
-constexpr int block_floats(QuantForm form) {
-  return (form.sub_blocks() + (form.has_min() ? 1 : 0) + (is_split(form) ? 1 : 0)) * kQuantTileColumns;
-}
+constexpr int block_floats(QuantForm form) { return (scale_count(form) + (is_split(form) ? 1 : 0)) * kQuantTileColumns; }
 constexpr int unpacked_bytes(QuantForm form) { return (is_split(form) ? 2 : 1) * kQuantSteps * kQuantStepBytes; }
 
 // The blocks of a chunk, of the first of four panels `stride` bytes apart, and as floats for each block
-// [d per sub-block, min, and for split weights, as int32, the sum of the negative ones' magnitudes][panel][16].
+// [d and then min per sub-block, and for split weights, as int32, the sum of the negative ones' magnitudes][panel][16].
 struct Chunk {
   const uint8_t* blocks[kQuantChunkBlocks];
   int64_t stride;
@@ -288,7 +348,7 @@ template <QuantForm kForm, int... kSteps>
 CHORAL_SIMD void unpack_steps(std::integer_sequence<int, kSteps...>, const uint8_t* block, uint8_t* out, float* negatives) {
   CHORAL_QUANT_UNROLL
   for (int v = 0; v < kVectors; ++v) {
-    if constexpr (constexpr int kBits = Simd::tile_bits(kForm.bits); kBits == kQuantSplitBits) {
+    if constexpr (constexpr int kBits = tile_form(kForm).bits; kBits == kQuantSplitBits) {
       Bytes sum = Simd::zeros();
       ((sum = Simd::Weight<kBits>::split(packed_step<kForm, kSteps>(block, v), out + kSteps * kQuantStepBytes + v * kVectorBytes,
                                          sum)),
@@ -304,16 +364,17 @@ CHORAL_SIMD void unpack_steps(std::integer_sequence<int, kSteps...>, const uint8
 // packed; scales always become floats.
 template <QuantForm kForm>
 CHORAL_QUANT_TARGET void make_chunk(const QuantKernelArgs& args, int64_t first, uint8_t* work, Chunk& chunk) {
-  constexpr bool kUnpack = !Simd::reads_packed(kForm.bits);
+  constexpr bool kUnpack = !Simd::reads_packed(kForm);
   constexpr int kBytes = unpacked_bytes(tile_form(kForm)), kFloats = block_floats(tile_form(kForm));
+  const QuantForm form = whole_form<kForm>(args);
   const auto* panels = reinterpret_cast<const uint8_t*>(args.panels);
   chunk.stride = kUnpack ? kBytes : args.panel_bytes;
   for (int j = 0; j < chunk.count; ++j) {
-    const uint8_t* block = panels + kForm.block_offset(first + j);
+    const uint8_t* header = panels + (first + j) / form.group_blocks() * form.group_bytes();
+    const int index = static_cast<int>((first + j) % form.group_blocks());
+    const uint8_t* block = header + kForm.header_bytes() + index * kForm.block_bytes();
     uint8_t* bytes = work + j * kQuantPanelsAtOnce * kBytes;
     chunk.blocks[j] = kUnpack ? bytes : block;
-    const uint8_t* header = panels + (first + j) / kForm.group_blocks() * kForm.group_bytes();
-    const int index = static_cast<int>((first + j) % kForm.group_blocks());
     for (int p = 0; p < kQuantPanelsAtOnce; ++p, block += args.panel_bytes, header += args.panel_bytes) {
       float* out = chunk.floats + j * kFloats + p * kQuantLanes;
       if constexpr (kUnpack)
@@ -322,7 +383,12 @@ CHORAL_QUANT_TARGET void make_chunk(const QuantKernelArgs& args, int64_t first, 
       for (int v = 0; v < kVectors; ++v, out += kVectorLanes) {
         Simd::store_floats(out, scales.template d<0>(v));
         if constexpr (kForm.sub_blocks() == 2) Simd::store_floats(out + kQuantTileColumns, scales.template d<1>(v));
-        if constexpr (kForm.has_min()) Simd::store_floats(out + kForm.sub_blocks() * kQuantTileColumns, scales.min(v));
+        if constexpr (kForm.has_min()) {
+          Simd::store_floats(out + kForm.sub_blocks() * kQuantTileColumns, scales.template min<0>(v));
+        }
+        if constexpr (kForm.has_min() && kForm.sub_blocks() == 2) {
+          Simd::store_floats(out + 3 * kQuantTileColumns, scales.template min<1>(v));
+        }
       }
     }
   }
@@ -343,7 +409,7 @@ CHORAL_SIMD void blocks_of_chunk(const Chunk& chunk, int at, const QuantisedBloc
     }
     next.count -= lines;
     const UnpackedScales<kForm> scales{chunk.floats + j * block_floats(kForm) + at * kQuantLanes};
-    const TileWeights<kForm.bits, Simd::reads_packed(kForm.bits)> weights{chunk.blocks[j] + at * stride, stride};
+    const TileWeights<kForm> weights{chunk.blocks[j] + at * stride, stride};
     one_block<kForm, kRows, Simd::kTilePanels * kVectors>(weights, scales, x + j, x_stride, sums);
     sums.next_block();
   }
@@ -388,6 +454,10 @@ template <QuantForm kForm>
 void tiled_panels(const QuantKernelArgs& args) {
   constexpr QuantForm kTileForm = tile_form(kForm);
   constexpr int kTileRows = Simd::tile_rows(kTileForm), kBlocks = chunk_blocks(kTileForm);
+  static_assert(!is_split(kTileForm) || kTileForm.sub_blocks() == 1, "a block has one sum of negative magnitudes");
+  static_assert(kBlocks * (kQuantPanelsAtOnce * unpacked_bytes(kTileForm) + block_floats(kTileForm) * int64_t{sizeof(float)}) <=
+                kQuantWorkBytes);
+  const QuantForm form = whole_form<kForm>(args);
   auto* bytes = reinterpret_cast<uint8_t*>(args.work);
   Chunk chunk;
   chunk.floats = reinterpret_cast<float*>(bytes + kBlocks * kQuantPanelsAtOnce * unpacked_bytes(kTileForm));
@@ -396,15 +466,15 @@ void tiled_panels(const QuantKernelArgs& args) {
   for (int64_t first = 0; first < args.blocks; first += kBlocks) {
     chunk.count = static_cast<int>(std::min<int64_t>(kBlocks, args.blocks - first));
     make_chunk<kForm>(args, first, bytes, chunk);
-    constexpr int kChunkLines = kForm.group_bytes() * kBlocks / kForm.group_blocks() / 64;
-    const int64_t after = first + kBlocks;  // in these panels or, past their end, the next four
+    const int chunk_lines = form.group_bytes() * kBlocks / form.group_blocks() / 64;
+    const int64_t after = first + kBlocks;  // in these panels or, past their end, the next four; a header counts to all its blocks
     const auto* next =
         reinterpret_cast<const uint8_t*>(args.panels) +
-        (after < args.blocks ? after / kForm.group_blocks() * kForm.group_bytes() : kQuantPanelsAtOnce * args.panel_bytes);
+        (after < args.blocks ? after * form.group_bytes() / form.group_blocks() : kQuantPanelsAtOnce * args.panel_bytes);
     for (int64_t t = 0; t < tiles; ++t) {  // as even as can be: 7 rows are 4 + 3, not 6 + 1
       const int64_t begin = args.rows * t / tiles, end = args.rows * (t + 1) / tiles;
-      const int64_t line = kChunkLines * t / tiles;
-      const int lines = static_cast<int>(kChunkLines * (t + 1) / tiles - line);
+      const int64_t line = chunk_lines * t / tiles;
+      const int lines = static_cast<int>(chunk_lines * (t + 1) / tiles - line);
       chunk_some_rows<kTileForm>(Steps<1, kTileRows>(), chunk, args.x + begin * args.blocks + first, args.blocks,
                                  args.out + begin * kQuantTileColumns, end - begin, {next + line * 64, args.panel_bytes, lines});
     }
@@ -423,21 +493,17 @@ void tiled(const QuantKernelArgs& args) {
   }
 }
 
-template <int kBits, QuantScales kScales>
-QuantKernel make_kernel() {
-  constexpr QuantForm kForm{kBits, kScales};
-  return {Simd::kName, Simd::zero(kForm), direct<kForm>, tiled<kForm>};
+template <size_t... kIndices>
+QuantKernel choose_kernel(QuantForm form, std::index_sequence<kIndices...>) {
+  form.blocks = 0;
+  QuantKernel kernel{};
+  const bool found =
+      ((form == kQuantForms[kIndices] && (kernel = {Simd::kName, start_factor(form, Simd::zero(kQuantForms[kIndices])),
+                                                    direct<kQuantForms[kIndices]>, tiled<kQuantForms[kIndices]>},
+                                          true)) ||
+       ...);
+  CHORAL_CHECK(found, "a form that matrices are packed in");
+  return kernel;
 }
 
-QuantKernel choose_kernel(DType type) {
-  switch (type) {
-    case DType::kQ8_0: return make_kernel<8, QuantScales::kD>();
-    case DType::kQ4_0: return make_kernel<4, QuantScales::kD>();
-    case DType::kQ5_0: return make_kernel<5, QuantScales::kD>();
-    case DType::kQ4_1: return make_kernel<4, QuantScales::kDM>();
-    case DType::kQ5_1: return make_kernel<5, QuantScales::kDM>();
-    case DType::kQ4_K: return make_kernel<4, QuantScales::kK>();
-    case DType::kQ5_K: return make_kernel<5, QuantScales::kK>();
-    default: return make_kernel<6, QuantScales::kK16>();
-  }
-}
+QuantKernel choose_kernel(QuantForm form) { return choose_kernel(form, std::make_index_sequence<kQuantForms.size()>()); }

@@ -10,6 +10,9 @@ struct Simd512 {
   static CHORAL_SIMD void store(uint8_t* p, Bytes v) { _mm512_store_si512(p, v); }
   static CHORAL_SIMD Bytes low_nibbles(Bytes v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
   static CHORAL_SIMD Bytes high_nibbles(Bytes v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15)); }
+  static CHORAL_SIMD Bytes lookup(const uint8_t* table, Bytes codes) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table))), codes);
+  }
   // nibbles | (v << kLeft & kMask), byte by byte; a negative kLeft shifts right.
   template <int kLeft, int kMask>
   static CHORAL_SIMD Bytes or_bits(Bytes nibbles, Bytes v) {
@@ -30,6 +33,12 @@ struct Simd512 {
   }
   static CHORAL_SIMD Floats unsigned_bytes(const uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  // Of each byte the four bits from kFrom on.
+  template <int kFrom>
+  static CHORAL_SIMD Floats nibbles(const uint8_t* p) {
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(bytes, kFrom), _mm512_set1_epi32(15)));
   }
   static CHORAL_SIMD Floats signed_bytes(const uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));

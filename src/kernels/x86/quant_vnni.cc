@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "kernels/gemm/gemm_quant_kernel.h"
 
 // UBSan and ASan together make minutes of compile time of these unrolled templates; ASan alone checks what matters here, the
@@ -32,8 +33,9 @@ struct Simd : Simd512 {
   static constexpr int kPrefetchBytes = 2048;
   static constexpr int zero(QuantForm form) { return form.zero(); }
   static constexpr bool kSumsInRegisters = true;  // of floats, between blocks
-  // 4 bits are unpacked on the way, on ports that the multiplies leave free; 5 and 6, which take more, become bytes first.
-  static constexpr bool reads_packed(int bits) { return bits == 4 || bits == 8; }
+  // 4 bits are unpacked on the way, on ports that the multiplies leave free; the others and codes, which take more, become bytes
+  // first. An unpacked chunk is read as packed bytes are.
+  static constexpr bool reads_packed(QuantForm form) { return form.value_bits() == 4 || form.bits == 8; }
   static constexpr int tile_bits(int bits) { return bits == 4 ? 4 : 8; }
   static CHORAL_SIMD Bytes recentre(Bytes stored) { return stored; }
 
@@ -67,6 +69,6 @@ struct Simd : Simd512 {
 
 }  // namespace
 
-QuantKernel quant_kernel_vnni(DType type) { return choose_kernel(type); }
+QuantKernel quant_kernel_vnni(QuantForm form) { return choose_kernel(form); }
 
 }  // namespace choral::kernels::x86

@@ -51,6 +51,9 @@ Status PluginDevice::synchronize() { return take_status(plugin_->memory.stream_s
 Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_ptr<PluginDevice> device,
                                                                   const kernels::PackSpec& spec) {
   if (!spec.scales.empty()) return unsupported("the plug-in interface hands weights over without scales");
+  for (const DType type : {spec.format, spec.rows.front().tensor.dtype}) {
+    if (type > DType::kQ6_K) return unsupported("the plug-in interface has no number for {}", dtype_name(type));
+  }
   std::vector<choral_weight_part> parts;
   int64_t n = 0;
   for (const auto& part : spec.rows) {

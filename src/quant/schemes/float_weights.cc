@@ -14,8 +14,8 @@ class FloatWeights : public Scheme {
     }
   }
 
-  Result<std::vector<PackedRun>> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape&,
-                                      ParameterSet& parameters) const override {
+  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape&,
+                           ParameterSet& parameters) const override {
     const auto& shards = parameters.get("weight").shards;
     std::vector<PackedRun> runs;
     int64_t begin = 0;
@@ -26,19 +26,19 @@ class FloatWeights : public Scheme {
         rows.push_back({shards[i].tensor.view, shards[i].tensor.row_order});
       }
       const DType format = request.as_stored ? stored : request.convert_to;
-      auto packed = ctx.session.prepack(ctx, {.rows = rows, .format = format});
+      auto packed = ctx.session.prepack(ctx, {.rows = rows, .format = format, .activations = request.activations});
       if (!packed.ok()) return std::move(packed).status().while_(shards[i - 1].name);
       runs.push_back({begin, std::move(*packed)});
       begin += runs.back().matrix->n();
     }
-    return runs;
+    return PackedLayer{std::move(runs)};
   }
 };
 
 }  // namespace
 
-const Scheme& float_scheme() {
-  static const FloatWeights scheme;
+SchemePtr float_scheme() {
+  static const auto scheme = std::make_shared<FloatWeights>();
   return scheme;
 }
 

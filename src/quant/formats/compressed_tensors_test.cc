@@ -1,7 +1,7 @@
-#include "quant/compressed_tensors.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "quant/formats/formats.h"
 
 namespace choral::quant {
 namespace {
@@ -77,14 +77,17 @@ TEST(CompressedTensors, MembersOfAFusedLayerAgree) {
 TEST(CompressedTensors, WhatIsNotReadIsNamed) {
   const auto refused = [](std::string_view scheme) { return read(R"(["Linear"])", scheme).status().message(); };
   EXPECT_THAT(
-      refused(R"("weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128})"),
-      AllOf(HasSubstr("config.json: config_groups.group_0.weights: weights of int4, a scale for each group with activations "
-                      "of float are not read"),
-            HasSubstr("w8a8_dynamic")));
+      refused(R"("weights": {"num_bits": 4, "type": "int", "strategy": "block", "group_size": 128})"),
+      AllOf(
+          HasSubstr("config.json: config_groups.group_0.weights is int4, a scale for each block in the format 'pack-quantized', "
+                    "which is not read; what is: int2 to int8"),
+          HasSubstr("w8a8_dynamic")));
   EXPECT_THAT(refused(R"("weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
-                        "input_activations": {"num_bits": 8, "strategy": "tensor", "symmetric": false})"),
-              HasSubstr("activations of int8, a scale for each tensor, asymmetric are not read"));
-  EXPECT_THAT(refused(R"("weights": {"num_bits": 8, "type": "float", "strategy": "channel"})"), HasSubstr("float8"));
+                        "input_activations": {"num_bits": 8, "strategy": "token", "dynamic": true, "symmetric": false})"),
+              HasSubstr("input_activations is int8, a scale for each token, asymmetric, dynamic, which is not read"));
+  EXPECT_THAT(refused(R"("weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 40})"),
+              HasSubstr("weights.group_size is 40, which is not read; what is: multiples of 32"));
+  EXPECT_THAT(refused(R"("weights": {"num_bits": 6, "type": "float", "strategy": "channel"})"), HasSubstr("float6"));
   EXPECT_THAT(refused(R"("weights": {"num_bits": 0})"), HasSubstr("num_bits"));
   EXPECT_THAT(refused(R"("targets_": [])"), HasSubstr("weights"));
   EXPECT_THAT(read(R"(["re:(q_proj"])").status().message(),

@@ -1,0 +1,155 @@
+#include "kernels/gemm/gemm_fp8.h"
+
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "base/float8.h"
+#include "kernels/gemm/gemm_float_blocking.h"
+#include "kernels/x86/gemm_float_pack.h"
+
+namespace choral::kernels {
+namespace {
+
+constexpr uint64_t kMaxBytes = uint64_t{1} << 42;  // far above any machine; keeps every later product of sizes in 63 bits
+constexpr float kCodeScale = 256.0f;               // kernels see 2^-8 of a code's value
+
+class Fp8Matrix final : public PackedMatrix {
+ public:
+  Fp8Matrix(FloatPanels panels, int64_t group_size)
+      : PackedMatrix(panels.n, panels.k), panels_(std::move(panels)), group_size_(group_size) {}
+
+  int64_t size_bytes() const override { return static_cast<int64_t>(panels_.bytes.size_bytes()); }
+  std::string format() const override { return group_size_ == 0 ? "fp8" : fmt::format("fp8 in groups of {}", group_size_); }
+  std::string kernel_name(CpuLevel level) const override {
+    return fmt::format("{} x f32, {}", format(), float_kernels(level).name);
+  }
+  void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override {
+    multiply_float_panels(float_kernels(ctx.level), panels_, ctx, x, epilogue, y);
+  }
+  Status read_row(int64_t row, std::span<float> out) const override {
+    read_panel_row(panels_, row, out);
+    return {};
+  }
+
+ private:
+  FloatPanels panels_;
+  int64_t group_size_;
+};
+
+// One output channel, in packed order.
+struct Channel {
+  const std::byte* codes;  // [k]
+  std::span<const float> scales;
+  int64_t part, row;  // where it comes from
+};
+
+Status check_part(const Fp8Part& part, size_t index, int64_t k, int64_t groups) {
+  const TensorView& t = part.rows.tensor;
+  if (t.dtype != DType::kF8E4M3) return unsupported("part {} of an fp8 weight is {}", index, dtype_name(t.dtype));
+  if (t.shape.rank() != 2 || t.shape[0] <= 0 || t.shape[1] <= 0) {
+    return invalid_argument("part {} of an fp8 weight has shape {}; a weight is [rows, k]", index, t.shape.to_string());
+  }
+  if (t.shape[1] != k) {
+    return invalid_argument("part {} has k = {} but part 0 has {}; stacked parts share their input", index, t.shape[1], k);
+  }
+  if (t.data == nullptr || !t.device.host_accessible) {
+    return invalid_argument("part {} of an fp8 weight is not in host memory", index);
+  }
+  for (const int32_t row : part.rows.order) {
+    if (row < 0 || row >= t.rows()) {
+      return invalid_argument("part {}'s row order names row {}, but the tensor has {} rows", index, row, t.rows());
+    }
+  }
+  if (std::ssize(part.scales) != t.rows() * groups) {
+    return invalid_argument("part {} has {} scales; {} rows with {} each need {}", index, part.scales.size(), t.rows(), groups,
+                            t.rows() * groups);
+  }
+  for (int64_t i = 0; i < std::ssize(part.scales); ++i) {
+    if (!std::isfinite(part.scales[i] * kFloat8E4M3Max)) {
+      return invalid_argument("part {} has a scale of {} for row {}; 448 of it is no finite float", index, part.scales[i],
+                              i / groups);
+    }
+  }
+  return {};
+}
+
+bool holds_nan(const std::byte* codes, int64_t count) {
+  bool found = false;
+  for (int64_t i = 0; i < count; ++i) found |= is_nan(Float8E4M3{std::to_integer<uint8_t>(codes[i])});
+  return found;
+}
+
+void pack_panel(const FloatPanels& panels, std::span<const Channel> channels, const PackKernels& kernels, std::byte* panel) {
+  for (int64_t g = 0; g * panels.group < panels.k; ++g) {
+    const int64_t k0 = g * panels.group, count = std::min(panels.group, panels.k - k0);
+    std::byte* out = panel + panels.offset(k0);
+    std::array<const std::byte*, kPanelRows> codes{};
+    for (size_t lane = 0; lane < channels.size(); ++lane) {
+      const float scale = channels[lane].scales[static_cast<size_t>(g)] * kCodeScale;
+      std::memcpy(out + lane * sizeof scale, &scale, sizeof scale);
+      codes[lane] = channels[lane].codes + k0;
+    }
+    out += kPanelScaleBytes;
+    kernels.transpose16(codes.data(), static_cast<int>(channels.size()), count / 2, out);
+    if (count % 2 == 0) continue;
+    out += count / 2 * kPanelRows * 2;
+    for (size_t lane = 0; lane < channels.size(); ++lane) out[lane * 2] = codes[lane][count - 1];
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PackedMatrix>> pack_fp8(std::span<const Fp8Part> parts, int64_t group_size, ThreadPool& pool) {
+  if (parts.empty()) return invalid_argument("a weight needs at least one part");
+  if (group_size < 0 || group_size % 32 != 0) {
+    return unsupported("fp8 weights come in groups of a multiple of 32 or with one scale a channel (0), not in groups of {}",
+                       group_size);
+  }
+  FloatPanels panels;
+  panels.dtype = DType::kF8E4M3;
+  const Shape& first = parts[0].rows.tensor.shape;
+  panels.k = first.rank() == 2 ? std::max<int64_t>(first[1], 0) : 0;
+  panels.group = group_size == 0 || group_size > panels.k ? round_up(panels.k, kXChunk) : group_size;
+  const int64_t groups = panels.k == 0 ? 0 : ceil_div(panels.k, panels.group);
+  std::vector<Channel> channels;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    CHORAL_RETURN_IF_ERROR(check_part(parts[i], i, panels.k, groups));
+    const auto& [tensor, order] = parts[i].rows;
+    const int64_t count = order.empty() ? tensor.rows() : std::ssize(order);
+    for (int64_t j = 0; j < count; ++j) {
+      const int64_t row = order.empty() ? j : order[j];
+      channels.push_back({tensor.row(row), parts[i].scales.subspan(row * groups, groups), static_cast<int64_t>(i), row});
+    }
+  }
+  panels.n = std::ssize(channels);
+  const auto elements = checked_mul(static_cast<uint64_t>(panels.n) + kPanelRows, static_cast<uint64_t>(panels.k) + kXChunk);
+  if (!elements || *elements > kMaxBytes / 4) return too_large("a weight of [{}, {}] is beyond any memory", panels.n, panels.k);
+  panels.panel_bytes = round_up(panels.offset(round_up(panels.k, 2)), static_cast<int64_t>(kCacheLineBytes));
+  CHORAL_TRY(panels.bytes, AlignedBuffer::allocate(panels.panels() * panels.panel_bytes));
+
+  const PackKernels& kernels = pack_kernels(cpu_level());
+  std::atomic<int64_t> first_bad{panels.n};  // the first channel that holds a NaN
+  pool.parallel_for(panels.panels(), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t row = p * kPanelRows;
+      const auto own = std::span(channels).subspan(row, std::min(kPanelRows, panels.n - row));
+      for (int64_t i = 0; i < std::ssize(own); ++i) {
+        if (!holds_nan(own[i].codes, panels.k)) continue;
+        int64_t known = first_bad.load();
+        while (row + i < known && !first_bad.compare_exchange_weak(known, row + i)) {
+        }
+      }
+      pack_panel(panels, own, kernels, panels.bytes.data() + p * panels.panel_bytes);
+    }
+  });
+  if (const int64_t bad = first_bad.load(); bad < panels.n) {
+    return corrupt("part {} of an fp8 weight holds a NaN in row {}", channels[bad].part, channels[bad].row);
+  }
+  return std::unique_ptr<PackedMatrix>(std::make_unique<Fp8Matrix>(std::move(panels), group_size));
+}
+
+}  // namespace choral::kernels

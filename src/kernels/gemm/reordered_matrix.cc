@@ -1,0 +1,54 @@
+#include "kernels/gemm/reordered_matrix.h"
+
+#include <vector>
+
+namespace choral::kernels {
+namespace {
+
+class ReorderedMatrix final : public PackedMatrix {
+ public:
+  ReorderedMatrix(std::unique_ptr<PackedMatrix> inner, std::span<const int32_t> order)
+      : PackedMatrix(inner->n(), inner->k()), inner_(std::move(inner)), order_(order.begin(), order.end()) {}
+
+  int64_t size_bytes() const override { return inner_->size_bytes() + static_cast<int64_t>(order_.size() * sizeof(int32_t)); }
+  std::string format() const override { return inner_->format() + " in its own order of k"; }
+  std::string kernel_name(CpuLevel level) const override { return inner_->kernel_name(level) + ", x gathered"; }
+
+  void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override {
+    const Arena::Mark mark(ctx.scratch);
+    const MatrixView<float> gathered(ctx.scratch.make<float>(x.rows * k()).data(), x.rows, k());
+    ctx.pool.parallel_for(x.rows, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        const float* from = x.row(r);
+        float* to = gathered.row(r);
+        for (size_t j = 0; j < order_.size(); ++j) to[j] = from[order_[j]];
+      }
+    });
+    inner_->multiply(ctx, gathered, epilogue, y);
+  }
+
+  Status read_row(int64_t row, std::span<float> out) const override {
+    std::vector<float> ordered(out.size());
+    CHORAL_RETURN_IF_ERROR(inner_->read_row(row, ordered));
+    for (size_t j = 0; j < order_.size(); ++j) out[order_[j]] = ordered[j];
+    return {};
+  }
+
+ private:
+  std::unique_ptr<PackedMatrix> inner_;
+  std::vector<int32_t> order_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<PackedMatrix>> reorder_input(std::unique_ptr<PackedMatrix> matrix, std::span<const int32_t> order) {
+  std::vector<bool> seen(matrix->k());
+  for (const int32_t at : order) {
+    if (at < 0 || at >= matrix->k() || seen[at]) return invalid_argument("an order of {} inputs names {}", matrix->k(), at);
+    seen[at] = true;
+  }
+  if (std::ssize(order) != matrix->k()) return invalid_argument("an order of {} inputs has {}", matrix->k(), order.size());
+  return std::unique_ptr<PackedMatrix>(std::make_unique<ReorderedMatrix>(std::move(matrix), order));
+}
+
+}  // namespace choral::kernels

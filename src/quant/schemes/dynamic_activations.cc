@@ -1,0 +1,28 @@
+// W8A8_DYNAMIC, W4A8_DYNAMIC: each row of x is rounded to int8 with a scale of its own, as it comes.
+#include "quant/scheme.h"
+
+namespace choral::quant {
+namespace {
+
+class DynamicActivations : public Scheme {
+ public:
+  explicit DynamicActivations(StoragePtr storage) : storage_(std::move(storage)) {}
+
+  void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
+    storage_->create_weights(shape, parameters);
+  }
+  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
+                           ParameterSet& parameters) const override {
+    CHORAL_TRY(auto runs, pack_members(ctx, shape, parameters, *storage_, kernels::Activations::kInt8Rows));
+    return PackedLayer{std::move(runs)};
+  }
+
+ private:
+  StoragePtr storage_;
+};
+
+}  // namespace
+
+SchemePtr dynamic_scheme(StoragePtr storage) { return std::make_shared<DynamicActivations>(std::move(storage)); }
+
+}  // namespace choral::quant

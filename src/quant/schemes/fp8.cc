@@ -1,0 +1,160 @@
+// FP8: e4m3 weights with float scales, one for a whole tensor, for each output channel, or for each block of rows and k;
+// multiplied with float x (kernels/gemm/gemm_fp8.h). No CPU multiplies fp8, so the activations that a checkpoint was made for,
+// rounded to fp8 with a scale that is calibrated or found as they come, would cost time and lose accuracy: x stays float,
+// calibrated scales are read and not used. In flight, from a float checkpoint: s = max|w| / 448 of an output channel, and w / s
+// to nearest even.
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "base/checked_math.h"
+#include "base/float8.h"
+#include "kernels/quant/dequantise.h"
+#include "quant/integers/stored_vectors.h"
+#include "quant/scheme.h"
+
+namespace choral::quant {
+namespace {
+
+// e4m3 rows of all members, and how they are packed.
+struct Fp8Weight {
+  std::vector<kernels::WeightRows> rows;
+  std::vector<float> scales;  // [rows of all members, groups]
+  int64_t group_size = 0;
+
+  Result<PackedLayer> pack(const platform::Context& ctx, const LinearShape& shape) const {
+    auto packed = ctx.session.prepack(ctx, {.rows = rows, .format = DType::kF8E4M3, .group_size = group_size, .scales = scales});
+    if (!packed.ok()) return std::move(packed).status().while_(fmt::format("{}", fmt::join(shape.shard_names, " + ")));
+    PackedLayer layer;
+    layer.runs.push_back({0, std::move(*packed)});
+    return layer;
+  }
+};
+
+// What may stand in the place of one scale.
+const std::vector<Shape> kOneValue{Shape{1}, Shape{}, Shape{1, 1}};
+
+class Stored : public Scheme {
+ public:
+  explicit Stored(Fp8Blocks blocks) : blocks_(blocks) {}
+
+  void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
+    for_each_shard(shape, parameters.add("weight", StoredAs::kFloat8), ".weight", [&](int64_t out) {
+      return Shape{out, shape.in};
+    });
+    // One of the two; both multiply.
+    for (const char* name : {"weight_scale", "weight_scale_inv"}) {
+      auto& scale = parameters.add(name, StoredAs::kFloat, Presence::kOptional);
+      for (size_t i = 0; i < shape.out.size(); ++i) scale.shards.push_back(scale_shard(shape, i, name));
+    }
+    for (const char* name : {"input_scale", "activation_scale"}) {
+      auto& input = parameters.add(name, StoredAs::kFloat, Presence::kOptional);
+      for (const auto& member : shape.shard_names) input.shards.push_back({member + "." + name, {1}, {}, kOneValue});
+    }
+  }
+
+  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
+                           ParameterSet& parameters) const override {
+    Fp8Weight fp8{.rows = {}, .scales = {}, .group_size = blocks_.cols};
+    const auto& weights = parameters.get("weight").shards;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      fp8.rows.push_back({weights[i].tensor.view, weights[i].tensor.row_order});
+      const Shard &plain = parameters.get("weight_scale").shards[i], &inverse = parameters.get("weight_scale_inv").shards[i];
+      if (plain.loaded() == inverse.loaded()) {
+        return corrupt("{} has {} {} {} {} in the checkpoint; an fp8 weight has one of them", weights[i].name,
+                       plain.loaded() ? "both" : "neither", plain.name, plain.loaded() ? "and" : "nor", inverse.name);
+      }
+      CHORAL_RETURN_IF_ERROR(append_scales(plain.loaded() ? plain : inverse, shape.out[i], shape.in, fp8.scales));
+    }
+    return fp8.pack(ctx, shape);
+  }
+
+ private:
+  bool in_blocks() const { return blocks_.rows != 0; }
+
+  Shard scale_shard(const LinearShape& shape, size_t i, std::string_view name) const {
+    Shard shard{fmt::format("{}.{}", shape.shard_names[i], name), {shape.out[i], 1}, {}};
+    if (in_blocks()) {
+      shard.shape = {ceil_div(shape.out[i], blocks_.rows), ceil_div(shape.in, blocks_.cols)};
+    } else {
+      shard.other_shapes = kOneValue;
+      shard.other_shapes.push_back({shape.out[i]});
+    }
+    return shard;
+  }
+
+  // Those of each row, from one of all, one of each row, or a grid of blocks.
+  Status append_scales(const Shard& shard, int64_t rows, int64_t k, std::vector<float>& scales) const {
+    CHORAL_TRY(const auto stored, read_floats(shard));
+    const int64_t groups = in_blocks() ? ceil_div(k, blocks_.cols) : 1;
+    const int64_t rows_of_one = in_blocks() ? blocks_.rows : std::ssize(stored) == 1 ? rows : 1;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto own = stored.begin() + row / rows_of_one * groups;
+      scales.insert(scales.end(), own, own + groups);
+    }
+    return {};
+  }
+
+  Fp8Blocks blocks_;
+};
+
+class InFlight : public Scheme {
+ public:
+  void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
+    for_each_shard(shape, parameters.add("weight", StoredAs::kFloat), ".weight", [&](int64_t out) {
+      return Shape{out, shape.in};
+    });
+  }
+
+  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
+                           ParameterSet& parameters) const override {
+    CHORAL_TRY(auto memory, Tensor::allocate(DType::kF8E4M3, {shape.out_total(), shape.in}));
+    Fp8Weight fp8{.rows = {}, .scales = std::vector<float>(shape.out_total())};
+    int64_t begin = 0;
+    for (const Shard& shard : parameters.get("weight").shards) {
+      const TensorView codes{memory.view().row(begin), DType::kF8E4M3, shard.shape, kCpuDevice};
+      const MatrixView<Float8E4M3> to(memory.as<Float8E4M3>().data() + begin * shape.in, shard.shape[0], shape.in);
+      const auto scales = std::span(fp8.scales).subspan(begin, shard.shape[0]);
+      CHORAL_RETURN_IF_ERROR(quantise(ctx.kernel, shard.tensor.view, to, scales).while_(shard.name));
+      fp8.rows.push_back({codes, shard.tensor.row_order});
+      begin += shard.shape[0];
+    }
+    return fp8.pack(ctx, shape);
+  }
+
+ private:
+  static Status quantise(const kernels::Context& ctx, const TensorView& weight, MatrixView<Float8E4M3> codes,
+                         std::span<float> scales) {
+    const Arena::Mark mark(ctx.scratch);
+    float* scratch = ctx.scratch.make<float>(codes.cols * ctx.pool.size()).data();
+    ctx.pool.parallel_for(codes.rows, 1, [&](int64_t begin, int64_t end, int thread) {
+      const std::span<float> row(scratch + thread * codes.cols, static_cast<size_t>(codes.cols));
+      for (int64_t r = begin; r < end; ++r) {
+        kernels::dequantise_row(weight.dtype, weight.row(r), codes.cols, row.data());
+        float largest = 0;
+        bool finite = true;
+        for (const float w : row) {
+          largest = std::max(largest, std::fabs(w));
+          finite &= std::isfinite(w);
+        }
+        const float scale = scales[r] = finite ? largest / kFloat8E4M3Max : NAN;
+        for (int64_t i = 0; i < codes.cols; ++i) codes.row(r)[i] = to_float8_e4m3(scale == 0 ? 0.0f : row[i] / scale);
+      }
+    });
+    for (int64_t r = 0; r < codes.rows; ++r) {
+      if (std::isnan(scales[r])) return corrupt("row {} holds a NaN or an infinity", r);
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+SchemePtr fp8_scheme(Fp8Blocks blocks) { return std::make_shared<Stored>(blocks); }
+
+SchemePtr fp8_in_flight_scheme() {
+  static const auto scheme = std::make_shared<InFlight>();
+  return scheme;
+}
+
+}  // namespace choral::quant

@@ -1,0 +1,28 @@
+// W8A16, W4A16: the weights are integers, x keeps its precision. --activations int8 rounds x too.
+#include "quant/scheme.h"
+
+namespace choral::quant {
+namespace {
+
+class WeightOnly : public Scheme {
+ public:
+  explicit WeightOnly(StoragePtr storage) : storage_(std::move(storage)) {}
+
+  void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
+    storage_->create_weights(shape, parameters);
+  }
+  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
+                           ParameterSet& parameters) const override {
+    CHORAL_TRY(auto runs, pack_members(ctx, shape, parameters, *storage_, request.activations));
+    return PackedLayer{std::move(runs)};
+  }
+
+ private:
+  StoragePtr storage_;
+};
+
+}  // namespace
+
+SchemePtr weight_only_scheme(StoragePtr storage) { return std::make_shared<WeightOnly>(std::move(storage)); }
+
+}  // namespace choral::quant
