@@ -1,7 +1,7 @@
 // The inner kernels of the quantised GEMM: some rows of quantised x times up to four neighbouring panels, the whole of k.
-// `direct` reads the packed bytes once for few rows (decode); `tiled` unpacks 256 k of the panels at a time into `work` and
-// runs all rows over them (prefill). Both run the same operations in the same order for each output: see ref/quant.h.
-// Chosen by quant_kernel(); pure functions, called by gemm_quant.cc.
+// `direct` reads the packed bytes once for few rows (decode); `tiled` runs all rows over 128 or 256 k of the panels at a time,
+// unpacked into `work` where that is faster (prefill). Both run the same operations in the same order for each output: see
+// ref/quant.h. Chosen by quant_kernel(); pure functions, called by gemm_quant.cc.
 #pragma once
 
 #include <array>
@@ -20,6 +20,9 @@ inline constexpr int kQuantChunkBlocks = 8;
 // Bytes of one chunk of four panels unpacked: a byte a weight, and up to two scales and two minimums as float for each block.
 inline constexpr int64_t kQuantWorkBytes =
     kQuantChunkBlocks * (kQuantPanelsAtOnce * kQuantSteps * kQuantStepBytes + 4 * kQuantTileColumns * int64_t{sizeof(float)});
+
+// The "width" of 8-bit weights of which an unpacked chunk holds magnitude and sign apart, in two bytes: of half as many blocks.
+inline constexpr int kQuantSplitBits = 9;
 
 struct QuantKernelArgs {
   QuantForm form;           // the one the kernel was chosen by, for what it leaves open

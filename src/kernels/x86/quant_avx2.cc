@@ -1,6 +1,7 @@
 // The quantised GEMM with AVX2: vpmaddubsw (u8 x s8, pairs summed in int16), then vpmaddwd with ones to int32.
-// Exact, because nothing reaches 32767: see kPairs below. 8-bit weights go in as |w| against x with w's sign: |w| <= 128 and
-// |x| <= 127 (quantise_rows never makes -128) give at most 2 * 128 * 127 = 32512.
+// Exact, because nothing leaves int16: see kPairs below. 8-bit weights go in as |w| against x with w's sign: |w| <= 128 and
+// |x| <= 127 (quantise_rows never makes -128) give at most 2 * 128 * 127 = 32512. Tiles take x ^ sign, which is -x - 1 where w
+// is negative: at least 2 * 128 * -128 = -32768; what that lacks is the sum of those |w|, the same for every row.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 // How many pair sums of (2^bits - 1) * 127 * 2 an int16 holds: 15: 8 x 3810, 31: 4 x 7874, 63: 2 x 16002; kBits are those of what
 // is multiplied, QuantForm::value_bits().
 template <int kBits>
-constexpr int kPairs = kBits == 8 ? 1 : 1 << (7 - kBits);
+constexpr int kPairs = kBits >= 8 ? 1 : 1 << (7 - kBits);
 
 struct Simd {
   using Bytes = __m256i;
@@ -29,14 +30,16 @@ struct Simd {
   static constexpr const char* kName = "avx2 vpmaddubsw";
   static constexpr int kVectors = 2;
   // 4 x 2 sums, 2 weights (8 bits: 4), x, ones and a product in 16 registers.
-  static constexpr int tile_rows(QuantForm) { return 4; }
+  static constexpr int tile_rows(QuantForm form) { return form.bits == 6 ? 3 : 4; }
   static constexpr int kTilePanels = 1;
   static constexpr int kPrefetchBytes = 2048;
-  static constexpr int zero(QuantForm form) { return form.value_bits() == 8 ? 0 : form.zero(); }
+  static constexpr bool kSumsInRegisters = false;  // of floats, between blocks
+  static constexpr bool reads_packed(QuantForm) { return false; }
+  static constexpr int tile_bits(int bits) { return bits == 8 ? kQuantSplitBits : bits; }
+  static constexpr int zero(QuantForm form) { return form.value_bits() >= 8 ? 0 : form.zero(); }
 
   static CHORAL_SIMD Bytes load(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
   static CHORAL_SIMD void store(uint8_t* p, Bytes v) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }
-  static constexpr int tile_bits(int bits) { return bits; }
   static CHORAL_SIMD Bytes recentre(Bytes stored) { return _mm256_xor_si256(stored, _mm256_set1_epi8(-128)); }
   static CHORAL_SIMD Bytes low_nibbles(Bytes v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
   static CHORAL_SIMD Bytes high_nibbles(Bytes v) { return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15)); }
@@ -55,6 +58,9 @@ struct Simd {
     return _mm256_set1_epi32(word);
   }
 
+  static CHORAL_SIMD Bytes zeros() { return _mm256_setzero_si256(); }
+  static CHORAL_SIMD Bytes add(Bytes a, Bytes b) { return _mm256_add_epi32(a, b); }
+  static CHORAL_SIMD Floats to_floats(Bytes v) { return _mm256_cvtepi32_ps(v); }
   static CHORAL_SIMD Floats halves(const uint8_t* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
@@ -80,27 +86,43 @@ struct Simd {
   template <int kBits>
   struct Weight {
     Bytes u;
-    CHORAL_SIMD void set(Bytes v) { u = v; }
+    CHORAL_SIMD void set(Bytes v) {
+      asm("" : "+x"(v));  // in a register, once: g++ 12 loads it for every row otherwise
+      u = v;
+    }
+    CHORAL_SIMD void load(const uint8_t* p) { set(Simd::load(p)); }
   };
   template <int kBits>
   struct Sum {
+    // 6 bits have int16 and int32 sums at once, more than registers: g++ chooses what to spill.
+    static constexpr bool kHeld = kBits != 6;
     __m256i i, pairs;
-    CHORAL_SIMD void clear() { i = _mm256_setzero_si256(); }
-    CHORAL_SIMD void start(int32_t v) { i = _mm256_set1_epi32(v); }
+    CHORAL_SIMD void begin(int32_t) {}
     template <int kLocal>
     CHORAL_SIMD void add(const Weight<kBits>& w, Bytes x) {
-      __m256i products;
-      if constexpr (kBits == 8) {
+      Bytes products;
+      if constexpr (kBits == kQuantSplitBits) {
+        products = _mm256_maddubs_epi16(w.magnitude, _mm256_xor_si256(x, w.sign));
+      } else if constexpr (kBits == 8) {
         products = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x, w.value));
       } else {
         products = _mm256_maddubs_epi16(w.u, x);
       }
-      pairs = kLocal % kPairs<kBits> == 0 ? products : _mm256_add_epi16(pairs, products);
+      Bytes words = kLocal % kPairs<kBits> == 0 ? products : _mm256_add_epi16(pairs, products);
       if constexpr (kLocal % kPairs<kBits> == kPairs<kBits> - 1) {
-        i = _mm256_add_epi32(i, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        Bytes next = _mm256_madd_epi16(words, _mm256_set1_epi16(1));
+        if constexpr (kLocal >= kPairs<kBits>) next = _mm256_add_epi32(i, next);
+        if constexpr (kHeld) asm("" : "+x"(next));  // stays in its register
+        i = next;
+      } else {
+        if constexpr (kHeld) asm("" : "+x"(words));
+        pairs = words;
       }
     }
-    CHORAL_SIMD Floats to_floats() const { return _mm256_cvtepi32_ps(i); }
+    template <bool kStarts>
+    CHORAL_SIMD Bytes total(int32_t start) const {
+      return kStarts ? _mm256_add_epi32(i, _mm256_set1_epi32(start)) : i;
+    }
   };
 };
 
@@ -110,6 +132,25 @@ struct Simd::Weight<8> {
   CHORAL_SIMD void set(Bytes v) {
     value = v;
     magnitude = _mm256_abs_epi8(v);
+  }
+};
+template <>
+struct Simd::Weight<kQuantSplitBits> {
+  static constexpr int kSignsAt = kQuantSteps * kQuantStepBytes;
+  Bytes magnitude, sign;  // |w| (x ^ sign) is w x, less |w| where w is negative
+  CHORAL_SIMD void load(const uint8_t* p) {
+    Bytes m = Simd::load(p), s = Simd::load(p + kSignsAt);
+    asm("" : "+x"(m), "+x"(s));
+    magnitude = m;
+    sign = s;
+  }
+  // Stores weights as load() wants them; gives `sum` and the magnitudes of the negative ones.
+  static CHORAL_SIMD Bytes split(Bytes v, uint8_t* out, Bytes sum) {
+    const Bytes signs = _mm256_cmpgt_epi8(_mm256_setzero_si256(), v), magnitudes = _mm256_abs_epi8(v);
+    Simd::store(out, magnitudes);
+    Simd::store(out + kSignsAt, signs);
+    const Bytes pairs = _mm256_maddubs_epi16(_mm256_and_si256(magnitudes, signs), _mm256_set1_epi8(1));
+    return Simd::add(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
 };
 

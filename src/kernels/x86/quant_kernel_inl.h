@@ -5,7 +5,8 @@
 //
 // One block of one tile: for each scale of the block, kSteps steps of   sum[row][vector] += weights(step) . x(row, step)
 // in exact int32, then  f = fma(float(sum), d * s_x, f);  at the end, for types with a minimum,  f = fma(min, sum_x, f).
-// No include guard: see above.
+// Sums and weights pass through empty asm statements, which hold each in one register: left alone, g++ 12 loads weights again
+// for every row and spills sums, and the loop runs at half the speed. No include guard: see above.
 
 #define CHORAL_QUANT_UNROLL _Pragma("GCC unroll 32")
 
@@ -58,22 +59,33 @@ CHORAL_SIMD Bytes packed_step(const uint8_t* block, int v) {
   }
 }
 
-// Weights of a block as bytes, from packed panels or from unpacked chunks of four panels (whose steps stand side by side).
+// Weights of a block as bytes, from one packed panel or from several panels of a tile.
 template <QuantForm kForm>
 struct PackedWeights {
   const uint8_t* block;
   template <int kStep>
-  CHORAL_SIMD Bytes step(int v) const {
-    return packed_step<kForm, kStep>(block, v);
+  CHORAL_SIMD void step(int v, Simd::Weight<kForm.value_bits()>& w) const {
+    w.set(packed_step<kForm, kStep>(block, v));
   }
 };
-struct UnpackedWeights {
+// Weights of a block of neighbouring panels `stride` bytes apart: as packed, or a byte each, as make_chunk() leaves them.
+template <QuantForm kForm>
+struct TileWeights {
   const uint8_t* block;
+  int64_t stride;
   template <int kStep>
-  CHORAL_SIMD Bytes step(int v) const {
-    return Simd::load(block + kStep * kQuantPanelsAtOnce * kQuantStepBytes + v * kVectorBytes);
+  CHORAL_SIMD void step(int v, Simd::Weight<kForm.bits>& w) const {
+    const uint8_t* panel = block + v / kVectors * stride;
+    if constexpr (Simd::reads_packed(kForm)) {
+      w.set(packed_step<kForm, kStep>(panel, v % kVectors));
+    } else {
+      w.load(panel + kStep * kQuantStepBytes + v % kVectors * kVectorBytes);
+    }
   }
 };
+
+// How many floats a column of a block has: scales and minimums.
+constexpr int scale_count(QuantForm form) { return form.sub_blocks() * (form.has_min() ? 2 : 1); }
 
 // Scales of a block, read where they are used so that they hold no registers during the steps: from a packed header or as
 // floats of an unpacked chunk.
@@ -122,6 +134,9 @@ struct UnpackedScales {
   CHORAL_SIMD Floats min(int v) const {
     return Simd::load_floats(floats + (kForm.sub_blocks() + kSub) * kQuantTileColumns + v * kVectorLanes);
   }
+  CHORAL_SIMD Bytes negatives(int v) const {
+    return Simd::load(reinterpret_cast<const uint8_t*>(floats + scale_count(kForm) * kQuantTileColumns + v * kVectorLanes));
+  }
 };
 
 // Where a tile's float sums live between blocks.
@@ -130,6 +145,7 @@ struct RegisterSums {
   Floats f[kRows][kCount];
   CHORAL_SIMD Floats get(int row, int v) const { return f[row][v]; }
   CHORAL_SIMD void set(int row, int v, Floats value) { f[row][v] = value; }
+  CHORAL_SIMD void next_block() {}
 };
 struct MemorySums {
   float* out;
@@ -137,6 +153,8 @@ struct MemorySums {
   CHORAL_SIMD void set(int row, int v, Floats value) {
     Simd::store_floats(out + row * kQuantTileColumns + v * kVectorLanes, value);
   }
+  // Another address, for all the compiler knows, or it keeps sums in registers that there are not.
+  CHORAL_SIMD void next_block() { asm("" : "+r"(out)); }
 };
 
 template <int kBits, int kStep, int kLocal, int kRows, int kCount, class Weights>
@@ -144,7 +162,7 @@ CHORAL_SIMD void one_step(const Weights& weights, const QuantisedBlock* x, int64
                           Simd::Sum<kBits> (&sum)[kRows][kCount]) {
   typename Simd::Weight<kBits> w[kCount];
   CHORAL_QUANT_UNROLL
-  for (int v = 0; v < kCount; ++v) w[v].set(weights.template step<kStep>(v));
+  for (int v = 0; v < kCount; ++v) weights.template step<kStep>(v, w[v]);
   CHORAL_QUANT_UNROLL
   for (int row = 0; row < kRows; ++row) {
     const Bytes xb = Simd::broadcast(x[row * x_stride].q + 4 * kStep);
@@ -163,17 +181,12 @@ CHORAL_SIMD void all_steps(std::integer_sequence<int, kSteps...>, const Weights&
 template <QuantForm kForm, int kSub, int kRows, int kCount, class Weights, class Scales, class Sums>
 CHORAL_SIMD void sub_block(const Weights& weights, const Scales& scales, const QuantisedBlock* x, int64_t x_stride, Sums& sums) {
   constexpr int kSteps = kQuantSteps / kForm.sub_blocks();
+  constexpr bool kStarts = Simd::zero(kForm) != 0;
   Simd::Sum<kForm.value_bits()> sum[kRows][kCount];
   CHORAL_QUANT_UNROLL
   for (int row = 0; row < kRows; ++row) {
     CHORAL_QUANT_UNROLL
-    for (int v = 0; v < kCount; ++v) {
-      if constexpr (Simd::zero(kForm) == 0) {
-        sum[row][v].clear();
-      } else {
-        sum[row][v].start(x[row * x_stride].start[kSub]);
-      }
-    }
+    for (int v = 0; v < kCount; ++v) sum[row][v].begin(kStarts ? x[row * x_stride].start[kSub] : 0);
   }
   all_steps<kForm.value_bits(), kSub * kSteps, kRows, kCount>(Steps<kSub * kSteps, kSteps>(), weights, x, x_stride, sum);
   CHORAL_QUANT_UNROLL
@@ -181,8 +194,10 @@ CHORAL_SIMD void sub_block(const Weights& weights, const Scales& scales, const Q
     const Floats d = scales.template d<kSub>(v);
     CHORAL_QUANT_UNROLL
     for (int row = 0; row < kRows; ++row) {
-      const Floats scale = Simd::mul(d, Simd::splat(x[row * x_stride].scale));
-      sums.set(row, v, Simd::fma(sum[row][v].to_floats(), scale, sums.get(row, v)));
+      const QuantisedBlock& block = x[row * x_stride];
+      Bytes total = sum[row][v].template total<kStarts>(block.start[kSub]);
+      if constexpr (kForm.bits == kQuantSplitBits) total = Simd::add(total, scales.negatives(v));
+      sums.set(row, v, Simd::fma(Simd::to_floats(total), Simd::mul(d, Simd::splat(block.scale)), sums.get(row, v)));
     }
   }
 }
@@ -251,7 +266,10 @@ CHORAL_QUANT_TARGET void direct_rows(const QuantKernelArgs& args) {
         const uint8_t* header = panels + p * args.panel_bytes;
         const uint8_t* block = header + kForm.header_bytes() + j * kForm.block_bytes();
         prefetch(block + ahead, kForm.block_bytes());
-        one_block<kForm, kRows, kVectors>(PackedWeights<kForm>{block}, PackedScales<kForm>{header, j}, x, blocks, sums[p]);
+        const QuantisedBlock* again = x;
+        // Another address, for all the compiler knows, or it keeps x in registers that there are not.
+        if constexpr (!Simd::kSumsInRegisters) asm("" : "+r"(again));
+        one_block<kForm, kRows, kVectors>(PackedWeights<kForm>{block}, PackedScales<kForm>{header, j}, again, blocks, sums[p]);
       }
     }
   }
@@ -295,43 +313,73 @@ void direct(const QuantKernelArgs& args) {
   }
 }
 
-// ---- tiled: a chunk of 8 blocks of four panels is unpacked into L1, then every row runs over it -------------------
+// ---- tiled: chunks of some blocks of four panels; every row runs over one while it is in L1 ------------------------
 
-// work: [block][step][panel][64] bytes, then [block][d per sub-block, min][panel][16] floats.
+// What tiles must know of a form: fewer templates. Simd::tile_bits says which widths are multiplied alike.
+constexpr QuantForm tile_form(QuantForm form) {
+  return {Simd::tile_bits(form.value_bits()), form.scales == QuantScales::kFM || form.scales == QuantScales::kK16M ? form.scales
+                                              : form.has_min()         ? QuantScales::kDM
+                                              : form.sub_blocks() == 2 ? QuantScales::kK16
+                                                                       : QuantScales::kD};
+}
+
+// Of a tile's form: blocks of a chunk, floats of a block of four panels, bytes of an unpacked block of one panel.
+constexpr bool is_split(QuantForm form) { return form.bits == kQuantSplitBits; }
+constexpr int chunk_blocks(QuantForm form) { return is_split(form) ? kQuantChunkBlocks / 2 : kQuantChunkBlocks; }
+constexpr int block_floats(QuantForm form) { return (scale_count(form) + (is_split(form) ? 1 : 0)) * kQuantTileColumns; }
+constexpr int unpacked_bytes(QuantForm form) { return (is_split(form) ? 2 : 1) * kQuantSteps * kQuantStepBytes; }
+
+// The blocks of a chunk, of the first of four panels `stride` bytes apart, and as floats for each block
+// [d and then min per sub-block, and for split weights, as int32, the sum of the negative ones' magnitudes][panel][16].
 struct Chunk {
-  uint8_t* bytes;
+  const uint8_t* blocks[kQuantChunkBlocks];
+  int64_t stride;
   float* floats;
+  int count;
 };
-// What a tile fetches into L2 for the next chunk, a few lines a block: all at once would fill the line buffers and stall.
+// What a tile fetches for the next chunk, a few lines a block: all at once would fill the line buffers and stall.
 struct NextLines {
   const uint8_t* panels;
   int64_t panel_bytes;
   int count;  // of each of four panels
 };
-constexpr int kUnpackedBlockBytes = kQuantPanelsAtOnce * kQuantSteps * kQuantStepBytes;
-template <QuantForm kForm>
-constexpr int kBlockFloats = kForm.sub_blocks() * (kForm.has_min() ? 2 : 1) * kQuantTileColumns;
 
 template <QuantForm kForm, int... kSteps>
-CHORAL_SIMD void unpack_steps(std::integer_sequence<int, kSteps...>, const uint8_t* block, uint8_t* out) {
+CHORAL_SIMD void unpack_steps(std::integer_sequence<int, kSteps...>, const uint8_t* block, uint8_t* out, float* negatives) {
+  CHORAL_QUANT_UNROLL
   for (int v = 0; v < kVectors; ++v) {
-    (Simd::store(out + kSteps * kQuantPanelsAtOnce * kQuantStepBytes + v * kVectorBytes, packed_step<kForm, kSteps>(block, v)),
-     ...);
+    if constexpr (constexpr int kBits = tile_form(kForm).bits; kBits == kQuantSplitBits) {
+      Bytes sum = Simd::zeros();
+      ((sum = Simd::Weight<kBits>::split(packed_step<kForm, kSteps>(block, v), out + kSteps * kQuantStepBytes + v * kVectorBytes,
+                                         sum)),
+       ...);
+      Simd::store(reinterpret_cast<uint8_t*>(negatives + v * kVectorLanes), sum);
+    } else {
+      (Simd::store(out + kSteps * kQuantStepBytes + v * kVectorBytes, packed_step<kForm, kSteps>(block, v)), ...);
+    }
   }
 }
 
+// Blocks [first, first + chunk.count) of four panels. Their weights are unpacked to bytes in `work`, unless tiles read them as
+// packed; scales always become floats.
 template <QuantForm kForm>
-CHORAL_QUANT_TARGET void unpack_chunk(const QuantKernelArgs& args, int64_t first, int count, Chunk chunk) {
+CHORAL_QUANT_TARGET void make_chunk(const QuantKernelArgs& args, int64_t first, uint8_t* work, Chunk& chunk) {
+  constexpr bool kUnpack = !Simd::reads_packed(kForm);
+  constexpr int kBytes = unpacked_bytes(tile_form(kForm)), kFloats = block_floats(tile_form(kForm));
   const QuantForm form = whole_form<kForm>(args);
-  for (int p = 0; p < kQuantPanelsAtOnce; ++p) {
-    const uint8_t* panel = reinterpret_cast<const uint8_t*>(args.panels) + p * args.panel_bytes;
-    for (int j = 0; j < count; ++j) {
-      const int64_t b = first + j;
-      const uint8_t* block = panel + form.block_offset(b);
-      unpack_steps<kForm>(Steps<0, kQuantSteps>(), block, chunk.bytes + j * kUnpackedBlockBytes + p * kQuantStepBytes);
-      const PackedScales<kForm> scales{panel + b / form.group_blocks() * form.group_bytes(),
-                                       static_cast<int>(b % form.group_blocks())};
-      float* out = chunk.floats + j * kBlockFloats<kForm> + p * kQuantLanes;
+  const auto* panels = reinterpret_cast<const uint8_t*>(args.panels);
+  chunk.stride = kUnpack ? kBytes : args.panel_bytes;
+  for (int j = 0; j < chunk.count; ++j) {
+    const uint8_t* header = panels + (first + j) / form.group_blocks() * form.group_bytes();
+    const int index = static_cast<int>((first + j) % form.group_blocks());
+    const uint8_t* block = header + kForm.header_bytes() + index * kForm.block_bytes();
+    uint8_t* bytes = work + j * kQuantPanelsAtOnce * kBytes;
+    chunk.blocks[j] = kUnpack ? bytes : block;
+    for (int p = 0; p < kQuantPanelsAtOnce; ++p, block += args.panel_bytes, header += args.panel_bytes) {
+      float* out = chunk.floats + j * kFloats + p * kQuantLanes;
+      if constexpr (kUnpack)
+        unpack_steps<kForm>(Steps<0, kQuantSteps>(), block, bytes + p * kBytes, out + kFloats - kQuantTileColumns);
+      const PackedScales<kForm> scales{header, index};
       for (int v = 0; v < kVectors; ++v, out += kVectorLanes) {
         Simd::store_floats(out, scales.template d<0>(v));
         if constexpr (kForm.sub_blocks() == 2) Simd::store_floats(out + kQuantTileColumns, scales.template d<1>(v));
@@ -346,78 +394,89 @@ CHORAL_QUANT_TARGET void unpack_chunk(const QuantKernelArgs& args, int64_t first
   }
 }
 
-// What chunk_rows must know of a form: fewer templates. Simd::tile_bits says which widths run alike once unpacked.
-constexpr QuantForm tile_form(QuantForm form) {
-  return {Simd::tile_bits(form.value_bits()), form.scales == QuantScales::kFM || form.scales == QuantScales::kK16M ? form.scales
-                                              : form.has_min()         ? QuantScales::kDM
-                                              : form.sub_blocks() == 2 ? QuantScales::kK16
-                                                                       : QuantScales::kD};
+// The blocks of a chunk over panels [at, at + Simd::kTilePanels).
+template <QuantForm kForm, int kRows, class Sums>
+CHORAL_SIMD void blocks_of_chunk(const Chunk& chunk, int at, const QuantisedBlock* x, int64_t x_stride, NextLines& next,
+                                 int lines_per_block, Sums& sums) {
+  const int count = chunk.count;
+  const int64_t stride = chunk.stride;
+  for (int j = 0; j < count; ++j) {
+    const int lines = std::min(lines_per_block, next.count);
+    for (int i = 0; i < lines; ++i, next.panels += 64) {
+      for (int p = 0; p < kQuantPanelsAtOnce; ++p) {
+        _mm_prefetch(reinterpret_cast<const char*>(next.panels + p * next.panel_bytes), _MM_HINT_T0);
+      }
+    }
+    next.count -= lines;
+    const UnpackedScales<kForm> scales{chunk.floats + j * block_floats(kForm) + at * kQuantLanes};
+    const TileWeights<kForm> weights{chunk.blocks[j] + at * stride, stride};
+    one_block<kForm, kRows, Simd::kTilePanels * kVectors>(weights, scales, x + j, x_stride, sums);
+    sums.next_block();
+  }
 }
 
 // kRows rows over a chunk of four panels, Simd::kTilePanels of them at a time.
 template <QuantForm kForm, int kRows>
-CHORAL_QUANT_TARGET __attribute__((noinline)) void chunk_rows(Chunk chunk, int count, const QuantisedBlock* x, int64_t x_stride,
+CHORAL_QUANT_TARGET __attribute__((noinline)) void chunk_rows(const Chunk& chunk, const QuantisedBlock* x, int64_t x_stride,
                                                               float* out, NextLines next) {
   constexpr int kCount = Simd::kTilePanels * kVectors;
-  const int lines_per_block = static_cast<int>(ceil_div(next.count * Simd::kTilePanels, kQuantPanelsAtOnce * count));
+  const int lines_per_block = static_cast<int>(ceil_div(next.count * Simd::kTilePanels, kQuantPanelsAtOnce * chunk.count));
   for (int at = 0; at < kQuantPanelsAtOnce; at += Simd::kTilePanels) {
-    for (int j = 0; j < count; ++j) {
-      const int lines = std::min(lines_per_block, next.count);
-      for (int i = 0; i < lines; ++i, next.panels += 64) {
-        for (int p = 0; p < kQuantPanelsAtOnce; ++p) {
-          _mm_prefetch(reinterpret_cast<const char*>(next.panels + p * next.panel_bytes), _MM_HINT_T1);
-        }
+    MemorySums memory{out + at * kQuantLanes};
+    if constexpr (Simd::kSumsInRegisters) {
+      RegisterSums<kRows, kCount> sums;
+      CHORAL_QUANT_UNROLL
+      for (int row = 0; row < kRows; ++row) {
+        CHORAL_QUANT_UNROLL
+        for (int v = 0; v < kCount; ++v) sums.set(row, v, memory.get(row, v));
       }
-      next.count -= lines;
-      const UnpackedScales<kForm> scales{chunk.floats + j * kBlockFloats<kForm> + at * kQuantLanes};
-      MemorySums sums{out + at * kQuantLanes};
-      const UnpackedWeights weights{chunk.bytes + j * kUnpackedBlockBytes + at * kQuantStepBytes};
-      one_block<kForm, kRows, kCount>(weights, scales, x + j, x_stride, sums);
+      blocks_of_chunk<kForm, kRows>(chunk, at, x, x_stride, next, lines_per_block, sums);
+      CHORAL_QUANT_UNROLL
+      for (int row = 0; row < kRows; ++row) {
+        CHORAL_QUANT_UNROLL
+        for (int v = 0; v < kCount; ++v) memory.set(row, v, sums.get(row, v));
+      }
+    } else {
+      blocks_of_chunk<kForm, kRows>(chunk, at, x, x_stride, next, lines_per_block, memory);
     }
   }
 }
 
-template <QuantForm kForm>
-void chunk_some_rows(Chunk chunk, int count, const QuantisedBlock* x, int64_t x_stride, float* out, int64_t rows,
-                     NextLines next) {
-  constexpr int kMost = Simd::tile_rows(kForm);
-  static_assert(kMost <= 6);
-  switch (rows) {
-    case 1: return chunk_rows<kForm, 1>(chunk, count, x, x_stride, out, next);
-    case 2: return chunk_rows<kForm, 2>(chunk, count, x, x_stride, out, next);
-    case 3: return chunk_rows<kForm, 3>(chunk, count, x, x_stride, out, next);
-    case 4: return chunk_rows<kForm, 4>(chunk, count, x, x_stride, out, next);
-    case 5:
-      if constexpr (kMost >= 5) return chunk_rows<kForm, 5>(chunk, count, x, x_stride, out, next);
-      break;
-    default:
-      if constexpr (kMost >= 6) return chunk_rows<kForm, 6>(chunk, count, x, x_stride, out, next);
-      break;
-  }
+template <QuantForm kForm, int... kRows>
+void chunk_some_rows(std::integer_sequence<int, kRows...>, const Chunk& chunk, const QuantisedBlock* x, int64_t x_stride,
+                     float* out, int64_t rows, NextLines next) {
+  using ChunkRows = void (*)(const Chunk&, const QuantisedBlock*, int64_t, float*, NextLines);
+  static constexpr ChunkRows kChunkRows[] = {chunk_rows<kForm, kRows>...};
+  kChunkRows[rows - 1](chunk, x, x_stride, out, next);
 }
 
 template <QuantForm kForm>
 void tiled_panels(const QuantKernelArgs& args) {
+  constexpr QuantForm kTileForm = tile_form(kForm);
+  constexpr int kTileRows = Simd::tile_rows(kTileForm), kBlocks = chunk_blocks(kTileForm);
+  static_assert(!is_split(kTileForm) || kTileForm.sub_blocks() == 1, "a block has one sum of negative magnitudes");
+  static_assert(kBlocks * (kQuantPanelsAtOnce * unpacked_bytes(kTileForm) + block_floats(kTileForm) * int64_t{sizeof(float)}) <=
+                kQuantWorkBytes);
   const QuantForm form = whole_form<kForm>(args);
   auto* bytes = reinterpret_cast<uint8_t*>(args.work);
-  const Chunk chunk{bytes, reinterpret_cast<float*>(bytes + kQuantChunkBlocks * kUnpackedBlockBytes)};
+  Chunk chunk;
+  chunk.floats = reinterpret_cast<float*>(bytes + kBlocks * kQuantPanelsAtOnce * unpacked_bytes(kTileForm));
   std::fill_n(args.out, args.rows * kQuantTileColumns, 0.0f);
-  const int64_t tiles = ceil_div(args.rows, Simd::tile_rows(tile_form(kForm)));
-  for (int64_t first = 0; first < args.blocks; first += kQuantChunkBlocks) {
-    const int count = static_cast<int>(std::min<int64_t>(kQuantChunkBlocks, args.blocks - first));
-    unpack_chunk<kForm>(args, first, count, chunk);
-    const int chunk_lines = form.group_bytes() * kQuantChunkBlocks / form.group_blocks() / 64;
-    const int64_t after = first + kQuantChunkBlocks;  // in these panels or, past their end, the next four
+  const int64_t tiles = ceil_div(args.rows, kTileRows);
+  for (int64_t first = 0; first < args.blocks; first += kBlocks) {
+    chunk.count = static_cast<int>(std::min<int64_t>(kBlocks, args.blocks - first));
+    make_chunk<kForm>(args, first, bytes, chunk);
+    const int chunk_lines = form.group_bytes() * kBlocks / form.group_blocks() / 64;
+    const int64_t after = first + kBlocks;  // in these panels or, past their end, the next four; a header counts to all its blocks
     const auto* next =
         reinterpret_cast<const uint8_t*>(args.panels) +
-        (after < args.blocks ? after / form.group_blocks() * form.group_bytes() : kQuantPanelsAtOnce * args.panel_bytes);
+        (after < args.blocks ? after * form.group_bytes() / form.group_blocks() : kQuantPanelsAtOnce * args.panel_bytes);
     for (int64_t t = 0; t < tiles; ++t) {  // as even as can be: 7 rows are 4 + 3, not 6 + 1
       const int64_t begin = args.rows * t / tiles, end = args.rows * (t + 1) / tiles;
       const int64_t line = chunk_lines * t / tiles;
       const int lines = static_cast<int>(chunk_lines * (t + 1) / tiles - line);
-      chunk_some_rows<tile_form(kForm)>(chunk, count, args.x + begin * args.blocks + first, args.blocks,
-                                        args.out + begin * kQuantTileColumns, end - begin,
-                                        {next + line * 64, args.panel_bytes, lines});
+      chunk_some_rows<kTileForm>(Steps<1, kTileRows>(), chunk, args.x + begin * args.blocks + first, args.blocks,
+                                 args.out + begin * kQuantTileColumns, end - begin, {next + line * 64, args.panel_bytes, lines});
     }
   }
 }

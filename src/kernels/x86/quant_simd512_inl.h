@@ -25,6 +25,9 @@ struct Simd512 {
     return _mm512_set1_epi32(word);
   }
 
+  static CHORAL_SIMD Bytes zeros() { return _mm512_setzero_si512(); }
+  static CHORAL_SIMD Bytes add(Bytes a, Bytes b) { return _mm512_add_epi32(a, b); }
+  static CHORAL_SIMD Floats to_floats(Bytes v) { return _mm512_cvtepi32_ps(v); }
   static CHORAL_SIMD Floats halves(const uint8_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }

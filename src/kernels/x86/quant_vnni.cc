@@ -26,29 +26,42 @@ namespace {
 
 struct Simd : Simd512 {
   static constexpr const char* kName = "avx512 vnni";
-  // 6 x 4 sums, 4 weights and x are 29 of 32 registers; with two sums a block g++ 12 spills beyond 4 rows.
-  static constexpr int tile_rows(QuantForm form) { return form.sub_blocks() == 2 ? 4 : 6; }
+  // 3 x 4 sums of integers, as many of floats, 4 weights, x and a mask are 30 of 32 registers. 6 x 4 sums of integers with the
+  // floats in memory would leave the multiplies waiting for 24 stores a block.
+  static constexpr int tile_rows(QuantForm) { return 3; }
   static constexpr int kTilePanels = 4;
   static constexpr int kPrefetchBytes = 2048;
   static constexpr int zero(QuantForm form) { return form.zero(); }
-  static constexpr int tile_bits(int) { return 8; }
+  static constexpr bool kSumsInRegisters = true;  // of floats, between blocks
+  // 4 bits are unpacked on the way, on ports that the multiplies leave free; the others and codes, which take more, become bytes
+  // first. An unpacked chunk is read as packed bytes are.
+  static constexpr bool reads_packed(QuantForm form) { return form.value_bits() == 4 || form.bits == 8; }
+  static constexpr int tile_bits(int bits) { return bits == 4 ? 4 : 8; }
   static CHORAL_SIMD Bytes recentre(Bytes stored) { return stored; }
 
   template <int kBits>
   struct Weight {
     Bytes u;
-    CHORAL_SIMD void set(Bytes v) { u = v; }
+    CHORAL_SIMD void set(Bytes v) {
+      asm("" : "+v"(v));  // in a register, once: g++ 12 loads it for every row otherwise
+      u = v;
+    }
+    CHORAL_SIMD void load(const uint8_t* p) { set(Simd512::load(p)); }
   };
   template <int kBits>
   struct Sum {
     __m512i i;
-    CHORAL_SIMD void clear() { i = _mm512_setzero_si512(); }
-    CHORAL_SIMD void start(int32_t v) { i = _mm512_set1_epi32(v); }
+    CHORAL_SIMD void begin(int32_t start) { i = _mm512_set1_epi32(start); }
     template <int kLocal>
     CHORAL_SIMD void add(const Weight<kBits>& w, Bytes x) {
-      i = _mm512_dpbusd_epi32(i, w.u, x);
+      Bytes next = _mm512_dpbusd_epi32(i, w.u, x);
+      asm("" : "+v"(next));  // stays in its register
+      i = next;
     }
-    CHORAL_SIMD Floats to_floats() const { return _mm512_cvtepi32_ps(i); }
+    template <bool kStarts>
+    CHORAL_SIMD Bytes total(int32_t) const {
+      return i;
+    }
   };
 };
 
