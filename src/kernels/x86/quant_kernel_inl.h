@@ -467,7 +467,7 @@ void tiled_panels(const QuantKernelArgs& args) {
     chunk.count = static_cast<int>(std::min<int64_t>(kBlocks, args.blocks - first));
     make_chunk<kForm>(args, first, bytes, chunk);
     const int chunk_lines = form.group_bytes() * kBlocks / form.group_blocks() / 64;
-    const int64_t after = first + kBlocks;  // in these panels or, past their end, the next four; a header counts to all its blocks
+    const int64_t after = first + kBlocks;  // in these panels or, past their end, the next four; headers shared by their blocks
     const auto* next =
         reinterpret_cast<const uint8_t*>(args.panels) +
         (after < args.blocks ? after * form.group_bytes() / form.group_blocks() : kQuantPanelsAtOnce * args.panel_bytes);
