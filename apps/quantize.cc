@@ -41,7 +41,7 @@ Status run(const QuantizeFlags& flags) {
   Progress progress(flags.quiet);
   auto options = flags.options;
   options.on_progress = [&progress](const std::string& tensor, double fraction) {
-    progress.update(fmt::format("writing {}", tensor), fraction);
+    progress.update(fmt::format("writing {}", terminal_line(tensor)), fraction);
   };
   CHORAL_TRY(const auto quantizer, tools::CheckpointQuantizer::open(options));
   const Interrupts::Tidying tidying(*interrupts, [&quantizer] { quantizer->remove_partial(); });

@@ -2,13 +2,19 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "base/printable.h"
 #include "base/system_error.h"
 
 namespace choral::io {
 
 Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(const std::filesystem::path& folder,
                                                                    std::vector<TensorToCome> tensors, int64_t max_shard_bytes) {
+  std::set<std::string_view> seen;
+  for (const auto& tensor : tensors) {
+    if (!seen.insert(tensor.name).second) return invalid_argument("tensor {} stands twice", printable(tensor.name));
+  }
   std::unique_ptr<CheckpointWriter> writer(new CheckpointWriter);
   writer->folder_ = folder;
   writer->tensors_ = std::move(tensors);

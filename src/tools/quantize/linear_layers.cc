@@ -21,9 +21,10 @@ class LayerRecorder : public quant::QuantConfig {
 
   std::string_view name() const override { return "as recorded"; }
 
-  Result<quant::SchemePtr> scheme_for(quant::LayerKind kind, std::string_view layer) const override {
+  Result<quant::LayerScheme> scheme_for(quant::LayerKind kind, std::string_view layer) const override {
     CHORAL_TRY(const bool ignored, is_ignored(kind, layer));
-    return kind == quant::LayerKind::kLinear && !ignored ? quantised_ : quant::float_scheme();
+    const bool quantised = kind == quant::LayerKind::kLinear && !ignored;
+    return quant::LayerScheme{quantised ? quantised_ : quant::float_scheme(), ignored ? "--ignore" : "to be written"};
   }
 
   Result<std::unique_ptr<quant::LinearMethod>> get_quant_method(quant::LayerKind kind,
