@@ -1,6 +1,6 @@
 // What a path to a model is: a directory of Hugging Face files, one .safetensors file, or a GGUF file. Decided by what the file
-// begins with, not by its extension. Checkpoint and model_config start here, so that they always mean the same files. Internal to
-// io.
+// begins with, not by its extension. Checkpoint, model_config and who copies a model start here, so that they always mean the
+// same files.
 #pragma once
 
 #include <filesystem>

@@ -148,9 +148,10 @@ Status check_written(const WrittenScheme& scheme, std::string_view layer, int64_
     return unsupported("{} has {} channels, but {} keeps two in a byte; use --format {}", layer, rows, scheme.format,
                        kCompressedTensors);
   }
-  if (scheme.format == kModelSlim && scheme.parts == packed_parts && scheme.group_size(k) == 0) {
-    return unsupported("{} has {} columns, which no group of 32 divides, and {} has {} in groups only; use --format {}", layer, k,
-                       scheme.format, scheme.label, kCompressedTensors);
+  constexpr int64_t kBlock = 32;
+  if (!scheme.is_float && k % kBlock != 0) {
+    return unsupported("{} has {} columns, but integers are multiplied {} columns at a time; let it stay float with --ignore",
+                       layer, k, kBlock);
   }
   return {};
 }

@@ -31,6 +31,8 @@ Json group_json(const WrittenScheme& scheme, Json targets, int64_t group_size) {
   return group;
 }
 
+std::string group_text(int64_t size) { return size == 0 ? "a scale for each channel" : fmt::format("groups of {}", size); }
+
 }  // namespace
 
 Result<std::string> with_quantization_config(const std::string& config_json, const WrittenScheme& scheme,
@@ -74,7 +76,7 @@ Result<std::string> modelslim_description(const WrittenScheme& scheme, std::span
       return unsupported(
           "--format {}: it has one size of groups for all layers, but {} (k {}) needs {} and {} (k {}) needs {}; use --format "
           "compressed-tensors",
-          scheme.format, first->name, first->k, wanted, layer.name, layer.k, size);
+          scheme.format, first->name, first->k, group_text(wanted), layer.name, layer.k, group_text(size));
     }
   }
   Json all{{"version", "1.0.0"}, {"model_quant_type", scheme.label}, {"group_size", scheme.group_size(first->k)}};

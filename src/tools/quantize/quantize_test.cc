@@ -10,6 +10,7 @@
 #include "io/mapped_file.h"
 #include "io/safetensors_writer.h"
 #include "quant/quant_config.h"
+#include "quant/rounded_weight.h"
 #include "support/temp_dir.h"
 #include "tensor/tensor.h"
 
@@ -56,20 +57,22 @@ std::vector<std::string> files_in(const fs::path& folder) {
   return names;
 }
 
-// tiny-llama3 with an MLP as wide as its hidden state, so that all layers have one size of groups.
+// tiny-llama3 with an MLP of another width: 64, as wide as its hidden state, so that all layers have one size of groups; or 80,
+// which no size of groups divides.
 class NarrowModel {
  public:
-  NarrowModel() {
+  explicit NarrowModel(int64_t width = 64) {
     const auto source = *io::Checkpoint::open(tiny());
     std::vector<io::TensorToWrite> all;
     for (const auto& name : source->names()) {
       auto view = source->find(name)->view;
-      if (name.find(".mlp.") != name.npos) view.shape = {64, 64};  // the first so many of its random numbers
+      // The first so many of its random numbers.
+      if (name.find(".mlp.") != name.npos) view.shape = name.ends_with("down_proj.weight") ? Shape{64, width} : Shape{width, 64};
       all.push_back({name, view});
     }
     CHORAL_CHECK(io::write_safetensors(folder_ / "model.safetensors", all).ok(), "the checkpoint is written");
     auto config = Json::parse(read(fs::path(tiny()) / "config.json"));
-    config["intermediate_size"] = 64;
+    config["intermediate_size"] = width;
     folder_.write("config.json", config.dump());
     for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) fs::copy(fs::path(tiny()) / file, folder_.path());
   }
@@ -143,20 +146,44 @@ TEST(Quantize, WeightsTakeTheBytesOfTheirScheme) {
   }
 }
 
-TEST(Quantize, LayersOfAnotherGroupSizeHaveAGroupOfTheirOwn) {
+TEST(Quantize, EachSizeOfGroupsIsAConfigGroup) {
   const choral::testing::TempDir dir;
   ASSERT_TRUE(quantize(wanted(tiny(), dir.path() / "out", "w4a16")).ok());
   const auto groups = Json::parse(read(dir / "out/config.json"))["quantization_config"]["config_groups"];
-  ASSERT_EQ(groups.size(), 2u);
+  const int64_t of_most = quant::rounded_group_size(4, 64), of_down = quant::rounded_group_size(4, 128);
+  const std::string last = of_most == of_down ? "group_0" : "group_1";
+  EXPECT_EQ(groups.size(), of_most == of_down ? 1u : 2u);
+  EXPECT_EQ(groups[last]["targets"], Json{"Linear"});
+  EXPECT_EQ(groups[last]["weights"]["group_size"], of_most);
+  const auto refused = quantize(wanted(tiny(), dir.path() / "other", "w4a16", "modelslim")).status();  // which has one for all
+  EXPECT_EQ(refused.ok(), of_most == of_down);
+  if (refused.ok()) return;
   for (const auto& target : groups["group_0"]["targets"]) EXPECT_THAT(target, EndsWith(".mlp.down_proj"));
-  EXPECT_EQ(groups["group_0"]["weights"]["group_size"], 128);
-  EXPECT_EQ(groups["group_1"]["targets"], Json{"Linear"});
-  EXPECT_EQ(groups["group_1"]["weights"]["group_size"], 64);
-  // ModelSlim has one for all.
-  const auto refused = quantize(wanted(tiny(), dir.path() / "other", "w4a16", "modelslim"));
-  EXPECT_EQ(refused.status().code(), Code::kUnsupported);
-  EXPECT_THAT(refused.status().message(), AllOf(HasSubstr("down_proj (k 128) needs 128"), HasSubstr("(k 64) needs 64")));
+  EXPECT_EQ(groups["group_0"]["weights"]["group_size"], of_down);
+  EXPECT_EQ(refused.code(), Code::kUnsupported);
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("down_proj (k 128) needs groups of"), HasSubstr("(k 64) needs groups of")));
   EXPECT_FALSE(fs::exists(dir.path() / "other"));
+}
+
+// A checkpoint that could not be loaded is not written.
+TEST(Quantize, IntegersAreWrittenInBlocksOf32) {
+  const NarrowModel model(80);
+  const choral::testing::TempDir dir;
+  for (const std::string& scheme : quant::in_flight_names()) {
+    SCOPED_TRACE(scheme);
+    const auto written = quantize(wanted(model.path(), dir.path() / scheme, scheme)).status();
+    if (scheme == "fp8") {
+      EXPECT_TRUE(written.ok()) << written.to_string();
+      expect_same_bits(answer(dir / "fp8"), answer(model.path(), scheme));
+      continue;
+    }
+    EXPECT_EQ(written.code(), Code::kUnsupported);
+    EXPECT_THAT(written.message(), AllOf(HasSubstr("layers.0.mlp.down_proj has 80 columns"), HasSubstr("--ignore")));
+    auto options = wanted(model.path(), dir.path() / scheme, scheme);
+    options.ignore = {".*down_proj"};
+    ASSERT_TRUE(quantize(options).ok());
+    EXPECT_TRUE(answer(dir / scheme).status.ok());
+  }
 }
 
 TEST(Quantize, IgnoredLayersStayFloat) {
@@ -164,7 +191,7 @@ TEST(Quantize, IgnoredLayersStayFloat) {
     SCOPED_TRACE(format);
     const choral::testing::TempDir dir;
     auto options = wanted(tiny(), dir.path() / "out", "w4a16", format);
-    options.ignore = {R"(.*\.down_proj)"};  // the only ones of another group size
+    options.ignore = {R"(.*\.down_proj)"};
     const auto report = quantize(options);
     ASSERT_TRUE(report.ok()) << report.status().to_string();
     EXPECT_EQ(report->float_layers * 6, report->quantised_layers);
