@@ -41,6 +41,7 @@ EngineOptions reference_options(EngineOptions options, const EvalFlags& flags) {
   options.model = flags.against;
   options.dtype = stored.dtype;
   options.quantization = stored.quantization;
+  options.activations = stored.activations;
   options.kv_cache_dtype = stored.kv_cache_dtype;
   return options;
 }
