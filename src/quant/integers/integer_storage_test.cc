@@ -12,6 +12,7 @@
 
 #include "platform/cpu_context_test.h"
 #include "quant/integers/bit_fields.h"
+#include "quant/scheme_linear.h"
 #include "quant/weights_test.h"
 
 namespace choral::quant {
@@ -195,6 +196,35 @@ TEST_F(IntegerStorageTest, GptqColumnsOfOneGroupAreBroughtTogether) {
   group_of[0] = 2;
   add_gptq(1, group_of);
   EXPECT_THAT(read(*gptq_columns(kFour, GptqVersion::k1)).status().message(), HasSubstr("l.g_idx names group 2, there are 2"));
+}
+
+TEST_F(IntegerStorageTest, GptqColumnsInAnotherOrderMeetTheirOwnX) {
+  std::vector<int32_t> group_of(kCols);
+  for (int64_t k = 0; k < kCols; ++k) group_of[k] = static_cast<int32_t>((k * 7 + 3) % 2);
+  add_gptq(1, group_of);
+  const auto method = make_scheme_linear_method({weight_only_scheme(gptq_columns(kFour, GptqVersion::k1)), "a test"});
+  ParameterSet parameters;
+  method->create_weights(kShape, parameters);
+  ASSERT_TRUE(parameters.weight_loader(source_).ok());
+  ASSERT_TRUE(method->process_weights_after_loading(*cpu_, {}, kShape, parameters).ok());
+  EXPECT_THAT(method->kernel_name(cpu_level()), HasSubstr("x gathered"));
+  const auto w = expected([&](int64_t k) { return group_of[k]; });
+  constexpr int64_t kTokens = 3;
+  std::vector<float> x(kTokens * kCols), y(kTokens * kRows), row(kCols);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 37 % 101) - 50.0f;
+  method->apply(*cpu_, {x.data(), kTokens, kCols}, {}, {y.data(), kTokens, kRows});
+  for (int64_t r = 0; r < kRows; ++r) {
+    ASSERT_TRUE(method->read_row(r, row).ok());
+    for (int64_t k = 0; k < kCols; ++k) ASSERT_EQ(row[k], w[r * kCols + k]);
+    for (int64_t t = 0; t < kTokens; ++t) {
+      double sum = 0, size = 0;
+      for (int64_t k = 0; k < kCols; ++k) {
+        sum += double{w[r * kCols + k]} * x[t * kCols + k];
+        size += std::abs(w[r * kCols + k]) * 50.0;
+      }
+      ASSERT_NEAR(y[t * kRows + r], sum, size / 64516) << t << ", " << r;
+    }
+  }
 }
 
 TEST_F(IntegerStorageTest, GptqBiasesThatAModelLacksMustBeZero) {
