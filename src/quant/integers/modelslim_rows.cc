@@ -56,7 +56,7 @@ class ModelSlimRows : public IntegerStorage {
     }
     CHORAL_RETURN_IF_ERROR(read_offsets(stored("weight_offset"), out));
     if (format_.bits == 4 && stored("scale_bias").loaded()) {
-      CHORAL_RETURN_IF_ERROR(check_scale_bias(stored("scale_bias"), out, rows, shape.in, groups));
+      CHORAL_RETURN_IF_ERROR(check_scale_bias(ctx, stored("scale_bias"), out, rows, shape.in, groups));
     }
     return out;
   }
@@ -109,22 +109,28 @@ class ModelSlimRows : public IntegerStorage {
   }
 
   // Not needed by integers that are multiplied as they are, but a witness that nibbles and scales were read rightly.
-  static Status check_scale_bias(const Shard& shard, const IntegerWeight& weight, int64_t rows, int64_t k, int64_t groups) {
+  static Status check_scale_bias(const platform::Context& ctx, const Shard& shard, const IntegerWeight& weight, int64_t rows,
+                                 int64_t k, int64_t groups) {
     const int64_t parts = shard.tensor.view.cols() == 16 && shard.tensor.view.shape.rank() == 2 ? 16 : 1;
     CHORAL_TRY(const auto stored, read_scales(shard, rows, parts));
     const int64_t group = weight.group_size == 0 ? k : weight.group_size;
-    for (int64_t r = 0; r < rows; ++r) {
-      const auto* q = reinterpret_cast<const int8_t*>(weight.q.tensor.row(r));
-      double sum = 0, size = 0, said = 0;
-      for (int64_t j = 0; j < k; ++j) {
-        const double w = 8.0 * q[j] * weight.scales[r * groups + j / group];
-        sum += w;
-        size += std::abs(w);
+    std::vector<double> sums(rows), sizes(rows);  // of 8 · q·scale and of its magnitudes
+    ctx.kernel.pool.parallel_for(rows, kRowsPerTask, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        const auto* q = reinterpret_cast<const int8_t*>(weight.q.tensor.row(r));
+        for (int64_t j = 0; j < k; ++j) {
+          const double w = 8.0 * q[j] * weight.scales[r * groups + j / group];
+          sums[r] += w;
+          sizes[r] += std::abs(w);
+        }
       }
+    });
+    for (int64_t r = 0; r < rows; ++r) {
+      double said = 0;
       for (int64_t p = 0; p < parts; ++p) said += stored[r * parts + p];
-      if (std::abs(sum - said) > 1e-3 * size) {
+      if (std::abs(sums[r] - said) > 1e-3 * sizes[r]) {
         return corrupt("{} says {} for channel {}, but its weights and scales give {}: they do not belong together", shard.name,
-                       said, r, sum);
+                       said, r, sums[r]);
       }
     }
     return {};
