@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "platform/host_view.h"
+#include "quant/shards.h"
 
 namespace choral::quant {
 namespace {
@@ -16,8 +17,7 @@ class SchemeLinearMethod : public LinearMethod {
   void create_weights(const LinearShape& shape, ParameterSet& parameters) override {
     scheme_->create_weights(shape, parameters);
     if (!shape.bias || scheme_->holds_bias()) return;
-    auto& bias = parameters.add("bias", StoredAs::kFloatOrBlocks);
-    for (size_t i = 0; i < shape.out.size(); ++i) bias.shards.push_back({shape.shard_names[i] + ".bias", {shape.out[i]}, {}});
+    for_each_shard(shape, parameters.add("bias", StoredAs::kFloatOrBlocks), ".bias", [](int64_t out) { return Shape{out}; });
   }
 
   Status process_weights_after_loading(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,

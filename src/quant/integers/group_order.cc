@@ -1,33 +1,11 @@
 #include "quant/integers/group_order.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "quant/integers/stored_vectors.h"
 
 namespace choral::quant {
-namespace {
-
-template <class Integer>
-std::vector<int64_t> read_as(const TensorView& view) {
-  std::vector<int64_t> values(view.shape.elements());
-  for (size_t i = 0; i < values.size(); ++i) {
-    Integer value;
-    std::memcpy(&value, view.data + i * sizeof value, sizeof value);
-    values[i] = value;
-  }
-  return values;
-}
-
-}  // namespace
-
-std::vector<int64_t> read_integers(const Shard& shard) {
-  const TensorView& view = shard.tensor.view;
-  if (view.dtype == DType::kI64) return read_as<int64_t>(view);
-  return view.dtype == DType::kI32 ? read_as<int32_t>(view) : read_as<int8_t>(view);
-}
-
 void add_g_idx(const LinearShape& shape, ParameterSet& parameters, std::string_view suffix) {
   for_each_shard(shape, parameters.add("g_idx", StoredAs::kInt32, Presence::kOptional), suffix,
                  [&](int64_t) { return Shape{shape.in}; });

@@ -13,7 +13,4 @@ void add_g_idx(const LinearShape& shape, ParameterSet& parameters, std::string_v
 // weight.group_size columns.
 Status order_by_group(const platform::Context& ctx, const Shard& g_idx, Tensor& memory, IntegerWeight& weight);
 
-// Integers of any type, which may stand at any address.
-std::vector<int64_t> read_integers(const Shard& shard);
-
 }  // namespace choral::quant

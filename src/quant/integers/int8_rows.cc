@@ -10,9 +10,7 @@ class Int8Rows : public IntegerStorage {
   int bits() const override { return format_.bits <= 4 ? 4 : 8; }
 
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
-    for_each_shard(shape, parameters.add("weight", StoredAs::kInt8), ".weight", [&](int64_t out) {
-      return Shape{out, shape.in};
-    });
+    add_weight(shape, StoredAs::kInt8, parameters);
     add_scales(shape, format_, parameters);
     if (format_.symmetric) return;
     add_like_scales(shape, format_, parameters.add("weight_zero_point", StoredAs::kInt8), ".weight_zero_point");

@@ -39,9 +39,7 @@ class RoundedFloats : public IntegerStorage {
   int bits() const override { return bits_; }
 
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
-    for_each_shard(shape, parameters.add("weight", StoredAs::kFloat), ".weight", [&](int64_t out) {
-      return Shape{out, shape.in};
-    });
+    add_weight(shape, StoredAs::kFloat, parameters);
   }
 
   Result<IntegerWeight> read(const platform::Context& ctx, const LinearShape&, ParameterSet& parameters,

@@ -1,20 +1,6 @@
 #include "quant/integers/stored_vectors.h"
 
-#include <cmath>
-
-#include "kernels/quant/dequantise.h"
-
 namespace choral::quant {
-Result<std::vector<float>> read_floats(const Shard& shard) {
-  const TensorView& view = shard.tensor.view;
-  std::vector<float> floats(static_cast<size_t>(view.shape.elements()));
-  kernels::dequantise_row(view.dtype, view.data, std::ssize(floats), floats.data());
-  for (const float v : floats) {
-    if (!std::isfinite(v)) return corrupt("{} holds a NaN or an infinity", shard.name);
-  }
-  return floats;
-}
-
 void add_like_scales(const LinearShape& shape, const IntegerFormat& format, Parameter& parameter, std::string_view suffix) {
   const int64_t groups = scale_groups(format, shape.in);
   for_each_shard(shape, parameter, suffix, [&](int64_t rows) { return format.one_scale ? Shape{1} : Shape{rows, groups}; });

@@ -1,6 +1,7 @@
 // FLOAT: W as the checkpoint stores it (bf16, f16, f32 or GGUF blocks), or rounded to --dtype. Shards of one stored type become
 // one packed matrix; where types differ (Q4_K_M mixes Q4_K and Q6_K) each run keeps its own.
 #include "quant/scheme.h"
+#include "quant/shards.h"
 
 namespace choral::quant {
 namespace {
@@ -9,10 +10,7 @@ class FloatWeights : public Scheme {
  public:
   std::string name() const override { return ""; }
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
-    auto& weight = parameters.add("weight", StoredAs::kFloatOrBlocks);
-    for (size_t i = 0; i < shape.out.size(); ++i) {
-      weight.shards.push_back({shape.shard_names[i] + ".weight", {shape.out[i], shape.in}, {}});
-    }
+    add_weight(shape, StoredAs::kFloatOrBlocks, parameters);
   }
 
   Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape&,

@@ -10,9 +10,9 @@
 #include "base/checked_math.h"
 #include "base/float8.h"
 #include "kernels/quant/dequantise.h"
-#include "quant/integers/stored_vectors.h"
 #include "quant/rounded_weight.h"
 #include "quant/scheme.h"
+#include "quant/shards.h"
 
 namespace choral::quant {
 namespace {
@@ -41,9 +41,7 @@ class Stored : public Scheme {
   std::string name() const override { return "FP8"; }
 
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
-    for_each_shard(shape, parameters.add("weight", StoredAs::kFloat8), ".weight", [&](int64_t out) {
-      return Shape{out, shape.in};
-    });
+    add_weight(shape, StoredAs::kFloat8, parameters);
     // One of the two; both multiply.
     for (const char* name : {"weight_scale", "weight_scale_inv"}) {
       auto& scale = parameters.add(name, StoredAs::kFloat, Presence::kOptional);
@@ -104,9 +102,7 @@ class InFlight : public Scheme {
  public:
   std::string name() const override { return "FP8"; }
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
-    for_each_shard(shape, parameters.add("weight", StoredAs::kFloat), ".weight", [&](int64_t out) {
-      return Shape{out, shape.in};
-    });
+    add_weight(shape, StoredAs::kFloat, parameters);
   }
 
   Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,

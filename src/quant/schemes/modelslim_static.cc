@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 
-#include "quant/integers/group_order.h"
 #include "quant/integers/stored_vectors.h"
 #include "quant/scheme.h"
 
