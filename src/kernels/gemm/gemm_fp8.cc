@@ -9,6 +9,7 @@
 #include "base/checked_math.h"
 #include "base/float8.h"
 #include "kernels/gemm/gemm_float_blocking.h"
+#include "kernels/gemm/weight_parts.h"
 #include "kernels/x86/gemm_float_pack.h"
 
 namespace choral::kernels {
@@ -47,27 +48,9 @@ struct Channel {
   int64_t part, row;  // where it comes from
 };
 
-Status check_part(const Fp8Part& part, size_t index, int64_t k, int64_t groups) {
-  const TensorView& t = part.rows.tensor;
-  if (t.dtype != DType::kF8E4M3) return unsupported("part {} of an fp8 weight is {}", index, dtype_name(t.dtype));
-  if (t.shape.rank() != 2 || t.shape[0] <= 0 || t.shape[1] <= 0) {
-    return invalid_argument("part {} of an fp8 weight has shape {}; a weight is [rows, k]", index, t.shape.to_string());
-  }
-  if (t.shape[1] != k) {
-    return invalid_argument("part {} has k = {} but part 0 has {}; stacked parts share their input", index, t.shape[1], k);
-  }
-  if (t.data == nullptr || !t.device.host_accessible) {
-    return invalid_argument("part {} of an fp8 weight is not in host memory", index);
-  }
-  for (const int32_t row : part.rows.order) {
-    if (row < 0 || row >= t.rows()) {
-      return invalid_argument("part {}'s row order names row {}, but the tensor has {} rows", index, row, t.rows());
-    }
-  }
-  if (std::ssize(part.scales) != t.rows() * groups) {
-    return invalid_argument("part {} has {} scales; {} rows with {} each need {}", index, part.scales.size(), t.rows(), groups,
-                            t.rows() * groups);
-  }
+Status check_fp8_part(const Fp8Part& part, size_t index, int64_t k, int64_t groups) {
+  CHORAL_RETURN_IF_ERROR(check_part(part.rows, index, "an fp8 weight", DType::kF8E4M3, k));
+  CHORAL_RETURN_IF_ERROR(check_scale_count(part.rows, index, part.scales, groups));
   for (int64_t i = 0; i < std::ssize(part.scales); ++i) {
     if (!std::isfinite(part.scales[i] * kFloat8E4M3Max)) {
       return invalid_argument("part {} has a scale of {} for row {}; 448 of it is no finite float", index, part.scales[i],
@@ -117,13 +100,11 @@ Result<std::unique_ptr<PackedMatrix>> pack_fp8(std::span<const Fp8Part> parts, i
   const int64_t groups = panels.k == 0 ? 0 : ceil_div(panels.k, panels.group);
   std::vector<Channel> channels;
   for (size_t i = 0; i < parts.size(); ++i) {
-    CHORAL_RETURN_IF_ERROR(check_part(parts[i], i, panels.k, groups));
-    const auto& [tensor, order] = parts[i].rows;
-    const int64_t count = order.empty() ? tensor.rows() : std::ssize(order);
-    for (int64_t j = 0; j < count; ++j) {
-      const int64_t row = order.empty() ? j : order[j];
-      channels.push_back({tensor.row(row), parts[i].scales.subspan(row * groups, groups), static_cast<int64_t>(i), row});
-    }
+    CHORAL_RETURN_IF_ERROR(check_fp8_part(parts[i], i, panels.k, groups));
+    for_each_row(parts[i].rows, [&](int64_t row) {
+      channels.push_back(
+          {parts[i].rows.tensor.row(row), parts[i].scales.subspan(row * groups, groups), static_cast<int64_t>(i), row});
+    });
   }
   panels.n = std::ssize(channels);
   const auto elements = checked_mul(static_cast<uint64_t>(panels.n) + kPanelRows, static_cast<uint64_t>(panels.k) + kXChunk);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/gemm/gemm_quant_matrix.h"
+#include "kernels/gemm/weight_parts.h"
 
 namespace choral::kernels {
 namespace {
@@ -36,36 +37,14 @@ Status check_options(const IntegerOptions& options) {
 }
 
 Status check_tensor(const IntegerPart& part, size_t index, int64_t k) {
-  const TensorView& t = part.rows.tensor;
-  if (t.dtype != DType::kI8) return unsupported("part {} of an integer weight is {}, not int8", index, dtype_name(t.dtype));
-  if (t.shape.rank() != 2 || t.shape[0] <= 0 || t.shape[1] <= 0) {
-    return invalid_argument("part {} of an integer weight has shape {}; a weight is [rows, k]", index, t.shape.to_string());
-  }
-  if (t.shape[1] != k)
-    return invalid_argument("part {} has k = {} but part 0 has {}; stacked parts share their input", index, t.shape[1], k);
+  CHORAL_RETURN_IF_ERROR(check_part(part.rows, index, "an integer weight", DType::kI8, k));
   if (k % kQuantBlock != 0) return unsupported("part {} has k = {}; integers are packed by {} k", index, k, kQuantBlock);
-  if (t.data == nullptr || !t.device.host_accessible)
-    return invalid_argument("part {} of an integer weight is not in host memory", index);
-  for (const int32_t row : part.rows.order) {
-    if (row < 0 || row >= t.rows()) {
-      return invalid_argument("part {}'s row order names row {}, but the tensor has {} rows", index, row, t.rows());
-    }
-  }
   return {};
 }
 
 Status check_groups(const IntegerPart& part, size_t index, const IntegerOptions& options, int64_t groups, bool with_zeros) {
   const auto wanted = static_cast<size_t>(part.rows.tensor.rows() * groups);
-  if (part.scales.size() != wanted) {
-    return invalid_argument("part {} has {} scales; {} rows with {} each need {}", index, part.scales.size(),
-                            part.rows.tensor.rows(), groups, wanted);
-  }
-  for (size_t i = 0; i < wanted; ++i) {
-    if (!std::isfinite(part.scales[i])) {
-      return invalid_argument("part {} has a scale of {} for row {}; scales are finite", index, part.scales[i],
-                              static_cast<int64_t>(i) / groups);
-    }
-  }
+  CHORAL_RETURN_IF_ERROR(check_scales(part.rows, index, part.scales, groups));
   if (part.zeros.empty() == with_zeros) {
     return invalid_argument("part {} has {} zero points, part 0 has {}; stacked parts have them all or none", index,
                             with_zeros ? "no" : "its", with_zeros ? "its own" : "none");
@@ -179,11 +158,7 @@ Result<std::unique_ptr<PackedMatrix>> pack_integers(std::span<const IntegerPart>
   }
   std::vector<Channel> channels;
   for (const IntegerPart& part : parts) {
-    const WeightRows& rows = part.rows;
-    for (int64_t row = 0; rows.order.empty() && row < rows.tensor.rows(); ++row) {
-      channels.push_back(channel_of(part, row, groups, with_zeros));
-    }
-    for (const int32_t row : rows.order) channels.push_back(channel_of(part, row, groups, with_zeros));
+    for_each_row(part.rows, [&](int64_t row) { channels.push_back(channel_of(part, row, groups, with_zeros)); });
   }
   const QuantForm form = form_of(options, with_zeros);
   const auto pack = [&](int64_t begin, int64_t count, std::byte* panel) {

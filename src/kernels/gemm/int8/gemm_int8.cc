@@ -1,10 +1,10 @@
 #include "kernels/gemm/int8/gemm_int8.h"
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "kernels/gemm/int8/int8_multiply.h"
+#include "kernels/gemm/weight_parts.h"
 
 namespace choral::kernels {
 namespace {
@@ -53,34 +53,6 @@ void Int8Matrix::multiply(const Context& ctx, MatrixView<const float> x, const E
     quantise_rows(ctx, x.sub_rows(row, count), rows);
     multiply_int8_panels(panels_, ctx, rows.q(), rows.scale(), row, epilogue, y);
   }
-}
-
-Status check_sizes(const Int8Part& part, size_t index, int64_t k, int64_t groups) {
-  const TensorView& t = part.rows.tensor;
-  if (t.dtype != DType::kI8) return unsupported("part {} of an int8 weight is {}", index, dtype_name(t.dtype));
-  if (t.shape.rank() != 2 || t.shape[0] <= 0 || t.shape[1] <= 0) {
-    return invalid_argument("part {} of an int8 weight has shape {}; a weight is [rows, k]", index, t.shape.to_string());
-  }
-  if (t.shape[1] != k)
-    return invalid_argument("part {} has k = {} but part 0 has {}; stacked parts share their input", index, t.shape[1], k);
-  if (t.data == nullptr || !t.device.host_accessible)
-    return invalid_argument("part {} of an int8 weight is not in host memory", index);
-  for (const int32_t row : part.rows.order) {
-    if (row < 0 || row >= t.rows()) {
-      return invalid_argument("part {}'s row order names row {}, but the tensor has {} rows", index, row, t.rows());
-    }
-  }
-  if (static_cast<int64_t>(part.scales.size()) != t.rows() * groups) {
-    return invalid_argument("part {} has {} scales; {} rows with {} each need {}", index, part.scales.size(), t.rows(), groups,
-                            t.rows() * groups);
-  }
-  for (size_t i = 0; i < part.scales.size(); ++i) {
-    if (!std::isfinite(part.scales[i])) {
-      return invalid_argument("part {} has a scale of {} for row {}; scales are finite", index, part.scales[i],
-                              static_cast<int64_t>(i) / groups);
-    }
-  }
-  return {};
 }
 
 Status check_options(const Int8Options& options) {
@@ -135,10 +107,9 @@ Result<std::unique_ptr<PackedMatrix>> pack_int8(std::span<const Int8Part> parts,
   const int64_t scales_a_row = options.group_size == 0 ? 1 : form.groups();
   Channels all;
   for (size_t i = 0; i < parts.size(); ++i) {
-    CHORAL_RETURN_IF_ERROR(check_sizes(parts[i], i, form.k, scales_a_row));
-    const WeightRows& rows = parts[i].rows;
-    for (int64_t row = 0; rows.order.empty() && row < rows.tensor.rows(); ++row) all.add(parts[i], row, scales_a_row);
-    for (const int32_t row : rows.order) all.add(parts[i], row, scales_a_row);
+    CHORAL_RETURN_IF_ERROR(check_part(parts[i].rows, i, "an int8 weight", DType::kI8, form.k));
+    CHORAL_RETURN_IF_ERROR(check_scales(parts[i].rows, i, parts[i].scales, scales_a_row));
+    for_each_row(parts[i].rows, [&](int64_t row) { all.add(parts[i], row, scales_a_row); });
   }
   panels.n = static_cast<int64_t>(all.channels.size());
   const auto elements = checked_mul(static_cast<uint64_t>(panels.n) + kInt8Lanes, static_cast<uint64_t>(form.k) + kInt8Step);
