@@ -50,6 +50,17 @@ struct AdapterUse {
   float scale = 1.0f;
 };
 
+// What the answer must look like; tokens that would break it cannot be sampled. `text` holds the JSON schema, the regular
+// expression, the grammar (EBNF, rule "root") or the structural tags' JSON; `choices` the texts of kChoice.
+struct StructuredOutput {
+  enum class Kind { kNone, kJsonObject, kJsonSchema, kRegex, kChoice, kGrammar, kStructuralTag };
+  Kind kind = Kind::kNone;
+  std::string text = {};
+  std::vector<std::string> choices = {};
+
+  bool operator==(const StructuredOutput&) const = default;
+};
+
 struct Request {
   std::string id = {};  // chosen by the caller; empty = given by the engine
   // Exactly one of the next four says what to continue.
@@ -69,6 +80,8 @@ struct Request {
   SamplingParams sampling = {};
   int priority = 0;             // lower = earlier
   std::string cache_salt = {};  // requests share cached prefixes only within one salt
+
+  StructuredOutput structured_output = {};
 
   // Limits in seconds, from its submission on; 0 = EngineOptions'. A request that meets one ends with deadline_exceeded; what
   // there is of the answer by then can be read.
