@@ -131,6 +131,7 @@ struct ModelInfo {
   std::string cpu_level;
   std::string kv_cache_dtype;
   bool has_chat_template = false;
+  std::string tool_template;  // the text of the chat template that requests with tools get; empty: none can be used
   std::vector<std::string> notes;  // every choice and fallback that was made, with its reason
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };

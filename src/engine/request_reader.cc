@@ -101,6 +101,13 @@ bool RequestReader::has_chat_template() const {
   return std::any_of(chat_templates_.begin(), chat_templates_.end(), [](const auto& entry) { return entry.second.ok(); });
 }
 
+std::string RequestReader::tool_template_source() const {
+  Request request;
+  request.tools_json = "[]";
+  const auto chosen = chat_template_of(request);
+  return chosen.ok() ? (*chosen)->source() : "";
+}
+
 Result<const text::ChatTemplate*> RequestReader::chat_template_of(const Request& request) const {
   constexpr std::string_view kWayOut = "send `prompt` instead of messages, or give --chat-template";
   if (chat_templates_.empty()) return unsupported("this model has no chat template; {}", kWayOut);

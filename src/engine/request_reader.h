@@ -42,7 +42,8 @@ class RequestReader {
   Result<AdmittedRequest> read(Request request, RequestTokens tokens = {});
   Result<std::string> apply_chat_template(const Request& request) const;
 
-  bool has_chat_template() const;  // one that can be used
+  bool has_chat_template() const;            // one that can be used
+  std::string tool_template_source() const;  // of the one that requests with tools get; empty: none
 
  private:
   RequestReader(const ModelFiles& files, const RequestLimits& limits) : tokenizer_(files.tokenizer), limits_(limits) {}
