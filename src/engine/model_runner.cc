@@ -156,7 +156,7 @@ void ModelRunner::sample_next_tokens(const StepInput& input, MatrixView<const fl
   if (rows == 0) return;
   out.tokens.resize(rows);
   out.top.resize(top);
-  for (size_t i = 0; i < input.items.size(); ++i) add_sampled_rows(input.items[i], *step_requests_[i], out);
+  for (size_t i = 0; i < input.items.size(); ++i) add_sampled_rows(input, input.items[i], *step_requests_[i], out);
   const auto widest = std::max_element(sampled_rows_.begin(), sampled_rows_.end(),
                                        [](const SampledRow& a, const SampledRow& b) { return a.vocab < b.vocab; });
   const auto logits = ctx_.make_matrix(static_cast<int64_t>(rows), widest->vocab);
@@ -169,8 +169,9 @@ int64_t ModelRunner::vocab_of(int64_t row) const {
   return model_.vocab_size() + (batch_.lora == nullptr ? 0 : batch_.lora->own_tokens(row));
 }
 
-void ModelRunner::add_sampled_rows(const StepItem& item, const KnownRequest& request, StepOutput& out) {
-  for (int32_t row = item.token_count - item.logits_count; row < item.token_count; ++row) {
+void ModelRunner::add_sampled_rows(const StepInput& input, const StepItem& item, const KnownRequest& request, StepOutput& out) {
+  const int32_t first = item.token_count - item.logits_count;
+  for (int32_t row = first; row < item.token_count; ++row) {
     SampledToken& token = out.tokens[sampled_rows_.size()];
     if (!sampled_rows_.empty()) {
       const auto& before = sampled_rows_.back();
@@ -181,6 +182,7 @@ void ModelRunner::add_sampled_rows(const StepItem& item, const KnownRequest& req
                              .vocab = vocab_of(logits_rows_.back()),
                              .tokens = std::span(request.tokens).first(static_cast<size_t>(item.first_token + row) + 1),
                              .prompt_count = request.prompt_count,
+                             .mask = input.mask_of(item, row - first),
                              .out = &token,
                              .top = std::span(out.top).subspan(token.top_begin, top_count(request.rule))});
   }

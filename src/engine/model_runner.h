@@ -44,7 +44,7 @@ class ModelRunner {
   void build_batch(const StepInput& input);
   int64_t vocab_of(int64_t row) const;
   void add_rows(const StepItem& item, const KnownRequest& request);
-  void add_sampled_rows(const StepItem& item, const KnownRequest& request, StepOutput& out);
+  void add_sampled_rows(const StepInput& input, const StepItem& item, const KnownRequest& request, StepOutput& out);
   void sample_next_tokens(const StepInput& input, MatrixView<const float> hidden, StepOutput& out);
   void add_prompt_logprobs(const StepItem& item, const KnownRequest& request, MatrixView<const float> hidden, StepOutput& out);
   int32_t add_row_logits(const StepItem& item, MatrixView<const float> hidden, StepOutput& out);  // how wide they are
