@@ -68,6 +68,13 @@ AnswerWriter::Ending AnswerWriter::keep_token(EngineRequest& request, const Step
   return {};
 }
 
+void AnswerWriter::embed(EngineRequest& request, std::span<const float> embedding) {
+  auto unit = normalized(embedding);
+  if (!unit.ok()) return fail(request, std::move(unit).status());
+  request.response->set_embedding(std::move(*unit));
+  finish(request, sched::FinishReason::kStop);
+}
+
 void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason) {
   // The last held-back text may complete a stop string.
   if (!request.text.stopped() && request.text.finish() && reason == sched::FinishReason::kLength) {

@@ -273,6 +273,7 @@ void EngineCore::take_output(double now) {
       if (!gain.prompt_logprobs.empty())
         gain.request.response->add_prompt_logprobs(gain.prompt_logprobs_begin, gain.prompt_logprobs);
       if (!gain.tokens.empty()) writer_.commit(gain.request, cycle_.output(), gain.tokens, now);
+      if (!gain.embedding.empty()) writer_.embed(gain.request, gain.embedding);
       return Status();
     });
     if (!committed.ok()) writer_.fail(gain.request, std::move(committed));

@@ -166,7 +166,19 @@ std::string RequestReader::way_out() const {
   return fmt::format("(max_model_len {}, one token to answer); shorten it or raise --max-model-len", limits_.max_model_len);
 }
 
+Result<Pooling> RequestReader::pooling_of(const Request& request) const {
+  if (!request.embedding) return Pooling::kNone;
+  if (request.structured_output.kind != StructuredOutput::Kind::kNone)
+    return invalid_argument("an embedding has no tokens that structured_output could rule; ask for one of them");
+  return Result<Pooling>(pooling_).while_("embedding");
+}
+
 Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens tokens) {
+  CHORAL_TRY(const Pooling pooling, pooling_of(request));
+  if (request.embedding) {  // one step past the prompt
+    request.sampling = {};
+    request.sampling.max_tokens = 1;
+  }
   const SamplingParams params = std::move(request.sampling);
   const auto& tokenizer = tokens.tokenizer != nullptr ? tokens.tokenizer : tokenizer_;
   const auto vocab = static_cast<int32_t>(limits_.vocab + tokens.more_ids);
@@ -198,7 +210,8 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
   const ResponseForm form{.completions = made,
                           .best = keeps_best ? params.n : 0,
                           .expected_tokens = room_tokens,
-                          .with_logprobs = params.logprobs.has_value()};
+                          .with_logprobs = params.logprobs.has_value(),
+                          .embedding = request.embedding};
   admitted.response = std::make_shared<Response>(request.id, prompt, form);
   SamplingParams kept = params;  // many times: without what a completion keeps in another form
   kept.stop.clear();
@@ -222,6 +235,8 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
     completion->max_tokens = max_tokens;
     completion->priority = request.priority;
     completion->wants_prompt_logprobs = params.prompt_logprobs.has_value() && i == 0;
+    completion->pooling = pooling;
+    completion->computes_all = pooling == Pooling::kMean;
     completion->prefix_root = root;  // the base's; adapters make it their own once they are known
     completion->cache_salt = request.cache_salt;
     completion->stop_ids = rule.stop_ids;

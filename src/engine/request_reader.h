@@ -55,7 +55,10 @@ class RequestReader {
   bool has_chat_template() const;  // one that can be used
 
  private:
-  RequestReader(const ModelFiles& files, const RequestLimits& limits) : tokenizer_(files.tokenizer), limits_(limits) {}
+  RequestReader(const ModelFiles& files, const RequestLimits& limits)
+      : tokenizer_(files.tokenizer), limits_(limits), pooling_(files.pooling) {}
+  // kNone for an answer.
+  Result<Pooling> pooling_of(const Request& request) const;
   Result<const text::ChatTemplate*> chat_template_of(const Request& request) const;
   Result<std::vector<int32_t>> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text,
                                              bool add_special_tokens) const;
@@ -66,6 +69,7 @@ class RequestReader {
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   RequestLimits limits_;
+  Result<Pooling> pooling_;
   std::map<std::string, Result<text::ChatTemplate>, std::less<>> chat_templates_;  // by name; an error: why it cannot be used
   std::vector<int32_t> eos_ids_;
   std::atomic<uint64_t> next_id_{1};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "engine/pooling.h"
 #include "engine/sampling_rule.h"
 #include "lora/plan/lora_segment.h"
 
@@ -20,6 +21,7 @@ struct NewRequest {
   std::vector<int32_t> prompt;
   int32_t max_length = 0;  // prompt and outputs
   SamplingRule rule;
+  Pooling pooling = Pooling::kNone;
 };
 
 // How the worker's copy of a list becomes the present one: it keeps the first `kept` and `count` values follow, which are those
@@ -41,6 +43,7 @@ struct StepItem {
   int32_t prompt_logprobs_begin = 0;
   int32_t prompt_logprobs_count = 0;
   int32_t row_logits_count = 0;  // the last so many rows each give all their logits
+  bool wants_embedding = false;  // by the request's pooling; of the rows so far, whose last is the prompt's
   // Of each row that gives a token, one after another: `mask_words` of StepInput::mask_words from mask_begin on, which say by
   // bits which tokens it may be (kernels::apply_token_mask). 0: any.
   int32_t mask_begin = 0;

@@ -34,7 +34,7 @@ void StepInputWriter::forget(const EngineRequest& request) {
 
 NewRequest StepInputWriter::introduction(EngineRequest& request) {
   const auto prompt = request.prompt();
-  return {request.id, {prompt.begin(), prompt.end()}, request.max_length, std::move(request.rule)};
+  return {request.id, {prompt.begin(), prompt.end()}, request.max_length, std::move(request.rule), request.pooling};
 }
 
 void StepInputWriter::introduced(EngineRequest& request) {
@@ -50,7 +50,8 @@ void StepInputWriter::add(const sched::PlanItem& item) {
   out.first_token = item.first_token;
   out.token_count = item.token_count;
   out.first_row = item.first_row;
-  out.logits_count = item.needs_logits ? 1 : 0;
+  out.wants_embedding = item.needs_logits && request.pooling != Pooling::kNone;
+  out.logits_count = item.needs_logits && !out.wants_embedding ? 1 : 0;
   if (item.needs_prompt_logprobs) {
     // The last prompt token's logits speak of an output. What a preempted request computes again has been said.
     const int32_t end = std::min(item.first_token + item.token_count, request.prompt_count - 1);
