@@ -132,7 +132,7 @@ class EmbeddingBatch : public ::testing::TestWithParam<bool> {
       auto prompt = random_prompt(70, 9);
       const auto tail = random_prompt(1 + 3 * i, static_cast<uint32_t>(i));
       prompt.insert(prompt.end(), tail.begin(), tail.end());
-      auto request = i % 4 == 3 ? greedy_request(prompt, 20) : embed(prompt);
+      auto request = i % 2 == 1 ? greedy_request(prompt, 40) : embed(prompt);
       request.adapters = uses[i / 2 % 4];
       requests_.push_back(std::move(request));
     }
@@ -181,9 +181,9 @@ TEST_P(EmbeddingBatch, ThroughChunksThreadsPreemptionAndBytes) {
   options_.max_model_len = 160;
   {
     const auto probe = load_or_die(options_);
-    options_.kv_cache_bytes = probe->info().kv_cache_bytes / (probe->info().kv_cache_tokens / 32) * 8;
+    options_.kv_cache_bytes = probe->info().kv_cache_bytes / (probe->info().kv_cache_tokens / 32) * 6;
   }
-  options_.max_num_batched_tokens = 33;
+  options_.max_num_batched_tokens = 17;
   options_.max_num_seqs = 6;
   for (const bool prefix_caching : {false, true}) {
     options_.enable_prefix_caching = prefix_caching;
