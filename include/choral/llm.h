@@ -208,7 +208,8 @@ class CHORAL_API LLM {
 
   virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens = true) const = 0;
   virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens = false) const = 0;
-  virtual std::string token_text(int32_t id) const = 0;
+  virtual std::string token_text(int32_t id) const = 0;   // as the tokenizer's file spells it: "Ġthe"
+  virtual std::string token_bytes(int32_t id) const = 0;  // what it stands for in a text: " the"; may cut a UTF-8 character
   // The prompt text that a chat request would be given.
   virtual Result<std::string> apply_chat_template(const Request& request) const = 0;
   // The model's own sampling defaults (generation_config.json) put over SamplingParams' defaults.

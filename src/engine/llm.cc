@@ -77,13 +77,19 @@ class Engine : public LLM {
   Result<std::unique_ptr<ResponseStream>> submit(Request request) override;
   std::vector<RequestOutput> generate(std::vector<Request> requests) override;
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override {
+    if (files_.tokenizer == nullptr) return unsupported("this model has no tokenizer");
     return or_out_of_memory("the text cannot be tokenised",
                             [&] { return files_.tokenizer->encode(text, {.add_special_tokens = add_special_tokens}); });
   }
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override {
-    return files_.tokenizer->decode(ids, {.skip_special_tokens = skip_special_tokens});
+    return files_.tokenizer == nullptr ? "" : files_.tokenizer->decode(ids, {.skip_special_tokens = skip_special_tokens});
   }
-  std::string token_text(int32_t id) const override { return std::string(files_.tokenizer->id_to_token(id).value_or("")); }
+  std::string token_text(int32_t id) const override {
+    return files_.tokenizer == nullptr ? "" : std::string(files_.tokenizer->id_to_token(id).value_or(""));
+  }
+  std::string token_bytes(int32_t id) const override {
+    return files_.tokenizer == nullptr ? "" : std::string(files_.tokenizer->token_bytes(id));
+  }
   Result<std::string> apply_chat_template(const Request& request) const override {
     return or_out_of_memory(kNoRoomForRequest, [&] { return reader_->apply_chat_template(request); });
   }

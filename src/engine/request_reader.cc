@@ -128,6 +128,7 @@ Result<std::string> RequestReader::apply_chat_template(const Request& request) c
                         .special_tokens = {},
                         .add_generation_prompt = request.add_generation_prompt,
                         .now_unix_s = std::nullopt};
+  if (tokenizer_ == nullptr) return unsupported("this model has no tokenizer; give prompt_token_ids");
   for (const auto& [role, token] : tokenizer_->special_tokens()) input.special_tokens.emplace(role, token);
   return chat_template->apply(input);
 }
