@@ -243,6 +243,7 @@ Result<AdmittedRequest> Engine::read(Request request) {
 }
 
 Result<std::unique_ptr<ResponseStream>> Engine::submit(Request request) {
+  if (request.embedding) request.sampling = {};
   CHORAL_RETURN_IF_ERROR(check_completions(request.sampling));
   CHORAL_RETURN_IF_ERROR(core_->check_room(completions_made(request.sampling)));  // before the work of reading it
   CHORAL_TRY(auto admitted, read(std::move(request)));
