@@ -85,6 +85,8 @@ bool RequestReader::wants_continue() { return std::exchange(continue_due_, false
 RequestReader::Step RequestReader::refuse(const ApiError& fault) {
   refusal_ = fault_response(fault);
   keep_alive_ = false;
+  std::string().swap(parser_->request().body);  // nobody will read it, and the connection may live on for a while
+  charge_.reset();
   return Step::kRefused;
 }
 
