@@ -8,7 +8,8 @@ namespace {
 TEST(ErrorBody, HasOpenAIsShape) {
   EXPECT_EQ(error_body({404, "no such model", "model_not_found", "model"}),
             R"({"error":{"message":"no such model","type":"not_found_error","param":"model","code":"model_not_found"}})");
-  EXPECT_EQ(error_body({400, "bad", "", ""}), R"({"error":{"message":"bad","type":"invalid_request_error","param":null,"code":null}})");
+  EXPECT_EQ(error_body({400, "bad", "", ""}),
+            R"({"error":{"message":"bad","type":"invalid_request_error","param":null,"code":null}})");
 }
 
 TEST(ErrorBody, IsValidJsonForAnyBytes) {

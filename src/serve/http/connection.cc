@@ -57,10 +57,7 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
         timer_(thread_->context()),
         reader_(server_, std::move(accepted.peer), stream_.encrypted()) {
     connections_.insert(this);
-    if (!tcp_) return;
-    const int on = 1;
-    ::setsockopt(descriptor_.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    ::setsockopt(descriptor_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kKernelUnsentBytes, sizeof kKernelUnsentBytes);
+    if (tcp_) set_up_tcp();
   }
 
   ~AsioConnection() override { connections_.erase(this); }
@@ -83,6 +80,20 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
   void answer_changed() override { wake(); }
 
  private:
+  void set_up_tcp() {
+    const auto set = [this](int level, int option, int value) {
+      ::setsockopt(descriptor_.native_handle(), level, option, &value, sizeof value);
+    };
+    set(IPPROTO_TCP, TCP_NODELAY, 1);
+    set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kKernelUnsentBytes);
+    // A peer that vanished without a word: asked for after a minute, and not waited for when it confirms nothing.
+    set(SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(IPPROTO_TCP, TCP_KEEPIDLE, 60);
+    set(IPPROTO_TCP, TCP_KEEPINTVL, 15);
+    set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+    set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(server_->limits.write_stall_time.count()));
+  }
+
   // Ends a wait(), or the next one.
   void wake() {
     woken_ = true;

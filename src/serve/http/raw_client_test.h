@@ -70,7 +70,6 @@ class RawClient {
   bool open() const { return socket_.open(); }
   int fd() const { return socket_.get(); }
 
-  // False when the peer is gone.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -143,7 +142,6 @@ class RawClient {
 
   bool ended() const { return ended_; }  // the last receive() met the end
   bool was_reset() const { return reset_; }
-  // Nothing follows but the end.
   bool at_end() { return received_.empty() && !receive() && ended_; }
   int continues() const { return continues_; }
 
