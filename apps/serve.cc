@@ -79,11 +79,11 @@ Status run(ServeFlags flags) {
   CHORAL_TRY(const auto server, serve::Server::start(std::move(flags.server)));
   CHORAL_TRY(llm, load_llm(flags.engine));
   server->attach(*llm);
-  if (!flags.engine.quiet) print_welcome(*server, *llm);
 
   Ending ending;
   const Interrupts::Scope scope(*interrupts,
                                 {.call = [&] { ending.signal(), ending.is_urgent() ? server->abort() : void(); }, .again = true});
+  if (!flags.engine.quiet) print_welcome(*server, *llm);
   ending.wait();
   server->set_unready();
   if (flags.unready_s > 0) ending.wait_on(flags.unready_s);
