@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "engine/sampling_check.h"
 #include "text/encode_budget.h"
@@ -123,6 +122,7 @@ Result<std::string> RequestReader::apply_chat_template(const Request& request) c
                         .special_tokens = {},
                         .add_generation_prompt = request.add_generation_prompt,
                         .now_unix_s = std::nullopt};
+  if (tokenizer_ == nullptr) return unsupported("this model has no tokenizer; give prompt_token_ids");
   for (const auto& [role, token] : tokenizer_->special_tokens()) input.special_tokens.emplace(role, token);
   return chat_template->apply(input);
 }
@@ -158,6 +158,7 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
   const auto& tokenizer = tokens.tokenizer != nullptr ? tokens.tokenizer : tokenizer_;
   const auto vocab = static_cast<int32_t>(limits_.vocab + tokens.more_ids);
   CHORAL_RETURN_IF_ERROR(check_sampling(params, vocab));
+  CHORAL_RETURN_IF_ERROR(check_timeouts(request));
   CHORAL_TRY(const auto prompt, prompt_tokens(request, tokenizer.get()));
   if (prompt.empty()) return invalid_argument("the prompt has no tokens; give at least one character");
   for (const int32_t id : prompt) {
@@ -173,13 +174,19 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
   CHORAL_RETURN_IF_ERROR(check_logprobs(params, max_tokens, prompt_count));
   CHORAL_TRY(const auto bad_words, bad_word_tokens(tokenizer.get(), params.bad_words));
 
-  const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(params.n));
+  const int made = completions_made(params);
+  const bool keeps_best = made > params.n;
+  const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(made));
   const uint64_t seed = params.seed.value_or(mixed(limits_.seed ^ mixed(ordinal)));
   const auto room_tokens = std::min<size_t>(max_tokens, kExpectedTokens);
   AdmittedRequest admitted;
   if (request.id.empty()) request.id = fmt::format("cmpl-{}", ordinal);
-  admitted.response = std::make_shared<Response>(request.id, prompt, params.n, room_tokens, params.logprobs.has_value());
-  SamplingParams kept = params;  // n times: without what a completion keeps in another form
+  const ResponseForm form{.completions = made,
+                          .best = keeps_best ? params.n : 0,
+                          .expected_tokens = room_tokens,
+                          .with_logprobs = params.logprobs.has_value()};
+  admitted.response = std::make_shared<Response>(request.id, prompt, form);
+  SamplingParams kept = params;  // many times: without what a completion keeps in another form
   kept.stop.clear();
   kept.bad_words.clear();
   kept.logit_bias.clear();
@@ -187,11 +194,12 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
   const int32_t highest = highest_token(prompt, params);
   SamplingRule rule = sampling_rule_of(params);
   rule.bad_words = bad_words;
+  if (keeps_best && !rule.logprobs) rule.logprobs = 0;  // what the best are told by
   if (!params.ignore_eos) rule.stop_ids = eos_ids_;
   if (!params.ignore_eos && tokens.eos_id) rule.stop_ids.push_back(*tokens.eos_id);
   rule.stop_ids.insert(rule.stop_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   const auto root = cache::make_prefix_root({}, request.cache_salt);
-  for (int i = 0; i < params.n; ++i) {
+  for (int i = 0; i < made; ++i) {
     OutputText text(tokenizer, {params.stop, params.include_stop_str_in_output, params.skip_special_tokens}, room_tokens);
     auto completion = std::make_unique<EngineRequest>(kept, std::move(text));
     completion->id = ordinal + static_cast<uint64_t>(i);
@@ -207,7 +215,8 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
     completion->rule.seed = i == 0 ? seed : mixed(seed + static_cast<uint64_t>(i));
     completion->index = i;
     completion->response = admitted.response;
-    completion->submitted_s = now_s();
+    completion->timeout_s = request.timeout_s > 0 ? request.timeout_s : limits_.timeout_s;
+    completion->queue_timeout_s = request.queue_timeout_s > 0 ? request.queue_timeout_s : limits_.queue_timeout_s;
     admitted.completions.push_back(std::move(completion));
   }
   return admitted;

@@ -21,7 +21,8 @@ namespace choral::engine {
 struct RequestLimits {
   int32_t vocab = 0;
   int32_t max_model_len = 0;
-  uint64_t seed = 0;  // of requests that bring none
+  uint64_t seed = 0;                          // of requests that bring none
+  double timeout_s = 0, queue_timeout_s = 0;  // of requests that bring none; 0 = none
 };
 
 // What a request's adapters make of these.

@@ -81,7 +81,8 @@ Labels adapter_lists(const EngineView& view, int64_t max_lora) {
     if (adapter.state == AdapterState::kResident) ready.add(adapter.name, adapter.in_use > 0);
     if (adapter.state == AdapterState::kLoading) waiting.add(adapter.name, false);
   }
-  for (const auto& name : view.waiting_adapters) waiting.add(name, true);
+  for (const auto& name : view.activity.running_adapters) ready.add(name, true);
+  for (const auto& name : view.activity.waiting_adapters) waiting.add(name, true);
   return {
       {"max_lora", std::to_string(max_lora)}, {"running_lora_adapters", ready.text()}, {"waiting_lora_adapters", waiting.text()}};
 }
@@ -115,6 +116,8 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
   const EngineStats& stats = view.stats;
   out.gauge("vllm:num_requests_running", "Answers that are being computed.", stats.running);
   out.gauge("vllm:num_requests_waiting", "Answers that wait for a place.", stats.waiting);
+  out.gauge("choral:waiting_prompt_tokens", "Tokens that waiting answers have to compute first.",
+            static_cast<double>(stats.waiting_tokens));
   out.gauge("vllm:kv_cache_usage_perc", "KV blocks in use; 1 is all of them.",
             share(stats.kv_blocks_total - stats.kv_blocks_free, stats.kv_blocks_total));
   out.info("vllm:cache_config_info", "The KV cache.", 1,

@@ -23,8 +23,8 @@ std::string_view rejection_name(Rejection reason);  // "queue_full"
 struct EngineView {
   EngineStats stats = {};
   std::vector<AdapterInfo> adapters = {};
-  std::vector<std::string> waiting_adapters = {};  // that waiting requests want
-  size_t device_notes = 0;                         // what a device took up or gave up: LLM::device_notes()
+  EngineActivity activity = {};
+  size_t device_notes = 0;  // what a device took up or gave up: LLM::device_notes()
 };
 
 // What is known of a request at its end, from its RequestOutput.

@@ -213,6 +213,7 @@ TEST(Metrics, TheEnginesFiguresAreTakenAtTheScrape) {
   const auto metrics = make();
   EngineView view{.stats = {.running = 2,
                             .waiting = 3,
+                            .waiting_tokens = 70,
                             .generated_tokens = 11,
                             .preemptions = 4,
                             .prefix_query_tokens = 20,
@@ -226,6 +227,7 @@ TEST(Metrics, TheEnginesFiguresAreTakenAtTheScrape) {
   const auto seen = scrape(*metrics, view);
   EXPECT_EQ(seen.value("vllm:num_requests_running"), 2);
   EXPECT_EQ(seen.value("vllm:num_requests_waiting"), 3);
+  EXPECT_EQ(seen.value("choral:waiting_prompt_tokens"), 70);
   EXPECT_EQ(seen.value("vllm:kv_cache_usage_perc"), 0.6);
   EXPECT_EQ(seen.value("vllm:generation_tokens_total"), 11);
   EXPECT_EQ(seen.value("vllm:num_preemptions_total"), 4);
@@ -252,9 +254,9 @@ TEST(Metrics, TheEndpointPickersGaugeIsOneSeriesWithATimeForItsValue) {
   ASSERT_EQ(info.size(), 1U);
   EXPECT_EQ(info[0].value, 1.5e9);
   EXPECT_EQ(info[0].labels, (SampleLabels{{"max_lora", "8"}, {"running_lora_adapters", "a,b"}, {"waiting_lora_adapters", "c"}}));
-  view.waiting_adapters = {"a", "e"};
+  view.activity = {.running_adapters = {"b"}, .waiting_adapters = {"a", "e"}};
   EXPECT_EQ(scrape(*metrics, view).all("vllm:lora_requests_info").front().labels.at("waiting_lora_adapters"), "a,c,e");
-  view.waiting_adapters.clear();
+  view.activity = {};
   view.adapters.clear();
   info = scrape(*metrics, view).all("vllm:lora_requests_info");
   ASSERT_EQ(info.size(), 1U) << "the old labels are gone";

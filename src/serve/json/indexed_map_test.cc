@@ -1,10 +1,10 @@
-#include "indexed_map.h"
+#include "serve/json/indexed_map.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace choral::apps {
+namespace choral::serve {
 namespace {
 
 using Json = nlohmann::basic_json<IndexedMap>;
@@ -42,4 +42,4 @@ TEST(IndexedMap, ManyKeysTakeFewComparisonsEach) {
 }
 
 }  // namespace
-}  // namespace choral::apps
+}  // namespace choral::serve

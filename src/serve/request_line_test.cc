@@ -1,9 +1,9 @@
-#include "jsonl.h"
+#include "serve/request_line.h"
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 
-namespace choral::apps {
+namespace choral::serve {
 namespace {
 
 using ::testing::AllOf;
@@ -129,4 +129,4 @@ TEST(RequestLine, NoErrorDrivesATerminal) {
 }
 
 }  // namespace
-}  // namespace choral::apps
+}  // namespace choral::serve
