@@ -22,6 +22,7 @@ void add_config(CLI::App& app, Command& command);
 void add_chat(CLI::App& app, Command& command);
 void add_tokenize(CLI::App& app, Command& command);
 void add_bench(CLI::App& app, Command& command);
+void add_load(CLI::App& app, Command& command);
 void add_eval(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);
 void add_adapter(CLI::App& app, Command& command);
