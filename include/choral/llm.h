@@ -23,6 +23,7 @@ namespace choral {
 
 namespace platform {
 class LayerOverrides;
+class Platform;
 }
 
 struct LoadProgress {
@@ -57,6 +58,8 @@ struct EngineOptions {
   std::string worker_cls = "auto";
   // Classes that stand in for layers' own (platform/layer_overrides.h), for programs that are built with the engine's sources.
   std::shared_ptr<const platform::LayerOverrides> layer_overrides = {};
+  // In the place of the one that `device` would find (platform/platform.h), for the same programs.
+  std::shared_ptr<const platform::Platform> platform = {};
   int threads = 0;        // 0 = one per physical core
   int max_model_len = 0;  // 0 = the model's
   int max_num_seqs = 64;

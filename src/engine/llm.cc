@@ -151,7 +151,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   CHORAL_RETURN_IF_ERROR(check_options(options));
   CHORAL_RETURN_IF_ERROR(check_adapter_root(options.adapter_root));
   CHORAL_RETURN_IF_ERROR(parse_weight_request(options.dtype, options.activations).status());  // before any file is opened
-  CHORAL_RETURN_IF_ERROR(quant::check_quantization(options.quantization));
+  // A platform that was brought may know more schemes.
+  if (options.platform == nullptr) CHORAL_RETURN_IF_ERROR(quant::check_quantization(options.quantization));
   if (options.on_progress) options.on_progress({"open", options.model, 0});
   CHORAL_TRY(engine->files_, open_model_files(options));
   CHORAL_TRY(std::unique_ptr<Executor> executor, UniprocExecutor::load(options, engine->files_));

@@ -13,6 +13,7 @@
 #include "models/model.h"
 #include "platform/custom_op.h"
 #include "platform/layer_overrides.h"
+#include "platform/scheme_overrides.h"
 #include "quant/weight_source.h"
 #include "text/tokenizer.h"
 
@@ -47,7 +48,8 @@ struct ModelForms {
   platform::LayerOverrides overrides = {};
   layers::FusionConfig fusion = {};
   std::string quantization = "auto";  // quant/quant_config.h
-  bool strict = false;                // a checkpoint that is not computed just as it says is an error
+  platform::SchemeOverrides schemes = {};
+  bool strict = false;  // a checkpoint that is not computed just as it says is an error
 };
 
 struct BuiltModel {
