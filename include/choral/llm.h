@@ -134,6 +134,7 @@ struct ModelInfo {
   std::string cpu_level;
   std::string kv_cache_dtype;
   bool has_chat_template = false;
+  std::string tool_template;  // the text of the chat template that requests with tools get; empty: none can be used
   std::vector<std::string> notes;  // every choice and fallback that was made, with its reason
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
@@ -168,7 +169,8 @@ struct EngineActivity {
 //
 // Read it in one of three ways: wait for each piece (next, or next_for with a limit), ask for pieces when on_ready() calls back
 // (try_next), or wait for the whole (wait). One thread at a time reads; cancel() may come from any.
-// An answer of which only the best are given (SamplingParams::best_of) has its pieces at the end, one a completion.
+// An answer of which only the best are given (SamplingParams::best_of) has its pieces at the end, one a completion. An embedding
+// has none: after kEnd, wait() gives it.
 //
 // A stream may outlive its LLM: when that ends, so does the answer, with unavailable unless it was complete; what there is of it
 // stays readable, and cancel() does nothing.

@@ -77,6 +77,10 @@ struct Request {
   // Empty: the base model. Several act together, each with its factor: y = W·x + Σ scale·ΔW·x.
   std::vector<AdapterUse> adapters = {};
 
+  // Instead of an answer the prompt's embedding: the final hidden state of its last token, or the mean of all where the model's
+  // files say so (1_Pooling/config.json), with length 1. `sampling` is not used.
+  bool embedding = false;
+
   SamplingParams sampling = {};
   int priority = 0;             // lower = earlier
   std::string cache_salt = {};  // requests share cached prefixes only within one salt
@@ -140,6 +144,7 @@ struct RequestOutput {
   std::vector<int32_t> prompt_token_ids;
   std::vector<PositionLogprobs> prompt_logprobs;  // from the second prompt token on
   std::vector<Completion> completions;            // `n` of them
+  std::vector<float> embedding;                   // instead of completions
   int cached_tokens = 0;                          // AnswerFacts'
   std::vector<AnswerAdapter> adapters;            // AnswerFacts'
   RequestMetrics metrics;

@@ -26,6 +26,7 @@ void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std:
   accepted_.clear();
   Ending ending;
   for (auto& token : sampled) {
+    if (token.status.ok() && request.grammar != nullptr) token.status = request.grammar->accept(token.token);
     if (!token.status.ok()) {
       request.response->fail(request.index, std::move(token.status));
       ending = {sched::FinishReason::kError};
@@ -62,8 +63,16 @@ AnswerWriter::Ending AnswerWriter::keep_token(EngineRequest& request, const Step
     if (std::find(own.begin(), own.end(), sampled.token) != own.end()) stop_reason = std::to_string(sampled.token);
   }
   if (stopped) return {sched::FinishReason::kStop, std::move(stop_reason)};
+  if (request.grammar != nullptr && request.grammar->finished()) return {sched::FinishReason::kStop};
   if (request.token_count() + accepted >= request.max_length) return {sched::FinishReason::kLength};
   return {};
+}
+
+void AnswerWriter::embed(EngineRequest& request, std::span<const float> embedding) {
+  auto unit = normalized(embedding);
+  if (!unit.ok()) return fail(request, std::move(unit).status());
+  request.response->set_embedding(std::move(*unit));
+  finish(request, sched::FinishReason::kStop);
 }
 
 void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason) {

@@ -20,6 +20,8 @@ class AnswerWriter {
 
   // The tokens that a step of `output` gave a running request. Those behind the one that ends the answer are nobody's.
   void commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, double now);
+  // The embedding that ends a request for one.
+  void embed(EngineRequest& request, std::span<const float> embedding);
   void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");
   // Of one request; where its answer stopped nobody knows, so nothing is added to it.
   void fail(EngineRequest& request, Status status);

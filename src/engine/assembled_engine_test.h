@@ -15,16 +15,19 @@ class AssembledEngine {
  public:
   using MakeExecutor = std::function<std::unique_ptr<Executor>(EngineOptions& options, const ModelFiles& files)>;
 
-  AssembledEngine(EngineOptions options, const MakeExecutor& make_executor, Clock clock = now_s) {
+  AssembledEngine(EngineOptions options, const MakeExecutor& make_executor, Clock clock = now_s,
+                  MakeGrammarCompiler make_grammar_compiler = RequestReader::the_grammar_compiler) {
     auto files = open_model_files(options);
     CHORAL_CHECK(files.ok(), files.status().message());
     auto executor = make_executor(options, *files);
     const ExecutorFacts& facts = executor->facts();
-    auto reader = RequestReader::make(*files, {.vocab = static_cast<int32_t>(facts.vocab_size),
-                                               .max_model_len = static_cast<int32_t>(facts.max_model_len),
-                                               .seed = options.seed,
-                                               .timeout_s = options.request_timeout_s,
-                                               .queue_timeout_s = options.queue_timeout_s});
+    auto reader = RequestReader::make(*files,
+                                      {.vocab = static_cast<int32_t>(facts.vocab_size),
+                                       .max_model_len = static_cast<int32_t>(facts.max_model_len),
+                                       .seed = options.seed,
+                                       .timeout_s = options.request_timeout_s,
+                                       .queue_timeout_s = options.queue_timeout_s},
+                                      std::move(make_grammar_compiler));
     CHORAL_CHECK(reader.ok(), reader.status().message());
     reader_ = std::move(*reader);
     sched::SchedulerConfig config;

@@ -107,7 +107,10 @@ std::vector<std::string> EngineCore::device_notes() const {
 
 EngineStats EngineCore::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  EngineStats now = stats_;
+  now.waiting += static_cast<int>(inbox_.size());
+  now.waiting_tokens += inbox_tokens_;
+  return now;
 }
 
 }  // namespace choral::engine

@@ -248,6 +248,7 @@ void EngineCore::step() {
     starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { writer_.fail(refused, std::move(why)); });
     if (!starved_) {
       begin_answers();
+      publish_queue();  // whoever was admitted waits no longer, however long the step takes
       const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
       if (!computed.ok()) return fail_step(computed);
       prompt_tokens_ += cycle_.planned().new_prompt_tokens();
@@ -273,6 +274,7 @@ void EngineCore::take_output(double now) {
       if (!gain.prompt_logprobs.empty())
         gain.request.response->add_prompt_logprobs(gain.prompt_logprobs_begin, gain.prompt_logprobs);
       if (!gain.tokens.empty()) writer_.commit(gain.request, cycle_.output(), gain.tokens, now);
+      if (!gain.embedding.empty()) writer_.embed(gain.request, gain.embedding);
       return Status();
     });
     if (!committed.ok()) writer_.fail(gain.request, std::move(committed));
@@ -301,27 +303,39 @@ void EngineCore::fail_step(const Status& status) {
 
 void EngineCore::publish_stats() {
   const auto& cache = scheduler_.cache();
-  int64_t waiting_tokens = scheduler_.waiting_tokens();
-  for (const auto& request : parked_) waiting_tokens += std::ssize(request->tokens);
-  const EngineStats now{.running = scheduler_.running_count(),
-                        .waiting = scheduler_.waiting_count() + static_cast<int>(parked_.size()),
-                        .waiting_tokens = waiting_tokens,
-                        .steps = scheduler_.stats().steps,
-                        .prompt_tokens = prompt_tokens_,
-                        .generated_tokens = writer_.generated_tokens(),
-                        .preemptions = scheduler_.stats().preemptions,
-                        .prefix_query_tokens = cache.stats().query_tokens,
-                        .prefix_hit_tokens = cache.stats().hit_tokens,
-                        .kv_blocks_total = cache.block_count(),
-                        .kv_blocks_free = cache.free_blocks(),
-                        .adapter_bytes = residency_.resident_bytes(),
-                        .adapter_budget_bytes = residency_.budget_bytes(),
-                        .adapter_loads = residency_.loads(),
-                        .adapter_evictions = residency_.evictions(),
-                        .host_copies = cycle_.output().host_copies};
+  EngineStats now{.steps = scheduler_.stats().steps,
+                  .prompt_tokens = prompt_tokens_,
+                  .generated_tokens = writer_.generated_tokens(),
+                  .preemptions = scheduler_.stats().preemptions,
+                  .prefix_query_tokens = cache.stats().query_tokens,
+                  .prefix_hit_tokens = cache.stats().hit_tokens,
+                  .kv_blocks_total = cache.block_count(),
+                  .kv_blocks_free = cache.free_blocks(),
+                  .adapter_bytes = residency_.resident_bytes(),
+                  .adapter_budget_bytes = residency_.budget_bytes(),
+                  .adapter_loads = residency_.loads(),
+                  .adapter_evictions = residency_.evictions(),
+                  .host_copies = cycle_.output().host_copies};
+  count_queue(now);
   publish_device_notes();
   const std::lock_guard lock(mutex_);
   stats_ = now;
+}
+
+void EngineCore::publish_queue() {
+  EngineStats now;
+  count_queue(now);
+  const std::lock_guard lock(mutex_);
+  stats_.running = now.running;
+  stats_.waiting = now.waiting;
+  stats_.waiting_tokens = now.waiting_tokens;
+}
+
+void EngineCore::count_queue(EngineStats& stats) const {
+  stats.running = scheduler_.running_count();
+  stats.waiting = scheduler_.waiting_count() + static_cast<int>(parked_.size());
+  stats.waiting_tokens = scheduler_.waiting_tokens();
+  for (const auto& request : parked_) stats.waiting_tokens += std::ssize(request->tokens);
 }
 
 void EngineCore::publish_device_notes() {

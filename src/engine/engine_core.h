@@ -85,6 +85,8 @@ class EngineCore {
   void end_finished();
   void fail_step(const Status& status);
   void publish_stats();
+  void publish_queue();
+  void count_queue(EngineStats& stats) const;
   void publish_device_notes();
   void end_turn(Turn turn, bool tells_activity);
   EngineActivity activity_now() const;

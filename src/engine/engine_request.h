@@ -9,7 +9,9 @@
 #include "base/status.h"
 #include "choral/types.h"
 #include "engine/adapters/adapter_version.h"
+#include "engine/answer_grammar.h"
 #include "engine/output_text.h"
+#include "engine/pooling.h"
 #include "engine/response.h"
 #include "engine/sampling_rule.h"
 #include "sched/request.h"
@@ -27,11 +29,13 @@ struct EngineRequest : sched::Request {
     response->wake();
   }
 
-  SamplingParams params;          // the lists among them that only the worker reads are in `rule`
-  std::vector<int32_t> stop_ids;  // end of sequence (unless ignored) and stop_token_ids
-  int32_t highest_token = -1;     // that prompt or sampling parameters name
-  SamplingRule rule;              // moves to the worker with the first step
-  bool wants_row_logits = false;  // of each token that is computed, as the model gave them
+  SamplingParams params;                   // the lists among them that only the worker reads are in `rule`
+  std::vector<int32_t> stop_ids;           // end of sequence (unless ignored) and stop_token_ids
+  int32_t highest_token = -1;              // that prompt or sampling parameters name
+  SamplingRule rule;                       // moves to the worker with the first step
+  Pooling pooling = Pooling::kNone;        // an embedding is wanted, no tokens
+  bool wants_row_logits = false;           // of each token that is computed, as the model gave them
+  std::unique_ptr<AnswerGrammar> grammar;  // that the answer keeps; null: none
 
   // --- StepInputWriter's: what the worker was told ---
   bool introduced = false;

@@ -165,6 +165,7 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                                    .timeout_s = options.request_timeout_s,
                                                                    .queue_timeout_s = options.queue_timeout_s}));
   engine->info_.has_chat_template = engine->reader_->has_chat_template();
+  engine->info_.tool_template = engine->reader_->tool_template_source();
   CHORAL_RETURN_IF_ERROR(engine->read_default_sampling());
   const int64_t adapter_budget = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : default_adapter_budget();
   CHORAL_TRY(engine->registry_, AdapterRegistry::make(facts.cpu_level, facts.lora_targets,
@@ -243,6 +244,7 @@ Result<AdmittedRequest> Engine::read(Request request) {
 }
 
 Result<std::unique_ptr<ResponseStream>> Engine::submit(Request request) {
+  if (request.embedding) request.sampling = {};
   CHORAL_RETURN_IF_ERROR(check_completions(request.sampling));
   CHORAL_RETURN_IF_ERROR(core_->check_room(completions_made(request.sampling)));  // before the work of reading it
   CHORAL_TRY(auto admitted, read(std::move(request)));

@@ -114,6 +114,7 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
     files.base_names.push_back(*said);
   }
   CHORAL_TRY(files.generation_config, io::load_generation_config(path));
+  files.pooling = read_pooling(path);
   fs::path tokenizer_path = path;
   if (!options.tokenizer.empty()) {
     CHORAL_TRY(tokenizer_path, io::resolve_model(options.tokenizer));

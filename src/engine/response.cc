@@ -113,6 +113,11 @@ void Response::add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs
                                  std::make_move_iterator(logprobs.end()));
 }
 
+void Response::set_embedding(std::vector<float> embedding) {
+  const std::lock_guard lock(mutex_);
+  if (open_ > 0) output_.embedding = std::move(embedding);
+}
+
 void Response::finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics) {
   const std::lock_guard lock(mutex_);
   auto* completion = open_completion(index);
@@ -136,6 +141,7 @@ void Response::fail(int index, Status status) {
 
 void Response::end_one() {
   if (--open_ == 0 && form_.best > 0) keep_best();
+  if (form_.embedding) output_.completions.clear();
   tell();
 }
 

@@ -23,6 +23,7 @@ struct ResponseForm {
   int best = 0;                // so many of them are given, those with the highest mean log-probability; 0 = all, as they come
   size_t expected_tokens = 0;  // of each: room for them is reserved
   bool with_logprobs = false;
+  bool embedding = false;  // there is one to give, and no completion
 };
 
 class Response {
@@ -38,6 +39,7 @@ class Response {
   void add_text(int index, std::string_view text);
   // Moves those of prompt tokens from first_row + 1 on; rows come in order, each once.
   void add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs> logprobs);
+  void set_embedding(std::vector<float> embedding);
   void finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics);
   // Ends the completion with an error; nothing happens when it has ended already.
   void fail(int index, Status status);
@@ -66,8 +68,8 @@ class Response {
   void end_one();
   void keep_best();
   void tell();
-  // Which are the best is known at the end.
-  bool is_silent() const { return form_.best > 0 && open_ > 0; }
+  // What is given is known at the end.
+  bool is_silent() const { return (form_.best > 0 || form_.embedding) && open_ > 0; }
   bool has_news(size_t index) const;
   bool take_news(StreamEvent& event);
   StreamState take(StreamEvent& event);

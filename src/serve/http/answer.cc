@@ -4,8 +4,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
-#include "serve/http/fault_response.h"
 
 namespace choral::serve {
 
@@ -131,7 +131,7 @@ void Answer::answer_fault(std::string message) {
   if (begun_already) {
     abort();
   } else {
-    respond(fault_response({500, std::move(message), "internal", ""}));
+    respond(error_response({.status = 500, .message = std::move(message), .code = "internal"}));
   }
 }
 

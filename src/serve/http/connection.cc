@@ -17,8 +17,8 @@
 #include "serve/http/answer.h"
 #include "serve/http/answer_writer.h"
 #include "serve/http/byte_stream.h"
+#include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
-#include "serve/http/fault_response.h"
 #include "serve/http/out_queue.h"
 #include "serve/http/request_reader.h"
 #include "serve/http/response_head.h"
@@ -31,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 using Executor = asio::io_context::executor_type;
 using Descriptor = asio::posix::basic_stream_descriptor<Executor>;
 using Timer = asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Executor>;
+// No co_await stands inside && or ?: here: GCC 12 loses its result.
 template <class T>
 using Task = asio::awaitable<T, Executor>;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable_t<Executor>());
@@ -39,7 +40,7 @@ constexpr size_t kReadAhead = 16 << 10;                   // of later requests w
 constexpr int kTurns = 16;                                // reads or requests before other connections have a turn
 constexpr int kKernelUnsentBytes = 128 << 10;             // what the system keeps of an answer beyond what is on its way
 constexpr auto kLingerSilence = std::chrono::seconds(2);  // after the last answer, for the peer to read it and close
-constexpr auto kLingerTotal = std::chrono::seconds(30);
+constexpr auto kLingerTotal = std::chrono::seconds(10);
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 class AsioConnection final : public Connection, public AnswerReader, public std::enable_shared_from_this<AsioConnection> {
@@ -56,10 +57,7 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
         timer_(thread_->context()),
         reader_(server_, std::move(accepted.peer), stream_.encrypted()) {
     connections_.insert(this);
-    if (!tcp_) return;
-    const int on = 1;
-    ::setsockopt(descriptor_.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    ::setsockopt(descriptor_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kKernelUnsentBytes, sizeof kKernelUnsentBytes);
+    if (tcp_) set_up_tcp();
   }
 
   ~AsioConnection() override { connections_.erase(this); }
@@ -82,6 +80,20 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
   void answer_changed() override { wake(); }
 
  private:
+  void set_up_tcp() {
+    const auto set = [this](int level, int option, int value) {
+      ::setsockopt(descriptor_.native_handle(), level, option, &value, sizeof value);
+    };
+    set(IPPROTO_TCP, TCP_NODELAY, 1);
+    set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kKernelUnsentBytes);
+    // A peer that vanished without a word: asked for after a minute, and not waited for when it confirms nothing.
+    set(SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(IPPROTO_TCP, TCP_KEEPIDLE, 60);
+    set(IPPROTO_TCP, TCP_KEEPINTVL, 15);
+    set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+    set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(server_->limits.write_stall_time.count()));
+  }
+
   // Ends a wait(), or the next one.
   void wake() {
     woken_ = true;
@@ -127,8 +139,14 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
 
   Task<void> serve() {
     bool open = co_await shake_hands();
-    while (open && co_await read_request()) {
-      open = reader_.refused() ? co_await send_refusal() : co_await answer_request();
+    while (open) {
+      open = co_await read_request();
+      if (!open) break;
+      if (reader_.refused()) {
+        open = co_await send_refusal();
+      } else {
+        open = co_await answer_request();
+      }
     }
   }
 
@@ -152,7 +170,7 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
   }
 
   void answer_without_tls() {
-    const HttpResponse response = fault_response({400, "this port speaks TLS: use https", "tls_expected", ""});
+    const HttpResponse response = error_response({400, "this port speaks TLS: use https", "tls_expected", ""});
     const std::string bytes =
         response_head(response.status, response.headers, {BodyEnd::kLength, response.body.size(), 1, false}) + response.body;
     ::send(descriptor_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -208,7 +226,9 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
     const bool sent = co_await send_answer(writer);
     if (sent) answer_->finish();
     drop_answer();
-    co_return sent&& co_await go_on(writer.keep_alive());
+    if (!sent) co_return false;
+    const bool open = co_await go_on(writer.keep_alive());
+    co_return open;
   }
 
   void drop_answer() {
@@ -228,10 +248,12 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
     writer.write(whole, server_->draining, out_);
     last_sent_ = Clock::now();
     while (flush() && !cut_) {
-      if (out_.empty()) co_return co_await go_on(writer.keep_alive());
+      if (out_.empty()) break;
       if (!co_await wait(last_sent_ + server_->limits.write_stall_time)) break;
     }
-    co_return false;
+    if (!out_.empty()) co_return false;
+    const bool open = co_await go_on(writer.keep_alive());
+    co_return open;
   }
 
   // After an answer that was sent.

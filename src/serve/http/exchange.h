@@ -43,7 +43,8 @@ class HttpExchange {
   virtual void on_drained(std::function<void()> callback) = 0;
 
   // Calls `callback` once when the answer can no longer reach the peer: it left or stopped reading, the server closes. Noticed
-  // while nothing is being sent, too. At once when that is so already; never after a complete answer. Replaces an earlier one.
+  // while nothing is being sent, too. At once when that is so already; never after a complete answer or abort().
+  // Replaces an earlier one.
   virtual void on_closed(std::function<void()> callback) = 0;
   virtual bool closed() const = 0;
 

@@ -18,7 +18,9 @@ namespace http = boost::beast::http;
 using ErrorCode = boost::system::error_code;
 
 constexpr size_t kMaxChunkExtension = 256;  // nobody sends any; a kilobyte before each byte would be work without a body
-constexpr size_t kMaxEmptyLines = 4;        // before the request line (RFC 9112, 2.2)
+// Whatever is missing of a chunked body ends in this; Beast asserts that it is given as much when it comes back to a last chunk.
+constexpr std::string_view kLastChunk = "0\r\n\r\n";
+constexpr size_t kMaxEmptyLines = 4;  // before the request line (RFC 9112, 2.2)
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -132,6 +134,7 @@ class RequestParser::Beast final : public http::basic_parser<true> {
     size_t taken = 0;
     while (taken < input.size() && !is_done()) {
       input_ = input.substr(taken);
+      if (!in_head && chunked() && input_.size() < kLastChunk.size()) break;
       const size_t used = put({input_.data(), input_.size()}, error);
       taken += used;
       if (error || (in_head && is_header_done())) break;
@@ -149,10 +152,15 @@ class RequestParser::Beast final : public http::basic_parser<true> {
     return taken;
   }
 
+  // The request line is not read yet, and longer than one with a target as long as it may be.
+  bool first_line_is_long(std::string_view input) const {
+    const size_t longest = static_cast<size_t>(limits_.target_bytes) + 64;
+    return request_.method.empty() && input.substr(0, longest).find('\n') == std::string_view::npos && input.size() > longest;
+  }
+
   // While the head is incomplete nothing but it was read; afterwards `rest` may be the body.
   void check_head_size(size_t rest, std::string_view input) {
-    if (request_.method.empty() && !is_header_done() && rest > static_cast<size_t>(limits_.target_bytes) + 64 &&
-        input.find('\n') == std::string_view::npos) {
+    if (first_line_is_long(input)) {
       target_too_long();
     } else if (head_bytes_ + (is_header_done() ? 0 : rest) > static_cast<size_t>(limits_.header_bytes)) {
       headers_too_large();
@@ -160,7 +168,7 @@ class RequestParser::Beast final : public http::basic_parser<true> {
   }
 
   void explain(const ErrorCode& error, std::string_view at) {
-    if (error == http::error::header_limit) return headers_too_large();
+    if (error == http::error::header_limit) return first_line_is_long(at) ? target_too_long() : headers_too_large();
     if (error == http::error::body_limit) {
       return refuse(413, "request_body_too_large",
                     fmt::format("the request's body is longer than {} allowed here", size_text(limits_.body_bytes)));

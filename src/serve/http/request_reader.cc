@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
-#include "serve/http/fault_response.h"
 
 namespace choral::serve {
 namespace {
@@ -19,6 +19,10 @@ RequestReader::RequestReader(std::shared_ptr<ServerState> server, Peer peer, boo
 
 void RequestReader::begin() {
   parser_.emplace(server_->limits);
+  HttpRequest& request = parser_->request();
+  request.peer = peer_.text;
+  request.loopback = peer_.loopback;
+  request.tls = tls_;
   charge_ = std::make_unique<BodyCharge>(server_);
   refusal_.reset();
   head_checked_ = false;
@@ -62,9 +66,6 @@ RequestReader::Step RequestReader::advance() {
 
 std::optional<RequestReader::Step> RequestReader::check_head() {
   HttpRequest& request = parser_->request();
-  request.peer = peer_.text;
-  request.loopback = peer_.loopback;
-  request.tls = tls_;
   if (server_->head_check != nullptr) {
     std::optional<HttpResponse> refusal;
     if (!contained("the check of a request's head", [&] { refusal = server_->head_check(request); })) {
@@ -72,6 +73,7 @@ std::optional<RequestReader::Step> RequestReader::check_head() {
     }
     if (refusal) {
       refusal_ = std::move(refusal);
+      server_->tell_refusal(request, refusal_->status);
       keep_alive_ = parser_->done() && parser_->keep_alive();  // with a body unread there is no next request
       return Step::kRefused;
     }
@@ -83,8 +85,11 @@ std::optional<RequestReader::Step> RequestReader::check_head() {
 bool RequestReader::wants_continue() { return std::exchange(continue_due_, false); }
 
 RequestReader::Step RequestReader::refuse(const ApiError& fault) {
-  refusal_ = fault_response(fault);
+  refusal_ = error_response(fault);
+  server_->tell_refusal(parser_->request(), fault.status);
   keep_alive_ = false;
+  std::string().swap(parser_->request().body);  // nobody will read it, and the connection may live on for a while
+  charge_.reset();
   return Step::kRefused;
 }
 

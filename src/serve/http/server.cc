@@ -14,8 +14,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "serve/http/connection.h"
+#include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
-#include "serve/http/fault_response.h"
 #include "serve/http/io_thread.h"
 #include "serve/http/listener.h"
 #include "serve/http/response_head.h"
@@ -219,7 +219,7 @@ class AsioServer final : public HttpServer {
   }
 
   void take(OwnedFd socket, const Peer& peer, bool tls) {
-    if (state_->connections >= state_->limits.max_connections) return turn_away(socket, tls);
+    if (state_->connections >= state_->limits.max_connections) return turn_away(socket, peer, tls);
     auto count = std::make_shared<ConnectionCount>(state_);
     Lane& lane = lanes_[next_lane_++ % lanes_.size()];
     auto accepted = std::make_shared<NewConnection>(NewConnection{std::move(socket), peer, std::move(count)});
@@ -229,14 +229,18 @@ class AsioServer final : public HttpServer {
   }
 
   // Without a connection's cost: what the socket takes at once.
-  void turn_away(const OwnedFd& socket, bool tls) {
+  void turn_away(const OwnedFd& socket, const Peer& peer, bool tls) {
     if (!std::exchange(turned_away_, true)) {
       CHORAL_LOG(kWarn, "there are {} connections, as many as are allowed: others are answered 503",
                  state_->limits.max_connections);
     }
+    HttpRequest unread;
+    unread.peer = peer.text;
+    unread.loopback = peer.loopback;
+    state_->tell_refusal(unread, 503);
     if (tls) return;
     const HttpResponse full =
-        fault_response({503, "the server has as many connections as it may have: try again soon", "overloaded", ""});
+        error_response({503, "the server has as many connections as it may have: try again soon", "overloaded", ""});
     const std::string bytes =
         response_head(full.status, full.headers, {BodyEnd::kLength, full.body.size(), 1, false}) + full.body;
     ::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -264,11 +268,13 @@ class AsioServer final : public HttpServer {
 
 }  // namespace
 
-Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options, HttpHandler handler, HttpHeadCheck head_check) {
+Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options, HttpHandler handler, HttpHeadCheck head_check,
+                                                      HttpRefusalObserver on_refusal) {
   auto state = std::make_shared<ServerState>();
   state->limits = options.limits;
   state->handler = std::move(handler);
   state->head_check = std::move(head_check);
+  state->on_refusal = std::move(on_refusal);
   auto server = std::make_unique<AsioServer>(std::move(state));
   CHORAL_RETURN_IF_ERROR(server->run(options));
   return std::unique_ptr<HttpServer>(std::move(server));

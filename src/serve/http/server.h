@@ -39,10 +39,15 @@ using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;
 // body costs anything. On an I/O thread; must not block.
 using HttpHeadCheck = std::function<std::optional<HttpResponse>(const HttpRequest& head)>;
 
+// Told of each request that the transport or the head check refused, with what is known of it (perhaps nothing but the peer) and
+// the status that is sent: for logs and counters. On an I/O thread; must not block.
+using HttpRefusalObserver = std::function<void(const HttpRequest& known, int status)>;
+
 class HttpServer {
  public:
   // Listening when it returns. Errors name the address and the reason; for a taken port, who holds it where that can be known.
-  static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, HttpHandler handler, HttpHeadCheck head_check = {});
+  static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, HttpHandler handler, HttpHeadCheck head_check = {},
+                                                   HttpRefusalObserver on_refusal = {});
   virtual ~HttpServer() = default;  // stop(0)
 
   virtual int port() const = 0;  // of TCP; 0 without

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "serve/http/fault_boundary.h"
 #include "serve/http/limits.h"
 #include "serve/http/server.h"
 
@@ -17,11 +18,16 @@ struct ServerState {
   HttpLimits limits;
   HttpHandler handler;
   HttpHeadCheck head_check;
+  HttpRefusalObserver on_refusal;
 
   std::atomic<int64_t> connections{0};
   std::atomic<int64_t> exchanges{0};
   std::atomic<int64_t> body_bytes{0};  // held by BodyCharges
   std::atomic<bool> draining{false};
+
+  void tell_refusal(const HttpRequest& known, int status) const {
+    if (on_refusal != nullptr) contained("the observer of refusals", [&] { on_refusal(known, status); });
+  }
 
   std::mutex mutex;
   std::condition_variable connection_gone;

@@ -43,7 +43,7 @@ struct GrammarLimits {
   int max_depth = 64;                  // of a schema, and of a JSON object that is written
   size_t max_choices = 4096;
   size_t max_choices_bytes = 256 * 1024;  // together
-  double max_compile_s = 5;
+  double max_compile_s = 10;
   int compile_threads = 2;
   size_t max_waiting = 64;  // compilations that wait for a thread
   size_t max_cached = 256;
