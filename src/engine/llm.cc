@@ -93,6 +93,9 @@ class Engine : public LLM {
   Result<std::string> apply_chat_template(const Request& request) const override {
     return or_out_of_memory(kNoRoomForRequest, [&] { return reader_->apply_chat_template(request); });
   }
+  Status structured_output_support() override {
+    return or_out_of_memory("grammars cannot be had", [&] { return reader_->grammar_support(); });
+  }
   SamplingParams default_sampling() const override { return default_sampling_; }
   const ModelInfo& info() const override { return info_; }
   std::vector<std::string> device_notes() const override { return core_->device_notes(); }

@@ -52,6 +52,9 @@ class RequestReader {
   Result<AdmittedRequest> read(Request request, RequestTokens tokens = {});
   Result<std::string> apply_chat_template(const Request& request) const;
 
+  // GrammarCompiler::library_status(), or why there is no compiler.
+  Status grammar_support();
+
   bool has_chat_template() const;            // one that can be used
   std::string tool_template_source() const;  // of the one that requests with tools get; empty: none
 
@@ -63,6 +66,7 @@ class RequestReader {
   Result<const text::ChatTemplate*> chat_template_of(const Request& request) const;
   Result<std::vector<int32_t>> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text,
                                              bool add_special_tokens) const;
+  Result<text::GrammarCompiler*> grammar_compiler();
   // Null: the request wants none.
   Result<std::shared_ptr<const text::Grammar>> grammar_of(const Request& request);
   std::string way_out() const;  // the end of a message about a prompt that is too long
