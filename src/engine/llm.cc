@@ -216,6 +216,11 @@ void Engine::describe(const ExecutorFacts& facts) {
   info_.kv_cache_dtype = facts.kv_dtype;
   info_.notes = facts.notes;
   info_.layers = facts.layers;
+  if (!files_.pooling.ok()) {
+    info_.notes.push_back("no embeddings: " + files_.pooling.status().message());
+  } else if (*files_.pooling == Pooling::kMean) {
+    info_.notes.push_back("embeddings are the mean of all tokens, as 1_Pooling/config.json says");
+  }
 }
 
 Status Engine::read_default_sampling() {
