@@ -1,0 +1,88 @@
+#include "serve/error_body.h"
+
+#include "base/utf8.h"
+
+namespace choral::serve {
+
+std::string_view error_type(int http_status) {
+  switch (http_status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 409: return "conflict_error";
+    case 429: return "rate_limit_error";
+    case 499: return "cancelled_error";
+    case 501: return "not_supported_error";
+    case 503: return "unavailable_error";
+    default: return http_status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
+void append_json_string(std::string& out, std::string_view text) {
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  out += '"';
+  while (!text.empty()) {
+    const Utf8Step step = check_utf8(text);
+    if (step.length == 0) {
+      out += kReplacement;
+      text.remove_prefix(step.broken);
+      continue;
+    }
+    const char c = text[0];
+    switch (c) {
+      case '"': out += "\\\""; break;
+      case '\\': out += "\\\\"; break;
+      case '\n': out += "\\n"; break;
+      case '\r': out += "\\r"; break;
+      case '\t': out += "\\t"; break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+        } else {
+          out += text.substr(0, step.length);
+        }
+    }
+    text.remove_prefix(step.length);
+  }
+  out += '"';
+}
+
+std::string error_body(const ApiError& error) {
+  const auto append_or_null = [](std::string& out, std::string_view text) {
+    if (text.empty()) {
+      out += "null";
+    } else {
+      append_json_string(out, text);
+    }
+  };
+  std::string out = R"({"error":{"message":)";
+  append_json_string(out, error.message);
+  out += R"(,"type":)";
+  append_json_string(out, error_type(error.status));
+  out += R"(,"param":)";
+  append_or_null(out, error.param);
+  out += R"(,"code":)";
+  append_or_null(out, error.code);
+  out += "}}";
+  return out;
+}
+
+namespace {
+
+// What is wrong with a request is 400 to OpenAI's clients, whichever way it is wrong.
+int answer_status(Code code) {
+  switch (code) {
+    case Code::kCorrupt:
+    case Code::kUnsupported:
+    case Code::kTooLarge: return 400;
+    default: return http_status(code);
+  }
+}
+
+}  // namespace
+
+ApiError api_error(const Status& status, std::string_view param) {
+  return {answer_status(status.code()), status.message(), std::string(code_name(status.code())), std::string(param)};
+}
+
+}  // namespace choral::serve

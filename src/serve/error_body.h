@@ -1,0 +1,33 @@
+// The one shape of an error that leaves the server, as OpenAI's clients read it:
+//   {"error":{"message":"…","type":"invalid_request_error","param":null,"code":"…"}}
+// The transport's own refusals (limits, malformed requests) and the endpoints' errors are made here, so that a client sees one
+// shape. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace choral::serve {
+
+struct ApiError {
+  int status = 500;          // of HTTP
+  std::string message = {};  // for people: what, why, what to do
+  std::string code = {};     // for programs: "request_body_too_large"; empty = null
+  std::string param = {};    // the field that is wrong; empty = null
+};
+
+// OpenAI's word for a status: "invalid_request_error", "authentication_error", "not_found_error", "rate_limit_error", …
+std::string_view error_type(int http_status);
+
+// Valid JSON for any bytes: what is no UTF-8 is written as U+FFFD.
+std::string error_body(const ApiError& error);
+
+// The code is Status's, by name.
+ApiError api_error(const Status& status, std::string_view param = {});
+
+// Appends `text` as a JSON string with its quotes; bytes that are no UTF-8 become U+FFFD.
+void append_json_string(std::string& out, std::string_view text);
+
+}  // namespace choral::serve

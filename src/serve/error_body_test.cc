@@ -1,0 +1,37 @@
+#include "serve/error_body.h"
+
+#include <gtest/gtest.h>
+
+namespace choral::serve {
+namespace {
+
+TEST(ErrorBody, HasOpenAIsShape) {
+  EXPECT_EQ(error_body({404, "no such model", "model_not_found", "model"}),
+            R"({"error":{"message":"no such model","type":"not_found_error","param":"model","code":"model_not_found"}})");
+  EXPECT_EQ(error_body({400, "bad", "", ""}),
+            R"({"error":{"message":"bad","type":"invalid_request_error","param":null,"code":null}})");
+}
+
+TEST(ErrorBody, IsValidJsonForAnyBytes) {
+  std::string out;
+  append_json_string(out, std::string_view("a\"\\\n\r\t\0\x1f/\x7f\xff\xc3\xa9\xe2\x82", 15));
+  EXPECT_EQ(out, "\"a\\\"\\\\\\n\\r\\t\\u0000\\u001f/\x7f\xEF\xBF\xBD\xc3\xa9\xEF\xBF\xBD\"");
+}
+
+TEST(ErrorBody, TakesAStatusAsItIs) {
+  const ApiError error = api_error(too_large("{} tokens", 9), "messages");
+  EXPECT_EQ(error.status, 413);
+  EXPECT_EQ(error.code, "too_large");
+  EXPECT_EQ(error.message, "9 tokens");
+  EXPECT_EQ(error.param, "messages");
+}
+
+TEST(ErrorBody, EveryStatusHasAType) {
+  EXPECT_EQ(error_type(401), "authentication_error");
+  EXPECT_EQ(error_type(429), "rate_limit_error");
+  EXPECT_EQ(error_type(418), "invalid_request_error");
+  EXPECT_EQ(error_type(507), "server_error");
+}
+
+}  // namespace
+}  // namespace choral::serve

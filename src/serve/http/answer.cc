@@ -1,0 +1,218 @@
+#include "serve/http/answer.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "serve/http/error_response.h"
+#include "serve/http/fault_boundary.h"
+
+namespace choral::serve {
+
+// What a handler holds. Its end is the end of whoever could still answer.
+class Answer::Exchange final : public HttpExchange {
+ public:
+  explicit Exchange(std::shared_ptr<Answer> answer) : answer_(std::move(answer)) {}
+  ~Exchange() override { answer_->abandon(); }
+
+  const HttpRequest& request() const override { return answer_->request_; }
+  void respond(HttpResponse response) override { answer_->respond(std::move(response)); }
+  void begin_stream(int status, Headers headers) override { answer_->begin_stream(status, std::move(headers)); }
+  void send(std::string bytes) override { answer_->send(std::move(bytes)); }
+  void end_stream() override { answer_->end_stream(); }
+  void abort() override { answer_->abort(); }
+  size_t unsent_bytes() const override { return answer_->unsent_bytes(); }
+  bool congested() const override { return answer_->congested(); }
+  void on_drained(std::function<void()> callback) override { answer_->on_drained(std::move(callback)); }
+  void on_closed(std::function<void()> callback) override { answer_->on_closed(std::move(callback)); }
+  bool closed() const override { return answer_->closed_; }
+  void post(std::function<void()> work) override { answer_->thread_->post(std::move(work)); }
+  void post_after(std::chrono::milliseconds delay, std::function<void()> work) override {
+    answer_->thread_->post_after(delay, std::move(work));
+  }
+
+ private:
+  const std::shared_ptr<Answer> answer_;
+};
+
+Answer::Answer(HttpRequest request, std::unique_ptr<BodyCharge> charge, const HttpLimits& limits,
+               std::shared_ptr<IoThread> thread, std::weak_ptr<AnswerReader> reader)
+    : request_(std::move(request)),
+      charge_(std::move(charge)),
+      high_bytes_(static_cast<size_t>(limits.stream_high_bytes)),
+      thread_(std::move(thread)),
+      reader_(std::move(reader)) {}
+
+std::shared_ptr<HttpExchange> Answer::exchange() { return std::make_shared<Exchange>(shared_from_this()); }
+
+void Answer::wake() {
+  if (wake_posted_.exchange(true)) return;
+  thread_->post([reader = reader_] {
+    if (auto alive = reader.lock()) alive->answer_changed();
+  });
+}
+
+void Answer::respond(HttpResponse response) {
+  {
+    const std::lock_guard lock(mutex_);
+    CHORAL_CHECK(stage_ == Stage::kNone || over(), "a request is answered twice");
+    if (over()) return;
+    stage_ = Stage::kComplete;
+    waiting_ += response.body.size();
+    head_ = Head{response.status, std::move(response.headers), false};
+    pieces_.push_back(std::move(response.body));
+  }
+  wake();
+}
+
+void Answer::begin_stream(int status, Headers headers) {
+  {
+    const std::lock_guard lock(mutex_);
+    CHORAL_CHECK(stage_ == Stage::kNone || over(), "a request is answered twice");
+    if (over()) return;
+    stage_ = Stage::kStream;
+    head_ = Head{status, std::move(headers), true};
+  }
+  wake();
+}
+
+void Answer::send(std::string bytes) {
+  if (bytes.empty()) return;  // an empty chunk would end the stream
+  {
+    const std::lock_guard lock(mutex_);
+    CHORAL_CHECK(stage_ == Stage::kStream || over(), "a piece outside begin_stream() and end_stream()");
+    if (over()) return;
+    waiting_ += bytes.size();
+    pieces_.push_back(std::move(bytes));
+  }
+  wake();
+}
+
+void Answer::end_stream() {
+  {
+    const std::lock_guard lock(mutex_);
+    CHORAL_CHECK(stage_ == Stage::kStream || over(), "the end of a stream that was not begun");
+    if (over()) return;
+    stage_ = Stage::kComplete;
+  }
+  wake();
+}
+
+void Answer::abort() {
+  std::function<void()> dropped_drained, dropped_closed;  // their ends may call back: not under the lock
+  {
+    const std::lock_guard lock(mutex_);
+    if (over()) return;
+    aborted_ = true;
+    dropped_drained.swap(on_drained_);
+    dropped_closed.swap(on_closed_);
+  }
+  wake();
+}
+
+void Answer::abandon() {
+  Stage stage;
+  {
+    const std::lock_guard lock(mutex_);
+    stage = over() ? Stage::kComplete : stage_;
+  }
+  if (stage == Stage::kComplete) return;
+  CHORAL_LOG(kError, "the answer to {} was dropped before its end", request_.path);
+  answer_fault("the server lost this request");
+}
+
+void Answer::answer_fault(std::string message) {
+  bool begun_already;
+  {
+    const std::lock_guard lock(mutex_);
+    if (over() || stage_ == Stage::kComplete) return;
+    begun_already = stage_ != Stage::kNone;
+  }
+  if (begun_already) {
+    abort();
+  } else {
+    respond(error_response({.status = 500, .message = std::move(message), .code = "internal"}));
+  }
+}
+
+bool Answer::begun() const {
+  const std::lock_guard lock(mutex_);
+  return stage_ != Stage::kNone;
+}
+
+void Answer::take(Taken& into) {
+  into.head.reset();
+  into.pieces.clear();
+  wake_posted_ = false;  // before the lock: what comes from now on wakes again
+  const std::lock_guard lock(mutex_);
+  into.head = std::exchange(head_, std::nullopt);
+  into.pieces.swap(pieces_);
+  into.complete = stage_ == Stage::kComplete;
+  into.aborted = aborted_;
+  taken_ += waiting_;  // first: a sum that is too large for a moment makes a producer ask again, one too small would not
+  waiting_ = 0;
+}
+
+void Answer::set_unsent(size_t bytes) {
+  taken_ = bytes;
+  check_drained();
+}
+
+void Answer::check_drained() {
+  std::function<void()> due;
+  {
+    const std::lock_guard lock(mutex_);
+    if (over() || on_drained_ == nullptr || unsent_bytes() >= high_bytes_ / 2) return;
+    due = std::exchange(on_drained_, nullptr);
+  }
+  contained("on_drained", due);
+}
+
+void Answer::on_drained(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (over()) return;
+    on_drained_.swap(callback);
+    if (unsent_bytes() >= high_bytes_ / 2) return;
+  }
+  thread_->post([self = shared_from_this()] { self->check_drained(); });
+}
+
+void Answer::on_closed(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (finished_ || aborted_) return;
+    if (!closed_) {
+      on_closed_.swap(callback);
+      return;
+    }
+  }
+  thread_->post(std::move(callback));
+}
+
+void Answer::finish() {
+  std::function<void()> dropped_drained, dropped_closed;
+  const std::lock_guard lock(mutex_);
+  finished_ = true;
+  taken_ = 0;
+  dropped_drained.swap(on_drained_);
+  dropped_closed.swap(on_closed_);
+}
+
+void Answer::close() {
+  std::function<void()> due, dropped;
+  std::vector<std::string> pieces;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || finished_) return;
+    closed_ = true;
+    waiting_ = 0;
+    taken_ = 0;
+    pieces.swap(pieces_);
+    due.swap(on_closed_);
+    dropped.swap(on_drained_);
+  }
+  if (due != nullptr) contained("on_closed", due);
+}
+
+}  // namespace choral::serve

@@ -1,0 +1,37 @@
+// One connection: reads requests in turn, hands each to the handler, sends its answer, until either side has enough. A coroutine
+// on its I/O thread; nothing here is touched elsewhere. Who starts it: the server's accept loop.
+#pragma once
+
+#include <memory>
+#include <unordered_set>
+
+#include "serve/http/io_thread.h"
+#include "serve/http/owned_fd.h"
+#include "serve/http/peer.h"
+#include "serve/http/server_state.h"
+#include "serve/http/tls.h"
+
+namespace choral::serve {
+
+class Connection {
+ public:
+  virtual ~Connection() = default;
+  virtual void drain() = 0;    // closes once it waits for no answer
+  virtual void cut_off() = 0;  // closes now
+};
+
+// The connections of one I/O thread; on that thread only.
+using ConnectionSet = std::unordered_set<Connection*>;
+
+struct NewConnection {
+  OwnedFd socket;  // connected, non-blocking
+  Peer peer;
+  std::shared_ptr<ConnectionCount> count;
+};
+
+// On `thread`, in whose set the connection stands as long as it lives. `tls` may be null. One that cannot be started is closed
+// and logged.
+void start_connection(std::shared_ptr<ServerState> server, std::shared_ptr<IoThread> thread, ConnectionSet& connections,
+                      NewConnection accepted, TlsContext* tls);
+
+}  // namespace choral::serve

@@ -1,0 +1,67 @@
+// Requests and answers of HTTP as values. Nothing here knows a socket. Thread-safety: values, like std::string.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace choral::serve {
+
+// ASCII letters count as equal in both cases; other bytes as they are.
+bool equal_ignoring_case(std::string_view a, std::string_view b);
+
+// Fields in the order they came, names as they were written. Lookups ignore case.
+class Headers {
+ public:
+  struct Field {
+    std::string name;
+    std::string value;
+  };
+
+  Headers() = default;
+  Headers(std::initializer_list<Field> fields) : fields_(fields) {}
+
+  void add(std::string name, std::string value) { fields_.push_back({std::move(name), std::move(value)}); }
+  void set(std::string_view name, std::string value);  // replaces every field of that name
+  // The first field's value; null when there is none. Valid until the headers change.
+  const std::string* find(std::string_view name) const;
+  // The same as text; empty when there is none.
+  std::string_view get(std::string_view name) const;
+
+  auto begin() const { return fields_.begin(); }
+  auto end() const { return fields_.end(); }
+  size_t size() const { return fields_.size(); }
+  bool empty() const { return fields_.empty(); }
+
+ private:
+  std::vector<Field> fields_;
+};
+
+struct HttpRequest {
+  std::string method;  // as it was written: "GET"
+  // Percent-decoded valid UTF-8 without NUL, without the query; begins with '/', or is "*" (OPTIONS). Not normalised: "/a/../b"
+  // is what it says and matches no route.
+  std::string path;
+  std::string query;      // raw, without '?'
+  int minor_version = 1;  // of HTTP/1
+  Headers headers;
+  std::string body;       // whole, chunks put together
+  std::string peer;       // "127.0.0.1:5001", "[::1]:5001" or "unix"
+  bool loopback = false;  // the peer is this machine: a loopback address or the unix socket
+  bool tls = false;
+};
+
+struct HttpResponse {
+  int status = 200;
+  // Content-Length, Transfer-Encoding, Connection and Date are the server's own. "Connection: close" asks it to close afterwards.
+  Headers headers = {};
+  std::string body = {};
+};
+
+// "Not Found"; "Unknown" for a number without a meaning.
+std::string_view reason_phrase(int status);
+
+}  // namespace choral::serve

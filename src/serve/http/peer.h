@@ -1,0 +1,18 @@
+// Who is at the other end of a socket, as text. Pure.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <string>
+
+namespace choral::serve {
+
+struct Peer {
+  std::string text = "unknown";  // "127.0.0.1:5001", "[::1]:5001", "unix"
+  bool loopback = false;         // this machine
+  bool tcp = false;
+};
+
+Peer peer_of(const sockaddr* address);
+
+}  // namespace choral::serve

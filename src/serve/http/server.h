@@ -1,0 +1,74 @@
+// A server for HTTP/1.0 and 1.1 over TCP, TLS and a unix socket. It reads whole requests within limits, hands each to one handler
+// as an HttpExchange, and sends the answers in order. Why it stands on Asio and Beast and why they show in no header:
+// docs/design/http-on-beast.md.
+// Thread-safety: every method from any thread. stop() and the destructor wait for the I/O threads: never call them from there.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "serve/http/exchange.h"
+#include "serve/http/limits.h"
+
+namespace choral::serve {
+
+struct TlsOptions {
+  std::string certificate_file;  // PEM, with its chain
+  std::string key_file;          // PEM
+  std::string client_ca_file;    // PEM; when given, clients must show a certificate signed by it
+};
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";  // a name or an address; a name's addresses are all listened on. Empty: no TCP
+  int port = 8000;                 // 0: a free one
+  std::string unix_path;           // empty: no unix socket
+  int io_threads = 1;
+  HttpLimits limits;
+  std::optional<TlsOptions> tls;  // for TCP; the unix socket is never encrypted
+};
+
+// On an I/O thread; must not block. What it throws is logged and answered with 500.
+using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;
+// Called when the head of a request is read and its body is not: an answer here (401, 404, 413) refuses the request before its
+// body costs anything. On an I/O thread; must not block.
+using HttpHeadCheck = std::function<std::optional<HttpResponse>(const HttpRequest& head)>;
+
+// Told of each request that the transport or the head check refused, with what is known of it (perhaps nothing but the peer) and
+// the status that is sent: for logs and counters. On an I/O thread; must not block.
+using HttpRefusalObserver = std::function<void(const HttpRequest& known, int status)>;
+
+class HttpServer {
+ public:
+  // Listening when it returns. Errors name the address and the reason; for a taken port, who holds it where that can be known.
+  static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, HttpHandler handler, HttpHeadCheck head_check = {},
+                                                   HttpRefusalObserver on_refusal = {});
+  virtual ~HttpServer() = default;  // stop(0)
+
+  virtual int port() const = 0;  // of TCP; 0 without
+  virtual std::vector<std::string> addresses()
+      const = 0;  // "http://127.0.0.1:8000", "https://[::1]:8000", "unix:/run/choral.sock"
+
+  virtual int64_t connections() const = 0;  // open ones
+  virtual int64_t exchanges() const = 0;    // requests whose answer is not complete
+
+  // The listening sockets are closed; open connections live on.
+  virtual void stop_accepting() = 0;
+  // Idle connections are closed; each other one after the answer it waits for.
+  virtual void drain() = 0;
+  // stop_accepting(), drain(), at most `grace` for answers to become complete; then the rest is cut off (on_closed is called) and
+  // the threads end. Once; later calls wait for the first.
+  virtual void stop(std::chrono::milliseconds grace) = 0;
+
+  // Runs `work` on an I/O thread (always the same one), in order. Work that is posted before stop() runs; timers that are not due
+  // then don't.
+  virtual void post(std::function<void()> work) = 0;
+  virtual void post_after(std::chrono::milliseconds delay, std::function<void()> work) = 0;
+};
+
+}  // namespace choral::serve

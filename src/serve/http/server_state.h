@@ -1,0 +1,77 @@
+// What all connections of a server share. Counters are atomics; the rest does not change while the server runs.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "serve/http/fault_boundary.h"
+#include "serve/http/limits.h"
+#include "serve/http/server.h"
+
+namespace choral::serve {
+
+struct ServerState {
+  HttpLimits limits;
+  HttpHandler handler;
+  HttpHeadCheck head_check;
+  HttpRefusalObserver on_refusal;
+
+  std::atomic<int64_t> connections{0};
+  std::atomic<int64_t> exchanges{0};
+  std::atomic<int64_t> body_bytes{0};  // held by BodyCharges
+  std::atomic<bool> draining{false};
+
+  void tell_refusal(const HttpRequest& known, int status) const {
+    if (on_refusal != nullptr) contained("the observer of refusals", [&] { on_refusal(known, status); });
+  }
+
+  std::mutex mutex;
+  std::condition_variable connection_gone;
+};
+
+// One of server->connections for as long as it lives.
+class ConnectionCount {
+ public:
+  explicit ConnectionCount(std::shared_ptr<ServerState> server) : server_(std::move(server)) { ++server_->connections; }
+  ~ConnectionCount() {
+    const std::lock_guard lock(server_->mutex);
+    --server_->connections;
+    server_->connection_gone.notify_all();
+  }
+  ConnectionCount(const ConnectionCount&) = delete;
+  ConnectionCount& operator=(const ConnectionCount&) = delete;
+
+ private:
+  const std::shared_ptr<ServerState> server_;
+};
+
+// The part of limits.all_bodies_bytes that one request holds, from its first byte to the end of its exchange.
+class BodyCharge {
+ public:
+  explicit BodyCharge(std::shared_ptr<ServerState> server) : server_(std::move(server)) {}
+  ~BodyCharge() { server_->body_bytes -= bytes_; }
+  BodyCharge(const BodyCharge&) = delete;
+  BodyCharge& operator=(const BodyCharge&) = delete;
+
+  // False when all requests together would hold too much; nothing changes then.
+  bool grow_to(int64_t bytes) {
+    const int64_t more = bytes - bytes_;
+    if (more <= 0) return true;
+    if ((server_->body_bytes += more) > server_->limits.all_bodies_bytes) {
+      server_->body_bytes -= more;
+      return false;
+    }
+    bytes_ = bytes;
+    return true;
+  }
+
+ private:
+  std::shared_ptr<ServerState> server_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace choral::serve

@@ -1,0 +1,186 @@
+#include "serve/http/tls.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <limits>
+
+#include "base/printable.h"
+
+namespace choral::serve {
+namespace {
+
+template <auto Free>
+struct Freed {
+  template <class T>
+  void operator()(T* p) const {
+    Free(p);
+  }
+};
+using ContextPtr = std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>>;
+using SessionPtr = std::unique_ptr<SSL, Freed<SSL_free>>;
+using MethodPtr = std::unique_ptr<BIO_METHOD, Freed<BIO_meth_free>>;
+
+// Bytes between OpenSSL and a socket. Its own socket BIO writes with write(), which raises SIGPIPE when the peer is gone.
+int socket_of(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+
+int bio_write(BIO* bio, const char* bytes, int count) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t n = ::send(socket_of(bio), bytes, static_cast<size_t>(count), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+  return static_cast<int>(n);
+}
+
+int bio_read(BIO* bio, char* bytes, int count) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t n = ::recv(socket_of(bio), bytes, static_cast<size_t>(count), MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
+  return static_cast<int>(n);
+}
+
+long bio_control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+BIO_METHOD* socket_method() {
+  static const MethodPtr method = [] {
+    MethodPtr made(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "choral socket"));
+    if (made == nullptr) return made;
+    BIO_meth_set_write(made.get(), bio_write);
+    BIO_meth_set_read(made.get(), bio_read);
+    BIO_meth_set_ctrl(made.get(), bio_control);
+    return made;
+  }();
+  return method.get();
+}
+
+std::string openssl_reason() {
+  const unsigned long error = ERR_peek_last_error();
+  ERR_clear_error();
+  const char* reason = ERR_reason_error_string(error);
+  return reason == nullptr ? "no reason given" : reason;
+}
+
+class OpenSslSession final : public TlsSession {
+ public:
+  explicit OpenSslSession(SessionPtr ssl) : ssl_(std::move(ssl)) {}
+
+  IoResult handshake() override {
+    ERR_clear_error();
+    const int done = SSL_accept(ssl_.get());
+    if (done == 1) return {IoOutcome::kMoved, 1};
+    const unsigned long error = ERR_peek_error();
+    spoke_http_ = ERR_GET_LIB(error) == ERR_LIB_SSL && ERR_GET_REASON(error) == SSL_R_HTTP_REQUEST;
+    return outcome_of(done);
+  }
+
+  IoResult read(std::span<char> into) override {
+    ERR_clear_error();
+    size_t n = 0;
+    const int done = SSL_read_ex(ssl_.get(), into.data(), into.size(), &n);
+    return done == 1 ? IoResult{IoOutcome::kMoved, n} : outcome_of(done);
+  }
+
+  IoResult write(std::string_view bytes) override {
+    ERR_clear_error();
+    size_t n = 0;
+    const int done = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &n);
+    return done == 1 ? IoResult{IoOutcome::kMoved, n} : outcome_of(done);
+  }
+
+  void say_goodbye() override {
+    ERR_clear_error();
+    if (!broken_ && SSL_is_init_finished(ssl_.get()) != 0) SSL_shutdown(ssl_.get());
+    ERR_clear_error();
+  }
+
+  bool peer_spoke_http() const override { return spoke_http_; }
+
+ private:
+  IoResult outcome_of(int done) {
+    switch (SSL_get_error(ssl_.get(), done)) {
+      case SSL_ERROR_WANT_READ: return {IoOutcome::kWantsRead};
+      case SSL_ERROR_WANT_WRITE: return {IoOutcome::kWantsWrite};
+      case SSL_ERROR_ZERO_RETURN: return {IoOutcome::kEnd};
+      default: broken_ = true; return {IoOutcome::kFailed};  // an end without close_notify too: it may be anybody's
+    }
+  }
+
+  const SessionPtr ssl_;
+  bool spoke_http_ = false;
+  bool broken_ = false;  // OpenSSL forbids a shutdown then
+};
+
+// HTTP/1.1 is all we speak. A client that offers other protocols only is told so.
+int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* length, const unsigned char* offered, unsigned count,
+                    void*) {
+  static constexpr unsigned char kOurs[] = "\x08http/1.1";
+  const int found = SSL_select_next_proto(const_cast<unsigned char**>(chosen), length, kOurs, sizeof kOurs - 1, offered, count);
+  return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+class OpenSslContext final : public TlsContext {
+ public:
+  explicit OpenSslContext(ContextPtr context) : context_(std::move(context)) {}
+
+  std::unique_ptr<TlsSession> accept(int socket) override {
+    SessionPtr ssl(SSL_new(context_.get()));
+    BIO* bio = ssl == nullptr || socket_method() == nullptr ? nullptr : BIO_new(socket_method());
+    if (bio == nullptr) return nullptr;
+    BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
+    BIO_set_init(bio, 1);
+    SSL_set_bio(ssl.get(), bio, bio);
+    SSL_set_accept_state(ssl.get());
+    return std::make_unique<OpenSslSession>(std::move(ssl));
+  }
+
+ private:
+  const ContextPtr context_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<TlsContext>> TlsContext::load(const TlsOptions& options) {
+  ERR_clear_error();
+  ContextPtr context(SSL_CTX_new(TLS_server_method()));
+  if (context == nullptr) return internal_error("TLS cannot be set up: {}", openssl_reason());
+  SSL_CTX* const raw = context.get();
+  if (SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION) != 1)
+    return internal_error("TLS 1.2 cannot be set: {}", openssl_reason());
+  SSL_CTX_set_options(raw, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
+  SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);  // tickets need no memory of ours
+  SSL_CTX_set_alpn_select_cb(raw, choose_protocol, nullptr);
+  if (SSL_CTX_use_certificate_chain_file(raw, options.certificate_file.c_str()) != 1) {
+    return invalid_argument("the certificate {} cannot be read as PEM: {}", quoted(options.certificate_file), openssl_reason());
+  }
+  if (SSL_CTX_use_PrivateKey_file(raw, options.key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
+    return invalid_argument("the private key {} cannot be used with the certificate {}: {}", quoted(options.key_file),
+                            quoted(options.certificate_file), openssl_reason());
+  }
+  if (SSL_CTX_check_private_key(raw) != 1) {
+    return invalid_argument("the private key {} does not belong to the certificate {}: {}", quoted(options.key_file),
+                            quoted(options.certificate_file), openssl_reason());
+  }
+  if (!options.client_ca_file.empty()) {
+    if (SSL_CTX_load_verify_file(raw, options.client_ca_file.c_str()) != 1) {
+      return invalid_argument("the clients' certificate authority {} cannot be read as PEM: {}", quoted(options.client_ca_file),
+                              openssl_reason());
+    }
+    STACK_OF(X509_NAME)* const names = SSL_load_client_CA_file(options.client_ca_file.c_str());
+    if (names == nullptr) {
+      return invalid_argument("the clients' certificate authority {} names nobody: {}", quoted(options.client_ca_file),
+                              openssl_reason());
+    }
+    SSL_CTX_set_client_CA_list(raw, names);
+    SSL_CTX_set_verify(raw, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+    constexpr unsigned char kContext[] = "choral";
+    SSL_CTX_set_session_id_context(raw, kContext, sizeof kContext - 1);
+  }
+  return std::shared_ptr<TlsContext>(std::make_shared<OpenSslContext>(std::move(context)));
+}
+
+}  // namespace choral::serve
