@@ -80,8 +80,9 @@ Result<RequestTokens> tokens_of(std::span<const VersionUse> adapters) {
   return tokens;
 }
 
-Result<std::unique_ptr<text::GrammarCompiler>> RequestReader::the_grammar_compiler(const text::Tokenizer&, std::vector<int32_t>) {
-  return unsupported("this build has no grammars");
+Result<std::unique_ptr<text::GrammarCompiler>> RequestReader::the_grammar_compiler(const text::Tokenizer& tokenizer,
+                                                                                   std::vector<int32_t> end_ids) {
+  return text::make_grammar_compiler(tokenizer, std::move(end_ids));
 }
 
 Result<std::unique_ptr<RequestReader>> RequestReader::make(const ModelFiles& files, const RequestLimits& limits,

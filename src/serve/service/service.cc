@@ -9,6 +9,7 @@
 #include "base/out_of_memory.h"
 #include "serve/http/error_response.h"
 #include "serve/service/model_names.h"
+#include "text/grammar/grammar.h"
 
 namespace choral::serve {
 namespace {
@@ -48,6 +49,7 @@ void Service::attach(LLM& llm) {
   if (options_.base_names.empty()) options_.base_names.push_back(llm.info().name);
   loaded_unix_s_ = std::time(nullptr);
   tools_.format = options_.tool_format.value_or(tools_of_template(llm.info().tool_template).format);
+  tools_.has_grammars = text::grammar_library_status().ok();
   llm_.store(&llm);
   phase_.store(Phase::kReady);
 }
