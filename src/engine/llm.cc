@@ -13,6 +13,7 @@
 #include "engine/sampling_check.h"
 #include "engine/uniproc_executor.h"
 #include "quant/quant_config.h"
+#include "text/grammar/grammar.h"
 
 namespace choral {
 
@@ -93,8 +94,8 @@ class Engine : public LLM {
   Result<std::string> apply_chat_template(const Request& request) const override {
     return or_out_of_memory(kNoRoomForRequest, [&] { return reader_->apply_chat_template(request); });
   }
-  Status structured_output_support() override {
-    return or_out_of_memory("grammars cannot be had", [&] { return reader_->grammar_support(); });
+  Status structured_output_support() const override {
+    return files_.tokenizer == nullptr ? unsupported("this model has no tokenizer") : text::grammar_library_status();
   }
   SamplingParams default_sampling() const override { return default_sampling_; }
   const ModelInfo& info() const override { return info_; }

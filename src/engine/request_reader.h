@@ -52,9 +52,6 @@ class RequestReader {
   Result<AdmittedRequest> read(Request request, RequestTokens tokens = {});
   Result<std::string> apply_chat_template(const Request& request) const;
 
-  // GrammarCompiler::library_status(), or why there is no compiler.
-  Status grammar_support();
-
   bool has_chat_template() const;            // one that can be used
   std::string tool_template_source() const;  // of the one that requests with tools get; empty: none
 

@@ -12,6 +12,7 @@
 #include "base/out_of_memory.h"
 #include "serve/http/error_response.h"
 #include "serve/service/model_names.h"
+#include "text/grammar/grammar.h"
 
 namespace choral::serve {
 namespace {
@@ -159,7 +160,7 @@ std::vector<std::string> Service::adapter_names() const {
   return {names.begin(), names.end()};
 }
 
-ToolSetting Service::tool_setting(LLM& llm) const {
+ToolSetting Service::tool_setting(const LLM& llm) const {
   return {.format = tool_format_, .has_grammars = llm.structured_output_support().ok()};
 }
 

@@ -59,7 +59,7 @@ class Service {
   int64_t loaded_unix_s() const { return loaded_unix_s_; }
 
   // How the model writes tool calls, and what answers can be held to.
-  ToolSetting tool_setting(LLM& llm) const;
+  ToolSetting tool_setting(const LLM& llm) const;
 
   Phase phase() const { return phase_.load(); }
   void set_phase(Phase phase) { phase_.store(phase); }
