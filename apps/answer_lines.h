@@ -7,9 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "jsonl.h"
+#include "choral/types.h"
+#include "serve/request_line.h"
 
 namespace choral::apps {
+
+using serve::LineEcho;
 
 // Takes the pieces of a line one after the other; its error ends the line.
 using PieceWriter = std::function<Status(std::string_view piece)>;

@@ -15,6 +15,7 @@
 #include "command.h"
 #include "engine_flags.h"
 #include "interrupts.h"
+#include "line_reader.h"
 #include "output_file.h"
 #include "progress.h"
 #include "sampling_flags.h"

@@ -17,9 +17,12 @@ struct Command {
 };
 
 void add_generate(CLI::App& app, Command& command);
+void add_serve(CLI::App& app, Command& command);
+void add_config(CLI::App& app, Command& command);
 void add_chat(CLI::App& app, Command& command);
 void add_tokenize(CLI::App& app, Command& command);
 void add_bench(CLI::App& app, Command& command);
+void add_load(CLI::App& app, Command& command);
 void add_eval(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);
 void add_adapter(CLI::App& app, Command& command);

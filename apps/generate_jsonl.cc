@@ -15,7 +15,7 @@
 #include "base/printable.h"
 #include "base/system_error.h"
 #include "interrupts.h"
-#include "jsonl.h"
+#include "line_reader.h"
 #include "output_file.h"
 #include "progress.h"
 
@@ -192,7 +192,7 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
   Progress progress(engine.quiet || (out->is_stdout() && isatty(STDOUT_FILENO) == 1));
   JsonlRun work(*llm, engine.options, *out, progress);
   const Interrupts::Scope scope(*interrupts, {.call = [&] { work.stop(); }});
-  RequestLineReader reader(defaults, warn);
+  serve::RequestLineReader reader(defaults, warn);
   LineReader lines(file.get());
   struct stat facts {};
   const bool waits = ::fstat(fileno(file.get()), &facts) != 0 || !S_ISREG(facts.st_mode);
@@ -205,7 +205,7 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
       more = lines.next(line);
       return Status();
     });
-    RequestLine parsed;
+    serve::RequestLine parsed;
     if (!error.ok()) {
       line = {};
       lines.skip_rest();

@@ -90,9 +90,12 @@ int main(int argc, char** argv) {
   app.get_formatter()->column_width(44);
   choral::apps::Command command;
   choral::apps::add_generate(app, command);
+  choral::apps::add_serve(app, command);
+  choral::apps::add_config(app, command);
   choral::apps::add_chat(app, command);
   choral::apps::add_tokenize(app, command);
   choral::apps::add_bench(app, command);
+  choral::apps::add_load(app, command);
   choral::apps::add_eval(app, command);
   choral::apps::add_quantize(app, command);
   choral::apps::add_adapter(app, command);

@@ -2,8 +2,9 @@
 """Checks every #include and every choral_library(DEPS …) against the table of layers; part of the test suite.
 
 A folder of src/ may include itself and folders with a smaller number: folders with the same number know nothing of each other.
-What is not in libchoral (synthetic, tools) is for tests and for each other. include/choral stands alone; plug-ins see nothing but
-choral/plugin.h; apps see the public headers, base and the headers that lie directly in src/tools, and these show nothing else.
+What is not in libchoral (synthetic, tools, serve) is for tests and for each other. include/choral stands alone; plug-ins see nothing
+but choral/plugin.h; apps see the public headers, base and the headers that lie directly in src/tools and src/serve, and these show
+nothing else.
 
   check_layers.py [ROOT]       exit 1 and one line for each violation
   check_layers.py --self-test  proves on a planted tree that violations are found
@@ -30,11 +31,13 @@ LAYERS = {
 # What stands outside the table. "choral" is include/choral: headers of plain values are known everywhere, the engine's from there.
 PUBLIC_FROM = {"choral/status.h": "base", "choral/types.h": "base", "choral/plugin.h": "platform"}
 PLUGIN_HEADERS = {"choral/plugin.h"}
-OUTSIDE_LIBRARY = {"synthetic", "tools"}
-APPS_MAY_INCLUDE = {"choral", "base", "tools"}
-# Headers of other folders that those of tools show: values, and classes that include nothing but base.
-SHOWN_BY_TOOLS = {"kernels/machine_peaks.h", "lora/peft/adapter_name.h", "lora/peft/base_name.h", "lora/store/adapter_report.h",
-                  "text/encode_budget.h", "text/tokenizer.h"}
+OUTSIDE_LIBRARY = {"synthetic", "tools", "serve"}
+OPEN_TO_APPS = {"tools", "serve"}  # the headers that lie directly in them
+APPS_MAY_INCLUDE = {"choral", "base"} | OPEN_TO_APPS
+# Headers of other folders that those show: values, and classes that include nothing but base.
+SHOWN_TO_APPS = {"kernels/machine_peaks.h", "lora/peft/adapter_name.h", "lora/peft/adapters_in_root.h", "lora/peft/base_name.h",
+                 "lora/store/adapter_report.h", "serve/http/exchange.h", "serve/http/limits.h", "serve/http/message.h",
+                 "serve/http/server.h", "text/encode_budget.h", "text/tokenizer.h"}
 EXAMPLES_MAY_INCLUDE = {"choral"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -70,19 +73,19 @@ def fault_in_src(layer, path, bracket, name):
         return f"{layer} [{LAYERS[layer]}] may not include {first} [{LAYERS[first]}]"
     if first in OUTSIDE_LIBRARY and layer not in OUTSIDE_LIBRARY and not path.stem.endswith("_test"):
         return f"{first} is not in the library: only tests of {layer} may include it"
-    if is_shown_by_tools(path) and not may_be_shown(name):
-        return f"apps see this header, which may include base, choral, {', '.join(sorted(SHOWN_BY_TOOLS))}"
+    if is_shown_to_apps(path) and not may_be_shown(name):
+        return f"apps see this header, which may include base, choral, {', '.join(sorted(SHOWN_TO_APPS))}"
     return None
 
 
-def is_shown_by_tools(path):
+def is_shown_to_apps(path):
     name = "/".join(path.parts[-path.parts[::-1].index("src"):])
-    return name in SHOWN_BY_TOOLS or re.fullmatch(r"tools/\w+\.h", name)
+    return name in SHOWN_TO_APPS or re.fullmatch(rf"({'|'.join(OPEN_TO_APPS)})/\w+\.h", name)
 
 
 def may_be_shown(name):
     first, rest = name.split("/", 1)
-    return first == "base" or name in SHOWN_BY_TOOLS or first == "tools" and "/" not in rest
+    return first == "base" or name in SHOWN_TO_APPS or first in OPEN_TO_APPS and "/" not in rest
 
 
 def fault_outside(part, path, bracket, name, root):
@@ -106,8 +109,8 @@ def fault_outside(part, path, bracket, name, root):
     allowed = {"apps": APPS_MAY_INCLUDE, "examples": EXAMPLES_MAY_INCLUDE}[part]
     if bracket == '"' and not beside and first not in allowed:
         return f"{part}/ may include its own files and {', '.join(sorted(allowed))}"
-    if part == "apps" and first == "tools" and "/" in name.removeprefix("tools/"):
-        return "apps may include only the headers that lie directly in src/tools"
+    if part == "apps" and first in OPEN_TO_APPS and "/" in name.removeprefix(f"{first}/"):
+        return f"apps may include only the headers that lie directly in src/{first}"
     return None
 
 
@@ -169,6 +172,7 @@ def self_test():
         "src/models/support.cc": '#include "support/temp_dir.h"\n',
         "apps/engine.cc": '#include "engine/good.h"\n',
         "apps/room.cc": '#include "tools/bench/good.h"\n',
+        "apps/inner.cc": '#include "serve/http/good.h"\n',
         "apps/support.cc": '#include "support/temp_dir.h"\n',
         "src/cache/CMakeLists.txt": "choral_library(cache DEPS base sched LIBS fmt::fmt)\n",
         "src/models/CMakeLists.txt": "choral_library(models DEPS base synthetic)\n",

@@ -9,6 +9,7 @@
 // Thread-safe: any thread may submit, read, cancel. Link with Choral::choral.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,7 +23,8 @@ namespace choral {
 
 namespace platform {
 class LayerOverrides;
-}
+class Platform;
+}  // namespace platform
 
 struct LoadProgress {
   std::string_view phase;  // "open", "load", "pack", "ready"
@@ -56,12 +58,17 @@ struct EngineOptions {
   std::string worker_cls = "auto";
   // Classes that stand in for layers' own (platform/layer_overrides.h), for programs that are built with the engine's sources.
   std::shared_ptr<const platform::LayerOverrides> layer_overrides = {};
+  // In the place of the one that `device` would find (platform/platform.h), for the same programs.
+  std::shared_ptr<const platform::Platform> platform = {};
   int threads = 0;        // 0 = one per physical core
   int max_model_len = 0;  // 0 = the model's
   int max_num_seqs = 64;
   int max_num_batched_tokens = 1024;  // a step's budget: prompt chunks and decode rows together
   int64_t kv_cache_bytes = 0;         // 0 = by the machine's free memory; a summary says how it was found
   int max_waiting = 4096;             // requests beyond are refused with resource_exhausted
+  int64_t max_waiting_tokens = 0;     // the same for the tokens of their prompts, once somebody waits; 0 = no limit
+  double request_timeout_s = 0;       // of requests that bring no timeout_s; 0 = none
+  double queue_timeout_s = 0;         // of requests that bring no queue_timeout_s; 0 = none
   bool enable_prefix_caching = true;
   bool enable_chunked_prefill = true;
   std::string scheduling_policy = "fcfs";  // fcfs | priority
@@ -127,6 +134,7 @@ struct ModelInfo {
   std::string cpu_level;
   std::string kv_cache_dtype;
   bool has_chat_template = false;
+  std::string tool_template;       // the text of the chat template that requests with tools get; empty: none can be used
   std::vector<std::string> notes;  // every choice and fallback that was made, with its reason
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
@@ -134,6 +142,7 @@ struct ModelInfo {
 struct EngineStats {
   int running = 0;
   int waiting = 0;
+  int64_t waiting_tokens = 0;  // what they have to compute first
   int64_t steps = 0;
   int64_t prompt_tokens = 0;  // computed; each once, however often its request was preempted
   int64_t generated_tokens = 0;
@@ -149,22 +158,51 @@ struct EngineStats {
   int64_t host_copies = 0;  // from a device's memory to the host's: the logits of each step, and whatever falls back
 };
 
-// A request in flight. Dropping the handle cancels the request.
+// What the engine is at, for gateways that route by adapter.
+struct EngineActivity {
+  std::vector<std::string> running_adapters;  // names of those that running requests use, sorted, each once
+  std::vector<std::string> waiting_adapters;  // of those that waiting requests want
+};
+
+// A request in flight. Dropping the handle cancels the request, as cancel() does: its computation ends with the step in progress,
+// wherever it stands (queued, waiting for its adapter, in its prompt, answering, preempted).
+//
+// Read it in one of three ways: wait for each piece (next, or next_for with a limit), ask for pieces when on_ready() calls back
+// (try_next), or wait for the whole (wait). One thread at a time reads; cancel() may come from any.
+// An answer of which only the best are given (SamplingParams::best_of) has its pieces at the end, one a completion. An embedding
+// has none: after kEnd, wait() gives it.
+//
+// A stream may outlive its LLM: when that ends, so does the answer, with unavailable unless it was complete; what there is of it
+// stays readable, and cancel() does nothing.
 class CHORAL_API ResponseStream {
  public:
   virtual ~ResponseStream() = default;
   virtual const std::string& id() const = 0;
   // Waits for the next piece; false when the answer is complete (status() then says whether it failed).
   virtual bool next(StreamEvent& event) = 0;
+  // The next piece if there is one; `event` is written with kEvent only.
+  virtual StreamState try_next(StreamEvent& event) = 0;
+  // The same, waiting for at most `limit`.
+  virtual StreamState next_for(StreamEvent& event, std::chrono::milliseconds limit) = 0;
+  // From now on `callback` is called once when there is something to read, a piece or the end, after try_next() or next_for()
+  // said kPending: read until one of them says so again, or kEnd. What there is to read by now is told at once, on this thread;
+  // later calls come from the engine's thread, whose steps wait for them, or from the one that ends the LLM: hand the news to a
+  // thread of your own. It must not throw, wait or destroy the stream; try_next() and cancel() are allowed. A call without news
+  // may happen. Empty: no more calls. When this or the destructor returns, no call to a callback before is running or will come;
+  // so hold no lock meanwhile that it takes.
+  virtual void on_ready(std::function<void()> callback) = 0;
+  // Complete from the first piece on.
+  virtual AnswerFacts facts() const = 0;
   virtual void cancel() = 0;
   virtual const Status& status() const = 0;
-  // Waits for the end and gives everything, pieces already taken by next() included.
+  // Waits for the end and gives everything, pieces already taken by next() included. Once; nothing is left to read then.
   virtual RequestOutput wait() = 0;
 };
 
 class CHORAL_API LLM {
  public:
   static Result<std::unique_ptr<LLM>> load(EngineOptions options);
+  // Ends what is in flight (ResponseStream says how), after the step in progress.
   virtual ~LLM() = default;
 
   // Puts a request into the running batch. Refusals (a prompt too long, a bad parameter, a full queue) come back at once.
@@ -174,9 +212,13 @@ class CHORAL_API LLM {
 
   virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens = true) const = 0;
   virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens = false) const = 0;
-  virtual std::string token_text(int32_t id) const = 0;
+  virtual std::string token_text(int32_t id) const = 0;   // as the tokenizer's file spells it: "Ġthe"
+  virtual std::string token_bytes(int32_t id) const = 0;  // what it stands for in a text: " the"; may cut a UTF-8 character
   // The prompt text that a chat request would be given.
   virtual Result<std::string> apply_chat_template(const Request& request) const = 0;
+  // Fine when every kind of StructuredOutput is served; else which are not, why, and what to install. Made at the first call,
+  // which reads the vocabulary.
+  virtual Status structured_output_support() = 0;
   // The model's own sampling defaults (generation_config.json) put over SamplingParams' defaults.
   virtual SamplingParams default_sampling() const = 0;
 
@@ -197,6 +239,11 @@ class CHORAL_API LLM {
   // library of fused operators that loaded or was missing. In order.
   virtual std::vector<std::string> device_notes() const = 0;
   virtual EngineStats stats() const = 0;
+  // Asked through the engine's inbox and answered by its loop at the end of a step that begins after the call, or at once when
+  // there is nothing to compute: so an answer proves that the loop turns. It waits for that, at most `limit`: deadline_exceeded
+  // (a long step, or a device that hangs), or unavailable when the engine ends.
+  virtual Status check_health(std::chrono::milliseconds limit) = 0;
+  virtual Result<EngineActivity> activity(std::chrono::milliseconds limit) = 0;
 };
 
 CHORAL_API std::string_view version();  // "0.1.0"

@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define CHORAL_ABI_MAJOR 1
-#define CHORAL_ABI_MINOR 1
+#define CHORAL_ABI_MINOR 2
 
 #if defined(__GNUC__)
 #define CHORAL_PLUGIN_EXPORT __attribute__((visibility("default")))
@@ -141,6 +141,7 @@ typedef struct choral_config {
   char scheduler[CHORAL_NAME_SIZE];         /* rw; "fcfs" or "priority" */
   char attention_backend[CHORAL_NAME_SIZE]; /* rw; "auto", "device" or "host" */
   char custom_ops[CHORAL_REASON_SIZE];      /* rw; "all", "none", "all,-rms_norm", … */
+  char quantization[CHORAL_NAME_SIZE];      /* rw; "auto" or a name of --quantization. Minor 2 */
 } choral_config;
 
 typedef struct choral_device_config {

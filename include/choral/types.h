@@ -16,6 +16,7 @@ namespace choral {
 
 struct SamplingParams {
   int n = 1;                 // independent answers to the prompt
+  int best_of = 0;           // so many are made, and the n with the highest mean log-probability given; 0 = n
   int max_tokens = 16;       // of each answer; 0 = up to the model's length
   int min_tokens = 0;        // no stop before this many tokens
   float temperature = 1.0f;  // 0 = greedy
@@ -49,6 +50,17 @@ struct AdapterUse {
   float scale = 1.0f;
 };
 
+// What the answer must look like; tokens that would break it cannot be sampled. `text` holds the JSON schema, the regular
+// expression, the grammar (EBNF, rule "root") or the structural tags' JSON; `choices` the texts of kChoice.
+struct StructuredOutput {
+  enum class Kind { kNone, kJsonObject, kJsonSchema, kRegex, kChoice, kGrammar, kStructuralTag };
+  Kind kind = Kind::kNone;
+  std::string text = {};
+  std::vector<std::string> choices = {};
+
+  bool operator==(const StructuredOutput&) const = default;
+};
+
 struct Request {
   std::string id = {};  // chosen by the caller; empty = given by the engine
   // Exactly one of the next four says what to continue.
@@ -65,9 +77,20 @@ struct Request {
   // Empty: the base model. Several act together, each with its factor: y = W·x + Σ scale·ΔW·x.
   std::vector<AdapterUse> adapters = {};
 
+  // Instead of an answer the prompt's embedding: the final hidden state of its last token, or the mean of all where the model's
+  // files say so (1_Pooling/config.json), with length 1. `sampling` is not used.
+  bool embedding = false;
+
   SamplingParams sampling = {};
   int priority = 0;             // lower = earlier
   std::string cache_salt = {};  // requests share cached prefixes only within one salt
+
+  StructuredOutput structured_output = {};
+
+  // Limits in seconds, from its submission on; 0 = EngineOptions'. A request that meets one ends with deadline_exceeded; what
+  // there is of the answer by then can be read.
+  double timeout_s = 0;        // to the end of the answer
+  double queue_timeout_s = 0;  // to its first step
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
@@ -94,6 +117,21 @@ struct Completion {
   std::string stop_reason;  // the stop string or token id that ended it
 };
 
+// An adapter that an answer is made with, and which content of its name.
+struct AnswerAdapter {
+  std::string name;
+  int generation = 0;  // AdapterInfo's
+  std::string digest;  // SHA-256 of the content in hex
+  float scale = 1.0f;
+};
+
+// What is known of an answer from its first step on.
+struct AnswerFacts {
+  int prompt_tokens = 0;
+  int cached_tokens = 0;                // of them, served from the prefix cache; with several completions: for the first one
+  std::vector<AnswerAdapter> adapters;  // as the request names them; empty: the base
+};
+
 struct RequestMetrics {
   double queue_s = 0;        // waiting for a place in a batch
   double first_token_s = 0;  // from submission to the first token
@@ -106,7 +144,9 @@ struct RequestOutput {
   std::vector<int32_t> prompt_token_ids;
   std::vector<PositionLogprobs> prompt_logprobs;  // from the second prompt token on
   std::vector<Completion> completions;            // `n` of them
-  int cached_tokens = 0;                          // prompt tokens served from the prefix cache
+  std::vector<float> embedding;                   // instead of completions
+  int cached_tokens = 0;                          // AnswerFacts'
+  std::vector<AnswerAdapter> adapters;            // AnswerFacts'
   RequestMetrics metrics;
 };
 
@@ -116,7 +156,16 @@ struct StreamEvent {
   std::string text;
   std::vector<int32_t> token_ids;
   std::vector<PositionLogprobs> logprobs;
+  std::vector<PositionLogprobs> prompt_logprobs;     // all of them, in the first event of index 0, when they were asked for
   FinishReason finish_reason = FinishReason::kNone;  // set in the last event of this index
+  std::string stop_reason;                           // with it: Completion::stop_reason
+};
+
+// What a stream has for its reader now.
+enum class StreamState {
+  kEvent,    // an event, which was given
+  kPending,  // nothing yet
+  kEnd,      // nothing more: the answer is complete and all of it was given
 };
 
 }  // namespace choral

@@ -10,8 +10,9 @@
 
 namespace choral::engine {
 
-// `running` requests were submitted that decode for more than 200 steps.
-inline void expect_no_allocations(LLM& llm, int running) {
+// `running` requests were submitted to the engine (an LLM, or one put together by hand) that decode for more than 200 steps.
+template <class Engine>
+void expect_no_allocations(Engine& llm, int running) {
   const auto wait_for_steps = [&](int64_t steps) {
     while (llm.stats().steps < steps) std::this_thread::yield();
   };

@@ -15,14 +15,19 @@ class AssembledEngine {
  public:
   using MakeExecutor = std::function<std::unique_ptr<Executor>(EngineOptions& options, const ModelFiles& files)>;
 
-  AssembledEngine(EngineOptions options, const MakeExecutor& make_executor) {
+  AssembledEngine(EngineOptions options, const MakeExecutor& make_executor, Clock clock = now_s,
+                  MakeGrammarCompiler make_grammar_compiler = RequestReader::the_grammar_compiler) {
     auto files = open_model_files(options);
     CHORAL_CHECK(files.ok(), files.status().message());
     auto executor = make_executor(options, *files);
     const ExecutorFacts& facts = executor->facts();
-    auto reader = RequestReader::make(*files, {.vocab = static_cast<int32_t>(facts.vocab_size),
-                                               .max_model_len = static_cast<int32_t>(facts.max_model_len),
-                                               .seed = options.seed});
+    auto reader = RequestReader::make(*files,
+                                      {.vocab = static_cast<int32_t>(facts.vocab_size),
+                                       .max_model_len = static_cast<int32_t>(facts.max_model_len),
+                                       .seed = options.seed,
+                                       .timeout_s = options.request_timeout_s,
+                                       .queue_timeout_s = options.queue_timeout_s},
+                                      std::move(make_grammar_compiler));
     CHORAL_CHECK(reader.ok(), reader.status().message());
     reader_ = std::move(*reader);
     sched::SchedulerConfig config;
@@ -33,21 +38,34 @@ class AssembledEngine {
     registry_ = make_registry(facts.lora_targets, {.load = {.config = facts.lora_config, .head_dim = facts.head_dim},
                                                    .tokenizer = files->tokenizer,
                                                    .root = options.adapter_root});
-    core_ = std::make_unique<EngineCore>(std::move(executor), config, registry_, int64_t{1} << 30);
+    config.max_waiting = options.max_waiting;
+    const EngineLimits limits{
+        .adapter_budget_bytes = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : int64_t{1} << 30,
+        .max_waiting_tokens = options.max_waiting_tokens};
+    core_ = std::make_unique<EngineCore>(std::move(executor), config, registry_, limits, std::move(clock));
     CHORAL_CHECK(core_->start().ok(), "the engine's thread starts");
   }
 
+  static std::unique_ptr<Executor> one_worker(EngineOptions& options, const ModelFiles& files) {
+    auto executor = UniprocExecutor::load(options, files);
+    CHORAL_CHECK(executor.ok(), executor.status().message());
+    return std::move(*executor);
+  }
+
+  AdmittedRequest read(Request request) {
+    auto adapters = registry_->resolve(request.adapters);
+    CHORAL_CHECK(adapters.ok(), adapters.status().message());
+    auto read = reader_->read(std::move(request), *tokens_of(*adapters));
+    CHORAL_CHECK(read.ok(), read.status().message());
+    for (const auto& completion : read->completions) completion->adapters = *adapters;
+    return std::move(*read);
+  }
   std::vector<RequestOutput> generate(std::vector<Request> requests) {
     std::vector<AdmittedRequest> admitted;
     std::vector<std::shared_ptr<Response>> responses;
     for (auto& request : requests) {
-      auto adapters = registry_->resolve(request.adapters);
-      CHORAL_CHECK(adapters.ok(), adapters.status().message());
-      auto read = reader_->read(std::move(request), *tokens_of(*adapters));
-      CHORAL_CHECK(read.ok(), read.status().message());
-      for (const auto& completion : read->completions) completion->adapters = *adapters;
-      responses.push_back(read->response);
-      admitted.push_back(std::move(*read));
+      admitted.push_back(read(std::move(request)));
+      responses.push_back(admitted.back().response);
     }
     const auto taken = core_->add_requests(admitted);
     CHORAL_CHECK(taken.ok() && *taken == responses.size(), "the queue has room");
@@ -56,6 +74,7 @@ class AssembledEngine {
     return outputs;
   }
   EngineStats stats() const { return core_->stats(); }
+  EngineCore& core() { return *core_; }
 
  private:
   std::unique_ptr<RequestReader> reader_;

@@ -21,6 +21,7 @@ PlatformConfig config_of(const EngineOptions& options, const std::string& archit
           .max_model_len = options.max_model_len,
           .architecture = architecture,
           .dtype = options.dtype,
+          .quantization = options.quantization,
           .kv_cache_dtype = options.kv_cache_dtype == "auto" ? "float32" : options.kv_cache_dtype,
           .worker_cls = options.worker_cls,
           .scheduler = options.scheduling_policy,
@@ -37,9 +38,11 @@ void take_config(const PlatformConfig& before, const PlatformConfig& after, Engi
   note("worker_cls", before.worker_cls, after.worker_cls);
   note("scheduler", before.scheduler, after.scheduler);
   note("attention_backend", before.attention_backend, after.attention_backend);
+  note("quantization", before.quantization, after.quantization);
   note("custom_ops", before.custom_ops, after.custom_ops);
   note("max_num_batched_tokens", before.max_num_batched_tokens, after.max_num_batched_tokens);
   options.scheduling_policy = after.scheduler;
+  options.quantization = after.quantization;
   options.custom_ops = after.custom_ops;
   options.max_num_batched_tokens = after.max_num_batched_tokens;
   options.worker_cls = after.worker_cls;
@@ -87,7 +90,10 @@ Result<DeviceSetup> open_device(std::shared_ptr<const Platform> platform, Engine
   setup.notes.push_back("worker: " + config.worker_cls);
   CHORAL_TRY(setup.forms.custom_ops, platform::CustomOpConfig::parse(updated.custom_ops));
   CHORAL_TRY(setup.forms.fusion, layers::FusionConfig::parse(updated.fuse));
-  setup.forms.quantization = options.quantization;
+  setup.forms.quantization = updated.quantization;
+  setup.forms.schemes = setup.platform->scheme_overrides();
+  for (const auto& [scheme, kind] : setup.forms.schemes.keys())
+    setup.notes.push_back(fmt::format("scheme {} of {} layers: the platform's own", scheme, kind));
   setup.forms.strict = options.strict;
   if (options.layer_overrides != nullptr) setup.forms.overrides = *options.layer_overrides;
   for (const auto& layer : setup.forms.overrides.names())
@@ -102,7 +108,10 @@ Result<DeviceSetup> open_device(std::shared_ptr<const Platform> platform, Engine
 }  // namespace
 
 Result<DeviceSetup> set_up_device(EngineOptions& options, const std::string& architecture, ThreadPool& pool) {
-  CHORAL_TRY(auto choice, platform::choose_platform(options.device));
+  platform::PlatformChoice choice{.platform = options.platform, .reason = "brought by the program"};
+  if (choice.platform == nullptr) {
+    CHORAL_TRY(choice, platform::choose_platform(options.device));
+  }
   const auto cpu = [&] { return choice.platform->name() == "cpu"; };
   std::vector<std::string> notes;
   for (const auto& passed : choice.passed) notes.push_back("device not used: " + passed);

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/thread.h"
 
 namespace choral::engine {
 namespace {
 
 constexpr std::chrono::milliseconds kShortagePause{10};
+constexpr double kLongestPauseS = 3600;  // further limits than the system's clock adds up
 
 EngineRequest& engine_request(sched::Request& request) { return static_cast<EngineRequest&>(request); }
 
@@ -20,27 +21,20 @@ sched::SchedulerConfig with_room_for_preempted(sched::SchedulerConfig config) {
   return config;
 }
 
-PositionLogprobs position_logprobs(const StepOutput& output, const SampledToken& sampled) {
-  PositionLogprobs out;
-  out.chosen = {sampled.token, sampled.logprob};
-  const auto top = output.top_of(sampled);
-  out.top.reserve(top.size());
-  for (const auto& entry : top) out.top.push_back({entry.token, entry.logprob});
-  return out;
-}
-
 }  // namespace
 
 EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config,
-                       std::shared_ptr<AdapterRegistry> registry, int64_t adapter_budget_bytes, int64_t most_adapters)
+                       std::shared_ptr<AdapterRegistry> registry, const EngineLimits& limits, Clock clock)
     : executor_(std::move(executor)),
       registry_(std::move(registry)),
       max_waiting_(config.max_waiting),
-      residency_(*registry_, *executor_, adapter_budget_bytes, most_adapters),
+      max_waiting_tokens_(limits.max_waiting_tokens),
+      clock_(std::move(clock)),
+      residency_(*registry_, *executor_, limits.adapter_budget_bytes, limits.most_adapters),
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens),
                  &residency_),
-      cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens) {
-  accepted_.reserve(config.max_num_seqs);
+      cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
+      writer_(scheduler_, clock_, config.max_num_seqs) {
   publish_stats();
   registry_->set_wake([this] {
     {
@@ -57,76 +51,82 @@ Status EngineCore::start() {
   return {};
 }
 
-EngineCore::~EngineCore() {
+void EngineCore::stop() {
+  std::vector<std::unique_ptr<EngineRequest>> arrived;
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
+    arrived.swap(inbox_);
   }
   inbox_changed_.notify_all();
+  turned_.notify_all();
   if (thread_.joinable()) thread_.join();
   registry_->set_wake({});
-}
-
-Result<size_t> EngineCore::add_requests(std::span<AdmittedRequest> requests) {
-  size_t taken = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (stop_) return unavailable("the engine is shutting down");
-    auto waiting = std::ssize(inbox_) + stats_.waiting;
-    for (auto& request : requests) {
-      waiting += std::ssize(request.completions);
-      if (waiting > max_waiting_) break;
-      std::move(request.completions.begin(), request.completions.end(), std::back_inserter(inbox_));
-      ++taken;
-    }
-    if (taken == 0 && !requests.empty()) {
-      return resource_exhausted("{} requests are waiting, the most that max_waiting allows; try again later",
-                                waiting - std::ssize(requests.front().completions));
-    }
-  }
-  inbox_changed_.notify_one();
-  return taken;
-}
-
-void EngineCore::cancel(std::vector<sched::RequestId> ids) {
-  {
-    const std::lock_guard lock(mutex_);
-    cancels_.insert(cancels_.end(), ids.begin(), ids.end());
-  }
-  inbox_changed_.notify_one();
-}
-
-std::vector<std::string> EngineCore::device_notes() const {
-  const std::lock_guard lock(mutex_);
-  return device_notes_;
-}
-
-EngineStats EngineCore::stats() const {
-  const std::lock_guard lock(mutex_);
-  return stats_;
+  for (const auto& request : parked_) residency_.leave(*request);
+  parked_.clear();
+  while (!scheduler_.running().empty()) scheduler_.finish(*scheduler_.running().back(), sched::FinishReason::kError);
+  while (!scheduler_.waiting().empty()) scheduler_.finish(*scheduler_.waiting().back(), sched::FinishReason::kError);
+  end_finished();
 }
 
 void EngineCore::run() {
   const SpareMemory::Use use(&spare_);
   for (;;) {
-    bool adapters_changed = false;
+    bool adapters_changed = false, tells_activity = false;
+    Turn turn = 0;
     {
       std::unique_lock lock(mutex_);
-      inbox_changed_.wait(lock, [&] {
-        return stop_ || adapters_changed_ || !inbox_.empty() || !cancels_.empty() || (scheduler_.has_work() && !starved_);
-      });
+      wait_for_work(lock);
       if (stop_) break;
       adapters_changed = std::exchange(adapters_changed_, false);
+      tells_activity = std::exchange(activity_asked_, false);
+      turn = turn_asked_;
       arrivals_.swap(inbox_);
       stats_.waiting += static_cast<int>(arrivals_.size());  // add_requests() counts on from them; publish_stats() sets it right
+      stats_.waiting_tokens += std::exchange(inbox_tokens_, 0);
       leavers_.swap(cancels_);
     }
     if (adapters_changed) take_changes();
     spare_.keep();
     take_inbox();
+    end_late();
     step();
     publish_stats();
+    end_turn(turn, tells_activity);
   }
+}
+
+void EngineCore::wait_for_work(std::unique_lock<std::mutex>& lock) {
+  const auto has_work = [this] {
+    return stop_ || adapters_changed_ || turn_asked_ != turn_ended_ || !inbox_.empty() || !cancels_.empty() ||
+           (scheduler_.has_work() && !starved_);
+  };
+  if (deadlines_.next_s() == Deadlines::kNever) return inbox_changed_.wait(lock, has_work);
+  const double left_s = std::clamp(deadlines_.next_s() - clock_(), 0.0, kLongestPauseS);
+  inbox_changed_.wait_for(lock, std::chrono::duration<double>(left_s), has_work);
+}
+
+void EngineCore::end_turn(Turn turn, bool tells_activity) {
+  EngineActivity activity;
+  if (tells_activity) activity = activity_now();
+  {
+    const std::lock_guard lock(mutex_);
+    if (turn == turn_ended_) return;
+    turn_ended_ = turn;
+    if (tells_activity) activity_ = std::move(activity);
+  }
+  turned_.notify_all();
+}
+
+EngineActivity EngineCore::activity_now() const {
+  std::set<std::string> running, waiting;
+  const auto add = [](const EngineRequest& request, std::set<std::string>& names) {
+    for (const auto& use : request.adapters) names.insert(use.version->request.lora_name);
+  };
+  for (const auto* request : scheduler_.running()) add(static_cast<const EngineRequest&>(*request), running);
+  for (const auto* request : scheduler_.waiting()) add(static_cast<const EngineRequest&>(*request), waiting);
+  for (const auto& request : parked_) add(*request, waiting);
+  return {{running.begin(), running.end()}, {waiting.begin(), waiting.end()}};
 }
 
 // Half a change would be none at all, so it waits, and the steps go on, until there is the memory that it may take.
@@ -143,21 +143,51 @@ void EngineCore::take_changes() {
 }
 
 void EngineCore::take_inbox() {
-  for (auto& arrival : arrivals_) admit(std::move(arrival));
+  for (auto& arrival : arrivals_) {
+    deadlines_.add(*arrival);
+    admit(std::move(arrival));
+  }
   arrivals_.clear();
-  for (const auto id : leavers_) {
+  for (const auto id : leavers_) cancel_one(id);
+  leavers_.clear();
+}
+
+void EngineCore::cancel_one(sched::RequestId id) {
+  if (auto* found = scheduler_.find(id)) {
+    auto& request = engine_request(*found);
+    Status finished = or_out_of_memory("the answer cannot be ended", [&] {
+      writer_.finish(request, sched::FinishReason::kCancelled);
+      return Status();
+    });
+    if (!finished.ok()) writer_.fail(request, std::move(finished));
+    return;
+  }
+  drop_parked(id, [this](EngineRequest& request) {
+    const double waited_s = clock_() - request.submitted_s;
+    request.response->finish(request.index, sched::FinishReason::kCancelled, "",
+                             {.queue_s = waited_s, .first_token_s = 0, .total_s = waited_s});
+  });
+}
+
+// Ends the requests of which a limit of time has passed.
+void EngineCore::end_late() {
+  const double now = clock_();
+  if (now < deadlines_.next_s()) return;
+  deadlines_.begin();
+  std::vector<std::pair<sched::RequestId, Status>> late;
+  const auto review = [&](const EngineRequest& request) {
+    if (Status passed = deadlines_.review(request, now); !passed.ok()) late.emplace_back(request.id, std::move(passed));
+  };
+  for (const auto* request : scheduler_.running()) review(static_cast<const EngineRequest&>(*request));
+  for (const auto* request : scheduler_.waiting()) review(static_cast<const EngineRequest&>(*request));
+  for (const auto& request : parked_) review(*request);
+  for (auto& [id, passed] : late) {
     if (auto* found = scheduler_.find(id)) {
-      auto& request = engine_request(*found);
-      Status finished = or_out_of_memory("the answer cannot be ended", [&] {
-        finish(request, sched::FinishReason::kCancelled);
-        return Status();
-      });
-      if (!finished.ok()) fail_one(request, std::move(finished));
+      writer_.fail(engine_request(*found), std::move(passed));
     } else {
-      drop_parked(id);
+      drop_parked(id, [&](EngineRequest& request) { request.response->fail(request.index, std::move(passed)); });
     }
   }
-  leavers_.clear();
 }
 
 void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
@@ -180,6 +210,7 @@ Status EngineCore::take(std::unique_ptr<sched::Request>& request) {
     case AdapterResidency::Arrival::kFailed: return std::move(engine_request(*request).adapter_status);
     case AdapterResidency::Arrival::kKnown: break;
   }
+  engine_request(*request).described_adapters = residency_.describe(engine_request(*request));
   return scheduler_.add(std::move(request));
 }
 
@@ -203,31 +234,38 @@ void EngineCore::readmit_stranded() {
   }
 }
 
-void EngineCore::drop_parked(sched::RequestId id) {
+template <class Tell>
+void EngineCore::drop_parked(sched::RequestId id, Tell&& tell) {
   const auto found = std::find_if(parked_.begin(), parked_.end(), [id](const auto& request) { return request->id == id; });
   if (found == parked_.end()) return;
-  EngineRequest& request = **found;
-  residency_.leave(request);
-  const double waited_s = now_s() - request.submitted_s;
-  request.response->finish(request.index, sched::FinishReason::kCancelled, "", 0,
-                           {.queue_s = waited_s, .first_token_s = 0, .total_s = waited_s});
+  residency_.leave(**found);
+  tell(**found);
   parked_.erase(found);
 }
 
 void EngineCore::step() {
-  starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { fail_one(refused, std::move(why)); });
-  if (!starved_) {
-    const double begin = now_s();
-    for (const auto& item : cycle_.planned().items()) {
-      auto& request = engine_request(*item.request);
-      if (request.scheduled_s == 0) request.scheduled_s = begin;
+  if (scheduler_.has_work()) {
+    starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { writer_.fail(refused, std::move(why)); });
+    if (!starved_) {
+      begin_answers();
+      publish_queue();  // whoever was admitted waits no longer, however long the step takes
+      const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
+      if (!computed.ok()) return fail_step(computed);
+      prompt_tokens_ += cycle_.planned().new_prompt_tokens();
+      take_output(clock_());
     }
-    const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
-    if (!computed.ok()) return fail_step(computed);
-    prompt_tokens_ += cycle_.planned().new_prompt_tokens();
-    take_output(now_s());
   }
   end_finished();
+}
+
+void EngineCore::begin_answers() {
+  const double now = clock_();
+  for (const auto& item : cycle_.planned().items()) {
+    auto& request = engine_request(*item.request);
+    if (request.scheduled_s > 0) continue;
+    request.scheduled_s = now;
+    request.response->begin(request.cached_prompt_tokens, std::move(request.described_adapters));
+  }
 }
 
 void EngineCore::take_output(double now) {
@@ -235,10 +273,12 @@ void EngineCore::take_output(double now) {
     Status committed = or_out_of_memory("the answer cannot be kept", [&] {
       if (!gain.prompt_logprobs.empty())
         gain.request.response->add_prompt_logprobs(gain.prompt_logprobs_begin, gain.prompt_logprobs);
-      if (!gain.tokens.empty()) commit(gain.request, gain.tokens, now);
+      if (!gain.tokens.empty()) writer_.commit(gain.request, cycle_.output(), gain.tokens, now);
+      if (!gain.embedding.empty()) writer_.embed(gain.request, gain.embedding);
       return Status();
     });
-    if (!committed.ok()) fail_one(gain.request, std::move(committed));
+    if (!committed.ok()) writer_.fail(gain.request, std::move(committed));
+    gain.request.response->wake();
   });
 }
 
@@ -255,101 +295,47 @@ void EngineCore::fail_step(const Status& status) {
   publish_device_notes();
   for (const auto& item : cycle_.planned().items()) {
     auto& request = engine_request(*item.request);
-    if (request.finished()) continue;
-    request.response->fail(request.index, status);
-    scheduler_.finish(request, sched::FinishReason::kError);
+    if (!request.finished()) writer_.fail(request, status);
   }
   scheduler_.abandon(cycle_.planned());
   end_finished();
 }
 
-// Of one request; where its answer stopped nobody knows, so nothing is added to it.
-void EngineCore::fail_one(EngineRequest& request, Status status) {
-  request.response->fail(request.index, std::move(status));
-  scheduler_.finish(request, sched::FinishReason::kError);
-}
-
-// Tokens behind the one that ends the answer are nobody's.
-void EngineCore::commit(EngineRequest& request, std::span<SampledToken> sampled, double now) {
-  accepted_.clear();
-  Ending ending;
-  for (auto& token : sampled) {
-    if (!token.status.ok()) {
-      request.response->fail(request.index, std::move(token.status));
-      ending = {sched::FinishReason::kError};
-    } else {
-      if (request.first_token_s == 0) request.first_token_s = now;
-      accepted_.push_back(token.token);
-      ending = keep_token(request, token);
-    }
-    if (ending.reason != sched::FinishReason::kNone) break;
-  }
-  scheduler_.commit(request, accepted_);
-  generated_tokens_ += std::ssize(accepted_);
-  if (ending.reason != sched::FinishReason::kNone) finish(request, ending.reason, std::move(ending.stop_reason));
-}
-
-// The last of accepted_.
-EngineCore::Ending EngineCore::keep_token(EngineRequest& request, const SampledToken& sampled) {
-  const auto accepted = static_cast<int32_t>(accepted_.size());
-  const auto& stops = request.stop_ids;
-  const bool is_stop_id = std::find(stops.begin(), stops.end(), sampled.token) != stops.end();
-  const bool looks_for_stops = request.output_count() + accepted >= request.params.min_tokens;
-  bool stopped = is_stop_id && looks_for_stops;
-  std::string stop_reason;
-  if (!stopped || request.params.include_stop_str_in_output) {
-    if (request.text.push(sampled.token, looks_for_stops)) {
-      stopped = true;
-      stop_reason = request.text.matched_stop();
-    }
-  }
-  if (request.params.logprobs) request.response->add_logprobs(request.index, position_logprobs(cycle_.output(), sampled));
-  request.response->add_token(request.index, sampled.token, request.text.take_released());
-  if (stopped && stop_reason.empty()) {
-    const auto& own = request.params.stop_token_ids;
-    if (std::find(own.begin(), own.end(), sampled.token) != own.end()) stop_reason = std::to_string(sampled.token);
-  }
-  if (stopped) return {sched::FinishReason::kStop, std::move(stop_reason)};
-  if (request.token_count() + accepted >= request.max_length) return {sched::FinishReason::kLength};
-  return {};
-}
-
-void EngineCore::finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason) {
-  // The last held-back text may complete a stop string.
-  if (!request.text.stopped() && request.text.finish() && reason == sched::FinishReason::kLength) {
-    reason = sched::FinishReason::kStop;
-    stop_reason = request.text.matched_stop();
-  }
-  request.response->add_text(request.index, request.text.take_released());
-  const double now = now_s();
-  const RequestMetrics metrics{
-      .queue_s = request.scheduled_s > 0 ? request.scheduled_s - request.submitted_s : now - request.submitted_s,
-      .first_token_s = request.first_token_s > 0 ? request.first_token_s - request.submitted_s : 0,
-      .total_s = now - request.submitted_s};
-  request.response->finish(request.index, reason, std::move(stop_reason), request.cached_prompt_tokens, metrics);
-  scheduler_.finish(request, reason);
-}
-
 void EngineCore::publish_stats() {
   const auto& cache = scheduler_.cache();
-  const EngineStats now{.running = scheduler_.running_count(),
-                        .waiting = scheduler_.waiting_count() + static_cast<int>(parked_.size()),
-                        .steps = scheduler_.stats().steps,
-                        .prompt_tokens = prompt_tokens_,
-                        .generated_tokens = generated_tokens_,
-                        .preemptions = scheduler_.stats().preemptions,
-                        .prefix_query_tokens = cache.stats().query_tokens,
-                        .prefix_hit_tokens = cache.stats().hit_tokens,
-                        .kv_blocks_total = cache.block_count(),
-                        .kv_blocks_free = cache.free_blocks(),
-                        .adapter_bytes = residency_.resident_bytes(),
-                        .adapter_budget_bytes = residency_.budget_bytes(),
-                        .adapter_loads = residency_.loads(),
-                        .adapter_evictions = residency_.evictions(),
-                        .host_copies = cycle_.output().host_copies};
+  EngineStats now{.steps = scheduler_.stats().steps,
+                  .prompt_tokens = prompt_tokens_,
+                  .generated_tokens = writer_.generated_tokens(),
+                  .preemptions = scheduler_.stats().preemptions,
+                  .prefix_query_tokens = cache.stats().query_tokens,
+                  .prefix_hit_tokens = cache.stats().hit_tokens,
+                  .kv_blocks_total = cache.block_count(),
+                  .kv_blocks_free = cache.free_blocks(),
+                  .adapter_bytes = residency_.resident_bytes(),
+                  .adapter_budget_bytes = residency_.budget_bytes(),
+                  .adapter_loads = residency_.loads(),
+                  .adapter_evictions = residency_.evictions(),
+                  .host_copies = cycle_.output().host_copies};
+  count_queue(now);
   publish_device_notes();
   const std::lock_guard lock(mutex_);
   stats_ = now;
+}
+
+void EngineCore::publish_queue() {
+  EngineStats now;
+  count_queue(now);
+  const std::lock_guard lock(mutex_);
+  stats_.running = now.running;
+  stats_.waiting = now.waiting;
+  stats_.waiting_tokens = now.waiting_tokens;
+}
+
+void EngineCore::count_queue(EngineStats& stats) const {
+  stats.running = scheduler_.running_count();
+  stats.waiting = scheduler_.waiting_count() + static_cast<int>(parked_.size());
+  stats.waiting_tokens = scheduler_.waiting_tokens();
+  for (const auto& request : parked_) stats.waiting_tokens += std::ssize(request->tokens);
 }
 
 void EngineCore::publish_device_notes() {

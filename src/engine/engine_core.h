@@ -1,8 +1,9 @@
 // The engine's loop, on its own thread: take what came in, schedule a step, run it, hand out the tokens. Callers reach it through
-// two calls that only append to an inbox; answers leave through each request's Response. Thread-safe where marked; the rest
-// belongs to the engine thread.
+// calls that only append to an inbox or wait for its next turn; answers leave through each request's Response. Thread-safe where
+// marked; the rest belongs to the engine thread.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -10,8 +11,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "choral/llm.h"
 #include "engine/adapters/adapter_residency.h"
+#include "engine/answer_writer.h"
+#include "engine/deadlines.h"
 #include "engine/engine_request.h"
 #include "engine/executor.h"
 #include "engine/spare_memory.h"
@@ -20,70 +24,98 @@
 
 namespace choral::engine {
 
+// Limits beside the scheduler's.
+struct EngineLimits {
+  int64_t adapter_budget_bytes = 0;
+  int64_t most_adapters = lora::kAnyNumber;
+  int64_t max_waiting_tokens = 0;  // of prompts; 0 = none
+};
+
 class EngineCore {
  public:
   // `registry` gives the adapters that requests name. Nothing happens before start().
   EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config, std::shared_ptr<AdapterRegistry> registry,
-             int64_t adapter_budget_bytes, int64_t most_adapters = lora::kAnyNumber);
-  // Stops after the step in progress; open requests end with kUnavailable (see ~EngineRequest).
-  ~EngineCore();
+             const EngineLimits& limits, Clock clock = now_s);
+  ~EngineCore() { stop(); }
 
   // Starts the engine's thread, once.
   Status start();
-  // Any thread. Takes as many, from the front, as the queue has room for, all before the next step begins, and says how many;
-  // refused with resource_exhausted when that is none.
+  // Ends it after the step in progress; then open requests end with kUnavailable (see ~EngineRequest). Not on the engine's
+  // thread.
+  void stop();
+
+  // --- any thread ---
+  // Takes as many, from the front, as the queue has room for, all before the next step begins, and says how many; refused when
+  // that is none: with resource_exhausted, or too_large for what the queue could never hold.
   Result<size_t> add_requests(std::span<AdmittedRequest> requests);
-  // Any thread. Unknown or finished ids are ignored.
+  // Whether a request with so many completions would be taken now as far as their number goes.
+  Status check_room(int64_t completions) const;
+  // Unknown or finished ids are ignored.
   void cancel(std::vector<sched::RequestId> ids);
-  // Any thread; as of the last step.
+  // Waits until the loop has turned once, which began after the call; LLM::check_health() says more.
+  Status check_health(std::chrono::milliseconds limit);
+  Result<EngineActivity> activity(std::chrono::milliseconds limit);
+  // As of the last step.
   EngineStats stats() const;
-  // Any thread; what the device noted since the start.
+  // What the device noted since the start.
   std::vector<std::string> device_notes() const;
 
  private:
+  // A turn of the loop that callers wait for, by number.
+  using Turn = uint64_t;
+  Status wait_for_turn(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit);
+  Status check_places(int64_t waiting, int64_t completions) const;
+  Status check_tokens(int64_t waiting_tokens, int64_t tokens) const;
+
   void run();
+  void wait_for_work(std::unique_lock<std::mutex>& lock);
   void take_changes();
   void take_inbox();
   void admit(std::unique_ptr<EngineRequest> request);
   Status take(std::unique_ptr<sched::Request>& request);
   void retry_parked();
   void readmit_stranded();
-  void drop_parked(sched::RequestId id);
+  void cancel_one(sched::RequestId id);
+  template <class Tell>
+  void drop_parked(sched::RequestId id, Tell&& tell);
+  void end_late();
   void step();
+  void begin_answers();
+  void take_output(double now);
   void end_finished();
   void fail_step(const Status& status);
-  void fail_one(EngineRequest& request, Status status);
-  // How a token ends the answer; kNone: not.
-  struct Ending {
-    sched::FinishReason reason = sched::FinishReason::kNone;
-    std::string stop_reason = {};
-  };
-  void take_output(double now);
-  void commit(EngineRequest& request, std::span<SampledToken> sampled, double now);
-  Ending keep_token(EngineRequest& request, const SampledToken& sampled);
-  void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");
   void publish_stats();
+  void publish_queue();
+  void count_queue(EngineStats& stats) const;
   void publish_device_notes();
+  void end_turn(Turn turn, bool tells_activity);
+  EngineActivity activity_now() const;
 
   std::unique_ptr<Executor> executor_;
   std::shared_ptr<AdapterRegistry> registry_;
-  int64_t max_waiting_;
+  const int64_t max_waiting_, max_waiting_tokens_;
+  const Clock clock_;
   AdapterResidency residency_;
   sched::Scheduler scheduler_;
   std::vector<std::unique_ptr<EngineRequest>> parked_;  // their adapters were never loaded before
   bool starved_ = false;                                // the last plan was empty: everybody waits for adapters
   StepCycle cycle_;
-  std::vector<int32_t> accepted_;  // commit()'s own
+  AnswerWriter writer_;
+  Deadlines deadlines_;
   int64_t prompt_tokens_ = 0;
-  int64_t generated_tokens_ = 0;
   SpareMemory spare_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable inbox_changed_;
+  std::condition_variable turned_;
   std::vector<std::unique_ptr<EngineRequest>> inbox_;
+  int64_t inbox_tokens_ = 0;
   std::vector<sched::RequestId> cancels_;
   bool stop_ = false;
   bool adapters_changed_ = false;
+  Turn turn_asked_ = 0, turn_ended_ = 0;
+  bool activity_asked_ = false;
+  EngineActivity activity_;  // of the last turn that was asked for it
   EngineStats stats_;
   std::vector<std::string> device_notes_;
 

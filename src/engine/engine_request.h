@@ -9,7 +9,9 @@
 #include "base/status.h"
 #include "choral/types.h"
 #include "engine/adapters/adapter_version.h"
+#include "engine/answer_grammar.h"
 #include "engine/output_text.h"
+#include "engine/pooling.h"
 #include "engine/response.h"
 #include "engine/sampling_rule.h"
 #include "sched/request.h"
@@ -22,14 +24,18 @@ struct EngineRequest : sched::Request {
   EngineRequest(SamplingParams sampling, OutputText output_text) : params(std::move(sampling)), text(std::move(output_text)) {}
   // Whoever drops a request before its end (a shutdown, a refusal), its caller is told.
   ~EngineRequest() override {
-    if (response) response->fail(index, unavailable("the engine was shut down before this request was done"));
+    if (response == nullptr) return;
+    response->fail(index, unavailable("the engine was shut down before this request was done"));
+    response->wake();
   }
 
-  SamplingParams params;          // the lists among them that only the worker reads are in `rule`
-  std::vector<int32_t> stop_ids;  // end of sequence (unless ignored) and stop_token_ids
-  int32_t highest_token = -1;     // that prompt or sampling parameters name
-  SamplingRule rule;              // moves to the worker with the first step
-  bool wants_row_logits = false;  // of each token that is computed, as the model gave them
+  SamplingParams params;                   // the lists among them that only the worker reads are in `rule`
+  std::vector<int32_t> stop_ids;           // end of sequence (unless ignored) and stop_token_ids
+  int32_t highest_token = -1;              // that prompt or sampling parameters name
+  SamplingRule rule;                       // moves to the worker with the first step
+  Pooling pooling = Pooling::kNone;        // an embedding is wanted, no tokens
+  bool wants_row_logits = false;           // of each token that is computed, as the model gave them
+  std::unique_ptr<AnswerGrammar> grammar;  // that the answer keeps; null: none
 
   // --- StepInputWriter's: what the worker was told ---
   bool introduced = false;
@@ -37,16 +43,19 @@ struct EngineRequest : sched::Request {
 
   std::vector<VersionUse> adapters;  // as named; empty: the base
   std::string cache_salt;
-  RequestVoice* voice = nullptr;  // what they are, from AdapterResidency::arrive() to release() or leave()
-  Status adapter_status;          // why they cannot be had
+  RequestVoice* voice = nullptr;                  // what they are, from AdapterResidency::arrive() to release() or leave()
+  Status adapter_status;                          // why they cannot be had
+  std::vector<AnswerAdapter> described_adapters;  // what they are, once they are known, for the answer's reader
 
   int index = 0;  // of the completion
   OutputText text;
   std::shared_ptr<Response> response;
 
-  double submitted_s = 0;
-  double scheduled_s = 0;    // first time in a step; 0 = never
-  double first_token_s = 0;  // 0 = none yet
+  double timeout_s = 0;        // 0 = none
+  double queue_timeout_s = 0;  // 0 = none
+  double submitted_s = 0;      // EngineCore's, as what follows
+  double scheduled_s = 0;      // first time in a step; 0 = never
+  double first_token_s = 0;    // 0 = none yet
 };
 
 // The completions of one public request and the answer they share.

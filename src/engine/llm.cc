@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <span>
 
-#include "base/clock.h"
 #include "base/free_memory.h"
 #include "base/out_of_memory.h"
 #include "base/system_error.h"
@@ -14,6 +13,7 @@
 #include "engine/sampling_check.h"
 #include "engine/uniproc_executor.h"
 #include "quant/quant_config.h"
+#include "text/grammar/grammar.h"
 
 namespace choral {
 
@@ -41,11 +41,16 @@ class EngineStream : public ResponseStream {
     for (const auto& completion : admitted.completions) ids_.push_back(completion->id);
   }
   ~EngineStream() override {
+    response_->on_ready({});
     if (!response_->finished()) cancel();
   }
 
   const std::string& id() const override { return response_->id(); }
   bool next(StreamEvent& event) override { return response_->next(event); }
+  StreamState try_next(StreamEvent& event) override { return response_->try_next(event); }
+  StreamState next_for(StreamEvent& event, std::chrono::milliseconds limit) override { return response_->next_for(event, limit); }
+  void on_ready(std::function<void()> callback) override { response_->on_ready(std::move(callback)); }
+  AnswerFacts facts() const override { return response_->facts(); }
   void cancel() override {
     if (const auto core = core_.lock()) core->cancel(ids_);
   }
@@ -65,24 +70,39 @@ class EngineStream : public ResponseStream {
 class Engine : public LLM {
  public:
   static Result<std::unique_ptr<LLM>> load(EngineOptions options);
+  // The last owner of the core may be a stream that is just being cancelled, on any thread.
+  ~Engine() override {
+    if (core_) core_->stop();
+  }
 
   Result<std::unique_ptr<ResponseStream>> submit(Request request) override;
   std::vector<RequestOutput> generate(std::vector<Request> requests) override;
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override {
+    if (files_.tokenizer == nullptr) return unsupported("this model has no tokenizer");
     return or_out_of_memory("the text cannot be tokenised",
                             [&] { return files_.tokenizer->encode(text, {.add_special_tokens = add_special_tokens}); });
   }
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override {
-    return files_.tokenizer->decode(ids, {.skip_special_tokens = skip_special_tokens});
+    return files_.tokenizer == nullptr ? "" : files_.tokenizer->decode(ids, {.skip_special_tokens = skip_special_tokens});
   }
-  std::string token_text(int32_t id) const override { return std::string(files_.tokenizer->id_to_token(id).value_or("")); }
+  std::string token_text(int32_t id) const override {
+    return files_.tokenizer == nullptr ? "" : std::string(files_.tokenizer->id_to_token(id).value_or(""));
+  }
+  std::string token_bytes(int32_t id) const override {
+    return files_.tokenizer == nullptr ? "" : std::string(files_.tokenizer->token_bytes(id));
+  }
   Result<std::string> apply_chat_template(const Request& request) const override {
     return or_out_of_memory(kNoRoomForRequest, [&] { return reader_->apply_chat_template(request); });
+  }
+  Status structured_output_support() const override {
+    return files_.tokenizer == nullptr ? unsupported("this model has no tokenizer") : text::grammar_library_status();
   }
   SamplingParams default_sampling() const override { return default_sampling_; }
   const ModelInfo& info() const override { return info_; }
   std::vector<std::string> device_notes() const override { return core_->device_notes(); }
   EngineStats stats() const override { return core_->stats(); }
+  Status check_health(std::chrono::milliseconds limit) override { return core_->check_health(limit); }
+  Result<EngineActivity> activity(std::chrono::milliseconds limit) override { return core_->activity(limit); }
   Status load_adapter(const AdapterSpec& spec, bool replace) override { return registry_->load(spec, replace); }
   Status unload_adapter(std::string_view name) override { return registry_->unload(name); }
   Status pin_adapter(std::string_view name, bool pinned) override { return registry_->pin(name, pinned); }
@@ -135,7 +155,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   CHORAL_RETURN_IF_ERROR(check_options(options));
   CHORAL_RETURN_IF_ERROR(check_adapter_root(options.adapter_root));
   CHORAL_RETURN_IF_ERROR(parse_weight_request(options.dtype, options.activations).status());  // before any file is opened
-  CHORAL_RETURN_IF_ERROR(quant::check_quantization(options.quantization));
+  // A platform that was brought may know more schemes.
+  if (options.platform == nullptr) CHORAL_RETURN_IF_ERROR(quant::check_quantization(options.quantization));
   if (options.on_progress) options.on_progress({"open", options.model, 0});
   CHORAL_TRY(engine->files_, open_model_files(options));
   CHORAL_TRY(std::unique_ptr<Executor> executor, UniprocExecutor::load(options, engine->files_));
@@ -144,8 +165,11 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   CHORAL_TRY(const auto scheduler, scheduler_config(options, facts.max_model_len));
   CHORAL_TRY(engine->reader_, RequestReader::make(engine->files_, {.vocab = static_cast<int32_t>(engine->info_.vocab_size),
                                                                    .max_model_len = engine->info_.max_model_len,
-                                                                   .seed = options.seed}));
+                                                                   .seed = options.seed,
+                                                                   .timeout_s = options.request_timeout_s,
+                                                                   .queue_timeout_s = options.queue_timeout_s}));
   engine->info_.has_chat_template = engine->reader_->has_chat_template();
+  engine->info_.tool_template = engine->reader_->tool_template_source();
   CHORAL_RETURN_IF_ERROR(engine->read_default_sampling());
   const int64_t adapter_budget = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : default_adapter_budget();
   CHORAL_TRY(engine->registry_, AdapterRegistry::make(facts.cpu_level, facts.lora_targets,
@@ -157,8 +181,10 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                        .tokenizer = engine->files_.tokenizer,
                                                        .root = options.adapter_root,
                                                        .budget_bytes = adapter_budget}));
-  engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, adapter_budget,
-                                               facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber));
+  const EngineLimits limits{.adapter_budget_bytes = adapter_budget,
+                            .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
+                            .max_waiting_tokens = options.max_waiting_tokens};
+  engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, limits);
   CHORAL_RETURN_IF_ERROR(engine->core_->start());
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
   if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});
@@ -191,6 +217,11 @@ void Engine::describe(const ExecutorFacts& facts) {
   info_.kv_cache_dtype = facts.kv_dtype;
   info_.notes = facts.notes;
   info_.layers = facts.layers;
+  if (!files_.pooling.ok()) {
+    info_.notes.push_back("no embeddings: " + files_.pooling.status().message());
+  } else if (*files_.pooling == Pooling::kMean) {
+    info_.notes.push_back("embeddings are the mean of all tokens, as 1_Pooling/config.json says");
+  }
 }
 
 Status Engine::read_default_sampling() {
@@ -222,6 +253,9 @@ Result<AdmittedRequest> Engine::read(Request request) {
 }
 
 Result<std::unique_ptr<ResponseStream>> Engine::submit(Request request) {
+  if (request.embedding) request.sampling = {};
+  CHORAL_RETURN_IF_ERROR(check_completions(request.sampling));
+  CHORAL_RETURN_IF_ERROR(core_->check_room(completions_made(request.sampling)));  // before the work of reading it
   CHORAL_TRY(auto admitted, read(std::move(request)));
   return or_out_of_memory(kNoRoomForRequest, [&]() -> Result<std::unique_ptr<ResponseStream>> {
     auto stream = std::make_unique<EngineStream>(core_, admitted);

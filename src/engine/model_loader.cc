@@ -114,6 +114,7 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
     files.base_names.push_back(*said);
   }
   CHORAL_TRY(files.generation_config, io::load_generation_config(path));
+  files.pooling = read_pooling(path);
   fs::path tokenizer_path = path;
   if (!options.tokenizer.empty()) {
     CHORAL_TRY(tokenizer_path, io::resolve_model(options.tokenizer));
@@ -155,7 +156,7 @@ Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap&
 
 Result<BuiltModel> build_model(const io::ConfigMap& config, platform::Session& session, const ModelForms& forms,
                                int64_t max_model_len) {
-  CHORAL_TRY(const auto quant_config, quant::make_quant_config(config, forms.quantization));
+  CHORAL_TRY(const auto quant_config, quant::make_quant_config(config, forms.quantization, forms.schemes));
   const auto notes = quant_config->notes();
   if (forms.strict && !notes.empty()) return unsupported("--strict: {}", fmt::join(notes, "; "));
   CHORAL_TRY(auto model, models::make_model(config, {session, *quant_config, forms.custom_ops, forms.overrides, max_model_len}));

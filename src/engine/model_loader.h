@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "engine/pooling.h"
 #include "io/config_map.h"
 #include "models/model.h"
 #include "platform/custom_op.h"
 #include "platform/layer_overrides.h"
+#include "platform/scheme_overrides.h"
 #include "quant/weight_source.h"
 #include "text/tokenizer.h"
 
@@ -26,6 +28,7 @@ struct ModelFiles {
   io::ConfigMap generation_config;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null for a synthetic model
   std::vector<text::NamedTemplate> chat_templates;   // as the model has them, or the user's one
+  Result<Pooling> pooling = Pooling::kLast;          // of embeddings, or why there are none
 };
 
 Result<ModelFiles> open_model_files(const EngineOptions& options);
@@ -45,7 +48,8 @@ struct ModelForms {
   platform::LayerOverrides overrides = {};
   layers::FusionConfig fusion = {};
   std::string quantization = "auto";  // quant/quant_config.h
-  bool strict = false;                // a checkpoint that is not computed just as it says is an error
+  platform::SchemeOverrides schemes = {};
+  bool strict = false;  // a checkpoint that is not computed just as it says is an error
 };
 
 struct BuiltModel {

@@ -76,6 +76,8 @@ void ModelRunner::compute(const StepInput& input, StepOutput& out) {
                     .row_logits_count = item.row_logits_count};
     add_prompt_logprobs(item, *step_requests_[i], hidden, out);
     if (item.row_logits_count > 0) out.items[i].row_logits_width = add_row_logits(item, hidden, out);
+    if (step_requests_[i]->pooling != Pooling::kNone)
+      out.items[i].embedding_width = add_embedding(item, *step_requests_[i], hidden, out);
   }
   sample_next_tokens(input, hidden, out);
 }
@@ -101,6 +103,8 @@ Status ModelRunner::add_request(const NewRequest& request) {
     known.block_table.reserve(ceil_div(max_length, kernels::kKvBlockTokens));
     known.prompt_count = static_cast<int32_t>(request.prompt.size());
     known.rule = request.rule;
+    known.pooling = request.pooling;
+    if (known.pooling == Pooling::kMean) known.sum.resize(model_.hidden_size());
     const bool is_new = requests_.emplace(request.id, std::move(known)).second;
     CHORAL_CHECK(is_new, "a request is added twice");
     return Status();
@@ -156,7 +160,7 @@ void ModelRunner::sample_next_tokens(const StepInput& input, MatrixView<const fl
   if (rows == 0) return;
   out.tokens.resize(rows);
   out.top.resize(top);
-  for (size_t i = 0; i < input.items.size(); ++i) add_sampled_rows(input.items[i], *step_requests_[i], out);
+  for (size_t i = 0; i < input.items.size(); ++i) add_sampled_rows(input, input.items[i], *step_requests_[i], out);
   const auto widest = std::max_element(sampled_rows_.begin(), sampled_rows_.end(),
                                        [](const SampledRow& a, const SampledRow& b) { return a.vocab < b.vocab; });
   const auto logits = ctx_.make_matrix(static_cast<int64_t>(rows), widest->vocab);
@@ -169,8 +173,9 @@ int64_t ModelRunner::vocab_of(int64_t row) const {
   return model_.vocab_size() + (batch_.lora == nullptr ? 0 : batch_.lora->own_tokens(row));
 }
 
-void ModelRunner::add_sampled_rows(const StepItem& item, const KnownRequest& request, StepOutput& out) {
-  for (int32_t row = item.token_count - item.logits_count; row < item.token_count; ++row) {
+void ModelRunner::add_sampled_rows(const StepInput& input, const StepItem& item, const KnownRequest& request, StepOutput& out) {
+  const int32_t first = item.token_count - item.logits_count;
+  for (int32_t row = first; row < item.token_count; ++row) {
     SampledToken& token = out.tokens[sampled_rows_.size()];
     if (!sampled_rows_.empty()) {
       const auto& before = sampled_rows_.back();
@@ -181,6 +186,7 @@ void ModelRunner::add_sampled_rows(const StepItem& item, const KnownRequest& req
                              .vocab = vocab_of(logits_rows_.back()),
                              .tokens = std::span(request.tokens).first(static_cast<size_t>(item.first_token + row) + 1),
                              .prompt_count = request.prompt_count,
+                             .mask = input.mask_of(item, row - first),
                              .out = &token,
                              .top = std::span(out.top).subspan(token.top_begin, top_count(request.rule))});
   }
@@ -216,6 +222,33 @@ int32_t ModelRunner::add_row_logits(const StepItem& item, MatrixView<const float
                   }
                 });
   return static_cast<int32_t>(width);
+}
+
+// Sums go over the tokens one by one, so that the steps that they came in make no difference.
+int32_t ModelRunner::add_embedding(const StepItem& item, KnownRequest& request, MatrixView<const float> hidden, StepOutput& out) {
+  const bool is_mean = request.pooling == Pooling::kMean;
+  if (!is_mean && !item.wants_embedding) return 0;
+  const platform::StepMark mark(ctx_);
+  const int32_t count = is_mean ? item.token_count : 1;  // rows that matter
+  const auto rows = platform::host_copy(ctx_, hidden.sub_rows(item.first_row + item.token_count - count, count));
+  if (is_mean) {
+    if (item.first_token == 0) {  // also when it was preempted and begins anew
+      std::fill(request.sum.begin(), request.sum.end(), 0.0);
+      request.summed_tokens = 0;
+    }
+    CHORAL_CHECK(request.summed_tokens == item.first_token, "a mean is of every token, each once");
+    for (int64_t row = 0; row < rows.rows; ++row) {
+      const float* values = rows.row(row);
+      for (size_t i = 0; i < request.sum.size(); ++i) request.sum[i] += static_cast<double>(values[i]);
+    }
+    request.summed_tokens += item.token_count;
+    if (!item.wants_embedding) return 0;
+    for (const double sum : request.sum) out.embeddings.push_back(static_cast<float>(sum / request.summed_tokens));
+  } else {
+    const auto last = rows.row_span(0);
+    out.embeddings.insert(out.embeddings.end(), last.begin(), last.end());
+  }
+  return static_cast<int32_t>(model_.hidden_size());
 }
 
 // Gives take() the logits of `count` rows of one request, slice by slice.

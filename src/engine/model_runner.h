@@ -37,6 +37,9 @@ class ModelRunner {
     std::vector<int32_t> block_table;
     int32_t prompt_count = 0;
     SamplingRule rule;
+    Pooling pooling = Pooling::kNone;
+    std::vector<double> sum;  // of the hidden states, for Pooling::kMean
+    int32_t summed_tokens = 0;
   };
 
   void compute(const StepInput& input, StepOutput& out);
@@ -44,9 +47,11 @@ class ModelRunner {
   void build_batch(const StepInput& input);
   int64_t vocab_of(int64_t row) const;
   void add_rows(const StepItem& item, const KnownRequest& request);
-  void add_sampled_rows(const StepItem& item, const KnownRequest& request, StepOutput& out);
+  void add_sampled_rows(const StepInput& input, const StepItem& item, const KnownRequest& request, StepOutput& out);
   void sample_next_tokens(const StepInput& input, MatrixView<const float> hidden, StepOutput& out);
   void add_prompt_logprobs(const StepItem& item, const KnownRequest& request, MatrixView<const float> hidden, StepOutput& out);
+  int32_t add_embedding(const StepItem& item, KnownRequest& request, MatrixView<const float> hidden,
+                        StepOutput& out);                                                         // its width
   int32_t add_row_logits(const StepItem& item, MatrixView<const float> hidden, StepOutput& out);  // how wide they are
   template <class Take>
   void for_logits_of(int32_t first_row, int32_t count, MatrixView<const float> hidden, Take&& take);
@@ -63,7 +68,7 @@ class ModelRunner {
   std::vector<int32_t> token_ids_, positions_;
   std::vector<int64_t> kv_slots_;
   std::vector<kernels::AttentionSequence> sequences_;
-  std::vector<const KnownRequest*> step_requests_;  // of the items
+  std::vector<KnownRequest*> step_requests_;  // of the items
   // Rows that give a token.
   std::vector<int32_t> logits_rows_;
   std::vector<SampledRow> sampled_rows_;

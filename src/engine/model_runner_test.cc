@@ -126,6 +126,34 @@ TEST_F(ModelRunnerTest, RowsComputedAheadGiveTheTokensOfOneByOne) {
   EXPECT_EQ(answer(), want[4]);
 }
 
+// The hidden state of a token knows nothing of later ones, so a mean's parts are the last states of the prompt's beginnings.
+TEST_F(ModelRunnerTest, AMeanIsOfEachTokensHiddenState) {
+  const auto prompt = random_prompt(40, 8);
+  uint64_t id = 1;
+  const auto embed = [&](Pooling pooling, const std::vector<int32_t>& tokens, std::vector<int32_t> ends) {
+    EXPECT_TRUE(runner_->add_request({.id = ++id, .prompt = tokens, .max_length = 200, .rule = {}, .pooling = pooling}).ok());
+    for (int32_t begin = 0; const int32_t end : ends) {
+      const std::vector<int32_t> known(tokens.begin(), tokens.begin() + end);
+      add({.id = id, .tokens = known, .first = begin, .logits = 0, .kept_tokens = begin == 0 ? end : begin});
+      input_.items.back().wants_embedding = end == std::ssize(tokens);
+      EXPECT_TRUE(run().ok());
+      EXPECT_EQ(output_.embeddings.size(), end == std::ssize(tokens) ? 64U : 0U);
+      begin = end;
+    }
+    return output_.embeddings;
+  };
+  std::vector<double> sum(64);
+  for (int32_t end = 1; end <= 40; ++end) {
+    const auto last = embed(Pooling::kLast, {prompt.begin(), prompt.begin() + end}, {end});
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(last[i]);
+  }
+  std::vector<float> want;
+  for (const double part : sum) want.push_back(static_cast<float>(part / 40));
+  EXPECT_EQ(embed(Pooling::kMean, prompt, {40}), want);
+  EXPECT_EQ(embed(Pooling::kMean, prompt, {7, 32, 33, 40}), want) << "in chunks";
+  EXPECT_EQ(embed(Pooling::kMean, prompt, {20, 40}), want);
+}
+
 TEST_F(ModelRunnerTest, OtherBlocksHoldTheSame) {
   auto tokens = random_prompt(50, 2);
   const auto want = one_by_one(1, tokens, 3);

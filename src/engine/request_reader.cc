@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "engine/sampling_check.h"
 #include "text/encode_budget.h"
@@ -81,8 +80,15 @@ Result<RequestTokens> tokens_of(std::span<const VersionUse> adapters) {
   return tokens;
 }
 
-Result<std::unique_ptr<RequestReader>> RequestReader::make(const ModelFiles& files, const RequestLimits& limits) {
+Result<std::unique_ptr<text::GrammarCompiler>> RequestReader::the_grammar_compiler(const text::Tokenizer& tokenizer,
+                                                                                   std::vector<int32_t> end_ids) {
+  return text::make_grammar_compiler(tokenizer, std::move(end_ids));
+}
+
+Result<std::unique_ptr<RequestReader>> RequestReader::make(const ModelFiles& files, const RequestLimits& limits,
+                                                           MakeGrammarCompiler make_grammar_compiler) {
   std::unique_ptr<RequestReader> reader(new RequestReader(files, limits));
+  reader->make_grammar_compiler_ = std::move(make_grammar_compiler);
   CHORAL_RETURN_IF_ERROR(add_ids(files.generation_config, "eos_token_id", reader->eos_ids_));
   if (reader->eos_ids_.empty()) CHORAL_RETURN_IF_ERROR(add_ids(files.config, "eos_token_id", reader->eos_ids_));
   if (files.tokenizer != nullptr && files.tokenizer->eos_id()) {
@@ -100,6 +106,13 @@ Result<std::unique_ptr<RequestReader>> RequestReader::make(const ModelFiles& fil
 
 bool RequestReader::has_chat_template() const {
   return std::any_of(chat_templates_.begin(), chat_templates_.end(), [](const auto& entry) { return entry.second.ok(); });
+}
+
+std::string RequestReader::tool_template_source() const {
+  Request request;
+  request.tools_json = "[]";
+  const auto chosen = chat_template_of(request);
+  return chosen.ok() ? (*chosen)->source() : "";
 }
 
 Result<const text::ChatTemplate*> RequestReader::chat_template_of(const Request& request) const {
@@ -123,6 +136,7 @@ Result<std::string> RequestReader::apply_chat_template(const Request& request) c
                         .special_tokens = {},
                         .add_generation_prompt = request.add_generation_prompt,
                         .now_unix_s = std::nullopt};
+  if (tokenizer_ == nullptr) return unsupported("this model has no tokenizer; give prompt_token_ids");
   for (const auto& [role, token] : tokenizer_->special_tokens()) input.special_tokens.emplace(role, token);
   return chat_template->apply(input);
 }
@@ -149,15 +163,41 @@ Result<std::vector<int32_t>> RequestReader::encode_prompt(const text::Tokenizer&
                           limits_.max_model_len - 1, way_out());
 }
 
+Result<text::GrammarCompiler*> RequestReader::grammar_compiler() {
+  if (tokenizer_ == nullptr) return unsupported("structured_output needs a tokenizer, which this model does not have");
+  std::call_once(grammar_compiler_asked_, [this] { grammar_compiler_ = make_grammar_compiler_(*tokenizer_, eos_ids_); });
+  if (!grammar_compiler_.ok()) return Status(grammar_compiler_.status()).while_("structured_output");
+  return grammar_compiler_->get();
+}
+
+Result<std::shared_ptr<const text::Grammar>> RequestReader::grammar_of(const Request& request) {
+  if (request.structured_output.kind == StructuredOutput::Kind::kNone) return std::shared_ptr<const text::Grammar>();
+  CHORAL_TRY(text::GrammarCompiler* const compiler, grammar_compiler());
+  return compiler->compile(request.structured_output).while_("structured_output");
+}
+
 std::string RequestReader::way_out() const {
   return fmt::format("(max_model_len {}, one token to answer); shorten it or raise --max-model-len", limits_.max_model_len);
 }
 
+Result<Pooling> RequestReader::pooling_of(const Request& request) const {
+  if (!request.embedding) return Pooling::kNone;
+  if (request.structured_output.kind != StructuredOutput::Kind::kNone)
+    return invalid_argument("an embedding has no tokens that structured_output could rule; ask for one of them");
+  return Result<Pooling>(pooling_).while_("embedding");
+}
+
 Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens tokens) {
+  CHORAL_TRY(const Pooling pooling, pooling_of(request));
+  if (request.embedding) {  // one step past the prompt
+    request.sampling = {};
+    request.sampling.max_tokens = 1;
+  }
   const SamplingParams params = std::move(request.sampling);
   const auto& tokenizer = tokens.tokenizer != nullptr ? tokens.tokenizer : tokenizer_;
   const auto vocab = static_cast<int32_t>(limits_.vocab + tokens.more_ids);
   CHORAL_RETURN_IF_ERROR(check_sampling(params, vocab));
+  CHORAL_RETURN_IF_ERROR(check_timeouts(request));
   CHORAL_TRY(const auto prompt, prompt_tokens(request, tokenizer.get()));
   if (prompt.empty()) return invalid_argument("the prompt has no tokens; give at least one character");
   for (const int32_t id : prompt) {
@@ -172,14 +212,22 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
   const int32_t max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
   CHORAL_RETURN_IF_ERROR(check_logprobs(params, max_tokens, prompt_count));
   CHORAL_TRY(const auto bad_words, bad_word_tokens(tokenizer.get(), params.bad_words));
+  CHORAL_TRY(const auto grammar, grammar_of(request));
 
-  const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(params.n));
+  const int made = completions_made(params);
+  const bool keeps_best = made > params.n;
+  const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(made));
   const uint64_t seed = params.seed.value_or(mixed(limits_.seed ^ mixed(ordinal)));
   const auto room_tokens = std::min<size_t>(max_tokens, kExpectedTokens);
   AdmittedRequest admitted;
   if (request.id.empty()) request.id = fmt::format("cmpl-{}", ordinal);
-  admitted.response = std::make_shared<Response>(request.id, prompt, params.n, room_tokens, params.logprobs.has_value());
-  SamplingParams kept = params;  // n times: without what a completion keeps in another form
+  const ResponseForm form{.completions = made,
+                          .best = keeps_best ? params.n : 0,
+                          .expected_tokens = room_tokens,
+                          .with_logprobs = params.logprobs.has_value(),
+                          .embedding = request.embedding};
+  admitted.response = std::make_shared<Response>(request.id, prompt, form);
+  SamplingParams kept = params;  // many times: without what a completion keeps in another form
   kept.stop.clear();
   kept.bad_words.clear();
   kept.logit_bias.clear();
@@ -187,11 +235,13 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
   const int32_t highest = highest_token(prompt, params);
   SamplingRule rule = sampling_rule_of(params);
   rule.bad_words = bad_words;
-  if (!params.ignore_eos) rule.stop_ids = eos_ids_;
-  if (!params.ignore_eos && tokens.eos_id) rule.stop_ids.push_back(*tokens.eos_id);
+  if (keeps_best && !rule.logprobs) rule.logprobs = 0;  // what the best are told by
+  std::vector<int32_t> end_ids = eos_ids_;
+  if (tokens.eos_id) end_ids.push_back(*tokens.eos_id);
+  if (!params.ignore_eos) rule.stop_ids = end_ids;
   rule.stop_ids.insert(rule.stop_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   const auto root = cache::make_prefix_root({}, request.cache_salt);
-  for (int i = 0; i < params.n; ++i) {
+  for (int i = 0; i < made; ++i) {
     OutputText text(tokenizer, {params.stop, params.include_stop_str_in_output, params.skip_special_tokens}, room_tokens);
     auto completion = std::make_unique<EngineRequest>(kept, std::move(text));
     completion->id = ordinal + static_cast<uint64_t>(i);
@@ -199,15 +249,22 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
     completion->max_tokens = max_tokens;
     completion->priority = request.priority;
     completion->wants_prompt_logprobs = params.prompt_logprobs.has_value() && i == 0;
+    completion->pooling = pooling;
+    completion->computes_all = pooling == Pooling::kMean;
     completion->prefix_root = root;  // the base's; adapters make it their own once they are known
     completion->cache_salt = request.cache_salt;
     completion->stop_ids = rule.stop_ids;
+    if (grammar != nullptr) {
+      CHORAL_TRY(completion->grammar, params.ignore_eos ? AnswerGrammar::make(*grammar, vocab, {}, end_ids)
+                                                        : AnswerGrammar::make(*grammar, vocab, end_ids, {}));
+    }
     completion->highest_token = highest;
     completion->rule = rule;
     completion->rule.seed = i == 0 ? seed : mixed(seed + static_cast<uint64_t>(i));
     completion->index = i;
     completion->response = admitted.response;
-    completion->submitted_s = now_s();
+    completion->timeout_s = request.timeout_s > 0 ? request.timeout_s : limits_.timeout_s;
+    completion->queue_timeout_s = request.queue_timeout_s > 0 ? request.queue_timeout_s : limits_.queue_timeout_s;
     admitted.completions.push_back(std::move(completion));
   }
   return admitted;

@@ -1,11 +1,13 @@
 // From a caller's Request to checked engine requests: chat template, tokens, limits, sampling parameters. Runs on the caller's
 // thread, so that a long prompt or a slow template never holds up a step. Refuses with what is wrong and what would be right.
-// Thread-safe: immutable but for a counter.
+// Thread-safe: immutable but for a counter, and the compiler of grammars, which is made when the first request wants one.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +16,7 @@
 #include "engine/engine_request.h"
 #include "engine/model_loader.h"
 #include "text/chat_template.h"
+#include "text/grammar/grammar.h"
 
 namespace choral::engine {
 
@@ -21,7 +24,8 @@ namespace choral::engine {
 struct RequestLimits {
   int32_t vocab = 0;
   int32_t max_model_len = 0;
-  uint64_t seed = 0;  // of requests that bring none
+  uint64_t seed = 0;                          // of requests that bring none
+  double timeout_s = 0, queue_timeout_s = 0;  // of requests that bring none; 0 = none
 };
 
 // What a request's adapters make of these.
@@ -34,28 +38,47 @@ struct RequestTokens {
 // invalid_argument: two of them add other tokens to the base's tokenizer, and a text has one.
 Result<RequestTokens> tokens_of(std::span<const VersionUse> adapters);
 
+// Of a model's tokens and the ids that end its answers.
+using MakeGrammarCompiler =
+    std::function<Result<std::unique_ptr<text::GrammarCompiler>>(const text::Tokenizer& tokenizer, std::vector<int32_t> end_ids)>;
+
 class RequestReader {
  public:
-  static Result<std::unique_ptr<RequestReader>> make(const ModelFiles& files, const RequestLimits& limits);
+  static Result<std::unique_ptr<RequestReader>> make(const ModelFiles& files, const RequestLimits& limits,
+                                                     MakeGrammarCompiler make_grammar_compiler = the_grammar_compiler);
+  static Result<std::unique_ptr<text::GrammarCompiler>> the_grammar_compiler(const text::Tokenizer& tokenizer,
+                                                                             std::vector<int32_t> end_ids);
 
   Result<AdmittedRequest> read(Request request, RequestTokens tokens = {});
   Result<std::string> apply_chat_template(const Request& request) const;
 
-  bool has_chat_template() const;  // one that can be used
+  bool has_chat_template() const;            // one that can be used
+  std::string tool_template_source() const;  // of the one that requests with tools get; empty: none
 
  private:
-  RequestReader(const ModelFiles& files, const RequestLimits& limits) : tokenizer_(files.tokenizer), limits_(limits) {}
+  RequestReader(const ModelFiles& files, const RequestLimits& limits)
+      : tokenizer_(files.tokenizer), limits_(limits), pooling_(files.pooling) {}
+  // kNone for an answer.
+  Result<Pooling> pooling_of(const Request& request) const;
   Result<const text::ChatTemplate*> chat_template_of(const Request& request) const;
   Result<std::vector<int32_t>> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text,
                                              bool add_special_tokens) const;
+  Result<text::GrammarCompiler*> grammar_compiler();
+  // Null: the request wants none.
+  Result<std::shared_ptr<const text::Grammar>> grammar_of(const Request& request);
   std::string way_out() const;  // the end of a message about a prompt that is too long
   Result<std::vector<int32_t>> prompt_tokens(Request& request, const text::Tokenizer* tokenizer) const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   RequestLimits limits_;
+  Result<Pooling> pooling_;
   std::map<std::string, Result<text::ChatTemplate>, std::less<>> chat_templates_;  // by name; an error: why it cannot be used
   std::vector<int32_t> eos_ids_;
   std::atomic<uint64_t> next_id_{1};
+
+  MakeGrammarCompiler make_grammar_compiler_;
+  std::once_flag grammar_compiler_asked_;
+  Result<std::unique_ptr<text::GrammarCompiler>> grammar_compiler_ = std::unique_ptr<text::GrammarCompiler>();
 };
 
 }  // namespace choral::engine

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "base/check.h"
 #include "engine/output_text.h"
@@ -20,19 +21,44 @@ std::string_view finish_reason_name(FinishReason reason) {
 }
 
 namespace engine {
-Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, int completions, size_t expected_tokens,
-                   bool with_logprobs)
-    : id_(std::move(id)), cursors_(completions), open_(completions) {
+namespace {
+
+constexpr std::chrono::hours kLongestWait{24 * 365};  // further ones are beyond what the system's clock adds up
+
+// A completion that failed is worse than any other.
+double mean_logprob(const Completion& completion) {
+  if (completion.finish_reason == FinishReason::kError || completion.token_ids.empty())
+    return -std::numeric_limits<double>::infinity();
+  return completion.cumulative_logprob / static_cast<double>(completion.token_ids.size());
+}
+
+}  // namespace
+
+Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, const ResponseForm& form)
+    : id_(std::move(id)), form_(form), cursors_(form.completions), open_(form.completions) {
   output_.id = id_;
+  facts_.prompt_tokens = static_cast<int>(prompt_token_ids.size());
   output_.prompt_token_ids = std::move(prompt_token_ids);
-  output_.completions.resize(completions);
-  for (int i = 0; i < completions; ++i) {
+  output_.completions.resize(form.completions);
+  for (int i = 0; i < form.completions; ++i) {
     auto& completion = output_.completions[i];
     completion.index = i;
-    completion.token_ids.reserve(expected_tokens);
-    completion.text.reserve(expected_tokens * kTextBytesPerToken);
-    if (with_logprobs) completion.logprobs.reserve(expected_tokens);
+    completion.token_ids.reserve(form.expected_tokens);
+    completion.text.reserve(form.expected_tokens * kTextBytesPerToken);
+    if (form.with_logprobs) completion.logprobs.reserve(form.expected_tokens);
   }
+}
+
+void Response::begin(int cached_tokens, std::vector<AnswerAdapter> adapters) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(begun_, true)) return;
+  facts_.cached_tokens = cached_tokens;
+  facts_.adapters = std::move(adapters);
+}
+
+bool Response::begun() const {
+  const std::lock_guard lock(mutex_);
+  return begun_;
 }
 
 Completion* Response::open_completion(int index) {
@@ -41,29 +67,42 @@ Completion* Response::open_completion(int index) {
   return completion.finish_reason == FinishReason::kNone ? &completion : nullptr;
 }
 
-void Response::add_token(int index, int32_t token_id, std::string_view text) {
+// There is news for whoever reads; the best are known at the end only.
+void Response::tell() {
+  if (is_silent()) return;
+  if (called_back_ && !std::exchange(told_, true)) call_due_ = true;
+  changed_.notify_all();
+}
+
+void Response::wake() {
+  if (!call_due_.load() || !call_due_.exchange(false)) return;
+  const std::lock_guard lock(callback_mutex_);
+  if (callback_) callback_();
+}
+
+void Response::add_token(int index, int32_t token_id, float logprob, std::string_view text) {
   const std::lock_guard lock(mutex_);
   auto* completion = open_completion(index);
   if (completion == nullptr) return;
   completion->token_ids.push_back(token_id);
+  completion->cumulative_logprob += logprob;
   completion->text += text;
-  changed_.notify_all();
+  tell();
 }
 
 void Response::add_logprobs(int index, PositionLogprobs logprobs) {
   const std::lock_guard lock(mutex_);
   auto* completion = open_completion(index);
   if (completion == nullptr) return;
-  completion->cumulative_logprob += logprobs.chosen.logprob;
   completion->logprobs.push_back(std::move(logprobs));
 }
 
 void Response::add_text(int index, std::string_view text) {
   const std::lock_guard lock(mutex_);
   auto* completion = open_completion(index);
-  if (completion == nullptr) return;
+  if (completion == nullptr || text.empty()) return;
   completion->text += text;
-  changed_.notify_all();
+  tell();
 }
 
 void Response::add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs> logprobs) {
@@ -74,18 +113,21 @@ void Response::add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs
                                  std::make_move_iterator(logprobs.end()));
 }
 
-void Response::finish(int index, FinishReason reason, std::string stop_reason, int cached_tokens, const RequestMetrics& metrics) {
+void Response::set_embedding(std::vector<float> embedding) {
+  const std::lock_guard lock(mutex_);
+  if (open_ > 0) output_.embedding = std::move(embedding);
+}
+
+void Response::finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics) {
   const std::lock_guard lock(mutex_);
   auto* completion = open_completion(index);
   if (completion == nullptr) return;
   completion->finish_reason = reason;
   completion->stop_reason = std::move(stop_reason);
-  output_.cached_tokens = std::max(output_.cached_tokens, cached_tokens);
   output_.metrics.queue_s = std::max(output_.metrics.queue_s, metrics.queue_s);
   output_.metrics.first_token_s = std::max(output_.metrics.first_token_s, metrics.first_token_s);
   output_.metrics.total_s = std::max(output_.metrics.total_s, metrics.total_s);
-  --open_;
-  changed_.notify_all();
+  end_one();
 }
 
 void Response::fail(int index, Status status) {
@@ -94,8 +136,25 @@ void Response::fail(int index, Status status) {
   if (completion == nullptr) return;
   completion->finish_reason = FinishReason::kError;
   if (output_.status.ok()) output_.status = std::move(status);
-  --open_;
-  changed_.notify_all();
+  end_one();
+}
+
+void Response::end_one() {
+  if (--open_ == 0 && form_.best > 0) keep_best();
+  if (form_.embedding) output_.completions.clear();
+  tell();
+}
+
+void Response::keep_best() {
+  auto& all = output_.completions;
+  // Equal ones in the order of their seeds.
+  std::sort(all.begin(), all.end(), [](const Completion& a, const Completion& b) {
+    const double x = mean_logprob(a), y = mean_logprob(b);
+    return x != y ? x > y : a.index < b.index;
+  });
+  all.resize(form_.best);
+  cursors_.resize(form_.best);
+  for (int i = 0; i < form_.best; ++i) all[i].index = i;
 }
 
 bool Response::has_news(size_t index) const {
@@ -105,31 +164,87 @@ bool Response::has_news(size_t index) const {
   return finish || completion.token_ids.size() > cursor.tokens || completion.text.size() > cursor.text;
 }
 
+bool Response::take_news(StreamEvent& event) {
+  if (is_silent()) return false;
+  for (size_t i = 0; i < output_.completions.size(); ++i) {
+    if (!has_news(i)) continue;
+    const auto& completion = output_.completions[i];
+    auto& cursor = cursors_[i];
+    event.index = static_cast<int>(i);
+    event.text.assign(completion.text, cursor.text);
+    event.token_ids.assign(completion.token_ids.begin() + static_cast<ptrdiff_t>(cursor.tokens), completion.token_ids.end());
+    event.logprobs.assign(completion.logprobs.begin() + static_cast<ptrdiff_t>(cursor.logprobs), completion.logprobs.end());
+    event.prompt_logprobs.clear();
+    if (i == 0 && !cursor.prompt_logprobs) event.prompt_logprobs = output_.prompt_logprobs;
+    event.finish_reason = completion.finish_reason;
+    event.stop_reason = completion.stop_reason;
+    cursor = {completion.text.size(), completion.token_ids.size(), completion.logprobs.size(), true,
+              completion.finish_reason != FinishReason::kNone};
+    return true;
+  }
+  return false;
+}
+
+StreamState Response::take(StreamEvent& event) {
+  if (take_news(event)) return StreamState::kEvent;
+  return open_ == 0 ? StreamState::kEnd : StreamState::kPending;
+}
+
 bool Response::next(StreamEvent& event) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    for (size_t i = 0; i < cursors_.size(); ++i) {
-      if (!has_news(i)) continue;
-      auto& completion = output_.completions[i];
-      auto& cursor = cursors_[i];
-      event.index = static_cast<int>(i);
-      event.text.assign(completion.text, cursor.text);
-      event.token_ids.assign(completion.token_ids.begin() + static_cast<ptrdiff_t>(cursor.tokens), completion.token_ids.end());
-      event.logprobs.assign(completion.logprobs.begin() + static_cast<ptrdiff_t>(cursor.logprobs), completion.logprobs.end());
-      event.finish_reason = completion.finish_reason;
-      cursor = {completion.text.size(), completion.token_ids.size(), completion.logprobs.size(),
-                completion.finish_reason != FinishReason::kNone};
-      return true;
-    }
-    if (open_ == 0) return false;
+    const auto state = take(event);
+    if (state != StreamState::kPending) return state == StreamState::kEvent;
     changed_.wait(lock);
   }
+}
+
+StreamState Response::try_next(StreamEvent& event) {
+  const std::lock_guard lock(mutex_);
+  const auto state = take(event);
+  if (state == StreamState::kPending) told_ = false;
+  return state;
+}
+
+StreamState Response::next_for(StreamEvent& event, std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  auto state = StreamState::kPending;
+  changed_.wait_for(lock, std::min<std::chrono::milliseconds>(limit, kLongestWait), [&] {
+    state = take(event);
+    return state != StreamState::kPending;
+  });
+  if (state == StreamState::kPending) told_ = false;
+  return state;
+}
+
+void Response::on_ready(std::function<void()> callback) {
+  const std::lock_guard callback_lock(callback_mutex_);
+  callback_.swap(callback);  // the one before is destroyed when no lock is held
+  bool ready = false;
+  {
+    const std::lock_guard lock(mutex_);
+    called_back_ = callback_ != nullptr;
+    for (size_t i = 0; i < output_.completions.size(); ++i) ready = ready || has_news(i);
+    ready = !is_silent() && (ready || open_ == 0);
+    told_ = ready;
+  }
+  if (ready && callback_) callback_();
+}
+
+AnswerFacts Response::facts() const {
+  const std::lock_guard lock(mutex_);
+  return facts_;
 }
 
 RequestOutput Response::wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return open_ == 0; });
-  return std::move(output_);
+  output_.cached_tokens = facts_.cached_tokens;
+  output_.adapters = facts_.adapters;
+  RequestOutput out = std::move(output_);
+  output_.completions.clear();
+  output_.status = out.status;
+  return out;
 }
 
 Status Response::status() const {

@@ -1,8 +1,13 @@
 // Where the engine thread leaves an answer and a caller picks it up: one object a public request, shared by both.
-// The engine appends to room reserved beforehand; the caller copies what is new. One mutex, held for microseconds.
+// The engine appends to room reserved beforehand; the caller copies what is new. One mutex, held for microseconds. A caller who
+// does not wait is called back by wake(), outside of that mutex and once a step, so that a step with many tokens calls once and
+// an answer that ends with an error calls too.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -13,44 +18,78 @@
 
 namespace choral::engine {
 
+struct ResponseForm {
+  int completions = 1;         // that are made
+  int best = 0;                // so many of them are given, those with the highest mean log-probability; 0 = all, as they come
+  size_t expected_tokens = 0;  // of each: room for them is reserved
+  bool with_logprobs = false;
+  bool embedding = false;  // there is one to give, and no completion
+};
+
 class Response {
  public:
-  // Room for `completions` answers of up to `expected_tokens` tokens each.
-  Response(std::string id, std::vector<int32_t> prompt_token_ids, int completions, size_t expected_tokens, bool with_logprobs);
+  Response(std::string id, std::vector<int32_t> prompt_token_ids, const ResponseForm& form);
 
   // --- engine thread ---
-  void add_token(int index, int32_t token_id, std::string_view text);
+  // One of the completions is in its first step. The facts are those of the first call.
+  void begin(int cached_tokens, std::vector<AnswerAdapter> adapters);
+  bool begun() const;
+  void add_token(int index, int32_t token_id, float logprob, std::string_view text);
   void add_logprobs(int index, PositionLogprobs logprobs);  // of the token just added
   void add_text(int index, std::string_view text);
   // Moves those of prompt tokens from first_row + 1 on; rows come in order, each once.
   void add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs> logprobs);
-  void finish(int index, FinishReason reason, std::string stop_reason, int cached_tokens, const RequestMetrics& metrics);
+  void set_embedding(std::vector<float> embedding);
+  void finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics);
   // Ends the completion with an error; nothing happens when it has ended already.
   void fail(int index, Status status);
+  // After any of these: calls back whom on_ready() promised it.
+  void wake();
 
   // --- caller's threads ---
   bool next(StreamEvent& event);  // waits; false at the end
-  RequestOutput wait();           // waits for the end; may be called once
+  StreamState try_next(StreamEvent& event);
+  StreamState next_for(StreamEvent& event, std::chrono::milliseconds limit);
+  void on_ready(std::function<void()> callback);
+  AnswerFacts facts() const;
+  RequestOutput wait();  // waits for the end; may be called once
   Status status() const;
   bool finished() const;
   const std::string& id() const { return id_; }
 
  private:
-  // How much of a completion was handed out by next().
+  // How much of a completion was handed out as events.
   struct Cursor {
     size_t text = 0, tokens = 0, logprobs = 0;
-    bool finish = false;
+    bool prompt_logprobs = false, finish = false;
   };
   // Null once it has ended: its reader may have taken everything away.
   Completion* open_completion(int index);
+  void end_one();
+  void keep_best();
+  void tell();
+  // What is given is known at the end.
+  bool is_silent() const { return (form_.best > 0 || form_.embedding) && open_ > 0; }
   bool has_news(size_t index) const;
+  bool take_news(StreamEvent& event);
+  StreamState take(StreamEvent& event);
 
   const std::string id_;
-  mutable std::mutex mutex_;
+  const ResponseForm form_;
+
+  mutable std::mutex mutex_;  // guards all but the last two
   std::condition_variable changed_;
   RequestOutput output_;
+  AnswerFacts facts_;
+  bool begun_ = false;
   std::vector<Cursor> cursors_;
   int open_;
+  bool called_back_ = false;  // somebody wants to be
+  bool told_ = false;         // … and was told of news since it last found none
+
+  std::atomic<bool> call_due_ = false;
+  std::mutex callback_mutex_;  // taken before the other; held while the callback runs
+  std::function<void()> callback_;
 };
 
 }  // namespace choral::engine

@@ -58,6 +58,7 @@ void Sampler::sample_row(std::span<float> logits, const SampledRow& row, Arena& 
     if (completes(row.tokens, word)) kernels::ban_tokens(logits, std::span(word).last(1));
   }
   if (has_penalties(rule.penalties)) kernels::apply_penalties(logits, row.prompt(), output, rule.penalties, scratch);
+  if (!row.mask.empty()) kernels::apply_token_mask(logits, row.mask);
   auto token =
       rule.settings.temperature < kernels::kGreedyTemperature
           ? kernels::argmax_token(level, logits)

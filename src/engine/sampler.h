@@ -17,9 +17,10 @@ namespace choral::engine {
 // A row of logits that gives a token.
 struct SampledRow {
   const SamplingRule* rule = nullptr;
-  int64_t vocab = 0;                // leading ones of the row's logits that are its own
-  std::span<const int32_t> tokens;  // up to the row's own
-  int32_t prompt_count = 0;         // leading ones of them that are the prompt
+  int64_t vocab = 0;                    // leading ones of the row's logits that are its own
+  std::span<const int32_t> tokens;      // up to the row's own
+  int32_t prompt_count = 0;             // leading ones of them that are the prompt
+  std::span<const uint32_t> mask = {};  // by bits, which tokens it may be; empty: any
   SampledToken* out = nullptr;
   std::span<kernels::TokenLogprob> top;  // room for as many as the rule wants
 

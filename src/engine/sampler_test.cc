@@ -23,6 +23,7 @@ struct Row {
   std::vector<int32_t> tokens = {7, 6};
   int32_t prompt_count = 2;
   std::vector<float> logits = kLogits;
+  std::vector<uint32_t> mask = {};
 
   static SamplingRule greedy() {
     SamplingRule rule;
@@ -51,6 +52,7 @@ class SamplerTest : public ::testing::Test {
                         .vocab = kVocab,
                         .tokens = rows[i].tokens,
                         .prompt_count = rows[i].prompt_count,
+                        .mask = rows[i].mask,
                         .out = &sampled.tokens[i],
                         .top = sampled.tops[i]});
     }
@@ -91,6 +93,31 @@ TEST_F(SamplerTest, ABadWordIsBannedWhereItWouldEnd) {
   EXPECT_EQ(token_of(row), 3);
   row.rule.bad_words = {{3}};
   EXPECT_EQ(token_of(row), 5);
+}
+
+TEST_F(SamplerTest, AMaskedTokenIsNotBroughtBack) {
+  Row row;
+  row.mask = {1U << 0 | 1U << 1 | 1U << 6};
+  EXPECT_EQ(token_of(row), 1);
+  row.rule.bias = {{3, 100.0F}, {6, 9.5F}};
+  EXPECT_EQ(token_of(row), 6) << "among what it allows, bias counts";
+  row.rule.penalties.frequency = 2;
+  row.tokens = {7, 6, 6};
+  EXPECT_EQ(token_of(row), 1);
+  row.rule.logprobs = 1;
+  EXPECT_EQ(sample({row}).tops[0][0].token, 3) << "log-probabilities are the model's";
+  row.mask = {0};
+  EXPECT_EQ(sample({row}).tokens[0].token, -1);
+  EXPECT_FALSE(sample({row}).tokens[0].status.ok());
+}
+
+TEST_F(SamplerTest, AMaskIsItsRowsAlone) {
+  std::vector<Row> rows(3);
+  rows[1].mask = {1U << 2};
+  const auto sampled = sample(rows);
+  EXPECT_EQ(sampled.tokens[0].token, 3);
+  EXPECT_EQ(sampled.tokens[1].token, 2);
+  EXPECT_EQ(sampled.tokens[2].token, 3);
 }
 
 TEST_F(SamplerTest, PenaltiesTellPromptFromOutput) {

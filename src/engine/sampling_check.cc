@@ -41,8 +41,17 @@ Status check_texts(std::string_view name, const std::vector<std::string>& texts,
 
 }  // namespace
 
-Status check_sampling(const SamplingParams& p, int32_t vocab) {
+Status check_completions(const SamplingParams& p) {
   CHORAL_RETURN_IF_ERROR(in_range("n", p.n, 1, kMaxCompletions));
+  CHORAL_RETURN_IF_ERROR(in_range("best_of", p.best_of, 0, kMaxCompletions));
+  if (p.best_of > 0 && p.best_of < p.n) {
+    return invalid_argument("best_of is {} and n is {}; best_of must be at least n, or 0 for n", p.best_of, p.n);
+  }
+  return {};
+}
+
+Status check_sampling(const SamplingParams& p, int32_t vocab) {
+  CHORAL_RETURN_IF_ERROR(check_completions(p));
   CHORAL_RETURN_IF_ERROR(in_range("max_tokens", p.max_tokens, 0, 1 << 30));
   CHORAL_RETURN_IF_ERROR(in_range("min_tokens", p.min_tokens, 0, p.max_tokens == 0 ? 1 << 30 : p.max_tokens));
   CHORAL_RETURN_IF_ERROR(in_range("temperature", p.temperature, 0, kMostTemperature));
@@ -70,11 +79,12 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
 }
 
 Status check_logprobs(const SamplingParams& p, int64_t max_tokens, int64_t prompt_tokens) {
-  if (p.logprobs && p.n * max_tokens * (*p.logprobs + 1) > kMostLogprobs) {
+  const int made = completions_made(p);
+  if (p.logprobs && made * max_tokens * (*p.logprobs + 1) > kMostLogprobs) {
     return too_large(
-        "n {} with max_tokens {} and logprobs {} asks for up to {} log probabilities, the chosen tokens' included; "
+        "{} {} with max_tokens {} and logprobs {} asks for up to {} log probabilities, the chosen tokens' included; "
         "at most {} are given in one answer: lower one of the three",
-        p.n, max_tokens, *p.logprobs, p.n * max_tokens * (*p.logprobs + 1), kMostLogprobs);
+        made > p.n ? "best_of" : "n", made, max_tokens, *p.logprobs, made * max_tokens * (*p.logprobs + 1), kMostLogprobs);
   }
   if (p.prompt_logprobs && prompt_tokens * (*p.prompt_logprobs + 1) > kMostLogprobs) {
     return too_large(
@@ -89,6 +99,11 @@ Status check_adapter_scale(const AdapterUse& use) {
   if (use.scale >= -kMostAdapterScale && use.scale <= kMostAdapterScale) return {};  // false for NaN
   return invalid_argument("adapter '{}': its scale is {}; it must lie between {} and {}", use.name, use.scale, -kMostAdapterScale,
                           kMostAdapterScale);
+}
+
+Status check_timeouts(const Request& request) {
+  CHORAL_RETURN_IF_ERROR(in_range("timeout_s", request.timeout_s, 0, kMostTimeoutS));
+  return in_range("queue_timeout_s", request.queue_timeout_s, 0, kMostTimeoutS);
 }
 
 }  // namespace choral::engine

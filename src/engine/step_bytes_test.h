@@ -107,14 +107,14 @@ void fields(auto& io, RecordOf<SamplingRule> auto& r) {
   io(r.settings, r.penalties, r.seed, r.min_tokens, r.logprobs, r.prompt_logprobs, r.stop_ids, r.allowed_ids, r.bias,
      r.bad_words);
 }
-void fields(auto& io, RecordOf<NewRequest> auto& r) { io(r.id, r.prompt, r.max_length, r.rule); }
+void fields(auto& io, RecordOf<NewRequest> auto& r) { io(r.id, r.prompt, r.max_length, r.rule, r.pooling); }
 void fields(auto& io, RecordOf<StepInput> auto& r) {
-  io(r.dropped, r.items, r.segments, r.token_ids, r.block_ids, r.total_tokens, r.has_prefill);
+  io(r.dropped, r.items, r.segments, r.token_ids, r.block_ids, r.mask_words, r.total_tokens, r.has_prefill);
 }
 void fields(auto& io, RecordOf<SampledToken> auto& r) { io(r.token, r.logprob, r.top_begin, r.top_count, r.status); }
 void fields(auto& io, RecordOf<PositionLogprobs> auto& r) { io(r.chosen, r.top); }
 void fields(auto& io, RecordOf<StepOutput> auto& r) {
-  io(r.items, r.tokens, r.top, r.prompt_logprobs, r.row_logits, r.host_copies);
+  io(r.items, r.tokens, r.top, r.prompt_logprobs, r.row_logits, r.embeddings, r.host_copies);
 }
 
 template <class Record>

@@ -21,6 +21,7 @@ struct StepGain {
   std::span<PositionLogprobs> prompt_logprobs;
   int32_t row_logits_begin = 0;  // the position of the first of these rows
   MatrixView<const float> row_logits;
+  std::span<const float> embedding;
 };
 
 class StepCycle {
@@ -51,7 +52,7 @@ class StepCycle {
   Status introduce(EngineRequest& request);
   // How much of the output's lists the items before have.
   struct Taken {
-    size_t tokens = 0, prompt_logprobs = 0, row_logits = 0;
+    size_t tokens = 0, prompt_logprobs = 0, row_logits = 0, embeddings = 0;
   };
   // Of the plan's item; what the output has for it counts as taken.
   StepGain gain_of(size_t item, Taken& taken);

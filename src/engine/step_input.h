@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "engine/pooling.h"
 #include "engine/sampling_rule.h"
 #include "lora/plan/lora_segment.h"
 
@@ -20,6 +21,7 @@ struct NewRequest {
   std::vector<int32_t> prompt;
   int32_t max_length = 0;  // prompt and outputs
   SamplingRule rule;
+  Pooling pooling = Pooling::kNone;
 };
 
 // How the worker's copy of a list becomes the present one: it keeps the first `kept` and `count` values follow, which are those
@@ -41,8 +43,13 @@ struct StepItem {
   int32_t prompt_logprobs_begin = 0;
   int32_t prompt_logprobs_count = 0;
   int32_t row_logits_count = 0;  // the last so many rows each give all their logits
-  ListUpdate tokens;             // prompt and outputs, of StepInput::token_ids
-  ListUpdate blocks;             // the block table, of StepInput::block_ids
+  bool wants_embedding = false;  // by the request's pooling; of the rows so far, whose last is the prompt's
+  // Of each row that gives a token, one after another: `mask_words` of StepInput::mask_words from mask_begin on, which say by
+  // bits which tokens it may be (kernels::apply_token_mask). 0: any.
+  int32_t mask_begin = 0;
+  int32_t mask_words = 0;
+  ListUpdate tokens;  // prompt and outputs, of StepInput::token_ids
+  ListUpdate blocks;  // the block table, of StepInput::block_ids
 };
 
 struct StepInput {
@@ -50,6 +57,7 @@ struct StepInput {
   std::vector<StepItem> items;                // in the order of their rows
   std::vector<lora::LoRASegment> segments;    // ids are those of Executor::add_adapter(); rows in none are the base's
   std::vector<int32_t> token_ids, block_ids;  // what the items' updates speak of
+  std::vector<uint32_t> mask_words;           // what their masks speak of
   int32_t total_tokens = 0;                   // rows
   bool has_prefill = false;                   // some rows are not a token that was sampled last
 
@@ -62,6 +70,13 @@ struct StepInput {
   }
   std::span<const int32_t> token_ids_of(const ListUpdate& update) const { return values(token_ids, update); }
   std::span<const int32_t> block_ids_of(const ListUpdate& update) const { return values(block_ids, update); }
+  // Of the i-th row of the item that gives a token; empty: any token.
+  std::span<const uint32_t> mask_of(const StepItem& item, int32_t i) const {
+    const int64_t begin = item.mask_begin + int64_t{i} * item.mask_words;
+    CHORAL_CHECK(item.mask_begin >= 0 && item.mask_words >= 0 && i >= 0 && begin + item.mask_words <= std::ssize(mask_words),
+                 "a mask is of words that the step does not bring");
+    return std::span(mask_words).subspan(begin, item.mask_words);
+  }
 
  private:
   static std::span<const int32_t> values(const std::vector<int32_t>& all, const ListUpdate& update) {

@@ -18,6 +18,7 @@ const StepInput& StepInputWriter::write(const sched::StepPlan& plan) {
   input_.items.clear();
   input_.token_ids.clear();
   input_.block_ids.clear();
+  input_.mask_words.clear();
   for (const auto& item : plan.items()) add(item);
   input_.segments.assign(plan.segments().begin(), plan.segments().end());
   input_.total_tokens = plan.total_tokens();
@@ -33,7 +34,7 @@ void StepInputWriter::forget(const EngineRequest& request) {
 
 NewRequest StepInputWriter::introduction(EngineRequest& request) {
   const auto prompt = request.prompt();
-  return {request.id, {prompt.begin(), prompt.end()}, request.max_length, std::move(request.rule)};
+  return {request.id, {prompt.begin(), prompt.end()}, request.max_length, std::move(request.rule), request.pooling};
 }
 
 void StepInputWriter::introduced(EngineRequest& request) {
@@ -49,7 +50,8 @@ void StepInputWriter::add(const sched::PlanItem& item) {
   out.first_token = item.first_token;
   out.token_count = item.token_count;
   out.first_row = item.first_row;
-  out.logits_count = item.needs_logits ? 1 : 0;
+  out.wants_embedding = item.needs_logits && request.pooling != Pooling::kNone;
+  out.logits_count = item.needs_logits && !out.wants_embedding ? 1 : 0;
   if (item.needs_prompt_logprobs) {
     // The last prompt token's logits speak of an output. What a preempted request computes again has been said.
     const int32_t end = std::min(item.first_token + item.token_count, request.prompt_count - 1);
@@ -57,6 +59,12 @@ void StepInputWriter::add(const sched::PlanItem& item) {
     out.prompt_logprobs_count = std::max(0, end - out.prompt_logprobs_begin);
   }
   if (request.wants_row_logits) out.row_logits_count = item.token_count;
+  if (out.logits_count > 0 && request.grammar != nullptr) {
+    const auto mask = request.grammar->mask();
+    out.mask_begin = static_cast<int32_t>(input_.mask_words.size());
+    out.mask_words = static_cast<int32_t>(mask.size());
+    input_.mask_words.insert(input_.mask_words.end(), mask.begin(), mask.end());
+  }
   out.tokens = add_tail(request.tokens, request.told_tokens, input_.token_ids);
   out.blocks = add_tail(request.block_table.ids(), request.block_table.unchanged(), input_.block_ids);
   request.told_tokens = request.token_count();

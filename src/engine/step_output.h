@@ -26,6 +26,7 @@ struct ItemOutput {
   int32_t prompt_logprobs_count = 0;
   int32_t row_logits_count = 0;  // rows
   int32_t row_logits_width = 0;  // the vocabulary, with the tokens that the item's adapter brings
+  int32_t embedding_width = 0;
 };
 
 struct StepOutput {
@@ -34,6 +35,7 @@ struct StepOutput {
   std::vector<kernels::TokenLogprob> top;         // most likely tokens, best first, as many as each request asked for
   std::vector<PositionLogprobs> prompt_logprobs;  // in the order of positions
   std::vector<float> row_logits;                  // [row_logits_count, row_logits_width] of each item, untouched
+  std::vector<float> embeddings;                  // [embedding_width] of each item, of any length
   int64_t host_copies = 0;                        // Session::host_copies() when the step ended
 
   void reserve(int64_t max_items) {
@@ -46,6 +48,7 @@ struct StepOutput {
     top.clear();
     prompt_logprobs.clear();
     row_logits.clear();
+    embeddings.clear();
   }
   std::span<const kernels::TokenLogprob> top_of(const SampledToken& token) const {
     return std::span(top).subspan(token.top_begin, token.top_count);

@@ -30,7 +30,7 @@ class GgufCheckpoint : public Checkpoint {
     const auto at = std::lower_bound(names_.begin(), names_.end(), name);
     return at != names_.end() && *at == name ? sources_[at - names_.begin()] : nullptr;
   }
-  Result<std::vector<int32_t>> half_split_order(const GgufTensor& tensor, int64_t heads) const;
+  Result<std::vector<int32_t>> row_order(const GgufTensor& tensor, int64_t heads) const;
 
   std::shared_ptr<const GgufFile> file_;
   GgufArchitecture architecture_;
@@ -60,21 +60,13 @@ Status GgufCheckpoint::index_names() {
   return {};
 }
 
-// The file has each head's rows as pairs (j, j + d/2) side by side; Hugging Face has the first halves, then the second.
-Result<std::vector<int32_t>> GgufCheckpoint::half_split_order(const GgufTensor& tensor, int64_t heads) const {
+Result<std::vector<int32_t>> GgufCheckpoint::row_order(const GgufTensor& tensor, int64_t heads) const {
   const int64_t rows = tensor.shape[0];
   if (rows > INT32_MAX || rows % (2 * heads) != 0) {
     return corrupt("{}: '{}' has {} rows, which is no even number for each of {} heads", file_->file().path(),
                    printable(tensor.name), rows, heads);
   }
-  const int64_t half = rows / heads / 2;
-  std::vector<int32_t> order(rows);
-  for (int64_t head = 0, i = 0; head < heads; ++head) {
-    for (int64_t side = 0; side < 2; ++side) {
-      for (int64_t j = 0; j < half; ++j) order[i++] = static_cast<int32_t>(head * 2 * half + 2 * j + side);
-    }
-  }
-  return order;
+  return half_split_order(rows, heads);
 }
 
 Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
@@ -86,7 +78,7 @@ Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
   const bool is_query = name.find(".self_attn.q_proj.") != std::string_view::npos;
   const bool is_key = name.find(".self_attn.k_proj.") != std::string_view::npos;
   if (is_query || is_key) {
-    CHORAL_TRY(out.row_order, half_split_order(*tensor, is_query ? query_heads_ : key_heads_));
+    CHORAL_TRY(out.row_order, row_order(*tensor, is_query ? query_heads_ : key_heads_));
   }
   return out;
 }

@@ -30,16 +30,43 @@ constexpr std::array<Renaming, 11> kInLayer{{{"attn_norm", "input_layernorm"},
                                              {"ffn_up", "mlp.up_proj"},
                                              {"ffn_down", "mlp.down_proj"}}};
 
-std::string_view renamed(std::span<const Renaming> table, std::string_view name) {
+std::string_view renamed(std::span<const Renaming> table, std::string_view name, std::string_view Renaming::*from,
+                         std::string_view Renaming::*to) {
   for (const auto& entry : table) {
-    if (entry.gguf == name) return entry.hf;
+    if (entry.*from == name) return entry.*to;
   }
   return {};
 }
 
+// One direction of the names.
+struct Direction {
+  std::string_view Renaming::*from;
+  std::string_view Renaming::*to;
+  std::string_view from_layer, to_layer;  // what stands before a layer's number
+};
+constexpr Direction kToHf{&Renaming::gguf, &Renaming::hf, "blk.", "model.layers."};
+constexpr Direction kToGguf{&Renaming::hf, &Renaming::gguf, "model.layers.", "blk."};
+
 bool is_layer_number(std::string_view text) {
   return !text.empty() && text.size() <= 6 && (text.size() == 1 || text[0] != '0') &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Empty: it has no counterpart.
+std::string renamed_tensor(std::string_view name, const Direction& way) {
+  const size_t last = name.rfind('.');
+  if (last == std::string_view::npos) return {};
+  const std::string_view kind = name.substr(last + 1);
+  std::string_view stem = name.substr(0, last);
+  if (kind != "weight" && kind != "bias") return {};
+  if (const auto to = renamed(kGlobal, stem, way.from, way.to); !to.empty()) return fmt::format("{}.{}", to, kind);
+  if (!stem.starts_with(way.from_layer)) return {};
+  stem.remove_prefix(way.from_layer.size());
+  const size_t dot = stem.find('.');
+  if (dot == std::string_view::npos || !is_layer_number(stem.substr(0, dot))) return {};
+  const auto to = renamed(kInLayer, stem.substr(dot + 1), way.from, way.to);
+  if (to.empty()) return {};
+  return fmt::format("{}{}.{}.{}", way.to_layer, stem.substr(0, dot), to, kind);
 }
 
 }  // namespace
@@ -63,6 +90,13 @@ Result<GgufArchitecture> gguf_architecture(const GgufFile& file) {
       metadata.source(), printable(name));
 }
 
+std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class) {
+  for (const auto& architecture : kArchitectures) {
+    if (architecture.hf_class == hf_class) return architecture;
+  }
+  return std::nullopt;
+}
+
 bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class) {
   const auto of_file = std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const auto& a) { return a.name == name; });
   const auto of_model =
@@ -72,19 +106,21 @@ bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class) {
 }
 
 std::string hf_tensor_name(std::string_view gguf_name) {
-  const size_t last = gguf_name.rfind('.');
-  if (last == std::string_view::npos) return std::string(gguf_name);
-  const std::string_view kind = gguf_name.substr(last + 1);
-  std::string_view stem = gguf_name.substr(0, last);
-  if (kind != "weight" && kind != "bias") return std::string(gguf_name);
-  if (const auto hf = renamed(kGlobal, stem); !hf.empty()) return fmt::format("{}.{}", hf, kind);
-  if (!stem.starts_with("blk.")) return std::string(gguf_name);
-  stem.remove_prefix(4);
-  const size_t dot = stem.find('.');
-  if (dot == std::string_view::npos || !is_layer_number(stem.substr(0, dot))) return std::string(gguf_name);
-  const auto hf = renamed(kInLayer, stem.substr(dot + 1));
-  if (hf.empty()) return std::string(gguf_name);
-  return fmt::format("model.layers.{}.{}.{}", stem.substr(0, dot), hf, kind);
+  auto name = renamed_tensor(gguf_name, kToHf);
+  return name.empty() ? std::string(gguf_name) : name;
+}
+
+std::string gguf_tensor_name(std::string_view hf_name) { return renamed_tensor(hf_name, kToGguf); }
+
+std::vector<int32_t> half_split_order(int64_t rows, int64_t heads) {
+  const int64_t half = rows / heads / 2;
+  std::vector<int32_t> order(rows);
+  for (int64_t head = 0, i = 0; head < heads; ++head) {
+    for (int64_t side = 0; side < 2; ++side) {
+      for (int64_t j = 0; j < half; ++j) order[i++] = static_cast<int32_t>(head * 2 * half + 2 * j + side);
+    }
+  }
+  return order;
 }
 
 }  // namespace choral::io

@@ -2,8 +2,11 @@
 // the reader of GGUF adapters.
 #pragma once
 
+#include <array>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "io/gguf.h"
@@ -24,8 +27,27 @@ Result<GgufArchitecture> gguf_architecture(const GgufFile& file);
 // as llama too, so these two pass for each other.
 bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class);
 
+// By which a model of the class `hf_class` is written; none: GGUF files of it are not read either.
+std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class);
+
+// Sizes of a model, by both names; GGUF's follow the architecture: "llama.embedding_length".
+struct GgufSize {
+  std::string_view gguf, hf;
+};
+inline constexpr std::array<GgufSize, 4> kGgufSizes{{{"embedding_length", "hidden_size"},
+                                                     {"feed_forward_length", "intermediate_size"},
+                                                     {"block_count", "num_hidden_layers"},
+                                                     {"context_length", "max_position_embeddings"}}};
+
 // "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight". A name without a counterpart comes back as it is, so that
 // whoever checks for unused tensors sees it.
 std::string hf_tensor_name(std::string_view gguf_name);
+// The way back; empty: GGUF has no such tensor.
+std::string gguf_tensor_name(std::string_view hf_name);
+
+// Rows of a q_proj or k_proj of an architecture with interleaved_qk: row i of Hugging Face's order is row order[i] of the file.
+// The file has each head's rows as pairs (j, j + d/2) side by side; Hugging Face has the first halves, then the second. `rows` is
+// a multiple of 2 · heads.
+std::vector<int32_t> half_split_order(int64_t rows, int64_t heads);
 
 }  // namespace choral::io

@@ -48,17 +48,13 @@ class Translation {
 };
 
 Status Translation::sizes() {
-  CHORAL_TRY(const int64_t hidden_size, count("embedding_length"));
-  CHORAL_TRY(const int64_t intermediate_size, count("feed_forward_length"));
-  CHORAL_TRY(const int64_t layers, count("block_count"));
-  CHORAL_TRY(const int64_t positions, count("context_length"));
+  for (const auto& size : kGgufSizes) {
+    CHORAL_TRY(const int64_t value, count(size.gguf));
+    out_.set(size.hf, value);
+  }
   CHORAL_TRY(const int64_t vocab_size, vocabulary());
-  out_.set("hidden_size", hidden_size);
-  out_.set("intermediate_size", intermediate_size);
-  out_.set("num_hidden_layers", layers);
-  out_.set("max_position_embeddings", positions);
   out_.set("vocab_size", vocab_size);
-  return heads(hidden_size);
+  return heads(*out_.find("hidden_size")->as_int());
 }
 
 Status Translation::heads(int64_t hidden_size) {
@@ -202,15 +198,19 @@ Result<ConfigMap> model_config_from_gguf(const GgufFile& file) {
 Result<ConfigMap> generation_config_from_gguf(const GgufFile& file) {
   ConfigObject out;
   CHORAL_RETURN_IF_ERROR(copy_ids(file.metadata(), out));
-  // A chat model ends its turn with a token of its own beside the end of the text.
+  // A chat model ends its turn with a token of its own beside the end of the text, or a message before a tool's answer.
   const ConfigMap& metadata = file.metadata();
-  if (metadata.contains("tokenizer.ggml.eot_token_id")) {
-    CHORAL_TRY(const int64_t end_of_turn, metadata.get_int("tokenizer.ggml.eot_token_id", kNotNegative));
+  for (const std::string_view key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+    if (!metadata.contains(key)) continue;
+    CHORAL_TRY(const int64_t end_of_turn, metadata.get_int(key, kNotNegative));
     const ConfigValue* end = out.find("eos_token_id");
     ConfigArray ends;
-    ends.reserve(2);
-    if (end != nullptr) ends.push_back(*end);
-    if (end == nullptr || end->as_int() != end_of_turn) ends.push_back(end_of_turn);
+    if (end != nullptr && end->if_array() != nullptr)
+      ends = *end->if_array();
+    else if (end != nullptr)
+      ends.push_back(*end);
+    const bool known = std::any_of(ends.begin(), ends.end(), [&](const ConfigValue& id) { return id.as_int() == end_of_turn; });
+    if (!known) ends.push_back(end_of_turn);
     out.set("eos_token_id", std::move(ends));
   }
   return ConfigMap(std::move(out), metadata.source());

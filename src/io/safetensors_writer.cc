@@ -1,13 +1,8 @@
 #include "io/safetensors_writer.h"
 
 #include <bit>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-
-#include "base/system_error.h"
 
 namespace choral::io {
 namespace {
@@ -74,43 +69,23 @@ Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::create(const std::
   static_assert(std::endian::native == std::endian::little);
   CHORAL_TRY(const std::string header, header_text(tensors, metadata));
   std::unique_ptr<SafetensorsWriter> writer(new SafetensorsWriter);
-  writer->path_ = path;
-  writer->beside_ = path;
-  writer->beside_ += ".part";
-  writer->file_.open(writer->beside_, std::ios::binary | std::ios::trunc);
-  if (!writer->file_) return writer->cannot_write();
+  CHORAL_TRY(writer->file_, NewFile::create(path));
   for (const auto& tensor : tensors) writer->left_ += tensor.size_bytes();
   const uint64_t size = header.size();
-  writer->file_.write(reinterpret_cast<const char*>(&size), sizeof size);
-  writer->file_.write(header.data(), static_cast<std::streamsize>(header.size()));
+  CHORAL_RETURN_IF_ERROR(writer->file_->write(std::as_bytes(std::span(&size, 1))));
+  CHORAL_RETURN_IF_ERROR(writer->file_->write(std::as_bytes(std::span(header))));
   return writer;
-}
-
-SafetensorsWriter::~SafetensorsWriter() {
-  if (finished_) return;
-  file_.close();
-  std::error_code ignored;
-  std::filesystem::remove(beside_, ignored);
 }
 
 Status SafetensorsWriter::append(std::span<const std::byte> data) {
   left_ -= std::ssize(data);
   CHORAL_CHECK(left_ >= 0, "no more data than the header says");
-  file_.write(reinterpret_cast<const char*>(data.data()), std::ssize(data));
-  return file_ ? Status() : cannot_write();
+  return file_->write(data);
 }
 
 Status SafetensorsWriter::finish() {
   CHORAL_CHECK(left_ == 0, "as much data as the header says");
-  file_.close();
-  if (!file_) return cannot_write();
-  std::error_code error;
-  std::filesystem::rename(beside_, path_, error);
-  if (error) return system_error(error.value(), fmt::format("cannot rename {} to {}", beside_.string(), path_.string()));
-  finished_ = true;
-  return {};
+  return file_->finish();
 }
-
-Status SafetensorsWriter::cannot_write() const { return system_error(errno, "cannot write " + beside_.string()); }
 
 }  // namespace choral::io

@@ -1,15 +1,15 @@
 // Writes one .safetensors file: the header, padded so that data begins 8-aligned, then the tensors in the order given. The file
-// is put in place whole (written beside it, then renamed), so a reader never sees half of one.
+// is put in place whole (new_file.h), so a reader never sees half of one.
 #pragma once
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 
 #include "base/status.h"
+#include "io/new_file.h"
 #include "tensor/view.h"
 
 namespace choral::io {
@@ -36,9 +36,6 @@ class SafetensorsWriter {
   static Result<std::unique_ptr<SafetensorsWriter>> create(const std::filesystem::path& path,
                                                            std::span<const TensorToCome> tensors,
                                                            const std::map<std::string, std::string>& metadata = {});
-  ~SafetensorsWriter();  // without finish() nothing stays
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   // What follows of the data, which is all of the tensors' one after the other.
   Status append(std::span<const std::byte> data);
@@ -47,12 +44,9 @@ class SafetensorsWriter {
 
  private:
   SafetensorsWriter() = default;
-  Status cannot_write() const;
 
-  std::filesystem::path path_, beside_;
-  std::ofstream file_;
+  std::unique_ptr<NewFile> file_;
   int64_t left_ = 0;  // bytes to come
-  bool finished_ = false;
 };
 
 }  // namespace choral::io

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "platform/patch.h"
+#include "platform/scheme_overrides.h"
 #include "platform/session.h"
 
 namespace choral::platform {
@@ -21,6 +22,7 @@ struct PlatformConfig {
   int max_model_len = 0;     // 0: the model's
   std::string architecture;  // "LlamaForCausalLM"
   std::string dtype = "auto";
+  std::string quantization = "auto";  // as --quantization spells it, or a scheme of scheme_overrides()
   std::string kv_cache_dtype = "auto";
   std::string worker_cls = "auto";  // "worker", or a name of worker_classes()
   std::string scheduler = "fcfs";
@@ -40,6 +42,8 @@ class Platform {
   // Worker classes that it brings, by name.
   virtual std::vector<std::string> worker_classes() const { return {}; }
   virtual std::vector<Patch> patches() const { return {}; }
+  // Quantisation schemes that it brings.
+  virtual SchemeOverrides scheme_overrides() const { return {}; }
   // `pool` is the worker's and outlives the session.
   virtual Result<std::unique_ptr<Session>> open(ThreadPool& pool, const PlatformConfig& config) const = 0;
 };

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "quant/formats/formats.h"
+#include "quant/platform_schemes.h"
 #include "quant/scheme_linear.h"
 
 namespace choral::quant {
@@ -54,7 +55,6 @@ std::vector<std::string> names_of(const Table& table) {
 class OneScheme : public QuantConfig {
  public:
   OneScheme(std::string_view name, SchemePtr linear) : name_(name), linear_(std::move(linear)) {}
-  std::string_view name() const override { return name_; }
   Result<LayerScheme> scheme_for(LayerKind kind, std::string_view) const override {
     if (name_ == kAuto) return LayerScheme{linear_, "as stored"};
     const bool meant = kind == LayerKind::kLinear;
@@ -63,11 +63,47 @@ class OneScheme : public QuantConfig {
   }
 
  private:
-  std::string_view name_;
+  std::string name_;
   SchemePtr linear_;
 };
 
+Result<std::unique_ptr<QuantConfig>> make_usual(const io::ConfigMap& config, std::string_view wish,
+                                                const platform::SchemeOverrides& overrides) {
+  const auto* own = overrides.find<Scheme>(wish, layer_kind_name(LayerKind::kLinear));
+  if (own == nullptr) CHORAL_RETURN_IF_ERROR(check_quantization(wish));
+  CHORAL_TRY(const auto stored, config.get_map_or_empty("quantization_config"));
+  if (!stored.empty()) {
+    CHORAL_TRY(const auto method, stored.get_string_or("quant_method", "of no name"));
+    const auto where = config.path_of("quantization_config");
+    if (wish != kAuto) {
+      return invalid_argument("--quantization {} is for float checkpoints; this one is quantised ({} is {})", wish, where,
+                              method);
+    }
+    for (const Format& format : kFormats) {
+      if (format.name == method) return format.read(stored);
+    }
+    return unsupported(
+        "{}: checkpoints quantised by {} are not read; those by {} are. Use the float checkpoint, with --quantization {} if you "
+        "like, or a GGUF file",
+        where, method, fmt::join(names_of(kFormats), ", "), fmt::join(in_flight_names(), " or "));
+  }
+  if (own != nullptr) {
+    auto scheme = (*own)(float_scheme());
+    if (scheme == nullptr) return internal_error("the platform made no scheme for {}", wish);
+    return std::make_unique<OneScheme>(wish, std::move(scheme));
+  }
+  for (const auto& scheme : kInFlight) {
+    if (scheme.name == wish) return std::make_unique<OneScheme>(scheme.name, scheme.linear());
+  }
+  return std::make_unique<OneScheme>(kAuto, float_scheme());
+}
+
+constexpr std::array<std::string_view, 3> kKindNames{"linear", "embedding", "lm_head"};  // by LayerKind
+
 }  // namespace
+
+std::string_view layer_kind_name(LayerKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
+std::vector<std::string_view> layer_kind_names() { return {kKindNames.begin(), kKindNames.end()}; }
 
 Result<std::unique_ptr<LinearMethod>> QuantConfig::get_quant_method(LayerKind kind, const LinearShape& shape) const {
   LayerScheme chosen;
@@ -90,28 +126,10 @@ Status check_quantization(std::string_view wish) {
   return invalid_argument("--quantization {}: choose auto (the checkpoint as it is), {}", wish, fmt::join(names, ", "));
 }
 
-Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& config, std::string_view wish) {
-  CHORAL_RETURN_IF_ERROR(check_quantization(wish));
-  CHORAL_TRY(const auto stored, config.get_map_or_empty("quantization_config"));
-  if (!stored.empty()) {
-    CHORAL_TRY(const auto method, stored.get_string_or("quant_method", "of no name"));
-    const auto where = config.path_of("quantization_config");
-    if (wish != kAuto) {
-      return invalid_argument("--quantization {} is for float checkpoints; this one is quantised ({} is {})", wish, where,
-                              method);
-    }
-    for (const Format& format : kFormats) {
-      if (format.name == method) return format.read(stored);
-    }
-    return unsupported(
-        "{}: checkpoints quantised by {} are not read; those by {} are. Use the float checkpoint, with --quantization {} if you "
-        "like, or a GGUF file",
-        where, method, fmt::join(names_of(kFormats), ", "), fmt::join(in_flight_names(), " or "));
-  }
-  for (const auto& scheme : kInFlight) {
-    if (scheme.name == wish) return std::make_unique<OneScheme>(scheme.name, scheme.linear());
-  }
-  return std::make_unique<OneScheme>(kAuto, float_scheme());
+Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& config, std::string_view wish,
+                                                       const platform::SchemeOverrides& overrides) {
+  CHORAL_TRY(auto usual, make_usual(config, wish, overrides));
+  return with_platform_schemes(std::move(usual), overrides);
 }
 
 }  // namespace choral::quant

@@ -8,16 +8,18 @@
 #include <vector>
 
 #include "io/config_map.h"
+#include "platform/scheme_overrides.h"
 #include "quant/scheme.h"
 
 namespace choral::quant {
 
 enum class LayerKind { kLinear, kEmbedding, kLmHead };
+std::string_view layer_kind_name(LayerKind kind);  // "linear"
+std::vector<std::string_view> layer_kind_names();
 
 class QuantConfig {
  public:
   virtual ~QuantConfig() = default;
-  virtual std::string_view name() const = 0;
   // What was decided for the user.
   virtual std::vector<std::string> notes() const { return {}; }
   // The scheme of one layer as the checkpoint has it: "model.layers.0.self_attn.q_proj". The same object for all layers that may
@@ -32,7 +34,9 @@ class QuantConfig {
 Status check_quantization(std::string_view wish);
 std::vector<std::string> in_flight_names();
 
-// For a model of `config` and a wish.
-Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& config, std::string_view wish);
+// For a model of `config` and a wish, on a platform that brings `overrides`: schemes in the place of those here, which may also
+// be wished for under names of their own.
+Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& config, std::string_view wish,
+                                                       const platform::SchemeOverrides& overrides = {});
 
 }  // namespace choral::quant

@@ -15,7 +15,9 @@ TEST(QuantConfig, EveryWishMakesItsConfig) {
   for (const auto& name : names) {
     auto config = make_quant_config({}, name);
     ASSERT_TRUE(config.ok()) << config.status().message();
-    EXPECT_EQ((*config)->name(), name);
+    const auto chosen = (*config)->scheme_for(LayerKind::kLinear, "q_proj");
+    ASSERT_TRUE(chosen.ok());
+    EXPECT_EQ(chosen->why, name == "auto" ? "as stored" : "--quantization " + name);
   }
 }
 
@@ -44,6 +46,44 @@ TEST(QuantConfig, EachLayerGetsAMethodOfItsOwn) {
   const auto q = config->get_quant_method(LayerKind::kLinear, shape), k = config->get_quant_method(LayerKind::kLinear, shape);
   ASSERT_TRUE(q.ok() && k.ok());
   EXPECT_NE(q->get(), k->get());
+}
+
+TEST(QuantConfig, APlatformsSchemesStandInForTheEnginesOwn) {
+  platform::SchemeOverrides overrides;
+  std::vector<SchemePtr> usual;
+  const auto own = float_scheme();
+  const auto instead = [&](SchemePtr given) {
+    usual.push_back(std::move(given));
+    return dynamic_scheme(rounded_floats(8));
+  };
+  overrides.add<Scheme>("W8A16", "linear", instead);
+  const auto config = *make_quant_config({}, "w8a16", overrides);
+  const auto q = *config->scheme_for(LayerKind::kLinear, "q_proj"), k = *config->scheme_for(LayerKind::kLinear, "k_proj");
+  EXPECT_EQ(q.scheme->name(), "W8A8_DYNAMIC");
+  EXPECT_EQ(q.scheme, k.scheme) << "layers may be computed as one";
+  EXPECT_EQ(q.why, "--quantization w8a16; W8A16 by the platform");
+  ASSERT_EQ(usual.size(), 1u);
+  EXPECT_EQ(usual.front()->name(), "W8A16");
+  EXPECT_EQ(config->scheme_for(LayerKind::kEmbedding, "embed_tokens")->scheme, float_scheme());
+
+  overrides.add<Scheme>("FLOAT", "lm_head", instead);
+  const auto with_head = *make_quant_config({}, "auto", overrides);
+  EXPECT_EQ(with_head->scheme_for(LayerKind::kLmHead, "lm_head")->scheme->name(), "W8A8_DYNAMIC");
+  EXPECT_EQ(with_head->scheme_for(LayerKind::kLinear, "q_proj")->scheme, own);
+
+  overrides.add<Scheme>("W8A16", "convolution", instead);
+  EXPECT_THAT(make_quant_config({}, "auto", overrides).status().message(),
+              HasSubstr("W8A16 for layers of kind 'convolution'; there are linear, embedding, lm_head"));
+}
+
+TEST(QuantConfig, APlatformsSchemeMayBeWishedFor) {
+  platform::SchemeOverrides overrides;
+  overrides.add<Scheme>("mine", "linear", [](const SchemePtr&) { return dynamic_scheme(rounded_floats(8)); });
+  const auto config = *make_quant_config({}, "mine", overrides);
+  EXPECT_EQ(config->scheme_for(LayerKind::kLinear, "q_proj")->scheme->name(), "W8A8_DYNAMIC");
+  EXPECT_EQ(config->scheme_for(LayerKind::kLinear, "q_proj")->why, "--quantization mine");
+  EXPECT_EQ(config->scheme_for(LayerKind::kLmHead, "lm_head")->scheme, float_scheme());
+  EXPECT_FALSE(make_quant_config({}, "mine").ok());
 }
 
 }  // namespace

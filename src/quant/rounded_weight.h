@@ -12,9 +12,9 @@
 namespace choral::quant {
 
 struct RoundedWeight {
-  Tensor codes;               // int8 or e4m3, [rows, k]
+  Tensor codes;               // int8, e4m3 or GGUF blocks, [rows, k]
   int64_t group_size = 0;     // k of a scale; 0: all of them
-  std::vector<float> scales;  // [rows, groups]
+  std::vector<float> scales;  // [rows, groups]; of blocks none
 };
 
 // k of a scale where a weight of `k` columns is rounded to `bits`; 0: all of them.
@@ -27,5 +27,8 @@ Result<RoundedWeight> round_to_int(const kernels::Context& ctx, const TensorView
 
 // To e4m3: s = max|w| / 448 of a channel, w / s to nearest even.
 Result<RoundedWeight> round_to_fp8(const kernels::Context& ctx, const TensorView& weight, std::string_view name);
+
+// To blocks of a GGUF type (kernels/quant/quantise_blocks.h).
+Result<RoundedWeight> round_to_blocks(const kernels::Context& ctx, const TensorView& weight, DType type, std::string_view name);
 
 }  // namespace choral::quant

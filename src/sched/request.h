@@ -38,6 +38,7 @@ struct Request {
   std::vector<AdapterId> adapter_ids;  // the distinct adapters behind that key; none: the base
   int32_t activation_token = 0;        // tokens before this position are the base's (aLoRA); at most the prompt's length
   bool wants_prompt_logprobs = false;  // every prompt token is computed: no cached prefix is used
+  bool computes_all = false;           // the same for another reason
   std::optional<cache::PrefixRoot> prefix_root;  // names the KV's origin; nullopt: shares nothing with anybody
   // With activation_token > 0, prefix_root is the base's and this one the adapter's.
   std::optional<cache::PrefixRoot> activated_root;

@@ -176,7 +176,8 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   if (exceeds_max_loras(request)) return defer_adapter(request, Admission::kNoAdapterRoom);
   cache::PrefixMatch match;
   // Prompt logprobs need the logits of every prompt token, so every one is computed.
-  if (!request.wants_prompt_logprobs) {
+  const bool takes_prefix = !request.wants_prompt_logprobs && !request.computes_all;
+  if (takes_prefix) {
     match = cache_.find_prefix(request.prefix_chain, request.token_count());
     if (shares_pending_prefix(request, match.blocks)) {
       request.deferred_step = step_;
@@ -202,7 +203,7 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   if (!request.admitted_before) {
     request.admitted_before = true;
     request.cached_prompt_tokens = cached_tokens;
-    if (cache_.prefix_caching() && request.prefix_root && !request.wants_prompt_logprobs) {
+    if (cache_.prefix_caching() && request.prefix_root && takes_prefix) {
       cache_.count_query(request.prompt_count, cached_tokens);
     }
     FairShare::charge(request.share, kInputWeight * (request.prompt_count - cached_tokens));

@@ -82,6 +82,7 @@ class Scheduler {
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
   int32_t running_count() const { return static_cast<int32_t>(running_.size()); }
   int32_t waiting_count() const { return waiting_.size(); }
+  int64_t waiting_tokens() const { return waiting_.tokens(); }
   int32_t running_adapter_count() const { return running_adapters_; }  // distinct ones, those of mixes too
   std::span<Request* const> running() const { return running_; }       // most urgent first
   std::span<Request* const> waiting() const { return waiting_.requests(); }

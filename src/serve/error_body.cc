@@ -67,8 +67,22 @@ std::string error_body(const ApiError& error) {
   return out;
 }
 
+namespace {
+
+// What is wrong with a request is 400 to OpenAI's clients, whichever way it is wrong.
+int answer_status(Code code) {
+  switch (code) {
+    case Code::kCorrupt:
+    case Code::kUnsupported:
+    case Code::kTooLarge: return 400;
+    default: return http_status(code);
+  }
+}
+
+}  // namespace
+
 ApiError api_error(const Status& status, std::string_view param) {
-  return {http_status(status.code()), status.message(), std::string(code_name(status.code())), std::string(param)};
+  return {answer_status(status.code()), status.message(), std::string(code_name(status.code())), std::string(param)};
 }
 
 }  // namespace choral::serve

@@ -12,10 +12,10 @@
 namespace choral::serve {
 
 struct ApiError {
-  int status = 500;     // of HTTP
-  std::string message;  // for people: what, why, what to do
-  std::string code;     // for programs: "request_body_too_large"; empty = null
-  std::string param;    // the field that is wrong; empty = null
+  int status = 500;          // of HTTP
+  std::string message = {};  // for people: what, why, what to do
+  std::string code = {};     // for programs: "request_body_too_large"; empty = null
+  std::string param = {};    // the field that is wrong; empty = null
 };
 
 // OpenAI's word for a status: "invalid_request_error", "authentication_error", "not_found_error", "rate_limit_error", …

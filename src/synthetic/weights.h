@@ -15,7 +15,8 @@ namespace choral::synthetic {
 class Weights : public quant::WeightSource {
  public:
   // `format`: f32, f16, bf16 or a GGUF block type, for every matrix whose rows are whole blocks (else bf16).
-  Weights(DType format, uint64_t seed) : format_(format), seed_(seed) {}
+  Weights(DType format, uint64_t seed, const quant::WeightRequest& request = {})
+      : format_(format), seed_(seed), request_(request) {}
 
   bool contains(const std::string&) const override { return true; }
   Result<io::SourceTensor> take_any_of(const std::string& name, std::span<const Shape> shapes) override;

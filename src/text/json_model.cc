@@ -7,33 +7,6 @@
 namespace choral::text {
 namespace {
 
-constexpr size_t kMaxMerges = 8 << 20;
-
-Status read_merges(simdjson::dom::array list, BpeConfig& config) {
-  if (list.size() == 0xFFFFFF) config.merges.reserve(0xFFFFFF);  // simdjson's count is capped there
-  config.merges.reserve(list.size());
-  for (const JsonElement item : list) {
-    if (config.merges.size() >= kMaxMerges) return too_large("model: more than {} merges", kMaxMerges);
-    std::string_view left, right, both;
-    if (item.is_array()) {
-      simdjson::dom::array pair = item;
-      if (pair.size() != 2 || pair.at(0).get(left) || pair.at(1).get(right)) {
-        return corrupt("model: merge {} is not a pair of strings", config.merges.size());
-      }
-      config.merges.emplace_back(left, right);
-      continue;
-    }
-    if (item.get(both)) return corrupt("model: merge {} is neither a string nor a pair", config.merges.size());
-    if (both.starts_with("#version")) continue;  // a left-over first line of merges.txt, which HF skips too
-    const size_t space = both.find(' ');
-    if (space == std::string_view::npos || both.find(' ', space + 1) != std::string_view::npos) {
-      return corrupt("model: merge {} ({}) is not two tokens with one space between", config.merges.size(), quoted(both, 100));
-    }
-    config.merges.emplace_back(both.substr(0, space), both.substr(space + 1));
-  }
-  return {};
-}
-
 Status read_bpe(const JsonFields& fields, TokenizerBuilder& builder, size_t& size) {
   CHORAL_TRY(const simdjson::dom::object vocab, fields.object("vocab"));
   Vocabulary& vocabulary = builder.parts().model_vocabulary;
@@ -96,7 +69,34 @@ Status read_unigram(const JsonFields& fields, TokenizerBuilder& builder, size_t&
   return {};
 }
 
+constexpr size_t kMaxMerges = 8 << 20;
+
 }  // namespace
+
+Status read_merges(simdjson::dom::array list, BpeConfig& config) {
+  if (list.size() == 0xFFFFFF) config.merges.reserve(0xFFFFFF);  // simdjson's count is capped there
+  config.merges.reserve(list.size());
+  for (const JsonElement item : list) {
+    if (config.merges.size() >= kMaxMerges) return too_large("model: more than {} merges", kMaxMerges);
+    std::string_view left, right, both;
+    if (item.is_array()) {
+      simdjson::dom::array pair = item;
+      if (pair.size() != 2 || pair.at(0).get(left) || pair.at(1).get(right)) {
+        return corrupt("model: merge {} is not a pair of strings", config.merges.size());
+      }
+      config.merges.emplace_back(left, right);
+      continue;
+    }
+    if (item.get(both)) return corrupt("model: merge {} is neither a string nor a pair", config.merges.size());
+    if (both.starts_with("#version")) continue;  // a left-over first line of merges.txt, which HF skips too
+    const size_t space = both.find(' ');
+    if (space == std::string_view::npos || both.find(' ', space + 1) != std::string_view::npos) {
+      return corrupt("model: merge {} ({}) is not two tokens with one space between", config.merges.size(), quoted(both, 100));
+    }
+    config.merges.emplace_back(both.substr(0, space), both.substr(space + 1));
+  }
+  return {};
+}
 
 Status read_model(JsonElement element, TokenizerBuilder& builder, size_t& size) {
   CHORAL_TRY(const JsonFields fields, JsonFields::of(element, "model"));

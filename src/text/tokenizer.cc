@@ -144,6 +144,11 @@ bool Tokenizer::is_special(int32_t id) const {
   return id >= 0 && static_cast<size_t>(id) < parts_->special.size() && parts_->special[id];
 }
 
+bool Tokenizer::is_unused(int32_t id) const {
+  if (more_ && more_->find(id)) return false;
+  return id >= 0 && static_cast<size_t>(id) < parts_->unused.size() && parts_->unused[id];
+}
+
 std::string_view Tokenizer::special_token(std::string_view role) const {
   for (const auto& [key, token] : parts_->special_tokens) {
     if (key.size() == role.size() + 6 && key.starts_with(role) && key.ends_with("_token")) return token;

@@ -81,6 +81,7 @@ class Tokenizer {
 
   int32_t vocab_size() const;         // highest id + 1; there may be holes below
   bool is_special(int32_t id) const;  // left out by skip_special_tokens
+  bool is_unused(int32_t id) const;   // fills a place of the vocabulary for nobody; with_tokens may give it to a token
 
   // Special tokens by role: "bos", "eos", "unk", "pad", "sep", "cls", "mask". From tokenizer_config.json or GGUF.
   std::optional<int32_t> special_id(std::string_view role) const;

@@ -1,66 +1,19 @@
 // A tokenizer from GGUF metadata: the names there ("smollm", "llama-bpe" …) stand for what tokenizer.json spells out.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <tuple>
 
 #include "base/nearest_name.h"
 #include "base/printable.h"
+#include "text/gguf_tokenizer.h"
 #include "text/tokenizer_parts.h"
 
 namespace choral::text {
 namespace {
 
-constexpr std::string_view kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kDeepSeek3 =
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekken =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kGpt4o =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-// One kind of pre-tokenizer: regexes that isolate their matches one after another; GPT-2's own pattern where asked.
-struct PreKind {
-  std::string_view name;
-  std::array<std::string_view, 4> splits;
-  bool single_digits = false;
-  bool gpt2_pattern = false;
-  bool nfc = false;
-  bool ignore_merges = false;
-  bool add_bos = false;
-};
-constexpr std::string_view kDigits3 = R"(\p{N}{1,3})";
-constexpr auto kPreKinds = std::to_array<PreKind>({
-    {.name = "gpt-2", .splits = {}, .gpt2_pattern = true},
-    {.name = "gpt2", .splits = {}, .gpt2_pattern = true},
-    {.name = "mpt", .splits = {}, .gpt2_pattern = true},
-    {.name = "olmo", .splits = {}, .gpt2_pattern = true},
-    {.name = "phi-2", .splits = {}, .gpt2_pattern = true},
-    {.name = "smollm", .splits = {}, .single_digits = true, .gpt2_pattern = true},
-    {.name = "starcoder", .splits = {}, .single_digits = true, .gpt2_pattern = true},
-    {.name = "refact", .splits = {}, .single_digits = true, .gpt2_pattern = true},
-    {.name = "command-r", .splits = {}, .single_digits = true, .gpt2_pattern = true, .nfc = true, .add_bos = true},
-    {.name = "llama-bpe", .splits = {kLlama3}, .ignore_merges = true, .add_bos = true},
-    {.name = "llama3", .splits = {kLlama3}, .ignore_merges = true, .add_bos = true},
-    {.name = "llama-v3", .splits = {kLlama3}, .ignore_merges = true, .add_bos = true},
-    {.name = "dbrx", .splits = {kLlama3}},
-    {.name = "smaug-bpe", .splits = {kLlama3}},
-    {.name = "qwen2", .splits = {kQwen2}, .nfc = true},
-    {.name = "deepseek-r1-qwen", .splits = {kQwen2}, .nfc = true},
-    {.name = "stablelm2", .splits = {kQwen2}},
-    {.name = "deepseek-coder",
-     .splits = {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-퟿]+"},
-     .single_digits = true},
-    {.name = "deepseek-v3", .splits = {kDigits3, "[一-龥぀-ゟ゠-ヿ]+", kDeepSeek3}},
-    {.name = "tekken", .splits = {kTekken}, .ignore_merges = true, .add_bos = true},
-    {.name = "gpt-4o", .splits = {kGpt4o}},
-    {.name = "llama4", .splits = {kGpt4o}, .add_bos = true},
-});
-
-enum TokenType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+int gguf_token_type(const GgufTokenizerData& data, size_t id) {
+  return data.token_types.empty() ? kNormal : data.token_types[id];
+}
 
 class GgufReader {
  public:
@@ -90,14 +43,15 @@ class GgufReader {
   }
 
  private:
-  int type(size_t id) const { return data_.token_types.empty() ? kNormal : data_.token_types[id]; }
+  int type(size_t id) const { return gguf_token_type(data_, id); }
 
   Status byte_level() {
-    const auto kind = std::find_if(kPreKinds.begin(), kPreKinds.end(), [&](const PreKind& k) { return k.name == data_.pre; });
-    if (kind == kPreKinds.end()) {
+    const auto kind = std::find_if(kGgufPreTokenizers.begin(), kGgufPreTokenizers.end(),
+                                   [&](const GgufPreTokenizer& k) { return k.name == data_.pre; });
+    if (kind == kGgufPreTokenizers.end()) {
       std::vector<std::string> names;
       std::string list;
-      for (const PreKind& k : kPreKinds) {
+      for (const GgufPreTokenizer& k : kGgufPreTokenizers) {
         names.emplace_back(k.name);
         list += (list.empty() ? "" : ", ") + names.back();
       }
@@ -136,40 +90,14 @@ class GgufReader {
     return {};
   }
 
-  // SentencePiece joins the neighbours whose union has the best score. As merges: every way to split a token into two others,
-  // ordered by the token's score, as the conversion to tokenizer.json does it.
   Status sentence_piece() {
     add_bos_default_ = true;
     if (data_.scores.empty()) return corrupt("tokenizer.ggml.scores is missing; model \"llama\" needs it");
-    struct Merge {
-      float score;
-      int32_t left, right;
-      std::string_view text;
-      uint32_t cut;
-    };
     const Vocabulary& vocabulary = parts_.model_vocabulary;
-    std::vector<Merge> merges;
-    for (size_t id = 0; id < data_.tokens.size(); ++id) {
-      if (type(id) != kNormal && type(id) != kUserDefined && type(id) != kUnused) continue;
-      const std::string_view token = data_.tokens[id];
-      if (token.size() > 256) continue;  // SentencePiece's pieces have at most 16 characters by default
-      if (std::isnan(data_.scores[id])) return corrupt("the score of token {} is not a number", id);
-      const size_t first = merges.size();
-      for (size_t cut = 1; cut < token.size(); ++cut) {
-        if ((static_cast<unsigned char>(token[cut]) & 0xC0) == 0x80) continue;
-        const int32_t left = vocabulary.find(token.substr(0, cut));
-        const int32_t right = left < 0 ? -1 : vocabulary.find(token.substr(cut));
-        if (right >= 0) merges.push_back({data_.scores[id], left, right, token, static_cast<uint32_t>(cut)});
-      }
-      std::sort(merges.begin() + static_cast<std::ptrdiff_t>(first), merges.end(),
-                [](const Merge& a, const Merge& b) { return std::tie(a.left, a.right) < std::tie(b.left, b.right); });
-    }
-    std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) { return a.score > b.score; });
-
     BpeConfig config;
     config.byte_fallback = true;
     config.fuse_unk = true;
-    for (const Merge& m : merges) config.merges.emplace_back(m.text.substr(0, m.cut), m.text.substr(m.cut));
+    CHORAL_TRY(config.merges, merges_by_score(data_, vocabulary));
     for (size_t id = 0; id < data_.tokens.size(); ++id) {
       if (type(id) == kUnknown) config.unk_token = data_.tokens[id];
     }
@@ -221,6 +149,37 @@ class GgufReader {
 };
 
 }  // namespace
+
+Result<std::vector<TextPair>> merges_by_score(const GgufTokenizerData& data, const Vocabulary& vocabulary) {
+  struct Merge {
+    float score;
+    int32_t left, right;
+    std::string_view text;
+    uint32_t cut;
+  };
+  std::vector<Merge> merges;
+  for (size_t id = 0; id < data.tokens.size(); ++id) {
+    const int type = gguf_token_type(data, id);
+    if (type != kNormal && type != kUserDefined && type != kUnused) continue;
+    const std::string_view token = data.tokens[id];
+    if (token.size() > 256) continue;  // SentencePiece's pieces have at most 16 characters by default
+    if (std::isnan(data.scores[id])) return corrupt("the score of token {} is not a number", id);
+    const size_t first = merges.size();
+    for (size_t cut = 1; cut < token.size(); ++cut) {
+      if ((static_cast<unsigned char>(token[cut]) & 0xC0) == 0x80) continue;
+      const int32_t left = vocabulary.find(token.substr(0, cut));
+      const int32_t right = left < 0 ? -1 : vocabulary.find(token.substr(cut));
+      if (right >= 0) merges.push_back({data.scores[id], left, right, token, static_cast<uint32_t>(cut)});
+    }
+    std::sort(merges.begin() + static_cast<std::ptrdiff_t>(first), merges.end(),
+              [](const Merge& a, const Merge& b) { return std::tie(a.left, a.right) < std::tie(b.left, b.right); });
+  }
+  std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) { return a.score > b.score; });
+  std::vector<TextPair> out;
+  out.reserve(merges.size());
+  for (const Merge& m : merges) out.emplace_back(m.text.substr(0, m.cut), m.text.substr(m.cut));
+  return out;
+}
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_gguf(const GgufTokenizerData& data) {
   return GgufReader(data).run().while_("reading the tokenizer of the GGUF file");

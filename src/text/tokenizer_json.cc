@@ -15,18 +15,6 @@ constexpr size_t kMaxFile = size_t{256} << 20;
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kMaxTemplates = 64;
 
-Result<JsonElement> parse(simdjson::dom::parser& parser, std::string_view json) {
-  if (json.size() > kMaxFile) return too_large("{} bytes; the limit is {}", json.size(), kMaxFile);
-  if (const auto error = parser.allocate(std::max<size_t>(json.size(), 64), kMaxDepth)) {
-    return resource_exhausted("no memory to parse {} bytes: {}", json.size(), simdjson::error_message(error));
-  }
-  JsonElement root;
-  if (const auto error = parser.parse(json.data(), json.size()).get(root)) {
-    return corrupt("not JSON: {}", simdjson::error_message(error));
-  }
-  return root;
-}
-
 Status read_tokenizer(JsonElement root, TokenizerBuilder& builder, size_t& model_size) {
   CHORAL_TRY(const JsonFields fields, JsonFields::of(root, "the file"));
   CHORAL_TRY(const std::string_view version, fields.string_or("version", "1.0"));
@@ -152,11 +140,23 @@ Status read_added_tokens_file(JsonElement root, std::vector<AddedToken>& tokens)
 
 }  // namespace
 
+Result<JsonElement> parse_json(simdjson::dom::parser& parser, std::string_view json) {
+  if (json.size() > kMaxFile) return too_large("{} bytes; the limit is {}", json.size(), kMaxFile);
+  if (const auto error = parser.allocate(std::max<size_t>(json.size(), 64), kMaxDepth)) {
+    return resource_exhausted("no memory to parse {} bytes: {}", json.size(), simdjson::error_message(error));
+  }
+  JsonElement root;
+  if (const auto error = parser.parse(json.data(), json.size()).get(root)) {
+    return corrupt("not JSON: {}", simdjson::error_message(error));
+  }
+  return root;
+}
+
 Result<AddedTokenList> read_added_token_list(const AddedTokenFiles& files) {
   AddedTokenList list;
   if (!files.tokenizer_config_json.empty()) {
     simdjson::dom::parser parser;
-    CHORAL_TRY(const JsonElement root, parse(parser, files.tokenizer_config_json).while_("reading tokenizer_config.json"));
+    CHORAL_TRY(const JsonElement root, parse_json(parser, files.tokenizer_config_json).while_("reading tokenizer_config.json"));
     CHORAL_TRY(const JsonFields fields, JsonFields::of(root, "tokenizer_config.json"));
     CHORAL_TRY(list.tokens, read_added_tokens_decoder(fields).while_("reading tokenizer_config.json"));
     if (const auto eos = fields.find("eos_token")) {
@@ -166,7 +166,7 @@ Result<AddedTokenList> read_added_token_list(const AddedTokenFiles& files) {
   }
   if (list.tokens.empty() && !files.tokenizer_json.empty()) {
     simdjson::dom::parser parser;
-    CHORAL_TRY(const JsonElement root, parse(parser, files.tokenizer_json).while_("reading tokenizer.json"));
+    CHORAL_TRY(const JsonElement root, parse_json(parser, files.tokenizer_json).while_("reading tokenizer.json"));
     CHORAL_TRY(const JsonFields fields, JsonFields::of(root, "tokenizer.json"));
     if (fields.find("added_tokens")) {
       CHORAL_TRY(const simdjson::dom::array added, fields.array("added_tokens"));
@@ -175,7 +175,7 @@ Result<AddedTokenList> read_added_token_list(const AddedTokenFiles& files) {
   }
   if (list.tokens.empty() && !files.added_tokens_json.empty()) {
     simdjson::dom::parser parser;
-    CHORAL_TRY(const JsonElement root, parse(parser, files.added_tokens_json).while_("reading added_tokens.json"));
+    CHORAL_TRY(const JsonElement root, parse_json(parser, files.added_tokens_json).while_("reading added_tokens.json"));
     CHORAL_RETURN_IF_ERROR(read_added_tokens_file(root, list.tokens).while_("reading added_tokens.json"));
   }
   return list;
@@ -222,12 +222,12 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view t
   size_t model_size = 0;
   {
     simdjson::dom::parser parser;
-    CHORAL_TRY(const JsonElement root, parse(parser, tokenizer_json).while_("reading tokenizer.json"));
+    CHORAL_TRY(const JsonElement root, parse_json(parser, tokenizer_json).while_("reading tokenizer.json"));
     CHORAL_RETURN_IF_ERROR(read_tokenizer(root, builder, model_size).while_("reading tokenizer.json"));
   }
   if (!tokenizer_config_json.empty()) {
     simdjson::dom::parser parser;
-    CHORAL_TRY(const JsonElement root, parse(parser, tokenizer_config_json).while_("reading tokenizer_config.json"));
+    CHORAL_TRY(const JsonElement root, parse_json(parser, tokenizer_config_json).while_("reading tokenizer_config.json"));
     CHORAL_RETURN_IF_ERROR(read_tokenizer_config(root, builder, model_size).while_("reading tokenizer_config.json"));
   }
   return builder.build().while_("reading tokenizer.json");

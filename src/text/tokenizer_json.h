@@ -13,6 +13,9 @@ namespace choral::text {
 
 using JsonElement = simdjson::dom::element;
 
+// The text as a document that lives as long as `parser` and is not read over.
+Result<JsonElement> parse_json(simdjson::dom::parser& parser, std::string_view json);
+
 Status read_normalizer(JsonElement element, std::vector<NormalizerStep>& steps, int depth = 0);
 Status read_pre_tokenizer(JsonElement element, std::vector<PreTokenizerStep>& steps, int depth = 0);
 Status read_decoder(JsonElement element, std::vector<DecoderStep>& steps, int depth = 0);
@@ -21,6 +24,7 @@ Status read_post_processor(JsonElement element, std::vector<Template>& templates
 
 // The "model" object: fills the model vocabulary and makes the model. `size` is what HF counts as the model's tokens.
 Status read_model(JsonElement element, TokenizerBuilder& builder, size_t& size);
+Status read_merges(simdjson::dom::array list, BpeConfig& config);  // views of the document
 Result<std::vector<AddedToken>> read_added_tokens(simdjson::dom::array array);
 
 // What transformers adds from tokenizer_config.json: special tokens by role, added_tokens_decoder, templates, clean-up, and

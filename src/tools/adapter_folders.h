@@ -8,22 +8,17 @@
 
 #include "base/status.h"
 #include "lora/peft/adapter_name.h"
+#include "lora/peft/adapters_in_root.h"
 #include "lora/peft/base_name.h"
 
 namespace choral::tools {
 
 using lora::adapter_in_root;
+using lora::adapters_in_root;
 using lora::check_adapter_name;
+using lora::FoundAdapter;
 using lora::kBaseName;
 using lora::other_base_note;
-
-// An adapter that a name leads to.
-struct FoundAdapter {
-  std::string name;
-  std::string path;
-};
-// Folders of `root` that hold an adapter, also one level deeper ("team/sql"); sorted. An error when `root` cannot be read.
-Result<std::vector<FoundAdapter>> adapters_in_root(const std::string& root);
 
 struct AdapterSummary {
   std::string kind;  // "LoRA", "DoRA, rsLoRA"

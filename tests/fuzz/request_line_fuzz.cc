@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "apps/jsonl.h"
 #include "base/check.h"
+#include "serve/request_line.h"
 
 namespace {
 
@@ -36,10 +36,10 @@ std::string expanded(std::string_view input) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using choral::apps::RequestLine;
+  using choral::serve::RequestLine;
   const std::string line = expanded({reinterpret_cast<const char*>(data), size});
   size_t warnings = 0;
-  choral::apps::RequestLineReader reader({}, [&](const std::string& text) {
+  choral::serve::RequestLineReader reader({}, [&](const std::string& text) {
     CHORAL_CHECK(text.size() < 500, "a warning quotes a whole line");
     ++warnings;
   });

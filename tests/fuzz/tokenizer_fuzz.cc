@@ -1,11 +1,12 @@
-// A mutated tokenizer.json, a zero byte, and a text to encode, decode and stream. The text is also repeated until it is so large
-// that what it may cost by its size is most of its budget: work that is not paid for is seen by the time limit of `./dev fuzz`,
-// as it is many times what the budget allows; memory by the memory limit.
+// A mutated tokenizer.json, a zero byte, and a text to encode, decode and stream; what GGUF says of the tokenizer. The text is
+// also repeated until it is so large that what it may cost by its size is most of its budget: work that is not paid for is seen
+// by the time limit of `./dev fuzz`, as it is many times what the budget allows; memory by the memory limit.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
+#include "text/gguf_tokenizer.h"
 #include "text/stream_detokenizer.h"
 #include "text/tokenizer.h"
 
@@ -33,6 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = (cut == std::string_view::npos ? input : input.substr(cut + 1)).substr(0, kLarge);
   const auto tokenizer = Tokenizer::from_json(input.substr(0, cut), R"({"clean_up_tokenization_spaces":true})");
   if (!tokenizer.ok()) return 0;
+  static_cast<void>(gguf_tokenizer_data(**tokenizer, input.substr(0, cut)).ok());
   encode_large(**tokenizer, text);
   const auto ids = (*tokenizer)->encode(text, {.limits = kLimits});
   if (!ids.ok()) return 0;

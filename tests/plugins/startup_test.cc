@@ -57,6 +57,23 @@ TEST_F(StartupTest, FromChoiceToFusedOperatorAndBackToItsComposition) {
               Contains(AllOf(HasSubstr("add_rms_norm is served by its composition"), HasSubstr(library.string()))));
 }
 
+// The device's wish for weights that the user left open; the user's own wish stands.
+TEST_F(StartupTest, ADeviceMayWishForAQuantisation) {
+  const Variable wish("CHORAL_REF_QUANTIZATION", "w8a8_dynamic");
+  auto quantised = options("cpu");
+  quantised.quantization = "w8a8_dynamic";
+  const auto device = load(options("ref_device"));
+  EXPECT_THAT(device->info().notes, Contains("config: quantization = w8a8_dynamic (was auto)"));
+  expect_equal(answers(*device), answers(*load(quantised)));
+  auto own = options("ref_device");
+  own.quantization = "w8a16";
+  EXPECT_THAT(load(own)->info().notes, ::testing::Not(Contains(HasSubstr("config: quantization"))));
+
+  const Variable unknown("CHORAL_REF_QUANTIZATION", "w1a1");
+  const auto refused = LLM::load(options("ref_device"));
+  EXPECT_THAT(refused.status().message(), HasSubstr("--quantization w1a1: choose auto"));
+}
+
 // Each fused operator switched off, and all of them: the same answers.
 TEST_F(StartupTest, EveryFusedOperatorCanBeSwitchedOff) {
   const auto wanted = cpu_answers();

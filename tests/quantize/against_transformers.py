@@ -5,9 +5,8 @@ usage: against_transformers.py CHORAL MODEL_DIR... [--schemes A,B] [--keep DIR]
 Needs torch, transformers, accelerate and compressed-tensors (docs/quantization.md names the versions this was run with). Without them,
 here and in the Python that CHORAL_PEFT_PYTHON names, it exits with 77: skipped.
 
-transformers computes in float32 with the weights that compressed-tensors unpacks. Dynamic activations are rounded as
-docs/quantization.md says, by a hook: compressed-tensors divides by max|x| / 127.5, Choral by max|x| / 127, two roundings of one kind. A
-value that lies on the border between two integers may fall to either side by the last bit of a sum, and moves the roundings of all that
+transformers computes in float32 with the weights that compressed-tensors unpacks. Activations are rounded as docs/quantization.md
+says, by a hook: compressed-tensors divides dynamic ones by max|x| / 127.5, Choral by max|x| / 127, two roundings of one kind. A value that lies on the border between two integers may fall to either side by the last bit of a sum, and moves the roundings of all that
 follows. So of those schemes the first place must hold, and the others may be off by less than the rounding changes.
 """
 
@@ -38,7 +37,9 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 torch.set_num_threads(2)
 
-SCHEMES = ["w8a16", "w4a16", "fp8", "w8a8_dynamic", "w4a8_dynamic"]
+SCHEMES = ["w8a16", "w4a16", "fp8", "w8a8_dynamic", "w4a8_dynamic", "w8a8"]
+ROUNDED_INPUTS = {"w8a8_dynamic", "w4a8_dynamic", "w8a8"}
+CALIBRATION = {"w8a8": ["--calibration", __file__]}  # any text will do
 TOLERANCE = 1e-2  # of log-probabilities
 TOKENS = 48
 
@@ -50,7 +51,10 @@ def choral_logprobs(choral, model, ids, folder):
     return torch.tensor([p["logprob"] for p in json.loads(answers.read_text())["prompt_logprobs"] if p is not None])
 
 
-def rounded_rows(_, inputs):
+def rounded_rows(module, inputs):
+    if not module.quantization_scheme.input_activations.dynamic:
+        scale = module.input_scale.float()
+        return (torch.clamp(torch.round(inputs[0] / scale), -128, 127) * scale, *inputs[1:])
     scale = inputs[0].abs().amax(-1, keepdim=True) / 127
     return (torch.where(scale > 0, torch.round(inputs[0] / scale) * scale, inputs[0]), *inputs[1:])
 
@@ -84,13 +88,13 @@ def main():
             with tempfile.TemporaryDirectory() as temp:
                 folder = pathlib.Path(temp)
                 written = folder / "written"
-                subprocess.run([args.choral, "quantize", model, written, "--scheme", scheme, "-q"], check=True, stdout=subprocess.DEVNULL)
+                subprocess.run([args.choral, "quantize", model, written, "--scheme", scheme, "-q", *CALIBRATION.get(scheme, [])], check=True, stdout=subprocess.DEVNULL)
                 ours = choral_logprobs(args.choral, written, ids, folder).double()
                 theirs, quantised = transformers_logprobs(written, ids)
                 plain = choral_logprobs(args.choral, model, ids, folder).double()
             off, rounding = (ours - theirs).abs(), (ours - plain).abs().max().item()
             held = (off <= TOLERANCE).double().mean().item()
-            held_enough = off[0] <= TOLERANCE if scheme.endswith("_dynamic") else held == 1
+            held_enough = off[0] <= TOLERANCE if scheme in ROUNDED_INPUTS else held == 1
             good = quantised > 0 and held_enough and off.max() < rounding
             failed += not good
             print(f"{'ok  ' if good else 'FAIL'} {model.name} {scheme}: {quantised} layers, |dlogprob| median {off.median():.1e}, max"

@@ -184,6 +184,16 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
   return true;
 }
 
+std::vector<AnswerAdapter> AdapterResidency::describe(const EngineRequest& request) const {
+  std::vector<AnswerAdapter> all;
+  for (const auto& use : request.adapters) {
+    const AdapterVersion& version = *use.version;
+    all.push_back({.name = version.request.lora_name, .digest = to_hex(version.content->digest), .scale = use.scale});
+    registry_.update(*use.version, [&](const AdapterInfo& info) { all.back().generation = info.generation; });
+  }
+  return all;
+}
+
 void AdapterResidency::leave(EngineRequest& request) {
   if (request.voice == nullptr) return;
   memory_.leave(request.voice->key);

@@ -34,6 +34,8 @@ class AdapterResidency : public sched::AdapterGate {
   // kKnown: the request's key, prefix origin and activation are set and it can be scheduled. kWaiting: its adapters were never
   // loaded; ask again after take_changes(). kFailed: request.adapter_status says why.
   Arrival arrive(EngineRequest& request);
+  // The adapters of a request whose arrival was kKnown, for whoever reads its answer.
+  std::vector<AnswerAdapter> describe(const EngineRequest& request) const;
   // The end of a request that arrived, however it came; after release() if it held.
   void leave(EngineRequest& request);
   // Whether a load failed since the last call of a version that was in memory before: requests may be stranded.

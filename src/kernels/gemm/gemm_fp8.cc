@@ -1,12 +1,12 @@
 #include "kernels/gemm/gemm_fp8.h"
 
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "base/checked_math.h"
+#include "base/first_found.h"
 #include "base/float8.h"
 #include "kernels/gemm/gemm_float_blocking.h"
 #include "kernels/gemm/weight_parts.h"
@@ -113,22 +113,19 @@ Result<std::unique_ptr<PackedMatrix>> pack_fp8(std::span<const Fp8Part> parts, i
   CHORAL_TRY(panels.bytes, AlignedBuffer::allocate(panels.panels() * panels.panel_bytes));
 
   const PackKernels& kernels = pack_kernels(cpu_level());
-  std::atomic<int64_t> first_bad{panels.n};  // the first channel that holds a NaN
+  FirstFound bad;  // channel that holds a NaN
   pool.parallel_for(panels.panels(), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t p = begin; p < end; ++p) {
       const int64_t row = p * kPanelRows;
       const auto own = std::span(channels).subspan(row, std::min(kPanelRows, panels.n - row));
       for (int64_t i = 0; i < std::ssize(own); ++i) {
-        if (!holds_nan(own[i].codes, panels.k)) continue;
-        int64_t known = first_bad.load();
-        while (row + i < known && !first_bad.compare_exchange_weak(known, row + i)) {
-        }
+        if (holds_nan(own[i].codes, panels.k)) bad.found(row + i);
       }
       pack_panel(panels, own, kernels, panels.bytes.data() + p * panels.panel_bytes);
     }
   });
-  if (const int64_t bad = first_bad.load(); bad < panels.n) {
-    return corrupt("part {} of an fp8 weight holds a NaN in row {}", channels[bad].part, channels[bad].row);
+  if (const auto row = bad.index()) {
+    return corrupt("part {} of an fp8 weight holds a NaN in row {}", channels[*row].part, channels[*row].row);
   }
   return std::unique_ptr<PackedMatrix>(std::make_unique<Fp8Matrix>(std::move(panels), group_size));
 }

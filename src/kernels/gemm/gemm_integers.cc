@@ -1,11 +1,11 @@
 #include "kernels/gemm/gemm_integers.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "base/first_found.h"
 #include "kernels/gemm/gemm_quant_matrix.h"
 #include "kernels/gemm/weight_parts.h"
 
@@ -75,7 +75,7 @@ Status check_integers(const IntegerPart& part, size_t index, const IntegerOption
   const TensorView& t = part.rows.tensor;
   const Range range = range_of(options);
   const auto outside = [&](int8_t q) { return q < range.least || q > range.largest; };
-  std::atomic<int64_t> first_bad = t.rows();
+  FirstFound bad;
   pool.parallel_for(t.rows(), 16, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const auto* q = reinterpret_cast<const int8_t*>(t.row(row));
@@ -85,12 +85,11 @@ Status check_integers(const IntegerPart& part, size_t index, const IntegerOption
         largest = std::max<int>(largest, q[i]);
       }
       if (least >= range.least && largest <= range.largest) continue;
-      for (int64_t seen = first_bad; row < seen && !first_bad.compare_exchange_weak(seen, row);) continue;
-      return;
+      return bad.found(row);
     }
   });
-  const int64_t row = first_bad;
-  if (row == t.rows()) return {};
+  if (!bad.index()) return {};
+  const int64_t row = *bad.index();
   const auto* q = reinterpret_cast<const int8_t*>(t.row(row));
   return invalid_argument("part {} has {} in row {}; integers of {} bits are within {} and {}", index,
                           static_cast<int>(*std::find_if(q, q + t.cols(), outside)), row, options.bits, range.least,

@@ -32,12 +32,14 @@ class PluginPlatform : public Platform {
     put_text(border.scheduler, config.scheduler);
     put_text(border.attention_backend, config.attention_backend);
     put_text(border.custom_ops, config.custom_ops);
+    put_text(border.quantization, config.quantization);
     CHORAL_RETURN_IF_ERROR(take_status(plugin_->api.check_and_update_config(&border)).while_(fmt::format("device {}", name())));
     config.max_num_batched_tokens = border.max_num_batched_tokens;
     config.worker_cls = get_text(border.worker_cls);
     config.scheduler = get_text(border.scheduler);
     config.attention_backend = get_text(border.attention_backend);
     config.custom_ops = get_text(border.custom_ops);
+    config.quantization = get_text(border.quantization);
     if (config.max_num_batched_tokens <= 0) {
       return invalid_argument("device {} set max_num_batched_tokens to {}", name(), config.max_num_batched_tokens);
     }

@@ -8,7 +8,6 @@ namespace {
 class Awq : public QuantConfig {
  public:
   Awq(SchemePtr scheme, std::vector<std::string> skipped) : scheme_(std::move(scheme)), skipped_(std::move(skipped)) {}
-  std::string_view name() const override { return "awq"; }
 
   Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
     if (kind != LayerKind::kLinear) return LayerScheme{float_scheme(), "as stored"};

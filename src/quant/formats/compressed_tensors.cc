@@ -116,7 +116,6 @@ class CompressedTensors : public QuantConfig {
     return std::unique_ptr<QuantConfig>(std::move(made));
   }
 
-  std::string_view name() const override { return "compressed-tensors"; }
   std::vector<std::string> notes() const override { return notes_; }
 
   Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {

@@ -81,7 +81,6 @@ class Fp8Config : public QuantConfig {
     return std::unique_ptr<QuantConfig>(std::move(made));
   }
 
-  std::string_view name() const override { return "fp8"; }
   std::vector<std::string> notes() const override { return {note_}; }
 
   Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {

@@ -55,7 +55,6 @@ class Gptq : public QuantConfig {
     for (const auto& member : dynamic.members()) CHORAL_RETURN_IF_ERROR(made->read_exception(dynamic, member.key, format));
     return std::unique_ptr<QuantConfig>(std::move(made));
   }
-  std::string_view name() const override { return "gptq"; }
 
   Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
     if (kind == LayerKind::kEmbedding || (kind == LayerKind::kLmHead && !head_)) return LayerScheme{float_scheme(), "as stored"};

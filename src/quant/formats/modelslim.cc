@@ -48,11 +48,6 @@ const std::array kSchemes{
               }},
 };
 
-std::string_view kind_name(LayerKind kind) {
-  constexpr std::string_view kNames[] = {"linear", "embedding", "lm_head"};
-  return kNames[static_cast<size_t>(kind)];
-}
-
 class ModelSlim : public QuantConfig {
  public:
   static Result<std::unique_ptr<QuantConfig>> read(const io::ConfigMap& description) {
@@ -70,7 +65,6 @@ class ModelSlim : public QuantConfig {
     for (const SchemeRow& row : kSchemes) made->schemes_.emplace(row.type, row.make(made->globals_));
     return std::unique_ptr<QuantConfig>(std::move(made));
   }
-  std::string_view name() const override { return "modelslim"; }
   std::vector<std::string> notes() const override { return notes_; }
 
   Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
@@ -85,7 +79,7 @@ class ModelSlim : public QuantConfig {
       if (row.type == type) return LayerScheme{schemes_.find(row.type)->second, why};
       known.push_back(row.type);
     }
-    return unread_format(description_.path_of(key), fmt::format("{} for a layer of kind {}", type, kind_name(kind)),
+    return unread_format(description_.path_of(key), fmt::format("{} for a layer of kind {}", type, layer_kind_name(kind)),
                          fmt::format("{}", fmt::join(known, ", ")));
   }
 

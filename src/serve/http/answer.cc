@@ -4,8 +4,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
-#include "serve/http/fault_response.h"
 
 namespace choral::serve {
 
@@ -119,7 +119,7 @@ void Answer::abandon() {
 }
 
 void Answer::answer_fault(std::string message) {
-  HttpResponse response = fault_response({500, std::move(message), "internal", ""});
+  HttpResponse response = error_response({.status = 500, .message = std::move(message), .code = "internal"});
   {
     const std::lock_guard lock(mutex_);
     if (over() || stage_ == Stage::kComplete) return;

@@ -17,8 +17,8 @@
 #include "serve/http/answer.h"
 #include "serve/http/answer_writer.h"
 #include "serve/http/byte_stream.h"
+#include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
-#include "serve/http/fault_response.h"
 #include "serve/http/out_queue.h"
 #include "serve/http/request_reader.h"
 #include "serve/http/response_head.h"
@@ -170,7 +170,7 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
   }
 
   void answer_without_tls() {
-    const HttpResponse response = fault_response({400, "this port speaks TLS: use https", "tls_expected", ""});
+    const HttpResponse response = error_response({400, "this port speaks TLS: use https", "tls_expected", ""});
     const std::string bytes =
         response_head(response.status, response.headers, {BodyEnd::kLength, response.body.size(), 1, false}) + response.body;
     ::send(descriptor_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);

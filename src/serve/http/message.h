@@ -57,8 +57,8 @@ struct HttpRequest {
 struct HttpResponse {
   int status = 200;
   // Content-Length, Transfer-Encoding, Connection and Date are the server's own. "Connection: close" asks it to close afterwards.
-  Headers headers;
-  std::string body;
+  Headers headers = {};
+  std::string body = {};
 };
 
 // "Not Found"; "Unknown" for a number without a meaning.

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
-#include "serve/http/fault_response.h"
 
 namespace choral::serve {
 namespace {
@@ -93,7 +93,7 @@ std::optional<RequestReader::Step> RequestReader::check_head() {
 bool RequestReader::wants_continue() { return std::exchange(continue_due_, false); }
 
 RequestReader::Step RequestReader::refuse(const ApiError& fault) {
-  refusal_ = fault_response(fault);
+  refusal_ = error_response(fault);
   server_->tell_refusal(parser_->request(), fault.status);
   keep_alive_ = false;
   std::string().swap(parser_->request().body);  // nobody will read it, and the connection may live on for a while

@@ -14,8 +14,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "serve/http/connection.h"
+#include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
-#include "serve/http/fault_response.h"
 #include "serve/http/io_thread.h"
 #include "serve/http/listener.h"
 #include "serve/http/response_head.h"
@@ -240,7 +240,7 @@ class AsioServer final : public HttpServer {
     state_->tell_refusal(unread, 503);
     if (tls) return;
     const HttpResponse full =
-        fault_response({503, "the server has as many connections as it may have: try again soon", "overloaded", ""});
+        error_response({503, "the server has as many connections as it may have: try again soon", "overloaded", ""});
     const std::string bytes =
         response_head(full.status, full.headers, {BodyEnd::kLength, full.body.size(), 1, false}) + full.body;
     ::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);

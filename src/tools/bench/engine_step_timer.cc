@@ -80,7 +80,8 @@ Status EngineStepTimer::load(StepTimerOptions options) {
   } else {
     CHORAL_TRY(const auto config, synthetic::model_config(options.synthetic));
     if (engine_options.max_model_len == 0) engine_options.max_model_len = kMaxPrefill * 2;
-    synthetic::Weights weights(format, kSeed);
+    CHORAL_TRY(const auto request, engine::parse_weight_request(engine_options.dtype, engine_options.activations));
+    synthetic::Weights weights(format, kSeed, request);
     CHORAL_TRY(executor_, engine::UniprocExecutor::load(engine_options, config, weights));
     model_.name = fmt::format("synthetic {} ({})", options.synthetic, dtype_name(format));
   }

@@ -11,7 +11,7 @@ using quant::WrittenScheme;
 
 Json weights_json(const WrittenScheme& scheme, int64_t group_size) {
   Json weights{{"num_bits", scheme.bits},
-               {"type", scheme.is_float ? "float" : "int"},
+               {"type", scheme.codes == DType::kI8 ? "int" : "float"},
                {"symmetric", true},
                {"strategy", group_size == 0 ? "channel" : "group"},
                {"dynamic", false}};
@@ -22,9 +22,10 @@ Json weights_json(const WrittenScheme& scheme, int64_t group_size) {
 Json group_json(const WrittenScheme& scheme, Json targets, int64_t group_size) {
   Json group{{"targets", std::move(targets)}, {"weights", weights_json(scheme, group_size)}};
   group["input_activations"] = nullptr;
-  if (scheme.int8_rows) {
+  if (scheme.input != quant::WrittenInput::kFloat) {
+    const bool fixed = scheme.input_is_fixed();
     group["input_activations"] = {
-        {"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "token"}, {"dynamic", true}};
+        {"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", fixed ? "tensor" : "token"}, {"dynamic", !fixed}};
   }
   group["output_activations"] = nullptr;
   group["format"] = scheme.label;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "io/module_pattern.h"
+#include "layers/linear.h"
 #include "models/registry.h"
 #include "platform/platform.h"
 #include "quant/quant_config.h"
@@ -19,8 +20,6 @@ class LayerRecorder : public quant::QuantConfig {
     return {};
   }
 
-  std::string_view name() const override { return "as recorded"; }
-
   Result<quant::LayerScheme> scheme_for(quant::LayerKind kind, std::string_view layer) const override {
     CHORAL_TRY(const bool ignored, is_ignored(kind, layer));
     const bool quantised = kind == quant::LayerKind::kLinear && !ignored;
@@ -31,9 +30,14 @@ class LayerRecorder : public quant::QuantConfig {
                                                                 const quant::LinearShape& shape) const override {
     for (size_t i = 0; kind == quant::LayerKind::kLinear && i < shape.out.size(); ++i) {
       CHORAL_TRY(const bool ignored, is_ignored(kind, shape.shard_names[i]));
-      layers_.push_back({shape.shard_names[i], shape.out[i], shape.in, ignored});
+      layers_.push_back({.name = shape.shard_names[i], .rows = shape.out[i], .k = shape.in, .ignored = ignored});
     }
     return QuantConfig::get_quant_method(kind, shape);
+  }
+
+  void mark_row_parallel(std::string_view name) {
+    const auto layer = std::ranges::find(layers_, name, &LinearLayer::name);
+    if (layer != layers_.end()) layer->row_parallel = true;
   }
 
   Result<std::vector<LinearLayer>> layers() const {
@@ -74,7 +78,14 @@ Result<std::vector<LinearLayer>> find_linear_layers(const io::ConfigMap& config,
   for (const auto& text : ignore) CHORAL_RETURN_IF_ERROR(recorder.add_ignored(text));
   ThreadPool pool(1);
   CHORAL_TRY(const auto session, platform::cpu_platform().open(pool, {}));
-  CHORAL_RETURN_IF_ERROR(models::make_model(config, {*session, recorder, {}, {}}).status());
+  platform::LayerOverrides overrides;
+  CHORAL_RETURN_IF_ERROR((overrides.replace<layers::RowParallelLinear, layers::Builder>(
+      layers::RowParallelLinear::kLayerName, [&recorder](layers::Builder& builder, const layers::LinearSpec& spec) {
+        auto layer = std::make_unique<layers::RowParallelLinear>(builder, spec);
+        recorder.mark_row_parallel(spec.prefix);
+        return layer;
+      })));
+  CHORAL_RETURN_IF_ERROR(models::make_model(config, {*session, recorder, {}, overrides}).status());
   return recorder.layers();
 }
 

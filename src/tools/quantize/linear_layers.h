@@ -15,7 +15,8 @@ namespace choral::tools {
 struct LinearLayer {
   std::string name;
   int64_t rows = 0, k = 0;
-  bool ignored = false;  // stays float
+  bool ignored = false;       // stays float
+  bool row_parallel = false;  // engines on several devices divide it along k
 };
 
 // `ignore`: regular expressions of whole names. One that no layer matches is an error, and so is one that divides layers which

@@ -1,0 +1,190 @@
+// `choral serve`: an OpenAI-compatible server where `model` names the adapter.
+#include <CLI/CLI.hpp>
+#include <condition_variable>
+#include <mutex>
+
+#include "base/log.h"
+#include "base/printable.h"
+#include "command.h"
+#include "engine_flags.h"
+#include "interrupts.h"
+#include "output_file.h"
+#include "serve/server.h"
+#include "settings.h"
+
+namespace choral::apps {
+namespace {
+
+struct ServeFlags {
+  EngineFlags engine;
+  serve::ServerOptions server;
+  serve::TlsOptions tls;
+  std::string config;
+  std::string access_log = "text";
+  double unready_s = 0;
+  double drain_s = 30;
+};
+
+// Ctrl-C and SIGTERM: the first ends the waiting, the next ones what follows it.
+class Ending {
+ public:
+  void signal() {
+    const std::lock_guard lock(mutex_);
+    ++signals_;
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return signals_ > 0; });
+  }
+  // False: another signal came meanwhile.
+  bool wait_on(double seconds) {
+    std::unique_lock lock(mutex_);
+    return !changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return signals_ > 1; });
+  }
+  bool is_urgent() const {
+    const std::lock_guard lock(mutex_);
+    return signals_ > 1;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int signals_ = 0;
+};
+
+void print_welcome(const serve::Server& server, const LLM& llm) {
+  std::string url = "http://127.0.0.1:8000";
+  for (const auto& address : server.addresses()) {
+    say("choral: serving on {}\n", terminal_line(address));
+    if (address.starts_with("http")) url = address;
+  }
+  const auto adapters = llm.adapters();
+  const std::string model = adapters.empty() ? llm.info().name : adapters.front().name;
+  say("choral: try\n"
+      "  curl {0}/v1/models\n"
+      "  curl {0}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{{\"model\": \"{1}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'\n"
+      "  python3 -c 'from openai import OpenAI; c = OpenAI(base_url=\"{0}/v1\", api_key=\"none\"); "
+      "print(c.completions.create(model=\"{1}\", prompt=\"Once upon a time\").choices[0].text)'\n",
+      terminal_line(url), terminal_line(model));
+}
+
+Result<serve::AccessLog> parse_access_log(std::string_view form) {
+  if (form == "off") return serve::AccessLog::kOff;
+  if (form == "text") return serve::AccessLog::kText;
+  if (form == "json") return serve::AccessLog::kJson;
+  return invalid_argument("--access-log {}: choose text, json or off", form);
+}
+
+Status run(ServeFlags flags) {
+  CHORAL_TRY(const auto interrupts, Interrupts::make());
+  if (flags.tls.certificate_file.empty() != flags.tls.key_file.empty())
+    return invalid_argument("--ssl-certfile and --ssl-keyfile belong together");
+  if (!flags.tls.certificate_file.empty()) flags.server.http.tls = flags.tls;
+  CHORAL_TRY(flags.server.access_log, parse_access_log(flags.access_log));
+  flags.server.adapter_root = flags.engine.options.adapter_root;
+  std::unique_ptr<LLM> llm;  // outlives the server
+  CHORAL_TRY(const auto server, serve::Server::start(std::move(flags.server)));
+  CHORAL_TRY(llm, load_llm(flags.engine));
+  CHORAL_TRY(const auto options, engine_options(flags.engine));
+  CHORAL_RETURN_IF_ERROR(server->attach(*llm, options));
+
+  Ending ending;
+  const auto end = [&] {
+    ending.signal();
+    if (ending.is_urgent()) server->abort();
+  };
+  const auto reload = [&] {
+    const Status read = server->reload_keys();
+    say("choral: {}\n", read.ok() ? "the keys were read again" : terminal_line(read.message()));
+  };
+  const Interrupts::Scope scope(*interrupts, {.call = end, .again = true, .hang_up = reload});
+  if (!flags.engine.quiet) print_welcome(*server, *llm);
+  ending.wait();
+  server->set_unready();
+  if (flags.unready_s > 0) ending.wait_on(flags.unready_s);
+  if (!flags.engine.quiet) say("choral: ending: answers in flight have {:.0f} s; a second signal cuts them off\n", flags.drain_s);
+  server->drain(std::chrono::milliseconds(ending.is_urgent() ? 0 : static_cast<int64_t>(flags.drain_s * 1000)));
+  return {};
+}
+
+void add_serve_flags(CLI::App& app, ServeFlags& flags) {
+  add_model_flag(app, flags.engine);
+  serve::HttpServerOptions& http = flags.server.http;
+  const auto option = [&app](const char* names, auto& value, const char* what, const char* type) {
+    app.add_option(names, value, what)->type_name(type)->group("Server");
+  };
+  option("--host", http.host, "address to listen on: this machine alone unless said otherwise (127.0.0.1)", "ADDRESS");
+  option("--port", http.port, "port to listen on; 0 = a free one (8000)", "N");
+  option("--uds", http.unix_path, "listen on this unix socket too", "PATH");
+  option("--served-model-name,--alias", flags.server.base_names, "what requests call the base (the model's name)", "NAME");
+  option("--ssl-certfile", flags.tls.certificate_file, "TLS: the certificate and its chain, PEM", "FILE");
+  option("--ssl-keyfile", flags.tls.key_file, "TLS: its key, PEM", "FILE");
+  option("--ssl-ca-certs", flags.tls.client_ca_file, "TLS: clients must show a certificate signed by one of these, PEM", "FILE");
+  option("--api-key", flags.server.api_keys, "who may ask: clients send one of these keys (everybody)", "KEY");
+  option("--api-key-file", flags.server.api_key_file,
+         "keys, one a line: NAME:SHA256 [admin], or the key itself; read again at SIGHUP", "FILE");
+  option("--admin-api-key", flags.server.admin_keys, "who may change adapters; without one only this machine may", "KEY");
+  option("--max-requests-per-key", flags.server.key_share.requests, "in flight at a time; 0 = any number (0)", "N");
+  option("--max-requests-per-adapter", flags.server.adapter_share.requests, "the same for each adapter (0)", "N");
+  option("--tokens-per-second-per-key", flags.server.key_share.tokens_per_s,
+         "prompt and answer, in the mean; a minute's at once; 0 = any number (0)", "N");
+  option("--tokens-per-second-per-adapter", flags.server.adapter_share.tokens_per_s, "the same for each adapter (0)", "N");
+  option("--max-num-queued-reqs,--max-waiting", flags.engine.options.max_waiting,
+         "requests that may wait; one more gets 429 (4096)", "N");
+  option("--max-num-queued-tokens", flags.engine.options.max_waiting_tokens,
+         "tokens of their prompts, once somebody waits; 0 = any number (0)", "N");
+  option("--request-timeout", flags.engine.options.request_timeout_s, "to the end of an answer; 0 = none (0)", "SECONDS");
+  option("--queue-timeout", flags.engine.options.queue_timeout_s, "to an answer's first step; 0 = none (0)", "SECONDS");
+  option("--state-dir", flags.server.state_directory, "adapters that clients load are there again after a restart", "DIR");
+  option("--tool-call-parser", flags.server.tool_call_parser,
+         "how the model writes tool calls: hermes, llama3_json, mistral, deepseek_v3, json (as its chat template says)", "NAME");
+  option("--access-log", flags.access_log, "a line for each request: text, json, off (text)", "FORM");
+  option("--shutdown-delay", flags.unready_s, "after SIGTERM /readyz says no and requests are served so long (0)", "SECONDS");
+  option("--shutdown-timeout", flags.drain_s, "then answers in flight have so long (30)", "SECONDS");
+  option("--config", flags.config,
+         "a file with a line `flag = value` for each flag; the command line and CHORAL_FLAG go before it", "FILE");
+  add_engine_flags(app, flags.engine);
+}
+
+// What `serve` with these flags would run with, and who said so.
+Status show(CLI::App& app) {
+  std::vector<Setting> settings;
+  CHORAL_RETURN_IF_ERROR(fill_settings(app, &settings));
+  size_t flag = 0, value = 0;
+  for (auto& setting : settings) {
+    if (setting.is_secret && !setting.value.empty()) setting.value = "(hidden)";
+    flag = std::max(flag, setting.flag.size());
+    value = std::max(value, std::min<size_t>(setting.value.size(), 40));
+  }
+  std::string text;
+  for (const auto& setting : settings)
+    text += fmt::format("{:<{}}  {:<{}}  {}\n", setting.flag, flag, terminal_line(setting.value), value,
+                        terminal_line(setting.origin));
+  return print_out(text);
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, Command& command) {
+  auto* sub = app.add_subcommand("serve", "an OpenAI-compatible server; `model` of a request names the base or an adapter");
+  const auto flags = std::make_shared<ServeFlags>();
+  add_serve_flags(*sub, *flags);
+  sub->callback([sub, flags, &command] {
+    command.run = [sub, flags] {
+      CHORAL_RETURN_IF_ERROR(fill_settings(*sub));
+      return run(std::move(*flags));
+    };
+  });
+}
+
+void add_config(CLI::App& app, Command& command) {
+  auto* sub = app.add_subcommand("config", "the settings of a server");
+  auto* shown = sub->add_subcommand("show", "what `serve` with these flags would run with, and where each value comes from");
+  const auto flags = std::make_shared<ServeFlags>();
+  add_serve_flags(*shown, *flags);
+  shown->callback([shown, flags, &command] { command.run = [shown, flags] { return show(*shown); }; });
+}
+
+}  // namespace choral::apps

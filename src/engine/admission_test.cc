@@ -1,0 +1,187 @@
+// Who gets into the queue: bounds in requests and in tokens, several completions that each take a place, the best of several; and
+// what the engine says of itself meanwhile.
+#include <gmock/gmock.h>
+
+#include <future>
+#include <thread>
+
+#include "engine/adapters/adapter_files_test.h"
+#include "engine/gated_executor_test.h"
+
+namespace choral::engine {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using namespace std::chrono_literals;
+
+EngineOptions one_at_a_time() {
+  auto options = tiny_options();
+  options.max_num_seqs = 1;
+  return options;
+}
+
+Request ask(int prompt, int tokens = 400, int n = 1) {
+  auto request = greedy_request(random_prompt(prompt, static_cast<uint32_t>(prompt)), tokens);
+  request.sampling.n = n;
+  return request;
+}
+
+class AdmissionTest : public ::testing::Test {
+ protected:
+  static Result<size_t> add(GatedEngine& engine, AdmittedRequest request) { return engine.core().add_requests({&request, 1}); }
+};
+
+TEST_F(AdmissionTest, TokensThatWaitAreBounded) {
+  auto options = one_at_a_time();
+  options.max_waiting_tokens = 100;
+  GatedEngine engine(options);
+  engine.submit(ask(300));  // alone it is never too long
+  engine.gate().wait_for_asked(1);
+  engine.submit(ask(60));
+  engine.submit(ask(40));
+  const auto refused = add(engine, engine.read(ask(1)));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.status().message(), HasSubstr("tokens: 100 are waiting, this request brings 1"));
+  EXPECT_THAT(refused.status().message(), HasSubstr("max_waiting_tokens"));
+  engine.gate().allow(1);
+  engine.gate().wait_for_asked(2);  // those that wait are the scheduler's now
+  EXPECT_FALSE(add(engine, engine.read(ask(1))).ok());
+  EXPECT_EQ(engine.stats().waiting_tokens, 100);
+}
+
+TEST_F(AdmissionTest, ACompletionIsAPlaceInTheQueue) {
+  auto options = one_at_a_time();
+  options.max_waiting = 4;
+  GatedEngine engine(options);
+  engine.submit(ask(10));
+  engine.gate().wait_for_asked(1);
+  engine.submit(ask(10, 4, 3));
+  EXPECT_TRUE(engine.core().check_room(1).ok());
+  EXPECT_EQ(engine.core().check_room(2).code(), Code::kResourceExhausted);
+  EXPECT_EQ(add(engine, engine.read(ask(10, 4, 2))).status().code(), Code::kResourceExhausted);
+  const auto never = add(engine, engine.read(ask(10, 4, 5)));
+  EXPECT_EQ(never.status().code(), Code::kTooLarge) << "trying again would not help";
+  EXPECT_THAT(never.status().message(), HasSubstr("5 completions"));
+  auto best = ask(10, 4, 1);
+  best.sampling.best_of = 2;
+  EXPECT_EQ(add(engine, engine.read(best)).status().code(), Code::kResourceExhausted);
+}
+
+TEST(Admission, SubmitRefusesBeforeItReads) {
+  auto options = tiny_options();
+  options.max_waiting = 2;
+  const auto llm = load_or_die(options);
+  auto unreadable = ask(10);
+  unreadable.messages_json = "[";
+  unreadable.sampling.n = 3;
+  EXPECT_EQ(llm->submit(unreadable).status().code(), Code::kTooLarge);
+  for (const int n : {0, -1, 129, 1'000'000'000}) {
+    EXPECT_THAT(llm->submit(ask(10, 4, n)).status().message(), HasSubstr("n is"));
+    auto best = ask(10, 4, 1);
+    best.sampling.best_of = n;
+    const auto refused = llm->submit(best);
+    EXPECT_EQ(refused.ok(), n == 0) << n;
+    EXPECT_THAT(refused.status().message(), HasSubstr(n == 0 ? "" : "best_of is"));
+  }
+  auto fewer = ask(10, 4, 2);
+  fewer.sampling.best_of = 1;
+  EXPECT_THAT(llm->submit(fewer).status().message(), HasSubstr("best_of must be at least n"));
+}
+
+TEST(Admission, TheBestAreThoseOfTheHighestMeanLogprob) {
+  const auto llm = load_or_die(tiny_options());
+  auto request = ask(20, 12, 6);
+  request.sampling.temperature = 1.5F;
+  request.sampling.seed = 3;
+  request.sampling.logprobs = 1;
+  auto all = llm->generate({request}).front().completions;
+  std::stable_sort(all.begin(), all.end(), [](const Completion& a, const Completion& b) {
+    return a.cumulative_logprob / static_cast<double>(a.token_ids.size()) >
+           b.cumulative_logprob / static_cast<double>(b.token_ids.size());
+  });
+  EXPECT_GT(all[1].cumulative_logprob, all[5].cumulative_logprob);
+  request.sampling.n = 2;
+  request.sampling.best_of = 6;
+  for (const bool with_logprobs : {true, false}) {
+    if (!with_logprobs) request.sampling.logprobs.reset();
+    const auto best = llm->generate({request}).front().completions;
+    ASSERT_EQ(best.size(), 2U);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(best[i].index, static_cast<int>(i));
+      EXPECT_EQ(best[i].token_ids, all[i].token_ids);
+      EXPECT_EQ(best[i].cumulative_logprob, all[i].cumulative_logprob);
+      EXPECT_EQ(best[i].logprobs.size(), with_logprobs ? 12U : 0U);
+    }
+  }
+  auto stream = llm->submit(request);
+  ASSERT_TRUE(stream.ok());
+  StreamEvent event;
+  for (size_t i = 0; i < 2; ++i) {
+    ASSERT_TRUE((*stream)->next(event));
+    EXPECT_EQ(event.index, static_cast<int>(i));
+    EXPECT_EQ(event.token_ids, all[i].token_ids);
+    EXPECT_EQ(event.finish_reason, FinishReason::kLength);
+  }
+  EXPECT_FALSE((*stream)->next(event));
+}
+
+TEST(Health, AnAnswerMeansThatTheLoopHasTurned) {
+  GatedEngine engine(one_at_a_time());
+  EXPECT_TRUE(engine.core().check_health(5min).ok()) << "idle";
+  EXPECT_EQ(engine.stats().steps, 0) << "that took no step";
+  engine.submit(ask(10));
+  engine.gate().wait_for_asked(1);
+  const Status hangs = engine.core().check_health(1ms);
+  EXPECT_EQ(hangs.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(hangs.message(), HasSubstr("within 1 ms"));
+  Status turned;
+  std::thread prober([&] { turned = engine.core().check_health(5min); });
+  engine.gate().open();
+  prober.join();
+  EXPECT_TRUE(turned.ok()) << turned.to_string();
+}
+
+TEST(Health, AnEngineThatEndsIsUnavailable) {
+  GatedEngine engine(one_at_a_time());
+  const auto open = engine.submit(ask(10));
+  engine.gate().wait_for_asked(1);
+  Status told;
+  std::thread prober([&] { told = engine.core().check_health(5min); });
+  std::thread ender([&] { engine.core().stop(); });
+  prober.join();
+  EXPECT_EQ(told.code(), Code::kUnavailable) << told.to_string();
+  engine.gate().open();
+  ender.join();
+  EXPECT_EQ(open.response->wait().status.code(), Code::kUnavailable);
+  EXPECT_EQ(engine.core().check_health(1ms).code(), Code::kUnavailable);
+  EXPECT_EQ(engine.core().activity(1ms).status().code(), Code::kUnavailable);
+}
+
+TEST(Activity, NamesTheAdaptersThatRunAndWait) {
+  const AdapterFiles files;
+  auto options = one_at_a_time();
+  options.max_num_seqs = 2;
+  options.adapter_root = files.root().string();
+  for (const char* name : {"a", "b", "c"}) files.write(name, 4, static_cast<uint64_t>(name[0]));
+  GatedEngine engine(options);
+  const auto idle = engine.core().activity(5min);
+  ASSERT_TRUE(idle.ok()) << idle.status().to_string();
+  EXPECT_THAT(idle->running_adapters, IsEmpty());
+  engine.submit(with_adapters(ask(20), {{"b"}, {"a"}}));
+  engine.gate().wait_for_asked(1);
+  for (const char* name : {"", "c", "a", "c"}) {
+    engine.submit(with_adapters(ask(20), *name == '\0' ? std::vector<AdapterUse>{} : std::vector<AdapterUse>{{name}}));
+  }
+  auto asked = std::async(std::launch::async, [&] { return engine.core().activity(5min); });
+  while (asked.wait_for(100ms) != std::future_status::ready) engine.gate().allow(1);
+  const auto busy = asked.get();
+  ASSERT_TRUE(busy.ok()) << busy.status().to_string();
+  EXPECT_THAT(busy->running_adapters, ElementsAre("a", "b"));
+  EXPECT_THAT(busy->waiting_adapters, ElementsAre("a", "c"));
+}
+
+}  // namespace
+}  // namespace choral::engine

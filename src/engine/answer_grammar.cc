@@ -1,0 +1,55 @@
+#include "engine/answer_grammar.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace choral::engine {
+
+AnswerGrammar::AnswerGrammar(std::unique_ptr<text::GrammarMatcher> matcher, int32_t vocab, std::vector<int32_t> end_ids,
+                             std::vector<int32_t> banned_ids)
+    : matcher_(std::move(matcher)),
+      end_ids_(std::move(end_ids)),
+      banned_ids_(std::move(banned_ids)),
+      mask_((static_cast<size_t>(vocab) + 31) / 32) {
+  renew_mask();
+}
+
+Result<std::unique_ptr<AnswerGrammar>> AnswerGrammar::make(const text::Grammar& grammar, int32_t vocab,
+                                                           std::vector<int32_t> end_ids, std::vector<int32_t> banned_ids) {
+  CHORAL_TRY(auto matcher, grammar.matcher());
+  std::unique_ptr<AnswerGrammar> made(new AnswerGrammar(std::move(matcher), vocab, std::move(end_ids), std::move(banned_ids)));
+  if (made->any_allowed()) return made;
+  return invalid_argument("no answer of this model's tokens is one that structured_output allows");
+}
+
+bool AnswerGrammar::is_end(int32_t token) const { return std::find(end_ids_.begin(), end_ids_.end(), token) != end_ids_.end(); }
+
+void AnswerGrammar::set(int32_t token, bool allowed) {
+  const auto word = static_cast<size_t>(token) / 32;
+  if (token < 0 || word >= mask_.size()) return;
+  const uint32_t bit = 1U << (static_cast<uint32_t>(token) % 32);
+  mask_[word] = allowed ? mask_[word] | bit : mask_[word] & ~bit;
+}
+
+bool AnswerGrammar::any_allowed() const {
+  return std::any_of(mask_.begin(), mask_.end(), [](uint32_t word) { return word != 0; });
+}
+
+void AnswerGrammar::renew_mask() {
+  matcher_->fill_mask(mask_);
+  const bool complete = matcher_->complete();
+  for (const int32_t id : banned_ids_) set(id, false);
+  for (const int32_t id : end_ids_) set(id, false);
+  finished_ = complete && !any_allowed();
+  for (const int32_t id : end_ids_) set(id, complete);
+}
+
+Status AnswerGrammar::accept(int32_t token) {
+  if (is_end(token) && matcher_->complete()) return {};  // the answer is over
+  if (!matcher_->accept(token)) return internal_error("token {} was sampled, which the answer's grammar does not allow", token);
+  renew_mask();
+  if (finished_ || any_allowed()) return {};
+  return unsupported("the answer cannot go on: no token of this model continues it as structured_output asks");
+}
+
+}  // namespace choral::engine

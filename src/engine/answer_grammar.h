@@ -1,0 +1,45 @@
+// Keeps one answer to the grammar that its request asks for: after each token the mask of those that may come next, which goes to
+// the sampler with the step, and whether the answer is finished. What a preempted request computes again was accepted before and
+// is not accepted again. Engine thread, once it is made; allocates nothing of its own after that.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "text/grammar/grammar.h"
+
+namespace choral::engine {
+
+class AnswerGrammar {
+ public:
+  // `vocab`: the ids that the answer may have, with those that its adapter brings. `end_ids` end the answer: they are allowed
+  // where the grammar lets it end, and only there; `banned_ids` never are. invalid_argument: nothing can be answered.
+  static Result<std::unique_ptr<AnswerGrammar>> make(const text::Grammar& grammar, int32_t vocab, std::vector<int32_t> end_ids,
+                                                     std::vector<int32_t> banned_ids);
+
+  // Of the token that comes next: bit i % 32 of word i / 32 for token i.
+  std::span<const uint32_t> mask() const { return mask_; }
+  // The token that was sampled. internal: the mask did not allow it. unsupported: no token can follow, and the answer is not
+  // complete.
+  Status accept(int32_t token);
+  // Complete, and nothing but its end may follow.
+  bool finished() const { return finished_; }
+
+ private:
+  AnswerGrammar(std::unique_ptr<text::GrammarMatcher> matcher, int32_t vocab, std::vector<int32_t> end_ids,
+                std::vector<int32_t> banned_ids);
+  bool is_end(int32_t token) const;
+  void set(int32_t token, bool allowed);
+  bool any_allowed() const;
+  void renew_mask();
+
+  std::unique_ptr<text::GrammarMatcher> matcher_;
+  std::vector<int32_t> end_ids_, banned_ids_;
+  std::vector<uint32_t> mask_;
+  bool finished_ = false;
+};
+
+}  // namespace choral::engine

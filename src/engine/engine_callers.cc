@@ -1,0 +1,116 @@
+// EngineCore as callers' threads see it: what goes into the inbox, and what is asked.
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine_core.h"
+
+namespace choral::engine {
+namespace {
+
+constexpr std::chrono::hours kLongestWait{24 * 365};  // further ones are beyond what the system's clock adds up
+
+int64_t prompt_tokens(const AdmittedRequest& request) {
+  int64_t tokens = 0;
+  for (const auto& completion : request.completions) tokens += std::ssize(completion->tokens);
+  return tokens;
+}
+
+}  // namespace
+
+Status EngineCore::check_places(int64_t waiting, int64_t completions) const {
+  if (completions > max_waiting_) {
+    return too_large("the request asks for {} completions (n or best_of), more than max_waiting ({}) lets wait; ask for fewer",
+                     completions, max_waiting_);
+  }
+  if (waiting + completions <= max_waiting_) return {};
+  return resource_exhausted("{} requests are waiting, and at most {} may (max_waiting); try again later", waiting, max_waiting_);
+}
+
+// Whoever finds nobody waiting is never too long.
+Status EngineCore::check_tokens(int64_t waiting_tokens, int64_t tokens) const {
+  if (max_waiting_tokens_ == 0 || waiting_tokens == 0 || waiting_tokens + tokens <= max_waiting_tokens_) return {};
+  return resource_exhausted(
+      "the queue has no room for its tokens: {} are waiting, this request brings {}, and at most {} may (max_waiting_tokens); "
+      "try "
+      "again later",
+      waiting_tokens, tokens, max_waiting_tokens_);
+}
+
+Status EngineCore::check_room(int64_t completions) const {
+  const std::lock_guard lock(mutex_);
+  return check_places(std::ssize(inbox_) + stats_.waiting, completions);
+}
+
+Result<size_t> EngineCore::add_requests(std::span<AdmittedRequest> requests) {
+  const double now = clock_();
+  size_t taken = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return unavailable("the engine is shutting down");
+    for (auto& request : requests) {
+      const int64_t tokens = prompt_tokens(request);
+      Status room = check_places(std::ssize(inbox_) + stats_.waiting, std::ssize(request.completions));
+      if (room.ok()) room = check_tokens(inbox_tokens_ + stats_.waiting_tokens, tokens);
+      if (!room.ok() && taken == 0) return room;
+      if (!room.ok()) break;
+      if (const size_t needed = inbox_.size() + request.completions.size(); needed > inbox_.capacity()) {
+        inbox_.reserve(std::max(needed, 2 * inbox_.capacity()));  // now, so that all go in or none
+      }
+      for (auto& completion : request.completions) {
+        completion->submitted_s = now;
+        inbox_.push_back(std::move(completion));
+      }
+      inbox_tokens_ += tokens;
+      ++taken;
+    }
+  }
+  inbox_changed_.notify_one();
+  return taken;
+}
+
+void EngineCore::cancel(std::vector<sched::RequestId> ids) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return;
+    cancels_.insert(cancels_.end(), ids.begin(), ids.end());
+  }
+  inbox_changed_.notify_one();
+}
+
+Status EngineCore::wait_for_turn(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit) {
+  if (stop_) return unavailable("the engine is shutting down");
+  const Turn asked = ++turn_asked_;
+  inbox_changed_.notify_one();
+  turned_.wait_for(lock, std::min<std::chrono::milliseconds>(limit, kLongestWait), [&] { return stop_ || turn_ended_ >= asked; });
+  if (turn_ended_ >= asked) return {};
+  if (stop_) return unavailable("the engine is shutting down");
+  return deadline_exceeded("the engine's loop did not turn within {} ms: a step takes longer, or the device hangs",
+                           limit.count());
+}
+
+Status EngineCore::check_health(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return wait_for_turn(lock, limit);
+}
+
+Result<EngineActivity> EngineCore::activity(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  activity_asked_ = true;
+  CHORAL_RETURN_IF_ERROR(wait_for_turn(lock, limit));
+  return activity_;
+}
+
+std::vector<std::string> EngineCore::device_notes() const {
+  const std::lock_guard lock(mutex_);
+  return device_notes_;
+}
+
+EngineStats EngineCore::stats() const {
+  const std::lock_guard lock(mutex_);
+  EngineStats now = stats_;
+  now.waiting += static_cast<int>(inbox_.size());
+  now.waiting_tokens += inbox_tokens_;
+  return now;
+}
+
+}  // namespace choral::engine

@@ -1,0 +1,55 @@
+// Which pooling a model's files ask for, and vectors of length 1.
+#include "engine/pooling.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "support/temp_dir.h"
+
+namespace choral::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+Result<Pooling> pooling_of(std::string_view config) {
+  const testing::TempDir folder;
+  folder.write("1_Pooling/config.json", config);
+  return read_pooling(folder.path());
+}
+
+TEST(Pooling, IsWhatTheFilesSay) {
+  EXPECT_EQ(*read_pooling(testing::TempDir().path()), Pooling::kLast);
+  EXPECT_EQ(*pooling_of(R"({"word_embedding_dimension": 64, "pooling_mode_lasttoken": true, "pooling_mode_mean_tokens": false})"),
+            Pooling::kLast);
+  EXPECT_EQ(*pooling_of(R"({"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false, "include_prompt": true})"),
+            Pooling::kMean);
+  EXPECT_EQ(*pooling_of("{}"), Pooling::kMean) << "as sentence-transformers reads it";
+}
+
+TEST(Pooling, OtherWaysAreRefusedByName) {
+  for (const char* mode : {"cls_token", "max_tokens", "weightedmean_tokens", "mean_sqrt_len_tokens"}) {
+    const auto refused = pooling_of(std::string(R"({"pooling_mode_)") + mode + R"(": true})");
+    EXPECT_EQ(refused.status().code(), Code::kUnsupported);
+    EXPECT_THAT(refused.status().message(), HasSubstr(mode));
+  }
+  EXPECT_THAT(pooling_of(R"({"pooling_mode_lasttoken": true, "pooling_mode_mean_tokens": true})").status().message(),
+              HasSubstr("last and mean"));
+  EXPECT_EQ(pooling_of(R"({"pooling_mode_mean_tokens": 1})").status().code(), Code::kCorrupt);
+  EXPECT_EQ(pooling_of("[").status().code(), Code::kCorrupt);
+}
+
+TEST(Pooling, NormalizedHasLengthOne) {
+  const std::vector<float> values = {3, 0, -4};
+  EXPECT_EQ(*normalized(values), (std::vector<float>{0.6F, 0, -0.8F}));
+  const std::vector<float> large = {3e38F, 3e38F};
+  EXPECT_NEAR((*normalized(large))[0], std::sqrt(0.5), 1e-7);
+  for (const float bad : {0.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const std::vector<float> broken = {bad, 0};
+    EXPECT_EQ(normalized(broken).status().code(), Code::kInternal);
+  }
+}
+
+}  // namespace
+}  // namespace choral::engine

@@ -1,0 +1,108 @@
+// What is written is read back by gguf.h, and names and orders by which files are written are those by which they are read.
+#include "io/gguf_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "io/gguf_names.h"
+#include "io/model_config.h"
+#include "support/temp_dir.h"
+
+namespace choral::io {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Status write(const std::filesystem::path& path, const GgufMetadata& metadata, const std::vector<TensorToCome>& tensors) {
+  CHORAL_TRY(const auto writer, GgufWriter::create(path, metadata, tensors));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const std::vector<std::byte> data(static_cast<size_t>(tensors[i].size_bytes()), std::byte(i + 1));
+    CHORAL_RETURN_IF_ERROR(writer->append(data));
+  }
+  return writer->finish();
+}
+
+TEST(GgufWriter, ValuesAndTensorsAreReadBack) {
+  const choral::testing::TempDir dir;
+  GgufMetadata metadata;
+  metadata.set_string("general.architecture", "llama");
+  metadata.set_u32("a.count", 4'000'000'000u);
+  metadata.set_f32("a.share", 0.1f);
+  metadata.set_bool("a.flag", true);
+  metadata.set_strings("a.names", std::vector<std::string>{"ä", "", "c"});
+  metadata.set_f32s("a.floats", std::vector{1.5f, -2.0f});
+  metadata.set_i32s("a.ints", std::vector{-1, 7});
+  // The first one ends where none may begin.
+  const std::vector<TensorToCome> tensors{
+      {"odd", DType::kF32, {3}}, {"blocks", DType::kQ8_0, {2, 64}}, {"half", DType::kF16, {3, 5}}};
+  ASSERT_TRUE(write(dir / "x.gguf", metadata, tensors).ok());
+  const auto file = GgufFile::open(dir / "x.gguf");
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  const ConfigMap& read = (*file)->metadata();
+  EXPECT_EQ((*file)->version(), 3u);
+  EXPECT_EQ(*read.get_string("general.architecture"), "llama");
+  EXPECT_EQ(*read.get_int("a.count"), 4'000'000'000);
+  EXPECT_EQ(*read.get_double("a.share"), static_cast<double>(0.1f));
+  EXPECT_TRUE(*read.get_bool("a.flag"));
+  EXPECT_THAT(*read.get_strings("a.names"), ElementsAre("ä", "", "c"));
+  EXPECT_THAT(*read.get_doubles("a.floats"), ElementsAre(1.5, -2.0));
+  EXPECT_THAT(*read.get_ints("a.ints"), ElementsAre(-1, 7));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto view = *(*file)->find(tensors[i].name);
+    EXPECT_EQ(view.dtype, tensors[i].dtype);
+    EXPECT_EQ(view.shape, tensors[i].shape);
+    for (int64_t b = 0; b < view.size_bytes(); ++b) ASSERT_EQ(view.data[b], std::byte(i + 1));
+  }
+}
+
+TEST(GgufWriter, NothingStaysOfWhatIsNotFinished) {
+  const choral::testing::TempDir dir;
+  {
+    const auto writer = GgufWriter::create(dir / "x.gguf", {}, {{"t", DType::kF32, {1}}});
+    ASSERT_TRUE(writer.ok());
+    EXPECT_TRUE(std::filesystem::exists(NewFile::partial_path(dir / "x.gguf")));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+  EXPECT_THAT(GgufWriter::create(dir / "no/x.gguf", {}, {}).status().message(), HasSubstr("cannot write"));
+}
+
+TEST(GgufNames, TensorsHaveOneNameInEitherWay) {
+  EXPECT_EQ(gguf_tensor_name("model.layers.3.self_attn.q_proj.weight"), "blk.3.attn_q.weight");
+  EXPECT_EQ(gguf_tensor_name("model.layers.12.mlp.down_proj.bias"), "blk.12.ffn_down.bias");
+  EXPECT_EQ(gguf_tensor_name("lm_head.weight"), "output.weight");
+  for (const char* name : {"token_embd.weight", "output_norm.weight", "blk.0.attn_norm.weight", "blk.7.attn_q_norm.weight",
+                           "blk.11.ffn_gate.weight", "blk.1.attn_output.bias"}) {
+    EXPECT_EQ(gguf_tensor_name(hf_tensor_name(name)), name);
+  }
+  for (const char* name : {"model.layers.0.mlp.experts.1.w1.weight", "model.layers.x.mlp.up_proj.weight", "visual.weight",
+                           "model.norm.weight_scale", "weight"}) {
+    EXPECT_EQ(gguf_tensor_name(name), "") << name;
+    EXPECT_EQ(hf_tensor_name(name), name);
+  }
+}
+
+TEST(GgufNames, RowsOfAHeadStandInPairs) {
+  EXPECT_THAT(half_split_order(8, 2), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
+  EXPECT_THAT(half_split_order(6, 1), ElementsAre(0, 2, 4, 1, 3, 5));
+}
+
+// Of an answer, of a turn, of a message to a tool.
+TEST(GenerationConfigFromGguf, EveryEndIsAnEnd) {
+  const choral::testing::TempDir dir;
+  const auto ends = [&](const std::vector<std::pair<const char*, uint32_t>>& ids) {
+    GgufMetadata metadata;
+    for (const auto& [role, id] : ids) metadata.set_u32(fmt::format("tokenizer.ggml.{}_token_id", role), id);
+    EXPECT_TRUE(write(dir / "x.gguf", metadata, {}).ok());
+    return *(*generation_config_from_gguf(**GgufFile::open(dir / "x.gguf"))).get_int_or_ints("eos_token_id");
+  };
+  EXPECT_THAT(ends({{"eos", 2}}), ElementsAre(2));
+  EXPECT_THAT(ends({{"eos", 2}, {"eot", 5}, {"eom", 7}}), ElementsAre(2, 5, 7));
+  EXPECT_THAT(ends({{"eos", 2}, {"eot", 2}, {"eom", 7}}), ElementsAre(2, 7));
+  EXPECT_THAT(ends({{"eot", 5}}), ElementsAre(5));
+}
+
+}  // namespace
+}  // namespace choral::io

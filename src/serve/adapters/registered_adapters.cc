@@ -1,0 +1,239 @@
+#include "serve/adapters/registered_adapters.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <mutex>
+
+#include "base/out_of_memory.h"
+#include "base/printable.h"
+#include "base/system_error.h"
+#include "lora/peft/adapter_name.h"
+
+namespace choral::serve {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kApplicationId = 0x43687231;  // "Chr1": tells the file from every other SQLite database
+constexpr int kVersion = 1;
+constexpr int kMaxValueBytes = 64 << 10;
+constexpr size_t kMaxPathBytes = 4096;
+constexpr const char* kTable =
+    "CREATE TABLE adapters (name TEXT PRIMARY KEY NOT NULL, path TEXT NOT NULL, pinned INTEGER NOT NULL, "
+    "generation INTEGER NOT NULL, digest TEXT NOT NULL, added_unix_s INTEGER NOT NULL) STRICT, WITHOUT ROWID";
+
+class Statement {
+ public:
+  Statement(sqlite3* db, const char* sql) { code_ = sqlite3_prepare_v2(db, sql, -1, &statement_, nullptr); }
+  ~Statement() { sqlite3_finalize(statement_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  void bind(int at, std::string_view text) {
+    if (code_ == SQLITE_OK)
+      code_ = sqlite3_bind_text(statement_, at, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+  }
+  void bind(int at, int64_t number) {
+    if (code_ == SQLITE_OK) code_ = sqlite3_bind_int64(statement_, at, number);
+  }
+  // SQLITE_ROW, SQLITE_DONE or an error.
+  int step() { return code_ == SQLITE_OK ? sqlite3_step(statement_) : code_; }
+  int64_t number(int column) { return sqlite3_column_int64(statement_, column); }
+  std::string text(int column) {
+    const auto* bytes = sqlite3_column_text(statement_, column);
+    return bytes == nullptr ? "" : std::string(reinterpret_cast<const char*>(bytes), sqlite3_column_bytes(statement_, column));
+  }
+
+ private:
+  sqlite3_stmt* statement_ = nullptr;
+  int code_ = SQLITE_OK;
+};
+
+class SqliteAdapters final : public RegisteredAdapters {
+ public:
+  explicit SqliteAdapters(std::string file) : file_(std::move(file)) {}
+  ~SqliteAdapters() override { sqlite3_close(db_); }
+
+  Status open_file() {
+    // Made here rather than by SQLite, which would let everybody read it. Closed before SQLite opens it: closing drops locks.
+    const int made = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+    if (made < 0)
+      return errno == ELOOP ? wrong("is a link; give the real state directory") : system_error(errno, "cannot open " + file_);
+    ::close(made);
+    const int code =
+        sqlite3_open_v2(file_.c_str(), &db_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, nullptr);
+    if (code != SQLITE_OK) return failure(code, "opened");
+    sqlite3_extended_result_codes(db_, 1);
+    // The file may be anybody's work.
+    sqlite3_db_config(db_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+    sqlite3_db_config(db_, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+    sqlite3_limit(db_, SQLITE_LIMIT_LENGTH, kMaxValueBytes);
+    // Held until this goes, by a lock that the system takes back from a dead process. The journal stands beside the file
+    // meanwhile; one that a killed process left is what undoes its half of a change.
+    CHORAL_RETURN_IF_ERROR(run("PRAGMA locking_mode=EXCLUSIVE"));
+    CHORAL_RETURN_IF_ERROR(run("PRAGMA synchronous=FULL"));
+    CHORAL_RETURN_IF_ERROR(run("BEGIN EXCLUSIVE"));
+    CHORAL_RETURN_IF_ERROR(check_or_make());
+    return run("COMMIT");
+  }
+
+  Result<std::vector<RegisteredAdapter>> all() override {
+    const std::lock_guard lock(mutex_);
+    std::vector<RegisteredAdapter> out;
+    Statement rows(db_, "SELECT name, path, pinned, generation, digest, added_unix_s FROM adapters ORDER BY name");
+    int code;
+    while ((code = rows.step()) == SQLITE_ROW) {
+      if (std::ssize(out) == kMaxAdapters) return wrong("lists too many adapters");
+      RegisteredAdapter one{.name = rows.text(0),
+                            .path = rows.text(1),
+                            .pinned = rows.number(2) != 0,
+                            .generation = rows.number(3),
+                            .digest = rows.text(4),
+                            .added_unix_s = rows.number(5)};
+      if (Status name = check(one); !name.ok()) return wrong("lists what is no adapter: " + name.message());
+      out.push_back(std::move(one));
+    }
+    if (code != SQLITE_DONE) return failure(code, "read");
+    return out;
+  }
+
+  Status put(const RegisteredAdapter& adapter) override {
+    CHORAL_RETURN_IF_ERROR(check(adapter));
+    const std::lock_guard lock(mutex_);
+    Statement count(db_, "SELECT count(*) FROM adapters WHERE name <> ?1");
+    count.bind(1, adapter.name);
+    if (const int code = count.step(); code != SQLITE_ROW) return failure(code, "read");
+    if (count.number(0) >= kMaxAdapters) return resource_exhausted("{} adapters are registered; unload some first", kMaxAdapters);
+    Statement change(db_, "INSERT OR REPLACE INTO adapters VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
+    change.bind(1, adapter.name);
+    change.bind(2, adapter.path);
+    change.bind(3, int64_t{adapter.pinned});
+    change.bind(4, adapter.generation);
+    change.bind(5, adapter.digest);
+    change.bind(6, adapter.added_unix_s);
+    return done(change);
+  }
+
+  Status set_pinned(std::string_view name, bool pinned) override {
+    const std::lock_guard lock(mutex_);
+    Statement change(db_, "UPDATE adapters SET pinned = ?2 WHERE name = ?1");
+    change.bind(1, name);
+    change.bind(2, int64_t{pinned});
+    return done(change);
+  }
+
+  Status set_seen(std::string_view name, int64_t generation, std::string_view digest) override {
+    const std::lock_guard lock(mutex_);
+    Statement change(db_,
+                     "UPDATE adapters SET generation = ?2, digest = ?3 WHERE name = ?1 AND (generation, digest) <> (?2, ?3)");
+    change.bind(1, name);
+    change.bind(2, generation);
+    change.bind(3, digest);
+    return done(change);
+  }
+
+  Status remove(std::string_view name) override {
+    const std::lock_guard lock(mutex_);
+    Statement change(db_, "DELETE FROM adapters WHERE name = ?1");
+    change.bind(1, name);
+    return done(change);
+  }
+
+ private:
+  static Status check(const RegisteredAdapter& adapter) {
+    CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(adapter.name));
+    if (adapter.path.empty() || adapter.path.size() > kMaxPathBytes || adapter.path.find('\0') != adapter.path.npos)
+      return invalid_argument("adapter '{}': its path is empty, longer than {} bytes, or no path", printable(adapter.name),
+                              kMaxPathBytes);
+    if (adapter.digest.size() > 128) return invalid_argument("adapter '{}': no digest is so long", printable(adapter.name));
+    return {};
+  }
+
+  Status check_or_make() {
+    CHORAL_TRY(const auto application, ask("PRAGMA application_id"));
+    CHORAL_TRY(const auto version, ask("PRAGMA user_version"));
+    CHORAL_TRY(const auto things, ask("SELECT count(*) FROM sqlite_schema"));
+    if (application == 0 && version == 0 && things == 0) {
+      CHORAL_RETURN_IF_ERROR(run(fmt::format("PRAGMA application_id={}", kApplicationId).c_str()));
+      CHORAL_RETURN_IF_ERROR(run(fmt::format("PRAGMA user_version={}", kVersion).c_str()));
+      return run(kTable);
+    }
+    if (application != kApplicationId) return wrong("is a database of another program");
+    if (version != kVersion)
+      return unsupported(
+          "{} is of version {}, and this program knows {}; use the program that wrote it, or move the file away: {}", file_,
+          version, kVersion, kConsequence);
+    Statement schema(db_, "SELECT sql FROM sqlite_schema");
+    if (things != 1 || schema.step() != SQLITE_ROW || schema.text(0) != kTable) return wrong("has other tables than it should");
+    Statement sound(db_, "PRAGMA quick_check(1)");
+    if (const int code = sound.step(); code != SQLITE_ROW) return failure(code, "checked");
+    return sound.text(0) == "ok" ? Status() : wrong("is damaged (" + printable(sound.text(0)) + ")");
+  }
+
+  Result<int64_t> ask(const char* sql) {
+    Statement question(db_, sql);
+    const int code = question.step();
+    if (code != SQLITE_ROW) return failure(code, "read");
+    return question.number(0);
+  }
+  Status run(const char* sql) {
+    Statement statement(db_, sql);
+    int code;
+    while ((code = statement.step()) == SQLITE_ROW) {
+    }
+    return code == SQLITE_DONE ? Status() : failure(code, "opened");
+  }
+  Status done(Statement& change) {
+    const int code = change.step();
+    return code == SQLITE_DONE ? Status() : failure(code, "written");
+  }
+
+  Status wrong(std::string_view what) const {
+    return corrupt("{} {}; move it away (mv '{}' '{}.bad') and start again: {}", file_, what, file_, file_, kConsequence);
+  }
+  Status failure(int code, std::string_view doing) const {
+    const char* words = sqlite3_errstr(code);
+    switch (code & 0xFF) {
+      case SQLITE_BUSY:
+      case SQLITE_LOCKED:
+        return unavailable(
+            "{} is in use: another server has this state directory; stop it, or give this one its own (--state-dir)", file_);
+      case SQLITE_NOTADB: return wrong("is no registry of adapters");
+      case SQLITE_CORRUPT: return wrong("is damaged");
+      case SQLITE_FULL: return resource_exhausted("{} cannot be {}: the disk is full", file_, doing);
+      case SQLITE_READONLY:
+      case SQLITE_PERM:
+      case SQLITE_CANTOPEN:
+      case SQLITE_AUTH:
+        return permission_denied("{} cannot be {} ({}); the state directory must be writable for this user", file_, doing, words);
+      case SQLITE_NOMEM: return out_of_memory(file_);
+      case SQLITE_TOOBIG: return too_large("{} cannot be {}: a value has more than {} bytes", file_, doing, kMaxValueBytes);
+      default: return internal_error("{} cannot be {}: {}", file_, doing, words);
+    }
+  }
+
+  static constexpr const char* kConsequence = "adapters that were loaded over HTTP must then be loaded again";
+
+  const std::string file_;
+  sqlite3* db_ = nullptr;
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RegisteredAdapters>> RegisteredAdapters::open(const std::string& state_directory) {
+  std::error_code error;
+  if (fs::create_directories(state_directory, error)) {
+    fs::permissions(state_directory, fs::perms::owner_all, error);
+  }
+  if (error) return system_error(error.value(), "cannot make the state directory " + state_directory);
+  auto made = std::make_unique<SqliteAdapters>(state_directory + "/" + kFileName);
+  CHORAL_RETURN_IF_ERROR(made->open_file());
+  return std::unique_ptr<RegisteredAdapters>(std::move(made));
+}
+
+}  // namespace choral::serve

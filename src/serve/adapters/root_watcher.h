@@ -1,0 +1,85 @@
+// Watches the adapter root for what the engine does not look for by itself. The engine finds a folder when a request names it,
+// and reads changed files anew at the next request; it cannot list what nobody asked for, and keeps a name whose folder is gone.
+// Here the whole root is listed, and whoever is interested hears of folders that appeared, changed or vanished. inotify only
+// wakes it up; what there is says a scan, so lost or doubled events do no harm. A change counts once the folder has been the same
+// for a while and its config can be read: nobody hears of half a copy. Where nothing can be watched it scans every few seconds,
+// and note() says why. Thread-safe. on_change is called from a thread of its own, without a lock held, until the destructor
+// returns.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/adapters/file_facts.h"
+#include "lora/peft/adapters_in_root.h"
+
+namespace choral::serve {
+
+struct RootChange {
+  enum class Kind : uint8_t { kAppeared, kChanged, kVanished };
+  Kind kind = Kind::kAppeared;
+  std::string name;
+  std::string path;
+};
+
+class RootWatcher {
+ public:
+  struct Options {
+    std::string root;
+    double quiet_s = 0.5;  // a folder is the same for so long
+    double rescan_s = 30;  // also without an event: a network's file system has none
+    double polling_s = 3;  // where nothing can be watched
+  };
+  // Lists what is there before it returns; on_change hears of what comes after. An error: the root cannot be read.
+  static Result<std::unique_ptr<RootWatcher>> start(Options options, std::function<void(const RootChange&)> on_change);
+  ~RootWatcher();
+
+  // What a request may name, sorted.
+  std::vector<lora::FoundAdapter> adapters() const;
+  // What lies in the root and cannot be had under its name, with the reason: a link that leads out, a config that is broken.
+  std::vector<std::pair<std::string, Status>> faults() const;
+  std::string note() const;  // why it does not watch but scan; empty when it watches
+
+ private:
+  struct Folder {
+    std::string path;
+    engine::AdapterFacts facts;  // as last seen
+    engine::AdapterFacts told;   // as last told of
+    double since_s = 0;          // they are as last seen
+    bool judged = false;         // with these facts
+    bool listed = false;
+    bool missing = false;  // since since_s
+    Status fault;
+  };
+  RootWatcher(Options options, std::function<void(const RootChange&)> on_change)
+      : options_(std::move(options)), on_change_(std::move(on_change)) {}
+
+  void run();
+  // What is settled by now; true when something is not yet.
+  Result<bool> scan(double now, double quiet_s, std::vector<RootChange>& changes);
+  void look(const lora::FoundAdapter& found, double now);
+  void judge(const std::string& name, Folder& folder, std::vector<RootChange>& changes);
+  void watch();
+  bool watch_folder(const std::string& path, std::set<int>& watched);
+  void drain_events();
+
+  const Options options_;
+  const std::function<void(const RootChange&)> on_change_;
+  int inotify_ = -1, stop_ = -1;
+  std::set<int> watches_;                  // the thread's
+  std::map<std::string, Folder> folders_;  // by name; the thread writes, under the lock
+  std::string note_;
+  mutable std::mutex mutex_;
+  std::thread thread_;
+};
+
+}  // namespace choral::serve

@@ -1,0 +1,153 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "base/printable.h"
+#include "serve/metrics/families.h"
+
+namespace choral::serve {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+constexpr size_t kMaxListBytes = 32 << 10;  // of names in one label
+
+class Families {
+ public:
+  explicit Families(const std::string& model_name) : constant_{{"engine", "0"}, {"model_name", model_name}} {}
+
+  void gauge(const char* name, const char* help, double value, Labels labels = {}) {
+    add(name, help, MetricType::Gauge, std::move(labels), true).gauge.value = value;
+  }
+  void counter(const char* name, const char* help, int64_t value) {
+    add(name, help, MetricType::Counter, {}, true).counter.value = static_cast<double>(value);
+  }
+  // Of the engine as a whole: without the model's name, as in vLLM.
+  void info(const char* name, const char* help, double value, Labels labels) {
+    add(name, help, MetricType::Gauge, std::move(labels), false).gauge.value = value;
+  }
+  std::vector<MetricFamily> take() { return std::move(families_); }
+
+ private:
+  ClientMetric& add(const char* name, const char* help, MetricType type, Labels labels, bool constant) {
+    if (families_.empty() || families_.back().name != name) families_.push_back({name, help, type, {}});
+    if (constant) labels.insert(labels.begin(), constant_.begin(), constant_.end());
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    return families_.back().metric.emplace_back(std::move(metric));
+  }
+
+  const Labels constant_;
+  std::vector<MetricFamily> families_;
+};
+
+// Names with commas between them; those in use come first where there is no room for all, but the order is by name, so that the
+// label is the same as long as the set is. A name with a comma in it would be read as two others: it is left out.
+class NameList {
+ public:
+  void add(const std::string& name, bool in_use) {
+    if (name.find(',') != name.npos) return;
+    bool& used = names_[terminal_line(name)];
+    used |= in_use;
+  }
+  std::string text() const {
+    size_t size = 0;
+    std::set<std::string_view> chosen;
+    for (const bool in_use : {true, false}) {
+      for (const auto& [name, used] : names_) {
+        if (used != in_use || size + name.size() + 1 > kMaxListBytes) continue;
+        size += name.size() + 1;
+        chosen.insert(name);
+      }
+    }
+    return fmt::format("{}", fmt::join(chosen, ","));
+  }
+
+ private:
+  std::map<std::string, bool> names_;
+};
+
+// Adapters in memory, ready to answer, and those that requests wait for or that are on their way.
+Labels adapter_lists(const EngineView& view, int64_t max_lora) {
+  NameList ready, waiting;
+  for (const auto& adapter : view.adapters) {
+    if (adapter.state == AdapterState::kResident) ready.add(adapter.name, adapter.in_use > 0);
+    if (adapter.state == AdapterState::kLoading) waiting.add(adapter.name, false);
+  }
+  for (const auto& name : view.activity.running_adapters) ready.add(name, true);
+  for (const auto& name : view.activity.waiting_adapters) waiting.add(name, true);
+  return {
+      {"max_lora", std::to_string(max_lora)}, {"running_lora_adapters", ready.text()}, {"waiting_lora_adapters", waiting.text()}};
+}
+
+double share(int64_t part, int64_t whole) { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0; }
+
+void add_adapters(Families& out, const EngineView& view) {
+  for (const auto state : {AdapterState::kOnDisk, AdapterState::kLoading, AdapterState::kResident, AdapterState::kFailed}) {
+    const auto count =
+        std::count_if(view.adapters.begin(), view.adapters.end(), [state](const auto& a) { return a.state == state; });
+    std::string label(adapter_state_name(state));
+    std::replace(label.begin(), label.end(), ' ', '_');
+    out.gauge("choral:adapters", "Adapters that the engine knows, by where they are.", static_cast<double>(count),
+              {{"state", std::move(label)}});
+  }
+  const auto pinned = std::count_if(view.adapters.begin(), view.adapters.end(), [](const auto& a) { return a.pinned; });
+  out.gauge("choral:adapters_pinned", "Adapters that stay in memory.", static_cast<double>(pinned));
+  const EngineStats& stats = view.stats;
+  out.gauge("choral:adapter_memory_bytes", "Memory of adapters, and what is reserved for those that are being loaded.",
+            static_cast<double>(stats.adapter_bytes));
+  out.gauge("choral:adapter_memory_budget_bytes", "The most that adapters may take.",
+            static_cast<double>(stats.adapter_budget_bytes));
+  out.counter("choral:adapter_loads_total", "Adapters read from disk and packed.", stats.adapter_loads);
+  out.counter("choral:adapter_evictions_total", "Adapters that left memory for others.", stats.adapter_evictions);
+}
+
+}  // namespace
+
+std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFacts& facts, double unix_s) {
+  Families out(facts.model_name);
+  const EngineStats& stats = view.stats;
+  out.gauge("vllm:num_requests_running", "Answers that are being computed.", stats.running);
+  out.gauge("vllm:num_requests_waiting", "Answers that wait for a place.", stats.waiting);
+  out.gauge("choral:waiting_prompt_tokens", "Tokens that waiting answers have to compute first.",
+            static_cast<double>(stats.waiting_tokens));
+  out.gauge("vllm:kv_cache_usage_perc", "KV blocks in use; 1 is all of them.",
+            share(stats.kv_blocks_total - stats.kv_blocks_free, stats.kv_blocks_total));
+  out.info("vllm:cache_config_info", "The KV cache.", 1,
+           {{"block_size", std::to_string(stats.kv_blocks_total > 0 ? facts.model.kv_cache_tokens / stats.kv_blocks_total : 0)},
+            {"cache_dtype", facts.model.kv_cache_dtype},
+            {"enable_prefix_caching", facts.prefix_caching ? "True" : "False"},
+            {"engine", "0"},
+            {"num_gpu_blocks", std::to_string(stats.kv_blocks_total)},
+            {"prefix_caching_hash_algo", "sha256"}});
+  // A picker asks whether one adapter more has room; without a limit there is always some.
+  const int64_t max_lora = facts.max_adapters > 0 ? facts.max_adapters : std::numeric_limits<int32_t>::max();
+  out.info(
+      "vllm:lora_requests_info",
+      "Adapters in memory (running), and those that requests wait for or that are being loaded (waiting). The value is the time "
+      "of this figure.",
+      unix_s, adapter_lists(view, max_lora));
+  out.counter("vllm:generation_tokens_total", "Tokens that were generated.", stats.generated_tokens);
+  out.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", stats.prefix_query_tokens);
+  out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", stats.prefix_hit_tokens);
+  out.counter("vllm:num_preemptions_total", "Answers that gave their place back and started again.", stats.preemptions);
+
+  out.counter("choral:engine_steps_total", "Steps of the engine: a figure that stands still while requests run is a fault.",
+              stats.steps);
+  out.counter("choral:prompt_tokens_computed_total", "Prompt tokens that were computed rather than found.", stats.prompt_tokens);
+  out.counter("choral:host_copies_total", "Copies from a device's memory to the host's: logits, and what falls back.",
+              stats.host_copies);
+  out.gauge("choral:fallbacks", "What a device took up or gave up since the start; the log has the reasons.",
+            static_cast<double>(view.device_notes));
+  add_adapters(out, view);
+  return out.take();
+}
+
+}  // namespace choral::serve

@@ -1,0 +1,17 @@
+// What the answers of the generating routes have in common. For .cc files only (serve/json/json.h). Pure.
+#pragma once
+
+#include "serve/json/json.h"
+#include "serve/openai/answer_form.h"
+
+namespace choral::serve {
+
+// id, object, created, model.
+Json head_json(const AnswerHead& head, std::string_view object);
+Json usage_json(const Usage& usage);
+Usage usage_of(const std::vector<RequestOutput>& outputs);
+// null while there is none.
+Json finish_reason_json(FinishReason reason);
+Json stop_reason_json(const std::string& stop_reason);
+
+}  // namespace choral::serve

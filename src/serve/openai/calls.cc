@@ -1,0 +1,346 @@
+#include "serve/openai/calls.h"
+
+#include <array>
+#include <span>
+
+#include "serve/openai/body_reader.h"
+#include "serve/openai/messages.h"
+#include "serve/openai/structured.h"
+
+namespace choral::serve {
+namespace {
+
+constexpr size_t kMaxPrompts = 1024;  // of one body
+constexpr size_t kMaxInputs = 2048;   // of an embeddings body, as OpenAI's
+constexpr int32_t kMaxTopLogprobs = 20;
+constexpr size_t kMaxSalt = 1024;
+
+constexpr std::string_view kBoolean = R"({"type":"boolean"})";
+constexpr std::string_view kString = R"({"type":"string"})";
+constexpr std::string_view kPrompts =
+    R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}},{"type":"array","items":{"type":"integer","minimum":0}},)"
+    R"({"type":"array","items":{"type":"array","items":{"type":"integer","minimum":0}}}]})";
+constexpr std::string_view kLora =
+    R"({"oneOf":[{"type":"string"},{"type":"array","items":{"oneOf":[{"type":"string"},{"type":"object","properties":)"
+    R"({"name":{"type":"string"},"id":{"type":"integer","minimum":0},"scale":{"type":"number"}}}]}}]})";
+
+// OpenAI's fields without a meaning here, and those that change nothing that a client sees.
+constexpr std::array<std::string_view, 22> kIgnored{"user",
+                                                    "store",
+                                                    "metadata",
+                                                    "service_tier",
+                                                    "safety_identifier",
+                                                    "prompt_cache_key",
+                                                    "prompt_cache_retention",
+                                                    "prompt_cache_options",
+                                                    "verbosity",
+                                                    "modalities",
+                                                    "audio",
+                                                    "prediction",
+                                                    "web_search_options",
+                                                    "moderation",
+                                                    "spaces_between_special_tokens",
+                                                    "length_penalty",
+                                                    "documents",
+                                                    "session_id",
+                                                    "stream_interval",
+                                                    "request_id",
+                                                    "include_stop_reason",
+                                                    "reasoning"};
+
+using Prompts = std::vector<std::variant<std::string, std::vector<int32_t>>>;
+
+Status read_prompts(std::string_view name, const Json& json, size_t most, Prompts& out) {
+  if (json.is_string()) return out.emplace_back(json.get<std::string>()), Status();
+  if (!json.is_array() || json.empty()) return wrong_type(name, "a text, token ids, or a list of these that is not empty", json);
+  if (json.front().is_number()) {
+    std::vector<int32_t> ids;
+    CHORAL_RETURN_IF_ERROR(read_value(name, json, ids));
+    out.emplace_back(std::move(ids));
+    return {};
+  }
+  if (json.size() > most) return too_large("'{}' has {} entries; at most {} are taken at once", name, json.size(), most);
+  for (const auto& entry : json) {
+    const std::string place = fmt::format("{}[{}]", name, out.size());
+    if (entry.is_string()) {
+      out.emplace_back(entry.get<std::string>());
+      continue;
+    }
+    std::vector<int32_t> ids;
+    CHORAL_RETURN_IF_ERROR(read_value(place, entry, ids));
+    out.emplace_back(std::move(ids));
+  }
+  return {};
+}
+
+// The names of read_adapters(), and llama.cpp's {"id": 0, "scale": 0.5}.
+Status read_lora(std::string_view name, const Json& json, CallHead& head) {
+  head.lora_ids.clear();
+  if (!json.is_array()) return read_adapters(name, json, head.request);
+  Json named = json;
+  for (auto& entry : named) {
+    int32_t id = -1;
+    if (entry.is_object() && entry.contains("id") && !entry.contains("name")) {
+      CHORAL_RETURN_IF_ERROR(read_value(fmt::format("{}[{}].id", name, head.lora_ids.size()), entry["id"], id));
+      if (id < 0) return wrong_type(name, "a list of adapters whose ids GET /lora-adapters gives", json);
+      Json use = Json::object();
+      use["name"] = fmt::format("#{}", id);
+      if (entry.contains("scale")) use["scale"] = entry["scale"];
+      entry = std::move(use);
+    }
+    head.lora_ids.push_back(id);
+  }
+  return read_adapters(name, named, head.request);
+}
+
+Status read_stream_options(std::string_view name, const Json& json, CallHead& head) {
+  if (!json.is_object()) return wrong_type(name, "an object", json);
+  for (const auto& [key, value] : json.items()) {
+    const std::string place = fmt::format("{}.{}", name, key);
+    if (value.is_null()) continue;
+    if (key == "include_usage") CHORAL_RETURN_IF_ERROR(read_value(place, value, head.include_usage));
+    if (key == "continuous_usage_stats") CHORAL_RETURN_IF_ERROR(read_value(place, value, head.continuous_usage));
+  }
+  return {};
+}
+
+template <class Call>
+Status refused(std::string_view name, const Json&, Call&) {
+  if (name == "suffix") return unsupported("'suffix' is not served: the models here continue a text, they fill no gap");
+  if (name == "functions" || name == "function_call")
+    return unsupported("'{}' is OpenAI's old form; send 'tools' and 'tool_choice'", name);
+  return unsupported("'{}' is not served", name);
+}
+
+template <class Call>
+Status refused_when_true(std::string_view name, const Json& json, Call&) {
+  bool wanted = false;
+  CHORAL_RETURN_IF_ERROR(read_value(name, json, wanted));
+  return wanted ? unsupported("'{}' is not served", name) : Status();
+}
+
+// The members of CallHead, for each of the bodies that begin with one.
+template <class Call>
+constexpr std::array kHeadFields{
+    Field<Call>{"model", kString, read_member<Call, &CallHead::model>},
+    Field<Call>{"stream", kBoolean, read_member<Call, &CallHead::stream>},
+    Field<Call>{
+        "stream_options",
+        R"({"type":"object","properties":{"include_usage":{"type":"boolean"},"continuous_usage_stats":{"type":"boolean"}}})",
+        [](std::string_view n, const Json& j, Call& c) { return read_stream_options(n, j, c); }},
+    Field<Call>{"lora", kLora, [](std::string_view n, const Json& j, Call& c) { return read_lora(n, j, c); }},
+    Field<Call>{"return_token_ids", kBoolean, read_member<Call, &CallHead::return_token_ids>},
+    Field<Call>{"return_tokens_as_token_ids", kBoolean, read_member<Call, &CallHead::tokens_as_token_ids>},
+    Field<Call>{"response_format", R"({"type":"object","properties":{"type":{"type":"string"}},"required":["type"]})",
+                [](std::string_view n, const Json& j, Call& c) { return read_response_format(n, j, c.request); }},
+    Field<Call>{"structured_outputs", R"({"type":"object"})",
+                [](std::string_view n, const Json& j, Call& c) { return read_structured_outputs(n, j, c.request); }},
+    Field<Call>{"use_beam_search", kBoolean, refused_when_true<Call>},
+    Field<Call>{"prompt_embeds", {}, refused<Call>},
+};
+
+constexpr std::array kCompletionFields{
+    Field<CompletionCall>{"prompt", kPrompts,
+                          [](std::string_view n, const Json& j, CompletionCall& c) {
+                            c.prompts.clear();
+                            return read_prompts(n, j, kMaxPrompts, c.prompts);
+                          }},
+    Field<CompletionCall>{"echo", kBoolean, read_member<CompletionCall, &CompletionCall::echo>},
+    Field<CompletionCall>{
+        "logprobs", R"({"type":"integer","minimum":0})",
+        [](std::string_view n, const Json& j, CompletionCall& c) { return read_value(n, j, c.request.sampling.logprobs); }},
+    Field<CompletionCall>{"suffix", kString, refused<CompletionCall>},
+};
+
+struct ChatBody : ChatCall {
+  std::optional<int32_t> max_completion_tokens;
+  std::optional<int32_t> top_logprobs;
+  std::string reasoning_effort;
+};
+
+constexpr std::array kOwnChatFields{
+    Field<ChatBody>{"logprobs", kBoolean, read_member<ChatBody, &ChatBody::logprobs>},
+    Field<ChatBody>{"top_logprobs", R"({"type":"integer","minimum":0,"maximum":20})",
+                    read_member<ChatBody, &ChatBody::top_logprobs>},
+    Field<ChatBody>{"max_completion_tokens", R"({"type":"integer","minimum":1})",
+                    read_member<ChatBody, &ChatBody::max_completion_tokens>},
+    Field<ChatBody>{"tool_choice", R"({"oneOf":[{"type":"string","enum":["none","auto","required"]},{"type":"object"}]})",
+                    [](std::string_view n, const Json& j, ChatBody& c) {
+                      if (!j.is_string() && !j.is_object()) return wrong_type(n, "none, auto, required, or an object", j);
+                      c.tool_choice_json = dumped(j);
+                      return Status();
+                    }},
+    Field<ChatBody>{"parallel_tool_calls", kBoolean, read_member<ChatBody, &ChatBody::parallel_tool_calls>},
+    Field<ChatBody>{"reasoning_effort", kString, read_member<ChatBody, &ChatBody::reasoning_effort>},
+    Field<ChatBody>{"functions", {}, refused<ChatBody>},
+    Field<ChatBody>{"function_call", {}, refused<ChatBody>},
+    Field<ChatBody>{"chat_template", {}, refused<ChatBody>},
+};
+
+constexpr std::array kEmbeddingFields{
+    Field<EmbeddingCall>{"model", kString, read_member<EmbeddingCall, &EmbeddingCall::model>},
+    Field<EmbeddingCall>{"input", kPrompts,
+                         [](std::string_view n, const Json& j, EmbeddingCall& c) {
+                           c.inputs.clear();
+                           return read_prompts(n, j, kMaxInputs, c.inputs);
+                         }},
+    Field<EmbeddingCall>{"encoding_format", R"({"type":"string","enum":["float","base64"]})",
+                         [](std::string_view n, const Json& j, EmbeddingCall& c) {
+                           if (j != "float" && j != "base64") return wrong_type(n, "float or base64", j);
+                           c.base64 = j == "base64";
+                           return Status();
+                         }},
+    Field<EmbeddingCall>{"dimensions",
+                         {},
+                         [](std::string_view, const Json&, EmbeddingCall&) {
+                           return unsupported("'dimensions' is not served: the vectors of this model cannot be cut");
+                         }},
+};
+
+constexpr std::array kTokenizeFields{
+    Field<TokenizeCall>{"model", kString, read_member<TokenizeCall, &TokenizeCall::model>},
+    Field<TokenizeCall>{"prompt", kString,
+                        [](std::string_view n, const Json& j, TokenizeCall& c) { return read_value(n, j, c.request.prompt); }},
+    Field<TokenizeCall>{"add_special_tokens", kBoolean, read_member<TokenizeCall, &TokenizeCall::add_special_tokens>},
+    Field<TokenizeCall>{"return_token_strs", kBoolean, read_member<TokenizeCall, &TokenizeCall::return_token_strs>},
+};
+
+constexpr std::array kDetokenizeFields{
+    Field<DetokenizeCall>{"model", kString, read_member<DetokenizeCall, &DetokenizeCall::model>},
+    Field<DetokenizeCall>{"tokens", R"({"type":"array","items":{"type":"integer","minimum":0}})",
+                          read_member<DetokenizeCall, &DetokenizeCall::tokens>},
+};
+
+Status check_head(const CallHead& head, BodyNotes& notes) {
+  const Request& r = head.request;
+  if (!head.stream && (head.include_usage || head.continuous_usage)) {
+    notes.param = "stream_options";
+    return invalid_argument("'stream_options' is for answers that stream: set 'stream' too");
+  }
+  if (r.cache_salt.size() > kMaxSalt) {
+    notes.param = "cache_salt";
+    return too_large("'cache_salt' has {} bytes; at most {} are taken", r.cache_salt.size(), kMaxSalt);
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_ignored(std::string_view name) { return std::find(kIgnored.begin(), kIgnored.end(), name) != kIgnored.end(); }
+
+Result<CompletionCall> read_completion_call(std::string_view body, const SamplingParams& defaults, BodyNotes& notes) {
+  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  CompletionCall call;
+  call.request.sampling = defaults;
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
+    return read_with(std::span<const Field<CompletionCall>>(kCompletionFields), name, value, call, status) ||
+           read_with(std::span<const Field<CompletionCall>>(kHeadFields<CompletionCall>), name, value, call, status) ||
+           read_with(request_fields(), name, value, call.request, status);
+  }));
+  if (call.prompts.empty()) return missing("prompt", notes);
+  CHORAL_RETURN_IF_ERROR(check_head(call, notes));
+  auto& sampling = call.request.sampling;
+  if (call.echo && sampling.logprobs && !sampling.prompt_logprobs) sampling.prompt_logprobs = sampling.logprobs;
+  if (sampling.max_tokens == 0) {
+    notes.param = "max_tokens";
+    if (!call.echo) return invalid_argument("'max_tokens' is 0; give at least 1, or 'echo' too for the prompt alone");
+    notes.param.clear();
+    call.no_tokens = true;
+    sampling.max_tokens = 1;
+    sampling.min_tokens = 0;
+  }
+  return call;
+}
+
+Result<ChatCall> read_chat_call(std::string_view body, const SamplingParams& defaults, BodyNotes& notes) {
+  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  ChatBody call;
+  call.request.sampling = defaults;
+  call.request.sampling.max_tokens = 0;  // as long as the model's length allows
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
+    if (name == "max_tokens" && value.is_number_integer() && value == 0)
+      status = invalid_argument("'max_tokens' is 0; give at least 1");
+    return !status.ok() || read_with(std::span<const Field<ChatBody>>(kOwnChatFields), name, value, call, status) ||
+           read_with(std::span<const Field<ChatBody>>(kHeadFields<ChatBody>), name, value, call, status) ||
+           read_with(chat_fields(), name, value, call.request, status) ||
+           read_with(request_fields(), name, value, call.request, status);
+  }));
+  Request& r = call.request;
+  if (r.messages_json.empty()) return missing("messages", notes);
+  notes.param = "messages";
+  CHORAL_TRY(r.messages_json, template_messages(r.messages_json));
+  notes.param.clear();
+  CHORAL_RETURN_IF_ERROR(check_head(call, notes));
+  if (call.max_completion_tokens) {
+    notes.param = "max_completion_tokens";
+    if (*call.max_completion_tokens < 1)
+      return invalid_argument("'max_completion_tokens' is {}; give at least 1", *call.max_completion_tokens);
+    notes.param.clear();
+    r.sampling.max_tokens = *call.max_completion_tokens;
+  }
+  if (call.top_logprobs) {
+    notes.param = "top_logprobs";
+    if (!call.logprobs) return invalid_argument("'top_logprobs' needs 'logprobs': true");
+    if (*call.top_logprobs < 0 || *call.top_logprobs > kMaxTopLogprobs)
+      return invalid_argument("'top_logprobs' is {}; give 0 to {}", *call.top_logprobs, kMaxTopLogprobs);
+    notes.param.clear();
+  }
+  if (call.logprobs) r.sampling.logprobs = call.top_logprobs.value_or(0);
+  if (!call.reasoning_effort.empty()) {
+    Json kwargs = r.template_kwargs_json.empty() ? Json::object() : Json::parse(r.template_kwargs_json);
+    if (!kwargs.contains("reasoning_effort")) kwargs["reasoning_effort"] = call.reasoning_effort;
+    r.template_kwargs_json = dumped(kwargs);
+  }
+  return ChatCall(std::move(call));
+}
+
+Result<EmbeddingCall> read_embedding_call(std::string_view body, BodyNotes& notes) {
+  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  EmbeddingCall call;
+  CHORAL_RETURN_IF_ERROR(read_body<EmbeddingCall>(json, kEmbeddingFields, call, notes));
+  if (call.inputs.empty()) return missing("input", notes);
+  return call;
+}
+
+Result<TokenizeCall> read_tokenize_call(std::string_view body, BodyNotes& notes) {
+  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  TokenizeCall call;
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
+    return read_with(std::span<const Field<TokenizeCall>>(kTokenizeFields), name, value, call, status) ||
+           read_with(chat_fields(), name, value, call.request, status);
+  }));
+  if (call.request.prompt.has_value() == !call.request.messages_json.empty())
+    return invalid_argument("give either 'prompt' or 'messages'");
+  if (!call.request.messages_json.empty()) {
+    notes.param = "messages";
+    CHORAL_TRY(call.request.messages_json, template_messages(call.request.messages_json));
+    notes.param.clear();
+  }
+  return call;
+}
+
+Result<DetokenizeCall> read_detokenize_call(std::string_view body, BodyNotes& notes) {
+  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  if (!json.contains("tokens")) return missing("tokens", notes);
+  DetokenizeCall call;
+  CHORAL_RETURN_IF_ERROR(read_body<DetokenizeCall>(json, kDetokenizeFields, call, notes));
+  return call;
+}
+
+std::string completion_schema() {
+  return schema_of(R"(["prompt"])", std::span<const Field<CompletionCall>>(kCompletionFields),
+                   std::span<const Field<CompletionCall>>(kHeadFields<CompletionCall>), request_fields());
+}
+
+std::string chat_schema() {
+  return schema_of(R"(["messages"])", std::span<const Field<ChatBody>>(kOwnChatFields),
+                   std::span<const Field<ChatBody>>(kHeadFields<ChatBody>), chat_fields(), request_fields());
+}
+
+std::string embedding_schema() { return schema_of(R"(["input"])", std::span<const Field<EmbeddingCall>>(kEmbeddingFields)); }
+
+std::string tokenize_schema() { return schema_of("[]", std::span<const Field<TokenizeCall>>(kTokenizeFields), chat_fields()); }
+
+std::string detokenize_schema() { return schema_of(R"(["tokens"])", std::span<const Field<DetokenizeCall>>(kDetokenizeFields)); }
+
+}  // namespace choral::serve

@@ -1,0 +1,79 @@
+// What the body of each route says: values, read and checked in one place for all routes before the engine sees anything.
+// Fields that are not known are named, not obeyed; fields that would change the answer and cannot be served are refused.
+// Pure; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "choral/types.h"
+
+namespace choral::serve {
+
+// What the reader noticed beside the values.
+struct BodyNotes {
+  std::string param;                 // of the error: "temperature"
+  std::vector<std::string> unknown;  // the first few
+};
+
+// What the bodies of the generating routes have in common.
+struct CallHead {
+  std::string model;              // empty: not named
+  Request request;                // the sampling, the adapters of `lora`; the prompt where the body has one
+  std::vector<int32_t> lora_ids;  // of request.adapters where llama.cpp's {"id": …} stands; else -1
+  bool stream = false;
+  bool include_usage = false;        // stream_options
+  bool continuous_usage = false;     // in every chunk
+  bool return_token_ids = false;     // vLLM's
+  bool tokens_as_token_ids = false;  // "token_id:7" in place of a token's text, vLLM's
+};
+
+struct CompletionCall : CallHead {
+  // A text or token ids; each gets n answers.
+  std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
+  bool echo = false;
+  bool no_tokens = false;  // max_tokens 0: the prompt alone comes back
+};
+
+struct ChatCall : CallHead {
+  bool logprobs = false;
+  std::string tool_choice_json;  // empty: not named
+  bool parallel_tool_calls = true;
+};
+
+struct EmbeddingCall {
+  std::string model;
+  std::vector<std::variant<std::string, std::vector<int32_t>>> inputs;
+  bool base64 = false;
+};
+
+struct TokenizeCall {
+  std::string model;
+  Request request;  // prompt or messages
+  bool add_special_tokens = true;
+  bool return_token_strs = false;
+};
+
+struct DetokenizeCall {
+  std::string model;
+  std::vector<int32_t> tokens;
+};
+
+// Read over `defaults`, the model's own sampling.
+Result<CompletionCall> read_completion_call(std::string_view body, const SamplingParams& defaults, BodyNotes& notes);
+Result<ChatCall> read_chat_call(std::string_view body, const SamplingParams& defaults, BodyNotes& notes);
+Result<EmbeddingCall> read_embedding_call(std::string_view body, BodyNotes& notes);
+Result<TokenizeCall> read_tokenize_call(std::string_view body, BodyNotes& notes);
+Result<DetokenizeCall> read_detokenize_call(std::string_view body, BodyNotes& notes);
+
+// The JSON Schema of each route's body, made of the tables that read it.
+std::string completion_schema();
+std::string chat_schema();
+std::string embedding_schema();
+std::string tokenize_schema();
+std::string detokenize_schema();
+
+}  // namespace choral::serve

@@ -1,0 +1,158 @@
+// /v1/chat/completions: chat.completion objects and chunks.
+#include <random>
+#include <utility>
+
+#include "serve/http/sse.h"
+#include "serve/openai/answer_form.h"
+#include "serve/openai/answer_json.h"
+#include "serve/openai/logprobs_json.h"
+#include "serve/tools/tool_call_id.h"
+
+namespace choral::serve {
+namespace {
+
+class ChatForm : public AnswerForm {
+ public:
+  ChatForm(AnswerHead head, const ChatCall& call, ToolPlan tools, TokenText token_text)
+      : head_(std::move(head)),
+        include_usage_(call.include_usage),
+        continuous_usage_(call.continuous_usage),
+        token_ids_(call.return_token_ids),
+        logprobs_(call.logprobs ? call.request.sampling.logprobs : std::nullopt),
+        prompt_logprobs_(call.request.sampling.prompt_logprobs.has_value()),
+        names_{std::move(token_text), call.tokens_as_token_ids},
+        tools_(std::move(tools)),
+        choices_(static_cast<size_t>(call.request.sampling.n)) {
+    if (!tools_.reads_calls()) return;
+    for (auto& choice : choices_) choice.calls.emplace(parser(ToolCallParser::Announce::kEarly));
+  }
+
+  std::string whole(const std::vector<RequestOutput>& outputs) override {
+    const RequestOutput& output = outputs.front();
+    Json choices = Json::array();
+    for (const auto& completion : output.completions) choices.push_back(choice(completion));
+    Json answer = head_json(head_, "chat.completion");
+    answer["choices"] = std::move(choices);
+    answer["usage"] = usage_json(usage_of(outputs));
+    if (prompt_logprobs_) answer["prompt_logprobs"] = prompt_logprobs_json(output.prompt_logprobs, names_);
+    if (token_ids_) answer["prompt_token_ids"] = output.prompt_token_ids;
+    return dumped(answer);
+  }
+
+  std::string piece(size_t, const StreamEvent& event, const Usage& so_far) override {
+    std::string text;
+    Json usage = continuous_usage_ ? usage_json(so_far) : Json(nullptr);
+    Choice& state = choices_[static_cast<size_t>(event.index)];
+    if (!std::exchange(state.begun, true)) {
+      text = chunk(delta(event.index, {{"role", "assistant"}, {"content", ""}}), usage);
+    }
+    Json choice = delta(event.index, news(state, event));
+    if (logprobs_ && !event.logprobs.empty()) choice["logprobs"] = logprobs(event.logprobs);
+    choice["finish_reason"] = finish_reason(event.finish_reason, state.calls && state.calls->calls() > 0);
+    if (event.finish_reason != FinishReason::kNone) choice["stop_reason"] = stop_reason_json(event.stop_reason);
+    if (token_ids_) choice["token_ids"] = event.token_ids;
+    // A token whose text is held back says nothing yet.
+    const bool is_silent = choice["delta"].empty() && event.finish_reason == FinishReason::kNone && !token_ids_ && !logprobs_;
+    return is_silent ? text : text + chunk(std::move(choice), std::move(usage));
+  }
+
+  std::string end(const Usage& total) override {
+    std::string text;
+    if (include_usage_) text = chunk(nullptr, usage_json(total));
+    return text + sse_data("[DONE]");
+  }
+
+ private:
+  Json logprobs(const std::vector<PositionLogprobs>& positions) const {
+    return chat_logprobs(positions, static_cast<size_t>(*logprobs_), names_);
+  }
+
+  Json choice(const Completion& completion) {
+    Json message{{"role", "assistant"}, {"content", completion.text}, {"refusal", nullptr}};
+    bool has_calls = false;
+    if (tools_.reads_calls()) {
+      const ParsedAnswer parsed = parse_tool_calls(parser(ToolCallParser::Announce::kWhole), completion.text);
+      has_calls = !parsed.calls.empty();
+      message["content"] = has_calls && parsed.content.empty() ? Json(nullptr) : Json(parsed.content);
+      for (const auto& call : parsed.calls) message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
+    }
+    Json json{{"index", completion.index}, {"message", std::move(message)}, {"logprobs", nullptr}};
+    if (logprobs_) json["logprobs"] = logprobs(completion.logprobs);
+    json["finish_reason"] = finish_reason(completion.finish_reason, has_calls);
+    json["stop_reason"] = stop_reason_json(completion.stop_reason);
+    if (token_ids_) json["token_ids"] = completion.token_ids;
+    return json;
+  }
+
+  // A completion on its way.
+  struct Choice {
+    bool begun = false;
+    std::optional<ToolCallParser> calls;
+  };
+
+  ToolCallParser parser(ToolCallParser::Announce announce) {
+    return make_tool_call_parser(tools_, announce, [this] { return make_tool_call_id(tools_.format, generator_); });
+  }
+
+  static Json call_json(const std::string& id, const std::string& name, const std::string& arguments) {
+    return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
+  }
+
+  static Json finish_reason(FinishReason reason, bool has_calls) {
+    if (has_calls && reason == FinishReason::kStop) return "tool_calls";
+    return finish_reason_json(reason);
+  }
+
+  // What a chunk adds to the message.
+  static Json news(Choice& choice, const StreamEvent& event) {
+    Json json = Json::object();
+    AnswerDelta found;
+    if (choice.calls) {
+      choice.calls->push(event.text, found);
+      if (event.finish_reason != FinishReason::kNone) choice.calls->finish(found);
+    } else {
+      found.content = event.text;
+    }
+    if (!found.content.empty()) json["content"] = found.content;
+    for (const auto& call : found.calls) {
+      Json entry{{"index", call.index}};
+      if (!call.id.empty()) {
+        entry.update(call_json(call.id, call.name, call.arguments));
+      } else {
+        entry["function"] = {{"arguments", call.arguments}};
+      }
+      json["tool_calls"].push_back(std::move(entry));
+    }
+    return json;
+  }
+
+  static Json delta(int index, Json what) {
+    return {{"index", index}, {"delta", std::move(what)}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+  }
+
+  // `choice` null: the chunk that carries the usage alone.
+  std::string chunk(Json choice, Json usage) const {
+    Json json = head_json(head_, "chat.completion.chunk");
+    Json& choices = json["choices"] = Json::array();
+    if (!choice.is_null()) choices.push_back(std::move(choice));
+    if (include_usage_ || continuous_usage_) json["usage"] = std::move(usage);
+    return sse_data(dumped(json));
+  }
+
+  const AnswerHead head_;
+  const bool include_usage_, continuous_usage_, token_ids_;
+  const std::optional<int> logprobs_;
+  const bool prompt_logprobs_;
+  const TokenNames names_;
+  const ToolPlan tools_;
+  std::mt19937_64 generator_{std::random_device{}()};  // of calls' ids
+  std::vector<Choice> choices_;
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerForm> make_chat_form(AnswerHead head, const ChatCall& call, ToolPlan tools, TokenText token_text) {
+  return std::make_unique<ChatForm>(std::move(head), call, std::move(tools), std::move(token_text));
+}
+
+}  // namespace choral::serve

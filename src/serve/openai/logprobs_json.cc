@@ -1,0 +1,79 @@
+#include "serve/openai/logprobs_json.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace choral::serve {
+namespace {
+
+int64_t characters(std::string_view utf8) {
+  return std::count_if(utf8.begin(), utf8.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+Json token_json(const TokenLogprob& token, const TokenNames& names) {
+  const std::string text = names.text(token.token_id);
+  Json bytes = Json::array();
+  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+  return {{"token", names.name(token.token_id)}, {"logprob", finite_logprob(token.logprob)}, {"bytes", std::move(bytes)}};
+}
+
+}  // namespace
+
+double finite_logprob(float logprob) { return std::isfinite(logprob) ? logprob : -9999.0; }
+
+Json chat_logprobs(std::span<const PositionLogprobs> positions, size_t top, const TokenNames& names) {
+  Json content = Json::array();
+  for (const auto& position : positions) {
+    Json entry = token_json(position.chosen, names);
+    Json& others = entry["top_logprobs"] = Json::array();
+    for (size_t i = 0; i < std::min(top, position.top.size()); ++i) others.push_back(token_json(position.top[i], names));
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}};
+}
+
+void CompletionLogprobs::add_token(int32_t token, const TokenNames& names, int64_t& offset) {
+  json_["text_offset"].push_back(offset);
+  json_["tokens"].push_back(names.name(token));
+  offset += characters(names.text(token));
+}
+
+void CompletionLogprobs::add_first(int32_t token, const TokenNames& names, int64_t& offset) {
+  add_token(token, names, offset);
+  json_["token_logprobs"].push_back(nullptr);
+  json_["top_logprobs"].push_back(nullptr);
+}
+
+void CompletionLogprobs::add(const PositionLogprobs& position, size_t top, const TokenNames& names, int64_t& offset) {
+  add_token(position.chosen.token_id, names, offset);
+  json_["token_logprobs"].push_back(finite_logprob(position.chosen.logprob));
+  // The chosen one is among them also when it is not of the most likely, as OpenAI's server has it.
+  Json likely = Json::object();
+  for (size_t i = 0; i < std::min(top, position.top.size()); ++i) {
+    likely[names.name(position.top[i].token_id)] = finite_logprob(position.top[i].logprob);
+  }
+  likely[names.name(position.chosen.token_id)] = finite_logprob(position.chosen.logprob);
+  json_["top_logprobs"].push_back(std::move(likely));
+}
+
+Json prompt_logprobs_json(std::span<const PositionLogprobs> positions, const TokenNames& names) {
+  Json all = Json::array({nullptr});
+  for (const auto& position : positions) {
+    Json entry = Json::object();
+    for (size_t rank = 0; rank < position.top.size(); ++rank) {
+      const auto& token = position.top[rank];
+      entry[fmt::format("{}", token.token_id)] = {
+          {"logprob", finite_logprob(token.logprob)}, {"rank", rank + 1}, {"decoded_token", names.text(token.token_id)}};
+    }
+    Json& chosen = entry[fmt::format("{}", position.chosen.token_id)];
+    if (chosen.is_null()) {
+      chosen = {{"logprob", finite_logprob(position.chosen.logprob)},
+                {"rank", nullptr},
+                {"decoded_token", names.text(position.chosen.token_id)}};
+    }
+    all.push_back(std::move(entry));
+  }
+  return all;
+}
+
+}  // namespace choral::serve

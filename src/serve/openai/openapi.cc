@@ -1,0 +1,61 @@
+#include "serve/openai/openapi.h"
+
+#include <algorithm>
+
+#include "choral/llm.h"
+#include "serve/json/json.h"
+
+namespace choral::serve {
+namespace {
+
+// nlohmann reads {{"a", "b"}} as an object; lists of one string are written out.
+Json list_of(Json value) {
+  Json list = Json::array();
+  list.push_back(std::move(value));
+  return list;
+}
+
+Json content(std::string_view schema) {
+  return {{"application/json", {{"schema", schema.empty() ? Json::object() : Json::parse(schema)}}}};
+}
+
+Json operation(const Endpoint& e, bool has_name) {
+  Json json{{"summary", e.summary}};
+  if (has_name) {
+    json["parameters"] =
+        list_of({{"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}, {"minLength", 1}}}});
+  }
+  if (!e.body_schema.empty()) json["requestBody"] = {{"required", true}, {"content", content(e.body_schema)}};
+  json["responses"] = {
+      {"200", {{"description", "the answer"}}},
+      {"default", {{"description", "what is wrong"}, {"content", content(R"({"$ref":"#/components/schemas/Error"})")}}}};
+  if (!e.needs_key) json["security"] = Json::array();
+  return json;
+}
+
+}  // namespace
+
+std::string openapi_document(std::span<const Endpoint> endpoints) {
+  Json paths = Json::object();
+  for (const auto& e : endpoints) {
+    const bool has_name = e.path.ends_with('*');
+    const std::string path = has_name ? std::string(e.path.substr(0, e.path.size() - 1)) + "{name}" : std::string(e.path);
+    std::string method(e.method);
+    std::transform(method.begin(), method.end(), method.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    paths[path][method] = operation(e, has_name);
+  }
+  constexpr std::string_view kError =
+      R"({"type":"object","required":["error"],"properties":{"error":{"type":"object","required":["message","type","param","code"],)"
+      R"("properties":{"message":{"type":"string"},"type":{"type":"string"},"param":{"type":["string","null"]},"code":{"type":["string","null"]}}}}})";
+  const Json document{
+      {"openapi", "3.1.0"},
+      {"info", {{"title", "Choral"}, {"version", version()}}},
+      {"paths", std::move(paths)},
+      {"components",
+       {{"schemas", {{"Error", Json::parse(kError)}}}, {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
+      {"security", list_of({{"key", Json::array()}})}};
+  return dumped(document);
+}
+
+}  // namespace choral::serve

@@ -1,0 +1,166 @@
+#include "serve/openai/response_call.h"
+
+#include <array>
+
+#include "serve/openai/body_reader.h"
+
+namespace choral::serve {
+namespace {
+
+// Said in the same words there and in a chat.
+constexpr std::array<std::string_view, 16> kSame{
+    "model",    "temperature", "top_p",      "stream",    "tool_choice", "parallel_tool_calls",
+    "seed",     "stop",        "top_k",      "min_p",     "lora",        "chat_template_kwargs",
+    "priority", "cache_salt",  "ignore_eos", "min_tokens"};
+// Without effect here: nothing is stored, no tool of OpenAI's own runs.
+constexpr std::array<std::string_view, 12> kWithoutEffect{"store",
+                                                          "metadata",
+                                                          "user",
+                                                          "truncation",
+                                                          "include",
+                                                          "service_tier",
+                                                          "safety_identifier",
+                                                          "prompt_cache_key",
+                                                          "max_tool_calls",
+                                                          "top_logprobs",
+                                                          "stream_options",
+                                                          "prompt_cache_retention"};
+constexpr std::array<std::string_view, 4> kStateful{"previous_response_id", "conversation", "background", "prompt"};
+// What the answer repeats, with what it says where the body says nothing.
+constexpr std::string_view kRepeated =
+    R"({"instructions":null,"max_output_tokens":null,"parallel_tool_calls":true,"temperature":null,"text":{"format":{"type":"text"}},)"
+    R"("tool_choice":"auto","tools":[],"top_p":null,"truncation":"disabled","metadata":{},"reasoning":null,"user":null})";
+
+template <size_t kCount>
+bool is_one_of(const std::array<std::string_view, kCount>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Status add_item(const std::string& place, const Json& item, Json& messages) {
+  if (!item.is_object()) return wrong_type(place, "an item such as a message", item);
+  const std::string type = item.contains("type") && item["type"].is_string() ? item["type"].get<std::string>() : "message";
+  const auto text = [&](const char* key) -> Result<std::string> {
+    if (!item.contains(key) || !item[key].is_string()) return invalid_argument("'{}.{}' must be a string", place, key);
+    return item[key].get<std::string>();
+  };
+  if (type == "message") {
+    if (!item.contains("role") || !item.contains("content")) return invalid_argument("'{}' needs a role and a content", place);
+    messages.push_back({{"role", item["role"]}, {"content", item["content"]}});
+  } else if (type == "function_call") {
+    CHORAL_TRY(const std::string name, text("name"));
+    CHORAL_TRY(const std::string arguments, text("arguments"));
+    CHORAL_TRY(const std::string id, text("call_id"));
+    Json call{{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
+    Json* last = messages.empty() ? nullptr : &messages.back();
+    // Calls that were made together stand in one message.
+    if (last == nullptr || !last->contains("tool_calls")) {
+      messages.push_back({{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array()}});
+      last = &messages.back();
+    }
+    (*last)["tool_calls"].push_back(std::move(call));
+  } else if (type == "function_call_output") {
+    CHORAL_TRY(const std::string id, text("call_id"));
+    if (!item.contains("output")) return invalid_argument("'{}.output' is missing", place);
+    messages.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", item["output"]}});
+  } else if (type != "reasoning") {
+    return unsupported("'{}' is of type '{}'; this server takes messages, function calls and their outputs", place, shown(type));
+  }
+  return {};
+}
+
+Result<Json> messages_of(const Json& body) {
+  Json messages = Json::array();
+  if (const auto said = body.find("instructions"); said != body.end() && !said->is_null()) {
+    if (!said->is_string()) return wrong_type("instructions", "a string", *said);
+    messages.push_back({{"role", "system"}, {"content", *said}});
+  }
+  const Json& input = body["input"];
+  if (input.is_string()) {
+    messages.push_back({{"role", "user"}, {"content", input}});
+    return messages;
+  }
+  if (!input.is_array() || input.empty()) return wrong_type("input", "a text or a list of items", input);
+  size_t count = 0;
+  for (const Json& item : input) CHORAL_RETURN_IF_ERROR(add_item(fmt::format("input[{}]", count++), item, messages));
+  return messages;
+}
+
+// {"type": "function", "name", "parameters", …} -> {"type": "function", "function": {…}}.
+Result<Json> tools_of(const Json& tools) {
+  if (!tools.is_array()) return wrong_type("tools", "an array", tools);
+  Json out = Json::array();
+  for (const Json& tool : tools) {
+    if (!tool.is_object() || !tool.contains("type") || tool["type"] != "function")
+      return unsupported("'tools[{}]' is no function; this server runs no tools of its own", out.size());
+    Json function = Json::object();
+    for (const auto& [key, value] : tool.items()) {
+      if (key != "type") function[key] = value;
+    }
+    out.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return out;
+}
+
+// {"type": "json_schema", "name", "schema", …} -> {"type": "json_schema", "json_schema": {…}}.
+Result<Json> format_of(const Json& text) {
+  if (!text.is_object()) return wrong_type("text", "an object", text);
+  if (!text.contains("format")) return Json(nullptr);
+  const Json& format = text["format"];
+  if (!format.is_object() || !format.contains("type") || format["type"] != "json_schema") return format;
+  Json schema = Json::object();
+  for (const auto& [key, value] : format.items()) {
+    if (key != "type") schema[key] = value;
+  }
+  return Json{{"type", "json_schema"}, {"json_schema", std::move(schema)}};
+}
+
+Status put_member(const std::string& name, const Json& value, Json& chat, BodyNotes& notes) {
+  if (is_one_of(kSame, name)) {
+    chat[name] = value;
+  } else if (name == "max_output_tokens") {
+    chat["max_completion_tokens"] = value;
+  } else if (name == "tools") {
+    CHORAL_TRY(chat["tools"], tools_of(value));
+  } else if (name == "text") {
+    CHORAL_TRY(Json format, format_of(value));
+    if (!format.is_null()) chat["response_format"] = std::move(format);
+  } else if (name == "reasoning") {
+    if (value.is_object() && value.contains("effort")) chat["reasoning_effort"] = value["effort"];
+  } else if (is_one_of(kStateful, name)) {
+    if (value != false)
+      return unsupported("'{}' is not served: nothing is stored here; send the whole conversation as 'input'", name);
+  } else if (!is_one_of(kWithoutEffect, name) && name != "input" && name != "instructions") {
+    notes.unknown.push_back(shown(name));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ResponseCall> read_response_call(std::string_view body, const SamplingParams& defaults, BodyNotes& notes) {
+  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  if (!json.contains("input") || json["input"].is_null()) return missing("input", notes);
+  Json chat = Json::object(), echo = Json::parse(kRepeated);
+  notes.param = "input";
+  CHORAL_TRY(chat["messages"], messages_of(json));
+  for (const auto& [name, value] : json.items()) {
+    if (value.is_null()) continue;
+    notes.param = shown(name);
+    CHORAL_RETURN_IF_ERROR(put_member(name, value, chat, notes));
+    if (echo.contains(name)) echo[name] = value;
+  }
+  notes.param.clear();
+  ResponseCall call;
+  CHORAL_TRY(call.chat, read_chat_call(dumped(chat), defaults, notes));
+  call.echo_json = dumped(echo);
+  return call;
+}
+
+std::string response_schema() {
+  return R"({"type":"object","properties":{"model":{"type":"string"},"input":{"oneOf":[{"type":"string"},{"type":"array","items":{"type":"object"}}]},)"
+         R"("instructions":{"type":"string"},"max_output_tokens":{"type":"integer","minimum":1},"temperature":{"type":"number"},)"
+         R"("top_p":{"type":"number"},"stream":{"type":"boolean"},"tools":{"type":"array","items":{"type":"object"}},"text":{"type":"object"}},)"
+         R"("required":["input"]})";
+}
+
+}  // namespace choral::serve

@@ -1,0 +1,15 @@
+// What a body says of the form its answer must have: OpenAI's response_format, vLLM's structured_outputs. For .cc files only
+// (serve/json/json.h). Pure; any thread.
+#pragma once
+
+#include "choral/types.h"
+#include "serve/json/json.h"
+
+namespace choral::serve {
+
+// {"type": "text" | "json_object" | "json_schema" | "structural_tag", …}
+Status read_response_format(std::string_view name, const Json& json, Request& request);
+// {"json" | "regex" | "choice" | "grammar" | "json_object" | "structural_tag": …}, exactly one of them.
+Status read_structured_outputs(std::string_view name, const Json& json, Request& request);
+
+}  // namespace choral::serve

@@ -1,0 +1,70 @@
+#include "serve/request_line.h"
+
+#include <array>
+
+#include "base/nearest_name.h"
+#include "serve/requests/fields.h"
+
+namespace choral::serve {
+namespace {
+
+constexpr size_t kMaxUnknown = 16;  // fields that are warned about
+
+constexpr std::array kLineFields{
+    Field<Request>{"prompt", {}, read_prompt},
+    Field<Request>{"prompt_token_ids",
+                   {},
+                   [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.prompt_token_ids); }},
+    Field<Request>{
+        "logprobs", {}, [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.sampling.logprobs); }},
+    Field<Request>{"lora", {}, read_adapters},
+};
+
+const std::array kTables{std::span<const Field<Request>>(kLineFields), request_fields(), chat_fields()};
+
+const Field<Request>* field_of(std::string_view name) {
+  for (const auto& fields : kTables) {
+    if (const auto* field = find_field(fields, name)) return field;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+RequestLineReader::RequestLineReader(SamplingParams defaults, std::function<void(const std::string&)> warn)
+    : defaults_(std::move(defaults)), warn_(std::move(warn)) {}
+
+void RequestLineReader::warn_of_unknown(const std::string& name) {
+  if (warned_.size() > kMaxUnknown || !warned_.insert(shown(name)).second) return;
+  if (warned_.size() > kMaxUnknown) return warn_("there are more fields that are not known; they have no effect either");
+  std::vector<std::string> names;
+  for (const auto& fields : kTables) {
+    for (const auto& field : fields) names.emplace_back(field.name);
+  }
+  const std::string nearest = nearest_name(name, names);
+  warn_(fmt::format("the field '{}' is not known and has no effect{}", shown(name),
+                    nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+}
+
+Status RequestLineReader::read(std::string_view line, RequestLine& out) {
+  out.request.sampling = defaults_;
+  out.echo = {};
+  CHORAL_TRY(const Json json, parse_object(line, "the line"));
+  if (const auto id = json.find("id"); id != json.end()) {
+    if (!id->is_string() && !id->is_number_integer() && !id->is_null())
+      return wrong_type("id", "a string or a whole number", *id);
+    out.echo.id_json = dumped(*id);
+    if (!id->is_null()) out.request.id = id->is_string() ? id->get<std::string>() : out.echo.id_json;
+  }
+  if (const auto lora = json.find("lora"); lora != json.end()) out.echo.lora_json = dumped(*lora);
+  for (const auto& [name, value] : json.items()) {
+    if (const auto* field = field_of(name)) {
+      if (!value.is_null()) CHORAL_RETURN_IF_ERROR(field->read(name, value, out.request));
+    } else if (name != "id") {
+      warn_of_unknown(name);
+    }
+  }
+  return {};
+}
+
+}  // namespace choral::serve

@@ -1,0 +1,41 @@
+// Requests as lines of JSON: what `generate --input` reads. docs/cli.md lists the fields. Lines are hostile: depth and counts are
+// limited, reading takes n log n steps, types and ranges are checked, unknown fields are reported, not obeyed.
+// Not thread-safe.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "choral/types.h"
+
+namespace choral::serve {
+
+// What of a line comes back in its answer, as it stood there.
+struct LineEcho {
+  std::string id_json = "null";  // "7" or "\"a\""
+  std::string lora_json = {};    // empty when the line says nothing
+};
+
+struct RequestLine {
+  Request request;
+  LineEcho echo;
+};
+
+class RequestLineReader {
+ public:
+  // `warn` hears of each unknown field once, of the first few by name.
+  RequestLineReader(SamplingParams defaults, std::function<void(const std::string&)> warn);
+  // On an error `out.echo` is set as far as it could be read.
+  Status read(std::string_view line, RequestLine& out);
+
+ private:
+  void warn_of_unknown(const std::string& name);
+
+  SamplingParams defaults_;
+  std::function<void(const std::string&)> warn_;
+  std::set<std::string> warned_;
+};
+
+}  // namespace choral::serve

@@ -1,0 +1,132 @@
+#include "serve/request_line.h"
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+
+namespace choral::serve {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Lt;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::SizeIs;
+
+struct Outcome {
+  Status status;
+  RequestLine line;
+  std::vector<std::string> warnings;
+};
+
+Outcome outcome_of(const std::string& line, SamplingParams defaults = {}) {
+  Outcome out;
+  RequestLineReader reader(std::move(defaults), [&](const std::string& text) { out.warnings.push_back(text); });
+  out.status = reader.read(line, out.line);
+  return out;
+}
+
+// {<many members>"prompt":"hi"}
+std::string with_members(int count, const std::string& form) {
+  std::string line = "{";
+  for (int i = 0; i < count; ++i) line += fmt::format(fmt::runtime(form), i) + ",";
+  return line + "\"prompt\":\"hi\"}";
+}
+
+TEST(RequestLine, ASeedIsANumberOrNone) {
+  EXPECT_EQ(outcome_of(R"({"seed": 18446744073709551615})").line.request.sampling.seed, UINT64_MAX);
+  SamplingParams defaults;
+  defaults.seed = 5;
+  EXPECT_EQ(outcome_of(R"({"seed": -1})", defaults).line.request.sampling.seed, std::nullopt);
+  EXPECT_EQ(outcome_of(R"({"seed": null})", defaults).line.request.sampling.seed, 5u) << "as if it were not there";
+  for (const char* bad : {"-2", "18446744073709551616", "1.5", "\"7\"", "-9223372036854775808"}) {
+    const Status status = outcome_of(fmt::format("{{\"seed\": {}}}", bad), defaults).status;
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << bad;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("'seed'"), HasSubstr("-1 for none")));
+  }
+}
+
+TEST(RequestLine, EntriesAreCountedAsJsonCounts) {
+  EXPECT_THAT(outcome_of(R"({"stop":[5]})").status.message(), HasSubstr("'stop[0]'"));
+  EXPECT_THAT(outcome_of(R"({"stop":["a",5]})").status.message(), HasSubstr("'stop[1]'"));
+  EXPECT_THAT(outcome_of(R"({"prompt_token_ids":["x",1]})").status.message(), HasSubstr("'prompt_token_ids[0]'"));
+  EXPECT_THAT(outcome_of(R"({"bad_words":["x","y",null]})").status.message(), HasSubstr("'bad_words[2]'"));
+}
+
+TEST(RequestLine, TheLastOfEqualKeysCountsInThePlaceOfTheFirst) {
+  const auto got = outcome_of(R"({"max_tokens":1,"chat_template_kwargs":{"b":1,"a":2,"b":3},"max_tokens":2})");
+  ASSERT_TRUE(got.status.ok()) << got.status.to_string();
+  EXPECT_EQ(got.line.request.sampling.max_tokens, 2);
+  EXPECT_EQ(got.line.request.template_kwargs_json, R"({"b":3,"a":2})");
+}
+
+// With a search through all keys for each, this test would not end.
+TEST(RequestLine, AMillionKeysAreRead) {
+  constexpr int kKeys = 1'000'000;
+  const auto fields = outcome_of(with_members(kKeys, "\"k{}\":1"));
+  EXPECT_TRUE(fields.status.ok()) << fields.status.to_string();
+  EXPECT_EQ(fields.line.request.prompt, "hi");
+  std::string kwargs = with_members(kKeys, "\"k{}\":1");
+  const auto nested = outcome_of("{\"prompt\":\"hi\",\"chat_template_kwargs\":" + kwargs + "}");
+  EXPECT_TRUE(nested.status.ok()) << nested.status.to_string();
+  EXPECT_EQ(nested.line.request.template_kwargs_json, kwargs);
+}
+
+TEST(RequestLine, KeysAndValuesHaveALimit) {
+  const auto keys = outcome_of(with_members((1 << 20) + 1, "\"k{}\":1")).status;
+  EXPECT_EQ(keys.code(), Code::kTooLarge);
+  EXPECT_THAT(keys.message(), AllOf(HasSubstr("keys"), HasSubstr("at most 1048576")));
+  std::string ids = "{\"prompt_token_ids\":[";
+  for (int i = 0; i <= 1 << 22; ++i) ids += "1,";
+  const auto values = outcome_of(ids + "1]}").status;
+  EXPECT_EQ(values.code(), Code::kTooLarge);
+  EXPECT_THAT(values.message(), AllOf(HasSubstr("values"), HasSubstr("at most 4194304")));
+}
+
+TEST(RequestLine, WarningsAndErrorsQuoteLittle) {
+  const auto unknown = outcome_of(with_members(1000, "\"field{}\":1"));
+  ASSERT_TRUE(unknown.status.ok());
+  ASSERT_THAT(unknown.warnings, SizeIs(17));
+  EXPECT_THAT(unknown.warnings.front(), HasSubstr("'field0'"));
+  EXPECT_THAT(unknown.warnings.back(), HasSubstr("more fields"));
+  const std::string longest(1 << 20, 'x');
+  EXPECT_THAT(outcome_of("{\"" + longest + "\":1}").warnings, ElementsAre(SizeIs(Lt(200))));
+  for (const std::string& line : {"{\"logit_bias\":{\"" + longest + "\":1}}", "{\"max_tokens\":\"" + longest + "\"}",
+                                  "{\"prompt\":\"" + longest, "{\"lora\":[{\"" + longest + "\":1}]}"}) {
+    const Status status = outcome_of(line).status;
+    EXPECT_FALSE(status.ok());
+    EXPECT_LT(status.message().size(), 500u) << line.substr(0, 20);
+  }
+}
+
+TEST(RequestLine, ATokenIdOfABiasIsWrittenInOneWay) {
+  const auto good = outcome_of(R"({"logit_bias":{"0":1,"1":2,"2147483647":3}})");
+  ASSERT_TRUE(good.status.ok()) << good.status.to_string();
+  EXPECT_THAT(good.line.request.sampling.logit_bias, ElementsAre(Pair(0, 1), Pair(1, 2), Pair(2147483647, 3)));
+  for (const std::string key : {"", "01", "00", "-0", "-1", "+1", " 1", "1 ", "1.0", "2147483648", "00000000001"}) {
+    const Status status = outcome_of("{\"logit_bias\":{\"1\":100,\"" + key + "\":100}}").status;
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << key;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("'logit_bias': '" + key + "' is not a token id"), HasSubstr("digits")));
+  }
+  const Status wide = outcome_of("{\"logit_bias\":{\"" + std::string(3000, '0') + "1\":\"x\"}}").status;
+  EXPECT_THAT(wide.message(), AllOf(HasSubstr("is not a token id"), SizeIs(Lt(200))));
+}
+
+TEST(RequestLine, ANumberBeyondADoubleIsNoBrokenJson) {
+  for (const std::string number : {"1e400", "-1e400"}) {
+    const Status status = outcome_of("{\"temperature\":" + number + "}").status;
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_EQ(status.message(), "a number of the line is beyond what a double holds: '" + number + "'");
+  }
+  EXPECT_LT(outcome_of("{\"unknown\":" + std::string(1 << 20, '9') + "}").status.message().size(), 200u);
+  EXPECT_EQ(outcome_of("{\"temperature\":1e}").status.code(), Code::kCorrupt);
+}
+
+TEST(RequestLine, NoErrorDrivesATerminal) {
+  const Status status = outcome_of("{\"logit_bias\":{\"\\u001b[31m\":1}}").status;
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("\\x1b[31m"), Not(HasSubstr("\x1b"))));
+}
+
+}  // namespace
+}  // namespace choral::serve

@@ -1,0 +1,162 @@
+#include "serve/requests/fields.h"
+
+#include <array>
+#include <charconv>
+
+#include "lora/peft/adapter_name.h"
+
+namespace choral::serve {
+namespace {
+
+using lora::kBaseName;
+
+constexpr std::string_view kBoolean = R"({"type":"boolean"})";
+constexpr std::string_view kString = R"({"type":"string"})";
+constexpr std::string_view kInteger = R"({"type":"integer"})";
+constexpr std::string_view kCount = R"({"type":"integer","minimum":0})";
+constexpr std::string_view kNumber = R"({"type":"number"})";
+constexpr std::string_view kPenalty = R"({"type":"number","minimum":-2,"maximum":2})";
+constexpr std::string_view kShare = R"({"type":"number","minimum":0,"maximum":1})";
+constexpr std::string_view kIds = R"({"type":"array","items":{"type":"integer","minimum":0}})";
+constexpr std::string_view kStrings = R"({"type":"array","items":{"type":"string"}})";
+
+// -1, as llama.cpp writes it: none, also where a flag gives one.
+Status read_seed(std::string_view name, const Json& json, Request& r) {
+  auto& out = r.sampling.seed;
+  if (json.is_number_unsigned()) return out = json.get<uint64_t>(), Status();
+  if (!json.is_number_integer() || json.get<int64_t>() != -1)
+    return wrong_type(name, "a whole number from 0 to 2^64-1, or -1 for none", json);
+  out.reset();
+  return {};
+}
+
+Status read_stop(std::string_view name, const Json& json, Request& r) {
+  auto& out = r.sampling.stop;
+  out.clear();
+  return json.is_array() ? read_value(name, json, out) : read_value(name, json, out.emplace_back());
+}
+
+// One way to write each id, so that no id is named twice: no sign, no zero in front.
+std::optional<int32_t> token_id(std::string_view key) {
+  constexpr size_t kMaxDigits = 10;
+  if (key.empty() || key.size() > kMaxDigits || key.front() == '-' || (key.front() == '0' && key.size() > 1)) return std::nullopt;
+  int32_t id = 0;
+  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+  if (error != std::errc() || end != key.data() + key.size()) return std::nullopt;
+  return id;
+}
+
+Status read_logit_bias(std::string_view name, const Json& json, Request& r) {
+  if (!json.is_object()) return wrong_type(name, "an object of token ids and numbers", json);
+  auto& out = r.sampling.logit_bias;
+  out.clear();
+  for (const auto& [key, value] : json.items()) {
+    const auto id = token_id(key);
+    if (!id)
+      return invalid_argument("'{}': '{}' is not a token id; write it in digits, without zeros in front", name, shown(key));
+    float bias = 0;
+    CHORAL_RETURN_IF_ERROR(read_value(fmt::format("{}.{}", name, key), value, bias));
+    out.emplace_back(*id, bias);
+  }
+  return {};
+}
+
+Status read_array_text(std::string_view name, const Json& json, std::string& out) {
+  if (!json.is_array()) return wrong_type(name, "an array", json);
+  out = dumped(json);
+  return {};
+}
+
+Status read_object_text(std::string_view name, const Json& json, std::string& out) {
+  if (!json.is_object()) return wrong_type(name, "an object", json);
+  out = dumped(json);
+  return {};
+}
+
+#define CHORAL_FIELD(name, schema, target)                                                                  \
+  Field<Request> {                                                                                          \
+#name, schema, [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.target); } \
+  }
+constexpr std::array kRequestFields{
+    CHORAL_FIELD(priority, kInteger, priority),
+    CHORAL_FIELD(cache_salt, kString, cache_salt),
+    CHORAL_FIELD(n, R"({"type":"integer","minimum":1,"maximum":128})", sampling.n),
+    CHORAL_FIELD(max_tokens, kCount, sampling.max_tokens),
+    CHORAL_FIELD(min_tokens, kCount, sampling.min_tokens),
+    CHORAL_FIELD(temperature, R"({"type":"number","minimum":0,"maximum":2})", sampling.temperature),
+    CHORAL_FIELD(top_k, kInteger, sampling.top_k),
+    CHORAL_FIELD(top_p, kShare, sampling.top_p),
+    CHORAL_FIELD(min_p, kShare, sampling.min_p),
+    CHORAL_FIELD(presence_penalty, kPenalty, sampling.presence_penalty),
+    CHORAL_FIELD(frequency_penalty, kPenalty, sampling.frequency_penalty),
+    CHORAL_FIELD(repetition_penalty, kNumber, sampling.repetition_penalty),
+    Field<Request>{"seed", R"({"type":"integer","minimum":-1})", read_seed},
+    Field<Request>{"stop", R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]})", read_stop},
+    CHORAL_FIELD(stop_token_ids, kIds, sampling.stop_token_ids),
+    CHORAL_FIELD(include_stop_str_in_output, kBoolean, sampling.include_stop_str_in_output),
+    CHORAL_FIELD(ignore_eos, kBoolean, sampling.ignore_eos),
+    CHORAL_FIELD(skip_special_tokens, kBoolean, sampling.skip_special_tokens),
+    CHORAL_FIELD(prompt_logprobs, kCount, sampling.prompt_logprobs),
+    Field<Request>{"logit_bias", R"({"type":"object","additionalProperties":{"type":"number","minimum":-100,"maximum":100}})",
+                   read_logit_bias},
+    CHORAL_FIELD(allowed_token_ids, kIds, sampling.allowed_token_ids),
+    CHORAL_FIELD(bad_words, kStrings, sampling.bad_words),
+    CHORAL_FIELD(add_special_tokens, kBoolean, add_special_tokens),
+};
+
+constexpr std::array kChatFields{
+    Field<Request>{"messages", R"({"type":"array","minItems":1,"items":{"type":"object"}})",
+                   [](std::string_view n, const Json& j, Request& r) { return read_array_text(n, j, r.messages_json); }},
+    Field<Request>{"tools", R"({"type":"array","items":{"type":"object"}})",
+                   [](std::string_view n, const Json& j, Request& r) { return read_array_text(n, j, r.tools_json); }},
+    Field<Request>{"chat_template_kwargs", R"({"type":"object"})",
+                   [](std::string_view n, const Json& j, Request& r) { return read_object_text(n, j, r.template_kwargs_json); }},
+    CHORAL_FIELD(add_generation_prompt, kBoolean, add_generation_prompt),
+};
+#undef CHORAL_FIELD
+
+}  // namespace
+
+std::span<const Field<Request>> request_fields() { return kRequestFields; }
+std::span<const Field<Request>> chat_fields() { return kChatFields; }
+
+Status read_prompt(std::string_view name, const Json& json, Request& r) {
+  if (json.is_array()) return read_value(name, json, r.prompt_token_ids);
+  return read_value(name, json, r.prompt);
+}
+
+Status read_adapter(const std::string& name, const Json& json, AdapterUse& out) {
+  if (json.is_string()) return read_value(name, json, out.name);
+  if (!json.is_object()) return wrong_type(name, R"(a name or {"name": …, "scale": …})", json);
+  bool has_name = false;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "name") {
+      CHORAL_RETURN_IF_ERROR(read_value(name + ".name", value, out.name));
+      has_name = true;
+    } else if (key == "scale") {
+      CHORAL_RETURN_IF_ERROR(read_value(name + ".scale", value, out.scale));
+    } else {
+      return invalid_argument("'{}' has a field '{}'; there are name and scale", name, shown(key));
+    }
+  }
+  return has_name ? Status() : invalid_argument("'{}' has no name", name);
+}
+
+Status read_adapters(std::string_view name, const Json& json, Request& r) {
+  r.adapters.clear();
+  if (json.is_string()) {
+    if (json.get_ref<const std::string&>() != kBaseName) return read_value(name, json, r.adapters.emplace_back().name);
+    return {};
+  }
+  if (!json.is_array()) return wrong_type(name, "a name or a list of names and factors", json);
+  for (const auto& entry : json) {
+    const std::string place = fmt::format("{}[{}]", name, r.adapters.size());
+    CHORAL_RETURN_IF_ERROR(read_adapter(place, entry, r.adapters.emplace_back()));
+    if (r.adapters.back().name == kBaseName)
+      return invalid_argument("'{}': '{}' is the model without adapters; write \"{}\": \"{}\" or leave the field out", place,
+                              kBaseName, name, kBaseName);
+  }
+  return {};
+}
+
+}  // namespace choral::serve

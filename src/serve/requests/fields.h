@@ -1,0 +1,44 @@
+// What the members of a request's JSON mean: tables of fields, each with its reader and the JSON Schema of its value. The fields
+// of a choral::Request are the same for a line of `generate --input` and for every route; a route's own stand beside its body.
+// For .cc files only (serve/json/json.h). Immutable; any thread.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "choral/types.h"
+#include "serve/json/json.h"
+
+namespace choral::serve {
+
+template <class Body>
+struct Field {
+  std::string_view name;
+  std::string_view schema;  // of its value, for /openapi.json: "{"type":"boolean"}"
+  Status (*read)(std::string_view name, const Json& json, Body& body);
+};
+
+// Sampling, what comes back, scheduling: fields with one meaning wherever they stand.
+std::span<const Field<Request>> request_fields();
+
+// A chat's fields: messages, tools, what the template is given.
+std::span<const Field<Request>> chat_fields();
+
+template <class Body>
+const Field<Body>* find_field(std::span<const Field<Body>> fields, std::string_view name) {
+  const auto found = std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.name == name; });
+  return found == fields.end() ? nullptr : &*found;
+}
+
+// --- readers that several tables share ---
+
+// "name", or {"name": …, "scale": …}.
+Status read_adapter(const std::string& name, const Json& json, AdapterUse& out);
+// A name, or a list of adapters that act together.
+Status read_adapters(std::string_view name, const Json& json, Request& request);
+// A string, or token ids.
+Status read_prompt(std::string_view name, const Json& json, Request& request);
+
+}  // namespace choral::serve

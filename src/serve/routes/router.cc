@@ -1,0 +1,115 @@
+#include "serve/routes/router.h"
+
+#include <array>
+
+#include "serve/http/error_response.h"
+#include "serve/openai/adapter_calls.h"
+#include "serve/openai/calls.h"
+#include "serve/openai/openapi.h"
+#include "serve/routes/routes.h"
+
+namespace choral::serve {
+namespace {
+
+struct Route {
+  std::string_view method;
+  std::string_view path;  // with '*' at its end: whatever follows, which is not empty
+  Access access;
+  void (*handle)(Service& service, const Exchange& exchange, std::string_view rest);
+  std::string_view summary;
+  std::string (*body_schema)() = nullptr;  // of POST
+};
+
+template <void (*kHandle)(Service&, const Exchange&)>
+void plain(Service& service, const Exchange& exchange, std::string_view) {
+  kHandle(service, exchange);
+}
+
+void openapi(Service& service, const Exchange& exchange, std::string_view);
+
+constexpr std::array kRoutes{
+    Route{"GET", "/health", Access::kOpen, plain<health>, "200 when the engine's loop turns"},
+    Route{"GET", "/readyz", Access::kOpen, plain<readyz>, "200 when requests are welcome: not while loading or ending"},
+    Route{"GET", "/version", Access::kUser, plain<show_version>, "the program's version"},
+    Route{"GET", "/metrics", Access::kUser, plain<metrics>, "for Prometheus"},
+    Route{"GET", "/openapi.json", Access::kUser, openapi, "this document"},
+    Route{"GET", "/v1/models", Access::kUser, plain<list_models>, "the base and its adapters"},
+    Route{"GET", "/v1/models/*", Access::kUser, get_model, "one of them"},
+    Route{"POST", "/v1/completions", Access::kUser, plain<completions>, "continues texts", completion_schema},
+    Route{"POST", "/v1/chat/completions", Access::kUser, plain<chat_completions>, "answers a conversation", chat_schema},
+    Route{"POST", "/v1/embeddings", Access::kUser, plain<embeddings>, "vectors of texts", embedding_schema},
+    Route{"POST", "/v1/responses", Access::kUser, plain<responses>, "answers a conversation, OpenAI's newer form",
+          response_schema},
+    Route{"POST", "/tokenize", Access::kUser, plain<tokenize>, "the tokens of a text or a conversation", tokenize_schema},
+    Route{"POST", "/detokenize", Access::kUser, plain<detokenize>, "the text of tokens", detokenize_schema},
+    Route{"GET", "/v1/lora_adapters", Access::kUser, plain<list_adapters>, "where each adapter is and what it has done"},
+    Route{"POST", "/v1/load_lora_adapter", Access::kAdmin, plain<load_adapter>, "loads or replaces an adapter",
+          load_adapter_schema},
+    Route{"POST", "/v1/unload_lora_adapter", Access::kAdmin, plain<unload_adapter>, "takes an adapter away", adapter_name_schema},
+    Route{"POST", "/v1/pin_lora_adapter", Access::kAdmin, plain<pin_adapter>, "keeps an adapter in memory", adapter_name_schema},
+    Route{"POST", "/v1/unpin_lora_adapter", Access::kAdmin, plain<unpin_adapter>, "no longer", adapter_name_schema},
+    Route{"GET", "/lora-adapters", Access::kUser, plain<list_adapter_scales>, "llama.cpp's list of adapters"},
+    Route{"POST", "/lora-adapters", Access::kAdmin, plain<set_adapter_scales>,
+          "llama.cpp's scales of requests that name no adapter", adapter_scales_schema},
+};
+
+void openapi(Service&, const Exchange& exchange, std::string_view) {
+  std::vector<Endpoint> endpoints;
+  for (const auto& r : kRoutes)
+    endpoints.push_back(
+        {r.method, r.path, r.summary, r.body_schema == nullptr ? "" : r.body_schema(), r.access != Access::kOpen});
+  exchange->respond(json_response(openapi_document(endpoints)));
+}
+
+// Where '*' stands: what it stands for.
+std::optional<std::string_view> match(std::string_view pattern, std::string_view path) {
+  if (!pattern.ends_with('*')) return pattern == path ? std::optional(std::string_view()) : std::nullopt;
+  pattern.remove_suffix(1);
+  if (!path.starts_with(pattern) || path.size() == pattern.size()) return std::nullopt;
+  return path.substr(pattern.size());
+}
+
+// HEAD is GET without its body, which the transport leaves out.
+std::string_view routed_method(const HttpRequest& request) { return request.method == "HEAD" ? "GET" : request.method; }
+
+const Route* find_route(const HttpRequest& request) {
+  const auto found = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& r) {
+    return r.method == routed_method(request) && match(r.path, request.path);
+  });
+  return found == kRoutes.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+Access access_of(const HttpRequest& request) {
+  const Route* const r = find_route(request);
+  return r == nullptr ? Access::kUser : r->access;
+}
+
+std::string_view route_of(const HttpRequest& request) {
+  const Route* const r = find_route(request);
+  return r == nullptr ? std::string_view() : r->path;
+}
+
+void route(Service& service, const Exchange& exchange) {
+  const HttpRequest& request = exchange->request();
+  std::string allowed;
+  for (const auto& r : kRoutes) {
+    const auto rest = match(r.path, request.path);
+    if (!rest) continue;
+    if (r.method == routed_method(request)) return r.handle(service, exchange, *rest);
+    allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", r.method);
+  }
+  if (allowed.empty()) {
+    return exchange->respond(error_response(
+        {.status = 404,
+         .message = fmt::format("there is no {} here; GET /openapi.json lists the endpoints", request.path.substr(0, 128)),
+         .code = "not_found"}));
+  }
+  HttpResponse response = error_response(
+      {.status = 405, .message = fmt::format("{} takes {}", request.path.substr(0, 128), allowed), .code = "method_not_allowed"});
+  response.headers.add("Allow", allowed);
+  exchange->respond(std::move(response));
+}
+
+}  // namespace choral::serve

@@ -1,0 +1,38 @@
+// The endpoints, one function each. They run on an I/O thread: what takes time goes through Service to a reader's thread.
+// docs/serving.md lists them for users.
+#pragma once
+
+#include <string_view>
+
+#include "serve/service/service.h"
+
+namespace choral::serve {
+
+// --- generation_routes.cc ---
+void completions(Service& service, const Exchange& exchange);
+void chat_completions(Service& service, const Exchange& exchange);
+void embeddings(Service& service, const Exchange& exchange);
+void responses(Service& service, const Exchange& exchange);
+
+// --- model_routes.cc ---
+void list_models(Service& service, const Exchange& exchange);
+void get_model(Service& service, const Exchange& exchange, std::string_view id);
+void tokenize(Service& service, const Exchange& exchange);
+void detokenize(Service& service, const Exchange& exchange);
+
+// --- adapter_routes.cc ---
+void list_adapters(Service& service, const Exchange& exchange);
+void load_adapter(Service& service, const Exchange& exchange);
+void unload_adapter(Service& service, const Exchange& exchange);
+void pin_adapter(Service& service, const Exchange& exchange);
+void unpin_adapter(Service& service, const Exchange& exchange);
+void list_adapter_scales(Service& service, const Exchange& exchange);  // llama.cpp's two
+void set_adapter_scales(Service& service, const Exchange& exchange);
+
+// --- health_routes.cc ---
+void health(Service& service, const Exchange& exchange);  // proves that the engine's loop turns
+void readyz(Service& service, const Exchange& exchange);
+void show_version(Service& service, const Exchange& exchange);
+void metrics(Service& service, const Exchange& exchange);
+
+}  // namespace choral::serve

@@ -1,0 +1,111 @@
+#include "serve/server.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "base/log.h"
+#include "base/printable.h"
+#include "base/status.h"
+#include "serve/error_body.h"
+#include "serve/routes/access.h"
+#include "serve/routes/router.h"
+#include "serve/service/observed_exchange.h"
+#include "serve/service/service.h"
+
+namespace choral::serve {
+namespace {
+
+bool is_loopback(const HttpServerOptions& http) {
+  return http.host.empty() || http.host == "localhost" || http.host == "::1" || http.host.starts_with("127.");
+}
+
+// One line a request, without what was asked or answered.
+void write_access_log(AccessLog form, const AnsweredRequest& answered) {
+  const HttpRequest& r = answered.request;
+  const std::string path = terminal_line(r.path.substr(0, 256));
+  if (form == AccessLog::kText)
+    say("choral: {} {} {} {} {:.3f} s\n", r.peer, terminal_line(r.method), path, answered.status, answered.seconds);
+  if (form != AccessLog::kJson) return;
+  std::string line = R"({"peer":)";
+  append_json_string(line, r.peer);
+  line += R"(,"method":)";
+  append_json_string(line, r.method);
+  line += R"(,"path":)";
+  append_json_string(line, path);
+  say("{},\"status\":{},\"seconds\":{:.6f}}}\n", line, answered.status, answered.seconds);
+}
+
+RateLimit rate_limit(const FairShare& share) { return {.max_in_flight = share.requests, .tokens_per_s = share.tokens_per_s}; }
+
+}  // namespace
+
+struct Server::Waiting {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool aborted = false;
+};
+
+Server::Server() : waiting_(std::make_unique<Waiting>()) {}
+
+Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
+  std::unique_ptr<Server> server(new Server());
+  ServiceOptions service{.base_names = std::move(options.base_names),
+                         .adapter_root = std::move(options.adapter_root),
+                         .state_directory = std::move(options.state_directory),
+                         .api_key_file = std::move(options.api_key_file),
+                         .api_keys = std::move(options.api_keys),
+                         .admin_keys = std::move(options.admin_keys),
+                         .key_limit = rate_limit(options.key_share),
+                         .adapter_limit = rate_limit(options.adapter_share),
+                         .is_loopback = is_loopback(options.http)};
+  if (!options.tool_call_parser.empty()) {
+    CHORAL_TRY(service.tool_format, tool_format_named(options.tool_call_parser));
+  }
+  CHORAL_TRY(server->service_, Service::make(std::move(service)));
+  Service* const s = server->service_.get();
+  const auto told = [s, log = options.access_log](const AnsweredRequest& answered) {
+    s->note_answer(route_of(answered.request), answered.status);
+    write_access_log(log, answered);
+  };
+  CHORAL_TRY(server->http_,
+             HttpServer::start(
+                 std::move(options.http),
+                 [s, told](std::shared_ptr<HttpExchange> exchange) { route(*s, observed(std::move(exchange), told)); },
+                 [s](const HttpRequest& head) { return check_access(*s, head); },
+                 [s](const HttpRequest& known, int status) { s->note_answer(route_of(known), status); }));
+  return server;
+}
+
+Server::~Server() {
+  if (http_) http_->stop(std::chrono::milliseconds(0));
+  if (service_) service_->stop();
+}
+
+Status Server::attach(LLM& llm, const EngineOptions& options) { return service_->attach(llm, options); }
+Status Server::reload_keys() { return service_->reload_keys(); }
+int Server::port() const { return http_->port(); }
+std::vector<std::string> Server::addresses() const { return http_->addresses(); }
+void Server::set_unready() { service_->set_phase(Phase::kUnready); }
+
+void Server::drain(std::chrono::milliseconds limit) {
+  service_->set_phase(Phase::kDraining);
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  {
+    constexpr std::chrono::milliseconds kLook{20};
+    std::unique_lock lock(waiting_->mutex);
+    while (http_->exchanges() > 0 && !waiting_->aborted && std::chrono::steady_clock::now() < deadline)
+      waiting_->changed.wait_for(lock, kLook);
+  }
+  service_->abort_all(unavailable("the server is shutting down"));
+  constexpr std::chrono::milliseconds kLastWords{1000};
+  http_->stop(kLastWords);
+  service_->stop();
+}
+
+void Server::abort() {
+  const std::lock_guard lock(waiting_->mutex);
+  waiting_->aborted = true;
+  waiting_->changed.notify_all();
+}
+
+}  // namespace choral::serve

@@ -1,0 +1,67 @@
+// The server: listens at once, answers 503 while the model is loaded, then serves it until it is told to end. Its life in one
+// line: loading -> ready -> unready (still serving) -> draining -> ended. Thread-safe: every method from any thread but the
+// server's own.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choral/llm.h"
+#include "serve/http/server.h"
+
+namespace choral::serve {
+
+class Service;
+
+enum class AccessLog { kOff, kText, kJson };
+
+// What a key, or an adapter, may have at a time; 0: any number.
+struct FairShare {
+  int requests = 0;
+  double tokens_per_s = 0;
+};
+
+struct ServerOptions {
+  HttpServerOptions http;
+  std::vector<std::string> base_names;  // that requests call the base by; empty: the model's own
+  std::string adapter_root;             // to which adapters that clients load are bound
+  std::string state_directory;          // adapters that clients load survive a restart in it; empty: they do not
+  std::vector<std::string> api_keys;    // who may ask; none, and no file: everybody
+  std::string api_key_file;
+  std::vector<std::string> admin_keys;  // who may change adapters; none: whoever is on this machine
+  FairShare key_share, adapter_share;
+  std::string tool_call_parser;  // how the model writes tool calls; empty: as its chat template says
+  AccessLog access_log = AccessLog::kText;
+};
+
+class Server {
+ public:
+  static Result<std::unique_ptr<Server>> start(ServerOptions options);
+  ~Server();
+
+  // Requests reach the engine, which was loaded with these options, from now on. It must outlive the server.
+  Status attach(LLM& llm, const EngineOptions& options);
+  int port() const;
+  std::vector<std::string> addresses() const;
+
+  // The file of keys is read again; an error leaves the keys as they were.
+  Status reload_keys();
+  // GET /readyz says no from now on; requests are served on.
+  void set_unready();
+  // New requests are refused; returns when every answer has ended, those that take longer than `limit` with an error.
+  void drain(std::chrono::milliseconds limit);
+  // The limit of a drain() in progress is over.
+  void abort();
+
+ private:
+  Server();
+
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<HttpServer> http_;
+  struct Waiting;
+  std::unique_ptr<Waiting> waiting_;
+};
+
+}  // namespace choral::serve

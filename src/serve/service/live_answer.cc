@@ -1,0 +1,184 @@
+#include "serve/service/live_answer.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "serve/http/error_response.h"
+#include "serve/http/sse.h"
+
+namespace choral::serve {
+namespace {
+
+// Proxies cut connections that say nothing for half a minute, and a prompt can take longer.
+constexpr std::chrono::seconds kKeepAlive{10};
+
+// Which content of each adapter the answer was made with.
+void add_adapters(const std::vector<AnswerAdapter>& adapters, Headers& headers) {
+  for (const auto& adapter : adapters)
+    headers.add("X-Choral-Adapter",
+                fmt::format("{}; generation={}; digest={}", adapter.name, adapter.generation, adapter.digest));
+}
+
+}  // namespace
+
+LiveAnswer::LiveAnswer(std::shared_ptr<HttpExchange> exchange, Streams streams, std::unique_ptr<AnswerForm> form,
+                       bool is_streamed, std::function<void(const AnswerEnd&)> ended)
+    : exchange_(std::move(exchange)),
+      streams_(std::move(streams)),
+      form_(std::move(form)),
+      is_streamed_(is_streamed),
+      ended_(std::move(ended)),
+      outputs_(streams_.size()),
+      counted_(streams_.size()) {}
+
+LiveAnswer::~LiveAnswer() {
+  if (ended_) ended_({.http_status = 499, .status = Status(Code::kCancelled, "the server stopped"), .usage = usage_});
+}
+
+void LiveAnswer::start() {
+  self_ = shared_from_this();
+  const std::weak_ptr<LiveAnswer> weak = self_;
+  exchange_->post([weak] {
+    const auto self = weak.lock();
+    if (!self || !self->self_) return;
+    self->exchange_->on_closed([weak] {
+      if (const auto left = weak.lock()) left->end(499, Status(Code::kCancelled, "the client left"));
+    });
+    // The engine's thread: hands the news to the exchange's.
+    const auto tell = [weak] {
+      if (const auto live = weak.lock()) {
+        live->exchange_->post([weak] {
+          if (const auto ready = weak.lock()) ready->pump();
+        });
+      }
+    };
+    for (const auto& live : self->streams_) live.stream->on_ready(tell);
+    if (self->is_streamed_) {
+      self->exchange_->post_after(kKeepAlive, [weak] {
+        if (const auto quiet = weak.lock()) quiet->keep_alive();
+      });
+    }
+  });
+}
+
+void LiveAnswer::abort(Status status) {
+  exchange_->post([weak = weak_from_this(), status = std::move(status)] {
+    const auto self = weak.lock();
+    if (self && self->self_) self->fail(api_error(status), status);
+  });
+}
+
+void LiveAnswer::pump() {
+  if (!self_) return;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (!outputs_[i] && !drain(i)) {
+      exchange_->on_drained([weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->pump();
+      });
+      return;
+    }
+    if (!self_) return;
+  }
+  if (std::all_of(outputs_.begin(), outputs_.end(), [](const auto& output) { return output.has_value(); })) finish();
+}
+
+bool LiveAnswer::drain(size_t index) {
+  ResponseStream& stream = *streams_[index].stream;
+  StreamEvent event;
+  for (;;) {
+    if (is_streamed_ && exchange_->congested()) return false;
+    switch (stream.try_next(event)) {
+      case StreamState::kPending: return true;
+      case StreamState::kEvent: take(index, event); break;
+      case StreamState::kEnd: complete(index); return true;
+    }
+  }
+}
+
+void LiveAnswer::complete(size_t index) {
+  LiveStream& live = streams_[index];
+  RequestOutput& output = outputs_[index].emplace(live.stream->wait());
+  const auto prompt = static_cast<int64_t>(output.prompt_token_ids.size());
+  int64_t answers = 0;
+  for (const auto& completion : output.completions) answers += std::ssize(completion.token_ids);
+  live.meter.end({.prompt_tokens = prompt, .cached_tokens = output.cached_tokens, .queue_s = output.metrics.queue_s},
+                 output.status.ok() ? FinishReason::kStop : FinishReason::kError, now_s());
+  live.grant.settle(prompt + answers);
+  if (!output.status.ok()) fail(api_error(output.status), output.status);
+}
+
+void LiveAnswer::take(size_t index, const StreamEvent& event) {
+  if (!counted_[index]) {
+    const AnswerFacts facts = streams_[index].stream->facts();
+    usage_.prompt_tokens += facts.prompt_tokens;
+    usage_.cached_tokens += facts.cached_tokens;
+    counted_[index] = true;
+  }
+  usage_.completion_tokens += std::ssize(event.token_ids);
+  RequestMeter& meter = streams_[index].meter;
+  if (!event.token_ids.empty()) meter.on_tokens(event.index, std::ssize(event.token_ids), now_s());
+  if (event.finish_reason != FinishReason::kNone) meter.on_finish(event.index, event.finish_reason, now_s());
+  // The end of an answer that failed is told by fail().
+  if (!is_streamed_ || event.finish_reason == FinishReason::kError) return;
+  begin();
+  if (std::string piece = form_->piece(index, event, usage_); !piece.empty()) {
+    exchange_->send(std::move(piece));
+    is_quiet_ = false;
+  }
+}
+
+// As late as possible: until the first piece an error has a status of its own.
+void LiveAnswer::begin() {
+  if (std::exchange(begun_, true)) return;
+  Headers headers = sse_headers();
+  add_adapters(streams_.front().stream->facts().adapters, headers);
+  exchange_->begin_stream(200, std::move(headers));
+}
+
+void LiveAnswer::keep_alive() {
+  if (!self_) return;
+  if (std::exchange(is_quiet_, true)) {
+    begin();
+    exchange_->send(sse_keep_alive());
+  }
+  exchange_->post_after(kKeepAlive, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->keep_alive();
+  });
+}
+
+void LiveAnswer::finish() {
+  if (is_streamed_) {
+    begin();
+    exchange_->send(form_->end(usage_));
+    exchange_->end_stream();
+    return end(200, {});
+  }
+  Headers headers;
+  add_adapters(outputs_.front()->adapters, headers);
+  std::vector<RequestOutput> outputs;
+  for (auto& output : outputs_) outputs.push_back(*std::move(output));
+  headers.set("Content-Type", "application/json");
+  exchange_->respond({.status = 200, .headers = std::move(headers), .body = form_->whole(outputs)});
+  end(200, {});
+}
+
+void LiveAnswer::fail(const ApiError& error, Status status) {
+  if (begun_) {
+    // Never a clean [DONE] after it: clients raise on an event with `error`.
+    exchange_->send(sse_data(error_body(error)));
+    exchange_->end_stream();
+  } else {
+    exchange_->respond(error_response(error));
+  }
+  end(error.status, std::move(status));
+}
+
+void LiveAnswer::end(int http_status, Status status) {
+  const std::shared_ptr<LiveAnswer> self = std::move(self_);
+  if (!self) return;
+  for (const auto& live : streams_) live.stream->on_ready({});
+  for (const auto& live : streams_) live.stream->cancel();
+  std::exchange(ended_, {})({.http_status = http_status, .status = std::move(status), .usage = usage_});
+}
+
+}  // namespace choral::serve

@@ -1,0 +1,73 @@
+// A request whose answer is on its way from the engine to a client: pieces go out as they come, or the whole at the end. The
+// engine's thread only says that there is news; everything else happens on the exchange's I/O thread, so that no thread waits for
+// a stream. A client that reads slowly makes its own answer wait (back-pressure), one that leaves stops its generation.
+// Thread-safe: start() once, abort() from any thread; the rest is the I/O thread's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "choral/llm.h"
+#include "serve/error_body.h"
+#include "serve/http/exchange.h"
+#include "serve/keys/request_limits.h"
+#include "serve/metrics/metrics.h"
+#include "serve/openai/answer_form.h"
+
+namespace choral::serve {
+
+// What became of an answer, for logs and metrics.
+struct AnswerEnd {
+  int http_status = 200;
+  Status status;  // why it is not complete
+  Usage usage;
+};
+
+// A request that the engine took, with what is counted of it and the place it has within its key's and its adapters' limits.
+struct LiveStream {
+  std::unique_ptr<ResponseStream> stream;
+  RequestMeter meter;
+  RequestLimits::Grant grant;
+};
+
+class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
+ public:
+  using Streams = std::vector<LiveStream>;
+  // `ended` is called once, from an I/O thread, or from the destructor when the server goes first.
+  LiveAnswer(std::shared_ptr<HttpExchange> exchange, Streams streams, std::unique_ptr<AnswerForm> form, bool is_streamed,
+             std::function<void(const AnswerEnd&)> ended);
+  ~LiveAnswer();
+
+  // The answer keeps itself alive until it has ended.
+  void start();
+  // Ends it with an error, as the last event of a stream that has begun.
+  void abort(Status status);
+
+ private:
+  void pump();
+  bool drain(size_t index);  // false: the client must read first
+  void take(size_t index, const StreamEvent& event);
+  void complete(size_t index);
+  void begin();
+  void keep_alive();
+  void finish();
+  void fail(const ApiError& error, Status status);
+  void end(int http_status, Status status);
+
+  const std::shared_ptr<HttpExchange> exchange_;
+  Streams streams_;
+  const std::unique_ptr<AnswerForm> form_;
+  const bool is_streamed_;
+  std::function<void(const AnswerEnd&)> ended_;
+  std::shared_ptr<LiveAnswer> self_;                   // from start() to the end
+  std::vector<std::optional<RequestOutput>> outputs_;  // one a stream, once it has ended
+  Usage usage_;
+  std::vector<bool> counted_;  // one a stream: its prompt is in usage_
+  bool begun_ = false;         // the head of a stream is out
+  bool is_quiet_ = true;       // since the last keep-alive nothing went out
+};
+
+}  // namespace choral::serve

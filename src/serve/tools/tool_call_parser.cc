@@ -1,0 +1,409 @@
+#include "serve/tools/tool_call_parser.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace choral::serve {
+namespace {
+
+constexpr size_t kMaxHeldSpace = 64;      // white space before a call that goes with it
+constexpr size_t kMaxAround = 512;        // bytes that may stand between a marker and a call's JSON
+constexpr size_t kMaxHeldCall = 1 << 20;  // bytes of a call whose name is not known yet
+constexpr size_t kMaxCalls = 128;
+
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+std::string_view begin_marker(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::kHermes: return marker::kHermesBegin;
+    case ToolFormat::kLlama3Json: return marker::kPythonTag;
+    case ToolFormat::kMistral: return marker::kMistralBegin;
+    case ToolFormat::kDeepSeekV3: return marker::kDeepSeekCallsBegin;
+    case ToolFormat::kJson: return {};
+  }
+  return {};
+}
+
+// How an answer may begin that is a call without a marker.
+std::string_view begin_characters(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::kLlama3Json: return "{";
+    case ToolFormat::kMistral: return "[";  // its marker is a special token, which some servers drop
+    case ToolFormat::kJson: return "{[`";
+    default: return {};
+  }
+}
+
+}  // namespace
+
+// Reads what stands around a call's JSON in a window of bounded size, so that what is found never depends on how the text came.
+class Cursor {
+ public:
+  explicit Cursor(std::string_view text) : text_(text.substr(0, kMaxAround)), full_(text.size() >= kMaxAround) {}
+
+  size_t at() const { return at_; }
+  // The text ended before something could be decided.
+  bool ran_out() const { return ran_out_ && !full_; }
+
+  void space() {
+    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
+  }
+  bool take(std::string_view wanted) {
+    const std::string_view rest = text_.substr(at_);
+    if (rest.starts_with(wanted)) {
+      at_ += wanted.size();
+      return true;
+    }
+    ran_out_ = ran_out_ || wanted.starts_with(rest);
+    return false;
+  }
+  bool peek(std::string_view wanted) {
+    const size_t at = at_;
+    const bool there = take(wanted);
+    at_ = at;
+    return there;
+  }
+  template <class Fits>
+  std::string_view take_while(Fits fits) {
+    const size_t begin = at_;
+    while (at_ < text_.size() && fits(text_[at_])) ++at_;
+    ran_out_ = ran_out_ || at_ == text_.size();
+    return text_.substr(begin, at_ - begin);
+  }
+  // What stands before `end`, which is used up too; nothing when it does not come.
+  std::optional<std::string_view> take_until(std::string_view end) {
+    const size_t found = text_.find(end, at_);
+    if (found == std::string_view::npos) {
+      ran_out_ = true;
+      return std::nullopt;
+    }
+    const size_t begin = std::exchange(at_, found + end.size());
+    return text_.substr(begin, found - begin);
+  }
+
+ private:
+  std::string_view text_;
+  bool full_, ran_out_ = false;
+  size_t at_ = 0;
+};
+
+namespace {
+
+bool is_name_character(char c) { return is_function_name({&c, 1}, true); }
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+// An object, or the first of an array's. The brace itself is left for the reader.
+bool object_or_array(Cursor& text, bool& array) {
+  text.space();
+  if (text.peek("{")) return true;
+  if (!text.take("[")) return false;
+  array = true;
+  text.space();
+  return text.peek("{");
+}
+
+// "name{", "name[ARGS]{", "name[CALL_ID]abc[ARGS]{".
+bool mistral_name(Cursor& text, std::string& name) {
+  name = text.take_while(is_name_character);
+  if (!is_function_name(name, true)) return false;
+  if (text.take(marker::kMistralId)) text.take_while([](char c) { return is_function_name({&c, 1}, false); });
+  static_cast<void>(text.take(marker::kMistralArguments));
+  text.space();
+  return text.peek("{");
+}
+
+// "<call begin>function<sep>name\n```json\n{" of V3, "<call begin>name<sep>{" of V3.1.
+bool deepseek_head(Cursor& text, std::string& name) {
+  text.space();
+  if (!text.take(marker::kDeepSeekCallBegin)) return false;
+  const auto first = text.take_until(marker::kDeepSeekSeparator);
+  if (!first) return false;
+  text.space();
+  if (text.peek("{")) {
+    name = trimmed(*first);
+  } else {
+    const auto line = text.take_until("\n");
+    if (!line) return false;
+    name = trimmed(*line);
+    text.space();
+    if (text.take("```")) text.take_while(is_name_character);
+    text.space();
+    if (!text.peek("{")) return false;
+  }
+  return is_function_name(name, true);
+}
+
+// "```json\n" and what small models write for it.
+bool fence(Cursor& text) {
+  constexpr std::array<std::string_view, 5> kWords = {"", "json", "tool_call", "tool_calls", "tool_code"};
+  text.space();
+  if (!text.take("```")) return false;
+  const auto word = text.take_until("\n");
+  return word && std::find(kWords.begin(), kWords.end(), trimmed(*word)) != kWords.end();
+}
+
+}  // namespace
+
+ToolCallParser::ToolCallParser(ToolFormat format, Announce announce, std::function<std::string()> make_id)
+    : format_(format), announce_(announce), make_id_(std::move(make_id)) {}
+
+ToolCallParser ToolCallParser::of_arguments(std::string function, Announce announce, std::function<std::string()> make_id) {
+  ToolCallParser parser(ToolFormat::kJson, announce, std::move(make_id));
+  parser.only_arguments_ = true;
+  parser.at_begin_ = false;
+  parser.mode_ = Mode::kJson;
+  parser.reader_ = JsonCallReader::of_arguments(std::move(function));
+  return parser;
+}
+
+void ToolCallParser::push(std::string_view text, AnswerDelta& out) {
+  held_ += text;
+  run(out);
+}
+
+void ToolCallParser::finish(AnswerDelta& out) {
+  finishing_ = true;
+  run(out);
+}
+
+void ToolCallParser::run(AnswerDelta& out) {
+  while (step(out)) {
+  }
+}
+
+bool ToolCallParser::step(AnswerDelta& out) {
+  switch (mode_) {
+    case Mode::kContent: return content_step(out);
+    case Mode::kHead: return head_step();
+    case Mode::kJson: return json_step(out);
+    case Mode::kTail: return tail_step();
+  }
+  return false;
+}
+
+// Where the white space begins that stands before at_, which a call would take with it.
+size_t ToolCallParser::before_space() const {
+  size_t begin = at_;
+  while (begin > 0 && at_ - begin < kMaxHeldSpace && is_space(held_[begin - 1])) --begin;
+  return begin;
+}
+
+void ToolCallParser::emit_content(size_t end, AnswerDelta& out) {
+  out.content += std::string_view(held_).substr(0, end);
+  held_.erase(0, end);
+  at_ -= end;
+}
+
+void ToolCallParser::begin_call(size_t marker_end, bool marked) {
+  marker_end_ = marker_end;
+  marked_ = marked;
+  in_array_ = in_fence_ = false;
+  mode_ = Mode::kHead;
+}
+
+bool ToolCallParser::begins_with_call() {
+  const size_t first = std::min(held_.find_first_not_of(" \t\r\n"), held_.size());
+  if (first > kMaxAround || first == held_.size()) return false;
+  at_begin_ = false;
+  if (begin_characters(format_).find(held_[first]) == std::string_view::npos) return false;
+  at_ = first;
+  begin_call(first, false);
+  return true;
+}
+
+bool ToolCallParser::content_step(AnswerDelta& out) {
+  if (at_begin_) {
+    if (begins_with_call()) return true;
+    const bool only_space = held_.find_first_not_of(" \t\r\n") == std::string::npos;
+    if (only_space && !finishing_ && held_.size() <= kMaxAround) return false;
+    at_begin_ = false;
+  }
+  const std::string_view wanted = only_arguments_ || calls_ >= kMaxCalls ? std::string_view() : begin_marker(format_);
+  for (; at_ < held_.size(); ++at_) {
+    if (wanted.empty() || held_[at_] != wanted[0]) continue;
+    const std::string_view rest = std::string_view(held_).substr(at_);
+    if (rest.starts_with(wanted)) {
+      emit_content(before_space(), out);
+      at_ += wanted.size();
+      begin_call(at_, true);
+      return true;
+    }
+    if (wanted.starts_with(rest) && !finishing_) break;
+  }
+  emit_content(finishing_ ? at_ : before_space(), out);
+  return false;
+}
+
+// What was held for a call is content; a marker may still stand in it.
+void ToolCallParser::give_up() {
+  at_ = marker_end_;
+  mode_ = Mode::kContent;
+  reader_.reset();
+  announced_ = false;
+}
+
+void ToolCallParser::drop_read() {
+  held_.erase(0, at_);
+  at_ = marker_end_ = 0;
+}
+
+ToolCallParser::Found ToolCallParser::head(Cursor& text) const {
+  Found found;
+  bool there = false;
+  if (in_array_) {
+    text.space();
+    there = text.peek("{");
+  } else if (format_ == ToolFormat::kDeepSeekV3) {
+    there = deepseek_head(text, found.name);
+  } else if (format_ == ToolFormat::kLlama3Json) {
+    text.space();
+    there = text.peek("{");
+  } else if (format_ == ToolFormat::kJson) {
+    text.space();
+    found.fence = text.peek("`");
+    there = (!found.fence || fence(text)) && object_or_array(text, found.array);
+  } else {
+    there = object_or_array(text, found.array);
+    if (!there && !found.array && marked_ && format_ == ToolFormat::kMistral) there = mistral_name(text, found.name);
+  }
+  found.there = there;
+  return found;
+}
+
+bool ToolCallParser::head_step() {
+  Cursor text(std::string_view(held_).substr(at_));
+  const Found found = head(text);
+  if (!found.there) {
+    if (text.ran_out() && !finishing_) return false;
+    give_up();
+    return true;
+  }
+  at_ += text.at();
+  in_array_ = in_array_ || found.array;
+  in_fence_ = in_fence_ || found.fence;
+  reader_ = found.name.empty() ? JsonCallReader(marked_) : JsonCallReader::of_arguments(found.name);
+  mode_ = Mode::kJson;
+  return true;
+}
+
+void ToolCallParser::announce(AnswerDelta& out) {
+  announced_ = true;
+  out.calls.push_back({calls_++, make_id_(), reader_->name(), {}});
+}
+
+void ToolCallParser::give_arguments(AnswerDelta& out) {
+  std::string arguments = reader_->take_arguments();
+  if (arguments.empty()) return;
+  if (out.calls.empty() || out.calls.back().index + 1 != calls_) out.calls.push_back({calls_ - 1, {}, {}, {}});
+  out.calls.back().arguments += arguments;
+}
+
+bool ToolCallParser::json_step(AnswerDelta& out) {
+  while (at_ < held_.size()) {
+    const JsonCallReader::Step step = reader_->feed(held_[at_]);
+    if (step == JsonCallReader::Step::kFailed) {
+      if (!announced_) {
+        give_up();
+        return true;
+      }
+      give_arguments(out);
+      drop_read();
+      give_up();
+      return true;
+    }
+    ++at_;
+    const bool done = step == JsonCallReader::Step::kDone;
+    if (!announced_ && (done || (announce_ == Announce::kEarly && reader_->is_known()))) announce(out);
+    if (done) {
+      give_arguments(out);
+      drop_read();
+      reader_.reset();
+      announced_ = false;
+      mode_ = Mode::kTail;
+      return true;
+    }
+    if (!announced_ && at_ > kMaxHeldCall) {
+      give_up();
+      return true;
+    }
+  }
+  if (announced_) {
+    give_arguments(out);
+    drop_read();
+  }
+  if (!finishing_) return false;
+  give_up();
+  return true;
+}
+
+ToolCallParser::Found ToolCallParser::tail(Cursor& text) const {
+  const auto there = [&text](bool again) {
+    Found found;
+    found.there = found.sure = true;
+    found.bytes = text.at();
+    found.again = again;
+    return found;
+  };
+  Found found;
+  text.space();
+  if (in_array_) {
+    if (text.take(",")) return there(true);
+    if (!text.take("]")) return found;
+    found = there(false);
+    found.sure = false;  // an end marker may follow
+    text.space();
+  }
+  switch (format_) {
+    case ToolFormat::kHermes:
+      if (text.take(marker::kHermesEnd)) return there(false);
+      break;
+    case ToolFormat::kLlama3Json:
+      if (text.take(";")) return there(true);
+      break;
+    case ToolFormat::kJson:
+      if (in_fence_ && text.take("```")) return there(false);
+      break;
+    case ToolFormat::kDeepSeekV3:
+      if (text.take("```")) text.space();
+      if (!text.take(marker::kDeepSeekCallEnd)) break;
+      found = there(false);
+      found.sure = false;
+      text.space();
+      if (text.peek(marker::kDeepSeekCallBegin)) return there(true);
+      if (text.take(marker::kDeepSeekCallsEnd)) return there(false);
+      break;
+    case ToolFormat::kMistral: break;
+  }
+  return found;
+}
+
+bool ToolCallParser::tail_step() {
+  Cursor text(held_);
+  const Found found = only_arguments_ ? Found() : tail(text);
+  if (!found.sure && text.ran_out() && !finishing_) return false;
+  mode_ = found.again && calls_ < kMaxCalls ? Mode::kHead : Mode::kContent;
+  if (!found.there) return true;
+  at_ = found.bytes;
+  if (mode_ == Mode::kContent) drop_read();
+  return true;
+}
+
+ParsedAnswer parse_tool_calls(ToolCallParser parser, std::string_view answer) {
+  AnswerDelta delta;
+  parser.push(answer, delta);
+  parser.finish(delta);
+  ParsedAnswer parsed;
+  parsed.content = std::move(delta.content);
+  for (ToolCallDelta& call : delta.calls) {
+    parsed.calls.push_back({std::move(call.id), std::move(call.name), std::move(call.arguments)});
+  }
+  return parsed;
+}
+
+}  // namespace choral::serve

@@ -1,0 +1,89 @@
+#include "serve/tools/tool_constraint.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+namespace choral::serve {
+namespace {
+
+// How one call is written, around its arguments, and how several stand together.
+struct CallForm {
+  std::string before_name, after_name, end;  // before_name NAME after_name {arguments} end
+  std::string_view separator;
+  std::string open, close;   // around all calls; empty: each stands alone
+  std::string_view trigger;  // what free text may not hold but at a call; empty: nothing tells
+};
+
+CallForm call_form(ToolFormat format) {
+  using namespace marker;
+  switch (format) {
+    case ToolFormat::kHermes:
+      return {fmt::format("{}\n{{\"name\": \"", kHermesBegin),
+              "\", \"arguments\": ",
+              fmt::format("}}\n{}", kHermesEnd),
+              "\n",
+              "",
+              "",
+              kHermesBegin};
+    case ToolFormat::kLlama3Json: return {R"({"name": ")", R"(", "parameters": )", "}", "; ", "", "", ""};
+    case ToolFormat::kMistral:
+      return {R"({"name": ")", R"(", "arguments": )", "}", ", ", fmt::format("{} [", kMistralBegin), "]", kMistralBegin};
+    case ToolFormat::kDeepSeekV3:
+      return {fmt::format("{}function{}", kDeepSeekCallBegin, kDeepSeekSeparator),
+              "\n```json\n",
+              fmt::format("\n```{}", kDeepSeekCallEnd),
+              "\n",
+              std::string(kDeepSeekCallsBegin),
+              std::string(kDeepSeekCallsEnd),
+              kDeepSeekCallsBegin};
+    case ToolFormat::kJson: return {R"({"name": ")", R"(", "parameters": )", "}", ", ", "[", "]", ""};
+  }
+  return {};
+}
+
+// Markers and names hold nothing but quotes and line breaks that JSON would have escaped.
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+      continue;
+    }
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+std::string tag(std::string_view begin, std::string_view content, std::string_view end) {
+  return fmt::format(R"({{"type":"tag","begin":{},"content":{},"end":{}}})", json_string(begin), content, json_string(end));
+}
+
+}  // namespace
+
+StructuredOutput tool_constraint(ToolFormat format, std::span<const Tool> tools, bool required, bool parallel) {
+  const CallForm form = call_form(format);
+  if (!required && form.trigger.empty()) return {};
+  std::string calls;
+  for (const Tool& tool : tools) {
+    if (!calls.empty()) calls += ',';
+    calls += tag(form.before_name + tool.name + form.after_name,
+                 fmt::format(R"({{"type":"json_schema","json_schema":{}}})", tool.schema), form.end);
+  }
+  std::string list =
+      fmt::format(R"({{"type":"tags_with_separator","tags":[{}],"separator":{},"at_least_one":true,"stop_after_first":{}}})",
+                  calls, json_string(form.separator), !parallel);
+  if (!form.open.empty()) list = calls = tag(form.open, list, form.close);
+  if (!required) {
+    list = fmt::format(R"({{"type":"triggered_tags","triggers":[{}],"tags":[{}],"stop_after_first":{}}})",
+                       json_string(form.trigger), calls, !parallel);
+  }
+  StructuredOutput out;
+  out.kind = StructuredOutput::Kind::kStructuralTag;
+  out.text = fmt::format(R"({{"type":"structural_tag","format":{}}})", list);
+  return out;
+}
+
+}  // namespace choral::serve

@@ -1,0 +1,128 @@
+// The queue's promises with jobs that we hold in our hand, and the cache's bounds.
+#include "text/grammar/compile_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <thread>
+
+#include "text/grammar/grammar_cache.h"
+
+namespace choral::text {
+namespace {
+
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return open_; });
+  }
+  void until_waiting(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ >= count; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  int waiting_ = 0;
+};
+
+class NoGrammar final : public Grammar {
+  Result<std::unique_ptr<GrammarMatcher>> matcher() const override { return unsupported("no matcher"); }
+};
+Result<CompiledGrammar> some() { return CompiledGrammar{std::make_shared<NoGrammar>(), 100}; }
+
+constexpr double kGenerous = 60, kShort = 0.05;
+
+TEST(CompileQueue, GivesResultsAndErrors) {
+  CompileQueue queue(2, 4, kGenerous);
+  EXPECT_TRUE(queue.run("a", some).ok());
+  const auto failed = queue.run("b", []() -> Result<CompiledGrammar> { return invalid_argument("bad"); });
+  EXPECT_EQ(failed.status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(queue.run("c", []() -> Result<CompiledGrammar> { throw std::bad_alloc(); }).status().code(),
+            Code::kResourceExhausted);
+  EXPECT_TRUE(queue.run("b", some).ok());  // an error is not kept
+}
+
+TEST(CompileQueue, EqualWishesAreCompiledOnce) {
+  CompileQueue queue(2, 4, kGenerous);
+  const auto gate = std::make_shared<Gate>();
+  std::atomic<int> runs = 0;
+  const auto job = [&]() -> Result<CompiledGrammar> {
+    ++runs;
+    gate->wait();
+    return some();
+  };
+  std::vector<std::thread> callers;
+  std::atomic<int> good = 0;
+  for (int i = 0; i < 4; ++i) callers.emplace_back([&] { good += queue.run("same", job).ok(); });
+  gate->until_waiting(1);
+  gate->open();
+  for (auto& caller : callers) caller.join();
+  EXPECT_EQ(good, 4);
+  EXPECT_LE(runs, 4);
+  EXPECT_GE(runs, 1);
+}
+
+TEST(CompileQueue, AnOverrunIsRefusedAndThenEverybodyElse) {
+  const auto gate = std::make_shared<Gate>();
+  {
+    CompileQueue queue(1, 4, kShort);
+    const auto stuck = [gate]() -> Result<CompiledGrammar> {
+      gate->wait();
+      return some();
+    };
+    EXPECT_EQ(queue.run("slow", stuck).status().code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(queue.run("slow", stuck).status().code(), Code::kDeadlineExceeded);  // still the same one
+    gate->until_waiting(1);
+    std::this_thread::sleep_for(std::chrono::duration<double>(2 * kShort));
+    EXPECT_EQ(queue.run("other", some).status().code(), Code::kResourceExhausted);
+    // The queue goes while its job is held.
+  }
+  gate->open();
+}
+
+TEST(CompileQueue, OnlySoManyWait) {
+  const auto gate = std::make_shared<Gate>();
+  CompileQueue queue(1, 0, kGenerous);
+  const auto held = [gate]() -> Result<CompiledGrammar> {
+    gate->wait();
+    return some();
+  };
+  std::thread first([&] { EXPECT_TRUE(queue.run("a", held).ok()); });
+  gate->until_waiting(1);
+  EXPECT_EQ(queue.run("b", some).status().code(), Code::kResourceExhausted);
+  gate->open();
+  first.join();
+  EXPECT_TRUE(queue.run("b", some).ok());
+}
+
+TEST(GrammarCache, IsBoundedInNumberAndBytes) {
+  GrammarCache cache(3, 1000);
+  const auto add = [&](const std::string& key, size_t bytes) { cache.add(key, {std::make_shared<NoGrammar>(), bytes}); };
+  for (const char* key : {"a", "b", "c"}) add(key, 100);
+  EXPECT_TRUE(cache.find("a"));  // now b is the oldest
+  add("d", 100);
+  EXPECT_TRUE(cache.find("a") && cache.find("c") && cache.find("d"));
+  EXPECT_FALSE(cache.find("b"));
+  add("e", 950);
+  EXPECT_TRUE(cache.find("e"));
+  EXPECT_FALSE(cache.find("a") || cache.find("c") || cache.find("d"));
+  add("f", 5000);
+  EXPECT_FALSE(cache.find("f"));
+  add("e", 10);
+  EXPECT_EQ(cache.size_bytes(), 12u);
+}
+
+}  // namespace
+}  // namespace choral::text

@@ -1,0 +1,136 @@
+// The one entry through which every request's grammar goes: limits first, then our own automata or the library.
+#include <algorithm>
+#include <utility>
+
+#include "base/printable.h"
+#include "text/grammar/automaton_matcher.h"
+#include "text/grammar/choice_grammar.h"
+#include "text/grammar/compile_queue.h"
+#include "text/grammar/grammar.h"
+#include "text/grammar/grammar_cache.h"
+#include "text/grammar/json_grammar.h"
+#include "text/grammar/json_schema_check.h"
+#include "text/grammar/regex_size.h"
+#include "text/grammar/xgrammar_grammar.h"
+#include "text/unicode.h"
+
+namespace choral::text {
+namespace {
+
+using Kind = StructuredOutput::Kind;
+using SharedGrammar = std::shared_ptr<const Grammar>;
+
+constexpr std::string_view kWithoutLibrary = "only JSON objects and choices can be asked for";
+
+Status check_choices(const std::vector<std::string>& choices, const GrammarLimits& limits) {
+  if (choices.empty()) return invalid_argument("there are no choices");
+  if (choices.size() > limits.max_choices) {
+    return too_large("there are {} choices, {} are allowed", choices.size(), limits.max_choices);
+  }
+  size_t bytes = 0;
+  std::string storage;
+  for (const std::string& choice : choices) {
+    if (choice.empty()) return invalid_argument("a choice is empty");
+    if (sanitize_utf8(choice, storage).data() != choice.data()) {
+      return invalid_argument("the choice {} is not UTF-8", quoted(choice, 60));
+    }
+    bytes += choice.size();
+  }
+  if (bytes > limits.max_choices_bytes) {
+    return too_large("the choices have {} bytes together, {} are allowed", bytes, limits.max_choices_bytes);
+  }
+  return {};
+}
+
+class Compiler final : public GrammarCompiler {
+ public:
+  Compiler(const Tokenizer& tokenizer, std::vector<int32_t> end_ids, const GrammarOptions& options)
+      : limits_(options.limits),
+        vocabulary_(std::make_shared<const GrammarVocabulary>(tokenizer, std::move(end_ids))),
+        trie_(std::make_shared<const TokenTrie>(*vocabulary_, vocabulary_->text_ids())),
+        json_tokens_(std::make_shared<const JsonTokens>(*vocabulary_, trie_)),
+        json_object_(std::make_shared<const AutomatonGrammar<JsonTextAutomaton>>(
+            std::make_shared<const JsonTextAutomaton>(
+                JsonTextAutomaton::Top::kObject, JsonLimits{.max_depth = std::clamp(limits_.max_depth, 1, 64)}, json_tokens_),
+            vocabulary_)),
+        cache_(std::make_shared<GrammarCache>(limits_.max_cached, limits_.max_cached_bytes)),
+        queue_(limits_.compile_threads, limits_.max_waiting, limits_.max_compile_s) {
+    open_library(options.library);
+  }
+
+  Result<SharedGrammar> compile(const StructuredOutput& wanted) override {
+    switch (wanted.kind) {
+      case Kind::kNone: return invalid_argument("no structured output is asked for");
+      case Kind::kJsonObject: return json_object_;
+      case Kind::kChoice: {
+        CHORAL_RETURN_IF_ERROR(check_choices(wanted.choices, limits_));
+        return std::make_shared<const AutomatonGrammar<ChoiceAutomaton>>(
+            std::make_shared<const ChoiceAutomaton>(wanted.choices, trie_), vocabulary_);
+      }
+      case Kind::kJsonSchema: CHORAL_RETURN_IF_ERROR(check_json_schema(wanted.text, limits_)); break;
+      case Kind::kRegex: CHORAL_RETURN_IF_ERROR(check_regex(wanted.text, {.max_bytes = limits_.max_regex_bytes})); break;
+      case Kind::kGrammar: CHORAL_RETURN_IF_ERROR(check_ebnf(wanted.text, limits_)); break;
+      case Kind::kStructuralTag: CHORAL_RETURN_IF_ERROR(check_structural_tag(wanted.text, limits_)); break;
+    }
+    return from_library(wanted);
+  }
+
+  Status library_status() const override { return library_status_; }
+
+ private:
+  void open_library(const std::filesystem::path& folder) {
+    auto library = XgrammarLibrary::open(folder);
+    if (library.ok()) {
+      auto made = XgrammarCompiler::create(std::move(*library), vocabulary_, json_tokens_);
+      if (made.ok()) {
+        xgrammar_ = std::move(*made);
+        return;
+      }
+      library_status_ = std::move(made).status();
+    } else {
+      library_status_ = std::move(library).status();
+    }
+    library_status_ = std::move(library_status_).while_(kWithoutLibrary);
+  }
+
+  Result<SharedGrammar> from_library(const StructuredOutput& wanted) {
+    if (!xgrammar_) return library_status_;
+    std::string key(1, static_cast<char>('0' + static_cast<int>(wanted.kind)));
+    key += wanted.text;
+    if (auto known = cache_->find(key)) return known;
+    // All by value or shared: the job may outlive this compiler.
+    auto job = [xgrammar = xgrammar_, cache = cache_, wanted, key]() -> Result<CompiledGrammar> {
+      CHORAL_TRY(CompiledGrammar compiled, xgrammar->compile(wanted));
+      cache->add(key, compiled);
+      return compiled;
+    };
+    CHORAL_TRY(CompiledGrammar compiled, queue_.run(key, std::move(job)));
+    return std::move(compiled.grammar);
+  }
+
+  const GrammarLimits limits_;
+  std::shared_ptr<const GrammarVocabulary> vocabulary_;
+  std::shared_ptr<const TokenTrie> trie_;
+  std::shared_ptr<const JsonTokens> json_tokens_;
+  SharedGrammar json_object_;
+  std::shared_ptr<GrammarCache> cache_;
+  std::shared_ptr<const XgrammarCompiler> xgrammar_;  // null: library_status_ says why
+  Status library_status_;
+  CompileQueue queue_;
+};
+
+}  // namespace
+
+Status grammar_library_status(const std::filesystem::path& library) {
+  return XgrammarLibrary::open(library).status().while_(kWithoutLibrary);
+}
+
+Result<std::unique_ptr<GrammarCompiler>> make_grammar_compiler(const Tokenizer& tokenizer, std::vector<int32_t> end_ids,
+                                                               GrammarOptions options) {
+  if (options.limits.compile_threads < 1 || options.limits.max_compile_s <= 0) {
+    return invalid_argument("grammars need one thread and some time to be compiled");
+  }
+  return std::unique_ptr<GrammarCompiler>(std::make_unique<Compiler>(tokenizer, std::move(end_ids), options));
+}
+
+}  // namespace choral::text

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Adapters that come and go while the server answers: adapters_test.py CHORAL [unittest arguments]."""
+
+import json
+import sys
+import threading
+import unittest
+
+import served
+from served import tiny_model
+
+FILES = served.Files()
+SERVER = None
+GREEDY = {"prompt": "Hello", "temperature": 0, "max_tokens": 8}
+
+
+def setUpModule():
+    global SERVER
+    SERVER = served.Server(FILES.model, "--adapter-root", FILES.root)
+
+
+def tearDownModule():
+    assert SERVER.stop() == 0, "".join(SERVER.said)
+
+
+def text(**body):
+    return SERVER.post("/v1/completions", **GREEDY, **body)["choices"][0]["text"]
+
+
+def admin(path, status=200, **body):
+    got, _, answer = SERVER.call("POST", path, body)
+    assert got == status, f"{path} {body}: {got} {answer}"
+    return answer
+
+
+class AdaptersTest(unittest.TestCase):
+    def listed(self):
+        return {a["name"]: a for a in SERVER.call("GET", "/v1/lora_adapters")[2]["data"]}
+
+    def test_a_folder_of_the_root_is_a_model(self):
+        base, one, two = text(), text(model="one"), text(model="two")
+        self.assertEqual(len({base, one, two}), 3)
+        for name in ("base:one", "base::one", "tiny:one"):
+            self.assertEqual(text(model=name), one)
+        self.assertEqual(text(lora=[{"name": "one", "scale": 1}]), one)
+        self.assertEqual(text(model="base"), base)
+        self.assertEqual(text(lora=[{"name": "one", "scale": 0.0}]), base)
+        entry = self.listed()["one"]
+        self.assertEqual((entry["generation"], entry["state"], entry["tier"], entry["rank"], entry["kind"]), (1, "resident", "host", 4, "LoRA"))
+        self.assertGreater(entry["requests"], 0)
+
+    def test_answers_name_the_adapters_content(self):
+        _, headers, _ = SERVER.call("POST", "/v1/completions", {"model": "one", **GREEDY})
+        self.assertRegex(headers["X-Choral-Adapter"], r"^one; generation=\d+; digest=[0-9a-f]{64}$")
+        _, headers, _ = SERVER.call("POST", "/v1/completions", GREEDY)
+        self.assertIsNone(headers["X-Choral-Adapter"])
+
+    def test_load_replace_unload(self):
+        tiny_model.write_adapter(FILES.root / "three", 3)
+        admin("/v1/load_lora_adapter", lora_name="late", lora_path="three")
+        first = text(model="late")
+        answer = admin("/v1/load_lora_adapter", 400, lora_name="late", lora_path="three")
+        self.assertEqual(answer["error"]["code"], "already_exists")
+        tiny_model.write_adapter(FILES.root / "four", 4)
+        admin("/v1/load_lora_adapter", lora_name="late", lora_path="four", load_inplace=True)
+        self.assertNotEqual(text(model="late"), first)
+        generation = self.listed()["late"]["generation"]
+        self.assertEqual(generation, 2)
+        admin("/v1/load_lora_adapter", 409, lora_name="late", lora_path="three", expected_generation=generation - 1)
+        admin("/v1/load_lora_adapter", lora_name="late", lora_path="three", expected_generation=generation)
+        self.assertEqual(text(model="late"), first)
+        admin("/v1/unload_lora_adapter", lora_name="late")
+        admin("/v1/unload_lora_adapter", 404, lora_name="late")
+        self.assertEqual(SERVER.call("POST", "/v1/completions", {"model": "late", **GREEDY})[0], 404)
+
+    def test_mistakes(self):
+        admin("/v1/load_lora_adapter", 400, lora_path="one")
+        admin("/v1/load_lora_adapter", 400, lora_name="x")
+        admin("/v1/load_lora_adapter", 404, lora_name="x", lora_path="nowhere")
+        for path in ("..", "../tiny", "/etc", str(FILES.model)):
+            self.assertNotIn(str(FILES.folder), json.dumps(admin("/v1/load_lora_adapter", 403, lora_name="x", lora_path=path)))
+        tiny_model.write_adapter(FILES.root / "broken", 5, break_at="lora_B.weight")
+        answer = admin("/v1/load_lora_adapter", 400, lora_name="x", lora_path="broken")
+        self.assertNotIn(str(FILES.folder), json.dumps(answer))
+        status, _, _ = SERVER.call("POST", "/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "one"}, {"Origin": "http://evil.example"})
+        self.assertEqual(status, 403)
+
+    def test_pins(self):
+        text(model="one")
+        self.assertTrue(admin("/v1/pin_lora_adapter", lora_name="one")["pinned"])
+        self.assertFalse(admin("/v1/unpin_lora_adapter", lora_name="one")["pinned"])
+        admin("/v1/pin_lora_adapter", 404, lora_name="nobody")
+
+    def test_scales_as_llama_cpp_has_them(self):
+        base, one = text(model="base"), text(model="one")
+        _, _, scales = SERVER.call("GET", "/lora-adapters")
+        number = next(entry["id"] for entry in scales if entry["path"] == "one")
+        self.assertEqual(text(lora=[{"id": number, "scale": 1.0}]), one)
+        SERVER.call("POST", "/lora-adapters", [{"id": number, "scale": 1.0}])
+        self.assertEqual(text(), one)
+        SERVER.call("POST", "/lora-adapters", [])
+        self.assertEqual(text(), base)
+
+    def test_replacing_under_load_mixes_no_versions(self):
+        tiny_model.write_adapter(FILES.root / "a", 11)
+        tiny_model.write_adapter(FILES.root / "b", 12)
+        allowed = set()
+        for source in ("a", "b"):
+            admin("/v1/load_lora_adapter", lora_name="swap", lora_path=source, load_inplace=True)
+            allowed.add(text(model="swap"))
+        self.assertEqual(len(allowed), 2)
+        base, seen, errors, done = text(), set(), [], threading.Event()
+
+        def ask():
+            while not done.is_set():
+                try:
+                    seen.add(text(model="swap"))
+                    assert text() == base
+                except AssertionError as error:
+                    errors.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for i in range(40):
+            admin("/v1/load_lora_adapter", lora_name="swap", lora_path="ab"[i % 2], load_inplace=True)
+        done.set()
+        for thread in threads:
+            thread.join(served.LONG)
+        self.assertEqual(errors, [])
+        self.assertLessEqual(seen, allowed)
+
+
+if __name__ == "__main__":
+    served.CHORAL = sys.argv.pop(1)
+    unittest.main(verbosity=2)

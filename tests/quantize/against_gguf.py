@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Reads what `choral quantize --format gguf` writes with the PyPI package `gguf`, and holds every tensor to that package's own blocks.
+
+usage: against_gguf.py CHORAL MODEL_DIR...
+Needs gguf and numpy (run with gguf 0.19). Without them, here and in the Python that CHORAL_PEFT_PYTHON names, it exits with 77: skipped.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import gguf
+    import numpy
+except ModuleNotFoundError as missing:
+    other = os.environ.pop("CHORAL_PEFT_PYTHON", None)
+    if other:
+        os.execv(other, [other, *sys.argv])
+    print(f"skipped: no Python package '{missing.name}' here")
+    sys.exit(77)
+
+TYPES = {"q8_0": gguf.GGMLQuantizationType.Q8_0, "q4_0": gguf.GGMLQuantizationType.Q4_0, "q4_1": gguf.GGMLQuantizationType.Q4_1}
+
+
+def stored(folder):
+    """Every tensor of a folder's safetensors files as float32."""
+    tensors = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        for name, entry in json.loads(data[8:8 + size]).items():
+            if name == "__metadata__":
+                continue
+            begin, end = (8 + size + offset for offset in entry["data_offsets"])
+            if entry["dtype"] == "BF16":
+                values = (numpy.frombuffer(data[begin:end], "<u2").astype("<u4") << 16).view("<f4")
+            else:
+                values = numpy.frombuffer(data[begin:end], {"F16": "<f2", "F32": "<f4"}[entry["dtype"]]).astype("<f4")
+            tensors[name] = values.reshape(entry["shape"])
+    return tensors
+
+
+def interleaved(weight, heads):
+    """As llama.cpp's converter orders the rows of q and k."""
+    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def check(choral, model, scheme, folder):
+    path = folder / f"{model.name}-{scheme}.gguf"
+    subprocess.run([choral, "quantize", model, path, "--scheme", scheme, "--format", "gguf", "-q"], check=True, stdout=subprocess.DEVNULL)
+    config = json.loads((model / "config.json").read_text())
+    reader = gguf.GGUFReader(path)
+    architecture = reader.fields["general.architecture"].contents()
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config["num_hidden_layers"])
+    written = {tensor.name: tensor for tensor in reader.tensors}
+    for name, values in stored(model).items():
+        stem, kind = name.rsplit(".", 1)
+        tensor = written.pop(f"{names.get_name(stem)}.{kind}")
+        if architecture == "llama" and ".q_proj." in name:
+            values = interleaved(values, config["num_attention_heads"])
+        if architecture == "llama" and ".k_proj." in name:
+            values = interleaved(values, config["num_key_value_heads"])
+        whole = "embed_tokens" in name or "lm_head" in name
+        wanted = gguf.GGMLQuantizationType.F32 if values.ndim == 1 else TYPES["q8_0" if whole else scheme]
+        assert tensor.tensor_type == wanted, (name, tensor.tensor_type)
+        assert list(tensor.shape) == list(reversed(values.shape)), (name, tensor.shape)
+        blocks = values if values.ndim == 1 else gguf.quants.quantize(values, wanted)
+        assert numpy.array_equal(tensor.data.reshape(blocks.shape), blocks), name
+    assert set(written) <= {"rope_freqs.weight"}, written
+    tokens = reader.fields["tokenizer.ggml.tokens"]
+    assert len(tokens.data) == config["vocab_size"], len(tokens.data)
+    print(f"{path.name}: {len(reader.tensors)} tensors, {len(reader.fields)} fields")
+
+
+def main():
+    choral, *models = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        for model in map(pathlib.Path, models):
+            for scheme in TYPES:
+                check(choral, model, scheme, pathlib.Path(folder))
+
+
+main()
