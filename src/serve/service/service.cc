@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <random>
 
+#include "base/log.h"
 #include "base/nearest_name.h"
 #include "base/out_of_memory.h"
 #include "serve/http/error_response.h"
@@ -49,7 +50,9 @@ void Service::attach(LLM& llm) {
   if (options_.base_names.empty()) options_.base_names.push_back(llm.info().name);
   loaded_unix_s_ = std::time(nullptr);
   tools_.format = options_.tool_format.value_or(tools_of_template(llm.info().tool_template).format);
-  tools_.has_grammars = text::grammar_library_status().ok();
+  const Status grammars = text::grammar_library_status();
+  tools_.has_grammars = grammars.ok();
+  if (!grammars.ok()) CHORAL_LOG(kInfo, "{}", grammars.message());
   llm_.store(&llm);
   phase_.store(Phase::kReady);
 }
