@@ -47,7 +47,8 @@ std::string with_all_merges(const std::string& json) {
     data.scores[vocabulary.find(both)] = --score;
   }
   model["merges"] = nlohmann::ordered_json::array();
-  for (const auto& [left, right] : *merges_by_score(data, vocabulary)) model["merges"].push_back({left, right});
+  const auto merges = *merges_by_score(data, vocabulary);
+  for (const auto& [left, right] : merges) model["merges"].push_back({left, right});
   return root.dump();
 }
 

@@ -71,4 +71,7 @@ class GrammarCompiler {
 Result<std::unique_ptr<GrammarCompiler>> make_grammar_compiler(const Tokenizer& tokenizer, std::vector<int32_t> end_ids,
                                                                GrammarOptions options = {});
 
+// What library_status() of a compiler would say of the library itself, without a tokenizer. Opens it.
+Status grammar_library_status(const std::filesystem::path& library = {});
+
 }  // namespace choral::text

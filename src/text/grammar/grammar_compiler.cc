@@ -20,6 +20,8 @@ namespace {
 using Kind = StructuredOutput::Kind;
 using SharedGrammar = std::shared_ptr<const Grammar>;
 
+constexpr std::string_view kWithoutLibrary = "only JSON objects and choices can be asked for";
+
 Status check_choices(const std::vector<std::string>& choices, const GrammarLimits& limits) {
   if (choices.empty()) return invalid_argument("there are no choices");
   if (choices.size() > limits.max_choices) {
@@ -88,7 +90,7 @@ class Compiler final : public GrammarCompiler {
     } else {
       library_status_ = std::move(library).status();
     }
-    library_status_ = std::move(library_status_).while_("only JSON objects and choices can be asked for");
+    library_status_ = std::move(library_status_).while_(kWithoutLibrary);
   }
 
   Result<SharedGrammar> from_library(const StructuredOutput& wanted) {
@@ -118,6 +120,10 @@ class Compiler final : public GrammarCompiler {
 };
 
 }  // namespace
+
+Status grammar_library_status(const std::filesystem::path& library) {
+  return XgrammarLibrary::open(library).status().while_(kWithoutLibrary);
+}
 
 Result<std::unique_ptr<GrammarCompiler>> make_grammar_compiler(const Tokenizer& tokenizer, std::vector<int32_t> end_ids,
                                                                GrammarOptions options) {

@@ -1,10 +1,9 @@
 #include "tools/quantize/activation_ranges.h"
 
 #include "base/out_of_memory.h"
-#include "layers/linear.h"
-#include "platform/layer_overrides.h"
 #include "tools/eval/reference_rows.h"
 #include "tools/eval/window_engine.h"
+#include "tools/quantize/linear_overrides.h"
 
 namespace choral::tools {
 namespace {
@@ -44,28 +43,12 @@ class Observed : public Layer {
   std::vector<quant::InputRange*> ranges_;  // of each member: all are given the same
 };
 
-template <class... Layers>
-Status observe_layers(platform::LayerOverrides& overrides, Ranges& ranges) {
-  Status status;
-  const auto observe = [&]<class Layer>(std::type_identity<Layer>) {
-    if (!status.ok()) return;
-    status = overrides.replace<Layer, layers::Builder>(Layer::kLayerName,
-                                                       [&ranges](layers::Builder& builder, const typename Layer::Spec& spec) {
-                                                         return std::make_unique<Observed<Layer>>(builder, spec, ranges);
-                                                       });
-  };
-  (observe(std::type_identity<Layers>()), ...);
-  return status;
-}
-
 Result<ActivationRanges> observe(const std::string& model, const CalibrationText& text, int threads,
                                  const std::function<void(const LoadProgress&)>& on_progress) {
   CHORAL_RETURN_IF_ERROR(check_text(text.text, text.name));
   ActivationRanges observed;
   const auto overrides = std::make_shared<platform::LayerOverrides>();
-  CHORAL_RETURN_IF_ERROR(
-      (observe_layers<layers::ReplicatedLinear, layers::ColumnParallelLinear, layers::RowParallelLinear,
-                      layers::MergedColumnParallelLinear, layers::QKVParallelLinear>(*overrides, observed.by_layer)));
+  CHORAL_RETURN_IF_ERROR(replace_linear_layers<Observed>(*overrides, observed.by_layer));
   EngineOptions options;
   options.model = model;
   options.device = "cpu";
@@ -75,7 +58,11 @@ Result<ActivationRanges> observe(const std::string& model, const CalibrationText
   options.on_progress = on_progress;
   CHORAL_TRY(const auto engine, WindowEngine::load(options, {}, text.window_tokens));
   for (auto& [layer, range] : observed.by_layer) range = {};  // the engine tried itself
-  CHORAL_TRY(const auto windows, cut_text(*engine, {.text = text.text, .text_name = text.name, .max_tokens = text.max_tokens}));
+  CHORAL_TRY(auto windows, cut_text(*engine, {.text = text.text, .text_name = text.name, .max_tokens = text.max_tokens}));
+  --windows.window_tokens;  // the engine keeps a place for an answer
+  if (windows.part_tokens() < 1) {
+    return invalid_argument("--ctx-size {}: give {} or more", engine->window_tokens(), windows.prefix.size() + 2);
+  }
   observed.tokens = std::ssize(windows.tokens);
   if (observed.tokens < kFewestTokens) {
     return invalid_argument(
