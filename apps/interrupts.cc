@@ -22,6 +22,7 @@ sigset_t watched() {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGHUP);
   return set;
 }
 
@@ -67,7 +68,8 @@ void Interrupts::run() {
 
 void Interrupts::handle(int signal) {
   const std::lock_guard lock(mutex_);
-  if (!handler_.call || (signal == SIGTERM && handler_.only_ctrl_c)) {
+  if (signal == SIGHUP && handler_.hang_up) return handler_.hang_up();
+  if (!handler_.call || signal == SIGHUP || (signal == SIGTERM && handler_.only_ctrl_c)) {
     if (tidy_) tidy_();
     return end_by(signal);
   }

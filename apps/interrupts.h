@@ -25,6 +25,7 @@ class Interrupts {
     std::function<void()> call;
     bool only_ctrl_c = false;
     bool again = false;
+    std::function<void()> hang_up = {};  // called at each SIGHUP, which ends the process otherwise
   };
   // In force while the Scope lives; an inner Scope hides the outer one.
   class Scope {

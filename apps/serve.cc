@@ -20,6 +20,7 @@ struct ServeFlags {
   serve::ServerOptions server;
   serve::TlsOptions tls;
   std::string config;
+  std::string access_log = "text";
   double unready_s = 0;
   double drain_s = 30;
 };
@@ -69,20 +70,36 @@ void print_welcome(const serve::Server& server, const LLM& llm) {
       terminal_line(url), terminal_line(model));
 }
 
+Result<serve::AccessLog> parse_access_log(std::string_view form) {
+  if (form == "off") return serve::AccessLog::kOff;
+  if (form == "text") return serve::AccessLog::kText;
+  if (form == "json") return serve::AccessLog::kJson;
+  return invalid_argument("--access-log {}: choose text, json or off", form);
+}
+
 Status run(ServeFlags flags) {
   CHORAL_TRY(const auto interrupts, Interrupts::make());
   if (flags.tls.certificate_file.empty() != flags.tls.key_file.empty())
     return invalid_argument("--ssl-certfile and --ssl-keyfile belong together");
   if (!flags.tls.certificate_file.empty()) flags.server.http.tls = flags.tls;
+  CHORAL_TRY(flags.server.access_log, parse_access_log(flags.access_log));
   flags.server.adapter_root = flags.engine.options.adapter_root;
   std::unique_ptr<LLM> llm;  // outlives the server
   CHORAL_TRY(const auto server, serve::Server::start(std::move(flags.server)));
   CHORAL_TRY(llm, load_llm(flags.engine));
-  server->attach(*llm);
+  CHORAL_TRY(const auto options, engine_options(flags.engine));
+  CHORAL_RETURN_IF_ERROR(server->attach(*llm, options));
 
   Ending ending;
-  const Interrupts::Scope scope(*interrupts,
-                                {.call = [&] { ending.signal(), ending.is_urgent() ? server->abort() : void(); }, .again = true});
+  const auto end = [&] {
+    ending.signal();
+    if (ending.is_urgent()) server->abort();
+  };
+  const auto reload = [&] {
+    const Status read = server->reload_keys();
+    say("choral: {}\n", read.ok() ? "the keys were read again" : terminal_line(read.message()));
+  };
+  const Interrupts::Scope scope(*interrupts, {.call = end, .again = true, .hang_up = reload});
   if (!flags.engine.quiet) print_welcome(*server, *llm);
   ending.wait();
   server->set_unready();
@@ -105,6 +122,25 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--ssl-certfile", flags.tls.certificate_file, "TLS: the certificate and its chain, PEM", "FILE");
   option("--ssl-keyfile", flags.tls.key_file, "TLS: its key, PEM", "FILE");
   option("--ssl-ca-certs", flags.tls.client_ca_file, "TLS: clients must show a certificate signed by one of these, PEM", "FILE");
+  option("--api-key", flags.server.api_keys, "who may ask: clients send one of these keys (everybody)", "KEY");
+  option("--api-key-file", flags.server.api_key_file,
+         "keys, one a line: NAME:SHA256 [admin], or the key itself; read again at SIGHUP", "FILE");
+  option("--admin-api-key", flags.server.admin_keys, "who may change adapters; without one only this machine may", "KEY");
+  option("--max-requests-per-key", flags.server.key_share.requests, "in flight at a time; 0 = any number (0)", "N");
+  option("--max-requests-per-adapter", flags.server.adapter_share.requests, "the same for each adapter (0)", "N");
+  option("--tokens-per-second-per-key", flags.server.key_share.tokens_per_s,
+         "prompt and answer, in the mean; a minute's at once; 0 = any number (0)", "N");
+  option("--tokens-per-second-per-adapter", flags.server.adapter_share.tokens_per_s, "the same for each adapter (0)", "N");
+  option("--max-num-queued-reqs,--max-waiting", flags.engine.options.max_waiting,
+         "requests that may wait; one more gets 429 (4096)", "N");
+  option("--max-num-queued-tokens", flags.engine.options.max_waiting_tokens,
+         "tokens of their prompts, once somebody waits; 0 = any number (0)", "N");
+  option("--request-timeout", flags.engine.options.request_timeout_s, "to the end of an answer; 0 = none (0)", "SECONDS");
+  option("--queue-timeout", flags.engine.options.queue_timeout_s, "to an answer's first step; 0 = none (0)", "SECONDS");
+  option("--state-dir", flags.server.state_directory, "adapters that clients load are there again after a restart", "DIR");
+  option("--tool-call-parser", flags.server.tool_call_parser,
+         "how the model writes tool calls: hermes, llama3_json, mistral, deepseek_v3, json (as its chat template says)", "NAME");
+  option("--access-log", flags.access_log, "a line for each request: text, json, off (text)", "FORM");
   option("--shutdown-delay", flags.unready_s, "after SIGTERM /readyz says no and requests are served so long (0)", "SECONDS");
   option("--shutdown-timeout", flags.drain_s, "then answers in flight have so long (30)", "SECONDS");
   option("--config", flags.config,

@@ -24,7 +24,7 @@ namespace choral {
 namespace platform {
 class LayerOverrides;
 class Platform;
-}
+}  // namespace platform
 
 struct LoadProgress {
   std::string_view phase;  // "open", "load", "pack", "ready"
@@ -134,7 +134,7 @@ struct ModelInfo {
   std::string cpu_level;
   std::string kv_cache_dtype;
   bool has_chat_template = false;
-  std::string tool_template;  // the text of the chat template that requests with tools get; empty: none can be used
+  std::string tool_template;       // the text of the chat template that requests with tools get; empty: none can be used
   std::vector<std::string> notes;  // every choice and fallback that was made, with its reason
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
@@ -216,6 +216,8 @@ class CHORAL_API LLM {
   virtual std::string token_bytes(int32_t id) const = 0;  // what it stands for in a text: " the"; may cut a UTF-8 character
   // The prompt text that a chat request would be given.
   virtual Result<std::string> apply_chat_template(const Request& request) const = 0;
+  // Fine when every kind of StructuredOutput is served; else which are not, why, and what to install.
+  virtual Status structured_output_support() const = 0;
   // The model's own sampling defaults (generation_config.json) put over SamplingParams' defaults.
   virtual SamplingParams default_sampling() const = 0;
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <nlohmann/json.hpp>
 
 #include "engine/allocation_test.h"
 #include "engine/bytes_executor_test.h"
@@ -243,6 +244,33 @@ TEST(AnswerGrammar, PassesTheBorderAndPreemptionKeepsItsState) {
     if (i % 2 == 1) spoken += std::count_if(ids.begin(), ids.end(), [](int32_t id) { return id != kEos && id != kOtherEos; });
   }
   EXPECT_EQ(tokens_accepted - before, spoken) << "each token once";
+}
+
+// The compiler that an LLM brings, whose own grammars need no library.
+TEST(AnswerGrammar, ChoicesAndJsonObjectsAreServedByAnyLlm) {
+  const auto llm = load_or_die(tiny_options());
+  std::vector<Request> requests;
+  for (uint32_t seed = 0; seed < 6; ++seed) {
+    requests.push_back(speaking("", seed, 400));
+    requests.back().structured_output = {.kind = StructuredOutput::Kind::kChoice, .choices = {"yes", "no", "yes, but not now"}};
+    requests.push_back(speaking("", seed, 400));
+    requests.back().structured_output = {.kind = StructuredOutput::Kind::kJsonObject};
+    requests.back().sampling.logit_bias = {{llm->tokenize("}", false)->at(0), 6.0F}};
+  }
+  const auto outputs = llm->generate(requests);
+  int objects = 0;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    ASSERT_TRUE(outputs[i].status.ok()) << outputs[i].status.to_string();
+    const auto& answer = outputs[i].completions[0];
+    if (i % 2 == 0) {
+      EXPECT_EQ(answer.finish_reason, FinishReason::kStop);
+      EXPECT_THAT(answer.text, ::testing::AnyOf("yes", "no", "yes, but not now"));
+    } else if (answer.finish_reason == FinishReason::kStop) {
+      EXPECT_TRUE(nlohmann::json::parse(answer.text, nullptr, false).is_object()) << answer.text;
+      ++objects;
+    }
+  }
+  EXPECT_GT(objects, 0) << "some end within their length";
 }
 
 TEST(AnswerGrammar, SteadyStateAllocatesNothing) {

@@ -72,7 +72,6 @@ class NotedMethod : public quant::LinearMethod {
 class NotedConfig : public quant::QuantConfig {
  public:
   NotedConfig(const quant::QuantConfig& usual, Life& life) : usual_(usual), life_(life) {}
-  std::string_view name() const override { return usual_.name(); }
   Result<quant::LayerScheme> scheme_for(quant::LayerKind kind, std::string_view layer) const override {
     return usual_.scheme_for(kind, layer);
   }

@@ -13,6 +13,7 @@
 #include "engine/sampling_check.h"
 #include "engine/uniproc_executor.h"
 #include "quant/quant_config.h"
+#include "text/grammar/grammar.h"
 
 namespace choral {
 
@@ -92,6 +93,9 @@ class Engine : public LLM {
   }
   Result<std::string> apply_chat_template(const Request& request) const override {
     return or_out_of_memory(kNoRoomForRequest, [&] { return reader_->apply_chat_template(request); });
+  }
+  Status structured_output_support() const override {
+    return files_.tokenizer == nullptr ? unsupported("this model has no tokenizer") : text::grammar_library_status();
   }
   SamplingParams default_sampling() const override { return default_sampling_; }
   const ModelInfo& info() const override { return info_; }
@@ -213,6 +217,11 @@ void Engine::describe(const ExecutorFacts& facts) {
   info_.kv_cache_dtype = facts.kv_dtype;
   info_.notes = facts.notes;
   info_.layers = facts.layers;
+  if (!files_.pooling.ok()) {
+    info_.notes.push_back("no embeddings: " + files_.pooling.status().message());
+  } else if (*files_.pooling == Pooling::kMean) {
+    info_.notes.push_back("embeddings are the mean of all tokens, as 1_Pooling/config.json says");
+  }
 }
 
 Status Engine::read_default_sampling() {

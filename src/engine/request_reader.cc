@@ -80,8 +80,9 @@ Result<RequestTokens> tokens_of(std::span<const VersionUse> adapters) {
   return tokens;
 }
 
-Result<std::unique_ptr<text::GrammarCompiler>> RequestReader::the_grammar_compiler(const text::Tokenizer&, std::vector<int32_t>) {
-  return unsupported("this build has no grammars");
+Result<std::unique_ptr<text::GrammarCompiler>> RequestReader::the_grammar_compiler(const text::Tokenizer& tokenizer,
+                                                                                   std::vector<int32_t> end_ids) {
+  return text::make_grammar_compiler(tokenizer, std::move(end_ids));
 }
 
 Result<std::unique_ptr<RequestReader>> RequestReader::make(const ModelFiles& files, const RequestLimits& limits,
@@ -162,12 +163,17 @@ Result<std::vector<int32_t>> RequestReader::encode_prompt(const text::Tokenizer&
                           limits_.max_model_len - 1, way_out());
 }
 
-Result<std::shared_ptr<const text::Grammar>> RequestReader::grammar_of(const Request& request) {
-  if (request.structured_output.kind == StructuredOutput::Kind::kNone) return std::shared_ptr<const text::Grammar>();
+Result<text::GrammarCompiler*> RequestReader::grammar_compiler() {
   if (tokenizer_ == nullptr) return unsupported("structured_output needs a tokenizer, which this model does not have");
   std::call_once(grammar_compiler_asked_, [this] { grammar_compiler_ = make_grammar_compiler_(*tokenizer_, eos_ids_); });
   if (!grammar_compiler_.ok()) return Status(grammar_compiler_.status()).while_("structured_output");
-  return (*grammar_compiler_)->compile(request.structured_output).while_("structured_output");
+  return grammar_compiler_->get();
+}
+
+Result<std::shared_ptr<const text::Grammar>> RequestReader::grammar_of(const Request& request) {
+  if (request.structured_output.kind == StructuredOutput::Kind::kNone) return std::shared_ptr<const text::Grammar>();
+  CHORAL_TRY(text::GrammarCompiler* const compiler, grammar_compiler());
+  return compiler->compile(request.structured_output).while_("structured_output");
 }
 
 std::string RequestReader::way_out() const {

@@ -62,7 +62,6 @@ class Quantised : public quant::LinearMethod {
 };
 class QuantisedConfig : public quant::QuantConfig {
  public:
-  std::string_view name() const override { return "quantised"; }
   Result<quant::LayerScheme> scheme_for(quant::LayerKind, std::string_view) const override {
     return quant::LayerScheme{quant::float_scheme(), "a test"};
   }

@@ -48,7 +48,6 @@ class PassOn : public quant::LinearMethod {
 };
 class PassOnConfig : public quant::QuantConfig {
  public:
-  std::string_view name() const override { return "pass_on"; }
   Result<quant::LayerScheme> scheme_for(quant::LayerKind, std::string_view) const override {
     return quant::LayerScheme{quant::float_scheme(), "a test"};
   }

@@ -20,7 +20,7 @@ TEST(ErrorBody, IsValidJsonForAnyBytes) {
 
 TEST(ErrorBody, TakesAStatusAsItIs) {
   const ApiError error = api_error(too_large("{} tokens", 9), "messages");
-  EXPECT_EQ(error.status, 413);
+  EXPECT_EQ(error.status, 400);
   EXPECT_EQ(error.code, "too_large");
   EXPECT_EQ(error.message, "9 tokens");
   EXPECT_EQ(error.param, "messages");

@@ -3,9 +3,13 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "base/log.h"
+#include "base/printable.h"
 #include "base/status.h"
-#include "serve/http/error_response.h"
+#include "serve/error_body.h"
+#include "serve/routes/access.h"
 #include "serve/routes/router.h"
+#include "serve/service/observed_exchange.h"
 #include "serve/service/service.h"
 
 namespace choral::serve {
@@ -15,18 +19,23 @@ bool is_loopback(const HttpServerOptions& http) {
   return http.host.empty() || http.host == "localhost" || http.host == "::1" || http.host.starts_with("127.");
 }
 
-// Refuses what changes adapters where anybody could ask for it: another host, or a page in this host's browser.
-std::optional<HttpResponse> check_admin(const HttpRequest& head, bool loopback) {
-  if (access_of(head) != Access::kAdmin) return std::nullopt;
-  if (!loopback) {
-    return error_response({.status = 403,
-                           .message = "adapters can be changed through a server that listens on loopback only",
-                           .code = "permission_denied"});
-  }
-  if (head.headers.find("Origin") != nullptr)
-    return error_response({.status = 403, .message = "web pages may not change adapters", .code = "permission_denied"});
-  return std::nullopt;
+// One line a request, without what was asked or answered.
+void write_access_log(AccessLog form, const AnsweredRequest& answered) {
+  const HttpRequest& r = answered.request;
+  const std::string path = terminal_line(r.path.substr(0, 256));
+  if (form == AccessLog::kText)
+    say("choral: {} {} {} {} {:.3f} s\n", r.peer, terminal_line(r.method), path, answered.status, answered.seconds);
+  if (form != AccessLog::kJson) return;
+  std::string line = R"({"peer":)";
+  append_json_string(line, r.peer);
+  line += R"(,"method":)";
+  append_json_string(line, r.method);
+  line += R"(,"path":)";
+  append_json_string(line, path);
+  say("{},\"status\":{},\"seconds\":{:.6f}}}\n", line, answered.status, answered.seconds);
 }
+
+RateLimit rate_limit(const FairShare& share) { return {.max_in_flight = share.requests, .tokens_per_s = share.tokens_per_s}; }
 
 }  // namespace
 
@@ -40,14 +49,30 @@ Server::Server() : waiting_(std::make_unique<Waiting>()) {}
 
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   std::unique_ptr<Server> server(new Server());
-  CHORAL_TRY(server->service_,
-             Service::make({.base_names = std::move(options.base_names), .adapter_root = std::move(options.adapter_root)}));
-  const bool loopback = is_loopback(options.http);
+  ServiceOptions service{.base_names = std::move(options.base_names),
+                         .adapter_root = std::move(options.adapter_root),
+                         .state_directory = std::move(options.state_directory),
+                         .api_key_file = std::move(options.api_key_file),
+                         .api_keys = std::move(options.api_keys),
+                         .admin_keys = std::move(options.admin_keys),
+                         .key_limit = rate_limit(options.key_share),
+                         .adapter_limit = rate_limit(options.adapter_share),
+                         .is_loopback = is_loopback(options.http)};
+  if (!options.tool_call_parser.empty()) {
+    CHORAL_TRY(service.tool_format, tool_format_named(options.tool_call_parser));
+  }
+  CHORAL_TRY(server->service_, Service::make(std::move(service)));
+  Service* const s = server->service_.get();
+  const auto told = [s, log = options.access_log](const AnsweredRequest& answered) {
+    s->note_answer(route_of(answered.request), answered.status);
+    write_access_log(log, answered);
+  };
   CHORAL_TRY(server->http_,
              HttpServer::start(
                  std::move(options.http),
-                 [service = server->service_.get()](std::shared_ptr<HttpExchange> exchange) { route(*service, exchange); },
-                 [loopback](const HttpRequest& head) { return check_admin(head, loopback); }));
+                 [s, told](std::shared_ptr<HttpExchange> exchange) { route(*s, observed(std::move(exchange), told)); },
+                 [s](const HttpRequest& head) { return check_access(*s, head); },
+                 [s](const HttpRequest& known, int status) { s->note_answer(route_of(known), status); }));
   return server;
 }
 
@@ -56,7 +81,8 @@ Server::~Server() {
   if (service_) service_->stop();
 }
 
-void Server::attach(LLM& llm) { service_->attach(llm); }
+Status Server::attach(LLM& llm, const EngineOptions& options) { return service_->attach(llm, options); }
+Status Server::reload_keys() { return service_->reload_keys(); }
 int Server::port() const { return http_->port(); }
 std::vector<std::string> Server::addresses() const { return http_->addresses(); }
 void Server::set_unready() { service_->set_phase(Phase::kUnready); }

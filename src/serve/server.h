@@ -15,10 +15,25 @@ namespace choral::serve {
 
 class Service;
 
+enum class AccessLog { kOff, kText, kJson };
+
+// What a key, or an adapter, may have at a time; 0: any number.
+struct FairShare {
+  int requests = 0;
+  double tokens_per_s = 0;
+};
+
 struct ServerOptions {
   HttpServerOptions http;
   std::vector<std::string> base_names;  // that requests call the base by; empty: the model's own
   std::string adapter_root;             // to which adapters that clients load are bound
+  std::string state_directory;          // adapters that clients load survive a restart in it; empty: they do not
+  std::vector<std::string> api_keys;    // who may ask; none, and no file: everybody
+  std::string api_key_file;
+  std::vector<std::string> admin_keys;  // who may change adapters; none: whoever is on this machine
+  FairShare key_share, adapter_share;
+  std::string tool_call_parser;  // how the model writes tool calls; empty: as its chat template says
+  AccessLog access_log = AccessLog::kText;
 };
 
 class Server {
@@ -26,11 +41,13 @@ class Server {
   static Result<std::unique_ptr<Server>> start(ServerOptions options);
   ~Server();
 
-  // Requests reach the engine from now on. It must outlive the server.
-  void attach(LLM& llm);
+  // Requests reach the engine, which was loaded with these options, from now on. It must outlive the server.
+  Status attach(LLM& llm, const EngineOptions& options);
   int port() const;
   std::vector<std::string> addresses() const;
 
+  // The file of keys is read again; an error leaves the keys as they were.
+  Status reload_keys();
   // GET /readyz says no from now on; requests are served on.
   void set_unready();
   // New requests are refused; returns when every answer has ended, those that take longer than `limit` with an error.

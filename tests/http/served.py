@@ -2,7 +2,9 @@
 
 import contextlib
 import http.client
+import importlib
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -15,6 +17,18 @@ import tiny_model  # noqa: E402
 
 CHORAL = ""  # set by the test's main
 LONG = 120  # seconds that nothing here takes on any machine
+
+
+def need(package):
+    """The package, from this Python or from the one that CHORAL_CLIENTS_PYTHON names (`./dev test` makes it); exit 77 without."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError:
+        other = os.environ.pop("CHORAL_CLIENTS_PYTHON", None)
+        if other:
+            os.execv(other, [other, *sys.argv])
+        print(f"skipped: no Python package '{package}' here; ./dev test installs it where the package index can be reached")
+        sys.exit(77)
 
 
 class Server:

@@ -38,7 +38,7 @@ struct RequestTotals {
 // events, by one thread at a time. A meter that goes without end() counts what has not finished as aborted: its client left.
 class RequestMeter {
  public:
-  RequestMeter() = default;  // counts nothing
+  RequestMeter();  // counts nothing
   RequestMeter(RequestMeter&&) noexcept;
   RequestMeter& operator=(RequestMeter&&) noexcept;
   ~RequestMeter();

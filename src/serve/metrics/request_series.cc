@@ -112,6 +112,7 @@ void RequestMeter::State::observe_all(const RequestTotals& totals) {
   series.longest_generation.Observe(static_cast<double>(longest));
 }
 
+RequestMeter::RequestMeter() = default;
 RequestMeter::RequestMeter(std::unique_ptr<State> state) : state_(std::move(state)) {}
 RequestMeter::RequestMeter(RequestMeter&&) noexcept = default;
 RequestMeter& RequestMeter::operator=(RequestMeter&& other) noexcept {

@@ -50,6 +50,6 @@ std::unique_ptr<AnswerForm> make_completion_form(AnswerHead head, const Completi
 std::unique_ptr<AnswerForm> make_chat_form(AnswerHead head, const ChatCall& call, ToolPlan tools, TokenText token_text);
 std::unique_ptr<AnswerForm> make_embedding_form(AnswerHead head, bool as_base64);
 
-std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call);
+std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, ToolPlan tools);
 
 }  // namespace choral::serve

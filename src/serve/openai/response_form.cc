@@ -1,9 +1,11 @@
 // /v1/responses: response objects, and the events that tell of one growing.
+#include <random>
 #include <utility>
 
 #include "serve/http/sse.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
+#include "serve/tools/tool_call_id.h"
 
 namespace choral::serve {
 namespace {
@@ -12,60 +14,117 @@ Json text_part(std::string_view text) {
   return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}};
 }
 
+// The answer is a list of items: what is said, then each call of a function.
 class ResponseForm : public AnswerForm {
  public:
-  ResponseForm(AnswerHead head, const ResponseCall& call)
-      : head_(std::move(head)), item_id_("msg_" + head_.id), repeated_(Json::parse(call.echo_json)) {}
+  ResponseForm(AnswerHead head, const ResponseCall& call, ToolPlan tools)
+      : head_(std::move(head)), repeated_(Json::parse(call.echo_json)), tools_(std::move(tools)) {
+    if (tools_.reads_calls()) {
+      calls_.emplace(make_tool_call_parser(tools_, ToolCallParser::Announce::kWhole,
+                                           [this] { return make_tool_call_id(tools_.format, generator_); }));
+    }
+  }
 
   std::string whole(const std::vector<RequestOutput>& outputs) override {
     const Completion& completion = outputs.front().completions.front();
-    text_ = completion.text;
-    reason_ = completion.finish_reason;
+    take(completion.text, completion.finish_reason);
+    close_message();
     const Usage usage = usage_of(outputs);
     return dumped(response(status(), &usage));
   }
 
   std::string piece(size_t, const StreamEvent& event, const Usage&) override {
-    std::string out;
     if (!std::exchange(begun_, true)) {
-      out += tell("response.created", {{"response", response("in_progress", nullptr)}});
-      out += tell("response.in_progress", {{"response", response("in_progress", nullptr)}});
-      out += tell("response.output_item.added", {{"output_index", 0}, {"item", item("in_progress", false)}});
-      out += tell("response.content_part.added", at_part({{"part", text_part("")}}));
+      tell("response.created", {{"response", response("in_progress", nullptr)}});
+      tell("response.in_progress", {{"response", response("in_progress", nullptr)}});
     }
-    text_ += event.text;
-    reason_ = event.finish_reason;
-    if (!event.text.empty())
-      out += tell("response.output_text.delta", at_part({{"delta", event.text}, {"logprobs", Json::array()}}));
-    return out;
+    take(event.text, event.finish_reason);
+    return std::exchange(events_, {});
   }
 
   std::string end(const Usage& total) override {
-    std::string out = tell("response.output_text.done", at_part({{"text", text_}, {"logprobs", Json::array()}}));
-    out += tell("response.content_part.done", at_part({{"part", text_part(text_)}}));
-    out += tell("response.output_item.done", {{"output_index", 0}, {"item", item(status(), true)}});
-    return out + tell(fmt::format("response.{}", status()), {{"response", response(status(), &total)}});
+    close_message();
+    tell(fmt::format("response.{}", status()), {{"response", response(status(), &total)}});
+    return std::exchange(events_, {});
   }
 
  private:
   std::string_view status() const { return reason_ == FinishReason::kLength ? "incomplete" : "completed"; }
 
-  std::string tell(std::string_view type, Json members) {
+  void tell(std::string_view type, Json members) {
     Json event{{"type", type}, {"sequence_number", sequence_++}};
-    for (auto& [name, value] : members.items()) event[name] = value;
-    return sse_event(type, dumped(event));
+    event.update(members);
+    events_ += sse_event(type, dumped(event));
   }
+
+  void take(const std::string& text, FinishReason reason) {
+    reason_ = reason;
+    AnswerDelta found;
+    if (calls_) {
+      calls_->push(text, found);
+      if (reason != FinishReason::kNone) calls_->finish(found);
+    } else {
+      found.content = text;
+    }
+    if (!found.content.empty()) say(found.content);
+    for (const auto& call : found.calls) add_call(call);
+  }
+
+  // --- the message ---
 
   Json at_part(Json members) const {
-    Json event{{"item_id", item_id_}, {"output_index", 0}, {"content_index", 0}};
-    for (auto& [name, value] : members.items()) event[name] = value;
+    Json event{{"item_id", message_id()}, {"output_index", message_at_}, {"content_index", 0}};
+    event.update(members);
     return event;
   }
+  std::string message_id() const { return "msg_" + head_.id; }
 
-  Json item(std::string_view status, bool has_text) const {
+  Json message(std::string_view status, bool has_text) const {
     Json content = Json::array();
     if (has_text) content.push_back(text_part(text_));
-    return {{"type", "message"}, {"id", item_id_}, {"status", status}, {"role", "assistant"}, {"content", std::move(content)}};
+    return {
+        {"type", "message"}, {"id", message_id()}, {"status", status}, {"role", "assistant"}, {"content", std::move(content)}};
+  }
+
+  void say(const std::string& text) {
+    if (!open_) {
+      open_ = true;
+      message_at_ = items_.size();
+      items_.push_back(nullptr);
+      tell("response.output_item.added", {{"output_index", message_at_}, {"item", message("in_progress", false)}});
+      tell("response.content_part.added", at_part({{"part", text_part("")}}));
+    }
+    text_ += text;
+    tell("response.output_text.delta", at_part({{"delta", text}, {"logprobs", Json::array()}}));
+  }
+
+  void close_message() {
+    if (!open_ && items_.empty()) say("");  // an answer of nothing is a message too
+    if (!std::exchange(open_, false)) return;
+    items_[message_at_] = message(status(), true);
+    tell("response.output_text.done", at_part({{"text", text_}, {"logprobs", Json::array()}}));
+    tell("response.content_part.done", at_part({{"part", text_part(text_)}}));
+    tell("response.output_item.done", {{"output_index", message_at_}, {"item", items_[message_at_]}});
+  }
+
+  // --- a call ---
+
+  void add_call(const ToolCallDelta& call) {
+    const size_t at = items_.size();
+    Json item{{"type", "function_call"}, {"id", "fc_" + call.id}, {"call_id", call.id},
+              {"name", call.name},       {"arguments", ""},       {"status", "in_progress"}};
+    tell("response.output_item.added", {{"output_index", at}, {"item", item}});
+    const Json place{{"item_id", item["id"]}, {"output_index", at}};
+    Json delta = place, done = place;
+    delta["delta"] = call.arguments;
+    done["arguments"] = call.arguments;
+    done["name"] = call.name;
+    tell("response.function_call_arguments.delta", std::move(delta));
+    tell("response.function_call_arguments.done", std::move(done));
+    item["arguments"] = call.arguments;
+    item["status"] = "completed";
+    tell("response.output_item.done", {{"output_index", at}, {"item", item}});
+    items_.push_back(std::move(item));
   }
 
   Json response(std::string_view status, const Usage* usage) const {
@@ -73,8 +132,7 @@ class ResponseForm : public AnswerForm {
               {"status", status}, {"error", nullptr},     {"incomplete_details", nullptr}};
     if (status == "incomplete") json["incomplete_details"] = {{"reason", "max_output_tokens"}};
     json["model"] = head_.model;
-    Json& output = json["output"] = Json::array();
-    if (status != "in_progress") output.push_back(item(status, true));
+    json["output"] = items_;
     json["previous_response_id"] = nullptr;
     json["store"] = false;
     json["usage"] = nullptr;
@@ -85,23 +143,29 @@ class ResponseForm : public AnswerForm {
                        {"output_tokens_details", {{"reasoning_tokens", 0}}},
                        {"total_tokens", usage->prompt_tokens + usage->completion_tokens}};
     }
-    for (const auto& [name, value] : repeated_.items()) json[name] = value;
+    json.update(repeated_);
     return json;
   }
 
   const AnswerHead head_;
-  const std::string item_id_;
   const Json repeated_;
-  std::string text_;
+  const ToolPlan tools_;
+  std::mt19937_64 generator_{std::random_device{}()};  // of calls' ids
+  std::optional<ToolCallParser> calls_;
+  Json items_ = Json::array();  // that are complete; the open message's place is null
+  std::string text_;            // of the message
+  size_t message_at_ = 0;
+  bool open_ = false;  // the message is growing
   FinishReason reason_ = FinishReason::kNone;
+  std::string events_;  // not yet taken
   int64_t sequence_ = 0;
   bool begun_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call) {
-  return std::make_unique<ResponseForm>(std::move(head), call);
+std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, ToolPlan tools) {
+  return std::make_unique<ResponseForm>(std::move(head), call, std::move(tools));
 }
 
 }  // namespace choral::serve

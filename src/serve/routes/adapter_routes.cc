@@ -1,6 +1,7 @@
 // Adapters while the server runs: vLLM's bodies and codes, llama.cpp's scales, and a list that says where each one is.
-#include <filesystem>
+#include <ctime>
 
+#include "base/clock.h"
 #include "serve/http/error_response.h"
 #include "serve/json/json.h"
 #include "serve/openai/adapter_calls.h"
@@ -75,6 +76,7 @@ void load(Service& service, LLM& llm, const Exchange& e, const LoadAdapterCall& 
                                       .param = "expected_generation"}));
   }
   const bool replace = call.load_inplace || call.expected_generation.has_value();
+  const double begin = now_s();
   const Status loaded = llm.load_adapter({.name = call.name, .path = *place, .pinned = call.pinned}, replace);
   if (loaded.code() == Code::kAlreadyExists) {
     return e->respond(
@@ -84,6 +86,18 @@ void load(Service& service, LLM& llm, const Exchange& e, const LoadAdapterCall& 
                         .param = "lora_name"}));
   }
   if (!loaded.ok()) return e->respond(service.error(loaded, "lora_path"));
+  service.metrics()->adapter_loaded(now_s() - begin);
+  if (auto* const registered = service.registered()) {
+    const auto now = find_adapter(llm, call.name);
+    const Status kept = registered->put({.name = call.name,
+                                         .path = *place,
+                                         .pinned = call.pinned,
+                                         .generation = now ? now->generation : 0,
+                                         .digest = now ? now->digest : "",
+                                         .added_unix_s = std::time(nullptr)});
+    if (!kept.ok())
+      return e->respond(service.error(Status(kept).while_("the adapter is loaded, but will not be after a restart")));
+  }
   e->respond(text_response(fmt::format("Success: LoRA adapter '{}' added successfully.", call.name)));
 }
 
@@ -91,6 +105,11 @@ void unload(Service& service, LLM& llm, const Exchange& e, const AdapterNameCall
   const Status gone = llm.unload_adapter(call.name);
   if (gone.code() == Code::kNotFound) return unknown_adapter(service, e, call.name);
   if (!gone.ok()) return e->respond(service.error(gone, "lora_name"));
+  if (auto* const registered = service.registered()) {
+    const Status forgotten = registered->remove(call.name);
+    if (!forgotten.ok())
+      return e->respond(service.error(Status(forgotten).while_("the adapter is gone, but will be back after a restart")));
+  }
   e->respond(text_response(fmt::format("Success: LoRA adapter '{}' removed successfully.", call.name)));
 }
 
@@ -98,6 +117,10 @@ void pin(Service& service, LLM& llm, const Exchange& e, const std::string& name,
   const Status done = llm.pin_adapter(name, pinned);
   if (done.code() == Code::kNotFound) return unknown_adapter(service, e, name);
   if (!done.ok()) return e->respond(service.error(done, "lora_name"));
+  if (auto* const registered = service.registered()) {
+    const Status kept = registered->set_pinned(name, pinned);
+    if (!kept.ok()) return e->respond(service.error(Status(kept).while_("the pin will not be there after a restart")));
+  }
   const auto adapter = find_adapter(llm, name);
   e->respond(json_response(dumped(adapter ? adapter_json(*adapter) : Json::object())));
 }

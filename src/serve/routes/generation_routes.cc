@@ -38,11 +38,15 @@ void put_prompt(const std::variant<std::string, std::vector<int32_t>>& prompt, R
   }
 }
 
-// Answers with the error of a request that the engine did not take.
-void refuse(const Service& service, const Exchange& exchange, const Status& status, const CallHead& head) {
-  if (status.code() == Code::kNotFound && !head.request.adapters.empty())
-    return exchange->respond(service.unknown_model(head.model.empty() ? head.request.adapters.front().name : head.model));
-  exchange->respond(service.error(status));
+// Adds the engine's stream for the request to `streams`. False: the exchange is answered, with why there is none.
+bool submit(Service& service, LLM& llm, const Exchange& exchange, const std::string& model, Request request,
+            LiveAnswer::Streams& streams) {
+  LiveStream& live = streams.emplace_back();
+  if (auto refusal = service.submit(llm, exchange, model, std::move(request), live)) {
+    exchange->respond(*std::move(refusal));
+    return false;
+  }
+  return true;
 }
 
 // What both bodies need before their prompts are submitted. False: the request is answered.
@@ -59,6 +63,7 @@ void complete(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
   auto call = read_completion_call(exchange->request().body, llm.default_sampling(), notes);
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
+  service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, *call)) return;
   std::vector<int32_t> first_tokens;
   const std::string id = service.request_id("cmpl", exchange);
@@ -77,9 +82,7 @@ void complete(Service& service, LLM& llm, const Exchange& exchange) {
       }
       first_tokens.push_back(request.prompt_token_ids.empty() ? 0 : request.prompt_token_ids.front());
     }
-    auto stream = llm.submit(std::move(request));
-    if (!stream.ok()) return refuse(service, exchange, stream.status(), *call);
-    streams.push_back(*std::move(stream));
+    if (!submit(service, llm, exchange, call->model, std::move(request), streams)) return;
   }
   auto form = make_completion_form(answer_head(service, id, call->model), *call, std::move(first_tokens), token_text(llm));
   service.start(exchange, std::move(streams), std::move(form), call->stream);
@@ -88,20 +91,19 @@ void complete(Service& service, LLM& llm, const Exchange& exchange) {
 // `make_form` is called when the engine took the request: before that a number in it may be any.
 template <class MakeForm>
 void submit_one(Service& service, LLM& llm, const Exchange& exchange, const CallHead& head, MakeForm make_form) {
-  auto stream = llm.submit(head.request);
-  if (!stream.ok()) return refuse(service, exchange, stream.status(), head);
   LiveAnswer::Streams streams;
-  streams.push_back(*std::move(stream));
+  if (!submit(service, llm, exchange, head.model, head.request, streams)) return;
   service.start(exchange, std::move(streams), make_form(), head.stream);
 }
 
 // What the body's tools mean for the prompt, the sampling and the answer.
-Result<ToolPlan> plan_call(const Service& service, ChatCall& call, BodyNotes& notes) {
+Result<ToolPlan> plan_call(const Service& service, LLM& llm, ChatCall& call, BodyNotes& notes) {
   Request& r = call.request;
+  if (r.tools_json.empty() && call.tool_choice_json.empty()) return ToolPlan();
   CHORAL_TRY(ToolPlan plan, plan_tools({.tools = r.tools_json,
                                         .tool_choice = call.tool_choice_json,
                                         .parallel_tool_calls = call.parallel_tool_calls ? "true" : "false"},
-                                       service.tool_setting(), notes.param));
+                                       service.tool_setting(llm), notes.param));
   r.tools_json = plan.tools_json;
   if (plan.constraint.kind != StructuredOutput::Kind::kNone) {
     if (r.structured_output.kind != StructuredOutput::Kind::kNone) {
@@ -118,9 +120,10 @@ void chat(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
   auto call = read_chat_call(exchange->request().body, llm.default_sampling(), notes);
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
+  service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, *call)) return;
   call->request.id = service.request_id("chatcmpl", exchange);
-  auto tools = plan_call(service, *call, notes);
+  auto tools = plan_call(service, llm, *call, notes);
   if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
   submit_one(service, llm, exchange, *call, [&] {
     return make_chat_form(answer_head(service, call->request.id, call->model), *call, *std::move(tools), token_text(llm));
@@ -131,13 +134,41 @@ void respond(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
   auto call = read_response_call(exchange->request().body, llm.default_sampling(), notes);
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
+  service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, call->chat)) return;
   call->chat.request.id = service.request_id("resp", exchange);
-  submit_one(service, llm, exchange, call->chat,
-             [&] { return make_response_form(answer_head(service, call->chat.request.id, call->chat.model), *call); });
+  auto tools = plan_call(service, llm, call->chat, notes);
+  if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
+  submit_one(service, llm, exchange, call->chat, [&] {
+    return make_response_form(answer_head(service, call->chat.request.id, call->chat.model), *call, *std::move(tools));
+  });
+}
+
+void embed(Service& service, LLM& llm, const Exchange& exchange) {
+  BodyNotes notes;
+  const auto call = read_embedding_call(exchange->request().body, notes);
+  if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
+  CallHead head;
+  head.model = call->model;
+  service.put_model(call->model, head.request);
+  head.request.embedding = true;
+  head.request.id = service.request_id("embd", exchange);
+  LiveAnswer::Streams streams;
+  for (const auto& input : call->inputs) {
+    Request request = head.request;
+    put_prompt(input, request);
+    if (call->inputs.size() > 1) request.id += fmt::format("-{}", streams.size());
+    if (!submit(service, llm, exchange, head.model, std::move(request), streams)) return;
+  }
+  auto form = make_embedding_form(answer_head(service, head.request.id, call->model), call->base64);
+  service.start(exchange, std::move(streams), std::move(form), /*is_streamed=*/false);
 }
 
 }  // namespace
+
+void embeddings(Service& service, const Exchange& exchange) {
+  service.with_engine(exchange, [&service](LLM& llm, const Exchange& e) { embed(service, llm, e); });
+}
 
 void responses(Service& service, const Exchange& exchange) {
   service.with_engine(exchange, [&service](LLM& llm, const Exchange& e) { respond(service, llm, e); });

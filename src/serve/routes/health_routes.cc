@@ -22,6 +22,13 @@ void readyz(Service& service, const Exchange& exchange) {
   }
 }
 
+void metrics(Service& service, const Exchange& exchange) {
+  service.probe(exchange, [&service](LLM&, const Exchange& e) {
+    e->respond(
+        {.status = 200, .headers = {{"Content-Type", std::string(Metrics::kContentType)}}, .body = service.metrics_text()});
+  });
+}
+
 void show_version(Service&, const Exchange& exchange) { exchange->respond(json_response(dumped({{"version", version()}}))); }
 
 }  // namespace choral::serve

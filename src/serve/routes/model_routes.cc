@@ -13,8 +13,8 @@ Json card(const Service& service, const LLM& llm, const std::string& id, const s
           {"root", root}, {"parent", parent},  {"max_model_len", llm.info().max_model_len}};
 }
 
-Json adapter_card(const Service& service, const LLM& llm, const AdapterInfo& adapter) {
-  return card(service, llm, adapter.name, adapter.name, service.base_names().front());
+Json adapter_card(const Service& service, const LLM& llm, const std::string& name) {
+  return card(service, llm, name, name, service.base_names().front());
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ void list_models(Service& service, const Exchange& exchange) {
   service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
     Json data = Json::array();
     for (const auto& name : service.base_names()) data.push_back(card(service, llm, name, service.base_names().front(), nullptr));
-    for (const auto& adapter : llm.adapters()) data.push_back(adapter_card(service, llm, adapter));
+    for (const auto& adapter : service.adapter_names()) data.push_back(adapter_card(service, llm, adapter));
     e->respond(json_response(dumped({{"object", "list"}, {"data", std::move(data)}})));
   });
 }
@@ -32,8 +32,8 @@ void get_model(Service& service, const Exchange& exchange, std::string_view id) 
   service.with_model(exchange, [&service, id = std::string(id)](LLM& llm, const Exchange& e) {
     const std::string_view name = adapter_named(id, service.base_names());
     if (name.empty()) return e->respond(json_response(dumped(card(service, llm, id, service.base_names().front(), nullptr))));
-    for (const auto& adapter : llm.adapters()) {
-      if (adapter.name == name) return e->respond(json_response(dumped(adapter_card(service, llm, adapter))));
+    for (const auto& adapter : service.adapter_names()) {
+      if (adapter == name) return e->respond(json_response(dumped(adapter_card(service, llm, adapter))));
     }
     e->respond(service.unknown_model(id));
   });

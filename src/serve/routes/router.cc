@@ -31,11 +31,13 @@ constexpr std::array kRoutes{
     Route{"GET", "/health", Access::kOpen, plain<health>, "200 when the engine's loop turns"},
     Route{"GET", "/readyz", Access::kOpen, plain<readyz>, "200 when requests are welcome: not while loading or ending"},
     Route{"GET", "/version", Access::kUser, plain<show_version>, "the program's version"},
+    Route{"GET", "/metrics", Access::kUser, plain<metrics>, "for Prometheus"},
     Route{"GET", "/openapi.json", Access::kUser, openapi, "this document"},
     Route{"GET", "/v1/models", Access::kUser, plain<list_models>, "the base and its adapters"},
     Route{"GET", "/v1/models/*", Access::kUser, get_model, "one of them"},
     Route{"POST", "/v1/completions", Access::kUser, plain<completions>, "continues texts", completion_schema},
     Route{"POST", "/v1/chat/completions", Access::kUser, plain<chat_completions>, "answers a conversation", chat_schema},
+    Route{"POST", "/v1/embeddings", Access::kUser, plain<embeddings>, "vectors of texts", embedding_schema},
     Route{"POST", "/v1/responses", Access::kUser, plain<responses>, "answers a conversation, OpenAI's newer form",
           response_schema},
     Route{"POST", "/tokenize", Access::kUser, plain<tokenize>, "the tokens of a text or a conversation", tokenize_schema},
@@ -70,13 +72,23 @@ std::optional<std::string_view> match(std::string_view pattern, std::string_view
 // HEAD is GET without its body, which the transport leaves out.
 std::string_view routed_method(const HttpRequest& request) { return request.method == "HEAD" ? "GET" : request.method; }
 
+const Route* find_route(const HttpRequest& request) {
+  const auto found = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& r) {
+    return r.method == routed_method(request) && match(r.path, request.path);
+  });
+  return found == kRoutes.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 Access access_of(const HttpRequest& request) {
-  for (const auto& r : kRoutes) {
-    if (r.method == routed_method(request) && match(r.path, request.path)) return r.access;
-  }
-  return Access::kUser;
+  const Route* const r = find_route(request);
+  return r == nullptr ? Access::kUser : r->access;
+}
+
+std::string_view route_of(const HttpRequest& request) {
+  const Route* const r = find_route(request);
+  return r == nullptr ? std::string_view() : r->path;
 }
 
 void route(Service& service, const Exchange& exchange) {

@@ -14,6 +14,8 @@ enum class Access {
 
 // Of the request's route; kUser for what has none, so that a stranger learns no names.
 Access access_of(const HttpRequest& request);
+// Its pattern in the table; empty: none.
+std::string_view route_of(const HttpRequest& request);
 void route(Service& service, const Exchange& exchange);
 
 }  // namespace choral::serve

@@ -11,6 +11,7 @@ namespace choral::serve {
 // --- generation_routes.cc ---
 void completions(Service& service, const Exchange& exchange);
 void chat_completions(Service& service, const Exchange& exchange);
+void embeddings(Service& service, const Exchange& exchange);
 void responses(Service& service, const Exchange& exchange);
 
 // --- model_routes.cc ---
@@ -32,5 +33,6 @@ void set_adapter_scales(Service& service, const Exchange& exchange);
 void health(Service& service, const Exchange& exchange);  // proves that the engine's loop turns
 void readyz(Service& service, const Exchange& exchange);
 void show_version(Service& service, const Exchange& exchange);
+void metrics(Service& service, const Exchange& exchange);
 
 }  // namespace choral::serve

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "serve/http/error_response.h"
 #include "serve/http/sse.h"
 
@@ -10,6 +11,13 @@ namespace {
 
 // Proxies cut connections that say nothing for half a minute, and a prompt can take longer.
 constexpr std::chrono::seconds kKeepAlive{10};
+
+// Which content of each adapter the answer was made with.
+void add_adapters(const std::vector<AnswerAdapter>& adapters, Headers& headers) {
+  for (const auto& adapter : adapters)
+    headers.add("X-Choral-Adapter",
+                fmt::format("{}; generation={}; digest={}", adapter.name, adapter.generation, adapter.digest));
+}
 
 }  // namespace
 
@@ -20,7 +28,7 @@ LiveAnswer::LiveAnswer(std::shared_ptr<HttpExchange> exchange, Streams streams, 
       form_(std::move(form)),
       is_streamed_(is_streamed),
       ended_(std::move(ended)),
-      complete_(streams_.size()),
+      outputs_(streams_.size()),
       counted_(streams_.size()) {}
 
 LiveAnswer::~LiveAnswer() {
@@ -44,7 +52,7 @@ void LiveAnswer::start() {
         });
       }
     };
-    for (const auto& stream : self->streams_) stream->on_ready(tell);
+    for (const auto& live : self->streams_) live.stream->on_ready(tell);
     if (self->is_streamed_) {
       self->exchange_->post_after(kKeepAlive, [weak] {
         if (const auto quiet = weak.lock()) quiet->keep_alive();
@@ -63,7 +71,7 @@ void LiveAnswer::abort(Status status) {
 void LiveAnswer::pump() {
   if (!self_) return;
   for (size_t i = 0; i < streams_.size(); ++i) {
-    if (!complete_[i] && !drain(i)) {
+    if (!outputs_[i] && !drain(i)) {
       exchange_->on_drained([weak = weak_from_this()] {
         if (const auto self = weak.lock()) self->pump();
       });
@@ -71,33 +79,45 @@ void LiveAnswer::pump() {
     }
     if (!self_) return;
   }
-  if (std::find(complete_.begin(), complete_.end(), false) == complete_.end()) finish();
+  if (std::all_of(outputs_.begin(), outputs_.end(), [](const auto& output) { return output.has_value(); })) finish();
 }
 
 bool LiveAnswer::drain(size_t index) {
-  ResponseStream& stream = *streams_[index];
+  ResponseStream& stream = *streams_[index].stream;
   StreamEvent event;
   for (;;) {
     if (is_streamed_ && exchange_->congested()) return false;
     switch (stream.try_next(event)) {
       case StreamState::kPending: return true;
       case StreamState::kEvent: take(index, event); break;
-      case StreamState::kEnd:
-        complete_[index] = true;
-        if (const Status& status = stream.status(); !status.ok()) fail(api_error(status), status);
-        return true;
+      case StreamState::kEnd: complete(index); return true;
     }
   }
 }
 
+void LiveAnswer::complete(size_t index) {
+  LiveStream& live = streams_[index];
+  RequestOutput& output = outputs_[index].emplace(live.stream->wait());
+  const auto prompt = static_cast<int64_t>(output.prompt_token_ids.size());
+  int64_t answers = 0;
+  for (const auto& completion : output.completions) answers += std::ssize(completion.token_ids);
+  live.meter.end({.prompt_tokens = prompt, .cached_tokens = output.cached_tokens, .queue_s = output.metrics.queue_s},
+                 output.status.ok() ? FinishReason::kStop : FinishReason::kError, now_s());
+  live.grant.settle(prompt + answers);
+  if (!output.status.ok()) fail(api_error(output.status), output.status);
+}
+
 void LiveAnswer::take(size_t index, const StreamEvent& event) {
   if (!counted_[index]) {
-    const AnswerFacts facts = streams_[index]->facts();
+    const AnswerFacts facts = streams_[index].stream->facts();
     usage_.prompt_tokens += facts.prompt_tokens;
     usage_.cached_tokens += facts.cached_tokens;
     counted_[index] = true;
   }
   usage_.completion_tokens += std::ssize(event.token_ids);
+  RequestMeter& meter = streams_[index].meter;
+  if (!event.token_ids.empty()) meter.on_tokens(event.index, std::ssize(event.token_ids), now_s());
+  if (event.finish_reason != FinishReason::kNone) meter.on_finish(event.index, event.finish_reason, now_s());
   // The end of an answer that failed is told by fail().
   if (!is_streamed_ || event.finish_reason == FinishReason::kError) return;
   begin();
@@ -111,7 +131,7 @@ void LiveAnswer::take(size_t index, const StreamEvent& event) {
 void LiveAnswer::begin() {
   if (std::exchange(begun_, true)) return;
   Headers headers = sse_headers();
-  for (const auto& field : adapter_headers()) headers.add(field.name, field.value);
+  add_adapters(streams_.front().stream->facts().adapters, headers);
   exchange_->begin_stream(200, std::move(headers));
 }
 
@@ -133,9 +153,10 @@ void LiveAnswer::finish() {
     exchange_->end_stream();
     return end(200, {});
   }
-  Headers headers = adapter_headers();
+  Headers headers;
+  add_adapters(outputs_.front()->adapters, headers);
   std::vector<RequestOutput> outputs;
-  for (const auto& stream : streams_) outputs.push_back(stream->wait());
+  for (auto& output : outputs_) outputs.push_back(*std::move(output));
   headers.set("Content-Type", "application/json");
   exchange_->respond({.status = 200, .headers = std::move(headers), .body = form_->whole(outputs)});
   end(200, {});
@@ -155,18 +176,9 @@ void LiveAnswer::fail(const ApiError& error, Status status) {
 void LiveAnswer::end(int http_status, Status status) {
   const std::shared_ptr<LiveAnswer> self = std::move(self_);
   if (!self) return;
-  for (const auto& stream : streams_) stream->on_ready({});
-  for (const auto& stream : streams_) stream->cancel();
+  for (const auto& live : streams_) live.stream->on_ready({});
+  for (const auto& live : streams_) live.stream->cancel();
   std::exchange(ended_, {})({.http_status = http_status, .status = std::move(status), .usage = usage_});
-}
-
-Headers LiveAnswer::adapter_headers() const {
-  Headers headers;
-  for (const auto& adapter : streams_.front()->facts().adapters) {
-    headers.add("X-Choral-Adapter",
-                fmt::format("{}; generation={}; digest={}", adapter.name, adapter.generation, adapter.digest));
-  }
-  return headers;
 }
 
 }  // namespace choral::serve

@@ -13,6 +13,8 @@
 #include "choral/llm.h"
 #include "serve/error_body.h"
 #include "serve/http/exchange.h"
+#include "serve/keys/request_limits.h"
+#include "serve/metrics/metrics.h"
 #include "serve/openai/answer_form.h"
 
 namespace choral::serve {
@@ -24,9 +26,16 @@ struct AnswerEnd {
   Usage usage;
 };
 
+// A request that the engine took, with what is counted of it and the place it has within its key's and its adapters' limits.
+struct LiveStream {
+  std::unique_ptr<ResponseStream> stream;
+  RequestMeter meter;
+  RequestLimits::Grant grant;
+};
+
 class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
  public:
-  using Streams = std::vector<std::unique_ptr<ResponseStream>>;
+  using Streams = std::vector<LiveStream>;
   // `ended` is called once, from an I/O thread, or from the destructor when the server goes first.
   LiveAnswer(std::shared_ptr<HttpExchange> exchange, Streams streams, std::unique_ptr<AnswerForm> form, bool is_streamed,
              std::function<void(const AnswerEnd&)> ended);
@@ -41,20 +50,20 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   void pump();
   bool drain(size_t index);  // false: the client must read first
   void take(size_t index, const StreamEvent& event);
+  void complete(size_t index);
   void begin();
   void keep_alive();
   void finish();
   void fail(const ApiError& error, Status status);
   void end(int http_status, Status status);
-  Headers adapter_headers() const;
 
   const std::shared_ptr<HttpExchange> exchange_;
   Streams streams_;
   const std::unique_ptr<AnswerForm> form_;
   const bool is_streamed_;
   std::function<void(const AnswerEnd&)> ended_;
-  std::shared_ptr<LiveAnswer> self_;  // from start() to the end
-  std::vector<bool> complete_;        // one a stream
+  std::shared_ptr<LiveAnswer> self_;                   // from start() to the end
+  std::vector<std::optional<RequestOutput>> outputs_;  // one a stream, once it has ended
   Usage usage_;
   std::vector<bool> counted_;  // one a stream: its prompt is in usage_
   bool begun_ = false;         // the head of a stream is out

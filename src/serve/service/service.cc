@@ -4,11 +4,15 @@
 #include <ctime>
 #include <filesystem>
 #include <random>
+#include <set>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/nearest_name.h"
 #include "base/out_of_memory.h"
 #include "serve/http/error_response.h"
 #include "serve/service/model_names.h"
+#include "text/grammar/grammar.h"
 
 namespace choral::serve {
 namespace {
@@ -20,7 +24,23 @@ void replace_all(std::string& text, const std::string& what, std::string_view wi
   for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + with.size())) text.replace(at, what.size(), with);
 }
 
-}  // namespace
+// What else begins with '/' where a word can begin and is no endpoint: libraries', templates', other files' places.
+std::string without_absolute_paths(std::string_view text) {
+  constexpr std::string_view kBefore = " '\"(:=", kBehind = " '\"),;\n";
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of(kBehind), text.size());
+    const std::string_view word = text.substr(0, end);
+    const bool begins_word = out.empty() || kBefore.find(out.back()) != kBefore.npos;
+    const bool is_path =
+        begins_word && word.size() > 1 && word.front() == '/' && !word.starts_with("/v1/") && !word.starts_with("/lora-");
+    out += is_path ? std::string_view("(a path)") : word;
+    const size_t next = std::min(end + 1, text.size());
+    out += text.substr(end, next - end);
+    text.remove_prefix(next);
+  }
+  return out;
+}
 
 // "0f3c…": 24 hexadecimal digits.
 std::string random_hex() {
@@ -35,29 +55,133 @@ bool is_good_id(std::string_view id) {
          std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7F && c != '"' && c != '\\'; });
 }
 
+}  // namespace
+
 Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
   std::unique_ptr<Service> service(new Service(std::move(options)));
-  CHORAL_TRY(service->readers_, WorkQueue::make("the threads that read requests", service->options_.readers, kMostUnread));
+  const ServiceOptions& o = service->options_;
+  std::vector<std::pair<std::string, KeyRole>> given;
+  for (const auto& key : o.api_keys) given.emplace_back(key, KeyRole::kUser);
+  for (const auto& key : o.admin_keys) given.emplace_back(key, KeyRole::kAdmin);
+  CHORAL_TRY(service->keys_, ApiKeys::make(o.api_key_file, given));
+  for (const auto& warning : service->keys_->warnings()) CHORAL_LOG(kWarn, "{}", warning);
+  service->limits_ = std::make_unique<RequestLimits>(o.key_limit, o.adapter_limit);
+  if (!o.state_directory.empty()) {
+    CHORAL_TRY(service->registered_, RegisteredAdapters::open(o.state_directory));
+  }
+  CHORAL_TRY(service->readers_, WorkQueue::make("the threads that read requests", o.readers, kMostUnread));
   CHORAL_TRY(service->probes_, WorkQueue::make("the thread that asks for the engine's health", 1, kMostUnread));
   return service;
 }
 
 Service::~Service() { stop(); }
 
-void Service::attach(LLM& llm) {
+Status Service::attach(LLM& llm, const EngineOptions& options) {
   if (options_.base_names.empty()) options_.base_names.push_back(llm.info().name);
   loaded_unix_s_ = std::time(nullptr);
-  tools_.format = options_.tool_format.value_or(tools_of_template(llm.info().tool_template).format);
+  tool_format_ = options_.tool_format.value_or(tools_of_template(llm.info().tool_template).format);
+  metrics_ = std::make_unique<Metrics>(options_.base_names.front(), llm.info(), options);
+  if (registered_) reload_registered(llm);
+  if (!options_.adapter_root.empty()) CHORAL_RETURN_IF_ERROR(watch_root(llm));
   llm_.store(&llm);
   phase_.store(Phase::kReady);
+  return {};
 }
 
-ToolSetting Service::tool_setting() const { return tools_; }
+void Service::reload_registered(LLM& llm) {
+  const auto all = registered_->all();
+  if (!all.ok()) {
+    CHORAL_LOG(kError, "registered adapters cannot be read: {}", all.status().message());
+    return;
+  }
+  for (const auto& adapter : *all) {
+    const Status loaded = llm.load_adapter({.name = adapter.name, .path = adapter.path, .pinned = adapter.pinned}, true);
+    if (!loaded.ok()) CHORAL_LOG(kError, "registered adapter '{}' is not served: {}", adapter.name, loaded.message());
+  }
+}
+
+// The engine finds folders by itself when they are named, and reads changed files anew; what it keeps is a name without a folder.
+Status Service::watch_root(LLM& llm) {
+  CHORAL_TRY(watcher_, RootWatcher::start({.root = options_.adapter_root}, [&llm](const RootChange& change) {
+               if (change.kind != RootChange::Kind::kVanished) return;
+               for (const auto& adapter : llm.adapters()) {
+                 if (adapter.name != change.name || adapter.path != change.path) continue;
+                 const Status gone = llm.unload_adapter(change.name);
+                 if (!gone.ok()) CHORAL_LOG(kWarn, "adapter '{}' has vanished and stays: {}", change.name, gone.message());
+               }
+             }));
+  if (const std::string note = watcher_->note(); !note.empty()) CHORAL_LOG(kWarn, "--adapter-root: {}", note);
+  for (const auto& [name, why] : watcher_->faults()) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
+  return {};
+}
 
 void Service::stop() {
+  watcher_.reset();
   for (const auto* queue : {&readers_, &probes_}) {
     if (*queue) (*queue)->stop();
   }
+}
+
+std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
+                                            LiveStream& out) {
+  const Headers& headers = exchange->request().headers;
+  const auto holder = keys_->find(presented_key(headers.get("Authorization"), headers.get("X-Api-Key")));
+  constexpr int64_t kBytesPerToken = 4;  // of a prompt that is not tokenised yet; the end settles what it was
+  const SamplingParams& sampling = request.sampling;
+  const int64_t answer = sampling.max_tokens > 0 ? sampling.max_tokens : llm.info().max_model_len;
+  const int64_t prompt =
+      static_cast<int64_t>(request.prompt ? request.prompt->size() : request.messages_json.size()) / kBytesPerToken +
+      std::ssize(request.prompt_token_ids);
+  auto verdict = limits_->admit(holder ? holder->name : "", request.adapters,
+                                prompt + (request.embedding ? 0 : std::clamp(sampling.n, 1, 128) * answer), now_s());
+  if (!verdict.status.ok()) {
+    metrics_->reject(verdict.by_adapter ? Rejection::kAdapterLimit : Rejection::kKeyLimit);
+    HttpResponse refusal = error(verdict.status);
+    refusal.headers.set("Retry-After", fmt::format("{:.0f}", verdict.retry_after_s));
+    return refusal;
+  }
+  const std::vector<AdapterUse> adapters = request.adapters;
+  const SamplingParams counted = sampling;
+  const double arrival_s = now_s();
+  auto stream = llm.submit(std::move(request));
+  if (!stream.ok()) {
+    const Status& status = stream.status();
+    if (status.code() == Code::kResourceExhausted) metrics_->reject(Rejection::kQueueFull);
+    if (status.code() == Code::kNotFound && !adapters.empty())
+      return unknown_model(model.empty() ? adapters.front().name : model);
+    return error(status);
+  }
+  out = {.stream = *std::move(stream), .meter = metrics_->begin(adapters, counted, arrival_s), .grant = std::move(verdict.grant)};
+  return std::nullopt;
+}
+
+void Service::note_unknown(const std::vector<std::string>& fields) {
+  if (!fields.empty()) metrics_->unknown_fields(std::ssize(fields));
+}
+
+void Service::note_answer(std::string_view route, int status) {
+  if (llm() != nullptr) metrics_->http_answer(route, status);
+}
+
+std::string Service::metrics_text() {
+  LLM& engine = *llm();
+  constexpr std::chrono::seconds kLongest{5};
+  EngineView view{.stats = engine.stats(), .adapters = engine.adapters(), .device_notes = engine.device_notes().size()};
+  if (auto activity = engine.activity(kLongest); activity.ok()) view.activity = *std::move(activity);
+  return metrics_->exposition(view, static_cast<double>(std::time(nullptr)));
+}
+
+std::vector<std::string> Service::adapter_names() const {
+  std::set<std::string> names;
+  for (const auto& adapter : llm()->adapters()) names.insert(adapter.name);
+  if (watcher_) {
+    for (const auto& found : watcher_->adapters()) names.insert(found.name);
+  }
+  return {names.begin(), names.end()};
+}
+
+ToolSetting Service::tool_setting(const LLM& llm) const {
+  return {.format = tool_format_, .has_grammars = llm.structured_output_support().ok()};
 }
 
 void Service::with_engine(Exchange exchange, Work work) {
@@ -103,7 +227,7 @@ std::string Service::without_paths(std::string text) const {
     replace_all(text, engine->info().path, "the model");
   }
   replace_all(text, options_.adapter_root, "the adapters' folder");
-  return text;
+  return without_absolute_paths(text);
 }
 
 HttpResponse Service::error(const Status& status, std::string_view param) const {
@@ -125,8 +249,15 @@ Result<std::string> Service::adapter_path(const std::string& given) const {
 }
 
 HttpResponse Service::unknown_model(std::string_view model) const {
+  if (watcher_) {
+    const std::string_view wanted = adapter_named(model, options_.base_names);
+    for (const auto& [name, why] : watcher_->faults()) {
+      if (name == wanted)
+        return error(not_found("'{}' lies in the adapters' folder, but cannot be used: {}", name, why.message()), "model");
+    }
+  }
   std::vector<std::string> known = options_.base_names;
-  for (const auto& adapter : llm()->adapters()) known.push_back(adapter.name);
+  for (auto& name : adapter_names()) known.push_back(std::move(name));
   const std::string name(model.substr(0, 128));
   const std::string nearest = nearest_name(name, known);
   return error_response(

@@ -11,7 +11,12 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "serve/adapters/registered_adapters.h"
+#include "serve/adapters/root_watcher.h"
 #include "serve/http/exchange.h"
+#include "serve/keys/api_keys.h"
+#include "serve/keys/request_limits.h"
+#include "serve/metrics/metrics.h"
 #include "serve/service/live_answer.h"
 #include "serve/service/work_queue.h"
 #include "serve/tools/tools_request.h"
@@ -28,10 +33,17 @@ enum class Phase {
 using Exchange = std::shared_ptr<HttpExchange>;
 
 struct ServiceOptions {
-  std::vector<std::string> base_names;         // empty: the model's own
-  std::string adapter_root;                    // that messages do not show
-  int readers = 2;                             // threads that read bodies
+  std::vector<std::string> base_names = {};  // empty: the model's own
+  std::string adapter_root = {};             // to which adapters that clients load are bound, and which messages do not show
+  std::string state_directory = {};          // where registered adapters survive a restart; empty: they do not
+  std::string api_key_file = {};             // keys/api_keys.h; no key at all: everybody may ask
+  std::vector<std::string> api_keys = {};
+  std::vector<std::string> admin_keys = {};  // for changing adapters; none: only a server on loopback lets them be changed
+  RateLimit key_limit = {};
+  RateLimit adapter_limit = {};
+  bool is_loopback = true;                     // nobody else reaches the server
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
+  int readers = 2;                             // threads that read bodies
 };
 
 class Service {
@@ -39,14 +51,15 @@ class Service {
   static Result<std::unique_ptr<Service>> make(ServiceOptions options);
   ~Service();
 
-  // The engine is loaded; it stays the caller's, until stop().
-  void attach(LLM& llm);
+  // The engine is loaded, with these options; it stays the caller's, until stop(). Adapters that were registered come back: what
+  // cannot be loaded any more is said and stays registered.
+  Status attach(LLM& llm, const EngineOptions& options);
   LLM* llm() const { return llm_.load(); }
   const std::vector<std::string>& base_names() const { return options_.base_names; }
   int64_t loaded_unix_s() const { return loaded_unix_s_; }
 
   // How the model writes tool calls, and what answers can be held to.
-  ToolSetting tool_setting() const;
+  ToolSetting tool_setting(const LLM& llm) const;
 
   Phase phase() const { return phase_.load(); }
   void set_phase(Phase phase) { phase_.store(phase); }
@@ -73,6 +86,23 @@ class Service {
   // "chatcmpl-…": with the client's X-Request-Id where there is one.
   std::string request_id(std::string_view prefix, const Exchange& exchange) const;
 
+  const ApiKeys& keys() const { return *keys_; }
+  bool is_loopback() const { return options_.is_loopback; }
+  Status reload_keys() { return keys_->reload(); }
+
+  // Counts the request, holds it to its limits and gives it to the engine. The answer else. `model`: as the client named it.
+  std::optional<HttpResponse> submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
+                                     LiveStream& out);
+  void note_unknown(const std::vector<std::string>& fields);
+  void note_answer(std::string_view route, int status);
+  std::string metrics_text();
+
+  // Null: none that last.
+  RegisteredAdapters* registered() const { return registered_.get(); }
+  Metrics* metrics() const { return metrics_.get(); }
+  // What a request may name, whether it ever did: those of the engine and those that lie in the adapter root. Sorted.
+  std::vector<std::string> adapter_names() const;
+
   void start(Exchange exchange, LiveAnswer::Streams streams, std::unique_ptr<AnswerForm> form, bool is_streamed);
   size_t live_answers() const;
   void abort_all(const Status& status);
@@ -82,13 +112,20 @@ class Service {
  private:
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
   void run(WorkQueue& queue, Exchange exchange, Work work);
+  void reload_registered(LLM& llm);
+  Status watch_root(LLM& llm);
   void forget(const LiveAnswer* answer);
 
   ServiceOptions options_;
   std::atomic<LLM*> llm_ = nullptr;
   std::atomic<Phase> phase_ = Phase::kLoading;
   int64_t loaded_unix_s_ = 0;
-  ToolSetting tools_;
+  ToolFormat tool_format_ = ToolFormat::kJson;
+  std::unique_ptr<ApiKeys> keys_;
+  std::unique_ptr<RequestLimits> limits_;
+  std::unique_ptr<RegisteredAdapters> registered_;
+  std::unique_ptr<Metrics> metrics_;  // before what is counted; from attach() on
+  std::unique_ptr<RootWatcher> watcher_;
   std::unique_ptr<WorkQueue> readers_, probes_;
 
   mutable std::mutex mutex_;  // guards the members below

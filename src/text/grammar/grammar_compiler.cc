@@ -1,7 +1,9 @@
 // The one entry through which every request's grammar goes: limits first, then our own automata or the library.
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
+#include "base/log.h"
 #include "base/printable.h"
 #include "text/grammar/automaton_matcher.h"
 #include "text/grammar/choice_grammar.h"
@@ -19,6 +21,8 @@ namespace {
 
 using Kind = StructuredOutput::Kind;
 using SharedGrammar = std::shared_ptr<const Grammar>;
+
+constexpr std::string_view kWithoutLibrary = "only JSON objects and choices can be asked for";
 
 Status check_choices(const std::vector<std::string>& choices, const GrammarLimits& limits) {
   if (choices.empty()) return invalid_argument("there are no choices");
@@ -88,11 +92,16 @@ class Compiler final : public GrammarCompiler {
     } else {
       library_status_ = std::move(library).status();
     }
-    library_status_ = std::move(library_status_).while_("only JSON objects and choices can be asked for");
+    library_status_ = std::move(library_status_).while_(kWithoutLibrary);
   }
 
   Result<SharedGrammar> from_library(const StructuredOutput& wanted) {
-    if (!xgrammar_) return library_status_;
+    if (!xgrammar_) {
+      // The reason may name folders of this machine: it is for the operator, not for a client.
+      std::call_once(refused_, [this] { CHORAL_LOG(kWarn, "{}", library_status_.message()); });
+      return unsupported("{}: the library xgrammar is not there; its install command is: {}", kWithoutLibrary,
+                         XgrammarLibrary::kInstall);
+    }
     std::string key(1, static_cast<char>('0' + static_cast<int>(wanted.kind)));
     key += wanted.text;
     if (auto known = cache_->find(key)) return known;
@@ -114,10 +123,15 @@ class Compiler final : public GrammarCompiler {
   std::shared_ptr<GrammarCache> cache_;
   std::shared_ptr<const XgrammarCompiler> xgrammar_;  // null: library_status_ says why
   Status library_status_;
+  std::once_flag refused_;
   CompileQueue queue_;
 };
 
 }  // namespace
+
+Status grammar_library_status(const std::filesystem::path& library) {
+  return XgrammarLibrary::open(library).status().while_(kWithoutLibrary);
+}
 
 Result<std::unique_ptr<GrammarCompiler>> make_grammar_compiler(const Tokenizer& tokenizer, std::vector<int32_t> end_ids,
                                                                GrammarOptions options) {

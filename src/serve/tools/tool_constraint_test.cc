@@ -1,0 +1,115 @@
+// Constraints of every family through the library: answers sampled under them are read back as calls that keep the tools'
+// schemas. Needs the library (CHORAL_XGRAMMAR).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "serve/tools/tools_request.h"
+#include "text/grammar/sampled_answer_test.h"
+
+namespace choral::serve {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kTools =
+    R"([{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":{"n":{"$ref":"#/$defs/n"},"unit":{"enum":["C","F"]}},
+         "required":["n","unit"],"$defs":{"n":{"type":"integer","minimum":0,"maximum":9}}}}},
+        {"type":"function","function":{"name":"now","parameters":{"type":"object","properties":{"s":{"type":"string"}},"required":["s"]}}}])";
+
+void expect_right(const ToolCall& call, const std::string& answer) {
+  const Json arguments = Json::parse(call.arguments, nullptr, false);
+  ASSERT_TRUE(arguments.is_object()) << answer;
+  if (call.name == "get_weather") {
+    EXPECT_TRUE(arguments["n"].is_number_integer() && arguments["n"] >= 0 && arguments["n"] <= 9) << answer;
+    EXPECT_TRUE(arguments["unit"] == "C" || arguments["unit"] == "F") << answer;
+  } else {
+    EXPECT_EQ(call.name, "now") << answer;
+    EXPECT_TRUE(arguments["s"].is_string()) << answer;
+  }
+}
+
+class ToolConstraint : public ::testing::TestWithParam<std::pair<ToolFormat, const char*>> {
+ protected:
+  void SetUp() override {
+    if (!std::getenv("CHORAL_XGRAMMAR")) GTEST_SKIP() << "CHORAL_XGRAMMAR names no folder with xgrammar";
+    tokenizer_ = text::test_tokenizer(GetParam().second);
+    end_id_ = tokenizer_->eos_id().value();
+    text::GrammarOptions options;
+    options.limits.max_compile_s = 300;  // of a loaded machine
+    compiler_ = *text::make_grammar_compiler(*tokenizer_, {end_id_}, options);
+    ASSERT_TRUE(compiler_->library_status().ok()) << compiler_->library_status().to_string();
+  }
+  ToolPlan plan(std::string_view choice, std::string_view parallel) {
+    std::string param;
+    auto made = plan_tools({kTools, choice, parallel}, {GetParam().first, true, {}}, param);
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    return *made;
+  }
+  // Some answers under the plan, parsed. Special tokens count with their spelling, as they do in the text of such an answer.
+  std::vector<std::pair<std::string, ParsedAnswer>> answers(const ToolPlan& plan, int rounds) {
+    std::vector<std::pair<std::string, ParsedAnswer>> out;
+    const auto grammar = compiler_->compile(plan.constraint);
+    EXPECT_TRUE(grammar.ok()) << grammar.status().to_string();
+    for (int round = 0; grammar.ok() && round < rounds; ++round) {
+      auto matcher = (*grammar)->matcher();
+      const auto text = text::sample(**matcher, *tokenizer_, end_id_, random_, 40 + round, 600);
+      if (!text) continue;
+      out.emplace_back(
+          *text, parse_tool_calls(make_tool_call_parser(plan, ToolCallParser::Announce::kWhole, [] { return "id"; }), *text));
+    }
+    return out;
+  }
+
+  std::mt19937 random_{9};
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::unique_ptr<text::GrammarCompiler> compiler_;
+  int32_t end_id_ = 0;
+};
+
+TEST_P(ToolConstraint, RequiredAnswersAreCallsAndNothingElse) {
+  for (const std::string_view parallel : {"true", "false"}) {
+    size_t ended = 0, most = 0;
+    for (const auto& [text, parsed] : answers(plan("\"required\"", parallel), 12)) {
+      ++ended;
+      EXPECT_EQ(parsed.content, "") << text;
+      EXPECT_FALSE(parsed.calls.empty()) << text;
+      most = std::max(most, parsed.calls.size());
+      for (const ToolCall& call : parsed.calls) expect_right(call, text);
+    }
+    EXPECT_GT(ended, 3u);
+    if (parallel == "false") {
+      EXPECT_EQ(most, 1u);
+    }
+  }
+}
+
+TEST_P(ToolConstraint, ANamedFunctionIsCalled) {
+  const ToolPlan named = plan(R"({"type":"function","function":{"name":"get_weather"}})", "");
+  size_t ended = 0;
+  for (const auto& [text, parsed] : answers(named, 8)) {
+    ++ended;
+    ASSERT_EQ(parsed.calls.size(), 1u) << text;
+    EXPECT_EQ(parsed.calls[0].name, "get_weather");
+    expect_right(parsed.calls[0], text);
+  }
+  EXPECT_GT(ended, 3u);
+}
+
+TEST_P(ToolConstraint, AutoLetsTextAndRightCallsThrough) {
+  const ToolPlan free = plan("\"auto\"", "true");
+  if (free.constraint.kind == StructuredOutput::Kind::kNone) return;
+  for (const auto& [text, parsed] : answers(free, 8)) {
+    for (const ToolCall& call : parsed.calls) expect_right(call, text);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ToolConstraint,
+                         ::testing::Values(std::pair(ToolFormat::kHermes, "qwen2"), std::pair(ToolFormat::kLlama3Json, "llama3"),
+                                           std::pair(ToolFormat::kMistral, "mistral"),
+                                           std::pair(ToolFormat::kDeepSeekV3, "deepseek"),
+                                           std::pair(ToolFormat::kJson, "gemma")));
+
+}  // namespace
+}  // namespace choral::serve

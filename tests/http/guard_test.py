@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Keys, limits, metrics, and what survives a restart: guard_test.py CHORAL [unittest arguments]."""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import unittest
+
+import served
+from served import tiny_model
+
+FILES = served.Files(context=4096)
+SHORT = {"prompt": "Hello", "max_tokens": 3}
+USER, ADMIN = "user-key-0123456789", "admin-key-0123456789"
+
+
+class GuardTest(unittest.TestCase):
+    def start(self, *args):
+        server = served.Server(FILES.model, *args)
+        self.addCleanup(lambda: server.process.poll() is None and server.stop())
+        return server
+
+    def ask(self, server, key=None, path="/v1/completions", **body):
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return server.call("POST", path, {**SHORT, **body} if path == "/v1/completions" else body, headers)
+
+    # --- keys ---
+
+    def test_keys_guard_everything_but_health(self):
+        server = self.start("--api-key", USER, "--admin-api-key", ADMIN, "--adapter-root", FILES.root)
+        for key in (None, "wrong", USER + "x", USER[:-1]):
+            status, headers, answer = self.ask(server, key)
+            self.assertEqual((status, answer["error"]["type"]), (401, "authentication_error"))
+            self.assertEqual(headers["WWW-Authenticate"], "Bearer")
+        for path in ("/v1/models", "/metrics", "/openapi.json", "/version", "/lora-adapters", "/nothing", "//v1/models", "/v1/models/../models"):
+            self.assertEqual(server.call("GET", path)[0], 401, path)
+        for path in ("/health", "/readyz"):
+            self.assertEqual(server.call("GET", path)[0], 200)
+        self.assertEqual(self.ask(server, USER)[0], 200)
+        self.assertEqual(server.call("GET", "/v1/models", headers={"X-Api-Key": USER})[0], 200)
+        load = {"lora_name": "late", "lora_path": "one"}
+        self.assertEqual(self.ask(server, USER, "/v1/load_lora_adapter", **load)[0], 403)
+        self.assertEqual(self.ask(server, ADMIN, "/v1/load_lora_adapter", **load)[0], 200)
+        self.assertNotIn(USER, "".join(server.said))
+
+    def test_a_file_of_keys_is_read_again(self):
+        path = FILES.folder / "keys"
+        path.write_text(f"alice:{hashlib.sha256(USER.encode()).hexdigest()}\n")
+        os.chmod(path, 0o600)
+        server = self.start("--api-key-file", path)
+        self.assertEqual(self.ask(server, USER)[0], 200)
+        path.write_text("another-key-0123456789 user\n")
+        server.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + served.LONG
+        while self.ask(server, USER)[0] != 401 and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertEqual(self.ask(server, "another-key-0123456789")[0], 200)
+        path.write_text("bad line of many words\n")
+        server.process.send_signal(signal.SIGHUP)
+        while not any("keys" in line and "line" in line for line in server.said) and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertEqual(self.ask(server, "another-key-0123456789")[0], 200)
+
+    # --- limits ---
+
+    def test_a_full_queue_is_429(self):
+        server = self.start("--max-num-seqs", "1", "--max-num-queued-reqs", "1")
+        answers = []
+        threads = [threading.Thread(target=lambda: answers.append(self.ask(server, max_tokens=1000, ignore_eos=True))) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(served.LONG)
+        self.assertEqual({status for status, _, _ in answers}, {200, 429})
+        refused = next(headers for status, headers, _ in answers if status == 429)
+        self.assertGreaterEqual(int(refused["Retry-After"]), 1)
+
+    def test_tokens_a_second_of_a_key(self):
+        server = self.start("--api-key", USER, "--tokens-per-second-per-key", "1")
+        statuses = [self.ask(server, USER, max_tokens=50)[0] for _ in range(4)]
+        self.assertEqual(statuses[0], 200)
+        self.assertEqual(statuses[-1], 429)
+
+    def test_times(self):
+        server = self.start("--request-timeout", "0.05")
+        status, _, answer = self.ask(server, max_tokens=4000, ignore_eos=True)
+        self.assertEqual((status, answer["error"]["code"]), (408, "deadline_exceeded"))
+
+    # --- metrics ---
+
+    def test_metrics(self):
+        server = self.start("--adapter-root", FILES.root)
+        for model in ("tiny", "one", "one", "two"):
+            self.assertEqual(self.ask(server, model=model)[0], 200)
+        status, headers, text = server.call("GET", "/metrics")
+        self.assertEqual(status, 200)
+        self.assertTrue(headers["Content-Type"].startswith("text/plain; version=0.0.4"))
+        values = dict(re.findall(r"^([a-z_:]+(?:\{[^}]*\})?) ([0-9.e+-]+)$", text, re.M))
+        self.assertEqual(float(values['vllm:generation_tokens_total{engine="0",model_name="tiny"}']), 12)
+        self.assertTrue(any(name.startswith("vllm:time_to_first_token_seconds_bucket") for name in values))
+        self.assertTrue(any(name.startswith("vllm:lora_requests_info{") for name in values))
+        self.assertTrue(any('adapter="one"' in name and float(value) == 2 for name, value in values.items()), text)
+
+    # --- a restart ---
+
+    def test_registered_adapters_survive_kill_9(self):
+        state = FILES.folder / "state"
+        tiny_model.write_adapter(FILES.folder / "elsewhere", 9)
+        flags = ("--state-dir", state)
+        server = self.start(*flags)
+        self.assertEqual(self.ask(server, None, "/v1/load_lora_adapter", lora_name="kept", lora_path=str(FILES.folder / "elsewhere"))[0], 200)
+        self.assertEqual(self.ask(server, None, "/v1/load_lora_adapter", lora_name="gone", lora_path=str(FILES.folder / "elsewhere"))[0], 200)
+        self.assertEqual(self.ask(server, None, "/v1/unload_lora_adapter", lora_name="gone")[0], 200)
+        text = self.ask(server, model="kept")[2]["choices"][0]["text"]
+        server.stop(signal.SIGKILL)
+        server = self.start(*flags)
+        self.assertEqual([m["id"] for m in server.call("GET", "/v1/models")[2]["data"]], ["tiny", "kept"])
+        self.assertEqual(self.ask(server, model="kept")[2]["choices"][0]["text"], text)
+
+    def test_a_folder_that_appears_is_listed_and_one_that_vanishes_is_not(self):
+        root = FILES.folder / "moving"
+        root.mkdir()
+        server = self.start("--adapter-root", root)
+
+        def names():
+            return [m["id"] for m in server.call("GET", "/v1/models")[2]["data"]][1:]
+
+        def wait_for(wanted):
+            end = time.monotonic() + served.LONG
+            while names() != wanted and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual(names(), wanted)
+
+        tiny_model.write_adapter(FILES.folder / "made", 5).rename(root / "new")
+        wait_for(["new"])
+        self.assertEqual(self.ask(server, model="new")[0], 200)
+        (root / "new").rename(FILES.folder / "made")
+        wait_for([])
+        self.assertEqual(self.ask(server, model="new")[0], 404)
+
+    # --- what it says of itself ---
+
+    def test_the_access_log(self):
+        server = self.start("--access-log", "json")
+        self.ask(server)
+        server.stop()
+        lines = [json.loads(line) for line in server.said if line.startswith('{"peer"')]
+        self.assertEqual([(l["method"], l["path"], l["status"]) for l in lines], [("POST", "/v1/completions", 200)])
+        self.assertNotIn("Hello", "".join(server.said[-3:]))
+
+
+if __name__ == "__main__":
+    served.CHORAL = sys.argv.pop(1)
+    unittest.main(verbosity=2)
