@@ -57,10 +57,7 @@ void Answer::respond(HttpResponse response) {
     const std::lock_guard lock(mutex_);
     CHORAL_CHECK(stage_ == Stage::kNone || over(), "a request is answered twice");
     if (over()) return;
-    stage_ = Stage::kComplete;
-    waiting_ += response.body.size();
-    head_ = Head{response.status, std::move(response.headers), false};
-    pieces_.push_back(std::move(response.body));
+    put_whole(std::move(response));
   }
   wake();
 }
@@ -122,22 +119,25 @@ void Answer::abandon() {
 }
 
 void Answer::answer_fault(std::string message) {
-  bool begun_already;
+  HttpResponse response = error_response({.status = 500, .message = std::move(message), .code = "internal"});
   {
     const std::lock_guard lock(mutex_);
     if (over() || stage_ == Stage::kComplete) return;
-    begun_already = stage_ != Stage::kNone;
+    given_up_ = true;  // whoever still has the exchange may not know
+    if (stage_ == Stage::kNone) {
+      put_whole(std::move(response));
+    } else {
+      aborted_ = true;
+    }
   }
-  if (begun_already) {
-    abort();
-  } else {
-    respond(error_response({.status = 500, .message = std::move(message), .code = "internal"}));
-  }
+  wake();
 }
 
-bool Answer::begun() const {
-  const std::lock_guard lock(mutex_);
-  return stage_ != Stage::kNone;
+void Answer::put_whole(HttpResponse response) {
+  stage_ = Stage::kComplete;
+  waiting_ += response.body.size();
+  head_ = Head{response.status, std::move(response.headers), false};
+  pieces_.push_back(std::move(response.body));
 }
 
 void Answer::take(Taken& into) {

@@ -68,7 +68,8 @@ class Answer final : public std::enable_shared_from_this<Answer> {
   bool congested() const { return unsent_bytes() >= high_bytes_; }
   void on_drained(std::function<void()> callback);
   void on_closed(std::function<void()> callback);
-  bool over() const { return closed_ || aborted_ || finished_; }
+  bool over() const { return closed_ || aborted_ || finished_ || given_up_; }  // what comes now does nothing
+  void put_whole(HttpResponse response);
   void wake();
   void check_drained();
 
@@ -86,6 +87,7 @@ class Answer final : public std::enable_shared_from_this<Answer> {
   mutable std::mutex mutex_;  // of what follows
   Stage stage_ = Stage::kNone;
   bool aborted_ = false;
+  bool given_up_ = false;  // by answer_fault()
   bool finished_ = false;
   std::optional<Head> head_;
   std::vector<std::string> pieces_;

@@ -20,6 +20,7 @@ using ErrorCode = boost::system::error_code;
 constexpr size_t kMaxChunkExtension = 256;  // nobody sends any; a kilobyte before each byte would be work without a body
 // Whatever is missing of a chunked body ends in this; Beast asserts that it is given as much when it comes back to a last chunk.
 constexpr std::string_view kLastChunk = "0\r\n\r\n";
+constexpr size_t kMaxMethod = 32;
 constexpr size_t kMaxEmptyLines = 4;  // before the request line (RFC 9112, 2.2)
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
@@ -154,7 +155,7 @@ class RequestParser::Beast final : public http::basic_parser<true> {
 
   // The request line is not read yet, and longer than one with a target as long as it may be.
   bool first_line_is_long(std::string_view input) const {
-    const size_t longest = static_cast<size_t>(limits_.target_bytes) + 64;
+    const size_t longest = static_cast<size_t>(limits_.target_bytes) + kMaxMethod + std::string_view("  HTTP/1.1\r\n").size();
     return request_.method.empty() && input.substr(0, longest).find('\n') == std::string_view::npos && input.size() > longest;
   }
 
@@ -196,9 +197,10 @@ class RequestParser::Beast final : public http::basic_parser<true> {
 
   void on_request_impl(http::verb, boost::beast::string_view method, boost::beast::string_view target, int version,
                        ErrorCode& error) override {
+    if (method.size() > kMaxMethod) refuse(501, "method_not_implemented", "no method of HTTP has such a long name");
     request_.method = std::string(view(method));
     request_.minor_version = version - 10;
-    take_target(view(target));
+    if (!fault_) take_target(view(target));
     stop_if_refused(error);
   }
 

@@ -207,6 +207,8 @@ TEST(RequestParser, AnswersEachLimitWithItsStatus) {
 TEST(RequestParser, RefusesWhatItDoesNotSpeak) {
   EXPECT_EQ(parse("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").status, 505);
   EXPECT_EQ(parse("GET / HTTP/0.9\r\nHost: x\r\n\r\n").status, 505);
+  EXPECT_EQ(parse(std::string(33, 'A') + " / HTTP/1.1\r\nHost: x\r\n\r\n").status, 501);
+  EXPECT_EQ(parse(std::string(32, 'A') + " / HTTP/1.1\r\nHost: x\r\n\r\n").status, 200);
   EXPECT_EQ(parse("CONNECT h:1 HTTP/1.1\r\nHost: x\r\n\r\n").status, 405);
   EXPECT_EQ(parse(with_head("Expect: 200-ok\r\n")).status, 417);
   EXPECT_EQ(parse(with_head("Content-Encoding: gzip\r\nContent-Length: 1\r\n", "x")).status, 415);

@@ -34,7 +34,15 @@ void RequestReader::begin() {
 void RequestReader::take(std::string_view bytes) {
   // What the parser takes at once is never copied.
   const bool may_parse = in_.empty() && parser_ && !parser_->done();
+  in_.erase(0, std::exchange(used_, 0));
   in_ += bytes.substr(may_parse ? parser_->feed(bytes) : 0);
+}
+
+void RequestReader::use(size_t bytes) {
+  used_ += bytes;
+  if (used_ < in_.size()) return;
+  in_.clear();
+  used_ = 0;
 }
 
 RequestReader::Phase RequestReader::phase() const {
@@ -44,7 +52,7 @@ RequestReader::Phase RequestReader::phase() const {
 
 RequestReader::Step RequestReader::advance() {
   for (;;) {
-    in_.erase(0, parser_->feed(in_));
+    use(parser_->feed(kept()));
     if (parser_->fault() != nullptr) return refuse(*parser_->fault());
     if (!charge_->grow_to(static_cast<int64_t>(parser_->request().body.capacity()))) {
       return refuse({503, "the server holds too many large requests now: try again soon", "overloaded", ""});
@@ -78,7 +86,7 @@ std::optional<RequestReader::Step> RequestReader::check_head() {
       return Step::kRefused;
     }
   }
-  continue_due_ = parser_->expects_continue() && in_.empty() && !parser_->done();
+  continue_due_ = parser_->expects_continue() && kept_bytes() == 0 && !parser_->done();
   return std::nullopt;
 }
 

@@ -33,9 +33,9 @@ class RequestReader {
   bool wants_continue();  // "100 Continue" is due; true once
   void time_out();        // the phase took too long: makes a refusal
 
-  size_t kept_bytes() const { return in_.size(); }
+  size_t kept_bytes() const { return in_.size() - used_; }
   bool ended() const { return ended_; }
-  bool exhausted() const { return ended_ && in_.empty(); }
+  bool exhausted() const { return ended_ && kept_bytes() == 0; }
   const HttpLimits& limits() const { return server_->limits; }
 
   // kWhole.
@@ -53,10 +53,14 @@ class RequestReader {
   Step refuse(const ApiError& fault);
   std::optional<Step> check_head();
 
+  std::string_view kept() const { return std::string_view(in_).substr(used_); }
+  void use(size_t bytes);
+
   const std::shared_ptr<ServerState> server_;
   const Peer peer_;
   const bool tls_;
-  std::string in_;  // bytes behind what the parser took
+  std::string in_;   // bytes that the parser did not take at once
+  size_t used_ = 0;  // at its front: taken since
   bool ended_ = false;
   std::optional<RequestParser> parser_;
   std::unique_ptr<BodyCharge> charge_;

@@ -308,6 +308,22 @@ TEST(HttpServer, FaultsOfHandlersStayTheirOwn) {
   EXPECT_EQ(other.get("/callback").body, "fine");
 }
 
+TEST(HttpServer, AFaultWinsOverAnAnswerThatComesLater) {
+  Held held;
+  auto server = serve([&, hold = held.handler()](const std::shared_ptr<HttpExchange>& exchange) {
+    hold(exchange);
+    a_fault_in_a_test();
+  });
+  RawClient client = RawClient::tcp(server->port());
+  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  auto exchange = held.take();
+  EXPECT_EQ(client.read_response().status, 500);
+  exchange->respond({200, {}, "too late"});
+  exchange->begin_stream(200, {});
+  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 500);
+}
+
 TEST(HttpServer, AConnectionThatEndsInsideARequestIsTold) {
   const auto server = serve(echo);
   RawClient client = RawClient::tcp(server->port());
