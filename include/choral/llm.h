@@ -216,9 +216,8 @@ class CHORAL_API LLM {
   virtual std::string token_bytes(int32_t id) const = 0;  // what it stands for in a text: " the"; may cut a UTF-8 character
   // The prompt text that a chat request would be given.
   virtual Result<std::string> apply_chat_template(const Request& request) const = 0;
-  // Fine when every kind of StructuredOutput is served; else which are not, why, and what to install. Made at the first call,
-  // which reads the vocabulary.
-  virtual Status structured_output_support() = 0;
+  // Fine when every kind of StructuredOutput is served; else which are not, why, and what to install.
+  virtual Status structured_output_support() const = 0;
   // The model's own sampling defaults (generation_config.json) put over SamplingParams' defaults.
   virtual SamplingParams default_sampling() const = 0;
 

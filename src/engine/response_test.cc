@@ -203,6 +203,25 @@ TEST(Response, PromptLogprobsComeWithTheFirstPiece) {
   EXPECT_EQ(response.wait().prompt_logprobs.size(), 2U);
 }
 
+TEST(Response, LettingGoWaitsForTheCallThatRuns) {
+  auto response = response_of(1);
+  std::atomic<bool> inside = false, gone = false;
+  response.on_ready([&] {
+    inside = true;
+    inside.notify_all();
+    std::this_thread::sleep_for(50ms);  // who did not wait has gone by then
+    EXPECT_FALSE(gone);
+  });
+  std::thread engine([&] {
+    response.add_token(0, 1, 0, "a");
+    response.wake();
+  });
+  inside.wait(false);
+  response.on_ready({});
+  gone = true;
+  engine.join();
+}
+
 // The engine's thread against a reader who reads when told, and lets go in the middle of an answer: what the callback touches is
 // gone as soon as on_ready({}) has returned.
 TEST(Response, NobodyIsCalledWhoLetGoAndNoNewsIsLost) {

@@ -178,6 +178,14 @@ class ErrorsTest(unittest.TestCase):
         status, _, _ = SERVER.call("GET", "/v1/models/nobody")
         self.assertEqual(status, 404)
 
+    def test_no_message_shows_a_path(self):
+        """Not of a library that is missing either."""
+        status, _, answer = SERVER.call("POST", "/v1/completions", {"prompt": "x", "max_tokens": 4, "structured_outputs": {"regex": "[ab]+"}})
+        self.assertIn(status, (200, 400), "with and without xgrammar")
+        if status == 400:
+            self.assertNotRegex(answer["error"]["message"], r"(^|[ '\"(:=])/(?!v1/)\w")
+            self.assertIn("pip install", answer["error"]["message"])
+
     def test_routes(self):
         self.refusal(404, "/v1/nothing", {})
         self.refusal(405, "/v1/completions", None, method="GET")

@@ -24,6 +24,24 @@ void replace_all(std::string& text, const std::string& what, std::string_view wi
   for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + with.size())) text.replace(at, what.size(), with);
 }
 
+// What else begins with '/' where a word can begin and is no endpoint: libraries', templates', other files' places.
+std::string without_absolute_paths(std::string_view text) {
+  constexpr std::string_view kBefore = " '\"(:=", kBehind = " '\"),;\n";
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of(kBehind), text.size());
+    const std::string_view word = text.substr(0, end);
+    const bool begins_word = out.empty() || kBefore.find(out.back()) != kBefore.npos;
+    const bool is_path =
+        begins_word && word.size() > 1 && word.front() == '/' && !word.starts_with("/v1/") && !word.starts_with("/lora-");
+    out += is_path ? std::string_view("(a path)") : word;
+    const size_t next = std::min(end + 1, text.size());
+    out += text.substr(end, next - end);
+    text.remove_prefix(next);
+  }
+  return out;
+}
+
 // "0f3c…": 24 hexadecimal digits.
 std::string random_hex() {
   thread_local std::mt19937_64 engine{std::random_device{}()};
@@ -92,6 +110,8 @@ Status Service::watch_root(LLM& llm) {
                  if (!gone.ok()) CHORAL_LOG(kWarn, "adapter '{}' has vanished and stays: {}", change.name, gone.message());
                }
              }));
+  if (const std::string note = watcher_->note(); !note.empty()) CHORAL_LOG(kWarn, "--adapter-root: {}", note);
+  for (const auto& [name, why] : watcher_->faults()) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
   return {};
 }
 
@@ -207,7 +227,7 @@ std::string Service::without_paths(std::string text) const {
     replace_all(text, engine->info().path, "the model");
   }
   replace_all(text, options_.adapter_root, "the adapters' folder");
-  return text;
+  return without_absolute_paths(text);
 }
 
 HttpResponse Service::error(const Status& status, std::string_view param) const {
@@ -229,6 +249,13 @@ Result<std::string> Service::adapter_path(const std::string& given) const {
 }
 
 HttpResponse Service::unknown_model(std::string_view model) const {
+  if (watcher_) {
+    const std::string_view wanted = adapter_named(model, options_.base_names);
+    for (const auto& [name, why] : watcher_->faults()) {
+      if (name == wanted)
+        return error(not_found("'{}' lies in the adapters' folder, but cannot be used: {}", name, why.message()), "model");
+    }
+  }
   std::vector<std::string> known = options_.base_names;
   for (auto& name : adapter_names()) known.push_back(std::move(name));
   const std::string name(model.substr(0, 128));

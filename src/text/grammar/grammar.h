@@ -63,7 +63,8 @@ class GrammarCompiler {
   // broken, with the place; too_large: over a limit; unsupported: the library is needed and is not there; deadline_exceeded: it
   // takes too long; resource_exhausted: others take too long.
   virtual Result<std::shared_ptr<const Grammar>> compile(const StructuredOutput& wanted) = 0;
-  // Why only JSON objects and choices are served, and what to install; fine when all kinds are.
+  // Why only JSON objects and choices are served, and what to install; fine when all kinds are. For the operator: it may name
+  // folders of this machine, which refusals of compile() do not.
   virtual Status library_status() const = 0;
 };
 

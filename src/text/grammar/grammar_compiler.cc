@@ -1,7 +1,9 @@
 // The one entry through which every request's grammar goes: limits first, then our own automata or the library.
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
+#include "base/log.h"
 #include "base/printable.h"
 #include "text/grammar/automaton_matcher.h"
 #include "text/grammar/choice_grammar.h"
@@ -94,7 +96,12 @@ class Compiler final : public GrammarCompiler {
   }
 
   Result<SharedGrammar> from_library(const StructuredOutput& wanted) {
-    if (!xgrammar_) return library_status_;
+    if (!xgrammar_) {
+      // The reason may name folders of this machine: it is for the operator, not for a client.
+      std::call_once(refused_, [this] { CHORAL_LOG(kWarn, "{}", library_status_.message()); });
+      return unsupported("{}: the library xgrammar is not there; its install command is: {}", kWithoutLibrary,
+                         XgrammarLibrary::kInstall);
+    }
     std::string key(1, static_cast<char>('0' + static_cast<int>(wanted.kind)));
     key += wanted.text;
     if (auto known = cache_->find(key)) return known;
@@ -116,6 +123,7 @@ class Compiler final : public GrammarCompiler {
   std::shared_ptr<GrammarCache> cache_;
   std::shared_ptr<const XgrammarCompiler> xgrammar_;  // null: library_status_ says why
   Status library_status_;
+  std::once_flag refused_;
   CompileQueue queue_;
 };
 

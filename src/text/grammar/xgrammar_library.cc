@@ -38,30 +38,6 @@ void add_pythons(const fs::path& prefix, const char* last, std::vector<fs::path>
   }
 }
 
-Result<fs::path> find_folder(const fs::path& wanted) {
-  std::vector<fs::path> folders;
-  const fs::path given = wanted.empty() ? fs::path(variable(kFolderVariable)) : wanted;
-  if (!given.empty()) {
-    folders.push_back(given);
-  } else {
-    if (const std::string environment = variable("VIRTUAL_ENV"); !environment.empty()) {
-      add_pythons(environment, "site-packages", folders);
-    }
-    if (const std::string home = variable("HOME"); !home.empty()) add_pythons(home + "/.local", "site-packages", folders);
-    for (const char* last : {"dist-packages", "site-packages"}) add_pythons("/usr/local", last, folders);
-    folders.emplace_back("/usr/lib/python3/dist-packages");
-  }
-  for (const fs::path& folder : folders) {
-    if (holds_library(folder)) return folder;
-  }
-  if (!given.empty()) {
-    return unsupported("{} holds no xgrammar/libxgrammar_bindings.so; it should be the folder that '{}' fills (a site-packages)",
-                       printable(given.string()), XgrammarLibrary::kInstall);
-  }
-  return unsupported("the library xgrammar is not installed; {} (or name its folder with {})", XgrammarLibrary::kInstall,
-                     kFolderVariable);
-}
-
 // A wheel's version is the name of its .dist-info folder.
 Status check_version(const fs::path& folder, std::string_view package, std::string_view version) {
   std::error_code error;
@@ -75,6 +51,36 @@ Status check_version(const fs::path& folder, std::string_view package, std::stri
   }
   return unsupported("{} has {}{}, only {} is known to this build; {}", printable(folder.string()), package,
                      found.empty() ? "without a version" : printable(found), version, XgrammarLibrary::kInstall);
+}
+
+Result<fs::path> find_folder(const fs::path& wanted) {
+  std::vector<fs::path> folders;
+  const fs::path given = wanted.empty() ? fs::path(variable(kFolderVariable)) : wanted;
+  if (!given.empty()) {
+    folders.push_back(given);
+  } else {
+    if (const std::string environment = variable("VIRTUAL_ENV"); !environment.empty()) {
+      add_pythons(environment, "site-packages", folders);
+    }
+    if (const std::string home = variable("HOME"); !home.empty()) add_pythons(home + "/.local", "site-packages", folders);
+    for (const char* last : {"dist-packages", "site-packages"}) add_pythons("/usr/local", last, folders);
+    folders.emplace_back("/usr/lib/python3/dist-packages");
+  }
+  Status other;  // the first of a version that is not known
+  for (const fs::path& folder : folders) {
+    if (!holds_library(folder)) continue;
+    Status status = check_version(folder, kXgrammar, kXgrammarVersion);
+    if (status.ok()) status = check_version(folder, kTvmFfi, kTvmFfiVersion);
+    if (status.ok()) return folder;
+    if (other.ok()) other = std::move(status);
+  }
+  CHORAL_RETURN_IF_ERROR(std::move(other));
+  if (!given.empty()) {
+    return unsupported("{} holds no xgrammar/libxgrammar_bindings.so; it should be the folder that '{}' fills (a site-packages)",
+                       printable(given.string()), XgrammarLibrary::kInstall);
+  }
+  return unsupported("the library xgrammar is not installed; {} (or name its folder with {})", XgrammarLibrary::kInstall,
+                     kFolderVariable);
 }
 
 Result<void*> open_file(const fs::path& path) {
@@ -110,8 +116,6 @@ std::string_view words_of(std::string_view message) {
 
 Result<std::shared_ptr<const XgrammarLibrary>> XgrammarLibrary::open(const fs::path& wanted) {
   CHORAL_TRY(const fs::path folder, find_folder(wanted));
-  CHORAL_RETURN_IF_ERROR(check_version(folder, kXgrammar, kXgrammarVersion));
-  CHORAL_RETURN_IF_ERROR(check_version(folder, kTvmFfi, kTvmFfiVersion));
   std::shared_ptr<XgrammarLibrary> library(new XgrammarLibrary);
   CHORAL_RETURN_IF_ERROR(library->load(folder));
   return std::shared_ptr<const XgrammarLibrary>(std::move(library));

@@ -119,6 +119,7 @@ Status GgufQuantizer::plan_tensors() {
   const auto architecture = io::gguf_architecture_of(classes.front());
   const bool interleaved = architecture && architecture->interleaved_qk;
   CHORAL_TRY(const bool tied, model_.config.get_bool_or("tie_word_embeddings", false));
+  CHORAL_TRY(const int64_t vocabulary, model_.config.get_int("vocab_size", io::kPositive));
   CHORAL_TRY(const int64_t heads, model_.config.get_int("num_attention_heads", io::kPositive));
   CHORAL_TRY(const int64_t kv_heads, model_.config.get_int_or("num_key_value_heads", heads, io::kPositive));
   for (const std::string& name : model_.checkpoint->names()) {
@@ -130,6 +131,9 @@ Status GgufQuantizer::plan_tensors() {
     if (!is_float(view.dtype)) return unsupported("tensor {} is stored as {}, not as a float", name, dtype_name(view.dtype));
     Planned planned{.source = name, .type = DType::kF32};
     const bool by_row = name == "model.embed_tokens.weight" || name == "lm_head.weight";
+    if (by_row && view.rows() != vocabulary) {
+      return corrupt("tensor {} has {} rows, but {} is {}", name, view.rows(), model_.config.path_of("vocab_size"), vocabulary);
+    }
     if (model_.quantised_layer(name) != nullptr) {
       planned.type = scheme_->codes;
     } else if (by_row && view.cols() % 32 == 0) {

@@ -122,7 +122,7 @@ TEST_P(GgufModel, AnswersWithoutTheFolder) {
   options.reference = EvaluatedModel{.engine = folder};
   const auto report = evaluate(options);
   ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_LT(mean_of(report->reference->divergences).value, 1e-3);
+  EXPECT_LT(mean_of(report->reference->divergences).value, 0.02);  // eight bits of W, in embedding and head too
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GgufModel, ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3"),
@@ -173,7 +173,7 @@ TEST(GgufQuantizer, WhatGgufCannotSayIsRefused) {
   EXPECT_THAT(changed("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}),
               HasSubstr("is 'dynamic'; GGUF files are written"));
   EXPECT_THAT(changed("eos_token_id", {1, 2, 3, 4}), HasSubstr("4 tokens; GGUF has names for 3"));
-  EXPECT_THAT(changed("vocab_size", 4095), HasSubstr("vocab"));
+  EXPECT_THAT(changed("vocab_size", 4095), HasSubstr("has 4096 rows, but"));
   const auto error = quantize(wanted(tiny_options().model, dir / "out.gguf", "w4a16")).status().message();
   EXPECT_THAT(error, HasSubstr("--scheme w4a16: gguf has no such scheme; choose q8_0, q4_0, q4_1"));
   EXPECT_FALSE(fs::exists(dir / "out.gguf"));

@@ -262,7 +262,7 @@ TEST(Quantize, UnknownNamesListTheKnownOnes) {
   EXPECT_THAT(error("w2a2", "compressed-tensors").message(),
               HasSubstr("--scheme w2a2: choose w8a8_dynamic, w8a8, w8a16, w4a16, w4a8_dynamic, fp8"));
   EXPECT_THAT(error("fp8", "modelslim").message(), HasSubstr("--scheme fp8: modelslim has no such scheme; choose w8a8_dynamic"));
-  EXPECT_THAT(error("fp8", "awq").message(), HasSubstr("--format awq: choose compressed-tensors or modelslim"));
+  EXPECT_THAT(error("fp8", "awq").message(), HasSubstr("--format awq: choose compressed-tensors, modelslim or gguf"));
 }
 
 TEST(Quantize, AWeightThatIsNoNumberLeavesNothingBehind) {
