@@ -40,6 +40,7 @@ Answer::Answer(HttpRequest request, std::unique_ptr<BodyCharge> charge, const Ht
     : request_(std::move(request)),
       charge_(std::move(charge)),
       high_bytes_(static_cast<size_t>(limits.stream_high_bytes)),
+      cap_bytes_(static_cast<size_t>(limits.stream_cap_bytes)),
       thread_(std::move(thread)),
       reader_(std::move(reader)) {}
 
@@ -79,8 +80,12 @@ void Answer::send(std::string bytes) {
     const std::lock_guard lock(mutex_);
     CHORAL_CHECK(stage_ == Stage::kStream || over(), "a piece outside begin_stream() and end_stream()");
     if (over()) return;
-    waiting_ += bytes.size();
-    pieces_.push_back(std::move(bytes));
+    if (unsent_bytes() > cap_bytes_) {  // here too: a producer may be faster than the I/O thread comes by
+      given_up_ = aborted_ = true;
+    } else {
+      waiting_ += bytes.size();
+      pieces_.push_back(std::move(bytes));
+    }
   }
   wake();
 }
@@ -181,7 +186,7 @@ void Answer::on_drained(std::function<void()> callback) {
 void Answer::on_closed(std::function<void()> callback) {
   {
     const std::lock_guard lock(mutex_);
-    if (finished_ || aborted_) return;
+    if (finished_ || (aborted_ && !given_up_)) return;
     if (!closed_) {
       on_closed_.swap(callback);
       return;

@@ -76,6 +76,7 @@ class Answer final : public std::enable_shared_from_this<Answer> {
   const HttpRequest request_;
   const std::unique_ptr<BodyCharge> charge_;
   const size_t high_bytes_;
+  const size_t cap_bytes_;
   const std::shared_ptr<IoThread> thread_;
   const std::weak_ptr<AnswerReader> reader_;
 
@@ -87,7 +88,7 @@ class Answer final : public std::enable_shared_from_this<Answer> {
   mutable std::mutex mutex_;  // of what follows
   Stage stage_ = Stage::kNone;
   bool aborted_ = false;
-  bool given_up_ = false;  // by answer_fault()
+  bool given_up_ = false;  // by answer_fault(), or over the cap
   bool finished_ = false;
   std::optional<Head> head_;
   std::vector<std::string> pieces_;

@@ -40,11 +40,13 @@ TEST(HttpServerLife, ATakenPortNamesItsHolder) {
   const auto server = serve(echo);
   HttpServerOptions options;
   options.port = server->port();
+  std::string program;
+  std::ifstream("/proc/self/comm") >> program;
   const Status status = start_error(options);
   EXPECT_EQ(status.code(), Code::kAlreadyExists);
-  EXPECT_THAT(status.message(), HasSubstr("cannot listen on 127.0.0.1:" + std::to_string(server->port()) +
-                                          ": the port is taken by choral_serve_te"));
-  EXPECT_THAT(status.message(), HasSubstr("(process " + std::to_string(getpid()) + ")"));
+  EXPECT_THAT(status.message(),
+              HasSubstr(fmt::format("cannot listen on 127.0.0.1:{}: the port is taken by {} (process {}); stop what holds it",
+                                    server->port(), program, getpid())));
 }
 
 TEST(HttpServerLife, APortIsFreeAgainAtOnce) {
