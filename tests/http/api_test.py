@@ -77,6 +77,13 @@ class CompletionsTest(unittest.TestCase):
         alone = SERVER.post("/v1/completions", prompt="Hello", echo=True, max_tokens=0)
         self.assertEqual((alone["choices"][0]["text"], alone["usage"]["completion_tokens"]), ("Hello", 0))
 
+    def test_the_best_of_several(self):
+        body = {"prompt": "Hello", "seed": 3, "max_tokens": 6, "logprobs": 0}
+        means = [sum(c["logprobs"]["token_logprobs"]) / 6 for c in SERVER.post("/v1/completions", n=4, **body)["choices"]]
+        got = SERVER.post("/v1/completions", n=1, best_of=4, **body)["choices"]
+        self.assertEqual(len(got), 1)
+        self.assertAlmostEqual(sum(got[0]["logprobs"]["token_logprobs"]) / 6, max(means), places=5)
+
     def test_every_form_of_prompt_is_taken(self):
         ids = [72, 101, 108, 108, 111]
         texts = [SERVER.post("/v1/completions", prompt=prompt, **GREEDY)["choices"] for prompt in ("Hello", ["Hello"], ids, [ids])]

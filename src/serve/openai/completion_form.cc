@@ -35,14 +35,12 @@ class CompletionForm : public AnswerForm {
 
   std::string whole(const std::vector<RequestOutput>& outputs) override {
     Json choices = Json::array();
-    Usage usage = usage_of(outputs);
     for (size_t prompt = 0; prompt < outputs.size(); ++prompt) {
       for (const auto& completion : outputs[prompt].completions) choices.push_back(choice(prompt, outputs[prompt], completion));
     }
-    if (no_tokens_) usage.completion_tokens = 0;
     Json answer = head_json(head_, "text_completion");
     answer["choices"] = std::move(choices);
-    answer["usage"] = usage_json(usage);
+    answer["usage"] = counted(usage_of(outputs));
     return dumped(answer);
   }
 
@@ -62,16 +60,22 @@ class CompletionForm : public AnswerForm {
                                                                                                           : event.finish_reason);
     choice["stop_reason"] = stop_reason_json(event.stop_reason);
     if (token_ids_) choice["token_ids"] = event.token_ids;
-    return chunk(Json::array({std::move(choice)}), continuous_usage_ ? usage_json(so_far) : Json(nullptr));
+    return chunk(Json::array({std::move(choice)}), continuous_usage_ ? counted(so_far) : Json(nullptr));
   }
 
   std::string end(const Usage& total) override {
     std::string text;
-    if (include_usage_) text = chunk(Json::array(), usage_json(total));
+    if (include_usage_) text = chunk(Json::array(), counted(total));
     return text + sse_data("[DONE]");
   }
 
  private:
+  // The token that was computed for a prompt's sake is nobody's.
+  Json counted(Usage usage) const {
+    if (no_tokens_) usage.completion_tokens = 0;
+    return usage_json(usage);
+  }
+
   std::string text_of(const std::vector<int32_t>& ids) const {
     std::string text;
     for (const int32_t id : ids) text += names_.text(id);

@@ -81,6 +81,7 @@ constexpr std::array kRequestFields{
     CHORAL_FIELD(priority, kInteger, priority),
     CHORAL_FIELD(cache_salt, kString, cache_salt),
     CHORAL_FIELD(n, R"({"type":"integer","minimum":1,"maximum":128})", sampling.n),
+    CHORAL_FIELD(best_of, R"({"type":"integer","minimum":1,"maximum":128})", sampling.best_of),
     CHORAL_FIELD(max_tokens, kCount, sampling.max_tokens),
     CHORAL_FIELD(min_tokens, kCount, sampling.min_tokens),
     CHORAL_FIELD(temperature, R"({"type":"number","minimum":0,"maximum":2})", sampling.temperature),
