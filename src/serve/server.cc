@@ -97,7 +97,7 @@ void Server::drain(std::chrono::milliseconds limit) {
       waiting_->changed.wait_for(lock, kLook);
   }
   service_->abort_all(unavailable("the server is shutting down"));
-  constexpr std::chrono::milliseconds kLastWords{1000};
+  constexpr std::chrono::milliseconds kLastWords{5000};  // ends as soon as they are out
   http_->stop(kLastWords);
   service_->stop();
 }
