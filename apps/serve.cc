@@ -1,4 +1,6 @@
 // `choral serve`: an OpenAI-compatible server where `model` names the adapter.
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 #include <condition_variable>
 #include <mutex>
@@ -77,7 +79,16 @@ Result<serve::AccessLog> parse_access_log(std::string_view form) {
   return invalid_argument("--access-log {}: choose text, json or off", form);
 }
 
+// A connection is a descriptor, and the usual soft limit is far below what the server may have; what the system refuses stays.
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) CHORAL_LOG(kWarn, "the limit of open files stays as it is");
+}
+
 Status run(ServeFlags flags) {
+  raise_file_limit();
   CHORAL_TRY(const auto interrupts, Interrupts::make());
   if (flags.tls.certificate_file.empty() != flags.tls.key_file.empty())
     return invalid_argument("--ssl-certfile and --ssl-keyfile belong together");
