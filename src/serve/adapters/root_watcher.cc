@@ -12,11 +12,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/printable.h"
 #include "base/system_error.h"
 #include "base/thread.h"
-#include "lora/peft/adapter_name.h"
-#include "lora/peft/peft_helper.h"
 
 namespace choral::serve {
 namespace {
@@ -69,20 +66,12 @@ RootWatcher::~RootWatcher() {
 
 std::vector<lora::FoundAdapter> RootWatcher::adapters() const {
   const std::lock_guard lock(mutex_);
-  std::vector<lora::FoundAdapter> out;
-  for (const auto& [name, folder] : folders_) {
-    if (folder.listed) out.push_back({name, folder.path});
-  }
-  return out;
+  return listing_.adapters();
 }
 
 std::vector<std::pair<std::string, Status>> RootWatcher::faults() const {
   const std::lock_guard lock(mutex_);
-  std::vector<std::pair<std::string, Status>> out;
-  for (const auto& [name, folder] : folders_) {
-    if (!folder.fault.ok()) out.emplace_back(name, folder.fault);
-  }
-  return out;
+  return listing_.faults();
 }
 
 std::string RootWatcher::note() const {
@@ -166,61 +155,7 @@ Result<bool> RootWatcher::scan(double now, double quiet_s, std::vector<RootChang
     found = std::vector<lora::FoundAdapter>();
   }
   const std::lock_guard lock(mutex_);
-  std::set<std::string> here;
-  for (const auto& one : *found) {
-    look(one, now);
-    here.insert(one.name);
-  }
-  bool unsettled = false;
-  for (auto it = folders_.begin(); it != folders_.end();) {
-    auto& [name, folder] = *it;
-    if (!here.contains(name) && !folder.missing) {
-      folder.missing = true;
-      folder.since_s = now;
-      folder.judged = false;
-    }
-    const bool settled = now - folder.since_s >= quiet_s;
-    if (settled && folder.missing) {
-      if (folder.listed) changes.push_back({RootChange::Kind::kVanished, name, folder.path});
-      it = folders_.erase(it);
-      continue;
-    }
-    if (settled && !folder.judged) judge(name, folder, changes);
-    unsettled |= !settled;
-    ++it;
-  }
-  return unsettled;
-}
-
-void RootWatcher::look(const lora::FoundAdapter& found, double now) {
-  auto facts = engine::look_at_adapter(found.path);
-  const auto [it, fresh] = folders_.try_emplace(found.name);
-  Folder& folder = it->second;
-  if (!fresh && !folder.missing && folder.facts == facts) return;
-  folder.path = found.path;
-  folder.facts = std::move(facts);
-  folder.since_s = now;
-  folder.judged = false;
-  folder.missing = false;
-}
-
-// A folder that was listed and cannot be read now stays listed: what it held may still be served.
-void RootWatcher::judge(const std::string& name, Folder& folder, std::vector<RootChange>& changes) {
-  folder.judged = true;
-  folder.fault = lora::check_adapter_name(name);
-  if (folder.fault.ok()) {
-    const auto place = lora::adapter_in_root(options_.root, name);
-    folder.fault = place.ok() ? Status() : place.status();
-  }
-  if (folder.fault.ok()) folder.fault = lora::PEFTHelper::from_local_dir(folder.path).status();
-  if (!folder.fault.ok()) {
-    CHORAL_LOG(kWarn, "'{}' in the adapter root cannot be used: {}", printable(name), folder.fault.message());
-    return;
-  }
-  if (!folder.listed || folder.told != folder.facts)  // else it was away and is back
-    changes.push_back({folder.listed ? RootChange::Kind::kChanged : RootChange::Kind::kAppeared, name, folder.path});
-  folder.listed = true;
-  folder.told = folder.facts;
+  return listing_.take(*found, now, quiet_s, changes);
 }
 
 }  // namespace choral::serve

@@ -10,7 +10,6 @@
 #include <sys/types.h>
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -19,17 +18,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/adapters/file_facts.h"
-#include "lora/peft/adapters_in_root.h"
+#include "serve/adapters/root_listing.h"
 
 namespace choral::serve {
-
-struct RootChange {
-  enum class Kind : uint8_t { kAppeared, kChanged, kVanished };
-  Kind kind = Kind::kAppeared;
-  std::string name;
-  std::string path;
-};
 
 class RootWatcher {
  public:
@@ -50,24 +41,12 @@ class RootWatcher {
   std::string note() const;  // why it does not watch but scan; empty when it watches
 
  private:
-  struct Folder {
-    std::string path;
-    engine::AdapterFacts facts;  // as last seen
-    engine::AdapterFacts told;   // as last told of
-    double since_s = 0;          // they are as last seen
-    bool judged = false;         // with these facts
-    bool listed = false;
-    bool missing = false;  // since since_s
-    Status fault;
-  };
   RootWatcher(Options options, std::function<void(const RootChange&)> on_change)
-      : options_(std::move(options)), on_change_(std::move(on_change)) {}
+      : options_(std::move(options)), on_change_(std::move(on_change)), listing_(options_.root) {}
 
   void run();
   // What is settled by now; true when something is not yet.
   Result<bool> scan(double now, double quiet_s, std::vector<RootChange>& changes);
-  void look(const lora::FoundAdapter& found, double now);
-  void judge(const std::string& name, Folder& folder, std::vector<RootChange>& changes);
   void watch();
   bool watch_folder(const std::string& path, std::set<int>& watched);
   void drain_events();
@@ -75,8 +54,8 @@ class RootWatcher {
   const Options options_;
   const std::function<void(const RootChange&)> on_change_;
   int inotify_ = -1, stop_ = -1;
-  std::set<int> watches_;                  // the thread's
-  std::map<std::string, Folder> folders_;  // by name; the thread writes, under the lock
+  std::set<int> watches_;  // the thread's
+  RootListing listing_;    // the thread changes it, under the lock
   std::string note_;
   mutable std::mutex mutex_;
   std::thread thread_;

@@ -98,20 +98,6 @@ TEST(RootWatcher, FoldersComeChangeAndGo) {
   EXPECT_THAT(watched.names(), ElementsAre("sql"));
 }
 
-TEST(RootWatcher, AFolderThatIsMovedIntoPlaceIsOneChange) {
-  const testing::TempDir root, beside;
-  add(root, "sql");
-  add(beside, "new");
-  Watched watched(root.path(), 0.3);
-  fs::rename(root / "sql", beside / "old");
-  fs::rename(beside / "new", root / "sql");
-  EXPECT_THAT(watched.told(1), ElementsAre("~sql")) << "nobody hears that it was gone for a moment";
-  fs::rename(root / "sql", beside / "away");
-  EXPECT_THAT(watched.told(2), ElementsAre("~sql", "-sql"));
-  add(root, "last");
-  EXPECT_THAT(watched.told(3), ElementsAre("~sql", "-sql", "+last"));
-}
-
 TEST(RootWatcher, HalfACopyIsNotTold) {
   const testing::TempDir root;
   Watched watched(root.path(), 0.2);
