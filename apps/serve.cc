@@ -98,8 +98,7 @@ Status run(ServeFlags flags) {
   std::unique_ptr<LLM> llm;  // outlives the server
   CHORAL_TRY(const auto server, serve::Server::start(std::move(flags.server)));
   CHORAL_TRY(llm, load_llm(flags.engine));
-  CHORAL_TRY(const auto options, engine_options(flags.engine));
-  CHORAL_RETURN_IF_ERROR(server->attach(*llm, options));
+  CHORAL_RETURN_IF_ERROR(server->attach(*llm, flags.engine.options));
 
   Ending ending;
   const auto end = [&] {

@@ -83,7 +83,6 @@ Server::~Server() {
 
 Status Server::attach(LLM& llm, const EngineOptions& options) { return service_->attach(llm, options); }
 Status Server::reload_keys() { return service_->reload_keys(); }
-int Server::port() const { return http_->port(); }
 std::vector<std::string> Server::addresses() const { return http_->addresses(); }
 void Server::set_unready() { service_->set_phase(Phase::kUnready); }
 

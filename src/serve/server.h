@@ -43,7 +43,6 @@ class Server {
 
   // Requests reach the engine, which was loaded with these options, from now on. It must outlive the server.
   Status attach(LLM& llm, const EngineOptions& options);
-  int port() const;
   std::vector<std::string> addresses() const;
 
   // The file of keys is read again; an error leaves the keys as they were.

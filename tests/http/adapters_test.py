@@ -85,6 +85,14 @@ class AdaptersTest(unittest.TestCase):
         status, _, _ = SERVER.call("POST", "/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "one"}, {"Origin": "http://evil.example"})
         self.assertEqual(status, 403)
 
+    def test_a_request_for_a_broken_folder_shows_no_path(self):
+        tiny_model.write_adapter(FILES.root / "nan", 6, break_at="lora_B.weight")
+        for stream in (False, True):
+            status, _, answer = SERVER.call("POST", "/v1/completions", {"model": "nan", "stream": stream, **GREEDY})
+            self.assertEqual(status, 400)
+            self.assertIn("NaN", answer["error"]["message"])
+            self.assertNotIn(str(FILES.folder), json.dumps(answer))
+
     def test_pins(self):
         text(model="one")
         self.assertTrue(admin("/v1/pin_lora_adapter", lora_name="one")["pinned"])

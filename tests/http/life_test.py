@@ -44,7 +44,7 @@ class LifeTest(unittest.TestCase):
 
     def test_a_second_signal_cuts_them_off_with_an_error(self):
         server = self.start()
-        connection, answer = self.open_stream(server)
+        connection, answer = self.open_stream(server, n=32)  # seconds of work
         with contextlib.closing(connection):
             server.process.send_signal(signal.SIGTERM)
             while server.call("GET", "/readyz")[0] == 200:
@@ -56,7 +56,7 @@ class LifeTest(unittest.TestCase):
 
     def test_the_limit_of_the_drain_cuts_them_off(self):
         server = self.start("--shutdown-timeout", "0.2")
-        connection, answer = self.open_stream(server)
+        connection, answer = self.open_stream(server, n=32)  # seconds of work
         with contextlib.closing(connection):
             server.process.send_signal(signal.SIGTERM)
             self.assertIn(b'"error"', answer.read())

@@ -1,5 +1,4 @@
 // /v1/chat/completions: chat.completion objects and chunks.
-#include <random>
 #include <utility>
 
 #include "serve/http/sse.h"
@@ -91,7 +90,7 @@ class ChatForm : public AnswerForm {
   };
 
   ToolCallParser parser(ToolCallParser::Announce announce) {
-    return make_tool_call_parser(tools_, announce, [this] { return make_tool_call_id(tools_.format, generator_); });
+    return make_tool_call_parser(tools_, announce, [this] { return make_tool_call_id(tools_.format); });
   }
 
   static Json call_json(const std::string& id, const std::string& name, const std::string& arguments) {
@@ -145,7 +144,6 @@ class ChatForm : public AnswerForm {
   const bool prompt_logprobs_;
   const TokenNames names_;
   const ToolPlan tools_;
-  std::mt19937_64 generator_{std::random_device{}()};  // of calls' ids
   std::vector<Choice> choices_;
 };
 

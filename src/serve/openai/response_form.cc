@@ -1,5 +1,4 @@
 // /v1/responses: response objects, and the events that tell of one growing.
-#include <random>
 #include <utility>
 
 #include "serve/http/sse.h"
@@ -20,8 +19,8 @@ class ResponseForm : public AnswerForm {
   ResponseForm(AnswerHead head, const ResponseCall& call, ToolPlan tools)
       : head_(std::move(head)), repeated_(Json::parse(call.echo_json)), tools_(std::move(tools)) {
     if (tools_.reads_calls()) {
-      calls_.emplace(make_tool_call_parser(tools_, ToolCallParser::Announce::kWhole,
-                                           [this] { return make_tool_call_id(tools_.format, generator_); }));
+      calls_.emplace(
+          make_tool_call_parser(tools_, ToolCallParser::Announce::kWhole, [this] { return make_tool_call_id(tools_.format); }));
     }
   }
 
@@ -150,7 +149,6 @@ class ResponseForm : public AnswerForm {
   const AnswerHead head_;
   const Json repeated_;
   const ToolPlan tools_;
-  std::mt19937_64 generator_{std::random_device{}()};  // of calls' ids
   std::optional<ToolCallParser> calls_;
   Json items_ = Json::array();  // that are complete; the open message's place is null
   std::string text_;            // of the message

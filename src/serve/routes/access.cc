@@ -16,8 +16,8 @@ std::optional<HttpResponse> check_access(const Service& service, const HttpReque
   const Access access = access_of(head);
   if (access == Access::kOpen) return std::nullopt;
   std::optional<KeyHolder> holder;
-  if (!service.keys().empty()) {
-    holder = service.keys().find(presented_key(head.headers.get("Authorization"), head.headers.get("X-Api-Key")));
+  if (service.asks_for_keys()) {
+    holder = service.key_holder(head);
     if (!holder) {
       return error_response({.status = 401,
                              .message = "this server asks for an API key: send it as `Authorization: Bearer KEY`",

@@ -21,19 +21,15 @@ void add_adapters(const std::vector<AnswerAdapter>& adapters, Headers& headers) 
 
 }  // namespace
 
-LiveAnswer::LiveAnswer(std::shared_ptr<HttpExchange> exchange, Streams streams, std::unique_ptr<AnswerForm> form,
-                       bool is_streamed, std::function<void(const AnswerEnd&)> ended)
-    : exchange_(std::move(exchange)),
+LiveAnswer::LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, Streams streams, std::unique_ptr<AnswerForm> form,
+                       bool is_streamed)
+    : owner_(owner),
+      exchange_(std::move(exchange)),
       streams_(std::move(streams)),
       form_(std::move(form)),
       is_streamed_(is_streamed),
-      ended_(std::move(ended)),
       outputs_(streams_.size()),
       counted_(streams_.size()) {}
-
-LiveAnswer::~LiveAnswer() {
-  if (ended_) ended_({.http_status = 499, .status = Status(Code::kCancelled, "the server stopped"), .usage = usage_});
-}
 
 void LiveAnswer::start() {
   self_ = shared_from_this();
@@ -42,7 +38,7 @@ void LiveAnswer::start() {
     const auto self = weak.lock();
     if (!self || !self->self_) return;
     self->exchange_->on_closed([weak] {
-      if (const auto left = weak.lock()) left->end(499, Status(Code::kCancelled, "the client left"));
+      if (const auto left = weak.lock()) left->end();
     });
     // The engine's thread: hands the news to the exchange's.
     const auto tell = [weak] {
@@ -64,7 +60,7 @@ void LiveAnswer::start() {
 void LiveAnswer::abort(Status status) {
   exchange_->post([weak = weak_from_this(), status = std::move(status)] {
     const auto self = weak.lock();
-    if (self && self->self_) self->fail(api_error(status), status);
+    if (self && self->self_) self->fail(status);
   });
 }
 
@@ -104,7 +100,7 @@ void LiveAnswer::complete(size_t index) {
   live.meter.end({.prompt_tokens = prompt, .cached_tokens = output.cached_tokens, .queue_s = output.metrics.queue_s},
                  output.status.ok() ? FinishReason::kStop : FinishReason::kError, now_s());
   live.grant.settle(prompt + answers);
-  if (!output.status.ok()) fail(api_error(output.status), output.status);
+  if (!output.status.ok()) fail(output.status);
 }
 
 void LiveAnswer::take(size_t index, const StreamEvent& event) {
@@ -151,7 +147,7 @@ void LiveAnswer::finish() {
     begin();
     exchange_->send(form_->end(usage_));
     exchange_->end_stream();
-    return end(200, {});
+    return end();
   }
   Headers headers;
   add_adapters(outputs_.front()->adapters, headers);
@@ -159,10 +155,11 @@ void LiveAnswer::finish() {
   for (auto& output : outputs_) outputs.push_back(*std::move(output));
   headers.set("Content-Type", "application/json");
   exchange_->respond({.status = 200, .headers = std::move(headers), .body = form_->whole(outputs)});
-  end(200, {});
+  end();
 }
 
-void LiveAnswer::fail(const ApiError& error, Status status) {
+void LiveAnswer::fail(const Status& status) {
+  const ApiError error = owner_.explain(status);
   if (begun_) {
     // Never a clean [DONE] after it: clients raise on an event with `error`.
     exchange_->send(sse_data(error_body(error)));
@@ -170,15 +167,15 @@ void LiveAnswer::fail(const ApiError& error, Status status) {
   } else {
     exchange_->respond(error_response(error));
   }
-  end(error.status, std::move(status));
+  end();
 }
 
-void LiveAnswer::end(int http_status, Status status) {
+void LiveAnswer::end() {
   const std::shared_ptr<LiveAnswer> self = std::move(self_);
   if (!self) return;
   for (const auto& live : streams_) live.stream->on_ready({});
   for (const auto& live : streams_) live.stream->cancel();
-  std::exchange(ended_, {})({.http_status = http_status, .status = std::move(status), .usage = usage_});
+  owner_.on_end(*this);
 }
 
 }  // namespace choral::serve

@@ -19,13 +19,6 @@
 
 namespace choral::serve {
 
-// What became of an answer, for logs and metrics.
-struct AnswerEnd {
-  int http_status = 200;
-  Status status;  // why it is not complete
-  Usage usage;
-};
-
 // A request that the engine took, with what is counted of it and the place it has within its key's and its adapters' limits.
 struct LiveStream {
   std::unique_ptr<ResponseStream> stream;
@@ -36,10 +29,15 @@ struct LiveStream {
 class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
  public:
   using Streams = std::vector<LiveStream>;
-  // `ended` is called once, from an I/O thread, or from the destructor when the server goes first.
-  LiveAnswer(std::shared_ptr<HttpExchange> exchange, Streams streams, std::unique_ptr<AnswerForm> form, bool is_streamed,
-             std::function<void(const AnswerEnd&)> ended);
-  ~LiveAnswer();
+  // Outlives the answer. Called from I/O threads.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual ApiError explain(const Status& status) const = 0;  // as clients may see it
+    virtual void on_end(const LiveAnswer& answer) = 0;         // its last call
+  };
+  LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, Streams streams, std::unique_ptr<AnswerForm> form,
+             bool is_streamed);
 
   // The answer keeps itself alive until it has ended.
   void start();
@@ -54,14 +52,14 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   void begin();
   void keep_alive();
   void finish();
-  void fail(const ApiError& error, Status status);
-  void end(int http_status, Status status);
+  void fail(const Status& status);
+  void end();
 
+  Owner& owner_;
   const std::shared_ptr<HttpExchange> exchange_;
   Streams streams_;
   const std::unique_ptr<AnswerForm> form_;
   const bool is_streamed_;
-  std::function<void(const AnswerEnd&)> ended_;
   std::shared_ptr<LiveAnswer> self_;                   // from start() to the end
   std::vector<std::optional<RequestOutput>> outputs_;  // one a stream, once it has ended
   Usage usage_;

@@ -122,10 +122,13 @@ void Service::stop() {
   }
 }
 
+std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
+  return keys_->find(presented_key(head.headers.get("Authorization"), head.headers.get("X-Api-Key")));
+}
+
 std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
                                             LiveStream& out) {
-  const Headers& headers = exchange->request().headers;
-  const auto holder = keys_->find(presented_key(headers.get("Authorization"), headers.get("X-Api-Key")));
+  const auto holder = key_holder(exchange->request());
   constexpr int64_t kBytesPerToken = 4;  // of a prompt that is not tokenised yet; the end settles what it was
   const SamplingParams& sampling = request.sampling;
   const int64_t answer = sampling.max_tokens > 0 ? sampling.max_tokens : llm.info().max_model_len;
@@ -230,9 +233,15 @@ std::string Service::without_paths(std::string text) const {
   return without_absolute_paths(text);
 }
 
-HttpResponse Service::error(const Status& status, std::string_view param) const {
-  ApiError error = api_error(status, param);
+ApiError Service::explain(const Status& status) const {
+  ApiError error = api_error(status);
   error.message = without_paths(std::move(error.message));
+  return error;
+}
+
+HttpResponse Service::error(const Status& status, std::string_view param) const {
+  ApiError error = explain(status);
+  error.param = param;
   return error_response(error);
 }
 
@@ -274,10 +283,8 @@ std::string Service::request_id(std::string_view prefix, const Exchange& exchang
 }
 
 void Service::start(Exchange exchange, LiveAnswer::Streams streams, std::unique_ptr<AnswerForm> form, bool is_streamed) {
-  auto key = std::make_shared<const LiveAnswer*>(nullptr);
-  auto answer = std::make_shared<LiveAnswer>(std::move(exchange), std::move(streams), std::move(form), is_streamed,
-                                             [this, key](const AnswerEnd&) { forget(*key); });
-  *key = answer.get();
+  auto answer = std::make_shared<LiveAnswer>(static_cast<LiveAnswer::Owner&>(*this), std::move(exchange), std::move(streams),
+                                             std::move(form), is_streamed);
   {
     const std::lock_guard lock(mutex_);
     live_.emplace(answer.get(), answer);
@@ -285,14 +292,9 @@ void Service::start(Exchange exchange, LiveAnswer::Streams streams, std::unique_
   answer->start();
 }
 
-void Service::forget(const LiveAnswer* answer) {
+void Service::on_end(const LiveAnswer& answer) {
   const std::lock_guard lock(mutex_);
-  live_.erase(answer);
-}
-
-size_t Service::live_answers() const {
-  const std::lock_guard lock(mutex_);
-  return live_.size();
+  live_.erase(&answer);
 }
 
 void Service::abort_all(const Status& status) {

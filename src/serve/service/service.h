@@ -46,10 +46,10 @@ struct ServiceOptions {
   int readers = 2;                             // threads that read bodies
 };
 
-class Service {
+class Service : private LiveAnswer::Owner {
  public:
   static Result<std::unique_ptr<Service>> make(ServiceOptions options);
-  ~Service();
+  ~Service() override;
 
   // The engine is loaded, with these options; it stays the caller's, until stop(). Adapters that were registered come back: what
   // cannot be loaded any more is said and stays registered.
@@ -86,7 +86,9 @@ class Service {
   // "chatcmpl-…": with the client's X-Request-Id where there is one.
   std::string request_id(std::string_view prefix, const Exchange& exchange) const;
 
-  const ApiKeys& keys() const { return *keys_; }
+  bool asks_for_keys() const { return !keys_->empty(); }
+  // Whose key the request shows; nobody's: none, or a wrong one.
+  std::optional<KeyHolder> key_holder(const HttpRequest& head) const;
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
 
@@ -104,17 +106,19 @@ class Service {
   std::vector<std::string> adapter_names() const;
 
   void start(Exchange exchange, LiveAnswer::Streams streams, std::unique_ptr<AnswerForm> form, bool is_streamed);
-  size_t live_answers() const;
   void abort_all(const Status& status);
   // Ends the readers' threads; later requests are refused.
   void stop();
 
  private:
+  // --- LiveAnswer::Owner ---
+  ApiError explain(const Status& status) const override;
+  void on_end(const LiveAnswer& answer) override;
+
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
   void run(WorkQueue& queue, Exchange exchange, Work work);
   void reload_registered(LLM& llm);
   Status watch_root(LLM& llm);
-  void forget(const LiveAnswer* answer);
 
   ServiceOptions options_;
   std::atomic<LLM*> llm_ = nullptr;

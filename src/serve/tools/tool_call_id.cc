@@ -13,4 +13,9 @@ std::string make_tool_call_id(ToolFormat format, std::mt19937_64& generator) {
   return id;
 }
 
+std::string make_tool_call_id(ToolFormat format) {
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return make_tool_call_id(format, generator);
+}
+
 }  // namespace choral::serve

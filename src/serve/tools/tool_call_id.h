@@ -10,5 +10,7 @@
 namespace choral::serve {
 
 std::string make_tool_call_id(ToolFormat format, std::mt19937_64& generator);
+// With a generator of each thread's own.
+std::string make_tool_call_id(ToolFormat format);
 
 }  // namespace choral::serve
