@@ -12,7 +12,6 @@
 #include "base/out_of_memory.h"
 #include "serve/http/error_response.h"
 #include "serve/service/model_names.h"
-#include "text/grammar/grammar.h"
 
 namespace choral::serve {
 namespace {
@@ -79,7 +78,9 @@ Service::~Service() { stop(); }
 Status Service::attach(LLM& llm, const EngineOptions& options) {
   if (options_.base_names.empty()) options_.base_names.push_back(llm.info().name);
   loaded_unix_s_ = std::time(nullptr);
-  tool_format_ = options_.tool_format.value_or(tools_of_template(llm.info().tool_template).format);
+  const TemplateTools told = tools_of_template(llm.info().tool_template);
+  tool_format_ = options_.tool_format.value_or(told.format);
+  if (!options_.tool_format && !told.note.empty()) CHORAL_LOG(kInfo, "tools: {}", told.note);
   metrics_ = std::make_unique<Metrics>(options_.base_names.front(), llm.info(), options);
   if (registered_) reload_registered(llm);
   if (!options_.adapter_root.empty()) CHORAL_RETURN_IF_ERROR(watch_root(llm));
