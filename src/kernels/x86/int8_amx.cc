@@ -126,7 +126,7 @@ Int8Micro find_micro(int, int panels) { return panels == 2 ? run<2> : run<1>; }
 }  // namespace
 
 const Int8Kernels& amx_int8_kernels() {
-  static constexpr Int8Kernels kKernels{"amx tiles, avx512 vnni", false, 2 * kHeight, 1024, panels_for, find_micro};
+  static constexpr Int8Kernels kKernels{"amx tiles, avx512 vnni", false, 2 * kHeight, 2 * kHeight, 1024, panels_for, find_micro};
   return kKernels;
 }
 

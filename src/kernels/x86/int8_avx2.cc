@@ -27,6 +27,7 @@ struct Simd {
   static constexpr int kLanes = 8;
   static constexpr int kStepBytes = 8;
   static constexpr int kTileRows = 6;  // 6 x 8 channels of two sums, 2 weights, x and a product are the 16 registers
+  static constexpr int kDirectRows = kTileRows;
   static constexpr int at_once(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
   static constexpr int kBlockK = 1024;
   static constexpr auto kFetchTo = _MM_HINT_T0;

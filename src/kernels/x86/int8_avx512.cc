@@ -30,6 +30,7 @@ struct Simd {
   static constexpr int kLanes = 16;
   static constexpr int kStepBytes = 8;
   static constexpr int kTileRows = 6;  // 6 x 2 panels of two sums, 4 weights, x and a product are 30 of 32 registers
+  static constexpr int kDirectRows = kTileRows;
   static constexpr int at_once(int rows) { return rows <= 2 ? 8 : 4; }
   static constexpr int kBlockK = 1024;
   static constexpr auto kFetchTo = _MM_HINT_T0;

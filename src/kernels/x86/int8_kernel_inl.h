@@ -113,8 +113,9 @@ Int8Micro micro_of(std::integer_sequence<int, kRows...>, int rows) {
 }
 
 Int8Micro find_micro(int rows, int panels) {
-  constexpr auto kRows = std::make_integer_sequence<int, Simd::kTileRows>();
+  constexpr auto kRows = std::make_integer_sequence<int, Simd::kDirectRows>();
   return panels == 4 ? micro_of<4>(kRows, rows) : panels == 2 ? micro_of<2>(kRows, rows) : micro_of<1>(kRows, rows);
 }
 
-constexpr Int8Kernels kKernels{Simd::kName, Simd::kStepBytes == 8, Simd::kTileRows, Simd::kBlockK, panels_for, find_micro};
+constexpr Int8Kernels kKernels{Simd::kName, Simd::kStepBytes == 8, Simd::kTileRows, Simd::kDirectRows, Simd::kBlockK, panels_for,
+                               find_micro};

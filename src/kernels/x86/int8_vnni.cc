@@ -30,8 +30,9 @@ struct Simd {
   static constexpr int kParts = 1;
   static constexpr int kLanes = 16;
   static constexpr int kStepBytes = 4;
-  static constexpr int kTileRows = 6;  // 6 x 4 sums, 4 weights and x are 29 of 32 registers
-  static constexpr int at_once(int) { return 4; }
+  static constexpr int kTileRows = 6;     // 6 x 4 sums, 4 weights and x are 29 of 32 registers
+  static constexpr int kDirectRows = 12;  // 12 x 2 sums, 2 weights and x are 27
+  static constexpr int at_once(int rows) { return rows <= kTileRows ? 4 : 2; }
   static constexpr int kBlockK = 512;
   static constexpr auto kFetchTo = _MM_HINT_T0;
 

@@ -51,7 +51,8 @@ using Int8Micro = void (*)(const Int8Args&);
 struct Int8Kernels {
   std::string_view name;  // "avx512 vnni"
   bool widened;           // reads rows of int16
-  int tile_rows;          // most rows of a micro-kernel
+  int tile_rows;          // of a tile among several
+  int direct_rows;        // most rows of a micro-kernel: so many need no second tile and read each weight once
   int block_k;  // k of the weights that all row tiles go over in turn: those of panels_for() panels stay in L1; 128 · 2^i
   int (*panels_for)(int rows);               // most panels of a micro-kernel with so many rows: 1, 2 or 4
   Int8Micro (*micro)(int rows, int panels);  // panels: panels_for(rows) or a smaller power of two

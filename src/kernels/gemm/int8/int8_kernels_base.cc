@@ -51,7 +51,7 @@ Int8Micro find_micro(int, int) { return one_row_one_panel; }
 }  // namespace
 
 const Int8Kernels& base_int8_kernels() {
-  static constexpr Int8Kernels kKernels{"scalar", false, 1, 512, one_panel, find_micro};
+  static constexpr Int8Kernels kKernels{"scalar", false, 1, 1, 512, one_panel, find_micro};
   return kKernels;
 }
 

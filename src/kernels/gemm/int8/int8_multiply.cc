@@ -152,7 +152,7 @@ struct Job {
 void multiply_rows(const Int8Kernels& kernels, const Int8Panels& w, const Context& ctx, MatrixView<const int8_t> q,
                    std::span<const float> scales, int64_t first_row, const Epilogue& epilogue, MatrixView<float> y) {
   const Arena::Mark mark(ctx.scratch);
-  const bool direct = q.rows <= kernels.tile_rows;
+  const bool direct = q.rows <= kernels.direct_rows;
   const int threads = ctx.pool.size();
   const int64_t group = kernels.panels_for(direct ? static_cast<int>(q.rows) : kernels.tile_rows);
   const int64_t task = panels_per_task(w.panels(), threads, group, direct ? kMaxDirectPanels : kMaxTilePanels);
