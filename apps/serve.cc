@@ -123,12 +123,15 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   add_model_flag(app, flags.engine);
   serve::HttpServerOptions& http = flags.server.http;
   const auto option = [&app](const char* names, auto& value, const char* what, const char* type) {
-    app.add_option(names, value, what)->type_name(type)->group("Server");
+    return app.add_option(names, value, what)->type_name(type)->group("Server");
   };
   option("--host", http.host, "address to listen on: this machine alone unless said otherwise (127.0.0.1)", "ADDRESS");
   option("--port", http.port, "port to listen on; 0 = a free one (8000)", "N");
   option("--uds", http.unix_path, "listen on this unix socket too", "PATH");
   option("--served-model-name,--alias", flags.server.base_names, "what requests call the base (the model's name)", "NAME");
+  option("--allowed-hosts", flags.server.allowed_hosts,
+         "names in the Host header of requests, with commas, * for any (on loopback: this machine's; else any)", "NAMES")
+      ->delimiter(',');
   option("--ssl-certfile", flags.tls.certificate_file, "TLS: the certificate and its chain, PEM", "FILE");
   option("--ssl-keyfile", flags.tls.key_file, "TLS: its key, PEM", "FILE");
   option("--ssl-ca-certs", flags.tls.client_ca_file, "TLS: clients must show a certificate signed by one of these, PEM", "FILE");

@@ -58,6 +58,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
                          .key_limit = rate_limit(options.key_share),
                          .adapter_limit = rate_limit(options.adapter_share),
                          .is_loopback = is_loopback(options.http)};
+  CHORAL_TRY(service.allowed_hosts, AllowedHosts::make(std::move(options.allowed_hosts), service.is_loopback));
   if (!options.tool_call_parser.empty()) {
     CHORAL_TRY(service.tool_format, tool_format_named(options.tool_call_parser));
   }

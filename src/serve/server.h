@@ -30,7 +30,8 @@ struct ServerOptions {
   std::string state_directory;          // adapters that clients load survive a restart in it; empty: they do not
   std::vector<std::string> api_keys;    // who may ask; none, and no file: everybody
   std::string api_key_file;
-  std::vector<std::string> admin_keys;  // who may change adapters; none: whoever is on this machine
+  std::vector<std::string> allowed_hosts;  // names that requests may use (http/allowed_hosts.h)
+  std::vector<std::string> admin_keys;     // who may change adapters; none: whoever is on this machine
   FairShare key_share, adapter_share;
   std::string tool_call_parser;  // how the model writes tool calls; empty: as its chat template says
   AccessLog access_log = AccessLog::kText;

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -65,6 +66,28 @@ class GuardTest(unittest.TestCase):
         while not any("keys" in line and "line" in line for line in server.said) and time.monotonic() < end:
             time.sleep(0.02)
         self.assertEqual(self.ask(server, "another-key-0123456789")[0], 200)
+
+    def test_a_page_with_a_name_of_its_own_gets_nothing(self):
+        """DNS rebinding: to a browser evil.example and 127.0.0.1 are one site then."""
+        server = self.start()
+        for path in ("/health", "/v1/models", "/metrics"):
+            status, _, answer = server.call("GET", path, headers={"Host": f"evil.example:{server.port}"})
+            self.assertEqual((status, answer["error"]["code"]), (403, "host_not_allowed"), path)
+        self.assertIn("--allowed-hosts", answer["error"]["message"])
+        body = {"lora_name": "x", "lora_path": "/"}
+        self.assertEqual(server.call("POST", "/v1/load_lora_adapter", body, {"Host": "evil.example"})[2]["error"]["code"], "host_not_allowed")
+        for host in ("localhost", f"LOCALHOST:{server.port}", "127.0.0.1", "[::1]"):
+            self.assertEqual(server.call("GET", "/v1/models", headers={"Host": host})[0], 200, host)
+
+    def test_names_that_requests_may_use(self):
+        server = self.start("--allowed-hosts", "api.example.com,*.example.org")
+        for host, wanted in (("api.example.com", 200), ("a.example.org:80", 200), ("localhost", 200), ("example.com", 403)):
+            self.assertEqual(server.call("GET", "/v1/models", headers={"Host": host})[0], wanted, host)
+        self.assertEqual(self.start("--allowed-hosts", "*").call("GET", "/v1/models", headers={"Host": "evil.example"})[0], 200)
+        done = subprocess.run([served.CHORAL, "serve", str(FILES.model), "--port", "0", "--allowed-hosts", "http://x"],
+                              capture_output=True, text=True, timeout=served.LONG)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--allowed-hosts", done.stderr)
 
     # --- limits ---
 
