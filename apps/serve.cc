@@ -92,7 +92,8 @@ Status run(ServeFlags flags) {
   CHORAL_TRY(const auto interrupts, Interrupts::make());
   if (flags.tls.certificate_file.empty() != flags.tls.key_file.empty())
     return invalid_argument("--ssl-certfile and --ssl-keyfile belong together");
-  if (!flags.tls.certificate_file.empty()) flags.server.http.tls = flags.tls;
+  const bool has_tls = !flags.tls.certificate_file.empty();
+  if (has_tls) flags.server.http.tls = flags.tls;
   CHORAL_TRY(flags.server.access_log, parse_access_log(flags.access_log));
   flags.server.adapter_root = flags.engine.options.adapter_root;
   std::unique_ptr<LLM> llm;  // outlives the server
@@ -106,8 +107,11 @@ Status run(ServeFlags flags) {
     if (ending.is_urgent()) server->abort();
   };
   const auto reload = [&] {
-    const Status read = server->reload_keys();
-    say("choral: {}\n", read.ok() ? "the keys were read again" : terminal_line(read.message()));
+    const auto tell = [](const Status& read, const char* what) {
+      say("choral: {}\n", read.ok() ? fmt::format("{} read again", what) : terminal_line(read.message()));
+    };
+    tell(server->reload_keys(), "the keys were");
+    if (has_tls) tell(server->reload_certificate(), "the certificate was");
   };
   const Interrupts::Scope scope(*interrupts, {.call = end, .again = true, .hang_up = reload});
   if (!flags.engine.quiet) print_welcome(*server, *llm);
@@ -132,7 +136,8 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--allowed-hosts", flags.server.allowed_hosts,
          "names in the Host header of requests, with commas, * for any (on loopback: this machine's; else any)", "NAMES")
       ->delimiter(',');
-  option("--ssl-certfile", flags.tls.certificate_file, "TLS: the certificate and its chain, PEM", "FILE");
+  option("--ssl-certfile", flags.tls.certificate_file,
+         "TLS: the certificate and its chain, PEM; read again at SIGHUP, as its key", "FILE");
   option("--ssl-keyfile", flags.tls.key_file, "TLS: its key, PEM", "FILE");
   option("--ssl-ca-certs", flags.tls.client_ca_file, "TLS: clients must show a certificate signed by one of these, PEM", "FILE");
   option("--api-key", flags.server.api_keys, "who may ask: clients send one of these keys (everybody)", "KEY");

@@ -84,6 +84,7 @@ Server::~Server() {
 
 Status Server::attach(LLM& llm, const EngineOptions& options) { return service_->attach(llm, options); }
 Status Server::reload_keys() { return service_->reload_keys(); }
+Status Server::reload_certificate() { return http_->reload_certificate(); }
 std::vector<std::string> Server::addresses() const { return http_->addresses(); }
 void Server::set_unready() { service_->set_phase(Phase::kUnready); }
 

@@ -48,6 +48,8 @@ class Server {
 
   // The file of keys is read again; an error leaves the keys as they were.
   Status reload_keys();
+  // The files of TLS are read again, for connections that come from now on; an error leaves the certificate as it was.
+  Status reload_certificate();
   // GET /readyz says no from now on; requests are served on.
   void set_unready();
   // New requests are refused; returns when every answer has ended, those that take longer than `limit` with an error.

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -88,6 +89,36 @@ class GuardTest(unittest.TestCase):
                               capture_output=True, text=True, timeout=served.LONG)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--allowed-hosts", done.stderr)
+
+    # --- TLS ---
+
+    def test_a_certificate_is_read_again(self):
+        folder = FILES.folder / "tls"
+        folder.mkdir()
+
+        def renew(name):
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout",
+                            folder / "key.pem", "-out", folder / "cert.pem"], check=True, capture_output=True, timeout=served.LONG)
+
+        def shown(port):
+            return ssl.get_server_certificate(("127.0.0.1", port), timeout=served.LONG)
+
+        renew("first")
+        server = self.start("--ssl-certfile", folder / "cert.pem", "--ssl-keyfile", folder / "key.pem")
+        first = shown(server.port)
+        self.assertEqual(first, (folder / "cert.pem").read_text())
+        renew("second")
+        self.assertEqual(shown(server.port), first)
+        server.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + served.LONG
+        while shown(server.port) == first and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertEqual(shown(server.port), (folder / "cert.pem").read_text())
+        (folder / "cert.pem").write_text("no certificate")
+        server.process.send_signal(signal.SIGHUP)
+        while not any("cert.pem" in line and "PEM" in line for line in server.said) and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertNotEqual(shown(server.port), first)
 
     # --- limits ---
 

@@ -268,6 +268,30 @@ TEST_F(HttpTls, ClientsCanBeAskedForACertificate) {
   }
 }
 
+TEST_F(HttpTls, ItsCertificateIsReadAgain) {
+  const auto server = serve(options(), echo);
+  const std::string request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+  TlsClient before(server->port(), server_);
+  ASSERT_TRUE(before.connect());
+
+  const Identity renewed = make_identity("localhost");
+  folder_.write("cert.pem", pem_of(renewed.certificate));  // the key does not belong to it yet
+  EXPECT_THAT(server->reload_certificate().message(), HasSubstr("key.pem"));
+  TlsClient meanwhile(server->port(), server_);
+  EXPECT_TRUE(meanwhile.connect()) << "files that cannot be used took the certificate away";
+
+  folder_.write("key.pem", pem_of(renewed.key));
+  ASSERT_TRUE(server->reload_certificate().ok());
+  TlsClient after(server->port(), renewed);
+  ASSERT_TRUE(after.connect());
+  TlsClient outdated(server->port(), server_);
+  EXPECT_FALSE(outdated.connect()) << "the old certificate is still shown";
+  for (TlsClient* client : {&before, &meanwhile, &after}) {
+    client->send(request);
+    EXPECT_THAT(client->read_until("GET /"), HasSubstr("200 OK")) << "a connection was lost";
+  }
+}
+
 TEST_F(HttpTls, FilesThatCannotBeUsedAreNamed) {
   const auto error_of = [](HttpServerOptions made) {
     auto server = HttpServer::start(std::move(made), echo);
