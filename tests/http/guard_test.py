@@ -200,11 +200,22 @@ class GuardTest(unittest.TestCase):
     # --- what it says of itself ---
 
     def test_the_access_log(self):
-        server = self.start("--access-log", "json")
-        self.ask(server)
+        server = self.start("--access-log", "json", "--api-key", USER)
+        parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        ids = {"X-Request-Id": "mine", "traceparent": parent}
+        status, headers, answer = server.call("POST", "/v1/completions", SHORT, {"X-Api-Key": USER, **ids})
+        self.assertEqual((status, answer["id"], headers["X-Request-Id"]), (200, "cmpl-mine", "mine"))
+        self.assertRegex(headers["traceparent"], "^00-4bf92f3577b34da6a3ce929d0e0e4736-[0-9a-f]{16}-01$")
+        _, refused, _ = self.ask(server)
+        self.assertRegex(refused["X-Request-Id"], "^[0-9a-f]{24}$")
         server.stop()
         lines = [json.loads(line) for line in server.said if line.startswith('{"peer"')]
-        self.assertEqual([(l["method"], l["path"], l["status"]) for l in lines], [("POST", "/v1/completions", 200)])
+        self.assertEqual([(l["method"], l["path"], l["status"]) for l in lines], [("POST", "/v1/completions", 200), ("POST", "/v1/completions", 401)])
+        span = headers["traceparent"].split("-")[2]
+        traced = (lines[0]["request_id"], lines[0]["trace_id"], lines[0]["span_id"], lines[0]["parent_span_id"])
+        self.assertEqual(traced, ("mine", *parent.split("-")[1:2], span, parent.split("-")[2]))
+        self.assertEqual(lines[1]["request_id"], refused["X-Request-Id"])
+        self.assertNotIn("trace_id", lines[1])
         self.assertNotIn("Hello", "".join(server.said[-3:]))
 
 

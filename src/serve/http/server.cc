@@ -18,6 +18,7 @@
 #include "serve/http/fault_boundary.h"
 #include "serve/http/io_thread.h"
 #include "serve/http/listener.h"
+#include "serve/http/request_ids.h"
 #include "serve/http/response_head.h"
 #include "serve/http/server_state.h"
 
@@ -249,10 +250,12 @@ class AsioServer final : public HttpServer {
     HttpRequest unread;
     unread.peer = peer.text;
     unread.loopback = peer.loopback;
+    unread.ids = make_request_ids({});
     state_->tell_refusal(unread, 503);
     if (tls) return;
-    const HttpResponse full =
+    HttpResponse full =
         error_response({503, "the server has as many connections as it may have: try again soon", "overloaded", ""});
+    add_ids(unread.ids, full.headers);
     const std::string bytes =
         response_head(full.status, full.headers, {BodyEnd::kLength, full.body.size(), 1, false}) + full.body;
     ::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -263,6 +266,8 @@ class AsioServer final : public HttpServer {
   }
 
   const std::shared_ptr<ServerState> state_;
+  std::optional<TlsOptions> tls_options_;
+  std::mutex tls_mutex_;
   std::shared_ptr<TlsContext> tls_;
   std::vector<Listener> listeners_;
   std::vector<std::string> addresses_;

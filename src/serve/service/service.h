@@ -85,8 +85,6 @@ class Service : private LiveAnswer::Owner {
   // The adapters of requests that name the base and no others; none unless llama.cpp's POST /lora-adapters says so.
   std::vector<AdapterUse> base_adapters() const;
   void set_base_adapters(std::vector<AdapterUse> adapters);
-  // "chatcmpl-…": with the client's X-Request-Id where there is one.
-  std::string request_id(std::string_view prefix, const Exchange& exchange) const;
 
   bool asks_for_keys() const { return !keys_->empty(); }
   // Whose key the request shows; nobody's: none, or a wrong one.
