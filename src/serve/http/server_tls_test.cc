@@ -72,6 +72,10 @@ std::string pem_of(const Certificate& certificate) {
 std::string pem_of(const Key& key) {
   return pem([&](BIO* bio) { return PEM_write_bio_PrivateKey(bio, key.get(), nullptr, nullptr, 0, nullptr, nullptr); });
 }
+std::string locked_pem_of(const Key& key) {
+  return pem(
+      [&](BIO* bio) { return PEM_write_bio_PKCS8PrivateKey(bio, key.get(), EVP_aes_256_cbc(), "secret", 6, nullptr, nullptr); });
+}
 
 // OpenSSL's client writes with write(): where the server closed first, that would end the test. The server's threads are there by
 // now and keep the signal.
@@ -306,6 +310,8 @@ TEST_F(HttpTls, FilesThatCannotBeUsedAreNamed) {
   made = options();
   made.tls->key_file = folder_.write("other.pem", pem_of(client_.key));
   EXPECT_THAT(error_of(made), HasSubstr("other.pem\" cannot be used with the certificate"));
+  made.tls->key_file = folder_.write("locked.pem", locked_pem_of(server_.key));
+  EXPECT_THAT(error_of(made), HasSubstr("locked.pem\" has a passphrase"));
   made = options();
   made.tls->client_ca_file = folder_ / "nobody.pem";
   EXPECT_THAT(error_of(made), HasSubstr("nobody.pem\" cannot be read as PEM"));
