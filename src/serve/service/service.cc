@@ -103,10 +103,10 @@ Status Service::watch_root(LLM& llm) {
 }
 
 void Service::stop() {
-  watcher_.reset();
   for (const auto* queue : {&readers_, &probes_}) {
     if (*queue) (*queue)->stop();
   }
+  watcher_.reset();  // which requests that are being read may list
 }
 
 std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
