@@ -98,6 +98,14 @@ Status run(ServeFlags flags) {
   flags.server.adapter_root = flags.engine.options.adapter_root;
   std::unique_ptr<LLM> llm;  // outlives the server
   CHORAL_TRY(const auto server, serve::Server::start(std::move(flags.server)));
+  const auto reload = [&] {
+    const auto tell = [](const Status& read, const char* what) {
+      say("choral: {}\n", read.ok() ? fmt::format("{} read again", what) : terminal_line(read.message()));
+    };
+    tell(server->reload_keys(), "the keys were");
+    if (has_tls) tell(server->reload_certificate(), "the certificate was");
+  };
+  const Interrupts::Scope loading(*interrupts, {.call = {}, .hang_up = reload});
   CHORAL_TRY(llm, load_llm(flags.engine));
   CHORAL_RETURN_IF_ERROR(server->attach(*llm, flags.engine.options));
 
@@ -105,13 +113,6 @@ Status run(ServeFlags flags) {
   const auto end = [&] {
     ending.signal();
     if (ending.is_urgent()) server->abort();
-  };
-  const auto reload = [&] {
-    const auto tell = [](const Status& read, const char* what) {
-      say("choral: {}\n", read.ok() ? fmt::format("{} read again", what) : terminal_line(read.message()));
-    };
-    tell(server->reload_keys(), "the keys were");
-    if (has_tls) tell(server->reload_certificate(), "the certificate was");
   };
   const Interrupts::Scope scope(*interrupts, {.call = end, .again = true, .hang_up = reload});
   if (!flags.engine.quiet) print_welcome(*server, *llm);
