@@ -175,7 +175,10 @@ ToolSetting Service::tool_setting(const LLM& llm) const {
 }
 
 void Service::with_engine(Exchange exchange, Work work) {
-  if (phase() == Phase::kDraining) return exchange->respond(error_response(unavailable("the server is shutting down")));
+  if (phase() == Phase::kDraining) {
+    if (llm() != nullptr) metrics_->reject(Rejection::kDraining);
+    return exchange->respond(error_response(unavailable("the server is shutting down")));
+  }
   with_model(std::move(exchange), std::move(work));
 }
 
@@ -190,7 +193,9 @@ void Service::run(WorkQueue& queue, Exchange exchange, Work work) {
     const Status done = or_out_of_memory("the request cannot be read", [&] { return work(*llm(), exchange), Status(); });
     if (!done.ok()) exchange->respond(error(done));
   });
-  if (!taken) exchange->respond(error_response(resource_exhausted("{} requests wait to be read; try again", kMostUnread)));
+  if (taken) return;
+  metrics_->reject(Rejection::kQueueFull);
+  exchange->respond(error_response(resource_exhausted("{} requests wait to be read; try again", kMostUnread)));
 }
 
 void Service::put_model(std::string_view model, Request& request) const {
