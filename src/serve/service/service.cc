@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "base/clock.h"
@@ -159,6 +160,27 @@ std::string Service::metrics_text() {
   EngineView view{.stats = engine.stats(), .adapters = engine.adapters(), .device_notes = engine.device_notes().size()};
   if (auto activity = engine.activity(kLongest); activity.ok()) view.activity = *std::move(activity);
   return metrics_->exposition(view, static_cast<double>(std::time(nullptr)));
+}
+
+std::vector<AdapterInfo> Service::all_adapters() const {
+  std::map<std::string, AdapterInfo> all;
+  if (watcher_) {
+    for (const auto& [name, path] : watcher_->adapters()) {
+      AdapterInfo& info = all[name];
+      info.name = name;
+      info.path = path;
+    }
+    for (const auto& [name, why] : watcher_->faults()) {
+      AdapterInfo& info = all[name];
+      info.name = name;
+      info.state = AdapterState::kFailed;
+      info.error = why.to_string();
+    }
+  }
+  for (auto& adapter : llm()->adapters()) all[adapter.name] = std::move(adapter);
+  std::vector<AdapterInfo> sorted;
+  for (auto& [name, adapter] : all) sorted.push_back(std::move(adapter));
+  return sorted;
 }
 
 std::vector<std::string> Service::adapter_names() const {
