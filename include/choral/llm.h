@@ -27,7 +27,7 @@ class Platform;
 }  // namespace platform
 
 struct LoadProgress {
-  std::string_view phase;  // "open", "load", "pack", "ready"
+  std::string_view phase;  // "open", "load", "memory" (what it will take, in words), "pack", "adapters", "ready"
   std::string_view detail;
   double fraction = 0;  // 0 … 1 of the phase
 };
