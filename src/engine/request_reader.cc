@@ -177,7 +177,9 @@ Result<std::shared_ptr<const text::Grammar>> RequestReader::grammar_of(const Req
 }
 
 std::string RequestReader::way_out() const {
-  return fmt::format("(max_model_len {}, one token to answer); shorten it or raise --max-model-len", limits_.max_model_len);
+  // Clients that shorten what they send know this case by OpenAI's words.
+  return fmt::format("(this model's maximum context length is {} tokens, one of them to answer); shorten it or raise --max-model-len",
+                     limits_.max_model_len);
 }
 
 Result<Pooling> RequestReader::pooling_of(const Request& request) const {

@@ -175,7 +175,7 @@ class ErrorsTest(unittest.TestCase):
         self.refusal(400, chat, {"messages": CHAT, "stop": ["x"] * 100_000})
         self.refusal(400, chat, {"messages": CHAT, "logit_bias": {"99999999": 1}})
         self.refusal(400, plain, {"prompt": "x", "suffix": "y"}, param="suffix")
-        self.refusal(400, plain, {"prompt": "x" * 1000}, says=["max_model_len 256"])
+        self.refusal(400, plain, {"prompt": "x" * 1000}, says=["maximum context length is 256 tokens"])
         self.refusal(400, plain, {"prompt": [300]}, says=["300"])
         self.refusal(400, plain, "[" * 100_000)
         self.refusal(400, plain, b'{"prompt": "\xff\xfe"}')
