@@ -113,6 +113,7 @@ TEST(ToolsRequest, AutoIsConstrainedWhereCallsHaveMarkers) {
   EXPECT_EQ(tag["format"]["tags"].size(), 2u);
   EXPECT_EQ(tag["format"]["tags"][0]["begin"], "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": ");
   EXPECT_EQ(tag["format"]["tags"][0]["content"]["json_schema"]["required"][0], "city");
+  EXPECT_EQ(tag["format"]["tags"][0]["content"]["max_whitespace_cnt"], 64);
   EXPECT_EQ(tag["format"]["stop_after_first"], false);
   EXPECT_EQ(plan({kTools, "\"auto\"", "false"})->parallel, false);
   EXPECT_EQ(plan({kTools, "", ""}, {ToolFormat::kJson, true, {}})->constraint.kind, Kind::kNone);
