@@ -100,6 +100,7 @@ int main(int argc, char** argv) {
   choral::apps::add_quantize(app, command);
   choral::apps::add_adapter(app, command);
   choral::apps::add_doctor(app, command);
+  choral::apps::add_completion(app, command);
   read_numbers_as_decimals(app);
   try {
     app.parse(argc, argv);

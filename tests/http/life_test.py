@@ -97,7 +97,7 @@ class LifeTest(unittest.TestCase):
         for stream in (True, False, True, False, True, False):
             with socket.create_connection(("127.0.0.1", server.port), timeout=served.LONG) as client:
                 body = json.dumps({**ENDLESS, "stream": stream, "n": 4}).encode()
-                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 if stream:
                     client.recv(100)
         answers = []

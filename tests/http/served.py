@@ -57,7 +57,7 @@ class Server:
     def _read(self):
         for line in self.process.stderr:
             self.said.append(line)
-            if found := re.search(r"serving on http://[^ :]+:(\d+)", line):
+            if found := re.search(r"serving on https?://[^ :]+:(\d+)", line):
                 self.port = int(found[1])
                 self.ready.set()
         self.ready.set()

@@ -161,6 +161,7 @@ TEST(HttpServerLife, OneConnectionTooManyIsTold) {
   const RawResponse refused = third.read_response();
   EXPECT_EQ(refused.status, 503);
   EXPECT_THAT(refused.body, HasSubstr("as many connections as it may have"));
+  EXPECT_EQ(refused.headers.get("X-Request-Id").size(), 24u);
   first.close();
   ASSERT_TRUE(eventually([&] { return server->connections() == 1; }));
   RawClient fourth = RawClient::tcp(server->port());

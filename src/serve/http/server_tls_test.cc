@@ -72,6 +72,10 @@ std::string pem_of(const Certificate& certificate) {
 std::string pem_of(const Key& key) {
   return pem([&](BIO* bio) { return PEM_write_bio_PrivateKey(bio, key.get(), nullptr, nullptr, 0, nullptr, nullptr); });
 }
+std::string locked_pem_of(const Key& key) {
+  return pem(
+      [&](BIO* bio) { return PEM_write_bio_PKCS8PrivateKey(bio, key.get(), EVP_aes_256_cbc(), "secret", 6, nullptr, nullptr); });
+}
 
 // OpenSSL's client writes with write(): where the server closed first, that would end the test. The server's threads are there by
 // now and keep the signal.
@@ -268,6 +272,30 @@ TEST_F(HttpTls, ClientsCanBeAskedForACertificate) {
   }
 }
 
+TEST_F(HttpTls, ItsCertificateIsReadAgain) {
+  const auto server = serve(options(), echo);
+  const std::string request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+  TlsClient before(server->port(), server_);
+  ASSERT_TRUE(before.connect());
+
+  const Identity renewed = make_identity("localhost");
+  folder_.write("cert.pem", pem_of(renewed.certificate));  // the key does not belong to it yet
+  EXPECT_THAT(server->reload_certificate().message(), HasSubstr("key.pem"));
+  TlsClient meanwhile(server->port(), server_);
+  EXPECT_TRUE(meanwhile.connect()) << "files that cannot be used took the certificate away";
+
+  folder_.write("key.pem", pem_of(renewed.key));
+  ASSERT_TRUE(server->reload_certificate().ok());
+  TlsClient after(server->port(), renewed);
+  ASSERT_TRUE(after.connect());
+  TlsClient outdated(server->port(), server_);
+  EXPECT_FALSE(outdated.connect()) << "the old certificate is still shown";
+  for (TlsClient* client : {&before, &meanwhile, &after}) {
+    client->send(request);
+    EXPECT_THAT(client->read_until("GET /"), HasSubstr("200 OK")) << "a connection was lost";
+  }
+}
+
 TEST_F(HttpTls, FilesThatCannotBeUsedAreNamed) {
   const auto error_of = [](HttpServerOptions made) {
     auto server = HttpServer::start(std::move(made), echo);
@@ -282,6 +310,8 @@ TEST_F(HttpTls, FilesThatCannotBeUsedAreNamed) {
   made = options();
   made.tls->key_file = folder_.write("other.pem", pem_of(client_.key));
   EXPECT_THAT(error_of(made), HasSubstr("other.pem\" cannot be used with the certificate"));
+  made.tls->key_file = folder_.write("locked.pem", locked_pem_of(server_.key));
+  EXPECT_THAT(error_of(made), HasSubstr("locked.pem\" has a passphrase"));
   made = options();
   made.tls->client_ca_file = folder_ / "nobody.pem";
   EXPECT_THAT(error_of(made), HasSubstr("nobody.pem\" cannot be read as PEM"));

@@ -26,6 +26,11 @@ AnswerHead answer_head(const Service& service, std::string id, const std::string
       .id = std::move(id), .model = model.empty() ? service.base_names().front() : model, .created_unix_s = std::time(nullptr)};
 }
 
+// "chatcmpl-…": by the request's own id, which its headers tell.
+std::string answer_id(std::string_view prefix, const Exchange& exchange) {
+  return fmt::format("{}-{}", prefix, exchange->request().ids.request);
+}
+
 TokenText token_text(const LLM& llm) {
   return [&llm](int32_t id) { return llm.token_bytes(id); };
 }
@@ -66,7 +71,7 @@ void complete(Service& service, LLM& llm, const Exchange& exchange) {
   service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, *call)) return;
   std::vector<int32_t> first_tokens;
-  const std::string id = service.request_id("cmpl", exchange);
+  const std::string id = answer_id("cmpl", exchange);
   LiveAnswer::Streams streams;
   for (const auto& prompt : call->prompts) {
     Request request = call->request;
@@ -122,7 +127,7 @@ void chat(Service& service, LLM& llm, const Exchange& exchange) {
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, *call)) return;
-  call->request.id = service.request_id("chatcmpl", exchange);
+  call->request.id = answer_id("chatcmpl", exchange);
   auto tools = plan_call(service, llm, *call, notes);
   if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
   submit_one(service, llm, exchange, *call, [&] {
@@ -136,7 +141,7 @@ void respond(Service& service, LLM& llm, const Exchange& exchange) {
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, call->chat)) return;
-  call->chat.request.id = service.request_id("resp", exchange);
+  call->chat.request.id = answer_id("resp", exchange);
   auto tools = plan_call(service, llm, call->chat, notes);
   if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
   submit_one(service, llm, exchange, call->chat, [&] {
@@ -152,7 +157,7 @@ void embed(Service& service, LLM& llm, const Exchange& exchange) {
   head.model = call->model;
   service.put_model(call->model, head.request);
   head.request.embedding = true;
-  head.request.id = service.request_id("embd", exchange);
+  head.request.id = answer_id("embd", exchange);
   LiveAnswer::Streams streams;
   for (const auto& input : call->inputs) {
     Request request = head.request;

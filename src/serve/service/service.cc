@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <random>
 #include <set>
 
 #include "base/clock.h"
@@ -39,19 +38,6 @@ std::string without_absolute_paths(std::string_view text) {
     text.remove_prefix(next);
   }
   return out;
-}
-
-// "0f3c…": 24 hexadecimal digits.
-std::string random_hex() {
-  thread_local std::mt19937_64 engine{std::random_device{}()};
-  return fmt::format("{:016x}{:08x}", engine(), engine() & 0xFFFFFFFFu);
-}
-
-// What a client may call its request: printable, short.
-bool is_good_id(std::string_view id) {
-  constexpr size_t kMaxId = 128;
-  return !id.empty() && id.size() <= kMaxId &&
-         std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7F && c != '"' && c != '\\'; });
 }
 
 }  // namespace
@@ -117,10 +103,10 @@ Status Service::watch_root(LLM& llm) {
 }
 
 void Service::stop() {
-  watcher_.reset();
   for (const auto* queue : {&readers_, &probes_}) {
     if (*queue) (*queue)->stop();
   }
+  watcher_.reset();  // which requests that are being read may list
 }
 
 std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
@@ -276,11 +262,6 @@ HttpResponse Service::unknown_model(std::string_view model) const {
                               nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest)),
        .code = "model_not_found",
        .param = "model"});
-}
-
-std::string Service::request_id(std::string_view prefix, const Exchange& exchange) const {
-  const std::string_view given = exchange->request().headers.get("X-Request-Id");
-  return fmt::format("{}-{}", prefix, is_good_id(given) ? std::string(given) : random_hex());
 }
 
 void Service::start(Exchange exchange, LiveAnswer::Streams streams, std::unique_ptr<AnswerForm> form, bool is_streamed) {

@@ -13,6 +13,7 @@
 #include "choral/llm.h"
 #include "serve/adapters/registered_adapters.h"
 #include "serve/adapters/root_watcher.h"
+#include "serve/http/allowed_hosts.h"
 #include "serve/http/exchange.h"
 #include "serve/keys/api_keys.h"
 #include "serve/keys/request_limits.h"
@@ -41,6 +42,7 @@ struct ServiceOptions {
   std::vector<std::string> admin_keys = {};  // for changing adapters; none: only a server on loopback lets them be changed
   RateLimit key_limit = {};
   RateLimit adapter_limit = {};
+  AllowedHosts allowed_hosts = {};             // names that requests may call the server by
   bool is_loopback = true;                     // nobody else reaches the server
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
   int readers = 2;                             // threads that read bodies
@@ -83,12 +85,11 @@ class Service : private LiveAnswer::Owner {
   // The adapters of requests that name the base and no others; none unless llama.cpp's POST /lora-adapters says so.
   std::vector<AdapterUse> base_adapters() const;
   void set_base_adapters(std::vector<AdapterUse> adapters);
-  // "chatcmpl-…": with the client's X-Request-Id where there is one.
-  std::string request_id(std::string_view prefix, const Exchange& exchange) const;
 
   bool asks_for_keys() const { return !keys_->empty(); }
   // Whose key the request shows; nobody's: none, or a wrong one.
   std::optional<KeyHolder> key_holder(const HttpRequest& head) const;
+  const AllowedHosts& allowed_hosts() const { return options_.allowed_hosts; }
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
 
