@@ -100,7 +100,8 @@ Status run(ServeFlags flags) {
   CHORAL_TRY(const auto server, serve::Server::start(std::move(flags.server)));
   const auto reload = [&] {
     const auto tell = [](const Status& read, const char* what) {
-      say("choral: {}\n", read.ok() ? fmt::format("{} read again", what) : terminal_line(read.message()));
+      say("choral: {}\n", read.ok() ? fmt::format("{} read again", what)
+                                    : terminal_line(fmt::format("{}; what was read before stays", read.message())));
     };
     tell(server->reload_keys(), "the keys were");
     if (has_tls) tell(server->reload_certificate(), "the certificate was");

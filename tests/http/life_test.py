@@ -49,6 +49,9 @@ class LifeTest(unittest.TestCase):
             server.process.send_signal(signal.SIGTERM)
             while server.call("GET", "/readyz")[0] == 200:
                 time.sleep(0.01)
+            while server.call("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200:
+                time.sleep(0.01)
+            self.assertRegex(server.call("GET", "/metrics")[2], r'admission_rejections_total\{[^}]*reason="draining"\} 1\n')
             server.process.send_signal(signal.SIGTERM)
             events = [line for line in answer.read().decode().split("\n") if line.startswith("data: ")]
             self.assertIn("error", json.loads(events[-1].removeprefix("data: ")))

@@ -42,7 +42,9 @@ TEST(AccessLog, NothingOfAClientsBreaksALine) {
     EXPECT_EQ(line.find('\n'), line.npos);
     EXPECT_LT(line.size(), 500u);
   }
-  EXPECT_EQ(access_line(AccessLog::kText, {HttpRequest{.peer = "unix"}, 400, 0}), "choral: unix - - 400 0.000 s");
+  HttpRequest unread;
+  unread.peer = "unix";
+  EXPECT_EQ(access_line(AccessLog::kText, {unread, 400, 0}), "choral: unix - - 400 0.000 s");
 }
 
 }  // namespace

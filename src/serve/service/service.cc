@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "base/clock.h"
@@ -161,6 +162,27 @@ std::string Service::metrics_text() {
   return metrics_->exposition(view, static_cast<double>(std::time(nullptr)));
 }
 
+std::vector<AdapterInfo> Service::all_adapters() const {
+  std::map<std::string, AdapterInfo> all;
+  if (watcher_) {
+    for (const auto& [name, path] : watcher_->adapters()) {
+      AdapterInfo& info = all[name];
+      info.name = name;
+      info.path = path;
+    }
+    for (const auto& [name, why] : watcher_->faults()) {
+      AdapterInfo& info = all[name];
+      info.name = name;
+      info.state = AdapterState::kFailed;
+      info.error = why.to_string();
+    }
+  }
+  for (auto& adapter : llm()->adapters()) all[adapter.name] = std::move(adapter);
+  std::vector<AdapterInfo> sorted;
+  for (auto& [name, adapter] : all) sorted.push_back(std::move(adapter));
+  return sorted;
+}
+
 std::vector<std::string> Service::adapter_names() const {
   std::set<std::string> names;
   for (const auto& adapter : llm()->adapters()) names.insert(adapter.name);
@@ -175,7 +197,10 @@ ToolSetting Service::tool_setting(const LLM& llm) const {
 }
 
 void Service::with_engine(Exchange exchange, Work work) {
-  if (phase() == Phase::kDraining) return exchange->respond(error_response(unavailable("the server is shutting down")));
+  if (phase() == Phase::kDraining) {
+    if (llm() != nullptr) metrics_->reject(Rejection::kDraining);
+    return exchange->respond(error_response(unavailable("the server is shutting down")));
+  }
   with_model(std::move(exchange), std::move(work));
 }
 
@@ -190,7 +215,9 @@ void Service::run(WorkQueue& queue, Exchange exchange, Work work) {
     const Status done = or_out_of_memory("the request cannot be read", [&] { return work(*llm(), exchange), Status(); });
     if (!done.ok()) exchange->respond(error(done));
   });
-  if (!taken) exchange->respond(error_response(resource_exhausted("{} requests wait to be read; try again", kMostUnread)));
+  if (taken) return;
+  metrics_->reject(Rejection::kQueueFull);
+  exchange->respond(error_response(resource_exhausted("{} requests wait to be read; try again", kMostUnread)));
 }
 
 void Service::put_model(std::string_view model, Request& request) const {

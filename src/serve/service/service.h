@@ -103,6 +103,8 @@ class Service : private LiveAnswer::Owner {
   // Null: none that last.
   RegisteredAdapters* registered() const { return registered_.get(); }
   Metrics* metrics() const { return metrics_.get(); }
+  // Those of the engine, and what lies in the adapter root and was never asked for, or cannot be. Sorted by name.
+  std::vector<AdapterInfo> all_adapters() const;
   // What a request may name, whether it ever did: those of the engine and those that lie in the adapter root. Sorted.
   std::vector<std::string> adapter_names() const;
 
