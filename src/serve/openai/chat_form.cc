@@ -70,7 +70,8 @@ class ChatForm : public AnswerForm {
     Json message{{"role", "assistant"}, {"content", completion.text}, {"refusal", nullptr}};
     bool has_calls = false;
     if (tools_.reads_calls()) {
-      const ParsedAnswer parsed = parse_tool_calls(parser(ToolCallParser::Announce::kWhole), completion.text);
+      const ParsedAnswer parsed =
+          parse_tool_calls(parser(ToolCallParser::Announce::kWhole), completion.text, end_of(completion.finish_reason));
       has_calls = !parsed.calls.empty();
       message["content"] = has_calls && parsed.content.empty() ? Json(nullptr) : Json(parsed.content);
       for (const auto& call : parsed.calls) message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
@@ -108,7 +109,7 @@ class ChatForm : public AnswerForm {
     AnswerDelta found;
     if (choice.calls) {
       choice.calls->push(event.text, found);
-      if (event.finish_reason != FinishReason::kNone) choice.calls->finish(found);
+      if (event.finish_reason != FinishReason::kNone) choice.calls->finish(end_of(event.finish_reason), found);
     } else {
       found.content = event.text;
     }

@@ -1,7 +1,8 @@
 #include "serve/openai/logprobs_json.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "serve/logprob.h"
 
 namespace choral::serve {
 namespace {
@@ -18,8 +19,6 @@ Json token_json(const TokenLogprob& token, const TokenNames& names) {
 }
 
 }  // namespace
-
-double finite_logprob(float logprob) { return std::isfinite(logprob) ? logprob : -9999.0; }
 
 Json chat_logprobs(std::span<const PositionLogprobs> positions, size_t top, const TokenNames& names) {
   Json content = Json::array();
