@@ -124,6 +124,7 @@ struct ModelInfo {
   std::string name;
   std::string architecture;
   std::string path;
+  bool is_gguf = false;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;  // as packed in memory
   int64_t kv_cache_bytes = 0;
@@ -218,8 +219,8 @@ class CHORAL_API LLM {
   virtual Result<std::string> apply_chat_template(const Request& request) const = 0;
   // Fine when every kind of StructuredOutput is served; else which are not, why, and what to install.
   virtual Status structured_output_support() const = 0;
-  // The model's own sampling defaults (generation_config.json) put over SamplingParams' defaults.
-  virtual SamplingParams default_sampling() const = 0;
+  // How the model's files say that it is sampled (generation_config.json, GGUF's general.sampling), put over `otherwise`.
+  virtual SamplingParams default_sampling(const SamplingParams& otherwise = {}) const = 0;
 
   // Adapters. Loading and packing run beside the engine: requests in flight go on. A name that exists is replaced: running
   // requests keep the version they began with, new ones get the new one; with `replace` false it is already_exists. What fails,

@@ -89,7 +89,7 @@ TEST(Gguf, CountsAreHeldAgainstTheFileBeforeAnythingIsReserved) {
   expect_refused(spec, Code::kTooLarge, "metadata entries");
   spec.metadata_count = 60'000;
   expect_refused(spec, Code::kTooLarge, "metadata entries");
-  expect_refused(valid(), Code::kTooLarge, "claims 2 tensors", {.max_tensors = 1});
+  expect_refused(valid(), Code::kTooLarge, "2 tensors; at most 1 are read", {.max_tensors = 1});
   expect_refused(valid(), Code::kTooLarge, "claims 2 metadata", {.max_metadata_entries = 1});
   expect_refused(valid(), Code::kTooLarge, "metadata values", {.max_metadata_values = 1});
   expect_refused(valid(), Code::kTooLarge, "key", {.max_key_bytes = 5});
