@@ -75,6 +75,15 @@ TEST(ReadChatCall, EffortGoesToTheTemplate) {
   EXPECT_EQ(call->request.template_kwargs_json, R"({"x":1,"reasoning_effort":"low"})");
 }
 
+TEST(ReadResponseCall, NotesTheFirstOfManyUnknownFields) {
+  std::string body = R"({"input":"a")";
+  for (int i = 0; i < 40; ++i) body += ",\"f" + std::to_string(i) + "\":1";
+  BodyNotes notes;
+  ASSERT_TRUE(read_response_call(body + "}", {}, notes).ok());
+  EXPECT_EQ(notes.unknown.size(), 16U);
+  EXPECT_EQ(notes.unknown.front(), "f0");
+}
+
 TEST(ReadResponseCall, IsAChat) {
   BodyNotes notes;
   const auto call = read_response_call(

@@ -130,7 +130,7 @@ Status put_member(const std::string& name, const Json& value, Json& chat, BodyNo
     if (value != false)
       return unsupported("'{}' is not served: nothing is stored here; send the whole conversation as 'input'", name);
   } else if (!is_one_of(kWithoutEffect, name) && name != "input" && name != "instructions") {
-    notes.unknown.push_back(shown(name));
+    note_unknown(name, notes);
   }
   return {};
 }
