@@ -141,6 +141,7 @@ struct RequestMetrics {
 struct RequestOutput {
   std::string id;
   Status status;  // an error of this request alone; its neighbours are not affected
+  int preemptions = 0;  // times that it gave its place back and started again
   std::vector<int32_t> prompt_token_ids;
   std::vector<PositionLogprobs> prompt_logprobs;  // from the second prompt token on
   std::vector<Completion> completions;            // `n` of them
