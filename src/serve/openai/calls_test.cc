@@ -72,7 +72,19 @@ TEST(ReadChatCall, EffortGoesToTheTemplate) {
   const auto call = read_chat_call(
       R"({"messages":[{"role":"user","content":"a"}],"reasoning_effort":"low","chat_template_kwargs":{"x":1}})", {}, notes);
   ASSERT_TRUE(call.ok());
-  EXPECT_EQ(call->request.template_kwargs_json, R"({"x":1,"reasoning_effort":"low"})");
+  EXPECT_EQ(call->request.template_kwargs_json, R"({"reasoning_effort":"low","x":1})");
+}
+
+TEST(ReadChatCall, DocumentsGoToTheTemplateWhichTheTemplatesOwnVariablesOverrule) {
+  const auto kwargs = [](const std::string& members) -> std::string {
+    BodyNotes notes;
+    const auto call = read_chat_call(R"({"messages":[{"role":"user","content":"a"}],)" + members + "}", {}, notes);
+    return call.ok() ? call->request.template_kwargs_json : notes.param;
+  };
+  EXPECT_EQ(kwargs(R"("documents":[{"title":"t","text":"x"}])"), R"({"documents":[{"title":"t","text":"x"}]})");
+  EXPECT_EQ(kwargs(R"("documents":[{}],"chat_template_kwargs":{"documents":[],"a":1})"), R"({"documents":[],"a":1})");
+  EXPECT_EQ(kwargs(R"("chat_template_kwargs":{"documents":[],"a":1},"documents":[{}])"), R"({"documents":[],"a":1})");
+  for (const char* bad : {R"("documents":{})", R"("documents":["x"])"}) EXPECT_EQ(kwargs(bad), "documents") << bad;
 }
 
 TEST(ReadResponseCall, NotesTheFirstOfManyUnknownFields) {
