@@ -74,6 +74,10 @@ struct Request {
   bool add_generation_prompt = true;
   bool add_special_tokens = true;  // for `prompt`: BOS and the like, as the tokenizer says
 
+  // Of a prompt with more tokens so many are kept, the last ones or the first. -1: as many as fit beside max_tokens. 0: all; one
+  // that does not fit is refused.
+  int truncate_prompt_tokens = 0;
+  enum class TruncationSide { kLeft, kRight } truncation_side = TruncationSide::kLeft;  // which loses its tokens
   // Empty: the base model. Several act together, each with its factor: y = W·x + Σ scale·ΔW·x.
   std::vector<AdapterUse> adapters = {};
 

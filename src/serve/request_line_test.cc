@@ -138,12 +138,13 @@ TEST(RequestLine, AnAnswersFormIsAskedForAsOverHttp) {
     EXPECT_EQ(outcome_of(std::string("{") + bad + "}").status.code(), Code::kInvalidArgument) << bad;
 }
 
-TEST(RequestLine, BringsLimitsOfTime) {
-  const auto got = outcome_of(R"({"timeout_s":1.5,"queue_timeout_s":2})");
+TEST(RequestLine, BringsLimitsOfTimeAndOfItsPrompt) {
+  const auto got = outcome_of(R"({"timeout_s":1.5,"queue_timeout_s":2,"truncate_prompt_tokens":7})");
   ASSERT_TRUE(got.status.ok()) << got.status.to_string();
   EXPECT_THAT(got.warnings, SizeIs(0));
   EXPECT_EQ(got.line.request.timeout_s, 1.5);
   EXPECT_EQ(got.line.request.queue_timeout_s, 2);
+  EXPECT_EQ(got.line.request.truncate_prompt_tokens, 7);
 }
 
 TEST(RequestLine, NoErrorDrivesATerminal) {

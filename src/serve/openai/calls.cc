@@ -233,6 +233,10 @@ Result<CompletionCall> read_completion_call(std::string_view body, const Samplin
   }));
   if (call.prompts.empty()) return missing("prompt", notes);
   CHORAL_RETURN_IF_ERROR(check_head(call, notes));
+  if (call.echo && call.request.truncate_prompt_tokens != 0) {
+    notes.param = "truncate_prompt_tokens";
+    return invalid_argument("'echo' gives the prompt back as it was sent, 'truncate_prompt_tokens' cuts it; give one of them");
+  }
   auto& sampling = call.request.sampling;
   if (call.echo && sampling.logprobs && !sampling.prompt_logprobs) sampling.prompt_logprobs = sampling.logprobs;
   if (sampling.max_tokens == 0) {

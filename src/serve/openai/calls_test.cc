@@ -87,6 +87,17 @@ TEST(ReadChatCall, DocumentsGoToTheTemplateWhichTheTemplatesOwnVariablesOverrule
   for (const char* bad : {R"("documents":{})", R"("documents":["x"])"}) EXPECT_EQ(kwargs(bad), "documents") << bad;
 }
 
+TEST(ReadCalls, APromptIsCutWhereTheBodySaysSo) {
+  BodyNotes notes;
+  const auto embedding = read_embedding_call(R"({"input":"a","truncate_prompt_tokens":-1,"truncation_side":"right"})", notes);
+  ASSERT_TRUE(embedding.ok()) << embedding.status().to_string();
+  EXPECT_EQ(embedding->request.truncate_prompt_tokens, -1);
+  EXPECT_EQ(embedding->request.truncation_side, Request::TruncationSide::kRight);
+  EXPECT_FALSE(read_completion_call(R"({"prompt":"a","echo":true,"truncate_prompt_tokens":5})", {}, notes).ok());
+  EXPECT_EQ(notes.param, "truncate_prompt_tokens");
+  EXPECT_FALSE(read_completion_call(R"({"prompt":"a","truncation_side":"middle"})", {}, notes).ok());
+}
+
 TEST(ReadResponseCall, NotesTheFirstOfManyUnknownFields) {
   std::string body = R"({"input":"a")";
   for (int i = 0; i < 40; ++i) body += ",\"f" + std::to_string(i) + "\":1";

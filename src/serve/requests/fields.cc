@@ -112,6 +112,12 @@ Status read_seconds(std::string_view name, const Json& json, double& out) {
   return {};
 }
 
+Status read_truncation_side(std::string_view name, const Json& json, Request& r) {
+  if (json != "left" && json != "right") return wrong_type(name, "left or right", json);
+  r.truncation_side = json == "left" ? Request::TruncationSide::kLeft : Request::TruncationSide::kRight;
+  return {};
+}
+
 #define CHORAL_FIELD(name, schema, target)                                                                  \
   Field<Request> {                                                                                          \
 #name, schema, [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.target); } \
@@ -120,6 +126,8 @@ constexpr std::array kPromptFields{
     CHORAL_FIELD(priority, kInteger, priority),
     CHORAL_FIELD(cache_salt, kString, cache_salt),
     CHORAL_FIELD(add_special_tokens, kBoolean, add_special_tokens),
+    CHORAL_FIELD(truncate_prompt_tokens, R"({"type":"integer","minimum":-1})", truncate_prompt_tokens),
+    Field<Request>{"truncation_side", R"({"type":"string","enum":["left","right"]})", read_truncation_side},
     Field<Request>{"timeout_s", kSeconds,
                    [](std::string_view n, const Json& j, Request& r) { return read_seconds(n, j, r.timeout_s); }},
     Field<Request>{"queue_timeout_s", kSeconds,
