@@ -139,12 +139,13 @@ TEST(RequestLine, AnAnswersFormIsAskedForAsOverHttp) {
 }
 
 TEST(RequestLine, BringsLimitsOfTimeAndOfItsPrompt) {
-  const auto got = outcome_of(R"({"timeout_s":1.5,"queue_timeout_s":2,"truncate_prompt_tokens":7})");
+  const auto got = outcome_of(R"({"timeout_s":1.5,"queue_timeout_s":2,"truncate_prompt_tokens":7,"logprob_token_ids":[5,3]})");
   ASSERT_TRUE(got.status.ok()) << got.status.to_string();
   EXPECT_THAT(got.warnings, SizeIs(0));
   EXPECT_EQ(got.line.request.timeout_s, 1.5);
   EXPECT_EQ(got.line.request.queue_timeout_s, 2);
   EXPECT_EQ(got.line.request.truncate_prompt_tokens, 7);
+  EXPECT_THAT(got.line.request.sampling.logprob_token_ids, ElementsAre(5, 3));
 }
 
 TEST(RequestLine, NoErrorDrivesATerminal) {

@@ -157,6 +157,7 @@ constexpr std::array kRequestFields{
                    read_logit_bias},
     CHORAL_FIELD(allowed_token_ids, kIds, sampling.allowed_token_ids),
     CHORAL_FIELD(bad_words, kStrings, sampling.bad_words),
+    CHORAL_FIELD(logprob_token_ids, kIds, sampling.logprob_token_ids),
     Field<Request>{"response_format", R"({"type":"object","properties":{"type":{"type":"string"}},"required":["type"]})",
                    read_response_format},
     Field<Request>{"structured_outputs", R"({"type":"object"})", read_structured_outputs},
