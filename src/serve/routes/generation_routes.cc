@@ -156,6 +156,7 @@ void embed(Service& service, LLM& llm, const Exchange& exchange) {
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   CallHead head;
   head.model = call->model;
+  head.request = call->request;
   service.put_model(call->model, head.request);
   head.request.embedding = true;
   head.request.id = answer_id("embd", exchange);
