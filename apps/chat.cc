@@ -89,7 +89,7 @@ class Chat {
   RequestOutput last_;
 };
 
-// Typed: every error is shown and the conversation goes on. Piped: too, but the first one becomes the exit code.
+// Typed: every error is shown and the conversation goes on. Piped: too, but the first one gives the exit code.
 Status Chat::run() {
   Status first_error;
   std::string text;
@@ -115,7 +115,7 @@ Status Chat::run() {
     }
   }
   if (!any && !typed_ && !quiet_) note("choral: no message came: standard input is closed or empty");
-  return typed_ ? Status() : first_error;
+  return typed_ || first_error.ok() ? Status() : Status(first_error.code(), "not every line was answered: see above");
 }
 
 // The oldest messages that the context has no room for are not read any more.
@@ -190,6 +190,7 @@ Status Chat::command(std::string_view line) {
   const std::string_view name = line.substr(0, space);
   std::string rest(space == line.npos ? "" : line.substr(space + 1));
   rest.erase(0, rest.find_first_not_of(' '));
+  rest.erase(rest.find_last_not_of(' ') + 1);
   if (name == "/quit" || name == "/exit" || name == "/bye") {
     quit_ = true;
   } else if (name == "/help") {

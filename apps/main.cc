@@ -110,24 +110,26 @@ class HelpText : public CLI::Formatter {
   }
 };
 
-// `choral help [COMMAND …]` and `choral version`.
+// Words for flags, as other programs have them: `choral help COMMAND` is `choral COMMAND --help`, `choral version` --version.
 void add_words_for_flags(CLI::App& app, choral::apps::Command& command) {
-  const auto words = std::make_shared<std::vector<std::string>>();
-  auto* help = app.add_subcommand("help", "this list, or a command's flags: help COMMAND");
-  help->add_option("COMMAND", *words)->type_name("");
-  help->callback([&app, &command, words] {
-    command.run = [&app, words] {
-      const CLI::App* about = &app;
-      for (const auto& word : *words) {
-        const auto subs = about->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == word; });
-        if (subs.empty()) return choral::invalid_argument("choral has no command '{}' (choral --help lists them)", word);
-        about = subs.front();
-      }
-      return choral::apps::print_out(about->help());
-    };
-  });
+  app.add_subcommand("help", "this list, or a command's flags: help COMMAND");
   auto* version = app.add_subcommand("version", "which choral this is");
   version->callback([&command] { command.run = [] { return choral::apps::print_out(version_text() + "\n"); }; });
+}
+
+choral::Result<std::vector<std::string>> without_help_word(const CLI::App& app, std::vector<std::string> words) {
+  if (words.empty() || words.front() != "help") return words;
+  words.erase(words.begin());
+  const CLI::App* about = &app;
+  std::string name = app.get_name();
+  for (const auto& word : words) {
+    const auto subs = about->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == word; });
+    if (subs.empty()) return choral::invalid_argument("{} has no command '{}' ({} --help lists them)", name, word, name);
+    about = subs.front();
+    name += " " + word;
+  }
+  words.emplace_back("--help");
+  return words;
 }
 
 // CLI11 reads 010 as C does, as 8.
@@ -177,8 +179,11 @@ int main(int argc, char** argv) {
   add_words_for_flags(app, command);
   read_numbers_as_decimals(app);
   if (const choral::Status wrong = check_before_parsing({argv, argv + argc}); !wrong.ok()) return fail(wrong);
+  auto words = without_help_word(app, {argv + std::min(1, argc), argv + argc});
+  if (!words.ok()) return fail(words.status());
+  std::reverse(words->begin(), words->end());  // as CLI11 wants them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(*words));
   } catch (const CLI::ExtrasError&) {
     return fail(unknown_word(app));
   } catch (const CLI::Success& wanted) {

@@ -233,7 +233,7 @@ Result<bool> OutputFile::resume() {
       const std::lock_guard lock(mutex_);
       partial_ = name;
     }
-    begun_ = true;
+    begun_ = resumed_ = true;
     CHORAL_RETURN_IF_ERROR(adopt(descriptor));
     return true;
   }
@@ -261,7 +261,7 @@ void OutputFile::remove_partial() {
 
 OutputFile::~OutputFile() {
   if (file_ != nullptr && file_ != stdout) std::fclose(file_);
-  remove_partial();
+  if (!resumed_) remove_partial();
 }
 
 // Before the first line.

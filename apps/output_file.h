@@ -24,7 +24,7 @@ class OutputFile {
   enum class Pipes { kWaited, kRefused };
   // Finds out now what would keep the lines from being written.
   static Result<std::unique_ptr<OutputFile>> create(const std::string& path, Pipes pipes = Pipes::kWaited);
-  ~OutputFile();  // without commit() nothing stays of what is not written directly
+  ~OutputFile();  // without commit() nothing stays of what is not written directly, but for what was there before: resume()
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
@@ -66,6 +66,7 @@ class OutputFile {
   bool direct_ = false;
   bool begun_ = false;
   bool committed_ = false;
+  bool resumed_ = false;
   bool replaces_ = false;  // a plain file, whose facts are
   struct stat replaced_ {};
   std::string remark_;

@@ -144,7 +144,7 @@ TEST_F(LlmTest, RefusalsNameTheFieldAndTheLimit) {
   refused(ask_for_all_logprobs, "n 128 with max_tokens 507");
   refused([](Request& r) { r.prompt_token_ids = {5000}; }, "5000");
   refused([](Request& r) { r.prompt = "both"; }, "exactly one");
-  refused([](Request& r) { r.prompt_token_ids = random_prompt(600, 1); }, "max_model_len");
+  refused([](Request& r) { r.prompt_token_ids = random_prompt(600, 1); }, "--max-model-len");
 }
 
 TEST_F(LlmTest, LogprobsAreCountedInTheRoomThatTheContextLeaves) {

@@ -42,7 +42,7 @@ async def streamed(i):
     """The text and the number of tokens."""
     reader, writer = await asyncio.open_connection("127.0.0.1", SERVER.port)
     body = json.dumps({**request(i), "stream": True, "return_token_ids": True}).encode()
-    writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n"
                  b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
     answer = (await reader.read()).decode()
     writer.close()
