@@ -97,7 +97,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("--worker-cls,--worker-class", o.worker_cls, "auto or a name that the device brings", "NAME");
   option("--tokenizer", o.tokenizer, "another folder for the tokenizer", "PATH");
   option("--chat-template", flags.chat_template_file, "a Jinja file instead of the model's", "FILE");
-  add_seed_flag(app, "--engine-seed", flags.seed, "for requests without --seed (0)")->group("Engine");
+  add_seed_flag(app, "--engine-seed", flags.seed, "for requests without --seed (another each time)")->group("Engine");
   app.add_flag("-q,--quiet", flags.quiet, "no progress, no summaries")->group("Engine");
   app.add_flag("-v,--verbose", flags.verbose, "say every choice that was made while loading")->group("Engine");
   add_adapter_flags(app, flags.adapters, o);
@@ -105,7 +105,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
 
 Result<EngineOptions> engine_options(const EngineFlags& flags) {
   EngineOptions options = flags.options;
-  options.seed = flags.seed.value_or(options.seed);
+  options.seed = flags.seed ? *flags.seed : fresh_seed();
   if (!flags.kv_cache_memory.empty()) {
     CHORAL_TRY(options.kv_cache_bytes, parse_size(flags.kv_cache_memory).while_("--kv-cache-memory"));
     if (options.kv_cache_bytes == 0) return invalid_argument("--kv-cache-memory: 0 bytes hold no token");
@@ -120,7 +120,12 @@ Result<EngineOptions> engine_options(const EngineFlags& flags) {
 
 Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
   CHORAL_TRY(auto options, engine_options(flags));
+  return load_llm(flags, std::move(options));
+}
+
+Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags, EngineOptions options) {
   const std::string root = options.adapter_root;
+  const uint64_t seed = options.seed;
   if (options.model.empty()) return invalid_argument("no model was given: name a folder, a GGUF file or org/name");
   const double begin = now_s();
   Progress progress(flags.quiet);
@@ -136,12 +141,14 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
   CHORAL_TRY(auto llm, LLM::load(std::move(options)));
   const ModelInfo& info = llm->info();
   progress.finish(fmt::format(
-      "{} ready in {:.1f} s ({}): {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} threads, {}{}", info.name,
-      now_s() - begin, times.text(), info.architecture, static_cast<double>(info.parameters) * 1e-6, size_text(info.weight_bytes),
-      info.max_model_len, info.kv_cache_tokens, info.kv_cache_dtype, info.threads, info.cpu_level, adapters_text(*llm, root)));
+      "{} ready in {:.1f} s ({}): {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} thread{} at CPU level {}{}",
+      info.name, now_s() - begin, times.text(), info.architecture, static_cast<double>(info.parameters) * 1e-6,
+      size_text(info.weight_bytes), info.max_model_len, info.kv_cache_tokens, info.kv_cache_dtype, info.threads,
+      info.threads == 1 ? "" : "s", info.cpu_level, adapters_text(*llm, root)));
   if (flags.verbose) {
     print_notes(info.notes);
     print_layers(info.layers);
+    say("choral:   the dice's seed is {0}: --engine-seed {0} throws them alike again\n", seed);
   }
   return llm;
 }

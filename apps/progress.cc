@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 #include <utility>
 
+#include "answer_layout.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -79,7 +81,7 @@ void Progress::draw(double now) {
   }
   line += fmt::format(" ({:.0f} s)", now - begin_);
   if (terminal_) {
-    say("\r\033[K{}", line);
+    say("\r\033[K{}", cut_to_width(line, std::max(0, terminal_columns(STDERR_FILENO) - 1)));
   } else {
     say("{}\n", line);
   }

@@ -56,7 +56,7 @@ Status print_tokens(const text::Tokenizer& tokenizer, std::string_view text, con
   }
   if (json) return print_out(fmt::format("{}],\"tokens\":[{}]}}\n", out, pieces));
   CHORAL_RETURN_IF_ERROR(print_out(out));
-  say("choral: {} tokens\n", ids.size());
+  say("choral: {} token{}\n", ids.size(), ids.size() == 1 ? "" : "s");
   return {};
 }
 

@@ -19,7 +19,17 @@ struct Shard {
 };
 
 // The types that a parameter may have in a checkpoint.
-enum class StoredAs : uint8_t { kFloat, kFloatOrBlocks, kInt8, kUint8, kInt32, kInteger, kFloatOrInt64, kFloat8 };
+enum class StoredAs : uint8_t {
+  kFloat,
+  kFloatOrBlocks,
+  kInt8,
+  kUint8,
+  kInt32,
+  kInteger,
+  kFloatOrInt64,
+  kFloat8,
+  kFloatOrE8M0,
+};
 enum class Presence : uint8_t { kRequired, kOptional };
 
 struct Parameter {

@@ -60,6 +60,7 @@ SchemePtr modelslim_static_scheme();
 // Rows and columns of a weight that share a scale; 0: the scale is a whole tensor's or a channel's.
 struct Fp8Blocks {
   int64_t rows = 0, cols = 0;
+  bool said = true;  // by the checkpoint; else a scale's shape tells whether it is of blocks, of a channel or of all
 };
 // FP8: e4m3 with x in full.
 SchemePtr fp8_scheme(Fp8Blocks blocks);

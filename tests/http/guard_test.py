@@ -170,11 +170,11 @@ class GuardTest(unittest.TestCase):
         self.assertEqual(self.ask(server, None, "/v1/load_lora_adapter", lora_name="kept", lora_path=str(FILES.folder / "elsewhere"))[0], 200)
         self.assertEqual(self.ask(server, None, "/v1/load_lora_adapter", lora_name="gone", lora_path=str(FILES.folder / "elsewhere"))[0], 200)
         self.assertEqual(self.ask(server, None, "/v1/unload_lora_adapter", lora_name="gone")[0], 200)
-        text = self.ask(server, model="kept")[2]["choices"][0]["text"]
+        text = self.ask(server, model="kept", temperature=0)[2]["choices"][0]["text"]
         server.stop(signal.SIGKILL)
         server = self.start(*flags)
         self.assertEqual([m["id"] for m in server.call("GET", "/v1/models")[2]["data"]], ["tiny", "kept"])
-        self.assertEqual(self.ask(server, model="kept")[2]["choices"][0]["text"], text)
+        self.assertEqual(self.ask(server, model="kept", temperature=0)[2]["choices"][0]["text"], text)
 
     def test_a_folder_that_appears_is_listed_and_one_that_vanishes_is_not(self):
         root = FILES.folder / "moving"

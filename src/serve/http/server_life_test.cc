@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 using testing::echo;
 using testing::eventually;
 using ::testing::HasSubstr;
-using testing::Held;
+using testing::HeldServer;
 using testing::on_a_free_port;
 using testing::RawClient;
 using testing::RawResponse;
@@ -134,13 +134,12 @@ TEST(HttpServerLife, ACloseOfAUnixClientIsNoticed) {
   HttpServerOptions options;
   options.host = "";
   options.unix_path = folder / "s.sock";
-  Held held;
-  auto server = serve(options, held.handler());
+  HeldServer server(options);
   RawClient half = RawClient::unix_socket(options.unix_path), whole = RawClient::unix_socket(options.unix_path);
   half.send("GET /half HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto answered = held.take();
+  auto answered = server.take();
   whole.send("GET /whole HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto left = held.take();
+  auto left = server.take();
   std::atomic<int> closed{0};
   left->on_closed([&] { ++closed; });
   half.half_close();
@@ -226,11 +225,10 @@ TEST(HttpServerLife, TwoThousandIdleConnectionsNeedLittle) {
 }
 
 TEST(HttpServerLife, DrainingLetsAnswersEndAndTakesNoMore) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient idle = RawClient::tcp(server->port()), busy = RawClient::tcp(server->port());
+  HeldServer server;
+  RawClient idle = server.client(), busy = server.client();
   busy.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  auto exchange = server.take();
   ASSERT_TRUE(eventually([&] { return server->connections() == 2; }));
   server->stop_accepting();
   server->drain();
@@ -252,11 +250,9 @@ TEST(HttpServerLife, DrainingLetsAnswersEndAndTakesNoMore) {
 }
 
 TEST(HttpServerLife, StoppingWaitsForAnswers) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server;
+  RawClient client = server.asking_client();
+  auto exchange = server.take();
   std::atomic<int> closed{0};
   exchange->on_closed([&] { ++closed; });
   std::thread answering([&] {
@@ -271,11 +267,9 @@ TEST(HttpServerLife, StoppingWaitsForAnswers) {
 }
 
 TEST(HttpServerLife, StoppingCutsOffWhatHasNoTime) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server;
+  RawClient client = server.asking_client();
+  auto exchange = server.take();
   std::atomic<int> closed{0};
   exchange->on_closed([&] { ++closed; });
   exchange->begin_stream(200, {});

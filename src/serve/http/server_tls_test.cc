@@ -21,7 +21,7 @@ namespace {
 using testing::echo;
 using testing::eventually;
 using ::testing::HasSubstr;
-using testing::Held;
+using testing::HeldServer;
 using testing::on_a_free_port;
 using testing::RawClient;
 using testing::serve;
@@ -186,14 +186,13 @@ TEST_F(HttpTls, OldVersionsAreRefused) {
 }
 
 TEST_F(HttpTls, CarriesLargeBodiesAndStreams) {
-  Held held;
-  auto server = serve(options(), held.handler());
+  HeldServer server(options());
   TlsClient client(server->port(), server_);
   ASSERT_TRUE(client.connect());
   const std::string body(5 << 20, 'b');
   std::thread sender(
       [&] { client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body); });
-  auto exchange = held.take();
+  auto exchange = server.take();
   sender.join();
   EXPECT_TRUE(exchange->request().body == body);
   exchange->begin_stream(200, sse_headers());
@@ -208,13 +207,12 @@ TEST_F(HttpTls, CarriesLargeBodiesAndStreams) {
 }
 
 TEST_F(HttpTls, AClientThatLeavesIsNoticed) {
-  Held held;
-  auto server = serve(options(), held.handler());
+  HeldServer server(options());
   for (const bool with_goodbye : {true, false}) {
     TlsClient client(server->port(), server_);
     ASSERT_TRUE(client.connect());
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-    auto exchange = held.take();
+    auto exchange = server.take();
     std::atomic<int> closed{0};
     exchange->on_closed([&] { ++closed; });
     if (with_goodbye) client.half_close();
@@ -224,12 +222,11 @@ TEST_F(HttpTls, AClientThatLeavesIsNoticed) {
 }
 
 TEST_F(HttpTls, AHalfClosedClientGetsItsAnswer) {
-  Held held;
-  auto server = serve(options(), held.handler());
+  HeldServer server(options());
   TlsClient client(server->port(), server_);
   ASSERT_TRUE(client.connect());
   client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  auto exchange = server.take();
   client.half_close();
   EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   exchange->respond({200, {}, "still here"});

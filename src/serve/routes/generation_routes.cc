@@ -4,6 +4,7 @@
 #include "serve/openai/answer_form.h"
 #include "serve/openai/calls.h"
 #include "serve/routes/routes.h"
+#include "serve/usual_sampling.h"
 
 namespace choral::serve {
 namespace {
@@ -66,7 +67,7 @@ bool prepare(Service& service, const LLM& llm, const Exchange& exchange, CallHea
 
 void complete(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
-  auto call = read_completion_call(exchange->request().body, llm.default_sampling(), notes);
+  auto call = read_completion_call(exchange->request().body, usual_sampling(llm), notes);
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, *call)) return;
@@ -123,7 +124,7 @@ Result<ToolPlan> plan_call(const Service& service, LLM& llm, ChatCall& call, Bod
 
 void chat(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
-  auto call = read_chat_call(exchange->request().body, llm.default_sampling(), notes);
+  auto call = read_chat_call(exchange->request().body, usual_sampling(llm), notes);
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, *call)) return;
@@ -137,7 +138,7 @@ void chat(Service& service, LLM& llm, const Exchange& exchange) {
 
 void respond(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
-  auto call = read_response_call(exchange->request().body, llm.default_sampling(), notes);
+  auto call = read_response_call(exchange->request().body, usual_sampling(llm), notes);
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, call->chat)) return;
@@ -155,6 +156,7 @@ void embed(Service& service, LLM& llm, const Exchange& exchange) {
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   CallHead head;
   head.model = call->model;
+  head.request = call->request;
   service.put_model(call->model, head.request);
   head.request.embedding = true;
   head.request.id = answer_id("embd", exchange);

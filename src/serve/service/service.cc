@@ -68,6 +68,7 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   const TemplateTools told = tools_of_template(llm.info().tool_template);
   tool_format_ = options_.tool_format.value_or(told.format);
   if (!options_.tool_format && !told.note.empty()) CHORAL_LOG(kInfo, "tools: {}", told.note);
+  time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
   metrics_ = std::make_unique<Metrics>(options_.base_names.front(), llm.info(), options);
   if (registered_) reload_registered(llm);
   if (!options_.adapter_root.empty()) CHORAL_RETURN_IF_ERROR(watch_root(llm));
@@ -117,6 +118,7 @@ std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
 std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
                                             LiveStream& out) {
   const auto holder = key_holder(exchange->request());
+  time_limits_.hold(request);
   constexpr int64_t kBytesPerToken = 4;  // of a prompt that is not tokenised yet; the end settles what it was
   const SamplingParams& sampling = request.sampling;
   const int64_t answer = sampling.max_tokens > 0 ? sampling.max_tokens : llm.info().max_model_len;

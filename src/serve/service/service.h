@@ -19,6 +19,7 @@
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
 #include "serve/service/live_answer.h"
+#include "serve/service/time_limits.h"
 #include "serve/service/work_queue.h"
 #include "serve/tools/tools_request.h"
 
@@ -128,6 +129,7 @@ class Service : private LiveAnswer::Owner {
   std::atomic<Phase> phase_ = Phase::kLoading;
   int64_t loaded_unix_s_ = 0;
   ToolFormat tool_format_ = ToolFormat::kJson;
+  TimeLimits time_limits_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;
   std::unique_ptr<RegisteredAdapters> registered_;
