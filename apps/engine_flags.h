@@ -22,6 +22,7 @@ struct EngineFlags {
   std::optional<uint64_t> seed;  // of the engine
   std::string kv_cache_memory;
   std::string chat_template_file;
+  bool tells_memory = false;  // before loading
   bool quiet = false;
   bool verbose = false;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <utility>
 
 #include "answer_layout.h"
 #include "base/clock.h"
@@ -39,6 +40,12 @@ void Progress::update(std::string text, double fraction) {
 void Progress::finish(std::string_view line) {
   stop();
   if (!quiet_ && !line.empty()) say("choral: {}\n", terminal_line(line));
+}
+
+void Progress::say_line(std::string_view line) {
+  const std::lock_guard lock(mutex_);
+  if (quiet_) return;
+  say("{}choral: {}\n", std::exchange(drawn_, false) && terminal_ ? "\r\033[K" : "", terminal_line(line));
 }
 
 void Progress::stop() {

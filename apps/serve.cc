@@ -106,6 +106,7 @@ Status run(ServeFlags flags) {
     tell(server->reload_keys(), "the keys were");
     if (has_tls) tell(server->reload_certificate(), "the certificate was");
   };
+  flags.engine.tells_memory = true;
   const Interrupts::Scope loading(*interrupts, {.call = {}, .hang_up = reload});
   CHORAL_TRY(llm, load_llm(flags.engine));
   CHORAL_RETURN_IF_ERROR(server->attach(*llm, flags.engine.options));

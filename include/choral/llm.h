@@ -29,7 +29,7 @@ class Platform;
 }  // namespace platform
 
 struct LoadProgress {
-  std::string_view phase;  // "open", "load", "pack", "ready"
+  std::string_view phase;  // "open", "load", "memory" (what it will take, in words), "pack", "adapters", "ready"
   std::string_view detail;
   double fraction = 0;  // 0 … 1 of the phase
 };
@@ -108,6 +108,8 @@ struct AdapterInfo {
   int in_use = 0;     // running requests that hold it
   int64_t loads = 0;  // times it came from disk
   int64_t requests = 0;
+  double last_use_unix_s = 0;      // when a request named it last, or the last one that held it ended; 0: none did
+  int64_t errors = 0;              // reads of its name's files that failed
   std::string error;               // why it failed, or why its changed files are not what is served
   std::vector<std::string> notes;  // what to know about it: that it was made for another base
 };

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <span>
 
-#include "base/free_memory.h"
 #include "base/out_of_memory.h"
 #include "base/system_error.h"
 #include "engine/engine_core.h"
@@ -122,10 +121,6 @@ class Engine : public LLM {
   std::shared_ptr<AdapterRegistry> registry_;  // the core keeps it too, and the executor whose targets its loader needs
 };
 
-// A quarter of what is free once the model is loaded, at most 8 GiB: thousands of small adapters, and room for the KV pool's
-// pages.
-int64_t default_adapter_budget() { return std::min(free_memory_bytes() / 4, int64_t{8} << 30); }
-
 Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, int64_t max_model_len) {
   sched::SchedulerConfig config;
   config.max_num_seqs = options.max_num_seqs;
@@ -171,7 +166,6 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   engine->info_.has_chat_template = engine->reader_->has_chat_template();
   engine->info_.tool_template = engine->reader_->tool_template_source();
   CHORAL_TRY(engine->stated_sampling_, StatedSampling::read(engine->files_.generation_config));
-  const int64_t adapter_budget = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : default_adapter_budget();
   CHORAL_TRY(engine->registry_, AdapterRegistry::make(facts.cpu_level, facts.lora_targets,
                                                       {.load = {.config = facts.lora_config,
                                                                 .head_dim = facts.head_dim,
@@ -180,8 +174,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                                 .strict = options.strict},
                                                        .tokenizer = engine->files_.tokenizer,
                                                        .root = options.adapter_root,
-                                                       .budget_bytes = adapter_budget}));
-  const EngineLimits limits{.adapter_budget_bytes = adapter_budget,
+                                                       .budget_bytes = facts.adapter_bytes}));
+  const EngineLimits limits{.adapter_budget_bytes = facts.adapter_bytes,
                             .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
                             .max_waiting_tokens = options.max_waiting_tokens};
   engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, limits);

@@ -1,5 +1,7 @@
 #include "quant/parameter.h"
 
+#include <algorithm>
+
 namespace choral::quant {
 namespace {
 
@@ -27,6 +29,12 @@ Status wrong_type(const Shard& shard, StoredAs wanted) {
       "tensor {} is stored as {}, {} is wanted; a quantised checkpoint says how it was made in quantization_config of "
       "config.json",
       shard.name, dtype_name(shard.tensor.view.dtype), kNames[static_cast<size_t>(wanted)]);
+}
+
+int64_t loaded_bytes(const Parameter& parameter) {
+  int64_t total = 0;
+  for (const auto& shard : parameter.shards) total += shard.loaded() ? shard.tensor.view.size_bytes() : 0;
+  return total;
 }
 
 }  // namespace
@@ -60,6 +68,18 @@ Status ParameterSet::weight_loader(WeightSource& source) {
     }
   }
   return {};
+}
+
+int64_t ParameterSet::stored_bytes() const {
+  int64_t total = 0;
+  for (const auto& parameter : parameters_) total += loaded_bytes(parameter);
+  return total;
+}
+
+int64_t ParameterSet::companion_bytes() const {
+  int64_t largest = 0;
+  for (const auto& parameter : parameters_) largest = std::max(largest, loaded_bytes(parameter));
+  return stored_bytes() - largest;
 }
 
 void ParameterSet::release(WeightSource& source) {

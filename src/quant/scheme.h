@@ -27,6 +27,10 @@ class Scheme {
   virtual bool holds_bias() const { return false; }
   // Registers what the checkpoint holds of a layer.
   virtual void create_weights(const LinearShape& shape, ParameterSet& parameters) const = 0;
+  // What pack() will make of what was loaded, padding apart: as much as is stored, unless the scheme converts it.
+  virtual int64_t expected_bytes(const WeightRequest&, const LinearShape&, const ParameterSet& parameters) const {
+    return parameters.stored_bytes();
+  }
   // The whole layer, of what was loaded.
   virtual Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
                                    ParameterSet& parameters) const = 0;

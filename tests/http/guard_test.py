@@ -218,6 +218,14 @@ class GuardTest(unittest.TestCase):
         self.assertNotIn("trace_id", lines[1])
         self.assertNotIn("Hello", "".join(server.said[-3:]))
 
+    def test_what_it_will_take_is_said_before_it_is_loaded(self):
+        server = self.start("--kv-cache-memory", "16M", "--adapter-memory", "32M")
+        told = [re.search(r"memory: weights (.*), KV cache (.*), adapters up to (.*), of (.*) free", line) for line in server.said]
+        ready = next(i for i, line in enumerate(server.said) if "ready in" in line)
+        (found,) = [match for match in told[:ready] if match]
+        self.assertEqual(found[3], "32.0 MiB")
+        self.assertRegex(server.said[ready], r"ready in \d+\.\d s \(files \d+\.\d s, weights \d+\.\d s")
+
 
 if __name__ == "__main__":
     served.CHORAL = sys.argv.pop(1)

@@ -115,6 +115,10 @@ class InFlight : public Scheme {
     add_weight(shape, StoredAs::kFloat, parameters);
   }
 
+  int64_t expected_bytes(const WeightRequest&, const LinearShape& shape, const ParameterSet&) const override {
+    return shape.out_total() * (shape.in + static_cast<int64_t>(sizeof(float)));
+  }
+
   Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
                            ParameterSet& parameters) const override {
     std::vector<RoundedWeight> members;

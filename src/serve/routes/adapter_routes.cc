@@ -36,6 +36,8 @@ Json adapter_json(const AdapterInfo& a) {
           {"in_use", a.in_use},
           {"loads", a.loads},
           {"requests", a.requests},
+          {"last_use", a.last_use_unix_s > 0 ? Json(a.last_use_unix_s) : Json(nullptr)},
+          {"errors", a.errors},
           {"notes", a.notes}};
 }
 
