@@ -376,6 +376,8 @@ class CliTest(program.ProgramTest):
         text = "Grüße, 世界! 🙂\n\ttab"
         got = json.loads(self.run_ok("tokenize", MODEL, "--json", stdin=text).stdout)
         self.assertEqual(bytes(got["token_ids"]), text.encode())
+        plain = self.run_ok("tokenize", MODEL, "--text", "aé ").stdout
+        self.assertEqual([line.split(maxsplit=1)[1] for line in plain.splitlines()][-4:], ['"a"', '"<0xC3>"', '"<0xA9>"', '" "'])
         ids = ",".join(map(str, got["token_ids"]))
         self.assertEqual(self.run_ok("tokenize", MODEL, "--ids", ids).stdout, text + "\n")
         self.assertEqual(self.run_ok("tokenize", MODEL, "--ids", "256,65", "--no-special").stdout, "A\n")
