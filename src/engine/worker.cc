@@ -62,7 +62,7 @@ Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, co
 Status Worker::initialize_cache(const EngineOptions& options) {
   auto& model = *loaded_.model;
   const KvBudget budget{options.kv_cache_bytes, options.max_num_seqs, options.max_model_len};
-  CHORAL_TRY(auto plan, plan_kv_pool(model.kv_cache_shape(), model.max_positions(), kv_dtype_, budget));
+  CHORAL_TRY(auto plan, plan_kv_pool(model.kv_shapes(), model.max_positions(), kv_dtype_, budget));
   notes_.insert(notes_.end(), plan.notes.begin(), plan.notes.end());
   max_model_len_ = plan.max_model_len;
   CHORAL_TRY(auto pool, KvPool::make(ctx_.session, model, kv_dtype_, plan.blocks));
