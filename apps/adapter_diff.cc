@@ -11,6 +11,7 @@
 #include "batch.h"
 #include "interrupts.h"
 #include "output_file.h"
+#include "serve/usual_sampling.h"
 #include "voice.h"
 
 namespace choral::apps {
@@ -102,16 +103,16 @@ Status diff_adapters(const AdapterDiffFlags& flags) {
   CHORAL_TRY(const auto first, parse_voice(flags.first));
   CHORAL_TRY(const auto second, parse_voice(flags.second));
   if (flags.prompts.empty()) return invalid_argument("no prompt: choral adapter diff A B --model MODEL --prompt TEXT");
-  CHORAL_TRY(const auto llm, load_llm(flags.engine));
-  SamplingParams sampling = llm->default_sampling();
+  CHORAL_TRY(auto options, engine_options(flags.engine));
+  const auto known = known_adapters(options);
+  for (const auto* voice : {&first, &second}) CHORAL_RETURN_IF_ERROR(check_voice(*voice, known, options.adapter_root));
+  CHORAL_TRY(const auto llm, load_llm(flags.engine, std::move(options)));
+  SamplingParams sampling = serve::usual_sampling(*llm);
   sampling.max_tokens = kDefaultMaxTokens;
   sampling.temperature = 0;  // differences that are the adapters', not the dice's
   flags.sampling.put_over(sampling);
   sampling.logprobs = 0;
   if (sampling.n != 1) return invalid_argument("--n {}: one answer of each is compared", sampling.n);
-  const std::string& root = flags.engine.options.adapter_root;
-  const auto known = known_adapters(*llm, root);
-  for (const auto* voice : {&first, &second}) CHORAL_RETURN_IF_ERROR(check_voice(*voice, known, root));
   std::vector<Request> requests;
   for (const auto& prompt : flags.prompts) {
     for (const auto* voice : {&first, &second}) {
@@ -119,7 +120,9 @@ Status diff_adapters(const AdapterDiffFlags& flags) {
       requests.back().adapters = voice->adapters;
     }
   }
-  const BatchRun run = answer_together(*llm, *interrupts, std::move(requests), "answering", flags.engine.quiet);
+  std::vector<std::string> names;  // of one prompt's answers; of many only how many are there
+  if (flags.prompts.size() == 1) names = {flags.first, flags.second};
+  const BatchRun run = answer_together(*llm, *interrupts, std::move(requests), "answering", names, flags.engine.quiet);
   for (size_t i = 0; i < flags.prompts.size(); ++i) {
     if (!flags.json && flags.prompts.size() > 1) {
       CHORAL_RETURN_IF_ERROR(print_out(fmt::format("{}[{}]\n", i > 0 ? "\n" : "", i + 1)));
@@ -128,7 +131,7 @@ Status diff_adapters(const AdapterDiffFlags& flags) {
         print_diff(*llm, flags.prompts[i], first, run.outputs[2 * i], second, run.outputs[2 * i + 1], flags.json));
   }
   if (!flags.engine.quiet) say("choral: {}\n", run.summary());
-  return run.cancelled ? cancelled("stopped by Ctrl-C") : Status();
+  return run.cancelled ? interrupts->stopped() : Status();
 }
 
 }  // namespace choral::apps

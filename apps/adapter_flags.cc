@@ -46,7 +46,8 @@ Result<AdapterSpec> parse_json_spec(std::string_view text) {
 }  // namespace
 
 void add_adapter_place_flags(CLI::App& app, AdapterFlags& flags, EngineOptions& options) {
-  app.add_option("--lora", flags.loras, "an adapter: a folder in PEFT's form or a GGUF file; may be repeated")
+  app.add_option("--lora", flags.loras,
+                 "an adapter: a folder in PEFT's form, a GGUF file, or org/name in the Hugging Face cache; may be repeated")
       ->type_name("[NAME=]PATH")
       ->allow_extra_args(false)
       ->group(kGroup);
@@ -98,6 +99,7 @@ Status put_adapters(const AdapterFlags& flags, EngineOptions& options) {
   const auto take = [&options](std::string_view flag, const std::vector<std::string>& texts) -> Status {
     for (const auto& text : texts) {
       CHORAL_TRY(auto spec, parse_adapter_spec(text).while_(flag));
+      CHORAL_TRY(spec.path, tools::find_adapter(spec.path).while_(fmt::format("{}: adapter '{}'", flag, spec.name)));
       for (const auto& other : options.adapters) {
         if (other.name == spec.name)
           return invalid_argument("{}: '{}' is given twice, as {} and {}", flag, spec.name, other.path, spec.path);

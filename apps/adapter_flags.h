@@ -30,7 +30,8 @@ void add_adapter_flags(CLI::App& app, AdapterFlags& flags, EngineOptions& option
 
 // "name=path", "path" (named by its last component), or {"name": …, "path": …}.
 Result<AdapterSpec> parse_adapter_spec(std::string_view text);
-// Reads what the flags hold into `options`; a name given twice is an error.
+// Reads what the flags hold into `options`, with the paths of adapters that the Hugging Face cache has; a name given twice is an
+// error.
 Status put_adapters(const AdapterFlags& flags, EngineOptions& options);
 
 }  // namespace choral::apps

@@ -147,7 +147,7 @@ std::string under_headings(std::span<const NamedText> answers, int columns) {
 
 }  // namespace
 
-int terminal_columns() {
+int terminal_columns(int descriptor) {
   if (const char* set = std::getenv("COLUMNS"); set != nullptr) {
     const std::string_view text = set;
     int columns = 0;
@@ -155,7 +155,7 @@ int terminal_columns() {
     if (error == std::errc() && end == text.data() + text.size() && columns > 0) return columns;
   }
   winsize size{};
-  if (isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  if (isatty(descriptor) != 1 || ioctl(descriptor, TIOCGWINSZ, &size) != 0) return 0;
   return size.ws_col;
 }
 
@@ -180,6 +180,17 @@ int text_width(std::string_view text) {
     text.remove_prefix(character.bytes.size());
   }
   return width;
+}
+
+std::string cut_to_width(std::string_view line, int width) {
+  std::string out;
+  for (int used = 0; !line.empty();) {
+    const auto [bytes, wide] = first_character(line);
+    if (width > 0 && (used += wide) > width) break;
+    out += bytes;
+    line.remove_prefix(bytes.size());
+  }
+  return out;
 }
 
 std::vector<std::string> wrap_text(std::string_view text, int width) {

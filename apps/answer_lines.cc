@@ -1,26 +1,24 @@
 #include "answer_lines.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/status.h"
+#include "serve/logprob.h"
 
 namespace choral::apps {
 namespace {
 
+using serve::finite_logprob;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kPieceBytes = 64 << 10;
 
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-// JSON has no infinity; OpenAI's and vLLM's servers write this number for "impossible".
-double finite(float logprob) { return std::isfinite(logprob) ? logprob : -9999.0; }
-
 Json position_json(const PositionLogprobs& position) {
   Json top = Json::array();
-  for (const auto& t : position.top) top.push_back({{"token_id", t.token_id}, {"logprob", finite(t.logprob)}});
-  return {{"token_id", position.chosen.token_id}, {"logprob", finite(position.chosen.logprob)}, {"top", std::move(top)}};
+  for (const auto& t : position.top) top.push_back({{"token_id", t.token_id}, {"logprob", finite_logprob(t.logprob)}});
+  return {{"token_id", position.chosen.token_id}, {"logprob", finite_logprob(position.chosen.logprob)}, {"top", std::move(top)}};
 }
 
 // An object on its way out. Holds one piece; after an error nothing more is written.
@@ -82,7 +80,7 @@ void put_completion(const Completion& c, AnswerWriter& out) {
   if (!c.stop_reason.empty()) out.field("stop_reason", json_quoted(c.stop_reason));
   if (!c.logprobs.empty()) {
     out.logprobs("logprobs", c.logprobs);
-    out.field("cumulative_logprob", dumped(finite(static_cast<float>(c.cumulative_logprob))));
+    out.field("cumulative_logprob", dumped(finite_logprob(static_cast<float>(c.cumulative_logprob))));
   }
 }
 

@@ -2,6 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
 #include "base/clock.h"
 #include "progress.h"
 
@@ -19,19 +24,82 @@ Request prompt_request(const std::string& prompt, bool chat, const std::string& 
   return request;
 }
 
-std::string answer_text(const RequestOutput& output) {
+std::string shown_answer(const RequestOutput& output) {
   if (!output.status.ok()) return fmt::format("(error: {})", output.status.message());
-  return output.completions.at(0).text;
+  const Completion& c = output.completions.at(0);
+  if (c.finish_reason != FinishReason::kLength) return c.text;
+  return fmt::format("{}… (cut after {} token{})", c.text, c.token_ids.size(), c.token_ids.size() == 1 ? "" : "s");
 }
 
 std::string BatchRun::summary() const {
-  std::string text = fmt::format("{} answers in one batch: {} tokens in {:.2f} s", outputs.size(), tokens, seconds);
+  std::string text = fmt::format("{} answer{} in one batch: {} tokens in {:.2f} s", outputs.size(),
+                                 outputs.size() == 1 ? "" : "s", tokens, seconds);
   if (seconds > 0) text += fmt::format(", {:.1f} tokens/s", static_cast<double>(tokens) / seconds);
   return text;
 }
 
-BatchRun answer_together(LLM& llm, Interrupts& interrupts, std::vector<Request> requests, const std::string& what, bool quiet,
-                         bool only_ctrl_c) {
+namespace {
+
+// Reads all streams as their pieces come, and says how far they are. What was read is given again by wait().
+class Watch {
+ public:
+  Watch(const std::vector<std::unique_ptr<ResponseStream>>& streams, const std::vector<std::string>& names)
+      : streams_(streams), names_(names), tokens_(streams.size(), 0), ended_(streams.size(), false) {}
+
+  void run(Progress& progress, const std::string& what) {
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      ended_[i] = streams_[i] == nullptr;
+      if (!ended_[i]) streams_[i]->on_ready([this] { wake(); });
+    }
+    for (;;) {
+      for (size_t i = 0; i < streams_.size(); ++i) read(i);
+      const auto ended = std::count(ended_.begin(), ended_.end(), true);
+      const double fraction = static_cast<double>(ended) / static_cast<double>(streams_.size());
+      if (ended == std::ssize(streams_)) break;
+      progress.update(what + counts(), names_.empty() ? fraction : Progress::kUnknown);
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return std::exchange(has_news_, false); });
+    }
+    for (const auto& stream : streams_) {
+      if (stream != nullptr) stream->on_ready({});
+    }
+  }
+
+ private:
+  void wake() {
+    const std::lock_guard lock(mutex_);
+    has_news_ = true;
+    changed_.notify_all();
+  }
+  void read(size_t i) {
+    while (!ended_[i]) {
+      const StreamState state = streams_[i]->try_next(event_);
+      if (state == StreamState::kPending) return;
+      ended_[i] = state == StreamState::kEnd;
+      if (state == StreamState::kEvent) tokens_[i] += event_.token_ids.size();
+    }
+  }
+  // ": base 12, pirate 30 tokens"
+  std::string counts() const {
+    std::string text;
+    for (size_t i = 0; i < names_.size(); ++i) text += fmt::format("{} {} {}", i == 0 ? ":" : ",", names_[i], tokens_[i]);
+    return text.empty() ? "" : text + " tokens";
+  }
+
+  const std::vector<std::unique_ptr<ResponseStream>>& streams_;
+  const std::vector<std::string>& names_;
+  std::vector<size_t> tokens_;
+  std::vector<bool> ended_;
+  StreamEvent event_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_news_ = false;
+};
+
+}  // namespace
+
+BatchRun answer_together(LLM& llm, Interrupts& interrupts, std::vector<Request> requests, const std::string& what,
+                         const std::vector<std::string>& names, bool quiet, bool only_ctrl_c) {
   BatchRun run;
   run.outputs.resize(requests.size());
   const double begin = now_s();
@@ -49,10 +117,10 @@ BatchRun answer_together(LLM& llm, Interrupts& interrupts, std::vector<Request> 
     };
     const Interrupts::Scope scope(interrupts, {.call = cancel, .only_ctrl_c = only_ctrl_c, .again = only_ctrl_c});
     Progress progress(quiet);
-    for (size_t i = 0; i < streams.size(); ++i) {
-      progress.update(what, static_cast<double>(i) / static_cast<double>(streams.size()));
-      if (streams[i] != nullptr) run.outputs[i] = streams[i]->wait();
-    }
+    Watch(streams, names).run(progress, what);
+  }
+  for (size_t i = 0; i < streams.size(); ++i) {
+    if (streams[i] != nullptr) run.outputs[i] = streams[i]->wait();
   }
   run.seconds = now_s() - begin;
   for (const auto& output : run.outputs) {

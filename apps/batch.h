@@ -12,8 +12,8 @@ namespace choral::apps {
 // As the user's message when `chat` says so or there is a `system` message; else as plain text to go on from.
 Request prompt_request(const std::string& prompt, bool chat, const std::string& system, const SamplingParams& sampling);
 
-// What is shown of an answer: its text, or its error in brackets.
-std::string answer_text(const RequestOutput& output);
+// What is shown of an answer: its text, and that it was cut if it was; or its error in brackets.
+std::string shown_answer(const RequestOutput& output);
 
 struct BatchRun {
   std::vector<RequestOutput> outputs;  // in the requests' order, each with its own status
@@ -24,8 +24,9 @@ struct BatchRun {
   std::string summary() const;  // "7 answers in one batch: 180 tokens in 2.10 s, 85.7 tokens/s"
 };
 
-// `what` is said while they are computed. Ctrl-C ends all of them; `only_ctrl_c` as in Interrupts::Handler.
-BatchRun answer_together(LLM& llm, Interrupts& interrupts, std::vector<Request> requests, const std::string& what, bool quiet,
-                         bool only_ctrl_c = false);
+// `what` is said while they are computed, and how many tokens each has by now: by its name where `names` has one for each, else
+// how many are complete. Ctrl-C ends all of them; `only_ctrl_c` as in Interrupts::Handler.
+BatchRun answer_together(LLM& llm, Interrupts& interrupts, std::vector<Request> requests, const std::string& what,
+                         const std::vector<std::string>& names, bool quiet, bool only_ctrl_c = false);
 
 }  // namespace choral::apps

@@ -1,7 +1,6 @@
 // `choral chat`: a conversation in the terminal, or through a pipe: one line a message, answers on stdout, everything else on
 // stderr.
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <map>
@@ -11,14 +10,15 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "batch.h"
+#include "chat_input.h"
 #include "chat_session.h"
 #include "command.h"
 #include "engine_flags.h"
 #include "interrupts.h"
-#include "line_reader.h"
 #include "output_file.h"
 #include "progress.h"
 #include "sampling_flags.h"
+#include "serve/usual_sampling.h"
 #include "voice.h"
 
 namespace choral::apps {
@@ -26,19 +26,23 @@ namespace {
 
 constexpr int kDefaultMaxTokens = 1024;
 
+constexpr std::string_view kCommands[] = {"/adapter", "/compare", "/help", "/load",  "/quit",   "/reset",
+                                          "/retry",   "/save",    "/set",  "/stats", "/system", "/undo"};
+
 constexpr const char* kHelp =
     "  /help               this list\n"
     "  /reset              a new conversation with the same system message\n"
+    "  /undo               the last message and its answer never were\n"
+    "  /retry              the last answer once more\n"
     "  /system TEXT        another system message; without TEXT: none\n"
     "  /set NAME VALUE     e.g. /set temperature 0.7; /set alone shows all\n"
     "  /adapter NAME       who answers from now on: an adapter, NAME:FACTOR, A+B:0.5, or none; alone: lists them\n"
     "  /compare A B ...    all of these answer the next message in one batch; an empty line: the last one; base is the model "
     "alone\n"
-    "  /regen              the last answer once more\n"
     "  /stats              tokens and speed of the last answer\n"
     "  /save FILE, /load FILE\n"
     "  /quit               also Ctrl-D; Ctrl-C stops an answer\n"
-    "A line that ends in \\ goes on in the next one. // at the start sends a line that begins with /.\n";
+    "A line that ends in \\ goes on in the next one; a paste is one message. // at the start sends a line that begins with /.\n";
 
 struct ChatFlags {
   EngineFlags engine;
@@ -54,26 +58,21 @@ class Chat {
         interrupts_(interrupts),
         session_(std::move(session)),
         quiet_(flags.quiet),
-        adapter_root_(flags.options.adapter_root),
-        typed_(isatty(STDIN_FILENO) == 1) {}
+        adapter_root_(flags.options.adapter_root) {}
 
-  Status choose_adapter(std::string_view name);
+  void use(Voice voice);  // from now on it answers
   Status run();
 
  private:
-  bool read_message(std::string& text, Status& error);
+  Status choose_adapter(std::string_view name);
+  void tell_left_out();
   Status reply(Result<Request> request);
   Status command(std::string_view line);
   Status save(const std::string& path) const;
   void list_adapters() const;
   Status choose_compared(std::string_view names);
   Status compare(std::string_view text);
-  void use(Voice voice);
-  // "> ", or "pirate> ". Also from the thread of signals.
-  std::string prompt() const {
-    const std::lock_guard lock(prompt_mutex_);
-    return prompt_;
-  }
+  std::vector<std::string> completions(std::string_view before, std::string_view word) const;
   void show_stats() const;
   void note(std::string_view text) const { say("{}\n", terminal_text(text)); }
 
@@ -82,25 +81,26 @@ class Chat {
   ChatSession session_;
   const bool quiet_;
   const std::string adapter_root_;
-  const bool typed_;  // by a person at a terminal
+  bool typed_ = false;  // by a person at a terminal
   bool quit_ = false;
-  mutable std::mutex prompt_mutex_;
-  std::string prompt_ = "> ";
+  std::string prompt_ = "> ";    // or "pirate> "
   std::vector<Voice> compared_;  // by the next message
+  size_t told_left_out_ = 0;     // messages, that they are left out
   RequestOutput last_;
 };
 
-// Typed: every error is shown and the conversation goes on. Piped: too, but the first one becomes the exit code.
+// Typed: every error is shown and the conversation goes on. Piped: too, but the first one gives the exit code.
 Status Chat::run() {
   Status first_error;
   std::string text;
   bool any = false;
+  const auto complete = [this](std::string_view before, std::string_view word) { return completions(before, word); };
+  CHORAL_TRY(const auto input, ChatInput::make(interrupts_, complete));
+  typed_ = input->is_typed();
   if (typed_ && !quiet_) note("Type a message; /help lists the commands, Ctrl-D ends.");
-  const auto say_how_to_end = [this] { say("\n(Ctrl-D or /quit ends)\n{}", prompt()); };
-  const Interrupts::Scope idle(interrupts_, {.call = say_how_to_end, .only_ctrl_c = true, .again = true});
   while (!quit_) {
     Status error;
-    if (!read_message(text, error)) break;
+    if (!input->next(prompt_, text, error)) break;
     any = true;
     if (error.ok() && text.empty() && !compared_.empty()) {
       error = compare(text);
@@ -115,30 +115,24 @@ Status Chat::run() {
     }
   }
   if (!any && !typed_ && !quiet_) note("choral: no message came: standard input is closed or empty");
-  return typed_ ? Status() : first_error;
+  return typed_ || first_error.ok() ? Status() : Status(first_error.code(), "not every line was answered: see above");
 }
 
-bool Chat::read_message(std::string& text, Status& error) {
-  text.clear();
-  if (typed_) say("{}", prompt());
-  LineReader lines(stdin);
-  std::string line;
-  bool any = false;
-  while (lines.next(line)) {
-    any = true;
-    if (lines.too_long()) error = too_large("the message has more than {}", size_text(LineReader::kMaxBytes));
-    if (line.ends_with('\r')) line.pop_back();
-    const bool goes_on = line.ends_with('\\');
-    if (goes_on) line.back() = '\n';
-    text += line;
-    if (!goes_on) return true;
+// The oldest messages that the context has no room for are not read any more.
+void Chat::tell_left_out() {
+  const size_t left_out = session_.left_out();
+  if (left_out > told_left_out_) {
+    note(fmt::format(
+        "(the context of {} tokens is full: the model does not read the oldest {} messages any more; /reset starts a new "
+        "conversation, /save FILE keeps all of this one)",
+        llm_.info().max_model_len, left_out));
   }
-  if (typed_) say("\n");
-  return any;
+  told_left_out_ = left_out;
 }
 
 Status Chat::reply(Result<Request> request) {
   if (!request.ok()) return std::move(request).status();
+  tell_left_out();
   auto submitted = llm_.submit(std::move(*request));
   if (!submitted.ok()) {
     session_.take_back();
@@ -169,9 +163,8 @@ Status Chat::reply(Result<Request> request) {
   const int used = static_cast<int>(last_.prompt_token_ids.size() + c.token_ids.size());
   if (c.finish_reason == FinishReason::kCancelled) note("(stopped)");
   if (c.finish_reason == FinishReason::kLength && used >= llm_.info().max_model_len) {
-    note(fmt::format(
-        "(the context of {} tokens is full: the answer ends here. /reset starts a new conversation, /save FILE keeps this one)",
-        llm_.info().max_model_len));
+    note(fmt::format("(the context of {} tokens is full: the answer ends here; the next message leaves out the oldest ones)",
+                     llm_.info().max_model_len));
   } else if (c.finish_reason == FinishReason::kLength) {
     note(fmt::format("(cut after {} tokens; /set max_tokens N allows more)", c.token_ids.size()));
   }
@@ -197,12 +190,14 @@ Status Chat::command(std::string_view line) {
   const std::string_view name = line.substr(0, space);
   std::string rest(space == line.npos ? "" : line.substr(space + 1));
   rest.erase(0, rest.find_first_not_of(' '));
+  rest.erase(rest.find_last_not_of(' ') + 1);
   if (name == "/quit" || name == "/exit" || name == "/bye") {
     quit_ = true;
   } else if (name == "/help") {
     say("{}", kHelp);
   } else if (name == "/reset") {
     session_.reset();
+    compared_.clear();
     note("(new conversation)");
   } else if (name == "/system") {
     session_.set_system(rest);
@@ -216,8 +211,12 @@ Status Chat::command(std::string_view line) {
     return choose_adapter(rest);
   } else if (name == "/compare") {
     return choose_compared(rest);
-  } else if (name == "/regen") {
+  } else if (name == "/retry" || name == "/regen") {
     return reply(session_.ask_again());
+  } else if (name == "/undo") {
+    CHORAL_RETURN_IF_ERROR(session_.undo());
+    note(
+        fmt::format("(taken back; the conversation has {} message{})", session_.messages(), session_.messages() == 1 ? "" : "s"));
   } else if (name == "/stats") {
     show_stats();
   } else if (name == "/save" || name == "/load") {
@@ -234,6 +233,21 @@ Status Chat::save(const std::string& path) const {
   CHORAL_TRY(const auto file, OutputFile::create(path, OutputFile::Pipes::kRefused));
   if (!quiet_ && !file->remark().empty()) note("choral: /save: " + file->remark());
   return session_.save(*file);
+}
+
+// Commands at the beginning of a line; behind those that take them settings, and the names of who may answer.
+std::vector<std::string> Chat::completions(std::string_view before, std::string_view word) const {
+  std::vector<std::string> words;
+  if (before.empty()) {
+    words.assign(std::begin(kCommands), std::end(kCommands));
+  } else if (before.starts_with("/adapter ") || before.starts_with("/compare ")) {
+    words = known_adapters(llm_, adapter_root_);
+    words.emplace_back(kBaseName);
+  } else if (before == "/set ") {
+    words = ChatSession::setting_names();
+  }
+  std::erase_if(words, [&](const std::string& one) { return !one.starts_with(word); });
+  return words;
 }
 
 void Chat::list_adapters() const {
@@ -264,16 +278,13 @@ Status Chat::choose_adapter(std::string_view name) {
   const bool none = name == "none" && std::find(known.begin(), known.end(), "none") == known.end();
   CHORAL_TRY(auto voice, parse_voice(none ? kBaseName : name).while_("/adapter"));
   CHORAL_RETURN_IF_ERROR(check_voice(voice, known, adapter_root_));
-  if (!quiet_) note(voice.adapters.empty() ? "(the base model answers)" : fmt::format("({} answers)", voice.name));
   use(std::move(voice));
   return {};
 }
 
 void Chat::use(Voice voice) {
-  {
-    const std::lock_guard lock(prompt_mutex_);
-    prompt_ = voice.adapters.empty() ? "> " : terminal_line(voice.name) + "> ";
-  }
+  if (!quiet_) note(voice.adapters.empty() ? "(the base model answers)" : fmt::format("({} answers)", voice.name));
+  prompt_ = voice.adapters.empty() ? "> " : terminal_line(voice.name) + "> ";
   session_.set_voice(std::move(voice));
 }
 
@@ -304,16 +315,21 @@ Status Chat::compare(std::string_view text) {
   const std::vector<Voice> voices = std::exchange(compared_, {});
   const bool is_new = !text.empty();
   CHORAL_TRY(const auto request, is_new ? session_.ask(std::string(text)) : session_.last_question());
+  tell_left_out();
   std::vector<Request> requests(voices.size(), request);
-  for (size_t i = 0; i < voices.size(); ++i) requests[i].adapters = voices[i].adapters;
-  const BatchRun run = answer_together(llm_, interrupts_, std::move(requests), fmt::format("{} are thinking", voices.size()),
-                                       quiet_ || !typed_, /*only_ctrl_c=*/true);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < voices.size(); ++i) {
+    requests[i].adapters = voices[i].adapters;
+    names.push_back(voices[i].name);
+  }
+  const BatchRun run =
+      answer_together(llm_, interrupts_, std::move(requests), "thinking", names, quiet_ || !typed_, /*only_ctrl_c=*/true);
   std::vector<NamedText> answers;
   Status first_error;
   std::optional<size_t> kept;
   for (size_t i = 0; i < voices.size(); ++i) {
     const RequestOutput& output = run.outputs[i];
-    answers.push_back({voices[i].name, answer_text(output)});
+    answers.push_back({voices[i].name, shown_answer(output)});
     if (!output.status.ok()) {
       if (first_error.ok()) first_error = Status(output.status).while_(voices[i].name);
     } else if (!kept || voices[i].name == session_.voice().name) {
@@ -322,7 +338,7 @@ Status Chat::compare(std::string_view text) {
     }
   }
   const Status written = print_out(lay_out(answers, terminal_columns()));
-  if (is_new && kept) session_.answer(answers[*kept].text);
+  if (is_new && kept) session_.answer(run.outputs[*kept].completions.at(0).text);
   if (is_new && !kept) session_.take_back();
   CHORAL_RETURN_IF_ERROR(written);
   if (!quiet_) {
@@ -334,17 +350,28 @@ Status Chat::compare(std::string_view text) {
 
 Status run(const ChatFlags& flags) {
   CHORAL_TRY(const auto interrupts, Interrupts::make());
-  CHORAL_TRY(const auto llm, load_llm(flags.engine));
+  SamplingParams sampling;
+  sampling.max_tokens = kDefaultMaxTokens;
+  CHORAL_RETURN_IF_ERROR(flags.sampling.check(sampling));
+  if (flags.sampling.n.value_or(1) != 1) return invalid_argument("--n {}: a chat has one answer", *flags.sampling.n);
+  if (flags.sampling.logprobs || flags.sampling.prompt_logprobs)
+    return invalid_argument("--logprobs and --prompt-logprobs: a chat shows none; `choral generate --json` does");
+  CHORAL_TRY(auto options, engine_options(flags.engine));
+  std::string unused;
+  std::vector<std::string> chosen;
+  if (!flags.adapter.empty()) chosen.push_back(flags.adapter);
+  CHORAL_TRY(auto voice, chosen_voice(chosen, flags.engine.adapters, options, unused));
+  CHORAL_TRY(const auto llm, load_llm(flags.engine, std::move(options)));
   if (!llm->info().has_chat_template) {
     return unsupported("{} has no chat template: `choral generate` completes plain text, --chat-template FILE brings a template",
                        llm->info().name);
   }
-  SamplingParams sampling = llm->default_sampling();
+  if (!unused.empty() && !flags.engine.quiet) say("choral: {} (/adapter NAME, or /compare, chooses)\n", unused);
+  sampling = serve::usual_sampling(*llm);
   sampling.max_tokens = kDefaultMaxTokens;
   flags.sampling.put_over(sampling);
-  if (sampling.n != 1) return invalid_argument("--n {}: a chat has one answer", sampling.n);
   Chat chat(*llm, *interrupts, ChatSession(*llm, sampling, flags.system), flags.engine);
-  if (!flags.adapter.empty()) CHORAL_RETURN_IF_ERROR(chat.choose_adapter(flags.adapter));
+  if (!voice.adapters.empty()) chat.use(std::move(voice));
   return chat.run();
 }
 

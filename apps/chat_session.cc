@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{64} << 20;
 constexpr size_t kMaxMessages = 100'000;
+constexpr size_t kShareOfAnswer = 4;  // of the context
 
 template <class T>
 Status parse_into(std::string_view name, std::string_view text, T& out) {
@@ -59,9 +61,29 @@ constexpr std::array kSettings{
 };
 #undef CHORAL_SETTING
 
+// At least `share` of the text, the system's and the last question stay; gives how many messages. A question goes with its
+// answer: templates want them in turns.
+size_t drop_oldest(std::vector<ChatMessage>& messages, double share) {
+  size_t bytes = 0;
+  for (const auto& message : messages) bytes += message.content.size();
+  const auto begin = messages.begin() + (messages.front().role == "system" ? 1 : 0);
+  auto end = begin;
+  double dropped = 0;
+  while (end + 1 < messages.end() && (end == begin || dropped < share * static_cast<double>(bytes))) {
+    do {
+      dropped += static_cast<double>(end->content.size());
+      ++end;
+    } while (end + 1 != messages.end() && end->role != "user");
+  }
+  const auto count = static_cast<size_t>(end - begin);
+  messages.erase(begin, end);
+  return count;
+}
+
 }  // namespace
 
 void ChatSession::reset() {
+  left_out_ = 0;
   messages_.clear();
   if (!system_.empty()) messages_.push_back({"system", system_});
 }
@@ -73,20 +95,35 @@ void ChatSession::set_system(std::string text) {
   if (!system_.empty()) messages_.insert(messages_.begin(), {"system", system_});
 }
 
-Result<Request> ChatSession::request(const std::vector<ChatMessage>& messages) const {
-  Request request;
-  request.messages = messages;
-  request.adapters = voice_.adapters;
-  request.sampling = sampling_;
+Result<size_t> ChatSession::tokens_of(const Request& request) const {
   CHORAL_TRY(const auto prompt, llm_.apply_chat_template(request));
   CHORAL_TRY(const auto ids, llm_.tokenize(prompt, false));
-  const int most = llm_.info().max_model_len;
-  if (static_cast<int>(ids.size()) >= most) {
-    return too_large(
-        "the conversation has {} tokens and the context holds {}: nothing was sent. /reset starts a new conversation, /save "
-        "FILE keeps this one; a larger --max-model-len may help",
-        ids.size(), most);
+  return ids.size();
+}
+
+Result<Request> ChatSession::request(std::vector<ChatMessage> messages) {
+  Request request;
+  request.adapters = voice_.adapters;
+  request.sampling = sampling_;
+  request.messages = std::move(messages);
+  const auto most = static_cast<size_t>(llm_.info().max_model_len);
+  CHORAL_TRY(size_t tokens, tokens_of(request));
+  const size_t room = most - most / kShareOfAnswer;
+  size_t left_out = 0;
+  while (tokens > room) {
+    const size_t dropped = drop_oldest(request.messages, 1 - static_cast<double>(room) / static_cast<double>(tokens));
+    if (dropped == 0) break;
+    left_out += dropped;
+    CHORAL_TRY(tokens, tokens_of(request));
   }
+  if (tokens >= most) {
+    return too_large(
+        "the message has {} tokens with what goes with it, and the context holds {}: nothing was sent. A larger --max-model-len "
+        "may "
+        "help",
+        tokens, most);
+  }
+  left_out_ = left_out;
   return request;
 }
 
@@ -97,15 +134,15 @@ Result<Request> ChatSession::ask(std::string text) {
   return made;
 }
 
-Result<Request> ChatSession::last_question() const {
+Result<Request> ChatSession::last_question() {
   auto messages = messages_;
   while (!messages.empty() && messages.back().role != "user") messages.pop_back();
   if (messages.empty()) return invalid_argument("there is no message yet");
-  return request(messages);
+  return request(std::move(messages));
 }
 
 Result<Request> ChatSession::ask_again() {
-  if (messages_.size() < 2 || messages_.back().role != "assistant") return invalid_argument("/regen: there is no answer yet");
+  if (messages_.size() < 2 || messages_.back().role != "assistant") return invalid_argument("/retry: there is no answer yet");
   ChatMessage answer = std::move(messages_.back());
   messages_.pop_back();
   auto made = request(messages_);
@@ -119,12 +156,24 @@ void ChatSession::take_back() {
   if (!messages_.empty() && messages_.back().role == "user") messages_.pop_back();
 }
 
-Status ChatSession::set(std::string_view name, std::string_view value) {
+Status ChatSession::undo() {
+  const auto question = std::find_if(messages_.rbegin(), messages_.rend(), [](const auto& m) { return m.role == "user"; });
+  if (question == messages_.rend()) return invalid_argument("/undo: there is no message yet");
+  messages_.erase(std::prev(question.base()), messages_.end());
+  return {};
+}
+
+std::vector<std::string> ChatSession::setting_names() {
   std::vector<std::string> names;
+  for (const Setting& setting : kSettings) names.emplace_back(setting.name);
+  return names;
+}
+
+Status ChatSession::set(std::string_view name, std::string_view value) {
   for (const Setting& setting : kSettings) {
     if (setting.name == name) return setting.set(name, value, sampling_);
-    names.emplace_back(setting.name);
   }
+  const auto names = setting_names();
   const std::string nearest = nearest_name(name, names);
   return invalid_argument("/set: no setting is named '{}'{}; there are {}", name,
                           nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest), fmt::join(names, ", "));

@@ -27,5 +27,7 @@ void add_eval(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);
 void add_adapter(CLI::App& app, Command& command);
 void add_doctor(CLI::App& app, Command& command);
+// Of all commands that `app` has when it runs, itself included.
+void add_completion(CLI::App& app, Command& command);
 
 }  // namespace choral::apps

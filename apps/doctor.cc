@@ -133,10 +133,11 @@ Status run(const DoctorFlags& flags) {
     progress.update("measuring memory and arithmetic", Progress::kUnknown);
     examine_speed(device->measure_peaks(), report);
   }
-  if (!options.model.empty() && status.ok()) status = device->examine_model(options, machine.memory_free, report);
+  if (!options.model.empty() && status.ok()) status = device->examine_model(options, report);
   if (flags.ops) device->list_operators(report);
   CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(report) : report_text(report)));
-  return status;
+  if (status.ok() || flags.json) return status;
+  return Status(status.code(), "not all is well: see ✗ in the report");  // which has the reason
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <span>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -31,6 +33,31 @@ std::string adapters_text(const LLM& llm, const std::string& root) {
   if (!root.empty()) text += fmt::format(", {} in {}", adapters.empty() ? "adapters" : "more", root);
   return text;
 }
+
+// What a load's time went into: each phase lasts until another begins.
+class LoadTimes {
+ public:
+  explicit LoadTimes(double begin) : since_(begin) {}
+
+  void enter(std::string_view phase) {
+    if (phase == "memory") return;  // told within its phase
+    const std::string_view stage = phase == "load" || phase == "pack" ? "weights" : phase == "adapters" ? "adapters" : "files";
+    if (stage == stages_.back().first && phase != "ready") return;
+    const double now = now_s();
+    stages_.back().second += now - std::exchange(since_, now);
+    stages_.emplace_back(stage, 0);
+  }
+  std::string text() const {
+    std::string text;
+    for (const auto& [stage, seconds] : std::span(stages_).first(stages_.size() - 1))
+      text += fmt::format("{}{} {:.1f} s", text.empty() ? "" : ", ", stage, seconds);
+    return text;
+  }
+
+ private:
+  double since_;
+  std::vector<std::pair<std::string_view, double>> stages_{{"files", 0}};
+};
 
 }  // namespace
 
@@ -70,7 +97,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("--worker-cls,--worker-class", o.worker_cls, "auto or a name that the device brings", "NAME");
   option("--tokenizer", o.tokenizer, "another folder for the tokenizer", "PATH");
   option("--chat-template", flags.chat_template_file, "a Jinja file instead of the model's", "FILE");
-  add_seed_flag(app, "--engine-seed", flags.seed, "for requests without --seed (0)")->group("Engine");
+  add_seed_flag(app, "--engine-seed", flags.seed, "for requests without --seed (another each time)")->group("Engine");
   app.add_flag("-q,--quiet", flags.quiet, "no progress, no summaries")->group("Engine");
   app.add_flag("-v,--verbose", flags.verbose, "say every choice that was made while loading")->group("Engine");
   add_adapter_flags(app, flags.adapters, o);
@@ -78,7 +105,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
 
 Result<EngineOptions> engine_options(const EngineFlags& flags) {
   EngineOptions options = flags.options;
-  options.seed = flags.seed.value_or(options.seed);
+  options.seed = flags.seed ? *flags.seed : fresh_seed();
   if (!flags.kv_cache_memory.empty()) {
     CHORAL_TRY(options.kv_cache_bytes, parse_size(flags.kv_cache_memory).while_("--kv-cache-memory"));
     if (options.kv_cache_bytes == 0) return invalid_argument("--kv-cache-memory: 0 bytes hold no token");
@@ -93,12 +120,20 @@ Result<EngineOptions> engine_options(const EngineFlags& flags) {
 
 Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
   CHORAL_TRY(auto options, engine_options(flags));
+  return load_llm(flags, std::move(options));
+}
+
+Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags, EngineOptions options) {
   const std::string root = options.adapter_root;
+  const uint64_t seed = options.seed;
   if (options.model.empty()) return invalid_argument("no model was given: name a folder, a GGUF file or org/name");
   const double begin = now_s();
   Progress progress(flags.quiet);
   progress.update(fmt::format("opening {}", options.model), Progress::kUnknown);
-  options.on_progress = [&progress](const LoadProgress& p) {
+  LoadTimes times(begin);
+  options.on_progress = [&](const LoadProgress& p) {
+    times.enter(p.phase);
+    if (p.phase == "memory" && flags.tells_memory) progress.say_line(fmt::format("memory: {}", p.detail));
     if (p.phase == "pack") progress.update("packing weights", p.fraction);
     if (p.phase == "load") progress.update(fmt::format("reading {}", p.detail), Progress::kUnknown);
     if (p.phase == "adapters") progress.update(fmt::format("loading adapter {}", p.detail), p.fraction);
@@ -106,12 +141,14 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {
   CHORAL_TRY(auto llm, LLM::load(std::move(options)));
   const ModelInfo& info = llm->info();
   progress.finish(fmt::format(
-      "{} ready in {:.1f} s: {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} threads, {}{}", info.name,
-      now_s() - begin, info.architecture, static_cast<double>(info.parameters) * 1e-6, size_text(info.weight_bytes),
-      info.max_model_len, info.kv_cache_tokens, info.kv_cache_dtype, info.threads, info.cpu_level, adapters_text(*llm, root)));
+      "{} ready in {:.1f} s ({}): {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} thread{} at CPU level {}{}",
+      info.name, now_s() - begin, times.text(), info.architecture, static_cast<double>(info.parameters) * 1e-6,
+      size_text(info.weight_bytes), info.max_model_len, info.kv_cache_tokens, info.kv_cache_dtype, info.threads,
+      info.threads == 1 ? "" : "s", info.cpu_level, adapters_text(*llm, root)));
   if (flags.verbose) {
     print_notes(info.notes);
     print_layers(info.layers);
+    say("choral:   the dice's seed is {0}: --engine-seed {0} throws them alike again\n", seed);
   }
   return llm;
 }

@@ -22,6 +22,7 @@ struct EngineFlags {
   std::optional<uint64_t> seed;  // of the engine
   std::string kv_cache_memory;
   std::string chat_template_file;
+  bool tells_memory = false;  // before loading
   bool quiet = false;
   bool verbose = false;
 };
@@ -29,11 +30,12 @@ struct EngineFlags {
 void add_model_flag(CLI::App& app, EngineFlags& flags);  // MODEL, also -m
 void add_engine_flags(CLI::App& app, EngineFlags& flags);
 
-// What the flags mean: sizes are read, the chat template's file is read, adapters get their names.
+// What the flags mean: sizes are read, the chat template's file is read, adapters get their names and are found, a seed is drawn.
 Result<EngineOptions> engine_options(const EngineFlags& flags);
 
 // Loads with a progress bar; then says in one line what was loaded, and with --verbose every choice that was made.
 Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags);
+Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags, EngineOptions options);  // engine_options(flags)
 void print_notes(const std::vector<std::string>& notes);
 void print_layers(const std::vector<LayerForms>& layers);
 

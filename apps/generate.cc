@@ -14,6 +14,7 @@
 #include "output_file.h"
 #include "progress.h"
 #include "sampling_flags.h"
+#include "serve/usual_sampling.h"
 #include "tools/text_file.h"
 #include "voice.h"
 
@@ -36,6 +37,7 @@ struct GenerateFlags {
   std::string compare;
   bool chat = false;
   bool json = false;
+  bool resume = false;
 };
 
 // For CLI11: what is wrong, or nothing.
@@ -102,8 +104,7 @@ Status stream_one(LLM& llm, Interrupts& interrupts, Request request, bool quiet)
   if (!ends_line) CHORAL_RETURN_IF_ERROR(print_out("\n"));
   CHORAL_RETURN_IF_ERROR(output.status);
   if (!quiet) say("choral: {}\n", rate_text(output));
-  if (output.completions.at(0).finish_reason == FinishReason::kCancelled) return cancelled("stopped by Ctrl-C");
-  return {};
+  return output.completions.at(0).finish_reason == FinishReason::kCancelled ? interrupts.stopped() : Status();
 }
 
 Status print_answers(const GenerateFlags& flags, const std::vector<std::string>& prompts, const std::vector<AdapterUse>& adapters,
@@ -114,20 +115,21 @@ Status print_answers(const GenerateFlags& flags, const std::vector<std::string>&
     const std::string head = output.completions.size() > 1 ? fmt::format("({}) ", c.index + 1) : "";
     CHORAL_RETURN_IF_ERROR(print_out(fmt::format("{}{}\n", head, c.text)));
   }
-  if (!flags.engine.quiet) say("choral: {}\n", output.status.ok() ? rate_text(output) : output.status.to_string());
+  if (!flags.engine.quiet && output.status.ok()) say("choral: {}\n", rate_text(output));
+  if (!output.status.ok() && prompts.size() > 1) say("choral: {}\n", output.status.message());  // else told at the end
   return prompts.size() > 1 && index + 1 < prompts.size() ? print_out("\n") : Status();
 }
 
 // One prompt after the other, each with all its voices' answers.
 Status print_comparison(const GenerateFlags& flags, const std::vector<std::string>& prompts, const std::vector<Voice>& voices,
-                        const BatchRun& run) {
+                        const Interrupts& interrupts, const BatchRun& run) {
   Status first_error;
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::vector<NamedText> answers;
     for (size_t v = 0; v < voices.size(); ++v) {
       const RequestOutput& output = run.outputs[i * voices.size() + v];
       if (flags.json) CHORAL_RETURN_IF_ERROR(print_record(i, voices[v].adapters, output));
-      answers.push_back({voices[v].name, answer_text(output)});
+      answers.push_back({voices[v].name, shown_answer(output)});
       if (first_error.ok() && !output.status.ok()) first_error = Status(output.status).while_(voices[v].name);
     }
     if (flags.json) continue;
@@ -137,47 +139,45 @@ Status print_comparison(const GenerateFlags& flags, const std::vector<std::strin
     CHORAL_RETURN_IF_ERROR(print_out(lay_out(answers, terminal_columns())));
   }
   if (!flags.engine.quiet) say("choral: {}\n", run.summary());
-  if (first_error.ok() && run.cancelled) return cancelled("stopped by Ctrl-C");
-  return first_error;
-}
-
-// --adapter, several of which act together.
-Result<Voice> chosen_voice(const std::vector<std::string>& texts) {
-  Voice voice;
-  for (const auto& text : texts) {
-    CHORAL_TRY(auto one, parse_voice(text).while_("--adapter"));
-    if (one.adapters.empty() && texts.size() > 1)
-      return invalid_argument("--adapter {}: it stands for the model without adapters and goes alone", text);
-    std::move(one.adapters.begin(), one.adapters.end(), std::back_inserter(voice.adapters));
-  }
-  return voice;
+  return first_error.ok() && run.cancelled ? interrupts.stopped() : first_error;
 }
 
 Status run_prompts(const GenerateFlags& flags, std::vector<std::string> prompts) {
   CHORAL_TRY(const auto interrupts, Interrupts::make());
-  CHORAL_TRY(const auto voice, chosen_voice(flags.adapters));
+  SamplingParams sampling;
+  sampling.max_tokens = kDefaultMaxTokens;
+  CHORAL_RETURN_IF_ERROR(flags.sampling.check(sampling));
+  CHORAL_TRY(auto options, engine_options(flags.engine));
+  std::string unused;
+  Voice voice;
   std::vector<Voice> compared;
-  if (!flags.compare.empty()) {
-    if (!voice.adapters.empty()) return invalid_argument("give either --adapter or --compare");
+  if (flags.compare.empty()) {
+    CHORAL_TRY(voice, chosen_voice(flags.adapters, flags.engine.adapters, options, unused));
+  } else {
+    if (!flags.adapters.empty()) return invalid_argument("give either --adapter or --compare");
+    if (flags.sampling.n.value_or(1) != 1)
+      return invalid_argument("--n {}: --compare shows one answer of each", *flags.sampling.n);
     CHORAL_TRY(compared, parse_voices(flags.compare).while_("--compare"));
+    const auto known = known_adapters(options);
+    for (const auto& one : compared) CHORAL_RETURN_IF_ERROR(check_voice(one, known, options.adapter_root));
   }
-  CHORAL_TRY(const auto llm, load_llm(flags.engine));
-  SamplingParams sampling = llm->default_sampling();
+  CHORAL_TRY(const auto llm, load_llm(flags.engine, std::move(options)));
+  if (!unused.empty() && !flags.engine.quiet) say("choral: {} (--adapter NAME, or --compare, chooses)\n", unused);
+  sampling = serve::usual_sampling(*llm);
   sampling.max_tokens = kDefaultMaxTokens;
   flags.sampling.put_over(sampling);
-  const auto known = known_adapters(*llm, flags.engine.options.adapter_root);
-  CHORAL_RETURN_IF_ERROR(check_voice(voice, known, flags.engine.options.adapter_root));
   std::vector<Request> requests;
   if (!compared.empty()) {
-    if (sampling.n != 1) return invalid_argument("--n {}: --compare shows one answer of each", sampling.n);
-    for (const auto& one : compared) CHORAL_RETURN_IF_ERROR(check_voice(one, known, flags.engine.options.adapter_root));
     for (const auto& prompt : prompts) {
       for (const auto& one : compared)
         requests.emplace_back(prompt_request(prompt, flags.chat, flags.system, sampling)).adapters = one.adapters;
     }
-    const std::string what = fmt::format("answering {} times", requests.size());
-    return print_comparison(flags, prompts, compared,
-                            answer_together(*llm, *interrupts, std::move(requests), what, flags.engine.quiet));
+    std::vector<std::string> names;  // of one prompt's answers; of many only how many are there
+    for (const auto& one : compared) {
+      if (prompts.size() == 1) names.push_back(one.name);
+    }
+    return print_comparison(flags, prompts, compared, *interrupts,
+                            answer_together(*llm, *interrupts, std::move(requests), "answering", names, flags.engine.quiet));
   }
   for (const auto& prompt : prompts)
     requests.emplace_back(prompt_request(prompt, flags.chat, flags.system, sampling)).adapters = voice.adapters;
@@ -185,15 +185,21 @@ Status run_prompts(const GenerateFlags& flags, std::vector<std::string> prompts)
     return stream_one(*llm, *interrupts, std::move(requests[0]), flags.engine.quiet);
   }
   const BatchRun run = answer_together(*llm, *interrupts, std::move(requests),
-                                       fmt::format("answering {} prompts", prompts.size()), flags.engine.quiet);
+                                       fmt::format("answering {} prompt{}", prompts.size(), prompts.size() == 1 ? "" : "s"), {},
+                                       flags.engine.quiet);
   Status first_error;
+  size_t failed = 0;
   for (size_t i = 0; i < run.outputs.size(); ++i) {
     CHORAL_RETURN_IF_ERROR(print_answers(flags, prompts, voice.adapters, i, run.outputs[i]));
-    if (first_error.ok() && !run.outputs[i].status.ok())
-      first_error = Status(run.outputs[i].status).while_(fmt::format("prompt {}", i + 1));
+    if (run.outputs[i].status.ok()) continue;
+    if (failed++ == 0) first_error = Status(run.outputs[i].status).while_(fmt::format("prompt {}", i + 1));
   }
-  if (first_error.ok() && run.cancelled) return cancelled("stopped by Ctrl-C");
-  return first_error;
+  if (failed > 0) {
+    return run.outputs.size() == 1
+               ? run.outputs[0].status
+               : std::move(first_error).while_(fmt::format("{} of {} prompts failed", failed, run.outputs.size()));
+  }
+  return run.cancelled ? interrupts->stopped() : Status();
 }
 
 Status run(const GenerateFlags& flags) {
@@ -209,8 +215,12 @@ Status run(const GenerateFlags& flags) {
     }
     if (!flags.adapters.empty() || !flags.compare.empty())
       return invalid_argument("--adapter and --compare go with --prompt; lines of --input have `lora`");
-    return generate_jsonl(flags.engine, flags.sampling, flags.input, flags.output);
+    if (flags.resume && flags.output == "-") return invalid_argument("--resume goes with --output FILE");
+    return generate_jsonl(flags.engine, flags.sampling, {flags.input, flags.output, flags.resume});
   }
+  if (flags.resume) return invalid_argument("--resume goes with --input FILE.jsonl and --output FILE");
+  if (!flags.json && (flags.sampling.logprobs || flags.sampling.prompt_logprobs))
+    return invalid_argument("--logprobs and --prompt-logprobs are shown in records: add --json");
   if (flags.output != "-")
     return invalid_argument("--output goes with --input FILE.jsonl; to keep an answer, write > {}", flags.output);
   if (prompts.empty()) {
@@ -240,7 +250,9 @@ void add_generate(CLI::App& app, Command& command) {
   sub->add_option("--output", flags->output, "answers, one a line in the same order (standard output)")
       ->type_name("FILE")
       ->check(names_a_file);
-  sub->add_option("--adapter", flags->adapters, "who answers: NAME or NAME:FACTOR; several act together")
+  sub->add_flag("--resume", flags->resume, "go on where a run with the same --input and --output was stopped");
+  sub->add_option("--adapter", flags->adapters,
+                  "who answers: NAME or NAME:FACTOR; several act together (the one of --lora, else base)")
       ->type_name("NAME")
       ->allow_extra_args(false)
       ->group("Adapters");

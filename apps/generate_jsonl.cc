@@ -18,6 +18,8 @@
 #include "line_reader.h"
 #include "output_file.h"
 #include "progress.h"
+#include "serve/usual_sampling.h"
+#include "voice.h"
 
 namespace choral::apps {
 namespace {
@@ -168,29 +170,69 @@ class JsonlRun {
   std::atomic<bool> stopped_ = false;
 };
 
+// The answers that a stopped run left, read beside the lines that they answer.
+class KeptAnswers {
+ public:
+  static Result<std::unique_ptr<KeptAnswers>> open(const std::string& path) {
+    CHORAL_TRY(auto file, open_input(path));
+    return std::unique_ptr<KeptAnswers>(new KeptAnswers(path, std::move(file)));
+  }
+  // Whether the line of `echo` is answered there. Another line's answer in its place is an error.
+  Result<bool> has(const LineEcho& echo, int64_t line) {
+    if (!lines_.next(answer_)) return false;
+    if (!lines_.too_long() && !answer_.starts_with(fmt::format("{{\"id\":{},", echo.id_json))) {
+      return invalid_argument("--resume: line {} has the id {}, its answer in {} another: that is of another --input", line,
+                              echo.id_json, path_);
+    }
+    return true;
+  }
+  int64_t count() const { return lines_.number(); }
+
+ private:
+  KeptAnswers(std::string path, InputFile file) : path_(std::move(path)), file_(std::move(file)), lines_(file_.get()) {}
+
+  const std::string path_;
+  const InputFile file_;
+  LineReader lines_;
+  std::string answer_;
+};
+
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == line.npos; }
 
 }  // namespace
 
-Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, const std::string& input,
-                      const std::string& output) {
+Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, const JsonlFiles& files) {
+  const std::string& input = files.input;
   CHORAL_TRY(const auto interrupts, Interrupts::make());
+  CHORAL_RETURN_IF_ERROR(sampling.check({}));
+  CHORAL_TRY(auto options, engine_options(engine));
+  std::string unused;
+  CHORAL_TRY(const auto voice, chosen_voice({}, engine.adapters, options, unused));
   CHORAL_TRY(const auto file, open_input(input));
-  CHORAL_TRY(const auto out, OutputFile::create(output).while_("--output"));
-  const Interrupts::Tidying tidying(*interrupts, [&out = *out] { out.remove_partial(); });
+  CHORAL_TRY(const auto out, OutputFile::create(files.output).while_("--output"));
   if (out->writes_into(fileno(file.get())))
-    return invalid_argument("--output {}: it is also --input and cannot be replaced; name another file", output);
+    return invalid_argument("--output {}: it is also --input and cannot be replaced; name another file", files.output);
   if (!engine.quiet && !out->remark().empty()) say("choral: --output: {}\n", out->remark());
-  CHORAL_TRY(const auto llm, load_llm(engine));
-  SamplingParams defaults;
+  std::unique_ptr<KeptAnswers> kept;
+  if (files.resume) {
+    CHORAL_TRY(const bool goes_on, out->resume());
+    if (goes_on) {
+      CHORAL_TRY(kept, KeptAnswers::open(out->partial()));
+    } else if (!engine.quiet) {
+      say("choral: --resume: nothing was left beside {}: all lines are answered\n", terminal_line(files.output));
+    }
+  }
+  CHORAL_TRY(const auto llm, load_llm(engine, options));
+  SamplingParams defaults = serve::usual_sampling(*llm);
   sampling.put_over(defaults);
   const auto warn = [&](const std::string& text) {
     if (!engine.quiet) say("choral: {}: {}\n", terminal_line(input), terminal_line(text));
   };
+  if (!unused.empty()) warn(unused + " (`lora` of a line chooses)");
   const double begin = now_s();
   // Answers on the terminal and a bar would write over each other.
   Progress progress(engine.quiet || (out->is_stdout() && isatty(STDOUT_FILENO) == 1));
-  JsonlRun work(*llm, engine.options, *out, progress);
+  JsonlRun work(*llm, options, *out, progress);
   const Interrupts::Scope scope(*interrupts, {.call = [&] { work.stop(); }});
   serve::RequestLineReader reader(defaults, warn);
   LineReader lines(file.get());
@@ -218,18 +260,29 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
     } else {
       error = or_out_of_memory(kNoRoomForLine, [&] { return reader.read(line, parsed); });
     }
-    Entry entry{.line = lines.number(), .echo = std::move(parsed.echo), .error = std::move(error)};
-    if (entry.error.ok()) {
-      CHORAL_RETURN_IF_ERROR(work.add(std::move(entry), std::move(parsed.request)));
-    } else {
-      CHORAL_RETURN_IF_ERROR(work.add(std::move(entry)));
+    if (kept != nullptr) {
+      CHORAL_TRY(const bool answered, kept->has(parsed.echo, lines.number()));
+      if (answered) continue;
+      if (!engine.quiet) say("choral: --resume: {} lines are answered in {}\n", kept->count(), terminal_line(out->partial()));
+      kept.reset();
     }
+    Entry entry{.line = lines.number(), .echo = std::move(parsed.echo), .error = std::move(error)};
+    if (!entry.error.ok()) {
+      CHORAL_RETURN_IF_ERROR(work.add(std::move(entry)));
+      continue;
+    }
+    if (entry.echo.lora_json.empty() || entry.echo.lora_json == "null") parsed.request.adapters = voice.adapters;
+    CHORAL_RETURN_IF_ERROR(work.add(std::move(entry), std::move(parsed.request)));
   }
   if (std::ferror(file.get()) != 0) return invalid_argument("--input {}: cannot be read", input);
   if (input == "-" && lines.number() == 0) warn("standard input is closed or empty");
   CHORAL_RETURN_IF_ERROR(work.finish());
-  if (work.stopped())
-    return cancelled("stopped by Ctrl-C{}", out->is_direct() ? "" : fmt::format("; {} was not written", output));
+  if (work.stopped()) {
+    const std::string partial = out->partial();
+    CHORAL_RETURN_IF_ERROR(out->keep());
+    const std::string where = partial.empty() ? "" : fmt::format("; what is answered is in {}, and --resume goes on", partial);
+    return Status(interrupts->stopped().code(), interrupts->stopped().message() + where);
+  }
   CHORAL_RETURN_IF_ERROR(out->commit());
   progress.finish(work.summary(now_s() - begin));
   return work.result();

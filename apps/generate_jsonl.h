@@ -9,8 +9,13 @@
 
 namespace choral::apps {
 
-// The flags' sampling values stand where a line gives none. The Status is that of the first line that failed.
-Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, const std::string& input,
-                      const std::string& output);
+struct JsonlFiles {
+  std::string input, output;  // "-": standard input and output
+  bool resume = false;        // the answers that a stopped run left stay, and the lines after theirs are answered
+};
+
+// The flags' sampling values stand where a line gives none, and an adapter that --lora brings alone where a line names nobody.
+// The Status is that of the first line that failed. What is complete when a signal comes is kept beside `output`.
+Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, const JsonlFiles& files);
 
 }  // namespace choral::apps

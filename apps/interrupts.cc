@@ -68,6 +68,7 @@ void Interrupts::run() {
 
 void Interrupts::handle(int signal) {
   const std::lock_guard lock(mutex_);
+  last_signal_ = signal;
   if (signal == SIGHUP && handler_.hang_up) return handler_.hang_up();
   if (!handler_.call || signal == SIGHUP || (signal == SIGTERM && handler_.only_ctrl_c)) {
     if (tidy_) tidy_();
@@ -75,6 +76,11 @@ void Interrupts::handle(int signal) {
   }
   handler_.call();
   if (!handler_.again) handler_.call = nullptr;
+}
+
+Status Interrupts::stopped() const {
+  const std::lock_guard lock(mutex_);
+  return cancelled("stopped by {}", last_signal_ == SIGTERM ? "SIGTERM" : "Ctrl-C");
 }
 
 Interrupts::Scope::Scope(Interrupts& owner, Handler handler) : owner_(owner) {

@@ -19,6 +19,9 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
+  // "stopped by Ctrl-C", or by the signal that came instead.
+  Status stopped() const;
+
   // Called at the next Ctrl-C (and SIGTERM, unless that ends the process: `only_ctrl_c`), from this object's thread.
   // `again`: also for the ones after it.
   struct Handler {
@@ -56,7 +59,8 @@ class Interrupts {
   void run();
   void handle(int signal);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  int last_signal_ = 0;
   Handler handler_;
   std::function<void()> tidy_;
   int signal_fd_ = -1;

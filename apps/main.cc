@@ -1,6 +1,9 @@
 // The program `choral`: finds the subcommand, and turns an error into a message and an exit code.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
+#include <cstring>
+#include <span>
 #include <sstream>
 
 #include "base/log.h"
@@ -57,6 +60,78 @@ choral::Status unknown_word(const CLI::App& app) {
   return choral::invalid_argument("{}: what is '{}'? Texts with spaces need quotes ({} --help)", command, typed, command);
 }
 
+// llama.cpp's flags of one dash and several letters, and what is meant by them here. CLI11 would read -ngl as -n with the value
+// gl.
+struct ForeignFlag {
+  std::string_view name, instead;
+};
+constexpr ForeignFlag kForeign[] = {
+    {"-b", "--max-num-batched-tokens N"},
+    {"-cnv", "`choral chat`"},
+    {"-ctk", "--kv-cache-dtype TYPE, for keys and values"},
+    {"-ctv", "--kv-cache-dtype TYPE, for keys and values"},
+    {"-fa", "nothing: attention is always computed without its matrix of scores"},
+    {"-hf", "org/name as MODEL"},
+    {"-hfr", "org/name as MODEL"},
+    {"-ngl", "--device NAME: a device takes all layers or none"},
+    {"-np", "--max-num-seqs N"},
+    {"-sys", "--system TEXT"},
+    {"-tb", "--threads N, which prompts have too"},
+    {"-ub", "--max-num-batched-tokens N"},
+};
+
+choral::Status check_before_parsing(std::span<char* const> words) {
+  CHORAL_RETURN_IF_ERROR(choral::check_log_level());
+  for (const std::string_view word : words.subspan(std::min<size_t>(1, words.size()))) {
+    if (word == "--") break;
+    const bool one_dash = word.size() > 1 && word[0] == '-' && word[1] != '-';
+    const auto* known = std::find_if(std::begin(kForeign), std::end(kForeign), [&](const auto& f) { return f.name == word; });
+    if (known != std::end(kForeign))
+      return choral::invalid_argument("choral has no flag {}; here it is {}", word, known->instead);
+    const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+    if (one_dash && word.size() > 2 && std::all_of(word.begin() + 1, word.end(), is_letter)) {
+      return choral::invalid_argument("choral has no flag {}: flags of several letters begin with -- (choral COMMAND --help)",
+                                      word);
+    }
+  }
+  return {};
+}
+
+std::string version_text() { return "choral " + std::string(choral::version()); }
+
+// CLI11 shows a flag that turns something off as --no-x{false}.
+class HelpText : public CLI::Formatter {
+ public:
+  HelpText() { column_width(44); }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    std::string text = CLI::Formatter::make_option_name(option, is_positional);
+    for (size_t at = 0; (at = text.find("{false}")) != text.npos;) text.erase(at, std::strlen("{false}"));
+    return text;
+  }
+};
+
+// Words for flags, as other programs have them: `choral help COMMAND` is `choral COMMAND --help`, `choral version` --version.
+void add_words_for_flags(CLI::App& app, choral::apps::Command& command) {
+  app.add_subcommand("help", "this list, or a command's flags: help COMMAND");
+  auto* version = app.add_subcommand("version", "which choral this is");
+  version->callback([&command] { command.run = [] { return choral::apps::print_out(version_text() + "\n"); }; });
+}
+
+choral::Result<std::vector<std::string>> without_help_word(const CLI::App& app, std::vector<std::string> words) {
+  if (words.empty() || words.front() != "help") return words;
+  words.erase(words.begin());
+  const CLI::App* about = &app;
+  std::string name = app.get_name();
+  for (const auto& word : words) {
+    const auto subs = about->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == word; });
+    if (subs.empty()) return choral::invalid_argument("{} has no command '{}' ({} --help lists them)", name, word, name);
+    about = subs.front();
+    name += " " + word;
+  }
+  words.emplace_back("--help");
+  return words;
+}
+
 // CLI11 reads 010 as C does, as 8.
 void read_numbers_as_decimals(CLI::App& app) {
   const auto drop_leading_zeros = [](const std::string& text) {
@@ -85,9 +160,9 @@ int main(int argc, char** argv) {
   choral::apps::replace_closed_standard_files();
   std::signal(SIGPIPE, SIG_IGN);  // who stops reading what is said does not stop the work; answers: output_file.cc
   CLI::App app{"Choral: large language models on plain CPUs.", "choral"};
-  app.set_version_flag("--version", "choral " + std::string(choral::version()));
+  app.set_version_flag("-V,--version", version_text());
   app.footer(kFooter);
-  app.get_formatter()->column_width(44);
+  app.formatter(std::make_shared<HelpText>());
   choral::apps::Command command;
   choral::apps::add_generate(app, command);
   choral::apps::add_serve(app, command);
@@ -100,9 +175,15 @@ int main(int argc, char** argv) {
   choral::apps::add_quantize(app, command);
   choral::apps::add_adapter(app, command);
   choral::apps::add_doctor(app, command);
+  choral::apps::add_completion(app, command);
+  add_words_for_flags(app, command);
   read_numbers_as_decimals(app);
+  if (const choral::Status wrong = check_before_parsing({argv, argv + argc}); !wrong.ok()) return fail(wrong);
+  auto words = without_help_word(app, {argv + std::min(1, argc), argv + argc});
+  if (!words.ok()) return fail(words.status());
+  std::reverse(words->begin(), words->end());  // as CLI11 wants them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(*words));
   } catch (const CLI::ExtrasError&) {
     return fail(unknown_word(app));
   } catch (const CLI::Success& wanted) {

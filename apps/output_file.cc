@@ -1,13 +1,16 @@
 #include "output_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/system_error.h"
@@ -52,12 +55,46 @@ int inherited_descriptor(const struct stat& file) {
   return -1;
 }
 
-// "answers.jsonl.partial-4711", beside it.
-std::string partial_name(const std::string& path, int attempt) {
+// "answers.jsonl.partial-", beside it.
+std::string partial_prefix(const std::string& path) {
   const std::filesystem::path whole(path);
-  const std::string name = whole.filename().string().substr(0, kMostNameBytes);
-  const std::string last = attempt == 0 ? "" : fmt::format("-{}", attempt);
-  return (whole.parent_path() / fmt::format("{}.partial-{}{}", name, getpid(), last)).string();
+  return (whole.parent_path() / (whole.filename().string().substr(0, kMostNameBytes) + ".partial-")).string();
+}
+
+std::string partial_name(const std::string& path, int attempt) {
+  return fmt::format("{}{}{}", partial_prefix(path), getpid(), attempt == 0 ? "" : fmt::format("-{}", attempt));
+}
+
+// Newest first.
+std::vector<std::string> partials_of(const std::string& path) {
+  namespace fs = std::filesystem;
+  const std::string prefix = partial_prefix(path);
+  const fs::path folder = fs::path(prefix).parent_path();
+  std::vector<std::pair<fs::file_time_type, std::string>> found;
+  std::error_code error, ignored;
+  for (fs::directory_iterator at(folder.empty() ? "." : folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = (folder / at->path().filename()).string();
+    if (name.starts_with(prefix)) found.emplace_back(fs::last_write_time(name, ignored), name);
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<std::string> names;
+  for (auto& [time, name] : found) names.push_back(std::move(name));
+  return names;
+}
+
+// Where the last whole line ends.
+Result<off_t> end_of_lines(int descriptor) {
+  std::array<char, 65536> piece;
+  off_t end = ::lseek(descriptor, 0, SEEK_END);
+  while (end > 0) {
+    const off_t begin = std::max<off_t>(0, end - static_cast<off_t>(piece.size()));
+    const ssize_t got = ::pread(descriptor, piece.data(), static_cast<size_t>(end - begin), begin);
+    if (got <= 0) return system_error(errno, "cannot read it");
+    const std::string_view text(piece.data(), static_cast<size_t>(got));
+    if (const size_t line_break = text.rfind('\n'); line_break != text.npos) return begin + static_cast<off_t>(line_break) + 1;
+    end = begin;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -158,6 +195,7 @@ Status OutputFile::open_partial() {
     if (descriptor < 0 && errno != EEXIST) break;
   }
   if (descriptor < 0) return system_error(errno, "no file can be made beside it");
+  ::flock(descriptor, LOCK_EX | LOCK_NB);  // tells resume() of others that it is being written
   {
     const std::lock_guard lock(mutex_);
     partial_ = name;
@@ -176,6 +214,45 @@ Status OutputFile::open_partial() {
   return adopt(descriptor);
 }
 
+Result<bool> OutputFile::resume() {
+  if (direct_) return invalid_argument("{}: its lines are written at once, so there is nothing to go on with", path_);
+  for (const auto& name : partials_of(path_)) {
+    const int descriptor = ::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (descriptor < 0) return system_error(errno, fmt::format("cannot go on with {}", name));
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {  // another process is at it
+      ::close(descriptor);
+      continue;
+    }
+    const auto end = end_of_lines(descriptor);
+    if (!end.ok() || ::ftruncate(descriptor, *end) != 0 || ::lseek(descriptor, *end, SEEK_SET) < 0) {
+      const Status error = end.ok() ? system_error(errno, "cannot cut its last line") : end.status();
+      ::close(descriptor);
+      return Status(error).while_(name);
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      partial_ = name;
+    }
+    begun_ = resumed_ = true;
+    CHORAL_RETURN_IF_ERROR(adopt(descriptor));
+    return true;
+  }
+  return false;
+}
+
+std::string OutputFile::partial() const {
+  const std::lock_guard lock(mutex_);
+  return partial_;
+}
+
+Status OutputFile::keep() {
+  if (direct_ || !begun_) return {};
+  const Status written = std::fflush(file_) == 0 && ::fsync(fileno(file_)) == 0 ? Status() : write_error(path_);
+  const std::lock_guard lock(mutex_);
+  partial_.clear();
+  return written;
+}
+
 void OutputFile::remove_partial() {
   const std::lock_guard lock(mutex_);
   if (!partial_.empty()) std::remove(partial_.c_str());
@@ -184,7 +261,7 @@ void OutputFile::remove_partial() {
 
 OutputFile::~OutputFile() {
   if (file_ != nullptr && file_ != stdout) std::fclose(file_);
-  remove_partial();
+  if (!resumed_) remove_partial();
 }
 
 // Before the first line.

@@ -3,6 +3,7 @@
 // "-" and things that are no plain files (a terminal, a pipe) are written as the lines come; so is a file that nothing can be
 // moved over (a mount point, a folder that this user may not write), and behind what it holds one that the process was started
 // with to write, as /dev/stdout and /dev/fd/3 name it.
+// A neighbour that was kept, or that a crash left, can be gone on with: resume().
 #pragma once
 
 #include <sys/stat.h>
@@ -23,15 +24,22 @@ class OutputFile {
   enum class Pipes { kWaited, kRefused };
   // Finds out now what would keep the lines from being written.
   static Result<std::unique_ptr<OutputFile>> create(const std::string& path, Pipes pipes = Pipes::kWaited);
-  ~OutputFile();  // without commit() nothing stays of what is not written directly
+  ~OutputFile();  // without commit() nothing stays of what is not written directly, but for what was there before: resume()
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
+
+  // Before the first line: goes on behind the whole lines of the newest neighbour that nobody writes; false: there is none.
+  Result<bool> resume();
+  // The neighbour's name; empty while there is none.
+  std::string partial() const;
 
   Status write_piece(std::string_view piece);  // of a line, which write_line ends
   Status write_line(std::string_view line);
   // The neighbour stays when it cannot be moved nor copied into place; the error names it. Cancelled when remove_partial() was
   // first.
   Status commit();
+  // Instead of commit(): the neighbour stays, with its whole lines.
+  Status keep();
   // Any thread: the process is about to end.
   void remove_partial();
 
@@ -58,13 +66,14 @@ class OutputFile {
   bool direct_ = false;
   bool begun_ = false;
   bool committed_ = false;
+  bool resumed_ = false;
   bool replaces_ = false;  // a plain file, whose facts are
   struct stat replaced_ {};
   std::string remark_;
   std::FILE* file_ = nullptr;
 
-  std::mutex mutex_;     // guards the one below
-  std::string partial_;  // empty while there is none
+  mutable std::mutex mutex_;  // guards the one below
+  std::string partial_;       // empty while there is none
 };
 
 // Writes to stdout at once; an error when it is closed or full.

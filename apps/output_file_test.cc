@@ -49,6 +49,38 @@ TEST_F(OutputFileTest, IsThereWhenItIsWhole) {
   EXPECT_EQ(files(), 1u);
 }
 
+TEST_F(OutputFileTest, GoesOnWhereAStoppedOneWasKept) {
+  write("old\n");
+  std::string left;
+  {
+    const auto out = open(path());
+    EXPECT_TRUE(out->write_line("one").ok());
+    EXPECT_TRUE(out->write_piece("tw").ok());
+    left = out->partial();
+    EXPECT_TRUE(out->keep().ok());
+  }
+  EXPECT_EQ(text(), "old\n");
+  const auto out = open(path());
+  const auto found = out->resume();
+  ASSERT_TRUE(found.ok()) << found.status().to_string();
+  EXPECT_TRUE(*found);
+  EXPECT_EQ(out->partial(), left);
+  EXPECT_TRUE(out->write_line("two").ok());
+  const auto other = open(path());
+  const auto taken = other->resume();
+  ASSERT_TRUE(taken.ok());
+  EXPECT_FALSE(*taken) << "somebody is at it";
+  EXPECT_TRUE(out->commit().ok());
+  EXPECT_EQ(text(), "one\ntwo\n");
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(OutputFileTest, NothingToGoOnWith) {
+  EXPECT_FALSE(*open(path())->resume());
+  EXPECT_EQ(open("-")->resume().status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(files(), 0u);
+}
+
 TEST_F(OutputFileTest, WhatWasTidiedAwayIsNotMovedOverTheOldFile) {
   write("old\n");
   const auto out = open(path());

@@ -2,9 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <new>
+#include <utility>
 
+#include "answer_layout.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -37,6 +40,12 @@ void Progress::update(std::string text, double fraction) {
 void Progress::finish(std::string_view line) {
   stop();
   if (!quiet_ && !line.empty()) say("choral: {}\n", terminal_line(line));
+}
+
+void Progress::say_line(std::string_view line) {
+  const std::lock_guard lock(mutex_);
+  if (quiet_) return;
+  say("{}choral: {}\n", std::exchange(drawn_, false) && terminal_ ? "\r\033[K" : "", terminal_line(line));
 }
 
 void Progress::stop() {
@@ -72,7 +81,7 @@ void Progress::draw(double now) {
   }
   line += fmt::format(" ({:.0f} s)", now - begin_);
   if (terminal_) {
-    say("\r\033[K{}", line);
+    say("\r\033[K{}", cut_to_width(line, std::max(0, terminal_columns(STDERR_FILENO) - 1)));
   } else {
     say("{}\n", line);
   }

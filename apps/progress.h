@@ -19,6 +19,7 @@ class Progress {
   ~Progress();  // takes the bar away
 
   void update(std::string text, double fraction);  // fraction 0 … 1 or kUnknown
+  void say_line(std::string_view line);            // above the bar
   void finish(std::string_view line = {});         // takes the bar away and says the last word, once
 
  private:

@@ -1,11 +1,22 @@
 #include "sampling_flags.h"
 
 #include <fmt/core.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <charconv>
 
+#include "tools/sampling_check.h"
+
 namespace choral::apps {
+
+// getrandom fails only for sizes above 256 bytes or before the system has any randomness.
+uint64_t fresh_seed() {
+  uint64_t seed = 0;
+  if (getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = static_cast<uint64_t>(getpid());
+  return seed;
+}
 
 std::string read_seed(const std::string& text, std::optional<uint64_t>& seed) {
   if (text == "-1") return seed.reset(), "";
@@ -36,6 +47,11 @@ void SamplingFlags::put_over(SamplingParams& params) const {
   if (seed) params.seed = seed;
   if (!stop.empty()) params.stop = stop;
   if (ignore_eos) params.ignore_eos = true;
+}
+
+Status SamplingFlags::check(SamplingParams params) const {
+  put_over(params);
+  return tools::check_sampling(params);
 }
 
 // CLI11 itself takes -2 for 2^64-2 and what is past 2^64-1 for that.

@@ -24,8 +24,12 @@ struct SamplingFlags {
   bool ignore_eos = false;
 
   void put_over(SamplingParams& params) const;
+  // Before a model is opened: are the values in their ranges? `params` as they will be without the flags.
+  Status check(SamplingParams params) const;
 };
 
+// One that nobody foretells.
+uint64_t fresh_seed();
 // A number from 0 to 2^64-1, or -1 for none. Gives what is wrong with `text`; empty when nothing is.
 std::string read_seed(const std::string& text, std::optional<uint64_t>& seed);
 CLI::Option* add_seed_flag(CLI::App& app, const std::string& name, std::optional<uint64_t>& seed, const std::string& what);

@@ -92,11 +92,22 @@ Status run(ServeFlags flags) {
   CHORAL_TRY(const auto interrupts, Interrupts::make());
   if (flags.tls.certificate_file.empty() != flags.tls.key_file.empty())
     return invalid_argument("--ssl-certfile and --ssl-keyfile belong together");
-  if (!flags.tls.certificate_file.empty()) flags.server.http.tls = flags.tls;
+  const bool has_tls = !flags.tls.certificate_file.empty();
+  if (has_tls) flags.server.http.tls = flags.tls;
   CHORAL_TRY(flags.server.access_log, parse_access_log(flags.access_log));
   flags.server.adapter_root = flags.engine.options.adapter_root;
   std::unique_ptr<LLM> llm;  // outlives the server
   CHORAL_TRY(const auto server, serve::Server::start(std::move(flags.server)));
+  const auto reload = [&] {
+    const auto tell = [](const Status& read, const char* what) {
+      say("choral: {}\n", read.ok() ? fmt::format("{} read again", what)
+                                    : terminal_line(fmt::format("{}; what was read before stays", read.message())));
+    };
+    tell(server->reload_keys(), "the keys were");
+    if (has_tls) tell(server->reload_certificate(), "the certificate was");
+  };
+  flags.engine.tells_memory = true;
+  const Interrupts::Scope loading(*interrupts, {.call = {}, .hang_up = reload});
   CHORAL_TRY(llm, load_llm(flags.engine));
   CHORAL_RETURN_IF_ERROR(server->attach(*llm, flags.engine.options));
 
@@ -104,10 +115,6 @@ Status run(ServeFlags flags) {
   const auto end = [&] {
     ending.signal();
     if (ending.is_urgent()) server->abort();
-  };
-  const auto reload = [&] {
-    const Status read = server->reload_keys();
-    say("choral: {}\n", read.ok() ? "the keys were read again" : terminal_line(read.message()));
   };
   const Interrupts::Scope scope(*interrupts, {.call = end, .again = true, .hang_up = reload});
   if (!flags.engine.quiet) print_welcome(*server, *llm);
@@ -123,13 +130,17 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   add_model_flag(app, flags.engine);
   serve::HttpServerOptions& http = flags.server.http;
   const auto option = [&app](const char* names, auto& value, const char* what, const char* type) {
-    app.add_option(names, value, what)->type_name(type)->group("Server");
+    return app.add_option(names, value, what)->type_name(type)->group("Server");
   };
   option("--host", http.host, "address to listen on: this machine alone unless said otherwise (127.0.0.1)", "ADDRESS");
   option("--port", http.port, "port to listen on; 0 = a free one (8000)", "N");
   option("--uds", http.unix_path, "listen on this unix socket too", "PATH");
   option("--served-model-name,--alias", flags.server.base_names, "what requests call the base (the model's name)", "NAME");
-  option("--ssl-certfile", flags.tls.certificate_file, "TLS: the certificate and its chain, PEM", "FILE");
+  option("--allowed-hosts", flags.server.allowed_hosts,
+         "names in the Host header of requests, with commas, * for any (on loopback: this machine's; else any)", "NAMES")
+      ->delimiter(',');
+  option("--ssl-certfile", flags.tls.certificate_file,
+         "TLS: the certificate and its chain, PEM; read again at SIGHUP, as its key", "FILE");
   option("--ssl-keyfile", flags.tls.key_file, "TLS: its key, PEM", "FILE");
   option("--ssl-ca-certs", flags.tls.client_ca_file, "TLS: clients must show a certificate signed by one of these, PEM", "FILE");
   option("--api-key", flags.server.api_keys, "who may ask: clients send one of these keys (everybody)", "KEY");

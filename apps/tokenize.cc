@@ -1,5 +1,8 @@
 // `choral tokenize`: text to token ids and back, without loading any weights.
+#include <utf8proc.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <iterator>
 
@@ -42,6 +45,23 @@ Result<std::vector<int32_t>> parse_ids(std::string_view text, int32_t vocabulary
   return ids;
 }
 
+// What a token stands for in a text; a byte that is only part of a character as <0xC3>.
+std::string shown_bytes(std::string_view bytes) {
+  std::string out;
+  while (!bytes.empty()) {
+    utf8proc_int32_t character = 0;
+    const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(bytes.data()),
+                                         static_cast<utf8proc_ssize_t>(bytes.size()), &character);
+    if (length > 0) {
+      out += bytes.substr(0, static_cast<size_t>(length));
+    } else {
+      out += fmt::format("<0x{:02X}>", static_cast<unsigned char>(bytes.front()));
+    }
+    bytes.remove_prefix(static_cast<size_t>(std::max<utf8proc_ssize_t>(length, 1)));
+  }
+  return out;
+}
+
 Status print_tokens(const text::Tokenizer& tokenizer, std::string_view text, const std::vector<int32_t>& ids, bool json) {
   std::string out = json ? fmt::format("{{\"text\":{},\"token_ids\":[", json_quoted(text)) : "";
   std::string pieces;
@@ -51,12 +71,12 @@ Status print_tokens(const text::Tokenizer& tokenizer, std::string_view text, con
       out += fmt::format("{}{}", i > 0 ? "," : "", ids[i]);
       pieces += (i > 0 ? "," : "") + piece;
     } else {
-      out += fmt::format("{:>8}  {}\n", ids[i], piece);
+      out += fmt::format("{:>8}  {}\n", ids[i], json_quoted(shown_bytes(tokenizer.token_bytes(ids[i]))));
     }
   }
   if (json) return print_out(fmt::format("{}],\"tokens\":[{}]}}\n", out, pieces));
   CHORAL_RETURN_IF_ERROR(print_out(out));
-  say("choral: {} tokens\n", ids.size());
+  say("choral: {} token{}\n", ids.size(), ids.size() == 1 ? "" : "s");
   return {};
 }
 

@@ -33,6 +33,21 @@ Result<AdapterUse> parse_use(std::string_view text) {
   return use;
 }
 
+// Sorted, each once, with those of `root`.
+std::vector<std::string> with_root(std::vector<std::string> names, const std::string& root) {
+  if (!root.empty()) {
+    const auto found = tools::adapters_in_root(root);
+    if (found.ok()) {
+      for (const auto& adapter : *found) {
+        if (tools::check_adapter_name(adapter.name).ok()) names.push_back(adapter.name);
+      }
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
 }  // namespace
 
 Result<Voice> parse_voice(std::string_view text) {
@@ -63,17 +78,13 @@ Result<std::vector<Voice>> parse_voices(std::string_view text) {
 std::vector<std::string> known_adapters(const LLM& llm, const std::string& root) {
   std::vector<std::string> names;
   for (const auto& adapter : llm.adapters()) names.push_back(adapter.name);
-  if (!root.empty()) {
-    const auto found = tools::adapters_in_root(root);
-    if (found.ok()) {
-      for (const auto& adapter : *found) {
-        if (tools::check_adapter_name(adapter.name).ok()) names.push_back(adapter.name);
-      }
-    }
-  }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
+  return with_root(std::move(names), root);
+}
+
+std::vector<std::string> known_adapters(const EngineOptions& options) {
+  std::vector<std::string> names;
+  for (const auto& adapter : options.adapters) names.push_back(adapter.name);
+  return with_root(std::move(names), options.adapter_root);
 }
 
 Status check_voice(const Voice& voice, std::span<const std::string> known, const std::string& root) {
@@ -95,6 +106,27 @@ Status check_voice(const Voice& voice, std::span<const std::string> known, const
                      known.size() > kListed ? fmt::format(" and {} more", known.size() - kListed) : "");
   }
   return {};
+}
+
+Result<Voice> chosen_voice(const std::vector<std::string>& texts, const AdapterFlags& flags, const EngineOptions& options,
+                           std::string& unused) {
+  Voice voice;
+  for (const auto& text : texts) {
+    CHORAL_TRY(auto one, parse_voice(text).while_("--adapter"));
+    if (one.adapters.empty() && texts.size() > 1)
+      return invalid_argument("--adapter {}: it stands for the model without adapters and goes alone", text);
+    if (!one.adapters.empty()) voice.name = voice.adapters.empty() ? one.name : voice.name + "+" + one.name;
+    std::move(one.adapters.begin(), one.adapters.end(), std::back_inserter(voice.adapters));
+  }
+  if (texts.empty() && flags.loras.size() == 1 && options.adapters.size() == 1) {
+    voice = {.name = options.adapters.front().name, .adapters = {{.name = options.adapters.front().name}}};
+  } else if (texts.empty() && !options.adapters.empty()) {
+    std::vector<std::string> names;
+    for (const auto& adapter : options.adapters) names.push_back(adapter.name);
+    unused = fmt::format("loaded, not used: {}", fmt::join(names, ", "));
+  }
+  CHORAL_RETURN_IF_ERROR(check_voice(voice, known_adapters(options), options.adapter_root));
+  return voice;
 }
 
 }  // namespace choral::apps

@@ -9,6 +9,8 @@
 // Thread-safe: any thread may submit, read, cancel. Link with Choral::choral.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -27,7 +29,7 @@ class Platform;
 }  // namespace platform
 
 struct LoadProgress {
-  std::string_view phase;  // "open", "load", "pack", "ready"
+  std::string_view phase;  // "open", "load", "memory" (what it will take, in words), "pack", "adapters", "ready"
   std::string_view detail;
   double fraction = 0;  // 0 … 1 of the phase
 };
@@ -106,6 +108,8 @@ struct AdapterInfo {
   int in_use = 0;     // running requests that hold it
   int64_t loads = 0;  // times it came from disk
   int64_t requests = 0;
+  double last_use_unix_s = 0;      // when a request named it last, or the last one that held it ended; 0: none did
+  int64_t errors = 0;              // reads of its name's files that failed
   std::string error;               // why it failed, or why its changed files are not what is served
   std::vector<std::string> notes;  // what to know about it: that it was made for another base
 };
@@ -124,6 +128,7 @@ struct ModelInfo {
   std::string name;
   std::string architecture;
   std::string path;
+  bool is_gguf = false;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;  // as packed in memory
   int64_t kv_cache_bytes = 0;
@@ -139,6 +144,19 @@ struct ModelInfo {
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
 
+// Steps by the tokens that they computed, for a histogram: counts[i] of those with at most kBounds[i] and more than kBounds[i -
+// 1], the last of those with more than any bound.
+struct StepTokens {
+  static constexpr std::array<int32_t, 13> kBounds{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+  std::array<int64_t, kBounds.size() + 1> counts = {};
+  int64_t sum = 0;  // of tokens
+
+  void add(int32_t tokens) {
+    ++counts[static_cast<size_t>(std::lower_bound(kBounds.begin(), kBounds.end(), tokens) - kBounds.begin())];
+    sum += tokens;
+  }
+};
+
 struct EngineStats {
   int running = 0;
   int waiting = 0;
@@ -147,6 +165,8 @@ struct EngineStats {
   int64_t prompt_tokens = 0;  // computed; each once, however often its request was preempted
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
+  int64_t corrupted = 0;  // answers that ended because their logits gave no token: NaN
+  StepTokens step_tokens = {};
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;
   int64_t kv_blocks_total = 0;
@@ -160,8 +180,10 @@ struct EngineStats {
 
 // What the engine is at, for gateways that route by adapter.
 struct EngineActivity {
-  std::vector<std::string> running_adapters;  // names of those that running requests use, sorted, each once
-  std::vector<std::string> waiting_adapters;  // of those that waiting requests want
+  std::vector<std::string> running_adapters = {};  // names of those that running requests use, sorted, each once
+  std::vector<std::string> waiting_adapters = {};  // of those that waiting requests want
+  int waiting = 0;                                 // completions
+  int deferred = 0;  // of them, those that wait for an adapter or for a prefix that another computes, not for room
 };
 
 // A request in flight. Dropping the handle cancels the request, as cancel() does: its computation ends with the step in progress,
@@ -218,8 +240,8 @@ class CHORAL_API LLM {
   virtual Result<std::string> apply_chat_template(const Request& request) const = 0;
   // Fine when every kind of StructuredOutput is served; else which are not, why, and what to install.
   virtual Status structured_output_support() const = 0;
-  // The model's own sampling defaults (generation_config.json) put over SamplingParams' defaults.
-  virtual SamplingParams default_sampling() const = 0;
+  // How the model's files say that it is sampled (generation_config.json, GGUF's general.sampling), put over `otherwise`.
+  virtual SamplingParams default_sampling(const SamplingParams& otherwise = {}) const = 0;
 
   // Adapters. Loading and packing run beside the engine: requests in flight go on. A name that exists is replaced: running
   // requests keep the version they began with, new ones get the new one; with `replace` false it is already_exists. What fails,

@@ -32,8 +32,9 @@ struct SamplingParams {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  std::optional<int> logprobs;         // the chosen token's and this many most likely ones'
-  std::optional<int> prompt_logprobs;  // the same for each prompt token
+  std::optional<int> logprobs;             // the chosen token's and this many most likely ones'
+  std::vector<int32_t> logprob_token_ids;  // those of these tokens, in this order, in place of the most likely ones'
+  std::optional<int> prompt_logprobs;      // the same for each prompt token
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> allowed_token_ids;  // empty = all
   std::vector<std::string> bad_words;
@@ -73,6 +74,10 @@ struct Request {
   std::string template_kwargs_json = {};  // extra variables of the chat template
   bool add_generation_prompt = true;
   bool add_special_tokens = true;  // for `prompt`: BOS and the like, as the tokenizer says
+  // Of a prompt with more tokens so many are kept, the last ones or the first. -1: as many as fit beside max_tokens. 0: all; one
+  // that does not fit is refused.
+  int truncate_prompt_tokens = 0;
+  enum class TruncationSide { kLeft, kRight } truncation_side = TruncationSide::kLeft;  // which loses its tokens
 
   // Empty: the base model. Several act together, each with its factor: y = W·x + Σ scale·ΔW·x.
   std::vector<AdapterUse> adapters = {};
@@ -136,6 +141,7 @@ struct RequestMetrics {
   double queue_s = 0;        // waiting for a place in a batch
   double first_token_s = 0;  // from submission to the first token
   double total_s = 0;
+  int preemptions = 0;  // times that it gave its place back and started again
 };
 
 struct RequestOutput {

@@ -1,5 +1,7 @@
-// e4m3 ("fn") as a storage type: sign, four bits of exponent with bias 7, three of mantissa; up to 448 and down to 2^-9, no
-// infinity, NaN is 0x7f and 0xff. Exact to float; from float to nearest, ties to even, numbers beyond 448 to 448.
+// Floats of eight bits as storage types.
+// e4m3 ("fn"): sign, four bits of exponent with bias 7, three of mantissa; up to 448 and down to 2^-9, no infinity, NaN is 0x7f
+// and 0xff. Exact to float; from float to nearest, ties to even, numbers beyond 448 to 448.
+// e8m0: a power of two, 2^(bits - 127), and no sign; NaN is 0xff. Exact to float.
 #pragma once
 
 #include "base/float16.h"
@@ -7,6 +9,10 @@
 namespace choral {
 
 struct Float8E4M3 {
+  uint8_t bits;
+};
+
+struct Float8E8M0 {
   uint8_t bits;
 };
 
@@ -20,6 +26,11 @@ inline Float16 scaled_half(Float8E4M3 x) { return {static_cast<uint16_t>((x.bits
 inline float to_float(Float8E4M3 x) {
   if (is_nan(x)) return std::bit_cast<float>(static_cast<uint32_t>(x.bits & 0x80u) << 24 | 0x7FC00000u);
   return to_float(scaled_half(x)) * 256.0f;
+}
+
+inline float to_float(Float8E8M0 x) {
+  if (x.bits == 0xFF) return std::bit_cast<float>(0x7FC00000u);
+  return std::bit_cast<float>(x.bits == 0 ? 0x00400000u : static_cast<uint32_t>(x.bits) << 23);  // 2^-127 is subnormal
 }
 
 inline Float8E4M3 to_float8_e4m3(float x) {

@@ -53,5 +53,12 @@ TEST(Float8E4M3, WhatIsTooLargeIsTheLargest) {
   EXPECT_EQ(to_float8_e4m3(-0x1p-149f).bits, 0x80);
 }
 
+TEST(Float8E8M0, EveryCodeIsItsPowerOfTwo) {
+  for (int code = 0; code < 255; ++code) {
+    EXPECT_EQ(to_float(Float8E8M0{static_cast<uint8_t>(code)}), std::ldexp(1.0f, code - 127)) << code;
+  }
+  EXPECT_TRUE(std::isnan(to_float(Float8E8M0{0xFF})));
+}
+
 }  // namespace
 }  // namespace choral

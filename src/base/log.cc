@@ -3,9 +3,12 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 
 #include "base/printable.h"
 
@@ -23,16 +26,21 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::warn;
 }
 
-spdlog::level::level_enum level_from_environment() {
+constexpr std::array<std::string_view, 5> kLevels{"debug", "info", "warn", "error", "off"};  // in the order of LogLevel
+
+// None: another word.
+std::optional<LogLevel> level_from_environment() {
   const char* text = std::getenv("CHORAL_LOG_LEVEL");
-  return text == nullptr ? spdlog::level::warn : spdlog::level::from_str(text);
+  if (text == nullptr || *text == '\0') return LogLevel::kWarn;
+  const auto* found = std::find(kLevels.begin(), kLevels.end(), text);
+  return found == kLevels.end() ? std::nullopt : std::optional(static_cast<LogLevel>(found - kLevels.begin()));
 }
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = std::make_shared<spdlog::logger>("choral", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     made->set_pattern("%H:%M:%S.%e %^%l%$ %v");
-    made->set_level(level_from_environment());
+    made->set_level(to_spdlog(level_from_environment().value_or(LogLevel::kWarn)));
     return made;
   }();
   return *instance;
@@ -40,7 +48,11 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
+Status check_log_level() {
+  if (level_from_environment()) return {};
+  return invalid_argument("CHORAL_LOG_LEVEL={}: choose debug, info, warn, error or off", std::getenv("CHORAL_LOG_LEVEL"));
+}
+
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
 void write_log(LogLevel level, std::string_view line) { logger().log(to_spdlog(level), terminal_text(line)); }
 

@@ -1,5 +1,5 @@
 // CHORAL_LOG(kInfo, "loaded {} tensors", n): one line on stderr; never in kernels or per-token code.
-// The level comes once from CHORAL_LOG_LEVEL (debug, info, warn, error, off; default warn) or set_log_level(). Thread-safe.
+// The level comes once from CHORAL_LOG_LEVEL (debug, info, warn, error, off; default warn). Thread-safe.
 // say("{} tokens", n): text for the program's user on stderr, as it is. A stderr that is closed or full loses text and is
 // nobody's error: nothing here throws or ends the process.
 #pragma once
@@ -9,11 +9,14 @@
 #include <string_view>
 #include <utility>
 
+#include "base/status.h"
+
 namespace choral {
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError, kOff };
 
-void set_log_level(LogLevel level);
+// Whether CHORAL_LOG_LEVEL is one of them; another word logs as warn does.
+Status check_log_level();
 bool log_enabled(LogLevel level);
 void write_log(LogLevel level, std::string_view line);
 void write_stderr(std::string_view text);

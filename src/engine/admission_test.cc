@@ -181,6 +181,8 @@ TEST(Activity, NamesTheAdaptersThatRunAndWait) {
   ASSERT_TRUE(busy.ok()) << busy.status().to_string();
   EXPECT_THAT(busy->running_adapters, ElementsAre("a", "b"));
   EXPECT_THAT(busy->waiting_adapters, ElementsAre("a", "c"));
+  EXPECT_GE(busy->waiting, 3);
+  EXPECT_LE(busy->deferred, busy->waiting);
 }
 
 }  // namespace

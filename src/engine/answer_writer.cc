@@ -26,6 +26,7 @@ void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std:
   accepted_.clear();
   Ending ending;
   for (auto& token : sampled) {
+    if (token.status.code() == Code::kInternal) ++corrupted_;
     if (token.status.ok() && request.grammar != nullptr) token.status = request.grammar->accept(token.token);
     if (!token.status.ok()) {
       request.response->fail(request.index, std::move(token.status));
@@ -86,7 +87,8 @@ void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, st
   const RequestMetrics metrics{
       .queue_s = request.scheduled_s > 0 ? request.scheduled_s - request.submitted_s : now - request.submitted_s,
       .first_token_s = request.first_token_s > 0 ? request.first_token_s - request.submitted_s : 0,
-      .total_s = now - request.submitted_s};
+      .total_s = now - request.submitted_s,
+      .preemptions = request.preemption_count};
   request.response->finish(request.index, reason, std::move(stop_reason), metrics);
   scheduler_.finish(request, reason);
 }

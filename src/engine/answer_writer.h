@@ -27,6 +27,7 @@ class AnswerWriter {
   void fail(EngineRequest& request, Status status);
 
   int64_t generated_tokens() const { return generated_tokens_; }
+  int64_t corrupted() const { return corrupted_; }  // answers of which a row of logits held no numbers
 
  private:
   // How a token ends the answer; kNone: not.
@@ -40,6 +41,7 @@ class AnswerWriter {
   Clock clock_;
   std::vector<int32_t> accepted_;  // commit()'s own
   int64_t generated_tokens_ = 0;
+  int64_t corrupted_ = 0;
 };
 
 }  // namespace choral::engine

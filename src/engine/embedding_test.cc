@@ -112,7 +112,7 @@ TEST(Embedding, WhatCannotBeIsRefused) {
   both.structured_output.kind = StructuredOutput::Kind::kJsonObject;
   EXPECT_THAT(llm->submit(both).status().message(), HasSubstr("structured_output"));
   EXPECT_THAT(llm->submit(embed({})).status().message(), HasSubstr("exactly one"));
-  EXPECT_THAT(llm->submit(embed(random_prompt(600, 1))).status().message(), HasSubstr("max_model_len"));
+  EXPECT_THAT(llm->submit(embed(random_prompt(600, 1))).status().message(), HasSubstr("--max-model-len"));
   MeanModel files;
   std::ofstream(files.options().model + "/1_Pooling/config.json") << R"({"pooling_mode_max_tokens": true})";
   const auto other = load_or_die(files.options());

@@ -126,7 +126,12 @@ EngineActivity EngineCore::activity_now() const {
   for (const auto* request : scheduler_.running()) add(static_cast<const EngineRequest&>(*request), running);
   for (const auto* request : scheduler_.waiting()) add(static_cast<const EngineRequest&>(*request), waiting);
   for (const auto& request : parked_) add(*request, waiting);
-  return {{running.begin(), running.end()}, {waiting.begin(), waiting.end()}};
+  EngineActivity activity;
+  activity.running_adapters.assign(running.begin(), running.end());
+  activity.waiting_adapters.assign(waiting.begin(), waiting.end());
+  activity.deferred = scheduler_.deferred_count() + static_cast<int>(parked_.size());
+  activity.waiting = scheduler_.waiting_count() + static_cast<int>(parked_.size());
+  return activity;
 }
 
 // Half a change would be none at all, so it waits, and the steps go on, until there is the memory that it may take.
@@ -252,6 +257,7 @@ void EngineCore::step() {
       const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
       if (!computed.ok()) return fail_step(computed);
       prompt_tokens_ += cycle_.planned().new_prompt_tokens();
+      step_tokens_.add(cycle_.planned().total_tokens());
       take_output(clock_());
     }
   }
@@ -307,6 +313,8 @@ void EngineCore::publish_stats() {
                   .prompt_tokens = prompt_tokens_,
                   .generated_tokens = writer_.generated_tokens(),
                   .preemptions = scheduler_.stats().preemptions,
+                  .corrupted = writer_.corrupted(),
+                  .step_tokens = step_tokens_,
                   .prefix_query_tokens = cache.stats().query_tokens,
                   .prefix_hit_tokens = cache.stats().hit_tokens,
                   .kv_blocks_total = cache.block_count(),

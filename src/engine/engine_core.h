@@ -103,6 +103,7 @@ class EngineCore {
   AnswerWriter writer_;
   Deadlines deadlines_;
   int64_t prompt_tokens_ = 0;
+  StepTokens step_tokens_;
   SpareMemory spare_;
 
   mutable std::mutex mutex_;  // guards the members below

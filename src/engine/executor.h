@@ -27,6 +27,7 @@ struct ExecutorFacts {
   int64_t max_model_len = 0;  // what one sequence can have
   int32_t kv_blocks = 0;
   int64_t kv_bytes = 0;
+  int64_t adapter_bytes = 0;  // the most that adapters may take of the host's memory
   std::string kv_dtype;
   int threads = 0;
   CpuLevel cpu_level = CpuLevel::kBase;

@@ -2,6 +2,7 @@
 // kept as float32.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 
@@ -25,6 +26,7 @@ struct Form {
   bool flat;                       // a vector of scales, not a matrix
   const char* scale_name;
   std::string quantization_config;
+  bool exponents = false;  // scales as e8m0
 };
 
 std::vector<Form> forms() {
@@ -37,6 +39,9 @@ std::vector<Form> forms() {
       {64, 32, false, "weight_scale", linear + R"("block", "block_structure": [64, 32]}}}})"},
       {128, 128, false, "weight_scale_inv",
        R"("quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]})"},
+      {128, 128, false, "weight_scale_inv", R"("quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"})"},
+      {128, 128, false, "weight_scale_inv",
+       R"("quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"})", true},
       {0, 0, true, "weight_scale",
        R"("quantization_config": {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]})"},
   };
@@ -87,11 +92,20 @@ class WrittenPair {
       };
       scales = *Tensor::allocate(DType::kF32, form.flat ? Shape{grid_rows * grid_cols} : Shape{grid_rows, grid_cols});
       for (int64_t i = 0; i < rows * cols; ++i) scale_of(i) = std::max(scale_of(i), std::abs(values[i]) / 448.0f);
+      if (form.exponents) {
+        for (float& scale : scales.as<float>()) scale = std::exp2(std::ceil(std::log2(scale)));
+      }
       codes = *Tensor::allocate(DType::kF8E4M3, {rows, cols});
       wide = *Tensor::allocate(DType::kF32, {rows, cols});
       for (int64_t i = 0; i < rows * cols; ++i) {
         const auto code = codes.as<Float8E4M3>()[i] = to_float8_e4m3(values[i] / scale_of(i));
         wide.as<float>()[i] = to_float(code) * scale_of(i);
+      }
+      if (form.exponents) {
+        Tensor stored = *Tensor::allocate(DType::kF8E8M0, {grid_rows, grid_cols});
+        std::transform(scales.as<float>().begin(), scales.as<float>().end(), stored.as<Float8E8M0>().begin(),
+                       [](float scale) { return Float8E8M0{static_cast<uint8_t>(127 + std::ilogb(scale))}; });
+        scales = std::move(stored);
       }
       input_scale = *Tensor::allocate(DType::kF32, {1});
       input_scale.as<float>()[0] = 0.02f;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "base/free_memory.h"
 #include "base/size_text.h"
 #include "cache/kv_pool_size.h"
 
@@ -13,6 +12,15 @@ namespace {
 constexpr int64_t kDefaultCapBytes = int64_t{4} << 30;
 
 }  // namespace
+
+Result<DType> parse_kv_dtype(std::string_view name) {
+  if (name == "auto") return DType::kF32;  // exact; the 16-bit types halve memory and the reads of long contexts
+  auto type = parse_dtype(name);
+  if (!type.ok() || !(*type == DType::kF32 || *type == DType::kF16 || *type == DType::kBF16)) {
+    return invalid_argument("--kv-cache-dtype {}: choose auto, float32, bfloat16 or float16", name);
+  }
+  return type;
+}
 
 Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,
                             const KvBudget& budget) {
@@ -33,19 +41,20 @@ Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t mod
   const int64_t blocks_of_one = ceil_div(wanted_len, kernels::kKvBlockTokens);
   const int64_t most_blocks = std::min<int64_t>(blocks_of_one * budget.max_num_seqs, int64_t{1} << 28);
   int64_t bytes = budget.requested_bytes;
-  if (bytes == 0) bytes = std::min({free_memory_bytes() / 4, kDefaultCapBytes, most_blocks * block_bytes});
+  if (bytes == 0) bytes = std::min({budget.free_bytes / 4, kDefaultCapBytes, most_blocks * block_bytes});
   const int64_t blocks = std::min(bytes / block_bytes, most_blocks);
 
   KvPlan plan;
   plan.max_model_len = std::min(wanted_len, blocks * kernels::kKvBlockTokens);
   plan.blocks = static_cast<int32_t>(blocks);
+  plan.bytes = blocks * block_bytes;
   if (plan.max_model_len < wanted_len && (budget.max_model_len > 0 || blocks == 0)) {
     return resource_exhausted(
         "a KV cache of {} holds {} tokens, but --max-model-len {} needs {}; lower it, or raise --kv-cache-memory",
         size_text(bytes), blocks * kernels::kKvBlockTokens, wanted_len, size_text(blocks_of_one * block_bytes));
   }
   plan.notes.push_back(fmt::format("KV cache: {} blocks of {} tokens, {} ({}{})", plan.blocks, kernels::kKvBlockTokens,
-                                   dtype_name(dtype), size_text(blocks * block_bytes),
+                                   dtype_name(dtype), size_text(plan.bytes),
                                    budget.requested_bytes > 0 ? "" : ", chosen from free memory; --kv-cache-memory changes it"));
   if (plan.max_model_len < wanted_len) {
     plan.notes.push_back(

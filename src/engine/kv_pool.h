@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "models/model.h"
@@ -22,20 +23,25 @@ class KvPool {
   int32_t blocks_ = 0;
 };
 
+// --kv-cache-dtype: auto | float32 | bfloat16 | float16.
+Result<DType> parse_kv_dtype(std::string_view name);
+
 // What a KV pool may take and what it must hold.
 struct KvBudget {
   int64_t requested_bytes = 0;  // --kv-cache-memory; 0 = decide here
   int max_num_seqs = 0;
   int64_t max_model_len = 0;  // wanted; 0 = the model's
+  int64_t free_bytes = 0;     // of memory, once the weights are there
 };
 
 struct KvPlan {
   int32_t blocks = 0;
+  int64_t bytes = 0;
   int64_t max_model_len = 0;  // what one sequence can have
   std::vector<std::string> notes;
 };
 
-// Default budget: a quarter of the memory that is free now, at most 4 GiB, at most what max_num_seqs full-length sequences could
+// Default budget: a quarter of the memory that is free, at most 4 GiB, at most what max_num_seqs full-length sequences could
 // use. A model length that nobody asked for shrinks to fit, with a note; one that was asked for and does not fit is an error.
 Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,
                             const KvBudget& budget);

@@ -4,13 +4,13 @@
 #include <filesystem>
 #include <span>
 
-#include "base/free_memory.h"
 #include "base/out_of_memory.h"
 #include "base/system_error.h"
 #include "engine/engine_core.h"
 #include "engine/options_check.h"
 #include "engine/request_reader.h"
 #include "engine/sampling_check.h"
+#include "engine/stated_sampling.h"
 #include "engine/uniproc_executor.h"
 #include "quant/quant_config.h"
 #include "text/grammar/grammar.h"
@@ -97,7 +97,7 @@ class Engine : public LLM {
   Status structured_output_support() const override {
     return files_.tokenizer == nullptr ? unsupported("this model has no tokenizer") : text::grammar_library_status();
   }
-  SamplingParams default_sampling() const override { return default_sampling_; }
+  SamplingParams default_sampling(const SamplingParams& otherwise) const override { return stated_sampling_.over(otherwise); }
   const ModelInfo& info() const override { return info_; }
   std::vector<std::string> device_notes() const override { return core_->device_notes(); }
   EngineStats stats() const override { return core_->stats(); }
@@ -110,21 +110,16 @@ class Engine : public LLM {
 
  private:
   Result<AdmittedRequest> read(Request request);
-  Status read_default_sampling();
   Status load_adapters(const EngineOptions& options);
   void describe(const ExecutorFacts& facts);
 
   ModelFiles files_;
   ModelInfo info_;
-  SamplingParams default_sampling_;
+  StatedSampling stated_sampling_;
   std::unique_ptr<RequestReader> reader_;
   std::shared_ptr<EngineCore> core_;
   std::shared_ptr<AdapterRegistry> registry_;  // the core keeps it too, and the executor whose targets its loader needs
 };
-
-// A quarter of what is free once the model is loaded, at most 8 GiB: thousands of small adapters, and room for the KV pool's
-// pages.
-int64_t default_adapter_budget() { return std::min(free_memory_bytes() / 4, int64_t{8} << 30); }
 
 Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, int64_t max_model_len) {
   sched::SchedulerConfig config;
@@ -170,8 +165,7 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                                    .queue_timeout_s = options.queue_timeout_s}));
   engine->info_.has_chat_template = engine->reader_->has_chat_template();
   engine->info_.tool_template = engine->reader_->tool_template_source();
-  CHORAL_RETURN_IF_ERROR(engine->read_default_sampling());
-  const int64_t adapter_budget = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : default_adapter_budget();
+  CHORAL_TRY(engine->stated_sampling_, StatedSampling::read(engine->files_.generation_config));
   CHORAL_TRY(engine->registry_, AdapterRegistry::make(facts.cpu_level, facts.lora_targets,
                                                       {.load = {.config = facts.lora_config,
                                                                 .head_dim = facts.head_dim,
@@ -180,8 +174,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                                 .strict = options.strict},
                                                        .tokenizer = engine->files_.tokenizer,
                                                        .root = options.adapter_root,
-                                                       .budget_bytes = adapter_budget}));
-  const EngineLimits limits{.adapter_budget_bytes = adapter_budget,
+                                                       .budget_bytes = facts.adapter_bytes}));
+  const EngineLimits limits{.adapter_budget_bytes = facts.adapter_bytes,
                             .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
                             .max_waiting_tokens = options.max_waiting_tokens};
   engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, limits);
@@ -205,6 +199,7 @@ Status Engine::load_adapters(const EngineOptions& options) {
 void Engine::describe(const ExecutorFacts& facts) {
   info_.name = files_.name;
   info_.path = files_.path;
+  info_.is_gguf = files_.path.ends_with(".gguf");
   info_.architecture = architecture_of(files_.config);
   info_.parameters = facts.parameters;
   info_.weight_bytes = facts.weight_bytes;
@@ -222,24 +217,6 @@ void Engine::describe(const ExecutorFacts& facts) {
   } else if (*files_.pooling == Pooling::kMean) {
     info_.notes.push_back("embeddings are the mean of all tokens, as 1_Pooling/config.json says");
   }
-}
-
-Status Engine::read_default_sampling() {
-  const io::ConfigMap& config = files_.generation_config;
-  CHORAL_TRY(const bool samples, config.get_bool_or("do_sample", true));
-  const SamplingParams d;
-  CHORAL_TRY(const double temperature, config.get_double_or("temperature", d.temperature, {0, kMostTemperature}));
-  CHORAL_TRY(const double top_p, config.get_double_or("top_p", d.top_p, {0, 1}));
-  CHORAL_TRY(const int64_t top_k, config.get_int_or("top_k", d.top_k, {-1, 1 << 30}));
-  CHORAL_TRY(const double min_p, config.get_double_or("min_p", d.min_p, {0, 1}));
-  CHORAL_TRY(const double repetition,
-             config.get_double_or("repetition_penalty", d.repetition_penalty, {kLeastRepetitionPenalty, kMostRepetitionPenalty}));
-  default_sampling_.temperature = samples ? static_cast<float>(temperature) : 0.0f;
-  default_sampling_.top_p = static_cast<float>(top_p);
-  default_sampling_.top_k = static_cast<int>(top_k);
-  default_sampling_.min_p = static_cast<float>(min_p);
-  default_sampling_.repetition_penalty = static_cast<float>(repetition);
-  return {};
 }
 
 Result<AdmittedRequest> Engine::read(Request request) {

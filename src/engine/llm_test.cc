@@ -92,6 +92,15 @@ TEST_F(LlmTest, LogitBiasAndAllowedIds) {
   EXPECT_EQ(run(request).completions[0].token_ids, std::vector<int32_t>(8, 77));
 }
 
+TEST_F(LlmTest, AnAnswerWhoseBansExcludeEachOtherIsNoDamage) {
+  auto request = greedy_request(random_prompt(20, 1), 8);
+  request.sampling.allowed_token_ids = request.sampling.stop_token_ids = {11};
+  request.sampling.min_tokens = 3;
+  const auto output = llm_->generate({request}).front();
+  EXPECT_EQ(output.status.code(), Code::kInvalidArgument) << output.status.to_string();
+  EXPECT_EQ(stats_at_rest(*llm_).corrupted, 0);
+}
+
 TEST_F(LlmTest, FrequencyPenaltyEndsRepetition) {
   auto request = greedy_request(random_prompt(20, 1), 12);
   request.sampling.logit_bias = {{77, 20.0f}};
@@ -135,7 +144,7 @@ TEST_F(LlmTest, RefusalsNameTheFieldAndTheLimit) {
   refused(ask_for_all_logprobs, "n 128 with max_tokens 507");
   refused([](Request& r) { r.prompt_token_ids = {5000}; }, "5000");
   refused([](Request& r) { r.prompt = "both"; }, "exactly one");
-  refused([](Request& r) { r.prompt_token_ids = random_prompt(600, 1); }, "max_model_len");
+  refused([](Request& r) { r.prompt_token_ids = random_prompt(600, 1); }, "--max-model-len");
 }
 
 TEST_F(LlmTest, LogprobsAreCountedInTheRoomThatTheContextLeaves) {

@@ -65,15 +65,21 @@ void describe_fusion(std::span<const layers::FusionDecision> decisions, std::vec
   }
 }
 
-Result<LoadedModel> build_and_load(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,
-                                   int64_t max_model_len, const ModelForms& forms,
-                                   const std::function<void(const LoadProgress&)>& on_progress) {
-  LoadedModel loaded;
-  CHORAL_TRY(auto built, build_model(config, ctx.session, forms, max_model_len));
-  loaded.model = std::move(built.model);
-  loaded.notes = std::move(built.notes);
+Result<FoundModel> build_and_find(const io::ConfigMap& config, platform::Session& session, quant::WeightSource& source,
+                                  int64_t max_model_len, const ModelForms& forms) {
+  CHORAL_TRY(auto built, build_model(config, session, forms, max_model_len));
+  FoundModel found{.model = std::move(built.model), .notes = std::move(built.notes)};
+  for (auto* module : found.model->modules()) {
+    CHORAL_RETURN_IF_ERROR(module->load_weights(source));
+    found.expected_bytes += module->expected_bytes(source.request());
+  }
+  return found;
+}
+
+Result<LoadedModel> pack(const platform::Context& ctx, FoundModel found, quant::WeightSource& source,
+                         const layers::FusionConfig& fusion, const std::function<void(const LoadProgress&)>& on_progress) {
+  LoadedModel loaded{.model = std::move(found.model), .notes = std::move(found.notes)};
   const auto modules = loaded.model->modules();
-  for (auto* module : modules) CHORAL_RETURN_IF_ERROR(module->load_weights(source));
   double done = 0;
   for (auto* module : modules) {
     CHORAL_RETURN_IF_ERROR(module->process_weights_after_loading(ctx, source));
@@ -81,7 +87,7 @@ Result<LoadedModel> build_and_load(const platform::Context& ctx, const io::Confi
     loaded.parameters += module->parameters();
     report(on_progress, "pack", module->prefix(), ++done / static_cast<double>(modules.size()));
   }
-  describe_fusion(loaded.model->fuse(ctx, forms.fusion), loaded.notes);
+  describe_fusion(loaded.model->fuse(ctx, fusion), loaded.notes);
   loaded.notes.push_back("weights: " + count_of_formats(modules));
   return loaded;
 }
@@ -107,7 +113,9 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
   ModelFiles files;
   files.path = path.string();
   std::error_code ignored;
-  files.name = fs::is_directory(path, ignored) ? fs::weakly_canonical(path, ignored).filename().string() : path.stem().string();
+  files.name = io::is_model_name(options.model) && path != options.model ? options.model
+               : fs::is_directory(path, ignored)                         ? fs::weakly_canonical(path, ignored).filename().string()
+                                                                         : path.stem().string();
   CHORAL_TRY(files.config, io::load_model_config(path));
   files.base_names = {files.name, files.path, options.model};
   if (const auto said = files.config.get_string_or("_name_or_path", ""); said.ok() && !said->empty()) {
@@ -163,11 +171,18 @@ Result<BuiltModel> build_model(const io::ConfigMap& config, platform::Session& s
   return BuiltModel{std::move(model), notes};
 }
 
-Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,
-                               int64_t max_model_len, const ModelForms& forms,
-                               const std::function<void(const LoadProgress&)>& on_progress) {
-  auto loaded = build_and_load(ctx, config, source, max_model_len, forms, on_progress);
+Result<FoundModel> find_weights(const io::ConfigMap& config, platform::Session& session, quant::WeightSource& source,
+                                int64_t max_model_len, const ModelForms& forms) {
+  auto found = build_and_find(config, session, source, max_model_len, forms);
   CHORAL_RETURN_IF_ERROR(source.check_unchanged());  // says more than what went wrong with what was read
+  return found;
+}
+
+Result<LoadedModel> pack_weights(const platform::Context& ctx, FoundModel found, quant::WeightSource& source,
+                                 const layers::FusionConfig& fusion,
+                                 const std::function<void(const LoadProgress&)>& on_progress) {
+  auto loaded = pack(ctx, std::move(found), source, fusion, on_progress);
+  CHORAL_RETURN_IF_ERROR(source.check_unchanged());
   return loaded;
 }
 

@@ -62,11 +62,20 @@ struct BuiltModel {
 Result<BuiltModel> build_model(const io::ConfigMap& config, platform::Session& session, const ModelForms& forms,
                                int64_t max_model_len = 0);
 
-// Builds the model of `config` and packs the weights of `source` for the context's device. Everything of the source is copied:
-// it is not read once this returns. A source that changed meanwhile is kUnavailable.
-Result<LoadedModel> load_model(const platform::Context& ctx, const io::ConfigMap& config, quant::WeightSource& source,
-                               int64_t max_model_len, const ModelForms& forms,
-                               const std::function<void(const LoadProgress&)>& on_progress);
+// A model with every tensor that its layers want, none of which is packed.
+struct FoundModel {
+  std::unique_ptr<models::Model> model;
+  std::vector<std::string> notes;
+  int64_t expected_bytes = 0;  // of the packed weights, padding apart
+};
+
+// Builds the model of `config` and finds the weights of `source`. A source that changed meanwhile is kUnavailable.
+Result<FoundModel> find_weights(const io::ConfigMap& config, platform::Session& session, quant::WeightSource& source,
+                                int64_t max_model_len, const ModelForms& forms);
+// Packs them for the context's device. Everything of the source is copied: it is not read once this returns. A source that
+// changed meanwhile is kUnavailable.
+Result<LoadedModel> pack_weights(const platform::Context& ctx, FoundModel found, quant::WeightSource& source,
+                                 const layers::FusionConfig& fusion, const std::function<void(const LoadProgress&)>& on_progress);
 
 // --dtype: auto | float32 | bfloat16 | float16; --activations: auto | int8.
 Result<quant::WeightRequest> parse_weight_request(std::string_view dtype, std::string_view activations);

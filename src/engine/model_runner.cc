@@ -21,9 +21,6 @@ void apply(const ListUpdate& update, std::span<const int32_t> values, std::vecto
   list.insert(list.end(), values.begin(), values.end());
 }
 
-// Most likely tokens that a row is asked for.
-size_t top_count(const SamplingRule& rule) { return static_cast<size_t>(std::max(rule.logprobs.value_or(0), 0)); }
-
 }  // namespace
 
 ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora,
@@ -155,7 +152,7 @@ void ModelRunner::sample_next_tokens(const StepInput& input, MatrixView<const fl
   for (size_t i = 0; i < input.items.size(); ++i) {
     const auto count = static_cast<size_t>(input.items[i].logits_count);
     rows += count;
-    top += count * top_count(step_requests_[i]->rule);
+    top += count * step_requests_[i]->rule.top_count();
   }
   if (rows == 0) return;
   out.tokens.resize(rows);
@@ -188,7 +185,7 @@ void ModelRunner::add_sampled_rows(const StepInput& input, const StepItem& item,
                              .prompt_count = request.prompt_count,
                              .mask = input.mask_of(item, row - first),
                              .out = &token,
-                             .top = std::span(out.top).subspan(token.top_begin, top_count(request.rule))});
+                             .top = std::span(out.top).subspan(token.top_begin, request.rule.top_count())});
   }
 }
 

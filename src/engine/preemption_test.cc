@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <numeric>
 #include <tuple>
 
 #include "engine/tiny_model_test.h"
@@ -159,11 +160,18 @@ TEST_F(PreemptionTest, CountersCountATokenOnce) {
     const auto llm = load_or_die(tight(prefix_caching));
     auto requests = four_that_do_not_fit();
     for (auto& request : requests) request.sampling.prompt_logprobs.reset();
+    int preemptions = 0;
     for (const auto& output : llm->generate(requests)) {
       // Whoever comes back finds its own blocks in the cache: no hit that its caller should hear of.
       EXPECT_EQ(output.cached_tokens, 0);
+      preemptions += output.metrics.preemptions;
     }
     const auto stats = stats_at_rest(*llm);
+    EXPECT_EQ(preemptions, stats.preemptions);
+    const auto& steps = stats.step_tokens;
+    EXPECT_GE(steps.sum, 4 * (60 + 35 - 1)) << "what was computed again is computed too";
+    EXPECT_LE(std::accumulate(steps.counts.begin(), steps.counts.end(), int64_t{0}), stats.steps);
+    EXPECT_GT(steps.counts[1], 0) << "steps of two to eight rows";
     EXPECT_GT(stats.preemptions, 0);
     EXPECT_EQ(stats.prompt_tokens, 4 * 60);
     EXPECT_EQ(stats.generated_tokens, 4 * 35);

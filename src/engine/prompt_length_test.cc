@@ -1,6 +1,8 @@
 // Prompts that do not fit: how the refusal reads, and that a prompt far too long is not tokenised to its end.
 #include <gmock/gmock.h>
 
+#include <span>
+
 #include "engine/tiny_model_test.h"
 #include "support/temp_dir.h"
 
@@ -51,6 +53,45 @@ TEST_F(PromptLengthTest, APromptFarTooLongIsRefusedUncounted) {
     EXPECT_THAT(status.message(), AllOf(HasSubstr("longer than fits: the text has more than 256 tokens"),
                                         HasSubstr("at most 63 fit"), HasSubstr("--max-model-len")));
   }
+}
+
+TEST_F(PromptLengthTest, ATruncatedPromptKeepsTheSideThatIsAskedFor) {
+  Request request;
+  request.prompt_token_ids.resize(200);
+  for (int i = 0; i < 200; ++i) request.prompt_token_ids[i] = i % 100;
+  request.sampling.max_tokens = 4;
+  const auto kept = [&](int tokens, Request::TruncationSide side) {
+    request.truncate_prompt_tokens = tokens;
+    request.truncation_side = side;
+    const auto output = llm_->generate({request}).front();
+    EXPECT_TRUE(output.status.ok()) << output.status.to_string();
+    return output.prompt_token_ids;
+  };
+  const std::span<const int32_t> all = request.prompt_token_ids;
+  using Side = Request::TruncationSide;
+  EXPECT_THAT(kept(5, Side::kLeft), ::testing::ElementsAreArray(all.last(5)));
+  EXPECT_THAT(kept(5, Side::kRight), ::testing::ElementsAreArray(all.first(5)));
+  EXPECT_THAT(kept(-1, Side::kLeft), ::testing::ElementsAreArray(all.last(kContext - 4))) << "with room for the answer";
+  request.sampling.max_tokens = 0;
+  EXPECT_THAT(kept(-1, Side::kLeft), ::testing::ElementsAreArray(all.last(kContext - 1)));
+  for (const int bad : {0, 64, 200, -2}) {
+    request.truncate_prompt_tokens = bad;
+    EXPECT_EQ(llm_->generate({request}).front().status.code(), Code::kInvalidArgument) << bad;
+  }
+}
+
+TEST_F(PromptLengthTest, ATextIsTruncatedByItsTokensUnlessItIsFarTooLong) {
+  Request request;
+  request.prompt = words(50);
+  request.truncate_prompt_tokens = -1;
+  request.sampling.max_tokens = 1;
+  const auto output = llm_->generate({request}).front();
+  ASSERT_TRUE(output.status.ok()) << output.status.to_string();
+  const auto all = *llm_->tokenize(words(50), true);
+  ASSERT_GT(all.size(), kContext);
+  EXPECT_THAT(output.prompt_token_ids, ::testing::ElementsAreArray(std::span(all).last(kContext - 1)));
+  request.prompt = words(200);
+  EXPECT_THAT(llm_->generate({request}).front().status.message(), HasSubstr("more than 256 tokens"));
 }
 
 // Of a model that leaves characters out, no length of a word is sure to be too many tokens.

@@ -209,13 +209,16 @@ TEST(QuantizedBase, AWrittenCheckpointIsTheSameToTheBit) {
 
 TEST(QuantizedBase, StaticActivationsAreTheSameFusedOrNot) {
   const WrittenCheckpoint written("tiny-llama3", /*fixed_input=*/true);
+  const AdapterFiles files;
   auto options = tiny_options();
   options.model = written.path();
+  options.adapters = {{"a", files.write("a", 8, 1)}};
   const auto fused = load_or_die(options);
   options.fuse = "none";
   const auto unfused = load_or_die(options), exact = load_or_die(tiny_options());
   const auto answer = fused->generate({prompt()}).front();
   expect_same_bits(answer, unfused->generate({prompt()}).front());
+  expect_same_bits(fused->generate({prompt({{"a"}})}).front(), unfused->generate({prompt({{"a"}})}).front());
   EXPECT_LT(distance(exact->generate({prompt()}).front(), answer), 0.4);
 }
 

@@ -53,7 +53,8 @@ Result<std::vector<std::vector<int32_t>>> bad_word_tokens(const text::Tokenizer*
 int32_t highest_token(std::span<const int32_t> prompt, const SamplingParams& params) {
   int32_t highest = -1;
   for (const auto ids :
-       {prompt, std::span<const int32_t>(params.stop_token_ids), std::span<const int32_t>(params.allowed_token_ids)}) {
+       {prompt, std::span<const int32_t>(params.stop_token_ids), std::span<const int32_t>(params.allowed_token_ids),
+        std::span<const int32_t>(params.logprob_token_ids)}) {
     for (const int32_t id : ids) highest = std::max(highest, id);
   }
   for (const auto& [id, bias] : params.logit_bias) highest = std::max(highest, id);
@@ -163,6 +164,17 @@ Result<std::vector<int32_t>> RequestReader::encode_prompt(const text::Tokenizer&
                           limits_.max_model_len - 1, way_out());
 }
 
+Status RequestReader::truncate(const Request& request, int32_t max_tokens, std::vector<int32_t>& prompt) const {
+  int32_t kept = request.truncate_prompt_tokens;
+  if (kept < -1) return invalid_argument("truncate_prompt_tokens is {}; give a number of tokens, or -1 for as many as fit", kept);
+  if (kept == 0) return {};
+  if (kept == -1) kept = std::max(limits_.max_model_len - std::max(max_tokens, 1), 1);
+  if (std::ssize(prompt) <= kept) return {};
+  if (request.truncation_side == Request::TruncationSide::kLeft) prompt.erase(prompt.begin(), prompt.end() - kept);
+  prompt.resize(kept);
+  return {};
+}
+
 Result<text::GrammarCompiler*> RequestReader::grammar_compiler() {
   if (tokenizer_ == nullptr) return unsupported("structured_output needs a tokenizer, which this model does not have");
   std::call_once(grammar_compiler_asked_, [this] { grammar_compiler_ = make_grammar_compiler_(*tokenizer_, eos_ids_); });
@@ -177,7 +189,9 @@ Result<std::shared_ptr<const text::Grammar>> RequestReader::grammar_of(const Req
 }
 
 std::string RequestReader::way_out() const {
-  return fmt::format("(max_model_len {}, one token to answer); shorten it or raise --max-model-len", limits_.max_model_len);
+  // Clients that shorten what they send know this case by OpenAI's words.
+  return fmt::format("(this model's maximum context length is {} tokens, one of them to answer); shorten it or raise --max-model-len",
+                     limits_.max_model_len);
 }
 
 Result<Pooling> RequestReader::pooling_of(const Request& request) const {
@@ -198,7 +212,8 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
   const auto vocab = static_cast<int32_t>(limits_.vocab + tokens.more_ids);
   CHORAL_RETURN_IF_ERROR(check_sampling(params, vocab));
   CHORAL_RETURN_IF_ERROR(check_timeouts(request));
-  CHORAL_TRY(const auto prompt, prompt_tokens(request, tokenizer.get()));
+  CHORAL_TRY(auto prompt, prompt_tokens(request, tokenizer.get()));
+  CHORAL_RETURN_IF_ERROR(truncate(request, params.max_tokens, prompt));
   if (prompt.empty()) return invalid_argument("the prompt has no tokens; give at least one character");
   for (const int32_t id : prompt) {
     if (id < 0 || id >= vocab) return invalid_argument("prompt_token_ids holds {}; the model has ids 0 to {}", id, vocab - 1);
@@ -232,6 +247,7 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
   kept.bad_words.clear();
   kept.logit_bias.clear();
   kept.allowed_token_ids.clear();
+  kept.logprob_token_ids.clear();
   const int32_t highest = highest_token(prompt, params);
   SamplingRule rule = sampling_rule_of(params);
   rule.bad_words = bad_words;

@@ -63,6 +63,7 @@ class RequestReader {
   Result<const text::ChatTemplate*> chat_template_of(const Request& request) const;
   Result<std::vector<int32_t>> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text,
                                              bool add_special_tokens) const;
+  Status truncate(const Request& request, int32_t max_tokens, std::vector<int32_t>& prompt) const;
   Result<text::GrammarCompiler*> grammar_compiler();
   // Null: the request wants none.
   Result<std::shared_ptr<const text::Grammar>> grammar_of(const Request& request);

@@ -127,6 +127,7 @@ void Response::finish(int index, FinishReason reason, std::string stop_reason, c
   output_.metrics.queue_s = std::max(output_.metrics.queue_s, metrics.queue_s);
   output_.metrics.first_token_s = std::max(output_.metrics.first_token_s, metrics.first_token_s);
   output_.metrics.total_s = std::max(output_.metrics.total_s, metrics.total_s);
+  output_.metrics.preemptions += metrics.preemptions;
   end_one();
 }
 

@@ -1,10 +1,12 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace choral::engine {
 namespace {
 
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr size_t kScratchBytesPerToken = 32;  // a copy of the row, marks, and candidates with their ids
 
 // The last tokens of prompt + output equal all but the last token of `word`: then that last one is banned.
@@ -71,7 +73,16 @@ void Sampler::sample_row(std::span<float> logits, const SampledRow& row, Arena& 
   out.token = *token;
   if (!rule.logprobs) return;
   out.logprob = static_cast<float>(static_cast<double>(raw[out.token]) - raw_sum);
-  out.top_count = static_cast<int32_t>(kernels::top_logprobs(level, raw, raw_sum, row.top));
+  if (rule.logprob_ids.empty()) {
+    out.top_count = static_cast<int32_t>(kernels::top_logprobs(level, raw, raw_sum, row.top));
+    return;
+  }
+  for (size_t i = 0; i < rule.logprob_ids.size(); ++i) {
+    const int32_t id = rule.logprob_ids[i];
+    const bool is_there = static_cast<size_t>(id) < raw.size();  // not another adapter's own
+    row.top[i] = {id, is_there ? static_cast<float>(static_cast<double>(raw[id]) - raw_sum) : kImpossible};
+  }
+  out.top_count = static_cast<int32_t>(rule.logprob_ids.size());
 }
 
 PositionLogprobs Sampler::logprobs_of(std::span<const float> logits, int32_t token, int top) const {

@@ -45,7 +45,7 @@ class SamplerTest : public ::testing::Test {
     std::vector<SampledRow> wanted;
     for (const auto& row : rows) {
       logits.insert(logits.end(), row.logits.begin(), row.logits.end());
-      sampled.tops.emplace_back(row.rule.logprobs.value_or(0));
+      sampled.tops.emplace_back(row.rule.top_count());
     }
     for (size_t i = 0; i < rows.size(); ++i) {
       wanted.push_back({.rule = &rows[i].rule,
@@ -150,6 +150,23 @@ TEST_F(SamplerTest, LogprobsAreThoseOfTheUntouchedRow) {
   EXPECT_NEAR(prompt.chosen.logprob, 2 - std::log(sum), 1e-5);
   ASSERT_EQ(prompt.top.size(), 3U);
   EXPECT_EQ(prompt.top[0].logprob, sampled.tops[0][0].logprob);
+}
+
+TEST_F(SamplerTest, NamedTokensStandInPlaceOfTheMostLikelyOnes) {
+  Row row;
+  row.rule.logprobs = 3;
+  const auto likely = sample({row});
+  row.rule.logprob_ids = {7, 5, 7, 1'000'000};
+  const auto named = sample({row, row});
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(named.tokens[i].logprob, likely.tokens[0].logprob);
+    EXPECT_EQ(named.tokens[i].top_count, 4);
+    EXPECT_EQ(named.tops[i][0].token, 7);
+    EXPECT_EQ(named.tops[i][1].token, 5);
+    EXPECT_EQ(named.tops[i][1].logprob, likely.tops[0][1].logprob);
+    EXPECT_EQ(named.tops[i][2].logprob, named.tops[i][0].logprob);
+    EXPECT_EQ(named.tops[i][3].logprob, -std::numeric_limits<float>::infinity()) << "no token of this row";
+  }
 }
 
 TEST_F(SamplerTest, ANaNFailsItsRowAlone) {

@@ -13,6 +13,7 @@ constexpr size_t kMaxStopIds = 1024;  // looked through at each token
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxBadWords = 128;
+constexpr size_t kMaxLogprobIds = 128;  // vLLM's
 
 template <class T>
 Status in_range(std::string_view name, T value, std::type_identity_t<T> low, std::type_identity_t<T> high) {
@@ -69,6 +70,10 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
   CHORAL_RETURN_IF_ERROR(check_count("stop_token_ids", p.stop_token_ids.size(), kMaxStopIds));
   CHORAL_RETURN_IF_ERROR(check_count("allowed_token_ids", p.allowed_token_ids.size(), all_ids));
   CHORAL_RETURN_IF_ERROR(check_count("logit_bias", p.logit_bias.size(), all_ids));
+  CHORAL_RETURN_IF_ERROR(check_count("logprob_token_ids", p.logprob_token_ids.size(), kMaxLogprobIds));
+  if (!p.logprob_token_ids.empty() && !p.logprobs)
+    return invalid_argument("logprob_token_ids says which log probabilities are given, and logprobs that some are; give both");
+  for (const int32_t id : p.logprob_token_ids) CHORAL_RETURN_IF_ERROR(check_id("logprob_token_ids", id, vocab));
   for (const int32_t id : p.stop_token_ids) CHORAL_RETURN_IF_ERROR(check_id("stop_token_ids", id, vocab));
   for (const int32_t id : p.allowed_token_ids) CHORAL_RETURN_IF_ERROR(check_id("allowed_token_ids", id, vocab));
   for (const auto& [id, bias] : p.logit_bias) {
@@ -80,11 +85,13 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
 
 Status check_logprobs(const SamplingParams& p, int64_t max_tokens, int64_t prompt_tokens) {
   const int made = completions_made(p);
-  if (p.logprobs && made * max_tokens * (*p.logprobs + 1) > kMostLogprobs) {
+  const int64_t beside = p.logprob_token_ids.empty() ? p.logprobs.value_or(0) : std::ssize(p.logprob_token_ids);
+  if (p.logprobs && made * max_tokens * (beside + 1) > kMostLogprobs) {
     return too_large(
-        "{} {} with max_tokens {} and logprobs {} asks for up to {} log probabilities, the chosen tokens' included; "
+        "{} {} with max_tokens {} and {} {} asks for up to {} log probabilities, the chosen tokens' included; "
         "at most {} are given in one answer: lower one of the three",
-        made > p.n ? "best_of" : "n", made, max_tokens, *p.logprobs, made * max_tokens * (*p.logprobs + 1), kMostLogprobs);
+        made > p.n ? "best_of" : "n", made, max_tokens, p.logprob_token_ids.empty() ? "logprobs" : "logprob_token_ids", beside,
+        made * max_tokens * (beside + 1), kMostLogprobs);
   }
   if (p.prompt_logprobs && prompt_tokens * (*p.prompt_logprobs + 1) > kMostLogprobs) {
     return too_large(

@@ -26,6 +26,23 @@ SamplingParams with_logprobs(int n, std::optional<int> logprobs, std::optional<i
   return params;
 }
 
+TEST(SamplingCheck, NamedTokensOfLogprobsAreFewAndThere) {
+  auto params = with_logprobs(1, 0);
+  params.logprob_token_ids.assign(128, kVocab - 1);
+  EXPECT_TRUE(check_sampling(params, kVocab).ok());
+  EXPECT_TRUE(check_logprobs(params, kMostLogprobs / 129, 1).ok());
+  EXPECT_EQ(check_logprobs(params, kMostLogprobs / 129 + 1, 1).code(), Code::kTooLarge);
+  params.logprob_token_ids.push_back(0);
+  EXPECT_EQ(check_sampling(params, kVocab).code(), Code::kTooLarge);
+  for (const int32_t bad : {-1, kVocab}) {
+    params.logprob_token_ids = {bad};
+    EXPECT_THAT(check_sampling(params, kVocab).message(), HasSubstr("logprob_token_ids holds token id"));
+  }
+  params.logprob_token_ids = {0};
+  params.logprobs.reset();
+  EXPECT_THAT(check_sampling(params, kVocab).message(), HasSubstr("give both"));
+}
+
 TEST(SamplingCheck, PenaltiesThatMakeInfiniteLogitsAreTheCallers) {
   for (const float penalty :
        {1e-45F, 0.0099F, 0.0F, -1.0F, 100.5F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {

@@ -8,6 +8,7 @@ SamplingRule sampling_rule_of(const SamplingParams& params) {
   rule.penalties = {params.repetition_penalty, params.frequency_penalty, params.presence_penalty};
   rule.min_tokens = params.min_tokens;
   rule.logprobs = params.logprobs;
+  rule.logprob_ids = params.logprob_token_ids;
   rule.prompt_logprobs = params.prompt_logprobs;
   rule.allowed_ids = params.allowed_token_ids;
   for (const auto& [id, bias] : params.logit_bias) rule.bias.push_back({id, bias});

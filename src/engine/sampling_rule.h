@@ -2,6 +2,7 @@
 // worker once, with the request's first step. A value.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -17,11 +18,17 @@ struct SamplingRule {
   uint64_t seed = 0;
   int32_t min_tokens = 0;                  // before so many outputs stop_ids are banned
   std::optional<int32_t> logprobs;         // of the chosen token and so many most likely ones
-  std::optional<int32_t> prompt_logprobs;  // the same for each prompt token
+  std::vector<int32_t> logprob_ids;        // with them: of these in place of the most likely ones
+  std::optional<int32_t> prompt_logprobs;  // those of the chosen one and the most likely ones for each prompt token
   std::vector<int32_t> stop_ids;           // end of sequence (unless ignored) and stop_token_ids
   std::vector<int32_t> allowed_ids;        // empty: all
   std::vector<kernels::TokenBias> bias;
   std::vector<std::vector<int32_t>> bad_words;  // token sequences whose last token is banned after the others
+
+  // Log-probabilities that a token brings beside its own.
+  size_t top_count() const {
+    return logprob_ids.empty() ? static_cast<size_t>(std::max(logprobs.value_or(0), 0)) : logprob_ids.size();
+  }
 };
 
 // What the parameters say of it by themselves: without seed, bad words, and the model's own stops.

@@ -142,6 +142,8 @@ TEST_P(SeveralTokens, EndAtAnErrorInTheMiddle) {
   EXPECT_EQ(outputs[0].completions[0].token_ids, script(8));
   EXPECT_TRUE(outputs[1].status.ok()) << outputs[1].status.to_string();
   EXPECT_EQ(outputs[1].completions[0].token_ids, script(5));
+  ASSERT_TRUE(engine.core().check_health(std::chrono::minutes(1)).ok());
+  EXPECT_EQ(engine.stats().corrupted, 1);
 }
 
 TEST_P(SeveralTokens, FindRoomByPreemption) {

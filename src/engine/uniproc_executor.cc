@@ -35,6 +35,7 @@ UniprocExecutor::UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std
             .max_model_len = worker_->max_model_len(),
             .kv_blocks = worker_->kv_blocks(),
             .kv_bytes = worker_->kv_bytes(),
+            .adapter_bytes = worker_->memory().adapter_bytes,
             .kv_dtype = std::string(dtype_name(worker_->kv_dtype())),
             .threads = worker_->context().kernel.pool.size(),
             .cpu_level = worker_->context().kernel.level,

@@ -1,18 +1,10 @@
 #include "engine/worker.h"
 
+#include "base/log.h"
 #include "engine/options_check.h"
 
 namespace choral::engine {
 namespace {
-
-Result<DType> parse_kv_dtype(std::string_view name) {
-  if (name == "auto") return DType::kF32;  // exact; the 16-bit types halve memory and the reads of long contexts
-  auto type = parse_dtype(name);
-  if (!type.ok() || !(*type == DType::kF32 || *type == DType::kF16 || *type == DType::kBF16)) {
-    return invalid_argument("--kv-cache-dtype {}: choose auto, float32, bfloat16 or float16", name);
-  }
-  return type;
-}
 
 Result<lora::LoRAConfig> read_lora_config(const EngineOptions& options) {
   lora::LoRAConfig config;
@@ -53,19 +45,29 @@ Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::
 }
 
 Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options) {
-  CHORAL_TRY(loaded_, load_model(ctx_, config, source, options.max_model_len, device_.forms, options.on_progress));
+  CHORAL_TRY(auto found, find_weights(config, ctx_.session, source, options.max_model_len, device_.forms));
+  CHORAL_RETURN_IF_ERROR(plan(found, options));
+  CHORAL_TRY(loaded_, pack_weights(ctx_, std::move(found), source, device_.forms.fusion, options.on_progress));
   for (auto& note : ctx_.session.take_notes()) notes_.push_back(std::move(note));  // of weights that the device did not take
   notes_.insert(notes_.end(), loaded_.notes.begin(), loaded_.notes.end());
   return {};
 }
 
+Status Worker::plan(const FoundModel& found, const EngineOptions& options) {
+  CHORAL_TRY(memory_, plan_memory(found.model->kv_shapes(), found.model->max_positions(), kv_dtype_,
+                                  memory_wishes(options, ctx_.session, found.expected_bytes), machine_memory()));
+  if (!memory_.warning.empty()) {
+    CHORAL_LOG(kWarn, "memory: {}", memory_.warning);
+    notes_.push_back("memory: " + memory_.warning);
+  }
+  if (options.on_progress) options.on_progress({"memory", memory_.text(), 0});
+  return {};
+}
+
 Status Worker::initialize_cache(const EngineOptions& options) {
   auto& model = *loaded_.model;
-  const KvBudget budget{options.kv_cache_bytes, options.max_num_seqs, options.max_model_len};
-  CHORAL_TRY(auto plan, plan_kv_pool(model.kv_shapes(), model.max_positions(), kv_dtype_, budget));
-  notes_.insert(notes_.end(), plan.notes.begin(), plan.notes.end());
-  max_model_len_ = plan.max_model_len;
-  CHORAL_TRY(auto pool, KvPool::make(ctx_.session, model, kv_dtype_, plan.blocks));
+  notes_.insert(notes_.end(), memory_.kv.notes.begin(), memory_.kv.notes.end());
+  CHORAL_TRY(auto pool, KvPool::make(ctx_.session, model, kv_dtype_, memory_.kv.blocks));
   kv_pool_ = std::move(pool);
   lora_manager_.emplace(options.max_num_seqs);
   CHORAL_RETURN_IF_ERROR(give_adapters_to_device(options));

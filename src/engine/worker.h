@@ -9,6 +9,7 @@
 
 #include "engine/device_setup.h"
 #include "engine/kv_pool.h"
+#include "engine/memory_plan.h"
 #include "engine/model_loader.h"
 #include "engine/model_runner.h"
 
@@ -19,8 +20,9 @@ class Worker {
   // What the device changes of the options is written to them.
   static Result<std::unique_ptr<Worker>> make(EngineOptions& options, const std::string& architecture = "");
 
+  // What it will take of the memory is decided and told before a weight is packed.
   Status load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options);
-  // Decides how much KV there is and allocates it.
+  // Allocates the KV memory that load() decided on.
   Status initialize_cache(const EngineOptions& options);
 
   Status add_request(const NewRequest& request) { return runner_->add_request(request); }
@@ -35,7 +37,8 @@ class Worker {
   const LoadedModel& loaded() const { return loaded_; }
   int32_t kv_blocks() const { return kv_pool_->blocks(); }
   int64_t kv_bytes() const { return kv_pool_->size_bytes(); }
-  int64_t max_model_len() const { return max_model_len_; }
+  int64_t max_model_len() const { return memory_.kv.max_model_len; }
+  const MemoryPlan& memory() const { return memory_; }
   DType kv_dtype() const { return kv_dtype_; }
   const std::vector<std::string>& notes() const { return notes_; }
   // Notes of the device since it opened: fallbacks that came while it ran.
@@ -43,6 +46,7 @@ class Worker {
 
  private:
   Worker(std::unique_ptr<ThreadPool> pool, DeviceSetup device);
+  Status plan(const FoundModel& found, const EngineOptions& options);
   Status give_adapters_to_device(const EngineOptions& options);
 
   std::unique_ptr<ThreadPool> pool_;
@@ -54,7 +58,7 @@ class Worker {
   std::unique_ptr<ModelRunner> runner_;
   lora::LoRAConfig lora_config_;
   DType kv_dtype_ = DType::kF32;
-  int64_t max_model_len_ = 0;
+  MemoryPlan memory_;
   std::vector<std::string> notes_;
 };
 

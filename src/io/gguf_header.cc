@@ -69,13 +69,15 @@ Status Parser::read_preamble() {
   }
   CHORAL_TRY(tensor_count_, reader_.u64("the number of tensors"));
   CHORAL_TRY(metadata_count_, reader_.u64("the number of metadata entries"));
-  if (tensor_count_ > limits_.max_tensors || tensor_count_ > reader_.remaining() / kMinTensorBytes) {
-    return too_large("{}: claims {} tensors; at most {} and what the file has room for are allowed", name_, tensor_count_,
-                     limits_.max_tensors);
+  if (tensor_count_ > limits_.max_tensors)
+    return too_large("{}: {} tensors; at most {} are read", name_, tensor_count_, limits_.max_tensors);
+  if (metadata_count_ > limits_.max_metadata_entries) {
+    return too_large("{}: {} metadata entries; at most {} are read", name_, metadata_count_, limits_.max_metadata_entries);
   }
-  if (metadata_count_ > limits_.max_metadata_entries || metadata_count_ > reader_.remaining() / kMinKeyValueBytes) {
-    return too_large("{}: claims {} metadata entries; at most {} and what the file has room for are allowed", name_,
-                     metadata_count_, limits_.max_metadata_entries);
+  const uint64_t least = tensor_count_ * kMinTensorBytes + metadata_count_ * kMinKeyValueBytes;
+  if (least > reader_.remaining()) {
+    return corrupt("{}: cut short: {} tensors and {} metadata entries need {} bytes or more, and {} follow; fetch the file again",
+                   name_, tensor_count_, metadata_count_, least, reader_.remaining());
   }
   return {};
 }

@@ -30,14 +30,22 @@ bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class);
 // By which a model of the class `hf_class` is written; none: GGUF files of it are not read either.
 std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class);
 
-// Sizes of a model, by both names; GGUF's follow the architecture: "llama.embedding_length".
-struct GgufSize {
+// A value by both names.
+struct GgufKey {
   std::string_view gguf, hf;
 };
-inline constexpr std::array<GgufSize, 4> kGgufSizes{{{"embedding_length", "hidden_size"},
-                                                     {"feed_forward_length", "intermediate_size"},
-                                                     {"block_count", "num_hidden_layers"},
-                                                     {"context_length", "max_position_embeddings"}}};
+// Sizes of a model; GGUF's follow the architecture: "llama.embedding_length".
+inline constexpr std::array<GgufKey, 4> kGgufSizes{{{"embedding_length", "hidden_size"},
+                                                    {"feed_forward_length", "intermediate_size"},
+                                                    {"block_count", "num_hidden_layers"},
+                                                    {"context_length", "max_position_embeddings"}}};
+
+// How a model's makers sample from it.
+inline constexpr std::array<GgufKey, 5> kGgufSampling{{{"general.sampling.temp", "temperature"},
+                                                       {"general.sampling.top_k", "top_k"},
+                                                       {"general.sampling.top_p", "top_p"},
+                                                       {"general.sampling.min_p", "min_p"},
+                                                       {"general.sampling.penalty_repeat", "repetition_penalty"}}};
 
 // "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight". A name without a counterpart comes back as it is, so that
 // whoever checks for unused tensors sees it.

@@ -83,14 +83,14 @@ TEST(Gguf, CountsAreHeldAgainstTheFileBeforeAnythingIsReserved) {
   spec.tensor_count = INT64_MAX;
   expect_refused(spec, Code::kTooLarge, "tensors");
   spec.tensor_count = 100'000;  // under the limit, but the file has no room for them
-  expect_refused(spec, Code::kTooLarge, "tensors");
+  expect_refused(spec, Code::kCorrupt, "cut short: 100000 tensors");
   spec = valid();
   spec.metadata_count = INT64_MAX;
   expect_refused(spec, Code::kTooLarge, "metadata entries");
   spec.metadata_count = 60'000;
-  expect_refused(spec, Code::kTooLarge, "metadata entries");
-  expect_refused(valid(), Code::kTooLarge, "claims 2 tensors", {.max_tensors = 1});
-  expect_refused(valid(), Code::kTooLarge, "claims 2 metadata", {.max_metadata_entries = 1});
+  expect_refused(spec, Code::kCorrupt, "60000 metadata entries need");
+  expect_refused(valid(), Code::kTooLarge, "2 tensors; at most 1 are read", {.max_tensors = 1});
+  expect_refused(valid(), Code::kTooLarge, "2 metadata entries; at most 1", {.max_metadata_entries = 1});
   expect_refused(valid(), Code::kTooLarge, "metadata values", {.max_metadata_values = 1});
   expect_refused(valid(), Code::kTooLarge, "key", {.max_key_bytes = 5});
   expect_refused(valid(), Code::kTooLarge, "general.architecture", {.max_string_bytes = 4});

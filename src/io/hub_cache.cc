@@ -1,5 +1,7 @@
 #include "io/hub_cache.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -92,6 +94,53 @@ bool looks_like_path(std::string_view text) {
          text.ends_with(".gguf") || text.ends_with(".safetensors");
 }
 
+Result<fs::path> resolve(std::string_view name_or_path, std::span<const fs::path> roots, std::string_view kind) {
+  if (name_or_path.empty()) return invalid_argument("the {}'s name is empty; give a directory, a .gguf file or org/name", kind);
+  if (name_or_path.size() > 4096 || name_or_path.find('\0') != std::string_view::npos) {
+    return invalid_argument("'{}' is neither a path nor a name of the hub", printable(name_or_path));
+  }
+  const fs::path path(name_or_path);
+  if (is_there(path)) return path;
+  if (looks_like_path(name_or_path)) return not_found("{}: no such file or directory", printable(name_or_path, 400));
+  if (!is_model_name(name_or_path)) {
+    return invalid_argument(
+        "'{}' is neither an existing path nor a name of the hub (org/name of letters, digits, '.', '_' and '-')",
+        printable(name_or_path));
+  }
+  std::string looked = path.string();
+  for (const auto& root : roots) {
+    const fs::path folder = root / folder_of(name_or_path);
+    if (is_folder(folder)) return current_snapshot(folder).while_(fmt::format("{} '{}'", kind, name_or_path));
+    looked += fmt::format(", {}", folder.string());
+  }
+  return not_found("no {} '{}' on this machine{} (looked at {}); download it, or give the directory or .gguf file", kind,
+                   name_or_path, nearest_cached(name_or_path, roots), looked);
+}
+
+// A folder as the hub has them may hold a model, GGUF files of it, or an adapter.
+Result<fs::path> model_in(const fs::path& path) {
+  if (!is_folder(path) || is_there(path / "config.json")) return path;
+  constexpr int kMaxEntries = 10'000;
+  std::vector<std::string> files;
+  std::error_code error;
+  int seen = 0;
+  for (fs::directory_iterator at(path, error), end; !error && at != end && seen < kMaxEntries; at.increment(error), ++seen) {
+    const fs::path& file = at->path();
+    if (file.extension() == ".gguf" && !file.filename().string().starts_with("mmproj")) files.push_back(file.filename().string());
+  }
+  if (files.size() == 1) return path / files.front();
+  std::sort(files.begin(), files.end());
+  if (!files.empty()) {
+    return invalid_argument("{} holds {} GGUF files; name the one to load: {}", path.string(), files.size(),
+                            printable(fmt::format("{}", fmt::join(files, ", ")), 1000));
+  }
+  if (is_there(path / "adapter_config.json")) {
+    return invalid_argument("{} is an adapter, which needs its base: give the base as the model, and the adapter with --lora {}",
+                            path.string(), path.string());
+  }
+  return path;
+}
+
 }  // namespace
 
 bool is_model_name(std::string_view name) {
@@ -115,25 +164,10 @@ std::vector<fs::path> hub_cache_roots() {
 Result<fs::path> resolve_model(std::string_view name_or_path) { return resolve_model(name_or_path, hub_cache_roots()); }
 
 Result<fs::path> resolve_model(std::string_view name_or_path, std::span<const fs::path> roots) {
-  if (name_or_path.empty()) return invalid_argument("the model's name is empty; give a directory, a .gguf file or org/name");
-  if (name_or_path.size() > 4096 || name_or_path.find('\0') != std::string_view::npos) {
-    return invalid_argument("'{}' is neither a path nor a model's name", printable(name_or_path));
-  }
-  const fs::path path(name_or_path);
-  if (is_there(path)) return path;
-  if (looks_like_path(name_or_path)) return not_found("{}: no such file or directory", printable(name_or_path, 400));
-  if (!is_model_name(name_or_path)) {
-    return invalid_argument("'{}' is neither an existing path nor a model's name (org/name of letters, digits, '.', '_' and '-')",
-                            printable(name_or_path));
-  }
-  std::string looked = path.string();
-  for (const auto& root : roots) {
-    const fs::path folder = root / folder_of(name_or_path);
-    if (is_folder(folder)) return current_snapshot(folder).while_(fmt::format("model '{}'", name_or_path));
-    looked += fmt::format(", {}", folder.string());
-  }
-  return not_found("no model '{}' on this machine{} (looked at {}); download it, or give the directory or .gguf file",
-                   name_or_path, nearest_cached(name_or_path, roots), looked);
+  CHORAL_TRY(const fs::path path, resolve(name_or_path, roots, "model"));
+  return model_in(path);
 }
+
+Result<fs::path> resolve_adapter(std::string_view name_or_path) { return resolve(name_or_path, hub_cache_roots(), "adapter"); }
 
 }  // namespace choral::io

@@ -16,8 +16,10 @@ namespace choral::io {
 // Where to look, in order: $HF_HUB_CACHE, else $HF_HOME/hub, else $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub.
 std::vector<std::filesystem::path> hub_cache_roots();
 
-// A miss is kNotFound with every place looked at and the nearest cached name.
+// A miss is kNotFound with every place looked at and the nearest cached name. Of a folder without config.json the model is its
+// one GGUF file.
 Result<std::filesystem::path> resolve_model(std::string_view name_or_path);
+Result<std::filesystem::path> resolve_adapter(std::string_view name_or_path);  // the hub keeps adapters as it keeps models
 Result<std::filesystem::path> resolve_model(std::string_view name_or_path, std::span<const std::filesystem::path> roots);
 
 // "org/name" or "name": segments of [A-Za-z0-9._-], 1 to 96 characters, not starting with '.' or '-', without ".." or "--".

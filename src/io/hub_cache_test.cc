@@ -70,6 +70,21 @@ TEST(ResolveModel, UnfinishedAndForgedCaches) {
   EXPECT_EQ(resolve_model("org/none", cache.roots).status().code(), Code::kNotFound);
 }
 
+TEST(ResolveModel, AFolderOfOneGgufFileIsThatFile) {
+  const TempDir folder;
+  folder.write("one/mmproj-x.gguf", "");
+  folder.write("one/model.gguf", "");
+  folder.write("one/README.md", "");
+  EXPECT_EQ(*resolve_model((folder.path() / "one").string(), {}), folder.path() / "one/model.gguf");
+  folder.write("one/b.gguf", "");
+  EXPECT_THAT(resolve_model((folder.path() / "one").string(), {}).status().message(),
+              HasSubstr("holds 2 GGUF files; name the one to load: b.gguf, model.gguf"));
+  folder.write("one/config.json", "{}");
+  EXPECT_EQ(*resolve_model((folder.path() / "one").string(), {}), folder.path() / "one");
+  folder.write("adapter/adapter_config.json", "{}");
+  EXPECT_THAT(resolve_model((folder.path() / "adapter").string(), {}).status().message(), HasSubstr("is an adapter"));
+}
+
 TEST(ResolveModel, NamesAreCheckedBeforeTheyBecomePaths) {
   for (const std::string_view bad : {"org/..", "org/../x", "a/b/c", "org/na me", "org/na\nme", "org/", "-x/y", "org/.hidden",
                                      "a--b/c", "org\\name", "\xc3\xa9/x"}) {

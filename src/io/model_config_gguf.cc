@@ -198,6 +198,9 @@ Result<ConfigMap> model_config_from_gguf(const GgufFile& file) {
 Result<ConfigMap> generation_config_from_gguf(const GgufFile& file) {
   ConfigObject out;
   CHORAL_RETURN_IF_ERROR(copy_ids(file.metadata(), out));
+  for (const auto& name : kGgufSampling) {
+    if (const ConfigValue* value = file.metadata().find(name.gguf)) out.set(name.hf, *value);
+  }
   // A chat model ends its turn with a token of its own beside the end of the text, or a message before a tool's answer.
   const ConfigMap& metadata = file.metadata();
   for (const std::string_view key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {

@@ -265,5 +265,25 @@ TEST(GenerationConfigFromGguf, TheEndOfTurnEndsToo) {
   EXPECT_THAT(*map->get_int_or_ints("eos_token_id"), ElementsAre(2, 7));
 }
 
+TEST(GenerationConfigFromGguf, SamplingComesBackAsItWasWritten) {
+  const auto stated =
+      ConfigMap::parse_json(R"({"temperature": 0.625, "top_k": 20, "top_p": 0.5, "min_p": 0.25, "repetition_penalty": 1.125})",
+                            "generation_config.json");
+  GgufMetadata metadata;
+  metadata.set_string("general.architecture", "llama");
+  ASSERT_TRUE(put_gguf_sampling(*stated, metadata).ok());
+  const TempDir folder;
+  const auto read = [&](const GgufMetadata& written) {
+    auto writer = GgufWriter::create(folder.path() / "m.gguf", written, {});
+    EXPECT_TRUE((*writer)->finish().ok());
+    return *load_generation_config(folder.path() / "m.gguf");
+  };
+  EXPECT_EQ(read(metadata).to_json(), stated->to_json());
+  GgufMetadata greedy;
+  greedy.set_string("general.architecture", "llama");
+  ASSERT_TRUE(put_gguf_sampling(*ConfigMap::parse_json(R"({"do_sample": false, "top_k": -1})", "x"), greedy).ok());
+  EXPECT_EQ(read(greedy).to_json(), R"({"temperature": 0.0})");
+}
+
 }  // namespace
 }  // namespace choral::io

@@ -22,7 +22,7 @@ struct DTypeName {
   std::string_view name;
   DType type;
 };
-constexpr std::array<DTypeName, 12> kDTypes{{{"F64", DType::kF64},
+constexpr std::array<DTypeName, 13> kDTypes{{{"F64", DType::kF64},
                                              {"F32", DType::kF32},
                                              {"F16", DType::kF16},
                                              {"BF16", DType::kBF16},
@@ -33,7 +33,8 @@ constexpr std::array<DTypeName, 12> kDTypes{{{"F64", DType::kF64},
                                              {"U8", DType::kU8},
                                              {"BOOL", DType::kBool},
                                              {"F8_E4M3", DType::kF8E4M3},
-                                             {"F8_E5M2", DType::kF8E5M2}}};
+                                             {"F8_E5M2", DType::kF8E5M2},
+                                             {"F8_E8M0", DType::kF8E8M0}}};
 
 std::optional<DType> dtype_of(std::string_view name) {
   for (const auto& entry : kDTypes) {

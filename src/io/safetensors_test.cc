@@ -126,9 +126,9 @@ TEST(SafetensorsHeader, DataTypes) {
   expect_refused(R"({"a":{"dtype":"U32","shape":[1],"data_offsets":[0,4]}})", 4, Code::kUnsupported,
                  "tensor 'a': the data type 'U32'");
   expect_refused(R"({"a":{"dtype":"f32","shape":[1],"data_offsets":[0,4]}})", 4, Code::kUnsupported, "'f32'");
-  const std::vector<std::pair<std::string, int>> sizes{{"F64", 8}, {"F32", 4},  {"F16", 2},     {"BF16", 2},
-                                                       {"I64", 8}, {"I32", 4},  {"I16", 2},     {"I8", 1},
-                                                       {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+  const std::vector<std::pair<std::string, int>> sizes{{"F64", 8},     {"F32", 4},     {"F16", 2},    {"BF16", 2}, {"I64", 8},
+                                                       {"I32", 4},     {"I16", 2},     {"I8", 1},     {"U8", 1},   {"BOOL", 1},
+                                                       {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
   for (const auto& [name, size] : sizes) {
     const auto json = fmt::format(R"({{"a":{{"dtype":"{}","shape":[3],"data_offsets":[0,{}]}}}})", name, 3 * size);
     EXPECT_TRUE(parse(safetensors_file(json, std::string(3 * size, 0))).ok()) << name;

@@ -16,6 +16,7 @@ std::string_view format_name(DType type) {
     case DType::kBF16: return "BF16";
     case DType::kF8E4M3: return "F8_E4M3";
     case DType::kF8E5M2: return "F8_E5M2";
+    case DType::kF8E8M0: return "F8_E8M0";
     case DType::kI64: return "I64";
     case DType::kI32: return "I32";
     case DType::kI16: return "I16";

@@ -43,6 +43,9 @@ class LinearBase : public Module {
   Status load_weights(quant::WeightSource& source) override;
   Status process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) override;
   std::string prefix() const override { return prefix_; }
+  int64_t expected_bytes(const quant::WeightRequest& request) const override {
+    return quant_method_->expected_bytes(request, shape_, parameters_);
+  }
   int64_t weight_bytes() const override { return quant_method_->size_bytes(); }
   int64_t parameters() const override { return shape_.in * shape_.out_total() + (shape_.bias ? shape_.out_total() : 0); }
   const quant::LinearMethod* linear_method() const override { return quant_method_.get(); }

@@ -20,7 +20,9 @@ class Module {
   virtual Status load_weights(quant::WeightSource& source) = 0;
   virtual Status process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) = 0;
 
-  virtual std::string prefix() const = 0;    // "model.layers.0.mlp.down_proj"
+  virtual std::string prefix() const = 0;  // "model.layers.0.mlp.down_proj"
+  // What weight_bytes() will be, padding apart: asked between the second time and the third.
+  virtual int64_t expected_bytes(const quant::WeightRequest& request) const = 0;
   virtual int64_t weight_bytes() const = 0;  // as held in memory, after processing
   virtual int64_t parameters() const = 0;    // weights as numbers
   virtual std::string format() const = 0;    // "bf16"

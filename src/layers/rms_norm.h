@@ -60,6 +60,7 @@ class RMSNorm : public Module, public platform::CustomOp {
     return weight_.keep(ctx.session);
   }
   std::string prefix() const override { return prefix_; }
+  int64_t expected_bytes(const quant::WeightRequest&) const override { return weight_bytes(); }
   int64_t weight_bytes() const override { return parameters() * static_cast<int64_t>(sizeof(float)); }
   int64_t parameters() const override { return std::ssize(weight_.host()); }
   std::string format() const override { return "f32"; }

@@ -36,6 +36,11 @@ class LinearMethod {
   virtual Status process_weights_after_loading(const platform::Context& ctx, const WeightRequest& request,
                                                const LinearShape& shape, ParameterSet& parameters) = 0;
 
+  // What size_bytes() will be, but for the padding of panels: asked when every tensor was loaded and none is packed.
+  virtual int64_t expected_bytes(const WeightRequest&, const LinearShape&, const ParameterSet& parameters) const {
+    return parameters.stored_bytes();
+  }
+
   // y [tokens, sum(out)] from x [tokens, in]; `epilogue.bias` is the method's own business and must be null.
   virtual void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
                      MatrixView<float> y) const = 0;

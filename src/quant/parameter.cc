@@ -1,5 +1,7 @@
 #include "quant/parameter.h"
 
+#include <algorithm>
+
 namespace choral::quant {
 namespace {
 
@@ -13,18 +15,26 @@ bool accepts(StoredAs wanted, DType type) {
     case StoredAs::kInt32: return type == DType::kI32;
     case StoredAs::kFloatOrInt64: return f.is_floating || type == DType::kI64;
     case StoredAs::kFloat8: return type == DType::kF8E4M3;
+    case StoredAs::kFloatOrE8M0: return f.is_floating || type == DType::kF8E8M0 || type == DType::kU8;
     case StoredAs::kInteger: return type == DType::kI8 || type == DType::kI32 || type == DType::kI64;
   }
   return false;
 }
 
 Status wrong_type(const Shard& shard, StoredAs wanted) {
-  constexpr std::string_view kNames[] = {"a float type",    "a float type or GGUF blocks", "int8",       "uint8", "int32",
-                                         "an integer type", "a float type or int64",       "float8_e4m3"};
+  constexpr std::string_view kNames[] = {
+      "a float type", "a float type or GGUF blocks", "int8", "uint8", "int32", "an integer type", "a float type or int64",
+      "float8_e4m3",  "a float type or float8_e8m0"};
   return unsupported(
       "tensor {} is stored as {}, {} is wanted; a quantised checkpoint says how it was made in quantization_config of "
       "config.json",
       shard.name, dtype_name(shard.tensor.view.dtype), kNames[static_cast<size_t>(wanted)]);
+}
+
+int64_t loaded_bytes(const Parameter& parameter) {
+  int64_t total = 0;
+  for (const auto& shard : parameter.shards) total += shard.loaded() ? shard.tensor.view.size_bytes() : 0;
+  return total;
 }
 
 }  // namespace
@@ -58,6 +68,18 @@ Status ParameterSet::weight_loader(WeightSource& source) {
     }
   }
   return {};
+}
+
+int64_t ParameterSet::stored_bytes() const {
+  int64_t total = 0;
+  for (const auto& parameter : parameters_) total += loaded_bytes(parameter);
+  return total;
+}
+
+int64_t ParameterSet::companion_bytes() const {
+  int64_t largest = 0;
+  for (const auto& parameter : parameters_) largest = std::max(largest, loaded_bytes(parameter));
+  return stored_bytes() - largest;
 }
 
 void ParameterSet::release(WeightSource& source) {

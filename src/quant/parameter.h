@@ -19,7 +19,17 @@ struct Shard {
 };
 
 // The types that a parameter may have in a checkpoint.
-enum class StoredAs : uint8_t { kFloat, kFloatOrBlocks, kInt8, kUint8, kInt32, kInteger, kFloatOrInt64, kFloat8 };
+enum class StoredAs : uint8_t {
+  kFloat,
+  kFloatOrBlocks,
+  kInt8,
+  kUint8,
+  kInt32,
+  kInteger,
+  kFloatOrInt64,
+  kFloat8,
+  kFloatOrE8M0,
+};
 enum class Presence : uint8_t { kRequired, kOptional };
 
 struct Parameter {
@@ -38,6 +48,9 @@ class ParameterSet {
 
   // Every registered shard must be in the source if it is required, in a type that is read; the first that is not is named.
   Status weight_loader(WeightSource& source);
+  // Of what was loaded: all of it, and what accompanies the largest parameter (its scales, zero points and the like).
+  int64_t stored_bytes() const;
+  int64_t companion_bytes() const;
   // After packing: the mapped pages of every shard are given back and the views dropped.
   void release(WeightSource& source);
 

@@ -27,6 +27,10 @@ class Scheme {
   virtual bool holds_bias() const { return false; }
   // Registers what the checkpoint holds of a layer.
   virtual void create_weights(const LinearShape& shape, ParameterSet& parameters) const = 0;
+  // What pack() will make of what was loaded, padding apart: as much as is stored, unless the scheme converts it.
+  virtual int64_t expected_bytes(const WeightRequest&, const LinearShape&, const ParameterSet& parameters) const {
+    return parameters.stored_bytes();
+  }
   // The whole layer, of what was loaded.
   virtual Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
                                    ParameterSet& parameters) const = 0;
@@ -56,6 +60,7 @@ SchemePtr modelslim_static_scheme();
 // Rows and columns of a weight that share a scale; 0: the scale is a whole tensor's or a channel's.
 struct Fp8Blocks {
   int64_t rows = 0, cols = 0;
+  bool said = true;  // by the checkpoint; else a scale's shape tells whether it is of blocks, of a channel or of all
 };
 // FP8: e4m3 with x in full.
 SchemePtr fp8_scheme(Fp8Blocks blocks);

@@ -32,6 +32,10 @@ class SchemeLinearMethod : public LinearMethod {
     return bias_.host().empty() ? Status() : bias_.keep(ctx.session);
   }
 
+  int64_t expected_bytes(const WeightRequest& request, const LinearShape& shape, const ParameterSet& parameters) const override {
+    return scheme_->expected_bytes(request, shape, parameters);
+  }
+
   void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
              MatrixView<float> y) const override {
     for_each_run(epilogue, y, [&](const kernels::PackedMatrix& matrix, const kernels::Epilogue& own, MatrixView<float> part) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/float8.h"
 #include "kernels/quant/dequantise.h"
 
 namespace choral::quant {
@@ -28,7 +29,11 @@ void add_weight(const LinearShape& shape, StoredAs stored_as, ParameterSet& para
 Result<std::vector<float>> read_floats(const Shard& shard) {
   const TensorView& view = shard.tensor.view;
   std::vector<float> floats(static_cast<size_t>(view.shape.elements()));
-  kernels::dequantise_row(view.dtype, view.data, std::ssize(floats), floats.data());
+  if (view.dtype == DType::kF8E8M0 || view.dtype == DType::kU8) {
+    for (size_t i = 0; i < floats.size(); ++i) floats[i] = to_float(Float8E8M0{std::to_integer<uint8_t>(view.data[i])});
+  } else {
+    kernels::dequantise_row(view.dtype, view.data, std::ssize(floats), floats.data());
+  }
   for (const float v : floats) {
     if (!std::isfinite(v)) return corrupt("{} holds a NaN or an infinity", shard.name);
   }

@@ -15,7 +15,8 @@ void for_each_shard(const LinearShape& shape, Parameter& parameter, std::string_
 // "weight", [rows, k] of each member.
 void add_weight(const LinearShape& shape, StoredAs stored_as, ParameterSet& parameters);
 
-// All elements; one that is no number is an error that names the tensor.
+// All elements of a float type or of e8m0, which may also be stored as bytes; one that is no number is an error that names the
+// tensor.
 Result<std::vector<float>> read_floats(const Shard& shard);
 // Integers of any type, which may stand at any address.
 std::vector<int64_t> read_integers(const Shard& shard);

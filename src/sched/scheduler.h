@@ -83,6 +83,9 @@ class Scheduler {
   int32_t running_count() const { return static_cast<int32_t>(running_.size()); }
   int32_t waiting_count() const { return waiting_.size(); }
   int64_t waiting_tokens() const { return waiting_.tokens(); }
+  // Waiting requests that the last step passed over for what they lack themselves, an adapter or a prefix under way, not for
+  // room.
+  int32_t deferred_count() const { return waiting_.deferred_count(step_); }
   int32_t running_adapter_count() const { return running_adapters_; }  // distinct ones, those of mixes too
   std::span<Request* const> running() const { return running_; }       // most urgent first
   std::span<Request* const> waiting() const { return waiting_.requests(); }

@@ -49,6 +49,7 @@ TEST(SchedulerAdapter, WaitsForItsLoadWhileOthersGoOn) {
   engine.step();
   EXPECT_THAT(running(engine), ElementsAre(2));
   EXPECT_EQ(engine.scheduler.find(1)->status, RequestStatus::kWaiting);
+  EXPECT_EQ(engine.scheduler.deferred_count(), 1);
   engine.step();
   EXPECT_THAT(running(engine), ElementsAre(2));
   engine.step();
@@ -59,6 +60,21 @@ TEST(SchedulerAdapter, WaitsForItsLoadWhileOthersGoOn) {
   engine.drain();
   EXPECT_EQ(memory.holders(), 0u);
   EXPECT_EQ(memory.fault(), "");
+}
+
+TEST(SchedulerAdapter, WhoWaitsForRoomIsNotDeferred) {
+  SimulatedResidency memory(4, 100);
+  auto config = small();
+  config.max_num_seqs = 1;
+  SimulatedEngine engine(config, 64, kBlockTokens, &memory);
+  add(engine, 1, 7, 3);
+  add(engine, 2, 7, 3);
+  add(engine, 3, 0, 9);
+  add(engine, 4, 0, 9);
+  engine.step();
+  EXPECT_THAT(running(engine), ElementsAre(3));
+  EXPECT_EQ(engine.scheduler.waiting_count(), 3);
+  EXPECT_EQ(engine.scheduler.deferred_count(), 2) << "both of the adapter that is being loaded";
 }
 
 TEST(SchedulerAdapter, AnEmptyPlanWithWorkMeansThatEverybodyWaitsForLoads) {

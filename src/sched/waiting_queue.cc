@@ -13,6 +13,14 @@ bool more_urgent(const Request& a, const Request& b, Policy policy) {
   return a.arrival < b.arrival;
 }
 
+namespace {
+
+bool is_deferred(const Request& request, uint64_t step) {
+  return request.deferred_step == step || (!request.holds_adapter && request.share->deferred_step == step);
+}
+
+}  // namespace
+
 WaitingQueue::WaitingQueue(const SchedulerConfig& config) : policy_(config.policy), fair_adapters_(config.fair_adapters) {
   const size_t most = static_cast<size_t>(config.max_waiting) + static_cast<size_t>(config.max_num_seqs);
   requests_.reserve(most);
@@ -40,13 +48,10 @@ void WaitingQueue::remove(Request& request) {
 }
 
 Request* WaitingQueue::next(uint64_t step) {
-  const auto deferred = [step](const Request& request) {
-    return request.deferred_step == step || (!request.holds_adapter && request.share->deferred_step == step);
-  };
   if (!candidates_valid_ || candidates_step_ != step) {
     candidates_.clear();
     for (Request* request : requests_) {
-      if (!deferred(*request)) candidates_.push_back({request, request->share->virtual_tokens()});
+      if (!is_deferred(*request, step)) candidates_.push_back({request, request->share->virtual_tokens()});
     }
     std::make_heap(candidates_.begin(), candidates_.end(),
                    [this](const Candidate& a, const Candidate& b) { return before(b, a); });
@@ -55,7 +60,7 @@ Request* WaitingQueue::next(uint64_t step) {
   }
   while (!candidates_.empty()) {
     const Candidate best = candidates_.front();
-    if (deferred(*best.request)) {
+    if (is_deferred(*best.request, step)) {
       pop_candidate();
     } else if (best.virtual_tokens != best.request->share->virtual_tokens()) {
       // Somebody of the same adapter was admitted meanwhile. Accounts only grow, so whoever is in front with its true account is
@@ -67,6 +72,11 @@ Request* WaitingQueue::next(uint64_t step) {
     }
   }
   return nullptr;
+}
+
+int32_t WaitingQueue::deferred_count(uint64_t step) const {
+  return static_cast<int32_t>(
+      std::count_if(requests_.begin(), requests_.end(), [step](const Request* request) { return is_deferred(*request, step); }));
 }
 
 void WaitingQueue::push_candidate(Request& request) {

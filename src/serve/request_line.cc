@@ -20,7 +20,7 @@ constexpr std::array kLineFields{
     Field<Request>{"lora", {}, read_adapters},
 };
 
-const std::array kTables{std::span<const Field<Request>>(kLineFields), request_fields(), chat_fields()};
+const std::array kTables{std::span<const Field<Request>>(kLineFields), prompt_fields(), request_fields(), chat_fields()};
 
 const Field<Request>* field_of(std::string_view name) {
   for (const auto& fields : kTables) {

@@ -123,6 +123,31 @@ TEST(RequestLine, ANumberBeyondADoubleIsNoBrokenJson) {
   EXPECT_EQ(outcome_of("{\"temperature\":1e}").status.code(), Code::kCorrupt);
 }
 
+TEST(RequestLine, AnAnswersFormIsAskedForAsOverHttp) {
+  const auto form = [](const std::string& member) { return outcome_of("{" + member + "}").line.request.structured_output; };
+  using Kind = StructuredOutput::Kind;
+  EXPECT_EQ(form(R"("response_format":{"type":"json_object"})").kind, Kind::kJsonObject);
+  EXPECT_EQ(form(R"("response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"}}})").text,
+            R"({"type":"object"})");
+  EXPECT_EQ(form(R"("structured_outputs":{"regex":"a+"})"), form(R"("guided_regex":"a+")"));
+  EXPECT_EQ(form(R"("guided_json":{"type":"object"})").kind, Kind::kJsonSchema);
+  EXPECT_EQ(form(R"("guided_grammar":"root ::= \"a\"")").kind, Kind::kGrammar);
+  EXPECT_THAT(form(R"("guided_choice":["a","b"])").choices, ElementsAre("a", "b"));
+  for (const char* bad : {R"("guided_choice":"a")", R"("response_format":"json")", R"("structured_outputs":{"made_up":1})",
+                          R"("guided_regex":"a","guided_json":{})", R"("structured_outputs":{"regex":"a","json":{}})"})
+    EXPECT_EQ(outcome_of(std::string("{") + bad + "}").status.code(), Code::kInvalidArgument) << bad;
+}
+
+TEST(RequestLine, BringsLimitsOfTimeAndOfItsPrompt) {
+  const auto got = outcome_of(R"({"timeout_s":1.5,"queue_timeout_s":2,"truncate_prompt_tokens":7,"logprob_token_ids":[5,3]})");
+  ASSERT_TRUE(got.status.ok()) << got.status.to_string();
+  EXPECT_THAT(got.warnings, SizeIs(0));
+  EXPECT_EQ(got.line.request.timeout_s, 1.5);
+  EXPECT_EQ(got.line.request.queue_timeout_s, 2);
+  EXPECT_EQ(got.line.request.truncate_prompt_tokens, 7);
+  EXPECT_THAT(got.line.request.sampling.logprob_token_ids, ElementsAre(5, 3));
+}
+
 TEST(RequestLine, NoErrorDrivesATerminal) {
   const Status status = outcome_of("{\"logit_bias\":{\"\\u001b[31m\":1}}").status;
   EXPECT_THAT(status.message(), AllOf(HasSubstr("\\x1b[31m"), Not(HasSubstr("\x1b"))));

@@ -4,11 +4,10 @@
 #include <mutex>
 
 #include "base/log.h"
-#include "base/printable.h"
 #include "base/status.h"
-#include "serve/error_body.h"
 #include "serve/routes/access.h"
 #include "serve/routes/router.h"
+#include "serve/service/access_log.h"
 #include "serve/service/observed_exchange.h"
 #include "serve/service/service.h"
 
@@ -17,22 +16,6 @@ namespace {
 
 bool is_loopback(const HttpServerOptions& http) {
   return http.host.empty() || http.host == "localhost" || http.host == "::1" || http.host.starts_with("127.");
-}
-
-// One line a request, without what was asked or answered.
-void write_access_log(AccessLog form, const AnsweredRequest& answered) {
-  const HttpRequest& r = answered.request;
-  const std::string path = terminal_line(r.path.substr(0, 256));
-  if (form == AccessLog::kText)
-    say("choral: {} {} {} {} {:.3f} s\n", r.peer, terminal_line(r.method), path, answered.status, answered.seconds);
-  if (form != AccessLog::kJson) return;
-  std::string line = R"({"peer":)";
-  append_json_string(line, r.peer);
-  line += R"(,"method":)";
-  append_json_string(line, r.method);
-  line += R"(,"path":)";
-  append_json_string(line, path);
-  say("{},\"status\":{},\"seconds\":{:.6f}}}\n", line, answered.status, answered.seconds);
 }
 
 RateLimit rate_limit(const FairShare& share) { return {.max_in_flight = share.requests, .tokens_per_s = share.tokens_per_s}; }
@@ -58,6 +41,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
                          .key_limit = rate_limit(options.key_share),
                          .adapter_limit = rate_limit(options.adapter_share),
                          .is_loopback = is_loopback(options.http)};
+  CHORAL_TRY(service.allowed_hosts, AllowedHosts::make(std::move(options.allowed_hosts), service.is_loopback));
   if (!options.tool_call_parser.empty()) {
     CHORAL_TRY(service.tool_format, tool_format_named(options.tool_call_parser));
   }
@@ -65,14 +49,15 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   Service* const s = server->service_.get();
   const auto told = [s, log = options.access_log](const AnsweredRequest& answered) {
     s->note_answer(route_of(answered.request), answered.status);
-    write_access_log(log, answered);
+    if (log != AccessLog::kOff) say("{}\n", access_line(log, answered));
   };
   CHORAL_TRY(server->http_,
              HttpServer::start(
                  std::move(options.http),
                  [s, told](std::shared_ptr<HttpExchange> exchange) { route(*s, observed(std::move(exchange), told)); },
                  [s](const HttpRequest& head) { return check_access(*s, head); },
-                 [s](const HttpRequest& known, int status) { s->note_answer(route_of(known), status); }));
+                 // Refused before it was a request; how long that took nobody knows.
+                 [told](const HttpRequest& known, int status) { told({.request = known, .status = status}); }));
   return server;
 }
 
@@ -83,6 +68,7 @@ Server::~Server() {
 
 Status Server::attach(LLM& llm, const EngineOptions& options) { return service_->attach(llm, options); }
 Status Server::reload_keys() { return service_->reload_keys(); }
+Status Server::reload_certificate() { return http_->reload_certificate(); }
 std::vector<std::string> Server::addresses() const { return http_->addresses(); }
 void Server::set_unready() { service_->set_phase(Phase::kUnready); }
 

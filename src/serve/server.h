@@ -30,7 +30,8 @@ struct ServerOptions {
   std::string state_directory;          // adapters that clients load survive a restart in it; empty: they do not
   std::vector<std::string> api_keys;    // who may ask; none, and no file: everybody
   std::string api_key_file;
-  std::vector<std::string> admin_keys;  // who may change adapters; none: whoever is on this machine
+  std::vector<std::string> allowed_hosts;  // names that requests may use (http/allowed_hosts.h)
+  std::vector<std::string> admin_keys;     // who may change adapters; none: whoever is on this machine
   FairShare key_share, adapter_share;
   std::string tool_call_parser;  // how the model writes tool calls; empty: as its chat template says
   AccessLog access_log = AccessLog::kText;
@@ -47,6 +48,8 @@ class Server {
 
   // The file of keys is read again; an error leaves the keys as they were.
   Status reload_keys();
+  // The files of TLS are read again, for connections that come from now on; an error leaves the certificate as it was.
+  Status reload_certificate();
   // GET /readyz says no from now on; requests are served on.
   void set_unready();
   // New requests are refused; returns when every answer has ended, those that take longer than `limit` with an error.

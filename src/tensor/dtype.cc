@@ -6,16 +6,17 @@ namespace choral {
 namespace {
 
 // In the order of DType.
-constexpr std::array<DTypeFacts, 27> kFacts{{
-    {"float32", 1, 4, true, false},  {"float16", 1, 2, true, false},      {"bfloat16", 1, 2, true, false},
-    {"float64", 1, 8, true, false},  {"int8", 1, 1, false, false},        {"uint8", 1, 1, false, false},
-    {"int16", 1, 2, false, false},   {"int32", 1, 4, false, false},       {"int64", 1, 8, false, false},
-    {"bool", 1, 1, false, false},    {"float8_e4m3", 1, 1, false, false}, {"float8_e5m2", 1, 1, false, false},
-    {"q8_0", 32, 34, false, true},   {"q4_0", 32, 18, false, true},       {"q4_1", 32, 20, false, true},
-    {"q5_0", 32, 22, false, true},   {"q5_1", 32, 24, false, true},       {"q4_k", 256, 144, false, true},
-    {"q5_k", 256, 176, false, true}, {"q6_k", 256, 210, false, true},     {"q2_k", 256, 84, false, true},
-    {"q3_k", 256, 110, false, true}, {"iq4_nl", 32, 18, false, true},     {"iq4_xs", 256, 136, false, true},
-    {"tq1_0", 256, 54, false, true}, {"tq2_0", 256, 66, false, true},     {"mxfp4", 32, 17, false, true},
+constexpr std::array<DTypeFacts, 28> kFacts{{
+    {"float32", 1, 4, true, false},      {"float16", 1, 2, true, false},      {"bfloat16", 1, 2, true, false},
+    {"float64", 1, 8, true, false},      {"int8", 1, 1, false, false},        {"uint8", 1, 1, false, false},
+    {"int16", 1, 2, false, false},       {"int32", 1, 4, false, false},       {"int64", 1, 8, false, false},
+    {"bool", 1, 1, false, false},        {"float8_e4m3", 1, 1, false, false}, {"float8_e5m2", 1, 1, false, false},
+    {"q8_0", 32, 34, false, true},       {"q4_0", 32, 18, false, true},       {"q4_1", 32, 20, false, true},
+    {"q5_0", 32, 22, false, true},       {"q5_1", 32, 24, false, true},       {"q4_k", 256, 144, false, true},
+    {"q5_k", 256, 176, false, true},     {"q6_k", 256, 210, false, true},     {"q2_k", 256, 84, false, true},
+    {"q3_k", 256, 110, false, true},     {"iq4_nl", 32, 18, false, true},     {"iq4_xs", 256, 136, false, true},
+    {"tq1_0", 256, 54, false, true},     {"tq2_0", 256, 66, false, true},     {"mxfp4", 32, 17, false, true},
+    {"float8_e8m0", 1, 1, false, false},
 }};
 
 struct Alias {

@@ -10,6 +10,7 @@
 
 namespace choral {
 
+// The plug-in header has the same numbers: a new type comes last.
 enum class DType : uint8_t {
   kF32,
   kF16,
@@ -38,6 +39,7 @@ enum class DType : uint8_t {
   kTQ1_0,
   kTQ2_0,
   kMXFP4,
+  kF8E8M0,
 };
 
 struct DTypeFacts {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -19,6 +20,9 @@ using lora::check_adapter_name;
 using lora::FoundAdapter;
 using lora::kBaseName;
 using lora::other_base_note;
+
+// Of a path, or of org/name in the local Hugging Face cache.
+Result<std::string> find_adapter(std::string_view path_or_name);
 
 struct AdapterSummary {
   std::string kind;  // "LoRA", "DoRA, rsLoRA"

@@ -23,7 +23,7 @@ class ExaminedDevice {
 
   virtual kernels::MachinePeaks measure_peaks() = 0;
   // options.model, from its headers: no weight is touched. The Status is the first thing that keeps it from loading.
-  virtual Status examine_model(const EngineOptions& options, int64_t memory_free, DoctorReport& report) = 0;
+  virtual Status examine_model(const EngineOptions& options, DoctorReport& report) = 0;
   // Every operator, and the kernel that multiplies each format here: asked of a packed matrix of the smallest size.
   virtual void list_operators(DoctorReport& report) = 0;
 };

@@ -134,6 +134,44 @@ class AdaptersTest(program.ProgramTest):
         self.run_fails(2, *args, "--adapter", "calm:inf", says=["finite"])
         self.run_fails(2, "generate", MODEL, "--input", os.devnull, "--adapter", "calm", says=["`lora`"])
 
+    def test_the_only_lora_answers(self):
+        args, one = ("generate", MODEL, *FLAGS, "-p", "Hello", "--json"), ("--lora", f"calm={ADAPTERS / 'calm'}")
+        calm = self.ids("calm", *one)
+        alone = self.run_ok(*args, *one)
+        self.assertEqual([json.loads(alone.stdout)[key] for key in ("lora", "token_ids")], ["calm", calm])
+        self.assertNotIn("not used", alone.stderr)
+        self.assertEqual(json.loads(self.run_ok(*args, *one, "--adapter", "base").stdout)["token_ids"], self.ids(None))
+        for more in (("--lora", f"swift={ADAPTERS / 'swift'}"), ("--lora-modules", f"swift={ADAPTERS / 'swift'}")):
+            two = self.run_ok(*args, *one, *more)
+            self.assertEqual(json.loads(two.stdout)["token_ids"], self.ids(None))
+            self.assertIn("loaded, not used: calm, swift (--adapter NAME, or --compare, chooses)", two.stderr)
+            self.assertNotIn("not used", self.run_ok(*args, *one, *more, "--adapter", "swift").stderr)
+        lines = [{"prompt": "Hello", **GREEDY}, {"prompt": "Hello", "lora": None, **GREEDY}, {"prompt": "Hello", "lora": "base", **GREEDY}]
+        self.assertEqual([r["token_ids"] for r in self.answers(lines, *one)[0]], [calm, calm, self.ids(None)])
+        self.assertIn("loaded, not used", self.answers(lines, *one, "--lora", OTHER)[1])
+        chat = ("chat", MODEL, *FLAGS, *one)
+        self.assertIn("(calm answers)", self.run_ok(*chat, stdin="Hello\n").stderr)
+        self.assertIn("loaded, not used: calm, loud", self.run_ok(*chat, "--lora", OTHER, stdin="Hello\n").stderr)
+
+    def test_adapters_of_the_hubs_cache(self):
+        hub = ROOT / "hub"
+        snapshot = hub / "models--someone--calm-lora/snapshots/abc123"
+        shutil.copytree(ADAPTERS / "calm", snapshot)
+        (hub / "models--someone--calm-lora/refs").mkdir()
+        (hub / "models--someone--calm-lora/refs/main").write_text("abc123")
+        args = ("generate", MODEL, *FLAGS, "-p", "Hello", "--json", "--lora")
+        cache = {"HF_HUB_CACHE": str(hub)}
+        self.assertEqual(json.loads(self.run_ok(*args, "someone/calm-lora", env=cache).stdout)["token_ids"],
+                         self.ids("calm", "--adapter-root", ADAPTERS))
+        self.run_fails(3, *args, "someone/calm-loro", says=["no adapter 'someone/calm-loro'", "someone/calm-lora"], env=cache)
+        model = hub / "models--someone--Tiny"
+        (model / "refs").mkdir(parents=True)
+        (model / "refs/main").write_text("0123abcd")
+        shutil.copytree(MODEL, model / "snapshots/0123abcd")
+        said = self.run_ok("generate", "someone/Tiny", *FLAGS, "-p", "Hello", env=cache).stderr
+        self.assertIn("someone/Tiny ready", said)
+        self.assertNotIn("0123abcd", said)
+
     def test_compare(self):
         args = ("generate", MODEL, *FLAGS, "--adapter-root", ADAPTERS, "-p", "Hello", "-p", "Bye")
         records = [json.loads(line) for line in self.run_ok(*args, "--json", "--compare", "base,calm,calm:0.5+swift").stdout.splitlines()]

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import select
 import signal
 import subprocess
@@ -27,7 +28,12 @@ class CliTest(program.ProgramTest):
 
     def test_version_and_help(self):
         self.assertRegex(self.run_ok("--version").stdout, r"^choral \d+\.\d+\.\d+\n$")
+        for word in ("version", "-V"):
+            self.assertEqual(self.run_ok(word).stdout, self.run_ok("--version").stdout)
         top = self.run_ok("--help").stdout
+        self.assertEqual(self.run_ok("help").stdout, top)
+        self.assertEqual(self.run_ok("help", "adapter", "check").stdout, self.run_ok("adapter", "check", "--help").stdout)
+        self.assertNotIn("{false}", self.run_ok("serve", "--help").stdout)
         for command in ("generate", "chat", "tokenize", "bench", "eval", "quantize", "doctor"):
             self.assertIn(command, top)
             self.assertIn("MODEL", self.run_ok(command, "--help").stdout)
@@ -44,6 +50,22 @@ class CliTest(program.ProgramTest):
         self.run_fails(2, "generate", MODEL, "--prompt", "x", "--kv-cache-memory", "2X", says=["--kv-cache-memory", "'2X'"])
         self.run_fails(2, "generate", MODEL, "--prompt", "x", "--dtype", "int3", says=["int3", "float32"])
         self.run_fails(2, "generate", MODEL, says=["no prompt"])
+        self.run_fails(2, "generate", MODEL, "-ngl", "99", "-p", "x", says=["no flag -ngl", "--device"])
+        self.run_fails(2, "generate", MODEL, "-fast", "-p", "x", says=["no flag -fast", "begin with --"])
+        self.run_fails(2, "help", "generte", says=["no command 'generte'"])
+        self.run_fails(2, "doctor", says=["CHORAL_LOG_LEVEL=bogus", "debug, info, warn, error or off"], env={"CHORAL_LOG_LEVEL": "bogus"})
+
+    def test_what_is_wrong_is_said_before_a_model_is_opened(self):
+        absent = "/no/such/model"
+        for flags, says in [(["--temperature", "-1"], "temperature is -1"), (["--n", "0"], "n is 0"),
+                            (["--adapter", "sql"], "no adapter is named 'sql'"), (["--compare", "base,sql"], "no adapter is named 'sql'"),
+                            (["--logprobs", "3"], "add --json"), (["--resume"], "--input FILE.jsonl"),
+                            (["--lora", "org/no-such"], "no adapter 'org/no-such' on this machine")]:
+            self.run_fails(3 if "no adapter" in says else 2, "generate", absent, "-p", "x", *flags, says=[says])
+        self.run_fails(2, "chat", absent, "--n", "2", says=["a chat has one answer"])
+        self.run_fails(2, "chat", absent, "--logprobs", "2", says=["choral generate --json"])
+        error = self.run_fails(2, "generate", absent, "-p", "x", "-p", "y", "--top-p", "7", says=["top_p is 7"]).stderr
+        self.assertEqual(error.count("top_p"), 1, "once is enough")
 
     def test_numbers_out_of_range_are_refused_by_their_flag(self):
         for flag, value in [("--max-num-batched-tokens", "-1"), ("--max-num-seqs", "0"), ("--max-model-len", "-5"), ("--threads", "-1"),
@@ -66,12 +88,18 @@ class CliTest(program.ProgramTest):
 
     def test_seed_of_minus_one_is_none(self):
         texts = [self.run_ok("generate", MODEL, "-p", "x", "--max-tokens", "20", "-q", *flags).stdout
-                 for flags in ((), ("--seed", "-1"), ("--seed", "5"), ("--seed", "18446744073709551615"))]
-        self.assertEqual(texts[0], texts[1])
-        self.assertEqual(len(set(texts)), 3)
+                 for flags in ((), ("--seed", "-1"), ("--seed", "5"), ("--seed", "18446744073709551615"), ("--seed", "5"))]
+        self.assertEqual(texts[2], texts[4])
+        self.assertEqual(len(set(texts)), 4, "without a seed every run is another")
         got, _ = self.run_jsonl([{"prompt": "x", "seed": -1}, {"prompt": "x"}, {"prompt": "x", "seed": None}], "--seed", "5")
         self.assertEqual(got[1]["text"], got[2]["text"])
         self.assertNotEqual(got[0]["text"], got[1]["text"])
+
+    def test_the_seed_of_a_run_is_told(self):
+        first = self.run_ok("generate", MODEL, "-p", "x", "--max-tokens", "20", "-v")
+        seed = re.search(r"--engine-seed (\d+)", first.stderr).group(1)
+        again = self.run_ok("generate", MODEL, "-p", "x", "--max-tokens", "20", "--engine-seed", seed)
+        self.assertEqual(first.stdout, again.stdout)
 
     def test_no_message_drives_a_terminal(self):
         evil = "a\x1b]0;owned\x07\r\x1b[2J\nchoral: error: forged"
@@ -246,9 +274,40 @@ class CliTest(program.ProgramTest):
                 p.send_signal(signal.SIGINT)
                 said = p.communicate(timeout=120)[1]
             self.assertEqual(p.returncode, 9, said)
-            self.assertIn("was not written", said)
+            self.assertIn("stopped by Ctrl-C", said)
             self.assertEqual(target.read_text(), "old\n")
-            self.assertEqual(len(os.listdir(folder)), 2)
+
+    def test_a_stopped_run_goes_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = pathlib.Path(folder) / "in.jsonl", pathlib.Path(folder) / "out.jsonl"
+            lines = [json.dumps({"id": i, "prompt": f"{i}", "max_tokens": 60, "ignore_eos": True, "temperature": 0}) for i in range(600)]
+            lines[3] = "{broken"
+            source.write_text("\n".join([*lines[:5], "", *lines[5:]]) + "\n")
+            args = ("generate", MODEL, "--input", source, "--output")
+            whole = pathlib.Path(folder) / "whole.jsonl"
+            self.run_fails(4, *args, whole)
+            with subprocess.Popen([program.CHORAL, *map(str, args), target], stderr=subprocess.PIPE, text=True) as p:
+                while not (found := list(pathlib.Path(folder).glob("out.jsonl.partial-*"))) or found[0].stat().st_size < 4000:
+                    self.assertIsNone(p.poll(), "the whole run was too fast to be stopped")
+                    time.sleep(0.005)
+                p.send_signal(signal.SIGTERM)
+                said = p.communicate(timeout=120)[1]
+            self.assertEqual(p.returncode, 9, said)
+            self.assertIn("stopped by SIGTERM", said)
+            self.assertIn(f"what is answered is in {found[0]}", said)
+            self.assertFalse(target.exists())
+            kept = found[0].read_text().splitlines()
+            self.assertEqual(kept, whole.read_text().splitlines()[:len(kept)])
+            with found[0].open("a") as file:
+                file.write('{"id":cut by a cr')  # as a crash leaves it
+            other = pathlib.Path(folder) / "other.jsonl"
+            other.write_text(source.read_text().replace('"id": 1,', '"id": "one",'))
+            self.run_fails(2, "generate", MODEL, "--input", other, "--output", target, "--resume", says=["line 2 has the id", "another --input"])
+            said = self.run_ok(*args, target, "--resume").stderr
+            self.assertIn(f"{len(kept)} lines are answered", said)
+            self.assertEqual(target.read_text(), whole.read_text())
+            self.assertFalse(list(pathlib.Path(folder).glob("*.partial*")))
+            self.assertIn("nothing was left beside", self.run_fails(4, *args, target, "--resume").stderr)
 
     # --- chat, tokenize, doctor, bench ---
 
@@ -271,13 +330,54 @@ class CliTest(program.ProgramTest):
         self.run_fails(2, "chat", MODEL, stdin=f"/load {saved}\n/regen\n", says=["(1 messages loaded", "there is no answer yet"])
 
     def test_chat_says_when_the_context_is_full(self):
-        done = self.run_fails(6, "chat", MODEL, stdin="x" * 300 + "\nHi\n", says=["318 tokens", "256", "/reset"])
+        done = self.run_fails(6, "chat", MODEL, stdin="x" * 300 + "\nHi\n", says=["318 tokens", "256", "nothing was sent"])
         self.assertTrue(done.stdout.strip() or done.stdout, "the conversation goes on")
+
+    def test_a_gguf_file_is_sampled_as_llama_cpp_does(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy, file = pathlib.Path(folder) / "tiny", pathlib.Path(folder) / "tiny.gguf"
+            tiny_model.write_model(copy)
+            settings = lambda model: self.run_ok("chat", model, stdin="/set\n").stderr
+            self.run_ok("quantize", copy, file, "--scheme", "q8_0", "--format", "gguf")
+            self.assertIn("temperature 0.8, top_k 40, top_p 0.95, min_p 0.05", settings(file))
+            self.assertIn("temperature 1, top_k 0, top_p 1, min_p 0", settings(copy))
+            (copy / "generation_config.json").write_text(json.dumps({"temperature": 0.3, "top_k": 7}))
+            self.run_ok("quantize", copy, file, "--scheme", "q8_0", "--format", "gguf", "--force")
+            self.assertIn("temperature 0.3, top_k 7, top_p 0.95, min_p 0.05", settings(file))
+
+    def test_folders_that_are_no_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            adapter = tiny_model.write_adapter(folder / "adapter", 1)
+            self.run_fails(2, "generate", adapter, "-p", "x", says=["is an adapter", f"--lora {adapter}"])
+            (folder / "one").mkdir()
+            self.run_ok("quantize", MODEL, folder / "one" / "tiny.gguf", "--scheme", "q8_0", "--format", "gguf")
+            self.run_ok("generate", folder / "one", "-p", "x", "--max-tokens", "2")
+            whole = (folder / "one" / "tiny.gguf").read_bytes()
+            (folder / "one" / "cut.gguf").write_bytes(whole[:1000])
+            self.run_fails(2, "generate", folder / "one", "-p", "x", says=["holds 2 GGUF files", "cut.gguf, tiny.gguf"])
+            self.run_fails(4, "generate", folder / "one" / "cut.gguf", "-p", "x", says=["cut short"])
+
+    def test_chat_leaves_out_the_oldest_when_the_context_is_full(self):
+        saved = pathlib.Path(TEMP.name) / "full.json"
+        args = ("chat", MODEL, "--system", "S", "--max-tokens", "8", "--ignore-eos")
+        long = [letter * 50 for letter in "abcd"]
+        done = self.run_ok(*args, stdin="\n".join([*long, f"/save {saved}", "/undo", f"/save {saved}.2"]) + "\n")
+        self.assertIn("does not read the oldest 2 messages any more", done.stderr)
+        self.assertIn("does not read the oldest 4 messages any more", done.stderr)
+        asked = lambda file: [m["content"] for m in json.loads(pathlib.Path(file).read_text())["messages"] if m["role"] == "user"]
+        self.assertEqual(asked(saved), long, "what is not read is kept")
+        self.assertEqual(asked(f"{saved}.2"), long[:3])
+        self.run_fails(2, *args, stdin="/undo\n", says=["there is no message yet"])
+        reset = self.run_fails(2, *args, "--adapter-root", TEMP.name, stdin="/compare base\n/reset\n\n/retry\n", says=["no answer yet"])
+        self.assertNotIn("no message yet", reset.stderr, "a pending comparison ends with the conversation")
 
     def test_tokenize_round_trip(self):
         text = "Grüße, 世界! 🙂\n\ttab"
         got = json.loads(self.run_ok("tokenize", MODEL, "--json", stdin=text).stdout)
         self.assertEqual(bytes(got["token_ids"]), text.encode())
+        plain = self.run_ok("tokenize", MODEL, "--text", "aé ").stdout
+        self.assertEqual([line.split(maxsplit=1)[1] for line in plain.splitlines()][-4:], ['"a"', '"<0xC3>"', '"<0xA9>"', '" "'])
         ids = ",".join(map(str, got["token_ids"]))
         self.assertEqual(self.run_ok("tokenize", MODEL, "--ids", ids).stdout, text + "\n")
         self.assertEqual(self.run_ok("tokenize", MODEL, "--ids", "256,65", "--no-special").stdout, "A\n")

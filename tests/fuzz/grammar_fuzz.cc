@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,13 +38,39 @@ GrammarCompiler& compiler() {
   return *made;
 }
 
-void json(std::string_view text) {
-  const JsonAutomaton automaton;
+bool takes(const JsonAutomaton& automaton, std::string_view text) {
   JsonState state;
   for (const char c : text) {
-    if (!automaton.step(state, static_cast<uint8_t>(c))) return;
+    if (!automaton.step(state, static_cast<uint8_t>(c))) return false;
   }
-  if (!automaton.complete(state)) return;
+  return JsonAutomaton::complete(state);
+}
+
+int depth_of(std::string_view json) {
+  int depth = 0, deepest = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    if (quoted && json[i] == '\\') {
+      ++i;
+    } else if (json[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted) {
+      depth += (json[i] == '{' || json[i] == '[') - (json[i] == '}' || json[i] == ']');
+      deepest = std::max(deepest, depth);
+    }
+  }
+  return deepest;
+}
+
+// What the automaton takes is an object for a parser; and what is one for another parser, the automaton takes within its limits.
+void json(std::string_view text) {
+  constexpr JsonLimits kWide{.max_depth = 64, .max_white_space = 65535, .max_digits = 65535, .max_exponent_digits = 65535};
+  const bool begins_as_object = text.find_first_not_of(" \t\r\n") != text.npos && text[text.find_first_not_of(" \t\r\n")] == '{';
+  // That parser takes a zero byte for the end.
+  if (begins_as_object && text.size() < 65535 && text.find('\0') == text.npos && nlohmann::json::accept(text) &&
+      depth_of(text) <= 64 && !takes(JsonAutomaton(kWide), text))
+    std::abort();
+  if (!takes(JsonAutomaton(), text)) return;
   simdjson::dom::parser parser;
   simdjson::dom::element element;
   if (parser.parse(text.data(), text.size()).get(element) || !element.is_object()) std::abort();

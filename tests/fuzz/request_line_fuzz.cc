@@ -1,43 +1,17 @@
-// Any bytes as a line of requests. Small inputs stand for large ones: what lies between the bytes 1 and 2 is repeated 2^n times,
-// n the byte behind, with a count in place of each byte 3; so "many keys", "long lists" and "deep nesting" are a few bytes apart.
-// Whatever is read takes a time near its length (the fuzzer's limit of 10 s for a megabyte), and what comes back is what was
-// written.
+// Any bytes as a line of requests, expanded. Whatever is read takes a time near its length (the fuzzer's limit of 10 s for a
+// megabyte), and what comes back is what was written.
 #include <cmath>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "base/check.h"
+#include "expansion.h"
 #include "serve/request_line.h"
-
-namespace {
-
-constexpr size_t kMaxLine = 1 << 20;
-
-std::string expanded(std::string_view input) {
-  std::string line;
-  while (!input.empty() && line.size() < kMaxLine) {
-    const size_t end = input[0] == '\1' ? input.find('\2') : std::string_view::npos;
-    if (end == std::string_view::npos || end + 1 >= input.size()) {
-      line += input[0];
-      input.remove_prefix(1);
-      continue;
-    }
-    const std::string_view piece = input.substr(1, end - 1);
-    const uint64_t times = uint64_t{1} << (static_cast<unsigned char>(input[end + 1]) % 20);
-    for (uint64_t i = 0; i < times && line.size() < kMaxLine; ++i) {
-      for (const char c : piece) c == '\3' ? line += std::to_string(i) : line += c;
-    }
-    input.remove_prefix(end + 2);
-  }
-  return line;
-}
-
-}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using choral::serve::RequestLine;
-  const std::string line = expanded({reinterpret_cast<const char*>(data), size});
+  const std::string line = choral::fuzz::expanded({reinterpret_cast<const char*>(data), size});
   size_t warnings = 0;
   choral::serve::RequestLineReader reader({}, [&](const std::string& text) {
     CHORAL_CHECK(text.size() < 500, "a warning quotes a whole line");

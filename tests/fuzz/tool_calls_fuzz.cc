@@ -1,6 +1,6 @@
-// The first byte chooses a family (or, for 't', the request's side), the second how the text is cut into pieces. Whatever the
-// pieces, the calls and the content are the same; arguments of a call that is given out whole are a JSON object; and no text
-// disappears but what belongs to a call.
+// The first byte chooses a family, or a named function (or, for 't', the request's side) and whether the answer was cut, the
+// second how the text is divided into pieces. Whatever the pieces, the calls and the content are the same; arguments of a call
+// that is given out whole are a JSON object; and no text disappears but what belongs to a call.
 #include <simdjson.h>
 
 #include <cstdint>
@@ -15,11 +15,22 @@ namespace {
 
 using namespace choral::serve;
 using Announce = ToolCallParser::Announce;
+using End = ToolCallParser::End;
 
-std::string parse(ToolFormat format, Announce announce, std::string_view text, size_t piece) {
-  ToolCallParser parser(format, announce, [] { return std::string("id"); });
+// Sizes of pieces from a seed: 1 to 16 bytes, now and then many.
+struct Pieces {
+  uint32_t state;
+  size_t next() {
+    state = state * 1664525 + 1013904223;
+    return (state >> 24) % 8 == 0 ? 1 + (state >> 16) % 1024 : 1 + (state >> 16) % 16;
+  }
+};
+
+template <class Size>
+std::string parse(ToolCallParser parser, Announce announce, End end, std::string_view text, Size&& piece) {
   std::string content;
   std::vector<std::string> calls;
+  size_t cut = 0;  // of the calls
   const auto add = [&](const AnswerDelta& delta) {
     content += delta.content;
     for (const ToolCallDelta& call : delta.calls) {
@@ -30,21 +41,25 @@ std::string parse(ToolFormat format, Announce announce, std::string_view text, s
         std::abort();
       }
       calls.back() += call.arguments;
+      cut += call.cut;
     }
   };
-  for (size_t i = 0; i < text.size(); i += piece) {
+  for (size_t i = 0; i < text.size();) {
     AnswerDelta delta;
-    parser.push(text.substr(i, piece), delta);
+    const size_t bytes = piece();
+    parser.push(text.substr(i, bytes), delta);
+    i += bytes;
     add(delta);
   }
   AnswerDelta last;
-  parser.finish(last);
+  parser.finish(end, last);
   add(last);
   if (calls.empty() && content != text) std::abort();
+  if (cut > (end == End::kCut ? 1 : 0)) std::abort();
   for (const std::string& call : calls) {
     content += '\0';
     content += call;
-    if (announce == Announce::kEarly) continue;
+    if (announce == Announce::kEarly || (cut > 0 && &call == &calls.back())) continue;
     simdjson::dom::parser json;
     const std::string arguments = call.substr(call.find('(') + 1);
     simdjson::dom::element element;
@@ -77,11 +92,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   constexpr ToolFormat kFormats[] = {ToolFormat::kHermes, ToolFormat::kLlama3Json, ToolFormat::kMistral, ToolFormat::kDeepSeekV3,
                                      ToolFormat::kJson};
-  const ToolFormat format = kFormats[data[0] % 5];
+  const auto id = [] { return std::string("id"); };
+  const int chosen = data[0] % 6;
+  const End end = data[0] < 128 ? End::kOver : End::kCut;
   for (const Announce announce : {Announce::kEarly, Announce::kWhole}) {
-    const std::string whole = parse(format, announce, text, std::max<size_t>(text.size(), 1));
-    if (parse(format, announce, text, 1 + data[1] % 16) != whole) std::abort();
-    if (parse(format, announce, text, 1) != whole) std::abort();
+    const ToolCallParser parser =
+        chosen == 5 ? ToolCallParser::of_arguments("f", announce, id) : ToolCallParser(kFormats[chosen], announce, id);
+    const std::string whole = parse(parser, announce, end, text, [&] { return text.size(); });
+    if (parse(parser, announce, end, text, [pieces = Pieces{data[1]}]() mutable { return pieces.next(); }) != whole) std::abort();
+    if (parse(parser, announce, end, text, [] { return 1; }) != whole) std::abort();
   }
   return 0;
 }

@@ -4,6 +4,7 @@
 import json
 import sys
 import threading
+import time
 import unittest
 
 import served
@@ -48,6 +49,21 @@ class AdaptersTest(unittest.TestCase):
         entry = self.listed()["one"]
         self.assertEqual((entry["generation"], entry["state"], entry["tier"], entry["rank"], entry["kind"]), (1, "resident", "host", 4, "LoRA"))
         self.assertGreater(entry["requests"], 0)
+        self.assertEqual((entry["errors"], entry["error"]), (0, None))
+        self.assertLess(abs(entry["last_use"] - time.time()), served.LONG)
+
+    def test_what_was_never_used_and_what_cannot_be_is_listed(self):
+        tiny_model.write_adapter(FILES.root / "unused", 7)
+        tiny_model.write_adapter(FILES.root / "unreadable", 8)
+        (FILES.root / "unreadable" / "adapter_config.json").write_text("{")
+        end = time.monotonic() + served.LONG
+        while not {"unused", "unreadable"} <= self.listed().keys() and time.monotonic() < end:
+            time.sleep(0.05)
+        unused, unreadable = self.listed()["unused"], self.listed()["unreadable"]
+        self.assertEqual([unused[key] for key in ("state", "tier", "generation", "requests", "last_use", "errors", "error")], ["on disk", "file", 0, 0, None, 0, None])
+        self.assertEqual((unreadable["state"], unreadable["requests"]), ("failed", 0))
+        self.assertIn("adapter_config.json", unreadable["error"])
+        self.assertNotIn(str(FILES.folder), unreadable["error"])
 
     def test_answers_name_the_adapters_content(self):
         _, headers, _ = SERVER.call("POST", "/v1/completions", {"model": "one", **GREEDY})
@@ -92,6 +108,12 @@ class AdaptersTest(unittest.TestCase):
             self.assertEqual(status, 400)
             self.assertIn("NaN", answer["error"]["message"])
             self.assertNotIn(str(FILES.folder), json.dumps(answer))
+        entry = self.listed()["nan"]
+        self.assertEqual((entry["state"], entry["requests"], entry["generation"]), ("failed", 2, 0))
+        self.assertGreaterEqual(entry["errors"], 2)
+        self.assertIn("NaN", entry["error"])
+        self.assertNotIn(str(FILES.folder), entry["error"])
+        self.assertIsNotNone(entry["last_use"])
 
     def test_pins(self):
         text(model="one")

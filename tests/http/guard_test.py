@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import ssl
+import subprocess
 import sys
 import threading
 import time
@@ -66,6 +68,58 @@ class GuardTest(unittest.TestCase):
             time.sleep(0.02)
         self.assertEqual(self.ask(server, "another-key-0123456789")[0], 200)
 
+    def test_a_page_with_a_name_of_its_own_gets_nothing(self):
+        """DNS rebinding: to a browser evil.example and 127.0.0.1 are one site then."""
+        server = self.start()
+        for path in ("/health", "/v1/models", "/metrics"):
+            status, _, answer = server.call("GET", path, headers={"Host": f"evil.example:{server.port}"})
+            self.assertEqual((status, answer["error"]["code"]), (403, "host_not_allowed"), path)
+        self.assertIn("--allowed-hosts", answer["error"]["message"])
+        body = {"lora_name": "x", "lora_path": "/"}
+        self.assertEqual(server.call("POST", "/v1/load_lora_adapter", body, {"Host": "evil.example"})[2]["error"]["code"], "host_not_allowed")
+        for host in ("localhost", f"LOCALHOST:{server.port}", "127.0.0.1", "[::1]"):
+            self.assertEqual(server.call("GET", "/v1/models", headers={"Host": host})[0], 200, host)
+
+    def test_names_that_requests_may_use(self):
+        server = self.start("--allowed-hosts", "api.example.com,*.example.org")
+        for host, wanted in (("api.example.com", 200), ("a.example.org:80", 200), ("localhost", 200), ("example.com", 403)):
+            self.assertEqual(server.call("GET", "/v1/models", headers={"Host": host})[0], wanted, host)
+        self.assertEqual(self.start("--allowed-hosts", "*").call("GET", "/v1/models", headers={"Host": "evil.example"})[0], 200)
+        done = subprocess.run([served.CHORAL, "serve", str(FILES.model), "--port", "0", "--allowed-hosts", "http://x"],
+                              capture_output=True, text=True, timeout=served.LONG)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--allowed-hosts", done.stderr)
+
+    # --- TLS ---
+
+    def test_a_certificate_is_read_again(self):
+        folder = FILES.folder / "tls"
+        folder.mkdir()
+
+        def renew(name):
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout",
+                            folder / "key.pem", "-out", folder / "cert.pem"], check=True, capture_output=True, timeout=served.LONG)
+
+        def shown(port):
+            return ssl.get_server_certificate(("127.0.0.1", port), timeout=served.LONG)
+
+        renew("first")
+        server = self.start("--ssl-certfile", folder / "cert.pem", "--ssl-keyfile", folder / "key.pem")
+        first = shown(server.port)
+        self.assertEqual(first, (folder / "cert.pem").read_text())
+        renew("second")
+        self.assertEqual(shown(server.port), first)
+        server.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + served.LONG
+        while shown(server.port) == first and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertEqual(shown(server.port), (folder / "cert.pem").read_text())
+        (folder / "cert.pem").write_text("no certificate")
+        server.process.send_signal(signal.SIGHUP)
+        while not any("cert.pem" in line and "PEM" in line for line in server.said) and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertNotEqual(shown(server.port), first)
+
     # --- limits ---
 
     def test_a_full_queue_is_429(self):
@@ -116,11 +170,11 @@ class GuardTest(unittest.TestCase):
         self.assertEqual(self.ask(server, None, "/v1/load_lora_adapter", lora_name="kept", lora_path=str(FILES.folder / "elsewhere"))[0], 200)
         self.assertEqual(self.ask(server, None, "/v1/load_lora_adapter", lora_name="gone", lora_path=str(FILES.folder / "elsewhere"))[0], 200)
         self.assertEqual(self.ask(server, None, "/v1/unload_lora_adapter", lora_name="gone")[0], 200)
-        text = self.ask(server, model="kept")[2]["choices"][0]["text"]
+        text = self.ask(server, model="kept", temperature=0)[2]["choices"][0]["text"]
         server.stop(signal.SIGKILL)
         server = self.start(*flags)
         self.assertEqual([m["id"] for m in server.call("GET", "/v1/models")[2]["data"]], ["tiny", "kept"])
-        self.assertEqual(self.ask(server, model="kept")[2]["choices"][0]["text"], text)
+        self.assertEqual(self.ask(server, model="kept", temperature=0)[2]["choices"][0]["text"], text)
 
     def test_a_folder_that_appears_is_listed_and_one_that_vanishes_is_not(self):
         root = FILES.folder / "moving"
@@ -146,12 +200,31 @@ class GuardTest(unittest.TestCase):
     # --- what it says of itself ---
 
     def test_the_access_log(self):
-        server = self.start("--access-log", "json")
-        self.ask(server)
+        server = self.start("--access-log", "json", "--api-key", USER)
+        parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        ids = {"X-Request-Id": "mine", "traceparent": parent}
+        status, headers, answer = server.call("POST", "/v1/completions", SHORT, {"X-Api-Key": USER, **ids})
+        self.assertEqual((status, answer["id"], headers["X-Request-Id"]), (200, "cmpl-mine", "mine"))
+        self.assertRegex(headers["traceparent"], "^00-4bf92f3577b34da6a3ce929d0e0e4736-[0-9a-f]{16}-01$")
+        _, refused, _ = self.ask(server)
+        self.assertRegex(refused["X-Request-Id"], "^[0-9a-f]{24}$")
         server.stop()
         lines = [json.loads(line) for line in server.said if line.startswith('{"peer"')]
-        self.assertEqual([(l["method"], l["path"], l["status"]) for l in lines], [("POST", "/v1/completions", 200)])
+        self.assertEqual([(l["method"], l["path"], l["status"]) for l in lines], [("POST", "/v1/completions", 200), ("POST", "/v1/completions", 401)])
+        span = headers["traceparent"].split("-")[2]
+        traced = (lines[0]["request_id"], lines[0]["trace_id"], lines[0]["span_id"], lines[0]["parent_span_id"])
+        self.assertEqual(traced, ("mine", *parent.split("-")[1:2], span, parent.split("-")[2]))
+        self.assertEqual(lines[1]["request_id"], refused["X-Request-Id"])
+        self.assertNotIn("trace_id", lines[1])
         self.assertNotIn("Hello", "".join(server.said[-3:]))
+
+    def test_what_it_will_take_is_said_before_it_is_loaded(self):
+        server = self.start("--kv-cache-memory", "16M", "--adapter-memory", "32M")
+        told = [re.search(r"memory: weights (.*), KV cache (.*), adapters up to (.*), of (.*) free", line) for line in server.said]
+        ready = next(i for i, line in enumerate(server.said) if "ready in" in line)
+        (found,) = [match for match in told[:ready] if match]
+        self.assertEqual(found[3], "32.0 MiB")
+        self.assertRegex(server.said[ready], r"ready in \d+\.\d s \(files \d+\.\d s, weights \d+\.\d s")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,9 @@ class LifeTest(unittest.TestCase):
             server.process.send_signal(signal.SIGTERM)
             while server.call("GET", "/readyz")[0] == 200:
                 time.sleep(0.01)
+            while server.call("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200:
+                time.sleep(0.01)
+            self.assertRegex(server.call("GET", "/metrics")[2], r'admission_rejections_total\{[^}]*reason="draining"\} 1\n')
             server.process.send_signal(signal.SIGTERM)
             events = [line for line in answer.read().decode().split("\n") if line.startswith("data: ")]
             self.assertIn("error", json.loads(events[-1].removeprefix("data: ")))
@@ -97,7 +100,7 @@ class LifeTest(unittest.TestCase):
         for stream in (True, False, True, False, True, False):
             with socket.create_connection(("127.0.0.1", server.port), timeout=served.LONG) as client:
                 body = json.dumps({**ENDLESS, "stream": stream, "n": 4}).encode()
-                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 if stream:
                     client.recv(100)
         answers = []

@@ -31,10 +31,20 @@ def need(package):
         sys.exit(77)
 
 
+def need_xgrammar():
+    """Exit 77 without the library of grammars; its folder otherwise, where the server looks for it."""
+    if not (folder := os.environ.get("CHORAL_XGRAMMAR")):
+        print("skipped: CHORAL_XGRAMMAR names no folder with xgrammar; ./dev test installs it where the package index can be reached")
+        sys.exit(77)
+    return folder
+
+
 class Server:
-    def __init__(self, *args):
-        self.process = subprocess.Popen([CHORAL, "serve", *map(str, args), "--port", "0", "--threads", "2"], stderr=subprocess.PIPE,
-                                        text=True, encoding="utf-8", errors="replace")
+    def __init__(self, *args, command=None, cwd=None, env=None):
+        """`command` in place of the program with `args`; `env` stands above this process' own."""
+        command = command or [CHORAL, "serve", *map(str, args), "--port", "0", "--threads", "2"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace", cwd=cwd,
+                                        env={**os.environ, **(env or {})})
         self.said = []
         self.port = 0
         self.ready = threading.Event()
@@ -47,7 +57,7 @@ class Server:
     def _read(self):
         for line in self.process.stderr:
             self.said.append(line)
-            if found := re.search(r"serving on http://[^ :]+:(\d+)", line):
+            if found := re.search(r"serving on https?://[^ :]+:(\d+)", line):
                 self.port = int(found[1])
                 self.ready.set()
         self.ready.set()

@@ -6,7 +6,8 @@ Needs torch, transformers, accelerate and compressed-tensors (docs/quantization.
 here and in the Python that CHORAL_PEFT_PYTHON names, it exits with 77: skipped.
 
 transformers computes in float32 with the weights that compressed-tensors unpacks. Activations are rounded as docs/quantization.md
-says, by a hook: compressed-tensors divides dynamic ones by max|x| / 127.5, Choral by max|x| / 127, two roundings of one kind. A value that lies on the border between two integers may fall to either side by the last bit of a sum, and moves the roundings of all that
+says, by a hook: compressed-tensors divides dynamic ones by max|x| / 127.5, Choral by max|x| / 127, two roundings of one kind. A value
+that lies on the border between two integers may fall to either side by the last bit of a sum, and moves the roundings of all that
 follows. So of those schemes the first place must hold, and the others may be off by less than the rounding changes.
 """
 
@@ -40,7 +41,9 @@ torch.set_num_threads(2)
 SCHEMES = ["w8a16", "w4a16", "fp8", "w8a8_dynamic", "w4a8_dynamic", "w8a8"]
 ROUNDED_INPUTS = {"w8a8_dynamic", "w4a8_dynamic", "w8a8"}
 CALIBRATION = {"w8a8": ["--calibration", __file__]}  # any text will do
-TOLERANCE = 1e-2  # of log-probabilities
+# Of log-probabilities: what float32 sums leave between the two, for weight-only integers what Choral's 16 bits of x leave.
+TOLERANCES = {"w8a16": 3e-3, "w4a16": 3e-3}
+FLOAT_TOLERANCE = 2e-4
 TOKENS = 48
 
 
@@ -93,12 +96,13 @@ def main():
                 theirs, quantised = transformers_logprobs(written, ids)
                 plain = choral_logprobs(args.choral, model, ids, folder).double()
             off, rounding = (ours - theirs).abs(), (ours - plain).abs().max().item()
-            held = (off <= TOLERANCE).double().mean().item()
-            held_enough = off[0] <= TOLERANCE if scheme in ROUNDED_INPUTS else held == 1
+            tolerance = TOLERANCES.get(scheme, FLOAT_TOLERANCE)
+            held = (off <= tolerance).double().mean().item()
+            held_enough = off[0] <= tolerance if scheme in ROUNDED_INPUTS else held == 1
             good = quantised > 0 and held_enough and off.max() < rounding
             failed += not good
-            print(f"{'ok  ' if good else 'FAIL'} {model.name} {scheme}: {quantised} layers, |dlogprob| median {off.median():.1e}, max"
-                  f" {off.max():.1e}, within {TOLERANCE} at {held:.0%} of {len(off)} places; the rounding itself {rounding:.1e}", flush=True)
+            print(f"{'ok  ' if good else 'FAIL'} {model.name} {scheme}: {quantised} layers, |dlogprob| first {off[0]:.1e}, median {off.median():.1e}, max"
+                  f" {off.max():.1e}, within {tolerance} at {held:.0%} of {len(off)} places; the rounding itself {rounding:.1e}", flush=True)
     return failed != 0
 
 

@@ -103,6 +103,7 @@ TEST_F(AdapterChangeTest, FilesThatCannotBeReadLeaveTheOldOnesInUse) {
   expect_same_bits(expected(1), answer(*llm, "a"));
   EXPECT_THAT(info_of(*llm, "a").error, HasSubstr("adapter_model.safetensors"));
   EXPECT_EQ(info_of(*llm, "a").state, AdapterState::kResident);
+  EXPECT_EQ(info_of(*llm, "a").errors, 1);
   const int64_t loads = llm->stats().adapter_loads;
   expect_same_bits(expected(1), answer(*llm, "a"));
   EXPECT_EQ(llm->stats().adapter_loads, loads) << "files that were refused are read again though they are the same";
@@ -121,10 +122,26 @@ TEST_F(AdapterChangeTest, WhatWasNeverReadIsNoContentOfTheName) {
   fs::resize_file(tensors_of("a"), 5000);
   const auto llm = load_or_die(options_);
   EXPECT_EQ(answer(*llm, "a").status.code(), Code::kCorrupt);
-  EXPECT_TRUE(llm->adapters().empty()) << "a name that failed stays";
+  EXPECT_EQ(answer(*llm, "a").status.code(), Code::kCorrupt);
+  const AdapterInfo failed = info_of(*llm, "a");
+  EXPECT_EQ(failed.state, AdapterState::kFailed);
+  EXPECT_THAT(failed.error, HasSubstr("adapter_model.safetensors"));
+  EXPECT_GE(failed.errors, 2);
+  EXPECT_EQ(failed.requests, 2);
+  EXPECT_EQ(failed.generation, 0);
   files_.write("a", 4, 2);
   expect_same_bits(expected(2), answer(*llm, "a"));
   EXPECT_EQ(info_of(*llm, "a").generation, 1);
+  EXPECT_EQ(info_of(*llm, "a").error, "");
+  EXPECT_EQ(info_of(*llm, "a").errors, failed.errors);
+  EXPECT_EQ(info_of(*llm, "a").requests, 3);
+  EXPECT_GE(info_of(*llm, "a").last_use_unix_s, failed.last_use_unix_s);
+
+  files_.write("gone", 4, 3);
+  fs::resize_file(tensors_of("gone"), 5000);
+  EXPECT_EQ(answer(*llm, "gone").status.code(), Code::kCorrupt);
+  EXPECT_TRUE(llm->unload_adapter("gone").ok());
+  EXPECT_EQ(llm->adapters().size(), 1u) << "what was unloaded is told of";
 
   EXPECT_FALSE(llm->load_adapter({"b", "/no/such/folder"}).ok());
   ASSERT_TRUE(llm->load_adapter({"b", (files_.root() / "a").string()}).ok());

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "engine/adapters/adapter_files_test.h"
@@ -50,6 +51,22 @@ TEST_F(AdapterLifeTest, UnloadHidesTheNameAndLetsRunningRequestsFinish) {
   EXPECT_EQ(llm->unload_adapter("a").code(), Code::kNotFound);
   answer(*llm, "");  // a step of the engine after the last user
   EXPECT_EQ(llm->stats().adapter_bytes, 0) << "memory of an adapter without name and users stays";
+}
+
+TEST_F(AdapterLifeTest, ItsLastUseIsKnown) {
+  const auto llm = load_or_die(options_);
+  ASSERT_TRUE(llm->load_adapter({"a", files_.write("a", 4, 1)}).ok());
+  EXPECT_EQ(info_of(*llm, "a").last_use_unix_s, 0);
+  const double begin = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  answer(*llm, "a");
+  const double once = info_of(*llm, "a").last_use_unix_s;
+  EXPECT_GE(once, begin);
+  answer(*llm, "");
+  const double settled = info_of(*llm, "a").last_use_unix_s;  // the end of the request before may have come meanwhile
+  answer(*llm, "");
+  EXPECT_EQ(info_of(*llm, "a").last_use_unix_s, settled) << "a request of the base counts";
+  answer(*llm, "a");
+  EXPECT_GT(info_of(*llm, "a").last_use_unix_s, settled);
 }
 
 TEST_F(AdapterLifeTest, ReplacementServesNewRequestsOnly) {

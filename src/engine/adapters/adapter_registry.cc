@@ -1,6 +1,7 @@
 #include "engine/adapters/adapter_registry.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 
 #include "base/nearest_name.h"
@@ -83,6 +84,7 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
     count_generation(*version);
     Name& name = names_[spec.name];
     if (name.from_root) --root_names_;
+    failed_.erase(spec.name);
     gone = std::exchange(name, {.version = version, .pinned = spec.pinned, .last_use = ++clock_});
   }
   unpin_soon(gone);
@@ -95,6 +97,10 @@ Status AdapterRegistry::unload(std::string_view name) {
   Name gone;
   {
     const std::lock_guard lock(mutex_);
+    if (const auto failed = failed_.find(name); failed != failed_.end()) {
+      failed_.erase(failed);
+      return {};
+    }
     const auto found = names_.find(name);
     if (found != names_.end()) {
       gone = std::move(found->second);
@@ -169,6 +175,8 @@ std::vector<AdapterInfo> AdapterRegistry::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<AdapterInfo> all;
   for (const auto& [key, name] : names_) all.push_back(name.version->info);
+  for (const auto& [key, failed] : failed_) all.push_back(failed);
+  std::sort(all.begin(), all.end(), [](const AdapterInfo& a, const AdapterInfo& b) { return a.name < b.name; });
   return all;
 }
 
@@ -181,11 +189,23 @@ Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const Adapter
     CHORAL_RETURN_IF_ERROR(check_adapter_scale(use));
     CHORAL_TRY(VersionUse named, find(use.name));
     if (named.own == nullptr) look_for_own_tokens(named);
-    update(*named.version, [](AdapterInfo& info) { ++info.requests; });
+    note_use(*named.version, /*is_new=*/true);
     named.scale = use.scale;
     found.push_back(std::move(named));
   }
   return found;
+}
+
+void AdapterRegistry::note_use(AdapterVersion& version, bool is_new) {
+  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const auto note = [&](AdapterInfo& info) {
+    info.requests += is_new ? 1 : 0;
+    info.last_use_unix_s = std::max(info.last_use_unix_s, now);
+  };
+  const std::lock_guard lock(mutex_);
+  note(version.info);
+  const auto failed = failed_.find(version.info.name);  // the loader may have been quicker
+  if (failed != failed_.end() && failed->second.id == version.info.id) note(failed->second);
 }
 
 Status AdapterRegistry::unknown_name(std::string_view name) const {

@@ -50,7 +50,8 @@ class AdapterRegistry : private AdapterLoader::Client {
   Status unload(std::string_view name);
   // Waits for the engine thread, which may have to load it; says why it cannot stay in memory.
   Status pin(std::string_view name, bool pinned);
-  std::vector<AdapterInfo> list() const;  // sorted by name
+  // Sorted by name. With names of the root whose files could not be read when a request wanted them, until they can or are gone.
+  std::vector<AdapterInfo> list() const;
   // The version of each name that its files call for, which may be one that is still to be loaded. Unknown names are errors that
   // tell the nearest.
   Result<std::vector<VersionUse>> resolve(std::span<const AdapterUse> uses);
@@ -79,6 +80,8 @@ class AdapterRegistry : private AdapterLoader::Client {
     const std::lock_guard lock(mutex_);
     change(version.info);
   }
+  // A request that named it came or ended.
+  void note_use(AdapterVersion& version, bool is_new);
   // Versions that ended so far: whoever held one last, a name, a request, or a caller whose request was refused.
   uint64_t ended_versions() const { return ends_->count(); }
   // The version that its name stands for now, maybe itself or one that is still to be loaded; null: the name is gone.
@@ -124,6 +127,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   void promote(Name& name, std::shared_ptr<AdapterVersion> version);
   void count_generation(AdapterVersion& version);
   std::vector<Name> forget_idle_names();
+  void keep_failure(const AdapterVersion& version, const Status& why);
 
   Config config_;
   OwnTokenizerSource own_tokenizers_;
@@ -137,6 +141,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   uint64_t clock_ = 0;     // of last_use
   std::map<std::string, Generation, std::less<>> generations_;
   int generation_floor_ = 0;  // the highest of those that were forgotten: no name counts from below it
+  std::map<std::string, AdapterInfo, std::less<>> failed_;  // of the root, read by nobody so far: no names, only told
   std::vector<LoadedAdapter> loaded_;
   int64_t loaded_bytes_ = 0;  // of the packed ones among them
   std::vector<PinWish> pins_;

@@ -18,6 +18,16 @@ void log_refused(const std::string& name, const Status& why) {
              why.message());
 }
 
+// What is told of a name, whatever it holds, and what is counted of one content.
+void keep_history(const AdapterInfo& before, AdapterInfo& info) {
+  info.errors += before.errors;
+  info.last_use_unix_s = std::max(info.last_use_unix_s, before.last_use_unix_s);
+}
+void keep_counts(const AdapterInfo& before, AdapterInfo& info) {
+  info.requests += before.requests;
+  info.loads += before.loads;
+}
+
 }  // namespace
 
 Result<VersionUse> AdapterRegistry::find(std::string_view name) {
@@ -93,6 +103,11 @@ Status AdapterRegistry::discover(std::string_view name) {
     if (names_.contains(key)) return {};  // somebody was first
     if (root_names_ >= config_.max_root_names) idle = forget_idle_names();
     auto version = make_version({key, folder->string()}, config_.root + "/" + key);
+    if (const auto failed = failed_.find(key); failed != failed_.end()) {
+      keep_history(failed->second, version->info);
+      keep_counts(failed->second, version->info);
+      failed_.erase(failed);
+    }
     load_soon(version);
     names_[key] = {.version = std::move(version), .from_root = true, .last_use = ++clock_};
     ++root_names_;
@@ -135,6 +150,7 @@ void AdapterRegistry::renew(std::string_view name, const std::string& place, boo
   }
   changed.refused = facts;
   changed.version->info.error = refused.to_string();
+  ++changed.version->info.errors;
   lock.unlock();
   log_refused(std::string(name), refused);
 }
@@ -171,7 +187,11 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
       std::string why = read.packed.status().to_string();
       if (name->version->info.error != why) refused = read.packed.status();
       name->version->info.error = std::move(why);
-    } else if (stands && !version.was_read()) {
+      ++name->version->info.errors;
+    } else if (stands && version.was_read()) {
+      ++version.info.errors;
+    } else if (stands) {
+      keep_failure(version, read.packed.status());
       names_.erase(found);  // of the root: the next request looks anew
       --root_names_;
     }
@@ -222,10 +242,8 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
 void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> version) {
   const AdapterInfo& older = name.version->info;
   count_generation(*version);
-  if (older.digest == version->info.digest) {  // the files were written anew with what they held
-    version->info.requests += older.requests;
-    version->info.loads += older.loads;
-  }
+  keep_history(older, version->info);
+  if (older.digest == version->info.digest) keep_counts(older, version->info);  // the files were written anew with what they held
   if (name.pinned) {
     pins_.push_back({name.version, false});
     pins_.push_back({version, true});
@@ -246,6 +264,15 @@ void AdapterRegistry::count_generation(AdapterVersion& version) {
   auto& last = generations_.try_emplace(version.request.lora_name, Generation{generation_floor_, ""}).first->second;
   if (last.digest != version.info.digest) last = {last.number + 1, version.info.digest};
   version.info.generation = last.number;
+}
+
+// Its name is forgotten, so that the next request looks anew; what became of it is told until then.
+void AdapterRegistry::keep_failure(const AdapterVersion& version, const Status& why) {
+  if (failed_.size() >= config_.max_root_names) failed_.erase(failed_.begin());
+  AdapterInfo& info = failed_[version.request.lora_name] = version.info;
+  info.state = AdapterState::kFailed;
+  info.error = why.to_string();
+  ++info.errors;
 }
 
 // Of the root's names those unused longest that nobody needs; they die after the lock.

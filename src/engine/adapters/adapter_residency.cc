@@ -264,6 +264,7 @@ void AdapterResidency::release(sched::Request& scheduled) {
   memory_.release(voice.key);
   if (memory_.holders(voice.key) == 0) executor_.remove_adapter(voice.key);
   for (const auto& term : voice.terms) publish(*term.content);
+  for (const auto& use : request.adapters) registry_.note_use(*use.version, /*is_new=*/false);
   leave_voice(request);
 }
 

@@ -1,19 +1,13 @@
 #include "kernels/gemm/gemm_fp8.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-#include <numeric>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "base/checked_math.h"
 #include "base/float8.h"
 #include "kernels/gemm/gemm_float.h"
 #include "kernels/gemm/pack_spec.h"
+#include "kernels/gemm/packed_matrix_test.h"
 #include "kernels/ref/fp8_gemm.h"
 #include "kernels/ref/gemm.h"
 
@@ -57,23 +51,13 @@ struct Fp8Data {
 
 std::unique_ptr<PackedMatrix> pack(const std::vector<Fp8Part>& parts, int64_t group_size = 0) {
   ThreadPool pool(2);
-  auto packed = pack_fp8(parts, group_size, pool);
-  CHORAL_CHECK(packed.ok(), packed.status().message());
-  return std::move(*packed);
+  return packed_or_die(pack_fp8(parts, group_size, pool));
 }
 
 std::unique_ptr<PackedMatrix> pack_f32(const std::vector<float>& w, int64_t n, int64_t k) {
   ThreadPool pool(1);
   const WeightRows part{{reinterpret_cast<const std::byte*>(w.data()), DType::kF32, {n, k}, kCpuDevice}, {}};
   return std::move(*pack_float({&part, 1}, DType::kF32, pool));
-}
-
-std::vector<float> normal_values(int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> out(count);
-  for (float& v : out) v = normal(random);
-  return out;
 }
 
 class GemmFp8 : public testing::TestWithParam<CpuLevel> {
@@ -90,10 +74,6 @@ class GemmFp8 : public testing::TestWithParam<CpuLevel> {
   Arena arena_;
 };
 
-bool equal_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
-
 // The definition, its chain and its bound: |error| <= K · 2^-24 · Σ|x·W|, and half a unit of each W for its one rounding.
 TEST_P(GemmFp8, IsTheChainOverTheRoundedWeight) {
   const auto step = GetParam() == CpuLevel::kBase ? ref::Step::kApart : ref::Step::kFused;
@@ -107,10 +87,10 @@ TEST_P(GemmFp8, IsTheChainOverTheRoundedWeight) {
         const auto packed = pack({data.part()}, group);
         const auto weight = data.weight();
         for (const int64_t m : {1, 7, 15}) {
-          const auto x = normal_values(m * k, static_cast<uint32_t>(m)), y = multiply(*packed, x, m);
+          const auto x = gaussian(m * k, static_cast<uint32_t>(m)), y = multiply(*packed, x, m);
           std::vector<float> chain(m * n);
           ref::gemm_in_order({x.data(), m, k}, {weight.data(), n, k}, step, {chain.data(), m, n});
-          ASSERT_TRUE(equal_bits(y, chain)) << m << " x " << n << " x " << k << " in groups of " << group;
+          ASSERT_TRUE(same_bits(y, chain)) << m << " x " << n << " x " << k << " in groups of " << group;
           for (int64_t i = 0; i < m * n; ++i) {
             double exact = 0, magnitude = 0;
             for (int64_t at = 0; at < k; ++at) {
@@ -132,15 +112,15 @@ TEST_P(GemmFp8, HasTheBitsOfTheWeightAsFloat32) {
   for (const int64_t group : {0, 128}) {
     const Fp8Data data(150, 700, group, Fill::kRandom, 5);
     const auto packed = pack({data.part()}, group), wide = pack_f32(data.weight(), 150, 700);
-    const auto x = normal_values(80 * 700, 6);
-    for (const int64_t m : {1, 2, 13, 33, 80}) ASSERT_TRUE(equal_bits(multiply(*packed, x, m), multiply(*wide, x, m))) << m;
+    const auto x = gaussian(80 * 700, 6);
+    for (const int64_t m : {1, 2, 13, 33, 80}) ASSERT_TRUE(same_bits(multiply(*packed, x, m), multiply(*wide, x, m))) << m;
   }
 }
 
 // Invariant 1: a row alone is the row in any company, whatever the threads and the cuts of rows and k.
 TEST_P(GemmFp8, RowsDoNotDependOnTheirNumberOrTheThreads) {
   const int64_t n = 150, k = 1100, most = 260;
-  const auto x = normal_values(most * k, 9);
+  const auto x = gaussian(most * k, 9);
   for (const int64_t group : {0, 32, 96, 128, 576}) {
     const Fp8Data data(n, k, group, Fill::kRandom, 8);
     const auto w = pack({data.part()}, group);
@@ -152,7 +132,7 @@ TEST_P(GemmFp8, RowsDoNotDependOnTheirNumberOrTheThreads) {
     for (const int64_t m : {2, 5, 6, 7, 12, 13, 14, 15, 29, 57, 70, 260}) {
       for (const bool two_threads : {false, true}) {
         const auto y = multiply(*w, x, m, most - m, two_threads);
-        ASSERT_TRUE(equal_bits(y, std::span(alone).subspan((most - m) * n, m * n))) << m << " rows, groups of " << group;
+        ASSERT_TRUE(same_bits(y, std::span(alone).subspan((most - m) * n, m * n))) << m << " rows, groups of " << group;
       }
     }
   }
@@ -181,7 +161,7 @@ TEST_P(GemmFp8, EveryCodeAndEveryScaleIsMultipliedExactly) {
 TEST_P(GemmFp8, AllocatesNothingOnceWarm) {
   const Fp8Data data(70, 300, 128, Fill::kRandom, 1);
   const auto w = pack({data.part()}, 128);
-  const auto x = normal_values(100 * 300, 2);
+  const auto x = gaussian(100 * 300, 2);
   for (const int64_t m : {1, 9, 100}) {
     multiply(*w, x, m, 0, true);
     const int64_t grown = arena_.grown();
@@ -196,22 +176,16 @@ INSTANTIATE_TEST_SUITE_P(Levels, GemmFp8, testing::ValuesIn(usable_cpu_levels())
 TEST(PackFp8, PartsAreStackedInTheirOrder) {
   for (const int64_t group : {0, 32}) {
     const int64_t k = 71;
-    const Fp8Data a(24, k, group, Fill::kRandom, 1), b(7, k, group, Fill::kEnds, 2);
-    std::vector<int32_t> reversed(24);
-    std::iota(reversed.rbegin(), reversed.rend(), 0);
-    const std::vector<int32_t> some{5, 5, 0};
-    Fp8Part first = a.part(), last = b.part();
-    first.rows.order = reversed;
-    last.rows.order = some;
-    const auto w = pack({first, b.part(), last}, group);
+    const StackedParts stack;
+    const Fp8Data a(stack.kRowsOfA, k, group, Fill::kRandom, 1), b(stack.kRowsOfB, k, group, Fill::kEnds, 2);
+    const auto w = pack(stack.parts(a.part(), b.part()), group);
     EXPECT_EQ(w->n(), 34);
     EXPECT_EQ(w->size_bytes(), 3 * (a.groups() * 64 + 72 * 16));
     const auto of_a = a.weight(), of_b = b.weight();
     for (int64_t row = 0; row < 34; ++row) {
-      const int64_t at = row < 24 ? 23 - row : row < 31 ? row - 24 : some[row - 31];
       std::vector<float> got(k);
       ASSERT_TRUE(w->read_row(row, got).ok());
-      EXPECT_TRUE(equal_bits(got, std::span(row < 24 ? of_a : of_b).subspan(at * k, k))) << row;
+      EXPECT_TRUE(same_bits(got, rows_of(stack.of_a(row) ? of_a : of_b, stack.source(row), 1, k))) << row;
     }
   }
 }
@@ -239,41 +213,19 @@ TEST(PackFp8, ASpecMakesTheSameMatrix) {
 TEST(PackFp8, WrongPartsAreRefusedByName) {
   ThreadPool pool(1);
   const auto error = [&](const std::vector<Fp8Part>& parts, int64_t group_size = 0) {
-    const auto packed = pack_fp8(parts, group_size, pool);
-    EXPECT_FALSE(packed.ok());
-    return packed.ok() ? std::string() : packed.status().message();
+    return refusal(pack_fp8(parts, group_size, pool));
   };
-  Fp8Data data(4, 64, 0, Fill::kRandom, 1), wide(4, 96, 0, Fill::kRandom, 2);
+  const Fp8Data data(4, 64, 0, Fill::kRandom, 1), wide(4, 96, 0, Fill::kRandom, 2);
   const Fp8Part good = data.part();
-  EXPECT_THAT(error({}), HasSubstr("at least one part"));
-  EXPECT_THAT(error({good, wide.part()}), HasSubstr("part 1 has k = 96 but part 0 has 64"));
-  Fp8Part bad = good;
-  bad.rows.tensor.dtype = DType::kF8E5M2;
-  EXPECT_THAT(error({good, bad}), HasSubstr("part 1 of an fp8 weight is float8_e5m2"));
-  bad = good;
-  bad.rows.tensor.shape = Shape{0, 64};
-  EXPECT_THAT(error({bad}), HasSubstr("part 0 of an fp8 weight has shape [0, 64]"));
-  bad.rows.tensor.shape = Shape{4};
-  EXPECT_THAT(error({bad}), HasSubstr("[rows, k]"));
-  bad = good;
-  bad.rows.tensor.data = nullptr;
-  EXPECT_THAT(error({bad}), HasSubstr("host memory"));
-  bad = good;
-  const std::vector<int32_t> beyond{4};
-  bad.rows.order = beyond;
-  EXPECT_THAT(error({good, bad}), HasSubstr("part 1's row order names row 4"));
-  bad = good;
-  bad.scales = bad.scales.first(3);
-  EXPECT_THAT(error({bad}), HasSubstr("part 0 has 3 scales; 4 rows with 1 each need 4"));
+  expect_wrong_parts_are_refused(good, wide.part(), "an fp8 weight", error);
   EXPECT_THAT(error({good}, 32), HasSubstr("4 rows with 2 each need 8"));
   EXPECT_THAT(error({good}, 48), HasSubstr("not in groups of 48"));
   EXPECT_THAT(error({good}, -32), HasSubstr("not in groups of -32"));
-  for (const float scale : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 0x1.8p119f}) {
-    auto scales = data.scales;
-    scales[2] = scale;
-    bad.scales = scales;
-    EXPECT_THAT(error({good, bad}), HasSubstr(fmt::format("part 1 has a scale of {} for row 2", scale)));
-  }
+  auto scales = data.scales;
+  scales[2] = 0x1.8p119f;
+  Fp8Part bad = good;
+  bad.scales = scales;
+  EXPECT_THAT(error({good, bad}), HasSubstr(fmt::format("part 1 has a scale of {} for row 2", scales[2])));
 }
 
 TEST(PackFp8, ACodeThatIsANaNIsRefusedWithItsRow) {

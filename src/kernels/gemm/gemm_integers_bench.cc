@@ -1,8 +1,7 @@
-// Decode and prefill of integers with float scales at the machine's level, beside GGUF's nearest types (gemm_quant_bench.cc has
-// the rooflines): int4 in groups of 128 stands beside Q4_0, with zero points beside Q4_1. n = k = 2048; weights rotate through
-// 256 MB, so that decode reads memory, not a cache. Threads: all physical cores. CHORAL_CPU_LEVEL caps the level.
-#include <benchmark/benchmark.h>
-
+// Decode and prefill of integers with float scales at the machine's level, beside GGUF's nearest types: int4 in groups of 128
+// stands beside Q4_0, with zero points beside Q4_1. gemm_bench.h says what is printed. n = k = 2048. CHORAL_CPU_LEVEL caps the
+// level.
+#include "kernels/gemm/gemm_bench.h"
 #include "kernels/gemm/gemm_integers_test_data.h"
 #include "kernels/gemm/gemm_quant.h"
 #include "kernels/gemm/gemm_quant_test_data.h"
@@ -11,42 +10,27 @@ namespace choral::kernels {
 namespace {
 
 constexpr int64_t kSize = 2048;
-constexpr int64_t kTotalBytes = int64_t{256} << 20;
-
-ThreadPool& pool() {
-  static ThreadPool threads(ThreadPool::default_size());
-  return threads;
-}
-
-using Weights = std::vector<std::unique_ptr<PackedMatrix>>;
-using Pack = Weights (*)();
-
-template <class PackOne>
-Weights enough(PackOne pack_one) {
-  Weights weights;
-  for (int64_t bytes = 0; bytes < kTotalBytes; bytes += weights.back()->size_bytes()) weights.push_back(std::move(*pack_one()));
-  return weights;
-}
+using Pack = RotatingWeights (*)();
 
 template <DType kType, Planes kPlanes>
-Weights gguf() {
+RotatingWeights gguf() {
   const auto data = random_quant_matrix(kType, kSize, kSize, 1);
   const WeightRows part{data.view()};
-  return enough([&] { return pack_quantised({&part, 1}, pool(), kPlanes); });
+  return rotating_weights([&] { return pack_quantised({&part, 1}, bench_pool(), kPlanes); });
 }
 
 template <int kBits, bool kWithZeros, Codebook kCodebook, int64_t kGroup, Planes kPlanes>
-Weights integers() {
+RotatingWeights integers() {
   const IntegerKind kind{{.bits = kBits, .group_size = kGroup, .codebook = kCodebook, .planes = kPlanes}, kWithZeros};
   const auto data = integer_matrix(kSize, kSize, kind, IntegerFill::kRandom, 1);
   const IntegerPart part = data.part();
-  return enough([&] { return pack_integers({&part, 1}, kind.options, pool()); });
+  return rotating_weights([&] { return pack_integers({&part, 1}, kind.options, bench_pool()); });
 }
 
 // Packed once for all runs of one kind, which come one after the other.
-const Weights& weights_of(Pack pack) {
+const RotatingWeights& weights_of(Pack pack) {
   static Pack held = nullptr;
-  static Weights weights;
+  static RotatingWeights weights;
   if (pack != held) {
     weights.clear();
     weights = pack();
@@ -57,19 +41,12 @@ const Weights& weights_of(Pack pack) {
 
 void multiply(benchmark::State& state, Pack pack) {
   const int64_t m = state.range(0);
-  const Weights& weights = weights_of(pack);
   const auto x = gaussian(m * kSize, 2);
   std::vector<float> y(m * kSize);
   Arena scratch;
-  size_t i = 0;
-  for (auto _ : state) {
-    weights[i++ % weights.size()]->multiply({pool(), cpu_level(), scratch}, {x.data(), m, kSize}, {}, {y.data(), m, kSize});
-    benchmark::ClobberMemory();
-  }
-  using benchmark::Counter;
-  const auto iterations = static_cast<double>(state.iterations());
-  state.counters["GB/s"] = Counter(iterations * static_cast<double>(weights[0]->size_bytes()) * 1e-9, Counter::kIsRate);
-  state.counters["GOP/s"] = Counter(iterations * 2.0 * static_cast<double>(m * kSize * kSize) * 1e-9, Counter::kIsRate);
+  bench_products(state, weights_of(pack), m, cpu_level(), [&](const PackedMatrix& w) {
+    w.multiply({bench_pool(), cpu_level(), scratch}, {x.data(), m, kSize}, {}, {y.data(), m, kSize});
+  });
 }
 
 #define CHORAL_BENCH(name, pack) \

@@ -1,22 +1,19 @@
 // What pack_integers() accepts, refuses and keeps.
-#include <gmock/gmock.h>
-
-#include <cmath>
-#include <limits>
-#include <numeric>
-
 #include "kernels/gemm/gemm_integers_test_data.h"
+#include "kernels/gemm/packed_matrix_test.h"
 
 namespace choral::kernels {
 namespace {
 
 using testing::HasSubstr;
 
-std::unique_ptr<PackedMatrix> pack(std::vector<IntegerPart> parts, const IntegerOptions& options = {}) {
+std::unique_ptr<PackedMatrix> pack(const std::vector<IntegerPart>& parts, const IntegerOptions& options = {}) {
   ThreadPool pool(2);
-  auto packed = pack_integers(parts, options, pool);
-  CHORAL_CHECK(packed.ok(), packed.status().message());
-  return std::move(*packed);
+  return packed_or_die(pack_integers(parts, options, pool));
+}
+std::string error(const std::vector<IntegerPart>& parts, const IntegerOptions& options = {.bits = 4}) {
+  ThreadPool pool(2);
+  return refusal(pack_integers(parts, options, pool));
 }
 
 IntegerMatrixData matrix(int64_t n, int64_t k, const IntegerOptions& options, bool with_zeros = false, uint32_t seed = 1) {
@@ -61,21 +58,15 @@ TEST(GemmIntegersPack, PartsAreStackedInTheirOrder) {
   for (const bool with_zeros : {false, true}) {
     const int64_t k = 96;
     const IntegerOptions options{.bits = 4, .group_size = 32};
-    const auto a = matrix(24, k, options, with_zeros, 1), b = matrix(7, k, options, with_zeros, 2);
-    std::vector<int32_t> order(24);
-    std::iota(order.rbegin(), order.rend(), 0);
-    const std::vector<int32_t> some{5, 5, 0};
-    IntegerPart reversed = a.part(), chosen = b.part();
-    reversed.rows.order = order;
-    chosen.rows.order = some;
-    const auto w = pack({reversed, b.part(), chosen}, options);
+    const StackedParts stack;
+    const auto a = matrix(stack.kRowsOfA, k, options, with_zeros, 1), b = matrix(stack.kRowsOfB, k, options, with_zeros, 2);
+    const auto w = pack(stack.parts(a.part(), b.part()), options);
     EXPECT_EQ(w->n(), 34);
     EXPECT_EQ(w->k(), k);
     std::vector<float> got(static_cast<size_t>(k));
     for (int64_t row = 0; row < 34; ++row) {
-      const auto& source = row < 24 ? a : b;
-      const int64_t at = row < 24 ? 23 - row : row < 31 ? row - 24 : some[static_cast<size_t>(row - 31)];
-      const auto reference = source.reference();
+      const auto reference = (stack.of_a(row) ? a : b).reference();
+      const int64_t at = stack.source(row);
       ASSERT_TRUE(w->read_row(row, got).ok());
       for (int64_t i = 0; i < k; ++i) {
         const float expected = static_cast<float>(reference.value(at, i)) * reference.scale(at, i) + reference.min(at, i);
@@ -119,46 +110,21 @@ TEST(GemmIntegersPack, ZeroPointsThatAreAllZeroCostNothing) {
 }
 
 TEST(GemmIntegersPack, WrongPartsAreRefusedByName) {
-  ThreadPool pool(2);
-  const auto error = [&](std::vector<IntegerPart> parts, const IntegerOptions& options = {.bits = 4}) {
-    const auto packed = pack_integers(parts, options, pool);
-    EXPECT_FALSE(packed.ok());
-    return packed.ok() ? std::string() : packed.status().message();
-  };
   const auto data = matrix(4, 64, {.bits = 4}), wide = matrix(4, 96, {.bits = 4}), zeroed = matrix(4, 64, {.bits = 4}, true);
   const IntegerPart good = data.part();
-  const std::vector<int32_t> beyond{4}, below{-1};
-  EXPECT_THAT(error({}), HasSubstr("at least one part"));
+  expect_wrong_parts_are_refused(good, wide.part(), "an integer weight",
+                                 [](const std::vector<IntegerPart>& parts) { return error(parts); });
   EXPECT_THAT(error({good}, {.bits = 3}), HasSubstr("integers of 3 bits"));
   EXPECT_THAT(error({good}, {.bits = 4, .group_size = 48}), HasSubstr("groups of 48 k"));
   EXPECT_THAT(error({good}, {.bits = 4, .group_size = -32}), HasSubstr("groups of -32 k"));
   EXPECT_THAT(error({good}, {.bits = 8, .codebook = Codebook::kE2M1}), HasSubstr("codes have 4"));
-  EXPECT_THAT(error({good, wide.part()}), HasSubstr("part 1 has k = 96 but part 0 has 64"));
   EXPECT_THAT(error({good, zeroed.part()}), HasSubstr("part 1 has its zero points, part 0 has none"));
   EXPECT_THAT(error({zeroed.part(), good}), HasSubstr("part 1 has no zero points, part 0 has its own"));
   EXPECT_THAT(error({zeroed.part()}, {.bits = 4, .codebook = Codebook::kE2M1}), HasSubstr("zero points and a codebook"));
   EXPECT_THAT(error({matrix(4, 64, {.bits = 8}).part()}), HasSubstr("of 4 bits are within -8 and 7"));
   IntegerPart bad = good;
-  bad.rows.tensor.dtype = DType::kU8;
-  EXPECT_THAT(error({good, bad}), HasSubstr("part 1 of an integer weight is uint8, not int8"));
-  bad = good;
-  bad.rows.tensor.shape = Shape{0, 64};
-  EXPECT_THAT(error({bad}), HasSubstr("part 0 of an integer weight has shape [0, 64]"));
-  bad.rows.tensor.shape = Shape{4};
-  EXPECT_THAT(error({bad}), HasSubstr("[rows, k]"));
   bad.rows.tensor.shape = Shape{4, 40};
   EXPECT_THAT(error({bad}), HasSubstr("part 0 has k = 40; integers are packed by 32 k"));
-  bad = good;
-  bad.rows.tensor.data = nullptr;
-  EXPECT_THAT(error({bad}), HasSubstr("host memory"));
-  bad = good;
-  bad.rows.order = beyond;
-  EXPECT_THAT(error({bad}), HasSubstr("names row 4, but the tensor has 4 rows"));
-  bad.rows.order = below;
-  EXPECT_THAT(error({bad}), HasSubstr("row -1"));
-  bad = good;
-  bad.scales = bad.scales.first(3);
-  EXPECT_THAT(error({good, bad}), HasSubstr("part 1 has 3 scales; 4 rows with 1 each need 4"));
   EXPECT_THAT(error({good}, {.bits = 4, .group_size = 32}), HasSubstr("4 rows with 2 each need 8"));
   bad = zeroed.part();
   bad.zeros = bad.zeros.first(2);
@@ -166,37 +132,32 @@ TEST(GemmIntegersPack, WrongPartsAreRefusedByName) {
 }
 
 TEST(GemmIntegersPack, WrongNumbersAreRefusedWithTheirRow) {
-  ThreadPool pool(2);
-  const auto error = [&](const IntegerMatrixData& data) {
-    const IntegerPart part = data.part();
-    const auto packed = pack_integers({&part, 1}, data.kind.options, pool);
-    EXPECT_FALSE(packed.ok());
-    return packed.ok() ? std::string() : packed.status().message();
-  };
+  const auto error_of = [](const IntegerMatrixData& data) { return error({data.part()}, data.kind.options); };
   const auto good = matrix(70, 64, {.bits = 4}, true);
   for (const int value : {-9, 8, 127, -128}) {
     auto data = good;
     data.q[33 * 64 + 5] = data.q[64 * 64] = static_cast<int8_t>(value);
-    EXPECT_THAT(error(data), HasSubstr(fmt::format("part 0 has {} in row 33; integers of 4 bits are within -8 and 7", value)));
+    EXPECT_THAT(error_of(data), HasSubstr(fmt::format("part 0 has {} in row 33; integers of 4 bits are within -8 and 7", value)));
   }
   for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     auto data = good;
     data.scales[9] = value;
-    EXPECT_THAT(error(data), HasSubstr("for row 9; scales are finite"));
+    EXPECT_THAT(error_of(data), HasSubstr("for row 9; scales are finite"));
   }
   for (const int16_t value : {int16_t{-10}, int16_t{9}}) {
     auto data = good;
     data.zeros[11] = value;
-    EXPECT_THAT(error(data), HasSubstr(fmt::format("a zero point of {} for row 11; those of 4 bits are within -9 and 8", value)));
+    EXPECT_THAT(error_of(data),
+                HasSubstr(fmt::format("a zero point of {} for row 11; those of 4 bits are within -9 and 8", value)));
   }
   auto data = good;
   data.scales[3] = 3e38f;
   data.zeros[3] = 8;
-  EXPECT_THAT(error(data), HasSubstr("for row 3, whose product no float holds"));
+  EXPECT_THAT(error_of(data), HasSubstr("for row 3, whose product no float holds"));
   auto codes = matrix(4, 64, {.codebook = Codebook::kE2M1});
   for (const int value : {-1, 16}) {
     codes.q[65] = static_cast<int8_t>(value);
-    EXPECT_THAT(error(codes), HasSubstr(fmt::format("part 0 has {} in row 1; integers of 4 bits are within 0 and 15", value)));
+    EXPECT_THAT(error_of(codes), HasSubstr(fmt::format("part 0 has {} in row 1; integers of 4 bits are within 0 and 15", value)));
   }
 }
 

@@ -1,14 +1,7 @@
 #include "kernels/gemm/gemm_integers.h"
 
-#include <gmock/gmock.h>
-
-#include <cmath>
-#include <cstring>
-#include <limits>
-
 #include "kernels/gemm/gemm_integers_test_data.h"
-#include "kernels/gemm/gemm_quant_test_data.h"
-#include "kernels/ref/quant.h"
+#include "kernels/gemm/packed_matrix_test.h"
 
 namespace choral::kernels {
 namespace {
@@ -16,33 +9,11 @@ namespace {
 std::unique_ptr<PackedMatrix> pack(const IntegerMatrixData& data) {
   ThreadPool pool(1);
   const IntegerPart part = data.part();
-  auto packed = pack_integers({&part, 1}, data.kind.options, pool);
-  CHORAL_CHECK(packed.ok(), packed.status().message());
-  return std::move(*packed);
+  return packed_or_die(pack_integers({&part, 1}, data.kind.options, pool));
 }
 
-std::vector<float> multiply(const PackedMatrix& w, CpuLevel level, const std::vector<float>& x, int64_t m, int threads = 1) {
-  ThreadPool pool(threads);
-  Arena scratch;
-  std::vector<float> y(static_cast<size_t>(m * w.n()), -7.0f);
-  w.multiply({pool, level, scratch}, {x.data(), m, w.k()}, {}, {y.data(), m, w.n()});
-  return y;
-}
-
-// A row of x as it is multiplied, by the oracle's own steps: coarse and, of two planes, what it leaves over.
 std::vector<std::vector<QuantisedBlock>> planes_of(const IntegerMatrixData& data, const float* x) {
-  const int64_t k = data.k;
-  const Planes kind = data.kind.options.planes;
-  std::vector<std::vector<QuantisedBlock>> planes(plane_count(kind), std::vector<QuantisedBlock>(static_cast<size_t>(k / 32)));
-  ref::quantise_row(x, k, {.planes = kind}, planes[0].data());
-  if (kind != Planes::kTwo) return planes;
-  std::vector<float> rest;
-  for (int64_t i = 0; i < k; ++i) {
-    const auto& block = planes[0][static_cast<size_t>(i / 32)];
-    rest.push_back(x[i] - block.scale * static_cast<float>(block.q[i % 32]));
-  }
-  ref::quantise_row(rest.data(), k, {}, planes[1].data());
-  return planes;
+  return planes_of(x, data.k, data.kind.options.planes);
 }
 
 std::vector<float> oracle(const IntegerMatrixData& data, const std::vector<float>& x, int64_t m) {
@@ -55,21 +26,6 @@ std::vector<float> oracle(const IntegerMatrixData& data, const std::vector<float
     }
   }
   return y;
-}
-
-bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
-std::span<const float> rows_of(const std::vector<float>& y, int64_t first, int64_t count, int64_t n) {
-  return std::span(y).subspan(static_cast<size_t>(first * n), static_cast<size_t>(count * n));
-}
-
-// Every level that has a form of its own, and the highest.
-std::vector<CpuLevel> levels() {
-  auto out = usable_cpu_levels();
-  const CpuLevel highest = out.back();
-  std::erase_if(out, [&](CpuLevel level) { return level > CpuLevel::kVnni && level != highest; });
-  return out;
 }
 
 std::vector<IntegerKind> kinds() {
@@ -109,7 +65,7 @@ TEST_P(GemmIntegersTest, BitsEqualTheOracle) {
       const auto w = pack(data);
       const auto x = gaussian(33 * k, 2);
       const auto expected = oracle(data, x, 33);
-      for (const CpuLevel level : levels()) {
+      for (const CpuLevel level : integer_levels()) {
         for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 33}) {
           if (level == CpuLevel::kBase && m > 2 && m < 33) continue;
           ASSERT_TRUE(same_bits(multiply(*w, level, x, m), rows_of(expected, 0, m, n)))
@@ -123,13 +79,7 @@ TEST_P(GemmIntegersTest, BitsEqualTheOracle) {
 // With scales of 1 y is the integer sum itself: a saturating or wrapping kernel shows at once.
 TEST_P(GemmIntegersTest, ExtremeIntegersAreExact) {
   const int64_t n = 70, k = 512, m = 5;
-  std::vector<float> x;
-  for (const auto& value :
-       {+[](int64_t) { return 127.0f; }, +[](int64_t) { return -127.0f; },
-        +[](int64_t i) { return i % 2 == 0 ? 127.0f : -127.0f; }, +[](int64_t i) { return i % 3 == 0 ? -127.0f : 126.0f; },
-        +[](int64_t i) { return i % 4 < 2 ? 127.0f : -127.0f; }}) {
-    for (int64_t i = 0; i < k; ++i) x.push_back(value(i));
-  }
+  const auto x = extreme_rows(k);
   for (const IntegerFill fill : kIntegerFills) {
     auto data = integer_matrix(n, k, GetParam(), fill, 3);
     data.scales.assign(data.scales.size(), 1.0f);
@@ -148,7 +98,7 @@ TEST_P(GemmIntegersTest, ExtremeIntegersAreExact) {
         expected.push_back(0.5f * static_cast<float>(doubled));
       }
     }
-    for (const CpuLevel level : levels()) {
+    for (const CpuLevel level : integer_levels()) {
       for (const int64_t rows : {1, 2, 5}) {
         const auto y = multiply(*w, level, x, rows);
         ASSERT_TRUE(same_bits(y, rows_of(expected, 0, rows, n))) << cpu_level_name(level) << ", fill " << static_cast<int>(fill);
@@ -157,23 +107,8 @@ TEST_P(GemmIntegersTest, ExtremeIntegersAreExact) {
   }
 }
 
-// Invariant 1: a row's bits depend neither on its batch, its place, nor on threads. 120 rows are more than one pass.
 TEST_P(GemmIntegersTest, RowsAreIndependentOfBatchAndThreads) {
-  const int64_t n = 200, k = 768, rows = 120;
-  const auto w = pack(integer_matrix(n, k, GetParam(), IntegerFill::kRandom, 7));
-  const auto x = gaussian(rows * k, 8);
-  for (const CpuLevel level : levels()) {
-    if (level == CpuLevel::kBase) continue;  // equal to the oracle above, and slow here
-    const auto all = multiply(*w, level, x, rows, 2);
-    EXPECT_TRUE(same_bits(all, multiply(*w, level, x, rows, 1)));
-    for (int64_t i = 0; i < rows; i += 7) {
-      const std::vector<float> one(x.begin() + i * k, x.begin() + (i + 1) * k);
-      ASSERT_TRUE(same_bits(multiply(*w, level, one, 1), rows_of(all, i, 1, n))) << i;
-    }
-    for (const int64_t m : {2, 3, 4, 5, 6, 7, 8, 9, 33, 97}) {
-      ASSERT_TRUE(same_bits(multiply(*w, level, x, m, 1 + static_cast<int>(m % 3)), rows_of(all, 0, m, n))) << m;
-    }
-  }
+  expect_rows_are_independent(*pack(integer_matrix(200, 768, GetParam(), IntegerFill::kRandom, 7)), 120);
 }
 
 // |y - exact| <= (K/32 + 1) · 2^-23 · sum|terms|, for x as it is quantised: each of K/32 blocks rounds its scale product and its
@@ -207,62 +142,24 @@ TEST_P(GemmIntegersTest, ErrorOfTheSumIsBounded) {
 // What activations of 16 bits cost, and of 8, against the float W and x. Rounding errors of x of up to half a step, 1/254 of the
 // largest |x| of a scale's 32 or 1536 (about 2.5 and 3.5 for these), are 1/254 · 2.5 / sqrt(3) = 0.0057 and 0.008 of x.
 TEST_P(GemmIntegersTest, EndToEndErrorIsSmall) {
-  const int64_t n = 40, k = 1536, m = 3;
-  const auto w = pack(integer_matrix(n, k, GetParam(), IntegerFill::kRandom, 18));
-  const auto x = gaussian(m * k, 19);
-  const auto y = multiply(*w, cpu_level(), x, m);
-  double error = 0, size = 0;
-  std::vector<float> row(static_cast<size_t>(k));
-  for (int64_t j = 0; j < n; ++j) {
-    ASSERT_TRUE(w->read_row(j, row).ok());
-    for (int64_t i = 0; i < m; ++i) {
-      double exact = 0;
-      for (int64_t c = 0; c < k; ++c)
-        exact += static_cast<double>(row[static_cast<size_t>(c)]) * x[static_cast<size_t>(i * k + c)];
-      const double difference = y[static_cast<size_t>(i * n + j)] - exact;
-      error += difference * difference;
-      size += exact * exact;
-    }
-  }
+  const auto w = pack(integer_matrix(40, 1536, GetParam(), IntegerFill::kRandom, 18));
+  const double error = relative_error(*w, 3, [&](int64_t j) {
+    std::vector<float> row(1536);
+    EXPECT_TRUE(w->read_row(j, row).ok());
+    return row;
+  });
   const Planes planes = GetParam().options.planes;
-  EXPECT_LT(std::sqrt(error / size), planes == Planes::kTwo ? 5e-5 : planes == Planes::kOne ? 0.0075 : 0.0105);
-  EXPECT_GT(std::sqrt(error / size), planes == Planes::kTwo ? 0.0 : 0.003);
+  EXPECT_LT(error, planes == Planes::kTwo ? 5e-5 : planes == Planes::kOne ? 0.0075 : 0.0105);
+  EXPECT_GT(error, planes == Planes::kTwo ? 0.0 : 0.003);
 }
 
 TEST_P(GemmIntegersTest, NonFiniteXStaysInItsRow) {
-  const int64_t k = 256, n = 40;
-  const auto w = pack(integer_matrix(n, k, GetParam(), IntegerFill::kRandom, 20));
-  for (const CpuLevel level : levels()) {
-    for (const int64_t m : {3, 9}) {
-      const auto good = gaussian(m * k, 21);
-      const auto expected = multiply(*w, level, good, m);
-      for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
-        auto x = good;
-        x[static_cast<size_t>(k + 77)] = bad;
-        const auto y = multiply(*w, level, x, m);
-        for (int64_t j = 0; j < n; ++j) EXPECT_TRUE(std::isnan(y[static_cast<size_t>(n + j)]));
-        EXPECT_TRUE(same_bits(rows_of(y, 0, 1, n), rows_of(expected, 0, 1, n)));
-        EXPECT_TRUE(same_bits(rows_of(y, 2, m - 2, n), rows_of(expected, 2, m - 2, n)));
-      }
-    }
-  }
+  expect_non_finite_x_stays_in_its_row(*pack(integer_matrix(40, 256, GetParam(), IntegerFill::kRandom, 20)));
 }
 
 TEST_P(GemmIntegersTest, RowsQuantisedBeforeGiveTheSameBits) {
-  const int64_t n = 40, k = 512;
-  const auto w = pack(integer_matrix(n, k, GetParam(), IntegerFill::kRandom, 22));
-  for (const CpuLevel level : levels()) {
-    for (const int64_t m : {1, 3, 97}) {  // direct, tiled, more than one pass
-      const auto x = gaussian(m * k, 23);
-      ThreadPool pool(2);
-      Arena scratch;
-      const QuantisedRows rows(scratch, *w->quantised_input(level), m, k);
-      quantise_rows({pool, level, scratch}, {x.data(), m, k}, rows);
-      std::vector<float> y(static_cast<size_t>(m * n), -7.0f);
-      w->multiply_quantised({pool, level, scratch}, rows, {}, {y.data(), m, n});
-      EXPECT_TRUE(same_bits(y, multiply(*w, level, x, m))) << cpu_level_name(level) << ", " << m << " rows";
-    }
-  }
+  expect_rows_quantised_before_give_the_same_bits(*pack(integer_matrix(40, 512, GetParam(), IntegerFill::kRandom, 22)),
+                                                  {1, 3, 97});
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/printable.h"
+
 namespace choral::lora {
 namespace {
 
@@ -81,8 +83,13 @@ Result<double> PEFTHelper::scaling_for(std::string_view module) const {
   return scaling_for(module, rank);
 }
 
+std::string PEFTHelper::first_kind() const {
+  if (peft_type != "LORA") return printable(peft_type);
+  return use_dora ? "DoRA" : "LoRA";
+}
+
 std::string PEFTHelper::kind() const {
-  std::string kind = use_dora ? "DoRA" : "LoRA";
+  std::string kind = first_kind();
   if (use_rslora) kind += ", rsLoRA";
   if (!alora_invocation_tokens.empty()) kind += ", aLoRA";
   if (!modules_to_save.empty()) kind += ", modules_to_save";

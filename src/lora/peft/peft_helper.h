@@ -67,8 +67,9 @@ class PEFTHelper {
   // "model.norm" and "input_layernorm", "mlp" names "model.layers.0.mlp" with all that it holds.
   bool saves(std::string_view module) const;
   static bool is_saved_by(std::string_view wanted, std::string_view module);
-  int64_t largest_rank() const;  // of r and rank_pattern
-  std::string kind() const;      // what its config makes of it: "LoRA", "DoRA, rsLoRA", "LoRA, modules_to_save"
+  int64_t largest_rank() const;    // of r and rank_pattern
+  std::string first_kind() const;  // "LoRA", "DoRA", or the word of a peft_type that is refused
+  std::string kind() const;        // what its config makes of it: "LoRA", "DoRA, rsLoRA", "LoRA, modules_to_save"
 
   int64_t r = 8;
   double lora_alpha = 8;

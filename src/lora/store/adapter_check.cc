@@ -105,7 +105,7 @@ std::vector<LoRATarget> targets_from(std::span<const NamedTensor> tensors, const
 }
 
 void describe_config(const PEFTHelper& peft, const AdapterCheckOptions& options, AdapterReport& report) {
-  report.kinds.emplace_back(peft.use_dora ? "DoRA" : "LoRA");
+  report.kinds.push_back(peft.first_kind());
   if (peft.use_rslora) report.kinds.emplace_back("rsLoRA");
   if (!peft.alora_invocation_tokens.empty()) report.kinds.emplace_back("aLoRA");
   if (!peft.rank_pattern.empty()) report.kinds.emplace_back("rank_pattern");

@@ -14,8 +14,9 @@ constexpr io::IntRange kBlockSides{1, 1 << 20};
 
 Result<Fp8Blocks> read_blocks(const io::ConfigMap& config, std::string_view key) {
   CHORAL_TRY(const auto sides, config.get_ints(key, kBlockSides));
-  if (sides.size() != 2 || sides[0] % 32 != 0 || sides[1] % 32 != 0) {
-    return unread_format(config.path_of(key), fmt::format("[{}]", fmt::join(sides, ", ")), "[rows, columns], multiples of 32");
+  if (sides.size() != 2 || sides[1] % 32 != 0) {
+    return unread_format(config.path_of(key), fmt::format("[{}]", fmt::join(sides, ", ")),
+                         "[rows, columns], columns a multiple of 32");
   }
   return Fp8Blocks{sides[0], sides[1]};
 }
@@ -62,6 +63,8 @@ class Fp8Config : public QuantConfig {
     auto made = std::make_unique<Fp8Config>();
     CHORAL_TRY(const auto number, config.get_string_or("fmt", "e4m3"));
     if (number != "e4m3") return unread_format(config.path_of("fmt"), number, "e4m3");
+    CHORAL_TRY(const auto scales, config.get_string_or("scale_fmt", "float"));
+    if (scales != "float" && scales != "ue8m0") return unread_format(config.path_of("scale_fmt"), scales, "float, ue8m0");
     CHORAL_TRY(const auto activations, config.get_string_or("activation_scheme", "dynamic"));
     if (activations != "dynamic" && activations != "static") {
       return unread_format(config.path_of("activation_scheme"), activations, "dynamic, static");
@@ -72,7 +75,8 @@ class Fp8Config : public QuantConfig {
       return unread_format(config.path_of("modules_to_convert"), fmt::format("a list with {}", converted.front()),
                            "linear layers, and none besides");
     }
-    Fp8Blocks blocks;
+    // transformers takes it for [128, 128] where it is absent, vLLM for scales of channels or tensors.
+    Fp8Blocks blocks{128, 128, /*said=*/false};
     if (config.contains("weight_block_size")) {
       CHORAL_TRY(blocks, read_blocks(config, "weight_block_size"));
     }
@@ -126,7 +130,7 @@ Result<std::unique_ptr<QuantConfig>> read_fp8(const io::ConfigMap& quantization_
 
 Result<SchemePtr> fp8_group_scheme(const io::ConfigMap& group, std::map<std::string, SchemePtr>& known) {
   CHORAL_TRY(const auto map, group.get_map("weights"));
-  static constexpr std::string_view kOfWeights[] = {"tensor", "channel", "block"};
+  static constexpr std::string_view kOfWeights[] = {"tensor", "channel", "block", "group"};
   static constexpr std::string_view kOfActivations[] = {"tensor", "token", "group"};
   CHORAL_TRY(const auto weights, Float8Args::read(group, "weights", kOfWeights));
   if (weights.dynamic) return unread_format(map.path_of("dynamic"), "true", "false for weights");
@@ -136,6 +140,11 @@ Result<SchemePtr> fp8_group_scheme(const io::ConfigMap& group, std::map<std::str
   Fp8Blocks blocks;
   if (weights.strategy == "block") {
     CHORAL_TRY(blocks, read_blocks(map, "block_structure"));
+  }
+  if (weights.strategy == "group") {
+    CHORAL_TRY(const auto columns, map.get_int("group_size", kBlockSides));
+    CHORAL_TRY(blocks.cols, checked_group_size(map, columns));
+    blocks.rows = 1;
   }
   SchemePtr& scheme = known[fmt::format("fp8 in blocks of {} x {}", blocks.rows, blocks.cols)];
   if (scheme == nullptr) scheme = fp8_scheme(blocks);

@@ -7,8 +7,10 @@ namespace choral::quant {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 io::ConfigMap parse(const std::string& text) {
   auto config = io::ConfigMap::parse_json(text, "config.json");
@@ -47,6 +49,19 @@ TEST(Fp8Config, BlocksComeFromTheDescription) {
   EXPECT_EQ(scales_of(**read_fp8_with(R"("weight_block_size": [128, 128], "fmt": "e4m3", "activation_scheme": "dynamic")"), "a"),
             (Shape{2, 3}));
   EXPECT_EQ(scales_of(**read_fp8_with(R"("weight_block_size": [64, 32], "activation_scheme": "static")"), "a"), (Shape{4, 10}));
+  EXPECT_EQ(scales_of(**read_fp8_with(R"("weight_block_size": [1, 32], "scale_fmt": "ue8m0")"), "a"), (Shape{200, 10}));
+}
+
+TEST(Fp8Config, ScalesOfBlocksNeedNoWord) {
+  const LinearShape shape{.in = 300, .out = {200}, .shard_names = {"a"}};
+  const auto others = [&](const std::string& members) {
+    ParameterSet parameters;
+    const auto config = *read_fp8_with(members);
+    (*config->get_quant_method(LayerKind::kLinear, shape))->create_weights(shape, parameters);
+    return parameters.get("weight_scale_inv").shards.front().other_shapes;
+  };
+  EXPECT_THAT(others(""), Contains(Shape{2, 3}));
+  EXPECT_THAT(others(R"("weight_block_size": [64, 64])"), IsEmpty());
 }
 
 TEST(Fp8Config, ListedLayersStayFloat) {
@@ -99,6 +114,7 @@ TEST(Fp8Config, WhatIsNotReadIsNamedWithItsKey) {
   EXPECT_THAT(error(R"("weight_block_size": [128])"), HasSubstr("weight_block_size is [128], which is not read"));
   EXPECT_THAT(error(R"("weight_block_size": [128, 100])"), HasSubstr("weight_block_size is [128, 100]"));
   EXPECT_THAT(error(R"("weight_block_size": [0, 128])"), HasSubstr("weight_block_size"));
+  EXPECT_THAT(error(R"("scale_fmt": "int8")"), HasSubstr("quantization_config.scale_fmt is int8"));
   EXPECT_THAT(error(R"("weight_block_size": 128)"), HasSubstr("weight_block_size"));
   EXPECT_THAT(error(R"("modules_to_convert": ["model.embed_tokens"])"),
               AllOf(HasSubstr("modules_to_convert"), HasSubstr("model.embed_tokens")));
@@ -117,6 +133,9 @@ TEST(Fp8Group, EveryPresetIsRead) {
            Case{R"("tensor"})", R"({"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": false})", {200, 1}},
            Case{R"("channel"})", R"({"num_bits": 8, "type": "float", "strategy": "token", "dynamic": true})", {200, 1}},
            Case{R"("channel"})", "null", {200, 1}},
+           Case{R"("group", "group_size": 32})",
+                R"({"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32, "dynamic": true})",
+                {200, 10}},
            Case{R"("block", "block_structure": [128, 128]})",
                 R"({"num_bits": 8, "type": "float", "strategy": "group", "group_size": 128, "dynamic": true})",
                 {2, 3}},
@@ -151,7 +170,9 @@ TEST(Fp8Group, WhatIsNotReadIsNamedWithItsKey) {
   const std::string where = "config.json: quantization_config.config_groups.group_0.";
   EXPECT_THAT(error(R"("weights": {"num_bits": 4, "type": "float", "strategy": "tensor"})"),
               HasSubstr(where + "weights is float4"));
-  EXPECT_THAT(error(fmt::format(R"({}"group", "group_size": 32}})", kWeights)), HasSubstr(where + "weights.strategy is group"));
+  EXPECT_THAT(error(fmt::format(R"({}"group", "group_size": 48}})", kWeights)), HasSubstr(where + "weights.group_size is 48"));
+  EXPECT_THAT(error(fmt::format(R"({}"group", "group_size": -1}})", kWeights)), HasSubstr(where + "weights.group_size"));
+  EXPECT_THAT(error(fmt::format(R"({}"token"}})", kWeights)), HasSubstr(where + "weights.strategy is token"));
   EXPECT_THAT(error(fmt::format(R"({}"block", "block_structure": [128, 100]}})", kWeights)),
               HasSubstr(where + "weights.block_structure is [128, 100]"));
   EXPECT_THAT(error(fmt::format(R"({}"block"}})", kWeights)), HasSubstr("weights.block_structure"));

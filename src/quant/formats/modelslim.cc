@@ -2,7 +2,6 @@
 // about all of it (version, group_size).
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <array>
 #include <map>
 
@@ -22,25 +21,25 @@ struct Globals {
 using enum LayerKind;
 struct SchemeRow {
   std::string_view type;
-  std::initializer_list<LayerKind> kinds;
+  bool of_embedding;  // beside linear layers and head
   SchemePtr (*make)(const Globals& globals);
 };
 const std::array kSchemes{
-    SchemeRow{"W8A8", {kLinear, kLmHead}, [](const Globals&) { return modelslim_static_scheme(); }},
+    SchemeRow{"W8A8", /*of_embedding=*/false, [](const Globals&) { return modelslim_static_scheme(); }},
     SchemeRow{"W8A8_DYNAMIC",
-              {kLinear, kLmHead},
+              /*of_embedding=*/false,
               [](const Globals&) { return dynamic_scheme(modelslim_rows({.bits = 8}, ModelSlimBytes::kOne)); }},
     SchemeRow{"W4A8_DYNAMIC",
-              {kLinear, kLmHead},
+              /*of_embedding=*/false,
               [](const Globals& globals) {
                 return dynamic_scheme(modelslim_rows({.bits = 4, .group_size = globals.group_size},
                                                      globals.pairs ? ModelSlimBytes::kPair : ModelSlimBytes::kOne));
               }},
     SchemeRow{"W8A16",
-              {kLinear, kLmHead, kEmbedding},
+              /*of_embedding=*/true,
               [](const Globals&) { return weight_only_scheme(modelslim_rows({.bits = 8}, ModelSlimBytes::kOne)); }},
     SchemeRow{"W4A16",
-              {kLinear, kLmHead},
+              /*of_embedding=*/false,
               [](const Globals& globals) {
                 constexpr int64_t kUsual = 32;
                 return weight_only_scheme(
@@ -75,7 +74,7 @@ class ModelSlim : public QuantConfig {
     if (type == kFloatType) return LayerScheme{float_scheme(), why};
     std::vector<std::string_view> known{kFloatType};
     for (const SchemeRow& row : kSchemes) {
-      if (std::find(row.kinds.begin(), row.kinds.end(), kind) == row.kinds.end()) continue;
+      if (kind == kEmbedding && !row.of_embedding) continue;
       if (row.type == type) return LayerScheme{schemes_.find(row.type)->second, why};
       known.push_back(row.type);
     }

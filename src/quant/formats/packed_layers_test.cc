@@ -23,7 +23,7 @@ TEST(PackedLayers, AreUnpackedAsTheirWriterDoes) {
   for (const char* name :
        {"packed-int2-group", "packed-int3-group", "packed-int4-group", "packed-int5-group", "packed-int8-group",
         "packed-int4-group-asymmetric", "packed-int3-channel-asymmetric", "packed-int8-channel", "packed-int4-tensor",
-        "bytes-int8-channel", "bytes-int4-group", "bytes-int8-channel-asymmetric", "mxfp4-group"}) {
+        "bytes-int8-channel", "bytes-int4-group", "bytes-int8-channel-asymmetric", "mxfp4-group", "mxfp8-group"}) {
     SCOPED_TRACE(name);
     const auto file = open_layer(name);
     const auto config = *io::ConfigMap::parse_json(file->metadata().at("quantization_config"), name);

@@ -1,7 +1,4 @@
-// MXFP4: weight_packed uint8 [n, k / 2], the even column in the low nibble, codes of kE2M1; weight_scale uint8 [n, k / 32], a
-// power of two each: 2^(stored − 127).
-#include <cmath>
-
+// MXFP4: weight_packed uint8 [n, k / 2], the even column in the low nibble, codes of kE2M1; weight_scale uint8 [n, k / 32], e8m0.
 #include "quant/integers/integer_storage.h"
 #include "quant/integers/stored_vectors.h"
 
@@ -37,13 +34,7 @@ class E2M1Rows : public IntegerStorage {
       }
     });
     IntegerWeight out{.q = {memory.view(), {}}, .group_size = kGroup};
-    const Shard& scales = parameters.get("weight_scale").shards[shard];
-    constexpr uint8_t kNan = 255;
-    for (int64_t i = 0; i < scales.shape.elements(); ++i) {
-      const auto exponent = static_cast<uint8_t>(scales.tensor.view.data[i]);
-      if (exponent == kNan) return corrupt("{} holds a NaN", scales.name);
-      out.scales.push_back(std::ldexp(1.0f, exponent - 127));
-    }
+    CHORAL_TRY(out.scales, read_floats(parameters.get("weight_scale").shards[shard]));
     out.memory = std::move(memory);
     return out;
   }

@@ -3,6 +3,7 @@
 // them is the scheme's (quant/schemes). Stateless: one object serves many layers, in several threads.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -38,6 +39,12 @@ class IntegerStorage {
   virtual kernels::Codebook codebook() const { return kernels::Codebook::kLinear; }
   // Registers what the checkpoint holds of a layer, its bias apart.
   virtual void create_weights(const LinearShape& shape, ParameterSet& parameters) const = 0;
+  // What they take in memory, padding apart, and their scales there: floats, which are half floats in most checkpoints.
+  virtual int64_t expected_bytes(const LinearShape& shape, const ParameterSet& parameters) const {
+    const int64_t scales =
+        std::max<int64_t>(shape.out_total() * static_cast<int64_t>(sizeof(float)), 2 * parameters.companion_bytes());
+    return shape.in * shape.out_total() * bits() / 8 + scales;
+  }
   // Member `shard` of what was loaded. Its q may be a view of the checkpoint's bytes.
   virtual Result<IntegerWeight> read(const platform::Context& ctx, const LinearShape& shape, ParameterSet& parameters,
                                      size_t shard) const = 0;

@@ -42,6 +42,12 @@ class RoundedFloats : public IntegerStorage {
     add_weight(shape, StoredAs::kFloat, parameters);
   }
 
+  int64_t expected_bytes(const LinearShape& shape, const ParameterSet&) const override {
+    const int64_t group = rounded_group_size(bits_, shape.in);
+    const int64_t scales = shape.out_total() * (group == 0 ? 1 : shape.in / group);
+    return shape.in * shape.out_total() * bits_ / 8 + scales * static_cast<int64_t>(sizeof(float));
+  }
+
   Result<IntegerWeight> read(const platform::Context& ctx, const LinearShape&, ParameterSet& parameters,
                              size_t shard) const override {
     const Shard& weight = parameters.get("weight").shards[shard];

@@ -12,6 +12,9 @@ class DynamicActivations : public Scheme {
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
     storage_->create_weights(shape, parameters);
   }
+  int64_t expected_bytes(const WeightRequest&, const LinearShape& shape, const ParameterSet& parameters) const override {
+    return storage_->expected_bytes(shape, parameters);
+  }
   Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
                            ParameterSet& parameters) const override {
     CHORAL_TRY(auto runs, pack_members(ctx, shape, parameters, *storage_, kernels::Activations::kInt8Rows));

@@ -13,6 +13,10 @@ class FloatWeights : public Scheme {
     add_weight(shape, StoredAs::kFloatOrBlocks, parameters);
   }
 
+  int64_t expected_bytes(const WeightRequest& request, const LinearShape& shape, const ParameterSet& parameters) const override {
+    return request.as_stored ? parameters.stored_bytes() : shape.out_total() * row_bytes(request.convert_to, shape.in);
+  }
+
   Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape&,
                            ParameterSet& parameters) const override {
     const auto& shards = parameters.get("weight").shards;

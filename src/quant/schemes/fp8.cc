@@ -1,7 +1,7 @@
-// FP8: e4m3 weights with float scales, one for a whole tensor, for each output channel, or for each block of rows and k;
-// multiplied with float x (kernels/gemm/gemm_fp8.h). No CPU multiplies fp8, so the activations that a checkpoint was made for,
-// rounded to fp8 with a scale that is calibrated or found as they come, would cost time and lose accuracy: x stays float,
-// calibrated scales are read and not used. A float checkpoint is rounded in flight, a scale for each output channel
+// FP8: e4m3 weights with scales of a float type or e8m0, one for a whole tensor, for each output channel, or for each block of
+// rows and k; multiplied with float x (kernels/gemm/gemm_fp8.h). No CPU multiplies fp8, so the activations that a checkpoint was
+// made for, rounded to fp8 with a scale that is calibrated or found as they come, would cost time and lose accuracy: x stays
+// float, calibrated scales are read and not used. A float checkpoint is rounded in flight, a scale for each output channel
 // (quant/rounded_weight.h).
 #include <fmt/ranges.h>
 
@@ -44,7 +44,7 @@ class Stored : public Scheme {
     add_weight(shape, StoredAs::kFloat8, parameters);
     // One of the two; both multiply.
     for (const char* name : {"weight_scale", "weight_scale_inv"}) {
-      auto& scale = parameters.add(name, StoredAs::kFloat, Presence::kOptional);
+      auto& scale = parameters.add(name, StoredAs::kFloatOrE8M0, Presence::kOptional);
       for (size_t i = 0; i < shape.out.size(); ++i) scale.shards.push_back(scale_shard(shape, i, name));
     }
     for (const char* name : {"input_scale", "activation_scale"}) {
@@ -55,7 +55,8 @@ class Stored : public Scheme {
 
   Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
                            ParameterSet& parameters) const override {
-    Fp8Weight fp8{.rows = {}, .scales = {}, .group_size = blocks_.cols};
+    Fp8Weight fp8;
+    std::vector<const Shard*> scales;
     const auto& weights = parameters.get("weight").shards;
     for (size_t i = 0; i < weights.size(); ++i) {
       fp8.rows.push_back({weights[i].tensor.view, weights[i].tensor.row_order});
@@ -64,33 +65,42 @@ class Stored : public Scheme {
         return corrupt("{} has {} {} {} {} in the checkpoint; an fp8 weight has one of them", weights[i].name,
                        plain.loaded() ? "both" : "neither", plain.name, plain.loaded() ? "and" : "nor", inverse.name);
       }
-      CHORAL_RETURN_IF_ERROR(append_scales(plain.loaded() ? plain : inverse, shape.out[i], shape.in, fp8.scales));
+      scales.push_back(plain.loaded() ? &plain : &inverse);
+      if (scales.back()->tensor.view.shape == grid(shape, i)) fp8.group_size = blocks_.cols;
+    }
+    const int64_t groups = fp8.group_size == 0 ? 1 : ceil_div(shape.in, fp8.group_size);
+    for (size_t i = 0; i < scales.size(); ++i) {
+      const bool in_blocks = scales[i]->tensor.view.shape == grid(shape, i);
+      CHORAL_RETURN_IF_ERROR(append_scales(*scales[i], in_blocks, shape.out[i], groups, fp8.scales));
     }
     return fp8.pack(ctx, shape);
   }
 
  private:
-  bool in_blocks() const { return blocks_.rows != 0; }
+  // The shape of a member's scales if they are of blocks; else one that no scale has.
+  Shape grid(const LinearShape& shape, size_t i) const {
+    if (blocks_.rows == 0) return {0, 0};
+    return {ceil_div(shape.out[i], blocks_.rows), ceil_div(shape.in, blocks_.cols)};
+  }
 
   Shard scale_shard(const LinearShape& shape, size_t i, std::string_view name) const {
     Shard shard{fmt::format("{}.{}", shape.shard_names[i], name), {shape.out[i], 1}, {}};
-    if (in_blocks()) {
-      shard.shape = {ceil_div(shape.out[i], blocks_.rows), ceil_div(shape.in, blocks_.cols)};
-    } else {
-      shard.other_shapes = kOneValue;
-      shard.other_shapes.push_back({shape.out[i]});
+    if (blocks_.rows != 0 && blocks_.said) {
+      shard.shape = grid(shape, i);
+      return shard;
     }
+    shard.other_shapes = kOneValue;
+    shard.other_shapes.push_back({shape.out[i]});
+    if (blocks_.rows != 0) shard.other_shapes.push_back(grid(shape, i));
     return shard;
   }
 
-  // Those of each row, from one of all, one of each row, or a grid of blocks.
-  Status append_scales(const Shard& shard, int64_t rows, int64_t k, std::vector<float>& scales) const {
+  // `groups` of each row, from one of all, one of each row, or a grid of blocks.
+  Status append_scales(const Shard& shard, bool in_blocks, int64_t rows, int64_t groups, std::vector<float>& scales) const {
     CHORAL_TRY(const auto stored, read_floats(shard));
-    const int64_t groups = in_blocks() ? ceil_div(k, blocks_.cols) : 1;
-    const int64_t rows_of_one = in_blocks() ? blocks_.rows : std::ssize(stored) == 1 ? rows : 1;
     for (int64_t row = 0; row < rows; ++row) {
-      const auto own = stored.begin() + row / rows_of_one * groups;
-      scales.insert(scales.end(), own, own + groups);
+      const auto own = stored.begin() + (in_blocks ? row / blocks_.rows * groups : std::ssize(stored) == 1 ? 0 : row);
+      for (int64_t group = 0; group < groups; ++group) scales.push_back(in_blocks ? own[group] : *own);
     }
     return {};
   }
@@ -103,6 +113,10 @@ class InFlight : public Scheme {
   std::string name() const override { return "FP8"; }
   void create_weights(const LinearShape& shape, ParameterSet& parameters) const override {
     add_weight(shape, StoredAs::kFloat, parameters);
+  }
+
+  int64_t expected_bytes(const WeightRequest&, const LinearShape& shape, const ParameterSet&) const override {
+    return shape.out_total() * (shape.in + static_cast<int64_t>(sizeof(float)));
   }
 
   Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,

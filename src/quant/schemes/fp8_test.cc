@@ -139,6 +139,70 @@ TEST_F(Fp8Test, BlocksAreOfEachMemberAndTheLastMayBePartial) {
   }
 }
 
+// Where the checkpoint does not say whether scales are of blocks, each member's shape does.
+TEST_F(Fp8Test, UnsaidBlocksAreThoseOfTheScalesShape) {
+  constexpr int64_t kIn = 200;
+  constexpr Fp8Blocks kUnsaid{128, 128, /*said=*/false};
+  const LinearShape shape{.in = kIn, .out = {150, 3, 4}, .shard_names = {"q", "k", "v"}};
+  for (const bool in_blocks : {true, false}) {
+    StoredWeights source;
+    std::vector<Tensor> codes;
+    std::vector<std::vector<float>> scales;
+    const Shape shapes[] = {in_blocks ? Shape{2, 2} : Shape{150}, {3, 1}, {}};
+    for (int i = 0; i < 3; ++i) {
+      codes.push_back(codes_of(shape.out[i], kIn, i));
+      scales.push_back(some_scales(shapes[i].elements()));
+      source.add(shape.shard_names[i] + ".weight", codes.back().view());
+      source.add(shape.shard_names[i] + ".weight_scale_inv", DType::kF32, shapes[i], scales.back());
+    }
+    const auto method = load(shape, source, fp8_scheme(kUnsaid));
+    ASSERT_TRUE(method.ok()) << method.status().message();
+    EXPECT_EQ((*method)->format(), in_blocks ? "fp8 in groups of 128" : "fp8");
+    for (int64_t row = 0; row < 157; ++row) {
+      const int member = row < 150 ? 0 : row < 153 ? 1 : 2;
+      const int64_t own = row - (member == 0 ? 0 : member == 1 ? 150 : 153);
+      const auto w = read_row(**method, row, kIn);
+      for (int64_t i = 0; i < kIn; ++i) {
+        const int64_t scale = member == 2 ? 0 : member == 0 && in_blocks ? own / 128 * 2 + i / 128 : own;
+        ASSERT_EQ(w[i], to_float(codes[member].as<Float8E4M3>()[own * kIn + i]) * scales[member][scale]) << row << "," << i;
+      }
+    }
+  }
+  StoredWeights source;
+  const Tensor codes = codes_of(150, kIn, 1);
+  source.add("o.weight", codes.view());
+  source.add("o.weight_scale_inv", DType::kF32, {2, 1}, {1, 1});
+  EXPECT_THAT(error({.in = kIn, .out = {150}, .shard_names = {"o"}}, source, kUnsaid),
+              HasSubstr("o.weight_scale_inv has shape [2, 1], not [150, 1]"));
+}
+
+TEST_F(Fp8Test, ScalesMayBeExponentsAlone) {
+  const Tensor codes = codes_of(40, 96, 1);
+  const LinearShape shape{.in = 96, .out = {40}, .shard_names = {"o"}};
+  for (const DType type : {DType::kF8E8M0, DType::kU8}) {
+    for (const Fp8Blocks blocks : {Fp8Blocks{32, 64}, Fp8Blocks{1, 32}}) {
+      const int64_t columns = ceil_div(int64_t{96}, blocks.cols);
+      Tensor exponents = *Tensor::allocate(type, {ceil_div(int64_t{40}, blocks.rows), columns});
+      const auto bytes = exponents.as<uint8_t>();
+      for (int64_t i = 0; i < std::ssize(bytes); ++i) bytes[i] = static_cast<uint8_t>(120 + i % 15);
+      StoredWeights source;
+      source.add("o.weight", codes.view());
+      source.add("o.weight_scale_inv", exponents.view());
+      const auto method = load(shape, source, fp8_scheme(blocks));
+      ASSERT_TRUE(method.ok()) << method.status().message();
+      for (int64_t row = 0; row < 40; ++row) {
+        const auto w = read_row(**method, row, 96);
+        for (int64_t i = 0; i < 96; ++i) {
+          const int exponent = bytes[row / blocks.rows * columns + i / blocks.cols] - 127;
+          ASSERT_EQ(w[i], std::ldexp(to_float(codes.as<Float8E4M3>()[row * 96 + i]), exponent)) << row << "," << i;
+        }
+      }
+      bytes[1] = 0xFF;
+      EXPECT_THAT(error(shape, source, blocks), HasSubstr("o.weight_scale_inv holds a NaN"));
+    }
+  }
+}
+
 TEST_F(Fp8Test, ScalesOfActivationsAreTakenAndNotUsed) {
   const Tensor codes = codes_of(2, 32, 1);
   const LinearShape shape{.in = 32, .out = {2}, .shard_names = {"o"}};

@@ -16,6 +16,9 @@ class StaticActivations : public Scheme {
     add_ones(shape, parameters.add("input_scale", StoredAs::kFloat), ".input_scale");
     if (!symmetric_) add_ones(shape, parameters.add("input_zero_point", StoredAs::kInt8), ".input_zero_point");
   }
+  int64_t expected_bytes(const WeightRequest&, const LinearShape& shape, const ParameterSet& parameters) const override {
+    return storage_->expected_bytes(shape, parameters);
+  }
 
   Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
                            ParameterSet& parameters) const override {

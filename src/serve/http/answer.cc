@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
+#include "serve/http/request_ids.h"
 
 namespace choral::serve {
 
@@ -69,6 +70,7 @@ void Answer::begin_stream(int status, Headers headers) {
     CHORAL_CHECK(stage_ == Stage::kNone || over(), "a request is answered twice");
     if (over()) return;
     stage_ = Stage::kStream;
+    add_ids(request_.ids, headers);
     head_ = Head{status, std::move(headers), true};
   }
   wake();
@@ -119,7 +121,7 @@ void Answer::abandon() {
     stage = over() ? Stage::kComplete : stage_;
   }
   if (stage == Stage::kComplete) return;
-  CHORAL_LOG(kError, "the answer to {} was dropped before its end", request_.path);
+  CHORAL_LOG(kError, "the answer to {} was dropped before its end:{}", request_.path, ids_text(request_.ids));
   answer_fault("the server lost this request");
 }
 
@@ -141,6 +143,7 @@ void Answer::answer_fault(std::string message) {
 void Answer::put_whole(HttpResponse response) {
   stage_ = Stage::kComplete;
   waiting_ += response.body.size();
+  add_ids(request_.ids, response.headers);
   head_ = Head{response.status, std::move(response.headers), false};
   pieces_.push_back(std::move(response.body));
 }

@@ -20,6 +20,7 @@
 #include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
 #include "serve/http/out_queue.h"
+#include "serve/http/request_ids.h"
 #include "serve/http/request_reader.h"
 #include "serve/http/response_head.h"
 
@@ -221,6 +222,7 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
     ++server_->exchanges;
     answer_->expect_take();
     if (!contained("a handler", [this] { server_->handler(answer_->exchange()); })) {
+      CHORAL_LOG(kError, "a request was not answered as it should be:{}", ids_text(answer_->request().ids));
       answer_->answer_fault("the server failed on this request");
     }
     const bool sent = co_await send_answer(writer);

@@ -40,6 +40,15 @@ class Headers {
   std::vector<Field> fields_;
 };
 
+// http/request_ids.h
+struct RequestIds {
+  std::string request;      // the client's X-Request-Id, or made here
+  std::string trace;        // 32 hexadecimal digits of the client's trace; empty: there is none
+  std::string span;         // of this request in it
+  std::string parent_span;  // the client's
+  uint8_t trace_flags = 0;
+};
+
 struct HttpRequest {
   std::string method;  // as it was written: "GET"
   // Percent-decoded valid UTF-8 without NUL, without the query; begins with '/', or is "*" (OPTIONS). Not normalised: "/a/../b"
@@ -52,6 +61,7 @@ struct HttpRequest {
   std::string peer;       // "127.0.0.1:5001", "[::1]:5001" or "unix"
   bool loopback = false;  // the peer is this machine: a loopback address or the unix socket
   bool tls = false;
+  RequestIds ids = {};
 };
 
 struct HttpResponse {

@@ -4,6 +4,7 @@
 
 #include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
+#include "serve/http/request_ids.h"
 
 namespace choral::serve {
 namespace {
@@ -74,6 +75,7 @@ RequestReader::Step RequestReader::advance() {
 
 std::optional<RequestReader::Step> RequestReader::check_head() {
   HttpRequest& request = parser_->request();
+  request.ids = make_request_ids(request.headers);
   if (server_->head_check != nullptr) {
     std::optional<HttpResponse> refusal;
     if (!contained("the check of a request's head", [&] { refusal = server_->head_check(request); })) {
@@ -81,6 +83,7 @@ std::optional<RequestReader::Step> RequestReader::check_head() {
     }
     if (refusal) {
       refusal_ = std::move(refusal);
+      add_ids(request.ids, refusal_->headers);
       server_->tell_refusal(request, refusal_->status);
       keep_alive_ = parser_->done() && parser_->keep_alive();  // with a body unread there is no next request
       return Step::kRefused;
@@ -94,6 +97,9 @@ bool RequestReader::wants_continue() { return std::exchange(continue_due_, false
 
 RequestReader::Step RequestReader::refuse(const ApiError& fault) {
   refusal_ = error_response(fault);
+  RequestIds& ids = parser_->request().ids;
+  if (ids.request.empty()) ids = make_request_ids(parser_->request().headers);  // of as much as there is
+  add_ids(ids, refusal_->headers);
   server_->tell_refusal(parser_->request(), fault.status);
   keep_alive_ = false;
   std::string().swap(parser_->request().body);  // nobody will read it, and the connection may live on for a while

@@ -18,6 +18,7 @@
 #include "serve/http/fault_boundary.h"
 #include "serve/http/io_thread.h"
 #include "serve/http/listener.h"
+#include "serve/http/request_ids.h"
 #include "serve/http/response_head.h"
 #include "serve/http/server_state.h"
 
@@ -96,9 +97,8 @@ class AsioServer final : public HttpServer {
   ~AsioServer() override { stop(milliseconds(0)); }
 
   Status run(const HttpServerOptions& options) {
-    if (options.tls) {
-      CHORAL_TRY(tls_, TlsContext::load(*options.tls));
-    }
+    tls_options_ = options.tls;
+    CHORAL_RETURN_IF_ERROR(reload_certificate());
     if (!options.host.empty()) {
       CHORAL_TRY(listeners_, listen_tcp(options.host, options.port));
       port_ = listeners_.front().port;
@@ -109,7 +109,7 @@ class AsioServer final : public HttpServer {
     }
     if (listeners_.empty()) return invalid_argument("the server has nowhere to listen: give a host or the path of a unix socket");
     for (const Listener& listener : listeners_) {
-      addresses_.push_back((listener.unix_socket ? "unix:" : tls_ ? "https://" : "http://") + listener.address);
+      addresses_.push_back((listener.unix_socket ? "unix:" : tls_options_ ? "https://" : "http://") + listener.address);
     }
     for (int i = 0; i < std::max(1, options.io_threads); ++i) {
       CHORAL_TRY(auto thread, IoThread::start(i));
@@ -122,6 +122,14 @@ class AsioServer final : public HttpServer {
   std::vector<std::string> addresses() const override { return addresses_; }
   int64_t connections() const override { return state_->connections; }
   int64_t exchanges() const override { return state_->exchanges; }
+
+  Status reload_certificate() override {
+    if (!tls_options_) return {};
+    CHORAL_TRY(auto fresh, TlsContext::load(*tls_options_));
+    const std::lock_guard lock(tls_mutex_);
+    tls_ = std::move(fresh);  // sessions keep what they began with
+    return {};
+  }
 
   void stop_accepting() override {
     const std::lock_guard lock(accept_mutex_);
@@ -196,7 +204,7 @@ class AsioServer final : public HttpServer {
     asio::io_context& context = lanes_.front().thread->context();
     return or_no_descriptor([&] {
       for (Listener& listener : listeners_) {
-        const bool tls = tls_ != nullptr && !listener.unix_socket;
+        const bool tls = tls_options_ && !listener.unix_socket;
         acceptors_.push_back(
             std::make_shared<Acceptor>(context, listener.socket.get(),
                                        [this, tls](OwnedFd socket, const Peer& peer) { take(std::move(socket), peer, tls); }));
@@ -218,13 +226,18 @@ class AsioServer final : public HttpServer {
     }
   }
 
+  std::shared_ptr<TlsContext> tls_context() {
+    const std::lock_guard lock(tls_mutex_);
+    return tls_;
+  }
+
   void take(OwnedFd socket, const Peer& peer, bool tls) {
     if (state_->connections >= state_->limits.max_connections) return turn_away(socket, peer, tls);
     auto count = std::make_shared<ConnectionCount>(state_);
     Lane& lane = lanes_[next_lane_++ % lanes_.size()];
     auto accepted = std::make_shared<NewConnection>(NewConnection{std::move(socket), peer, std::move(count)});
-    lane.thread->post([this, &lane, accepted, tls] {
-      start_connection(state_, lane.thread, lane.connections, std::move(*accepted), tls ? tls_.get() : nullptr);
+    lane.thread->post([this, &lane, accepted, context = tls ? tls_context() : nullptr] {
+      start_connection(state_, lane.thread, lane.connections, std::move(*accepted), context.get());
     });
   }
 
@@ -237,10 +250,12 @@ class AsioServer final : public HttpServer {
     HttpRequest unread;
     unread.peer = peer.text;
     unread.loopback = peer.loopback;
+    unread.ids = make_request_ids({});
     state_->tell_refusal(unread, 503);
     if (tls) return;
-    const HttpResponse full =
+    HttpResponse full =
         error_response({503, "the server has as many connections as it may have: try again soon", "overloaded", ""});
+    add_ids(unread.ids, full.headers);
     const std::string bytes =
         response_head(full.status, full.headers, {BodyEnd::kLength, full.body.size(), 1, false}) + full.body;
     ::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -251,6 +266,8 @@ class AsioServer final : public HttpServer {
   }
 
   const std::shared_ptr<ServerState> state_;
+  std::optional<TlsOptions> tls_options_;
+  std::mutex tls_mutex_;
   std::shared_ptr<TlsContext> tls_;
   std::vector<Listener> listeners_;
   std::vector<std::string> addresses_;

@@ -57,6 +57,10 @@ class HttpServer {
   virtual int64_t connections() const = 0;  // open ones
   virtual int64_t exchanges() const = 0;    // requests whose answer is not complete
 
+  // The files of TLS are read again, for connections that come from now on; an error leaves the certificate as it was. Fine, and
+  // nothing, without TLS.
+  virtual Status reload_certificate() = 0;
+
   // The listening sockets are closed; open connections live on.
   virtual void stop_accepting() = 0;
   // Idle connections are closed; each other one after the answer it waits for.

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 using testing::echo;
 using testing::eventually;
 using ::testing::HasSubstr;
-using testing::Held;
+using testing::HeldServer;
 using testing::on_a_free_port;
 using testing::RawClient;
 using testing::RawResponse;
@@ -134,13 +134,12 @@ TEST(HttpServerLife, ACloseOfAUnixClientIsNoticed) {
   HttpServerOptions options;
   options.host = "";
   options.unix_path = folder / "s.sock";
-  Held held;
-  auto server = serve(options, held.handler());
+  HeldServer server(options);
   RawClient half = RawClient::unix_socket(options.unix_path), whole = RawClient::unix_socket(options.unix_path);
   half.send("GET /half HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto answered = held.take();
+  auto answered = server.take();
   whole.send("GET /whole HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto left = held.take();
+  auto left = server.take();
   std::atomic<int> closed{0};
   left->on_closed([&] { ++closed; });
   half.half_close();
@@ -161,6 +160,7 @@ TEST(HttpServerLife, OneConnectionTooManyIsTold) {
   const RawResponse refused = third.read_response();
   EXPECT_EQ(refused.status, 503);
   EXPECT_THAT(refused.body, HasSubstr("as many connections as it may have"));
+  EXPECT_EQ(refused.headers.get("X-Request-Id").size(), 24u);
   first.close();
   ASSERT_TRUE(eventually([&] { return server->connections() == 1; }));
   RawClient fourth = RawClient::tcp(server->port());
@@ -225,11 +225,10 @@ TEST(HttpServerLife, TwoThousandIdleConnectionsNeedLittle) {
 }
 
 TEST(HttpServerLife, DrainingLetsAnswersEndAndTakesNoMore) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient idle = RawClient::tcp(server->port()), busy = RawClient::tcp(server->port());
+  HeldServer server;
+  RawClient idle = server.client(), busy = server.client();
   busy.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  auto exchange = server.take();
   ASSERT_TRUE(eventually([&] { return server->connections() == 2; }));
   server->stop_accepting();
   server->drain();
@@ -251,11 +250,9 @@ TEST(HttpServerLife, DrainingLetsAnswersEndAndTakesNoMore) {
 }
 
 TEST(HttpServerLife, StoppingWaitsForAnswers) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server;
+  RawClient client = server.asking_client();
+  auto exchange = server.take();
   std::atomic<int> closed{0};
   exchange->on_closed([&] { ++closed; });
   std::thread answering([&] {
@@ -270,11 +267,9 @@ TEST(HttpServerLife, StoppingWaitsForAnswers) {
 }
 
 TEST(HttpServerLife, StoppingCutsOffWhatHasNoTime) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server;
+  RawClient client = server.asking_client();
+  auto exchange = server.take();
   std::atomic<int> closed{0};
   exchange->on_closed([&] { ++closed; });
   exchange->begin_stream(200, {});

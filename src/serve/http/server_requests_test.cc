@@ -13,6 +13,7 @@ using std::chrono::milliseconds;
 using testing::echo;
 using ::testing::HasSubstr;
 using testing::Held;
+using testing::HeldServer;
 using testing::on_a_free_port;
 using testing::RawClient;
 using testing::RawResponse;
@@ -81,16 +82,15 @@ TEST(HttpServer, AnswersHeadWithoutABody) {
 }
 
 TEST(HttpServer, AnswersPipelinedRequestsInOrder) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
+  HeldServer server;
+  RawClient client = server.client();
   std::string requests;
   for (int i = 0; i < 1000; ++i)
     requests += "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\n\r\n";  // more than is read ahead
   std::thread sender([&] { client.send(requests); });
   for (int i = 0; i < 1000; ++i) {
-    auto exchange = held.take();
-    EXPECT_EQ(held.count(), 0u) << "the next request waits for the answer";
+    auto exchange = server.take();
+    EXPECT_EQ(server.count(), 0u) << "the next request waits for the answer";
     EXPECT_EQ(exchange->request().path, "/" + std::to_string(i));
     exchange->respond({200, {}, exchange->request().path});
   }
@@ -200,12 +200,11 @@ TEST(HttpServer, ABodyOverTheLimitIsRefusedWhileItComes) {
 TEST(HttpServer, AllBodiesTogetherAreBounded) {
   HttpServerOptions options = on_a_free_port();
   options.limits.all_bodies_bytes = 3 << 20;
-  Held held;
-  auto server = serve(options, held.handler());
+  HeldServer server(options);
   const std::string request = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n" + std::string(2'000'000, 'b');
-  RawClient first = RawClient::tcp(server->port()), second = RawClient::tcp(server->port());
+  RawClient first = server.client(), second = server.client();
   first.send(request);
-  auto exchange = held.take();
+  auto exchange = server.take();
   std::thread sender([&] { second.send(request); });
   const RawResponse refused = second.read_response();
   EXPECT_EQ(refused.status, 503);
@@ -214,9 +213,9 @@ TEST(HttpServer, AllBodiesTogetherAreBounded) {
   exchange->respond({});
   exchange.reset();
   EXPECT_EQ(first.read_response().status, 200);
-  RawClient third = RawClient::tcp(server->port());
+  RawClient third = server.client();
   std::thread again([&] { third.send(request); });
-  held.take()->respond({});
+  server.take()->respond({});
   EXPECT_EQ(third.read_response().status, 200) << "what was answered counts no more";
   again.join();
 }

@@ -12,18 +12,15 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::eventually;
-using testing::Held;
+using testing::HeldServer;
 using testing::on_a_free_port;
 using testing::RawClient;
 using testing::RawResponse;
-using testing::serve;
 
 TEST(HttpStream, ComesPieceByPiece) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server;
+  RawClient client = server.asking_client();
+  auto exchange = server.take();
   exchange->begin_stream(200, sse_headers());
   const std::string head = client.read_until("\r\n\r\n");
   EXPECT_THAT(head, ::testing::HasSubstr("Transfer-Encoding: chunked"));
@@ -37,16 +34,15 @@ TEST(HttpStream, ComesPieceByPiece) {
   EXPECT_EQ(client.read_bytes(5), "0\r\n\r\n");
   EXPECT_TRUE(eventually([&] { return server->exchanges() == 0; }));
   client.send("GET /2 HTTP/1.1\r\nHost: x\r\n\r\n");
-  held.take()->respond({200, {}, "again"});
+  server.take()->respond({200, {}, "again"});
   EXPECT_EQ(client.read_response().body, "again");
 }
 
 TEST(HttpStream, Http10ReadsUntilTheEnd) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
+  HeldServer server;
+  RawClient client = server.client();
   client.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-  auto exchange = held.take();
+  auto exchange = server.take();
   exchange->begin_stream(200, {});
   exchange->send("a");
   exchange->send("b");
@@ -58,27 +54,25 @@ TEST(HttpStream, Http10ReadsUntilTheEnd) {
 }
 
 TEST(HttpStream, HeadGetsTheHeadAlone) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
+  HeldServer server;
+  RawClient client = server.client();
   client.send("HEAD / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  auto exchange = server.take();
   exchange->begin_stream(200, {});
   exchange->send("unseen");
   exchange->end_stream();
   EXPECT_EQ(client.read_response(true).status, 200);
   client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  held.take()->respond({200, {}, "seen"});
+  server.take()->respond({200, {}, "seen"});
   EXPECT_EQ(client.read_response().body, "seen");
 }
 
 TEST(HttpStream, AnAbortIsNoEnd) {
-  Held held;
-  auto server = serve(held.handler());
+  HeldServer server;
   for (const char* version : {"1.0", "1.1"}) {
-    RawClient client = RawClient::tcp(server->port());
+    RawClient client = server.client();
     client.send(std::string("GET / HTTP/") + version + "\r\nHost: x\r\n\r\n");
-    auto exchange = held.take();
+    auto exchange = server.take();
     exchange->begin_stream(200, {});
     exchange->send("last words");
     client.read_until("last words");
@@ -91,11 +85,9 @@ TEST(HttpStream, AnAbortIsNoEnd) {
 }
 
 TEST(HttpStream, ADroppedStreamIsCutOff) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server;
+  RawClient client = server.asking_client();
+  auto exchange = server.take();
   exchange->begin_stream(200, {});
   exchange->send("a");
   exchange.reset();
@@ -105,11 +97,9 @@ TEST(HttpStream, ADroppedStreamIsCutOff) {
 TEST(HttpStream, ASlowReaderHoldsTheProducerBack) {
   HttpServerOptions options = on_a_free_port();
   options.limits.stream_high_bytes = 32 << 10;
-  Held held;
-  auto server = serve(options, held.handler());
-  RawClient client = RawClient::tcp(server->port(), 4096);
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server(options);
+  RawClient client = server.asking_client(4096);
+  auto exchange = server.take();
   exchange->begin_stream(200, {});
   std::atomic<size_t> sent{0};
   std::atomic<int> pauses{0};
@@ -138,11 +128,9 @@ TEST(HttpStream, ASlowReaderHoldsTheProducerBack) {
 }
 
 TEST(HttpStream, OnDrainedComesAtOnceWhenNothingWaits) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server;
+  RawClient client = server.asking_client();
+  auto exchange = server.take();
   std::atomic<int> calls{0};
   exchange->on_drained([&] { ++calls; });
   EXPECT_TRUE(eventually([&] { return calls == 1; }));
@@ -154,11 +142,9 @@ TEST(HttpStream, OnDrainedComesAtOnceWhenNothingWaits) {
 TEST(HttpStream, AReaderThatStopsIsGivenUp) {
   HttpServerOptions options = on_a_free_port();
   options.limits.write_stall_time = milliseconds(200);
-  Held held;
-  auto server = serve(options, held.handler());
-  RawClient client = RawClient::tcp(server->port(), 4096);
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server(options);
+  RawClient client = server.asking_client(4096);
+  auto exchange = server.take();
   std::atomic<int> closed{0};
   exchange->on_closed([&] { ++closed; });
   exchange->begin_stream(200, {});
@@ -175,11 +161,9 @@ TEST(HttpStream, AReaderThatStopsIsGivenUp) {
 TEST(HttpStream, MemoryOfAStreamIsBounded) {
   HttpServerOptions options = on_a_free_port();
   options.limits.stream_cap_bytes = 1 << 20;
-  Held held;
-  auto server = serve(options, held.handler());
-  RawClient client = RawClient::tcp(server->port(), 4096);
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server(options);
+  RawClient client = server.asking_client(4096);
+  auto exchange = server.take();
   std::atomic<int> closed{0};
   exchange->on_closed([&] { ++closed; });
   exchange->begin_stream(200, {});
@@ -194,55 +178,50 @@ TEST(HttpStream, MemoryOfAStreamIsBounded) {
 }
 
 // The peer leaves while its answer is being made: on_closed comes, though nothing is sent.
-void expect_noticed(HttpServer& server, Held& held, RawClient client, const std::function<void(RawClient&)>& leave,
+void expect_noticed(HeldServer& server, const std::function<void(RawClient&)>& leave,
                     const std::function<void(HttpExchange&)>& before = {}) {
+  RawClient client = server.client();
   client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}");
-  auto exchange = held.take();
+  auto exchange = server.take();
   std::atomic<int> closed{0};
   exchange->on_closed([&] { ++closed; });
   if (before) before(*exchange);
   leave(client);
   EXPECT_TRUE(eventually([&] { return closed == 1; }));
   exchange->respond({});  // comes too late, and is nobody's fault
-  EXPECT_TRUE(eventually([&] { return server.exchanges() == 0 && server.connections() == 0; }));
+  EXPECT_TRUE(eventually([&] { return server->exchanges() == 0 && server->connections() == 0; }));
 }
 
 TEST(HttpStream, AResetIsNoticedWhileNothingIsSent) {
-  Held held;
-  auto server = serve(held.handler());
-  expect_noticed(*server, held, RawClient::tcp(server->port()), [](RawClient& client) { client.close_with_reset(); });
+  HeldServer server;
+  expect_noticed(server, [](RawClient& client) { client.close_with_reset(); });
 }
 
 TEST(HttpStream, ACloseIsNoticedWhileNothingIsSent) {
-  Held held;
-  auto server = serve(held.handler());
-  expect_noticed(*server, held, RawClient::tcp(server->port()), [](RawClient& client) { client.close(); });
+  HeldServer server;
+  expect_noticed(server, [](RawClient& client) { client.close(); });
 }
 
 TEST(HttpStream, ACloseBehindRequestsThatWaitIsNoticed) {
-  Held held;
-  auto server = serve(held.handler());
-  expect_noticed(*server, held, RawClient::tcp(server->port()), [](RawClient& client) {
+  HeldServer server;
+  expect_noticed(server, [](RawClient& client) {
     for (int i = 0; i < 20; ++i) client.send("GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
     client.close();
   });
 }
 
 TEST(HttpStream, AResetBehindMoreThanIsReadAheadIsNoticed) {
-  Held held;
-  auto server = serve(held.handler());
-  expect_noticed(*server, held, RawClient::tcp(server->port()), [](RawClient& client) {
+  HeldServer server;
+  expect_noticed(server, [](RawClient& client) {
     client.send(std::string(100'000, 'x'));
     client.close_with_reset();
   });
 }
 
 TEST(HttpStream, ACloseInTheMiddleOfAStreamIsNoticedByTheNextPiece) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server;
+  RawClient client = server.asking_client();
+  auto exchange = server.take();
   std::atomic<int> closed{0};
   exchange->on_closed([&] { ++closed; });
   exchange->begin_stream(200, {});
@@ -254,10 +233,9 @@ TEST(HttpStream, ACloseInTheMiddleOfAStreamIsNoticedByTheNextPiece) {
 }
 
 TEST(HttpStream, AResetInTheMiddleOfAStreamIsNoticedAtOnce) {
-  Held held;
-  auto server = serve(held.handler());
+  HeldServer server;
   expect_noticed(
-      *server, held, RawClient::tcp(server->port()),
+      server,
       [](RawClient& client) {
         client.read_until("a\r\n");
         client.close_with_reset();
@@ -269,18 +247,17 @@ TEST(HttpStream, AResetInTheMiddleOfAStreamIsNoticedAtOnce) {
 }
 
 TEST(HttpStream, AHalfClosedClientGetsItsAnswers) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
+  HeldServer server;
+  RawClient client = server.client();
   client.send("GET /1 HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\n\r\n");
   client.half_close();
-  auto first = held.take();
+  auto first = server.take();
   // The server asks whether the client is there, and goes on.
   EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   EXPECT_FALSE(first->closed());
   first->respond({200, {}, "one"});
   EXPECT_EQ(client.read_response().body, "one");
-  auto second = held.take();
+  auto second = server.take();
   second->begin_stream(200, {});
   for (int i = 0; i < 1000; ++i) second->send("two");
   second->end_stream();
@@ -291,12 +268,11 @@ TEST(HttpStream, AHalfClosedClientGetsItsAnswers) {
 }
 
 TEST(HttpStream, AHalfClosedClientOfHttp10GetsItsAnswerAlone) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
+  HeldServer server;
+  RawClient client = server.client();
   client.send("GET / HTTP/1.0\r\n\r\n");
   client.half_close();
-  auto exchange = held.take();
+  auto exchange = server.take();
   std::this_thread::sleep_for(milliseconds(50));
   exchange->respond({200, {}, "one"});
   EXPECT_EQ(client.read_response().body, "one");
@@ -304,11 +280,9 @@ TEST(HttpStream, AHalfClosedClientOfHttp10GetsItsAnswerAlone) {
 }
 
 TEST(HttpStream, CallsAfterTheEndDoNothing) {
-  Held held;
-  auto server = serve(held.handler());
-  RawClient client = RawClient::tcp(server->port());
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  HeldServer server;
+  RawClient client = server.asking_client();
+  auto exchange = server.take();
   std::atomic<int> calls{0};
   exchange->on_closed([&] { ++calls; });
   exchange->respond({200, {}, "x"});
@@ -318,7 +292,7 @@ TEST(HttpStream, CallsAfterTheEndDoNothing) {
   exchange->on_drained([&] { ++calls; });
   exchange->on_closed([&] { ++calls; });
   EXPECT_EQ(exchange->unsent_bytes(), 0u);
-  server.reset();
+  server.end();
   exchange->post([&] { ++calls; });
   exchange->post_after(milliseconds(0), [&] { ++calls; });
   EXPECT_EQ(calls, 0);
@@ -328,15 +302,14 @@ TEST(HttpStream, TwoHundredStreamsAtOnceKeepApart) {
   constexpr int kStreams = 200, kPieces = 200, kProducers = 4;
   HttpServerOptions options = on_a_free_port();
   options.io_threads = 2;
-  Held held;
-  auto server = serve(options, held.handler());
+  HeldServer server(options);
   std::vector<RawClient> clients;
   for (int i = 0; i < kStreams; ++i) {
-    clients.push_back(RawClient::tcp(server->port()));
+    clients.push_back(server.client());
     clients.back().send("GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\n\r\n");
   }
   std::vector<std::shared_ptr<HttpExchange>> exchanges;
-  for (int i = 0; i < kStreams; ++i) exchanges.push_back(held.take());
+  for (int i = 0; i < kStreams; ++i) exchanges.push_back(server.take());
   std::vector<std::thread> producers;
   for (int p = 0; p < kProducers; ++p) {
     producers.emplace_back([&, p] {

@@ -21,7 +21,7 @@ namespace {
 using testing::echo;
 using testing::eventually;
 using ::testing::HasSubstr;
-using testing::Held;
+using testing::HeldServer;
 using testing::on_a_free_port;
 using testing::RawClient;
 using testing::serve;
@@ -71,6 +71,10 @@ std::string pem_of(const Certificate& certificate) {
 }
 std::string pem_of(const Key& key) {
   return pem([&](BIO* bio) { return PEM_write_bio_PrivateKey(bio, key.get(), nullptr, nullptr, 0, nullptr, nullptr); });
+}
+std::string locked_pem_of(const Key& key) {
+  return pem(
+      [&](BIO* bio) { return PEM_write_bio_PKCS8PrivateKey(bio, key.get(), EVP_aes_256_cbc(), "secret", 6, nullptr, nullptr); });
 }
 
 // OpenSSL's client writes with write(): where the server closed first, that would end the test. The server's threads are there by
@@ -182,14 +186,13 @@ TEST_F(HttpTls, OldVersionsAreRefused) {
 }
 
 TEST_F(HttpTls, CarriesLargeBodiesAndStreams) {
-  Held held;
-  auto server = serve(options(), held.handler());
+  HeldServer server(options());
   TlsClient client(server->port(), server_);
   ASSERT_TRUE(client.connect());
   const std::string body(5 << 20, 'b');
   std::thread sender(
       [&] { client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body); });
-  auto exchange = held.take();
+  auto exchange = server.take();
   sender.join();
   EXPECT_TRUE(exchange->request().body == body);
   exchange->begin_stream(200, sse_headers());
@@ -204,13 +207,12 @@ TEST_F(HttpTls, CarriesLargeBodiesAndStreams) {
 }
 
 TEST_F(HttpTls, AClientThatLeavesIsNoticed) {
-  Held held;
-  auto server = serve(options(), held.handler());
+  HeldServer server(options());
   for (const bool with_goodbye : {true, false}) {
     TlsClient client(server->port(), server_);
     ASSERT_TRUE(client.connect());
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-    auto exchange = held.take();
+    auto exchange = server.take();
     std::atomic<int> closed{0};
     exchange->on_closed([&] { ++closed; });
     if (with_goodbye) client.half_close();
@@ -220,12 +222,11 @@ TEST_F(HttpTls, AClientThatLeavesIsNoticed) {
 }
 
 TEST_F(HttpTls, AHalfClosedClientGetsItsAnswer) {
-  Held held;
-  auto server = serve(options(), held.handler());
+  HeldServer server(options());
   TlsClient client(server->port(), server_);
   ASSERT_TRUE(client.connect());
   client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  auto exchange = held.take();
+  auto exchange = server.take();
   client.half_close();
   EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   exchange->respond({200, {}, "still here"});
@@ -268,6 +269,30 @@ TEST_F(HttpTls, ClientsCanBeAskedForACertificate) {
   }
 }
 
+TEST_F(HttpTls, ItsCertificateIsReadAgain) {
+  const auto server = serve(options(), echo);
+  const std::string request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+  TlsClient before(server->port(), server_);
+  ASSERT_TRUE(before.connect());
+
+  const Identity renewed = make_identity("localhost");
+  folder_.write("cert.pem", pem_of(renewed.certificate));  // the key does not belong to it yet
+  EXPECT_THAT(server->reload_certificate().message(), HasSubstr("key.pem"));
+  TlsClient meanwhile(server->port(), server_);
+  EXPECT_TRUE(meanwhile.connect()) << "files that cannot be used took the certificate away";
+
+  folder_.write("key.pem", pem_of(renewed.key));
+  ASSERT_TRUE(server->reload_certificate().ok());
+  TlsClient after(server->port(), renewed);
+  ASSERT_TRUE(after.connect());
+  TlsClient outdated(server->port(), server_);
+  EXPECT_FALSE(outdated.connect()) << "the old certificate is still shown";
+  for (TlsClient* client : {&before, &meanwhile, &after}) {
+    client->send(request);
+    EXPECT_THAT(client->read_until("GET /"), HasSubstr("200 OK")) << "a connection was lost";
+  }
+}
+
 TEST_F(HttpTls, FilesThatCannotBeUsedAreNamed) {
   const auto error_of = [](HttpServerOptions made) {
     auto server = HttpServer::start(std::move(made), echo);
@@ -282,6 +307,8 @@ TEST_F(HttpTls, FilesThatCannotBeUsedAreNamed) {
   made = options();
   made.tls->key_file = folder_.write("other.pem", pem_of(client_.key));
   EXPECT_THAT(error_of(made), HasSubstr("other.pem\" cannot be used with the certificate"));
+  made.tls->key_file = folder_.write("locked.pem", locked_pem_of(server_.key));
+  EXPECT_THAT(error_of(made), HasSubstr("locked.pem\" has a passphrase"));
   made = options();
   made.tls->client_ca_file = folder_ / "nobody.pem";
   EXPECT_THAT(error_of(made), HasSubstr("nobody.pem\" cannot be read as PEM"));

@@ -60,4 +60,27 @@ class Held {
   std::vector<std::shared_ptr<HttpExchange>> exchanges_;
 };
 
+// A server whose requests wait for the test to answer them.
+class HeldServer {
+ public:
+  explicit HeldServer(HttpServerOptions options = on_a_free_port()) : server_(serve(std::move(options), held_.handler())) {}
+
+  HttpServer* operator->() const { return server_.get(); }
+  std::shared_ptr<HttpExchange> take() { return held_.take(); }
+  size_t count() { return held_.count(); }
+  void end() { server_.reset(); }
+
+  RawClient client(int receive_buffer = 0) const { return RawClient::tcp(server_->port(), receive_buffer); }
+  // One that has asked for something.
+  RawClient asking_client(int receive_buffer = 0) const {
+    RawClient asking = client(receive_buffer);
+    asking.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    return asking;
+  }
+
+ private:
+  Held held_;
+  std::unique_ptr<HttpServer> server_;
+};
+
 }  // namespace choral::serve::testing

@@ -122,6 +122,12 @@ int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* length, c
   return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
+// Instead of OpenSSL's own, which asks the terminal and waits.
+int no_passphrase(char*, int, int, void* was_asked) {
+  *static_cast<bool*>(was_asked) = true;
+  return -1;
+}
+
 class OpenSslContext final : public TlsContext {
  public:
   explicit OpenSslContext(ContextPtr context) : context_(std::move(context)) {}
@@ -154,10 +160,17 @@ Result<std::shared_ptr<TlsContext>> TlsContext::load(const TlsOptions& options) 
   SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);  // tickets need no memory of ours
   SSL_CTX_set_alpn_select_cb(raw, choose_protocol, nullptr);
+  bool has_passphrase = false;
+  SSL_CTX_set_default_passwd_cb(raw, no_passphrase);
+  SSL_CTX_set_default_passwd_cb_userdata(raw, &has_passphrase);  // of what is read here
   if (SSL_CTX_use_certificate_chain_file(raw, options.certificate_file.c_str()) != 1) {
     return invalid_argument("the certificate {} cannot be read as PEM: {}", quoted(options.certificate_file), openssl_reason());
   }
   if (SSL_CTX_use_PrivateKey_file(raw, options.key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
+    if (has_passphrase) {
+      return invalid_argument("the private key {} has a passphrase; take it off: openssl pkey -in KEY -out NEW, chmod 600 NEW",
+                              quoted(options.key_file));
+    }
     return invalid_argument("the private key {} cannot be used with the certificate {}: {}", quoted(options.key_file),
                             quoted(options.certificate_file), openssl_reason());
   }

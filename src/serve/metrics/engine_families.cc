@@ -26,8 +26,20 @@ class Families {
   void gauge(const char* name, const char* help, double value, Labels labels = {}) {
     add(name, help, MetricType::Gauge, std::move(labels), true).gauge.value = value;
   }
-  void counter(const char* name, const char* help, int64_t value) {
-    add(name, help, MetricType::Counter, {}, true).counter.value = static_cast<double>(value);
+  void counter(const char* name, const char* help, int64_t value, Labels labels = {}) {
+    add(name, help, MetricType::Counter, std::move(labels), true).counter.value = static_cast<double>(value);
+  }
+  // `bounds` and `counts` as StepTokens has them.
+  void histogram(const char* name, const char* help, const StepTokens& steps) {
+    auto& histogram = add(name, help, MetricType::Histogram, {}, true).histogram;
+    uint64_t count = 0;
+    for (size_t i = 0; i < steps.counts.size(); ++i) {
+      count += static_cast<uint64_t>(steps.counts[i]);
+      const bool has_bound = i < StepTokens::kBounds.size();
+      histogram.bucket.push_back({count, has_bound ? StepTokens::kBounds[i] : std::numeric_limits<double>::infinity()});
+    }
+    histogram.sample_count = count;
+    histogram.sample_sum = static_cast<double>(steps.sum);
   }
   // Of the engine as a whole: without the model's name, as in vLLM.
   void info(const char* name, const char* help, double value, Labels labels) {
@@ -81,8 +93,10 @@ Labels adapter_lists(const EngineView& view, int64_t max_lora) {
     if (adapter.state == AdapterState::kResident) ready.add(adapter.name, adapter.in_use > 0);
     if (adapter.state == AdapterState::kLoading) waiting.add(adapter.name, false);
   }
-  for (const auto& name : view.activity.running_adapters) ready.add(name, true);
-  for (const auto& name : view.activity.waiting_adapters) waiting.add(name, true);
+  if (view.activity) {
+    for (const auto& name : view.activity->running_adapters) ready.add(name, true);
+    for (const auto& name : view.activity->waiting_adapters) waiting.add(name, true);
+  }
   return {
       {"max_lora", std::to_string(max_lora)}, {"running_lora_adapters", ready.text()}, {"waiting_lora_adapters", waiting.text()}};
 }
@@ -116,6 +130,13 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
   const EngineStats& stats = view.stats;
   out.gauge("vllm:num_requests_running", "Answers that are being computed.", stats.running);
   out.gauge("vllm:num_requests_waiting", "Answers that wait for a place.", stats.waiting);
+  if (view.activity) {
+    constexpr const char* kReasons = "vllm:num_requests_waiting_by_reason";
+    constexpr const char* kHelp =
+        "Answers that wait, by the reason: capacity, for room; deferred, for an adapter or a prefix that another computes.";
+    out.gauge(kReasons, kHelp, view.activity->waiting - view.activity->deferred, {{"reason", "capacity"}});
+    out.gauge(kReasons, kHelp, view.activity->deferred, {{"reason", "deferred"}});
+  }
   out.gauge("choral:waiting_prompt_tokens", "Tokens that waiting answers have to compute first.",
             static_cast<double>(stats.waiting_tokens));
   out.gauge("vllm:kv_cache_usage_perc", "KV blocks in use; 1 is all of them.",
@@ -137,6 +158,12 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
   out.counter("vllm:generation_tokens_total", "Tokens that were generated.", stats.generated_tokens);
   out.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", stats.prefix_query_tokens);
   out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", stats.prefix_hit_tokens);
+  constexpr const char* kSources = "vllm:prompt_tokens_by_source_total";
+  constexpr const char* kSourcesHelp = "Prompt tokens by where they came from.";
+  out.counter(kSources, kSourcesHelp, stats.prompt_tokens, {{"source", "local_compute"}});
+  out.counter(kSources, kSourcesHelp, stats.prefix_hit_tokens, {{"source", "local_cache_hit"}});
+  out.counter("vllm:corrupted_requests_total", "Answers that ended because their logits were no numbers.", stats.corrupted);
+  out.histogram("vllm:iteration_tokens_total", "Tokens that a step of the engine computes.", stats.step_tokens);
   out.counter("vllm:num_preemptions_total", "Answers that gave their place back and started again.", stats.preemptions);
 
   out.counter("choral:engine_steps_total", "Steps of the engine: a figure that stands still while requests run is a fault.",

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,15 +17,15 @@
 namespace choral::serve {
 
 // Why a request was refused before it had an engine's place: values of the label `reason`.
-enum class Rejection : uint8_t { kQueueFull, kKeyLimit, kAdapterLimit, kLoading, kDraining };
+enum class Rejection : uint8_t { kQueueFull, kKeyLimit, kAdapterLimit, kDraining };
 std::string_view rejection_name(Rejection reason);  // "queue_full"
 
 // What the engine says of itself, at one scrape.
 struct EngineView {
   EngineStats stats = {};
   std::vector<AdapterInfo> adapters = {};
-  EngineActivity activity = {};
-  size_t device_notes = 0;  // what a device took up or gave up: LLM::device_notes()
+  std::optional<EngineActivity> activity = {};  // none: a step takes too long to ask for it
+  size_t device_notes = 0;                      // what a device took up or gave up: LLM::device_notes()
 };
 
 // What is known of a request at its end, from its RequestOutput.
@@ -32,6 +33,7 @@ struct RequestTotals {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // of them, from the prefix cache
   double queue_s = 0;
+  int preemptions = 0;
 };
 
 // Counts one request that the engine took, from its arrival to its end. Every method is called with the stream's own order of

@@ -58,7 +58,7 @@ void serve_one(Metrics& metrics, const std::vector<AdapterUse>& adapters) {
   meter.on_tokens(0, 1, 102);
   meter.on_tokens(0, 1, 104);
   meter.on_finish(0, FinishReason::kStop, 104);
-  meter.end({.prompt_tokens = 7, .cached_tokens = 4, .queue_s = 0.5}, FinishReason::kStop, 104);
+  meter.end({.prompt_tokens = 7, .cached_tokens = 4, .queue_s = 0.5, .preemptions = 2}, FinishReason::kStop, 104);
 }
 
 TEST(Metrics, EverythingIsWellFormedBeforeAndAfterRequests) {
@@ -97,6 +97,8 @@ TEST(Metrics, AnAnswersTimesAreThoseOfItsEvents) {
   EXPECT_EQ(sum("request_max_num_generation_tokens"), 3);
   EXPECT_EQ(sum("request_params_n"), 1);
   EXPECT_EQ(sum("request_params_max_tokens"), 16);
+  EXPECT_EQ(sum("request_prefill_kv_computed_tokens"), 3);
+  EXPECT_EQ(sum("request_num_preemptions"), 2);
   EXPECT_EQ(seen.value("vllm:prompt_tokens_total"), 7);
   EXPECT_EQ(seen.value("vllm:prompt_tokens_cached_total"), 4);
   EXPECT_EQ(seen.value("vllm:request_success_total", {{"finished_reason", "stop"}}), 1);
@@ -214,8 +216,10 @@ TEST(Metrics, TheEnginesFiguresAreTakenAtTheScrape) {
   EngineView view{.stats = {.running = 2,
                             .waiting = 3,
                             .waiting_tokens = 70,
+                            .prompt_tokens = 12,
                             .generated_tokens = 11,
                             .preemptions = 4,
+                            .corrupted = 5,
                             .prefix_query_tokens = 20,
                             .prefix_hit_tokens = 8,
                             .kv_blocks_total = 10,
@@ -231,6 +235,9 @@ TEST(Metrics, TheEnginesFiguresAreTakenAtTheScrape) {
   EXPECT_EQ(seen.value("vllm:kv_cache_usage_perc"), 0.6);
   EXPECT_EQ(seen.value("vllm:generation_tokens_total"), 11);
   EXPECT_EQ(seen.value("vllm:num_preemptions_total"), 4);
+  EXPECT_EQ(seen.value("vllm:corrupted_requests_total"), 5);
+  EXPECT_EQ(seen.value("vllm:prompt_tokens_by_source_total", {{"source", "local_compute"}}), 12);
+  EXPECT_EQ(seen.value("vllm:prompt_tokens_by_source_total", {{"source", "local_cache_hit"}}), 8);
   EXPECT_EQ(seen.value("vllm:prefix_cache_queries_total"), 20);
   EXPECT_EQ(seen.value("vllm:prefix_cache_hits_total"), 8);
   EXPECT_EQ(seen.value("vllm:cache_config_info", {{"block_size", "32"}, {"num_gpu_blocks", "10"}}), 1);
@@ -245,6 +252,33 @@ TEST(Metrics, TheEnginesFiguresAreTakenAtTheScrape) {
   EXPECT_TRUE(seen.value("process_cpu_seconds_total").has_value());
 }
 
+TEST(Metrics, StepsAreCountedByTheirTokens) {
+  const auto metrics = make();
+  EngineView view;
+  for (const int tokens : {1, 8, 9, 16385}) view.stats.step_tokens.add(tokens);
+  const auto seen = scrape(*metrics, view);
+  EXPECT_THAT(seen.faults(), IsEmpty());
+  const auto until = [&seen](const std::string& bound) {
+    return seen.value("vllm:iteration_tokens_total_bucket", {{"le", bound}});
+  };
+  EXPECT_EQ(until("1"), 1);
+  EXPECT_EQ(until("8"), 2);
+  EXPECT_EQ(until("16"), 3);
+  EXPECT_EQ(until("16384"), 3);
+  EXPECT_EQ(until("+Inf"), 4);
+  EXPECT_EQ(seen.value("vllm:iteration_tokens_total_sum"), 1 + 8 + 9 + 16385);
+}
+
+TEST(Metrics, WhoWaitsWaitsForAReasonThatTheEngineTold) {
+  const auto metrics = make();
+  EngineView view{.stats = {.waiting = 3}};
+  EXPECT_THAT(scrape(*metrics, view).all("vllm:num_requests_waiting_by_reason"), IsEmpty()) << "nobody was asked";
+  view.activity = EngineActivity{.waiting = 5, .deferred = 2};
+  const auto seen = scrape(*metrics, view);
+  EXPECT_EQ(seen.value("vllm:num_requests_waiting_by_reason", {{"reason", "capacity"}}), 3);
+  EXPECT_EQ(seen.value("vllm:num_requests_waiting_by_reason", {{"reason", "deferred"}}), 2);
+}
+
 TEST(Metrics, TheEndpointPickersGaugeIsOneSeriesWithATimeForItsValue) {
   const auto metrics = make(3, {.max_cpu_loras = 8});
   EngineView view{.adapters = {adapter("a", AdapterState::kResident), adapter("comma,name", AdapterState::kResident),
@@ -254,9 +288,9 @@ TEST(Metrics, TheEndpointPickersGaugeIsOneSeriesWithATimeForItsValue) {
   ASSERT_EQ(info.size(), 1U);
   EXPECT_EQ(info[0].value, 1.5e9);
   EXPECT_EQ(info[0].labels, (SampleLabels{{"max_lora", "8"}, {"running_lora_adapters", "a,b"}, {"waiting_lora_adapters", "c"}}));
-  view.activity = {.running_adapters = {"b"}, .waiting_adapters = {"a", "e"}};
+  view.activity = EngineActivity{.running_adapters = {"b"}, .waiting_adapters = {"a", "e"}};
   EXPECT_EQ(scrape(*metrics, view).all("vllm:lora_requests_info").front().labels.at("waiting_lora_adapters"), "a,c,e");
-  view.activity = {};
+  view.activity.reset();
   view.adapters.clear();
   info = scrape(*metrics, view).all("vllm:lora_requests_info");
   ASSERT_EQ(info.size(), 1U) << "the old labels are gone";
@@ -311,7 +345,7 @@ TEST(Metrics, EverythingThatTheBoardAsksForIsThere) {
   serve_one(*metrics, use("sql"));
   metrics->http_answer("/v1/completions", 200);
   std::set<std::string> emitted;
-  const Exposition seen = scrape(*metrics);
+  const Exposition seen = scrape(*metrics, {.activity = EngineActivity{}});
   for (const auto& sample : seen.samples()) emitted.insert(sample.name);
   static const std::regex kName("\\b(?:vllm:|choral:|process_)[a-z0-9_]+");
   int queries = 0;

@@ -19,6 +19,7 @@ const Buckets kFirstToken{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25,
 const Buckets kInterToken{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
 const Buckets kLatency{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 const Buckets kN{1, 2, 5, 10, 20};
+const Buckets kPreemptions{1, 2, 3, 4, 5, 10, 20};
 
 Counter& counter(Registry& registry, const Labels& constant, const char* name, const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Labels(constant).Register(registry).Add({});
@@ -60,13 +61,17 @@ RequestSeries::RequestSeries(Registry& registry, const Labels& constant, int64_t
       decode_s(histogram(registry, constant, "vllm:request_decode_time_seconds", "From the first token to the last.", kLatency)),
       prompt_length(histogram(registry, constant, "vllm:request_prompt_tokens", "Prompt tokens of a request.",
                               one_two_five(max_model_len))),
+      prompt_computed(histogram(registry, constant, "vllm:request_prefill_kv_computed_tokens",
+                                "Prompt tokens of a request that the prefix cache did not serve.", one_two_five(max_model_len))),
       generation_length(
           histogram(registry, constant, "vllm:request_generation_tokens", "Tokens of an answer.", one_two_five(max_model_len))),
       longest_generation(histogram(registry, constant, "vllm:request_max_num_generation_tokens",
                                    "Tokens of the longest answer of a request.", one_two_five(max_model_len))),
       n(histogram(registry, constant, "vllm:request_params_n", "Answers that a request asked for.", kN)),
       max_tokens(histogram(registry, constant, "vllm:request_params_max_tokens", "The limit that a request gave.",
-                           one_two_five(max_model_len))) {
+                           one_two_five(max_model_len))),
+      preemptions(histogram(registry, constant, "vllm:request_num_preemptions",
+                            "Times that a request gave its place back and started again.", kPreemptions)) {
   auto& family = prometheus::BuildCounter()
                      .Name("vllm:request_success_total")
                      .Help("Answers that ended, by the reason; abort: the client left.")
@@ -109,7 +114,9 @@ void RequestMeter::State::observe_all(const RequestTotals& totals) {
   if (max_tokens > 0) series.max_tokens.Observe(static_cast<double>(max_tokens));
   if (!finished) return;
   series.prompt_length.Observe(static_cast<double>(totals.prompt_tokens));
+  series.prompt_computed.Observe(static_cast<double>(totals.prompt_tokens - totals.cached_tokens));
   series.longest_generation.Observe(static_cast<double>(longest));
+  series.preemptions.Observe(totals.preemptions);
 }
 
 RequestMeter::RequestMeter() = default;

@@ -25,7 +25,7 @@ struct RequestSeries {
   std::array<prometheus::Counter*, kFinishReasons.size()> success;
   prometheus::Histogram &first_token_s, &inter_token_s, &time_per_token_s;
   prometheus::Histogram &e2e_s, &queue_s, &inference_s, &prefill_s, &decode_s;
-  prometheus::Histogram &prompt_length, &generation_length, &longest_generation, &n, &max_tokens;
+  prometheus::Histogram &prompt_length, &prompt_computed, &generation_length, &longest_generation, &n, &max_tokens, &preemptions;
 };
 
 struct RequestMeter::State {

@@ -26,10 +26,14 @@ bool read_with(std::span<const Field<Body>> fields, std::string_view name, const
   return true;
 }
 
+inline void note_unknown(const std::string& name, BodyNotes& notes) {
+  constexpr size_t kMost = 16;  // that are named
+  if (notes.unknown.size() < kMost) notes.unknown.push_back(shown(name));
+}
+
 // Each member with read(name, value, status), which says whether it is known.
 template <class Read>
 Status read_members(const Json& json, BodyNotes& notes, Read&& read) {
-  constexpr size_t kMaxUnknown = 16;  // fields that are named
   for (const auto& [name, value] : json.items()) {
     Status status;
     const bool known = read(name, value, status);
@@ -37,7 +41,7 @@ Status read_members(const Json& json, BodyNotes& notes, Read&& read) {
       notes.param = shown(name);
       return status;
     }
-    if (!known && !is_ignored(name) && notes.unknown.size() < kMaxUnknown) notes.unknown.push_back(shown(name));
+    if (!known && !is_ignored(name)) note_unknown(name, notes);
   }
   return {};
 }

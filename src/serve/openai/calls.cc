@@ -5,7 +5,6 @@
 
 #include "serve/openai/body_reader.h"
 #include "serve/openai/messages.h"
-#include "serve/openai/structured.h"
 
 namespace choral::serve {
 namespace {
@@ -25,7 +24,7 @@ constexpr std::string_view kLora =
     R"({"name":{"type":"string"},"id":{"type":"integer","minimum":0},"scale":{"type":"number"}}}]}}]})";
 
 // OpenAI's fields without a meaning here, and those that change nothing that a client sees.
-constexpr std::array<std::string_view, 22> kIgnored{"user",
+constexpr std::array<std::string_view, 21> kIgnored{"user",
                                                     "store",
                                                     "metadata",
                                                     "service_tier",
@@ -41,7 +40,6 @@ constexpr std::array<std::string_view, 22> kIgnored{"user",
                                                     "moderation",
                                                     "spaces_between_special_tokens",
                                                     "length_penalty",
-                                                    "documents",
                                                     "session_id",
                                                     "stream_interval",
                                                     "request_id",
@@ -131,10 +129,6 @@ constexpr std::array kHeadFields{
     Field<Call>{"lora", kLora, [](std::string_view n, const Json& j, Call& c) { return read_lora(n, j, c); }},
     Field<Call>{"return_token_ids", kBoolean, read_member<Call, &CallHead::return_token_ids>},
     Field<Call>{"return_tokens_as_token_ids", kBoolean, read_member<Call, &CallHead::tokens_as_token_ids>},
-    Field<Call>{"response_format", R"({"type":"object","properties":{"type":{"type":"string"}},"required":["type"]})",
-                [](std::string_view n, const Json& j, Call& c) { return read_response_format(n, j, c.request); }},
-    Field<Call>{"structured_outputs", R"({"type":"object"})",
-                [](std::string_view n, const Json& j, Call& c) { return read_structured_outputs(n, j, c.request); }},
     Field<Call>{"use_beam_search", kBoolean, refused_when_true<Call>},
     Field<Call>{"prompt_embeds", {}, refused<Call>},
 };
@@ -155,7 +149,6 @@ constexpr std::array kCompletionFields{
 struct ChatBody : ChatCall {
   std::optional<int32_t> max_completion_tokens;
   std::optional<int32_t> top_logprobs;
-  std::string reasoning_effort;
 };
 
 constexpr std::array kOwnChatFields{
@@ -171,7 +164,6 @@ constexpr std::array kOwnChatFields{
                       return Status();
                     }},
     Field<ChatBody>{"parallel_tool_calls", kBoolean, read_member<ChatBody, &ChatBody::parallel_tool_calls>},
-    Field<ChatBody>{"reasoning_effort", kString, read_member<ChatBody, &ChatBody::reasoning_effort>},
     Field<ChatBody>{"functions", {}, refused<ChatBody>},
     Field<ChatBody>{"function_call", {}, refused<ChatBody>},
     Field<ChatBody>{"chat_template", {}, refused<ChatBody>},
@@ -211,17 +203,18 @@ constexpr std::array kDetokenizeFields{
                           read_member<DetokenizeCall, &DetokenizeCall::tokens>},
 };
 
+Status check_salt(const Request& r, BodyNotes& notes) {
+  if (r.cache_salt.size() <= kMaxSalt) return {};
+  notes.param = "cache_salt";
+  return too_large("'cache_salt' has {} bytes; at most {} are taken", r.cache_salt.size(), kMaxSalt);
+}
+
 Status check_head(const CallHead& head, BodyNotes& notes) {
-  const Request& r = head.request;
   if (!head.stream && (head.include_usage || head.continuous_usage)) {
     notes.param = "stream_options";
     return invalid_argument("'stream_options' is for answers that stream: set 'stream' too");
   }
-  if (r.cache_salt.size() > kMaxSalt) {
-    notes.param = "cache_salt";
-    return too_large("'cache_salt' has {} bytes; at most {} are taken", r.cache_salt.size(), kMaxSalt);
-  }
-  return {};
+  return check_salt(head.request, notes);
 }
 
 }  // namespace
@@ -235,10 +228,15 @@ Result<CompletionCall> read_completion_call(std::string_view body, const Samplin
   CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
     return read_with(std::span<const Field<CompletionCall>>(kCompletionFields), name, value, call, status) ||
            read_with(std::span<const Field<CompletionCall>>(kHeadFields<CompletionCall>), name, value, call, status) ||
+           read_with(prompt_fields(), name, value, call.request, status) ||
            read_with(request_fields(), name, value, call.request, status);
   }));
   if (call.prompts.empty()) return missing("prompt", notes);
   CHORAL_RETURN_IF_ERROR(check_head(call, notes));
+  if (call.echo && call.request.truncate_prompt_tokens != 0) {
+    notes.param = "truncate_prompt_tokens";
+    return invalid_argument("'echo' gives the prompt back as it was sent, 'truncate_prompt_tokens' cuts it; give one of them");
+  }
   auto& sampling = call.request.sampling;
   if (call.echo && sampling.logprobs && !sampling.prompt_logprobs) sampling.prompt_logprobs = sampling.logprobs;
   if (sampling.max_tokens == 0) {
@@ -263,6 +261,7 @@ Result<ChatCall> read_chat_call(std::string_view body, const SamplingParams& def
     return !status.ok() || read_with(std::span<const Field<ChatBody>>(kOwnChatFields), name, value, call, status) ||
            read_with(std::span<const Field<ChatBody>>(kHeadFields<ChatBody>), name, value, call, status) ||
            read_with(chat_fields(), name, value, call.request, status) ||
+           read_with(prompt_fields(), name, value, call.request, status) ||
            read_with(request_fields(), name, value, call.request, status);
   }));
   Request& r = call.request;
@@ -286,18 +285,17 @@ Result<ChatCall> read_chat_call(std::string_view body, const SamplingParams& def
     notes.param.clear();
   }
   if (call.logprobs) r.sampling.logprobs = call.top_logprobs.value_or(0);
-  if (!call.reasoning_effort.empty()) {
-    Json kwargs = r.template_kwargs_json.empty() ? Json::object() : Json::parse(r.template_kwargs_json);
-    if (!kwargs.contains("reasoning_effort")) kwargs["reasoning_effort"] = call.reasoning_effort;
-    r.template_kwargs_json = dumped(kwargs);
-  }
   return ChatCall(std::move(call));
 }
 
 Result<EmbeddingCall> read_embedding_call(std::string_view body, BodyNotes& notes) {
   CHORAL_TRY(const Json json, parse_object(body, "the body"));
   EmbeddingCall call;
-  CHORAL_RETURN_IF_ERROR(read_body<EmbeddingCall>(json, kEmbeddingFields, call, notes));
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
+    return read_with(std::span<const Field<EmbeddingCall>>(kEmbeddingFields), name, value, call, status) ||
+           read_with(prompt_fields(), name, value, call.request, status);
+  }));
+  CHORAL_RETURN_IF_ERROR(check_salt(call.request, notes));
   if (call.inputs.empty()) return missing("input", notes);
   return call;
 }
@@ -329,15 +327,17 @@ Result<DetokenizeCall> read_detokenize_call(std::string_view body, BodyNotes& no
 
 std::string completion_schema() {
   return schema_of(R"(["prompt"])", std::span<const Field<CompletionCall>>(kCompletionFields),
-                   std::span<const Field<CompletionCall>>(kHeadFields<CompletionCall>), request_fields());
+                   std::span<const Field<CompletionCall>>(kHeadFields<CompletionCall>), prompt_fields(), request_fields());
 }
 
 std::string chat_schema() {
   return schema_of(R"(["messages"])", std::span<const Field<ChatBody>>(kOwnChatFields),
-                   std::span<const Field<ChatBody>>(kHeadFields<ChatBody>), chat_fields(), request_fields());
+                   std::span<const Field<ChatBody>>(kHeadFields<ChatBody>), chat_fields(), prompt_fields(), request_fields());
 }
 
-std::string embedding_schema() { return schema_of(R"(["input"])", std::span<const Field<EmbeddingCall>>(kEmbeddingFields)); }
+std::string embedding_schema() {
+  return schema_of(R"(["input"])", std::span<const Field<EmbeddingCall>>(kEmbeddingFields), prompt_fields());
+}
 
 std::string tokenize_schema() { return schema_of("[]", std::span<const Field<TokenizeCall>>(kTokenizeFields), chat_fields()); }
 

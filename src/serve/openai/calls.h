@@ -46,6 +46,7 @@ struct ChatCall : CallHead {
 
 struct EmbeddingCall {
   std::string model;
+  Request request;  // how the inputs are read
   std::vector<std::variant<std::string, std::vector<int32_t>>> inputs;
   bool base64 = false;
 };

@@ -72,7 +72,39 @@ TEST(ReadChatCall, EffortGoesToTheTemplate) {
   const auto call = read_chat_call(
       R"({"messages":[{"role":"user","content":"a"}],"reasoning_effort":"low","chat_template_kwargs":{"x":1}})", {}, notes);
   ASSERT_TRUE(call.ok());
-  EXPECT_EQ(call->request.template_kwargs_json, R"({"x":1,"reasoning_effort":"low"})");
+  EXPECT_EQ(call->request.template_kwargs_json, R"({"reasoning_effort":"low","x":1})");
+}
+
+TEST(ReadChatCall, DocumentsGoToTheTemplateWhichTheTemplatesOwnVariablesOverrule) {
+  const auto kwargs = [](const std::string& members) -> std::string {
+    BodyNotes notes;
+    const auto call = read_chat_call(R"({"messages":[{"role":"user","content":"a"}],)" + members + "}", {}, notes);
+    return call.ok() ? call->request.template_kwargs_json : notes.param;
+  };
+  EXPECT_EQ(kwargs(R"("documents":[{"title":"t","text":"x"}])"), R"({"documents":[{"title":"t","text":"x"}]})");
+  EXPECT_EQ(kwargs(R"("documents":[{}],"chat_template_kwargs":{"documents":[],"a":1})"), R"({"documents":[],"a":1})");
+  EXPECT_EQ(kwargs(R"("chat_template_kwargs":{"documents":[],"a":1},"documents":[{}])"), R"({"documents":[],"a":1})");
+  for (const char* bad : {R"("documents":{})", R"("documents":["x"])"}) EXPECT_EQ(kwargs(bad), "documents") << bad;
+}
+
+TEST(ReadCalls, APromptIsCutWhereTheBodySaysSo) {
+  BodyNotes notes;
+  const auto embedding = read_embedding_call(R"({"input":"a","truncate_prompt_tokens":-1,"truncation_side":"right"})", notes);
+  ASSERT_TRUE(embedding.ok()) << embedding.status().to_string();
+  EXPECT_EQ(embedding->request.truncate_prompt_tokens, -1);
+  EXPECT_EQ(embedding->request.truncation_side, Request::TruncationSide::kRight);
+  EXPECT_FALSE(read_completion_call(R"({"prompt":"a","echo":true,"truncate_prompt_tokens":5})", {}, notes).ok());
+  EXPECT_EQ(notes.param, "truncate_prompt_tokens");
+  EXPECT_FALSE(read_completion_call(R"({"prompt":"a","truncation_side":"middle"})", {}, notes).ok());
+}
+
+TEST(ReadResponseCall, NotesTheFirstOfManyUnknownFields) {
+  std::string body = R"({"input":"a")";
+  for (int i = 0; i < 40; ++i) body += ",\"f" + std::to_string(i) + "\":1";
+  BodyNotes notes;
+  ASSERT_TRUE(read_response_call(body + "}", {}, notes).ok());
+  EXPECT_EQ(notes.unknown.size(), 16U);
+  EXPECT_EQ(notes.unknown.front(), "f0");
 }
 
 TEST(ReadResponseCall, IsAChat) {

@@ -17,7 +17,8 @@ class ChatForm : public AnswerForm {
         include_usage_(call.include_usage),
         continuous_usage_(call.continuous_usage),
         token_ids_(call.return_token_ids),
-        logprobs_(call.logprobs ? call.request.sampling.logprobs : std::nullopt),
+        logprobs_(call.logprobs),
+        beside_(tokens_beside(call.request.sampling)),
         prompt_logprobs_(call.request.sampling.prompt_logprobs.has_value()),
         names_{std::move(token_text), call.tokens_as_token_ids},
         tools_(std::move(tools)),
@@ -62,15 +63,14 @@ class ChatForm : public AnswerForm {
   }
 
  private:
-  Json logprobs(const std::vector<PositionLogprobs>& positions) const {
-    return chat_logprobs(positions, static_cast<size_t>(*logprobs_), names_);
-  }
+  Json logprobs(const std::vector<PositionLogprobs>& positions) const { return chat_logprobs(positions, beside_, names_); }
 
   Json choice(const Completion& completion) {
     Json message{{"role", "assistant"}, {"content", completion.text}, {"refusal", nullptr}};
     bool has_calls = false;
     if (tools_.reads_calls()) {
-      const ParsedAnswer parsed = parse_tool_calls(parser(ToolCallParser::Announce::kWhole), completion.text);
+      const ParsedAnswer parsed =
+          parse_tool_calls(parser(ToolCallParser::Announce::kWhole), completion.text, end_of(completion.finish_reason));
       has_calls = !parsed.calls.empty();
       message["content"] = has_calls && parsed.content.empty() ? Json(nullptr) : Json(parsed.content);
       for (const auto& call : parsed.calls) message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
@@ -108,7 +108,7 @@ class ChatForm : public AnswerForm {
     AnswerDelta found;
     if (choice.calls) {
       choice.calls->push(event.text, found);
-      if (event.finish_reason != FinishReason::kNone) choice.calls->finish(found);
+      if (event.finish_reason != FinishReason::kNone) choice.calls->finish(end_of(event.finish_reason), found);
     } else {
       found.content = event.text;
     }
@@ -140,7 +140,8 @@ class ChatForm : public AnswerForm {
 
   const AnswerHead head_;
   const bool include_usage_, continuous_usage_, token_ids_;
-  const std::optional<int> logprobs_;
+  const bool logprobs_;
+  const size_t beside_;  // tokens in top_logprobs
   const bool prompt_logprobs_;
   const TokenNames names_;
   const ToolPlan tools_;

@@ -20,6 +20,7 @@ class CompletionForm : public AnswerForm {
         token_ids_(call.return_token_ids),
         choices_(static_cast<size_t>(call.request.sampling.n)),
         logprobs_(call.request.sampling.logprobs),
+        beside_(tokens_beside(call.request.sampling)),
         // With echo those of the prompt stand among the others, unless they were asked for as well.
         prompt_logprobs_(call.request.sampling.prompt_logprobs && !call.echo),
         names_{std::move(token_text), call.tokens_as_token_ids},
@@ -54,7 +55,7 @@ class CompletionForm : public AnswerForm {
       choice["text"] = prompt_texts_[prompt] + choice["text"].get_ref<const std::string&>();
       if (!first_tokens_.empty()) add_prompt(first_tokens_[prompt], of_prompts_[prompt], logprobs, offsets_[index]);
     }
-    if (!no_tokens_) add(event.logprobs, logprobs, offsets_[index]);
+    if (!no_tokens_) add(event.logprobs, beside_, logprobs, offsets_[index]);
     if (logprobs_) choice["logprobs"] = std::move(logprobs).json();
     choice["finish_reason"] = finish_reason_json(no_tokens_ && event.finish_reason != FinishReason::kNone ? FinishReason::kLength
                                                                                                           : event.finish_reason);
@@ -89,14 +90,14 @@ class CompletionForm : public AnswerForm {
     return sse_data(dumped(json));
   }
 
-  void add(const std::vector<PositionLogprobs>& positions, CompletionLogprobs& out, int64_t& offset) const {
+  void add(const std::vector<PositionLogprobs>& positions, size_t beside, CompletionLogprobs& out, int64_t& offset) const {
     if (!logprobs_) return;
-    for (const auto& position : positions) out.add(position, static_cast<size_t>(*logprobs_), names_, offset);
+    for (const auto& position : positions) out.add(position, beside, names_, offset);
   }
 
   void add_prompt(int32_t first, const std::vector<PositionLogprobs>& rest, CompletionLogprobs& out, int64_t& offset) const {
     out.add_first(first, names_, offset);
-    add(rest, out, offset);
+    add(rest, static_cast<size_t>(std::max(logprobs_.value_or(0), 0)), out, offset);
   }
 
   Json choice(size_t prompt, const RequestOutput& output, const Completion& completion) const {
@@ -107,7 +108,7 @@ class CompletionForm : public AnswerForm {
       CompletionLogprobs logprobs;
       int64_t offset = 0;
       if (echo_) add_prompt(output.prompt_token_ids.front(), output.prompt_logprobs, logprobs, offset);
-      if (!no_tokens_) add(completion.logprobs, logprobs, offset);
+      if (!no_tokens_) add(completion.logprobs, beside_, logprobs, offset);
       json["logprobs"] = std::move(logprobs).json();
     }
     json["finish_reason"] = finish_reason_json(no_tokens_ ? FinishReason::kLength : completion.finish_reason);
@@ -124,6 +125,7 @@ class CompletionForm : public AnswerForm {
   const bool echo_, no_tokens_, include_usage_, continuous_usage_, token_ids_;
   const size_t choices_;  // a prompt
   const std::optional<int> logprobs_;
+  const size_t beside_;  // tokens in top_logprobs of what is generated
   const bool prompt_logprobs_;
   const TokenNames names_;
   const std::vector<int32_t> first_tokens_;

@@ -1,7 +1,8 @@
 #include "serve/openai/logprobs_json.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "serve/logprob.h"
 
 namespace choral::serve {
 namespace {
@@ -19,7 +20,10 @@ Json token_json(const TokenLogprob& token, const TokenNames& names) {
 
 }  // namespace
 
-double finite_logprob(float logprob) { return std::isfinite(logprob) ? logprob : -9999.0; }
+size_t tokens_beside(const SamplingParams& sampling) {
+  if (!sampling.logprob_token_ids.empty()) return sampling.logprob_token_ids.size();
+  return static_cast<size_t>(std::max(sampling.logprobs.value_or(0), 0));
+}
 
 Json chat_logprobs(std::span<const PositionLogprobs> positions, size_t top, const TokenNames& names) {
   Json content = Json::array();

@@ -8,10 +8,10 @@ namespace choral::serve {
 namespace {
 
 // Said in the same words there and in a chat.
-constexpr std::array<std::string_view, 16> kSame{
-    "model",    "temperature", "top_p",      "stream",    "tool_choice", "parallel_tool_calls",
-    "seed",     "stop",        "top_k",      "min_p",     "lora",        "chat_template_kwargs",
-    "priority", "cache_salt",  "ignore_eos", "min_tokens"};
+constexpr std::array<std::string_view, 18> kSame{
+    "model",    "temperature", "top_p",      "stream",     "tool_choice", "parallel_tool_calls",
+    "seed",     "stop",        "top_k",      "min_p",      "lora",        "chat_template_kwargs",
+    "priority", "cache_salt",  "ignore_eos", "min_tokens", "timeout_s",   "queue_timeout_s"};
 // Without effect here: nothing is stored, no tool of OpenAI's own runs.
 constexpr std::array<std::string_view, 12> kWithoutEffect{"store",
                                                           "metadata",
@@ -130,7 +130,7 @@ Status put_member(const std::string& name, const Json& value, Json& chat, BodyNo
     if (value != false)
       return unsupported("'{}' is not served: nothing is stored here; send the whole conversation as 'input'", name);
   } else if (!is_one_of(kWithoutEffect, name) && name != "input" && name != "instructions") {
-    notes.unknown.push_back(shown(name));
+    note_unknown(name, notes);
   }
   return {};
 }

@@ -61,7 +61,7 @@ class ResponseForm : public AnswerForm {
     AnswerDelta found;
     if (calls_) {
       calls_->push(text, found);
-      if (reason != FinishReason::kNone) calls_->finish(found);
+      if (reason != FinishReason::kNone) calls_->finish(end_of(reason), found);
     } else {
       found.content = text;
     }
@@ -121,7 +121,7 @@ class ResponseForm : public AnswerForm {
     tell("response.function_call_arguments.delta", std::move(delta));
     tell("response.function_call_arguments.done", std::move(done));
     item["arguments"] = call.arguments;
-    item["status"] = "completed";
+    item["status"] = call.cut ? "incomplete" : "completed";
     tell("response.output_item.done", {{"output_index", at}, {"item", item}});
     items_.push_back(std::move(item));
   }

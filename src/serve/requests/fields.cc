@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "lora/peft/adapter_name.h"
+#include "serve/requests/structured.h"
 
 namespace choral::serve {
 namespace {
@@ -13,6 +14,7 @@ using lora::kBaseName;
 constexpr std::string_view kBoolean = R"({"type":"boolean"})";
 constexpr std::string_view kString = R"({"type":"string"})";
 constexpr std::string_view kInteger = R"({"type":"integer"})";
+constexpr std::string_view kSeconds = R"({"type":"number","minimum":0})";
 constexpr std::string_view kCount = R"({"type":"integer","minimum":0})";
 constexpr std::string_view kNumber = R"({"type":"number"})";
 constexpr std::string_view kPenalty = R"({"type":"number","minimum":-2,"maximum":2})";
@@ -67,9 +69,52 @@ Status read_array_text(std::string_view name, const Json& json, std::string& out
   return {};
 }
 
-Status read_object_text(std::string_view name, const Json& json, std::string& out) {
+Json template_kwargs(const Request& r) {
+  return r.template_kwargs_json.empty() ? Json::object() : Json::parse(r.template_kwargs_json);
+}
+
+// What it says goes before what other fields say of the template's variables, wherever they stand.
+Status read_template_kwargs(std::string_view name, const Json& json, Request& r) {
   if (!json.is_object()) return wrong_type(name, "an object", json);
-  out = dumped(json);
+  if (r.template_kwargs_json.empty()) return r.template_kwargs_json = dumped(json), Status();
+  Json all = template_kwargs(r);
+  for (const auto& [key, value] : json.items()) all[key] = value;
+  r.template_kwargs_json = dumped(all);
+  return {};
+}
+
+// A variable of the template that has a field of its own.
+void add_template_variable(std::string_view name, const Json& value, Request& r) {
+  Json all = template_kwargs(r);
+  if (const std::string key(name); !all.contains(key)) all[key] = value;
+  r.template_kwargs_json = dumped(all);
+}
+
+Status read_documents(std::string_view name, const Json& json, Request& r) {
+  if (!json.is_array()) return wrong_type(name, R"(a list of objects such as {"title": "…", "text": "…"})", json);
+  for (size_t i = 0; i < json.size(); ++i) {
+    if (!json[i].is_object()) return wrong_type(fmt::format("{}[{}]", name, i), "an object", json[i]);
+  }
+  add_template_variable(name, json, r);
+  return {};
+}
+
+Status read_reasoning_effort(std::string_view name, const Json& json, Request& r) {
+  if (!json.is_string()) return wrong_type(name, "a string", json);
+  add_template_variable(name, json, r);
+  return {};
+}
+
+Status read_seconds(std::string_view name, const Json& json, double& out) {
+  float seconds = 0;
+  CHORAL_RETURN_IF_ERROR(read_value(name, json, seconds));
+  out = static_cast<double>(seconds);
+  return {};
+}
+
+Status read_truncation_side(std::string_view name, const Json& json, Request& r) {
+  if (json != "left" && json != "right") return wrong_type(name, "left or right", json);
+  r.truncation_side = json == "left" ? Request::TruncationSide::kLeft : Request::TruncationSide::kRight;
   return {};
 }
 
@@ -77,9 +122,19 @@ Status read_object_text(std::string_view name, const Json& json, std::string& ou
   Field<Request> {                                                                                          \
 #name, schema, [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.target); } \
   }
-constexpr std::array kRequestFields{
+constexpr std::array kPromptFields{
     CHORAL_FIELD(priority, kInteger, priority),
     CHORAL_FIELD(cache_salt, kString, cache_salt),
+    CHORAL_FIELD(add_special_tokens, kBoolean, add_special_tokens),
+    CHORAL_FIELD(truncate_prompt_tokens, R"({"type":"integer","minimum":-1})", truncate_prompt_tokens),
+    Field<Request>{"truncation_side", R"({"type":"string","enum":["left","right"]})", read_truncation_side},
+    Field<Request>{"timeout_s", kSeconds,
+                   [](std::string_view n, const Json& j, Request& r) { return read_seconds(n, j, r.timeout_s); }},
+    Field<Request>{"queue_timeout_s", kSeconds,
+                   [](std::string_view n, const Json& j, Request& r) { return read_seconds(n, j, r.queue_timeout_s); }},
+};
+
+constexpr std::array kRequestFields{
     CHORAL_FIELD(n, R"({"type":"integer","minimum":1,"maximum":128})", sampling.n),
     CHORAL_FIELD(best_of, R"({"type":"integer","minimum":1,"maximum":128})", sampling.best_of),
     CHORAL_FIELD(max_tokens, kCount, sampling.max_tokens),
@@ -102,7 +157,14 @@ constexpr std::array kRequestFields{
                    read_logit_bias},
     CHORAL_FIELD(allowed_token_ids, kIds, sampling.allowed_token_ids),
     CHORAL_FIELD(bad_words, kStrings, sampling.bad_words),
-    CHORAL_FIELD(add_special_tokens, kBoolean, add_special_tokens),
+    CHORAL_FIELD(logprob_token_ids, kIds, sampling.logprob_token_ids),
+    Field<Request>{"response_format", R"({"type":"object","properties":{"type":{"type":"string"}},"required":["type"]})",
+                   read_response_format},
+    Field<Request>{"structured_outputs", R"({"type":"object"})", read_structured_outputs},
+    Field<Request>{"guided_json", {}, read_guided},
+    Field<Request>{"guided_regex", {}, read_guided},
+    Field<Request>{"guided_choice", {}, read_guided},
+    Field<Request>{"guided_grammar", {}, read_guided},
 };
 
 constexpr std::array kChatFields{
@@ -110,14 +172,16 @@ constexpr std::array kChatFields{
                    [](std::string_view n, const Json& j, Request& r) { return read_array_text(n, j, r.messages_json); }},
     Field<Request>{"tools", R"({"type":"array","items":{"type":"object"}})",
                    [](std::string_view n, const Json& j, Request& r) { return read_array_text(n, j, r.tools_json); }},
-    Field<Request>{"chat_template_kwargs", R"({"type":"object"})",
-                   [](std::string_view n, const Json& j, Request& r) { return read_object_text(n, j, r.template_kwargs_json); }},
+    Field<Request>{"documents", R"({"type":"array","items":{"type":"object"}})", read_documents},
+    Field<Request>{"reasoning_effort", kString, read_reasoning_effort},
+    Field<Request>{"chat_template_kwargs", R"({"type":"object"})", read_template_kwargs},
     CHORAL_FIELD(add_generation_prompt, kBoolean, add_generation_prompt),
 };
 #undef CHORAL_FIELD
 
 }  // namespace
 
+std::span<const Field<Request>> prompt_fields() { return kPromptFields; }
 std::span<const Field<Request>> request_fields() { return kRequestFields; }
 std::span<const Field<Request>> chat_fields() { return kChatFields; }
 

@@ -20,7 +20,10 @@ struct Field {
   Status (*read)(std::string_view name, const Json& json, Body& body);
 };
 
-// Sampling, what comes back, scheduling: fields with one meaning wherever they stand.
+// How a prompt is read, and when: of answers and of embeddings.
+std::span<const Field<Request>> prompt_fields();
+
+// Sampling, what the answer looks like, what comes back: fields with one meaning wherever they stand.
 std::span<const Field<Request>> request_fields();
 
 // A chat's fields: messages, tools, what the template is given.

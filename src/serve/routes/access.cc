@@ -1,18 +1,27 @@
 #include "serve/routes/access.h"
 
+#include "base/printable.h"
 #include "serve/http/error_response.h"
 #include "serve/routes/router.h"
 
 namespace choral::serve {
 namespace {
 
-HttpResponse refused(std::string why) {
-  return error_response({.status = 403, .message = std::move(why), .code = "permission_denied"});
+HttpResponse refused(std::string why, std::string code = "permission_denied") {
+  return error_response({.status = 403, .message = std::move(why), .code = std::move(code)});
+}
+
+HttpResponse wrong_host(std::string_view host) {
+  constexpr size_t kMostShown = 128;
+  return refused(fmt::format("this server is not called {}: a web page may have sent this; --allowed-hosts gives it more names",
+                             quoted(host, kMostShown)),
+                 "host_not_allowed");
 }
 
 }  // namespace
 
 std::optional<HttpResponse> check_access(const Service& service, const HttpRequest& head) {
+  if (!service.allowed_hosts().allows(head)) return wrong_host(head.headers.get("Host"));
   const Access access = access_of(head);
   if (access == Access::kOpen) return std::nullopt;
   std::optional<KeyHolder> holder;

@@ -36,7 +36,16 @@ Json adapter_json(const AdapterInfo& a) {
           {"in_use", a.in_use},
           {"loads", a.loads},
           {"requests", a.requests},
+          {"last_use", a.last_use_unix_s > 0 ? Json(a.last_use_unix_s) : Json(nullptr)},
+          {"errors", a.errors},
           {"notes", a.notes}};
+}
+
+// As adapter_json() has it, without paths.
+Json described(const Service& service, const AdapterInfo& a) {
+  Json entry = adapter_json(a);
+  entry["error"] = text_or_null(service.without_paths(a.error));
+  return entry;
 }
 
 std::optional<AdapterInfo> find_adapter(const LLM& llm, std::string_view name) {
@@ -122,7 +131,7 @@ void pin(Service& service, LLM& llm, const Exchange& e, const std::string& name,
     if (!kept.ok()) return e->respond(service.error(Status(kept).while_("the pin will not be there after a restart")));
   }
   const auto adapter = find_adapter(llm, name);
-  e->respond(json_response(dumped(adapter ? adapter_json(*adapter) : Json::object())));
+  e->respond(json_response(dumped(adapter ? described(service, *adapter) : Json::object())));
 }
 
 }  // namespace
@@ -130,11 +139,7 @@ void pin(Service& service, LLM& llm, const Exchange& e, const std::string& name,
 void list_adapters(Service& service, const Exchange& exchange) {
   service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
     Json data = Json::array();
-    for (const auto& adapter : llm.adapters()) {
-      Json entry = adapter_json(adapter);
-      entry["error"] = text_or_null(service.without_paths(adapter.error));
-      data.push_back(std::move(entry));
-    }
+    for (const auto& adapter : service.all_adapters()) data.push_back(described(service, adapter));
     const EngineStats stats = llm.stats();
     e->respond(json_response(dumped({{"object", "list"},
                                      {"data", std::move(data)},

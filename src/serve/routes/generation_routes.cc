@@ -4,6 +4,7 @@
 #include "serve/openai/answer_form.h"
 #include "serve/openai/calls.h"
 #include "serve/routes/routes.h"
+#include "serve/usual_sampling.h"
 
 namespace choral::serve {
 namespace {
@@ -24,6 +25,11 @@ Status name_numbered(const LLM& llm, CallHead& head) {
 AnswerHead answer_head(const Service& service, std::string id, const std::string& model) {
   return {
       .id = std::move(id), .model = model.empty() ? service.base_names().front() : model, .created_unix_s = std::time(nullptr)};
+}
+
+// "chatcmpl-…": by the request's own id, which its headers tell.
+std::string answer_id(std::string_view prefix, const Exchange& exchange) {
+  return fmt::format("{}-{}", prefix, exchange->request().ids.request);
 }
 
 TokenText token_text(const LLM& llm) {
@@ -61,12 +67,12 @@ bool prepare(Service& service, const LLM& llm, const Exchange& exchange, CallHea
 
 void complete(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
-  auto call = read_completion_call(exchange->request().body, llm.default_sampling(), notes);
+  auto call = read_completion_call(exchange->request().body, usual_sampling(llm), notes);
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, *call)) return;
   std::vector<int32_t> first_tokens;
-  const std::string id = service.request_id("cmpl", exchange);
+  const std::string id = answer_id("cmpl", exchange);
   LiveAnswer::Streams streams;
   for (const auto& prompt : call->prompts) {
     Request request = call->request;
@@ -118,11 +124,11 @@ Result<ToolPlan> plan_call(const Service& service, LLM& llm, ChatCall& call, Bod
 
 void chat(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
-  auto call = read_chat_call(exchange->request().body, llm.default_sampling(), notes);
+  auto call = read_chat_call(exchange->request().body, usual_sampling(llm), notes);
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, *call)) return;
-  call->request.id = service.request_id("chatcmpl", exchange);
+  call->request.id = answer_id("chatcmpl", exchange);
   auto tools = plan_call(service, llm, *call, notes);
   if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
   submit_one(service, llm, exchange, *call, [&] {
@@ -132,11 +138,11 @@ void chat(Service& service, LLM& llm, const Exchange& exchange) {
 
 void respond(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
-  auto call = read_response_call(exchange->request().body, llm.default_sampling(), notes);
+  auto call = read_response_call(exchange->request().body, usual_sampling(llm), notes);
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   service.note_unknown(notes.unknown);
   if (!prepare(service, llm, exchange, call->chat)) return;
-  call->chat.request.id = service.request_id("resp", exchange);
+  call->chat.request.id = answer_id("resp", exchange);
   auto tools = plan_call(service, llm, call->chat, notes);
   if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
   submit_one(service, llm, exchange, call->chat, [&] {
@@ -150,9 +156,10 @@ void embed(Service& service, LLM& llm, const Exchange& exchange) {
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   CallHead head;
   head.model = call->model;
+  head.request = call->request;
   service.put_model(call->model, head.request);
   head.request.embedding = true;
-  head.request.id = service.request_id("embd", exchange);
+  head.request.id = answer_id("embd", exchange);
   LiveAnswer::Streams streams;
   for (const auto& input : call->inputs) {
     Request request = head.request;

@@ -97,7 +97,10 @@ void LiveAnswer::complete(size_t index) {
   const auto prompt = static_cast<int64_t>(output.prompt_token_ids.size());
   int64_t answers = 0;
   for (const auto& completion : output.completions) answers += std::ssize(completion.token_ids);
-  live.meter.end({.prompt_tokens = prompt, .cached_tokens = output.cached_tokens, .queue_s = output.metrics.queue_s},
+  live.meter.end({.prompt_tokens = prompt,
+                  .cached_tokens = output.cached_tokens,
+                  .queue_s = output.metrics.queue_s,
+                  .preemptions = output.metrics.preemptions},
                  output.status.ok() ? FinishReason::kStop : FinishReason::kError, now_s());
   live.grant.settle(prompt + answers);
   if (!output.status.ok()) fail(output.status);

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "base/clock.h"
+#include "serve/http/fault_boundary.h"
 
 namespace choral::serve {
 namespace {
@@ -11,7 +12,10 @@ class ObservedExchange : public HttpExchange {
  public:
   ObservedExchange(std::shared_ptr<HttpExchange> inner, std::function<void(const AnsweredRequest&)> told)
       : inner_(std::move(inner)), told_(std::move(told)) {}
-  ~ObservedExchange() override { told_({.request = inner_->request(), .status = status_, .seconds = now_s() - begin_s_}); }
+  ~ObservedExchange() override {
+    contained("telling of an answer",
+              [this] { told_({.request = inner_->request(), .status = status_, .seconds = now_s() - begin_s_}); });
+  }
 
   const HttpRequest& request() const override { return inner_->request(); }
   void respond(HttpResponse response) override {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <random>
+#include <map>
 #include <set>
 
 #include "base/clock.h"
@@ -41,19 +41,6 @@ std::string without_absolute_paths(std::string_view text) {
   return out;
 }
 
-// "0f3c…": 24 hexadecimal digits.
-std::string random_hex() {
-  thread_local std::mt19937_64 engine{std::random_device{}()};
-  return fmt::format("{:016x}{:08x}", engine(), engine() & 0xFFFFFFFFu);
-}
-
-// What a client may call its request: printable, short.
-bool is_good_id(std::string_view id) {
-  constexpr size_t kMaxId = 128;
-  return !id.empty() && id.size() <= kMaxId &&
-         std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7F && c != '"' && c != '\\'; });
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
@@ -81,6 +68,7 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   const TemplateTools told = tools_of_template(llm.info().tool_template);
   tool_format_ = options_.tool_format.value_or(told.format);
   if (!options_.tool_format && !told.note.empty()) CHORAL_LOG(kInfo, "tools: {}", told.note);
+  time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
   metrics_ = std::make_unique<Metrics>(options_.base_names.front(), llm.info(), options);
   if (registered_) reload_registered(llm);
   if (!options_.adapter_root.empty()) CHORAL_RETURN_IF_ERROR(watch_root(llm));
@@ -117,10 +105,10 @@ Status Service::watch_root(LLM& llm) {
 }
 
 void Service::stop() {
-  watcher_.reset();
   for (const auto* queue : {&readers_, &probes_}) {
     if (*queue) (*queue)->stop();
   }
+  watcher_.reset();  // which requests that are being read may list
 }
 
 std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
@@ -130,6 +118,7 @@ std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
 std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
                                             LiveStream& out) {
   const auto holder = key_holder(exchange->request());
+  time_limits_.hold(request);
   constexpr int64_t kBytesPerToken = 4;  // of a prompt that is not tokenised yet; the end settles what it was
   const SamplingParams& sampling = request.sampling;
   const int64_t answer = sampling.max_tokens > 0 ? sampling.max_tokens : llm.info().max_model_len;
@@ -175,6 +164,27 @@ std::string Service::metrics_text() {
   return metrics_->exposition(view, static_cast<double>(std::time(nullptr)));
 }
 
+std::vector<AdapterInfo> Service::all_adapters() const {
+  std::map<std::string, AdapterInfo> all;
+  if (watcher_) {
+    for (const auto& [name, path] : watcher_->adapters()) {
+      AdapterInfo& info = all[name];
+      info.name = name;
+      info.path = path;
+    }
+    for (const auto& [name, why] : watcher_->faults()) {
+      AdapterInfo& info = all[name];
+      info.name = name;
+      info.state = AdapterState::kFailed;
+      info.error = why.to_string();
+    }
+  }
+  for (auto& adapter : llm()->adapters()) all[adapter.name] = std::move(adapter);
+  std::vector<AdapterInfo> sorted;
+  for (auto& [name, adapter] : all) sorted.push_back(std::move(adapter));
+  return sorted;
+}
+
 std::vector<std::string> Service::adapter_names() const {
   std::set<std::string> names;
   for (const auto& adapter : llm()->adapters()) names.insert(adapter.name);
@@ -189,7 +199,10 @@ ToolSetting Service::tool_setting(const LLM& llm) const {
 }
 
 void Service::with_engine(Exchange exchange, Work work) {
-  if (phase() == Phase::kDraining) return exchange->respond(error_response(unavailable("the server is shutting down")));
+  if (phase() == Phase::kDraining) {
+    if (llm() != nullptr) metrics_->reject(Rejection::kDraining);
+    return exchange->respond(error_response(unavailable("the server is shutting down")));
+  }
   with_model(std::move(exchange), std::move(work));
 }
 
@@ -204,7 +217,9 @@ void Service::run(WorkQueue& queue, Exchange exchange, Work work) {
     const Status done = or_out_of_memory("the request cannot be read", [&] { return work(*llm(), exchange), Status(); });
     if (!done.ok()) exchange->respond(error(done));
   });
-  if (!taken) exchange->respond(error_response(resource_exhausted("{} requests wait to be read; try again", kMostUnread)));
+  if (taken) return;
+  metrics_->reject(Rejection::kQueueFull);
+  exchange->respond(error_response(resource_exhausted("{} requests wait to be read; try again", kMostUnread)));
 }
 
 void Service::put_model(std::string_view model, Request& request) const {
@@ -276,11 +291,6 @@ HttpResponse Service::unknown_model(std::string_view model) const {
                               nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest)),
        .code = "model_not_found",
        .param = "model"});
-}
-
-std::string Service::request_id(std::string_view prefix, const Exchange& exchange) const {
-  const std::string_view given = exchange->request().headers.get("X-Request-Id");
-  return fmt::format("{}-{}", prefix, is_good_id(given) ? std::string(given) : random_hex());
 }
 
 void Service::start(Exchange exchange, LiveAnswer::Streams streams, std::unique_ptr<AnswerForm> form, bool is_streamed) {

@@ -13,11 +13,13 @@
 #include "choral/llm.h"
 #include "serve/adapters/registered_adapters.h"
 #include "serve/adapters/root_watcher.h"
+#include "serve/http/allowed_hosts.h"
 #include "serve/http/exchange.h"
 #include "serve/keys/api_keys.h"
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
 #include "serve/service/live_answer.h"
+#include "serve/service/time_limits.h"
 #include "serve/service/work_queue.h"
 #include "serve/tools/tools_request.h"
 
@@ -41,6 +43,7 @@ struct ServiceOptions {
   std::vector<std::string> admin_keys = {};  // for changing adapters; none: only a server on loopback lets them be changed
   RateLimit key_limit = {};
   RateLimit adapter_limit = {};
+  AllowedHosts allowed_hosts = {};             // names that requests may call the server by
   bool is_loopback = true;                     // nobody else reaches the server
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
   int readers = 2;                             // threads that read bodies
@@ -83,12 +86,11 @@ class Service : private LiveAnswer::Owner {
   // The adapters of requests that name the base and no others; none unless llama.cpp's POST /lora-adapters says so.
   std::vector<AdapterUse> base_adapters() const;
   void set_base_adapters(std::vector<AdapterUse> adapters);
-  // "chatcmpl-…": with the client's X-Request-Id where there is one.
-  std::string request_id(std::string_view prefix, const Exchange& exchange) const;
 
   bool asks_for_keys() const { return !keys_->empty(); }
   // Whose key the request shows; nobody's: none, or a wrong one.
   std::optional<KeyHolder> key_holder(const HttpRequest& head) const;
+  const AllowedHosts& allowed_hosts() const { return options_.allowed_hosts; }
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
 
@@ -102,6 +104,8 @@ class Service : private LiveAnswer::Owner {
   // Null: none that last.
   RegisteredAdapters* registered() const { return registered_.get(); }
   Metrics* metrics() const { return metrics_.get(); }
+  // Those of the engine, and what lies in the adapter root and was never asked for, or cannot be. Sorted by name.
+  std::vector<AdapterInfo> all_adapters() const;
   // What a request may name, whether it ever did: those of the engine and those that lie in the adapter root. Sorted.
   std::vector<std::string> adapter_names() const;
 
@@ -125,6 +129,7 @@ class Service : private LiveAnswer::Owner {
   std::atomic<Phase> phase_ = Phase::kLoading;
   int64_t loaded_unix_s_ = 0;
   ToolFormat tool_format_ = ToolFormat::kJson;
+  TimeLimits time_limits_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;
   std::unique_ptr<RegisteredAdapters> registered_;

@@ -155,7 +155,7 @@ ToolCallParser::ToolCallParser(ToolFormat format, Announce announce, std::functi
 
 ToolCallParser ToolCallParser::of_arguments(std::string function, Announce announce, std::function<std::string()> make_id) {
   ToolCallParser parser(ToolFormat::kJson, announce, std::move(make_id));
-  parser.only_arguments_ = true;
+  parser.only_arguments_ = parser.only_calls_ = true;
   parser.at_begin_ = false;
   parser.mode_ = Mode::kJson;
   parser.reader_ = JsonCallReader::of_arguments(std::move(function));
@@ -167,8 +167,9 @@ void ToolCallParser::push(std::string_view text, AnswerDelta& out) {
   run(out);
 }
 
-void ToolCallParser::finish(AnswerDelta& out) {
+void ToolCallParser::finish(End end, AnswerDelta& out) {
   finishing_ = true;
+  if (end == End::kCut) end_cut(out);
   run(out);
 }
 
@@ -195,7 +196,9 @@ size_t ToolCallParser::before_space() const {
 }
 
 void ToolCallParser::emit_content(size_t end, AnswerDelta& out) {
-  out.content += std::string_view(held_).substr(0, end);
+  const auto text = std::string_view(held_).substr(0, end);
+  if (text.find_first_not_of(" \t\r\n") != text.npos) only_calls_ = false;  // a constraint that was not kept
+  out.content += text;
   held_.erase(0, end);
   at_ -= end;
 }
@@ -251,6 +254,20 @@ void ToolCallParser::give_up() {
 void ToolCallParser::drop_read() {
   held_.erase(0, at_);
   at_ = marker_end_ = 0;
+}
+
+void ToolCallParser::end_cut(AnswerDelta& out) {
+  const bool is_call = mode_ == Mode::kJson && (reader_->is_known() || (only_calls_ && !reader_->name().empty()));
+  if (is_call && !announced_) {
+    announce(out);
+    give_arguments(out);
+    out.calls.back().cut = true;
+  }
+  if (is_call || only_calls_) {
+    held_.clear();
+    at_ = marker_end_ = 0;
+    mode_ = Mode::kContent;
+  }
 }
 
 ToolCallParser::Found ToolCallParser::head(Cursor& text) const {
@@ -394,10 +411,10 @@ bool ToolCallParser::tail_step() {
   return true;
 }
 
-ParsedAnswer parse_tool_calls(ToolCallParser parser, std::string_view answer) {
+ParsedAnswer parse_tool_calls(ToolCallParser parser, std::string_view answer, ToolCallParser::End end) {
   AnswerDelta delta;
   parser.push(answer, delta);
-  parser.finish(delta);
+  parser.finish(end, delta);
   ParsedAnswer parsed;
   parsed.content = std::move(delta.content);
   for (ToolCallDelta& call : delta.calls) {

@@ -21,6 +21,7 @@ namespace choral::serve {
 struct ToolCallDelta {
   size_t index = 0;  // of the call in the answer
   std::string id, name, arguments;
+  bool cut = false;  // the answer ended within the call, for which there was no room
 };
 
 struct AnswerDelta {
@@ -45,13 +46,20 @@ class ToolCallParser {
     kEarly,  // a call as soon as its name is sure; one that breaks off later stays a call with the arguments it has
     kWhole,  // a call when it is whole; one that breaks off is content
   };
+  // Why there is no more text.
+  enum class End {
+    kOver,
+    kCut,  // there was no room for the rest: a call whose name is sure is one with the arguments it has, as OpenAI gives it
+  };
   ToolCallParser(ToolFormat format, Announce announce, std::function<std::string()> make_id);
+  // The answer is nothing but calls, as a constraint made it: when it is cut, what is no call yet is nothing.
+  void expect_only_calls() { only_calls_ = true; }
   // The answer is nothing but the arguments of this function, as a constraint made it.
   static ToolCallParser of_arguments(std::string function, Announce announce, std::function<std::string()> make_id);
 
   // Appends to `out`.
   void push(std::string_view text, AnswerDelta& out);
-  void finish(AnswerDelta& out);  // the answer is over; once, last
+  void finish(End end, AnswerDelta& out);  // once, last
   size_t calls() const { return calls_; }
 
  private:
@@ -83,13 +91,14 @@ class ToolCallParser {
   void announce(AnswerDelta& out);
   void give_arguments(AnswerDelta& out);
   void drop_read();
+  void end_cut(AnswerDelta& out);
   void emit_content(size_t end, AnswerDelta& out);
   size_t before_space() const;
 
   ToolFormat format_;
   Announce announce_;
   std::function<std::string()> make_id_;
-  bool only_arguments_ = false;
+  bool only_arguments_ = false, only_calls_ = false;
 
   std::string held_;  // not yet given out; a call's bytes stay while it may still be content
   size_t at_ = 0;     // read so far
@@ -104,6 +113,6 @@ class ToolCallParser {
   size_t calls_ = 0;
 };
 
-ParsedAnswer parse_tool_calls(ToolCallParser parser, std::string_view answer);
+ParsedAnswer parse_tool_calls(ToolCallParser parser, std::string_view answer, ToolCallParser::End end);
 
 }  // namespace choral::serve

@@ -14,6 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 using Announce = ToolCallParser::Announce;
+using End = ToolCallParser::End;
 
 std::function<std::string()> counted_ids() {
   return [next = 0]() mutable { return "id" + std::to_string(next++); };
@@ -24,7 +25,7 @@ struct Streamed {
   std::string content;
   std::vector<ToolCall> calls;
 };
-Streamed stream(ToolCallParser parser, const std::vector<std::string_view>& pieces) {
+Streamed stream(ToolCallParser parser, const std::vector<std::string_view>& pieces, End end) {
   Streamed out;
   const auto add = [&out](AnswerDelta delta) {
     out.content += delta.content;
@@ -46,7 +47,7 @@ Streamed stream(ToolCallParser parser, const std::vector<std::string_view>& piec
     add(std::move(delta));
   }
   AnswerDelta last;
-  parser.finish(last);
+  parser.finish(end, last);
   add(std::move(last));
   return out;
 }
@@ -58,21 +59,21 @@ std::string show(const std::string& content, const std::vector<ToolCall>& calls)
 }
 
 // Every division gives the same; that one is returned.
-std::string parse(const ToolCallParser& parser, std::string_view text) {
-  const ParsedAnswer whole = parse_tool_calls(parser, text);
+std::string parse(const ToolCallParser& parser, std::string_view text, End end = End::kOver) {
+  const ParsedAnswer whole = parse_tool_calls(parser, text, end);
   const std::string expected = show(whole.content, whole.calls);
   std::vector<std::string_view> bytes;
   for (size_t cut = 0; cut < text.size(); ++cut) {
-    const Streamed two = stream(parser, {text.substr(0, cut), text.substr(cut)});
+    const Streamed two = stream(parser, {text.substr(0, cut), text.substr(cut)}, end);
     EXPECT_EQ(show(two.content, two.calls), expected) << "cut at " << cut;
     bytes.push_back(text.substr(cut, 1));
   }
-  const Streamed single = stream(parser, bytes);
+  const Streamed single = stream(parser, bytes, end);
   EXPECT_EQ(show(single.content, single.calls), expected);
   return expected;
 }
-std::string parse(ToolFormat format, std::string_view text, Announce announce = Announce::kEarly) {
-  return parse(ToolCallParser(format, announce, counted_ids()), text);
+std::string parse(ToolFormat format, std::string_view text, Announce announce = Announce::kEarly, End end = End::kOver) {
+  return parse(ToolCallParser(format, announce, counted_ids()), text, end);
 }
 // Both ways of announcing agree where nothing breaks off.
 void expect(ToolFormat format, std::string_view text, std::string_view wanted) {
@@ -132,6 +133,42 @@ TEST(HermesCalls, ACallThatBreaksOff) {
   const std::string broken = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": oops}}</tool_call> text";
   EXPECT_EQ(parse(f, broken, Announce::kWhole), "[" + broken + "]");
   EXPECT_EQ(parse(f, broken, Announce::kEarly), "[oops}}</tool_call> text] id0:f({\"a\": )");
+}
+
+TEST(CutCalls, AreCallsWithTheArgumentsTheyHave) {
+  const auto f = ToolFormat::kHermes;
+  for (const Announce announce : {Announce::kEarly, Announce::kWhole}) {
+    EXPECT_EQ(parse(f, "Hm. <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"long", announce, End::kCut),
+              "[Hm.] id0:f({\"a\": \"long)");
+    EXPECT_EQ(
+        parse(f, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n<tool_call>{\"name\": \"g\", \"arguments\": {",
+              announce, End::kCut),
+        "[] id0:f({}) id1:g({)");
+    EXPECT_EQ(parse(ToolFormat::kLlama3Json, "{\"name\": \"f\", \"parameters\": {\"a", announce, End::kCut), "[] id0:f({\"a)");
+    // What a free answer may have meant otherwise stays its text.
+    for (const std::string text : {"a <tool_c", "<tool_call>{\"name\": \"ge", "<tool_call>{\"name\": \"f\", \"argu"})
+      EXPECT_EQ(parse(f, text, announce, End::kCut), "[" + text + "]");
+  }
+}
+
+TEST(CutCalls, WhereNothingElseMayStandTheirBeginningIsNoText) {
+  for (const Announce announce : {Announce::kEarly, Announce::kWhole}) {
+    ToolCallParser parser(ToolFormat::kHermes, announce, counted_ids());
+    parser.expect_only_calls();
+    for (const std::string text : {"<tool_c", "<tool_call>\n{\"name\": \"ge"}) EXPECT_EQ(parse(parser, text, End::kCut), "[]");
+    EXPECT_EQ(parse(parser, "<tool_call>\n{\"name\": \"f\", \"argu", End::kCut), "[] id0:f()");
+    EXPECT_EQ(parse(parser, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool", End::kCut), "[] id0:f({})");
+  }
+}
+
+TEST(CutCalls, SayThatTheyAreCut) {
+  ToolCallParser parser(ToolFormat::kHermes, Announce::kWhole, counted_ids());
+  AnswerDelta delta;
+  parser.push("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call><tool_call>{\"name\":\"g\",\"arguments\":{", delta);
+  parser.finish(End::kCut, delta);
+  ASSERT_EQ(delta.calls.size(), 2u);
+  EXPECT_FALSE(delta.calls[0].cut);
+  EXPECT_TRUE(delta.calls[1].cut);
 }
 
 TEST(Llama3Calls, BareJsonAndPythonTag) {
@@ -210,6 +247,10 @@ TEST(NamedCalls, TheWholeAnswerIsArguments) {
   }
   EXPECT_EQ(parse(parser(Announce::kWhole), "{\"x\": "), "[{\"x\": ]");
   EXPECT_EQ(parse(parser(Announce::kEarly), "{\"x\": "), "[] id0:f({\"x\": )");
+  for (const Announce announce : {Announce::kEarly, Announce::kWhole}) {
+    EXPECT_EQ(parse(parser(announce), "{\"x\": ", End::kCut), "[] id0:f({\"x\": )");
+    EXPECT_EQ(parse(parser(announce), "\n", End::kCut), "[] id0:f()");
+  }
 }
 
 TEST(ToolCallStream, ContentComesAtOnceAndArgumentsAsTheyCome) {
@@ -243,7 +284,7 @@ TEST(ToolCallStream, LongAndRepeatedTextsTakeLinearTime) {
       ToolCallParser parser(f, Announce::kEarly, counted_ids());
       AnswerDelta delta;
       for (size_t i = 0; i < text.size(); i += 7) parser.push(std::string_view(text).substr(i, 7), delta);
-      parser.finish(delta);
+      parser.finish(End::kOver, delta);
       EXPECT_LE(parser.calls(), 128u);
     }
   }

@@ -8,6 +8,8 @@
 namespace choral::serve {
 namespace {
 
+constexpr int kMaxWhiteSpace = 64;  // in a row; without an end a weak model would go on with it
+
 // How one call is written, around its arguments, and how several stand together.
 struct CallForm {
   std::string before_name, after_name, end;  // before_name NAME after_name {arguments} end
@@ -70,7 +72,8 @@ StructuredOutput tool_constraint(ToolFormat format, std::span<const Tool> tools,
   for (const Tool& tool : tools) {
     if (!calls.empty()) calls += ',';
     calls += tag(form.before_name + tool.name + form.after_name,
-                 fmt::format(R"({{"type":"json_schema","json_schema":{}}})", tool.schema), form.end);
+                 fmt::format(R"({{"type":"json_schema","json_schema":{},"max_whitespace_cnt":{}}})", tool.schema, kMaxWhiteSpace),
+                 form.end);
   }
   std::string list =
       fmt::format(R"({{"type":"tags_with_separator","tags":[{}],"separator":{},"at_least_one":true,"stop_after_first":{}}})",

@@ -56,8 +56,8 @@ class ToolConstraint : public ::testing::TestWithParam<std::pair<ToolFormat, con
       auto matcher = (*grammar)->matcher();
       const auto text = text::sample(**matcher, *tokenizer_, end_id_, random_, 40 + round, 600);
       if (!text) continue;
-      out.emplace_back(
-          *text, parse_tool_calls(make_tool_call_parser(plan, ToolCallParser::Announce::kWhole, [] { return "id"; }), *text));
+      out.emplace_back(*text, parse_tool_calls(make_tool_call_parser(plan, ToolCallParser::Announce::kWhole, [] { return "id"; }),
+                                               *text, ToolCallParser::End::kOver));
     }
     return out;
   }

@@ -198,7 +198,9 @@ Result<ToolPlan> plan_tools(const ToolsRequest& request, const ToolSetting& sett
 ToolCallParser make_tool_call_parser(const ToolPlan& plan, ToolCallParser::Announce announce,
                                      std::function<std::string()> make_id) {
   if (plan.choice == ToolChoice::kNamed) return ToolCallParser::of_arguments(plan.function, announce, std::move(make_id));
-  return ToolCallParser(plan.format, announce, std::move(make_id));
+  ToolCallParser parser(plan.format, announce, std::move(make_id));
+  if (plan.choice == ToolChoice::kRequired) parser.expect_only_calls();
+  return parser;
 }
 
 }  // namespace choral::serve

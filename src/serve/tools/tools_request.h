@@ -59,6 +59,11 @@ struct ToolSetting {
 // An error names the field in `param` ("tools[0].function.name") and in its words.
 Result<ToolPlan> plan_tools(const ToolsRequest& request, const ToolSetting& setting, std::string& param);
 
+// How an answer that ended so ends for its parser.
+inline ToolCallParser::End end_of(FinishReason reason) {
+  return reason == FinishReason::kLength ? ToolCallParser::End::kCut : ToolCallParser::End::kOver;
+}
+
 // The parser of one answer under this plan.
 ToolCallParser make_tool_call_parser(const ToolPlan& plan, ToolCallParser::Announce announce,
                                      std::function<std::string()> make_id);

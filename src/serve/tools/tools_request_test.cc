@@ -113,11 +113,31 @@ TEST(ToolsRequest, AutoIsConstrainedWhereCallsHaveMarkers) {
   EXPECT_EQ(tag["format"]["tags"].size(), 2u);
   EXPECT_EQ(tag["format"]["tags"][0]["begin"], "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": ");
   EXPECT_EQ(tag["format"]["tags"][0]["content"]["json_schema"]["required"][0], "city");
+  EXPECT_EQ(tag["format"]["tags"][0]["content"]["max_whitespace_cnt"], 64);
   EXPECT_EQ(tag["format"]["stop_after_first"], false);
   EXPECT_EQ(plan({kTools, "\"auto\"", "false"})->parallel, false);
   EXPECT_EQ(plan({kTools, "", ""}, {ToolFormat::kJson, true, {}})->constraint.kind, Kind::kNone);
   EXPECT_EQ(plan({kTools, "", ""}, {ToolFormat::kHermes, false, {}})->constraint.kind, Kind::kNone);
   EXPECT_TRUE(plan({kTools, "", ""}, {ToolFormat::kDeepSeekV3, true, {}})->keep_special_tokens);
+}
+
+// Wherever such an answer is cut, streamed or not, it has the beginnings of its calls and no text.
+void expect_beginnings(const ToolPlan& plan, std::string_view answer, const ParsedAnswer& all) {
+  using Announce = ToolCallParser::Announce;
+  for (size_t cut = 0; cut < answer.size(); ++cut) {
+    const auto parse = [&](Announce announce) {
+      return parse_tool_calls(make_tool_call_parser(plan, announce, [] { return "id"; }), answer.substr(0, cut),
+                              ToolCallParser::End::kCut);
+    };
+    const ParsedAnswer whole = parse(Announce::kWhole), early = parse(Announce::kEarly);
+    EXPECT_EQ(whole.content + early.content, "") << answer.substr(0, cut);
+    ASSERT_EQ(whole.calls.size(), early.calls.size()) << answer.substr(0, cut);
+    for (size_t i = 0; i < whole.calls.size(); ++i) {
+      EXPECT_EQ(whole.calls[i].name, all.calls[i].name);
+      EXPECT_EQ(whole.calls[i].arguments, early.calls[i].arguments);
+      EXPECT_TRUE(all.calls[i].arguments.starts_with(whole.calls[i].arguments)) << whole.calls[i].arguments;
+    }
+  }
 }
 
 TEST(ToolsRequest, EveryConstraintIsWellFormedAndItsCallsAreRead) {
@@ -138,13 +158,14 @@ TEST(ToolsRequest, EveryConstraintIsWellFormedAndItsCallsAreRead) {
       answer += call["begin"].get<std::string>() + (i ? "{}" : "{\"city\":\"Rome\"}") + call["end"].get<std::string>();
     }
     if (around) answer += tag["end"].get<std::string>();
-    const ParsedAnswer parsed =
-        parse_tool_calls(make_tool_call_parser(*made, ToolCallParser::Announce::kWhole, [] { return "id"; }), answer);
+    const ParsedAnswer parsed = parse_tool_calls(
+        make_tool_call_parser(*made, ToolCallParser::Announce::kWhole, [] { return "id"; }), answer, ToolCallParser::End::kOver);
     EXPECT_EQ(parsed.content, "") << answer;
     ASSERT_EQ(parsed.calls.size(), 2u) << answer;
     EXPECT_EQ(parsed.calls[0].name, "get_weather");
     EXPECT_EQ(parsed.calls[0].arguments, "{\"city\":\"Rome\"}");
     EXPECT_EQ(parsed.calls[1].name, "now");
+    expect_beginnings(*made, answer, parsed);
   }
 }
 
@@ -158,7 +179,8 @@ TEST(ToolsRequest, ANamedFunctionGivesItsSchema) {
   EXPECT_EQ(nlohmann::json::parse(made->constraint.text)["required"][0], "city");
   EXPECT_EQ(plan({kTools, kNamed, ""}, {ToolFormat::kHermes, false, {}})->constraint.kind, Kind::kJsonObject);
   const ParsedAnswer parsed =
-      parse_tool_calls(make_tool_call_parser(*made, ToolCallParser::Announce::kWhole, [] { return "id"; }), "{\"city\":\"x\"}");
+      parse_tool_calls(make_tool_call_parser(*made, ToolCallParser::Announce::kWhole, [] { return "id"; }), "{\"city\":\"x\"}",
+                       ToolCallParser::End::kOver);
   EXPECT_EQ(parsed.calls.at(0).name, "get_weather");
 }
 

@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t kSeed = 1;
 constexpr int kWarmUpSteps = 2;
 constexpr int kProfiledSteps = 3;
-constexpr int kExtraSteps = 8;  // room for those and for the prompts' own
+constexpr int kExtraSteps = 8;  // room for those
 static_assert(StepTimer::kMaxAdapterRank == lora::LoRAConfig::kLargestRank);
 
 class EngineStepTimer : public StepTimer {
@@ -62,6 +62,9 @@ sched::SchedulerConfig bench_scheduler(const engine::ExecutorFacts& facts) {
   return config;
 }
 
+// Steps until every prompt is in; the sequences whose prompts came first decode meanwhile.
+int64_t prompt_steps(int64_t batch, int64_t context) { return ceil_div(batch * context, StepTimer::kMaxPrefill - batch) + 1; }
+
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
   return values[values.size() / 2];
@@ -98,7 +101,8 @@ Status EngineStepTimer::load(StepTimerOptions options) {
 }
 
 Status EngineStepTimer::check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const {
-  const int64_t tokens = int64_t{context} + steps + kExtraSteps;
+  const int64_t batch = *std::max_element(batches.begin(), batches.end());
+  const int64_t tokens = int64_t{context} + prompt_steps(batch, context) + steps + kExtraSteps;
   const int64_t longest = std::max<int64_t>(tokens, *std::max_element(prefills.begin(), prefills.end()) + 1);
   if (longest > executor_->facts().max_model_len) {
     return invalid_argument(
@@ -106,7 +110,6 @@ Status EngineStepTimer::check_room(std::span<const int> batches, std::span<const
         longest, executor_->facts().max_model_len);
   }
   const int64_t blocks = ceil_div(tokens, kernels::kKvBlockTokens);
-  const int64_t batch = *std::max_element(batches.begin(), batches.end());
   if (blocks * batch > executor_->facts().kv_blocks) {
     return resource_exhausted(
         "batch {} with {} tokens each needs {} KV blocks, there are {}: lower --batch or raise --kv-cache-memory", batch, tokens,
@@ -192,7 +195,8 @@ Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, 
   std::deque<Run> runs;
   for (const auto& cast : casts) {
     auto& run = runs.emplace_back(executor_->facts());
-    CHORAL_RETURN_IF_ERROR(add_sequences(run.scheduler, batch, context, steps + kWarmUpSteps + kProfiledSteps + 1, cast));
+    const auto outputs = static_cast<int>(prompt_steps(batch, context)) + steps + kWarmUpSteps + kProfiledSteps;
+    CHORAL_RETURN_IF_ERROR(add_sequences(run.scheduler, batch, context, outputs, cast));
     do {
       run_step(run.scheduler);
     } while (cycle_->planned().decode_tokens() < batch);  // until every prompt is in

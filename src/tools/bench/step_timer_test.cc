@@ -27,6 +27,18 @@ std::unique_ptr<StepTimer> make_or_die(const StepTimerOptions& options) {
   return std::move(*timer);
 }
 
+// Prompts of many steps: those that came first must not be at their end when the last one is in.
+TEST(StepTimer, LongContextsDecodeTogether) {
+  auto options = tiny();
+  options.engine.kv_cache_bytes = 64 << 20;
+  const auto timer = make_or_die(options);
+  const std::vector<StepTimer::Cast> casts{{0}};
+  const auto decode = timer->decode(64, 440, 2, casts);
+  ASSERT_TRUE(decode.ok()) << decode.status().message();
+  EXPECT_EQ((*decode)[0].tokens, 64);
+  EXPECT_EQ((*decode)[0].steps, 2);
+}
+
 TEST(StepTimer, EachCastIsTimedWithItsWholeBatch) {
   const auto timer = make_or_die(tiny());
   ASSERT_TRUE(timer->add_adapter(1, 4, 1).ok());

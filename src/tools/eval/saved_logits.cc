@@ -37,7 +37,7 @@ Status read_ids(io::BoundedReader& reader, uint64_t count, uint32_t vocab, std::
   }
   CHORAL_TRY(const auto bytes, reader.take(*size, what));
   ids.resize(count);
-  std::memcpy(ids.data(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(ids.data(), bytes.data(), bytes.size());
   for (const int32_t id : ids) {
     if (static_cast<uint32_t>(id) >= vocab)
       return corrupt("{}: {} hold {}, the vocabulary has {}", reader.file(), what, static_cast<uint32_t>(id), vocab);

@@ -1,9 +1,15 @@
 #include "tools/adapter_folders.h"
 
+#include "io/hub_cache.h"
 #include "lora/peft/adapter_file.h"
 #include "lora/peft/peft_helper.h"
 
 namespace choral::tools {
+
+Result<std::string> find_adapter(std::string_view path_or_name) {
+  CHORAL_TRY(const auto path, io::resolve_adapter(path_or_name));
+  return path.string();
+}
 
 Result<AdapterSummary> summarise_adapter(const std::string& path) {
   CHORAL_TRY(const auto peft, lora::PEFTHelper::from_local_dir(path));

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 
-#include "base/size_text.h"
 #include "engine/checkpoint_weights.h"
 #include "engine/layer_forms.h"
+#include "engine/memory_plan.h"
 #include "io/checkpoint.h"
 #include "io/hub_cache.h"
 #include "models/registry.h"
@@ -21,7 +21,7 @@ Status fail(DoctorReport& report, const char* subject, const Status& status, std
   return status;
 }
 
-Status examine_weights(const std::string& path, int64_t memory_free, DoctorReport& report) {
+Status examine_weights(const std::string& path, DoctorReport& report) {
   const auto checkpoint = io::Checkpoint::open(path);
   if (!checkpoint.ok())
     return fail(report, "weights", checkpoint.status(), "fetch the files again; compare their sizes with the source's");
@@ -33,14 +33,17 @@ Status examine_weights(const std::string& path, int64_t memory_free, DoctorRepor
   std::vector<std::string> parts;
   for (const auto& [format, count] : formats) parts.push_back(fmt::format("{} {}", count, format));
   report.fine("weights", fmt::format("{}; tensors: {}", (*checkpoint)->description(), fmt::join(parts, ", ")));
-  const auto needed = static_cast<int64_t>((*checkpoint)->total_bytes());
-  const std::string memory =
-      fmt::format("weights {} of {} free; the KV cache takes a share of the rest", size_text(needed), size_text(memory_free));
-  if (needed < memory_free) {
-    report.fine("memory budget", memory);
-  } else {
-    report.wrong("memory budget", memory, "free memory, or take a smaller or more quantised model");
-  }
+  return {};
+}
+
+// As the worker decides it.
+Status examine_memory(const EngineOptions& options, const platform::Context& ctx, const models::Model& model,
+                      int64_t expected_bytes, DoctorReport& report) {
+  CHORAL_TRY(const DType kv_dtype, engine::parse_kv_dtype(options.kv_cache_dtype));
+  const auto plan = engine::plan_memory(model.kv_shapes(), model.max_positions(), kv_dtype,
+                                        engine::memory_wishes(options, ctx.session, expected_bytes), engine::machine_memory());
+  if (!plan.ok()) return fail(report, "memory budget", plan.status(), "free memory, or take a smaller or more quantised model");
+  report.fine("memory budget", plan->text());
   return {};
 }
 
@@ -52,12 +55,17 @@ Status examine_layers(const EngineOptions& options, const std::string& path, con
   if (!request.ok()) return fail(report, "weights", request.status(), "see choral generate --help");
   CHORAL_TRY(auto checkpoint, io::Checkpoint::open(path));
   engine::CheckpointWeights weights(std::move(checkpoint), *request);
+  int64_t expected_bytes = 0;
+  for (auto* module : model.modules()) {
+    if (const Status found = module->load_weights(weights); !found.ok()) return fail(report, "weights", found, kCure);
+    expected_bytes += module->expected_bytes(*request);
+  }
+  CHORAL_RETURN_IF_ERROR(examine_memory(options, ctx, model, expected_bytes, report));
   std::vector<layers::Module*> firsts;
   std::map<std::string, int> counts;
   for (auto* module : model.modules()) {
     if (module->linear_method() == nullptr || counts[engine::without_numbers(module->prefix())]++ > 0) continue;
-    auto status = module->load_weights(weights);
-    if (status.ok()) status = module->process_weights_after_loading(ctx, weights);
+    const Status status = module->process_weights_after_loading(ctx, weights);
     if (!status.ok()) return fail(report, "weights", status, kCure);
     firsts.push_back(module);
   }
@@ -89,7 +97,7 @@ void examine_chat_template(const text::NamedTemplate& named, DoctorReport& repor
 }  // namespace
 
 Status examine_model(const EngineOptions& options, const platform::Context& ctx, const engine::ModelForms& forms,
-                     int64_t memory_free, DoctorReport& report) {
+                     DoctorReport& report) {
   const auto path = io::resolve_model(options.model);
   if (!path.ok()) return fail(report, "model", path.status(), "check the name; Choral fetches nothing itself");
   report.fine("model", path->string());
@@ -108,7 +116,7 @@ Status examine_model(const EngineOptions& options, const platform::Context& ctx,
   if (!built.ok()) return fail(report, "configuration", built.status(), "fetch config.json again, or take another model");
   for (const auto& note : built->notes) report.notice("weights", note, "");
   report.fine("tokenizer", fmt::format("{} tokens", files->tokenizer->vocab_size()));
-  CHORAL_RETURN_IF_ERROR(examine_weights(files->path, memory_free, report));
+  CHORAL_RETURN_IF_ERROR(examine_weights(files->path, report));
   CHORAL_RETURN_IF_ERROR(examine_layers(options, files->path, ctx, *built->model, report));
   if (files->chat_templates.empty()) {
     report.notice("chat template", "none: `chat` and `messages` are refused", "give one with --chat-template FILE");

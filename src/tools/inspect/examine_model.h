@@ -9,6 +9,6 @@ namespace choral::tools {
 
 // The model is built for `session` in `forms`, to see that it can be. The Status is the first thing that keeps it from loading.
 Status examine_model(const EngineOptions& options, const platform::Context& ctx, const engine::ModelForms& forms,
-                     int64_t memory_free, DoctorReport& report);
+                     DoctorReport& report);
 
 }  // namespace choral::tools

@@ -18,8 +18,8 @@ class OpenDevice : public ExaminedDevice {
       : pool_(std::move(pool)), device_(std::move(device)), context_(*device_.session, *pool_, cpu_level()) {}
 
   kernels::MachinePeaks measure_peaks() override { return kernels::measure_peaks(context_.kernel); }
-  Status examine_model(const EngineOptions& options, int64_t memory_free, DoctorReport& report) override {
-    return tools::examine_model(options, context_, device_.forms, memory_free, report);
+  Status examine_model(const EngineOptions& options, DoctorReport& report) override {
+    return tools::examine_model(options, context_, device_.forms, report);
   }
   void list_operators(DoctorReport& report) override;
 

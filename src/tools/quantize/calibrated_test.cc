@@ -3,19 +3,15 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <map>
 
-#include "engine/tiny_model_test.h"
-#include "io/checkpoint.h"
 #include "io/config_map.h"
 #include "io/model_config.h"
 #include "io/safetensors_writer.h"
-#include "kernels/quant/dequantise.h"
 #include "support/temp_dir.h"
 #include "tensor/tensor.h"
 #include "tools/evaluation.h"
 #include "tools/quantize.h"
-#include "tools/quantize/linear_overrides.h"
+#include "tools/quantize/linear_formula_test.h"
 
 namespace choral::tools {
 namespace {
@@ -46,14 +42,6 @@ Result<QuantizeReport> quantize(const QuantizeOptions& options) {
   return quantizer->write();
 }
 
-std::vector<float> floats_of(const io::Checkpoint& checkpoint, const std::string& name) {
-  const auto view = checkpoint.find(name)->view;
-  std::vector<float> out(view.shape.elements());
-  for (int64_t r = 0; r < view.rows(); ++r)
-    kernels::dequantise_row(view.dtype, view.row(r), view.cols(), out.data() + r * view.cols());
-  return out;
-}
-
 // The mean divergence of `measured` from `reference` over the text.
 double divergence(const EngineOptions& measured, const EngineOptions& reference) {
   EvaluationOptions options{.text = text_of(80), .text_name = "items.txt", .window_tokens = 128};
@@ -63,39 +51,6 @@ double divergence(const EngineOptions& measured, const EngineOptions& reference)
   EXPECT_TRUE(report.ok()) << report.status().to_string();
   return report.ok() ? mean_of(report->reference->divergences).value : INFINITY;
 }
-
-// A linear layer whose x is rounded, in float, to what the checkpoint's scale and offset leave of it.
-using Inputs = std::map<std::string, kernels::StaticQuant, std::less<>>;
-template <class Layer>
-class RoundedInput : public Layer {
- public:
-  RoundedInput(layers::Builder& builder, const typename Layer::Spec& spec, const Inputs& inputs)
-      : Layer(builder, spec),
-        input_(inputs.at(this->lora_target(lora::TargetKind::kLinear, this->prefix()).members.front().name)) {}
-  void forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
-               const lora::PunicaWrapper* lora) const override {
-    const auto rounded = round(x);
-    Layer::forward(ctx, {rounded.data(), x.rows, x.cols}, y, lora);
-  }
-  void forward_add(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
-                   const lora::PunicaWrapper* lora) const override {
-    const auto rounded = round(x);
-    Layer::forward_add(ctx, {rounded.data(), x.rows, x.cols}, y, lora);
-  }
-
- private:
-  std::vector<float> round(MatrixView<const float> x) const {
-    std::vector<float> out;
-    const auto offset = static_cast<float>(input_.offset);
-    for (int64_t r = 0; r < x.rows; ++r) {
-      for (const float v : x.row_span(r)) {
-        out.push_back((std::clamp(std::rint(v / input_.scale) + offset, -128.0f, 127.0f) - offset) * input_.scale);
-      }
-    }
-    return out;
-  }
-  kernels::StaticQuant input_;
-};
 
 // The first layer's attention is given norm(embedding), which is known without a model.
 TEST(CalibratedScheme, ScalesAreOfWhatTheLayersWereGiven) {
@@ -128,32 +83,25 @@ TEST(CalibratedScheme, ScalesAreOfWhatTheLayersWereGiven) {
   EXPECT_FALSE(written->contains("lm_head.input_scale"));
 }
 
-// The same integers of the weights with the same rounded x, in float. What is left is x's 16 bits there, and values that fall to
-// the other side of a border for it, which move the roundings of all that follows: less than the rounding itself.
-TEST(CalibratedScheme, AnswersAsItsScalesAndIntegersInFloat) {
+// Each layer as its scales and integers in float64 say, and so the model. What is left between the answers: values that lie on
+// the border of two integers and fall to the other side by the last bit of a float32 sum.
+TEST(CalibratedScheme, AnswersAsItsScalesAndIntegersInFloat64) {
   for (const char* model : {"tiny-llama3", "tiny-qwen2", "tiny-mistral"}) {
     for (const char* format : {"compressed-tensors", "modelslim"}) {
       SCOPED_TRACE(std::string(model) + " " + format);
       const choral::testing::TempDir dir;
-      const auto report = quantize(wanted(tiny_options(model).model, dir.path() / "out", format));
+      const auto source = tiny_options(model).model;
+      const auto report = quantize(wanted(source, dir.path() / "out", format));
       ASSERT_TRUE(report.ok()) << report.status().to_string();
-      const auto written = *io::Checkpoint::open(dir.path() / "out");
-      Inputs inputs;
-      for (const auto& name : written->names()) {
-        if (!name.ends_with(".input_scale")) continue;
-        const auto layer = name.substr(0, name.rfind('.'));
-        const float offset = written->contains(layer + ".input_offset") ? floats_of(*written, layer + ".input_offset")[0] : 0;
-        inputs[layer] = {.scale = floats_of(*written, name)[0], .offset = static_cast<int32_t>(offset)};
-      }
-      EXPECT_EQ(std::ssize(inputs), report->quantised_layers);
-      const auto overrides = std::make_shared<platform::LayerOverrides>();
-      ASSERT_TRUE(replace_linear_layers<RoundedInput>(*overrides, inputs).ok());
-      auto fixed = tiny_options(model), in_float = tiny_options(model);
+      auto fixed = tiny_options(model);
       fixed.model = dir / "out";
-      in_float.quantization = "w8a16";
-      in_float.layer_overrides = overrides;
-      in_float.fuse = "none";
-      EXPECT_LT(divergence(fixed, in_float), 0.5 * divergence(fixed, tiny_options(model)));
+      auto compared = formula_of_w8a8(source, fixed.model), computing = formula_of_w8a8(source, fixed.model);
+      computing.stand_in();
+      const double rounding = divergence(fixed, tiny_options(model));
+      const double off = divergence(held_to(compared, fixed), held_to(computing, fixed));
+      EXPECT_GT(compared.outputs(), 0);
+      EXPECT_LE(compared.farthest(), 1) << compared.farthest_place();
+      EXPECT_LT(off, 0.02 * rounding);
     }
   }
 }

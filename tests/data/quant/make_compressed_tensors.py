@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the *.safetensors beside it: one linear layer `l` in each form that compressed-tensors packs integers into, and what the
-library itself unpacks: `expected`, float32. The metadata holds the quantization_config. Needs torch and compressed-tensors 0.20."""
+"""Writes the *.safetensors beside it: one linear layer `l` in each form that compressed-tensors packs integers into, and in MX forms,
+and what the library itself unpacks: `expected`, float32. The metadata holds the quantization_config. Needs torch and compressed-tensors 0.20."""
 
 import json
 import pathlib
@@ -18,8 +18,8 @@ INT8_TOKENS = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "tok
 def scales_and_zeros(weight, args):
     groups = COLS // args.group_size if args.strategy == "group" else 1
     parts = weight.reshape(ROWS, groups, -1) if args.strategy != "tensor" else weight.reshape(1, 1, -1)
-    if args.type == "float":  # mxfp4: powers of two
-        return torch.exp2(torch.floor(torch.log2(parts.abs().amax(2))) - 2), None
+    if args.type == "float":  # powers of two
+        return torch.exp2(torch.floor(torch.log2(parts.abs().amax(2))) - {4: 2, 8: 8}[args.num_bits]), None
     steps = 2**args.num_bits - 1
     if args.symmetric:
         scale = parts.abs().amax(2) / (steps / 2)
@@ -67,3 +67,4 @@ write("bytes-int8-channel", "int-quantized", ints(8, "channel"), INT8_TOKENS)
 write("bytes-int4-group", "int-quantized", ints(4, "group", group_size=32), INT8_TOKENS)
 write("bytes-int8-channel-asymmetric", "int-quantized", ints(8, "channel") | {"symmetric": False})
 write("mxfp4-group", "mxfp4-pack-quantized", {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "group", "group_size": 32})
+write("mxfp8-group", "mxfp8-quantized", {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"})

@@ -1,43 +1,36 @@
 // What pack_int8() accepts, refuses and keeps.
-#include <gmock/gmock.h>
-
-#include <cmath>
-#include <limits>
-#include <numeric>
-
 #include "kernels/gemm/int8/gemm_int8_test_data.h"
 #include "kernels/gemm/int8/int8_panels.h"
+#include "kernels/gemm/packed_matrix_test.h"
 
 namespace choral::kernels {
 namespace {
 
 using testing::HasSubstr;
 
-std::unique_ptr<PackedMatrix> pack(std::vector<Int8Part> parts, const Int8Options& options = {}) {
+std::unique_ptr<PackedMatrix> pack(const std::vector<Int8Part>& parts, const Int8Options& options = {}) {
   ThreadPool pool(2);
-  auto packed = pack_int8(parts, options, pool);
-  CHORAL_CHECK(packed.ok(), packed.status().message());
-  return std::move(*packed);
+  return packed_or_die(pack_int8(parts, options, pool));
+}
+std::string error(const std::vector<Int8Part>& parts, const Int8Options& options = {}) {
+  ThreadPool pool(1);
+  return refusal(pack_int8(parts, options, pool));
 }
 
 TEST(GemmInt8Pack, PartsAreStackedInTheirOrder) {
   for (const int64_t group : {0, 32}) {
     const int64_t k = 70;
-    const auto a = int8_matrix(24, k, group, Int8Fill::kRandom, 1), b = int8_matrix(7, k, group, Int8Fill::kRandom, 2);
-    std::vector<int32_t> order(24);
-    std::iota(order.rbegin(), order.rend(), 0);
-    const std::vector<int32_t> some{5, 5, 0};
-    Int8Part reversed = a.part(), chosen = b.part();
-    reversed.rows.order = order;
-    chosen.rows.order = some;
-    const auto w = pack({reversed, b.part(), chosen}, {.group_size = group});
+    const StackedParts stack;
+    const auto a = int8_matrix(stack.kRowsOfA, k, group, Int8Fill::kRandom, 1),
+               b = int8_matrix(stack.kRowsOfB, k, group, Int8Fill::kRandom, 2);
+    const auto w = pack(stack.parts(a.part(), b.part()), {.group_size = group});
     EXPECT_EQ(w->n(), 34);
     EXPECT_EQ(w->k(), k);
     EXPECT_EQ(w->size_bytes(), 3 * (a.groups() * 64 + 72 * 16));
     std::vector<float> got(static_cast<size_t>(k));
     for (int64_t row = 0; row < 34; ++row) {
-      const auto& source = row < 24 ? a : b;
-      const int64_t at = row < 24 ? 23 - row : row < 31 ? row - 24 : some[static_cast<size_t>(row - 31)];
+      const auto& source = stack.of_a(row) ? a : b;
+      const int64_t at = stack.source(row);
       ASSERT_TRUE(w->read_row(row, got).ok());
       for (int64_t i = 0; i < k; ++i) {
         const float scale = source.scales[static_cast<size_t>(at * source.groups() + (group == 0 ? 0 : i / group))];
@@ -58,51 +51,14 @@ TEST(GemmInt8Pack, RowsOfAStaticMatrixAreWithoutTheInputsScale) {
 }
 
 TEST(GemmInt8Pack, WrongPartsAreRefusedByName) {
-  ThreadPool pool(1);
-  const auto error = [&](std::vector<Int8Part> parts, const Int8Options& options = {}) {
-    const auto packed = pack_int8(parts, options, pool);
-    EXPECT_FALSE(packed.ok());
-    return packed.ok() ? std::string() : packed.status().message();
-  };
   const auto data = int8_matrix(4, 64, 0, Int8Fill::kRandom, 1), wide = int8_matrix(4, 96, 0, Int8Fill::kRandom, 2);
-  const Int8Part good = data.part();
-  const std::vector<int32_t> beyond{4}, below{-1};
-  EXPECT_THAT(error({}), HasSubstr("at least one part"));
-  EXPECT_THAT(error({good, wide.part()}), HasSubstr("part 1 has k = 96 but part 0 has 64"));
-  Int8Part bad = good;
-  bad.rows.tensor.dtype = DType::kF32;
-  EXPECT_THAT(error({good, bad}), HasSubstr("part 1 of an int8 weight is float32"));
-  bad = good;
-  bad.rows.tensor.shape = Shape{0, 64};
-  EXPECT_THAT(error({bad}), HasSubstr("part 0 of an int8 weight has shape [0, 64]"));
-  bad.rows.tensor.shape = Shape{4};
-  EXPECT_THAT(error({bad}), HasSubstr("[rows, k]"));
-  bad = good;
-  bad.rows.tensor.data = nullptr;
-  EXPECT_THAT(error({bad}), HasSubstr("host memory"));
-  bad = good;
-  bad.rows.order = beyond;
-  EXPECT_THAT(error({good, bad}), HasSubstr("part 1's row order names row 4"));
-  bad.rows.order = below;
-  EXPECT_THAT(error({bad}), HasSubstr("row -1"));
-  bad = good;
-  bad.scales = bad.scales.first(3);
-  EXPECT_THAT(error({bad}), HasSubstr("part 0 has 3 scales; 4 rows with 1 each need 4"));
-  EXPECT_THAT(error({good}, {.group_size = 32}), HasSubstr("4 rows with 2 each need 8"));
-  EXPECT_THAT(error({good}, {.group_size = 48}), HasSubstr("not in groups of 48"));
-  auto scales = data.scales;
-  scales[2] = std::numeric_limits<float>::quiet_NaN();
-  bad.scales = scales;
-  EXPECT_THAT(error({good, bad}), HasSubstr("part 1 has a scale of nan for row 2"));
+  expect_wrong_parts_are_refused(data.part(), wide.part(), "an int8 weight",
+                                 [](const std::vector<Int8Part>& parts) { return error(parts); });
+  EXPECT_THAT(error({data.part()}, {.group_size = 32}), HasSubstr("4 rows with 2 each need 8"));
+  EXPECT_THAT(error({data.part()}, {.group_size = 48}), HasSubstr("not in groups of 48"));
 }
 
 TEST(GemmInt8Pack, WrongStaticInputsAreRefused) {
-  ThreadPool pool(1);
-  const auto error = [&](std::vector<Int8Part> parts, const Int8Options& options) {
-    const auto packed = pack_int8(parts, options, pool);
-    EXPECT_FALSE(packed.ok());
-    return packed.ok() ? std::string() : packed.status().message();
-  };
   const auto data = int8_matrix(4, 64, 0, Int8Fill::kLargest, 1);
   const Int8Part good = data.part();
   for (const StaticQuant wrong : {StaticQuant{0.0f, 0}, StaticQuant{-1.0f, 0}, StaticQuant{NAN, 0}, StaticQuant{INFINITY, 0},

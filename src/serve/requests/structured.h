@@ -12,4 +12,7 @@ Status read_response_format(std::string_view name, const Json& json, Request& re
 // {"json" | "regex" | "choice" | "grammar" | "json_object" | "structural_tag": …}, exactly one of them.
 Status read_structured_outputs(std::string_view name, const Json& json, Request& request);
 
+// vLLM's older names for these: guided_json, guided_regex, guided_choice, guided_grammar.
+Status read_guided(std::string_view name, const Json& json, Request& request);
+
 }  // namespace choral::serve

@@ -1,4 +1,4 @@
-#include "serve/openai/structured.h"
+#include "serve/requests/structured.h"
 
 #include <array>
 
@@ -7,9 +7,12 @@ namespace {
 
 using Kind = StructuredOutput::Kind;
 
+constexpr std::string_view kGuided = "guided_";
+
 Status put(Request& request, StructuredOutput wanted, std::string_view name) {
   if (request.structured_output.kind != Kind::kNone)
-    return invalid_argument("'{}': the answer's form is asked for twice; give response_format or structured_outputs", name);
+    return invalid_argument(
+        "'{}': the answer's form is asked for twice; give one of response_format, structured_outputs and guided_*", name);
   request.structured_output = std::move(wanted);
   return {};
 }
@@ -25,6 +28,31 @@ Result<std::string> schema_text(std::string_view name, const Json& json) {
 // Options of other servers' grammars that change white space or strictness; ours are xgrammar's defaults.
 constexpr std::array<std::string_view, 3> kStyles{"disable_any_whitespace", "disable_additional_properties",
                                                   "whitespace_pattern"};
+
+// One member of structured_outputs. `place` names it.
+Status read_wanted(std::string_view place, std::string_view key, const Json& value, Request& request) {
+  StructuredOutput wanted;
+  if (key == "json_object") {
+    wanted.kind = Kind::kJsonObject;
+  } else if (key == "json") {
+    wanted.kind = Kind::kJsonSchema;
+    CHORAL_TRY(wanted.text, schema_text(place, value));
+  } else if (key == "choice") {
+    wanted.kind = Kind::kChoice;
+    CHORAL_RETURN_IF_ERROR(read_value(place, value, wanted.choices));
+  } else if (key == "structural_tag") {
+    wanted.kind = Kind::kStructuralTag;
+    wanted.text = value.is_string() ? value.get<std::string>() : dumped(value);
+  } else if (key == "regex" || key == "grammar") {
+    wanted.kind = key == "regex" ? Kind::kRegex : Kind::kGrammar;
+    CHORAL_RETURN_IF_ERROR(read_value(place, value, wanted.text));
+  } else if (std::find(kStyles.begin(), kStyles.end(), key) != kStyles.end()) {
+    return unsupported("'{}' is not served", place);
+  } else {
+    return invalid_argument("'{}' is not known; there are json, regex, choice, grammar, json_object and structural_tag", place);
+  }
+  return put(request, std::move(wanted), place);
+}
 
 }  // namespace
 
@@ -47,31 +75,14 @@ Status read_response_format(std::string_view name, const Json& json, Request& re
 Status read_structured_outputs(std::string_view name, const Json& json, Request& request) {
   if (!json.is_object()) return wrong_type(name, "an object", json);
   for (const auto& [key, value] : json.items()) {
-    const std::string place = fmt::format("{}.{}", name, key);
     if (value.is_null() || value == false) continue;
-    StructuredOutput wanted;
-    if (key == "json_object") {
-      wanted.kind = Kind::kJsonObject;
-    } else if (key == "json") {
-      wanted.kind = Kind::kJsonSchema;
-      CHORAL_TRY(wanted.text, schema_text(place, value));
-    } else if (key == "choice") {
-      wanted.kind = Kind::kChoice;
-      CHORAL_RETURN_IF_ERROR(read_value(place, value, wanted.choices));
-    } else if (key == "structural_tag") {
-      wanted.kind = Kind::kStructuralTag;
-      wanted.text = value.is_string() ? value.get<std::string>() : dumped(value);
-    } else if (key == "regex" || key == "grammar") {
-      wanted.kind = key == "regex" ? Kind::kRegex : Kind::kGrammar;
-      CHORAL_RETURN_IF_ERROR(read_value(place, value, wanted.text));
-    } else if (std::find(kStyles.begin(), kStyles.end(), key) != kStyles.end()) {
-      return unsupported("'{}' is not served", place);
-    } else {
-      return invalid_argument("'{}' is not known; there are json, regex, choice, grammar, json_object and structural_tag", place);
-    }
-    CHORAL_RETURN_IF_ERROR(put(request, std::move(wanted), name));
+    CHORAL_RETURN_IF_ERROR(read_wanted(fmt::format("{}.{}", name, key), key, value, request));
   }
   return {};
+}
+
+Status read_guided(std::string_view name, const Json& json, Request& request) {
+  return json == false ? Status() : read_wanted(name, name.substr(kGuided.size()), json, request);
 }
 
 }  // namespace choral::serve

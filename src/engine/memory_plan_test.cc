@@ -1,0 +1,87 @@
+// What is told of the memory before a load is what the load then has.
+#include "engine/memory_plan.h"
+
+#include <gmock/gmock.h>
+
+#include <array>
+
+#include "engine/adapters/adapter_files_test.h"
+
+namespace choral::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int64_t kMiB = int64_t{1} << 20, kGiB = int64_t{1} << 30;
+constexpr std::array<layers::KvShape, 4> kLayers = {{{2, 64, 64}, {2, 64, 64}, {2, 64, 64}, {2, 64, 64}}};
+constexpr int64_t kPositions = 8192;
+
+Result<MemoryPlan> plan(int64_t weights, const MachineMemory& machine, int64_t kv = 0, int64_t adapters = 0) {
+  return plan_memory(kLayers, kPositions, DType::kF32,
+                     {.weight_bytes = weights, .adapter_bytes = adapters, .kv = {.requested_bytes = kv, .max_num_seqs = 64}},
+                     machine);
+}
+
+TEST(MemoryPlan, SharesOutWhatTheWeightsLeave) {
+  const auto made = plan(kGiB, {.free_bytes = 5 * kGiB, .total_bytes = 8 * kGiB});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ(made->adapter_bytes, kGiB);
+  EXPECT_LE(made->kv.bytes, kGiB);
+  EXPECT_GT(made->kv.bytes, kGiB - kMiB);
+  EXPECT_THAT(made->warning, IsEmpty());
+  EXPECT_EQ(made->text(), "weights 1.0 GiB, KV cache 1.0 GiB, adapters up to 1.0 GiB, of 5.0 GiB free");
+}
+
+TEST(MemoryPlan, AdaptersGetEightGigabytesAtMost) {
+  EXPECT_EQ(plan(kGiB, {.free_bytes = 100 * kGiB, .total_bytes = 100 * kGiB})->adapter_bytes, 8 * kGiB);
+}
+
+TEST(MemoryPlan, RefusesWeightsThatDoNotFit) {
+  for (const int64_t kv : {int64_t{0}, 64 * kMiB}) {  // more than there is at all
+    const auto refused = plan(9 * kGiB, {.free_bytes = 5 * kGiB, .total_bytes = 8 * kGiB}, kv);
+    EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
+    EXPECT_THAT(refused.status().message(), HasSubstr("the weights take 9.0 GiB, and this machine has 8.0 GiB in all"));
+  }
+  const auto refused = plan(6 * kGiB, {.free_bytes = 5 * kGiB, .total_bytes = 8 * kGiB});
+  EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.status().message(), HasSubstr("--kv-cache-memory"));
+  const auto insisted = plan(6 * kGiB, {.free_bytes = 5 * kGiB, .total_bytes = 8 * kGiB}, 64 * kMiB);
+  ASSERT_TRUE(insisted.ok());
+  EXPECT_THAT(insisted->warning, HasSubstr("more than there is"));
+}
+
+TEST(MemoryPlan, WarnsOfSizesThatWereAskedFor) {
+  const MachineMemory machine{.free_bytes = 4 * kGiB, .total_bytes = 8 * kGiB};
+  EXPECT_THAT(plan(kGiB, machine, 512 * kMiB, 2 * kGiB)->warning, IsEmpty());
+  EXPECT_THAT(plan(kGiB, machine, 512 * kMiB, 3 * kGiB)->warning, HasSubstr("lower --kv-cache-memory or --adapter-memory"));
+  EXPECT_THAT(plan(kGiB, machine, 512 * kMiB, int64_t{1} << 50)->warning, HasSubstr("--adapter-memory"));
+}
+
+TEST(MemoryPlan, IsToldBeforeAWeightIsPackedAndKept) {
+  for (const char* quantization : {"auto", "w8a8_dynamic", "w8a16", "w4a16", "fp8"}) {
+    EngineOptions options = tiny_options();
+    options.quantization = quantization;
+    std::vector<std::string> phases, told;
+    options.on_progress = [&](const LoadProgress& p) {
+      if (phases.empty() || phases.back() != p.phase) phases.emplace_back(p.phase);
+      if (p.phase == "memory") told.emplace_back(p.detail);
+    };
+    auto worker = std::move(*Worker::make(options));
+    const auto files = open_model_files(options);
+    auto checkpoint = io::Checkpoint::open(files->path);
+    CheckpointWeights weights(*checkpoint, {});
+    ASSERT_TRUE(worker->load(files->config, weights, options).ok());
+    EXPECT_EQ(phases, (std::vector<std::string>{"memory", "pack"}));
+    EXPECT_EQ(told, std::vector{worker->memory().text()});
+    ASSERT_TRUE(worker->initialize_cache(options).ok());
+    EXPECT_EQ(worker->kv_bytes(), worker->memory().kv.bytes);
+    // The tiny model's rows are short: padding of panels and headers of groups weigh more than in any real one.
+    const auto packed = static_cast<double>(worker->loaded().weight_bytes);
+    const auto expected = static_cast<double>(worker->memory().weight_bytes);
+    EXPECT_NEAR(expected / packed, 1, 0.15) << quantization;
+  }
+}
+
+}  // namespace
+}  // namespace choral::engine

@@ -1,0 +1,86 @@
+#include "serve/http/allowed_hosts.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+
+#include "base/printable.h"
+
+namespace choral::serve {
+namespace {
+
+constexpr size_t kMostNameBytes = 253;  // of DNS
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+bool is_name_char(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '_'; }
+
+bool is_this_machine(const std::string& name) {
+  if (name == "localhost" || name.ends_with(".localhost")) return true;
+  in_addr v4{};
+  if (::inet_pton(AF_INET, name.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == IN_LOOPBACKNET;
+  in6_addr v6{};
+  return ::inet_pton(AF_INET6, name.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+}
+
+}  // namespace
+
+std::string host_name(std::string_view host) {
+  std::string name;
+  std::string_view rest;
+  if (host.starts_with('[')) {
+    const size_t end = host.find(']');
+    if (end == host.npos) return "";
+    name = host.substr(1, end - 1);
+    rest = host.substr(end + 1);
+    in6_addr address{};
+    if (::inet_pton(AF_INET6, name.c_str(), &address) != 1) return "";
+  } else {
+    const size_t end = std::min(host.find(':'), host.size());
+    name = host.substr(0, end);
+    rest = host.substr(end);
+  }
+  const bool is_port = rest.empty() || (rest.front() == ':' && std::all_of(rest.begin() + 1, rest.end(), is_digit));
+  if (!is_port) return "";
+  std::transform(name.begin(), name.end(), name.begin(), lower);
+  if (host.starts_with('[')) return name;
+  if (name.ends_with('.')) name.pop_back();
+  const bool good = name.size() <= kMostNameBytes && std::all_of(name.begin(), name.end(), is_name_char);
+  return good ? name : "";
+}
+
+Result<AllowedHosts> AllowedHosts::make(std::vector<std::string> names, bool is_loopback) {
+  AllowedHosts made;
+  made.any_ = names.empty() && !is_loopback;
+  for (const auto& name : names) {
+    if (name == "*") {
+      made.any_ = true;
+      continue;
+    }
+    const bool is_suffix = name.starts_with("*.");
+    in6_addr address{};  // its brackets may be left out
+    const bool is_v6 = ::inet_pton(AF_INET6, name.c_str(), &address) == 1;
+    const std::string known = host_name(is_v6 ? "[" + name + "]" : is_suffix ? name.substr(2) : name);
+    if (known.empty() || (!is_v6 && !name.starts_with('[') && name.find(':') != name.npos)) {
+      return invalid_argument(
+          "--allowed-hosts {}: give names without a port, such as api.example.com or *.example.com, or * for any", quoted(name));
+    }
+    made.names_.push_back(is_suffix ? "." + known : known);
+  }
+  return made;
+}
+
+bool AllowedHosts::allows(const HttpRequest& head) const {
+  if (any_ || head.peer == "unix") return true;
+  const std::string* const host = head.headers.find("Host");
+  if (host == nullptr) return true;  // HTTP/1.0, which no browser speaks
+  const std::string name = host_name(*host);
+  if (name.empty()) return false;
+  return is_this_machine(name) || std::any_of(names_.begin(), names_.end(), [&](const std::string& known) {
+           return known.starts_with('.') ? name.ends_with(known) : name == known;
+         });
+}
+
+}  // namespace choral::serve
