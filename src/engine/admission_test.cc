@@ -11,6 +11,7 @@
 namespace choral::engine {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -45,7 +46,7 @@ TEST_F(AdmissionTest, TokensThatWaitAreBounded) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(refused.status().message(), HasSubstr("tokens: 100 are waiting, this request brings 1"));
-  EXPECT_THAT(refused.status().message(), HasSubstr("max_waiting_tokens"));
+  EXPECT_THAT(refused.status().message(), HasSubstr("(--max-num-queued-tokens; in the library max_waiting_tokens)"));
   engine.gate().allow(1);
   engine.gate().wait_for_asked(2);  // those that wait are the scheduler's now
   EXPECT_FALSE(add(engine, engine.read(ask(1))).ok());
@@ -60,11 +61,13 @@ TEST_F(AdmissionTest, ACompletionIsAPlaceInTheQueue) {
   engine.gate().wait_for_asked(1);
   engine.submit(ask(10, 4, 3));
   EXPECT_TRUE(engine.core().check_room(1).ok());
-  EXPECT_EQ(engine.core().check_room(2).code(), Code::kResourceExhausted);
+  const Status full = engine.core().check_room(2);
+  EXPECT_EQ(full.code(), Code::kResourceExhausted);
+  EXPECT_THAT(full.message(), HasSubstr("(--max-num-queued-reqs; in the library max_waiting)"));
   EXPECT_EQ(add(engine, engine.read(ask(10, 4, 2))).status().code(), Code::kResourceExhausted);
   const auto never = add(engine, engine.read(ask(10, 4, 5)));
   EXPECT_EQ(never.status().code(), Code::kTooLarge) << "trying again would not help";
-  EXPECT_THAT(never.status().message(), HasSubstr("5 completions"));
+  EXPECT_THAT(never.status().message(), AllOf(HasSubstr("5 completions"), HasSubstr("--max-num-queued-reqs")));
   auto best = ask(10, 4, 1);
   best.sampling.best_of = 2;
   EXPECT_EQ(add(engine, engine.read(best)).status().code(), Code::kResourceExhausted);

@@ -19,20 +19,23 @@ int64_t prompt_tokens(const AdmittedRequest& request) {
 
 Status EngineCore::check_places(int64_t waiting, int64_t completions) const {
   if (completions > max_waiting_) {
-    return too_large("the request asks for {} completions (n or best_of), more than max_waiting ({}) lets wait; ask for fewer",
-                     completions, max_waiting_);
+    return too_large(
+        "the request asks for {} completions (n or best_of), and at most {} may wait (--max-num-queued-reqs; in the library "
+        "max_waiting); ask for fewer",
+        completions, max_waiting_);
   }
   if (waiting + completions <= max_waiting_) return {};
-  return resource_exhausted("{} requests are waiting, and at most {} may (max_waiting); try again later", waiting, max_waiting_);
+  return resource_exhausted(
+      "{} requests are waiting, and at most {} may (--max-num-queued-reqs; in the library max_waiting); try again later", waiting,
+      max_waiting_);
 }
 
 // Whoever finds nobody waiting is never too long.
 Status EngineCore::check_tokens(int64_t waiting_tokens, int64_t tokens) const {
   if (max_waiting_tokens_ == 0 || waiting_tokens == 0 || waiting_tokens + tokens <= max_waiting_tokens_) return {};
   return resource_exhausted(
-      "the queue has no room for its tokens: {} are waiting, this request brings {}, and at most {} may (max_waiting_tokens); "
-      "try "
-      "again later",
+      "the queue has no room for its tokens: {} are waiting, this request brings {}, and at most {} may "
+      "(--max-num-queued-tokens; in the library max_waiting_tokens); try again later",
       waiting_tokens, tokens, max_waiting_tokens_);
 }
 

@@ -3,11 +3,11 @@
 #include <type_traits>
 
 #include "base/status.h"
+#include "engine/sampling_rule.h"
 
 namespace choral::engine {
 namespace {
 
-constexpr int kMaxCompletions = 128;
 constexpr int kMaxLogprobs = 100;
 constexpr size_t kMaxStopIds = 1024;  // looked through at each token
 constexpr size_t kMaxStops = 64;
@@ -85,7 +85,7 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
 
 Status check_logprobs(const SamplingParams& p, int64_t max_tokens, int64_t prompt_tokens) {
   const int made = completions_made(p);
-  const int64_t beside = p.logprob_token_ids.empty() ? p.logprobs.value_or(0) : std::ssize(p.logprob_token_ids);
+  const auto beside = static_cast<int64_t>(logprobs_beside(p));
   if (p.logprobs && made * max_tokens * (beside + 1) > kMostLogprobs) {
     return too_large(
         "{} {} with max_tokens {} and {} {} asks for up to {} log probabilities, the chosen tokens' included; "

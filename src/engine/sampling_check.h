@@ -8,6 +8,7 @@
 
 namespace choral::engine {
 
+inline constexpr int kMaxCompletions = 128;
 inline constexpr float kMostTemperature = 100;
 inline constexpr float kLeastRepetitionPenalty = 0.01F;
 inline constexpr float kMostRepetitionPenalty = 100;

@@ -5,12 +5,19 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "choral/types.h"
 #include "kernels/sampling/sampling.h"
 
 namespace choral::engine {
+
+// Log-probabilities that a token brings beside its own: of the tokens that are named, or of so many most likely ones.
+inline size_t logprobs_beside(std::optional<int32_t> most_likely, std::span<const int32_t> named) {
+  return named.empty() ? static_cast<size_t>(std::max(most_likely.value_or(0), 0)) : named.size();
+}
+inline size_t logprobs_beside(const SamplingParams& params) { return logprobs_beside(params.logprobs, params.logprob_token_ids); }
 
 struct SamplingRule {
   kernels::SamplingSettings settings;
@@ -25,10 +32,7 @@ struct SamplingRule {
   std::vector<kernels::TokenBias> bias;
   std::vector<std::vector<int32_t>> bad_words;  // token sequences whose last token is banned after the others
 
-  // Log-probabilities that a token brings beside its own.
-  size_t top_count() const {
-    return logprob_ids.empty() ? static_cast<size_t>(std::max(logprobs.value_or(0), 0)) : logprob_ids.size();
-  }
+  size_t top_count() const { return logprobs_beside(logprobs, logprob_ids); }
 };
 
 // What the parameters say of it by themselves: without seed, bad words, and the model's own stops.

@@ -77,7 +77,9 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
   CHORAL_RETURN_IF_ERROR(check_fits(*request));
   if (requests_.contains(request->id)) return already_exists("request id {} is in use", request->id);
   if (waiting_.size() >= config_.max_waiting) {
-    return resource_exhausted("{} requests are waiting, the queue's limit (max_waiting); try again later", waiting_.size());
+    return resource_exhausted(
+        "{} requests are waiting, the queue's limit (--max-num-queued-reqs; in the library max_waiting); try again later",
+        waiting_.size());
   }
   Request& r = *request;
   r.status = RequestStatus::kWaiting;

@@ -72,7 +72,7 @@ TEST(SchedulerAdd, RefusesASecondOfTheSameIdAndAFullQueue) {
   EXPECT_EQ(scheduler.add(make_request(3, prompt(4), 1)).code(), Code::kAlreadyExists);
   const Status full = scheduler.add(make_request(9, prompt(4), 1));
   EXPECT_EQ(full.code(), Code::kResourceExhausted);
-  EXPECT_THAT(full.message(), HasSubstr("max_waiting"));
+  EXPECT_THAT(full.message(), HasSubstr("(--max-num-queued-reqs; in the library max_waiting)"));
   EXPECT_TRUE(scheduler.cancel(3));
   EXPECT_TRUE(scheduler.add(make_request(3, prompt(4), 1)).ok());
 }

@@ -1,6 +1,7 @@
 // /v1/chat/completions: chat.completion objects and chunks.
 #include <utility>
 
+#include "engine/sampling_rule.h"
 #include "serve/http/sse.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
@@ -18,7 +19,7 @@ class ChatForm : public AnswerForm {
         continuous_usage_(call.continuous_usage),
         token_ids_(call.return_token_ids),
         logprobs_(call.logprobs),
-        beside_(tokens_beside(call.request.sampling)),
+        beside_(engine::logprobs_beside(call.request.sampling)),
         prompt_logprobs_(call.request.sampling.prompt_logprobs.has_value()),
         names_{std::move(token_text), call.tokens_as_token_ids},
         tools_(std::move(tools)),

@@ -1,6 +1,7 @@
 // /v1/completions: text_completion objects, choices of all prompts numbered through.
 #include <utility>
 
+#include "engine/sampling_rule.h"
 #include "serve/http/sse.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
@@ -20,7 +21,7 @@ class CompletionForm : public AnswerForm {
         token_ids_(call.return_token_ids),
         choices_(static_cast<size_t>(call.request.sampling.n)),
         logprobs_(call.request.sampling.logprobs),
-        beside_(tokens_beside(call.request.sampling)),
+        beside_(engine::logprobs_beside(call.request.sampling)),
         // With echo those of the prompt stand among the others, unless they were asked for as well.
         prompt_logprobs_(call.request.sampling.prompt_logprobs && !call.echo),
         names_{std::move(token_text), call.tokens_as_token_ids},

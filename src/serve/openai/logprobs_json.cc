@@ -20,11 +20,6 @@ Json token_json(const TokenLogprob& token, const TokenNames& names) {
 
 }  // namespace
 
-size_t tokens_beside(const SamplingParams& sampling) {
-  if (!sampling.logprob_token_ids.empty()) return sampling.logprob_token_ids.size();
-  return static_cast<size_t>(std::max(sampling.logprobs.value_or(0), 0));
-}
-
 Json chat_logprobs(std::span<const PositionLogprobs> positions, size_t top, const TokenNames& names) {
   Json content = Json::array();
   for (const auto& position : positions) {

@@ -18,9 +18,6 @@ struct TokenNames {
   std::string name(int32_t id) const { return as_ids ? fmt::format("token_id:{}", id) : text(id); }
 };
 
-// Tokens that stand beside each chosen one.
-size_t tokens_beside(const SamplingParams& sampling);
-
 // A chat's: {"content": [{"token", "logprob", "bytes", "top_logprobs": […]}, …]}.
 Json chat_logprobs(std::span<const PositionLogprobs> positions, size_t top, const TokenNames& names);
 

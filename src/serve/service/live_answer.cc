@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "serve/http/error_response.h"
 #include "serve/http/sse.h"
+#include "serve/keys/token_charge.h"
 
 namespace choral::serve {
 namespace {
@@ -32,29 +33,30 @@ LiveAnswer::LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, Str
       counted_(streams_.size()) {}
 
 void LiveAnswer::start() {
+  exchange_->post([self = shared_from_this()] { self->begin_reading(); });
+}
+
+void LiveAnswer::begin_reading() {
   self_ = shared_from_this();
+  if (exchange_->closed()) return end();
   const std::weak_ptr<LiveAnswer> weak = self_;
-  exchange_->post([weak] {
-    const auto self = weak.lock();
-    if (!self || !self->self_) return;
-    self->exchange_->on_closed([weak] {
-      if (const auto left = weak.lock()) left->end();
-    });
-    // The engine's thread: hands the news to the exchange's.
-    const auto tell = [weak] {
-      if (const auto live = weak.lock()) {
-        live->exchange_->post([weak] {
-          if (const auto ready = weak.lock()) ready->pump();
-        });
-      }
-    };
-    for (const auto& live : self->streams_) live.stream->on_ready(tell);
-    if (self->is_streamed_) {
-      self->exchange_->post_after(kKeepAlive, [weak] {
-        if (const auto quiet = weak.lock()) quiet->keep_alive();
+  exchange_->on_closed([weak] {
+    if (const auto left = weak.lock()) left->end();
+  });
+  // The engine's thread: hands the news to the exchange's.
+  const auto tell = [weak] {
+    if (const auto live = weak.lock()) {
+      live->exchange_->post([weak] {
+        if (const auto ready = weak.lock()) ready->pump();
       });
     }
-  });
+  };
+  for (const auto& live : streams_) live.stream->on_ready(tell);
+  if (is_streamed_) {
+    exchange_->post_after(kKeepAlive, [weak] {
+      if (const auto quiet = weak.lock()) quiet->keep_alive();
+    });
+  }
 }
 
 void LiveAnswer::abort(Status status) {
@@ -94,15 +96,12 @@ bool LiveAnswer::drain(size_t index) {
 void LiveAnswer::complete(size_t index) {
   LiveStream& live = streams_[index];
   RequestOutput& output = outputs_[index].emplace(live.stream->wait());
-  const auto prompt = static_cast<int64_t>(output.prompt_token_ids.size());
-  int64_t answers = 0;
-  for (const auto& completion : output.completions) answers += std::ssize(completion.token_ids);
-  live.meter.end({.prompt_tokens = prompt,
+  live.meter.end({.prompt_tokens = std::ssize(output.prompt_token_ids),
                   .cached_tokens = output.cached_tokens,
                   .queue_s = output.metrics.queue_s,
                   .preemptions = output.metrics.preemptions},
                  output.status.ok() ? FinishReason::kStop : FinishReason::kError, now_s());
-  live.grant.settle(prompt + answers);
+  live.grant.settle(used_tokens(output, live.completions));
   if (!output.status.ok()) fail(output.status);
 }
 
@@ -111,9 +110,11 @@ void LiveAnswer::take(size_t index, const StreamEvent& event) {
     const AnswerFacts facts = streams_[index].stream->facts();
     usage_.prompt_tokens += facts.prompt_tokens;
     usage_.cached_tokens += facts.cached_tokens;
+    streams_[index].read_tokens = facts.prompt_tokens;
     counted_[index] = true;
   }
   usage_.completion_tokens += std::ssize(event.token_ids);
+  streams_[index].read_tokens += std::ssize(event.token_ids);
   RequestMeter& meter = streams_[index].meter;
   if (!event.token_ids.empty()) meter.on_tokens(event.index, std::ssize(event.token_ids), now_s());
   if (event.finish_reason != FinishReason::kNone) meter.on_finish(event.index, event.finish_reason, now_s());
@@ -176,6 +177,9 @@ void LiveAnswer::fail(const Status& status) {
 void LiveAnswer::end() {
   const std::shared_ptr<LiveAnswer> self = std::move(self_);
   if (!self) return;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (!outputs_[i]) streams_[i].grant.settle(streams_[i].read_tokens);
+  }
   for (const auto& live : streams_) live.stream->on_ready({});
   for (const auto& live : streams_) live.stream->cancel();
   owner_.on_end(*this);

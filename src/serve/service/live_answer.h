@@ -24,6 +24,8 @@ struct LiveStream {
   std::unique_ptr<ResponseStream> stream;
   RequestMeter meter;
   RequestLimits::Grant grant;
+  int completions = 1;      // that are made; fewer may be given
+  int64_t read_tokens = 0;  // prompt and what has come of the answers
 };
 
 class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
@@ -39,12 +41,14 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, Streams streams, std::unique_ptr<AnswerForm> form,
              bool is_streamed);
 
-  // The answer keeps itself alive until it has ended.
+  // From the I/O thread's first turn on the answer keeps itself alive until it has ended. Where that thread has stopped there is
+  // no turn, and the answer goes with its last reference.
   void start();
   // Ends it with an error, as the last event of a stream that has begun.
   void abort(Status status);
 
  private:
+  void begin_reading();
   void pump();
   bool drain(size_t index);  // false: the client must read first
   void take(size_t index, const StreamEvent& event);
@@ -60,7 +64,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   Streams streams_;
   const std::unique_ptr<AnswerForm> form_;
   const bool is_streamed_;
-  std::shared_ptr<LiveAnswer> self_;                   // from start() to the end
+  std::shared_ptr<LiveAnswer> self_;                   // from begin_reading() to the end
   std::vector<std::optional<RequestOutput>> outputs_;  // one a stream, once it has ended
   Usage usage_;
   std::vector<bool> counted_;  // one a stream: its prompt is in usage_

@@ -11,6 +11,7 @@
 #include "base/nearest_name.h"
 #include "base/out_of_memory.h"
 #include "serve/http/error_response.h"
+#include "serve/keys/token_charge.h"
 #include "serve/service/model_names.h"
 
 namespace choral::serve {
@@ -119,14 +120,8 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
                                             LiveStream& out) {
   const auto holder = key_holder(exchange->request());
   time_limits_.hold(request);
-  constexpr int64_t kBytesPerToken = 4;  // of a prompt that is not tokenised yet; the end settles what it was
-  const SamplingParams& sampling = request.sampling;
-  const int64_t answer = sampling.max_tokens > 0 ? sampling.max_tokens : llm.info().max_model_len;
-  const int64_t prompt =
-      static_cast<int64_t>(request.prompt ? request.prompt->size() : request.messages_json.size()) / kBytesPerToken +
-      std::ssize(request.prompt_token_ids);
-  auto verdict = limits_->admit(holder ? holder->name : "", request.adapters,
-                                prompt + (request.embedding ? 0 : std::clamp(sampling.n, 1, 128) * answer), now_s());
+  auto verdict =
+      limits_->admit(holder ? holder->name : "", request.adapters, most_tokens(request, llm.info().max_model_len), now_s());
   if (!verdict.status.ok()) {
     metrics_->reject(verdict.by_adapter ? Rejection::kAdapterLimit : Rejection::kKeyLimit);
     HttpResponse refusal = error(verdict.status);
@@ -134,7 +129,7 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
     return refusal;
   }
   const std::vector<AdapterUse> adapters = request.adapters;
-  const SamplingParams counted = sampling;
+  const SamplingParams counted = request.sampling;
   const double arrival_s = now_s();
   auto stream = llm.submit(std::move(request));
   if (!stream.ok()) {
@@ -144,7 +139,10 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
       return unknown_model(model.empty() ? adapters.front().name : model);
     return error(status);
   }
-  out = {.stream = *std::move(stream), .meter = metrics_->begin(adapters, counted, arrival_s), .grant = std::move(verdict.grant)};
+  out = {.stream = *std::move(stream),
+         .meter = metrics_->begin(adapters, counted, arrival_s),
+         .grant = std::move(verdict.grant),
+         .completions = completions_charged(counted)};
   return std::nullopt;
 }
 
@@ -298,7 +296,7 @@ void Service::start(Exchange exchange, LiveAnswer::Streams streams, std::unique_
                                              std::move(form), is_streamed);
   {
     const std::lock_guard lock(mutex_);
-    live_.emplace(answer.get(), answer);
+    live_[answer.get()] = answer;  // in place of one that ended with its I/O thread
   }
   answer->start();
 }

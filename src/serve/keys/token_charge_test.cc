@@ -1,0 +1,54 @@
+#include "serve/keys/token_charge.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace choral::serve {
+namespace {
+
+Request asking(int n, int best_of, int max_tokens) {
+  Request request;
+  request.prompt_token_ids = {1, 2, 3};
+  request.sampling.n = n;
+  request.sampling.best_of = best_of;
+  request.sampling.max_tokens = max_tokens;
+  return request;
+}
+
+RequestOutput answered(std::initializer_list<size_t> lengths) {
+  RequestOutput output;
+  output.prompt_token_ids = {1, 2, 3};
+  for (const size_t length : lengths) output.completions.emplace_back().token_ids.resize(length);
+  return output;
+}
+
+TEST(TokenCharge, BeforeItStartsAllThatMayBeMadeCounts) {
+  EXPECT_EQ(most_tokens(asking(2, 0, 10), 100), 3 + 20);
+  EXPECT_EQ(most_tokens(asking(1, 128, 10), 100), 3 + 1280);
+  EXPECT_EQ(most_tokens(asking(1, 0, 0), 100), 3 + 100);
+  auto embedding = asking(1, 0, 10);
+  embedding.embedding = true;
+  EXPECT_EQ(most_tokens(embedding, 100), 3);
+  auto text = asking(1, 0, 10);
+  text.prompt_token_ids.clear();
+  text.prompt = std::string(40, 'x');
+  EXPECT_EQ(most_tokens(text, 100), 10 + 10);
+}
+
+TEST(TokenCharge, NumbersThatTheEngineRefusesStayInRange) {
+  constexpr int kMost = std::numeric_limits<int>::max(), kLeast = std::numeric_limits<int>::min();
+  EXPECT_EQ(most_tokens(asking(kMost, 0, 10), 100), 3 + 1280);
+  EXPECT_EQ(most_tokens(asking(1, kMost, kMost), 100), 3 + 128 * int64_t{kMost});
+  EXPECT_EQ(most_tokens(asking(kLeast, kLeast, kLeast), 100), 3 + 100);
+}
+
+TEST(TokenCharge, AnswersThatAreNotGivenCountAsTheLongestGiven) {
+  EXPECT_EQ(used_tokens(answered({4, 7}), 2), 3 + 11);
+  EXPECT_EQ(used_tokens(answered({4, 7}), 5), 3 + 11 + 3 * 7);
+  EXPECT_EQ(used_tokens(answered({10}), completions_charged(asking(1, 128, 10).sampling)), 3 + 1280);
+  EXPECT_EQ(used_tokens(answered({}), 1), 3) << "an embedding";
+}
+
+}  // namespace
+}  // namespace choral::serve
