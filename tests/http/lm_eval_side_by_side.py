@@ -7,6 +7,7 @@ it exits with 77: skipped.
 """
 
 import os
+import pathlib
 import random
 import sys
 
@@ -16,11 +17,9 @@ try:
     from lm_eval.models.huggingface import HFLM
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 except ModuleNotFoundError as missing:
-    other = os.environ.pop("CHORAL_PEFT_PYTHON", None)
-    if other:
-        os.execv(other, [other, *sys.argv])
-    print(f"skipped: no Python package '{missing.name}' here; ./dev peft installs it")
-    sys.exit(77)
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+    import other_python
+    other_python.go_on_elsewhere(missing, "; ./dev peft installs it")
 
 import served  # noqa: E402
 

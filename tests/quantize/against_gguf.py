@@ -6,7 +6,6 @@ Needs gguf and numpy (run with gguf 0.19). Without them, here and in the Python 
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -16,11 +15,9 @@ try:
     import gguf
     import numpy
 except ModuleNotFoundError as missing:
-    other = os.environ.pop("CHORAL_PEFT_PYTHON", None)
-    if other:
-        os.execv(other, [other, *sys.argv])
-    print(f"skipped: no Python package '{missing.name}' here")
-    sys.exit(77)
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+    import other_python
+    other_python.go_on_elsewhere(missing)
 
 TYPES = {"q8_0": gguf.GGMLQuantizationType.Q8_0, "q4_0": gguf.GGMLQuantizationType.Q4_0, "q4_1": gguf.GGMLQuantizationType.Q4_1}
 

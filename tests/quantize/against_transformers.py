@@ -27,11 +27,9 @@ try:
     import torch
     import transformers
 except ModuleNotFoundError as missing:
-    other = os.environ.pop("CHORAL_PEFT_PYTHON", None)
-    if other:
-        os.execv(other, [other, *sys.argv])
-    print(f"skipped: no Python package '{missing.name}' here")
-    sys.exit(77)
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+    import other_python
+    other_python.go_on_elsewhere(missing)
 
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
