@@ -93,6 +93,17 @@ TEST(NormaliseModelConfig, RopeScalingHasOneSpelling) {
   EXPECT_THAT(normalised(R"({"rope_scaling": 8})").status().message(), HasSubstr("rope_scaling"));
 }
 
+TEST(NormaliseModelConfig, LongropeKnowsItsFirstPositions) {
+  const auto scaling = [](std::string_view json) { return normalised(json)->find("rope_scaling")->to_json(); };
+  EXPECT_EQ(scaling(R"({"original_max_position_embeddings": 64, "rope_scaling": {"type": "su", "short_factor": [1]}})"),
+            R"({"short_factor": [1], "rope_type": "longrope", "original_max_position_embeddings": 64})");
+  EXPECT_EQ(scaling(R"({"original_max_position_embeddings": 64, "rope_parameters": {"rope_type": "longrope", "rope_theta": 1,
+                        "original_max_position_embeddings": 32}})"),
+            R"({"rope_type": "longrope", "original_max_position_embeddings": 32})");
+  EXPECT_EQ(scaling(R"({"original_max_position_embeddings": 64, "rope_scaling": {"type": "yarn", "factor": 4}})"),
+            R"({"factor": 4, "rope_type": "yarn"})");
+}
+
 TEST(NormaliseModelConfig, RopeParametersMoveOut) {
   const auto map =
       normalised(R"({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5}})");

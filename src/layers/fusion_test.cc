@@ -30,7 +30,8 @@ TEST(Access, IsSaidByEveryKind) {
   expect_access(LinearStep{nullptr, kA, kB, false}, {kA}, {kB});
   expect_access(LinearStep{nullptr, kA, kB, true}, {kA, kB}, {kB});
   expect_access(ActivationStep{nullptr, kA, kB}, {kA}, {kB});
-  expect_access(PluggedStep{nullptr, kA, kB}, {kA, kB}, {kB});
+  expect_access(PluggedStep{nullptr, kA, kB, true}, {kA, kB}, {kB});
+  expect_access(PluggedStep{nullptr, kA, kB, false}, {kA}, {kB});
   expect_access(AddNormStep{nullptr, kA, kB, kC}, {kA, kB}, {kB, kC});
   expect_access(QkNormRotaryStep{nullptr, nullptr, nullptr, kA, kB}, {kA, kB}, {kA, kB});
   expect_access(RotaryWriteKvStep{nullptr, nullptr, kA, kB, kC}, {kA, kB, kC}, {kA, kB});

@@ -23,6 +23,7 @@ SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const
           .kv_heads = spec.kv_heads,
           .head_dim = spec.head_dim,
           .sliding_window = spec.sliding_window[layer],
+          .merged_qkv = spec.merged_projections,
           .qkv_bias = spec.qkv_bias,
           .output_bias = spec.output_bias,
           .qk_norm = spec.qk_norm,
@@ -35,18 +36,31 @@ GatedMlp::Spec mlp_spec(const DecoderSpec& spec, const std::string& prefix) {
           .hidden = spec.hidden,
           .intermediate = spec.intermediate,
           .hidden_act = spec.hidden_act,
-          .bias = spec.mlp_bias};
+          .bias = spec.mlp_bias,
+          .merged_gate_up = spec.merged_projections};
 }
 
 RMSNorm::Spec norm_spec(const DecoderSpec& spec, std::string prefix) {
   return {.prefix = std::move(prefix), .size = spec.hidden, .eps = spec.rms_norm_eps};
 }
 
+// h += block(norm(h))
+template <class Block>
+struct NormedBlock {
+  std::unique_ptr<RMSNorm> norm;
+  std::unique_ptr<Block> block;
+
+  void describe(Graph& graph) const {
+    const auto h = graph.residual();
+    const auto x = graph.matrix(h.cols);
+    graph.add(layers::NormStep{norm.get(), h, x});
+    block->describe(graph, x, {h, true});
+  }
+};
+
 struct DecoderLayer {
-  std::unique_ptr<RMSNorm> input_layernorm;
-  std::unique_ptr<SelfAttention> self_attn;
-  std::unique_ptr<RMSNorm> post_attention_layernorm;
-  std::unique_ptr<GatedMlp> mlp;
+  NormedBlock<SelfAttention> attention;
+  NormedBlock<GatedMlp> mlp;
 };
 
 class DecoderModel : public Model {
@@ -72,7 +86,11 @@ class DecoderModel : public Model {
   }
 
   const Status& status() const { return status_; }
-  KvCacheShape kv_cache_shape() const override { return {spec_.layers, spec_.kv_heads, spec_.head_dim}; }
+  std::vector<layers::KvShape> kv_shapes() const override {
+    std::vector<layers::KvShape> shapes;
+    for (const auto& layer : layers_) shapes.push_back(layer.attention.block->kv_shape());
+    return shapes;
+  }
   int64_t hidden_size() const override { return spec_.hidden; }
   int64_t vocab_size() const override { return spec_.vocab; }
   int64_t max_positions() const override { return spec_.max_positions; }
@@ -82,7 +100,7 @@ class DecoderModel : public Model {
     return layers::fuse(graph_, ctx, config);
   }
   void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) override {
-    layers_[layer].self_attn->bind_kv_cache(cache);
+    layers_[layer].attention.block->bind_kv_cache(cache);
   }
 
   void forward(const Context& ctx, const ForwardBatch& batch, MatrixView<float> hidden) const override {
@@ -99,26 +117,21 @@ class DecoderModel : public Model {
   DecoderLayer make_layer(Builder& builder, int64_t index) {
     const std::string prefix = "model.layers." + std::to_string(index);
     DecoderLayer layer;
-    layer.input_layernorm = builder.make<RMSNorm>(norm_spec(spec_, prefix + ".input_layernorm"));
-    layer.self_attn = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary_.get()));
-    layer.post_attention_layernorm = builder.make<RMSNorm>(norm_spec(spec_, prefix + ".post_attention_layernorm"));
-    layer.mlp = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
+    layer.attention.norm = builder.make<RMSNorm>(norm_spec(spec_, prefix + ".input_layernorm"));
+    layer.attention.block = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary_.get()));
+    layer.mlp.norm = builder.make<RMSNorm>(norm_spec(spec_, prefix + ".post_attention_layernorm"));
+    layer.mlp.block = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
     return layer;
   }
 
-  // h += attention(norm(h)); h += mlp(norm(h)), layer by layer; then the final norm.
   void describe() {
     const auto h = graph_.residual();
-    const auto x = graph_.matrix(spec_.hidden);
-    const auto attention = SelfAttention::make_scratch(graph_, attention_spec(spec_, 0, "", nullptr));
-    const auto mlp = GatedMlp::make_scratch(graph_, mlp_spec(spec_, ""));
     for (const auto& layer : layers_) {
-      graph_.add(layers::NormStep{layer.input_layernorm.get(), h, x});
-      layer.self_attn->describe(graph_, attention, x, h);
-      graph_.add(layers::NormStep{layer.post_attention_layernorm.get(), h, x});
-      layer.mlp->describe(graph_, mlp, x, h);
+      layer.attention.describe(graph_);
+      layer.mlp.describe(graph_);
     }
     graph_.add(layers::NormStep{norm_.get(), h, h});
+    graph_.place();
   }
 
   DecoderSpec spec_;

@@ -1,5 +1,5 @@
-// The common pre-norm decoder: h += attention(norm(h)); h += mlp(norm(h)). Families that differ only in fields of DecoderSpec
-// (Llama, Mistral, Qwen2, Qwen3) describe themselves with one; a family with other equations writes its own Model.
+// The decoder of this house's families: h += attention(norm(h)); h += mlp(norm(h)), layer by layer, with what a DecoderSpec
+// varies of it. A family describes itself with one; a family with other equations writes its own Model.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,8 @@ struct DecoderSpec {
   bool qkv_bias = false;
   bool output_bias = false;  // of o_proj
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm of each head of q and k before the rotation
+  bool merged_projections = false;  // the checkpoint has qkv_proj and gate_up_proj, not their parts
+  bool qk_norm = false;             // RMSNorm of each head of q and k before the rotation
   bool tie_word_embeddings = false;
   std::vector<int64_t> sliding_window;  // per layer, 0 = full attention
   kernels::RotaryParams rotary;

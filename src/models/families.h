@@ -9,6 +9,7 @@ Result<std::unique_ptr<Model>> make_llama(const io::ConfigMap& config, const Mod
 Result<std::unique_ptr<Model>> make_mistral(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_phi3(const io::ConfigMap& config, const ModelOptions& options);
 
 // Qwen's window of each layer: `layer_types` where the file has it, else `sliding_window` from layer max_window_layers on;
 // none at all unless use_sliding_window.

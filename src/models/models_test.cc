@@ -31,9 +31,11 @@ std::string llama(const std::string& more = "") {
 TEST_F(ModelsTest, BuildsWhatTheConfigSays) {
   const auto model = make(llama());
   ASSERT_TRUE(model.ok()) << model.status().to_string();
-  EXPECT_EQ((*model)->kv_cache_shape().layers, 2);
-  EXPECT_EQ((*model)->kv_cache_shape().kv_heads, 2);
-  EXPECT_EQ((*model)->kv_cache_shape().head_dim, 16);
+  const auto kv = (*model)->kv_shapes();
+  ASSERT_EQ(kv.size(), 2u);
+  EXPECT_EQ(kv[1].kv_heads, 2);
+  EXPECT_EQ(kv[1].key_dim, 16);
+  EXPECT_EQ(kv[1].value_dim, 16);
   EXPECT_EQ((*model)->modules().size(), 2u * 6 + 3);  // 2 norms, qkv, o, gate_up, down a layer; embedding, norm, head
 }
 
@@ -90,6 +92,16 @@ TEST_F(ModelsTest, RopeFieldsArriveAsTheyAreWritten) {
   EXPECT_EQ(rope->scaling, kernels::RotaryScaling::kLlama3);
   EXPECT_EQ(rope->original_max_position, 64);
   EXPECT_EQ(rope->max_positions, 128);
+}
+
+TEST_F(ModelsTest, LongropeIsStretchedByItsPositions) {
+  const auto rope =
+      read_rope_config(config(R"({"rope_scaling": {"rope_type": "longrope", "short_factor": [1, 1], "long_factor": [2, 3],
+      "original_max_position_embeddings": 64}})"),
+                       4, 128, 512);
+  ASSERT_TRUE(rope.ok()) << rope.status().to_string();
+  EXPECT_EQ(rope->factor, 8.0);
+  EXPECT_EQ(rope->original_max_position, 64);
 }
 
 }  // namespace

@@ -112,6 +112,18 @@ const Kind kKinds[] = {
        k.config["target_modules"] = {"lm_head"};
        k.add_head_pair("model.embed_tokens.weight");
      }},
+    {"q, k, v stored as one, in one layer", "tiny-phi3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"qkv_proj", "down_proj"};
+       k.config["layers_to_transform"] = {1};
+       k.add_pair(layer(1) + ".self_attn.qkv_proj"), k.add_pair(layer(1) + ".mlp.down_proj");
+     }},
+    {"DoRA on qkv_proj and gate_up_proj, stored as one", "tiny-phi3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"qkv_proj", "gate_up_proj"};
+       for (int i = 0; i < 3; ++i) k.add_dora(layer(i) + ".self_attn.qkv_proj"), k.add_dora(layer(i) + ".mlp.gate_up_proj");
+     }},
     {"modules_to_save: norms", "tiny-llama3",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"q_proj"};
