@@ -205,10 +205,19 @@ TEST(ModelConfigFromGguf, Variants) {
   spec.metadata.push_back(GgufSpec::kv_u32("mistral.attention.sliding_window", 16));
   EXPECT_EQ(*config_of(spec)->get_int("sliding_window"), 16);
 
-  spec = gguf("gemma2");
-  EXPECT_THAT(config_of(spec).status().message(), HasSubstr("'gemma2' is not supported"));
+  spec = gguf("falcon");
+  EXPECT_THAT(config_of(spec).status().message(), HasSubstr("'falcon' is not supported"));
   spec = gguf("llama");
   spec.metadata.push_back(GgufSpec::kv_u32("llama.expert_count", 8));
+  EXPECT_THAT(config_of(spec).status().message(), HasSubstr("expert_used_count is missing"));
+  spec.metadata.push_back(GgufSpec::kv_u32("llama.expert_used_count", 2));
+  const auto mixtral = config_of(spec);
+  ASSERT_TRUE(mixtral.ok()) << mixtral.status().message();
+  EXPECT_THAT(*mixtral->get_strings("architectures"), ElementsAre("MixtralForCausalLM"));
+  EXPECT_EQ(*mixtral->get_int("num_experts"), 8);
+  EXPECT_EQ(*mixtral->get_int("num_experts_per_tok"), 2);
+  spec = gguf("qwen3");
+  spec.metadata.push_back(GgufSpec::kv_u32("qwen3.expert_count", 8));
   EXPECT_EQ(config_of(spec).status().code(), Code::kUnsupported);
   spec = gguf("llama");
   spec.metadata.push_back(GgufSpec::kv("split.count", 2, le<uint16_t>(3)));

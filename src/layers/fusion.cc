@@ -44,12 +44,14 @@ bool is_read_later(Steps steps, const Value& value) {
   return false;
 }
 
-// y += x·Wᵀ, then norm(y)  ->  t = x·Wᵀ, then both in one operator.
+// y += x·Wᵀ, then norm(y)  ->  t = x·Wᵀ, then both in one operator. y += x, then norm(y)  ->  one operator.
 std::optional<Replacement> match_add_rms_norm(Steps steps, const Site& site) {
   const auto* linear = step_at<LinearStep>(steps, 0);
+  const auto* add = step_at<AddStep>(steps, 0);
   const auto* norm = step_at<NormStep>(steps, 1);
-  if (linear == nullptr || norm == nullptr || !linear->add || !(linear->y == norm->x)) return {};
-  if (!norm->norm->may_fuse(site.provider)) return {};
+  if (norm == nullptr || !norm->norm->may_fuse(site.provider)) return {};
+  if (add != nullptr && add->y == norm->x) return Replacement{2, {AddNormStep{norm->norm, add->x, norm->x, norm->y}}};
+  if (linear == nullptr || !linear->add || !(linear->y == norm->x)) return {};
   const Value product = site.graph.matrix(norm->x.cols);
   return Replacement{2,
                      {LinearStep{linear->linear, linear->x, product, false}, AddNormStep{norm->norm, product, norm->x, norm->y}}};

@@ -74,6 +74,15 @@ struct ActivationStep {
   Value x, y;
   Access access() const { return {{x}, {y}}; }
 };
+struct AddStep {  // y += x
+  Value x, y;
+  Access access() const { return {{x, y}, {y}}; }
+};
+struct ScaleStep {  // x = factor·x
+  Value x;
+  float factor;
+  Access access() const { return {{x}, {x}}; }
+};
 // What a plugged-in class does in a way of its own: y = or += f(x).
 class PluggedBlock {
  public:
@@ -122,8 +131,9 @@ struct ActivationLinearStep {  // the same of an activation
   Access access() const { return add ? Access{{x, y}, {gated, y}} : Access{{x}, {gated, y}}; }
 };
 
-using Step = std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, PluggedStep,
-                          AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
+using Step =
+    std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, AddStep, ScaleStep,
+                 PluggedStep, AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
 
 Access access_of(const Step& step);
 

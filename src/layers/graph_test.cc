@@ -74,5 +74,14 @@ TEST_F(GraphTest, APlaceIsAsWideAsItsWidestMatrix) {
   EXPECT_EQ(graph_.floats_per_token(), 3 * kHidden + kHidden) << "the last one lies where the first did";
 }
 
+TEST_F(GraphTest, ScaleAndAddAreSteps) {
+  const Value x = graph_.matrix(kHidden);
+  add(graph_.residual(), x, false);
+  graph_.add(ScaleStep{x, 2.5F});
+  graph_.add(AddStep{x, graph_.residual()});
+  graph_.add(AddStep{x, graph_.residual()});
+  EXPECT_EQ(run(), 5.0F);
+}
+
 }  // namespace
 }  // namespace choral::layers

@@ -18,14 +18,19 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
       attention_({.heads = spec.heads,
                   .kv_heads = spec.kv_heads,
                   .head_dim = spec.head_dim,
-                  .scale = 1.0F / std::sqrt(static_cast<float>(spec.head_dim)),
+                  .scale = spec.scale.value_or(1.0F / std::sqrt(static_cast<float>(spec.head_dim))),
+                  .softcap = spec.softcap,
                   .sliding_window = spec.sliding_window},
                  /*value_dim=*/spec.head_dim),
       o_proj_(builder.make<RowParallelLinear>(
           {.prefix = spec.prefix + ".o_proj", .in = q_size_, .out = spec.hidden, .bias = spec.output_bias})) {
   if (!spec.qk_norm) return;
-  q_norm_ = builder.make<RMSNorm>({.prefix = spec.prefix + ".q_norm", .size = spec.head_dim, .eps = spec.rms_norm_eps});
-  k_norm_ = builder.make<RMSNorm>({.prefix = spec.prefix + ".k_norm", .size = spec.head_dim, .eps = spec.rms_norm_eps});
+  const auto head_norm = [&](std::string_view name) {
+    return make_rms_norm(builder, spec.norm_weight,
+                         {.prefix = fmt::format("{}.{}", spec.prefix, name), .size = spec.head_dim, .eps = spec.rms_norm_eps});
+  };
+  q_norm_ = head_norm("q_norm");
+  k_norm_ = head_norm("k_norm");
 }
 
 void SelfAttention::describe(Graph& graph, Value x, const Output& out) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "layers/graph.h"
@@ -18,12 +19,15 @@ class SelfAttention {
     int64_t heads = 0;
     int64_t kv_heads = 0;
     int64_t head_dim = 0;
-    int64_t sliding_window = 0;  // 0 = full attention
-    bool merged_qkv = false;     // the checkpoint has one matrix, qkv_proj
+    int64_t sliding_window = 0;       // 0 = full attention
+    std::optional<float> scale = {};  // of q·k; none: 1/sqrt(head_dim)
+    float softcap = 0;                // of q·k, see AttentionParams
+    bool merged_qkv = false;          // the checkpoint has one matrix, qkv_proj
     bool qkv_bias = false;
     bool output_bias = false;
     bool qk_norm = false;  // RMSNorm of each head of q and k before the rotation
     float rms_norm_eps = 1e-6F;
+    kernels::NormWeight norm_weight = kernels::NormWeight::kPlain;
     const RotaryEmbedding* rotary = nullptr;  // of the model, which outlives the layers
   };
   SelfAttention(Builder& builder, const Spec& spec);

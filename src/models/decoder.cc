@@ -23,11 +23,14 @@ SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const
           .kv_heads = spec.kv_heads,
           .head_dim = spec.head_dim,
           .sliding_window = spec.sliding_window[layer],
+          .scale = spec.attention_scale,
+          .softcap = spec.attention_softcap,
           .merged_qkv = spec.merged_projections,
           .qkv_bias = spec.qkv_bias,
           .output_bias = spec.output_bias,
           .qk_norm = spec.qk_norm,
           .rms_norm_eps = spec.rms_norm_eps,
+          .norm_weight = spec.norm_weight,
           .rotary = rotary};
 }
 
@@ -40,21 +43,22 @@ GatedMlp::Spec mlp_spec(const DecoderSpec& spec, const std::string& prefix) {
           .merged_gate_up = spec.merged_projections};
 }
 
-RMSNorm::Spec norm_spec(const DecoderSpec& spec, std::string prefix) {
-  return {.prefix = std::move(prefix), .size = spec.hidden, .eps = spec.rms_norm_eps};
-}
-
-// h += block(norm(h))
+// A block and its norms: h += block(norm(h)), or h += post_norm(block(norm(h))).
 template <class Block>
 struct NormedBlock {
   std::unique_ptr<RMSNorm> norm;
   std::unique_ptr<Block> block;
+  std::unique_ptr<RMSNorm> post_norm = {};  // null: none
 
   void describe(Graph& graph) const {
     const auto h = graph.residual();
     const auto x = graph.matrix(h.cols);
     graph.add(layers::NormStep{norm.get(), h, x});
-    block->describe(graph, x, {h, true});
+    if (post_norm == nullptr) return block->describe(graph, x, {h, true});
+    const auto y = graph.matrix(h.cols);
+    block->describe(graph, x, {y, false});
+    graph.add(layers::NormStep{post_norm.get(), y, y});
+    graph.add(layers::AddStep{y, h});
   }
 };
 
@@ -68,9 +72,10 @@ class DecoderModel : public Model {
   DecoderModel(Builder builder, DecoderSpec spec)
       : spec_(std::move(spec)),
         rotary_(builder.make<layers::RotaryEmbedding>(spec_.rotary)),
+        window_rotary_(spec_.window_rotary ? builder.make<layers::RotaryEmbedding>(*spec_.window_rotary) : nullptr),
         embed_tokens_(builder.make<layers::VocabParallelEmbedding>(
             {.prefix = "model.embed_tokens", .vocab = spec_.vocab, .hidden = spec_.hidden})),
-        norm_(builder.make<RMSNorm>(norm_spec(spec_, "model.norm"))),
+        norm_(make_norm(builder, "model.norm")),
         graph_(spec_.hidden) {
     for (int64_t i = 0; i < spec_.layers; ++i) layers_.push_back(make_layer(builder, i));
     const layers::LinearBase* head = embed_tokens_.get();
@@ -78,7 +83,7 @@ class DecoderModel : public Model {
       lm_head_ = builder.make<layers::ParallelLMHead>({.prefix = "lm_head", .vocab = spec_.vocab, .hidden = spec_.hidden});
       head = lm_head_.get();
     }
-    logits_ = builder.make<layers::LogitsProcessor>({.head = *head, .name = "lm_head"});
+    logits_ = builder.make<layers::LogitsProcessor>({.head = *head, .name = "lm_head", .softcap = spec_.logit_softcap});
     describe();
     modules_ = std::move(builder.modules);
     lora_targets_ = std::move(builder.lora_targets);
@@ -114,18 +119,28 @@ class DecoderModel : public Model {
   }
 
  private:
+  std::unique_ptr<RMSNorm> make_norm(Builder& builder, std::string prefix) const {
+    return layers::make_rms_norm(builder, spec_.norm_weight,
+                                 {.prefix = std::move(prefix), .size = spec_.hidden, .eps = spec_.rms_norm_eps});
+  }
+
   DecoderLayer make_layer(Builder& builder, int64_t index) {
     const std::string prefix = "model.layers." + std::to_string(index);
+    const auto norm = [&](std::string_view name) { return make_norm(builder, fmt::format("{}.{}", prefix, name)); };
+    const auto* rotary = spec_.sliding_window[index] > 0 && window_rotary_ ? window_rotary_.get() : rotary_.get();
     DecoderLayer layer;
-    layer.attention.norm = builder.make<RMSNorm>(norm_spec(spec_, prefix + ".input_layernorm"));
-    layer.attention.block = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary_.get()));
-    layer.mlp.norm = builder.make<RMSNorm>(norm_spec(spec_, prefix + ".post_attention_layernorm"));
+    layer.attention.norm = norm("input_layernorm");
+    layer.attention.block = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary));
+    if (spec_.post_norms) layer.attention.post_norm = norm("post_attention_layernorm");
+    layer.mlp.norm = norm(spec_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm");
     layer.mlp.block = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
+    if (spec_.post_norms) layer.mlp.post_norm = norm("post_feedforward_layernorm");
     return layer;
   }
 
   void describe() {
     const auto h = graph_.residual();
+    if (spec_.embedding_scale != 1) graph_.add(layers::ScaleStep{h, spec_.embedding_scale});
     for (const auto& layer : layers_) {
       layer.attention.describe(graph_);
       layer.mlp.describe(graph_);
@@ -136,6 +151,7 @@ class DecoderModel : public Model {
 
   DecoderSpec spec_;
   std::unique_ptr<layers::RotaryEmbedding> rotary_;
+  std::unique_ptr<layers::RotaryEmbedding> window_rotary_;  // null: rotary_ is every layer's
   std::unique_ptr<layers::VocabParallelEmbedding> embed_tokens_;
   std::unique_ptr<RMSNorm> norm_;
   std::vector<DecoderLayer> layers_;

@@ -81,6 +81,55 @@ TEST_F(ModelsTest, QwenWindowsFollowTheConfig) {
             (std::vector<int64_t>{0, 16, 0, 16}));
 }
 
+TEST_F(ModelsTest, LayerTypesAreKnownOrRefused) {
+  EXPECT_EQ(*read_layer_windows(config(R"({"layer_types": ["sliding_attention", "full_attention"]})"), 2, 16),
+            (std::vector<int64_t>{16, 0}));
+  const auto refusal = [&](const std::string& json) { return read_layer_windows(config(json), 2, 16).status().message(); };
+  EXPECT_NE(refusal(R"({"layer_types": ["full_attention", "linear_attention"]})").find("linear_attention"), std::string::npos);
+  EXPECT_NE(refusal(R"({"layer_types": ["full_attention"]})").find("1 entries for 2 layers"), std::string::npos);
+}
+
+std::string gemma(const std::string& version, const std::string& more = "") {
+  return R"({"architectures": ["Gemma)" + version + R"(ForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+             "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "vocab_size": 100,
+             "max_position_embeddings": 256)" +
+         more + "}";
+}
+
+TEST_F(ModelsTest, GemmaHasFourNormsALayerAndTiesItsWeights) {
+  const auto model = make(gemma("2"));
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  std::vector<std::string> norms;
+  for (const auto* module : (*model)->modules()) {
+    EXPECT_NE(module->prefix(), "lm_head");
+    if (module->prefix().starts_with("model.layers.1.") && module->prefix().ends_with("norm")) norms.push_back(module->prefix());
+  }
+  EXPECT_EQ(norms,
+            (std::vector<std::string>{"model.layers.1.input_layernorm", "model.layers.1.post_attention_layernorm",
+                                      "model.layers.1.pre_feedforward_layernorm", "model.layers.1.post_feedforward_layernorm"}));
+  for (const auto& target : (*model)->lora_targets()) {
+    EXPECT_EQ(target.stored_less, target.kind == lora::TargetKind::kNorm ? 1.0F : 0.0F) << target.name;
+  }
+}
+
+TEST_F(ModelsTest, WhatGemmaCannotDoIsNamed) {
+  const auto refusal = [&](const std::string& version, const std::string& more) {
+    return make(gemma(version, more)).status().message();
+  };
+  EXPECT_NE(refusal("3", R"(, "use_bidirectional_attention": true)").find("use_bidirectional_attention"), std::string::npos);
+  EXPECT_NE(refusal("3", R"(, "attn_logit_softcapping": 50.0)").find("attn_logit_softcapping"), std::string::npos);
+  EXPECT_NE(refusal("2", R"(, "attn_logit_softcapping": -1)").find("attn_logit_softcapping"), std::string::npos);
+  EXPECT_NE(refusal("2", R"(, "final_logit_softcapping": 0)").find("final_logit_softcapping"), std::string::npos);
+  EXPECT_NE(refusal("2", R"(, "query_pre_attn_scalar": 0)").find("query_pre_attn_scalar"), std::string::npos);
+  EXPECT_NE(refusal("2", R"(, "hidden_activation": "relu6")").find("relu6"), std::string::npos);
+  EXPECT_NE(refusal("2", R"(, "layer_types": ["full_attention", "chunked_attention"])").find("chunked_attention"),
+            std::string::npos);
+  std::string headless = gemma("2");
+  headless.replace(headless.find("\"head_dim\": 24, "), 16, "");
+  EXPECT_NE(make(headless).status().message().find("head_dim"), std::string::npos);
+  EXPECT_TRUE(make(gemma("2", R"(, "attn_logit_softcapping": null, "final_logit_softcapping": null)")).ok());
+}
+
 TEST_F(ModelsTest, RopeFieldsArriveAsTheyAreWritten) {
   const auto rope = read_rope_config(config(R"({"rope_theta": 500000.0, "partial_rotary_factor": 0.5, "rope_scaling": {
       "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

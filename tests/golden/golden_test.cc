@@ -91,9 +91,16 @@ TEST_P(TinyGoldenTest, EqualsThemUnderTheNewerConfiguration) {
   check_model({.model = dir.path().string(), .threads = 2}, "tiny.jsonl", model, std::string(CHORAL_TEST_DATA) + "/lora");
 }
 
+std::string family_of(const ::testing::TestParamInfo<const char*>& tested) {
+  std::string name = std::string(tested.param).substr(5);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest,
-                         ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-phi3"),
-                         [](const auto& tested) { return std::string(tested.param).substr(5); });
+                         ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-phi3", "tiny-gemma2",
+                                           "tiny-gemma3"),
+                         family_of);
 
 class SmolLM2GoldenTest : public ::testing::Test {
  protected:
