@@ -1,5 +1,7 @@
 // `choral bench`: whole engine steps beside what the machine could give at most, measured before and after them in the same
 // process.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -159,7 +161,8 @@ Status run(BenchFlags flags) {
   CHORAL_TRY(options.engine, engine_options(flags.engine));
   options.synthetic = flags.synthetic;
   if (options.engine.model.empty() && options.synthetic.empty()) {
-    return invalid_argument("name a MODEL, or --synthetic 135m, llama-1b or llama-8b for random weights of that shape");
+    return invalid_argument("name a MODEL, or with --synthetic {} for random weights of that shape",
+                            fmt::join(tools::synthetic_names(), ", "));
   }
   if (!options.engine.model.empty() && !options.synthetic.empty()) return invalid_argument("give either a MODEL or --synthetic");
   options.synthetic_format = flags.format;
@@ -223,7 +226,8 @@ void add_bench(CLI::App& app, Command& command) {
   auto* sub = app.add_subcommand("bench", "time engine steps, beside what this machine could give at most");
   const auto flags = std::make_shared<BenchFlags>();
   add_model_flag(*sub, flags->engine);
-  sub->add_option("--synthetic", flags->synthetic, "random weights instead of MODEL: 135m, llama-1b, llama-8b")
+  sub->add_option("--synthetic", flags->synthetic,
+                  fmt::format("random weights instead of MODEL: {}", fmt::join(tools::synthetic_names(), ", ")))
       ->type_name("NAME");
   sub->add_option("--format", flags->format, "of the random weights: bf16, f16, f32, q8_0, q4_0, q4_1, q4_k, …")
       ->type_name("TYPE");

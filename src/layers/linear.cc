@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "platform/ops/op_profile.h"
+
 namespace choral::layers {
 namespace {
 
@@ -53,10 +55,15 @@ Status LinearBase::process_weights_after_loading(const platform::Context& ctx, q
   return {};
 }
 
+void LinearBase::count_product(platform::OpProfile& profile, int64_t rows) const {
+  profile.add_product(static_cast<double>(weight_bytes()), 2.0 * static_cast<double>(rows * in_features() * out_features()));
+}
+
 void LinearBase::apply(const platform::Context& ctx, const Input& input, const kernels::Epilogue& epilogue, MatrixView<float> y,
                        const lora::PunicaWrapper* lora) const {
   CHORAL_CHECK(input.x.cols == in_features() && y.cols == out_features() && input.x.rows == y.rows,
                "shapes are fixed when the batch is built");
+  if (ctx.profile != nullptr) count_product(*ctx.profile, input.x.rows);
   const auto multiply = [&](const kernels::Epilogue& whole, MatrixView<float> to) {
     if (input.quantised.empty()) return quant_method_->apply(ctx, input.x, whole, to);
     quant_method_->apply_quantised(ctx, input.quantised, whole, to);

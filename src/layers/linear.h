@@ -60,6 +60,7 @@ class LinearBase : public Module {
     MatrixView<const float> x;
     kernels::QuantisedRows quantised;  // empty: x as it is
   };
+  void count_product(platform::OpProfile& profile, int64_t rows) const;
   void apply(const platform::Context& ctx, const Input& input, const kernels::Epilogue& epilogue, MatrixView<float> y,
              const lora::PunicaWrapper* lora) const;
 

@@ -40,6 +40,10 @@ TEST(OpTable, ProfileCountsCalls) {
   EXPECT_EQ(profile.entries()[0].name, "rms_norm");
   EXPECT_EQ(profile.entries()[0].calls, 2);
   EXPECT_EQ(profile.seconds_of("matmul"), 0.0);
+  profile.add_product(10, 4);
+  profile.add_product(1, 2);
+  EXPECT_EQ(profile.weight_bytes(), 11);
+  EXPECT_EQ(profile.flops(), 6);
 }
 
 TEST(OpShapes, EachOperatorKnowsWhatItGives) {

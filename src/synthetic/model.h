@@ -9,7 +9,7 @@
 
 namespace choral::synthetic {
 
-// "135m", "llama-1b", "llama-8b"; an unknown name is an error that lists them.
+// "llama-1b"; an unknown name is an error that lists those there are.
 Result<io::ConfigMap> model_config(std::string_view name);
 std::vector<std::string> model_names();
 

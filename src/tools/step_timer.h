@@ -19,6 +19,7 @@ struct StepTimerOptions {
   std::string synthetic;                  // the name of a shape; then `engine.model` is not read
   std::string synthetic_format = "bf16";  // of its random weights: a float type or a GGUF block type
 };
+std::vector<std::string> synthetic_names();
 
 struct StepTiming {
   int batch = 0;        // sequences in the step

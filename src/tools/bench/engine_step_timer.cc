@@ -41,15 +41,12 @@ class EngineStepTimer : public StepTimer {
   const engine::Worker& worker() const { return executor_->worker(); }
   Status add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast);
   double run_step(sched::Scheduler& scheduler);
-  void count_weights();
-  StepTiming timing(int batch, int tokens, std::vector<double> seconds, const platform::OpProfile& profile,
-                    double profiled_s) const;
+  StepTiming timing(int batch, int tokens, std::vector<double> seconds, const platform::OpProfile& profile, double profiled_s,
+                    int profiled_steps) const;
 
   TimedModel model_;
   std::unique_ptr<engine::UniprocExecutor> executor_;
   std::optional<engine::StepCycle> cycle_;
-  double layer_weights_ = 0, layer_bytes_ = 0;  // of everything every row passes through
-  double head_weights_ = 0, head_bytes_ = 0;    // of the LM head, which only rows with logits pass
   sched::RequestId next_id_ = 1;
 };
 
@@ -89,7 +86,6 @@ Status EngineStepTimer::load(StepTimerOptions options) {
     model_.name = fmt::format("synthetic {} ({})", options.synthetic, dtype_name(format));
   }
   cycle_.emplace(*executor_, kMaxBatch, kMaxPrefill);
-  count_weights();
   model_.load_s = now_s() - begin;
   const auto& facts = executor_->facts();
   model_.parameters = facts.parameters;
@@ -131,18 +127,6 @@ Result<AdapterCost> EngineStepTimer::add_adapter(int32_t number, int rank, uint6
 
 Status EngineStepTimer::write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const {
   return synthetic::write_adapter(directory, executor_->facts().lora_targets, {.rank = rank, .seed = seed}).status();
-}
-
-void EngineStepTimer::count_weights() {
-  const auto modules = worker().loaded().model->modules();
-  const bool untied = std::any_of(modules.begin(), modules.end(), [](const auto* m) { return m->prefix() == "lm_head"; });
-  for (const auto* module : modules) {
-    const bool is_embedding = module->prefix() == "model.embed_tokens";
-    if (is_embedding && untied) continue;  // a few rows of it are read, nothing is multiplied
-    const bool is_head = is_embedding || module->prefix() == "lm_head";
-    (is_head ? head_weights_ : layer_weights_) += static_cast<double>(module->parameters());
-    (is_head ? head_bytes_ : layer_bytes_) += static_cast<double>(module->weight_bytes());
-  }
 }
 
 Status EngineStepTimer::add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast) {
@@ -215,7 +199,7 @@ Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, 
     for (int i = 0; i < kProfiledSteps; ++i) run.profiled += run_step(run.scheduler);
     executor_->worker().set_profile(nullptr);
     cycle_->forget_running(run.scheduler);
-    timings.push_back(timing(batch, batch, std::move(run.seconds), run.profile, run.profiled));
+    timings.push_back(timing(batch, batch, std::move(run.seconds), run.profile, run.profiled, kProfiledSteps));
   }
   return timings;
 }
@@ -241,23 +225,25 @@ Result<std::vector<StepTiming>> EngineStepTimer::prefill(int tokens, int repeats
     }
   }
   std::vector<StepTiming> timings;
-  for (auto& run : runs) timings.push_back(timing(1, tokens, std::move(run.seconds), run.profile, run.profiled));
+  for (auto& run : runs) timings.push_back(timing(1, tokens, std::move(run.seconds), run.profile, run.profiled, 1));
   return timings;
 }
 
 StepTiming EngineStepTimer::timing(int batch, int tokens, std::vector<double> seconds, const platform::OpProfile& profile,
-                                   double profiled_s) const {
+                                   double profiled_s, int profiled_steps) const {
   StepTiming t{.batch = batch, .tokens = tokens, .steps = static_cast<int>(seconds.size())};
   t.best_s = *std::min_element(seconds.begin(), seconds.end());
   t.median_s = median(std::move(seconds));
-  t.weight_bytes = layer_bytes_ + head_bytes_;
-  t.flops = 2 * (layer_weights_ * tokens + head_weights_ * batch);
+  t.weight_bytes = profile.weight_bytes() / profiled_steps;
+  t.flops = profile.flops() / profiled_steps;
   t.attention_share = profile.seconds_of("paged_attention") / profiled_s;
   t.shrink_share = profile.seconds_of("lora_shrink") / profiled_s;
   return t;
 }
 
 }  // namespace
+
+std::vector<std::string> synthetic_names() { return synthetic::model_names(); }
 
 StepTimer::Cast StepTimer::zipf_cast(int count, int batch) {
   std::vector<double> cumulative;
