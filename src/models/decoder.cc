@@ -62,9 +62,21 @@ struct NormedBlock {
   }
 };
 
+layers::FusedMoE::Spec moe_spec(const DecoderSpec& spec, const std::string& prefix) {
+  return {.prefix = prefix,
+          .names = spec.moe->names,
+          .hidden = spec.hidden,
+          .intermediate = spec.moe->intermediate,
+          .experts = spec.moe->experts,
+          .shared_intermediate = spec.moe->shared_intermediate,
+          .hidden_act = spec.hidden_act,
+          .gating = spec.moe->gating,
+          .selection_bias = spec.moe->selection_bias};
+}
+
 struct DecoderLayer {
-  NormedBlock<SelfAttention> attention;
-  NormedBlock<GatedMlp> mlp;
+  NormedBlock<layers::AttentionBlock> attention;
+  NormedBlock<layers::Block> mlp;  // or a mixture of experts
 };
 
 class DecoderModel : public Model {
@@ -133,7 +145,11 @@ class DecoderModel : public Model {
     layer.attention.block = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary));
     if (spec_.post_norms) layer.attention.post_norm = norm("post_attention_layernorm");
     layer.mlp.norm = norm(spec_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm");
-    layer.mlp.block = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
+    if (spec_.moe && spec_.moe->layers[index]) {
+      layer.mlp.block = builder.make<layers::FusedMoE>(moe_spec(spec_, fmt::format("{}.{}", prefix, spec_.moe->block)));
+    } else {
+      layer.mlp.block = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
+    }
     if (spec_.post_norms) layer.mlp.post_norm = norm("post_feedforward_layernorm");
     return layer;
   }

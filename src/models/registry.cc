@@ -15,14 +15,15 @@ struct Family {
   Result<std::unique_ptr<Model>> (*make)(const io::ConfigMap&, const ModelOptions&);
 };
 
-constexpr std::array<Family, 7> kFamilies{{{"Gemma2ForCausalLM", make_gemma2},
+constexpr std::array<Family, 9> kFamilies{{{"Gemma2ForCausalLM", make_gemma2},
                                            {"Gemma3ForCausalLM", make_gemma3},
                                            {"LlamaForCausalLM", make_llama},
                                            {"MistralForCausalLM", make_mistral},
-
+                                           {"MixtralForCausalLM", make_mixtral},
                                            {"Phi3ForCausalLM", make_phi3},
                                            {"Qwen2ForCausalLM", make_qwen2},
-                                           {"Qwen3ForCausalLM", make_qwen3}}};
+                                           {"Qwen3ForCausalLM", make_qwen3},
+                                           {"Qwen3MoeForCausalLM", make_qwen3_moe}}};
 
 }  // namespace
 

@@ -149,6 +149,33 @@ const Kind kKinds[] = {
        k.config["target_modules"] = {"gate_proj"};
        for (int i = 0; i < 6; ++i) k.add_dora(layer(i) + ".mlp.gate_proj");
      }},
+    {"LoRA on experts, ranks that differ, and on their router", "tiny-qwen3moe",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = {"gate_proj", "up_proj", "down_proj", "gate"};
+       k.config["rank_pattern"] = {{"experts.1.down_proj", 7}};
+       for (const auto& module : linear_modules(base)) {
+         if (module.find(".mlp.") == module.npos) continue;
+         module.ends_with("experts.1.down_proj") ? k.add_pair(module, 7, 8.0 / 7) : k.add_pair(module);
+       }
+       for (int i = 1; i < 4; ++i) k.add_pair(layer(i) + ".mlp.gate");
+     }},
+    {"DoRA on experts", "tiny-qwen3moe",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"up_proj", "down_proj"};
+       for (const auto& module : linear_modules(base)) {
+         if (module.ends_with("up_proj") || module.ends_with("down_proj")) k.add_dora(module);
+       }
+     }},
+    {"modules_to_save: an expert's matrix", "tiny-qwen3moe",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = {"up_proj"};
+       k.config["modules_to_save"] = {"layers.1.mlp.experts.2.down_proj"};
+       for (const auto& module : linear_modules(base)) {
+         if (module.ends_with("up_proj")) k.add_pair(module);
+       }
+       k.replace(layer(1) + ".mlp.experts.2.down_proj.weight", 0.3f);
+     }},
     {"q, k, v stored as one, in one layer", "tiny-phi3",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"qkv_proj", "down_proj"};

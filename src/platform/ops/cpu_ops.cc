@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "kernels/activation/activation.h"
+#include "kernels/fused/expert_rows.h"
 #include "kernels/fused/norm_quant.h"
 #include "kernels/fused/qk_norm_rope.h"
 #include "kernels/fused/swiglu_quant.h"
@@ -61,6 +62,10 @@ void Add::forward_cpu(const Context& ctx, In x, Out y) {
 }
 
 void Scale::forward_cpu(const Context& ctx, Out x, float factor) { kernels::scale_rows(ctx.kernel, x, factor); }
+
+void MoeCombine::forward_cpu(const Context& ctx, In x, Indices places, In weights, bool add, Out y) {
+  kernels::combine_experts(ctx.kernel, x, places.host, weights, add, y);
+}
 
 void SoftCap::forward_cpu(const Context& ctx, Out x, float cap) { kernels::soft_cap(ctx.kernel, x, cap); }
 

@@ -84,6 +84,18 @@ void Scale::forward_native(const Context&, Out x, float factor) {
   }
 }
 
+void MoeCombine::forward_native(const Context&, In x, Indices places, In weights, bool add, Out y) {
+  for (int64_t t = 0; t < y.rows; ++t) {
+    for (int64_t c = 0; c < y.cols; ++c) {
+      float sum = add ? y.row(t)[c] : 0.0F;
+      for (int64_t s = 0; s < weights.cols; ++s) {
+        sum = std::fma(weights.row(t)[s], x.row(places.host[t * weights.cols + s])[c], sum);
+      }
+      y.row(t)[c] = sum;
+    }
+  }
+}
+
 void SoftCap::forward_native(const Context&, Out x, float cap) {
   for (int64_t r = 0; r < x.rows; ++r) {
     for (float& value : x.row_span(r)) value = static_cast<float>(cap * std::tanh(static_cast<double>(value) / cap));
