@@ -1,6 +1,7 @@
 #include "models/decoder.h"
 
 #include "layers/gated_mlp.h"
+#include "layers/latent_attention.h"
 #include "layers/self_attention.h"
 #include "layers/vocab_embedding.h"
 
@@ -31,6 +32,21 @@ SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const
           .qk_norm = spec.qk_norm,
           .rms_norm_eps = spec.rms_norm_eps,
           .norm_weight = spec.norm_weight,
+          .rotary = rotary};
+}
+
+layers::LatentAttention::Spec latent_spec(const DecoderSpec& spec, const std::string& prefix,
+                                          const layers::RotaryEmbedding* rotary) {
+  return {.prefix = prefix,
+          .hidden = spec.hidden,
+          .heads = spec.heads,
+          .q_rank = spec.latent->q_rank,
+          .kv_rank = spec.latent->kv_rank,
+          .nope_dim = spec.latent->nope_dim,
+          .rope_dim = spec.latent->rope_dim,
+          .value_dim = spec.latent->value_dim,
+          .scale = spec.attention_scale.value_or(1),
+          .bias = spec.latent->bias,
           .rotary = rotary};
 }
 
@@ -142,7 +158,11 @@ class DecoderModel : public Model {
     const auto* rotary = spec_.sliding_window[index] > 0 && window_rotary_ ? window_rotary_.get() : rotary_.get();
     DecoderLayer layer;
     layer.attention.norm = norm("input_layernorm");
-    layer.attention.block = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary));
+    if (spec_.latent) {
+      layer.attention.block = builder.make<layers::LatentAttention>(latent_spec(spec_, prefix + ".self_attn", rotary));
+    } else {
+      layer.attention.block = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary));
+    }
     if (spec_.post_norms) layer.attention.post_norm = norm("post_attention_layernorm");
     layer.mlp.norm = norm(spec_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm");
     if (spec_.moe && spec_.moe->layers[index]) {

@@ -27,6 +27,14 @@ struct MoeSpec {
   std::vector<bool> layers = {};    // which of the model's have it
 };
 
+// Latent attention, where a family has it in the place of the usual one (layers/latent_attention.h).
+struct LatentSpec {
+  int64_t q_rank = 0;  // 0: q comes from x itself
+  int64_t kv_rank = 0;
+  int64_t nope_dim = 0, rope_dim = 0, value_dim = 0;
+  bool bias = false;
+};
+
 struct DecoderSpec {
   int64_t hidden = 0;
   int64_t intermediate = 0;
@@ -50,6 +58,7 @@ struct DecoderSpec {
   float logit_softcap = 0;                    // > 0: of the logits
   float embedding_scale = 1;                  // what embeddings are multiplied by
   std::optional<MoeSpec> moe = {};
+  std::optional<LatentSpec> latent = {};
   bool tie_word_embeddings = false;
   std::vector<int64_t> sliding_window;  // per layer, 0 = full attention
   kernels::RotaryParams rotary;

@@ -103,7 +103,7 @@ std::string family_of(const ::testing::TestParamInfo<const char*>& tested) {
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest,
                          ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-phi3", "tiny-gemma2",
-                                           "tiny-gemma3", "tiny-qwen3moe"),
+                                           "tiny-gemma3", "tiny-qwen3moe", "tiny-deepseek-v2", "tiny-deepseek-v3"),
                          family_of);
 
 // A mixture that is Mistral: its router is undecided, so the first two experts share a token by halves, and their mean is the

@@ -129,7 +129,8 @@ TEST_P(FamiliesTest, AnswerAsOnTheCpu) {
   expect_equal(answers(*load(options("ref_device", GetParam()))), cpu_answers(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, FamiliesTest, ::testing::Values("tiny-phi3", "tiny-gemma2", "tiny-gemma3", "tiny-qwen3moe"),
+INSTANTIATE_TEST_SUITE_P(Models, FamiliesTest,
+                         ::testing::Values("tiny-phi3", "tiny-gemma2", "tiny-gemma3", "tiny-qwen3moe", "tiny-deepseek-v2"),
                          [](const auto& tested) {
                            std::string name = std::string(tested.param).substr(5);
                            std::replace(name.begin(), name.end(), '-', '_');

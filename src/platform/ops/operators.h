@@ -192,6 +192,17 @@ struct MoeCombine : OpTraits {
   static Call forward_cpu, forward_native;
 };
 
+// Keys and values of latent attention: of each head, k = [first part of kv | rope], v = the rest of kv. kv [m, heads·(p + v)],
+// rope [m, r], k [m, heads·(p + r)], v [m, heads·v]
+struct SplitLatentKv : OpTraits {
+  CHORAL_OP(split_latent_kv);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr std::string_view kHostsOwn = "copies of rows, which latent attention on a device would do without";
+  using Call = void(const Context&, In kv, In rope, int64_t heads, Out k, Out v);
+  static Call forward_cpu, forward_native;
+};
+
 // x = cap·tanh(x / cap), cap > 0
 struct SoftCap : OpTraits {
   CHORAL_OP(soft_cap);
@@ -360,11 +371,12 @@ struct MatmulQuantised : OpTraits {
 }  // namespace ops
 
 // In the order in which tables are shown.
-using AllOps = OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::BgmvShrink, ops::BgmvExpand, ops::BgmvExpandSlice,
-                      ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows, ops::TakeRows,
-                      ops::Add, ops::Scale, ops::MoeCombine, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding,
-                      ops::SiluAndMul, ops::GeluTanhAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope,
-                      ops::RopeWriteKv, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+using AllOps =
+    OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::BgmvShrink, ops::BgmvExpand, ops::BgmvExpandSlice, ops::SgmvShrink,
+           ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows, ops::TakeRows, ops::Add, ops::Scale,
+           ops::MoeCombine, ops::SplitLatentKv, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding,
+           ops::SiluAndMul, ops::GeluTanhAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope,
+           ops::RopeWriteKv, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();
