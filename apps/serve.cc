@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 
@@ -96,7 +97,9 @@ Status run(ServeFlags flags) {
   if (has_tls) flags.server.http.tls = flags.tls;
   CHORAL_TRY(flags.server.access_log, parse_access_log(flags.access_log));
   flags.server.adapter_root = flags.engine.options.adapter_root;
-  std::unique_ptr<LLM> llm;  // outlives the server
+  std::unique_ptr<LLM> llm;           // outlives the server
+  std::atomic<bool> hung_up = false;  // before there was a server to tell
+  const Interrupts::Scope starting(*interrupts, {.call = {}, .hang_up = [&hung_up] { hung_up = true; }});
   CHORAL_TRY(const auto server, serve::Server::start(std::move(flags.server)));
   const auto reload = [&] {
     const auto tell = [](const Status& read, const char* what) {
@@ -108,6 +111,7 @@ Status run(ServeFlags flags) {
   };
   flags.engine.tells_memory = true;
   const Interrupts::Scope loading(*interrupts, {.call = {}, .hang_up = reload});
+  if (hung_up) reload();
   CHORAL_TRY(llm, load_llm(flags.engine));
   CHORAL_RETURN_IF_ERROR(server->attach(*llm, flags.engine.options));
 

@@ -2,15 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/status.h"
 
 namespace choral::cache {
 
-// What one token leaves behind, per layer: `kv_heads` keys of `key_dim` and values of `value_dim` elements, plus scales of
+// What one token leaves behind in one layer: `kv_heads` keys of `key_dim` and values of `value_dim` elements, plus scales of
 // quantised caches. MLA: kv_heads = 1, key_dim = latent + rope, value_dim = 0.
 struct KVTokenLayout {
-  uint64_t layers = 0;
   uint64_t kv_heads = 0;
   uint64_t key_dim = 0;
   uint64_t value_dim = 0;
@@ -18,7 +18,7 @@ struct KVTokenLayout {
   uint64_t scale_bytes_per_head = 0;  // key's and value's together
 };
 
-// Bytes of one block in all layers.
-Result<uint64_t> kv_block_bytes(const KVTokenLayout& layout, int32_t block_tokens);
+// Bytes of one block in all of `layers`.
+Result<uint64_t> kv_block_bytes(std::span<const KVTokenLayout> layers, int32_t block_tokens);
 
 }  // namespace choral::cache

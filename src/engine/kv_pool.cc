@@ -22,13 +22,16 @@ Result<DType> parse_kv_dtype(std::string_view name) {
   return type;
 }
 
-Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_positions, DType dtype, const KvBudget& budget) {
-  const cache::KVTokenLayout layout{.layers = static_cast<uint64_t>(shape.layers),
-                                    .kv_heads = static_cast<uint64_t>(shape.kv_heads),
-                                    .key_dim = static_cast<uint64_t>(shape.head_dim),
-                                    .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.head_dim)),
-                                    .element_bytes = static_cast<uint64_t>(row_bytes(dtype, 1))};
-  CHORAL_TRY(const uint64_t checked_bytes, cache::kv_block_bytes(layout, static_cast<int32_t>(kernels::kKvBlockTokens)));
+Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,
+                            const KvBudget& budget) {
+  std::vector<cache::KVTokenLayout> layouts;
+  for (const auto& shape : layers) {
+    layouts.push_back({.kv_heads = static_cast<uint64_t>(shape.kv_heads),
+                       .key_dim = static_cast<uint64_t>(shape.key_dim),
+                       .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.value_dim)),
+                       .element_bytes = static_cast<uint64_t>(row_bytes(dtype, 1))});
+  }
+  CHORAL_TRY(const uint64_t checked_bytes, cache::kv_block_bytes(layouts, static_cast<int32_t>(kernels::kKvBlockTokens)));
   const auto block_bytes = static_cast<int64_t>(checked_bytes);
   const int64_t wanted_len = budget.max_model_len > 0 ? budget.max_model_len : model_positions;
   if (wanted_len > model_positions) {
@@ -63,21 +66,21 @@ Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_pos
 }
 
 Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DType dtype, int32_t blocks) {
-  const auto shape = model.kv_cache_shape();
-  const int64_t key_elements = shape.kv_heads * shape.head_dim * kernels::kKvBlockTokens;
-  const int64_t value_elements = shape.kv_heads * kernels::kv_value_stride(shape.head_dim) * kernels::kKvBlockTokens;
   KvPool pool;
   pool.blocks_ = blocks;
-  for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    CHORAL_TRY(auto keys, session.allocate_kv(dtype, {blocks, key_elements}));
-    CHORAL_TRY(auto values, session.allocate_kv(dtype, {blocks, value_elements}));
-    model.bind_kv_cache(layer, {.keys = keys.data(),
-                                .values = values.data(),
-                                .dtype = dtype,
-                                .num_blocks = blocks,
-                                .kv_heads = shape.kv_heads,
-                                .head_dim = shape.head_dim,
-                                .v_head_dim = shape.head_dim});
+  const auto shapes = model.kv_shapes();
+  for (size_t layer = 0; layer < shapes.size(); ++layer) {
+    const auto& [kv_heads, key_dim, value_dim] = shapes[layer];
+    CHORAL_TRY(auto keys, session.allocate_kv(dtype, {blocks, kv_heads * key_dim * kernels::kKvBlockTokens}));
+    CHORAL_TRY(auto values,
+               session.allocate_kv(dtype, {blocks, kv_heads * kernels::kv_value_stride(value_dim) * kernels::kKvBlockTokens}));
+    model.bind_kv_cache(static_cast<int64_t>(layer), {.keys = keys.data(),
+                                                      .values = values.data(),
+                                                      .dtype = dtype,
+                                                      .num_blocks = blocks,
+                                                      .kv_heads = kv_heads,
+                                                      .head_dim = key_dim,
+                                                      .v_head_dim = value_dim});
     pool.tensors_.push_back(std::move(keys));
     pool.tensors_.push_back(std::move(values));
   }

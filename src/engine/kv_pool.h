@@ -2,6 +2,7 @@
 // Pages of the pool cost memory only once they are written. Made once by the worker; the scheduler deals in block numbers.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct KvPlan {
 
 // Default budget: a quarter of the memory that is free, at most 4 GiB, at most what max_num_seqs full-length sequences could
 // use. A model length that nobody asked for shrinks to fit, with a note; one that was asked for and does not fit is an error.
-Result<KvPlan> plan_kv_pool(const models::KvCacheShape& shape, int64_t model_positions, DType dtype, const KvBudget& budget);
+Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,
+                            const KvBudget& budget);
 
 }  // namespace choral::engine

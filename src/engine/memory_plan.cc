@@ -40,13 +40,13 @@ std::string MemoryPlan::text() const {
                      size_text(adapter_bytes), size_text(free_bytes));
 }
 
-Result<MemoryPlan> plan_memory(const models::KvCacheShape& shape, int64_t model_positions, DType kv_dtype, MemoryWishes wishes,
+Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype, MemoryWishes wishes,
                                const MachineMemory& machine) {
   CHORAL_RETURN_IF_ERROR(check_weights(wishes, machine));
   const int64_t left = std::max<int64_t>(machine.free_bytes - wishes.weight_bytes, 0);
   wishes.kv.free_bytes = left;
   MemoryPlan plan{.weight_bytes = wishes.weight_bytes, .free_bytes = machine.free_bytes};
-  CHORAL_TRY(plan.kv, plan_kv_pool(shape, model_positions, kv_dtype, wishes.kv));
+  CHORAL_TRY(plan.kv, plan_kv_pool(layers, model_positions, kv_dtype, wishes.kv));
   plan.adapter_bytes = wishes.adapter_bytes > 0 ? wishes.adapter_bytes : std::min(left / 4, kMostForAdapters);
   if (plan.kv.bytes > left - std::min(left, plan.adapter_bytes)) {
     plan.warning =

@@ -3,6 +3,7 @@
 // plan_memory() is pure.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "choral/llm.h"
@@ -37,7 +38,7 @@ struct MemoryPlan {
 MachineMemory machine_memory();  // now
 // Default budget of adapters: a quarter of what the weights leave free, at most 8 GiB. resource_exhausted: the weights alone are
 // more than the machine has, or than is free where nobody said how large the KV cache shall be.
-Result<MemoryPlan> plan_memory(const models::KvCacheShape& shape, int64_t model_positions, DType kv_dtype, MemoryWishes wishes,
+Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype, MemoryWishes wishes,
                                const MachineMemory& machine);
 
 }  // namespace choral::engine

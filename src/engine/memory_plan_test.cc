@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "engine/adapters/adapter_files_test.h"
 
 namespace choral::engine {
@@ -12,11 +14,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int64_t kMiB = int64_t{1} << 20, kGiB = int64_t{1} << 30;
-constexpr models::KvCacheShape kShape{.layers = 4, .kv_heads = 2, .head_dim = 64};
+constexpr std::array<layers::KvShape, 4> kLayers = {{{2, 64, 64}, {2, 64, 64}, {2, 64, 64}, {2, 64, 64}}};
 constexpr int64_t kPositions = 8192;
 
 Result<MemoryPlan> plan(int64_t weights, const MachineMemory& machine, int64_t kv = 0, int64_t adapters = 0) {
-  return plan_memory(kShape, kPositions, DType::kF32,
+  return plan_memory(kLayers, kPositions, DType::kF32,
                      {.weight_bytes = weights, .adapter_bytes = adapters, .kv = {.requested_bytes = kv, .max_num_seqs = 64}},
                      machine);
 }

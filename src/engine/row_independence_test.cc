@@ -1,5 +1,7 @@
 // Invariant 1 at the level of the model: a row's tokens and log-probabilities are bit-identical whatever shares its batch,
 // however its prompt is chunked, with one thread or two, with the prefix cache on or off, before and after preemption.
+#include <algorithm>
+
 #include "engine/tiny_model_test.h"
 
 namespace choral::engine {
@@ -28,7 +30,9 @@ struct Tested {
 };
 std::string name_of(const ::testing::TestParamInfo<Tested>& tested) {
   const auto& [model, quantization] = tested.param;
-  return model.substr(5) + (quantization == "auto" ? "" : "_" + quantization);
+  std::string name = model.substr(5);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name + (quantization == "auto" ? "" : "_" + quantization);
 }
 
 class RowIndependenceTest : public ::testing::TestWithParam<Tested> {
@@ -91,7 +95,8 @@ TEST_P(RowIndependenceTest, PreemptedAndResumed) {
 
 INSTANTIATE_TEST_SUITE_P(Families, RowIndependenceTest,
                          ::testing::Values(Tested{"tiny-llama3"}, Tested{"tiny-qwen2"}, Tested{"tiny-qwen3"},
-                                           Tested{"tiny-mistral"}, Tested{"tiny-llama3", "w8a8_dynamic"},
+                                           Tested{"tiny-mistral"}, Tested{"tiny-phi3"}, Tested{"tiny-gemma2"},
+                                           Tested{"tiny-gemma3"}, Tested{"tiny-llama3", "w8a8_dynamic"},
                                            Tested{"tiny-qwen2", "w8a8_dynamic"}),
                          name_of);
 

@@ -31,7 +31,7 @@ UniprocExecutor::UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std
   facts_ = {.parameters = worker_->loaded().parameters,
             .weight_bytes = worker_->loaded().weight_bytes,
             .vocab_size = model.vocab_size(),
-            .head_dim = model.kv_cache_shape().head_dim,
+            .head_dim = model.kv_shapes().front().key_dim,
             .max_model_len = worker_->max_model_len(),
             .kv_blocks = worker_->kv_blocks(),
             .kv_bytes = worker_->kv_bytes(),

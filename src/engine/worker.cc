@@ -54,7 +54,7 @@ Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, co
 }
 
 Status Worker::plan(const FoundModel& found, const EngineOptions& options) {
-  CHORAL_TRY(memory_, plan_memory(found.model->kv_cache_shape(), found.model->max_positions(), kv_dtype_,
+  CHORAL_TRY(memory_, plan_memory(found.model->kv_shapes(), found.model->max_positions(), kv_dtype_,
                                   memory_wishes(options, ctx_.session, found.expected_bytes), machine_memory()));
   if (!memory_.warning.empty()) {
     CHORAL_LOG(kWarn, "memory: {}", memory_.warning);

@@ -21,6 +21,8 @@ struct SourceTensor {
   // Empty, or one index per row: row i of the Hugging Face tensor is row row_order[i] of `view`. GGUF files of the llama family
   // hold q_proj and k_proj with each head's rows interleaved; whoever packs such a matrix (or copies its bias) applies the order.
   std::vector<int32_t> row_order;
+  // By how much each element of `view` is more than the Hugging Face tensor's: GGUF files hold Gemma's norms as 1 + w.
+  float added = 0;
 };
 
 class Checkpoint {

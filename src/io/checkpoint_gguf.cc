@@ -17,7 +17,10 @@ class GgufCheckpoint : public Checkpoint {
   Result<SourceTensor> find(std::string_view name) const override;
   bool contains(std::string_view name) const override { return source(name) != nullptr; }
   void release(std::string_view name) const override {
-    if (const GgufTensor* tensor = source(name)) file_->release(tensor->name);
+    const Source* from = source(name);
+    if (from == nullptr) return;
+    // Experts are read one after the other.
+    if (from->expert == kWhole || from->expert + 1 == from->tensor->shape[0]) file_->release(from->tensor->name);
   }
   Status check_unchanged() const override { return file_->file().check_unchanged(); }
   std::string description() const override {
@@ -26,16 +29,24 @@ class GgufCheckpoint : public Checkpoint {
   }
 
  private:
-  const GgufTensor* source(std::string_view name) const {
+  // What a name stands for: a tensor, or one expert's part of a tensor of all of them.
+  struct Source {
+    const GgufTensor* tensor = nullptr;
+    int64_t expert = kWhole;
+    auto operator<=>(const Source&) const = default;
+  };
+  static constexpr int64_t kWhole = -1;
+
+  const Source* source(std::string_view name) const {
     const auto at = std::lower_bound(names_.begin(), names_.end(), name);
-    return at != names_.end() && *at == name ? sources_[at - names_.begin()] : nullptr;
+    return at != names_.end() && *at == name ? &sources_[at - names_.begin()] : nullptr;
   }
   Result<std::vector<int32_t>> row_order(const GgufTensor& tensor, int64_t heads) const;
 
   std::shared_ptr<const GgufFile> file_;
   GgufArchitecture architecture_;
   int64_t query_heads_ = 0, key_heads_ = 0;
-  std::vector<const GgufTensor*> sources_;  // beside names_
+  std::vector<Source> sources_;  // beside names_
 };
 
 Status GgufCheckpoint::index_names() {
@@ -44,18 +55,31 @@ Status GgufCheckpoint::index_names() {
   CHORAL_TRY(query_heads_, metadata.get_int(prefix, kPositive));
   CHORAL_TRY(key_heads_, metadata.get_int_or(prefix + "_kv", query_heads_, kPositive));
 
-  std::vector<std::pair<std::string, const GgufTensor*>> all;
+  constexpr int64_t kMostExperts = 4096;
+  std::vector<std::pair<std::string, Source>> all;
   for (const auto& tensor : file_->tensors()) {
-    all.emplace_back(hf_tensor_name(tensor.name), &tensor);
+    std::string name = hf_tensor_name(architecture_, tensor.name);
     total_bytes_ += tensor.size_bytes;
+    const size_t star = name.find('*');
+    if (star == std::string::npos || name == tensor.name) {
+      all.emplace_back(std::move(name), Source{&tensor});
+      continue;
+    }
+    if (tensor.shape.rank() != 3 || tensor.shape[0] > kMostExperts) {
+      return corrupt("{}: '{}' has shape {}; that of at most {} experts is wanted: [experts, rows, columns]",
+                     file_->file().path(), printable(tensor.name), tensor.shape.to_string(), kMostExperts);
+    }
+    for (int64_t e = 0; e < tensor.shape[0]; ++e) {
+      all.emplace_back(std::string(name).replace(star, 1, std::to_string(e)), Source{&tensor, e});
+    }
   }
   std::sort(all.begin(), all.end());
-  for (auto& [name, tensor] : all) {
+  for (auto& [name, from] : all) {
     if (!names_.empty() && names_.back() == name) {
       return corrupt("{}: two tensors are '{}' by their Hugging Face name", file_->file().path(), printable(name));
     }
     names_.push_back(std::move(name));
-    sources_.push_back(tensor);
+    sources_.push_back(from);
   }
   return {};
 }
@@ -70,10 +94,16 @@ Result<std::vector<int32_t>> GgufCheckpoint::row_order(const GgufTensor& tensor,
 }
 
 Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
-  const GgufTensor* tensor = source(name);
-  if (tensor == nullptr) return missing(name, file_->file().path());
+  const Source* from = source(name);
+  if (from == nullptr) return missing(name, file_->file().path());
+  const GgufTensor* tensor = from->tensor;
   SourceTensor out;
   CHORAL_TRY(out.view, file_->find(tensor->name));
+  if (from->expert != kWhole) {
+    out.view.shape = {tensor->shape[1], tensor->shape[2]};
+    out.view.data += from->expert * out.view.size_bytes();
+  }
+  out.added = gguf_added(architecture_, name);
   if (!architecture_.interleaved_qk) return out;
   const bool is_query = name.find(".self_attn.q_proj.") != std::string_view::npos;
   const bool is_key = name.find(".self_attn.k_proj.") != std::string_view::npos;

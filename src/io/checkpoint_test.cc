@@ -236,14 +236,15 @@ TEST(GgufCheckpoint, TwoTensorsOfOneName) {
 }
 
 TEST(HfTensorName, MapsWhatItKnowsAndLeavesTheRest) {
-  EXPECT_EQ(hf_tensor_name("blk.12.ffn_gate.weight"), "model.layers.12.mlp.gate_proj.weight");
-  EXPECT_EQ(hf_tensor_name("blk.0.attn_output.bias"), "model.layers.0.self_attn.o_proj.bias");
-  EXPECT_EQ(hf_tensor_name("blk.3.ffn_norm.weight"), "model.layers.3.post_attention_layernorm.weight");
-  EXPECT_EQ(hf_tensor_name("output.weight"), "lm_head.weight");
+  const auto llama = *gguf_architecture_of("LlamaForCausalLM");
+  EXPECT_EQ(hf_tensor_name(llama, "blk.12.ffn_gate.weight"), "model.layers.12.mlp.gate_proj.weight");
+  EXPECT_EQ(hf_tensor_name(llama, "blk.0.attn_output.bias"), "model.layers.0.self_attn.o_proj.bias");
+  EXPECT_EQ(hf_tensor_name(llama, "blk.3.ffn_norm.weight"), "model.layers.3.post_attention_layernorm.weight");
+  EXPECT_EQ(hf_tensor_name(llama, "output.weight"), "lm_head.weight");
   for (const std::string_view name :
        {"blk.01.ffn_up.weight", "blk..ffn_up.weight", "blk.-1.ffn_up.weight", "blk.1234567.ffn_up.weight",
         "blk.0.ffn_up_exps.weight", "blk.0.ffn_up.scale", "blk.0", "output", ""}) {
-    EXPECT_EQ(hf_tensor_name(name), name);
+    EXPECT_EQ(hf_tensor_name(llama, name), name);
   }
 }
 

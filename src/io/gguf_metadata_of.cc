@@ -103,7 +103,7 @@ Result<GgufMetadata> gguf_metadata_of(const ConfigMap& config) {
   for (const auto& name : classes) {
     // llama.cpp has no architecture of Mistral's own: its equations are llama's.
     const auto architecture = gguf_architecture_of(name == "MistralForCausalLM" ? "LlamaForCausalLM" : name);
-    if (architecture) return Writer(config, *architecture).run();
+    if (architecture && architecture->in_layer.empty()) return Writer(config, *architecture).run();
   }
   return unsupported("{}: GGUF files are written of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM",
                      config.path_of("architectures"));

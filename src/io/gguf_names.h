@@ -4,6 +4,7 @@
 
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,14 +14,22 @@
 
 namespace choral::io {
 
-struct GgufArchitecture {
-  std::string_view name;        // "llama", also the prefix of its metadata keys
-  std::string_view hf_class;    // "LlamaForCausalLM"
-  std::string_view model_type;  // "llama"
-  bool interleaved_qk;          // q_proj and k_proj rows are stored in interleaved rope order
+// One thing by both names.
+struct GgufRenaming {
+  std::string_view gguf, hf;
 };
 
-// From general.architecture; kUnsupported names those that are read. Split files and mixtures of experts are refused here too.
+struct GgufArchitecture {
+  std::string_view name;                        // "llama", also the prefix of its metadata keys
+  std::string_view hf_class;                    // "LlamaForCausalLM"
+  std::string_view model_type;                  // "llama"
+  bool interleaved_qk = false;                  // q_proj and k_proj rows are stored in interleaved rope order
+  bool experts = false;                         // a mixture of experts: has "….expert_count"
+  bool norms_hold_one = false;                  // norms are stored as 1 + w, where Hugging Face has w
+  std::span<const GgufRenaming> in_layer = {};  // what a layer's tensors are called otherwise than in llama
+};
+
+// From general.architecture; kUnsupported names those that are read. Split files are refused here too.
 Result<GgufArchitecture> gguf_architecture(const GgufFile& file);
 
 // Whether a file of the GGUF architecture `name` may belong to a model of the class `hf_class`. llama.cpp writes Mistral's models
@@ -30,28 +39,26 @@ bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class);
 // By which a model of the class `hf_class` is written; none: GGUF files of it are not read either.
 std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class);
 
-// A value by both names.
-struct GgufKey {
-  std::string_view gguf, hf;
-};
-// Sizes of a model; GGUF's follow the architecture: "llama.embedding_length".
-inline constexpr std::array<GgufKey, 4> kGgufSizes{{{"embedding_length", "hidden_size"},
-                                                    {"feed_forward_length", "intermediate_size"},
-                                                    {"block_count", "num_hidden_layers"},
-                                                    {"context_length", "max_position_embeddings"}}};
+// Sizes of a model, by both names; GGUF's follow the architecture: "llama.embedding_length".
+inline constexpr std::array<GgufRenaming, 4> kGgufSizes{{{"embedding_length", "hidden_size"},
+                                                         {"feed_forward_length", "intermediate_size"},
+                                                         {"block_count", "num_hidden_layers"},
+                                                         {"context_length", "max_position_embeddings"}}};
 
 // How a model's makers sample from it.
-inline constexpr std::array<GgufKey, 5> kGgufSampling{{{"general.sampling.temp", "temperature"},
-                                                       {"general.sampling.top_k", "top_k"},
-                                                       {"general.sampling.top_p", "top_p"},
-                                                       {"general.sampling.min_p", "min_p"},
-                                                       {"general.sampling.penalty_repeat", "repetition_penalty"}}};
+inline constexpr std::array<GgufRenaming, 5> kGgufSampling{{{"general.sampling.temp", "temperature"},
+                                                            {"general.sampling.top_k", "top_k"},
+                                                            {"general.sampling.top_p", "top_p"},
+                                                            {"general.sampling.min_p", "min_p"},
+                                                            {"general.sampling.penalty_repeat", "repetition_penalty"}}};
 
 // "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight". A name without a counterpart comes back as it is, so that
-// whoever checks for unused tensors sees it.
-std::string hf_tensor_name(std::string_view gguf_name);
+// whoever checks for unused tensors sees it. A tensor of all experts of a layer is "….experts.*.gate_proj.weight".
+std::string hf_tensor_name(const GgufArchitecture& architecture, std::string_view gguf_name);
 // The way back; empty: GGUF has no such tensor.
-std::string gguf_tensor_name(std::string_view hf_name);
+std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view hf_name);
+// What a tensor of this Hugging Face name is more than Hugging Face's, in each element.
+float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name);
 
 // Rows of a q_proj or k_proj of an architecture with interleaved_qk: row i of Hugging Face's order is row order[i] of the file.
 // The file has each head's rows as pairs (j, j + d/2) side by side; Hugging Face has the first halves, then the second. `rows` is

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 
 #include "io/gguf_names.h"
 #include "io/model_config.h"
@@ -69,19 +70,47 @@ TEST(GgufWriter, NothingStaysOfWhatIsNotFinished) {
   EXPECT_THAT(GgufWriter::create(dir / "no/x.gguf", {}, {}).status().message(), HasSubstr("cannot write"));
 }
 
+const GgufArchitecture& architecture(std::string_view hf_class) {
+  static std::map<std::string_view, GgufArchitecture> known;
+  return known.emplace(hf_class, *gguf_architecture_of(hf_class)).first->second;
+}
+
 TEST(GgufNames, TensorsHaveOneNameInEitherWay) {
-  EXPECT_EQ(gguf_tensor_name("model.layers.3.self_attn.q_proj.weight"), "blk.3.attn_q.weight");
-  EXPECT_EQ(gguf_tensor_name("model.layers.12.mlp.down_proj.bias"), "blk.12.ffn_down.bias");
-  EXPECT_EQ(gguf_tensor_name("lm_head.weight"), "output.weight");
+  const auto& llama = architecture("LlamaForCausalLM");
+  EXPECT_EQ(gguf_tensor_name(llama, "model.layers.3.self_attn.q_proj.weight"), "blk.3.attn_q.weight");
+  EXPECT_EQ(gguf_tensor_name(llama, "model.layers.12.mlp.down_proj.bias"), "blk.12.ffn_down.bias");
+  EXPECT_EQ(gguf_tensor_name(llama, "lm_head.weight"), "output.weight");
   for (const char* name : {"token_embd.weight", "output_norm.weight", "blk.0.attn_norm.weight", "blk.7.attn_q_norm.weight",
                            "blk.11.ffn_gate.weight", "blk.1.attn_output.bias"}) {
-    EXPECT_EQ(gguf_tensor_name(hf_tensor_name(name)), name);
+    EXPECT_EQ(gguf_tensor_name(llama, hf_tensor_name(llama, name)), name);
   }
   for (const char* name : {"model.layers.0.mlp.experts.1.w1.weight", "model.layers.x.mlp.up_proj.weight", "visual.weight",
                            "model.norm.weight_scale", "weight"}) {
-    EXPECT_EQ(gguf_tensor_name(name), "") << name;
-    EXPECT_EQ(hf_tensor_name(name), name);
+    EXPECT_EQ(gguf_tensor_name(llama, name), "") << name;
+    EXPECT_EQ(hf_tensor_name(llama, name), name);
   }
+}
+
+TEST(GgufNames, GemmasNormsHaveNamesOfTheirOwn) {
+  const auto& gemma = architecture("Gemma2ForCausalLM");
+  EXPECT_EQ(hf_tensor_name(gemma, "blk.3.ffn_norm.weight"), "model.layers.3.pre_feedforward_layernorm.weight");
+  EXPECT_EQ(hf_tensor_name(gemma, "blk.3.post_attention_norm.weight"), "model.layers.3.post_attention_layernorm.weight");
+  EXPECT_EQ(gguf_tensor_name(gemma, "model.layers.3.post_attention_layernorm.weight"), "blk.3.post_attention_norm.weight");
+  EXPECT_EQ(hf_tensor_name(architecture("LlamaForCausalLM"), "blk.3.post_ffw_norm.weight"), "blk.3.post_ffw_norm.weight");
+  EXPECT_EQ(gguf_added(gemma, "model.layers.3.post_attention_layernorm.weight"), 1.0F);
+  EXPECT_EQ(gguf_added(gemma, "model.layers.3.self_attn.q_norm.weight"), 1.0F);
+  EXPECT_EQ(gguf_added(gemma, "model.layers.3.mlp.down_proj.weight"), 0.0F);
+  EXPECT_EQ(gguf_added(architecture("Qwen3ForCausalLM"), "model.norm.weight"), 0.0F);
+}
+
+TEST(GgufNames, TensorsOfAllExpertsHaveAStarForTheNumber) {
+  EXPECT_EQ(hf_tensor_name(architecture("Qwen3MoeForCausalLM"), "blk.3.ffn_up_exps.weight"),
+            "model.layers.3.mlp.experts.*.up_proj.weight");
+  EXPECT_EQ(hf_tensor_name(architecture("MixtralForCausalLM"), "blk.0.ffn_down_exps.weight"),
+            "model.layers.0.block_sparse_moe.experts.*.w2.weight");
+  EXPECT_EQ(hf_tensor_name(architecture("MixtralForCausalLM"), "blk.0.ffn_gate_inp.weight"),
+            "model.layers.0.block_sparse_moe.gate.weight");
+  EXPECT_EQ(hf_tensor_name(architecture("LlamaForCausalLM"), "blk.0.ffn_gate_inp.weight"), "blk.0.ffn_gate_inp.weight");
 }
 
 TEST(GgufNames, RowsOfAHeadStandInPairs) {

@@ -37,6 +37,19 @@ Result<ConfigValue> tidy_rope_scaling(const ConfigMap& scaling) {
   return ConfigValue(std::move(out));
 }
 
+// Phi-3 says beside its longrope for how many positions it was first trained; elsewhere this stands in it.
+void adopt_original_positions(const ConfigMap& config, ConfigObject& out) {
+  constexpr std::string_view kKey = "original_max_position_embeddings";
+  const ConfigValue* scaling = out.find("rope_scaling");
+  const ConfigValue* positions = config.find(kKey);
+  if (positions == nullptr || scaling == nullptr || scaling->if_object() == nullptr) return;
+  ConfigObject whole = *scaling->if_object();
+  const ConfigValue* type = whole.find("rope_type");
+  if (type == nullptr || type->if_string() == nullptr || *type->if_string() != "longrope" || whole.find(kKey) != nullptr) return;
+  whole.set(kKey, *positions);
+  out.set("rope_scaling", std::move(whole));
+}
+
 // One flat rope_parameters object: theta and partial factor move out, the rest is the scaling.
 Status adopt_rope_parameters(const ConfigMap& config, const ConfigMap& rope, ConfigObject& out) {
   ConfigObject scaling = rope.object();
@@ -126,6 +139,7 @@ Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
                                                  : adopt_rope_parameters(config, rope, out));
     out.erase("rope_parameters");
   }
+  adopt_original_positions(config, out);
   if (const ConfigValue* dtype = config.find("dtype")) {
     CHORAL_RETURN_IF_ERROR(adopt(config, out, "torch_dtype", *dtype, config.path_of("dtype")));
     out.erase("dtype");

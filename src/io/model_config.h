@@ -27,7 +27,7 @@ Result<ConfigMap> load_generation_config(const std::filesystem::path& path);
 // no rope_scaling. Everything else stays as it is. Two spellings that contradict each other are refused.
 Result<ConfigMap> normalise_model_config(const ConfigMap& config);
 
-// llama, mistral, qwen2, qwen3; another architecture is kUnsupported. With a rope_freqs.weight tensor, rope_scaling becomes
+// The architectures of gguf_names.h; another is kUnsupported. With a rope_freqs.weight tensor, rope_scaling becomes
 // {"rope_type": "freq_factors", "freq_factors": [head_dim/2 numbers]}: frequency i is divided by factor i.
 Result<ConfigMap> model_config_from_gguf(const GgufFile& file);
 Result<ConfigMap> generation_config_from_gguf(const GgufFile& file);  // bos, eos (a list with the ends of turns), pad, sampling

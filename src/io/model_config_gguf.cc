@@ -40,6 +40,8 @@ class Translation {
   Status rope();
   Result<ConfigValue> rope_scaling() const;
   Result<ConfigArray> freq_factors() const;
+  Status gemma();
+  Status experts();
 
   const GgufFile& file_;
   const GgufArchitecture& architecture_;
@@ -60,8 +62,8 @@ Status Translation::sizes() {
 Status Translation::heads(int64_t hidden_size) {
   CHORAL_TRY(const int64_t heads, count("attention.head_count"));
   CHORAL_TRY(const int64_t kv_heads, count_or("attention.head_count_kv", heads));
-  CHORAL_TRY(const int64_t rotary, count_or("rope.dimension_count", std::max<int64_t>(hidden_size / heads, 1)));
-  CHORAL_TRY(head_dim_, count_or("attention.key_length", rotary));
+  CHORAL_TRY(head_dim_, count_or("attention.key_length", std::max<int64_t>(hidden_size / heads, 1)));
+  CHORAL_TRY(const int64_t rotary, count_or("rope.dimension_count", head_dim_));
   CHORAL_TRY(const int64_t value_dim, count_or("attention.value_length", head_dim_));
   if (value_dim != head_dim_) {
     return unsupported("{}: keys of {} and values of {} per head are not supported", metadata().source(), head_dim_, value_dim);
@@ -157,6 +159,46 @@ Status Translation::rope() {
   return {};
 }
 
+// GGUF has no word for the scale of q·k: its readers take 1/sqrt(head_dim), and hidden/heads for head_dim in the largest model.
+Status Translation::gemma() {
+  constexpr int64_t kLayersOfGemma2Largest = 46, kLayersOfGemma3Largest = 62;
+  CHORAL_TRY(const int64_t layers, count("block_count"));
+  CHORAL_TRY(const int64_t hidden, count("embedding_length"));
+  CHORAL_TRY(const int64_t heads, count("attention.head_count"));
+  const bool largest = layers == (architecture_.name == "gemma2" ? kLayersOfGemma2Largest : kLayersOfGemma3Largest);
+  out_.set("query_pre_attn_scalar", largest ? hidden / heads : head_dim_);
+  out_.set("hidden_activation", "gelu_pytorch_tanh");
+  for (const auto& [gguf, hf] : {std::pair("attn_logit_softcapping", "attn_logit_softcapping"),
+                                 std::pair("final_logit_softcapping", "final_logit_softcapping"),
+                                 std::pair("rope.freq_base_swa", "rope_local_base_freq")}) {
+    if (!has(gguf)) continue;
+    CHORAL_TRY(const double value, metadata().get_double(key(gguf)));
+    out_.set(hf, as_written(value));
+  }
+  return {};
+}
+
+// A layer without a router is dense.
+Status Translation::experts() {
+  CHORAL_TRY(const int64_t experts, count("expert_count"));
+  CHORAL_TRY(const int64_t used, count("expert_used_count"));
+  out_.set("num_experts", experts);
+  out_.set("num_local_experts", experts);
+  out_.set("num_experts_per_tok", used);
+  if (has("expert_feed_forward_length")) {
+    CHORAL_TRY(const int64_t intermediate, count("expert_feed_forward_length"));
+    out_.set("moe_intermediate_size", intermediate);
+  }
+  out_.set("norm_topk_prob", true);  // of every reader of these files
+  CHORAL_TRY(const int64_t layers, metadata().get_int(key("block_count"), {1, 4096}));
+  ConfigArray dense;
+  for (int64_t i = 0; i < layers; ++i) {
+    if (!file_.contains(fmt::format("blk.{}.ffn_gate_inp.weight", i))) dense.push_back(i);
+  }
+  out_.set("mlp_only_layers", std::move(dense));
+  return {};
+}
+
 // `from` is GGUF's name, `to` Hugging Face's; absent ones stay absent.
 Status copy_id(const ConfigMap& metadata, std::string_view from, std::string_view to, ConfigObject& out) {
   if (!metadata.contains(from)) return {};
@@ -177,6 +219,8 @@ Result<ConfigMap> Translation::model_config() {
   out_.set("hidden_act", "silu");
   CHORAL_RETURN_IF_ERROR(sizes());
   CHORAL_RETURN_IF_ERROR(rope());
+  if (architecture_.name.starts_with("gemma")) CHORAL_RETURN_IF_ERROR(gemma());
+  if (architecture_.experts) CHORAL_RETURN_IF_ERROR(experts());
   CHORAL_RETURN_IF_ERROR(copy_ids(metadata(), out_));
   out_.set("tie_word_embeddings", !file_.contains("output.weight"));
   out_.set("attention_bias", file_.contains("blk.0.attn_q.bias"));

@@ -93,6 +93,17 @@ TEST(NormaliseModelConfig, RopeScalingHasOneSpelling) {
   EXPECT_THAT(normalised(R"({"rope_scaling": 8})").status().message(), HasSubstr("rope_scaling"));
 }
 
+TEST(NormaliseModelConfig, LongropeKnowsItsFirstPositions) {
+  const auto scaling = [](std::string_view json) { return normalised(json)->find("rope_scaling")->to_json(); };
+  EXPECT_EQ(scaling(R"({"original_max_position_embeddings": 64, "rope_scaling": {"type": "su", "short_factor": [1]}})"),
+            R"({"short_factor": [1], "rope_type": "longrope", "original_max_position_embeddings": 64})");
+  EXPECT_EQ(scaling(R"({"original_max_position_embeddings": 64, "rope_parameters": {"rope_type": "longrope", "rope_theta": 1,
+                        "original_max_position_embeddings": 32}})"),
+            R"({"rope_type": "longrope", "original_max_position_embeddings": 32})");
+  EXPECT_EQ(scaling(R"({"original_max_position_embeddings": 64, "rope_scaling": {"type": "yarn", "factor": 4}})"),
+            R"({"factor": 4, "rope_type": "yarn"})");
+}
+
 TEST(NormaliseModelConfig, RopeParametersMoveOut) {
   const auto map =
       normalised(R"({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5}})");
@@ -194,10 +205,19 @@ TEST(ModelConfigFromGguf, Variants) {
   spec.metadata.push_back(GgufSpec::kv_u32("mistral.attention.sliding_window", 16));
   EXPECT_EQ(*config_of(spec)->get_int("sliding_window"), 16);
 
-  spec = gguf("gemma2");
-  EXPECT_THAT(config_of(spec).status().message(), HasSubstr("'gemma2' is not supported"));
+  spec = gguf("falcon");
+  EXPECT_THAT(config_of(spec).status().message(), HasSubstr("'falcon' is not supported"));
   spec = gguf("llama");
   spec.metadata.push_back(GgufSpec::kv_u32("llama.expert_count", 8));
+  EXPECT_THAT(config_of(spec).status().message(), HasSubstr("expert_used_count is missing"));
+  spec.metadata.push_back(GgufSpec::kv_u32("llama.expert_used_count", 2));
+  const auto mixtral = config_of(spec);
+  ASSERT_TRUE(mixtral.ok()) << mixtral.status().message();
+  EXPECT_THAT(*mixtral->get_strings("architectures"), ElementsAre("MixtralForCausalLM"));
+  EXPECT_EQ(*mixtral->get_int("num_experts"), 8);
+  EXPECT_EQ(*mixtral->get_int("num_experts_per_tok"), 2);
+  spec = gguf("qwen3");
+  spec.metadata.push_back(GgufSpec::kv_u32("qwen3.expert_count", 8));
   EXPECT_EQ(config_of(spec).status().code(), Code::kUnsupported);
   spec = gguf("llama");
   spec.metadata.push_back(GgufSpec::kv("split.count", 2, le<uint16_t>(3)));

@@ -7,28 +7,37 @@
 
 namespace choral::layers {
 
+// What one token leaves in the cache of one layer: `kv_heads` keys of `key_dim` elements and values of `value_dim`.
+struct KvShape {
+  int64_t kv_heads = 0;
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+};
+
 class Attention {
  public:
-  explicit Attention(const kernels::AttentionParams& params) : params_(params) {}
+  Attention(const kernels::AttentionParams& params, int64_t value_dim) : params_(params), value_dim_(value_dim) {}
 
   const kernels::AttentionParams& params() const { return params_; }
+  KvShape kv_shape() const { return {params_.kv_heads, params_.head_dim, value_dim_}; }
   // Once, after the pool was allocated.
   void bind_kv_cache(const kernels::KvCacheView& cache) { cache_ = cache; }
 
   const kernels::KvCacheView& cache() const { return cache_; }
 
-  // k and v [tokens, kv_heads·head_dim]
+  // k [tokens, kv_heads·key_dim], v [tokens, kv_heads·value_dim]
   void write(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> k,
              MatrixView<const float> v) const {
     ctx.ops.write_kv(ctx, cache_, k, v, batch.kv_slots);
   }
-  // q [tokens, heads·head_dim] -> out [tokens, heads·head_dim]
+  // q [tokens, heads·key_dim] -> out [tokens, heads·value_dim]
   void attend(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> q, MatrixView<float> out) const {
     ctx.ops.paged_attention(ctx, params_, q, cache_, batch.sequences, {}, out);
   }
 
  private:
   kernels::AttentionParams params_;
+  int64_t value_dim_;
   kernels::KvCacheView cache_;
 };
 

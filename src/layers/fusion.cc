@@ -16,7 +16,7 @@ using Steps = std::span<const Step>;
 struct Site {
   std::string_view provider;  // of the fused operator
   CpuLevel level;
-  Value spare;  // a matrix as wide as the residual, for a rule that needs one
+  Graph& graph;  // for a rule that needs a matrix more
 };
 
 // What a rule puts in the place of the first `taken` steps.
@@ -44,14 +44,17 @@ bool is_read_later(Steps steps, const Value& value) {
   return false;
 }
 
-// y += x·Wᵀ, then norm(y)  ->  t = x·Wᵀ, then both in one operator. t is site.spare.
+// y += x·Wᵀ, then norm(y)  ->  t = x·Wᵀ, then both in one operator. y += x, then norm(y)  ->  one operator.
 std::optional<Replacement> match_add_rms_norm(Steps steps, const Site& site) {
   const auto* linear = step_at<LinearStep>(steps, 0);
+  const auto* add = step_at<AddStep>(steps, 0);
   const auto* norm = step_at<NormStep>(steps, 1);
-  if (linear == nullptr || norm == nullptr || !linear->add || !(linear->y == norm->x)) return {};
-  if (!norm->norm->may_fuse(site.provider)) return {};
-  return Replacement{
-      2, {LinearStep{linear->linear, linear->x, site.spare, false}, AddNormStep{norm->norm, site.spare, norm->x, norm->y}}};
+  if (norm == nullptr || !norm->norm->may_fuse(site.provider)) return {};
+  if (add != nullptr && add->y == norm->x) return Replacement{2, {AddNormStep{norm->norm, add->x, norm->x, norm->y}}};
+  if (linear == nullptr || !linear->add || !(linear->y == norm->x)) return {};
+  const Value product = site.graph.matrix(norm->x.cols);
+  return Replacement{2,
+                     {LinearStep{linear->linear, linear->x, product, false}, AddNormStep{norm->norm, product, norm->x, norm->y}}};
 }
 
 std::optional<Replacement> match_qk_norm_rope(Steps steps, const Site& site) {
@@ -107,10 +110,10 @@ constexpr std::array<Rule, 5> kRules{
      {"rms_norm_quantise", match_rms_norm_quantise},
      {"silu_and_mul_quantise", match_silu_and_mul_quantise}}};
 
-int apply(const Rule& rule, Site site, Graph& graph) {
+int apply(const Rule& rule, const Site& site) {
   std::vector<Step> out;
   int sites = 0;
-  for (Steps steps = graph.steps(); !steps.empty();) {
+  for (Steps steps = site.graph.steps(); !steps.empty();) {
     auto found = rule.match(steps, site);
     const size_t taken = found ? found->taken : 1;
     if (found) {
@@ -121,7 +124,7 @@ int apply(const Rule& rule, Site site, Graph& graph) {
     }
     steps = steps.subspan(taken);
   }
-  graph.steps() = std::move(out);
+  site.graph.replace(std::move(out));
   return sites;
 }
 
@@ -168,7 +171,6 @@ FusionConfig::Wish FusionConfig::wish(std::string_view op) const {
 
 std::vector<FusionDecision> fuse(Graph& graph, const platform::Context& ctx, const FusionConfig& config) {
   std::vector<FusionDecision> decisions;
-  const Value spare = graph.matrix(graph.residual().cols);
   const auto facts = ctx.ops.facts();
   for (const auto& rule : kRules) {
     const auto op = std::find_if(facts.begin(), facts.end(), [&](const auto& fact) { return fact.name == rule.op; });
@@ -182,13 +184,14 @@ std::vector<FusionDecision> fuse(Graph& graph, const platform::Context& ctx, con
     } else if (wish == FusionConfig::Wish::kIfItPays && op->provider == "cpu" && !rule.not_on_cpu.empty()) {
       decision.reason = rule.not_on_cpu;
     } else {
-      decision.sites = apply(rule, {op->provider, ctx.kernel.level, spare}, graph);
+      decision.sites = apply(rule, {op->provider, ctx.kernel.level, graph});
       if (decision.sites == 0) decision.reason = "the model has no place for it";
     }
     decisions.push_back(std::move(decision));
   }
   const Status fits = graph.check_shapes(ctx.ops);
   CHORAL_CHECK(fits.ok(), fits.message());
+  graph.place();
   return decisions;
 }
 

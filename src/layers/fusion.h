@@ -40,7 +40,8 @@ struct FusionDecision {
   std::string reason;    // why none was, or why it is this provider
 };
 
-// Rewrites `graph` for the context's table and CPU level, once the weights of its layers are packed.
+// Rewrites `graph` for the context's table and CPU level, once the weights of its layers are packed, and gives its matrices their
+// places.
 std::vector<FusionDecision> fuse(Graph& graph, const platform::Context& ctx, const FusionConfig& config);
 
 }  // namespace choral::layers

@@ -7,15 +7,17 @@ GatedMlp::GatedMlp(Builder& builder, const Spec& spec)
                                                               .in = spec.hidden,
                                                               .members = {"gate_proj", "up_proj"},
                                                               .out = {spec.intermediate, spec.intermediate},
-                                                              .bias = spec.bias})),
+                                                              .bias = spec.bias,
+                                                              .merged = spec.merged_gate_up})),
       act_(builder.make<GatedActivation>({.hidden_act = spec.hidden_act})),
       down_proj_(builder.make<RowParallelLinear>(
           {.prefix = spec.prefix + ".down_proj", .in = spec.intermediate, .out = spec.hidden, .bias = spec.bias})) {}
 
-void GatedMlp::describe(Graph& graph, const Scratch& scratch, Value x, Value h) const {
-  graph.add(LinearStep{gate_up_proj_.get(), x, scratch.gate_up, false});
-  graph.add(ActivationStep{act_.get(), scratch.gate_up, scratch.gated});
-  graph.add(LinearStep{down_proj_.get(), scratch.gated, h, true});
+void GatedMlp::describe(Graph& graph, Value x, const Output& out) const {
+  const Value gate_up = graph.matrix(gate_up_proj_->out_features()), gated = graph.matrix(down_proj_->in_features());
+  graph.add(LinearStep{gate_up_proj_.get(), x, gate_up, false});
+  graph.add(ActivationStep{act_.get(), gate_up, gated});
+  graph.add(LinearStep{down_proj_.get(), gated, out.y, out.add});
 }
 
 }  // namespace choral::layers

@@ -1,4 +1,4 @@
-// The MLP of a decoder layer: h += down_proj(act(gate_proj(x))·up_proj(x)). A PluggableLayer, as SelfAttention.
+// The MLP of a decoder layer: down_proj(act(gate_proj(x))·up_proj(x)). A PluggableLayer, as SelfAttention.
 #pragma once
 
 #include <memory>
@@ -17,18 +17,13 @@ class GatedMlp {
     int64_t intermediate = 0;
     std::string hidden_act;
     bool bias = false;
+    bool merged_gate_up = false;  // the checkpoint has one matrix, gate_up_proj
   };
   GatedMlp(Builder& builder, const Spec& spec);
   virtual ~GatedMlp() = default;
 
-  struct Scratch {
-    Value gate_up, gated;
-  };
-  static Scratch make_scratch(Graph& graph, const Spec& spec) {
-    return {.gate_up = graph.matrix(2 * spec.intermediate), .gated = graph.matrix(spec.intermediate)};
-  }
-  // Writes h += block(x) into the graph.
-  virtual void describe(Graph& graph, const Scratch& scratch, Value x, Value h) const;
+  // Writes out = block(x) into the graph.
+  virtual void describe(Graph& graph, Value x, const Output& out) const;
 
  private:
   std::unique_ptr<MergedColumnParallelLinear> gate_up_proj_;

@@ -1,5 +1,9 @@
 #include "layers/graph.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
 namespace choral::layers {
 namespace {
 
@@ -18,8 +22,9 @@ class Runner {
     s.linear->forward(ctx_, at(s.x), at(s.y), batch_.lora);
   }
   void operator()(const ActivationStep& s) const { s.activation->forward(ctx_, at(s.x), at(s.y)); }
-
-  void operator()(const PluggedStep& s) const { s.block->forward_add(ctx_, batch_, at(s.x), at(s.y)); }
+  void operator()(const AddStep& s) const { ctx_.ops.add(ctx_, at(s.x), at(s.y)); }
+  void operator()(const ScaleStep& s) const { ctx_.ops.scale(ctx_, at(s.x), s.factor); }
+  void operator()(const PluggedStep& s) const { s.block->forward(ctx_, batch_, at(s.x), s.add, at(s.y)); }
 
   // A fused operator takes one weight of a norm, so it is called for each run of rows with theirs: a row meets the same operator
   // alone and beside rows whose adapter brings its own norm.
@@ -90,6 +95,7 @@ class ShapeChecker {
   Status operator()(const HeadsNormStep& s) const { return expect(ops_.rms_norm_heads.meta, {of(s.x), of_norm(*s.norm)}, s.x); }
   Status operator()(const LinearStep& s) const { return expect(ops_.matmul.meta, {of(s.x), of_linear(*s.linear)}, s.y); }
   Status operator()(const ActivationStep& s) const { return expect(ops_.silu_and_mul.meta, {of(s.x)}, s.y); }
+  Status operator()(const AddStep& s) const { return expect(ops_.add.meta, {of(s.x), of(s.y)}, s.y); }
   Status operator()(const AddNormStep& s) const {
     return expect(ops_.add_rms_norm.meta, {of(s.x), of(s.residual), of_norm(*s.norm)}, s.y);
   }
@@ -106,6 +112,7 @@ class ShapeChecker {
     return (*this)(HeadsNormStep{s.k_norm, s.k});
   }
   // In place, or with the cache, which is no matrix of the step.
+  Status operator()(const ScaleStep&) const { return {}; }
   Status operator()(const RotaryStep&) const { return {}; }
   Status operator()(const WriteKvStep&) const { return {}; }
   Status operator()(const RotaryWriteKvStep&) const { return {}; }
@@ -142,11 +149,61 @@ Status Graph::check_shapes(const platform::OpTable& ops) const {
   return {};
 }
 
+void Graph::place() {
+  const size_t none = steps_.size();
+  struct Life {
+    size_t first, last;  // step
+  };
+  std::vector<Life> lives(matrices_.size(), {none, none});
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Access access = access_of(steps_[i]);
+    for (const auto* values : {&access.reads, &access.writes}) {
+      for (const Value& value : *values) {
+        auto& life = lives[value.matrix];
+        if (life.first == none) life.first = i;
+        life.last = i;
+      }
+    }
+  }
+  std::vector<size_t> order(matrices_.size() - 1);  // without the residual, which is the caller's
+  std::iota(order.begin(), order.end(), 1);
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lives[a].first < lives[b].first; });
+  for (auto& matrix : matrices_) matrix.place = kNoPlace;
+  places_.clear();
+  std::vector<size_t> last_user;  // of each place: the step after which it is free
+  for (const size_t i : order) {
+    if (lives[i].first == none) continue;
+    // Of the free places the one whose width is nearest.
+    const auto distance = [&](size_t place) { return std::abs(places_[place] - matrices_[i].cols); };
+    size_t best = places_.size();
+    for (size_t place = 0; place < places_.size(); ++place) {
+      const bool free = last_user[place] < lives[i].first;
+      if (free && (best == places_.size() || distance(place) < distance(best))) best = place;
+    }
+    if (best == places_.size()) {
+      places_.push_back(0);
+      last_user.push_back(0);
+    }
+    places_[best] = std::max(places_[best], matrices_[i].cols);
+    last_user[best] = lives[i].last;
+    matrices_[i].place = static_cast<int>(best);
+  }
+  placed_ = true;
+}
+
+int64_t Graph::floats_per_token() const { return std::accumulate(places_.begin(), places_.end(), int64_t{0}); }
+
 void Graph::run(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<float> residual) const {
+  CHORAL_CHECK(placed_, "a graph that runs has its matrices placed");
   const platform::StepMark mark(ctx);
-  const auto matrices = ctx.kernel.scratch.make<MatrixView<float>>(widths_.size());
+  const auto places = ctx.kernel.scratch.make<float*>(places_.size());
+  for (size_t i = 0; i < places.size(); ++i) places[i] = ctx.make_matrix(residual.rows, places_[i]).data;
+  const auto matrices = ctx.kernel.scratch.make<MatrixView<float>>(matrices_.size());
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const auto& [cols, place] = matrices_[i];
+    matrices[i] = place == kNoPlace ? MatrixView<float>() : MatrixView<float>(places[place], residual.rows, cols);
+  }
   matrices[0] = residual;
-  for (size_t i = 1; i < widths_.size(); ++i) matrices[i] = ctx.make_matrix(residual.rows, widths_[i]);
   const Runner run(ctx, batch, matrices);
   for (const Step& step : steps_) std::visit(run, step);
 }

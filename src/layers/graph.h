@@ -1,6 +1,7 @@
 // A model's forward pass as a list of steps over matrices, written down once when the model is built and run every step. Written
 // down, so that the fusion pass (fusion.h) can replace what stands side by side by an operator that does both, without models
-// knowing. A step calls a layer; the list owns nothing but the order.
+// knowing, and so that a matrix takes memory only between the steps that touch it. A step calls a layer; the list owns nothing
+// but the order.
 #pragma once
 
 #include <span>
@@ -29,6 +30,12 @@ struct Value {
 // gets a new content as a whole. Every kind of step says its own; the passes know no other source.
 struct Access {
   std::vector<Value> reads, writes;
+};
+
+// Where a block puts what it computes: y = f(x), or y += f(x).
+struct Output {
+  Value y;
+  bool add;
 };
 
 struct NormStep {  // y = norm(x)
@@ -67,17 +74,27 @@ struct ActivationStep {
   Value x, y;
   Access access() const { return {{x}, {y}}; }
 };
-// What a plugged-in class does in a way of its own: y += f(x).
+struct AddStep {  // y += x
+  Value x, y;
+  Access access() const { return {{x, y}, {y}}; }
+};
+struct ScaleStep {  // x = factor·x
+  Value x;
+  float factor;
+  Access access() const { return {{x}, {x}}; }
+};
+// What a plugged-in class does in a way of its own: y = or += f(x).
 class PluggedBlock {
  public:
   virtual ~PluggedBlock() = default;
-  virtual void forward_add(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x,
-                           MatrixView<float> y) const = 0;
+  virtual void forward(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, bool add,
+                       MatrixView<float> y) const = 0;
 };
 struct PluggedStep {
   const PluggedBlock* block;
   Value x, y;
-  Access access() const { return {{x, y}, {y}}; }
+  bool add = true;
+  Access access() const { return add ? Access{{x, y}, {y}} : Access{{x}, {y}}; }
 };
 // The fused ones; only fusion.cc makes them.
 struct AddNormStep {  // residual += x; y = norm(residual)
@@ -114,36 +131,57 @@ struct ActivationLinearStep {  // the same of an activation
   Access access() const { return add ? Access{{x, y}, {gated, y}} : Access{{x}, {gated, y}}; }
 };
 
-using Step = std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, PluggedStep,
-                          AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
+using Step =
+    std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, AddStep, ScaleStep,
+                 PluggedStep, AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
 
 Access access_of(const Step& step);
 
 class Graph {
  public:
-  explicit Graph(int64_t hidden) : widths_{hidden} {}
+  explicit Graph(int64_t hidden) : matrices_{{hidden, kNoPlace}} {}
 
-  Value residual() const { return {0, 0, widths_[0]}; }
-  // A matrix of the step, `cols` wide. The same one may be used again by every layer of the model.
+  Value residual() const { return {0, 0, matrices_[0].cols}; }
+  // A matrix of the step, `cols` wide. Its memory is another's before the first step that touches it and after the last.
   Value matrix(int64_t cols) {
-    widths_.push_back(cols);
-    return {static_cast<int>(widths_.size()) - 1, 0, cols};
+    matrices_.push_back({cols, kNoPlace});
+    return {static_cast<int>(matrices_.size()) - 1, 0, cols};
   }
-  void add(Step step) { steps_.push_back(std::move(step)); }
+  void add(Step step) {
+    steps_.push_back(std::move(step));
+    placed_ = false;
+  }
 
-  std::vector<Step>& steps() { return steps_; }
   std::span<const Step> steps() const { return steps_; }
+  void replace(std::vector<Step> steps) {
+    steps_ = std::move(steps);
+    placed_ = false;
+  }
 
   // Holds every step's matrices to the shape rules of its operators, without data. A step that does not fit is our bug: the
   // error names it by its place.
   Status check_shapes(const platform::OpTable& ops) const;
 
+  // Gives matrices their places in the step's memory; run() needs it, once the steps are final. Matrices that no step needs at
+  // the same time share a place.
+  void place();
+  // How many floats the places take for each token.
+  int64_t floats_per_token() const;
+
   // Runs the list on the rows of `residual` [tokens, hidden].
   void run(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<float> residual) const;
 
  private:
-  std::vector<int64_t> widths_;  // of each matrix
+  static constexpr int kNoPlace = -1;  // no step touches it, or it is the caller's
+  struct Matrix {
+    int64_t cols;
+    int place;
+  };
+
+  std::vector<Matrix> matrices_;
+  std::vector<int64_t> places_;  // floats of each for a token
   std::vector<Step> steps_;
+  bool placed_ = false;
 };
 
 }  // namespace choral::layers

@@ -1,17 +1,23 @@
 #include "layers/linear.h"
 
+#include <numeric>
+
 namespace choral::layers {
 namespace {
 
+quant::LinearShape single_shape(const LinearSpec& spec) {
+  return {.in = spec.in, .out = {spec.out}, .shard_names = {spec.prefix}, .bias = spec.bias};
+}
+
 quant::LinearShape merged_shape(const MergedColumnParallelLinear::Spec& spec) {
+  if (spec.merged) {
+    const int64_t out = std::accumulate(spec.out.begin(), spec.out.end(), int64_t{0});
+    return single_shape({.prefix = spec.prefix, .in = spec.in, .out = out, .bias = spec.bias});
+  }
   quant::LinearShape shape{.in = spec.in, .out = spec.out, .shard_names = {}, .bias = spec.bias};
   const std::string parent = spec.prefix.substr(0, spec.prefix.rfind('.') + 1);
   for (const auto& member : spec.members) shape.shard_names.push_back(parent + member);
   return shape;
-}
-
-quant::LinearShape single_shape(const LinearSpec& spec) {
-  return {.in = spec.in, .out = {spec.out}, .shard_names = {spec.prefix}, .bias = spec.bias};
 }
 
 }  // namespace
@@ -77,6 +83,7 @@ QKVParallelLinear::QKVParallelLinear(Builder& builder, const Spec& spec)
                     .in = spec.in,
                     .members = {"q_proj", "k_proj", "v_proj"},
                     .out = {spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.kv_heads * spec.head_dim},
-                    .bias = spec.bias}) {}
+                    .bias = spec.bias,
+                    .merged = spec.merged}) {}
 
 }  // namespace choral::layers

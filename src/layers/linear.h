@@ -109,6 +109,7 @@ class MergedColumnParallelLinear : public LinearBase {
     std::vector<std::string> members;  // its parts as the checkpoint has them, beside it: "gate_proj" -> "…mlp.gate_proj"
     std::vector<int64_t> out;
     bool bias = false;
+    bool merged = false;  // the checkpoint has the whole under its own name, as adapters then do, and no parts
   };
   MergedColumnParallelLinear(Builder& builder, const Spec& spec);
 };
@@ -124,6 +125,7 @@ class QKVParallelLinear : public MergedColumnParallelLinear {
     int64_t heads = 0;
     int64_t kv_heads = 0;
     bool bias = false;
+    bool merged = false;  // as MergedColumnParallelLinear has it
   };
   QKVParallelLinear(Builder& builder, const Spec& spec);
 };

@@ -65,9 +65,10 @@ class PassOnConfig : public quant::QuantConfig {
 class TripleBlock : public SelfAttention, public PluggedBlock {
  public:
   using SelfAttention::SelfAttention;
-  void describe(Graph& graph, const Scratch&, Value x, Value h) const override { graph.add(PluggedStep{this, x, h}); }
-  void forward_add(const platform::Context& ctx, const ForwardBatch&, MatrixView<const float> x,
-                   MatrixView<float> y) const override {
+  void describe(Graph& graph, Value x, const Output& out) const override { graph.add(PluggedStep{this, x, out.y, out.add}); }
+  void forward(const platform::Context& ctx, const ForwardBatch&, MatrixView<const float> x, bool add,
+               MatrixView<float> y) const override {
+    EXPECT_TRUE(add);
     for (int i = 0; i < 3; ++i) ctx.ops.add(ctx, x, y);
   }
 };
@@ -94,9 +95,8 @@ class OverridesTest : public ::testing::Test {
 
     Graph graph(kHidden);
     const Value x = graph.matrix(kHidden);
-    const auto scratch = SelfAttention::make_scratch(graph, spec);
     graph.add(copy_step(graph.residual(), x));
-    block->describe(graph, scratch, x, graph.residual());
+    block->describe(graph, x, {graph.residual(), true});
     decisions_ = fuse(graph, *cpu_, {});
 
     std::vector<float> h(kRows * kHidden);
@@ -117,12 +117,12 @@ class OverridesTest : public ::testing::Test {
   // x = h, written as a step.
   class Copy : public PluggedBlock {
    public:
-    void forward_add(const platform::Context&, const ForwardBatch&, MatrixView<const float> from,
-                     MatrixView<float> to) const override {
+    void forward(const platform::Context&, const ForwardBatch&, MatrixView<const float> from, bool,
+                 MatrixView<float> to) const override {
       for (int64_t r = 0; r < from.rows; ++r) std::copy_n(from.row(r), from.cols, to.row(r));
     }
   };
-  PluggedStep copy_step(Value from, Value to) { return {&copy_, from, to}; }
+  PluggedStep copy_step(Value from, Value to) { return {&copy_, from, to, false}; }
 
   const FusionDecision& decision(std::string_view op) const {
     return *std::find_if(decisions_.begin(), decisions_.end(), [&](const auto& d) { return d.op == op; });

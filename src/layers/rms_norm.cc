@@ -3,24 +3,29 @@
 namespace choral::layers {
 namespace {
 
-lora::LoRATarget norm_target(const std::string& prefix, int64_t size) {
-  return {.kind = lora::TargetKind::kNorm, .name = prefix, .members = {{prefix, size}}, .in = size};
+lora::LoRATarget norm_target(const std::string& prefix, int64_t size, float stored_less) {
+  return {.kind = lora::TargetKind::kNorm, .name = prefix, .members = {{prefix, size}}, .in = size, .stored_less = stored_less};
 }
 
 }  // namespace
 
-RMSNorm::RMSNorm(Builder& builder, const Spec& spec)
-    : CustomOp(kLayerName, builder.custom_ops, builder.session),
+RMSNorm::RMSNorm(Builder& builder, const Spec& spec) : RMSNorm(builder, spec, kLayerName, 0) {}
+
+RMSNorm::RMSNorm(Builder& builder, const Spec& spec, std::string_view op_name, float stored_less)
+    : CustomOp(op_name, builder.custom_ops, builder.session),
       prefix_(spec.prefix),
       eps_(spec.eps),
-      lora_target_(builder.add_lora_target(norm_target(prefix_, spec.size))),
+      stored_less_(stored_less),
+      lora_target_(builder.add_lora_target(norm_target(prefix_, spec.size, stored_less))),
       norm_(bind<platform::ops::RmsNorm>()),
       norm_heads_(bind<platform::ops::RmsNormHeads>()) {
   weight_.host().resize(spec.size);
   builder.modules.push_back(this);
 }
 
-Status RMSNorm::load_weights(quant::WeightSource& source) { return source.read_vector(prefix_ + ".weight", weight_.host()); }
+Status RMSNorm::load_weights(quant::WeightSource& source) {
+  return source.read_vector(prefix_ + ".weight", weight_.host(), stored_less_);
+}
 
 bool RMSNorm::may_fuse(std::string_view provider) const {
   return agrees_with<platform::ops::RmsNorm>(provider) && agrees_with<platform::ops::RmsNormHeads>(provider);
@@ -37,6 +42,11 @@ void RMSNorm::forward_heads(const platform::Context& ctx, MatrixView<float> x, c
   for_each_weight(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& weights) {
     norm_heads_(ctx, x.sub_rows(row, count), weights[0], eps_);
   });
+}
+
+std::unique_ptr<RMSNorm> make_rms_norm(Builder& builder, kernels::NormWeight form, const RMSNorm::Spec& spec) {
+  if (form == kernels::NormWeight::kOnePlus) return builder.make<GemmaRMSNorm>(spec);
+  return builder.make<RMSNorm>(spec);
 }
 
 }  // namespace choral::layers

@@ -1,10 +1,12 @@
 // y = x·rsqrt(mean(x²) + eps)·w over rows, or over each head's part of a row (q_norm and k_norm of Qwen3).
 // CustomOp "rms_norm". A class that overrides it defines forward and forward_heads, which by default run the form bound here.
+// GemmaRMSNorm, CustomOp "gemma_rms_norm", is the same of a checkpoint that stores w - 1.
 #pragma once
 
 #include <array>
 #include <string>
 
+#include "kernels/norm/rms_norm.h"
 #include "layers/module.h"
 #include "lora/plan/punica_wrapper.h"
 #include "platform/host_view.h"
@@ -66,13 +68,27 @@ class RMSNorm : public Module, public platform::CustomOp {
   std::string format() const override { return "f32"; }
   std::string kernel_name(CpuLevel) const override { return std::string(platform::op_form_name(form())); }
 
+ protected:
+  // `stored_less`: what the checkpoint and adapters have subtracted from w.
+  RMSNorm(Builder& builder, const Spec& spec, std::string_view op_name, float stored_less);
+
  private:
   std::string prefix_;
   float eps_;
+  float stored_less_;
   platform::KeptVector weight_;
   int lora_target_;
   const platform::OpOf<platform::ops::RmsNorm>& norm_;
   const platform::OpOf<platform::ops::RmsNormHeads>& norm_heads_;
 };
+
+class GemmaRMSNorm : public RMSNorm {
+ public:
+  static constexpr std::string_view kLayerName = "gemma_rms_norm";
+  GemmaRMSNorm(Builder& builder, const Spec& spec) : RMSNorm(builder, spec, kLayerName, 1.0F) {}
+};
+
+// The class for weights that are stored in this form.
+std::unique_ptr<RMSNorm> make_rms_norm(Builder& builder, kernels::NormWeight form, const RMSNorm::Spec& spec);
 
 }  // namespace choral::layers

@@ -13,34 +13,36 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
                                                  .head_dim = spec.head_dim,
                                                  .heads = spec.heads,
                                                  .kv_heads = spec.kv_heads,
-                                                 .bias = spec.qkv_bias})),
+                                                 .bias = spec.qkv_bias,
+                                                 .merged = spec.merged_qkv})),
       attention_({.heads = spec.heads,
                   .kv_heads = spec.kv_heads,
                   .head_dim = spec.head_dim,
-                  .scale = 1.0F / std::sqrt(static_cast<float>(spec.head_dim)),
-                  .sliding_window = spec.sliding_window}),
+                  .scale = spec.scale.value_or(1.0F / std::sqrt(static_cast<float>(spec.head_dim))),
+                  .softcap = spec.softcap,
+                  .sliding_window = spec.sliding_window},
+                 /*value_dim=*/spec.head_dim),
       o_proj_(builder.make<RowParallelLinear>(
           {.prefix = spec.prefix + ".o_proj", .in = q_size_, .out = spec.hidden, .bias = spec.output_bias})) {
   if (!spec.qk_norm) return;
-  q_norm_ = builder.make<RMSNorm>({.prefix = spec.prefix + ".q_norm", .size = spec.head_dim, .eps = spec.rms_norm_eps});
-  k_norm_ = builder.make<RMSNorm>({.prefix = spec.prefix + ".k_norm", .size = spec.head_dim, .eps = spec.rms_norm_eps});
+  const auto head_norm = [&](std::string_view name) {
+    return make_rms_norm(builder, spec.norm_weight,
+                         {.prefix = fmt::format("{}.{}", spec.prefix, name), .size = spec.head_dim, .eps = spec.rms_norm_eps});
+  };
+  q_norm_ = head_norm("q_norm");
+  k_norm_ = head_norm("k_norm");
 }
 
-SelfAttention::Scratch SelfAttention::make_scratch(Graph& graph, const Spec& spec) {
-  return {.qkv = graph.matrix((spec.heads + 2 * spec.kv_heads) * spec.head_dim), .out = graph.matrix(spec.heads * spec.head_dim)};
-}
-
-void SelfAttention::describe(Graph& graph, const Scratch& scratch, Value x, Value h) const {
-  const Value q = scratch.qkv.columns(0, q_size_);
-  const Value k = scratch.qkv.columns(q_size_, kv_size_);
-  const Value v = scratch.qkv.columns(q_size_ + kv_size_, kv_size_);
-  graph.add(LinearStep{qkv_proj_.get(), x, scratch.qkv, false});
+void SelfAttention::describe(Graph& graph, Value x, const Output& out) const {
+  const Value qkv = graph.matrix(q_size_ + 2 * kv_size_), attended = graph.matrix(q_size_);
+  const Value q = qkv.columns(0, q_size_), k = qkv.columns(q_size_, kv_size_), v = qkv.columns(q_size_ + kv_size_, kv_size_);
+  graph.add(LinearStep{qkv_proj_.get(), x, qkv, false});
   if (q_norm_) graph.add(HeadsNormStep{q_norm_.get(), q});
   if (k_norm_) graph.add(HeadsNormStep{k_norm_.get(), k});
   graph.add(RotaryStep{&rotary_, q, k});
   graph.add(WriteKvStep{&attention_, k, v});
-  graph.add(AttendStep{&attention_, q, scratch.out});
-  graph.add(LinearStep{o_proj_.get(), scratch.out, h, true});
+  graph.add(AttendStep{&attention_, q, attended});
+  graph.add(LinearStep{o_proj_.get(), attended, out.y, out.add});
 }
 
 }  // namespace choral::layers

@@ -1,8 +1,9 @@
-// The attention block of a decoder layer: h += o_proj(attention(rope(norm(q)), rope(norm(k)), v)) with q, k, v = qkv_proj(x).
+// The attention block of a decoder layer: o_proj(attention(rope(norm(q)), rope(norm(k)), v)) with q, k, v = qkv_proj(x).
 // A PluggableLayer: a class that stands in for it derives from it, writes steps of its own into the graph, or one PluggedStep.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "layers/graph.h"
@@ -18,24 +19,24 @@ class SelfAttention {
     int64_t heads = 0;
     int64_t kv_heads = 0;
     int64_t head_dim = 0;
-    int64_t sliding_window = 0;  // 0 = full attention
+    int64_t sliding_window = 0;       // 0 = full attention
+    std::optional<float> scale = {};  // of q·k; none: 1/sqrt(head_dim)
+    float softcap = 0;                // of q·k, see AttentionParams
+    bool merged_qkv = false;          // the checkpoint has one matrix, qkv_proj
     bool qkv_bias = false;
     bool output_bias = false;
     bool qk_norm = false;  // RMSNorm of each head of q and k before the rotation
     float rms_norm_eps = 1e-6F;
+    kernels::NormWeight norm_weight = kernels::NormWeight::kPlain;
     const RotaryEmbedding* rotary = nullptr;  // of the model, which outlives the layers
   };
   SelfAttention(Builder& builder, const Spec& spec);
   virtual ~SelfAttention() = default;
 
-  // Matrices of the step that every layer of the model uses in turn.
-  struct Scratch {
-    Value qkv, out;
-  };
-  static Scratch make_scratch(Graph& graph, const Spec& spec);
-  // Writes h += block(x) into the graph.
-  virtual void describe(Graph& graph, const Scratch& scratch, Value x, Value h) const;
+  // Writes out = block(x) into the graph.
+  virtual void describe(Graph& graph, Value x, const Output& out) const;
 
+  KvShape kv_shape() const { return attention_.kv_shape(); }
   void bind_kv_cache(const kernels::KvCacheView& cache) { attention_.bind_kv_cache(cache); }
 
  private:

@@ -51,7 +51,11 @@ ParallelLMHead::ParallelLMHead(Builder& builder, const Spec& spec)
     : LinearBase(builder, quant::LayerKind::kLmHead, spec.prefix, table_shape(spec)) {}
 
 LogitsProcessor::LogitsProcessor(Builder& builder, const Spec& spec)
-    : CustomOp(kLayerName, builder.custom_ops, builder.session), head_(spec.head), take_rows_(bind<platform::ops::TakeRows>()) {
+    : CustomOp(kLayerName, builder.custom_ops, builder.session),
+      head_(spec.head),
+      softcap_(spec.softcap),
+      take_rows_(bind<platform::ops::TakeRows>()),
+      soft_cap_(bind<platform::ops::SoftCap>()) {
   auto target = head_.lora_target(lora::TargetKind::kHead, spec.name);
   if (target.name != head_.prefix()) target.tied_to = head_.prefix();
   lora_target_ = builder.add_lora_target(std::move(target));
@@ -59,11 +63,15 @@ LogitsProcessor::LogitsProcessor(Builder& builder, const Spec& spec)
 
 void LogitsProcessor::forward(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,
                               MatrixView<float> logits, const lora::PunicaWrapper* lora) const {
-  if (std::ssize(rows) == hidden.rows) return multiply(ctx, hidden, rows, logits, lora);  // every row, in order
   const platform::StepMark mark(ctx);
-  const auto wanted = ctx.make_matrix(std::ssize(rows), hidden.cols);
-  take_rows_(ctx, hidden, platform::place_indices(ctx, rows), wanted);
+  auto wanted = hidden;
+  if (std::ssize(rows) != hidden.rows) {  // else every row, in order
+    const auto taken = ctx.make_matrix(std::ssize(rows), hidden.cols);
+    take_rows_(ctx, hidden, platform::place_indices(ctx, rows), taken);
+    wanted = taken;
+  }
   multiply(ctx, wanted, rows, logits, lora);
+  if (softcap_ > 0) soft_cap_(ctx, logits, softcap_);
 }
 
 void LogitsProcessor::multiply(const platform::Context& ctx, MatrixView<const float> hidden, std::span<const int32_t> rows,

@@ -43,6 +43,7 @@ class LogitsProcessor : public platform::CustomOp {
   struct Spec {
     const LinearBase& head;  // the LM head, or the embedding of a model with tied weights; it outlives this
     std::string name;        // by which adapters know it either way
+    float softcap = 0;       // > 0: every logit becomes softcap·tanh(logit / softcap)
   };
   LogitsProcessor(Builder& builder, const Spec& spec);
   virtual ~LogitsProcessor() = default;
@@ -57,7 +58,9 @@ class LogitsProcessor : public platform::CustomOp {
 
   const LinearBase& head_;
   int lora_target_;
+  float softcap_;
   const platform::OpOf<platform::ops::TakeRows>& take_rows_;
+  const platform::OpOf<platform::ops::SoftCap>& soft_cap_;
 };
 
 }  // namespace choral::layers

@@ -32,6 +32,7 @@ struct LoRATarget {
   std::vector<TargetMember> members = {};
   std::string tied_to = {};  // a head that is the embedding of this name, seen from the other side
   int64_t in = 0;            // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
+  float stored_less = 0;     // of a norm: what files have subtracted from the weight (Gemma's: 1)
   // W's row `row` (of the stacked whole) as float, as the layer computes with it: for DoRA's norms. Null for norms.
   // An error is the device's.
   std::function<Status(int64_t row, std::span<float> out)> base_row = {};

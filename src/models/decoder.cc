@@ -23,10 +23,14 @@ SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const
           .kv_heads = spec.kv_heads,
           .head_dim = spec.head_dim,
           .sliding_window = spec.sliding_window[layer],
+          .scale = spec.attention_scale,
+          .softcap = spec.attention_softcap,
+          .merged_qkv = spec.merged_projections,
           .qkv_bias = spec.qkv_bias,
           .output_bias = spec.output_bias,
           .qk_norm = spec.qk_norm,
           .rms_norm_eps = spec.rms_norm_eps,
+          .norm_weight = spec.norm_weight,
           .rotary = rotary};
 }
 
@@ -35,18 +39,32 @@ GatedMlp::Spec mlp_spec(const DecoderSpec& spec, const std::string& prefix) {
           .hidden = spec.hidden,
           .intermediate = spec.intermediate,
           .hidden_act = spec.hidden_act,
-          .bias = spec.mlp_bias};
+          .bias = spec.mlp_bias,
+          .merged_gate_up = spec.merged_projections};
 }
 
-RMSNorm::Spec norm_spec(const DecoderSpec& spec, std::string prefix) {
-  return {.prefix = std::move(prefix), .size = spec.hidden, .eps = spec.rms_norm_eps};
-}
+// A block and its norms: h += block(norm(h)), or h += post_norm(block(norm(h))).
+template <class Block>
+struct NormedBlock {
+  std::unique_ptr<RMSNorm> norm;
+  std::unique_ptr<Block> block;
+  std::unique_ptr<RMSNorm> post_norm = {};  // null: none
+
+  void describe(Graph& graph) const {
+    const auto h = graph.residual();
+    const auto x = graph.matrix(h.cols);
+    graph.add(layers::NormStep{norm.get(), h, x});
+    if (post_norm == nullptr) return block->describe(graph, x, {h, true});
+    const auto y = graph.matrix(h.cols);
+    block->describe(graph, x, {y, false});
+    graph.add(layers::NormStep{post_norm.get(), y, y});
+    graph.add(layers::AddStep{y, h});
+  }
+};
 
 struct DecoderLayer {
-  std::unique_ptr<RMSNorm> input_layernorm;
-  std::unique_ptr<SelfAttention> self_attn;
-  std::unique_ptr<RMSNorm> post_attention_layernorm;
-  std::unique_ptr<GatedMlp> mlp;
+  NormedBlock<SelfAttention> attention;
+  NormedBlock<GatedMlp> mlp;
 };
 
 class DecoderModel : public Model {
@@ -54,9 +72,10 @@ class DecoderModel : public Model {
   DecoderModel(Builder builder, DecoderSpec spec)
       : spec_(std::move(spec)),
         rotary_(builder.make<layers::RotaryEmbedding>(spec_.rotary)),
+        window_rotary_(spec_.window_rotary ? builder.make<layers::RotaryEmbedding>(*spec_.window_rotary) : nullptr),
         embed_tokens_(builder.make<layers::VocabParallelEmbedding>(
             {.prefix = "model.embed_tokens", .vocab = spec_.vocab, .hidden = spec_.hidden})),
-        norm_(builder.make<RMSNorm>(norm_spec(spec_, "model.norm"))),
+        norm_(make_norm(builder, "model.norm")),
         graph_(spec_.hidden) {
     for (int64_t i = 0; i < spec_.layers; ++i) layers_.push_back(make_layer(builder, i));
     const layers::LinearBase* head = embed_tokens_.get();
@@ -64,7 +83,7 @@ class DecoderModel : public Model {
       lm_head_ = builder.make<layers::ParallelLMHead>({.prefix = "lm_head", .vocab = spec_.vocab, .hidden = spec_.hidden});
       head = lm_head_.get();
     }
-    logits_ = builder.make<layers::LogitsProcessor>({.head = *head, .name = "lm_head"});
+    logits_ = builder.make<layers::LogitsProcessor>({.head = *head, .name = "lm_head", .softcap = spec_.logit_softcap});
     describe();
     modules_ = std::move(builder.modules);
     lora_targets_ = std::move(builder.lora_targets);
@@ -72,7 +91,11 @@ class DecoderModel : public Model {
   }
 
   const Status& status() const { return status_; }
-  KvCacheShape kv_cache_shape() const override { return {spec_.layers, spec_.kv_heads, spec_.head_dim}; }
+  std::vector<layers::KvShape> kv_shapes() const override {
+    std::vector<layers::KvShape> shapes;
+    for (const auto& layer : layers_) shapes.push_back(layer.attention.block->kv_shape());
+    return shapes;
+  }
   int64_t hidden_size() const override { return spec_.hidden; }
   int64_t vocab_size() const override { return spec_.vocab; }
   int64_t max_positions() const override { return spec_.max_positions; }
@@ -82,7 +105,7 @@ class DecoderModel : public Model {
     return layers::fuse(graph_, ctx, config);
   }
   void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) override {
-    layers_[layer].self_attn->bind_kv_cache(cache);
+    layers_[layer].attention.block->bind_kv_cache(cache);
   }
 
   void forward(const Context& ctx, const ForwardBatch& batch, MatrixView<float> hidden) const override {
@@ -96,33 +119,39 @@ class DecoderModel : public Model {
   }
 
  private:
+  std::unique_ptr<RMSNorm> make_norm(Builder& builder, std::string prefix) const {
+    return layers::make_rms_norm(builder, spec_.norm_weight,
+                                 {.prefix = std::move(prefix), .size = spec_.hidden, .eps = spec_.rms_norm_eps});
+  }
+
   DecoderLayer make_layer(Builder& builder, int64_t index) {
     const std::string prefix = "model.layers." + std::to_string(index);
+    const auto norm = [&](std::string_view name) { return make_norm(builder, fmt::format("{}.{}", prefix, name)); };
+    const auto* rotary = spec_.sliding_window[index] > 0 && window_rotary_ ? window_rotary_.get() : rotary_.get();
     DecoderLayer layer;
-    layer.input_layernorm = builder.make<RMSNorm>(norm_spec(spec_, prefix + ".input_layernorm"));
-    layer.self_attn = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary_.get()));
-    layer.post_attention_layernorm = builder.make<RMSNorm>(norm_spec(spec_, prefix + ".post_attention_layernorm"));
-    layer.mlp = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
+    layer.attention.norm = norm("input_layernorm");
+    layer.attention.block = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary));
+    if (spec_.post_norms) layer.attention.post_norm = norm("post_attention_layernorm");
+    layer.mlp.norm = norm(spec_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm");
+    layer.mlp.block = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
+    if (spec_.post_norms) layer.mlp.post_norm = norm("post_feedforward_layernorm");
     return layer;
   }
 
-  // h += attention(norm(h)); h += mlp(norm(h)), layer by layer; then the final norm.
   void describe() {
     const auto h = graph_.residual();
-    const auto x = graph_.matrix(spec_.hidden);
-    const auto attention = SelfAttention::make_scratch(graph_, attention_spec(spec_, 0, "", nullptr));
-    const auto mlp = GatedMlp::make_scratch(graph_, mlp_spec(spec_, ""));
+    if (spec_.embedding_scale != 1) graph_.add(layers::ScaleStep{h, spec_.embedding_scale});
     for (const auto& layer : layers_) {
-      graph_.add(layers::NormStep{layer.input_layernorm.get(), h, x});
-      layer.self_attn->describe(graph_, attention, x, h);
-      graph_.add(layers::NormStep{layer.post_attention_layernorm.get(), h, x});
-      layer.mlp->describe(graph_, mlp, x, h);
+      layer.attention.describe(graph_);
+      layer.mlp.describe(graph_);
     }
     graph_.add(layers::NormStep{norm_.get(), h, h});
+    graph_.place();
   }
 
   DecoderSpec spec_;
   std::unique_ptr<layers::RotaryEmbedding> rotary_;
+  std::unique_ptr<layers::RotaryEmbedding> window_rotary_;  // null: rotary_ is every layer's
   std::unique_ptr<layers::VocabParallelEmbedding> embed_tokens_;
   std::unique_ptr<RMSNorm> norm_;
   std::vector<DecoderLayer> layers_;

@@ -1,5 +1,5 @@
-// The common pre-norm decoder: h += attention(norm(h)); h += mlp(norm(h)). Families that differ only in fields of DecoderSpec
-// (Llama, Mistral, Qwen2, Qwen3) describe themselves with one; a family with other equations writes its own Model.
+// The decoder of this house's families: h += attention(norm(h)); h += mlp(norm(h)), layer by layer, with what a DecoderSpec
+// varies of it. A family describes itself with one; a family with other equations writes its own Model.
 #pragma once
 
 #include <optional>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/config_map.h"
+#include "kernels/norm/rms_norm.h"
 #include "kernels/rotary/rotary.h"
 #include "models/model.h"
 #include "models/registry.h"
@@ -27,10 +28,18 @@ struct DecoderSpec {
   bool qkv_bias = false;
   bool output_bias = false;  // of o_proj
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm of each head of q and k before the rotation
+  bool merged_projections = false;                                // the checkpoint has qkv_proj and gate_up_proj, not their parts
+  bool qk_norm = false;                                           // RMSNorm of each head of q and k before the rotation
+  kernels::NormWeight norm_weight = kernels::NormWeight::kPlain;  // how every norm's weight is stored
+  bool post_norms = false;                    // h += norm(block(norm(h))): what a block gives is normed too, before it is added
+  std::optional<float> attention_scale = {};  // of q·k; none: 1/sqrt(head_dim)
+  float attention_softcap = 0;                // > 0: of q·k, see AttentionParams
+  float logit_softcap = 0;                    // > 0: of the logits
+  float embedding_scale = 1;                  // what embeddings are multiplied by
   bool tie_word_embeddings = false;
   std::vector<int64_t> sliding_window;  // per layer, 0 = full attention
   kernels::RotaryParams rotary;
+  std::optional<kernels::RotaryParams> window_rotary = {};  // of layers with a window, where theirs is another
 };
 
 // The fields every such family shares, read and checked: sizes positive, heads divisible, dimensions within limits.

@@ -1,14 +1,15 @@
 #include <algorithm>
 
+#include "base/printable.h"
 #include "models/families.h"
 #include "models/rope_config.h"
 
 namespace choral::models {
 namespace {
 
+constexpr io::IntRange kLayers{1, 4096};
 // Beyond any model there is; keeps products of two dimensions far from overflow.
 constexpr io::IntRange kDimension{1, int64_t{1} << 24};
-constexpr io::IntRange kLayers{1, 4096};
 constexpr io::DoubleRange kEpsilon{0, 1};  // below 0 a small row would have no root
 
 }  // namespace
@@ -41,19 +42,28 @@ Result<DecoderSpec> read_decoder_spec(const io::ConfigMap& config, const ModelOp
   return spec;
 }
 
+Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int64_t layers, int64_t window) {
+  CHORAL_TRY(const auto types, config.get_strings("layer_types"));
+  if (std::ssize(types) != layers) {
+    return corrupt("{} has {} entries for {} layers", config.path_of("layer_types"), types.size(), layers);
+  }
+  std::vector<int64_t> windows;
+  for (const auto& type : types) {
+    if (type != "sliding_attention" && type != "full_attention") {
+      return unsupported("{}: '{}' is not known here; known: full_attention, sliding_attention", config.path_of("layer_types"),
+                         printable(type));
+    }
+    windows.push_back(type == "sliding_attention" ? window : 0);
+  }
+  return windows;
+}
+
 Result<std::vector<int64_t>> read_qwen_windows(const io::ConfigMap& config, int64_t layers) {
   std::vector<int64_t> windows(layers, 0);
   CHORAL_TRY(const bool used, config.get_bool_or("use_sliding_window", false));
   if (!used) return windows;
   CHORAL_TRY(const int64_t window, config.get_int_or("sliding_window", 0, io::kNotNegative));
-  CHORAL_TRY(const auto types, config.get_strings_or_empty("layer_types"));
-  if (!types.empty()) {
-    if (std::ssize(types) != layers) {
-      return corrupt("{} has {} entries for {} layers", config.path_of("layer_types"), types.size(), layers);
-    }
-    for (int64_t i = 0; i < layers; ++i) windows[i] = types[i] == "sliding_attention" ? window : 0;
-    return windows;
-  }
+  if (config.contains("layer_types")) return read_layer_windows(config, layers, window);
   CHORAL_TRY(const int64_t first, config.get_int_or("max_window_layers", 28, io::kNotNegative));
   for (int64_t i = first; i < layers; ++i) windows[i] = window;
   return windows;

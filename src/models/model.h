@@ -14,18 +14,11 @@
 
 namespace choral::models {
 
-// The paged cache's sizes, the same in every layer.
-struct KvCacheShape {
-  int64_t layers = 0;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-};
-
 class Model {
  public:
   virtual ~Model() = default;
 
-  virtual KvCacheShape kv_cache_shape() const = 0;
+  virtual std::vector<layers::KvShape> kv_shapes() const = 0;  // of each layer
   virtual int64_t hidden_size() const = 0;
   virtual int64_t vocab_size() const = 0;
   virtual int64_t max_positions() const = 0;

@@ -1,4 +1,5 @@
 // docs/models.md names what the tables of the source have, and nothing else.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -30,9 +31,8 @@ TEST(ModelsPage, HasEveryFamilyAndItsGgufName) {
   EXPECT_EQ(found_in(text, "`(\\w+ForCausalLM)`"), std::set<std::string>(known.begin(), known.end()));
   for (const auto& architecture : known) {
     const auto gguf = io::gguf_architecture_of(architecture);
-    ASSERT_TRUE(gguf) << architecture;
     const size_t row = text.find("`" + architecture + "`");
-    EXPECT_THAT(text.substr(row, text.find('\n', row) - row), HasSubstr("`" + std::string(gguf->name) + "`"));
+    EXPECT_THAT(text.substr(row, text.find('\n', row) - row), HasSubstr(gguf ? fmt::format("`{}`", gguf->name) : "| none |"));
   }
 }
 

@@ -31,9 +31,11 @@ std::string llama(const std::string& more = "") {
 TEST_F(ModelsTest, BuildsWhatTheConfigSays) {
   const auto model = make(llama());
   ASSERT_TRUE(model.ok()) << model.status().to_string();
-  EXPECT_EQ((*model)->kv_cache_shape().layers, 2);
-  EXPECT_EQ((*model)->kv_cache_shape().kv_heads, 2);
-  EXPECT_EQ((*model)->kv_cache_shape().head_dim, 16);
+  const auto kv = (*model)->kv_shapes();
+  ASSERT_EQ(kv.size(), 2u);
+  EXPECT_EQ(kv[1].kv_heads, 2);
+  EXPECT_EQ(kv[1].key_dim, 16);
+  EXPECT_EQ(kv[1].value_dim, 16);
   EXPECT_EQ((*model)->modules().size(), 2u * 6 + 3);  // 2 norms, qkv, o, gate_up, down a layer; embedding, norm, head
 }
 
@@ -79,6 +81,55 @@ TEST_F(ModelsTest, QwenWindowsFollowTheConfig) {
             (std::vector<int64_t>{0, 16, 0, 16}));
 }
 
+TEST_F(ModelsTest, LayerTypesAreKnownOrRefused) {
+  EXPECT_EQ(*read_layer_windows(config(R"({"layer_types": ["sliding_attention", "full_attention"]})"), 2, 16),
+            (std::vector<int64_t>{16, 0}));
+  const auto refusal = [&](const std::string& json) { return read_layer_windows(config(json), 2, 16).status().message(); };
+  EXPECT_NE(refusal(R"({"layer_types": ["full_attention", "linear_attention"]})").find("linear_attention"), std::string::npos);
+  EXPECT_NE(refusal(R"({"layer_types": ["full_attention"]})").find("1 entries for 2 layers"), std::string::npos);
+}
+
+std::string gemma(const std::string& version, const std::string& more = "") {
+  return R"({"architectures": ["Gemma)" + version + R"(ForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+             "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "vocab_size": 100,
+             "max_position_embeddings": 256)" +
+         more + "}";
+}
+
+TEST_F(ModelsTest, GemmaHasFourNormsALayerAndTiesItsWeights) {
+  const auto model = make(gemma("2"));
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  std::vector<std::string> norms;
+  for (const auto* module : (*model)->modules()) {
+    EXPECT_NE(module->prefix(), "lm_head");
+    if (module->prefix().starts_with("model.layers.1.") && module->prefix().ends_with("norm")) norms.push_back(module->prefix());
+  }
+  EXPECT_EQ(norms,
+            (std::vector<std::string>{"model.layers.1.input_layernorm", "model.layers.1.post_attention_layernorm",
+                                      "model.layers.1.pre_feedforward_layernorm", "model.layers.1.post_feedforward_layernorm"}));
+  for (const auto& target : (*model)->lora_targets()) {
+    EXPECT_EQ(target.stored_less, target.kind == lora::TargetKind::kNorm ? 1.0F : 0.0F) << target.name;
+  }
+}
+
+TEST_F(ModelsTest, WhatGemmaCannotDoIsNamed) {
+  const auto refusal = [&](const std::string& version, const std::string& more) {
+    return make(gemma(version, more)).status().message();
+  };
+  EXPECT_NE(refusal("3", R"(, "use_bidirectional_attention": true)").find("use_bidirectional_attention"), std::string::npos);
+  EXPECT_NE(refusal("3", R"(, "attn_logit_softcapping": 50.0)").find("attn_logit_softcapping"), std::string::npos);
+  EXPECT_NE(refusal("2", R"(, "attn_logit_softcapping": -1)").find("attn_logit_softcapping"), std::string::npos);
+  EXPECT_NE(refusal("2", R"(, "final_logit_softcapping": 0)").find("final_logit_softcapping"), std::string::npos);
+  EXPECT_NE(refusal("2", R"(, "query_pre_attn_scalar": 0)").find("query_pre_attn_scalar"), std::string::npos);
+  EXPECT_NE(refusal("2", R"(, "hidden_activation": "relu6")").find("relu6"), std::string::npos);
+  EXPECT_NE(refusal("2", R"(, "layer_types": ["full_attention", "chunked_attention"])").find("chunked_attention"),
+            std::string::npos);
+  std::string headless = gemma("2");
+  headless.replace(headless.find("\"head_dim\": 24, "), 16, "");
+  EXPECT_NE(make(headless).status().message().find("head_dim"), std::string::npos);
+  EXPECT_TRUE(make(gemma("2", R"(, "attn_logit_softcapping": null, "final_logit_softcapping": null)")).ok());
+}
+
 TEST_F(ModelsTest, RopeFieldsArriveAsTheyAreWritten) {
   const auto rope = read_rope_config(config(R"({"rope_theta": 500000.0, "partial_rotary_factor": 0.5, "rope_scaling": {
       "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -90,6 +141,16 @@ TEST_F(ModelsTest, RopeFieldsArriveAsTheyAreWritten) {
   EXPECT_EQ(rope->scaling, kernels::RotaryScaling::kLlama3);
   EXPECT_EQ(rope->original_max_position, 64);
   EXPECT_EQ(rope->max_positions, 128);
+}
+
+TEST_F(ModelsTest, LongropeIsStretchedByItsPositions) {
+  const auto rope =
+      read_rope_config(config(R"({"rope_scaling": {"rope_type": "longrope", "short_factor": [1, 1], "long_factor": [2, 3],
+      "original_max_position_embeddings": 64}})"),
+                       4, 128, 512);
+  ASSERT_TRUE(rope.ok()) << rope.status().to_string();
+  EXPECT_EQ(rope->factor, 8.0);
+  EXPECT_EQ(rope->original_max_position, 64);
 }
 
 }  // namespace

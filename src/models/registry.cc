@@ -15,8 +15,12 @@ struct Family {
   Result<std::unique_ptr<Model>> (*make)(const io::ConfigMap&, const ModelOptions&);
 };
 
-constexpr std::array<Family, 4> kFamilies{{{"LlamaForCausalLM", make_llama},
+constexpr std::array<Family, 7> kFamilies{{{"Gemma2ForCausalLM", make_gemma2},
+                                           {"Gemma3ForCausalLM", make_gemma3},
+                                           {"LlamaForCausalLM", make_llama},
                                            {"MistralForCausalLM", make_mistral},
+
+                                           {"Phi3ForCausalLM", make_phi3},
                                            {"Qwen2ForCausalLM", make_qwen2},
                                            {"Qwen3ForCausalLM", make_qwen3}}};
 

@@ -42,14 +42,16 @@ Status read_optional(const io::ConfigMap& scaling, std::string_view key, std::op
 
 Status read_scaling(const io::ConfigMap& scaling, int64_t config_positions, RotaryParams& params) {
   CHORAL_TRY(params.scaling, parse_type(scaling));
-  const bool scaled = params.scaling != RotaryScaling::kNone;
-  if (scaled && params.scaling != RotaryScaling::kLongRope) {
+  CHORAL_TRY(params.original_max_position,
+             scaling.get_int_or("original_max_position_embeddings", config_positions, io::kPositive));
+  if (params.scaling == RotaryScaling::kLongRope) {
+    const double stretched = static_cast<double>(config_positions) / static_cast<double>(params.original_max_position);
+    CHORAL_TRY(params.factor, scaling.get_double_or("factor", stretched));
+  } else if (params.scaling != RotaryScaling::kNone) {
     CHORAL_TRY(params.factor, scaling.get_double("factor"));
   } else {
     CHORAL_TRY(params.factor, scaling.get_double_or("factor", 1.0));
   }
-  CHORAL_TRY(params.original_max_position,
-             scaling.get_int_or("original_max_position_embeddings", config_positions, io::kPositive));
   CHORAL_TRY(params.low_freq_factor, scaling.get_double_or("low_freq_factor", params.low_freq_factor));
   CHORAL_TRY(params.high_freq_factor, scaling.get_double_or("high_freq_factor", params.high_freq_factor));
   CHORAL_TRY(params.beta_fast, scaling.get_double_or("beta_fast", params.beta_fast));

@@ -15,20 +15,22 @@ float rounded(float x, const WeightRequest& request) {
 
 }  // namespace
 
-void read_vector(const io::SourceTensor& tensor, const WeightRequest& request, std::span<float> out) {
+void read_vector(const io::SourceTensor& tensor, const WeightRequest& request, std::span<float> out, float plus) {
   const auto elements = std::ssize(out);
   std::vector<float> stored(out.size());
   kernels::dequantise_row(tensor.view.dtype, tensor.view.data, elements, stored.data());
   for (int64_t i = 0; i < elements; ++i) {
-    out[i] = rounded(stored[tensor.row_order.empty() ? i : tensor.row_order[i]], request);
+    const float value = stored[tensor.row_order.empty() ? i : tensor.row_order[i]];
+    const bool holds_sum = tensor.added == plus && (plus == 0 || request.as_stored);  // there and back would round
+    out[i] = holds_sum ? rounded(value, request) : rounded(value - tensor.added, request) + plus;
   }
 }
 
-Status WeightSource::read_vector(const std::string& name, std::span<float> out) {
+Status WeightSource::read_vector(const std::string& name, std::span<float> out, float plus) {
   CHORAL_TRY(const auto tensor, take(name, Shape{static_cast<int64_t>(out.size())}));
   const auto& f = facts(tensor.view.dtype);
   if (!f.is_floating && !f.is_block) return unsupported("tensor {} is stored as {}, a float type is wanted", name, f.name);
-  quant::read_vector(tensor, request(), out);
+  quant::read_vector(tensor, request(), out, plus);
   release(name);
   return {};
 }

@@ -32,11 +32,12 @@ class WeightSource {
   // An error when what was taken is not what the source held at first: a file that was written to meanwhile.
   virtual Status check_unchanged() const { return {}; }
 
-  // A whole vector (norm weight, bias) as float, rounded as the request says: take, read, release. [shape's elements]
-  Status read_vector(const std::string& name, std::span<float> out);
+  // A whole vector (norm weight, bias) as float, rounded as the request says, plus `plus`: take, read, release.
+  // [shape's elements]
+  Status read_vector(const std::string& name, std::span<float> out, float plus = 0);
 };
 
-// The elements of `tensor` in packed row order as float, rounded as the request says.
-void read_vector(const io::SourceTensor& tensor, const WeightRequest& request, std::span<float> out);
+// The elements of `tensor` in packed row order as float, rounded as the request says, plus `plus`.
+void read_vector(const io::SourceTensor& tensor, const WeightRequest& request, std::span<float> out, float plus = 0);
 
 }  // namespace choral::quant

@@ -42,6 +42,24 @@ TEST(ReadVector, RoundsAsTheRequestSays) {
   EXPECT_THAT(read(DType::kBF16), ElementsAre(1, 1));
 }
 
+TEST(ReadVector, AddsToWhatTheHuggingFaceTensorHas) {
+  StoredWeights source;
+  source.add("hf", DType::kF32, {2}, {0.25f, -0.75f});
+  source.add("gguf", DType::kF32, {2}, {1.25f, 0x1.000002p-4f}, {}, /*added=*/1);
+  std::vector<float> out(2);
+  ASSERT_TRUE(source.read_vector("hf", out, 1).ok());
+  EXPECT_THAT(out, ElementsAre(1.25f, 0.25f));
+  ASSERT_TRUE(source.read_vector("gguf", out, 1).ok());
+  EXPECT_THAT(out, ElementsAre(1.25f, 0x1.000002p-4f)) << "a sum that is stored is not taken apart and rounded";
+  ASSERT_TRUE(source.read_vector("gguf", out).ok());
+  EXPECT_EQ(out[0], 0.25f);
+  StoredWeights rounding({.as_stored = false, .convert_to = DType::kBF16});
+  rounding.add("gguf", DType::kF32, {1}, {1 + 0x1.02p-6f}, {}, /*added=*/1);
+  std::vector<float> one(1);
+  ASSERT_TRUE(rounding.read_vector("gguf", one, 1).ok());
+  EXPECT_EQ(one[0], 1 + 0x1.02p-6f) << "the weight is rounded, not its sum with 1";
+}
+
 TEST(ReadVector, FollowsTheRowOrder) {
   StoredWeights source;
   source.add("q.bias", DType::kF32, {4}, {10, 11, 12, 13}, {0, 2, 1, 3});

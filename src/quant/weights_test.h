@@ -17,7 +17,7 @@ class StoredWeights : public WeightSource {
 
   // `values` rounded to `type`, a float type.
   void add(const std::string& name, DType type, const Shape& shape, const std::vector<float>& values,
-           std::vector<int32_t> row_order = {}) {
+           std::vector<int32_t> row_order = {}, float added = 0) {
     Tensor tensor = *Tensor::allocate(type, shape);
     for (size_t i = 0; i < values.size(); ++i) {
       switch (type) {
@@ -27,12 +27,12 @@ class StoredWeights : public WeightSource {
         default: CHORAL_CHECK(false, "a float type, or add the tensor's bytes");
       }
     }
-    add(name, tensor.view(), std::move(row_order));
+    add(name, tensor.view(), std::move(row_order), added);
     owned_.push_back(std::move(tensor));
   }
   // Bytes that the caller keeps.
-  void add(const std::string& name, const TensorView& view, std::vector<int32_t> row_order = {}) {
-    stored_[name] = {view, std::move(row_order)};
+  void add(const std::string& name, const TensorView& view, std::vector<int32_t> row_order = {}, float added = 0) {
+    stored_[name] = {view, std::move(row_order), added};
   }
 
   bool contains(const std::string& name) const override { return stored_.contains(name); }

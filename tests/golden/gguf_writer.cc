@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 
 #include "base/check.h"
 #include "io/gguf_types.h"
@@ -23,7 +24,32 @@ struct Stored {
   size_t row_size() const { return bytes.size() / static_cast<size_t>(shape[0]); }
 };
 
-std::string gguf_name(std::string name) {
+bool is_gemma(const Json& config) { return config.at("model_type").get<std::string>().starts_with("gemma"); }
+
+// "model.layers.1.mlp.experts.3.up_proj.weight" -> "blk.1.ffn_up_exps.weight"; empty: no expert's.
+std::string stacked_name(const std::string& name) {
+  const size_t at = name.find(".experts.");
+  if (at == name.npos) return {};
+  const std::string layer = name.substr(13, name.find('.', 13) - 13);
+  for (const auto& [hf, gguf] : {std::pair("gate_proj", "gate"), std::pair("up_proj", "up"), std::pair("down_proj", "down"),
+                                 std::pair(".w1.", "gate"), std::pair(".w3.", "up"), std::pair(".w2.", "down")}) {
+    if (name.find(hf, at) != name.npos) return "blk." + layer + ".ffn_" + gguf + "_exps.weight";
+  }
+  CHORAL_CHECK(false, "an expert has three matrices");
+  return {};
+}
+
+std::string gguf_name(std::string name, const Json& config) {
+  for (const char* router : {"mlp.gate.", "block_sparse_moe.gate."}) {
+    if (const size_t at = name.find(router); at != name.npos) name.replace(at, std::strlen(router), "ffn_gate_inp.");
+  }
+  if (is_gemma(config)) {
+    for (const auto& [hf, gguf] :
+         {std::pair("post_attention_layernorm", "post_attention_norm"), std::pair("pre_feedforward_layernorm", "ffn_norm"),
+          std::pair("post_feedforward_layernorm", "post_ffw_norm")}) {
+      if (const size_t at = name.find(hf); at != name.npos) name.replace(at, std::strlen(hf), gguf);
+    }
+  }
   constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kNames{{{"model.layers.", "blk."},
                                                                                   {"model.embed_tokens", "token_embd"},
                                                                                   {"model.norm", "output_norm"},
@@ -47,7 +73,8 @@ std::string gguf_name(std::string name) {
 std::string architecture_name(const Json& config) {
   // Mistral's models are "llama" there.
   const std::string type = config.at("model_type");
-  return type == "mistral" ? "llama" : type;
+  if (type == "mistral" || type == "mixtral") return "llama";
+  return type == "gemma3_text" ? "gemma3" : type == "qwen3_moe" ? "qwen3moe" : type;
 }
 
 // numpy: rows.reshape(heads, 2, rows // heads // 2).swapaxes(1, 2)
@@ -70,6 +97,19 @@ Stored in_gguf_order(const std::string& name, Stored tensor, const Json& config)
   if (architecture_name(config) != "llama") return tensor;
   if (name.find("q_proj.") != name.npos) return permuted(tensor, config.at("num_attention_heads").get<size_t>());
   if (name.find("k_proj.") != name.npos) return permuted(tensor, config.at("num_key_value_heads").get<size_t>());
+  return tensor;
+}
+
+// Gemma's norms are written as 1 + w.
+Stored with_one(const std::string& name, Stored tensor, const Json& config) {
+  if (!is_gemma(config) || !name.ends_with("norm.weight")) return tensor;
+  CHORAL_CHECK(tensor.type == DType::kF32, "norms of the tests are float32");
+  for (size_t at = 0; at < tensor.bytes.size(); at += sizeof(float)) {
+    float w;
+    std::memcpy(&w, tensor.bytes.data() + at, sizeof w);
+    w += 1;
+    std::memcpy(tensor.bytes.data() + at, &w, sizeof w);
+  }
   return tensor;
 }
 
@@ -109,11 +149,34 @@ std::string gguf_model(const WeightSet& weights, const Json& config) {
                    GgufSpec::kv_u32(key("rope.dimension_count"), count("head_dim")),
                    GgufSpec::kv_f32(key("rope.freq_base"), config.at("rope_theta").get<float>()),
                    GgufSpec::kv_f32(key("attention.layer_norm_rms_epsilon"), config.at("rms_norm_eps").get<float>())};
+  if (is_gemma(config)) {
+    spec.metadata.push_back(GgufSpec::kv_u32(key("attention.sliding_window"), count("sliding_window")));
+    for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+      if (!config.at(cap).is_null()) spec.metadata.push_back(GgufSpec::kv_f32(key(cap), config.at(cap).get<float>()));
+    }
+  }
+  if (config.contains("num_experts_per_tok")) {
+    const char* experts = config.contains("num_experts") ? "num_experts" : "num_local_experts";
+    spec.metadata.push_back(GgufSpec::kv_u32(key("expert_count"), count(experts)));
+    spec.metadata.push_back(GgufSpec::kv_u32(key("expert_used_count"), count("num_experts_per_tok")));
+    if (config.contains("moe_intermediate_size")) {
+      spec.metadata.push_back(GgufSpec::kv_u32(key("expert_feed_forward_length"), count("moe_intermediate_size")));
+    }
+  }
+  std::map<std::string, Stored> stacked;  // by name: of less than ten experts
   for (const auto& [name, matrix] : weights) {
     const Stored tensor{matrix.shape, DType::kF32,
                         std::string(reinterpret_cast<const char*>(matrix.values.data()), matrix.values.size() * sizeof(float))};
-    add(spec, gguf_name(name), in_gguf_order(name, tensor, config));
+    const std::string stack = stacked_name(name);
+    if (stack.empty()) {
+      add(spec, gguf_name(name, config), with_one(name, in_gguf_order(name, tensor, config), config));
+      continue;
+    }
+    auto& all = stacked.try_emplace(stack, Stored{{0, tensor.shape[0], tensor.shape[1]}, DType::kF32, {}}).first->second;
+    ++all.shape[0];
+    all.bytes += tensor.bytes;
   }
+  for (const auto& [name, tensor] : stacked) add(spec, name, tensor);
   return spec.build();
 }
 
@@ -140,7 +203,7 @@ std::string gguf_adapter(const lora::AdapterFile& adapter, double alpha, const J
                   std::string(reinterpret_cast<const char*>(view.data), view.size_bytes())};
     if (ending == ".lora_b") stored = in_gguf_order(hf, std::move(stored), config);
     if (name.ends_with(".lora_embedding_A")) stored = turned_round(stored);
-    add(spec, gguf_name(hf) + ending, stored);
+    add(spec, gguf_name(hf, config) + ending, with_one(hf, std::move(stored), config));
   }
   return spec.build();
 }

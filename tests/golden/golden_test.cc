@@ -7,12 +7,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "choral/llm.h"
+#include "support/temp_dir.h"
 
 namespace choral::golden {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr double kTie = 1e-3;
 constexpr double kTolerance = 2e-3;
@@ -76,8 +80,27 @@ TEST_P(TinyGoldenTest, EqualsTransformersAndPeft) {
               std::string(CHORAL_TEST_DATA) + "/lora");
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"),
-                         [](const auto& tested) { return std::string(tested.param).substr(5); });
+// The same model under its configuration as transformers 5 writes it.
+TEST_P(TinyGoldenTest, EqualsThemUnderTheNewerConfiguration) {
+  const std::string model = GetParam();
+  const fs::path from = fs::path(CHORAL_TEST_DATA) / "models" / model;
+  const testing::TempDir dir;
+  for (const auto& file : fs::directory_iterator(from)) fs::create_symlink(file.path(), dir.path() / file.path().filename());
+  fs::remove(dir.path() / "config.json");
+  fs::create_symlink(from / "config.transformers5.json", dir.path() / "config.json");
+  check_model({.model = dir.path().string(), .threads = 2}, "tiny.jsonl", model, std::string(CHORAL_TEST_DATA) + "/lora");
+}
+
+std::string family_of(const ::testing::TestParamInfo<const char*>& tested) {
+  std::string name = std::string(tested.param).substr(5);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest,
+                         ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-phi3", "tiny-gemma2",
+                                           "tiny-gemma3"),
+                         family_of);
 
 class SmolLM2GoldenTest : public ::testing::Test {
  protected:

@@ -112,6 +112,55 @@ const Kind kKinds[] = {
        k.config["target_modules"] = {"lm_head"};
        k.add_head_pair("model.embed_tokens.weight");
      }},
+    {"modules_to_save: norms that are stored less one", "tiny-gemma2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj"};
+       k.config["modules_to_save"] = {"model.norm", "layers.2.post_feedforward_layernorm"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.q_proj");
+       k.replace("model.norm.weight", 0.3f);
+       k.replace(layer(2) + ".post_feedforward_layernorm.weight", 0.3f);
+     }},
+    {"LoRA on embed_tokens of scaled embeddings, tied head with a soft-cap", "tiny-gemma2",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = {"embed_tokens", "lm_head", "down_proj"};
+       k.add_embedding_pair("model.embed_tokens");
+       k.add_head_pair("model.embed_tokens.weight");
+       for (const auto& module : linear_modules(base)) {
+         if (module.ends_with("down_proj")) k.add_pair(module);
+       }
+     }},
+    {"tokens of its own over scaled embeddings and a soft-cap, tied", "tiny-gemma2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       k.add_own_tokens(17);
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       for (const char* module : {"model.embed_tokens", "lm_head"}) k.save_layer(module, ".weight");
+     }},
+    {"LoRA on q_proj, o_proj with head norms and two ropes", "tiny-gemma3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj", "o_proj"};
+       k.config["modules_to_save"] = {"layers.2.self_attn.q_norm"};
+       for (int i = 0; i < 6; ++i) k.add_pair(layer(i) + ".self_attn.q_proj"), k.add_pair(layer(i) + ".self_attn.o_proj");
+       k.replace(layer(2) + ".self_attn.q_norm.weight", 0.3f);
+     }},
+    {"DoRA on gate_proj before a GELU", "tiny-gemma3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"gate_proj"};
+       for (int i = 0; i < 6; ++i) k.add_dora(layer(i) + ".mlp.gate_proj");
+     }},
+    {"q, k, v stored as one, in one layer", "tiny-phi3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"qkv_proj", "down_proj"};
+       k.config["layers_to_transform"] = {1};
+       k.add_pair(layer(1) + ".self_attn.qkv_proj"), k.add_pair(layer(1) + ".mlp.down_proj");
+     }},
+    {"DoRA on qkv_proj and gate_up_proj, stored as one", "tiny-phi3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"qkv_proj", "gate_up_proj"};
+       for (int i = 0; i < 3; ++i) k.add_dora(layer(i) + ".self_attn.qkv_proj"), k.add_dora(layer(i) + ".mlp.gate_up_proj");
+     }},
     {"modules_to_save: norms", "tiny-llama3",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"q_proj"};

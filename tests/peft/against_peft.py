@@ -5,7 +5,7 @@ usage: against_peft.py CHORAL MODEL_DIR... [--adapters N] [--seed S] [--keep DIR
 Needs torch, transformers and peft (docs/adapters.md names the versions this was run with); `./dev peft` installs them. Without them, here
 and in the Python that CHORAL_PEFT_PYTHON names, it exits with 77: skipped.
 
-Each model gets N adapters. All prompts under all of them, and under the base, go into one run of `choral generate`: one mixed batch.
+Each model gets N adapters; one whose projections have other names than Llama's is left out. All prompts under all of them, and under the base, go into one run of `choral generate`: one mixed batch.
 PEFT computes in double precision. An answer holds when its tokens are PEFT's up to the first tie and every log-probability of the
 top 10 is within the tolerance at each step until then. Of an adapter that Choral refuses, the refusal is printed, and it counts as failed.
 """
@@ -269,9 +269,13 @@ def run_choral(choral, model_dir, folder, cases):
 
 
 def check_model(args, model_dir, folder, rnd):
-    """How many adapters did not hold."""
-    print(f"{model_dir.name}: {args.adapters} adapters")
+    """How many adapters did not hold, of how many."""
     base = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="eager").eval()
+    names = {name.split(".")[-1] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
+    if names - {"lm_head"} != set(LINEAR) or "expert" in str(base.config.to_dict()):
+        print(f"{model_dir.name}: left out, its projections have other names")
+        return 0, 0
+    print(f"{model_dir.name}: {args.adapters} adapters")
     prompts = draw_prompts(rnd, base.config, None)
     exact = copy.deepcopy(base).double()
     cases = {"base": {"kinds": ["base"], "prompts": prompts, "answers": [answer(exact, p) for p in prompts]}}
@@ -298,7 +302,7 @@ def check_model(args, model_dir, folder, rnd):
             wrong.append(f"the adapter changes {case['effect']:.1e} only, which proves nothing")
         failed += bool(wrong)
         print(f"  {'WRONG' if wrong else 'ok':8} {max(worst for worst, _ in compared):.1e} of {case.get('effect', 0):.1e}  {name}: {', '.join(case['kinds'])}  {'; '.join(wrong)}")
-    return failed
+    return failed, args.adapters + 1
 
 
 def main():
@@ -310,13 +314,14 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path, help="leave the adapters here")
     args = parser.parse_args()
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}; seed {args.seed}")
-    failed = 0
+    failed = drawn = 0
     with tempfile.TemporaryDirectory() as temporary:
         for model_dir in args.models:
             folder = (args.keep or pathlib.Path(temporary)) / model_dir.name
             folder.mkdir(parents=True, exist_ok=True)
-            failed += check_model(args, model_dir, folder, random.Random(f"{args.seed} {model_dir.name}"))
-    print(f"{len(args.models) * (args.adapters + 1) - failed} hold, {failed} do not")
+            wrong, of = check_model(args, model_dir, folder, random.Random(f"{args.seed} {model_dir.name}"))
+            failed, drawn = failed + wrong, drawn + of
+    print(f"{drawn - failed} hold, {failed} do not")
     return 1 if failed else 0
 
 

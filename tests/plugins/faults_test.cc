@@ -130,12 +130,16 @@ TEST_F(FaultsTest, AStepTooLargeForTheDeviceEndsAloneAndSaysWhy) {
   const auto llm = load(options("ref_fault_full_at_100"));
   const auto before = answers(*llm, 64);  // past the mark, within the memory that there is
   for (int round = 0; round < 2; ++round) {
-    auto wide = engine::greedy_request(std::vector<int32_t>(480, 7), 1);
-    wide.sampling.prompt_logprobs = 1;
-    const Status status = llm->generate({wide}).front().status;
-    EXPECT_EQ(status.code(), Code::kResourceExhausted) << status.to_string();
-    EXPECT_THAT(status.message(), HasSubstr("--max-num-batched-tokens"));
-    EXPECT_THAT(status.message(), HasSubstr("ref_fault_full_at_100: ref_device: no room for "));
+    std::vector<Request> wide;  // one step, wider than the device's first block of memory for steps
+    for (const int32_t token : {7, 8}) {
+      wide.push_back(engine::greedy_request(std::vector<int32_t>(480, token), 1));
+      wide.back().sampling.prompt_logprobs = 1;
+    }
+    for (const auto& output : llm->generate(std::move(wide))) {
+      EXPECT_EQ(output.status.code(), Code::kResourceExhausted) << output.status.to_string();
+      EXPECT_THAT(output.status.message(), HasSubstr("--max-num-batched-tokens"));
+      EXPECT_THAT(output.status.message(), HasSubstr("ref_fault_full_at_100: ref_device: no room for "));
+    }
     expect_equal(answers(*llm, 64), before);
   }
 }

@@ -121,6 +121,16 @@ TEST_F(StartupTest, ARowDoesNotDependOnItsNeighbours) {
   }
 }
 
+class FamiliesTest : public PluginTest, public ::testing::WithParamInterface<const char*> {};
+
+// What a device has no operator for is the host's, on copies.
+TEST_P(FamiliesTest, AnswerAsOnTheCpu) {
+  expect_equal(answers(*load(options("ref_device", GetParam()))), cpu_answers(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, FamiliesTest, ::testing::Values("tiny-phi3", "tiny-gemma2", "tiny-gemma3"),
+                         [](const auto& tested) { return std::string(tested.param).substr(5); });
+
 TEST_F(StartupTest, LoadUseRetireLoad) {
   const auto wanted = cpu_answers("tiny-llama3");
   for (int round = 0; round < 3; ++round) expect_equal(answers(*load(options("ref_device", "tiny-llama3"))), wanted);

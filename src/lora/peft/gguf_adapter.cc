@@ -24,9 +24,16 @@ Result<AdapterTensor> transposed(const TensorView& view) {
   return AdapterTensor(std::move(to));
 }
 
+// Each element as float, less `added`.
+Result<AdapterTensor> less(const TensorView& view, float added) {
+  CHORAL_TRY(Tensor out, to_float_tensor(view));
+  for (float& value : out.as<float>()) value -= added;
+  return AdapterTensor(std::move(out));
+}
+
 // "blk.0.attn_q.weight" -> "model.layers.0.self_attn.q_proj"; empty when io knows no counterpart.
-std::string module_of(std::string_view gguf_weight) {
-  const std::string name = io::hf_tensor_name(gguf_weight);
+std::string module_of(const io::GgufArchitecture& architecture, std::string_view gguf_weight) {
+  const std::string name = io::hf_tensor_name(architecture, gguf_weight);
   constexpr std::string_view kTail = ".weight";
   if (name == gguf_weight || !name.ends_with(kTail)) return {};
   return name.substr(0, name.size() - kTail.size());
@@ -54,12 +61,13 @@ Result<AdapterTensor> half_split(const AdapterTensor& b, int64_t head_dim) {
 }  // namespace
 
 Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const io::GgufFile>& file, bool shapes_only) {
+  CHORAL_TRY(const io::GgufArchitecture architecture, io::gguf_architecture(*file));
   std::vector<NamedTensor> out;
   for (const auto& tensor : file->tensors()) {
     std::string_view weight = tensor.name;
     const bool is_a = weight.ends_with(".lora_a"), is_b = weight.ends_with(".lora_b");
     if (is_a || is_b) weight.remove_suffix(7);
-    const std::string module = module_of(weight);
+    const std::string module = module_of(architecture, weight);
     if (module.empty() || (!is_a && !is_b && !weight.ends_with("_norm.weight"))) {
       return unsupported("{}: '{}' is no tensor of a LoRA adapter that is understood", file->file().path(),
                          printable(tensor.name));
@@ -77,6 +85,10 @@ Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const i
       } else {
         CHORAL_TRY(named.tensor, transposed(view));
       }
+    }
+    const float added = io::gguf_added(architecture, named.name);
+    if (added != 0 && !shapes_only) {
+      CHORAL_TRY(named.tensor, less(view, added));
     }
     out.push_back(std::move(named));
   }

@@ -6,7 +6,6 @@
 namespace choral::lora {
 namespace {
 
-
 TEST(ModuleNames, EverySpelling) {
   struct Case {
     const char* tail;

@@ -136,6 +136,9 @@ class ModulePacker {
     const auto found = replaced.find(target_.name);
     if (found == replaced.end()) return {};
     module_.norm_weight = values_of(found->second.view);
+    if (target_.stored_less != 0) {
+      for (float& w : module_.norm_weight) w += target_.stored_less;
+    }
     touched_ = true;
     return {};
   }

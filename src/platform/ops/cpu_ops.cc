@@ -1,5 +1,6 @@
 #include "platform/ops/cpu_ops.h"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -8,6 +9,7 @@
 #include "kernels/fused/qk_norm_rope.h"
 #include "kernels/fused/swiglu_quant.h"
 #include "kernels/norm/rms_norm.h"
+#include "kernels/sampling/logits.h"
 #include "platform/ops/op_table.h"
 #include "platform/session.h"
 
@@ -57,6 +59,10 @@ void Add::forward_cpu(const Context& ctx, In x, Out y) {
     }
   });
 }
+
+void Scale::forward_cpu(const Context& ctx, Out x, float factor) { kernels::scale_rows(ctx.kernel, x, factor); }
+
+void SoftCap::forward_cpu(const Context& ctx, Out x, float cap) { kernels::soft_cap(ctx.kernel, x, cap); }
 
 void RmsNorm::forward_cpu(const Context& ctx, In x, Weight w, float eps, Out y) { kernels::rms_norm(ctx.kernel, x, w, eps, y); }
 

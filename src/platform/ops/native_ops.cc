@@ -1,6 +1,7 @@
 // What operators mean: plain loops on rows of the host's memory, in one thread. CustomOps that are switched off run them, and a
 // plug-in's operators are held to them.
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/ref/activation.h"
 #include "kernels/ref/attention.h"
@@ -74,6 +75,18 @@ void TakeRows::forward_native(const Context&, In x, Indices rows, Out out) {
 void Add::forward_native(const Context&, In x, Out y) {
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t c = 0; c < x.cols; ++c) y.row(r)[c] += x.row(r)[c];
+  }
+}
+
+void Scale::forward_native(const Context&, Out x, float factor) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t c = 0; c < x.cols; ++c) x.row(r)[c] *= factor;
+  }
+}
+
+void SoftCap::forward_native(const Context&, Out x, float cap) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (float& value : x.row_span(r)) value = static_cast<float>(cap * std::tanh(static_cast<double>(value) / cap));
   }
 }
 

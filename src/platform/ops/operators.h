@@ -172,6 +172,26 @@ struct Add : OpTraits {
   static Status conform(Conformance&);
 };
 
+// x = factor·x
+struct Scale : OpTraits {
+  CHORAL_OP(scale);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr std::string_view kHostsOwn = "once a step, on rows that are few beside the layers' work";
+  using Call = void(const Context&, Out x, float factor);
+  static Call forward_cpu, forward_native;
+};
+
+// x = cap·tanh(x / cap), cap > 0
+struct SoftCap : OpTraits {
+  CHORAL_OP(soft_cap);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr std::string_view kHostsOwn = "of logits, which the host reads next";
+  using Call = void(const Context&, Out x, float cap);
+  static Call forward_cpu, forward_native;
+};
+
 // y = x·rsqrt(mean(x²) + eps)·w, row by row; x and y may be the same
 struct RmsNorm : OpTraits {
   CHORAL_OP(rms_norm);
@@ -332,9 +352,9 @@ struct MatmulQuantised : OpTraits {
 // In the order in which tables are shown.
 using AllOps = OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::BgmvShrink, ops::BgmvExpand, ops::BgmvExpandSlice,
                       ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows, ops::TakeRows,
-                      ops::Add, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul,
-                      ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv, ops::RmsNormQuantise,
-                      ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+                      ops::Add, ops::Scale, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul,
+                      ops::GeluTanhAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv,
+                      ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();

@@ -1,18 +1,16 @@
 #include "serve/tools/tool_call_parser.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
+
+#include "serve/tools/call_head.h"
 
 namespace choral::serve {
 namespace {
 
 constexpr size_t kMaxHeldSpace = 64;      // white space before a call that goes with it
-constexpr size_t kMaxAround = 512;        // bytes that may stand between a marker and a call's JSON
 constexpr size_t kMaxHeldCall = 1 << 20;  // bytes of a call whose name is not known yet
 constexpr size_t kMaxCalls = 128;
-
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 std::string_view begin_marker(ToolFormat format) {
   switch (format) {
@@ -33,119 +31,6 @@ std::string_view begin_characters(ToolFormat format) {
     case ToolFormat::kJson: return "{[`";
     default: return {};
   }
-}
-
-}  // namespace
-
-// Reads what stands around a call's JSON in a window of bounded size, so that what is found never depends on how the text came.
-class Cursor {
- public:
-  explicit Cursor(std::string_view text) : text_(text.substr(0, kMaxAround)), full_(text.size() >= kMaxAround) {}
-
-  size_t at() const { return at_; }
-  // The text ended before something could be decided.
-  bool ran_out() const { return ran_out_ && !full_; }
-
-  void space() {
-    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
-  }
-  bool take(std::string_view wanted) {
-    const std::string_view rest = text_.substr(at_);
-    if (rest.starts_with(wanted)) {
-      at_ += wanted.size();
-      return true;
-    }
-    ran_out_ = ran_out_ || wanted.starts_with(rest);
-    return false;
-  }
-  bool peek(std::string_view wanted) {
-    const size_t at = at_;
-    const bool there = take(wanted);
-    at_ = at;
-    return there;
-  }
-  template <class Fits>
-  std::string_view take_while(Fits fits) {
-    const size_t begin = at_;
-    while (at_ < text_.size() && fits(text_[at_])) ++at_;
-    ran_out_ = ran_out_ || at_ == text_.size();
-    return text_.substr(begin, at_ - begin);
-  }
-  // What stands before `end`, which is used up too; nothing when it does not come.
-  std::optional<std::string_view> take_until(std::string_view end) {
-    const size_t found = text_.find(end, at_);
-    if (found == std::string_view::npos) {
-      ran_out_ = true;
-      return std::nullopt;
-    }
-    const size_t begin = std::exchange(at_, found + end.size());
-    return text_.substr(begin, found - begin);
-  }
-
- private:
-  std::string_view text_;
-  bool full_, ran_out_ = false;
-  size_t at_ = 0;
-};
-
-namespace {
-
-bool is_name_character(char c) { return is_function_name({&c, 1}, true); }
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-// An object, or the first of an array's. The brace itself is left for the reader.
-bool object_or_array(Cursor& text, bool& array) {
-  text.space();
-  if (text.peek("{")) return true;
-  if (!text.take("[")) return false;
-  array = true;
-  text.space();
-  return text.peek("{");
-}
-
-// "name{", "name[ARGS]{", "name[CALL_ID]abc[ARGS]{".
-bool mistral_name(Cursor& text, std::string& name) {
-  name = text.take_while(is_name_character);
-  if (!is_function_name(name, true)) return false;
-  if (text.take(marker::kMistralId)) text.take_while([](char c) { return is_function_name({&c, 1}, false); });
-  static_cast<void>(text.take(marker::kMistralArguments));
-  text.space();
-  return text.peek("{");
-}
-
-// "<call begin>function<sep>name\n```json\n{" of V3, "<call begin>name<sep>{" of V3.1.
-bool deepseek_head(Cursor& text, std::string& name) {
-  text.space();
-  if (!text.take(marker::kDeepSeekCallBegin)) return false;
-  const auto first = text.take_until(marker::kDeepSeekSeparator);
-  if (!first) return false;
-  text.space();
-  if (text.peek("{")) {
-    name = trimmed(*first);
-  } else {
-    const auto line = text.take_until("\n");
-    if (!line) return false;
-    name = trimmed(*line);
-    text.space();
-    if (text.take("```")) text.take_while(is_name_character);
-    text.space();
-    if (!text.peek("{")) return false;
-  }
-  return is_function_name(name, true);
-}
-
-// "```json\n" and what small models write for it.
-bool fence(Cursor& text) {
-  constexpr std::array<std::string_view, 5> kWords = {"", "json", "tool_call", "tool_calls", "tool_code"};
-  text.space();
-  if (!text.take("```")) return false;
-  const auto word = text.take_until("\n");
-  return word && std::find(kWords.begin(), kWords.end(), trimmed(*word)) != kWords.end();
 }
 
 }  // namespace
@@ -191,7 +76,7 @@ bool ToolCallParser::step(AnswerDelta& out) {
 // Where the white space begins that stands before at_, which a call would take with it.
 size_t ToolCallParser::before_space() const {
   size_t begin = at_;
-  while (begin > 0 && at_ - begin < kMaxHeldSpace && is_space(held_[begin - 1])) --begin;
+  while (begin > 0 && at_ - begin < kMaxHeldSpace && is_json_space(held_[begin - 1])) --begin;
   return begin;
 }
 
@@ -212,7 +97,7 @@ void ToolCallParser::begin_call(size_t marker_end, bool marked) {
 
 bool ToolCallParser::begins_with_call() {
   const size_t first = std::min(held_.find_first_not_of(" \t\r\n"), held_.size());
-  if (first > kMaxAround || first == held_.size()) return false;
+  if (first > CallCursor::kMaxBytes || first == held_.size()) return false;
   at_begin_ = false;
   if (begin_characters(format_).find(held_[first]) == std::string_view::npos) return false;
   at_ = first;
@@ -224,7 +109,7 @@ bool ToolCallParser::content_step(AnswerDelta& out) {
   if (at_begin_) {
     if (begins_with_call()) return true;
     const bool only_space = held_.find_first_not_of(" \t\r\n") == std::string::npos;
-    if (only_space && !finishing_ && held_.size() <= kMaxAround) return false;
+    if (only_space && !finishing_ && held_.size() <= CallCursor::kMaxBytes) return false;
     at_begin_ = false;
   }
   const std::string_view wanted = only_arguments_ || calls_ >= kMaxCalls ? std::string_view() : begin_marker(format_);
@@ -270,7 +155,7 @@ void ToolCallParser::end_cut(AnswerDelta& out) {
   }
 }
 
-ToolCallParser::Found ToolCallParser::head(Cursor& text) const {
+ToolCallParser::Found ToolCallParser::head(CallCursor& text) const {
   Found found;
   bool there = false;
   if (in_array_) {
@@ -287,14 +172,14 @@ ToolCallParser::Found ToolCallParser::head(Cursor& text) const {
     there = (!found.fence || fence(text)) && object_or_array(text, found.array);
   } else {
     there = object_or_array(text, found.array);
-    if (!there && !found.array && marked_ && format_ == ToolFormat::kMistral) there = mistral_name(text, found.name);
+    if (!there && !found.array && marked_ && format_ == ToolFormat::kMistral) there = mistral_head(text, found.name);
   }
   found.there = there;
   return found;
 }
 
 bool ToolCallParser::head_step() {
-  Cursor text(std::string_view(held_).substr(at_));
+  CallCursor text(std::string_view(held_).substr(at_));
   const Found found = head(text);
   if (!found.there) {
     if (text.ran_out() && !finishing_) return false;
@@ -359,7 +244,7 @@ bool ToolCallParser::json_step(AnswerDelta& out) {
   return true;
 }
 
-ToolCallParser::Found ToolCallParser::tail(Cursor& text) const {
+ToolCallParser::Found ToolCallParser::tail(CallCursor& text) const {
   const auto there = [&text](bool again) {
     Found found;
     found.there = found.sure = true;
@@ -401,7 +286,7 @@ ToolCallParser::Found ToolCallParser::tail(Cursor& text) const {
 }
 
 bool ToolCallParser::tail_step() {
-  Cursor text(held_);
+  CallCursor text(held_);
   const Found found = only_arguments_ ? Found() : tail(text);
   if (!found.sure && text.ran_out() && !finishing_) return false;
   mode_ = found.again && calls_ < kMaxCalls ? Mode::kHead : Mode::kContent;

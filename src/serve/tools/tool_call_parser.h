@@ -38,7 +38,7 @@ struct ParsedAnswer {
   std::vector<ToolCall> calls;
 };
 
-class Cursor;  // over a part of the text
+class CallCursor;  // call_head.h
 
 class ToolCallParser {
  public:
@@ -83,8 +83,8 @@ class ToolCallParser {
   bool json_step(AnswerDelta& out);
   bool tail_step();
 
-  Found head(Cursor& text) const;
-  Found tail(Cursor& text) const;
+  Found head(CallCursor& text) const;
+  Found tail(CallCursor& text) const;
 
   void begin_call(size_t marker_end, bool marked);
   void give_up();

@@ -1,14 +1,13 @@
-// The C interface of libtvm_ffi 0.1.15 as far as xgrammar's binding needs it: layouts and functions, written down here so that
-// neither headers nor a Python are needed to build. They hold for this version only; xgrammar_library.cc refuses others.
-// A function gives 0, or not 0 and an error to fetch. Objects are counted; a value that holds one is released by its owner.
+// The C interface of libtvm_ffi 0.1.15 and 0.1.16 as far as xgrammar's binding needs it: layouts and functions, written down here
+// so that neither headers nor a Python are needed to build. They hold for these versions only; xgrammar_library.cc refuses
+// others. A function gives 0, or not 0 and an error to fetch. Objects are counted; a value that holds one is released by its
+// owner.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 namespace choral::text::tvm_ffi {
-
-constexpr uint32_t kMajor = 0, kMinor = 1, kPatch = 15;
 
 enum TypeIndex : int32_t {
   kNone = 0,
@@ -70,7 +69,12 @@ static_assert(sizeof(TypeInfo) == 72 && offsetof(TypeInfo, methods) == 56);
 
 struct Version {
   uint32_t major, minor, patch;
+
+  bool operator==(const Version&) const = default;
 };
+
+// Whose C interfaces are the same. The wheel 0.1.15.post2 holds 0.1.16.
+constexpr Version kKnown[] = {{0, 1, 15}, {0, 1, 16}};
 
 // DLPack's view of memory.
 struct Tensor {

@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -17,7 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFolderVariable = "CHORAL_XGRAMMAR";
 constexpr std::string_view kXgrammar = "xgrammar-", kXgrammarVersion = "0.2.8";
-constexpr std::string_view kTvmFfi = "apache_tvm_ffi-", kTvmFfiVersion = "0.1.15";
 constexpr int64_t kMaxRecursion = 2000;  // of the library's parsers, on a thread's usual stack
 
 std::string variable(const char* name) {
@@ -38,19 +39,19 @@ void add_pythons(const fs::path& prefix, const char* last, std::vector<fs::path>
   }
 }
 
-// A wheel's version is the name of its .dist-info folder.
-Status check_version(const fs::path& folder, std::string_view package, std::string_view version) {
+// The library does not say its version, but the name of its wheel's .dist-info folder does.
+Status check_version(const fs::path& folder) {
   std::error_code error;
   std::string found;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     std::string name = at->path().filename().string();
-    if (!name.starts_with(package) || !name.ends_with(".dist-info")) continue;
-    name = name.substr(package.size(), name.size() - package.size() - std::string_view(".dist-info").size());
-    if (name == version) return {};
+    if (!name.starts_with(kXgrammar) || !name.ends_with(".dist-info")) continue;
+    name = name.substr(kXgrammar.size(), name.size() - kXgrammar.size() - std::string_view(".dist-info").size());
+    if (name == kXgrammarVersion) return {};
     found = name;
   }
-  return unsupported("{} has {}{}, only {} is known to this build; {}", printable(folder.string()), package,
-                     found.empty() ? "without a version" : printable(found), version, XgrammarLibrary::kInstall);
+  return unsupported("{} has {}{}, only {} is known to this build; {}", printable(folder.string()), kXgrammar,
+                     found.empty() ? "without a version" : printable(found), kXgrammarVersion, XgrammarLibrary::kInstall);
 }
 
 Result<fs::path> find_folder(const fs::path& wanted) {
@@ -69,8 +70,7 @@ Result<fs::path> find_folder(const fs::path& wanted) {
   Status other;  // the first of a version that is not known
   for (const fs::path& folder : folders) {
     if (!holds_library(folder)) continue;
-    Status status = check_version(folder, kXgrammar, kXgrammarVersion);
-    if (status.ok()) status = check_version(folder, kTvmFfi, kTvmFfiVersion);
+    Status status = check_version(folder);
     if (status.ok()) return folder;
     if (other.ok()) other = std::move(status);
   }
@@ -129,9 +129,9 @@ Status XgrammarLibrary::load(const fs::path& folder) {
   CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFIGetVersion", functions_.GetVersion));
   tvm_ffi::Version version{};
   functions_.GetVersion(&version);
-  if (version.major != tvm_ffi::kMajor || version.minor != tvm_ffi::kMinor || version.patch != tvm_ffi::kPatch) {
-    return unsupported("xgrammar: libtvm_ffi.so is version {}.{}.{}, only {} is known to this build; {}", version.major,
-                       version.minor, version.patch, kTvmFfiVersion, kInstall);
+  if (std::ranges::find(tvm_ffi::kKnown, version) == std::end(tvm_ffi::kKnown)) {
+    return unsupported("xgrammar: libtvm_ffi.so is version {}.{}.{}, which is not known to this build; {}", version.major,
+                       version.minor, version.patch, kInstall);
   }
   CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFIObjectDecRef", functions_.ObjectDecRef));
   CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFITypeKeyToIndex", functions_.TypeKeyToIndex));
@@ -153,7 +153,7 @@ Status XgrammarLibrary::find_methods() {
     const tvm_ffi::TypeInfo* info = functions_.GetTypeInfo(index);
     // The layouts are as written down, or this does not hold.
     if (info == nullptr || std::string_view(info->key.data, info->key.size) != key) {
-      return unsupported("xgrammar: its type information is not laid out as that of apache-tvm-ffi {}", kTvmFfiVersion);
+      return unsupported("xgrammar: its type information is not laid out as is known to this build; {}", kInstall);
     }
     for (int32_t i = 0; i < info->method_count; ++i) {
       const tvm_ffi::Method& each = info->methods[i];

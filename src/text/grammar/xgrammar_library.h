@@ -50,7 +50,7 @@ inline tvm_ffi::Any ffi_tensor(tvm_ffi::Tensor& tensor) {
 
 class XgrammarLibrary {
  public:
-  static constexpr std::string_view kInstall = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15";
+  static constexpr std::string_view kInstall = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2";
 
   // `folder` as GrammarOptions::library. unsupported, with what to install, when there is none or it is another version.
   static Result<std::shared_ptr<const XgrammarLibrary>> open(const std::filesystem::path& folder);

@@ -73,7 +73,7 @@ Status ModelChecker::open_model(const EngineOptions& options) {
     target.base_row = rows_in_file(*checkpoint_, target);
   }
   check_.targets = targets_;
-  check_.head_dim = model_->kv_cache_shape().head_dim;
+  check_.head_dim = model_->kv_shapes().front().key_dim;
   check_.base_class = engine::architecture_of(files.config);
   check_.base_names = std::move(files.base_names);
   check_.strict = options.strict;

@@ -119,14 +119,15 @@ Status GgufQuantizer::plan_rope_factors() {
 Status GgufQuantizer::plan_tensors() {
   CHORAL_TRY(const auto classes, model_.config.get_strings("architectures"));
   const auto architecture = io::gguf_architecture_of(classes.front());
-  const bool interleaved = architecture && architecture->interleaved_qk;
+  if (!architecture) return unsupported("{}: GGUF has no architecture of this name", classes.front());
+  const bool interleaved = architecture->interleaved_qk;
   CHORAL_TRY(const bool tied, model_.config.get_bool_or("tie_word_embeddings", false));
   CHORAL_TRY(const int64_t vocabulary, model_.config.get_int("vocab_size", io::kPositive));
   CHORAL_TRY(const int64_t heads, model_.config.get_int("num_attention_heads", io::kPositive));
   CHORAL_TRY(const int64_t kv_heads, model_.config.get_int_or("num_key_value_heads", heads, io::kPositive));
   for (const std::string& name : model_.checkpoint->names()) {
     if (name.ends_with("rotary_emb.inv_freq") || (tied && name == "lm_head.weight")) continue;
-    const auto gguf = io::gguf_tensor_name(name);
+    const auto gguf = io::gguf_tensor_name(*architecture, name);
     if (gguf.empty()) return unsupported("tensor {}: GGUF has no name for it in a model of {}", name, classes.front());
     CHORAL_TRY(const auto tensor, model_.checkpoint->find(name));
     const auto& view = tensor.view;

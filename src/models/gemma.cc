@@ -1,0 +1,72 @@
+// Gemma 2 and Gemma 3 (text): norms stored less one and around each block on both sides, scaled embeddings, a scale of q·k of
+// their own, windows in most layers, tied weights. Gemma 2 has soft-caps; Gemma 3 norms heads of q and k and turns them by
+// another base where a layer has a window.
+#include <cmath>
+
+#include "models/families.h"
+
+namespace choral::models {
+namespace {
+
+// null: none. Absent: what the family's configuration class takes.
+Result<float> read_softcap(const io::ConfigMap& config, std::string_view key, double absent) {
+  const bool is_null = config.object().find(key) != nullptr && !config.contains(key);
+  if (is_null) return 0.0F;
+  if (!config.contains(key)) return static_cast<float>(absent);
+  CHORAL_TRY(const double cap, config.get_double(key, {1e-3, 1e6}));
+  return static_cast<float>(cap);
+}
+
+// `layer_types` where the file has it, else every `pattern`-th layer looks back over everything.
+Result<std::vector<int64_t>> read_windows(const io::ConfigMap& config, int64_t layers, int64_t pattern) {
+  CHORAL_TRY(const int64_t window, config.get_int_or("sliding_window", 4096, io::kPositive));
+  if (config.contains("layer_types")) return read_layer_windows(config, layers, window);
+  std::vector<int64_t> windows(layers, window);
+  for (int64_t i = pattern - 1; i < layers; i += pattern) windows[i] = 0;
+  return windows;
+}
+
+Result<DecoderSpec> read_gemma_spec(const io::ConfigMap& config, const ModelOptions& options) {
+  CHORAL_TRY(auto spec, read_decoder_spec(config, options));
+  if (!config.contains("head_dim"))
+    return corrupt("{} is missing", config.path_of("head_dim"));  // the family's is not hidden/heads
+  CHORAL_TRY(const bool bidirectional, config.get_bool_or("use_bidirectional_attention", false));
+  if (bidirectional) return unsupported("{} is true: only causal models run here", config.path_of("use_bidirectional_attention"));
+  CHORAL_TRY(spec.hidden_act, config.get_string_or("hidden_activation", "gelu_pytorch_tanh"));
+  CHORAL_TRY(spec.qkv_bias, config.get_bool_or("attention_bias", false));
+  spec.output_bias = spec.qkv_bias;
+  CHORAL_TRY(spec.tie_word_embeddings, config.get_bool_or("tie_word_embeddings", true));
+  spec.norm_weight = kernels::NormWeight::kOnePlus;
+  spec.post_norms = true;
+  CHORAL_TRY(const double query_scalar, config.get_double_or("query_pre_attn_scalar", 256, {1e-3, 1e6}));
+  spec.attention_scale = static_cast<float>(1.0 / std::sqrt(query_scalar));
+  spec.embedding_scale = std::sqrt(static_cast<float>(spec.hidden));
+  return spec;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> make_gemma2(const io::ConfigMap& config, const ModelOptions& options) {
+  CHORAL_TRY(auto spec, read_gemma_spec(config, options));
+  CHORAL_TRY(spec.attention_softcap, read_softcap(config, "attn_logit_softcapping", 50));
+  CHORAL_TRY(spec.logit_softcap, read_softcap(config, "final_logit_softcapping", 30));
+  CHORAL_TRY(spec.sliding_window, read_windows(config, spec.layers, 2));
+  return make_decoder(std::move(spec), options);
+}
+
+Result<std::unique_ptr<Model>> make_gemma3(const io::ConfigMap& config, const ModelOptions& options) {
+  CHORAL_TRY(auto spec, read_gemma_spec(config, options));
+  CHORAL_TRY(const float attention_softcap, read_softcap(config, "attn_logit_softcapping", 0));
+  if (attention_softcap != 0) return unsupported("{}: Gemma 3 has none", config.path_of("attn_logit_softcapping"));
+  CHORAL_TRY(spec.logit_softcap, read_softcap(config, "final_logit_softcapping", 0));
+  spec.qk_norm = true;
+  CHORAL_TRY(const int64_t pattern, config.get_int_or("sliding_window_pattern", 6, io::kPositive));
+  CHORAL_TRY(spec.sliding_window, read_windows(config, spec.layers, pattern));
+  if (!config.contains("rope_theta")) spec.rotary.theta = 1e6;
+  spec.window_rotary = kernels::RotaryParams{
+      .head_dim = spec.rotary.head_dim, .rotary_dim = spec.rotary.rotary_dim, .max_positions = spec.rotary.max_positions};
+  CHORAL_TRY(spec.window_rotary->theta, config.get_double_or("rope_local_base_freq", 10000));
+  return make_decoder(std::move(spec), options);
+}
+
+}  // namespace choral::models
