@@ -75,7 +75,7 @@ int32_t answered(char** error, Work&& work) noexcept {
     return static_cast<int32_t>(status.code());
   } catch (const std::exception& e) {
     if (error != nullptr) *error = copied(e.what());
-  } catch (...) {  // a callback of the engine's may throw anything
+  } catch (...) {  // nothing crosses into C
   }
   return CHORAL_INTERNAL;
 }

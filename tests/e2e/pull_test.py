@@ -109,16 +109,21 @@ class PullTest(program.ProgramTest):
         self.pull("org/tiny")
         self.assertEqual(self.blob().read_bytes(), self.repository.files["model.safetensors"])
 
+    def test_a_server_that_never_comes_further_is_given_up(self):
+        self.hub.ranges = False
+        self.hub.cut_after, self.hub.cuts = 10_000, 1000
+        self.pull_fails(8, "org/tiny", says=["model.safetensors"])
+
     def test_what_has_another_hash_is_not_kept(self):
         content = self.repository.files["model.safetensors"]
         self.hub.sends["model.safetensors"] = content[:-1] + bytes([content[-1] ^ 1])
         self.pull_fails(4, "org/tiny", says=["model.safetensors", "hash"])
         self.assertFalse(self.blob().exists())
         self.assertFalse((self.cache / "models--org--tiny" / "refs" / "main").exists())
-        self.hub.sends = {"config.json": b"x" * len(self.model["config.json"])}
-        self.pull_fails(4, "org/tiny", says=["config.json", "hash"])
-        self.hub.sends = {"config.json": self.model["config.json"] + b" and more"}
-        self.pull_fails(6, "org/tiny", says=["config.json", "more than"])
+        self.hub.sends = {"tokenizer.json": b"x" * len(self.model["tokenizer.json"])}
+        self.pull_fails(4, "org/tiny", says=["tokenizer.json", "hash"])
+        self.hub.sends = {"tokenizer.json": self.model["tokenizer.json"] + b" and more"}
+        self.pull_fails(6, "org/tiny", says=["tokenizer.json", "more than"])
         self.hub.sends = {}
         self.pull("org/tiny")
 

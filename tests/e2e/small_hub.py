@@ -43,7 +43,8 @@ class Hub:
         self.repositories = repositories
         self.asked = []  # (method, path, range)
         self.listing = None  # in place of every listing
-        self.cut_after = None  # bytes of a large file, once
+        self.cut_after = None  # bytes of a large file …
+        self.cuts = 1  # … so many times
         self.sends = {}  # name -> other content
         self.failing = 0  # so many answers are 503 first
         self.ranges = True
@@ -64,6 +65,7 @@ class Hub:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
+        self.server.handle_error = lambda *_: None  # clients that leave
         # Another host to a client, as the storage behind the hub is.
         self.endpoint = f"http://127.0.0.1:{self.server.server_port}"
         self.storage = f"http://localhost:{self.server.server_port}"
@@ -144,14 +146,14 @@ class Hub:
         if self.ranges and (wanted := re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("Range", ""))):
             begin, end = int(wanted[1]), min(int(wanted[2] or whole), whole - 1)
             content, status, head = content[begin:end + 1], 206, {"Content-Range": f"bytes {begin}-{end}/{whole}"}
-        if request.command != "HEAD" and self.cut_after is not None:
-            cut, self.cut_after = self.cut_after, None
+        if request.command != "HEAD" and self.cut_after is not None and self.cuts > 0:
+            self.cuts -= 1
             request.send_response(status)
             for header, value in head.items():
                 request.send_header(header, value)
             request.send_header("Content-Length", str(len(content)))
             request.end_headers()
-            request.wfile.write(content[:cut])
+            request.wfile.write(content[:self.cut_after])
             request.close_connection = True
             return
         self.send(request, status, content, {"ETag": f'"{digest}"', **head})

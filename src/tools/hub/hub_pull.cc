@@ -40,7 +40,7 @@ std::string file_path(const std::string& name, const std::string& commit, const 
   return path;
 }
 
-// Again while it may go well, from where it stopped.
+// Again while it may go well, from where it stopped. `once` says whether it came further than before.
 template <class Try>
 auto with_patience(Try&& once) {
   for (int tries = 1;; ++tries) {
@@ -93,12 +93,14 @@ class Pull {
     const int64_t before = done_bytes_;
     const std::string path = file_path(name_.repository, commit, file.name);
     const auto fetch = [&](RepositoryCache::Partial& partial) {
+      int64_t furthest = partial.size_bytes();  // a server without ranges begins anew each time
       return with_patience([&](bool& moved) {
         const auto begin = [&](int64_t first) { return first == partial.size_bytes() ? Status() : partial.cut(first); };
         const auto take = [&](std::span<const std::byte> bytes) {
-          moved = true;
           pulled_.fetched_bytes += std::ssize(bytes);
           Status status = partial.append(bytes);
+          moved = moved || partial.size_bytes() > furthest;
+          furthest = std::max(furthest, partial.size_bytes());
           done_bytes_ = before + partial.size_bytes();
           tell(file.name);
           return status;
