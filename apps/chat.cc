@@ -6,7 +6,6 @@
 #include <map>
 
 #include "answer_layout.h"
-#include "answer_lines.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "batch.h"

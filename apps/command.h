@@ -20,6 +20,7 @@ void add_generate(CLI::App& app, Command& command);
 void add_serve(CLI::App& app, Command& command);
 void add_config(CLI::App& app, Command& command);
 void add_chat(CLI::App& app, Command& command);
+void add_pull(CLI::App& app, Command& command);
 void add_tokenize(CLI::App& app, Command& command);
 void add_bench(CLI::App& app, Command& command);
 void add_load(CLI::App& app, Command& command);

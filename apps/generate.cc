@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 
 #include "answer_layout.h"
-#include "answer_lines.h"
 #include "base/log.h"
 #include "batch.h"
 #include "command.h"
@@ -13,6 +12,7 @@
 #include "interrupts.h"
 #include "output_file.h"
 #include "progress.h"
+#include "requests/answer_lines.h"
 #include "sampling_flags.h"
 #include "serve/usual_sampling.h"
 #include "tools/text_file.h"
@@ -80,8 +80,8 @@ std::string one_line(std::string_view text) {
 }
 
 Status print_record(size_t prompt, const std::vector<AdapterUse>& adapters, const RequestOutput& output) {
-  CHORAL_RETURN_IF_ERROR(
-      write_answer({.id_json = fmt::format("{}", prompt), .lora_json = lora_json(adapters)}, output, print_out));
+  CHORAL_RETURN_IF_ERROR(requests::write_answer(
+      {.id_json = fmt::format("{}", prompt), .lora_json = requests::lora_json(adapters)}, output, print_out));
   return print_out("\n");
 }
 

@@ -8,7 +8,6 @@
 #include <deque>
 #include <optional>
 
-#include "answer_lines.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/out_of_memory.h"
@@ -18,6 +17,7 @@
 #include "line_reader.h"
 #include "output_file.h"
 #include "progress.h"
+#include "requests/answer_lines.h"
 #include "serve/usual_sampling.h"
 #include "voice.h"
 
@@ -32,7 +32,7 @@ constexpr size_t kMaxEchoBytes = size_t{64} << 20;
 
 struct Entry {
   int64_t line = 0;
-  LineEcho echo;
+  requests::LineEcho echo;
   int completions = 0;
   Status error;                                      // of a line that never became a request
   std::unique_ptr<ResponseStream> stream = nullptr;  // else
@@ -123,7 +123,7 @@ class JsonlRun {
     echo_bytes_ -= entry.echo_bytes();
     if (entry.stream == nullptr) {
       count(entry, entry.error);
-      return output_.write_line(error_line(entry.echo, entry.line, entry.error));
+      return output_.write_line(requests::error_line(entry.echo, entry.line, entry.error));
     }
     progress_.update(fmt::format("{} answers written, {} open", written_, open_), Progress::kUnknown);
     set_waited_for(entry.stream.get());
@@ -138,7 +138,7 @@ class JsonlRun {
     for (const auto& c : output.completions) tokens_ += c.token_ids.size();
     count(entry, output.status);
     CHORAL_RETURN_IF_ERROR(or_out_of_memory("the answer cannot be written", [&] {
-      return write_answer(entry.echo, output, [this](std::string_view piece) { return output_.write_piece(piece); });
+      return requests::write_answer(entry.echo, output, [this](std::string_view piece) { return output_.write_piece(piece); });
     }));
     return output_.write_line("");
   }
@@ -178,7 +178,7 @@ class KeptAnswers {
     return std::unique_ptr<KeptAnswers>(new KeptAnswers(path, std::move(file)));
   }
   // Whether the line of `echo` is answered there. Another line's answer in its place is an error.
-  Result<bool> has(const LineEcho& echo, int64_t line) {
+  Result<bool> has(const requests::LineEcho& echo, int64_t line) {
     if (!lines_.next(answer_)) return false;
     if (!lines_.too_long() && !answer_.starts_with(fmt::format("{{\"id\":{},", echo.id_json))) {
       return invalid_argument("--resume: line {} has the id {}, its answer in {} another: that is of another --input", line,
@@ -234,7 +234,7 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
   Progress progress(engine.quiet || (out->is_stdout() && isatty(STDOUT_FILENO) == 1));
   JsonlRun work(*llm, options, *out, progress);
   const Interrupts::Scope scope(*interrupts, {.call = [&] { work.stop(); }});
-  serve::RequestLineReader reader(defaults, warn);
+  requests::RequestLineReader reader(defaults, warn);
   LineReader lines(file.get());
   struct stat facts {};
   const bool waits = ::fstat(fileno(file.get()), &facts) != 0 || !S_ISREG(facts.st_mode);
@@ -247,7 +247,7 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
       more = lines.next(line);
       return Status();
     });
-    serve::RequestLine parsed;
+    requests::RequestLine parsed;
     if (!error.ok()) {
       line = {};
       lines.skip_rest();

@@ -168,6 +168,7 @@ int main(int argc, char** argv) {
   choral::apps::add_serve(app, command);
   choral::apps::add_config(app, command);
   choral::apps::add_chat(app, command);
+  choral::apps::add_pull(app, command);
   choral::apps::add_tokenize(app, command);
   choral::apps::add_bench(app, command);
   choral::apps::add_load(app, command);

@@ -1,4 +1,5 @@
-# The library that other programs link: one shared libchoral.so with the public symbols only, its headers and find_package(Choral).
+# The library that other programs link: one shared libchoral.so with the public symbols only, its headers, find_package(Choral) and
+# `pkg-config choral`.
 #   choral_shared_library(LAYERS base tensor … engine)   makes target `choral` (alias Choral::choral) and its install rules
 # The objects of the layers go in whole, so what registers itself at start-up (models, schemes, ops) is never dropped by the linker.
 include(CMakePackageConfigHelpers)
@@ -30,5 +31,8 @@ function(choral_shared_library)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/ChoralConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/ChoralConfig.cmake ${PROJECT_BINARY_DIR}/ChoralConfigVersion.cmake
     DESTINATION ${folder} COMPONENT library)
+  file(RELATIVE_PATH CHORAL_PREFIX_FROM_PC /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/choral.pc.in ${PROJECT_BINARY_DIR}/choral.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/choral.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT library)
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)
 endfunction()

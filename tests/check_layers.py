@@ -3,8 +3,8 @@
 
 A folder of src/ may include itself and folders with a smaller number: folders with the same number know nothing of each other.
 What is not in libchoral (synthetic, tools, serve) is for tests and for each other. include/choral stands alone; plug-ins see nothing
-but choral/plugin.h; apps see the public headers, base and the headers that lie directly in src/tools and src/serve, and these show
-nothing else.
+but choral/plugin.h; apps see the public headers, base and the headers that lie directly in src/requests, src/tools and src/serve, and
+these show nothing else.
 
   check_layers.py [ROOT]       exit 1 and one line for each violation
   check_layers.py --self-test  proves on a planted tree that violations are found
@@ -25,14 +25,15 @@ LAYERS = {
     "models": 6,
     "sched": 7,
     "engine": 8,
-    "serve": 9, "tools": 9,
+    "requests": 9,
+    "c_api": 10, "serve": 10, "tools": 10,
 }
 
 # What stands outside the table. "choral" is include/choral: headers of plain values are known everywhere, the engine's from there.
 PUBLIC_FROM = {"choral/status.h": "base", "choral/types.h": "base", "choral/plugin.h": "platform"}
 PLUGIN_HEADERS = {"choral/plugin.h"}
 OUTSIDE_LIBRARY = {"synthetic", "tools", "serve"}
-OPEN_TO_APPS = {"tools", "serve"}  # the headers that lie directly in them
+OPEN_TO_APPS = {"requests", "tools", "serve"}  # the headers that lie directly in them
 APPS_MAY_INCLUDE = {"choral", "base"} | OPEN_TO_APPS
 # Headers of other folders that those show: values, and classes that include nothing but base.
 SHOWN_TO_APPS = {"kernels/machine_peaks.h", "lora/peft/adapter_name.h", "lora/peft/adapters_in_root.h", "lora/peft/base_name.h",

@@ -34,11 +34,21 @@ struct LoadProgress {
   double fraction = 0;  // 0 … 1 of the phase
 };
 
-// An adapter by the name that requests use, and where its files are: a directory in PEFT's form, or a GGUF adapter.
+// An adapter that stands in memory: what its files would hold. Tokens of its own have rows, but no tokenizer's files.
+struct AdapterBytes {
+  std::string config_json;  // adapter_config.json
+  std::string tensors;      // adapter_model.safetensors
+};
+
+// An adapter by the name that requests use, and where it comes from: a directory in PEFT's form, or a GGUF adapter; or bytes, and
+// then no path.
 struct AdapterSpec {
   std::string name;
-  std::string path;
-  bool pinned = false;  // stays in memory
+  std::string path = {};
+  bool pinned = false;  // stays in memory, packed
+  // Held until the name is unloaded or replaced and its last request ended: what was evicted is read again. Equal bytes, or bytes
+  // equal to files, are one adapter.
+  std::shared_ptr<const AdapterBytes> bytes = {};
 };
 
 struct EngineOptions {
@@ -95,7 +105,7 @@ CHORAL_API std::string_view adapter_state_name(AdapterState state);  // "residen
 
 struct AdapterInfo {
   std::string name;
-  std::string path;
+  std::string path;        // empty: it was given as bytes
   int id = 0;              // unique in this engine, from 1
   int generation = 0;      // 1 for the first content of this name, 2 for the next, …; 0 until first loaded
   std::string digest;      // SHA-256 of the content in hex; empty until first loaded
@@ -243,8 +253,8 @@ class CHORAL_API LLM {
   // How the model's files say that it is sampled (generation_config.json, GGUF's general.sampling), put over `otherwise`.
   virtual SamplingParams default_sampling(const SamplingParams& otherwise = {}) const = 0;
 
-  // Adapters. Loading and packing run beside the engine: requests in flight go on. A name that exists is replaced: running
-  // requests keep the version they began with, new ones get the new one; with `replace` false it is already_exists. What fails,
+  // Adapters. Loading and packing run beside the engine: requests in flight go on. A name that exists is already_exists; with
+  // `replace` it is replaced: running requests keep the version they began with, new ones get the new one. What fails,
   // a pinned one that cannot stay in memory included, leaves the name as it was. A name whose files have changed is replaced
   // likewise when a request names it.
   virtual Status load_adapter(const AdapterSpec& spec, bool replace = false) = 0;

@@ -113,7 +113,7 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
   ModelFiles files;
   files.path = path.string();
   std::error_code ignored;
-  files.name = io::is_model_name(options.model) && path != options.model ? options.model
+  files.name = io::parse_hub_name(options.model).ok() && path != options.model ? options.model
                : fs::is_directory(path, ignored)                         ? fs::weakly_canonical(path, ignored).filename().string()
                                                                          : path.stem().string();
   CHORAL_TRY(files.config, io::load_model_config(path));

@@ -61,9 +61,29 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
 }
 
-// The snapshot that refs/main names.
-Result<fs::path> current_snapshot(const fs::path& folder) {
-  const fs::path ref = folder / "refs" / "main";
+bool is_commit(std::string_view text) {
+  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Slashes part it, as in refs/pr/1.
+bool is_revision(std::string_view text) {
+  if (text.size() > 200) return false;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('/', begin), text.size());
+    const auto segment = text.substr(begin, end - begin);
+    if (segment.empty() || segment.front() == '.' || segment.front() == '-' || segment.find("..") != segment.npos ||
+        !std::all_of(segment.begin(), segment.end(), is_name_character))
+      return false;
+    begin = end + 1;
+  }
+  return true;
+}
+
+// The snapshot that is a commit, or that a branch or tag names.
+Result<fs::path> snapshot_of(const fs::path& folder, const std::string& revision) {
+  if (is_commit(revision) && is_folder(folder / "snapshots" / revision)) return folder / "snapshots" / revision;
+  const fs::path ref = folder / "refs" / revision;
+  if (!is_there(ref)) return not_found("{} does not have the revision '{}'", folder.string(), revision);
   CHORAL_TRY(const std::string text, read_whole_file(ref, 4096));
   const std::string commit = trimmed(text);
   if (!is_segment(commit)) return corrupt("{} does not hold a commit", ref.string());
@@ -102,19 +122,24 @@ Result<fs::path> resolve(std::string_view name_or_path, std::span<const fs::path
   const fs::path path(name_or_path);
   if (is_there(path)) return path;
   if (looks_like_path(name_or_path)) return not_found("{}: no such file or directory", printable(name_or_path, 400));
-  if (!is_model_name(name_or_path)) {
+  const auto name = parse_hub_name(name_or_path);
+  if (!name.ok())
     return invalid_argument(
-        "'{}' is neither an existing path nor a name of the hub (org/name of letters, digits, '.', '_' and '-')",
+        "'{}' is neither an existing path nor a name of the hub (org/name of letters, digits, "
+        "'.', '_' and '-', and maybe @revision)",
         printable(name_or_path));
-  }
   std::string looked = path.string();
   for (const auto& root : roots) {
-    const fs::path folder = root / folder_of(name_or_path);
-    if (is_folder(folder)) return current_snapshot(folder).while_(fmt::format("{} '{}'", kind, name_or_path));
+    const fs::path folder = root / folder_of(name->repository);
+    if (is_folder(folder)) {
+      return snapshot_of(folder, name->revision)
+          .while_(fmt::format("{0} '{1}' (`choral pull {1}` fetches it)", kind, name_or_path));
+    }
     looked += fmt::format(", {}", folder.string());
   }
-  return not_found("no {} '{}' on this machine{} (looked at {}); download it, or give the directory or .gguf file", kind,
-                   name_or_path, nearest_cached(name_or_path, roots), looked);
+  return not_found(
+      "no {0} '{1}' on this machine{2} (looked at {3}); `choral pull {1}` fetches it; or give the directory or .gguf file", kind,
+      name_or_path, nearest_cached(name->repository, roots), looked);
 }
 
 // A folder as the hub has them may hold a model, GGUF files of it, or an adapter.
@@ -142,6 +167,15 @@ Result<fs::path> model_in(const fs::path& path) {
 }
 
 }  // namespace
+
+Result<HubName> parse_hub_name(std::string_view text) {
+  const size_t at = std::min(text.find('@'), text.size());
+  HubName name{.repository = std::string(text.substr(0, at))};
+  if (at < text.size()) name.revision = text.substr(at + 1);
+  if (is_model_name(name.repository) && is_revision(name.revision)) return name;
+  return invalid_argument("'{}' is no name of the hub: org/name or org/name@revision, of letters, digits, '.', '_' and '-'",
+                          printable(text));
+}
 
 bool is_model_name(std::string_view name) {
   const size_t slash = name.find('/');

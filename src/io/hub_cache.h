@@ -1,5 +1,6 @@
-// From what a user typed to a model on this disk: a directory, a .gguf or .safetensors file, or "org/name" in the local Hugging
-// Face cache (models--org--name/refs/main -> snapshots/<commit>). Nothing is fetched. Names are checked before they become paths.
+// From what a user typed to a model on this disk: a directory, a .gguf or .safetensors file, or "org/name" or
+// "org/name@revision" in the local Hugging Face cache (models--org--name/refs/main -> snapshots/<commit>). Nothing is fetched:
+// tools/hub_pull.h does that. Names are checked before they become paths.
 // Thread-safe as far as the environment is left alone.
 #pragma once
 
@@ -21,6 +22,13 @@ std::vector<std::filesystem::path> hub_cache_roots();
 Result<std::filesystem::path> resolve_model(std::string_view name_or_path);
 Result<std::filesystem::path> resolve_adapter(std::string_view name_or_path);  // the hub keeps adapters as it keeps models
 Result<std::filesystem::path> resolve_model(std::string_view name_or_path, std::span<const std::filesystem::path> roots);
+
+struct HubName {
+  std::string repository;         // "org/name"
+  std::string revision = "main";  // a branch, a tag or a commit
+};
+// "org/name" or "org/name@revision".
+Result<HubName> parse_hub_name(std::string_view text);
 
 // "org/name" or "name": segments of [A-Za-z0-9._-], 1 to 96 characters, not starting with '.' or '-', without ".." or "--".
 bool is_model_name(std::string_view name);

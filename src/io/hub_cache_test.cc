@@ -41,6 +41,18 @@ TEST(ResolveModel, FindsACachedModelByItsName) {
   EXPECT_EQ(*resolve_model("gpt2", plain.roots), plain.snapshot);
 }
 
+TEST(ResolveModel, ARevisionIsABranchOrTagOrCommit) {
+  const Cache cache;
+  cache.folder.write("models--org--tiny-model/refs/refs/pr/1", kCommit);
+  for (const std::string_view revision : {std::string_view("main"), std::string_view("refs/pr/1"), kCommit})
+    EXPECT_EQ(*resolve_model(fmt::format("org/tiny-model@{}", revision), cache.roots), cache.snapshot) << revision;
+  const Status missing = resolve_model("org/tiny-model@v2", cache.roots).status();
+  EXPECT_EQ(missing.code(), Code::kNotFound);
+  EXPECT_THAT(missing.message(), AllOf(HasSubstr("'v2'"), HasSubstr("`choral pull org/tiny-model@v2`")));
+  for (const std::string_view bad : {"", "..", "../main", "a/../b", "/main", "main/", "a b", ".x", "-x", "a@b"})
+    EXPECT_EQ(resolve_model(fmt::format("org/tiny-model@{}", bad), cache.roots).status().code(), Code::kInvalidArgument) << bad;
+}
+
 TEST(ResolveModel, APathThatExistsComesFirst) {
   const Cache cache;
   EXPECT_EQ(*resolve_model(cache.folder.path().string(), {}), cache.folder.path());
@@ -52,8 +64,8 @@ TEST(ResolveModel, AMissNamesThePlacesAndTheNearest) {
   const Cache cache;
   const auto miss = resolve_model("org/tiny-modle", cache.roots);
   EXPECT_EQ(miss.status().code(), Code::kNotFound);
-  EXPECT_THAT(miss.status().message(),
-              AllOf(HasSubstr((cache.folder.path() / "models--org--tiny-modle").string()), HasSubstr("'org/tiny-model'")));
+  EXPECT_THAT(miss.status().message(), AllOf(HasSubstr((cache.folder.path() / "models--org--tiny-modle").string()),
+                                             HasSubstr("'org/tiny-model'"), HasSubstr("`choral pull org/tiny-modle`")));
   EXPECT_THAT(resolve_model("./absent", cache.roots).status().message(), HasSubstr("no such file"));
   EXPECT_THAT(resolve_model("org/absent.gguf", cache.roots).status().message(), HasSubstr("no such file"));
 }

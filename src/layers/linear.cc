@@ -75,6 +75,7 @@ void LinearBase::apply(const platform::Context& ctx, const Input& input, const k
 
 void LinearBase::forward_rows(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
                               const lora::PunicaWrapper* lora, std::span<const lora::RowGroup> groups) const {
+  if (ctx.profile != nullptr) count_product(*ctx.profile, x.rows);
   const auto multiply = [&](const kernels::Epilogue& whole, MatrixView<float> to) { quant_method_->apply(ctx, x, whole, to); };
   if (groups.empty()) return multiply({}, y);
   lora->add_lora_linear(ctx, lora_target_, groups, x, /*add=*/false, y, multiply);

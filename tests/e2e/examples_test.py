@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the examples: examples_test.py GENERATE STREAMING_BATCH. The demo model is used when CHORAL_DEMO_MODEL names it."""
+"""Runs the examples: examples_test.py GENERATE STREAMING_BATCH C. The demo model is used when CHORAL_DEMO_MODEL names it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ def check(condition, done):
         sys.exit(f"{done.args}: exit {done.returncode}\n{done.stdout}{done.stderr}")
 
 
-generate, streaming_batch = sys.argv[1:]
+generate, streaming_batch, in_c = sys.argv[1:]
 with tempfile.TemporaryDirectory() as folder:
     # A long context: the answer that is cancelled must not be complete before that, however busy the machine is.
     model = os.environ.get("CHORAL_DEMO_MODEL") or str(tiny_model.write_model(folder + "/tiny", context=16384))
@@ -29,3 +30,17 @@ with tempfile.TemporaryDirectory() as folder:
     done = run(streaming_batch, model)
     check(done.returncode == 0, done)
     check("cancelled" in done.stdout and done.stdout.count("tokens") >= 3, done)
+
+    tiny = str(tiny_model.write_model(folder + "/for c"))
+    adapter = str(tiny_model.write_adapter(folder + "/adapter", 1))
+    texts = []
+    for more in [], [adapter]:
+        done = run(in_c, tiny, 'say "\\"', *more)
+        check(done.returncode == 0, done)
+        whole = json.loads(done.stderr)
+        check(done.stdout == whole["text"] + "\n" and whole.get("lora") == ("mine" if more else None), done)
+        texts.append(whole["text"])
+    check(texts[0] != texts[1], done)
+    for arguments, says in ((folder + "/absent", "x"), "the model: not_found: "), ((tiny, "x", folder), "the adapter: not_found: "):
+        done = run(in_c, *arguments)
+        check(done.returncode == 1 and done.stderr.startswith(says), done)

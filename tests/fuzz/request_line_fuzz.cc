@@ -7,13 +7,13 @@
 
 #include "base/check.h"
 #include "expansion.h"
-#include "serve/request_line.h"
+#include "requests/request_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using choral::serve::RequestLine;
+  using choral::requests::RequestLine;
   const std::string line = choral::fuzz::expanded({reinterpret_cast<const char*>(data), size});
   size_t warnings = 0;
-  choral::serve::RequestLineReader reader({}, [&](const std::string& text) {
+  choral::requests::RequestLineReader reader({}, [&](const std::string& text) {
     CHORAL_CHECK(text.size() < 500, "a warning quotes a whole line");
     ++warnings;
   });

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/thread.h"
-#include "lora/peft/peft_helper.h"
 
 namespace choral::engine {
 namespace {
@@ -14,9 +13,8 @@ constexpr int kThreads = 2;
 constexpr int kMostReads = 3;  // of files that change while they are read
 
 // Where the config cannot be read it does not matter: the load says why.
-bool is_dora(const lora::LoRARequest& request) {
-  const auto config =
-      or_out_of_memory("its config cannot be read", [&] { return lora::PEFTHelper::from_local_dir(request.lora_path); });
+bool is_dora(const lora::AdapterSource& source) {
+  const auto config = or_out_of_memory("its config cannot be read", [&] { return source.read_config(); });
   return config.ok() && config->use_dora;
 }
 
@@ -77,7 +75,7 @@ void AdapterLoader::run(Worker& worker) {
     Job job = std::move(worker.jobs.front());
     worker.jobs.pop_front();
     lock.unlock();
-    if (&worker == &any_ && is_dora(job.version->request)) {
+    if (&worker == &any_ && is_dora(job.version->source)) {
       lock.lock();
       dora_.jobs.push_back(std::move(job));
       dora_.work.notify_one();
@@ -91,29 +89,30 @@ void AdapterLoader::run(Worker& worker) {
 // The job is the client's once it is taken: nothing of its version may be held here then, or the engine finds it in use.
 void AdapterLoader::load(Worker& worker, Job& job) {
   for (int reads = 1;; ++reads) {
-    AdapterRead made = read(worker, job.version->request);
+    AdapterRead made = read(worker, *job.version);
     if (client_.take_read(job, std::move(made), reads == kMostReads)) return;
   }
 }
 
-AdapterRead AdapterLoader::read(Worker& worker, const lora::LoRARequest& request) {
+AdapterRead AdapterLoader::read(Worker& worker, const AdapterVersion& version) {
+  const lora::AdapterSource& source = version.source;
   AdapterFacts facts;
   lora::AdapterDescription described;
   std::shared_ptr<const OwnTokenizer> own;
   bool whole = true;  // memory that cannot be had is no fault of the files
   auto packed = or_out_of_memory("it cannot be loaded", [&]() -> Result<std::shared_ptr<const lora::PackedAdapter>> {
     worker.ctx->memory.reset();
-    facts = look_at_adapter(request.lora_path);
+    facts = look_at_adapter(source.path());
     wait_until_stamps_settle(facts);
-    auto loaded = worker.files->load(request.lora_path, described, [this](int64_t bytes) { return client_.admit(bytes); });
+    auto loaded = worker.files->load(source, described, [this](int64_t bytes) { return client_.admit(bytes); });
     if (loaded.ok()) {
-      CHORAL_TRY(own, read_own_tokenizer(request.lora_path, {config_.tokenizer, config_.targets, config_.options}));
+      CHORAL_TRY(own, read_own_tokenizer(source, {config_.tokenizer, config_.targets, config_.options}));
       described.notes.insert(described.notes.end(), own->notes.begin(), own->notes.end());
     }
-    whole = look_at_adapter(request.lora_path) == facts;
+    whole = look_at_adapter(source.path()) == facts;
     return loaded;
   });
-  packed = std::move(packed).while_(fmt::format("adapter '{}' ({})", request.lora_name, request.lora_path));
+  packed = std::move(packed).while_(fmt::format("adapter '{}' ({})", version.request.lora_name, source.text()));
   return {std::move(packed), std::move(described), std::move(own), std::move(facts), whole};
 }
 

@@ -79,7 +79,7 @@ class AdapterLoader {
   Status start(Worker& worker);
   void run(Worker& worker);
   void load(Worker& worker, Job& job);
-  AdapterRead read(Worker& worker, const lora::LoRARequest& request);
+  AdapterRead read(Worker& worker, const AdapterVersion& version);
 
   Client& client_;
   Config config_;

@@ -65,12 +65,14 @@ void AdapterRegistry::give(Answer& answer, Status status) {
 
 Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
   CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(spec.name));
+  if (spec.bytes != nullptr && !spec.path.empty())
+    return invalid_argument("adapter '{}' has a path and bytes; give one of them", spec.name);
   std::unique_lock lock(mutex_);
   if (!replace && names_.contains(spec.name)) {
     return already_exists("adapter '{}' is loaded; unload it first or ask to replace it", spec.name);
   }
   auto version = make_version(spec);
-  CHORAL_RETURN_IF_ERROR(version->request.validate());
+  if (spec.bytes == nullptr) CHORAL_RETURN_IF_ERROR(version->request.validate());
   Answer answer;
   loader_->add({version, &answer});
   answered_.wait(lock, [&] { return answer.given; });

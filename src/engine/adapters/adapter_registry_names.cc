@@ -34,16 +34,17 @@ Result<VersionUse> AdapterRegistry::find(std::string_view name) {
   CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(name));
   for (;;) {
     std::string place;
-    bool from_root = false;
+    bool is_known = false, from_root = false;
     {
       const std::lock_guard lock(mutex_);
       const auto found = names_.find(name);
       if (found != names_.end()) {
+        is_known = true;
         place = found->second.version->place;
         from_root = found->second.from_root;
       }
     }
-    if (place.empty()) {
+    if (!is_known) {
       CHORAL_RETURN_IF_ERROR(discover(name));
       continue;
     }
@@ -63,7 +64,7 @@ Result<VersionUse> AdapterRegistry::find(std::string_view name) {
 
 // Its files were never read, but its first request wants to be. Where they are bad, the load says why.
 void AdapterRegistry::look_for_own_tokens(VersionUse& use) {
-  auto own = read_own_tokenizer(use.version->request.lora_path, own_tokenizers_);
+  auto own = read_own_tokenizer(use.version->source, own_tokenizers_);
   const std::lock_guard lock(mutex_);
   auto& known = use.version->own;
   if (known == nullptr) known = own.ok() ? std::move(*own) : std::make_shared<const OwnTokenizer>();

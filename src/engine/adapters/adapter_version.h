@@ -16,6 +16,7 @@
 #include "engine/adapters/file_facts.h"
 #include "engine/adapters/own_tokenizer.h"
 #include "lora/lora_request.h"
+#include "lora/peft/adapter_source.h"
 
 namespace choral::engine {
 
@@ -43,6 +44,7 @@ struct AdapterVersion {
   AdapterVersion(VersionId id, const AdapterSpec& spec, std::string version_place = "",
                  std::shared_ptr<VersionEnds> told_of_end = nullptr)
       : request{.lora_name = spec.name, .lora_int_id = id.value(), .lora_path = spec.path},
+        source(source_of(spec)),
         place(version_place.empty() ? spec.path : std::move(version_place)),
         ends(std::move(told_of_end)) {
     info.name = spec.name;
@@ -55,8 +57,11 @@ struct AdapterVersion {
   AdapterVersion(const AdapterVersion&) = delete;
   AdapterVersion& operator=(const AdapterVersion&) = delete;
 
-  const lora::LoRARequest request;  // of a name found in the root: its path without links
-  const std::string place;          // … and with them
+  static lora::AdapterSource source_of(const AdapterSpec& spec);
+
+  const lora::LoRARequest request;   // of a name found in the root: its path without links
+  const lora::AdapterSource source;  // that path, or bytes
+  const std::string place;           // the path with links; empty of bytes, which never change
   const std::shared_ptr<VersionEnds> ends;
 
   // Guarded by the registry. Its content is fixed when its files are read for the first time, and info.digest set with it.

@@ -28,6 +28,7 @@ void add(AdapterFacts& facts, const std::string& name, const std::string& path) 
 
 AdapterFacts look_at_adapter(const std::string& path) {
   AdapterFacts facts;
+  if (path.empty()) return facts;
   add(facts, "", path);
   if (!facts.empty()) return facts;
   for (const char* name : lora::adapter_file_names()) add(facts, name, path + "/" + name);

@@ -19,7 +19,8 @@ struct FileFacts {
 };
 using AdapterFacts = std::vector<FileFacts>;
 
-// Of the files that `path`, a folder or a file, is read from; those that are missing or cannot be looked at are left out.
+// Of the files that `path`, a folder or a file, is read from; those that are missing or cannot be looked at are left out. Of an
+// empty path there are none.
 AdapterFacts look_at_adapter(const std::string& path);
 
 // Two writes within one tick of the file system's clock bear the same stamp. Waits, a few ticks at most, until the next one

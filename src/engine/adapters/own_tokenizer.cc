@@ -15,14 +15,14 @@ namespace fs = std::filesystem;
 constexpr const char* kNames[] = {"tokenizer.json", "tokenizer_config.json", "added_tokens.json"};
 constexpr uint64_t kMaxBytes[] = {uint64_t{256} << 20, uint64_t{16} << 20, uint64_t{16} << 20};
 
-Result<std::string> read_optional(const std::string& folder, int file) {
-  const fs::path path = fs::path(folder) / kNames[file];
+Result<std::string> read_optional(const fs::path& folder, int file) {
+  const fs::path path = folder / kNames[file];
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return std::string();
   return io::read_whole_file(path, kMaxBytes[file]);
 }
 
-Result<text::AddedTokenList> read_list(const std::string& folder) {
+Result<text::AddedTokenList> read_list(const fs::path& folder) {
   text::AddedTokenFiles files;
   CHORAL_TRY(files.tokenizer_config_json, read_optional(folder, 1));
   CHORAL_TRY(auto list, text::read_added_token_list(files));
@@ -33,9 +33,9 @@ Result<text::AddedTokenList> read_list(const std::string& folder) {
 }
 
 // Tokens that have a row of the adapter's own, by its tensors' shapes.
-Result<int64_t> count_rows(const std::string& path, const OwnTokenizerSource& source) {
-  CHORAL_TRY(const auto peft, lora::PEFTHelper::from_local_dir(path));
-  CHORAL_TRY(const auto shapes, lora::read_adapter_shapes(path, source.options.limits));
+Result<int64_t> count_rows(const lora::AdapterSource& adapter, const OwnTokenizerSource& source) {
+  CHORAL_TRY(const auto peft, adapter.read_config());
+  CHORAL_TRY(const auto shapes, adapter.read_shapes(source.options.limits));
   CHORAL_TRY(const auto model, lora::LoRAModel::from_adapter_file(shapes, peft, source.targets, source.options));
   return model.extra_vocab_size();
 }
@@ -71,13 +71,14 @@ Status add_tokens(text::AddedTokenList list, int64_t rows, const OwnTokenizerSou
 
 std::span<const char* const> tokenizer_file_names() { return kNames; }
 
-Result<std::shared_ptr<const OwnTokenizer>> read_own_tokenizer(const std::string& path, const OwnTokenizerSource& source) {
+Result<std::shared_ptr<const OwnTokenizer>> read_own_tokenizer(const lora::AdapterSource& adapter,
+                                                               const OwnTokenizerSource& source) {
   auto own = std::make_shared<OwnTokenizer>();
-  if (source.base == nullptr) return std::shared_ptr<const OwnTokenizer>(std::move(own));
-  auto list = read_list(path);
+  if (source.base == nullptr || adapter.in_memory()) return std::shared_ptr<const OwnTokenizer>(std::move(own));
+  auto list = read_list(adapter.path());
   const auto unknown = list.ok() ? source.base->unknown(list->tokens) : list.status();
   if (unknown.ok() && unknown->empty()) return std::shared_ptr<const OwnTokenizer>(std::move(own));
-  CHORAL_TRY(const int64_t rows, count_rows(path, source));
+  CHORAL_TRY(const int64_t rows, count_rows(adapter, source));
   Status added = list.ok() ? add_tokens(std::move(*list), rows, source, *own) : std::move(list).status();
   if (!added.ok()) {
     added = std::move(added).while_("the tokenizer of the adapter");

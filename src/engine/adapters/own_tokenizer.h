@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lora/peft/adapter_source.h"
 #include "lora/peft/lora_model.h"
 #include "lora/target.h"
 #include "text/added_tokens.h"
@@ -32,8 +33,10 @@ struct OwnTokenizerSource {
 // Names of the files that are read for it.
 std::span<const char* const> tokenizer_file_names();
 
-// Of the adapter at `path`, of whose tensors at most the shapes are read. A token without a row is none. An error: the files
-// contradict the base's tokenizer, or cannot be read, and the adapter has tokens that need them; else that is a note.
-Result<std::shared_ptr<const OwnTokenizer>> read_own_tokenizer(const std::string& path, const OwnTokenizerSource& source);
+// Of the adapter, of whose tensors at most the shapes are read. A token without a row is none; in memory there are none. An
+// error: the files contradict the base's tokenizer, or cannot be read, and the adapter has tokens that need them; else that is a
+// note.
+Result<std::shared_ptr<const OwnTokenizer>> read_own_tokenizer(const lora::AdapterSource& adapter,
+                                                               const OwnTokenizerSource& source);
 
 }  // namespace choral::engine

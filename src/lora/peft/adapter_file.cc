@@ -9,6 +9,7 @@
 #include "io/safetensors.h"
 #include "io/torch_pickle.h"
 #include "kernels/quant/dequantise.h"
+#include "lora/peft/adapter_bytes.h"
 #include "lora/peft/gguf_adapter.h"
 #include "lora/peft/peft_helper.h"
 
@@ -138,9 +139,8 @@ Result<Location> locate(const std::filesystem::path& path) {
   return found;
 }
 
-// `before`: what the file was when it was opened, or earlier.
-Result<AdapterFile> parse(const Location& at, const io::FileStamp& before, std::shared_ptr<const io::FileBytes> bytes,
-                          bool shapes_only, const AdapterLimits& limits) {
+Result<AdapterFile> parse(const Location& at, std::shared_ptr<const io::FileBytes> bytes, bool shapes_only,
+                          const AdapterLimits& limits) {
   AdapterFile file;
   file.path = at.path;
   file.format = at.kind->format;
@@ -149,12 +149,17 @@ Result<AdapterFile> parse(const Location& at, const io::FileStamp& before, std::
   if (file.size_bytes > limits.max_file_bytes) {
     return too_large("{} has {} bytes; {} are allowed", file.path.string(), file.size_bytes, limits.max_file_bytes);
   }
-  if (Status read = at.kind->read(file, std::move(bytes), limits); !read.ok()) {
-    // Half a file is no sign of a broken one when somebody is writing to it.
-    CHORAL_RETURN_IF_ERROR(io::check_unchanged(at.path, before));
-    return read;
-  }
+  CHORAL_RETURN_IF_ERROR(at.kind->read(file, std::move(bytes), limits));
   std::sort(file.tensors.begin(), file.tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return file;
+}
+
+// `before`: what the file was when it was opened, or earlier.
+Result<AdapterFile> parse(const Location& at, const io::FileStamp& before, std::shared_ptr<const io::FileBytes> bytes,
+                          bool shapes_only, const AdapterLimits& limits) {
+  auto file = parse(at, std::move(bytes), shapes_only, limits);
+  // Half a file is no sign of a broken one when somebody is writing to it.
+  if (!file.ok()) CHORAL_RETURN_IF_ERROR(io::check_unchanged(at.path, before));
   return file;
 }
 
@@ -221,6 +226,12 @@ Result<AdapterFile> read_adapter_shapes(const std::filesystem::path& path, const
     CHORAL_RETURN_IF_ERROR(add_new_embeddings(file, std::move(new_tokens)));
   }
   return file;
+}
+
+Result<AdapterFile> read_adapter_bytes(std::shared_ptr<const io::FileBytes> safetensors, bool shapes_only,
+                                       const AdapterLimits& limits) {
+  const Location at{safetensors->path(), &kKinds[0]};
+  return parse(at, std::move(safetensors), shapes_only, limits);
 }
 
 }  // namespace choral::lora

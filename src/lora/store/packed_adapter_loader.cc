@@ -36,10 +36,9 @@ Status PackedAdapterLoader::check_budget(int64_t bytes) const {
   return {};
 }
 
-Result<std::shared_ptr<const PackedAdapter>> PackedAdapterLoader::load(const std::filesystem::path& path,
-                                                                       AdapterDescription& described,
+Result<std::shared_ptr<const PackedAdapter>> PackedAdapterLoader::load(const AdapterSource& source, AdapterDescription& described,
                                                                        FunctionRef<Status(int64_t)> admit) {
-  CHORAL_TRY(const auto peft, PEFTHelper::from_local_dir(path));
+  CHORAL_TRY(const auto peft, source.read_config());
   described = {.kind = peft.kind(), .notes = {}};
   if (auto note = other_base_note(peft.base_model_name_or_path, options_.base_names); !note.empty()) {
     if (options_.strict) return invalid_argument("--strict: {}; load that base, or leave --strict out", note);
@@ -47,12 +46,12 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapterLoader::load(const std
   }
   CHORAL_RETURN_IF_ERROR(peft.validate_legal(options_.config));
   {
-    CHORAL_TRY(const auto shapes, read_adapter_shapes(path, options_.limits));
+    CHORAL_TRY(const auto shapes, source.read_shapes(options_.limits));
     CHORAL_TRY(const auto model, LoRAModel::from_adapter_file(shapes, peft, targets_, options_));
     CHORAL_TRY(const int64_t bytes, measure(model));
     CHORAL_RETURN_IF_ERROR(admit(bytes));
   }
-  CHORAL_TRY(const auto file, read_adapter_file(path, options_.limits, memory_));
+  CHORAL_TRY(const auto file, source.read_file(options_.limits, memory_));
   CHORAL_TRY(const auto model, LoRAModel::from_adapter_file(file, peft, targets_, options_));
   CHORAL_RETURN_IF_ERROR(measure(model).status());  // the file may be another by now
   CHORAL_TRY(auto packed, PackedAdapter::pack(ctx_, model, targets_, options_.config));

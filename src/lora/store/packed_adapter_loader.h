@@ -3,7 +3,6 @@
 // and packed are those bytes. Keeps the memory of one file for the next. One thread at a time.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "base/function_ref.h"
 #include "io/read_file.h"
+#include "lora/peft/adapter_source.h"
 #include "lora/store/packed_adapter.h"
 
 namespace choral::lora {
@@ -31,7 +31,7 @@ class PackedAdapterLoader {
   // `described` is filled as soon as it is known. `admit` is asked before memory is spent, with the bytes that the
   // packed adapter will take; its error is the answer. An adapter over the budget is kTooLarge before it is asked. Files that are
   // written to meanwhile are kUnavailable.
-  Result<std::shared_ptr<const PackedAdapter>> load(const std::filesystem::path& path, AdapterDescription& described,
+  Result<std::shared_ptr<const PackedAdapter>> load(const AdapterSource& source, AdapterDescription& described,
                                                     FunctionRef<Status(int64_t packed_bytes)> admit);
 
  private:

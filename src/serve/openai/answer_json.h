@@ -1,8 +1,8 @@
-// What the answers of the generating routes have in common. For .cc files only (serve/json/json.h). Pure.
+// What the answers of the generating routes have in common. For .cc files only (serve/openai/json.h). Pure.
 #pragma once
 
-#include "serve/json/json.h"
 #include "serve/openai/answer_form.h"
+#include "serve/openai/json.h"
 
 namespace choral::serve {
 

@@ -1,12 +1,15 @@
-// Bodies read member by member with tables of fields (serve/requests/fields.h). For .cc files only. Pure; any thread.
+// Bodies read member by member with tables of fields (requests/fields.h). For .cc files only. Pure; any thread.
 #pragma once
 
 #include <span>
 
+#include "requests/fields.h"
 #include "serve/openai/calls.h"
-#include "serve/requests/fields.h"
+#include "serve/openai/json.h"
 
 namespace choral::serve {
+
+using requests::Field;
 
 // Whether `name` is a field that is taken and changes nothing that a client sees.
 bool is_ignored(std::string_view name);
@@ -20,7 +23,7 @@ Status read_member(std::string_view name, const Json& json, Body& body) {
 // Reads a member with the table, if it knows it. False: it does not.
 template <class Body>
 bool read_with(std::span<const Field<Body>> fields, std::string_view name, const Json& value, Body& body, Status& status) {
-  const auto* field = find_field(fields, name);
+  const auto* field = requests::find_field(fields, name);
   if (field == nullptr) return false;
   if (!value.is_null()) status = field->read(name, value, body);
   return true;

@@ -74,7 +74,7 @@ Status read_prompts(std::string_view name, const Json& json, size_t most, Prompt
 // The names of read_adapters(), and llama.cpp's {"id": 0, "scale": 0.5}.
 Status read_lora(std::string_view name, const Json& json, CallHead& head) {
   head.lora_ids.clear();
-  if (!json.is_array()) return read_adapters(name, json, head.request);
+  if (!json.is_array()) return requests::read_adapters(name, json, head.request);
   Json named = json;
   for (auto& entry : named) {
     int32_t id = -1;
@@ -88,7 +88,7 @@ Status read_lora(std::string_view name, const Json& json, CallHead& head) {
     }
     head.lora_ids.push_back(id);
   }
-  return read_adapters(name, named, head.request);
+  return requests::read_adapters(name, named, head.request);
 }
 
 Status read_stream_options(std::string_view name, const Json& json, CallHead& head) {
@@ -228,8 +228,8 @@ Result<CompletionCall> read_completion_call(std::string_view body, const Samplin
   CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
     return read_with(std::span<const Field<CompletionCall>>(kCompletionFields), name, value, call, status) ||
            read_with(std::span<const Field<CompletionCall>>(kHeadFields<CompletionCall>), name, value, call, status) ||
-           read_with(prompt_fields(), name, value, call.request, status) ||
-           read_with(request_fields(), name, value, call.request, status);
+           read_with(requests::prompt_fields(), name, value, call.request, status) ||
+           read_with(requests::request_fields(), name, value, call.request, status);
   }));
   if (call.prompts.empty()) return missing("prompt", notes);
   CHORAL_RETURN_IF_ERROR(check_head(call, notes));
@@ -260,9 +260,9 @@ Result<ChatCall> read_chat_call(std::string_view body, const SamplingParams& def
       status = invalid_argument("'max_tokens' is 0; give at least 1");
     return !status.ok() || read_with(std::span<const Field<ChatBody>>(kOwnChatFields), name, value, call, status) ||
            read_with(std::span<const Field<ChatBody>>(kHeadFields<ChatBody>), name, value, call, status) ||
-           read_with(chat_fields(), name, value, call.request, status) ||
-           read_with(prompt_fields(), name, value, call.request, status) ||
-           read_with(request_fields(), name, value, call.request, status);
+           read_with(requests::chat_fields(), name, value, call.request, status) ||
+           read_with(requests::prompt_fields(), name, value, call.request, status) ||
+           read_with(requests::request_fields(), name, value, call.request, status);
   }));
   Request& r = call.request;
   if (r.messages_json.empty()) return missing("messages", notes);
@@ -293,7 +293,7 @@ Result<EmbeddingCall> read_embedding_call(std::string_view body, BodyNotes& note
   EmbeddingCall call;
   CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
     return read_with(std::span<const Field<EmbeddingCall>>(kEmbeddingFields), name, value, call, status) ||
-           read_with(prompt_fields(), name, value, call.request, status);
+           read_with(requests::prompt_fields(), name, value, call.request, status);
   }));
   CHORAL_RETURN_IF_ERROR(check_salt(call.request, notes));
   if (call.inputs.empty()) return missing("input", notes);
@@ -305,7 +305,7 @@ Result<TokenizeCall> read_tokenize_call(std::string_view body, BodyNotes& notes)
   TokenizeCall call;
   CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
     return read_with(std::span<const Field<TokenizeCall>>(kTokenizeFields), name, value, call, status) ||
-           read_with(chat_fields(), name, value, call.request, status);
+           read_with(requests::chat_fields(), name, value, call.request, status);
   }));
   if (call.request.prompt.has_value() == !call.request.messages_json.empty())
     return invalid_argument("give either 'prompt' or 'messages'");
@@ -327,19 +327,23 @@ Result<DetokenizeCall> read_detokenize_call(std::string_view body, BodyNotes& no
 
 std::string completion_schema() {
   return schema_of(R"(["prompt"])", std::span<const Field<CompletionCall>>(kCompletionFields),
-                   std::span<const Field<CompletionCall>>(kHeadFields<CompletionCall>), prompt_fields(), request_fields());
+                   std::span<const Field<CompletionCall>>(kHeadFields<CompletionCall>), requests::prompt_fields(),
+                   requests::request_fields());
 }
 
 std::string chat_schema() {
   return schema_of(R"(["messages"])", std::span<const Field<ChatBody>>(kOwnChatFields),
-                   std::span<const Field<ChatBody>>(kHeadFields<ChatBody>), chat_fields(), prompt_fields(), request_fields());
+                   std::span<const Field<ChatBody>>(kHeadFields<ChatBody>), requests::chat_fields(), requests::prompt_fields(),
+                   requests::request_fields());
 }
 
 std::string embedding_schema() {
-  return schema_of(R"(["input"])", std::span<const Field<EmbeddingCall>>(kEmbeddingFields), prompt_fields());
+  return schema_of(R"(["input"])", std::span<const Field<EmbeddingCall>>(kEmbeddingFields), requests::prompt_fields());
 }
 
-std::string tokenize_schema() { return schema_of("[]", std::span<const Field<TokenizeCall>>(kTokenizeFields), chat_fields()); }
+std::string tokenize_schema() {
+  return schema_of("[]", std::span<const Field<TokenizeCall>>(kTokenizeFields), requests::chat_fields());
+}
 
 std::string detokenize_schema() { return schema_of(R"(["tokens"])", std::span<const Field<DetokenizeCall>>(kDetokenizeFields)); }
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
-#include "serve/logprob.h"
+#include "requests/finite_logprob.h"
 
 namespace choral::serve {
 namespace {
+
+using requests::finite_logprob;
 
 int64_t characters(std::string_view utf8) {
   return std::count_if(utf8.begin(), utf8.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });

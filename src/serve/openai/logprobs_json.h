@@ -1,12 +1,12 @@
-// Log-probabilities in OpenAI's two shapes and vLLM's third. For .cc files only (serve/json/json.h). Pure.
+// Log-probabilities in OpenAI's two shapes and vLLM's third. For .cc files only (serve/openai/json.h). Pure.
 #pragma once
 
 #include <span>
 #include <string_view>
 
 #include "choral/types.h"
-#include "serve/json/json.h"
 #include "serve/openai/answer_form.h"
+#include "serve/openai/json.h"
 
 namespace choral::serve {
 

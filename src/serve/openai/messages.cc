@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "serve/json/json.h"
+#include "serve/openai/json.h"
 
 namespace choral::serve {
 namespace {

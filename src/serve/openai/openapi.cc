@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "choral/llm.h"
-#include "serve/json/json.h"
+#include "serve/openai/json.h"
 
 namespace choral::serve {
 namespace {

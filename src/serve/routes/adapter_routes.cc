@@ -2,49 +2,19 @@
 #include <ctime>
 
 #include "base/clock.h"
+#include "requests/engine_json.h"
 #include "serve/http/error_response.h"
-#include "serve/json/json.h"
 #include "serve/openai/adapter_calls.h"
+#include "serve/openai/json.h"
 #include "serve/routes/routes.h"
 
 namespace choral::serve {
 namespace {
 
-Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
-
-std::string_view tier_of(AdapterState state) {
-  switch (state) {
-    case AdapterState::kOnDisk:
-    case AdapterState::kFailed: return "file";
-    case AdapterState::kLoading: return "loading";
-    case AdapterState::kResident: return "host";
-  }
-  return "";
-}
-
-Json adapter_json(const AdapterInfo& a) {
-  return {{"name", a.name},
-          {"id", a.id},
-          {"generation", a.generation},
-          {"digest", text_or_null(a.digest)},
-          {"state", adapter_state_name(a.state)},
-          {"tier", tier_of(a.state)},
-          {"kind", text_or_null(a.kind)},
-          {"rank", a.rank},
-          {"bytes", a.size_bytes},
-          {"pinned", a.pinned},
-          {"in_use", a.in_use},
-          {"loads", a.loads},
-          {"requests", a.requests},
-          {"last_use", a.last_use_unix_s > 0 ? Json(a.last_use_unix_s) : Json(nullptr)},
-          {"errors", a.errors},
-          {"notes", a.notes}};
-}
-
-// As adapter_json() has it, without paths.
+// With its error, but without paths.
 Json described(const Service& service, const AdapterInfo& a) {
-  Json entry = adapter_json(a);
-  entry["error"] = text_or_null(service.without_paths(a.error));
+  Json entry = requests::adapter_json(a);
+  entry["error"] = a.error.empty() ? Json(nullptr) : Json(service.without_paths(a.error));
   return entry;
 }
 

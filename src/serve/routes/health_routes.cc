@@ -1,5 +1,5 @@
 #include "serve/http/error_response.h"
-#include "serve/json/json.h"
+#include "serve/openai/json.h"
 #include "serve/routes/routes.h"
 
 namespace choral::serve {

@@ -1,6 +1,6 @@
 #include "serve/http/error_response.h"
-#include "serve/json/json.h"
 #include "serve/openai/calls.h"
+#include "serve/openai/json.h"
 #include "serve/routes/routes.h"
 #include "serve/service/model_names.h"
 

@@ -72,6 +72,21 @@ TEST(StepTimer, EachCastIsTimedWithItsWholeBatch) {
   EXPECT_EQ((*prefill)[0].weight_bytes, (*decode)[0].weight_bytes);
 }
 
+TEST(StepTimer, ExpertsThatNoRowComesToAreNotRead) {
+  auto options = tiny();
+  options.engine.model = CHORAL_TEST_DATA "/models/tiny-qwen3moe";
+  const auto timer = make_or_die(options);
+  const std::vector<StepTimer::Cast> casts{{0}};
+  const auto one = timer->decode(1, 20, 2, casts), many = timer->decode(8, 20, 2, casts);
+  ASSERT_TRUE(one.ok() && many.ok()) << one.status().message() << many.status().message();
+  EXPECT_EQ((*many)[0].flops, 8 * (*one)[0].flops) << "each row meets as many experts";
+  EXPECT_LT((*one)[0].weight_bytes, (*many)[0].weight_bytes) << "rows meet other experts";
+  EXPECT_LT((*many)[0].weight_bytes, static_cast<double>(timer->model().weight_bytes));
+  constexpr double kExpert = 3 * 64 * 32, kAttention = 64 * (64 + 2 * 32) + 64 * 64, kHead = 4096 * 64;
+  constexpr double kMixtures = 3 * (kAttention + 8 * 64 + 2 * kExpert), kDense = kAttention + 3 * 64 * 128;
+  EXPECT_EQ((*one)[0].flops, 2 * (kMixtures + kDense + kHead));
+}
+
 TEST(StepTimer, ModelIsLoadedAsTheEngineLoadsIt) {
   const auto timer = make_or_die(tiny());
   const auto llm = LLM::load(tiny().engine);

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "serve/json/indexed_map.h"
+#include "requests/indexed_map.h"
 
-namespace choral::serve {
+namespace choral::requests {
 
 using Json = nlohmann::basic_json<IndexedMap>;  // tools go to templates in the order they were written
 
@@ -29,7 +29,10 @@ Status wrong_type(std::string_view name, std::string_view wanted, const Json& go
 
 Status read_value(std::string_view name, const Json& json, bool& out);
 Status read_value(std::string_view name, const Json& json, int32_t& out);
+Status read_value(std::string_view name, const Json& json, int64_t& out);
+Status read_value(std::string_view name, const Json& json, uint64_t& out);
 Status read_value(std::string_view name, const Json& json, float& out);
+Status read_value(std::string_view name, const Json& json, double& out);
 Status read_value(std::string_view name, const Json& json, std::string& out);
 
 template <class T>
@@ -51,4 +54,4 @@ Status read_value(std::string_view name, const Json& json, std::vector<T>& out) 
   return {};
 }
 
-}  // namespace choral::serve
+}  // namespace choral::requests

@@ -1,9 +1,9 @@
-#include "serve/json/json.h"
+#include "requests/json.h"
 
 #include <cmath>
 #include <limits>
 
-namespace choral::serve {
+namespace choral::requests {
 namespace {
 
 constexpr int kMaxDepth = 64;
@@ -51,8 +51,7 @@ Result<Json> parse_object(std::string_view text, std::string_view what) {
   CHORAL_RETURN_IF_ERROR(check_shape(text, what));
   try {
     Json json = Json::parse(text);
-    if (!json.is_object())
-      return invalid_argument("a request is a JSON object, e.g. {{\"prompt\": \"Hello\"}}; this is {}", json.type_name());
+    if (!json.is_object()) return invalid_argument("{} must be a JSON object, not {}", what, json.type_name());
     return json;
   } catch (const Json::out_of_range& e) {  // "[json.exception.out_of_range.406] number overflow parsing '1e400'"
     return invalid_argument("a number of {} is beyond what a double holds: {}", what, shown(from("'", e.what())));
@@ -89,10 +88,30 @@ Status read_value(std::string_view name, const Json& json, int32_t& out) {
   return {};
 }
 
+Status read_value(std::string_view name, const Json& json, int64_t& out) {
+  constexpr auto kHigh = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<uint64_t>() > kHigh))
+    return wrong_type(name, "a whole number of at most 64 bits", json);
+  out = json.get<int64_t>();
+  return {};
+}
+
+Status read_value(std::string_view name, const Json& json, uint64_t& out) {
+  if (!json.is_number_unsigned()) return wrong_type(name, "a whole number from 0 to 2^64-1", json);
+  out = json.get<uint64_t>();
+  return {};
+}
+
 Status read_value(std::string_view name, const Json& json, float& out) {
   if (!json.is_number()) return wrong_type(name, "a number", json);
   out = json.get<float>();
   if (!std::isfinite(out)) return wrong_type(name, "a number that a float holds", json);
+  return {};
+}
+
+Status read_value(std::string_view name, const Json& json, double& out) {
+  if (!json.is_number()) return wrong_type(name, "a number", json);
+  out = json.get<double>();
   return {};
 }
 
@@ -102,4 +121,4 @@ Status read_value(std::string_view name, const Json& json, std::string& out) {
   return {};
 }
 
-}  // namespace choral::serve
+}  // namespace choral::requests

@@ -1,6 +1,6 @@
-// Requests as lines of JSON: what `generate --input` reads. docs/cli.md lists the fields. Lines are hostile: depth and counts are
-// limited, reading takes n log n steps, types and ranges are checked, unknown fields are reported, not obeyed.
-// Not thread-safe.
+// Requests as lines of JSON: what `generate --input` and the C API read. docs/cli.md lists the fields. Lines are hostile: depth
+// and counts are limited, reading takes n log n steps, types and ranges are checked, unknown fields are reported, not obeyed. Not
+// thread-safe.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 #include "choral/types.h"
 
-namespace choral::serve {
+namespace choral::requests {
 
 // What of a line comes back in its answer, as it stood there.
 struct LineEcho {
@@ -25,17 +25,17 @@ struct RequestLine {
 
 class RequestLineReader {
  public:
-  // `warn` hears of each unknown field once, of the first few by name.
+  // `warn` hears of each unknown field once, of the first few by name. Without it an unknown field is an error.
   RequestLineReader(SamplingParams defaults, std::function<void(const std::string&)> warn);
   // On an error `out.echo` is set as far as it could be read.
   Status read(std::string_view line, RequestLine& out);
 
  private:
-  void warn_of_unknown(const std::string& name);
+  Status meet_unknown(const std::string& name);
 
   SamplingParams defaults_;
   std::function<void(const std::string&)> warn_;
   std::set<std::string> warned_;
 };
 
-}  // namespace choral::serve
+}  // namespace choral::requests

@@ -1,9 +1,9 @@
-#include "serve/request_line.h"
+#include "requests/request_line.h"
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 
-namespace choral::serve {
+namespace choral::requests {
 namespace {
 
 using ::testing::AllOf;
@@ -117,7 +117,7 @@ TEST(RequestLine, ANumberBeyondADoubleIsNoBrokenJson) {
   for (const std::string number : {"1e400", "-1e400"}) {
     const Status status = outcome_of("{\"temperature\":" + number + "}").status;
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_EQ(status.message(), "a number of the line is beyond what a double holds: '" + number + "'");
+    EXPECT_EQ(status.message(), "a number of the request is beyond what a double holds: '" + number + "'");
   }
   EXPECT_LT(outcome_of("{\"unknown\":" + std::string(1 << 20, '9') + "}").status.message().size(), 200u);
   EXPECT_EQ(outcome_of("{\"temperature\":1e}").status.code(), Code::kCorrupt);
@@ -154,4 +154,4 @@ TEST(RequestLine, NoErrorDrivesATerminal) {
 }
 
 }  // namespace
-}  // namespace choral::serve
+}  // namespace choral::requests

@@ -1,8 +1,8 @@
-#include "serve/requests/structured.h"
+#include "requests/structured.h"
 
 #include <array>
 
-namespace choral::serve {
+namespace choral::requests {
 namespace {
 
 using Kind = StructuredOutput::Kind;
@@ -85,4 +85,4 @@ Status read_guided(std::string_view name, const Json& json, Request& request) {
   return json == false ? Status() : read_wanted(name, name.substr(kGuided.size()), json, request);
 }
 
-}  // namespace choral::serve
+}  // namespace choral::requests

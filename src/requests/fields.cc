@@ -1,12 +1,12 @@
-#include "serve/requests/fields.h"
+#include "requests/fields.h"
 
 #include <array>
 #include <charconv>
 
 #include "lora/peft/adapter_name.h"
-#include "serve/requests/structured.h"
+#include "requests/structured.h"
 
-namespace choral::serve {
+namespace choral::requests {
 namespace {
 
 using lora::kBaseName;
@@ -105,13 +105,6 @@ Status read_reasoning_effort(std::string_view name, const Json& json, Request& r
   return {};
 }
 
-Status read_seconds(std::string_view name, const Json& json, double& out) {
-  float seconds = 0;
-  CHORAL_RETURN_IF_ERROR(read_value(name, json, seconds));
-  out = static_cast<double>(seconds);
-  return {};
-}
-
 Status read_truncation_side(std::string_view name, const Json& json, Request& r) {
   if (json != "left" && json != "right") return wrong_type(name, "left or right", json);
   r.truncation_side = json == "left" ? Request::TruncationSide::kLeft : Request::TruncationSide::kRight;
@@ -128,10 +121,8 @@ constexpr std::array kPromptFields{
     CHORAL_FIELD(add_special_tokens, kBoolean, add_special_tokens),
     CHORAL_FIELD(truncate_prompt_tokens, R"({"type":"integer","minimum":-1})", truncate_prompt_tokens),
     Field<Request>{"truncation_side", R"({"type":"string","enum":["left","right"]})", read_truncation_side},
-    Field<Request>{"timeout_s", kSeconds,
-                   [](std::string_view n, const Json& j, Request& r) { return read_seconds(n, j, r.timeout_s); }},
-    Field<Request>{"queue_timeout_s", kSeconds,
-                   [](std::string_view n, const Json& j, Request& r) { return read_seconds(n, j, r.queue_timeout_s); }},
+    CHORAL_FIELD(timeout_s, kSeconds, timeout_s),
+    CHORAL_FIELD(queue_timeout_s, kSeconds, queue_timeout_s),
 };
 
 constexpr std::array kRequestFields{
@@ -224,4 +215,4 @@ Status read_adapters(std::string_view name, const Json& json, Request& r) {
   return {};
 }
 
-}  // namespace choral::serve
+}  // namespace choral::requests

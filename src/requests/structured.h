@@ -1,11 +1,11 @@
 // What a body says of the form its answer must have: OpenAI's response_format, vLLM's structured_outputs. For .cc files only
-// (serve/json/json.h). Pure; any thread.
+// (requests/json.h). Pure; any thread.
 #pragma once
 
 #include "choral/types.h"
-#include "serve/json/json.h"
+#include "requests/json.h"
 
-namespace choral::serve {
+namespace choral::requests {
 
 // {"type": "text" | "json_object" | "json_schema" | "structural_tag", …}
 Status read_response_format(std::string_view name, const Json& json, Request& request);
@@ -15,4 +15,4 @@ Status read_structured_outputs(std::string_view name, const Json& json, Request&
 // vLLM's older names for these: guided_json, guided_regex, guided_choice, guided_grammar.
 Status read_guided(std::string_view name, const Json& json, Request& request);
 
-}  // namespace choral::serve
+}  // namespace choral::requests

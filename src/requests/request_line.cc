@@ -1,11 +1,11 @@
-#include "serve/request_line.h"
+#include "requests/request_line.h"
 
 #include <array>
 
 #include "base/nearest_name.h"
-#include "serve/requests/fields.h"
+#include "requests/fields.h"
 
-namespace choral::serve {
+namespace choral::requests {
 namespace {
 
 constexpr size_t kMaxUnknown = 16;  // fields that are warned about
@@ -34,22 +34,29 @@ const Field<Request>* field_of(std::string_view name) {
 RequestLineReader::RequestLineReader(SamplingParams defaults, std::function<void(const std::string&)> warn)
     : defaults_(std::move(defaults)), warn_(std::move(warn)) {}
 
-void RequestLineReader::warn_of_unknown(const std::string& name) {
-  if (warned_.size() > kMaxUnknown || !warned_.insert(shown(name)).second) return;
-  if (warned_.size() > kMaxUnknown) return warn_("there are more fields that are not known; they have no effect either");
-  std::vector<std::string> names;
-  for (const auto& fields : kTables) {
-    for (const auto& field : fields) names.emplace_back(field.name);
+Status RequestLineReader::meet_unknown(const std::string& name) {
+  const auto nearest = [&name] {
+    std::vector<std::string> names;
+    for (const auto& fields : kTables) {
+      for (const auto& field : fields) names.emplace_back(field.name);
+    }
+    const std::string found = nearest_name(name, names);
+    return found.empty() ? "" : fmt::format("; did you mean '{}'?", found);
+  };
+  if (!warn_) return invalid_argument("the field '{}' is not known{}", shown(name), nearest());
+  if (warned_.size() > kMaxUnknown || !warned_.insert(shown(name)).second) return {};
+  if (warned_.size() > kMaxUnknown) {
+    warn_("there are more fields that are not known; they have no effect either");
+  } else {
+    warn_(fmt::format("the field '{}' is not known and has no effect{}", shown(name), nearest()));
   }
-  const std::string nearest = nearest_name(name, names);
-  warn_(fmt::format("the field '{}' is not known and has no effect{}", shown(name),
-                    nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+  return {};
 }
 
 Status RequestLineReader::read(std::string_view line, RequestLine& out) {
   out.request.sampling = defaults_;
   out.echo = {};
-  CHORAL_TRY(const Json json, parse_object(line, "the line"));
+  CHORAL_TRY(const Json json, parse_object(line, "the request"));
   if (const auto id = json.find("id"); id != json.end()) {
     if (!id->is_string() && !id->is_number_integer() && !id->is_null())
       return wrong_type("id", "a string or a whole number", *id);
@@ -61,10 +68,10 @@ Status RequestLineReader::read(std::string_view line, RequestLine& out) {
     if (const auto* field = field_of(name)) {
       if (!value.is_null()) CHORAL_RETURN_IF_ERROR(field->read(name, value, out.request));
     } else if (name != "id") {
-      warn_of_unknown(name);
+      CHORAL_RETURN_IF_ERROR(meet_unknown(name));
     }
   }
   return {};
 }
 
-}  // namespace choral::serve
+}  // namespace choral::requests

@@ -1,6 +1,6 @@
 // What the members of a request's JSON mean: tables of fields, each with its reader and the JSON Schema of its value. The fields
 // of a choral::Request are the same for a line of `generate --input` and for every route; a route's own stand beside its body.
-// For .cc files only (serve/json/json.h). Immutable; any thread.
+// For .cc files only (requests/json.h). Immutable; any thread.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "choral/types.h"
-#include "serve/json/json.h"
+#include "requests/json.h"
 
-namespace choral::serve {
+namespace choral::requests {
 
 template <class Body>
 struct Field {
@@ -44,4 +44,4 @@ Status read_adapters(std::string_view name, const Json& json, Request& request);
 // A string, or token ids.
 Status read_prompt(std::string_view name, const Json& json, Request& request);
 
-}  // namespace choral::serve
+}  // namespace choral::requests

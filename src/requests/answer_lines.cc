@@ -1,19 +1,12 @@
-#include "answer_lines.h"
+#include "requests/answer_lines.h"
 
-#include <nlohmann/json.hpp>
+#include "requests/finite_logprob.h"
+#include "requests/json.h"
 
-#include "base/status.h"
-#include "serve/logprob.h"
-
-namespace choral::apps {
+namespace choral::requests {
 namespace {
 
-using serve::finite_logprob;
-using Json = nlohmann::ordered_json;
-
 constexpr size_t kPieceBytes = 64 << 10;
-
-std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 Json position_json(const PositionLogprobs& position) {
   Json top = Json::array();
@@ -141,4 +134,4 @@ std::string lora_json(const std::vector<AdapterUse>& adapters) {
 
 std::string json_quoted(std::string_view text) { return dumped(Json(std::string(text))); }
 
-}  // namespace choral::apps
+}  // namespace choral::requests

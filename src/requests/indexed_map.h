@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-namespace choral::serve {
+namespace choral::requests {
 
 template <class Key, class T, class Less = std::less<Key>, class Allocator = std::allocator<std::pair<const Key, T>>>
 class IndexedMap : public nlohmann::ordered_map<Key, T, Less, Allocator> {
@@ -36,4 +36,4 @@ class IndexedMap : public nlohmann::ordered_map<Key, T, Less, Allocator> {
   std::map<Key, size_t, std::less<>> places_;  // of the first members; the rest follows at the next key
 };
 
-}  // namespace choral::serve
+}  // namespace choral::requests

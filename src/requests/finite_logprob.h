@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-namespace choral::serve {
+namespace choral::requests {
 
 // JSON has no infinity; OpenAI's and vLLM's servers write -9999 for "impossible".
 inline double finite_logprob(float logprob) { return std::isfinite(logprob) ? logprob : -9999.0; }
 
-}  // namespace choral::serve
+}  // namespace choral::requests

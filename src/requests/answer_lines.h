@@ -1,5 +1,5 @@
-// Answers as lines of JSON: what `generate --output` and `--json` write. docs/cli.md lists the fields. An answer may hold
-// millions of log probabilities, so it is written in pieces and never stands in memory as a text.
+// Answers as lines of JSON: what `generate --output` and `--json` write, and the C API. docs/cli.md lists the fields. An answer
+// may hold millions of log probabilities, so it is written in pieces and never stands in memory as a text.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,9 @@
 #include <vector>
 
 #include "choral/types.h"
-#include "serve/request_line.h"
+#include "requests/request_line.h"
 
-namespace choral::apps {
-
-using serve::LineEcho;
+namespace choral::requests {
 
 // Takes the pieces of a line one after the other; its error ends the line.
 using PieceWriter = std::function<Status(std::string_view piece)>;
@@ -23,4 +21,4 @@ std::string error_line(const LineEcho& echo, int64_t line, const Status& status)
 std::string lora_json(const std::vector<AdapterUse>& adapters);
 std::string json_quoted(std::string_view text);
 
-}  // namespace choral::apps
+}  // namespace choral::requests

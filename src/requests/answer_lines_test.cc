@@ -1,11 +1,11 @@
-#include "answer_lines.h"
+#include "requests/answer_lines.h"
 
 #include <gmock/gmock.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
 
-namespace choral::apps {
+namespace choral::requests {
 namespace {
 
 std::string text_of(const LineEcho& echo, const RequestOutput& output) {
@@ -82,4 +82,4 @@ TEST(AnswerLine, ErrorsOfLines) {
 }
 
 }  // namespace
-}  // namespace choral::apps
+}  // namespace choral::requests

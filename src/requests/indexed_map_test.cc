@@ -1,10 +1,10 @@
-#include "serve/json/indexed_map.h"
+#include "requests/indexed_map.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace choral::serve {
+namespace choral::requests {
 namespace {
 
 using Json = nlohmann::basic_json<IndexedMap>;
@@ -42,4 +42,4 @@ TEST(IndexedMap, ManyKeysTakeFewComparisonsEach) {
 }
 
 }  // namespace
-}  // namespace choral::serve
+}  // namespace choral::requests

@@ -1,0 +1,142 @@
+/* The engine for C and for every language that calls C: load a model, put requests in, take answers out, change adapters.
+ *
+ *   char* error = NULL;
+ *   choral_engine* engine = NULL;
+ *   choral_answer* answer = NULL;
+ *   if (choral_engine_load("{\"model\": \"model.gguf\"}", &engine, &error) != CHORAL_OK) {
+ *     puts(error);
+ *     choral_free(error);
+ *     return 1;
+ *   }
+ *   choral_submit(engine, "{\"prompt\": \"The capital of France is\", \"max_tokens\": 16}", &answer, NULL);
+ *
+ * What has many fields is a JSON object in UTF-8: options under the names of choral::EngineOptions, requests and answers as the
+ * lines of `choral generate` (docs/cli.md), adapters and the model as below. An unknown name is an error. What is read for every
+ * token is a struct.
+ *
+ * Stability. CHORAL_C_API_VERSION counts what is added; nothing that stands here is taken away or changes its meaning within one
+ * SOVERSION of the library, which before 1.0 changes with every minor version. Structs begin with `size`, which the caller sets
+ * to sizeof: fields are only added at the end, and the library writes no more than the caller's size. JSON gains fields: take
+ * those that you know. Codes keep their numbers.
+ *
+ * Errors. A function that can fail gives CHORAL_OK (0) or another code, and leaves its outputs NULL. `error` may be NULL; else it
+ * gets the message (what is wrong, where, what to do), or NULL when all is well or memory is short. NULL where a pointer is
+ * needed is CHORAL_INVALID_ARGUMENT. Nothing is thrown, nothing is printed, nothing ends the process.
+ *
+ * Memory. Texts that come out through char** are the caller's: choral_free(). Everything that goes in is copied. Handles are
+ * freed once, by their own functions, for which NULL is fine; a handle that was freed must not be used again.
+ *
+ * Threads. An engine may be used by all threads at once, but freed only when no other call with it is running. An answer is read
+ * by one thread at a time; choral_answer_cancel() may come from any. An answer may outlive its engine: what it was given by then
+ * stays readable, and it ends with CHORAL_UNAVAILABLE unless it was complete. */
+#ifndef CHORAL_CHORAL_H
+#define CHORAL_CHORAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define CHORAL_C_API __attribute__((visibility("default")))
+#else
+#define CHORAL_C_API
+#endif
+
+#define CHORAL_C_API_VERSION 1
+
+typedef struct choral_engine choral_engine;
+typedef struct choral_answer choral_answer; /* to one request, from its submission on */
+
+/* Codes. Those that choral/plugin.h has too are the same. */
+#define CHORAL_OK 0
+#define CHORAL_INVALID_ARGUMENT 1   /* a field, an option or an argument is wrong */
+#define CHORAL_NOT_FOUND 2          /* a file, model, adapter or name does not exist */
+#define CHORAL_ALREADY_EXISTS 3     /* a name is taken */
+#define CHORAL_CORRUPT 4            /* a file or JSON breaks its own format */
+#define CHORAL_UNSUPPORTED 5        /* well-formed, but this build cannot do it */
+#define CHORAL_TOO_LARGE 6          /* over a stated limit */
+#define CHORAL_RESOURCE_EXHAUSTED 7 /* queue, memory or slots are full now */
+#define CHORAL_UNAVAILABLE 8        /* the engine ends, or a file changes while it is read */
+#define CHORAL_CANCELLED 9
+#define CHORAL_DEADLINE_EXCEEDED 10 /* a time limit passed */
+#define CHORAL_PERMISSION_DENIED 11
+#define CHORAL_INTERNAL 12 /* a bug or a failing machine */
+
+CHORAL_C_API const char* choral_code_name(int32_t code); /* "not_found"; "unknown" of other numbers. Static */
+CHORAL_C_API const char* choral_version(void);           /* "0.1.0". Static */
+CHORAL_C_API int32_t choral_c_api_version(void);         /* CHORAL_C_API_VERSION of the library that is loaded */
+CHORAL_C_API void choral_free(char* text);
+
+/* ---- The engine. ----------------------------------------------------------------------------------------------------------- */
+
+/* {"model": "a folder, a GGUF file or org/name", "threads": 4, "adapters": [{"name": "sql", "path": "…"}], …}. Returns when the
+ * model is ready. */
+CHORAL_C_API int32_t choral_engine_load(const char* options_json, choral_engine** engine, char** error);
+/* Ends what is in flight, after the step in progress. */
+CHORAL_C_API void choral_engine_free(choral_engine* engine);
+/* {"name", "architecture", "parameters", "max_model_len", "vocab_size", "notes": [every choice that was made], …} */
+CHORAL_C_API int32_t choral_engine_info(choral_engine* engine, char** info_json, char** error);
+
+/* ---- Requests. ------------------------------------------------------------------------------------------------------------- */
+
+/* {"prompt": "…"} or {"messages": […]}, with "lora": "an adapter's name" and what samples, over the model's own sampling. All
+ * requests in flight share the engine's steps. A request that is refused makes no answer. */
+CHORAL_C_API int32_t choral_submit(choral_engine* engine, const char* request_json, choral_answer** answer, char** error);
+
+/* What choral_answer_next() found. */
+#define CHORAL_PENDING 0 /* nothing new within the time */
+#define CHORAL_PIECE 1   /* a piece, which is given */
+#define CHORAL_END 2     /* nothing more: the answer is complete */
+
+/* Why a completion ended. */
+#define CHORAL_FINISH_NONE 0 /* it goes on */
+#define CHORAL_FINISH_STOP 1
+#define CHORAL_FINISH_LENGTH 2
+#define CHORAL_FINISH_CANCELLED 3
+#define CHORAL_FINISH_ERROR 4
+
+/* What is new of one completion. Pointers are valid until the next call with the answer, and NULL where there is nothing. */
+typedef struct choral_piece {
+  uint32_t size;    /* sizeof(choral_piece), set by the caller */
+  int32_t state;    /* CHORAL_PENDING, CHORAL_PIECE or CHORAL_END; the fields below are of a piece */
+  int32_t index;    /* of the completion, when the request asks for several */
+  int32_t finish;   /* CHORAL_FINISH_…; not CHORAL_FINISH_NONE in the last piece of this completion */
+  const char* text; /* UTF-8 that ends with a 0, which text_bytes does not count; may hold other ones */
+  size_t text_bytes;
+  const int32_t* token_ids;
+  size_t token_count;
+} choral_piece;
+
+/* Waits for at most wait_ms milliseconds; 0 only looks, less than 0 waits without limit. */
+CHORAL_C_API int32_t choral_answer_next(choral_answer* answer, int64_t wait_ms, choral_piece* piece, char** error);
+/* Soon it ends, wherever it stands; what there is of it stays readable. */
+CHORAL_C_API int32_t choral_answer_cancel(choral_answer* answer, char** error);
+/* Waits for the end and gives the whole answer, pieces that were read included: {"id", "prompt_token_ids", "token_ids", "text",
+ * "finish_reason", …}. The code is the answer's own: of one that failed there are both, what there is of it and the error. Once.
+ */
+CHORAL_C_API int32_t choral_answer_wait(choral_answer* answer, char** answer_json, char** error);
+/* Cancels it if it is not complete. */
+CHORAL_C_API void choral_answer_free(choral_answer* answer);
+
+/* ---- Adapters. They come and go while the engine runs. --------------------------------------------------------------------- */
+
+/* {"name": "sql", "path": "a folder in PEFT's form, or a GGUF adapter", "pinned": false, "replace": false}. Returns when it is
+ * loaded and checked. */
+CHORAL_C_API int32_t choral_adapter_load(choral_engine* engine, const char* adapter_json, char** error);
+/* The same without a path, of what the files of a folder would hold: adapter_config.json as a text, adapter_model.safetensors as
+ * bytes. Both are copied, and kept until the name is gone. */
+CHORAL_C_API int32_t choral_adapter_load_bytes(choral_engine* engine, const char* adapter_json, const char* config_json,
+                                               const void* tensors, size_t tensors_size, char** error);
+/* The name is gone at once; requests that run with it end with it. */
+CHORAL_C_API int32_t choral_adapter_unload(choral_engine* engine, const char* name, char** error);
+/* [{"name", "path", "state", "digest", "kind", "rank", "bytes", "error", …}], sorted by name. */
+CHORAL_C_API int32_t choral_adapter_list(choral_engine* engine, char** adapters_json, char** error);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif

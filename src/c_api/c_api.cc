@@ -1,0 +1,255 @@
+// The C API: each function is one call of the C++ one between checks of its pointers and JSON. No exception leaves a function.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/out_of_memory.h"
+#include "choral/choral.h"
+#include "choral/llm.h"
+#include "requests/answer_lines.h"
+#include "requests/engine_json.h"
+
+struct choral_engine {
+  std::unique_ptr<choral::LLM> llm;
+};
+
+struct choral_answer {
+  std::unique_ptr<choral::ResponseStream> stream;
+  choral::requests::LineEcho echo;
+  choral::StreamEvent event = {};  // the piece that was given last
+  bool taken = false;              // as a whole
+};
+
+namespace choral {
+namespace {
+
+#define CHORAL_SAME(name, code) static_assert(CHORAL_##name == static_cast<int32_t>(Code::code))
+CHORAL_SAME(OK, kOk);
+CHORAL_SAME(INVALID_ARGUMENT, kInvalidArgument);
+CHORAL_SAME(NOT_FOUND, kNotFound);
+CHORAL_SAME(ALREADY_EXISTS, kAlreadyExists);
+CHORAL_SAME(CORRUPT, kCorrupt);
+CHORAL_SAME(UNSUPPORTED, kUnsupported);
+CHORAL_SAME(TOO_LARGE, kTooLarge);
+CHORAL_SAME(RESOURCE_EXHAUSTED, kResourceExhausted);
+CHORAL_SAME(UNAVAILABLE, kUnavailable);
+CHORAL_SAME(CANCELLED, kCancelled);
+CHORAL_SAME(DEADLINE_EXCEEDED, kDeadlineExceeded);
+CHORAL_SAME(PERMISSION_DENIED, kPermissionDenied);
+CHORAL_SAME(INTERNAL, kInternal);
+#undef CHORAL_SAME
+#define CHORAL_SAME(name, reason) static_assert(CHORAL_FINISH_##name == static_cast<int32_t>(FinishReason::reason))
+CHORAL_SAME(NONE, kNone);
+CHORAL_SAME(STOP, kStop);
+CHORAL_SAME(LENGTH, kLength);
+CHORAL_SAME(CANCELLED, kCancelled);
+CHORAL_SAME(ERROR, kError);
+#undef CHORAL_SAME
+
+constexpr size_t kFirstPieceSize = sizeof(choral_piece);  // of version 1: no caller has less
+
+// A copy that choral_free() frees; null when there is no memory.
+char* copied(std::string_view text) noexcept {
+  auto* const copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (copy == nullptr) return nullptr;
+  std::copy(text.begin(), text.end(), copy);
+  copy[text.size()] = '\0';
+  return copy;
+}
+
+Status give(std::string_view text, char** out) {
+  *out = copied(text);
+  return *out != nullptr ? Status() : out_of_memory("the text cannot be given");
+}
+
+Status missing(std::string_view argument) { return invalid_argument("{} is NULL", argument); }
+
+// What `work` gives, as a code and a text.
+template <class Work>
+int32_t answered(char** error, Work&& work) noexcept {
+  if (error != nullptr) *error = nullptr;
+  try {
+    const Status status = or_out_of_memory("the call cannot be done", std::forward<Work>(work));
+    if (!status.ok() && error != nullptr) *error = copied(status.message());
+    return static_cast<int32_t>(status.code());
+  } catch (const std::exception& e) {
+    if (error != nullptr) *error = copied(e.what());
+  } catch (...) {  // nothing crosses into C
+  }
+  return CHORAL_INTERNAL;
+}
+
+// The same for calls with an engine.
+template <class Work>
+int32_t with_engine(choral_engine* engine, char** error, Work&& work) noexcept {
+  return answered(error, [&]() -> Status { return engine == nullptr ? missing("the engine") : work(*engine->llm); });
+}
+
+StreamState next_event(ResponseStream& stream, int64_t wait_ms, StreamEvent& event) {
+  if (wait_ms == 0) return stream.try_next(event);
+  if (wait_ms < 0) return stream.next(event) ? StreamState::kEvent : StreamState::kEnd;
+  constexpr int64_t kDayMs = 86'400'000;
+  return stream.next_for(event, std::chrono::milliseconds(std::min(wait_ms, kDayMs)));
+}
+
+choral_piece piece_of(StreamState state, const StreamEvent& event) {
+  choral_piece piece{};
+  if (state == StreamState::kPending) return piece;
+  piece.state = state == StreamState::kEnd ? CHORAL_END : CHORAL_PIECE;
+  if (state == StreamState::kEnd) return piece;
+  piece.index = event.index;
+  piece.finish = static_cast<int32_t>(event.finish_reason);
+  piece.text = event.text.empty() ? nullptr : event.text.c_str();
+  piece.text_bytes = event.text.size();
+  piece.token_ids = event.token_ids.empty() ? nullptr : event.token_ids.data();
+  piece.token_count = event.token_ids.size();
+  return piece;
+}
+
+Status submit(LLM& llm, std::string_view json, choral_answer*& out) {
+  requests::RequestLineReader reader(llm.default_sampling(), /*warn=*/{});
+  requests::RequestLine line;
+  CHORAL_RETURN_IF_ERROR(reader.read(json, line));
+  auto answer = std::make_unique<choral_answer>();
+  answer->echo = std::move(line.echo);
+  CHORAL_TRY(answer->stream, llm.submit(std::move(line.request)));
+  if (answer->echo.id_json == "null") answer->echo.id_json = requests::json_quoted(answer->stream->id());
+  out = answer.release();
+  return {};
+}
+
+Status take_whole(choral_answer& answer, char** json) {
+  if (std::exchange(answer.taken, true)) return invalid_argument("the answer was taken before");
+  const RequestOutput output = answer.stream->wait();
+  std::string text;
+  CHORAL_RETURN_IF_ERROR(
+      requests::write_answer(answer.echo, output, [&text](std::string_view piece) { return text += piece, Status(); }));
+  CHORAL_RETURN_IF_ERROR(give(text, json));
+  return output.status;
+}
+
+std::string adapters_json(const LLM& llm) {
+  auto list = requests::Json::array();
+  for (const auto& adapter : llm.adapters()) {
+    auto& entry = list.emplace_back(requests::adapter_json(adapter));
+    entry["path"] = adapter.path;
+    entry["error"] = adapter.error;
+  }
+  return requests::dumped(list);
+}
+
+}  // namespace
+}  // namespace choral
+
+using choral::missing;
+using choral::Status;
+
+const char* choral_code_name(int32_t code) {
+  if (code < CHORAL_OK || code > CHORAL_INTERNAL) return "unknown";
+  return choral::code_name(static_cast<choral::Code>(code)).data();  // of a literal
+}
+
+const char* choral_version(void) { return choral::version().data(); }  // of a literal
+int32_t choral_c_api_version(void) { return CHORAL_C_API_VERSION; }
+void choral_free(char* text) { std::free(text); }
+
+int32_t choral_engine_load(const char* options_json, choral_engine** engine, char** error) {
+  if (engine != nullptr) *engine = nullptr;
+  return choral::answered(error, [&]() -> Status {
+    if (options_json == nullptr) return missing("options_json");
+    if (engine == nullptr) return missing("engine");
+    CHORAL_TRY(auto options, choral::requests::read_engine_options(options_json));
+    auto made = std::make_unique<choral_engine>();
+    CHORAL_TRY(made->llm, choral::LLM::load(std::move(options)));
+    *engine = made.release();
+    return {};
+  });
+}
+
+void choral_engine_free(choral_engine* engine) { delete engine; }
+
+int32_t choral_engine_info(choral_engine* engine, char** info_json, char** error) {
+  if (info_json != nullptr) *info_json = nullptr;
+  return choral::with_engine(engine, error, [&](choral::LLM& llm) {
+    if (info_json == nullptr) return missing("info_json");
+    return choral::give(choral::requests::dumped(choral::requests::model_json(llm.info())), info_json);
+  });
+}
+
+int32_t choral_submit(choral_engine* engine, const char* request_json, choral_answer** answer, char** error) {
+  if (answer != nullptr) *answer = nullptr;
+  return choral::with_engine(engine, error, [&](choral::LLM& llm) {
+    if (request_json == nullptr) return missing("request_json");
+    if (answer == nullptr) return missing("answer");
+    return choral::submit(llm, request_json, *answer);
+  });
+}
+
+int32_t choral_answer_next(choral_answer* answer, int64_t wait_ms, choral_piece* piece, char** error) {
+  return choral::answered(error, [&]() -> Status {
+    if (answer == nullptr) return missing("the answer");
+    if (piece == nullptr) return missing("piece");
+    if (piece->size < choral::kFirstPieceSize)
+      return choral::invalid_argument("piece->size is {}; set it to sizeof(choral_piece), which is {}", piece->size,
+                                      sizeof(choral_piece));
+    const auto state = answer->taken ? choral::StreamState::kEnd : choral::next_event(*answer->stream, wait_ms, answer->event);
+    choral_piece made = choral::piece_of(state, answer->event);
+    made.size = piece->size;
+    std::memcpy(piece, &made, std::min<size_t>(piece->size, sizeof made));
+    return {};
+  });
+}
+
+int32_t choral_answer_cancel(choral_answer* answer, char** error) {
+  return choral::answered(error, [&]() -> Status {
+    if (answer == nullptr) return missing("the answer");
+    answer->stream->cancel();
+    return {};
+  });
+}
+
+int32_t choral_answer_wait(choral_answer* answer, char** answer_json, char** error) {
+  if (answer_json != nullptr) *answer_json = nullptr;
+  return choral::answered(error, [&]() -> Status {
+    if (answer == nullptr) return missing("the answer");
+    if (answer_json == nullptr) return missing("answer_json");
+    return choral::take_whole(*answer, answer_json);
+  });
+}
+
+void choral_answer_free(choral_answer* answer) { delete answer; }
+
+int32_t choral_adapter_load(choral_engine* engine, const char* adapter_json, char** error) {
+  return choral::with_engine(engine, error, [&](choral::LLM& llm) -> Status {
+    if (adapter_json == nullptr) return missing("adapter_json");
+    CHORAL_TRY(const auto load, choral::requests::read_adapter_load(adapter_json));
+    return llm.load_adapter(load.spec, load.replace);
+  });
+}
+
+int32_t choral_adapter_load_bytes(choral_engine* engine, const char* adapter_json, const char* config_json, const void* tensors,
+                                  size_t tensors_size, char** error) {
+  return choral::with_engine(engine, error, [&](choral::LLM& llm) -> Status {
+    if (adapter_json == nullptr) return missing("adapter_json");
+    if (config_json == nullptr) return missing("config_json");
+    if (tensors == nullptr) return missing("tensors");
+    CHORAL_TRY(auto load, choral::requests::read_adapter_load(adapter_json));
+    load.spec.bytes = std::make_shared<choral::AdapterBytes>(
+        choral::AdapterBytes{config_json, std::string(static_cast<const char*>(tensors), tensors_size)});
+    return llm.load_adapter(load.spec, load.replace);
+  });
+}
+
+int32_t choral_adapter_unload(choral_engine* engine, const char* name, char** error) {
+  return choral::with_engine(engine, error,
+                             [&](choral::LLM& llm) { return name == nullptr ? missing("name") : llm.unload_adapter(name); });
+}
+
+int32_t choral_adapter_list(choral_engine* engine, char** adapters_json, char** error) {
+  if (adapters_json != nullptr) *adapters_json = nullptr;
+  return choral::with_engine(engine, error, [&](choral::LLM& llm) {
+    if (adapters_json == nullptr) return missing("adapters_json");
+    return choral::give(choral::adapters_json(llm), adapters_json);
+  });
+}

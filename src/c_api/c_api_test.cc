@@ -1,0 +1,258 @@
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "choral/choral.h"
+#include "engine/adapters/adapter_files_test.h"
+#include "io/mapped_file.h"
+
+namespace choral {
+namespace {
+
+using engine::AdapterFiles;
+using engine::greedy_request;
+using engine::random_prompt;
+using engine::tiny_options;
+using Json = nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A text of the library's, freed with this.
+struct Text {
+  char* text = nullptr;
+  ~Text() { choral_free(text); }
+  std::string value() const { return text != nullptr ? text : "(NULL)"; }
+};
+
+class CApi : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Json options{{"model", tiny_options().model}, {"threads", 2}};
+    ASSERT_EQ(choral_engine_load(options.dump().c_str(), &engine_, nullptr), CHORAL_OK);
+  }
+  void TearDown() override { choral_engine_free(engine_); }
+
+  static Json request(const std::string& lora = "", int max_tokens = 12) {
+    Json json{{"prompt_token_ids", random_prompt(40, 3)}, {"max_tokens", max_tokens}, {"temperature", 0}, {"ignore_eos", true}};
+    if (!lora.empty()) json["lora"] = lora;
+    return json;
+  }
+  // Seconds of work.
+  static Json long_request() {
+    Json json = request("", 450);
+    json["n"] = 64;
+    return json;
+  }
+  choral_answer* submit(const Json& json) {
+    choral_answer* answer = nullptr;
+    Text error;
+    EXPECT_EQ(choral_submit(engine_, json.dump().c_str(), &answer, &error.text), CHORAL_OK) << error.value();
+    return answer;
+  }
+  // The whole of it.
+  static Json taken(choral_answer* answer, int32_t code = CHORAL_OK) {
+    Text whole, error;
+    EXPECT_EQ(choral_answer_wait(answer, &whole.text, &error.text), code) << error.value();
+    choral_answer_free(answer);
+    return Json::parse(whole.value());
+  }
+  std::vector<int32_t> tokens_of(const std::string& lora) { return taken(submit(request(lora)))["token_ids"]; }
+  // What the C++ API answers.
+  static std::vector<int32_t> expected(LLM& llm, const std::string& lora) {
+    Request r = greedy_request(random_prompt(40, 3), 12);
+    if (!lora.empty()) r.adapters = {{lora}};
+    return llm.generate({r}).front().completions.at(0).token_ids;
+  }
+  int32_t load_adapter(const Json& json, std::string* why = nullptr) {
+    Text error;
+    const int32_t code = choral_adapter_load(engine_, json.dump().c_str(), &error.text);
+    if (why != nullptr) *why = error.value();
+    return code;
+  }
+  Json adapters() {
+    Text list;
+    EXPECT_EQ(choral_adapter_list(engine_, &list.text, nullptr), CHORAL_OK);
+    return Json::parse(list.value());
+  }
+
+  choral_engine* engine_ = nullptr;
+};
+
+TEST_F(CApi, AnswersAsTheEngineDoes) {
+  const auto llm = engine::load_or_die(tiny_options());
+  choral_answer* const answer = submit(request());
+  choral_piece piece{};
+  piece.size = sizeof piece;
+  std::vector<int32_t> streamed;
+  std::string text;
+  for (;;) {
+    ASSERT_EQ(choral_answer_next(answer, -1, &piece, nullptr), CHORAL_OK);
+    if (piece.state == CHORAL_END) break;
+    ASSERT_EQ(piece.state, CHORAL_PIECE);
+    EXPECT_EQ(piece.index, 0);
+    streamed.insert(streamed.end(), piece.token_ids, piece.token_ids + piece.token_count);
+    if (piece.text != nullptr) {
+      EXPECT_EQ(std::strlen(piece.text), piece.text_bytes);
+      text += piece.text;
+    }
+  }
+  const Json whole = taken(answer);
+  EXPECT_EQ(streamed, expected(*llm, ""));
+  EXPECT_EQ(whole["token_ids"], Json(streamed));
+  EXPECT_EQ(whole["text"], text);
+  EXPECT_EQ(whole["finish_reason"], "length");
+  EXPECT_TRUE(whole["id"].is_string());
+}
+
+TEST_F(CApi, AnAdapterFromItsFilesAndFromMemoryIsOne) {
+  const AdapterFiles files;
+  const std::filesystem::path path = files.write("a", 4, 1);
+  const auto llm = engine::load_or_die(tiny_options());
+  ASSERT_TRUE(llm->load_adapter({"file", path.string()}).ok());
+  ASSERT_EQ(load_adapter({{"name", "file"}, {"path", path.string()}}), CHORAL_OK);
+  const std::string config = *io::read_whole_file(path / "adapter_config.json", 1 << 20);
+  std::string tensors = *io::read_whole_file(path / "adapter_model.safetensors", 1 << 30);
+  ASSERT_EQ(choral_adapter_load_bytes(engine_, R"({"name":"memory"})", config.c_str(), tensors.data(), tensors.size(), nullptr),
+            CHORAL_OK);
+  std::fill(tensors.begin(), tensors.end(), '\0');  // it was copied
+  EXPECT_EQ(tokens_of("file"), expected(*llm, "file"));
+  EXPECT_EQ(tokens_of("memory"), expected(*llm, "file"));
+  EXPECT_NE(tokens_of(""), expected(*llm, "file"));
+  const Json list = adapters();
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_EQ(list[0]["digest"], list[1]["digest"]);
+  EXPECT_EQ(list[1]["name"], "memory");
+  EXPECT_EQ(list[1]["path"], "");
+  EXPECT_EQ(choral_adapter_unload(engine_, "memory", nullptr), CHORAL_OK);
+  EXPECT_EQ(choral_adapter_unload(engine_, "memory", nullptr), CHORAL_NOT_FOUND);
+  EXPECT_EQ(adapters().size(), 1u);
+}
+
+TEST_F(CApi, WhatIsWrongIsSaidWithACode) {
+  choral_answer* answer = nullptr;
+  const auto refused = [&](const std::string& json) {
+    Text error;
+    const int32_t code = choral_submit(engine_, json.c_str(), &answer, &error.text);
+    EXPECT_EQ(answer, nullptr);
+    return std::pair(std::string(choral_code_name(code)), error.value());
+  };
+  EXPECT_EQ(refused("{"), std::pair(std::string("corrupt"), refused("{").second));
+  EXPECT_THAT(refused(R"({"prompt":"a","temprature":1})").second, AllOf(HasSubstr("'temprature'"), HasSubstr("'temperature'")));
+  EXPECT_EQ(refused(R"({"prompt":"a","lora":"nobody"})").first, "not_found");
+  EXPECT_EQ(refused("[]").second, "the request must be a JSON object, not array");
+  EXPECT_EQ(refused("\xff\xfe").first, "corrupt");
+  EXPECT_EQ(refused(std::string(100'000, '[')).first, "too_large");
+
+  choral_engine* engine = nullptr;
+  Text error, other;
+  EXPECT_EQ(choral_engine_load(R"({"modell":"x"})", &engine, &error.text), CHORAL_INVALID_ARGUMENT);
+  EXPECT_EQ(error.value(), "'modell' is not known; did you mean 'model'?");
+  EXPECT_EQ(choral_engine_load(R"({"model":"x","adapters":[{"name":"a","replace":true}]})", &engine, &other.text),
+            CHORAL_INVALID_ARGUMENT);
+  EXPECT_THAT(other.value(), HasSubstr("'adapters[0].replace' is not known"));
+  EXPECT_EQ(choral_engine_load(R"({"model":"x","threads":"two"})", &engine, nullptr), CHORAL_INVALID_ARGUMENT);
+  EXPECT_EQ(choral_engine_load(R"({"model":"/absent"})", &engine, nullptr), CHORAL_NOT_FOUND);
+  EXPECT_EQ(engine, nullptr);
+
+  std::string why;
+  EXPECT_EQ(load_adapter({{"name", "a"}, {"path", "/absent"}}, &why), CHORAL_NOT_FOUND);
+  EXPECT_THAT(why, HasSubstr("/absent"));
+  const char garbage[] = "not safetensors at all";
+  Text bad;
+  EXPECT_EQ(choral_adapter_load_bytes(engine_, R"({"name":"a"})",
+                                      R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":["q_proj"]})", garbage,
+                                      sizeof garbage, &bad.text),
+            CHORAL_CORRUPT);
+  EXPECT_THAT(bad.value(), AllOf(HasSubstr("adapter 'a' (in memory)"), HasSubstr("the tensors in memory")));
+  EXPECT_EQ(choral_adapter_load_bytes(engine_, R"({"name":"a","path":"/tmp"})", "{}", garbage, sizeof garbage, nullptr),
+            CHORAL_INVALID_ARGUMENT);
+  EXPECT_EQ(choral_adapter_load_bytes(engine_, R"({"name":"a"})", "{", garbage, 0, nullptr), CHORAL_CORRUPT);
+  EXPECT_TRUE(adapters().empty());
+  EXPECT_STREQ(choral_code_name(-1), "unknown");
+  EXPECT_STREQ(choral_code_name(99), "unknown");
+}
+
+TEST_F(CApi, NullIsAnErrorOrNothing) {
+  choral_engine* engine = nullptr;
+  choral_answer* answer = nullptr;
+  choral_piece piece{};
+  char* text = nullptr;
+  const char* const none = nullptr;
+  for (const int32_t code : {choral_engine_load(none, &engine, nullptr), choral_engine_load("{}", nullptr, nullptr),
+                             choral_engine_info(nullptr, &text, nullptr), choral_engine_info(engine_, nullptr, nullptr),
+                             choral_submit(nullptr, "{}", &answer, nullptr), choral_submit(engine_, none, &answer, nullptr),
+                             choral_submit(engine_, "{}", nullptr, nullptr), choral_answer_next(nullptr, 0, &piece, nullptr),
+                             choral_answer_cancel(nullptr, nullptr), choral_answer_wait(nullptr, &text, nullptr),
+                             choral_adapter_load(nullptr, "{}", nullptr), choral_adapter_load(engine_, none, nullptr),
+                             choral_adapter_load_bytes(engine_, "{}", none, "", 0, nullptr),
+                             choral_adapter_load_bytes(engine_, "{}", "{}", nullptr, 0, nullptr),
+                             choral_adapter_unload(engine_, none, nullptr), choral_adapter_list(engine_, nullptr, nullptr)}) {
+    EXPECT_EQ(code, CHORAL_INVALID_ARGUMENT);
+  }
+  choral_engine_free(nullptr);
+  choral_answer_free(nullptr);
+  choral_free(nullptr);
+  Text error;
+  EXPECT_EQ(choral_submit(nullptr, "{}", &answer, &error.text), CHORAL_INVALID_ARGUMENT);
+  EXPECT_EQ(error.value(), "the engine is NULL");
+
+  answer = submit(request());
+  EXPECT_EQ(choral_answer_next(answer, 0, nullptr, nullptr), CHORAL_INVALID_ARGUMENT);
+  piece.size = 8;
+  Text size;
+  EXPECT_EQ(choral_answer_next(answer, 0, &piece, &size.text), CHORAL_INVALID_ARGUMENT);
+  EXPECT_THAT(size.value(), HasSubstr("piece->size is 8"));
+  choral_answer_free(answer);
+}
+
+// A caller of a later version has a longer struct.
+TEST_F(CApi, WritesNoMoreOfAPieceThanItKnows) {
+  struct Longer {
+    choral_piece known;
+    int64_t more = 42;
+  } longer;
+  longer.known.size = sizeof longer;
+  choral_answer* const answer = submit(request("", 1));
+  ASSERT_EQ(choral_answer_next(answer, 60'000, &longer.known, nullptr), CHORAL_OK);
+  EXPECT_EQ(longer.known.state, CHORAL_PIECE);
+  EXPECT_EQ(longer.known.size, sizeof longer);
+  EXPECT_EQ(longer.more, 42);
+  choral_answer_free(answer);
+}
+
+TEST_F(CApi, AnAnswerIsTakenOnceAndMayBeCancelled) {
+  choral_answer* const answer = submit(long_request());
+  choral_piece piece{};
+  piece.size = sizeof piece;
+  ASSERT_EQ(choral_answer_next(answer, -1, &piece, nullptr), CHORAL_OK);
+  ASSERT_EQ(choral_answer_cancel(answer, nullptr), CHORAL_OK);
+  Text whole, again, error;
+  EXPECT_EQ(choral_answer_wait(answer, &whole.text, nullptr), CHORAL_OK);
+  EXPECT_EQ(Json::parse(whole.value())["finish_reason"], "abort");
+  EXPECT_EQ(choral_answer_wait(answer, &again.text, &error.text), CHORAL_INVALID_ARGUMENT);
+  EXPECT_EQ(again.text, nullptr);
+  EXPECT_EQ(choral_answer_next(answer, 0, &piece, nullptr), CHORAL_OK);
+  EXPECT_EQ(piece.state, CHORAL_END);
+  choral_answer_free(answer);
+}
+
+TEST_F(CApi, AnAnswerOutlivesItsEngine) {
+  choral_answer* const answer = submit(long_request());
+  choral_engine_free(std::exchange(engine_, nullptr));
+  EXPECT_EQ(choral_answer_cancel(answer, nullptr), CHORAL_OK);
+  const Json whole = taken(answer, CHORAL_UNAVAILABLE);
+  EXPECT_EQ(whole["error"]["code"], "unavailable");
+}
+
+TEST_F(CApi, TellsOfTheModel) {
+  Text info;
+  ASSERT_EQ(choral_engine_info(engine_, &info.text, nullptr), CHORAL_OK);
+  const Json json = Json::parse(info.value());
+  EXPECT_EQ(json["architecture"], "LlamaForCausalLM");
+  EXPECT_GT(json["max_model_len"], 0);
+  EXPECT_STREQ(choral_version(), std::string(version()).c_str());
+}
+
+}  // namespace
+}  // namespace choral

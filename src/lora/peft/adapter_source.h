@@ -1,0 +1,35 @@
+// Where an adapter is read from, as often as it must be: its files, or bytes that its giver holds. A value; thread-safe.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "lora/peft/adapter_file.h"
+#include "lora/peft/peft_helper.h"
+
+namespace choral::lora {
+
+class AdapterSource {
+ public:
+  AdapterSource(std::filesystem::path path) : path_(std::move(path)) {}  // a directory or a .gguf file
+  AdapterSource(const std::string& path) : path_(path) {}
+  // `config_json` lives as long as `safetensors`.
+  AdapterSource(std::string_view config_json, std::shared_ptr<const io::FileBytes> safetensors)
+      : config_json_(config_json), tensors_(std::move(safetensors)) {}
+
+  bool in_memory() const { return tensors_ != nullptr; }
+  const std::filesystem::path& path() const { return path_; }  // empty in memory
+  std::string text() const;                                    // the path, or that it is in memory
+
+  Result<PEFTHelper> read_config() const;
+  Result<AdapterFile> read_shapes(const AdapterLimits& limits) const;
+  Result<AdapterFile> read_file(const AdapterLimits& limits, io::ReadMemory& memory) const;
+
+ private:
+  std::filesystem::path path_;
+  std::string_view config_json_;
+  std::shared_ptr<const io::FileBytes> tensors_;
+};
+
+}  // namespace choral::lora

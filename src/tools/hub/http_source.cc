@@ -1,0 +1,143 @@
+#include "tools/hub/http_source.h"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+
+#include "base/printable.h"
+#include "choral/llm.h"
+
+namespace choral::tools {
+namespace {
+
+constexpr long kConnectSeconds = 30, kStalledSeconds = 60;
+constexpr size_t kMostErrorBytes = 2000;
+
+// curl_global_init() is to be called once, before threads use curl.
+bool is_curl_ready() {
+  static const bool ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+  return ready;
+}
+
+}  // namespace
+
+// What a transfer does with what comes.
+struct HttpSource::Transfer {
+  CURL* curl = nullptr;
+  int64_t from = 0;
+  FunctionRef<Status(int64_t)> begin;
+  FunctionRef<Status(std::span<const std::byte>)> take;
+  bool begun = false;
+  int64_t http = 0;
+  std::string error_body = {};
+  Status status = {};
+
+  size_t write(std::span<const std::byte> bytes) {
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &http);
+    if (http != 200 && http != 206) {
+      const auto* text = reinterpret_cast<const char*>(bytes.data());
+      error_body.append(text, std::min(bytes.size(), kMostErrorBytes - std::min(kMostErrorBytes, error_body.size())));
+      return bytes.size();
+    }
+    if (!begun) status = begin(http == 206 ? from : 0);
+    begun = true;
+    if (status.ok()) status = take(bytes);
+    return status.ok() ? bytes.size() : 0;  // 0 ends the transfer
+  }
+};
+
+Result<std::unique_ptr<HttpSource>> HttpSource::make(std::string endpoint, std::string token) {
+  const bool is_tls = endpoint.starts_with("https://");
+  if (!is_tls && !endpoint.starts_with("http://"))
+    return invalid_argument("the hub's address '{}' begins neither with https:// nor with http://", endpoint);
+  std::unique_ptr<HttpSource> made(new HttpSource(std::move(endpoint), std::move(token)));
+  if (!is_curl_ready() || (made->curl_ = curl_easy_init()) == nullptr) return internal_error("libcurl does not start");
+  CURL* const curl = made->curl_;
+  const char* const protocols = is_tls ? "https" : "http,https";
+  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, protocols);
+  curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, protocols);
+  curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
+  curl_easy_setopt(curl, CURLOPT_MAXREDIRS, 5L);
+  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, kStalledSeconds);
+  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(curl, CURLOPT_USERAGENT, fmt::format("choral/{}", version()).c_str());
+  if (!made->token_.empty()) {
+    curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
+    curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, made->token_.c_str());
+  }
+  return made;
+}
+
+HttpSource::~HttpSource() {
+  if (curl_ != nullptr) curl_easy_cleanup(curl_);
+}
+
+std::string HttpSource::quoted(std::string_view segment) {
+  std::string out;
+  for (const char c : segment) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+                       c == '.' || c == '~';
+    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+Status HttpSource::failed(int64_t http, const std::string& path, const std::string& said) const {
+  const std::string where = terminal_line(fmt::format("{}{}", endpoint_, path.substr(0, path.find('?'))));
+  if (http == 401 || http == 403) {
+    return permission_denied("{} is not given (HTTP {}): it is private, gated, or not there. {}", where, http,
+                             token_.empty() ? "HF_TOKEN brings a token" : "HF_TOKEN has no access to it");
+  }
+  if (http == 404) return not_found("{} is not there (HTTP 404)", where);
+  const std::string reason = said.empty() ? "" : ": " + printable(said, 200);
+  if (http == 408 || http == 429 || http >= 500) return unavailable("{} cannot be had now (HTTP {}){}", where, http, reason);
+  return invalid_argument("{} was refused (HTTP {}){}", where, http, reason);
+}
+
+Status HttpSource::run(const std::string& path, Transfer& transfer) {
+  CURL* const curl = transfer.curl = curl_;
+  const std::string url = endpoint_ + path;
+  char why[CURL_ERROR_SIZE] = "";
+  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  curl_easy_setopt(curl, CURLOPT_RESUME_FROM_LARGE, static_cast<curl_off_t>(transfer.from));
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
+  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
+  curl_easy_setopt(
+      curl, CURLOPT_WRITEFUNCTION, +[](char* bytes, size_t, size_t count, void* to) -> size_t {
+        return static_cast<Transfer*>(to)->write(std::as_bytes(std::span(bytes, count)));
+      });
+  const CURLcode code = curl_easy_perform(curl);
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
+  if (!transfer.status.ok()) return std::move(transfer.status);
+  if (code == CURLE_RANGE_ERROR) {  // from the beginning then
+    transfer.from = 0;
+    return run(path, transfer);
+  }
+  if (code != CURLE_OK) return unavailable("{}: {}", endpoint_, why[0] != '\0' ? why : curl_easy_strerror(code));
+  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &transfer.http);
+  if (transfer.http != 200 && transfer.http != 206) return failed(transfer.http, path, transfer.error_body);
+  return transfer.begun ? Status() : transfer.begin(transfer.http == 206 ? transfer.from : 0);
+}
+
+Result<std::string> HttpSource::get_text(const std::string& path, size_t most_bytes) {
+  std::string text;
+  const auto begin = [](int64_t) { return Status(); };
+  const auto take = [&](std::span<const std::byte> bytes) -> Status {
+    if (text.size() + bytes.size() > most_bytes) return too_large("the hub's answer has more than {} bytes", most_bytes);
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return {};
+  };
+  Transfer transfer{.begin = begin, .take = take};
+  CHORAL_RETURN_IF_ERROR(run(path, transfer));
+  return text;
+}
+
+Status HttpSource::get_file(const std::string& path, int64_t from, FunctionRef<Status(int64_t)> begin,
+                            FunctionRef<Status(std::span<const std::byte>)> take) {
+  Transfer transfer{.from = from, .begin = begin, .take = take};
+  return run(path, transfer);
+}
+
+}  // namespace choral::tools

@@ -1,0 +1,43 @@
+// GET over libcurl: small texts, and files from a place on. Redirects are followed, but the token goes to the endpoint's host
+// alone. Times are limited by progress, not in all: a file may take hours. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/function_ref.h"
+#include "base/status.h"
+
+namespace choral::tools {
+
+class HttpSource {
+ public:
+  static Result<std::unique_ptr<HttpSource>> make(std::string endpoint, std::string token);
+  ~HttpSource();
+  HttpSource(const HttpSource&) = delete;
+  HttpSource& operator=(const HttpSource&) = delete;
+
+  // `path` begins with a slash and is quoted. kTooLarge over `most_bytes`. kUnavailable: it may go well another time.
+  Result<std::string> get_text(const std::string& path, size_t most_bytes);
+  // `begin` is told where the bytes that `take` is given begin: at `from`, or at 0 where the server sends all. An error of
+  // `take` ends it.
+  Status get_file(const std::string& path, int64_t from, FunctionRef<Status(int64_t first)> begin,
+                  FunctionRef<Status(std::span<const std::byte>)> take);
+
+  static std::string quoted(std::string_view segment);
+
+ private:
+  struct Transfer;
+  HttpSource(std::string endpoint, std::string token) : endpoint_(std::move(endpoint)), token_(std::move(token)) {}
+  Status run(const std::string& path, Transfer& transfer);
+  Status failed(int64_t http, const std::string& path, const std::string& said) const;
+
+  std::string endpoint_, token_;
+  void* curl_ = nullptr;
+};
+
+}  // namespace choral::tools

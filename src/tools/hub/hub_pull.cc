@@ -1,0 +1,151 @@
+#include "tools/hub_pull.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <thread>
+
+#include "io/hub_cache.h"
+#include "tools/hub/http_source.h"
+#include "tools/hub/listing.h"
+#include "tools/hub/repository_cache.h"
+
+namespace choral::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kHub = "https://huggingface.co";
+constexpr size_t kMostListingBytes = 16 << 20;
+constexpr int kTries = 5;  // without a byte between them
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+bool is_true(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text == "1" || text == "ON" || text == "YES" || text == "TRUE";
+}
+
+std::string file_path(const std::string& name, const std::string& commit, const std::string& file) {
+  std::string path = fmt::format("/{}/resolve/{}", name, commit);
+  for (size_t begin = 0; begin <= file.size();) {
+    const size_t end = std::min(file.find('/', begin), file.size());
+    path += "/" + HttpSource::quoted(std::string_view(file).substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return path;
+}
+
+// Again while it may go well, from where it stopped. `once` says whether it came further than before.
+template <class Try>
+auto with_patience(Try&& once) {
+  for (int tries = 1;; ++tries) {
+    bool moved = false;
+    auto result = once(moved);
+    const Code code = [&] {
+      if constexpr (std::is_same_v<decltype(result), Status>)
+        return result.code();
+      else
+        return result.status().code();
+    }();
+    if (moved) tries = 1;
+    if (code != Code::kUnavailable || tries >= kTries) return result;
+    std::this_thread::sleep_for(std::chrono::milliseconds(250) * (1 << tries));
+  }
+}
+
+class Pull {
+ public:
+  Pull(const HubPullOptions& options, io::HubName name, std::unique_ptr<HttpSource> source)
+      : options_(options), name_(std::move(name)), cache_(options.cache, name_.repository), source_(std::move(source)) {}
+
+  Result<HubPulled> run() {
+    tell("asking the hub");
+    const std::string path =
+        fmt::format("/api/models/{}/revision/{}?blobs=true", name_.repository, HttpSource::quoted(name_.revision));
+    CHORAL_TRY(const std::string answer, with_patience([&](bool&) { return source_->get_text(path, kMostListingBytes); }));
+    CHORAL_TRY(const HubListing listing, read_listing(answer));
+    CHORAL_TRY(const auto files, wanted_files(listing, options_.files));
+    CHORAL_RETURN_IF_ERROR(cache_.make_folders());
+    pulled_ = {.path = cache_.snapshot(listing.commit), .commit = listing.commit, .files = files.size()};
+    int64_t missing = 0;
+    for (const auto& file : files) {
+      pulled_.all_bytes += file.size_bytes;
+      if (!cache_.has(file)) missing += file.size_bytes;
+    }
+    CHORAL_RETURN_IF_ERROR(cache_.check_room(missing));
+    for (const auto& file : files) CHORAL_RETURN_IF_ERROR(get(listing.commit, file).while_(file.name));
+    if (name_.revision != listing.commit) CHORAL_RETURN_IF_ERROR(cache_.set_ref(name_.revision, listing.commit));
+    if (files.size() == 1 && files.front().name.ends_with(".gguf")) pulled_.path /= files.front().name;
+    return pulled_;
+  }
+
+ private:
+  void tell(std::string_view doing) const {
+    if (options_.on_progress) options_.on_progress({doing, done_bytes_, pulled_.all_bytes});
+  }
+
+  Status get(const std::string& commit, const HubFile& file) {
+    const int64_t before = done_bytes_;
+    const std::string path = file_path(name_.repository, commit, file.name);
+    const auto fetch = [&](RepositoryCache::Partial& partial) {
+      int64_t furthest = partial.size_bytes();  // a server without ranges begins anew each time
+      return with_patience([&](bool& moved) {
+        const auto begin = [&](int64_t first) { return first == partial.size_bytes() ? Status() : partial.cut(first); };
+        const auto take = [&](std::span<const std::byte> bytes) {
+          pulled_.fetched_bytes += std::ssize(bytes);
+          Status status = partial.append(bytes);
+          moved = moved || partial.size_bytes() > furthest;
+          furthest = std::max(furthest, partial.size_bytes());
+          done_bytes_ = before + partial.size_bytes();
+          tell(file.name);
+          return status;
+        };
+        Status status = source_->get_file(path, partial.size_bytes(), begin, take);
+        if (status.ok() && partial.size_bytes() < file.size_bytes) status = unavailable("the hub sent less than it lists");
+        return status;
+      });
+    };
+    const auto wait = [&] { tell("waiting for another process that fetches " + file.name); };
+    if (!cache_.has(file)) CHORAL_RETURN_IF_ERROR(cache_.fill(file, fetch, wait));
+    done_bytes_ = before + file.size_bytes;
+    tell(file.name);
+    return cache_.link(commit, file);
+  }
+
+  const HubPullOptions& options_;
+  const io::HubName name_;
+  RepositoryCache cache_;
+  std::unique_ptr<HttpSource> source_;
+  HubPulled pulled_;
+  int64_t done_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<HubPullOptions> hub_options_of_environment() {
+  for (const char* name : {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}) {
+    if (is_true(variable(name))) return unavailable("{} is set: nothing is fetched; unset it to pull", name);
+  }
+  HubPullOptions options;
+  options.endpoint = variable("HF_ENDPOINT");
+  while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
+  if (options.endpoint.empty()) options.endpoint = kHub;
+  options.token = variable("HF_TOKEN");
+  const auto roots = io::hub_cache_roots();
+  if (roots.empty()) return not_found("there is no home for the cache; HF_HUB_CACHE names a folder for it");
+  options.cache = roots.front();
+  return options;
+}
+
+Result<HubPulled> pull_from_hub(const HubPullOptions& options) {
+  CHORAL_TRY(auto name, io::parse_hub_name(options.name));
+  CHORAL_TRY(auto source, HttpSource::make(options.endpoint, options.token));
+  return Pull(options, std::move(name), std::move(source)).run().while_(options.name);
+}
+
+}  // namespace choral::tools
