@@ -13,7 +13,7 @@ struct NamedShape {
 };
 
 // With fewer layers where a whole model would not fit into a usual machine: what a layer costs is the same.
-constexpr std::array<NamedShape, 4> kShapes{{
+constexpr std::array<NamedShape, 6> kShapes{{
     {"135m",  // SmolLM2-135M
      R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
          "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "vocab_size": 49152, "rms_norm_eps": 1e-5,
@@ -32,6 +32,19 @@ constexpr std::array<NamedShape, 4> kShapes{{
          "max_position_embeddings": 131072, "rope_theta": 1e6, "rope_local_base_freq": 1e4, "query_pre_attn_scalar": 256,
          "sliding_window": 1024, "sliding_window_pattern": 6, "rope_scaling": {"rope_type": "linear", "factor": 8},
          "eos_token_id": 1})"},
+    {"qwen3-30b-a3b",  // 4 of its 48 layers
+     R"({"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 4,
+         "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+         "max_position_embeddings": 40960, "rope_theta": 1e6, "num_experts": 128, "num_experts_per_tok": 8,
+         "moe_intermediate_size": 768, "norm_topk_prob": true, "eos_token_id": 2})"},
+    {"deepseek-v2-lite",  // 4 of its 27 layers
+     R"({"architectures": ["DeepseekV2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 10944, "num_hidden_layers": 4,
+         "num_attention_heads": 16, "num_key_value_heads": 16, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+         "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 102400, "rms_norm_eps": 1e-6,
+         "max_position_embeddings": 163840, "rope_theta": 10000, "num_experts": 64, "num_experts_per_tok": 6,
+         "n_shared_experts": 2, "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "eos_token_id": 2,
+         "rope_scaling": {"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 0.707,
+                          "mscale_all_dim": 0.707, "beta_fast": 32, "beta_slow": 1}})"},
 }};
 
 }  // namespace
