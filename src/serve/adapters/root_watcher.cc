@@ -49,6 +49,7 @@ Result<std::unique_ptr<RootWatcher>> RootWatcher::start(Options options, std::fu
   made->watch();  // before the scan: what comes between is seen by both
   std::vector<RootChange> nobody_hears;
   CHORAL_RETURN_IF_ERROR(made->scan(now_s(), 0, nobody_hears).status());
+  made->begun_ = true;
   CHORAL_TRY(made->thread_, start_thread("the watcher of the adapter root", [self = made.get()] { self->run(); }));
   return made;
 }
@@ -151,7 +152,7 @@ Result<bool> RootWatcher::scan(double now, double quiet_s, std::vector<RootChang
   auto found = lora::adapters_in_root(options_.root);
   if (!found.ok()) {
     // At the start that is the user's error; later the whole root may have been taken away.
-    if (found.status().code() != Code::kNotFound || !thread_.joinable()) return std::move(found).status();
+    if (found.status().code() != Code::kNotFound || !begun_) return std::move(found).status();
     found = std::vector<lora::FoundAdapter>();
   }
   const std::lock_guard lock(mutex_);

@@ -55,6 +55,7 @@ class RootWatcher {
   const std::function<void(const RootChange&)> on_change_;
   int inotify_ = -1, stop_ = -1;
   std::set<int> watches_;  // the thread's
+  bool begun_ = false;     // before the thread: the root was there once
   RootListing listing_;    // the thread changes it, under the lock
   std::string note_;
   mutable std::mutex mutex_;
