@@ -21,7 +21,8 @@
  *
  * Errors. A function that can fail gives CHORAL_OK (0) or another code, and leaves its outputs NULL. `error` may be NULL; else it
  * gets the message (what is wrong, where, what to do), or NULL when all is well or memory is short. NULL where a pointer is
- * needed is CHORAL_INVALID_ARGUMENT. Nothing is thrown, nothing is printed, nothing ends the process.
+ * needed is CHORAL_INVALID_ARGUMENT. Nothing is thrown, nothing ends the process. Warnings go to standard error as the variable
+ * CHORAL_LOG_LEVEL says; "off" leaves them out.
  *
  * Memory. Texts that come out through char** are the caller's: choral_free(). Everything that goes in is copied. Handles are
  * freed once, by their own functions, for which NULL is fine; a handle that was freed must not be used again.

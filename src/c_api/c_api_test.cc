@@ -158,7 +158,7 @@ TEST_F(CApi, WhatIsWrongIsSaidWithACode) {
   std::string why;
   EXPECT_EQ(load_adapter({{"name", "a"}, {"path", "/absent"}}, &why), CHORAL_NOT_FOUND);
   EXPECT_THAT(why, HasSubstr("/absent"));
-  const char garbage[] = "not safetensors at all";
+  const char garbage[] = "\2\0\0\0\0\0\0\0not safetensors at all";
   Text bad;
   EXPECT_EQ(choral_adapter_load_bytes(engine_, R"({"name":"a"})",
                                       R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":["q_proj"]})", garbage,

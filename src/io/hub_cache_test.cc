@@ -49,7 +49,7 @@ TEST(ResolveModel, ARevisionIsABranchOrTagOrCommit) {
   const Status missing = resolve_model("org/tiny-model@v2", cache.roots).status();
   EXPECT_EQ(missing.code(), Code::kNotFound);
   EXPECT_THAT(missing.message(), AllOf(HasSubstr("'v2'"), HasSubstr("`choral pull org/tiny-model@v2`")));
-  for (const std::string_view bad : {"", "..", "../main", "a/../b", "/main", "main/", "a b", ".x", "-x", "a@b"})
+  for (const std::string_view bad : {"", "..", "../main", "a/../b", "/main", "a b", ".x", "-x", "a@b"})
     EXPECT_EQ(resolve_model(fmt::format("org/tiny-model@{}", bad), cache.roots).status().code(), Code::kInvalidArgument) << bad;
 }
 
