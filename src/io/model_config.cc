@@ -98,10 +98,19 @@ bool has_layer_types(const ConfigMap& rope) {
   return false;
 }
 
-// Each of two names for one thing gets the value of the other.
-Status pair_up(const ConfigMap& config, ConfigObject& out, std::string_view a, std::string_view b) {
-  if (const ConfigValue* value = config.find(a)) CHORAL_RETURN_IF_ERROR(adopt(config, out, b, *value, config.path_of(a)));
-  if (const ConfigValue* value = config.find(b)) CHORAL_RETURN_IF_ERROR(adopt(config, out, a, *value, config.path_of(b)));
+// The experts that a router chooses among, which each family calls otherwise, as num_experts.
+Status adopt_experts(const ConfigMap& config, ConfigObject& out) {
+  const ConfigValue* first = nullptr;
+  for (const char* name : {"num_local_experts", "n_routed_experts"}) {
+    const ConfigValue* value = config.find(name);
+    if (value == nullptr) continue;
+    if (first == nullptr) first = value;
+    if (!same(*first, *value))
+      return corrupt("{} is {}, another name for it says {}; remove one of the two", config.path_of(name), value->to_json(),
+                     first->to_json());
+    CHORAL_RETURN_IF_ERROR(adopt(config, out, "num_experts", *value, config.path_of(name)));
+    out.erase(name);
+  }
   return {};
 }
 
@@ -144,11 +153,7 @@ Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
     CHORAL_RETURN_IF_ERROR(adopt(config, out, "torch_dtype", *dtype, config.path_of("dtype")));
     out.erase("dtype");
   }
-  CHORAL_RETURN_IF_ERROR(pair_up(config, out, "num_experts", "num_local_experts"));
-  if (config.contains("n_routed_experts")) {
-    CHORAL_RETURN_IF_ERROR(
-        adopt(config, out, "num_experts", *config.find("n_routed_experts"), config.path_of("n_routed_experts")));
-  }
+  CHORAL_RETURN_IF_ERROR(adopt_experts(config, out));
   return ConfigMap(std::move(out), config.source());
 }
 

@@ -23,8 +23,8 @@ Result<ConfigMap> load_model_config(const std::filesystem::path& path);
 Result<ConfigMap> load_generation_config(const std::filesystem::path& path);
 
 // transformers 5 -> 4: rope_parameters -> rope_theta + rope_scaling (+ rope_local_base_freq when given per layer type),
-// dtype -> torch_dtype, num_local_experts <-> num_experts (both are set), rope_scaling.type -> rope_type; rope type "default" ->
-// no rope_scaling. Everything else stays as it is. Two spellings that contradict each other are refused.
+// dtype -> torch_dtype, num_local_experts and n_routed_experts -> num_experts, rope_scaling.type -> rope_type; rope type
+// "default" -> no rope_scaling. Everything else stays as it is. Two spellings that contradict each other are refused.
 Result<ConfigMap> normalise_model_config(const ConfigMap& config);
 
 // The architectures of gguf_names.h; another is kUnsupported. With a rope_freqs.weight tensor, rope_scaling becomes

@@ -183,7 +183,6 @@ Status Translation::experts() {
   CHORAL_TRY(const int64_t experts, count("expert_count"));
   CHORAL_TRY(const int64_t used, count("expert_used_count"));
   out_.set("num_experts", experts);
-  out_.set("num_local_experts", experts);
   out_.set("num_experts_per_tok", used);
   if (has("expert_feed_forward_length")) {
     CHORAL_TRY(const int64_t intermediate, count("expert_feed_forward_length"));

@@ -128,8 +128,9 @@ TEST(NormaliseModelConfig, ContradictionsAreRefused) {
                    .ok());
   EXPECT_FALSE(normalised(R"({"dtype": "float32", "torch_dtype": "bfloat16"})").ok());
   EXPECT_FALSE(normalised(R"({"num_experts": 8, "num_local_experts": 4})").ok());
-  EXPECT_EQ(normalised(R"({"num_experts": 8, "num_local_experts": 8.0})")->to_json(),
-            R"({"num_experts": 8, "num_local_experts": 8.0})");
+  EXPECT_EQ(normalised(R"({"num_experts": 8, "num_local_experts": 8.0})")->to_json(), R"({"num_experts": 8})");
+  EXPECT_EQ(*normalised(R"({"n_routed_experts": 64})")->get_int("num_experts"), 64);
+  EXPECT_FALSE(normalised(R"({"n_routed_experts": 64, "num_local_experts": 4})").ok());
 }
 
 TEST(LoadModelConfig, NamesWhatIsMissing) {
