@@ -5,8 +5,10 @@
 namespace choral::engine {
 namespace {
 
-TEST(SteadyState, DecodeStepsAllocateNothing) {
-  const auto llm = load_or_die(tiny_options());
+class SteadyStateTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SteadyStateTest, DecodeStepsAllocateNothing) {
+  const auto llm = load_or_die(tiny_options(GetParam()));
   std::vector<std::unique_ptr<ResponseStream>> streams;
   for (uint32_t i = 0; i < 8; ++i) {
     auto request = greedy_request(random_prompt(10 + static_cast<int>(i), i), 400);
@@ -19,6 +21,9 @@ TEST(SteadyState, DecodeStepsAllocateNothing) {
   }
   expect_no_allocations(*llm, 8);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, SteadyStateTest, ::testing::Values("tiny-llama3", "tiny-qwen3moe"),
+                         [](const auto& tested) { return std::string(tested.param).substr(5); });
 
 }  // namespace
 }  // namespace choral::engine

@@ -145,6 +145,10 @@ Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
     out.erase("dtype");
   }
   CHORAL_RETURN_IF_ERROR(pair_up(config, out, "num_experts", "num_local_experts"));
+  if (config.contains("n_routed_experts")) {
+    CHORAL_RETURN_IF_ERROR(
+        adopt(config, out, "num_experts", *config.find("n_routed_experts"), config.path_of("n_routed_experts")));
+  }
   return ConfigMap(std::move(out), config.source());
 }
 

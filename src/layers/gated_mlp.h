@@ -8,7 +8,7 @@
 
 namespace choral::layers {
 
-class GatedMlp {
+class GatedMlp : public Block {
  public:
   static constexpr std::string_view kLayerName = "gated_mlp";
   struct Spec {
@@ -20,10 +20,8 @@ class GatedMlp {
     bool merged_gate_up = false;  // the checkpoint has one matrix, gate_up_proj
   };
   GatedMlp(Builder& builder, const Spec& spec);
-  virtual ~GatedMlp() = default;
 
-  // Writes out = block(x) into the graph.
-  virtual void describe(Graph& graph, Value x, const Output& out) const;
+  void describe(Graph& graph, Value x, const Output& out) const override;
 
  private:
   std::unique_ptr<MergedColumnParallelLinear> gate_up_proj_;

@@ -184,4 +184,19 @@ class Graph {
   bool placed_ = false;
 };
 
+// A part of a decoder layer that is a function of the step's rows.
+class Block {
+ public:
+  virtual ~Block() = default;
+  // Writes out = block(x) into the graph.
+  virtual void describe(Graph& graph, Value x, const Output& out) const = 0;
+};
+
+// One that keeps a share of the KV cache.
+class AttentionBlock : public Block {
+ public:
+  virtual KvShape kv_shape() const = 0;
+  virtual void bind_kv_cache(const kernels::KvCacheView& cache) = 0;
+};
+
 }  // namespace choral::layers

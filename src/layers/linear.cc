@@ -32,7 +32,8 @@ LinearBase::LinearBase(Builder& builder, quant::LayerKind kind, std::string pref
   quant_method_ = std::move(*method);
   quant_method_->create_weights(shape_, parameters_);
   builder.modules.push_back(this);
-  if (kind == quant::LayerKind::kLinear) lora_target_ = builder.add_lora_target(lora_target(lora::TargetKind::kLinear, prefix_));
+  const bool adaptable = kind == quant::LayerKind::kLinear || kind == quant::LayerKind::kRouter;
+  if (adaptable) lora_target_ = builder.add_lora_target(lora_target(lora::TargetKind::kLinear, prefix_));
 }
 
 lora::LoRATarget LinearBase::lora_target(lora::TargetKind kind, std::string name) const {
@@ -65,8 +66,15 @@ void LinearBase::apply(const platform::Context& ctx, const Input& input, const k
   lora->add_lora_linear(ctx, lora_target_, input.x, epilogue.accumulate, y, multiply);
 }
 
-ReplicatedLinear::ReplicatedLinear(Builder& builder, const Spec& spec)
-    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec)) {}
+void LinearBase::forward_rows(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
+                              const lora::PunicaWrapper* lora, std::span<const lora::RowGroup> groups) const {
+  const auto multiply = [&](const kernels::Epilogue& whole, MatrixView<float> to) { quant_method_->apply(ctx, x, whole, to); };
+  if (groups.empty()) return multiply({}, y);
+  lora->add_lora_linear(ctx, lora_target_, groups, x, /*add=*/false, y, multiply);
+}
+
+ReplicatedLinear::ReplicatedLinear(Builder& builder, quant::LayerKind kind, const Spec& spec)
+    : LinearBase(builder, kind, spec.prefix, single_shape(spec)) {}
 
 ColumnParallelLinear::ColumnParallelLinear(Builder& builder, const Spec& spec)
     : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec)) {}

@@ -31,6 +31,9 @@ class LinearBase : public Module {
                          bool add, MatrixView<float> y, const lora::PunicaWrapper* lora) const {
     apply(ctx, {x, quantised}, {.accumulate = add}, y, lora);
   }
+  // y = x·Wᵀ + b of rows that were gathered from the step's; `groups` are the adapters' (PunicaWrapper::row_groups).
+  virtual void forward_rows(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
+                            const lora::PunicaWrapper* lora, std::span<const lora::RowGroup> groups) const;
   // None as long as no weights are packed.
   std::optional<kernels::RowForm> quantised_input(CpuLevel level) const { return quant_method_->quantised_input(level); }
 
@@ -82,7 +85,10 @@ class ReplicatedLinear : public LinearBase {
  public:
   static constexpr std::string_view kLayerName = "replicated_linear";
   using Spec = LinearSpec;
-  ReplicatedLinear(Builder& builder, const Spec& spec);
+  ReplicatedLinear(Builder& builder, const Spec& spec) : ReplicatedLinear(builder, quant::LayerKind::kLinear, spec) {}
+
+ protected:
+  ReplicatedLinear(Builder& builder, quant::LayerKind kind, const Spec& spec);
 };
 
 class ColumnParallelLinear : public LinearBase {

@@ -10,7 +10,7 @@
 
 namespace choral::layers {
 
-class SelfAttention {
+class SelfAttention : public AttentionBlock {
  public:
   static constexpr std::string_view kLayerName = "self_attention";
   struct Spec {
@@ -31,13 +31,11 @@ class SelfAttention {
     const RotaryEmbedding* rotary = nullptr;  // of the model, which outlives the layers
   };
   SelfAttention(Builder& builder, const Spec& spec);
-  virtual ~SelfAttention() = default;
 
-  // Writes out = block(x) into the graph.
-  virtual void describe(Graph& graph, Value x, const Output& out) const;
+  void describe(Graph& graph, Value x, const Output& out) const override;
 
-  KvShape kv_shape() const { return attention_.kv_shape(); }
-  void bind_kv_cache(const kernels::KvCacheView& cache) { attention_.bind_kv_cache(cache); }
+  KvShape kv_shape() const override { return attention_.kv_shape(); }
+  void bind_kv_cache(const kernels::KvCacheView& cache) override { attention_.bind_kv_cache(cache); }
 
  private:
   const RotaryEmbedding& rotary_;

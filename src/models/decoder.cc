@@ -1,6 +1,7 @@
 #include "models/decoder.h"
 
 #include "layers/gated_mlp.h"
+#include "layers/latent_attention.h"
 #include "layers/self_attention.h"
 #include "layers/vocab_embedding.h"
 
@@ -34,6 +35,21 @@ SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const
           .rotary = rotary};
 }
 
+layers::LatentAttention::Spec latent_spec(const DecoderSpec& spec, const std::string& prefix,
+                                          const layers::RotaryEmbedding* rotary) {
+  return {.prefix = prefix,
+          .hidden = spec.hidden,
+          .heads = spec.heads,
+          .q_rank = spec.latent->q_rank,
+          .kv_rank = spec.latent->kv_rank,
+          .nope_dim = spec.latent->nope_dim,
+          .rope_dim = spec.latent->rope_dim,
+          .value_dim = spec.latent->value_dim,
+          .scale = spec.attention_scale.value_or(1),
+          .bias = spec.latent->bias,
+          .rotary = rotary};
+}
+
 GatedMlp::Spec mlp_spec(const DecoderSpec& spec, const std::string& prefix) {
   return {.prefix = prefix,
           .hidden = spec.hidden,
@@ -62,9 +78,21 @@ struct NormedBlock {
   }
 };
 
+layers::FusedMoE::Spec moe_spec(const DecoderSpec& spec, const std::string& prefix) {
+  return {.prefix = prefix,
+          .names = spec.moe->names,
+          .hidden = spec.hidden,
+          .intermediate = spec.moe->intermediate,
+          .experts = spec.moe->experts,
+          .shared_intermediate = spec.moe->shared_intermediate,
+          .hidden_act = spec.hidden_act,
+          .gating = spec.moe->gating,
+          .selection_bias = spec.moe->selection_bias};
+}
+
 struct DecoderLayer {
-  NormedBlock<SelfAttention> attention;
-  NormedBlock<GatedMlp> mlp;
+  NormedBlock<layers::AttentionBlock> attention;
+  NormedBlock<layers::Block> mlp;  // or a mixture of experts
 };
 
 class DecoderModel : public Model {
@@ -130,10 +158,18 @@ class DecoderModel : public Model {
     const auto* rotary = spec_.sliding_window[index] > 0 && window_rotary_ ? window_rotary_.get() : rotary_.get();
     DecoderLayer layer;
     layer.attention.norm = norm("input_layernorm");
-    layer.attention.block = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary));
+    if (spec_.latent) {
+      layer.attention.block = builder.make<layers::LatentAttention>(latent_spec(spec_, prefix + ".self_attn", rotary));
+    } else {
+      layer.attention.block = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary));
+    }
     if (spec_.post_norms) layer.attention.post_norm = norm("post_attention_layernorm");
     layer.mlp.norm = norm(spec_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm");
-    layer.mlp.block = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
+    if (spec_.moe && spec_.moe->layers[index]) {
+      layer.mlp.block = builder.make<layers::FusedMoE>(moe_spec(spec_, fmt::format("{}.{}", prefix, spec_.moe->block)));
+    } else {
+      layer.mlp.block = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
+    }
     if (spec_.post_norms) layer.mlp.post_norm = norm("post_feedforward_layernorm");
     return layer;
   }

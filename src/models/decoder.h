@@ -9,10 +9,31 @@
 #include "io/config_map.h"
 #include "kernels/norm/rms_norm.h"
 #include "kernels/rotary/rotary.h"
+#include "layers/fused_moe.h"
 #include "models/model.h"
 #include "models/registry.h"
 
 namespace choral::models {
+
+// A mixture of experts, where layers have it in the place of the MLP.
+struct MoeSpec {
+  std::string block = "mlp";  // what it is called in a layer
+  layers::FusedMoE::ExpertNames names = {};
+  int64_t experts = 0;
+  int64_t intermediate = 0;         // of one expert
+  int64_t shared_intermediate = 0;  // of the experts that every token meets, as one; 0: none
+  kernels::MoeGating gating = {};   // without its selection bias,
+  bool selection_bias = false;      // which the checkpoint has
+  std::vector<bool> layers = {};    // which of the model's have it
+};
+
+// Latent attention, where a family has it in the place of the usual one (layers/latent_attention.h).
+struct LatentSpec {
+  int64_t q_rank = 0;  // 0: q comes from x itself
+  int64_t kv_rank = 0;
+  int64_t nope_dim = 0, rope_dim = 0, value_dim = 0;
+  bool bias = false;
+};
 
 struct DecoderSpec {
   int64_t hidden = 0;
@@ -36,6 +57,8 @@ struct DecoderSpec {
   float attention_softcap = 0;                // > 0: of q·k, see AttentionParams
   float logit_softcap = 0;                    // > 0: of the logits
   float embedding_scale = 1;                  // what embeddings are multiplied by
+  std::optional<MoeSpec> moe = {};
+  std::optional<LatentSpec> latent = {};
   bool tie_word_embeddings = false;
   std::vector<int64_t> sliding_window;  // per layer, 0 = full attention
   kernels::RotaryParams rotary;

@@ -8,9 +8,9 @@ namespace choral::models {
 namespace {
 
 constexpr io::IntRange kLayers{1, 4096};
-// Beyond any model there is; keeps products of two dimensions far from overflow.
-constexpr io::IntRange kDimension{1, int64_t{1} << 24};
-constexpr io::DoubleRange kEpsilon{0, 1};  // below 0 a small row would have no root
+constexpr io::IntRange kExperts{1, 4096};
+constexpr int64_t kExpertsOfModel = 1 << 16;  // each is an object of its own
+constexpr io::DoubleRange kEpsilon{0, 1};     // below 0 a small row would have no root
 
 }  // namespace
 
@@ -56,6 +56,20 @@ Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int
     windows.push_back(type == "sliding_attention" ? window : 0);
   }
   return windows;
+}
+
+Result<MoeSpec> read_moe_spec(const io::ConfigMap& config, int64_t layers) {
+  MoeSpec moe;
+  CHORAL_TRY(moe.experts, config.get_int("num_experts", kExperts));
+  if (moe.experts * layers > kExpertsOfModel) {
+    return too_large("{} is {}, in {} layers; a model may have {} experts in all", config.path_of("num_experts"), moe.experts,
+                     layers, kExpertsOfModel);
+  }
+  CHORAL_TRY(moe.gating.top_k, config.get_int("num_experts_per_tok", kExperts));
+  if (moe.gating.top_k > moe.experts) {
+    return corrupt("{} is {}, of {} experts", config.path_of("num_experts_per_tok"), moe.gating.top_k, moe.experts);
+  }
+  return moe;
 }
 
 Result<std::vector<int64_t>> read_qwen_windows(const io::ConfigMap& config, int64_t layers) {

@@ -10,11 +10,24 @@ Result<std::unique_ptr<Model>> make_mistral(const io::ConfigMap& config, const M
 Result<std::unique_ptr<Model>> make_qwen2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen3(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_phi3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_qwen3_moe(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_mixtral(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_deepseek_v2(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_deepseek_v3(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_gemma2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_gemma3(const io::ConfigMap& config, const ModelOptions& options);
 
+// Beyond any model there is; keeps products of two dimensions far from overflow.
+inline constexpr io::IntRange kDimension{1, int64_t{1} << 24};
+
+// Qwen3's attention and norms, which its mixtures share.
+Result<DecoderSpec> read_qwen3_spec(const io::ConfigMap& config, const ModelOptions& options);
+
 // `window` in the layers that `layer_types` calls sliding_attention, 0 in the others.
 Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int64_t layers, int64_t window);
+
+// How many experts a layer has and how many of them a token gets: num_experts, num_experts_per_tok. Bounded for all `layers`.
+Result<MoeSpec> read_moe_spec(const io::ConfigMap& config, int64_t layers);
 
 // Qwen's window of each layer: `layer_types` where the file has it, else `sliding_window` from layer max_window_layers on;
 // none at all unless use_sliding_window.

@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/registry.h"
@@ -128,6 +130,52 @@ TEST_F(ModelsTest, WhatGemmaCannotDoIsNamed) {
   headless.replace(headless.find("\"head_dim\": 24, "), 16, "");
   EXPECT_NE(make(headless).status().message().find("head_dim"), std::string::npos);
   EXPECT_TRUE(make(gemma("2", R"(, "attn_logit_softcapping": null, "final_logit_softcapping": null)")).ok());
+}
+
+std::string mixture(const std::string& architecture, const std::string& more = "") {
+  return R"({"architectures": [")" + architecture + R"("], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "vocab_size": 100, "num_experts": 4,
+             "num_experts_per_tok": 2, "moe_intermediate_size": 32, "max_position_embeddings": 256)" +
+         more + "}";
+}
+
+TEST_F(ModelsTest, LayersHaveExpertsOrAnMlp) {
+  const auto outputs = [&](const std::string& json) {
+    std::map<std::string, int64_t> rows;
+    const auto model = make(json);
+    EXPECT_TRUE(model.ok()) << model.status().to_string();
+    if (!model.ok()) return rows;
+    for (const auto& target : (*model)->lora_targets()) {
+      if (!target.members.empty()) rows[target.name] = target.members[0].out;
+    }
+    return rows;
+  };
+  const auto qwen = outputs(mixture("Qwen3MoeForCausalLM", R"(, "mlp_only_layers": [0])"));
+  EXPECT_EQ(qwen.count("model.layers.0.mlp.gate"), 0u);
+  EXPECT_EQ(qwen.at("model.layers.0.mlp.gate_up_proj"), 128);
+  EXPECT_EQ(qwen.at("model.layers.1.mlp.gate"), 4) << "adapters reach the router";
+  EXPECT_EQ(qwen.at("model.layers.2.mlp.experts.3.gate_up_proj"), 32);
+  const auto sparse = outputs(mixture("Qwen3MoeForCausalLM", R"(, "decoder_sparse_step": 2)"));
+  EXPECT_EQ(sparse.count("model.layers.0.mlp.gate") + sparse.count("model.layers.2.mlp.gate"), 0u);
+  EXPECT_EQ(sparse.count("model.layers.1.mlp.gate"), 1u);
+  const auto mixtral = outputs(mixture("MixtralForCausalLM"));
+  EXPECT_EQ(mixtral.at("model.layers.0.block_sparse_moe.experts.0.gate_up_proj"), 128);
+  EXPECT_EQ(mixtral.at("model.layers.0.block_sparse_moe.experts.3.w2"), 64);
+}
+
+TEST_F(ModelsTest, ExpertsAreBounded) {
+  const auto refusal = [&](std::string json, const std::string& from, const std::string& to) {
+    json.replace(json.find(from), from.size(), to);
+    return make(json).status().message();
+  };
+  const std::string fine = mixture("Qwen3MoeForCausalLM");
+  EXPECT_NE(refusal(fine, "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 5").find("of 4 experts"), std::string::npos);
+  EXPECT_NE(refusal(fine, "\"num_experts\": 4", "\"num_experts\": 0").find("num_experts"), std::string::npos);
+  EXPECT_NE(refusal(fine, "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 20000").find("num_hidden_layers"),
+            std::string::npos);
+  std::string deep = fine;
+  deep.replace(deep.find("\"num_hidden_layers\": 3"), 22, "\"num_hidden_layers\": 100");
+  EXPECT_NE(refusal(deep, "\"num_experts\": 4", "\"num_experts\": 1000").find("experts in all"), std::string::npos);
 }
 
 TEST_F(ModelsTest, RopeFieldsArriveAsTheyAreWritten) {

@@ -3,12 +3,17 @@
 
 namespace choral::models {
 
-Result<std::unique_ptr<Model>> make_qwen3(const io::ConfigMap& config, const ModelOptions& options) {
+Result<DecoderSpec> read_qwen3_spec(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(auto spec, read_decoder_spec(config, options));
   CHORAL_TRY(spec.qkv_bias, config.get_bool_or("attention_bias", false));
   spec.output_bias = spec.qkv_bias;
   spec.qk_norm = true;
   CHORAL_TRY(spec.sliding_window, read_qwen_windows(config, spec.layers));
+  return spec;
+}
+
+Result<std::unique_ptr<Model>> make_qwen3(const io::ConfigMap& config, const ModelOptions& options) {
+  CHORAL_TRY(auto spec, read_qwen3_spec(config, options));
   return make_decoder(std::move(spec), options);
 }
 

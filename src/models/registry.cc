@@ -15,14 +15,17 @@ struct Family {
   Result<std::unique_ptr<Model>> (*make)(const io::ConfigMap&, const ModelOptions&);
 };
 
-constexpr std::array<Family, 7> kFamilies{{{"Gemma2ForCausalLM", make_gemma2},
-                                           {"Gemma3ForCausalLM", make_gemma3},
-                                           {"LlamaForCausalLM", make_llama},
-                                           {"MistralForCausalLM", make_mistral},
-
-                                           {"Phi3ForCausalLM", make_phi3},
-                                           {"Qwen2ForCausalLM", make_qwen2},
-                                           {"Qwen3ForCausalLM", make_qwen3}}};
+constexpr std::array<Family, 11> kFamilies{{{"DeepseekV2ForCausalLM", make_deepseek_v2},
+                                            {"DeepseekV3ForCausalLM", make_deepseek_v3},
+                                            {"Gemma2ForCausalLM", make_gemma2},
+                                            {"Gemma3ForCausalLM", make_gemma3},
+                                            {"LlamaForCausalLM", make_llama},
+                                            {"MistralForCausalLM", make_mistral},
+                                            {"MixtralForCausalLM", make_mixtral},
+                                            {"Phi3ForCausalLM", make_phi3},
+                                            {"Qwen2ForCausalLM", make_qwen2},
+                                            {"Qwen3ForCausalLM", make_qwen3},
+                                            {"Qwen3MoeForCausalLM", make_qwen3_moe}}};
 
 }  // namespace
 

@@ -51,7 +51,7 @@ std::vector<std::string> names_of(const Table& table) {
   return names;
 }
 
-// One scheme for all linear layers; embedding and head are as stored.
+// One scheme for all linear layers; embedding, head and the routers of experts are as stored.
 class OneScheme : public QuantConfig {
  public:
   OneScheme(std::string_view name, SchemePtr linear) : name_(name), linear_(std::move(linear)) {}
@@ -98,7 +98,7 @@ Result<std::unique_ptr<QuantConfig>> make_usual(const io::ConfigMap& config, std
   return std::make_unique<OneScheme>(kAuto, float_scheme());
 }
 
-constexpr std::array<std::string_view, 3> kKindNames{"linear", "embedding", "lm_head"};  // by LayerKind
+constexpr std::array<std::string_view, 4> kKindNames{"linear", "embedding", "lm_head", "router"};  // by LayerKind
 
 }  // namespace
 

@@ -13,7 +13,7 @@
 
 namespace choral::quant {
 
-enum class LayerKind { kLinear, kEmbedding, kLmHead };
+enum class LayerKind { kLinear, kEmbedding, kLmHead, kRouter };
 std::string_view layer_kind_name(LayerKind kind);  // "linear"
 std::vector<std::string_view> layer_kind_names();
 

@@ -169,5 +169,25 @@ INSTANTIATE_TEST_SUITE_P(Bases, GgufAdapterOverBasesTest,
                                   std::to_string(tested.param.head_dim);
                          });
 
+// A mixture as files of either kind, with an adapter of its experts.
+TEST(GgufExpertsTest, TwoWaysOneAnswer) {
+  const std::string model = "tiny-qwen3moe";
+  const fs::path source = kData / "models" / model, adapter = kData / "lora" / (model + "-lora-experts");
+  Json config = read_json(source / "config.json");
+  config["torch_dtype"] = "float32";
+  const auto weights = read_weights(source);
+  ASSERT_TRUE(weights.ok()) << weights.status().to_string();
+  const testing::TempDir folder;
+  const fs::path files = folder.path() / "files";
+  fs::create_directories(files);
+  std::ofstream(files / "config.json") << config.dump();
+  ASSERT_TRUE(write_weights(files / "model.safetensors", *weights).ok());
+  const fs::path gguf = folder.write("model.gguf", gguf_model(*weights, config));
+  const Answers wanted = answers(files, source, adapter), got = answers(gguf, source, adapter);
+  expect_effect(wanted);
+  expect_same(wanted.base, got.base);
+  expect_same(wanted.adapted, got.adapted);
+}
+
 }  // namespace
 }  // namespace choral::golden

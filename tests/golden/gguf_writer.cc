@@ -31,8 +31,7 @@ std::string stacked_name(const std::string& name) {
   const size_t at = name.find(".experts.");
   if (at == name.npos) return {};
   const std::string layer = name.substr(13, name.find('.', 13) - 13);
-  for (const auto& [hf, gguf] : {std::pair("gate_proj", "gate"), std::pair("up_proj", "up"), std::pair("down_proj", "down"),
-                                 std::pair(".w1.", "gate"), std::pair(".w3.", "up"), std::pair(".w2.", "down")}) {
+  for (const auto& [hf, gguf] : {std::pair("gate_proj", "gate"), std::pair("up_proj", "up"), std::pair("down_proj", "down")}) {
     if (name.find(hf, at) != name.npos) return "blk." + layer + ".ffn_" + gguf + "_exps.weight";
   }
   CHORAL_CHECK(false, "an expert has three matrices");
@@ -40,9 +39,8 @@ std::string stacked_name(const std::string& name) {
 }
 
 std::string gguf_name(std::string name, const Json& config) {
-  for (const char* router : {"mlp.gate.", "block_sparse_moe.gate."}) {
-    if (const size_t at = name.find(router); at != name.npos) name.replace(at, std::strlen(router), "ffn_gate_inp.");
-  }
+  constexpr std::string_view kRouter = "mlp.gate.";
+  if (const size_t at = name.find(kRouter); at != name.npos) name.replace(at, kRouter.size(), "ffn_gate_inp.");
   if (is_gemma(config)) {
     for (const auto& [hf, gguf] :
          {std::pair("post_attention_layernorm", "post_attention_norm"), std::pair("pre_feedforward_layernorm", "ffn_norm"),
@@ -73,7 +71,7 @@ std::string gguf_name(std::string name, const Json& config) {
 std::string architecture_name(const Json& config) {
   // Mistral's models are "llama" there.
   const std::string type = config.at("model_type");
-  if (type == "mistral" || type == "mixtral") return "llama";
+  if (type == "mistral") return "llama";
   return type == "gemma3_text" ? "gemma3" : type == "qwen3_moe" ? "qwen3moe" : type;
 }
 
@@ -156,12 +154,9 @@ std::string gguf_model(const WeightSet& weights, const Json& config) {
     }
   }
   if (config.contains("num_experts_per_tok")) {
-    const char* experts = config.contains("num_experts") ? "num_experts" : "num_local_experts";
-    spec.metadata.push_back(GgufSpec::kv_u32(key("expert_count"), count(experts)));
+    spec.metadata.push_back(GgufSpec::kv_u32(key("expert_count"), count("num_experts")));
     spec.metadata.push_back(GgufSpec::kv_u32(key("expert_used_count"), count("num_experts_per_tok")));
-    if (config.contains("moe_intermediate_size")) {
-      spec.metadata.push_back(GgufSpec::kv_u32(key("expert_feed_forward_length"), count("moe_intermediate_size")));
-    }
+    spec.metadata.push_back(GgufSpec::kv_u32(key("expert_feed_forward_length"), count("moe_intermediate_size")));
   }
   std::map<std::string, Stored> stacked;  // by name: of less than ten experts
   for (const auto& [name, matrix] : weights) {

@@ -5,12 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "choral/llm.h"
+#include "golden/weight_set.h"
 #include "support/temp_dir.h"
 
 namespace choral::golden {
@@ -99,8 +103,46 @@ std::string family_of(const ::testing::TestParamInfo<const char*>& tested) {
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest,
                          ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-phi3", "tiny-gemma2",
-                                           "tiny-gemma3"),
+                                           "tiny-gemma3", "tiny-qwen3moe", "tiny-deepseek-v2", "tiny-deepseek-v3"),
                          family_of);
+
+// A mixture that is Mistral: its router is undecided, so the first two experts share a token by halves, and their mean is the
+// MLP. The others would be heard if they were chosen.
+TEST(MixtralGolden, TwoHalvesOfAnMlpAreMistral) {
+  const fs::path mistral = fs::path(CHORAL_TEST_DATA) / "models/tiny-mistral";
+  constexpr std::array<float, 4> kShares{1.5F, 0.5F, 100.0F, -7.0F};
+  const auto weights = read_weights(mistral);
+  ASSERT_TRUE(weights.ok()) << weights.status().to_string();
+  WeightSet mixture;
+  for (const auto& [name, matrix] : *weights) {
+    const size_t mlp = name.find(".mlp.");
+    if (mlp == std::string::npos) {
+      mixture[name] = matrix;
+      continue;
+    }
+    const std::string block = name.substr(0, mlp) + ".block_sparse_moe.";
+    const bool down = name.find("down_proj") != std::string::npos, gate = name.find("gate_proj") != std::string::npos;
+    for (size_t e = 0; e < kShares.size(); ++e) {
+      Matrix& own = mixture[block + "experts." + std::to_string(e) + (down ? ".w2" : gate ? ".w1" : ".w3") + ".weight"];
+      own = matrix;
+      if (!down) continue;
+      for (float& value : own.values) value *= kShares[e];
+    }
+    const int64_t hidden = down ? matrix.rows() : matrix.cols(), experts = std::ssize(kShares);
+    mixture[block + "gate.weight"] = {{experts, hidden}, std::vector<float>(experts * hidden)};
+  }
+  nlohmann::json config;
+  std::ifstream(mistral / "config.json") >> config;
+  config["architectures"] = {"MixtralForCausalLM"};
+  config["num_local_experts"] = kShares.size();
+  config["num_experts_per_tok"] = 2;
+  const testing::TempDir dir;
+  std::ofstream(dir.path() / "config.json") << config.dump();
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) fs::create_symlink(mistral / file, dir.path() / file);
+  ASSERT_TRUE(write_weights(dir.path() / "model.safetensors", mixture).ok());
+  check_model({.model = dir.path().string(), .threads = 2}, "tiny.jsonl", "tiny-mistral",
+              std::string(CHORAL_TEST_DATA) + "/lora");
+}
 
 class SmolLM2GoldenTest : public ::testing::Test {
  protected:

@@ -149,6 +149,51 @@ const Kind kKinds[] = {
        k.config["target_modules"] = {"gate_proj"};
        for (int i = 0; i < 6; ++i) k.add_dora(layer(i) + ".mlp.gate_proj");
      }},
+    {"LoRA on experts, ranks that differ, and on their router", "tiny-qwen3moe",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = {"gate_proj", "up_proj", "down_proj", "gate"};
+       k.config["rank_pattern"] = {{"experts.1.down_proj", 7}};
+       for (const auto& module : linear_modules(base)) {
+         if (module.find(".mlp.") == module.npos) continue;
+         module.ends_with("experts.1.down_proj") ? k.add_pair(module, 7, 8.0 / 7) : k.add_pair(module);
+       }
+       for (int i = 1; i < 4; ++i) k.add_pair(layer(i) + ".mlp.gate");
+     }},
+    {"DoRA on experts", "tiny-qwen3moe",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"up_proj", "down_proj"};
+       for (const auto& module : linear_modules(base)) {
+         if (module.ends_with("up_proj") || module.ends_with("down_proj")) k.add_dora(module);
+       }
+     }},
+    {"modules_to_save: an expert's matrix", "tiny-qwen3moe",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = {"up_proj"};
+       k.config["modules_to_save"] = {"layers.1.mlp.experts.2.down_proj"};
+       for (const auto& module : linear_modules(base)) {
+         if (module.ends_with("up_proj")) k.add_pair(module);
+       }
+       k.replace(layer(1) + ".mlp.experts.2.down_proj.weight", 0.3f);
+     }},
+    {"LoRA on all of latent attention, its latents' norms saved", "tiny-deepseek-v2",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"};
+       k.config["modules_to_save"] = {"layers.1.self_attn.kv_a_layernorm"};
+       for (const auto& [name, matrix] : base) {
+         if (name.find(".self_attn.") == name.npos || name.find("_proj") == name.npos) continue;
+         k.add_pair(name.substr(0, name.size() - std::string(".weight").size()));
+       }
+       k.replace(layer(1) + ".self_attn.kv_a_layernorm.weight", 0.3f);
+     }},
+    {"DoRA on kv_b_proj and shared experts", "tiny-deepseek-v2",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = R"(.*(kv_b_proj|shared_experts\.down_proj))";
+       for (const auto& module : linear_modules(base)) {
+         if (module.ends_with("kv_b_proj") || module.ends_with("shared_experts.down_proj")) k.add_dora(module);
+       }
+     }},
     {"q, k, v stored as one, in one layer", "tiny-phi3",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"qkv_proj", "down_proj"};

@@ -2,6 +2,7 @@
 // the adapter folded in by plain loops, must give the same tokens and log-probabilities. Prints the table of docs/adapters.md.
 #include "golden/kinds.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -174,13 +175,14 @@ TEST_P(KindsTest, NoRowOfADeviceComesToTheHostForIt) {
 INSTANTIATE_TEST_SUITE_P(Adapters, KindsTest, ::testing::ValuesIn(all_kinds().begin(), all_kinds().end()),
                          [](const auto& tested) {
                            std::string name;
-                           for (const char* c = tested.param.name; *c != '\0'; ++c) {
-                             if (std::isalnum(static_cast<unsigned char>(*c)))
-                               name += *c;
+                           for (const char c :
+                                fmt::format("{} {}", tested.param.name, std::string(tested.param.model).substr(5))) {
+                             if (std::isalnum(static_cast<unsigned char>(c)))
+                               name += c;
                              else if (!name.empty() && name.back() != '_')
                                name += '_';
                            }
-                           return name + (name.back() == '_' ? "" : "_") + (std::string(tested.param.model).substr(5));
+                           return name;
                          });
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The whole story of a device that moves in, told by its notes in order, and the forms it takes: with and without its fused
 // library, with and without each fused operator, with patches; loaded, used, retired and loaded again.
+#include <algorithm>
 #include <filesystem>
 
 #include "plugins/plugin_engine.h"
@@ -128,8 +129,13 @@ TEST_P(FamiliesTest, AnswerAsOnTheCpu) {
   expect_equal(answers(*load(options("ref_device", GetParam()))), cpu_answers(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, FamiliesTest, ::testing::Values("tiny-phi3", "tiny-gemma2", "tiny-gemma3"),
-                         [](const auto& tested) { return std::string(tested.param).substr(5); });
+INSTANTIATE_TEST_SUITE_P(Models, FamiliesTest,
+                         ::testing::Values("tiny-phi3", "tiny-gemma2", "tiny-gemma3", "tiny-qwen3moe", "tiny-deepseek-v2"),
+                         [](const auto& tested) {
+                           std::string name = std::string(tested.param).substr(5);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 TEST_F(StartupTest, LoadUseRetireLoad) {
   const auto wanted = cpu_answers("tiny-llama3");

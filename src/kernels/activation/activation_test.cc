@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "kernels/ref/activation.h"
-#include "kernels/sampling/logits.h"
 
 namespace choral::kernels {
 namespace {
@@ -95,28 +94,6 @@ TEST(ActivationTest, EdgesAreDefined) {
       EXPECT_EQ(y[5], 0.0f);
       EXPECT_EQ(y[6], 0.0f);
     }
-  }
-}
-
-TEST(LogitsTest, SoftCapMatchesTanhAndScaleScales) {
-  std::vector<float> x;
-  for (float a = -200.0f; a <= 200.0f; a += 0.013f) x.push_back(a);
-  for (float a = 1e-20f; a < 1e20f; a *= 3.0f) x.push_back(a);
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  x.insert(x.end(), {kInf, -kInf, NAN});
-  const auto n = std::ssize(x);
-  Machine machine;
-  for (const CpuLevel level : usable_cpu_levels()) {
-    auto y = x;
-    soft_cap(machine.at(level), {y.data(), 1, n}, 30.0f);
-    for (int64_t i = 0; i < n - 1; ++i) {
-      const double expected = 30.0 * std::tanh(x[i] / 30.0);
-      ASSERT_NEAR(y[i], expected, 0x1p-23 * 4.0 * std::abs(expected)) << cpu_level_name(level) << ", x = " << x[i];
-    }
-    EXPECT_TRUE(std::isnan(y.back()));
-    auto z = x;
-    scale_rows(machine.at(level), {z.data(), 1, n}, 0.3f);
-    for (int64_t i = 0; i < n - 1; ++i) ASSERT_EQ(z[i], x[i] * 0.3f);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/nearest_name.h"
 #include "base/printable.h"
+#include "lora/peft/fused_experts.h"
 
 namespace choral::lora {
 
@@ -22,13 +23,24 @@ void LoRALoader::index_targets() {
   }
 }
 
+int64_t LoRALoader::count_experts(std::string_view experts, std::string_view parameter) const {
+  int64_t count = 0;
+  while (places_.contains(fmt::format("{}.{}.{}", experts, count, parameter))) ++count;
+  return count;
+}
+
 Result<LoRAModel> LoRALoader::load(std::span<const NamedTensor> tensors) {
   index_targets();
   if (tensors.empty()) return corrupt("{} holds no tensor", source_);
-  const Modules modules = sort_tensors(tensors);
+  const auto count = [this](std::string_view experts, std::string_view parameter, int64_t) {
+    return count_experts(experts, parameter);
+  };
+  const auto of_experts = split_fused_experts(tensors, peft_.target_parameters, count, shapes_only_, problems_);
+  const Modules modules = sort_tensors(of_experts);
   for (const auto& [name, module] : modules) take_module(name, module);
   check_complete(modules);
   check_saved(modules);
+  check_parameters();
   check_token_config();
   check_token_rows();
   check_own_tokens();
@@ -74,13 +86,8 @@ bool LoRALoader::is_saved_twice(const NamedTensor& a, const NamedTensor& b) cons
 LoRALoader::Modules LoRALoader::sort_tensors(std::span<const NamedTensor> tensors) {
   Modules modules;
   std::vector<std::string> unexpected;
-  const NamedTensor* expert = nullptr;
   for (const auto& tensor : tensors) {
     const auto name = name_of(tensor);
-    if (name && !places_.contains(name->module) && is_expert_module(name->module)) {
-      if (expert == nullptr) expert = &tensor;
-      continue;
-    }
     const auto place = name ? places_.find(name->module) : places_.end();
     if (place == places_.end()) {
       unexpected.push_back(tensor.name);
@@ -96,10 +103,6 @@ LoRALoader::Modules LoRALoader::sort_tensors(std::span<const NamedTensor> tensor
       continue;
     }
     part = &tensor;
-  }
-  if (expert != nullptr) {
-    problems_.add(
-        unsupported("unsupported: experts ('{}'); adapters of a mixture's experts are not served yet", printable(expert->name)));
   }
   report_unexpected(unexpected, tensors.size());
   return modules;
@@ -144,6 +147,10 @@ void LoRALoader::report_unexpected(const std::vector<std::string>& names, size_t
 void LoRALoader::check_complete(const Modules& modules) {
   if (!peft_.targets_known) return;
   std::vector<std::string> missing;
+  // Newer transformers hold experts as parameters, of which target_modules knows nothing.
+  const bool has_experts = std::any_of(modules.begin(), modules.end(), [](const auto& m) { return is_of_expert(m.first); });
+  const bool as_parameters = !has_experts || !peft_.target_parameters.empty();
+  bool leaves_experts = false;
   for (const auto& target : targets_) {
     if (target.kind == TargetKind::kNorm || modules.contains(target.name)) continue;
     for (const auto& member : target.members) {
@@ -152,8 +159,18 @@ void LoRALoader::check_complete(const Modules& modules) {
       }
       const auto wanted = peft_.targets(member.name, target.kind);
       if (!wanted.ok()) return problems_.add(wanted.status());
-      if (*wanted) missing.push_back(member.name);
+      if (!*wanted) continue;
+      if (as_parameters && is_of_expert(member.name) && !names_parameter_of(peft_.target_parameters, member.name)) {
+        leaves_experts = true;
+      } else {
+        missing.push_back(member.name);
+      }
     }
+    const bool stacked = target.members.size() > 1;
+    if (stacked && names_parameter_of(peft_.target_parameters, target.name)) missing.push_back(target.name);
+  }
+  if (leaves_experts) {
+    model_.notes_.push_back("target_modules does not reach experts: the file was made where they are parameters");
   }
   if (missing.empty()) return;
   std::string list;
@@ -161,6 +178,17 @@ void LoRALoader::check_complete(const Modules& modules) {
   if (missing.size() > 8) list += fmt::format(" and {} more", missing.size() - 8);
   problems_.add(
       corrupt("target_modules names {} modules that have no tensors: {}; the file is incomplete", missing.size(), list));
+}
+
+void LoRALoader::check_parameters() {
+  for (const auto& parameter : peft_.target_parameters) {
+    const bool known = std::any_of(targets_.begin(), targets_.end(), [&](const LoRATarget& target) {
+      return names_parameter_of({&parameter, 1}, target.name);
+    });
+    if (known) continue;
+    problems_.add(
+        unsupported("target_parameters names '{}', which is no parameter of experts of this model", printable(parameter)));
+  }
 }
 
 void LoRALoader::check_saved(const Modules& modules) {

@@ -43,6 +43,7 @@ class LoRALoader {
   using Modules = std::map<std::string, Module, std::less<>>;
 
   void index_targets();
+  int64_t count_experts(std::string_view experts, std::string_view parameter) const;
   std::optional<TensorName> name_of(const NamedTensor& tensor) const;
   bool is_saved_twice(const NamedTensor& a, const NamedTensor& b) const;
   Modules sort_tensors(std::span<const NamedTensor> tensors);
@@ -64,6 +65,7 @@ class LoRALoader {
                      const AdapterTensor& tensor);
   void check_complete(const Modules& modules);
   void check_saved(const Modules& modules);
+  void check_parameters();
   void check_token_config();
   void check_token_rows();
   void check_own_tokens();

@@ -218,10 +218,11 @@ TEST(LoRALoader, RanksAreBoundedByTheServer) {
               HasSubstr("--max-lora-rank 6"));
 }
 
-TEST(LoRALoader, ExpertsAreRefusedByName) {
+TEST(LoRALoader, ExpertsThatTheModelDoesNotHaveAreNamed) {
   AdapterBuilder builder;
   builder.query_and_value().pair("model.layers.0.mlp.experts.3.up_proj", 2, kHidden, 4);
-  EXPECT_THAT(refusal(builder, config_json()), HasSubstr("unsupported: experts ('base_model.model.model.layers.0.mlp.experts.3"));
+  EXPECT_THAT(refusal(builder, config_json()),
+              HasSubstr("'base_model.model.model.layers.0.mlp.experts.3.up_proj.lora_A.weight'"));
 }
 
 TEST(LoRALoader, AllProblemsComeInOneError) {

@@ -79,8 +79,9 @@ std::string_view part_tail(TensorPart part) {
   return {};
 }
 
-bool is_expert_module(std::string_view module) {
-  return module.find(".experts.") != std::string_view::npos || module.ends_with(".experts");
+bool is_end_of(std::string_view name, std::string_view module) {
+  return module == name ||
+         (module.size() > name.size() && module.ends_with(name) && module[module.size() - name.size() - 1] == '.');
 }
 
 }  // namespace choral::lora

@@ -35,7 +35,7 @@ std::optional<TensorName> parse_tensor_name(std::string_view name);
 // The tail PEFT writes: "lora_A.weight".
 std::string_view part_tail(TensorPart part);
 
-// "model.layers.1.mlp.experts.3.up_proj": a module inside a mixture of experts.
-bool is_expert_module(std::string_view module);
+// Whether `name` is `module` or its last pieces: "mlp.up_proj" of "model.layers.0.mlp.up_proj".
+bool is_end_of(std::string_view name, std::string_view module);
 
 }  // namespace choral::lora

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/printable.h"
+#include "lora/peft/fused_experts.h"
 #include "lora/peft/peft_helper.h"
 
 namespace choral::lora {
@@ -47,10 +48,18 @@ Status PEFTHelper::read_targets(const io::ConfigMap& config, const PEFTLimits& l
     }
   }
   CHORAL_TRY(target_parameters, config.get_strings_or_empty("target_parameters"));
-  if (!target_parameters.empty()) {
-    problems_.add(unsupported("target_parameters: adapters of single parameters (here '{}') are not supported yet",
-                              printable(target_parameters.front())));
-  } else if (target_modules.empty() && !target_pattern && !all_linear) {
+  if (target_parameters.size() > limits.max_names) {
+    return too_many(config, "target_parameters", target_parameters.size(), limits.max_names);
+  }
+  for (const auto& parameter : target_parameters) {
+    const size_t dot = parameter.rfind('.');
+    if (dot != std::string::npos && is_fused_experts(parameter.substr(0, dot))) continue;
+    problems_.add(
+        unsupported("target_parameters: '{}' is no parameter of experts; adapters of other parameters are not served: "
+                    "name the module in target_modules",
+                    printable(parameter)));
+  }
+  if (target_parameters.empty() && target_modules.empty() && !target_pattern && !all_linear) {
     problems_.add(invalid_argument("target_modules is missing; PEFT writes the adapted modules' names there"));
   }
 

@@ -4,14 +4,11 @@
 #include <cmath>
 
 #include "base/printable.h"
+#include "lora/peft/fused_experts.h"
+#include "lora/peft/module_names.h"
 
 namespace choral::lora {
 namespace {
-
-bool is_end_of(std::string_view name, std::string_view module) {
-  return module == name ||
-         (module.size() > name.size() && module.ends_with(name) && module[module.size() - name.size() - 1] == '.');
-}
 
 bool any_is_end_of(const std::vector<std::string>& names, std::string_view module) {
   return std::any_of(names.begin(), names.end(), [&](const auto& name) { return is_end_of(name, module); });
@@ -122,7 +119,7 @@ Result<bool> PEFTHelper::in_layers(std::string_view module) const {
 }
 
 Result<bool> PEFTHelper::targets(std::string_view module, TargetKind kind) const {
-  if (!targets_known) return true;
+  if (!targets_known || names_parameter_of(target_parameters, module)) return true;
   if (exclude_regex_) {
     CHORAL_TRY(const bool excluded, exclude_regex_->matches(module));
     if (excluded) return false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lora/peft/fused_experts.h"
 #include "lora/peft/lora_model.h"
 #include "lora/peft/module_names.h"
 #include "lora/store/dora_factors.h"
@@ -54,9 +55,15 @@ void add_tied_heads(const PEFTHelper& peft, std::map<std::string, LoRATarget>& f
 // A model in which the file's own shapes are right, as far as they agree with each other.
 std::vector<LoRATarget> targets_from(std::span<const NamedTensor> tensors, const PEFTHelper& peft) {
   std::map<std::string, LoRATarget> found;
-  for (const auto& [name, tensor] : tensors) {
+  const auto count_experts = [&](std::string_view, std::string_view, int64_t a_rows) {
+    constexpr int64_t kMostExperts = 4096;
+    return peft.r > 0 && a_rows / peft.r <= kMostExperts ? a_rows / peft.r : 0;
+  };
+  ProblemList of_no_model;  // found again by whoever has the targets
+  for (const auto& [name, tensor] :
+       split_fused_experts(tensors, peft.target_parameters, count_experts, /*shapes_only=*/true, of_no_model)) {
     const auto parsed = parse_tensor_name(name);
-    if (!parsed || is_expert_module(parsed->module) || tensor.view.shape.rank() < 1) continue;
+    if (!parsed || tensor.view.shape.rank() < 1) continue;
     const Shape& shape = tensor.view.shape;
     const int64_t rows = shape[0], cols = shape.rank() > 1 ? shape[1] : shape[0];
     LoRATarget& target = found[parsed->module];

@@ -130,7 +130,7 @@ TEST(AdapterCheck, ListsWhatIsWrong) {
   EXPECT_EQ(report.problems.size(), 2u);
   EXPECT_THAT(report.problems, Contains(HasSubstr("adapter_config.json")));
   builder = AdapterBuilder().query_and_value().pair("model.layers.0.mlp.experts.1.up_proj", 2, kHidden, 4);
-  EXPECT_THAT(check(builder, config_json()).problems, Contains(HasSubstr("unsupported: experts")));
+  EXPECT_THAT(check(builder, config_json()).problems, Contains(HasSubstr("leaves 'model.layers.0.mlp.experts.1.up_proj' out")));
 }
 
 TEST(AdapterCheck, EmbeddingsTokensAndNormsWithoutAModel) {

@@ -137,23 +137,25 @@ inline void write_file(const std::filesystem::path& path, std::string_view bytes
 
 // Writes both files into `folder` and reads them as a server does.
 inline Result<LoRAModel> load(const std::filesystem::path& folder, const AdapterBuilder& builder, std::string_view config,
-                              const LoRALoadOptions& options = {}) {
+                              const LoRALoadOptions& options = {}, const std::vector<LoRATarget>& targets = small_targets()) {
   write_file(folder / "adapter_config.json", config);
   write_file(folder / "adapter_model.safetensors", builder.safetensors());
   CHORAL_TRY(const PEFTHelper peft, PEFTHelper::from_local_dir(folder));
-  return LoRAModel::from_local_checkpoint(folder, peft, small_targets(), options);
+  return LoRAModel::from_local_checkpoint(folder, peft, targets, options);
 }
 
 // The same in a folder of its own: what is said against it, or "accepted".
-inline std::string refusal(const AdapterBuilder& builder, std::string_view config, const LoRALoadOptions& options = {}) {
+inline std::string refusal(const AdapterBuilder& builder, std::string_view config, const LoRALoadOptions& options = {},
+                           const std::vector<LoRATarget>& targets = small_targets()) {
   const choral::testing::TempDir folder;
-  auto model = load(folder.path(), builder, config, options);
+  auto model = load(folder.path(), builder, config, options, targets);
   return model.ok() ? "accepted" : model.status().message();
 }
 
-inline LoRAModel accepted(const AdapterBuilder& builder, std::string_view config, const LoRALoadOptions& options = {}) {
+inline LoRAModel accepted(const AdapterBuilder& builder, std::string_view config, const LoRALoadOptions& options = {},
+                          const std::vector<LoRATarget>& targets = small_targets()) {
   const choral::testing::TempDir folder;
-  auto model = load(folder.path(), builder, config, options);
+  auto model = load(folder.path(), builder, config, options, targets);
   CHORAL_CHECK(model.ok(), model.status().message());
   return std::move(*model);
 }

@@ -346,9 +346,16 @@ int64_t PackedModule::size_bytes() const {
   return total;
 }
 
+void PackedAdapter::put(size_t index, std::unique_ptr<const PackedModule> module) {
+  auto& page = pages_[index / kPageTargets];
+  if (page == nullptr) page = std::make_unique<Page>();
+  (*page)[index % kPageTargets] = std::move(module);
+}
+
 void PackedAdapter::prefetch_module(int index) const {
-  if (static_cast<size_t>(index) >= modules_.size() || modules_[index] == nullptr) return;
-  const auto* module = reinterpret_cast<const std::byte*>(modules_[index].get());
+  const PackedModule* next = static_cast<size_t>(index) < targets_ ? module(index) : nullptr;
+  if (next == nullptr) return;
+  const auto* module = reinterpret_cast<const std::byte*>(next);
   for (size_t at = 0; at < sizeof(PackedModule); at += kCacheLineBytes) __builtin_prefetch(module + at);
 }
 
@@ -389,14 +396,15 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform:
     }
   });
   for (auto& status : filled) CHORAL_RETURN_IF_ERROR(std::move(status));
-  for (auto& packer : packers) {
-    auto module = packer.take();
-    if (module != nullptr) {
-      adapter->size_bytes_ += module->size_bytes();
-      adapter->replaces_ = adapter->replaces_ || !module->replaced.empty() || !module->norm_weight.empty() ||
-                           module->table != nullptr || module->token_rows != nullptr || module->own_rows != nullptr;
-    }
-    adapter->modules_.push_back(std::move(module));
+  adapter->targets_ = packers.size();
+  adapter->pages_.resize((packers.size() + kPageTargets - 1) / kPageTargets);
+  for (size_t i = 0; i < packers.size(); ++i) {
+    auto module = packers[i].take();
+    if (module == nullptr) continue;
+    adapter->size_bytes_ += module->size_bytes();
+    adapter->replaces_ = adapter->replaces_ || !module->replaced.empty() || !module->norm_weight.empty() ||
+                         module->table != nullptr || module->token_rows != nullptr || module->own_rows != nullptr;
+    adapter->put(i, std::move(module));
   }
   return std::shared_ptr<const PackedAdapter>(std::move(adapter));
 }

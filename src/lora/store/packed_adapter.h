@@ -3,6 +3,7 @@
 // it. Identity is content: two files with the same tensors and meaning have the same digest.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -59,7 +60,10 @@ class PackedAdapter {
   static Result<int64_t> packed_bytes(const LoRAModel& model, std::span<const LoRATarget> targets, const LoRAConfig& config);
 
   // Null when the adapter leaves target `index` alone.
-  const PackedModule* module(int index) const { return modules_[index].get(); }
+  const PackedModule* module(int index) const {
+    const auto& page = pages_[static_cast<size_t>(index) / kPageTargets];
+    return page == nullptr ? nullptr : (*page)[static_cast<size_t>(index) % kPageTargets].get();
+  }
   // Asks memory for what module(index) will show, if there is such a target.
   void prefetch_module(int index) const;
   const Sha256Digest& digest() const { return digest_; }
@@ -73,10 +77,16 @@ class PackedAdapter {
   std::span<const int32_t> invocation_tokens() const { return invocation_tokens_; }  // aLoRA; empty = acts everywhere
 
  private:
-  PackedAdapter() = default;
+  // A model with many experts has tens of thousands of targets, of which most adapters touch few.
+  static constexpr size_t kPageTargets = 64;
+  using Page = std::array<std::unique_ptr<const PackedModule>, kPageTargets>;
 
-  AlignedBuffer panels_;                                      // of all modules' deltas, in the order in which a step reads them
-  std::vector<std::unique_ptr<const PackedModule>> modules_;  // one a target
+  PackedAdapter() = default;
+  void put(size_t index, std::unique_ptr<const PackedModule> module);
+
+  AlignedBuffer panels_;                      // of all modules' deltas, in the order in which a step reads them
+  size_t targets_ = 0;                        // of the model
+  std::vector<std::unique_ptr<Page>> pages_;  // of targets in their order; null: the adapter touches none of them
   Sha256Digest digest_{};
   int64_t rank_ = 0;
   int64_t size_bytes_ = 0;

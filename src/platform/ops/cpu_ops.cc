@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "kernels/activation/activation.h"
+#include "kernels/fused/expert_rows.h"
 #include "kernels/fused/norm_quant.h"
 #include "kernels/fused/qk_norm_rope.h"
 #include "kernels/fused/swiglu_quant.h"
@@ -61,6 +62,25 @@ void Add::forward_cpu(const Context& ctx, In x, Out y) {
 }
 
 void Scale::forward_cpu(const Context& ctx, Out x, float factor) { kernels::scale_rows(ctx.kernel, x, factor); }
+
+void MoeCombine::forward_cpu(const Context& ctx, In x, Indices places, In weights, bool add, Out y) {
+  kernels::combine_experts(ctx.kernel, x, places.host, weights, add, y);
+}
+
+void SplitLatentKv::forward_cpu(const Context& ctx, In kv, In rope, int64_t heads, Out k, Out v) {
+  constexpr int64_t kGrain = 4;  // a row is a few KiB
+  const int64_t value_dim = v.cols / heads, nope_dim = kv.cols / heads - value_dim, key_dim = k.cols / heads;
+  ctx.kernel.pool.parallel_for(kv.rows, kGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      for (int64_t head = 0; head < heads; ++head) {
+        const float* from = kv.row(t) + head * (nope_dim + value_dim);
+        float* key = std::copy_n(from, nope_dim, k.row(t) + head * key_dim);
+        std::copy_n(rope.row(t), rope.cols, key);
+        std::copy_n(from + nope_dim, value_dim, v.row(t) + head * value_dim);
+      }
+    }
+  });
+}
 
 void SoftCap::forward_cpu(const Context& ctx, Out x, float cap) { kernels::soft_cap(ctx.kernel, x, cap); }
 

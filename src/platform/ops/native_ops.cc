@@ -84,6 +84,31 @@ void Scale::forward_native(const Context&, Out x, float factor) {
   }
 }
 
+void MoeCombine::forward_native(const Context&, In x, Indices places, In weights, bool add, Out y) {
+  for (int64_t t = 0; t < y.rows; ++t) {
+    for (int64_t c = 0; c < y.cols; ++c) {
+      float sum = add ? y.row(t)[c] : 0.0F;
+      for (int64_t s = 0; s < weights.cols; ++s) {
+        sum = std::fma(weights.row(t)[s], x.row(places.host[t * weights.cols + s])[c], sum);
+      }
+      y.row(t)[c] = sum;
+    }
+  }
+}
+
+void SplitLatentKv::forward_native(const Context&, In kv, In rope, int64_t heads, Out k, Out v) {
+  const int64_t value_dim = v.cols / heads, both = kv.cols / heads, key_dim = k.cols / heads;
+  for (int64_t t = 0; t < kv.rows; ++t) {
+    for (int64_t c = 0; c < k.cols; ++c) {
+      const int64_t head = c / key_dim, at = c % key_dim, nope_dim = both - value_dim;
+      k.row(t)[c] = at < nope_dim ? kv.row(t)[head * both + at] : rope.row(t)[at - nope_dim];
+    }
+    for (int64_t c = 0; c < v.cols; ++c) {
+      v.row(t)[c] = kv.row(t)[(c / value_dim + 1) * both - value_dim + c % value_dim];
+    }
+  }
+}
+
 void SoftCap::forward_native(const Context&, Out x, float cap) {
   for (int64_t r = 0; r < x.rows; ++r) {
     for (float& value : x.row_span(r)) value = static_cast<float>(cap * std::tanh(static_cast<double>(value) / cap));

@@ -182,6 +182,27 @@ struct Scale : OpTraits {
   static Call forward_cpu, forward_native;
 };
 
+// y (+)= Σ_s weights[t, s]·x[places[t·slots + s]]: experts' rows back to their tokens (kernels/fused/expert_rows.h)
+struct MoeCombine : OpTraits {
+  CHORAL_OP(moe_combine);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr std::string_view kHostsOwn = "rows of experts are sorted by the host";
+  using Call = void(const Context&, In x, Indices places, In weights, bool add, Out y);
+  static Call forward_cpu, forward_native;
+};
+
+// Keys and values of latent attention: of each head, k = [first part of kv | rope], v = the rest of kv. kv [m, heads·(p + v)],
+// rope [m, r], k [m, heads·(p + r)], v [m, heads·v]
+struct SplitLatentKv : OpTraits {
+  CHORAL_OP(split_latent_kv);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr std::string_view kHostsOwn = "copies of rows, which latent attention on a device would do without";
+  using Call = void(const Context&, In kv, In rope, int64_t heads, Out k, Out v);
+  static Call forward_cpu, forward_native;
+};
+
 // x = cap·tanh(x / cap), cap > 0
 struct SoftCap : OpTraits {
   CHORAL_OP(soft_cap);
@@ -350,11 +371,12 @@ struct MatmulQuantised : OpTraits {
 }  // namespace ops
 
 // In the order in which tables are shown.
-using AllOps = OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::BgmvShrink, ops::BgmvExpand, ops::BgmvExpandSlice,
-                      ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows, ops::TakeRows,
-                      ops::Add, ops::Scale, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul,
-                      ops::GeluTanhAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv,
-                      ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+using AllOps =
+    OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::BgmvShrink, ops::BgmvExpand, ops::BgmvExpandSlice, ops::SgmvShrink,
+           ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows, ops::TakeRows, ops::Add, ops::Scale,
+           ops::MoeCombine, ops::SplitLatentKv, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding,
+           ops::SiluAndMul, ops::GeluTanhAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope,
+           ops::RopeWriteKv, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();

@@ -58,6 +58,7 @@ TEST(Gptq, ReadsWidthsListsAndExceptions) {
   EXPECT_FALSE(is_float(*config, "model.layers.0.self_attn.q_proj"));
   EXPECT_TRUE(is_float(*config, "model.layers.0.self_attn.o_proj"));
   EXPECT_FALSE(is_float(*config, "lm_head", LayerKind::kLmHead));
+  EXPECT_TRUE(is_float(*config, "model.layers.0.mlp.gate", LayerKind::kRouter));
   EXPECT_NE(config->scheme_for(LayerKind::kLinear, "m.down_proj")->scheme,
             config->scheme_for(LayerKind::kLinear, "m.up_proj")->scheme);
   const auto some =

@@ -57,7 +57,8 @@ class Gptq : public QuantConfig {
   }
 
   Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
-    if (kind == LayerKind::kEmbedding || (kind == LayerKind::kLmHead && !head_)) return LayerScheme{float_scheme(), "as stored"};
+    const bool left = kind == LayerKind::kEmbedding || kind == LayerKind::kRouter || (kind == LayerKind::kLmHead && !head_);
+    if (left) return LayerScheme{float_scheme(), "as stored"};
     for (const auto& exception : exceptions_) {
       CHORAL_TRY(const bool matches, exception.layers.matches(layer));
       if (matches) return LayerScheme{exception.scheme, fmt::format("'{}' in dynamic", exception.layers.text())};

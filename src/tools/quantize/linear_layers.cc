@@ -28,9 +28,10 @@ class LayerRecorder : public quant::QuantConfig {
 
   Result<std::unique_ptr<quant::LinearMethod>> get_quant_method(quant::LayerKind kind,
                                                                 const quant::LinearShape& shape) const override {
-    for (size_t i = 0; kind == quant::LayerKind::kLinear && i < shape.out.size(); ++i) {
+    const bool router = kind == quant::LayerKind::kRouter;  // stays as it is, which readers must be told
+    for (size_t i = 0; (kind == quant::LayerKind::kLinear || router) && i < shape.out.size(); ++i) {
       CHORAL_TRY(const bool ignored, is_ignored(kind, shape.shard_names[i]));
-      layers_.push_back({.name = shape.shard_names[i], .rows = shape.out[i], .k = shape.in, .ignored = ignored});
+      layers_.push_back({.name = shape.shard_names[i], .rows = shape.out[i], .k = shape.in, .ignored = ignored || router});
     }
     return QuantConfig::get_quant_method(kind, shape);
   }

@@ -1,0 +1,108 @@
+#include "layers/fused_moe.h"
+
+#include "platform/host_view.h"
+
+namespace choral::layers {
+namespace {
+
+// Calls run(expert, first row, rows) for each expert that has any.
+template <class Run>
+void for_each_expert(const kernels::ExpertRows& rows, Run run) {
+  int64_t begin = 0;
+  for (size_t e = 0; e < rows.ends.size(); ++e) {
+    if (const int64_t count = rows.ends[e] - begin; count > 0) run(e, begin, count);
+    begin = rows.ends[e];
+  }
+}
+
+}  // namespace
+
+MoeRouter::MoeRouter(Builder& builder, const Spec& spec)
+    : ReplicatedLinear(builder, quant::LayerKind::kRouter, {.prefix = spec.prefix, .in = spec.hidden, .out = spec.experts}),
+      selection_bias_(spec.selection_bias ? spec.experts : 0) {}
+
+Status MoeRouter::load_weights(quant::WeightSource& source) {
+  CHORAL_RETURN_IF_ERROR(ReplicatedLinear::load_weights(source));
+  if (selection_bias_.empty()) return {};
+  const std::string name = prefix() + ".e_score_correction_bias";
+  CHORAL_TRY(const auto tensor, source.take(name, Shape{std::ssize(selection_bias_)}));
+  if (!facts(tensor.view.dtype).is_floating) {
+    return unsupported("tensor {} is stored as {}, a float type is wanted", name, dtype_name(tensor.view.dtype));
+  }
+  quant::read_vector(tensor, {.as_stored = true}, selection_bias_);  // never rounded: it decides between near equals
+  source.release(name);
+  return {};
+}
+
+FusedMoE::FusedMoE(Builder& builder, const Spec& spec)
+    : gating_(spec.gating),
+      hidden_(spec.hidden),
+      intermediate_(spec.intermediate),
+      router_(builder.make<MoeRouter>({.prefix = spec.prefix + ".gate",
+                                       .hidden = spec.hidden,
+                                       .experts = spec.experts,
+                                       .selection_bias = spec.selection_bias})) {
+  for (int64_t e = 0; e < spec.experts; ++e) {
+    const auto name = [&, prefix = fmt::format("{}.experts.{}", spec.prefix, e)](std::string_view part) {
+      return fmt::format("{}.{}", prefix, part);
+    };
+    experts_.push_back(
+        {builder.make<MergedColumnParallelLinear>({.prefix = name("gate_up_proj"),
+                                                   .in = spec.hidden,
+                                                   .members = {spec.names.gate, spec.names.up},
+                                                   .out = {spec.intermediate, spec.intermediate}}),
+         builder.make<RowParallelLinear>({.prefix = name(spec.names.down), .in = spec.intermediate, .out = spec.hidden})});
+  }
+  act_ = builder.make<GatedActivation>({.hidden_act = spec.hidden_act});
+  if (spec.shared_intermediate == 0) return;
+  shared_experts_ = builder.make<GatedMlp>({.prefix = spec.prefix + ".shared_experts",
+                                            .hidden = spec.hidden,
+                                            .intermediate = spec.shared_intermediate,
+                                            .hidden_act = spec.hidden_act});
+}
+
+void FusedMoE::describe(Graph& graph, Value x, const Output& out) const {
+  graph.add(PluggedStep{this, x, out.y, out.add});
+  if (shared_experts_) shared_experts_->describe(graph, x, {out.y, true});
+}
+
+kernels::ExpertRows FusedMoE::route(const platform::Context& ctx, MatrixView<const float> logits,
+                                    MatrixView<float> weights) const {
+  kernels::MoeGating gating = gating_;
+  gating.selection_bias = router_->selection_bias();
+  const platform::HostView<const float> scores(ctx, logits, platform::Access::kRead);
+  const platform::HostView<float> chosen_weights(ctx, weights, platform::Access::kWrite);
+  const MatrixView<int32_t> ids(ctx.kernel.scratch.make<int32_t>(weights.rows * weights.cols).data(), weights.rows, weights.cols);
+  kernels::moe_gating_top_k(ctx.kernel, *scores, gating, ids, *chosen_weights);
+  return kernels::sort_by_expert(ids, std::ssize(experts_), ctx.kernel.scratch);
+}
+
+void FusedMoE::forward(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, bool add,
+                       MatrixView<float> y) const {
+  const platform::StepMark mark(ctx);
+  const auto logits = ctx.make_matrix(x.rows, std::ssize(experts_)), weights = ctx.make_matrix(x.rows, gating_.top_k);
+  router_->forward(ctx, x, logits, batch.lora);
+  const auto rows = route(ctx, logits, weights);
+
+  const auto groups = ctx.kernel.scratch.make<std::span<const lora::RowGroup>>(experts_.size());
+  for_each_expert(rows, [&](size_t e, int64_t begin, int64_t count) {
+    groups[e] = {};
+    if (batch.lora != nullptr) groups[e] = batch.lora->row_groups(rows.tokens.subspan(begin, count), ctx.kernel.scratch);
+  });
+
+  const int64_t slots = std::ssize(rows.tokens);
+  const auto outer = ctx.make_matrix(slots, hidden_), gate_up = ctx.make_matrix(slots, 2 * intermediate_);
+  const auto gated = ctx.make_matrix(slots, intermediate_);
+  ctx.ops.take_rows(ctx, x, platform::place_indices<int32_t>(ctx, rows.tokens), outer);
+  for_each_expert(rows, [&](size_t e, int64_t begin, int64_t count) {
+    experts_[e].gate_up_proj->forward_rows(ctx, outer.sub_rows(begin, count), gate_up.sub_rows(begin, count), batch.lora,
+                                           groups[e]);
+  });
+  act_->forward(ctx, gate_up, gated);
+  for_each_expert(rows, [&](size_t e, int64_t begin, int64_t count) {
+    experts_[e].down_proj->forward_rows(ctx, gated.sub_rows(begin, count), outer.sub_rows(begin, count), batch.lora, groups[e]);
+  });
+  ctx.ops.moe_combine(ctx, outer, platform::place_indices<int32_t>(ctx, rows.places), weights, add, y);
+}
+
+}  // namespace choral::layers

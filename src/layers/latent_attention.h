@@ -1,0 +1,59 @@
+// Multi-head latent attention (DeepSeek-V2, -V3): keys and values of all heads come from one latent of `kv_rank` elements a
+// token, beside a key part that carries the position and is the same for all heads.
+//   q = q_b_proj(norm(q_a_proj(x))), or q_proj(x);   [c | p] = kv_a_proj_with_mqa(x)
+//   head i:  [k_i | v_i] = kv_b_proj(norm(c)),   k = [k_i | rope(p)],   q = [q_i | rope(q's last rope_dim)]
+//   y = o_proj(attention(q, k, v))
+// The cache holds each head's key and value (the expanded form). A PluggableLayer, as SelfAttention.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "layers/graph.h"
+
+namespace choral::layers {
+
+class LatentAttention : public AttentionBlock, public PluggedBlock {
+ public:
+  static constexpr std::string_view kLayerName = "latent_attention";
+  struct Spec {
+    std::string prefix;
+    int64_t hidden = 0;
+    int64_t heads = 0;
+    int64_t q_rank = 0;  // 0: q comes from x itself
+    int64_t kv_rank = 0;
+    int64_t nope_dim = 0;  // of a key's part from the latent
+    int64_t rope_dim = 0;  // of the part with the position
+    int64_t value_dim = 0;
+    float scale = 1;                          // of q·k
+    bool bias = false;                        // of the projections from and to `hidden`, but for q_proj
+    const RotaryEmbedding* rotary = nullptr;  // over rope_dim; of the model, which outlives the layers
+  };
+  LatentAttention(Builder& builder, const Spec& spec);
+
+  void describe(Graph& graph, Value x, const Output& out) const override { graph.add(PluggedStep{this, x, out.y, out.add}); }
+  void forward(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, bool add,
+               MatrixView<float> y) const override;
+
+  KvShape kv_shape() const override { return attention_.kv_shape(); }
+  void bind_kv_cache(const kernels::KvCacheView& cache) override { attention_.bind_kv_cache(cache); }
+
+ private:
+  int64_t key_dim() const { return nope_dim_ + rope_dim_; }
+  MatrixView<float> make_q(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x) const;
+  // Turns the last rope_dim of each head.
+  void rotate(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<float> q, MatrixView<float> k) const;
+
+  const RotaryEmbedding& rotary_;
+  int64_t heads_, kv_rank_, nope_dim_, rope_dim_, value_dim_;
+  std::unique_ptr<ReplicatedLinear> q_a_proj_;  // null: q_proj alone
+  std::unique_ptr<RMSNorm> q_a_layernorm_;
+  std::unique_ptr<ColumnParallelLinear> q_proj_;  // or q_b_proj
+  std::unique_ptr<ReplicatedLinear> kv_a_proj_with_mqa_;
+  std::unique_ptr<RMSNorm> kv_a_layernorm_;
+  std::unique_ptr<ColumnParallelLinear> kv_b_proj_;
+  Attention attention_;
+  std::unique_ptr<RowParallelLinear> o_proj_;
+};
+
+}  // namespace choral::layers
