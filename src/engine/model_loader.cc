@@ -114,8 +114,8 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
   files.path = path.string();
   std::error_code ignored;
   files.name = io::parse_hub_name(options.model).ok() && path != options.model ? options.model
-               : fs::is_directory(path, ignored)                         ? fs::weakly_canonical(path, ignored).filename().string()
-                                                                         : path.stem().string();
+               : fs::is_directory(path, ignored) ? fs::weakly_canonical(path, ignored).filename().string()
+                                                 : path.stem().string();
   CHORAL_TRY(files.config, io::load_model_config(path));
   files.base_names = {files.name, files.path, options.model};
   if (const auto said = files.config.get_string_or("_name_or_path", ""); said.ok() && !said->empty()) {
