@@ -70,7 +70,10 @@ std::optional<std::string_view> match(std::string_view pattern, std::string_view
 }
 
 // HEAD is GET without its body, which the transport leaves out.
-std::string_view routed_method(const HttpRequest& request) { return request.method == "HEAD" ? "GET" : request.method; }
+std::string_view routed_method(const HttpRequest& request) {
+  if (request.method == "HEAD") return "GET";
+  return request.method;
+}
 
 const Route* find_route(const HttpRequest& request) {
   const auto found = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& r) {
