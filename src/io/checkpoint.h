@@ -23,6 +23,9 @@ struct SourceTensor {
   std::vector<int32_t> row_order;
   // By how much each element of `view` is more than the Hugging Face tensor's: GGUF files hold Gemma's norms as 1 + w.
   float added = 0;
+  // The file has columns where `view` says rows: element [i, j] is element j·rows + i of the data. Whoever reads such a matrix
+  // turns it round (quant/shards.h).
+  bool transposed = false;
 };
 
 class Checkpoint {

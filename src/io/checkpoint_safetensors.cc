@@ -5,48 +5,44 @@
 #include "io/checkpoint_sources.h"
 #include "io/config_map.h"
 #include "io/safetensors.h"
+#include "io/stacked_experts.h"
 
 namespace choral::io {
 namespace {
 
 constexpr size_t kMaxShards = 4096;
+constexpr size_t kMaxNames = 1'000'000;
 
-// One file, or several that together hold each name once.
+// One file, or several that together hold each name once. What they have of all experts as one tensor is known by the names of
+// each expert's part.
 class SafetensorsCheckpoint : public Checkpoint {
  public:
   SafetensorsCheckpoint(std::vector<std::shared_ptr<const SafetensorsFile>> files, std::string where)
       : files_(std::move(files)), where_(std::move(where)) {}
 
   // kCorrupt when two files hold the same name.
-  Status index_names() {
-    std::vector<std::pair<std::string_view, uint32_t>> all;
-    for (uint32_t f = 0; f < files_.size(); ++f) {
-      for (const auto& entry : files_[f]->entries()) {
-        all.emplace_back(entry.name, f);
-        total_bytes_ += entry.end - entry.begin;
-      }
-    }
-    std::sort(all.begin(), all.end());
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (i > 0 && all[i].first == all[i - 1].first) {
-        return corrupt("the tensor '{}' stands in {} and in {}", printable(all[i].first),
-                       files_[all[i - 1].second]->file().path(), files_[all[i].second]->file().path());
-      }
-      names_.emplace_back(all[i].first);
-      file_of_.push_back(all[i].second);
-    }
-    return {};
-  }
+  Status index_names();
 
   Result<SourceTensor> find(std::string_view name) const override {
-    const SafetensorsFile* file = holder(name);
-    if (file == nullptr) return missing(name, where_);
-    CHORAL_TRY(const TensorView view, file->find(name));
-    return SourceTensor{view, {}};
+    const Source* from = source(name);
+    if (from == nullptr) return missing(name, where_);
+    CHORAL_TRY(TensorView view, from->file->find(from->entry->name));
+    if (from->expert == kWhole) return SourceTensor{view, {}};
+    const bool turns = view.dtype == DType::kF32 || view.dtype == DType::kF16 || view.dtype == DType::kBF16;
+    if (from->stack->transposed && !turns) {
+      return unsupported("'{}' is stored as {}; float32, float16 and bfloat16 are read in this form",
+                         printable(from->entry->name), dtype_name(view.dtype));
+    }
+    view.shape = from->stack->shape;
+    view.data += from->expert * view.size_bytes();
+    return SourceTensor{.view = view, .row_order = {}, .transposed = from->stack->transposed};
   }
-  bool contains(std::string_view name) const override { return holder(name) != nullptr; }
+  bool contains(std::string_view name) const override { return source(name) != nullptr; }
   void release(std::string_view name) const override {
-    if (const SafetensorsFile* file = holder(name)) file->release(name);
+    const Source* from = source(name);
+    if (from == nullptr) return;
+    // Experts are read one after the other.
+    if (from->expert == kWhole || from->expert + 1 == from->stack->experts) from->file->release(from->entry->name);
   }
   Status check_unchanged() const override {
     for (const auto& file : files_) CHORAL_RETURN_IF_ERROR(file->file().check_unchanged());
@@ -58,15 +54,56 @@ class SafetensorsCheckpoint : public Checkpoint {
   }
 
  private:
-  const SafetensorsFile* holder(std::string_view name) const {
+  // What a name stands for: a tensor of a file, or one expert's part of it.
+  struct Source {
+    const SafetensorsFile* file = nullptr;
+    const SafetensorsEntry* entry = nullptr;
+    std::shared_ptr<const StackedExperts> stack = nullptr;
+    int64_t expert = kWhole;
+  };
+  static constexpr int64_t kWhole = -1;
+
+  const Source* source(std::string_view name) const {
     const auto at = std::lower_bound(names_.begin(), names_.end(), name);
-    return at != names_.end() && *at == name ? files_[file_of_[at - names_.begin()]].get() : nullptr;
+    return at != names_.end() && *at == name ? &sources_[at - names_.begin()] : nullptr;
   }
 
   std::vector<std::shared_ptr<const SafetensorsFile>> files_;
-  std::vector<uint32_t> file_of_;  // beside names_
+  std::vector<Source> sources_;  // beside names_
   std::string where_;
 };
+
+Status SafetensorsCheckpoint::index_names() {
+  std::vector<std::pair<std::string, Source>> all;
+  const auto in_files = [&](std::string_view name) {
+    return std::any_of(files_.begin(), files_.end(), [&](const auto& file) { return file->contains(name); });
+  };
+  for (const auto& file : files_) {
+    for (const auto& entry : file->entries()) {
+      total_bytes_ += entry.end - entry.begin;
+      CHORAL_TRY(auto stacked, stacked_experts(entry.name, entry.shape, in_files).while_(file->file().path()));
+      if (!stacked) {
+        all.emplace_back(entry.name, Source{file.get(), &entry});
+        continue;
+      }
+      const auto stack = std::make_shared<const StackedExperts>(std::move(*stacked));
+      if (all.size() + static_cast<size_t>(stack->experts) > kMaxNames) {
+        return too_large("{} holds more than {} tensors", where_, kMaxNames);
+      }
+      for (int64_t e = 0; e < stack->experts; ++e) all.emplace_back(stack->name(e), Source{file.get(), &entry, stack, e});
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (auto& [name, from] : all) {
+    if (!names_.empty() && names_.back() == name) {
+      return corrupt("the tensor '{}' stands in {} and in {}", printable(name), sources_.back().file->file().path(),
+                     from.file->file().path());
+    }
+    names_.push_back(std::move(name));
+    sources_.push_back(std::move(from));
+  }
+  return {};
+}
 
 Result<std::shared_ptr<const Checkpoint>> make(std::vector<std::shared_ptr<const SafetensorsFile>> files, std::string where) {
   auto checkpoint = std::make_shared<SafetensorsCheckpoint>(std::move(files), std::move(where));

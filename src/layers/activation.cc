@@ -9,8 +9,8 @@ bool names_gelu_tanh(std::string_view act) { return act == "gelu_pytorch_tanh" |
 }  // namespace
 
 GatedActivation::GatedActivation(Builder& builder, const Spec& spec)
-    : CustomOp(names_silu(spec.hidden_act) ? "silu_and_mul" : "gelu_and_mul", builder.custom_ops, builder.session),
-      op_(names_silu(spec.hidden_act) ? bind<platform::ops::SiluAndMul>() : bind<platform::ops::GeluTanhAndMul>()) {
+    : GatedActivation(names_silu(spec.hidden_act) ? "silu_and_mul" : "gelu_and_mul", builder) {
+  op_ = names_silu(spec.hidden_act) ? &bind<platform::ops::SiluAndMul>() : &bind<platform::ops::GeluTanhAndMul>();
   if (!names_silu(spec.hidden_act) && !names_gelu_tanh(spec.hidden_act)) {
     builder.fail(unsupported("hidden_act '{}' is not known here; known: silu, gelu_pytorch_tanh", spec.hidden_act));
   }

@@ -2,6 +2,7 @@
 // share of the KV pool.
 #pragma once
 
+#include "layers/attention_sinks.h"
 #include "layers/forward_batch.h"
 #include "platform/ops/op_table.h"
 
@@ -16,7 +17,9 @@ struct KvShape {
 
 class Attention {
  public:
-  Attention(const kernels::AttentionParams& params, int64_t value_dim) : params_(params), value_dim_(value_dim) {}
+  // `sinks` outlives it; null: none.
+  Attention(const kernels::AttentionParams& params, int64_t value_dim, const AttentionSinks* sinks = nullptr)
+      : params_(params), value_dim_(value_dim), sinks_(sinks) {}
 
   const kernels::AttentionParams& params() const { return params_; }
   KvShape kv_shape() const { return {params_.kv_heads, params_.head_dim, value_dim_}; }
@@ -32,12 +35,14 @@ class Attention {
   }
   // q [tokens, heads·key_dim] -> out [tokens, heads·value_dim]
   void attend(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> q, MatrixView<float> out) const {
-    ctx.ops.paged_attention(ctx, params_, q, cache_, batch.sequences, {}, out);
+    const auto sinks = sinks_ == nullptr ? std::span<const float>() : sinks_->values();
+    ctx.ops.paged_attention(ctx, params_, q, cache_, batch.sequences, sinks, out);
   }
 
  private:
   kernels::AttentionParams params_;
   int64_t value_dim_;
+  const AttentionSinks* sinks_;
   kernels::KvCacheView cache_;
 };
 

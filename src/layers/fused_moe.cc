@@ -18,7 +18,8 @@ void for_each_expert(const kernels::ExpertRows& rows, Run run) {
 }  // namespace
 
 MoeRouter::MoeRouter(Builder& builder, const Spec& spec)
-    : ReplicatedLinear(builder, quant::LayerKind::kRouter, {.prefix = spec.prefix, .in = spec.hidden, .out = spec.experts}),
+    : ReplicatedLinear(builder, quant::LayerKind::kRouter,
+                       {.prefix = spec.prefix, .in = spec.hidden, .out = spec.experts, .bias = spec.bias}),
       selection_bias_(spec.selection_bias ? spec.experts : 0) {}
 
 Status MoeRouter::load_weights(quant::WeightSource& source) {
@@ -38,22 +39,29 @@ FusedMoE::FusedMoE(Builder& builder, const Spec& spec)
     : gating_(spec.gating),
       hidden_(spec.hidden),
       intermediate_(spec.intermediate),
-      router_(builder.make<MoeRouter>({.prefix = spec.prefix + ".gate",
+      router_(builder.make<MoeRouter>({.prefix = fmt::format("{}.{}", spec.prefix, spec.names.router),
                                        .hidden = spec.hidden,
                                        .experts = spec.experts,
-                                       .selection_bias = spec.selection_bias})) {
+                                       .selection_bias = spec.selection_bias,
+                                       .bias = spec.bias})) {
   for (int64_t e = 0; e < spec.experts; ++e) {
     const auto name = [&, prefix = fmt::format("{}.experts.{}", spec.prefix, e)](std::string_view part) {
       return fmt::format("{}.{}", prefix, part);
     };
-    experts_.push_back(
-        {builder.make<MergedColumnParallelLinear>({.prefix = name("gate_up_proj"),
-                                                   .in = spec.hidden,
-                                                   .members = {spec.names.gate, spec.names.up},
-                                                   .out = {spec.intermediate, spec.intermediate}}),
-         builder.make<RowParallelLinear>({.prefix = name(spec.names.down), .in = spec.intermediate, .out = spec.hidden})});
+    experts_.push_back({builder.make<MergedColumnParallelLinear>({.prefix = name("gate_up_proj"),
+                                                                  .in = spec.hidden,
+                                                                  .members = {spec.names.gate, spec.names.up},
+                                                                  .out = {spec.intermediate, spec.intermediate},
+                                                                  .bias = spec.bias,
+                                                                  .merged = spec.swiglu.has_value()}),
+                        builder.make<RowParallelLinear>(
+                            {.prefix = name(spec.names.down), .in = spec.intermediate, .out = spec.hidden, .bias = spec.bias})});
   }
-  act_ = builder.make<GatedActivation>({.hidden_act = spec.hidden_act});
+  if (spec.swiglu) {
+    act_ = builder.make<SwigluOAIAndMul>(*spec.swiglu);
+  } else {
+    act_ = builder.make<GatedActivation>({.hidden_act = spec.hidden_act});
+  }
   if (spec.shared_intermediate == 0) return;
   shared_experts_ = builder.make<GatedMlp>({.prefix = spec.prefix + ".shared_experts",
                                             .hidden = spec.hidden,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ class MoeRouter : public ReplicatedLinear {
     int64_t hidden = 0;
     int64_t experts = 0;
     bool selection_bias = false;  // the checkpoint has e_score_correction_bias
+    bool bias = false;            // of the logits
   };
   MoeRouter(Builder& builder, const Spec& spec);
 
@@ -38,12 +40,12 @@ class MoeRouter : public ReplicatedLinear {
 class FusedMoE : public Block, public PluggedBlock {
  public:
   static constexpr std::string_view kLayerName = "fused_moe";
-  // What an expert's matrices are called.
+  // What its matrices are called.
   struct ExpertNames {
-    std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+    std::string router = "gate", gate = "gate_proj", up = "up_proj", down = "down_proj";
   };
   struct Spec {
-    std::string prefix;  // has "gate" and "experts.N"
+    std::string prefix;  // has the router and "experts.N"
     ExpertNames names = {};
     int64_t hidden = 0;
     int64_t intermediate = 0;  // of one expert
@@ -52,6 +54,9 @@ class FusedMoE : public Block, public PluggedBlock {
     std::string hidden_act;
     kernels::MoeGating gating = {};  // without its selection bias,
     bool selection_bias = false;     // which the checkpoint has
+    bool bias = false;               // of the router and of the experts' matrices
+    // gate and up are one matrix, "gate_up_proj", whose rows are theirs in turns; in the place of hidden_act
+    std::optional<kernels::ClampedSwiglu> swiglu = {};
   };
   FusedMoE(Builder& builder, const Spec& spec);
 

@@ -113,11 +113,15 @@ TEST_F(LayersTest, NativeFormsAgreeWithKernels) {
   plain_rope.forward(ctx_, placed, {q2.data(), kRows, kHidden}, {k2.data(), kRows, kHidden});
   for (size_t i = 0; i < q1.size(); ++i) EXPECT_NEAR(q1[i], q2[i], 1e-5f);
 
-  const GatedActivation fast_act(fast_builder, {"silu"}), plain_act(plain_builder, {"silu"});
-  std::vector<float> c(x.size() / 2), d(x.size() / 2);
-  fast_act.forward(ctx_, {x.data(), kRows, kHidden}, {c.data(), kRows, kHidden / 2});
-  plain_act.forward(ctx_, {x.data(), kRows, kHidden}, {d.data(), kRows, kHidden / 2});
-  for (size_t i = 0; i < c.size(); ++i) EXPECT_NEAR(c[i], d[i], 1e-6f);
+  const auto expect_agreement = [&](const GatedActivation& fast_act, const GatedActivation& plain_act) {
+    std::vector<float> c(x.size() / 2), d(x.size() / 2);
+    fast_act.forward(ctx_, {x.data(), kRows, kHidden}, {c.data(), kRows, kHidden / 2});
+    plain_act.forward(ctx_, {x.data(), kRows, kHidden}, {d.data(), kRows, kHidden / 2});
+    for (size_t i = 0; i < c.size(); ++i) EXPECT_NEAR(c[i], d[i], 1e-6f);
+  };
+  expect_agreement(GatedActivation(fast_builder, {"silu"}), GatedActivation(plain_builder, {"silu"}));
+  const kernels::ClampedSwiglu form{.limit = 0.5f};
+  expect_agreement(SwigluOAIAndMul(fast_builder, form), SwigluOAIAndMul(plain_builder, form));
 }
 
 TEST_F(LayersTest, AnUnknownActivationIsAnError) {

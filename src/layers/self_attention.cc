@@ -15,13 +15,14 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
                                                  .kv_heads = spec.kv_heads,
                                                  .bias = spec.qkv_bias,
                                                  .merged = spec.merged_qkv})),
+      sinks_(spec.sinks ? builder.make<AttentionSinks>({.prefix = spec.prefix + ".sinks", .heads = spec.heads}) : nullptr),
       attention_({.heads = spec.heads,
                   .kv_heads = spec.kv_heads,
                   .head_dim = spec.head_dim,
                   .scale = spec.scale.value_or(1.0F / std::sqrt(static_cast<float>(spec.head_dim))),
                   .softcap = spec.softcap,
                   .sliding_window = spec.sliding_window},
-                 /*value_dim=*/spec.head_dim),
+                 /*value_dim=*/spec.head_dim, sinks_.get()),
       o_proj_(builder.make<RowParallelLinear>(
           {.prefix = spec.prefix + ".o_proj", .in = q_size_, .out = spec.hidden, .bias = spec.output_bias})) {
   if (!spec.qk_norm) return;

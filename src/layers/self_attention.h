@@ -25,6 +25,7 @@ class SelfAttention : public AttentionBlock {
     bool merged_qkv = false;          // the checkpoint has one matrix, qkv_proj
     bool qkv_bias = false;
     bool output_bias = false;
+    bool sinks = false;    // the checkpoint has a score for each head that joins its softmax
     bool qk_norm = false;  // RMSNorm of each head of q and k before the rotation
     float rms_norm_eps = 1e-6F;
     kernels::NormWeight norm_weight = kernels::NormWeight::kPlain;
@@ -41,6 +42,7 @@ class SelfAttention : public AttentionBlock {
   const RotaryEmbedding& rotary_;
   int64_t q_size_, kv_size_;
   std::unique_ptr<QKVParallelLinear> qkv_proj_;
+  std::unique_ptr<AttentionSinks> sinks_;  // null: none
   Attention attention_;
   std::unique_ptr<RowParallelLinear> o_proj_;
   std::unique_ptr<RMSNorm> q_norm_, k_norm_;  // null without qk_norm

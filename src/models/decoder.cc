@@ -29,6 +29,7 @@ SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const
           .merged_qkv = spec.merged_projections,
           .qkv_bias = spec.qkv_bias,
           .output_bias = spec.output_bias,
+          .sinks = spec.attention_sinks,
           .qk_norm = spec.qk_norm,
           .rms_norm_eps = spec.rms_norm_eps,
           .norm_weight = spec.norm_weight,
@@ -87,7 +88,9 @@ layers::FusedMoE::Spec moe_spec(const DecoderSpec& spec, const std::string& pref
           .shared_intermediate = spec.moe->shared_intermediate,
           .hidden_act = spec.hidden_act,
           .gating = spec.moe->gating,
-          .selection_bias = spec.moe->selection_bias};
+          .selection_bias = spec.moe->selection_bias,
+          .bias = spec.moe->bias,
+          .swiglu = spec.moe->swiglu};
 }
 
 struct DecoderLayer {

@@ -20,11 +20,13 @@ struct MoeSpec {
   std::string block = "mlp";  // what it is called in a layer
   layers::FusedMoE::ExpertNames names = {};
   int64_t experts = 0;
-  int64_t intermediate = 0;         // of one expert
-  int64_t shared_intermediate = 0;  // of the experts that every token meets, as one; 0: none
-  kernels::MoeGating gating = {};   // without its selection bias,
-  bool selection_bias = false;      // which the checkpoint has
-  std::vector<bool> layers = {};    // which of the model's have it
+  int64_t intermediate = 0;                           // of one expert
+  int64_t shared_intermediate = 0;                    // of the experts that every token meets, as one; 0: none
+  kernels::MoeGating gating = {};                     // without its selection bias,
+  bool selection_bias = false;                        // which the checkpoint has
+  bool bias = false;                                  // of the router and of the experts' matrices
+  std::optional<kernels::ClampedSwiglu> swiglu = {};  // see FusedMoE
+  std::vector<bool> layers = {};                      // which of the model's have it
 };
 
 // Latent attention, where a family has it in the place of the usual one (layers/latent_attention.h).
@@ -48,6 +50,7 @@ struct DecoderSpec {
   std::string hidden_act = "silu";
   bool qkv_bias = false;
   bool output_bias = false;  // of o_proj
+  bool attention_sinks = false;
   bool mlp_bias = false;
   bool merged_projections = false;                                // the checkpoint has qkv_proj and gate_up_proj, not their parts
   bool qk_norm = false;                                           // RMSNorm of each head of q and k before the rotation

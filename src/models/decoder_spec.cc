@@ -58,6 +58,15 @@ Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int
   return windows;
 }
 
+Result<std::vector<int64_t>> read_alternating_windows(const io::ConfigMap& config, int64_t layers, int64_t pattern,
+                                                      int64_t absent) {
+  CHORAL_TRY(const int64_t window, config.get_int_or("sliding_window", absent, io::kPositive));
+  if (config.contains("layer_types")) return read_layer_windows(config, layers, window);
+  std::vector<int64_t> windows(layers, window);
+  for (int64_t i = pattern - 1; i < layers; i += pattern) windows[i] = 0;
+  return windows;
+}
+
 Result<MoeSpec> read_moe_spec(const io::ConfigMap& config, int64_t layers) {
   MoeSpec moe;
   CHORAL_TRY(moe.experts, config.get_int("num_experts", kExperts));

@@ -12,6 +12,7 @@ Result<std::unique_ptr<Model>> make_qwen3(const io::ConfigMap& config, const Mod
 Result<std::unique_ptr<Model>> make_phi3(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen3_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_mixtral(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_gpt_oss(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_deepseek_v2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_deepseek_v3(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_gemma2(const io::ConfigMap& config, const ModelOptions& options);
@@ -22,6 +23,11 @@ inline constexpr io::IntRange kDimension{1, int64_t{1} << 24};
 
 // Qwen3's attention and norms, which its mixtures share.
 Result<DecoderSpec> read_qwen3_spec(const io::ConfigMap& config, const ModelOptions& options);
+
+// `layer_types` where the file has it, else a window in all layers but every `pattern`-th. Of `sliding_window` tokens; where the
+// file has no such field, of `absent`.
+Result<std::vector<int64_t>> read_alternating_windows(const io::ConfigMap& config, int64_t layers, int64_t pattern,
+                                                      int64_t absent);
 
 // `window` in the layers that `layer_types` calls sliding_attention, 0 in the others.
 Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int64_t layers, int64_t window);

@@ -8,6 +8,8 @@
 namespace choral::models {
 namespace {
 
+constexpr int64_t kWindow = 4096;  // where the file has none
+
 // null: none. Absent: what the family's configuration class takes.
 Result<float> read_softcap(const io::ConfigMap& config, std::string_view key, double absent) {
   const bool is_null = config.object().find(key) != nullptr && !config.contains(key);
@@ -15,15 +17,6 @@ Result<float> read_softcap(const io::ConfigMap& config, std::string_view key, do
   if (!config.contains(key)) return static_cast<float>(absent);
   CHORAL_TRY(const double cap, config.get_double(key, {1e-3, 1e6}));
   return static_cast<float>(cap);
-}
-
-// `layer_types` where the file has it, else every `pattern`-th layer looks back over everything.
-Result<std::vector<int64_t>> read_windows(const io::ConfigMap& config, int64_t layers, int64_t pattern) {
-  CHORAL_TRY(const int64_t window, config.get_int_or("sliding_window", 4096, io::kPositive));
-  if (config.contains("layer_types")) return read_layer_windows(config, layers, window);
-  std::vector<int64_t> windows(layers, window);
-  for (int64_t i = pattern - 1; i < layers; i += pattern) windows[i] = 0;
-  return windows;
 }
 
 Result<DecoderSpec> read_gemma_spec(const io::ConfigMap& config, const ModelOptions& options) {
@@ -50,7 +43,7 @@ Result<std::unique_ptr<Model>> make_gemma2(const io::ConfigMap& config, const Mo
   CHORAL_TRY(auto spec, read_gemma_spec(config, options));
   CHORAL_TRY(spec.attention_softcap, read_softcap(config, "attn_logit_softcapping", 50));
   CHORAL_TRY(spec.logit_softcap, read_softcap(config, "final_logit_softcapping", 30));
-  CHORAL_TRY(spec.sliding_window, read_windows(config, spec.layers, 2));
+  CHORAL_TRY(spec.sliding_window, read_alternating_windows(config, spec.layers, 2, kWindow));
   return make_decoder(std::move(spec), options);
 }
 
@@ -61,7 +54,7 @@ Result<std::unique_ptr<Model>> make_gemma3(const io::ConfigMap& config, const Mo
   CHORAL_TRY(spec.logit_softcap, read_softcap(config, "final_logit_softcapping", 0));
   spec.qk_norm = true;
   CHORAL_TRY(const int64_t pattern, config.get_int_or("sliding_window_pattern", 6, io::kPositive));
-  CHORAL_TRY(spec.sliding_window, read_windows(config, spec.layers, pattern));
+  CHORAL_TRY(spec.sliding_window, read_alternating_windows(config, spec.layers, pattern, kWindow));
   if (!config.contains("rope_theta")) spec.rotary.theta = 1e6;
   spec.window_rotary = kernels::RotaryParams{
       .head_dim = spec.rotary.head_dim, .rotary_dim = spec.rotary.rotary_dim, .max_positions = spec.rotary.max_positions};

@@ -178,6 +178,49 @@ TEST_F(ModelsTest, ExpertsAreBounded) {
   EXPECT_NE(refusal(deep, "\"num_experts\": 4", "\"num_experts\": 1000").find("experts in all"), std::string::npos);
 }
 
+std::string gpt_oss(const std::string& more = "") {
+  return R"({"architectures": ["GptOssForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "vocab_size": 100, "max_position_embeddings": 256,
+             "num_experts": 3, "num_experts_per_tok": 2, "rope_scaling": null)" +
+         more + "}";
+}
+
+TEST_F(ModelsTest, GptOssHasSinksAndOneMatrixOfGateAndUpAnExpert) {
+  const auto model = make(gpt_oss());
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  std::vector<std::string> modules;
+  for (const auto* module : (*model)->modules()) {
+    if (module->prefix().starts_with("model.layers.1.")) modules.push_back(module->prefix().substr(15));
+  }
+  EXPECT_EQ(modules, (std::vector<std::string>{"input_layernorm", "self_attn.qkv_proj", "self_attn.sinks", "self_attn.o_proj",
+                                               "post_attention_layernorm", "mlp.router", "mlp.experts.0.gate_up_proj",
+                                               "mlp.experts.0.down_proj", "mlp.experts.1.gate_up_proj", "mlp.experts.1.down_proj",
+                                               "mlp.experts.2.gate_up_proj", "mlp.experts.2.down_proj"}));
+}
+
+TEST_F(ModelsTest, WhatGptOssCannotDoIsNamed) {
+  const auto refusal = [&](const std::string& config) { return make(config).status().message(); };
+  EXPECT_NE(refusal(gpt_oss(R"(, "swiglu_limit": 0)")).find("swiglu_limit"), std::string::npos);
+  EXPECT_NE(refusal(gpt_oss(R"(, "swiglu_alpha": -1.0)")).find("swiglu_alpha"), std::string::npos);
+  EXPECT_NE(refusal(gpt_oss(R"(, "hidden_act": "gelu_new")")).find("gelu_new"), std::string::npos);
+  EXPECT_NE(refusal(gpt_oss(R"(, "layer_types": ["full_attention", "chunked_attention"])")).find("chunked_attention"),
+            std::string::npos);
+  for (const std::string key : {"head_dim", "num_key_value_heads", "rope_scaling"}) {
+    std::string lacking = gpt_oss();
+    lacking.replace(lacking.find(key), key.size(), "absent");
+    EXPECT_NE(refusal(lacking).find(key + " is missing"), std::string::npos) << key;
+  }
+}
+
+TEST_F(ModelsTest, AlternatingWindowsAreTheFilesOrThePattern) {
+  const auto windows = [&](const std::string& json) { return *read_alternating_windows(config(json), 4, 2, 128); };
+  EXPECT_EQ(windows("{}"), (std::vector<int64_t>{128, 0, 128, 0}));
+  EXPECT_EQ(windows(R"({"sliding_window": 16})"), (std::vector<int64_t>{16, 0, 16, 0}));
+  EXPECT_EQ(windows(R"({"sliding_window": 16, "layer_types": ["full_attention", "full_attention", "full_attention",
+                        "sliding_attention"]})"),
+            (std::vector<int64_t>{0, 0, 0, 16}));
+}
+
 TEST_F(ModelsTest, RopeFieldsArriveAsTheyAreWritten) {
   const auto rope = read_rope_config(config(R"({"rope_theta": 500000.0, "partial_rotary_factor": 0.5, "rope_scaling": {
       "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

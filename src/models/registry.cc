@@ -15,10 +15,11 @@ struct Family {
   Result<std::unique_ptr<Model>> (*make)(const io::ConfigMap&, const ModelOptions&);
 };
 
-constexpr std::array<Family, 11> kFamilies{{{"DeepseekV2ForCausalLM", make_deepseek_v2},
+constexpr std::array<Family, 12> kFamilies{{{"DeepseekV2ForCausalLM", make_deepseek_v2},
                                             {"DeepseekV3ForCausalLM", make_deepseek_v3},
                                             {"Gemma2ForCausalLM", make_gemma2},
                                             {"Gemma3ForCausalLM", make_gemma3},
+                                            {"GptOssForCausalLM", make_gpt_oss},
                                             {"LlamaForCausalLM", make_llama},
                                             {"MistralForCausalLM", make_mistral},
                                             {"MixtralForCausalLM", make_mixtral},

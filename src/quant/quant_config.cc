@@ -42,6 +42,7 @@ constexpr std::array kFormats{
     Format{"awq", read_awq},
     Format{"gptq", read_gptq},
     Format{"fp8", read_fp8},
+    Format{"mxfp4", read_mxfp4},
 };
 
 template <class Table>

@@ -1,8 +1,10 @@
 #include "quant/shards.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "base/checked_math.h"
 #include "base/float8.h"
 #include "kernels/quant/dequantise.h"
 
@@ -20,10 +22,35 @@ std::vector<int64_t> read_as(const TensorView& view) {
   return values;
 }
 
+// to [rows, cols] of from [cols, rows], in squares that a cache holds.
+template <class Element>
+void transpose(const platform::Context& ctx, const std::byte* from, int64_t rows, int64_t cols, std::byte* to) {
+  constexpr int64_t kSide = 32;
+  ctx.kernel.pool.parallel_for(ceil_div(rows, kSide), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t col = 0; col < cols; col += kSide) {
+      for (int64_t r = begin * kSide; r < std::min(end * kSide, rows); ++r) {
+        for (int64_t c = col; c < std::min(col + kSide, cols); ++c) {
+          std::memcpy(to + (r * cols + c) * sizeof(Element), from + (c * rows + r) * sizeof(Element), sizeof(Element));
+        }
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void add_weight(const LinearShape& shape, StoredAs stored_as, ParameterSet& parameters) {
   for_each_shard(shape, parameters.add("weight", stored_as), ".weight", [&](int64_t out) { return Shape{out, shape.in}; });
+}
+
+Result<TensorView> as_rows(const platform::Context& ctx, const io::SourceTensor& weight, Tensor& memory) {
+  if (!weight.transposed) return weight.view;
+  const int64_t rows = weight.view.rows(), cols = weight.view.cols(), element_bytes = row_bytes(weight.view.dtype, 1);
+  CHORAL_CHECK(element_bytes == 2 || element_bytes == 4, "what is no float of two or four bytes is stored by rows");
+  CHORAL_TRY(memory, Tensor::allocate(weight.view.dtype, {rows, cols}));
+  const auto turn = element_bytes == 2 ? transpose<uint16_t> : transpose<uint32_t>;
+  turn(ctx, weight.view.data, rows, cols, memory.data());
+  return memory.view();
 }
 
 Result<std::vector<float>> read_floats(const Shard& shard) {

@@ -84,15 +84,35 @@ TEST_P(TinyGoldenTest, EqualsTransformersAndPeft) {
               std::string(CHORAL_TEST_DATA) + "/lora");
 }
 
+// A model's folder in which some files are others of it: (name, file in its place).
+class ChangedFolder {
+ public:
+  ChangedFolder(const std::string& model, std::initializer_list<std::pair<const char*, const char*>> changes) {
+    const fs::path from = fs::path(CHORAL_TEST_DATA) / "models" / model;
+    for (const auto& file : fs::directory_iterator(from)) fs::create_symlink(file.path(), dir_.path() / file.path().filename());
+    for (const auto& [name, other] : changes) {
+      fs::remove(dir_.path() / name);
+      fs::create_symlink(from / other, dir_.path() / name);
+    }
+  }
+  std::string path() const { return dir_.path().string(); }
+
+ private:
+  testing::TempDir dir_;
+};
+
 // The same model under its configuration as transformers 5 writes it.
 TEST_P(TinyGoldenTest, EqualsThemUnderTheNewerConfiguration) {
   const std::string model = GetParam();
-  const fs::path from = fs::path(CHORAL_TEST_DATA) / "models" / model;
-  const testing::TempDir dir;
-  for (const auto& file : fs::directory_iterator(from)) fs::create_symlink(file.path(), dir.path() / file.path().filename());
-  fs::remove(dir.path() / "config.json");
-  fs::create_symlink(from / "config.transformers5.json", dir.path() / "config.json");
-  check_model({.model = dir.path().string(), .threads = 2}, "tiny.jsonl", model, std::string(CHORAL_TEST_DATA) + "/lora");
+  const ChangedFolder folder(model, {{"config.json", "config.transformers5.json"}});
+  check_model({.model = folder.path(), .threads = 2}, "tiny.jsonl", model, std::string(CHORAL_TEST_DATA) + "/lora");
+}
+
+// gpt-oss's experts as MXFP4, whose numbers are those of the bf16 file, adapters included.
+TEST(TinyGoldenMxfp4Test, EqualsTransformersAndPeft) {
+  const ChangedFolder folder("tiny-gpt-oss", {{"config.json", "config.mxfp4.json"},
+                                              {"model.safetensors.index.json", "model.safetensors.index.mxfp4.json"}});
+  check_model({.model = folder.path(), .threads = 2}, "tiny.jsonl", "tiny-gpt-oss", std::string(CHORAL_TEST_DATA) + "/lora");
 }
 
 std::string family_of(const ::testing::TestParamInfo<const char*>& tested) {
@@ -103,7 +123,8 @@ std::string family_of(const ::testing::TestParamInfo<const char*>& tested) {
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest,
                          ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-phi3", "tiny-gemma2",
-                                           "tiny-gemma3", "tiny-qwen3moe", "tiny-deepseek-v2", "tiny-deepseek-v3"),
+                                           "tiny-gemma3", "tiny-qwen3moe", "tiny-gpt-oss", "tiny-deepseek-v2",
+                                           "tiny-deepseek-v3"),
                          family_of);
 
 // A mixture that is Mistral: its router is undecided, so the first two experts share a token by halves, and their mean is the

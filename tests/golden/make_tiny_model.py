@@ -4,8 +4,12 @@
 usage: make_tiny_model.py NAME DATA_DIR
 Needs torch, transformers and peft as ./dev peft installs them. Writes DATA_DIR/models/NAME, DATA_DIR/lora/NAME-lora-all, and replaces
 NAME's lines of DATA_DIR/goldens/tiny.jsonl. The tokenizer is that of models/tiny-llama3. All is computed in float32 on one weight file.
+
+tiny-gpt-oss has its experts twice: as bfloat16 in model-experts.safetensors, and the same numbers as MXFP4 in model-mxfp4.safetensors,
+which config.mxfp4.json and model.safetensors.index.mxfp4.json belong to.
 """
 
+import copy
 import json
 import pathlib
 import shutil
@@ -16,6 +20,8 @@ import zlib
 import peft
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
@@ -32,22 +38,77 @@ PHI3 = dict(
     rope_scaling={"type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 2.0], "long_factor": [1.0, 1.5, 2.2, 4.0, 9.0, 20.0]},
     rope_theta=10000.0, rms_norm_eps=1e-5, tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
 
+# A limit that gates and ups of random weights reach.
+GPT_OSS = dict(
+    hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+    vocab_size=VOCABULARY, max_position_embeddings=512, sliding_window=24, layer_types=["sliding_attention", "full_attention"],
+    rope_scaling={"rope_type": "yarn", "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                  "original_max_position_embeddings": 64},
+    rope_theta=10000.0, rms_norm_eps=1e-5, num_local_experts=6, num_experts_per_tok=2, swiglu_limit=1.25, attention_bias=True,
+    tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
 FAMILIES = {
     "tiny-phi3": dict(model=transformers.Phi3ForCausalLM, config=transformers.Phi3Config, fields=PHI3, prompts=(20, 33, 40, 150),
                       targets=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
+    "tiny-gpt-oss": dict(model=transformers.GptOssForCausalLM, config=transformers.GptOssConfig, fields=GPT_OSS, prompts=(1, 9, 40, 150),
+                         targets=["q_proj", "k_proj", "v_proj", "o_proj"],
+                         parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
 }
+
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+MXFP4_GROUP = 32
+
+
+# The nearest MXFP4 of each row's groups: codes [..., k], exponents [..., k / 32]; then the numbers they stand for.
+def mxfp4_codes(rows):
+    groups = rows.float().unflatten(-1, (-1, MXFP4_GROUP))
+    exponents = groups.abs().amax(-1).log2().floor() - 2
+    scaled = groups * 2 ** -exponents[..., None]
+    codes = (scaled.abs()[..., None] - E2M1).abs().argmin(-1) + 8 * (scaled < 0)
+    return codes.flatten(-2).to(torch.uint8), exponents
+
+
+def mxfp4_numbers(codes, exponents):
+    numbers = E2M1[(codes % 8).long()] * torch.where(codes >= 8, -1.0, 1.0)
+    return (numbers.unflatten(-1, (-1, MXFP4_GROUP)) * 2 ** exponents[..., None]).flatten(-2)
 
 
 def make_model(family):
-    model = family["model"](family["config"](**family["fields"], attn_implementation="eager")).float().eval()
+    model = family["model"](family["config"](**copy.deepcopy(family["fields"]), attn_implementation="eager")).float().eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "norm" in name:
                 weight.copy_(1 + 0.1 * torch.randn_like(weight))
             else:
                 weight.copy_(torch.randn_like(weight) * (0.15 if "embed" in name else 1.5 * weight.shape[-1] ** -0.5))
+            if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+                weight.copy_(mxfp4_numbers(*mxfp4_codes(weight.mT)).mT)
             weight.copy_(weight.bfloat16())
     return model
+
+
+# model.safetensors in two files, the experts' matrices in one of their own, and this one as MXFP4 beside it.
+def split_experts(folder, config):
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    dense = {name: weight for name, weight in weights.items() if not name.endswith(("experts.gate_up_proj", "experts.down_proj"))}
+    experts = {name: weight for name, weight in weights.items() if name not in dense}
+    packed = {}
+    for name, weight in experts.items():
+        codes, exponents = mxfp4_codes(weight.mT)
+        blocks = (codes[..., 0::2] | codes[..., 1::2] << 4).unflatten(-1, (-1, MXFP4_GROUP // 2)).contiguous()
+        scales = (exponents + 127).to(torch.uint8)
+        assert torch.equal(convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16), weight)
+        packed.update({name + "_blocks": blocks, name + "_scales": scales})
+    for file, own, index in (("model-experts.safetensors", experts, "model.safetensors.index.json"),
+                             ("model-mxfp4.safetensors", packed, "model.safetensors.index.mxfp4.json")):
+        save_file({name: weight.contiguous() for name, weight in own.items()}, folder / file)
+        places = {**dict.fromkeys(dense, "model-dense.safetensors"), **dict.fromkeys(own, file)}
+        (folder / index).write_text(json.dumps(dict(metadata={}, weight_map=dict(sorted(places.items()))), indent=1) + "\n")
+    save_file(dense, folder / "model-dense.safetensors")
+    skipped = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    config = dict(config, quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=skipped))
+    (folder / "config.mxfp4.json").write_text(json.dumps(config, indent=1) + "\n")
 
 
 def save_model(model, family, folder, data):
@@ -59,16 +120,20 @@ def save_model(model, family, folder, data):
     config = dict(architectures=[family["model"].__name__], model_type=model.config.model_type, hidden_act="silu",
                   torch_dtype="bfloat16", **family["fields"])
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    if family["model"] is transformers.GptOssForCausalLM:
+        split_experts(folder, config)
     for file in folder.iterdir():
         file.chmod(0o644)
 
 
 def add_adapter(model, family, folder):
-    adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=8, target_modules=family["targets"], task_type="CAUSAL_LM"))
+    adapted = peft.get_peft_model(model, peft.LoraConfig(
+        r=4, lora_alpha=8, target_modules=family["targets"], target_parameters=family.get("parameters"), task_type="CAUSAL_LM"))
     with torch.no_grad():
         for name, weight in adapted.named_parameters():
             if "lora_" in name:
                 weight.copy_((torch.randn_like(weight) * 0.1).bfloat16())
+    adapted.peft_config["default"].base_model_name_or_path = folder.name.removesuffix("-lora-all")
     adapted.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
     for file in folder.iterdir():

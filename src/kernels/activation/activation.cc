@@ -20,6 +20,10 @@ void gate_row(Activation f, const float* gate, const float* up, float* y, int64_
   }
 }
 
+void clamped_swiglu_row(const ClampedSwiglu& form, const float* x, float* y, int64_t count) {
+  write_row(ClampedSwigluRow{x, form.alpha, form.limit}, count, y);
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace choral::kernels
@@ -33,17 +37,29 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/task_size.h"
 
 namespace choral::kernels {
+namespace {
+
+// Calls run(row, first column, columns) for pieces of all rows, divided over the threads.
+template <class Run>
+void for_each_piece(const Context& ctx, int64_t rows, int64_t cols, Run run) {
+  const int64_t chunks = ceil_div(cols, kHeavyTask);
+  ctx.pool.parallel_for(rows * chunks, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t col = i % chunks * kHeavyTask;
+      run(i / chunks, col, std::min(kHeavyTask, cols - col));
+    }
+  });
+}
+
+}  // namespace
+
 void activation_and_mul(const Context& ctx, Activation f, MatrixView<const float> gate, MatrixView<const float> up,
                         MatrixView<float> y) {
   CHORAL_CHECK(gate.rows == y.rows && up.rows == y.rows && gate.cols == y.cols && up.cols == y.cols,
                "gate, up and y of a gated activation have one shape");
   const auto row = CHORAL_AT_LEVEL(ctx.level, gate_row);
-  const int64_t chunks = ceil_div(y.cols, kHeavyTask);
-  ctx.pool.parallel_for(y.rows * chunks, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t t = i / chunks, col = i % chunks * kHeavyTask;
-      row(f, gate.row(t) + col, up.row(t) + col, y.row(t) + col, std::min(kHeavyTask, y.cols - col));
-    }
+  for_each_piece(ctx, y.rows, y.cols, [&](int64_t t, int64_t col, int64_t count) {
+    row(f, gate.row(t) + col, up.row(t) + col, y.row(t) + col, count);
   });
 }
 
@@ -62,6 +78,13 @@ void gelu_and_mul(const Context& ctx, MatrixView<const float> x, MatrixView<floa
 
 void gelu_tanh_and_mul(const Context& ctx, MatrixView<const float> x, MatrixView<float> y) {
   activation_and_mul(ctx, Activation::kGeluTanh, x, y);
+}
+
+void swigluoai_and_mul(const Context& ctx, const ClampedSwiglu& form, MatrixView<const float> x, MatrixView<float> y) {
+  CHORAL_CHECK(x.rows == y.rows && x.cols == 2 * y.cols, "x of a gated activation is twice as wide as y");
+  const auto row = CHORAL_AT_LEVEL(ctx.level, clamped_swiglu_row);
+  for_each_piece(ctx, y.rows, y.cols,
+                 [&](int64_t t, int64_t col, int64_t count) { row(form, x.row(t) + 2 * col, y.row(t) + col, count); });
 }
 
 }  // namespace choral::kernels

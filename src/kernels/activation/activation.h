@@ -21,4 +21,11 @@ void activation_and_mul(const Context& ctx, Activation f, MatrixView<const float
 void activation_and_mul(const Context& ctx, Activation f, MatrixView<const float> gate, MatrixView<const float> up,
                         MatrixView<float> y);
 
+// gpt-oss's, of a gate and an up beside each other: y[t, i] = (clamp(x[t, 2i + 1], −limit, limit) + 1) · g / (1 + e^(−alpha·g)),
+// g = min(x[t, 2i], limit). y is no part of x.
+struct ClampedSwiglu {
+  float alpha = 1.702f, limit = 7;
+};
+void swigluoai_and_mul(const Context& ctx, const ClampedSwiglu& form, MatrixView<const float> x, MatrixView<float> y);
+
 }  // namespace choral::kernels

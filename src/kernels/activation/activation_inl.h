@@ -48,6 +48,32 @@ struct GatedRow {
   HWY_INLINE VF tail(int64_t i, size_t rest) const { return hn::Mul(F()(load_tail(gate + i, rest)), load_tail(up + i, rest)); }
 };
 
+// Of a row of gates and ups in turns.
+struct ClampedSwigluRow {
+  const float* x;
+  float alpha, limit;
+  HWY_INLINE VF value(VF gate, VF up) const {
+    const F32 d;
+    const VF one = hn::Set(d, 1.0f), most = hn::Set(d, limit), least = hn::Neg(most);
+    gate = hn::IfThenElse(hn::Gt(gate, most), most, gate);
+    up = hn::IfThenElse(hn::Gt(up, most), most, hn::IfThenElse(hn::Lt(up, least), least, up));
+    const VF weighted = hn::Div(gate, hn::Add(one, exp_full(hn::Mul(gate, hn::Set(d, -alpha)))));
+    return hn::Mul(hn::Add(up, one), weighted);
+  }
+  HWY_INLINE VF full(int64_t i) const {
+    VF gate, up;
+    hn::LoadInterleaved2(F32(), x + 2 * i, gate, up);
+    return value(gate, up);
+  }
+  HWY_INLINE VF tail(int64_t i, size_t rest) const {
+    alignas(64) float pairs[2 * HWY_MAX_BYTES / sizeof(float)] = {};
+    std::memcpy(pairs, x + 2 * i, 2 * rest * sizeof(float));
+    VF gate, up;
+    hn::LoadInterleaved2(F32(), pairs, gate, up);
+    return value(gate, up);
+  }
+};
+
 }  // namespace HWY_NAMESPACE
 }  // namespace choral::kernels
 HWY_AFTER_NAMESPACE();

@@ -97,5 +97,71 @@ TEST(ActivationTest, EdgesAreDefined) {
   }
 }
 
+// Gates and ups around the limits and far beyond, in any pairing.
+std::vector<float> swiglu_pairs(const ClampedSwiglu& form) {
+  std::vector<float> values{0.0f, -1.0f, 0.3f, -0.7f, 30.0f, -30.0f, 1e30f, -90.0f};
+  for (const float sign : {-1.0f, 1.0f}) {
+    for (const float beside : {0x1p-20f, 0.0f, -0x1p-20f}) values.push_back(sign * form.limit * (1 + beside));
+  }
+  std::vector<float> pairs;
+  for (const float gate : values) {
+    for (const float up : values) pairs.push_back(gate), pairs.push_back(up);
+  }
+  return pairs;
+}
+
+TEST(ClampedSwigluTest, EqualsTheDefinition) {
+  Machine machine;
+  for (const ClampedSwiglu form : {ClampedSwiglu{}, ClampedSwiglu{.alpha = 0.9f, .limit = 1.25f}}) {
+    const auto x = swiglu_pairs(form);
+    const int64_t n = std::ssize(x) / 2;
+    std::vector<float> expected(n), y(n);
+    ref::swigluoai_and_mul(form, {x.data(), 1, 2 * n}, {expected.data(), 1, n});
+    for (const CpuLevel level : usable_cpu_levels()) {
+      swigluoai_and_mul(machine.at(level), form, {x.data(), 1, 2 * n}, {y.data(), 1, n});
+      for (int64_t i = 0; i < n; ++i) {
+        // up + 1, e^t, 1 + e, the division and the product; e^t is relatively as wrong as t is absolutely.
+        const double t = std::abs(form.alpha * std::min(x[2 * i], form.limit));
+        ASSERT_NEAR(y[i], expected[i], 0x1p-23 * (6.0 + std::min(t, 100.0)) * std::abs(expected[i]) + 1e-36)
+            << cpu_level_name(level) << ", gate " << x[2 * i] << ", up " << x[2 * i + 1];
+      }
+    }
+  }
+}
+
+TEST(ClampedSwigluTest, GateUpAndLimitsAreWhereTheyBelong) {
+  const std::vector<float> x{2.0f, 0.5f, 100.0f, -100.0f, -100.0f, 0.0f, NAN, 0.0f, 0.0f, NAN};
+  Machine machine;
+  for (const CpuLevel level : usable_cpu_levels()) {
+    std::vector<float> y(5);
+    swigluoai_and_mul(machine.at(level), {}, {x.data(), 1, 10}, {y.data(), 1, 5});
+    EXPECT_NEAR(y[0], 1.5 * 2.0 / (1.0 + std::exp(-3.404)), 1e-5);
+    EXPECT_NEAR(y[1], -6.0 * 7.0 / (1.0 + std::exp(-1.702 * 7.0)), 1e-4);
+    EXPECT_NEAR(y[2], 0, 1e-30);  // the gate has no lower limit
+    EXPECT_TRUE(std::isnan(y[3]));
+    EXPECT_TRUE(std::isnan(y[4]));
+  }
+}
+
+TEST(ClampedSwigluTest, AnElementDoesNotKnowItsIndex) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal(0.0f, 4.0f);
+  Machine machine;
+  for (const int64_t n : {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 2049}) {
+    std::vector<float> x(4 * n);  // two tokens
+    for (float& a : x) a = normal(random);
+    for (const CpuLevel level : usable_cpu_levels()) {
+      std::vector<float> y(2 * n + 1, 99.0f);
+      swigluoai_and_mul(machine.at(level), {}, {x.data(), 2, 2 * n}, {y.data(), 2, n});
+      EXPECT_EQ(y.back(), 99.0f) << "wrote past the end";
+      for (int64_t i = 0; i < 2 * n; ++i) {
+        float alone;
+        swigluoai_and_mul(machine.at(level), {}, {x.data() + 2 * i, 1, 2}, {&alone, 1, 1});
+        ASSERT_EQ(y[i], alone) << cpu_level_name(level) << ", n " << n << ", element " << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace choral::kernels

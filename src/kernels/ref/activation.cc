@@ -23,4 +23,17 @@ void activation_and_mul(Activation f, MatrixView<const float> x, MatrixView<floa
   }
 }
 
+void swigluoai_and_mul(const ClampedSwiglu& form, MatrixView<const float> x, MatrixView<float> y) {
+  const double limit = form.limit;
+  for (int64_t t = 0; t < y.rows; ++t) {
+    for (int64_t i = 0; i < y.cols; ++i) {
+      double gate = x.row(t)[2 * i], up = x.row(t)[2 * i + 1];
+      if (gate > limit) gate = limit;
+      if (up > limit) up = limit;
+      if (up < -limit) up = -limit;
+      y.row(t)[i] = static_cast<float>((up + 1.0) * gate / (1.0 + std::exp(-form.alpha * gate)));
+    }
+  }
+}
+
 }  // namespace choral::kernels::ref

@@ -68,6 +68,25 @@ TEST(FusedExperts, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(refusal(half, kBoth, {}, targets()), HasSubstr("experts.0.gate_up_proj"));
 }
 
+// gpt-oss has gate and up as one matrix, and adapters of a few layers are usual.
+TEST(FusedExperts, ALayersNumberMayStandBeforeAParameter) {
+  auto layers = testing::small_targets();
+  for (const int layer : {0, 1, 11}) {
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const auto expert = fmt::format("model.layers.{}.mlp.experts.{}.", layer, e);
+      layers.push_back(testing::linear(expert + "gate_up_proj", {{expert + "gate_up_proj", 2 * kIntermediate}}, kHidden));
+      layers.push_back(testing::linear(expert + "down_proj", {{expert + "down_proj", kHidden}}, kIntermediate));
+    }
+  }
+  const auto of_layer = config(R"(["1.mlp.experts.gate_up_proj","1.mlp.experts.down_proj"])");
+  const auto model = accepted(fused(), of_layer, {}, layers);
+  EXPECT_EQ(model.loras().size(), 2u * kExperts);
+  const auto* both = model.get_lora(kModule + ".2.gate_up_proj");
+  ASSERT_NE(both, nullptr);
+  EXPECT_EQ(both->lora_b.view.shape, (Shape{2 * kIntermediate, kRank}));
+  EXPECT_THAT(refusal(fused(), kBoth, {}, layers), HasSubstr("model.layers.0.mlp.experts.0.gate_up_proj"));
+}
+
 // Where the base holds experts as parameters, target_modules does not reach them, whatever it names.
 TEST(FusedExperts, AFileWithoutExpertsLeavesThemAlone) {
   AdapterBuilder builder;

@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
 #include "kernels/gemm/packed_matrix.h"
 #include "kernels/lora/lora_batch.h"
@@ -59,6 +60,7 @@ using PackedMatrix = kernels::PackedMatrix;
 using Epilogue = kernels::Epilogue;
 using KvCacheView = kernels::KvCacheView;
 using AttentionParams = kernels::AttentionParams;
+using ClampedSwiglu = kernels::ClampedSwiglu;
 using Stack = kernels::LoRAStack;  // of adapters' matrices in the device's memory
 using QuantisedRows = kernels::QuantisedRows;
 

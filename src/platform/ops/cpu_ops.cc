@@ -97,6 +97,9 @@ void RotaryEmbedding::forward_cpu(const Context& ctx, const PlacedRotary& rotary
 
 void SiluAndMul::forward_cpu(const Context& ctx, In x, Out y) { kernels::silu_and_mul(ctx.kernel, x, y); }
 void GeluTanhAndMul::forward_cpu(const Context& ctx, In x, Out y) { kernels::gelu_tanh_and_mul(ctx.kernel, x, y); }
+void SwigluOaiAndMul::forward_cpu(const Context& ctx, In x, const ClampedSwiglu& form, Out y) {
+  kernels::swigluoai_and_mul(ctx.kernel, form, x, y);
+}
 
 void WriteKv::forward_cpu(const Context& ctx, const KvCacheView& cache, In k, In v, Slots slots) {
   kernels::write_kv(ctx.kernel, cache, k, v, slots.host);

@@ -136,6 +136,9 @@ void SiluAndMul::forward_native(const Context&, In x, Out y) {
 void GeluTanhAndMul::forward_native(const Context&, In x, Out y) {
   kernels::ref::activation_and_mul(kernels::Activation::kGeluTanh, x, y);
 }
+void SwigluOaiAndMul::forward_native(const Context&, In x, const ClampedSwiglu& form, Out y) {
+  kernels::ref::swigluoai_and_mul(form, x, y);
+}
 
 void WriteKv::forward_native(const Context& ctx, const KvCacheView& cache, In k, In v, Slots slots) {
   kernels::write_kv(ctx.kernel, cache, k, v, slots.host);  // stores, and computes nothing

@@ -267,6 +267,16 @@ struct GeluTanhAndMul : OpTraits {
   static Status conform(Conformance&);
 };
 
+// y = (clamp(up, ±limit) + 1)·g·sigmoid(alpha·g), g = min(gate, limit), of gates and ups in turns. x [m, 2n], y [m, n]
+struct SwigluOaiAndMul : OpTraits {
+  CHORAL_OP(swigluoai_and_mul);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::gated;
+  static constexpr std::string_view kHostsOwn = MoeCombine::kHostsOwn;
+  using Call = void(const Context&, In x, const ClampedSwiglu& form, Out y);
+  static Call forward_cpu, forward_native;
+};
+
 // k and v rows go to their slots of the paged cache.
 struct WriteKv : OpTraits {
   CHORAL_OP(write_kv);
@@ -375,8 +385,8 @@ using AllOps =
     OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::BgmvShrink, ops::BgmvExpand, ops::BgmvExpandSlice, ops::SgmvShrink,
            ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows, ops::TakeRows, ops::Add, ops::Scale,
            ops::MoeCombine, ops::SplitLatentKv, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding,
-           ops::SiluAndMul, ops::GeluTanhAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope,
-           ops::RopeWriteKv, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+           ops::SiluAndMul, ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm,
+           ops::QkNormRope, ops::RopeWriteKv, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();

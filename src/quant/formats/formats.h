@@ -10,6 +10,7 @@ Result<std::unique_ptr<QuantConfig>> read_compressed_tensors(const io::ConfigMap
 Result<std::unique_ptr<QuantConfig>> read_awq(const io::ConfigMap& quantization_config);
 Result<std::unique_ptr<QuantConfig>> read_gptq(const io::ConfigMap& quantization_config);
 Result<std::unique_ptr<QuantConfig>> read_fp8(const io::ConfigMap& quantization_config);
+Result<std::unique_ptr<QuantConfig>> read_mxfp4(const io::ConfigMap& quantization_config);
 // quant_model_description.json.
 Result<std::unique_ptr<QuantConfig>> read_modelslim(const io::ConfigMap& description);
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "io/module_pattern.h"
 #include "quant/formats/formats.h"
+#include "quant/formats/skipped_modules.h"
 
 namespace choral::quant {
 namespace {
@@ -20,38 +20,6 @@ Result<Fp8Blocks> read_blocks(const io::ConfigMap& config, std::string_view key)
   }
   return Fp8Blocks{sides[0], sides[1]};
 }
-
-// modules_to_not_convert and ignored_layers, read as transformers does: an entry is a regular expression that matches from a
-// name's start up to the end of a component, so whole names and prefixes too, or the end of the name.
-class Skipped {
- public:
-  Status read(const io::ConfigMap& config, std::string_view key) {
-    CHORAL_TRY(const auto entries, config.get_strings_or_empty(key));
-    for (const std::string& entry : entries) {
-      const auto expression = fmt::format("(?:{}){}", entry, R"((?:(?<=\.)|(?=\.|$)))");
-      CHORAL_TRY(auto pattern,
-                 io::ModulePattern::compile(expression, io::ModulePattern::Mode::kMatch).while_(config.path_of(key)));
-      entries_.push_back({entry, std::move(pattern)});
-    }
-    return {};
-  }
-
-  Result<bool> match(std::string_view layer) const {
-    for (const auto& entry : entries_) {
-      if (layer.ends_with(entry.text)) return true;
-      CHORAL_TRY(const bool matches, entry.pattern.matches(layer));
-      if (matches) return true;
-    }
-    return false;
-  }
-
- private:
-  struct Entry {
-    std::string text;
-    io::ModulePattern pattern;
-  };
-  std::vector<Entry> entries_;
-};
 
 std::string activations_note(const std::string& where) {
   return fmt::format("{}: activations stay float, fp8 weights are multiplied with them as they are", where);
@@ -95,7 +63,7 @@ class Fp8Config : public QuantConfig {
 
  private:
   SchemePtr scheme_;
-  Skipped skipped_;
+  SkippedModules skipped_;
   std::string note_;
 };
 

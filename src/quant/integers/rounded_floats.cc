@@ -51,7 +51,9 @@ class RoundedFloats : public IntegerStorage {
   Result<IntegerWeight> read(const platform::Context& ctx, const LinearShape&, ParameterSet& parameters,
                              size_t shard) const override {
     const Shard& weight = parameters.get("weight").shards[shard];
-    CHORAL_TRY(RoundedWeight rounded, round_to_int(ctx.kernel, weight.tensor.view, bits_, weight.name));
+    Tensor turned;
+    CHORAL_TRY(const auto view, as_rows(ctx, weight.tensor, turned));
+    CHORAL_TRY(RoundedWeight rounded, round_to_int(ctx.kernel, view, bits_, weight.name));
     return IntegerWeight{.q = {rounded.codes.view(), weight.tensor.row_order},
                          .memory = std::move(rounded.codes),
                          .group_size = rounded.group_size,

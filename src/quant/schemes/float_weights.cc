@@ -24,9 +24,11 @@ class FloatWeights : public Scheme {
     int64_t begin = 0;
     for (size_t i = 0; i < shards.size();) {
       std::vector<kernels::WeightRows> rows;
+      std::vector<Tensor> turned;
       const DType stored = shards[i].tensor.view.dtype;
       for (; i < shards.size() && shards[i].tensor.view.dtype == stored; ++i) {
-        rows.push_back({shards[i].tensor.view, shards[i].tensor.row_order});
+        CHORAL_TRY(const auto view, as_rows(ctx, shards[i].tensor, turned.emplace_back()));
+        rows.push_back({view, shards[i].tensor.row_order});
       }
       const DType format = request.as_stored ? stored : request.convert_to;
       auto packed = ctx.session.prepack(ctx, {.rows = rows, .format = format, .activations = request.activations});

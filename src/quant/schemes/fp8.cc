@@ -124,7 +124,9 @@ class InFlight : public Scheme {
     std::vector<RoundedWeight> members;
     Fp8Weight fp8;
     for (const Shard& shard : parameters.get("weight").shards) {
-      CHORAL_TRY(auto rounded, round_to_fp8(ctx.kernel, shard.tensor.view, shard.name));
+      Tensor turned;
+      CHORAL_TRY(const auto view, as_rows(ctx, shard.tensor, turned));
+      CHORAL_TRY(auto rounded, round_to_fp8(ctx.kernel, view, shard.name));
       fp8.rows.push_back({rounded.codes.view(), shard.tensor.row_order});
       fp8.scales.insert(fp8.scales.end(), rounded.scales.begin(), rounded.scales.end());
       members.push_back(std::move(rounded));

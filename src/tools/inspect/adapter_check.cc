@@ -19,8 +19,10 @@ std::function<Status(int64_t, std::span<float>)> rows_in_file(const io::Checkpoi
   std::vector<io::SourceTensor> parts;
   for (const auto& member : target.members) {
     const auto found = checkpoint.find((target.tied_to.empty() ? member.name : target.tied_to) + ".weight");
-    if (!found.ok() || found->view.shape != Shape{member.out, target.in} || !kernels::can_dequantise(found->view.dtype))
+    if (!found.ok() || found->view.shape != Shape{member.out, target.in} || found->transposed ||
+        !kernels::can_dequantise(found->view.dtype)) {
       return {};
+    }
     parts.push_back(*found);
   }
   return [parts = std::move(parts)](int64_t row, std::span<float> out) {

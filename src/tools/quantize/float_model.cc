@@ -51,6 +51,12 @@ Result<FloatModel> FloatModel::open(const QuantizeOptions& options, const quant:
       return corrupt("tensor {}.weight is {}, but the layer is [{}, {}]", layer.name, weight.view.shape.to_string(), layer.rows,
                      layer.k);
     }
+    if (weight.transposed) {
+      return unsupported(
+          "tensor {}.weight stands in one of all experts, which is not taken apart here; load the model with "
+          "--quantization instead",
+          layer.name);
+    }
     if (!is_float(weight.view.dtype)) {
       return unsupported("tensor {}.weight is stored as {}; weights of float32, float16 and bfloat16 are quantised", layer.name,
                          dtype_name(weight.view.dtype));

@@ -1,0 +1,65 @@
+#include "io/stacked_experts.h"
+
+#include <array>
+
+#include "base/printable.h"
+
+namespace choral::io {
+namespace {
+
+constexpr int64_t kMostExperts = 4096, kMostColumns = int64_t{1} << 30;
+
+// How the tensors of one ending are stored.
+struct Form {
+  std::string_view ending, own;
+  int rank;
+  Shape (*shape)(const Shape& all);
+  bool transposed = false;
+};
+constexpr std::array<Form, 4> kForms{{
+    {"_bias", ".bias", 2, [](const Shape& all) { return Shape{all[1]}; }},
+    {"_blocks", ".weight_packed", 4,
+     [](const Shape& all) {
+       return Shape{all[1], all[2] * all[3]};
+     }},
+    {"_scales", ".weight_scale", 3,
+     [](const Shape& all) {
+       return Shape{all[1], all[2]};
+     }},
+    {"", ".weight", 3,
+     [](const Shape& all) {
+       return Shape{all[2], all[1]};
+     },
+     true},
+}};
+constexpr std::array<std::string_view, 2> kParameters{"gate_up_proj", "down_proj"};
+
+}  // namespace
+
+Result<std::optional<StackedExperts>> stacked_experts(std::string_view name, const Shape& shape,
+                                                      FunctionRef<bool(std::string_view)> contains) {
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t at = name.rfind(kExperts);
+  if (at == std::string_view::npos) return std::optional<StackedExperts>();
+  const size_t begin = at + kExperts.size();
+  const std::string_view last = name.substr(begin);
+  for (const auto parameter : kParameters) {
+    if (!last.starts_with(parameter)) continue;
+    for (const Form& form : kForms) {
+      if (last.substr(parameter.size()) != form.ending) continue;
+      if (!contains(std::string(name.substr(0, begin + parameter.size())) + "_bias")) continue;
+      if (shape.rank() != form.rank || shape[0] < 1 || shape[0] > kMostExperts || shape.elements() / shape[0] > kMostColumns) {
+        return corrupt("'{}' has shape {}; one of {} dimensions is wanted, the first of them at most {} experts", printable(name),
+                       shape.to_string(), form.rank, kMostExperts);
+      }
+      return std::optional(StackedExperts{.before = std::string(name.substr(0, begin)),
+                                          .after = fmt::format(".{}{}", parameter, form.own),
+                                          .experts = shape[0],
+                                          .shape = form.shape(shape),
+                                          .transposed = form.transposed});
+    }
+  }
+  return std::optional<StackedExperts>();
+}
+
+}  // namespace choral::io

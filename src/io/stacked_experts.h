@@ -1,0 +1,34 @@
+// Safetensors files of gpt-oss hold a parameter of all experts of a layer as one tensor. Here such a tensor is taken apart into
+// those that an expert's linear layers have, "….experts.N.gate_up_proj.…" and "….down_proj.…":
+//   gate_up_proj [experts, k, n]                -> weight [n, k], which lies transposed
+//   gate_up_proj_bias [experts, n]              -> bias [n]
+//   gate_up_proj_blocks [experts, n, k/32, 16]  -> weight_packed [n, k/2]     the nibbles and
+//   gate_up_proj_scales [experts, n, k/32]      -> weight_scale [n, k/32]     the scales of MXFP4
+// Rows of gate_up_proj are the gate's and the up's in turns, and stay so. Internal to io. Pure; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/function_ref.h"
+#include "base/status.h"
+#include "tensor/view.h"
+
+namespace choral::io {
+
+struct StackedExperts {
+  std::string before, after;  // of an expert's tensor's name, around its number: "model.layers.3.mlp.experts.", ".down_proj.bias"
+  int64_t experts = 0;
+  Shape shape;              // of an expert's tensor
+  bool transposed = false;  // see SourceTensor
+
+  std::string name(int64_t expert) const { return before + std::to_string(expert) + after; }
+};
+
+// None: a tensor of another kind. `contains` tells what else the file has: other families give these names to other things, and
+// have no biases beside them. kCorrupt when the shape cannot be.
+Result<std::optional<StackedExperts>> stacked_experts(std::string_view name, const Shape& shape,
+                                                      FunctionRef<bool(std::string_view)> contains);
+
+}  // namespace choral::io

@@ -1,0 +1,138 @@
+#include "io/stacked_experts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "io/checkpoint.h"
+#include "io/safetensors_writer.h"
+#include "support/temp_dir.h"
+#include "tensor/tensor.h"
+
+namespace choral::io {
+namespace {
+
+using choral::testing::TempDir;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const std::string kExperts = "model.layers.3.mlp.experts.";
+
+// Two experts, n = 2 rows of k = 32; element i of every tensor is i.
+class File {
+ public:
+  File& add(const std::string& name, DType dtype, const Shape& shape) {
+    auto& tensor = tensors_.emplace_back(name, *Tensor::allocate(dtype, shape)).second;
+    if (dtype == DType::kF32) std::iota(tensor.as<float>().begin(), tensor.as<float>().end(), 0.0F);
+    if (dtype == DType::kU8) std::iota(tensor.as<uint8_t>().begin(), tensor.as<uint8_t>().end(), uint8_t{0});
+    return *this;
+  }
+  Result<std::shared_ptr<const Checkpoint>> open() {
+    std::vector<TensorToWrite> all;
+    for (const auto& [name, tensor] : tensors_) all.push_back({name, tensor.view()});
+    CHORAL_CHECK(write_safetensors(folder_.path() / "model.safetensors", all).ok(), "the file is written");
+    return Checkpoint::open(folder_.path());
+  }
+
+ private:
+  TempDir folder_;
+  std::vector<std::pair<std::string, Tensor>> tensors_;
+};
+
+float float_at(const SourceTensor& tensor, int64_t i) {
+  float value;
+  std::memcpy(&value, tensor.view.data + i * sizeof value, sizeof value);
+  return value;
+}
+
+TEST(StackedExperts, EachExpertHasItsPart) {
+  File file;
+  const auto checkpoint = file.add(kExperts + "down_proj", DType::kF32, {2, 32, 2})
+                              .add(kExperts + "down_proj_bias", DType::kF32, {2, 2})
+                              .add(kExperts + "gate_up_proj_bias", DType::kF32, {2, 2})
+                              .add(kExperts + "gate_up_proj_blocks", DType::kU8, {2, 2, 1, 16})
+                              .add(kExperts + "gate_up_proj_scales", DType::kU8, {2, 2, 1})
+                              .open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  EXPECT_THAT((*checkpoint)->names(),
+              ElementsAre(kExperts + "0.down_proj.bias", kExperts + "0.down_proj.weight", kExperts + "0.gate_up_proj.bias",
+                          kExperts + "0.gate_up_proj.weight_packed", kExperts + "0.gate_up_proj.weight_scale",
+                          kExperts + "1.down_proj.bias", kExperts + "1.down_proj.weight", kExperts + "1.gate_up_proj.bias",
+                          kExperts + "1.gate_up_proj.weight_packed", kExperts + "1.gate_up_proj.weight_scale"));
+  const auto find = [&](const std::string& name) { return *(*checkpoint)->find(kExperts + name); };
+  const auto weight = find("1.down_proj.weight");
+  EXPECT_EQ(weight.view.shape, (Shape{2, 32}));
+  EXPECT_TRUE(weight.transposed);
+  EXPECT_EQ(float_at(weight, 0), 64);
+  const auto bias = find("1.gate_up_proj.bias");
+  EXPECT_EQ(bias.view.shape, Shape{2});
+  EXPECT_FALSE(bias.transposed);
+  EXPECT_EQ(float_at(bias, 1), 3);
+  const auto packed = find("1.gate_up_proj.weight_packed");
+  EXPECT_EQ(packed.view.shape, (Shape{2, 16}));
+  EXPECT_FALSE(packed.transposed);
+  EXPECT_EQ(static_cast<int>(packed.view.row(1)[5]), 32 + 16 + 5);
+  const auto scales = find("1.gate_up_proj.weight_scale");
+  EXPECT_EQ(scales.view.shape, (Shape{2, 1}));
+  EXPECT_EQ(static_cast<int>(scales.view.data[1]), 3);
+  for (const auto& name : (*checkpoint)->names()) (*checkpoint)->release(name);
+}
+
+TEST(StackedExperts, WithoutBiasesTheyAreAnotherFamilys) {
+  File file;
+  const auto checkpoint = file.add(kExperts + "down_proj", DType::kF32, {2, 32, 2}).open();
+  ASSERT_TRUE(checkpoint.ok());
+  EXPECT_THAT((*checkpoint)->names(), ElementsAre(kExperts + "down_proj"));
+}
+
+TEST(StackedExperts, ShapesThatCannotBeAreNamed) {
+  const auto refusal = [](const char* name, const Shape& shape) {
+    File file;
+    file.add(kExperts + name, DType::kU8, shape);
+    if (std::string(name) != "down_proj_bias") file.add(kExperts + "down_proj_bias", DType::kU8, {2, 2});
+    return file.open().status();
+  };
+  for (const auto& [name, shape] : {std::pair("down_proj", Shape{2, 2}),
+                                    {"down_proj_blocks", Shape{2, 2, 16}},
+                                    {"down_proj_scales", Shape{2}},
+                                    {"down_proj_bias", Shape{2, 2, 2}},
+                                    {"down_proj_bias", Shape{4097, 1}}}) {
+    const Status status = refusal(name, shape);
+    EXPECT_EQ(status.code(), Code::kCorrupt) << name;
+    EXPECT_THAT(status.message(), HasSubstr(std::string(name) + "' has shape " + shape.to_string()));
+  }
+}
+
+TEST(StackedExperts, OnlyFloatsLieTransposed) {
+  File file;
+  const auto checkpoint =
+      file.add(kExperts + "down_proj", DType::kU8, {2, 32, 2}).add(kExperts + "down_proj_bias", DType::kF32, {2, 2}).open();
+  ASSERT_TRUE(checkpoint.ok());
+  const Status status = (*checkpoint)->find(kExperts + "0.down_proj.weight").status();
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_THAT(status.message(), HasSubstr(kExperts + "down_proj' is stored as"));
+}
+
+TEST(StackedExperts, ATensorTwiceIsCorrupt) {
+  File file;
+  const auto status = file.add(kExperts + "down_proj_bias", DType::kF32, {2, 2})
+                          .add(kExperts + "1.down_proj.bias", DType::kF32, {2})
+                          .open()
+                          .status();
+  EXPECT_EQ(status.code(), Code::kCorrupt);
+  EXPECT_THAT(status.message(), HasSubstr("1.down_proj.bias' stands in"));
+}
+
+TEST(StackedExperts, ManyNamesAreRefused) {
+  File file;
+  for (int layer = 0; layer < 250; ++layer) {
+    file.add(fmt::format("model.layers.{}.mlp.experts.down_proj_bias", layer), DType::kU8, {4096, 1});
+  }
+  EXPECT_EQ(file.open().status().code(), Code::kTooLarge);
+}
+
+}  // namespace
+}  // namespace choral::io
