@@ -22,8 +22,13 @@ TEST_P(SteadyStateTest, DecodeStepsAllocateNothing) {
   expect_no_allocations(*llm, 8);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SteadyStateTest, ::testing::Values("tiny-llama3", "tiny-qwen3moe"),
-                         [](const auto& tested) { return std::string(tested.param).substr(5); });
+INSTANTIATE_TEST_SUITE_P(Models, SteadyStateTest,
+                         ::testing::Values("tiny-llama3", "tiny-mistral", "tiny-gemma3", "tiny-gpt-oss", "tiny-qwen3moe"),
+                         [](const auto& tested) {
+                           std::string name = std::string(tested.param).substr(5);
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace choral::engine

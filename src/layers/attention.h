@@ -8,11 +8,19 @@
 
 namespace choral::layers {
 
-// What one token leaves in the cache of one layer: `kv_heads` keys of `key_dim` elements and values of `value_dim`.
+// What one token leaves in the cache of one layer: `kv_heads` keys of `key_dim` elements and values of `value_dim`. Later tokens
+// see it as long as it is one of the last `window`, their own included; 0: always.
 struct KvShape {
   int64_t kv_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
+  int64_t window = 0;
+};
+
+// A layer's share of the KV pool.
+struct KvBinding {
+  kernels::KvCacheView cache;
+  int32_t group = 0;  // of the layers whose blocks lie side by side, see ForwardBatch::kv_groups
 };
 
 class Attention {
@@ -22,28 +30,29 @@ class Attention {
       : params_(params), value_dim_(value_dim), sinks_(sinks) {}
 
   const kernels::AttentionParams& params() const { return params_; }
-  KvShape kv_shape() const { return {params_.kv_heads, params_.head_dim, value_dim_}; }
+  KvShape kv_shape() const { return {params_.kv_heads, params_.head_dim, value_dim_, params_.sliding_window}; }
   // Once, after the pool was allocated.
-  void bind_kv_cache(const kernels::KvCacheView& cache) { cache_ = cache; }
+  void bind_kv_cache(const KvBinding& binding) { kv_ = binding; }
 
-  const kernels::KvCacheView& cache() const { return cache_; }
+  const kernels::KvCacheView& cache() const { return kv_.cache; }
+  const KvRows& rows(const ForwardBatch& batch) const { return batch.kv_groups[kv_.group]; }
 
   // k [tokens, kv_heads·key_dim], v [tokens, kv_heads·value_dim]
   void write(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> k,
              MatrixView<const float> v) const {
-    ctx.ops.write_kv(ctx, cache_, k, v, batch.kv_slots);
+    ctx.ops.write_kv(ctx, cache(), k, v, rows(batch).slots);
   }
   // q [tokens, heads·key_dim] -> out [tokens, heads·value_dim]
   void attend(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> q, MatrixView<float> out) const {
     const auto sinks = sinks_ == nullptr ? std::span<const float>() : sinks_->values();
-    ctx.ops.paged_attention(ctx, params_, q, cache_, batch.sequences, sinks, out);
+    ctx.ops.paged_attention(ctx, params_, q, cache(), rows(batch).sequences, sinks, out);
   }
 
  private:
   kernels::AttentionParams params_;
   int64_t value_dim_;
   const AttentionSinks* sinks_;
-  kernels::KvCacheView cache_;
+  KvBinding kv_;
 };
 
 }  // namespace choral::layers
