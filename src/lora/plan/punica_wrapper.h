@@ -55,6 +55,16 @@ class PunicaWrapper {
   // The same for rows that are not the step's own: `groups` ascend and share no row of x.
   void add_lora_linear(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
                        bool add, MatrixView<float> y, BaseProduct base) const;
+  // The same for several layers at once, each with rows of its own from `row_begin` on, ascending, in which its groups count. Not
+  // where a device computes adapters, which takes one layer after the other.
+  struct TargetRows {
+    int target = -1;
+    int64_t row_begin = 0;
+    std::span<const RowGroup> groups;
+  };
+  void add_lora_grouped(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
+                        MatrixView<float> y, BaseProduct base) const;
+  bool on_device() const { return device_ != nullptr; }
   // The same for the head: row i of x is row rows[i] of the step.
   void add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x, std::span<const int32_t> rows,
                        MatrixView<float> y, BaseProduct base) const;
@@ -74,15 +84,14 @@ class PunicaWrapper {
   void for_each_norm(const platform::Context& ctx, std::span<const int> targets, int64_t rows, NormRun run) const;
 
  private:
-  // The shares of `groups`, in the step's arena; nothing is computed yet.
-  static std::span<GroupShare> plan(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
-                                    MatrixView<const float> x);
+  // The shares of the targets' groups, in the step's arena; nothing is computed yet.
+  static std::span<GroupShare> plan(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x);
 
   // Puts the shares of the tile's rows into it. `tile` holds rows from `row` and columns from `col` of the base's
   // product.
   static void add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col, MatrixView<float> tile);
   // The host's share of add_lora_linear().
-  static void add_on_host(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
+  static void add_on_host(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
                           kernels::Epilogue wanted, MatrixView<float> y, BaseProduct base);
   std::span<const RowGroup> host_groups() const { return device_ == nullptr ? token_groups_ : host_groups_; }
 
