@@ -28,7 +28,7 @@ Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t mod
   for (const auto& shape : layers) {
     layouts.push_back({.kv_heads = static_cast<uint64_t>(shape.kv_heads),
                        .key_dim = static_cast<uint64_t>(shape.key_dim),
-                       .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.value_dim)),
+                       .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.stored_value_dim())),
                        .element_bytes = static_cast<uint64_t>(row_bytes(dtype, 1))});
   }
   CHORAL_TRY(const uint64_t checked_bytes, cache::kv_block_bytes(layouts, static_cast<int32_t>(kernels::kKvBlockTokens)));
@@ -69,20 +69,24 @@ Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DT
   KvPool pool;
   pool.blocks_ = blocks;
   const auto shapes = model.kv_shapes();
+  const auto in_keys = [](const layers::KvShape& shape) { return shape.values_in_keys; };
+  if (std::any_of(shapes.begin(), shapes.end(), in_keys)) session.expect_values_in_keys();
   for (size_t layer = 0; layer < shapes.size(); ++layer) {
-    const auto& [kv_heads, key_dim, value_dim] = shapes[layer];
-    CHORAL_TRY(auto keys, session.allocate_kv(dtype, {blocks, kv_heads * key_dim * kernels::kKvBlockTokens}));
-    CHORAL_TRY(auto values,
-               session.allocate_kv(dtype, {blocks, kv_heads * kernels::kv_value_stride(value_dim) * kernels::kKvBlockTokens}));
-    model.bind_kv_cache(static_cast<int64_t>(layer), {.keys = keys.data(),
-                                                      .values = values.data(),
-                                                      .dtype = dtype,
-                                                      .num_blocks = blocks,
-                                                      .kv_heads = kv_heads,
-                                                      .head_dim = key_dim,
-                                                      .v_head_dim = value_dim});
-    pool.tensors_.push_back(std::move(keys));
-    pool.tensors_.push_back(std::move(values));
+    const layers::KvShape& shape = shapes[layer];
+    kernels::KvCacheView view{.dtype = dtype,
+                              .num_blocks = blocks,
+                              .kv_heads = shape.kv_heads,
+                              .head_dim = shape.key_dim,
+                              .v_head_dim = shape.value_dim};
+    const auto allocate = [&](int64_t dim, std::byte*& memory) -> Status {
+      CHORAL_TRY(auto tensor, session.allocate_kv(dtype, {blocks, shape.kv_heads * dim * kernels::kKvBlockTokens}));
+      memory = tensor.data();
+      pool.tensors_.push_back(std::move(tensor));
+      return {};
+    };
+    CHORAL_RETURN_IF_ERROR(allocate(shape.key_dim, view.keys));
+    if (!shape.values_in_keys) CHORAL_RETURN_IF_ERROR(allocate(kernels::kv_value_stride(shape.value_dim), view.values));
+    model.bind_kv_cache(static_cast<int64_t>(layer), view);
   }
   return pool;
 }

@@ -13,22 +13,31 @@ struct KvShape {
   int64_t kv_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
+  bool values_in_keys = false;  // a value is the first value_dim elements of its key, and stored with it
+
+  int64_t stored_value_dim() const { return values_in_keys ? 0 : value_dim; }
 };
 
 class Attention {
  public:
   // `sinks` outlives it; null: none.
   Attention(const kernels::AttentionParams& params, int64_t value_dim, const AttentionSinks* sinks = nullptr)
-      : params_(params), value_dim_(value_dim), sinks_(sinks) {}
+      : params_(params), kv_shape_{params.kv_heads, params.head_dim, value_dim}, sinks_(sinks) {}
+  // One whose values are the first `value_dim` elements of the keys.
+  static Attention over_latents(const kernels::AttentionParams& params, int64_t value_dim) {
+    Attention attention(params, value_dim);
+    attention.kv_shape_.values_in_keys = true;
+    return attention;
+  }
 
   const kernels::AttentionParams& params() const { return params_; }
-  KvShape kv_shape() const { return {params_.kv_heads, params_.head_dim, value_dim_}; }
+  const KvShape& kv_shape() const { return kv_shape_; }
   // Once, after the pool was allocated.
   void bind_kv_cache(const kernels::KvCacheView& cache) { cache_ = cache; }
 
   const kernels::KvCacheView& cache() const { return cache_; }
 
-  // k [tokens, kv_heads·key_dim], v [tokens, kv_heads·value_dim]
+  // k [tokens, kv_heads·key_dim], v [tokens, kv_heads·value_dim], or empty over latents
   void write(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> k,
              MatrixView<const float> v) const {
     ctx.ops.write_kv(ctx, cache_, k, v, batch.kv_slots);
@@ -41,7 +50,7 @@ class Attention {
 
  private:
   kernels::AttentionParams params_;
-  int64_t value_dim_;
+  KvShape kv_shape_;
   const AttentionSinks* sinks_;
   kernels::KvCacheView cache_;
 };
