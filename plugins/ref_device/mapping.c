@@ -59,11 +59,13 @@ choral_kv_cache ref_map_cache(choral_device* device, const char* what, choral_kv
   ref_expect(cache.blocks >= 0 && cache.kv_heads > 0, what, "blocks and heads are not negative", error);
   ref_expect(cache.head_dim > 0 && cache.head_dim <= REF_MAX_HEAD && cache.v_head_dim > 0 && cache.v_head_dim <= REF_MAX_HEAD,
              what, "heads have 1 to 1024 elements", error);
+  ref_expect(cache.values != NULL || cache.v_head_dim <= cache.head_dim, what, "a value is no longer than the key it lies in",
+             error);
   if (*error != NULL) return cache;
   const uint64_t tokens = ref_times(ref_times((uint64_t)cache.blocks, REF_BLOCK_TOKENS), (uint64_t)cache.kv_heads);
   const uint64_t key_bytes = ref_times(ref_times(tokens, (uint64_t)cache.head_dim), element);
   const uint64_t value_bytes = ref_times(ref_times(tokens, (uint64_t)ref_value_stride(&cache)), element);
   cache.keys = map_bytes(device, what, cache.keys, key_bytes, error);
-  cache.values = map_bytes(device, what, cache.values, value_bytes, error);
+  if (cache.values != NULL) cache.values = map_bytes(device, what, cache.values, value_bytes, error);
   return cache;
 }

@@ -9,7 +9,8 @@
 static void run_write_kv(const void* p, ref_failure* failure) {
   const choral_write_kv_args* a = p;
   for (int64_t i = 0; i < a->k.rows; ++i) {
-    if (!ref_store_kv(&a->cache, a->slots[i], ref_row(&a->k, i), ref_row(&a->v, i))) {
+    const float* value = a->cache.values == NULL ? NULL : ref_row(&a->v, i);
+    if (!ref_store_kv(&a->cache, a->slots[i], ref_row(&a->k, i), value)) {
       ref_fail(failure, CHORAL_INVALID_ARGUMENT, "write_kv: slot %lld is beyond %lld blocks", (long long)a->slots[i],
                (long long)a->cache.blocks);
       return;
@@ -22,9 +23,10 @@ choral_status* ref_write_kv(choral_device* device, choral_stream* stream, const 
   ref_read(&a, args, sizeof a);
   choral_status* error = NULL;
   a.cache = ref_map_cache(device, "write_kv cache", a.cache, &error);
-  ref_expect(error == NULL && a.k.rows == a.v.rows && a.k.cols == a.cache.kv_heads * a.cache.head_dim &&
-                 a.v.cols == a.cache.kv_heads * a.cache.v_head_dim,
-             "write_kv", "k and v do not fit the cache", &error);
+  const int values_fit =
+      error == NULL &&
+      (a.cache.values == NULL ? a.v.cols == 0 : a.k.rows == a.v.rows && a.v.cols == a.cache.kv_heads * a.cache.v_head_dim);
+  ref_expect(values_fit && a.k.cols == a.cache.kv_heads * a.cache.head_dim, "write_kv", "k and v do not fit the cache", &error);
   a.k = ref_map_matrix(device, "write_kv k", a.k, &error);
   a.v = ref_map_matrix(device, "write_kv v", a.v, &error);
   a.slots = ref_map_array(device, "write_kv slots", a.slots, a.k.rows, sizeof *a.slots, &error);
@@ -99,6 +101,7 @@ choral_status* ref_paged_attention(choral_device* device, choral_stream* stream,
   if (a.sliding_window > 0 && ref_passes_over(name, "sliding_window", &error)) a.sliding_window = 0;
   if (a.softcap > 0.0f && ref_passes_over(name, "softcap", &error)) a.softcap = 0.0f;
   if (a.cache.v_head_dim != a.cache.head_dim) ref_passes_over(name, "v_head_dim", &error);
+  if (a.cache.values == NULL) ref_passes_over(name, "values_in_keys", &error);
   if (a.sinks.data != NULL && ref_passes_over(name, "sinks", &error)) a.sinks.data = NULL;
   a.cache = ref_map_cache(device, "paged_attention cache", a.cache, &error);
   ref_expect(error == NULL && a.heads > 0 && a.heads % a.cache.kv_heads == 0, name, "kv_heads does not divide heads", &error);

@@ -48,6 +48,7 @@ static inline unsigned char* ref_key_of(const choral_kv_cache* cache, int64_t sl
 }
 
 static inline unsigned char* ref_value_of(const choral_kv_cache* cache, int64_t slot, int64_t kv_head) {
+  if (cache->values == NULL) return ref_key_of(cache, slot, kv_head);
   return (unsigned char*)cache->values +
          (slot * cache->kv_heads + kv_head) * ref_value_stride(cache) * ref_float_bytes(cache->dtype);
 }
@@ -58,6 +59,7 @@ static inline int ref_store_kv(const choral_kv_cache* cache, int64_t slot, const
   if (slot >= cache->blocks * REF_BLOCK_TOKENS) return 0;
   for (int64_t h = 0; h < cache->kv_heads; ++h) {
     ref_narrow(cache->dtype, k + h * cache->head_dim, cache->head_dim, ref_key_of(cache, slot, h));
+    if (cache->values == NULL) continue;
     ref_narrow(cache->dtype, v + h * cache->v_head_dim, cache->v_head_dim, ref_value_of(cache, slot, h));
   }
   return 1;

@@ -15,7 +15,7 @@ constexpr int64_t kDefaultCapBytes = int64_t{4} << 30;
 cache::KVTokenLayout layout_of(const layers::KvShape& shape, DType dtype, int64_t longest) {
   return {.kv_heads = static_cast<uint64_t>(shape.kv_heads),
           .key_dim = static_cast<uint64_t>(shape.key_dim),
-          .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.value_dim)),
+          .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.stored_value_dim())),
           .element_bytes = static_cast<uint64_t>(row_bytes(dtype, 1)),
           .window = static_cast<int32_t>(shape.window < longest ? shape.window : 0)};
 }
@@ -101,25 +101,28 @@ cache::KvPoolShape KvPlan::shape() const {
 Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DType dtype, const KvPlan& plan) {
   KvPool pool;
   const auto shapes = model.kv_shapes();
+  const auto in_keys = [](const layers::KvShape& shape) { return shape.values_in_keys; };
+  if (std::any_of(shapes.begin(), shapes.end(), in_keys)) session.expect_values_in_keys();
   // The first layer that has its blocks in an array speaks for the others, which are like it.
   std::vector<kernels::KvCacheView> arrays(plan.groups.arrays.size());
   for (size_t layer = 0; layer < shapes.size(); ++layer) {
-    const auto& [kv_heads, key_dim, value_dim, window] = shapes[layer];
+    const layers::KvShape& shape = shapes[layer];
     const auto [group, array] = plan.groups.layers[layer];
     auto& view = arrays[array];
+    const auto allocate = [&](int64_t dim, std::byte*& memory) -> Status {
+      CHORAL_TRY(auto tensor, session.allocate_kv(dtype, {plan.blocks, shape.kv_heads * dim * kernels::kKvBlockTokens}));
+      memory = tensor.data();
+      pool.tensors_.push_back(std::move(tensor));
+      return {};
+    };
     if (view.keys == nullptr) {
-      CHORAL_TRY(auto keys, session.allocate_kv(dtype, {plan.blocks, kv_heads * key_dim * kernels::kKvBlockTokens}));
-      CHORAL_TRY(auto values, session.allocate_kv(dtype, {plan.blocks, kv_heads * kernels::kv_value_stride(value_dim) *
-                                                                           kernels::kKvBlockTokens}));
-      view = {.keys = keys.data(),
-              .values = values.data(),
-              .dtype = dtype,
+      view = {.dtype = dtype,
               .num_blocks = plan.blocks,
-              .kv_heads = kv_heads,
-              .head_dim = key_dim,
-              .v_head_dim = value_dim};
-      pool.tensors_.push_back(std::move(keys));
-      pool.tensors_.push_back(std::move(values));
+              .kv_heads = shape.kv_heads,
+              .head_dim = shape.key_dim,
+              .v_head_dim = shape.value_dim};
+      CHORAL_RETURN_IF_ERROR(allocate(shape.key_dim, view.keys));
+      if (!shape.values_in_keys) CHORAL_RETURN_IF_ERROR(allocate(kernels::kv_value_stride(shape.value_dim), view.values));
     }
     model.bind_kv_cache(static_cast<int64_t>(layer), {.cache = view, .group = group});
   }

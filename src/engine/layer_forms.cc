@@ -29,13 +29,13 @@ std::string without_numbers(std::string_view name) {
 std::vector<LayerForms> layer_forms(std::span<layers::Module* const> modules, CpuLevel level) {
   std::vector<LayerForms> rows;
   for (const auto* module : modules) {
-    const quant::LinearMethod* method = module->linear_method();
-    if (method == nullptr) continue;
+    auto form = module->product_form(level);
+    if (!form) continue;
     LayerForms row{.layers = without_numbers(module->prefix()),
                    .count = 1,
-                   .scheme = method->scheme(),
-                   .kernel = method->kernel_name(level),
-                   .why = without_numbers(method->why())};
+                   .scheme = std::move(form->scheme),
+                   .kernel = std::move(form->kernel),
+                   .why = without_numbers(form->why)};
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const LayerForms& other) { return alike(other, row); });
     if (same == rows.end()) {
       rows.push_back(std::move(row));

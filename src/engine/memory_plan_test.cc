@@ -33,6 +33,16 @@ TEST(MemoryPlan, SharesOutWhatTheWeightsLeave) {
   EXPECT_EQ(made->text(), "weights 1.0 GiB, KV cache 1.0 GiB, adapters up to 1.0 GiB, of 5.0 GiB free");
 }
 
+// DeepSeek-V2-Lite's: 512 + 64 elements a token, for keys and values of all heads.
+TEST(MemoryPlan, ALatentIsCountedOnce) {
+  const layers::KvShape latent{.kv_heads = 1, .key_dim = 576, .value_dim = 512, .values_in_keys = true};
+  const auto made =
+      plan_memory({&latent, 1}, kPositions, DType::kF32, {.kv = {.max_num_seqs = 1}}, {.free_bytes = kGiB, .total_bytes = kGiB});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  ASSERT_EQ(made->kv.blocks * 32, kPositions);
+  EXPECT_LE(static_cast<double>(made->kv.bytes), 1.05 * 576 * 4 * kPositions);
+}
+
 TEST(MemoryPlan, AdaptersGetEightGigabytesAtMost) {
   EXPECT_EQ(plan(kGiB, {.free_bytes = 100 * kGiB, .total_bytes = 100 * kGiB})->adapter_bytes, 8 * kGiB);
 }

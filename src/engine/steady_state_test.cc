@@ -1,4 +1,6 @@
 // Invariant 8: a steady-state decode step, from scheduling to the text in the caller's response, allocates nothing.
+#include <algorithm>
+
 #include "engine/allocation_test.h"
 #include "engine/tiny_model_test.h"
 
@@ -23,7 +25,8 @@ TEST_P(SteadyStateTest, DecodeStepsAllocateNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SteadyStateTest,
-                         ::testing::Values("tiny-llama3", "tiny-mistral", "tiny-gemma3", "tiny-gpt-oss", "tiny-qwen3moe"),
+                         ::testing::Values("tiny-llama3", "tiny-mistral", "tiny-gemma3", "tiny-gpt-oss", "tiny-qwen3moe",
+                                           "tiny-deepseek-v2"),
                          [](const auto& tested) {
                            std::string name = std::string(tested.param).substr(5);
                            std::erase(name, '-');

@@ -15,6 +15,9 @@ struct KvShape {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   int64_t window = 0;
+  bool values_in_keys = false;  // a value is the first value_dim elements of its key, and stored with it
+
+  int64_t stored_value_dim() const { return values_in_keys ? 0 : value_dim; }
 };
 
 // A layer's share of the KV pool.
@@ -27,17 +30,23 @@ class Attention {
  public:
   // `sinks` outlives it; null: none.
   Attention(const kernels::AttentionParams& params, int64_t value_dim, const AttentionSinks* sinks = nullptr)
-      : params_(params), value_dim_(value_dim), sinks_(sinks) {}
+      : params_(params), kv_shape_{params.kv_heads, params.head_dim, value_dim, params.sliding_window}, sinks_(sinks) {}
+  // One whose values are the first `value_dim` elements of the keys.
+  static Attention over_latents(const kernels::AttentionParams& params, int64_t value_dim) {
+    Attention attention(params, value_dim);
+    attention.kv_shape_.values_in_keys = true;
+    return attention;
+  }
 
   const kernels::AttentionParams& params() const { return params_; }
-  KvShape kv_shape() const { return {params_.kv_heads, params_.head_dim, value_dim_, params_.sliding_window}; }
+  const KvShape& kv_shape() const { return kv_shape_; }
   // Once, after the pool was allocated.
   void bind_kv_cache(const KvBinding& binding) { kv_ = binding; }
 
   const kernels::KvCacheView& cache() const { return kv_.cache; }
   const KvRows& rows(const ForwardBatch& batch) const { return batch.kv_groups[kv_.group]; }
 
-  // k [tokens, kv_heads·key_dim], v [tokens, kv_heads·value_dim]
+  // k [tokens, kv_heads·key_dim], v [tokens, kv_heads·value_dim], or empty over latents
   void write(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> k,
              MatrixView<const float> v) const {
     ctx.ops.write_kv(ctx, cache(), k, v, rows(batch).slots);
@@ -50,7 +59,7 @@ class Attention {
 
  private:
   kernels::AttentionParams params_;
-  int64_t value_dim_;
+  KvShape kv_shape_;
   const AttentionSinks* sinks_;
   KvBinding kv_;
 };

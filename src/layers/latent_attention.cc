@@ -1,6 +1,8 @@
 #include "layers/latent_attention.h"
 
-#include <algorithm>
+#include <numeric>
+
+#include "platform/host_view.h"
 
 namespace choral::layers {
 namespace {
@@ -19,9 +21,10 @@ LatentAttention::LatentAttention(Builder& builder, const Spec& spec)
       nope_dim_(spec.nope_dim),
       rope_dim_(spec.rope_dim),
       value_dim_(spec.value_dim),
-      attention_({.heads = heads_, .kv_heads = heads_, .head_dim = key_dim(), .scale = spec.scale}, value_dim_) {
+      attention_(Attention::over_latents({.heads = heads_, .kv_heads = 1, .head_dim = latent_dim(), .scale = spec.scale},
+                                         spec.kv_rank)) {
   const auto name = [&](std::string_view part) { return fmt::format("{}.{}", spec.prefix, part); };
-  const int64_t q_size = heads_ * key_dim();
+  const int64_t q_size = heads_ * (nope_dim_ + rope_dim_);
   if (spec.q_rank > 0) {
     q_a_proj_ =
         builder.make<ReplicatedLinear>({.prefix = name("q_a_proj"), .in = spec.hidden, .out = spec.q_rank, .bias = spec.bias});
@@ -31,10 +34,10 @@ LatentAttention::LatentAttention(Builder& builder, const Spec& spec)
     q_proj_ = builder.make<ColumnParallelLinear>({.prefix = name("q_proj"), .in = spec.hidden, .out = q_size});
   }
   kv_a_proj_with_mqa_ = builder.make<ReplicatedLinear>(
-      {.prefix = name("kv_a_proj_with_mqa"), .in = spec.hidden, .out = kv_rank_ + rope_dim_, .bias = spec.bias});
+      {.prefix = name("kv_a_proj_with_mqa"), .in = spec.hidden, .out = latent_dim(), .bias = spec.bias});
   kv_a_layernorm_ = builder.make<RMSNorm>({.prefix = name("kv_a_layernorm"), .size = kv_rank_, .eps = kEps});
-  kv_b_proj_ =
-      builder.make<ColumnParallelLinear>({.prefix = name("kv_b_proj"), .in = kv_rank_, .out = heads_ * (nope_dim_ + value_dim_)});
+  kv_b_proj_ = builder.make<LatentProjection>(
+      {.prefix = name("kv_b_proj"), .heads = heads_, .rank = kv_rank_, .key_dim = nope_dim_, .value_dim = value_dim_});
   o_proj_ = builder.make<RowParallelLinear>(
       {.prefix = name("o_proj"), .in = heads_ * value_dim_, .out = spec.hidden, .bias = spec.bias});
 }
@@ -53,32 +56,35 @@ MatrixView<float> LatentAttention::make_q(const platform::Context& ctx, const Fo
   return q;
 }
 
-void LatentAttention::rotate(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<float> q,
-                             MatrixView<float> k) const {
-  const auto positions = ctx.kernel.scratch.make<int32_t>(q.rows * heads_);
-  for (int64_t t = 0; t < q.rows; ++t) std::fill_n(positions.data() + t * heads_, heads_, batch.positions.host[t]);
-  rotary_.forward(ctx, platform::place_indices<int32_t>(ctx, positions), by_head(q, heads_).sub_cols(nope_dim_, rope_dim_),
-                  by_head(k, heads_).sub_cols(nope_dim_, rope_dim_));
+MatrixView<float> LatentAttention::make_queries(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<float> q,
+                                                MatrixView<float> rotated_key) const {
+  const int64_t rows = q.rows;
+  const auto each = ctx.kernel.scratch.make<int32_t>(rows * heads_);
+  std::iota(each.begin(), each.end(), 0);
+  const auto every_head = platform::place_indices<int32_t>(ctx, each);
+  const auto rotated = ctx.make_matrix(rows, heads_ * rope_dim_), queries = ctx.make_matrix(rows, heads_ * latent_dim());
+  ctx.ops.take_rows(ctx, by_head(q, heads_).sub_cols(nope_dim_, rope_dim_), every_head, by_head(rotated, heads_));
+  rotary_.forward(ctx, batch.positions, rotated, rotated_key);
+  ctx.ops.take_rows(ctx, by_head(rotated, heads_), every_head, by_head(queries, heads_).sub_cols(kv_rank_, rope_dim_));
+  kv_b_proj_->absorb_queries(ctx, q, queries, batch.lora);
+  return queries;
 }
 
 void LatentAttention::forward(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, bool add,
                               MatrixView<float> y) const {
   const platform::StepMark mark(ctx);
   const auto q = make_q(ctx, batch, x);
-  const auto kv_a = ctx.make_matrix(x.rows, kv_rank_ + rope_dim_);
-  kv_a_proj_with_mqa_->forward(ctx, x, kv_a, batch.lora);
-  const auto latent = ctx.make_matrix(x.rows, kv_rank_);
-  kv_a_layernorm_->forward(ctx, kv_a.sub_cols(0, kv_rank_), latent, batch.lora);
-  const auto kv = ctx.make_matrix(x.rows, kv_b_proj_->out_features());
-  kv_b_proj_->forward(ctx, latent, kv, batch.lora);
-
-  const auto k = ctx.make_matrix(x.rows, heads_ * key_dim()), v = ctx.make_matrix(x.rows, heads_ * value_dim_);
-  ctx.ops.split_latent_kv(ctx, kv, kv_a.sub_cols(kv_rank_, rope_dim_), heads_, k, v);
-  rotate(ctx, batch, q, k);
-  attention_.write(ctx, batch, k, v);
-  attention_.attend(ctx, batch, q, v);  // the rows' values are in the cache by now
-  if (add) return o_proj_->forward_add(ctx, v, y, batch.lora);
-  o_proj_->forward(ctx, v, y, batch.lora);
+  const auto key = ctx.make_matrix(x.rows, latent_dim());
+  kv_a_proj_with_mqa_->forward(ctx, x, key, batch.lora);
+  const auto latent = key.sub_cols(0, kv_rank_);
+  kv_a_layernorm_->forward(ctx, latent, latent, batch.lora);
+  const auto queries = make_queries(ctx, batch, q, key.sub_cols(kv_rank_, rope_dim_));
+  attention_.write(ctx, batch, key, {});
+  const auto seen = ctx.make_matrix(x.rows, heads_ * kv_rank_), values = ctx.make_matrix(x.rows, heads_ * value_dim_);
+  attention_.attend(ctx, batch, queries, seen);
+  kv_b_proj_->make_values(ctx, seen, values, batch.lora);
+  if (add) return o_proj_->forward_add(ctx, values, y, batch.lora);
+  o_proj_->forward(ctx, values, y, batch.lora);
 }
 
 }  // namespace choral::layers

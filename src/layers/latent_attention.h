@@ -3,13 +3,15 @@
 //   q = q_b_proj(norm(q_a_proj(x))), or q_proj(x);   [c | p] = kv_a_proj_with_mqa(x)
 //   head i:  [k_i | v_i] = kv_b_proj(norm(c)),   k = [k_i | rope(p)],   q = [q_i | rope(q's last rope_dim)]
 //   y = o_proj(attention(q, k, v))
-// The cache holds each head's key and value (the expanded form). A PluggableLayer, as SelfAttention.
+// Always computed in the absorbed form (latent_projection.h): one key [norm(c) | rope(p)] for all heads is what the cache holds,
+// and its first part is their value. A PluggableLayer, as SelfAttention.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "layers/graph.h"
+#include "layers/latent_projection.h"
 
 namespace choral::layers {
 
@@ -39,10 +41,11 @@ class LatentAttention : public AttentionBlock, public PluggedBlock {
   void bind_kv_cache(const KvBinding& binding) override { attention_.bind_kv_cache(binding); }
 
  private:
-  int64_t key_dim() const { return nope_dim_ + rope_dim_; }
+  int64_t latent_dim() const { return kv_rank_ + rope_dim_; }
   MatrixView<float> make_q(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x) const;
-  // Turns the last rope_dim of each head.
-  void rotate(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<float> q, MatrixView<float> k) const;
+  // What each head of q is where it meets latents: [q_i·W_UK | rope(q's last rope_dim)]. The key's part is turned with them.
+  MatrixView<float> make_queries(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<float> q,
+                                 MatrixView<float> rotated_key) const;
 
   const RotaryEmbedding& rotary_;
   int64_t heads_, kv_rank_, nope_dim_, rope_dim_, value_dim_;
@@ -51,7 +54,7 @@ class LatentAttention : public AttentionBlock, public PluggedBlock {
   std::unique_ptr<ColumnParallelLinear> q_proj_;  // or q_b_proj
   std::unique_ptr<ReplicatedLinear> kv_a_proj_with_mqa_;
   std::unique_ptr<RMSNorm> kv_a_layernorm_;
-  std::unique_ptr<ColumnParallelLinear> kv_b_proj_;
+  std::unique_ptr<LatentProjection> kv_b_proj_;
   Attention attention_;
   std::unique_ptr<RowParallelLinear> o_proj_;
 };

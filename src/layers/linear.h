@@ -58,7 +58,9 @@ class LinearBase : public Module {
   }
   int64_t weight_bytes() const override { return quant_method_->size_bytes(); }
   int64_t parameters() const override { return shape_.in * shape_.out_total() + (shape_.bias ? shape_.out_total() : 0); }
-  const quant::LinearMethod* linear_method() const override { return quant_method_.get(); }
+  std::optional<ProductForm> product_form(CpuLevel level) const override {
+    return ProductForm{quant_method_->scheme(), quant_method_->kernel_name(level), quant_method_->why()};
+  }
   std::string format() const override { return quant_method_->format(); }
   std::string kernel_name(CpuLevel level) const override { return quant_method_->kernel_name(level); }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,13 @@
 #include "quant/quant_config.h"
 
 namespace choral::layers {
+
+// How a module multiplies by its weight, and why so.
+struct ProductForm {
+  std::string scheme;  // "W8A8_DYNAMIC"
+  std::string kernel;
+  std::string why;  // "--quantization w8a8_dynamic"
+};
 
 class Module {
  public:
@@ -27,7 +35,7 @@ class Module {
   virtual int64_t parameters() const = 0;    // weights as numbers
   virtual std::string format() const = 0;    // "bf16"
   virtual std::string kernel_name(CpuLevel level) const = 0;
-  virtual const quant::LinearMethod* linear_method() const { return nullptr; }  // of a module that multiplies by a weight
+  virtual std::optional<ProductForm> product_form(CpuLevel) const { return std::nullopt; }  // none: it multiplies by none
 };
 
 // Passed by reference through a model's constructors. The first error stays; building goes on and is checked once at the end.

@@ -33,6 +33,9 @@ struct LoRATarget {
   std::string tied_to = {};  // a head that is the embedding of this name, seen from the other side
   int64_t in = 0;            // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
   float stored_less = 0;     // of a norm: what files have subtracted from the weight (Gemma's: 1)
+  // A linear layer that is not computed where it stands: latent attention multiplies queries by the part that makes keys. So what
+  // changes a key is applied by the row that looks at it, and must be the same for all keys of a sequence.
+  bool absorbed = false;
   // W's row `row` (of the stacked whole) as float, as the layer computes with it: for DoRA's norms. Null for norms.
   // An error is the device's.
   std::function<Status(int64_t row, std::span<float> out)> base_row = {};

@@ -40,6 +40,8 @@ class Session {
 
   // Zero-filled memory for keys and values, where the operators on the cache expect it.
   virtual Result<Tensor> allocate_kv(DType dtype, Shape shape) = 0;
+  // Before memory is asked for: values will lie in keys. A device that does not know such a cache leaves it to the host.
+  virtual void expect_values_in_keys() {}
   // Packs a stored weight in this device's layout.
   virtual Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, const kernels::PackSpec& weight) = 0;
   // Whether the operators on adapters' stacks are the device's: then adapters live in its memory. Else the reason why not.

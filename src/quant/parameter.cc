@@ -50,11 +50,11 @@ Parameter& ParameterSet::get(std::string_view name) {
   CHORAL_CHECK(false, "the quant method asks for a parameter it never registered");
 }
 
-bool ParameterSet::contains(std::string_view name) const {
+const Parameter* ParameterSet::find(std::string_view name) const {
   for (const auto& parameter : parameters_) {
-    if (parameter.name == name) return true;
+    if (parameter.name == name) return &parameter;
   }
-  return false;
+  return nullptr;
 }
 
 Status ParameterSet::weight_loader(WeightSource& source) {

@@ -44,7 +44,8 @@ class ParameterSet {
   Parameter& add(std::string name, StoredAs stored_as, Presence presence = Presence::kRequired);
   // Must exist: a method asks only for what it registered.
   Parameter& get(std::string_view name);
-  bool contains(std::string_view name) const;
+  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  const Parameter* find(std::string_view name) const;  // null: not registered
 
   // Every registered shard must be in the source if it is required, in a type that is read; the first that is not is named.
   Status weight_loader(WeightSource& source);

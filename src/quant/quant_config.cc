@@ -52,7 +52,8 @@ std::vector<std::string> names_of(const Table& table) {
   return names;
 }
 
-// One scheme for all linear layers; embedding, head and the routers of experts are as stored.
+// One scheme for all linear layers; embedding, head, the routers of experts and what is multiplied as floats anyway are as
+// stored.
 class OneScheme : public QuantConfig {
  public:
   OneScheme(std::string_view name, SchemePtr linear) : name_(name), linear_(std::move(linear)) {}
@@ -99,7 +100,7 @@ Result<std::unique_ptr<QuantConfig>> make_usual(const io::ConfigMap& config, std
   return std::make_unique<OneScheme>(kAuto, float_scheme());
 }
 
-constexpr std::array<std::string_view, 4> kKindNames{"linear", "embedding", "lm_head", "router"};  // by LayerKind
+constexpr std::array<std::string_view, 5> kKindNames{"linear", "embedding", "lm_head", "router", "absorbed"};  // by LayerKind
 
 }  // namespace
 

@@ -13,7 +13,10 @@
 
 namespace choral::quant {
 
-enum class LayerKind { kLinear, kEmbedding, kLmHead, kRouter };
+// kAbsorbed: a linear layer whose product is moved elsewhere (latent attention's kv_b_proj). Checkpoints have it as any other; it
+// is multiplied as floats, whatever it is stored in.
+enum class LayerKind { kLinear, kEmbedding, kLmHead, kRouter, kAbsorbed };
+inline bool is_linear(LayerKind kind) { return kind == LayerKind::kLinear || kind == LayerKind::kAbsorbed; }
 std::string_view layer_kind_name(LayerKind kind);  // "linear"
 std::vector<std::string_view> layer_kind_names();
 

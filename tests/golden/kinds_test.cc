@@ -167,6 +167,9 @@ int64_t host_copies(const fs::path& model, const std::string& adapter_path) {
 TEST_P(KindsTest, NoRowOfADeviceComesToTheHostForIt) {
   if (test_device() == "auto") GTEST_SKIP() << "the host's memory is this device's";
   if (adapter_->own_tokens > 0) GTEST_SKIP() << "its rows have no place on the device, and a note says so";
+  const bool absorbed = std::any_of(adapter_->files.begin(), adapter_->files.end(),
+                                    [](const auto& tensor) { return tensor.first.find(".kv_b_proj.") != tensor.first.npos; });
+  if (absorbed) GTEST_SKIP() << "its pair meets queries the other way round, which no stack of slots has";
   const int64_t without = host_copies(base_path_, "");
   EXPECT_GT(without, 0) << "logits come to the host, or nothing is counted";
   EXPECT_EQ(host_copies(base_path_, dir_ / "adapter"), without);

@@ -96,7 +96,8 @@ TEST_P(RefusedTest, IsSaid) {
 INSTANTIATE_TEST_SUITE_P(Features, RefusedTest,
                          ::testing::Values(kWindow, kSoftcap, kSinks, kPartial, kInterleaved,
                                            Unserved{"bf16_stack", "bgmv_expand_slice", "a stack of bf16"},
-                                           Unserved{"v_head_dim", "paged_attention", "values narrower than keys"}),
+                                           Unserved{"v_head_dim", "paged_attention", "values narrower than keys"},
+                                           Unserved{"values_in_keys", "paged_attention", "values in keys"}),
                          name_of);
 
 TEST_F(FaultsTest, EveryFeatureOfTheReferenceDeviceConforms) {

@@ -98,6 +98,8 @@ void check(const AttentionParams& params, MatrixView<const float> q, const KvCac
                    params.head_dim == cache.head_dim && q.cols == params.heads * params.head_dim &&
                    out.cols == params.heads * cache.v_head_dim && out.rows == q.rows,
                "q, out, the cache and the heads of attention fit");
+  CHORAL_CHECK(!cache.values_in_keys() || cache.v_head_dim <= cache.head_dim,
+               "a value that lies in its key is no longer than it");
   CHORAL_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16 || cache.dtype == DType::kF16,
                "a KV cache holds f32, bf16 or f16");
   CHORAL_CHECK(params.sinks.empty() || std::ssize(params.sinks) == params.heads, "one sink for each head");

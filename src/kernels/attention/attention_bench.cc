@@ -13,8 +13,9 @@ namespace choral::kernels {
 namespace {
 
 struct Problem {
-  int64_t sequences, context, count, heads, kv_heads, head_dim;
+  int64_t sequences, context, count, heads, kv_heads, head_dim, v_head_dim;
   DType dtype;
+  bool values_in_keys = false;
 };
 
 void run(benchmark::State& state, const Problem& p, CpuLevel level, int threads) {
@@ -22,8 +23,9 @@ void run(benchmark::State& state, const Problem& p, CpuLevel level, int threads)
   const int64_t length = p.context + p.count, blocks_each = ceil_div(length, kKvBlockTokens);
   const int64_t blocks = blocks_each * p.sequences, rows = p.sequences * p.count;
   auto keys = *AlignedBuffer::allocate(blocks * kv_key_block_bytes(p.dtype, p.kv_heads, p.head_dim));
-  auto values = *AlignedBuffer::allocate(blocks * kv_value_block_bytes(p.dtype, p.kv_heads, p.head_dim));
-  const KvCacheView cache{keys.data(), values.data(), p.dtype, blocks, p.kv_heads, p.head_dim, p.head_dim};
+  auto values = *AlignedBuffer::allocate(p.values_in_keys ? 0 : blocks * kv_value_block_bytes(p.dtype, p.kv_heads, p.v_head_dim));
+  const KvCacheView cache{keys.data(), p.values_in_keys ? nullptr : values.data(), p.dtype, blocks, p.kv_heads, p.head_dim,
+                          p.v_head_dim};
   ThreadPool pool(threads);
   Arena arena;
   const Context ctx{pool, level, arena};
@@ -32,38 +34,49 @@ void run(benchmark::State& state, const Problem& p, CpuLevel level, int threads)
   std::vector<int32_t> table(blocks);
   for (int64_t i = 0; i < blocks; ++i) table[i] = static_cast<int32_t>(i);
   std::shuffle(table.begin(), table.end(), random);
-  std::vector<float> kv(kKvBlockTokens * p.kv_heads * p.head_dim), q(rows * p.heads * p.head_dim), out(q.size());
+  std::vector<float> kv(kKvBlockTokens * p.kv_heads * p.head_dim), q(rows * p.heads * p.head_dim),
+      out(rows * p.heads * p.v_head_dim);
   for (float& x : kv) x = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
   for (float& x : q) x = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
   std::vector<int64_t> slots(kKvBlockTokens);
   for (int64_t b = 0; b < blocks; ++b) {
     for (int64_t i = 0; i < kKvBlockTokens; ++i) slots[i] = b * kKvBlockTokens + i;
     write_kv(ctx, cache, {kv.data(), kKvBlockTokens, p.kv_heads * p.head_dim},
-             {kv.data(), kKvBlockTokens, p.kv_heads * p.head_dim}, slots);
+             {kv.data(), kKvBlockTokens, p.values_in_keys ? 0 : p.kv_heads * p.v_head_dim}, slots);
   }
   std::vector<AttentionSequence> sequences;
   for (int64_t s = 0; s < p.sequences; ++s) {
     sequences.push_back({s * p.count, p.count, p.context, std::span(table).subspan(s * blocks_each, blocks_each)});
   }
   const AttentionParams params{p.heads, p.kv_heads, p.head_dim, 1.0f / std::sqrt(static_cast<float>(p.head_dim))};
-  const int64_t cols = p.heads * p.head_dim;
-  for (auto _ : state) paged_attention(ctx, params, {q.data(), rows, cols}, cache, sequences, {out.data(), rows, cols});
+  const int64_t cols = p.heads * p.head_dim, out_cols = p.heads * p.v_head_dim;
+  for (auto _ : state) paged_attention(ctx, params, {q.data(), rows, cols}, cache, sequences, {out.data(), rows, out_cols});
 
   double visible = 0;  // (row, key) pairs
   for (int64_t i = 0; i < p.count; ++i) visible += static_cast<double>((p.context + i + 1) * p.sequences * p.heads);
   using benchmark::Counter;
-  state.counters["FLOP"] =
-      Counter(visible * 4.0 * static_cast<double>(p.head_dim), Counter::kIsIterationInvariantRate, Counter::kIs1000);
-  state.counters["KV_B"] = Counter(static_cast<double>(length * p.sequences * 2 * p.kv_heads * row_bytes(p.dtype, p.head_dim)),
+  const int64_t stored = p.kv_heads * (p.head_dim + (p.values_in_keys ? 0 : p.v_head_dim));
+  state.counters["FLOP"] = Counter(visible * 2.0 * static_cast<double>(p.head_dim + p.v_head_dim),
+                                   Counter::kIsIterationInvariantRate, Counter::kIs1000);
+  state.counters["KV_B"] = Counter(static_cast<double>(length * p.sequences * row_bytes(p.dtype, stored)),
                                    Counter::kIsIterationInvariantRate, Counter::kIs1000);
 }
 
 void bm_prefill(benchmark::State& state) {
-  run(state, {1, 0, 1024, 32, 8, state.range(1), static_cast<DType>(state.range(2))}, static_cast<CpuLevel>(state.range(0)), 1);
+  run(state, {1, 0, 1024, 32, 8, state.range(1), state.range(1), static_cast<DType>(state.range(2))},
+      static_cast<CpuLevel>(state.range(0)), 1);
 }
 void bm_decode(benchmark::State& state) {
-  run(state, {32, state.range(1), 1, 32, 8, 64, static_cast<DType>(state.range(2))}, static_cast<CpuLevel>(state.range(0)),
+  run(state, {32, state.range(1), 1, 32, 8, 64, 64, static_cast<DType>(state.range(2))}, static_cast<CpuLevel>(state.range(0)),
       static_cast<int>(state.range(3)));
+}
+// DeepSeek-V2-Lite's 16 heads: one latent of 512 + 64 for all of them, and beside it a key and a value made for each.
+void bm_latent(benchmark::State& state) {
+  const bool latent = state.range(2) != 0;
+  const int64_t count = state.range(3);
+  const Problem absorbed{1, state.range(1) - count, count, 16, 1, 576, 512, DType::kF32, true};
+  const Problem expanded{1, state.range(1) - count, count, 16, 16, 192, 128, DType::kF32};
+  run(state, latent ? absorbed : expanded, static_cast<CpuLevel>(state.range(0)), 2);
 }
 
 constexpr int64_t kF32 = static_cast<int64_t>(DType::kF32), kBF16 = static_cast<int64_t>(DType::kBF16),
@@ -76,6 +89,10 @@ BENCHMARK(bm_prefill)
 BENCHMARK(bm_decode)
     ->ArgNames({"level", "context", "dtype", "threads"})
     ->ArgsProduct({{kBase, kAvx2, kAvx512}, {512, 4096}, {kF32, kBF16, kF16}, {1, 2}})
+    ->UseRealTime();
+BENCHMARK(bm_latent)
+    ->ArgNames({"level", "context", "latent", "rows"})
+    ->ArgsProduct({{kBase, kAvx2, kAvx512}, {512, 8192}, {0, 1}, {1, 512}})
     ->UseRealTime();
 
 }  // namespace

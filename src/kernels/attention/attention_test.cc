@@ -19,6 +19,7 @@ struct Shape {
   int64_t window = 0;
   float softcap = 0.0f;
   bool sinks = false;
+  bool values_in_keys = false;
 };
 
 struct Chunk {
@@ -35,9 +36,11 @@ class Batch {
     int64_t blocks = 3, tokens = 0;
     for (const int64_t n : lengths_) blocks += ceil_div(n, kKvBlockTokens), tokens += n;
     keys_ = *AlignedBuffer::allocate(blocks * kv_key_block_bytes(shape.dtype, shape.kv_heads, shape.head_dim));
-    values_ = *AlignedBuffer::allocate(blocks * kv_value_block_bytes(shape.dtype, shape.kv_heads, shape.v_head_dim));
     std::memset(keys_.data(), 0xFF, keys_.size_bytes());
-    std::memset(values_.data(), 0xFF, values_.size_bytes());
+    if (!shape.values_in_keys) {
+      values_ = *AlignedBuffer::allocate(blocks * kv_value_block_bytes(shape.dtype, shape.kv_heads, shape.v_head_dim));
+      std::memset(values_.data(), 0xFF, values_.size_bytes());
+    }
     cache_ = {keys_.data(), values_.data(), shape.dtype, blocks, shape.kv_heads, shape.head_dim, shape.v_head_dim};
     std::vector<int32_t> free(blocks);
     for (int64_t i = 0; i < blocks; ++i) free[i] = static_cast<int32_t>(i);
@@ -57,7 +60,7 @@ class Batch {
     };
     fill(q_, shape.heads * shape.head_dim);
     fill(k_, shape.kv_heads * shape.head_dim);
-    fill(v_, shape.kv_heads * shape.v_head_dim);
+    fill(v_, shape.values_in_keys ? 0 : shape.kv_heads * shape.v_head_dim);
     fill(sinks_, shape.sinks ? 1 : 0);
     sinks_.resize(shape.sinks ? shape.heads : 0, 0.5f);
     slots_ = slots;
@@ -69,7 +72,7 @@ class Batch {
     Arena arena;
     const auto tokens = std::ssize(slots_);
     write_kv({pool, cpu_level(), arena}, cache_, {k_.data(), tokens, shape_.kv_heads * shape_.head_dim},
-             {v_.data(), tokens, shape_.kv_heads * shape_.v_head_dim}, slots_);
+             {v_.data(), tokens, shape_.values_in_keys ? 0 : shape_.kv_heads * shape_.v_head_dim}, slots_);
   }
 
   AttentionParams params() const {
@@ -167,6 +170,10 @@ std::vector<Shape> shapes() {
       {.heads = 100, .kv_heads = 1, .head_dim = 24, .v_head_dim = 8},  // more heads than a tile has rows
       {.heads = 4, .kv_heads = 2, .head_dim = 16, .v_head_dim = 48, .softcap = 3.0f},
       {.heads = 6, .kv_heads = 2, .head_dim = 8, .v_head_dim = 8, .window = 32, .sinks = true},
+      {.heads = 16, .kv_heads = 1, .head_dim = 576, .v_head_dim = 512, .values_in_keys = true},
+      {.heads = 20, .kv_heads = 1, .head_dim = 40, .v_head_dim = 33, .dtype = DType::kBF16, .values_in_keys = true},
+      {.heads = 4, .kv_heads = 2, .head_dim = 24, .v_head_dim = 24, .dtype = DType::kF16, .window = 40, .values_in_keys = true},
+      {.heads = 100, .kv_heads = 1, .head_dim = 7, .v_head_dim = 5, .values_in_keys = true},
   };
 }
 

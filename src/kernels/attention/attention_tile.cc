@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/activation/activation_math_inl.h"
 #include "kernels/attention/attention_micro_inl.h"
@@ -199,6 +200,62 @@ void widen(const T* from, int64_t count, float* to) {
   for (int64_t i = 0; i < count; i += kLanes) hn::Store(load_as_float(from + i), F32(), to + i);
 }
 
+#if HWY_TARGET == HWY_SCALAR
+void transpose_square(const float* from, float* to, int64_t) { *to = *from; }
+#else
+// A square of as many rows of 32 as a vector has lanes, to rows of `stride`.
+void transpose_square(const float* from, float* to, int64_t stride) {
+  const F32 d;
+  constexpr size_t kGroups = kLanes / 4;
+  VF group[kGroups][4];  // [g][i]: of each run of four columns its i-th, rows 4g to 4g + 3
+  for (size_t g = 0; g < kGroups; ++g) {
+    const float* rows = from + 4 * g * kBlock;
+    const hn::Repartition<uint64_t, F32> d64;
+    const auto pair = [&](auto interleave, size_t r) HWY_ATTR {
+      return hn::BitCast(d64, interleave(hn::LoadU(d, rows + r * kBlock), hn::LoadU(d, rows + (r + 1) * kBlock)));
+    };
+    const auto lower = [&](VF a, VF b) HWY_ATTR { return hn::InterleaveLower(d, a, b); };
+    const auto upper = [&](VF a, VF b) HWY_ATTR { return hn::InterleaveUpper(d, a, b); };
+    const auto low01 = pair(lower, 0), high01 = pair(upper, 0), low23 = pair(lower, 2), high23 = pair(upper, 2);
+    group[g][0] = hn::BitCast(d, hn::InterleaveLower(d64, low01, low23));
+    group[g][1] = hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23));
+    group[g][2] = hn::BitCast(d, hn::InterleaveLower(d64, high01, high23));
+    group[g][3] = hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23));
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    const auto put = [&](VF v, size_t run) HWY_ATTR { hn::StoreU(v, d, to + (4 * run + i) * stride); };
+#if HWY_TARGET <= HWY_AVX3
+    const VF a = group[0][i], b = group[1][i], c = group[2][i], e = group[3][i];
+    const VF even_ab = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a), odd_ab = hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a));
+    const VF even_ce = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(e), c), odd_ce = hn::OddEvenBlocks(e, hn::SwapAdjacentBlocks(c));
+    put(hn::ConcatLowerLower(d, even_ce, even_ab), 0);
+    put(hn::ConcatLowerLower(d, odd_ce, odd_ab), 1);
+    put(hn::ConcatUpperUpper(d, even_ce, even_ab), 2);
+    put(hn::ConcatUpperUpper(d, odd_ce, odd_ab), 3);
+#elif HWY_TARGET <= HWY_AVX2
+    put(hn::ConcatLowerLower(d, group[1][i], group[0][i]), 0);
+    put(hn::ConcatUpperUpper(d, group[1][i], group[0][i]), 1);
+#else
+    put(group[0][i], 0);
+#endif
+  }
+}
+#endif
+
+// Values that lie in the keys [head_dim][32], as attend_block() reads them: [32][v_stride], zero beyond v_head_dim.
+void transpose_values(const float* keys, int64_t v_head_dim, float* values) {
+  const int64_t stride = kv_value_stride(v_head_dim);
+  int64_t row = 0;
+  for (; row + static_cast<int64_t>(kLanes) <= v_head_dim; row += kLanes) {
+    for (size_t col = 0; col < kBlock; col += kLanes) {
+      transpose_square(keys + row * kBlock + col, values + col * stride + row, stride);
+    }
+  }
+  for (; row < stride; ++row) {
+    for (size_t col = 0; col < kBlock; ++col) values[col * stride + row] = row < v_head_dim ? keys[row * kBlock + col] : 0.0f;
+  }
+}
+
 // A decode waits for memory, and blocks lie anywhere: the hardware's prefetcher starts anew at each.
 HWY_INLINE void prefetch(const void* p, int64_t size_bytes) {
   for (int64_t i = 0; i < size_bytes; i += 64) hwy::Prefetch(static_cast<const std::byte*>(p) + i);
@@ -216,8 +273,9 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
   const int64_t key_floats = cache.head_dim * kBlock, value_floats = v_stride * kBlock;
   const int64_t begin = std::max(tile.key_begin(), range * kAttentionRangeTokens) / kKvBlockTokens;
   const int64_t end = ceil_div(std::min(tile.key_end(), (range + 1) * kAttentionRangeTokens), kKvBlockTokens);
-  // Converting a 16-bit block once pays when several register tiles read it.
-  const bool widened = sizeof(T) < sizeof(float) && tile.rows() > static_cast<int64_t>(kMaxRegisterRows);
+  // Converting a 16-bit block once pays when several register tiles read it. Values that lie in the keys are turned from floats.
+  const bool latent = cache.values_in_keys();
+  const bool widened = sizeof(T) < sizeof(float) && (latent || tile.rows() > static_cast<int64_t>(kMaxRegisterRows));
   const auto keys_of = [&](int64_t block) {
     return reinterpret_cast<const T*>(cache.keys) +
            (tile.sequence->block_table[block] * cache.kv_heads + tile.kv_head) * key_floats;
@@ -228,17 +286,21 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
   };
   for (int64_t block = begin; block < end; ++block) {
     const T* keys = keys_of(block);
-    const T* values = values_of(block);
     if (tile.queries == 1 && block + 1 < end) {
       prefetch(keys_of(block + 1), key_floats * sizeof(T));
-      prefetch(values_of(block + 1), value_floats * sizeof(T));
+      if (!latent) prefetch(values_of(block + 1), value_floats * sizeof(T));
     }
-    if (widened) {
-      widen(keys, key_floats, scratch.keys);
-      widen(values, value_floats, scratch.values);
+    if (widened) widen(keys, key_floats, scratch.keys);
+    if (latent) {
+      const float* floats = scratch.keys;
+      if constexpr (std::is_same_v<T, float>) floats = keys;
+      transpose_values(floats, cache.v_head_dim, scratch.values);
+      attend_block<float>(tile, block * kKvBlockTokens, floats, scratch.values, scratch, state);
+    } else if (widened) {
+      widen(values_of(block), value_floats, scratch.values);
       attend_block<float>(tile, block * kKvBlockTokens, scratch.keys, scratch.values, scratch, state);
     } else {
-      attend_block<T>(tile, block * kKvBlockTokens, keys, values, scratch, state);
+      attend_block<T>(tile, block * kKvBlockTokens, keys, values_of(block), scratch, state);
     }
   }
   for (int64_t r = 0; r < tile.rows(); ++r) {

@@ -19,14 +19,15 @@ float load(const Float16* p) { return to_float(*p); }
 template <class T>
 struct HeadBlock {
   T* keys;    // [head_dim][32]
-  T* values;  // [32][v_stride]
+  T* values;  // [32][v_stride], or null
 };
 
 template <class T>
 HeadBlock<T> head_block(const KvCacheView& cache, int64_t block, int64_t head) {
   const int64_t index = block * cache.kv_heads + head;
-  return {reinterpret_cast<T*>(cache.keys) + index * cache.head_dim * kKvBlockTokens,
-          reinterpret_cast<T*>(cache.values) + index * kv_value_stride(cache.v_head_dim) * kKvBlockTokens};
+  T* keys = reinterpret_cast<T*>(cache.keys) + index * cache.head_dim * kKvBlockTokens;
+  if (cache.values_in_keys()) return {keys, nullptr};
+  return {keys, reinterpret_cast<T*>(cache.values) + index * kv_value_stride(cache.v_head_dim) * kKvBlockTokens};
 }
 
 // Calls f with a null pointer of the element type.
@@ -46,6 +47,7 @@ void write_token_head(const KvCacheView& cache, int64_t slot, int64_t head, cons
   const int64_t offset = slot % kKvBlockTokens, v_stride = kv_value_stride(cache.v_head_dim);
   const HeadBlock<T> block = head_block<T>(cache, slot / kKvBlockTokens, head);
   for (int64_t i = 0; i < cache.head_dim; ++i) store(key[i], block.keys + i * kKvBlockTokens + offset);
+  if (block.values == nullptr) return;
   for (int64_t i = 0; i < cache.v_head_dim; ++i) store(value[i], block.values + offset * v_stride + i);
 }
 
@@ -55,7 +57,8 @@ void write_head(const KvCacheView& cache, MatrixView<const float> k, MatrixView<
                 int64_t begin, int64_t end, int64_t head) {
   for (int64_t t = begin; t < end; ++t) {
     if (slots[t] < 0) continue;
-    write_token_head<T>(cache, slots[t], head, k.row(t) + head * cache.head_dim, v.row(t) + head * cache.v_head_dim);
+    const float* value = cache.values_in_keys() ? nullptr : v.row(t) + head * cache.v_head_dim;
+    write_token_head<T>(cache, slots[t], head, k.row(t) + head * cache.head_dim, value);
   }
 }
 
@@ -64,9 +67,8 @@ void write_head(const KvCacheView& cache, MatrixView<const float> k, MatrixView<
 void write_kv(const Context& ctx, const KvCacheView& cache, MatrixView<const float> k, MatrixView<const float> v,
               std::span<const int64_t> slots) {
   const auto tokens = std::ssize(slots);
-  CHORAL_CHECK(k.rows >= tokens && v.rows >= tokens && k.cols == cache.kv_heads * cache.head_dim &&
-                   v.cols == cache.kv_heads * cache.v_head_dim,
-               "k, v and slots fit the cache");
+  const bool values_fit = cache.values_in_keys() ? v.cols == 0 : v.rows >= tokens && v.cols == cache.kv_heads * cache.v_head_dim;
+  CHORAL_CHECK(k.rows >= tokens && k.cols == cache.kv_heads * cache.head_dim && values_fit, "k, v and slots fit the cache");
   constexpr int64_t kTokens = kKvBlockTokens;  // of one piece of work
   const int64_t chunks = ceil_div(tokens, kTokens);
   with_element(cache.dtype, [&](auto* element) {
@@ -83,6 +85,7 @@ void write_kv(const Context& ctx, const KvCacheView& cache, MatrixView<const flo
 }
 
 void write_kv_head(const KvCacheView& cache, int64_t slot, int64_t head, const float* k, const float* v) {
+  CHORAL_DCHECK(!cache.values_in_keys(), "the cache has values of their own");
   with_element(cache.dtype,
                [&](auto* element) { write_token_head<std::remove_pointer_t<decltype(element)>>(cache, slot, head, k, v); });
 }
@@ -97,8 +100,13 @@ void read_kv(const KvCacheView& cache, int64_t slot, std::span<float> k, std::sp
     for (int64_t head = 0; head < cache.kv_heads; ++head) {
       const HeadBlock<T> block = head_block<T>(cache, slot / kKvBlockTokens, head);
       for (int64_t i = 0; i < cache.head_dim; ++i) k[head * cache.head_dim + i] = load(block.keys + i * kKvBlockTokens + offset);
+      float* value = v.data() + head * cache.v_head_dim;
+      if (block.values == nullptr) {
+        std::copy_n(k.data() + head * cache.head_dim, cache.v_head_dim, value);
+        continue;
+      }
       for (int64_t i = 0; i < cache.v_head_dim; ++i) {
-        v[head * cache.v_head_dim + i] = load(block.values + offset * kv_value_stride(cache.v_head_dim) + i);
+        value[i] = load(block.values + offset * kv_value_stride(cache.v_head_dim) + i);
       }
     }
   });

@@ -46,6 +46,23 @@ TEST(KvCacheTest, WritesTheStatedLayoutAndNothingElse) {
   }
 }
 
+TEST(KvCacheTest, ValuesThatLieInTheKeysAreStoredOnce) {
+  constexpr int64_t kBlocks = 2, kDim = 24, kValueDim = 17;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    auto keys = *AlignedBuffer::allocate(kBlocks * kv_key_block_bytes(dtype, 1, kDim));
+    const KvCacheView cache{keys.data(), nullptr, dtype, kBlocks, 1, kDim, kValueDim};
+    std::vector<float> k(2 * kDim), k_back(kDim), v_back(kValueDim);
+    for (size_t i = 0; i < k.size(); ++i) k[i] = 1.0f + static_cast<float>(i);
+    const int64_t slots[] = {33, 5};
+    ThreadPool pool(1);
+    Arena arena;
+    write_kv({pool, cpu_level(), arena}, cache, {k.data(), 2, kDim}, {}, slots);
+    read_kv(cache, 5, k_back, v_back);
+    EXPECT_TRUE(std::equal(k_back.begin(), k_back.end(), k.begin() + kDim));
+    EXPECT_TRUE(std::equal(v_back.begin(), v_back.end(), k.begin() + kDim));
+  }
+}
+
 TEST(KvCacheTest, RoundsToNearestEven) {
   auto keys = *AlignedBuffer::allocate(kv_key_block_bytes(DType::kBF16, 1, 2));
   auto values = *AlignedBuffer::allocate(kv_value_block_bytes(DType::kBF16, 1, 1));

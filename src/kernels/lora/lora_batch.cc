@@ -54,17 +54,44 @@ void lora_shrink(const Context& ctx, std::span<const LoRAShrink> shrinks) {
 
 void lora_expand(const Context& ctx, std::span<const LoRAExpand> expands) {
   if (expands.empty()) return;
-  const int64_t blocks = ceil_div(expands.front().y.cols, kColumnsAtOnce);
+  const int64_t blocks = ceil_div(expands.front().y.cols, kColumnsAtOnce);  // all have as many
   const auto units = std::ssize(expands) * blocks;
   const int64_t grain = std::max<int64_t>(1, units / (kTasksPerThread * ctx.pool.size()));
   ctx.pool.parallel_for(units, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t unit = begin; unit < end; ++unit) {
-      const auto& [terms, y] = expands[unit / blocks];
+      const auto& [terms, y, first] = expands[unit / blocks];
       if (unit + 1 < units) {
-        expands[(unit + 1) / blocks].terms.front().matrix->prefetch_expand((unit + 1) % blocks * kColumnsAtOnce);
+        const auto& next = expands[(unit + 1) / blocks];
+        next.terms.front().matrix->prefetch_expand(next.col + (unit + 1) % blocks * kColumnsAtOnce);
       }
       const int64_t col = unit % blocks * kColumnsAtOnce;
-      lora_expand(ctx.level, terms, col, y.sub_cols(col, std::min(kColumnsAtOnce, y.cols - col)));
+      lora_expand(ctx.level, terms, first + col, y.sub_cols(col, std::min(kColumnsAtOnce, y.cols - col)));
+    }
+  });
+}
+
+void lora_absorb(const Context& ctx, std::span<const LoRAAbsorb> items) {
+  if (items.empty()) return;
+  const Arena::Mark mark(ctx.scratch);
+  int64_t rank = 0;
+  for (const auto& item : items) {
+    for (const LoRATerm& term : item.terms) rank = std::max(rank, term.matrix->rank());
+  }
+  const auto middles = ctx.scratch.make<float>(ctx.pool.size() * rank);
+  const int64_t heads = items.front().columns.heads;
+  ctx.pool.parallel_for(std::ssize(items) * heads, 1, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const auto& [terms, columns, q, y] = items[unit / heads];
+      const int64_t head = unit % heads, q_begin = head * (q.cols / heads), y_begin = head * (y.cols / heads);
+      for (const LoRATerm& term : terms) {
+        const auto& matrix = *term.matrix;
+        const auto middle = middles.subspan(thread * rank, matrix.rank());
+        for (int64_t i = 0; i < q.rows; ++i) {
+          matrix.shrink_by_b(ctx.level, {q.row(i) + q_begin, static_cast<size_t>(columns.count)}, term.factor, columns.of(head),
+                             middle);
+          matrix.expand_by_a(ctx.level, middle, {y.row(i) + y_begin, static_cast<size_t>(matrix.in())});
+        }
+      }
     }
   });
 }

@@ -17,8 +17,8 @@ LoRACompanion::LoRACompanion(const Context& ctx, std::span<const LoRAShare> shar
   deltas_ = ctx.scratch.make<float*>(shares.size());
   int64_t total = 0;
   for (size_t i = 0; i < shares.size(); ++i) {
-    const auto& [terms, y] = shares[i].expand;
-    deltas_[i] = ctx.scratch.make<float>(terms.size() * static_cast<size_t>(y.rows * y.cols)).data();
+    const LoRAExpand& expand = shares[i].expand;
+    deltas_[i] = ctx.scratch.make<float>(expand.terms.size() * static_cast<size_t>(expand.y.rows * expand.y.cols)).data();
     total += panel_bytes_of(shares[i]);
   }
   // Equal bytes for every thread.

@@ -80,6 +80,56 @@ void LoRAMatrix::shrink(CpuLevel level, MatrixView<const float> x, float factor,
   }
 }
 
+void LoRAMatrix::shrink_by_b(CpuLevel level, std::span<const float> x, float factor, int64_t begin,
+                             std::span<float> middle) const {
+  CHORAL_DCHECK(std::ssize(middle) == rank_ && begin >= 0 && begin + std::ssize(x) <= out_, "shrink_by_b: columns of y");
+  constexpr int64_t kPanelsAtOnce = 16;
+  const auto kernel = lora_kernels(level).shrink_by_b(b_store_);
+  std::fill(middle.begin(), middle.end(), 0.0F);
+  alignas(64) std::array<float, kPanelsAtOnce * kLoRAColumns> padded{};
+  for (const Slice& slice : slices_) {
+    const int64_t from = std::max(begin, slice.out_begin), end = std::min(begin + std::ssize(x), slice.out_end);
+    const int64_t bytes = choral::kernels::panel_bytes(b_store_, slice.rank), first = slice.out_begin / kLoRAColumns;
+    for (int64_t panel = from / kLoRAColumns; panel * kLoRAColumns < end; panel += kPanelsAtOnce) {
+      const int64_t panels = std::min(kPanelsAtOnce, ceil_div(end, kLoRAColumns) - panel);
+      for (int64_t i = 0; i < panels * kLoRAColumns; ++i) {
+        const int64_t c = panel * kLoRAColumns + i;
+        const bool inside = c >= from && c < end;
+        padded[i] = !inside ? 0.0F : output_factor_.empty() ? x[c - begin] : output_factor_[c] * x[c - begin];
+      }
+      kernel({.b = panels_ + slice.b_offset + (panel - first) * bytes,
+              .panel_bytes = bytes,
+              .panels = panels,
+              .rank = slice.rank,
+              .x = padded.data(),
+              .out = middle.data() + slice.rank_begin});
+    }
+  }
+  for (int64_t j = 0; j < rank_; ++j) middle[j] *= factor * row_scale_[j];
+}
+
+void LoRAMatrix::expand_by_a(CpuLevel level, std::span<const float> middle, std::span<float> y) const {
+  CHORAL_DCHECK(std::ssize(middle) == rank_ && std::ssize(y) == in_, "expand_by_a: middle [rank], y [in]");
+  const int64_t whole = in_ / kLoRAChunk, tail = in_ - whole * kLoRAChunk;
+  ExpandByAArgs args{.a = panels_,
+                     .packed_chunks = ceil_div(in_, kLoRAChunk),
+                     .first = 0,
+                     .chunks = whole,
+                     .rank = rank_,
+                     .middle = middle.data(),
+                     .y = y.data()};
+  const auto kernel = lora_kernels(level).expand_by_a(a_store_);
+  kernel(args);
+  if (tail == 0) return;
+  alignas(64) std::array<float, kLoRAChunk> last{};
+  std::copy_n(y.data() + whole * kLoRAChunk, tail, last.data());
+  args.first = whole;
+  args.chunks = 1;
+  args.y = last.data();
+  kernel(args);
+  std::copy_n(last.data(), tail, y.data() + whole * kLoRAChunk);
+}
+
 // Works on up to kMaxExpandRows rows of a tile.
 class LoRAExpander {
  public:
@@ -214,7 +264,6 @@ void LoRAMatrix::add_deltas(MatrixView<const float> deltas, MatrixView<float> y)
 }
 
 void lora_expand(CpuLevel level, std::span<const LoRATerm> terms, int64_t col, MatrixView<float> tile) {
-  CHORAL_DCHECK(col % kLoRAColumns == 0, "lora_expand: a tile begins at a panel");
   const LoRAKernels& kernels = lora_kernels(level);
   const bool plain = std::all_of(terms.begin(), terms.end(), [](const LoRATerm& t) { return t.matrix->is_plain(); });
   for (int64_t row = 0; row < tile.rows;) {

@@ -59,7 +59,13 @@ class LoRAMatrix {
   // kShrinkRanks, or the end. x [rows, in], middle [rows, rank()].
   void shrink(CpuLevel level, MatrixView<const float> x, float factor, int64_t begin, int64_t end,
               MatrixView<float> middle) const;
-  static constexpr int64_t kShrinkRanks = 8;
+  static constexpr int64_t kShrinkRanks = kLoRAGroup;
+
+  // The pair the other way round, for latent attention, which moves it from keys to queries: what x of columns [begin, begin +
+  // x.size()) of y gives the ranks, middle[j] = factor · scale · Σ_c F[c]·x[c]·B[c, j], and that the inputs: y[k] += Σ_j
+  // middle[j]·A[j, k]. middle [rank()], y [in]
+  void shrink_by_b(CpuLevel level, std::span<const float> x, float factor, int64_t begin, std::span<float> middle) const;
+  void expand_by_a(CpuLevel level, std::span<const float> middle, std::span<float> y) const;
 
   // The same sums by what the panels' bytes give from front to back, piece by piece: the piece that begins at byte `at` (0 or
   // another's end) makes ranks of middle as shrink() does, or columns of `deltas` [rows, out], what lora_expand() would add of a
@@ -131,9 +137,8 @@ struct LoRATerm {
   float factor = 1.0F;
 };
 
-// tile [rows, cols] holds W·x of columns [col, col + cols) of y, col a multiple of 16 (kPanelRows), and gets every term's share
-// added, in order; all rows have the same terms, whose middles begin at the tile's first row. DoRA's W·x is the tile before any
-// term.
+// tile [rows, cols] holds W·x of columns [col, col + cols) of y and gets every term's share added, in order; all rows have the
+// same terms, whose middles begin at the tile's first row. DoRA's W·x is the tile before any term.
 void lora_expand(CpuLevel level, std::span<const LoRATerm> terms, int64_t col, MatrixView<float> tile);
 
 }  // namespace choral::kernels

@@ -273,6 +273,75 @@ void expand(const ExpandArgs& args) {
   for (; p < args.panels; ++p) expand_panels<Store, R, 1>(args, middle, y, ahead, p);
 }
 
+// Four ranks at once, each one chain over the panels, its lanes summed as shrink's are.
+template <class Store>
+void shrink_by_b(const ShrinkByBArgs& args) {
+  const F32 d;
+  using Values = PanelValues<Store>;
+  constexpr bool kBlockScales = Store::kStore == LoRAStore::kQ8, kScaled = kBlockScales || Store::kStore == LoRAStore::kI8;
+  constexpr int64_t kRowBytes = kLoRAColumns * value_bytes(Store::kStore), kScaleBytes = kLoRAColumns * sizeof(float);
+  constexpr int64_t kBlockBytes = kScaleBytes + kLoRAChunk * kRowBytes;
+  alignas(64) static constexpr float kOnes[4] = {1, 1, 1, 1};
+  for (int64_t j = 0; j < args.rank; j += 4) {
+    const int64_t ranks = std::min<int64_t>(4, args.rank - j);
+    VF acc[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    for (int64_t p = 0; p < args.panels; ++p) {
+      const std::byte* block = args.b + p * args.panel_bytes + (kBlockScales ? j / kLoRAChunk * kBlockBytes : 0);
+      const std::byte* row = block + (kScaled ? kScaleBytes : 0) + (kBlockScales ? j % kLoRAChunk : j) * kRowBytes;
+      for (int o = 0; o < 16; o += kLanes) {
+        VF x = hn::LoadU(d, args.x + p * kLoRAColumns + o);
+        if constexpr (kScaled) x = hn::Mul(x, StoreF32::first(block, o));
+        if (ranks == 1) {
+          acc[0] = hn::MulAdd(x, Values::single(row, o), acc[0]);
+          continue;
+        }
+        acc[0] = hn::MulAdd(x, Values::first(row, o), acc[0]);
+        acc[1] = hn::MulAdd(x, Values::second(row, o), acc[1]);
+        if (ranks == 2) continue;
+        const std::byte* next = row + 2 * kRowBytes;
+        if (ranks == 3) {
+          acc[2] = hn::MulAdd(x, Values::single(next, o), acc[2]);
+          continue;
+        }
+        acc[2] = hn::MulAdd(x, Values::first(next, o), acc[2]);
+        acc[3] = hn::MulAdd(x, Values::second(next, o), acc[3]);
+      }
+    }
+    float sums[4];
+    sum_four(acc[0], acc[1], acc[2], acc[3], kOnes, sums);
+    for (int64_t i = 0; i < ranks; ++i) args.out[j + i] += sums[i];
+  }
+}
+
+template <class Store>
+void expand_by_a(const ExpandByAArgs& args) {
+  const F32 d;
+  constexpr int kVectors = static_cast<int>(kLoRAChunk) / kLanes, kHalf = kVectors / 2;
+  constexpr int64_t kBytes = chunk_bytes(Store::kStore);
+  for (int64_t c = 0; c < args.chunks; ++c) {
+    float* y = args.y + c * kLoRAChunk;
+    VF acc[kVectors];
+    CHORAL_UNROLL
+    for (int v = 0; v < kVectors; ++v) acc[v] = hn::LoadU(d, y + v * kLanes);
+    const std::byte* group = args.a;
+    for (int64_t g = 0; g < args.rank; g += kLoRAGroup) {
+      const int64_t ranks = std::min(kLoRAGroup, args.rank - g);
+      const std::byte* a = group + (args.first + c) * ranks * kBytes;
+      for (int64_t q = 0; q < ranks; ++q, a += kBytes) {
+        const VF m = hn::Set(d, args.middle[g + q]);
+        CHORAL_UNROLL
+        for (int v = 0; v < kHalf; ++v) {
+          acc[v] = hn::MulAdd(m, Store::first(a, v * kLanes), acc[v]);
+          acc[kHalf + v] = hn::MulAdd(m, Store::second(a, v * kLanes), acc[kHalf + v]);
+        }
+      }
+      group += args.packed_chunks * ranks * kBytes;
+    }
+    CHORAL_UNROLL
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[v], d, y + v * kLanes);
+  }
+}
+
 template <class Store>
 ShrinkKernel shrink_of(int rows, int ranks) {
   if (rows == 1) return ranks == 8 ? shrink<Store, 1, 8> : ranks == 4 ? shrink<Store, 1, 4> : shrink<Store, 1, 1>;
@@ -330,8 +399,33 @@ ExpandKernel find_expand(LoRAStore store, int rows) {
   return nullptr;
 }
 
+ShrinkByBKernel find_shrink_by_b(LoRAStore store) {
+  switch (store) {
+    case LoRAStore::kF32: return shrink_by_b<StoreF32>;
+    case LoRAStore::kF16: return shrink_by_b<StoreF16>;
+    case LoRAStore::kBF16: return shrink_by_b<StoreBF16>;
+    case LoRAStore::kI8: return shrink_by_b<StoreI8>;
+    case LoRAStore::kQ8: return shrink_by_b<StoreQ8>;
+    case LoRAStore::kPlainBF16: break;  // never packed
+  }
+  return nullptr;
+}
+
+ExpandByAKernel find_expand_by_a(LoRAStore store) {
+  switch (store) {
+    case LoRAStore::kF32: return expand_by_a<StoreF32>;
+    case LoRAStore::kF16: return expand_by_a<StoreF16>;
+    case LoRAStore::kBF16: return expand_by_a<StoreBF16>;
+    case LoRAStore::kI8: return expand_by_a<StoreI8>;
+    case LoRAStore::kQ8: return expand_by_a<StoreQ8>;
+    case LoRAStore::kPlainBF16: break;  // never packed
+  }
+  return nullptr;
+}
+
 const LoRAKernels& table() {
-  static constexpr LoRAKernels kTable{find_shrink, find_expand, HWY_TARGET <= HWY_AVX3 ? 4 : 2};
+  static constexpr LoRAKernels kTable{find_shrink, find_expand, find_shrink_by_b, find_expand_by_a,
+                                      HWY_TARGET <= HWY_AVX3 ? 4 : 2};
   return kTable;
 }
 

@@ -29,6 +29,7 @@ constexpr int64_t value_bytes(LoRAStore store) {
 
 inline constexpr int64_t kLoRAChunk = 32;    // k of one step of shrink, ranks of one block of kQ8
 inline constexpr int64_t kLoRAColumns = 16;  // of a panel of B
+inline constexpr int64_t kLoRAGroup = 8;     // ranks of A that lie together
 // A chunk of one rank of A: a float scale (kQ8 only), then a pair.
 constexpr int64_t chunk_bytes(LoRAStore store) { return kLoRAChunk * value_bytes(store) + (store == LoRAStore::kQ8 ? 4 : 0); }
 // A panel: 16 float column scales (kI8: once, kQ8: before each 32 ranks), then [rank][16] in pairs.
@@ -71,9 +72,34 @@ struct ExpandArgs {
 };
 using ExpandKernel = void (*)(const ExpandArgs&);
 
+// The pair the other way round, one row at a time. out[j] += Σ_c x[c]·b[j][c] over `panels` panels of 16 columns.
+struct ShrinkByBArgs {
+  const std::byte* b;  // the first panel
+  int64_t panel_bytes;
+  int64_t panels;
+  int64_t rank;
+  const float* x;  // [panels · 16]
+  float* out;      // [rank]
+};
+using ShrinkByBKernel = void (*)(const ShrinkByBArgs&);
+
+// y[k] += Σ_j middle[j]·a[j][k] for the 32 k of each of `chunks` chunks from `first` on.
+struct ExpandByAArgs {
+  const std::byte* a;     // all of A
+  int64_t packed_chunks;  // of a rank
+  int64_t first;
+  int64_t chunks;
+  int64_t rank;
+  const float* middle;
+  float* y;  // at chunk `first`
+};
+using ExpandByAKernel = void (*)(const ExpandByAArgs&);
+
 struct LoRAKernels {
   ShrinkKernel (*shrink)(LoRAStore, int rows, int ranks);  // rows, ranks as the two functions below give them
   ExpandKernel (*expand)(LoRAStore, int rows);
+  ShrinkByBKernel (*shrink_by_b)(LoRAStore);
+  ExpandByAKernel (*expand_by_a)(LoRAStore);
   int max_shrink_rows;  // of this level
 
   // The next tile's size when so many are left.

@@ -44,6 +44,7 @@ Result<LoRAModel> LoRALoader::load(std::span<const NamedTensor> tensors) {
   check_token_config();
   check_token_rows();
   check_own_tokens();
+  check_activation();
   if (problems_.empty() && model_.loras_.empty() && model_.replaced_weights_.empty() && model_.replaced_biases_.empty() &&
       model_.trainable_tokens_.empty() && model_.embeddings_tensors_.empty()) {
     problems_.add(invalid_argument("no module of the model is adapted by it"));
@@ -61,6 +62,18 @@ Result<LoRAModel> LoRALoader::load(std::span<const NamedTensor> tensors) {
   model_.alora_invocation_tokens_ = peft_.alora_invocation_tokens;
   model_.notes_.insert(model_.notes_.begin(), peft_.notes.begin(), peft_.notes.end());
   return std::move(model_);
+}
+
+// Keys that lie before the activation are the base's, but whoever looks at them later applies its own pair.
+void LoRALoader::check_activation() {
+  if (peft_.alora_invocation_tokens.empty()) return;
+  for (const auto& target : targets_) {
+    if (!target.absorbed || !model_.loras_.contains(target.name)) continue;
+    return problems_.add(unsupported(
+        "alora_invocation_tokens: '{}' is adapted, which this model computes as a part of its queries: it would act on "
+        "the tokens before the activation too; leave it out of target_modules",
+        target.name));
+  }
 }
 
 // vLLM's files of new tokens call the layer by what it does.

@@ -69,6 +69,7 @@ class LoRALoader {
   void check_token_config();
   void check_token_rows();
   void check_own_tokens();
+  void check_activation();
   std::optional<int64_t> count_own_tokens(const LoRATarget& target);
   // Of an embedding's or a head's weight of this shape: rows for tokens that the base does not have.
   static int64_t rows_beyond(const Place& place, const Shape& shape);

@@ -247,6 +247,12 @@ void LoRALoader::take_replacement(const std::string& name, const Module& module)
   const Place& place = *module.place;
   const NamedTensor& weight = *module[TensorPart::kWeight];
   const TargetKind kind = place.target->kind;
+  if (place.target->absorbed) {
+    return problems_.add(
+        unsupported("'{}': this model computes '{}' as a part of its queries and outputs, so that its weight cannot "
+                    "be another one for an adapter; adapt it by a low-rank pair",
+                    printable(weight.name), name));
+  }
   AdapterTensor kept = weight.tensor;
   if (kind == TargetKind::kNorm) {
     if (!expect_shape(weight, {place.in}, name, "(size)")) return;

@@ -123,28 +123,6 @@ int64_t own_tokens_of(const PackedVoice& voice) { return voice.front().adapter->
 
 bool replaces_outputs(const PackedModule& module) { return !module.replaced.empty() || module.token_rows != nullptr; }
 
-// Panels of the product are 16 columns wide; a layer whose parts differ in format may begin one anywhere.
-void expand_at_any_column(CpuLevel level, std::span<const LoRATerm> terms, int64_t col, MatrixView<float> tile) {
-  const int64_t shift = col % kernels::kPanelRows;
-  if (shift == 0) return kernels::lora_expand(level, terms, col, tile);
-  std::array<float, 2 * kernels::kPanelRows> wide{};
-  for (int64_t r = 0; r < tile.rows; ++r) {
-    std::array<LoRATerm, kMaxVoiceTerms> row_terms;
-    for (size_t t = 0; t < terms.size(); ++t) {
-      row_terms[t] = terms[t];
-      row_terms[t].middle += r * terms[t].matrix->rank();
-    }
-    for (int64_t c = 0; c < tile.cols;) {
-      const int64_t skip = (col + c) % kernels::kPanelRows;
-      const int64_t count = std::min(kernels::kPanelRows - skip, tile.cols - c);
-      std::copy_n(tile.row(r) + c, count, wide.data() + skip);
-      kernels::lora_expand(level, std::span(row_terms).first(terms.size()), col + c - skip, {wide.data(), 1, skip + count});
-      std::copy_n(wide.data() + skip, count, tile.row(r) + c);
-      c += count;
-    }
-  }
-}
-
 }  // namespace
 
 PunicaWrapper::PunicaWrapper(int64_t max_num_seqs) {
@@ -249,7 +227,7 @@ void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> share
       terms[t] = share->terms[t];
       terms[t].middle += first * terms[t].matrix->rank();
     }
-    expand_at_any_column(level, std::span(terms).first(share->terms.size()), col, rows);
+    kernels::lora_expand(level, std::span(terms).first(share->terms.size()), col, rows);
   }
 }
 

@@ -65,7 +65,16 @@ class PunicaWrapper {
   void add_lora_grouped(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
                         MatrixView<float> y, BaseProduct base) const;
   bool on_device() const { return device_ != nullptr; }
-  // The same for the head: row i of x is row rows[i] of the step.
+  // For a projection that latent attention absorbs, in two halves, whose columns of the layer's output `columns` are. Of keys: y
+  // holds base's product of q, each head's with its part of W, and gets what adapters add to it; base is given q as DoRA rescales
+  // it. q [tokens, heads·(columns.count or more)], y [tokens, heads·(in or more)]
+  using AbsorbedProduct = FunctionRef<void(MatrixView<const float> q)>;
+  void add_lora_absorbed(const platform::Context& ctx, int target, const kernels::HeadColumns& columns, MatrixView<const float> q,
+                         MatrixView<float> y, AbsorbedProduct base) const;
+  // Of values: y = base(x) + every group's share, head by head. x [tokens, heads·in], y [tokens, heads·columns.count]
+  void add_lora_heads(const platform::Context& ctx, int target, const kernels::HeadColumns& columns, MatrixView<const float> x,
+                      MatrixView<float> y, FunctionRef<void()> base) const;
+  // As a linear layer, for the head: row i of x is row rows[i] of the step.
   void add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x, std::span<const int32_t> rows,
                        MatrixView<float> y, BaseProduct base) const;
   // Tokens that the voice of a row of the step brings: its logits go on with theirs.
@@ -86,6 +95,9 @@ class PunicaWrapper {
  private:
   // The shares of the targets' groups, in the step's arena; nothing is computed yet.
   static std::span<GroupShare> plan(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x);
+
+  // What the target's pairs of a group's voice are, without middles; they live in the step's scratch.
+  static std::span<kernels::LoRATerm> terms_of(const platform::Context& ctx, int target, const RowGroup& group);
 
   // Puts the shares of the tile's rows into it. `tile` holds rows from `row` and columns from `col` of the base's
   // product.

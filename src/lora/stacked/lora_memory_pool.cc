@@ -12,11 +12,14 @@ namespace {
 constexpr int64_t kFirstSlots = 4;
 constexpr int64_t kRankStep = 8;
 
+// Norms are replaced, not adapted; an absorbed projection meets its pairs the other way round.
+bool is_the_hosts(const LoRATarget& target) { return target.kind == TargetKind::kNorm || target.absorbed; }
+
 // The projections of a target; an embedding's and a head's single one. An embedding's A is looked up by the device, and its
 // stack, one column of zeros, only makes middles that are zero beyond their adapter's rank.
 LoRAMemoryPool::Stacks empty_stacks(const LoRATarget& target) {
   LoRAMemoryPool::Stacks stacks;
-  if (target.kind == TargetKind::kNorm) return stacks;
+  if (is_the_hosts(target)) return stacks;
   if (target.kind == TargetKind::kEmbedding) {
     stacks.in = 1;
     stacks.out = target.in;
@@ -189,7 +192,7 @@ Result<std::unique_ptr<LoRAMemoryPool::Module>> LoRAMemoryPool::make_module(cons
   const bool touched = std::any_of(voice.begin(), voice.end(),
                                    [&](const PackedVoiceTerm& term) { return term.adapter->module(target) != nullptr; });
   const bool embedding = targets_[target].kind == TargetKind::kEmbedding;
-  if (!touched || targets_[target].kind == TargetKind::kNorm) return std::unique_ptr<Module>();
+  if (!touched || is_the_hosts(targets_[target])) return std::unique_ptr<Module>();
   auto out = std::make_unique<Module>();
   for (const auto& term : voice) {
     const PackedModule* module = term.adapter->module(target);

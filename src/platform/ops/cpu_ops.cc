@@ -31,6 +31,9 @@ void LoRAShrink::forward_cpu(const Context& ctx, std::span<const kernels::LoRASh
 void LoRAExpand::forward_cpu(const Context& ctx, std::span<const kernels::LoRAExpand> expands) {
   kernels::lora_expand(ctx.kernel, expands);
 }
+void LoRAAbsorb::forward_cpu(const Context& ctx, std::span<const kernels::LoRAAbsorb> items) {
+  kernels::lora_absorb(ctx.kernel, items);
+}
 
 void GatherRows::forward_cpu(const Context& ctx, const PackedMatrix& w, Indices ids, Out out) {
   constexpr int64_t kGrain = 8;  // a row is a few KiB
@@ -69,21 +72,6 @@ void Scale::forward_cpu(const Context& ctx, Out x, float factor) { kernels::scal
 
 void MoeCombine::forward_cpu(const Context& ctx, In x, Indices places, In weights, bool add, Out y) {
   kernels::combine_experts(ctx.kernel, x, places.host, weights, add, y);
-}
-
-void SplitLatentKv::forward_cpu(const Context& ctx, In kv, In rope, int64_t heads, Out k, Out v) {
-  constexpr int64_t kGrain = 4;  // a row is a few KiB
-  const int64_t value_dim = v.cols / heads, nope_dim = kv.cols / heads - value_dim, key_dim = k.cols / heads;
-  ctx.kernel.pool.parallel_for(kv.rows, kGrain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) {
-      for (int64_t head = 0; head < heads; ++head) {
-        const float* from = kv.row(t) + head * (nope_dim + value_dim);
-        float* key = std::copy_n(from, nope_dim, k.row(t) + head * key_dim);
-        std::copy_n(rope.row(t), rope.cols, key);
-        std::copy_n(from + nope_dim, value_dim, v.row(t) + head * value_dim);
-      }
-    }
-  });
 }
 
 void SoftCap::forward_cpu(const Context& ctx, Out x, float cap) { kernels::soft_cap(ctx.kernel, x, cap); }

@@ -61,7 +61,10 @@ void LoRAShrink::forward_native(const Context& ctx, std::span<const kernels::LoR
   for (const auto& s : shrinks) s.matrix->shrink(ctx.kernel.level, s.x, s.factor, 0, s.matrix->rank(), s.middle);
 }
 void LoRAExpand::forward_native(const Context& ctx, std::span<const kernels::LoRAExpand> expands) {
-  for (const auto& e : expands) kernels::lora_expand(ctx.kernel.level, e.terms, 0, e.y);
+  for (const auto& e : expands) kernels::lora_expand(ctx.kernel.level, e.terms, e.col, e.y);
+}
+void LoRAAbsorb::forward_native(const Context& ctx, std::span<const kernels::LoRAAbsorb> items) {
+  for (const auto& item : items) kernels::lora_absorb(ctx.kernel, {&item, 1});
 }
 
 void GatherRows::forward_native(const Context& ctx, const PackedMatrix& w, Indices ids, Out out) {
@@ -92,19 +95,6 @@ void MoeCombine::forward_native(const Context&, In x, Indices places, In weights
         sum = std::fma(weights.row(t)[s], x.row(places.host[t * weights.cols + s])[c], sum);
       }
       y.row(t)[c] = sum;
-    }
-  }
-}
-
-void SplitLatentKv::forward_native(const Context&, In kv, In rope, int64_t heads, Out k, Out v) {
-  const int64_t value_dim = v.cols / heads, both = kv.cols / heads, key_dim = k.cols / heads;
-  for (int64_t t = 0; t < kv.rows; ++t) {
-    for (int64_t c = 0; c < k.cols; ++c) {
-      const int64_t head = c / key_dim, at = c % key_dim, nope_dim = both - value_dim;
-      k.row(t)[c] = at < nope_dim ? kv.row(t)[head * both + at] : rope.row(t)[at - nope_dim];
-    }
-    for (int64_t c = 0; c < v.cols; ++c) {
-      v.row(t)[c] = kv.row(t)[(c / value_dim + 1) * both - value_dim + c % value_dim];
     }
   }
 }

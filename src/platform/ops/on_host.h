@@ -86,7 +86,7 @@ struct OnHost<std::span<const kernels::LoRAExpand>> {
         const HostView<const float> middle(ctx, {terms[t].middle, items[i].y.rows, terms[t].matrix->rank()}, Access::kRead);
         terms[t].middle = (*middle).data;
       }
-      host_[i] = {terms, {const_cast<float*>((*y).data), (*y).rows, (*y).cols}};
+      host_[i] = {terms, {const_cast<float*>((*y).data), (*y).rows, (*y).cols, (*y).stride}, items[i].col};
     }
   }
   ~OnHost() {
@@ -97,6 +97,24 @@ struct OnHost<std::span<const kernels::LoRAExpand>> {
   const Context& ctx_;
   std::span<const kernels::LoRAExpand> device_;
   std::span<kernels::LoRAExpand> host_;
+};
+template <>
+struct OnHost<std::span<const kernels::LoRAAbsorb>> {
+  OnHost(const Context& ctx, std::span<const kernels::LoRAAbsorb> items) : ctx_(ctx), device_(items) {
+    host_ = ctx.kernel.scratch.make<kernels::LoRAAbsorb>(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      const HostView<const float> q(ctx, items[i].q, Access::kRead);
+      host_[i] = {items[i].terms, items[i].columns, *q, host_copy(ctx, items[i].y)};
+    }
+  }
+  ~OnHost() {
+    for (size_t i = 0; i < device_.size(); ++i) copy_to_device(ctx_, host_[i].y, device_[i].y);
+  }
+  std::span<const kernels::LoRAAbsorb> operator*() const { return host_; }
+
+  const Context& ctx_;
+  std::span<const kernels::LoRAAbsorb> device_;
+  std::span<kernels::LoRAAbsorb> host_;
 };
 
 }  // namespace choral::platform

@@ -54,6 +54,16 @@ struct LoRAExpand : OpTraits {
   static Call forward_cpu, forward_native;
 };
 
+// What adapters add to queries that keys' projection was moved into: y += factor · scale · q·B·A of each head.
+struct LoRAAbsorb : OpTraits {
+  CHORAL_OP(lora_absorb);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr std::string_view kHostsOwn = LoRAShrink::kHostsOwn;
+  using Call = void(const Context&, std::span<const kernels::LoRAAbsorb> items);
+  static Call forward_cpu, forward_native;
+};
+
 // What adapters add on a device with memory of its own, from A [slots, r, in] and B [slots, out, r] of many, stacked in it. Rows
 // are the device's as well; a row of slot -1 is neither read nor written. A slot for each row (bgmv) or for each sequence (sgmv),
 // and both give a row the same bits.
@@ -192,17 +202,6 @@ struct MoeCombine : OpTraits {
   static Call forward_cpu, forward_native;
 };
 
-// Keys and values of latent attention: of each head, k = [first part of kv | rope], v = the rest of kv. kv [m, heads·(p + v)],
-// rope [m, r], k [m, heads·(p + r)], v [m, heads·v]
-struct SplitLatentKv : OpTraits {
-  CHORAL_OP(split_latent_kv);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
-  static constexpr std::string_view kHostsOwn = "copies of rows, which latent attention on a device would do without";
-  using Call = void(const Context&, In kv, In rope, int64_t heads, Out k, Out v);
-  static Call forward_cpu, forward_native;
-};
-
 // x = cap·tanh(x / cap), cap > 0
 struct SoftCap : OpTraits {
   CHORAL_OP(soft_cap);
@@ -277,7 +276,7 @@ struct SwigluOaiAndMul : OpTraits {
   static Call forward_cpu, forward_native;
 };
 
-// k and v rows go to their slots of the paged cache.
+// k and v rows go to their slots of the paged cache; v is empty where values lie in the keys.
 struct WriteKv : OpTraits {
   CHORAL_OP(write_kv);
   static constexpr int kVersion = 1;
@@ -392,12 +391,12 @@ struct MatmulQuantised : OpTraits {
 }  // namespace ops
 
 // In the order in which tables are shown.
-using AllOps = OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::BgmvShrink, ops::BgmvExpand, ops::BgmvExpandSlice,
-                      ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows, ops::TakeRows,
-                      ops::Add, ops::Scale, ops::MoeCombine, ops::SplitLatentKv, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads,
-                      ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv,
-                      ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv, ops::GroupedMatmul,
-                      ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+using AllOps =
+    OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::LoRAAbsorb, ops::BgmvShrink, ops::BgmvExpand, ops::BgmvExpandSlice,
+           ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows, ops::TakeRows, ops::Add,
+           ops::Scale, ops::MoeCombine, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul,
+           ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope,
+           ops::RopeWriteKv, ops::GroupedMatmul, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();

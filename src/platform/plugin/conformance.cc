@@ -107,21 +107,29 @@ ops::Weight ConformanceRun::beside_packed(int64_t count) {
   return kept;
 }
 
-ops::KvCacheView ConformanceRun::cache(int64_t blocks, int64_t kv_heads, int64_t head_dim, int64_t v_head_dim, DType dtype) {
-  const auto allocate = [&](int64_t dim) -> std::byte* {
-    const Shape shape{blocks, kv_heads * dim * kernels::kKvBlockTokens};
-    auto tensor = is_reference_ ? Tensor::allocate(dtype, shape) : ctx_.session.allocate_kv(dtype, shape);
-    if (!tensor.ok()) {
-      status_ = std::move(tensor).status();
-      return nullptr;
-    }
-    tensors_.push_back(std::move(*tensor));
-    return tensors_.back().data();
-  };
-  std::byte* keys = allocate(head_dim);
-  std::byte* values = allocate(kernels::kv_value_stride(v_head_dim));
-  return {keys, values, dtype, blocks, kv_heads, head_dim, v_head_dim};
+std::byte* ConformanceRun::kv_memory(int64_t blocks, int64_t elements, DType dtype) {
+  const Shape shape{blocks, elements * kernels::kKvBlockTokens};
+  auto tensor = is_reference_ ? Tensor::allocate(dtype, shape) : ctx_.session.allocate_kv(dtype, shape);
+  if (!tensor.ok()) {
+    status_ = std::move(tensor).status();
+    return nullptr;
+  }
+  tensors_.push_back(std::move(*tensor));
+  return tensors_.back().data();
 }
+
+ops::KvCacheView ConformanceRun::cache(int64_t blocks, int64_t kv_heads, int64_t head_dim, int64_t v_head_dim, DType dtype) {
+  auto view = latent_cache(blocks, kv_heads, head_dim, v_head_dim, dtype);
+  view.values = kv_memory(blocks, kv_heads * kernels::kv_value_stride(v_head_dim), dtype);
+  return view;
+}
+
+ops::KvCacheView ConformanceRun::latent_cache(int64_t blocks, int64_t kv_heads, int64_t head_dim, int64_t v_head_dim,
+                                              DType dtype) {
+  return {kv_memory(blocks, kv_heads * head_dim, dtype), nullptr, dtype, blocks, kv_heads, head_dim, v_head_dim};
+}
+
+bool Conformance::knows_values_in_keys() const { return static_cast<PluginSession&>(ctx_.session).knows_values_in_keys(); }
 
 Status Conformance::check(std::string_view feature, Test test) const {
   const StepMark mark(ctx_);

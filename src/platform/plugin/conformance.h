@@ -48,10 +48,15 @@ class ConformanceRun {
   ops::Weight beside_packed(int64_t count);
   // Zero-filled; the reference's is the host's.
   ops::KvCacheView cache(int64_t blocks, int64_t kv_heads, int64_t head_dim, int64_t v_head_dim, DType dtype = DType::kF32);
+  // The same with its values in the keys.
+  ops::KvCacheView latent_cache(int64_t blocks, int64_t kv_heads, int64_t head_dim, int64_t v_head_dim,
+                                DType dtype = DType::kF32);
 
   const Status& status() const { return status_; }
 
  private:
+  std::byte* kv_memory(int64_t blocks, int64_t elements, DType dtype);
+
   const Context& ctx_;
   const OpTable& table_;
   bool is_reference_;
@@ -70,6 +75,7 @@ class Conformance {
   // Runs `test` on both sides and compares the matrices that it gives; `feature` is what this test tries, for people, or empty.
   using Test = FunctionRef<std::vector<ops::Out>(ConformanceRun&)>;
   Status check(std::string_view feature, Test test) const;
+  bool knows_values_in_keys() const;
 
  private:
   const Context& ctx_;

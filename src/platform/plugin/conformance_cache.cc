@@ -13,6 +13,7 @@ struct Feature {
   float softcap = 0;
   bool sinks = false;
   int64_t v_head_dim = kHeadDim;
+  bool values_in_keys = false;
 };
 
 constexpr std::array kFeatures{Feature{},
@@ -20,15 +21,17 @@ constexpr std::array kFeatures{Feature{},
                                Feature{.name = "a soft-cap", .softcap = 0.5F},
                                Feature{.name = "sinks", .sinks = true},
                                Feature{.name = "values narrower than keys", .v_head_dim = kHeadDim / 2},
-                               Feature{.name = "values wider than keys", .v_head_dim = 2 * kHeadDim}};
+                               Feature{.name = "values wider than keys", .v_head_dim = 2 * kHeadDim},
+                               Feature{.name = "values in keys", .v_head_dim = kHeadDim - 5, .values_in_keys = true}};
 
 // Two sequences: one of a prompt, one of a later chunk whose first tokens were written before.
 Results attend(ConformanceRun& run, const Feature& feature) {
   constexpr int64_t kPrompt = 5, kTokens = 40, kChunk = 3, kAsked = kPrompt + kChunk;  // the second: more than a block
   constexpr int64_t kBlock = kernels::kKvBlockTokens;
-  const auto cache = run.cache(3, kKvHeads, kHeadDim, feature.v_head_dim);
+  const auto cache = feature.values_in_keys ? run.latent_cache(3, kKvHeads, kHeadDim, feature.v_head_dim)
+                                            : run.cache(3, kKvHeads, kHeadDim, feature.v_head_dim);
   const Out q = run.matrix(kAsked, kHeads * kHeadDim), k = run.matrix(kPrompt + kTokens, kKvHeads * kHeadDim),
-            v = run.matrix(kPrompt + kTokens, kKvHeads * feature.v_head_dim),
+            v = feature.values_in_keys ? Out() : run.matrix(kPrompt + kTokens, kKvHeads * feature.v_head_dim),
             out = run.matrix(kAsked, kHeads * feature.v_head_dim);
   if (!run.status().ok()) return {};
   std::vector<int64_t> slots;
@@ -56,6 +59,7 @@ Results attend(ConformanceRun& run, const Feature& feature) {
 
 Status PagedAttention::conform(Conformance& conformance) {
   for (const Feature& feature : kFeatures) {
+    if (feature.values_in_keys && !conformance.knows_values_in_keys()) continue;  // such a cache is the host's
     CHORAL_RETURN_IF_ERROR(conformance.check(feature.name, [&](ConformanceRun& run) { return attend(run, feature); }));
   }
   return {};

@@ -219,8 +219,11 @@ Status PluginSession::try_op(const Context& ctx, OpId op, OpSet set) {
 void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
   kv_on_device_ = serves(kOpId<ops::WriteKv>) && serves(kOpId<ops::PagedAttention>) && config.attention_backend != "host";
   if (kv_on_device_) return;
-  const std::string why =
-      config.attention_backend == "host" ? "the attention backend is the host's" : "the host keeps the KV cache";
+  leave_kv_to_host(config.attention_backend == "host" ? "the attention backend is the host's" : "the host keeps the KV cache");
+}
+
+void PluginSession::leave_kv_to_host(const std::string& why) {
+  kv_on_device_ = false;
   AllOps::for_each([&]<class D>(D) {
     if constexpr (D::kOnCache) {
       auto& entry = ops_.get<D>();
@@ -346,6 +349,13 @@ void PluginSession::fail(Status status) {
 
 Result<Tensor> PluginSession::allocate_kv(DType dtype, Shape shape) {
   return kv_on_device_ ? allocate(dtype, shape) : Tensor::allocate(dtype, shape);
+}
+
+void PluginSession::expect_values_in_keys() {
+  if (!kv_on_device_ || knows_values_in_keys()) return;
+  leave_kv_to_host(
+      fmt::format("it speaks version {}.{} of the plug-in interface, which has no cache whose values lie in its keys",
+                  CHORAL_ABI_MAJOR, device_->plugin().abi_minor));
 }
 
 Result<Tensor> PluginSession::allocate(DType dtype, Shape shape) {

@@ -30,6 +30,7 @@ class PluginSession : public Session {
   Arena& memory() override { return memory_; }
   Arena& scratch() override { return scratch_; }
   Result<Tensor> allocate_kv(DType dtype, Shape shape) override;
+  void expect_values_in_keys() override;
   Status computes_adapters() const override;
   Result<Tensor> allocate(DType dtype, Shape shape) override;
   Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, const kernels::PackSpec& weight) override;
@@ -54,6 +55,8 @@ class PluginSession : public Session {
   // Loads the library of fused operators once, and holds each to its reference; whether it is there.
   bool enable_custom_op(const Context& ctx);
   const std::string& device_name() const { return device_->plugin().name; }
+  // Which came with minor 3.
+  bool knows_values_in_keys() const { return device_->plugin().abi_minor >= 3; }
 
  private:
   PluginSession(const Platform& platform, std::shared_ptr<PluginDevice> device);
@@ -65,6 +68,7 @@ class PluginSession : public Session {
   Status declare_custom_ops();
   void register_dummy_fusion_op();
   void serve_kv_in_pairs(const PlatformConfig& config);
+  void leave_kv_to_host(const std::string& why);
   Status find_worker(const std::string& name);
   void serve_stacks_together();
   Status refuse_fallbacks() const;

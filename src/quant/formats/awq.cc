@@ -10,7 +10,7 @@ class Awq : public QuantConfig {
   Awq(SchemePtr scheme, std::vector<std::string> skipped) : scheme_(std::move(scheme)), skipped_(std::move(skipped)) {}
 
   Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
-    if (kind != LayerKind::kLinear) return LayerScheme{float_scheme(), "as stored"};
+    if (!is_linear(kind)) return LayerScheme{float_scheme(), "as stored"};
     for (const auto& part : skipped_) {
       if (layer.find(part) != layer.npos) return LayerScheme{float_scheme(), fmt::format("'{}' in modules_to_not_convert", part)};
     }

@@ -56,7 +56,7 @@ class Fp8Config : public QuantConfig {
   std::vector<std::string> notes() const override { return {note_}; }
 
   Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
-    if (kind != LayerKind::kLinear) return LayerScheme{float_scheme(), "as stored"};
+    if (!is_linear(kind)) return LayerScheme{float_scheme(), "as stored"};
     CHORAL_TRY(const bool skipped, skipped_.match(layer));
     return skipped ? LayerScheme{float_scheme(), "a layer not to convert"} : LayerScheme{scheme_, "quantised by fp8"};
   }

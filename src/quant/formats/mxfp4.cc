@@ -13,7 +13,7 @@ class Mxfp4Config : public QuantConfig {
   Result<LayerScheme> scheme_for(LayerKind kind, std::string_view layer) const override {
     constexpr std::string_view kExperts = ".experts";
     const size_t at = layer.rfind(fmt::format("{}.", kExperts));
-    if (kind != LayerKind::kLinear || at == std::string_view::npos) return LayerScheme{float_scheme(), "as stored"};
+    if (!is_linear(kind) || at == std::string_view::npos) return LayerScheme{float_scheme(), "as stored"};
     CHORAL_TRY(const bool skipped, skipped_.match(layer.substr(0, at + kExperts.size())));
     return skipped ? LayerScheme{float_scheme(), "a layer not to convert"} : LayerScheme{scheme_, "quantised by mxfp4"};
   }

@@ -64,7 +64,7 @@ Status examine_layers(const EngineOptions& options, const std::string& path, con
   std::vector<layers::Module*> firsts;
   std::map<std::string, int> counts;
   for (auto* module : model.modules()) {
-    if (module->linear_method() == nullptr || counts[engine::without_numbers(module->prefix())]++ > 0) continue;
+    if (!module->product_form(ctx.kernel.level) || counts[engine::without_numbers(module->prefix())]++ > 0) continue;
     const Status status = module->process_weights_after_loading(ctx, weights);
     if (!status.ok()) return fail(report, "weights", status, kCure);
     firsts.push_back(module);

@@ -28,10 +28,11 @@ class LayerRecorder : public quant::QuantConfig {
 
   Result<std::unique_ptr<quant::LinearMethod>> get_quant_method(quant::LayerKind kind,
                                                                 const quant::LinearShape& shape) const override {
-    const bool router = kind == quant::LayerKind::kRouter;  // stays as it is, which readers must be told
-    for (size_t i = 0; (kind == quant::LayerKind::kLinear || router) && i < shape.out.size(); ++i) {
+    // What stays as it is, which readers must be told.
+    const bool kept = kind == quant::LayerKind::kRouter || kind == quant::LayerKind::kAbsorbed;
+    for (size_t i = 0; (kind == quant::LayerKind::kLinear || kept) && i < shape.out.size(); ++i) {
       CHORAL_TRY(const bool ignored, is_ignored(kind, shape.shard_names[i]));
-      layers_.push_back({.name = shape.shard_names[i], .rows = shape.out[i], .k = shape.in, .ignored = ignored || router});
+      layers_.push_back({.name = shape.shard_names[i], .rows = shape.out[i], .k = shape.in, .ignored = ignored || kept});
     }
     return QuantConfig::get_quant_method(kind, shape);
   }

@@ -1,0 +1,159 @@
+#include "layers/latent_projection.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/float16.h"
+#include "platform/ops/op_profile.h"
+#include "platform/ops/op_table.h"
+
+namespace choral::layers {
+namespace {
+
+constexpr float kGreatestFloat16 = 65504;
+
+bool is_plain_float(DType type) { return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16; }
+
+// W [rows, cols] of floats, stored as `type`; turned: its transposed.
+Result<Tensor> stored_as(DType type, std::span<const float> w, int64_t rows, int64_t cols, bool turned) {
+  CHORAL_TRY(Tensor out, Tensor::allocate(type, turned ? Shape{cols, rows} : Shape{rows, cols}));
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    const int64_t at = turned ? i % cols * rows + i / cols : i;
+    switch (type) {
+      case DType::kBF16: out.as<BFloat16>()[at] = to_bfloat16(w[i]); break;
+      case DType::kF16: out.as<Float16>()[at] = to_float16(w[i]); break;
+      default: out.as<float>()[at] = w[i];
+    }
+  }
+  return out;
+}
+
+Result<std::unique_ptr<kernels::PackedMatrix>> pack(const platform::Context& ctx, DType type, std::span<const float> w,
+                                                    int64_t rows, int64_t cols, bool turned) {
+  CHORAL_TRY(const Tensor stored, stored_as(type, w, rows, cols, turned));
+  const kernels::WeightRows part{stored.view(), {}};
+  return ctx.session.prepack(ctx, {.rows = {&part, 1}, .format = type});
+}
+
+}  // namespace
+
+LatentProjection::LatentProjection(Builder& builder, const Spec& spec)
+    : spec_(spec),
+      shape_{.in = spec.rank, .out = {spec.heads * head_rows()}, .shard_names = {spec.prefix}},
+      key_columns_{.heads = spec.heads, .begin = 0, .stride = head_rows(), .count = spec.key_dim},
+      value_columns_{.heads = spec.heads, .begin = spec.key_dim, .stride = head_rows(), .count = spec.value_dim} {
+  auto method = builder.quant_config.get_quant_method(quant::LayerKind::kAbsorbed, shape_);
+  if (!method.ok()) {
+    builder.fail(std::move(method).status().while_(spec_.prefix));
+    return;
+  }
+  loading_ = std::move(*method);
+  loading_->create_weights(shape_, parameters_);
+  builder.modules.push_back(this);
+  lora::LoRATarget target{
+      .name = spec_.prefix, .members = {{spec_.prefix, shape_.out_total()}}, .in = spec_.rank, .absorbed = true};
+  target.base_row = [this](int64_t row, std::span<float> out) { return read_row(row, out); };
+  lora_target_ = builder.add_lora_target(std::move(target));
+}
+
+DType LatentProjection::stored_type(const quant::WeightRequest& request) const {
+  if (!request.as_stored && is_plain_float(request.convert_to)) return request.convert_to;
+  const auto* weight = parameters_.find("weight");  // formats of integers may call it otherwise
+  const DType stored = weight == nullptr ? DType::kI8 : weight->shards.front().tensor.view.dtype;
+  return is_plain_float(stored) ? stored : DType::kF16;
+}
+
+Status LatentProjection::process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) {
+  CHORAL_RETURN_IF_ERROR(loading_->process_weights_after_loading(ctx, source.request(), shape_, parameters_));
+  const DType type = stored_type(source.request());
+  parameters_.release(source);
+  for (int64_t head = 0; head < spec_.heads; ++head) {
+    CHORAL_TRY(auto made, make_head(ctx, head, type));
+    heads_.push_back(std::move(made));
+  }
+  why_ = fmt::format("{}, {}: absorbed by queries and outputs", loading_->scheme(), loading_->why());
+  loading_.reset();
+  return {};
+}
+
+Result<LatentProjection::Head> LatentProjection::make_head(const platform::Context& ctx, int64_t head, DType type) const {
+  const int64_t rank = spec_.rank, rows = head_rows();
+  std::vector<float> w(rows * rank);
+  for (int64_t i = 0; i < rows; ++i) {
+    CHORAL_RETURN_IF_ERROR(loading_->read_row(head * rows + i, std::span(w).subspan(i * rank, rank)).while_(spec_.prefix));
+  }
+  const auto fits = [](float v) { return std::abs(v) <= kGreatestFloat16; };
+  if (type == DType::kF16 && !std::all_of(w.begin(), w.end(), fits)) type = DType::kF32;
+  Head out;
+  const auto keys = std::span(w).first(spec_.key_dim * rank), values = std::span(w).subspan(spec_.key_dim * rank);
+  CHORAL_TRY(out.keys, pack(ctx, type, keys, spec_.key_dim, rank, /*turned=*/true));
+  CHORAL_TRY(out.values, pack(ctx, type, values, spec_.value_dim, rank, /*turned=*/false));
+  return out;
+}
+
+Status LatentProjection::read_row(int64_t row, std::span<float> out) const {
+  const Head& head = heads_[row / head_rows()];
+  const int64_t at = row % head_rows();
+  if (at >= spec_.key_dim) return head.values->read_row(at - spec_.key_dim, out);
+  std::vector<float> column(spec_.key_dim);
+  for (int64_t l = 0; l < spec_.rank; ++l) {
+    CHORAL_RETURN_IF_ERROR(head.keys->read_row(l, column));
+    out[l] = column[at];
+  }
+  return {};
+}
+
+void LatentProjection::count_product(const platform::Context& ctx, int64_t rows, int64_t dim) const {
+  if (ctx.profile == nullptr) return;
+  const double share = static_cast<double>(dim) / static_cast<double>(head_rows());
+  ctx.profile->add_product(share * static_cast<double>(weight_bytes()),
+                           2.0 * static_cast<double>(rows * spec_.heads * dim * spec_.rank));
+}
+
+void LatentProjection::absorb_queries(const platform::Context& ctx, MatrixView<const float> q, MatrixView<float> y,
+                                      const lora::PunicaWrapper* lora) const {
+  count_product(ctx, q.rows, spec_.key_dim);
+  const int64_t from = q.cols / spec_.heads, to = y.cols / spec_.heads;
+  const auto base = [&](MatrixView<const float> x) {
+    for (int64_t h = 0; h < spec_.heads; ++h) {
+      ctx.ops.matmul(ctx, *heads_[h].keys, x.sub_cols(h * from, spec_.key_dim), {}, y.sub_cols(h * to, spec_.rank));
+    }
+  };
+  if (lora == nullptr) return base(q);
+  lora->add_lora_absorbed(ctx, lora_target_, key_columns_, q, y, base);
+}
+
+void LatentProjection::make_values(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
+                                   const lora::PunicaWrapper* lora) const {
+  count_product(ctx, x.rows, spec_.value_dim);
+  const auto base = [&] {
+    for (int64_t h = 0; h < spec_.heads; ++h) {
+      ctx.ops.matmul(ctx, *heads_[h].values, x.sub_cols(h * spec_.rank, spec_.rank), {},
+                     y.sub_cols(h * spec_.value_dim, spec_.value_dim));
+    }
+  };
+  if (lora == nullptr) return base();
+  lora->add_lora_heads(ctx, lora_target_, value_columns_, x, y, base);
+}
+
+int64_t LatentProjection::expected_bytes(const quant::WeightRequest& request) const {
+  return row_bytes(stored_type(request), parameters());
+}
+
+int64_t LatentProjection::weight_bytes() const {
+  int64_t total = 0;
+  for (const Head& head : heads_) total += head.keys->size_bytes() + head.values->size_bytes();
+  return total;
+}
+
+std::optional<ProductForm> LatentProjection::product_form(CpuLevel level) const {
+  return ProductForm{format(), kernel_name(level), why_};
+}
+
+std::string LatentProjection::format() const { return heads_.empty() ? "" : heads_.front().keys->format(); }
+
+std::string LatentProjection::kernel_name(CpuLevel level) const {
+  return heads_.empty() ? "" : heads_.front().keys->kernel_name(level);
+}
+
+}  // namespace choral::layers
