@@ -142,7 +142,8 @@ struct ModelInfo {
   int64_t parameters = 0;
   int64_t weight_bytes = 0;  // as packed in memory
   int64_t kv_cache_bytes = 0;
-  int64_t kv_cache_tokens = 0;
+  int64_t kv_cache_tokens = 0;  // of sequences that no window hides; those that one does take less
+  int kv_block_tokens = 0;
   int max_model_len = 0;
   int vocab_size = 0;
   int threads = 0;

@@ -297,7 +297,8 @@ typedef struct choral_kv_cache {
 } choral_kv_cache;
 
 /* Rows [query_begin, query_begin + query_count) are the newest tokens of a sequence that has context_tokens before them. Its
- * block table is block_ids[first_block …]. */
+ * block table is block_ids[first_block …]. Of blocks that lie wholly before what a window shows of any row the number means
+ * nothing: they are not read. */
 typedef struct choral_sequence {
   int32_t query_begin;
   int32_t query_count;

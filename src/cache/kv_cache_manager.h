@@ -1,20 +1,25 @@
 // Block pool and prefix index as one: gives sequences their blocks, lets them share computed prefixes, takes blocks back.
 // Rules: only full, computed blocks are shared, and nobody writes into them again (who would must compute the block anew in one
 // of its own: nothing is ever copied); a block is findable from publish() until its
-// memory is given to somebody else; blocks of a released sequence are evicted last block first. Called by the scheduler.
-// Nothing allocates after the constructor. Not thread-safe.
+// memory is given to somebody else; blocks of a released sequence are evicted last block first. A sequence has a block table for
+// each group of layers (kv_groups.h); of a group with a window it holds what its next tokens see and no more, and a prefix is
+// found when each group has what the token behind it sees. Called by the scheduler. Nothing allocates after the constructor. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "cache/block_pool.h"
 #include "cache/block_table.h"
+#include "cache/kv_groups.h"
 #include "cache/prefix_index.h"
 #include "cache/prefix_key.h"
 
 namespace choral::cache {
 
-// A prefix found in the index. `free_blocks` of its `blocks` have no holder: taking them uses up free blocks.
+// A prefix found in the index, of so many blocks of positions. `free_blocks` of those that its sequence will hold, in all groups,
+// have no holder: taking them uses up free blocks.
 struct PrefixMatch {
   int32_t blocks = 0;
   int32_t free_blocks = 0;
@@ -29,16 +34,23 @@ struct PrefixStats {
 
 class KVCacheManager {
  public:
-  KVCacheManager(int32_t block_count, int32_t block_tokens, bool enable_prefix_caching);
+  // A step computes at most step_tokens of one sequence.
+  KVCacheManager(const KvPoolShape& pool, int32_t step_tokens, bool enable_prefix_caching);
 
   int32_t block_count() const { return pool_.block_count(); }
   int32_t block_tokens() const { return pool_.block_tokens(); }
+  int32_t groups() const { return shape_.groups(); }
   int32_t free_blocks() const { return pool_.free_count(); }  // cached content without a holder counts as free
   int32_t cached_blocks() const { return index_.size(); }
   int32_t ref_count(BlockId block) const { return pool_.ref_count(block); }
   bool prefix_caching() const { return enable_prefix_caching_; }
   const PrefixStats& stats() const { return stats_; }
+  // Blocks of positions that so many tokens fill.
   int32_t blocks_for(int64_t token_count) const;
+  // The most that a sequence of so many tokens holds at a time, in all groups.
+  int64_t most_blocks(int64_t token_count) const { return shape_.most_blocks(token_count, step_tokens_); }
+  // The first block of positions that is seen when `computed` tokens are and the next is computed.
+  int32_t first_seen(int32_t group, int64_t computed) const;
 
   PrefixHasher& hasher() { return hasher_; }
 
@@ -46,34 +58,54 @@ class KVCacheManager {
   // its logits are wanted.
   PrefixMatch find_prefix(const PrefixChain& chain, int32_t token_count) const;
 
-  // Puts the found blocks into the (empty) table with a reference each. `match` is what find_prefix() just gave.
-  void adopt_prefix(const PrefixChain& chain, PrefixMatch match, BlockTable& table);
+  // Free blocks that a sequence of token_count tokens uses up when it begins with `match`: those found and those for its next
+  // step.
+  int64_t blocks_to_begin(PrefixMatch match, int64_t token_count) const;
+
+  // `tables` below are a sequence's, one of each group.
+
+  // Puts the found blocks into the (empty) tables with a reference each. `match` is what find_prefix() just gave.
+  void adopt_prefix(const PrefixChain& chain, PrefixMatch match, std::span<BlockTable> tables);
   // Statistics of a sequence's first admission.
   void count_query(int32_t token_count, int32_t hit_tokens);
 
-  // Extends the table to cover token_count tokens. All or nothing: false when there are too few free blocks.
-  [[nodiscard]] bool grow(BlockTable& table, int64_t token_count);
+  // Gives back what a sequence that has computed so many tokens sees no more, and extends its tables: where all positions are
+  // seen to cover token_count tokens, where a window is as far as the next step may go. All or nothing: false when there are too
+  // few free blocks.
+  [[nodiscard]] bool grow(std::span<BlockTable> tables, int64_t computed, int64_t token_count);
+  // The tables are what grow() makes them.
+  bool covers(std::span<const BlockTable> tables, int64_t computed, int64_t token_count) const;
 
   // Takes back what lies behind the first token_count tokens, in the middle of a block too, so that others can be written there.
-  // Says how many tokens the table still holds: a cut through a block that others have or may find gives up that block.
-  [[nodiscard]] int64_t truncate(BlockTable& table, int64_t token_count);
+  // Says how many tokens the tables still hold: a cut through a block that others have or may find gives up that block, and one
+  // to where a window would need what was given back gives up all. A cut to what was computed at the last grow() or later never
+  // does, as long as nobody shares the block it goes through.
+  [[nodiscard]] int64_t truncate(std::span<BlockTable> tables, int64_t token_count);
 
-  // Puts the blocks that the first token_count tokens of `table` fill, all computed, into the (empty) table `fork` with a
-  // reference each. Says how many tokens those are; the fork computes the ones after them itself, to the same bits.
-  [[nodiscard]] int64_t fork(const BlockTable& table, int64_t token_count, BlockTable& fork);
+  // Puts the blocks that the first token_count tokens of `tables` fill, all computed, into the (empty) tables `fork` with a
+  // reference each, as far as windows still have what a token behind them sees. Says how many tokens those are; the fork computes
+  // the ones after them itself, to the same bits.
+  [[nodiscard]] int64_t fork(std::span<const BlockTable> tables, int64_t token_count, std::span<BlockTable> fork);
 
-  // Blocks [first, end) of the table are computed: from now on others may share them.
-  void publish(const PrefixChain& chain, const BlockTable& table, int32_t first, int32_t end);
+  // Blocks [first, end) of positions are computed: from now on others may share them.
+  void publish(const PrefixChain& chain, std::span<const BlockTable> tables, int32_t first, int32_t end);
 
-  // Drops the table's references and empties it.
-  void release(BlockTable& table);
+  // Drops the tables' references and empties them.
+  void release(std::span<BlockTable> tables);
 
   // Nothing cached is found any more; blocks in use stay with their holders.
   void clear_prefixes() { index_.clear(); }
 
  private:
-  void give_back(BlockTable& table, int32_t first);
+  template <class Has>
+  int32_t usable_prefix(int32_t most, Has has) const;
+  BlockId find(const PrefixChain& chain, int32_t group, int32_t block) const;
+  int32_t end_for(int32_t group, int64_t computed, int64_t token_count) const;
+  void give_back(BlockId block) { pool_.unref(block, index_.contains(block)); }
+  void cut(std::span<BlockTable> tables, int32_t size);
 
+  KvPoolShape shape_;
+  int32_t step_tokens_;
   bool enable_prefix_caching_;
   BlockPool pool_;
   PrefixIndex index_;

@@ -16,9 +16,12 @@ struct KVTokenLayout {
   uint64_t value_dim = 0;
   uint64_t element_bytes = 4;
   uint64_t scale_bytes_per_head = 0;  // key's and value's together
+  int32_t window = 0;                 // of the positions before it, its own included, that a token sees; 0: all
+
+  bool operator==(const KVTokenLayout&) const = default;
 };
 
-// Bytes of one block in all of `layers`.
+// Bytes of one block that has a place in all of `layers`.
 Result<uint64_t> kv_block_bytes(std::span<const KVTokenLayout> layers, int32_t block_tokens);
 
 }  // namespace choral::cache

@@ -42,6 +42,13 @@ struct PrefixOrigin {
   PrefixRoot activated_root = {};
 };
 
+// The name of what one group of layers (kv_groups.h) keeps of that content: as hard to meet as the key, and another home in the
+// index for each group.
+inline PrefixKey key_in_group(PrefixKey key, int32_t group) {
+  key.front() ^= static_cast<uint8_t>(group * 37);
+  return key;
+}
+
 class PrefixHasher {
  public:
   // The inner hash of key_a above: takes the place of `previous` for the block in which the adapter begins to act.

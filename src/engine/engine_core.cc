@@ -31,8 +31,7 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
       max_waiting_tokens_(limits.max_waiting_tokens),
       clock_(std::move(clock)),
       residency_(*registry_, *executor_, limits.adapter_budget_bytes, limits.most_adapters),
-      scheduler_(with_room_for_preempted(config), executor_->facts().kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens),
-                 &residency_),
+      scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
       writer_(scheduler_, clock_, config.max_num_seqs) {
   publish_stats();

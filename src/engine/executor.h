@@ -9,6 +9,7 @@
 
 #include "base/cpu_level.h"
 #include "base/status.h"
+#include "cache/kv_groups.h"
 #include "choral/llm.h"
 #include "engine/step_input.h"
 #include "engine/step_output.h"
@@ -25,7 +26,7 @@ struct ExecutorFacts {
   int64_t vocab_size = 0;
   int64_t head_dim = 0;
   int64_t max_model_len = 0;  // what one sequence can have
-  int32_t kv_blocks = 0;
+  cache::KvPoolShape kv_pool;
   int64_t kv_bytes = 0;
   int64_t adapter_bytes = 0;  // the most that adapters may take of the host's memory
   std::string kv_dtype;

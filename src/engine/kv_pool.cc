@@ -11,6 +11,34 @@ namespace {
 
 constexpr int64_t kDefaultCapBytes = int64_t{4} << 30;
 
+// `longest` tokens is the most that a sequence has: a wider window hides nothing.
+cache::KVTokenLayout layout_of(const layers::KvShape& shape, DType dtype, int64_t longest) {
+  return {.kv_heads = static_cast<uint64_t>(shape.kv_heads),
+          .key_dim = static_cast<uint64_t>(shape.key_dim),
+          .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.stored_value_dim())),
+          .element_bytes = static_cast<uint64_t>(row_bytes(dtype, 1)),
+          .window = static_cast<int32_t>(shape.window < longest ? shape.window : 0)};
+}
+
+// The most tokens, up to `wanted`, of one sequence for which the pool has blocks.
+int64_t longest_sequence(const cache::KvPoolShape& pool, int64_t step_tokens, int64_t wanted) {
+  int64_t fits = 0;
+  for (int64_t beyond = wanted + 1; beyond - fits > 1;) {
+    const int64_t length = fits + (beyond - fits) / 2;
+    (pool.most_blocks(length, step_tokens) <= pool.blocks ? fits : beyond) = length;
+  }
+  return fits;
+}
+
+std::string window_note(const KvPlan& plan, int64_t step_tokens, int64_t block_bytes, int64_t all_bytes) {
+  const auto shape = plan.shape();
+  const int64_t held = shape.most_blocks(plan.max_model_len, step_tokens) * block_bytes;
+  const int64_t all = ceil_div(plan.max_model_len, kernels::kKvBlockTokens) * all_bytes;
+  return fmt::format(
+      "layers with a window give back what it has passed: a sequence of {} tokens holds {} of the KV cache instead of {}",
+      plan.max_model_len, size_text(held), size_text(all));
+}
+
 }  // namespace
 
 Result<DType> parse_kv_dtype(std::string_view name) {
@@ -24,38 +52,39 @@ Result<DType> parse_kv_dtype(std::string_view name) {
 
 Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,
                             const KvBudget& budget) {
-  std::vector<cache::KVTokenLayout> layouts;
-  for (const auto& shape : layers) {
-    layouts.push_back({.kv_heads = static_cast<uint64_t>(shape.kv_heads),
-                       .key_dim = static_cast<uint64_t>(shape.key_dim),
-                       .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.stored_value_dim())),
-                       .element_bytes = static_cast<uint64_t>(row_bytes(dtype, 1))});
-  }
-  CHORAL_TRY(const uint64_t checked_bytes, cache::kv_block_bytes(layouts, static_cast<int32_t>(kernels::kKvBlockTokens)));
-  const auto block_bytes = static_cast<int64_t>(checked_bytes);
   const int64_t wanted_len = budget.max_model_len > 0 ? budget.max_model_len : model_positions;
   if (wanted_len > model_positions) {
     return invalid_argument("--max-model-len {} exceeds the {} positions that the model was made for", wanted_len,
                             model_positions);
   }
-  const int64_t blocks_of_one = ceil_div(wanted_len, kernels::kKvBlockTokens);
+  std::vector<cache::KVTokenLayout> layouts;
+  for (const auto& shape : layers) layouts.push_back(layout_of(shape, dtype, wanted_len));
+  KvPlan plan;
+  plan.groups = cache::group_layers(layouts);
+  CHORAL_TRY(const uint64_t checked_bytes,
+             cache::kv_block_bytes(plan.groups.arrays, static_cast<int32_t>(kernels::kKvBlockTokens)));
+  const auto block_bytes = static_cast<int64_t>(checked_bytes);
+  plan.blocks = 1;
+  const int64_t blocks_of_one = plan.shape().most_blocks(wanted_len, budget.max_num_batched_tokens);
   const int64_t most_blocks = std::min<int64_t>(blocks_of_one * budget.max_num_seqs, int64_t{1} << 28);
   int64_t bytes = budget.requested_bytes;
   if (bytes == 0) bytes = std::min({budget.free_bytes / 4, kDefaultCapBytes, most_blocks * block_bytes});
-  const int64_t blocks = std::min(bytes / block_bytes, most_blocks);
 
-  KvPlan plan;
-  plan.max_model_len = std::min(wanted_len, blocks * kernels::kKvBlockTokens);
-  plan.blocks = static_cast<int32_t>(blocks);
-  plan.bytes = blocks * block_bytes;
-  if (plan.max_model_len < wanted_len && (budget.max_model_len > 0 || blocks == 0)) {
+  plan.blocks = static_cast<int32_t>(std::min(bytes / block_bytes, most_blocks));
+  plan.bytes = plan.blocks * block_bytes;
+  plan.max_model_len = longest_sequence(plan.shape(), budget.max_num_batched_tokens, wanted_len);
+  if (plan.max_model_len < wanted_len && (budget.max_model_len > 0 || plan.max_model_len == 0)) {
     return resource_exhausted(
         "a KV cache of {} holds {} tokens, but --max-model-len {} needs {}; lower it, or raise --kv-cache-memory",
-        size_text(bytes), blocks * kernels::kKvBlockTokens, wanted_len, size_text(blocks_of_one * block_bytes));
+        size_text(bytes), plan.max_model_len, wanted_len, size_text(blocks_of_one * block_bytes));
   }
   plan.notes.push_back(fmt::format("KV cache: {} blocks of {} tokens, {} ({}{})", plan.blocks, kernels::kKvBlockTokens,
                                    dtype_name(dtype), size_text(plan.bytes),
                                    budget.requested_bytes > 0 ? "" : ", chosen from free memory; --kv-cache-memory changes it"));
+  if (plan.shape().windows != std::vector<int32_t>{0}) {
+    CHORAL_TRY(const uint64_t all, cache::kv_block_bytes(layouts, static_cast<int32_t>(kernels::kKvBlockTokens)));
+    plan.notes.push_back(window_note(plan, budget.max_num_batched_tokens, block_bytes, static_cast<int64_t>(all)));
+  }
   if (plan.max_model_len < wanted_len) {
     plan.notes.push_back(
         fmt::format("max_model_len is {} instead of the model's {}, so that one sequence fits the KV cache; "
@@ -65,28 +94,37 @@ Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t mod
   return plan;
 }
 
-Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DType dtype, int32_t blocks) {
+cache::KvPoolShape KvPlan::shape() const {
+  return {.blocks = blocks, .block_tokens = static_cast<int32_t>(kernels::kKvBlockTokens), .windows = groups.windows};
+}
+
+Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DType dtype, const KvPlan& plan) {
   KvPool pool;
-  pool.blocks_ = blocks;
   const auto shapes = model.kv_shapes();
   const auto in_keys = [](const layers::KvShape& shape) { return shape.values_in_keys; };
   if (std::any_of(shapes.begin(), shapes.end(), in_keys)) session.expect_values_in_keys();
+  // The first layer that has its blocks in an array speaks for the others, which are like it.
+  std::vector<kernels::KvCacheView> arrays(plan.groups.arrays.size());
   for (size_t layer = 0; layer < shapes.size(); ++layer) {
     const layers::KvShape& shape = shapes[layer];
-    kernels::KvCacheView view{.dtype = dtype,
-                              .num_blocks = blocks,
-                              .kv_heads = shape.kv_heads,
-                              .head_dim = shape.key_dim,
-                              .v_head_dim = shape.value_dim};
-    const auto allocate = [&](int64_t dim, std::byte*& memory) -> Status {
-      CHORAL_TRY(auto tensor, session.allocate_kv(dtype, {blocks, shape.kv_heads * dim * kernels::kKvBlockTokens}));
-      memory = tensor.data();
-      pool.tensors_.push_back(std::move(tensor));
-      return {};
-    };
-    CHORAL_RETURN_IF_ERROR(allocate(shape.key_dim, view.keys));
-    if (!shape.values_in_keys) CHORAL_RETURN_IF_ERROR(allocate(kernels::kv_value_stride(shape.value_dim), view.values));
-    model.bind_kv_cache(static_cast<int64_t>(layer), view);
+    const auto [group, array] = plan.groups.layers[layer];
+    auto& view = arrays[array];
+    if (view.keys == nullptr) {
+      const auto allocate = [&](int64_t dim, std::byte*& memory) -> Status {
+        CHORAL_TRY(auto tensor, session.allocate_kv(dtype, {plan.blocks, shape.kv_heads * dim * kernels::kKvBlockTokens}));
+        memory = tensor.data();
+        pool.tensors_.push_back(std::move(tensor));
+        return {};
+      };
+      view = {.dtype = dtype,
+              .num_blocks = plan.blocks,
+              .kv_heads = shape.kv_heads,
+              .head_dim = shape.key_dim,
+              .v_head_dim = shape.value_dim};
+      CHORAL_RETURN_IF_ERROR(allocate(shape.key_dim, view.keys));
+      if (!shape.values_in_keys) CHORAL_RETURN_IF_ERROR(allocate(kernels::kv_value_stride(shape.value_dim), view.values));
+    }
+    model.bind_kv_cache(static_cast<int64_t>(layer), {.cache = view, .group = group});
   }
   return pool;
 }

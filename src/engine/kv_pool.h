@@ -1,49 +1,53 @@
-// The paged KV memory of a model: one tensor of keys and one of values a layer, bound to the model's layers.
-// Pages of the pool cost memory only once they are written. Made once by the worker; the scheduler deals in block numbers.
+// The paged KV memory of a model: arrays of keys and of values, each serving one layer of each group (cache/kv_groups.h), bound
+// to the model's layers. Pages of the pool cost memory only once they are written. Made once by the worker; the scheduler deals
+// in block numbers.
 #pragma once
 
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "cache/kv_groups.h"
 #include "models/model.h"
 #include "platform/platform.h"
 
 namespace choral::engine {
 
-class KvPool {
- public:
-  static Result<KvPool> make(platform::Session& session, models::Model& model, DType dtype, int32_t blocks);
-
-  int32_t blocks() const { return blocks_; }
-  int64_t size_bytes() const;
-
- private:
-  std::vector<Tensor> tensors_;  // keys and values of each layer
-  int32_t blocks_ = 0;
-};
-
-// --kv-cache-dtype: auto | float32 | bfloat16 | float16.
-Result<DType> parse_kv_dtype(std::string_view name);
-
 // What a KV pool may take and what it must hold.
 struct KvBudget {
   int64_t requested_bytes = 0;  // --kv-cache-memory; 0 = decide here
   int max_num_seqs = 0;
+  int64_t max_num_batched_tokens = 0;
   int64_t max_model_len = 0;  // wanted; 0 = the model's
   int64_t free_bytes = 0;     // of memory, once the weights are there
 };
 
 struct KvPlan {
   int32_t blocks = 0;
+  cache::KvGroups groups;
   int64_t bytes = 0;
   int64_t max_model_len = 0;  // what one sequence can have
   std::vector<std::string> notes;
+
+  cache::KvPoolShape shape() const;
 };
 
 // Default budget: a quarter of the memory that is free, at most 4 GiB, at most what max_num_seqs full-length sequences could
 // use. A model length that nobody asked for shrinks to fit, with a note; one that was asked for and does not fit is an error.
 Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,
                             const KvBudget& budget);
+
+class KvPool {
+ public:
+  static Result<KvPool> make(platform::Session& session, models::Model& model, DType dtype, const KvPlan& plan);
+
+  int64_t size_bytes() const;
+
+ private:
+  std::vector<Tensor> tensors_;  // keys and values of each array
+};
+
+// --kv-cache-dtype: auto | float32 | bfloat16 | float16.
+Result<DType> parse_kv_dtype(std::string_view name);
 
 }  // namespace choral::engine

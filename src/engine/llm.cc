@@ -204,7 +204,8 @@ void Engine::describe(const ExecutorFacts& facts) {
   info_.parameters = facts.parameters;
   info_.weight_bytes = facts.weight_bytes;
   info_.kv_cache_bytes = facts.kv_bytes;
-  info_.kv_cache_tokens = int64_t{facts.kv_blocks} * kernels::kKvBlockTokens;
+  info_.kv_cache_tokens = int64_t{facts.kv_pool.blocks} / facts.kv_pool.groups() * facts.kv_pool.block_tokens;
+  info_.kv_block_tokens = facts.kv_pool.block_tokens;
   info_.max_model_len = static_cast<int>(facts.max_model_len);
   info_.vocab_size = static_cast<int>(facts.vocab_size);
   info_.threads = facts.threads;

@@ -32,6 +32,7 @@ MemoryWishes memory_wishes(const EngineOptions& options, const platform::Session
           .adapter_bytes = options.adapter_memory_bytes,
           .kv = {.requested_bytes = options.kv_cache_bytes,
                  .max_num_seqs = options.max_num_seqs,
+                 .max_num_batched_tokens = options.max_num_batched_tokens,
                  .max_model_len = options.max_model_len}};
 }
 
@@ -40,8 +41,8 @@ std::string MemoryPlan::text() const {
                      size_text(adapter_bytes), size_text(free_bytes));
 }
 
-Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype, MemoryWishes wishes,
-                               const MachineMemory& machine) {
+Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype,
+                               MemoryWishes wishes, const MachineMemory& machine) {
   CHORAL_RETURN_IF_ERROR(check_weights(wishes, machine));
   const int64_t left = std::max<int64_t>(machine.free_bytes - wishes.weight_bytes, 0);
   wishes.kv.free_bytes = left;

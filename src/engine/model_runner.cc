@@ -24,12 +24,19 @@ void apply(const ListUpdate& update, std::span<const int32_t> values, std::vecto
 }  // namespace
 
 ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora,
-                         int64_t max_tokens, int64_t max_items, int64_t max_own_tokens)
-    : ctx_(ctx), model_(model), lora_(lora), sampler_(ctx, model.vocab_size() + max_own_tokens) {
+                         int64_t max_tokens, int64_t max_items, int64_t max_own_tokens, int32_t kv_groups)
+    : ctx_(ctx),
+      model_(model),
+      lora_(lora),
+      sampler_(ctx, model.vocab_size() + max_own_tokens),
+      groups_(kv_groups),
+      placed_groups_(kv_groups) {
   token_ids_.reserve(max_tokens);
   positions_.reserve(max_tokens);
-  kv_slots_.reserve(max_tokens);
-  sequences_.reserve(max_items);
+  for (auto& group : groups_) {
+    group.kv_slots.reserve(max_tokens);
+    group.sequences.reserve(max_items);
+  }
   step_requests_.reserve(max_items);
   logits_rows_.reserve(std::max<int64_t>(max_items, kLogitsSliceRows));
   sampled_rows_.reserve(max_items);
@@ -81,12 +88,17 @@ void ModelRunner::compute(const StepInput& input, StepOutput& out) {
 
 void ModelRunner::take_in(const StepInput& input) {
   step_requests_.clear();
-  for (const auto& item : input.items) {
+  for (size_t i = 0; i < input.items.size(); ++i) {
+    const auto& item = input.items[i];
     const auto found = requests_.find(item.id);
     CHORAL_CHECK(found != requests_.end(), "a step names a request that the worker was never told of");
     KnownRequest& request = found->second;
     apply(item.tokens, input.token_ids_of(item.tokens), request.tokens);
-    apply(item.blocks, input.block_ids_of(item.blocks), request.block_table);
+    const auto updates = input.block_updates_of(i);
+    CHORAL_CHECK(updates.size() == groups_.size(), "a step has a block table of each group of layers");
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      apply(updates[group], input.block_ids_of(updates[group]), request.block_tables[group]);
+    }
     step_requests_.push_back(&request);
   }
 }
@@ -97,7 +109,8 @@ Status ModelRunner::add_request(const NewRequest& request) {
     const auto max_length = std::max(int64_t{request.max_length}, std::ssize(request.prompt));
     known.tokens.reserve(max_length);
     known.tokens.assign(request.prompt.begin(), request.prompt.end());
-    known.block_table.reserve(ceil_div(max_length, kernels::kKvBlockTokens));
+    known.block_tables.resize(groups_.size());
+    for (auto& table : known.block_tables) table.reserve(ceil_div(max_length, kernels::kKvBlockTokens));
     known.prompt_count = static_cast<int32_t>(request.prompt.size());
     known.rule = request.rule;
     known.pooling = request.pooling;
@@ -111,8 +124,10 @@ Status ModelRunner::add_request(const NewRequest& request) {
 void ModelRunner::build_batch(const StepInput& input) {
   token_ids_.clear();
   positions_.clear();
-  kv_slots_.clear();
-  sequences_.clear();
+  for (auto& group : groups_) {
+    group.kv_slots.clear();
+    group.sequences.clear();
+  }
   for (size_t i = 0; i < input.items.size(); ++i) add_rows(input.items[i], *step_requests_[i]);
   CHORAL_CHECK(token_ids_.size() == static_cast<size_t>(input.total_tokens), "a step's items are not its rows");
   CHORAL_CHECK(input.segments.empty() || input.segments.back().start + input.segments.back().length <= input.total_tokens,
@@ -120,29 +135,41 @@ void ModelRunner::build_batch(const StepInput& input) {
   const Status planned = lora_.set_adapter_mapping(input.segments, {input.total_tokens, input.has_prefill});
   CHORAL_CHECK(planned.ok(), planned.message());  // residency registered them, the scheduler keeps to the slots
   const auto& lora = lora_.punica_wrapper();
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const auto& [slots, sequences] = groups_[group];
+    placed_groups_[group] = {.slots = platform::place_indices(ctx_, std::span<const int64_t>(slots)),
+                             .sequences = ctx_.session.place_sequences(sequences)};
+  }
   batch_ = {.token_ids = platform::place_indices(ctx_, std::span<const int32_t>(token_ids_)),
             .positions = platform::place_indices(ctx_, std::span<const int32_t>(positions_)),
-            .kv_slots = platform::place_indices(ctx_, std::span<const int64_t>(kv_slots_)),
-            .sequences = ctx_.session.place_sequences(sequences_),
+            .kv_groups = placed_groups_,
             .lora = lora.no_lora() ? nullptr : &lora};
 }
 
 void ModelRunner::add_rows(const StepItem& item, const KnownRequest& request) {
   const int32_t end = item.first_token + item.token_count;
   CHORAL_CHECK(item.first_token >= 0 && static_cast<size_t>(item.first_row) == token_ids_.size() && item.logits_count >= 0 &&
-                   item.logits_count <= item.token_count && static_cast<size_t>(end) <= request.tokens.size() &&
-                   static_cast<size_t>(end) <= request.block_table.size() * static_cast<size_t>(kernels::kKvBlockTokens),
-               "a step's rows follow each other, and are tokens and places that the worker was told of");
+                   item.logits_count <= item.token_count && static_cast<size_t>(end) <= request.tokens.size(),
+               "a step's rows follow each other, and are tokens that the worker was told of");
   for (int32_t position = item.first_token; position < end; ++position) {
     token_ids_.push_back(request.tokens[position]);
     positions_.push_back(position);
-    const int64_t block = request.block_table[position / kernels::kKvBlockTokens];
-    kv_slots_.push_back(block * kernels::kKvBlockTokens + position % kernels::kKvBlockTokens);
   }
-  sequences_.push_back({.query_begin = item.first_row,
-                        .query_count = item.token_count,
-                        .context_tokens = item.first_token,
-                        .block_table = request.block_table});
+  for (size_t group = 0; group < groups_.size(); ++group) add_places(item, request.block_tables[group], groups_[group]);
+}
+
+void ModelRunner::add_places(const StepItem& item, std::span<const int32_t> block_table, GroupRows& group) {
+  const int32_t end = item.first_token + item.token_count;
+  CHORAL_CHECK(static_cast<size_t>(end) <= block_table.size() * static_cast<size_t>(kernels::kKvBlockTokens),
+               "a step's rows have places that the worker was told of");
+  for (int32_t position = item.first_token; position < end; ++position) {
+    const int64_t block = block_table[position / kernels::kKvBlockTokens];
+    group.kv_slots.push_back(block * kernels::kKvBlockTokens + position % kernels::kKvBlockTokens);
+  }
+  group.sequences.push_back({.query_begin = item.first_row,
+                             .query_count = item.token_count,
+                             .context_tokens = item.first_token,
+                             .block_table = block_table});
 }
 
 void ModelRunner::sample_next_tokens(const StepInput& input, MatrixView<const float> hidden, StepOutput& out) {

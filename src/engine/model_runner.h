@@ -16,9 +16,10 @@ namespace choral::engine {
 
 class ModelRunner {
  public:
-  // A step holds at most `max_tokens` rows of `max_items` requests; an adapter brings at most `max_own_tokens`.
+  // A step holds at most `max_tokens` rows of `max_items` requests; an adapter brings at most `max_own_tokens`; a request has a
+  // block table of each of `kv_groups` groups of layers.
   ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora, int64_t max_tokens,
-              int64_t max_items, int64_t max_own_tokens);
+              int64_t max_items, int64_t max_own_tokens, int32_t kv_groups);
 
   // Keeps a copy, until a step drops it. An error is that there is no memory for one.
   Status add_request(const NewRequest& request);
@@ -33,8 +34,8 @@ class ModelRunner {
  private:
   // The worker's copy of a request.
   struct KnownRequest {
-    std::vector<int32_t> tokens;  // prompt and outputs
-    std::vector<int32_t> block_table;
+    std::vector<int32_t> tokens;                     // prompt and outputs
+    std::vector<std::vector<int32_t>> block_tables;  // of each group of layers
     int32_t prompt_count = 0;
     SamplingRule rule;
     Pooling pooling = Pooling::kNone;
@@ -47,6 +48,8 @@ class ModelRunner {
   void build_batch(const StepInput& input);
   int64_t vocab_of(int64_t row) const;
   void add_rows(const StepItem& item, const KnownRequest& request);
+  struct GroupRows;
+  static void add_places(const StepItem& item, std::span<const int32_t> block_table, GroupRows& group);
   void add_sampled_rows(const StepInput& input, const StepItem& item, const KnownRequest& request, StepOutput& out);
   void sample_next_tokens(const StepInput& input, MatrixView<const float> hidden, StepOutput& out);
   void add_prompt_logprobs(const StepItem& item, const KnownRequest& request, MatrixView<const float> hidden, StepOutput& out);
@@ -66,8 +69,13 @@ class ModelRunner {
   // The flat batch. [max_tokens] and [max_items]
   layers::ForwardBatch batch_;
   std::vector<int32_t> token_ids_, positions_;
-  std::vector<int64_t> kv_slots_;
-  std::vector<kernels::AttentionSequence> sequences_;
+  // Where a group of layers keeps the rows, and what they see there.
+  struct GroupRows {
+    std::vector<int64_t> kv_slots;
+    std::vector<kernels::AttentionSequence> sequences;
+  };
+  std::vector<GroupRows> groups_;
+  std::vector<layers::KvRows> placed_groups_;
   std::vector<KnownRequest*> step_requests_;  // of the items
   // Rows that give a token.
   std::vector<int32_t> logits_rows_;

@@ -21,7 +21,7 @@ class ModelRunnerTest : public ::testing::Test {
     CheckpointWeights weights(*checkpoint, {});
     CHORAL_CHECK(worker_->load(files->config, weights, options).ok(), "the tiny model loads");
     CHORAL_CHECK(worker_->initialize_cache(options).ok(), "the tiny model has a cache");
-    runner_.emplace(worker_->context(), *worker_->loaded().model, worker_->lora_manager(), 512, 16, 0);
+    runner_.emplace(worker_->context(), *worker_->loaded().model, worker_->lora_manager(), 512, 16, 0, 1);
   }
 
   // A request that computes its tokens from `first` on, in blocks from `first_block` on; the last `logits` rows give tokens.
@@ -49,7 +49,7 @@ class ModelRunnerTest : public ::testing::Test {
                    static_cast<int32_t>(part.tokens.size()) - part.kept_tokens};
     input_.token_ids.insert(input_.token_ids.end(), part.tokens.begin() + part.kept_tokens, part.tokens.end());
     const auto blocks = (static_cast<int32_t>(part.tokens.size()) + kBlock - 1) / kBlock;
-    item.blocks = {0, static_cast<int32_t>(input_.block_ids.size()), blocks};
+    input_.block_updates.push_back({0, static_cast<int32_t>(input_.block_ids.size()), blocks});
     for (int32_t b = 0; b < blocks; ++b) input_.block_ids.push_back(part.first_block + b);
     input_.items.push_back(item);
     input_.total_tokens += item.token_count;
@@ -173,8 +173,9 @@ TEST_F(ModelRunnerTest, APreemptedOrForkedRequestSharesBlocks) {
   const auto want = one_by_one(1, tokens, 1);
   // A fork takes the two full blocks over and computes the six tokens after them in a block of its own.
   admit(2, prompt);
-  StepItem item{.id = 2, .first_token = 64, .token_count = 6, .logits_count = 1, .tokens = {70, 0, 0}, .blocks = {0, 0, 3}};
+  StepItem item{.id = 2, .first_token = 64, .token_count = 6, .logits_count = 1, .tokens = {70, 0, 0}};
   input_.items = {item};
+  input_.block_updates = {{0, 0, 3}};
   input_.block_ids = {0, 1, 9};
   input_.total_tokens = 6;
   ASSERT_TRUE(run().ok());
@@ -277,11 +278,11 @@ TEST_F(ModelRunnerDeathTest, RefusesStepsThatSpeakOfWhatItWasNotTold) {
   input_.items[0].tokens.kept = 11;
   EXPECT_DEATH((void)run(), "keeps more");
   input_.items[0].tokens.kept = 10;
-  input_.items[0].blocks.count = 0;
+  input_.block_updates[0].count = 0;
   EXPECT_DEATH((void)run(), "told of");
-  input_.items[0].blocks.count = 2;
+  input_.block_updates[0].count = 2;
   EXPECT_DEATH((void)run(), "does not bring");
-  input_.items[0].blocks.count = 1;
+  input_.block_updates[0].count = 1;
   input_.segments = {{0, 11, lora::AdapterKey{1}}};
   EXPECT_DEATH((void)run(), "a segment has rows");
   input_.segments.clear();

@@ -22,7 +22,7 @@ class ScriptedExecutor : public Executor {
   ScriptedExecutor(int burst, int32_t kv_blocks, int32_t fails_at = -1) : burst_(burst), fails_at_(fails_at) {
     facts_.vocab_size = 4000;
     facts_.max_model_len = 256;
-    facts_.kv_blocks = kv_blocks;
+    facts_.kv_pool = {.blocks = kv_blocks, .block_tokens = 32};
   }
   const ExecutorFacts& facts() const override { return facts_; }
   Status add_adapter(lora::AdapterKey, lora::PackedVoice) override { return {}; }
@@ -36,10 +36,12 @@ class ScriptedExecutor : public Executor {
   Status execute_model(const StepInput& input, StepOutput& out) override {
     out.clear();
     for (const auto id : input.dropped) known_.erase(id);
-    for (const auto& item : input.items) {
+    for (size_t i = 0; i < input.items.size(); ++i) {
+      const auto& item = input.items[i];
       Known& known = known_.at(item.id);
       update(item.tokens, input.token_ids_of(item.tokens), known.tokens);
-      update(item.blocks, input.block_ids_of(item.blocks), known.blocks);
+      const auto& blocks = input.block_updates_of(i)[0];
+      update(blocks, input.block_ids_of(blocks), known.blocks);
       const int32_t end = item.first_token + item.token_count;
       const auto count = static_cast<int32_t>(known.tokens.size());
       EXPECT_LE(end, count);
@@ -49,11 +51,11 @@ class ScriptedExecutor : public Executor {
       for (int32_t p = kPrompt; p < count; ++p) EXPECT_EQ(known.tokens[p], scripted_token(p));
       EXPECT_EQ(item.logits_count, end == count ? 1 : 0);
       const int tokens = item.logits_count * burst_;
-      for (int32_t i = 0; i < tokens; ++i) {
+      for (int32_t next = 0; next < tokens; ++next) {
         auto& token = out.tokens.emplace_back();
-        token.token = scripted_token(end + i);
+        token.token = scripted_token(end + next);
         token.logprob = -1;
-        if (end + i - kPrompt == fails_at_) token.status = internal_error("nobody knows output {}", fails_at_);
+        if (end + next - kPrompt == fails_at_) token.status = internal_error("nobody knows output {}", fails_at_);
       }
       out.items.push_back({.token_count = tokens});
     }

@@ -1,6 +1,4 @@
 // Invariant 8: a steady-state decode step, from scheduling to the text in the caller's response, allocates nothing.
-#include <algorithm>
-
 #include "engine/allocation_test.h"
 #include "engine/tiny_model_test.h"
 
@@ -24,10 +22,12 @@ TEST_P(SteadyStateTest, DecodeStepsAllocateNothing) {
   expect_no_allocations(*llm, 8);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SteadyStateTest, ::testing::Values("tiny-llama3", "tiny-qwen3moe", "tiny-deepseek-v2"),
+INSTANTIATE_TEST_SUITE_P(Models, SteadyStateTest,
+                         ::testing::Values("tiny-llama3", "tiny-mistral", "tiny-gemma3", "tiny-gpt-oss", "tiny-qwen3moe",
+                                           "tiny-deepseek-v2"),
                          [](const auto& tested) {
                            std::string name = std::string(tested.param).substr(5);
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           std::erase(name, '-');
                            return name;
                          });
 

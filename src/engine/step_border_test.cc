@@ -99,7 +99,7 @@ std::vector<std::vector<float>> row_logits(Executor& executor, const std::vector
   config.max_num_seqs = 8;
   config.max_num_batched_tokens = 50;
   config.max_model_len = 128;
-  sched::Scheduler scheduler(config, executor.facts().kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens));
+  sched::Scheduler scheduler(config, executor.facts().kv_pool);
   StepCycle cycle(executor, config.max_num_seqs, config.max_num_batched_tokens);
   for (size_t i = 0; i < prompts.size(); ++i) {
     auto request = std::make_unique<EngineRequest>(SamplingParams(), OutputText(nullptr, {}, 0));

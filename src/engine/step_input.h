@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "cache/kv_groups.h"
 #include "engine/pooling.h"
 #include "engine/sampling_rule.h"
 #include "lora/plan/lora_segment.h"
@@ -49,14 +50,14 @@ struct StepItem {
   int32_t mask_begin = 0;
   int32_t mask_words = 0;
   ListUpdate tokens;  // prompt and outputs, of StepInput::token_ids
-  ListUpdate blocks;  // the block table, of StepInput::block_ids
 };
 
 struct StepInput {
   std::vector<uint64_t> dropped;              // will not come again; the worker may never have heard of one
   std::vector<StepItem> items;                // in the order of their rows
   std::vector<lora::LoRASegment> segments;    // ids are those of Executor::add_adapter(); rows in none are the base's
-  std::vector<int32_t> token_ids, block_ids;  // what the items' updates speak of
+  std::vector<ListUpdate> block_updates;      // of each item its block tables', one of each group of layers
+  std::vector<int32_t> token_ids, block_ids;  // what these and the items' updates speak of
   std::vector<uint32_t> mask_words;           // what their masks speak of
   int32_t total_tokens = 0;                   // rows
   bool has_prefill = false;                   // some rows are not a token that was sampled last
@@ -65,8 +66,15 @@ struct StepInput {
     items.reserve(max_items);
     segments.reserve(max_items);
     dropped.reserve(max_items);
+    block_updates.reserve(max_items * cache::kMostGroups);
     token_ids.reserve(max_tokens);
     block_ids.reserve(max_tokens);
+  }
+  // Of the items[i]'s block tables.
+  std::span<const ListUpdate> block_updates_of(size_t i) const {
+    const size_t groups = block_updates.size() / items.size();
+    CHORAL_CHECK(groups * items.size() == block_updates.size(), "each item brings its block table of each group of layers");
+    return std::span(block_updates).subspan(i * groups, groups);
   }
   std::span<const int32_t> token_ids_of(const ListUpdate& update) const { return values(token_ids, update); }
   std::span<const int32_t> block_ids_of(const ListUpdate& update) const { return values(block_ids, update); }

@@ -16,6 +16,7 @@ ListUpdate add_tail(std::span<const int32_t> list, int32_t kept, std::vector<int
 
 const StepInput& StepInputWriter::write(const sched::StepPlan& plan) {
   input_.items.clear();
+  input_.block_updates.clear();
   input_.token_ids.clear();
   input_.block_ids.clear();
   input_.mask_words.clear();
@@ -66,9 +67,11 @@ void StepInputWriter::add(const sched::PlanItem& item) {
     input_.mask_words.insert(input_.mask_words.end(), mask.begin(), mask.end());
   }
   out.tokens = add_tail(request.tokens, request.told_tokens, input_.token_ids);
-  out.blocks = add_tail(request.block_table.ids(), request.block_table.unchanged(), input_.block_ids);
+  for (auto& table : request.block_tables) {
+    input_.block_updates.push_back(add_tail(table.ids(), table.unchanged(), input_.block_ids));
+    table.mark_read();
+  }
   request.told_tokens = request.token_count();
-  request.block_table.mark_read();
   input_.items.push_back(out);
 }
 

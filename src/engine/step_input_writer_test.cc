@@ -52,7 +52,7 @@ class StepInputWriterTest : public ::testing::Test {
     return input;
   }
 
-  sched::Scheduler scheduler_{config(), 6, 32};
+  sched::Scheduler scheduler_{config(), {6, 32}};
   sched::StepPlan plan_;
   StepInputWriter writer_{4, 24};
   std::vector<NewRequest> introduced_;  // for the last step
@@ -86,7 +86,7 @@ TEST_F(StepInputWriterTest, TellsARequestOnceAndThenWhatIsNew) {
     EXPECT_EQ(item.first_token, position);
     EXPECT_EQ(item.tokens.kept, position);
     EXPECT_THAT(input.token_ids, ElementsAre(7));
-    EXPECT_EQ(item.blocks.kept, position > 64 ? 3 : 2);
+    EXPECT_EQ(input.block_updates_of(0)[0].kept, position > 64 ? 3 : 2);
     EXPECT_EQ(input.block_ids.size(), position == 64 ? 1U : 0U);
     EXPECT_FALSE(input.has_prefill);
   }
@@ -106,8 +106,9 @@ TEST_F(StepInputWriterTest, TellsThePlaceAnewAfterAPreemption) {
   const auto& item = input.items.back();
   ASSERT_EQ(item.id, 2U);
   EXPECT_EQ(item.first_token, 0);
-  EXPECT_EQ(item.blocks.kept, 0);
-  EXPECT_EQ(item.blocks.count, second.block_table.size());
+  const auto& blocks = input.block_updates_of(input.items.size() - 1)[0];
+  EXPECT_EQ(blocks.kept, 0);
+  EXPECT_EQ(blocks.count, second.block_tables[0].size());
   EXPECT_THAT(introduced_, IsEmpty());
   EXPECT_LE(item.tokens.count, 1) << "its tokens are known";
 }

@@ -33,7 +33,7 @@ UniprocExecutor::UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std
             .vocab_size = model.vocab_size(),
             .head_dim = model.kv_shapes().front().key_dim,
             .max_model_len = worker_->max_model_len(),
-            .kv_blocks = worker_->kv_blocks(),
+            .kv_pool = worker_->memory().kv.shape(),
             .kv_bytes = worker_->kv_bytes(),
             .adapter_bytes = worker_->memory().adapter_bytes,
             .kv_dtype = std::string(dtype_name(worker_->kv_dtype())),

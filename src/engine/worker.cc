@@ -67,12 +67,13 @@ Status Worker::plan(const FoundModel& found, const EngineOptions& options) {
 Status Worker::initialize_cache(const EngineOptions& options) {
   auto& model = *loaded_.model;
   notes_.insert(notes_.end(), memory_.kv.notes.begin(), memory_.kv.notes.end());
-  CHORAL_TRY(auto pool, KvPool::make(ctx_.session, model, kv_dtype_, memory_.kv.blocks));
+  CHORAL_TRY(auto pool, KvPool::make(ctx_.session, model, kv_dtype_, memory_.kv));
   kv_pool_ = std::move(pool);
+  for (auto& note : ctx_.session.take_notes()) notes_.push_back(std::move(note));  // of a cache that the device does not know
   lora_manager_.emplace(options.max_num_seqs);
   CHORAL_RETURN_IF_ERROR(give_adapters_to_device(options));
   runner_ = std::make_unique<ModelRunner>(ctx_, model, *lora_manager_, options.max_num_batched_tokens, options.max_num_seqs,
-                                          lora_config_.lora_extra_vocab_size);
+                                          lora_config_.lora_extra_vocab_size, memory_.kv.shape().groups());
   return {};
 }
 

@@ -35,7 +35,6 @@ class Worker {
   // Times every operator into `profile` until it is set to null again.
   void set_profile(platform::OpProfile* profile) { ctx_.profile = profile; }
   const LoadedModel& loaded() const { return loaded_; }
-  int32_t kv_blocks() const { return kv_pool_->blocks(); }
   int64_t kv_bytes() const { return kv_pool_->size_bytes(); }
   int64_t max_model_len() const { return memory_.kv.max_model_len; }
   const MemoryPlan& memory() const { return memory_; }

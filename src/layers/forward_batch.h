@@ -10,11 +10,16 @@
 
 namespace choral::layers {
 
+// The rows in the cache of one group of layers.
+struct KvRows {
+  platform::IndexArray<int64_t> slots;  // [tokens], where the row's key and value go
+  platform::SequenceBatch sequences;    // rows of each sequence and its block table
+};
+
 struct ForwardBatch {
   platform::IndexArray<int32_t> token_ids;    // [tokens]
   platform::IndexArray<int32_t> positions;    // [tokens], of each row in its sequence
-  platform::IndexArray<int64_t> kv_slots;     // [tokens], where the row's key and value go
-  platform::SequenceBatch sequences;          // rows of each sequence and its block table
+  std::span<const KvRows> kv_groups;          // of each group of layers
   const lora::PunicaWrapper* lora = nullptr;  // the step's adapters; null: the base alone
 
   int64_t tokens() const { return token_ids.size(); }

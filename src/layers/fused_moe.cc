@@ -3,20 +3,6 @@
 #include "platform/host_view.h"
 
 namespace choral::layers {
-namespace {
-
-// Calls run(expert, first row, rows) for each expert that has any.
-template <class Run>
-void for_each_expert(const kernels::ExpertRows& rows, Run run) {
-  int64_t begin = 0;
-  for (size_t e = 0; e < rows.ends.size(); ++e) {
-    if (const int64_t count = rows.ends[e] - begin; count > 0) run(e, begin, count);
-    begin = rows.ends[e];
-  }
-}
-
-}  // namespace
-
 MoeRouter::MoeRouter(Builder& builder, const Spec& spec)
     : ReplicatedLinear(builder, quant::LayerKind::kRouter,
                        {.prefix = spec.prefix, .in = spec.hidden, .out = spec.experts, .bias = spec.bias}),
@@ -36,14 +22,17 @@ Status MoeRouter::load_weights(quant::WeightSource& source) {
 }
 
 FusedMoE::FusedMoE(Builder& builder, const Spec& spec)
-    : gating_(spec.gating),
+    : CustomOp(kLayerName, builder.custom_ops, builder.session),
+      gating_(spec.gating),
       hidden_(spec.hidden),
       intermediate_(spec.intermediate),
       router_(builder.make<MoeRouter>({.prefix = fmt::format("{}.{}", spec.prefix, spec.names.router),
                                        .hidden = spec.hidden,
                                        .experts = spec.experts,
                                        .selection_bias = spec.selection_bias,
-                                       .bias = spec.bias})) {
+                                       .bias = spec.bias})),
+      grouped_matmul_(bind<platform::ops::GroupedMatmul>()),
+      combine_(bind<platform::ops::MoeCombine>()) {
   for (int64_t e = 0; e < spec.experts; ++e) {
     const auto name = [&, prefix = fmt::format("{}.experts.{}", spec.prefix, e)](std::string_view part) {
       return fmt::format("{}.{}", prefix, part);
@@ -92,25 +81,30 @@ void FusedMoE::forward(const platform::Context& ctx, const ForwardBatch& batch, 
   router_->forward(ctx, x, logits, batch.lora);
   const auto rows = route(ctx, logits, weights);
 
-  const auto groups = ctx.kernel.scratch.make<std::span<const lora::RowGroup>>(experts_.size());
-  for_each_expert(rows, [&](size_t e, int64_t begin, int64_t count) {
-    groups[e] = {};
-    if (batch.lora != nullptr) groups[e] = batch.lora->row_groups(rows.tokens.subspan(begin, count), ctx.kernel.scratch);
-  });
+  // The experts that any rows came to.
+  const auto met = ctx.kernel.scratch.make<const Expert*>(experts_.size());
+  const auto parts = ctx.kernel.scratch.make<LinearBase::Rows>(experts_.size());
+  size_t count = 0;
+  int64_t begin = 0;
+  for (size_t e = 0; e < experts_.size(); begin = rows.ends[e++]) {
+    if (rows.ends[e] == begin) continue;
+    LinearBase::Rows& part = parts[count] = {.begin = begin, .count = rows.ends[e] - begin};
+    if (batch.lora != nullptr) part.groups = batch.lora->row_groups(rows.tokens.subspan(begin, part.count), ctx.kernel.scratch);
+    met[count++] = &experts_[e];
+  }
+  const auto forward_all = [&](auto layer_of, MatrixView<const float> from, MatrixView<float> to) {
+    for (size_t i = 0; i < count; ++i) parts[i].layer = layer_of(*met[i]);
+    LinearBase::forward_grouped(ctx, grouped_matmul_, parts.first(count), from, to, batch.lora);
+  };
 
   const int64_t slots = std::ssize(rows.tokens);
   const auto outer = ctx.make_matrix(slots, hidden_), gate_up = ctx.make_matrix(slots, 2 * intermediate_);
   const auto gated = ctx.make_matrix(slots, intermediate_);
   ctx.ops.take_rows(ctx, x, platform::place_indices<int32_t>(ctx, rows.tokens), outer);
-  for_each_expert(rows, [&](size_t e, int64_t begin, int64_t count) {
-    experts_[e].gate_up_proj->forward_rows(ctx, outer.sub_rows(begin, count), gate_up.sub_rows(begin, count), batch.lora,
-                                           groups[e]);
-  });
+  forward_all([](const Expert& expert) { return expert.gate_up_proj.get(); }, outer, gate_up);
   act_->forward(ctx, gate_up, gated);
-  for_each_expert(rows, [&](size_t e, int64_t begin, int64_t count) {
-    experts_[e].down_proj->forward_rows(ctx, gated.sub_rows(begin, count), outer.sub_rows(begin, count), batch.lora, groups[e]);
-  });
-  ctx.ops.moe_combine(ctx, outer, platform::place_indices<int32_t>(ctx, rows.places), weights, add, y);
+  forward_all([](const Expert& expert) { return expert.down_proj.get(); }, gated, outer);
+  combine_(ctx, outer, platform::place_indices<int32_t>(ctx, rows.places), weights, add, y);
 }
 
 }  // namespace choral::layers

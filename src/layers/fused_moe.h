@@ -2,7 +2,8 @@
 // is a gated MLP, and
 //   y = Σ_s weight_s · down_proj(act(gate_proj(x))·up_proj(x)) of the token's expert s, in order of s (+ the shared expert's).
 // Rows are sorted by expert, so that an expert's matrices are read once a step; adapters act on an expert's rows as on a linear
-// layer's. A PluggableLayer, as GatedMlp.
+// layer's; the products of all experts are one (the operator grouped_matmul). CustomOp "fused_moe": its native form multiplies
+// expert by expert. A PluggableLayer, as GatedMlp.
 #pragma once
 
 #include <memory>
@@ -37,7 +38,7 @@ class MoeRouter : public ReplicatedLinear {
   std::vector<float> selection_bias_;
 };
 
-class FusedMoE : public Block, public PluggedBlock {
+class FusedMoE : public Block, public PluggedBlock, public platform::CustomOp {
  public:
   static constexpr std::string_view kLayerName = "fused_moe";
   // What its matrices are called.
@@ -78,6 +79,8 @@ class FusedMoE : public Block, public PluggedBlock {
   std::vector<Expert> experts_;
   std::unique_ptr<GatedActivation> act_;
   std::unique_ptr<GatedMlp> shared_experts_;  // null: none
+  const platform::OpOf<platform::ops::GroupedMatmul>& grouped_matmul_;
+  const platform::OpOf<platform::ops::MoeCombine>& combine_;
 };
 
 }  // namespace choral::layers

@@ -45,7 +45,7 @@ class Runner {
   }
   void operator()(const RotaryWriteKvStep& s) const {
     ctx_.ops.rope_write_kv(ctx_, s.rotary->placed(), batch_.positions, at(s.q), at(s.k), at(s.v), s.attention->cache(),
-                           batch_.kv_slots);
+                           s.attention->rows(batch_).slots);
   }
 
   void operator()(const NormLinearStep& s) const {

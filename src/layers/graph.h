@@ -196,7 +196,7 @@ class Block {
 class AttentionBlock : public Block {
  public:
   virtual KvShape kv_shape() const = 0;
-  virtual void bind_kv_cache(const kernels::KvCacheView& cache) = 0;
+  virtual void bind_kv_cache(const KvBinding& binding) = 0;
 };
 
 }  // namespace choral::layers

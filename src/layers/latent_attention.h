@@ -38,7 +38,7 @@ class LatentAttention : public AttentionBlock, public PluggedBlock {
                MatrixView<float> y) const override;
 
   KvShape kv_shape() const override { return attention_.kv_shape(); }
-  void bind_kv_cache(const kernels::KvCacheView& cache) override { attention_.bind_kv_cache(cache); }
+  void bind_kv_cache(const KvBinding& binding) override { attention_.bind_kv_cache(binding); }
 
  private:
   int64_t latent_dim() const { return kv_rank_ + rope_dim_; }

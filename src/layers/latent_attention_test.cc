@@ -144,12 +144,12 @@ class LatentAttentionTest : public ::testing::Test {
     const auto shape = layer_->kv_shape();
     keys_ = *AlignedBuffer::allocate(kernels::kv_key_block_bytes(DType::kF32, shape.kv_heads, shape.key_dim) * kBlocksEach *
                                      kMostSequences);
-    layer_->bind_kv_cache({.keys = keys_.data(),
-                           .dtype = DType::kF32,
-                           .num_blocks = kBlocksEach * kMostSequences,
-                           .kv_heads = shape.kv_heads,
-                           .head_dim = shape.key_dim,
-                           .v_head_dim = shape.value_dim});
+    layer_->bind_kv_cache({.cache = {.keys = keys_.data(),
+                                     .dtype = DType::kF32,
+                                     .num_blocks = kBlocksEach * kMostSequences,
+                                     .kv_heads = shape.kv_heads,
+                                     .head_dim = shape.key_dim,
+                                     .v_head_dim = shape.value_dim}});
   }
 
   // W as the layer says that it computes with it.
@@ -206,10 +206,10 @@ class LatentAttentionTest : public ::testing::Test {
     const auto rows = std::ssize(positions);
     std::vector<float> y(rows * kHidden);
     const auto& ctx = *cpu_;
+    const KvRows kv_rows{place_indices(ctx, std::span<const int64_t>(slots)), ctx.session.place_sequences(sequences)};
     const ForwardBatch batch{.token_ids = place_indices(ctx, std::span<const int32_t>(positions)),
                              .positions = place_indices(ctx, std::span<const int32_t>(positions)),
-                             .kv_slots = place_indices(ctx, std::span<const int64_t>(slots)),
-                             .sequences = ctx.session.place_sequences(sequences),
+                             .kv_groups = {&kv_rows, 1},
                              .lora = segments.empty() ? nullptr : &punica};
     layer_->forward(ctx, batch, {x.data(), rows, kHidden}, /*add=*/false, {y.data(), rows, kHidden});
     const float* from = y.data();

@@ -73,12 +73,50 @@ void LinearBase::apply(const platform::Context& ctx, const Input& input, const k
   lora->add_lora_linear(ctx, lora_target_, input.x, epilogue.accumulate, y, multiply);
 }
 
-void LinearBase::forward_rows(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
-                              const lora::PunicaWrapper* lora, std::span<const lora::RowGroup> groups) const {
-  if (ctx.profile != nullptr) count_product(*ctx.profile, x.rows);
-  const auto multiply = [&](const kernels::Epilogue& whole, MatrixView<float> to) { quant_method_->apply(ctx, x, whole, to); };
-  if (groups.empty()) return multiply({}, y);
-  lora->add_lora_linear(ctx, lora_target_, groups, x, /*add=*/false, y, multiply);
+void LinearBase::multiply_grouped(const platform::Context& ctx, const platform::OpOf<platform::ops::GroupedMatmul>& matmul,
+                                  std::span<const Rows> layers, MatrixView<const float> x, const kernels::Epilogue& epilogue,
+                                  MatrixView<float> y) {
+  const Arena::Mark mark(ctx.kernel.scratch);
+  const auto for_each_product = [&](quant::LinearMethod::TakeProduct take, auto otherwise) {
+    for (const auto& [layer, begin, count, groups] : layers) {
+      kernels::Epilogue own = epilogue;
+      own.row += begin;
+      const auto from = x.sub_rows(begin, count);
+      const auto to = y.sub_rows(begin, count);
+      if (!layer->quant_method_->for_each_product(from, own, to, take)) otherwise(*layer->quant_method_, from, own, to);
+    }
+  };
+  size_t most = 0;
+  for_each_product([&](const kernels::GroupProduct&) { ++most; }, [](const auto&...) {});
+  const auto products = ctx.kernel.scratch.make<kernels::GroupProduct>(most);
+  auto next = products.begin();
+  for_each_product([&](const kernels::GroupProduct& product) { *next++ = product; },
+                   [&](const quant::LinearMethod& method, const auto&... arguments) { method.apply(ctx, arguments...); });
+  matmul(ctx, products);
+}
+
+void LinearBase::forward_grouped(const platform::Context& ctx, const platform::OpOf<platform::ops::GroupedMatmul>& matmul,
+                                 std::span<const Rows> layers, MatrixView<const float> x, MatrixView<float> y,
+                                 const lora::PunicaWrapper* lora) {
+  if (ctx.profile != nullptr) {
+    for (const Rows& rows : layers) rows.layer->count_product(*ctx.profile, rows.count);
+  }
+  if (lora == nullptr) return multiply_grouped(ctx, matmul, layers, x, {}, y);
+  if (lora->on_device()) {
+    for (const auto& [layer, begin, count, groups] : layers) {
+      const auto from = x.sub_rows(begin, count);
+      const auto multiply = [&, one = layer](const kernels::Epilogue& whole, MatrixView<float> to) {
+        one->quant_method_->apply(ctx, from, whole, to);
+      };
+      lora->add_lora_linear(ctx, layer->lora_target_, groups, from, /*add=*/false, y.sub_rows(begin, count), multiply);
+    }
+    return;
+  }
+  const auto targets = ctx.kernel.scratch.make<lora::PunicaWrapper::TargetRows>(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) targets[i] = {layers[i].layer->lora_target_, layers[i].begin, layers[i].groups};
+  lora->add_lora_grouped(ctx, targets, x, y, [&](const kernels::Epilogue& whole, MatrixView<float> to) {
+    multiply_grouped(ctx, matmul, layers, x, whole, to);
+  });
 }
 
 ReplicatedLinear::ReplicatedLinear(Builder& builder, quant::LayerKind kind, const Spec& spec)

@@ -31,9 +31,16 @@ class LinearBase : public Module {
                          bool add, MatrixView<float> y, const lora::PunicaWrapper* lora) const {
     apply(ctx, {x, quantised}, {.accumulate = add}, y, lora);
   }
-  // y = x·Wᵀ + b of rows that were gathered from the step's; `groups` are the adapters' (PunicaWrapper::row_groups).
-  virtual void forward_rows(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
-                            const lora::PunicaWrapper* lora, std::span<const lora::RowGroup> groups) const;
+  // y = x·Wᵀ + b of several layers at once: each has its rows of x and y, ascending, which were gathered from the step's.
+  // `groups` are the adapters', counted from the layer's first row (PunicaWrapper::row_groups). `matmul` runs the products.
+  struct Rows {
+    const LinearBase* layer = nullptr;
+    int64_t begin = 0, count = 0;
+    std::span<const lora::RowGroup> groups = {};
+  };
+  static void forward_grouped(const platform::Context& ctx, const platform::OpOf<platform::ops::GroupedMatmul>& matmul,
+                              std::span<const Rows> layers, MatrixView<const float> x, MatrixView<float> y,
+                              const lora::PunicaWrapper* lora);
   // None as long as no weights are packed.
   std::optional<kernels::RowForm> quantised_input(CpuLevel level) const { return quant_method_->quantised_input(level); }
 
@@ -68,6 +75,9 @@ class LinearBase : public Module {
   void count_product(platform::OpProfile& profile, int64_t rows) const;
   void apply(const platform::Context& ctx, const Input& input, const kernels::Epilogue& epilogue, MatrixView<float> y,
              const lora::PunicaWrapper* lora) const;
+  static void multiply_grouped(const platform::Context& ctx, const platform::OpOf<platform::ops::GroupedMatmul>& matmul,
+                               std::span<const Rows> layers, MatrixView<const float> x, const kernels::Epilogue& epilogue,
+                               MatrixView<float> y);
 
   std::string prefix_;
   quant::LinearShape shape_;

@@ -91,7 +91,7 @@ class OverridesTest : public ::testing::Test {
     }
     auto keys = *cpu_.session().allocate_kv(DType::kF32, {1, 2 * 16 * 32});
     auto values = *cpu_.session().allocate_kv(DType::kF32, {1, 2 * 16 * 32});
-    block->bind_kv_cache({keys.data(), values.data(), DType::kF32, 1, 2, 16, 16});
+    block->bind_kv_cache({.cache = {keys.data(), values.data(), DType::kF32, 1, 2, 16, 16}});
 
     Graph graph(kHidden);
     const Value x = graph.matrix(kHidden);
@@ -105,10 +105,11 @@ class OverridesTest : public ::testing::Test {
     const std::vector<int32_t> ids{0, 0}, positions{0, 1}, table{0};
     const std::vector<int64_t> slots{0, 1};
     const std::vector<kernels::AttentionSequence> sequences{{.query_begin = 0, .query_count = 2, .block_table = table}};
+    const std::vector<KvRows> rows{
+        {.slots = place_indices(*cpu_, std::span<const int64_t>(slots)), .sequences = cpu_.session().place_sequences(sequences)}};
     const ForwardBatch batch{.token_ids = place_indices(*cpu_, std::span<const int32_t>(ids)),
                              .positions = place_indices(*cpu_, std::span<const int32_t>(positions)),
-                             .kv_slots = place_indices(*cpu_, std::span<const int64_t>(slots)),
-                             .sequences = cpu_.session().place_sequences(sequences)};
+                             .kv_groups = rows};
     graph.run(*cpu_, batch, {h.data(), kRows, kHidden});
     for (size_t i = 0; i < h.size(); ++i) h[i] -= input_[i];
     return h;

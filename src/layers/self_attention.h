@@ -36,7 +36,7 @@ class SelfAttention : public AttentionBlock {
   void describe(Graph& graph, Value x, const Output& out) const override;
 
   KvShape kv_shape() const override { return attention_.kv_shape(); }
-  void bind_kv_cache(const kernels::KvCacheView& cache) override { attention_.bind_kv_cache(cache); }
+  void bind_kv_cache(const KvBinding& binding) override { attention_.bind_kv_cache(binding); }
 
  private:
   const RotaryEmbedding& rotary_;

@@ -135,8 +135,8 @@ class DecoderModel : public Model {
   std::vector<layers::FusionDecision> fuse(const Context& ctx, const layers::FusionConfig& config) override {
     return layers::fuse(graph_, ctx, config);
   }
-  void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) override {
-    layers_[layer].attention.block->bind_kv_cache(cache);
+  void bind_kv_cache(int64_t layer, const layers::KvBinding& binding) override {
+    layers_[layer].attention.block->bind_kv_cache(binding);
   }
 
   void forward(const Context& ctx, const ForwardBatch& batch, MatrixView<float> hidden) const override {

@@ -28,7 +28,7 @@ class Model {
   // Once, when every module is processed: fuses what the context's device has fused operators for. What was decided, and why.
   virtual std::vector<layers::FusionDecision> fuse(const platform::Context& ctx, const layers::FusionConfig& config) = 0;
 
-  virtual void bind_kv_cache(int64_t layer, const kernels::KvCacheView& cache) = 0;
+  virtual void bind_kv_cache(int64_t layer, const layers::KvBinding& binding) = 0;
   // hidden [tokens, hidden]: the last layer's output after the final norm.
   virtual void forward(const platform::Context& ctx, const layers::ForwardBatch& batch, MatrixView<float> hidden) const = 0;
   // Rows `rows` (ascending) of hidden, as forward() gave it for `batch` -> logits [rows, vocab], or wider by what rows' adapters

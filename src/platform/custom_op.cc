@@ -35,9 +35,9 @@ std::string_view op_form_name(OpForm form) {
 }
 
 const std::vector<std::string>& custom_op_names() {
-  static const std::vector<std::string> kNames{"gelu_and_mul",      "gemma_rms_norm",          "logits_processor",
-                                               "rms_norm",          "rotary_embedding",        "silu_and_mul",
-                                               "swigluoai_and_mul", "vocab_parallel_embedding"};
+  static const std::vector<std::string> kNames{"fused_moe",        "gelu_and_mul",      "gemma_rms_norm",
+                                               "logits_processor", "rms_norm",          "rotary_embedding",
+                                               "silu_and_mul",     "swigluoai_and_mul", "vocab_parallel_embedding"};
   return kNames;
 }
 

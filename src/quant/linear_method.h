@@ -44,6 +44,12 @@ class LinearMethod {
   // y [tokens, sum(out)] from x [tokens, in]; `epilogue.bias` is the method's own business and must be null.
   virtual void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
                      MatrixView<float> y) const = 0;
+  // The products that apply() is, for whoever runs those of several layers at once (the operator grouped_matmul): calls take()
+  // for each. False, and none is taken, of a method that is more than products: then apply() is the way.
+  using TakeProduct = FunctionRef<void(const kernels::GroupProduct& product)>;
+  virtual bool for_each_product(MatrixView<const float>, const kernels::Epilogue&, MatrixView<float>, TakeProduct) const {
+    return false;
+  }
   // How apply() quantises x at `level`; none: it reads the floats. apply_quantised() takes rows that were so quantised before
   // (kernels/quant/quantised_rows.h) and gives the bits of apply().
   virtual std::optional<kernels::RowForm> quantised_input(CpuLevel) const { return std::nullopt; }

@@ -43,6 +43,14 @@ class SchemeLinearMethod : public LinearMethod {
     });
   }
 
+  bool for_each_product(MatrixView<const float> x, const kernels::Epilogue& epilogue, MatrixView<float> y,
+                        TakeProduct take) const override {
+    for_each_run(epilogue, y, [&](const kernels::PackedMatrix& matrix, const kernels::Epilogue& own, MatrixView<float> part) {
+      take({&matrix, {x, {}}, own, part});
+    });
+    return true;
+  }
+
   std::optional<kernels::RowForm> quantised_input(CpuLevel level) const override {
     if (runs_.empty()) return std::nullopt;
     const auto first = runs_.front().matrix->quantised_input(level);
@@ -93,14 +101,7 @@ class SchemeLinearMethod : public LinearMethod {
     for (const auto& run : runs_) {
       kernels::Epilogue own = epilogue;
       own.bias = bias_of(run);
-      // Hooks speak of columns of the whole y.
-      const auto shifted = [begin = run.begin](const kernels::Epilogue::Hook* hook) {
-        return [begin, hook](int64_t row, int64_t col, MatrixView<float> tile) { (*hook)(row, col + begin, tile); };
-      };
-      const auto product = shifted(epilogue.product_hook), result = shifted(epilogue.result_hook);
-      const kernels::Epilogue::Hook product_hook(product), result_hook(result);
-      if (epilogue.product_hook != nullptr) own.product_hook = &product_hook;
-      if (epilogue.result_hook != nullptr) own.result_hook = &result_hook;
+      own.col += run.begin;
       multiply(*run.matrix, own, y.sub_cols(run.begin, run.matrix->n()));
     }
   }

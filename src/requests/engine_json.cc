@@ -147,6 +147,7 @@ Json model_json(const ModelInfo& m) {
           {"weight_bytes", m.weight_bytes},
           {"kv_cache_bytes", m.kv_cache_bytes},
           {"kv_cache_tokens", m.kv_cache_tokens},
+          {"kv_block_tokens", m.kv_block_tokens},
           {"kv_cache_dtype", m.kv_cache_dtype},
           {"max_model_len", m.max_model_len},
           {"vocab_size", m.vocab_size},

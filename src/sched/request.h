@@ -54,8 +54,8 @@ struct Request {
   int32_t published_blocks = 0;      // leading blocks already offered to the prefix index
   int32_t cached_prompt_tokens = 0;  // prompt tokens taken from the cache at first admission
   int32_t preemption_count = 0;
-  bool adapter_failed = false;  // ended (kError) by AdapterGate::acquire(): the engine tells the client why
-  cache::BlockTable block_table;
+  bool adapter_failed = false;                  // ended (kError) by AdapterGate::acquire(): the engine tells the client why
+  std::vector<cache::BlockTable> block_tables;  // of each group of layers
   cache::PrefixChain prefix_chain;
 
   std::span<const int32_t> prompt() const { return std::span(tokens).first(prompt_count); }

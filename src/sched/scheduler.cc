@@ -17,13 +17,18 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
   return config;
 }
 
+int32_t most_step_tokens(const SchedulerConfig& config) {
+  return config.max_prefill_chunk > 0 ? std::min(config.max_prefill_chunk, config.max_num_batched_tokens)
+                                      : config.max_num_batched_tokens;
+}
+
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens, AdapterGate* gate)
+Scheduler::Scheduler(const SchedulerConfig& config, const cache::KvPoolShape& pool, AdapterGate* gate)
     : config_(checked(config)),
-      watermark_blocks_(config.watermark_blocks >= 0 ? config.watermark_blocks : block_count / 100),
+      watermark_blocks_(config.watermark_blocks >= 0 ? config.watermark_blocks : pool.blocks / 100),
       gate_(gate),
-      cache_(block_count, block_tokens, config.enable_prefix_caching),
+      cache_(pool, most_step_tokens(config), config.enable_prefix_caching),
       waiting_(config) {
   const size_t most_live = static_cast<size_t>(config.max_waiting) + static_cast<size_t>(config.max_num_seqs);
   running_.reserve(config.max_num_seqs);
@@ -62,7 +67,7 @@ Status Scheduler::check_fits(const Request& request) const {
   }
   // The last output is never fed back, so it needs no place in the cache.
   const int64_t most_tokens = std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens, config_.max_model_len) - 1;
-  const int32_t blocks = cache_.blocks_for(most_tokens);
+  const int64_t blocks = cache_.most_blocks(most_tokens);
   if (blocks > cache_.block_count()) {
     return too_large(
         "prompt ({} tokens) and max_tokens ({}) need {} KV blocks of {} tokens, the cache has {}; shorten the prompt, lower "
@@ -90,7 +95,8 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
   r.prompt_count = r.token_count();
   r.max_length = static_cast<int32_t>(std::min<int64_t>(int64_t{r.prompt_count} + r.max_tokens, config_.max_model_len));
   r.tokens.reserve(r.max_length);
-  r.block_table.reserve(cache_.blocks_for(r.max_length));
+  r.block_tables.resize(cache_.groups());
+  for (auto& table : r.block_tables) table.reserve(cache_.blocks_for(r.max_length));
   if (cache_.prefix_caching() && r.prefix_root) {
     r.prefix_chain.reserve(cache_.blocks_for(r.max_length));
     extend_prefix_chain(r);
@@ -118,15 +124,17 @@ void Scheduler::schedule(StepPlan& plan) {
 }
 
 void Scheduler::plan_decodes(StepPlan& plan) {
-  // A prefill has its blocks since it was admitted; several tokens accepted at once need theirs as one does, and come later.
+  // A prefill has its blocks since it was admitted, but for those of a window; several tokens accepted at once need theirs as one
+  // does, and come later.
   // In order of urgency, and a victim is always the last one running: whoever is preempted is not in the plan yet.
   for (size_t i = 0; i < running_.size(); ++i) {
     Request& request = *running_[i];
     CHORAL_CHECK(request.remaining() > 0, "a running request got no token after its last step and was not finished");
-    bool room = cache_.grow(request.block_table, request.token_count());
+    const auto grow = [&] { return cache_.grow(request.block_tables, request.computed_count, request.token_count()); };
+    bool room = grow();
     while (!room && running_.back() != &request) {
       preempt_last();
-      room = cache_.grow(request.block_table, request.token_count());
+      room = grow();
     }
     if (room) {
       if (request.remaining() == 1) plan_chunk(request, plan);
@@ -144,9 +152,9 @@ void Scheduler::plan_prefills(StepPlan& plan) {
   }
 }
 
-// For all its known tokens; else it pauses.
+// For all its known tokens, or those of the step where a window is seen; else it pauses.
 bool Scheduler::has_blocks(const Request& request) const {
-  return request.block_table.size() >= cache_.blocks_for(request.token_count());
+  return cache_.covers(request.block_tables, request.computed_count, request.token_count());
 }
 
 void Scheduler::plan_waiting(StepPlan& plan) {
@@ -188,17 +196,17 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
     }
   }
   // Found blocks without holder are free blocks too until they are adopted.
-  const int32_t needed = cache_.blocks_for(request.token_count()) - match.blocks + match.free_blocks;
+  const int64_t needed = cache_.blocks_to_begin(match, request.token_count());
   const int32_t kept_free = running_.empty() ? 0 : watermark_blocks_;
-  if (needed + int64_t{kept_free} > cache_.free_blocks()) return Admission::kNoRoom;
+  if (needed + kept_free > cache_.free_blocks()) return Admission::kNoRoom;
   const int32_t cached_tokens = match.blocks * cache_.block_tokens();
   if (!config_.enable_chunked_prefill && request.token_count() - cached_tokens > budget_left(plan)) return Admission::kNoRoom;
   // Last of all: what is held from here on is held by a request that runs.
   if (const Admission adapter = try_adapter(request); adapter != Admission::kAdmitted) return adapter;
 
   waiting_.remove(request);
-  cache_.adopt_prefix(request.prefix_chain, match, request.block_table);
-  CHORAL_CHECK(cache_.grow(request.block_table, request.token_count()), "free KV blocks were miscounted");
+  cache_.adopt_prefix(request.prefix_chain, match, request.block_tables);
+  CHORAL_CHECK(cache_.grow(request.block_tables, cached_tokens, request.token_count()), "free KV blocks were miscounted");
   request.status = RequestStatus::kRunning;
   set_computed(request, cached_tokens);
   request.published_blocks = match.blocks;
@@ -283,9 +291,7 @@ bool Scheduler::shares_pending_prefix(const Request& request, int32_t cached_blo
 }
 
 void Scheduler::plan_chunk(Request& request, StepPlan& plan) {
-  int32_t tokens = std::min(request.remaining(), budget_left(plan));
-  if (config_.max_prefill_chunk > 0) tokens = std::min(tokens, config_.max_prefill_chunk);
-  plan.add(request, tokens);
+  plan.add(request, std::min({request.remaining(), budget_left(plan), most_step_tokens(config_)}));
   request.in_flight = true;
 }
 
@@ -294,7 +300,7 @@ void Scheduler::preempt_last() {
   CHORAL_CHECK(!victim.in_flight, "a request of this plan cannot be preempted");
   running_.pop_back();
   leave_running(victim);
-  cache_.release(victim.block_table);
+  cache_.release(victim.block_tables);
   victim.status = RequestStatus::kPreempted;
   victim.computed_count = 0;
   victim.published_blocks = 0;
@@ -334,7 +340,7 @@ void Scheduler::advance(Request& request, int32_t token_count) {
   const int32_t full = request.computed_count / cache_.block_tokens();
   if (full <= request.published_blocks) return;
   extend_prefix_chain(request);
-  cache_.publish(request.prefix_chain, request.block_table, request.published_blocks, full);
+  cache_.publish(request.prefix_chain, request.block_tables, request.published_blocks, full);
   request.published_blocks = full;
 }
 
@@ -402,7 +408,7 @@ bool Scheduler::cancel(RequestId id) {
 }
 
 void Scheduler::retire(Request& request) {
-  cache_.release(request.block_table);
+  cache_.release(request.block_tables);
   if (request.holds_adapter) gate_->release(request);
   request.holds_adapter = false;
   const auto owner = requests_.find(request.id);

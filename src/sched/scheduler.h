@@ -1,15 +1,15 @@
 // Decides what each step computes. The engine thread's loop is
 //   schedule(plan) -> run the model -> on_computed(plan) -> commit / finish for each item with needs_logits -> take_finished
 // Every step: running requests' decode tokens first, then the next chunks of running prefills, then waiting requests while
-// token budget, max_num_seqs and KV blocks last. A request gets the blocks of all its known tokens when admitted. When a decode
-// finds no block, the least urgent, latest running request is preempted: its blocks go, it waits again and later recomputes
-// prompt and outputs as one prompt (the prefix cache may give most of it back). A request never preempts a more urgent one; the
-// least urgent itself just pauses. Promotion of the longest waiting one makes sure that none starves.
-// Adapters: a request runs once its adapter is in memory and at most max_loras distinct ones run; who must wait for that lets
-// others go ahead, until it is promoted: then nobody takes a further adapter, nor the blocks of those who have one, before it has
-// its own. A hold on an adapter lasts from admission to the end, through preemption. A plan may be empty although has_work():
-// then everybody waits for adapters to be loaded, and the engine sleeps until one is. No allocation in steady-state decode. Not
-// thread-safe.
+// token budget, max_num_seqs and KV blocks last. A request gets the blocks of all its known tokens when admitted, where a window
+// is seen those of its next step. When a step of a running one finds no block, the least urgent, latest running request is
+// preempted: its blocks go, it waits again and later recomputes prompt and outputs as one prompt (the prefix cache may give most
+// of it back). A request never preempts a more urgent one; the least urgent itself just pauses. Promotion of the longest waiting
+// one makes sure that none starves. Adapters: a request runs once its adapter is in memory and at most max_loras distinct ones
+// run; who must wait for that lets others go ahead, until it is promoted: then nobody takes a further adapter, nor the blocks of
+// those who have one, before it has its own. A hold on an adapter lasts from admission to the end, through preemption. A plan may
+// be empty although has_work(): then everybody waits for adapters to be loaded, and the engine sleeps until one is. No allocation
+// in steady-state decode. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -42,9 +42,9 @@ struct SchedulerStats {
 
 class Scheduler {
  public:
-  // `config` must be valid (validate()). block_count blocks of block_tokens tokens exist. `gate` (may be null: adapters are
-  // always there) outlives the scheduler, whose end releases what unfinished requests hold.
-  Scheduler(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens, AdapterGate* gate = nullptr);
+  // `config` must be valid (validate()). `gate` (may be null: adapters are always there) outlives the scheduler, whose end
+  // releases what unfinished requests hold.
+  Scheduler(const SchedulerConfig& config, const cache::KvPoolShape& pool, AdapterGate* gate = nullptr);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;

@@ -31,7 +31,7 @@ void add_activated(SimulatedEngine& engine, RequestId id, std::vector<int32_t> i
 }
 
 TEST(SchedulerActivation, BlocksBeforeItAreTheBasesBlocksAfterItTheAdaptersOwn) {
-  SimulatedEngine engine(small(), 64, kBlockTokens);
+  SimulatedEngine engine(small(), {64, kBlockTokens});
   add_activated(engine, 1, prompt(23), 0, 0);
   engine.drain();
   const auto cached = [&](RequestId id, int32_t adapter, int32_t activation) {
@@ -52,7 +52,7 @@ TEST(SchedulerActivation, BlocksBeforeItAreTheBasesBlocksAfterItTheAdaptersOwn) 
 }
 
 TEST(SchedulerActivation, TheBaseTakesBlocksThatAnAdaptersRequestComputed) {
-  SimulatedEngine engine(small(), 64, kBlockTokens);
+  SimulatedEngine engine(small(), {64, kBlockTokens});
   add_activated(engine, 1, prompt(23), 7, 14);
   engine.drain();
   add_activated(engine, 2, prompt(23), 0, 0);
@@ -64,7 +64,7 @@ TEST(SchedulerActivation, EqualAnswersInChunksAndAfterPreemption) {
   SchedulerConfig config = small();
   config.max_num_batched_tokens = 5;
   config.max_num_seqs = 3;
-  SimulatedEngine engine(config, 12, kBlockTokens);
+  SimulatedEngine engine(config, {12, kBlockTokens});
   for (RequestId id = 1; id <= 3; ++id) {
     auto request = make_activated_request(id, prompt(13, 40), 9, static_cast<int32_t>(id), static_cast<int32_t>(5 * id - 3));
     ASSERT_TRUE(engine.scheduler.add(std::move(request)).ok());
@@ -76,7 +76,7 @@ TEST(SchedulerActivation, EqualAnswersInChunksAndAfterPreemption) {
 }
 
 TEST(SchedulerActivation, RefusesPositionsOutsideThePrompt) {
-  Scheduler scheduler(small(), 16, kBlockTokens);
+  Scheduler scheduler(small(), {16, kBlockTokens});
   for (const int32_t activation : {-1, 5}) {
     auto request = make_activated_request(1, prompt(4), 3, 7, 0);
     request->activation_token = activation;

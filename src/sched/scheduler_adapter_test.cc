@@ -43,7 +43,7 @@ std::vector<RequestId> running(const SimulatedEngine& engine) {
 
 TEST(SchedulerAdapter, WaitsForItsLoadWhileOthersGoOn) {
   SimulatedResidency memory(4, 2);
-  SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
+  SimulatedEngine engine(small(), {64, kBlockTokens}, &memory);
   add(engine, 1, 7, 3);
   add(engine, 2, 0, 9);
   engine.step();
@@ -66,7 +66,7 @@ TEST(SchedulerAdapter, WhoWaitsForRoomIsNotDeferred) {
   SimulatedResidency memory(4, 100);
   auto config = small();
   config.max_num_seqs = 1;
-  SimulatedEngine engine(config, 64, kBlockTokens, &memory);
+  SimulatedEngine engine(config, {64, kBlockTokens}, &memory);
   add(engine, 1, 7, 3);
   add(engine, 2, 7, 3);
   add(engine, 3, 0, 9);
@@ -79,7 +79,7 @@ TEST(SchedulerAdapter, WhoWaitsForRoomIsNotDeferred) {
 
 TEST(SchedulerAdapter, AnEmptyPlanWithWorkMeansThatEverybodyWaitsForLoads) {
   SimulatedResidency memory(4, 3);
-  SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
+  SimulatedEngine engine(small(), {64, kBlockTokens}, &memory);
   add(engine, 1, 7, 3);
   add(engine, 2, 8, 3);
   engine.scheduler.schedule(engine.plan);
@@ -93,7 +93,7 @@ TEST(SchedulerAdapter, AnEmptyPlanWithWorkMeansThatEverybodyWaitsForLoads) {
 
 TEST(SchedulerAdapter, IsAskedForOnlyWhenTheRequestWouldBeAdmitted) {
   SimulatedResidency memory(4, 0);
-  SimulatedEngine engine(small(), 8, kBlockTokens, &memory);
+  SimulatedEngine engine(small(), {8, kBlockTokens}, &memory);
   add(engine, 1, 0, 20, 12);
   add(engine, 2, 7, 4, 24);  // 6 blocks, 5 are free
   engine.step();
@@ -105,7 +105,7 @@ TEST(SchedulerAdapter, IsAskedForOnlyWhenTheRequestWouldBeAdmitted) {
 
 TEST(SchedulerAdapter, RequestsWhoseAdapterIsThereGoAheadOfThoseWithoutRoom) {
   SimulatedResidency memory(1, 0);
-  SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
+  SimulatedEngine engine(small(), {64, kBlockTokens}, &memory);
   add(engine, 1, 7, 9);
   add(engine, 2, 8, 2);
   add(engine, 3, 8, 2);
@@ -121,7 +121,7 @@ TEST(SchedulerAdapter, RequestsWhoseAdapterIsThereGoAheadOfThoseWithoutRoom) {
 
 TEST(SchedulerAdapter, AWithdrawnOneComesBackToItsPlaceForAnotherAdapter) {
   SimulatedResidency memory(1, 0);
-  SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
+  SimulatedEngine engine(small(), {64, kBlockTokens}, &memory);
   add(engine, 1, 7, 3);
   add(engine, 2, 8, 2);
   add(engine, 3, 9, 2);
@@ -144,7 +144,7 @@ TEST(SchedulerAdapter, AWithdrawnOneComesBackToItsPlaceForAnotherAdapter) {
 
 TEST(SchedulerAdapter, AFailedOneIsHandedOutForTheEngineToSayWhy) {
   SimulatedResidency memory(4, 0, {AdapterId{8}});
-  SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
+  SimulatedEngine engine(small(), {64, kBlockTokens}, &memory);
   add(engine, 1, 8, 3);
   add(engine, 2, 7, 3);
   add(engine, 3, 8, 3);
@@ -166,7 +166,7 @@ TEST(SchedulerAdapter, AFailedOneIsHandedOutForTheEngineToSayWhy) {
 
 TEST(SchedulerAdapter, PreemptionKeepsTheHold) {
   SimulatedResidency memory(1, 0);
-  SimulatedEngine engine(small(), 4, kBlockTokens, &memory);
+  SimulatedEngine engine(small(), {4, kBlockTokens}, &memory);
   add(engine, 1, 0, 8, 8);
   add(engine, 2, 7, 6, 8);
   engine.step();
@@ -181,7 +181,7 @@ TEST(SchedulerAdapter, PreemptionKeepsTheHold) {
 
 TEST(SchedulerAdapter, CancelReleasesOnceWhereverTheRequestIs) {
   SimulatedResidency memory(1, 1);
-  SimulatedEngine engine(small(), 4, kBlockTokens, &memory);
+  SimulatedEngine engine(small(), {4, kBlockTokens}, &memory);
   add(engine, 1, 7, 9);
   engine.step();
   EXPECT_TRUE(engine.scheduler.cancel(1));  // while loading: nothing is held
@@ -209,7 +209,7 @@ TEST(SchedulerAdapter, CancelReleasesOnceWhereverTheRequestIs) {
 TEST(SchedulerAdapter, TheEndOfTheSchedulerReleasesWhatIsHeld) {
   SimulatedResidency memory(2, 0);
   {
-    SimulatedEngine engine(small(), 16, kBlockTokens, &memory);
+    SimulatedEngine engine(small(), {16, kBlockTokens}, &memory);
     add(engine, 1, 7, 9);
     add(engine, 2, 8, 9);
     engine.step();
@@ -225,7 +225,7 @@ TEST(SchedulerAdapter, MaxLorasLimitsDistinctAdaptersNotRequests) {
   SchedulerConfig config = small();
   config.max_loras = 1;
   config.max_num_seqs = 8;
-  SimulatedEngine engine(config, 64, kBlockTokens);  // without residency too
+  SimulatedEngine engine(config, {64, kBlockTokens});  // without residency too
   add(engine, 1, 7, 3);
   add(engine, 2, 8, 3);
   add(engine, 3, 7, 5);
@@ -245,7 +245,7 @@ TEST(SchedulerAdapter, MaxLorasLimitsDistinctAdaptersNotRequests) {
 
 // Whoever sets a key says what it stands for: the key's number is no adapter's.
 TEST(SchedulerAdapter, AKeyWithoutAdaptersOrAdaptersWithoutAKeyAreRefused) {
-  Scheduler scheduler(small(), 16, kBlockTokens);
+  Scheduler scheduler(small(), {16, kBlockTokens});
   auto request = make_request(1, prompt(4), 2);
   use_adapters(*request, 7, {});
   EXPECT_EQ(scheduler.add(std::move(request)).code(), Code::kInternal);
@@ -259,7 +259,7 @@ TEST(SchedulerAdapter, MaxLorasCountsAdaptersNotFactorsAndThoseOfMixes) {
   SchedulerConfig config = small();
   config.max_loras = 2;
   config.max_num_seqs = 8;
-  SimulatedEngine engine(config, 64, kBlockTokens);
+  SimulatedEngine engine(config, {64, kBlockTokens});
   const auto add_mix = [&](RequestId id, int32_t key, std::vector<int32_t> adapters) {
     return engine.scheduler.add(make_mix_request(id, prompt(4, static_cast<int32_t>(id) * 100), 3, key, std::move(adapters)));
   };
@@ -285,7 +285,7 @@ TEST(SchedulerAdapter, TwoMixesDoNotWaitForEachOther) {
     std::map<AdapterId, int64_t> sizes;
     for (int32_t adapter = 1; adapter <= 4; ++adapter) sizes[AdapterId{adapter}] = 2;
     SimulatedResidency memory(5, load_steps, {}, sizes);
-    SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
+    SimulatedEngine engine(small(), {64, kBlockTokens}, &memory);
     for (int32_t adapter = 1; adapter <= 4; ++adapter) {
       add(engine, static_cast<RequestId>(adapter), adapter, 2);
       engine.drain();
@@ -302,7 +302,7 @@ TEST(SchedulerAdapter, TwoMixesDoNotWaitForEachOther) {
 // Adapter 7 is wanted all the time by requests that overlap, so its last user never leaves by itself.
 void expect_no_starvation(SchedulerConfig config, SimulatedResidency* memory) {
   config.promote_after_steps = 20;
-  SimulatedEngine engine(config, 64, kBlockTokens, memory);
+  SimulatedEngine engine(config, {64, kBlockTokens}, memory);
   add(engine, 100, 7, 7);
   engine.step();
   add(engine, 1, 8, 4);
@@ -335,7 +335,7 @@ TEST(SchedulerAdapter, APromotedRequestGetsItsTurnUnderMaxLoras) {
 
 TEST(SchedulerAdapter, NobodyDrainsForARequestThatIsNotPromoted) {
   SimulatedResidency memory(1, 0);
-  SimulatedEngine engine(small(), 64, kBlockTokens, &memory);
+  SimulatedEngine engine(small(), {64, kBlockTokens}, &memory);
   add(engine, 1, 7, 30);
   add(engine, 2, 8, 4);
   for (RequestId id = 3; id < 10; ++id) add(engine, id, 7, 3);
@@ -348,7 +348,7 @@ TEST(SchedulerAdapter, WhileDrainingTheBaseGoesOn) {
   SchedulerConfig config = small();
   config.promote_after_steps = 2;
   SimulatedResidency memory(1, 0);
-  SimulatedEngine engine(config, 64, kBlockTokens, &memory);
+  SimulatedEngine engine(config, {64, kBlockTokens}, &memory);
   add(engine, 1, 7, 20);
   engine.step();
   add(engine, 2, 8, 4);
@@ -367,7 +367,7 @@ TEST(SchedulerAdapter, WhileDrainingABaseRequestMoreUrgentThanThoseToLeaveWaits)
   config.policy = Policy::kPriority;
   config.promote_after_steps = 2;
   SimulatedResidency memory(1, 0);
-  SimulatedEngine engine(config, 64, kBlockTokens, &memory);
+  SimulatedEngine engine(config, {64, kBlockTokens}, &memory);
   add(engine, 1, 7, 20, 4, 5);
   engine.step();
   add(engine, 2, 8, 4);
@@ -386,7 +386,7 @@ TEST(SchedulerAdapter, WhileDrainingUrgentBaseRequestsCannotTakeTheBlocksOfThose
   config.policy = Policy::kPriority;
   config.promote_after_steps = 10;
   SimulatedResidency memory(1, 0);
-  SimulatedEngine engine(config, 8, kBlockTokens, &memory);
+  SimulatedEngine engine(config, {8, kBlockTokens}, &memory);
   add(engine, 1, 7, 16, 12, 9);
   engine.step();
   add(engine, 2, 8, 4, 4, 9);
@@ -406,7 +406,7 @@ TEST(SchedulerAdapter, WhileDrainingAPreemptedHolderGoesOnAlone) {
   config.policy = Policy::kPriority;
   config.promote_after_steps = 6;
   SimulatedResidency memory(1, 0);
-  SimulatedEngine engine(config, 8, kBlockTokens, &memory);
+  SimulatedEngine engine(config, {8, kBlockTokens}, &memory);
   add(engine, 1, 7, 16, 12, 9);
   engine.step();
   add(engine, 2, 8, 4, 4, 9);

@@ -28,7 +28,7 @@ TEST(SchedulerAllocation, SteadyStateStepsAllocateNothing) {
   SchedulerConfig config;
   config.max_num_seqs = 8;
   config.max_num_batched_tokens = 64;
-  SimulatedEngine engine(config, 256, 32);
+  SimulatedEngine engine(config, {256, 32});
   for (RequestId id = 0; id < 8; ++id) {
     ASSERT_TRUE(engine.scheduler
                     .add(make_request(id, std::vector<int32_t>(40, static_cast<int32_t>(id)), 300, static_cast<int32_t>(id % 3)))
@@ -67,7 +67,7 @@ TEST(SchedulerAllocation, PassingOverManyWhoseAdapterHasNoRoomAllocatesNothing) 
   config.max_num_batched_tokens = 64;
   config.promote_after_steps = 50;
   HalfResidency residency;
-  Scheduler scheduler(config, 1024, 32, &residency);
+  Scheduler scheduler(config, {1024, 32}, &residency);
   StepPlan plan;
   for (RequestId id = 0; id < 400; ++id) {
     const auto key = static_cast<int32_t>(id < 8 ? 2 * id + 1 : 2 * (id % 50) + 2);
@@ -96,7 +96,7 @@ TEST(SchedulerAllocation, PreemptionAndResumptionAllocateNothing) {
   config.max_num_batched_tokens = 64;
   config.max_model_len = 256;
   config.watermark_blocks = 0;
-  SimulatedEngine engine(config, 32, 8);
+  SimulatedEngine engine(config, {32, 8});
   for (RequestId id = 0; id < 4; ++id) {
     ASSERT_TRUE(engine.scheduler.add(make_request(id, std::vector<int32_t>(30, static_cast<int32_t>(id)), 200)).ok());
   }

@@ -39,7 +39,7 @@ void expect_right_answers(const SimulatedEngine& engine) {
 }
 
 TEST(SchedulerPreemption, TheLatestArrivalGivesWayAndAnswersTheSame) {
-  SimulatedEngine engine(small(), 4, kBlockTokens);
+  SimulatedEngine engine(small(), {4, kBlockTokens});
   add(engine, 1, prompt(8, 100), 8);
   add(engine, 2, prompt(8, 200), 6);
   engine.step();
@@ -48,7 +48,7 @@ TEST(SchedulerPreemption, TheLatestArrivalGivesWayAndAnswersTheSame) {
   EXPECT_EQ(engine.scheduler.stats().preemptions, 1);
   EXPECT_EQ(two.status, RequestStatus::kPreempted);
   EXPECT_EQ(two.computed_count, 0);
-  EXPECT_TRUE(two.block_table.empty());
+  EXPECT_TRUE(two.block_tables[0].empty());
   EXPECT_EQ(two.output_count(), 1);  // what it said stays said
   ASSERT_EQ(engine.plan.items().size(), 1u);
   EXPECT_EQ(engine.plan.items()[0].request->id, 1u);
@@ -62,7 +62,7 @@ TEST(SchedulerPreemption, TheLatestArrivalGivesWayAndAnswersTheSame) {
 TEST(SchedulerPreemption, TheLeastUrgentGivesWayEvenIfItCameFirst) {
   SchedulerConfig config = small();
   config.policy = Policy::kPriority;
-  SimulatedEngine engine(config, 4, kBlockTokens);
+  SimulatedEngine engine(config, {4, kBlockTokens});
   add(engine, 1, prompt(8, 100), 6, 5);
   add(engine, 2, prompt(8, 200), 8, 0);
   engine.step();
@@ -74,7 +74,7 @@ TEST(SchedulerPreemption, TheLeastUrgentGivesWayEvenIfItCameFirst) {
 }
 
 TEST(SchedulerPreemption, TheLeastUrgentItselfPausesAndKeepsItsBlocks) {
-  SimulatedEngine engine(small(), 4, kBlockTokens);
+  SimulatedEngine engine(small(), {4, kBlockTokens});
   add(engine, 1, prompt(5, 100), 4);  // ends within its two blocks
   add(engine, 2, prompt(8, 200), 6);
   engine.step();
@@ -88,7 +88,7 @@ TEST(SchedulerPreemption, TheLeastUrgentItselfPausesAndKeepsItsBlocks) {
 }
 
 TEST(SchedulerPreemption, ResumptionGetsItsOwnPrefixBack) {
-  SimulatedEngine engine(small(), 6, kBlockTokens);
+  SimulatedEngine engine(small(), {6, kBlockTokens});
   add(engine, 1, prompt(8, 100), 4);
   add(engine, 2, prompt(15, 200), 6);  // 4 blocks
   engine.step();
@@ -115,7 +115,7 @@ TEST(SchedulerPreemption, NobodyIsAdmittedInAStepThatPreempts) {
   SchedulerConfig config = small();
   config.policy = Policy::kPriority;
   config.max_num_seqs = 2;
-  SimulatedEngine engine(config, 4, kBlockTokens);
+  SimulatedEngine engine(config, {4, kBlockTokens});
   add(engine, 1, prompt(8, 100), 8, 0);
   add(engine, 2, prompt(8, 200), 6, 5);
   engine.step();
@@ -138,7 +138,7 @@ TEST(SchedulerFairness, AFloodOfUrgentRequestsDoesNotStarveAPatientOne) {
   config.policy = Policy::kPriority;
   config.max_num_seqs = 2;
   config.promote_after_steps = 20;
-  SimulatedEngine engine(config, 8, kBlockTokens);
+  SimulatedEngine engine(config, {8, kBlockTokens});
   add(engine, 1, prompt(8, 100), 4, 1'000'000);
   int steps = 0;
   for (RequestId next = 2; engine.finished_request(1) == nullptr; ++steps) {
@@ -159,7 +159,7 @@ TEST(SchedulerFairness, APromotedLongRequestIsNotOvertakenForEver) {
   // It needs all blocks: everybody else must drain first, newcomers may not slip in.
   SchedulerConfig config = small();
   config.promote_after_steps = 10;
-  SimulatedEngine engine(config, 8, kBlockTokens);
+  SimulatedEngine engine(config, {8, kBlockTokens});
   for (RequestId id = 100; id < 104; ++id) add(engine, id, prompt(4, static_cast<int32_t>(id * 100)), 4);
   add(engine, 1, prompt(28, 1), 5);
   int steps = 0;
@@ -180,7 +180,7 @@ TEST(SchedulerFairness, OnlyOneIsPromotedAtATime) {
   config.policy = Policy::kPriority;
   config.max_num_seqs = 1;
   config.promote_after_steps = 3;
-  SimulatedEngine engine(config, 8, kBlockTokens);
+  SimulatedEngine engine(config, {8, kBlockTokens});
   for (RequestId id = 1; id <= 6; ++id) add(engine, id, prompt(4, static_cast<int32_t>(100 * id)), 4, 9);
   while (engine.scheduler.has_work()) {
     engine.step();
@@ -195,7 +195,7 @@ TEST(SchedulerFairness, OnlyOneIsPromotedAtATime) {
 }
 
 TEST(SchedulerFairness, AccountsPayForComputedInputOnceAndForOutputDouble) {
-  SimulatedEngine engine(small(), 32, kBlockTokens);
+  SimulatedEngine engine(small(), {32, kBlockTokens});
   add(engine, 1, prompt(12, 100), 3);
   engine.step();
   engine.step();
@@ -213,7 +213,7 @@ TEST(SchedulerFairness, NewFactorsAndNewCompanyAreNoNewAccounts) {
       config.max_num_seqs = 4;
       config.max_waiting = 64;
       config.max_loras = paired ? 0 : max_loras;
-      SimulatedEngine engine(config, 256, kBlockTokens);
+      SimulatedEngine engine(config, {256, kBlockTokens});
       int32_t live[3] = {}, next_key = 100;
       int64_t tokens[3] = {};
       RequestId next = 1;
@@ -246,7 +246,7 @@ TEST(SchedulerFairness, NewFactorsAndNewCompanyAreNoNewAccounts) {
 }
 
 TEST(SchedulerFairness, FinishedRequestsLeaveTheirAccount) {
-  SimulatedEngine engine(small(), 32, kBlockTokens);
+  SimulatedEngine engine(small(), {32, kBlockTokens});
   const auto add_for = [&](RequestId id, int32_t count, int32_t outputs) {
     const auto adapter = static_cast<int32_t>(id);
     ASSERT_TRUE(engine.scheduler.add(make_request(id, prompt(count, 100 * adapter), outputs, adapter)).ok());
@@ -261,7 +261,7 @@ TEST(SchedulerFairness, FinishedRequestsLeaveTheirAccount) {
 }
 
 TEST(SchedulerFairness, EachTokenIsProgressThatPostponesPromotion) {
-  SimulatedEngine engine(small(), 32, kBlockTokens);
+  SimulatedEngine engine(small(), {32, kBlockTokens});
   add(engine, 1, prompt(4, 100), 9);
   for (int i = 0; i < 5; ++i) engine.step();
   EXPECT_EQ(engine.scheduler.find(1)->last_progress_step, 5u);

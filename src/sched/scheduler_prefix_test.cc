@@ -33,7 +33,7 @@ void add(SimulatedEngine& engine, RequestId id, std::vector<int32_t> ids, int32_
 }
 
 TEST(SchedulerPrefix, ASecondRequestComputesOnlyTheRest) {
-  SimulatedEngine engine(small(), 32, kBlockTokens);
+  SimulatedEngine engine(small(), {32, kBlockTokens});
   add(engine, 1, prompt(12), 2);
   engine.drain();
   add(engine, 2, prompt(12), 2);
@@ -52,7 +52,7 @@ TEST(SchedulerPrefix, ASecondRequestComputesOnlyTheRest) {
 }
 
 TEST(SchedulerPrefix, GeneratedTokensAreFoundByTheNextTurn) {
-  SimulatedEngine engine(small(), 32, kBlockTokens);
+  SimulatedEngine engine(small(), {32, kBlockTokens});
   add(engine, 1, prompt(6), 7);  // 12 tokens computed, the last output never
   engine.drain();
   std::vector<int32_t> turn(engine.finished_request(1)->tokens);
@@ -64,7 +64,7 @@ TEST(SchedulerPrefix, GeneratedTokensAreFoundByTheNextTurn) {
 }
 
 TEST(SchedulerPrefix, NothingIsSharedAcrossRoots) {
-  SimulatedEngine engine(small(), 64, kBlockTokens);
+  SimulatedEngine engine(small(), {64, kBlockTokens});
   add(engine, 1, prompt(12), 2, 0);
   engine.drain();
   add(engine, 2, prompt(12), 2, 1);
@@ -82,7 +82,7 @@ TEST(SchedulerPrefix, NothingIsSharedAcrossRoots) {
 }
 
 TEST(SchedulerPrefix, PromptLogprobsComputeEveryPromptToken) {
-  SimulatedEngine engine(small(), 32, kBlockTokens);
+  SimulatedEngine engine(small(), {32, kBlockTokens});
   add(engine, 1, prompt(12), 2);
   engine.drain();
   auto request = make_request(2, prompt(12), 2);
@@ -99,7 +99,7 @@ TEST(SchedulerPrefix, PromptLogprobsComputeEveryPromptToken) {
 TEST(SchedulerPrefix, DisabledCachingSharesNothing) {
   SchedulerConfig config = small();
   config.enable_prefix_caching = false;
-  SimulatedEngine engine(config, 32, kBlockTokens);
+  SimulatedEngine engine(config, {32, kBlockTokens});
   add(engine, 1, prompt(12), 2);
   engine.drain();
   add(engine, 2, prompt(12), 2);
@@ -111,7 +111,7 @@ TEST(SchedulerPrefix, DisabledCachingSharesNothing) {
 TEST(SchedulerPrefix, ACancelledPrefillLeavesOnlyComputedBlocks) {
   SchedulerConfig config = small();
   config.max_num_batched_tokens = 10;
-  SimulatedEngine engine(config, 32, kBlockTokens);
+  SimulatedEngine engine(config, {32, kBlockTokens});
   add(engine, 1, prompt(30), 2);
   engine.step();
   engine.scheduler.cancel(1);
@@ -123,7 +123,7 @@ TEST(SchedulerPrefix, ACancelledPrefillLeavesOnlyComputedBlocks) {
 }
 
 TEST(SchedulerPrefix, EqualLongPromptsAreComputedOnceEvenIfTheyComeTogether) {
-  SimulatedEngine engine(small(), 64, kBlockTokens);
+  SimulatedEngine engine(small(), {64, kBlockTokens});
   for (RequestId id = 1; id <= 4; ++id) add(engine, id, prompt(21), 3);
   add(engine, 9, prompt(21, 900), 3);  // another prompt need not wait
   engine.scheduler.schedule(engine.plan);
@@ -142,7 +142,7 @@ TEST(SchedulerPrefix, EqualLongPromptsAreComputedOnceEvenIfTheyComeTogether) {
 TEST(SchedulerPrefix, WhenTheOneComputingIsCancelledTheNextTakesOver) {
   SchedulerConfig config = small();
   config.max_num_batched_tokens = 10;
-  SimulatedEngine engine(config, 64, kBlockTokens);
+  SimulatedEngine engine(config, {64, kBlockTokens});
   add(engine, 1, prompt(40), 3);
   add(engine, 2, prompt(40), 3);
   engine.step();
@@ -159,7 +159,7 @@ TEST(SchedulerPrefix, AnUrgentRequestDoesNotWaitForALessUrgentOne) {
   config.policy = Policy::kPriority;
   config.max_num_batched_tokens = 10;
   config.max_prefill_chunk = 5;
-  SimulatedEngine engine(config, 64, kBlockTokens);
+  SimulatedEngine engine(config, {64, kBlockTokens});
   auto background = make_request(1, prompt(40), 3, 0, 9);
   add(engine, std::move(background));
   engine.step();
@@ -172,7 +172,7 @@ TEST(SchedulerPrefix, AnUrgentRequestDoesNotWaitForALessUrgentOne) {
 }
 
 TEST(SchedulerPrefix, AFewSharedBlocksAreNotWorthWaitingFor) {
-  SimulatedEngine engine(small(), 64, kBlockTokens);
+  SimulatedEngine engine(small(), {64, kBlockTokens});
   add(engine, 1, prompt(16), 3);  // three full blocks at most can be shared
   add(engine, 2, prompt(16), 3);
   engine.scheduler.schedule(engine.plan);
@@ -183,7 +183,7 @@ TEST(SchedulerPrefix, AFewSharedBlocksAreNotWorthWaitingFor) {
 }
 
 TEST(SchedulerPrefix, ClearingForgetsAndRunningRequestsGoOn) {
-  SimulatedEngine engine(small(), 32, kBlockTokens);
+  SimulatedEngine engine(small(), {32, kBlockTokens});
   add(engine, 1, prompt(24), 9);
   engine.step();
   engine.scheduler.clear_prefix_cache();

@@ -56,6 +56,13 @@ std::unique_ptr<Request> random_request(RequestId id, int32_t max_model_len) {
   return request;
 }
 
+// Of the groups of layers: all positions, a window, both, several of a kind.
+std::vector<int32_t> random_windows() {
+  const int32_t window = *rc::gen::inRange(1, 14);
+  return *rc::gen::elementOf(
+      std::vector<std::vector<int32_t>>{{0}, {0}, {window}, {0, window}, {window, 0, window}, {window, 2 * window}});
+}
+
 SimulatedResidency random_residency() {
   std::set<AdapterId> failing;
   if (*rc::gen::inRange(0, 4) == 0) failing.insert(AdapterId{3});
@@ -87,8 +94,7 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
   std::set<AdapterId> running_adapters;
   size_t holding = 0;
   for (const auto& [id, request] : live) {
-    const int32_t covered = request->block_table.size() * cache.block_tokens();
-    RC_ASSERT(covered >= request->computed_count);
+    for (const auto& table : request->block_tables) RC_ASSERT(table.size() * cache.block_tokens() >= request->computed_count);
     RC_ASSERT(request->published_blocks * cache.block_tokens() <= request->computed_count);
     RC_ASSERT(request->token_count() <= request->max_length);
     if (request->status == RequestStatus::kRunning) {
@@ -98,10 +104,19 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
     }
     if (residency != nullptr && residency->holds(*request)) ++holding;
     if (request->status == RequestStatus::kWaiting || request->status == RequestStatus::kPreempted) {
-      RC_ASSERT(request->block_table.empty());
+      for (const auto& table : request->block_tables) RC_ASSERT(table.empty());
     }
-    const std::set<cache::BlockId> distinct(request->block_table.ids().begin(), request->block_table.ids().end());
-    RC_ASSERT(static_cast<int32_t>(distinct.size()) == request->block_table.size());
+    std::set<cache::BlockId> distinct;
+    int64_t held = 0;
+    for (const auto& table : request->block_tables) {
+      held += table.size() - table.begin();
+      for (int32_t i = 0; i < table.size(); ++i) {
+        RC_ASSERT((table[i] == cache::kNoBlock) == (i < table.begin()));
+        if (i >= table.begin()) distinct.insert(table[i]);
+      }
+    }
+    RC_ASSERT(std::ssize(distinct) == held);
+    RC_ASSERT(held <= cache.most_blocks(request->token_count()));
     for (const cache::BlockId block : distinct) ++holders[block];
   }
   RC_ASSERT(running == scheduler.running_count());
@@ -121,8 +136,10 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
   RC_ASSERT(cache.free_blocks() + static_cast<int32_t>(holders.size()) == cache.block_count());
   // A block with several holders lies in the computed part of each.
   for (const auto& [id, request] : live) {
-    for (int32_t i = 0; i < request->block_table.size(); ++i) {
-      if (cache.ref_count(request->block_table[i]) > 1) RC_ASSERT((i + 1) * cache.block_tokens() <= request->computed_count);
+    for (const auto& table : request->block_tables) {
+      for (int32_t i = table.begin(); i < table.size(); ++i) {
+        if (cache.ref_count(table[i]) > 1) RC_ASSERT((i + 1) * cache.block_tokens() <= request->computed_count);
+      }
     }
   }
 }
@@ -163,16 +180,16 @@ void check_answers(const SimulatedEngine& engine) {
     RC_ASSERT(std::ranges::equal(request->output(), expected));
     if (request->adapter_failed) RC_ASSERT(request->finish_reason == FinishReason::kError && request->output_count() == 0);
     if (request->finish_reason == FinishReason::kLength) RC_ASSERT(request->token_count() == request->max_length);
-    RC_ASSERT(request->block_table.empty());
+    for (const auto& table : request->block_tables) RC_ASSERT(table.empty());
   }
 }
 
 RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   const SchedulerConfig config = random_config();
-  const int32_t block_count = *rc::gen::inRange(2, 32);
+  const cache::KvPoolShape pool{.blocks = *rc::gen::inRange(2, 32), .block_tokens = kBlockTokens, .windows = random_windows()};
   SimulatedResidency memory = random_residency();
   SimulatedResidency* const residency = *rc::gen::inRange(0, 4) == 0 ? nullptr : &memory;
-  SimulatedEngine engine(config, block_count, kBlockTokens, residency);
+  SimulatedEngine engine(config, pool, residency);
   engine.tokens_at_once = *rc::gen::element(1, 1, 1, 2, 5);
   Scheduler& scheduler = engine.scheduler;
   std::map<RequestId, Request*> live;
@@ -248,8 +265,8 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   RC_ASSERT(memory.memory().idle());
   RC_ASSERT(scheduler.running_adapter_count() == 0);
   RC_ASSERT(engine.finished.size() == added);
-  RC_ASSERT(scheduler.cache().free_blocks() == block_count);
-  for (cache::BlockId block = 0; block < block_count; ++block) RC_ASSERT(scheduler.cache().ref_count(block) == 0);
+  RC_ASSERT(scheduler.cache().free_blocks() == pool.blocks);
+  for (cache::BlockId block = 0; block < pool.blocks; ++block) RC_ASSERT(scheduler.cache().ref_count(block) == 0);
   RC_CLASSIFY(scheduler.stats().preemptions > 0, "preemption");
   RC_CLASSIFY(scheduler.stats().promotions > 0, "promotion");
   RC_CLASSIFY(scheduler.stats().deferrals > 0, "deferral");
@@ -265,7 +282,7 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
 RC_GTEST_PROP(SchedulerProperty, NobodyStarvesUnderAFlood, ()) {
   SchedulerConfig config = random_config();
   config.promote_after_steps = *rc::gen::inRange(1, 30);
-  SimulatedEngine engine(config, *rc::gen::inRange(4, 20), kBlockTokens);
+  SimulatedEngine engine(config, {*rc::gen::inRange(4, 20), kBlockTokens, random_windows()});
   const auto flood = [&](RequestId& next) {
     while (engine.scheduler.waiting_count() < config.max_waiting) {
       auto request = make_request(next, std::vector<int32_t>(1 + next % 7, static_cast<int32_t>(next % 5)),
@@ -305,7 +322,7 @@ RC_GTEST_PROP(SchedulerProperty, NobodyStarvesWhenAdaptersDoNotFit, ()) {
   const bool mixes = *rc::gen::arbitrary<bool>();
   if (mixes && config.max_loras == 1) config.max_loras = 2;
   SimulatedResidency memory(*rc::gen::inRange<int64_t>(mixes ? 2 : 1, 4), *rc::gen::inRange(0, 4));
-  SimulatedEngine engine(config, *rc::gen::inRange(6, 12), kBlockTokens, &memory);
+  SimulatedEngine engine(config, {*rc::gen::inRange(6, 12), kBlockTokens, random_windows()}, &memory);
   // Zipf: key k with weight 1/k, of a fixed cycle; half as many of the base.
   static constexpr int32_t kAlone[] = {1, 2, 1, 0, 3, 1, 2, 0, 1, 4, 2, 1, 3, 1, 0};
   static constexpr int32_t kMixed[] = {5, 2, 1, 0, 8, 5, 6, 0, 7, 4, 2, 1, 3, 8, 0};

@@ -45,7 +45,7 @@ std::vector<std::pair<RequestId, int32_t>> planned(const StepPlan& plan) {
 using Items = std::vector<std::pair<RequestId, int32_t>>;
 
 TEST(SchedulerAdd, RefusesWhatCanNeverRun) {
-  Scheduler scheduler(small(), 10, kBlockTokens);
+  Scheduler scheduler(small(), {10, kBlockTokens});
   const auto refusal = [&](std::vector<int32_t> ids, int32_t max_tokens) {
     auto request = make_request(1, std::move(ids), max_tokens);
     const Status status = scheduler.add(std::move(request));
@@ -67,7 +67,7 @@ TEST(SchedulerAdd, RefusesWhatCanNeverRun) {
 }
 
 TEST(SchedulerAdd, RefusesASecondOfTheSameIdAndAFullQueue) {
-  Scheduler scheduler(small(), 64, kBlockTokens);
+  Scheduler scheduler(small(), {64, kBlockTokens});
   for (RequestId id = 0; id < 8; ++id) EXPECT_TRUE(scheduler.add(make_request(id, prompt(4), 1)).ok());
   EXPECT_EQ(scheduler.add(make_request(3, prompt(4), 1)).code(), Code::kAlreadyExists);
   const Status full = scheduler.add(make_request(9, prompt(4), 1));
@@ -78,7 +78,7 @@ TEST(SchedulerAdd, RefusesASecondOfTheSameIdAndAFullQueue) {
 }
 
 TEST(SchedulerPlan, AnswersAndEndsByLength) {
-  SimulatedEngine engine(small(), 16, kBlockTokens);
+  SimulatedEngine engine(small(), {16, kBlockTokens});
   add(engine, 1, prompt(6), 5);
   add(engine, 2, prompt(63), 100);  // the model's length leaves one output
   engine.drain();
@@ -91,7 +91,7 @@ TEST(SchedulerPlan, AnswersAndEndsByLength) {
 }
 
 TEST(SchedulerPlan, DecodesGoFirstThenRunningPrefillsThenNewOnes) {
-  SimulatedEngine engine(small(), 64, kBlockTokens);
+  SimulatedEngine engine(small(), {64, kBlockTokens});
   add(engine, 1, prompt(3, 100), 20);
   engine.step();  // 1 decodes from now on
   add(engine, 2, prompt(20, 200), 20);
@@ -110,7 +110,7 @@ TEST(SchedulerPlan, DecodesGoFirstThenRunningPrefillsThenNewOnes) {
 TEST(SchedulerPlan, ChunkCapLeavesRoomForOthers) {
   SchedulerConfig config = small();
   config.max_prefill_chunk = 6;
-  SimulatedEngine engine(config, 64, kBlockTokens);
+  SimulatedEngine engine(config, {64, kBlockTokens});
   add(engine, 1, prompt(30, 100), 4);
   add(engine, 2, prompt(30, 200), 4);
   engine.scheduler.schedule(engine.plan);
@@ -121,7 +121,7 @@ TEST(SchedulerPlan, WithoutChunkingAPromptWaitsForAStepThatHoldsAllOfIt) {
   SchedulerConfig config = small();
   config.enable_chunked_prefill = false;
   config.max_model_len = 16;
-  SimulatedEngine engine(config, 64, kBlockTokens);
+  SimulatedEngine engine(config, {64, kBlockTokens});
   add(engine, 1, prompt(10, 100), 2);
   add(engine, 2, prompt(10, 200), 2);
   add(engine, 3, prompt(3, 300), 2);  // would fit, but must not pass the second
@@ -134,7 +134,7 @@ TEST(SchedulerPlan, WithoutChunkingAPromptWaitsForAStepThatHoldsAllOfIt) {
 }
 
 TEST(SchedulerPlan, RowsAreGroupedByAdapterBaseFirst) {
-  SimulatedEngine engine(small(), 64, kBlockTokens);
+  SimulatedEngine engine(small(), {64, kBlockTokens});
   add(engine, 1, prompt(2), 9, 7);
   add(engine, 2, prompt(2), 9, 0);
   add(engine, 3, prompt(2), 9, 7);
@@ -146,7 +146,7 @@ TEST(SchedulerPlan, RowsAreGroupedByAdapterBaseFirst) {
 }
 
 TEST(SchedulerPlan, TokensAcceptedAtOnceAreComputedAsAChunk) {
-  SimulatedEngine engine(small(), 64, kBlockTokens);
+  SimulatedEngine engine(small(), {64, kBlockTokens});
   engine.tokens_at_once = 3;
   add(engine, 1, prompt(2), 8);
   add(engine, 2, prompt(2, 50), 1);
@@ -166,7 +166,7 @@ TEST(SchedulerPlan, TokensAcceptedAtOnceAreComputedAsAChunk) {
 }
 
 TEST(SchedulerPlan, MaxNumSeqsHolds) {
-  SimulatedEngine engine(small(), 64, kBlockTokens);
+  SimulatedEngine engine(small(), {64, kBlockTokens});
   for (RequestId id = 0; id < 6; ++id) add(engine, id, prompt(1), 3);
   engine.scheduler.schedule(engine.plan);
   EXPECT_EQ(engine.plan.items().size(), 4u);
@@ -178,7 +178,7 @@ TEST(SchedulerPlan, PriorityDecidesAmongWaitingUnderItsPolicyOnly) {
   for (const Policy policy : {Policy::kFcfs, Policy::kPriority}) {
     config.policy = policy;
     config.max_num_seqs = 1;
-    SimulatedEngine engine(config, 64, kBlockTokens);
+    SimulatedEngine engine(config, {64, kBlockTokens});
     add(engine, 1, prompt(4, 100), 1, 0, 5);
     add(engine, 2, prompt(4, 200), 1, 0, -5);
     engine.scheduler.schedule(engine.plan);
@@ -189,7 +189,7 @@ TEST(SchedulerPlan, PriorityDecidesAmongWaitingUnderItsPolicyOnly) {
 TEST(SchedulerPlan, AdaptersShareAdmissionFairly) {
   SchedulerConfig config = small();
   config.max_num_seqs = 1;
-  SimulatedEngine engine(config, 64, kBlockTokens);
+  SimulatedEngine engine(config, {64, kBlockTokens});
   for (RequestId id = 1; id <= 4; ++id) add(engine, id, prompt(4, static_cast<int32_t>(100 * id)), 2, 1);
   add(engine, 9, prompt(4, 900), 2, 2);
   engine.step();
@@ -201,7 +201,7 @@ TEST(SchedulerPlan, AdaptersShareAdmissionFairly) {
 TEST(SchedulerPlan, WatermarkKeepsBlocksForThoseRunning) {
   SchedulerConfig config = small();
   config.watermark_blocks = 2;
-  SimulatedEngine engine(config, 5, kBlockTokens);
+  SimulatedEngine engine(config, {5, kBlockTokens});
   add(engine, 1, prompt(4, 100), 8);
   add(engine, 2, prompt(9, 200), 2);  // 3 of the 4 free blocks: only 1 would stay
   engine.scheduler.schedule(engine.plan);
@@ -209,7 +209,7 @@ TEST(SchedulerPlan, WatermarkKeepsBlocksForThoseRunning) {
 }
 
 TEST(SchedulerPlan, AbandonedStepLeavesRequestsAsTheyWere) {
-  SimulatedEngine engine(small(), 16, kBlockTokens);
+  SimulatedEngine engine(small(), {16, kBlockTokens});
   add(engine, 1, prompt(6), 3);
   engine.scheduler.schedule(engine.plan);
   engine.scheduler.abandon(engine.plan);
@@ -223,7 +223,7 @@ TEST(SchedulerPlan, AbandonedStepLeavesRequestsAsTheyWere) {
 }
 
 TEST(SchedulerPlanDeathTest, ProtocolIsChecked) {
-  SimulatedEngine engine(small(), 16, kBlockTokens);
+  SimulatedEngine engine(small(), {16, kBlockTokens});
   add(engine, 1, prompt(6), 3);
   engine.scheduler.schedule(engine.plan);
   EXPECT_DEATH(engine.scheduler.schedule(engine.plan), "before the last plan ended");
@@ -233,7 +233,7 @@ TEST(SchedulerPlanDeathTest, ProtocolIsChecked) {
 }
 
 TEST(SchedulerFinish, CancelFreesEverythingWhereverTheRequestIs) {
-  SimulatedEngine engine(small(), 16, kBlockTokens);
+  SimulatedEngine engine(small(), {16, kBlockTokens});
   add(engine, 1, prompt(6, 100), 9);
   engine.step();  // 1 decodes
   add(engine, 2, prompt(30, 200), 9);
@@ -252,7 +252,7 @@ TEST(SchedulerFinish, CancelFreesEverythingWhereverTheRequestIs) {
 }
 
 TEST(SchedulerFinish, CancelDuringTheStepKeepsTheBlocksUntilItEnds) {
-  SimulatedEngine engine(small(), 16, kBlockTokens);
+  SimulatedEngine engine(small(), {16, kBlockTokens});
   add(engine, 1, prompt(6, 100), 9);
   add(engine, 2, prompt(6, 200), 9);
   engine.scheduler.schedule(engine.plan);
@@ -271,7 +271,7 @@ TEST(SchedulerFinish, CancelDuringTheStepKeepsTheBlocksUntilItEnds) {
 }
 
 TEST(SchedulerFinish, AFailedRequestSharesNothingItsNeighboursGoOn) {
-  SimulatedEngine engine(small(), 16, kBlockTokens);
+  SimulatedEngine engine(small(), {16, kBlockTokens});
   add(engine, 1, prompt(8, 100), 9);
   add(engine, 2, prompt(8, 200), 3);
   engine.scheduler.schedule(engine.plan);
@@ -285,7 +285,7 @@ TEST(SchedulerFinish, AFailedRequestSharesNothingItsNeighboursGoOn) {
 }
 
 TEST(SchedulerFinish, TheFirstReasonStays) {
-  SimulatedEngine engine(small(), 16, kBlockTokens);
+  SimulatedEngine engine(small(), {16, kBlockTokens});
   add(engine, 1, prompt(8), 9);
   engine.scheduler.schedule(engine.plan);
   Request& request = *engine.scheduler.find(1);

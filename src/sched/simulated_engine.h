@@ -1,6 +1,7 @@
 // A model for tests of the scheduler: its "KV" of a position is a hash of everything before it, kept in simulated blocks, and its
 // next token is drawn from the KV of the last position. Reading KV that is missing, stale or another request's gives a wrong
-// hash and fails at once; writing into a block that somebody else holds too fails as well. So the answers of a request must be
+// hash and fails at once; writing into a block that somebody else holds too fails as well. Each group of layers keeps its own, of
+// which the tokens see what its window shows. So the answers of a request must be
 // the same whatever the scheduler does: chunks, preemption, prefix cache, neighbours. Tests only.
 #pragma once
 
@@ -96,12 +97,11 @@ inline std::vector<int32_t> expected_output(const Request& request, std::span<co
 
 class SimulatedEngine {
  public:
-  SimulatedEngine(const SchedulerConfig& config, int32_t block_count, int32_t block_tokens,
-                  SimulatedResidency* residency = nullptr)
-      : scheduler(config, block_count, block_tokens, residency),
+  SimulatedEngine(const SchedulerConfig& config, const cache::KvPoolShape& pool, SimulatedResidency* residency = nullptr)
+      : scheduler(config, pool, residency),
         residency_(residency),
-        block_tokens_(block_tokens),
-        kv_(static_cast<size_t>(block_count) * static_cast<size_t>(block_tokens)) {}
+        pool_(pool),
+        kv_(static_cast<size_t>(pool.blocks) * static_cast<size_t>(pool.block_tokens)) {}
 
   // As the engine takes a request in: what it needs is fetched ahead. On error it is left as it was.
   Status add(std::unique_ptr<Request>&& request) {
@@ -125,16 +125,12 @@ class SimulatedEngine {
       const int32_t end = item.first_token + item.token_count;
       if (item.first_token != request.computed_count) return "a chunk does not begin where the last one ended";
       if (end > request.token_count()) return "a chunk ends behind the known tokens";
-      if (request.block_table.size() * block_tokens_ < end) return "the block table does not cover the chunk";
       uint64_t expected = 0;
       for (int32_t p = 0; p < end; ++p) {
         expected = mix_position(expected, request, p, request.tokens[p]);
-        if (p < item.first_token) {
-          if (kv_at(request, p) != expected) return fmt::format("request {} reads wrong KV at {}", request.id, p);
-          continue;
+        for (int32_t group = 0; group < pool_.groups(); ++group) {
+          if (auto fault = run_position(item, group, p, expected); !fault.empty()) return fault;
         }
-        if (scheduler.cache().ref_count(request.block_table[p / block_tokens_]) != 1) return "a shared block is written";
-        kv_at(request, p) = expected;
       }
     }
     return "";
@@ -147,7 +143,7 @@ class SimulatedEngine {
     for (const PlanItem& item : plan.items()) {
       Request& request = *item.request;
       if (!item.needs_logits || request.finished()) continue;
-      uint64_t kv = kv_at(request, request.token_count() - 1);
+      uint64_t kv = kv_at(request, 0, request.token_count() - 1);
       const int32_t end = std::min(request.token_count() + tokens_at_once, request.max_length);
       accepted_.clear();
       for (int32_t position = request.token_count(); position < end; ++position) {
@@ -189,13 +185,33 @@ class SimulatedEngine {
   int32_t tokens_at_once = 1;  // that a request's last token gives
 
  private:
-  uint64_t& kv_at(const Request& request, int32_t position) {
-    const int32_t block = request.block_table[position / block_tokens_];
-    return kv_[static_cast<size_t>(block) * static_cast<size_t>(block_tokens_) + static_cast<size_t>(position % block_tokens_)];
+  // One position of one group, whose KV shall be `kv` and the group's number.
+  std::string run_position(const PlanItem& item, int32_t group, int32_t position, uint64_t kv) {
+    const Request& request = *item.request;
+    const int32_t window = pool_.windows[group];
+    if (window > 0 && position <= item.first_token - window) return "";  // no token of the step sees it
+    const auto& table = request.block_tables[group];
+    const int32_t block = position / pool_.block_tokens;
+    if (block < table.begin() || block >= table.size()) {
+      return fmt::format("request {} has no block at {} in group {}", request.id, position, group);
+    }
+    auto& stored = kv_at(request, group, position);
+    if (position >= item.first_token) {
+      if (scheduler.cache().ref_count(table[block]) != 1) return "a shared block is written";
+      stored = kv + static_cast<uint64_t>(group);
+    }
+    if (stored == kv + static_cast<uint64_t>(group)) return "";
+    return fmt::format("request {} reads wrong KV at {} in group {}", request.id, position, group);
+  }
+
+  uint64_t& kv_at(const Request& request, int32_t group, int32_t position) {
+    const int32_t block = request.block_tables[group][position / pool_.block_tokens];
+    return kv_[static_cast<size_t>(block) * static_cast<size_t>(pool_.block_tokens) +
+               static_cast<size_t>(position % pool_.block_tokens)];
   }
 
   SimulatedResidency* residency_;
-  int32_t block_tokens_;
+  cache::KvPoolShape pool_;
   std::vector<uint64_t> kv_;
   std::vector<int32_t> accepted_;
 };

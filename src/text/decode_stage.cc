@@ -63,7 +63,9 @@ class JoinStage final : public DecodeStage {
 // Bytes to UTF-8 with U+FFFD for each maximal broken part; an incomplete character waits.
 class ByteLevelStage final : public FuseStage {
  public:
-  explicit ByteLevelStage(bool mapped) : mapped_(mapped) {}
+  ByteLevelStage(bool mapped, size_t longest_text) : mapped_(mapped) {
+    if (!mapped) token_.reserve(longest_text);
+  }
 
   void text(std::string_view part) override {
     if (mapped_) return bytes(part);
@@ -127,6 +129,7 @@ class ByteLevelStage final : public FuseStage {
 // run is held until it ends, or until it cannot become valid any more.
 class ByteFallbackStage final : public DecodeStage {
  public:
+  explicit ByteFallbackStage(size_t longest_text) { token_.reserve(longest_text); }
   void begin() override { token_.clear(); }
   void text(std::string_view part) override { token_ += part; }
   void end() override {
@@ -216,7 +219,7 @@ class ReplaceStage final : public DecodeStage {
 
 class ReplaceRegexStage final : public DecodeStage {
  public:
-  explicit ReplaceRegexStage(const DecoderStep& step) : step_(step) {}
+  ReplaceRegexStage(const DecoderStep& step, size_t longest_text) : step_(step) { token_.reserve(longest_text); }
   void begin() override {
     token_.clear();
     next_->begin();
@@ -327,13 +330,13 @@ class Collector final : public DecodeStage {
 
 }  // namespace
 
-std::unique_ptr<DecodeStage> make_decode_stage(const DecoderStep& step, bool mapped) {
+std::unique_ptr<DecodeStage> make_decode_stage(const DecoderStep& step, bool mapped, size_t longest_text) {
   using Kind = DecoderStep::Kind;
   switch (step.kind) {
-    case Kind::kByteLevel: return std::make_unique<ByteLevelStage>(mapped);
+    case Kind::kByteLevel: return std::make_unique<ByteLevelStage>(mapped, longest_text);
     case Kind::kReplaceString: return make_replace_stage(step.pattern, step.content);
-    case Kind::kReplaceRegex: return std::make_unique<ReplaceRegexStage>(step);
-    case Kind::kByteFallback: return std::make_unique<ByteFallbackStage>();
+    case Kind::kReplaceRegex: return std::make_unique<ReplaceRegexStage>(step, longest_text);
+    case Kind::kByteFallback: return std::make_unique<ByteFallbackStage>(longest_text);
     case Kind::kFuse: return make_fuse_stage();
     case Kind::kStrip: return std::make_unique<StripStage>(step);
     case Kind::kMetaspace: return std::make_unique<MetaspaceStage>(step);

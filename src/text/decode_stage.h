@@ -29,8 +29,9 @@ class DecodeStage {
   DecodeStage* next_ = nullptr;
 };
 
-// `mapped`: tokens come as bytes already (ByteLevel only).
-std::unique_ptr<DecodeStage> make_decode_stage(const DecoderStep& step, bool mapped);
+// `mapped`: tokens come as bytes already (ByteLevel only). A token of up to `longest_text` bytes is held without asking for
+// memory.
+std::unique_ptr<DecodeStage> make_decode_stage(const DecoderStep& step, bool mapped, size_t longest_text);
 std::unique_ptr<DecodeStage> make_replace_stage(std::string_view pattern, std::string_view content);
 std::unique_ptr<DecodeStage> make_fuse_stage();
 std::unique_ptr<DecodeStage> make_join_stage();

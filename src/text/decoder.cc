@@ -106,7 +106,7 @@ Result<std::string> DecoderSpec::token_bytes(std::string_view token, EncodeBudge
 DecodeStream::DecodeStream(const DecoderSpec& spec) {
   for (size_t i = spec.steps_done_at_load; i < spec.steps.size(); ++i) {
     const bool mapped = spec.tokens_are_bytes && i == spec.steps_done_at_load;
-    stages_.push_back(make_decode_stage(spec.steps[i], mapped));
+    stages_.push_back(make_decode_stage(spec.steps[i], mapped, spec.longest_text));
   }
   if (spec.joins_with_spaces) stages_.push_back(make_join_stage());
   if (spec.clean_up) {

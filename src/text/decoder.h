@@ -36,6 +36,7 @@ struct DecoderSpec {
   // The first steps that look at one token only are run at load, for every token (see token_text).
   size_t steps_done_at_load = 0;
   bool tokens_are_bytes = false;  // … and so was ByteLevel's map, if it follows them
+  size_t longest_text = 0;        // of a token of the vocabulary, in bytes: what a stream holds without asking for memory
 
   // Sets the two fields above; call when the steps are complete.
   void plan();

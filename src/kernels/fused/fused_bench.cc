@@ -10,7 +10,6 @@
 
 #include "base/aligned_buffer.h"
 #include "kernels/activation/activation.h"
-#include "kernels/fused/grouped_matmul.h"
 #include "kernels/fused/moe_gating.h"
 #include "kernels/fused/norm_quant.h"
 #include "kernels/fused/qk_norm_rope.h"
@@ -329,35 +328,6 @@ void bm_norm_and_quantised_gemm(benchmark::State& state) {
       });
 }
 
-// Eight experts read one x: its planes are made once, not once for each expert's rows and matrix.
-void bm_grouped_matmul(benchmark::State& state) {
-  const int64_t rows = state.range(0), n = 256, experts = 8;
-  Machine machine;
-  const Context ctx = machine.ctx();
-  const auto x = gaussian(rows * kCols, 1);
-  std::vector<std::unique_ptr<PackedMatrix>> packed;
-  std::vector<const PackedMatrix*> weights;
-  for (uint32_t g = 0; g < experts; ++g) {
-    const auto data = random_quant_matrix(DType::kQ4_0, n, kCols, g);
-    const WeightRows part{data.view()};
-    packed.push_back(*pack_quantised({&part, 1}, ctx.pool));
-    weights.push_back(packed.back().get());
-  }
-  const std::vector<int64_t> counts(experts, rows / experts);
-  std::vector<float> y(rows * n);
-  compare(
-      state,
-      [&] {
-        grouped_matmul(ctx, {x.data(), rows, kCols}, GroupCounts{counts}, weights, {y.data(), rows, n});
-      },
-      [&] {
-        for (int64_t g = 0; g < experts; ++g) {
-          const int64_t count = rows / experts;
-          weights[g]->multiply(ctx, {x.data() + g * count * kCols, count, kCols}, {}, {y.data() + g * count * n, count, n});
-        }
-      });
-}
-
 #define CHORAL_FUSED_BENCH(name) \
   BENCHMARK(name)->ArgName("rows")->Arg(32)->Arg(512)->UseManualTime()->Unit(benchmark::kMicrosecond)
 CHORAL_FUSED_BENCH(bm_add_rms_norm_bias);
@@ -372,7 +342,6 @@ CHORAL_FUSED_BENCH(bm_silu_and_mul_planes);
 CHORAL_FUSED_BENCH(bm_silu_and_mul_dynamic);
 CHORAL_FUSED_BENCH(bm_dequant_swiglu_quant);
 CHORAL_FUSED_BENCH(bm_moe_gating);
-CHORAL_FUSED_BENCH(bm_grouped_matmul);
 
 }  // namespace
 }  // namespace choral::kernels

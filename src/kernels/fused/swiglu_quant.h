@@ -9,7 +9,7 @@
 #include <span>
 
 #include "kernels/context.h"
-#include "kernels/fused/grouped_matmul.h"
+#include "kernels/fused/row_groups.h"
 #include "kernels/quant/quantised_rows.h"
 #include "tensor/view.h"
 

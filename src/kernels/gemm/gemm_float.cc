@@ -21,9 +21,11 @@ class FloatMatrix final : public PackedMatrix {
   std::string kernel_name(CpuLevel level) const override {
     return fmt::format("{} x f32, {}", format(), on_tile_unit(level) ? "amx tiles" : float_kernels(level).name);
   }
-  void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override {
-    if (on_tile_unit(ctx.level)) return multiply_panels_amx(panels_, ctx, x, epilogue, y);
-    multiply_float_panels(float_kernels(ctx.level), panels_, ctx, x, epilogue, y);
+  int64_t most_rows(CpuLevel level) const override { return on_tile_unit(level) ? most_amx_rows() : most_float_rows(); }
+  const MatrixProduct* plan(const Context& ctx, const ProductInput& x, const Epilogue& epilogue, MatrixView<float> y,
+                            int threads) const override {
+    if (on_tile_unit(ctx.level)) return plan_panels_amx(panels_, ctx, x.x, epilogue, y, threads);
+    return plan_float_panels(float_kernels(ctx.level), panels_, ctx, x.x, epilogue, y, threads);
   }
   Status read_row(int64_t row, std::span<float> out) const override {
     read_panel_row(panels_, row, out);

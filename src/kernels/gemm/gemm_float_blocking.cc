@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "base/checked_math.h"
 
@@ -14,7 +15,8 @@ constexpr int64_t kAheadBytes = 3072;     // prefetch distance of a stream in me
 constexpr int64_t kMaxTilePanels = 8;     // of a task with many rows: its finished tile is at most 120 KiB
 constexpr int64_t kMaxDirectPanels = 64;  // of a task with few rows
 constexpr int64_t kPackAheadLines = 64;   // of packed x
-constexpr int64_t kSerialPackFloats = 1 << 15;
+constexpr int64_t kSerialPackFloats = 1 << 15;  // so many are packed by one thread, more in pieces of
+constexpr int64_t kPieceChunks = kBlockK / kXChunk;
 constexpr int64_t kNever = -1;
 
 // Rows [0, rows) of x as `tiles` row tiles of near-equal height, block of k after block of k, so that what a task goes through
@@ -32,28 +34,21 @@ struct PackedRows {
     return block * rows + begin(t) * std::min(kBlockK, padded_k - block) + (k - block) * height(t);
   }
   const float* tile(int64_t t, int64_t k) const { return data + offset(t, k); }
-};
+  int64_t chunks() const { return padded_k / kXChunk; }
 
-PackedRows pack_rows(const Context& ctx, MatrixView<const float> x, int64_t tiles) {
-  PackedRows packed{nullptr, x.rows, tiles, round_up(x.cols, kXChunk)};
-  if (x.rows == 1) {  // a row is its own packed form
-    packed.data = x.data;
-    return packed;
-  }
-  float* out = ctx.scratch.make<float>(x.rows * packed.padded_k).data();
-  packed.data = out;
-  // In the order of the packed form: its lines are mostly in no cache, and only a run of stores is fetched well ahead.
-  const auto pack = [&](int64_t begin, int64_t end, int) {
-    for (int64_t c0 = begin; c0 < end;) {
+  // Chunks [begin, end) of k, in the order of the packed form: its lines are mostly in no cache, and only a run of stores is
+  // fetched well ahead.
+  void pack(MatrixView<const float> x, int64_t first, int64_t end, float* out) const {
+    for (int64_t c0 = first; c0 < end;) {
       const int64_t c1 = std::min(end, round_up(c0 + 1, kBlockK / kXChunk));
       for (int64_t t = 0; t < tiles; ++t) {
-        const int height = packed.height(t);
-        const float* rows = x.row(packed.begin(t));
-        float* target = out + packed.offset(t, c0 * kXChunk);
+        const int tall = height(t);
+        const float* source = x.row(begin(t));
+        float* target = out + offset(t, c0 * kXChunk);
         for (int64_t c = c0; c < c1; ++c) {
           const int64_t count = std::min(kXChunk, x.cols - c * kXChunk);
-          for (int r = 0; r < height; ++r, target += kXChunk) {
-            const float* from = rows + r * x.stride + c * kXChunk;
+          for (int r = 0; r < tall; ++r, target += kXChunk) {
+            const float* from = source + r * x.stride + c * kXChunk;
             if (count == kXChunk) {
               __builtin_prefetch(target + kPackAheadLines * kXChunk, 1);
               __builtin_prefetch(from + 4 * kXChunk, 0);
@@ -66,15 +61,8 @@ PackedRows pack_rows(const Context& ctx, MatrixView<const float> x, int64_t tile
       }
       c0 = c1;
     }
-  };
-  const int64_t chunks = packed.padded_k / kXChunk;
-  if (x.rows * x.cols <= kSerialPackFloats) {
-    pack(0, chunks, 0);
-  } else {
-    ctx.pool.parallel_for(chunks, 16, pack);
   }
-  return packed;
-}
+};
 
 // Row tiles from the first in which a block's micro-kernels fetch the next block of weights, a share in each: all in the first
 // would keep that tile's own loads waiting. The others may fetch a companion's bytes: so much of what they could.
@@ -100,16 +88,15 @@ Fetches plan_fetches(const FloatPanels& w, int64_t tiles, const Companion* compa
 struct Job {
   const FloatKernels& kernels;
   const FloatPanels& w;
-  const PackedRows& x;
-  const Epilogue& epilogue;
+  PackedRows x;
+  Epilogue epilogue;
   Fetches fetches;
-  int64_t first_row;  // of x in the whole call
   MatrixView<float> y;
 
   void finish(int64_t p0, int64_t p1, float* out, int64_t out_stride) const {
     const int64_t col = p0 * kPanelRows;
     const int64_t cols = std::min(p1 * kPanelRows, w.n) - col;
-    finish_tile(kernels, epilogue, {out, x.rows, cols, out_stride}, first_row, col, y);
+    finish_tile(kernels, epilogue, {out, x.rows, cols, out_stride}, col, y);
   }
 
   // Points the micro-kernel at k0 of the panels from p on.
@@ -153,7 +140,7 @@ struct Job {
     const int64_t col = panel * kPanelRows;
     const int64_t cols = std::min(panels * kPanelRows, w.n - col);
     for (int64_t i = x.begin(t); i < x.begin(t + 1); ++i) {
-      for (int64_t j = 0; j < cols; j += kPanelRows) __builtin_prefetch(y.row(first_row + i) + col + j, 1);
+      for (int64_t j = 0; j < cols; j += kPanelRows) __builtin_prefetch(y.row(i) + col + j, 1);
     }
   }
 
@@ -215,29 +202,27 @@ struct Job {
   }
 };
 
-// Rows of one call that x, its packed form and the tiles are made for.
-void multiply_rows(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx, MatrixView<const float> x,
-                   int64_t first_row, const Epilogue& epilogue, MatrixView<float> y) {
-  const Arena::Mark mark(ctx.scratch);
-  const bool direct = x.rows <= kernels.max_direct_rows;
-  const int threads = ctx.pool.size();
-  const int64_t group = direct ? kernels.panels_for(static_cast<int>(x.rows)) : kernels.tile_panels;
-  const int64_t task = panels_per_task(w.panels(), threads, group, direct ? kMaxDirectPanels : kMaxTilePanels);
-  const PackedRows packed = pack_rows(ctx, x, direct ? 1 : ceil_div(x.rows, kernels.tile_rows));
+class FloatProduct final : public MatrixProduct {
+ public:
+  FloatProduct(const Work& work, const Job& job, MatrixView<const float> source, float* packed, int64_t wide_floats)
+      : MatrixProduct(work), job_(job), source_(source), packed_(packed), wide_floats_(wide_floats) {}
 
-  const int64_t wide_floats = direct || w.dtype == DType::kF32 ? 0 : kernels.tile_panels * kBlockK * kPanelRows;
-  const int64_t thread_floats = wide_floats + x.rows * task * kPanelRows;
-  float* scratch = ctx.scratch.make<float>(thread_floats * threads).data();
-  const Job job{kernels, w, packed, epilogue, plan_fetches(w, packed.tiles, epilogue.companion), first_row, y};
-  ctx.pool.parallel_for(w.panels(), task, [&](int64_t p0, int64_t p1, int thread) {
-    // A pool of one gets everything at once; tasks keep their size.
-    float* own = scratch + thread * thread_floats;
-    for (int64_t p = p0; p < p1; p += task) {
-      const int64_t end = std::min(p + task, p1);
-      direct ? job.run_direct(p, end, own + wide_floats) : job.run_tiles(p, end, own + wide_floats, own, thread);
-    }
-  });
-}
+  void prepare(int64_t begin, int64_t end) const override {
+    const bool all = work().pieces == 1;
+    job_.x.pack(source_, begin * kPieceChunks, all ? job_.x.chunks() : std::min(end * kPieceChunks, job_.x.chunks()), packed_);
+  }
+  void multiply(int64_t begin, int64_t end, std::byte* memory, int thread) const override {
+    auto* own = reinterpret_cast<float*>(memory);
+    job_.x.rows <= job_.kernels.max_direct_rows ? job_.run_direct(begin, end, own)
+                                                : job_.run_tiles(begin, end, own + wide_floats_, own, thread);
+  }
+
+ private:
+  Job job_;
+  MatrixView<const float> source_;
+  float* packed_;  // of job_.x
+  int64_t wide_floats_;
+};
 
 }  // namespace
 
@@ -255,25 +240,38 @@ int64_t panels_per_task(int64_t panels, int threads, int64_t group, int64_t most
   return std::min(ceil_div(share, ceil_div(share, most)), most);
 }
 
-void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixView<float> tile, int64_t row, int64_t col,
+void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixView<float> tile, int64_t col,
                  MatrixView<float> y) {
   const float* bias = epilogue.bias == nullptr ? nullptr : epilogue.bias + col;
-  const MatrixView<float> target = y.sub_rows(row, tile.rows).sub_cols(col, tile.cols);
-  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(row, col, tile);
+  const MatrixView<float> target = y.sub_rows(0, tile.rows).sub_cols(col, tile.cols);
+  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(epilogue.row, epilogue.col + col, tile);
   kernels.finish(tile, bias, epilogue.accumulate, target);
-  if (epilogue.result_hook != nullptr) (*epilogue.result_hook)(row, col, target);
+  if (epilogue.result_hook != nullptr) (*epilogue.result_hook)(epilogue.row, epilogue.col + col, target);
 }
 
-void multiply_float_panels(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx, MatrixView<const float> x,
-                           const Epilogue& epilogue, MatrixView<float> y) {
-  CHORAL_DCHECK(x.cols == w.k && y.cols == w.n && x.rows == y.rows, "multiply: x [m, k], y [m, n]");
-  if (x.rows <= kernels.max_direct_rows) return x.rows == 0 ? void() : multiply_rows(kernels, w, ctx, x, 0, epilogue, y);
-  const int64_t blocks = ceil_div(x.rows, kBlockRows);
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t begin = b * x.rows / blocks;
-    const int64_t end = (b + 1) * x.rows / blocks;
-    multiply_rows(kernels, w, ctx, x.sub_rows(begin, end - begin), begin, epilogue, y);
+int64_t most_float_rows() { return kBlockRows; }
+
+const MatrixProduct* plan_float_panels(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx,
+                                       MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y, int threads) {
+  const bool direct = x.rows <= kernels.max_direct_rows;
+  const int64_t group = direct ? kernels.panels_for(static_cast<int>(x.rows)) : kernels.tile_panels;
+  const int64_t task = panels_per_task(w.panels(), threads, group, direct ? kMaxDirectPanels : kMaxTilePanels);
+  PackedRows packed{x.data, x.rows, direct ? 1 : ceil_div(x.rows, kernels.tile_rows), round_up(x.cols, kXChunk)};
+  const int64_t wide_floats = direct || w.dtype == DType::kF32 ? 0 : kernels.tile_panels * kBlockK * kPanelRows;
+  MatrixProduct::Work work{
+      .panels = w.panels(),
+      .task_panels = task,
+      .thread_bytes = (wide_floats + x.rows * task * kPanelRows) * static_cast<int64_t>(sizeof(float)),
+  };
+  float* target = nullptr;
+  if (x.rows > 1) {  // a row is its own packed form
+    packed.data = target = ctx.scratch.make<float>(x.rows * packed.padded_k).data();
+    const bool at_once = x.rows * x.cols <= kSerialPackFloats;
+    work.pieces = at_once ? 1 : ceil_div(packed.chunks(), kPieceChunks);
+    work.piece_elements = x.rows * packed.padded_k / work.pieces;
   }
+  const Job job{kernels, w, packed, epilogue, plan_fetches(w, packed.tiles, epilogue.companion), y};
+  return new (ctx.scratch.make<FloatProduct>(1).data()) FloatProduct(work, job, x, target, wide_floats);
 }
 
 }  // namespace choral::kernels

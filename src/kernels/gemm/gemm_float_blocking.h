@@ -5,12 +5,14 @@
 #pragma once
 
 #include "kernels/gemm/gemm_float_kernels.h"
+#include "kernels/gemm/matrix_product.h"
 
 namespace choral::kernels {
 
-// y = x·Wᵀ with the epilogue of packed_matrix.h; scratch from ctx.scratch.
-void multiply_float_panels(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx, MatrixView<const float> x,
-                           const Epilogue& epilogue, MatrixView<float> y);
+// PackedMatrix::plan() and most_rows().
+const MatrixProduct* plan_float_panels(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx,
+                                       MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y, int threads);
+int64_t most_float_rows();
 
 // Panels of one task: cut so that threads end together, each task a multiple of `group` panels where that costs nothing.
 int64_t panels_per_task(int64_t panels, int threads, int64_t group, int64_t most);
@@ -18,8 +20,7 @@ int64_t panels_per_task(int64_t panels, int threads, int64_t group, int64_t most
 // `most`, halved until it is no more than `left`.
 int64_t largest_group(int64_t most, int64_t left);
 
-// Hook, bias and write of a finished tile: columns [col, col + tile.cols) of rows [row, row + tile.rows) of y.
-void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixView<float> tile, int64_t row, int64_t col,
-                 MatrixView<float> y);
+// Hook, bias and write of a finished tile: columns [col, col + tile.cols) of y's first rows.
+void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixView<float> tile, int64_t col, MatrixView<float> y);
 
 }  // namespace choral::kernels

@@ -28,8 +28,10 @@ class Fp8Matrix final : public PackedMatrix {
   std::string kernel_name(CpuLevel level) const override {
     return fmt::format("{} x f32, {}", format(), float_kernels(level).name);
   }
-  void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override {
-    multiply_float_panels(float_kernels(ctx.level), panels_, ctx, x, epilogue, y);
+  int64_t most_rows(CpuLevel) const override { return most_float_rows(); }
+  const MatrixProduct* plan(const Context& ctx, const ProductInput& x, const Epilogue& epilogue, MatrixView<float> y,
+                            int threads) const override {
+    return plan_float_panels(float_kernels(ctx.level), panels_, ctx, x.x, epilogue, y, threads);
   }
   Status read_row(int64_t row, std::span<float> out) const override {
     read_panel_row(panels_, row, out);

@@ -1,9 +1,11 @@
 #include "kernels/gemm/gemm_quant_matrix.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
 #include "kernels/gemm/gemm_quant_kernel.h"
+#include "kernels/gemm/matrix_product.h"
 #include "kernels/gemm/tile_finish.h"
 
 namespace choral::kernels {
@@ -36,18 +38,17 @@ class QuantisedMatrix final : public PackedMatrix {
   std::string kernel_name(CpuLevel level) const override {
     return fmt::format("{} x {}, {}", name_, name_of(planes_), quant_kernel(form_, level).name);
   }
-  void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override;
+  int64_t most_rows(CpuLevel) const override { return kRowsPerPass; }
+  const MatrixProduct* plan(const Context& ctx, const ProductInput& x, const Epilogue& epilogue, MatrixView<float> y,
+                            int threads) const override;
   std::optional<RowForm> quantised_input(CpuLevel level) const override {
     return RowForm{.kind = RowForm::Kind::kPlanes,
                    .planes = {.zero = quant_kernel(form_, level).zero, .halves = form_.sub_blocks() == 2, .planes = planes_}};
   }
-  void multiply_quantised(const Context& ctx, const QuantisedRows& x, const Epilogue& epilogue,
-                          MatrixView<float> y) const override;
   Status read_row(int64_t row, std::span<float> out) const override;
 
  private:
-  void multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row, const QuantisedBlock* x,
-                     const Epilogue& epilogue, MatrixView<float> y) const;
+  friend class QuantisedProduct;
 
   std::string name_;
   QuantForm form_;
@@ -66,64 +67,74 @@ MatrixView<float> add_planes(MatrixView<float> tile) {
   return tile.sub_rows(0, tile.rows / 2);
 }
 
-void QuantisedMatrix::multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue,
-                               MatrixView<float> y) const {
-  CHORAL_CHECK(x.cols == k() && y.cols == n() && x.rows == y.rows, "x is [m, k], y is [m, n]");
-  const QuantKernel kernel = quant_kernel(form_, ctx.level);
-  for (int64_t row = 0; row < x.rows; row += kRowsPerPass) {
-    const int64_t count = std::min(kRowsPerPass, x.rows - row);
-    const Arena::Mark mark(ctx.scratch);
-    const QuantisedRows rows(ctx.scratch, *quantised_input(ctx.level), count, k());
-    quantise_rows(ctx, x.sub_rows(row, count), rows);
-    multiply_pass(ctx, kernel, row, rows.planes().data(), epilogue, y.sub_rows(row, count));
-  }
-}
+class QuantisedProduct final : public MatrixProduct {
+ public:
+  QuantisedProduct(const Work& work, const QuantisedMatrix& w, CpuLevel level, MatrixView<const float> source,
+                   const QuantisedRows& x, const Epilogue& epilogue, MatrixView<float> y)
+      : MatrixProduct(work),
+        w_(w),
+        level_(level),
+        kernel_(quant_kernel(w.form_, level)),
+        source_(source),
+        x_(x),
+        rows_(plane_count(w.planes_) * y.rows),
+        epilogue_(epilogue),
+        y_(y) {}
 
-void QuantisedMatrix::multiply_quantised(const Context& ctx, const QuantisedRows& x, const Epilogue& epilogue,
-                                         MatrixView<float> y) const {
-  CHORAL_CHECK(x.form() == quantised_input(ctx.level) && x.rows() == y.rows && x.k() == k() && y.cols == n(),
-               "y is [m, n], and x has m rows of the form that was asked for");
-  const QuantKernel kernel = quant_kernel(form_, ctx.level);
-  for (int64_t row = 0; row < y.rows; row += kRowsPerPass) {
-    const int64_t count = std::min(kRowsPerPass, y.rows - row);
-    multiply_pass(ctx, kernel, row, x.sub_rows(row, count).planes().data(), epilogue, y.sub_rows(row, count));
-  }
-}
+  static int64_t thread_bytes(int64_t rows) { return tile_bytes(rows) + (is_few(rows) ? 0 : int64_t{kQuantWorkBytes}); }
 
-void QuantisedMatrix::multiply_pass(const Context& ctx, const QuantKernel& kernel, int64_t first_row, const QuantisedBlock* x,
-                                    const Epilogue& epilogue, MatrixView<float> y) const {
-  const Arena::Mark mark(ctx.scratch);
-  const int64_t blocks = k() / kQuantBlock, rows = plane_count(planes_) * y.rows;
-  const bool few = rows <= kQuantDirectRows;
-  const int64_t tile_floats = rows * kQuantTileColumns;
-  const auto tiles = ctx.scratch.make<float>(ctx.pool.size() * tile_floats);
-  const int64_t work_bytes = few ? 0 : kQuantWorkBytes;
-  const auto work = ctx.scratch.make<std::byte>(ctx.pool.size() * work_bytes);
-  const int64_t panels = ceil_div(n(), kQuantLanes);
-  const int64_t quads = ceil_div(panels, kQuantPanelsAtOnce);
-  // Neighbouring panels stay with one thread, which has already asked for the next ones; eight shares a thread even out the end.
-  const int64_t grain = std::max<int64_t>(1, quads / (8 * ctx.pool.size()));
-  ctx.pool.parallel_for(quads, grain, [&](int64_t begin, int64_t end, int thread) {
-    float* tile = tiles.data() + thread * tile_floats;
-    for (int64_t t = begin; t < end; ++t) {
-      const int64_t panel = t * kQuantPanelsAtOnce, col = panel * kQuantLanes;
+  void prepare(int64_t begin, int64_t end) const override {
+    quantise_rows(level_, source_.sub_rows(begin, end - begin), x_.sub_rows(begin, end - begin));
+  }
+  void multiply(int64_t begin, int64_t end, std::byte* memory, int) const override {
+    auto* tile = reinterpret_cast<float*>(memory);
+    for (int64_t panel = begin; panel < end; panel += kQuantPanelsAtOnce) {
       const QuantKernelArgs args{
-          .form = form_,
-          .panels = panels_.data() + panel * panel_bytes_,
-          .panel_bytes = panel_bytes_,
-          .panel_count = static_cast<int>(std::min<int64_t>(kQuantPanelsAtOnce, panels - panel)),
-          .x = x,
-          .blocks = blocks,
-          .rows = rows,
+          .form = w_.form_,
+          .panels = w_.panels_.data() + panel * w_.panel_bytes_,
+          .panel_bytes = w_.panel_bytes_,
+          .panel_count = static_cast<int>(std::min<int64_t>(kQuantPanelsAtOnce, end - panel)),
+          .x = x_.planes().data(),
+          .blocks = w_.k() / kQuantBlock,
+          .rows = rows_,
           .out = tile,
-          .work = work.data() + thread * work_bytes,
+          .work = memory + tile_bytes(rows_),
       };
-      (few ? kernel.direct : kernel.tiled)(args);
-      const int64_t cols = std::min<int64_t>(kQuantTileColumns, n() - col);
-      const MatrixView<float> sums(tile, rows, cols, kQuantTileColumns);
-      finish_tile(planes_ == Planes::kTwo ? add_planes(sums) : sums, first_row, col, epilogue, y);
+      (is_few(rows_) ? kernel_.direct : kernel_.tiled)(args);
+      const int64_t col = panel * kQuantLanes, cols = std::min<int64_t>(kQuantTileColumns, w_.n() - col);
+      const MatrixView<float> sums(tile, rows_, cols, kQuantTileColumns);
+      finish_tile(w_.planes_ == Planes::kTwo ? add_planes(sums) : sums, col, epilogue_, y_);
     }
-  });
+  }
+
+ private:
+  static bool is_few(int64_t rows) { return rows <= kQuantDirectRows; }
+  static int64_t tile_bytes(int64_t rows) { return rows * kQuantTileColumns * static_cast<int64_t>(sizeof(float)); }
+
+  const QuantisedMatrix& w_;
+  CpuLevel level_;
+  QuantKernel kernel_;
+  MatrixView<const float> source_;
+  QuantisedRows x_;
+  int64_t rows_;  // of planes
+  Epilogue epilogue_;
+  MatrixView<float> y_;
+};
+
+const MatrixProduct* QuantisedMatrix::plan(const Context& ctx, const ProductInput& x, const Epilogue& epilogue,
+                                           MatrixView<float> y, int threads) const {
+  const int64_t panels = ceil_div(n(), kQuantLanes), quads = ceil_div(panels, kQuantPanelsAtOnce);
+  // Neighbouring panels stay with one thread, which has already asked for the next ones; eight shares a thread even out the end.
+  MatrixProduct::Work work{.panels = panels,
+                           .task_panels = kQuantPanelsAtOnce * std::max<int64_t>(1, quads / (8 * threads)),
+                           .thread_bytes = QuantisedProduct::thread_bytes(plane_count(planes_) * y.rows)};
+  QuantisedRows rows = x.quantised;
+  if (rows.empty()) {
+    rows = {ctx.scratch, *quantised_input(ctx.level), y.rows, k()};
+    work.pieces = y.rows;
+    work.piece_elements = k();
+  }
+  return new (ctx.scratch.make<QuantisedProduct>(1).data()) QuantisedProduct(work, *this, ctx.level, x.x, rows, epilogue, y);
 }
 
 Status QuantisedMatrix::read_row(int64_t row, std::span<float> out) const {

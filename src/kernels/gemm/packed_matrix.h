@@ -37,7 +37,23 @@ struct Epilogue {
   const Hook* result_hook = nullptr;
   bool accumulate = false;  // adds to what y held: the residual stream
   Companion* companion = nullptr;
+  int64_t row = 0, col = 0;  // of y in what the hooks speak of, where it is a part of that
 };
+
+// Rows of x, as floats or as the matrix wants them quantised.
+struct ProductInput {
+  MatrixView<const float> x;
+  QuantisedRows quantised;  // empty: x as it is
+
+  int64_t rows() const { return quantised.empty() ? x.rows : quantised.rows(); }
+  int64_t cols() const { return quantised.empty() ? x.cols : quantised.k(); }
+  ProductInput sub_rows(int64_t begin, int64_t count) const {
+    if (quantised.empty()) return {x.sub_rows(begin, count), {}};
+    return {{}, quantised.sub_rows(begin, count)};
+  }
+};
+
+class MatrixProduct;
 
 class PackedMatrix {
  public:
@@ -52,14 +68,19 @@ class PackedMatrix {
   virtual std::string kernel_name(CpuLevel level) const = 0;  // what multiply() runs there: "bf16 x f32, avx512 fma"
 
   // y [m, n] = x [m, k] · Wᵀ with the epilogue. Shapes were checked when the batch was built. Allocates only from ctx.scratch.
-  virtual void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const = 0;
+  void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const;
 
   // How multiply() quantises x at `level`; none: it reads the floats. Who makes x may then make rows of that form on the way
   // (fused/norm_quant.h, fused/swiglu_quant.h) and call multiply_quantised(), which gives the bits of multiply(x): y.rows rows of
   // the form for the level of ctx. Not for a matrix that says none.
-  virtual std::optional<RowForm> quantised_input(CpuLevel level) const;
-  virtual void multiply_quantised(const Context& ctx, const QuantisedRows& x, const Epilogue& epilogue,
-                                  MatrixView<float> y) const;
+  virtual std::optional<RowForm> quantised_input(CpuLevel) const { return std::nullopt; }
+  void multiply_quantised(const Context& ctx, const QuantisedRows& x, const Epilogue& epilogue, MatrixView<float> y) const;
+
+  // multiply() as work that threads share (matrix_product.h), of some rows, at most most_rows(), in tasks for `threads` threads.
+  // It lies in ctx.scratch with its working memory; W, x, y and what the epilogue points to outlive it.
+  virtual int64_t most_rows(CpuLevel level) const = 0;
+  virtual const MatrixProduct* plan(const Context& ctx, const ProductInput& x, const Epilogue& epilogue, MatrixView<float> y,
+                                    int threads) const = 0;
 
   // Row `row` of W as float: the embedding lookup of a tied matrix. Any thread. An error is the device's; the host's own matrices
   // have none.
@@ -71,11 +92,5 @@ class PackedMatrix {
  private:
   int64_t n_, k_;
 };
-
-inline std::optional<RowForm> PackedMatrix::quantised_input(CpuLevel) const { return std::nullopt; }
-
-inline void PackedMatrix::multiply_quantised(const Context&, const QuantisedRows&, const Epilogue&, MatrixView<float>) const {
-  CHORAL_CHECK(false, "only a matrix that names its quantised input multiplies one");
-}
 
 }  // namespace choral::kernels

@@ -14,8 +14,10 @@ class ReorderedMatrix final : public PackedMatrix {
   std::string format() const override { return inner_->format() + " in its own order of k"; }
   std::string kernel_name(CpuLevel level) const override { return inner_->kernel_name(level) + ", x gathered"; }
 
-  void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override {
-    const Arena::Mark mark(ctx.scratch);
+  int64_t most_rows(CpuLevel level) const override { return inner_->most_rows(level); }
+  const MatrixProduct* plan(const Context& ctx, const ProductInput& input, const Epilogue& epilogue, MatrixView<float> y,
+                            int threads) const override {
+    const MatrixView<const float> x = input.x;
     const MatrixView<float> gathered(ctx.scratch.make<float>(x.rows * k()).data(), x.rows, k());
     ctx.pool.parallel_for(x.rows, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t r = begin; r < end; ++r) {
@@ -24,7 +26,7 @@ class ReorderedMatrix final : public PackedMatrix {
         for (size_t j = 0; j < order_.size(); ++j) to[j] = from[order_[j]];
       }
     });
-    inner_->multiply(ctx, gathered, epilogue, y);
+    return inner_->plan(ctx, {gathered, {}}, epilogue, y, threads);
   }
 
   Status read_row(int64_t row, std::span<float> out) const override {

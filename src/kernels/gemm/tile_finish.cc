@@ -4,8 +4,8 @@
 
 namespace choral::kernels {
 
-void finish_tile(MatrixView<float> sums, int64_t row, int64_t col, const Epilogue& epilogue, MatrixView<float> y) {
-  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(row, col, sums);
+void finish_tile(MatrixView<float> sums, int64_t col, const Epilogue& epilogue, MatrixView<float> y) {
+  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(epilogue.row, epilogue.col + col, sums);
   if (epilogue.bias != nullptr) {
     const float* bias = epilogue.bias + col;
     for (int64_t r = 0; r < sums.rows; ++r) {
@@ -23,7 +23,7 @@ void finish_tile(MatrixView<float> sums, int64_t row, int64_t col, const Epilogu
     }
   }
   if (epilogue.result_hook != nullptr) {
-    (*epilogue.result_hook)(row, col, y.sub_rows(0, sums.rows).sub_cols(col, sums.cols));
+    (*epilogue.result_hook)(epilogue.row, epilogue.col + col, y.sub_rows(0, sums.rows).sub_cols(col, sums.cols));
   }
 }
 

@@ -7,7 +7,7 @@
 namespace choral::kernels {
 
 // y = sums (+ product hook) (+ bias) (+ old y) (+ result hook), in this order for every shape of tile. `y` holds the rows of
-// `sums` with all their columns; the hooks are told that they begin at `row`. The tile's first column is `col`.
-void finish_tile(MatrixView<float> sums, int64_t row, int64_t col, const Epilogue& epilogue, MatrixView<float> y);
+// `sums` with all their columns; the tile's first column is `col`.
+void finish_tile(MatrixView<float> sums, int64_t col, const Epilogue& epilogue, MatrixView<float> y);
 
 }  // namespace choral::kernels

@@ -40,13 +40,16 @@ void quantise_row(CpuLevel level, const float* x, int64_t k, QuantiseOptions opt
   CHORAL_AT_LEVEL(level, row_of_planes)(x, k, options, out);
 }
 
+void quantise_planes(CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out) {
+  const int64_t row_blocks = plane_count(options.planes) * (x.cols / 32);
+  for (int64_t row = 0; row < x.rows; ++row) quantise_row(level, x.row(row), x.cols, options, out + row * row_blocks);
+}
+
 void quantise_planes(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out) {
   const int64_t row_blocks = plane_count(options.planes) * (x.cols / 32);
   pool.parallel_for(x.rows, std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(x.cols, 1)),
                     [&](int64_t begin, int64_t end, int) {
-                      for (int64_t row = begin; row < end; ++row) {
-                        quantise_row(level, x.row(row), x.cols, options, out + row * row_blocks);
-                      }
+                      quantise_planes(level, x.sub_rows(begin, end - begin), options, out + begin * row_blocks);
                     });
 }
 

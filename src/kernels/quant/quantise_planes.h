@@ -45,7 +45,8 @@ struct QuantiseOptions {
 // x has k floats, k a multiple of 32; plane p goes to out[p * (k / 32)].
 void quantise_row(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out);
 
-// Rows of x, divided over the pool: plane p of row r goes to out[(planes r + p) * (k / 32)].
+// Rows of x: plane p of row r goes to out[(planes r + p) * (k / 32)]. By the calling thread alone, or divided over the pool.
+void quantise_planes(CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out);
 void quantise_planes(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out);
 
 }  // namespace choral::kernels

@@ -47,4 +47,12 @@ void quantise_rows(const Context& ctx, MatrixView<const float> x, const Quantise
   }
 }
 
+void quantise_rows(CpuLevel level, MatrixView<const float> x, const QuantisedRows& out) {
+  CHORAL_DCHECK(x.rows == out.rows() && x.cols == out.k(), "x and its quantised rows fit");
+  switch (out.form().kind) {
+    case RowForm::Kind::kPlanes: return quantise_planes(level, x, out.form().planes, out.planes().data());
+    case RowForm::Kind::kInt8: return quant_rows(level, x, out.form().int8, out.q(), out.scale());
+  }
+}
+
 }  // namespace choral::kernels

@@ -52,5 +52,7 @@ class QuantisedRows {
 
 // Rows of x, divided over the pool, in the form of `out`, which has as many of the same length.
 void quantise_rows(const Context& ctx, MatrixView<const float> x, const QuantisedRows& out);
+// The same by the calling thread alone.
+void quantise_rows(CpuLevel level, MatrixView<const float> x, const QuantisedRows& out);
 
 }  // namespace choral::kernels

@@ -60,28 +60,33 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/task_size.h"
 
 namespace choral::kernels {
-void dynamic_quant_rows(const Context& ctx, MatrixView<const float> x, MatrixView<int8_t> q, std::span<float> scale) {
+
+void quant_rows(CpuLevel level, MatrixView<const float> x, RowQuant quant, MatrixView<int8_t> q, std::span<float> scale) {
+  if (quant.fixed) {
+    const auto quant_one = CHORAL_AT_LEVEL(level, static_quant_row);
+    for (int64_t i = 0; i < x.rows; ++i) scale[i] = quant_one(x.row(i), x.cols, *quant.fixed, q.row(i));
+  } else {
+    const auto quant_one = CHORAL_AT_LEVEL(level, quant_row);
+    for (int64_t i = 0; i < x.rows; ++i) scale[i] = quant_one(x.row(i), x.cols, q.row(i));
+  }
+}
+
+void quant_rows(const Context& ctx, MatrixView<const float> x, RowQuant quant, MatrixView<int8_t> q, std::span<float> scale) {
   CHORAL_CHECK(q.rows == x.rows && q.cols == x.cols && std::ssize(scale) == x.rows,
                "q is of x's shape, with a scale for each row");
-  const auto quant = CHORAL_AT_LEVEL(ctx.level, quant_row);
   ctx.pool.parallel_for(x.rows, pieces_per_task(kLightTask, x.cols), [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) scale[i] = quant(x.row(i), x.cols, q.row(i));
+    const int64_t rows = end - begin;
+    quant_rows(ctx.level, x.sub_rows(begin, rows), quant, q.sub_rows(begin, rows), scale.subspan(begin, rows));
   });
+}
+
+void dynamic_quant_rows(const Context& ctx, MatrixView<const float> x, MatrixView<int8_t> q, std::span<float> scale) {
+  quant_rows(ctx, x, {}, q, scale);
 }
 
 void static_quant_rows(const Context& ctx, MatrixView<const float> x, StaticQuant quant, MatrixView<int8_t> q,
                        std::span<float> scale) {
-  CHORAL_CHECK(q.rows == x.rows && q.cols == x.cols && static_cast<int64_t>(scale.size()) == x.rows,
-               "q is of x's shape, with a scale for each row");
-  const auto quant_one = CHORAL_AT_LEVEL(ctx.level, static_quant_row);
-  ctx.pool.parallel_for(x.rows, pieces_per_task(kLightTask, x.cols), [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) scale[i] = quant_one(x.row(i), x.cols, quant, q.row(i));
-  });
-}
-
-void quant_rows(const Context& ctx, MatrixView<const float> x, RowQuant quant, MatrixView<int8_t> q, std::span<float> scale) {
-  if (quant.fixed) return static_quant_rows(ctx, x, *quant.fixed, q, scale);
-  dynamic_quant_rows(ctx, x, q, scale);
+  quant_rows(ctx, x, {quant}, q, scale);
 }
 
 }  // namespace choral::kernels

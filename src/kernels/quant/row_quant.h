@@ -34,5 +34,7 @@ struct RowQuant {
   bool operator==(const RowQuant&) const = default;
 };
 void quant_rows(const Context& ctx, MatrixView<const float> x, RowQuant quant, MatrixView<int8_t> q, std::span<float> scale);
+// The same by the calling thread alone.
+void quant_rows(CpuLevel level, MatrixView<const float> x, RowQuant quant, MatrixView<int8_t> q, std::span<float> scale);
 
 }  // namespace choral::kernels

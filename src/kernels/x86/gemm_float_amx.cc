@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <new>
 
 #include "base/checked_math.h"
 #include "kernels/x86/gemm_float_amx_row.h"
@@ -18,18 +19,18 @@ constexpr int64_t kBlockRows = 256;    // their x of one k block is 768 KiB: L2
 constexpr int64_t kAheadBytes = 2048;  // prefetch distance of a stream in memory
 constexpr int64_t kMaxTilePanels = 8;
 constexpr int64_t kMaxDirectPanels = 64;
-constexpr int64_t kSerialBlocks = 1024;  // blocks of 32 k to split before threads pay
+constexpr int64_t kSerialBlocks = 1024;  // blocks of 32 k to split before threads pay, which take
+constexpr int64_t kPieceBlocks = 8;
 
 struct Job {
   const FloatPanels& w;
-  const Epilogue& epilogue;
-  int64_t first_row, rows;
+  Epilogue epilogue;
   MatrixView<float> y;
 
   void finish(int64_t p0, int64_t p1, float* out, int64_t out_stride) const {
     const int64_t col = p0 * kPanelRows;
     const int64_t cols = std::min(p1 * kPanelRows, w.n) - col;
-    finish_tile(avx512_float_kernels(), epilogue, {out, rows, cols, out_stride}, first_row, col, y);
+    finish_tile(avx512_float_kernels(), epilogue, {out, y.rows, cols, out_stride}, col, y);
   }
 
   // One row, without the tile unit.
@@ -89,42 +90,41 @@ struct Job {
   }
 };
 
-// The split form of x in scratch, made by all threads where that pays.
 template <class T>
-SplitRows<T> make_split(const Context& ctx, MatrixView<const float> x, int64_t tiles) {
-  const int64_t padded_k = round_up(x.cols, kAmxBlockK);
-  T* terms = ctx.scratch.make<T>(x.rows * padded_k * kAmxTerms).data();
-  const SplitRows<T> split{terms, x.rows, tiles, padded_k};
-  const int64_t blocks = padded_k / kAmxBlockK;
-  if (x.rows * blocks <= kSerialBlocks) {
-    split_rows(split, x, 0, blocks, terms);
-  } else {
-    ctx.pool.parallel_for(blocks, 8, [&](int64_t b0, int64_t b1, int) { split_rows(split, x, b0, b1, terms); });
+class AmxProduct final : public MatrixProduct {
+ public:
+  AmxProduct(const Work& work, const Job& job, MatrixView<const float> source, const SplitRows<T>& split)
+      : MatrixProduct(work), job_(job), source_(source), split_(split) {}
+
+  void prepare(int64_t begin, int64_t end) const override {
+    const int64_t blocks = split_.padded_k / kAmxBlockK;
+    split_rows(split_, source_, begin * blocks / work().pieces, end * blocks / work().pieces, const_cast<T*>(split_.data));
   }
-  return split;
-}
+  void multiply(int64_t begin, int64_t end, std::byte* memory, int) const override {
+    job_.run(split_, begin, end, reinterpret_cast<float*>(memory));
+  }
+
+ private:
+  Job job_;
+  MatrixView<const float> source_;
+  SplitRows<T> split_;
+};
 
 template <class T>
-void multiply_split(const Job& job, const Context& ctx, const SplitRows<T>& split) {
-  const bool direct = split.tiles == 1;
-  const int threads = ctx.pool.size();
+const MatrixProduct* plan_split(const Job& job, const Context& ctx, MatrixView<const float> x, int64_t tiles, int threads) {
+  const int64_t padded_k = round_up(x.cols, kAmxBlockK), blocks = padded_k / kAmxBlockK;
+  const SplitRows<T> split{ctx.scratch.make<T>(x.rows * padded_k * kAmxTerms).data(), x.rows, tiles, padded_k};
+  const bool direct = tiles == 1;
   const int64_t panels = job.w.panels();
   const int64_t task = panels_per_task(panels, threads, direct ? 4 : 2, direct ? kMaxDirectPanels : kMaxTilePanels);
-  const int64_t thread_floats = job.rows * task * kPanelRows;
-  float* scratch = ctx.scratch.make<float>(thread_floats * threads).data();
-  ctx.pool.parallel_for(panels, task, [&](int64_t p0, int64_t p1, int thread) {
-    float* out = scratch + thread * thread_floats;
-    for (int64_t p = p0; p < p1; p += task) job.run(split, p, std::min(p + task, p1), out);
-  });
-}
-
-void multiply_rows(const FloatPanels& w, const Context& ctx, MatrixView<const float> x, int64_t first_row,
-                   const Epilogue& epilogue, MatrixView<float> y) {
-  const Arena::Mark mark(ctx.scratch);
-  const Job job{w, epilogue, first_row, x.rows, y};
-  if (x.rows == 1) return multiply_split(job, ctx, make_split<float>(ctx, x, 1));
-  const int64_t tiles = x.rows <= kAmxTileRows ? 1 : 2 * ceil_div(x.rows, 2 * kAmxTileRows);
-  multiply_split(job, ctx, make_split<uint16_t>(ctx, x, tiles));
+  MatrixProduct::Work work{
+      .pieces = x.rows * blocks <= kSerialBlocks ? 1 : ceil_div(blocks, kPieceBlocks),
+      .panels = panels,
+      .task_panels = task,
+      .thread_bytes = x.rows * task * kPanelRows * static_cast<int64_t>(sizeof(float)),
+  };
+  work.piece_elements = x.rows * padded_k / work.pieces;
+  return new (ctx.scratch.make<AmxProduct<T>>(1).data()) AmxProduct<T>(work, job, x, split);
 }
 
 // Operands of the probe: biased exponents are drawn from [low, low + count).
@@ -184,15 +184,15 @@ bool tile_unit_is_exact() {
   return exact;
 }
 
-void multiply_panels_amx(const FloatPanels& w, const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue,
-                         MatrixView<float> y) {
-  CHORAL_DCHECK(w.dtype == DType::kBF16 && x.cols == w.k && y.cols == w.n && x.rows == y.rows, "multiply: x [m, k], y [m, n]");
-  const int64_t blocks = ceil_div(x.rows, kBlockRows);
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t begin = b * x.rows / blocks;
-    const int64_t end = (b + 1) * x.rows / blocks;
-    multiply_rows(w, ctx, x.sub_rows(begin, end - begin), begin, epilogue, y);
-  }
+int64_t most_amx_rows() { return kBlockRows; }
+
+const MatrixProduct* plan_panels_amx(const FloatPanels& w, const Context& ctx, MatrixView<const float> x,
+                                     const Epilogue& epilogue, MatrixView<float> y, int threads) {
+  CHORAL_DCHECK(w.dtype == DType::kBF16, "the tile unit multiplies bf16");
+  const Job job{w, epilogue, y};
+  if (x.rows == 1) return plan_split<float>(job, ctx, x, 1, threads);
+  const int64_t tiles = x.rows <= kAmxTileRows ? 1 : 2 * ceil_div(x.rows, 2 * kAmxTileRows);
+  return plan_split<uint16_t>(job, ctx, x, tiles, threads);
 }
 
 }  // namespace choral::kernels

@@ -15,8 +15,9 @@ namespace choral::kernels {
 // True if the process may use the tile unit and it gives the bits above; the probe runs once, in well under a millisecond.
 bool tile_unit_is_exact();
 
-// For dtype kBF16 where tile_unit_is_exact().
-void multiply_panels_amx(const FloatPanels& w, const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue,
-                         MatrixView<float> y);
+// PackedMatrix::plan() and most_rows() for dtype kBF16 where tile_unit_is_exact().
+const MatrixProduct* plan_panels_amx(const FloatPanels& w, const Context& ctx, MatrixView<const float> x,
+                                     const Epilogue& epilogue, MatrixView<float> y, int threads);
+int64_t most_amx_rows();
 
 }  // namespace choral::kernels

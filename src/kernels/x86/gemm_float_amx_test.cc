@@ -49,9 +49,13 @@ class TileUnitForms : public testing::Test {
 
   std::vector<float> multiply(std::span<const float> x, int64_t rows, int threads) {
     std::vector<float> y(rows * panels_.n, -7.0f);
-    multiply_panels_amx(panels_, {threads == 1 ? one_ : two_, CpuLevel::kAmx, arena_}, {x.data(), rows, panels_.k}, {},
-                        {y.data(), rows, panels_.n});
+    run({threads == 1 ? one_ : two_, CpuLevel::kAmx, arena_}, {x.data(), rows, panels_.k}, {}, {y.data(), rows, panels_.n});
     return y;
+  }
+  void run(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const {
+    const Arena::Mark mark(ctx.scratch);
+    const MatrixProduct* product = plan_panels_amx(panels_, ctx, x, epilogue, y, ctx.pool.size());
+    run_products(ctx, {&product, 1});
   }
 
   // Each row of 64 alone (AVX-512), and in companies of 2 … 64 (tile unit).
@@ -161,7 +165,7 @@ TEST_F(TileUnitForms, LeaveTheThreadsRoundingAsItWas) {
     std::vector<float> y(rows * 16, 0x1p-140f);
     Epilogue accumulate;
     accumulate.accumulate = true;
-    multiply_panels_amx(panels_, {one_, CpuLevel::kAmx, arena_}, {zeros.data(), rows, 32}, accumulate, {y.data(), rows, 16});
+    run({one_, CpuLevel::kAmx, arena_}, {zeros.data(), rows, 32}, accumulate, {y.data(), rows, 16});
     for (const float v : y) ASSERT_EQ(v, 0x1p-140f);
   }
   EXPECT_EQ(_mm_getcsr(), before);

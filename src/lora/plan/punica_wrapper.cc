@@ -66,6 +66,14 @@ void bring_to_host(const platform::Context& ctx, GroupShare& share) {
   share.token_values = platform::host_copy(ctx, share.token_values);
 }
 
+// Calls run(target's rows, group) for each group.
+template <class Targets, class Run>
+void for_each_group(const Targets& targets, Run run) {
+  for (const auto& rows : targets) {
+    for (const RowGroup& group : rows.groups) run(rows, group);
+  }
+}
+
 // Runs the shrinks of all shares.
 template <class Shares>
 void run_shrinks(const platform::Context& ctx, const Shares& shares) {
@@ -167,17 +175,21 @@ std::span<const RowGroup> PunicaWrapper::row_groups(std::span<const int32_t> row
   return groups.first(count);
 }
 
-std::span<GroupShare> PunicaWrapper::plan(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
+std::span<GroupShare> PunicaWrapper::plan(const platform::Context& ctx, std::span<const TargetRows> targets,
                                           MatrixView<const float> x) {
-  size_t term_count = 0;
-  for (const auto& group : groups) term_count += group.voice->size();
+  size_t group_count = 0, term_count = 0;
+  for_each_group(targets, [&](const TargetRows&, const RowGroup& group) {
+    ++group_count;
+    term_count += group.voice->size();
+  });
   Arena& scratch = ctx.kernel.scratch;
-  const auto shares = scratch.make<GroupShare>(groups.size());
+  const auto shares = scratch.make<GroupShare>(group_count);
   const auto terms = scratch.make<LoRATerm>(term_count);
   const auto shrinks = scratch.make<kernels::LoRAShrink>(term_count);
   size_t share_count = 0, terms_made = 0, shrinks_made = 0;
-  for (const auto& group : groups) {
-    GroupShare share{.row_begin = group.row_begin, .row_count = group.row_count};
+  for_each_group(targets, [&](const TargetRows& rows, const RowGroup& group) {
+    const int target = rows.target;
+    GroupShare share{.row_begin = rows.row_begin + group.row_begin, .row_count = group.row_count};
     const size_t first_term = terms_made, first_shrink = shrinks_made;
     for (const auto& [adapter, factor] : *group.voice) {
       const PackedModule* module = adapter->module(target);
@@ -189,13 +201,12 @@ std::span<GroupShare> PunicaWrapper::plan(const platform::Context& ctx, int targ
       const int64_t rank = module->delta->rank();
       const auto middle = ctx.make_matrix(group.row_count, rank);
       terms[terms_made++] = {&*module->delta, middle.data, factor};
-      shrinks[shrinks_made++] = {&*module->delta, x.sub_rows(group.row_begin, group.row_count), factor, middle};
+      shrinks[shrinks_made++] = {&*module->delta, x.sub_rows(share.row_begin, share.row_count), factor, middle};
     }
     share.shrinks = shrinks.subspan(first_shrink, shrinks_made - first_shrink);
     share.terms = terms.subspan(first_term, terms_made - first_term);
-    if (share.terms.empty() && share.replacement == nullptr) continue;
-    shares[share_count++] = share;
-  }
+    if (!share.terms.empty() || share.replacement != nullptr) shares[share_count++] = share;
+  });
   return shares.first(share_count);
 }
 
@@ -220,17 +231,16 @@ void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> share
   }
 }
 
-void PunicaWrapper::add_on_host(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
-                                MatrixView<const float> x, kernels::Epilogue wanted, MatrixView<float> y, BaseProduct base) {
-  if (groups.empty()) return base(wanted, y);
+void PunicaWrapper::add_on_host(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
+                                kernels::Epilogue wanted, MatrixView<float> y, BaseProduct base) {
   const platform::StepMark mark(ctx);
-  const auto shares = plan(ctx, target, groups, x);
+  const auto shares = plan(ctx, targets, x);
   if (shares.empty()) return base(wanted, y);
 
   // Three ways, of which a share takes the one that fits. What depends on the bare product goes there. The others are added to
   // the result: in the epilogue when many rows use the same panels, which then come from the cache; when few do, reading the
-  // panels is the cost, and they are read along with the product. Hooks and companion run on the host, so a device with memory
-  // of its own takes those ways only where it must.
+  // panels is the cost, and they are read along with the product; a product of several layers has too few rows each to take them
+  // along. Hooks and companion run on the host, so a device with memory of its own takes those ways only where it must.
   const auto chosen = [&](auto fits) {
     const auto some = ctx.kernel.scratch.make<GroupShare>(shares.size());
     return some.first(std::copy_if(shares.begin(), shares.end(), some.begin(), fits) - some.begin());
@@ -259,7 +269,7 @@ void PunicaWrapper::add_on_host(const platform::Context& ctx, int target, std::s
   for (size_t i = 0; i < along.size(); ++i) {
     work[i] = {along[i].shrinks, {along[i].terms, y.sub_rows(along[i].row_begin, along[i].row_count)}};
   }
-  if (on_host && !work.empty()) return run_along(ctx, work, wanted, y, base);
+  if (on_host && !work.empty() && targets.size() == 1) return run_along(ctx, work, wanted, y, base);
   base(wanted, y);
   add_pass(ctx, work);
 }
@@ -268,8 +278,9 @@ void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, Ma
                                     MatrixView<float> y, BaseProduct base) const {
   kernels::Epilogue wanted;
   wanted.accumulate = add;
-  if (device_ == nullptr) return add_on_host(ctx, target, token_groups_, x, wanted, y, base);
-  add_on_host(ctx, target, host_groups_, x, wanted, y, [&](const kernels::Epilogue& epilogue, MatrixView<float> to) {
+  const TargetRows rows{target, 0, host_groups()};
+  if (device_ == nullptr) return add_on_host(ctx, {&rows, 1}, x, wanted, y, base);
+  add_on_host(ctx, {&rows, 1}, x, wanted, y, [&](const kernels::Epilogue& epilogue, MatrixView<float> to) {
     device_->add_lora_linear(ctx, target, x, epilogue, to, base);
   });
 }
@@ -278,15 +289,22 @@ void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, st
                                     MatrixView<const float> x, bool add, MatrixView<float> y, BaseProduct base) const {
   kernels::Epilogue wanted;
   wanted.accumulate = add;
-  if (device_ == nullptr) return add_on_host(ctx, target, groups, x, wanted, y, base);
+  TargetRows rows{target, 0, groups};
+  if (device_ == nullptr) return add_on_host(ctx, {&rows, 1}, x, wanted, y, base);
   const platform::StepMark mark(ctx);
   const auto left = ctx.kernel.scratch.make<RowGroup>(groups.size());
   const auto end = std::copy_if(groups.begin(), groups.end(), left.begin(),
                                 [this](const RowGroup& group) { return !device_->serves(group.voice); });
-  add_on_host(ctx, target, left.first(end - left.begin()), x, wanted, y,
-              [&](const kernels::Epilogue& epilogue, MatrixView<float> to) {
-                device_->add_lora_linear(ctx, target, groups, x, epilogue, to, base);
-              });
+  rows.groups = left.first(end - left.begin());
+  add_on_host(ctx, {&rows, 1}, x, wanted, y, [&](const kernels::Epilogue& epilogue, MatrixView<float> to) {
+    device_->add_lora_linear(ctx, target, groups, x, epilogue, to, base);
+  });
+}
+
+void PunicaWrapper::add_lora_grouped(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
+                                     MatrixView<float> y, BaseProduct base) const {
+  CHORAL_CHECK(device_ == nullptr, "a device that computes adapters takes one layer after the other");
+  add_on_host(ctx, targets, x, {}, y, base);
 }
 
 void PunicaWrapper::add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x,

@@ -55,6 +55,16 @@ class PunicaWrapper {
   // The same for rows that are not the step's own: `groups` ascend and share no row of x.
   void add_lora_linear(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
                        bool add, MatrixView<float> y, BaseProduct base) const;
+  // The same for several layers at once, each with rows of its own from `row_begin` on, ascending, in which its groups count. Not
+  // where a device computes adapters, which takes one layer after the other.
+  struct TargetRows {
+    int target = -1;
+    int64_t row_begin = 0;
+    std::span<const RowGroup> groups;
+  };
+  void add_lora_grouped(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
+                        MatrixView<float> y, BaseProduct base) const;
+  bool on_device() const { return device_ != nullptr; }
   // For a projection that latent attention absorbs, in two halves, whose columns of the layer's output `columns` are. Of keys: y
   // holds base's product of q, each head's with its part of W, and gets what adapters add to it; base is given q as DoRA rescales
   // it. q [tokens, heads·(columns.count or more)], y [tokens, heads·(in or more)]
@@ -83,9 +93,8 @@ class PunicaWrapper {
   void for_each_norm(const platform::Context& ctx, std::span<const int> targets, int64_t rows, NormRun run) const;
 
  private:
-  // The shares of `groups`, in the step's arena; nothing is computed yet.
-  static std::span<GroupShare> plan(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
-                                    MatrixView<const float> x);
+  // The shares of the targets' groups, in the step's arena; nothing is computed yet.
+  static std::span<GroupShare> plan(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x);
 
   // What the target's pairs of a group's voice are, without middles; they live in the step's scratch.
   static std::span<kernels::LoRATerm> terms_of(const platform::Context& ctx, int target, const RowGroup& group);
@@ -94,7 +103,7 @@ class PunicaWrapper {
   // product.
   static void add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col, MatrixView<float> tile);
   // The host's share of add_lora_linear().
-  static void add_on_host(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
+  static void add_on_host(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
                           kernels::Epilogue wanted, MatrixView<float> y, BaseProduct base);
   std::span<const RowGroup> host_groups() const { return device_ == nullptr ? token_groups_ : host_groups_; }
 

@@ -5,7 +5,7 @@
 
 #include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
-#include "kernels/gemm/packed_matrix.h"
+#include "kernels/gemm/grouped_matmul.h"
 #include "kernels/lora/lora_batch.h"
 #include "kernels/lora/lora_stack.h"
 #include "kernels/rotary/rotary.h"

@@ -22,6 +22,13 @@ void RopeWriteKv::forward_native(const Context& ctx, const PlacedRotary& rotary,
   ctx.ops.write_kv(ctx, cache, k, v, slots);
 }
 
+void GroupedMatmul::forward_native(const Context& ctx, std::span<const kernels::GroupProduct> products) {
+  for (const auto& [w, x, epilogue, y] : products) {
+    if (y.rows == 0) continue;
+    x.quantised.empty() ? ctx.ops.matmul(ctx, *w, x.x, epilogue, y) : ctx.ops.matmul_quantised(ctx, *w, x.quantised, epilogue, y);
+  }
+}
+
 }  // namespace ops
 
 void compose_fused_ops(OpTable& table) {

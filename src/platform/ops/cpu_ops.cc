@@ -21,6 +21,10 @@ void Matmul::forward_cpu(const Context& ctx, const PackedMatrix& w, In x, const 
   w.multiply(ctx.kernel, x, epilogue, y);
 }
 
+void GroupedMatmul::forward_cpu(const Context& ctx, std::span<const kernels::GroupProduct> products) {
+  kernels::grouped_matmul(ctx.kernel, products);
+}
+
 void LoRAShrink::forward_cpu(const Context& ctx, std::span<const kernels::LoRAShrink> shrinks) {
   kernels::lora_shrink(ctx.kernel, shrinks);
 }

@@ -27,7 +27,7 @@ void rotate(const kernels::RotaryTable& table, std::span<const int32_t> position
 }  // namespace
 
 void finish_product(const kernels::Epilogue& epilogue, MatrixView<float> product, MatrixView<float> y) {
-  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(0, 0, product);
+  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(epilogue.row, epilogue.col, product);
   for (int64_t r = 0; r < product.rows; ++r) {
     for (int64_t c = 0; c < product.cols; ++c) {
       float value = product.row(r)[c];
@@ -35,7 +35,7 @@ void finish_product(const kernels::Epilogue& epilogue, MatrixView<float> product
       y.row(r)[c] = epilogue.accumulate ? value + y.row(r)[c] : value;
     }
   }
-  if (epilogue.result_hook != nullptr) (*epilogue.result_hook)(0, 0, y);
+  if (epilogue.result_hook != nullptr) (*epilogue.result_hook)(epilogue.row, epilogue.col, y);
 }
 
 namespace ops {

@@ -342,6 +342,17 @@ struct RopeWriteKv : OpTraits {
   static Status conform(Conformance&);
 };
 
+// the matmul of each product: several matrices at once, each with rows of its own
+struct GroupedMatmul : OpTraits {
+  CHORAL_OP(grouped_matmul);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kFused = true;
+  static constexpr std::string_view kHostsOwn = "a device's own products run one after the other";
+  using Call = void(const Context&, std::span<const kernels::GroupProduct> products);
+  static Call forward_cpu, forward_native;
+};
+
 // Those that make or take QuantisedRows.
 
 // y = rms_norm(x), given as a quantised matmul reads it and, unless its data is null, as floats
@@ -385,7 +396,7 @@ using AllOps =
            ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows, ops::TakeRows, ops::Add,
            ops::Scale, ops::MoeCombine, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul,
            ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope,
-           ops::RopeWriteKv, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+           ops::RopeWriteKv, ops::GroupedMatmul, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();

@@ -139,7 +139,12 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::copy_of_integers(Th
   return kernels::pack_weight(integers_->with({&whole, 1}), pool);
 }
 
-void PluginMatrix::multiply(const kernels::Context&, MatrixView<const float>, const kernels::Epilogue&, MatrixView<float>) const {
+int64_t PluginMatrix::most_rows(CpuLevel) const {
+  CHORAL_CHECK(false, "a device's matrix is multiplied through the device's table");
+}
+
+const kernels::MatrixProduct* PluginMatrix::plan(const kernels::Context&, const kernels::ProductInput&, const kernels::Epilogue&,
+                                                 MatrixView<float>, int) const {
   CHORAL_CHECK(false, "a device's matrix is multiplied through the device's table");
 }
 

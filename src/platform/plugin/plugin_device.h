@@ -54,8 +54,9 @@ class PluginMatrix : public kernels::PackedMatrix {
   // integers there too, and meet x as they do on the device. Engine thread.
   Result<const kernels::PackedMatrix*> host_copy(ThreadPool& pool) const;
   // The session multiplies, by the device's matmul or by the copy.
-  void multiply(const kernels::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
-                MatrixView<float> y) const override;
+  int64_t most_rows(CpuLevel level) const override;
+  const kernels::MatrixProduct* plan(const kernels::Context& ctx, const kernels::ProductInput& x,
+                                     const kernels::Epilogue& epilogue, MatrixView<float> y, int threads) const override;
   Status read_row(int64_t row, std::span<float> out) const override;
 
  private:

@@ -142,7 +142,7 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
   out.gauge("vllm:kv_cache_usage_perc", "KV blocks in use; 1 is all of them.",
             share(stats.kv_blocks_total - stats.kv_blocks_free, stats.kv_blocks_total));
   out.info("vllm:cache_config_info", "The KV cache.", 1,
-           {{"block_size", std::to_string(stats.kv_blocks_total > 0 ? facts.model.kv_cache_tokens / stats.kv_blocks_total : 0)},
+           {{"block_size", std::to_string(facts.model.kv_block_tokens)},
             {"cache_dtype", facts.model.kv_cache_dtype},
             {"enable_prefix_caching", facts.prefix_caching ? "True" : "False"},
             {"engine", "0"},

@@ -22,6 +22,7 @@ using ::testing::Not;
 ModelInfo small_model() {
   ModelInfo model;
   model.kv_cache_tokens = 320;
+  model.kv_block_tokens = 32;
   model.kv_cache_dtype = "float32";
   model.max_model_len = 300;
   return model;

@@ -105,11 +105,12 @@ Status EngineStepTimer::check_room(std::span<const int> batches, std::span<const
         "sequences of {} tokens do not fit the model's {}: lower --context, --steps or --prefill, or raise --max-model-len",
         longest, executor_->facts().max_model_len);
   }
-  const int64_t blocks = ceil_div(tokens, kernels::kKvBlockTokens);
-  if (blocks * batch > executor_->facts().kv_blocks) {
+  const auto& kv = executor_->facts().kv_pool;
+  const int64_t blocks = kv.most_blocks(tokens, bench_scheduler(executor_->facts()).max_num_batched_tokens) * batch;
+  if (blocks > kv.blocks) {
     return resource_exhausted(
         "batch {} with {} tokens each needs {} KV blocks, there are {}: lower --batch or raise --kv-cache-memory", batch, tokens,
-        blocks * batch, executor_->facts().kv_blocks);
+        blocks, kv.blocks);
   }
   return {};
 }
@@ -169,8 +170,7 @@ double EngineStepTimer::run_step(sched::Scheduler& scheduler) {
 Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, int steps, std::span<const Cast> casts) {
   // Each cast has a scheduler of its own and all the KV memory: what one finds there another wrote, the work is the same.
   struct Run {
-    explicit Run(const engine::ExecutorFacts& facts)
-        : scheduler(bench_scheduler(facts), facts.kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens)) {}
+    explicit Run(const engine::ExecutorFacts& facts) : scheduler(bench_scheduler(facts), facts.kv_pool) {}
     sched::Scheduler scheduler;
     std::vector<double> seconds = {};
     double profiled = 0;
@@ -214,8 +214,7 @@ Result<std::vector<StepTiming>> EngineStepTimer::prefill(int tokens, int repeats
   for (int i = 0; i < repeats + 2; ++i) {
     const bool is_profiled = i == repeats + 1;
     for (size_t c = 0; c < casts.size(); ++c) {
-      sched::Scheduler scheduler(bench_scheduler(executor_->facts()), executor_->facts().kv_blocks,
-                                 static_cast<int32_t>(kernels::kKvBlockTokens));
+      sched::Scheduler scheduler(bench_scheduler(executor_->facts()), executor_->facts().kv_pool);
       CHORAL_RETURN_IF_ERROR(add_sequences(scheduler, 1, tokens, 1, casts[c]));
       if (is_profiled) executor_->worker().set_profile(&runs[c].profile);
       const double s = run_step(scheduler);

@@ -43,8 +43,7 @@ Result<std::unique_ptr<WindowEngine>> WindowEngine::load(EngineOptions options, 
   config.max_model_len = made->window_tokens_;
   config.enable_prefix_caching = false;  // every place is computed
   config.max_loras = options.max_loras;
-  made->scheduler_ = std::make_unique<sched::Scheduler>(config, facts.kv_blocks, static_cast<int32_t>(kernels::kKvBlockTokens),
-                                                        made->residency_.get());
+  made->scheduler_ = std::make_unique<sched::Scheduler>(config, facts.kv_pool, made->residency_.get());
   made->cycle_.emplace(*made->executor_, config.max_num_seqs, config.max_num_batched_tokens);
   // Any token: adapters of the root are loaded by it, and what cannot be computed is known now.
   CHORAL_RETURN_IF_ERROR(made->begin(std::vector<int32_t>{0}));

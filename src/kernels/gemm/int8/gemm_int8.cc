@@ -10,7 +10,6 @@ namespace choral::kernels {
 namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{1} << 42;  // far above any machine; keeps every later product of sizes in 63 bits
-constexpr int64_t kRowsAtOnce = 960;               // of x quantised before they are multiplied
 
 class Int8Matrix final : public PackedMatrix {
  public:
@@ -22,17 +21,16 @@ class Int8Matrix final : public PackedMatrix {
     return panels_.form.group == kInt8LongestGroup ? "int8" : fmt::format("int8 in groups of {}", panels_.form.group);
   }
   std::string kernel_name(CpuLevel level) const override {
-    return fmt::format("{} x {} int8, {}", format(), input_.fixed ? "static" : "dynamic", int8_kernels(level, kRowsAtOnce).name);
+    return fmt::format("{} x {} int8, {}", format(), input_.fixed ? "static" : "dynamic",
+                       int8_kernels(level, most_int8_rows()).name);
   }
-  void multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const override;
   std::optional<RowForm> quantised_input(CpuLevel) const override {
     return RowForm{.kind = RowForm::Kind::kInt8, .int8 = input_};
   }
-  void multiply_quantised(const Context& ctx, const QuantisedRows& x, const Epilogue& epilogue,
-                          MatrixView<float> y) const override {
-    CHORAL_CHECK(x.form() == quantised_input(ctx.level) && x.rows() == y.rows && x.k() == k() && y.cols == n(),
-                 "y is [m, n], and x has m rows of the form that was asked for");
-    multiply_int8_panels(panels_, ctx, x.q(), x.scale(), 0, epilogue, y);
+  int64_t most_rows(CpuLevel) const override { return most_int8_rows(); }
+  const MatrixProduct* plan(const Context& ctx, const ProductInput& x, const Epilogue& epilogue, MatrixView<float> y,
+                            int threads) const override {
+    return plan_int8_panels(panels_, ctx, *quantised_input(ctx.level), x, epilogue, y, threads);
   }
   Status read_row(int64_t row, std::span<float> out) const override {
     read_int8_row(panels_, row, input_.fixed ? input_.fixed->scale : 1.0f, out);
@@ -43,17 +41,6 @@ class Int8Matrix final : public PackedMatrix {
   Int8Panels panels_;
   RowQuant input_;
 };
-
-void Int8Matrix::multiply(const Context& ctx, MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y) const {
-  CHORAL_CHECK(x.cols == k() && y.cols == n() && x.rows == y.rows, "x is [m, k], y is [m, n]");
-  for (int64_t row = 0; row < x.rows; row += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, x.rows - row);
-    const Arena::Mark mark(ctx.scratch);
-    const QuantisedRows rows(ctx.scratch, *quantised_input(ctx.level), count, k());
-    quantise_rows(ctx, x.sub_rows(row, count), rows);
-    multiply_int8_panels(panels_, ctx, rows.q(), rows.scale(), row, epilogue, y);
-  }
-}
 
 Status check_options(const Int8Options& options) {
   if (const int64_t size = options.group_size; size != 0 && size != 32 && size != 64 && size != 128) {

@@ -1,5 +1,7 @@
 #include "kernels/gemm/int8/int8_multiply.h"
 
+#include <new>
+
 #include "kernels/gemm/gemm_float_blocking.h"
 #include "kernels/gemm/int8/int8_rows.h"
 #include "kernels/gemm/tile_finish.h"
@@ -22,10 +24,9 @@ int64_t block_k_for(const Int8Kernels& kernels, int64_t tiles) {
 struct Job {
   const Int8Kernels& kernels;
   const Int8Panels& w;
-  const Int8Rows& x;
-  const Epilogue& epilogue;
+  Int8Rows x;
+  Epilogue epilogue;
   int64_t tiles;
-  int64_t first_row;  // of x in the whole call
   MatrixView<float> y;
 
   int64_t begin(int64_t t) const { return t * x.rows / tiles; }
@@ -91,7 +92,7 @@ struct Job {
 
   void finish(int64_t p0, int64_t p1, float* out) const {
     const int64_t stride = (p1 - p0) * kInt8Lanes, col = p0 * kInt8Lanes, cols = std::min(p1 * kInt8Lanes, w.n) - col;
-    finish_tile({out, x.rows, cols, stride}, first_row, col, epilogue, y.sub_rows(first_row, x.rows));
+    finish_tile({out, x.rows, cols, stride}, col, epilogue, y);
   }
 
   // One row tile over panels [p0, p1), several panels at once from end to end. The prefetch keeps its distance and leaves these
@@ -148,45 +149,54 @@ struct Job {
   }
 };
 
-// Rows of one pass over W.
-void multiply_rows(const Int8Kernels& kernels, const Int8Panels& w, const Context& ctx, MatrixView<const int8_t> q,
-                   std::span<const float> scales, int64_t first_row, const Epilogue& epilogue, MatrixView<float> y) {
-  const Arena::Mark mark(ctx.scratch);
-  const bool direct = q.rows <= kernels.direct_rows;
-  const int threads = ctx.pool.size();
-  const int64_t group = kernels.panels_for(direct ? static_cast<int>(q.rows) : kernels.tile_rows);
-  const int64_t task = panels_per_task(w.panels(), threads, group, direct ? kMaxDirectPanels : kMaxTilePanels);
-  const int64_t tiles = ceil_div(q.rows, kernels.tile_rows);
-  const int64_t block_k = direct ? round_up(w.form.k, kInt8Step) : block_k_for(kernels, tiles);
-  const Int8Rows x = prepare_int8_rows(ctx, w.form, q, scales, block_k, kernels.widened);
-  const Job job{kernels, w, x, epilogue, tiles, first_row, y};
+class Int8Product final : public MatrixProduct {
+ public:
+  Int8Product(const Work& work, const Job& job, CpuLevel level, MatrixView<const float> source, const QuantisedRows& quantised)
+      : MatrixProduct(work), job_(job), level_(level), source_(source), quantised_(quantised) {}
 
-  const int64_t thread_elements = q.rows * task * kInt8Lanes;
-  float* floats = ctx.scratch.make<float>(static_cast<size_t>(thread_elements * threads)).data();
-  int32_t* sums = ctx.scratch.make<int32_t>(static_cast<size_t>(thread_elements * threads)).data();
-  ctx.pool.parallel_for(w.panels(), task, [&](int64_t p0, int64_t p1, int thread) {
-    // A pool of one gets everything at once; tasks keep their size.
-    for (int64_t p = p0; p < p1; p += task) {
-      const int64_t end = std::min(p + task, p1), own = thread * thread_elements;
-      direct ? job.run_direct(p, end, sums + own, floats + own) : job.run_tiles(p, end, sums + own, floats + own);
+  void prepare(int64_t begin, int64_t end) const override {
+    if (source_.data != nullptr) {
+      quantise_rows(level_, source_.sub_rows(begin, end - begin), quantised_.sub_rows(begin, end - begin));
     }
-  });
-}
+    pack_int8_rows(level_, job_.w.form, quantised_.q(), begin, end, job_.x);
+  }
+  void multiply(int64_t begin, int64_t end, std::byte* memory, int) const override {
+    auto* floats = reinterpret_cast<float*>(memory);
+    auto* sums = reinterpret_cast<int32_t*>(memory + work().thread_bytes / 2);
+    job_.x.rows <= job_.kernels.direct_rows ? job_.run_direct(begin, end, sums, floats)
+                                            : job_.run_tiles(begin, end, sums, floats);
+  }
+
+ private:
+  Job job_;
+  CpuLevel level_;
+  MatrixView<const float> source_;  // null: quantised_ is given
+  QuantisedRows quantised_;
+};
 
 }  // namespace
 
-void multiply_int8_panels(const Int8Panels& w, const Context& ctx, MatrixView<const int8_t> q, std::span<const float> scales,
-                          int64_t first_row, const Epilogue& epilogue, MatrixView<float> y) {
-  CHORAL_CHECK(
-      q.cols == w.form.k && y.cols == w.n && first_row + q.rows <= y.rows && static_cast<int64_t>(scales.size()) == q.rows,
-      "q is [m, k] with a scale for each row, y is [m, n]");
-  const Int8Kernels& kernels = int8_kernels(ctx.level, q.rows);
-  const int64_t blocks = ceil_div(q.rows, kBlockRows);
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t begin = b * q.rows / blocks, count = (b + 1) * q.rows / blocks - begin;
-    multiply_rows(kernels, w, ctx, q.sub_rows(begin, count),
-                  scales.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), first_row + begin, epilogue, y);
-  }
+int64_t most_int8_rows() { return kBlockRows; }
+
+const MatrixProduct* plan_int8_panels(const Int8Panels& w, const Context& ctx, const RowForm& form, const ProductInput& x,
+                                      const Epilogue& epilogue, MatrixView<float> y, int threads) {
+  const int64_t rows = y.rows;
+  const Int8Kernels& kernels = int8_kernels(ctx.level, rows);
+  const bool direct = rows <= kernels.direct_rows;
+  const int64_t group = kernels.panels_for(direct ? static_cast<int>(rows) : kernels.tile_rows);
+  const int64_t task = panels_per_task(w.panels(), threads, group, direct ? kMaxDirectPanels : kMaxTilePanels);
+  const int64_t tiles = ceil_div(rows, kernels.tile_rows);
+  const int64_t block_k = direct ? round_up(w.form.k, kInt8Step) : block_k_for(kernels, tiles);
+  const QuantisedRows quantised = x.quantised.empty() ? QuantisedRows(ctx.scratch, form, rows, w.form.k) : x.quantised;
+  const Int8Rows packed = make_int8_rows(ctx.scratch, w.form, rows, quantised.scale(), block_k, kernels.widened);
+  const MatrixProduct::Work work{
+      .pieces = rows,
+      .piece_elements = w.form.k,
+      .panels = w.panels(),
+      .task_panels = task,
+      .thread_bytes = rows * task * kInt8Lanes * static_cast<int64_t>(sizeof(float) + sizeof(int32_t))};
+  return new (ctx.scratch.make<Int8Product>(1).data())
+      Int8Product(work, {kernels, w, packed, epilogue, tiles, y}, ctx.level, x.x, quantised);
 }
 
 }  // namespace choral::kernels

@@ -3,17 +3,16 @@
 // cuts are invisible in the result (int8_kernels.h).
 #pragma once
 
-#include <span>
-
 #include "kernels/gemm/int8/int8_kernels.h"
 #include "kernels/gemm/int8/int8_panels.h"
+#include "kernels/gemm/matrix_product.h"
 #include "kernels/gemm/packed_matrix.h"
 
 namespace choral::kernels {
 
-// Rows [first_row, first_row + m) of y from q [m, k] and its scales [m], with the epilogue of packed_matrix.h; scratch from
-// ctx.scratch.
-void multiply_int8_panels(const Int8Panels& w, const Context& ctx, MatrixView<const int8_t> q, std::span<const float> scales,
-                          int64_t first_row, const Epilogue& epilogue, MatrixView<float> y);
+// PackedMatrix::plan() and most_rows(); floats are quantised as `form` says.
+const MatrixProduct* plan_int8_panels(const Int8Panels& w, const Context& ctx, const RowForm& form, const ProductInput& x,
+                                      const Epilogue& epilogue, MatrixView<float> y, int threads);
+int64_t most_int8_rows();
 
 }  // namespace choral::kernels

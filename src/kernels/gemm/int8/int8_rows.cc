@@ -69,26 +69,26 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "kernels/highway_level.h"
-#include "kernels/task_size.h"
 
 namespace choral::kernels {
 
-Int8Rows prepare_int8_rows(const Context& ctx, const Int8Form& form, MatrixView<const int8_t> q, std::span<const float> scales,
-                           int64_t block_k, bool widened) {
+Int8Rows make_int8_rows(Arena& scratch, const Int8Form& form, int64_t rows, std::span<const float> scales, int64_t block_k,
+                        bool widened) {
   const int64_t padded = round_up(form.k, kInt8Step), groups = form.groups(), bytes = widened ? 2 : 1;
-  const Int8Rows rows{ctx.scratch.make<std::byte>(static_cast<size_t>(q.rows * padded * bytes)).data(),
-                      ctx.scratch.make<int32_t>(static_cast<size_t>(q.rows * groups)).data(),
-                      scales.data(),
-                      q.rows,
-                      padded,
-                      std::min(block_k, padded),
-                      groups,
-                      bytes};
-  const auto pack = widened ? CHORAL_AT_LEVEL(ctx.level, pack_words) : CHORAL_AT_LEVEL(ctx.level, pack_bytes);
-  ctx.pool.parallel_for(q.rows, pieces_per_task(2 * kLightTask, form.k), [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) pack(rows, form, q.row(i), i);
-  });
-  return rows;
+  return {scratch.make<std::byte>(static_cast<size_t>(rows * padded * bytes)).data(),
+          scratch.make<int32_t>(static_cast<size_t>(rows * groups)).data(),
+          scales.data(),
+          rows,
+          padded,
+          std::min(block_k, padded),
+          groups,
+          bytes};
+}
+
+void pack_int8_rows(CpuLevel level, const Int8Form& form, MatrixView<const int8_t> q, int64_t begin, int64_t end,
+                    const Int8Rows& rows) {
+  const auto pack = rows.element_bytes == 2 ? CHORAL_AT_LEVEL(level, pack_words) : CHORAL_AT_LEVEL(level, pack_bytes);
+  for (int64_t i = begin; i < end; ++i) pack(rows, form, q.row(i), i);
 }
 
 }  // namespace choral::kernels

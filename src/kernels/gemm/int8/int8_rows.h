@@ -5,7 +5,8 @@
 
 #include <span>
 
-#include "kernels/context.h"
+#include "base/arena.h"
+#include "base/cpu_level.h"
 #include "kernels/gemm/int8/int8_panels.h"
 #include "tensor/view.h"
 
@@ -29,8 +30,11 @@ struct Int8Rows {
   }
 };
 
-// From ctx.scratch, which the caller marks. `scales` must live as long as the result.
-Int8Rows prepare_int8_rows(const Context& ctx, const Int8Form& form, MatrixView<const int8_t> q, std::span<const float> scales,
-                           int64_t block_k, bool widened);
+// Their memory, of `scratch`; contents undefined. `scales` must live as long as the result.
+Int8Rows make_int8_rows(Arena& scratch, const Int8Form& form, int64_t rows, std::span<const float> scales, int64_t block_k,
+                        bool widened);
+// Puts rows [begin, end) of q into `rows`.
+void pack_int8_rows(CpuLevel level, const Int8Form& form, MatrixView<const int8_t> q, int64_t begin, int64_t end,
+                    const Int8Rows& rows);
 
 }  // namespace choral::kernels

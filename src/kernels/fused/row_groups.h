@@ -1,13 +1,9 @@
-// y rows of group g = x rows of group g · W_gᵀ: the experts of a mixture, whose rows were sorted by expert.
-// Where the groups end is said in one of two ways that both exist in the field and look alike, so the type says which it is.
-// Each group is one multiply() of its PackedMatrix, with its bits; empty groups cost nothing. Pure functions; see PackedMatrix
-// for threads and scratch.
+// Rows that are sorted by group (the experts of a mixture), where the groups end. It is said in one of two ways that both exist
+// in the field and look alike, so the type says which it is.
 #pragma once
 
 #include <cstdint>
 #include <span>
-
-#include "kernels/gemm/packed_matrix.h"
 
 namespace choral::kernels {
 
@@ -41,13 +37,5 @@ class RowGroups {
   std::span<const int64_t> values_;
   bool cumulative_;
 };
-
-// weights [groups], each [n, k]; x [m, k] → y [m, n]. A null weight is allowed for an empty group.
-void grouped_matmul(const Context& ctx, MatrixView<const float> x, RowGroups groups, std::span<const PackedMatrix* const> weights,
-                    MatrixView<float> y);
-
-// The same of an x that was quantised as each group's quantised_input() wants it.
-void grouped_matmul_quantised(const Context& ctx, const QuantisedRows& x, RowGroups groups,
-                              std::span<const PackedMatrix* const> weights, MatrixView<float> y);
 
 }  // namespace choral::kernels
