@@ -23,10 +23,9 @@ void run(benchmark::State& state, const Problem& p, CpuLevel level, int threads)
   const int64_t length = p.context + p.count, blocks_each = ceil_div(length, kKvBlockTokens);
   const int64_t blocks = blocks_each * p.sequences, rows = p.sequences * p.count;
   auto keys = *AlignedBuffer::allocate(blocks * kv_key_block_bytes(p.dtype, p.kv_heads, p.head_dim));
-  auto values =
-      *AlignedBuffer::allocate(p.values_in_keys ? 0 : blocks * kv_value_block_bytes(p.dtype, p.kv_heads, p.v_head_dim));
-  const KvCacheView cache{
-      keys.data(), p.values_in_keys ? nullptr : values.data(), p.dtype, blocks, p.kv_heads, p.head_dim, p.v_head_dim};
+  auto values = *AlignedBuffer::allocate(p.values_in_keys ? 0 : blocks * kv_value_block_bytes(p.dtype, p.kv_heads, p.v_head_dim));
+  const KvCacheView cache{keys.data(), p.values_in_keys ? nullptr : values.data(), p.dtype, blocks, p.kv_heads, p.head_dim,
+                          p.v_head_dim};
   ThreadPool pool(threads);
   Arena arena;
   const Context ctx{pool, level, arena};
@@ -35,7 +34,8 @@ void run(benchmark::State& state, const Problem& p, CpuLevel level, int threads)
   std::vector<int32_t> table(blocks);
   for (int64_t i = 0; i < blocks; ++i) table[i] = static_cast<int32_t>(i);
   std::shuffle(table.begin(), table.end(), random);
-  std::vector<float> kv(kKvBlockTokens * p.kv_heads * p.head_dim), q(rows * p.heads * p.head_dim), out(rows * p.heads * p.v_head_dim);
+  std::vector<float> kv(kKvBlockTokens * p.kv_heads * p.head_dim), q(rows * p.heads * p.head_dim),
+      out(rows * p.heads * p.v_head_dim);
   for (float& x : kv) x = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
   for (float& x : q) x = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
   std::vector<int64_t> slots(kKvBlockTokens);
@@ -63,7 +63,8 @@ void run(benchmark::State& state, const Problem& p, CpuLevel level, int threads)
 }
 
 void bm_prefill(benchmark::State& state) {
-  run(state, {1, 0, 1024, 32, 8, state.range(1), state.range(1), static_cast<DType>(state.range(2))}, static_cast<CpuLevel>(state.range(0)), 1);
+  run(state, {1, 0, 1024, 32, 8, state.range(1), state.range(1), static_cast<DType>(state.range(2))},
+      static_cast<CpuLevel>(state.range(0)), 1);
 }
 void bm_decode(benchmark::State& state) {
   run(state, {32, state.range(1), 1, 32, 8, 64, 64, static_cast<DType>(state.range(2))}, static_cast<CpuLevel>(state.range(0)),
@@ -75,7 +76,7 @@ void bm_latent(benchmark::State& state) {
   const int64_t count = state.range(3);
   const Problem absorbed{1, state.range(1) - count, count, 16, 1, 576, 512, DType::kF32, true};
   const Problem expanded{1, state.range(1) - count, count, 16, 16, 192, 128, DType::kF32};
-  run(state, latent ? absorbed : expanded, static_cast<CpuLevel>(state.range(0)), 2);
+  run(state, latent ? absorbed : expanded, static_cast<CpuLevel>(state.range(0)), static_cast<int>(state.range(4)));
 }
 
 constexpr int64_t kF32 = static_cast<int64_t>(DType::kF32), kBF16 = static_cast<int64_t>(DType::kBF16),
@@ -90,8 +91,8 @@ BENCHMARK(bm_decode)
     ->ArgsProduct({{kBase, kAvx2, kAvx512}, {512, 4096}, {kF32, kBF16, kF16}, {1, 2}})
     ->UseRealTime();
 BENCHMARK(bm_latent)
-    ->ArgNames({"level", "context", "latent", "rows"})
-    ->ArgsProduct({{kBase, kAvx2, kAvx512}, {512, 8192}, {0, 1}, {1, 512}})
+    ->ArgNames({"level", "context", "latent", "rows", "threads"})
+    ->ArgsProduct({{kBase, kAvx2, kAvx512}, {512, 8192}, {0, 1}, {1, 512}, {1, 2}})
     ->UseRealTime();
 
 }  // namespace
