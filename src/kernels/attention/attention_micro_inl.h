@@ -8,6 +8,7 @@
 #define CHORAL_ATTENTION_MICRO_INL
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -95,18 +96,33 @@ HWY_INLINE void load_scaled_tile(std::index_sequence<I...>, VF (&acc)[RNV], cons
   ((acc[I] = hn::Mul(hn::LoadU(d, p + I / NV * stride + I % NV * kLanes), hn::Set(d, factor[I / NV]))), ...);
 }
 
+// Memory that is asked for on the way through a block, `row_bytes` for each of its rows. Null: none.
+struct Ahead {
+  const std::byte* data = nullptr;
+  size_t row_bytes = 0;
+};
+
 // scores[R][32] = q·Kᵀ; q is packed [head_dim][R], k is [head_dim][32].
 template <size_t R, class T>
-void score_tile(const float* q, const T* k, size_t head_dim, float* scores) {
+void score_tile(const float* q, const T* k, size_t head_dim, const Ahead& ahead, float* scores) {
   constexpr size_t NV = std::min(vectors_of(R), kBlock / kLanes);
   constexpr auto kTile = std::make_index_sequence<R * NV>();
   for (size_t col = 0; col < kBlock; col += NV * kLanes) {
     VF acc[R * NV];
     set_zero(kTile, acc);
-    for (size_t i = 0; i < head_dim; ++i) {
+    const auto multiply_add = [&](size_t i) HWY_ATTR {
       VF keys[NV];
       load_vectors(std::make_index_sequence<NV>(), k + i * kBlock + col, keys);
       outer_product<NV>(kTile, acc, q + i * R, 1, keys);
+    };
+    if (ahead.data == nullptr) {
+      for (size_t i = 0; i < head_dim; ++i) multiply_add(i);
+    } else {
+      const std::byte* next = ahead.data + col * (ahead.row_bytes / kBlock);
+      for (size_t i = 0; i < head_dim; ++i, next += ahead.row_bytes) {
+        for (size_t line = 0; line < NV * kLanes * (ahead.row_bytes / kBlock); line += 64) hwy::Prefetch(next + line);
+        multiply_add(i);
+      }
     }
     store_tile<NV>(kTile, acc, scores + col, kBlock);
   }
@@ -146,7 +162,7 @@ void value_tile(const float* p, const ValueBlock<T>& block, size_t begin, size_t
 }
 
 template <class T>
-using ScoreTile = void (*)(const float*, const T*, size_t, float*);
+using ScoreTile = void (*)(const float*, const T*, size_t, const Ahead&, float*);
 template <class T>
 using ValueTile = void (*)(const float*, const ValueBlock<T>&, size_t, size_t, const float*, float*);
 

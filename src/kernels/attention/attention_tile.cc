@@ -169,7 +169,7 @@ void add_masked_values(const Visible* visible, int64_t count, const float* p, co
 
 template <class T>
 void attend_block(const AttentionTile& tile, int64_t block_position, const T* keys, const ValueBlock<T>& values,
-                  const AttentionScratch& scratch, const State& state) {
+                  const Ahead& ahead, const AttentionScratch& scratch, const State& state) {
   const int64_t dim = tile.params->head_dim, v_stride = kv_value_stride(tile.cache->v_head_dim);
   const int64_t window = tile.params->sliding_window;
   for (int64_t row = 0, count = 0; row < tile.rows(); row += count) {
@@ -186,7 +186,7 @@ void attend_block(const AttentionTile& tile, int64_t block_position, const T* ke
         visible[r] = visible_keys(tile.position((row + r) / tile.heads), window, block_position);
     }
     alignas(64) float correction[16];
-    kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, scratch.scores);
+    kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, row == 0 ? ahead : Ahead(), scratch.scores);
     float* m = state.m + row;
     float* lane_sums = scratch.lane_sums + row * 16;
     masked ? soften<true>(tile, visible, count, scratch.scores, m, lane_sums, correction)
@@ -293,21 +293,24 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
   };
   for (int64_t block = begin; block < end; ++block) {
     const T* keys = keys_of(block);
-    if (tile.queries == 1 && block + 1 < end) {
+    const bool reads_on = tile.queries == 1 && block + 1 < end;
+    if (reads_on && !latent) {
       prefetch(keys_of(block + 1), key_floats * sizeof(T));
-      if (!latent) prefetch(values_of(block + 1), value_floats * sizeof(T));
+      prefetch(values_of(block + 1), value_floats * sizeof(T));
     }
     if (widened) widen(keys, key_floats, scratch.keys);
     if (latent) {
       const float* floats = scratch.keys;
       if constexpr (std::is_same_v<T, float>) floats = keys;
+      // A block of latents is more than can be waited for at once: it comes while this one is multiplied.
+      const Ahead ahead{reads_on ? reinterpret_cast<const std::byte*>(keys_of(block + 1)) : nullptr, kBlock * sizeof(T)};
       const auto values = transpose_values(floats, cache.v_head_dim, scratch.values);
-      attend_block<float>(tile, block * kKvBlockTokens, floats, values, scratch, state);
+      attend_block<float>(tile, block * kKvBlockTokens, floats, values, ahead, scratch, state);
     } else if (widened) {
       widen(values_of(block), value_floats, scratch.values);
-      attend_block<float>(tile, block * kKvBlockTokens, scratch.keys, {scratch.values, stride, stride}, scratch, state);
+      attend_block<float>(tile, block * kKvBlockTokens, scratch.keys, {scratch.values, stride, stride}, {}, scratch, state);
     } else {
-      attend_block<T>(tile, block * kKvBlockTokens, keys, {values_of(block), stride, stride}, scratch, state);
+      attend_block<T>(tile, block * kKvBlockTokens, keys, {values_of(block), stride, stride}, {}, scratch, state);
     }
   }
   for (int64_t r = 0; r < tile.rows(); ++r) {
