@@ -67,8 +67,7 @@ void write_head(const KvCacheView& cache, MatrixView<const float> k, MatrixView<
 void write_kv(const Context& ctx, const KvCacheView& cache, MatrixView<const float> k, MatrixView<const float> v,
               std::span<const int64_t> slots) {
   const auto tokens = std::ssize(slots);
-  const bool values_fit =
-      cache.values_in_keys() ? v.cols == 0 : v.rows >= tokens && v.cols == cache.kv_heads * cache.v_head_dim;
+  const bool values_fit = cache.values_in_keys() ? v.cols == 0 : v.rows >= tokens && v.cols == cache.kv_heads * cache.v_head_dim;
   CHORAL_CHECK(k.rows >= tokens && k.cols == cache.kv_heads * cache.head_dim && values_fit, "k, v and slots fit the cache");
   constexpr int64_t kTokens = kKvBlockTokens;  // of one piece of work
   const int64_t chunks = ceil_div(tokens, kTokens);
