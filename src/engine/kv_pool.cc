@@ -109,13 +109,13 @@ Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DT
     const layers::KvShape& shape = shapes[layer];
     const auto [group, array] = plan.groups.layers[layer];
     auto& view = arrays[array];
-    const auto allocate = [&](int64_t dim, std::byte*& memory) -> Status {
-      CHORAL_TRY(auto tensor, session.allocate_kv(dtype, {plan.blocks, shape.kv_heads * dim * kernels::kKvBlockTokens}));
-      memory = tensor.data();
-      pool.tensors_.push_back(std::move(tensor));
-      return {};
-    };
     if (view.keys == nullptr) {
+      const auto allocate = [&](int64_t dim, std::byte*& memory) -> Status {
+        CHORAL_TRY(auto tensor, session.allocate_kv(dtype, {plan.blocks, shape.kv_heads * dim * kernels::kKvBlockTokens}));
+        memory = tensor.data();
+        pool.tensors_.push_back(std::move(tensor));
+        return {};
+      };
       view = {.dtype = dtype,
               .num_blocks = plan.blocks,
               .kv_heads = shape.kv_heads,

@@ -1,6 +1,4 @@
 // Invariant 8: a steady-state decode step, from scheduling to the text in the caller's response, allocates nothing.
-#include <algorithm>
-
 #include "engine/allocation_test.h"
 #include "engine/tiny_model_test.h"
 

@@ -69,6 +69,7 @@ Status Worker::initialize_cache(const EngineOptions& options) {
   notes_.insert(notes_.end(), memory_.kv.notes.begin(), memory_.kv.notes.end());
   CHORAL_TRY(auto pool, KvPool::make(ctx_.session, model, kv_dtype_, memory_.kv));
   kv_pool_ = std::move(pool);
+  for (auto& note : ctx_.session.take_notes()) notes_.push_back(std::move(note));  // of a cache that the device does not know
   lora_manager_.emplace(options.max_num_seqs);
   CHORAL_RETURN_IF_ERROR(give_adapters_to_device(options));
   runner_ = std::make_unique<ModelRunner>(ctx_, model, *lora_manager_, options.max_num_batched_tokens, options.max_num_seqs,

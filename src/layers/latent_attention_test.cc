@@ -10,7 +10,7 @@
 
 #include "lora/store/built_adapter_test.h"
 #include "platform/cpu_context_test.h"
-#include "quant/integers/integer_storage.h"
+#include "quant/rounded_weight.h"
 #include "quant/weights_test.h"
 
 namespace choral::layers {
@@ -94,8 +94,8 @@ class LatentAttentionTest : public ::testing::Test {
     lora::PackedVoice voice = {};
   };
 
-  // A layer whose kv_b_proj is stored as `scheme` has it.
-  void load(quant::SchemePtr scheme = quant::float_scheme()) {
+  // kv_b_proj is stored as floats, or as FP8.
+  void load(bool in_fp8 = false) {
     class Schemes : public quant::QuantConfig {
      public:
       explicit Schemes(quant::SchemePtr absorbed) : absorbed_(std::move(absorbed)) {}
@@ -106,7 +106,7 @@ class LatentAttentionTest : public ::testing::Test {
      private:
       quant::SchemePtr absorbed_;
     };
-    config_ = std::make_unique<Schemes>(std::move(scheme));
+    config_ = std::make_unique<Schemes>(in_fp8 ? quant::fp8_scheme({}) : quant::float_scheme());
     builder_.emplace(Builder{cpu_.session(), *config_, ops_, overrides_});
     rotary_ = std::make_unique<RotaryEmbedding>(
         *builder_, kernels::RotaryParams{.head_dim = kRope, .rotary_dim = kRope, .max_positions = 128, .interleaved = true});
@@ -127,7 +127,14 @@ class LatentAttentionTest : public ::testing::Test {
     add("q_proj", {kHeads * kQuery, kHidden}, kQ);
     add("kv_a_proj_with_mqa", {kLatent + kRope, kHidden}, kKvA);
     add("kv_a_layernorm", {kLatent}, kNorm);
-    add("kv_b_proj", {kRows, kLatent}, kKvB);
+    const TensorView kv_b{std::as_bytes(std::span(kKvB)).data(), DType::kF32, {kRows, kLatent}, kCpuDevice};
+    const auto codes = *quant::round_to_fp8((*cpu_).kernel, kv_b, kTarget);
+    if (in_fp8) {
+      weights.add(kTarget + ".weight", codes.codes.view());
+      weights.add(kTarget + ".weight_scale", DType::kF32, {kRows, 1}, codes.scales);
+    } else {
+      weights.add(kTarget + ".weight", kv_b);
+    }
     add("o_proj", {kHidden, kHeads * kValue}, kO);
     for (Module* module : builder_->modules) {
       ASSERT_TRUE(module->load_weights(weights).ok());
@@ -199,11 +206,10 @@ class LatentAttentionTest : public ::testing::Test {
     const auto rows = std::ssize(positions);
     std::vector<float> y(rows * kHidden);
     const auto& ctx = *cpu_;
-    const std::vector<KvRows> kv_rows{{.slots = place_indices(ctx, std::span<const int64_t>(slots)),
-                                       .sequences = ctx.session.place_sequences(sequences)}};
+    const KvRows kv_rows{place_indices(ctx, std::span<const int64_t>(slots)), ctx.session.place_sequences(sequences)};
     const ForwardBatch batch{.token_ids = place_indices(ctx, std::span<const int32_t>(positions)),
                              .positions = place_indices(ctx, std::span<const int32_t>(positions)),
-                             .kv_groups = kv_rows,
+                             .kv_groups = {&kv_rows, 1},
                              .lora = segments.empty() ? nullptr : &punica};
     layer_->forward(ctx, batch, {x.data(), rows, kHidden}, /*add=*/false, {y.data(), rows, kHidden});
     const float* from = y.data();
@@ -363,15 +369,15 @@ TEST_F(LatentAttentionTest, RowsOfTheBaseAreThoseOfAServerWithoutAdapters) {
   expect_same_bits(run()[0], alone[0]);
 }
 
-// int8 of a checkpoint becomes floats once, and adapters are measured against these.
-TEST_F(LatentAttentionTest, IntegersBecomeTheFloatsTheyStandFor) {
-  load(quant::weight_only_scheme(quant::rounded_floats(8)));
+// A quantised weight becomes floats once, and adapters are measured against these.
+TEST_F(LatentAttentionTest, CodesBecomeTheFloatsTheyStandFor) {
+  load(/*in_fp8=*/true);
   add_sequence(30);
   add_sequence(30, {{&kDora, 1}});
   const auto out = run();
   const Matrix w = weight();
   ASSERT_EQ(w.size(), kKvB.size());
-  for (size_t i = 0; i < w.size(); ++i) ASSERT_NEAR(w[i], kKvB[i], 0.4 / 127 * 0.5 + 0.4 * 0x1p-11);
+  for (size_t i = 0; i < w.size(); ++i) ASSERT_NEAR(w[i], kKvB[i], 0x1p-4 * std::abs(kKvB[i]) + 0.4 * 0x1p-10);
   for (size_t s = 0; s < sequences_.size(); ++s) expect_near(out[s], expected(sequences_[s], w));
   for (const Module* module : builder_->modules) {
     if (module->prefix() != kTarget) continue;

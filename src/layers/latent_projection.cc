@@ -110,15 +110,21 @@ void LatentProjection::count_product(const platform::Context& ctx, int64_t rows,
                            2.0 * static_cast<double>(rows * spec_.heads * dim * spec_.rank));
 }
 
+void LatentProjection::multiply(const platform::Context& ctx, std::unique_ptr<kernels::PackedMatrix> Head::*part,
+                                MatrixView<const float> x, MatrixView<float> y) const {
+  const int64_t from = x.cols / spec_.heads, to = y.cols / spec_.heads;
+  const auto products = ctx.kernel.scratch.make<kernels::GroupProduct>(spec_.heads);
+  for (int64_t h = 0; h < spec_.heads; ++h) {
+    const auto& w = *(heads_[h].*part);
+    products[h] = {.w = &w, .x = {x.sub_cols(h * from, w.k()), {}}, .epilogue = {}, .y = y.sub_cols(h * to, w.n())};
+  }
+  ctx.ops.grouped_matmul(ctx, products);
+}
+
 void LatentProjection::absorb_queries(const platform::Context& ctx, MatrixView<const float> q, MatrixView<float> y,
                                       const lora::PunicaWrapper* lora) const {
   count_product(ctx, q.rows, spec_.key_dim);
-  const int64_t from = q.cols / spec_.heads, to = y.cols / spec_.heads;
-  const auto base = [&](MatrixView<const float> x) {
-    for (int64_t h = 0; h < spec_.heads; ++h) {
-      ctx.ops.matmul(ctx, *heads_[h].keys, x.sub_cols(h * from, spec_.key_dim), {}, y.sub_cols(h * to, spec_.rank));
-    }
-  };
+  const auto base = [&](MatrixView<const float> x) { multiply(ctx, &Head::keys, x, y); };
   if (lora == nullptr) return base(q);
   lora->add_lora_absorbed(ctx, lora_target_, key_columns_, q, y, base);
 }
@@ -126,12 +132,7 @@ void LatentProjection::absorb_queries(const platform::Context& ctx, MatrixView<c
 void LatentProjection::make_values(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
                                    const lora::PunicaWrapper* lora) const {
   count_product(ctx, x.rows, spec_.value_dim);
-  const auto base = [&] {
-    for (int64_t h = 0; h < spec_.heads; ++h) {
-      ctx.ops.matmul(ctx, *heads_[h].values, x.sub_cols(h * spec_.rank, spec_.rank), {},
-                     y.sub_cols(h * spec_.value_dim, spec_.value_dim));
-    }
-  };
+  const auto base = [&] { multiply(ctx, &Head::values, x, y); };
   if (lora == nullptr) return base();
   lora->add_lora_heads(ctx, lora_target_, value_columns_, x, y, base);
 }

@@ -55,6 +55,9 @@ class LatentProjection : public Module {
   Result<Head> make_head(const platform::Context& ctx, int64_t head, DType type) const;
   // Row `row` of kv_b_proj.
   Status read_row(int64_t row, std::span<float> out) const;
+  // Each head's product, the first columns of x's head by the first of y's.
+  void multiply(const platform::Context& ctx, std::unique_ptr<kernels::PackedMatrix> Head::*part, MatrixView<const float> x,
+                MatrixView<float> y) const;
   void count_product(const platform::Context& ctx, int64_t rows, int64_t dim) const;
 
   Spec spec_;

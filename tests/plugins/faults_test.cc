@@ -47,6 +47,13 @@ class FaultsTest : public PluginTest {};
 
 TEST_F(FaultsTest, ANewerMinorJustWorks) { expect_equal(answers(*load(options("ref_fault_newer_minor"))), cpu_answers()); }
 
+TEST_F(FaultsTest, AnOlderMinorLeavesACacheOfLatentsToTheHost) {
+  const auto llm = load(options("ref_fault_older_minor", "tiny-deepseek-v2"));
+  EXPECT_THAT(llm->info().notes, Contains(AllOf(HasSubstr("paged_attention is served by the CPU: "), HasSubstr("version 1.0"),
+                                                HasSubstr("no cache whose values lie in its keys"))));
+  expect_equal(answers(*llm), cpu_answers("tiny-deepseek-v2"));
+}
+
 TEST_F(FaultsTest, AnOperatorWithWrongNumbersIsRefusedByName) {
   const auto llm = load(options("ref_fault_wrong_numbers"));
   EXPECT_THAT(llm->info().notes, Contains(HasSubstr("rms_norm is served by the CPU: it disagrees with the reference")));

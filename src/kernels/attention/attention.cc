@@ -18,10 +18,23 @@ struct Plan {
   std::span<const AttentionSequence> sequences;
   std::span<int64_t> first_tile;  // [sequences + 1]
   int64_t group;                  // query heads of a KV head
-  int64_t head_chunk;             // of them in one tile; more than a tile holds only with multi-query attention
-  int64_t query_chunk;
+  int64_t head_chunk = 0;         // of them in one tile; more than a tile holds only with multi-query attention
+  int64_t query_chunk = 0;
+
+  void cut(int64_t heads_at_once) {
+    head_chunk = heads_at_once;
+    query_chunk = kMaxTileRows / head_chunk;
+    first_tile[0] = 0;
+    for (size_t i = 0; i < sequences.size(); ++i) first_tile[i + 1] = first_tile[i] + tiles_of(sequences[i]);
+  }
 
   int64_t tiles() const { return first_tile[sequences.size()]; }
+  // That threads can work on: ranges of tiles.
+  int64_t parts() const {
+    int64_t count = 0;
+    for (int64_t i = 0; i < tiles(); ++i) count += tile(i).range_end() - tile(i).range_begin();
+    return count;
+  }
 
   int64_t tiles_of(const AttentionSequence& s) const {
     return params.kv_heads * ceil_div(group, head_chunk) * ceil_div(s.query_count, query_chunk);
@@ -62,7 +75,8 @@ void run_split(const Context& ctx, const Plan& plan, const AttentionTileKernels&
                std::span<float> scratch, int64_t scratch_floats, std::span<float> states, int64_t state_floats) {
   const auto count = std::ssize(tiles);
   const auto capacity = std::ssize(states) / state_floats;
-  const int64_t wave = capacity / count - 1;  // ranges of each tile at once; one more state holds what is merged
+  int64_t wave = capacity / count - 1;  // ranges of each tile at once; one more state holds what is merged
+  if (wave > ctx.pool.size()) wave -= wave % ctx.pool.size();
   const auto merged = [&](int64_t i) { return states.data() + i * state_floats; };
   const auto range_state = [&](int64_t i, int64_t w) { return states.data() + (count + i * wave + w) * state_floats; };
   int64_t waves = 0;
@@ -118,14 +132,13 @@ void paged_attention(const Context& ctx, const AttentionParams& params, MatrixVi
   check(params, q, cache, sequences, out);
   const Arena::Mark mark(ctx.scratch);
   const int64_t group = params.heads / params.kv_heads;
-  const int64_t head_chunk = std::min(group, kMaxTileRows);
-  Plan plan{params, cache,      q,
-            out,    sequences,  ctx.scratch.make<int64_t>(sequences.size() + 1),
-            group,  head_chunk, kMaxTileRows / head_chunk};
-  plan.first_tile[0] = 0;
-  for (size_t i = 0; i < sequences.size(); ++i) plan.first_tile[i + 1] = plan.first_tile[i] + plan.tiles_of(sequences[i]);
-
   const int threads = ctx.pool.size();
+  Plan plan{params, cache, q, out, sequences, ctx.scratch.make<int64_t>(sequences.size() + 1), group};
+  plan.cut(std::min(group, kMaxTileRows));
+  if (plan.tiles() > 0 && plan.parts() < threads) {  // K and V are then read more often, by threads that had nothing to do
+    plan.cut(ceil_div(plan.head_chunk * plan.parts(), threads));
+  }
+
   const int64_t scratch_floats = attention_scratch_floats(params.head_dim, cache.v_head_dim);
   const int64_t state_floats = attention_state_floats(cache.v_head_dim);
   const auto scratch = ctx.scratch.make<float>(threads * scratch_floats);

@@ -76,7 +76,7 @@ void bm_latent(benchmark::State& state) {
   const int64_t count = state.range(3);
   const Problem absorbed{1, state.range(1) - count, count, 16, 1, 576, 512, DType::kF32, true};
   const Problem expanded{1, state.range(1) - count, count, 16, 16, 192, 128, DType::kF32};
-  run(state, latent ? absorbed : expanded, static_cast<CpuLevel>(state.range(0)), 2);
+  run(state, latent ? absorbed : expanded, static_cast<CpuLevel>(state.range(0)), static_cast<int>(state.range(4)));
 }
 
 constexpr int64_t kF32 = static_cast<int64_t>(DType::kF32), kBF16 = static_cast<int64_t>(DType::kBF16),
@@ -91,8 +91,8 @@ BENCHMARK(bm_decode)
     ->ArgsProduct({{kBase, kAvx2, kAvx512}, {512, 4096}, {kF32, kBF16, kF16}, {1, 2}})
     ->UseRealTime();
 BENCHMARK(bm_latent)
-    ->ArgNames({"level", "context", "latent", "rows"})
-    ->ArgsProduct({{kBase, kAvx2, kAvx512}, {512, 8192}, {0, 1}, {1, 512}})
+    ->ArgNames({"level", "context", "latent", "rows", "threads"})
+    ->ArgsProduct({{kBase, kAvx2, kAvx512}, {512, 8192}, {0, 1}, {1, 512}, {1, 2}})
     ->UseRealTime();
 
 }  // namespace

@@ -8,8 +8,10 @@
 #define CHORAL_ATTENTION_MICRO_INL
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -25,13 +27,17 @@ namespace {
 constexpr size_t kLanes = hn::MaxLanes(F32());
 constexpr size_t kBlock = kKvBlockTokens;
 // Rows of the largest register tile, two vectors wide: 24 of 32 registers, 12 of 16, 8 of 16 (no FMA: a product needs one too).
+// And of one a single vector wide, which goes through a block once for twice as many rows: for wide keys, of which a block is
+// more than L1 holds.
 #if HWY_TARGET == HWY_AVX3
-constexpr size_t kMaxRegisterRows = 12;
+constexpr size_t kMaxRegisterRows = 12, kTallRows = 16;
 #elif HWY_TARGET == HWY_AVX2
-constexpr size_t kMaxRegisterRows = 6;
+constexpr size_t kMaxRegisterRows = 6, kTallRows = 12;
 #else
-constexpr size_t kMaxRegisterRows = 4;
+constexpr size_t kMaxRegisterRows = 4, kTallRows = 8;
 #endif
+// Vectors side by side of a tile of so many rows: few leave registers for enough independent chains to cover an FMA's latency.
+constexpr size_t vectors_of(size_t rows) { return rows > kMaxRegisterRows ? 1 : rows * 4 <= 2 * kMaxRegisterRows ? 4 : 2; }
 
 HWY_INLINE VF load_as_float(const float* p) { return hn::LoadU(F32(), p); }
 
@@ -90,54 +96,75 @@ HWY_INLINE void load_scaled_tile(std::index_sequence<I...>, VF (&acc)[RNV], cons
   ((acc[I] = hn::Mul(hn::LoadU(d, p + I / NV * stride + I % NV * kLanes), hn::Set(d, factor[I / NV]))), ...);
 }
 
+// Memory that is asked for on the way through a block, `row_bytes` for each of its rows. Null: none.
+struct Ahead {
+  const std::byte* data = nullptr;
+  size_t row_bytes = 0;
+};
+
 // scores[R][32] = q·Kᵀ; q is packed [head_dim][R], k is [head_dim][32].
 template <size_t R, class T>
-void score_tile(const float* q, const T* k, size_t head_dim, float* scores) {
-  // Few rows leave registers for more keys: enough independent chains to cover the latency of an FMA.
-  constexpr size_t kWanted = R * 4 <= 2 * kMaxRegisterRows ? 4 : 2;
-  constexpr size_t NV = kWanted * kLanes <= kBlock ? kWanted : 2;
+void score_tile(const float* q, const T* k, size_t head_dim, const Ahead& ahead, float* scores) {
+  constexpr size_t NV = std::min(vectors_of(R), kBlock / kLanes);
   constexpr auto kTile = std::make_index_sequence<R * NV>();
   for (size_t col = 0; col < kBlock; col += NV * kLanes) {
     VF acc[R * NV];
     set_zero(kTile, acc);
-    for (size_t i = 0; i < head_dim; ++i) {
+    const auto multiply_add = [&](size_t i) HWY_ATTR {
       VF keys[NV];
       load_vectors(std::make_index_sequence<NV>(), k + i * kBlock + col, keys);
       outer_product<NV>(kTile, acc, q + i * R, 1, keys);
+    };
+    if (ahead.data == nullptr) {
+      for (size_t i = 0; i < head_dim; ++i) multiply_add(i);
+    } else {
+      const std::byte* next = ahead.data + col * (ahead.row_bytes / kBlock);
+      for (size_t i = 0; i < head_dim; ++i, next += ahead.row_bytes) {
+        for (size_t line = 0; line < NV * kLanes * (ahead.row_bytes / kBlock); line += 64) hwy::Prefetch(next + line);
+        multiply_add(i);
+      }
     }
     store_tile<NV>(kTile, acc, scores + col, kBlock);
   }
 }
 
-// acc[R][v_stride] = acc · correction + p·V over keys [begin, end) of the block; p [R][32], v [32][v_stride].
+// A block's values: `v_stride` of each key, the keys `row` apart.
+template <class T>
+struct ValueBlock {
+  const T* data;
+  size_t row, v_stride;
+};
+
+// acc[R][v_stride] = acc · correction + p·V over keys [begin, end) of the block; p [R][32], v [32][row].
 template <size_t R, size_t NV, class T>
-HWY_INLINE void value_columns(const float* p, const T* v, size_t v_stride, size_t begin, size_t end, const float* correction,
-                              float* acc) {
+HWY_INLINE void value_columns(const float* p, const T* v, size_t row, size_t v_stride, size_t begin, size_t end,
+                              const float* correction, float* acc) {
   constexpr auto kTile = std::make_index_sequence<R * NV>();
   VF sum[R * NV];
   load_scaled_tile<NV>(kTile, sum, acc, v_stride, correction);
   for (size_t j = begin; j < end; ++j) {
     VF values[NV];
-    load_vectors(std::make_index_sequence<NV>(), v + j * v_stride, values);
+    load_vectors(std::make_index_sequence<NV>(), v + j * row, values);
     outer_product<NV>(kTile, sum, p + j, kBlock, values);
   }
   store_tile<NV>(kTile, sum, acc, v_stride);
 }
 
 template <size_t R, class T>
-void value_tile(const float* p, const T* v, size_t v_stride, size_t begin, size_t end, const float* correction, float* acc) {
-  constexpr size_t NV = R * 4 <= 2 * kMaxRegisterRows ? 4 : 2;
+void value_tile(const float* p, const ValueBlock<T>& block, size_t begin, size_t end, const float* correction, float* acc) {
+  const auto [v, row, v_stride] = block;
+  constexpr size_t NV = vectors_of(R);
   size_t col = 0;
   for (; col + NV * kLanes <= v_stride; col += NV * kLanes) {
-    value_columns<R, NV>(p, v + col, v_stride, begin, end, correction, acc + col);
+    value_columns<R, NV>(p, v + col, row, v_stride, begin, end, correction, acc + col);
   }
-  for (; col < v_stride; col += kLanes) value_columns<R, 1>(p, v + col, v_stride, begin, end, correction, acc + col);
+  for (; col < v_stride; col += kLanes) value_columns<R, 1>(p, v + col, row, v_stride, begin, end, correction, acc + col);
 }
 
 template <class T>
-using ScoreTile = void (*)(const float*, const T*, size_t, float*);
+using ScoreTile = void (*)(const float*, const T*, size_t, const Ahead&, float*);
 template <class T>
-using ValueTile = void (*)(const float*, const T*, size_t, size_t, size_t, const float*, float*);
+using ValueTile = void (*)(const float*, const ValueBlock<T>&, size_t, size_t, const float*, float*);
 
 template <class T, size_t... I>
 constexpr std::array<ScoreTile<T>, sizeof...(I)> score_tiles(std::index_sequence<I...>) {
@@ -149,9 +176,9 @@ constexpr std::array<ValueTile<T>, sizeof...(I)> value_tiles(std::index_sequence
 }
 // Entry R − 1 is the tile of R rows.
 template <class T>
-constexpr auto kScoreTiles = score_tiles<T>(std::make_index_sequence<kMaxRegisterRows>());
+constexpr auto kScoreTiles = score_tiles<T>(std::make_index_sequence<kTallRows>());
 template <class T>
-constexpr auto kValueTiles = value_tiles<T>(std::make_index_sequence<kMaxRegisterRows>());
+constexpr auto kValueTiles = value_tiles<T>(std::make_index_sequence<kTallRows>());
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

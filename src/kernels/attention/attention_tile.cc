@@ -16,11 +16,14 @@
 #ifndef CHORAL_ATTENTION_SCRATCH
 #define CHORAL_ATTENTION_SCRATCH
 namespace choral::kernels {
+// Between the rows of a block whose values were turned: of 512 floats without it, rows would meet in one set of the cache.
+inline constexpr int64_t kTurnedPadding = 16;
+
 // Scratch of one thread, in this order; every part is a multiple of 16 floats.
 struct AttentionScratch {
   float* q;             // packed queries: for each register tile [head_dim][rows of it]
   float* keys;          // a key block as float [head_dim][32]
-  float* values;        // a value block as float [32][v_stride]
+  float* values;        // a value block as float [32][v_stride + kTurnedPadding]
   float* scores;        // [16][32], of one register tile
   float* lane_sums;     // [rows][16]: l before its lanes are added up
   float* range_state;   // the range being worked on
@@ -30,7 +33,7 @@ struct AttentionScratch {
     q = base;
     keys = q + kMaxTileRows * head_dim;
     values = keys + kKvBlockTokens * head_dim;
-    scores = values + kKvBlockTokens * kv_value_stride(v_head_dim);
+    scores = values + kKvBlockTokens * (kv_value_stride(v_head_dim) + kTurnedPadding);
     lane_sums = scores + 16 * kKvBlockTokens;
     range_state = lane_sums + kMaxTileRows * 16;
     merged_state = range_state + attention_state_floats(v_head_dim);
@@ -67,14 +70,16 @@ HWY_INLINE Visible visible_keys(int64_t position, int64_t window, int64_t block_
 
 // Rows of the register tile that starts at `row`.
 HWY_INLINE int64_t tile_rows(const AttentionTile& tile, int64_t row) {
-  return std::min<int64_t>(tile.rows() - row, kMaxRegisterRows);
+  const int64_t left = tile.rows() - row;
+  const bool tall = tile.cache->values_in_keys() && left <= static_cast<int64_t>(kTallRows);
+  return tall ? left : std::min<int64_t>(left, kMaxRegisterRows);
 }
 
 void pack_queries(const AttentionTile& tile, float* packed) {
   const int64_t dim = tile.params->head_dim;
-  for (int64_t row = 0; row < tile.rows(); row += kMaxRegisterRows) {
-    const int64_t count = tile_rows(tile, row);
-    const float* q[kMaxRegisterRows];
+  for (int64_t row = 0, count = 0; row < tile.rows(); row += count) {
+    count = tile_rows(tile, row);
+    const float* q[kTallRows];
     for (int64_t r = 0; r < count; ++r) {
       const int64_t query = (row + r) / tile.heads, head = tile.head_begin + (row + r) % tile.heads;
       q[r] = tile.q.row(tile.sequence->query_begin + tile.query_begin + query) + head * dim;
@@ -142,14 +147,14 @@ void soften(const AttentionTile& tile, const Visible* visible, int64_t count, fl
 // ascending order all the same. A value that a row does not see never meets its acc: 0 · NaN is NaN, and a block may hold another
 // request's leftovers.
 template <class T>
-void add_masked_values(const Visible* visible, int64_t count, const float* p, const T* v, int64_t v_stride, float* correction,
+void add_masked_values(const Visible* visible, int64_t count, const float* p, const ValueBlock<T>& v, float* correction,
                        float* acc) {
   int64_t begin = 0, end = kBlock;
   for (int64_t r = 0; r < count; ++r) begin = std::max(begin, visible[r].begin), end = std::min(end, visible[r].end);
   if (begin >= end) begin = end = 0;  // nothing in common
   const auto alone = [&](int64_t r, int64_t from, int64_t to) HWY_ATTR {
     if (from >= to) return;
-    kValueTiles<T>[0](p + r * kBlock, v, v_stride, from, to, correction + r, acc + r * v_stride);
+    kValueTiles<T>[0](p + r * kBlock, v, from, to, correction + r, acc + r * v.v_stride);
     correction[r] = 1.0f;  // once
   };
   if (begin == end) {
@@ -157,40 +162,40 @@ void add_masked_values(const Visible* visible, int64_t count, const float* p, co
     return;
   }
   for (int64_t r = 0; r < count; ++r) alone(r, visible[r].begin, begin);
-  kValueTiles<T>[count - 1](p, v, v_stride, begin, end, correction, acc);
+  kValueTiles<T>[count - 1](p, v, begin, end, correction, acc);
   std::fill(correction, correction + count, 1.0f);
   for (int64_t r = 0; r < count; ++r) alone(r, end, visible[r].end);
 }
 
 template <class T>
-void attend_block(const AttentionTile& tile, int64_t block_position, const T* keys, const T* values,
-                  const AttentionScratch& scratch, const State& state) {
+void attend_block(const AttentionTile& tile, int64_t block_position, const T* keys, const ValueBlock<T>& values,
+                  const Ahead& ahead, const AttentionScratch& scratch, const State& state) {
   const int64_t dim = tile.params->head_dim, v_stride = kv_value_stride(tile.cache->v_head_dim);
   const int64_t window = tile.params->sliding_window;
-  for (int64_t row = 0; row < tile.rows(); row += kMaxRegisterRows) {
-    const int64_t count = tile_rows(tile, row);
+  for (int64_t row = 0, count = 0; row < tile.rows(); row += count) {
+    count = tile_rows(tile, row);
     // Positions ascend with rows: the first row's keys end first, the last row's window begins last.
     const int64_t first = tile.position(row / tile.heads), last = tile.position((row + count - 1) / tile.heads);
     if (visible_keys(last, 0, block_position).end <= 0 || (window > 0 && first - window + 1 >= block_position + kKvBlockTokens))
       continue;
     const bool masked =
         visible_keys(first, 0, block_position).end < kKvBlockTokens || visible_keys(last, window, block_position).begin > 0;
-    Visible visible[kMaxRegisterRows];
+    Visible visible[kTallRows];
     if (masked) {
       for (int64_t r = 0; r < count; ++r)
         visible[r] = visible_keys(tile.position((row + r) / tile.heads), window, block_position);
     }
     alignas(64) float correction[16];
-    kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, scratch.scores);
+    kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, row == 0 ? ahead : Ahead(), scratch.scores);
     float* m = state.m + row;
     float* lane_sums = scratch.lane_sums + row * 16;
     masked ? soften<true>(tile, visible, count, scratch.scores, m, lane_sums, correction)
            : soften<false>(tile, nullptr, count, scratch.scores, m, lane_sums, correction);
     float* acc = state.acc + row * v_stride;
     if (masked) {
-      add_masked_values(visible, count, scratch.scores, values, v_stride, correction, acc);
+      add_masked_values(visible, count, scratch.scores, values, correction, acc);
     } else {
-      kValueTiles<T>[count - 1](scratch.scores, values, v_stride, 0, kBlock, correction, acc);
+      kValueTiles<T>[count - 1](scratch.scores, values, 0, kBlock, correction, acc);
     }
   }
 }
@@ -243,17 +248,18 @@ void transpose_square(const float* from, float* to, int64_t stride) {
 #endif
 
 // Values that lie in the keys [head_dim][32], as attend_block() reads them: [32][v_stride], zero beyond v_head_dim.
-void transpose_values(const float* keys, int64_t v_head_dim, float* values) {
-  const int64_t stride = kv_value_stride(v_head_dim);
+ValueBlock<float> transpose_values(const float* keys, int64_t v_head_dim, float* values) {
+  const int64_t v_stride = kv_value_stride(v_head_dim), stride = v_stride + kTurnedPadding;
   int64_t row = 0;
   for (; row + static_cast<int64_t>(kLanes) <= v_head_dim; row += kLanes) {
     for (size_t col = 0; col < kBlock; col += kLanes) {
       transpose_square(keys + row * kBlock + col, values + col * stride + row, stride);
     }
   }
-  for (; row < stride; ++row) {
+  for (; row < v_stride; ++row) {
     for (size_t col = 0; col < kBlock; ++col) values[col * stride + row] = row < v_head_dim ? keys[row * kBlock + col] : 0.0f;
   }
+  return {values, static_cast<size_t>(stride), static_cast<size_t>(v_stride)};
 }
 
 // A decode waits for memory, and blocks lie anywhere: the hardware's prefetcher starts anew at each.
@@ -275,6 +281,7 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
   const int64_t end = ceil_div(std::min(tile.key_end(), (range + 1) * kAttentionRangeTokens), kKvBlockTokens);
   // Converting a 16-bit block once pays when several register tiles read it. Values that lie in the keys are turned from floats.
   const bool latent = cache.values_in_keys();
+  const auto stride = static_cast<size_t>(v_stride);
   const bool widened = sizeof(T) < sizeof(float) && (latent || tile.rows() > static_cast<int64_t>(kMaxRegisterRows));
   const auto keys_of = [&](int64_t block) {
     return reinterpret_cast<const T*>(cache.keys) +
@@ -286,21 +293,24 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
   };
   for (int64_t block = begin; block < end; ++block) {
     const T* keys = keys_of(block);
-    if (tile.queries == 1 && block + 1 < end) {
+    const bool reads_on = tile.queries == 1 && block + 1 < end;
+    if (reads_on && !latent) {
       prefetch(keys_of(block + 1), key_floats * sizeof(T));
-      if (!latent) prefetch(values_of(block + 1), value_floats * sizeof(T));
+      prefetch(values_of(block + 1), value_floats * sizeof(T));
     }
     if (widened) widen(keys, key_floats, scratch.keys);
     if (latent) {
       const float* floats = scratch.keys;
       if constexpr (std::is_same_v<T, float>) floats = keys;
-      transpose_values(floats, cache.v_head_dim, scratch.values);
-      attend_block<float>(tile, block * kKvBlockTokens, floats, scratch.values, scratch, state);
+      // A block of latents is more than can be waited for at once: it comes while this one is multiplied.
+      const Ahead ahead{reads_on ? reinterpret_cast<const std::byte*>(keys_of(block + 1)) : nullptr, kBlock * sizeof(T)};
+      const auto values = transpose_values(floats, cache.v_head_dim, scratch.values);
+      attend_block<float>(tile, block * kKvBlockTokens, floats, values, ahead, scratch, state);
     } else if (widened) {
       widen(values_of(block), value_floats, scratch.values);
-      attend_block<float>(tile, block * kKvBlockTokens, scratch.keys, scratch.values, scratch, state);
+      attend_block<float>(tile, block * kKvBlockTokens, scratch.keys, {scratch.values, stride, stride}, {}, scratch, state);
     } else {
-      attend_block<T>(tile, block * kKvBlockTokens, keys, values_of(block), scratch, state);
+      attend_block<T>(tile, block * kKvBlockTokens, keys, {values_of(block), stride, stride}, {}, scratch, state);
     }
   }
   for (int64_t r = 0; r < tile.rows(); ++r) {
@@ -398,7 +408,7 @@ HWY_AFTER_NAMESPACE();
 namespace choral::kernels {
 
 int64_t attention_scratch_floats(int64_t head_dim, int64_t v_head_dim) {
-  return kMaxTileRows * (head_dim + 16) + kKvBlockTokens * (head_dim + kv_value_stride(v_head_dim) + 16) +
+  return kMaxTileRows * (head_dim + 16) + kKvBlockTokens * (head_dim + kv_value_stride(v_head_dim) + kTurnedPadding + 16) +
          2 * attention_state_floats(v_head_dim);
 }
 
