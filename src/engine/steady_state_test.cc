@@ -1,4 +1,5 @@
 // Invariant 8: a steady-state decode step, from scheduling to the text in the caller's response, allocates nothing.
+#include "engine/adapters/adapter_files_test.h"
 #include "engine/allocation_test.h"
 #include "engine/tiny_model_test.h"
 
@@ -15,6 +16,25 @@ TEST_P(SteadyStateTest, DecodeStepsAllocateNothing) {
     request.sampling.logprobs.reset();
     request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
     request.sampling.top_p = 0.9f;
+    auto stream = llm->submit(std::move(request));
+    ASSERT_TRUE(stream.ok()) << stream.status().to_string();
+    streams.push_back(std::move(*stream));
+  }
+  expect_no_allocations(*llm, 8);
+}
+
+// Of a mixture: each adapter's rows meet the experts of their own choice.
+TEST(SteadyState, ExpertsOfAdaptersAllocateNothing) {
+  const AdapterFiles files("tiny-qwen3moe");
+  EngineOptions options = tiny_options("tiny-qwen3moe");
+  const std::vector<std::string> names{"a", "b", "c"};
+  for (size_t i = 0; i < names.size(); ++i) options.adapters.push_back({names[i], files.write(names[i], 4, i + 1)});
+  const auto llm = load_or_die(options);
+  std::vector<std::unique_ptr<ResponseStream>> streams;
+  for (uint32_t i = 0; i < 8; ++i) {
+    auto request = greedy_request(random_prompt(10 + static_cast<int>(i), i), 400);
+    request.sampling.logprobs.reset();
+    if (i % 4 != 0) request = with_adapters(std::move(request), {{names[i % 4 - 1]}});
     auto stream = llm->submit(std::move(request));
     ASSERT_TRUE(stream.ok()) << stream.status().to_string();
     streams.push_back(std::move(*stream));

@@ -5,67 +5,17 @@
 
 #include <cmath>
 
+#include "layers/every_scheme_test.h"
 #include "layers/linear.h"
 #include "lora/store/built_adapter_test.h"
 #include "platform/cpu_context_test.h"
-#include "quant/weights_test.h"
 
 namespace choral::layers {
 namespace {
 
-using quant::LayerKind;
-using quant::LayerScheme;
-
 constexpr int64_t kIn = 96, kOut = 40, kRank = 4, kRows = 5;
 constexpr float kScale = 2;  // lora_alpha 8, r 4
 const std::string kLayer = "model.layers.0.mlp.down_proj";
-
-std::vector<float> values(int64_t count, float size, float step) {
-  std::vector<float> out;
-  for (int64_t i = 0; i < count; ++i) out.push_back(size * std::sin(step * static_cast<float>(i + 1)));
-  return out;
-}
-
-class OneScheme : public quant::QuantConfig {
- public:
-  explicit OneScheme(quant::SchemePtr scheme) : scheme_(std::move(scheme)) {}
-  Result<LayerScheme> scheme_for(LayerKind, std::string_view) const override { return LayerScheme{scheme_, "a test"}; }
-
- private:
-  quant::SchemePtr scheme_;
-};
-
-// The layer's tensors: a float weight for what is rounded in flight, or int8 with the scales of W8A8.
-struct Weights {
-  quant::testing::StoredWeights source;
-  Tensor codes = *Tensor::allocate(DType::kI8, {kOut, kIn});
-
-  explicit Weights(bool stored_integers) {
-    const auto w = values(kOut * kIn, 0.3f, 0.7f);
-    if (!stored_integers) {
-      source.add(kLayer + ".weight", DType::kF32, {kOut, kIn}, w);
-      return;
-    }
-    for (size_t i = 0; i < w.size(); ++i) codes.as<int8_t>()[i] = static_cast<int8_t>(std::rint(w[i] / 0.3f * 127));
-    source.add(kLayer + ".weight", codes.view());
-    source.add(kLayer + ".weight_scale", DType::kF32, {kOut, 1}, std::vector<float>(kOut, 0.3f / 127));
-    source.add(kLayer + ".input_scale", DType::kF32, {1}, {2.0f / 127});
-  }
-};
-
-struct NamedScheme {
-  std::string name;
-  std::unique_ptr<quant::QuantConfig> config;
-  bool stored_integers = false;
-};
-std::vector<NamedScheme> all_schemes() {
-  std::vector<NamedScheme> schemes;
-  auto names = quant::in_flight_names();
-  names.push_back("auto");
-  for (const auto& name : names) schemes.push_back({name, *quant::make_quant_config({}, name)});
-  schemes.push_back({"w8a8", std::make_unique<OneScheme>(quant::static_scheme(quant::int8_rows({.bits = 8}), true)), true});
-  return schemes;
-}
 
 TEST(AdapterDelta, OfALayerIsThatOfTheFloatX) {
   platform::testing::CpuContext cpu;
@@ -73,7 +23,7 @@ TEST(AdapterDelta, OfALayerIsThatOfTheFloatX) {
   const platform::LayerOverrides overrides;
   lora::testing::AdapterBuilder files;
   files.pair(kLayer, kRank, kIn, kOut);
-  const auto a = values(kRank * kIn, 0.2f, 1.3f), b = values(kOut * kRank, 0.5f, 2.1f), x = values(kRows * kIn, 2, 0.37f);
+  const auto a = waves(kRank * kIn, 0.2f, 1.3f), b = waves(kOut * kRank, 0.5f, 2.1f), x = waves(kRows * kIn, 2, 0.37f);
   files.at(kLayer + ".lora_A.weight").values = a;
   files.at(kLayer + ".lora_B.weight").values = b;
   const choral::testing::TempDir folder;
@@ -82,12 +32,12 @@ TEST(AdapterDelta, OfALayerIsThatOfTheFloatX) {
   lora::testing::write_file(folder.path() / "adapter_model.safetensors", files.safetensors());
   const auto peft = *lora::PEFTHelper::from_local_dir(folder.path());
 
-  for (const auto& [name, config, stored_integers] : all_schemes()) {
+  for (const auto& [name, config, stored_integers] : every_scheme()) {
     SCOPED_TRACE(name);
     Builder builder{cpu.session(), *config, ops, overrides};
     const RowParallelLinear::Spec spec{kLayer, kIn, kOut, false};
     RowParallelLinear layer(builder, spec);
-    Weights weights(stored_integers);
+    SchemeWeights weights(kLayer, kOut, kIn, stored_integers);
     ASSERT_TRUE(layer.load_weights(weights.source).ok());
     const Status packed_layer = layer.process_weights_after_loading(*cpu, weights.source);
     ASSERT_TRUE(packed_layer.ok()) << packed_layer.message();

@@ -31,6 +31,7 @@ FusedMoE::FusedMoE(Builder& builder, const Spec& spec)
                                        .experts = spec.experts,
                                        .selection_bias = spec.selection_bias,
                                        .bias = spec.bias})),
+      choose_(bind<platform::ops::MoeGating>()),
       grouped_matmul_(bind<platform::ops::GroupedMatmul>()),
       combine_(bind<platform::ops::MoeCombine>()) {
   for (int64_t e = 0; e < spec.experts; ++e) {
@@ -67,10 +68,8 @@ kernels::ExpertRows FusedMoE::route(const platform::Context& ctx, MatrixView<con
                                     MatrixView<float> weights) const {
   kernels::MoeGating gating = gating_;
   gating.selection_bias = router_->selection_bias();
-  const platform::HostView<const float> scores(ctx, logits, platform::Access::kRead);
-  const platform::HostView<float> chosen_weights(ctx, weights, platform::Access::kWrite);
   const MatrixView<int32_t> ids(ctx.kernel.scratch.make<int32_t>(weights.rows * weights.cols).data(), weights.rows, weights.cols);
-  kernels::moe_gating_top_k(ctx.kernel, *scores, gating, ids, *chosen_weights);
+  choose_(ctx, logits, gating, ids, weights);
   return kernels::sort_by_expert(ids, std::ssize(experts_), ctx.kernel.scratch);
 }
 

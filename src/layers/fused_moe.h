@@ -79,6 +79,7 @@ class FusedMoE : public Block, public PluggedBlock, public platform::CustomOp {
   std::vector<Expert> experts_;
   std::unique_ptr<GatedActivation> act_;
   std::unique_ptr<GatedMlp> shared_experts_;  // null: none
+  const platform::OpOf<platform::ops::MoeGating>& choose_;
   const platform::OpOf<platform::ops::GroupedMatmul>& grouped_matmul_;
   const platform::OpOf<platform::ops::MoeCombine>& combine_;
 };

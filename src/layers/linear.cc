@@ -1,5 +1,6 @@
 #include "layers/linear.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "platform/ops/op_profile.h"
@@ -73,6 +74,14 @@ void LinearBase::apply(const platform::Context& ctx, const Input& input, const k
   lora->add_lora_linear(ctx, lora_target_, input.x, epilogue.accumulate, y, multiply);
 }
 
+void LinearBase::forward_rows(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
+                              const lora::PunicaWrapper* lora, std::span<const lora::RowGroup> groups) const {
+  if (ctx.profile != nullptr) count_product(*ctx.profile, x.rows);
+  const auto multiply = [&](const kernels::Epilogue& whole, MatrixView<float> to) { quant_method_->apply(ctx, x, whole, to); };
+  if (groups.empty()) return multiply({}, y);
+  lora->add_lora_linear(ctx, lora_target_, groups, x, /*add=*/false, y, multiply);
+}
+
 void LinearBase::multiply_grouped(const platform::Context& ctx, const platform::OpOf<platform::ops::GroupedMatmul>& matmul,
                                   std::span<const Rows> layers, MatrixView<const float> x, const kernels::Epilogue& epilogue,
                                   MatrixView<float> y) {
@@ -98,20 +107,17 @@ void LinearBase::multiply_grouped(const platform::Context& ctx, const platform::
 void LinearBase::forward_grouped(const platform::Context& ctx, const platform::OpOf<platform::ops::GroupedMatmul>& matmul,
                                  std::span<const Rows> layers, MatrixView<const float> x, MatrixView<float> y,
                                  const lora::PunicaWrapper* lora) {
+  const bool apart = lora != nullptr && lora->on_device();  // it adds to one layer's product at a time
+  if (apart || !std::all_of(layers.begin(), layers.end(), [](const Rows& rows) { return rows.layer->may_group(); })) {
+    for (const auto& [layer, begin, count, groups] : layers) {
+      layer->forward_rows(ctx, x.sub_rows(begin, count), y.sub_rows(begin, count), lora, groups);
+    }
+    return;
+  }
   if (ctx.profile != nullptr) {
     for (const Rows& rows : layers) rows.layer->count_product(*ctx.profile, rows.count);
   }
   if (lora == nullptr) return multiply_grouped(ctx, matmul, layers, x, {}, y);
-  if (lora->on_device()) {
-    for (const auto& [layer, begin, count, groups] : layers) {
-      const auto from = x.sub_rows(begin, count);
-      const auto multiply = [&, one = layer](const kernels::Epilogue& whole, MatrixView<float> to) {
-        one->quant_method_->apply(ctx, from, whole, to);
-      };
-      lora->add_lora_linear(ctx, layer->lora_target_, groups, from, /*add=*/false, y.sub_rows(begin, count), multiply);
-    }
-    return;
-  }
   const auto targets = ctx.kernel.scratch.make<lora::PunicaWrapper::TargetRows>(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) targets[i] = {layers[i].layer->lora_target_, layers[i].begin, layers[i].groups};
   lora->add_lora_grouped(ctx, targets, x, y, [&](const kernels::Epilogue& whole, MatrixView<float> to) {

@@ -31,8 +31,13 @@ class LinearBase : public Module {
                          bool add, MatrixView<float> y, const lora::PunicaWrapper* lora) const {
     apply(ctx, {x, quantised}, {.accumulate = add}, y, lora);
   }
-  // y = x·Wᵀ + b of several layers at once: each has its rows of x and y, ascending, which were gathered from the step's.
-  // `groups` are the adapters', counted from the layer's first row (PunicaWrapper::row_groups). `matmul` runs the products.
+  // y = x·Wᵀ + b of rows that were gathered from the step's; `groups` are the adapters' (PunicaWrapper::row_groups).
+  virtual void forward_rows(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
+                            const lora::PunicaWrapper* lora, std::span<const lora::RowGroup> groups) const;
+  // Whether the quant method's products are all that forward_rows() does. False of a class with a forward_rows of its own.
+  virtual bool may_group() const { return true; }
+  // forward_rows() of several layers at once: each has its rows of x and y, ascending. `matmul` runs the products, unless one of
+  // the layers may not.
   struct Rows {
     const LinearBase* layer = nullptr;
     int64_t begin = 0, count = 0;

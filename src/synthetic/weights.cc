@@ -57,7 +57,9 @@ float largest_quant(DType format) {
 void fill_blocks(Tensor& tensor, Random& random, float bound) {
   const auto& f = facts(tensor.dtype());
   const auto fields = scale_fields(tensor.dtype());
-  const Float16 scale = to_float16(bound / largest_quant(tensor.dtype()));
+  // Of either sign, since quants that are 0 or more would give every row the same direction, and a router one choice for all.
+  const Float16 scales[] = {to_float16(bound / largest_quant(tensor.dtype())),
+                            to_float16(-bound / largest_quant(tensor.dtype()))};
   const Float16 zero = to_float16(0.0f);
   const auto bytes = tensor.as<uint8_t>();
   for (size_t i = 0; i + 8 <= bytes.size(); i += 8) {
@@ -67,6 +69,7 @@ void fill_blocks(Tensor& tensor, Random& random, float bound) {
   const auto exponent = static_cast<uint8_t>(127 + std::ilogb(bound / largest_quant(tensor.dtype())));  // of MXFP4
   for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(f.block_bytes)) {
     if (tensor.dtype() == DType::kMXFP4) bytes[block] = exponent;
+    const Float16 scale = scales[random.next() >> 63];
     if (fields.first >= 0) std::memcpy(bytes.data() + block + fields.first, &scale, sizeof scale);
     if (fields.second >= 0) std::memcpy(bytes.data() + block + fields.second, &zero, sizeof zero);
   }

@@ -42,9 +42,11 @@ std::unique_ptr<PackedMatrix> make_matrix(const Form& form, int64_t n, int64_t k
   return std::move(*pack_quantised({&part, 1}, bench_pool()));
 }
 
-double median(std::vector<double>& values) {
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
+// The best tenth: whoever else works on the machine adds to a time and takes nothing from it.
+double best(std::vector<double>& values) {
+  const auto tenth = values.begin() + std::ssize(values) / 10;
+  std::nth_element(values.begin(), tenth, values.end());
+  return *tenth;
 }
 
 void GroupedMatmul(benchmark::State& state, const Form& form, int64_t rows, int64_t n, int64_t k) {
@@ -77,9 +79,9 @@ void GroupedMatmul(benchmark::State& state, const Form& form, int64_t rows, int6
     for (const auto& product : products) product.w->multiply(ctx, product.x.x, product.epilogue, product.y);
     loop_s.push_back(now_s() - begin);
   }
-  const double grouped = median(grouped_s), bytes = static_cast<double>(kExperts * weights.front()->size_bytes());
+  const double grouped = best(grouped_s), bytes = static_cast<double>(kExperts * weights.front()->size_bytes());
   const MachinePeaks& peak = bench_peaks(ctx.level);
-  state.counters["ratio"] = median(loop_s) / grouped;
+  state.counters["ratio"] = best(loop_s) / grouped;
   state.counters["read"] = bytes * 1e-9 / grouped / peak.read_gbps;
   state.counters["fma"] = 2e-9 * static_cast<double>(rows * n * k * static_cast<int64_t>(kExperts)) / grouped / peak.fma_gflops;
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
+#include "kernels/fused/moe_gating.h"
 #include "kernels/gemm/grouped_matmul.h"
 #include "kernels/lora/lora_batch.h"
 #include "kernels/lora/lora_stack.h"

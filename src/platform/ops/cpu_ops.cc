@@ -11,6 +11,7 @@
 #include "kernels/fused/swiglu_quant.h"
 #include "kernels/norm/rms_norm.h"
 #include "kernels/sampling/logits.h"
+#include "kernels/task_size.h"
 #include "platform/ops/op_table.h"
 #include "platform/session.h"
 
@@ -51,10 +52,13 @@ void GatherRows::forward_cpu(const Context& ctx, const PackedMatrix& w, Indices 
   ctx.session.fail(std::move(failed));
 }
 
-void TakeRows::forward_cpu(const Context&, In x, Indices rows, Out out) {
-  for (int64_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(out.row(i), x.row(rows.host[i]), static_cast<size_t>(x.cols) * sizeof(float));
-  }
+void TakeRows::forward_cpu(const Context& ctx, In x, Indices rows, Out out) {
+  ctx.kernel.pool.parallel_for(rows.size(), kernels::pieces_per_task(kernels::kLightTask, x.cols),
+                               [&](int64_t begin, int64_t end, int) {
+                                 for (int64_t i = begin; i < end; ++i) {
+                                   std::memcpy(out.row(i), x.row(rows.host[i]), static_cast<size_t>(x.cols) * sizeof(float));
+                                 }
+                               });
 }
 
 void Add::forward_cpu(const Context& ctx, In x, Out y) {
@@ -69,6 +73,11 @@ void Add::forward_cpu(const Context& ctx, In x, Out y) {
 }
 
 void Scale::forward_cpu(const Context& ctx, Out x, float factor) { kernels::scale_rows(ctx.kernel, x, factor); }
+
+void MoeGating::forward_cpu(const Context& ctx, In logits, const kernels::MoeGating& gating, MatrixView<int32_t> ids,
+                            Out weights) {
+  kernels::moe_gating_top_k(ctx.kernel, logits, gating, ids, weights);
+}
 
 void MoeCombine::forward_cpu(const Context& ctx, In x, Indices places, In weights, bool add, Out y) {
   kernels::combine_experts(ctx.kernel, x, places.host, weights, add, y);

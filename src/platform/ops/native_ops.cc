@@ -5,6 +5,7 @@
 
 #include "kernels/ref/activation.h"
 #include "kernels/ref/attention.h"
+#include "kernels/ref/moe_gating.h"
 #include "kernels/ref/rms_norm.h"
 #include "kernels/ref/rotary.h"
 #include "platform/ops/cpu_ops.h"
@@ -84,6 +85,15 @@ void Add::forward_native(const Context&, In x, Out y) {
 void Scale::forward_native(const Context&, Out x, float factor) {
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t c = 0; c < x.cols; ++c) x.row(r)[c] *= factor;
+  }
+}
+
+void MoeGating::forward_native(const Context&, In logits, const kernels::MoeGating& gating, MatrixView<int32_t> ids,
+                               Out weights) {
+  for (int64_t t = 0; t < logits.rows; ++t) {
+    const auto choice = kernels::ref::moe_gating_row(logits.row_span(t), gating);
+    std::copy(choice.ids.begin(), choice.ids.end(), ids.row(t));
+    std::copy(choice.weights.begin(), choice.weights.end(), weights.row(t));
   }
 }
 

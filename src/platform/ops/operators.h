@@ -192,6 +192,16 @@ struct Scale : OpTraits {
   static Call forward_cpu, forward_native;
 };
 
+// The experts of each row and their weights, from the router's logits (kernels/fused/moe_gating.h). ids, weights [rows, top_k]
+struct MoeGating : OpTraits {
+  CHORAL_OP(moe_gating);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr std::string_view kHostsOwn = "the host sorts rows by expert";
+  using Call = void(const Context&, In logits, const kernels::MoeGating& gating, MatrixView<int32_t> ids, Out weights);
+  static Call forward_cpu, forward_native;
+};
+
 // y (+)= Σ_s weights[t, s]·x[places[t·slots + s]]: experts' rows back to their tokens (kernels/fused/expert_rows.h)
 struct MoeCombine : OpTraits {
   CHORAL_OP(moe_combine);
@@ -391,12 +401,12 @@ struct MatmulQuantised : OpTraits {
 }  // namespace ops
 
 // In the order in which tables are shown.
-using AllOps =
-    OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::LoRAAbsorb, ops::BgmvShrink, ops::BgmvExpand, ops::BgmvExpandSlice,
-           ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows, ops::TakeRows, ops::Add,
-           ops::Scale, ops::MoeCombine, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul,
-           ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope,
-           ops::RopeWriteKv, ops::GroupedMatmul, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+using AllOps = OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::LoRAAbsorb, ops::BgmvShrink, ops::BgmvExpand,
+                      ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale,
+                      ops::GatherRows, ops::TakeRows, ops::Add, ops::Scale, ops::MoeGating, ops::MoeCombine, ops::SoftCap,
+                      ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul,
+                      ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv,
+                      ops::GroupedMatmul, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();

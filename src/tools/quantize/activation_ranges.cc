@@ -32,6 +32,12 @@ class Observed : public Layer {
     look_at(x);
     Layer::forward_add(ctx, x, y, lora);
   }
+  bool may_group() const override { return false; }
+  void forward_rows(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y, const lora::PunicaWrapper* lora,
+                    std::span<const lora::RowGroup> groups) const override {
+    look_at(x);
+    Layer::forward_rows(ctx, x, y, lora, groups);
+  }
 
  private:
   void look_at(MatrixView<const float> x) const {

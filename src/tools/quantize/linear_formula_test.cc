@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "base/float8.h"
 #include "engine/adapters/adapter_files_test.h"
 #include "quant/rounded_weight.h"
@@ -101,6 +103,9 @@ class Subject {
   void write(const fs::path& source, const Scheme& scheme) {
     std::string text;
     for (int i = 0; i < 60; ++i) text += fmt::format("Item {} of 60: {} Äpfel.\n", i, i * 37 % 101);
+    // Something for every expert.
+    std::mt19937 random(1);
+    for (int i = 0; i < 4000; ++i) text += static_cast<char>(random() % 5 == 0 ? ' ' : 'A' + random() % 58);
     const auto quantizer = CheckpointQuantizer::open({.model = source.string(),
                                                       .out = options_.model,
                                                       .scheme = scheme.name,
@@ -108,7 +113,8 @@ class Subject {
                                                       .calibration = CalibrationText{.text = text, .name = "items.txt"},
                                                       .threads = 2});
     ASSERT_TRUE(quantizer.ok()) << quantizer.status().to_string();
-    ASSERT_TRUE((*quantizer)->write().ok());
+    const auto written = (*quantizer)->write();
+    ASSERT_TRUE(written.ok()) << written.status().to_string();
   }
 
   choral::testing::TempDir folder_;
@@ -129,7 +135,14 @@ std::vector<double> logprobs(LLM& llm, bool with_adapter, int prompt_tokens = 60
 }
 
 TEST(LinearFormula, IsWhatEveryLayerOfEverySchemeGivesWithAnAdapterAndWithout) {
-  for (const char* model : {"tiny-llama3", "tiny-qwen2"}) {
+  // q, k, v, o of four layers; gate, up and down of them, or of one and of two experts a row in the others.
+  constexpr int64_t kAttention = 4 * (64 + 32 + 32 + 64), kMlp = 128 + 128 + 64, kExpert = 32 + 32 + 64;
+  struct Model {
+    const char* name;
+    int64_t outputs;  // of a row
+  };
+  for (const auto& [model, outputs] : {Model{"tiny-llama3", kAttention + 4 * kMlp}, Model{"tiny-qwen2", kAttention + 4 * kMlp},
+                                       Model{"tiny-qwen3moe", kAttention + kMlp + 3 * 2 * kExpert}}) {
     for (const auto& scheme : kSchemes) {
       SCOPED_TRACE(fmt::format("{} {} {} {}", model, scheme.name, scheme.activations, scheme.format));
       Subject subject(model, scheme);
@@ -138,8 +151,7 @@ TEST(LinearFormula, IsWhatEveryLayerOfEverySchemeGivesWithAnAdapterAndWithout) {
         const int64_t before = subject.formula().outputs();
         subject.formula().set_adapter(with_adapter);
         logprobs(*llm, with_adapter);
-        // 62 rows of four layers: q, k, v, o, gate, up and down.
-        EXPECT_EQ(subject.formula().outputs() - before, 62 * 4 * (64 + 32 + 32 + 64 + 128 + 128 + 64));
+        EXPECT_EQ(subject.formula().outputs() - before, 62 * outputs);
         EXPECT_LE(subject.formula().farthest(), 1) << subject.formula().farthest_place();
       }
     }

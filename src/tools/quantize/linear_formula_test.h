@@ -175,6 +175,12 @@ class FormulaLinear : public Layer {
     if (!formula_.stands_in()) Layer::forward_add(ctx, x, y, lora);
     formula_.hold(members_, x, before, y);
   }
+  bool may_group() const override { return false; }
+  void forward_rows(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y, const lora::PunicaWrapper* lora,
+                    std::span<const lora::RowGroup> groups) const override {
+    if (!formula_.stands_in()) Layer::forward_rows(ctx, x, y, lora, groups);
+    formula_.hold(members_, x, {}, y);
+  }
 
  private:
   LinearFormula& formula_;
