@@ -2,6 +2,7 @@
 // over the same base, whether that base is Hugging Face's files or GGUF with its rows of q and k in another order.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -90,7 +91,7 @@ TEST_P(TinyGgufAdapterTest, EqualsPeftsFilesToTheBit) {
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyGgufAdapterTest,
                          ::testing::Values("tiny-llama3-lora-all", "tiny-mistral-lora-qv", "tiny-qwen2-lora-mlp",
-                                           "tiny-qwen3-lora-all"),
+                                           "tiny-qwen3-lora-all", "tiny-phi3-lora-all"),
                          [](const auto& tested) {
                            const std::string name = tested.param;
                            return name.substr(5, name.find('-', 5) - 5);
@@ -169,12 +170,21 @@ INSTANTIATE_TEST_SUITE_P(Bases, GgufAdapterOverBasesTest,
                                   std::to_string(tested.param.head_dim);
                          });
 
-// A mixture as files of either kind, with an adapter of its experts.
-TEST(GgufExpertsTest, TwoWaysOneAnswer) {
-  const std::string model = "tiny-qwen3moe";
-  const fs::path source = kData / "models" / model, adapter = kData / "lora" / (model + "-lora-experts");
+struct Family {
+  const char* model;
+  const char* adapter;
+  LatentForm latent = LatentForm::kNew;
+};
+
+class GgufFamiliesTest : public ::testing::TestWithParam<Family> {};
+
+// Mixtures, latent attention and merged matrices as files of either kind, with an adapter of them.
+TEST_P(GgufFamiliesTest, TwoWaysOneAnswer) {
+  const std::string model = GetParam().model;
+  const fs::path source = kData / "models" / model, adapter = kData / "lora" / (model + GetParam().adapter);
   Json config = read_json(source / "config.json");
   config["torch_dtype"] = "float32";
+  if (config.contains("swiglu_limit")) config["swiglu_limit"] = 7;  // GGUF's readers know no other
   const auto weights = read_weights(source);
   ASSERT_TRUE(weights.ok()) << weights.status().to_string();
   const testing::TempDir folder;
@@ -182,12 +192,25 @@ TEST(GgufExpertsTest, TwoWaysOneAnswer) {
   fs::create_directories(files);
   std::ofstream(files / "config.json") << config.dump();
   ASSERT_TRUE(write_weights(files / "model.safetensors", *weights).ok());
-  const fs::path gguf = folder.write("model.gguf", gguf_model(*weights, config));
+  const fs::path gguf = folder.write("model.gguf", gguf_model(*weights, config, GetParam().latent));
   const Answers wanted = answers(files, source, adapter), got = answers(gguf, source, adapter);
   expect_effect(wanted);
   expect_same(wanted.base, got.base);
   expect_same(wanted.adapted, got.adapted);
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, GgufFamiliesTest,
+                         ::testing::Values(Family{"tiny-qwen3moe", "-lora-experts"}, Family{"tiny-phi3", "-lora-all"},
+                                           Family{"tiny-deepseek-v2", "-lora-all"},
+                                           Family{"tiny-deepseek-v2", "-lora-all", LatentForm::kOld},
+                                           Family{"tiny-deepseek-v3", "-lora-mla"},
+                                           Family{"tiny-deepseek-v3", "-lora-mla", LatentForm::kOld},
+                                           Family{"tiny-gpt-oss", "-lora-all"}),
+                         [](const auto& tested) {
+                           std::string name = std::string(tested.param.model).substr(5);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name + (tested.param.latent == LatentForm::kOld ? "_as_it_was_written" : "");
+                         });
 
 }  // namespace
 }  // namespace choral::golden
