@@ -95,8 +95,8 @@ Status GgufCheckpoint::add(std::string name, const Source& source, NamedSources&
   }
   const bool bias = tensor.name.ends_with(".bias");
   if (tensor.shape.rank() != (bias ? 2 : 3) || tensor.shape[0] > kMostExperts) {
-    return corrupt("{}: '{}' has shape {}; that of at most {} experts is wanted: [experts, rows{}]", file_->file().path(),
-                   printable(tensor.name), tensor.shape.to_string(), kMostExperts, bias ? "" : ", columns");
+    return corrupt("{}: '{}' has shape {}; [experts, rows{}] is wanted, of at most {} experts", file_->file().path(),
+                   printable(tensor.name), tensor.shape.to_string(), bias ? "" : ", columns", kMostExperts);
   }
   for (int64_t e = 0; e < tensor.shape[0]; ++e) {
     all.emplace_back(std::string(name).replace(star, 1, std::to_string(e)), Source{&tensor, e, source.second});

@@ -188,7 +188,7 @@ Result<GgufArchitecture> gguf_architecture(const GgufFile& file) {
   }
   if (metadata.contains(name + ".expert_count") && found->experts != (experts > 0)) {
     return unsupported("{}.expert_count is {}; of {} only files with{} are read; use the safetensors files",
-                       metadata.path_of(name), experts, name, found->experts ? "" : "out experts");
+                       metadata.path_of(name), experts, name, found->experts ? " experts" : "out experts");
   }
   if (found->sigmoid_gating != sigmoid) {
     return unsupported("{}.expert_gating_func is {}; experts of {} are scored by a softmax ({})", metadata.path_of(name), gating,

@@ -180,6 +180,28 @@ std::array<Stored, 2> parted(const Stored& gate_up) {
   return parts;
 }
 
+// Blocks of 32: a power of two, then bytes of which the i-th has element i below and element i + 16 above.
+Stored in_mxfp4(const Stored& matrix) {
+  constexpr size_t kBlock = 32;
+  constexpr std::array<float, 8> kNumbers{0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+  Stored out{matrix.shape, DType::kMXFP4, {}};
+  for (size_t at = 0; at < matrix.bytes.size(); at += kBlock * sizeof(float)) {
+    std::array<float, kBlock> block;
+    std::memcpy(block.data(), matrix.bytes.data() + at, sizeof block);
+    float most = 0;
+    for (const float x : block) most = std::max(most, std::abs(x));
+    const int power = most == 0 ? 0 : std::ilogb(most) - 2;  // the largest is 4 or 6 of them
+    const auto code = [&](float x) {
+      const auto* const found = std::find(kNumbers.begin(), kNumbers.end(), std::ldexp(std::abs(x), -power));
+      CHORAL_CHECK(found != kNumbers.end(), "no number of MXFP4");
+      return static_cast<int>(found - kNumbers.begin()) + (std::signbit(x) ? 8 : 0);
+    };
+    out.bytes += static_cast<char>(power + 127);
+    for (size_t i = 0; i < kBlock / 2; ++i) out.bytes += static_cast<char>(code(block[i]) | code(block[i + kBlock / 2]) << 4);
+  }
+  return out;
+}
+
 class Metadata {
  public:
   Metadata(GgufSpec& spec, const Json& config) : spec_(spec), config_(config), prefix_(architecture_name(config) + ".") {}
@@ -192,7 +214,7 @@ class Metadata {
   void text(const char* key, const char* value) { spec_.metadata.push_back(GgufSpec::kv_string(prefix_ + key, value)); }
   uint32_t count(const char* name) const { return config_.at(name).get<uint32_t>(); }
 
-  void all(LatentForm form) {
+  void all(const GgufForm& form) {
     spec_.metadata.push_back(GgufSpec::kv_string("general.architecture", architecture_name(config_)));
     number("embedding_length", count("hidden_size"));
     number("feed_forward_length", count("intermediate_size"));
@@ -223,9 +245,9 @@ class Metadata {
     number("attention.value_length", head_dim);
   }
 
-  void latent_heads(LatentForm form) {
+  void latent_heads(const GgufForm& form) {
     const uint32_t rope = count("qk_rope_head_dim"), keys = count("qk_nope_head_dim") + rope, rank = count("kv_lora_rank");
-    const bool is_new = form == LatentForm::kNew;
+    const bool is_new = !form.old_latent;
     number("attention.head_count_kv", is_new ? 1 : count("num_attention_heads"));
     if (!config_.at("q_lora_rank").is_null()) number("attention.q_lora_rank", count("q_lora_rank"));
     number("attention.kv_lora_rank", rank);
@@ -287,9 +309,9 @@ class Metadata {
 
 }  // namespace
 
-std::string gguf_model(const WeightSet& weights, const Json& config, LatentForm latent) {
+std::string gguf_model(const WeightSet& weights, const Json& config, const GgufForm& form) {
   GgufSpec spec;
-  Metadata(spec, config).all(latent);
+  Metadata(spec, config).all(form);
   std::map<std::string, std::map<int, Stored>> stacked;  // of each expert
   const auto stack = [&](const std::string& name, const Stored& tensor) {
     constexpr std::string_view kExperts = ".experts.";
@@ -304,7 +326,7 @@ std::string gguf_model(const WeightSet& weights, const Json& config, LatentForm 
       stack(std::string(name).replace(at, 12, "up_proj"), up);
     } else if (name.find(".experts.") != name.npos) {
       stack(name, tensor);
-    } else if (latent == LatentForm::kNew && name.ends_with("kv_b_proj.weight")) {
+    } else if (!form.old_latent && name.ends_with("kv_b_proj.weight")) {
       add_latent_parts(spec, gguf_name(name, config), tensor, config);
     } else {
       add(spec, gguf_name(name, config), with_one(name, in_gguf_order(name, tensor, config), config));
@@ -315,7 +337,7 @@ std::string gguf_model(const WeightSet& weights, const Json& config, LatentForm 
     all.shape.insert(all.shape.begin(), std::ssize(experts));
     all.bytes.clear();
     for (const auto& [number, tensor] : experts) all.bytes += tensor.bytes;
-    add(spec, name, all);
+    add(spec, name, form.mxfp4_experts && name.ends_with(".weight") ? in_mxfp4(all) : all);
   }
   return spec.build();
 }
