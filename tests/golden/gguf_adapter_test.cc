@@ -222,5 +222,41 @@ INSTANTIATE_TEST_SUITE_P(
       return name + (tested.param.form.old_latent ? "_as_it_was_written" : tested.param.form.mxfp4_experts ? "_mxfp4" : "");
     });
 
+// DeepSeek-V2-Lite: queries without a latent of their own, whose rows keep their order.
+TEST(GgufLatentTest, QueriesOfTheInputItself) {
+  const fs::path source = kData / "models/tiny-deepseek-v2";
+  Json config = read_json(source / "config.json");
+  config["torch_dtype"] = "float32";
+  config["q_lora_rank"] = nullptr;
+  auto weights = read_weights(source);
+  ASSERT_TRUE(weights.ok()) << weights.status().to_string();
+  std::erase_if(*weights, [](const auto& tensor) { return tensor.first.find(".q_a_") != std::string::npos; });
+  const int64_t rows = config["num_attention_heads"].get<int64_t>() *
+                       (config["qk_nope_head_dim"].get<int64_t>() + config["qk_rope_head_dim"].get<int64_t>());
+  for (uint32_t layer = 0; layer < config["num_hidden_layers"].get<uint32_t>(); ++layer) {
+    const std::string attention = "model.layers." + std::to_string(layer) + ".self_attn.";
+    weights->erase(attention + "q_b_proj.weight");
+    (*weights)[attention + "q_proj.weight"] = random_matrix({rows, config["hidden_size"]}, 0.2F, layer + 1);
+  }
+  const testing::TempDir folder;
+  const fs::path files = folder.path() / "files", peft = folder.path() / "peft";
+  fs::create_directories(files), fs::create_directories(peft);
+  std::ofstream(files / "config.json") << config.dump();
+  ASSERT_TRUE(write_weights(files / "model.safetensors", *weights).ok());
+  const fs::path gguf = folder.write("model.gguf", gguf_model(*weights, config));
+  AdapterKind kind(*weights, 4, 8);
+  kind.config["target_modules"] = {"q_proj", "kv_b_proj"};
+  for (const auto& [name, matrix] : *weights) {
+    const std::string module = name.substr(0, name.rfind('.'));
+    if (module.ends_with(".q_proj") || module.ends_with(".kv_b_proj")) kind.add_pair(module);
+  }
+  std::ofstream(peft / "adapter_config.json") << kind.config.dump();
+  ASSERT_TRUE(write_weights(peft / "adapter_model.safetensors", kind.files).ok());
+  const Answers wanted = answers(files, source, peft), got = answers(gguf, source, peft);
+  expect_effect(wanted);
+  expect_same(wanted.base, got.base);
+  expect_same(wanted.adapted, got.adapted);
+}
+
 }  // namespace
 }  // namespace choral::golden
