@@ -38,7 +38,7 @@ int64_t layer_of(std::string_view name) {
 bool is_harmless(std::string_view name) {
   constexpr std::string_view kEnds[] = {"rotary_emb.inv_freq", ".k_scale",        ".v_scale",        ".k_zero_point",
                                         ".v_zero_point",       ".kv_cache_scale", ".kv_cache_offset"};
-  return name == "rope_freqs.weight" ||
+  return name == "rope_freqs.weight" || name.starts_with("rope_factors_") ||
          std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return name.ends_with(end); });
 }
 

@@ -16,6 +16,13 @@
 
 namespace choral::io {
 
+// A stored matrix that has a share of another one's rows: `rows` at a time.
+struct RowsInTurn {
+  TensorView view;  // [all rows, cols], whatever its own shape
+  int64_t rows = 0;
+  bool transposed = false;  // each turn's are the columns of a matrix: view is [turns · cols, rows]
+};
+
 struct SourceTensor {
   TensorView view;
   // Empty, or one index per row: row i of the Hugging Face tensor is row row_order[i] of `view`. GGUF files of the llama family
@@ -26,6 +33,9 @@ struct SourceTensor {
   // The file has columns where `view` says rows: element [i, j] is element j·rows + i of the data. Whoever reads such a matrix
   // turns it round (quant/shards.h).
   bool transposed = false;
+  // Not empty: the file has the rows in several matrices, which give theirs in turns, and `view` says type and shape only.
+  // Whoever reads it joins them (quant/joined_rows.h).
+  std::vector<RowsInTurn> parts = {};
 };
 
 class Checkpoint {

@@ -20,7 +20,9 @@ class GgufCheckpoint : public Checkpoint {
     const Source* from = source(name);
     if (from == nullptr) return;
     // Experts are read one after the other.
-    if (from->expert == kWhole || from->expert + 1 == from->tensor->shape[0]) file_->release(from->tensor->name);
+    if (from->expert != kWhole && from->expert + 1 != from->tensor->shape[0]) return;
+    file_->release(from->tensor->name);
+    if (from->second != nullptr) file_->release(from->second->name);
   }
   Status check_unchanged() const override { return file_->file().check_unchanged(); }
   std::string description() const override {
@@ -29,13 +31,21 @@ class GgufCheckpoint : public Checkpoint {
   }
 
  private:
-  // What a name stands for: a tensor, or one expert's part of a tensor of all of them.
+  // What a name stands for: a tensor, or one expert's part of a tensor of all of them; or two that are joined.
   struct Source {
     const GgufTensor* tensor = nullptr;
     int64_t expert = kWhole;
+    const GgufTensor* second = nullptr;
     auto operator<=>(const Source&) const = default;
   };
   static constexpr int64_t kWhole = -1;
+  using NamedSources = std::vector<std::pair<std::string, Source>>;
+
+  // Under `name`, or under that of each expert where it has a star for the number.
+  Status add(std::string name, const Source& source, NamedSources& all) const;
+  Status add_joint(const GgufTensor& tensor, const GgufJointNames& names, NamedSources& all) const;
+  Result<TensorView> view_of(const GgufTensor& tensor, int64_t expert) const;
+  Result<SourceTensor> find_joint(const Source& source) const;
 
   const Source* source(std::string_view name) const {
     const auto at = std::lower_bound(names_.begin(), names_.end(), name);
@@ -55,22 +65,13 @@ Status GgufCheckpoint::index_names() {
   CHORAL_TRY(query_heads_, metadata.get_int(prefix, kPositive));
   CHORAL_TRY(key_heads_, metadata.get_int_or(prefix + "_kv", query_heads_, kPositive));
 
-  constexpr int64_t kMostExperts = 4096;
-  std::vector<std::pair<std::string, Source>> all;
+  NamedSources all;
   for (const auto& tensor : file_->tensors()) {
-    std::string name = hf_tensor_name(architecture_, tensor.name);
     total_bytes_ += tensor.size_bytes;
-    const size_t star = name.find('*');
-    if (star == std::string::npos || name == tensor.name) {
-      all.emplace_back(std::move(name), Source{&tensor});
-      continue;
-    }
-    if (tensor.shape.rank() != 3 || tensor.shape[0] > kMostExperts) {
-      return corrupt("{}: '{}' has shape {}; that of at most {} experts is wanted: [experts, rows, columns]",
-                     file_->file().path(), printable(tensor.name), tensor.shape.to_string(), kMostExperts);
-    }
-    for (int64_t e = 0; e < tensor.shape[0]; ++e) {
-      all.emplace_back(std::string(name).replace(star, 1, std::to_string(e)), Source{&tensor, e});
+    if (const auto joint = gguf_joint_names(architecture_, tensor.name)) {
+      CHORAL_RETURN_IF_ERROR(add_joint(tensor, *joint, all));
+    } else {
+      CHORAL_RETURN_IF_ERROR(add(hf_tensor_name(architecture_, tensor.name), {&tensor}, all));
     }
   }
   std::sort(all.begin(), all.end());
@@ -84,6 +85,47 @@ Status GgufCheckpoint::index_names() {
   return {};
 }
 
+Status GgufCheckpoint::add(std::string name, const Source& source, NamedSources& all) const {
+  constexpr int64_t kMostExperts = 4096;
+  const GgufTensor& tensor = *source.tensor;
+  const size_t star = name.find('*');
+  if (star == std::string::npos || name == tensor.name) {
+    all.emplace_back(std::move(name), source);
+    return {};
+  }
+  const bool bias = tensor.name.ends_with(".bias");
+  if (tensor.shape.rank() != (bias ? 2 : 3) || tensor.shape[0] > kMostExperts) {
+    return corrupt("{}: '{}' has shape {}; [experts, rows{}] is wanted, of at most {} experts", file_->file().path(),
+                   printable(tensor.name), tensor.shape.to_string(), bias ? "" : ", columns", kMostExperts);
+  }
+  for (int64_t e = 0; e < tensor.shape[0]; ++e) {
+    all.emplace_back(std::string(name).replace(star, 1, std::to_string(e)), Source{&tensor, e, source.second});
+  }
+  return {};
+}
+
+Status GgufCheckpoint::add_joint(const GgufTensor& tensor, const GgufJointNames& names, NamedSources& all) const {
+  if (file_->contains(gguf_tensor_name(architecture_, names.hf))) return {};  // some files have the whole beside its parts
+  const auto tensors = file_->tensors();
+  const auto find = [&](const std::string& name) {
+    return std::find_if(tensors.begin(), tensors.end(), [&](const GgufTensor& other) { return other.name == name; });
+  };
+  const std::string& partner = tensor.name == names.first ? names.second : names.first;
+  const auto other = find(partner);
+  if (other == tensors.end()) {
+    return corrupt("{} has '{}', but not '{}', the other part of {}", file_->file().path(), printable(tensor.name),
+                   printable(partner), printable(names.hf));
+  }
+  if (tensor.name != names.first) return {};
+  const Shape &a = tensor.shape, &b = other->shape;
+  const bool fit = names.joint->of_heads ? a.rank() == 3 && b.rank() == 3 && a[0] == b[0] && a[1] == b[2] : a == b;
+  if (!fit) {
+    return corrupt("{}: '{}' of shape {} and '{}' of shape {} are no parts of one matrix", file_->file().path(),
+                   printable(tensor.name), a.to_string(), printable(other->name), b.to_string());
+  }
+  return add(names.hf, {&tensor, kWhole, &*other}, all);
+}
+
 Result<std::vector<int32_t>> GgufCheckpoint::row_order(const GgufTensor& tensor, int64_t heads) const {
   const int64_t rows = tensor.shape[0];
   if (rows > INT32_MAX || rows % (2 * heads) != 0) {
@@ -93,16 +135,46 @@ Result<std::vector<int32_t>> GgufCheckpoint::row_order(const GgufTensor& tensor,
   return half_split_order(rows, heads);
 }
 
+Result<TensorView> GgufCheckpoint::view_of(const GgufTensor& tensor, int64_t expert) const {
+  CHORAL_TRY(TensorView view, file_->find(tensor.name));
+  if (expert == kWhole) return view;
+  view.shape = Shape(tensor.shape.dims().subspan(1));
+  view.data += expert * view.size_bytes();
+  return view;
+}
+
+Result<SourceTensor> GgufCheckpoint::find_joint(const Source& source) const {
+  CHORAL_TRY(const TensorView first, view_of(*source.tensor, source.expert));
+  CHORAL_TRY(const TensorView second, view_of(*source.second, source.expert));
+  const bool of_heads = source.expert == kWhole;
+  const bool kept = first.dtype == second.dtype && !(of_heads && facts(first.dtype).is_block);
+  for (const TensorView& view : {first, second}) {
+    const auto& f = facts(view.dtype);
+    if (f.is_floating || (f.is_block && view.shape.rank() > 1)) continue;
+    return unsupported("{}: '{}' is stored as {}; a float type{} is read", file_->file().path(), printable(source.tensor->name),
+                       f.name, view.shape.rank() > 1 ? " or blocks" : "");
+  }
+  SourceTensor out{.view = first, .row_order = {}};
+  if (!kept) out.view.dtype = DType::kF32;
+  if (of_heads) {
+    const int64_t heads = first.shape[0], keys = first.shape[2], values = second.shape[1];
+    out.view.shape = {heads * (keys + values), first.shape[1]};
+    out.parts = {{first, keys, /*transposed=*/true}, {second, values}};
+  } else {
+    const int64_t rows = 2 * first.shape[0];
+    out.view.shape = first.shape.rank() == 1 ? Shape{rows} : Shape{rows, first.shape[1]};
+    out.parts = {{first, 1}, {second, 1}};
+  }
+  return out;
+}
+
 Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
   const Source* from = source(name);
   if (from == nullptr) return missing(name, file_->file().path());
+  if (from->second != nullptr) return find_joint(*from);
   const GgufTensor* tensor = from->tensor;
   SourceTensor out;
-  CHORAL_TRY(out.view, file_->find(tensor->name));
-  if (from->expert != kWhole) {
-    out.view.shape = {tensor->shape[1], tensor->shape[2]};
-    out.view.data += from->expert * out.view.size_bytes();
-  }
+  CHORAL_TRY(out.view, view_of(*tensor, from->expert));
   out.added = gguf_added(architecture_, name);
   if (!architecture_.interleaved_qk) return out;
   const bool is_query = name.find(".self_attn.q_proj.") != std::string_view::npos;

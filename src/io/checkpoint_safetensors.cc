@@ -6,6 +6,7 @@
 #include "io/config_map.h"
 #include "io/safetensors.h"
 #include "io/stacked_experts.h"
+#include "io/text_half.h"
 
 namespace choral::io {
 namespace {
@@ -83,7 +84,7 @@ Status SafetensorsCheckpoint::index_names() {
       total_bytes_ += entry.end - entry.begin;
       CHORAL_TRY(auto stacked, stacked_experts(entry.name, entry.shape, in_files).while_(file->file().path()));
       if (!stacked) {
-        all.emplace_back(entry.name, Source{file.get(), &entry});
+        all.emplace_back(text_half_name(entry.name), Source{file.get(), &entry});
         continue;
       }
       const auto stack = std::make_shared<const StackedExperts>(std::move(*stacked));

@@ -21,13 +21,55 @@ constexpr std::array<GgufRenaming, 4> kExpertsOfMixtral{{{"ffn_gate_inp", "block
                                                          {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
                                                          {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
                                                          {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}}};
-constexpr std::array<GgufArchitecture, 8> kArchitectures{{
+constexpr std::array<GgufRenaming, 2> kMerged{{{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}}};
+constexpr std::array<GgufRenaming, 14> kLatent{{{"attn_q_a", "self_attn.q_a_proj"},
+                                                {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+                                                {"attn_q_b", "self_attn.q_b_proj"},
+                                                {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+                                                {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+                                                {"attn_kv_b", "self_attn.kv_b_proj"},
+                                                {"ffn_gate_inp", "mlp.gate"},
+                                                {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
+                                                {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+                                                {"ffn_up_exps", "mlp.experts.*.up_proj"},
+                                                {"ffn_down_exps", "mlp.experts.*.down_proj"},
+                                                {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                                {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                                {"ffn_down_shexp", "mlp.shared_experts.down_proj"}}};
+constexpr std::array<GgufJoint, 1> kKeysAndValues{
+    {{.hf = "self_attn.kv_b_proj", .first = "attn_k_b", .second = "attn_v_b", .of_heads = true}}};
+constexpr std::array<GgufRenaming, 4> kSinks{{{"attn_sinks.weight", "self_attn.sinks"},
+                                              {"post_attention_norm", "post_attention_layernorm"},
+                                              {"ffn_gate_inp", "mlp.router"},
+                                              {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
+constexpr std::array<GgufJoint, 1> kGateAndUp{
+    {{.hf = "mlp.experts.*.gate_up_proj", .first = "ffn_gate_exps", .second = "ffn_up_exps"}}};
+constexpr std::array<GgufArchitecture, 12> kArchitectures{{
+    {.name = "deepseek2",
+     .hf_class = "DeepseekV2ForCausalLM",
+     .model_type = "deepseek_v2",
+     .experts = true,
+     .in_layer = kLatent,
+     .joints = kKeysAndValues},
+    {.name = "deepseek2",
+     .hf_class = "DeepseekV3ForCausalLM",
+     .model_type = "deepseek_v3",
+     .experts = true,
+     .sigmoid_gating = true,
+     .in_layer = kLatent,
+     .joints = kKeysAndValues},
     {.name = "gemma2", .hf_class = "Gemma2ForCausalLM", .model_type = "gemma2", .norms_hold_one = true, .in_layer = kFourNorms},
     {.name = "gemma3",
      .hf_class = "Gemma3ForCausalLM",
      .model_type = "gemma3_text",
      .norms_hold_one = true,
      .in_layer = kFourNorms},
+    {.name = "gpt-oss",
+     .hf_class = "GptOssForCausalLM",
+     .model_type = "gpt_oss",
+     .experts = true,
+     .in_layer = kSinks,
+     .joints = kGateAndUp},
     {.name = "llama", .hf_class = "LlamaForCausalLM", .model_type = "llama", .interleaved_qk = true},
     {.name = "llama",
      .hf_class = "MixtralForCausalLM",
@@ -36,6 +78,7 @@ constexpr std::array<GgufArchitecture, 8> kArchitectures{{
      .experts = true,
      .in_layer = kExpertsOfMixtral},
     {.name = "mistral", .hf_class = "MistralForCausalLM", .model_type = "mistral", .interleaved_qk = true},
+    {.name = "phi3", .hf_class = "Phi3ForCausalLM", .model_type = "phi3", .in_layer = kMerged},
     {.name = "qwen2", .hf_class = "Qwen2ForCausalLM", .model_type = "qwen2"},
     {.name = "qwen3", .hf_class = "Qwen3ForCausalLM", .model_type = "qwen3"},
     {.name = "qwen3moe", .hf_class = "Qwen3MoeForCausalLM", .model_type = "qwen3_moe", .experts = true, .in_layer = kExperts},
@@ -77,23 +120,47 @@ bool is_layer_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// "blk.3.attn_q.weight" taken apart: 3, attn_q.weight. None: no layer's.
+struct InLayer {
+  std::string_view number, name;
+};
+std::optional<InLayer> in_layer(std::string_view name, std::string_view before) {
+  if (!name.starts_with(before)) return std::nullopt;
+  name.remove_prefix(before.size());
+  const size_t dot = name.find('.');
+  if (dot == std::string_view::npos || !is_layer_number(name.substr(0, dot))) return std::nullopt;
+  return InLayer{name.substr(0, dot), name.substr(dot + 1)};
+}
+
+// "attn_q.weight": attn_q and weight. None: neither a weight nor a bias.
+std::optional<std::pair<std::string_view, std::string_view>> stem_and_kind(std::string_view name) {
+  const size_t last = name.rfind('.');
+  if (last == std::string_view::npos) return std::nullopt;
+  const std::string_view kind = name.substr(last + 1);
+  if (kind != "weight" && kind != "bias") return std::nullopt;
+  return std::pair(name.substr(0, last), kind);
+}
+
 // Empty: it has no counterpart.
 std::string renamed_tensor(const GgufArchitecture& architecture, std::string_view name, const Direction& way) {
-  const size_t last = name.rfind('.');
-  if (last == std::string_view::npos) return {};
-  const std::string_view kind = name.substr(last + 1);
-  std::string_view stem = name.substr(0, last);
-  if (kind != "weight" && kind != "bias") return {};
-  if (const auto to = renamed(kGlobal, stem, way.from, way.to); !to.empty()) return fmt::format("{}.{}", to, kind);
-  if (!stem.starts_with(way.from_layer)) return {};
-  stem.remove_prefix(way.from_layer.size());
-  const size_t dot = stem.find('.');
-  if (dot == std::string_view::npos || !is_layer_number(stem.substr(0, dot))) return {};
-  auto to = renamed(architecture.in_layer, stem.substr(dot + 1), way.from, way.to);
-  if (to.empty()) to = renamed(kInLayer, stem.substr(dot + 1), way.from, way.to);
+  if (const auto global = stem_and_kind(name)) {
+    const auto to = renamed(kGlobal, global->first, way.from, way.to);
+    if (!to.empty()) return fmt::format("{}.{}", to, global->second);
+  }
+  const auto tensor = in_layer(name, way.from_layer);
+  if (!tensor) return {};
+  if (const auto whole = renamed(architecture.in_layer, tensor->name, way.from, way.to); !whole.empty()) {
+    return fmt::format("{}{}.{}", way.to_layer, tensor->number, whole);
+  }
+  const auto parts = stem_and_kind(tensor->name);
+  if (!parts) return {};
+  auto to = renamed(architecture.in_layer, parts->first, way.from, way.to);
+  if (to.empty()) to = renamed(kInLayer, parts->first, way.from, way.to);
   if (to.empty()) return {};
-  return fmt::format("{}{}.{}.{}", way.to_layer, stem.substr(0, dot), to, kind);
+  return fmt::format("{}{}.{}.{}", way.to_layer, tensor->number, to, parts->second);
 }
+
+constexpr int64_t kSoftmax = 1, kSigmoid = 2;  // "….expert_gating_func"
 
 }  // namespace
 
@@ -105,20 +172,29 @@ Result<GgufArchitecture> gguf_architecture(const GgufFile& file) {
     return unsupported("{} is one of {} parts; merge them into one GGUF file first", metadata.source(), parts);
   }
   CHORAL_TRY(const int64_t experts, metadata.get_int_or(name + ".expert_count", 0));
+  CHORAL_TRY(const int64_t gating, metadata.get_int_or(name + ".expert_gating_func", kSoftmax, {kSoftmax, kSigmoid}));
+  const bool sigmoid = gating == kSigmoid;
   std::vector<std::string_view> known;
   const GgufArchitecture* found = nullptr;  // an adapter's file says no more than the name
   for (const auto& architecture : kArchitectures) {
     if (known.empty() || known.back() != architecture.name) known.push_back(architecture.name);
     if (architecture.name != name) continue;
-    if (found == nullptr || architecture.experts == (experts > 0)) found = &architecture;
+    if (found == nullptr || (architecture.experts == (experts > 0) && architecture.sigmoid_gating == sigmoid))
+      found = &architecture;
   }
-  if (found != nullptr && metadata.contains(name + ".expert_count") && found->experts != (experts > 0)) {
+  if (found == nullptr) {
+    return unsupported("{}: the GGUF architecture '{}' is not supported ({} are); use the safetensors files", metadata.source(),
+                       printable(name), fmt::join(known, ", "));
+  }
+  if (metadata.contains(name + ".expert_count") && found->experts != (experts > 0)) {
     return unsupported("{}.expert_count is {}; of {} only files with{} are read; use the safetensors files",
-                       metadata.path_of(name), experts, name, found->experts ? "" : "out experts");
+                       metadata.path_of(name), experts, name, found->experts ? " experts" : "out experts");
   }
-  if (found != nullptr) return *found;
-  return unsupported("{}: the GGUF architecture '{}' is not supported ({} are); use the safetensors files", metadata.source(),
-                     printable(name), fmt::join(known, ", "));
+  if (found->sigmoid_gating != sigmoid) {
+    return unsupported("{}.expert_gating_func is {}; experts of {} are scored by a softmax ({})", metadata.path_of(name), gating,
+                       name, kSoftmax);
+  }
+  return *found;
 }
 
 std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class) {
@@ -133,7 +209,8 @@ bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class) {
   const auto of_model =
       std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const auto& a) { return a.hf_class == hf_class; });
   if (of_file == kArchitectures.end() || of_model == kArchitectures.end()) return false;
-  return of_file == of_model || (of_file->interleaved_qk && of_model->interleaved_qk);  // only the llama family interleaves
+  return of_file->name == of_model->name ||
+         (of_file->interleaved_qk && of_model->interleaved_qk);  // only the llama family interleaves
 }
 
 std::string hf_tensor_name(const GgufArchitecture& architecture, std::string_view gguf_name) {
@@ -143,6 +220,21 @@ std::string hf_tensor_name(const GgufArchitecture& architecture, std::string_vie
 
 std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view hf_name) {
   return renamed_tensor(architecture, hf_name, kToGguf);
+}
+
+std::optional<GgufJointNames> gguf_joint_names(const GgufArchitecture& architecture, std::string_view gguf_name) {
+  const auto tensor = in_layer(gguf_name, kToHf.from_layer);
+  const auto parts = tensor ? stem_and_kind(tensor->name) : std::nullopt;
+  if (!parts) return std::nullopt;
+  for (const GgufJoint& joint : architecture.joints) {
+    if (parts->first != joint.first && parts->first != joint.second) continue;
+    const auto name = [&](std::string_view before, std::string_view stem) {
+      return fmt::format("{}{}.{}.{}", before, tensor->number, stem, parts->second);
+    };
+    return GgufJointNames{&joint, name(kToHf.to_layer, joint.hf), name(kToHf.from_layer, joint.first),
+                          name(kToHf.from_layer, joint.second)};
+  }
+  return std::nullopt;
 }
 
 float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name) {

@@ -19,14 +19,23 @@ struct GgufRenaming {
   std::string_view gguf, hf;
 };
 
+// A tensor of a layer that GGUF holds as two, which give its rows in turns.
+struct GgufJoint {
+  std::string_view hf, first, second;
+  // A turn is a head's keys and its values, the keys turned round; else it is a row of each.
+  bool of_heads = false;
+};
+
 struct GgufArchitecture {
   std::string_view name;                        // "llama", also the prefix of its metadata keys
   std::string_view hf_class;                    // "LlamaForCausalLM"
   std::string_view model_type;                  // "llama"
   bool interleaved_qk = false;                  // q_proj and k_proj rows are stored in interleaved rope order
   bool experts = false;                         // a mixture of experts: has "….expert_count"
+  bool sigmoid_gating = false;                  // its experts are scored by a sigmoid: "….expert_gating_func" is 2
   bool norms_hold_one = false;                  // norms are stored as 1 + w, where Hugging Face has w
   std::span<const GgufRenaming> in_layer = {};  // what a layer's tensors are called otherwise than in llama
+  std::span<const GgufJoint> joints = {};
 };
 
 // From general.architecture; kUnsupported names those that are read. Split files are refused here too.
@@ -57,6 +66,12 @@ inline constexpr std::array<GgufRenaming, 5> kGgufSampling{{{"general.sampling.t
 std::string hf_tensor_name(const GgufArchitecture& architecture, std::string_view gguf_name);
 // The way back; empty: GGUF has no such tensor.
 std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view hf_name);
+// Of a tensor that is one of a joint's two: the whole's Hugging Face name and the GGUF names of both.
+struct GgufJointNames {
+  const GgufJoint* joint = nullptr;
+  std::string hf, first, second;
+};
+std::optional<GgufJointNames> gguf_joint_names(const GgufArchitecture& architecture, std::string_view gguf_name);
 // What a tensor of this Hugging Face name is more than Hugging Face's, in each element.
 float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name);
 

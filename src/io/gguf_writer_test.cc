@@ -113,6 +113,36 @@ TEST(GgufNames, TensorsOfAllExpertsHaveAStarForTheNumber) {
   EXPECT_EQ(hf_tensor_name(architecture("LlamaForCausalLM"), "blk.0.ffn_gate_inp.weight"), "blk.0.ffn_gate_inp.weight");
 }
 
+TEST(GgufNames, SomeTensorsAreNeitherWeightNorBiasElsewhere) {
+  const auto& deepseek = architecture("DeepseekV3ForCausalLM");
+  const auto& oss = architecture("GptOssForCausalLM");
+  EXPECT_EQ(hf_tensor_name(deepseek, "blk.3.exp_probs_b.bias"), "model.layers.3.mlp.gate.e_score_correction_bias");
+  EXPECT_EQ(gguf_tensor_name(deepseek, "model.layers.3.mlp.gate.e_score_correction_bias"), "blk.3.exp_probs_b.bias");
+  EXPECT_EQ(hf_tensor_name(oss, "blk.0.attn_sinks.weight"), "model.layers.0.self_attn.sinks");
+  EXPECT_EQ(gguf_tensor_name(oss, "model.layers.0.self_attn.sinks"), "blk.0.attn_sinks.weight");
+  EXPECT_EQ(hf_tensor_name(oss, "blk.0.attn_sinks.bias"), "blk.0.attn_sinks.bias");
+}
+
+TEST(GgufNames, PartsOfOneTensorKnowEachOther) {
+  const auto names = gguf_joint_names(architecture("GptOssForCausalLM"), "blk.7.ffn_up_exps.bias");
+  ASSERT_TRUE(names);
+  EXPECT_EQ(names->hf, "model.layers.7.mlp.experts.*.gate_up_proj.bias");
+  EXPECT_EQ(names->first, "blk.7.ffn_gate_exps.bias");
+  EXPECT_EQ(names->second, "blk.7.ffn_up_exps.bias");
+  EXPECT_TRUE(gguf_joint_names(architecture("DeepseekV2ForCausalLM"), "blk.0.attn_k_b.weight"));
+  for (const char* other : {"blk.0.attn_kv_b.weight", "blk.x.attn_k_b.weight", "attn_k_b.weight", "blk.0.attn_k_b.scale"}) {
+    EXPECT_FALSE(gguf_joint_names(architecture("DeepseekV2ForCausalLM"), other)) << other;
+  }
+  EXPECT_FALSE(gguf_joint_names(architecture("Qwen3MoeForCausalLM"), "blk.0.ffn_up_exps.weight"));
+}
+
+TEST(GgufNames, AFileIsOfTheModelsOfItsArchitecture) {
+  EXPECT_TRUE(is_gguf_architecture_of("deepseek2", "DeepseekV2ForCausalLM"));
+  EXPECT_TRUE(is_gguf_architecture_of("deepseek2", "DeepseekV3ForCausalLM"));
+  EXPECT_TRUE(is_gguf_architecture_of("llama", "MistralForCausalLM"));
+  EXPECT_FALSE(is_gguf_architecture_of("phi3", "LlamaForCausalLM"));
+}
+
 TEST(GgufNames, RowsOfAHeadStandInPairs) {
   EXPECT_THAT(half_split_order(8, 2), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
   EXPECT_THAT(half_split_order(6, 1), ElementsAre(0, 2, 4, 1, 3, 5));

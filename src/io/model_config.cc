@@ -3,6 +3,7 @@
 #include <array>
 
 #include "io/model_location.h"
+#include "io/text_half.h"
 
 namespace choral::io {
 namespace {
@@ -164,7 +165,8 @@ Result<ConfigMap> load_model_config(const std::filesystem::path& path) {
     return model_config_from_gguf(*file);
   }
   CHORAL_TRY(const ConfigMap raw, ConfigMap::read_json_file(location.directory / "config.json", kConfigLimits));
-  CHORAL_TRY(ConfigMap normal, normalise_model_config(raw));
+  CHORAL_TRY(const ConfigMap text, text_half_config(raw));
+  CHORAL_TRY(ConfigMap normal, normalise_model_config(text));
   CHORAL_TRY(ConfigMap config, adopt_modelslim(location.directory, std::move(normal)));
   CHORAL_TRY(const auto architectures, config.get_strings("architectures"));
   if (architectures.empty()) return corrupt("{} is empty; it must name the model's class", config.path_of("architectures"));

@@ -1,65 +1,53 @@
 // GGUF metadata -> the configuration in Hugging Face words.
-#include <fmt/core.h>
-
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <cstring>
 
-#include "io/gguf_names.h"
+#include "io/gguf_translation.h"
 #include "io/model_config.h"
 
 namespace choral::io {
 namespace {
 
-// GGUF stores 1e-5 as a float, which is 9.99999974738e-06 as a double; what was meant is the shortest decimal of that float.
+// `from` is GGUF's name, `to` Hugging Face's; absent ones stay absent.
+Status copy_id(const ConfigMap& metadata, std::string_view from, std::string_view to, ConfigObject& out) {
+  if (!metadata.contains(from)) return {};
+  CHORAL_TRY(const int64_t id, metadata.get_int(from, kNotNegative));
+  out.set(to, id);
+  return {};
+}
+
+Status copy_ids(const ConfigMap& metadata, ConfigObject& out) {
+  CHORAL_RETURN_IF_ERROR(copy_id(metadata, "tokenizer.ggml.bos_token_id", "bos_token_id", out));
+  CHORAL_RETURN_IF_ERROR(copy_id(metadata, "tokenizer.ggml.eos_token_id", "eos_token_id", out));
+  return copy_id(metadata, "tokenizer.ggml.padding_token_id", "pad_token_id", out);
+}
+
+}  // namespace
+
 double as_written(double value) {
   const auto narrow = static_cast<float>(value);
   if (static_cast<double>(narrow) != value) return value;
   return std::strtod(fmt::format("{}", narrow).c_str(), nullptr);
 }
 
-class Translation {
- public:
-  Translation(const GgufFile& file, const GgufArchitecture& architecture) : file_(file), architecture_(architecture) {}
+Status GgufTranslation::copy_double(std::string_view gguf, std::string_view hf, ConfigObject& out) const {
+  if (!has(gguf)) return {};
+  CHORAL_TRY(const double value, metadata().get_double(key(gguf)));
+  out.set(hf, as_written(value));
+  return {};
+}
 
-  Result<ConfigMap> model_config();
-
- private:
-  std::string key(std::string_view name) const { return fmt::format("{}.{}", architecture_.name, name); }
-  const ConfigMap& metadata() const { return file_.metadata(); }
-  Result<int64_t> count(std::string_view name) const { return metadata().get_int(key(name), kPositive); }
-  Result<int64_t> count_or(std::string_view name, int64_t absent) const {
-    return metadata().get_int_or(key(name), absent, kPositive);
-  }
-  bool has(std::string_view name) const { return metadata().contains(key(name)); }
-
-  Status sizes();
-  Status heads(int64_t hidden_size);
-  Result<int64_t> vocabulary() const;
-  Status rope();
-  Result<ConfigValue> rope_scaling() const;
-  Result<ConfigArray> freq_factors() const;
-  Status gemma();
-  Status experts();
-
-  const GgufFile& file_;
-  const GgufArchitecture& architecture_;
-  ConfigObject out_;
-  int64_t head_dim_ = 0;
-};
-
-Status Translation::sizes() {
+Status GgufTranslation::sizes() {
   for (const auto& size : kGgufSizes) {
     CHORAL_TRY(const int64_t value, count(size.gguf));
     out_.set(size.hf, value);
   }
   CHORAL_TRY(const int64_t vocab_size, vocabulary());
   out_.set("vocab_size", vocab_size);
-  return heads(*out_.find("hidden_size")->as_int());
+  return architecture_.name == "deepseek2" ? latent_heads() : heads(*out_.find("hidden_size")->as_int());
 }
 
-Status Translation::heads(int64_t hidden_size) {
+Status GgufTranslation::heads(int64_t hidden_size) {
   CHORAL_TRY(const int64_t heads, count("attention.head_count"));
   CHORAL_TRY(const int64_t kv_heads, count_or("attention.head_count_kv", heads));
   CHORAL_TRY(head_dim_, count_or("attention.key_length", std::max<int64_t>(hidden_size / heads, 1)));
@@ -79,7 +67,7 @@ Status Translation::heads(int64_t hidden_size) {
 }
 
 // The embedding's rows decide: padded vocabularies have more rows than the tokenizer has tokens.
-Result<int64_t> Translation::vocabulary() const {
+Result<int64_t> GgufTranslation::vocabulary() const {
   if (file_.contains("token_embd.weight")) {
     CHORAL_TRY(const TensorView embedding, file_.find("token_embd.weight"));
     return embedding.rows();
@@ -91,95 +79,8 @@ Result<int64_t> Translation::vocabulary() const {
                  metadata().source(), key("vocab_size"));
 }
 
-Result<ConfigArray> Translation::freq_factors() const {
-  CHORAL_TRY(const TensorView factors, file_.find("rope_freqs.weight"));
-  if (factors.dtype != DType::kF32 || factors.shape.rank() != 1 || factors.cols() > head_dim_) {
-    return unsupported("{}: rope_freqs.weight is {} of shape {}; float32 and at most {} numbers are supported",
-                       metadata().source(), dtype_name(factors.dtype), factors.shape.to_string(), head_dim_);
-  }
-  ConfigArray out;
-  for (int64_t i = 0; i < factors.cols(); ++i) {
-    float factor;
-    std::memcpy(&factor, factors.data + i * sizeof(float), sizeof(float));
-    if (!std::isfinite(factor) || factor <= 0) return corrupt("{}: rope_freqs.weight[{}] is {}", metadata().source(), i, factor);
-    out.push_back(as_written(factor));
-  }
-  return out;
-}
-
-Result<ConfigValue> Translation::rope_scaling() const {
-  ConfigObject scaling;
-  CHORAL_TRY(const std::string type, metadata().get_string_or(key("rope.scaling.type"), "none"));
-  if (file_.contains("rope_freqs.weight")) {
-    if (type != "none")
-      return unsupported("{}: rope_freqs.weight together with {}", metadata().source(), key("rope.scaling.type"));
-    CHORAL_TRY(ConfigArray factors, freq_factors());
-    scaling.set("rope_type", "freq_factors");
-    scaling.set("freq_factors", std::move(factors));
-    return ConfigValue(std::move(scaling));
-  }
-  if (type == "none") {
-    if (!has("rope.scale_linear")) return ConfigValue();  // the older spelling of linear scaling
-    CHORAL_TRY(const double factor, metadata().get_double(key("rope.scale_linear")));
-    if (factor == 1) return ConfigValue();
-    scaling.set("rope_type", "linear");
-    scaling.set("factor", as_written(factor));
-    return ConfigValue(std::move(scaling));
-  }
-  if (type != "linear" && type != "yarn") {
-    return unsupported("{} is '{}'; linear and yarn are supported", metadata().path_of(key("rope.scaling.type")), type);
-  }
-  CHORAL_TRY(const double factor, metadata().get_double(key("rope.scaling.factor")));
-  scaling.set("rope_type", type);
-  scaling.set("factor", as_written(factor));
-  if (type == "linear") return ConfigValue(std::move(scaling));
-  if (has("rope.scaling.original_context_length")) {
-    CHORAL_TRY(const int64_t original, count("rope.scaling.original_context_length"));
-    scaling.set("original_max_position_embeddings", original);
-  }
-  for (const std::string_view name : {"beta_fast", "beta_slow"}) {
-    const std::string from = key(fmt::format("rope.scaling.yarn_{}", name));
-    if (!metadata().contains(from)) continue;
-    CHORAL_TRY(const double value, metadata().get_double(from));
-    scaling.set(name, as_written(value));
-  }
-  return ConfigValue(std::move(scaling));
-}
-
-Status Translation::rope() {
-  CHORAL_TRY(const double eps, metadata().get_double(key("attention.layer_norm_rms_epsilon"), {0, 1}));
-  CHORAL_TRY(const double theta, metadata().get_double_or(key("rope.freq_base"), 10000.0));
-  CHORAL_TRY(ConfigValue scaling, rope_scaling());
-  CHORAL_TRY(const int64_t window, metadata().get_int_or(key("attention.sliding_window"), 0, kNotNegative));
-  out_.set("rms_norm_eps", as_written(eps));
-  out_.set("rope_theta", as_written(theta));
-  out_.set("rope_scaling", std::move(scaling));
-  if (window > 0) out_.set("sliding_window", window);
-  if (window > 0 && architecture_.name.starts_with("qwen")) out_.set("use_sliding_window", true);
-  return {};
-}
-
-// GGUF has no word for the scale of q·k: its readers take 1/sqrt(head_dim), and hidden/heads for head_dim in the largest model.
-Status Translation::gemma() {
-  constexpr int64_t kLayersOfGemma2Largest = 46, kLayersOfGemma3Largest = 62;
-  CHORAL_TRY(const int64_t layers, count("block_count"));
-  CHORAL_TRY(const int64_t hidden, count("embedding_length"));
-  CHORAL_TRY(const int64_t heads, count("attention.head_count"));
-  const bool largest = layers == (architecture_.name == "gemma2" ? kLayersOfGemma2Largest : kLayersOfGemma3Largest);
-  out_.set("query_pre_attn_scalar", largest ? hidden / heads : head_dim_);
-  out_.set("hidden_activation", "gelu_pytorch_tanh");
-  for (const auto& [gguf, hf] : {std::pair("attn_logit_softcapping", "attn_logit_softcapping"),
-                                 std::pair("final_logit_softcapping", "final_logit_softcapping"),
-                                 std::pair("rope.freq_base_swa", "rope_local_base_freq")}) {
-    if (!has(gguf)) continue;
-    CHORAL_TRY(const double value, metadata().get_double(key(gguf)));
-    out_.set(hf, as_written(value));
-  }
-  return {};
-}
-
 // A layer without a router is dense.
-Status Translation::experts() {
+Status GgufTranslation::experts() {
   CHORAL_TRY(const int64_t experts, count("expert_count"));
   CHORAL_TRY(const int64_t used, count("expert_used_count"));
   out_.set("num_experts", experts);
@@ -198,28 +99,14 @@ Status Translation::experts() {
   return {};
 }
 
-// `from` is GGUF's name, `to` Hugging Face's; absent ones stay absent.
-Status copy_id(const ConfigMap& metadata, std::string_view from, std::string_view to, ConfigObject& out) {
-  if (!metadata.contains(from)) return {};
-  CHORAL_TRY(const int64_t id, metadata.get_int(from, kNotNegative));
-  out.set(to, id);
-  return {};
-}
-
-Status copy_ids(const ConfigMap& metadata, ConfigObject& out) {
-  CHORAL_RETURN_IF_ERROR(copy_id(metadata, "tokenizer.ggml.bos_token_id", "bos_token_id", out));
-  CHORAL_RETURN_IF_ERROR(copy_id(metadata, "tokenizer.ggml.eos_token_id", "eos_token_id", out));
-  return copy_id(metadata, "tokenizer.ggml.padding_token_id", "pad_token_id", out);
-}
-
-Result<ConfigMap> Translation::model_config() {
+Result<ConfigMap> GgufTranslation::model_config() {
   out_.set("architectures", ConfigArray{std::string(architecture_.hf_class)});
   out_.set("model_type", std::string(architecture_.model_type));
   out_.set("hidden_act", "silu");
   CHORAL_RETURN_IF_ERROR(sizes());
   CHORAL_RETURN_IF_ERROR(rope());
-  if (architecture_.name.starts_with("gemma")) CHORAL_RETURN_IF_ERROR(gemma());
   if (architecture_.experts) CHORAL_RETURN_IF_ERROR(experts());
+  CHORAL_RETURN_IF_ERROR(family());
   CHORAL_RETURN_IF_ERROR(copy_ids(metadata(), out_));
   out_.set("tie_word_embeddings", !file_.contains("output.weight"));
   out_.set("attention_bias", file_.contains("blk.0.attn_q.bias"));
@@ -231,11 +118,9 @@ Result<ConfigMap> Translation::model_config() {
   return ConfigMap(std::move(out_), metadata().source());
 }
 
-}  // namespace
-
 Result<ConfigMap> model_config_from_gguf(const GgufFile& file) {
   CHORAL_TRY(const GgufArchitecture architecture, gguf_architecture(file));
-  return Translation(file, architecture).model_config();
+  return GgufTranslation(file, architecture).model_config();
 }
 
 Result<ConfigMap> generation_config_from_gguf(const GgufFile& file) {

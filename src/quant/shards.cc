@@ -7,6 +7,7 @@
 #include "base/checked_math.h"
 #include "base/float8.h"
 #include "kernels/quant/dequantise.h"
+#include "quant/joined_rows.h"
 
 namespace choral::quant {
 namespace {
@@ -44,6 +45,14 @@ void add_weight(const LinearShape& shape, StoredAs stored_as, ParameterSet& para
 }
 
 Result<TensorView> as_rows(const platform::Context& ctx, const io::SourceTensor& weight, Tensor& memory) {
+  if (!weight.parts.empty()) {
+    CHORAL_TRY(memory, Tensor::allocate(weight.view.dtype, weight.view.shape));
+    const int64_t turns = turns_of(weight), turn_bytes = memory.size_bytes() / turns;
+    ctx.kernel.pool.parallel_for(turns, ceil_div(turns, 64), [&](int64_t begin, int64_t end, int) {
+      join_turns(weight, begin, end, memory.data() + begin * turn_bytes);
+    });
+    return memory.view();
+  }
   if (!weight.transposed) return weight.view;
   const int64_t rows = weight.view.rows(), cols = weight.view.cols(), element_bytes = row_bytes(weight.view.dtype, 1);
   CHORAL_CHECK(element_bytes == 2 || element_bytes == 4, "what is no float of two or four bytes is stored by rows");

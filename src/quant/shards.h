@@ -15,7 +15,7 @@ void for_each_shard(const LinearShape& shape, Parameter& parameter, std::string_
 // "weight", [rows, k] of each member.
 void add_weight(const LinearShape& shape, StoredAs stored_as, ParameterSet& parameters);
 
-// A weight's rows, in `memory` where the file has them as columns: a view of either.
+// A weight's rows, in `memory` where the file has them as columns or in parts: a view of either.
 Result<TensorView> as_rows(const platform::Context& ctx, const io::SourceTensor& weight, Tensor& memory);
 
 // All elements of a float type or of e8m0, which may also be stored as bytes; one that is no number is an error that names the

@@ -2,6 +2,7 @@
 
 #include "base/float16.h"
 #include "kernels/quant/dequantise.h"
+#include "quant/joined_rows.h"
 
 namespace choral::quant {
 namespace {
@@ -18,7 +19,14 @@ float rounded(float x, const WeightRequest& request) {
 void read_vector(const io::SourceTensor& tensor, const WeightRequest& request, std::span<float> out, float plus) {
   const auto elements = std::ssize(out);
   std::vector<float> stored(out.size());
-  kernels::dequantise_row(tensor.view.dtype, tensor.view.data, elements, stored.data());
+  std::vector<std::byte> joined;
+  const std::byte* data = tensor.view.data;
+  if (!tensor.parts.empty()) {
+    joined.resize(static_cast<size_t>(tensor.view.size_bytes()));
+    join_turns(tensor, 0, turns_of(tensor), joined.data());
+    data = joined.data();
+  }
+  kernels::dequantise_row(tensor.view.dtype, data, elements, stored.data());
   for (int64_t i = 0; i < elements; ++i) {
     const float value = stored[tensor.row_order.empty() ? i : tensor.row_order[i]];
     const bool holds_sum = tensor.added == plus && (plus == 0 || request.as_stored);  // there and back would round

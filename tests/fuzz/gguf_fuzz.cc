@@ -20,9 +20,19 @@ void read_all(const choral::io::Checkpoint& checkpoint) {
   for (const auto& name : checkpoint.names()) {
     const auto tensor = checkpoint.find(name);
     if (!tensor.ok()) continue;
-    total += static_cast<uint64_t>(tensor->view.size_bytes());
+    std::vector<choral::TensorView> views{tensor->view};
+    if (!tensor->parts.empty()) {
+      views.clear();
+      for (const auto& part : tensor->parts) views.push_back(part.view);
+      int64_t elements = 0;
+      for (const auto& view : views) elements += view.shape.elements();
+      CHORAL_CHECK(elements == tensor->view.shape.elements(), "parts that are not the whole");
+    }
     std::byte sum{};
-    for (int64_t i = 0; i < tensor->view.size_bytes(); ++i) sum ^= tensor->view.data[i];
+    for (const auto& view : views) {
+      total += static_cast<uint64_t>(view.size_bytes());
+      for (int64_t i = 0; i < view.size_bytes(); ++i) sum ^= view.data[i];
+    }
     __asm__ volatile("" : : "r"(static_cast<int>(sum)));  // the sum counts as used, so the reads stay
     std::vector<int32_t> order = tensor->row_order;
     if (order.empty()) continue;

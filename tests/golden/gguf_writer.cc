@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -30,24 +31,45 @@ bool is_gemma(const Json& config) { return config.at("model_type").get<std::stri
 std::string stacked_name(const std::string& name) {
   const size_t at = name.find(".experts.");
   if (at == name.npos) return {};
-  const std::string layer = name.substr(13, name.find('.', 13) - 13);
+  const std::string layer = name.substr(13, name.find('.', 13) - 13), kind = name.substr(name.rfind('.'));
   for (const auto& [hf, gguf] : {std::pair("gate_proj", "gate"), std::pair("up_proj", "up"), std::pair("down_proj", "down")}) {
-    if (name.find(hf, at) != name.npos) return "blk." + layer + ".ffn_" + gguf + "_exps.weight";
+    if (name.find(hf, at) != name.npos) return "blk." + layer + ".ffn_" + gguf + "_exps" + kind;
   }
   CHORAL_CHECK(false, "an expert has three matrices");
   return {};
 }
 
-std::string gguf_name(std::string name, const Json& config) {
-  constexpr std::string_view kRouter = "mlp.gate.";
-  if (const size_t at = name.find(kRouter); at != name.npos) name.replace(at, kRouter.size(), "ffn_gate_inp.");
+using Names = std::vector<std::pair<std::string_view, std::string_view>>;
+
+// What a family calls otherwise.
+Names family_names(const Json& config) {
+  const std::string type = config.at("model_type");
   if (is_gemma(config)) {
-    for (const auto& [hf, gguf] :
-         {std::pair("post_attention_layernorm", "post_attention_norm"), std::pair("pre_feedforward_layernorm", "ffn_norm"),
-          std::pair("post_feedforward_layernorm", "post_ffw_norm")}) {
-      if (const size_t at = name.find(hf); at != name.npos) name.replace(at, std::strlen(hf), gguf);
-    }
+    return {{"post_attention_layernorm", "post_attention_norm"},
+            {"pre_feedforward_layernorm", "ffn_norm"},
+            {"post_feedforward_layernorm", "post_ffw_norm"}};
   }
+  if (type == "phi3") return {{"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"}};
+  if (type == "gpt_oss") {
+    return {{"self_attn.sinks", "attn_sinks.weight"},
+            {"post_attention_layernorm", "post_attention_norm"},
+            {"mlp.router", "ffn_gate_inp"}};
+  }
+  return {{"self_attn.q_a_layernorm", "attn_q_a_norm"},
+          {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+          {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+          {"self_attn.q_a_proj", "attn_q_a"},
+          {"self_attn.q_b_proj", "attn_q_b"},
+          {"self_attn.kv_b_proj", "attn_kv_b"},
+          {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+          {"mlp.gate.", "ffn_gate_inp."},
+          {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+          {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+          {"mlp.shared_experts.down_proj", "ffn_down_shexp"}};
+}
+
+std::string gguf_name(std::string name, const Json& config) {
+  Names names = family_names(config);
   constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kNames{{{"model.layers.", "blk."},
                                                                                   {"model.embed_tokens", "token_embd"},
                                                                                   {"model.norm", "output_norm"},
@@ -62,7 +84,8 @@ std::string gguf_name(std::string name, const Json& config) {
                                                                                   {"self_attn.o_proj", "attn_output"},
                                                                                   {"mlp.", "ffn_"},
                                                                                   {"_proj", ""}}};
-  for (const auto& [hf, gguf] : kNames) {
+  names.insert(names.end(), kNames.begin(), kNames.end());
+  for (const auto& [hf, gguf] : names) {
     if (const size_t at = name.find(hf); at != name.npos) name.replace(at, hf.size(), gguf);
   }
   return name;
@@ -72,7 +95,8 @@ std::string architecture_name(const Json& config) {
   // Mistral's models are "llama" there.
   const std::string type = config.at("model_type");
   if (type == "mistral") return "llama";
-  return type == "gemma3_text" ? "gemma3" : type == "qwen3_moe" ? "qwen3moe" : type;
+  if (type.starts_with("deepseek")) return "deepseek2";
+  return type == "gemma3_text" ? "gemma3" : type == "qwen3_moe" ? "qwen3moe" : type == "gpt_oss" ? "gpt-oss" : type;
 }
 
 // numpy: rows.reshape(heads, 2, rows // heads // 2).swapaxes(1, 2)
@@ -128,50 +152,193 @@ void add(GgufSpec& spec, std::string name, const Stored& tensor) {
   spec.tensors.push_back({std::move(name), std::move(dims), io::ggml_from_dtype(tensor.type), tensor.bytes});
 }
 
-}  // namespace
+// numpy: kv_b.reshape(heads, keys + values, rank), parted along its second dimension, the keys' part with the last two swapped.
+void add_latent_parts(GgufSpec& spec, const std::string& name, const Stored& kv_b, const Json& config) {
+  const size_t heads = config.at("num_attention_heads"), keys = config.at("qk_nope_head_dim"), values = config.at("v_head_dim");
+  const auto rank = static_cast<size_t>(kv_b.shape[1]), bytes = kv_b.row_size();
+  const auto signed_heads = static_cast<int64_t>(heads);
+  Stored k{{signed_heads, static_cast<int64_t>(rank), static_cast<int64_t>(keys)}, kv_b.type, {}};
+  Stored v{{signed_heads, static_cast<int64_t>(values), static_cast<int64_t>(rank)}, kv_b.type, {}};
+  for (size_t head = 0; head < heads; ++head) {
+    const std::string rows = kv_b.bytes.substr(head * (keys + values) * bytes, (keys + values) * bytes);
+    k.bytes += turned_round({{k.shape[2], k.shape[1]}, k.type, rows.substr(0, keys * bytes)}).bytes;
+    v.bytes += rows.substr(keys * bytes);
+  }
+  std::string part = name;
+  add(spec, part.replace(name.find("kv_b"), 4, "k_b"), k);
+  part = name;
+  add(spec, part.replace(name.find("kv_b"), 4, "v_b"), v);
+}
 
-std::string gguf_model(const WeightSet& weights, const Json& config) {
-  const std::string architecture = architecture_name(config);
-  const auto key = [&](const char* name) { return architecture + "." + name; };
-  const auto count = [&](const char* name) { return config.at(name).get<uint32_t>(); };
-  GgufSpec spec;
-  spec.metadata = {GgufSpec::kv_string("general.architecture", architecture),
-                   GgufSpec::kv_u32(key("embedding_length"), count("hidden_size")),
-                   GgufSpec::kv_u32(key("feed_forward_length"), count("intermediate_size")),
-                   GgufSpec::kv_u32(key("block_count"), count("num_hidden_layers")),
-                   GgufSpec::kv_u32(key("context_length"), count("max_position_embeddings")),
-                   GgufSpec::kv_u32(key("attention.head_count"), count("num_attention_heads")),
-                   GgufSpec::kv_u32(key("attention.head_count_kv"), count("num_key_value_heads")),
-                   GgufSpec::kv_u32(key("attention.key_length"), count("head_dim")),
-                   GgufSpec::kv_u32(key("attention.value_length"), count("head_dim")),
-                   GgufSpec::kv_u32(key("rope.dimension_count"), count("head_dim")),
-                   GgufSpec::kv_f32(key("rope.freq_base"), config.at("rope_theta").get<float>()),
-                   GgufSpec::kv_f32(key("attention.layer_norm_rms_epsilon"), config.at("rms_norm_eps").get<float>())};
-  if (is_gemma(config)) {
-    spec.metadata.push_back(GgufSpec::kv_u32(key("attention.sliding_window"), count("sliding_window")));
+// gpt-oss's gate_up_proj of an expert: numpy's [::2] and [1::2].
+std::array<Stored, 2> parted(const Stored& gate_up) {
+  std::array<Stored, 2> parts{Stored{gate_up.shape, gate_up.type, {}}, Stored{gate_up.shape, gate_up.type, {}}};
+  for (size_t row = 0; row < static_cast<size_t>(gate_up.shape[0]); ++row) {
+    parts[row % 2].bytes += gate_up.bytes.substr(row * gate_up.row_size(), gate_up.row_size());
+  }
+  for (auto& part : parts) part.shape[0] /= 2;
+  return parts;
+}
+
+// Blocks of 32: a power of two, then bytes of which the i-th has element i below and element i + 16 above.
+Stored in_mxfp4(const Stored& matrix) {
+  constexpr size_t kBlock = 32;
+  constexpr std::array<float, 8> kNumbers{0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+  Stored out{matrix.shape, DType::kMXFP4, {}};
+  for (size_t at = 0; at < matrix.bytes.size(); at += kBlock * sizeof(float)) {
+    std::array<float, kBlock> block;
+    std::memcpy(block.data(), matrix.bytes.data() + at, sizeof block);
+    float most = 0;
+    for (const float x : block) most = std::max(most, std::abs(x));
+    const int power = most == 0 ? 0 : std::ilogb(most) - 2;  // the largest is 4 or 6 of them
+    const auto code = [&](float x) {
+      const auto* const found = std::find(kNumbers.begin(), kNumbers.end(), std::ldexp(std::abs(x), -power));
+      CHORAL_CHECK(found != kNumbers.end(), "no number of MXFP4");
+      return static_cast<int>(found - kNumbers.begin()) + (std::signbit(x) ? 8 : 0);
+    };
+    out.bytes += static_cast<char>(power + 127);
+    for (size_t i = 0; i < kBlock / 2; ++i) out.bytes += static_cast<char>(code(block[i]) | code(block[i + kBlock / 2]) << 4);
+  }
+  return out;
+}
+
+class Metadata {
+ public:
+  Metadata(GgufSpec& spec, const Json& config) : spec_(spec), config_(config), prefix_(architecture_name(config) + ".") {}
+
+  void number(const char* key, uint32_t value) { spec_.metadata.push_back(GgufSpec::kv_u32(prefix_ + key, value)); }
+  void real(const char* key, float value) { spec_.metadata.push_back(GgufSpec::kv_f32(prefix_ + key, value)); }
+  void truth(const char* key, bool value) {
+    spec_.metadata.push_back(GgufSpec::kv(prefix_ + key, 7, value ? "\1" : std::string(1, '\0')));
+  }
+  void text(const char* key, const char* value) { spec_.metadata.push_back(GgufSpec::kv_string(prefix_ + key, value)); }
+  uint32_t count(const char* name) const { return config_.at(name).get<uint32_t>(); }
+
+  void all(const GgufForm& form) {
+    spec_.metadata.push_back(GgufSpec::kv_string("general.architecture", architecture_name(config_)));
+    number("embedding_length", count("hidden_size"));
+    number("feed_forward_length", count("intermediate_size"));
+    number("block_count", count("num_hidden_layers"));
+    number("context_length", count("max_position_embeddings"));
+    number("attention.head_count", count("num_attention_heads"));
+    real("rope.freq_base", config_.at("rope_theta").get<float>());
+    real("attention.layer_norm_rms_epsilon", config_.at("rms_norm_eps").get<float>());
+    config_.contains("kv_lora_rank") ? latent_heads(form) : heads();
+    if (is_gemma(config_) || config_.at("model_type") == "phi3" || config_.at("model_type") == "gpt_oss") {
+      number("attention.sliding_window", count("sliding_window"));
+    }
     for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-      if (!config.at(cap).is_null()) spec.metadata.push_back(GgufSpec::kv_f32(key(cap), config.at(cap).get<float>()));
+      if (config_.contains(cap) && !config_.at(cap).is_null()) real(cap, config_.at(cap).get<float>());
+    }
+    if (config_.contains("num_experts_per_tok")) experts();
+    rope_scaling();
+  }
+
+ private:
+  void heads() {
+    number("attention.head_count_kv", count("num_key_value_heads"));
+    const auto whole = count("hidden_size") / count("num_attention_heads");
+    const auto head_dim = config_.contains("head_dim") ? count("head_dim") : whole;
+    number("rope.dimension_count", static_cast<uint32_t>(head_dim * config_.value("partial_rotary_factor", 1.0)));
+    if (!config_.contains("head_dim")) return;
+    number("attention.key_length", head_dim);
+    number("attention.value_length", head_dim);
+  }
+
+  void latent_heads(const GgufForm& form) {
+    const uint32_t rope = count("qk_rope_head_dim"), keys = count("qk_nope_head_dim") + rope, rank = count("kv_lora_rank");
+    const bool is_new = !form.old_latent;
+    number("attention.head_count_kv", is_new ? 1 : count("num_attention_heads"));
+    if (!config_.at("q_lora_rank").is_null()) number("attention.q_lora_rank", count("q_lora_rank"));
+    number("attention.kv_lora_rank", rank);
+    number("attention.key_length", is_new ? rank + rope : keys);
+    number("attention.value_length", is_new ? rank : count("v_head_dim"));
+    if (is_new) number("attention.key_length_mla", keys);
+    if (is_new) number("attention.value_length_mla", count("v_head_dim"));
+    number("rope.dimension_count", rope);
+  }
+
+  void experts() {
+    const bool deepseek = config_.contains("n_routed_experts");
+    number("expert_count", count(deepseek                          ? "n_routed_experts"
+                                 : config_.contains("num_experts") ? "num_experts"
+                                                                   : "num_local_experts"));
+    number("expert_used_count", count("num_experts_per_tok"));
+    number("expert_feed_forward_length",
+           count(config_.contains("moe_intermediate_size") ? "moe_intermediate_size" : "intermediate_size"));
+    if (!deepseek) return;
+    number("expert_shared_count", count("n_shared_experts"));
+    number("leading_dense_block_count", count("first_k_dense_replace"));
+    real("expert_weights_scale", config_.at("routed_scaling_factor").get<float>());
+    if (config_.at("norm_topk_prob").get<bool>()) truth("expert_weights_norm", true);
+    number("expert_group_count", count("n_group"));
+    number("expert_group_used_count", count("topk_group"));
+    if (config_.at("model_type") == "deepseek_v3") number("expert_gating_func", 2);
+  }
+
+  void rope_scaling() {
+    if (!config_.contains("rope_scaling") || config_.at("rope_scaling").is_null()) return;
+    const Json& scaling = config_.at("rope_scaling");
+    const std::string type = scaling.contains("rope_type") ? scaling.at("rope_type") : scaling.at("type");
+    number("rope.scaling.original_context_length", scaling.at("original_max_position_embeddings").get<uint32_t>());
+    if (type == "longrope") return long_rope(scaling);
+    CHORAL_CHECK(type == "yarn", "of the tests' models with GGUF files");
+    text("rope.scaling.type", "yarn");
+    real("rope.scaling.factor", scaling.at("factor").get<float>());
+    if (scaling.contains("beta_fast")) real("rope.scaling.yarn_beta_fast", scaling.at("beta_fast").get<float>());
+    if (scaling.contains("beta_slow")) real("rope.scaling.yarn_beta_slow", scaling.at("beta_slow").get<float>());
+    if (scaling.contains("mscale_all_dim")) {
+      real("rope.scaling.yarn_log_multiplier", static_cast<float>(0.1 * scaling.at("mscale_all_dim").get<double>()));
     }
   }
-  if (config.contains("num_experts_per_tok")) {
-    spec.metadata.push_back(GgufSpec::kv_u32(key("expert_count"), count("num_experts")));
-    spec.metadata.push_back(GgufSpec::kv_u32(key("expert_used_count"), count("num_experts_per_tok")));
-    spec.metadata.push_back(GgufSpec::kv_u32(key("expert_feed_forward_length"), count("moe_intermediate_size")));
+
+  void long_rope(const Json& scaling) {
+    const double original = scaling.at("original_max_position_embeddings"), longest = config_.at("max_position_embeddings");
+    real("rope.scaling.attn_factor", static_cast<float>(std::sqrt(1 + std::log(longest / original) / std::log(original))));
+    for (const char* length : {"long", "short"}) {
+      const std::vector<float> factors = scaling.at(std::string(length) + "_factor");
+      const std::string_view bytes(reinterpret_cast<const char*>(factors.data()), factors.size() * sizeof(float));
+      add(spec_, "rope_factors_" + std::string(length) + ".weight", {{std::ssize(factors)}, DType::kF32, std::string(bytes)});
+    }
   }
-  std::map<std::string, Stored> stacked;  // by name: of less than ten experts
+
+  GgufSpec& spec_;
+  const Json& config_;
+  std::string prefix_;
+};
+
+}  // namespace
+
+std::string gguf_model(const WeightSet& weights, const Json& config, const GgufForm& form) {
+  GgufSpec spec;
+  Metadata(spec, config).all(form);
+  std::map<std::string, std::map<int, Stored>> stacked;  // of each expert
+  const auto stack = [&](const std::string& name, const Stored& tensor) {
+    constexpr std::string_view kExperts = ".experts.";
+    stacked[stacked_name(name)][std::stoi(name.substr(name.find(kExperts) + kExperts.size()))] = tensor;
+  };
   for (const auto& [name, matrix] : weights) {
     const Stored tensor{matrix.shape, DType::kF32,
                         std::string(reinterpret_cast<const char*>(matrix.values.data()), matrix.values.size() * sizeof(float))};
-    const std::string stack = stacked_name(name);
-    if (stack.empty()) {
+    if (const size_t at = name.find("gate_up_proj"); at != name.npos && name.find(".experts.") != name.npos) {
+      const auto [gate, up] = parted(tensor);
+      stack(std::string(name).replace(at, 12, "gate_proj"), gate);
+      stack(std::string(name).replace(at, 12, "up_proj"), up);
+    } else if (name.find(".experts.") != name.npos) {
+      stack(name, tensor);
+    } else if (!form.old_latent && name.ends_with("kv_b_proj.weight")) {
+      add_latent_parts(spec, gguf_name(name, config), tensor, config);
+    } else {
       add(spec, gguf_name(name, config), with_one(name, in_gguf_order(name, tensor, config), config));
-      continue;
     }
-    auto& all = stacked.try_emplace(stack, Stored{{0, tensor.shape[0], tensor.shape[1]}, DType::kF32, {}}).first->second;
-    ++all.shape[0];
-    all.bytes += tensor.bytes;
   }
-  for (const auto& [name, tensor] : stacked) add(spec, name, tensor);
+  for (const auto& [name, experts] : stacked) {
+    Stored all = experts.begin()->second;
+    all.shape.insert(all.shape.begin(), std::ssize(experts));
+    all.bytes.clear();
+    for (const auto& [number, tensor] : experts) all.bytes += tensor.bytes;
+    add(spec, name, form.mxfp4_experts && name.ends_with(".weight") ? in_mxfp4(all) : all);
+  }
   return spec.build();
 }
 

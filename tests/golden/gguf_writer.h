@@ -11,8 +11,13 @@
 
 namespace choral::golden {
 
-// `config`: the model's config.json, without rope_scaling. Weights as float32, no tokenizer.
-std::string gguf_model(const WeightSet& weights, const nlohmann::json& config);
+struct GgufForm {
+  bool old_latent = false;     // as converters wrote latent attention before its keys and values had tensors of their own
+  bool mxfp4_experts = false;  // the matrices of experts, whose numbers must be MXFP4's
+};
+
+// `config`: the model's config.json, whose rope_scaling is absent, yarn or longrope. Weights as float32, no tokenizer.
+std::string gguf_model(const WeightSet& weights, const nlohmann::json& config, const GgufForm& form = {});
 
 // `adapter`: PEFT's tensors, written in the types they have. `alpha` is all that the format has of its config.
 std::string gguf_adapter(const lora::AdapterFile& adapter, double alpha, const nlohmann::json& config);

@@ -16,8 +16,14 @@ Result<WeightSet> read_weights(const std::filesystem::path& model) {
     Matrix& m = weights[name];
     m.shape.assign(view.shape.dims().begin(), view.shape.dims().end());
     m.values.resize(view.shape.elements());
+    std::vector<float> stored(m.values.size());
     for (int64_t r = 0; r < view.rows(); ++r) {
-      kernels::dequantise_row(view.dtype, view.row(r), view.cols(), m.values.data() + r * view.cols());
+      kernels::dequantise_row(view.dtype, view.row(r), view.cols(), stored.data() + r * view.cols());
+    }
+    for (int64_t r = 0; r < view.rows(); ++r) {
+      for (int64_t c = 0; c < view.cols(); ++c) {
+        m.values[r * view.cols() + c] = stored[tensor.transposed ? c * view.rows() + r : r * view.cols() + c];
+      }
     }
   }
   return weights;

@@ -11,33 +11,17 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
 try:
     import gguf
     import numpy
+    from stored_tensors import stored
 except ModuleNotFoundError as missing:
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
     import other_python
     other_python.go_on_elsewhere(missing)
 
 TYPES = {"q8_0": gguf.GGMLQuantizationType.Q8_0, "q4_0": gguf.GGMLQuantizationType.Q4_0, "q4_1": gguf.GGMLQuantizationType.Q4_1}
-
-
-def stored(folder):
-    """Every tensor of a folder's safetensors files as float32."""
-    tensors = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        data = path.read_bytes()
-        size = int.from_bytes(data[:8], "little")
-        for name, entry in json.loads(data[8:8 + size]).items():
-            if name == "__metadata__":
-                continue
-            begin, end = (8 + size + offset for offset in entry["data_offsets"])
-            if entry["dtype"] == "BF16":
-                values = (numpy.frombuffer(data[begin:end], "<u2").astype("<u4") << 16).view("<f4")
-            else:
-                values = numpy.frombuffer(data[begin:end], {"F16": "<f2", "F32": "<f4"}[entry["dtype"]]).astype("<f4")
-            tensors[name] = values.reshape(entry["shape"])
-    return tensors
 
 
 def interleaved(weight, heads):

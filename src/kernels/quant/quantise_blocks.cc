@@ -40,9 +40,8 @@ void block_q4_0(const float* x, std::byte* b) {
   }
   const float d = farthest / -8.0f, id = inverse(d);
   store_half(d, b);
-  // In double, as the package does it: ggml's own product and sum are one operation or two, as its compiler likes.
-  store_nibbles([&](int i) { return std::min(15, static_cast<int>(static_cast<double>(x[i]) * static_cast<double>(id) + 8.5)); },
-                b + 2);
+  // Product and sum are each rounded, as the package does it: in ggml they are one operation or two, as its compiler likes.
+  store_nibbles([&](int i) { return std::min(15, static_cast<int>(x[i] * id + 8.5F)); }, b + 2);
 }
 
 void block_q4_1(const float* x, std::byte* b) {

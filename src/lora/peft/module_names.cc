@@ -3,6 +3,8 @@
 #include <array>
 #include <vector>
 
+#include "io/text_half.h"
+
 namespace choral::lora {
 namespace {
 
@@ -62,9 +64,11 @@ std::optional<size_t> match_tail(std::string_view name, std::string_view pattern
 
 }  // namespace
 
-std::optional<TensorName> parse_tensor_name(std::string_view name) {
+std::optional<TensorName> parse_tensor_name(std::string_view peft_name) {
   constexpr std::string_view kPrefix = "base_model.model.";
-  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  if (peft_name.starts_with(kPrefix)) peft_name.remove_prefix(kPrefix.size());
+  const std::string text_name = io::text_half_name(peft_name);
+  const std::string_view name = text_name;
   for (const auto& tail : kTails) {
     if (const auto length = match_tail(name, tail.pattern)) return TensorName{std::string(name.substr(0, *length)), tail.part};
   }

@@ -51,9 +51,9 @@ Result<FloatModel> FloatModel::open(const QuantizeOptions& options, const quant:
       return corrupt("tensor {}.weight is {}, but the layer is [{}, {}]", layer.name, weight.view.shape.to_string(), layer.rows,
                      layer.k);
     }
-    if (weight.transposed) {
+    if (weight.transposed || !weight.parts.empty()) {
       return unsupported(
-          "tensor {}.weight stands in one of all experts, which is not taken apart here; load the model with "
+          "tensor {}.weight has no place of its own in its file, whose tensors are not taken apart here; load the model with "
           "--quantization instead",
           layer.name);
     }

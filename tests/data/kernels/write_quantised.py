@@ -17,7 +17,8 @@ def main():
             numpy.full(32, -1.5), numpy.full(32, 2.25), numpy.arange(32) - 16, 16 - numpy.arange(32),
             (numpy.arange(32) - 15.5) / 4,  # ties of both kinds
             numpy.abs(random.normal(0, 1, 32)), -numpy.abs(random.normal(0, 1, 32)),
-            numpy.where(numpy.arange(32) == 7, 1000, random.normal(0, 0.1, 32))]
+            numpy.where(numpy.arange(32) == 7, 1000, random.normal(0, 0.1, 32)),
+            numpy.where(numpy.arange(32) == 1, 0.2734375, 0.05126953125)]  # ties of Q4_0 but for the inverse's rounding
     floats = numpy.array(rows, dtype=numpy.float32)
     for name in sys.argv[1:]:
         blocks = gguf.quants.quantize(floats, gguf.GGMLQuantizationType[name.upper()])

@@ -1,0 +1,121 @@
+// What GGUF metadata says of one family alone, and what its files leave to their readers.
+#include "io/gguf_translation.h"
+
+namespace choral::io {
+
+Status GgufTranslation::family() {
+  if (architecture_.name.starts_with("gemma")) return gemma();
+  if (architecture_.name == "phi3") return phi3();
+  if (architecture_.name == "deepseek2") return deepseek();
+  if (architecture_.name == "gpt-oss") return gpt_oss();
+  return {};
+}
+
+// GGUF has no word for the scale of q·k: its readers take 1/sqrt(head_dim), and hidden/heads for head_dim in the largest model.
+Status GgufTranslation::gemma() {
+  constexpr int64_t kLayersOfGemma2Largest = 46, kLayersOfGemma3Largest = 62;
+  CHORAL_TRY(const int64_t layers, count("block_count"));
+  CHORAL_TRY(const int64_t hidden, count("embedding_length"));
+  CHORAL_TRY(const int64_t heads, count("attention.head_count"));
+  const bool largest = layers == (architecture_.name == "gemma2" ? kLayersOfGemma2Largest : kLayersOfGemma3Largest);
+  out_.set("query_pre_attn_scalar", largest ? hidden / heads : head_dim_);
+  out_.set("hidden_activation", "gelu_pytorch_tanh");
+  for (const auto& [gguf, hf] : {std::pair("attn_logit_softcapping", "attn_logit_softcapping"),
+                                 std::pair("final_logit_softcapping", "final_logit_softcapping"),
+                                 std::pair("rope.freq_base_swa", "rope_local_base_freq")}) {
+    CHORAL_RETURN_IF_ERROR(copy_double(gguf, hf, out_));
+  }
+  return {};
+}
+
+// Files from before the window had a key are of Phi-3's first models: those for 4096 positions have one, the others none that is
+// shorter than they are.
+Status GgufTranslation::phi3() {
+  constexpr int64_t kShortContext = 4096, kWindow = 2047;
+  CHORAL_TRY(const int64_t context, count("context_length"));
+  if (!has("attention.sliding_window") && context == kShortContext) out_.set("sliding_window", kWindow);
+  return {};
+}
+
+// Since llama.cpp multiplies queries by the latents themselves, its files give the latent's size as key_length, and a head's own
+// under names that end in _mla.
+Status GgufTranslation::latent_heads() {
+  CHORAL_TRY(const int64_t heads, count("attention.head_count"));
+  CHORAL_TRY(const int64_t rope, count("rope.dimension_count"));
+  const std::string ending = has("attention.key_length_mla") ? "_mla" : "";
+  const std::string keys = "attention.key_length" + ending;
+  CHORAL_TRY(const int64_t key_dim, count(keys));
+  CHORAL_TRY(const int64_t value_dim, count("attention.value_length" + ending));
+  if (rope >= key_dim) {
+    return corrupt("{} is {}, of which {} turn with the position ({}); nothing is left", metadata().path_of(key(keys)), key_dim,
+                   rope, key("rope.dimension_count"));
+  }
+  CHORAL_TRY(const int64_t kv_rank, count("attention.kv_lora_rank"));
+  CHORAL_TRY(const int64_t q_rank, metadata().get_int_or(key("attention.q_lora_rank"), 0, kNotNegative));
+  head_dim_ = rope;
+  out_.set("num_attention_heads", heads);
+  out_.set("num_key_value_heads", heads);
+  out_.set("head_dim", rope);
+  out_.set("qk_rope_head_dim", rope);
+  out_.set("qk_nope_head_dim", key_dim - rope);
+  out_.set("v_head_dim", value_dim);
+  out_.set("kv_lora_rank", kv_rank);
+  if (q_rank > 0) out_.set("q_lora_rank", q_rank);
+  return {};
+}
+
+namespace {
+
+struct ExpertGroups {
+  int64_t experts, groups, used;
+};
+// Of the models whose files are older than the keys: V2 and V3.
+constexpr ExpertGroups kGroupsOfV2{160, 8, 3}, kGroupsOfV3{256, 8, 4};
+
+}  // namespace
+
+Status GgufTranslation::deepseek() {
+  CHORAL_TRY(const int64_t experts, count("expert_count"));
+  CHORAL_TRY(const int64_t shared, metadata().get_int_or(key("expert_shared_count"), 0, kNotNegative));
+  CHORAL_TRY(const int64_t dense, metadata().get_int_or(key("leading_dense_block_count"), 0, kNotNegative));
+  CHORAL_TRY(const bool normalised, metadata().get_bool_or(key("expert_weights_norm"), false));
+  out_.set("n_shared_experts", shared);
+  out_.set("first_k_dense_replace", dense);
+  out_.set("norm_topk_prob", normalised);
+  CHORAL_RETURN_IF_ERROR(copy_double("expert_weights_scale", "routed_scaling_factor", out_));
+
+  const ExpertGroups& old = architecture_.sigmoid_gating ? kGroupsOfV3 : kGroupsOfV2;
+  const bool as_old = !has("expert_group_count") && experts == old.experts;
+  CHORAL_TRY(const int64_t groups, count_or("expert_group_count", as_old ? old.groups : 1));
+  CHORAL_TRY(const int64_t used, count_or("expert_group_used_count", as_old ? old.used : groups));
+  out_.set("n_group", groups);
+  out_.set("topk_group", used);
+  out_.set("topk_method", groups > 1 ? "group_limited_greedy" : "greedy");
+
+  // The layers that predict further tokens stand after the model's own.
+  CHORAL_TRY(const int64_t layers, count("block_count"));
+  CHORAL_TRY(const int64_t predicting, metadata().get_int_or(key("nextn_predict_layers"), 0, {0, layers - 1}));
+  out_.set("num_hidden_layers", layers - predicting);
+  return {};
+}
+
+Status GgufTranslation::gpt_oss() {
+  CHORAL_TRY(const int64_t intermediate, count("expert_feed_forward_length"));
+  out_.set("intermediate_size", intermediate);
+  return {};
+}
+
+// What the family's scaling has and the keys of yarn do not say. DeepSeek's two mscales are one in every file, a tenth of which
+// is its logarithm's multiplier; gpt-oss's range of frequencies is not cut to whole numbers.
+Status GgufTranslation::yarn_of_family(ConfigObject& scaling) const {
+  constexpr std::string_view kMultiplier = "rope.scaling.yarn_log_multiplier";
+  if (architecture_.name == "gpt-oss") scaling.set("truncate", false);
+  if (architecture_.name != "deepseek2" || !has(kMultiplier)) return {};
+  CHORAL_TRY(const double multiplier, metadata().get_double(key(kMultiplier), {0, 1e3}));
+  const double mscale = as_written(static_cast<float>(as_written(multiplier) * 10));
+  scaling.set("mscale", mscale);
+  scaling.set("mscale_all_dim", mscale);
+  return {};
+}
+
+}  // namespace choral::io

@@ -1,0 +1,249 @@
+// What GGUF files of single families say, and what wrong ones of them are told.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "io/checkpoint.h"
+#include "io/model_config.h"
+#include "io/test_files.h"
+#include "support/temp_dir.h"
+
+namespace choral::io {
+namespace {
+
+using choral::testing::TempDir;
+using testing::GgufSpec;
+using ::testing::HasSubstr;
+using testing::le;
+
+std::string floats(int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += le(static_cast<float>(i + 1));
+  return out;
+}
+
+GgufSpec base(const std::string& arch) {
+  GgufSpec spec;
+  const auto key = [&](const char* name) { return arch + "." + name; };
+  spec.metadata = {GgufSpec::kv_string("general.architecture", arch),
+                   GgufSpec::kv_u32(key("block_count"), 2),
+                   GgufSpec::kv_u32(key("context_length"), 128),
+                   GgufSpec::kv_u32(key("embedding_length"), 32),
+                   GgufSpec::kv_u32(key("feed_forward_length"), 64),
+                   GgufSpec::kv_u32(key("attention.head_count"), 2),
+                   GgufSpec::kv_f32(key("attention.layer_norm_rms_epsilon"), 1e-6F)};
+  spec.tensors = {{"token_embd.weight", {32, 10}, 8, std::string(340, 0)}};
+  return spec;
+}
+
+GgufSpec deepseek(uint32_t experts = 8) {
+  GgufSpec spec = base("deepseek2");
+  for (const auto& [key, value] : std::vector<std::pair<const char*, uint32_t>>{{"attention.kv_lora_rank", 3},
+                                                                                {"attention.key_length", 6},
+                                                                                {"attention.value_length", 1},
+                                                                                {"rope.dimension_count", 4},
+                                                                                {"expert_count", experts},
+                                                                                {"expert_used_count", 2},
+                                                                                {"expert_feed_forward_length", 16},
+                                                                                {"expert_shared_count", 2},
+                                                                                {"leading_dense_block_count", 1}}) {
+    spec.metadata.push_back(GgufSpec::kv_u32(std::string("deepseek2.") + key, value));
+  }
+  return spec;
+}
+
+void put(GgufSpec& spec, const std::string& entry) {
+  const std::string key = entry.substr(0, 8 + static_cast<unsigned char>(entry[0]));  // its length, then the key itself
+  std::erase_if(spec.metadata, [&](const std::string& other) { return other.starts_with(key); });
+  spec.metadata.push_back(entry);
+}
+
+template <class Use>
+auto with_file(const GgufSpec& spec, Use use) {
+  const TempDir folder;
+  return use(folder.write("m.gguf", spec.build()));
+}
+
+Result<ConfigMap> config_of(const GgufSpec& spec) {
+  return with_file(spec, [](const auto& path) { return load_model_config(path); });
+}
+
+std::string field(const GgufSpec& spec, std::string_view name) {
+  const auto config = config_of(spec);
+  if (!config.ok()) return config.status().message();
+  const ConfigValue* value = config->object().find(name);
+  return value == nullptr ? "absent" : value->to_json();
+}
+
+TEST(GgufDeepseek, HeadsHaveTwoSpellings) {
+  for (const bool renamed : {false, true}) {
+    GgufSpec spec = deepseek();
+    if (renamed) {
+      put(spec, GgufSpec::kv_u32("deepseek2.attention.key_length", 7));
+      put(spec, GgufSpec::kv_u32("deepseek2.attention.value_length", 3));
+      put(spec, GgufSpec::kv_u32("deepseek2.attention.key_length_mla", 6));
+      put(spec, GgufSpec::kv_u32("deepseek2.attention.value_length_mla", 1));
+      put(spec, GgufSpec::kv_u32("deepseek2.attention.head_count_kv", 1));
+    }
+    EXPECT_EQ(field(spec, "architectures"), R"(["DeepseekV2ForCausalLM"])");
+    EXPECT_EQ(field(spec, "qk_nope_head_dim"), "2");
+    EXPECT_EQ(field(spec, "qk_rope_head_dim"), "4");
+    EXPECT_EQ(field(spec, "v_head_dim"), "1");
+    EXPECT_EQ(field(spec, "num_key_value_heads"), "2");
+    EXPECT_EQ(field(spec, "q_lora_rank"), "absent");
+    EXPECT_EQ(field(spec, "first_k_dense_replace"), "1");
+    EXPECT_EQ(field(spec, "n_shared_experts"), "2");
+    EXPECT_EQ(field(spec, "norm_topk_prob"), "false");
+  }
+}
+
+TEST(GgufDeepseek, TheGatingTellsV3) {
+  GgufSpec spec = deepseek();
+  put(spec, GgufSpec::kv_u32("deepseek2.expert_gating_func", 2));
+  EXPECT_EQ(field(spec, "architectures"), R"(["DeepseekV3ForCausalLM"])");
+  put(spec, GgufSpec::kv_u32("deepseek2.expert_gating_func", 3));
+  EXPECT_THAT(field(spec, "architectures"), HasSubstr("deepseek2.expert_gating_func is 3"));
+  spec = base("qwen3moe");
+  put(spec, GgufSpec::kv_u32("qwen3moe.expert_count", 8));
+  put(spec, GgufSpec::kv_u32("qwen3moe.expert_gating_func", 2));
+  EXPECT_THAT(field(spec, "architectures"),
+              HasSubstr("qwen3moe.expert_gating_func is 2; experts of qwen3moe are scored by a softmax"));
+}
+
+TEST(GgufDeepseek, GroupsOfOldFilesAreTheModels) {
+  EXPECT_EQ(field(deepseek(), "n_group"), "1");
+  EXPECT_EQ(field(deepseek(), "topk_method"), R"("greedy")");
+  EXPECT_EQ(field(deepseek(160), "n_group"), "8");
+  EXPECT_EQ(field(deepseek(160), "topk_group"), "3");
+  EXPECT_EQ(field(deepseek(160), "topk_method"), R"("group_limited_greedy")");
+  GgufSpec spec = deepseek(256);
+  put(spec, GgufSpec::kv_u32("deepseek2.expert_gating_func", 2));
+  EXPECT_EQ(field(spec, "topk_group"), "4");
+  put(spec, GgufSpec::kv_u32("deepseek2.expert_group_count", 1));
+  EXPECT_EQ(field(spec, "n_group"), "1");
+  EXPECT_EQ(field(spec, "topk_group"), "1");
+}
+
+TEST(GgufDeepseek, YarnsMultiplierIsATenthOfMscale) {
+  GgufSpec spec = deepseek();
+  put(spec, GgufSpec::kv_string("deepseek2.rope.scaling.type", "yarn"));
+  put(spec, GgufSpec::kv_f32("deepseek2.rope.scaling.factor", 40));
+  put(spec, GgufSpec::kv_f32("deepseek2.rope.scaling.yarn_log_multiplier", 0.0707F));
+  EXPECT_EQ(field(spec, "rope_scaling"), R"({"rope_type": "yarn", "factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.707})");
+  put(spec, GgufSpec::kv_f32("deepseek2.rope.scaling.yarn_log_multiplier", -1));
+  EXPECT_THAT(field(spec, "rope_scaling"), HasSubstr("yarn_log_multiplier is -1"));
+}
+
+TEST(GgufDeepseek, LayersThatPredictFurtherTokensAreNotTheModels) {
+  GgufSpec spec = deepseek();
+  put(spec, GgufSpec::kv_u32("deepseek2.nextn_predict_layers", 1));
+  EXPECT_EQ(field(spec, "num_hidden_layers"), "1");
+  put(spec, GgufSpec::kv_u32("deepseek2.nextn_predict_layers", 2));
+  EXPECT_THAT(field(spec, "num_hidden_layers"), HasSubstr("nextn_predict_layers is 2"));
+}
+
+TEST(GgufDeepseek, WrongValuesAreNamed) {
+  for (const auto& [entry, words] : std::vector<std::pair<std::string, std::string>>{
+           {GgufSpec::kv_u32("deepseek2.rope.dimension_count", 6), "deepseek2.attention.key_length is 6, of which 6 turn"},
+           {GgufSpec::kv_u32("deepseek2.rope.dimension_count", 0), "rope.dimension_count is 0"},
+           {GgufSpec::kv_u32("deepseek2.attention.key_length_mla", 6), "attention.value_length_mla is missing"},
+           {GgufSpec::kv_u32("deepseek2.attention.kv_lora_rank", 0), "kv_lora_rank is 0"},
+           {GgufSpec::kv_u32("deepseek2.attention.q_lora_rank", 0xFFFFFFFF), "q_lora_rank is 4294967295"},
+           {GgufSpec::kv_u32("deepseek2.expert_shared_count", 0x80000000), "expert_shared_count is 2147483648"},
+           {GgufSpec::kv_u32("deepseek2.expert_group_count", 0), "expert_group_count is 0"},
+           {GgufSpec::kv_f32("deepseek2.expert_weights_scale", NAN), "expert_weights_scale is not a finite number"},
+           {GgufSpec::kv_u32("deepseek2.expert_weights_norm", 1), "expert_weights_norm is the integer"},
+           {GgufSpec::kv_u32("deepseek2.expert_count", 0), "of deepseek2 only files with experts are read"}}) {
+    GgufSpec spec = deepseek();
+    put(spec, entry);
+    EXPECT_THAT(field(spec, "hidden_size"), HasSubstr(words));
+  }
+}
+
+TEST(GgufPhi3, LongropeAndTheWindowOfOldFiles) {
+  GgufSpec spec = base("phi3");
+  EXPECT_EQ(field(spec, "sliding_window"), "absent");
+  put(spec, GgufSpec::kv_u32("phi3.context_length", 4096));
+  EXPECT_EQ(field(spec, "sliding_window"), "2047");
+  put(spec, GgufSpec::kv_u32("phi3.attention.sliding_window", 0));
+  EXPECT_EQ(field(spec, "sliding_window"), "absent") << "Phi-4 says that it has none";
+  spec.tensors.push_back({"rope_factors_long.weight", {2}, 0, floats(2)});
+  EXPECT_THAT(field(spec, "rope_scaling"), HasSubstr("rope_factors_short.weight is missing"));
+  spec.tensors.push_back({"rope_factors_short.weight", {2}, 0, floats(2)});
+  EXPECT_THAT(field(spec, "rope_scaling"), HasSubstr("rope.scaling.original_context_length is missing"));
+  put(spec, GgufSpec::kv_u32("phi3.rope.scaling.original_context_length", 64));
+  put(spec, GgufSpec::kv_f32("phi3.rope.scaling.attn_factor", 1.25F));
+  EXPECT_EQ(field(spec, "rope_scaling"), R"({"rope_type": "longrope", "long_factor": [1.0, 2.0], "short_factor": [1.0, 2.0], )"
+                                         R"("original_max_position_embeddings": 64, "attention_factor": 1.25})");
+  put(spec, GgufSpec::kv_string("phi3.rope.scaling.type", "yarn"));
+  EXPECT_THAT(field(spec, "rope_scaling"), HasSubstr("rope_factors_long.weight together with phi3.rope.scaling.type 'yarn'"));
+  spec.tensors[1] = {"rope_factors_long.weight", {17}, 0, floats(17)};
+  put(spec, GgufSpec::kv_string("phi3.rope.scaling.type", "longrope"));
+  EXPECT_THAT(field(spec, "rope_scaling"), HasSubstr("rope_factors_long.weight is float32 of shape [17]"));
+}
+
+TEST(GgufGptOss, ItsYarnIsNotCutToWholeNumbers) {
+  GgufSpec spec = base("gpt-oss");
+  put(spec, GgufSpec::kv_u32("gpt-oss.expert_count", 4));
+  put(spec, GgufSpec::kv_u32("gpt-oss.expert_used_count", 2));
+  EXPECT_THAT(field(spec, "hidden_size"), HasSubstr("gpt-oss.expert_feed_forward_length is missing"));
+  put(spec, GgufSpec::kv_u32("gpt-oss.expert_feed_forward_length", 24));
+  put(spec, GgufSpec::kv_string("gpt-oss.rope.scaling.type", "yarn"));
+  put(spec, GgufSpec::kv_f32("gpt-oss.rope.scaling.factor", 32));
+  put(spec, GgufSpec::kv_u32("gpt-oss.attention.sliding_window", 128));
+  EXPECT_EQ(field(spec, "rope_scaling"), R"({"rope_type": "yarn", "factor": 32.0, "truncate": false})");
+  EXPECT_EQ(field(spec, "intermediate_size"), "24");
+  EXPECT_EQ(field(spec, "sliding_window"), "128");
+  EXPECT_EQ(field(spec, "num_experts"), "4");
+}
+
+// The Hugging Face names of the tensors, or the error.
+std::vector<std::string> names_of(const GgufSpec& spec) {
+  return with_file(spec, [](const auto& path) -> std::vector<std::string> {
+    const auto checkpoint = Checkpoint::open(path);
+    if (!checkpoint.ok()) return {checkpoint.status().message()};
+    return (*checkpoint)->names();
+  });
+}
+
+TEST(GgufParts, KeysAndValuesAreOneMatrix) {
+  GgufSpec spec = deepseek();
+  spec.tensors = {{"blk.0.attn_k_b.weight", {2, 3, 2}, 0, floats(12)}, {"blk.0.attn_v_b.weight", {3, 1, 2}, 0, floats(6)}};
+  with_file(spec, [](const auto& path) {
+    const auto checkpoint = *Checkpoint::open(path);
+    const auto weight = checkpoint->find("model.layers.0.self_attn.kv_b_proj.weight");
+    EXPECT_TRUE(weight.ok()) << weight.status().message();
+    if (!weight.ok()) return;
+    EXPECT_EQ(weight->view.shape, (Shape{6, 3}));
+    EXPECT_EQ(weight->parts.size(), 2u);
+    EXPECT_TRUE(weight->parts[0].transposed);
+    EXPECT_FALSE(weight->parts[1].transposed);
+    EXPECT_EQ(weight->parts[0].rows, 2);
+    EXPECT_EQ(weight->parts[1].rows, 1);
+  });
+  spec.tensors.push_back({"blk.0.attn_kv_b.weight", {3, 6}, 0, floats(18)});
+  EXPECT_THAT(names_of(spec), ::testing::ElementsAre("model.layers.0.self_attn.kv_b_proj.weight"))
+      << "the whole beside its parts";
+}
+
+TEST(GgufParts, OnesThatDoNotFitAreNamed) {
+  GgufSpec spec = deepseek();
+  spec.tensors = {{"blk.0.attn_v_b.weight", {3, 1, 2}, 0, floats(6)}};
+  EXPECT_THAT(names_of(spec).at(0), HasSubstr("has 'blk.0.attn_v_b.weight', but not 'blk.0.attn_k_b.weight'"));
+  for (const auto& dims : std::vector<std::vector<uint64_t>>{{2, 2, 3}, {12}, {2, 6}, {4, 3, 1}}) {
+    auto wrong = spec;
+    wrong.tensors.push_back({"blk.0.attn_k_b.weight", dims, 0, floats(12)});
+    EXPECT_THAT(names_of(wrong).at(0), HasSubstr("are no parts of one matrix"));
+  }
+  spec = base("gpt-oss");
+  put(spec, GgufSpec::kv_u32("gpt-oss.expert_count", 2));
+  spec.tensors = {{"blk.0.ffn_gate_exps.bias", {3, 2}, 0, floats(6)}, {"blk.0.ffn_up_exps.bias", {2, 3}, 0, floats(6)}};
+  EXPECT_THAT(names_of(spec).at(0), HasSubstr("are no parts of one matrix"));
+  spec.tensors[1].dims = {3, 2};
+  EXPECT_THAT(names_of(spec), ::testing::ElementsAre("model.layers.0.mlp.experts.0.gate_up_proj.bias",
+                                                     "model.layers.0.mlp.experts.1.gate_up_proj.bias"));
+  spec.tensors[0].dims = spec.tensors[1].dims = {6};
+  EXPECT_THAT(names_of(spec).at(0), HasSubstr("[experts, rows] is wanted"));
+}
+
+}  // namespace
+}  // namespace choral::io

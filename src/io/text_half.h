@@ -1,0 +1,20 @@
+// Models that also see: a checkpoint's half for text, as a model of its own. Known to io and to the reader of adapters. Pure; any
+// thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "io/config_map.h"
+
+namespace choral::io {
+
+// "language_model.model.layers.3.…" and "model.language_model.layers.3.…" -> "model.layers.3.…"; another name as it is.
+std::string text_half_name(std::string_view name);
+
+// Of Gemma3ForConditionalGeneration: text_config as the config.json of Gemma3ForCausalLM, with what its class takes for absent
+// fields, and what stands beside it of both halves. Of another class: `config`.
+Result<ConfigMap> text_half_config(const ConfigMap& config);
+
+}  // namespace choral::io

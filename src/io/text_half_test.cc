@@ -1,0 +1,53 @@
+#include "io/text_half.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace choral::io {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(TextHalf, NamesAreThoseOfATextModel) {
+  EXPECT_EQ(text_half_name("language_model.model.layers.3.mlp.up_proj.weight"), "model.layers.3.mlp.up_proj.weight");
+  EXPECT_EQ(text_half_name("model.language_model.norm.weight"), "model.norm.weight");
+  EXPECT_EQ(text_half_name("language_model.lm_head.weight"), "lm_head.weight");
+  for (const char* name : {"model.norm.weight", "vision_tower.language_model.model.x", "language_model.x", ""}) {
+    EXPECT_EQ(text_half_name(name), name);
+  }
+}
+
+// config.json of the model of four billions, but for its vision.
+TEST(TextHalf, AbsentFieldsAreTheClasses) {
+  const auto whole = ConfigMap::parse_json(
+      R"({"architectures": ["Gemma3ForConditionalGeneration"], "eos_token_id": [1, 106], "model_type": "gemma3",
+          "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+                          "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024},
+          "torch_dtype": "bfloat16", "vision_config": {"hidden_size": 1152}})",
+      "config.json");
+  ASSERT_TRUE(whole.ok());
+  const auto text = text_half_config(*whole);
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  EXPECT_THAT(*text->get_strings("architectures"), ElementsAre("Gemma3ForCausalLM"));
+  EXPECT_EQ(*text->get_int("hidden_size"), 2560);
+  EXPECT_EQ(*text->get_int("num_attention_heads"), 8);
+  EXPECT_EQ(*text->get_int("num_key_value_heads"), 4);
+  EXPECT_EQ(*text->get_int("head_dim"), 256);
+  EXPECT_EQ(*text->get_int("vocab_size"), 262208);
+  EXPECT_EQ(*text->get_int("sliding_window"), 1024);
+  EXPECT_EQ(*text->get_string("torch_dtype"), "bfloat16");
+  EXPECT_THAT(*text->get_int_or_ints("eos_token_id"), ElementsAre(1, 106));
+  EXPECT_FALSE(text->contains("vision_config"));
+}
+
+TEST(TextHalf, OtherConfigurationsStay) {
+  const auto plain = ConfigMap::parse_json(R"({"architectures": ["LlamaForCausalLM"], "text_config": 3})", "config.json");
+  EXPECT_EQ(text_half_config(*plain)->to_json(), plain->to_json());
+  const auto broken =
+      ConfigMap::parse_json(R"({"architectures": ["Gemma3ForConditionalGeneration"], "text_config": 3})", "config.json");
+  EXPECT_THAT(text_half_config(*broken).status().message(), HasSubstr("text_config"));
+}
+
+}  // namespace
+}  // namespace choral::io

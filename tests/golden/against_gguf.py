@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Writes models with the PyPI package `gguf` (its names of tensors and keys, its file) by the rules of llama.cpp's converter, and holds
+what is read of them to the folders they came from: the likelihood of a text.
+
+usage: against_gguf.py CHORAL MODEL_DIR...
+Needs gguf and numpy (run with gguf 0.19). Without them, here and in the Python that CHORAL_PEFT_PYTHON names, it exits with 77: skipped.
+"""
+
+import json
+import math
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+try:
+    import gguf
+    import numpy
+    from stored_tensors import stored
+except ModuleNotFoundError as missing:
+    import other_python
+    other_python.go_on_elsewhere(missing)
+
+ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2, "deepseek_v3": gguf.MODEL_ARCH.DEEPSEEK2,
+                 "gpt_oss": gguf.MODEL_ARCH.GPT_OSS}
+SWIGLU_LIMIT = 7.0  # of gpt-oss in every reader of GGUF
+
+
+def add_metadata(writer, config):
+    heads, rope = config["num_attention_heads"], config.get("rope_scaling")
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_vocab_size(config["vocab_size"])
+    if "kv_lora_rank" in config:
+        add_latent_attention(writer, config)
+    else:
+        head_dim = config.get("head_dim", config["hidden_size"] // heads)
+        writer.add_head_count_kv(config["num_key_value_heads"])
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+        writer.add_rope_dimension_count(int(head_dim * config.get("partial_rotary_factor", 1)))
+        writer.add_sliding_window(config["sliding_window"])
+    if "num_local_experts" in config:
+        writer.add_expert_count(config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+    kind, original = rope.get("rope_type", rope.get("type")), rope["original_max_position_embeddings"]
+    writer.add_rope_scaling_orig_ctx_len(original)
+    if kind == "longrope":
+        stretched = config["max_position_embeddings"] / original
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(stretched) / math.log(original)))
+        for length, tensor in ("long", gguf.MODEL_TENSOR.ROPE_FACTORS_LONG), ("short", gguf.MODEL_TENSOR.ROPE_FACTORS_SHORT):
+            writer.add_tensor(gguf.TENSOR_NAMES[tensor] + ".weight", numpy.array(rope[f"{length}_factor"], numpy.float32))
+    else:
+        assert kind == "yarn", kind
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        if "mscale_all_dim" in rope:
+            writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
+
+
+def add_latent_attention(writer, config):
+    rank, rope = config["kv_lora_rank"], config["qk_rope_head_dim"]
+    writer.add_head_count_kv(1)
+    if config["q_lora_rank"] is not None:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_kv_lora_rank(rank)
+    writer.add_key_length(rank + rope)
+    writer.add_value_length(rank)
+    writer.add_key_length_mla(config["qk_nope_head_dim"] + rope)
+    writer.add_value_length_mla(config["v_head_dim"])
+    writer.add_rope_dimension_count(rope)
+    writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    writer.add_expert_count(config["n_routed_experts"])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    writer.add_expert_shared_count(config["n_shared_experts"])
+    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+    writer.add_expert_weights_norm(config["norm_topk_prob"])
+    writer.add_expert_group_count(config["n_group"])
+    writer.add_expert_group_used_count(config["topk_group"])
+    sigmoid = config["model_type"] == "deepseek_v3"
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID if sigmoid else gguf.ExpertGatingFuncType.SOFTMAX)
+
+
+def in_parts(tensors, config):
+    """The tensors as the converter hands them to the writer: experts stacked, merged ones parted, kv_b by heads."""
+    experts = {}
+    for name, values in tensors.items():
+        if name.endswith("kv_b_proj.weight"):
+            keys, heads = config["qk_nope_head_dim"], config["num_attention_heads"]
+            kv = values.reshape(heads, keys + config["v_head_dim"], values.shape[-1])
+            yield name.replace("kv_b", "k_b"), numpy.ascontiguousarray(kv[:, :keys].swapaxes(1, 2))
+            yield name.replace("kv_b", "v_b"), numpy.ascontiguousarray(kv[:, keys:])
+        elif ".experts.gate_up_proj" in name:
+            whole = values if name.endswith("_bias") else values.swapaxes(1, 2)
+            kind = ".bias" if name.endswith("_bias") else ".weight"
+            before = name[:name.index("gate_up_proj")]
+            yield before + "gate_proj" + kind, numpy.ascontiguousarray(whole[:, 0::2])
+            yield before + "up_proj" + kind, numpy.ascontiguousarray(whole[:, 1::2])
+        elif name.endswith(".experts.down_proj"):
+            yield name + ".weight", numpy.ascontiguousarray(values.swapaxes(1, 2))
+        elif name.endswith(".experts.down_proj_bias"):
+            yield name.replace("_bias", ".bias"), values
+        elif ".experts." in name:
+            before, after = name.split(".experts.")
+            number, rest = after.split(".", 1)
+            experts.setdefault(f"{before}.experts.{rest}", {})[int(number)] = values
+        elif name.endswith("e_score_correction_bias"):
+            yield name.replace("e_score_correction_bias", "e_score_correction.bias"), values
+        else:
+            yield name + (".weight" if name.endswith("sinks") else ""), values
+    for name, by_number in experts.items():
+        yield name, numpy.stack([by_number[number] for number in sorted(by_number)])
+
+
+def write_gguf(path, folder, config, experts_type):
+    architecture = ARCHITECTURES[config["model_type"]]
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
+    add_metadata(writer, config)
+    names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
+    tensors = {name: values for name, values in stored(folder).items() if not name.endswith(("_blocks", "_scales"))}
+    for name, values in in_parts(tensors, config):
+        stem, kind = name.rsplit(".", 1)
+        known = names.get_name(stem)
+        assert known is not None, name
+        if values.ndim == 1 or kind == "bias":
+            writer.add_tensor(f"{known}.{kind}", values)
+        else:
+            stored_type = experts_type if values.ndim == 3 and ".experts." in name else gguf.GGMLQuantizationType.BF16
+            writer.add_tensor(f"{known}.{kind}", gguf.quants.quantize(values, stored_type), raw_dtype=stored_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def likelihood(choral, model, tokenizer, text):
+    run = subprocess.run([choral, "eval", model, "--tokenizer", tokenizer, "--text", text, "--tokens", "300", "--ctx-size", "100", "--json", "-q"],
+                         check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(run.stdout)["nll"]
+
+
+def check(choral, model, text, folder):
+    config = json.loads((model / "config.json").read_text())
+    files = folder / model.name
+    shutil.copytree(model, files)
+    if "swiglu_limit" in config:
+        config["swiglu_limit"] = SWIGLU_LIMIT
+        (files / "config.json").write_text(json.dumps(config))
+    wanted = likelihood(choral, files, model, text)
+    # The numbers of gpt-oss's experts are MXFP4's, so its blocks hold them.
+    for kind, tolerance in (("BF16", 1e-6), ("MXFP4", 1e-4)) if config["model_type"] == "gpt_oss" else (("BF16", 1e-6),):
+        path = folder / f"{model.name}-{kind}.gguf"
+        write_gguf(path, model, config, gguf.GGMLQuantizationType[kind])
+        got = likelihood(choral, path, model, text)
+        print(f"{model.name}: nll {wanted} as a folder, {got} as GGUF of {kind}")
+        assert abs(wanted - got) < tolerance
+
+
+def main():
+    choral, *models = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        text = pathlib.Path(folder) / "text"
+        text.write_text(pathlib.Path(__file__).read_text())
+        for model in map(pathlib.Path, models):
+            check(choral, model, text, pathlib.Path(folder))
+
+
+main()

@@ -1,0 +1,97 @@
+// A model that also sees, whose half for text is a model of its own: the same bits, adapters included.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/tiny_model_test.h"
+#include "golden/golden.h"
+#include "golden/weight_set.h"
+#include "support/temp_dir.h"
+
+namespace choral::golden {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+const fs::path kData = CHORAL_TEST_DATA;
+
+Json read_json(const fs::path& path) { return Json::parse(std::ifstream(path)); }
+
+void write_model(const fs::path& folder, const Json& config, const WeightSet& weights) {
+  fs::create_directories(folder);
+  std::ofstream(folder / "config.json") << config.dump();
+  ASSERT_TRUE(write_weights(folder / "model.safetensors", weights).ok());
+}
+
+// Every name that begins with `before` begins with `after`.
+WeightSet renamed(const WeightSet& weights, std::string_view before, std::string_view after) {
+  WeightSet out;
+  for (const auto& [name, matrix] : weights) {
+    out[name.starts_with(before) ? std::string(after) + name.substr(before.size()) : name] = matrix;
+  }
+  return out;
+}
+
+std::vector<RequestOutput> answers(const fs::path& model, const fs::path& adapter, const fs::path& tokenizer) {
+  auto llm = LLM::load({.model = model.string(),
+                        .tokenizer = tokenizer.string(),
+                        .device = test_device(),
+                        .threads = 2,
+                        .adapters = {{"it", adapter.string()}}});
+  if (!llm.ok()) {
+    ADD_FAILURE() << llm.status().to_string();
+    return {};
+  }
+  std::vector<Request> requests;
+  for (const bool adapted : {false, true}) {
+    requests.push_back(engine::greedy_request(engine::random_prompt(37, 5), 12));
+    if (adapted) requests.back().adapters.push_back({"it"});
+  }
+  return (*llm)->generate(std::move(requests));
+}
+
+// As transformers 4 and 5 call it.
+class TextHalfTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TextHalfTest, AnswersAsTheTextModel) {
+  const fs::path source = kData / "models/tiny-gemma3", peft = kData / "lora/tiny-gemma3-lora-all";
+  Json text = read_json(source / "config.json");
+  text["torch_dtype"] = "float32";
+  text.erase("dtype");
+  const auto weights = read_weights(source), pairs = read_weights(peft / "adapter_model.safetensors");
+  ASSERT_TRUE(weights.ok() && pairs.ok());
+  const testing::TempDir folder;
+  const fs::path plain = folder.path() / "plain", whole = folder.path() / "whole", adapter = folder.path() / "adapter";
+  write_model(plain, text, *weights);
+
+  Json config = {{"architectures", {"Gemma3ForConditionalGeneration"}},
+                 {"model_type", "gemma3"},
+                 {"vision_config", {{"hidden_size", 8}}},
+                 {"eos_token_id", text["eos_token_id"]},
+                 {"torch_dtype", "float32"}};
+  for (const char* key : {"architectures", "eos_token_id", "torch_dtype"}) text.erase(key);
+  config["text_config"] = text;
+  WeightSet seeing = renamed(*weights, "model.", GetParam());
+  seeing["vision_tower.embeddings.weight"] = random_matrix({4, 8}, 1, 1);
+  write_model(whole, config, seeing);
+  fs::create_directories(adapter);
+  fs::copy(peft / "adapter_config.json", adapter / "adapter_config.json");
+  const WeightSet named = renamed(*pairs, "base_model.model.model.", std::string("base_model.model.") + GetParam());
+  ASSERT_TRUE(write_weights(adapter / "adapter_model.safetensors", named).ok());
+
+  const auto wanted = answers(plain, peft, source), got = answers(whole, adapter, source);
+  ASSERT_EQ(wanted.size(), 2u);
+  ASSERT_EQ(got.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) engine::expect_same_bits(wanted[i], got[i]);
+  EXPECT_NE(got[0].completions.at(0).logprobs.at(0).chosen.logprob, got[1].completions.at(0).logprobs.at(0).chosen.logprob);
+}
+
+INSTANTIATE_TEST_SUITE_P(Names, TextHalfTest, ::testing::Values("language_model.model.", "model.language_model."),
+                         [](const auto& tested) { return tested.param[0] == 'l' ? "transformers4" : "transformers5"; });
+
+}  // namespace
+}  // namespace choral::golden
