@@ -59,7 +59,7 @@ struct EngineOptions {
   std::string quantization = "auto";
   // What integer weights are multiplied with: auto (as the checkpoint says, else 16 bits of it) | int8 (8 bits: faster)
   std::string activations = "auto";
-  std::string kv_cache_dtype = "auto";  // auto (float32: exact) | float32 | bfloat16 | float16
+  std::string kv_cache_dtype = "auto";  // auto (float32: exact) | float32 | bfloat16 | float16 | int8
   std::string device = "auto";          // auto: the best usable plug-in, else the CPU | cpu | a plug-in's name
   // Whatever would be done in another way than asked, by another device or provider, or by an adapter of another base, is an
   // error.

@@ -280,11 +280,12 @@ typedef struct choral_vector {
   int32_t reserved;
 } choral_vector;
 
-/* One layer's share of the paged cache: blocks of 32 tokens. Elements are `dtype`. The host sizes keys as [blocks][kv_heads ·
- * head_dim · 32] and values as [blocks][kv_heads · round_up(v_head_dim, 16) · 32]; the order within a block is the device's own
- * business. A device has the cache when it serves both write_kv and paged_attention; else the host keeps it and runs them,
- * rope_write_kv included. From minor 3 on `values` may be null: a token's value is the first v_head_dim elements of its key, and
- * v of write_kv is empty. To a plug-in of an earlier minor the host gives no such cache. */
+/* One layer's share of the paged cache: blocks of 32 tokens. Elements are `dtype`, f32, f16 or bf16. The host sizes keys as
+ * [blocks][kv_heads · head_dim · 32] and values as [blocks][kv_heads · round_up(v_head_dim, 16) · 32]; the order within a block
+ * is the device's own business. A device has the cache when it serves both write_kv and paged_attention; else the host keeps it
+ * and runs them, rope_write_kv included. From minor 3 on `values` may be null: a token's value is the first v_head_dim elements
+ * of its key, and v of write_kv is empty. To a plug-in of an earlier minor the host gives no such cache, and to none one of int8.
+ */
 typedef struct choral_kv_cache {
   void* keys;
   void* values; /* null: values lie in the keys */

@@ -101,6 +101,8 @@ const choral_plugin* choral_plugin_query(const choral_host* host) {
   plugin.header.abi_major = 99;
 #elif defined(REF_FAULT_older_minor) /* from the first version, whose weights had no scales */
   plugin.header.abi_minor = 0;
+#elif defined(REF_FAULT_unasked)     /* does not say what it serves: every form of an operator that it has */
+  plugin.supports_op = NULL;
 #elif defined(REF_FAULT_truncated)   /* ends before the functions that every plug-in has */
   plugin.header.struct_size = offsetof(choral_plugin, open_device);
 #elif defined(REF_FAULT_probe_fails)

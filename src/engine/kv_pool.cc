@@ -17,6 +17,7 @@ cache::KVTokenLayout layout_of(const layers::KvShape& shape, DType dtype, int64_
           .key_dim = static_cast<uint64_t>(shape.key_dim),
           .value_dim = static_cast<uint64_t>(kernels::kv_value_stride(shape.stored_value_dim())),
           .element_bytes = static_cast<uint64_t>(row_bytes(dtype, 1)),
+          .scale_bytes_per_head = static_cast<uint64_t>(kernels::kv_scale_bytes(dtype)),
           .window = static_cast<int32_t>(shape.window < longest ? shape.window : 0)};
 }
 
@@ -42,12 +43,10 @@ std::string window_note(const KvPlan& plan, int64_t step_tokens, int64_t block_b
 }  // namespace
 
 Result<DType> parse_kv_dtype(std::string_view name) {
-  if (name == "auto") return DType::kF32;  // exact; the 16-bit types halve memory and the reads of long contexts
+  if (name == "auto") return DType::kF32;  // exact; the others save memory and the reads of long contexts
   auto type = parse_dtype(name);
-  if (!type.ok() || !(*type == DType::kF32 || *type == DType::kF16 || *type == DType::kBF16)) {
-    return invalid_argument("--kv-cache-dtype {}: choose auto, float32, bfloat16 or float16", name);
-  }
-  return type;
+  if (type.ok() && kernels::is_kv_dtype(*type)) return type;
+  return invalid_argument("--kv-cache-dtype {}: choose auto, float32, bfloat16, float16 or int8", name);
 }
 
 Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,
@@ -110,8 +109,8 @@ Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DT
     const auto [group, array] = plan.groups.layers[layer];
     auto& view = arrays[array];
     if (view.keys == nullptr) {
-      const auto allocate = [&](int64_t dim, std::byte*& memory) -> Status {
-        CHORAL_TRY(auto tensor, session.allocate_kv(dtype, {plan.blocks, shape.kv_heads * dim * kernels::kKvBlockTokens}));
+      const auto allocate = [&](int64_t block_bytes, std::byte*& memory) -> Status {
+        CHORAL_TRY(auto tensor, session.allocate_kv(dtype, {plan.blocks, block_bytes / row_bytes(dtype, 1)}));
         memory = tensor.data();
         pool.tensors_.push_back(std::move(tensor));
         return {};
@@ -121,8 +120,10 @@ Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DT
               .kv_heads = shape.kv_heads,
               .head_dim = shape.key_dim,
               .v_head_dim = shape.value_dim};
-      CHORAL_RETURN_IF_ERROR(allocate(shape.key_dim, view.keys));
-      if (!shape.values_in_keys) CHORAL_RETURN_IF_ERROR(allocate(kernels::kv_value_stride(shape.value_dim), view.values));
+      CHORAL_RETURN_IF_ERROR(allocate(kernels::kv_key_block_bytes(dtype, shape.kv_heads, shape.key_dim), view.keys));
+      if (!shape.values_in_keys) {
+        CHORAL_RETURN_IF_ERROR(allocate(kernels::kv_value_block_bytes(dtype, shape.kv_heads, shape.value_dim), view.values));
+      }
     }
     model.bind_kv_cache(static_cast<int64_t>(layer), {.cache = view, .group = group});
   }

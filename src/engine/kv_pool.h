@@ -47,7 +47,7 @@ class KvPool {
   std::vector<Tensor> tensors_;  // keys and values of each array
 };
 
-// --kv-cache-dtype: auto | float32 | bfloat16 | float16.
+// --kv-cache-dtype: auto | float32 | bfloat16 | float16 | int8.
 Result<DType> parse_kv_dtype(std::string_view name);
 
 }  // namespace choral::engine

@@ -126,7 +126,8 @@ TEST(QuantizedBase, StrictRefusesWhatIsComputedOtherwise) {
     "format": "int-quantized", "ignore": ["re:.*"], "kv_cache_scheme": {"num_bits": 8}, "config_groups": {"group_0": {
     "targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel"}}}},)"));
   options.model = folder.path().string();
-  EXPECT_THAT(load_or_die(options)->info().notes, Contains(HasSubstr("kv_cache_scheme: the cache stays float")));
+  EXPECT_THAT(load_or_die(options)->info().notes,
+              Contains(HasSubstr("kv_cache_scheme: its scales are not used; --kv-cache-dtype")));
   options.strict = true;
   EXPECT_THAT(LLM::load(options).status().message(), HasSubstr("--strict: "));
 }

@@ -27,12 +27,13 @@ std::vector<RequestOutput> each_alone(const EngineOptions& options) {
 struct Tested {
   std::string model;
   std::string quantization = "auto";
+  std::string kv_cache_dtype = "auto";
 };
 std::string name_of(const ::testing::TestParamInfo<Tested>& tested) {
-  const auto& [model, quantization] = tested.param;
+  const auto& [model, quantization, kv_cache_dtype] = tested.param;
   std::string name = model.substr(5);
   std::replace(name.begin(), name.end(), '-', '_');
-  return name + (quantization == "auto" ? "" : "_" + quantization);
+  return name + (quantization == "auto" ? "" : "_" + quantization) + (kv_cache_dtype == "auto" ? "" : "_kv_" + kv_cache_dtype);
 }
 
 class RowIndependenceTest : public ::testing::TestWithParam<Tested> {
@@ -40,6 +41,7 @@ class RowIndependenceTest : public ::testing::TestWithParam<Tested> {
   EngineOptions options() const {
     auto options = tiny_options(GetParam().model);
     options.quantization = GetParam().quantization;
+    options.kv_cache_dtype = GetParam().kv_cache_dtype;
     options.enable_prefix_caching = false;
     return options;
   }
@@ -100,7 +102,9 @@ INSTANTIATE_TEST_SUITE_P(Families, RowIndependenceTest,
                                            Tested{"tiny-deepseek-v3"}, Tested{"tiny-gpt-oss"},
                                            Tested{"tiny-gpt-oss", "w8a8_dynamic"}, Tested{"tiny-qwen3moe", "w8a8_dynamic"},
                                            Tested{"tiny-deepseek-v2", "w8a8_dynamic"}, Tested{"tiny-llama3", "w8a8_dynamic"},
-                                           Tested{"tiny-qwen2", "w8a8_dynamic"}),
+                                           Tested{"tiny-qwen2", "w8a8_dynamic"}, Tested{"tiny-llama3", "auto", "int8"},
+                                           Tested{"tiny-deepseek-v2", "auto", "int8"}, Tested{"tiny-gemma3", "auto", "int8"},
+                                           Tested{"tiny-gpt-oss", "w8a8_dynamic", "int8"}),
                          name_of);
 
 }  // namespace

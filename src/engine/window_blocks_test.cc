@@ -7,11 +7,17 @@ namespace {
 
 constexpr int kLength = 480;
 
-class WindowBlocksTest : public ::testing::TestWithParam<const char*> {
+struct Tested {
+  const char* model;
+  const char* kv_cache_dtype = "auto";
+};
+
+class WindowBlocksTest : public ::testing::TestWithParam<Tested> {
  protected:
   // Small steps, so that a prompt's window moves on while it is computed.
   static EngineOptions options() {
-    auto options = tiny_options(GetParam());
+    auto options = tiny_options(GetParam().model);
+    options.kv_cache_dtype = GetParam().kv_cache_dtype;
     options.max_num_seqs = 4;
     options.max_num_batched_tokens = 24;
     options.max_model_len = kLength;
@@ -89,12 +95,16 @@ TEST_P(WindowBlocksTest, APrefixIsFoundByWhatItsEndSees) {
   }
 }
 
+std::string name_of(const ::testing::TestParamInfo<Tested>& tested) {
+  std::string name = std::string(tested.param.model).substr(5) + "_kv_" + tested.param.kv_cache_dtype;
+  std::erase(name, '-');
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, WindowBlocksTest,
-                         ::testing::Values("tiny-mistral", "tiny-gemma2", "tiny-gemma3", "tiny-gpt-oss"), [](const auto& tested) {
-                           std::string name = std::string(tested.param).substr(5);
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         ::testing::Values(Tested{"tiny-mistral"}, Tested{"tiny-gemma2"}, Tested{"tiny-gemma3"},
+                                           Tested{"tiny-gpt-oss"}, Tested{"tiny-gemma3", "int8"}, Tested{"tiny-gpt-oss", "int8"}),
+                         name_of);
 
 }  // namespace
 }  // namespace choral::engine

@@ -114,6 +114,25 @@ TEST_F(FaultsTest, EveryFeatureOfTheReferenceDeviceConforms) {
   }
 }
 
+// Whether the device says so or would not know it.
+TEST_F(FaultsTest, AnInt8CacheIsTheHosts) {
+  auto on_cpu = options("cpu");
+  on_cpu.kv_cache_dtype = "int8";
+  const auto wanted = answers(*load(on_cpu));
+  for (const auto& [device, why] : {std::pair("ref_device", "the cache holds f32, f16 or bf16"),
+                                    std::pair("ref_fault_unasked", "an int8 KV cache is the host's")}) {
+    auto changed = options(device);
+    changed.kv_cache_dtype = "int8";
+    const auto llm = load(changed);
+    for (const char* op : {"write_kv", "paged_attention"}) {
+      EXPECT_THAT(llm->info().notes, Contains(HasSubstr(std::string(op) + " is served by the CPU: " + why)));
+    }
+    expect_equal(answers(*llm), wanted);
+    changed.strict = true;
+    EXPECT_THAT(LLM::load(changed).status().message(), HasSubstr("--strict"));
+  }
+}
+
 TEST_F(FaultsTest, AnOperatorThatFailsIsTheCpusFromThenOn) {
   const Variable at("CHORAL_REF_FAULT_AT", "60");
   const auto llm = load(options("ref_fault_fails_at_100"));

@@ -114,8 +114,7 @@ void check(const AttentionParams& params, MatrixView<const float> q, const KvCac
                "q, out, the cache and the heads of attention fit");
   CHORAL_CHECK(!cache.values_in_keys() || cache.v_head_dim <= cache.head_dim,
                "a value that lies in its key is no longer than it");
-  CHORAL_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16 || cache.dtype == DType::kF16,
-               "a KV cache holds f32, bf16 or f16");
+  CHORAL_CHECK(is_kv_dtype(cache.dtype), "a KV cache holds f32, bf16, f16 or int8");
   CHORAL_CHECK(params.sinks.empty() || std::ssize(params.sinks) == params.heads, "one sink for each head");
   for (const AttentionSequence& s : sequences) {
     CHORAL_CHECK(s.query_begin >= 0 && s.query_count >= 0 && s.context_tokens >= 0 && s.query_begin + s.query_count <= q.rows,

@@ -3,7 +3,9 @@
 // Invariant 1: a row sees the blocks of 32 keys in ascending absolute order with an online softmax, restarted every 1024 absolute
 // positions (kAttentionRangeTokens) and merged in order. Neither chunking, tile shape, neighbours nor threads enter, so a long
 // decode can be split over ranges and still equals its prefill to the bit. A key that a row must not see contributes exactly
-// nothing, NaN included. Allocates only from ctx.scratch, and the amount does not grow with the context. Oracle: ref/attention.h.
+// nothing, NaN included. With an int8 cache a score q·k_j is multiplied by k_j's scale and a weight by v_j's; only values that
+// lie in their keys are multiplied out first. Allocates only from ctx.scratch, and the amount does not grow with the context.
+// Oracle: ref/attention.h.
 #pragma once
 
 #include <cstdint>

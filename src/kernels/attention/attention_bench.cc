@@ -56,10 +56,11 @@ void run(benchmark::State& state, const Problem& p, CpuLevel level, int threads)
   for (int64_t i = 0; i < p.count; ++i) visible += static_cast<double>((p.context + i + 1) * p.sequences * p.heads);
   using benchmark::Counter;
   const int64_t stored = p.kv_heads * (p.head_dim + (p.values_in_keys ? 0 : p.v_head_dim));
+  const int64_t token_bytes = row_bytes(p.dtype, stored) + p.kv_heads * kv_scale_bytes(p.dtype);
   state.counters["FLOP"] = Counter(visible * 2.0 * static_cast<double>(p.head_dim + p.v_head_dim),
                                    Counter::kIsIterationInvariantRate, Counter::kIs1000);
-  state.counters["KV_B"] = Counter(static_cast<double>(length * p.sequences * row_bytes(p.dtype, stored)),
-                                   Counter::kIsIterationInvariantRate, Counter::kIs1000);
+  state.counters["KV_B"] =
+      Counter(static_cast<double>(length * p.sequences * token_bytes), Counter::kIsIterationInvariantRate, Counter::kIs1000);
 }
 
 void bm_prefill(benchmark::State& state) {
@@ -80,15 +81,15 @@ void bm_latent(benchmark::State& state) {
 }
 
 constexpr int64_t kF32 = static_cast<int64_t>(DType::kF32), kBF16 = static_cast<int64_t>(DType::kBF16),
-                  kF16 = static_cast<int64_t>(DType::kF16);
+                  kF16 = static_cast<int64_t>(DType::kF16), kI8 = static_cast<int64_t>(DType::kI8);
 constexpr int64_t kBase = static_cast<int64_t>(CpuLevel::kBase), kAvx2 = static_cast<int64_t>(CpuLevel::kAvx2),
                   kAvx512 = static_cast<int64_t>(CpuLevel::kAvx512);
 BENCHMARK(bm_prefill)
     ->ArgNames({"level", "dim", "dtype"})
-    ->ArgsProduct({{kBase, kAvx2, kAvx512}, {64, 128}, {kF32, kBF16, kF16}});
+    ->ArgsProduct({{kBase, kAvx2, kAvx512}, {64, 128}, {kF32, kBF16, kF16, kI8}});
 BENCHMARK(bm_decode)
     ->ArgNames({"level", "context", "dtype", "threads"})
-    ->ArgsProduct({{kBase, kAvx2, kAvx512}, {512, 4096}, {kF32, kBF16, kF16}, {1, 2}})
+    ->ArgsProduct({{kBase, kAvx2, kAvx512}, {512, 4096}, {kF32, kBF16, kF16, kI8}, {1, 2}})
     ->UseRealTime();
 BENCHMARK(bm_latent)
     ->ArgNames({"level", "context", "latent", "rows", "threads"})

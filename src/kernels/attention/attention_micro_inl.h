@@ -67,6 +67,11 @@ HWY_INLINE VF load_as_float(const Float16* p) {
 #endif
 }
 
+HWY_INLINE VF load_as_float(const int8_t* p) {
+  const hn::Rebind<int8_t, F32> d8;
+  return hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::LoadU(d8, p)));
+}
+
 // acc[r][v] += a[r] · b[v]; element I of acc is row I / NV, vector I % NV.
 template <size_t NV, size_t RNV, size_t... I>
 HWY_INLINE void outer_product(std::index_sequence<I...>, VF (&acc)[RNV], const float* const a, size_t a_stride,

@@ -81,6 +81,7 @@ class Batch {
   }
   int64_t out_cols() const { return shape_.heads * shape_.v_head_dim; }
   int64_t rows() const { return std::ssize(slots_); }
+  std::vector<float>& k() { return k_; }
   std::vector<float>& v() { return v_; }
 
   // One call: for each (sequence, chunk) its rows, compactly; the result is put back at the rows' places in `out` [rows,
@@ -174,6 +175,11 @@ std::vector<Shape> shapes() {
       {.heads = 20, .kv_heads = 1, .head_dim = 40, .v_head_dim = 33, .dtype = DType::kBF16, .values_in_keys = true},
       {.heads = 4, .kv_heads = 2, .head_dim = 24, .v_head_dim = 24, .dtype = DType::kF16, .window = 40, .values_in_keys = true},
       {.heads = 100, .kv_heads = 1, .head_dim = 7, .v_head_dim = 5, .values_in_keys = true},
+      {.heads = 9, .kv_heads = 3, .head_dim = 64, .v_head_dim = 64, .dtype = DType::kI8},
+      {.heads = 4, .kv_heads = 1, .head_dim = 15, .v_head_dim = 17, .dtype = DType::kI8, .window = 40, .softcap = 3.0f},
+      {.heads = 100, .kv_heads = 1, .head_dim = 24, .v_head_dim = 8, .dtype = DType::kI8, .window = 1, .sinks = true},
+      {.heads = 16, .kv_heads = 1, .head_dim = 72, .v_head_dim = 64, .dtype = DType::kI8, .values_in_keys = true},
+      {.heads = 4, .kv_heads = 2, .head_dim = 24, .v_head_dim = 24, .dtype = DType::kI8, .window = 33, .values_in_keys = true},
   };
 }
 
@@ -254,19 +260,53 @@ TEST(AttentionTest, LongContextMatchesTheOracle) {
   }
 }
 
+// Zero rows, one outlier in a row, rows of very different size: each token has its own scales.
+TEST(AttentionTest, Int8RowsOfAnySizeMatchTheOracle) {
+  for (const bool values_in_keys : {false, true}) {
+    const Shape shape{
+        .heads = 6, .kv_heads = 2, .head_dim = 32, .v_head_dim = 24, .dtype = DType::kI8, .values_in_keys = values_in_keys};
+    const int64_t lengths[] = {100, 3};
+    Batch batch(shape, lengths, 8);
+    const auto resize_rows = [](std::vector<float>& m, int64_t cols) {
+      for (int64_t t = 0; t * cols < std::ssize(m); ++t) {
+        float* row = m.data() + t * cols;
+        if (t % 5 == 1) std::fill_n(row, cols, 0.0f);
+        if (t % 5 == 2) row[t % cols] = 10.0f;
+        if (t % 5 == 3) std::transform(row, row + cols, row, [](float x) { return 1e-3f * x; });
+        if (t % 5 == 4) std::fill_n(row, cols, 1e-42f);
+      }
+    };
+    resize_rows(batch.k(), 2 * shape.head_dim);
+    resize_rows(batch.v(), 2 * shape.v_head_dim);
+    batch.write();
+    const auto expected = batch.oracle();
+    for (const CpuLevel level : distinct_levels()) {
+      const auto got = batch.whole(level);
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_NEAR(got[i], expected[i], 20.0 * batch.tolerance()) << cpu_level_name(level) << ", element " << i;
+      }
+    }
+  }
+}
+
 TEST(AttentionTest, ALaterTokenThatIsNaNLeavesEarlierRowsAlone) {
-  const Shape shape{.heads = 4, .kv_heads = 2, .head_dim = 16, .v_head_dim = 16};
-  const int64_t lengths[] = {60};
-  for (const CpuLevel level : distinct_levels()) {
-    Batch clean(shape, lengths, 5), broken(shape, lengths, 5);
+  for (const DType dtype : {DType::kF32, DType::kI8}) {
+    const Shape shape{.heads = 4, .kv_heads = 2, .head_dim = 16, .v_head_dim = 16, .dtype = dtype};
+    const int64_t lengths[] = {60};
     const int64_t row = 50;
-    std::fill_n(broken.v().begin() + row * 32, 32, std::numeric_limits<float>::quiet_NaN());
-    broken.write();
-    auto a = clean.whole(level), b = broken.whole(level);
-    EXPECT_TRUE(std::isnan(b[row * clean.out_cols()])) << "a NaN that is seen is not hidden";
-    a.resize(row * clean.out_cols());
-    b.resize(row * clean.out_cols());
-    expect_same_bits(a, b, "before the NaN");
+    for (const bool in_key : {false, true}) {
+      Batch clean(shape, lengths, 5), broken(shape, lengths, 5);
+      auto& rows = in_key ? broken.k() : broken.v();
+      std::fill_n(rows.begin() + row * 32, 32, std::numeric_limits<float>::quiet_NaN());
+      broken.write();
+      for (const CpuLevel level : distinct_levels()) {
+        auto a = clean.whole(level), b = broken.whole(level);
+        EXPECT_TRUE(std::isnan(b[row * clean.out_cols()])) << "a NaN that is seen is not hidden";
+        a.resize(row * clean.out_cols());
+        b.resize(row * clean.out_cols());
+        expect_same_bits(a, b, "before the NaN");
+      }
+    }
   }
 }
 

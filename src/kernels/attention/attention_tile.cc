@@ -12,18 +12,16 @@
 
 #include "kernels/activation/activation_math_inl.h"
 #include "kernels/attention/attention_micro_inl.h"
+#include "kernels/attention/kv_block_inl.h"
 
 #ifndef CHORAL_ATTENTION_SCRATCH
 #define CHORAL_ATTENTION_SCRATCH
 namespace choral::kernels {
-// Between the rows of a block whose values were turned: of 512 floats without it, rows would meet in one set of the cache.
-inline constexpr int64_t kTurnedPadding = 16;
-
 // Scratch of one thread, in this order; every part is a multiple of 16 floats.
 struct AttentionScratch {
   float* q;             // packed queries: for each register tile [head_dim][rows of it]
   float* keys;          // a key block as float [head_dim][32]
-  float* values;        // a value block as float [32][v_stride + kTurnedPadding]
+  float* values;        // a value block as float [32][turned_value_stride()]
   float* scores;        // [16][32], of one register tile
   float* lane_sums;     // [rows][16]: l before its lanes are added up
   float* range_state;   // the range being worked on
@@ -33,7 +31,7 @@ struct AttentionScratch {
     q = base;
     keys = q + kMaxTileRows * head_dim;
     values = keys + kKvBlockTokens * head_dim;
-    scores = values + kKvBlockTokens * (kv_value_stride(v_head_dim) + kTurnedPadding);
+    scores = values + kKvBlockTokens * turned_value_stride(v_head_dim);
     lane_sums = scores + 16 * kKvBlockTokens;
     range_state = lane_sums + kMaxTileRows * 16;
     merged_state = range_state + attention_state_floats(v_head_dim);
@@ -99,10 +97,18 @@ HWY_INLINE VF pairwise_sum(std::index_sequence<V...>, VF (&x)[kRowVectors]) {
   return x[0];
 }
 
-// Turns the scores [count][32] of a register tile into e^(score − m), moves m and l on, and gives the factor for what acc held.
+// The scales [32] of a block's keys and values, or null: they are stored as they are.
+struct Scales {
+  const float* keys = nullptr;
+  const float* values = nullptr;
+};
+
+// Turns the scores [count][32] of a register tile into weights e^(score − m), moves m and l on, and gives the factor for what acc
+// held. Scales are of keys and values as they lie in the block: a score is multiplied by its key's, and a weight, once l has it,
+// by its value's.
 template <bool kMasked>
-void soften(const AttentionTile& tile, const Visible* visible, int64_t count, float* scores, float* m, float* lane_sums,
-            float* correction) {
+void soften(const AttentionTile& tile, const Visible* visible, int64_t count, Scales scales, float* scores, float* m,
+            float* lane_sums, float* correction) {
   const F32 d;
   const VF scale = hn::Set(d, tile.params->scale);
   const float softcap = tile.params->softcap;
@@ -113,7 +119,9 @@ void soften(const AttentionTile& tile, const Visible* visible, int64_t count, fl
     VF x[kRowVectors];
     VF largest = hn::Set(d, kMinusInfinity);
     for (size_t v = 0; v < kRowVectors; ++v) {
-      x[v] = hn::Mul(hn::Load(d, s + v * kLanes), scale);
+      x[v] = hn::Load(d, s + v * kLanes);
+      if (scales.keys != nullptr) x[v] = hn::Mul(x[v], hn::LoadU(d, scales.keys + v * kLanes));
+      x[v] = hn::Mul(x[v], scale);
       if (softcap > 0.0f) x[v] = hn::Mul(hn::Set(d, softcap), tanh_full(hn::Div(x[v], hn::Set(d, softcap))));
       if constexpr (kMasked) {
         const VF index = hn::Add(iota, hn::Set(d, static_cast<float>(v * kLanes)));
@@ -135,7 +143,8 @@ void soften(const AttentionTile& tile, const Visible* visible, int64_t count, fl
     const VF base = hn::Set(d, m[r] == kMinusInfinity ? 0.0f : m[r]);
     for (size_t v = 0; v < kRowVectors; ++v) {
       x[v] = exp_negative(hn::Sub(x[v], base));
-      hn::Store(x[v], d, s + v * kLanes);
+      const bool scaled = scales.values != nullptr;
+      hn::Store(scaled ? hn::Mul(x[v], hn::LoadU(d, scales.values + v * kLanes)) : x[v], d, s + v * kLanes);
     }
     float* sums = lane_sums + r * 16;
     const VF sum = pairwise_sum(std::make_index_sequence<kRowVectors>(), x);
@@ -168,7 +177,7 @@ void add_masked_values(const Visible* visible, int64_t count, const float* p, co
 }
 
 template <class T>
-void attend_block(const AttentionTile& tile, int64_t block_position, const T* keys, const ValueBlock<T>& values,
+void attend_block(const AttentionTile& tile, int64_t block_position, const T* keys, const ValueBlock<T>& values, Scales scales,
                   const Ahead& ahead, const AttentionScratch& scratch, const State& state) {
   const int64_t dim = tile.params->head_dim, v_stride = kv_value_stride(tile.cache->v_head_dim);
   const int64_t window = tile.params->sliding_window;
@@ -189,8 +198,8 @@ void attend_block(const AttentionTile& tile, int64_t block_position, const T* ke
     kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, row == 0 ? ahead : Ahead(), scratch.scores);
     float* m = state.m + row;
     float* lane_sums = scratch.lane_sums + row * 16;
-    masked ? soften<true>(tile, visible, count, scratch.scores, m, lane_sums, correction)
-           : soften<false>(tile, nullptr, count, scratch.scores, m, lane_sums, correction);
+    masked ? soften<true>(tile, visible, count, scales, scratch.scores, m, lane_sums, correction)
+           : soften<false>(tile, nullptr, count, scales, scratch.scores, m, lane_sums, correction);
     float* acc = state.acc + row * v_stride;
     if (masked) {
       add_masked_values(visible, count, scratch.scores, values, correction, acc);
@@ -200,71 +209,16 @@ void attend_block(const AttentionTile& tile, int64_t block_position, const T* ke
   }
 }
 
-template <class T>
-void widen(const T* from, int64_t count, float* to) {
-  for (int64_t i = 0; i < count; i += kLanes) hn::Store(load_as_float(from + i), F32(), to + i);
-}
-
-#if HWY_TARGET == HWY_SCALAR
-void transpose_square(const float* from, float* to, int64_t) { *to = *from; }
-#else
-// A square of as many rows of 32 as a vector has lanes, to rows of `stride`.
-void transpose_square(const float* from, float* to, int64_t stride) {
-  const F32 d;
-  constexpr size_t kGroups = kLanes / 4;
-  VF group[kGroups][4];  // [g][i]: of each run of four columns its i-th, rows 4g to 4g + 3
-  for (size_t g = 0; g < kGroups; ++g) {
-    const float* rows = from + 4 * g * kBlock;
-    const hn::Repartition<uint64_t, F32> d64;
-    const auto pair = [&](auto interleave, size_t r) HWY_ATTR {
-      return hn::BitCast(d64, interleave(hn::LoadU(d, rows + r * kBlock), hn::LoadU(d, rows + (r + 1) * kBlock)));
-    };
-    const auto lower = [&](VF a, VF b) HWY_ATTR { return hn::InterleaveLower(d, a, b); };
-    const auto upper = [&](VF a, VF b) HWY_ATTR { return hn::InterleaveUpper(d, a, b); };
-    const auto low01 = pair(lower, 0), high01 = pair(upper, 0), low23 = pair(lower, 2), high23 = pair(upper, 2);
-    group[g][0] = hn::BitCast(d, hn::InterleaveLower(d64, low01, low23));
-    group[g][1] = hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23));
-    group[g][2] = hn::BitCast(d, hn::InterleaveLower(d64, high01, high23));
-    group[g][3] = hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23));
-  }
-  for (size_t i = 0; i < 4; ++i) {
-    const auto put = [&](VF v, size_t run) HWY_ATTR { hn::StoreU(v, d, to + (4 * run + i) * stride); };
-#if HWY_TARGET <= HWY_AVX3
-    const VF a = group[0][i], b = group[1][i], c = group[2][i], e = group[3][i];
-    const VF even_ab = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a), odd_ab = hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a));
-    const VF even_ce = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(e), c), odd_ce = hn::OddEvenBlocks(e, hn::SwapAdjacentBlocks(c));
-    put(hn::ConcatLowerLower(d, even_ce, even_ab), 0);
-    put(hn::ConcatLowerLower(d, odd_ce, odd_ab), 1);
-    put(hn::ConcatUpperUpper(d, even_ce, even_ab), 2);
-    put(hn::ConcatUpperUpper(d, odd_ce, odd_ab), 3);
-#elif HWY_TARGET <= HWY_AVX2
-    put(hn::ConcatLowerLower(d, group[1][i], group[0][i]), 0);
-    put(hn::ConcatUpperUpper(d, group[1][i], group[0][i]), 1);
-#else
-    put(group[0][i], 0);
-#endif
-  }
-}
-#endif
-
-// Values that lie in the keys [head_dim][32], as attend_block() reads them: [32][v_stride], zero beyond v_head_dim.
-ValueBlock<float> transpose_values(const float* keys, int64_t v_head_dim, float* values) {
-  const int64_t v_stride = kv_value_stride(v_head_dim), stride = v_stride + kTurnedPadding;
-  int64_t row = 0;
-  for (; row + static_cast<int64_t>(kLanes) <= v_head_dim; row += kLanes) {
-    for (size_t col = 0; col < kBlock; col += kLanes) {
-      transpose_square(keys + row * kBlock + col, values + col * stride + row, stride);
-    }
-  }
-  for (; row < v_stride; ++row) {
-    for (size_t col = 0; col < kBlock; ++col) values[col * stride + row] = row < v_head_dim ? keys[row * kBlock + col] : 0.0f;
-  }
-  return {values, static_cast<size_t>(stride), static_cast<size_t>(v_stride)};
-}
-
 // A decode waits for memory, and blocks lie anywhere: the hardware's prefetcher starts anew at each.
 HWY_INLINE void prefetch(const void* p, int64_t size_bytes) {
   for (int64_t i = 0; i < size_bytes; i += 64) hwy::Prefetch(static_cast<const std::byte*>(p) + i);
+}
+
+template <class T>
+HWY_INLINE void prefetch_head(const KvHeadBlock<T>& head, int64_t key_elements, int64_t value_elements) {
+  prefetch(head.keys, key_elements * sizeof(T));
+  if (head.values != nullptr) prefetch(head.values, value_elements * sizeof(T));
+  if (head.key_scales != nullptr) prefetch(head.key_scales, 2 * kBlock * sizeof(float));
 }
 
 template <class T>
@@ -279,38 +233,36 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
   const int64_t key_floats = cache.head_dim * kBlock, value_floats = v_stride * kBlock;
   const int64_t begin = std::max(tile.key_begin(), range * kAttentionRangeTokens) / kKvBlockTokens;
   const int64_t end = ceil_div(std::min(tile.key_end(), (range + 1) * kAttentionRangeTokens), kKvBlockTokens);
-  // Converting a 16-bit block once pays when several register tiles read it. Values that lie in the keys are turned from floats.
+  // Converting a block once pays when several register tiles read it. Values that lie in the keys are turned from floats.
   const bool latent = cache.values_in_keys();
   const auto stride = static_cast<size_t>(v_stride);
-  const bool widened = sizeof(T) < sizeof(float) && (latent || tile.rows() > static_cast<int64_t>(kMaxRegisterRows));
-  const auto keys_of = [&](int64_t block) {
-    return reinterpret_cast<const T*>(cache.keys) +
-           (tile.sequence->block_table[block] * cache.kv_heads + tile.kv_head) * key_floats;
-  };
-  const auto values_of = [&](int64_t block) {
-    return reinterpret_cast<const T*>(cache.values) +
-           (tile.sequence->block_table[block] * cache.kv_heads + tile.kv_head) * value_floats;
-  };
+  const bool widened = sizeof(T) < sizeof(float) && tile.rows() > static_cast<int64_t>(kMaxRegisterRows);
+  const auto head_of = [&](int64_t block) { return kv_head_block<T>(cache, tile.sequence->block_table[block], tile.kv_head); };
   for (int64_t block = begin; block < end; ++block) {
-    const T* keys = keys_of(block);
+    const KvHeadBlock<T> head = head_of(block);
+    const Scales scales{head.key_scales, head.value_scales};
+    const int64_t position = block * kKvBlockTokens;
     const bool reads_on = tile.queries == 1 && block + 1 < end;
-    if (reads_on && !latent) {
-      prefetch(keys_of(block + 1), key_floats * sizeof(T));
-      prefetch(values_of(block + 1), value_floats * sizeof(T));
-    }
-    if (widened) widen(keys, key_floats, scratch.keys);
+    if (reads_on && !latent) prefetch_head(head_of(block + 1), key_floats, value_floats);
     if (latent) {
-      const float* floats = scratch.keys;
-      if constexpr (std::is_same_v<T, float>) floats = keys;
+      const float* keys = scratch.keys;
+      if constexpr (std::is_same_v<T, float>) {
+        keys = head.keys;
+      } else if constexpr (std::is_same_v<T, int8_t>) {
+        widen_latent(head, cache.v_head_dim, cache.head_dim, scratch.keys);
+      } else {
+        widen(head.keys, key_floats, scratch.keys);
+      }
       // A block of latents is more than can be waited for at once: it comes while this one is multiplied.
-      const Ahead ahead{reads_on ? reinterpret_cast<const std::byte*>(keys_of(block + 1)) : nullptr, kBlock * sizeof(T)};
-      const auto values = transpose_values(floats, cache.v_head_dim, scratch.values);
-      attend_block<float>(tile, block * kKvBlockTokens, floats, values, ahead, scratch, state);
+      const Ahead ahead{reads_on ? reinterpret_cast<const std::byte*>(head_of(block + 1).keys) : nullptr, kBlock * sizeof(T)};
+      const auto values = turn_values(keys, cache.v_head_dim, scratch.values);
+      attend_block<float>(tile, position, keys, values, {}, ahead, scratch, state);
     } else if (widened) {
-      widen(values_of(block), value_floats, scratch.values);
-      attend_block<float>(tile, block * kKvBlockTokens, scratch.keys, {scratch.values, stride, stride}, {}, scratch, state);
+      widen(head.keys, key_floats, scratch.keys);
+      widen(head.values, value_floats, scratch.values);
+      attend_block<float>(tile, position, scratch.keys, {scratch.values, stride, stride}, scales, {}, scratch, state);
     } else {
-      attend_block<T>(tile, block * kKvBlockTokens, keys, {values_of(block), stride, stride}, {}, scratch, state);
+      attend_block<T>(tile, position, head.keys, {head.values, stride, stride}, scales, {}, scratch, state);
     }
   }
   for (int64_t r = 0; r < tile.rows(); ++r) {
@@ -322,6 +274,7 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
   switch (tile.cache->dtype) {
     case DType::kBF16: return attend_range<BFloat16>(tile, range, scratch, state);
     case DType::kF16: return attend_range<Float16>(tile, range, scratch, state);
+    case DType::kI8: return attend_range<int8_t>(tile, range, scratch, state);
     default: return attend_range<float>(tile, range, scratch, state);
   }
 }
@@ -408,7 +361,7 @@ HWY_AFTER_NAMESPACE();
 namespace choral::kernels {
 
 int64_t attention_scratch_floats(int64_t head_dim, int64_t v_head_dim) {
-  return kMaxTileRows * (head_dim + 16) + kKvBlockTokens * (head_dim + kv_value_stride(v_head_dim) + kTurnedPadding + 16) +
+  return kMaxTileRows * (head_dim + 16) + kKvBlockTokens * (head_dim + turned_value_stride(v_head_dim) + 16) +
          2 * attention_state_floats(v_head_dim);
 }
 

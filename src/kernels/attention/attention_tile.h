@@ -37,6 +37,10 @@ struct AttentionTile {
   int64_t range_end() const { return (key_end() - 1) / kAttentionRangeTokens + 1; }
 };
 
+// From one row to the next of a block whose values were turned: a row of 512 floats would meet its neighbours in one set of the
+// cache.
+inline int64_t turned_value_stride(int64_t v_head_dim) { return kv_value_stride(v_head_dim) + 16; }
+
 // Sizes in floats. A state is [rows][v_stride] acc, [rows] m, [rows] l.
 inline int64_t attention_state_floats(int64_t v_head_dim) {
   return round_up(kMaxTileRows * (kv_value_stride(v_head_dim) + 2), 16);

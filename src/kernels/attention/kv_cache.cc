@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "kernels/attention/kv_quant.h"
 #include "kernels/task_size.h"
 
 namespace choral::kernels {
@@ -15,20 +16,7 @@ void store(float x, Float16* p) { *p = to_float16(x); }
 float load(const float* p) { return *p; }
 float load(const BFloat16* p) { return to_float(*p); }
 float load(const Float16* p) { return to_float(*p); }
-
-template <class T>
-struct HeadBlock {
-  T* keys;    // [head_dim][32]
-  T* values;  // [32][v_stride], or null
-};
-
-template <class T>
-HeadBlock<T> head_block(const KvCacheView& cache, int64_t block, int64_t head) {
-  const int64_t index = block * cache.kv_heads + head;
-  T* keys = reinterpret_cast<T*>(cache.keys) + index * cache.head_dim * kKvBlockTokens;
-  if (cache.values_in_keys()) return {keys, nullptr};
-  return {keys, reinterpret_cast<T*>(cache.values) + index * kv_value_stride(cache.v_head_dim) * kKvBlockTokens};
-}
+float load(const int8_t* p) { return *p; }
 
 // Calls f with a null pointer of the element type.
 template <class F>
@@ -37,28 +25,50 @@ void with_element(DType dtype, F f) {
     case DType::kF32: return f(static_cast<float*>(nullptr));
     case DType::kBF16: return f(static_cast<BFloat16*>(nullptr));
     case DType::kF16: return f(static_cast<Float16*>(nullptr));
-    default: CHORAL_CHECK(false, "a KV cache holds f32, bf16 or f16");
+    case DType::kI8: return f(static_cast<int8_t*>(nullptr));
+    default: CHORAL_CHECK(false, "a KV cache holds f32, bf16, f16 or int8");
+  }
+}
+
+// Element i goes to to[i · stride]; gives the scale, which only int8 has.
+template <class T>
+float write_elements(CpuLevel level, const float* x, int64_t count, T* to, int64_t stride) {
+  if constexpr (std::is_same_v<T, int8_t>) {
+    return quantise_kv(level)(x, count, to, stride);
+  } else {
+    for (int64_t i = 0; i < count; ++i) store(x[i], to + i * stride);
+    return 1.0f;
   }
 }
 
 template <class T>
-void write_token_head(const KvCacheView& cache, int64_t slot, int64_t head, const float* key, const float* value) {
+void write_token_head(CpuLevel level, const KvCacheView& cache, int64_t slot, int64_t head, const float* key,
+                      const float* value) {
   CHORAL_DCHECK(slot >= 0 && slot < cache.num_blocks * kKvBlockTokens, "a slot lies in the cache");
-  const int64_t offset = slot % kKvBlockTokens, v_stride = kv_value_stride(cache.v_head_dim);
-  const HeadBlock<T> block = head_block<T>(cache, slot / kKvBlockTokens, head);
-  for (int64_t i = 0; i < cache.head_dim; ++i) store(key[i], block.keys + i * kKvBlockTokens + offset);
-  if (block.values == nullptr) return;
-  for (int64_t i = 0; i < cache.v_head_dim; ++i) store(value[i], block.values + offset * v_stride + i);
+  const int64_t offset = slot % kKvBlockTokens;
+  const auto block = kv_head_block<T>(cache, slot / kKvBlockTokens, head);
+  const int64_t in_key = block.values == nullptr ? cache.v_head_dim : 0;  // of the value
+  const auto write_key = [&](int64_t begin, int64_t end) {
+    return write_elements(level, key + begin, end - begin, block.keys + begin * kKvBlockTokens + offset, kKvBlockTokens);
+  };
+  const float value_scale =
+      block.values == nullptr
+          ? write_key(0, in_key)
+          : write_elements(level, value, cache.v_head_dim, block.values + offset * kv_value_stride(cache.v_head_dim), 1);
+  const float key_scale = write_key(in_key, cache.head_dim);
+  if (block.key_scales == nullptr) return;
+  block.key_scales[offset] = key_scale;
+  block.value_scales[offset] = value_scale;
 }
 
 // One KV head of some tokens: the 32 stores of a key's column stay in L1 while the tokens of a block are written.
 template <class T>
-void write_head(const KvCacheView& cache, MatrixView<const float> k, MatrixView<const float> v, std::span<const int64_t> slots,
-                int64_t begin, int64_t end, int64_t head) {
+void write_head(CpuLevel level, const KvCacheView& cache, MatrixView<const float> k, MatrixView<const float> v,
+                std::span<const int64_t> slots, int64_t begin, int64_t end, int64_t head) {
   for (int64_t t = begin; t < end; ++t) {
     if (slots[t] < 0) continue;
     const float* value = cache.values_in_keys() ? nullptr : v.row(t) + head * cache.v_head_dim;
-    write_token_head<T>(cache, slots[t], head, k.row(t) + head * cache.head_dim, value);
+    write_token_head<T>(level, cache, slots[t], head, k.row(t) + head * cache.head_dim, value);
   }
 }
 
@@ -78,16 +88,17 @@ void write_kv(const Context& ctx, const KvCacheView& cache, MatrixView<const flo
     ctx.pool.parallel_for(chunks * cache.kv_heads, grain, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t first = i / cache.kv_heads * kTokens;
-        write_head<T>(cache, k, v, slots, first, std::min(first + kTokens, tokens), i % cache.kv_heads);
+        write_head<T>(ctx.level, cache, k, v, slots, first, std::min(first + kTokens, tokens), i % cache.kv_heads);
       }
     });
   });
 }
 
-void write_kv_head(const KvCacheView& cache, int64_t slot, int64_t head, const float* k, const float* v) {
+void write_kv_head(CpuLevel level, const KvCacheView& cache, int64_t slot, int64_t head, const float* k, const float* v) {
   CHORAL_DCHECK(!cache.values_in_keys(), "the cache has values of their own");
-  with_element(cache.dtype,
-               [&](auto* element) { write_token_head<std::remove_pointer_t<decltype(element)>>(cache, slot, head, k, v); });
+  with_element(cache.dtype, [&](auto* element) {
+    write_token_head<std::remove_pointer_t<decltype(element)>>(level, cache, slot, head, k, v);
+  });
 }
 
 void read_kv(const KvCacheView& cache, int64_t slot, std::span<float> k, std::span<float> v) {
@@ -96,17 +107,17 @@ void read_kv(const KvCacheView& cache, int64_t slot, std::span<float> k, std::sp
                "slot, k and v fit the cache");
   with_element(cache.dtype, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    const int64_t offset = slot % kKvBlockTokens;
+    const int64_t offset = slot % kKvBlockTokens, v_stride = kv_value_stride(cache.v_head_dim);
     for (int64_t head = 0; head < cache.kv_heads; ++head) {
-      const HeadBlock<T> block = head_block<T>(cache, slot / kKvBlockTokens, head);
-      for (int64_t i = 0; i < cache.head_dim; ++i) k[head * cache.head_dim + i] = load(block.keys + i * kKvBlockTokens + offset);
-      float* value = v.data() + head * cache.v_head_dim;
-      if (block.values == nullptr) {
-        std::copy_n(k.data() + head * cache.head_dim, cache.v_head_dim, value);
-        continue;
+      const auto block = kv_head_block<T>(cache, slot / kKvBlockTokens, head);
+      const bool latent = block.values == nullptr, scaled = block.key_scales != nullptr;
+      const float key_scale = scaled ? block.key_scales[offset] : 1.0f, value_scale = scaled ? block.value_scales[offset] : 1.0f;
+      float *key = k.data() + head * cache.head_dim, *value = v.data() + head * cache.v_head_dim;
+      for (int64_t i = 0; i < cache.head_dim; ++i) {
+        key[i] = load(block.keys + i * kKvBlockTokens + offset) * (latent && i < cache.v_head_dim ? value_scale : key_scale);
       }
       for (int64_t i = 0; i < cache.v_head_dim; ++i) {
-        value[i] = load(block.values + offset * kv_value_stride(cache.v_head_dim) + i);
+        value[i] = latent ? key[i] : load(block.values + offset * v_stride + i) * value_scale;
       }
     }
   });

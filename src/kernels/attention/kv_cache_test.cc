@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
+#include <random>
 #include <vector>
 
 #include "base/float16.h"
+#include "kernels/ref/row_quant.h"
 
 namespace choral::kernels {
 namespace {
@@ -61,6 +64,98 @@ TEST(KvCacheTest, ValuesThatLieInTheKeysAreStoredOnce) {
     EXPECT_TRUE(std::equal(k_back.begin(), k_back.end(), k.begin() + kDim));
     EXPECT_TRUE(std::equal(v_back.begin(), v_back.end(), k.begin() + kDim));
   }
+}
+
+// Rows that a quantiser may get wrong: zero, one outlier, too small for a scale, ties, next to the largest float, not finite.
+std::vector<float> adversarial_rows(int64_t dim) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::mt19937 random(1);
+  std::normal_distribution<float> value;
+  std::vector<float> rows;
+  const auto add = [&](auto element) {
+    for (int64_t i = 0; i < dim; ++i) rows.push_back(element(i));
+  };
+  add([](int64_t) { return 0.0f; });
+  add([](int64_t i) { return i % 2 == 0 ? -0.0f : 0.0f; });
+  add([&](int64_t) { return value(random); });
+  add([&](int64_t i) { return i == 3 ? -1e4f : value(random); });
+  add([](int64_t i) { return i == 0 ? 127.0f : static_cast<float>(i % 20) - 9.5f; });
+  add([](int64_t i) { return i == 0 ? 0x1p-149f : 0.0f; });
+  add([&](int64_t) { return 1e-38f * value(random); });
+  add([](int64_t i) { return i % 2 == 0 ? std::numeric_limits<float>::max() : -1e38f; });
+  add([&](int64_t i) { return i == dim - 1 ? std::numeric_limits<float>::quiet_NaN() : 1.0f; });
+  add([&](int64_t i) { return i == 2 ? -kInfinity : 1.0f; });
+  return rows;
+}
+
+int8_t byte_at(const std::byte* base, int64_t i) { return static_cast<int8_t>(base[i]); }
+uint32_t float_bits_at(const std::byte* base, int64_t i) {
+  uint32_t bits;
+  std::memcpy(&bits, base + i, sizeof bits);
+  return bits & 0x80000000u ? bits & 0x7FFFFFFFu : bits;  // a NaN's sign is nobody's
+}
+uint32_t bits_of(float x) { return float_bits_at(reinterpret_cast<const std::byte*>(&x), 0); }
+
+std::vector<CpuLevel> distinct_levels() {
+  auto levels = usable_cpu_levels();
+  std::erase_if(levels, [](CpuLevel level) { return level > CpuLevel::kAvx512; });
+  return levels;
+}
+
+TEST(KvCacheTest, Int8IsEachKeysAndValuesOwnQuantisation) {
+  for (const int64_t dim : {5, 64, 300}) {
+    const int64_t v_dim = dim + 3, stride = kv_value_stride(v_dim);
+    const auto k = adversarial_rows(dim), v = adversarial_rows(v_dim);
+    const int64_t tokens = std::ssize(k) / dim;
+    std::vector<int8_t> k_q(k.size()), v_q(v.size());
+    std::vector<float> k_scale(tokens), v_scale(tokens);
+    ref::dynamic_quant_rows({k.data(), tokens, dim}, {k_q.data(), tokens, dim}, k_scale);
+    ref::dynamic_quant_rows({v.data(), tokens, v_dim}, {v_q.data(), tokens, v_dim}, v_scale);
+    std::vector<int64_t> slots;
+    for (int64_t t = 0; t < tokens; ++t) slots.push_back(63 - 5 * t);
+    for (const CpuLevel level : distinct_levels()) {
+      auto keys = *AlignedBuffer::allocate(2 * kv_key_block_bytes(DType::kI8, 1, dim));
+      auto values = *AlignedBuffer::allocate(2 * kv_value_block_bytes(DType::kI8, 1, v_dim));
+      const KvCacheView cache{keys.data(), values.data(), DType::kI8, 2, 1, dim, v_dim};
+      ThreadPool pool(2);
+      Arena arena;
+      write_kv({pool, level, arena}, cache, {k.data(), tokens, dim}, {v.data(), tokens, v_dim}, slots);
+      std::vector<float> k_back(dim), v_back(v_dim);
+      for (int64_t t = 0; t < tokens; ++t) {
+        const int64_t block = slots[t] / 32, offset = slots[t] % 32;
+        const int64_t key_begin = block * (dim * 32 + 256), scales = key_begin + dim * 32;
+        for (int64_t i = 0; i < dim; ++i) {
+          ASSERT_EQ(byte_at(keys.data(), key_begin + i * 32 + offset), k_q[t * dim + i]) << cpu_level_name(level) << t;
+        }
+        for (int64_t i = 0; i < v_dim; ++i) {
+          ASSERT_EQ(byte_at(values.data(), (block * 32 + offset) * stride + i), v_q[t * v_dim + i]) << cpu_level_name(level) << t;
+        }
+        EXPECT_EQ(float_bits_at(keys.data(), scales + offset * 4), bits_of(k_scale[t])) << cpu_level_name(level) << t;
+        EXPECT_EQ(float_bits_at(keys.data(), scales + 128 + offset * 4), bits_of(v_scale[t])) << cpu_level_name(level) << t;
+        read_kv(cache, slots[t], k_back, v_back);
+        for (int64_t i = 0; i < dim; ++i)
+          ASSERT_EQ(bits_of(k_back[i]), bits_of(k_scale[t] * static_cast<float>(k_q[t * dim + i])));
+        for (int64_t i = 0; i < v_dim; ++i)
+          ASSERT_EQ(bits_of(v_back[i]), bits_of(v_scale[t] * static_cast<float>(v_q[t * v_dim + i])));
+      }
+    }
+  }
+}
+
+TEST(KvCacheTest, AnInt8LatentAndTheRestOfItsKeyHaveScalesOfTheirOwn) {
+  constexpr int64_t kDim = 20, kValueDim = 15;
+  auto keys = *AlignedBuffer::allocate(kv_key_block_bytes(DType::kI8, 1, kDim));
+  const KvCacheView cache{keys.data(), nullptr, DType::kI8, 1, 1, kDim, kValueDim};
+  std::vector<float> k(kDim), k_back(kDim), v_back(kValueDim);
+  for (int64_t i = 0; i < kDim; ++i) k[i] = i < kValueDim ? 127.0f - static_cast<float>(i) : 1000.0f * static_cast<float>(i);
+  const int64_t slots[] = {9};
+  ThreadPool pool(1);
+  Arena arena;
+  write_kv({pool, cpu_level(), arena}, cache, {k.data(), 1, kDim}, {}, slots);
+  read_kv(cache, 9, k_back, v_back);
+  for (int64_t i = 0; i < kValueDim; ++i) EXPECT_EQ(k_back[i], k[i]) << "whole numbers up to 127 are exact";
+  for (int64_t i = kValueDim; i < kDim; ++i) EXPECT_NEAR(k_back[i], k[i], 19000.0f / 254.0f);
+  EXPECT_TRUE(std::equal(v_back.begin(), v_back.end(), k.begin()));
 }
 
 TEST(KvCacheTest, RoundsToNearestEven) {

@@ -76,7 +76,7 @@ void rotate_and_write(const Context& ctx, const QkNorm& norm, const RotaryTable&
       for (int64_t head = 0; head < cache.kv_heads; ++head) {
         for (int64_t t = first; t < last; ++t) {
           if (slots[t] < 0) continue;
-          write_kv_head(cache, slots[t], head, k.row(t) + head * cache.head_dim, v.row(t) + head * cache.v_head_dim);
+          write_kv_head(ctx.level, cache, slots[t], head, k.row(t) + head * cache.head_dim, v.row(t) + head * cache.v_head_dim);
         }
       }
     }

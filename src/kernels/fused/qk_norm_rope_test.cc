@@ -129,7 +129,7 @@ TEST_P(QkNormRopeTest, WritingTheCacheOnTheWayIsTheCompositionToTheBit) {
     const RotaryTable table = table_of(shape);
     const auto q_weight = gaussian(shape.head_dim, 1), k_weight = gaussian(shape.head_dim, 2);
     const QkNorm norm{q_weight, k_weight, kEps};
-    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI8}) {
       const int64_t v_dim = shape.head_dim / 2 + 1;
       for (const bool normed : {false, true}) {
         Qkv got(shape.head_dim, v_dim), expected = got;

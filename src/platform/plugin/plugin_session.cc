@@ -217,9 +217,11 @@ Status PluginSession::try_op(const Context& ctx, OpId op, OpSet set) {
 
 // The cache's order is the device's own, so its operators come together.
 void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
-  kv_on_device_ = serves(kOpId<ops::WriteKv>) && serves(kOpId<ops::PagedAttention>) && config.attention_backend != "host";
-  if (kv_on_device_) return;
-  leave_kv_to_host(config.attention_backend == "host" ? "the attention backend is the host's" : "the host keeps the KV cache");
+  if (config.attention_backend == "host") return leave_kv_to_host("the attention backend is the host's");
+  const auto dtype = parse_dtype(config.kv_cache_dtype);
+  if (dtype.ok() && *dtype == DType::kI8) return leave_kv_to_host("an int8 KV cache is the host's");
+  kv_on_device_ = serves(kOpId<ops::WriteKv>) && serves(kOpId<ops::PagedAttention>);
+  if (!kv_on_device_) leave_kv_to_host("the host keeps the KV cache");
 }
 
 void PluginSession::leave_kv_to_host(const std::string& why) {

@@ -152,7 +152,9 @@ class CompressedTensors : public QuantConfig {
                          config.path_of("transform_config"));
     }
     CHORAL_TRY(const auto cache, config.get_map_or_empty("kv_cache_scheme"));
-    if (!cache.empty()) notes_.push_back(fmt::format("{}: the cache stays float", config.path_of("kv_cache_scheme")));
+    if (!cache.empty())
+      notes_.push_back(fmt::format("{}: its scales are not used; --kv-cache-dtype says how the cache is stored",
+                                   config.path_of("kv_cache_scheme")));
     return {};
   }
 
