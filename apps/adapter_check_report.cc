@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "output_file.h"
 #include "tools/adapter_check.h"
+#include "tools/adapter_folders.h"
 
 namespace choral::apps {
 namespace {
@@ -114,6 +115,13 @@ std::string report_json(const std::string& path, const AdapterReport& report) {
   return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+AdapterReport report_of(const Status& missing) {
+  AdapterReport report;
+  report.code = missing.code();
+  report.problems = {std::string(missing.message())};
+  return report;
+}
+
 }  // namespace
 
 Status check_adapters(const AdapterCheckFlags& flags) {
@@ -122,7 +130,8 @@ Status check_adapters(const AdapterCheckFlags& flags) {
   Status first_error;
   size_t refused = 0;
   for (const auto& path : flags.paths) {
-    const AdapterReport report = checker->check(path);
+    const auto found = tools::find_adapter(path);
+    const AdapterReport report = found.ok() ? checker->check(*found) : report_of(found.status());
     CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(path, report) : report_text(path, report, checker->model_name())));
     if (report.usable()) continue;
     ++refused;

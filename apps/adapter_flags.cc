@@ -99,7 +99,13 @@ Status put_adapters(const AdapterFlags& flags, EngineOptions& options) {
   const auto take = [&options](std::string_view flag, const std::vector<std::string>& texts) -> Status {
     for (const auto& text : texts) {
       CHORAL_TRY(auto spec, parse_adapter_spec(text).while_(flag));
-      CHORAL_TRY(spec.path, tools::find_adapter(spec.path).while_(fmt::format("{}: adapter '{}'", flag, spec.name)));
+      auto found = tools::find_adapter(spec.path);
+      if (found.status().code() == Code::kNotFound && !options.adapter_root.empty()) {
+        std::error_code ignored;
+        if (std::filesystem::exists(std::filesystem::path(options.adapter_root) / spec.path, ignored))
+          return not_found("{}: {} stands in --adapter-root; --adapter {} chooses it", flag, spec.path, spec.path);
+      }
+      CHORAL_TRY(spec.path, std::move(found).while_(fmt::format("{}: adapter '{}'", flag, spec.name)));
       for (const auto& other : options.adapters) {
         if (other.name == spec.name)
           return invalid_argument("{}: '{}' is given twice, as {} and {}", flag, spec.name, other.path, spec.path);

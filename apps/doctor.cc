@@ -133,6 +133,7 @@ Status run(const DoctorFlags& flags) {
     progress.update("measuring memory and arithmetic", Progress::kUnknown);
     examine_speed(device->measure_peaks(), report);
   }
+  if (options.model.empty()) tools::list_what_is_served(report);
   if (!options.model.empty() && status.ok()) status = device->examine_model(options, report);
   if (flags.ops) device->list_operators(report);
   CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(report) : report_text(report)));

@@ -62,8 +62,9 @@ std::string rate_text(const RequestOutput& output) {
   size_t tokens = 0;
   for (const auto& c : output.completions) tokens += c.token_ids.size();
   const double after_first = output.metrics.total_s - output.metrics.first_token_s;
-  std::string text = fmt::format("{} prompt tokens, {} generated in {:.2f} s, the first after {:.2f} s",
-                                 output.prompt_token_ids.size(), tokens, output.metrics.total_s, output.metrics.first_token_s);
+  const size_t prompt = output.prompt_token_ids.size();
+  std::string text = fmt::format("{} prompt token{}, {} generated in {:.2f} s, the first after {:.2f} s", prompt,
+                                 prompt == 1 ? "" : "s", tokens, output.metrics.total_s, output.metrics.first_token_s);
   const size_t later = tokens - std::min(tokens, output.completions.size());
   if (later > 0 && after_first > 0) text += fmt::format(", then {:.1f} tokens/s", static_cast<double>(later) / after_first);
   if (output.completions.size() == 1) text += fmt::format(" ({})", finish_reason_name(output.completions[0].finish_reason));

@@ -11,8 +11,10 @@
 #include "base/out_of_memory.h"
 #include "choral/llm.h"
 #include "command.h"
+#include "foreign_flags.h"
 #include "output_file.h"
 #include "standard_files.h"
+#include "wrong_value.h"
 
 namespace {
 
@@ -30,14 +32,32 @@ int fail(const choral::Status& status) {
   return choral::exit_code(status.code());
 }
 
-// The first word that nobody took, with the nearest one that exists.
-choral::Status unknown_word(const CLI::App& app) {
+const CLI::App& used_command(const CLI::App& app) {
   const CLI::App* used = &app;
   while (!used->get_subcommands().empty()) used = used->get_subcommands().front();
+  return *used;
+}
+
+// "choral adapter check"
+std::string whole_name(const CLI::App& command) {
+  std::string name = command.get_name();
+  for (const auto* outer = command.get_parent(); outer != nullptr; outer = outer->get_parent())
+    name = outer->get_name() + " " + name;
+  return name;
+}
+
+choral::Status said_elsewhere(std::string_view flag) {
+  return choral::invalid_argument("choral has no flag {}; here it is {}", flag, choral::apps::said_here(flag));
+}
+
+// The first word that nobody took, with the nearest one that exists.
+choral::Status unknown_word(const CLI::App& app) {
+  const CLI::App* used = &used_command(app);
   const auto words = app.remaining(true);
   const auto flag = std::find_if(words.begin(), words.end(), [](const auto& w) { return w.size() > 1 && w.starts_with('-'); });
   std::string typed = flag != words.end() ? *flag : words.empty() ? "" : words.front();
   typed = typed.substr(0, typed.find('='));
+  if (!choral::apps::said_here(typed).empty()) return said_elsewhere(typed);
   const auto commands = used->get_subcommands([](const CLI::App*) { return true; });
   std::vector<std::string> known;
   if (typed.starts_with('-')) {
@@ -49,45 +69,24 @@ choral::Status unknown_word(const CLI::App& app) {
   }
   const std::string nearest = choral::nearest_name(typed, known);
   const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
-  std::string command = used->get_name();
-  for (const auto* outer = used->get_parent(); outer != nullptr; outer = outer->get_parent()) {
-    command = outer->get_name() + " " + command;
-  }
+  const std::string command = whole_name(*used);
   if (typed.starts_with('-'))
     return choral::invalid_argument("{} has no flag {}{} ({} --help lists them)", command, typed, hint, command);
   if (!commands.empty())
     return choral::invalid_argument("{} has no command '{}'{} ({} --help lists them)", command, typed, hint, command);
+  if (typed.starts_with("http://") || typed.starts_with("https://"))
+    return choral::invalid_argument("{}: what is '{}'? `choral load` names a server by --url ({} --help)", command, typed,
+                                    command);
   return choral::invalid_argument("{}: what is '{}'? Texts with spaces need quotes ({} --help)", command, typed, command);
 }
 
-// llama.cpp's flags of one dash and several letters, and what is meant by them here. CLI11 would read -ngl as -n with the value
-// gl.
-struct ForeignFlag {
-  std::string_view name, instead;
-};
-constexpr ForeignFlag kForeign[] = {
-    {"-b", "--max-num-batched-tokens N"},
-    {"-cnv", "`choral chat`"},
-    {"-ctk", "--kv-cache-dtype TYPE, for keys and values"},
-    {"-ctv", "--kv-cache-dtype TYPE, for keys and values"},
-    {"-fa", "nothing: attention is always computed without its matrix of scores"},
-    {"-hf", "org/name as MODEL"},
-    {"-hfr", "org/name as MODEL"},
-    {"-ngl", "--device NAME: a device takes all layers or none"},
-    {"-np", "--max-num-seqs N"},
-    {"-sys", "--system TEXT"},
-    {"-tb", "--threads N, which prompts have too"},
-    {"-ub", "--max-num-batched-tokens N"},
-};
-
+// CLI11 would read -ngl as -n with the value gl.
 choral::Status check_before_parsing(std::span<char* const> words) {
   CHORAL_RETURN_IF_ERROR(choral::check_log_level());
   for (const std::string_view word : words.subspan(std::min<size_t>(1, words.size()))) {
     if (word == "--") break;
     const bool one_dash = word.size() > 1 && word[0] == '-' && word[1] != '-';
-    const auto* known = std::find_if(std::begin(kForeign), std::end(kForeign), [&](const auto& f) { return f.name == word; });
-    if (known != std::end(kForeign))
-      return choral::invalid_argument("choral has no flag {}; here it is {}", word, known->instead);
+    if (one_dash && !choral::apps::said_here(word).empty()) return said_elsewhere(word);
     const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
     if (one_dash && word.size() > 2 && std::all_of(word.begin() + 1, word.end(), is_letter)) {
       return choral::invalid_argument("choral has no flag {}: flags of several letters begin with -- (choral COMMAND --help)",
@@ -190,7 +189,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& wanted) {
     return print_wanted(app, wanted);
   } catch (const CLI::ParseError& error) {
-    return fail(choral::invalid_argument("{} (choral --help)", error.what()));
+    return fail(
+        choral::invalid_argument("{} ({} --help)", choral::apps::in_our_words(error.what()), whole_name(used_command(app))));
   }
   if (!command.run) {
     choral::say("{}", app.get_subcommands().empty() ? app.help() : app.get_subcommands().front()->help());

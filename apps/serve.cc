@@ -139,7 +139,7 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--host", http.host, "address to listen on: this machine alone unless said otherwise (127.0.0.1)", "ADDRESS");
   option("--port", http.port, "port to listen on; 0 = a free one (8000)", "N");
   option("--uds", http.unix_path, "listen on this unix socket too", "PATH");
-  option("--served-model-name,--alias", flags.server.base_names, "what requests call the base (the model's name)", "NAME");
+  option("-a,--served-model-name,--alias", flags.server.base_names, "what requests call the base (the model's name)", "NAME");
   option("--allowed-hosts", flags.server.allowed_hosts,
          "names in the Host header of requests, with commas, * for any (on loopback: this machine's; else any)", "NAMES")
       ->delimiter(',');

@@ -6,6 +6,7 @@
 
 #include "base/nearest_name.h"
 #include "tools/text_file.h"
+#include "wrong_value.h"
 
 namespace choral::apps {
 namespace {
@@ -96,7 +97,7 @@ Status give(CLI::Option& option, const std::vector<std::string>& values, std::st
     }
     option.run_callback();
   } catch (const CLI::ParseError& error) {
-    return invalid_argument("{}: {}", origin, error.what());
+    return invalid_argument("{}: {}", origin, in_our_words(error.what()));
   }
   return {};
 }

@@ -76,6 +76,11 @@ CHORAL_C_API void choral_free(char* text);
 /* {"model": "a folder, a GGUF file or org/name", "threads": 4, "adapters": [{"name": "sql", "path": "…"}], …}. Returns when the
  * model is ready. */
 CHORAL_C_API int32_t choral_engine_load(const char* options_json, choral_engine** engine, char** error);
+/* The same, telling how far it is: `phase` is "open", "load", "memory", "pack", "adapters" or "ready", `detail` says of what,
+ * `fraction` is 0 to 1 of the phase. `on_progress` is called on this thread; its texts are valid during the call. */
+typedef void (*choral_load_progress)(void* context, const char* phase, const char* detail, double fraction);
+CHORAL_C_API int32_t choral_engine_load_with_progress(const char* options_json, choral_load_progress on_progress, void* context,
+                                                      choral_engine** engine, char** error);
 /* Ends what is in flight, after the step in progress. */
 CHORAL_C_API void choral_engine_free(choral_engine* engine);
 /* {"name", "architecture", "parameters", "max_model_len", "vocab_size", "notes": [every choice that was made], …} */
@@ -83,7 +88,8 @@ CHORAL_C_API int32_t choral_engine_info(choral_engine* engine, char** info_json,
 
 /* ---- Requests. ------------------------------------------------------------------------------------------------------------- */
 
-/* {"prompt": "…"} or {"messages": […]}, with "lora": "an adapter's name" and what samples, over the model's own sampling. All
+/* {"prompt": "…"} or {"messages": […]}, with "lora": "an adapter's name" and what samples, over the model's own sampling. With
+ * "embedding": true the prompt's embedding comes in the place of an answer: it has no pieces, choral_answer_wait() gives it. All
  * requests in flight share the engine's steps. A request that is refused makes no answer. */
 CHORAL_C_API int32_t choral_submit(choral_engine* engine, const char* request_json, choral_answer** answer, char** error);
 
@@ -113,10 +119,19 @@ typedef struct choral_piece {
 
 /* Waits for at most wait_ms milliseconds; 0 only looks, less than 0 waits without limit. */
 CHORAL_C_API int32_t choral_answer_next(choral_answer* answer, int64_t wait_ms, choral_piece* piece, char** error);
+/* From now on `callback` is called once when there is something to read, a piece or the end, after choral_answer_next() found
+ * CHORAL_PENDING: read until it does so again, or finds CHORAL_END. What there is to read by now is told at once, on this thread;
+ * later calls come from the engine's thread, whose steps wait for them, or from the one that frees the engine: hand the news to a
+ * thread of your own. In it choral_answer_next() with wait_ms 0 and choral_answer_cancel() are allowed, waiting and freeing are
+ * not. A call without news may happen. NULL: no more calls. When this or choral_answer_free() returns, no call to a callback
+ * before is running or will come; so hold no lock meanwhile that it takes. */
+typedef void (*choral_ready)(void* context);
+CHORAL_C_API int32_t choral_answer_on_ready(choral_answer* answer, choral_ready callback, void* context, char** error);
 /* Soon it ends, wherever it stands; what there is of it stays readable. */
 CHORAL_C_API int32_t choral_answer_cancel(choral_answer* answer, char** error);
 /* Waits for the end and gives the whole answer, pieces that were read included: {"id", "prompt_token_ids", "token_ids", "text",
- * "finish_reason", …}. The code is the answer's own: of one that failed there are both, what there is of it and the error. Once.
+ * "finish_reason", …}, or {…, "embedding": [numbers]}. The code is the answer's own: of one that failed there are both, what
+ * there is of it and the error. Once.
  */
 CHORAL_C_API int32_t choral_answer_wait(choral_answer* answer, char** answer_json, char** error);
 /* Cancels it if it is not complete. */

@@ -15,6 +15,7 @@ TEST(NearestName, FindsTyposAndNothingElse) {
   const std::vector<std::string> flags{"temperature", "top-k", "top-p", "threads"};
   EXPECT_EQ(nearest_name("temprature", flags), "temperature");
   EXPECT_EQ(nearest_name("thread", flags), "threads");
+  EXPECT_EQ(nearest_name("prot", std::vector<std::string>{"root", "port"}), "port");  // two letters swapped are one mistake
   EXPECT_EQ(nearest_name("banana", flags), "");
 }
 

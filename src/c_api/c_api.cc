@@ -155,11 +155,21 @@ int32_t choral_c_api_version(void) { return CHORAL_C_API_VERSION; }
 void choral_free(char* text) { std::free(text); }
 
 int32_t choral_engine_load(const char* options_json, choral_engine** engine, char** error) {
+  return choral_engine_load_with_progress(options_json, nullptr, nullptr, engine, error);
+}
+
+int32_t choral_engine_load_with_progress(const char* options_json, choral_load_progress on_progress, void* context,
+                                         choral_engine** engine, char** error) {
   if (engine != nullptr) *engine = nullptr;
   return choral::answered(error, [&]() -> Status {
     if (options_json == nullptr) return missing("options_json");
     if (engine == nullptr) return missing("engine");
     CHORAL_TRY(auto options, choral::requests::read_engine_options(options_json));
+    if (on_progress != nullptr) {
+      options.on_progress = [&](const choral::LoadProgress& p) {
+        on_progress(context, std::string(p.phase).c_str(), std::string(p.detail).c_str(), p.fraction);
+      };
+    }
     auto made = std::make_unique<choral_engine>();
     CHORAL_TRY(made->llm, choral::LLM::load(std::move(options)));
     *engine = made.release();
@@ -197,6 +207,14 @@ int32_t choral_answer_next(choral_answer* answer, int64_t wait_ms, choral_piece*
     choral_piece made = choral::piece_of(state, answer->event);
     made.size = piece->size;
     std::memcpy(piece, &made, std::min<size_t>(piece->size, sizeof made));
+    return {};
+  });
+}
+
+int32_t choral_answer_on_ready(choral_answer* answer, choral_ready callback, void* context, char** error) {
+  return choral::answered(error, [&]() -> Status {
+    if (answer == nullptr) return missing("the answer");
+    answer->stream->on_ready(callback != nullptr ? [=] { callback(context); } : std::function<void()>());
     return {};
   });
 }

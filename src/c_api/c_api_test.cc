@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -187,6 +188,7 @@ TEST_F(CApi, NullIsAnErrorOrNothing) {
                              choral_adapter_load(nullptr, "{}", nullptr), choral_adapter_load(engine_, none, nullptr),
                              choral_adapter_load_bytes(engine_, "{}", none, "", 0, nullptr),
                              choral_adapter_load_bytes(engine_, "{}", "{}", nullptr, 0, nullptr),
+                             choral_answer_on_ready(nullptr, nullptr, nullptr, nullptr),
                              choral_adapter_unload(engine_, none, nullptr), choral_adapter_list(engine_, nullptr, nullptr)}) {
     EXPECT_EQ(code, CHORAL_INVALID_ARGUMENT);
   }
@@ -243,6 +245,77 @@ TEST_F(CApi, AnAnswerOutlivesItsEngine) {
   EXPECT_EQ(choral_answer_cancel(answer, nullptr), CHORAL_OK);
   const Json whole = taken(answer, CHORAL_UNAVAILABLE);
   EXPECT_EQ(whole["error"]["code"], "unavailable");
+}
+
+// What a loop of events does: no call waits.
+TEST_F(CApi, CallsBackWhenThereIsSomethingToRead) {
+  struct Bell {
+    std::atomic<int> calls = 0;
+    static void ring(void* bell) {
+      ++static_cast<Bell*>(bell)->calls;
+      static_cast<Bell*>(bell)->calls.notify_one();
+    }
+  } bell;
+  choral_answer* const answer = submit(request());
+  ASSERT_EQ(choral_answer_on_ready(answer, Bell::ring, &bell, nullptr), CHORAL_OK);
+  choral_piece piece{};
+  piece.size = sizeof piece;
+  size_t tokens = 0;
+  for (int seen = 0; piece.state != CHORAL_END;) {
+    bell.calls.wait(seen);
+    seen = bell.calls;
+    do {
+      ASSERT_EQ(choral_answer_next(answer, 0, &piece, nullptr), CHORAL_OK);
+      if (piece.state == CHORAL_PIECE) tokens += piece.token_count;
+    } while (piece.state == CHORAL_PIECE);
+  }
+  EXPECT_EQ(tokens, 12u);
+  choral_answer_free(answer);
+
+  choral_answer* const silent = submit(request());
+  const int calls = bell.calls;
+  ASSERT_EQ(choral_answer_on_ready(silent, Bell::ring, &bell, nullptr), CHORAL_OK);
+  ASSERT_EQ(choral_answer_on_ready(silent, nullptr, nullptr, nullptr), CHORAL_OK);
+  const int told = bell.calls;  // before it was taken back
+  taken(silent);
+  EXPECT_EQ(bell.calls, told);
+  EXPECT_LE(told, calls + 1);
+}
+
+TEST_F(CApi, GivesEmbeddings) {
+  const auto llm = engine::load_or_die(tiny_options());
+  Request wanted;
+  wanted.prompt_token_ids = random_prompt(40, 3);
+  wanted.embedding = true;
+  const auto expected = llm->generate({wanted}).front().embedding;
+  choral_answer* const answer = submit({{"prompt_token_ids", random_prompt(40, 3)}, {"embedding", true}});
+  choral_piece piece{};
+  piece.size = sizeof piece;
+  ASSERT_EQ(choral_answer_next(answer, -1, &piece, nullptr), CHORAL_OK);
+  EXPECT_EQ(piece.state, CHORAL_END);
+  const Json whole = taken(answer);
+  EXPECT_EQ(whole["embedding"].get<std::vector<float>>(), expected);
+  EXPECT_EQ(expected.size(), 64u);
+  EXPECT_FALSE(whole.contains("text"));
+}
+
+TEST(CApiLoad, TellsHowFarItIs) {
+  struct Heard {
+    std::vector<std::string> phases;
+    double largest = 0;
+    static void hear(void* heard, const char* phase, const char* detail, double fraction) {
+      auto& self = *static_cast<Heard*>(heard);
+      if (self.phases.empty() || self.phases.back() != phase) self.phases.emplace_back(phase);
+      self.largest = std::max(self.largest, fraction);
+      EXPECT_NE(detail, nullptr);
+    }
+  } heard;
+  choral_engine* engine = nullptr;
+  const std::string options = Json{{"model", tiny_options().model}, {"threads", 2}}.dump();
+  ASSERT_EQ(choral_engine_load_with_progress(options.c_str(), Heard::hear, &heard, &engine, nullptr), CHORAL_OK);
+  choral_engine_free(engine);
+  EXPECT_THAT(heard.phases, ::testing::ElementsAre("open", "load", "memory", "pack", "ready"));
+  EXPECT_EQ(heard.largest, 1);
 }
 
 TEST_F(CApi, TellsOfTheModel) {

@@ -109,6 +109,18 @@ std::string nearest_cached(std::string_view name, std::span<const fs::path> root
   return hint.text();
 }
 
+// What stands where `path` would.
+std::string nearest_beside(const fs::path& path) {
+  constexpr int kMaxEntries = 10'000;
+  NameHint hint(path.filename().string());
+  std::error_code error;
+  int seen = 0;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  for (fs::directory_iterator at(folder, error), end; !error && at != end && seen < kMaxEntries; at.increment(error), ++seen)
+    hint.consider(at->path().filename().string());
+  return hint.text();
+}
+
 bool looks_like_path(std::string_view text) {
   return text.starts_with('/') || text.starts_with('.') || text.starts_with('~') || text.ends_with('/') ||
          text.ends_with(".gguf") || text.ends_with(".safetensors");
@@ -121,14 +133,15 @@ Result<fs::path> resolve(std::string_view name_or_path, std::span<const fs::path
   }
   const fs::path path(name_or_path);
   if (is_there(path)) return path;
-  if (looks_like_path(name_or_path)) return not_found("{}: no such file or directory", printable(name_or_path, 400));
+  if (looks_like_path(name_or_path))
+    return not_found("{}: no such file or directory{}", printable(name_or_path, 400), nearest_beside(path));
   const auto name = parse_hub_name(name_or_path);
   if (!name.ok())
     return invalid_argument(
         "'{}' is neither an existing path nor a name of the hub (org/name of letters, digits, "
         "'.', '_' and '-', and maybe @revision)",
         printable(name_or_path));
-  std::string looked = path.string();
+  std::string looked = path.string() + nearest_beside(path);
   for (const auto& root : roots) {
     const fs::path folder = root / folder_of(name->repository);
     if (is_folder(folder)) {
@@ -183,15 +196,20 @@ bool is_model_name(std::string_view name) {
   return is_segment(name.substr(0, slash)) && is_segment(name.substr(slash + 1));
 }
 
-std::vector<fs::path> hub_cache_roots() {
-  const auto variable = [](const char* name) -> std::string {
+fs::path hub_home() {
+  const auto variable = [](const char* name) -> fs::path {
     const char* value = std::getenv(name);
     return value != nullptr ? value : "";
   };
-  if (const auto cache = variable("HF_HUB_CACHE"); !cache.empty()) return {cache};
-  if (const auto home = variable("HF_HOME"); !home.empty()) return {fs::path(home) / "hub"};
-  if (const auto xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return {fs::path(xdg) / "huggingface" / "hub"};
-  if (const auto home = variable("HOME"); !home.empty()) return {fs::path(home) / ".cache" / "huggingface" / "hub"};
+  if (auto home = variable("HF_HOME"); !home.empty()) return home;
+  if (const auto xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg / "huggingface";
+  if (const auto home = variable("HOME"); !home.empty()) return home / ".cache" / "huggingface";
+  return {};
+}
+
+std::vector<fs::path> hub_cache_roots() {
+  if (const char* cache = std::getenv("HF_HUB_CACHE"); cache != nullptr && *cache != '\0') return {cache};
+  if (const auto home = hub_home(); !home.empty()) return {home / "hub"};
   return {};
 }
 

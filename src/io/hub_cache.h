@@ -14,7 +14,10 @@
 
 namespace choral::io {
 
-// Where to look, in order: $HF_HUB_CACHE, else $HF_HOME/hub, else $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub.
+// Where the hub's clients keep what is theirs: $HF_HOME, else $XDG_CACHE_HOME/huggingface, else ~/.cache/huggingface; empty when
+// there is no home.
+std::filesystem::path hub_home();
+// Where to look: $HF_HUB_CACHE, else `hub` there.
 std::vector<std::filesystem::path> hub_cache_roots();
 
 // A miss is kNotFound with every place looked at and the nearest cached name. Of a folder without config.json the model is its

@@ -70,6 +70,15 @@ TEST(ResolveModel, AMissNamesThePlacesAndTheNearest) {
   EXPECT_THAT(resolve_model("org/absent.gguf", cache.roots).status().message(), HasSubstr("no such file"));
 }
 
+TEST(ResolveModel, AMissNamesWhatStandsBeside) {
+  const Cache cache;
+  const std::string file = cache.folder.write("llama.gguf", "GGUF");
+  EXPECT_THAT(resolve_model((cache.folder.path() / "lama.gguf").string(), {}).status().message(), HasSubstr("'llama.gguf'"));
+  EXPECT_THAT(resolve_adapter((cache.folder.path() / "llama.guf").string()).status().message(), HasSubstr("'llama.gguf'"));
+  EXPECT_THAT(resolve_model((cache.folder.path() / "other").string(), {}).status().message(),
+              AllOf(HasSubstr("no such file"), ::testing::Not(HasSubstr("nearest"))));
+}
+
 TEST(ResolveModel, UnfinishedAndForgedCaches) {
   const Cache cache;
   cache.folder.write("models--org--gone/refs/main", "ffff");

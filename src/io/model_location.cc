@@ -29,6 +29,8 @@ Result<ModelLocation> locate_file(const fs::path& path) {
     out.kind = ModelLocation::Kind::kGguf;
   } else if (path.extension() == ".safetensors") {
     out.kind = ModelLocation::Kind::kSafetensors;
+  } else if (path.extension() == ".gguf") {
+    return corrupt("{} does not begin as a GGUF file does; fetch it again", path.string());
   } else {
     return unsupported("{} is neither a GGUF file nor named .safetensors", path.string());
   }

@@ -8,7 +8,9 @@
 
 #include "io/gguf_names.h"
 #include "io/mapped_file.h"
+#include "kernels/quant/stored_types.h"
 #include "models/registry.h"
+#include "quant/format_names.h"
 #include "quant/quant_config.h"
 
 namespace choral::models {
@@ -43,6 +45,19 @@ TEST(ModelsPage, HasEveryQuantizationInFlight) {
   auto named = found_in(row, "`([a-z0-9_]+)`");
   const auto known = quant::in_flight_names();
   EXPECT_EQ(named, std::set<std::string>(known.begin(), known.end()));
+}
+
+TEST(ModelsPage, HasEveryFormOfWeights) {
+  const std::string text = page();
+  const size_t begin = text.find("## Forms of their weights"), flight = text.find("| `--quantization`");
+  const auto named = found_in(text.substr(begin, flight - begin), "`([a-z0-9_-]+)`");
+  const auto formats = quant::checkpoint_format_names();
+  std::set<std::string> known(formats.begin(), formats.end());
+  known.insert("quant_method");
+  for (const DType type : kernels::stored_types()) {
+    if (facts(type).is_block) known.emplace(dtype_name(type));
+  }
+  EXPECT_EQ(named, known);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "quant/format_names.h"
 #include "quant/formats/formats.h"
 #include "quant/platform_schemes.h"
 #include "quant/scheme_linear.h"
@@ -87,7 +88,7 @@ Result<std::unique_ptr<QuantConfig>> make_usual(const io::ConfigMap& config, std
     return unsupported(
         "{}: checkpoints quantised by {} are not read; those by {} are. Use the float checkpoint, with --quantization {} if you "
         "like, or a GGUF file",
-        where, method, fmt::join(names_of(kFormats), ", "), fmt::join(in_flight_names(), " or "));
+        where, method, fmt::join(checkpoint_format_names(), ", "), fmt::join(in_flight_names(), " or "));
   }
   if (own != nullptr) {
     auto scheme = (*own)(float_scheme());
@@ -121,6 +122,7 @@ Result<std::unique_ptr<LinearMethod>> QuantConfig::get_quant_method(LayerKind ki
 }
 
 std::vector<std::string> in_flight_names() { return names_of(kInFlight); }
+std::vector<std::string> checkpoint_format_names() { return names_of(kFormats); }
 
 Status check_quantization(std::string_view wish) {
   const auto names = in_flight_names();

@@ -27,6 +27,13 @@ RequestOutput small_output() {
   return output;
 }
 
+TEST(AnswerLine, GivesAnEmbeddingInThePlaceOfAnAnswer) {
+  RequestOutput output;
+  output.prompt_token_ids = {1};
+  output.embedding = {0.1F, -1e-5F, 1};
+  EXPECT_EQ(text_of({}, output), R"({"id":null,"prompt_token_ids":[1],"embedding":[0.1,-1e-05,1]})");
+}
+
 TEST(AnswerLine, HasEveryFieldInItsPlace) {
   RequestOutput output = small_output();
   output.prompt_logprobs = {{{2, -1.5F}, {}}};

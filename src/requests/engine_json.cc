@@ -5,6 +5,7 @@
 
 #include "base/nearest_name.h"
 #include "requests/fields.h"
+#include "requests/member_count.h"
 
 namespace choral::requests {
 namespace {
@@ -36,6 +37,7 @@ constexpr std::array kSpecFields{
     CHORAL_FIELD(AdapterLoad, path, spec.path),
     CHORAL_FIELD(AdapterLoad, pinned, spec.pinned),
 };
+static_assert(kSpecFields.size() + 1 == member_count<AdapterSpec>(), "a member of AdapterSpec is missing; bytes have no JSON");
 constexpr std::array kLoadFields{kSpecFields[0], kSpecFields[1], kSpecFields[2], CHORAL_FIELD(AdapterLoad, replace, replace)};
 
 Status read_specs(std::string_view name, const Json& json, EngineOptions& out) {
@@ -90,6 +92,8 @@ constexpr std::array kOptions{
     CHORAL_OPTION(adapter_memory_bytes),
     Field<EngineOptions>{"adapters", {}, read_specs},
 };
+constexpr size_t kNotFromJson = 3;  // layer_overrides, platform, on_progress
+static_assert(kOptions.size() + kNotFromJson == member_count<EngineOptions>(), "a member of EngineOptions is missing");
 #undef CHORAL_OPTION
 #undef CHORAL_FIELD
 

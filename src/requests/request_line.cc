@@ -18,6 +18,7 @@ constexpr std::array kLineFields{
     Field<Request>{
         "logprobs", {}, [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.sampling.logprobs); }},
     Field<Request>{"lora", {}, read_adapters},
+    Field<Request>{"embedding", {}, [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.embedding); }},
 };
 
 const std::array kTables{std::span<const Field<Request>>(kLineFields), prompt_fields(), request_fields(), chat_fields()};

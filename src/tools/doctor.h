@@ -11,6 +11,8 @@
 namespace choral::tools {
 
 void examine_hub_cache(DoctorReport& report);
+// Which models and which forms of weights are served, by the tables that serve them.
+void list_what_is_served(DoctorReport& report);
 
 // The device that an engine with these options would use, open, with its threads.
 class ExaminedDevice {

@@ -38,7 +38,7 @@ struct HubPulled {
   int64_t fetched_bytes = 0;  // the others were there
 };
 
-// HF_ENDPOINT, HF_TOKEN, HF_HUB_CACHE or HF_HOME. An error under HF_HUB_OFFLINE.
+// HF_ENDPOINT, HF_TOKEN or the file that HF_TOKEN_PATH names, HF_HUB_CACHE or HF_HOME. An error under HF_HUB_OFFLINE.
 Result<HubPullOptions> hub_options_of_environment();
 
 Result<HubPulled> pull_from_hub(const HubPullOptions& options);

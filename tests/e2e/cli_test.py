@@ -46,11 +46,17 @@ class CliTest(program.ProgramTest):
         self.run_fails(2, "genrate", MODEL, says=["'genrate'", "did you mean generate?"])
         self.run_fails(2)
         self.run_fails(2, "generate", "--prompt", "x", says=["no model"])
-        self.run_fails(2, "generate", MODEL, "--max-tokens", "many", "--prompt", "x", says=["--max-tokens", "many"])
+        self.run_fails(2, "generate", MODEL, "--max-tokens", "many", "--prompt", "x",
+                       says=["--max-tokens: 'many' is not a number that it takes (choral generate --help)"])
+        self.run_fails(2, "generate", MODEL, "-p", "x", "--seed", says=["--seed wants a value: --seed N"])
+        self.run_fails(2, "generate", MODEL, "-p", "x", "--top-k", "1", "--top-k", "2", says=["--top-k is given 2 times; give it once"])
+        self.run_fails(2, "serve", MODEL, env={"CHORAL_PORT": "http"}, says=["CHORAL_PORT", "'http' is not a number that it takes"])
         self.run_fails(2, "generate", MODEL, "--prompt", "x", "--kv-cache-memory", "2X", says=["--kv-cache-memory", "'2X'"])
         self.run_fails(2, "generate", MODEL, "--prompt", "x", "--dtype", "int3", says=["int3", "float32"])
         self.run_fails(2, "generate", MODEL, says=["no prompt"])
         self.run_fails(2, "generate", MODEL, "-ngl", "99", "-p", "x", says=["no flag -ngl", "--device"])
+        self.run_fails(2, "serve", MODEL, "--gpu-memory-utilization=0.9", says=["--gpu-memory-utilization; here it is --kv-cache-memory"])
+        self.run_fails(2, "serve", MODEL, "--enable-lora", says=["no flag --enable-lora; here it is nothing"])
         self.run_fails(2, "generate", MODEL, "-fast", "-p", "x", says=["no flag -fast", "begin with --"])
         self.run_fails(2, "help", "generte", says=["no command 'generte'"])
         self.run_fails(2, "doctor", says=["CHORAL_LOG_LEVEL=bogus", "debug, info, warn, error or off"], env={"CHORAL_LOG_LEVEL": "bogus"})
@@ -357,6 +363,24 @@ class CliTest(program.ProgramTest):
             (folder / "one" / "cut.gguf").write_bytes(whole[:1000])
             self.run_fails(2, "generate", folder / "one", "-p", "x", says=["holds 2 GGUF files", "cut.gguf, tiny.gguf"])
             self.run_fails(4, "generate", folder / "one" / "cut.gguf", "-p", "x", says=["cut short"])
+            examined = self.run_fails(4, "doctor", folder / "one" / "cut.gguf", "-q")
+            self.assertIn("cut short", examined.stdout)
+            self.assertNotIn("config.json", examined.stdout)
+            for content in b"", b"not one":
+                (folder / "other.gguf").write_bytes(content)
+                self.run_fails(4, "generate", folder / "other.gguf", "-p", "x", says=["does not begin as a GGUF file does"])
+
+    def test_a_mistyped_name_is_told_the_nearest(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            tiny_model.write_adapter(root / "pirate", 1)
+            self.run_fails(3, "generate", f"{MODEL}x", "-p", "x", says=[f"the nearest is '{pathlib.Path(MODEL).name}'"])
+            self.run_fails(3, "generate", MODEL, "--lora", root / "pirat", "-p", "x", says=["the nearest is 'pirate'"])
+            self.run_fails(3, "generate", MODEL, "--adapter-root", root, "--lora", "pirate", "-p", "x", says=["--adapter pirate"])
+            self.run_fails(3, "adapter", "check", root / "pirat", says=["no such file or directory", "the nearest is 'pirate'"])
+            (root / "conf").write_text("prot = 8000\n")
+            self.run_fails(2, "serve", MODEL, "--config", root / "conf", says=["did you mean 'port'?"])
+        self.run_fails(2, "load", "http://127.0.0.1:9", says=["--url"])
 
     def test_chat_leaves_out_the_oldest_when_the_context_is_full(self):
         saved = pathlib.Path(TEMP.name) / "full.json"
@@ -395,6 +419,12 @@ class CliTest(program.ProgramTest):
         if level:
             self.assertIn(level, subjects["CPU level"]["text"])
         self.assertIn("✓", self.run_ok("doctor", "-q").stdout)
+        self.assertNotIn("models", subjects)  # a model is being looked at
+        served = {f["subject"]: f["text"] for f in json.loads(self.run_ok("doctor", "--json").stdout)["findings"]}
+        page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+        self.assertEqual(set(re.findall(r"\w+ForCausalLM", served["models"])), set(re.findall(r"`(\w+ForCausalLM)`", page)))
+        for form in ("q4_0", "gptq", "w8a8_dynamic"):
+            self.assertIn(form, served["forms"])
         self.run_fails(3, "doctor", "/no/such/model", "-q")
         self.run_fails(2, "doctor", says=["choose base, avx2"], env={"CHORAL_CPU_LEVEL": "avx9"})
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The commands of the documents, run as they stand: docs_test.py CHORAL [unittest arguments]. Those about serving: ../http/docs_test.py.
 
-Of every block without a language, each line with the program in it runs by itself in a home where the names that the documents use are
-files: MODEL a tiny model, ./sql an adapter, notes.txt a text. A hub on localhost has org/name. What is not run is listed with its reason; a
-comment `<!-- not run: why -->` before a block excuses it."""
+Of every block without a language, each line with the program in it runs by itself, as do those that install it or compile a plug-in, in a
+home where the names that the documents use are files: MODEL a tiny model, ./sql an adapter, notes.txt a text, build/release this build. A
+hub on localhost has org/name. What is not run is listed with its reason; a comment `<!-- not run: why -->` before a block excuses it."""
 
 import os
 import pathlib
@@ -19,13 +19,14 @@ import small_hub
 import tiny_model
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = [PROJECT / "README.md", *(PROJECT / "docs" / f"{name}.md" for name in ("adapters", "cli", "quickstart", "quantization"))]
-BLOCK = re.compile(r"^(<!-- not run: .+ -->\n)?```\n(.*?)^```$", re.M | re.S)
-COMMAND = re.compile(r"(?:^|[\s|(])\$?choral\s+(\w+)")
+BUILD = pathlib.Path(sys.argv[1]).resolve().parents[1]
+SERVING = re.compile(r"/serving[./]")  # run by ../http/docs_test.py
+PAGES = [page for page in (PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))) if not SERVING.search(str(page))]
+BLOCK = re.compile(r"^(<!-- not run: .+ -->\n)?```([^\n`]*)\n(.*?)^```$", re.M | re.S)
+COMMAND = re.compile(r"(?:^|[\s|(])\$?(choral\s+\w+|cmake --install|cc -)")
 NOT_RUN = {
-    "serve": "../http/docs_test.py does",
-    "load": "wants a server; load_test.py has one",
-    "bench": "minutes; cli_test.py runs it in small",
+    "choral serve": "../http/docs_test.py does",
+    "choral load": "wants a server; load_test.py has one",
 }
 
 
@@ -34,10 +35,10 @@ def commands():
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for block in BLOCK.finditer(text):
-            first = text.count("\n", 0, block.start(2)) + 1
-            for i, line in enumerate(block[2].splitlines()):
+            first = text.count("\n", 0, block.start(3)) + 1
+            for i, line in enumerate(block[3].splitlines()):
                 found = COMMAND.search(line)
-                if not block[1] and found and found[1] not in NOT_RUN:
+                if not block[1] and not block[2] and found and found[1] not in NOT_RUN:
                     yield page.relative_to(PROJECT), first + i, line
 
 
@@ -48,9 +49,15 @@ class DocsTest(unittest.TestCase):
         cls.home = pathlib.Path(cls.temp.name)
         (cls.home / "bin").mkdir()
         (cls.home / "bin" / "choral").symlink_to(pathlib.Path(program.CHORAL).resolve())
+        (cls.home / "build").mkdir()
+        for name in ("release", "dev"):
+            (cls.home / "build" / name).symlink_to(BUILD)
+        (cls.home / "PREFIX").symlink_to(PROJECT)
+        recipe = (PROJECT / "docs" / "recipes" / "add-a-platform.md").read_text(encoding="utf-8")
+        (cls.home / "tiny.c").write_text(re.search(r"^```c\n(.*?choral_plugin_query.*?)^```$", recipe, re.M | re.S)[1])
         (cls.home / ".config" / "fish" / "completions").mkdir(parents=True)
         for name in ("MODEL", "BIG"):
-            tiny_model.write_model(cls.home / name, context=512)
+            tiny_model.write_model(cls.home / name, context=2048)
         subprocess.run([program.CHORAL, "quantize", "BIG", "BIG-Q4.gguf", "--scheme", "q8_0", "--format", "gguf", "-q"], check=True,
                        cwd=cls.home, stdout=subprocess.DEVNULL)
         for seed, name in enumerate(("pirate", "yoda", "sql")):
@@ -68,7 +75,7 @@ class DocsTest(unittest.TestCase):
         gguf = small_hub.Repository({"m.Q4_K_M.gguf": b"GGUF", "m.Q8_0.gguf": b"GGUF8"}, large=["m.Q4_K_M.gguf", "m.Q8_0.gguf"])
         cls.hub = small_hub.Hub({"org/name": name, "org/name-GGUF": gguf})
         cls.environment = {**{k: v for k, v in os.environ.items() if not k.startswith(("CHORAL_", "XDG_", "HF_"))}, "HOME": str(cls.home),
-                           "HF_ENDPOINT": cls.hub.endpoint, "PATH": f"{cls.home}/bin:{os.environ['PATH']}", "choral": program.CHORAL,
+                           "HF_ENDPOINT": cls.hub.endpoint, "DESTDIR": f"{cls.home}/root", "PATH": f"{cls.home}/bin:{os.environ['PATH']}", "choral": program.CHORAL,
                            "model": str(cls.home / "MODEL")}
 
     @classmethod
@@ -89,7 +96,8 @@ class DocsTest(unittest.TestCase):
 
     def test_there_are_commands_of_every_kind(self):
         found = {COMMAND.search(line)[1] for _, _, line in commands()}
-        self.assertGreaterEqual(found, {"generate", "chat", "adapter", "pull", "eval", "quantize", "doctor", "completion"})
+        self.assertGreaterEqual(found, {"cmake --install", "cc -", *(
+            f"choral {name}" for name in ("generate", "chat", "adapter", "pull", "eval", "quantize", "doctor", "completion", "bench"))})
 
 
 if __name__ == "__main__":

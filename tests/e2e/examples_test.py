@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the examples: examples_test.py GENERATE STREAMING_BATCH C. The demo model is used when CHORAL_DEMO_MODEL names it."""
+"""Runs the examples: examples_test.py GENERATE STREAMING_BATCH C_MAIN C_EVENT_LOOP. The demo model is used when CHORAL_DEMO_MODEL names it."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -19,7 +20,7 @@ def check(condition, done):
         sys.exit(f"{done.args}: exit {done.returncode}\n{done.stdout}{done.stderr}")
 
 
-generate, streaming_batch, in_c = sys.argv[1:]
+generate, streaming_batch, in_c, event_loop = sys.argv[1:]
 with tempfile.TemporaryDirectory() as folder:
     # A long context: the answer that is cancelled must not be complete before that, however busy the machine is.
     model = os.environ.get("CHORAL_DEMO_MODEL") or str(tiny_model.write_model(folder + "/tiny", context=16384))
@@ -44,3 +45,11 @@ with tempfile.TemporaryDirectory() as folder:
     for arguments, says in ((folder + "/absent", "x"), "the model: not_found: "), ((tiny, "x", folder), "the adapter: not_found: "):
         done = run(in_c, *arguments)
         check(done.returncode == 1 and says in done.stderr, done)
+
+    prompts = ["one", "two and more", "three"]
+    done = run(event_loop, tiny, *prompts)
+    check(done.returncode == 0 and "memory: " in done.stderr, done)
+    alone = [prompt + json.loads(run(in_c, tiny, prompt).stderr.splitlines()[-1])["text"] + "\n" for prompt in prompts]
+    check(any(done.stdout == "".join(order) for order in itertools.permutations(alone)), done)
+    done = run(event_loop, folder + "/absent", "x")
+    check(done.returncode == 1 and "the model: not_found: " in done.stderr, done)

@@ -42,7 +42,8 @@ class PullTest(program.ProgramTest):
         temp = tempfile.TemporaryDirectory()
         self.addCleanup(temp.cleanup)
         self.cache = pathlib.Path(temp.name) / "hub"
-        self.env = {"HF_ENDPOINT": self.hub.endpoint, "HF_HUB_CACHE": str(self.cache), "HF_TOKEN": "", "HF_HUB_OFFLINE": ""}
+        self.env = {"HF_ENDPOINT": self.hub.endpoint, "HF_HUB_CACHE": str(self.cache), "HF_TOKEN": "", "HF_HUB_OFFLINE": "",
+                    "HUGGING_FACE_HUB_TOKEN": "", "HF_TOKEN_PATH": str(self.cache.parent / "token")}
 
     def pull(self, *args, **env):
         return pathlib.Path(self.run_ok("pull", *args, env={**self.env, **env}).stdout.strip())
@@ -132,6 +133,29 @@ class PullTest(program.ProgramTest):
         self.pull("org/tiny")
         self.hub.failing = 1000
         self.pull_fails(8, "org/tiny", says=["503"])
+
+    def test_a_hub_that_asks_for_time_gets_it(self):
+        for head in {"Retry-After": "2"}, {"ratelimit": '"api";r=0;t=2'}:
+            self.hub.failing, self.hub.failing_head = 1, head
+            self.hub.times.clear()
+            self.pull("org/tiny", "--revision", self.repository.commit)
+            self.assertGreaterEqual(self.hub.times[1] - self.hub.times[0], 2)  # else half a second
+        self.hub.failing, self.hub.failing_head = 1, {"Retry-After": "100000"}
+        self.pull_fails(8, "org/tiny", says=["503", "asks to wait 100000 s"])
+
+    def test_a_token_comes_from_a_file_too(self):
+        self.repository.token = "hf_secret"
+        token = self.cache.parent / "token"
+        token.write_text("hf_secret\n")
+        self.pull("org/tiny")
+        self.pull_fails(11, "org/tiny", says=["no access"], HF_TOKEN="hf_other")  # a variable goes first
+        self.pull("org/tiny", HF_TOKEN="\n", HUGGING_FACE_HUB_TOKEN=" hf_secret ", HF_TOKEN_PATH="/absent")
+        self.pull_fails(11, "org/tiny", says=["HF_TOKEN"], HF_HUB_DISABLE_IMPLICIT_TOKEN="1")
+        home = self.cache.parent / "home"
+        home.mkdir()
+        token.rename(home / "token")
+        self.pull("org/tiny", HF_TOKEN_PATH="", HF_HOME=str(home))
+        self.pull_fails(2, "org/tiny", says=["the hub's token", str(home)], HF_TOKEN_PATH=str(home))
 
     def test_a_token_goes_to_the_hub_alone(self):
         self.repository.token = "hf_secret"

@@ -6,6 +6,7 @@ import http.server
 import json
 import re
 import threading
+import time
 import urllib.parse
 
 
@@ -46,7 +47,9 @@ class Hub:
         self.cut_after = None  # bytes of a large file …
         self.cuts = 1  # … so many times
         self.sends = {}  # name -> other content
-        self.failing = 0  # so many answers are 503 first
+        self.failing = 0  # so many answers are 503 first …
+        self.failing_head = {}  # … with these headers
+        self.times = []  # when it was asked
         self.ranges = True
         self.hold = None  # an event that large files wait for
         self.tokens_at_storage = []
@@ -82,9 +85,10 @@ class Hub:
         url = urllib.parse.urlsplit(request.path)
         path = urllib.parse.unquote(url.path)
         self.asked.append((request.command, path, request.headers.get("Range")))
+        self.times.append(time.monotonic())
         if self.failing > 0:
             self.failing -= 1
-            return self.send(request, 503, b"busy")
+            return self.send(request, 503, b"busy", self.failing_head)
         if found := re.fullmatch(r"/storage/(\w+)", path):
             self.tokens_at_storage.append(request.headers.get("Authorization"))
             return self.send_large(request, found[1])

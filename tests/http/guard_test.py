@@ -4,6 +4,7 @@
 import hashlib
 import json
 import os
+import pathlib
 import re
 import signal
 import ssl
@@ -19,6 +20,17 @@ from served import tiny_model
 FILES = served.Files(context=4096)
 SHORT = {"prompt": "Hello", "max_tokens": 3}
 USER, ADMIN = "user-key-0123456789", "admin-key-0123456789"
+
+
+def make_certificate(folder, name, *key):
+    """cert.pem, with another key.pem unless a `-key` is given."""
+    key = key or ("-newkey", "rsa:2048", "-nodes", "-keyout", folder / "key.pem")
+    subprocess.run(["openssl", "req", "-x509", "-days", "2", "-subj", f"/CN={name}", *key, "-out", folder / "cert.pem"], check=True,
+                   capture_output=True, timeout=served.LONG)
+
+
+def shown(port):
+    return ssl.get_server_certificate(("127.0.0.1", port), timeout=served.LONG)
 
 
 class GuardTest(unittest.TestCase):
@@ -92,22 +104,42 @@ class GuardTest(unittest.TestCase):
 
     # --- TLS ---
 
+    def test_a_hang_up_while_it_starts_is_heard(self):
+        """The certificate comes slowly, through a pipe; by the time that it is there it is an old one."""
+        folder = FILES.folder / "slow"
+        folder.mkdir()
+        make_certificate(folder, "old")
+        old = (folder / "cert.pem").rename(folder / "old.pem").read_text()
+        make_certificate(folder, "new", "-key", folder / "key.pem")
+        new = (folder / "cert.pem").rename(folder / "new.pem").read_text()
+        os.mkfifo(folder / "cert.pem")
+
+        def hang_up():
+            with open(folder / "cert.pem", "w") as pipe:  # waits until the server reads
+                (folder / "new.pem").replace(folder / "cert.pem")
+                pid = int((folder / "pid").read_text())
+                os.kill(pid, signal.SIGHUP)
+                while int(re.search(r"^ShdPnd:\s*(\w+)$", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1], 16) & 1:
+                    time.sleep(0.01)
+                pipe.write(old)
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        program = f"exec {pathlib.Path(served.CHORAL).resolve()} serve {FILES.model} --port 0 --ssl-certfile cert.pem --ssl-keyfile key.pem"
+        server = served.Server(command=["bash", "-c", f"echo $$ > pid; {program}"], cwd=folder)
+        self.addCleanup(server.stop)
+        thread.join(served.LONG)
+        self.assertEqual(shown(server.port), new)
+        self.assertTrue(any("the keys were read again" in line for line in server.said), server.said)
+
     def test_a_certificate_is_read_again(self):
         folder = FILES.folder / "tls"
         folder.mkdir()
-
-        def renew(name):
-            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout",
-                            folder / "key.pem", "-out", folder / "cert.pem"], check=True, capture_output=True, timeout=served.LONG)
-
-        def shown(port):
-            return ssl.get_server_certificate(("127.0.0.1", port), timeout=served.LONG)
-
-        renew("first")
+        make_certificate(folder, "first")
         server = self.start("--ssl-certfile", folder / "cert.pem", "--ssl-keyfile", folder / "key.pem")
         first = shown(server.port)
         self.assertEqual(first, (folder / "cert.pem").read_text())
-        renew("second")
+        make_certificate(folder, "second")
         self.assertEqual(shown(server.port), first)
         server.process.send_signal(signal.SIGHUP)
         end = time.monotonic() + served.LONG

@@ -1,5 +1,6 @@
 #include "kernels/quant/dequantise.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -7,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "kernels/quant/stored_types.h"
 
 namespace choral::kernels {
 namespace {
@@ -236,29 +238,17 @@ void each_element(const std::byte* row, int64_t elements, float* out, Convert co
 
 }  // namespace
 
+std::span<const DType> stored_types() {
+  static constexpr std::array kTypes{DType::kF32,    DType::kBF16,  DType::kF16,   DType::kF64,  DType::kQ8_0,
+                                     DType::kQ4_0,   DType::kQ4_1,  DType::kQ5_0,  DType::kQ5_1, DType::kQ4_K,
+                                     DType::kQ5_K,   DType::kQ6_K,  DType::kQ2_K,  DType::kQ3_K, DType::kIQ4_NL,
+                                     DType::kIQ4_XS, DType::kTQ1_0, DType::kTQ2_0, DType::kMXFP4};
+  return kTypes;
+}
+
 bool can_dequantise(DType type) {
-  switch (type) {
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF64:
-    case DType::kQ8_0:
-    case DType::kQ4_0:
-    case DType::kQ4_1:
-    case DType::kQ5_0:
-    case DType::kQ5_1:
-    case DType::kQ4_K:
-    case DType::kQ5_K:
-    case DType::kQ6_K:
-    case DType::kQ2_K:
-    case DType::kQ3_K:
-    case DType::kIQ4_NL:
-    case DType::kIQ4_XS:
-    case DType::kTQ1_0:
-    case DType::kTQ2_0:
-    case DType::kMXFP4: return true;
-    default: return false;
-  }
+  const auto types = stored_types();
+  return std::find(types.begin(), types.end(), type) != types.end();
 }
 
 void dequantise_row(DType type, const std::byte* row, int64_t elements, float* out) {

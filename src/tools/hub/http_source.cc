@@ -3,6 +3,7 @@
 #include <curl/curl.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/printable.h"
 #include "choral/llm.h"
@@ -88,7 +89,7 @@ Status HttpSource::failed(int64_t http, const std::string& path, const std::stri
   const std::string where = terminal_line(fmt::format("{}{}", endpoint_, path.substr(0, path.find('?'))));
   if (http == 401 || http == 403) {
     return permission_denied("{} is not given (HTTP {}): it is private, gated, or not there. {}", where, http,
-                             token_.empty() ? "HF_TOKEN brings a token" : "HF_TOKEN has no access to it");
+                             token_.empty() ? "HF_TOKEN brings a token" : "the token (HF_TOKEN) has no access to it");
   }
   if (http == 404) return not_found("{} is not there (HTTP 404)", where);
   const std::string reason = said.empty() ? "" : ": " + printable(said, 200);
@@ -96,8 +97,24 @@ Status HttpSource::failed(int64_t http, const std::string& path, const std::stri
   return invalid_argument("{} was refused (HTTP {}){}", where, http, reason);
 }
 
+// Retry-After, or the hub's own header, `ratelimit: "api";r=0;t=55`.
+int64_t HttpSource::asked_to_wait() const {
+  curl_off_t seconds = 0;
+  curl_easy_getinfo(curl_, CURLINFO_RETRY_AFTER, &seconds);
+  if (seconds > 0) return seconds;
+  curl_header* limit = nullptr;
+  if (curl_easy_header(curl_, "ratelimit", 0, CURLH_HEADER, -1, &limit) != CURLHE_OK) return 0;
+  const std::string_view text = limit->value;
+  const size_t at = text.find(";t=");
+  if (at == text.npos) return 0;
+  int64_t until = 0;
+  std::from_chars(text.data() + at + 3, text.data() + text.size(), until);
+  return std::max<int64_t>(until, 0);
+}
+
 Status HttpSource::run(const std::string& path, Transfer& transfer) {
   CURL* const curl = transfer.curl = curl_;
+  wait_s_ = 0;
   const std::string url = endpoint_ + path;
   char why[CURL_ERROR_SIZE] = "";
   curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
@@ -117,6 +134,7 @@ Status HttpSource::run(const std::string& path, Transfer& transfer) {
   }
   if (code != CURLE_OK) return unavailable("{}: {}", endpoint_, why[0] != '\0' ? why : curl_easy_strerror(code));
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &transfer.http);
+  if (transfer.http != 200 && transfer.http != 206) wait_s_ = asked_to_wait();
   if (transfer.http != 200 && transfer.http != 206) return failed(transfer.http, path, transfer.error_body);
   return transfer.begun ? Status() : transfer.begin(transfer.http == 206 ? transfer.from : 0);
 }

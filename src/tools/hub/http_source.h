@@ -23,6 +23,8 @@ class HttpSource {
 
   // `path` begins with a slash and is quoted. kTooLarge over `most_bytes`. kUnavailable: it may go well another time.
   Result<std::string> get_text(const std::string& path, size_t most_bytes);
+  // Seconds that the hub asked to wait with the last kUnavailable; 0: it did not say.
+  int64_t wait_s() const { return wait_s_; }
   // `begin` is told where the bytes that `take` is given begin: at `from`, or at 0 where the server sends all. An error of
   // `take` ends it.
   Status get_file(const std::string& path, int64_t from, FunctionRef<Status(int64_t first)> begin,
@@ -35,9 +37,11 @@ class HttpSource {
   HttpSource(std::string endpoint, std::string token) : endpoint_(std::move(endpoint)), token_(std::move(token)) {}
   Status run(const std::string& path, Transfer& transfer);
   Status failed(int64_t http, const std::string& path, const std::string& said) const;
+  int64_t asked_to_wait() const;
 
   std::string endpoint_, token_;
   void* curl_ = nullptr;
+  int64_t wait_s_ = 0;
 };
 
 }  // namespace choral::tools

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <optional>
 #include <thread>
 
 #include "io/hub_cache.h"
+#include "io/mapped_file.h"
 #include "tools/hub/http_source.h"
 #include "tools/hub/listing.h"
 #include "tools/hub/repository_cache.h"
@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kHub = "https://huggingface.co";
 constexpr size_t kMostListingBytes = 16 << 20;
 constexpr int kTries = 5;  // without a byte between them
+constexpr int64_t kMostWaitSeconds = 600;
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -40,22 +41,24 @@ std::string file_path(const std::string& name, const std::string& commit, const 
   return path;
 }
 
-// Again while it may go well, from where it stopped. `once` says whether it came further than before.
-template <class Try>
-auto with_patience(Try&& once) {
-  for (int tries = 1;; ++tries) {
-    bool moved = false;
-    auto result = once(moved);
-    const Code code = [&] {
-      if constexpr (std::is_same_v<decltype(result), Status>)
-        return result.code();
-      else
-        return result.status().code();
-    }();
-    if (moved) tries = 1;
-    if (code != Code::kUnavailable || tries >= kTries) return result;
-    std::this_thread::sleep_for(std::chrono::milliseconds(250) * (1 << tries));
+// As huggingface_hub reads it: from a variable, else from the file that `hf auth login` writes.
+Result<std::string> token_of_environment() {
+  if (is_true(variable("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) return std::string();
+  const auto trimmed = [](std::string_view text) {
+    constexpr std::string_view kSpace = " \t\r\n";
+    const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
+    return std::string(text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin));
+  };
+  for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
+    if (auto token = trimmed(variable(name)); !token.empty()) return token;
   }
+  fs::path file = variable("HF_TOKEN_PATH");
+  if (file.empty() && !io::hub_home().empty()) file = io::hub_home() / "token";
+  constexpr uint64_t kMostTokenBytes = 16 << 10;
+  const auto text = file.empty() ? std::string() : io::read_whole_file(file, kMostTokenBytes);
+  if (!text.ok() && text.status().code() == Code::kNotFound) return std::string();
+  if (!text.ok()) return Status(text.status()).while_("reading the hub's token");
+  return trimmed(*text);
 }
 
 class Pull {
@@ -67,7 +70,11 @@ class Pull {
     tell("asking the hub");
     const std::string path =
         fmt::format("/api/models/{}/revision/{}?blobs=true", name_.repository, HttpSource::quoted(name_.revision));
-    CHORAL_TRY(const std::string answer, with_patience([&](bool&) { return source_->get_text(path, kMostListingBytes); }));
+    std::string answer;
+    CHORAL_RETURN_IF_ERROR(with_patience([&](bool&) -> Status {
+      CHORAL_TRY(answer, source_->get_text(path, kMostListingBytes));
+      return {};
+    }));
     CHORAL_TRY(const HubListing listing, read_listing(answer));
     CHORAL_TRY(const auto files, wanted_files(listing, options_.files));
     CHORAL_RETURN_IF_ERROR(cache_.make_folders());
@@ -87,6 +94,23 @@ class Pull {
  private:
   void tell(std::string_view doing) const {
     if (options_.on_progress) options_.on_progress({doing, done_bytes_, pulled_.all_bytes});
+  }
+
+  // Again while it may go well, from where it stopped, and after as long as the hub asks for. `once` says whether it came further
+  // than before.
+  Status with_patience(FunctionRef<Status(bool& moved)> once) {
+    for (int tries = 1;; ++tries) {
+      bool moved = false;
+      Status status = once(moved);
+      if (moved) tries = 1;
+      if (status.code() != Code::kUnavailable || tries >= kTries) return status;
+      const int64_t wait_s = source_->wait_s();
+      if (wait_s > kMostWaitSeconds)
+        return unavailable("{}; the hub asks to wait {} s: what came so far is kept, pull again then", status.message(), wait_s);
+      if (wait_s > 0) tell(fmt::format("the hub asks to wait {} s", wait_s));
+      std::this_thread::sleep_for(
+          std::max(std::chrono::milliseconds(250) * (1 << tries), std::chrono::milliseconds(1000 * wait_s)));
+    }
   }
 
   Status get(const std::string& commit, const HubFile& file) {
@@ -135,7 +159,7 @@ Result<HubPullOptions> hub_options_of_environment() {
   options.endpoint = variable("HF_ENDPOINT");
   while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
   if (options.endpoint.empty()) options.endpoint = kHub;
-  options.token = variable("HF_TOKEN");
+  CHORAL_TRY(options.token, token_of_environment());
   const auto roots = io::hub_cache_roots();
   if (roots.empty()) return not_found("there is no home for the cache; HF_HUB_CACHE names a folder for it");
   options.cache = roots.front();

@@ -99,11 +99,14 @@ void examine_chat_template(const text::NamedTemplate& named, DoctorReport& repor
 Status examine_model(const EngineOptions& options, const platform::Context& ctx, const engine::ModelForms& forms,
                      DoctorReport& report) {
   const auto path = io::resolve_model(options.model);
-  if (!path.ok()) return fail(report, "model", path.status(), "check the name; Choral fetches nothing itself");
+  if (!path.ok()) return fail(report, "model", path.status(), "check the name, or fetch it: choral pull org/name");
   report.fine("model", path->string());
   const auto files = engine::open_model_files(options);
-  if (!files.ok())
-    return fail(report, "files", files.status(), "the folder needs config.json, tokenizer.json and *.safetensors, or is a GGUF");
+  if (!files.ok()) {
+    const bool is_missing = files.status().code() == Code::kNotFound;
+    return fail(report, "files", files.status(),
+                is_missing ? "a folder needs config.json, tokenizer.json and *.safetensors, or is a GGUF" : "");
+  }
   std::string name = engine::architecture_of(files->config);
   if (name.empty()) name = "unknown";
   const auto known = models::known_architectures();

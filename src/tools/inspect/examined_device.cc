@@ -1,10 +1,10 @@
 #include <unistd.h>
 
-#include <array>
 #include <filesystem>
 
 #include "engine/device_setup.h"
 #include "io/hub_cache.h"
+#include "kernels/quant/stored_types.h"
 #include "kernels/roofline.h"
 #include "tools/doctor.h"
 #include "tools/inspect/examine_model.h"
@@ -48,10 +48,8 @@ void OpenDevice::list_operators(DoctorReport& report) {
                                            fact.reason.empty() ? "" : ": " + fact.reason));
   }
   constexpr int64_t kRows = kernels::kPanelRows, kCols = 256;
-  constexpr std::array kFormats{DType::kF32,  DType::kBF16,   DType::kF16,    DType::kQ8_0,  DType::kQ4_0,  DType::kQ4_1,
-                                DType::kQ5_0, DType::kQ5_1,   DType::kQ4_K,   DType::kQ5_K,  DType::kQ6_K,  DType::kQ2_K,
-                                DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kTQ1_0, DType::kTQ2_0, DType::kMXFP4};
-  for (const DType format : kFormats) {
+  for (const DType format : kernels::stored_types()) {
+    if (format == DType::kF64) continue;  // becomes float32 when it is read
     const std::vector<std::byte> zeros(kRows * row_bytes(format, kCols));
     const kernels::WeightRows rows{
         .tensor = TensorView{.data = zeros.data(), .dtype = format, .shape = {kRows, kCols}, .device = {}}, .order = {}};
