@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define CHORAL_ABI_MAJOR 1
-#define CHORAL_ABI_MINOR 3
+#define CHORAL_ABI_MINOR 4
 
 #if defined(__GNUC__)
 #define CHORAL_PLUGIN_EXPORT __attribute__((visibility("default")))
@@ -341,6 +341,44 @@ typedef struct choral_unary_args {
   choral_matrix x;
   choral_matrix y;
 } choral_unary_args;
+
+/* "swigluoai_and_mul" 1: columns of x are gates and ups in turns; g = min(gate, limit), y = (clamp(up, -limit, limit) + 1)·g·
+ * sigmoid(alpha·g). Minor 4 */
+typedef struct choral_swigluoai_args {
+  choral_header header;
+  choral_matrix x; /* [m, 2·n] */
+  choral_matrix y; /* [m, n] */
+  float alpha;
+  float limit;
+} choral_swigluoai_args;
+
+/* "scale" 1: y = factor·y. Minor 4 */
+typedef struct choral_scale_args {
+  choral_header header;
+  choral_matrix y;
+  float factor;
+  int32_t reserved;
+} choral_scale_args;
+
+/* "grouped_matmul" 1, a fused operator: the matmul of each product, of which none reads what another writes. `products` is host
+ * memory, read during the call; x.rows of a product may be any number from 1 on. Minor 4 */
+typedef struct choral_grouped_matmul_args {
+  choral_header header;
+  const choral_matmul_args* products;
+  int64_t product_count;
+} choral_grouped_matmul_args;
+
+/* "moe_combine" 1: y row t = Σ_s weights[t, s]·(row places[t · slots + s] of x) (+ y row t, where `add` is not 0), added up over
+ * s in order; slots is weights.cols. Minor 4 */
+typedef struct choral_moe_combine_args {
+  choral_header header;
+  choral_matrix x;       /* [any, cols] */
+  const int32_t* places; /* [rows · slots], each a row of x */
+  choral_matrix weights; /* [rows, slots] */
+  choral_matrix y;       /* [rows, cols] */
+  int32_t add;
+  int32_t reserved;
+} choral_moe_combine_args;
 
 /* "rms_norm" 1: y = x·rsqrt(mean(x²) + eps)·weight, row by row; x and y may be the same.
  * "rms_norm_heads" 1: the same for each run of weight.size columns. "add_rms_norm" 1: residual += x first, then y of the residual

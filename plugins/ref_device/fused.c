@@ -112,10 +112,15 @@ static choral_status* rope_write_kv(choral_device* device, choral_stream* stream
   return error != NULL ? error : services->submit(device, stream, run_rotary, &a, sizeof a);
 }
 
+static choral_status* grouped_matmul(choral_device* device, choral_stream* stream, const void* args) {
+  return services->grouped_matmul(device, stream, args);
+}
+
 static const choral_op ops[] = {
     {CHORAL_HEADER(choral_op), "add_rms_norm", 1, 0, add_rms_norm},
     {CHORAL_HEADER(choral_op), "qk_norm_rope", 1, 0, qk_norm_rope},
     {CHORAL_HEADER(choral_op), "rope_write_kv", 1, 0, rope_write_kv},
+    {CHORAL_HEADER(choral_op), "grouped_matmul", 1, 0, grouped_matmul},
 };
 
 CHORAL_PLUGIN_EXPORT const choral_op* choral_ref_fused_ops(const ref_services* given, int64_t* count);

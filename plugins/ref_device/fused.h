@@ -6,7 +6,7 @@
 #include "mapping.h"
 #include "queue.h"
 
-#define REF_FUSED_NUMBER 2
+#define REF_FUSED_NUMBER 3
 
 typedef struct ref_services {
   uint32_t number; /* REF_FUSED_NUMBER */
@@ -18,6 +18,7 @@ typedef struct ref_services {
   choral_matrix (*map_matrix)(choral_device*, const char* what, choral_matrix matrix, choral_status** error);
   choral_vector (*map_vector)(choral_device*, const char* what, choral_vector vector, int64_t size, choral_status** error);
   choral_kv_cache (*map_cache)(choral_device*, const char* what, choral_kv_cache cache, choral_status** error);
+  choral_op_fn grouped_matmul; /* needs the plug-in's own weights */
   choral_status* (*submit)(choral_device*, choral_stream*, ref_run_fn run, const void* args, size_t arg_bytes);
 } ref_services;
 

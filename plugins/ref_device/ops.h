@@ -4,6 +4,7 @@
 #include "choral/plugin.h"
 
 choral_status* ref_matmul(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_grouped_matmul(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_gather_rows(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_rms_norm(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_rms_norm_heads(choral_device* device, choral_stream* stream, const void* args);
@@ -15,6 +16,9 @@ choral_status* ref_silu_and_mul(choral_device* device, choral_stream* stream, co
 choral_status* ref_rotary_embedding(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_write_kv(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_paged_attention(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_swigluoai_and_mul(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_scale(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_moe_combine(choral_device* device, choral_stream* stream, const void* args);
 /* An expand of the whole row is a slice that begins at 0: one function serves both names. */
 choral_status* ref_bgmv_shrink(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_bgmv_expand(choral_device* device, choral_stream* stream, const void* args);

@@ -99,7 +99,7 @@ static void run_matmul(const void* p, ref_failure* failure) {
   }
 }
 
-choral_status* ref_matmul(choral_device* device, choral_stream* stream, const void* args) {
+static choral_status* map_matmul(choral_device* device, const void* args, choral_matmul_args* mapped) {
   choral_matmul_args a;
   ref_read(&a, args, sizeof a);
   choral_status* error = NULL;
@@ -108,7 +108,35 @@ choral_status* ref_matmul(choral_device* device, choral_stream* stream, const vo
   a.x = ref_map_matrix(device, "matmul x", a.x, &error);
   a.y = ref_map_matrix(device, "matmul y", a.y, &error);
   if (a.bias.data != NULL) a.bias = ref_map_vector(device, "matmul bias", a.bias, a.y.cols, &error);
+  *mapped = a;
+  return error;
+}
+
+choral_status* ref_matmul(choral_device* device, choral_stream* stream, const void* args) {
+  choral_matmul_args a;
+  choral_status* error = map_matmul(device, args, &a);
   return error != NULL ? error : ref_submit(device, stream, run_matmul, &a, sizeof a);
+}
+
+/* All are looked at before the first is queued: a call that fails has changed nothing. Then they run one after the other; what a
+ * device gains by one launch for all is its own business. */
+choral_status* ref_grouped_matmul(choral_device* device, choral_stream* stream, const void* args) {
+  choral_grouped_matmul_args a;
+  ref_read(&a, args, sizeof a);
+  if (a.product_count == 0) return NULL;
+  choral_matmul_args* mapped = malloc((size_t)a.product_count * sizeof *mapped);
+  if (mapped == NULL) {
+    return ref_error(CHORAL_RESOURCE_EXHAUSTED, "grouped_matmul: no host memory for %lld products", (long long)a.product_count);
+  }
+  const char* product = (const char*)a.products;
+  choral_status* error = NULL;
+  for (int64_t i = 0; i < a.product_count && error == NULL; ++i, product += a.products->header.struct_size) {
+    error = map_matmul(device, product, &mapped[i]);
+  }
+  if (error == NULL) error = ref_submit(device, stream, run_matmul, &mapped[0], sizeof mapped[0]);
+  for (int64_t i = 1; i < a.product_count && error == NULL; ++i) ref_push(stream, run_matmul, &mapped[i], sizeof mapped[i], 0);
+  free(mapped);
+  return error;
 }
 
 static void run_gather_rows(const void* p, ref_failure* failure) {

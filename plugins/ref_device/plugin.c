@@ -18,7 +18,7 @@ static choral_status* probe(choral_probe* theirs) {
   return NULL;
 }
 
-/* The last three only if asked for; without them the host composes or runs take_rows and gelu_tanh_and_mul itself. */
+/* Those after sgmv_expand_slice only if asked for; without them the host composes or runs them itself. */
 static const choral_op ops[] = {
     {CHORAL_HEADER(choral_op), "matmul", 1, 0, ref_matmul},
     {CHORAL_HEADER(choral_op), "gather_rows", 1, 0, ref_gather_rows},
@@ -38,12 +38,15 @@ static const choral_op ops[] = {
     {CHORAL_HEADER(choral_op), "sgmv_expand_slice", 1, 0, ref_sgmv_expand},
     {CHORAL_HEADER(choral_op), "take_rows", 1, 0, ref_take_rows},
     {CHORAL_HEADER(choral_op), "gelu_tanh_and_mul", 1, 0, ref_gelu_tanh_and_mul},
+    {CHORAL_HEADER(choral_op), "swigluoai_and_mul", 1, 0, ref_swigluoai_and_mul},
+    {CHORAL_HEADER(choral_op), "scale", 1, 0, ref_scale},
+    {CHORAL_HEADER(choral_op), "moe_combine", 1, 0, ref_moe_combine},
     {CHORAL_HEADER(choral_op), "noop", 1, 0, ref_noop},
 };
 
 static const choral_op custom_ops[] = {{CHORAL_HEADER(choral_op), "rms_norm", 1, 0, ref_rms_norm_oot}};
 
-static const char* const fused_op_names[] = {"add_rms_norm", "qk_norm_rope", "rope_write_kv"};
+static const char* const fused_op_names[] = {"add_rms_norm", "qk_norm_rope", "rope_write_kv", "grouped_matmul"};
 
 static const choral_patch patches[] = {
     {CHORAL_HEADER(choral_patch), "rotary-on-host", "op", "rotary_embedding", "cpu", "CHORAL_REF_PATCH asks for it"}};
@@ -61,7 +64,7 @@ static int64_t serve(choral_op* to) {
   int64_t count = 0;
   for (int64_t i = 0; i < COUNT(ops); ++i) {
     const int64_t from_end = COUNT(ops) - i;
-    if (from_end == 1 ? noop : from_end > 3 || complete) to[count++] = ops[i];
+    if (from_end == 1 ? noop : from_end > 6 || complete) to[count++] = ops[i];
   }
   return count;
 }

@@ -13,6 +13,10 @@ struct choral_lora_args;
 struct choral_gather_rows_args;
 struct choral_take_rows_args;
 struct choral_unary_args;
+struct choral_swigluoai_args;
+struct choral_scale_args;
+struct choral_grouped_matmul_args;
+struct choral_moe_combine_args;
 struct choral_rms_norm_args;
 struct choral_rotary_args;
 struct choral_write_kv_args;
@@ -187,9 +191,10 @@ struct Scale : OpTraits {
   CHORAL_OP(scale);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::in_place;
-  static constexpr std::string_view kHostsOwn = "once a step, on rows that are few beside the layers' work";
   using Call = void(const Context&, Out x, float factor);
   static Call forward_cpu, forward_native;
+  static OotArguments<choral_scale_args, Call> oot_arguments;
+  static Status conform(Conformance&);
 };
 
 // The experts of each row and their weights, from the router's logits (kernels/fused/moe_gating.h). ids, weights [rows, top_k]
@@ -207,9 +212,10 @@ struct MoeCombine : OpTraits {
   CHORAL_OP(moe_combine);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::in_place;
-  static constexpr std::string_view kHostsOwn = "rows of experts are sorted by the host";
   using Call = void(const Context&, In x, Indices places, In weights, bool add, Out y);
   static Call forward_cpu, forward_native;
+  static OotArguments<choral_moe_combine_args, Call> oot_arguments;
+  static Status conform(Conformance&);
 };
 
 // x = cap·tanh(x / cap), cap > 0
@@ -281,9 +287,10 @@ struct SwigluOaiAndMul : OpTraits {
   CHORAL_OP(swigluoai_and_mul);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::gated;
-  static constexpr std::string_view kHostsOwn = MoeCombine::kHostsOwn;
   using Call = void(const Context&, In x, const ClampedSwiglu& form, Out y);
   static Call forward_cpu, forward_native;
+  static OotArguments<choral_swigluoai_args, Call> oot_arguments;
+  static Status conform(Conformance&);
 };
 
 // k and v rows go to their slots of the paged cache; v is empty where values lie in the keys.
@@ -358,9 +365,10 @@ struct GroupedMatmul : OpTraits {
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kFused = true;
-  static constexpr std::string_view kHostsOwn = "a device's own products run one after the other";
   using Call = void(const Context&, std::span<const kernels::GroupProduct> products);
   static Call forward_cpu, forward_native;
+  static choral_grouped_matmul_args oot_arguments(std::span<const choral_matmul_args> products);
+  static Status conform(Conformance&);
 };
 
 // Those that make or take QuantisedRows.

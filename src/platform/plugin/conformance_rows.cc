@@ -58,6 +58,32 @@ Status Add::conform(Conformance& conformance) {
 Status SiluAndMul::conform(Conformance& conformance) { return check_gated<SiluAndMul>(conformance); }
 Status GeluTanhAndMul::conform(Conformance& conformance) { return check_gated<GeluTanhAndMul>(conformance); }
 
+Status SwigluOaiAndMul::conform(Conformance& conformance) {
+  return conformance.check({}, [](ConformanceRun& run) {
+    const Out x = run.matrix(kRows, kCols), y = run.matrix(kRows, kCols / 2);
+    run.call<SwigluOaiAndMul>(x, ClampedSwiglu{.alpha = 1.5F, .limit = 0.5F}, y);  // values on both sides of the limit
+    return Results{y};
+  });
+}
+
+Status Scale::conform(Conformance& conformance) {
+  return conformance.check({}, [](ConformanceRun& run) {
+    const Out x = run.matrix(kRows, kCols);
+    run.call<Scale>(x, 1.5F);
+    return Results{x};
+  });
+}
+
+Status MoeCombine::conform(Conformance& conformance) {
+  return conformance.check({}, [](ConformanceRun& run) {
+    const Out x = run.matrix(kRows, kCols), weights = run.matrix(3, 2), y = run.matrix(3, kCols), sum = run.matrix(3, kCols);
+    const Indices places = run.indices({4, 0, 1, 1, 2, 3});
+    run.call<MoeCombine>(x, places, weights, /*add=*/false, y);
+    run.call<MoeCombine>(x, places, weights, /*add=*/true, sum);
+    return Results{y, sum};
+  });
+}
+
 Status RmsNorm::conform(Conformance& conformance) {
   return conformance.check({}, [](ConformanceRun& run) {
     const Out x = run.matrix(kRows, kCols), y = run.matrix(kRows, kCols);

@@ -45,6 +45,23 @@ Status Matmul::conform(Conformance& conformance) {
   return check_weights(conformance, [](ConformanceRun& run, const PackedMatrix& w) { return multiply(run, w); });
 }
 
+Status GroupedMatmul::conform(Conformance& conformance) {
+  return check_weights(conformance, [](ConformanceRun& run, const PackedMatrix& w) {
+    const PackedMatrix* other = run.packed(kIn, kIn, DType::kF32);
+    if (other == nullptr) return Results{};
+    const Out x = run.matrix(kRows + 1, kIn), y = run.matrix(kRows, w.n()), z = run.matrix(1, kIn);
+    const std::array products{
+        kernels::GroupProduct{.w = &w, .x = {x.sub_rows(1, kRows), {}}, .epilogue = {}, .y = y},
+        kernels::GroupProduct{.w = other, .x = {x.sub_rows(2, 0), {}}, .epilogue = {}, .y = z.sub_rows(0, 0)},
+        kernels::GroupProduct{.w = other,
+                              .x = {x.sub_rows(0, 1), {}},
+                              .epilogue = {.bias = run.beside_packed(kIn).data(), .accumulate = true},
+                              .y = z}};
+    run.call<GroupedMatmul>(std::span<const kernels::GroupProduct>(products));
+    return Results{y, z};
+  });
+}
+
 Status GatherRows::conform(Conformance& conformance) {
   return check_weights(conformance, [](ConformanceRun& run, const PackedMatrix& w) {
     const Out out = run.matrix(3, kIn);

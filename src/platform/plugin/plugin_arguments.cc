@@ -139,6 +139,39 @@ choral_unary_args Add::oot_arguments(In x, Out y) { return unary(x, y); }
 choral_unary_args SiluAndMul::oot_arguments(In x, Out y) { return unary(x, y); }
 choral_unary_args GeluTanhAndMul::oot_arguments(In x, Out y) { return unary(x, y); }
 
+choral_swigluoai_args SwigluOaiAndMul::oot_arguments(In x, const ClampedSwiglu& form, Out y) {
+  auto args = with_header<choral_swigluoai_args>();
+  args.x = matrix(x);
+  args.y = matrix(y);
+  args.alpha = form.alpha;
+  args.limit = form.limit;
+  return args;
+}
+
+choral_scale_args Scale::oot_arguments(Out x, float factor) {
+  auto args = with_header<choral_scale_args>();
+  args.y = matrix(x);
+  args.factor = factor;
+  return args;
+}
+
+choral_grouped_matmul_args GroupedMatmul::oot_arguments(std::span<const choral_matmul_args> products) {
+  auto args = with_header<choral_grouped_matmul_args>();
+  args.products = products.data();
+  args.product_count = std::ssize(products);
+  return args;
+}
+
+choral_moe_combine_args MoeCombine::oot_arguments(In x, Indices places, In weights, bool add, Out y) {
+  auto args = with_header<choral_moe_combine_args>();
+  args.x = matrix(x);
+  args.places = places.on_device;
+  args.weights = matrix(weights);
+  args.y = matrix(y);
+  args.add = add ? 1 : 0;
+  return args;
+}
+
 choral_rms_norm_args RmsNorm::oot_arguments(In x, Weight w, float eps, Out y) { return norm(x, w, eps, y); }
 choral_rms_norm_args RmsNormHeads::oot_arguments(Out x, Weight w, float eps) { return norm(x, w, eps, x); }
 

@@ -63,6 +63,27 @@ struct Oot<ops::Matmul, kSet, ops::Matmul::Call> {
   }
 };
 
+// Products that the device can't make as one are made one by one.
+template <OpSet kSet>
+struct Oot<ops::GroupedMatmul, kSet, ops::GroupedMatmul::Call> {
+  static void forward_oot(const Context& ctx, std::span<const kernels::GroupProduct> products) {
+    auto& session = session_of(ctx);
+    const auto one_by_one = [&] { ops::GroupedMatmul::forward_native(ctx, products); };
+    if (!session.enable_custom_op(ctx)) return one_by_one();
+    const Arena::Mark mark(ctx.kernel.scratch);
+    const auto given = ctx.kernel.scratch.make<choral_matmul_args>(products.size());
+    size_t count = 0;
+    for (const auto& [w, x, epilogue, y] : products) {
+      if (y.rows == 0) continue;
+      const bool hooked = epilogue.product_hook != nullptr || epilogue.result_hook != nullptr;
+      if (hooked || is_hosts_weight(*w)) return one_by_one();
+      given[count++] = ops::Matmul::oot_arguments(*w, x.x, epilogue, y);
+    }
+    const auto all = ops::GroupedMatmul::oot_arguments(given.first(count));
+    if (count > 0 && !session.call(kSet, kOpId<ops::GroupedMatmul>, &all)) one_by_one();
+  }
+};
+
 template <OpSet kSet>
 void install(OpTable& table, OpId op, std::string_view provider, std::string_view why) {
   AllOps::at(op, [&]<class D>(D) {
