@@ -8,6 +8,7 @@ Status GgufTranslation::family() {
   if (architecture_.name == "phi3") return phi3();
   if (architecture_.name == "deepseek2") return deepseek();
   if (architecture_.name == "gpt-oss") return gpt_oss();
+  if (architecture_.name == "olmoe") return olmoe();
   return {};
 }
 
@@ -103,6 +104,11 @@ Status GgufTranslation::gpt_oss() {
   CHORAL_TRY(const int64_t intermediate, count("expert_feed_forward_length"));
   out_.set("intermediate_size", intermediate);
   return {};
+}
+
+Status GgufTranslation::olmoe() {
+  out_.set("norm_topk_prob", false);  // of every reader of these files
+  return copy_double("attention.clamp_kqv", "clip_qkv", out_);
 }
 
 // What the family's scaling has and the keys of yarn do not say. DeepSeek's two mscales are one in every file, a tenth of which

@@ -181,6 +181,17 @@ TEST(GgufPhi3, LongropeAndTheWindowOfOldFiles) {
   EXPECT_THAT(field(spec, "rope_scaling"), HasSubstr("rope_factors_long.weight is float32 of shape [17]"));
 }
 
+TEST(GgufOlmoe, TheChosenKeepTheirShares) {
+  GgufSpec spec = base("olmoe");
+  put(spec, GgufSpec::kv_u32("olmoe.expert_count", 8));
+  put(spec, GgufSpec::kv_u32("olmoe.expert_used_count", 3));
+  EXPECT_EQ(field(spec, "architectures"), R"(["OlmoeForCausalLM"])");
+  EXPECT_EQ(field(spec, "norm_topk_prob"), "false");
+  EXPECT_EQ(field(spec, "clip_qkv"), "absent");
+  put(spec, GgufSpec::kv_f32("olmoe.attention.clamp_kqv", 8));
+  EXPECT_EQ(field(spec, "clip_qkv"), "8.0");
+}
+
 TEST(GgufGptOss, ItsYarnIsNotCutToWholeNumbers) {
   GgufSpec spec = base("gpt-oss");
   put(spec, GgufSpec::kv_u32("gpt-oss.expert_count", 4));

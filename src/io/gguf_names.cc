@@ -44,7 +44,7 @@ constexpr std::array<GgufRenaming, 4> kSinks{{{"attn_sinks.weight", "self_attn.s
                                               {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
 constexpr std::array<GgufJoint, 1> kGateAndUp{
     {{.hf = "mlp.experts.*.gate_up_proj", .first = "ffn_gate_exps", .second = "ffn_up_exps"}}};
-constexpr std::array<GgufArchitecture, 12> kArchitectures{{
+constexpr GgufArchitecture kArchitectures[] = {
     {.name = "deepseek2",
      .hf_class = "DeepseekV2ForCausalLM",
      .model_type = "deepseek_v2",
@@ -78,11 +78,12 @@ constexpr std::array<GgufArchitecture, 12> kArchitectures{{
      .experts = true,
      .in_layer = kExpertsOfMixtral},
     {.name = "mistral", .hf_class = "MistralForCausalLM", .model_type = "mistral", .interleaved_qk = true},
+    {.name = "olmoe", .hf_class = "OlmoeForCausalLM", .model_type = "olmoe", .experts = true, .in_layer = kExperts},
     {.name = "phi3", .hf_class = "Phi3ForCausalLM", .model_type = "phi3", .in_layer = kMerged},
     {.name = "qwen2", .hf_class = "Qwen2ForCausalLM", .model_type = "qwen2"},
     {.name = "qwen3", .hf_class = "Qwen3ForCausalLM", .model_type = "qwen3"},
     {.name = "qwen3moe", .hf_class = "Qwen3MoeForCausalLM", .model_type = "qwen3_moe", .experts = true, .in_layer = kExperts},
-}};
+};
 
 constexpr std::array<GgufRenaming, 3> kGlobal{
     {{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}}};
@@ -205,10 +206,11 @@ std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class) 
 }
 
 bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class) {
-  const auto of_file = std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const auto& a) { return a.name == name; });
+  const auto of_file =
+      std::find_if(std::begin(kArchitectures), std::end(kArchitectures), [&](const auto& a) { return a.name == name; });
   const auto of_model =
-      std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const auto& a) { return a.hf_class == hf_class; });
-  if (of_file == kArchitectures.end() || of_model == kArchitectures.end()) return false;
+      std::find_if(std::begin(kArchitectures), std::end(kArchitectures), [&](const auto& a) { return a.hf_class == hf_class; });
+  if (of_file == std::end(kArchitectures) || of_model == std::end(kArchitectures)) return false;
   return of_file->name == of_model->name ||
          (of_file->interleaved_qk && of_model->interleaved_qk);  // only the llama family interleaves
 }

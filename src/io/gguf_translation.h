@@ -47,6 +47,7 @@ class GgufTranslation {
   Status latent_heads();
   Status deepseek();
   Status gpt_oss();
+  Status olmoe();
   Status yarn_of_family(ConfigObject& scaling) const;
 
   const GgufFile& file_;

@@ -81,8 +81,13 @@ class OverridesTest : public ::testing::Test {
   std::vector<float> run() {
     Builder builder{cpu_.session(), *quant_config_, custom_ops_, overrides_};
     const auto rotary = builder.make<RotaryEmbedding>({.head_dim = 16, .rotary_dim = 16, .max_positions = 8});
-    const SelfAttention::Spec spec{
-        .prefix = "attn", .hidden = kHidden, .heads = 4, .kv_heads = 2, .head_dim = 16, .qk_norm = true, .rotary = rotary.get()};
+    const SelfAttention::Spec spec{.prefix = "attn",
+                                   .hidden = kHidden,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .head_dim = 16,
+                                   .qk_norm = QkNorm::kEachHead,
+                                   .rotary = rotary.get()};
     const auto block = builder.make<SelfAttention>(spec);
     EXPECT_TRUE(builder.status.ok()) << builder.status.message();
     for (auto* module : builder.modules) {

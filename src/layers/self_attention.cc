@@ -24,22 +24,30 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
                   .sliding_window = spec.sliding_window},
                  /*value_dim=*/spec.head_dim, sinks_.get()),
       o_proj_(builder.make<RowParallelLinear>(
-          {.prefix = spec.prefix + ".o_proj", .in = q_size_, .out = spec.hidden, .bias = spec.output_bias})) {
-  if (!spec.qk_norm) return;
-  const auto head_norm = [&](std::string_view name) {
+          {.prefix = spec.prefix + ".o_proj", .in = q_size_, .out = spec.hidden, .bias = spec.output_bias})),
+      qk_norm_(spec.qk_norm) {
+  if (qk_norm_ == QkNorm::kNone) return;
+  const auto norm = [&](std::string_view name, int64_t all_heads) {
     return make_rms_norm(builder, spec.norm_weight,
-                         {.prefix = fmt::format("{}.{}", spec.prefix, name), .size = spec.head_dim, .eps = spec.rms_norm_eps});
+                         {.prefix = fmt::format("{}.{}", spec.prefix, name),
+                          .size = qk_norm_ == QkNorm::kEachHead ? spec.head_dim : all_heads,
+                          .eps = spec.rms_norm_eps});
   };
-  q_norm_ = head_norm("q_norm");
-  k_norm_ = head_norm("k_norm");
+  q_norm_ = norm("q_norm", q_size_);
+  k_norm_ = norm("k_norm", kv_size_);
 }
 
 void SelfAttention::describe(Graph& graph, Value x, const Output& out) const {
   const Value qkv = graph.matrix(q_size_ + 2 * kv_size_), attended = graph.matrix(q_size_);
   const Value q = qkv.columns(0, q_size_), k = qkv.columns(q_size_, kv_size_), v = qkv.columns(q_size_ + kv_size_, kv_size_);
   graph.add(LinearStep{qkv_proj_.get(), x, qkv, false});
-  if (q_norm_) graph.add(HeadsNormStep{q_norm_.get(), q});
-  if (k_norm_) graph.add(HeadsNormStep{k_norm_.get(), k});
+  if (qk_norm_ == QkNorm::kEachHead) {
+    graph.add(HeadsNormStep{q_norm_.get(), q});
+    graph.add(HeadsNormStep{k_norm_.get(), k});
+  } else if (qk_norm_ == QkNorm::kAllHeads) {
+    graph.add(NormStep{q_norm_.get(), q, q});
+    graph.add(NormStep{k_norm_.get(), k, k});
+  }
   graph.add(RotaryStep{&rotary_, q, k});
   graph.add(WriteKvStep{&attention_, k, v});
   graph.add(AttendStep{&attention_, q, attended});

@@ -10,6 +10,9 @@
 
 namespace choral::layers {
 
+// RMSNorm of q and of k before the rotation: none, of each head by itself, or of all heads as one row.
+enum class QkNorm { kNone, kEachHead, kAllHeads };
+
 class SelfAttention : public AttentionBlock {
  public:
   static constexpr std::string_view kLayerName = "self_attention";
@@ -25,8 +28,8 @@ class SelfAttention : public AttentionBlock {
     bool merged_qkv = false;          // the checkpoint has one matrix, qkv_proj
     bool qkv_bias = false;
     bool output_bias = false;
-    bool sinks = false;    // the checkpoint has a score for each head that joins its softmax
-    bool qk_norm = false;  // RMSNorm of each head of q and k before the rotation
+    bool sinks = false;  // the checkpoint has a score for each head that joins its softmax
+    QkNorm qk_norm = QkNorm::kNone;
     float rms_norm_eps = 1e-6F;
     kernels::NormWeight norm_weight = kernels::NormWeight::kPlain;
     const RotaryEmbedding* rotary = nullptr;  // of the model, which outlives the layers
@@ -45,7 +48,8 @@ class SelfAttention : public AttentionBlock {
   std::unique_ptr<AttentionSinks> sinks_;  // null: none
   Attention attention_;
   std::unique_ptr<RowParallelLinear> o_proj_;
-  std::unique_ptr<RMSNorm> q_norm_, k_norm_;  // null without qk_norm
+  QkNorm qk_norm_;
+  std::unique_ptr<RMSNorm> q_norm_, k_norm_;  // null without one
 };
 
 }  // namespace choral::layers

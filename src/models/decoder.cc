@@ -2,7 +2,6 @@
 
 #include "layers/gated_mlp.h"
 #include "layers/latent_attention.h"
-#include "layers/self_attention.h"
 #include "layers/vocab_embedding.h"
 
 namespace choral::models {

@@ -10,6 +10,7 @@
 #include "kernels/norm/rms_norm.h"
 #include "kernels/rotary/rotary.h"
 #include "layers/fused_moe.h"
+#include "layers/self_attention.h"
 #include "models/model.h"
 #include "models/registry.h"
 
@@ -52,8 +53,8 @@ struct DecoderSpec {
   bool output_bias = false;  // of o_proj
   bool attention_sinks = false;
   bool mlp_bias = false;
-  bool merged_projections = false;                                // the checkpoint has qkv_proj and gate_up_proj, not their parts
-  bool qk_norm = false;                                           // RMSNorm of each head of q and k before the rotation
+  bool merged_projections = false;  // the checkpoint has qkv_proj and gate_up_proj, not their parts
+  layers::QkNorm qk_norm = layers::QkNorm::kNone;
   kernels::NormWeight norm_weight = kernels::NormWeight::kPlain;  // how every norm's weight is stored
   bool post_norms = false;                    // h += norm(block(norm(h))): what a block gives is normed too, before it is added
   std::optional<float> attention_scale = {};  // of q·k; none: 1/sqrt(head_dim)

@@ -52,7 +52,7 @@ Result<std::unique_ptr<Model>> make_gemma3(const io::ConfigMap& config, const Mo
   CHORAL_TRY(const float attention_softcap, read_softcap(config, "attn_logit_softcapping", 0));
   if (attention_softcap != 0) return unsupported("{}: Gemma 3 has none", config.path_of("attn_logit_softcapping"));
   CHORAL_TRY(spec.logit_softcap, read_softcap(config, "final_logit_softcapping", 0));
-  spec.qk_norm = true;
+  spec.qk_norm = layers::QkNorm::kEachHead;
   CHORAL_TRY(const int64_t pattern, config.get_int_or("sliding_window_pattern", 6, io::kPositive));
   CHORAL_TRY(spec.sliding_window, read_alternating_windows(config, spec.layers, pattern, kWindow));
   if (!config.contains("rope_theta")) spec.rotary.theta = 1e6;

@@ -163,6 +163,28 @@ TEST_F(ModelsTest, LayersHaveExpertsOrAnMlp) {
   EXPECT_EQ(mixtral.at("model.layers.0.block_sparse_moe.experts.3.w2"), 64);
 }
 
+TEST_F(ModelsTest, OlmoeNormsAllHeadsAtOnceAndHasExpertsInEveryLayer) {
+  const auto model = make(mixture("OlmoeForCausalLM"));
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  std::map<std::string, int64_t> norms;
+  std::map<std::string, int64_t> outputs;
+  for (const auto& target : (*model)->lora_targets()) {
+    if (target.kind == lora::TargetKind::kNorm) norms[target.name] = target.in;
+    if (!target.members.empty()) outputs[target.name] = target.members[0].out;
+  }
+  EXPECT_EQ(norms.at("model.layers.1.self_attn.q_norm"), 4 * 24);
+  EXPECT_EQ(norms.at("model.layers.1.self_attn.k_norm"), 2 * 24);
+  EXPECT_EQ(outputs.at("model.layers.0.mlp.gate"), 4);
+  EXPECT_EQ(outputs.at("model.layers.2.mlp.experts.3.gate_up_proj"), 128);
+}
+
+TEST_F(ModelsTest, OlmoesLimitsAreRefused) {
+  const auto status = make(mixture("OlmoeForCausalLM", R"(, "clip_qkv": 8.0)")).status();
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.message().find("config.json: clip_qkv is 8.0"), std::string::npos) << status.message();
+  EXPECT_TRUE(make(mixture("OlmoeForCausalLM", R"(, "clip_qkv": null)")).ok());
+}
+
 TEST_F(ModelsTest, ExpertsAreBounded) {
   const auto refusal = [&](std::string json, const std::string& from, const std::string& to) {
     json.replace(json.find(from), from.size(), to);

@@ -7,7 +7,7 @@ Result<DecoderSpec> read_qwen3_spec(const io::ConfigMap& config, const ModelOpti
   CHORAL_TRY(auto spec, read_decoder_spec(config, options));
   CHORAL_TRY(spec.qkv_bias, config.get_bool_or("attention_bias", false));
   spec.output_bias = spec.qkv_bias;
-  spec.qk_norm = true;
+  spec.qk_norm = layers::QkNorm::kEachHead;
   CHORAL_TRY(spec.sliding_window, read_qwen_windows(config, spec.layers));
   return spec;
 }

@@ -2,8 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <array>
-
 #include "base/nearest_name.h"
 #include "models/families.h"
 
@@ -15,18 +13,21 @@ struct Family {
   Result<std::unique_ptr<Model>> (*make)(const io::ConfigMap&, const ModelOptions&);
 };
 
-constexpr std::array<Family, 12> kFamilies{{{"DeepseekV2ForCausalLM", make_deepseek_v2},
-                                            {"DeepseekV3ForCausalLM", make_deepseek_v3},
-                                            {"Gemma2ForCausalLM", make_gemma2},
-                                            {"Gemma3ForCausalLM", make_gemma3},
-                                            {"GptOssForCausalLM", make_gpt_oss},
-                                            {"LlamaForCausalLM", make_llama},
-                                            {"MistralForCausalLM", make_mistral},
-                                            {"MixtralForCausalLM", make_mixtral},
-                                            {"Phi3ForCausalLM", make_phi3},
-                                            {"Qwen2ForCausalLM", make_qwen2},
-                                            {"Qwen3ForCausalLM", make_qwen3},
-                                            {"Qwen3MoeForCausalLM", make_qwen3_moe}}};
+constexpr Family kFamilies[] = {
+    {"DeepseekV2ForCausalLM", make_deepseek_v2},
+    {"DeepseekV3ForCausalLM", make_deepseek_v3},
+    {"Gemma2ForCausalLM", make_gemma2},
+    {"Gemma3ForCausalLM", make_gemma3},
+    {"GptOssForCausalLM", make_gpt_oss},
+    {"LlamaForCausalLM", make_llama},
+    {"MistralForCausalLM", make_mistral},
+    {"MixtralForCausalLM", make_mixtral},
+    {"OlmoeForCausalLM", make_olmoe},
+    {"Phi3ForCausalLM", make_phi3},
+    {"Qwen2ForCausalLM", make_qwen2},
+    {"Qwen3ForCausalLM", make_qwen3},
+    {"Qwen3MoeForCausalLM", make_qwen3_moe},
+};
 
 }  // namespace
 

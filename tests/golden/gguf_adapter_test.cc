@@ -212,10 +212,11 @@ TEST_P(GgufFamiliesTest, TwoWaysOneAnswer) {
 
 INSTANTIATE_TEST_SUITE_P(
     Families, GgufFamiliesTest,
-    ::testing::Values(Family{"tiny-qwen3moe", "-lora-experts"}, Family{"tiny-phi3", "-lora-all"},
-                      Family{"tiny-deepseek-v2", "-lora-all"}, Family{"tiny-deepseek-v2", "-lora-all", {.old_latent = true}},
-                      Family{"tiny-deepseek-v3", "-lora-mla"}, Family{"tiny-deepseek-v3", "-lora-mla", {.old_latent = true}},
-                      Family{"tiny-gpt-oss", "-lora-all"}, Family{"tiny-gpt-oss", "-lora-all", {.mxfp4_experts = true}}),
+    ::testing::Values(Family{"tiny-qwen3moe", "-lora-experts"}, Family{"tiny-olmoe", "-lora-all"},
+                      Family{"tiny-phi3", "-lora-all"}, Family{"tiny-deepseek-v2", "-lora-all"},
+                      Family{"tiny-deepseek-v2", "-lora-all", {.old_latent = true}}, Family{"tiny-deepseek-v3", "-lora-mla"},
+                      Family{"tiny-deepseek-v3", "-lora-mla", {.old_latent = true}}, Family{"tiny-gpt-oss", "-lora-all"},
+                      Family{"tiny-gpt-oss", "-lora-all", {.mxfp4_experts = true}}),
     [](const auto& tested) {
       std::string name = std::string(tested.param.model).substr(5);
       std::replace(name.begin(), name.end(), '-', '_');

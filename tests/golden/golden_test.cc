@@ -16,6 +16,7 @@
 #include "choral/llm.h"
 #include "golden/weight_set.h"
 #include "support/temp_dir.h"
+#include "support/tiny_models.h"
 
 namespace choral::golden {
 namespace {
@@ -76,7 +77,7 @@ void check_model(EngineOptions options, const std::string& goldens_file, const s
   for (size_t i = 0; i < goldens.size(); ++i) expect_equal(goldens[i], outputs[i]);
 }
 
-class TinyGoldenTest : public ::testing::TestWithParam<const char*> {};
+class TinyGoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TinyGoldenTest, EqualsTransformersAndPeft) {
   const std::string model = GetParam();
@@ -115,17 +116,8 @@ TEST(TinyGoldenMxfp4Test, EqualsTransformersAndPeft) {
   check_model({.model = folder.path(), .threads = 2}, "tiny.jsonl", "tiny-gpt-oss", std::string(CHORAL_TEST_DATA) + "/lora");
 }
 
-std::string family_of(const ::testing::TestParamInfo<const char*>& tested) {
-  std::string name = std::string(tested.param).substr(5);
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest,
-                         ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-phi3", "tiny-gemma2",
-                                           "tiny-gemma3", "tiny-qwen3moe", "tiny-gpt-oss", "tiny-deepseek-v2",
-                                           "tiny-deepseek-v3"),
-                         family_of);
+INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::ValuesIn(testing::tiny_models()),
+                         [](const auto& tested) { return testing::family_of(tested.param); });
 
 // A mixture that is Mistral: its router is undecided, so the first two experts share a token by halves, and their mean is the
 // MLP. The others would be heard if they were chosen.

@@ -176,6 +176,22 @@ const Kind kKinds[] = {
        }
        k.replace(layer(1) + ".mlp.experts.2.down_proj.weight", 0.3f);
      }},
+    {"LoRA on q_proj and k_proj before a norm of all heads, on experts and their router", "tiny-olmoe",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = {"q_proj", "k_proj", "down_proj", "gate"};
+       k.config["modules_to_save"] = {"layers.1.self_attn.q_norm"};
+       for (const auto& module : linear_modules(base)) {
+         if (module.ends_with("q_proj") || module.ends_with("k_proj") || module.ends_with("down_proj")) k.add_pair(module);
+       }
+       for (int i = 0; i < 3; ++i) k.add_pair(layer(i) + ".mlp.gate");
+       k.replace(layer(1) + ".self_attn.q_norm.weight", 0.3f);
+     }},
+    {"DoRA on k_proj before a norm of all heads", "tiny-olmoe",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"k_proj"};
+       for (int i = 0; i < 3; ++i) k.add_dora(layer(i) + ".self_attn.k_proj");
+     }},
     {"LoRA on all of latent attention, its latents' norms saved", "tiny-deepseek-v2",
      [](AdapterKind& k, const WeightSet& base) {
        k.config["target_modules"] = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"};

@@ -26,6 +26,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
+torch.set_num_threads(1)  # matrices are too small for more
 
 STEPS = 32
 VOCABULARY = 4096
@@ -47,12 +48,20 @@ GPT_OSS = dict(
     rope_theta=10000.0, rms_norm_eps=1e-5, num_local_experts=6, num_experts_per_tok=2, swiglu_limit=1.25, attention_bias=True,
     tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
 
+OLMOE = dict(
+    hidden_size=64, intermediate_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
+    max_position_embeddings=512, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-5, attention_bias=False, clip_qkv=None,
+    num_experts=8, num_experts_per_tok=3, norm_topk_prob=False, tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988,
+    eos_token_id=3989)
+
 FAMILIES = {
     "tiny-phi3": dict(model=transformers.Phi3ForCausalLM, config=transformers.Phi3Config, fields=PHI3, prompts=(20, 33, 40, 150),
                       targets=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
     "tiny-gpt-oss": dict(model=transformers.GptOssForCausalLM, config=transformers.GptOssConfig, fields=GPT_OSS, prompts=(1, 9, 40, 150),
                          targets=["q_proj", "k_proj", "v_proj", "o_proj"],
-                         parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
+                         parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"], mxfp4_experts=True),
+    "tiny-olmoe": dict(model=transformers.OlmoeForCausalLM, config=transformers.OlmoeConfig, fields=OLMOE, prompts=(1, 9, 40, 150),
+                       targets="all-linear"),
 }
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -81,7 +90,7 @@ def make_model(family):
                 weight.copy_(1 + 0.1 * torch.randn_like(weight))
             else:
                 weight.copy_(torch.randn_like(weight) * (0.15 if "embed" in name else 1.5 * weight.shape[-1] ** -0.5))
-            if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            if family.get("mxfp4_experts") and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
                 weight.copy_(mxfp4_numbers(*mxfp4_codes(weight.mT)).mT)
             weight.copy_(weight.bfloat16())
     return model
@@ -120,7 +129,7 @@ def save_model(model, family, folder, data):
     config = dict(architectures=[family["model"].__name__], model_type=model.config.model_type, hidden_act="silu",
                   torch_dtype="bfloat16", **family["fields"])
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    if family["model"] is transformers.GptOssForCausalLM:
+    if family.get("mxfp4_experts"):
         split_experts(folder, config)
     for file in folder.iterdir():
         file.chmod(0o644)

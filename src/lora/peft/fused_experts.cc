@@ -1,6 +1,7 @@
 #include "lora/peft/fused_experts.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/printable.h"
@@ -9,7 +10,8 @@
 namespace choral::lora {
 namespace {
 
-constexpr std::string_view kExperts = ".experts", kInner = ".base_layer";
+constexpr std::string_view kExperts = ".experts", kInner = ".base_layer", kWeight = ".weight";
+constexpr std::array<std::string_view, 2> kParameters{"gate_up_proj", "down_proj"};  // in the order of modules of experts
 
 // "x.experts.base_layer.base_layer" -> "x.experts" and 2.
 size_t strip_wrappers(std::string_view& module) {
@@ -18,13 +20,15 @@ size_t strip_wrappers(std::string_view& module) {
   return depth;
 }
 
+bool names(std::span<const std::string> parameters, std::string_view parameter) {
+  return std::any_of(parameters.begin(), parameters.end(), [&](const auto& name) { return is_end_of(name, parameter); });
+}
+
 // What a module of experts within `depth` others adapts; empty when the config names no such parameter.
 std::string_view parameter_at(std::span<const std::string> parameters, std::string_view experts, size_t depth) {
   std::vector<std::string_view> own;
-  for (const auto& parameter : parameters) {
-    const size_t dot = parameter.rfind('.');
-    if (dot == std::string::npos || !is_end_of(parameter.substr(0, dot), experts)) continue;
-    own.push_back(std::string_view(parameter).substr(dot + 1));
+  for (const auto parameter : kParameters) {
+    if (names(parameters, fmt::format("{}.{}", experts, parameter))) own.push_back(parameter);
   }
   return depth < own.size() ? own[own.size() - 1 - depth] : std::string_view();
 }
@@ -108,10 +112,20 @@ bool is_fused_experts(std::string_view module) {
 
 bool is_of_expert(std::string_view module) { return !without_number(module).empty(); }
 
+bool is_parameter(std::string_view name) {
+  if (name.ends_with(kWeight)) return name.size() > kWeight.size();
+  const size_t dot = name.rfind('.');
+  const bool of_experts = dot == std::string_view::npos || is_end_of("experts", name.substr(0, dot));
+  return of_experts && std::count(kParameters.begin(), kParameters.end(), name.substr(dot + 1)) > 0;
+}
+
+std::string parameter_of(std::string_view module) {
+  const std::string of_experts = without_number(module);
+  return of_experts.empty() ? fmt::format("{}{}", module, kWeight) : of_experts;
+}
+
 bool names_parameter_of(std::span<const std::string> parameters, std::string_view module) {
-  const std::string whole = without_number(module);
-  return !whole.empty() &&
-         std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) { return is_end_of(parameter, whole); });
+  return !parameters.empty() && names(parameters, parameter_of(module));
 }
 
 std::vector<NamedTensor> split_fused_experts(std::span<const NamedTensor> tensors, std::span<const std::string> parameters,

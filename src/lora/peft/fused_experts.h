@@ -1,7 +1,8 @@
-// Adapters of experts whose base holds each parameter of all experts as one tensor (PEFT's target_parameters): one pair of
-// tensors a layer and parameter, taken apart into a pair an expert. Files name the module only, once for each of its parameters,
-// the first of target_parameters innermost: "….experts.base_layer.lora_A" is of the first of two, "….experts.lora_A" of the
-// second.
+// Adapters of parameters (PEFT's target_parameters). A module's weight is adapted as the module is: "mlp.gate.weight". Where the
+// base holds each parameter of all experts as one tensor, the file has one pair of tensors a layer and parameter, taken apart
+// here into a pair an expert. It names the module only, once for each parameter that is adapted, in the order in which the module
+// defines them, whatever the config's order is: gate_up_proj is inside, "….experts.base_layer.lora_A", if down_proj is adapted
+// too, "….experts.lora_A".
 //   lora_A [experts·r, in]: expert e has rows e·r … e·r + r - 1;  lora_B [out, r·experts]: it has columns j·experts + e of rank
 //   j.
 // Pure; any thread.
@@ -24,8 +25,13 @@ bool is_fused_experts(std::string_view module);
 // "model.layers.1.mlp.experts.3.up_proj": a matrix of one expert.
 bool is_of_expert(std::string_view module);
 
-// Whether `parameters` names the parameter that expert module `module` ("….experts.3.down_proj") is a part of: by its whole name
-// ("….experts.down_proj") or an end of it.
+// "experts.down_proj", "gate_up_proj", "mlp.gate.weight": a parameter that may be adapted in some model.
+bool is_parameter(std::string_view name);
+
+// The parameter by which PEFT knows `module`: "….experts.down_proj" of "….experts.3.down_proj", else its weight.
+std::string parameter_of(std::string_view module);
+
+// Whether `parameters` names parameter_of(module), by its whole name or an end of it.
 bool names_parameter_of(std::span<const std::string> parameters, std::string_view module);
 
 // How many experts a layer has: asked with its module ("….experts"), a parameter, and the rows of the parameter's lora_A.

@@ -19,12 +19,12 @@ std::vector<LoRATarget> targets() {
   return out;
 }
 
-// gate_up_proj is the first of two parameters, so its tensors lie in those of the second.
-AdapterBuilder fused() {
+// gate_up_proj is the first of a module's two parameters, so its tensors, of this rank, lie in those of the second.
+AdapterBuilder fused(int64_t rank = kRank) {
   const std::string name = "base_model.model." + kModule;
   AdapterBuilder builder;
-  return builder.add(name + ".base_layer.lora_A.weight", {kExperts * kRank, kHidden})
-      .add(name + ".base_layer.lora_B.weight", {2 * kIntermediate, kRank * kExperts})
+  return builder.add(name + ".base_layer.lora_A.weight", {kExperts * rank, kHidden})
+      .add(name + ".base_layer.lora_B.weight", {2 * kIntermediate, rank * kExperts})
       .add(name + ".lora_A.weight", {kExperts * kRank, kIntermediate})
       .add(name + ".lora_B.weight", {kHidden, kRank * kExperts});
 }
@@ -51,9 +51,51 @@ TEST(FusedExperts, EachExpertHasItsRowsOfAAndItsColumnsOfB) {
   EXPECT_EQ(model.loras().size(), 3u * kExperts);
 }
 
-TEST(FusedExperts, TheOrderOfParametersSaysWhichIsInside) {
-  const auto turned = config(R"(["mlp.experts.down_proj","mlp.experts.gate_up_proj"])");
-  EXPECT_THAT(refusal(fused(), turned, {}, targets()), HasSubstr("has shape"));
+// PEFT nests them as the module defines them, and saves a set's names in any order, bare where it found them itself.
+TEST(FusedExperts, TheOrderOfTheConfigSaysNothing) {
+  for (const char* parameters : {R"(["mlp.experts.down_proj","mlp.experts.gate_up_proj"])", R"(["down_proj","gate_up_proj"])",
+                                 R"(["gate_up_proj","experts.down_proj"])"}) {
+    const auto model = accepted(fused(), config(parameters), {}, targets());
+    EXPECT_EQ(model.get_lora(kModule + ".0.down_proj")->lora_a.view.shape, (Shape{kRank, kIntermediate})) << parameters;
+    EXPECT_EQ(model.loras().size(), 3u * kExperts);
+  }
+}
+
+// What PEFT makes of target_modules that name gate_proj and up_proj: both ranks in one pair.
+TEST(FusedExperts, PatternsKnowTheParameter) {
+  const auto wide = fused(2 * kRank);
+  const auto with = [](std::string_view rank, std::string_view alpha) {
+    return fmt::format(
+        R"({{"r":2,"lora_alpha":4,"target_parameters":["gate_up_proj","down_proj"],"rank_pattern":{},"alpha_pattern":{}}})", rank,
+        alpha);
+  };
+  const auto model = accepted(wide, with(R"({".*\\.gate_up_proj":4})", R"({".*\\.gate_up_proj":12})"), {}, targets());
+  EXPECT_EQ(model.get_lora(kModule + ".2.up_proj")->rank, 2 * kRank);
+  EXPECT_EQ(model.get_lora(kModule + ".2.up_proj")->scaling, 3.0F);
+  EXPECT_EQ(model.get_lora(kModule + ".2.down_proj")->rank, kRank);
+  EXPECT_EQ(model.get_lora(kModule + ".2.down_proj")->scaling, 2.0F);
+  EXPECT_EQ(
+      accepted(wide, with(R"({"experts.gate_up_proj":4})", "{}"), {}, targets()).get_lora(kModule + ".0.gate_proj")->scaling,
+      1.0F);
+  EXPECT_THAT(refusal(wide, with("{}", "{}"), {}, targets()), HasSubstr("has rank 4 in the file and 2 by r"));
+}
+
+TEST(FusedExperts, AModulesWeightIsTheModule) {
+  const std::string router = "model.layers.1.mlp.gate", other = "model.layers.0.mlp.gate";
+  auto with_routers = targets();
+  with_routers.push_back(testing::linear(router, {{router, kExperts}}, kHidden));
+  with_routers.push_back(testing::linear(other, {{other, kExperts}}, kHidden));
+  auto builder = fused().pair(router, 3, kHidden, kExperts);
+  const std::string both = R"("gate_up_proj","down_proj")", patterns = R"("rank_pattern":{"gate.weight":3})";
+  const auto config = [&](std::string_view gate) {
+    return fmt::format(R"({{"r":2,"lora_alpha":4,"target_parameters":[{},"{}"],{}}})", both, gate, patterns);
+  };
+  const auto model = accepted(builder, config("1.mlp.gate.weight"), {}, with_routers);
+  ASSERT_NE(model.get_lora(router), nullptr);
+  EXPECT_EQ(model.get_lora(router)->rank, 3);
+  EXPECT_EQ(model.get_lora(other), nullptr);
+  EXPECT_THAT(refusal(builder, config("gate.weight"), {}, with_routers), HasSubstr(other));
+  EXPECT_THAT(refusal(builder, config("route.weight"), {}, with_routers), HasSubstr("'route.weight'"));
 }
 
 TEST(FusedExperts, WhatDoesNotFitIsNamed) {
@@ -109,6 +151,13 @@ TEST(FusedExperts, ParametersAreNamedByTheirEnds) {
   EXPECT_FALSE(names_parameter_of(parameters, "down_proj"));
   EXPECT_FALSE(names_parameter_of(parameters, ".down_proj"));
   EXPECT_FALSE(names_parameter_of(parameters, ""));
+  EXPECT_EQ(parameter_of("model.layers.1.mlp.gate"), "model.layers.1.mlp.gate.weight");
+  for (const char* name : {"mlp.gate.weight", "experts.down_proj", "gate_up_proj", "1.mlp.experts.gate_up_proj"}) {
+    EXPECT_TRUE(is_parameter(name)) << name;
+  }
+  for (const char* name : {"", ".weight", "weight", "mlp.down_proj", "mlp.experts.w2", "mlp.experts.down_proj_bias", "up_proj"}) {
+    EXPECT_FALSE(is_parameter(name)) << name;
+  }
   EXPECT_TRUE(is_of_expert("model.layers.1.mlp.experts.12.w1"));
   EXPECT_FALSE(is_of_expert("model.layers.1.mlp.shared_experts.up_proj"));
   EXPECT_TRUE(is_fused_experts("model.layers.0.mlp.experts.base_layer.base_layer"));

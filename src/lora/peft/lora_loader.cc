@@ -195,12 +195,12 @@ void LoRALoader::check_complete(const Modules& modules) {
 
 void LoRALoader::check_parameters() {
   for (const auto& parameter : peft_.target_parameters) {
-    const bool known = std::any_of(targets_.begin(), targets_.end(), [&](const LoRATarget& target) {
-      return names_parameter_of({&parameter, 1}, target.name);
+    const bool known = std::any_of(places_.begin(), places_.end(), [&](const auto& place) {
+      return names_parameter_of({&parameter, 1}, place.first);
     });
     if (known) continue;
-    problems_.add(
-        unsupported("target_parameters names '{}', which is no parameter of experts of this model", printable(parameter)));
+    problems_.add(unsupported("target_parameters names '{}', which is no parameter of this model that can be adapted",
+                              printable(parameter)));
   }
 }
 

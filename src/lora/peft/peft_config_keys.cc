@@ -121,9 +121,6 @@ void PEFTHelper::check_together() {
   if (!layers_pattern.empty() && (!layers_to_transform || layers_to_transform->empty())) {
     problems_.add(invalid_argument("layers_pattern without layers_to_transform says nothing (PEFT refuses it too)"));
   }
-  if (!target_parameters.empty() && !(rank_pattern.empty() && alpha_pattern.empty())) {
-    problems_.add(unsupported("target_parameters cannot be used with rank_pattern or alpha_pattern"));
-  }
   if (!target_parameters.empty() && (use_dora || lora_bias)) {
     problems_.add(
         unsupported("target_parameters cannot be used with {} (PEFT refuses it too)", use_dora ? "use_dora" : "lora_bias"));

@@ -53,11 +53,10 @@ Status PEFTHelper::read_targets(const io::ConfigMap& config, const PEFTLimits& l
     return too_many(config, "target_parameters", target_parameters.size(), limits.max_names);
   }
   for (const auto& parameter : target_parameters) {
-    const size_t dot = parameter.rfind('.');
-    if (dot != std::string::npos && is_fused_experts(parameter.substr(0, dot))) continue;
+    if (is_parameter(parameter)) continue;
     problems_.add(
-        unsupported("target_parameters: '{}' is no parameter of experts; adapters of other parameters are not served: "
-                    "name the module in target_modules",
+        unsupported("target_parameters: '{}' is neither a parameter of experts (gate_up_proj, down_proj) nor a module's weight; "
+                    "adapters of other parameters are not served",
                     printable(parameter)));
   }
   if (target_parameters.empty() && target_modules.empty() && !target_pattern && !all_linear) {

@@ -41,6 +41,11 @@ int64_t layer_index(std::string_view module) {
   return -1;
 }
 
+// What patterns of ranks and alphas are matched with: the module, or the parameter that is adapted in its place.
+std::string pattern_key(const std::vector<std::string>& parameters, std::string_view module) {
+  return names_parameter_of(parameters, module) ? parameter_of(module) : std::string(module);
+}
+
 }  // namespace
 
 bool PEFTHelper::is_saved_by(std::string_view wanted, std::string_view module) {
@@ -59,12 +64,12 @@ Result<int64_t> PEFTHelper::PatternTable::first_match(std::string_view module) c
 }
 
 Result<int64_t> PEFTHelper::rank_for(std::string_view module) const {
-  CHORAL_TRY(const int64_t at, ranks_.first_match(module));
+  CHORAL_TRY(const int64_t at, ranks_.first_match(pattern_key(target_parameters, module)));
   return at < 0 ? r : rank_pattern[at].second;
 }
 
 Result<double> PEFTHelper::alpha_for(std::string_view module) const {
-  CHORAL_TRY(const int64_t at, alphas_.first_match(module));
+  CHORAL_TRY(const int64_t at, alphas_.first_match(pattern_key(target_parameters, module)));
   return at < 0 ? lora_alpha : alpha_pattern[at].second;
 }
 

@@ -55,9 +55,10 @@ void add_tied_heads(const PEFTHelper& peft, std::map<std::string, LoRATarget>& f
 // A model in which the file's own shapes are right, as far as they agree with each other.
 std::vector<LoRATarget> targets_from(std::span<const NamedTensor> tensors, const PEFTHelper& peft) {
   std::map<std::string, LoRATarget> found;
-  const auto count_experts = [&](std::string_view, std::string_view, int64_t a_rows) {
+  const auto count_experts = [&](std::string_view experts, std::string_view parameter, int64_t a_rows) -> int64_t {
     constexpr int64_t kMostExperts = 4096;
-    return peft.r > 0 && a_rows / peft.r <= kMostExperts ? a_rows / peft.r : 0;
+    const auto rank = peft.rank_for(fmt::format("{}.0.{}", experts, parameter));
+    return rank.ok() && *rank > 0 && a_rows / *rank <= kMostExperts ? a_rows / *rank : 0;
   };
   ProblemList of_no_model;  // found again by whoever has the targets
   for (const auto& [name, tensor] :
