@@ -5,7 +5,8 @@ usage: against_peft.py CHORAL MODEL_DIR... [--adapters N] [--seed S] [--keep DIR
 Needs torch, transformers and peft (docs/adapters.md names the versions this was run with); `./dev peft` installs them. Without them, here
 and in the Python that CHORAL_PEFT_PYTHON names, it exits with 77: skipped.
 
-Each model gets N adapters; one whose projections have other names than Llama's is left out. All prompts under all of them, and under the base, go into one run of `choral generate`: one mixed batch.
+Each model gets N adapters of the projections that it has; of one with experts also of their parameters and of routers. All prompts
+under all of them, and under the base, go into one run of `choral generate`: one mixed batch.
 PEFT computes in double precision. An answer holds when its tokens are PEFT's up to the first tie and every log-probability of the
 top 10 is within the tolerance at each step until then. Of an adapter that Choral refuses, the refusal is printed, and it counts as failed.
 """
@@ -37,28 +38,44 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 torch.set_num_threads(2)
 
-LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 STEPS = 10
 TIE, TOLERANCE, WORTH_TESTING = 1e-3, 3e-3, 2e-2
 
 
-def draw_targets(rnd, layers):
+class Parts:
+    """What adapters of this model may name."""
+
+    def __init__(self, model):
+        def leaves(kind):
+            return list(dict.fromkeys(name.split(".")[-1] for name, module in model.named_modules()
+                                      if isinstance(module, torch.nn.Linear) and kind in name))
+
+        self.attention, self.mlp = leaves(".self_attn."), leaves(".mlp.")
+        self.linear = self.attention + self.mlp
+        stacked = [name.split(".layers.")[1].split(".", 1)[1] for name, _ in model.named_parameters()
+                   if name.endswith(("mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight", "mlp.router.weight"))]
+        self.parameters = list(dict.fromkeys(stacked))
+        self.routers = [name.split(".")[1] for name in self.parameters if name.endswith(".weight")]
+
+
+def draw_targets(rnd, parts, layers):
     """target_modules, and what to call it."""
-    some = sorted(rnd.sample(LINEAR, rnd.randint(1, 4)))
+    some = sorted(rnd.sample(parts.linear, rnd.randint(1, min(4, len(parts.linear)))))
+    last = parts.mlp[-1] if parts.mlp else parts.attention[-1]
     return rnd.choice([
         (some, "+".join(some)),
-        (LINEAR, "all seven"),
+        (parts.linear, "all by name"),
         ("all-linear", "all-linear"),
         (r".*\.(self_attn|mlp)\.(%s)" % "|".join(some), "regex " + "|".join(some)),
         (r"model\.layers\.[%s]\..*_proj" % "".join(map(str, rnd.sample(range(layers), 2))), "regex of layers"),
-        ([f"layers.{rnd.randrange(layers)}.self_attn.{rnd.choice(['q_proj', 'v_proj'])}", "down_proj"], "suffix paths"),
+        ([f"layers.{rnd.randrange(layers)}.self_attn.{rnd.choice(parts.attention)}", last], "suffix paths"),
     ])
 
 
-def draw_config(rnd, config):
+def draw_config(rnd, config, parts):
     """LoraConfig's arguments, and what is special about them."""
     layers = config.num_hidden_layers
-    targets, name = draw_targets(rnd, layers)
+    targets, name = draw_targets(rnd, parts, layers)
     rank = rnd.choice([1, 2, 3, 4, 8, 16, 31, 64])
     kinds = [f"r{rank}", name]
     args = {"r": rank, "lora_alpha": rnd.choice([1, 4, 8, 16, 32]), "target_modules": targets, "task_type": "CAUSAL_LM"}
@@ -71,26 +88,29 @@ def draw_config(rnd, config):
         return True
 
     with_chance(0.25, "rsLoRA", use_rslora=True)
-    dora = with_chance(0.2, "DoRA", use_dora=True)
-    if with_chance(0.25, "rank_pattern", rank_pattern={rnd.choice(LINEAR): rnd.choice([2, 5, 12]),
+    stacked = sorted(rnd.sample(parts.parameters, rnd.randint(1, len(parts.parameters)))) if parts.parameters else []
+    stacked = bool(stacked) and with_chance(0.5, "parameters " + "+".join(stacked), target_parameters=stacked)
+    dora = not stacked and with_chance(0.2, "DoRA", use_dora=True)
+    if with_chance(0.25, "rank_pattern", rank_pattern={rnd.choice(parts.linear): rnd.choice([2, 5, 12]),
                                                        rf"layers\.{rnd.randrange(layers)}\.mlp\.up_proj": 7}):
-        with_chance(0.7, "alpha_pattern", alpha_pattern={rnd.choice(LINEAR): 3, f"self_attn.{rnd.choice(LINEAR[:4])}": 24})
+        with_chance(0.7, "alpha_pattern", alpha_pattern={rnd.choice(parts.linear): 3, f"self_attn.{rnd.choice(parts.attention)}": 24})
     if isinstance(targets, list) and not any("." in t for t in targets):
         some = sorted(rnd.sample(range(layers), 2))
         with_chance(0.2, "layers_to_transform", layers_to_transform=rnd.choice([some, some[0]]))
         if "layers_to_transform" in args:
             with_chance(0.5, "layers_pattern", layers_pattern="layers")
-    if not dora:
+    if not dora and not stacked:
         with_chance(0.15, "lora_bias", lora_bias=True)
         with_chance(0.15, "bias all", bias="all")
     with_chance(0.1, "bias lora_only", bias="lora_only")
     if targets == "all-linear" or (isinstance(targets, list) and len(targets) > 2):
-        with_chance(0.2, "exclude_modules", exclude_modules=rnd.choice([["k_proj", "up_proj"], r".*layers\.1\..*"]))
+        with_chance(0.2, "exclude_modules", exclude_modules=rnd.choice([rnd.sample(parts.linear, 2), r".*layers\.1\..*"]))
     if isinstance(targets, list) and not dora and "layers_to_transform" not in args:
         with_chance(0.15, "embed_tokens", target_modules=args["target_modules"] + ["embed_tokens"])
         with_chance(0.15, "lm_head", target_modules=args["target_modules"] + ["lm_head"])
     taken = args["target_modules"] if isinstance(args["target_modules"], list) else []
-    if not with_chance(0.15, "modules_to_save norms", modules_to_save=["input_layernorm", "norm"]):
+    routers = parts.routers if not any(name.endswith(".weight") for name in args.get("target_parameters", [])) else []
+    if not with_chance(0.15, f"modules_to_save {'+'.join(['norms', *routers])}", modules_to_save=["input_layernorm", "norm", *routers]):
         if "lm_head" not in taken:
             with_chance(0.1, "modules_to_save lm_head", modules_to_save=["lm_head"])
         if "embed_tokens" not in taken and "modules_to_save" not in args:
@@ -101,7 +121,8 @@ def draw_config(rnd, config):
         where = "+".join(of) if isinstance(of, dict) else "embed_tokens"
         with_chance(0.15, f"trainable tokens of {where}{', the same' if isinstance(of, dict) and len(set(map(str, of.values()))) < len(of) else ''}",
                     trainable_token_indices=of)
-    if not dora and len(kinds) == 2:
+    # Latent attention moves kv_b_proj to the rows that look: it has one adapter for all tokens of a sequence.
+    if not dora and len(kinds) == 2 and "kv_b_proj" not in parts.linear:
         with_chance(0.4, "aLoRA", alora_invocation_tokens=[rnd.randrange(10, 400) for _ in range(rnd.randint(1, 3))])
     return args, kinds
 
@@ -178,7 +199,10 @@ def save(model, folder, rnd, own):
 
 def draw_prompts(rnd, config, invocation):
     prompts = []
-    for length in (rnd.randint(1, 8), rnd.randint(20, 60)):
+    # longrope: transformers changes the factors where a text grows beyond the first positions, an engine for long ones has one form.
+    scaling = getattr(config, "rope_parameters", None) or {}
+    least = scaling.get("original_max_position_embeddings", 0) if scaling.get("rope_type") == "longrope" else 0
+    for length in (least + rnd.randint(1, 8), least + rnd.randint(20, 60)):
         prompt = [rnd.randrange(10, config.vocab_size - 10) for _ in range(length)]
         if invocation:
             at = rnd.randint(0, length)
@@ -206,9 +230,9 @@ def effect(base, prompt, adapted):
     return max(abs(plain[token].item() - logprob) for token, logprob in adapted["steps"][0].items())
 
 
-def make_case(base, folder, rnd):
+def make_case(base, parts, folder, rnd):
     """An adapter in `folder`, what is special about it, and its answers; None for what PEFT itself refuses."""
-    args, kinds = draw_config(rnd, base.config)
+    args, kinds = draw_config(rnd, base.config, parts)
     invocation = args.get("alora_invocation_tokens")
     own = draw_own_tokens(rnd, base.config, args, kinds)
     try:
@@ -270,11 +294,8 @@ def run_choral(choral, model_dir, folder, cases):
 
 def check_model(args, model_dir, folder, rnd):
     """How many adapters did not hold, of how many."""
-    base = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="eager").eval()
-    names = {name.split(".")[-1] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
-    if names - {"lm_head"} != set(LINEAR) or "expert" in str(base.config.to_dict()):
-        print(f"{model_dir.name}: left out, its projections have other names")
-        return 0, 0
+    base = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+    parts = Parts(base)
     print(f"{model_dir.name}: {args.adapters} adapters")
     prompts = draw_prompts(rnd, base.config, None)
     exact = copy.deepcopy(base).double()
@@ -282,7 +303,7 @@ def check_model(args, model_dir, folder, rnd):
     failed = 0
     while len(cases) <= args.adapters:
         name = f"a{len(cases)}"
-        case = make_case(base, folder / name, rnd)
+        case = make_case(base, parts, folder / name, rnd)
         if case is None:
             shutil.rmtree(folder / name, ignore_errors=True)
             continue
