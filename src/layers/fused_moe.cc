@@ -6,7 +6,10 @@ namespace choral::layers {
 MoeRouter::MoeRouter(Builder& builder, const Spec& spec)
     : ReplicatedLinear(builder, quant::LayerKind::kRouter,
                        {.prefix = spec.prefix, .in = spec.hidden, .out = spec.experts, .bias = spec.bias}),
-      selection_bias_(spec.selection_bias ? spec.experts : 0) {}
+      selection_bias_(spec.selection_bias ? spec.experts : 0) {
+  if (spec.selection_bias && !builder.lora_targets.empty())
+    builder.lora_targets.back().selection_bias = [this] { return selection_bias(); };
+}
 
 Status MoeRouter::load_weights(quant::WeightSource& source) {
   CHORAL_RETURN_IF_ERROR(ReplicatedLinear::load_weights(source));

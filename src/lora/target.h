@@ -41,6 +41,9 @@ struct LoRATarget {
   std::function<Status(int64_t row, std::span<float> out)> base_row = {};
   // The layer's own bias, empty when it has none. [out]
   std::function<std::span<const float>()> base_bias = {};
+  // A router's bias that helps to choose but has no share in the weights; adapters choose by the base's. Null for what has none;
+  // empty while the base's weights are not there. [out]
+  std::function<std::span<const float>()> selection_bias = {};
 
   int64_t out() const {
     int64_t total = 0;

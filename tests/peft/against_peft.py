@@ -181,9 +181,9 @@ def disturb(model, rnd, scale):
 
 
 def save(model, folder, rnd, own):
-    """In one of the forms in which adapters are found; says which. Copies of the base's weights stay as they are."""
+    """In one of the forms in which adapters are found; says which. Copies of the base's values stay as they are."""
     def stored(tensors):
-        return {name: t if own or "base_layer" in name else t.to(dtype) for name, t in tensors.items()}
+        return {name: t if own or "base_layer" in name or name.endswith("e_score_correction_bias") else t.to(dtype) for name, t in tensors.items()}
 
     dtype = rnd.choice([torch.float32, torch.bfloat16, torch.float16])
     form = rnd.choice(["safetensors", "safetensors", "bin"])

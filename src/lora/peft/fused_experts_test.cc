@@ -80,6 +80,51 @@ TEST(FusedExperts, PatternsKnowTheParameter) {
   EXPECT_THAT(refusal(wide, with("{}", "{}"), {}, targets()), HasSubstr("has rank 4 in the file and 2 by r"));
 }
 
+// Mixtral's checkpoints and transformers 4 call its parts otherwise than transformers 5; a file speaks as it was made.
+TEST(FusedExperts, MixtralHasTwoSpellings) {
+  const std::string block = "model.layers.1.block_sparse_moe.";
+  auto mixtral = testing::small_targets();
+  mixtral.push_back(testing::linear(block + "gate", {{block + "gate", kExperts}}, kHidden));
+  for (int64_t e = 0; e < kExperts; ++e) {
+    const auto expert = fmt::format("{}experts.{}.", block, e);
+    mixtral.push_back(
+        testing::linear(expert + "gate_up_proj", {{expert + "w1", kIntermediate}, {expert + "w3", kIntermediate}}, kHidden));
+    mixtral.push_back(testing::linear(expert + "w2", {{expert + "w2", kHidden}}, kIntermediate));
+  }
+  const auto newer = accepted(fused().pair("model.layers.1.mlp.gate", 2, kHidden, kExperts),
+                              config(R"(["gate_up_proj","down_proj","mlp.gate.weight"])"), {}, mixtral);
+  EXPECT_EQ(newer.loras().size(), 3u * kExperts + 1);
+  ASSERT_NE(newer.get_lora(block + "experts.2.w3"), nullptr);
+  EXPECT_EQ(newer.get_lora(block + "experts.2.w3")->lora_b.view.shape, (Shape{kIntermediate, kRank}));
+  EXPECT_NE(newer.get_lora(block + "gate"), nullptr);
+
+  AdapterBuilder older;
+  for (int64_t e = 0; e < kExperts; ++e) older.pair(fmt::format("{}experts.{}.w2", block, e), 2, kIntermediate, kHidden);
+  EXPECT_EQ(accepted(older, config_json("", R"(["w2"])"), {}, mixtral).loras().size(), static_cast<size_t>(kExperts));
+  EXPECT_THAT(refusal(older, config_json("", R"(["w2","w1"])"), {}, mixtral), HasSubstr(block + "experts.0.w1"));
+}
+
+// What a router with a selection bias is saved with.
+TEST(FusedExperts, ARoutersSelectionBiasIsTheBases) {
+  static const std::vector<float> kBias{0.5F, -1.25F, 3.0F};
+  const std::string router = "model.layers.1.mlp.gate", bias = "base_model.model." + router + ".e_score_correction_bias";
+  auto with_router = testing::small_targets();
+  with_router.push_back(testing::linear(router, {{router, kExperts}}, kHidden));
+  const std::string config = R"({"r":2,"lora_alpha":4,"target_modules":["q_proj"],"modules_to_save":["gate"]})";
+  AdapterBuilder builder;
+  for (int64_t i = 0; i < testing::kLayers; ++i) {
+    builder.pair(fmt::format("model.layers.{}.self_attn.q_proj", i), 2, kHidden, kHidden);
+  }
+  builder.add("base_model.model." + router + ".weight", {kExperts, kHidden}).add(bias, {kExperts});
+  EXPECT_THAT(refusal(builder, config, {}, with_router), HasSubstr("chooses without such a bias"));
+  with_router.back().selection_bias = [] { return std::span<const float>(kBias); };
+  EXPECT_THAT(refusal(builder, config, {}, with_router), HasSubstr("differs from the base's"));
+  builder.at(router + ".e_score_correction_bias").values = kBias;
+  EXPECT_EQ(accepted(builder, config, {}, with_router).loras().size(), static_cast<size_t>(testing::kLayers));
+  builder.at(router + ".e_score_correction_bias").shape = {kExperts - 1};
+  EXPECT_THAT(refusal(builder, config, {}, with_router), HasSubstr("(experts)"));
+}
+
 TEST(FusedExperts, AModulesWeightIsTheModule) {
   const std::string router = "model.layers.1.mlp.gate", other = "model.layers.0.mlp.gate";
   auto with_routers = targets();

@@ -14,12 +14,15 @@ LoRALoader::LoRALoader(const PEFTHelper& peft, std::span<const LoRATarget> targe
                        std::string source, bool shapes_only)
     : peft_(peft), targets_(targets), options_(options), source_(std::move(source)), shapes_only_(shapes_only) {}
 
-void LoRALoader::index_targets() {
+void LoRALoader::index_targets(std::span<const NamedTensor> tensors) {
+  const auto renamed = [](const LoRATarget& target) { return renamed_in_5(target.name) != target.name; };
+  const auto of_5 = [](const NamedTensor& tensor) { return tensor.name.find(".mlp.") != std::string::npos; };
+  as_in_5_ = std::any_of(targets_.begin(), targets_.end(), renamed) && std::any_of(tensors.begin(), tensors.end(), of_5);
   for (const auto& target : targets_) {
     for (size_t i = 0; i < target.members.size(); ++i) {
-      places_.emplace(target.members[i].name, Place{&target, static_cast<int>(i), target.members[i].out, target.in});
+      places_.emplace(spelled(target.members[i].name), Place{&target, static_cast<int>(i), target.members[i].out, target.in});
     }
-    places_.emplace(target.name, Place{&target, target.members.size() > 1 ? -1 : 0, target.out(), target.in});
+    places_.emplace(spelled(target.name), Place{&target, target.members.size() > 1 ? -1 : 0, target.out(), target.in});
   }
 }
 
@@ -30,7 +33,7 @@ int64_t LoRALoader::count_experts(std::string_view experts, std::string_view par
 }
 
 Result<LoRAModel> LoRALoader::load(std::span<const NamedTensor> tensors) {
-  index_targets();
+  index_targets(tensors);
   if (tensors.empty()) return corrupt("{} holds no tensor", source_);
   const auto count = [this](std::string_view experts, std::string_view parameter, int64_t) {
     return count_experts(experts, parameter);
@@ -165,22 +168,24 @@ void LoRALoader::check_complete(const Modules& modules) {
   const bool as_parameters = !has_experts || !peft_.target_parameters.empty();
   bool leaves_experts = false;
   for (const auto& target : targets_) {
-    if (target.kind == TargetKind::kNorm || modules.contains(target.name)) continue;
+    const std::string whole = spelled(target.name);
+    if (target.kind == TargetKind::kNorm || modules.contains(whole)) continue;
     for (const auto& member : target.members) {
-      if (const auto at = modules.find(member.name); at != modules.end()) {
+      const std::string name = spelled(member.name);
+      if (const auto at = modules.find(name); at != modules.end()) {
         if (at->second[TensorPart::kLoraA] || at->second[TensorPart::kEmbeddingA] || at->second[TensorPart::kLoraB]) continue;
       }
-      const auto wanted = peft_.targets(member.name, target.kind);
+      const auto wanted = peft_.targets(name, target.kind);
       if (!wanted.ok()) return problems_.add(wanted.status());
       if (!*wanted) continue;
-      if (as_parameters && is_of_expert(member.name) && !names_parameter_of(peft_.target_parameters, member.name)) {
+      if (as_parameters && is_of_expert(name) && !names_parameter_of(peft_.target_parameters, name)) {
         leaves_experts = true;
       } else {
-        missing.push_back(member.name);
+        missing.push_back(name);
       }
     }
     const bool stacked = target.members.size() > 1;
-    if (stacked && names_parameter_of(peft_.target_parameters, target.name)) missing.push_back(target.name);
+    if (stacked && names_parameter_of(peft_.target_parameters, whole)) missing.push_back(whole);
   }
   if (leaves_experts) {
     model_.notes_.push_back("target_modules does not reach experts: the file was made where they are parameters");
@@ -212,7 +217,7 @@ void LoRALoader::check_saved(const Modules& modules) {
       if (!PEFTHelper::is_saved_by(wanted, name)) continue;
       // A stacked target's own name counts only when the file speaks of it.
       if (place.member < 0 && !modules.contains(name)) continue;
-      if (place.member >= 0 && modules.contains(place.target->name) && place.target->members.size() > 1) continue;
+      if (place.member >= 0 && modules.contains(spelled(place.target->name)) && place.target->members.size() > 1) continue;
       named = true;
       const auto at = modules.find(name);
       if (at == modules.end() || at->second[TensorPart::kWeight] == nullptr) {

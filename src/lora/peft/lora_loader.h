@@ -37,12 +37,14 @@ class LoRALoader {
   };
   struct Module {
     const Place* place = nullptr;
-    std::array<const NamedTensor*, 12> parts{};  // by TensorPart
+    std::array<const NamedTensor*, 13> parts{};  // by TensorPart
     const NamedTensor* operator[](TensorPart part) const { return parts[static_cast<size_t>(part)]; }
   };
   using Modules = std::map<std::string, Module, std::less<>>;
 
-  void index_targets();
+  void index_targets(std::span<const NamedTensor> tensors);
+  // How this file calls a module that the model calls `name`.
+  std::string spelled(const std::string& name) const { return as_in_5_ ? renamed_in_5(name) : name; }
   int64_t count_experts(std::string_view experts, std::string_view parameter) const;
   std::optional<TensorName> name_of(const NamedTensor& tensor) const;
   bool is_saved_twice(const NamedTensor& a, const NamedTensor& b) const;
@@ -54,6 +56,7 @@ class LoRALoader {
   void take_embedding_pair(const std::string& name, const Module& module);
   void take_replacement(const std::string& name, const Module& module);
   void take_bias(const std::string& name, const Module& module);
+  void check_selection_bias(const std::string& name, const Module& module);
   void take_token_rows(const std::string& name, const Module& module);
   void take_new_embeddings(const std::string& name, const Module& module);
   void check_frozen_copy(const std::string& name, const Module& module, const NamedTensor& tensor);
@@ -91,6 +94,7 @@ class LoRALoader {
   const LoRALoadOptions& options_;
   std::string source_;
   bool shapes_only_;
+  bool as_in_5_ = false;  // made with transformers of version 5 or later, which calls some modules otherwise
   std::map<std::string, Place, std::less<>> places_;
   LoRAModel model_;
   ProblemList problems_;

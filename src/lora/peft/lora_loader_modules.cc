@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/printable.h"
+#include "kernels/quant/dequantise.h"
 #include "lora/peft/lora_loader.h"
 
 namespace choral::lora {
@@ -91,6 +92,7 @@ void LoRALoader::take_module(const std::string& name, const Module& module) {
     }
   }
   take_bias(name, module);
+  if (module[TensorPart::kChoiceBias]) check_selection_bias(name, module);
   if (module[TensorPart::kNewRows]) take_new_embeddings(name, module);
   if (module[TensorPart::kTokenRows]) take_token_rows(name, module);
 }
@@ -323,6 +325,26 @@ void LoRALoader::take_bias(const std::string& name, const Module& module) {
     if (!expect_shape(*tensor, {place.out}, name, "(outputs)") || !expect_finite(*tensor)) continue;
     add_by_member(model_.replaced_biases_, name, place, tensor->tensor);
   }
+}
+
+// PEFT saves it with a router that modules_to_save names. Training does not change it: gradients do not reach it.
+void LoRALoader::check_selection_bias(const std::string& name, const Module& module) {
+  const NamedTensor& tensor = *module[TensorPart::kChoiceBias];
+  const auto& base_bias = module.place->target->selection_bias;
+  if (!base_bias) {
+    return problems_.add(invalid_argument("'{}': '{}' chooses without such a bias in this model", printable(tensor.name), name));
+  }
+  if (!expect_shape(tensor, {module.place->out}, name, "(experts)")) return;
+  const auto base = base_bias();
+  if (shapes_only_ || base.empty()) return;
+  const TensorView& view = tensor.tensor.view;
+  std::vector<float> own(base.size());
+  kernels::dequantise_row(view.dtype, view.data, view.shape[0], own.data());
+  if (std::equal(own.begin(), own.end(), base.begin())) return;
+  problems_.add(
+      unsupported("'{}' differs from the base's: a router cannot choose by another bias for an adapter; leave '{}' out of "
+                  "modules_to_save, or save its bias as the base has it",
+                  printable(tensor.name), name));
 }
 
 }  // namespace choral::lora

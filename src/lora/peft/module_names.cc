@@ -15,7 +15,7 @@ struct Tail {
 };
 
 // Longer tails stand before those they end with.
-constexpr std::array<Tail, 28> kTails{{
+constexpr std::array<Tail, 31> kTails{{
     {"lora_A.weight", TensorPart::kLoraA},
     {"lora_B.weight", TensorPart::kLoraB},
     {"lora_B.bias", TensorPart::kLoraBias},
@@ -34,6 +34,9 @@ constexpr std::array<Tail, 28> kTails{{
     {"lora_magnitude_vector.*.weight", TensorPart::kMagnitude},
     {"token_adapter.trainable_tokens_delta", TensorPart::kTokenRows},
     {"token_adapter.trainable_tokens_delta.*", TensorPart::kTokenRows},
+    {"modules_to_save.e_score_correction_bias", TensorPart::kChoiceBias},
+    {"modules_to_save.*.e_score_correction_bias", TensorPart::kChoiceBias},
+    {"e_score_correction_bias", TensorPart::kChoiceBias},
     {"token_adapter.base_layer.weight", TensorPart::kBaseWeight},
     {"base_layer.weight", TensorPart::kBaseWeight},
     {"base_layer.bias", TensorPart::kBaseBias},
@@ -81,6 +84,17 @@ std::string_view part_tail(TensorPart part) {
     if (tail.part == part) return part == TensorPart::kWeight ? "weight" : part == TensorPart::kBias ? "bias" : tail.pattern;
   }
   return {};
+}
+
+std::string renamed_in_5(std::string_view module) {
+  constexpr std::string_view kBlock = ".block_sparse_moe.";
+  const size_t at = module.find(kBlock);
+  if (at == std::string_view::npos) return std::string(module);
+  std::string_view rest = module.substr(at + kBlock.size()), part;
+  for (const auto& [name, since] : {std::pair(".w1", ".gate_proj"), {".w3", ".up_proj"}, {".w2", ".down_proj"}}) {
+    if (rest.ends_with(name)) rest.remove_suffix(3), part = since;
+  }
+  return fmt::format("{}.mlp.{}{}", module.substr(0, at), rest, part);
 }
 
 bool is_end_of(std::string_view name, std::string_view module) {

@@ -21,6 +21,7 @@ enum class TensorPart : uint8_t {
   kWeight,      // the module's whole weight (modules_to_save)
   kBias,        // the module's whole bias
   kTokenRows,   // token_adapter.trainable_tokens_delta
+  kChoiceBias,  // e_score_correction_bias, a router's selection bias
   kNewRows,     // of tokens that the base does not have, in a file of their own
 };
 
@@ -34,6 +35,10 @@ std::optional<TensorName> parse_tensor_name(std::string_view name);
 
 // The tail PEFT writes: "lora_A.weight".
 std::string_view part_tail(TensorPart part);
+
+// A module as transformers calls it from version 5 on: Mixtral's "block_sparse_moe" is "mlp" there, and an expert's w1, w3 and w2
+// are gate_proj, up_proj and down_proj. Others as they are.
+std::string renamed_in_5(std::string_view module);
 
 // Whether `name` is `module` or its last pieces: "mlp.up_proj" of "model.layers.0.mlp.up_proj".
 bool is_end_of(std::string_view name, std::string_view module);

@@ -31,6 +31,8 @@ TEST(ModuleNames, EverySpelling) {
                         {"original_module.weight", TensorPart::kBaseWeight},
                         {"weight", TensorPart::kWeight},
                         {"bias", TensorPart::kBias},
+                        {"e_score_correction_bias", TensorPart::kChoiceBias},
+                        {"modules_to_save.default.e_score_correction_bias", TensorPart::kChoiceBias},
                         {"token_adapter.trainable_tokens_delta", TensorPart::kTokenRows},
                         {"token_adapter.trainable_tokens_delta.default", TensorPart::kTokenRows}};
   for (const auto& [tail, part] : cases) {
@@ -43,6 +45,15 @@ TEST(ModuleNames, EverySpelling) {
   }
   EXPECT_EQ(part_tail(TensorPart::kLoraA), "lora_A.weight");
   EXPECT_EQ(part_tail(TensorPart::kWeight), "weight");
+}
+
+TEST(ModuleNames, OfTransformers5) {
+  EXPECT_EQ(renamed_in_5("model.layers.3.block_sparse_moe.experts.11.w1"), "model.layers.3.mlp.experts.11.gate_proj");
+  EXPECT_EQ(renamed_in_5("model.layers.3.block_sparse_moe.experts.0.w3"), "model.layers.3.mlp.experts.0.up_proj");
+  EXPECT_EQ(renamed_in_5("model.layers.3.block_sparse_moe.experts.0.w2"), "model.layers.3.mlp.experts.0.down_proj");
+  EXPECT_EQ(renamed_in_5("model.layers.3.block_sparse_moe.experts.0.gate_up_proj"), "model.layers.3.mlp.experts.0.gate_up_proj");
+  EXPECT_EQ(renamed_in_5("model.layers.3.block_sparse_moe.gate"), "model.layers.3.mlp.gate");
+  EXPECT_EQ(renamed_in_5("model.layers.3.mlp.w1"), "model.layers.3.mlp.w1");
 }
 
 TEST(ModuleNames, NoNames) {

@@ -93,6 +93,7 @@ std::vector<LoRATarget> targets_from(std::span<const NamedTensor> tensors, const
         if (out == 0) out = rows;
         break;
       case TensorPart::kNewRows: break;  // has a name of its own
+      case TensorPart::kChoiceBias: target.selection_bias = [] { return std::span<const float>(); }; break;
       case TensorPart::kTokenRows:
         if (target.in == 0) target.in = cols;
         for (const auto& entry : peft.trainable_token_indices) {

@@ -72,6 +72,7 @@ Status ModelChecker::open_model(const EngineOptions& options) {
     // Layers know their bias once it is packed; here it only matters whether there is one.
     const bool has = !target.members.empty() && checkpoint_->contains(target.members[0].name + ".bias");
     target.base_bias = [has] { return has ? std::span<const float>(kSomeBias) : std::span<const float>(); };
+    if (target.selection_bias) target.selection_bias = [] { return std::span<const float>(); };
     target.base_row = rows_in_file(*checkpoint_, target);
   }
   check_.targets = targets_;
