@@ -6,21 +6,23 @@
 
 #include "engine/kv_pool.h"
 #include "engine/tiny_model_test.h"
+#include "io/config_map.h"
+#include "support/tiny_models.h"
 
 namespace choral::engine {
 namespace {
 
 using ::testing::HasSubstr;
 
-struct Tested {
-  const char* model;
-  bool routes = false;
-};
-
-class Int8KvTest : public ::testing::TestWithParam<Tested> {
+class Int8KvTest : public ::testing::TestWithParam<std::string> {
  protected:
+  static bool routes() {
+    const auto config = io::ConfigMap::read_json_file(tiny_options(GetParam()).model + "/config.json");
+    EXPECT_TRUE(config.ok()) << config.status().to_string();
+    return config.ok() && config->contains("num_experts_per_tok");
+  }
   static std::vector<RequestOutput> answers(const std::string& kv_cache_dtype) {
-    auto options = tiny_options(GetParam().model);
+    auto options = tiny_options(GetParam());
     options.kv_cache_dtype = kv_cache_dtype;
     const auto llm = load_or_die(options);
     EXPECT_EQ(llm->info().kv_cache_dtype, kv_cache_dtype);
@@ -75,19 +77,11 @@ TEST_P(Int8KvTest, EveryPositionOfAPromptAnswersNearFloat) {
   EXPECT_LE(int8.mean, 0.1);
   EXPECT_LE(int8.mean, 10 * bf16.mean);
   // Rounding that sends a token to another expert changes more than a rounding.
-  EXPECT_LE(int8.other_token, GetParam().routes ? int8.positions / 25 : 0);
+  EXPECT_LE(int8.other_token, routes() ? int8.positions / 25 : 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Int8KvTest,
-                         ::testing::Values(Tested{"tiny-llama3"}, Tested{"tiny-qwen2"}, Tested{"tiny-qwen3"},
-                                           Tested{"tiny-mistral"}, Tested{"tiny-phi3"}, Tested{"tiny-gemma2"},
-                                           Tested{"tiny-gemma3"}, Tested{"tiny-qwen3moe", true}, Tested{"tiny-deepseek-v2", true},
-                                           Tested{"tiny-deepseek-v3", true}, Tested{"tiny-gpt-oss", true}),
-                         [](const auto& tested) {
-                           std::string name = std::string(tested.param.model).substr(5);
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Families, Int8KvTest, ::testing::ValuesIn(testing::tiny_models()),
+                         [](const auto& tested) { return testing::family_of(tested.param); });
 
 TEST(Int8KvMemory, ATokenTakesAByteAnElementAndTwoScalesAHead) {
   constexpr int64_t kGiB = int64_t{1} << 30;

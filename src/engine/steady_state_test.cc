@@ -2,11 +2,12 @@
 #include "engine/adapters/adapter_files_test.h"
 #include "engine/allocation_test.h"
 #include "engine/tiny_model_test.h"
+#include "support/tiny_models.h"
 
 namespace choral::engine {
 namespace {
 
-class SteadyStateTest : public ::testing::TestWithParam<const char*> {};
+class SteadyStateTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SteadyStateTest, DecodeStepsAllocateNothing) {
   const auto llm = load_or_die(tiny_options(GetParam()));
@@ -42,14 +43,8 @@ TEST(SteadyState, ExpertsOfAdaptersAllocateNothing) {
   expect_no_allocations(*llm, 8);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SteadyStateTest,
-                         ::testing::Values("tiny-llama3", "tiny-mistral", "tiny-gemma3", "tiny-gpt-oss", "tiny-qwen3moe",
-                                           "tiny-deepseek-v2"),
-                         [](const auto& tested) {
-                           std::string name = std::string(tested.param).substr(5);
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Families, SteadyStateTest, ::testing::ValuesIn(testing::tiny_models()),
+                         [](const auto& tested) { return testing::family_of(tested.param); });
 
 }  // namespace
 }  // namespace choral::engine

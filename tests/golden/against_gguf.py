@@ -25,7 +25,7 @@ except ModuleNotFoundError as missing:
     other_python.go_on_elsewhere(missing)
 
 ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2, "deepseek_v3": gguf.MODEL_ARCH.DEEPSEEK2,
-                 "gpt_oss": gguf.MODEL_ARCH.GPT_OSS}
+                 "gpt_oss": gguf.MODEL_ARCH.GPT_OSS, "olmoe": gguf.MODEL_ARCH.OLMOE}
 SWIGLU_LIMIT = 7.0  # of gpt-oss in every reader of GGUF
 
 
@@ -47,11 +47,18 @@ def add_metadata(writer, config):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
         writer.add_rope_dimension_count(int(head_dim * config.get("partial_rotary_factor", 1)))
-        writer.add_sliding_window(config["sliding_window"])
-    if "num_local_experts" in config:
-        writer.add_expert_count(config["num_local_experts"])
+        if "sliding_window" in config:
+            writer.add_sliding_window(config["sliding_window"])
+    if "num_experts_per_tok" in config and "kv_lora_rank" not in config:
+        writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
+    if config["model_type"] == "gpt_oss":
         writer.add_expert_feed_forward_length(config["intermediate_size"])
+    if rope is not None:
+        add_rope_scaling(writer, config, rope)
+
+
+def add_rope_scaling(writer, config, rope):
     kind, original = rope.get("rope_type", rope.get("type")), rope["original_max_position_embeddings"]
     writer.add_rope_scaling_orig_ctx_len(original)
     if kind == "longrope":

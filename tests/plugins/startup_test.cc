@@ -5,6 +5,7 @@
 
 #include "plugins/plugin_engine.h"
 #include "support/temp_dir.h"
+#include "support/tiny_models.h"
 
 namespace choral::plugins {
 namespace {
@@ -122,20 +123,15 @@ TEST_F(StartupTest, ARowDoesNotDependOnItsNeighbours) {
   }
 }
 
-class FamiliesTest : public PluginTest, public ::testing::WithParamInterface<const char*> {};
+class FamiliesTest : public PluginTest, public ::testing::WithParamInterface<std::string> {};
 
 // What a device has no operator for is the host's, on copies.
 TEST_P(FamiliesTest, AnswerAsOnTheCpu) {
   expect_equal(answers(*load(options("ref_device", GetParam()))), cpu_answers(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, FamiliesTest,
-                         ::testing::Values("tiny-phi3", "tiny-gemma2", "tiny-gemma3", "tiny-qwen3moe", "tiny-deepseek-v2"),
-                         [](const auto& tested) {
-                           std::string name = std::string(tested.param).substr(5);
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, FamiliesTest, ::testing::ValuesIn(testing::tiny_models()),
+                         [](const auto& tested) { return testing::family_of(tested.param); });
 
 TEST_F(StartupTest, LoadUseRetireLoad) {
   const auto wanted = cpu_answers("tiny-llama3");
