@@ -35,7 +35,7 @@ void planes_row(const float* x, float* residual, const float* row, const float* 
   if (options.planes == Planes::kOneScale) {
     return quantise_blocks_with_scale(y, count, write_row_and_scale(normed, count, y), options, out);
   }
-  quantise_source(normed, count, options, out, options.planes == Planes::kTwo ? out + count / 32 : nullptr, y);
+  quantise_source(normed, count, options, out, options.planes == Planes::kTwo ? out + plane_blocks(count) : nullptr, y);
 }
 
 }  // namespace

@@ -150,8 +150,8 @@ void write_planes(const Context& ctx, MatrixView<const float> x, QuantiseOptions
     for (int64_t i = begin; i < end; ++i) {
       const int64_t t = i / chunks, col = i % chunks * kHeavyTask;
       const float* gate = x.row(t) + col;
-      QuantisedBlock* coarse = out + (planes * t * n + col) / 32;
-      gated(gate, gate + n, std::min(kHeavyTask, n - col), options, coarse, planes == 2 ? coarse + n / 32 : nullptr,
+      QuantisedBlock* coarse = out + planes * t * plane_blocks(n) + col / 32;
+      gated(gate, gate + n, std::min(kHeavyTask, n - col), options, coarse, planes == 2 ? coarse + plane_blocks(n) : nullptr,
             wanted(y) ? y.row(t) + col : nullptr);
     }
   });
@@ -175,7 +175,7 @@ void silu_and_mul_quantise(const Context& ctx, MatrixView<const float> x, const 
       if (options.planes != Planes::kOneScale) return write_planes(ctx, x, options, blocks, y);
       const auto quantise = CHORAL_AT_LEVEL(ctx.level, quantise_blocks_with_scale);
       const auto store = [&](int64_t t, int64_t col, int64_t count, const float* floats, float scale) {
-        quantise(floats, count, scale, options, blocks + (t * n + col) / 32);
+        quantise(floats, count, scale, options, blocks + t * plane_blocks(n) + col / 32);
       };
       return quantise_written(ctx, write, store, y, n, ctx.scratch.make<float>(x.rows));
     }

@@ -71,7 +71,7 @@ TEST_P(SwigluQuantTest, StaticIsTheCompositionToTheBit) {
 }
 
 TEST_P(SwigluQuantTest, PlanesAreTheCompositionToTheBit) {
-  for (const int64_t n : {32, 96, 512, 2048, 2080, 4096}) {
+  for (const int64_t n : {5, 32, 48, 96, 512, 2048, 2080, 4096, 5000}) {
     for (const QuantiseOptions options :
          {QuantiseOptions{8, false}, {32, true}, {8, false, Planes::kOne}, {32, true, Planes::kOneScale}}) {
       for (const int64_t rows : {1, 5}) {  // one row may be divided by columns

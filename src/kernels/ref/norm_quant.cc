@@ -1,7 +1,6 @@
-#include "kernels/ref/norm_quant.h"
-
 #include <vector>
 
+#include "kernels/ref/norm_quant.h"
 #include "kernels/ref/quant.h"
 #include "kernels/ref/rms_norm.h"
 #include "kernels/ref/row_quant.h"
@@ -22,12 +21,12 @@ void rms_norm_quantise(MatrixView<const float> x, std::span<const float> w, floa
   rms_norm(x, w, eps, y, form);
   std::vector<float> rest(x.cols);
   for (int64_t t = 0; t < x.rows; ++t) {
-    QuantisedBlock* coarse = planes + 2 * t * (x.cols / 32);
+    QuantisedBlock* coarse = planes + 2 * t * plane_blocks(x.cols);
     quantise_row(y.row(t), x.cols, options, coarse);
     for (int64_t i = 0; i < x.cols; ++i) {
       rest[i] = y.row(t)[i] - coarse[i / 32].scale * static_cast<float>(coarse[i / 32].q[i % 32]);
     }
-    quantise_row(rest.data(), x.cols, options, coarse + x.cols / 32);
+    quantise_row(rest.data(), x.cols, options, coarse + plane_blocks(x.cols));
   }
 }
 
