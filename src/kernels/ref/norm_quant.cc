@@ -1,18 +1,16 @@
+#include "kernels/ref/norm_quant.h"
+
 #include <vector>
 
-#include "kernels/ref/norm_quant.h"
 #include "kernels/ref/quant.h"
 #include "kernels/ref/rms_norm.h"
 #include "kernels/ref/row_quant.h"
 
 namespace choral::kernels::ref {
 
-void add_rms_norm_dynamic_quant(MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w, float eps,
-                                MatrixView<int8_t> q, std::span<float> scale, MatrixView<float> y, NormWeight form) {
-  for (int64_t t = 0; t < x.rows; ++t) {
-    for (int64_t i = 0; i < x.cols; ++i) residual.row(t)[i] += x.row(t)[i];
-  }
-  rms_norm(residual, w, eps, y, form);
+void rms_norm_dynamic_quant(MatrixView<const float> x, std::span<const float> w, float eps, MatrixView<int8_t> q,
+                            std::span<float> scale, MatrixView<float> y, NormWeight form) {
+  rms_norm(x, w, eps, y, form);
   dynamic_quant_rows(y, q, scale);
 }
 
