@@ -52,7 +52,7 @@ FAMILIES = {
                       targets=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
     "tiny-gpt-oss": dict(model=transformers.GptOssForCausalLM, config=transformers.GptOssConfig, fields=GPT_OSS, prompts=(1, 9, 40, 150),
                          targets=["q_proj", "k_proj", "v_proj", "o_proj"],
-                         parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
+                         parameters=["mlp.router.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
 }
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])

@@ -114,6 +114,11 @@ bool names_parameter_of(std::span<const std::string> parameters, std::string_vie
          std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) { return is_end_of(parameter, whole); });
 }
 
+bool names_weight_of(std::span<const std::string> parameters, std::string_view module) {
+  const std::string weight = fmt::format("{}.weight", module);
+  return std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) { return is_end_of(parameter, weight); });
+}
+
 std::vector<NamedTensor> split_fused_experts(std::span<const NamedTensor> tensors, std::span<const std::string> parameters,
                                              const CountExperts& count_experts, bool shapes_only, ProblemList& problems) {
   const Splitter splitter(parameters, count_experts, shapes_only);

@@ -28,6 +28,10 @@ bool is_of_expert(std::string_view module);
 // ("….experts.down_proj") or an end of it.
 bool names_parameter_of(std::span<const std::string> parameters, std::string_view module);
 
+// Whether `parameters` names the weight of module `module`: "router.weight". Newer transformers have a router's without a linear
+// layer around it; the pair is as a linear layer's.
+bool names_weight_of(std::span<const std::string> parameters, std::string_view module);
+
 // How many experts a layer has: asked with its module ("….experts"), a parameter, and the rows of the parameter's lora_A.
 // 0: it has no such parameter.
 using CountExperts = std::function<int64_t(std::string_view experts, std::string_view parameter, int64_t a_rows)>;

@@ -100,6 +100,23 @@ TEST(FusedExperts, AFileWithoutExpertsLeavesThemAlone) {
   EXPECT_THAT(refusal(builder, config, {}, targets()), HasSubstr("experts.0.down_proj"));
 }
 
+// As PEFT saves a router of newer transformers: its weight is a parameter, its tensors are a linear layer's.
+TEST(FusedExperts, ARoutersWeightIsAdaptedAsItsModule) {
+  auto all = targets();
+  const std::string router = "model.layers.1.mlp.gate";
+  all.push_back(testing::linear(router, {{router, kExperts}}, kHidden));
+  const auto model = accepted(AdapterBuilder().pair(router, kRank, kHidden, kExperts), config(R"(["mlp.gate.weight"])"), {}, all);
+  const auto* pair = model.get_lora(router);
+  ASSERT_NE(pair, nullptr);
+  EXPECT_EQ(pair->scaling, 2.0F);
+  EXPECT_EQ(pair->lora_b.view.shape, (Shape{kExperts, kRank}));
+  const auto three = config(R"(["mlp.gate.weight","mlp.experts.gate_up_proj","mlp.experts.down_proj"])");
+  EXPECT_EQ(accepted(fused().pair(router, kRank, kHidden, kExperts), three, {}, all).loras().size(), 3u * kExperts + 1);
+  EXPECT_THAT(refusal(fused(), three, {}, all), HasSubstr("'model.layers.1.mlp.gate'"));
+  EXPECT_THAT(refusal(fused(), config(R"(["embed_tokens.weight","mlp.experts.gate_up_proj","mlp.experts.down_proj"])"), {}, all),
+              HasSubstr("no linear layer's weight of this model"));
+}
+
 TEST(FusedExperts, ParametersAreNamedByTheirEnds) {
   const std::vector<std::string> parameters{"mlp.experts.down_proj"};
   EXPECT_TRUE(names_parameter_of(parameters, "model.layers.1.mlp.experts.12.down_proj"));
@@ -109,6 +126,10 @@ TEST(FusedExperts, ParametersAreNamedByTheirEnds) {
   EXPECT_FALSE(names_parameter_of(parameters, "down_proj"));
   EXPECT_FALSE(names_parameter_of(parameters, ".down_proj"));
   EXPECT_FALSE(names_parameter_of(parameters, ""));
+  const std::vector<std::string> weights{"gate.weight"};
+  EXPECT_TRUE(names_weight_of(weights, "model.layers.1.mlp.gate"));
+  EXPECT_FALSE(names_weight_of(weights, "model.layers.1.mlp.xgate"));
+  EXPECT_FALSE(names_weight_of(parameters, "model.layers.1.mlp.gate"));
   EXPECT_TRUE(is_of_expert("model.layers.1.mlp.experts.12.w1"));
   EXPECT_FALSE(is_of_expert("model.layers.1.mlp.shared_experts.up_proj"));
   EXPECT_TRUE(is_fused_experts("model.layers.0.mlp.experts.base_layer.base_layer"));

@@ -195,12 +195,19 @@ void LoRALoader::check_complete(const Modules& modules) {
 
 void LoRALoader::check_parameters() {
   for (const auto& parameter : peft_.target_parameters) {
+    const std::span one(&parameter, 1);
+    const auto is_linear_weight = [&](const LoRATarget& target) {
+      return target.kind == TargetKind::kLinear &&
+             std::any_of(target.members.begin(), target.members.end(),
+                         [&](const auto& member) { return names_weight_of(one, member.name); });
+    };
     const bool known = std::any_of(targets_.begin(), targets_.end(), [&](const LoRATarget& target) {
-      return names_parameter_of({&parameter, 1}, target.name);
+      return names_parameter_of(one, target.name) || is_linear_weight(target);
     });
     if (known) continue;
     problems_.add(
-        unsupported("target_parameters names '{}', which is no parameter of experts of this model", printable(parameter)));
+        unsupported("target_parameters names '{}', which is no parameter of experts and no linear layer's weight of this model",
+                    printable(parameter)));
   }
 }
 

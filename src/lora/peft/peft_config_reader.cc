@@ -53,10 +53,10 @@ Status PEFTHelper::read_targets(const io::ConfigMap& config, const PEFTLimits& l
   }
   for (const auto& parameter : target_parameters) {
     const size_t dot = parameter.rfind('.');
-    if (dot != std::string::npos && is_fused_experts(parameter.substr(0, dot))) continue;
+    if (dot != std::string::npos && (is_fused_experts(parameter.substr(0, dot)) || parameter.substr(dot) == ".weight")) continue;
     problems_.add(
-        unsupported("target_parameters: '{}' is no parameter of experts; adapters of other parameters are not served: "
-                    "name the module in target_modules",
+        unsupported("target_parameters: '{}' is no parameter of experts and no weight of a module; adapters of other parameters "
+                    "are not served: name the module in target_modules",
                     printable(parameter)));
   }
   if (target_parameters.empty() && target_modules.empty() && !target_pattern && !all_linear) {

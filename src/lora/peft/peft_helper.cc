@@ -119,7 +119,7 @@ Result<bool> PEFTHelper::in_layers(std::string_view module) const {
 }
 
 Result<bool> PEFTHelper::targets(std::string_view module, TargetKind kind) const {
-  if (!targets_known || names_parameter_of(target_parameters, module)) return true;
+  if (!targets_known || names_parameter_of(target_parameters, module) || names_weight_of(target_parameters, module)) return true;
   if (exclude_regex_) {
     CHORAL_TRY(const bool excluded, exclude_regex_->matches(module));
     if (excluded) return false;

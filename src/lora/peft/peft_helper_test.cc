@@ -143,8 +143,10 @@ TEST(PEFTHelper, RefusesKindsByName) {
   }
   EXPECT_THAT(refused(R"(,"layer_replication":[[0,4],[2,5]])"), HasSubstr("layer_replication"));
   EXPECT_EQ(refused(R"(,"target_parameters":["mlp.experts.gate_up_proj"])"), "");
-  for (const char* wrong : {R"(["q_proj.weight"])", R"(["mlp.experts"])", R"(["mlp.experts.up"],"use_dora":true)",
-                            R"(["mlp.experts.up"],"lora_bias":true)", R"(["mlp.experts.up"],"rank_pattern":{"q_proj":2})"}) {
+  EXPECT_EQ(refused(R"(,"target_parameters":["mlp.gate.weight"])"), "");
+  for (const char* wrong :
+       {R"(["sinks"])", R"(["mlp.router.bias"])", R"(["mlp.experts"])", R"(["mlp.experts.up"],"use_dora":true)",
+        R"(["mlp.experts.up"],"lora_bias":true)", R"(["mlp.experts.up"],"rank_pattern":{"q_proj":2})"}) {
     EXPECT_THAT(refused(fmt::format(R"(,"target_parameters":{})", wrong)), HasSubstr("target_parameters")) << wrong;
   }
   for (const char* harmless : {R"("eva_config":{"rho":2.0})", R"("corda_config":{"x":1})", R"("loftq_config":{"bits":4})",
