@@ -3,7 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "bench_adapters.h"
 #include "command.h"
@@ -27,10 +29,10 @@ struct BenchFlags {
   EngineFlags engine;
   std::string synthetic;
   std::string format = "bf16";
-  std::vector<int> batch{1, 8, 32};
-  std::vector<int> prefill{128, 1024};
+  std::vector<int> batch;    // none: the usual ones
+  std::vector<int> prefill;  // none: the usual lengths
   int context = 64;
-  int steps = 20;
+  std::optional<int> steps;
   bool json = false;
   bool quick = false;
   AdapterBenchFlags adapters;
@@ -57,8 +59,17 @@ Status check_flags(const BenchFlags& f) {
     if (p < 1 || p > StepTimer::kMaxPrefill) return invalid_argument("--prefill {}: give 1 to {}", p, StepTimer::kMaxPrefill);
   }
   if (f.context < 1 || f.context > 1 << 20) return invalid_argument("--context {}: give 1 to {}", f.context, 1 << 20);
-  if (f.steps < 1 || f.steps > 100'000) return invalid_argument("--steps {}: give 1 to 100000", f.steps);
+  if (f.steps && (*f.steps < 1 || *f.steps > 100'000)) return invalid_argument("--steps {}: give 1 to 100000", *f.steps);
   return check_adapter_flags(f.adapters);
+}
+
+// As far as the model goes: a prompt of all its positions leaves none for the token that follows.
+std::vector<int> usual_prefill(bool quick, int64_t max_model_len) {
+  std::vector<int> lengths{128};
+  if (!quick) lengths.push_back(1024);
+  for (int& tokens : lengths) tokens = static_cast<int>(std::min<int64_t>(tokens, std::max<int64_t>(max_model_len - 1, 1)));
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  return lengths;
 }
 
 Json peaks_json(const MachinePeaks& p) {
@@ -128,7 +139,7 @@ std::string report_text(const Report& report) {
          "products can pass.\n";
 }
 
-Status measure(StepTimer& bench, const BenchFlags& flags, Progress& progress, Report& report) {
+Status measure(StepTimer& bench, const BenchFlags& flags, int steps, Progress& progress, Report& report) {
   const size_t total = flags.batch.size() + flags.prefill.size() + 2;
   auto next = [&, done = size_t{0}](const std::string& what) mutable {
     progress.update(what, static_cast<double>(done++) / static_cast<double>(total));
@@ -137,7 +148,7 @@ Status measure(StepTimer& bench, const BenchFlags& flags, Progress& progress, Re
   report.before = bench.measure_peaks();
   for (const int batch : flags.batch) {
     next(fmt::format("decode, batch {}", batch));
-    CHORAL_TRY(const auto timings, bench.decode(batch, flags.context, flags.steps, kBaseOnly));
+    CHORAL_TRY(const auto timings, bench.decode(batch, flags.context, steps, kBaseOnly));
     report.rows.push_back({false, timings.front()});
   }
   for (const int tokens : flags.prefill) {
@@ -151,11 +162,8 @@ Status measure(StepTimer& bench, const BenchFlags& flags, Progress& progress, Re
 }
 
 Status run(BenchFlags flags) {
-  if (flags.quick) {
-    flags.batch = {1, 8};
-    flags.prefill = {128};
-    flags.steps = 4;
-  }
+  if (flags.batch.empty()) flags.batch = flags.quick ? std::vector{1, 8} : std::vector{1, 8, 32};
+  const int steps = flags.steps.value_or(flags.quick ? 4 : 20);
   CHORAL_RETURN_IF_ERROR(check_flags(flags));
   tools::StepTimerOptions options;
   CHORAL_TRY(options.engine, engine_options(flags.engine));
@@ -173,16 +181,16 @@ Status run(BenchFlags flags) {
     if (p.phase == "pack") progress.update("packing weights", p.fraction);
   };
   CHORAL_TRY(const auto bench, StepTimer::make(options));
-  CHORAL_RETURN_IF_ERROR(bench->check_room(flags.batch, flags.prefill, flags.context, flags.steps));
+  if (flags.prefill.empty()) flags.prefill = usual_prefill(flags.quick, bench->model().max_model_len);
+  CHORAL_RETURN_IF_ERROR(bench->check_room(flags.batch, flags.prefill, flags.context, steps));
   Report report;
-  CHORAL_RETURN_IF_ERROR(measure(*bench, flags, progress, report));
+  CHORAL_RETURN_IF_ERROR(measure(*bench, flags, steps, progress, report));
   progress.finish();
 
   std::optional<AdapterReport> adapters;
   std::optional<LoadGapReport> gap;
   if (flags.adapters.count > 0) {
-    CHORAL_TRY(adapters,
-               measure_adapters(*bench, flags.adapters, flags.batch, flags.prefill, flags.context, flags.steps, progress));
+    CHORAL_TRY(adapters, measure_adapters(*bench, flags.adapters, flags.batch, flags.prefill, flags.context, steps, progress));
     if (!options.engine.model.empty()) {
       CHORAL_TRY(gap, measure_load_gap(options.engine, *bench, flags.quick ? 10 : 100, progress));
     }
@@ -232,7 +240,9 @@ void add_bench(CLI::App& app, Command& command) {
   sub->add_option("--format", flags->format, "of the random weights: bf16, f16, f32, q8_0, q4_0, q4_1, q4_k, …")
       ->type_name("TYPE");
   sub->add_option("--batch", flags->batch, "sequences that decode together (1,8,32)")->delimiter(',')->type_name("LIST");
-  sub->add_option("--prefill", flags->prefill, "prompt lengths (128,1024)")->delimiter(',')->type_name("LIST");
+  sub->add_option("--prefill", flags->prefill, "prompt lengths (128,1024, or what the model has room for)")
+      ->delimiter(',')
+      ->type_name("LIST");
   sub->add_option("--context", flags->context, "tokens before the measured ones (64)")->type_name("N");
   sub->add_option("--steps", flags->steps, "measured steps (20)")->type_name("N");
   auto& adapters = flags->adapters;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <deque>
 #include <optional>
+#include <tuple>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -199,6 +200,25 @@ class KeptAnswers {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == line.npos; }
 
+bool names_its_voice(const requests::LineEcho& echo) { return !echo.lora_json.empty() && echo.lora_json != "null"; }
+
+// Whether one of the lines says who answers it. Afterwards the file stands where it stood.
+Result<bool> any_names_its_voice(std::FILE* file, const std::string& path) {
+  const off_t begin = ::ftello(file);
+  requests::RequestLineReader reader({}, [](const std::string&) {});
+  LineReader lines(file);
+  std::string line;
+  bool found = false;
+  while (!found && lines.next(line)) {
+    if (lines.too_long() || is_blank(line)) continue;
+    requests::RequestLine parsed;
+    std::ignore = reader.read(line, parsed);  // is said when its turn comes
+    found = names_its_voice(parsed.echo);
+  }
+  if (begin < 0 || ::fseeko(file, begin, SEEK_SET) != 0) return system_error(errno, fmt::format("--input: cannot read {}", path));
+  return found;
+}
+
 }  // namespace
 
 Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, const JsonlFiles& files) {
@@ -207,8 +227,10 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
   CHORAL_RETURN_IF_ERROR(sampling.check({}));
   CHORAL_TRY(auto options, engine_options(engine));
   std::string unused;
-  CHORAL_TRY(const auto voice, chosen_voice({}, engine.adapters, options, unused));
+  CHORAL_TRY(auto voice, chosen_voice({}, engine.adapters, options, unused));
   CHORAL_TRY(const auto file, open_input(input));
+  struct stat facts {};
+  const bool waits = ::fstat(fileno(file.get()), &facts) != 0 || !S_ISREG(facts.st_mode);
   CHORAL_TRY(const auto out, OutputFile::create(files.output).while_("--output"));
   if (out->writes_into(fileno(file.get())))
     return invalid_argument("--output {}: it is also --input and cannot be replaced; name another file", files.output);
@@ -229,6 +251,13 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
     if (!engine.quiet) say("choral: {}: {}\n", terminal_line(input), terminal_line(text));
   };
   if (!unused.empty()) warn(unused + " (`lora` of a line chooses)");
+  // The only adapter answers a file that names none; in one that does, a line without a name means the base. What a pipe will
+  // name is not known: there each line counts alone.
+  if (!voice.adapters.empty() && !waits) {
+    CHORAL_TRY(const bool named, or_out_of_memory(kNoRoomForLine, [&] { return any_names_its_voice(file.get(), input); }));
+    if (named) warn(fmt::format("lines choose by their own `lora`; the others are the base's, not {}'s", voice.name));
+    if (named) voice = {};
+  }
   const double begin = now_s();
   // Answers on the terminal and a bar would write over each other.
   Progress progress(engine.quiet || (out->is_stdout() && isatty(STDOUT_FILENO) == 1));
@@ -236,8 +265,6 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
   const Interrupts::Scope scope(*interrupts, {.call = [&] { work.stop(); }});
   requests::RequestLineReader reader(defaults, warn);
   LineReader lines(file.get());
-  struct stat facts {};
-  const bool waits = ::fstat(fileno(file.get()), &facts) != 0 || !S_ISREG(facts.st_mode);
   std::string line;
   while (!work.stopped()) {
     bool more = false;
@@ -271,7 +298,7 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
       CHORAL_RETURN_IF_ERROR(work.add(std::move(entry)));
       continue;
     }
-    if (entry.echo.lora_json.empty() || entry.echo.lora_json == "null") parsed.request.adapters = voice.adapters;
+    if (!names_its_voice(entry.echo)) parsed.request.adapters = voice.adapters;
     CHORAL_RETURN_IF_ERROR(work.add(std::move(entry), std::move(parsed.request)));
   }
   if (std::ferror(file.get()) != 0) return invalid_argument("--input {}: cannot be read", input);

@@ -142,10 +142,17 @@ CHORAL_C_API void choral_answer_free(choral_answer* answer);
 /* {"name": "sql", "path": "a folder in PEFT's form, or a GGUF adapter", "pinned": false, "replace": false}. Returns when it is
  * loaded and checked. */
 CHORAL_C_API int32_t choral_adapter_load(choral_engine* engine, const char* adapter_json, char** error);
-/* The same without a path, of what the files of a folder would hold: adapter_config.json as a text, adapter_model.safetensors as
- * bytes. Both are copied, and kept until the name is gone. */
-CHORAL_C_API int32_t choral_adapter_load_bytes(choral_engine* engine, const char* adapter_json, const char* config_json,
-                                               const void* tensors, size_t tensors_size, char** error);
+/* A file in memory. This struct never changes. */
+typedef struct choral_file {
+  const char* name; /* as it would stand in the adapter's folder: "adapter_config.json" */
+  const void* bytes;
+  size_t size;
+} choral_file;
+/* The same without a path, of the files that the folder would hold: adapter_config.json and adapter_model.safetensors, .bin or
+ * .pt, or one .gguf; tokenizer_config.json or the like when it brings tokens of its own. Others are not looked at. All are
+ * copied, and kept until the name is gone. */
+CHORAL_C_API int32_t choral_adapter_load_files(choral_engine* engine, const char* adapter_json, const choral_file* files,
+                                               size_t file_count, char** error);
 /* The name is gone at once; requests that run with it end with it. */
 CHORAL_C_API int32_t choral_adapter_unload(choral_engine* engine, const char* name, char** error);
 /* [{"name", "path", "state", "digest", "kind", "rank", "bytes", "error", …}], sorted by name. */

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,11 +35,10 @@ struct LoadProgress {
   double fraction = 0;  // 0 … 1 of the phase
 };
 
-// An adapter that stands in memory: what its files would hold. Tokens of its own have rows, but no tokenizer's files.
-struct AdapterBytes {
-  std::string config_json;  // adapter_config.json
-  std::string tensors;      // adapter_model.safetensors
-};
+// An adapter that stands in memory: what the files of its folder would hold, by their names: adapter_config.json and
+// adapter_model.safetensors, .bin or .pt, or one .gguf; tokenizer_config.json or the like when it brings tokens of its own. Other
+// files are not looked at.
+using AdapterBytes = std::map<std::string, std::string, std::less<>>;
 
 // An adapter by the name that requests use, and where it comes from: a directory in PEFT's form, or a GGUF adapter; or bytes, and
 // then no path.

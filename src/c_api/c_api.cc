@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/out_of_memory.h"
+#include "base/printable.h"
 #include "choral/choral.h"
 #include "choral/llm.h"
 #include "requests/answer_lines.h"
@@ -129,6 +131,17 @@ Status take_whole(choral_answer& answer, char** json) {
   return output.status;
 }
 
+Result<std::shared_ptr<const AdapterBytes>> held(std::span<const choral_file> files) {
+  auto made = std::make_shared<AdapterBytes>();
+  for (const auto& file : files) {
+    if (file.name == nullptr) return missing("a file's name");
+    if (file.bytes == nullptr) return missing(fmt::format("the bytes of {}", printable(file.name)));
+    if (!made->emplace(file.name, std::string(static_cast<const char*>(file.bytes), file.size)).second)
+      return invalid_argument("there are two files {}", printable(file.name));
+  }
+  return std::shared_ptr<const AdapterBytes>(std::move(made));
+}
+
 std::string adapters_json(const LLM& llm) {
   auto list = requests::Json::array();
   for (const auto& adapter : llm.adapters()) {
@@ -246,15 +259,13 @@ int32_t choral_adapter_load(choral_engine* engine, const char* adapter_json, cha
   });
 }
 
-int32_t choral_adapter_load_bytes(choral_engine* engine, const char* adapter_json, const char* config_json, const void* tensors,
-                                  size_t tensors_size, char** error) {
+int32_t choral_adapter_load_files(choral_engine* engine, const char* adapter_json, const choral_file* files, size_t file_count,
+                                  char** error) {
   return choral::with_engine(engine, error, [&](choral::LLM& llm) -> Status {
     if (adapter_json == nullptr) return missing("adapter_json");
-    if (config_json == nullptr) return missing("config_json");
-    if (tensors == nullptr) return missing("tensors");
+    if (files == nullptr) return missing("files");
     CHORAL_TRY(auto load, choral::requests::read_adapter_load(adapter_json));
-    load.spec.bytes = std::make_shared<choral::AdapterBytes>(
-        choral::AdapterBytes{config_json, std::string(static_cast<const char*>(tensors), tensors_size)});
+    CHORAL_TRY(load.spec.bytes, choral::held({files, file_count}));
     return llm.load_adapter(load.spec, load.replace);
   });
 }

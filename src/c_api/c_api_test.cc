@@ -114,8 +114,9 @@ TEST_F(CApi, AnAdapterFromItsFilesAndFromMemoryIsOne) {
   ASSERT_EQ(load_adapter({{"name", "file"}, {"path", path.string()}}), CHORAL_OK);
   const std::string config = *io::read_whole_file(path / "adapter_config.json", 1 << 20);
   std::string tensors = *io::read_whole_file(path / "adapter_model.safetensors", 1 << 30);
-  ASSERT_EQ(choral_adapter_load_bytes(engine_, R"({"name":"memory"})", config.c_str(), tensors.data(), tensors.size(), nullptr),
-            CHORAL_OK);
+  const choral_file held[] = {{"adapter_config.json", config.data(), config.size()},
+                              {"adapter_model.safetensors", tensors.data(), tensors.size()}};
+  ASSERT_EQ(choral_adapter_load_files(engine_, R"({"name":"memory"})", held, 2, nullptr), CHORAL_OK);
   std::fill(tensors.begin(), tensors.end(), '\0');  // it was copied
   EXPECT_EQ(tokens_of("file"), expected(*llm, "file"));
   EXPECT_EQ(tokens_of("memory"), expected(*llm, "file"));
@@ -159,16 +160,23 @@ TEST_F(CApi, WhatIsWrongIsSaidWithACode) {
   std::string why;
   EXPECT_EQ(load_adapter({{"name", "a"}, {"path", "/absent"}}, &why), CHORAL_NOT_FOUND);
   EXPECT_THAT(why, HasSubstr("/absent"));
+  const auto refused_files = [&](const std::string& adapter, const std::vector<choral_file>& held) {
+    Text message;
+    const int32_t code = choral_adapter_load_files(engine_, adapter.c_str(), held.data(), held.size(), &message.text);
+    return std::string(choral_code_name(code)) + ": " + message.value();
+  };
+  const std::string config = R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":["q_proj"]})";
   const char garbage[] = "\2\0\0\0\0\0\0\0not safetensors at all";
-  Text bad;
-  EXPECT_EQ(choral_adapter_load_bytes(engine_, R"({"name":"a"})",
-                                      R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":["q_proj"]})", garbage,
-                                      sizeof garbage, &bad.text),
-            CHORAL_CORRUPT);
-  EXPECT_THAT(bad.value(), AllOf(HasSubstr("adapter 'a' (in memory)"), HasSubstr("the tensors in memory")));
-  EXPECT_EQ(choral_adapter_load_bytes(engine_, R"({"name":"a","path":"/tmp"})", "{}", garbage, sizeof garbage, nullptr),
-            CHORAL_INVALID_ARGUMENT);
-  EXPECT_EQ(choral_adapter_load_bytes(engine_, R"({"name":"a"})", "{", garbage, 0, nullptr), CHORAL_CORRUPT);
+  const choral_file good{"adapter_config.json", config.data(), config.size()};
+  const choral_file bad{"adapter_model.safetensors", garbage, sizeof garbage};
+  EXPECT_THAT(refused_files(R"({"name":"a"})", {good, bad}), AllOf(HasSubstr("corrupt: "), HasSubstr("adapter 'a' (in memory)"),
+                                                                   HasSubstr("adapter_model.safetensors in memory")));
+  EXPECT_THAT(refused_files(R"({"name":"a","path":"/tmp"})", {good, bad}), HasSubstr("invalid_argument: "));
+  EXPECT_THAT(refused_files(R"({"name":"a"})", {good, good}), HasSubstr("there are two files adapter_config.json"));
+  EXPECT_THAT(refused_files(R"({"name":"a"})", {{nullptr, "", 0}}), HasSubstr("a file's name is NULL"));
+  EXPECT_THAT(refused_files(R"({"name":"a"})", {{"x", nullptr, 0}}), HasSubstr("the bytes of x is NULL"));
+  EXPECT_THAT(refused_files(R"({"name":"a"})", {good}), HasSubstr("not_found: "));
+  EXPECT_THAT(refused_files(R"({"name":"a"})", {{"adapter_config.json", "{", 1}, bad}), HasSubstr("corrupt: "));
   EXPECT_TRUE(adapters().empty());
   EXPECT_STREQ(choral_code_name(-1), "unknown");
   EXPECT_STREQ(choral_code_name(99), "unknown");
@@ -180,16 +188,17 @@ TEST_F(CApi, NullIsAnErrorOrNothing) {
   choral_piece piece{};
   char* text = nullptr;
   const char* const none = nullptr;
-  for (const int32_t code : {choral_engine_load(none, &engine, nullptr), choral_engine_load("{}", nullptr, nullptr),
-                             choral_engine_info(nullptr, &text, nullptr), choral_engine_info(engine_, nullptr, nullptr),
-                             choral_submit(nullptr, "{}", &answer, nullptr), choral_submit(engine_, none, &answer, nullptr),
-                             choral_submit(engine_, "{}", nullptr, nullptr), choral_answer_next(nullptr, 0, &piece, nullptr),
-                             choral_answer_cancel(nullptr, nullptr), choral_answer_wait(nullptr, &text, nullptr),
-                             choral_adapter_load(nullptr, "{}", nullptr), choral_adapter_load(engine_, none, nullptr),
-                             choral_adapter_load_bytes(engine_, "{}", none, "", 0, nullptr),
-                             choral_adapter_load_bytes(engine_, "{}", "{}", nullptr, 0, nullptr),
-                             choral_answer_on_ready(nullptr, nullptr, nullptr, nullptr),
-                             choral_adapter_unload(engine_, none, nullptr), choral_adapter_list(engine_, nullptr, nullptr)}) {
+  const choral_file file{};
+  for (const int32_t code :
+       {choral_engine_load(none, &engine, nullptr), choral_engine_load("{}", nullptr, nullptr),
+        choral_engine_info(nullptr, &text, nullptr), choral_engine_info(engine_, nullptr, nullptr),
+        choral_submit(nullptr, "{}", &answer, nullptr), choral_submit(engine_, none, &answer, nullptr),
+        choral_submit(engine_, "{}", nullptr, nullptr), choral_answer_next(nullptr, 0, &piece, nullptr),
+        choral_answer_cancel(nullptr, nullptr), choral_answer_wait(nullptr, &text, nullptr),
+        choral_adapter_load(nullptr, "{}", nullptr), choral_adapter_load(engine_, none, nullptr),
+        choral_adapter_load_files(engine_, none, &file, 0, nullptr),
+        choral_adapter_load_files(engine_, "{}", nullptr, 0, nullptr), choral_answer_on_ready(nullptr, nullptr, nullptr, nullptr),
+        choral_adapter_unload(engine_, none, nullptr), choral_adapter_list(engine_, nullptr, nullptr)}) {
     EXPECT_EQ(code, CHORAL_INVALID_ARGUMENT);
   }
   choral_engine_free(nullptr);

@@ -43,6 +43,7 @@ struct TimedModel {
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
   double load_s = 0;
+  int64_t max_model_len = 0;
   std::string cpu_level;
   int threads = 0;
   std::vector<std::string> notes;

@@ -146,9 +146,15 @@ class AdaptersTest(program.ProgramTest):
             self.assertEqual(json.loads(two.stdout)["token_ids"], self.ids(None))
             self.assertIn("loaded, not used: calm, swift (--adapter NAME, or --compare, chooses)", two.stderr)
             self.assertNotIn("not used", self.run_ok(*args, *one, *more, "--adapter", "swift").stderr)
-        lines = [{"prompt": "Hello", **GREEDY}, {"prompt": "Hello", "lora": None, **GREEDY}, {"prompt": "Hello", "lora": "base", **GREEDY}]
-        self.assertEqual([r["token_ids"] for r in self.answers(lines, *one)[0]], [calm, calm, self.ids(None)])
-        self.assertIn("loaded, not used", self.answers(lines, *one, "--lora", OTHER)[1])
+        silent, null, base = ({"prompt": "Hello", **GREEDY, **lora} for lora in ({}, {"lora": None}, {"lora": "base"}))
+        self.assertEqual([r["token_ids"] for r in self.answers([silent, null], *one)[0]], [calm, calm])
+        for named in (base, silent | {"lora": "calm"}):
+            got, said = self.answers([silent, null, named], *one)
+            self.assertEqual([r["token_ids"] for r in got], [self.ids(None)] * 2 + [calm if named["lora"] == "calm" else self.ids(None)])
+            self.assertIn("lines choose by their own `lora`; the others are the base's, not calm's", said)
+        piped = self.run_ok("generate", MODEL, *FLAGS, *one, "--input", "-", stdin=json.dumps(silent) + "\n" + json.dumps(base) + "\n")
+        self.assertEqual([json.loads(line)["token_ids"] for line in piped.stdout.splitlines()], [calm, self.ids(None)])
+        self.assertIn("loaded, not used", self.answers([silent], *one, "--lora", OTHER)[1])
         chat = ("chat", MODEL, *FLAGS, *one)
         self.assertIn("(calm answers)", self.run_ok(*chat, stdin="Hello\n").stderr)
         self.assertIn("loaded, not used: calm, loud", self.run_ok(*chat, "--lora", OTHER, stdin="Hello\n").stderr)

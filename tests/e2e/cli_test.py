@@ -449,6 +449,8 @@ class CliTest(program.ProgramTest):
             self.assertGreater(result["tokens_per_s"], 0)
         self.assertGreater(report["peaks_after"]["read_gbps"], 0)
         self.assertIn("% of read", self.run_ok("bench", MODEL, "--batch", "1,2", "--prefill", "16", "--steps", "2").stdout)
+        short = json.loads(self.run_ok("bench", MODEL, "--max-model-len", "100", "--batch", "1", "--steps", "2", "--json").stdout)
+        self.assertEqual([row["tokens"] for row in short["results"] if row["phase"] == "prefill"], [99])
         self.run_fails(2, "bench", says=["--synthetic"])
         self.run_fails(2, "bench", "--synthetic", "9000b", says=["9000b", "135m"])
         self.run_fails(2, "bench", MODEL, "--batch", "0", says=["--batch 0"])

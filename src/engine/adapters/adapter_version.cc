@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "base/printable.h"
 #include "io/held_bytes.h"
 
 namespace choral::engine {
@@ -19,8 +20,12 @@ void VersionEnds::set_wake(std::function<void()> wake) {
 
 lora::AdapterSource AdapterVersion::source_of(const AdapterSpec& spec) {
   if (spec.bytes == nullptr) return spec.path;
-  const auto tensors = std::as_bytes(std::span(spec.bytes->tensors));
-  return {spec.bytes->config_json, std::make_shared<io::HeldBytes>("the tensors in memory", tensors, spec.bytes)};
+  auto files = std::make_shared<lora::HeldFiles>();
+  for (const auto& [name, content] : *spec.bytes) {
+    const auto bytes = std::as_bytes(std::span(content));
+    files->emplace(name, std::make_shared<io::HeldBytes>(printable(name) + " in memory", bytes, spec.bytes));
+  }
+  return lora::AdapterSource(std::move(files));
 }
 
 }  // namespace choral::engine

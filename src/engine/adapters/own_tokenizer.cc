@@ -1,34 +1,24 @@
 #include "engine/adapters/own_tokenizer.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "base/printable.h"
-#include "io/mapped_file.h"
 #include "text/own_tokens.h"
 
 namespace choral::engine {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kNames[] = {"tokenizer.json", "tokenizer_config.json", "added_tokens.json"};
 constexpr uint64_t kMaxBytes[] = {uint64_t{256} << 20, uint64_t{16} << 20, uint64_t{16} << 20};
 
-Result<std::string> read_optional(const fs::path& folder, int file) {
-  const fs::path path = folder / kNames[file];
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return std::string();
-  return io::read_whole_file(path, kMaxBytes[file]);
-}
-
-Result<text::AddedTokenList> read_list(const fs::path& folder) {
+Result<text::AddedTokenList> read_list(const lora::AdapterSource& adapter) {
+  const auto read = [&adapter](int file) { return adapter.read_beside(kNames[file], kMaxBytes[file]); };
   text::AddedTokenFiles files;
-  CHORAL_TRY(files.tokenizer_config_json, read_optional(folder, 1));
+  CHORAL_TRY(files.tokenizer_config_json, read(1));
   CHORAL_TRY(auto list, text::read_added_token_list(files));
   if (!list.tokens.empty()) return list;
-  CHORAL_TRY(files.tokenizer_json, read_optional(folder, 0));
-  CHORAL_TRY(files.added_tokens_json, read_optional(folder, 2));
+  CHORAL_TRY(files.tokenizer_json, read(0));
+  CHORAL_TRY(files.added_tokens_json, read(2));
   return text::read_added_token_list(files);
 }
 
@@ -74,8 +64,8 @@ std::span<const char* const> tokenizer_file_names() { return kNames; }
 Result<std::shared_ptr<const OwnTokenizer>> read_own_tokenizer(const lora::AdapterSource& adapter,
                                                                const OwnTokenizerSource& source) {
   auto own = std::make_shared<OwnTokenizer>();
-  if (source.base == nullptr || adapter.in_memory()) return std::shared_ptr<const OwnTokenizer>(std::move(own));
-  auto list = read_list(adapter.path());
+  if (source.base == nullptr) return std::shared_ptr<const OwnTokenizer>(std::move(own));
+  auto list = read_list(adapter);
   const auto unknown = list.ok() ? source.base->unknown(list->tokens) : list.status();
   if (unknown.ok() && unknown->empty()) return std::shared_ptr<const OwnTokenizer>(std::move(own));
   CHORAL_TRY(const int64_t rows, count_rows(adapter, source));

@@ -33,9 +33,8 @@ struct OwnTokenizerSource {
 // Names of the files that are read for it.
 std::span<const char* const> tokenizer_file_names();
 
-// Of the adapter, of whose tensors at most the shapes are read. A token without a row is none; in memory there are none. An
-// error: the files contradict the base's tokenizer, or cannot be read, and the adapter has tokens that need them; else that is a
-// note.
+// Of the adapter, of whose tensors at most the shapes are read. A token without a row is none. An error: the files contradict the
+// base's tokenizer, or cannot be read, and the adapter has tokens that need them; else that is a note.
 Result<std::shared_ptr<const OwnTokenizer>> read_own_tokenizer(const lora::AdapterSource& adapter,
                                                                const OwnTokenizerSource& source);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/free_memory.h"
+#include "base/function_ref.h"
 #include "base/printable.h"
 #include "io/mapped_file.h"
 #include "io/regular_file.h"
@@ -114,29 +115,32 @@ struct Location {
 };
 
 // The file of new tokens' rows beside an adapter in PEFT's form; its kind is null when there is none.
-Location locate_new_embeddings(const Location& adapter) {
-  std::error_code error;
+Location locate_new_embeddings(const Location& adapter, FunctionRef<bool(const std::filesystem::path&)> exists) {
   if (adapter.kind == &kGguf) return {};
   for (const auto& kind : kNewEmbeddings) {
-    if (auto path = adapter.path.parent_path() / kind.name; std::filesystem::exists(path, error)) return {std::move(path), &kind};
+    if (auto path = adapter.path.parent_path() / kind.name; exists(path)) return {std::move(path), &kind};
   }
   return {};
 }
 
-Result<Location> locate(const std::filesystem::path& path) {
-  std::error_code error;
-  Location found;
+// `folder`: empty in memory.
+Result<Location> locate(const std::filesystem::path& folder, FunctionRef<bool(const std::filesystem::path&)> exists,
+                        FunctionRef<std::optional<std::filesystem::path>()> find_gguf) {
   for (const auto& kind : kKinds) {
-    if (found.kind == nullptr && std::filesystem::exists(path / kind.name, error)) found = {path / kind.name, &kind};
+    if (exists(folder / kind.name)) return Location{folder / kind.name, &kind};
   }
-  if (found.kind == nullptr) {
-    if (const auto gguf = gguf_adapter_path(path)) found = {*gguf, &kGguf};
-  }
-  if (found.kind == nullptr) {
-    return not_found("{} has no adapter_model.safetensors, adapter_model.bin or adapter_model.pt, nor a single .gguf file",
-                     path.string());
-  }
-  return found;
+  if (auto gguf = find_gguf()) return Location{*std::move(gguf), &kGguf};
+  return not_found("{} no adapter_model.safetensors, adapter_model.bin or adapter_model.pt, nor a single .gguf file",
+                   folder.empty() ? "there is" : folder.string() + " has");
+}
+
+constexpr auto is_there = [](const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+};
+
+Result<Location> locate(const std::filesystem::path& path) {
+  return locate(path, is_there, [&path] { return gguf_adapter_path(path); });
 }
 
 Result<AdapterFile> parse(const Location& at, std::shared_ptr<const io::FileBytes> bytes, bool shapes_only,
@@ -187,25 +191,30 @@ Status add_new_embeddings(AdapterFile& file, AdapterFile more) {
   return {};
 }
 
+// The adapter's file with that of its new tokens.
+Result<AdapterFile> read_all(const Location& at, FunctionRef<bool(const std::filesystem::path&)> exists,
+                             FunctionRef<Result<AdapterFile>(const Location&)> read) {
+  CHORAL_TRY(AdapterFile file, read(at));
+  if (const Location more = locate_new_embeddings(at, exists); more.kind != nullptr) {
+    CHORAL_TRY(AdapterFile new_tokens, read(more));
+    CHORAL_RETURN_IF_ERROR(add_new_embeddings(file, std::move(new_tokens)));
+  }
+  return file;
+}
+
 }  // namespace
 
 std::span<const char* const> adapter_file_names() { return kNames; }
 
 Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const AdapterLimits& limits, io::ReadMemory& memory) {
-  const auto read = [&limits](const Location& at, io::ReadMemory& to) -> Result<AdapterFile> {
+  CHORAL_TRY(const Location adapter, locate(path));
+  return read_all(adapter, is_there, [&](const Location& at) -> Result<AdapterFile> {
+    io::ReadMemory none(0);  // what is kept for the next adapter holds this one's own file
     CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(at.path));
     CHORAL_RETURN_IF_ERROR(check_memory_for(at.path, stamp));
-    CHORAL_TRY(auto bytes, io::read_file(at.path, limits.max_file_bytes, to));
+    CHORAL_TRY(auto bytes, io::read_file(at.path, limits.max_file_bytes, at.path == adapter.path ? memory : none));
     return parse(at, stamp, std::move(bytes), /*shapes_only=*/false, limits);
-  };
-  CHORAL_TRY(const Location at, locate(path));
-  CHORAL_TRY(AdapterFile file, read(at, memory));
-  if (const Location more = locate_new_embeddings(at); more.kind != nullptr) {
-    io::ReadMemory none(0);
-    CHORAL_TRY(AdapterFile new_tokens, read(more, none));
-    CHORAL_RETURN_IF_ERROR(add_new_embeddings(file, std::move(new_tokens)));
-  }
-  return file;
+  });
 }
 
 Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const AdapterLimits& limits) {
@@ -214,24 +223,37 @@ Result<AdapterFile> read_adapter_file(const std::filesystem::path& path, const A
 }
 
 Result<AdapterFile> read_adapter_shapes(const std::filesystem::path& path, const AdapterLimits& limits) {
-  const auto read = [&limits](const Location& at) -> Result<AdapterFile> {
+  CHORAL_TRY(const Location adapter, locate(path));
+  return read_all(adapter, is_there, [&](const Location& at) -> Result<AdapterFile> {
     CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(at.path));
     CHORAL_TRY(auto bytes, io::MappedFile::open(at.path));
     return parse(at, stamp, std::move(bytes), /*shapes_only=*/true, limits);
-  };
-  CHORAL_TRY(const Location at, locate(path));
-  CHORAL_TRY(AdapterFile file, read(at));
-  if (const Location more = locate_new_embeddings(at); more.kind != nullptr) {
-    CHORAL_TRY(AdapterFile new_tokens, read(more));
-    CHORAL_RETURN_IF_ERROR(add_new_embeddings(file, std::move(new_tokens)));
-  }
-  return file;
+  });
 }
 
-Result<AdapterFile> read_adapter_bytes(std::shared_ptr<const io::FileBytes> safetensors, bool shapes_only,
-                                       const AdapterLimits& limits) {
-  const Location at{safetensors->path(), &kKinds[0]};
-  return parse(at, std::move(safetensors), shapes_only, limits);
+Result<AdapterFile> read_adapter_bytes(const HeldFiles& files, bool shapes_only, const AdapterLimits& limits) {
+  const auto held = [&files](const std::filesystem::path& name) { return files.contains(name.native()); };
+  const auto find_gguf = [&files]() -> std::optional<std::filesystem::path> {
+    const std::string* const name = gguf_name(files);
+    return name != nullptr ? std::optional<std::filesystem::path>(*name) : std::nullopt;
+  };
+  CHORAL_TRY(const Location adapter, locate({}, held, find_gguf));
+  return read_all(adapter, held, [&](const Location& at) {
+    const auto& bytes = files.find(at.path.native())->second;
+    return parse({bytes->path(), at.kind}, bytes, shapes_only, limits);
+  });
+}
+
+const std::string* gguf_name(const HeldFiles& files) {
+  const auto of_peft = std::span(kNames).first(4);
+  const std::string* found = nullptr;
+  for (const auto& [name, bytes] : files) {
+    if (std::find(of_peft.begin(), of_peft.end(), name) != of_peft.end()) return nullptr;
+    if (!name.ends_with(".gguf")) continue;
+    if (found != nullptr) return nullptr;
+    found = &name;
+  }
+  return found;
 }
 
 }  // namespace choral::lora

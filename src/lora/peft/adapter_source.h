@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "lora/peft/adapter_bytes.h"
 #include "lora/peft/adapter_file.h"
 #include "lora/peft/peft_helper.h"
 
@@ -14,22 +15,21 @@ class AdapterSource {
  public:
   AdapterSource(std::filesystem::path path) : path_(std::move(path)) {}  // a directory or a .gguf file
   AdapterSource(const std::string& path) : path_(path) {}
-  // `config_json` lives as long as `safetensors`.
-  AdapterSource(std::string_view config_json, std::shared_ptr<const io::FileBytes> safetensors)
-      : config_json_(config_json), tensors_(std::move(safetensors)) {}
+  explicit AdapterSource(std::shared_ptr<const HeldFiles> files) : files_(std::move(files)) {}
 
-  bool in_memory() const { return tensors_ != nullptr; }
+  bool in_memory() const { return files_ != nullptr; }
   const std::filesystem::path& path() const { return path_; }  // empty in memory
   std::string text() const;                                    // the path, or that it is in memory
 
   Result<PEFTHelper> read_config() const;
   Result<AdapterFile> read_shapes(const AdapterLimits& limits) const;
   Result<AdapterFile> read_file(const AdapterLimits& limits, io::ReadMemory& memory) const;
+  // Another file that stands beside; empty when there is none of this name.
+  Result<std::string> read_beside(const std::string& name, uint64_t max_bytes) const;
 
  private:
   std::filesystem::path path_;
-  std::string_view config_json_;
-  std::shared_ptr<const io::FileBytes> tensors_;
+  std::shared_ptr<const HeldFiles> files_;
 };
 
 }  // namespace choral::lora

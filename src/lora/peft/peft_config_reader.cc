@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/printable.h"
+#include "lora/peft/adapter_bytes.h"
 #include "lora/peft/fused_experts.h"
 #include "lora/peft/peft_helper.h"
 
@@ -279,17 +280,20 @@ Result<PEFTHelper> PEFTHelper::from_config(const io::ConfigMap& config, const PE
   return out;
 }
 
+namespace {
+
+io::JsonLimits json_limits(const PEFTLimits& limits) { return {.max_bytes = limits.max_config_bytes, .max_depth = 16}; }
+
+}  // namespace
+
 Result<PEFTHelper> PEFTHelper::from_local_dir(const std::filesystem::path& path, const PEFTLimits& limits) {
   if (const auto gguf = gguf_adapter_path(path)) {
     CHORAL_TRY(const auto file, io::GgufFile::open(*gguf));
     return from_gguf(*file);
   }
-  io::JsonLimits json;
-  json.max_bytes = limits.max_config_bytes;
-  json.max_depth = 16;
   const std::filesystem::path file = path / "adapter_config.json";
   CHORAL_TRY(const io::FileStamp stamp, io::file_stamp(file));
-  const auto config = io::ConfigMap::read_json_file(file, json);
+  const auto config = io::ConfigMap::read_json_file(file, json_limits(limits));
   if (!config.ok()) {
     // Half a config is no sign of a broken one when somebody is writing to it.
     CHORAL_RETURN_IF_ERROR(io::check_unchanged(file, stamp));
@@ -298,6 +302,20 @@ Result<PEFTHelper> PEFTHelper::from_local_dir(const std::filesystem::path& path,
   CHORAL_TRY(PEFTHelper out, from_config(*config, limits));
   out.stamp_ = stamp;
   return out;
+}
+
+Result<PEFTHelper> read_config_bytes(const HeldFiles& files) {
+  if (const std::string* const gguf = gguf_name(files); gguf != nullptr) {
+    CHORAL_TRY(const auto file, io::GgufFile::parse(files.find(*gguf)->second));
+    return PEFTHelper::from_gguf(*file);
+  }
+  constexpr std::string_view kConfig = "adapter_config.json";
+  const auto found = files.find(kConfig);
+  if (found == files.end()) return not_found("there is no {}", kConfig);
+  const auto bytes = found->second->bytes();
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  CHORAL_TRY(const auto config, io::ConfigMap::parse_json(text, found->second->path(), json_limits({})));
+  return PEFTHelper::from_config(config);
 }
 
 }  // namespace choral::lora

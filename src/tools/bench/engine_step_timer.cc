@@ -90,6 +90,7 @@ Status EngineStepTimer::load(StepTimerOptions options) {
   const auto& facts = executor_->facts();
   model_.parameters = facts.parameters;
   model_.weight_bytes = facts.weight_bytes;
+  model_.max_model_len = facts.max_model_len;
   model_.cpu_level = cpu_level_name(facts.cpu_level);
   model_.threads = facts.threads;
   model_.notes = facts.notes;
