@@ -59,7 +59,7 @@ FAMILIES = {
                       targets=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
     "tiny-gpt-oss": dict(model=transformers.GptOssForCausalLM, config=transformers.GptOssConfig, fields=GPT_OSS, prompts=(1, 9, 40, 150),
                          targets=["q_proj", "k_proj", "v_proj", "o_proj"],
-                         parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"], mxfp4_experts=True),
+                         parameters=["mlp.router.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"], mxfp4_experts=True),
     "tiny-olmoe": dict(model=transformers.OlmoeForCausalLM, config=transformers.OlmoeConfig, fields=OLMOE, prompts=(1, 9, 40, 150),
                        targets="all-linear"),
 }

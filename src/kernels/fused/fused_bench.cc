@@ -17,7 +17,6 @@
 #include "kernels/gemm/gemm_quant.h"
 #include "kernels/gemm/gemm_quant_test_data.h"
 #include "kernels/quant/row_quant.h"
-#include "kernels/task_size.h"
 
 namespace choral::kernels {
 namespace {
@@ -55,51 +54,19 @@ void compare(benchmark::State& state, const std::function<void()>& fused, const 
   state.counters["ratio"] = median(composed_us) / median(fused_us);
 }
 
-// residual += x as a pass of its own.
-void add_rows(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual) {
-  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) {
-      const float* from = x.row(t);
-      float* to = residual.row(t);
-      for (int64_t i = 0; i < x.cols; ++i) to[i] += from[i];
-    }
-  });
-}
-
 constexpr RowForm kDynamic{.kind = RowForm::Kind::kInt8};
 constexpr RowForm kPlanes{.kind = RowForm::Kind::kPlanes, .planes = {8, false}};
 
 struct NormCase {
   int64_t rows;
   Machine machine;
-  std::vector<float> x, residual, w, y;
+  std::vector<float> x, w, y;
   QuantisedRows quantised;
 
   explicit NormCase(int64_t r, const RowForm& form = kPlanes)
-      : rows(r),
-        x(gaussian(r * kCols, 1)),
-        residual(gaussian(r * kCols, 2)),
-        w(gaussian(kCols, 3)),
-        y(x.size()),
-        quantised(machine.arena, form, r, kCols) {
-    for (float& v : x) v *= 1e-3f;  // the residual is added to many times
-  }
+      : rows(r), x(gaussian(r * kCols, 1)), w(gaussian(kCols, 3)), y(x.size()), quantised(machine.arena, form, r, kCols) {}
   MatrixView<float> view(std::vector<float>& v) const { return {v.data(), rows, kCols}; }
 };
-
-void bm_add_rms_norm_quantise(benchmark::State& state, const RowForm& form) {
-  NormCase c(state.range(0), form);
-  const Context ctx = c.machine.ctx();
-  compare(
-      state, [&] { add_rms_norm_quantise(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, c.quantised); },
-      [&] {
-        add_rows(ctx, c.view(c.x), c.view(c.residual));
-        rms_norm(ctx, c.view(c.residual), c.w, 1e-5f, c.view(c.y));
-        quantise_rows(ctx, c.view(c.y), c.quantised);
-      });
-}
-void bm_add_rms_norm_planes(benchmark::State& state) { bm_add_rms_norm_quantise(state, kPlanes); }
-void bm_add_rms_norm_dynamic(benchmark::State& state) { bm_add_rms_norm_quantise(state, kDynamic); }
 
 void bm_rms_norm_quantise(benchmark::State& state, const RowForm& form) {
   NormCase c(state.range(0), form);
@@ -113,19 +80,6 @@ void bm_rms_norm_quantise(benchmark::State& state, const RowForm& form) {
 }
 void bm_rms_norm_planes(benchmark::State& state) { bm_rms_norm_quantise(state, kPlanes); }
 void bm_rms_norm_dynamic(benchmark::State& state) { bm_rms_norm_quantise(state, kDynamic); }
-
-void bm_add_rms_norm_bias(benchmark::State& state) {
-  NormCase c(state.range(0));
-  const Context ctx = c.machine.ctx();
-  const auto beta = gaussian(kCols, 4);
-  compare(
-      state, [&] { add_rms_norm_bias(ctx, c.view(c.x), c.view(c.residual), c.w, beta, 1e-5f, c.view(c.y)); },
-      [&] {
-        add_rms_norm(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, c.view(c.y));
-        const MatrixView<const float> every_row(beta.data(), c.rows, kCols, 0);
-        add_rows(ctx, every_row, c.view(c.y));
-      });
-}
 
 struct AttentionCase {
   static constexpr int64_t kHeads = 32, kKvHeads = 8, kDim = 128, kWidth = (kHeads + 2 * kKvHeads) * kDim;
@@ -183,23 +137,11 @@ void bm_rope_write_kv(benchmark::State& state) {
 struct SwigluCase {
   int64_t rows;
   Machine machine;
-  std::vector<float> x, y, scale, weight_scale, smooth;
-  std::vector<int32_t> sums;
-  std::vector<int8_t> q;
+  std::vector<float> x, y;
 
-  explicit SwigluCase(int64_t r)
-      : rows(r),
-        x(gaussian(r * 2 * kInter, 1)),
-        y(r * kInter),
-        scale(r, 1e-3f),
-        weight_scale(2 * kInter, 1e-2f),
-        smooth(gaussian(kInter, 2)),
-        q(r * kInter) {
-    for (const float v : x) sums.push_back(static_cast<int32_t>(1e5f * v));
-  }
+  explicit SwigluCase(int64_t r) : rows(r), x(gaussian(r * 2 * kInter, 1)), y(r * kInter) {}
   MatrixView<const float> x_view() const { return {x.data(), rows, 2 * kInter}; }
   MatrixView<float> y_view() { return {y.data(), rows, kInter}; }
-  MatrixView<int8_t> q_view() { return {q.data(), rows, kInter}; }
 };
 
 void bm_silu_and_mul_quantise(benchmark::State& state, const RowForm& form) {
@@ -215,36 +157,6 @@ void bm_silu_and_mul_quantise(benchmark::State& state, const RowForm& form) {
 }
 void bm_silu_and_mul_planes(benchmark::State& state) { bm_silu_and_mul_quantise(state, kPlanes); }
 void bm_silu_and_mul_dynamic(benchmark::State& state) { bm_silu_and_mul_quantise(state, kDynamic); }
-
-void bm_dequant_swiglu_quant(benchmark::State& state) {
-  SwigluCase c(state.range(0));
-  const Context ctx = c.machine.ctx();
-  const std::vector<float> row_scale(c.rows, 1e-3f);
-  const Int8Product product{{c.sums.data(), c.rows, 2 * kInter}, {c.weight_scale.data(), 1, 2 * kInter}, row_scale};
-  std::vector<float> a(c.x.size());
-  const auto each_row = [&](auto body) {
-    ctx.pool.parallel_for(c.rows, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t t = begin; t < end; ++t) body(t);
-    });
-  };
-  compare(
-      state,
-      [&] {
-        dequant_swiglu_quant(ctx, product, SiluHalf::kLeft, {c.smooth.data(), 1, kInter}, nullptr, c.q_view(), c.scale);
-      },
-      [&] {
-        each_row([&](int64_t t) {
-          for (int64_t i = 0; i < 2 * kInter; ++i) {
-            a[t * 2 * kInter + i] = static_cast<float>(product.sums.row(t)[i]) * c.weight_scale[i] * row_scale[t];
-          }
-        });
-        silu_and_mul(ctx, {a.data(), c.rows, 2 * kInter}, c.y_view());
-        each_row([&](int64_t t) {
-          for (int64_t i = 0; i < kInter; ++i) c.y[t * kInter + i] *= c.smooth[i];
-        });
-        dynamic_quant_rows(ctx, c.y_view(), c.q_view(), c.scale);
-      });
-}
 
 void bm_moe_gating(benchmark::State& state) {
   const int64_t rows = state.range(0), experts = 256;
@@ -319,20 +231,17 @@ void bm_norm_and_quantised_gemm(benchmark::State& state) {
   compare(
       state,
       [&] {
-        add_rms_norm_quantise(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, quantised);
+        rms_norm_quantise(ctx, c.view(c.x), c.w, 1e-5f, quantised);
         w->multiply_quantised(ctx, quantised, {}, {out.data(), c.rows, n});
       },
       [&] {
-        add_rms_norm(ctx, c.view(c.x), c.view(c.residual), c.w, 1e-5f, c.view(c.y));
+        rms_norm(ctx, c.view(c.x), c.w, 1e-5f, c.view(c.y));
         w->multiply(ctx, c.view(c.y), {}, {out.data(), c.rows, n});
       });
 }
 
 #define CHORAL_FUSED_BENCH(name) \
   BENCHMARK(name)->ArgName("rows")->Arg(32)->Arg(512)->UseManualTime()->Unit(benchmark::kMicrosecond)
-CHORAL_FUSED_BENCH(bm_add_rms_norm_bias);
-CHORAL_FUSED_BENCH(bm_add_rms_norm_dynamic);
-CHORAL_FUSED_BENCH(bm_add_rms_norm_planes);
 CHORAL_FUSED_BENCH(bm_rms_norm_planes);
 CHORAL_FUSED_BENCH(bm_rms_norm_dynamic);
 CHORAL_FUSED_BENCH(bm_norm_and_quantised_gemm);
@@ -340,7 +249,6 @@ CHORAL_FUSED_BENCH(bm_qk_norm_rope);
 CHORAL_FUSED_BENCH(bm_rope_write_kv);
 CHORAL_FUSED_BENCH(bm_silu_and_mul_planes);
 CHORAL_FUSED_BENCH(bm_silu_and_mul_dynamic);
-CHORAL_FUSED_BENCH(bm_dequant_swiglu_quant);
 CHORAL_FUSED_BENCH(bm_moe_gating);
 
 }  // namespace

@@ -13,29 +13,25 @@ namespace choral::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// x is null for a norm without an addition; then `row` is what is normed.
-NormedRow normed_row(const float* x, float* residual, const float* row, const float* w, float eps, NormWeight form,
-                     int64_t count) {
-  const float squares = x == nullptr ? sum_of_squares(LoadedRow{row}, count) : sum_of_squares(AddedRow{x, residual}, count);
-  return {row, w, squares, count, eps, form};
+NormedRow normed_row(const float* x, const float* w, float eps, NormWeight form, int64_t count) {
+  return {x, w, sum_of_squares(LoadedRow{x}, count), count, eps, form};
 }
 
 // y [count] is written: the row where it is wanted, else scratch.
-float dynamic_quant_row(const float* x, float* residual, const float* row, const float* w, float eps, NormWeight form,
-                        int64_t count, float* y, int8_t* q) {
-  const float scale = write_row_and_scale(normed_row(x, residual, row, w, eps, form, count), count, y);
+float dynamic_quant_row(const float* x, const float* w, float eps, NormWeight form, int64_t count, float* y, int8_t* q) {
+  const float scale = write_row_and_scale(normed_row(x, w, eps, form, count), count, y);
   quantise_with_scale(y, count, scale, q);
   return scale;
 }
 
 // y may be null but for a scale of the whole row.
-void planes_row(const float* x, float* residual, const float* row, const float* w, float eps, NormWeight form, int64_t count,
-                QuantiseOptions options, QuantisedBlock* out, float* y) {
-  const NormedRow normed = normed_row(x, residual, row, w, eps, form, count);
+void planes_row(const float* x, const float* w, float eps, NormWeight form, int64_t count, QuantiseOptions options,
+                QuantisedBlock* out, float* y) {
+  const NormedRow normed = normed_row(x, w, eps, form, count);
   if (options.planes == Planes::kOneScale) {
     return quantise_blocks_with_scale(y, count, write_row_and_scale(normed, count, y), options, out);
   }
-  quantise_source(normed, count, options, out, options.planes == Planes::kTwo ? out + count / 32 : nullptr, y);
+  quantise_source(normed, count, options, out, options.planes == Planes::kTwo ? out + plane_blocks(count) : nullptr, y);
 }
 
 }  // namespace
@@ -50,63 +46,44 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/task_size.h"
 
 namespace choral::kernels {
-namespace {
 
-bool wanted(MatrixView<float> y) { return y.data != nullptr; }
-
-// `added` and `residual` have null data for a norm without an addition, whose rows are `rows`.
-void quantise_norms(const Context& ctx, MatrixView<const float> added, MatrixView<float> residual, MatrixView<const float> rows,
-                    std::span<const float> w, float eps, const QuantisedRows& out, MatrixView<float> y, NormWeight form) {
-  const int64_t cols = rows.cols;
-  CHORAL_CHECK(static_cast<int64_t>(w.size()) == cols && out.rows() == rows.rows && out.k() == cols &&
-                   (!wanted(y) || (y.rows == rows.rows && y.cols == cols)),
-               "x, y, w and the quantised rows of a norm fit");
+void rms_norm_quantise(const Context& ctx, MatrixView<const float> x, std::span<const float> w, float eps,
+                       const QuantisedRows& out, MatrixView<float> y, NormWeight form) {
+  const int64_t cols = x.cols;
+  const bool wanted = y.data != nullptr;
+  CHORAL_CHECK(
+      std::ssize(w) == cols && out.rows() == x.rows && out.k() == cols && (!wanted || (y.rows == x.rows && y.cols == cols)),
+      "x, y, w and the quantised rows of a norm fit");
   const auto for_each_row = [&](auto run) {
-    ctx.pool.parallel_for(rows.rows, pieces_per_task(kMediumTask, cols), [&](int64_t begin, int64_t end, int thread) {
-      for (int64_t i = begin; i < end; ++i) {
-        const bool adds = added.data != nullptr;
-        run(i, thread, adds ? added.row(i) : nullptr, adds ? residual.row(i) : nullptr);
-      }
+    ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, cols), [&](int64_t begin, int64_t end, int thread) {
+      for (int64_t i = begin; i < end; ++i) run(i, thread);
     });
   };
   const Arena::Mark mark(ctx.scratch);
   switch (out.form().kind) {
     case RowForm::Kind::kPlanes: {
       const bool needs_floats = out.form().planes.planes == Planes::kOneScale;
-      const auto scratch = ctx.scratch.make<float>(needs_floats && !wanted(y) ? ctx.pool.size() * cols : 0);
+      const auto scratch = ctx.scratch.make<float>(needs_floats && !wanted ? ctx.pool.size() * cols : 0);
       const auto row = CHORAL_AT_LEVEL(ctx.level, planes_row);
-      return for_each_row([&](int64_t i, int thread, const float* x, float* sum) {
-        float* floats = wanted(y) ? y.row(i) : needs_floats ? scratch.data() + thread * cols : nullptr;
-        row(x, sum, rows.row(i), w.data(), eps, form, cols, out.form().planes, out.sub_rows(i, 1).planes().data(), floats);
+      return for_each_row([&](int64_t i, int thread) {
+        float* floats = wanted ? y.row(i) : needs_floats ? scratch.data() + thread * cols : nullptr;
+        row(x.row(i), w.data(), eps, form, cols, out.form().planes, out.sub_rows(i, 1).planes().data(), floats);
       });
     }
     case RowForm::Kind::kInt8: {
       if (out.form().int8.fixed) {  // no scale has to be found, so there is little to gain from one pass
-        if (!wanted(y)) y = {ctx.scratch.make<float>(rows.rows * cols).data(), rows.rows, cols};
-        added.data == nullptr ? rms_norm(ctx, rows, w, eps, y, form) : add_rms_norm(ctx, added, residual, w, eps, y, form);
+        if (!wanted) y = {ctx.scratch.make<float>(x.rows * cols).data(), x.rows, cols};
+        rms_norm(ctx, x, w, eps, y, form);
         return quantise_rows(ctx, y, out);
       }
-      const auto scratch = ctx.scratch.make<float>(wanted(y) ? 0 : ctx.pool.size() * cols);
+      const auto scratch = ctx.scratch.make<float>(wanted ? 0 : ctx.pool.size() * cols);
       const auto row = CHORAL_AT_LEVEL(ctx.level, dynamic_quant_row);
-      return for_each_row([&](int64_t i, int thread, const float* x, float* sum) {
-        float* floats = wanted(y) ? y.row(i) : scratch.data() + thread * cols;
-        out.scale()[i] = row(x, sum, rows.row(i), w.data(), eps, form, cols, floats, out.q().row(i));
+      return for_each_row([&](int64_t i, int thread) {
+        float* floats = wanted ? y.row(i) : scratch.data() + thread * cols;
+        out.scale()[i] = row(x.row(i), w.data(), eps, form, cols, floats, out.q().row(i));
       });
     }
   }
-}
-
-}  // namespace
-
-void add_rms_norm_quantise(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w,
-                           float eps, const QuantisedRows& out, MatrixView<float> y, NormWeight form) {
-  CHORAL_CHECK(residual.rows == x.rows && residual.cols == x.cols, "x and residual fit");
-  quantise_norms(ctx, x, residual, residual, w, eps, out, y, form);
-}
-
-void rms_norm_quantise(const Context& ctx, MatrixView<const float> x, std::span<const float> w, float eps,
-                       const QuantisedRows& out, MatrixView<float> y, NormWeight form) {
-  quantise_norms(ctx, {}, {}, x, w, eps, out, y, form);
 }
 
 }  // namespace choral::kernels

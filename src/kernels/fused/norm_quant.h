@@ -1,8 +1,8 @@
 // RMSNorm and quantisation in one pass over a row, so that the normalised row need not be written and read again:
-//   residual += x;  y = rms_norm(residual);  y quantised as a quantised GEMM reads it (quantised_rows.h).
+//   y = rms_norm(x), quantised as a quantised GEMM reads it (quantised_rows.h).
 // The float y is written only where it is wanted (y.data not null): LoRA reads the float row, never the quantised one. y may be
-// x. Bits are those of add, rms_norm and quantise_rows one after the other. Pure functions; rows are divided
-// over ctx.pool, a row of scratch per thread comes from ctx.scratch. Oracle: ref/norm_quant.h.
+// x. Bits are those of rms_norm and quantise_rows one after the other. Pure functions; rows are divided over
+// ctx.pool, a row of scratch per thread comes from ctx.scratch. Oracle: ref/norm_quant.h.
 #pragma once
 
 #include <span>
@@ -12,11 +12,7 @@
 
 namespace choral::kernels {
 
-// `out` and, if wanted, y [rows, cols] from x, residual [rows, cols] and w [cols].
-void add_rms_norm_quantise(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w,
-                           float eps, const QuantisedRows& out, MatrixView<float> y = {}, NormWeight form = NormWeight::kPlain);
-
-// The same without a residual: y = rms_norm(x).
+// `out` and, if wanted, y [rows, cols] from x [rows, cols] and w [cols].
 void rms_norm_quantise(const Context& ctx, MatrixView<const float> x, std::span<const float> w, float eps,
                        const QuantisedRows& out, MatrixView<float> y = {}, NormWeight form = NormWeight::kPlain);
 

@@ -13,14 +13,16 @@ namespace choral::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Neighbouring heads of one token; w is null for no norm.
-void norm_rotate_heads(float* x, int64_t heads, const float* w, float eps, NormWeight form, const RotaryTable& table,
+// Neighbouring heads of one token.
+void rotate_token(float* x, int64_t heads, const RotaryTable& table, int64_t position) {
+  rotate_heads(x, heads, table.head_dim(), table.cos_row(position), table.sin_row(position), table.rotary_dim() / 2,
+               table.interleaved());
+}
+void norm_rotate_token(float* x, int64_t heads, const float* w, float eps, NormWeight form, const RotaryTable& table,
                        int64_t position) {
   const int64_t dim = table.head_dim();
-  if (w != nullptr) {
-    for (int64_t h = 0; h < heads; ++h) norm_row(x + h * dim, w, eps, form, x + h * dim, dim);
-  }
-  rotate_heads(x, heads, dim, table.cos_row(position), table.sin_row(position), table.rotary_dim() / 2, table.interleaved());
+  for (int64_t h = 0; h < heads; ++h) norm_row(x + h * dim, w, eps, form, x + h * dim, dim);
+  rotate_token(x, heads, table, position);
 }
 
 }  // namespace
@@ -36,51 +38,15 @@ HWY_AFTER_NAMESPACE();
 namespace choral::kernels {
 namespace {
 
-constexpr QkNorm kNoNorm{};
-
-void check_shapes(const QkNorm& norm, const RotaryTable& table, int64_t tokens, MatrixView<float> q, int64_t heads,
-                  MatrixView<float> k, int64_t kv_heads) {
+void check_shapes(const RotaryTable& table, int64_t tokens, MatrixView<float> q, int64_t heads, MatrixView<float> k,
+                  int64_t kv_heads) {
   const int64_t dim = table.head_dim();
-  const auto weight_fits = [dim](std::span<const float> w) { return w.data() == nullptr || std::ssize(w) == dim; };
   CHORAL_CHECK(q.rows == tokens && q.cols == heads * dim && k.rows == tokens && k.cols == kv_heads * dim,
                "q, k and positions of a rotary embedding fit its table");
-  CHORAL_CHECK(weight_fits(norm.q_weight) && weight_fits(norm.k_weight), "a head norm's weights are of one head");
 }
 
 void check_position(const RotaryTable& table, int64_t position) {
   CHORAL_CHECK(position >= 0 && position < table.max_positions(), "a position lies in the rotary table");
-}
-
-// A piece of work is some neighbouring tokens: all their rows, which lie in one piece of memory, and then one KV head after the
-// other, so that its columns of the cache's keys stay in L1 while the tokens are written.
-void rotate_and_write(const Context& ctx, const QkNorm& norm, const RotaryTable& table, std::span<const int32_t> positions,
-                      MatrixView<float> q, int64_t heads, MatrixView<float> k, MatrixView<const float> v,
-                      const KvCacheView& cache, std::span<const int64_t> slots) {
-  const auto tokens = std::ssize(positions);
-  check_shapes(norm, table, tokens, q, heads, k, cache.kv_heads);
-  CHORAL_CHECK(std::ssize(slots) == tokens && v.rows == tokens && v.cols == cache.kv_heads * cache.v_head_dim &&
-                   cache.head_dim == table.head_dim(),
-               "k, v and slots fit the cache");
-  const auto norm_rotate = CHORAL_AT_LEVEL(ctx.level, norm_rotate_heads);
-  // A block of the cache, but no more than what gives every thread two pieces.
-  const int64_t piece = std::clamp<int64_t>(tokens / (2 * ctx.pool.size()), 1, kKvBlockTokens);
-  const int64_t grain = pieces_per_task(kLightTask, piece * (q.cols + k.cols));
-  ctx.pool.parallel_for(ceil_div(tokens, piece), grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t first = begin * piece; first < std::min(end * piece, tokens); first += piece) {
-      const int64_t last = std::min(first + piece, tokens);
-      for (int64_t t = first; t < last; ++t) {
-        check_position(table, positions[t]);
-        norm_rotate(q.row(t), heads, norm.q_weight.data(), norm.eps, norm.form, table, positions[t]);
-        norm_rotate(k.row(t), cache.kv_heads, norm.k_weight.data(), norm.eps, norm.form, table, positions[t]);
-      }
-      for (int64_t head = 0; head < cache.kv_heads; ++head) {
-        for (int64_t t = first; t < last; ++t) {
-          if (slots[t] < 0) continue;
-          write_kv_head(ctx.level, cache, slots[t], head, k.row(t) + head * cache.head_dim, v.row(t) + head * cache.v_head_dim);
-        }
-      }
-    }
-  });
 }
 
 }  // namespace
@@ -88,9 +54,10 @@ void rotate_and_write(const Context& ctx, const QkNorm& norm, const RotaryTable&
 void qk_norm_rope(const Context& ctx, const QkNorm& norm, const RotaryTable& table, std::span<const int32_t> positions,
                   MatrixView<float> q, int64_t heads, MatrixView<float> k, int64_t kv_heads) {
   const auto tokens = std::ssize(positions);
-  check_shapes(norm, table, tokens, q, heads, k, kv_heads);
-  CHORAL_CHECK(norm.q_weight.data() != nullptr && norm.k_weight.data() != nullptr, "a head norm has weights");
-  const auto norm_rotate = CHORAL_AT_LEVEL(ctx.level, norm_rotate_heads);
+  check_shapes(table, tokens, q, heads, k, kv_heads);
+  const auto fits = [&](std::span<const float> w) { return w.data() != nullptr && std::ssize(w) == table.head_dim(); };
+  CHORAL_CHECK(fits(norm.q_weight) && fits(norm.k_weight), "a head norm's weights are of one head");
+  const auto norm_rotate = CHORAL_AT_LEVEL(ctx.level, norm_rotate_token);
   const int64_t grain = pieces_per_task(kLightTask, q.cols + k.cols);
   ctx.pool.parallel_for(tokens, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
@@ -101,17 +68,36 @@ void qk_norm_rope(const Context& ctx, const QkNorm& norm, const RotaryTable& tab
   });
 }
 
+// A piece of work is some neighbouring tokens: all their rows, which lie in one piece of memory, and then one KV head after the
+// other, so that its columns of the cache's keys stay in L1 while the tokens are written.
 void rope_write_kv(const Context& ctx, const RotaryTable& table, std::span<const int32_t> positions, MatrixView<float> q,
                    int64_t heads, MatrixView<float> k, MatrixView<const float> v, const KvCacheView& cache,
                    std::span<const int64_t> slots) {
-  rotate_and_write(ctx, kNoNorm, table, positions, q, heads, k, v, cache, slots);
-}
-
-void qk_norm_rope_write_kv(const Context& ctx, const QkNorm& norm, const RotaryTable& table, std::span<const int32_t> positions,
-                           MatrixView<float> q, int64_t heads, MatrixView<float> k, MatrixView<const float> v,
-                           const KvCacheView& cache, std::span<const int64_t> slots) {
-  CHORAL_CHECK(norm.q_weight.data() != nullptr && norm.k_weight.data() != nullptr, "a head norm has weights");
-  rotate_and_write(ctx, norm, table, positions, q, heads, k, v, cache, slots);
+  const auto tokens = std::ssize(positions);
+  check_shapes(table, tokens, q, heads, k, cache.kv_heads);
+  CHORAL_CHECK(std::ssize(slots) == tokens && v.rows == tokens && v.cols == cache.kv_heads * cache.v_head_dim &&
+                   cache.head_dim == table.head_dim(),
+               "k, v and slots fit the cache");
+  const auto rotate = CHORAL_AT_LEVEL(ctx.level, rotate_token);
+  // A block of the cache, but no more than what gives every thread two pieces.
+  const int64_t piece = std::clamp<int64_t>(tokens / (2 * ctx.pool.size()), 1, kKvBlockTokens);
+  const int64_t grain = pieces_per_task(kLightTask, piece * (q.cols + k.cols));
+  ctx.pool.parallel_for(ceil_div(tokens, piece), grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t first = begin * piece; first < std::min(end * piece, tokens); first += piece) {
+      const int64_t last = std::min(first + piece, tokens);
+      for (int64_t t = first; t < last; ++t) {
+        check_position(table, positions[t]);
+        rotate(q.row(t), heads, table, positions[t]);
+        rotate(k.row(t), cache.kv_heads, table, positions[t]);
+      }
+      for (int64_t head = 0; head < cache.kv_heads; ++head) {
+        for (int64_t t = first; t < last; ++t) {
+          if (slots[t] < 0) continue;
+          write_kv_head(ctx.level, cache, slots[t], head, k.row(t) + head * cache.head_dim, v.row(t) + head * cache.v_head_dim);
+        }
+      }
+    }
+  });
 }
 
 }  // namespace choral::kernels

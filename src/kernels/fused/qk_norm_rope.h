@@ -1,4 +1,4 @@
-// What happens to q, k and v between their projection and attention, in one pass over the tokens:
+// What happens to q, k and v between their projection and attention, two steps in one pass over the tokens:
 //   q, k = rms_norm of each head by itself (Qwen3, Gemma 3);  q, k = rotary(q), rotary(k);  k and v go to the paged cache.
 // q [tokens, heads · head_dim], k [tokens, kv_heads · head_dim], v [tokens, kv_heads · v_head_dim] are views: column ranges of
 // one qkv matrix, say. q and k are changed in place. Bits are those of rms_norm_heads, apply_rotary and write_kv one after the
@@ -29,10 +29,5 @@ void qk_norm_rope(const Context& ctx, const QkNorm& norm, const RotaryTable& tab
 void rope_write_kv(const Context& ctx, const RotaryTable& table, std::span<const int32_t> positions, MatrixView<float> q,
                    int64_t heads, MatrixView<float> k, MatrixView<const float> v, const KvCacheView& cache,
                    std::span<const int64_t> slots);
-
-// Both.
-void qk_norm_rope_write_kv(const Context& ctx, const QkNorm& norm, const RotaryTable& table, std::span<const int32_t> positions,
-                           MatrixView<float> q, int64_t heads, MatrixView<float> k, MatrixView<const float> v,
-                           const KvCacheView& cache, std::span<const int64_t> slots);
 
 }  // namespace choral::kernels

@@ -36,12 +36,6 @@ Status check_options(const IntegerOptions& options) {
   return {};
 }
 
-Status check_tensor(const IntegerPart& part, size_t index, int64_t k) {
-  CHORAL_RETURN_IF_ERROR(check_part(part.rows, index, "an integer weight", DType::kI8, k));
-  if (k % kQuantBlock != 0) return unsupported("part {} has k = {}; integers are packed by {} k", index, k, kQuantBlock);
-  return {};
-}
-
 Status check_groups(const IntegerPart& part, size_t index, const IntegerOptions& options, int64_t groups, bool with_zeros) {
   const auto wanted = static_cast<size_t>(part.rows.tensor.rows() * groups);
   CHORAL_RETURN_IF_ERROR(check_scales(part.rows, index, part.scales, groups));
@@ -121,8 +115,8 @@ std::string name_of(const IntegerOptions& options, bool with_zeros) {
                      options.group_size == 0 ? "" : fmt::format(" in groups of {}", options.group_size));
 }
 
-void pack_channel(const QuantForm& form, const Channel& channel, int64_t blocks, int64_t group_blocks, int lane,
-                  std::byte* panel) {
+void pack_channel(const QuantForm& form, const Channel& channel, int64_t k, int64_t group_blocks, int lane, std::byte* panel) {
+  const int64_t blocks = ceil_div(k, kQuantBlock);
   const auto shift = static_cast<uint8_t>(form.codes == QuantCodes::kLinear ? 1 << (form.bits - 1) : 0);
   const float unit = form.codes == QuantCodes::kE2M1 ? 0.5f : 1.0f;  // of the numbers that codes stand for
   QuantSourceGroup source;
@@ -132,7 +126,8 @@ void pack_channel(const QuantForm& form, const Channel& channel, int64_t blocks,
     source.f[0] = channel.scales[group] * unit;
     source.f[1] = channel.zeros == nullptr ? 0.0f : -(channel.scales[group] * static_cast<float>(channel.zeros[group]));
     for (int64_t i = 0; i < count * kQuantBlock; ++i) {
-      source.n[i / kQuantBlock][i % kQuantBlock] = static_cast<uint8_t>(channel.q[b * kQuantBlock + i] + shift);
+      const int64_t at = b * kQuantBlock + i;
+      source.n[i / kQuantBlock][i % kQuantBlock] = static_cast<uint8_t>((at < k ? channel.q[at] : 0) + shift);
     }
     write_quant_group(form, count, source, lane, panel);
   }
@@ -146,11 +141,11 @@ Result<std::unique_ptr<PackedMatrix>> pack_integers(std::span<const IntegerPart>
   CHORAL_RETURN_IF_ERROR(check_options(options));
   const Shape& first = parts[0].rows.tensor.shape;
   const int64_t k = first.rank() == 2 ? std::max<int64_t>(first[1], 0) : 0;
-  const int64_t group_size = options.group_size == 0 ? std::max<int64_t>(k, kQuantBlock) : options.group_size;
+  const int64_t group_size = options.group_size == 0 ? round_up(std::max<int64_t>(k, 1), kQuantBlock) : options.group_size;
   const int64_t groups = ceil_div(k, group_size);
   bool with_zeros = false;  // zero points that are all 0 are as none
   for (size_t i = 0; i < parts.size(); ++i) {
-    CHORAL_RETURN_IF_ERROR(check_tensor(parts[i], i, k));
+    CHORAL_RETURN_IF_ERROR(check_part(parts[i].rows, i, "an integer weight", DType::kI8, k));
     CHORAL_RETURN_IF_ERROR(check_groups(parts[i], i, options, groups, !parts[0].zeros.empty()));
     CHORAL_RETURN_IF_ERROR(check_integers(parts[i], i, options, pool));
     with_zeros |= std::any_of(parts[i].zeros.begin(), parts[i].zeros.end(), [](int16_t zero) { return zero != 0; });
@@ -162,8 +157,7 @@ Result<std::unique_ptr<PackedMatrix>> pack_integers(std::span<const IntegerPart>
   const QuantForm form = form_of(options, with_zeros);
   const auto pack = [&](int64_t begin, int64_t count, std::byte* panel) {
     for (int64_t lane = 0; lane < count; ++lane) {
-      pack_channel(form, channels[static_cast<size_t>(begin + lane)], k / kQuantBlock, group_size / kQuantBlock,
-                   static_cast<int>(lane), panel);
+      pack_channel(form, channels[static_cast<size_t>(begin + lane)], k, group_size / kQuantBlock, static_cast<int>(lane), panel);
     }
   };
   return pack_panels({form, name_of(options, with_zeros), std::ssize(channels), k, options.planes}, pack, pool);

@@ -4,8 +4,8 @@
 // with one fma each, and for zero points a second one (ref/integer_gemm.h has the formula). The bits of y depend neither on the
 // number of rows or threads nor on the CPU level.
 //   w = scale · (q − zero), as scale · q + m with m = −(scale · zero) rounded to float once: exact for scales of 16-bit floats.
-// Bytes a weight: bits / 8, and 4 for each scale and each m of up to 256 k; a longer group repeats them every 256 k.
-// Immutable after packing; see PackedMatrix for threads.
+// Bytes a weight: bits / 8, and 4 for each scale and each m of up to 256 k; a longer group repeats them every 256 k. k is padded
+// to 32 with zeros, as x is. Immutable after packing; see PackedMatrix for threads.
 #pragma once
 
 #include "kernels/gemm/packed_matrix.h"
@@ -31,7 +31,7 @@ struct IntegerOptions {
   Planes planes = Planes::kTwo;  // of x
 };
 
-// Parts are stacked in order and share k, which is a multiple of 32. A wrong part is an error that names it. Sources may be
+// Parts are stacked in order and share k. A wrong part is an error that names it. Sources may be
 // dropped afterwards. read_row() gives scale · q + m, rounded after the product and after the sum (both exact for scales of
 // 16-bit floats).
 Result<std::unique_ptr<PackedMatrix>> pack_integers(std::span<const IntegerPart> parts, const IntegerOptions& options,

@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GemmIntegersTest, testing::ValuesIn(kinds()), []
 
 // Panels of every fullness, tiles of every height, groups and chunks that end early.
 TEST_P(GemmIntegersTest, BitsEqualTheOracle) {
-  for (const int64_t k : {32, 96, 288, 512, 1056}) {
+  for (const int64_t k : {5, 32, 48, 96, 288, 512, 1025, 1056}) {
     for (const int64_t n : {1, 17, 33, 64, 70}) {
       if (k > 300 && n > 33 && n != 70) continue;
       const auto data = integer_matrix(n, k, GetParam(), IntegerFill::kRandom, static_cast<uint32_t>(k + n));

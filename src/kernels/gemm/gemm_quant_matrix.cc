@@ -30,7 +30,7 @@ class QuantisedMatrix final : public PackedMatrix {
         name_(std::move(shape.name)),
         form_(shape.form),
         planes_(shape.planes),
-        panel_bytes_(form_.panel_bytes(shape.k / kQuantBlock)),
+        panel_bytes_(form_.panel_bytes(ceil_div(shape.k, kQuantBlock))),
         panels_(std::move(panels)) {}
 
   int64_t size_bytes() const override { return static_cast<int64_t>(panels_.size_bytes()); }
@@ -95,7 +95,7 @@ class QuantisedProduct final : public MatrixProduct {
           .panel_bytes = w_.panel_bytes_,
           .panel_count = static_cast<int>(std::min<int64_t>(kQuantPanelsAtOnce, end - panel)),
           .x = x_.planes().data(),
-          .blocks = w_.k() / kQuantBlock,
+          .blocks = ceil_div(w_.k(), kQuantBlock),
           .rows = rows_,
           .out = tile,
           .work = memory + tile_bytes(rows_),
@@ -141,15 +141,16 @@ Status QuantisedMatrix::read_row(int64_t row, std::span<float> out) const {
   CHORAL_CHECK(row >= 0 && row < n() && std::ssize(out) == k(), "a row of W has k elements");
   const std::byte* panel = panels_.data() + row / kQuantLanes * panel_bytes_;
   const int width = kQuantBlock / form_.sub_blocks(), zero = form_.zero();
-  for (int64_t b = 0; b < k() / kQuantBlock; ++b) {
+  for (int64_t b = 0; b < ceil_div(k(), kQuantBlock); ++b) {
+    const int count = static_cast<int>(std::min<int64_t>(kQuantBlock, k() - b * kQuantBlock));
     const QuantLaneBlock w = read_quant_lane(form_, panel, b, static_cast<int>(row % kQuantLanes));
     float* values = out.data() + b * kQuantBlock;
-    for (int i = 0; i < kQuantBlock; ++i) {
+    for (int i = 0; i < count; ++i) {
       const float scale = w.scale[i < width ? 0 : 1];
       values[i] = static_cast<float>(w.n[i] - zero) * scale;  // exact (at most 24 significant bits) unless a scale is a float32
     }
     if (!form_.has_min()) continue;
-    for (int i = 0; i < kQuantBlock; ++i) values[i] += w.min[i < width ? 0 : 1];
+    for (int i = 0; i < count; ++i) values[i] += w.min[i < width ? 0 : 1];
   }
   return {};
 }
@@ -157,7 +158,8 @@ Status QuantisedMatrix::read_row(int64_t row, std::span<float> out) const {
 }  // namespace
 
 Result<std::unique_ptr<PackedMatrix>> pack_panels(QuantisedShape shape, PackPanel pack, ThreadPool& pool) {
-  const int64_t n = shape.n, panels = ceil_div(n, kQuantLanes), panel_bytes = shape.form.panel_bytes(shape.k / kQuantBlock);
+  const int64_t n = shape.n, panels = ceil_div(n, kQuantLanes),
+                panel_bytes = shape.form.panel_bytes(ceil_div(shape.k, kQuantBlock));
   const auto total = checked_mul(panels, panel_bytes);
   if (!total) return too_large("a quantised weight of {} x {} has more bytes than can be counted", n, shape.k);
   CHORAL_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(*total));

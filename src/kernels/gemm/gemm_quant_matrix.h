@@ -13,7 +13,7 @@ namespace choral::kernels {
 struct QuantisedShape {
   QuantForm form;
   std::string name;  // format()
-  int64_t n, k;      // k is whole blocks
+  int64_t n, k;      // weights of 0 follow a last block that k leaves short
   Planes planes;     // of x
 };
 

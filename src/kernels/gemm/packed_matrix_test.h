@@ -55,7 +55,8 @@ inline std::vector<CpuLevel> integer_levels() {
 
 // A row of x as it is multiplied, by the oracle's own steps: coarse and, of two planes, what it leaves over.
 inline std::vector<std::vector<QuantisedBlock>> planes_of(const float* x, int64_t k, Planes kind = Planes::kTwo) {
-  std::vector<std::vector<QuantisedBlock>> planes(plane_count(kind), std::vector<QuantisedBlock>(static_cast<size_t>(k / 32)));
+  std::vector<std::vector<QuantisedBlock>> planes(plane_count(kind),
+                                                  std::vector<QuantisedBlock>(static_cast<size_t>(plane_blocks(k))));
   ref::quantise_row(x, k, {.planes = kind}, planes[0].data());
   if (kind != Planes::kTwo) return planes;
   std::vector<float> rest;

@@ -16,12 +16,9 @@ void norm_only_row(const float* x, const float* w, float eps, NormWeight form, f
   norm_row(x, w, eps, form, y, count);
 }
 
-// beta may be null.
-void add_norm_row(const float* x, float* residual, const float* w, const float* beta, float eps, NormWeight form, float* y,
-                  int64_t count) {
+void add_norm_row(const float* x, float* residual, const float* w, float eps, NormWeight form, float* y, int64_t count) {
   const float squares = sum_of_squares(AddedRow{x, residual}, count);
-  const NormedRow normed(residual, w, squares, count, eps, form);
-  beta == nullptr ? write_row(normed, count, y) : write_row(BiasedRow<NormedRow>{normed, beta}, count, y);
+  write_row(NormedRow{residual, w, squares, count, eps, form}, count, y);
 }
 
 }  // namespace
@@ -36,19 +33,6 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/task_size.h"
 
 namespace choral::kernels {
-namespace {
-void add_rms_norm_rows(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w,
-                       const float* beta, float eps, MatrixView<float> y, NormWeight form) {
-  CHORAL_CHECK(
-      x.rows == y.rows && x.cols == y.cols && residual.rows == x.rows && residual.cols == x.cols && std::ssize(w) == x.cols,
-      "x, residual, y and w of a norm fit");
-  const auto add_norm = CHORAL_AT_LEVEL(ctx.level, add_norm_row);
-  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) add_norm(x.row(i), residual.row(i), w.data(), beta, eps, form, y.row(i), x.cols);
-  });
-}
-}  // namespace
-
 void rms_norm(const Context& ctx, MatrixView<const float> x, std::span<const float> w, float eps, MatrixView<float> y,
               NormWeight form) {
   CHORAL_CHECK(x.rows == y.rows && x.cols == y.cols && std::ssize(w) == x.cols, "x, y and w of a norm fit");
@@ -60,13 +44,13 @@ void rms_norm(const Context& ctx, MatrixView<const float> x, std::span<const flo
 
 void add_rms_norm(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w, float eps,
                   MatrixView<float> y, NormWeight form) {
-  add_rms_norm_rows(ctx, x, residual, w, nullptr, eps, y, form);
-}
-
-void add_rms_norm_bias(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w,
-                       std::span<const float> beta, float eps, MatrixView<float> y, NormWeight form) {
-  CHORAL_CHECK(beta.size() == w.size(), "a norm's bias is as long as its weight");
-  add_rms_norm_rows(ctx, x, residual, w, beta.data(), eps, y, form);
+  CHORAL_CHECK(
+      x.rows == y.rows && x.cols == y.cols && residual.rows == x.rows && residual.cols == x.cols && std::ssize(w) == x.cols,
+      "x, residual, y and w of a norm fit");
+  const auto add_norm = CHORAL_AT_LEVEL(ctx.level, add_norm_row);
+  ctx.pool.parallel_for(x.rows, pieces_per_task(kMediumTask, x.cols), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) add_norm(x.row(i), residual.row(i), w.data(), eps, form, y.row(i), x.cols);
+  });
 }
 
 void rms_norm_heads(const Context& ctx, MatrixView<float> x, int64_t heads, std::span<const float> w, float eps,

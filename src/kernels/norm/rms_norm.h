@@ -23,11 +23,6 @@ void rms_norm(const Context& ctx, MatrixView<const float> x, std::span<const flo
 void add_rms_norm(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w, float eps,
                   MatrixView<float> y, NormWeight form = NormWeight::kPlain);
 
-// The same with a bias after the weight: y = rms_norm(residual) + beta [cols]. What checkpoints of the anti-outlier method carry
-// as "norm.bias".
-void add_rms_norm_bias(const Context& ctx, MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w,
-                       std::span<const float> beta, float eps, MatrixView<float> y, NormWeight form = NormWeight::kPlain);
-
 // Norms each of the `heads` heads of x [tokens, heads · head_dim] by itself, in place; w [head_dim]. The q/k norm of Qwen3 and
 // Gemma 3. x may be a column range of a wider matrix (its stride says so).
 void rms_norm_heads(const Context& ctx, MatrixView<float> x, int64_t heads, std::span<const float> w, float eps,

@@ -79,15 +79,6 @@ struct NormedRow {
   HWY_INLINE VF of(VF row, VF weight) const { return hn::Mul(hn::Mul(row, factor), hn::Add(weight, weight_offset)); }
 };
 
-// Another row added after a source: the norm's bias.
-template <class Source>
-struct BiasedRow {
-  Source row;
-  const float* bias;
-  HWY_INLINE VF full(int64_t i) const { return hn::Add(row.full(i), hn::LoadU(F32(), bias + i)); }
-  HWY_INLINE VF tail(int64_t i, size_t rest) const { return hn::Add(row.tail(i, rest), load_tail(bias + i, rest)); }
-};
-
 // y may be x.
 inline void norm_row(const float* x, const float* w, float eps, NormWeight form, float* y, int64_t count) {
   const float squares = sum_of_squares(LoadedRow{x}, count);

@@ -82,25 +82,6 @@ TEST(RmsNormTest, FusedAddEqualsAddThenNormToTheBit) {
   }
 }
 
-TEST(RmsNormTest, TheBiasIsAddedAfterTheWeight) {
-  for (const int64_t cols : {1, 15, 16, 17, 64, 101}) {
-    const auto x = random_values(9 * cols, 3), r = random_values(9 * cols, 4), w = random_values(cols, 5),
-               beta = random_values(cols, 6);
-    for (const CpuLevel level : usable_cpu_levels()) {
-      for (const NormWeight form : {NormWeight::kPlain, NormWeight::kOnePlus}) {
-        Machine machine(2);
-        auto expected = x, y = x, sum = r, residual = r;
-        add_rms_norm(machine.at(level), {x.data(), 9, cols}, {sum.data(), 9, cols}, w, kEps, {expected.data(), 9, cols}, form);
-        for (size_t i = 0; i < expected.size(); ++i) expected[i] += beta[i % cols];
-        add_rms_norm_bias(machine.at(level), {y.data(), 9, cols}, {residual.data(), 9, cols}, w, beta, kEps, {y.data(), 9, cols},
-                          form);
-        EXPECT_EQ(y, expected) << cpu_level_name(level) << ", cols " << cols;
-        EXPECT_EQ(residual, sum);
-      }
-    }
-  }
-}
-
 TEST(RmsNormTest, HeadsAreNormedByThemselvesInsideAWiderRow) {
   constexpr int64_t kTokens = 9, kHeads = 3, kDim = 20, kStride = 100, kColumn = 7;
   const auto x = random_values(kTokens * kStride, 6), w = random_values(kDim, 7);

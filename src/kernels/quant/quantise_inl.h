@@ -190,7 +190,28 @@ HWY_INLINE void quantise_group(const float* x, int blocks, const uint32_t* large
   }
 }
 
-// A source of `count` floats, whole blocks, as planes; fine may be null. The floats themselves go to y unless it is null; y may
+// The last `rest` < 32 floats of a source, from `begin` on, to x, and zeros after them; the floats to y unless it is null. Gives
+// the magnitudes.
+template <class Source>
+HWY_INLINE VI load_short_block(const Source& row, int64_t begin, int64_t rest, float* x, float* y) {
+  const F32 d;
+  VI magnitudes = hn::Zero(I32());
+  for (int i = 0; i < 32; i += kLanes) {
+    VF v = hn::Zero(d);
+    if (i + kLanes <= rest) {
+      v = row.full(begin + i);
+      if (y != nullptr) hn::StoreU(v, d, y + begin + i);
+    } else if (i < rest) {
+      v = row.tail(begin + i, static_cast<size_t>(rest - i));
+      if (y != nullptr) store_tail(v, y + begin + i, static_cast<size_t>(rest - i));
+    }
+    hn::Store(v, d, x + i);
+    magnitudes = hn::Max(magnitudes, magnitude_bits(v));
+  }
+  return magnitudes;
+}
+
+// A source of `count` floats as planes; fine may be null. The floats themselves go to y unless it is null; y may
 // be what the source reads.
 template <class Source>
 HWY_INLINE void quantise_source(const Source& row, int64_t count, QuantiseOptions options, QuantisedBlock* coarse,
@@ -200,11 +221,15 @@ HWY_INLINE void quantise_source(const Source& row, int64_t count, QuantiseOption
   alignas(64) uint32_t largest[kGroupBlocks], rest_largest[kGroupBlocks];
   const VI one = hn::Set(I32(), static_cast<int32_t>(kOneBits));
   for (int64_t begin = 0; begin < count; begin += kGroupFloats) {
-    const auto blocks = static_cast<int>(count - begin < kGroupFloats ? (count - begin) / 32 : kGroupBlocks);
+    const auto blocks = static_cast<int>(count - begin < kGroupFloats ? plane_blocks(count - begin) : kGroupBlocks);
     for (int b = blocks; b < kGroupBlocks; ++b) largest[b] = rest_largest[b] = kOneBits;
     for (int four = 0; four < blocks; four += 4) {
       VI magnitudes[4] = {one, one, one, one};
       for (int b = four; b < four + 4 && b < blocks; ++b) {
+        if (const int64_t left = count - begin - b * 32; left < 32) {
+          magnitudes[b - four] = load_short_block(row, begin + b * 32, left, x + b * 32, y);
+          continue;
+        }
         VI bits = hn::Zero(I32());
         for (int i = b * 32; i < b * 32 + 32; i += kLanes) {
           const VF v = row.full(begin + i);
@@ -241,7 +266,12 @@ HWY_INLINE void quantise_by(const float* x, int64_t count, float s, float r, int
 // Blocks of a row whose scale is known: Planes::kOneScale.
 inline void quantise_blocks_with_scale(const float* x, int64_t count, float scale, QuantiseOptions options, QuantisedBlock* out) {
   const float reciprocal = 1.0f / scale;
+  alignas(64) float last[32] = {};
   for (const float* end = x + count; x < end; x += 32, ++out) {
+    if (end - x < 32) {
+      std::memcpy(last, x, (end - x) * sizeof(float));
+      x = last, end = last + 32;
+    }
     if (by_reciprocal(scale)) {
       quantise_block<HWY_NATIVE_FMA>(x, scale, reciprocal, options, *out, nullptr);
     } else if (scale > 0.0f) {

@@ -16,7 +16,7 @@ void row_of_planes(const float* x, int64_t k, QuantiseOptions options, Quantised
   if (options.planes == Planes::kOneScale) {
     return quantise_blocks_with_scale(x, k, write_row_and_scale(LoadedRow{x}, k, nullptr), options, out);
   }
-  quantise_source(LoadedRow{x}, k, options, out, options.planes == Planes::kTwo ? out + k / 32 : nullptr, nullptr);
+  quantise_source(LoadedRow{x}, k, options, out, options.planes == Planes::kTwo ? out + plane_blocks(k) : nullptr, nullptr);
 }
 
 }  // namespace
@@ -27,7 +27,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <algorithm>
 
-#include "base/check.h"
 #include "kernels/highway_level.h"
 
 namespace choral::kernels {
@@ -36,17 +35,16 @@ constexpr int64_t kElementsPerTask = 8192;  // a few µs: less is not worth waki
 }  // namespace
 
 void quantise_row(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out) {
-  CHORAL_DCHECK(k % 32 == 0, "rows are whole blocks");
   CHORAL_AT_LEVEL(level, row_of_planes)(x, k, options, out);
 }
 
 void quantise_planes(CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out) {
-  const int64_t row_blocks = plane_count(options.planes) * (x.cols / 32);
+  const int64_t row_blocks = plane_count(options.planes) * plane_blocks(x.cols);
   for (int64_t row = 0; row < x.rows; ++row) quantise_row(level, x.row(row), x.cols, options, out + row * row_blocks);
 }
 
 void quantise_planes(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out) {
-  const int64_t row_blocks = plane_count(options.planes) * (x.cols / 32);
+  const int64_t row_blocks = plane_count(options.planes) * plane_blocks(x.cols);
   pool.parallel_for(x.rows, std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(x.cols, 1)),
                     [&](int64_t begin, int64_t end, int) {
                       quantise_planes(level, x.sub_rows(begin, end - begin), options, out + begin * row_blocks);

@@ -33,6 +33,7 @@ enum class Planes : uint8_t {
   kOneScale,  // one plane whose blocks all have the scale of the whole row: q and s are dynamic_quant_rows' (row_quant.h)
 };
 constexpr int plane_count(Planes planes) { return planes == Planes::kTwo ? 2 : 1; }
+constexpr int64_t plane_blocks(int64_t k) { return (k + 31) / 32; }  // of a plane of a row; zeros follow a row in its last block
 
 // For weights with one sum per block of 32, start[0] covers all 32 when `halves` is false.
 struct QuantiseOptions {
@@ -42,10 +43,11 @@ struct QuantiseOptions {
   bool operator==(const QuantiseOptions&) const = default;
 };
 
-// x has k floats, k a multiple of 32; plane p goes to out[p * (k / 32)].
+// x has k floats; plane p goes to out[p * plane_blocks(k)].
 void quantise_row(CpuLevel level, const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out);
 
-// Rows of x: plane p of row r goes to out[(planes r + p) * (k / 32)]. By the calling thread alone, or divided over the pool.
+// Rows of x: plane p of row r goes to out[(planes r + p) * plane_blocks(k)]. By the calling thread alone, or divided over the
+// pool.
 void quantise_planes(CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out);
 void quantise_planes(ThreadPool& pool, CpuLevel level, MatrixView<const float> x, QuantiseOptions options, QuantisedBlock* out);
 

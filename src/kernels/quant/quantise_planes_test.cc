@@ -21,7 +21,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<QuantisedBlock> quantise(CpuLevel level, const std::vector<float>& x,
                                      QuantiseOptions options = {.planes = Planes::kOne}) {
-  std::vector<QuantisedBlock> out(x.size() / 32 * static_cast<size_t>(plane_count(options.planes)));
+  std::vector<QuantisedBlock> out(plane_blocks(std::ssize(x)) * plane_count(options.planes));
   std::memset(static_cast<void*>(out.data()), 0xAB, out.size() * sizeof(QuantisedBlock));
   quantise_row(level, x.data(), std::ssize(x), options, out.data());
   return out;
@@ -124,6 +124,25 @@ TEST_P(QuantiseRowsTest, TheFinePlaneIsOfWhatTheCoarseOneLeaves) {
     for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] - coarse[i / 32].scale * static_cast<float>(coarse[i / 32].q[i % 32]);
     ref::quantise_row(x.data(), 1056, {8, true}, expected.data());
     EXPECT_EQ(std::memcmp(fine.data(), expected.data(), 33 * sizeof(QuantisedBlock)), 0) << size;
+  }
+}
+
+// With what lies behind it unread.
+TEST_P(QuantiseRowsTest, AShortLastBlockIsFollowedByZeros) {
+  for (const int64_t k : {1, 5, 16, 31, 33, 48, 511, 513, 1000}) {
+    for (const Planes planes : {Planes::kTwo, Planes::kOne, Planes::kOneScale}) {
+      const auto row = gaussian(k, 3);
+      auto padded = row;
+      padded.resize(static_cast<size_t>(plane_blocks(k) * 32));
+      const QuantiseOptions options{.zero = 8, .halves = true, .planes = planes};
+      const auto got = quantise(GetParam(), row, options), expected = quantise(GetParam(), padded, options);
+      ASSERT_EQ(got.size(), expected.size());
+      EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(QuantisedBlock)), 0) << k;
+      if (planes == Planes::kTwo) continue;
+      std::vector<QuantisedBlock> of_oracle(got.size());
+      ref::quantise_row(row.data(), k, options, of_oracle.data());
+      EXPECT_EQ(std::memcmp(got.data(), of_oracle.data(), got.size() * sizeof(QuantisedBlock)), 0) << k;
+    }
   }
 }
 

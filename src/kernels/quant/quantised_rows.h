@@ -24,7 +24,7 @@ struct RowForm {
 class QuantisedRows {
  public:
   QuantisedRows() = default;  // no rows
-  // Their memory, which lives as long as what `arena` makes now; contents undefined. kPlanes: k is a multiple of 32.
+  // Their memory, which lives as long as what `arena` makes now; contents undefined.
   QuantisedRows(Arena& arena, const RowForm& form, int64_t rows, int64_t k);
 
   const RowForm& form() const { return form_; }
@@ -33,15 +33,14 @@ class QuantisedRows {
   bool empty() const { return rows_ == 0; }
   QuantisedRows sub_rows(int64_t begin, int64_t count) const;
 
-  // kPlanes: plane p of row r is at [(planes r + p) * (k / 32)].
+  // kPlanes: plane p of row r is at [(planes r + p) * plane_blocks(k)].
   std::span<QuantisedBlock> planes() const;
   // kInt8.
   MatrixView<int8_t> q() const;
   std::span<float> scale() const;
 
  private:
-  static constexpr int64_t kBlock = 32;  // of planes
-  int64_t row_blocks() const { return plane_count(form_.planes.planes) * (k_ / kBlock); }
+  int64_t row_blocks() const { return plane_count(form_.planes.planes) * plane_blocks(k_); }
 
   RowForm form_;
   int64_t rows_ = 0, k_ = 0;

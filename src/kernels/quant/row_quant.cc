@@ -84,10 +84,5 @@ void dynamic_quant_rows(const Context& ctx, MatrixView<const float> x, MatrixVie
   quant_rows(ctx, x, {}, q, scale);
 }
 
-void static_quant_rows(const Context& ctx, MatrixView<const float> x, StaticQuant quant, MatrixView<int8_t> q,
-                       std::span<float> scale) {
-  quant_rows(ctx, x, {quant}, q, scale);
-}
-
 }  // namespace choral::kernels
 #endif  // HWY_ONCE

@@ -25,8 +25,6 @@ struct StaticQuant {
   int32_t offset;  // -128 to 127
   bool operator==(const StaticQuant&) const = default;
 };
-void static_quant_rows(const Context& ctx, MatrixView<const float> x, StaticQuant quant, MatrixView<int8_t> q,
-                       std::span<float> scale);
 
 // Which of the two.
 struct RowQuant {

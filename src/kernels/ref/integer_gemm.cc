@@ -1,5 +1,6 @@
 #include "kernels/ref/integer_gemm.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace choral::kernels::ref {
@@ -24,7 +25,7 @@ float integer_dot(const Integers& w, int64_t row, std::span<const QuantisedBlock
   for (size_t b = 0; b < x.size(); ++b) {
     const auto first = static_cast<int64_t>(b) * 32;
     int32_t isum = 0;
-    for (int64_t i = 0; i < 32; ++i) isum += w.value(row, first + i) * x[b].q[i];
+    for (int64_t i = 0; i < std::min<int64_t>(32, w.q.cols - first); ++i) isum += w.value(row, first + i) * x[b].q[i];
     acc = std::fma(static_cast<float>(isum), w.scale(row, first) * x[b].scale, acc);
     if (w.zeros.data != nullptr) acc = std::fma(w.min(row, first), x[b].sum, acc);
   }

@@ -1,5 +1,5 @@
 // The oracle of gemm_integers.h: plain loops over rows of integers; it knows nothing of panels, vectors or how a weight is
-// stored. For one output: acc = 0; for each block b of 32 k, in order:
+// stored. For one output: acc = 0; for each block b of 32 k (the last one may be shorter), in order:
 //   isum = sum v * q_x                         exact; v: the integer, or twice the number that an E2M1 code stands for
 //   acc  = fma(float(isum), d * s_x, acc)      d: the group's scale, for E2M1 half of it
 // and where there are zero points, after that: acc = fma(m, s_x * float(sum q_x), acc), m = -(scale * zero).

@@ -8,12 +8,9 @@
 
 namespace choral::kernels::ref {
 
-void add_rms_norm_dynamic_quant(MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w, float eps,
-                                MatrixView<int8_t> q, std::span<float> scale, MatrixView<float> y, NormWeight form) {
-  for (int64_t t = 0; t < x.rows; ++t) {
-    for (int64_t i = 0; i < x.cols; ++i) residual.row(t)[i] += x.row(t)[i];
-  }
-  rms_norm(residual, w, eps, y, form);
+void rms_norm_dynamic_quant(MatrixView<const float> x, std::span<const float> w, float eps, MatrixView<int8_t> q,
+                            std::span<float> scale, MatrixView<float> y, NormWeight form) {
+  rms_norm(x, w, eps, y, form);
   dynamic_quant_rows(y, q, scale);
 }
 
@@ -22,12 +19,12 @@ void rms_norm_quantise(MatrixView<const float> x, std::span<const float> w, floa
   rms_norm(x, w, eps, y, form);
   std::vector<float> rest(x.cols);
   for (int64_t t = 0; t < x.rows; ++t) {
-    QuantisedBlock* coarse = planes + 2 * t * (x.cols / 32);
+    QuantisedBlock* coarse = planes + 2 * t * plane_blocks(x.cols);
     quantise_row(y.row(t), x.cols, options, coarse);
     for (int64_t i = 0; i < x.cols; ++i) {
       rest[i] = y.row(t)[i] - coarse[i / 32].scale * static_cast<float>(coarse[i / 32].q[i % 32]);
     }
-    quantise_row(rest.data(), x.cols, options, coarse + x.cols / 32);
+    quantise_row(rest.data(), x.cols, options, coarse + plane_blocks(x.cols));
   }
 }
 

@@ -9,10 +9,9 @@
 
 namespace choral::kernels::ref {
 
-// residual += x in float, then y = rms_norm(residual) and its int8 rows. y is always written.
-void add_rms_norm_dynamic_quant(MatrixView<const float> x, MatrixView<float> residual, std::span<const float> w, float eps,
-                                MatrixView<int8_t> q, std::span<float> scale, MatrixView<float> y,
-                                NormWeight form = NormWeight::kPlain);
+// y = rms_norm(x) and its int8 rows. y is always written.
+void rms_norm_dynamic_quant(MatrixView<const float> x, std::span<const float> w, float eps, MatrixView<int8_t> q,
+                            std::span<float> scale, MatrixView<float> y, NormWeight form = NormWeight::kPlain);
 
 // y = rms_norm(x) and its two planes. y is always written.
 void rms_norm_quantise(MatrixView<const float> x, std::span<const float> w, float eps, QuantiseOptions options,

@@ -91,10 +91,11 @@ bool has_min(DType type) {
 }  // namespace
 
 void quantise_row(const float* x, int64_t k, QuantiseOptions options, QuantisedBlock* out) {
-  const int64_t of_scale = options.planes == Planes::kOneScale ? k : 32;
   float scale = 0.0f;
-  for (int64_t b = 0; b < k / 32; ++b, x += 32) {
-    if (b * 32 % of_scale == 0) {
+  for (int64_t b = 0; b < plane_blocks(k); ++b, x += 32) {
+    const int64_t count = std::min<int64_t>(32, k - b * 32);
+    if (b == 0 || options.planes != Planes::kOneScale) {
+      const int64_t of_scale = options.planes == Planes::kOneScale ? k : count;
       float largest = 0.0f;
       bool finite = true;
       for (int64_t i = 0; i < of_scale; ++i) {
@@ -108,7 +109,7 @@ void quantise_row(const float* x, int64_t k, QuantiseOptions options, QuantisedB
     block.scale = block.sum = scale;
     if (!(block.scale > 0.0f)) continue;
     int32_t sum[2] = {0, 0};
-    for (int i = 0; i < 32; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
       block.q[i] = static_cast<int8_t>(std::clamp(std::nearbyint(x[i] / block.scale), -127.0f, 127.0f));
       sum[i / 16] += block.q[i];
     }

@@ -253,9 +253,4 @@ int64_t top_logprobs(CpuLevel level, std::span<const float> logits, double log_s
   return static_cast<int64_t>(filled);
 }
 
-int64_t token_rank(CpuLevel level, std::span<const float> logits, int32_t token) {
-  CHORAL_CHECK(token >= 0 && token < std::ssize(logits), "a ranked token is one of the row");
-  return 1 + logit_scan(level).count_above(logits.data(), std::ssize(logits), logits[token]);
-}
-
 }  // namespace choral::kernels

@@ -66,7 +66,5 @@ double log_sum_exp(CpuLevel level, std::span<const float> logits);
 // Fills `out` with the out.size() most likely tokens, most likely first, ties to the lower id; returns how many there were (vocab
 // may be smaller). NaN logits are passed over.
 int64_t top_logprobs(CpuLevel level, std::span<const float> logits, double log_sum_exp, std::span<TokenLogprob> out);
-// 1 + number of tokens with a larger logit: vLLM's rank of a sampled token.
-int64_t token_rank(CpuLevel level, std::span<const float> logits, int32_t token);
 
 }  // namespace choral::kernels

@@ -87,16 +87,6 @@ void terms(const float* x, int64_t count, float max, float scale, float threshol
   }
 }
 
-int64_t count_above(const float* x, int64_t count, float threshold) {
-  const F32 d;
-  const VF t = hn::Set(d, threshold);
-  int64_t total = 0;
-  for (int64_t i = 0; i < count; i += kStep) {
-    total += static_cast<int64_t>(hn::CountTrue(d, hn::Gt(load_or(x, i, count, -std::numeric_limits<float>::infinity()), t)));
-  }
-  return total;
-}
-
 int64_t next_above(const float* x, int64_t begin, int64_t count, float threshold) {
   const F32 d;
   const VF t = hn::Set(d, threshold);
@@ -121,7 +111,7 @@ int64_t collect(const float* x, int64_t count, float threshold, int32_t* out) {
   return found;
 }
 
-LogitScan scan() { return {&extreme, &mass, &terms, &count_above, &next_above, &collect}; }
+LogitScan scan() { return {&extreme, &mass, &terms, &next_above, &collect}; }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

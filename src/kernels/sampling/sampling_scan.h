@@ -23,7 +23,6 @@ struct LogitScan {
   double (*mass)(const float* x, int64_t count, float max, float scale, float threshold, double* block_sums);
   // Those terms, in order; 0 below the threshold.
   void (*terms)(const float* x, int64_t count, float max, float scale, float threshold, float* out);
-  int64_t (*count_above)(const float* x, int64_t count, float threshold);  // x > threshold
   // The first index >= begin with x > threshold, or count.
   int64_t (*next_above)(const float* x, int64_t begin, int64_t count, float threshold);
   // Indices of x >= threshold in ascending order; returns how many. `out` has room for `count`.

@@ -158,10 +158,6 @@ TEST(SamplingTest, LogSumExpAndTopLogprobs) {
         EXPECT_EQ(top[i].token, order[i]) << "rank " << i;
         EXPECT_NEAR(top[i].logprob, logits[order[i]] - expected, 1e-5);
       }
-      EXPECT_EQ(token_rank(level, logits, order[0]), 1);
-      if (vocab > 100) {
-        EXPECT_EQ(token_rank(level, logits, order[2]), 3);
-      }
     }
   }
 }

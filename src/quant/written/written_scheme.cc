@@ -251,10 +251,9 @@ Status check_written(const WrittenScheme& scheme, std::string_view layer, int64_
     return unsupported("{} has {} channels, but {} keeps two in a byte; use --format {}", layer, rows, scheme.format,
                        kCompressedTensors);
   }
-  constexpr int64_t kBlock = 32;
-  if (scheme.codes != DType::kF8E4M3 && k % kBlock != 0) {
-    return unsupported("{} has {} columns, but integers are multiplied {} columns at a time; let it stay float with --ignore",
-                       layer, k, kBlock);
+  if (const int64_t block = facts(scheme.codes).block_elements; k % block != 0) {
+    return unsupported("{} has {} columns, but a block of {} has {}; let it stay float with --ignore", layer, k, scheme.name,
+                       block);
   }
   return {};
 }

@@ -36,8 +36,10 @@ inline std::vector<float> floats_of(const io::Checkpoint& checkpoint, const std:
 // One projection.
 struct FormulaMember {
   int64_t rows = 0, k = 0, rank = 0;
-  std::vector<double> w;         // [rows, k]
+  std::vector<double> w;  // [rows, k], and what is added to it on its own, of zero points: as many, or none
+  std::vector<double> shift;
   std::vector<double> bias;      // [rows], or none
+  std::vector<int64_t> order;    // of columns, in which x is rounded by blocks; none: their own
   kernels::StaticQuant input{};  // of kFixed
   std::vector<double> a, b;      // [rank, k], [rows, rank]
 };
@@ -72,10 +74,11 @@ class LinearFormula {
       int64_t col = 0;
       for (const auto& name : names) {
         const FormulaMember& member = members_.at(name.name);
-        const auto rounded = round(x.row_span(r), member.input);
+        const auto rounded = round(x.row_span(r), member);
         const auto middle = adapter_answers_ ? product(member.a, x.row_span(r)) : std::vector<Sum>();
         for (int64_t i = 0; i < member.rows; ++i, ++col) {
           Sum sum = dot(std::span(member.w).subspan(i * member.k, member.k), rounded);
+          if (!member.shift.empty()) sum.add(dot(std::span(member.shift).subspan(i * member.k, member.k), rounded), 1);
           if (!member.bias.empty()) sum.add(member.bias[i], 1);
           for (int64_t j = 0; j < std::ssize(middle); ++j) sum.add(middle[j], member.b[i * member.rank + j]);
           const double base = before.empty() ? 0 : before[r * y.cols + col];
@@ -131,6 +134,15 @@ class LinearFormula {
       x[i] -= scale * q;
     }
   }
+  std::vector<double> round(std::span<const float> x, const FormulaMember& member) const {
+    if (member.order.empty()) return round(x, member.input);
+    std::vector<float> ordered;
+    for (const int64_t column : member.order) ordered.push_back(x[column]);
+    const auto rounded = round(ordered, member.input);
+    std::vector<double> out(x.size());
+    for (size_t i = 0; i < rounded.size(); ++i) out[member.order[i]] = rounded[i];
+    return out;
+  }
   std::vector<double> round(std::span<const float> x, kernels::StaticQuant fixed) const {
     if (rounding_ == InputRounding::kNone) return {x.begin(), x.end()};
     std::vector<double> out(x.size());
@@ -144,7 +156,10 @@ class LinearFormula {
     std::vector<float> rest(x.begin(), x.end());
     const size_t block = rounding_ == InputRounding::kRow ? x.size() : 32;
     for (int pass = 0; pass < (rounding_ == InputRounding::kTwice ? 2 : 1); ++pass) {
-      for (size_t i = 0; i < x.size(); i += block) take_int8(std::span(rest).subspan(i, block), std::span(out).subspan(i, block));
+      for (size_t i = 0; i < x.size(); i += block) {
+        const size_t count = std::min(block, x.size() - i);
+        take_int8(std::span(rest).subspan(i, count), std::span(out).subspan(i, count));
+      }
     }
     return out;
   }

@@ -1,0 +1,202 @@
+// Who is let in: what a request must fit to be queued, and what a waiting one needs to run.
+#include <algorithm>
+
+#include "base/check.h"
+#include "sched/scheduler.h"
+
+namespace choral::sched {
+namespace {
+
+// A request waits for a prefix that another is computing when it saves at least so many blocks; fewer are not worth a step's
+// delay.
+constexpr int32_t kWorthWaitingBlocks = 4;
+
+}  // namespace
+
+Status Scheduler::check_fits(const Request& request) const {
+  const size_t most_prompt = static_cast<size_t>(config_.max_model_len) - 1;
+  if (request.tokens.empty()) return invalid_argument("the prompt has no tokens; send at least one");
+  if (request.activation_token < 0 || static_cast<size_t>(request.activation_token) > request.tokens.size()) {
+    return invalid_argument("the adapter is activated at token {}, the prompt has {}", request.activation_token,
+                            request.tokens.size());
+  }
+  if (request.activation_token > 0 && request.prefix_root && !request.activated_root) {
+    return internal_error("a request whose adapter is activated at token {} has no prefix root from there on",
+                          request.activation_token);
+  }
+  if ((request.adapter_key == kBaseKey) != request.adapter_ids.empty()) {
+    return internal_error("a request of adapter key {} has {} adapters", request.adapter_key.value(), request.adapter_ids.size());
+  }
+  if (config_.max_loras > 0 && request.adapter_ids.size() > static_cast<size_t>(config_.max_loras)) {
+    return invalid_argument("the request mixes {} adapters, max_loras allows {} in one step; mix fewer or raise max_loras",
+                            request.adapter_ids.size(), config_.max_loras);
+  }
+  if (request.max_tokens < 1) return invalid_argument("max_tokens is {}, it must be at least 1", request.max_tokens);
+  if (request.tokens.size() > most_prompt) {
+    return too_large("the prompt has {} tokens; with max_model_len = {} at most {} are possible; shorten it",
+                     request.tokens.size(), config_.max_model_len, most_prompt);
+  }
+  // The last output is never fed back, so it needs no place in the cache.
+  const int64_t most_tokens = std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens, config_.max_model_len) - 1;
+  const int64_t blocks = cache_.most_blocks(most_tokens);
+  if (blocks > cache_.block_count()) {
+    return too_large(
+        "prompt ({} tokens) and max_tokens ({}) need {} KV blocks of {} tokens, the cache has {}; shorten the prompt, lower "
+        "max_tokens or give the KV cache more memory",
+        request.tokens.size(), request.max_tokens, blocks, cache_.block_tokens(), cache_.block_count());
+  }
+  return {};
+}
+
+Status Scheduler::add(std::unique_ptr<Request>&& request) {
+  CHORAL_CHECK(request != nullptr, "add() needs a request");
+  CHORAL_RETURN_IF_ERROR(check_fits(*request));
+  if (requests_.contains(request->id)) return already_exists("request id {} is in use", request->id);
+  if (waiting_.size() >= config_.max_waiting) {
+    return resource_exhausted(
+        "{} requests are waiting, the queue's limit (--max-num-queued-reqs; in the library max_waiting); try again later",
+        waiting_.size());
+  }
+  Request& r = *request;
+  r.status = RequestStatus::kWaiting;
+  if (r.arrival == 0) {
+    r.arrival = next_arrival_++;
+    r.last_progress_step = step_;
+  }
+  r.prompt_count = r.token_count();
+  r.max_length = static_cast<int32_t>(std::min<int64_t>(int64_t{r.prompt_count} + r.max_tokens, config_.max_model_len));
+  r.tokens.reserve(r.max_length);
+  r.block_tables.resize(cache_.groups());
+  for (auto& table : r.block_tables) table.reserve(cache_.blocks_for(r.max_length));
+  if (cache_.prefix_caching() && r.prefix_root) {
+    r.prefix_chain.reserve(cache_.blocks_for(r.max_length));
+    extend_prefix_chain(r);
+  }
+  r.share = shares_.join(r.adapter_key, r.adapter_ids);
+  requests_.emplace(r.id, std::move(request));
+  waiting_.push(r);
+  return {};
+}
+
+void Scheduler::plan_waiting(StepPlan& plan) {
+  bool draining = false;  // the promoted request waits until adapters leave
+  while (running_count() < config_.max_num_seqs && budget_left(plan) > 0) {
+    Request* request = waiting_.next(step_);
+    if (request == nullptr) return;
+    if (draining && !may_pass_drain(*request)) {
+      request->deferred_step = step_;
+      if (request->adapter_key != kBaseKey) request->share->deferred_step = step_;
+      continue;
+    }
+    switch (try_admit(*request, plan)) {
+      case Admission::kAdmitted: break;
+      case Admission::kDeferred: break;
+      case Admission::kNoAdapterRoom:
+        if (!request->promoted) break;
+        draining = true;
+        holders_wait_ = std::any_of(waiting_.requests().begin(), waiting_.requests().end(),
+                                    [](const Request* other) { return other->holds_adapter; });
+        ++stats_.adapter_drains;
+        break;
+      case Admission::kNoRoom: return;  // nobody slips past: the first in the queue would starve
+    }
+  }
+}
+
+Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
+  if (exceeds_max_loras(request)) return defer_adapter(request, Admission::kNoAdapterRoom);
+  cache::PrefixMatch match;
+  // Prompt logprobs need the logits of every prompt token, so every one is computed.
+  const bool takes_prefix = !request.wants_prompt_logprobs && !request.computes_all;
+  if (takes_prefix) {
+    match = cache_.find_prefix(request.prefix_chain, request.token_count());
+    if (shares_pending_prefix(request, match.blocks)) {
+      request.deferred_step = step_;
+      ++stats_.deferrals;
+      return Admission::kDeferred;
+    }
+  }
+  // Found blocks without holder are free blocks too until they are adopted.
+  const int64_t needed = cache_.blocks_to_begin(match, request.token_count());
+  const int32_t kept_free = running_.empty() ? 0 : watermark_blocks_;
+  if (needed + kept_free > cache_.free_blocks()) return Admission::kNoRoom;
+  const int32_t cached_tokens = match.blocks * cache_.block_tokens();
+  if (!config_.enable_chunked_prefill && request.token_count() - cached_tokens > budget_left(plan)) return Admission::kNoRoom;
+  // Last of all: what is held from here on is held by a request that runs.
+  if (const Admission adapter = try_adapter(request); adapter != Admission::kAdmitted) return adapter;
+
+  waiting_.remove(request);
+  cache_.adopt_prefix(request.prefix_chain, match, request.block_tables);
+  CHORAL_CHECK(cache_.grow(request.block_tables, cached_tokens, request.token_count()), "free KV blocks were miscounted");
+  request.status = RequestStatus::kRunning;
+  set_computed(request, cached_tokens);
+  request.published_blocks = match.blocks;
+  if (!request.admitted_before) {
+    request.admitted_before = true;
+    request.cached_prompt_tokens = cached_tokens;
+    if (cache_.prefix_caching() && request.prefix_root && takes_prefix) {
+      cache_.count_query(request.prompt_count, cached_tokens);
+    }
+    FairShare::charge(request.share, kInputWeight * (request.prompt_count - cached_tokens));
+  }
+  const auto place = std::upper_bound(running_.begin(), running_.end(), &request,
+                                      [this](const Request* a, const Request* b) { return more_urgent(*a, *b, config_.policy); });
+  running_.insert(place, &request);
+  enter_running(request);
+  plan_chunk(request, plan);
+  return Admission::kAdmitted;
+}
+
+Scheduler::Admission Scheduler::try_adapter(Request& request) {
+  if (gate_ == nullptr || request.adapter_key == kBaseKey || request.holds_adapter) return Admission::kAdmitted;
+  switch (gate_->acquire(request)) {
+    case Residency::kResident: request.holds_adapter = true; return Admission::kAdmitted;
+    case Residency::kLoading: return defer_adapter(request, Admission::kDeferred);
+    case Residency::kNoRoom: return defer_adapter(request, Admission::kNoAdapterRoom);
+    case Residency::kFailed: break;
+  }
+  request.adapter_failed = true;
+  ++stats_.adapter_failures;
+  finish(request, FinishReason::kError);
+  return Admission::kDeferred;
+}
+
+bool Scheduler::may_pass_drain(const Request& request) const {
+  // Whoever was preempted with its adapter must go on: only its end gives the adapter back.
+  if (request.holds_adapter) return true;
+  if (request.adapter_key != kBaseKey || holders_wait_) return false;
+  // A base request takes no adapter, and one that is less urgent than all who have one never takes their blocks.
+  return std::none_of(running_.begin(), running_.end(), [&](const Request* other) {
+    return other->adapter_key != kBaseKey && more_urgent(request, *other, config_.policy);
+  });
+}
+
+Scheduler::Admission Scheduler::defer_adapter(Request& request, Admission why) {
+  request.deferred_step = step_;
+  // The others of this adapter would get the same answer; those that hold it are not concerned.
+  if (!request.holds_adapter) request.share->deferred_step = step_;
+  ++stats_.adapter_waits;
+  return why;
+}
+
+bool Scheduler::exceeds_max_loras(const Request& request) const {
+  if (config_.max_loras == 0) return false;
+  int32_t more = 0;
+  for (const ShareAccount* account : request.share->accounts) {
+    if (account->adapter != lora::kBaseAdapter && account->running_requests == 0) ++more;
+  }
+  return more > 0 && running_adapters_ + more > config_.max_loras;
+}
+
+bool Scheduler::shares_pending_prefix(const Request& request, int32_t cached_blocks) const {
+  const int32_t last = cached_blocks + kWorthWaitingBlocks - 1;
+  if (last >= std::min(request.prefix_chain.size(), (request.token_count() - 1) / cache_.block_tokens())) return false;
+  return std::any_of(running_.begin(), running_.end(), [&](const Request* other) {
+    // Equal keys of block `last` mean equal blocks up to it. Published but not found: the content was dropped, nothing will come.
+    // A less urgent request is not waited for: it may be slow.
+    return other->published_blocks <= cached_blocks && last < other->prefix_chain.size() &&
+           other->prefix_chain[last] == request.prefix_chain[last] && more_urgent(*other, request, config_.policy);
+  });
+}
+
+}  // namespace choral::sched
