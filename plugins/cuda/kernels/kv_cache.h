@@ -6,6 +6,7 @@
 #pragma once
 
 #include "choral/plugin.h"
+#include "element_place.h"
 #include "launch.h"
 #include "ptx.h"
 
@@ -13,12 +14,6 @@ namespace choral_cuda {
 
 inline constexpr int kCacheBlockTokens = 32;
 inline constexpr int kFragment = 256;  // elements of 16x16
-
-// The place in its fragment of the element at (row, column) of A.
-__device__ __forceinline__ int fragment_place(int row, int column) {
-  const int lane = row % 8 * 4 + column % 8 / 2;
-  return lane * 8 + (row / 8 + column / 8 * 2) * 2 + column % 2;
-}
 
 struct CacheView {
   uint16_t* keys;

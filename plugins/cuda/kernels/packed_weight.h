@@ -15,16 +15,16 @@ namespace choral_cuda {
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kBlockColumns = 64;
-inline constexpr int kSections = 8;  // of k; each is one chain of sums, and they are added in order
+inline constexpr int kSections = 8;  // of k, at most; each is one chain of sums, and they are added in order
 
 enum class Format : int32_t {
-  kF32,      // multiplied in float
-  kBF16,     // by x as two planes of bf16
-  kF16,      // by x as two planes of f16, this and the next three; integers and e4m3 become f16 exactly
-  kInt8,     // w = scale · q (+ min)
-  kInt4,     // the same, of codes 0 to 15 less eight
-  kE4M3,     // w = scale · q
-  kInt8Rows  // by x as int8 rows, in integers: CHORAL_X_INT8_ROWS
+  kF32,       // multiplied in float
+  kF16,       // by x as two planes of f16, with a power of two for each row
+  kBF16,      // by x as two planes of bf16, this and the next three; integers and e4m3 become bf16 exactly
+  kInt4,      // w = scale · (code - 8) (+ min), of codes 0 to 15
+  kInt8,      // w = scale · q (+ min)
+  kE4M3,      // w = scale · q
+  kInt8Rows,  // w = scale · q by x as int8 rows, in integers: CHORAL_X_INT8_ROWS
 };
 
 // Passed to kernels by value.
@@ -33,13 +33,12 @@ struct PackedWeight {
   const int32_t* k_order;      // in the image, or null
   int64_t rows, cols;
   int64_t tile_bytes;
-  int64_t scale_offset;  // in a record: float [groups][16]; 0: no scales
-  int64_t min_offset;    // in a record: float [groups][16]; 0: none
+  int64_t scale_offset;  // in a record: float [groups][8][2], rows g and g + 8 together; 0: no scales
+  int64_t min_offset;    // in a record: the same of minima; 0: none
   int64_t sum_offset;    // in a record: int32 [16], the sum of a row's integers; 0: none
   int32_t blocks;        // of 64 columns, padded with zeros
   int32_t section_blocks;
-  int32_t group;   // columns of a scale: 16, 32 or a multiple of 64; 0: one scale for the row, or none
-  int32_t groups;  // of a row
+  int32_t group;  // columns of a scale: 16, 32 or a multiple of 64, all with one scale a row
   Format format;
   int32_t activations;  // CHORAL_X_…
   int32_t has_fixed_input;

@@ -60,10 +60,15 @@ __device__ __forceinline__ float widen_f16(uint16_t half) {
   return y;
 }
 
-// a - b of two halves each.
-__device__ __forceinline__ uint32_t subtract_f16x2(uint32_t a, uint32_t b) {
+// a - b and a · b of two bf16 each.
+__device__ __forceinline__ uint32_t subtract_bf16x2(uint32_t a, uint32_t b) {
   uint32_t y;
-  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(b), "r"(0xbf80bf80u), "r"(a));
+  return y;
+}
+__device__ __forceinline__ uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t y;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(0x80008000u));
   return y;
 }
 
