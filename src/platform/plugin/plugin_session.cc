@@ -290,6 +290,7 @@ bool PluginSession::call(OpSet set, OpId op, const void* args) {
     refusal_ = std::move(failed);
     return true;
   }
+  if (ends_step(op, failed)) return true;
   withdraw(op, set, fmt::format("it failed: {}", failed.message()));
   return false;
 }
@@ -302,7 +303,15 @@ void PluginSession::must_call(OpId op, const void* args) {
     refusal_ = std::move(status);
     return;
   }
-  fail(std::move(status).while_(name_of(op)));
+  if (!ends_step(op, status)) fail(std::move(status).while_(name_of(op)));
+}
+
+// Of an operator's error: whether nobody else can do better. A device that is gone takes the step with it, and the next ones;
+// one that has no memory for the operator's own ends this step alone.
+bool PluginSession::ends_step(OpId op, const Status& failed) {
+  if (failed.code() == Code::kUnavailable) fail(Status(failed).while_(name_of(op)));
+  if (failed.code() == Code::kResourceExhausted && no_memory_.ok()) no_memory_ = Status(failed).while_(name_of(op));
+  return failed.code() == Code::kUnavailable || failed.code() == Code::kResourceExhausted;
 }
 
 bool PluginSession::enable_custom_op(const Context& ctx) {
@@ -473,6 +482,16 @@ Status PluginSession::end_step(const StepFacts& facts) {
   const Status refused = std::exchange(no_memory_, {});
   if (!lost_.ok() || refused.ok()) return lost_;
   return resource_exhausted("{}: {}", device_name(), refused.message());
+}
+
+Result<std::optional<DeviceMemory>> device_memory(const Session& session) {
+  const auto* plugin = dynamic_cast<const PluginSession*>(&session);
+  return plugin == nullptr ? std::optional<DeviceMemory>() : plugin->device_memory();
+}
+
+bool keeps_kv(const Session& session) {
+  const auto* plugin = dynamic_cast<const PluginSession*>(&session);
+  return plugin != nullptr && plugin->keeps_kv();
 }
 
 std::vector<std::string> PluginSession::take_notes() { return std::exchange(notes_, {}); }
