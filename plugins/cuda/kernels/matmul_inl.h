@@ -143,8 +143,8 @@ __device__ __forceinline__ void finish(const PackedWeight& w, const PreparedX& x
   if constexpr (Operand::kFormat == Format::kInt8Rows) {
     const unsigned char* record = w.image + n / kTileRows * w.tile_bytes;
     const int row = static_cast<int>(n % kTileRows);
-    const int32_t of_offset = w.input_offset * reinterpret_cast<const int32_t*>(record + w.sum_offset)[row];
-    value = static_cast<float>(sum - of_offset) * reinterpret_cast<const float*>(record + w.scale_offset)[scale_place(row)];
+    sum -= w.input_offset * reinterpret_cast<const int32_t*>(record + w.sum_offset)[row];
+    value = static_cast<float>(sum) * reinterpret_cast<const float*>(record + w.scale_offset)[scale_place(row)];
     value *= x.factors[token];
   } else {
     value = Operand::kFormat == Format::kF16 ? sum * x.factors[token] : sum;
@@ -179,9 +179,11 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(PackedWeight w, 
     records[m] = w.image + (row_tile + m < all_row_tiles ? row_tile + m : all_row_tiles - 1) * w.tile_bytes;
   }
   WeightBlock<Operand> ahead[kAhead][row_tiles];
+  constexpr bool kScalesAhead = token_tiles < 8;  // where there are registers
   FoldScales scales[Sums::kFoldRows], next_scales[Sums::kFoldRows];
   const auto load_scales = [&](FoldScales(&to)[Sums::kFoldRows], int block) {
     if constexpr (Operand::kScaled) {
+      if (block >= end) return;
 #pragma unroll
       for (int m = 0; m < row_tiles; ++m) to[m].load(w, records[m], block, fold_steps);
     }
@@ -193,7 +195,7 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(PackedWeight w, 
   };
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) load(i, begin + i);
-  if (begin < end) load_scales(next_scales, begin);
+  if (kScalesAhead) load_scales(next_scales, begin);
 
   Sums sums;
   sums.clear();
@@ -202,10 +204,12 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(PackedWeight w, 
     for (int i = 0; i < kAhead; ++i) {
       const int block = first + i;
       if (block >= end) break;
-      if constexpr (Operand::kScaled) {
+      if constexpr (Operand::kScaled && kScalesAhead) {
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m) scales[m] = next_scales[m];
-        if (block + 1 < end) load_scales(next_scales, block + 1);
+        load_scales(next_scales, block + 1);
+      } else {
+        load_scales(scales, block);
       }
       sums.multiply_block(ahead[i], scales, fold_steps, has_min, [&](int n, int vector) {
         const int64_t tile = token_tile + n < x.row_tiles ? token_tile + n : x.row_tiles - 1;

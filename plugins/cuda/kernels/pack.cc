@@ -10,7 +10,7 @@
 namespace choral_cuda {
 namespace {
 
-constexpr int64_t kMostColumns = 1 << 17;  // of int8 rows: 2^17 products of less than 2^14 are less than 2^31
+constexpr int64_t kMostColumns = 1 << 16;  // of int8 rows: 2^16 products of at most 255 · 128 are less than 2^31
 
 int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
@@ -37,7 +37,7 @@ const char* plan_scaled(const choral_weight& weight, PackedWeight* w) {
   if (int8_rows) {
     if (w->group < weight.cols) return "int8 rows of x with several scales a row";
     if (weight.zero_count != 0) return "int8 rows of x with zeros";
-    if (weight.cols > kMostColumns) return "int8 rows of x of more than 131072 columns";
+    if (weight.cols > kMostColumns) return "int8 rows of x of more than 65536 columns";
   } else if (weight.has_fixed_input != 0) {
     return "a fixed input scale without int8 rows of x";
   }
