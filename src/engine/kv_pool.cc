@@ -98,8 +98,6 @@ cache::KvPoolShape KvPlan::shape() const {
 Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DType dtype, const KvPlan& plan) {
   KvPool pool;
   const auto shapes = model.kv_shapes();
-  const auto in_keys = [](const layers::KvShape& shape) { return shape.values_in_keys; };
-  if (std::any_of(shapes.begin(), shapes.end(), in_keys)) session.expect_values_in_keys();
   // The first layer that has its blocks in an array speaks for the others, which are like it.
   std::vector<kernels::KvCacheView> arrays(plan.groups.arrays.size());
   for (size_t layer = 0; layer < shapes.size(); ++layer) {

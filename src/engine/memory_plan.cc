@@ -32,7 +32,8 @@ int64_t left_of(const MachineMemory& memory, int64_t taken_bytes) {
 
 MachineMemory machine_memory() { return {.free_bytes = free_memory_bytes(), .total_bytes = total_memory_bytes()}; }
 
-Result<MemoryWishes> memory_wishes(const EngineOptions& options, const platform::Session& session, int64_t expected_bytes) {
+Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Session& session,
+                                   std::span<const layers::KvShape> layers, DType kv_dtype, int64_t expected_bytes) {
   MemoryWishes wishes{.weight_bytes = expected_bytes,
                       .adapter_bytes = options.adapter_memory_bytes,
                       .kv = {.requested_bytes = options.kv_cache_bytes,
@@ -40,9 +41,12 @@ Result<MemoryWishes> memory_wishes(const EngineOptions& options, const platform:
                              .max_num_batched_tokens = options.max_num_batched_tokens,
                              .max_model_len = options.max_model_len}};
   if (platform::host_reads(session)) return wishes;
+  for (const auto& shape : layers) {
+    platform::expect_cache(session, {kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});
+  }
   CHORAL_TRY(const auto memory, platform::device_memory(session));
-  wishes.device = {.keeps_kv = platform::keeps_kv(session)};
-  if (memory) wishes.device->memory = {memory->free_bytes, memory->total_bytes};
+  wishes.device = {.has_weights = true, .keeps_kv = platform::keeps_kv(session)};
+  if (memory) wishes.device.memory = {memory->free_bytes, memory->total_bytes};
   return wishes;
 }
 
@@ -50,23 +54,23 @@ std::string MemoryPlan::text() const {
   const auto weights = fmt::format("weights {}", size_text(weight_bytes)),
              cache = fmt::format("KV cache {}", size_text(kv.bytes)),
              adapters = fmt::format("adapters up to {}, of {} free", size_text(adapter_bytes), size_text(free_bytes));
-  if (!device) return fmt::format("{}, {}, {}", weights, cache, adapters);
+  if (!device.has_weights) return fmt::format("{}, {}, {}", weights, cache, adapters);
   const auto there =
-      device->memory ? fmt::format("of {} free", size_text(device->memory->free_bytes)) : "of a size it does not say";
-  if (device->keeps_kv) return fmt::format("on the device {}, {}, {}; here {}", weights, cache, there, adapters);
+      device.says_memory() ? fmt::format("of {} free", size_text(device.memory.free_bytes)) : "of a size it does not say";
+  if (device.keeps_kv) return fmt::format("on the device {}, {}, {}; here {}", weights, cache, there, adapters);
   return fmt::format("on the device {}, {}; here {}, {}", weights, there, cache, adapters);
 }
 
 Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype,
                                MemoryWishes wishes, const MachineMemory& machine) {
-  const auto device = wishes.device ? wishes.device->memory : std::nullopt;
-  if (!wishes.device) CHORAL_RETURN_IF_ERROR(check_weights(wishes, machine, "this machine"));
-  if (device) CHORAL_RETURN_IF_ERROR(check_weights(wishes, *device, "the device"));
-  const int64_t here = left_of(machine, wishes.device ? 0 : wishes.weight_bytes);
-  const bool is_kv_there = device && wishes.device->keeps_kv;
-  const int64_t there = device ? left_of(*device, wishes.weight_bytes) : 0;
+  const DeviceShare& device = wishes.device;
+  if (!device.has_weights) CHORAL_RETURN_IF_ERROR(check_weights(wishes, machine, "this machine"));
+  if (device.says_memory()) CHORAL_RETURN_IF_ERROR(check_weights(wishes, device.memory, "the device"));
+  const int64_t here = left_of(machine, device.has_weights ? 0 : wishes.weight_bytes);
+  const int64_t there = left_of(device.memory, wishes.weight_bytes);
+  const bool is_kv_there = device.says_memory() && device.keeps_kv;
   wishes.kv.default_bytes = is_kv_there ? there / 4 * 3 : std::min(here / 4, kMostForKv);
-  MemoryPlan plan{.weight_bytes = wishes.weight_bytes, .free_bytes = machine.free_bytes, .device = wishes.device};
+  MemoryPlan plan{.weight_bytes = wishes.weight_bytes, .free_bytes = machine.free_bytes, .device = device};
   CHORAL_TRY(plan.kv, plan_kv_pool(layers, model_positions, kv_dtype, wishes.kv));
   plan.adapter_bytes = wishes.adapter_bytes > 0 ? wishes.adapter_bytes : std::min(here / 4, kMostForAdapters);
   const int64_t room_for_kv = is_kv_there ? there : here - std::min(here, plan.adapter_bytes);

@@ -3,7 +3,6 @@
 // adapters this budget. plan_memory() is pure.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 
@@ -17,28 +16,30 @@ struct MachineMemory {
   int64_t total_bytes = 0;  // swap too
 };
 
-// Of a device with a memory of its own.
 struct DeviceShare {
-  std::optional<MachineMemory> memory = {};  // now; nothing where the device does not say
-  bool keeps_kv = false;                     // else the host does
+  bool has_weights = false;  // there is a device with a memory of its own
+  bool keeps_kv = false;
+  MachineMemory memory = {};  // now; all zero where the device does not say
+  bool says_memory() const { return memory.total_bytes > 0; }
 };
 
 struct MemoryWishes {
-  int64_t weight_bytes = 0;                // expected
-  int64_t adapter_bytes = 0;               // --adapter-memory; 0 = decide here
-  KvBudget kv;                             // but for its default_bytes
-  std::optional<DeviceShare> device = {};  // which has the weights
+  int64_t weight_bytes = 0;   // expected
+  int64_t adapter_bytes = 0;  // --adapter-memory; 0 = decide here
+  KvBudget kv;                // but for its default_bytes
+  DeviceShare device = {};
 };
 
-// What the options wish of a model whose weights are expected to take so much.
-Result<MemoryWishes> memory_wishes(const EngineOptions& options, const platform::Session& session, int64_t expected_bytes);
+// What the options wish of a model with such layers, whose weights are expected to take so much. A device is told of its cache.
+Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Session& session,
+                                   std::span<const layers::KvShape> layers, DType kv_dtype, int64_t expected_bytes);
 
 struct MemoryPlan {
   int64_t weight_bytes = 0;  // as wished
   KvPlan kv = {};
   int64_t adapter_bytes = 0;  // the most that adapters may take
   int64_t free_bytes = 0;     // before anything was loaded
-  std::optional<DeviceShare> device = {};
+  DeviceShare device = {};
   std::string warning = {};  // what was asked for is more than is free
 
   std::string text() const;  // in one line

@@ -57,6 +57,7 @@ class PluginSession : public Session {
   const std::string& device_name() const { return device_->plugin().name; }
   Result<std::optional<DeviceMemory>> device_memory() const { return device_->memory(); }
   bool keeps_kv() const { return kv_on_device_; }
+  void expect_cache(const CacheHeads& heads);
   // Which came with minor 3.
   bool knows_values_in_keys() const { return device_->plugin().abi_minor >= 3; }
 
