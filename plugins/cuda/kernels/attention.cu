@@ -106,7 +106,7 @@ class ColumnTile {
     return a_.group < kColumns ? column % a_.group : chunk_ * kColumns + column;
   }
 
-  // Into shared memory as B fragments of both planes; for f16 times a power of two, so that any size fits.
+  // Into shared memory as B fragments of both planes, each lane its own; for f16 times a power of two, so that any size fits.
   __device__ __forceinline__ void load_q() {
     const int g = lane_ / 4, t = lane_ % 4, steps = a_.cache.head_dim / 16;
     const float* q = has(g) ? a_.q[row(g)] + head(g) * a_.cache.head_dim : nullptr;
@@ -139,7 +139,6 @@ class ColumnTile {
       out.w = pack_rest<f16>(v[2], v[3], out.y);
       q_[step * kWarp + lane_] = out;
     }
-    __syncwarp();
   }
 
   __device__ __forceinline__ static uint4 fragment(const uint16_t* block, int index, int plane, int lane) {
@@ -276,7 +275,6 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(Attention a) {
   ItemWalk walk;
   Item item;
   for (int64_t i = int64_t{blockIdx.x} * kWarps + warp; walk.find(a, i, &item); i += int64_t{gridDim.x} * kWarps) {
-    __syncwarp();  // nobody reads q of the item before
     ColumnTile<f16, planes, values_in_keys> tile(a, item, kv_head, chunk, slice, q_shared);
     if (item.share.splits > 0) {
       if (item.split >= a.part_capacity) {

@@ -75,7 +75,7 @@ class World {
     for (const Piece& piece : pieces) {
       sequences.push_back({static_cast<int32_t>(at), static_cast<int32_t>(piece.count), static_cast<int32_t>(piece.context),
                            first_block_[piece.of]});
-      for (int64_t i = 0; i < piece.count; ++i) q.set_row(at++, q_.row(first_token_[piece.of] + piece.context + i));
+      for (int64_t i = 0; i < piece.count; ++i) q.set_row(at++, q_.row((first_token_[piece.of] + piece.context + i) % q_.rows()));
     }
     const choral_attention_args args{.cache = cache(),
                                      .q = q.view(),

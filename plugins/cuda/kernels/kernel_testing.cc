@@ -1,5 +1,6 @@
 #include "kernel_testing.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -27,7 +28,7 @@ TestMatrix::TestMatrix(int64_t rows, int64_t cols, int64_t gap)
 
 TestMatrix& TestMatrix::fill(uint32_t seed, float scale) {
   const auto values = random_floats(rows_ * cols_, seed, scale);
-  for (int64_t i = 0; i < rows_; ++i) std::memcpy(&at(i, 0), &values[i * cols_], cols_ * sizeof(float));
+  for (int64_t i = 0; i < rows_; ++i) std::copy_n(values.begin() + i * cols_, cols_, &at(i, 0));
   return *this;
 }
 
