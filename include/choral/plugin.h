@@ -184,6 +184,9 @@ typedef struct choral_memory_api {
   void (*event_destroy)(choral_device*, choral_event*);
   choral_status* (*event_record)(choral_device*, choral_stream*, choral_event*);
   choral_status* (*event_wait)(choral_device*, choral_stream*, choral_event*); /* the stream goes on after the event */
+  /* What can be allocated now, and what there is in all: by it the host decides how large the cache is, and whether weights fit.
+   * Null: it goes by its own memory, as where both are one. Minor 4 */
+  choral_status* (*capacity)(choral_device*, uint64_t* free_bytes, uint64_t* total_bytes);
 } choral_memory_api;
 
 /* ---- Weights. ------------------------------------------------------------------------------------------------------------- */

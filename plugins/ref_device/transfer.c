@@ -79,6 +79,12 @@ static void release(choral_device* device, void* memory) {
   ref_memory_give(&device->memory, memory);
 }
 
+static choral_status* capacity(choral_device* device, uint64_t* free_bytes, uint64_t* total_bytes) {
+  *free_bytes = device->memory.size - device->memory.used;
+  *total_bytes = device->memory.size;
+  return NULL;
+}
+
 const choral_memory_api ref_memory_api = {
     CHORAL_HEADER(choral_memory_api),
     allocate,
@@ -91,4 +97,5 @@ const choral_memory_api ref_memory_api = {
     ref_event_destroy,
     ref_event_record,
     ref_event_wait,
+    capacity,
 };

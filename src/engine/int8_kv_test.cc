@@ -88,7 +88,7 @@ TEST(Int8KvMemory, ATokenTakesAByteAnElementAndTwoScalesAHead) {
   const layers::KvShape plain{.kv_heads = 3, .key_dim = 64, .value_dim = 48};
   const layers::KvShape latent{.kv_heads = 1, .key_dim = 576, .value_dim = 512, .values_in_keys = true};
   const auto token_bytes = [&](const layers::KvShape& shape) {
-    const auto plan = plan_kv_pool({&shape, 1}, 4096, DType::kI8, {.max_num_seqs = 1, .free_bytes = kGiB});
+    const auto plan = plan_kv_pool({&shape, 1}, 4096, DType::kI8, {.max_num_seqs = 1, .default_bytes = kGiB});
     EXPECT_TRUE(plan.ok()) << plan.status().to_string();
     EXPECT_EQ(plan->blocks, 4096 / 32);
     EXPECT_THAT(plan->notes.front(), HasSubstr("int8"));

@@ -9,8 +9,6 @@
 namespace choral::engine {
 namespace {
 
-constexpr int64_t kDefaultCapBytes = int64_t{4} << 30;
-
 // `longest` tokens is the most that a sequence has: a wider window hides nothing.
 cache::KVTokenLayout layout_of(const layers::KvShape& shape, DType dtype, int64_t longest) {
   return {.kv_heads = static_cast<uint64_t>(shape.kv_heads),
@@ -67,7 +65,7 @@ Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t mod
   const int64_t blocks_of_one = plan.shape().most_blocks(wanted_len, budget.max_num_batched_tokens);
   const int64_t most_blocks = std::min<int64_t>(blocks_of_one * budget.max_num_seqs, int64_t{1} << 28);
   int64_t bytes = budget.requested_bytes;
-  if (bytes == 0) bytes = std::min({budget.free_bytes / 4, kDefaultCapBytes, most_blocks * block_bytes});
+  if (bytes == 0) bytes = budget.default_bytes;
 
   plan.blocks = static_cast<int32_t>(std::min(bytes / block_bytes, most_blocks));
   plan.bytes = plan.blocks * block_bytes;
@@ -100,8 +98,6 @@ cache::KvPoolShape KvPlan::shape() const {
 Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DType dtype, const KvPlan& plan) {
   KvPool pool;
   const auto shapes = model.kv_shapes();
-  const auto in_keys = [](const layers::KvShape& shape) { return shape.values_in_keys; };
-  if (std::any_of(shapes.begin(), shapes.end(), in_keys)) session.expect_values_in_keys();
   // The first layer that has its blocks in an array speaks for the others, which are like it.
   std::vector<kernels::KvCacheView> arrays(plan.groups.arrays.size());
   for (size_t layer = 0; layer < shapes.size(); ++layer) {

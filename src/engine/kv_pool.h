@@ -19,7 +19,7 @@ struct KvBudget {
   int max_num_seqs = 0;
   int64_t max_num_batched_tokens = 0;
   int64_t max_model_len = 0;  // wanted; 0 = the model's
-  int64_t free_bytes = 0;     // of memory, once the weights are there
+  int64_t default_bytes = 0;  // where nobody requested
 };
 
 struct KvPlan {
@@ -32,8 +32,7 @@ struct KvPlan {
   cache::KvPoolShape shape() const;
 };
 
-// Default budget: a quarter of the memory that is free, at most 4 GiB, at most what max_num_seqs full-length sequences could
-// use. A model length that nobody asked for shrinks to fit, with a note; one that was asked for and does not fit is an error.
+// At most what max_num_seqs full-length sequences could use. A model length that nobody asked for shrinks to fit, with a note; one that was asked for and does not fit is an error.
 Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,
                             const KvBudget& budget);
 

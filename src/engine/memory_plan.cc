@@ -4,52 +4,77 @@
 
 #include "base/free_memory.h"
 #include "base/size_text.h"
+#include "platform/device_memory.h"
 
 namespace choral::engine {
 namespace {
 
 // Thousands of small adapters, and room for the pages of the KV pool.
-constexpr int64_t kMostForAdapters = int64_t{8} << 30;
+constexpr int64_t kMostForAdapters = int64_t{8} << 30, kMostForKv = int64_t{4} << 30;
 
-Status check_weights(const MemoryWishes& wishes, const MachineMemory& machine) {
-  if (wishes.weight_bytes > machine.total_bytes) {
-    return resource_exhausted("the weights take {}, and this machine has {} in all; take a smaller or more quantised model",
-                              size_text(wishes.weight_bytes), size_text(machine.total_bytes));
+Status check_weights(const MemoryWishes& wishes, const MachineMemory& memory, std::string_view whose) {
+  if (wishes.weight_bytes > memory.total_bytes) {
+    return resource_exhausted("the weights take {}, and {} has {} in all; take a smaller or more quantised model",
+                              size_text(wishes.weight_bytes), whose, size_text(memory.total_bytes));
   }
-  if (wishes.weight_bytes < machine.free_bytes || wishes.kv.requested_bytes > 0) return {};
+  if (wishes.weight_bytes < memory.free_bytes || wishes.kv.requested_bytes > 0) return {};
   return resource_exhausted(
-      "the weights take {}, and {} of memory is free: end other programs, take a smaller or more quantised model, or give "
+      "the weights take {}, and {} of {}'s memory is free: end other programs, take a smaller or more quantised model, or give "
       "--kv-cache-memory a size to try all the same",
-      size_text(wishes.weight_bytes), size_text(machine.free_bytes));
+      size_text(wishes.weight_bytes), size_text(memory.free_bytes), whose);
+}
+
+int64_t left_of(const MachineMemory& memory, int64_t taken_bytes) {
+  return std::max<int64_t>(memory.free_bytes - taken_bytes, 0);
 }
 
 }  // namespace
 
 MachineMemory machine_memory() { return {.free_bytes = free_memory_bytes(), .total_bytes = total_memory_bytes()}; }
 
-MemoryWishes memory_wishes(const EngineOptions& options, const platform::Session& session, int64_t expected_bytes) {
-  return {.weight_bytes = platform::host_reads(session) ? expected_bytes : 0,
-          .adapter_bytes = options.adapter_memory_bytes,
-          .kv = {.requested_bytes = options.kv_cache_bytes,
-                 .max_num_seqs = options.max_num_seqs,
-                 .max_num_batched_tokens = options.max_num_batched_tokens,
-                 .max_model_len = options.max_model_len}};
+Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Session& session,
+                                   std::span<const layers::KvShape> layers, DType kv_dtype, int64_t expected_bytes) {
+  MemoryWishes wishes{.weight_bytes = expected_bytes,
+                      .adapter_bytes = options.adapter_memory_bytes,
+                      .kv = {.requested_bytes = options.kv_cache_bytes,
+                             .max_num_seqs = options.max_num_seqs,
+                             .max_num_batched_tokens = options.max_num_batched_tokens,
+                             .max_model_len = options.max_model_len}};
+  if (platform::host_reads(session)) return wishes;
+  for (const auto& shape : layers) {
+    platform::expect_cache(session, {kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});
+  }
+  CHORAL_TRY(const auto memory, platform::device_memory(session));
+  wishes.device = {.has_weights = true, .keeps_kv = platform::keeps_kv(session)};
+  if (memory) wishes.device.memory = {memory->free_bytes, memory->total_bytes};
+  return wishes;
 }
 
 std::string MemoryPlan::text() const {
-  return fmt::format("weights {}, KV cache {}, adapters up to {}, of {} free", size_text(weight_bytes), size_text(kv.bytes),
-                     size_text(adapter_bytes), size_text(free_bytes));
+  const auto weights = fmt::format("weights {}", size_text(weight_bytes)),
+             cache = fmt::format("KV cache {}", size_text(kv.bytes)),
+             adapters = fmt::format("adapters up to {}, of {} free", size_text(adapter_bytes), size_text(free_bytes));
+  if (!device.has_weights) return fmt::format("{}, {}, {}", weights, cache, adapters);
+  const auto there =
+      device.says_memory() ? fmt::format("of {} free", size_text(device.memory.free_bytes)) : "of a size it does not say";
+  if (device.keeps_kv) return fmt::format("on the device {}, {}, {}; here {}", weights, cache, there, adapters);
+  return fmt::format("on the device {}, {}; here {}, {}", weights, there, cache, adapters);
 }
 
 Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype,
                                MemoryWishes wishes, const MachineMemory& machine) {
-  CHORAL_RETURN_IF_ERROR(check_weights(wishes, machine));
-  const int64_t left = std::max<int64_t>(machine.free_bytes - wishes.weight_bytes, 0);
-  wishes.kv.free_bytes = left;
-  MemoryPlan plan{.weight_bytes = wishes.weight_bytes, .free_bytes = machine.free_bytes};
+  const DeviceShare& device = wishes.device;
+  if (!device.has_weights) CHORAL_RETURN_IF_ERROR(check_weights(wishes, machine, "this machine"));
+  if (device.says_memory()) CHORAL_RETURN_IF_ERROR(check_weights(wishes, device.memory, "the device"));
+  const int64_t here = left_of(machine, device.has_weights ? 0 : wishes.weight_bytes);
+  const int64_t there = left_of(device.memory, wishes.weight_bytes);
+  const bool is_kv_there = device.says_memory() && device.keeps_kv;
+  wishes.kv.default_bytes = is_kv_there ? there / 4 * 3 : std::min(here / 4, kMostForKv);
+  MemoryPlan plan{.weight_bytes = wishes.weight_bytes, .free_bytes = machine.free_bytes, .device = device};
   CHORAL_TRY(plan.kv, plan_kv_pool(layers, model_positions, kv_dtype, wishes.kv));
-  plan.adapter_bytes = wishes.adapter_bytes > 0 ? wishes.adapter_bytes : std::min(left / 4, kMostForAdapters);
-  if (plan.kv.bytes > left - std::min(left, plan.adapter_bytes)) {
+  plan.adapter_bytes = wishes.adapter_bytes > 0 ? wishes.adapter_bytes : std::min(here / 4, kMostForAdapters);
+  const int64_t room_for_kv = is_kv_there ? there : here - std::min(here, plan.adapter_bytes);
+  if (plan.kv.bytes > room_for_kv || (is_kv_there && plan.adapter_bytes > here)) {
     plan.warning =
         fmt::format("{}: more than there is once all of it is used; lower --kv-cache-memory or --adapter-memory", plan.text());
   }

@@ -1,6 +1,6 @@
-// What a model will take of the machine's memory: decided when all its tensors are found and before one is packed, so that it can
-// be told, and refused, before the work. What is decided here is what is done: the KV pool gets this size, adapters this budget.
-// plan_memory() is pure.
+// What a model will take of the machine's memory and of the device's: decided when all its tensors are found and before one is
+// packed, so that it can be told, and refused, before the work. What is decided here is what is done: the KV pool gets this size,
+// adapters this budget. plan_memory() is pure.
 #pragma once
 
 #include <span>
@@ -16,29 +16,40 @@ struct MachineMemory {
   int64_t total_bytes = 0;  // swap too
 };
 
-struct MemoryWishes {
-  int64_t weight_bytes = 0;   // expected, of what the host's memory will hold: none of a device with a memory of its own
-  int64_t adapter_bytes = 0;  // --adapter-memory; 0 = decide here
-  KvBudget kv;                // but for its free_bytes
+struct DeviceShare {
+  bool has_weights = false;  // there is a device with a memory of its own
+  bool keeps_kv = false;
+  MachineMemory memory = {};  // now; all zero where the device does not say
+  bool says_memory() const { return memory.total_bytes > 0; }
 };
 
-// What the options wish of a model whose weights are expected to take so much.
-MemoryWishes memory_wishes(const EngineOptions& options, const platform::Session& session, int64_t expected_bytes);
+struct MemoryWishes {
+  int64_t weight_bytes = 0;   // expected
+  int64_t adapter_bytes = 0;  // --adapter-memory; 0 = decide here
+  KvBudget kv;                // but for its default_bytes
+  DeviceShare device = {};
+};
+
+// What the options wish of a model with such layers, whose weights are expected to take so much. A device is told of its cache.
+Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Session& session,
+                                   std::span<const layers::KvShape> layers, DType kv_dtype, int64_t expected_bytes);
 
 struct MemoryPlan {
   int64_t weight_bytes = 0;  // as wished
   KvPlan kv = {};
   int64_t adapter_bytes = 0;  // the most that adapters may take
   int64_t free_bytes = 0;     // before anything was loaded
-  std::string warning = {};   // what was asked for is more than is free
+  DeviceShare device = {};
+  std::string warning = {};  // what was asked for is more than is free
 
   std::string text() const;  // in one line
 };
 
 MachineMemory machine_memory();  // now
-// Default budget of adapters: a quarter of what the weights leave free, at most 8 GiB. resource_exhausted: the weights alone are
-// more than the machine has, or than is free where nobody said how large the KV cache shall be.
-Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype, MemoryWishes wishes,
-                               const MachineMemory& machine);
+// Default budget of adapters: a quarter of what the weights leave free, at most 8 GiB. Of the KV cache: a quarter, at most 4 GiB;
+// of a device's memory, which is nobody else's, three quarters: the rest is for steps and adapters' slots. resource_exhausted:
+// the weights alone are more than there is, or than is free where nobody said how large the KV cache shall be.
+Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype,
+                               MemoryWishes wishes, const MachineMemory& machine);
 
 }  // namespace choral::engine

@@ -61,6 +61,34 @@ TEST(MemoryPlan, RefusesWeightsThatDoNotFit) {
   EXPECT_THAT(insisted->warning, HasSubstr("more than there is"));
 }
 
+// The weights and the cache are the device's, adapters' files the host's.
+TEST(MemoryPlan, ADevicesMemoryIsSharedOutByItself) {
+  const MachineMemory host{.free_bytes = 4 * kGiB, .total_bytes = 8 * kGiB};
+  const auto on_device = [&](int64_t weights, MachineMemory memory, bool keeps_kv, int64_t kv = 0) {
+    return plan_memory(kLayers, kPositions, DType::kF32,
+                       {.weight_bytes = weights,
+                        .kv = {.requested_bytes = kv, .max_num_seqs = 4096},
+                        .device = {.has_weights = true, .keeps_kv = keeps_kv, .memory = memory}},
+                       host);
+  };
+  const MachineMemory device{.free_bytes = 70 * kGiB, .total_bytes = 80 * kGiB};
+  const auto made = on_device(30 * kGiB, device, true);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_LE(made->kv.bytes, 30 * kGiB);
+  EXPECT_GT(made->kv.bytes, 30 * kGiB - kMiB);
+  EXPECT_EQ(made->adapter_bytes, kGiB);
+  EXPECT_THAT(made->warning, IsEmpty());
+  EXPECT_EQ(made->text(),
+            "on the device weights 30.0 GiB, KV cache 30.0 GiB, of 70.0 GiB free; here adapters up to 1.0 GiB, of "
+            "4.0 GiB free");
+  EXPECT_LE(on_device(30 * kGiB, device, false)->kv.bytes, kGiB) << "a cache of the host's goes by the host's memory";
+  EXPECT_LE(on_device(30 * kGiB, MachineMemory{}, true)->kv.bytes, kGiB) << "as that of a device that does not say";
+  EXPECT_THAT(on_device(30 * kGiB, device, true, 50 * kGiB)->warning, HasSubstr("lower --kv-cache-memory"));
+  EXPECT_THAT(on_device(90 * kGiB, device, true).status().message(),
+              HasSubstr("the weights take 90.0 GiB, and the device has 80.0 GiB in all"));
+  EXPECT_THAT(on_device(75 * kGiB, device, true).status().message(), HasSubstr("70.0 GiB of the device's memory is free"));
+}
+
 TEST(MemoryPlan, WarnsOfSizesThatWereAskedFor) {
   const MachineMemory machine{.free_bytes = 4 * kGiB, .total_bytes = 8 * kGiB};
   EXPECT_THAT(plan(kGiB, machine, 512 * kMiB, 2 * kGiB)->warning, IsEmpty());

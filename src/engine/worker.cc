@@ -54,8 +54,9 @@ Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, co
 }
 
 Status Worker::plan(const FoundModel& found, const EngineOptions& options) {
-  CHORAL_TRY(memory_, plan_memory(found.model->kv_shapes(), found.model->max_positions(), kv_dtype_,
-                                  memory_wishes(options, ctx_.session, found.expected_bytes), machine_memory()));
+  const auto layers = found.model->kv_shapes();
+  CHORAL_TRY(auto wishes, memory_wishes(options, ctx_.session, layers, kv_dtype_, found.expected_bytes));
+  CHORAL_TRY(memory_, plan_memory(layers, found.model->max_positions(), kv_dtype_, std::move(wishes), machine_memory()));
   if (!memory_.warning.empty()) {
     CHORAL_LOG(kWarn, "memory: {}", memory_.warning);
     notes_.push_back("memory: " + memory_.warning);

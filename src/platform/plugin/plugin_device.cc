@@ -33,6 +33,16 @@ Result<PluginDevice::Memory> PluginDevice::allocate(int64_t size_bytes) {
   return Memory{std::move(owner), static_cast<std::byte*>(memory)};
 }
 
+Result<std::optional<DeviceMemory>> PluginDevice::memory() const {
+  if (plugin_->memory.capacity == nullptr) return std::optional<DeviceMemory>();
+  uint64_t free = 0, total = 0;
+  CHORAL_RETURN_IF_ERROR(take_status(plugin_->memory.capacity(handle_, &free, &total)).while_("capacity"));
+  if (free > total || total > uint64_t{1} << 60) {
+    return internal_error("capacity says {} free bytes of {}, which no device has", free, total);
+  }
+  return std::optional(DeviceMemory{static_cast<int64_t>(free), static_cast<int64_t>(total)});
+}
+
 Status PluginDevice::copy(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
                           int64_t rows) {
   auto copy = with_header<choral_copy>();

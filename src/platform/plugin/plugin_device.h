@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/thread_pool.h"
+#include "platform/device_memory.h"
 #include "platform/plugin/plugin_library.h"
 #include "platform/plugin/weight_scales.h"
 #include "tensor/tensor.h"
@@ -26,6 +27,7 @@ class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
     std::byte* data = nullptr;
   };
   Result<Memory> allocate(int64_t size_bytes);
+  Result<std::optional<DeviceMemory>> memory() const;
   Status copy(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes, int64_t rows);
   Status synchronize();
 

@@ -65,6 +65,7 @@ Status expect_functions(std::initializer_list<std::pair<bool, std::string_view>>
 Status read_memory(PluginLibrary& plugin) {
   CHORAL_RETURN_IF_ERROR(expect_struct(plugin.api.memory, sizeof(choral_memory_api), "choral_memory_api"));
   plugin.memory = negotiated(*plugin.api.memory);
+  if (plugin.abi_minor < 4) plugin.memory.capacity = nullptr;
   const auto& m = plugin.memory;
   CHORAL_RETURN_IF_ERROR(expect_functions({{m.allocate != nullptr, "allocate"},
                                            {m.release != nullptr, "release"},

@@ -215,28 +215,6 @@ Status PluginSession::try_op(const Context& ctx, OpId op, OpSet set) {
   return status;
 }
 
-// The cache's order is the device's own, so its operators come together.
-void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
-  if (config.attention_backend == "host") return leave_kv_to_host("the attention backend is the host's");
-  const auto dtype = parse_dtype(config.kv_cache_dtype);
-  if (dtype.ok() && *dtype == DType::kI8) return leave_kv_to_host("an int8 KV cache is the host's");
-  kv_on_device_ = serves(kOpId<ops::WriteKv>) && serves(kOpId<ops::PagedAttention>);
-  if (!kv_on_device_) leave_kv_to_host("the host keeps the KV cache");
-}
-
-void PluginSession::leave_kv_to_host(const std::string& why) {
-  kv_on_device_ = false;
-  AllOps::for_each([&]<class D>(D) {
-    if constexpr (D::kOnCache) {
-      auto& entry = ops_.get<D>();
-      if (serves(kOpId<D>)) withdraw(kOpId<D>, OpSet::kTable, why);
-      const std::string reason = D::kFused ? why : entry.reason;
-      const auto& host = staged_cpu_ops().get<D>();
-      entry.serve(host.run, host.provider, reason);
-    }
-  });
-}
-
 Status PluginSession::computes_adapters() const {
   Status missing;
   AllOps::for_each([&]<class D>(D) {
@@ -290,6 +268,7 @@ bool PluginSession::call(OpSet set, OpId op, const void* args) {
     refusal_ = std::move(failed);
     return true;
   }
+  if (ends_step(op, failed)) return true;
   withdraw(op, set, fmt::format("it failed: {}", failed.message()));
   return false;
 }
@@ -302,7 +281,15 @@ void PluginSession::must_call(OpId op, const void* args) {
     refusal_ = std::move(status);
     return;
   }
-  fail(std::move(status).while_(name_of(op)));
+  if (!ends_step(op, status)) fail(std::move(status).while_(name_of(op)));
+}
+
+// Of an operator's error: whether nobody else can do better. A device that is gone takes the step with it, and the next ones;
+// one that has no memory for the operator's own ends this step alone.
+bool PluginSession::ends_step(OpId op, const Status& failed) {
+  if (failed.code() == Code::kUnavailable) fail(Status(failed).while_(name_of(op)));
+  if (failed.code() == Code::kResourceExhausted && no_memory_.ok()) no_memory_ = Status(failed).while_(name_of(op));
+  return failed.code() == Code::kUnavailable || failed.code() == Code::kResourceExhausted;
 }
 
 bool PluginSession::enable_custom_op(const Context& ctx) {
@@ -347,17 +334,6 @@ void PluginSession::fail(Status status) {
   lost_ = std::move(status).while_(device_name());
   notes_.push_back("device lost: " + lost_.message());
   CHORAL_LOG(kError, "{}", notes_.back());
-}
-
-Result<Tensor> PluginSession::allocate_kv(DType dtype, Shape shape) {
-  return kv_on_device_ ? allocate(dtype, shape) : Tensor::allocate(dtype, shape);
-}
-
-void PluginSession::expect_values_in_keys() {
-  if (!kv_on_device_ || knows_values_in_keys()) return;
-  leave_kv_to_host(
-      fmt::format("it speaks version {}.{} of the plug-in interface, which has no cache whose values lie in its keys",
-                  CHORAL_ABI_MAJOR, device_->plugin().abi_minor));
 }
 
 Result<Tensor> PluginSession::allocate(DType dtype, Shape shape) {
@@ -417,35 +393,6 @@ void PluginSession::copy(CopyKind kind, void* to, int64_t to_pitch, const void* 
   if (kind == CopyKind::kToHost) ++host_copies_;
   const int32_t way = kind == CopyKind::kToDevice ? CHORAL_HOST_TO_DEVICE : CHORAL_DEVICE_TO_HOST;
   fail(device_->copy(way, to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
-}
-
-SequenceBatch PluginSession::place_sequences(std::span<const kernels::AttentionSequence> sequences) {
-  SequenceBatch batch{.host = sequences};
-  if (!kv_on_device_) return batch;
-  int64_t block_ids = 0;
-  for (const auto& s : sequences) block_ids += std::ssize(s.block_table);
-  const Arena::Mark mark(scratch_);
-  const auto flat = scratch_.make<choral_sequence>(sequences.size());
-  const auto ids = scratch_.make<int32_t>(block_ids);
-  int32_t next = 0;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const auto& s = sequences[i];
-    flat[i] = {static_cast<int32_t>(s.query_begin), static_cast<int32_t>(s.query_count), static_cast<int32_t>(s.context_tokens),
-               next};
-    std::copy(s.block_table.begin(), s.block_table.end(), ids.begin() + next);
-    next += static_cast<int32_t>(s.block_table.size());
-  }
-  const auto place = [&](auto host) {
-    using T = typename decltype(host)::element_type;
-    T* device = memory_.make<T>(host.size()).data();
-    const auto bytes = static_cast<int64_t>(host.size_bytes());
-    if (bytes > 0) copy(CopyKind::kToDevice, device, bytes, host.data(), bytes, bytes, 1);
-    return device;
-  };
-  batch.on_device = place(flat);
-  batch.block_ids_on_device = place(ids);
-  batch.block_id_count = block_ids;
-  return batch;
 }
 
 choral_step PluginSession::step_of(const StepFacts& facts) const {

@@ -55,6 +55,9 @@ class PluginSession : public Session {
   // Loads the library of fused operators once, and holds each to its reference; whether it is there.
   bool enable_custom_op(const Context& ctx);
   const std::string& device_name() const { return device_->plugin().name; }
+  Result<std::optional<DeviceMemory>> device_memory() const { return device_->memory(); }
+  bool keeps_kv() const { return kv_on_device_; }
+  void expect_cache(const CacheHeads& heads);
   // Which came with minor 3.
   bool knows_values_in_keys() const { return device_->plugin().abi_minor >= 3; }
 
@@ -77,6 +80,7 @@ class PluginSession : public Session {
   Status try_op(const Context& ctx, OpId op, OpSet set);
   Status try_form(const Context& ctx, const kernels::PackSpec& weight);
   void withdraw(OpId op, OpSet set, std::string_view why);
+  bool ends_step(OpId op, const Status& failed);
   choral_step step_of(const StepFacts& facts) const;
 
   const Platform& platform_;

@@ -40,8 +40,9 @@ Status examine_weights(const std::string& path, DoctorReport& report) {
 Status examine_memory(const EngineOptions& options, const platform::Context& ctx, const models::Model& model,
                       int64_t expected_bytes, DoctorReport& report) {
   CHORAL_TRY(const DType kv_dtype, engine::parse_kv_dtype(options.kv_cache_dtype));
-  const auto plan = engine::plan_memory(model.kv_shapes(), model.max_positions(), kv_dtype,
-                                        engine::memory_wishes(options, ctx.session, expected_bytes), engine::machine_memory());
+  const auto layers = model.kv_shapes();
+  CHORAL_TRY(auto wishes, engine::memory_wishes(options, ctx.session, layers, kv_dtype, expected_bytes));
+  const auto plan = engine::plan_memory(layers, model.max_positions(), kv_dtype, std::move(wishes), engine::machine_memory());
   if (!plan.ok()) return fail(report, "memory budget", plan.status(), "free memory, or take a smaller or more quantised model");
   report.fine("memory budget", plan->text());
   return {};

@@ -1,0 +1,188 @@
+// Memory, copies, streams and what becomes of errors, on the emulated runtime: which runs everything as late as CUDA allows, and
+// faults whoever touches device memory outside of it.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "test_device.h"
+
+namespace choral_cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+uint64_t free_bytes(const OpenDevice& device) {
+  uint64_t free = 0, total = 0;
+  EXPECT_FINE(plugin().memory->capacity(device.handle, &free, &total));
+  EXPECT_LE(free, total);
+  return free;
+}
+
+TEST(Memory, IsZeroAlignedAndGivenBack) {
+  OpenDevice device;
+  const uint64_t before = free_bytes(device);
+  for (int round = 0; round < 2; ++round) {
+    void* memory = device.allocate(100000);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 64, 0u);
+    EXPECT_LE(free_bytes(device), before - 100000);
+    EXPECT_THAT(device.download<uint8_t>(memory, 100000), Each(0));
+    const std::vector<uint8_t> noise(100000, 0xEE);
+    EXPECT_EQ(device.copy(CHORAL_HOST_TO_DEVICE, memory, 100000, noise.data(), 100000, 100000, 1).code, 0);
+    device.release(memory);  // waits for the copy
+    void* small = device.allocate(0);
+    EXPECT_NE(small, nullptr);
+    device.release(small);
+  }
+  device.allocate(1);  // runs what was queued to give memory back
+  EXPECT_GE(free_bytes(device), before - 256);
+}
+
+TEST(Memory, ShortageSaysWhatIsAskedForAndFree) {
+  const Emulation small("memory_mib=64");
+  OpenDevice device;
+  void* memory = nullptr;
+  const auto refused = seen(plugin().memory->allocate(device.handle, uint64_t{80} << 20, &memory));
+  EXPECT_EQ(refused.code, CHORAL_RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.message, AllOf(HasSubstr("no room for 80.0 MiB"), HasSubstr("64.0 MiB are free"), HasSubstr("--kv-cache")));
+  EXPECT_EQ(memory, nullptr);
+  EXPECT_NE(device.allocate(uint64_t{32} << 20), nullptr) << "a refusal leaves the device as it was";
+}
+
+struct Shape {
+  int64_t row_bytes, rows, host_pitch, device_pitch;
+};
+
+class CopiesTest : public ::testing::TestWithParam<Shape> {};
+
+// To the device, on it, and back, from host memory that is gone as soon as the call returns.
+TEST_P(CopiesTest, BringRowsWhole) {
+  const auto [row_bytes, rows, host_pitch, device_pitch] = GetParam();
+  OpenDevice device;
+  const int64_t host_bytes = host_pitch * rows, device_bytes = device_pitch * rows;
+  void* first = device.allocate(static_cast<uint64_t>(device_bytes));
+  void* second = device.allocate(static_cast<uint64_t>(device_bytes));
+  std::vector<uint8_t> sent(static_cast<size_t>(host_bytes));
+  for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<uint8_t>(i * 131 + i / 251);
+  {
+    std::vector<uint8_t> gone = sent;
+    EXPECT_EQ(device.copy(CHORAL_HOST_TO_DEVICE, first, device_pitch, gone.data(), host_pitch, row_bytes, rows).code, 0);
+    std::fill(gone.begin(), gone.end(), 0);
+  }
+  EXPECT_EQ(device.copy(CHORAL_DEVICE_TO_DEVICE, second, device_pitch, first, device_pitch, row_bytes, rows).code, 0);
+  std::vector<uint8_t> back(sent.size(), 0x77);
+  EXPECT_EQ(device.copy(CHORAL_DEVICE_TO_HOST, back.data(), host_pitch, second, device_pitch, row_bytes, rows).code, 0);
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto* at = back.data() + row * host_pitch;
+    ASSERT_EQ(std::memcmp(at, sent.data() + row * host_pitch, static_cast<size_t>(row_bytes)), 0) << "row " << row;
+    for (int64_t gap = row_bytes; gap < host_pitch; ++gap) ASSERT_EQ(at[gap], 0x77) << "what lies between rows is the host's";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CopiesTest,
+                         ::testing::Values(Shape{1, 1, 1, 1}, Shape{64, 5, 64, 64}, Shape{64, 5, 100, 80}, Shape{12, 3, 12, 64},
+                                           Shape{3 << 20, 5, 3 << 20, 3 << 20},         // a row a piece
+                                           Shape{5 << 20, 3, (5 << 20) + 64, 5 << 20},  // rows in pieces
+                                           Shape{1000, 13000, 1000, 1024}));            // many rows a piece, many pieces
+
+TEST(Copies, OfNothingAreFineAndBadOnesAreRefused) {
+  OpenDevice device;
+  std::vector<uint8_t> host(64);
+  EXPECT_EQ(device.copy(CHORAL_HOST_TO_DEVICE, nullptr, 0, nullptr, 0, 0, 5).code, 0);
+  EXPECT_EQ(device.copy(CHORAL_DEVICE_TO_HOST, nullptr, 0, nullptr, 0, 16, 0).code, 0);
+  void* memory = device.allocate(64);
+  EXPECT_THAT(device.copy(7, memory, 64, host.data(), 64, 64, 1).message, HasSubstr("unknown kind"));
+  EXPECT_THAT(device.copy(CHORAL_HOST_TO_DEVICE, memory, 8, host.data(), 8, 16, 2).message, HasSubstr("rows overlap"));
+  EXPECT_THAT(device.copy(CHORAL_HOST_TO_DEVICE, memory, 64, host.data(), 64, -1, 1).message, HasSubstr("not negative"));
+  EXPECT_THAT(device.copy(CHORAL_HOST_TO_DEVICE, memory, 64, nullptr, 64, 64, 1).message, HasSubstr("no memory is given"));
+  EXPECT_EQ(device.copy(CHORAL_HOST_TO_DEVICE, host.data(), 64, host.data(), 64, 64, 1).code, CHORAL_INTERNAL)
+      << "to what is no device memory: the runtime says so";
+  EXPECT_EQ(device.copy(CHORAL_HOST_TO_DEVICE, memory, 64, host.data(), 64, 64, 1).code, 0) << "and goes on";
+}
+
+// y += x on two streams, one after the other by an event.
+TEST(Streams, WaitForEachOthersEvents) {
+  OpenDevice device;
+  const auto& m = *plugin().memory;
+  choral_stream* other = nullptr;
+  choral_event* event = nullptr;
+  EXPECT_FINE(m.stream_create(device.handle, &other));
+  EXPECT_FINE(m.event_create(device.handle, &event));
+  void* x = device.upload(std::vector<float>(16, 1));
+  void* y = device.allocate(16 * sizeof(float));
+  choral_unary_args args{CHORAL_HEADER(choral_unary_args), matrix(x, 1, 16), matrix(y, 1, 16)};
+  EXPECT_EQ(device.run("add", &args).code, 0);  // y = 1
+  EXPECT_FINE(m.event_record(device.handle, device.stream, event));
+  EXPECT_FINE(m.event_wait(device.handle, other, event));
+  choral_stream* first = std::exchange(device.stream, other);
+  args.x = matrix(y, 1, 16);
+  EXPECT_EQ(device.run("add", &args).code, 0);  // y = 2, if it waited
+  EXPECT_FINE(m.stream_synchronize(device.handle, other));
+  EXPECT_THAT(device.download<float>(y, 16), Each(2.0F));
+  device.stream = first;
+  m.event_destroy(device.handle, event);
+  m.stream_destroy(device.handle, other);
+}
+
+TEST(Errors, OfQueuedWorkComeOutWhereItIsWaitedForAndLast) {
+  const Emulation broken("fail=launch,at=2,with=700");
+  OpenDevice device;
+  void* x = device.upload(std::vector<float>(16, 1));
+  void* y = device.allocate(16 * sizeof(float));
+  const choral_unary_args args{CHORAL_HEADER(choral_unary_args), matrix(x, 1, 16), matrix(y, 1, 16)};
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(device.run("add", &args).code, 0) << "queued";
+  const auto failed = seen(plugin().memory->stream_synchronize(device.handle, device.stream));
+  EXPECT_EQ(failed.code, CHORAL_UNAVAILABLE);
+  EXPECT_THAT(failed.message, AllOf(HasSubstr("an illegal memory access was encountered (cudaErrorIllegalAddress)"),
+                                    HasSubstr("compute-sanitizer")));
+  std::vector<float> host(16);
+  EXPECT_EQ(device.run("add", &args).code, CHORAL_UNAVAILABLE);
+  EXPECT_EQ(device.copy(CHORAL_DEVICE_TO_HOST, host.data(), 64, y, 64, 64, 1).code, CHORAL_UNAVAILABLE);
+  void* memory = nullptr;
+  EXPECT_EQ(seen(plugin().memory->allocate(device.handle, 64, &memory)).code, CHORAL_UNAVAILABLE);
+  device.release(y);  // nothing to say, nothing to crash
+}
+
+TEST(Errors, OfOneCallAreThatCallsAlone) {
+  const Emulation broken("fail=cudaMemcpyAsync,at=1,with=801");
+  OpenDevice device;
+  void* memory = device.allocate(64);
+  std::vector<uint8_t> host(64);
+  const auto failed = device.copy(CHORAL_HOST_TO_DEVICE, memory, 64, host.data(), 64, 64, 1);
+  EXPECT_EQ(failed.code, CHORAL_INTERNAL);
+  EXPECT_THAT(failed.message, AllOf(HasSubstr("copy to the device"), HasSubstr("cudaErrorNotSupported")));
+  EXPECT_EQ(device.copy(CHORAL_HOST_TO_DEVICE, memory, 64, host.data(), 64, 64, 1).code, 0);
+}
+
+// Every call of the runtime that opening a device takes, failing once: an error, and nothing left behind.
+TEST(Errors, WhileOpeningLeaveNothing) {
+  for (const char* call : {"cudaSetDevice", "cudaMemPoolCreate", "cudaMemPoolSetAttribute", "cudaStreamCreateWithFlags",
+                           "cudaEventCreateWithFlags", "cudaDeviceGetAttribute"}) {
+    const Emulation broken(std::string("with=3,fail=") + call);
+    choral_device_config config{};
+    config.header = CHORAL_HEADER(choral_device_config);
+    choral_device* device = nullptr;
+    const auto failed = seen(plugin().open_device(&config, &device));
+    EXPECT_NE(failed.code, 0) << call;
+    EXPECT_THAT(failed.message, HasSubstr("cudaErrorInitializationError")) << call;
+    EXPECT_EQ(device, nullptr);
+  }
+}
+
+TEST(Errors, WhatLiesOnTheDeviceIsCheckedThere) {
+  OpenDevice device;
+  void* x = device.upload(std::vector<float>(16, 1));
+  void* out = device.allocate(16 * sizeof(float));
+  void* rows = device.upload(std::vector<int32_t>{99});
+  const choral_take_rows_args args{CHORAL_HEADER(choral_take_rows_args), matrix(x, 1, 16), static_cast<const int32_t*>(rows),
+                                   matrix(out, 1, 16)};
+  EXPECT_EQ(device.run("take_rows", &args).code, 0);
+  const auto failed = seen(plugin().memory->stream_synchronize(device.handle, device.stream));
+  EXPECT_EQ(failed.code, CHORAL_INVALID_ARGUMENT);
+  EXPECT_THAT(failed.message, HasSubstr("an id that is no row"));
+  EXPECT_FINE(plugin().memory->stream_synchronize(device.handle, device.stream));  // it was told
+}
+
+}  // namespace
+}  // namespace choral_cuda

@@ -1,0 +1,25 @@
+// What is broken about the emulated device, by the environment variable CHORAL_CUDA_EMULATION: "key=value" with commas between,
+// such as "driver=12040" or "fail=launch,at=300,with=700". Read anew when devices are counted, which a process begins with.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime_api.h"
+
+namespace cuda_emulation {
+
+struct Faults {
+  int driver = 13000;      // driver: the CUDA version that the driver knows; 0: there is no driver
+  int devices = 1;         // devices
+  int capability = 90;     // capability: 10 · major + minor
+  int pools = 1;           // pools: whether the driver has memory pools
+  int64_t memory_mib = 0;  // memory_mib: of the device; 0: all that is reserved
+  std::string fail;        // fail: this function's `at`-th call gives the error `with`; "launch" is the work of a kernel
+  int64_t at = 1;
+  int with = cudaErrorUnknown;
+
+  static Faults from_environment();
+};
+
+}  // namespace cuda_emulation

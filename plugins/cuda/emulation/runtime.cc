@@ -1,0 +1,386 @@
+// The functions of runtime_api.h.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device_memory.h"
+#include "faults.h"
+#include "queue.h"
+#include "runtime_api.h"
+#include "streams.h"
+
+namespace cuda_emulation {
+namespace {
+
+constexpr int kRuntimeVersion = 13000;
+
+struct Runtime {
+  std::recursive_mutex lock;
+  Faults faults = Faults::from_environment();
+  std::map<std::string, int64_t> calls;
+  cudaError_t broken = cudaSuccess;  // once a kernel has failed nothing works any more
+  cudaError_t last = cudaSuccess;
+  DeviceMemory memory;
+  std::map<void*, cudaMemPool_t> pool_of;
+  std::map<const unsigned char*, size_t> pinned;
+  std::set<cudaStream_t> streams;
+
+  uint64_t limit() const {
+    const uint64_t asked = static_cast<uint64_t>(faults.memory_mib) << 20;
+    return asked == 0 ? DeviceMemory::kReservedBytes : std::min(asked, DeviceMemory::kReservedBytes);
+  }
+  bool fails_now(const char* name) { return faults.fail == name && ++calls[name] == faults.at; }
+  bool is_pinned(const void* first, size_t bytes) const {
+    const auto* at = static_cast<const unsigned char*>(first);
+    auto block = pinned.upper_bound(at);
+    if (block == pinned.begin()) return false;
+    --block;
+    return at + bytes <= block->first + block->second;
+  }
+  void run_all() {
+    for (bool found = true; found;) {
+      found = false;
+      for (cudaStream_t stream : streams) {
+        found = found || !stream->queue->waiting.empty();
+        stream->queue->run();
+      }
+    }
+  }
+};
+
+// Never destroyed: plug-ins outlive static objects.
+Runtime& runtime() {
+  static auto* one = new Runtime;
+  return *one;
+}
+
+cudaError_t note(cudaError_t error) {
+  if (error != cudaSuccess) runtime().last = error;
+  return error;
+}
+
+// A call of the API: under the lock, and not if the device is broken or this call is to fail.
+template <class Body>
+cudaError_t call(const char* name, Body&& body) {
+  Runtime& r = runtime();
+  const std::lock_guard held(r.lock);
+  if (r.broken != cudaSuccess) return note(r.broken);
+  if (r.faults.driver == 0 || r.faults.driver / 1000 < kRuntimeVersion / 1000) return note(cudaErrorInsufficientDriver);
+  if (r.faults.devices == 0) return note(cudaErrorNoDevice);
+  if (r.fails_now(name)) return note(static_cast<cudaError_t>(r.faults.with));
+  return note(body(r));
+}
+
+// What the queued work of a copy or a kernel runs in. After a failure it passes over.
+void guarded(const std::function<void()>& work) {
+  Runtime& r = runtime();
+  if (r.broken != cudaSuccess) return;
+  const DeviceMemory::Window window(r.memory);
+  work();
+}
+
+void copy_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) {
+  for (size_t row = 0; row < rows; ++row) {
+    std::memcpy(static_cast<unsigned char*>(to) + row * to_pitch, static_cast<const unsigned char*>(from) + row * from_pitch,
+                width);
+  }
+}
+
+size_t span_bytes(size_t pitch, size_t width, size_t rows) { return rows == 0 ? 0 : (rows - 1) * pitch + width; }
+
+cudaError_t queue_copy(Runtime& r, void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows,
+                       cudaMemcpyKind kind, cudaStream_t stream) {
+  const size_t to_bytes = span_bytes(to_pitch, width, rows), from_bytes = span_bytes(from_pitch, width, rows);
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  if (stream == nullptr || (rows > 1 && (to_pitch < width || from_pitch < width))) return cudaErrorInvalidValue;
+  if (to_device ? !r.memory.holds(to, to_bytes) : r.memory.is_device(to)) return cudaErrorInvalidValue;
+  if (from_device ? !r.memory.holds(from, from_bytes) : r.memory.is_device(from)) return cudaErrorInvalidValue;
+  const auto run = [=](const void* source, size_t pitch) {
+    guarded([=] { copy_rows(to, to_pitch, source, pitch, width, rows); });
+  };
+  if (!from_device && !r.is_pinned(from, from_bytes)) {  // read before the call returns
+    auto copied = std::make_shared<std::vector<unsigned char>>(width * rows);
+    copy_rows(copied->data(), width, from, from_pitch, width, rows);
+    stream->queue->push([run, copied, width] { run(copied->data(), width); });
+    return cudaSuccess;
+  }
+  stream->queue->push([=] { run(from, from_pitch); });
+  if (!to_device && !r.is_pinned(to, to_bytes)) {  // written before it returns
+    stream->queue->run();
+    return r.broken;
+  }
+  return cudaSuccess;
+}
+
+struct ErrorText {
+  cudaError_t error;
+  const char* name;
+  const char* text;
+};
+constexpr ErrorText kErrors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+};
+
+const ErrorText& text_of(cudaError_t error) {
+  static constexpr ErrorText kUnknown{cudaErrorUnknown, "cudaErrorUnknown", "unknown error"};
+  const auto* found = std::find_if(std::begin(kErrors), std::end(kErrors), [&](const ErrorText& e) { return e.error == error; });
+  return found == std::end(kErrors) ? kUnknown : *found;
+}
+
+}  // namespace
+
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
+  return call("enqueue", [&](Runtime&) {
+    if (stream == nullptr) return cudaErrorInvalidValue;
+    stream->queue->push([work = std::move(work)] {
+      Runtime& r = runtime();
+      if (r.broken == cudaSuccess && r.fails_now("launch")) r.broken = static_cast<cudaError_t>(r.faults.with);
+      guarded(work);
+    });
+    return cudaSuccess;
+  });
+}
+
+}  // namespace cuda_emulation
+
+using cuda_emulation::call;
+using cuda_emulation::DeviceMemory;
+using cuda_emulation::Faults;
+using cuda_emulation::Runtime;
+using cuda_emulation::runtime;
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  const std::lock_guard held(runtime().lock);
+  runtime().faults = Faults::from_environment();
+  *version = runtime().faults.driver;
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = cuda_emulation::kRuntimeVersion;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  {
+    const std::lock_guard held(runtime().lock);
+    runtime().faults = Faults::from_environment();
+    runtime().calls.clear();
+    runtime().broken = cudaSuccess;
+  }
+  return call("cudaGetDeviceCount", [&](Runtime& r) { return *count = r.faults.devices, cudaSuccess; });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  return call("cudaGetDeviceProperties", [&](Runtime& r) {
+    if (device != 0) return cudaErrorInvalidDevice;
+    std::snprintf(properties->name, sizeof properties->name, "emulated CUDA device");
+    properties->totalGlobalMem = r.limit();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  return call("cudaDeviceGetAttribute", [&](Runtime& r) {
+    if (device != 0) return cudaErrorInvalidDevice;
+    switch (attribute) {
+      case cudaDevAttrMultiProcessorCount: *value = 4; return cudaSuccess;
+      case cudaDevAttrComputeCapabilityMajor: *value = r.faults.capability / 10; return cudaSuccess;
+      case cudaDevAttrComputeCapabilityMinor: *value = r.faults.capability % 10; return cudaSuccess;
+      case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; return cudaSuccess;
+      case cudaDevAttrMemoryPoolsSupported: *value = r.faults.pools; return cudaSuccess;
+    }
+    return cudaErrorInvalidValue;
+  });
+}
+
+cudaError_t cudaSetDevice(int device) {
+  return call("cudaSetDevice", [&](Runtime&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  return call("cudaMemGetInfo", [&](Runtime& r) {
+    *total = r.limit();
+    *free = *total - std::min<size_t>(*total, r.memory.used());
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetLastError(void) {
+  const std::lock_guard held(runtime().lock);
+  return std::exchange(runtime().last, cudaSuccess);
+}
+cudaError_t cudaPeekAtLastError(void) {
+  const std::lock_guard held(runtime().lock);
+  return runtime().last;
+}
+const char* cudaGetErrorName(cudaError_t error) { return cuda_emulation::text_of(error).name; }
+const char* cudaGetErrorString(cudaError_t error) { return cuda_emulation::text_of(error).text; }
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
+  return call("cudaMemPoolCreate", [&](Runtime&) { return *pool = new CUmemPoolHandle_st, cudaSuccess; });
+}
+
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  const std::lock_guard held(runtime().lock);
+  if (pool->live != 0) {
+    std::fprintf(stderr, "emulated CUDA: a pool ends with %d allocations that nobody gave back\n", pool->live);
+    std::abort();
+  }
+  delete pool;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  return call("cudaMemPoolSetAttribute", [](Runtime&) { return cudaSuccess; });
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void* value) {
+  return call("cudaMemPoolGetAttribute", [&](Runtime& r) {  // nothing is kept that is not used
+    const uint64_t used = r.memory.used();
+    std::memcpy(value, &used, sizeof used);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
+  return call("cudaMallocFromPoolAsync", [&](Runtime& r) {
+    void* taken = r.memory.take(bytes, r.limit());
+    if (taken == nullptr) {
+      stream->queue->run();  // what is freed before it on its stream
+      taken = r.memory.take(bytes, r.limit());
+    }
+    if (taken == nullptr) return cudaErrorMemoryAllocation;
+    r.pool_of[taken] = pool;
+    ++pool->live;
+    *memory = taken;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  Runtime& r = runtime();  // of a broken device too: these addresses are the process's
+  const std::lock_guard held(r.lock);
+  const auto owner = r.pool_of.find(memory);
+  if (owner == r.pool_of.end()) return cudaErrorInvalidValue;
+  --owner->second->live;
+  r.pool_of.erase(owner);
+  stream->queue->push([memory] { runtime().memory.give(memory); });
+  return r.broken;
+}
+
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  return call("cudaHostAlloc", [&](Runtime& r) {
+    *memory = std::malloc(bytes);
+    if (*memory == nullptr) return cudaErrorMemoryAllocation;
+    r.pinned[static_cast<unsigned char*>(*memory)] = bytes;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  const std::lock_guard held(runtime().lock);
+  runtime().run_all();
+  runtime().pinned.erase(static_cast<unsigned char*>(memory));
+  std::free(memory);
+  return runtime().broken;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  return call("cudaMemsetAsync", [&](Runtime& r) {
+    if (!r.memory.holds(memory, bytes)) return cudaErrorInvalidValue;
+    stream->queue->push([=] {
+      cuda_emulation::guarded([=] {
+        if (value == 0) return runtime().memory.zero(memory, bytes);
+        std::memset(memory, value, bytes);
+      });
+    });
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  return call("cudaMemcpyAsync",
+              [&](Runtime& r) { return cuda_emulation::queue_copy(r, to, bytes, from, bytes, bytes, 1, kind, stream); });
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows,
+                              cudaMemcpyKind kind, cudaStream_t stream) {
+  return call("cudaMemcpy2DAsync", [&](Runtime& r) {
+    return cuda_emulation::queue_copy(r, to, to_pitch, from, from_pitch, width, rows, kind, stream);
+  });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return call("cudaStreamCreateWithFlags", [&](Runtime& r) {
+    *stream = new CUstream_st;
+    r.streams.insert(*stream);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard held(runtime().lock);
+  stream->queue->run();
+  runtime().streams.erase(stream);
+  delete stream;
+  return runtime().broken;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return call("cudaStreamSynchronize", [&](Runtime& r) {
+    stream->queue->run();
+    return r.broken;
+  });
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return call("cudaStreamWaitEvent", [&](Runtime&) {
+    if (event->queue == nullptr) return cudaSuccess;
+    stream->queue->push([queue = event->queue, number = event->number] { queue->run_to(number); });
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return call("cudaEventCreateWithFlags", [&](Runtime&) { return *event = new CUevent_st, cudaSuccess; });
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return call("cudaEventRecord", [&](Runtime&) {
+    event->queue = stream->queue;
+    event->number = stream->queue->queued;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return call("cudaEventSynchronize", [&](Runtime& r) {
+    if (event->queue != nullptr) event->queue->run_to(event->number);
+    return r.broken;
+  });
+}

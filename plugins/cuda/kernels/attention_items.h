@@ -1,0 +1,168 @@
+// How paged attention is divided: into items of one warp each, by numbers that lie on the device only.
+//
+// A tile is eight columns of mma: the heads of a group of as many rows as fit (8 / group, at least one; of larger groups eight
+// heads at a time). A sequence of one tile, as in decode, has an item for each range of 256 positions, whose results are combined
+// afterwards; one of more tiles has an item for each tile, which goes through the ranges itself. Both give the same bits.
+#pragma once
+
+#include "kv_cache.h"
+#include "reduce.h"
+#include "rows.h"
+
+namespace choral_cuda {
+
+inline constexpr int kColumns = 8;
+inline constexpr int kRangeTokens = 256, kRangeBlocks = kRangeTokens / kCacheBlockTokens;
+inline constexpr int kSliceTiles = 8, kSlice = 16 * kSliceTiles;  // of a value, that a warp computes
+inline constexpr int kPartFloats = kSlice + 2;                    // of a column: largest score, sum, weighted values
+
+struct Attention {
+  Rows q, out;
+  int64_t rows;
+  CacheView cache;
+  int v_head_dim;  // as out has it
+  int group;       // heads of a kv head
+  int tile_rows, head_chunks, slices;
+  float scale, softcap;
+  int64_t window;
+  const choral_sequence* sequences;
+  int64_t sequence_count;
+  const int32_t* block_ids;
+  int64_t block_id_count;
+  const float* sinks;
+  float* parts;  // [split][grid.y][8][kPartFloats]
+  int64_t part_capacity;
+  int32_t* fault;
+
+  Attention(const Launch& launch, const choral_attention_args& a)
+      : q(a.q),
+        out(a.out),
+        rows(a.q.rows),
+        cache(a.cache),
+        v_head_dim(static_cast<int>(a.cache.v_head_dim)),
+        group(static_cast<int>(a.heads / a.cache.kv_heads)),
+        tile_rows(group < kColumns ? kColumns / group : 1),
+        head_chunks(ceil_div(group, kColumns)),
+        slices(ceil_div(v_head_dim, kSlice)),
+        scale(a.scale),
+        softcap(a.softcap),
+        window(a.sliding_window),
+        sequences(a.sequences),
+        sequence_count(a.sequence_count),
+        block_ids(a.block_ids),
+        block_id_count(a.block_id_count),
+        sinks(static_cast<const float*>(a.sinks.data)),
+        parts(static_cast<float*>(launch.scratch)),
+        part_capacity(most_splits(a)),
+        fault(launch.fault) {}
+
+  int64_t grid_y() const { return cache.kv_heads * head_chunks * slices; }
+  // Tables of sequences do not overlap, so this many ranges and one more for each sequence are enough.
+  static int64_t most_splits(const choral_attention_args& a) { return a.block_id_count / kRangeBlocks + 2 * a.sequence_count; }
+  int64_t most_items() const { return ceil_div<int64_t>(rows, tile_rows) + block_id_count / kRangeBlocks + 3 * sequence_count; }
+
+  __device__ __forceinline__ int64_t first_visible(int64_t position) const {
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
+};
+
+// One sequence's share of the items.
+struct Share {
+  choral_sequence sequence;
+  int32_t items, splits;  // splits: items whose results are combined
+  int32_t first_range;    // of those
+
+  __device__ __forceinline__ static Share of(const Attention& a, int64_t index) {
+    Share share{{0, 0, 0, 0}, 0, 0, 0};
+    if (index >= a.sequence_count) return share;
+    const choral_sequence s = a.sequences[index];
+    const int64_t tokens = int64_t{s.context_tokens} + s.query_count;
+    if (s.query_count == 0) return share;
+    if (s.query_begin < 0 || s.query_count < 0 || int64_t{s.query_begin} + s.query_count > a.rows || s.context_tokens < 0 ||
+        s.first_block < 0 || s.first_block + ceil_div<int64_t>(tokens, kCacheBlockTokens) > a.block_id_count) {
+      report(a.fault, kBlockBeyond);
+      return share;
+    }
+    share.sequence = s;
+    if (s.query_count > a.tile_rows) {
+      share.items = ceil_div(s.query_count, a.tile_rows);
+      return share;
+    }
+    share.first_range = static_cast<int32_t>(a.first_visible(s.context_tokens) / kRangeTokens);
+    share.items = static_cast<int32_t>((tokens - 1) / kRangeTokens) - share.first_range + 1;
+    share.splits = share.items > 1 ? share.items : 0;
+    return share;
+  }
+};
+
+struct Item {
+  Share share;
+  int32_t index;  // in the share
+  int64_t split;  // its place among all splits, where the share has any
+};
+
+// Goes through all items in order, each warp taking some. All lanes call it together.
+class ItemWalk {
+ public:
+  // False: there are no more. `wanted` never falls.
+  __device__ __forceinline__ bool find(const Attention& a, int64_t wanted, Item* item) {
+    const int lane = threadIdx.x % kWarp;
+    for (; first_ < a.sequence_count; first_ += kWarp) {
+      const Share mine = Share::of(a, first_ + lane);
+      int32_t items = mine.items, splits = mine.splits;  // of this lane's and earlier ones
+      for (int step = 1; step < kWarp; step *= 2) {
+        const int32_t more_items = __shfl_up_sync(kAllLanes, items, step), more_splits = __shfl_up_sync(kAllLanes, splits, step);
+        items += lane >= step ? more_items : 0;
+        splits += lane >= step ? more_splits : 0;
+      }
+      const int32_t all_items = __shfl_sync(kAllLanes, items, kWarp - 1), all_splits = __shfl_sync(kAllLanes, splits, kWarp - 1);
+      if (wanted < items_before_ + all_items) {
+        const int owner = __ffs(__ballot_sync(kAllLanes, items_before_ + items > wanted)) - 1;
+        const auto of_owner = [&](int32_t value) { return __shfl_sync(kAllLanes, value, owner); };
+        item->share.sequence = {of_owner(mine.sequence.query_begin), of_owner(mine.sequence.query_count),
+                                of_owner(mine.sequence.context_tokens), of_owner(mine.sequence.first_block)};
+        item->share.items = of_owner(mine.items);
+        item->share.splits = of_owner(mine.splits);
+        item->share.first_range = of_owner(mine.first_range);
+        item->index = static_cast<int32_t>(wanted - items_before_) - of_owner(items - mine.items);
+        item->split = splits_before_ + of_owner(splits - mine.splits) + item->index;
+        return true;
+      }
+      items_before_ += all_items;
+      splits_before_ += all_splits;
+    }
+    return false;
+  }
+
+ private:
+  int64_t first_ = 0, items_before_ = 0, splits_before_ = 0;
+};
+
+// A column's softmax so far: the largest score, the sum of weights by it, and (elsewhere) the values weighted.
+struct Softmax {
+  float most, sum;
+};
+
+// What `so_far` and `more` are multiplied with when they become one.
+struct Factors {
+  float so_far, more;
+};
+
+__device__ __forceinline__ Factors merge(Softmax* so_far, const Softmax& more) {
+  const float most = fmaxf(so_far->most, more.most);
+  const float base = most == -INFINITY ? 0.0f : most;
+  const Factors factors{expf(so_far->most - base), expf(more.most - base)};
+  so_far->most = most;
+  so_far->sum = fmaf(more.sum, factors.more, so_far->sum * factors.so_far);
+  return factors;
+}
+
+__device__ __forceinline__ float merge_value(float so_far, float more, const Factors& factors) {
+  return fmaf(more, factors.more, so_far * factors.so_far);
+}
+
+__device__ __forceinline__ Softmax sink_or_nothing(const float* sinks, int64_t head) {
+  return sinks == nullptr ? Softmax{-INFINITY, 0.0f} : Softmax{sinks[head], 1.0f};
+}
+
+}  // namespace choral_cuda

@@ -1,0 +1,85 @@
+// Operators that look at one element, or at two of a row: sums, gated activations, copies of rows.
+#include "rows.h"
+
+namespace choral_cuda {
+namespace {
+
+constexpr int kThreads = 256, kElementsOfBlock = 4 * kThreads;
+
+// A block for each row and 1024 columns.
+GridShape shape_of(const choral_matrix& y) {
+  return {dim3(static_cast<unsigned>(y.rows), static_cast<unsigned>(ceil_div<int64_t>(y.cols, kElementsOfBlock))),
+          dim3(kThreads)};
+}
+
+template <class Body>
+__device__ __forceinline__ void for_columns(int64_t cols, Body body) {
+  const int64_t begin = int64_t{blockIdx.y} * kElementsOfBlock + threadIdx.x;
+  for (int i = 0; i < 4; ++i) {
+    if (begin + i * kThreads < cols) body(begin + i * kThreads);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) add_kernel(Rows x, Rows y, int64_t cols) {
+  const float* from = x[blockIdx.x];
+  float* to = y[blockIdx.x];
+  for_columns(cols, [&](int64_t i) { to[i] += from[i]; });
+}
+
+struct Silu {
+  static __device__ __forceinline__ float of(float x) { return x / (1.0f + expf(-x)); }
+};
+
+struct GeluTanh {  // x/2 · (1 + tanh(z)) is x / (1 + e^-2z)
+  static __device__ __forceinline__ float of(float x) {
+    const float z = 0.7978845608f * (x + 0.044715f * x * x * x);  // √(2/π)
+    return x / (1.0f + expf(-2.0f * z));
+  }
+};
+
+template <class Activation>
+__global__ void __launch_bounds__(kThreads) gated_kernel(Rows x, Rows y, int64_t cols) {
+  const float* gate = x[blockIdx.x];
+  const float* up = gate + cols;
+  float* to = y[blockIdx.x];
+  for_columns(cols, [&](int64_t i) { to[i] = Activation::of(gate[i]) * up[i]; });
+}
+
+__global__ void __launch_bounds__(kThreads)
+    take_rows_kernel(Rows x, int64_t x_rows, const int32_t* rows, Rows out, int64_t cols, int32_t* fault) {
+  const int32_t row = rows[blockIdx.x];
+  if (row < 0 || row >= x_rows) {
+    report(fault, kRowBeyond);
+    return;
+  }
+  const float* from = x[row];
+  float* to = out[blockIdx.x];
+  for_columns(cols, [&](int64_t i) { to[i] = from[i]; });
+}
+
+bool empty(const choral_matrix& matrix) { return matrix.rows == 0 || matrix.cols == 0; }
+
+}  // namespace
+
+cudaError_t add(const Launch& launch, const choral_unary_args& a) {
+  if (empty(a.y)) return cudaSuccess;
+  return launch_kernel(add_kernel, shape_of(a.y), launch.stream, Rows(a.x), Rows(a.y), a.y.cols);
+}
+
+cudaError_t silu_and_mul(const Launch& launch, const choral_unary_args& a) {
+  if (empty(a.y)) return cudaSuccess;
+  return launch_kernel(gated_kernel<Silu>, shape_of(a.y), launch.stream, Rows(a.x), Rows(a.y), a.y.cols);
+}
+
+cudaError_t gelu_tanh_and_mul(const Launch& launch, const choral_unary_args& a) {
+  if (empty(a.y)) return cudaSuccess;
+  return launch_kernel(gated_kernel<GeluTanh>, shape_of(a.y), launch.stream, Rows(a.x), Rows(a.y), a.y.cols);
+}
+
+cudaError_t take_rows(const Launch& launch, const choral_take_rows_args& a) {
+  if (empty(a.out)) return cudaSuccess;
+  return launch_kernel(take_rows_kernel, shape_of(a.out), launch.stream, Rows(a.x), a.x.rows, a.rows, Rows(a.out), a.out.cols,
+                       launch.fault);
+}
+
+}  // namespace choral_cuda

@@ -1,0 +1,156 @@
+// The operators on adapters' stacks: against sums in double; a row has the same bits by its own slot and by its sequence's, alone
+// and among many; rows of no slot are not touched.
+#include <cmath>
+
+#include "float16.h"
+#include "kernel_testing.h"
+
+namespace choral_cuda {
+namespace {
+
+class TestStack {
+ public:
+  TestStack(int64_t slots, int64_t rows, int64_t cols, int32_t dtype) : slots_(slots), rows_(rows), cols_(cols), dtype_(dtype) {
+    for (const float x : random_floats(slots * rows * cols, 5)) {
+      halves_.push_back(dtype == CHORAL_F16 ? to_f16(x) : to_bf16(x));
+      floats_.push_back(dtype == CHORAL_F32 ? x : dtype == CHORAL_F16 ? from_f16(halves_.back()) : from_bf16(halves_.back()));
+    }
+  }
+  choral_lora_stack view() const {
+    return {dtype_ == CHORAL_F32 ? static_cast<const void*>(floats_.data()) : halves_.data(), slots_, rows_, cols_, dtype_, 0};
+  }
+  double at(int64_t slot, int64_t row, int64_t col) const { return floats_[(slot * rows_ + row) * cols_ + col]; }
+
+ private:
+  int64_t slots_, rows_, cols_;
+  int32_t dtype_;
+  std::vector<float> floats_;
+  std::vector<uint16_t> halves_;
+};
+
+constexpr int64_t kSlots = 3;
+const std::vector<int32_t> kStarts{0, 1, 2, 12, 13}, kLengths{1, 1, 10, 1, 5}, kSequenceSlots{1, -1, 0, 2, 0};
+constexpr int64_t kRows = 18;
+
+std::vector<int32_t> slots_of_rows() {
+  std::vector<int32_t> slots;
+  for (size_t s = 0; s < kStarts.size(); ++s) slots.insert(slots.end(), kLengths[s], kSequenceSlots[s]);
+  return slots;
+}
+
+choral_lora_args by_sequence(choral_lora_args a) {
+  a.slot_of = kSequenceSlots.data();
+  a.starts = kStarts.data();
+  a.lengths = kLengths.data();
+  a.sequence_count = std::ssize(kStarts);
+  a.max_length = 10;
+  return a;
+}
+
+struct Case {
+  int32_t dtype;
+  int64_t rank, in, out;
+};
+
+class Lora : public ::testing::TestWithParam<Case> {
+ protected:
+  const Case param_ = GetParam();
+  const std::vector<int32_t> slots_ = slots_of_rows();
+};
+
+TEST_P(Lora, ShrinkIsTheScaledProduct) {
+  const TestStack a(kSlots, param_.rank, param_.in, param_.dtype);
+  TestMatrix x(kRows, param_.in), y(kRows, param_.rank), other(kRows, param_.rank);
+  x.fill(1);
+  y.fill(2), other.fill(2);
+  const TestMatrix before = y;
+  const choral_lora_args args{.x = x.view(), .stack = a.view(), .y = y.view(), .slot_of = slots_.data(), .scaling = 0.5f};
+  ASSERT_EQ(bgmv_shrink(TestLaunch(0, 1000).get(), args), cudaSuccess);
+  auto sequences = by_sequence(args);
+  sequences.y = other.view();
+  ASSERT_EQ(sgmv_shrink(TestLaunch(0, 1).get(), sequences), cudaSuccess);  // four rows at a time
+  for (int64_t r = 0; r < kRows; ++r) {
+    EXPECT_TRUE(same_bits(y.row(r), other.row(r))) << r;
+    for (int64_t j = 0; j < param_.rank; ++j) {
+      double sum = 0;
+      for (int64_t k = 0; k < param_.in && slots_[r] >= 0; ++k) sum += x.at(r, k) * a.at(slots_[r], j, k);
+      expect_near(y.at(r, j), slots_[r] < 0 ? before.at(r, j) : 0.5 * sum, 1e-5, r, j);
+    }
+    TestMatrix alone(1, param_.rank);
+    alone.set_row(0, before.row(r));
+    choral_lora_args one = args;
+    one.x = x.rows_from(r, 1), one.y = alone.view(), one.slot_of = &slots_[r];
+    ASSERT_EQ(bgmv_shrink(TestLaunch().get(), one), cudaSuccess);
+    EXPECT_TRUE(same_bits(alone.row(0), y.row(r)));
+  }
+  EXPECT_TRUE(y.gaps_are_whole());
+}
+
+TEST_P(Lora, ExpandAddsOrAssigns) {
+  const TestStack b(kSlots, param_.out, param_.rank, param_.dtype);
+  for (const int32_t add : {0, 1}) {
+    for (const int64_t begin : {int64_t{0}, int64_t{11}}) {
+      TestMatrix x(kRows, param_.rank), y(kRows, param_.out + begin + 2), other(kRows, y.cols());
+      x.fill(1), y.fill(2), other.fill(2);
+      const TestMatrix before = y;
+      const choral_lora_args args{
+          .x = x.view(), .stack = b.view(), .y = y.view(), .slot_of = slots_.data(), .slice_begin = begin, .add = add};
+      auto sequences = by_sequence(args);
+      sequences.y = other.view();
+      ASSERT_EQ((begin == 0 ? bgmv_expand : bgmv_expand_slice)(TestLaunch(0, 1000).get(), args), cudaSuccess);
+      ASSERT_EQ((begin == 0 ? sgmv_expand : sgmv_expand_slice)(TestLaunch(0, 1).get(), sequences), cudaSuccess);
+      for (int64_t r = 0; r < kRows; ++r) {
+        EXPECT_TRUE(same_bits(y.row(r), other.row(r))) << r;
+        for (int64_t c = 0; c < y.cols(); ++c) {
+          const int64_t o = c - begin;
+          double wanted = before.at(r, c);
+          if (slots_[r] >= 0 && o >= 0 && o < param_.out) {
+            wanted = add != 0 ? wanted : 0;
+            for (int64_t k = 0; k < param_.rank; ++k) wanted += x.at(r, k) * b.at(slots_[r], o, k);
+          }
+          expect_near(y.at(r, c), wanted, 1e-5, r, c);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Stacks, Lora,
+                         ::testing::Values(Case{CHORAL_F32, 8, 48, 20}, Case{CHORAL_BF16, 16, 600, 136},
+                                           Case{CHORAL_F16, 8, 264, 20}, Case{CHORAL_BF16, 5, 37, 13},
+                                           Case{CHORAL_F32, 3, 301, 150}));
+
+TEST(LoraScale, MultipliesByTheSlotsFactors) {
+  constexpr int64_t kCols = 150;
+  const TestStack f(kSlots, 1, kCols, CHORAL_F32);
+  const auto slots = slots_of_rows();
+  TestMatrix y(kRows, kCols);
+  y.fill(1);
+  const TestMatrix before = y;
+  ASSERT_EQ(bgmv_scale(TestLaunch().get(), {.stack = f.view(), .y = y.view(), .slot_of = slots.data()}), cudaSuccess);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kCols; ++c) {
+      EXPECT_EQ(y.at(r, c), slots[r] < 0 ? before.at(r, c) : before.at(r, c) * static_cast<float>(f.at(slots[r], 0, c)));
+    }
+  }
+}
+
+TEST(LoraFaults, SlotsAndSequencesThatAreNotThere) {
+  const TestStack a(kSlots, 8, 32, CHORAL_F32);
+  TestMatrix x(4, 32), y(4, 8);
+  x.fill(1);
+  const std::vector<int32_t> slots{3, 0, -2, -1}, start{2}, length{3}, slot{0};
+  const choral_lora_args args{.x = x.view(), .stack = a.view(), .y = y.view(), .slot_of = slots.data(), .scaling = 1};
+  TestLaunch rows, sequences;
+  ASSERT_EQ(bgmv_shrink(rows.get(), args), cudaSuccess);
+  EXPECT_EQ(rows.fault(), kAdapterBeyond);
+  for (int64_t r = 0; r < 4; ++r) EXPECT_EQ(std::isnan(y.at(r, 0)), r != 1);
+  auto beyond = args;
+  beyond.slot_of = slot.data(), beyond.starts = start.data(), beyond.lengths = length.data(), beyond.sequence_count = 1;
+  ASSERT_EQ(sgmv_shrink(sequences.get(), beyond), cudaSuccess);
+  EXPECT_EQ(sequences.fault(), kAdapterBeyond);
+  EXPECT_TRUE(std::isnan(y.at(2, 0)));
+}
+
+}  // namespace
+}  // namespace choral_cuda

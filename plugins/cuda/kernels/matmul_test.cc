@@ -1,0 +1,206 @@
+// Products of every form of W: against sums in double, and to the bit the same whatever else is in the batch and whichever kernel
+// serves it.
+#include <cmath>
+
+#include "test_weight.h"
+
+namespace choral_cuda {
+namespace {
+
+struct Asked {
+  int sm_count = 1000;  // many: narrow kernels; one: wide ones from 65 rows on
+  const std::vector<float>* bias = nullptr;
+  bool accumulate = false;
+};
+
+void multiply(const TestWeight& w, const choral_matrix& x, const choral_matrix& y, const Asked& asked = {}) {
+  TestLaunch launch(matmul_scratch_bytes(w.packed, x.rows), asked.sm_count);
+  const choral_matmul_args args{.weight = nullptr,
+                                .x = x,
+                                .y = y,
+                                .bias = asked.bias != nullptr ? vector_of(*asked.bias) : choral_vector{},
+                                .accumulate = asked.accumulate};
+  ASSERT_EQ(matmul(launch.get(), w.packed, args), cudaSuccess);
+}
+
+// x as the form of W meets it, in double.
+std::vector<double> met(const TestWeight& w, const std::vector<float>& x) {
+  std::vector<double> out(x.begin(), x.end());
+  if (w.activations != CHORAL_X_INT8_BLOCKS) return out;
+  for (size_t b = 0; b < x.size(); b += 32) {
+    float largest = 0;
+    for (size_t i = b; i < b + 32; ++i) largest = std::max(largest, std::abs(x[i]));
+    for (size_t i = b; i < b + 32; ++i) out[i] = std::nearbyint(x[i] / (largest / 127.0f)) * double{largest / 127.0f};
+  }
+  return out;
+}
+
+void expect_product(const TestWeight& w, const TestMatrix& x, const TestMatrix& y) {
+  for (int64_t r = 0; r < x.rows(); ++r) {
+    const auto values = met(w, x.row(r));
+    for (int64_t n = 0; n < w.rows; ++n) {
+      double sum = 0, magnitude = 0;
+      for (int64_t k = 0; k < w.cols; ++k) {
+        sum += w.w[n][k] * values[k];
+        magnitude += std::abs(w.w[n][k] * values[k]);
+      }
+      // x has 16 bits at least; a sum of floats in sections of at most a few hundred.
+      expect_near(y.at(r, n), sum, magnitude * (std::ldexp(1, -17) + std::ldexp(1, -20)) + 1e-6, r, n);
+    }
+  }
+  EXPECT_TRUE(y.gaps_are_whole());
+}
+
+// The ABI's formula, to the bit.
+void expect_int8_product(const TestWeight& w, const TestMatrix& x, const TestMatrix& y) {
+  for (int64_t r = 0; r < x.rows(); ++r) {
+    float largest = 0;
+    for (const float v : x.row(r)) largest = std::max(largest, std::abs(v));
+    const float step = w.has_fixed_input ? w.input_scale : largest / 127.0f;
+    for (int64_t n = 0; n < w.rows; ++n) {
+      int64_t sum = 0;
+      for (int64_t k = 0; k < w.cols; ++k) {
+        const float least = w.has_fixed_input ? -128.0f : -127.0f;
+        const float q = std::min(std::max(std::nearbyint(x.at(r, k) / step) + w.input_offset, least), 127.0f);
+        sum += (static_cast<int64_t>(q) - w.input_offset) * w.q[n][k];
+      }
+      const float wanted = std::fma(static_cast<float>(sum), w.scales[n], 0.0f) * (w.has_fixed_input ? 1.0f : step);
+      EXPECT_EQ(y.at(r, n), wanted) << "at [" << r << ", " << n << "]";
+    }
+  }
+}
+
+class Matmul : public ::testing::TestWithParam<TestWeight> {};
+
+TEST_P(Matmul, IsTheSumOfProducts) {
+  TestWeight w = GetParam();
+  w.make(40, 512, 1);
+  TestMatrix x(5, w.cols), y(5, w.rows);
+  x.fill(2);
+  multiply(w, x.view(), y.view());
+  if (w.activations == CHORAL_X_INT8_ROWS) {
+    expect_int8_product(w, x, y);
+  } else {
+    expect_product(w, x, y);
+  }
+}
+
+TEST_P(Matmul, RowsAreReadBackAsTheyAreMultiplied) {
+  TestWeight w = GetParam();
+  w.make(37, 256, 3);
+  const std::vector<int32_t> ids{36, 0, 17};
+  TestMatrix out(3, w.cols);
+  TestLaunch launch;
+  ASSERT_EQ(gather_rows(launch.get(), w.packed, {.ids = ids.data(), .out = out.view()}), cudaSuccess);
+  for (int64_t i = 0; i < 3; ++i) {
+    std::vector<float> row(w.cols);
+    unpack_row(w.plan, w.image.data() + ids[i] / kTileRows * w.packed.tile_bytes, ids[i], row.data());
+    EXPECT_TRUE(same_bits(row, out.row(i)));
+    for (int64_t k = 0; k < w.cols; ++k) expect_near(row[k], w.w[ids[i]][k], 4e-7 * (1 + std::abs(w.w[ids[i]][k])), ids[i], k);
+  }
+}
+
+// 83 rows by both kernels, and some of them alone or with few others, at other places of the batch.
+TEST_P(Matmul, RowsDoNotKnowOfEachOther) {
+  TestWeight w = GetParam();
+  w.make(25, 768, 4);
+  constexpr int64_t kRows = 83;
+  TestMatrix x(kRows, w.cols), narrow(kRows, w.rows), wide(kRows, w.rows);
+  x.fill(5);
+  multiply(w, x.view(), narrow.view());
+  multiply(w, x.view(), wide.view(), {.sm_count = 1});
+  for (int64_t r = 0; r < kRows; ++r) EXPECT_TRUE(same_bits(narrow.row(r), wide.row(r))) << r;
+  for (const auto& [begin, count] : {std::pair{0, 1}, {7, 1}, {82, 1}, {3, 8}, {50, 9}, {60, 20}}) {
+    TestMatrix some(count, w.rows);
+    multiply(w, x.rows_from(begin, count), some.view());
+    for (int64_t i = 0; i < count; ++i) EXPECT_TRUE(same_bits(some.row(i), wide.row(begin + i))) << begin << " + " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, Matmul, ::testing::ValuesIn(every_form()), [](const auto& info) {
+  std::string name = info.param.name;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+});
+
+TEST(MatmulEpilogue, AddsBiasAndWhatWasThere) {
+  TestWeight w = every_form()[1];
+  w.make(20, 128, 6);
+  TestMatrix x(3, w.cols), plain(3, w.rows), y(3, w.rows);
+  x.fill(7);
+  y.fill(8);
+  const TestMatrix before = y;
+  const auto bias = random_floats(w.rows, 9);
+  multiply(w, x.view(), plain.view());
+  multiply(w, x.view(), y.view(), {.bias = &bias, .accumulate = true});
+  for (int64_t r = 0; r < 3; ++r) {
+    for (int64_t n = 0; n < w.rows; ++n) EXPECT_EQ(y.at(r, n), plain.at(r, n) + bias[n] + before.at(r, n));
+  }
+}
+
+TEST(MatmulNumbers, RowsWithoutNumbersStayAlone) {
+  for (TestWeight& w : every_form()) {
+    w.make(16, 256, 10);
+    TestMatrix x(3, w.cols), y(3, w.rows), good(3, w.rows);
+    x.fill(11);
+    multiply(w, x.view(), good.view());
+    x.at(1, 100) = NAN;
+    multiply(w, x.view(), y.view());
+    EXPECT_TRUE(same_bits(y.row(0), good.row(0)) && same_bits(y.row(2), good.row(2))) << w.name;
+    for (int64_t n = 0; n < w.rows; ++n) EXPECT_TRUE(std::isnan(y.at(1, n))) << w.name;
+  }
+}
+
+TEST(MatmulNumbers, LargeAndSmallRowsKeepTheirBits) {
+  TestWeight w = every_form()[3];  // f16: x needs a power of two
+  w.make(16, 64, 12);
+  for (const float scale : {1e-30f, 1e-6f, 1e6f, 1e30f}) {
+    TestMatrix x(1, w.cols), y(1, w.rows);
+    x.fill(13, scale);
+    multiply(w, x.view(), y.view());
+    for (int64_t n = 0; n < w.rows; ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < w.cols; ++k) sum += w.w[n][k] * x.at(0, k);
+      expect_near(y.at(0, n), sum, scale * 64 * 1e-6, 0, n);
+    }
+  }
+}
+
+TEST(MatmulRefusals, SayWhy) {
+  TestWeight w;
+  const float scale = 1;
+  const int32_t data = 0;
+  const choral_weight_part part{&data, 1, 4, nullptr};
+  choral_weight weight{.stored_dtype = CHORAL_I8,
+                       .dtype = CHORAL_I8,
+                       .cols = 96,
+                       .parts = &part,
+                       .part_count = 1,
+                       .bits = 8,
+                       .activations = CHORAL_X_INT8_ROWS,
+                       .group_size = 32,
+                       .scales = &scale,
+                       .scale_count = 3};
+  PackPlan plan;
+  EXPECT_STREQ(plan_packing(weight, &plan), "int8 rows of x with several scales a row");
+  weight.activations = CHORAL_X_FULL;
+  weight.group_size = 48;
+  EXPECT_STREQ(plan_packing(weight, &plan), "groups of columns that are not 16, 32 or a multiple of 64");
+  weight.scale_count = 0;
+  weight.stored_dtype = weight.dtype = CHORAL_TQ1_0;
+  EXPECT_STREQ(plan_packing(weight, &plan), "an element type that it does not read");
+}
+
+TEST(MatmulFaults, IdsThatAreNoRows) {
+  TestWeight w = every_form()[1];
+  w.make(20, 64, 14);
+  const std::vector<int32_t> ids{20, -1, 3};
+  TestMatrix out(3, w.cols);
+  TestLaunch launch;
+  ASSERT_EQ(gather_rows(launch.get(), w.packed, {.ids = ids.data(), .out = out.view()}), cudaSuccess);
+  EXPECT_EQ(launch.fault(), kRowBeyond);
+  EXPECT_TRUE(std::isnan(out.at(0, 0)) && std::isnan(out.at(1, 0)) && out.at(2, 0) == static_cast<float>(w.w[3][0]));
+}
+
+}  // namespace
+}  // namespace choral_cuda

@@ -1,0 +1,202 @@
+// Activations for products (prepared_x.h). A block is a tile of 8 rows and as many blocks of 64 columns as it has warps; where a
+// row's largest element matters, each block looks for it in the whole rows, in integers: the bits of |x| in order.
+#include "prepared_x.h"
+#include "ptx.h"
+
+namespace choral_cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+constexpr uint32_t kInfinity = 0x7f800000u;
+constexpr uint32_t kNaN = 0x7fc00000u;
+
+struct Source {
+  Rows x;  // from the first row that is prepared
+  int64_t rows, cols;
+  const int32_t* k_order;
+
+  __device__ __forceinline__ float at(int64_t row, int64_t column) const {
+    if (row >= rows || column >= cols) return 0.0f;
+    return x[row][k_order == nullptr ? column : k_order[column]];
+  }
+};
+
+// |x| as bits of the largest element of each of the tile's rows; more than kInfinity: a NaN.
+__device__ void find_largest(const Source& x, int64_t first_row, uint32_t (&largest)[kTokens]) {
+  uint32_t* shared = shared_memory<uint32_t>();  // [kWarps][kTokens]
+  uint32_t mine[kTokens] = {};
+  for (int64_t k = threadIdx.x; k < x.cols; k += kThreads) {
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      const uint32_t bits = __float_as_uint(first_row + i < x.rows ? x.x[first_row + i][k] : 0.0f) & 0x7fffffffu;
+      mine[i] = bits > mine[i] ? bits : mine[i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    for (int step = kWarp / 2; step > 0; step /= 2) {
+      const uint32_t other = __shfl_xor_sync(kAllLanes, mine[i], step);
+      mine[i] = other > mine[i] ? other : mine[i];
+    }
+    if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp * kTokens + i] = mine[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    largest[i] = 0;
+    for (int warp = 0; warp < kWarps; ++warp) {
+      const uint32_t other = shared[warp * kTokens + i];
+      largest[i] = other > largest[i] ? other : largest[i];
+    }
+  }
+}
+
+// A power of two that brings the largest element to between 2^14 and 2^15; 1 for rows of zeros and without a number.
+__device__ __forceinline__ float power_for_f16(uint32_t largest) {
+  const int exponent = static_cast<int>(largest >> 23);
+  if (exponent == 0 || exponent == 255) return 1.0f;
+  const int wanted = 127 + 14 - (exponent - 127);
+  return __uint_as_float(static_cast<uint32_t>(wanted < 1 ? 1 : wanted > 253 ? 253 : wanted) << 23);
+}
+
+// x rounded to int8 by blocks of 32: four lanes of two steps have one.
+__device__ __forceinline__ void round_blocks(float (&v)[4][4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t largest = 0;
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t bits = __float_as_uint(v[half * 2 + i / 4][i % 4]) & 0x7fffffffu;
+      largest = bits > largest ? bits : largest;
+    }
+    for (int step = 1; step < 4; step *= 2) {
+      const uint32_t other = __shfl_xor_sync(kAllLanes, largest, step);
+      largest = other > largest ? other : largest;
+    }
+    const float scale = largest >= kInfinity ? __uint_as_float(kNaN) : __uint_as_float(largest) / 127.0f;
+    for (int i = 0; i < 8; ++i) {
+      float& x = v[half * 2 + i / 4][i % 4];
+      x = scale == 0.0f ? 0.0f : fminf(fmaxf(rintf(x / scale), -127.0f), 127.0f) * scale;
+    }
+  }
+}
+
+template <bool f16>
+__device__ __forceinline__ uint4 two_planes(const float (&v)[4]) {
+  uint4 out;
+  if (f16) {
+    out.x = pack_f16(v[0], v[1]);
+    out.y = pack_f16(v[2], v[3]);
+    out.z = pack_f16(v[0] - low_f16(out.x), v[1] - high_f16(out.x));
+    out.w = pack_f16(v[2] - low_f16(out.y), v[3] - high_f16(out.y));
+  } else {
+    out.x = pack_bf16(v[0], v[1]);
+    out.y = pack_bf16(v[2], v[3]);
+    out.z = pack_bf16(v[0] - low_bf16(out.x), v[1] - high_bf16(out.x));
+    out.w = pack_bf16(v[2] - low_bf16(out.y), v[3] - high_bf16(out.y));
+  }
+  return out;
+}
+
+template <bool f16>
+__global__ void __launch_bounds__(kThreads) prepare_planes_kernel(Source x, PreparedX to, bool by_int8_blocks) {
+  const int64_t tile = blockIdx.x, block = int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp;
+  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  float power = 1.0f;
+  if (f16) {
+    uint32_t largest[kTokens];
+    find_largest(x, tile * kTokens, largest);
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) power = i == g ? power_for_f16(largest[i]) : power;
+  }
+  if (blockIdx.y == 0 && threadIdx.x / kWarp == 0 && t == 0) to.factors[tile * kTokens + g] = 1.0f / power;
+  if (block >= to.blocks) return;
+  float v[4][4];
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      v[step][i] = x.at(tile * kTokens + g, block * kBlockColumns + step * 16 + 2 * t + i / 2 * 8 + i % 2) * power;
+    }
+  }
+  if (by_int8_blocks) round_blocks(v);
+  auto* out = reinterpret_cast<uint4*>(to.tiles + (tile * to.blocks + block) * 2048);
+#pragma unroll
+  for (int step = 0; step < 4; ++step) out[step * kWarp + lane] = two_planes<f16>(v[step]);
+}
+
+// How one row becomes int8.
+struct Int8Row {
+  float step, offset, least;
+  bool zero;
+
+  __device__ __forceinline__ uint32_t byte(float x) const {
+    if (zero) return 0;
+    const float q = fminf(fmaxf(rintf(x / step) + offset, least), 127.0f);
+    return static_cast<uint32_t>(static_cast<int32_t>(q)) & 0xffu;
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    prepare_int8_kernel(Source x, PreparedX to, bool fixed, float input_scale, int32_t input_offset) {
+  const int64_t tile = blockIdx.x, block = int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp;
+  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  uint32_t all[kTokens], largest = 0;
+  find_largest(x, tile * kTokens, all);
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) largest = i == g ? all[i] : largest;
+  const bool finite = largest < kInfinity;
+  const float step = fixed ? input_scale : __uint_as_float(largest) / 127.0f;
+  const Int8Row row{step, fixed ? static_cast<float>(input_offset) : 0.0f, fixed ? -128.0f : -127.0f, !finite || !(step > 0.0f)};
+  if (blockIdx.y == 0 && threadIdx.x / kWarp == 0 && t == 0) {
+    to.factors[tile * kTokens + g] = !finite ? __uint_as_float(kNaN) : fixed ? 1.0f : step;
+  }
+  if (block >= to.blocks) return;
+  uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {  // k32 i / 2, register i % 2
+    const int64_t k = block * kBlockColumns + i / 2 * 32 + i % 2 * 16 + t * 4;
+    words[i] = 0;
+#pragma unroll
+    for (int byte = 0; byte < 4; ++byte) {
+      if (k + byte < x.cols) words[i] |= row.byte(x.at(tile * kTokens + g, k + byte)) << 8 * byte;
+    }
+  }
+  reinterpret_cast<uint4*>(to.tiles + (tile * to.blocks + block) * 512)[lane] =
+      make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+__global__ void __launch_bounds__(kThreads) prepare_f32_kernel(Source x, PreparedX to) {
+  const int64_t tile = blockIdx.x, block = blockIdx.y;
+  float* out = reinterpret_cast<float*>(to.tiles + (tile * to.blocks + block) * 2048);
+  for (int i = threadIdx.x; i < kTokens * kBlockColumns; i += kThreads) {
+    out[i] = x.at(tile * kTokens + i / kBlockColumns, block * kBlockColumns + i % kBlockColumns);
+  }
+  if (block == 0 && threadIdx.x < kTokens) to.factors[tile * kTokens + threadIdx.x] = 1.0f;
+}
+
+}  // namespace
+
+cudaError_t prepare_x(const Launch& launch, const PackedWeight& w, const choral_matrix& x, int64_t begin, int64_t rows,
+                      PreparedX* prepared) {
+  const auto tiles = static_cast<unsigned>(ceil_div<int64_t>(rows, kTokens)), blocks = static_cast<unsigned>(w.blocks);
+  const PreparedX to{static_cast<unsigned char*>(launch.scratch),
+                     reinterpret_cast<float*>(static_cast<unsigned char*>(launch.scratch) +
+                                              int64_t{tiles} * blocks * prepared_block_bytes(w.format)),
+                     rows, static_cast<int32_t>(tiles), w.blocks};
+  *prepared = to;
+  Source from{Rows(x), rows, w.cols, w.k_order};
+  from.x.data += begin * x.stride;
+  const GridShape shape{dim3(tiles, ceil_div<unsigned>(blocks, kWarps)), dim3(kThreads), kWarps * kTokens * sizeof(uint32_t)};
+  if (w.format == Format::kF32) {
+    return launch_kernel(prepare_f32_kernel, {dim3(tiles, blocks), dim3(kThreads)}, launch.stream, from, to);
+  }
+  if (w.format == Format::kInt8Rows) {
+    return launch_kernel(prepare_int8_kernel, shape, launch.stream, from, to, w.has_fixed_input != 0, w.input_scale,
+                         w.input_offset);
+  }
+  const bool by_int8_blocks = w.activations == CHORAL_X_INT8_BLOCKS;
+  return launch_kernel(w.format == Format::kF16 ? prepare_planes_kernel<true> : prepare_planes_kernel<false>, shape,
+                       launch.stream, from, to, by_int8_blocks);
+}
+
+}  // namespace choral_cuda

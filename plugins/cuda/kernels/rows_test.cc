@@ -1,0 +1,198 @@
+// Operators that look at rows: against plain loops, and each row alone against the same row among others.
+#include <cmath>
+
+#include "kernel_testing.h"
+
+namespace choral_cuda {
+namespace {
+
+constexpr double kNear = 2e-6;
+constexpr int64_t kRows = 5;
+
+double norm_scale(const std::vector<float>& x, int64_t begin, int64_t size, float eps) {
+  double sum = 0;
+  for (int64_t i = begin; i < begin + size; ++i) sum += double{x[i]} * x[i];
+  return 1 / std::sqrt(sum / size + eps);
+}
+
+TEST(Rows, NormIsThatOfEachRow) {
+  for (const int64_t cols : {64, 576, 1000}) {
+    TestMatrix x(kRows, cols), y(kRows, cols);
+    x.fill(1, 3);
+    const auto weight = random_floats(cols, 2);
+    TestLaunch launch;
+    ASSERT_EQ(rms_norm(launch.get(), {.x = x.view(), .y = y.view(), .weight = vector_of(weight), .eps = 1e-5f}), cudaSuccess);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const double scale = norm_scale(x.row(r), 0, cols, 1e-5f);
+      for (int64_t c = 0; c < cols; ++c) expect_near(y.at(r, c), x.at(r, c) * scale * weight[c], kNear, r, c);
+      TestMatrix alone(1, cols);
+      ASSERT_EQ(rms_norm(launch.get(), {.x = x.rows_from(r, 1), .y = alone.view(), .weight = vector_of(weight), .eps = 1e-5f}),
+                cudaSuccess);
+      EXPECT_TRUE(same_bits(alone.row(0), y.row(r)));
+    }
+    EXPECT_TRUE(y.gaps_are_whole());
+  }
+}
+
+TEST(Rows, AddNormAddsFirstAndHasTheBitsOfItsParts) {
+  constexpr int64_t kCols = 300;
+  TestMatrix x(kRows, kCols), residual(kRows, kCols), y(kRows, kCols), sum(kRows, kCols), normed(kRows, kCols);
+  x.fill(1);
+  residual.fill(2);
+  sum.fill(2);
+  const auto weight = random_floats(kCols, 3);
+  TestLaunch launch;
+  ASSERT_EQ(add_rms_norm(launch.get(),
+                         {.x = x.view(), .y = y.view(), .residual = residual.view(), .weight = vector_of(weight), .eps = 1e-6f}),
+            cudaSuccess);
+  ASSERT_EQ(add(launch.get(), {.x = x.view(), .y = sum.view()}), cudaSuccess);
+  ASSERT_EQ(rms_norm(launch.get(), {.x = sum.view(), .y = normed.view(), .weight = vector_of(weight), .eps = 1e-6f}),
+            cudaSuccess);
+  for (int64_t r = 0; r < kRows; ++r) {
+    EXPECT_TRUE(same_bits(residual.row(r), sum.row(r)));
+    EXPECT_TRUE(same_bits(y.row(r), normed.row(r)));
+  }
+}
+
+TEST(Rows, HeadsAreNormedInPlace) {
+  constexpr int64_t kHead = 48, kCols = 3 * kHead;
+  TestMatrix x(kRows, kCols);
+  x.fill(1, 2);
+  const TestMatrix before = x;
+  const auto weight = random_floats(kHead, 2);
+  TestLaunch launch;
+  ASSERT_EQ(rms_norm_heads(launch.get(), {.x = x.view(), .y = x.view(), .weight = vector_of(weight), .eps = 1e-6f}), cudaSuccess);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kCols; ++c) {
+      const double scale = norm_scale(before.row(r), c / kHead * kHead, kHead, 1e-6f);
+      expect_near(x.at(r, c), before.at(r, c) * scale * weight[c % kHead], kNear, r, c);
+    }
+  }
+}
+
+TEST(Rows, GatesAreMultiplied) {
+  constexpr int64_t kCols = 1100;  // more than a block's columns
+  TestMatrix x(kRows, 2 * kCols), silu(kRows, kCols), gelu(kRows, kCols);
+  x.fill(1, 6);
+  TestLaunch launch;
+  ASSERT_EQ(silu_and_mul(launch.get(), {.x = x.view(), .y = silu.view()}), cudaSuccess);
+  ASSERT_EQ(gelu_tanh_and_mul(launch.get(), {.x = x.view(), .y = gelu.view()}), cudaSuccess);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kCols; ++c) {
+      const double gate = x.at(r, c), up = x.at(r, kCols + c);
+      expect_near(silu.at(r, c), gate / (1 + std::exp(-gate)) * up, 1e-5, r, c);
+      const double inner = std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate);
+      expect_near(gelu.at(r, c), gate / 2 * (1 + std::tanh(inner)) * up, 1e-5, r, c);
+    }
+  }
+  EXPECT_TRUE(silu.gaps_are_whole() && gelu.gaps_are_whole());
+}
+
+TEST(Rows, TakenRowsAreThoseNamed) {
+  TestMatrix x(kRows, 70), out(3, 70);
+  x.fill(1);
+  const std::vector<int32_t> good{4, 0, 4}, bad{1, 5, -1};
+  TestLaunch launch;
+  ASSERT_EQ(take_rows(launch.get(), {.x = x.view(), .rows = good.data(), .out = out.view()}), cudaSuccess);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(out.row(i), x.row(good[i])));
+  EXPECT_EQ(launch.fault(), kNoFault);
+  ASSERT_EQ(take_rows(launch.get(), {.x = x.view(), .rows = bad.data(), .out = out.view()}), cudaSuccess);
+  EXPECT_EQ(launch.fault(), kRowBeyond);
+  EXPECT_TRUE(same_bits(out.row(1), x.row(0)));
+}
+
+struct RotaryCase {
+  int64_t head_dim, rotary_dim;
+  int32_t interleaved;
+};
+
+class Rotary : public ::testing::TestWithParam<RotaryCase> {
+ protected:
+  static constexpr int64_t kPositions = 40, kQHeads = 3, kKHeads = 2;
+
+  Rotary() {
+    for (int64_t p = 0; p < kPositions; ++p) {
+      for (const bool sine : {false, true}) {
+        for (int64_t i = 0; i < param_.rotary_dim / 2; ++i) {
+          const double angle = p * std::pow(10000.0, -2.0 * i / param_.rotary_dim);
+          table_values_.push_back(static_cast<float>(sine ? std::sin(angle) : std::cos(angle)));
+        }
+      }
+    }
+    q_.fill(1);
+    k_.fill(2);
+  }
+
+  choral_rotary_args args() {
+    return {.table = {table_values_.data(), param_.head_dim, param_.rotary_dim, kPositions, param_.interleaved, 0},
+            .positions = positions_.data(),
+            .q = q_.view(),
+            .k = k_.view()};
+  }
+
+  // What becomes of element c of a row.
+  double rotated(const std::vector<double>& row, int64_t position, int64_t c) const {
+    const int64_t half = param_.rotary_dim / 2, begin = c / param_.head_dim * param_.head_dim, at = c - begin;
+    if (at >= param_.rotary_dim) return row[c];
+    const int64_t i = param_.interleaved ? at / 2 : at % half;
+    const bool first = param_.interleaved ? at % 2 == 0 : at < half;
+    const int64_t other = param_.interleaved ? begin + (at ^ 1) : begin + (at + half) % param_.rotary_dim;
+    const double cosine = table_values_[position * param_.rotary_dim + i],
+                 sine = table_values_[position * param_.rotary_dim + half + i];
+    return first ? row[c] * cosine - row[other] * sine : row[c] * cosine + row[other] * sine;
+  }
+
+  void expect_rotated(const TestMatrix& before, const TestMatrix& after, const std::vector<float>& weight = {}) const {
+    for (int64_t r = 0; r < kRows; ++r) {
+      const auto given = before.row(r);
+      std::vector<double> row(given.begin(), given.end());
+      for (int64_t c = 0; c < before.cols() && !weight.empty(); ++c) {
+        const int64_t begin = c / param_.head_dim * param_.head_dim;
+        row[c] *= norm_scale(given, begin, param_.head_dim, 1e-6f) * weight[c - begin];
+      }
+      for (int64_t c = 0; c < before.cols(); ++c) expect_near(after.at(r, c), rotated(row, positions_[r], c), kNear, r, c);
+    }
+    EXPECT_TRUE(after.gaps_are_whole());
+  }
+
+  const RotaryCase param_ = GetParam();
+  std::vector<float> table_values_;
+  std::vector<int32_t> positions_{0, 1, 39, 7, 20};
+  TestMatrix q_{kRows, kQHeads*param_.head_dim}, k_{kRows, kKHeads*param_.head_dim};
+  TestLaunch launch_;
+};
+
+TEST_P(Rotary, TurnsPairs) {
+  const TestMatrix q = q_, k = k_;
+  ASSERT_EQ(rotary_embedding(launch_.get(), args()), cudaSuccess);
+  expect_rotated(q, q_);
+  expect_rotated(k, k_);
+  EXPECT_EQ(launch_.fault(), kNoFault);
+}
+
+TEST_P(Rotary, NormsHeadsFirst) {
+  const TestMatrix q = q_, k = k_;
+  const auto q_weight = random_floats(param_.head_dim, 3), k_weight = random_floats(param_.head_dim, 4);
+  auto a = args();
+  a.q_weight = vector_of(q_weight);
+  a.k_weight = vector_of(k_weight);
+  a.eps = 1e-6f;
+  ASSERT_EQ(qk_norm_rope(launch_.get(), a), cudaSuccess);
+  expect_rotated(q, q_, q_weight);
+  expect_rotated(k, k_, k_weight);
+}
+
+TEST_P(Rotary, LeavesRowsOfUnknownPositionsAlone) {
+  const TestMatrix q = q_;
+  positions_ = {40, -1, 0, 0, 0};
+  ASSERT_EQ(rotary_embedding(launch_.get(), args()), cudaSuccess);
+  EXPECT_EQ(launch_.fault(), kPositionBeyond);
+  EXPECT_TRUE(same_bits(q.row(0), q_.row(0)) && same_bits(q.row(1), q_.row(1)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Tables, Rotary,
+                         ::testing::Values(RotaryCase{16, 16, 0}, RotaryCase{16, 8, 0}, RotaryCase{16, 16, 1},
+                                           RotaryCase{48, 12, 1}, RotaryCase{96, 64, 0}));
+
+}  // namespace
+}  // namespace choral_cuda

@@ -1,0 +1,252 @@
+// Each operator: the rules of its arguments, the scratch that it wants, the kernels that do it.
+#include <iterator>
+#include <type_traits>
+
+#include "arguments.h"
+#include "device.h"
+#include "plugin_table.h"
+#include "structs.h"
+
+namespace choral_cuda {
+namespace {
+
+template <class Args>
+struct Operator {
+  using Arguments = Args;
+  const char* name;
+  void (*rules)(Rules&, const Args&);
+  int64_t (*rows)(const Args&);  // 0: there is nothing to do
+  cudaError_t (*launch)(const Launch&, const Args&);
+  size_t (*scratch_bytes)(const Args&) = nullptr;
+};
+
+template <const auto& kOp>
+choral_status* run(choral_device* device, choral_stream* stream, const void* given) {
+  const auto args = read<typename std::remove_cvref_t<decltype(kOp)>::Arguments>(given);
+  Rules rules(kOp.name);
+  kOp.rules(rules, args);
+  if (rules.status() != nullptr) return rules.status();
+  CUDA_TRY(device->enter(kOp.name));
+  if (kOp.rows(args) == 0) return nullptr;
+  if constexpr (kOp.scratch_bytes != nullptr) CUDA_TRY(device->reserve_scratch(stream, kOp.scratch_bytes(args)));
+  const Launch launch{stream->handle, device->sm_count, stream->scratch, stream->scratch_bytes, stream->fault};
+  return device->check(kOp.launch(launch, args), kOp.name);
+}
+
+template <const auto& kOp>
+constexpr choral_op entry() {
+  return {CHORAL_HEADER(choral_op), kOp.name, 1, 0, run<kOp>};
+}
+
+// ---- Weights.
+
+void matmul_rules(Rules& rules, const choral_matmul_args& a) {
+  rules.array(a.weight, 1, "the weight");
+  rules.matrix(a.x, "x");
+  rules.matrix(a.y, "y");
+  if (rules.status() != nullptr) return;
+  const PackedWeight& w = a.weight->weight;
+  rules.expect(a.x.cols == w.cols && a.y.cols == w.rows && a.x.rows == a.y.rows, "x [m, k], W [n, k] and y [m, n] do not fit");
+  if (a.bias.data != nullptr) rules.vector(a.bias, w.rows, "the bias");
+}
+constexpr Operator<choral_matmul_args> kMatmul{
+    "matmul", matmul_rules, [](const choral_matmul_args& a) { return a.x.rows; },
+    [](const Launch& launch, const choral_matmul_args& a) { return matmul(launch, a.weight->weight, a); },
+    [](const choral_matmul_args& a) { return matmul_scratch_bytes(a.weight->weight, a.x.rows); }};
+
+void gather_rules(Rules& rules, const choral_gather_rows_args& a) {
+  rules.array(a.weight, 1, "the weight");
+  rules.matrix(a.out, "out");
+  rules.array(a.ids, a.out.rows, "the list of ids");
+  if (rules.status() == nullptr) rules.expect(a.out.cols == a.weight->weight.cols, "out is as wide as W");
+}
+constexpr Operator<choral_gather_rows_args> kGatherRows{
+    "gather_rows", gather_rules, [](const choral_gather_rows_args& a) { return a.out.rows; },
+    [](const Launch& launch, const choral_gather_rows_args& a) { return gather_rows(launch, a.weight->weight, a); }};
+
+// ---- Rows.
+
+void take_rules(Rules& rules, const choral_take_rows_args& a) {
+  rules.matrix(a.x, "x");
+  rules.matrix(a.out, "out");
+  rules.array(a.rows, a.out.rows, "the list of rows");
+  rules.expect(a.x.cols == a.out.cols, "out is as wide as x");
+}
+constexpr Operator<choral_take_rows_args> kTakeRows{"take_rows", take_rules,
+                                                    [](const choral_take_rows_args& a) { return a.out.rows; }, take_rows};
+
+int64_t unary_rows(const choral_unary_args& a) { return a.y.rows; }
+
+void add_rules(Rules& rules, const choral_unary_args& a) {
+  rules.matrix(a.x, "x");
+  rules.matrix(a.y, "y");
+  rules.same_shape(a.x, a.y, "x and y differ in shape");
+}
+constexpr Operator<choral_unary_args> kAdd{"add", add_rules, unary_rows, add};
+
+void gated_rules(Rules& rules, const choral_unary_args& a) {
+  rules.matrix(a.x, "x");
+  rules.matrix(a.y, "y");
+  rules.expect(a.x.rows == a.y.rows && a.x.cols == 2 * a.y.cols, "x is twice as wide as y");
+}
+constexpr Operator<choral_unary_args> kSiluAndMul{"silu_and_mul", gated_rules, unary_rows, silu_and_mul};
+constexpr Operator<choral_unary_args> kGeluTanhAndMul{"gelu_tanh_and_mul", gated_rules, unary_rows, gelu_tanh_and_mul};
+
+// ---- Norms.
+
+int64_t norm_rows(const choral_rms_norm_args& a) { return a.x.rows; }
+
+void norm_rules(Rules& rules, const choral_rms_norm_args& a) {
+  rules.matrix(a.x, "x");
+  rules.matrix(a.y, "y");
+  rules.same_shape(a.x, a.y, "x and y differ in shape");
+  rules.vector(a.weight, a.x.cols, "the weight");
+}
+constexpr Operator<choral_rms_norm_args> kRmsNorm{"rms_norm", norm_rules, norm_rows, rms_norm};
+
+void head_norm_rules(Rules& rules, const choral_rms_norm_args& a) {
+  rules.matrix(a.x, "x");
+  rules.matrix(a.y, "y");
+  rules.same_shape(a.x, a.y, "x and y differ in shape");
+  rules.expect(a.weight.size > 0 && a.x.cols % a.weight.size == 0, "a row is whole heads");
+  rules.vector(a.weight, a.weight.size, "the weight");
+}
+constexpr Operator<choral_rms_norm_args> kRmsNormHeads{"rms_norm_heads", head_norm_rules, norm_rows, rms_norm_heads};
+
+void add_norm_rules(Rules& rules, const choral_rms_norm_args& a) {
+  norm_rules(rules, a);
+  rules.matrix(a.residual, "residual");
+  rules.same_shape(a.x, a.residual, "x and residual differ in shape");
+}
+constexpr Operator<choral_rms_norm_args> kAddRmsNorm{"add_rms_norm", add_norm_rules, norm_rows, add_rms_norm};
+
+// ---- Rotary embeddings and the cache.
+
+int64_t rotary_rows(const choral_rotary_args& a) { return a.q.rows; }
+
+void rotary_rules(Rules& rules, const choral_rotary_args& a) {
+  const choral_rotary_table& t = a.table;
+  rules.expect(t.head_dim > 0 && t.rotary_dim >= 0 && t.rotary_dim % 2 == 0 && t.rotary_dim <= t.head_dim && t.max_positions >= 0,
+               "the table is no table");
+  rules.matrix(a.q, "q");
+  rules.matrix(a.k, "k");
+  if (rules.status() != nullptr) return;
+  rules.expect(a.q.rows == a.k.rows && a.q.cols % t.head_dim == 0 && a.k.cols % t.head_dim == 0,
+               "q and k are rows of whole heads");
+  rules.array(a.positions, a.q.rows, "the list of positions");
+  if (t.rotary_dim > 0) rules.array(t.cos_sin, t.max_positions, "the table");
+}
+constexpr Operator<choral_rotary_args> kRotaryEmbedding{"rotary_embedding", rotary_rules, rotary_rows, rotary_embedding};
+
+void normed_rotary_rules(Rules& rules, const choral_rotary_args& a) {
+  rotary_rules(rules, a);
+  rules.vector(a.q_weight, a.table.head_dim, "q's weight");
+  rules.vector(a.k_weight, a.table.head_dim, "k's weight");
+}
+constexpr Operator<choral_rotary_args> kQkNormRope{"qk_norm_rope", normed_rotary_rules, rotary_rows, qk_norm_rope};
+
+// k and v as rows for the cache.
+void stored_rules(Rules& rules, const choral_kv_cache& cache, const choral_matrix& k, const choral_matrix& v,
+                  const int64_t* slots) {
+  rules.cache(cache);
+  rules.matrix(k, "k");
+  if (cache.values != nullptr) rules.matrix(v, "v");
+  rules.expect(k.cols == cache.kv_heads * cache.head_dim, "k does not fit the cache");
+  rules.expect(cache.values == nullptr ? v.cols == 0 : v.rows == k.rows && v.cols == cache.kv_heads * cache.v_head_dim,
+               "v does not fit the cache");
+  rules.array(slots, k.rows, "the list of slots");
+}
+
+void rope_write_rules(Rules& rules, const choral_rotary_args& a) {
+  rotary_rules(rules, a);
+  stored_rules(rules, a.cache, a.k, a.v, a.slots);
+}
+constexpr Operator<choral_rotary_args> kRopeWriteKv{"rope_write_kv", rope_write_rules, rotary_rows, rope_write_kv};
+
+constexpr Operator<choral_write_kv_args> kWriteKv{
+    "write_kv", [](Rules& rules, const choral_write_kv_args& a) { stored_rules(rules, a.cache, a.k, a.v, a.slots); },
+    [](const choral_write_kv_args& a) { return a.k.rows; }, write_kv};
+
+void attention_rules(Rules& rules, const choral_attention_args& a) {
+  rules.cache(a.cache);
+  rules.matrix(a.q, "q");
+  rules.matrix(a.out, "out");
+  if (rules.status() != nullptr) return;
+  rules.expect(a.heads > 0 && a.heads % a.cache.kv_heads == 0, "kv_heads divides heads");
+  rules.expect(a.q.rows == a.out.rows && a.q.cols == a.heads * a.cache.head_dim && a.out.cols == a.heads * a.cache.v_head_dim,
+               "q and out do not fit the heads");
+  rules.expect(a.sliding_window >= 0 && a.softcap >= 0, "a window and a soft-cap are not negative");
+  rules.array(a.sequences, a.sequence_count, "the list of sequences");
+  rules.array(a.block_ids, a.block_id_count, "the block tables");
+  if (a.sinks.data != nullptr) rules.vector(a.sinks, a.heads, "sinks");
+}
+constexpr Operator<choral_attention_args> kPagedAttention{
+    "paged_attention", attention_rules, [](const choral_attention_args& a) { return a.sequence_count == 0 ? 0 : a.q.rows; },
+    paged_attention, paged_attention_scratch_bytes};
+
+// ---- Adapters.
+
+int64_t lora_rows(const choral_lora_args& a) { return a.y.rows; }
+
+void by_row(Rules& rules, const choral_lora_args& a) { rules.array(a.slot_of, a.y.rows, "the list of slots"); }
+
+void by_sequence(Rules& rules, const choral_lora_args& a) {
+  rules.expect(a.max_length >= 0, "lengths are not negative");
+  rules.array(a.slot_of, a.sequence_count, "the list of slots");
+  rules.array(a.starts, a.sequence_count, "the list of starts");
+  rules.array(a.lengths, a.sequence_count, "the list of lengths");
+}
+
+void product_rules(Rules& rules, const choral_lora_args& a) {
+  rules.stack(a.stack);
+  rules.matrix(a.x, "x");
+  rules.matrix(a.y, "y");
+  rules.expect(a.x.rows == a.y.rows && a.x.cols == a.stack.cols, "x [rows, k] and the stack do not fit");
+}
+
+template <auto kNamed>
+void shrink_rules(Rules& rules, const choral_lora_args& a) {
+  product_rules(rules, a);
+  rules.expect(a.y.cols == a.stack.rows, "y is as wide as the rank");
+  kNamed(rules, a);
+}
+
+template <auto kNamed>
+void expand_rules(Rules& rules, const choral_lora_args& a) {
+  product_rules(rules, a);
+  rules.expect(a.slice_begin >= 0 && a.slice_begin <= a.y.cols - a.stack.rows, "the slice lies within y's columns");
+  kNamed(rules, a);
+}
+
+constexpr Operator<choral_lora_args> kBgmvShrink{"bgmv_shrink", shrink_rules<by_row>, lora_rows, bgmv_shrink};
+constexpr Operator<choral_lora_args> kBgmvExpand{"bgmv_expand", expand_rules<by_row>, lora_rows, bgmv_expand};
+constexpr Operator<choral_lora_args> kBgmvExpandSlice{"bgmv_expand_slice", expand_rules<by_row>, lora_rows, bgmv_expand_slice};
+constexpr Operator<choral_lora_args> kSgmvShrink{"sgmv_shrink", shrink_rules<by_sequence>, lora_rows, sgmv_shrink};
+constexpr Operator<choral_lora_args> kSgmvExpand{"sgmv_expand", expand_rules<by_sequence>, lora_rows, sgmv_expand};
+constexpr Operator<choral_lora_args> kSgmvExpandSlice{"sgmv_expand_slice", expand_rules<by_sequence>, lora_rows,
+                                                      sgmv_expand_slice};
+
+void scale_rules(Rules& rules, const choral_lora_args& a) {
+  rules.stack(a.stack);
+  rules.take(a.stack.dtype == CHORAL_F32, "factors", a.stack.dtype);
+  rules.matrix(a.y, "y");
+  rules.expect(a.stack.rows == 1 && a.stack.cols == a.y.cols, "factors are as wide as y");
+  by_row(rules, a);
+}
+constexpr Operator<choral_lora_args> kBgmvScale{"bgmv_scale", scale_rules, lora_rows, bgmv_scale};
+
+constexpr choral_op kOps[] = {entry<kMatmul>(),     entry<kGatherRows>(),      entry<kTakeRows>(),
+                              entry<kAdd>(),        entry<kSiluAndMul>(),      entry<kGeluTanhAndMul>(),
+                              entry<kRmsNorm>(),    entry<kRmsNormHeads>(),    entry<kRotaryEmbedding>(),
+                              entry<kWriteKv>(),    entry<kPagedAttention>(),  entry<kBgmvShrink>(),
+                              entry<kBgmvExpand>(), entry<kBgmvExpandSlice>(), entry<kSgmvShrink>(),
+                              entry<kSgmvExpand>(), entry<kSgmvExpandSlice>(), entry<kBgmvScale>()};
+
+constexpr choral_op kFusedOps[] = {entry<kAddRmsNorm>(), entry<kQkNormRope>(), entry<kRopeWriteKv>()};
+
+}  // namespace
+
+OpList ops() { return {kOps, std::ssize(kOps)}; }
+OpList fused_ops() { return {kFusedOps, std::ssize(kFusedOps)}; }
+
+}  // namespace choral_cuda

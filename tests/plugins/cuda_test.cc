@@ -1,0 +1,131 @@
+// The engine on the CUDA plug-in, which is compiled on an emulation of CUDA in the host's memory (plugins/cuda/emulation): its
+// answers, and what becomes of machines and moments in which CUDA fails.
+#include <algorithm>
+
+#include "plugins/plugin_engine.h"
+
+namespace choral::plugins {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CudaTest : public PluginTest {
+ protected:
+  static constexpr const char* kDevice = "cuda_emulated";
+
+ private:
+  const Variable path_{"CHORAL_PLUGIN_PATH", CHORAL_TEST_CUDA};
+};
+
+using Faults = Variable;
+constexpr const char* kFaults = "CHORAL_CUDA_EMULATION";
+
+// Every operator, those of adapters and the fused ones too, is the device's and means what the host's does.
+TEST_F(CudaTest, ServesEverything) {
+  auto wish = options(kDevice);
+  wish.strict = true;
+  const auto llm = load(wish);
+  EXPECT_THAT(llm->info().notes, AllOf(Contains("worker: cuda"), Contains(HasSubstr("adapters: up to")),
+                                       Not(Contains(HasSubstr("served by the CPU")))));
+  expect_equal(answers(*llm), cpu_answers());
+  EXPECT_THAT(llm->device_notes(), Contains(HasSubstr("fused operators loaded: add_rms_norm, qk_norm_rope, rope_write_kv")));
+}
+
+class CudaFamiliesTest : public CudaTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(CudaFamiliesTest, AnswerAsOnTheCpu) {
+  expect_equal(answers(*load(options(kDevice, GetParam()))), cpu_answers(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaFamiliesTest,
+                         ::testing::Values("tiny-llama3", "tiny-phi3", "tiny-gemma2", "tiny-qwen3moe", "tiny-deepseek-v2",
+                                           "tiny-gpt-oss"),
+                         [](const auto& tested) {
+                           std::string name = std::string(tested.param).substr(5);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST_F(CudaTest, ARowDoesNotDependOnItsNeighbours) {
+  const auto llm = load(options(kDevice));
+  for (const auto& output : answers(*llm)) {
+    auto alone = engine::greedy_request(output.prompt_token_ids, 8);
+    alone.cache_salt = "alone";
+    engine::expect_same_bits(llm->generate({alone}).front(), output);
+  }
+}
+
+// The device's memory decides, not the host's.
+TEST_F(CudaTest, TheCacheIsAsLargeAsTheDeviceHasRoomFor) {
+  const auto roomy = load(options(kDevice))->info().kv_cache_bytes;
+  const Faults small(kFaults, "memory_mib=24");
+  const auto llm = load(options(kDevice));
+  EXPECT_LT(llm->info().kv_cache_bytes, int64_t{24} << 20);
+  EXPECT_LT(llm->info().kv_cache_bytes, roomy);
+  expect_equal(answers(*llm), cpu_answers());
+}
+
+struct Machine {
+  const char* name;
+  const char* faults;
+  const char* reason;
+};
+
+class CudaUnusableTest : public CudaTest, public ::testing::WithParamInterface<Machine> {};
+
+// By name: refused. By "auto": the CPU serves, and the notes say why.
+TEST_P(CudaUnusableTest, IsRefusedByNameAndGivesWayOtherwise) {
+  const Faults faults(kFaults, GetParam().faults);
+  EXPECT_THAT(LLM::load(options(kDevice)).status().message(), HasSubstr(GetParam().reason));
+  const Variable allowed("CHORAL_PLUGINS", kDevice);
+  const auto llm = load(options("auto"));
+  EXPECT_THAT(llm->info().notes, AllOf(Contains(HasSubstr(GetParam().reason)), Contains(HasSubstr("device: cpu"))));
+  expect_equal(answers(*llm), cpu_answers());
+}
+
+INSTANTIATE_TEST_SUITE_P(Machines, CudaUnusableTest,
+                         ::testing::Values(Machine{"no_driver", "driver=0", "no NVIDIA driver: libcuda.so.1"},
+                                           Machine{"old_driver", "driver=12040", "is too old: it knows CUDA 12.4"},
+                                           Machine{"no_device", "devices=0", "there is a driver and no device"},
+                                           Machine{"old_device", "capability=75", "has compute capability 7.5"},
+                                           Machine{"fails_to_open", "fail=cudaMemPoolCreate,with=3", "a pool of memory"}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+// Linked with no CUDA runtime at all, as when a file of it is missing.
+TEST_F(CudaTest, AMissingSymbolIsNamed) {
+  const Variable allowed("CHORAL_PLUGINS", "cuda_without_runtime");
+  EXPECT_THAT(LLM::load(options("cuda_without_runtime")).status().message(),
+              AllOf(HasSubstr("it can't be loaded"), HasSubstr("undefined symbol: cuda")));
+  expect_equal(answers(*load(options("auto"))), cpu_answers());
+}
+
+TEST_F(CudaTest, TooLittleMemoryForTheModelIsAnAnswer) {
+  const Faults faults(kFaults, "memory_mib=1");
+  const auto refused = LLM::load(options(kDevice)).status();
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted) << refused.to_string();
+}
+
+// Memory that ends while the model loads: what was asked for and what is free.
+TEST_F(CudaTest, MemoryThatEndsWhileLoadingIsAnAnswer) {
+  const Faults faults(kFaults, "fail=cudaMallocFromPoolAsync,at=200,with=2");
+  const auto refused = LLM::load(options(kDevice)).status();
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted) << refused.to_string();
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("no room for "), HasSubstr(" are free")));
+}
+
+TEST_F(CudaTest, AKernelThatFailsEndsItsRequestsAndSaysWhy) {
+  const Faults faults(kFaults, "fail=launch,at=700,with=700");
+  const auto llm = load(options(kDevice));
+  for (const auto& output : answers(*llm, 64)) {
+    EXPECT_EQ(output.status.code(), Code::kUnavailable) << output.status.to_string();
+    EXPECT_THAT(output.status.message(), HasSubstr("an illegal memory access was encountered"));
+  }
+  EXPECT_THAT(llm->device_notes(), Contains(HasSubstr("device lost")));
+  EXPECT_EQ(answers(*llm).front().status.code(), Code::kUnavailable) << "the engine still stands, and refuses in the same words";
+}
+
+}  // namespace
+}  // namespace choral::plugins
