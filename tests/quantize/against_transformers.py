@@ -9,6 +9,10 @@ transformers computes in float32 with the weights that compressed-tensors unpack
 says, by a hook: compressed-tensors divides dynamic ones by max|x| / 127.5, Choral by max|x| / 127, two roundings of one kind. A value
 that lies on the border between two integers may fall to either side by the last bit of a sum, and moves the roundings of all that
 follows. So of those schemes the first place must hold, and the others may be off by less than the rounding changes.
+
+Of a mixture transformers holds each matrix of all experts as one parameter: no module whose input a hook could round, and read from
+packed integers with a scale for each channel and from fp8 alone. The other schemes of mixtures are left out here, which is said;
+src/tools/quantize/quantised_mixture_test.cc has them.
 """
 
 import argparse
@@ -37,6 +41,7 @@ transformers.logging.disable_progress_bar()
 torch.set_num_threads(2)
 
 SCHEMES = ["w8a16", "w4a16", "fp8", "w8a8_dynamic", "w4a8_dynamic", "w8a8"]
+OF_MIXTURES = {"w8a16", "fp8"}
 ROUNDED_INPUTS = {"w8a8_dynamic", "w4a8_dynamic", "w8a8"}
 CALIBRATION = {"w8a8": ["--calibration", __file__]}  # any text will do
 # Of log-probabilities: what float32 sums leave between the two, for weight-only integers what Choral's 16 bits of x leave.
@@ -82,10 +87,14 @@ def main():
     args = parser.parse_args()
     failed = 0
     for model in args.models:
-        vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
+        config = json.loads((model / "config.json").read_text())
+        vocabulary, mixture = config["vocab_size"], any(key in config for key in ("num_experts", "num_local_experts", "n_routed_experts"))
         torch.manual_seed(7)
         ids = torch.randint(3, min(vocabulary, 4000), (TOKENS,)).tolist()
         for scheme in args.schemes.split(","):
+            if mixture and scheme not in OF_MIXTURES:
+                print(f"--   {model.name} {scheme}: a mixture, which transformers does not read so", flush=True)
+                continue
             with tempfile.TemporaryDirectory() as temp:
                 folder = pathlib.Path(temp)
                 written = folder / "written"
