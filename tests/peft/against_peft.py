@@ -5,7 +5,8 @@ usage: against_peft.py CHORAL MODEL_DIR... [--adapters N] [--seed S] [--keep DIR
 Needs torch, transformers and peft (docs/adapters.md names the versions this was run with); `./dev peft` installs them. Without them, here
 and in the Python that CHORAL_PEFT_PYTHON names, it exits with 77: skipped.
 
-Each model gets N adapters; one whose projections have other names than Llama's is left out. All prompts under all of them, and under the base, go into one run of `choral generate`: one mixed batch.
+Each model gets N adapters; one whose attention has other projections than Llama's is left out. Of a mixture's experts PEFT makes
+target_parameters. All prompts under all of them, and under the base, go into one run of `choral generate`: one mixed batch.
 PEFT computes in double precision. An answer holds when its tokens are PEFT's up to the first tie and every log-probability of the
 top 10 is within the tolerance at each step until then. Of an adapter that Choral refuses, the refusal is printed, and it counts as failed.
 """
@@ -37,6 +38,7 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 torch.set_num_threads(2)
 
+ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 STEPS = 10
 TIE, TOLERANCE, WORTH_TESTING = 1e-3, 3e-3, 2e-2
@@ -271,9 +273,11 @@ def run_choral(choral, model_dir, folder, cases):
 def check_model(args, model_dir, folder, rnd):
     """How many adapters did not hold, of how many."""
     base = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="eager").eval()
+    if hasattr(base, "set_experts_implementation"):  # transformers 5's own choice has no double precision
+        base.set_experts_implementation("eager")
     names = {name.split(".")[-1] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
-    if names - {"lm_head"} != set(LINEAR) or "expert" in str(base.config.to_dict()):
-        print(f"{model_dir.name}: left out, its projections have other names")
+    if not ATTENTION <= names:
+        print(f"{model_dir.name}: left out, its attention has other projections")
         return 0, 0
     print(f"{model_dir.name}: {args.adapters} adapters")
     prompts = draw_prompts(rnd, base.config, None)
