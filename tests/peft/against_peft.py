@@ -36,7 +36,7 @@ except ModuleNotFoundError as missing:
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # matrices are too small for more
 
 ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
