@@ -36,7 +36,7 @@ except ModuleNotFoundError as missing:
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 
 STEPS = 10
 TIE, TOLERANCE, WORTH_TESTING = 1e-3, 3e-3, 2e-2
