@@ -345,8 +345,7 @@ typedef struct choral_unary_args {
   choral_matrix y;
 } choral_unary_args;
 
-/* "swigluoai_and_mul" 1: columns of x are gates and ups in turns; g = min(gate, limit), y = (clamp(up, -limit, limit) + 1)·g·
- * sigmoid(alpha·g). Minor 4 */
+/* "swigluoai_and_mul" 1: x is gate, up, gate, …; g = min(gate, limit), y = (clamp(up, ±limit) + 1)·g·sigmoid(alpha·g). Minor 4 */
 typedef struct choral_swigluoai_args {
   choral_header header;
   choral_matrix x; /* [m, 2·n] */
