@@ -8,7 +8,7 @@ namespace choral_cuda {
 namespace {
 
 struct Asked {
-  int sm_count = 1000;  // many: narrow kernels; one: wide ones from 65 rows on
+  int sm_count = 1000;  // many: sections of tens of rows are blocks of their own; one: more than 64 rows are a wide kernel's
   const std::vector<float>* bias = nullptr;
   bool accumulate = false;
 };
@@ -105,15 +105,22 @@ TEST_P(Matmul, RowsDoNotKnowOfEachOther) {
   TestWeight w = GetParam();
   w.make(25, 768, 4);
   constexpr int64_t kRows = 83;
-  TestMatrix x(kRows, w.cols), narrow(kRows, w.rows), wide(kRows, w.rows);
+  TestMatrix x(kRows, w.cols), split(kRows, w.rows), wide(kRows, w.rows);
   x.fill(5);
-  multiply(w, x.view(), narrow.view());
+  multiply(w, x.view(), split.view());
   multiply(w, x.view(), wide.view(), {.sm_count = 1});
-  for (int64_t r = 0; r < kRows; ++r) EXPECT_TRUE(same_bits(narrow.row(r), wide.row(r))) << r;
-  for (const auto& [begin, count] : {std::pair{0, 1}, {7, 1}, {82, 1}, {3, 8}, {50, 9}, {60, 20}}) {
-    TestMatrix some(count, w.rows);
-    multiply(w, x.rows_from(begin, count), some.view());
-    for (int64_t i = 0; i < count; ++i) EXPECT_TRUE(same_bits(some.row(i), wide.row(begin + i))) << begin << " + " << i;
+  for (int64_t r = 0; r < kRows; ++r) EXPECT_TRUE(same_bits(split.row(r), wide.row(r))) << r;
+  struct Part {
+    int64_t begin, count;
+    int sm_count;
+  };
+  // A row alone, one or two tiles of x, tens of rows with sections in blocks of their own and without.
+  for (const Part part :
+       {Part{0, 1, 1000}, {7, 1, 1}, {82, 1, 1000}, {3, 8, 1000}, {50, 9, 1000}, {60, 20, 1000}, {31, 30, 1}, {10, 60, 1}}) {
+    TestMatrix some(part.count, w.rows);
+    multiply(w, x.rows_from(part.begin, part.count), some.view(), {.sm_count = part.sm_count});
+    for (int64_t i = 0; i < part.count; ++i)
+      EXPECT_TRUE(same_bits(some.row(i), wide.row(part.begin + i))) << part.begin << " + " << i;
   }
 }
 
