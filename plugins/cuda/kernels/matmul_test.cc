@@ -9,7 +9,7 @@ namespace {
 
 struct Asked {
   int sm_count = 1000;  // many: sections of tens of rows are blocks of their own; one: more than 64 rows are a wide kernel's
-  const std::vector<float>* bias = nullptr;
+  const Shared<float>* bias = nullptr;
   bool accumulate = false;
 };
 
@@ -20,7 +20,7 @@ void multiply(const TestWeight& w, const choral_matrix& x, const choral_matrix& 
                                 .y = y,
                                 .bias = asked.bias != nullptr ? vector_of(*asked.bias) : choral_vector{},
                                 .accumulate = asked.accumulate};
-  ASSERT_EQ(matmul(launch.get(), w.packed, args), cudaSuccess);
+  ASSERT_EQ(done(matmul(launch.get(), w.packed, args)), cudaSuccess);
 }
 
 // x as the form of W meets it, in double.
@@ -88,10 +88,10 @@ TEST_P(Matmul, IsTheSumOfProducts) {
 TEST_P(Matmul, RowsAreReadBackAsTheyAreMultiplied) {
   TestWeight w = GetParam();
   w.make(37, 256, 3);
-  const std::vector<int32_t> ids{36, 0, 17};
+  const Shared<int32_t> ids{36, 0, 17};
   TestMatrix out(3, w.cols);
   TestLaunch launch;
-  ASSERT_EQ(gather_rows(launch.get(), w.packed, {.ids = ids.data(), .out = out.view()}), cudaSuccess);
+  ASSERT_EQ(done(gather_rows(launch.get(), w.packed, {.ids = ids.data(), .out = out.view()})), cudaSuccess);
   for (int64_t i = 0; i < 3; ++i) {
     std::vector<float> row(w.cols);
     unpack_row(w.plan, w.image.data() + ids[i] / kTileRows * w.packed.tile_bytes, ids[i], row.data());
@@ -201,10 +201,10 @@ TEST(MatmulRefusals, SayWhy) {
 TEST(MatmulFaults, IdsThatAreNoRows) {
   TestWeight w = every_form()[1];
   w.make(20, 64, 14);
-  const std::vector<int32_t> ids{20, -1, 3};
+  const Shared<int32_t> ids{20, -1, 3};
   TestMatrix out(3, w.cols);
   TestLaunch launch;
-  ASSERT_EQ(gather_rows(launch.get(), w.packed, {.ids = ids.data(), .out = out.view()}), cudaSuccess);
+  ASSERT_EQ(done(gather_rows(launch.get(), w.packed, {.ids = ids.data(), .out = out.view()})), cudaSuccess);
   EXPECT_EQ(launch.fault(), kRowBeyond);
   EXPECT_TRUE(std::isnan(out.at(0, 0)) && std::isnan(out.at(1, 0)) && out.at(2, 0) == static_cast<float>(w.w[3][0]));
 }
