@@ -190,7 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{"sinks", 4, 2, 16, 16, CHORAL_F32, false, 0, 0.0f, true},
                       Shape{"everything", 4, 2, 16, 16, CHORAL_F16, false, 70, 3.0f, true}, Shape{"narrow_values", 4, 2, 16, 8},
                       Shape{"wide_values", 4, 2, 16, 32}, Shape{"values_in_keys", 4, 2, 16, 11, CHORAL_F32, true},
-                      Shape{"latent", 16, 1, 176, 160, CHORAL_BF16, true}),
+                      Shape{"latent", 16, 1, 176, 160, CHORAL_BF16, true}, Shape{"heads_of_24", 4, 2, 24, 24, CHORAL_F16},
+                      Shape{"heads_of_8", 2, 2, 8, 8}, Shape{"values_in_keys_of_40", 4, 1, 40, 37, CHORAL_F32, true}),
     [](const auto& info) { return info.param.name; });
 
 TEST(AttentionFaults, BlocksThatAreNotThere) {
