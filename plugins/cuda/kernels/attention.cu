@@ -108,9 +108,12 @@ class ColumnTile {
 
   // Into shared memory as B fragments of both planes, each lane its own; for f16 times a power of two, so that any size fits.
   __device__ __forceinline__ void load_q() {
-    const int g = lane_ / 4, t = lane_ % 4, steps = a_.cache.head_dim / 16;
+    const int g = lane_ / 4, t = lane_ % 4, steps = ceil_div(a_.cache.head_dim, 16);
     const float* q = has(g) ? a_.q[row(g)] + head(g) * a_.cache.head_dim : nullptr;
-    const auto element = [&](int step, int i) { return q == nullptr ? 0.0f : q[step * 16 + 2 * t + i / 2 * 8 + i % 2]; };
+    const auto element = [&](int step, int i) {
+      const int at = step * 16 + 2 * t + i / 2 * 8 + i % 2;
+      return q == nullptr || at >= a_.cache.head_dim ? 0.0f : q[at];
+    };
     float power = 1.0f, inverse = 1.0f;
     if (f16) {
       uint32_t largest = 0;
@@ -145,19 +148,33 @@ class ColumnTile {
     return *reinterpret_cast<const uint4*>(block + (index * planes + plane) * kFragment + lane * 8);
   }
 
+  // last_half: of a step that has eight columns.
+  template <bool last_half>
+  __device__ __forceinline__ uint4 key_fragment(const uint16_t* keys, int step, int half, int plane) const {
+    if (!last_half) return fragment(keys, step * 2 + half, plane, lane_);
+    const uint16_t* from = keys + step * 2 * planes * kFragment + (half * planes + plane) * kHalfFragment;
+    const uint2 v = *reinterpret_cast<const uint2*>(from + lane_ * 4);
+    return make_uint4(v.x, v.y, 0, 0);
+  }
+
+  template <bool last_half>
+  __device__ __forceinline__ void score_step(const uint16_t* keys, int step, float (&scores)[2][4]) const {
+    const uint4 q = q_[step * kWarp + lane_];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint4 high = key_fragment<last_half>(keys, step, half, 0);
+      multiply<f16>(scores[half], high, q.x, q.y);
+      multiply<f16>(scores[half], high, q.z, q.w);
+      if (planes == 2) multiply<f16>(scores[half], key_fragment<last_half>(keys, step, half, 1), q.x, q.y);
+    }
+  }
+
   __device__ __forceinline__ void score(int64_t id, float (&scores)[2][4]) const {
     const uint16_t* keys = a_.cache.key_block(id, kv_head_);
+    const int steps = a_.cache.head_dim / 16;
 #pragma unroll 4
-    for (int step = 0; step < a_.cache.head_dim / 16; ++step) {
-      const uint4 q = q_[step * kWarp + lane_];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4 high = fragment(keys, step * 2 + half, 0, lane_);
-        multiply<f16>(scores[half], high, q.x, q.y);
-        multiply<f16>(scores[half], high, q.z, q.w);
-        if (planes == 2) multiply<f16>(scores[half], fragment(keys, step * 2 + half, 1, lane_), q.x, q.y);
-      }
-    }
+    for (int step = 0; step < steps; ++step) score_step<false>(keys, step, scores);
+    if (a_.cache.head_dim % 16 != 0) score_step<true>(keys, steps, scores);
   }
 
   // Scores of 32 positions become weights; what was summed before is measured by the new largest score.
@@ -201,7 +218,9 @@ class ColumnTile {
   __device__ __forceinline__ uint4 value_fragment(int64_t id, int tile, int half, int plane) const {
     const int of_head = slice_ * kSliceTiles + tile;
     if (!values_in_keys) return fragment(a_.cache.value_block(id, kv_head_), of_head * 2 + half, plane, lane_);
-    const uint4 key = fragment(a_.cache.key_block(id, kv_head_), of_head * 2 + half, plane, lane_);
+    const uint16_t* keys = a_.cache.key_block(id, kv_head_);
+    const uint4 key = of_head < a_.cache.head_dim / 16 ? key_fragment<false>(keys, of_head, half, plane)
+                                                       : key_fragment<true>(keys, of_head, half, plane);
     return make_uint4(transpose_8x8(key.x), transpose_8x8(key.z), transpose_8x8(key.y), transpose_8x8(key.w));
   }
 
@@ -271,7 +290,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(Attention a) {
   const int64_t kv_head = blockIdx.y / (a.slices * a.head_chunks);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int v_left = a.v_head_dim - slice * kSlice;
-  uint4* q_shared = shared_memory<uint4>() + warp * (a.cache.head_dim / 16) * kWarp;
+  uint4* q_shared = shared_memory<uint4>() + warp * ceil_div(a.cache.head_dim, 16) * kWarp;
   ItemWalk walk;
   Item item;
   for (int64_t i = int64_t{blockIdx.x} * kWarps + warp; walk.find(a, i, &item); i += int64_t{gridDim.x} * kWarps) {
@@ -364,7 +383,7 @@ cudaError_t paged_attention(const Launch& launch, const choral_attention_args& a
   const int64_t blocks = ceil_div<int64_t>(a.most_items(), kWarps), most = int64_t{1} << 16;
   const auto y = static_cast<unsigned>(a.grid_y());
   const GridShape shape{dim3(static_cast<unsigned>(blocks < most ? blocks : most), y), dim3(kThreads),
-                        size_t{kWarps} * args.cache.head_dim / 16 * kWarp * sizeof(uint4)};
+                        kWarps * static_cast<size_t>(ceil_div<int64_t>(args.cache.head_dim, 16)) * kWarp * sizeof(uint4)};
   const cudaError_t error = launch_kernel(kernel_for(args.cache), shape, launch.stream, a);
   if (error != cudaSuccess) return error;
   return launch_kernel(combine_kernel, {dim3(static_cast<unsigned>(args.sequence_count), y), dim3(kSlice)}, launch.stream, a);

@@ -55,7 +55,8 @@ class World {
     }
     TestLaunch launch;
     EXPECT_EQ(cache_misfit(cache()), nullptr);
-    EXPECT_EQ(write_kv(launch.get(), {.cache = cache(), .k = k_.view(), .v = v_.view(), .slots = slots_.data()}), cudaSuccess);
+    EXPECT_EQ(done(write_kv(launch.get(), {.cache = cache(), .k = k_.view(), .v = v_.view(), .slots = slots_.data()})),
+              cudaSuccess);
     EXPECT_EQ(launch.fault(), kNoFault);
   }
 
@@ -70,7 +71,7 @@ class World {
     int64_t rows = 0;
     for (const Piece& piece : pieces) rows += piece.count;
     TestMatrix q(rows, q_.cols()), out(rows, shape_.heads * shape_.v_head_dim);
-    std::vector<choral_sequence> sequences;
+    Shared<choral_sequence> sequences;
     int64_t at = 0;
     for (const Piece& piece : pieces) {
       sequences.push_back({static_cast<int32_t>(at), static_cast<int32_t>(piece.count), static_cast<int32_t>(piece.context),
@@ -90,7 +91,7 @@ class World {
                                      .block_id_count = static_cast<int64_t>(block_ids_.size()),
                                      .sinks = shape_.sinks ? vector_of(sinks_) : choral_vector{}};
     TestLaunch launch(paged_attention_scratch_bytes(args));
-    EXPECT_EQ(paged_attention(launch.get(), args), cudaSuccess);
+    EXPECT_EQ(done(paged_attention(launch.get(), args)), cudaSuccess);
     if (fault != nullptr) *fault = launch.fault();
     if (fault == nullptr) {
       EXPECT_EQ(launch.fault(), kNoFault);
@@ -130,18 +131,20 @@ class World {
     return value / sum;
   }
 
-  std::vector<int32_t>& block_ids() { return block_ids_; }
+  Shared<int32_t>& block_ids() { return block_ids_; }
 
  private:
   static constexpr float kScale = 0.25f;
   const Shape shape_;
   const std::vector<int64_t> lengths_;
-  std::vector<int64_t> first_token_, slots_;
-  std::vector<int32_t> first_block_, block_ids_;
+  std::vector<int64_t> first_token_;
+  Shared<int64_t> slots_;
+  std::vector<int32_t> first_block_;
+  Shared<int32_t> block_ids_;
   int64_t blocks_ = 0;
-  std::vector<unsigned char> keys_, values_;
+  Shared<unsigned char> keys_, values_;
   TestMatrix k_{0, 1}, v_{0, 1}, q_{0, 1};
-  std::vector<float> sinks_;
+  Shared<float> sinks_;
 };
 
 class AttentionTest : public ::testing::TestWithParam<Shape> {};
@@ -187,7 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{"sinks", 4, 2, 16, 16, CHORAL_F32, false, 0, 0.0f, true},
                       Shape{"everything", 4, 2, 16, 16, CHORAL_F16, false, 70, 3.0f, true}, Shape{"narrow_values", 4, 2, 16, 8},
                       Shape{"wide_values", 4, 2, 16, 32}, Shape{"values_in_keys", 4, 2, 16, 11, CHORAL_F32, true},
-                      Shape{"latent", 16, 1, 176, 160, CHORAL_BF16, true}),
+                      Shape{"latent", 16, 1, 176, 160, CHORAL_BF16, true}, Shape{"heads_of_24", 4, 2, 24, 24, CHORAL_F16},
+                      Shape{"heads_of_8", 2, 2, 8, 8}, Shape{"values_in_keys_of_40", 4, 1, 40, 37, CHORAL_F32, true}),
     [](const auto& info) { return info.param.name; });
 
 TEST(AttentionFaults, BlocksThatAreNotThere) {
@@ -208,23 +212,23 @@ TEST(AttentionFaults, BlocksThatAreNotThere) {
 }
 
 TEST(WriteKv, SkipsNegativeSlotsAndReportsThoseBeyond) {
-  std::vector<unsigned char> keys(2 * 16 * 32 * 4, 0), values(2 * 16 * 32 * 4, 0);
+  Shared<unsigned char> keys(2 * 16 * 32 * 4, 0), values(2 * 16 * 32 * 4, 0);
   const choral_kv_cache cache{keys.data(), values.data(), CHORAL_F32, 32, 2, 1, 16, 16};
   TestMatrix k(2, 16), v(2, 16);
   k.fill(1), v.fill(2);
-  const std::vector<int64_t> slots{-1, 64};
+  const Shared<int64_t> slots{-1, 64};
   TestLaunch launch;
-  ASSERT_EQ(write_kv(launch.get(), {.cache = cache, .k = k.view(), .v = v.view(), .slots = slots.data()}), cudaSuccess);
+  ASSERT_EQ(done(write_kv(launch.get(), {.cache = cache, .k = k.view(), .v = v.view(), .slots = slots.data()})), cudaSuccess);
   EXPECT_EQ(launch.fault(), kSlotBeyond);
   EXPECT_EQ(std::count(keys.begin(), keys.end(), 0), std::ssize(keys));
 }
 
 TEST(WriteKv, FusedRotationStoresWhatItsPartsStore) {
   constexpr int64_t kHead = 16, kTokens = 3;
-  std::vector<float> table = random_floats(8 * kHead, 1);
-  const std::vector<int32_t> positions{0, 5, 7};
-  const std::vector<int64_t> slots{33, -1, 2};
-  std::vector<unsigned char> memory[2][2];
+  Shared<float> table = random_floats(8 * kHead, 1);
+  const Shared<int32_t> positions{0, 5, 7};
+  const Shared<int64_t> slots{33, -1, 2};
+  Shared<unsigned char> memory[2][2];
   TestMatrix q[2] = {{kTokens, 4 * kHead}, {kTokens, 4 * kHead}}, k[2] = {{kTokens, 2 * kHead}, {kTokens, 2 * kHead}},
              v(kTokens, 2 * kHead);
   v.fill(4);
@@ -240,10 +244,10 @@ TEST(WriteKv, FusedRotationStoresWhatItsPartsStore) {
                             .slots = slots.data()};
     TestLaunch launch;
     if (i == 0) {
-      ASSERT_EQ(rope_write_kv(launch.get(), args), cudaSuccess);
+      ASSERT_EQ(done(rope_write_kv(launch.get(), args)), cudaSuccess);
     } else {
-      ASSERT_EQ(rotary_embedding(launch.get(), args), cudaSuccess);
-      ASSERT_EQ(write_kv(launch.get(), {.cache = args.cache, .k = args.k, .v = args.v, .slots = args.slots}), cudaSuccess);
+      ASSERT_EQ(done(rotary_embedding(launch.get(), args)), cudaSuccess);
+      ASSERT_EQ(done(write_kv(launch.get(), {.cache = args.cache, .k = args.k, .v = args.v, .slots = args.slots})), cudaSuccess);
     }
   }
   EXPECT_EQ(memory[0][0], memory[1][0]);

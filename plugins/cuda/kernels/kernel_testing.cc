@@ -5,20 +5,12 @@
 #include <cstring>
 #include <limits>
 
-#include "../emulation/queue.h"
-
-// Work runs at once: what kernels touch is the host's own memory.
-cudaError_t cuda_emulation::enqueue(cudaStream_t, std::function<void()> work) {
-  work();
-  return cudaSuccess;
-}
-
 namespace choral_cuda {
 
-std::vector<float> random_floats(int64_t count, uint32_t seed, float scale) {
+Shared<float> random_floats(int64_t count, uint32_t seed, float scale) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> between(-scale, scale);
-  std::vector<float> values(count);
+  Shared<float> values(count);
   for (float& x : values) x = between(random);
   return values;
 }
@@ -50,12 +42,12 @@ bool TestMatrix::gaps_are_whole() const {
   return true;
 }
 
-choral_vector vector_of(const std::vector<float>& values) {
+choral_vector vector_of(const Shared<float>& values) {
   return {values.data(), static_cast<int64_t>(values.size()), CHORAL_F32, 0};
 }
 
 TestLaunch::TestLaunch(size_t scratch_bytes, int sm_count) : scratch_(scratch_bytes, 0xff), sm_count_(sm_count) {}
-Launch TestLaunch::get() { return {nullptr, sm_count_, scratch_.data(), scratch_.size(), &fault_}; }
+Launch TestLaunch::get() { return {nullptr, sm_count_, scratch_.data(), scratch_.size(), fault_.data()}; }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;

@@ -1,4 +1,5 @@
-// What the kernels' tests share: matrices in the emulated device's memory (the host's), filled at random, and a Launch.
+// What the kernels' tests share: memory that both sides see, matrices in it, filled at random, and a Launch. The same tests run
+// in emulation (emulation/test_memory.cc) and on a GPU (device_test_memory.cc).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +11,24 @@
 #include "kernels.h"
 
 namespace choral_cuda {
+
+void* allocate_shared(size_t bytes);
+void release_shared(void* memory);
+// What the launch gave, or what its work came to.
+cudaError_t done(cudaError_t launched);
+
+template <class T>
+struct SharedAllocator {
+  using value_type = T;
+  SharedAllocator() = default;
+  template <class U>
+  SharedAllocator(const SharedAllocator<U>&) {}  // NOLINT: as allocators are
+  T* allocate(size_t count) { return static_cast<T*>(allocate_shared(count * sizeof(T))); }
+  void deallocate(T* memory, size_t) { release_shared(memory); }
+  bool operator==(const SharedAllocator&) const = default;
+};
+template <class T>
+using Shared = std::vector<T, SharedAllocator<T>>;
 
 // Rows lie apart by more than their columns, and NaNs lie between them.
 class TestMatrix {
@@ -30,23 +49,23 @@ class TestMatrix {
 
  private:
   int64_t rows_, cols_, stride_;
-  std::vector<float> data_;
+  Shared<float> data_;
 };
 
-std::vector<float> random_floats(int64_t count, uint32_t seed, float scale = 1.0f);
-choral_vector vector_of(const std::vector<float>& values);
+Shared<float> random_floats(int64_t count, uint32_t seed, float scale = 1.0f);
+choral_vector vector_of(const Shared<float>& values);
 
 // A device with so many multiprocessors; scratch is exactly as large as asked for.
 class TestLaunch {
  public:
   explicit TestLaunch(size_t scratch_bytes = 0, int sm_count = 4);
   Launch get();
-  Fault fault() const { return static_cast<Fault>(fault_); }
+  Fault fault() const { return static_cast<Fault>(fault_[0]); }
 
  private:
-  std::vector<unsigned char> scratch_;
+  Shared<unsigned char> scratch_;
   int sm_count_;
-  int32_t fault_ = kNoFault;
+  Shared<int32_t> fault_{kNoFault};
 };
 
 // Bits, so that -0 is not 0 and NaN is itself.

@@ -55,7 +55,7 @@ cudaError_t rotary_embedding(const Launch& launch, const choral_rotary_args& arg
 cudaError_t qk_norm_rope(const Launch& launch, const choral_rotary_args& args);
 cudaError_t rope_write_kv(const Launch& launch, const choral_rotary_args& args);  // a cache that fits
 
-// Null, or why this cache is not one for the three operators on it ("heads of 72 elements; it takes multiples of 16 …").
+// Null, or why this cache is not one for the three operators on it ("keys of a head have a multiple of 8 elements …").
 const char* cache_misfit(const choral_kv_cache& cache);
 cudaError_t write_kv(const Launch& launch, const choral_write_kv_args& args);
 size_t paged_attention_scratch_bytes(const choral_attention_args& args);

@@ -1,6 +1,7 @@
 // The paged cache in this plug-in's own order: what a block of 32 tokens has of a head lies in the fragments of mma.sync that
 // attention multiplies, so that a lane's operands are 16 bytes in one place (ptx.h has the layout).
 //   keys   [block][kv_head][k16 of the head][16 tokens, twice]: A fragments, rows are tokens
+//            a last half k16 has half a fragment, registers 0 and 1 of each lane
 //   values [block][kv_head][m16 of the head][16 tokens, twice]: A fragments, rows are the head's elements
 // An f32 cache has two bf16 planes, high and low, one fragment after another: 16 bits of each number.
 #pragma once
@@ -13,7 +14,7 @@
 namespace choral_cuda {
 
 inline constexpr int kCacheBlockTokens = 32;
-inline constexpr int kFragment = 256;  // elements of 16x16
+inline constexpr int kFragment = 256, kHalfFragment = 128;  // elements of 16x16 and 16x8
 
 struct CacheView {
   uint16_t* keys;
@@ -41,25 +42,31 @@ struct CacheView {
     return values + (block * kv_heads + head) * kCacheBlockTokens * v_head_dim * planes;
   }
 
-  __device__ __forceinline__ void store(uint16_t* fragment, int place, float value) const {
+  __device__ __forceinline__ void store(uint16_t* fragment, int plane_elements, int place, float value) const {
     if (is_f16) {
       fragment[place] = static_cast<uint16_t>(pack_f16(value, 0.0f));
       return;
     }
     const uint32_t high = pack_bf16(value, 0.0f);
     fragment[place] = static_cast<uint16_t>(high);
-    if (planes == 2) fragment[kFragment + place] = static_cast<uint16_t>(pack_bf16(value - low_bf16(high), 0.0f));
+    if (planes == 2) fragment[plane_elements + place] = static_cast<uint16_t>(pack_bf16(value - low_bf16(high), 0.0f));
   }
 
   __device__ __forceinline__ void store_key(int64_t slot, int64_t head, int i, float value) const {
-    const int token = static_cast<int>(slot % kCacheBlockTokens);
-    const int fragment = i / 16 * 2 + token / 16;
-    store(key_block(slot / kCacheBlockTokens, head) + fragment * kFragment * planes, fragment_place(token % 16, i % 16), value);
+    const int token = static_cast<int>(slot % kCacheBlockTokens), row = token % 16, column = i % 16;
+    uint16_t* step = key_block(slot / kCacheBlockTokens, head) + i / 16 * 2 * kFragment * planes;
+    if (i / 16 < head_dim / 16) {
+      store(step + token / 16 * kFragment * planes, kFragment, fragment_place(row, column), value);
+    } else {
+      const int place = (row % 8 * 4 + column / 2) * 4 + row / 8 * 2 + column % 2;
+      store(step + token / 16 * kHalfFragment * planes, kHalfFragment, place, value);
+    }
   }
   __device__ __forceinline__ void store_value(int64_t slot, int64_t head, int i, float value) const {
     const int token = static_cast<int>(slot % kCacheBlockTokens);
     const int fragment = i / 16 * 2 + token / 16;
-    store(value_block(slot / kCacheBlockTokens, head) + fragment * kFragment * planes, fragment_place(i % 16, token % 16), value);
+    store(value_block(slot / kCacheBlockTokens, head) + fragment * kFragment * planes, kFragment,
+          fragment_place(i % 16, token % 16), value);
   }
 };
 

@@ -24,16 +24,16 @@ class TestStack {
  private:
   int64_t slots_, rows_, cols_;
   int32_t dtype_;
-  std::vector<float> floats_;
-  std::vector<uint16_t> halves_;
+  Shared<float> floats_;
+  Shared<uint16_t> halves_;
 };
 
 constexpr int64_t kSlots = 3;
-const std::vector<int32_t> kStarts{0, 1, 2, 12, 13}, kLengths{1, 1, 10, 1, 5}, kSequenceSlots{1, -1, 0, 2, 0};
+const Shared<int32_t> kStarts{0, 1, 2, 12, 13}, kLengths{1, 1, 10, 1, 5}, kSequenceSlots{1, -1, 0, 2, 0};
 constexpr int64_t kRows = 18;
 
-std::vector<int32_t> slots_of_rows() {
-  std::vector<int32_t> slots;
+Shared<int32_t> slots_of_rows() {
+  Shared<int32_t> slots;
   for (size_t s = 0; s < kStarts.size(); ++s) slots.insert(slots.end(), kLengths[s], kSequenceSlots[s]);
   return slots;
 }
@@ -55,7 +55,7 @@ struct Case {
 class Lora : public ::testing::TestWithParam<Case> {
  protected:
   const Case param_ = GetParam();
-  const std::vector<int32_t> slots_ = slots_of_rows();
+  const Shared<int32_t> slots_ = slots_of_rows();
 };
 
 TEST_P(Lora, ShrinkIsTheScaledProduct) {
@@ -65,10 +65,10 @@ TEST_P(Lora, ShrinkIsTheScaledProduct) {
   y.fill(2), other.fill(2);
   const TestMatrix before = y;
   const choral_lora_args args{.x = x.view(), .stack = a.view(), .y = y.view(), .slot_of = slots_.data(), .scaling = 0.5f};
-  ASSERT_EQ(bgmv_shrink(TestLaunch(0, 1000).get(), args), cudaSuccess);
+  ASSERT_EQ(done(bgmv_shrink(TestLaunch(0, 1000).get(), args)), cudaSuccess);
   auto sequences = by_sequence(args);
   sequences.y = other.view();
-  ASSERT_EQ(sgmv_shrink(TestLaunch(0, 1).get(), sequences), cudaSuccess);  // four rows at a time
+  ASSERT_EQ(done(sgmv_shrink(TestLaunch(0, 1).get(), sequences)), cudaSuccess);  // four rows at a time
   for (int64_t r = 0; r < kRows; ++r) {
     EXPECT_TRUE(same_bits(y.row(r), other.row(r))) << r;
     for (int64_t j = 0; j < param_.rank; ++j) {
@@ -80,7 +80,7 @@ TEST_P(Lora, ShrinkIsTheScaledProduct) {
     alone.set_row(0, before.row(r));
     choral_lora_args one = args;
     one.x = x.rows_from(r, 1), one.y = alone.view(), one.slot_of = &slots_[r];
-    ASSERT_EQ(bgmv_shrink(TestLaunch().get(), one), cudaSuccess);
+    ASSERT_EQ(done(bgmv_shrink(TestLaunch().get(), one)), cudaSuccess);
     EXPECT_TRUE(same_bits(alone.row(0), y.row(r)));
   }
   EXPECT_TRUE(y.gaps_are_whole());
@@ -97,8 +97,8 @@ TEST_P(Lora, ExpandAddsOrAssigns) {
           .x = x.view(), .stack = b.view(), .y = y.view(), .slot_of = slots_.data(), .slice_begin = begin, .add = add};
       auto sequences = by_sequence(args);
       sequences.y = other.view();
-      ASSERT_EQ((begin == 0 ? bgmv_expand : bgmv_expand_slice)(TestLaunch(0, 1000).get(), args), cudaSuccess);
-      ASSERT_EQ((begin == 0 ? sgmv_expand : sgmv_expand_slice)(TestLaunch(0, 1).get(), sequences), cudaSuccess);
+      ASSERT_EQ(done((begin == 0 ? bgmv_expand : bgmv_expand_slice)(TestLaunch(0, 1000).get(), args)), cudaSuccess);
+      ASSERT_EQ(done((begin == 0 ? sgmv_expand : sgmv_expand_slice)(TestLaunch(0, 1).get(), sequences)), cudaSuccess);
       for (int64_t r = 0; r < kRows; ++r) {
         EXPECT_TRUE(same_bits(y.row(r), other.row(r))) << r;
         for (int64_t c = 0; c < y.cols(); ++c) {
@@ -127,7 +127,7 @@ TEST(LoraScale, MultipliesByTheSlotsFactors) {
   TestMatrix y(kRows, kCols);
   y.fill(1);
   const TestMatrix before = y;
-  ASSERT_EQ(bgmv_scale(TestLaunch().get(), {.stack = f.view(), .y = y.view(), .slot_of = slots.data()}), cudaSuccess);
+  ASSERT_EQ(done(bgmv_scale(TestLaunch().get(), {.stack = f.view(), .y = y.view(), .slot_of = slots.data()})), cudaSuccess);
   for (int64_t r = 0; r < kRows; ++r) {
     for (int64_t c = 0; c < kCols; ++c) {
       EXPECT_EQ(y.at(r, c), slots[r] < 0 ? before.at(r, c) : before.at(r, c) * static_cast<float>(f.at(slots[r], 0, c)));
@@ -139,15 +139,15 @@ TEST(LoraFaults, SlotsAndSequencesThatAreNotThere) {
   const TestStack a(kSlots, 8, 32, CHORAL_F32);
   TestMatrix x(4, 32), y(4, 8);
   x.fill(1);
-  const std::vector<int32_t> slots{3, 0, -2, -1}, start{2}, length{3}, slot{0};
+  const Shared<int32_t> slots{3, 0, -2, -1}, start{2}, length{3}, slot{0};
   const choral_lora_args args{.x = x.view(), .stack = a.view(), .y = y.view(), .slot_of = slots.data(), .scaling = 1};
   TestLaunch rows, sequences;
-  ASSERT_EQ(bgmv_shrink(rows.get(), args), cudaSuccess);
+  ASSERT_EQ(done(bgmv_shrink(rows.get(), args)), cudaSuccess);
   EXPECT_EQ(rows.fault(), kAdapterBeyond);
   for (int64_t r = 0; r < 4; ++r) EXPECT_EQ(std::isnan(y.at(r, 0)), r != 1);
   auto beyond = args;
   beyond.slot_of = slot.data(), beyond.starts = start.data(), beyond.lengths = length.data(), beyond.sequence_count = 1;
-  ASSERT_EQ(sgmv_shrink(sequences.get(), beyond), cudaSuccess);
+  ASSERT_EQ(done(sgmv_shrink(sequences.get(), beyond)), cudaSuccess);
   EXPECT_EQ(sequences.fault(), kAdapterBeyond);
   EXPECT_TRUE(std::isnan(y.at(2, 0)));
 }

@@ -37,7 +37,9 @@ __global__ void __launch_bounds__(kGatherThreads) gather_kernel(PackedWeight w, 
 }  // namespace
 
 size_t matmul_scratch_bytes(const PackedWeight& weight, int64_t x_rows) {
-  return prepared_bytes(weight, x_rows < kSlabRows ? x_rows : kSlabRows);
+  const int64_t rows = x_rows < kSlabRows ? x_rows : kSlabRows;
+  const bool may_split = rows > 2 * kTokens && rows <= kMostSplitTiles * kTokens && parts_fit(weight, rows);
+  return prepared_bytes(weight, rows) + (may_split ? part_bytes(weight, rows) : 0);
 }
 
 cudaError_t matmul(const Launch& launch, const PackedWeight& weight, const choral_matmul_args& a) {

@@ -8,8 +8,8 @@ namespace choral_cuda {
 namespace {
 
 struct Asked {
-  int sm_count = 1000;  // many: narrow kernels; one: wide ones from 65 rows on
-  const std::vector<float>* bias = nullptr;
+  int sm_count = 1000;  // many: sections of tens of rows are blocks of their own; one: more than 64 rows are a wide kernel's
+  const Shared<float>* bias = nullptr;
   bool accumulate = false;
 };
 
@@ -20,7 +20,7 @@ void multiply(const TestWeight& w, const choral_matrix& x, const choral_matrix& 
                                 .y = y,
                                 .bias = asked.bias != nullptr ? vector_of(*asked.bias) : choral_vector{},
                                 .accumulate = asked.accumulate};
-  ASSERT_EQ(matmul(launch.get(), w.packed, args), cudaSuccess);
+  ASSERT_EQ(done(matmul(launch.get(), w.packed, args)), cudaSuccess);
 }
 
 // x as the form of W meets it, in double.
@@ -88,10 +88,10 @@ TEST_P(Matmul, IsTheSumOfProducts) {
 TEST_P(Matmul, RowsAreReadBackAsTheyAreMultiplied) {
   TestWeight w = GetParam();
   w.make(37, 256, 3);
-  const std::vector<int32_t> ids{36, 0, 17};
+  const Shared<int32_t> ids{36, 0, 17};
   TestMatrix out(3, w.cols);
   TestLaunch launch;
-  ASSERT_EQ(gather_rows(launch.get(), w.packed, {.ids = ids.data(), .out = out.view()}), cudaSuccess);
+  ASSERT_EQ(done(gather_rows(launch.get(), w.packed, {.ids = ids.data(), .out = out.view()})), cudaSuccess);
   for (int64_t i = 0; i < 3; ++i) {
     std::vector<float> row(w.cols);
     unpack_row(w.plan, w.image.data() + ids[i] / kTileRows * w.packed.tile_bytes, ids[i], row.data());
@@ -105,15 +105,22 @@ TEST_P(Matmul, RowsDoNotKnowOfEachOther) {
   TestWeight w = GetParam();
   w.make(25, 768, 4);
   constexpr int64_t kRows = 83;
-  TestMatrix x(kRows, w.cols), narrow(kRows, w.rows), wide(kRows, w.rows);
+  TestMatrix x(kRows, w.cols), split(kRows, w.rows), wide(kRows, w.rows);
   x.fill(5);
-  multiply(w, x.view(), narrow.view());
+  multiply(w, x.view(), split.view());
   multiply(w, x.view(), wide.view(), {.sm_count = 1});
-  for (int64_t r = 0; r < kRows; ++r) EXPECT_TRUE(same_bits(narrow.row(r), wide.row(r))) << r;
-  for (const auto& [begin, count] : {std::pair{0, 1}, {7, 1}, {82, 1}, {3, 8}, {50, 9}, {60, 20}}) {
-    TestMatrix some(count, w.rows);
-    multiply(w, x.rows_from(begin, count), some.view());
-    for (int64_t i = 0; i < count; ++i) EXPECT_TRUE(same_bits(some.row(i), wide.row(begin + i))) << begin << " + " << i;
+  for (int64_t r = 0; r < kRows; ++r) EXPECT_TRUE(same_bits(split.row(r), wide.row(r))) << r;
+  struct Part {
+    int64_t begin, count;
+    int sm_count;
+  };
+  // A row alone, one or two tiles of x, tens of rows with sections in blocks of their own and without.
+  for (const Part part :
+       {Part{0, 1, 1000}, {7, 1, 1}, {82, 1, 1000}, {3, 8, 1000}, {50, 9, 1000}, {60, 20, 1000}, {31, 30, 1}, {10, 60, 1}}) {
+    TestMatrix some(part.count, w.rows);
+    multiply(w, x.rows_from(part.begin, part.count), some.view(), {.sm_count = part.sm_count});
+    for (int64_t i = 0; i < part.count; ++i)
+      EXPECT_TRUE(same_bits(some.row(i), wide.row(part.begin + i))) << part.begin << " + " << i;
   }
 }
 
@@ -194,10 +201,10 @@ TEST(MatmulRefusals, SayWhy) {
 TEST(MatmulFaults, IdsThatAreNoRows) {
   TestWeight w = every_form()[1];
   w.make(20, 64, 14);
-  const std::vector<int32_t> ids{20, -1, 3};
+  const Shared<int32_t> ids{20, -1, 3};
   TestMatrix out(3, w.cols);
   TestLaunch launch;
-  ASSERT_EQ(gather_rows(launch.get(), w.packed, {.ids = ids.data(), .out = out.view()}), cudaSuccess);
+  ASSERT_EQ(done(gather_rows(launch.get(), w.packed, {.ids = ids.data(), .out = out.view()})), cudaSuccess);
   EXPECT_EQ(launch.fault(), kRowBeyond);
   EXPECT_TRUE(std::isnan(out.at(0, 0)) && std::isnan(out.at(1, 0)) && out.at(2, 0) == static_cast<float>(w.w[3][0]));
 }

@@ -33,6 +33,15 @@ inline size_t prepared_bytes(const PackedWeight& w, int64_t rows) {
   return static_cast<size_t>(tiles * w.blocks * prepared_block_bytes(w.format) + tiles * kTokens * sizeof(float));
 }
 
+// Sums of sections (matmul_stream_inl.h) of so many tiles of x at most lie behind the prepared rows, where they are not too
+// large.
+inline constexpr int kMostSplitTiles = 32;
+inline constexpr size_t kMostPartBytes = size_t{64} << 20;
+inline size_t part_bytes(const PackedWeight& w, int64_t rows) {
+  return static_cast<size_t>(ceil_div(w.blocks, w.section_blocks) * rows * w.rows) * sizeof(float);
+}
+inline bool parts_fit(const PackedWeight& w, int64_t rows) { return part_bytes(w, rows) <= kMostPartBytes; }
+
 // Prepares `rows` rows of x from `begin` on; they fit `scratch`.
 cudaError_t prepare_x(const Launch& launch, const PackedWeight& w, const choral_matrix& x, int64_t begin, int64_t rows,
                       PreparedX* prepared);

@@ -21,13 +21,15 @@ TEST(Rows, NormIsThatOfEachRow) {
     x.fill(1, 3);
     const auto weight = random_floats(cols, 2);
     TestLaunch launch;
-    ASSERT_EQ(rms_norm(launch.get(), {.x = x.view(), .y = y.view(), .weight = vector_of(weight), .eps = 1e-5f}), cudaSuccess);
+    ASSERT_EQ(done(rms_norm(launch.get(), {.x = x.view(), .y = y.view(), .weight = vector_of(weight), .eps = 1e-5f})),
+              cudaSuccess);
     for (int64_t r = 0; r < kRows; ++r) {
       const double scale = norm_scale(x.row(r), 0, cols, 1e-5f);
       for (int64_t c = 0; c < cols; ++c) expect_near(y.at(r, c), x.at(r, c) * scale * weight[c], kNear, r, c);
       TestMatrix alone(1, cols);
-      ASSERT_EQ(rms_norm(launch.get(), {.x = x.rows_from(r, 1), .y = alone.view(), .weight = vector_of(weight), .eps = 1e-5f}),
-                cudaSuccess);
+      ASSERT_EQ(
+          done(rms_norm(launch.get(), {.x = x.rows_from(r, 1), .y = alone.view(), .weight = vector_of(weight), .eps = 1e-5f})),
+          cudaSuccess);
       EXPECT_TRUE(same_bits(alone.row(0), y.row(r)));
     }
     EXPECT_TRUE(y.gaps_are_whole());
@@ -42,11 +44,12 @@ TEST(Rows, AddNormAddsFirstAndHasTheBitsOfItsParts) {
   sum.fill(2);
   const auto weight = random_floats(kCols, 3);
   TestLaunch launch;
-  ASSERT_EQ(add_rms_norm(launch.get(),
-                         {.x = x.view(), .y = y.view(), .residual = residual.view(), .weight = vector_of(weight), .eps = 1e-6f}),
-            cudaSuccess);
-  ASSERT_EQ(add(launch.get(), {.x = x.view(), .y = sum.view()}), cudaSuccess);
-  ASSERT_EQ(rms_norm(launch.get(), {.x = sum.view(), .y = normed.view(), .weight = vector_of(weight), .eps = 1e-6f}),
+  ASSERT_EQ(
+      done(add_rms_norm(launch.get(),
+                        {.x = x.view(), .y = y.view(), .residual = residual.view(), .weight = vector_of(weight), .eps = 1e-6f})),
+      cudaSuccess);
+  ASSERT_EQ(done(add(launch.get(), {.x = x.view(), .y = sum.view()})), cudaSuccess);
+  ASSERT_EQ(done(rms_norm(launch.get(), {.x = sum.view(), .y = normed.view(), .weight = vector_of(weight), .eps = 1e-6f})),
             cudaSuccess);
   for (int64_t r = 0; r < kRows; ++r) {
     EXPECT_TRUE(same_bits(residual.row(r), sum.row(r)));
@@ -61,7 +64,8 @@ TEST(Rows, HeadsAreNormedInPlace) {
   const TestMatrix before = x;
   const auto weight = random_floats(kHead, 2);
   TestLaunch launch;
-  ASSERT_EQ(rms_norm_heads(launch.get(), {.x = x.view(), .y = x.view(), .weight = vector_of(weight), .eps = 1e-6f}), cudaSuccess);
+  ASSERT_EQ(done(rms_norm_heads(launch.get(), {.x = x.view(), .y = x.view(), .weight = vector_of(weight), .eps = 1e-6f})),
+            cudaSuccess);
   for (int64_t r = 0; r < kRows; ++r) {
     for (int64_t c = 0; c < kCols; ++c) {
       const double scale = norm_scale(before.row(r), c / kHead * kHead, kHead, 1e-6f);
@@ -75,8 +79,8 @@ TEST(Rows, GatesAreMultiplied) {
   TestMatrix x(kRows, 2 * kCols), silu(kRows, kCols), gelu(kRows, kCols);
   x.fill(1, 6);
   TestLaunch launch;
-  ASSERT_EQ(silu_and_mul(launch.get(), {.x = x.view(), .y = silu.view()}), cudaSuccess);
-  ASSERT_EQ(gelu_tanh_and_mul(launch.get(), {.x = x.view(), .y = gelu.view()}), cudaSuccess);
+  ASSERT_EQ(done(silu_and_mul(launch.get(), {.x = x.view(), .y = silu.view()})), cudaSuccess);
+  ASSERT_EQ(done(gelu_tanh_and_mul(launch.get(), {.x = x.view(), .y = gelu.view()})), cudaSuccess);
   for (int64_t r = 0; r < kRows; ++r) {
     for (int64_t c = 0; c < kCols; ++c) {
       const double gate = x.at(r, c), up = x.at(r, kCols + c);
@@ -91,12 +95,12 @@ TEST(Rows, GatesAreMultiplied) {
 TEST(Rows, TakenRowsAreThoseNamed) {
   TestMatrix x(kRows, 70), out(3, 70);
   x.fill(1);
-  const std::vector<int32_t> good{4, 0, 4}, bad{1, 5, -1};
+  const Shared<int32_t> good{4, 0, 4}, bad{1, 5, -1};
   TestLaunch launch;
-  ASSERT_EQ(take_rows(launch.get(), {.x = x.view(), .rows = good.data(), .out = out.view()}), cudaSuccess);
+  ASSERT_EQ(done(take_rows(launch.get(), {.x = x.view(), .rows = good.data(), .out = out.view()})), cudaSuccess);
   for (int64_t i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(out.row(i), x.row(good[i])));
   EXPECT_EQ(launch.fault(), kNoFault);
-  ASSERT_EQ(take_rows(launch.get(), {.x = x.view(), .rows = bad.data(), .out = out.view()}), cudaSuccess);
+  ASSERT_EQ(done(take_rows(launch.get(), {.x = x.view(), .rows = bad.data(), .out = out.view()})), cudaSuccess);
   EXPECT_EQ(launch.fault(), kRowBeyond);
   EXPECT_TRUE(same_bits(out.row(1), x.row(0)));
 }
@@ -142,7 +146,7 @@ class Rotary : public ::testing::TestWithParam<RotaryCase> {
     return first ? row[c] * cosine - row[other] * sine : row[c] * cosine + row[other] * sine;
   }
 
-  void expect_rotated(const TestMatrix& before, const TestMatrix& after, const std::vector<float>& weight = {}) const {
+  void expect_rotated(const TestMatrix& before, const TestMatrix& after, const Shared<float>& weight = {}) const {
     for (int64_t r = 0; r < kRows; ++r) {
       const auto given = before.row(r);
       std::vector<double> row(given.begin(), given.end());
@@ -156,15 +160,15 @@ class Rotary : public ::testing::TestWithParam<RotaryCase> {
   }
 
   const RotaryCase param_ = GetParam();
-  std::vector<float> table_values_;
-  std::vector<int32_t> positions_{0, 1, 39, 7, 20};
+  Shared<float> table_values_;
+  Shared<int32_t> positions_{0, 1, 39, 7, 20};
   TestMatrix q_{kRows, kQHeads*param_.head_dim}, k_{kRows, kKHeads*param_.head_dim};
   TestLaunch launch_;
 };
 
 TEST_P(Rotary, TurnsPairs) {
   const TestMatrix q = q_, k = k_;
-  ASSERT_EQ(rotary_embedding(launch_.get(), args()), cudaSuccess);
+  ASSERT_EQ(done(rotary_embedding(launch_.get(), args())), cudaSuccess);
   expect_rotated(q, q_);
   expect_rotated(k, k_);
   EXPECT_EQ(launch_.fault(), kNoFault);
@@ -177,7 +181,7 @@ TEST_P(Rotary, NormsHeadsFirst) {
   a.q_weight = vector_of(q_weight);
   a.k_weight = vector_of(k_weight);
   a.eps = 1e-6f;
-  ASSERT_EQ(qk_norm_rope(launch_.get(), a), cudaSuccess);
+  ASSERT_EQ(done(qk_norm_rope(launch_.get(), a)), cudaSuccess);
   expect_rotated(q, q_, q_weight);
   expect_rotated(k, k_, k_weight);
 }
@@ -185,7 +189,7 @@ TEST_P(Rotary, NormsHeadsFirst) {
 TEST_P(Rotary, LeavesRowsOfUnknownPositionsAlone) {
   const TestMatrix q = q_;
   positions_ = {40, -1, 0, 0, 0};
-  ASSERT_EQ(rotary_embedding(launch_.get(), args()), cudaSuccess);
+  ASSERT_EQ(done(rotary_embedding(launch_.get(), args())), cudaSuccess);
   EXPECT_EQ(launch_.fault(), kPositionBeyond);
   EXPECT_TRUE(same_bits(q.row(0), q_.row(0)) && same_bits(q.row(1), q_.row(1)));
 }

@@ -25,7 +25,7 @@ struct TestWeight {
   std::vector<std::vector<double>> w;  // in x's order of columns
   std::vector<std::vector<int>> q;     // of int8 rows
   PackPlan plan;
-  std::vector<unsigned char> image;
+  Shared<unsigned char> image;
   PackedWeight packed{};
 
   // Random elements, packed in two goes.

@@ -24,8 +24,8 @@ const char* cache_misfit(const choral_kv_cache& cache) {
   const bool known = cache.dtype == CHORAL_F32 || cache.dtype == CHORAL_F16 || cache.dtype == CHORAL_BF16;
   if (!known) return "the cache holds f32, f16 or bf16";
   if (cache.block_tokens != kCacheBlockTokens) return "a block of the cache has 32 tokens";
-  if (cache.head_dim <= 0 || cache.head_dim % 16 != 0 || cache.head_dim > 1024) {
-    return "keys of a head have a multiple of 16 elements, up to 1024";
+  if (cache.head_dim <= 0 || cache.head_dim % 8 != 0 || cache.head_dim > 1024) {
+    return "keys of a head have a multiple of 8 elements, up to 1024";
   }
   if (cache.v_head_dim <= 0 || cache.v_head_dim > 1024) return "values of a head have 1 to 1024 elements";
   if (cache.values == nullptr && cache.v_head_dim > cache.head_dim) return "values in the keys are no longer than the keys";

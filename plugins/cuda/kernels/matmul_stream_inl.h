@@ -1,0 +1,166 @@
+// Some tens of rows of x: W streams through registers as in the narrow kernel, but a block has 256 (128) rows of it, a warp 32
+// (16), and what all of them multiply by, 32 or 64 rows of x, goes through shared memory once. Where that makes too few blocks to
+// fill the device, each section is a block of its own, which writes its sums to scratch for a kernel that adds them.
+#pragma once
+
+#include "section_sums.h"
+
+namespace choral_cuda {
+
+template <class Operand, int token_tiles>
+struct StreamShape {
+  static constexpr int kRowTiles = Operand::kScaled ? 1 : 2;  // of a warp
+  static constexpr int kBlockRows = kMatmulWarps * kRowTiles * kTileRows;
+  static constexpr int kStages = 4;
+  static constexpr int kXVectors = token_tiles * Operand::kXVectors * kWarp;  // of a stage
+  static constexpr size_t kSharedBytes = size_t{kStages} * kXVectors * sizeof(uint4);
+};
+
+// Sums of sections: [section][row of x][row of W].
+template <class Sum>
+struct SectionParts {
+  Sum* data;
+  int64_t x_rows, w_rows;
+  __device__ __forceinline__ Sum& at(int64_t section, int64_t token, int64_t n) const {
+    return data[(section * x_rows + token) * w_rows + n];
+  }
+};
+
+template <class Operand, int token_tiles, bool split>
+__global__ void __launch_bounds__(kMatmulThreads)
+    stream_kernel(PackedWeight w, PreparedX x, Output out, SectionParts<typename Operand::Sum> parts) {
+  using Shape = StreamShape<Operand, token_tiles>;
+  using Sum = typename Operand::Sum;
+  using Sums = SectionSums<Operand, Shape::kRowTiles, token_tiles>;
+  constexpr int kRowTiles = Shape::kRowTiles, kStages = Shape::kStages, kAhead = 2;
+  uint4* shared = shared_memory<uint4>();
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int64_t row_tile = (int64_t{blockIdx.x} * kMatmulWarps + warp) * kRowTiles,
+                token_tile = int64_t{blockIdx.y} * token_tiles;
+  const int begin = split ? static_cast<int>(blockIdx.z) * w.section_blocks : 0;
+  const int end = split && begin + w.section_blocks < w.blocks ? begin + w.section_blocks : w.blocks;
+  const int fold_steps = steps_of_fold<Operand>(w);
+  const bool has_min = w.min_offset != 0;
+
+  const unsigned char* records[kRowTiles];
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) records[m] = record_of(w, row_tile + m);
+  const auto start_copies = [&](int block) {
+    uint4* stage = shared + (block - begin) % kStages * Shape::kXVectors;
+#pragma unroll
+    for (int i = threadIdx.x; i < Shape::kXVectors && block < end; i += kMatmulThreads) {
+      constexpr int kOfTile = Operand::kXVectors * kWarp;
+      const int64_t tile = token_tile + i / kOfTile;
+      const bool valid = tile < x.row_tiles;
+      copy_16_async(stage + i, x.block(Operand::kFormat, valid ? tile : 0, block) + i % kOfTile * 16, valid);
+    }
+    commit_async_copies();
+  };
+  WeightBlock<Operand> ahead[kAhead][kRowTiles];
+  FoldScales scales[Sums::kFoldRows], next_scales[Sums::kFoldRows];
+  const auto load = [&](int slot, int block) {
+    if (block >= end) return;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) ahead[slot][m].load(records[m], block);
+  };
+  const auto load_scales = [&](int block) {
+    if constexpr (Operand::kScaled) {
+      if (block >= end) return;
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) next_scales[m].load(w, records[m], block, fold_steps);
+    }
+  };
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) load(i, begin + i);
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) start_copies(begin + i);
+  load_scales(begin);
+
+  Sums sums;
+  sums.clear();
+  Sum total[split ? 1 : kRowTiles][split ? 1 : token_tiles][4] = {};
+  int left = w.section_blocks;
+  for (int first = begin; first < end; first += kAhead) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int block = first + i;
+      if (block >= end) break;
+      wait_async_copies<kStages - 2>();
+      __syncthreads();  // this block's copies are everybody's, and nobody reads the stage that is filled next
+      start_copies(block + kStages - 1);
+      if constexpr (Operand::kScaled) {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) scales[m] = next_scales[m];
+        load_scales(block + 1);
+      }
+      const uint4* stage = shared + (block - begin) % kStages * Shape::kXVectors;
+      sums.multiply_block(ahead[i], scales, fold_steps, has_min,
+                          [&](int n, int vector) { return stage[(n * Operand::kXVectors + vector) * kWarp + lane]; });
+      load(i, block + kAhead);
+      if constexpr (!split) {
+        if (--left > 0 && block + 1 < end) continue;
+        left = w.section_blocks;
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+          for (int n = 0; n < token_tiles; ++n) {
+#pragma unroll
+            for (int k = 0; k < 4; ++k) add_section(total[m][n][k], sums.acc[m][n][k]);
+          }
+        }
+        sums.clear();
+      }
+    }
+  }
+  wait_async_copies<0>();
+
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < token_tiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int64_t row = row_tile * kTileRows + row_of_sum(m, i), token = token_tile * kTokens + token_of_sum(n, i);
+        if (token >= x.rows || row >= w.rows) continue;
+        if constexpr (split) {
+          parts.at(blockIdx.z, token, row) = sums.acc[m][n][i];
+        } else {
+          finish<Operand>(w, x, out, token, row, total[m][n][i]);
+        }
+      }
+    }
+  }
+}
+
+template <class Operand>
+__global__ void __launch_bounds__(kMatmulThreads)
+    add_sections_kernel(PackedWeight w, PreparedX x, Output out, SectionParts<typename Operand::Sum> parts) {
+  const int64_t token = blockIdx.y, n = int64_t{blockIdx.x} * kMatmulThreads + threadIdx.x;
+  if (n >= w.rows) return;
+  typename Operand::Sum total = 0;
+  for (int s = 0; s < ceil_div(w.blocks, w.section_blocks); ++s) add_section(total, parts.at(s, token, n));
+  finish<Operand>(w, x, out, token, n, total);
+}
+
+template <class Operand, int token_tiles>
+cudaError_t launch_stream(const Launch& launch, const PackedWeight& w, const PreparedX& x, const Output& out) {
+  using Shape = StreamShape<Operand, token_tiles>;
+  dim3 blocks(static_cast<unsigned>(ceil_div<int64_t>(w.rows, Shape::kBlockRows)),
+              static_cast<unsigned>(ceil_div(x.row_tiles, token_tiles)));
+  SectionParts<typename Operand::Sum> parts{};
+  const GridShape shape{blocks, dim3(kMatmulThreads), Shape::kSharedBytes};
+  if (x.row_tiles > kMostSplitTiles || int64_t{blocks.x} * blocks.y * 4 >= int64_t{launch.sm_count} * 3 ||
+      !parts_fit(w, x.rows)) {
+    return launch_kernel(stream_kernel<Operand, token_tiles, false>, shape, launch.stream, w, x, out, parts);
+  }
+  parts = {reinterpret_cast<typename Operand::Sum*>(static_cast<unsigned char*>(launch.scratch) + prepared_bytes(w, x.rows)),
+           x.rows, w.rows};
+  blocks.z = static_cast<unsigned>(ceil_div(w.blocks, w.section_blocks));
+  const cudaError_t error = launch_kernel(stream_kernel<Operand, token_tiles, true>,
+                                          {blocks, dim3(kMatmulThreads), Shape::kSharedBytes}, launch.stream, w, x, out, parts);
+  if (error != cudaSuccess) return error;
+  const dim3 all(static_cast<unsigned>(ceil_div<int64_t>(w.rows, kMatmulThreads)), static_cast<unsigned>(x.rows));
+  return launch_kernel(add_sections_kernel<Operand>, {all, dim3(kMatmulThreads)}, launch.stream, w, x, out, parts);
+}
+
+}  // namespace choral_cuda

@@ -1,0 +1,168 @@
+// The arithmetic of products on mma.sync, W as A and eight rows of x as B, for the kernels that differ in what they keep where.
+//
+// The order of a sum, whatever the kernel, the tile and the number of rows of x: k is cut into sections of `section_blocks` · 64
+// columns, at most eight; within one, steps in order, of x's planes the high one first, and of scaled weights each fold (16, 32
+// or 64 columns) as a sum of its own, acc = fma(sum, scale, acc), then with minima acc = fma(min, sum of x, acc); sections are
+// added in order, from 0. multiply_block and add_section are the only places that know.
+#pragma once
+
+#include "element_place.h"
+#include "operands.h"
+#include "prepared_x.h"
+
+namespace choral_cuda {
+
+struct Output {
+  Rows y;  // from the first row that was prepared
+  const float* bias;
+  bool accumulate;
+};
+
+// A lane's part of a row tile's 64 columns.
+template <class Operand>
+struct WeightBlock {
+  uint4 vectors[Operand::kVectors];
+
+  __device__ __forceinline__ void load(const unsigned char* record, int64_t block) {
+    const unsigned char* from = record + block * block_bytes(Operand::kFormat) + threadIdx.x % kWarp * 16;
+#pragma unroll
+    for (int i = 0; i < Operand::kVectors; ++i) vectors[i] = load_streaming(from + i * kWarp * 16);
+  }
+};
+
+// Scales of the lane's two rows, g and g + 8, at the steps where a fold ends.
+struct FoldScales {
+  float2 scale[4], min[4];
+
+  __device__ __forceinline__ void load(const PackedWeight& w, const unsigned char* record, int64_t block, int steps_of_fold) {
+    const int64_t first = w.group >= kBlockColumns ? block / (w.group / kBlockColumns) : block * (kBlockColumns / w.group);
+    const int place = threadIdx.x % kWarp / 4 * 2;
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      if ((step + 1) % steps_of_fold != 0) continue;
+      const int64_t at = (first + (w.group >= kBlockColumns ? 0 : step / steps_of_fold)) * kTileRows + place;
+      scale[step] = *reinterpret_cast<const float2*>(record + w.scale_offset + at * sizeof(float));
+      if (w.min_offset != 0) min[step] = *reinterpret_cast<const float2*>(record + w.min_offset + at * sizeof(float));
+    }
+  }
+};
+
+// Sums of a section: row_tiles times token_tiles fragments.
+template <class Operand, int row_tiles, int token_tiles>
+struct SectionSums {
+  using Sum = typename Operand::Sum;
+  static constexpr int kFoldRows = Operand::kScaled ? row_tiles : 1, kFoldTokens = Operand::kScaled ? token_tiles : 1;
+  Sum acc[row_tiles][token_tiles][4];
+  Sum fold[kFoldRows][kFoldTokens][4];
+  Sum x_sum[kFoldTokens][4];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (auto& row : acc) {
+      for (auto& c : row) c[0] = c[1] = c[2] = c[3] = 0;
+    }
+    clear_fold();
+  }
+  __device__ __forceinline__ void clear_fold() {
+#pragma unroll
+    for (auto& row : fold) {
+      for (auto& c : row) c[0] = c[1] = c[2] = c[3] = 0;
+    }
+#pragma unroll
+    for (auto& c : x_sum) c[0] = c[1] = c[2] = c[3] = 0;
+  }
+
+  __device__ __forceinline__ void fold_in(const FoldScales (&scales)[kFoldRows], int step, bool has_min) {
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < token_tiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          acc[m][n][i] = fmaf(fold[m][n][i], i < 2 ? scales[m].scale[step].x : scales[m].scale[step].y, acc[m][n][i]);
+          if (has_min) {
+            acc[m][n][i] = fmaf(i < 2 ? scales[m].min[step].x : scales[m].min[step].y, x_sum[n][i], acc[m][n][i]);
+          }
+        }
+      }
+    }
+    clear_fold();
+  }
+
+  // 64 columns. x_at(tile, vector) is the lane's vector of x.
+  template <class XAt>
+  __device__ __forceinline__ void multiply_block(const WeightBlock<Operand> (&w)[row_tiles],
+                                                 const FoldScales (&scales)[kFoldRows], int steps_of_fold, bool has_min,
+                                                 XAt x_at) {
+#pragma unroll
+    for (int step = 0; step < Operand::kSteps; ++step) {
+      uint32_t a[row_tiles][4];
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m) Operand::fragment(w[m].vectors, step, a[m]);
+#pragma unroll
+      for (int n = 0; n < token_tiles; ++n) {
+        const uint4 x = x_at(n, step * Operand::kXVectors / Operand::kSteps);
+#pragma unroll
+        for (int m = 0; m < row_tiles; ++m) {
+          if constexpr (Operand::kScaled) {
+            Operand::multiply(fold[m][n], a[m], x, step);
+          } else {
+            Operand::multiply(acc[m][n], a[m], x, step);
+          }
+        }
+        if constexpr (Operand::kScaled) {
+          const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+          if (has_min) Operand::multiply(x_sum[n], ones, x, step);
+        }
+      }
+      if constexpr (Operand::kScaled) {
+        if ((step + 1) % steps_of_fold == 0) fold_in(scales, step, has_min);
+      }
+    }
+  }
+};
+
+template <class Sum>
+__device__ __forceinline__ void add_section(Sum& total, Sum section) {
+  total += section;
+}
+
+template <class Operand>
+__device__ __forceinline__ int steps_of_fold(const PackedWeight& w) {
+  return Operand::kScaled && w.group < kBlockColumns ? w.group / 16 : 4;
+}
+
+// y at row `token` of the slab and row `n` of W.
+template <class Operand>
+__device__ __forceinline__ void finish(const PackedWeight& w, const PreparedX& x, const Output& out, int64_t token, int64_t n,
+                                       typename Operand::Sum sum) {
+  float value;
+  if constexpr (Operand::kFormat == Format::kInt8Rows) {
+    const unsigned char* record = w.image + n / kTileRows * w.tile_bytes;
+    const int row = static_cast<int>(n % kTileRows);
+    sum -= w.input_offset * reinterpret_cast<const int32_t*>(record + w.sum_offset)[row];
+    value = static_cast<float>(sum) * reinterpret_cast<const float*>(record + w.scale_offset)[scale_place(row)];
+    value *= x.factors[token];
+  } else {
+    value = Operand::kFormat == Format::kF16 ? sum * x.factors[token] : sum;
+  }
+  float* y = out.y[token] + n;
+  if (out.bias != nullptr) value += out.bias[n];
+  if (out.accumulate) value += *y;
+  *y = value;
+}
+
+inline constexpr int kMatmulThreads = 256, kMatmulWarps = kMatmulThreads / kWarp;
+static_assert(kMatmulWarps == kSections);
+
+// Where a lane's sum i of fragment (m, n) belongs: rows of W and of x from those of the warp's first fragment on.
+__device__ __forceinline__ int row_of_sum(int m, int i) { return m * kTileRows + threadIdx.x % kWarp / 4 + i / 2 * 8; }
+__device__ __forceinline__ int token_of_sum(int n, int i) { return n * kTokens + threadIdx.x % 4 * 2 + i % 2; }
+
+// The record of a row tile; beyond the last one the last one again, whose sums nobody asks for.
+__device__ __forceinline__ const unsigned char* record_of(const PackedWeight& w, int64_t row_tile) {
+  const int64_t all = ceil_div<int64_t>(w.rows, kTileRows);
+  return w.image + (row_tile < all ? row_tile : all - 1) * w.tile_bytes;
+}
+
+}  // namespace choral_cuda
