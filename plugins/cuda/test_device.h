@@ -73,6 +73,17 @@ class OpenDevice {
   std::vector<void*> memory_;
 };
 
+// On the emulated device, or on a real one: without it these tests are skipped.
+class DeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string reason = probe_reason();
+    if (reason.empty()) return;
+    if (std::string(plugin().name) != "cuda") FAIL() << reason;
+    GTEST_SKIP() << reason;
+  }
+};
+
 choral_matrix matrix(void* data, int64_t rows, int64_t cols);
 
 }  // namespace choral_cuda

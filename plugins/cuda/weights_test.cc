@@ -20,6 +20,8 @@ struct Matrix {
   float at(int64_t row, int64_t col) const { return values[static_cast<size_t>(row * cols + col)]; }
 };
 
+class WeightsTest : public DeviceTest {};
+
 choral_weight describe(const choral_weight_part* parts, int64_t count, int64_t cols) {
   choral_weight weight{};
   weight.header = CHORAL_HEADER(choral_weight);
@@ -54,7 +56,7 @@ void expect_row(const std::vector<float>& got, const Matrix& matrix, int64_t row
     ASSERT_EQ(got[static_cast<size_t>(col)], matrix.at(row, col)) << row << ", " << col;
 }
 
-TEST(Weights, PartsAreStackedInTheirOrders) {
+TEST_F(WeightsTest, PartsAreStackedInTheirOrders) {
   OpenDevice device;
   const Matrix first(20, 70), second(9, 70);
   const std::vector<int32_t> order{8, 0, 3};
@@ -71,7 +73,7 @@ TEST(Weights, PartsAreStackedInTheirOrders) {
 }
 
 // Three chunks of pinned memory and more.
-TEST(Weights, LargeOnesGoInPiecesAndRowsAreReadByManyThreads) {
+TEST_F(WeightsTest, LargeOnesGoInPiecesAndRowsAreReadByManyThreads) {
   OpenDevice device;
   const Matrix matrix(1100, 4000);
   choral_packed* packed = packed_whole(device, matrix);
@@ -90,7 +92,7 @@ TEST(Weights, LargeOnesGoInPiecesAndRowsAreReadByManyThreads) {
   plugin().weights->release(device.handle, small);
 }
 
-TEST(Weights, AreMultipliedAsTheyWereGiven) {
+TEST_F(WeightsTest, AreMultipliedAsTheyWereGiven) {
   OpenDevice device;
   const Matrix w(37, 130), x(3, 130);
   choral_packed* packed = packed_whole(device, w);
@@ -116,7 +118,7 @@ TEST(Weights, AreMultipliedAsTheyWereGiven) {
   plugin().weights->release(device.handle, packed);
 }
 
-TEST(Weights, BadDescriptionsAreRefused) {
+TEST_F(WeightsTest, BadDescriptionsAreRefused) {
   OpenDevice device;
   const Matrix matrix(4, 64);
   const int32_t negative[] = {-1};
@@ -136,17 +138,6 @@ TEST(Weights, BadDescriptionsAreRefused) {
   EXPECT_EQ(refuse([&](auto&, auto& part) { part.order = negative, part.rows = 1; }).code, CHORAL_INVALID_ARGUMENT);
   EXPECT_EQ(refuse([](auto& w, auto&) { w.stored_dtype = 99; }).code, CHORAL_UNSUPPORTED);
   EXPECT_EQ(refuse([](auto& w, auto&) { w.scale_count = 3; }).code, CHORAL_INVALID_ARGUMENT);
-}
-
-TEST(Weights, ThatTheDeviceHasNoRoomForAreAnAnswer) {
-  const Emulation small("memory_mib=1");
-  OpenDevice device;
-  const Matrix matrix(600, 600);
-  const choral_weight_part part{matrix.values.data(), 600, 600 * 4, nullptr};
-  choral_packed* packed = nullptr;
-  const auto refused = prepack(device, describe(&part, 1, 600), &packed);
-  EXPECT_EQ(refused.code, CHORAL_RESOURCE_EXHAUSTED);
-  EXPECT_THAT(refused.message, HasSubstr("a more quantised model"));
 }
 
 }  // namespace

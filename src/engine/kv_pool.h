@@ -32,7 +32,8 @@ struct KvPlan {
   cache::KvPoolShape shape() const;
 };
 
-// At most what max_num_seqs full-length sequences could use. A model length that nobody asked for shrinks to fit, with a note; one that was asked for and does not fit is an error.
+// At most what max_num_seqs full-length sequences could use. A model length that nobody asked for shrinks to fit, with a note;
+// one that was asked for and does not fit is an error.
 Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,
                             const KvBudget& budget);
 

@@ -91,7 +91,7 @@ void PluginSession::expect_cache(const CacheHeads& heads) {
   const auto attends = ops::PagedAttention::oot_arguments(params, k, cache, {}, {}, {nullptr, 0, value_width});
   trying_ = true;
   must_call(kOpId<ops::WriteKv>, &writes);
-  must_call(kOpId<ops::PagedAttention>, &attends);
+  if (refusal_.ok()) must_call(kOpId<ops::PagedAttention>, &attends);
   trying_ = false;
   if (const Status refused = take_refusal(); !refused.ok()) leave_kv_to_host(refused.message());
 }
