@@ -183,11 +183,14 @@ class GuardTest(unittest.TestCase):
         server = self.start("--adapter-root", FILES.root)
         for model in ("tiny", "one", "one", "two"):
             self.assertEqual(self.ask(server, model=model)[0], 200)
-        status, headers, text = server.call("GET", "/metrics")
-        self.assertEqual(status, 200)
-        self.assertTrue(headers["Content-Type"].startswith("text/plain; version=0.0.4"))
-        values = dict(re.findall(r"^([a-z_:]+(?:\{[^}]*\})?) ([0-9.e+-]+)$", text, re.M))
-        self.assertEqual(float(values['vllm:generation_tokens_total{engine="0",model_name="tiny"}']), 12)
+        tokens, end = 'vllm:generation_tokens_total{engine="0",model_name="tiny"}', time.monotonic() + served.LONG
+        values = {tokens: 0}
+        while float(values[tokens]) < 12 and time.monotonic() < end:  # the last step's count comes after its token
+            status, headers, text = server.call("GET", "/metrics")
+            self.assertEqual(status, 200)
+            self.assertTrue(headers["Content-Type"].startswith("text/plain; version=0.0.4"))
+            values = dict(re.findall(r"^([a-z_:]+(?:\{[^}]*\})?) ([0-9.e+-]+)$", text, re.M))
+        self.assertEqual(float(values[tokens]), 12)
         self.assertTrue(any(name.startswith("vllm:time_to_first_token_seconds_bucket") for name in values))
         self.assertTrue(any(name.startswith("vllm:lora_requests_info{") for name in values))
         self.assertTrue(any('adapter="one"' in name and float(value) == 2 for name, value in values.items()), text)
