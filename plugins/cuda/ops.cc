@@ -17,7 +17,7 @@ struct Operator {
   void (*rules)(Rules&, const Args&);
   int64_t (*rows)(const Args&);  // 0: there is nothing to do
   cudaError_t (*launch)(const Launch&, const Args&);
-  size_t (*scratch_bytes)(const Args&) = nullptr;
+  size_t (*scratch_bytes)(const Args&) = [](const Args&) -> size_t { return 0; };
 };
 
 template <const auto& kOp>
@@ -28,7 +28,7 @@ choral_status* run(choral_device* device, choral_stream* stream, const void* giv
   if (rules.status() != nullptr) return rules.status();
   CUDA_TRY(device->enter(kOp.name));
   if (kOp.rows(args) == 0) return nullptr;
-  if constexpr (kOp.scratch_bytes != nullptr) CUDA_TRY(device->reserve_scratch(stream, kOp.scratch_bytes(args)));
+  CUDA_TRY(device->reserve_scratch(stream, kOp.scratch_bytes(args)));
   const Launch launch{stream->handle, device->sm_count, stream->scratch, stream->scratch_bytes, stream->fault};
   return device->check(kOp.launch(launch, args), kOp.name);
 }
