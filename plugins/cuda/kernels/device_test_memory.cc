@@ -1,22 +1,19 @@
 // The kernels' tests on a GPU: managed memory, and a wait behind each launch. Without a GPU they are skipped.
+#include <cstdio>
+#include <cstdlib>
+
 #include "kernel_testing.h"
 
 namespace choral_cuda {
-namespace {
 
-class NeedsDevice : public ::testing::Environment {
-  void SetUp() override {
-    int devices = 0;
-    const cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU: " << cudaGetErrorString(error);
-  }
-};
-
-const auto* const needs_device = ::testing::AddGlobalTestEnvironment(new NeedsDevice);
-
-}  // namespace
-
+// Tests that have parameters ask for memory before the first of them runs.
 void* allocate_shared(size_t bytes) {
+  int devices = 0;
+  const cudaError_t found = cudaGetDeviceCount(&devices);
+  if (found != cudaSuccess || devices == 0) {
+    std::fprintf(stderr, "no GPU: %s\n", cudaGetErrorString(found));
+    std::_Exit(77);
+  }
   void* memory = nullptr;
   const cudaError_t error = cudaMallocManaged(&memory, bytes == 0 ? 1 : bytes);
   if (error != cudaSuccess) {
