@@ -75,6 +75,16 @@ void take_rules(Rules& rules, const choral_take_rows_args& a) {
 constexpr Operator<choral_take_rows_args> kTakeRows{"take_rows", take_rules,
                                                     [](const choral_take_rows_args& a) { return a.out.rows; }, take_rows};
 
+void combine_rules(Rules& rules, const choral_moe_combine_args& a) {
+  rules.matrix(a.x, "x");
+  rules.matrix(a.weights, "the weights");
+  rules.matrix(a.y, "y");
+  rules.expect(a.x.cols == a.y.cols && a.weights.rows == a.y.rows, "x [any, n], weights [m, slots] and y [m, n] do not fit");
+  if (a.weights.cols > 0) rules.array(a.places, a.y.rows, "the list of places");
+}
+constexpr Operator<choral_moe_combine_args> kMoeCombine{"moe_combine", combine_rules,
+                                                        [](const choral_moe_combine_args& a) { return a.y.rows; }, moe_combine};
+
 int64_t unary_rows(const choral_unary_args& a) { return a.y.rows; }
 
 void add_rules(Rules& rules, const choral_unary_args& a) {
@@ -84,13 +94,21 @@ void add_rules(Rules& rules, const choral_unary_args& a) {
 }
 constexpr Operator<choral_unary_args> kAdd{"add", add_rules, unary_rows, add};
 
-void gated_rules(Rules& rules, const choral_unary_args& a) {
+constexpr Operator<choral_scale_args> kScale{"scale", [](Rules& rules, const choral_scale_args& a) { rules.matrix(a.y, "y"); },
+                                             [](const choral_scale_args& a) { return a.y.rows; }, scale};
+
+template <class Args>
+void gated_rules(Rules& rules, const Args& a) {
   rules.matrix(a.x, "x");
   rules.matrix(a.y, "y");
   rules.expect(a.x.rows == a.y.rows && a.x.cols == 2 * a.y.cols, "x is twice as wide as y");
 }
-constexpr Operator<choral_unary_args> kSiluAndMul{"silu_and_mul", gated_rules, unary_rows, silu_and_mul};
-constexpr Operator<choral_unary_args> kGeluTanhAndMul{"gelu_tanh_and_mul", gated_rules, unary_rows, gelu_tanh_and_mul};
+constexpr Operator<choral_unary_args> kSiluAndMul{"silu_and_mul", gated_rules<choral_unary_args>, unary_rows, silu_and_mul};
+constexpr Operator<choral_unary_args> kGeluTanhAndMul{"gelu_tanh_and_mul", gated_rules<choral_unary_args>, unary_rows,
+                                                      gelu_tanh_and_mul};
+constexpr Operator<choral_swigluoai_args> kSwigluoaiAndMul{"swigluoai_and_mul", gated_rules<choral_swigluoai_args>,
+                                                           [](const choral_swigluoai_args& a) { return a.y.rows; },
+                                                           swigluoai_and_mul};
 
 // ---- Norms.
 
@@ -235,12 +253,27 @@ void scale_rules(Rules& rules, const choral_lora_args& a) {
 }
 constexpr Operator<choral_lora_args> kBgmvScale{"bgmv_scale", scale_rules, lora_rows, bgmv_scale};
 
-constexpr choral_op kOps[] = {entry<kMatmul>(),     entry<kGatherRows>(),      entry<kTakeRows>(),
-                              entry<kAdd>(),        entry<kSiluAndMul>(),      entry<kGeluTanhAndMul>(),
-                              entry<kRmsNorm>(),    entry<kRmsNormHeads>(),    entry<kRotaryEmbedding>(),
-                              entry<kWriteKv>(),    entry<kPagedAttention>(),  entry<kBgmvShrink>(),
-                              entry<kBgmvExpand>(), entry<kBgmvExpandSlice>(), entry<kSgmvShrink>(),
-                              entry<kSgmvExpand>(), entry<kSgmvExpandSlice>(), entry<kBgmvScale>()};
+constexpr choral_op kOps[] = {entry<kMatmul>(),
+                              entry<kGatherRows>(),
+                              entry<kTakeRows>(),
+                              entry<kMoeCombine>(),
+                              entry<kAdd>(),
+                              entry<kScale>(),
+                              entry<kSiluAndMul>(),
+                              entry<kGeluTanhAndMul>(),
+                              entry<kSwigluoaiAndMul>(),
+                              entry<kRmsNorm>(),
+                              entry<kRmsNormHeads>(),
+                              entry<kRotaryEmbedding>(),
+                              entry<kWriteKv>(),
+                              entry<kPagedAttention>(),
+                              entry<kBgmvShrink>(),
+                              entry<kBgmvExpand>(),
+                              entry<kBgmvExpandSlice>(),
+                              entry<kSgmvShrink>(),
+                              entry<kSgmvExpand>(),
+                              entry<kSgmvExpandSlice>(),
+                              entry<kBgmvScale>()};
 
 constexpr choral_op kFusedOps[] = {entry<kAddRmsNorm>(), entry<kQkNormRope>(), entry<kRopeWriteKv>()};
 

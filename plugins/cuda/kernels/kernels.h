@@ -21,7 +21,7 @@ namespace choral_cuda {
 // What a kernel found wrong in device memory; the largest stays.
 enum Fault : int32_t {
   kNoFault = 0,
-  kRowBeyond = 1,       // gather_rows, take_rows: an id that is no row
+  kRowBeyond = 1,       // gather_rows, take_rows, moe_combine: an id that is no row
   kPositionBeyond = 2,  // rotary operators: a position that the table lacks
   kSlotBeyond = 3,      // write_kv, rope_write_kv: a slot beyond the cache's blocks
   kBlockBeyond = 4,     // paged_attention: a block, a table or rows that are not there
@@ -43,9 +43,12 @@ cudaError_t matmul(const Launch& launch, const PackedWeight& weight, const chora
 cudaError_t gather_rows(const Launch& launch, const PackedWeight& weight, const choral_gather_rows_args& args);
 
 cudaError_t take_rows(const Launch& launch, const choral_take_rows_args& args);
+cudaError_t moe_combine(const Launch& launch, const choral_moe_combine_args& args);
 cudaError_t add(const Launch& launch, const choral_unary_args& args);
+cudaError_t scale(const Launch& launch, const choral_scale_args& args);
 cudaError_t silu_and_mul(const Launch& launch, const choral_unary_args& args);
 cudaError_t gelu_tanh_and_mul(const Launch& launch, const choral_unary_args& args);  // the CustomOp gelu_and_mul as well
+cudaError_t swigluoai_and_mul(const Launch& launch, const choral_swigluoai_args& args);
 
 cudaError_t rms_norm(const Launch& launch, const choral_rms_norm_args& args);
 cudaError_t rms_norm_heads(const Launch& launch, const choral_rms_norm_args& args);
