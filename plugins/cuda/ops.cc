@@ -1,5 +1,6 @@
 // Each operator: the rules of its arguments, the scratch that it wants, the kernels that do it.
 #include <iterator>
+#include <span>
 #include <type_traits>
 
 #include "arguments.h"
@@ -21,8 +22,10 @@ struct Operator {
 };
 
 template <const auto& kOp>
-choral_status* run(choral_device* device, choral_stream* stream, const void* given) {
-  const auto args = read<typename std::remove_cvref_t<decltype(kOp)>::Arguments>(given);
+using ArgumentsOf = typename std::remove_cvref_t<decltype(kOp)>::Arguments;
+
+template <const auto& kOp>
+choral_status* queue(choral_device* device, choral_stream* stream, const ArgumentsOf<kOp>& args) {
   Rules rules(kOp.name);
   kOp.rules(rules, args);
   if (rules.status() != nullptr) return rules.status();
@@ -34,8 +37,13 @@ choral_status* run(choral_device* device, choral_stream* stream, const void* giv
 }
 
 template <const auto& kOp>
-constexpr choral_op entry() {
-  return {CHORAL_HEADER(choral_op), kOp.name, 1, 0, run<kOp>};
+choral_status* run(choral_device* device, choral_stream* stream, const void* given) {
+  return queue<kOp>(device, stream, read<ArgumentsOf<kOp>>(given));
+}
+
+template <const auto& kOp>
+constexpr choral_op entry(choral_op_fn call = run<kOp>) {
+  return {CHORAL_HEADER(choral_op), kOp.name, 1, 0, call};
 }
 
 // ---- Weights.
@@ -53,6 +61,35 @@ constexpr Operator<choral_matmul_args> kMatmul{
     "matmul", matmul_rules, [](const choral_matmul_args& a) { return a.x.rows; },
     [](const Launch& launch, const choral_matmul_args& a) { return matmul(launch, a.weight->weight, a); },
     [](const choral_matmul_args& a) { return matmul_scratch_bytes(a.weight->weight, a.x.rows); }};
+
+using GroupedProducts = std::span<const GroupedProduct>;
+
+constexpr Operator<GroupedProducts> kGroupedMatmul{
+    "grouped_matmul",
+    [](Rules& rules, const GroupedProducts& products) {
+      for (const GroupedProduct& product : products) matmul_rules(rules, product.args);
+    },
+    [](const GroupedProducts& products) { return static_cast<int64_t>(products.size()); },
+    [](const Launch& launch, const GroupedProducts& products) { return grouped_matmul(launch, products); },
+    [](const GroupedProducts& products) { return grouped_matmul_scratch_bytes(products); }};
+
+choral_status* run_grouped(choral_device* device, choral_stream* stream, const void* given) {
+  const auto a = read<choral_grouped_matmul_args>(given);
+  Rules rules(kGroupedMatmul.name);
+  rules.array(a.products, a.product_count, "the list of products");
+  if (rules.status() != nullptr || a.product_count == 0) return rules.status();
+  return without_exceptions(kGroupedMatmul.name, [&] {
+    auto& products = device->grouped;
+    products.resize(static_cast<size_t>(a.product_count));
+    const auto* at = reinterpret_cast<const char*>(a.products);
+    for (auto& [weight, args] : products) {
+      args = read<choral_matmul_args>(at);
+      weight = args.weight == nullptr ? nullptr : &args.weight->weight;
+      at += a.products->header.struct_size;
+    }
+    return queue<kGroupedMatmul>(device, stream, products);
+  });
+}
 
 void gather_rules(Rules& rules, const choral_gather_rows_args& a) {
   rules.array(a.weight, 1, "the weight");
@@ -275,7 +312,8 @@ constexpr choral_op kOps[] = {entry<kMatmul>(),
                               entry<kSgmvExpandSlice>(),
                               entry<kBgmvScale>()};
 
-constexpr choral_op kFusedOps[] = {entry<kAddRmsNorm>(), entry<kQkNormRope>(), entry<kRopeWriteKv>()};
+constexpr choral_op kFusedOps[] = {entry<kAddRmsNorm>(), entry<kQkNormRope>(), entry<kRopeWriteKv>(),
+                                   entry<kGroupedMatmul>(run_grouped)};
 
 }  // namespace
 

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "choral/plugin.h"
 #include "packed_weight.h"
@@ -40,6 +41,13 @@ struct Launch {
 
 size_t matmul_scratch_bytes(const PackedWeight& weight, int64_t x_rows);
 cudaError_t matmul(const Launch& launch, const PackedWeight& weight, const choral_matmul_args& args);
+// A product of several: `args` as matmul takes them, but for their weight.
+struct GroupedProduct {
+  const PackedWeight* weight;
+  choral_matmul_args args;
+};
+size_t grouped_matmul_scratch_bytes(std::span<const GroupedProduct> products);
+cudaError_t grouped_matmul(const Launch& launch, std::span<const GroupedProduct> products);
 cudaError_t gather_rows(const Launch& launch, const PackedWeight& weight, const choral_gather_rows_args& args);
 
 cudaError_t take_rows(const Launch& launch, const choral_take_rows_args& args);
