@@ -49,6 +49,7 @@ struct GgufTokenizerData {
   std::vector<std::string> merges;   // "a b"
   std::optional<int64_t> bos_id, eos_id, unk_id, pad_id;
   std::optional<bool> add_bos, add_eos, add_space_prefix;
+  bool special_take_space = false;  // special tokens take the white space after them, but those that open and end a text
   std::vector<NamedTemplate> chat_templates;
 };
 

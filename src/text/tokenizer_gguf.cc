@@ -121,7 +121,12 @@ class GgufReader {
       const int kind = type(id);
       parts_.unused[id] = kind == kUnused;
       if (kind != kControl && kind != kUserDefined && kind != kUnknown) continue;
-      added.push_back({.content = data_.tokens[id], .normalized = false, .special = kind != kUserDefined});
+      const auto& content = data_.tokens[id];
+      const bool of_texts = content == "<unk>" || content == "<s>" || content == "<|endoftext|>";
+      added.push_back({.content = content,
+                       .rstrip = data_.special_take_space && !of_texts,
+                       .normalized = false,
+                       .special = kind != kUserDefined});
     }
     CHORAL_RETURN_IF_ERROR(builder_.add_tokens(added, data_.tokens.size()));
     for (const auto& [role, id] : {std::pair("bos_token", data_.bos_id), std::pair("eos_token", data_.eos_id),

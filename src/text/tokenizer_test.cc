@@ -286,5 +286,18 @@ TEST(Gguf, SentencePieceMergesByScore) {
   EXPECT_FALSE(Tokenizer::from_gguf(data).ok());
 }
 
+TEST(Gguf, SpecialTokensMayTakeTheWhiteSpaceAfterThem) {
+  GgufTokenizerData data;
+  data.model = "llama";
+  data.tokens = {"<unk>", "<s>", "▁", "a", "b", "▁a", "ab", "<0x0A>", "<|user|>", "<|endoftext|>"};
+  data.token_types = {2, 3, 1, 1, 1, 1, 1, 6, 3, 3};
+  data.scores = {0, 0, -5, -6, -7, -2, -1, 0, 0, 0};
+  data.add_bos = false;
+  const std::string text = "<|user|>\nab<|endoftext|>\nab";
+  EXPECT_THAT(encode(Tokenizer::from_gguf(data), text), ElementsAre(8, 2, 7, 6, 9, 2, 7, 6));
+  data.special_take_space = true;
+  EXPECT_THAT(encode(Tokenizer::from_gguf(data), text), ElementsAre(8, 2, 6, 9, 2, 7, 6));
+}
+
 }  // namespace
 }  // namespace choral::text
