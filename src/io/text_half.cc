@@ -8,6 +8,13 @@ namespace {
 
 constexpr std::string_view kWhole = "Gemma3ForConditionalGeneration", kText = "Gemma3ForCausalLM";
 
+// Beginnings of names in the whole model, of transformers 4 and 5, and in the half.
+struct Spelling {
+  std::string_view whole, text;
+};
+constexpr std::array<Spelling, 3> kSpellings{
+    {{"language_model.model.", "model."}, {"language_model.lm_head.", "lm_head."}, {"model.language_model.", "model."}}};
+
 // What Gemma3TextConfig has where a file has nothing; files leave out what equals it.
 ConfigObject text_defaults() {
   ConfigObject out;
@@ -30,10 +37,20 @@ constexpr std::array<std::string_view, 8> kOfBoth{"torch_dtype",         "dtype"
 }  // namespace
 
 std::string text_half_name(std::string_view name) {
-  for (const auto& [whole, text] : {std::pair<std::string_view, std::string_view>{"language_model.model.", "model."},
-                                    {"language_model.lm_head.", "lm_head."},
-                                    {"model.language_model.", "model."}}) {
+  for (const auto& [whole, text] : kSpellings) {
     if (name.starts_with(whole)) return std::string(text) + std::string(name.substr(whole.size()));
+  }
+  return std::string(name);
+}
+
+std::string whole_model_name(std::string_view name, std::string_view like) {
+  const auto first_of = [](std::string_view path) { return path.substr(0, path.find('.')); };
+  const std::string with_end = std::string(name) + '.';  // "lm_head" alone is a beginning too
+  for (const auto& [whole, text] : kSpellings) {
+    if (text_half_name(like) == like || first_of(whole) != first_of(like) || !with_end.starts_with(text)) continue;
+    std::string out = std::string(whole) + with_end.substr(text.size());
+    out.pop_back();
+    return out;
   }
   return std::string(name);
 }

@@ -12,6 +12,8 @@ namespace choral::io {
 
 // "language_model.model.layers.3.…" and "model.language_model.layers.3.…" -> "model.layers.3.…"; another name as it is.
 std::string text_half_name(std::string_view name);
+// The other way, in the spelling of `like`, a name of the whole model's: "model.layers.3" -> "language_model.model.layers.3".
+std::string whole_model_name(std::string_view name, std::string_view like);
 
 // Of Gemma3ForConditionalGeneration: text_config as the config.json of Gemma3ForCausalLM, with what its class takes for absent
 // fields, and what stands beside it of both halves. Of another class: `config`.

@@ -18,6 +18,18 @@ TEST(TextHalf, NamesAreThoseOfATextModel) {
   }
 }
 
+TEST(TextHalf, NamesHaveAWayBack) {
+  for (const char* like : {"language_model.model.layers.0.x", "model.language_model.layers.0.x"}) {
+    const std::string whole = whole_model_name("model.layers.3.mlp.up_proj", like);
+    EXPECT_THAT(whole, HasSubstr("language_model."));
+    EXPECT_EQ(text_half_name(whole), "model.layers.3.mlp.up_proj");
+  }
+  EXPECT_EQ(whole_model_name("lm_head", "language_model.model.norm"), "language_model.lm_head");
+  EXPECT_EQ(whole_model_name("lm_head", "model.language_model.norm"), "lm_head");
+  EXPECT_EQ(whole_model_name("model.norm", "model.layers.0.x"), "model.norm");
+  EXPECT_EQ(whole_model_name("model.norm", ""), "model.norm");
+}
+
 // config.json of the model of four billions, but for its vision.
 TEST(TextHalf, AbsentFieldsAreTheClasses) {
   const auto whole = ConfigMap::parse_json(

@@ -66,6 +66,7 @@ TEST_P(TextHalfTest, AnswersAsTheTextModel) {
   ASSERT_TRUE(weights.ok() && pairs.ok());
   const testing::TempDir folder;
   const fs::path plain = folder.path() / "plain", whole = folder.path() / "whole", adapter = folder.path() / "adapter";
+  const fs::path plain_adapter = folder.path() / "plain_adapter";
   write_model(plain, text, *weights);
 
   Json config = {{"architectures", {"Gemma3ForConditionalGeneration"}},
@@ -79,11 +80,19 @@ TEST_P(TextHalfTest, AnswersAsTheTextModel) {
   seeing["vision_tower.embeddings.weight"] = random_matrix({4, 8}, 1, 1);
   write_model(whole, config, seeing);
   fs::create_directories(adapter);
-  fs::copy(peft / "adapter_config.json", adapter / "adapter_config.json");
+  // Patterns are of the names where it was trained.
+  Json lora = read_json(peft / "adapter_config.json");
+  lora["alpha_pattern"] = {{"model.layers.0.mlp.up_proj", 64}};
+  fs::create_directories(plain_adapter);
+  std::ofstream(plain_adapter / "adapter_config.json") << lora.dump();
+  fs::copy(peft / "adapter_model.safetensors", plain_adapter);
+  lora["alpha_pattern"] = {{GetParam() + std::string("layers.0.mlp.up_proj"), 64}};
+  lora["target_modules"] = R"(.*language_model.*\.(\w+_proj))";
+  std::ofstream(adapter / "adapter_config.json") << lora.dump();
   const WeightSet named = renamed(*pairs, "base_model.model.model.", std::string("base_model.model.") + GetParam());
   ASSERT_TRUE(write_weights(adapter / "adapter_model.safetensors", named).ok());
 
-  const auto wanted = answers(plain, peft, source), got = answers(whole, adapter, source);
+  const auto wanted = answers(plain, plain_adapter, source), got = answers(whole, adapter, source);
   ASSERT_EQ(wanted.size(), 2u);
   ASSERT_EQ(got.size(), 2u);
   for (size_t i = 0; i < 2; ++i) engine::expect_same_bits(wanted[i], got[i]);

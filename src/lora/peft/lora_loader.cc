@@ -18,6 +18,10 @@ void LoRALoader::index_targets(std::span<const NamedTensor> tensors) {
   const auto renamed = [](const LoRATarget& target) { return renamed_in_5(target.name) != target.name; };
   const auto of_5 = [](const NamedTensor& tensor) { return tensor.name.find(".mlp.") != std::string::npos; };
   as_in_5_ = std::any_of(targets_.begin(), targets_.end(), renamed) && std::any_of(tensors.begin(), tensors.end(), of_5);
+  for (const auto& tensor : tensors) {
+    const std::string_view name = without_peft_prefix(tensor.name);
+    if (of_whole_model_.empty() && io::text_half_name(name) != name) of_whole_model_ = name;
+  }
   for (const auto& target : targets_) {
     for (size_t i = 0; i < target.members.size(); ++i) {
       places_.emplace(spelled(target.members[i].name), Place{&target, static_cast<int>(i), target.members[i].out, target.in});
@@ -175,7 +179,7 @@ void LoRALoader::check_complete(const Modules& modules) {
       if (const auto at = modules.find(name); at != modules.end()) {
         if (at->second[TensorPart::kLoraA] || at->second[TensorPart::kEmbeddingA] || at->second[TensorPart::kLoraB]) continue;
       }
-      const auto wanted = peft_.targets(name, target.kind);
+      const auto wanted = peft_.targets(as_trained(name), target.kind);
       if (!wanted.ok()) return problems_.add(wanted.status());
       if (!*wanted) continue;
       if (as_parameters && is_of_expert(name) && !names_parameter_of(peft_.target_parameters, name)) {
@@ -214,7 +218,7 @@ void LoRALoader::check_saved(const Modules& modules) {
   for (const auto& wanted : peft_.modules_to_save) {
     bool named = false;
     for (const auto& [name, place] : places_) {
-      if (!PEFTHelper::is_saved_by(wanted, name)) continue;
+      if (!PEFTHelper::is_saved_by(wanted, as_trained(name))) continue;
       // A stacked target's own name counts only when the file speaks of it.
       if (place.member < 0 && !modules.contains(name)) continue;
       if (place.member >= 0 && modules.contains(spelled(place.target->name)) && place.target->members.size() > 1) continue;

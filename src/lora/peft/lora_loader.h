@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "io/text_half.h"
 #include "lora/peft/lora_model.h"
 #include "lora/peft/module_names.h"
 #include "lora/problem_list.h"
@@ -45,6 +46,8 @@ class LoRALoader {
   void index_targets(std::span<const NamedTensor> tensors);
   // How this file calls a module that the model calls `name`.
   std::string spelled(const std::string& name) const { return as_in_5_ ? renamed_in_5(name) : name; }
+  // What a module of this file was called where the adapter was trained, which patterns of the config are of.
+  std::string as_trained(std::string_view name) const { return io::whole_model_name(name, of_whole_model_); }
   int64_t count_experts(std::string_view experts, std::string_view parameter) const;
   std::optional<TensorName> name_of(const NamedTensor& tensor) const;
   bool is_saved_twice(const NamedTensor& a, const NamedTensor& b) const;
@@ -94,7 +97,8 @@ class LoRALoader {
   const LoRALoadOptions& options_;
   std::string source_;
   bool shapes_only_;
-  bool as_in_5_ = false;  // made with transformers of version 5 or later, which calls some modules otherwise
+  std::string of_whole_model_;  // a name of a model that also sees, where the file has such
+  bool as_in_5_ = false;        // made with transformers of version 5 or later, which calls some modules otherwise
   std::map<std::string, Place, std::less<>> places_;
   LoRAModel model_;
   ProblemList problems_;

@@ -43,7 +43,7 @@ bool LoRALoader::expect_rank(const std::string& name, int64_t rank) {
     return false;
   }
   if (!peft_.ranks_known) return true;
-  const auto wanted = peft_.rank_for(name);
+  const auto wanted = peft_.rank_for(as_trained(name));
   if (!wanted.ok()) {
     problems_.add(wanted.status());
     return false;
@@ -103,7 +103,7 @@ void LoRALoader::take_pair(const std::string& name, const Module& module, const 
     return problems_.add(unsupported("'{}': {} takes no lora_A and lora_B{}", printable(a->name), kind_name(place.target->kind),
                                      place.target->kind == TargetKind::kEmbedding ? " (but lora_embedding_A and _B)" : ""));
   }
-  const auto targeted = peft_.targets(name, place.target->kind);
+  const auto targeted = peft_.targets(as_trained(name), place.target->kind);
   if (!targeted.ok()) return problems_.add(targeted.status());
   // Under "all-linear" the saved list leaves the head out, but a file that has it was trained with it.
   if (!*targeted) {
@@ -145,8 +145,8 @@ void LoRALoader::take_pair(const std::string& name, const Module& module, const 
 
 std::optional<LoRALayerWeights> LoRALoader::scaled_pair(const std::string& name, const AdapterTensor& a, const AdapterTensor& b) {
   const int64_t rank = a.view.shape[0];
-  const auto alpha = peft_.alpha_for(name);
-  const auto scaling = peft_.scaling_for(name, rank);
+  const auto alpha = peft_.alpha_for(as_trained(name));
+  const auto scaling = peft_.scaling_for(as_trained(name), rank);
   if (!alpha.ok() || !scaling.ok()) {
     problems_.add(alpha.ok() ? scaling.status() : alpha.status());
     return std::nullopt;
@@ -195,7 +195,7 @@ void LoRALoader::take_embedding_pair(const std::string& name, const Module& modu
   if (peft_.use_dora) {
     return problems_.add(unsupported("'{}': DoRA on an embedding is not supported; train the embedding as plain LoRA", name));
   }
-  const auto targeted = peft_.targets(name, place.target->kind);
+  const auto targeted = peft_.targets(as_trained(name), place.target->kind);
   if (!targeted.ok()) return problems_.add(targeted.status());
   if (!*targeted) {
     return problems_.add(invalid_argument("'{}' is adapted in the file, but the config's target_modules leaves '{}' out",
@@ -274,7 +274,7 @@ void LoRALoader::take_replacement(const std::string& name, const Module& module)
                     "through modules_to_save",
                     name));
   }
-  if (peft_.targets_known && !peft_.saves(name)) {
+  if (peft_.targets_known && !peft_.saves(as_trained(name))) {
     model_.notes_.push_back(fmt::format("'{}': not named by modules_to_save, but PEFT loads it into the model, so it is used",
                                         printable(weight.name)));
     if (kind == TargetKind::kEmbedding || kind == TargetKind::kHead) model_.saved_layers_.insert(name);
@@ -300,7 +300,7 @@ void LoRALoader::take_bias(const std::string& name, const Module& module) {
   for (const auto part : {TensorPart::kBaseBias, TensorPart::kBias}) {
     const NamedTensor* tensor = module[part];
     if (tensor == nullptr) continue;
-    const bool trained = peft_.bias != PEFTBias::kNone || (part == TensorPart::kBias && peft_.saves(name));
+    const bool trained = peft_.bias != PEFTBias::kNone || (part == TensorPart::kBias && peft_.saves(as_trained(name)));
     const bool has_vocabulary = place.target->kind == TargetKind::kEmbedding || place.target->kind == TargetKind::kHead;
     if (!trained) {
       if (part == TensorPart::kBaseBias && has_vocabulary) {

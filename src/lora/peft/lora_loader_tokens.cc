@@ -161,7 +161,7 @@ void LoRALoader::check_own_tokens() {
     if (!has_vocabulary(target.kind)) continue;
     // A tied head is the embedding, unless that is a copy of the adapter's own.
     const auto tied = model_.embeddings_tensors_.find(target.tied_to);
-    if (!target.tied_to.empty() && tied != model_.embeddings_tensors_.end() && !peft_.saves(target.tied_to)) {
+    if (!target.tied_to.empty() && tied != model_.embeddings_tensors_.end() && !peft_.saves(as_trained(target.tied_to))) {
       model_.embeddings_tensors_.emplace(target.name, tied->second);
     }
     const auto count = count_own_tokens(target);

@@ -67,10 +67,13 @@ std::optional<size_t> match_tail(std::string_view name, std::string_view pattern
 
 }  // namespace
 
-std::optional<TensorName> parse_tensor_name(std::string_view peft_name) {
+std::string_view without_peft_prefix(std::string_view name) {
   constexpr std::string_view kPrefix = "base_model.model.";
-  if (peft_name.starts_with(kPrefix)) peft_name.remove_prefix(kPrefix.size());
-  const std::string text_name = io::text_half_name(peft_name);
+  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+}
+
+std::optional<TensorName> parse_tensor_name(std::string_view peft_name) {
+  const std::string text_name = io::text_half_name(without_peft_prefix(peft_name));
   const std::string_view name = text_name;
   for (const auto& tail : kTails) {
     if (const auto length = match_tail(name, tail.pattern)) return TensorName{std::string(name.substr(0, *length)), tail.part};

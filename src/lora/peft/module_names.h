@@ -30,6 +30,8 @@ struct TensorName {
   TensorPart part = TensorPart::kLoraA;
 };
 
+// Without "base_model.model.".
+std::string_view without_peft_prefix(std::string_view name);
 // Nothing when the name has no known tail.
 std::optional<TensorName> parse_tensor_name(std::string_view name);
 
