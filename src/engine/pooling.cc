@@ -2,14 +2,50 @@
 
 #include <cmath>
 
-#include "io/config_map.h"
+#include "base/printable.h"
+#include "io/mapped_file.h"
 
 namespace choral::engine {
+namespace {
 
-Result<Pooling> read_pooling(const std::filesystem::path& model) {
-  const auto path = model / "1_Pooling" / "config.json";
+namespace fs = std::filesystem;
+
+constexpr size_t kMostBytes = 1 << 20;
+
+// The stages of a sentence-transformers model: it, the pooling, and lengths of one; a dense layer would need weights.
+Status check_stages(const fs::path& path) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return Pooling::kLast;
+  if (!fs::exists(path, error)) return {};
+  CHORAL_TRY(const std::string list, io::read_whole_file(path, kMostBytes));
+  CHORAL_TRY(const auto whole, io::ConfigMap::parse_json(fmt::format("{{\"modules\": {}}}", list), path.string()));
+  CHORAL_TRY(const auto stages, whole.get_maps("modules"));
+  for (const auto& stage : stages) {
+    CHORAL_TRY(const auto type, stage.get_string("type"));
+    const auto is = [&type](std::string_view name) { return type.ends_with(name); };
+    if (is(".Transformer") || is(".Pooling") || is(".Normalize")) continue;
+    return unsupported("{} is {}: embeddings are made by the model and its pooling, without further layers",
+                       stage.path_of("type"), quoted(type, 100));
+  }
+  return {};
+}
+
+// pooling_type of GGUF.
+Result<Pooling> pooling_of_gguf(const io::ConfigMap& config) {
+  constexpr int64_t kGgufMean = 1, kGgufLast = 3;
+  CHORAL_TRY(const int64_t type, config.get_int_or("pooling_type", kGgufLast));
+  if (type == kGgufMean || type == kGgufLast) return type == kGgufMean ? Pooling::kMean : Pooling::kLast;
+  return unsupported("{} is {}; embeddings are made of the last token (3) or of the mean (1)", config.path_of("pooling_type"),
+                     type);
+}
+
+}  // namespace
+
+Result<Pooling> read_pooling(const fs::path& model, const io::ConfigMap& model_config) {
+  std::error_code error;
+  if (!fs::is_directory(model, error)) return pooling_of_gguf(model_config);
+  CHORAL_RETURN_IF_ERROR(check_stages(model / "modules.json"));
+  const auto path = model / "1_Pooling" / "config.json";
+  if (!fs::exists(path, error)) return Pooling::kLast;
   CHORAL_TRY(const auto config, io::ConfigMap::read_json_file(path));
   CHORAL_TRY(const bool last, config.get_bool_or("pooling_mode_lasttoken", false));
   CHORAL_TRY(const bool mean, config.get_bool_or("pooling_mode_mean_tokens", !last));

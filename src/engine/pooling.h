@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "io/config_map.h"
 
 namespace choral::engine {
 
@@ -16,8 +17,9 @@ enum class Pooling : uint8_t {
   kMean,  // the mean of all tokens'
 };
 
-// By 1_Pooling/config.json in the model's folder; kLast where there is none. unsupported: another way.
-Result<Pooling> read_pooling(const std::filesystem::path& model);
+// By modules.json and 1_Pooling/config.json in the model's folder, or by what a GGUF file says of it (`config`, as it was
+// translated); kLast where nothing does. unsupported: another way, or layers of its own after it.
+Result<Pooling> read_pooling(const std::filesystem::path& model, const io::ConfigMap& config);
 
 // The vector with length 1. internal: it has no direction (it is null, or holds a NaN or an infinity).
 Result<std::vector<float>> normalized(std::span<const float> vector);

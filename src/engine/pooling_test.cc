@@ -16,11 +16,11 @@ using ::testing::HasSubstr;
 Result<Pooling> pooling_of(std::string_view config) {
   const testing::TempDir folder;
   folder.write("1_Pooling/config.json", config);
-  return read_pooling(folder.path());
+  return read_pooling(folder.path(), {});
 }
 
 TEST(Pooling, IsWhatTheFilesSay) {
-  EXPECT_EQ(*read_pooling(testing::TempDir().path()), Pooling::kLast);
+  EXPECT_EQ(*read_pooling(testing::TempDir().path(), {}), Pooling::kLast);
   EXPECT_EQ(*pooling_of(R"({"word_embedding_dimension": 64, "pooling_mode_lasttoken": true, "pooling_mode_mean_tokens": false})"),
             Pooling::kLast);
   EXPECT_EQ(*pooling_of(R"({"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false, "include_prompt": true})"),
@@ -38,6 +38,31 @@ TEST(Pooling, OtherWaysAreRefusedByName) {
               HasSubstr("last and mean"));
   EXPECT_EQ(pooling_of(R"({"pooling_mode_mean_tokens": 1})").status().code(), Code::kCorrupt);
   EXPECT_EQ(pooling_of("[").status().code(), Code::kCorrupt);
+}
+
+TEST(Pooling, LayersAfterItAreRefused) {
+  const testing::TempDir folder;
+  folder.write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": true})");
+  const auto stages = [&](std::string_view last) {
+    folder.write("modules.json", fmt::format(R"([{{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}},
+      {{"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}},
+      {{"idx": 2, "path": "2", "type": "sentence_transformers.models.{}"}}])",
+                                             last));
+    return read_pooling(folder.path(), {});
+  };
+  EXPECT_EQ(*stages("Normalize"), Pooling::kMean);
+  EXPECT_EQ(stages("Dense").status().code(), Code::kUnsupported);
+  EXPECT_THAT(stages("Dense").status().message(), HasSubstr("Dense"));
+  folder.write("modules.json", "{");
+  EXPECT_EQ(read_pooling(folder.path(), {}).status().code(), Code::kCorrupt);
+}
+
+TEST(Pooling, AGgufFileSaysItByNumber) {
+  const auto of = [](const char* config) { return read_pooling("model.gguf", *io::ConfigMap::parse_json(config, "model.gguf")); };
+  EXPECT_EQ(*of("{}"), Pooling::kLast);
+  EXPECT_EQ(*of(R"({"pooling_type": 1})"), Pooling::kMean);
+  EXPECT_EQ(*of(R"({"pooling_type": 3})"), Pooling::kLast);
+  EXPECT_THAT(of(R"({"pooling_type": 2})").status().message(), HasSubstr("model.gguf: pooling_type is 2"));
 }
 
 TEST(Pooling, NormalizedHasLengthOne) {
