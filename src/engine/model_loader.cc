@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/log.h"
 #include "base/size_text.h"
@@ -65,12 +66,26 @@ void describe_fusion(std::span<const layers::FusionDecision> decisions, std::vec
   }
 }
 
+// What transformers changes with the length of a prompt is here decided once, so that a row depends on itself alone.
+Status describe_long_rope(const io::ConfigMap& config, const models::Model& model, std::vector<std::string>& notes) {
+  CHORAL_TRY(const auto scaling, config.get_map_or_empty("rope_scaling"));
+  CHORAL_TRY(const auto type, scaling.get_string_or("rope_type", ""));
+  if (type != "longrope") return {};
+  CHORAL_TRY(const int64_t first, scaling.get_int_or("original_max_position_embeddings", 0));
+  if (first <= 0 || model.max_positions() <= first) return {};
+  notes.push_back(
+      fmt::format("longrope: all prompts are computed with its long factors, since up to {} positions are served; "
+                  "--max-model-len {} takes the short ones",
+                  model.max_positions(), first));
+  return {};
+}
+
 Result<FoundModel> build_and_find(const io::ConfigMap& config, platform::Session& session, quant::WeightSource& source,
                                   int64_t max_model_len, const ModelForms& forms) {
-  CHORAL_TRY(auto built,
-             build_model(
-                 config, session, forms, [&source](const std::string& name) { return source.contains(name); }, max_model_len));
+  const auto has_tensor = [&source](const std::string& name) { return source.contains(name); };
+  CHORAL_TRY(auto built, build_model(config, session, forms, has_tensor, max_model_len));
   FoundModel found{.model = std::move(built.model), .notes = std::move(built.notes)};
+  CHORAL_RETURN_IF_ERROR(describe_long_rope(config, *found.model, found.notes));
   for (auto* module : found.model->modules()) {
     CHORAL_RETURN_IF_ERROR(module->load_weights(source));
     found.expected_bytes += module->expected_bytes(source.request());
@@ -124,7 +139,7 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
     files.base_names.push_back(*said);
   }
   CHORAL_TRY(files.generation_config, io::load_generation_config(path));
-  files.pooling = read_pooling(path);
+  files.pooling = read_pooling(path, files.config);
   fs::path tokenizer_path = path;
   if (!options.tokenizer.empty()) {
     CHORAL_TRY(tokenizer_path, io::resolve_model(options.tokenizer));
@@ -139,6 +154,26 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
 std::string architecture_of(const io::ConfigMap& config) {
   const auto architectures = config.get_strings_or_empty("architectures");
   return architectures.ok() && !architectures->empty() ? architectures->front() : "";
+}
+
+Result<io::ConfigMap> with_own_head(const io::ConfigMap& config, quant::WeightSource& source, std::vector<std::string>& notes) {
+  const std::string head = "lm_head.weight", table = "model.embed_tokens.weight";
+  CHORAL_TRY(const bool tied, config.get_bool_or("tie_word_embeddings", false));
+  if (!tied || !source.contains(head) || !source.contains(table)) return config;
+  CHORAL_TRY(const int64_t vocab, config.get_int("vocab_size", io::kPositive));
+  CHORAL_TRY(const int64_t hidden, config.get_int("hidden_size", io::kPositive));
+  CHORAL_TRY(const auto a, source.take(head, {vocab, hidden}));
+  CHORAL_TRY(const auto b, source.take(table, {vocab, hidden}));
+  const bool same = a.view.dtype == b.view.dtype &&
+                    std::memcmp(a.view.data, b.view.data, static_cast<size_t>(row_bytes(a.view.dtype, hidden) * vocab)) == 0;
+  source.release(head);
+  source.release(table);
+  if (same) return config;
+  notes.push_back(fmt::format("{} differs from {} and is used, although tie_word_embeddings is true", head, table));
+  CHORAL_LOG(kWarn, "{}", notes.back());
+  io::ConfigObject untied = config.object();
+  untied.set("tie_word_embeddings", false);
+  return io::ConfigMap(std::move(untied), config.source());
 }
 
 Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap& config, std::vector<std::string>& notes) {

@@ -80,6 +80,10 @@ Result<LoadedModel> pack_weights(const platform::Context& ctx, FoundModel found,
 // --dtype: auto | float32 | bfloat16 | float16; --activations: auto | int8.
 Result<quant::WeightRequest> parse_weight_request(std::string_view dtype, std::string_view activations);
 
+// `config`, or, where it calls the model tied and the file holds a head that differs from the table, one that does not: then the
+// file's head multiplies, as in transformers from version 5 on, and a note says so.
+Result<io::ConfigMap> with_own_head(const io::ConfigMap& config, quant::WeightSource& source, std::vector<std::string>& notes);
+
 // Fails when the file holds tensors of this model's layers that nobody used; others become one note.
 Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap& config, std::vector<std::string>& notes);
 

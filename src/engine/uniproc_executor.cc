@@ -11,9 +11,10 @@ Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& op
   CHORAL_TRY(auto checkpoint, io::Checkpoint::open(files.path));
   if (options.on_progress) options.on_progress({"load", checkpoint->description(), 0});
   CheckpointWeights weights(checkpoint, request);
-  CHORAL_RETURN_IF_ERROR(worker->load(files.config, weights, options).while_(files.path));
   std::vector<std::string> notes;
-  CHORAL_RETURN_IF_ERROR(check_untaken(weights.untaken(), files.config, notes));
+  CHORAL_TRY(const io::ConfigMap config, with_own_head(files.config, weights, notes).while_(files.path));
+  CHORAL_RETURN_IF_ERROR(worker->load(config, weights, options).while_(files.path));
+  CHORAL_RETURN_IF_ERROR(check_untaken(weights.untaken(), config, notes));
   CHORAL_RETURN_IF_ERROR(worker->initialize_cache(options));
   return std::unique_ptr<UniprocExecutor>(new UniprocExecutor(std::move(worker), std::move(notes)));
 }

@@ -98,6 +98,7 @@ Status GgufTranslation::rope() {
   out_.set("rope_theta", as_written(theta));
   out_.set("rope_scaling", std::move(scaling));
   if (window > 0) out_.set("sliding_window", window);
+  if (window == 0 && architecture_.name == "mistral") out_.set("sliding_window", ConfigValue());  // its class has one else
   if (window > 0 && architecture_.name.starts_with("qwen")) out_.set("use_sliding_window", true);
   return {};
 }

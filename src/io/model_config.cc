@@ -16,7 +16,8 @@ bool same(const ConfigValue& a, const ConfigValue& b) {
 
 // Sets `key`, unless the map says otherwise already.
 Status adopt(const ConfigMap& config, ConfigObject& out, std::string_view key, const ConfigValue& value, std::string_view from) {
-  const ConfigValue* there = config.find(key);
+  const ConfigValue* there = out.find(key);
+  if (there != nullptr && there->is_null()) there = nullptr;
   if (there != nullptr && !same(*there, value)) {
     return corrupt("{} is {}, but {} says {}; remove one of the two", config.path_of(key), there->to_json(), from,
                    value.to_json());
@@ -38,20 +39,26 @@ Result<ConfigValue> tidy_rope_scaling(const ConfigMap& scaling) {
   return ConfigValue(std::move(out));
 }
 
-// Phi-3 says beside its longrope for how many positions it was first trained; elsewhere this stands in it.
-void adopt_original_positions(const ConfigMap& config, ConfigObject& out) {
+// For how many positions a model was first trained: stands in the scaling, or beside it, as Phi-3 has it with longrope.
+Status adopt_original_positions(const ConfigMap& config, ConfigObject& out) {
   constexpr std::string_view kKey = "original_max_position_embeddings";
   const ConfigValue* scaling = out.find("rope_scaling");
   const ConfigValue* positions = config.find(kKey);
-  if (positions == nullptr || scaling == nullptr || scaling->if_object() == nullptr) return;
+  if (positions == nullptr || scaling == nullptr || scaling->if_object() == nullptr) return {};
   ConfigObject whole = *scaling->if_object();
   const ConfigValue* type = whole.find("rope_type");
-  if (type == nullptr || type->if_string() == nullptr || *type->if_string() != "longrope" || whole.find(kKey) != nullptr) return;
+  const auto is = [type](std::string_view name) { return type->if_string() != nullptr && *type->if_string() == name; };
+  if (type == nullptr || !(is("longrope") || is("yarn") || is("llama3"))) return {};
+  if (const ConfigValue* inner = whole.find(kKey); inner != nullptr && !same(*inner, *positions)) {
+    return corrupt("{} is {}, but within rope_scaling it is {}; remove one of the two", config.path_of(kKey),
+                   positions->to_json(), inner->to_json());
+  }
   whole.set(kKey, *positions);
   out.set("rope_scaling", std::move(whole));
+  return {};
 }
 
-// One flat rope_parameters object: theta and partial factor move out, the rest is the scaling.
+// One flat object: theta and partial factor move out, the rest is the scaling. `out` has another such object's already.
 Status adopt_rope_parameters(const ConfigMap& config, const ConfigMap& rope, ConfigObject& out) {
   ConfigObject scaling = rope.object();
   for (const std::string_view key : {"rope_theta", "partial_rotary_factor"}) {
@@ -59,14 +66,12 @@ Status adopt_rope_parameters(const ConfigMap& config, const ConfigMap& rope, Con
     scaling.erase(key);
   }
   if (scaling.members().empty()) return {};
-  CHORAL_TRY(const ConfigValue tidy, tidy_rope_scaling(ConfigMap(std::move(scaling), rope.path_of(""))));
-  const ConfigValue* old = config.find("rope_scaling");
-  if (old != nullptr) {
-    CHORAL_TRY(const ConfigMap old_map, config.get_map("rope_scaling"));
-    CHORAL_TRY(const ConfigValue old_tidy, tidy_rope_scaling(old_map));
-    if (!same(old_tidy, tidy)) {
-      return corrupt("{} contradicts rope_parameters; remove one of the two", config.path_of("rope_scaling"));
-    }
+  std::string path = rope.path_of("");
+  if (path.ends_with('.')) path.pop_back();
+  CHORAL_TRY(const ConfigValue tidy, tidy_rope_scaling(ConfigMap(std::move(scaling), path)));
+  const ConfigValue* old = out.find("rope_scaling");
+  if (config.contains("rope_scaling") && old != nullptr && !same(*old, tidy)) {
+    return corrupt("{} contradicts rope_parameters; remove one of the two", config.path_of("rope_scaling"));
   }
   out.set("rope_scaling", tidy);
   return {};
@@ -85,7 +90,8 @@ Status adopt_rope_per_layer_type(const ConfigMap& config, const ConfigMap& rope,
   }
   if (!rope.contains("sliding_attention")) return {};
   CHORAL_TRY(const ConfigMap sliding, rope.get_map("sliding_attention"));
-  CHORAL_TRY(const std::string type, sliding.get_string_or("rope_type", "default"));
+  CHORAL_TRY(const std::string old_type, sliding.get_string_or("type", "default"));
+  CHORAL_TRY(const std::string type, sliding.get_string_or("rope_type", old_type));
   if (type != "default") return unsupported("{}: only the type 'default' is supported", sliding.path_of("rope_type"));
   const ConfigValue* theta = sliding.find("rope_theta");
   if (theta == nullptr) return {};
@@ -140,8 +146,8 @@ Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
   ConfigObject out = config.object();
   if (config.contains("rope_scaling")) {
     CHORAL_TRY(const ConfigMap scaling, config.get_map("rope_scaling"));
-    CHORAL_TRY(ConfigValue tidy, tidy_rope_scaling(scaling));
-    out.set("rope_scaling", std::move(tidy));
+    out.erase("rope_scaling");
+    CHORAL_RETURN_IF_ERROR(adopt_rope_parameters(config, scaling, out));
   }
   if (config.contains("rope_parameters")) {
     CHORAL_TRY(const ConfigMap rope, config.get_map("rope_parameters"));
@@ -149,7 +155,7 @@ Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
                                                  : adopt_rope_parameters(config, rope, out));
     out.erase("rope_parameters");
   }
-  adopt_original_positions(config, out);
+  CHORAL_RETURN_IF_ERROR(adopt_original_positions(config, out));
   if (const ConfigValue* dtype = config.find("dtype")) {
     CHORAL_RETURN_IF_ERROR(adopt(config, out, "torch_dtype", *dtype, config.path_of("dtype")));
     out.erase("dtype");

@@ -111,6 +111,11 @@ Result<ConfigMap> GgufTranslation::model_config() {
   out_.set("tie_word_embeddings", !file_.contains("output.weight"));
   out_.set("attention_bias", file_.contains("blk.0.attn_q.bias"));
   out_.set("mlp_bias", file_.contains("blk.0.ffn_gate.bias"));
+  if (const ConfigValue* pooling = metadata().find(key("pooling_type"))) out_.set("pooling_type", *pooling);
+  if (has("attention.causal")) {
+    CHORAL_TRY(const bool causal, metadata().get_bool(key("attention.causal")));
+    out_.set("is_causal", causal);
+  }
   // Said of the model, not asked of it: a name that is no text is none.
   if (auto name = metadata().get_string_or("general.name", ""); name.ok() && !name->empty()) {
     out_.set("_name_or_path", std::move(*name));

@@ -89,19 +89,39 @@ TEST(NormaliseModelConfig, RopeScalingHasOneSpelling) {
   EXPECT_FALSE(normalised(R"({"rope_scaling": {"rope_type": "default"}})")->contains("rope_scaling"));
   EXPECT_FALSE(normalised(R"({"rope_scaling": null})")->contains("rope_scaling"));
   EXPECT_THAT(normalised(R"({"rope_scaling": {"factor": 4}})").status().message(),
-              HasSubstr("config.json: rope_scaling.type is missing"));
+              HasSubstr("config.json: rope_scaling: type is missing"));
   EXPECT_THAT(normalised(R"({"rope_scaling": 8})").status().message(), HasSubstr("rope_scaling"));
 }
 
-TEST(NormaliseModelConfig, LongropeKnowsItsFirstPositions) {
+TEST(NormaliseModelConfig, AScalingKnowsItsFirstPositions) {
   const auto scaling = [](std::string_view json) { return normalised(json)->find("rope_scaling")->to_json(); };
   EXPECT_EQ(scaling(R"({"original_max_position_embeddings": 64, "rope_scaling": {"type": "su", "short_factor": [1]}})"),
             R"({"short_factor": [1], "rope_type": "longrope", "original_max_position_embeddings": 64})");
-  EXPECT_EQ(scaling(R"({"original_max_position_embeddings": 64, "rope_parameters": {"rope_type": "longrope", "rope_theta": 1,
-                        "original_max_position_embeddings": 32}})"),
-            R"({"rope_type": "longrope", "original_max_position_embeddings": 32})");
-  EXPECT_EQ(scaling(R"({"original_max_position_embeddings": 64, "rope_scaling": {"type": "yarn", "factor": 4}})"),
-            R"({"factor": 4, "rope_type": "yarn"})");
+  for (const char* type : {"yarn", "llama3", "longrope"}) {
+    EXPECT_EQ(scaling(fmt::format(
+                  R"({{"original_max_position_embeddings": 64, "rope_scaling": {{"rope_type": "{}", "factor": 4}}}})", type)),
+              fmt::format(R"({{"rope_type": "{}", "factor": 4, "original_max_position_embeddings": 64}})", type));
+  }
+  EXPECT_EQ(scaling(R"({"original_max_position_embeddings": 64, "rope_scaling": {"rope_type": "linear", "factor": 4}})"),
+            R"({"rope_type": "linear", "factor": 4})");
+  EXPECT_EQ(normalised(R"({"original_max_position_embeddings": 64, "rope_parameters": {"rope_type": "longrope", "rope_theta": 1,
+                           "original_max_position_embeddings": 32}})")
+                .status()
+                .message(),
+            "config.json: original_max_position_embeddings is 64, but within rope_scaling it is 32; remove one of the two");
+}
+
+TEST(NormaliseModelConfig, ThetaMayStandWithinTheScaling) {
+  const auto map = normalised(R"({"rope_scaling": {"rope_type": "linear", "factor": 2, "rope_theta": 5e5}})");
+  ASSERT_TRUE(map.ok()) << map.status().message();
+  EXPECT_EQ(map->to_json(), R"({"rope_theta": 500000.0, "rope_scaling": {"rope_type": "linear", "factor": 2}})");
+  EXPECT_EQ(*normalised(R"({"rope_scaling": {"rope_type": "default", "rope_theta": 5e5}})")->get_double("rope_theta"), 5e5);
+  EXPECT_THAT(
+      normalised(R"({"rope_theta": 1e4, "rope_scaling": {"rope_type": "default", "rope_theta": 5e5}})").status().message(),
+      HasSubstr("rope_theta is 10000.0, but config.json: rope_scaling.rope_theta says 500000.0"));
+  EXPECT_FALSE(normalised(R"({"rope_scaling": {"rope_type": "default", "rope_theta": 1},
+                             "rope_parameters": {"rope_type": "default", "rope_theta": 2}})")
+                   .ok());
 }
 
 TEST(NormaliseModelConfig, RopeParametersMoveOut) {
@@ -114,8 +134,11 @@ TEST(NormaliseModelConfig, RopeParametersMoveOut) {
                   .status()
                   .message(),
               HasSubstr("linear_attention"));
-  EXPECT_EQ(normalised(R"({"rope_parameters": {"sliding_attention": {"rope_theta": 1, "rope_type": "yarn"}}})").status().code(),
-            Code::kUnsupported);
+  for (const char* key : {"rope_type", "type"}) {
+    const auto sliding =
+        normalised(fmt::format(R"({{"rope_parameters": {{"sliding_attention": {{"rope_theta": 1, "{}": "yarn"}}}}}})", key));
+    EXPECT_EQ(sliding.status().code(), Code::kUnsupported) << key;
+  }
 }
 
 TEST(NormaliseModelConfig, ContradictionsAreRefused) {

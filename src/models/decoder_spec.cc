@@ -15,6 +15,11 @@ constexpr io::DoubleRange kEpsilon{0, 1};     // below 0 a small row would have 
 }  // namespace
 
 Result<DecoderSpec> read_decoder_spec(const io::ConfigMap& config, const ModelOptions& options) {
+  CHORAL_TRY(const bool causal, config.get_bool_or("is_causal", true));
+  if (!causal) {
+    return unsupported("{} is false: each token of this model sees those after it too; only causal models run here",
+                       config.path_of("is_causal"));
+  }
   DecoderSpec spec;
   CHORAL_TRY(spec.hidden, config.get_int("hidden_size", kDimension));
   CHORAL_TRY(spec.intermediate, config.get_int("intermediate_size", kDimension));
@@ -81,11 +86,17 @@ Result<MoeSpec> read_moe_spec(const io::ConfigMap& config, int64_t layers) {
   return moe;
 }
 
+Result<int64_t> read_qwen_window(const io::ConfigMap& config) {
+  CHORAL_TRY(const bool used, config.get_bool_or("use_sliding_window", false));
+  if (!used) return 0;
+  const bool said = config.object().find("sliding_window") != nullptr;
+  return config.get_int_or("sliding_window", said ? 0 : 4096, io::kNotNegative);
+}
+
 Result<std::vector<int64_t>> read_qwen_windows(const io::ConfigMap& config, int64_t layers) {
   std::vector<int64_t> windows(layers, 0);
-  CHORAL_TRY(const bool used, config.get_bool_or("use_sliding_window", false));
-  if (!used) return windows;
-  CHORAL_TRY(const int64_t window, config.get_int_or("sliding_window", 0, io::kNotNegative));
+  CHORAL_TRY(const int64_t window, read_qwen_window(config));
+  if (window == 0) return windows;
   if (config.contains("layer_types")) return read_layer_windows(config, layers, window);
   CHORAL_TRY(const int64_t first, config.get_int_or("max_window_layers", 28, io::kNotNegative));
   for (int64_t i = first; i < layers; ++i) windows[i] = window;

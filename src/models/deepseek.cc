@@ -47,6 +47,12 @@ Status read_groups(const io::ConfigMap& config, const MoeSpec& moe, kernels::Moe
   return {};
 }
 
+Status read_routed_scaling(const io::ConfigMap& config, double absent, kernels::MoeGating& gating) {
+  CHORAL_TRY(const double scaling, config.get_double_or("routed_scaling_factor", absent, {0, 1e6}));
+  gating.routed_scaling = static_cast<float>(scaling);
+  return {};
+}
+
 Result<DecoderSpec> read_deepseek_spec(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(auto spec, read_decoder_spec(config, options));
   CHORAL_TRY(spec.latent, read_latent_spec(config));
@@ -62,8 +68,6 @@ Result<DecoderSpec> read_deepseek_spec(const io::ConfigMap& config, const ModelO
   CHORAL_TRY(spec.moe->intermediate, config.get_int("moe_intermediate_size", kDimension));
   CHORAL_TRY(const int64_t shared, config.get_int_or("n_shared_experts", 0, {0, 4096}));
   spec.moe->shared_intermediate = shared * spec.moe->intermediate;
-  CHORAL_TRY(const double scaling, config.get_double_or("routed_scaling_factor", 1, {0, 1e6}));
-  spec.moe->gating.routed_scaling = static_cast<float>(scaling);
   CHORAL_TRY(const int64_t dense, config.get_int_or("first_k_dense_replace", 0, io::kNotNegative));
   for (int64_t i = 0; i < spec.layers; ++i) spec.moe->layers.push_back(i >= dense);
   return spec;
@@ -74,6 +78,7 @@ Result<DecoderSpec> read_deepseek_spec(const io::ConfigMap& config, const ModelO
 Result<std::unique_ptr<Model>> make_deepseek_v2(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(auto spec, read_deepseek_spec(config, options));
   spec.rotary.interleaved = true;
+  CHORAL_RETURN_IF_ERROR(read_routed_scaling(config, 1, spec.moe->gating));
   CHORAL_TRY(const std::string method, config.get_string_or("topk_method", "greedy"));
   if (method == "group_limited_greedy") {
     CHORAL_RETURN_IF_ERROR(read_groups(config, *spec.moe, spec.moe->gating));
@@ -93,6 +98,7 @@ Result<std::unique_ptr<Model>> make_deepseek_v3(const io::ConfigMap& config, con
   gating.scoring = kernels::GateScoring::kSigmoid;
   gating.group_score = kernels::GroupScore::kTopTwoSum;
   CHORAL_TRY(gating.renormalise, config.get_bool_or("norm_topk_prob", true));
+  CHORAL_RETURN_IF_ERROR(read_routed_scaling(config, 2.5, gating));
   CHORAL_RETURN_IF_ERROR(read_groups(config, *spec.moe, gating));
   return make_decoder(std::move(spec), options);
 }

@@ -36,6 +36,8 @@ Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int
 // How many experts a layer has and how many of them a token gets: num_experts, num_experts_per_tok. Bounded for all `layers`.
 Result<MoeSpec> read_moe_spec(const io::ConfigMap& config, int64_t layers);
 
+// Qwen's `sliding_window`; 0 unless use_sliding_window.
+Result<int64_t> read_qwen_window(const io::ConfigMap& config);
 // Qwen's window of each layer: `layer_types` where the file has it, else `sliding_window` from layer max_window_layers on;
 // none at all unless use_sliding_window.
 Result<std::vector<int64_t>> read_qwen_windows(const io::ConfigMap& config, int64_t layers);

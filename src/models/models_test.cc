@@ -83,6 +83,42 @@ TEST_F(ModelsTest, QwenWindowsFollowTheConfig) {
             (std::vector<int64_t>{0, 16, 0, 16}));
 }
 
+std::string mixture(const std::string& architecture, const std::string& more = "") {
+  return R"({"architectures": [")" + architecture + R"("], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "vocab_size": 100, "num_experts": 4,
+             "num_experts_per_tok": 2, "moe_intermediate_size": 32, "max_position_embeddings": 256)" +
+         more + "}";
+}
+
+TEST_F(ModelsTest, EachFamilyHasItsWindows) {
+  const auto windows = [&](const std::string& json) {
+    const auto model = make(json);
+    EXPECT_TRUE(model.ok()) << model.status().to_string();
+    std::vector<int64_t> seen;
+    for (const auto& shape : (*model)->kv_shapes()) seen.push_back(shape.window);
+    return seen;
+  };
+  using Windows = std::vector<int64_t>;
+  EXPECT_EQ(
+      windows(mixture("Qwen3MoeForCausalLM", R"(, "use_sliding_window": true, "sliding_window": 16, "max_window_layers": 2)")),
+      (Windows{16, 16, 16}));
+  EXPECT_EQ(windows(mixture("Qwen3MoeForCausalLM", R"(, "use_sliding_window": true)")), (Windows{4096, 4096, 4096}));
+  EXPECT_EQ(windows(mixture("Qwen3MoeForCausalLM", R"(, "sliding_window": 16)")), (Windows{0, 0, 0}));
+  EXPECT_EQ(windows(mixture("MistralForCausalLM", R"(, "sliding_window": 16)")), (Windows{16, 16, 16}));
+  EXPECT_EQ(windows(mixture("MistralForCausalLM", R"(, "sliding_window": null)")), (Windows{0, 0, 0}));
+  EXPECT_EQ(windows(mixture("MistralForCausalLM")), (Windows{4096, 4096, 4096}));
+  EXPECT_EQ(windows(mixture("MistralForCausalLM", R"(, "sliding_window": 16,
+      "layer_types": ["full_attention", "sliding_attention", "full_attention"])")),
+            (Windows{0, 16, 0}));
+}
+
+TEST_F(ModelsTest, WhoSeesWhatComesAfterIsRefused) {
+  const auto status = make(llama(R"(, "is_causal": false)")).status();
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.message().find("config.json: is_causal is false"), std::string::npos) << status.message();
+  EXPECT_TRUE(make(llama(R"(, "is_causal": true)")).ok());
+}
+
 TEST_F(ModelsTest, LayerTypesAreKnownOrRefused) {
   EXPECT_EQ(*read_layer_windows(config(R"({"layer_types": ["sliding_attention", "full_attention"]})"), 2, 16),
             (std::vector<int64_t>{16, 0}));
@@ -130,13 +166,6 @@ TEST_F(ModelsTest, WhatGemmaCannotDoIsNamed) {
   headless.replace(headless.find("\"head_dim\": 24, "), 16, "");
   EXPECT_NE(make(headless).status().message().find("head_dim"), std::string::npos);
   EXPECT_TRUE(make(gemma("2", R"(, "attn_logit_softcapping": null, "final_logit_softcapping": null)")).ok());
-}
-
-std::string mixture(const std::string& architecture, const std::string& more = "") {
-  return R"({"architectures": [")" + architecture + R"("], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
-             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "vocab_size": 100, "num_experts": 4,
-             "num_experts_per_tok": 2, "moe_intermediate_size": 32, "max_position_embeddings": 256)" +
-         more + "}";
 }
 
 TEST_F(ModelsTest, LayersHaveExpertsOrAnMlp) {

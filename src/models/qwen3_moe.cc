@@ -1,4 +1,5 @@
-// Qwen3-MoE: Qwen3's attention; layers have a mixture of experts, or an MLP where mlp_only_layers or decoder_sparse_step says so.
+// Qwen3-MoE: Qwen3's attention, but a window is every layer's; layers have a mixture of experts, or an MLP where mlp_only_layers
+// or decoder_sparse_step says so.
 #include "models/families.h"
 
 namespace choral::models {
@@ -20,6 +21,8 @@ Result<std::vector<bool>> read_sparse_layers(const io::ConfigMap& config, int64_
 
 Result<std::unique_ptr<Model>> make_qwen3_moe(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(auto spec, read_qwen3_spec(config, options));
+  CHORAL_TRY(const int64_t window, read_qwen_window(config));
+  spec.sliding_window.assign(spec.layers, window);
   CHORAL_TRY(spec.moe, read_moe_spec(config, spec.layers));
   CHORAL_TRY(spec.moe->intermediate, config.get_int("moe_intermediate_size", kDimension));
   CHORAL_TRY(spec.moe->gating.renormalise, config.get_bool_or("norm_topk_prob", false));

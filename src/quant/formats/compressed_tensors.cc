@@ -138,7 +138,8 @@ class CompressedTensors : public QuantConfig {
   // What concerns all of the checkpoint.
   Status read_whole(const io::ConfigMap& config) {
     CHORAL_TRY(const auto status, config.get_string_or("quantization_status", "compressed"));
-    if (status != "compressed") {
+    // "frozen" is what some writers leave there; a file whose tensors are float fails by their type.
+    if (status != "compressed" && status != "frozen") {
       return unsupported("{} is '{}'; only checkpoints that were saved compressed are read",
                          config.path_of("quantization_status"), status);
     }

@@ -94,8 +94,8 @@ TEST(CompressedTensors, WhatIsNotReadIsNamed) {
               AllOf(HasSubstr("group_0.targets"), HasSubstr("no regular expression")));
   const auto none = io::ConfigMap::parse_json(R"({"config_groups": {}})", "config.json");
   EXPECT_THAT(read_compressed_tensors(*none).status().message(), HasSubstr("config_groups has no group"));
-  const auto frozen = io::ConfigMap::parse_json(R"({"quantization_status": "frozen", "config_groups": {}})", "config.json");
-  EXPECT_THAT(read_compressed_tensors(*frozen).status().message(), HasSubstr("'frozen'"));
+  const auto begun = io::ConfigMap::parse_json(R"({"quantization_status": "initialized", "config_groups": {}})", "config.json");
+  EXPECT_THAT(read_compressed_tensors(*begun).status().message(), HasSubstr("'initialized'"));
 }
 
 }  // namespace
