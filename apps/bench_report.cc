@@ -53,17 +53,17 @@ std::string peaks_text(const char* when, const MachinePeaks& p) {
 
 // Steps, one a line.
 std::string steps_text(const BenchReport& report) {
-  const bool on_device = report.rows.front().timing.host_s.has_value();
-  std::string out = fmt::format("\n{:12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}", "", "tokens/s", "ms/step", "(best)",
-                                on_device ? "host ms" : "", "wts GB/s", "GFLOP/s");
+  std::string out = fmt::format("\n{:12}{:>10}{:>10}{:>10}", "", "tokens/s", "ms/step", "(best)");
+  if (report.rows.front().timing.host_s) out += fmt::format("{:>10}", "host ms");
+  out += fmt::format("{:>10}{:>10}", "wts GB/s", "GFLOP/s");
   for_each_fraction(report, report.rows.front().timing, 0,
                     [&](const Roof& roof, double) { out += fmt::format("{:>11}", fmt::format("% {}", roof.heading)); });
   out += fmt::format("{:>11}\n", "attention");
   for (const BenchRow& row : report.rows) {
     const auto& t = row.timing;
-    out +=
-        fmt::format("{:<12}{:>10.1f}{:>10.2f}{:>10.2f}{:>10}{:>10.1f}{:>10.1f}", name_of(row), t.tokens_per_s(), t.median_s * 1e3,
-                    t.best_s * 1e3, t.host_s ? fmt::format("{:.3f}", *t.host_s * 1e3) : "", t.weight_gbps(), t.gflops());
+    out += fmt::format("{:<12}{:>10.1f}{:>10.2f}{:>10.2f}", name_of(row), t.tokens_per_s(), t.median_s * 1e3, t.best_s * 1e3);
+    if (t.host_s) out += fmt::format("{:>10.3f}", *t.host_s * 1e3);
+    out += fmt::format("{:>10.1f}{:>10.1f}", t.weight_gbps(), t.gflops());
     for_each_fraction(report, t, t.median_s,
                       [&](const Roof&, double fraction) { out += fmt::format("{:>9.0f} %", 100 * fraction); });
     out += fmt::format("{:>9.0f} %\n", 100 * t.attention_share);
