@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "bench_adapters.h"
+#include "bench_report.h"
 #include "command.h"
 #include "engine_flags.h"
 #include "machine_facts.h"
@@ -20,7 +21,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-using kernels::MachinePeaks;
 using tools::StepTimer;
 
 const std::vector<StepTimer::Cast> kBaseOnly{{0}};
@@ -34,21 +34,9 @@ struct BenchFlags {
   int context = 64;
   std::optional<int> steps;
   bool json = false;
+  bool operators = false;
   bool quick = false;
   AdapterBenchFlags adapters;
-};
-
-struct Row {
-  bool is_prefill = false;
-  tools::StepTiming timing;
-};
-
-struct Report {
-  MachinePeaks before, after;
-  std::vector<Row> rows;
-
-  double read_gbps() const { return (before.read_gbps + after.read_gbps) / 2; }
-  double gflops() const { return (before.fma_gflops + after.fma_gflops) / 2; }
 };
 
 Status check_flags(const BenchFlags& f) {
@@ -70,26 +58,6 @@ std::vector<int> usual_prefill(bool quick, int64_t max_model_len) {
   for (int& tokens : lengths) tokens = static_cast<int>(std::min<int64_t>(tokens, std::max<int64_t>(max_model_len - 1, 1)));
   lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
   return lengths;
-}
-
-Json peaks_json(const MachinePeaks& p) {
-  return {{"read_gbps", p.read_gbps}, {"fma_gflops", p.fma_gflops}, {"int8_gops", p.int8_gops}, {"tile_gflops", p.tile_gflops}};
-}
-
-Json row_json(const Row& row, const Report& report) {
-  const auto& t = row.timing;
-  return {{"phase", row.is_prefill ? "prefill" : "decode"},
-          {"batch", t.batch},
-          {"tokens", t.tokens},
-          {"steps", t.steps},
-          {"median_ms", t.median_s * 1e3},
-          {"best_ms", t.best_s * 1e3},
-          {"tokens_per_s", t.tokens_per_s()},
-          {"weight_gbps", t.weight_gbps()},
-          {"of_read_bandwidth", t.weight_gbps() / report.read_gbps()},
-          {"gflops", t.gflops()},
-          {"of_fma_peak", t.gflops() / report.gflops()},
-          {"attention_share", t.attention_share}};
 }
 
 Json adapters_json(const AdapterReport& report, const std::optional<LoadGapReport>& gap) {
@@ -117,35 +85,24 @@ Json adapters_json(const AdapterReport& report, const std::optional<LoadGapRepor
   return out;
 }
 
-std::string peaks_text(const char* when, const MachinePeaks& p) {
-  return fmt::format("machine {:<6}  read {:.1f} GB/s, fp32 FMA {:.0f} GFLOP/s, int8 {:.0f} GOP/s{}\n", when, p.read_gbps,
-                     p.fma_gflops, p.int8_gops,
-                     p.tile_gflops > 0 ? fmt::format(", bf16 tiles {:.0f} GFLOP/s", p.tile_gflops) : "");
-}
-
-std::string report_text(const Report& report) {
-  std::string out = peaks_text("before", report.before) + peaks_text("after", report.after);
-  out += "\n              tokens/s   ms/step     (best)  weights GB/s  % of read   GFLOP/s  % of FMA  attention\n";
-  for (const Row& row : report.rows) {
-    const auto& t = row.timing;
-    const std::string name = row.is_prefill ? fmt::format("prefill {}", t.tokens) : fmt::format("decode {}", t.batch);
-    out += fmt::format("{:<12}{:>10.1f}{:>10.2f}{:>11.2f}{:>14.1f}{:>10.0f} %{:>10.1f}{:>8.0f} %{:>9.0f} %\n", name,
-                       t.tokens_per_s(), t.median_s * 1e3, t.best_s * 1e3, t.weight_gbps(),
-                       100 * t.weight_gbps() / report.read_gbps(), t.gflops(), 100 * t.gflops() / report.gflops(),
-                       100 * t.attention_share);
+// Before and after the steps; where there are none the reason is kept.
+void measure_peaks(StepTimer& bench, kernels::MachinePeaks& to, BenchReport& report) {
+  auto peaks = bench.measure_peaks();
+  if (peaks.ok()) {
+    to = *peaks;
+  } else {
+    report.no_peaks = peaks.status().message();
+    report.before = report.after = {};
   }
-  return out +
-         "\nMedians. Percentages are of the mean of both machine measurements; % of FMA is of fp32 multiply-adds, which int8 "
-         "products can pass.\n";
 }
 
-Status measure(StepTimer& bench, const BenchFlags& flags, int steps, Progress& progress, Report& report) {
+Status measure(StepTimer& bench, const BenchFlags& flags, int steps, Progress& progress, BenchReport& report) {
   const size_t total = flags.batch.size() + flags.prefill.size() + 2;
   auto next = [&, done = size_t{0}](const std::string& what) mutable {
     progress.update(what, static_cast<double>(done++) / static_cast<double>(total));
   };
-  next("measuring the machine");
-  report.before = bench.measure_peaks();
+  next("measuring peaks");
+  measure_peaks(bench, report.before, report);
   for (const int batch : flags.batch) {
     next(fmt::format("decode, batch {}", batch));
     CHORAL_TRY(const auto timings, bench.decode(batch, flags.context, steps, kBaseOnly));
@@ -156,8 +113,8 @@ Status measure(StepTimer& bench, const BenchFlags& flags, int steps, Progress& p
     CHORAL_TRY(const auto timings, bench.prefill(tokens, flags.quick ? 1 : 3, kBaseOnly));
     report.rows.push_back({true, timings.front()});
   }
-  next("measuring the machine");
-  report.after = bench.measure_peaks();
+  next("measuring peaks");
+  if (report.no_peaks.empty()) measure_peaks(bench, report.after, report);
   return {};
 }
 
@@ -183,7 +140,7 @@ Status run(BenchFlags flags) {
   CHORAL_TRY(const auto bench, StepTimer::make(options));
   if (flags.prefill.empty()) flags.prefill = usual_prefill(flags.quick, bench->model().max_model_len);
   CHORAL_RETURN_IF_ERROR(bench->check_room(flags.batch, flags.prefill, flags.context, steps));
-  Report report;
+  BenchReport report;
   CHORAL_RETURN_IF_ERROR(measure(*bench, flags, steps, progress, report));
   progress.finish();
 
@@ -201,28 +158,25 @@ Status run(BenchFlags flags) {
   const auto& model = bench->model();
   if (flags.engine.verbose) print_notes(model.notes);
   if (flags.json) {
-    Json rows = Json::array();
-    for (const Row& row : report.rows) rows.push_back(row_json(row, report));
-    const Json all{{"model", model.name},
-                   {"parameters", model.parameters},
-                   {"weight_bytes", model.weight_bytes},
-                   {"load_s", model.load_s},
-                   {"cpu", machine.cpu_model},
-                   {"cpu_level", model.cpu_level},
-                   {"threads", model.threads},
-                   {"context", flags.context},
-                   {"peaks_before", peaks_json(report.before)},
-                   {"peaks_after", peaks_json(report.after)},
-                   {"results", std::move(rows)},
-                   {"adapters", adapters ? adapters_json(*adapters, gap) : Json()},
-                   {"notes", model.notes}};
+    Json all{{"model", model.name},
+             {"parameters", model.parameters},
+             {"weight_bytes", model.weight_bytes},
+             {"load_s", model.load_s},
+             {"cpu", machine.cpu_model},
+             {"cpu_level", model.cpu_level},
+             {"threads", model.threads},
+             {"device", model.device.empty() ? Json() : Json(model.device)},
+             {"context", flags.context}};
+    add_bench_report(report, all);
+    all["adapters"] = adapters ? adapters_json(*adapters, gap) : Json();
+    all["notes"] = model.notes;
     return print_out(all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   }
   CHORAL_RETURN_IF_ERROR(print_out(fmt::format(
-      "{}, {:.0f}M parameters in {}, loaded in {:.1f} s\n{}, level {}, {} threads; decode with {} tokens of context\n",
-      model.name, static_cast<double>(model.parameters) * 1e-6, size_text(model.weight_bytes), model.load_s, machine.cpu_model,
-      model.cpu_level, model.threads, flags.context)));
-  CHORAL_RETURN_IF_ERROR(print_out(report_text(report)));
+      "{}, {:.0f}M parameters in {}, loaded in {:.1f} s\n{}{}, level {}, {} threads; decode with {} tokens of context\n",
+      model.name, static_cast<double>(model.parameters) * 1e-6, size_text(model.weight_bytes), model.load_s,
+      model.device.empty() ? "" : model.device + "; ", machine.cpu_model, model.cpu_level, model.threads, flags.context)));
+  CHORAL_RETURN_IF_ERROR(print_out(bench_report_text(report, flags.operators)));
   if (adapters) CHORAL_RETURN_IF_ERROR(print_out(adapter_report_text(*adapters, flags.adapters)));
   if (gap) CHORAL_RETURN_IF_ERROR(print_out(load_gap_text(*gap)));
   return {};
@@ -251,6 +205,7 @@ void add_bench(CLI::App& app, Command& command) {
   sub->add_option("--ranks", adapters.ranks, "their ranks, in turn (8,16,64)")->delimiter(',')->type_name("LIST");
   sub->add_option("--skew", adapters.skew, "who uses which: distinct, zipf or one (distinct)")->type_name("KIND");
   sub->add_flag("--quick", flags->quick, "a few steps of batch 1 and 8, one prompt");
+  sub->add_flag("--ops", flags->operators, "each operator's time too");
   sub->add_flag("--json", flags->json, "one JSON object");
   add_engine_flags(*sub, flags->engine);
   sub->callback([flags, &command] { command.run = [flags] { return run(*flags); }; });

@@ -5,10 +5,9 @@
  * Growth. Every struct that crosses the border begins with choral_header. Fields are only ever added at a struct's end and under
  * a higher minor version; a field that exists never moves and never changes its meaning. Each side reads min(struct_size, its own
  * size) bytes and takes what is missing as zero. Majors must be equal. A plug-in asks `host->header.abi_minor` before it uses a
- * newer field of the host's; the host does the same with the plug-in's. So an old plug-in runs in a new host and a new one in an
- * old host, each with what both know. In a table of structs the elements lie struct_size bytes apart, as the first one says;
- * whoever walks it uses that number, not its own sizeof. The few structs without a header (matrices, vectors, stacks, sequences,
- * parts of a weight) stay as they are for as long as the major version lives.
+ * newer field of the host's; the host does the same with the plug-in's. So old and new run with each other, each with what both
+ * know. In a table of structs the elements lie struct_size bytes apart, as the first one says; whoever walks it uses that number,
+ * not its own sizeof. The few structs without a header (matrices, vectors, stacks, sequences, parts of a weight) never change.
  *
  * Errors. A call that can fail returns choral_status*: null is fine, anything else was made by host->status_create and belongs to
  * the host from then on. Nothing is thrown across the border; nothing aborts. A call that fails leaves its outputs as they were.
@@ -32,7 +31,7 @@ extern "C" {
 #endif
 
 #define CHORAL_ABI_MAJOR 1
-#define CHORAL_ABI_MINOR 4
+#define CHORAL_ABI_MINOR 5
 
 #if defined(__GNUC__)
 #define CHORAL_PLUGIN_EXPORT __attribute__((visibility("default")))
@@ -96,7 +95,6 @@ typedef struct choral_packed choral_packed; /* a weight in the device's own layo
 /* ---- What the host offers. ------------------------------------------------------------------------------------------------ */
 
 typedef void (*choral_range_fn)(void* context, int64_t begin, int64_t end);
-
 typedef struct choral_host {
   choral_header header;
   void (*log)(int32_t level, const char* text);                       /* one line, UTF-8, without its end */
@@ -210,12 +208,10 @@ typedef struct choral_weight_part {
 
 /* W [rows of all parts, cols]; parts are stacked. Stored elements are `stored_dtype`; the device computes as if they were rounded
  * to `dtype` first (equal for block types, i8 and e4m3). Read during the call only.
- *
  * From minor 1 on: weights with scales, which are i8, one integer a byte, or e4m3. Without them scale_count is 0 and of the rest
  * `activations` alone means something: for block types, how x meets them.
  *   w[i, j] = scale[i, j / group_size] · (q[i, j] − zero[i, j / group_size])      q by its codebook
  * Column j of W is multiplied by column k_order[j] of x, or j where there is none; read_row gives it at that place.
- *
  * The product of CHORAL_X_INT8_ROWS. Each row of x becomes int8 q with a scale s: without a fixed one s = max|x| / 127 and
  * q = rint(x / s), clamped to ±127; a row with s = 0 is all 0. With one q = rint(x / input_scale) + input_offset, clamped to −128
  * and 127, and s = 1; `scales` then are those of the product, input_scale times W's. Divisions are of floats, rint is to even,
@@ -229,7 +225,6 @@ typedef struct choral_weight {
   int64_t cols;
   const choral_weight_part* parts;
   int64_t part_count;
-
   int32_t bits;            /* of i8, that q needs: 8, or 4 for −8 to 7 and for codes */
   int32_t codebook;        /* of i8 */
   int32_t activations;     /* CHORAL_X_… */
@@ -264,8 +259,8 @@ typedef struct choral_weight_api {
 
 /* ---- Operators. ----------------------------------------------------------------------------------------------------------- */
 
-/* On the device. [rows, cols], a row `stride` elements after the one before. Elements are `dtype`; hosts of today pass
- * CHORAL_F32 alone, and a plug-in refuses what it does not know with CHORAL_UNSUPPORTED. */
+/* On the device. [rows, cols], a row `stride` elements after the one before. Elements are `dtype`, today CHORAL_F32 alone; what a
+ * plug-in does not know it refuses with CHORAL_UNSUPPORTED. */
 typedef struct choral_matrix {
   void* data;
   int64_t rows;
@@ -310,9 +305,8 @@ typedef struct choral_sequence {
   int32_t first_block;
 } choral_sequence;
 
-/* Arguments, by the operator's name. Every pointer in them is a device pointer except `weight`. */
-
-/* "matmul" 1: y = x·Wᵀ (+ bias) (+ y). "gather_rows" 1: out row i = row ids[i] of W. */
+/* Arguments, by the operator's name. Every pointer in them is a device pointer except `weight`.
+ * "matmul" 1: y = x·Wᵀ (+ bias) (+ y). "gather_rows" 1: out row i = row ids[i] of W. */
 typedef struct choral_matmul_args {
   choral_header header;
   const choral_packed* weight;
@@ -467,7 +461,8 @@ typedef struct choral_lora_stack {
  * give a row the same bits. A row of slot -1 is neither read nor written. Stack elements are multiplied as floats. "bgmv_shrink"
  * 1, "sgmv_shrink" 1: y = scaling · x·Aᵀ, A [slots, rank, in]. "bgmv_expand" 1, "sgmv_expand" 1: y = x·Bᵀ (+ y, where `add` is
  * not 0), B [slots, out, rank]. "bgmv_expand_slice" 1, "sgmv_expand_slice" 1: the same for columns [slice_begin, slice_begin +
- * out) of y. "bgmv_scale" 1: y = y·F value by value, F [slots, 1, cols of y] in f32; x is not set. */
+ * out) of y. "bgmv_scale" 1: y = y·F value by value, F [slots, 1, cols of y] in f32; x is not set. From row
+ * (of A) or column (of B) ranks[slot] on a slot is zeros, which need not be read; the bits are those without `ranks`. */
 typedef struct choral_lora_args {
   choral_header header;
   choral_matrix x;
@@ -481,6 +476,7 @@ typedef struct choral_lora_args {
   int64_t slice_begin;
   float scaling;
   int32_t add;
+  const int32_t* ranks; /* [stack.slots], each at most the stack's rank; or null: nothing is said. Minor 5 */
 } choral_lora_args;
 
 typedef choral_status* (*choral_op_fn)(choral_device*, choral_stream*, const void* args);
@@ -537,11 +533,10 @@ typedef struct choral_worker_class {
   void (*on_stop)(choral_device*);
 } choral_worker_class;
 
-/* A named change of one entry of a registry, listed by the host and undone when the worker stops.
- *   registry "op": `key` is an operator, neither fused nor the cache's, which is then served by provider `value`: "cpu" or
- * "native", the host's kernel or its plain loops, or this plug-in's name. registry "custom_op": `key` is a CustomOp, whose form
- * becomes `value` ("native", "cpu", "oot"). registry "fuse": `key` is a fused operator, which the model is then built with or
- * without: `value` is "on" or "off". */
+/* A named change of one entry of a registry, listed by the host and undone when the worker stops. Registry "op": `key` is an
+ * operator, neither fused nor the cache's, which is then served by provider `value`: "cpu" or "native", the host's kernel or its
+ * plain loops, or this plug-in's name. "custom_op": `key` is a CustomOp, whose form becomes `value` ("native", "cpu", "oot").
+ * "fuse": `key` is a fused operator, which the model is then built with or without: `value` is "on" or "off". */
 typedef struct choral_patch {
   choral_header header;
   const char* name; /* "keep-rotary-on-host" */
@@ -551,6 +546,16 @@ typedef struct choral_patch {
   const char* reason;
 } choral_patch;
 
+/* What the device gives at most, measured with nothing else queued; 0: none of that. A multiply-add is two. Minor 5 */
+typedef struct choral_peaks {
+  choral_header header;
+  double read_bytes_per_s; /* of its memory, much more of it than its caches hold */
+  double copy_bytes_per_s; /* read and written, together */
+  double f32_ops_per_s;
+  double bf16_ops_per_s; /* of products of matrices, as the next */
+  double int8_ops_per_s;
+} choral_peaks;
+
 /* ---- The plug-in. --------------------------------------------------------------------------------------------------------- */
 
 typedef struct choral_plugin {
@@ -558,34 +563,29 @@ typedef struct choral_plugin {
   const char* name;    /* what --device says: letters, digits, '_' and '-' */
   const char* version; /* of the plug-in */
   const char* description;
-
   choral_status* (*probe)(choral_probe*);
   choral_status* (*check_and_update_config)(choral_config*); /* may be null */
   choral_status* (*open_device)(const choral_device_config*, choral_device** device);
   void (*close_device)(choral_device*);
-
   const choral_memory_api* memory;
   const choral_weight_api* weights; /* null: weights stay with the CPU */
-
-  const choral_op* ops; /* always there */
+  const choral_op* ops;             /* always there */
   int64_t op_count;
   choral_status* (*supports_op)(choral_device*, const choral_op_query*, choral_support*); /* null: yes to all of ops */
-
   /* CustomOps ("rms_norm", "silu_and_mul", "gelu_and_mul", "rotary_embedding") that models are built with in this plug-in's form,
    * with the arguments of the operator of that meaning. A name that no layer declares fails the start. */
   const choral_op* custom_ops;
   int64_t custom_op_count;
-
   /* The fused operators. Names are known from the start, so that models can be built; the code comes at the first forward pass by
    * load_fused_ops, whose table then replaces fused_ops. When it fails, compositions are used and the reason is shown. */
   const char* const* fused_op_names;
   int64_t fused_op_count;
   choral_status* (*load_fused_ops)(choral_device*, const choral_op** ops, int64_t* op_count);
-
   const choral_worker_class* workers;
   int64_t worker_count;
   const choral_patch* patches;
   int64_t patch_count;
+  choral_status* (*measure_peaks)(choral_device*, choral_stream*, choral_peaks*); /* null: it states none. Minor 5 */
 } choral_plugin;
 
 /* The one exported symbol. `host` outlives the library. Null when this plug-in cannot work with such a host at all. */

@@ -94,6 +94,9 @@ choral_status* prepack(choral_device* device, choral_stream* stream, const chora
 void release_packed(choral_device* device, choral_packed* packed);
 choral_status* read_row(choral_device* device, const choral_packed* packed, int64_t row, float* out);
 
+// peaks.cc
+choral_status* measure_peaks(choral_device* device, choral_stream* stream, choral_peaks* result);
+
 // config.cc
 choral_status* check_and_update_config(choral_config* config);
 choral_status* supports_op(choral_device* device, const choral_op_query* query, choral_support* answer);

@@ -125,5 +125,25 @@ TEST_F(DeviceTest, WhatLiesOnTheDeviceIsCheckedThere) {
   EXPECT_FINE(plugin().memory->stream_synchronize(device.handle, device.stream));  // it was told
 }
 
+TEST_F(DeviceTest, StatesItsPeaks) {
+  OpenDevice device;
+  choral_peaks peaks{};
+  peaks.header = CHORAL_HEADER(choral_peaks);
+  EXPECT_FINE(plugin().measure_peaks(device.handle, device.stream, &peaks));
+  EXPECT_GT(peaks.read_bytes_per_s, 0);
+  EXPECT_GT(peaks.copy_bytes_per_s, 0);
+  EXPECT_GT(peaks.f32_ops_per_s, 0);
+  EXPECT_GT(peaks.bf16_ops_per_s, 0);
+  EXPECT_GT(peaks.int8_ops_per_s, 0);
+  EXPECT_EQ(peaks.header.struct_size, sizeof peaks);
+
+  choral_peaks of_older_host{};  // which knows but the first
+  of_older_host.header = CHORAL_HEADER(choral_peaks);
+  of_older_host.header.struct_size = offsetof(choral_peaks, copy_bytes_per_s);
+  EXPECT_FINE(plugin().measure_peaks(device.handle, device.stream, &of_older_host));
+  EXPECT_GT(of_older_host.read_bytes_per_s, 0);
+  EXPECT_EQ(of_older_host.copy_bytes_per_s, 0);
+}
+
 }  // namespace
 }  // namespace choral_cuda

@@ -91,5 +91,45 @@ TEST(Errors, WhileOpeningLeaveNothing) {
   }
 }
 
+TestStatus measure_peaks(const OpenDevice& device, choral_peaks* peaks) {
+  *peaks = {};
+  peaks->header = CHORAL_HEADER(choral_peaks);
+  return seen(plugin().measure_peaks(device.handle, device.stream, peaks));
+}
+
+TEST(Errors, OfMemoryForMeasuringPeaksAreAnAnswer) {
+  const Emulation small("memory_mib=1");
+  OpenDevice device;
+  void* most = device.allocate((1 << 20) - (64 << 10));
+  choral_peaks peaks{};
+  const auto refused = measure_peaks(device, &peaks);
+  EXPECT_EQ(refused.code, CHORAL_RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.message, HasSubstr("no room for 128 KiB"));
+  EXPECT_EQ(peaks.read_bytes_per_s, 0) << "a call that fails leaves its outputs as they were";
+  device.release(most);
+  EXPECT_EQ(measure_peaks(device, &peaks).code, 0);
+  EXPECT_GT(peaks.read_bytes_per_s, 0);
+}
+
+// Each call that measuring makes, failing once: an error, nothing left behind, and the next measurement is right.
+TEST(Errors, WhileMeasuringPeaksLeaveNothing) {
+  struct Failure {
+    const char* call;
+    int at;  // what opening takes comes before
+  };
+  for (const Failure& failure : {Failure{"cudaEventElapsedTime", 1}, Failure{"cudaEventElapsedTime", 30}, Failure{"enqueue", 1},
+                                 Failure{"enqueue", 13}, Failure{"cudaMemcpyAsync", 2}, Failure{"cudaEventSynchronize", 1}}) {
+    const Emulation broken("with=801,at=" + std::to_string(failure.at) + ",fail=" + failure.call);
+    OpenDevice device;
+    choral_peaks peaks{};
+    const auto failed = measure_peaks(device, &peaks);
+    EXPECT_EQ(failed.code, CHORAL_INTERNAL) << failure.call;
+    EXPECT_THAT(failed.message, AllOf(HasSubstr("measure_peaks"), HasSubstr("cudaErrorNotSupported"))) << failure.call;
+    EXPECT_EQ(peaks.int8_ops_per_s, 0);
+    EXPECT_EQ(measure_peaks(device, &peaks).code, 0) << failure.call;
+    EXPECT_GT(peaks.int8_ops_per_s, 0);
+  }
+}
+
 }  // namespace
 }  // namespace choral_cuda

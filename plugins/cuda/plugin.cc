@@ -57,6 +57,7 @@ choral_plugin describe() {
   plugin.load_fused_ops = load_fused_ops;
   plugin.workers = kWorkers;
   plugin.worker_count = std::ssize(kWorkers);
+  plugin.measure_peaks = measure_peaks;
   return plugin;
 }
 

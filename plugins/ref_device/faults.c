@@ -100,7 +100,12 @@ const choral_plugin* choral_plugin_query(const choral_host* host) {
 #if defined(REF_FAULT_wrong_version) /* made for another major version */
   plugin.header.abi_major = 99;
 #elif defined(REF_FAULT_older_minor) /* from the first version, whose weights had no scales */
-  plugin.header.abi_minor = 0;
+  static choral_memory_api memory;
+  memory = *good->memory;
+  memory.header.struct_size = offsetof(choral_memory_api, capacity);
+  memory.header.abi_minor = plugin.header.abi_minor = 0;
+  plugin.header.struct_size = offsetof(choral_plugin, measure_peaks);
+  plugin.memory = &memory;
 #elif defined(REF_FAULT_unasked)     /* does not say what it serves: every form of an operator that it has */
   plugin.supports_op = NULL;
 #elif defined(REF_FAULT_truncated)   /* ends before the functions that every plug-in has */

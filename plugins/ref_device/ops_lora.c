@@ -1,5 +1,6 @@
 /* Adapters on stacks. A row's sum runs over k in order in one float, and knows nothing of how its slot was named: so the sgmv
- * forms give the bits of the bgmv ones. */
+ * forms give the bits of the bgmv ones. It ends where the slot's rank does: the zeros beyond would only make a sum of -0 one of
+ * +0, which every sum of an expand becomes. */
 #include "device.h"
 #include "mapping.h"
 #include "numbers.h"
@@ -21,35 +22,44 @@ static void run_row(const choral_lora_args* a, form what, int64_t row, int32_t s
     return;
   }
   const float* x = (const float*)a->x.data + row * a->x.stride;
+  const int64_t most = what == kShrink ? a->stack.rows : a->stack.cols, rank = a->ranks == NULL ? most : a->ranks[slot];
   for (int64_t j = 0; j < a->stack.rows; ++j) {
     const int64_t first = (slot * a->stack.rows + j) * a->stack.cols;
+    const int64_t cols = what == kExpand ? rank : j < rank ? a->stack.cols : 0;
     float sum = 0.0f;
-    for (int64_t k = 0; k < a->stack.cols; ++k) sum += x[k] * stack_element(&a->stack, first + k);
+    for (int64_t k = 0; k < cols; ++k) sum += x[k] * stack_element(&a->stack, first + k);
     if (what == kShrink) {
       y[j] = a->scaling * sum;
     } else {
+      sum += 0.0f;
       y[a->slice_begin + j] = a->add ? y[a->slice_begin + j] + sum : sum;
     }
   }
 }
 
-/* Whether the slot is one of the stack's or -1; else it is an error. */
-static int known_slot(const choral_lora_args* a, int32_t slot, ref_failure* failure) {
-  if (slot >= -1 && slot < a->stack.slots) return 1;
-  ref_fail(failure, CHORAL_INVALID_ARGUMENT, "adapters: slot %d of %lld", slot, (long long)a->stack.slots);
+/* Whether the slot is one of the stack's, of a rank that it may have, or -1; else it is an error. */
+static int known_slot(const choral_lora_args* a, form what, int32_t slot, ref_failure* failure) {
+  const int64_t most = what == kShrink ? a->stack.rows : a->stack.cols;
+  if (slot < -1 || slot >= a->stack.slots) {
+    ref_fail(failure, CHORAL_INVALID_ARGUMENT, "adapters: slot %d of %lld", slot, (long long)a->stack.slots);
+  } else if (slot >= 0 && a->ranks != NULL && (a->ranks[slot] < 0 || a->ranks[slot] > most)) {
+    ref_fail(failure, CHORAL_INVALID_ARGUMENT, "adapters: rank %d of %lld", a->ranks[slot], (long long)most);
+  } else {
+    return 1;
+  }
   return 0;
 }
 
 static void by_row(const choral_lora_args* a, form what, ref_failure* failure) {
   for (int64_t row = 0; row < a->y.rows; ++row) {
-    if (!known_slot(a, a->slot_of[row], failure)) return;
+    if (!known_slot(a, what, a->slot_of[row], failure)) return;
     if (a->slot_of[row] >= 0) run_row(a, what, row, a->slot_of[row]);
   }
 }
 
 static void by_sequence(const choral_lora_args* a, form what, ref_failure* failure) {
   for (int64_t s = 0; s < a->sequence_count; ++s) {
-    if (!known_slot(a, a->slot_of[s], failure)) return;
+    if (!known_slot(a, what, a->slot_of[s], failure)) return;
     if (a->starts[s] < 0 || a->lengths[s] < 0 || (int64_t)a->starts[s] + a->lengths[s] > a->y.rows) {
       ref_fail(failure, CHORAL_INVALID_ARGUMENT, "adapters: sequence %lld has rows that are not there", (long long)s);
       return;
@@ -85,6 +95,8 @@ static choral_status* submit(choral_device* device, choral_stream* stream, const
   a.stack.data = ref_map_array(device, name, a.stack.data, (int64_t)count, element, &error);
   if (what != kScale) a.x = ref_map_matrix(device, name, a.x, &error);
   a.y = ref_map_matrix(device, name, a.y, &error);
+  if (what == kScale) a.ranks = NULL;
+  if (a.ranks != NULL) a.ranks = ref_map_array(device, name, a.ranks, a.stack.slots, sizeof *a.ranks, &error);
   const int64_t named = sequences ? a.sequence_count : a.y.rows;
   a.slot_of = ref_map_array(device, name, a.slot_of, named, sizeof *a.slot_of, &error);
   if (sequences) {

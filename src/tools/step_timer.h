@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,16 +22,28 @@ struct StepTimerOptions {
 };
 std::vector<std::string> synthetic_names();
 
+// Where a step's time goes, by operators timed one after the other: on a device each is waited for, so that together they take
+// longer than a step.
+struct OperatorTime {
+  std::string name;
+  double calls = 0;  // of one step
+  double seconds = 0;
+};
+
 struct StepTiming {
   int batch = 0;        // sequences in the step
   int tokens = 0;       // rows in the step
   int steps = 0;        // measured
   double median_s = 0;  // of one step
   double best_s = 0;
-  double weight_bytes = 0;     // of weights read by one step
-  double flops = 0;            // of the matrix products of one step (attention not counted)
-  double attention_share = 0;  // of the step's time; measured in steps of their own
-  double shrink_share = 0;     // LoRA's, up to the low rank; the rest of it is in the products
+  double weight_bytes = 0;                   // of weights read by one step
+  double flops = 0;                          // of the matrix products of one step (attention not counted)
+  double attention_share = 0;                // of the step's time; measured in steps of their own
+  double shrink_share = 0;                   // LoRA's, up to the low rank; on a CPU the rest of it is in the products
+  double product_s = 0;                      // of the operators that read those weights
+  std::vector<OperatorTime> operators = {};  // the longest first
+  // Of the median step, what the host did not wait for the device; nothing where the host computes.
+  std::optional<double> host_s = {};
 
   double tokens_per_s() const { return tokens / median_s; }
   double weight_gbps() const { return weight_bytes / median_s * 1e-9; }
@@ -46,6 +59,7 @@ struct TimedModel {
   int64_t max_model_len = 0;
   std::string cpu_level;
   int threads = 0;
+  std::string device;  // in words; empty: the CPU
   std::vector<std::string> notes;
 };
 
@@ -73,8 +87,8 @@ class StepTimer {
   // Whether decode() and prefill() can be asked for these: a batch that does not fit into the KV cache would never decode
   // together.
   virtual Status check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const = 0;
-  // With the threads and the CPU level of the model.
-  virtual kernels::MachinePeaks measure_peaks() = 0;
+  // Of the model's device, or of the CPU with its threads and level. unsupported: a device that states none.
+  virtual Result<kernels::MachinePeaks> measure_peaks() = 0;
 
   // `batch` sequences with `context` tokens each make one token a step, `steps` times. Steps of the casts alternate, so that
   // whatever else happens on the machine meets all of them alike. One timing a cast.

@@ -448,7 +448,11 @@ class CliTest(program.ProgramTest):
         for result in report["results"]:
             self.assertGreater(result["tokens_per_s"], 0)
         self.assertGreater(report["peaks_after"]["read_gbps"], 0)
-        self.assertIn("% of read", self.run_ok("bench", MODEL, "--batch", "1,2", "--prefill", "16", "--steps", "2").stdout)
+            self.assertIn("matmul", [op["name"] for op in result["operators"]])
+            self.assertGreater(result["products"]["of_fma_peak"], 0)
+        text = self.run_ok("bench", MODEL, "--batch", "1,2", "--prefill", "16", "--steps", "2", "--ops").stdout
+        for part in ("% of read", "% of FMA", "\npaged_attention ", "products, of read"):
+            self.assertIn(part, text)
         short = json.loads(self.run_ok("bench", MODEL, "--max-model-len", "100", "--batch", "1", "--steps", "2", "--json").stdout)
         self.assertEqual([row["tokens"] for row in short["results"] if row["phase"] == "prefill"], [99])
         self.run_fails(2, "bench", says=["--synthetic"])

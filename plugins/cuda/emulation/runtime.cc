@@ -1,5 +1,6 @@
 // The functions of runtime_api.h.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -134,6 +135,7 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
@@ -204,6 +206,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     if (device != 0) return cudaErrorInvalidDevice;
     switch (attribute) {
       case cudaDevAttrMultiProcessorCount: *value = 4; return cudaSuccess;
+      case cudaDevAttrL2CacheSize: *value = 4 << 10; return cudaSuccess;
       case cudaDevAttrComputeCapabilityMajor: *value = r.faults.capability / 10; return cudaSuccess;
       case cudaDevAttrComputeCapabilityMinor: *value = r.faults.capability % 10; return cudaSuccess;
       case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; return cudaSuccess;
@@ -361,8 +364,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   });
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  return call("cudaEventCreateWithFlags", [&](Runtime&) { return *event = new CUevent_st, cudaSuccess; });
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  return call("cudaEventCreateWithFlags", [&](Runtime&) {
+    *event = new CUevent_st;
+    if ((flags & cudaEventDisableTiming) == 0) (*event)->passed = std::make_shared<double>(0);
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -372,6 +379,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return call("cudaEventRecord", [&](Runtime&) {
+    if (event->passed != nullptr) {
+      stream->queue->push([passed = event->passed] {
+        *passed = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+      });
+    }
     event->queue = stream->queue;
     event->number = stream->queue->queued;
     return cudaSuccess;
@@ -381,6 +393,17 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return call("cudaEventSynchronize", [&](Runtime& r) {
     if (event->queue != nullptr) event->queue->run_to(event->number);
+    return r.broken;
+  });
+}
+
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  return call("cudaEventElapsedTime", [&](Runtime& r) {
+    for (const cudaEvent_t event : {begin, end}) {
+      if (event->passed == nullptr || event->queue == nullptr) return cudaErrorInvalidResourceHandle;
+      if (event->queue->begun < event->number) return cudaErrorNotReady;
+    }
+    *ms = static_cast<float>((*end->passed - *begin->passed) * 1e3);
     return r.broken;
   });
 }

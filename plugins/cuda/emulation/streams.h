@@ -40,6 +40,8 @@ struct CUstream_st {
 struct CUevent_st {
   std::shared_ptr<cuda_emulation::Queue> queue;  // null: never recorded
   int64_t number = 0;
+  // When the queue came by, in seconds; null: it is not for timing.
+  std::shared_ptr<double> passed;
 };
 
 struct CUmemPoolHandle_st {

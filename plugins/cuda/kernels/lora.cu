@@ -3,7 +3,7 @@
 // A row's sums have one order, however its slot was named and whoever is beside it. Shrink: a warp has an element of y; each lane
 // sums eight columns of every 256 in order, then the lanes are added (reduce.h). Expand: a thread has an element of y and sums
 // the rank in order. Rows that follow each other in one slot share what is read of A and B (kRows of them); the sums stay their
-// own.
+// own. What lies beyond a slot's rank is not read. It would add zeros, which change no sum but −0: so an expand's becomes +0.
 #include "ptx.h"
 #include "reduce.h"
 #include "rows.h"
@@ -30,9 +30,12 @@ struct Adapters {
   int64_t sequence_count, slice_begin;
   float scaling;
   bool add;
+  const int32_t* ranks;  // null: those of the stack
+  int64_t most_rank;
   int32_t* fault;
 
-  Adapters(const Launch& launch, const choral_lora_args& a, bool by_sequence)
+  // `most`: the stack's rank; 0: it has none.
+  Adapters(const Launch& launch, const choral_lora_args& a, bool by_sequence, int64_t most)
       : x(a.x),
         y(a.y),
         y_rows(a.y.rows),
@@ -44,7 +47,12 @@ struct Adapters {
         slice_begin(a.slice_begin),
         scaling(a.scaling),
         add(a.add != 0),
+        ranks(most > 0 ? a.ranks : nullptr),
+        most_rank(most),
         fault(launch.fault) {}
+
+  // Of a slot that slot() gave.
+  __device__ __forceinline__ int64_t rank(int32_t slot) const { return ranks == nullptr ? most_rank : ranks[slot]; }
 
   // The slot of a row, -1: none. All lanes of a warp ask together.
   __device__ __forceinline__ int32_t slot(int64_t row) const {
@@ -65,7 +73,8 @@ struct Adapters {
         slot = other > slot ? other : slot;
       }
     }
-    if (slot < -1 || slot >= stack.slots) {
+    const bool there = slot >= -1 && slot < stack.slots;
+    if (!there || (slot >= 0 && (rank(slot) < 0 || rank(slot) > most_rank))) {
       report(fault, kAdapterBeyond);
       return -1;
     }
@@ -127,9 +136,10 @@ __device__ __forceinline__ void for_runs(const Adapters& a, int64_t first, One o
 template <int dtype, bool vectors, int count>
 __device__ __forceinline__ void shrink_rows(const Adapters& a, int64_t first, int32_t slot, int64_t j) {
   const unsigned char* weights = a.stack.data + (slot * a.stack.rows + j) * a.stack.cols * kElementBytes<dtype>;
+  const int64_t cols = j < a.rank(slot) ? a.stack.cols : 0;
   float sums[count] = {};
 #pragma unroll 4
-  for (int64_t k = threadIdx.x % kWarp * kLaneColumns; k < a.stack.cols; k += kWarpColumns) {
+  for (int64_t k = threadIdx.x % kWarp * kLaneColumns; k < cols; k += kWarpColumns) {
     float w[kLaneColumns], x[kLaneColumns];
     load_8<dtype, vectors>(weights, k, a.stack.cols, w);
 #pragma unroll
@@ -159,13 +169,14 @@ __global__ void __launch_bounds__(kShrinkThreads) shrink_kernel(Adapters a) {
 template <int dtype, bool vectors, int kRows, int count>
 __device__ __forceinline__ void expand_rows(const Adapters& a, const float* x, int at, int64_t first, int32_t slot, int64_t o) {
   const unsigned char* weights = a.stack.data + (slot * a.stack.rows + o) * a.stack.cols * kElementBytes<dtype>;
+  const int64_t rank = a.rank(slot);
   float sums[count] = {};
-  for (int64_t k = 0; k < a.stack.cols; k += kLaneColumns) {
+  for (int64_t k = 0; k < rank; k += kLaneColumns) {
     float w[kLaneColumns];
     load_8<dtype, vectors>(weights, k, a.stack.cols, w);
 #pragma unroll
     for (int i = 0; i < kLaneColumns; ++i) {
-      if (k + i >= a.stack.cols) break;
+      if (k + i >= rank) break;
 #pragma unroll
       for (int r = 0; r < count; ++r) sums[r] = fmaf(x[(k + i) * kRows + at + r], w[i], sums[r]);
     }
@@ -173,7 +184,8 @@ __device__ __forceinline__ void expand_rows(const Adapters& a, const float* x, i
 #pragma unroll
   for (int r = 0; r < count; ++r) {
     float& y = a.y[first + r][a.slice_begin + o];
-    y = a.add ? y + sums[r] : sums[r];
+    const float sum = sums[r] + 0.0f;
+    y = a.add ? y + sum : sum;
   }
 }
 
@@ -235,7 +247,7 @@ cudaError_t launch_typed(const Launch& launch, const choral_lora_args& args, con
 
 template <Direction direction>
 cudaError_t launch_lora(const Launch& launch, const choral_lora_args& args, bool by_sequence) {
-  const Adapters a(launch, args, by_sequence);
+  const Adapters a(launch, args, by_sequence, direction == Direction::kShrink ? args.stack.rows : args.stack.cols);
   if (a.y_rows == 0 || a.stack.rows == 0 || a.stack.slots == 0) return cudaSuccess;
   switch (args.stack.dtype) {
     case CHORAL_F32: return launch_typed<direction, CHORAL_F32>(launch, args, a);
@@ -263,7 +275,7 @@ cudaError_t sgmv_expand(const Launch& launch, const choral_lora_args& a) {
 cudaError_t sgmv_expand_slice(const Launch& launch, const choral_lora_args& a) { return sgmv_expand(launch, a); }
 
 cudaError_t bgmv_scale(const Launch& launch, const choral_lora_args& args) {
-  const Adapters a(launch, args, false);
+  const Adapters a(launch, args, false, 0);
   if (a.y_rows == 0 || a.stack.cols == 0 || a.stack.slots == 0) return cudaSuccess;
   const dim3 blocks(static_cast<unsigned>(a.y_rows), static_cast<unsigned>(ceil_div<int64_t>(a.stack.cols, kExpandThreads)));
   return launch_kernel(scale_kernel, {blocks, dim3(kExpandThreads)}, launch.stream, a);

@@ -1,5 +1,5 @@
 // The operators on adapters' stacks: against sums in double; a row has the same bits by its own slot and by its sequence's, alone
-// and among many; rows of no slot are not touched.
+// and among many, with its slot's rank and without; rows of no slot are not touched.
 #include <cmath>
 
 #include "float16.h"
@@ -18,6 +18,15 @@ class TestStack {
   }
   choral_lora_stack view() const {
     return {dtype_ == CHORAL_F32 ? static_cast<const void*>(floats_.data()) : halves_.data(), slots_, rows_, cols_, dtype_, 0};
+  }
+  enum class Rank { kRows, kCols };
+  // What lies beyond the slots' ranks becomes `value`.
+  void fill_beyond(const Shared<int32_t>& ranks, Rank along, float value) {
+    for (int64_t i = 0; i < slots_ * rows_ * cols_; ++i) {
+      if ((along == Rank::kRows ? i / cols_ % rows_ : i % cols_) < ranks[i / (rows_ * cols_)]) continue;
+      halves_[i] = dtype_ == CHORAL_F16 ? to_f16(value) : to_bf16(value);
+      floats_[i] = value;
+    }
   }
   double at(int64_t slot, int64_t row, int64_t col) const { return floats_[(slot * rows_ + row) * cols_ + col]; }
 
@@ -115,6 +124,54 @@ TEST_P(Lora, ExpandAddsOrAssigns) {
   }
 }
 
+// Beside ranks the padding is not read: with noise there bits are those of zeros without ranks.
+TEST_P(Lora, RanksOfSlotsSpareWorkAndChangeNoBit) {
+  using Rank = TestStack::Rank;
+  const Shared<int32_t> ranks{static_cast<int32_t>(param_.rank) - 2, static_cast<int32_t>(param_.rank), 0};
+  constexpr float kNoise = 1000;
+  for (const bool shrink : {true, false}) {
+    const int64_t rows = shrink ? param_.rank : param_.out, cols = shrink ? param_.in : param_.rank;
+    TestStack zeros(kSlots, rows, cols, param_.dtype), noise(kSlots, rows, cols, param_.dtype);
+    zeros.fill_beyond(ranks, shrink ? Rank::kRows : Rank::kCols, 0);
+    noise.fill_beyond(ranks, shrink ? Rank::kRows : Rank::kCols, kNoise);
+    for (const int32_t add : {0, 1}) {
+      TestMatrix x(kRows, cols), wanted(kRows, rows), by_rows(kRows, rows), by_sequences(kRows, rows);
+      x.fill(1), wanted.fill(2), by_rows.fill(2), by_sequences.fill(2);
+      choral_lora_args args{.x = x.view(), .stack = zeros.view(), .y = wanted.view(), .slot_of = slots_.data(), .scaling = 1};
+      args.add = add;
+      ASSERT_EQ(done((shrink ? bgmv_shrink : bgmv_expand)(TestLaunch(0, 1000).get(), args)), cudaSuccess);
+      args.stack = noise.view(), args.ranks = ranks.data(), args.y = by_rows.view();
+      ASSERT_EQ(done((shrink ? bgmv_shrink : bgmv_expand)(TestLaunch(0, 1000).get(), args)), cudaSuccess);
+      args.y = by_sequences.view();
+      ASSERT_EQ(done((shrink ? sgmv_shrink : sgmv_expand)(TestLaunch(0, 1).get(), by_sequence(args))), cudaSuccess);
+      for (int64_t r = 0; r < kRows; ++r) {
+        EXPECT_TRUE(same_bits(by_rows.row(r), wanted.row(r))) << shrink << ' ' << r;
+        EXPECT_TRUE(same_bits(by_sequences.row(r), wanted.row(r))) << shrink << ' ' << r;
+      }
+    }
+  }
+}
+
+// A product too small for a float is −0, which a zero added to it makes +0; so is y, that it is added to.
+TEST(LoraRanks, MinusZeroIsThatOfThePadding) {
+  const Shared<int32_t> none{0}, one{1}, slot{0};
+  TestStack tiny(1, 20, 8, CHORAL_F32);
+  tiny.fill_beyond(none, TestStack::Rank::kCols, -1e-30f);
+  tiny.fill_beyond(one, TestStack::Rank::kCols, 0);
+  TestMatrix x(1, 8), padded(1, 20), ranked(1, 20);
+  for (int64_t k = 0; k < 8; ++k) x.at(0, k) = k == 0 ? 1e-30f : 0.0f;
+  for (const int32_t add : {0, 1}) {
+    for (int64_t c = 0; c < 20; ++c) padded.at(0, c) = ranked.at(0, c) = -0.0f;
+    choral_lora_args args{.x = x.view(), .stack = tiny.view(), .y = padded.view(), .slot_of = slot.data()};
+    args.add = add;
+    ASSERT_EQ(done(bgmv_expand(TestLaunch().get(), args)), cudaSuccess);
+    args.ranks = one.data(), args.y = ranked.view();
+    ASSERT_EQ(done(bgmv_expand(TestLaunch().get(), args)), cudaSuccess);
+    EXPECT_TRUE(same_bits(ranked.row(0), padded.row(0)));
+    EXPECT_FALSE(std::signbit(ranked.at(0, 0)));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Stacks, Lora,
                          ::testing::Values(Case{CHORAL_F32, 8, 48, 20}, Case{CHORAL_BF16, 16, 600, 136},
                                            Case{CHORAL_F16, 8, 264, 20}, Case{CHORAL_BF16, 5, 37, 13},
@@ -145,6 +202,16 @@ TEST(LoraFaults, SlotsAndSequencesThatAreNotThere) {
   ASSERT_EQ(done(bgmv_shrink(rows.get(), args)), cudaSuccess);
   EXPECT_EQ(rows.fault(), kAdapterBeyond);
   for (int64_t r = 0; r < 4; ++r) EXPECT_EQ(std::isnan(y.at(r, 0)), r != 1);
+  for (const int32_t rank : {9, -1}) {
+    const Shared<int32_t> ranks{rank, 8, 8};
+    auto ranked = args;
+    ranked.slot_of = slot.data(), ranked.ranks = ranks.data();
+    ranked.x.rows = ranked.y.rows = 1;
+    TestLaunch launch;
+    ASSERT_EQ(done(bgmv_shrink(launch.get(), ranked)), cudaSuccess);
+    EXPECT_EQ(launch.fault(), kAdapterBeyond) << rank;
+    EXPECT_TRUE(std::isnan(y.at(0, 0)));
+  }
   auto beyond = args;
   beyond.slot_of = slot.data(), beyond.starts = start.data(), beyond.lengths = length.data(), beyond.sequence_count = 1;
   ASSERT_EQ(done(sgmv_shrink(sequences.get(), beyond)), cudaSuccess);

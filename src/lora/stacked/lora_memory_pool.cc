@@ -23,12 +23,12 @@ LoRAMemoryPool::Stacks empty_stacks(const LoRATarget& target) {
   if (target.kind == TargetKind::kEmbedding) {
     stacks.in = 1;
     stacks.out = target.in;
-    stacks.pairs.push_back({.columns = {0, target.in}, .rank = 0, .a = {}, .b = {}});
+    stacks.pairs.push_back({.columns = {0, target.in}});
     return stacks;
   }
   stacks.in = target.in;
   for (const auto& member : target.members) {
-    stacks.pairs.push_back({.columns = {stacks.out, member.out}, .rank = 0, .a = {}, .b = {}});
+    stacks.pairs.push_back({.columns = {stacks.out, member.out}});
     stacks.out += member.out;
   }
   return stacks;
@@ -88,16 +88,22 @@ LoRAMemoryPool::LoRAMemoryPool(const platform::Context& ctx, std::span<const LoR
   for (const auto& target : targets) stacks_.push_back(empty_stacks(target));
 }
 
-kernels::LoRAStack LoRAMemoryPool::stack_of(const Tensor& stack) {
+platform::ops::Stack LoRAMemoryPool::stack_of(const Tensor& stack) {
   const TensorView view = stack.view();
-  return {view.data, view.dtype, view.shape[0], view.shape[1], view.shape[2], row_bytes(view.dtype, view.shape[2])};
+  return {{view.data, view.dtype, view.shape[0], view.shape[1], view.shape[2], row_bytes(view.dtype, view.shape[2])}, {}};
+}
+
+platform::ops::Stack LoRAMemoryPool::ranked(const Pair& pair, const Tensor& stack) {
+  platform::ops::Stack made = stack_of(stack);
+  made.ranks = {pair.ranks, pair.ranks_on_device.as<int32_t>().data()};
+  return made;
 }
 
 int64_t LoRAMemoryPool::slot_bytes(int32_t slot) const {
   int64_t bytes = slots_[slot].bytes;
   for (const auto& stacks : stacks_) {
     const auto share = [](const Tensor& tensor) { return tensor.empty() ? 0 : tensor.size_bytes() / tensor.shape()[0]; };
-    for (const auto& pair : stacks.pairs) bytes += share(pair.a) + share(pair.b);
+    for (const auto& pair : stacks.pairs) bytes += share(pair.a) + share(pair.b) + share(pair.ranks_on_device);
     bytes += share(stacks.factors) + share(stacks.offsets);
   }
   return bytes;
@@ -302,13 +308,16 @@ Status LoRAMemoryPool::grow(int target, int64_t slots, const PackedVoice* voice)
     if (rank == 0 || (rank == pair.rank && pair.a.shape()[0] >= slots)) continue;
     CHORAL_TRY(auto a, allocate(size_.dtype, {slots, rank, stacks.in}));
     auto b = allocate(size_.dtype, {slots, pair.columns.count, rank});
-    if (!b.ok()) {
-      size_bytes_ -= a.size_bytes();
-      return std::move(b).status();
+    auto ranks = b.ok() ? allocate(DType::kI32, {slots}) : Result<Tensor>(b.status());
+    if (!ranks.ok()) {
+      size_bytes_ -= a.size_bytes() + (b.ok() ? b->size_bytes() : 0);
+      return std::move(ranks).status();
     }
     take(pair.a, std::move(a));
     take(pair.b, std::move(*b));
+    take(pair.ranks_on_device, std::move(*ranks));
     pair.rank = rank;
+    pair.ranks.assign(slots, 0);
     CHORAL_RETURN_IF_ERROR(
         rewrite([&](int64_t slot, const PackedVoice* v) { return write_pair(target, pair, stacks.in, slot, v); }));
   }
@@ -337,6 +346,8 @@ Status LoRAMemoryPool::write_pair(int target, Pair& pair, int64_t in, int64_t sl
              OptimizedLoRAWeights::create(voice == nullptr ? nobody : *voice, target, pair.columns, in, pair.rank, size_.dtype));
   write_slot(pair.a, slot, weights.lora_a().data);
   write_slot(pair.b, slot, weights.lora_b().data);
+  pair.ranks[slot] = voice == nullptr ? 0 : static_cast<int32_t>(OptimizedLoRAWeights::voice_rank(*voice, target, pair.columns));
+  write_slot(pair.ranks_on_device, slot, std::as_bytes(std::span(pair.ranks).subspan(slot, 1)).data());
   return {};
 }
 

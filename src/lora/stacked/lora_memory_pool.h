@@ -2,8 +2,9 @@
 // one pair for each projection, in one float type; beside them DoRA's factors and biases [slots, out], and what is no stack:
 // replaced matrices and embeddings' lookups, packed by the device. A stack's rank is the largest that is in it, rounded up to
 // eight, and its slots are as many as were needed at a time, so both grow, by copies from the host's panels; what nobody touches
-// has no stack. Zeros pad: they add nothing, so an answer's bits do not depend on the padding. Engine thread; what changes slots
-// is called between steps; a steady state allocates and copies nothing.
+// has no stack. Zeros pad: they add nothing, so an answer's bits do not depend on the padding; beside each pair stand its slots'
+// own ranks, by which a device passes over the padding. Engine thread; what changes slots is called between steps; a steady state
+// allocates and copies nothing.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/lora/lora_stack.h"
 #include "lora/stacked/optimized_lora_weights.h"
 #include "lora/target.h"
+#include "platform/ops/arguments.h"
 #include "platform/session.h"
 
 namespace choral::lora {
@@ -32,7 +33,9 @@ class LoRAMemoryPool {
   struct Pair {
     LoRAColumns columns;
     int64_t rank = 0;
-    Tensor a, b;
+    Tensor a = {}, b = {};
+    std::vector<int32_t> ranks = {};  // by slot: of the voice that is there
+    Tensor ranks_on_device = {};      // [slots]
   };
   struct Stacks {
     int64_t in = 0, out = 0;
@@ -78,9 +81,12 @@ class LoRAMemoryPool {
   int64_t size_bytes() const { return size_bytes_; }
   // Of the voice in the slot: its share of the stacks, and its own matrices.
   int64_t slot_bytes(int32_t slot) const;
-  static kernels::LoRAStack stack_of(const Tensor& stack);
+  static platform::ops::Stack stack_of(const Tensor& stack);
+  static platform::ops::Stack stack_a(const Pair& pair) { return ranked(pair, pair.a); }
+  static platform::ops::Stack stack_b(const Pair& pair) { return ranked(pair, pair.b); }
 
  private:
+  static platform::ops::Stack ranked(const Pair& pair, const Tensor& stack);
   struct Term {
     std::weak_ptr<const PackedAdapter> adapter;
     float factor = 1.0F;

@@ -81,6 +81,11 @@ TEST_F(SlotLifeTest, AVoiceThatBeginsAgainIsNotCopiedAgain) {
   EXPECT_EQ(values(*adapters, voice, 16), before);
   EXPECT_FALSE(is_copied(*adapters, AdapterKey(3), PackedVoice(voice)));
   EXPECT_EQ(values(*adapters, voice, 16), before);
+  const auto& pair = adapters->pool().stacks(kQueryKeyValue).pairs.front();
+  const auto on_device = pair.ranks_on_device.as<int32_t>();
+  EXPECT_EQ(pair.rank, 16);
+  EXPECT_THAT(pair.ranks, ::testing::ElementsAre(2, 2, 9)) << "each slot's own, after stacks grew";
+  EXPECT_THAT(std::vector<int32_t>(on_device.begin(), on_device.end()), ::testing::ElementsAreArray(pair.ranks));
   EXPECT_EQ(adapters->memory().evictions(), 0);
   int64_t bytes = 0;
   for (int32_t slot = 0; slot < 3; ++slot) bytes += adapters->pool().slot_bytes(slot);

@@ -26,16 +26,15 @@ std::string described(const PackedVoice& voice) {
 
 using platform::Context;
 
-void shrink(const Context& ctx, const LoRABatch& batch, MatrixView<const float> x, const Tensor& a, MatrixView<float> middle) {
-  const auto stack = LoRAMemoryPool::stack_of(a);
+void shrink(const Context& ctx, const LoRABatch& batch, MatrixView<const float> x, const platform::ops::Stack& stack,
+            MatrixView<float> middle) {
   if (batch.is_prefill) return ctx.ops.sgmv_shrink(ctx, x, stack, batch.sequences, 1.0F, middle);
   ctx.ops.bgmv_shrink(ctx, x, stack, batch.indices, 1.0F, middle);
 }
 
 // y += middle·Bᵀ in the columns that B has.
-void expand(const Context& ctx, const LoRABatch& batch, MatrixView<const float> middle, const Tensor& b, int64_t begin,
-            MatrixView<float> y) {
-  const auto stack = LoRAMemoryPool::stack_of(b);
+void expand(const Context& ctx, const LoRABatch& batch, MatrixView<const float> middle, const platform::ops::Stack& stack,
+            int64_t begin, MatrixView<float> y) {
   constexpr bool kAdd = true;
   if (stack.rows == y.cols) {
     if (batch.is_prefill) return ctx.ops.sgmv_expand(ctx, middle, stack, batch.sequences, kAdd, y);
@@ -237,8 +236,8 @@ void StackedAdapters::run(const Context& ctx, int target, const LoRABatch& batch
     if (pair.rank == 0) continue;
     const platform::StepMark pair_mark(ctx);
     const auto middle = ctx.make_matrix(x.rows, pair.rank);
-    shrink(ctx, batch, x, pair.a, middle);
-    expand(ctx, batch, middle, pair.b, pair.columns.begin, y);
+    shrink(ctx, batch, x, LoRAMemoryPool::stack_a(pair), middle);
+    expand(ctx, batch, middle, LoRAMemoryPool::stack_b(pair), pair.columns.begin, y);
   }
 }
 
@@ -257,7 +256,7 @@ void StackedAdapters::change_product(const Context& ctx, int target, const LoRAB
   // A bias is a product with 1.
   CHORAL_CHECK(product.rows <= ones_.shape()[0], "more rows at once than a step has");
   const MatrixView<const float> ones(ones_.as<float>().data(), product.rows, 1);
-  if (!stacks.offsets.empty()) expand(ctx, batch, ones, stacks.offsets, 0, product);
+  if (!stacks.offsets.empty()) expand(ctx, batch, ones, LoRAMemoryPool::stack_of(stacks.offsets), 0, product);
 }
 
 void StackedAdapters::add_lora_embedding(const Context& ctx, int target, platform::IndexArray<int32_t> ids,
@@ -269,7 +268,7 @@ void StackedAdapters::add_lora_embedding(const Context& ctx, int target, platfor
   MatrixView<float> middle;
   if (pair.rank > 0) {
     middle = ctx.make_matrix(out.rows, pair.rank);
-    shrink(ctx, batch, {ones_.as<float>().data(), out.rows, 1}, pair.a, middle);  // zeros
+    shrink(ctx, batch, {ones_.as<float>().data(), out.rows, 1}, LoRAMemoryPool::stack_a(pair), middle);  // zeros
   }
   for_each_run(batch, [&](int64_t begin, int64_t count, int32_t slot) {
     const auto* module = pool_.module(slot, target);
@@ -285,7 +284,7 @@ void StackedAdapters::add_lora_embedding(const Context& ctx, int target, platfor
       rank += lookup->k();
     }
   });
-  if (pair.rank > 0) expand(ctx, batch, middle, pair.b, 0, out);
+  if (pair.rank > 0) expand(ctx, batch, middle, LoRAMemoryPool::stack_b(pair), 0, out);
 }
 
 // Runs of neighbouring rows that have a row of their own are looked up together.

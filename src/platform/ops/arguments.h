@@ -62,8 +62,12 @@ using Epilogue = kernels::Epilogue;
 using KvCacheView = kernels::KvCacheView;
 using AttentionParams = kernels::AttentionParams;
 using ClampedSwiglu = kernels::ClampedSwiglu;
-using Stack = kernels::LoRAStack;  // of adapters' matrices in the device's memory
 using QuantisedRows = kernels::QuantisedRows;
+
+// Of adapters' matrices in the device's memory.
+struct Stack : kernels::LoRAStack {
+  Indices ranks = {};  // [count]: from there on a slot's A has rows, its B columns of zeros; empty: nothing is said
+};
 
 }  // namespace ops
 }  // namespace choral::platform

@@ -61,7 +61,22 @@ ops::Slots ConformanceRun::slots(const std::vector<int64_t>& values) {
 }
 
 ops::Stack ConformanceRun::stack(int64_t slots, int64_t rows, int64_t cols, DType dtype) {
-  const auto floats = values(slots * rows * cols);
+  return stack_of(values(slots * rows * cols), slots, rows, cols, dtype);
+}
+
+ops::Stack ConformanceRun::stack(Ranked ranked, std::initializer_list<int32_t> ranks, int64_t rows, int64_t cols, DType dtype) {
+  const auto slots = static_cast<int64_t>(ranks.size());
+  auto floats = values(slots * rows * cols);
+  for (int64_t i = 0; i < std::ssize(floats); ++i) {
+    const int64_t along_rank = ranked == Ranked::kA ? i / cols % rows : i % cols;
+    if (along_rank >= ranks.begin()[i / (rows * cols)]) floats[i] = 0;
+  }
+  ops::Stack made = stack_of(floats, slots, rows, cols, dtype);
+  made.ranks = indices(ranks);
+  return made;
+}
+
+ops::Stack ConformanceRun::stack_of(std::span<const float> floats, int64_t slots, int64_t rows, int64_t cols, DType dtype) {
   const auto bytes = ctx_.kernel.scratch.make<std::byte>(row_bytes(dtype, slots * rows * cols));
   for (size_t i = 0; i < floats.size(); ++i) {
     const auto put = [&](const auto& value) { std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value); };
@@ -69,7 +84,7 @@ ops::Stack ConformanceRun::stack(int64_t slots, int64_t rows, int64_t cols, DTyp
     if (dtype == DType::kF16) put(to_float16(floats[i]));
     if (dtype == DType::kBF16) put(to_bfloat16(floats[i]));
   }
-  return {to_device(ctx_, std::span<const std::byte>(bytes)), dtype, slots, rows, cols, row_bytes(dtype, cols)};
+  return {{to_device(ctx_, std::span<const std::byte>(bytes)), dtype, slots, rows, cols, row_bytes(dtype, cols)}, {}};
 }
 
 PlacedRotary ConformanceRun::rotary(const kernels::RotaryParams& params) {

@@ -39,6 +39,9 @@ class ConformanceRun {
   ops::Indices indices(std::initializer_list<int32_t> values);
   ops::Slots slots(const std::vector<int64_t>& values);
   ops::Stack stack(int64_t slots, int64_t rows, int64_t cols, DType dtype);
+  // The same with zeros from each slot's rank on: of A in its rows, of B in its columns. One rank for each slot.
+  enum class Ranked { kA, kB };
+  ops::Stack stack(Ranked ranked, std::initializer_list<int32_t> ranks, int64_t rows, int64_t cols, DType dtype);
   PlacedRotary rotary(const kernels::RotaryParams& params);
   // The reference's is the host's. Null, with a status, when the device does not take it.
   const kernels::PackedMatrix* packed(const kernels::PackSpec& weight);
@@ -55,6 +58,7 @@ class ConformanceRun {
   const Status& status() const { return status_; }
 
  private:
+  ops::Stack stack_of(std::span<const float> values, int64_t slots, int64_t rows, int64_t cols, DType dtype);
   std::byte* kv_memory(int64_t blocks, int64_t elements, DType dtype);
 
   const Context& ctx_;

@@ -7,6 +7,7 @@ namespace {
 
 using Results = std::vector<Out>;
 constexpr int64_t kRows = 7, kSlots = 3, kIn = 48, kRank = 8, kOut = 20, kWide = 40;
+constexpr std::string_view kRanks = "ranks of slots";
 
 Indices slots_of_rows(ConformanceRun& run) { return run.indices({1, -1, 0, 0, 0, 1, -1}); }
 SlotSequences slots_of_sequences(ConformanceRun& run) {
@@ -28,26 +29,51 @@ Status check_types(Conformance& conformance, FunctionRef<Results(ConformanceRun&
   return {};
 }
 
+// `stack` makes it: run, type -> Stack.
+template <class D, class Slots, class MakeStack>
+Results run_shrink(ConformanceRun& run, DType dtype, Slots slots, MakeStack stack) {
+  const Out x = run.matrix(kRows, kIn), y = run.matrix(kRows, kRank);
+  run.call<D>(x, stack(run, dtype), slots(run), 0.5F, y);
+  return {y};
+}
+
 template <class D, class Slots>
 Status check_shrink(Conformance& conformance, Slots slots) {
-  return check_types(conformance, [&](ConformanceRun& run, DType dtype) {
-    const Out x = run.matrix(kRows, kIn), y = run.matrix(kRows, kRank);
-    run.call<D>(x, run.stack(kSlots, kRank, kIn, dtype), slots(run), 0.5F, y);
-    return Results{y};
+  CHORAL_RETURN_IF_ERROR(check_types(conformance, [&](ConformanceRun& run, DType dtype) {
+    return run_shrink<D>(run, dtype, slots, [](auto& r, DType type) { return r.stack(kSlots, kRank, kIn, type); });
+  }));
+  return conformance.check(kRanks, [&](ConformanceRun& run) {
+    return run_shrink<D>(run, DType::kBF16, slots, [](auto& r, DType type) {
+      return r.stack(ConformanceRun::Ranked::kA, {3, kRank, 0}, kRank, kIn, type);
+    });
   });
 }
 
 // Both of add; begin is of slices only.
+template <class D, class Slots, class MakeStack, class... Begin>
+Results run_expand(ConformanceRun& run, DType dtype, Slots slots, MakeStack stack, Begin... begin) {
+  const Out x = run.matrix(kRows, kRank), y = run.matrix(kRows, sizeof...(begin) == 0 ? kOut : kWide),
+            assigned = run.matrix(kRows, y.cols);
+  const Stack b = stack(run, dtype);
+  const auto rows = slots(run);
+  run.call<D>(x, b, rows, begin..., true, y);
+  run.call<D>(x, b, rows, begin..., false, assigned);
+  return {y, assigned};
+}
+
 template <class D, class Slots, class... Begin>
 Status check_expand(Conformance& conformance, Slots slots, Begin... begin) {
-  return check_types(conformance, [&](ConformanceRun& run, DType dtype) {
-    const Out x = run.matrix(kRows, kRank), y = run.matrix(kRows, sizeof...(begin) == 0 ? kOut : kWide),
-              assigned = run.matrix(kRows, y.cols);
-    const Stack b = run.stack(kSlots, kOut, kRank, dtype);
-    const auto rows = slots(run);
-    run.call<D>(x, b, rows, begin..., true, y);
-    run.call<D>(x, b, rows, begin..., false, assigned);
-    return Results{y, assigned};
+  CHORAL_RETURN_IF_ERROR(check_types(conformance, [&](ConformanceRun& run, DType dtype) {
+    return run_expand<D>(
+        run, dtype, slots, [](auto& r, DType type) { return r.stack(kSlots, kOut, kRank, type); }, begin...);
+  }));
+  return conformance.check(kRanks, [&](ConformanceRun& run) {
+    return run_expand<D>(
+        run, DType::kBF16, slots,
+        [](auto& r, DType type) {
+          return r.stack(ConformanceRun::Ranked::kB, {3, kRank, 0}, kOut, kRank, type);
+        },
+        begin...);
   });
 }
 

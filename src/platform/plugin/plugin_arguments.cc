@@ -35,6 +35,7 @@ choral_lora_args on_stack(const Stack& stack, Out y) {
                 .dtype = static_cast<int32_t>(stack.dtype),
                 .reserved = 0};
   args.y = matrix(y);
+  args.ranks = stack.ranks.on_device;
   return args;
 }
 

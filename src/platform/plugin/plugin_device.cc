@@ -1,5 +1,6 @@
 #include "platform/plugin/plugin_device.h"
 
+#include "base/clock.h"
 #include "kernels/gemm/gemm_float.h"
 #include "platform/plugin/plugin_host.h"
 
@@ -55,10 +56,36 @@ Status PluginDevice::copy(int32_t kind, void* to, int64_t to_pitch, const void* 
   copy.from_pitch = from_pitch;
   copy.row_bytes = row_bytes;
   copy.rows = rows;
-  return take_status(plugin_->memory.copy(handle_, stream_, &copy));
+  if (kind != CHORAL_DEVICE_TO_HOST) return take_status(plugin_->memory.copy(handle_, stream_, &copy));
+  const double begin = now_s();
+  Status copied = take_status(plugin_->memory.copy(handle_, stream_, &copy));
+  waited_s_ += now_s() - begin;
+  return copied;
 }
 
-Status PluginDevice::synchronize() { return take_status(plugin_->memory.stream_synchronize(handle_, stream_)); }
+Status PluginDevice::synchronize() {
+  const double begin = now_s();
+  Status done = take_status(plugin_->memory.stream_synchronize(handle_, stream_));
+  waited_s_ += now_s() - begin;
+  return done;
+}
+
+Result<kernels::MachinePeaks> PluginDevice::measure_peaks() {
+  if (plugin_->api.measure_peaks == nullptr) return unsupported("{} states no peaks", plugin_->name);
+  auto peaks = with_header<choral_peaks>();
+  Status measured = take_status(plugin_->api.measure_peaks(handle_, stream_, &peaks));
+  if (!measured.ok()) return std::move(measured).while_(plugin_->name + ": measuring its peaks");
+  constexpr double kGiga = 1e9, kMost = 1e18;
+  for (const double rate :
+       {peaks.read_bytes_per_s, peaks.copy_bytes_per_s, peaks.f32_ops_per_s, peaks.bf16_ops_per_s, peaks.int8_ops_per_s}) {
+    if (!(rate >= 0 && rate <= kMost)) return internal_error("{} states a peak of {} a second", plugin_->name, rate);
+  }
+  return kernels::MachinePeaks{.read_gbps = peaks.read_bytes_per_s / kGiga,
+                               .fma_gflops = peaks.f32_ops_per_s / kGiga,
+                               .int8_gops = peaks.int8_ops_per_s / kGiga,
+                               .tile_gflops = peaks.bf16_ops_per_s / kGiga,
+                               .copy_gbps = peaks.copy_bytes_per_s / kGiga};
+}
 
 namespace {
 

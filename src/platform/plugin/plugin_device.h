@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/thread_pool.h"
+#include "kernels/machine_peaks.h"
 #include "platform/device_memory.h"
 #include "platform/plugin/plugin_library.h"
 #include "platform/plugin/weight_scales.h"
@@ -30,6 +31,10 @@ class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
   Result<std::optional<DeviceMemory>> memory() const;
   Status copy(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes, int64_t rows);
   Status synchronize();
+  // unsupported: it states none.
+  Result<kernels::MachinePeaks> measure_peaks();
+  // In synchronize() and in copies to the host, which wait for what was queued before them.
+  double waited_s() const { return waited_s_; }
 
  private:
   PluginDevice(std::shared_ptr<const PluginLibrary> plugin) : plugin_(std::move(plugin)) {}
@@ -37,6 +42,7 @@ class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
   std::shared_ptr<const PluginLibrary> plugin_;
   choral_device* handle_ = nullptr;
   choral_stream* stream_ = nullptr;
+  double waited_s_ = 0;
 };
 
 // A weight in the device's layout.

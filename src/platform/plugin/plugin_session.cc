@@ -261,8 +261,10 @@ bool PluginSession::call(OpSet set, OpId op, const void* args) {
   if (!lost_.ok()) return true;  // nothing of this step will be used
   if (function == nullptr) return false;
   choral_status* status = function(device_->handle(), device_->stream(), args);
-  if (status == nullptr) [[likely]]
+  if (status == nullptr) [[likely]] {
+    if (finish_each_) fail(device_->synchronize().while_(name_of(op)));
     return true;
+  }
   Status failed = take_status(status);
   if (trying_) {
     refusal_ = std::move(failed);
@@ -282,6 +284,7 @@ void PluginSession::must_call(OpId op, const void* args) {
     return;
   }
   if (!ends_step(op, status)) fail(std::move(status).while_(name_of(op)));
+  if (finish_each_) fail(device_->synchronize().while_(name_of(op)));
 }
 
 // Of an operator's error: whether nobody else can do better. A device that is gone takes the step with it, and the next ones;

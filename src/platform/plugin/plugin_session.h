@@ -56,6 +56,9 @@ class PluginSession : public Session {
   bool enable_custom_op(const Context& ctx);
   const std::string& device_name() const { return device_->plugin().name; }
   Result<std::optional<DeviceMemory>> device_memory() const { return device_->memory(); }
+  Result<kernels::MachinePeaks> measure_peaks() { return device_->measure_peaks(); }
+  double waited_s() const { return device_->waited_s(); }
+  void finish_each_operator(bool finish) { finish_each_ = finish; }
   bool keeps_kv() const { return kv_on_device_; }
   void expect_cache(const CacheHeads& heads);
   // Which came with minor 3.
@@ -93,7 +96,8 @@ class PluginSession : public Session {
   int64_t host_copies_ = 0;
   enum class Fused { kNone, kDeclared, kLoaded, kFailed } fused_ = Fused::kNone;
   bool strict_ = false;
-  bool trying_ = false;  // an operator is held to its vectors: what it refuses goes to refusal_
+  bool finish_each_ = false;  // operators are timed
+  bool trying_ = false;       // an operator is held to its vectors: what it refuses goes to refusal_
   Status refusal_;
   std::vector<std::pair<WeightForm, Status>> forms_;  // of quantised weights, held to the host's product by the first of each
   Status lost_;                                       // why the device is gone

@@ -7,8 +7,10 @@
 #include "base/clock.h"
 #include "engine/step_cycle.h"
 #include "engine/uniproc_executor.h"
-#include "kernels/roofline.h"
+#include "platform/device_timing.h"
+#include "platform/host_view.h"
 #include "platform/ops/op_profile.h"
+#include "platform/platform.h"
 #include "sched/scheduler.h"
 #include "synthetic/adapter.h"
 #include "synthetic/model.h"
@@ -25,13 +27,25 @@ constexpr int kProfiledSteps = 3;
 constexpr int kExtraSteps = 8;  // room for those
 static_assert(StepTimer::kMaxAdapterRank == lora::LoRAConfig::kLargestRank);
 
+struct StepTime {
+  double s = 0;
+  double waited_s = 0;  // of it, for the device
+};
+
+// Steps whose operators were timed.
+struct Profiled {
+  platform::OpProfile profile = {};
+  double s = 0;
+  int steps = 0;
+};
+
 class EngineStepTimer : public StepTimer {
  public:
   Status load(StepTimerOptions options);
 
   const TimedModel& model() const override { return model_; }
   Status check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const override;
-  kernels::MachinePeaks measure_peaks() override { return kernels::measure_peaks(worker().context().kernel); }
+  Result<kernels::MachinePeaks> measure_peaks() override { return platform::measure_peaks(worker().context()); }
   Result<std::vector<StepTiming>> decode(int batch, int context, int steps, std::span<const Cast> casts) override;
   Result<std::vector<StepTiming>> prefill(int tokens, int repeats, std::span<const Cast> casts) override;
   Result<AdapterCost> add_adapter(int32_t number, int rank, uint64_t seed) override;
@@ -40,9 +54,9 @@ class EngineStepTimer : public StepTimer {
  private:
   const engine::Worker& worker() const { return executor_->worker(); }
   Status add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast);
-  double run_step(sched::Scheduler& scheduler);
-  StepTiming timing(int batch, int tokens, std::vector<double> seconds, const platform::OpProfile& profile, double profiled_s,
-                    int profiled_steps) const;
+  StepTime run_step(sched::Scheduler& scheduler);
+  void profile_step(sched::Scheduler& scheduler, Profiled& profiled);
+  StepTiming timing(int batch, int tokens, const std::vector<StepTime>& steps, const Profiled& profiled) const;
 
   TimedModel model_;
   std::unique_ptr<engine::UniprocExecutor> executor_;
@@ -62,9 +76,33 @@ sched::SchedulerConfig bench_scheduler(const engine::ExecutorFacts& facts) {
 // Steps until every prompt is in; the sequences whose prompts came first decode meanwhile.
 int64_t prompt_steps(int64_t batch, int64_t context) { return ceil_div(batch * context, StepTimer::kMaxPrefill - batch) + 1; }
 
-double median(std::vector<double> values) {
+template <class Value>
+double median(const std::vector<StepTime>& steps, Value value_of) {
+  std::vector<double> values;
+  for (const StepTime& step : steps) values.push_back(value_of(step));
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
   return values[values.size() / 2];
+}
+
+double total_s(const std::vector<OperatorTime>& operators, std::initializer_list<std::string_view> names) {
+  double sum = 0;
+  for (const auto& op : operators) {
+    if (std::find(names.begin(), names.end(), op.name) != names.end()) sum += op.seconds;
+  }
+  return sum;
+}
+
+// One that is called by its parts is listed as these.
+std::vector<OperatorTime> operator_times(const platform::OpTable& table, const Profiled& profiled) {
+  std::vector<OperatorTime> times;
+  for (const auto& entry : profiled.profile.entries()) {
+    bool composed = false;
+    table.for_each([&](const auto& op) { composed = composed || (op.name == entry.name && op.provider == "composed"); });
+    if (composed) continue;
+    times.push_back({std::string(entry.name), static_cast<double>(entry.calls) / profiled.steps, entry.seconds / profiled.steps});
+  }
+  std::sort(times.begin(), times.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return times;
 }
 
 Status EngineStepTimer::load(StepTimerOptions options) {
@@ -93,6 +131,8 @@ Status EngineStepTimer::load(StepTimerOptions options) {
   model_.max_model_len = facts.max_model_len;
   model_.cpu_level = cpu_level_name(facts.cpu_level);
   model_.threads = facts.threads;
+  const platform::Session& session = worker().context().session;
+  if (!platform::host_reads(session)) model_.device = session.platform().description();
   model_.notes = facts.notes;
   return {};
 }
@@ -152,9 +192,10 @@ Status EngineStepTimer::add_sequences(sched::Scheduler& scheduler, int count, in
 
 // One step of the engine, and of what the engine does with its tokens as much as nobody need hear of; 0 when there was nothing to
 // do.
-double EngineStepTimer::run_step(sched::Scheduler& scheduler) {
-  const double begin = now_s();
-  if (!cycle_->plan(scheduler, [](engine::EngineRequest&, const Status& why) { CHORAL_CHECK(false, why.message()); })) return 0;
+StepTime EngineStepTimer::run_step(sched::Scheduler& scheduler) {
+  const platform::Session& session = worker().context().session;
+  const double begin = now_s(), waited_before = platform::waited_s(session).value_or(0);
+  if (!cycle_->plan(scheduler, [](engine::EngineRequest&, const Status& why) { CHORAL_CHECK(false, why.message()); })) return {};
   const Status computed = cycle_->compute();
   CHORAL_CHECK(computed.ok(), computed.message());  // a figure of a device that fails would mean nothing
   cycle_->take_output(scheduler, [&](const engine::StepGain& gain) {
@@ -165,7 +206,17 @@ double EngineStepTimer::run_step(sched::Scheduler& scheduler) {
     if (gain.request.at_length_limit()) scheduler.finish(gain.request, sched::FinishReason::kLength);
   });
   cycle_->take_finished(scheduler, [](engine::EngineRequest&) {});
-  return now_s() - begin;
+  return {now_s() - begin, platform::waited_s(session).value_or(0) - waited_before};
+}
+
+void EngineStepTimer::profile_step(sched::Scheduler& scheduler, Profiled& profiled) {
+  platform::Session& session = worker().context().session;
+  platform::finish_each_operator(session, true);
+  executor_->worker().set_profile(&profiled.profile);
+  profiled.s += run_step(scheduler).s;
+  ++profiled.steps;
+  executor_->worker().set_profile(nullptr);
+  platform::finish_each_operator(session, false);
 }
 
 Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, int steps, std::span<const Cast> casts) {
@@ -173,9 +224,8 @@ Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, 
   struct Run {
     explicit Run(const engine::ExecutorFacts& facts) : scheduler(bench_scheduler(facts), facts.kv_pool) {}
     sched::Scheduler scheduler;
-    std::vector<double> seconds = {};
-    double profiled = 0;
-    platform::OpProfile profile = {};
+    std::vector<StepTime> steps = {};
+    Profiled profiled = {};
   };
   std::deque<Run> runs;
   for (const auto& cast : casts) {
@@ -189,55 +239,58 @@ Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, 
   }
   for (int i = 0; i < steps; ++i) {
     for (auto& run : runs) {
-      const double s = run_step(run.scheduler);
-      if (cycle_->planned().decode_tokens() == batch) run.seconds.push_back(s);
+      const StepTime step = run_step(run.scheduler);
+      if (cycle_->planned().decode_tokens() == batch) run.steps.push_back(step);
     }
   }
   std::vector<StepTiming> timings;
   for (auto& run : runs) {
-    if (run.seconds.empty()) return internal_error("no step decoded all {} sequences at once", batch);
-    executor_->worker().set_profile(&run.profile);
-    for (int i = 0; i < kProfiledSteps; ++i) run.profiled += run_step(run.scheduler);
-    executor_->worker().set_profile(nullptr);
+    if (run.steps.empty()) return internal_error("no step decoded all {} sequences at once", batch);
+    for (int i = 0; i < kProfiledSteps; ++i) profile_step(run.scheduler, run.profiled);
     cycle_->forget_running(run.scheduler);
-    timings.push_back(timing(batch, batch, std::move(run.seconds), run.profile, run.profiled, kProfiledSteps));
+    timings.push_back(timing(batch, batch, run.steps, run.profiled));
   }
   return timings;
 }
 
 Result<std::vector<StepTiming>> EngineStepTimer::prefill(int tokens, int repeats, std::span<const Cast> casts) {
   struct Run {
-    std::vector<double> seconds = {};
-    double profiled = 0;
-    platform::OpProfile profile = {};
+    std::vector<StepTime> steps = {};
+    Profiled profiled = {};
   };
   std::vector<Run> runs(casts.size());
   for (int i = 0; i < repeats + 2; ++i) {
-    const bool is_profiled = i == repeats + 1;
     for (size_t c = 0; c < casts.size(); ++c) {
       sched::Scheduler scheduler(bench_scheduler(executor_->facts()), executor_->facts().kv_pool);
       CHORAL_RETURN_IF_ERROR(add_sequences(scheduler, 1, tokens, 1, casts[c]));
-      if (is_profiled) executor_->worker().set_profile(&runs[c].profile);
-      const double s = run_step(scheduler);
-      executor_->worker().set_profile(nullptr);
-      if (is_profiled) runs[c].profiled = s;
-      if (i > 0 && !is_profiled) runs[c].seconds.push_back(s);  // the first warms up
+      if (i == repeats + 1) {
+        profile_step(scheduler, runs[c].profiled);
+        continue;
+      }
+      const StepTime step = run_step(scheduler);
+      if (i > 0) runs[c].steps.push_back(step);  // the first warms up
     }
   }
   std::vector<StepTiming> timings;
-  for (auto& run : runs) timings.push_back(timing(1, tokens, std::move(run.seconds), run.profile, run.profiled, 1));
+  for (const auto& run : runs) timings.push_back(timing(1, tokens, run.steps, run.profiled));
   return timings;
 }
 
-StepTiming EngineStepTimer::timing(int batch, int tokens, std::vector<double> seconds, const platform::OpProfile& profile,
-                                   double profiled_s, int profiled_steps) const {
-  StepTiming t{.batch = batch, .tokens = tokens, .steps = static_cast<int>(seconds.size())};
-  t.best_s = *std::min_element(seconds.begin(), seconds.end());
-  t.median_s = median(std::move(seconds));
-  t.weight_bytes = profile.weight_bytes() / profiled_steps;
-  t.flops = profile.flops() / profiled_steps;
-  t.attention_share = profile.seconds_of("paged_attention") / profiled_s;
-  t.shrink_share = profile.seconds_of("lora_shrink") / profiled_s;
+StepTiming EngineStepTimer::timing(int batch, int tokens, const std::vector<StepTime>& steps, const Profiled& profiled) const {
+  const auto& profile = profiled.profile;
+  StepTiming t{.batch = batch, .tokens = tokens, .steps = static_cast<int>(steps.size())};
+  t.best_s = std::min_element(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a.s < b.s; })->s;
+  t.median_s = median(steps, [](const StepTime& step) { return step.s; });
+  t.weight_bytes = profile.weight_bytes() / profiled.steps;
+  t.flops = profile.flops() / profiled.steps;
+  t.operators = operator_times(worker().context().ops, profiled);
+  const double step_s = profiled.s / profiled.steps;
+  t.attention_share = total_s(t.operators, {"paged_attention"}) / step_s;
+  t.shrink_share = total_s(t.operators, {"lora_shrink", "bgmv_shrink", "sgmv_shrink"}) / step_s;
+  t.product_s = total_s(t.operators, {"matmul", "matmul_quantised", "grouped_matmul"});
+  if (platform::waited_s(worker().context().session)) {
+    t.host_s = median(steps, [](const StepTime& step) { return step.s - step.waited_s; });
+  }
   return t;
 }
 

@@ -52,6 +52,11 @@ TEST(StepTimer, EachCastIsTimedWithItsWholeBatch) {
     EXPECT_EQ(timing.tokens, 3);
     EXPECT_EQ(timing.steps, 5);
     EXPECT_GT(timing.attention_share, 0);
+    EXPECT_GT(timing.product_s, 0);
+    EXPECT_GT(timing.operators.size(), 5u);
+    EXPECT_TRUE(std::is_sorted(timing.operators.begin(), timing.operators.end(),
+                               [](const auto& a, const auto& b) { return a.seconds > b.seconds; }));
+    EXPECT_FALSE(timing.host_s) << "the host is the device";
   }
   EXPECT_EQ((*decode)[0].shrink_share, 0) << "the base has no adapter to multiply";
   EXPECT_GT((*decode)[1].shrink_share, 0);
