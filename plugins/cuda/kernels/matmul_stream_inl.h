@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
   const PackedWeight w = products.weight(product);
   const PreparedX x = products.x(product);
   const int64_t row_tile = (int64_t{blockIdx.x} * kMatmulWarps + warp) * kRowTiles;
-  const int token_tile = static_cast<int>(blockIdx.y) * token_tiles - products.of[product].first_tile;
+  const int token_tile = static_cast<int>(blockIdx.y) * token_tiles - products.first_tile(product);
   if (token_tile >= x.row_tiles) return;
   const int begin = split ? static_cast<int>(blockIdx.z) * w.section_blocks : 0;
   const int end = split && begin + w.section_blocks < w.blocks ? begin + w.section_blocks : w.blocks;
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
         const int token = token_tile * kTokens + token_of_sum(n, i);
         if (token >= x.rows || row >= w.rows) continue;
         if constexpr (split) {
-          parts.at(blockIdx.z, products.of[product].first_tile * kTokens + token, row) = sums.acc[m][n][i];
+          parts.at(blockIdx.z, products.first_tile(product) * kTokens + token, row) = sums.acc[m][n][i];
         } else {
           finish<Operand>(w, x, out, token, row, total[m][n][i]);
         }
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
   const int product = products.find(blockIdx.y / kTokens);
   const PackedWeight w = products.weight(product);
   const PreparedX x = products.x(product);
-  const int64_t token = int64_t{blockIdx.y} - int64_t{products.of[product].first_tile} * kTokens,
+  const int64_t token = int64_t{blockIdx.y} - int64_t{products.first_tile(product)} * kTokens,
                 n = int64_t{blockIdx.x} * kMatmulThreads + threadIdx.x;
   if (token >= x.rows || n >= w.rows) return;
   typename Operand::Sum total = 0;
