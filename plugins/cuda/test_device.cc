@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <utility>
 
 struct choral_status {
   choral_cuda::TestStatus kept;
@@ -75,8 +76,13 @@ TestStatus OpenDevice::copy(int32_t kind, void* to, int64_t to_pitch, const void
 }
 
 TestStatus OpenDevice::run(const std::string& op, const void* args) {
-  for (int64_t i = 0; i < plugin().op_count; ++i) {
-    if (plugin().ops[i].name == op) return seen(plugin().ops[i].run(handle, stream, args));
+  const choral_op* fused = nullptr;
+  int64_t fused_count = 0;
+  EXPECT_FINE(plugin().load_fused_ops(handle, &fused, &fused_count));
+  for (const auto& [first, count] : {std::pair{plugin().ops, plugin().op_count}, {fused, fused_count}}) {
+    for (int64_t i = 0; i < count; ++i) {
+      if (first[i].name == op) return seen(first[i].run(handle, stream, args));
+    }
   }
   return {CHORAL_INTERNAL, "the table has no " + op};
 }

@@ -52,7 +52,7 @@ class GroupedMatmul : public ::testing::TestWithParam<TestWeight> {};
 TEST_P(GroupedMatmul, HasTheBitsOfEachProductAlone) {
   for (const int sm_count : {1000, 1}) {
     std::vector<TestProduct> products;
-    for (const int64_t x_rows : {3, 9, 1, 20, 40, 83, 8, 16, 5}) {
+    for (const int64_t x_rows : {3, 9, 20, 40, 83, 1, 27, 50, 70, 16}) {
       products.emplace_back(GetParam(), 25, 256, x_rows, static_cast<uint32_t>(products.size() * 10 + 1));
     }
     std::vector<GroupedProduct> group;
@@ -88,6 +88,22 @@ TEST(GroupedMatmulKinds, AreMultipliedEachAsItIs) {
     const Shared<float>* bias = i % 3 == 1 ? &biases[i] : nullptr;
     group.push_back({&product.weight.packed, args_of(product, product.y, bias, i % 5 == 0)});
     if (product.x.rows() > 0) run_alone({&product.weight.packed, args_of(product, product.alone, bias, i % 5 == 0)}, 4);
+  }
+  run_grouped(group, 4);
+  for (const TestProduct& product : products) expect_same(product);
+}
+
+// Of one matrix's form: what differs is each product's own.
+TEST(GroupedMatmulKinds, KeepTheirBiasAndWhatWasThere) {
+  std::vector<TestProduct> products;
+  for (uint32_t i = 0; i < 6; ++i) products.emplace_back(every_form()[1], 16, 128, 2, i);
+  const auto bias = random_floats(16, 1), other = random_floats(16, 2);
+  const Shared<float>* biases[] = {&bias, nullptr, &other, &bias, nullptr, &other};
+  std::vector<GroupedProduct> group;
+  for (size_t i = 0; i < products.size(); ++i) {
+    TestProduct& product = products[i];
+    group.push_back({&product.weight.packed, args_of(product, product.y, biases[i], i >= 3)});
+    run_alone({&product.weight.packed, args_of(product, product.alone, biases[i], i >= 3)}, 4);
   }
   run_grouped(group, 4);
   for (const TestProduct& product : products) expect_same(product);

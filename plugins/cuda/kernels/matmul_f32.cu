@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(kMatmulThreads) f32_kernel(const __grid_consta
   const int product = products.find(blockIdx.y);
   const PackedWeight w = products.weight(product);
   const PreparedX x = products.x(product);
-  const int64_t tile = int64_t{blockIdx.y} - products.of[product].first_tile;
+  const int64_t tile = int64_t{blockIdx.y} - products.first_tile(product);
   float* parts = shared_memory<float>();  // [section][token][row]
   const int section = threadIdx.x / kWarp, row = threadIdx.x % kTileRows, half = threadIdx.x % kWarp / kTileRows;
   const int begin = section * w.section_blocks;

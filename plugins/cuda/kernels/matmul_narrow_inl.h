@@ -17,8 +17,8 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(const __grid_con
   const int product = products.find(int64_t{blockIdx.y} * token_tiles);
   const PackedWeight w = products.weight(product);
   const PreparedX x = products.x(product);
-  const int64_t row_tile = int64_t{blockIdx.x} * row_tiles,
-                token_tile = int64_t{blockIdx.y} * token_tiles - products.of[product].first_tile;
+  const int64_t row_tile = int64_t{blockIdx.x} * row_tiles;
+  const int token_tile = static_cast<int>(blockIdx.y) * token_tiles - products.first_tile(product);
   const int begin = section * w.section_blocks;
   const int end = begin + w.section_blocks < w.blocks ? begin + w.section_blocks : w.blocks;
   const int fold_steps = steps_of_fold<Operand>(w);
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(const __grid_con
         load_scales(block + 1);
       }
       sums.multiply_block(ahead[i], scales, fold_steps, has_min, [&](int n, int vector) {
-        const int64_t tile = token_tile + n < x.row_tiles ? token_tile + n : x.row_tiles - 1;
+        const int tile = token_tile + n < x.row_tiles ? token_tile + n : x.row_tiles - 1;
         return *reinterpret_cast<const uint4*>(x.block(Operand::kFormat, tile, block) + (vector * kWarp + lane) * 16);
       });
       load(i, block + kAhead);
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(const __grid_con
   const Output out = products.output(product);
   const int sections = ceil_div(w.blocks, w.section_blocks);
   for (int i = threadIdx.x; i < kTokensOfBlock * kRowsOfBlock; i += kMatmulThreads) {
-    const int64_t token = token_tile * kTokens + i / kRowsOfBlock, n = row_tile * kTileRows + i % kRowsOfBlock;
+    const int token = token_tile * kTokens + i / kRowsOfBlock, n = row_tile * kTileRows + i % kRowsOfBlock;
     if (token >= x.rows || n >= w.rows) continue;
     Sum total = 0;
     for (int s = 0; s < sections; ++s) add_section(total, parts[s * kTokensOfBlock * kRowsOfBlock + i]);

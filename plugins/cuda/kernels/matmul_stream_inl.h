@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kMatmulThreads)
   const int product = products.find(int64_t{blockIdx.y} * token_tiles);
   const PackedWeight w = products.weight(product);
   const PreparedX x = products.x(product);
-  const int64_t row_tile = (int64_t{blockIdx.x} * kMatmulWarps + warp) * kRowTiles, first_tile = products.of[product].first_tile,
-                token_tile = int64_t{blockIdx.y} * token_tiles - first_tile;
+  const int64_t row_tile = (int64_t{blockIdx.x} * kMatmulWarps + warp) * kRowTiles;
+  const int token_tile = static_cast<int>(blockIdx.y) * token_tiles - products.first_tile(product);
   if (token_tile >= x.row_tiles) return;
   const int begin = split ? static_cast<int>(blockIdx.z) * w.section_blocks : 0;
   const int end = split && begin + w.section_blocks < w.blocks ? begin + w.section_blocks : w.blocks;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
 #pragma unroll
     for (int i = threadIdx.x; i < Shape::kXVectors && block < end; i += kMatmulThreads) {
       constexpr int kOfTile = Operand::kXVectors * kWarp;
-      const int64_t tile = token_tile + i / kOfTile;
+      const int tile = token_tile + i / kOfTile;
       const bool valid = tile < x.row_tiles;
       copy_16_async(stage + i, x.block(Operand::kFormat, valid ? tile : 0, block) + i % kOfTile * 16, valid);
     }
@@ -125,10 +125,11 @@ __global__ void __launch_bounds__(kMatmulThreads)
     for (int n = 0; n < token_tiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int64_t row = row_tile * kTileRows + row_of_sum(m, i), token = token_tile * kTokens + token_of_sum(n, i);
+        const int64_t row = row_tile * kTileRows + row_of_sum(m, i);
+        const int token = token_tile * kTokens + token_of_sum(n, i);
         if (token >= x.rows || row >= w.rows) continue;
         if constexpr (split) {
-          parts.at(blockIdx.z, first_tile * kTokens + token, row) = sums.acc[m][n][i];
+          parts.at(blockIdx.z, products.first_tile(product) * kTokens + token, row) = sums.acc[m][n][i];
         } else {
           finish<Operand>(w, x, out, token, row, total[m][n][i]);
         }
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
   const int product = products.find(blockIdx.y / kTokens);
   const PackedWeight w = products.weight(product);
   const PreparedX x = products.x(product);
-  const int64_t token = int64_t{blockIdx.y} - int64_t{products.of[product].first_tile} * kTokens,
+  const int64_t token = int64_t{blockIdx.y} - int64_t{products.first_tile(product)} * kTokens,
                 n = int64_t{blockIdx.x} * kMatmulThreads + threadIdx.x;
   if (token >= x.rows || n >= w.rows) return;
   typename Operand::Sum total = 0;

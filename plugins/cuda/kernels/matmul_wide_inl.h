@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kMatmulThreads) wide_kernel(const __grid_const
   const PreparedX x = products.x(product);
   const int64_t all_row_tiles = ceil_div<int64_t>(w.rows, kTileRows);
   const int64_t block_row_tile = int64_t{blockIdx.x} * Shape::kBlockRowTiles,
-                block_token_tile = int64_t{blockIdx.y} * Shape::kBlockTokenTiles - products.of[product].first_tile;
+                block_token_tile = int64_t{blockIdx.y} * Shape::kBlockTokenTiles - products.first_tile(product);
   const int warp_row_tile = warp / 4 * kRowTiles, warp_token_tile = warp % 4 * kTokenTiles;
   const int fold_steps = steps_of_fold<Operand>(w);
   const bool has_min = w.min_offset != 0;

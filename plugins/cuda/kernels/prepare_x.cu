@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads)
   const int product = products.find(blockIdx.x);
   const Source x(products, product);
   const PreparedX to = products.x(product);
-  const int64_t tile = int64_t{blockIdx.x} - products.of[product].first_tile,
+  const int64_t tile = int64_t{blockIdx.x} - products.first_tile(product),
                 block = int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp;
   if (tile >= to.row_tiles) return;
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads) prepare_int8_kernel(const __grid_con
   const int product = products.find(blockIdx.x);
   const Source x(products, product);
   const PreparedX to = products.x(product);
-  const int64_t tile = int64_t{blockIdx.x} - products.of[product].first_tile,
+  const int64_t tile = int64_t{blockIdx.x} - products.first_tile(product),
                 block = int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp;
   if (tile >= to.row_tiles) return;
   const bool fixed = products.form.has_fixed_input != 0;
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kThreads) prepare_f32_kernel(const __grid_cons
   const int product = products.find(blockIdx.x);
   const Source x(products, product);
   const PreparedX to = products.x(product);
-  const int64_t tile = int64_t{blockIdx.x} - products.of[product].first_tile, block = blockIdx.y;
+  const int64_t tile = int64_t{blockIdx.x} - products.first_tile(product), block = blockIdx.y;
   if (tile >= to.row_tiles) return;
   float* out = reinterpret_cast<float*>(to.tiles + (tile * to.blocks + block) * 2048);
   for (int i = threadIdx.x; i < kTokens * kBlockColumns; i += kThreads) {

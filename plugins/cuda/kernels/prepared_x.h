@@ -19,7 +19,7 @@ __host__ __device__ constexpr int prepared_block_bytes(Format format) { return f
 struct PreparedX {
   unsigned char* tiles;
   float* factors;
-  int64_t rows;
+  int32_t rows;
   int32_t row_tiles;
   int32_t blocks;
 

@@ -56,6 +56,7 @@ struct Products {
     }
     return found;
   }
+  __device__ __forceinline__ int32_t first_tile(int i) const { return most == 1 ? 0 : of[i].first_tile; }
   __device__ __forceinline__ PackedWeight weight(int i) const {
     PackedWeight w = form;
     w.image = of[i].image;
@@ -65,7 +66,7 @@ struct Products {
     return w;
   }
   __device__ __forceinline__ PreparedX x(int i) const {
-    const int64_t first = of[i].first_tile;
+    const int64_t first = first_tile(i);
     return {tiles + first * form.blocks * prepared_block_bytes(form.format), factors + first * kTokens, of[i].rows,
             ceil_div(of[i].rows, kTokens), form.blocks};
   }
