@@ -1,5 +1,6 @@
 // Each operator: the rules of its arguments, the scratch that it wants, the kernels that do it.
 #include <iterator>
+#include <span>
 #include <type_traits>
 
 #include "arguments.h"
@@ -20,6 +21,16 @@ struct Operator {
   size_t (*scratch_bytes)(const Args&) = [](const Args&) -> size_t { return 0; };
 };
 
+template <class Args>
+constexpr bool kIsOfTheInterface = requires(Args args) {
+  args.header;
+};
+
+template <const auto& kOp>
+cudaError_t launch(const Launch& launch, const void* args) {
+  return kOp.launch(launch, *static_cast<const typename std::remove_cvref_t<decltype(kOp)>::Arguments*>(args));
+}
+
 template <const auto& kOp>
 choral_status* run(choral_device* device, choral_stream* stream, const void* given) {
   const auto args = read<typename std::remove_cvref_t<decltype(kOp)>::Arguments>(given);
@@ -29,8 +40,11 @@ choral_status* run(choral_device* device, choral_stream* stream, const void* giv
   CUDA_TRY(device->enter(kOp.name));
   if (kOp.rows(args) == 0) return nullptr;
   CUDA_TRY(device->reserve_scratch(stream, kOp.scratch_bytes(args)));
-  const Launch launch{stream->handle, device->sm_count, stream->scratch, stream->scratch_bytes, stream->fault};
-  return device->check(kOp.launch(launch, args), kOp.name);
+  static_assert(kIsOfTheInterface<decltype(args)>, "arguments are kept by their bytes: none may point to the host's memory");
+  OpCall call{kOp.name, launch<kOp>, std::as_bytes(std::span(&args, 1)), {}};
+  if constexpr (requires { args.weight->weight; }) call.weight = std::as_bytes(std::span(&args.weight->weight, 1));
+  static_assert(sizeof args + sizeof(PackedWeight) <= CallList::kMostCallBytes);
+  return device->check(stream->graphs.run(call, device->launch_on(stream)), kOp.name);
 }
 
 template <const auto& kOp>
