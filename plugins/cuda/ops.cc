@@ -11,6 +11,26 @@
 namespace choral_cuda {
 namespace {
 
+template <const auto& kOp>
+cudaError_t launch(const Launch& launch, const void* args) {
+  return kOp.launch(launch, *static_cast<const typename std::remove_cvref_t<decltype(kOp)>::Arguments*>(args));
+}
+
+// On the stream's list, where the arguments are a struct of the interface, which holds values and device pointers. What points to
+// the host's memory can't be kept, and is launched behind the list.
+template <const auto& kOp, class Args>
+cudaError_t call(choral_device* device, choral_stream* stream, const Args& args) {
+  if constexpr (requires { args.header; }) {
+    static_assert(sizeof args + sizeof(PackedWeight) <= CallList::kMostCallBytes);
+    OpCall kept{kOp.name, launch<kOp>, std::as_bytes(std::span(&args, 1)), {}};
+    if constexpr (requires { args.weight->weight; }) kept.weight = std::as_bytes(std::span(&args.weight->weight, 1));
+    return stream->graphs.run(kept, device->launch_on(stream));
+  } else {
+    device->end_list(stream);
+    return kOp.launch(device->launch_on(stream), args);
+  }
+}
+
 template <class Args>
 struct Operator {
   using Arguments = Args;
@@ -21,16 +41,6 @@ struct Operator {
   size_t (*scratch_bytes)(const Args&) = [](const Args&) -> size_t { return 0; };
 };
 
-template <class Args>
-constexpr bool kIsOfTheInterface = requires(Args args) {
-  args.header;
-};
-
-template <const auto& kOp>
-cudaError_t launch(const Launch& launch, const void* args) {
-  return kOp.launch(launch, *static_cast<const typename std::remove_cvref_t<decltype(kOp)>::Arguments*>(args));
-}
-
 template <const auto& kOp>
 choral_status* run(choral_device* device, choral_stream* stream, const void* given) {
   const auto args = read<typename std::remove_cvref_t<decltype(kOp)>::Arguments>(given);
@@ -40,11 +50,7 @@ choral_status* run(choral_device* device, choral_stream* stream, const void* giv
   CUDA_TRY(device->enter(kOp.name));
   if (kOp.rows(args) == 0) return nullptr;
   CUDA_TRY(device->reserve_scratch(stream, kOp.scratch_bytes(args)));
-  static_assert(kIsOfTheInterface<decltype(args)>, "arguments are kept by their bytes: none may point to the host's memory");
-  OpCall call{kOp.name, launch<kOp>, std::as_bytes(std::span(&args, 1)), {}};
-  if constexpr (requires { args.weight->weight; }) call.weight = std::as_bytes(std::span(&args.weight->weight, 1));
-  static_assert(sizeof args + sizeof(PackedWeight) <= CallList::kMostCallBytes);
-  return device->check(stream->graphs.run(call, device->launch_on(stream)), kOp.name);
+  return device->check(call<kOp>(device, stream, args), kOp.name);
 }
 
 template <const auto& kOp>
