@@ -17,9 +17,12 @@ class FaultySteps {
  public:
   explicit FaultySteps(const std::string& faults) : faults_(faults) { take_log(); }
 
-  void add(int times) {
+  TestStatus add_once() {
     const choral_unary_args args{CHORAL_HEADER(choral_unary_args), matrix(x_, 1, 16), matrix(y, 1, 16)};
-    for (int i = 0; i < times; ++i) EXPECT_EQ(device.run("add", &args).code, 0) << "queued";
+    return device.run("add", &args);
+  }
+  void add(int times) {
+    for (int i = 0; i < times; ++i) EXPECT_EQ(add_once().code, 0) << "queued";
   }
   TestStatus step(int adds = 5) {
     const auto& worker = plugin().workers[0];
@@ -97,6 +100,25 @@ TEST(GraphFaults, OfACopyToTheHostToo) {
   std::vector<float> host(16);
   const auto failed = steps.device.copy(CHORAL_DEVICE_TO_HOST, host.data(), 64, steps.y, 64, 64, 1);
   EXPECT_THAT(failed.message, HasSubstr("add: invalid configuration argument"));
+}
+
+// The third call of the second step is refused when it is called; that step is no graph.
+TEST(GraphFaults, OfACallThatIsLaunchedAtOnceAreThatCallsAlone) {
+  FaultySteps steps("fail=enqueue,at=8,with=9");
+  EXPECT_EQ(steps.step().code, 0);
+  choral_step step{};
+  step.header = CHORAL_HEADER(choral_step);
+  EXPECT_FINE(plugin().workers[0].begin_step(steps.device.handle, steps.device.stream, &step));
+  steps.add(2);
+  const auto failed = steps.add_once();
+  EXPECT_THAT(failed.message, HasSubstr("add: invalid configuration argument"));
+  steps.add(2);
+  EXPECT_FINE(plugin().workers[0].end_step(steps.device.handle, steps.device.stream, &step));
+  EXPECT_THAT(steps.values(), Each(9.0F));
+  EXPECT_THAT(steps.stop(), HasSubstr(": 0 CUDA graphs were captured"));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(steps.step().code, 0);
+  EXPECT_THAT(steps.values(), Each(19.0F));
+  EXPECT_THAT(steps.stop(), HasSubstr(": 1 CUDA graphs were captured, and launched 1 times"));
 }
 
 // The 13th kernel that runs is the third one of the graph.
