@@ -2,7 +2,6 @@
 // but the launches differs.
 #include "graphs.h"
 
-#include <atomic>
 #include <cstdio>
 #include <functional>
 #include <span>
@@ -242,26 +241,6 @@ TEST_F(GraphsTest, AnotherWeightInAnOldOnesPlaceIsAnotherList) {
   }
 }
 
-// A capture is this thread's alone.
-TEST_F(GraphsTest, RowsAreReadByOtherThreadsMeanwhile) {
-  Steps steps;
-  Product product(steps, 1, CHORAL_F32);
-  std::atomic<bool> stop = false;
-  std::thread reader([&] {
-    std::vector<float> row(64);
-    for (int64_t i = 0; !stop; ++i)
-      EXPECT_FINE(plugin().weights->read_row(steps.device.handle, product.weight, i * 16 % 64, row.data()));
-  });
-  constexpr int kLists = 60;
-  void* z = steps.device.allocate(kLists * kCols * sizeof(float));
-  for (int i = 0; i < 2 * kLists; ++i) {
-    steps.run([&] { steps.add(20, steps.x, static_cast<float*>(z) + i / 2 * kCols); });
-  }
-  stop = true;
-  reader.join();
-  steps.expect_counts(kLists, 0);
-}
-
 // A larger step wants more scratch, and what was captured on the old one is never launched again.
 TEST_F(GraphsTest, ScratchThatGrowsIsAnotherOne) {
   Steps steps;
@@ -333,6 +312,28 @@ class Keeping : public GraphsTest {
 
   cudaStream_t stream = nullptr;
 };
+
+// As those do that read rows of weights.
+TEST_F(Keeping, OtherThreadsMayWaitForTheirStreamsMeanwhile) {
+  StepGraphs graphs;
+  static cudaStream_t others = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&others, cudaStreamNonBlocking), cudaSuccess);
+  const OpCall call{"waits elsewhere",
+                    [](const Launch&, const void*) {
+                      cudaError_t error = cudaSuccess;
+                      std::thread([&] { error = cudaStreamSynchronize(others); }).join();
+                      return error;
+                    },
+                    {},
+                    {}};
+  for (int i = 0; i < 3; ++i) {
+    graphs.begin_step();
+    for (size_t c = 0; c < StepGraphs::kFewestCalls; ++c) EXPECT_EQ(graphs.run(call, launch()), cudaSuccess);
+    graphs.end_step(launch());
+  }
+  EXPECT_EQ(graphs.counts().launched, 1);
+  cudaStreamDestroy(others);
+}
 
 TEST_F(Keeping, CapturesArePaidByLaunches) {
   StepGraphs graphs;
