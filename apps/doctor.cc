@@ -150,7 +150,8 @@ void add_doctor(CLI::App& app, Command& command) {
   sub->add_flag("--ops", flags->ops, "list every operator and the kernel that serves each weight format");
   sub->add_flag("--json", flags->json, "one JSON object");
   sub->add_option("-t,--threads", flags->engine.options.threads, "as for the other commands")->type_name("N");
-  sub->add_option("--device", flags->engine.options.device, "auto, cpu, or a plug-in's name")->type_name("NAME");
+  sub->add_option("--device", flags->engine.options.device, "auto, cpu, a plug-in's name, or NAME:1 for its second device")
+      ->type_name("NAME");
   sub->add_flag("--require-device", flags->engine.options.require_device, "no CPU in its place when no plug-in works");
   sub->add_option("--chat-template", flags->engine.chat_template_file, "a Jinja file instead of the model's")->type_name("FILE");
   sub->add_flag("-q,--quiet", flags->engine.quiet, "no progress");

@@ -88,7 +88,8 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill", o.enable_chunked_prefill, "split long prompts over steps (on)")
       ->group("Engine");
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
-  option("--device", o.device, "auto (the best plug-in, else the CPU), cpu, or a plug-in's name", "NAME");
+  option("--device", o.device, "auto (the best plug-in, else the CPU), cpu, a plug-in's name, or NAME:1 for its second device",
+         "NAME");
   app.add_flag("--require-device", o.require_device, "no CPU in its place when no plug-in works")->group("Engine");
   app.add_flag("--strict", o.strict, "fallbacks of devices and operators, and adapters of another base, are errors")
       ->group("Engine");
@@ -140,11 +141,12 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags, EngineOptions op
   };
   CHORAL_TRY(auto llm, LLM::load(std::move(options)));
   const ModelInfo& info = llm->info();
-  progress.finish(fmt::format(
-      "{} ready in {:.1f} s ({}): {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} thread{} at CPU level {}{}",
-      info.name, now_s() - begin, times.text(), info.architecture, static_cast<double>(info.parameters) * 1e-6,
-      size_text(info.weight_bytes), info.max_model_len, info.kv_cache_tokens, info.kv_cache_dtype, info.threads,
-      info.threads == 1 ? "" : "s", info.cpu_level, adapters_text(*llm, root)));
+  progress.finish(
+      fmt::format("{} ready in {:.1f} s ({}): {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} thread{} at "
+                  "CPU level {}{}",
+                  info.name, now_s() - begin, times.text(), info.architecture, static_cast<double>(info.parameters) * 1e-6,
+                  size_text(info.weight_bytes), info.max_model_len, info.kv_cache_tokens, info.kv_cache_dtype, info.threads,
+                  info.threads == 1 ? "" : "s", info.cpu_level, adapters_text(*llm, root)));
   if (flags.verbose) {
     print_notes(info.notes);
     print_layers(info.layers);

@@ -40,6 +40,7 @@ struct choral_device {
   choral_pool* pool = nullptr;
   choral_cuda::Memory memory;
   std::vector<choral_stream*> streams;
+  std::vector<choral_cuda::GroupedProduct> grouped;  // of the call that is made
 
   std::mutex reading;  // of what follows
   cudaStream_t reads = nullptr;

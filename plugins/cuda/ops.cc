@@ -42,8 +42,10 @@ struct Operator {
 };
 
 template <const auto& kOp>
-choral_status* run(choral_device* device, choral_stream* stream, const void* given) {
-  const auto args = read<typename std::remove_cvref_t<decltype(kOp)>::Arguments>(given);
+using ArgumentsOf = typename std::remove_cvref_t<decltype(kOp)>::Arguments;
+
+template <const auto& kOp>
+choral_status* queue(choral_device* device, choral_stream* stream, const ArgumentsOf<kOp>& args) {
   Rules rules(kOp.name);
   kOp.rules(rules, args);
   if (rules.status() != nullptr) return rules.status();
@@ -54,8 +56,13 @@ choral_status* run(choral_device* device, choral_stream* stream, const void* giv
 }
 
 template <const auto& kOp>
-constexpr choral_op entry() {
-  return {CHORAL_HEADER(choral_op), kOp.name, 1, 0, run<kOp>};
+choral_status* run(choral_device* device, choral_stream* stream, const void* given) {
+  return queue<kOp>(device, stream, read<ArgumentsOf<kOp>>(given));
+}
+
+template <const auto& kOp>
+constexpr choral_op entry(choral_op_fn call = run<kOp>) {
+  return {CHORAL_HEADER(choral_op), kOp.name, 1, 0, call};
 }
 
 // ---- Weights.
@@ -73,6 +80,35 @@ constexpr Operator<choral_matmul_args> kMatmul{
     "matmul", matmul_rules, [](const choral_matmul_args& a) { return a.x.rows; },
     [](const Launch& launch, const choral_matmul_args& a) { return matmul(launch, a.weight->weight, a); },
     [](const choral_matmul_args& a) { return matmul_scratch_bytes(a.weight->weight, a.x.rows); }};
+
+using GroupedProducts = std::span<const GroupedProduct>;
+
+constexpr Operator<GroupedProducts> kGroupedMatmul{
+    "grouped_matmul",
+    [](Rules& rules, const GroupedProducts& products) {
+      for (const GroupedProduct& product : products) matmul_rules(rules, product.args);
+    },
+    [](const GroupedProducts& products) { return static_cast<int64_t>(products.size()); },
+    [](const Launch& launch, const GroupedProducts& products) { return grouped_matmul(launch, products); },
+    [](const GroupedProducts& products) { return grouped_matmul_scratch_bytes(products); }};
+
+choral_status* run_grouped(choral_device* device, choral_stream* stream, const void* given) {
+  const auto a = read<choral_grouped_matmul_args>(given);
+  Rules rules(kGroupedMatmul.name);
+  rules.array(a.products, a.product_count, "the list of products");
+  if (rules.status() != nullptr || a.product_count == 0) return rules.status();
+  return without_exceptions(kGroupedMatmul.name, [&] {
+    auto& products = device->grouped;
+    products.resize(static_cast<size_t>(a.product_count));
+    const auto* at = reinterpret_cast<const char*>(a.products);
+    for (auto& [weight, args] : products) {
+      args = read<choral_matmul_args>(at);
+      weight = args.weight == nullptr ? nullptr : &args.weight->weight;
+      at += a.products->header.struct_size;
+    }
+    return queue<kGroupedMatmul>(device, stream, products);
+  });
+}
 
 void gather_rules(Rules& rules, const choral_gather_rows_args& a) {
   rules.array(a.weight, 1, "the weight");
@@ -95,6 +131,16 @@ void take_rules(Rules& rules, const choral_take_rows_args& a) {
 constexpr Operator<choral_take_rows_args> kTakeRows{"take_rows", take_rules,
                                                     [](const choral_take_rows_args& a) { return a.out.rows; }, take_rows};
 
+void combine_rules(Rules& rules, const choral_moe_combine_args& a) {
+  rules.matrix(a.x, "x");
+  rules.matrix(a.weights, "the weights");
+  rules.matrix(a.y, "y");
+  rules.expect(a.x.cols == a.y.cols && a.weights.rows == a.y.rows, "x [any, n], weights [m, slots] and y [m, n] do not fit");
+  if (a.weights.cols > 0) rules.array(a.places, a.y.rows, "the list of places");
+}
+constexpr Operator<choral_moe_combine_args> kMoeCombine{"moe_combine", combine_rules,
+                                                        [](const choral_moe_combine_args& a) { return a.y.rows; }, moe_combine};
+
 int64_t unary_rows(const choral_unary_args& a) { return a.y.rows; }
 
 void add_rules(Rules& rules, const choral_unary_args& a) {
@@ -104,13 +150,21 @@ void add_rules(Rules& rules, const choral_unary_args& a) {
 }
 constexpr Operator<choral_unary_args> kAdd{"add", add_rules, unary_rows, add};
 
-void gated_rules(Rules& rules, const choral_unary_args& a) {
+constexpr Operator<choral_scale_args> kScale{"scale", [](Rules& rules, const choral_scale_args& a) { rules.matrix(a.y, "y"); },
+                                             [](const choral_scale_args& a) { return a.y.rows; }, scale};
+
+template <class Args>
+void gated_rules(Rules& rules, const Args& a) {
   rules.matrix(a.x, "x");
   rules.matrix(a.y, "y");
   rules.expect(a.x.rows == a.y.rows && a.x.cols == 2 * a.y.cols, "x is twice as wide as y");
 }
-constexpr Operator<choral_unary_args> kSiluAndMul{"silu_and_mul", gated_rules, unary_rows, silu_and_mul};
-constexpr Operator<choral_unary_args> kGeluTanhAndMul{"gelu_tanh_and_mul", gated_rules, unary_rows, gelu_tanh_and_mul};
+constexpr Operator<choral_unary_args> kSiluAndMul{"silu_and_mul", gated_rules<choral_unary_args>, unary_rows, silu_and_mul};
+constexpr Operator<choral_unary_args> kGeluTanhAndMul{"gelu_tanh_and_mul", gated_rules<choral_unary_args>, unary_rows,
+                                                      gelu_tanh_and_mul};
+constexpr Operator<choral_swigluoai_args> kSwigluoaiAndMul{"swigluoai_and_mul", gated_rules<choral_swigluoai_args>,
+                                                           [](const choral_swigluoai_args& a) { return a.y.rows; },
+                                                           swigluoai_and_mul};
 
 // ---- Norms.
 
@@ -255,14 +309,30 @@ void scale_rules(Rules& rules, const choral_lora_args& a) {
 }
 constexpr Operator<choral_lora_args> kBgmvScale{"bgmv_scale", scale_rules, lora_rows, bgmv_scale};
 
-constexpr choral_op kOps[] = {entry<kMatmul>(),     entry<kGatherRows>(),      entry<kTakeRows>(),
-                              entry<kAdd>(),        entry<kSiluAndMul>(),      entry<kGeluTanhAndMul>(),
-                              entry<kRmsNorm>(),    entry<kRmsNormHeads>(),    entry<kRotaryEmbedding>(),
-                              entry<kWriteKv>(),    entry<kPagedAttention>(),  entry<kBgmvShrink>(),
-                              entry<kBgmvExpand>(), entry<kBgmvExpandSlice>(), entry<kSgmvShrink>(),
-                              entry<kSgmvExpand>(), entry<kSgmvExpandSlice>(), entry<kBgmvScale>()};
+constexpr choral_op kOps[] = {entry<kMatmul>(),
+                              entry<kGatherRows>(),
+                              entry<kTakeRows>(),
+                              entry<kMoeCombine>(),
+                              entry<kAdd>(),
+                              entry<kScale>(),
+                              entry<kSiluAndMul>(),
+                              entry<kGeluTanhAndMul>(),
+                              entry<kSwigluoaiAndMul>(),
+                              entry<kRmsNorm>(),
+                              entry<kRmsNormHeads>(),
+                              entry<kRotaryEmbedding>(),
+                              entry<kWriteKv>(),
+                              entry<kPagedAttention>(),
+                              entry<kBgmvShrink>(),
+                              entry<kBgmvExpand>(),
+                              entry<kBgmvExpandSlice>(),
+                              entry<kSgmvShrink>(),
+                              entry<kSgmvExpand>(),
+                              entry<kSgmvExpandSlice>(),
+                              entry<kBgmvScale>()};
 
-constexpr choral_op kFusedOps[] = {entry<kAddRmsNorm>(), entry<kQkNormRope>(), entry<kRopeWriteKv>()};
+constexpr choral_op kFusedOps[] = {entry<kAddRmsNorm>(), entry<kQkNormRope>(), entry<kRopeWriteKv>(),
+                                   entry<kGroupedMatmul>(run_grouped)};
 
 }  // namespace
 

@@ -8,7 +8,7 @@ namespace {
 
 const char* text_of_fault(int32_t fault) {
   switch (fault) {
-    case kRowBeyond: return "an id that is no row of its matrix (gather_rows, take_rows)";
+    case kRowBeyond: return "an id that is no row of its matrix (gather_rows, take_rows, moe_combine)";
     case kPositionBeyond: return "a position beyond the rotary table";
     case kSlotBeyond: return "a slot beyond the blocks of the key-value cache";
     case kBlockBeyond: return "a block table with rows or blocks that are not there (paged_attention)";

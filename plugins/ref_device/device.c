@@ -52,7 +52,9 @@ uint64_t ref_region_bytes(void) {
 choral_status* ref_open(const choral_device_config* theirs, choral_device** result) {
   choral_device_config config;
   ref_read(&config, theirs, sizeof config);
-  if (config.index != 0) return ref_error(CHORAL_INVALID_ARGUMENT, "there is no device %d, only 0", config.index);
+  if (config.index < 0 || config.index >= REF_DEVICES) {
+    return ref_error(CHORAL_INVALID_ARGUMENT, "there is no device %d, only 0 to %d", config.index, REF_DEVICES - 1);
+  }
   choral_device* device = calloc(1, sizeof *device);
   if (device == NULL) return ref_error(CHORAL_RESOURCE_EXHAUSTED, "no host memory for a device");
   device->pool = config.pool;

@@ -51,6 +51,7 @@ choral_status* ref_load_fused_ops(choral_device* device, const choral_op** ops, 
 extern const choral_memory_api ref_memory_api;
 extern const choral_weight_api ref_weight_api;
 extern const choral_worker_class ref_workers[1];
+#define REF_DEVICES 2 /* each has memory of its own */
 uint64_t ref_region_bytes(void);
 
 /* plugin.c: the whole table. The query gives it out; a fault build (faults.c) spoils a copy first. */

@@ -9,7 +9,7 @@
 static choral_status* probe(choral_probe* theirs) {
   choral_probe ours;
   memset(&ours, 0, sizeof ours);
-  ours.device_count = 1;
+  ours.device_count = REF_DEVICES;
   ours.score = 10;
   ours.memory_bytes = ref_region_bytes();
   ours.host_accessible = 0;

@@ -139,13 +139,13 @@ int main(int argc, char** argv) {
 
   choral_probe probe = {.header = CHORAL_HEADER(choral_probe)};
   OK(plugin->probe(&probe));
-  CHECK(probe.device_count == 1 && probe.score == 10 && probe.host_accessible == 0 && probe.memory_bytes == UINT64_C(1) << 33);
+  CHECK(probe.device_count == 2 && probe.score == 10 && probe.host_accessible == 0 && probe.memory_bytes == UINT64_C(1) << 33);
 
-  for (int life = 0; life < 2; ++life) { /* a device can be opened again */
+  for (int life = 0; life < 3; ++life) { /* a device can be opened again, and there are two */
     choral_device_config config = {.header = CHORAL_HEADER(choral_device_config)};
-    config.index = 1;
-    REFUSED(plugin->open_device(&config, &device), "no device 1");
-    config.index = 0;
+    config.index = 2;
+    REFUSED(plugin->open_device(&config, &device), "no device 2");
+    config.index = life % 2;
     OK(plugin->open_device(&config, &device));
     OK(plugin->memory->stream_create(device, &stream));
     const struct {

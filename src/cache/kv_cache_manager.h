@@ -93,9 +93,6 @@ class KVCacheManager {
   // Drops the tables' references and empties them.
   void release(std::span<BlockTable> tables);
 
-  // Nothing cached is found any more; blocks in use stay with their holders.
-  void clear_prefixes() { index_.clear(); }
-
  private:
   template <class Has>
   int32_t usable_prefix(int32_t most, Has has) const;

@@ -145,17 +145,6 @@ TEST(KVCacheManager, MatchTellsHowManyFoundBlocksAreFree) {
   EXPECT_EQ(match.free_blocks, 1);
 }
 
-TEST(KVCacheManager, ClearForgetsContentsButNotHolders) {
-  KVCacheManager cache({4, kBlockTokens}, kStepTokens, true);
-  Sequence first = begin(cache, repeat(7, 9));
-  compute(cache, first);
-  cache.clear_prefixes();
-  EXPECT_EQ(begin(cache, repeat(7, 9)).found, 0);
-  EXPECT_EQ(cache.ref_count(first.tables[0][0]), 1);
-  cache.release(first.tables);
-  EXPECT_EQ(cache.free_blocks(), 4);
-}
-
 // The obvious model of the cache: contents are token strings, free blocks a list in order of eviction.
 struct NaiveCache {
   struct Block {

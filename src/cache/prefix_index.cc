@@ -75,10 +75,4 @@ bool PrefixIndex::erase(BlockId block) {
   return true;
 }
 
-void PrefixIndex::clear() {
-  std::fill(slots_.begin(), slots_.end(), kNoBlock);
-  std::fill(slot_of_block_.begin(), slot_of_block_.end(), kNoSlot);
-  size_ = 0;
-}
-
 }  // namespace choral::cache

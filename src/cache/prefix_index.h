@@ -26,7 +26,6 @@ class PrefixIndex {
   bool insert(const PrefixKey& key, BlockId block);
   // The block's content goes. True when it was findable.
   bool erase(BlockId block);
-  void clear();
 
   bool contains(BlockId block) const { return slot_of_block_[block] >= 0; }
   int32_t size() const { return size_; }

@@ -58,15 +58,6 @@ TEST(PrefixIndex, MatchStopsAtTheFirstMissingKey) {
   EXPECT_EQ(index.match({}), 0);
 }
 
-TEST(PrefixIndex, ClearForgetsEverything) {
-  PrefixIndex index(2);
-  index.insert(key_of(0, 0), 0);
-  index.clear();
-  EXPECT_EQ(index.size(), 0);
-  EXPECT_EQ(index.find(key_of(0, 0)), kNoBlock);
-  EXPECT_TRUE(index.insert(key_of(5, 5), 0));
-}
-
 RC_GTEST_PROP(PrefixIndex, BehavesAsAMap, ()) {
   const int32_t count = *rc::gen::inRange(1, 12);
   PrefixIndex index(count);

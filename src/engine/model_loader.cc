@@ -67,7 +67,9 @@ void describe_fusion(std::span<const layers::FusionDecision> decisions, std::vec
 
 Result<FoundModel> build_and_find(const io::ConfigMap& config, platform::Session& session, quant::WeightSource& source,
                                   int64_t max_model_len, const ModelForms& forms) {
-  CHORAL_TRY(auto built, build_model(config, session, forms, max_model_len));
+  CHORAL_TRY(auto built,
+             build_model(
+                 config, session, forms, [&source](const std::string& name) { return source.contains(name); }, max_model_len));
   FoundModel found{.model = std::move(built.model), .notes = std::move(built.notes)};
   for (auto* module : found.model->modules()) {
     CHORAL_RETURN_IF_ERROR(module->load_weights(source));
@@ -163,8 +165,8 @@ Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap&
 }
 
 Result<BuiltModel> build_model(const io::ConfigMap& config, platform::Session& session, const ModelForms& forms,
-                               int64_t max_model_len) {
-  CHORAL_TRY(const auto quant_config, quant::make_quant_config(config, forms.quantization, forms.schemes));
+                               quant::HasTensor has_tensor, int64_t max_model_len) {
+  CHORAL_TRY(const auto quant_config, quant::make_quant_config(config, forms.quantization, forms.schemes, std::move(has_tensor)));
   const auto notes = quant_config->notes();
   if (forms.strict && !notes.empty()) return unsupported("--strict: {}", fmt::join(notes, "; "));
   CHORAL_TRY(auto model, models::make_model(config, {session, *quant_config, forms.custom_ops, forms.overrides, max_model_len}));

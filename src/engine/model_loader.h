@@ -60,7 +60,7 @@ struct BuiltModel {
 // The model of `config` in the forms of `session`, without weights: what it computes and what adapters may change. The one place
 // where a model is made, whether to run or to be looked at. `max_model_len`: as models::ModelOptions has it.
 Result<BuiltModel> build_model(const io::ConfigMap& config, platform::Session& session, const ModelForms& forms,
-                               int64_t max_model_len = 0);
+                               quant::HasTensor has_tensor, int64_t max_model_len = 0);
 
 // A model with every tensor that its layers want, none of which is packed.
 struct FoundModel {

@@ -29,13 +29,6 @@ constexpr std::array<std::pair<std::string_view, LoRADType>, 14> kSpellings{{{"a
 
 }  // namespace
 
-std::string_view lora_dtype_name(LoRADType type) {
-  for (const auto& [name, value] : kSpellings) {
-    if (value == type) return name;  // the full name of each stands first
-  }
-  return "auto";
-}
-
 Result<LoRADType> parse_lora_dtype(std::string_view name) {
   for (const auto& [spelling, value] : kSpellings) {
     if (spelling == name) return value;

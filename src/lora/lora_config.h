@@ -16,7 +16,6 @@ namespace choral::lora {
 // What an adapter's A and B are stored as once packed. kAuto keeps each tensor's own type.
 enum class LoRADType : uint8_t { kAuto, kFloat16, kBFloat16, kFloat32, kInt8 };
 
-std::string_view lora_dtype_name(LoRADType type);  // "bfloat16"
 // auto | float16, fp16, half | bfloat16, bf16 | float32, fp32, float | int8, i8.
 Result<LoRADType> parse_lora_dtype(std::string_view name);
 

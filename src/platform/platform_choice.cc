@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <set>
 
@@ -76,8 +77,8 @@ Candidate examine(const fs::path& file, const PluginSearch& search, uint8_t kind
     candidate.status = unavailable("{}", probe->reason);
     return candidate;
   }
-  candidate.platform = make_plugin_platform(std::move(*plugin), std::move(*probe), kind);
-  candidate.description = candidate.platform->description();
+  candidate.platforms = make_plugin_platforms(*plugin, *probe, kind);
+  candidate.description = candidate.platforms.front()->description();
   return candidate;
 }
 
@@ -92,18 +93,35 @@ std::string list_of(const std::vector<Candidate>& candidates) {
   return text;
 }
 
+std::string_view name_of(std::string_view device) { return device.substr(0, device.find(':')); }
+
+// NAME or NAME:NUMBER of a usable candidate.
+Result<PlatformChoice> choose_numbered(std::string_view device, const Candidate& candidate) {
+  if (device == candidate.name) return PlatformChoice{candidate.platforms.front(), "named by --device", {}};
+  const std::string_view text = device.substr(candidate.name.size() + 1);
+  size_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const size_t count = candidate.platforms.size();
+  if (error != std::errc() || end != text.data() + text.size() || number >= count) {
+    return invalid_argument("device {}: after {}: comes the number of one of its devices: {}", printable(device), candidate.name,
+                            count == 1 ? "0, the only one" : fmt::format("0 to {}", count - 1));
+  }
+  return PlatformChoice{candidate.platforms[number], fmt::format("number {} of {}, named by --device", number, count), {}};
+}
+
 Result<PlatformChoice> choose_named(std::string_view device, const std::vector<Candidate>& candidates) {
+  const std::string_view name = name_of(device);
   std::vector<std::string> names;
   for (const auto& candidate : candidates) {
-    if (candidate.name != device) {
+    if (candidate.name != name) {
       names.push_back(candidate.name);
       continue;
     }
-    if (!candidate.status.ok()) return Status(candidate.status).while_(fmt::format("device {} can't be used", device));
-    return PlatformChoice{candidate.platform, "named by --device", {}};
+    if (!candidate.status.ok()) return Status(candidate.status).while_(fmt::format("device {} can't be used", name));
+    return choose_numbered(device, candidate);
   }
-  const std::string near = nearest_name(device, names);
-  return invalid_argument("no device is named '{}'{}; there are:{}", printable(device),
+  const std::string near = nearest_name(name, names);
+  return invalid_argument("no device is named '{}'{}; there are:{}", printable(name),
                           near.empty() ? "" : ", did you mean " + near + "?", list_of(candidates));
 }
 
@@ -129,7 +147,7 @@ std::vector<Candidate> find_candidates(const PluginSearch& search) {
   const auto& cpu = cpu_platform();
   candidates.push_back({.name = "cpu",
                         .description = cpu.description(),
-                        .platform = std::shared_ptr<const Platform>(std::shared_ptr<const Platform>(), &cpu)});
+                        .platforms = {std::shared_ptr<const Platform>(std::shared_ptr<const Platform>(), &cpu)}});
   return candidates;
 }
 
@@ -145,7 +163,7 @@ Result<PlatformChoice> choose_platform(std::string_view device, const std::vecto
   }
   if (tied) return invalid_argument("several plug-ins fit equally well; name one with --device:{}", list_of(candidates));
   if (best == nullptr) best = &candidates.back();
-  PlatformChoice choice{.platform = best->platform,
+  PlatformChoice choice{.platform = best->platforms.front(),
                         .reason = best->path.empty() ? "no plug-in is usable" : "the plug-in with the highest score"};
   if (candidates.size() == 1) choice.reason = "no plug-in was found";
   for (const auto& candidate : candidates) {
@@ -156,12 +174,12 @@ Result<PlatformChoice> choose_platform(std::string_view device, const std::vecto
 }
 
 Result<PlatformChoice> choose_platform(std::string_view device) {
-  if (device == "cpu") return choose_platform(device, find_candidates({}));
+  if (name_of(device) == "cpu") return choose_platform(device, find_candidates({}));
   auto search = PluginSearch::from_environment();
   if (device != "auto") {
     // Only the file of that name is loaded, unless there is none and the others have to be listed.
     auto named = search;
-    named.only = device;
+    named.only = name_of(device);
     const auto candidates = find_candidates(named);
     if (candidates.size() > 1) return choose_platform(device, candidates);
   }

@@ -20,9 +20,9 @@ struct Candidate {
   std::string name;
   std::string path = {};  // empty for the CPU
   int score = 0;
-  Status status = {};            // fine: usable
-  std::string description = {};  // of a usable one
-  std::shared_ptr<const Platform> platform = {};
+  Status status = {};                                           // fine: usable
+  std::string description = {};                                 // of a usable one
+  std::vector<std::shared_ptr<const Platform>> platforms = {};  // of its devices, by number
 };
 
 // Where plug-ins are looked for, and which may be loaded.
@@ -44,7 +44,8 @@ struct PlatformChoice {
   std::vector<std::string> passed = {};  // what was found and not taken, one line each
 };
 
-// `device`: "auto" or a name. An unknown or unusable name is an error that lists the candidates with their reasons.
+// `device`: "auto", a name, or a name and the number of one of its devices, "cuda:1"; else it is the first. An unknown or
+// unusable name is an error that lists the candidates with their reasons.
 Result<PlatformChoice> choose_platform(std::string_view device, const std::vector<Candidate>& candidates);
 // With the environment's search; plug-ins are not even looked for when the CPU was named.
 Result<PlatformChoice> choose_platform(std::string_view device);

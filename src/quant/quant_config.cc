@@ -9,6 +9,7 @@
 #include "quant/formats/formats.h"
 #include "quant/platform_schemes.h"
 #include "quant/scheme_linear.h"
+#include "quant/stored_layers.h"
 
 namespace choral::quant {
 namespace {
@@ -131,9 +132,9 @@ Status check_quantization(std::string_view wish) {
 }
 
 Result<std::unique_ptr<QuantConfig>> make_quant_config(const io::ConfigMap& config, std::string_view wish,
-                                                       const platform::SchemeOverrides& overrides) {
-  CHORAL_TRY(auto usual, make_usual(config, wish, overrides));
-  return with_platform_schemes(std::move(usual), overrides);
+                                                       const platform::SchemeOverrides& overrides, HasTensor has_tensor) {
+  CHORAL_TRY(auto described, make_usual(config, wish, overrides));
+  return with_platform_schemes(with_stored_layers(std::move(described), std::move(has_tensor)), overrides);
 }
 
 }  // namespace choral::quant

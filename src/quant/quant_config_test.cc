@@ -40,6 +40,29 @@ TEST(QuantConfig, ACheckpointThatIsQuantisedInAnUnknownWayIsRefusedByName) {
           "config.json: quantization_config: checkpoints quantised by bitsandbytes are not read; those by compressed-tensors"));
 }
 
+TEST(QuantConfig, WhatTheFileHoldsOfALayerDecides) {
+  const auto holds = [](const std::string& name) {
+    return name == "a.qweight" || name == "b.weight" || name == "mlp.gate.qweight" || name == "c.weight" || name == "d.qweight";
+  };
+  for (const char* described : {R"({"quant_method": "awq", "bits": 4, "group_size": 32, "modules_to_not_convert": ["d"]})",
+                                R"({"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {"-:d": {}}})"}) {
+    const auto model = *io::ConfigMap::parse_json(fmt::format(R"({{"quantization_config": {}}})", described), "config.json");
+    const auto config = make_quant_config(model, "auto", {}, holds);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    const auto why = [&](LayerKind kind, const char* layer) { return (*config)->scheme_for(kind, layer)->why; };
+    const auto packed = (*config)->scheme_for(LayerKind::kLinear, "a")->scheme;
+    EXPECT_NE(packed, float_scheme());
+    EXPECT_EQ(why(LayerKind::kLinear, "b"), "float in the file");
+    EXPECT_EQ((*config)->scheme_for(LayerKind::kLinear, "b")->scheme, float_scheme());
+    for (const auto& [kind, layer] : {std::pair{LayerKind::kRouter, "mlp.gate"}, {LayerKind::kLinear, "d"}}) {
+      EXPECT_EQ(why(kind, layer), "quantised in the file") << layer;
+      EXPECT_EQ((*config)->scheme_for(kind, layer)->scheme, packed) << "computed as one with others";
+    }
+    EXPECT_EQ(why(LayerKind::kEmbedding, "c"), "as stored");
+    EXPECT_EQ((*config)->scheme_for(LayerKind::kLinear, "nowhere")->scheme, packed) << "loading says that it is missing";
+  }
+}
+
 TEST(QuantConfig, EachLayerGetsAMethodOfItsOwn) {
   const auto config = *make_quant_config({}, "auto");
   const LinearShape shape{.in = 1, .out = {1}, .shard_names = {"q_proj"}};

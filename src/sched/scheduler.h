@@ -92,7 +92,6 @@ class Scheduler {
   const SchedulerStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
   const cache::KVCacheManager& cache() const { return cache_; }
-  void clear_prefix_cache() { cache_.clear_prefixes(); }
 
  private:
   Status check_fits(const Request& request) const;

@@ -182,18 +182,5 @@ TEST(SchedulerPrefix, AFewSharedBlocksAreNotWorthWaitingFor) {
   engine.drain();
 }
 
-TEST(SchedulerPrefix, ClearingForgetsAndRunningRequestsGoOn) {
-  SimulatedEngine engine(small(), {32, kBlockTokens});
-  add(engine, 1, prompt(24), 9);
-  engine.step();
-  engine.scheduler.clear_prefix_cache();
-  add(engine, 2, prompt(24), 9);  // need not wait for 1 either: it will not publish these blocks again
-  engine.step();
-  EXPECT_EQ(engine.scheduler.running_count(), 2);
-  EXPECT_EQ(engine.scheduler.find(2)->cached_prompt_tokens, 0);
-  engine.drain();
-  EXPECT_EQ(engine.scheduler.cache().free_blocks(), 32);
-}
-
 }  // namespace
 }  // namespace choral::sched

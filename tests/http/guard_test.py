@@ -168,7 +168,7 @@ class GuardTest(unittest.TestCase):
 
     def test_tokens_a_second_of_a_key(self):
         server = self.start("--api-key", USER, "--tokens-per-second-per-key", "1")
-        statuses = [self.ask(server, USER, max_tokens=50)[0] for _ in range(4)]
+        statuses = [self.ask(server, USER, max_tokens=50, ignore_eos=True)[0] for _ in range(4)]
         self.assertEqual(statuses[0], 200)
         self.assertEqual(statuses[-1], 429)
 
@@ -182,7 +182,7 @@ class GuardTest(unittest.TestCase):
     def test_metrics(self):
         server = self.start("--adapter-root", FILES.root)
         for model in ("tiny", "one", "one", "two"):
-            self.assertEqual(self.ask(server, model=model)[0], 200)
+            self.assertEqual(self.ask(server, model=model, ignore_eos=True)[0], 200)
         tokens, end = 'vllm:generation_tokens_total{engine="0",model_name="tiny"}', time.monotonic() + served.LONG
         values = {tokens: 0}
         while float(values[tokens]) < 12 and time.monotonic() < end:  # the last step's count comes after its token

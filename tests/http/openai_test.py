@@ -96,7 +96,7 @@ class OpenAIClientTest(unittest.TestCase):
     def test_async(self):
         async def ask():
             async with client(openai.AsyncOpenAI) as asynchronous:
-                stream = await asynchronous.chat.completions.create(model="tiny", messages=CHAT, max_tokens=4, stream=True)
+                stream = await asynchronous.chat.completions.create(model="tiny", messages=CHAT, max_tokens=4, temperature=0, stream=True)
                 return [chunk async for chunk in stream]
 
         self.assertEqual(asyncio.run(ask())[-1].choices[0].finish_reason, "length")

@@ -2,6 +2,7 @@
 // answers, and what becomes of machines and moments in which CUDA fails.
 #include <algorithm>
 
+#include "plugins/host_copies.h"
 #include "plugins/plugin_engine.h"
 
 namespace choral::plugins {
@@ -29,23 +30,34 @@ TEST_F(CudaTest, ServesWhatItBrings) {
   EXPECT_THAT(llm->info().notes, AllOf(Contains("worker: cuda"), Contains(HasSubstr("adapters: up to")),
                                        Not(Contains(HasSubstr("served by the CPU")))));
   expect_equal(answers(*llm), cpu_answers());
-  EXPECT_THAT(llm->device_notes(), Contains(HasSubstr("fused operators loaded: add_rms_norm, qk_norm_rope, rope_write_kv")));
+  EXPECT_THAT(llm->device_notes(),
+              Contains(HasSubstr("fused operators loaded: add_rms_norm, qk_norm_rope, rope_write_kv, grouped_matmul")));
 }
 
 class CudaFamiliesTest : public CudaTest, public ::testing::WithParamInterface<const char*> {};
 
+// Whatever a family is made of: no operator of it is the CPU's.
 TEST_P(CudaFamiliesTest, AnswerAsOnTheCpu) {
-  expect_equal(answers(*load(options(kDevice, GetParam()))), cpu_answers(GetParam()));
+  auto strict = options(kDevice, GetParam());
+  strict.strict = true;
+  const auto llm = load(strict);
+  expect_equal(answers(*llm), cpu_answers(GetParam()));
+  EXPECT_THAT(llm->device_notes(), Not(Contains(HasSubstr("device lost"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaFamiliesTest,
-                         ::testing::Values("tiny-llama3", "tiny-phi3", "tiny-gemma2", "tiny-qwen3moe", "tiny-deepseek-v2",
-                                           "tiny-gpt-oss"),
+                         ::testing::Values("tiny-llama3", "tiny-phi3", "tiny-gemma2", "tiny-gemma3", "tiny-qwen3moe",
+                                           "tiny-olmoe", "tiny-deepseek-v2", "tiny-deepseek-v3", "tiny-gpt-oss"),
                          [](const auto& tested) {
                            std::string name = std::string(tested.param).substr(5);
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+TEST_F(CudaTest, RowsOfExpertsStayOnTheDevice) {
+  EXPECT_EQ(copies_of_an_answer(*load(options(kDevice, "tiny-qwen3moe"))), least_copies(3));
+  EXPECT_EQ(copies_of_an_answer(*load(options(kDevice, "tiny-gpt-oss"))), least_copies(2));
+}
 
 TEST_F(CudaTest, ARowDoesNotDependOnItsNeighbours) {
   const auto llm = load(options(kDevice));

@@ -20,6 +20,16 @@ TEST_F(DeviceChoiceTest, TheCpuWhenItIsNamed) {
   EXPECT_THAT(load(options("cpu"))->info().notes, Contains(HasSubstr("device: cpu (named by --device)")));
 }
 
+TEST_F(DeviceChoiceTest, ANumberChoosesAmongAPluginsDevices) {
+  EXPECT_THAT(load(options("ref_device:1"))->info().notes,
+              Contains(HasSubstr("device: ref_device (number 1 of 2, named by --device)")));
+  for (const char* wrong : {"ref_device:2", "ref_device:", "ref_device:-1", "ref_device:1x", "ref_device:99999999999999999999"}) {
+    EXPECT_THAT(LLM::load(options(wrong)).status().message(), HasSubstr("the number of one of its devices: 0 to 1")) << wrong;
+  }
+  EXPECT_THAT(LLM::load(options("cpu:1")).status().message(), HasSubstr("0, the only one"));
+  EXPECT_THAT(LLM::load(options("ref_devise:1")).status().message(), HasSubstr("did you mean ref_device?"));
+}
+
 TEST_F(DeviceChoiceTest, EqualScoresAreAnErrorThatListsEveryCandidate) {
   const Variable allowed("CHORAL_PLUGINS", "ref_device,ref_fault_newer_minor,ref_fault_no_device");
   const auto message = LLM::load(options("auto")).status().message();

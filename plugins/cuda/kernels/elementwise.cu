@@ -1,4 +1,4 @@
-// Operators that look at one element, or at two of a row: sums, gated activations, copies of rows.
+// Operators that look at one element, or at a few of one place: sums, factors, gated activations, copies and sums of rows.
 #include "rows.h"
 
 namespace choral_cuda {
@@ -26,6 +26,11 @@ __global__ void __launch_bounds__(kThreads) add_kernel(Rows x, Rows y, int64_t c
   for_columns(cols, [&](int64_t i) { to[i] += from[i]; });
 }
 
+__global__ void __launch_bounds__(kThreads) scale_kernel(Rows y, int64_t cols, float factor) {
+  float* to = y[blockIdx.x];
+  for_columns(cols, [&](int64_t i) { to[i] *= factor; });
+}
+
 struct Silu {
   static __device__ __forceinline__ float of(float x) { return x / (1.0f + expf(-x)); }
 };
@@ -45,6 +50,17 @@ __global__ void __launch_bounds__(kThreads) gated_kernel(Rows x, Rows y, int64_t
   for_columns(cols, [&](int64_t i) { to[i] = Activation::of(gate[i]) * up[i]; });
 }
 
+// Comparisons, not fminf: a NaN stays one.
+__global__ void __launch_bounds__(kThreads) swigluoai_kernel(Rows x, Rows y, int64_t cols, float alpha, float limit) {
+  const float* from = x[blockIdx.x];
+  float* to = y[blockIdx.x];
+  for_columns(cols, [&](int64_t i) {
+    const float gate = from[2 * i] > limit ? limit : from[2 * i], up = from[2 * i + 1];
+    const float clamped = up > limit ? limit : up < -limit ? -limit : up;
+    to[i] = (clamped + 1.0f) * (gate / (1.0f + expf(-alpha * gate)));
+  });
+}
+
 __global__ void __launch_bounds__(kThreads)
     take_rows_kernel(Rows x, int64_t x_rows, const int32_t* rows, Rows out, int64_t cols, int32_t* fault) {
   const int32_t row = rows[blockIdx.x];
@@ -57,6 +73,23 @@ __global__ void __launch_bounds__(kThreads)
   for_columns(cols, [&](int64_t i) { to[i] = from[i]; });
 }
 
+__global__ void __launch_bounds__(kThreads) moe_combine_kernel(Rows x, int64_t x_rows, const int32_t* places, Rows weights,
+                                                               int64_t slots, bool add, Rows y, int64_t cols, int32_t* fault) {
+  const int32_t* place = places + blockIdx.x * slots;
+  for (int64_t s = 0; s < slots; ++s) {
+    if (place[s] >= 0 && place[s] < x_rows) continue;
+    report(fault, kRowBeyond);
+    return;
+  }
+  const float* weight = weights[blockIdx.x];
+  float* to = y[blockIdx.x];
+  for_columns(cols, [&](int64_t i) {
+    float sum = add ? to[i] : 0.0f;
+    for (int64_t s = 0; s < slots; ++s) sum = fmaf(weight[s], x[place[s]][i], sum);
+    to[i] = sum;
+  });
+}
+
 bool empty(const choral_matrix& matrix) { return matrix.rows == 0 || matrix.cols == 0; }
 
 }  // namespace
@@ -64,6 +97,11 @@ bool empty(const choral_matrix& matrix) { return matrix.rows == 0 || matrix.cols
 cudaError_t add(const Launch& launch, const choral_unary_args& a) {
   if (empty(a.y)) return cudaSuccess;
   return launch_kernel(add_kernel, shape_of(a.y), launch.stream, Rows(a.x), Rows(a.y), a.y.cols);
+}
+
+cudaError_t scale(const Launch& launch, const choral_scale_args& a) {
+  if (empty(a.y)) return cudaSuccess;
+  return launch_kernel(scale_kernel, shape_of(a.y), launch.stream, Rows(a.y), a.y.cols, a.factor);
 }
 
 cudaError_t silu_and_mul(const Launch& launch, const choral_unary_args& a) {
@@ -76,10 +114,21 @@ cudaError_t gelu_tanh_and_mul(const Launch& launch, const choral_unary_args& a) 
   return launch_kernel(gated_kernel<GeluTanh>, shape_of(a.y), launch.stream, Rows(a.x), Rows(a.y), a.y.cols);
 }
 
+cudaError_t swigluoai_and_mul(const Launch& launch, const choral_swigluoai_args& a) {
+  if (empty(a.y)) return cudaSuccess;
+  return launch_kernel(swigluoai_kernel, shape_of(a.y), launch.stream, Rows(a.x), Rows(a.y), a.y.cols, a.alpha, a.limit);
+}
+
 cudaError_t take_rows(const Launch& launch, const choral_take_rows_args& a) {
   if (empty(a.out)) return cudaSuccess;
   return launch_kernel(take_rows_kernel, shape_of(a.out), launch.stream, Rows(a.x), a.x.rows, a.rows, Rows(a.out), a.out.cols,
                        launch.fault);
+}
+
+cudaError_t moe_combine(const Launch& launch, const choral_moe_combine_args& a) {
+  if (empty(a.y)) return cudaSuccess;
+  return launch_kernel(moe_combine_kernel, shape_of(a.y), launch.stream, Rows(a.x), a.x.rows, a.places, Rows(a.weights),
+                       a.weights.cols, a.add != 0, Rows(a.y), a.y.cols, launch.fault);
 }
 
 }  // namespace choral_cuda

@@ -16,6 +16,8 @@ void* allocate_shared(size_t bytes);
 void release_shared(void* memory);
 // What the launch gave, or what its work came to.
 cudaError_t done(cudaError_t launched);
+// Negative where nobody counts them: on a GPU.
+int64_t launches_so_far();
 
 template <class T>
 struct SharedAllocator {

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "choral/plugin.h"
 #include "packed_weight.h"
@@ -21,7 +22,7 @@ namespace choral_cuda {
 // What a kernel found wrong in device memory; the largest stays.
 enum Fault : int32_t {
   kNoFault = 0,
-  kRowBeyond = 1,       // gather_rows, take_rows: an id that is no row
+  kRowBeyond = 1,       // gather_rows, take_rows, moe_combine: an id that is no row
   kPositionBeyond = 2,  // rotary operators: a position that the table lacks
   kSlotBeyond = 3,      // write_kv, rope_write_kv: a slot beyond the cache's blocks
   kBlockBeyond = 4,     // paged_attention: a block, a table or rows that are not there
@@ -40,12 +41,22 @@ struct Launch {
 
 size_t matmul_scratch_bytes(const PackedWeight& weight, int64_t x_rows);
 cudaError_t matmul(const Launch& launch, const PackedWeight& weight, const choral_matmul_args& args);
+// A product of several: `args` as matmul takes them, but for their weight.
+struct GroupedProduct {
+  const PackedWeight* weight;
+  choral_matmul_args args;
+};
+size_t grouped_matmul_scratch_bytes(std::span<const GroupedProduct> products);
+cudaError_t grouped_matmul(const Launch& launch, std::span<const GroupedProduct> products);
 cudaError_t gather_rows(const Launch& launch, const PackedWeight& weight, const choral_gather_rows_args& args);
 
 cudaError_t take_rows(const Launch& launch, const choral_take_rows_args& args);
+cudaError_t moe_combine(const Launch& launch, const choral_moe_combine_args& args);
 cudaError_t add(const Launch& launch, const choral_unary_args& args);
+cudaError_t scale(const Launch& launch, const choral_scale_args& args);
 cudaError_t silu_and_mul(const Launch& launch, const choral_unary_args& args);
 cudaError_t gelu_tanh_and_mul(const Launch& launch, const choral_unary_args& args);  // the CustomOp gelu_and_mul as well
+cudaError_t swigluoai_and_mul(const Launch& launch, const choral_swigluoai_args& args);
 
 cudaError_t rms_norm(const Launch& launch, const choral_rms_norm_args& args);
 cudaError_t rms_norm_heads(const Launch& launch, const choral_rms_norm_args& args);

@@ -1,24 +1,137 @@
-// "matmul" and "gather_rows" for every format of W.
+// "matmul", "grouped_matmul" and "gather_rows" for every format of W.
+#include <algorithm>
+
 #include "element_place.h"
 #include "matmul.h"
-#include "matmul_inl.h"
 
 namespace choral_cuda {
 namespace {
 
 constexpr int kGatherThreads = 256;
 
-SlabMatmul* product_of(Format format) {
+const OperandMatmul& matmul_of(Format format) {
   switch (format) {
-    case Format::kF32: return matmul_f32;
-    case Format::kF16: return matmul_f16;
-    case Format::kBF16: return matmul_bf16;
-    case Format::kInt4: return matmul_int4;
-    case Format::kInt8: return matmul_int8;
-    case Format::kE4M3: return matmul_e4m3;
-    case Format::kInt8Rows: return matmul_int8_rows;
+    case Format::kF32: return kMatmulF32;
+    case Format::kF16: return kMatmulF16;
+    case Format::kBF16: return kMatmulBF16;
+    case Format::kInt4: return kMatmulInt4;
+    case Format::kInt8: return kMatmulInt8;
+    case Format::kE4M3: return kMatmulE4M3;
+    case Format::kInt8Rows: break;
   }
-  return nullptr;
+  return kMatmulInt8Rows;
+}
+
+// All but what each product has for itself.
+PackedWeight form_of(const PackedWeight& weight) {
+  PackedWeight form = weight;
+  form.image = nullptr;
+  form.k_order = nullptr;
+  form.input_scale = 0.0f;
+  form.input_offset = 0;
+  return form;
+}
+
+int32_t block_tiles_of(const PackedWeight& weight, int64_t x_rows) {
+  return tiles_of_block(weight.format, ceil_div<int64_t>(x_rows, kTokens));
+}
+
+// None yet, of such a weight, strides and number of rows.
+template <int most>
+void clear(Products<most>& p, const PackedWeight& weight, const choral_matmul_args& a, int64_t x_rows) {
+  p.form = form_of(weight);
+  p.x_stride = a.x.stride;
+  p.y_stride = a.y.stride;
+  p.accumulate = a.accumulate;
+  p.block_tiles = block_tiles_of(weight, x_rows);
+  p.tile_count = 0;
+  p.count = 0;
+}
+
+// `rows` rows of x from `begin` on.
+template <int most>
+void append(Products<most>& p, const PackedWeight& weight, const choral_matmul_args& a, int64_t begin, int64_t rows) {
+  const int32_t first_tile = round_up(p.tile_count, p.block_tiles);
+  p.of[p.count++] = {.image = weight.image,
+                     .k_order = weight.k_order,
+                     .x = static_cast<float*>(a.x.data) + begin * a.x.stride,
+                     .y = static_cast<float*>(a.y.data) + begin * a.y.stride,
+                     .bias = static_cast<const float*>(a.bias.data),
+                     .rows = static_cast<int32_t>(rows),
+                     .first_tile = first_tile,
+                     .input_scale = weight.input_scale,
+                     .input_offset = weight.input_offset};
+  p.tile_count = first_tile + static_cast<int32_t>(ceil_div<int64_t>(rows, kTokens));
+}
+
+template <int most>
+size_t scratch_bytes(const Products<most>& p) {
+  return prepared_bytes(p.form, p.tile_count) + (may_split(p) ? part_bytes(p.form, p.tile_count) : 0);
+}
+
+template <int most>
+cudaError_t multiply(const Launch& launch, Products<most>& p) {
+  p.tiles = static_cast<unsigned char*>(launch.scratch);
+  p.factors = reinterpret_cast<float*>(p.tiles + prepared_bytes(p.form, p.tile_count)) - int64_t{p.tile_count} * kTokens;
+  const cudaError_t error = prepare_x(launch, p);
+  if (error != cudaSuccess) return error;
+  if constexpr (most == 1)
+    return matmul_of(p.form.format).one(launch, p);
+  else
+    return matmul_of(p.form.format).many(launch, p);
+}
+
+// ---- Launches of a call: take(products) for each, until one fails.
+
+constexpr int64_t kSlabRows = 2048;       // of x that are prepared at a time for one product
+constexpr int32_t kMostGroupTiles = 512;  // of x that are prepared at a time for many
+
+template <class Take>
+cudaError_t for_each_slab(const PackedWeight& weight, const choral_matmul_args& a, Take take) {
+  Products<1> p;
+  for (int64_t begin = 0; begin < a.x.rows; begin += kSlabRows) {
+    const int64_t rows = std::min(kSlabRows, a.x.rows - begin);
+    clear(p, weight, a, rows);
+    append(p, weight, a, begin, rows);
+    if (const cudaError_t error = take(p)) return error;
+  }
+  return cudaSuccess;
+}
+
+// Whether one launch can take both.
+bool same_kind(const GroupedProduct& a, const GroupedProduct& b) {
+  return a.args.x.stride == b.args.x.stride && a.args.y.stride == b.args.y.stride && a.args.accumulate == b.args.accumulate &&
+         block_tiles_of(*a.weight, a.args.x.rows) == block_tiles_of(*b.weight, b.args.x.rows) &&
+         form_of(*a.weight) == form_of(*b.weight);
+}
+
+// Those of a kind together.
+template <class Take>
+cudaError_t for_each_group(std::span<const GroupedProduct> products, Take take) {
+  Products<kMostProducts> p;
+  for (size_t i = 0; i < products.size(); ++i) {
+    const auto is_like_first = [&first = products[i]](const GroupedProduct& other) { return same_kind(first, other); };
+    if (std::any_of(products.begin(), products.begin() + i, is_like_first)) continue;
+    const auto start = [&] { clear(p, *products[i].weight, products[i].args, products[i].args.x.rows); };
+    start();
+    for (const GroupedProduct& product : products.subspan(i)) {
+      if (!is_like_first(product)) continue;
+      for (int64_t begin = 0; begin < product.args.x.rows;) {
+        const int64_t rows_left = product.args.x.rows - begin;
+        const int64_t room = (kMostGroupTiles - round_up(p.tile_count, p.block_tiles)) * int64_t{kTokens};
+        if (p.count == kMostProducts || (p.count > 0 && rows_left > room)) {
+          if (const cudaError_t error = take(p)) return error;
+          start();
+          continue;
+        }
+        append(p, *product.weight, product.args, begin, std::min(rows_left, room));
+        begin += std::min(rows_left, room);
+      }
+    }
+    if (p.count == 0) continue;
+    if (const cudaError_t error = take(p)) return error;
+  }
+  return cudaSuccess;
 }
 
 __global__ void __launch_bounds__(kGatherThreads) gather_kernel(PackedWeight w, const int32_t* ids, Rows out, int32_t* fault) {
@@ -37,24 +150,31 @@ __global__ void __launch_bounds__(kGatherThreads) gather_kernel(PackedWeight w, 
 }  // namespace
 
 size_t matmul_scratch_bytes(const PackedWeight& weight, int64_t x_rows) {
-  const int64_t rows = x_rows < kSlabRows ? x_rows : kSlabRows;
-  const bool may_split = rows > 2 * kTokens && rows <= kMostSplitTiles * kTokens && parts_fit(weight, rows);
-  return prepared_bytes(weight, rows) + (may_split ? part_bytes(weight, rows) : 0);
+  choral_matmul_args args{};
+  args.x.rows = x_rows;
+  size_t most = 0;
+  (void)for_each_slab(weight, args, [&](const Products<1>& p) {
+    most = std::max(most, scratch_bytes(p));
+    return cudaSuccess;
+  });
+  return most;
 }
 
-cudaError_t matmul(const Launch& launch, const PackedWeight& weight, const choral_matmul_args& a) {
-  if (weight.rows == 0) return cudaSuccess;
-  for (int64_t begin = 0; begin < a.x.rows; begin += kSlabRows) {
-    const int64_t rows = a.x.rows - begin < kSlabRows ? a.x.rows - begin : kSlabRows;
-    PreparedX x;
-    cudaError_t error = prepare_x(launch, weight, a.x, begin, rows, &x);
-    if (error != cudaSuccess) return error;
-    Output out{Rows(a.y), static_cast<const float*>(a.bias.data), a.accumulate != 0};
-    out.y.data += begin * a.y.stride;
-    error = product_of(weight.format)(launch, weight, x, out);
-    if (error != cudaSuccess) return error;
-  }
-  return cudaSuccess;
+cudaError_t matmul(const Launch& launch, const PackedWeight& weight, const choral_matmul_args& args) {
+  return for_each_slab(weight, args, [&](Products<1>& p) { return multiply(launch, p); });
+}
+
+size_t grouped_matmul_scratch_bytes(std::span<const GroupedProduct> products) {
+  size_t most = 0;
+  (void)for_each_group(products, [&](const Products<kMostProducts>& p) {
+    most = std::max(most, scratch_bytes(p));
+    return cudaSuccess;
+  });
+  return most;
+}
+
+cudaError_t grouped_matmul(const Launch& launch, std::span<const GroupedProduct> products) {
+  return for_each_group(products, [&](Products<kMostProducts>& p) { return multiply(launch, p); });
 }
 
 cudaError_t gather_rows(const Launch& launch, const PackedWeight& weight, const choral_gather_rows_args& a) {

@@ -1,13 +1,19 @@
-// The products of one slab of prepared rows, by operand; each in a file of its own, which is what is compiled in parallel.
+// How the products of a launch are multiplied: x prepared for all of them, then the kernels of W's operand, each of which is
+// compiled in a file of its own.
 #pragma once
 
-#include "prepared_x.h"
+#include "products.h"
 
 namespace choral_cuda {
 
-struct Output;
-using SlabMatmul = cudaError_t(const Launch& launch, const PackedWeight& w, const PreparedX& x, const Output& out);
+// To products.tiles and .factors.
+template <int most>
+cudaError_t prepare_x(const Launch& launch, const Products<most>& products);
 
-SlabMatmul matmul_bf16, matmul_f16, matmul_int4, matmul_int8, matmul_e4m3, matmul_int8_rows, matmul_f32;
+struct OperandMatmul {
+  cudaError_t (*one)(const Launch& launch, const Products<1>& products);
+  cudaError_t (*many)(const Launch& launch, const Products<kMostProducts>& products);
+};
+extern const OperandMatmul kMatmulBF16, kMatmulF16, kMatmulInt4, kMatmulInt8, kMatmulE4M3, kMatmulInt8Rows, kMatmulF32;
 
 }  // namespace choral_cuda

@@ -1,10 +1,7 @@
-#include "matmul.h"
 #include "matmul_inl.h"
 
 namespace choral_cuda {
 
-cudaError_t matmul_f16(const Launch& launch, const PackedWeight& w, const PreparedX& x, const Output& out) {
-  return launch_matmul<F16Operand>(launch, w, x, out);
-}
+const OperandMatmul kMatmulF16 = operand_matmul<F16Operand>();
 
 }  // namespace choral_cuda

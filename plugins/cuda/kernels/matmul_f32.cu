@@ -1,6 +1,5 @@
 // Weights of 32 bits, multiplied in float: a lane has a row of W and half the rows of a tile of x, a warp a section of k. The
 // sums of a section are one chain of fused multiply-adds; sections are added in order.
-#include "matmul.h"
 #include "matmul_inl.h"
 
 namespace choral_cuda {
@@ -8,7 +7,12 @@ namespace {
 
 constexpr int kTokensOfLane = kTokens / 2;
 
-__global__ void __launch_bounds__(kMatmulThreads) f32_kernel(PackedWeight w, PreparedX x, Output out) {
+template <int most>
+__global__ void __launch_bounds__(kMatmulThreads) f32_kernel(const __grid_constant__ Products<most> products) {
+  const int product = products.find(blockIdx.y);
+  const PackedWeight w = products.weight(product);
+  const PreparedX x = products.x(product);
+  const int64_t tile = int64_t{blockIdx.y} - products.of[product].first_tile;
   float* parts = shared_memory<float>();  // [section][token][row]
   const int section = threadIdx.x / kWarp, row = threadIdx.x % kTileRows, half = threadIdx.x % kWarp / kTileRows;
   const int begin = section * w.section_blocks;
@@ -17,7 +21,7 @@ __global__ void __launch_bounds__(kMatmulThreads) f32_kernel(PackedWeight w, Pre
   float acc[kTokensOfLane] = {};
   for (int block = begin; block < end; ++block) {
     const auto* weights = reinterpret_cast<const float4*>(record + int64_t{block} * block_bytes(Format::kF32)) + row;
-    const auto* tokens = reinterpret_cast<const float4*>(x.block(Format::kF32, blockIdx.y, block)) + half * kTokensOfLane * 16;
+    const auto* tokens = reinterpret_cast<const float4*>(x.block(Format::kF32, tile, block)) + half * kTokensOfLane * 16;
 #pragma unroll 4
     for (int k4 = 0; k4 < kBlockColumns / 4; ++k4) {
       const float4 a = weights[k4 * kTileRows];
@@ -34,20 +38,23 @@ __global__ void __launch_bounds__(kMatmulThreads) f32_kernel(PackedWeight w, Pre
 #pragma unroll
   for (int i = 0; i < kTokensOfLane; ++i) parts[(section * kTokens + half * kTokensOfLane + i) * kTileRows + row] = acc[i];
   __syncthreads();
-  const int64_t token = int64_t{blockIdx.y} * kTokens + threadIdx.x / kTileRows;
+  const int64_t token = tile * kTokens + threadIdx.x / kTileRows;
   const int64_t n = int64_t{blockIdx.x} * kTileRows + threadIdx.x % kTileRows;
   if (threadIdx.x >= kTokens * kTileRows || token >= x.rows || n >= w.rows) return;
   float total = 0.0f;
   for (int s = 0; s < ceil_div(w.blocks, w.section_blocks); ++s) add_section(total, parts[s * kTokens * kTileRows + threadIdx.x]);
-  finish<Bf16Operand>(w, x, out, token, n, total);
+  finish<Bf16Operand>(w, x, products.output(product), token, n, total);
+}
+
+template <int most>
+cudaError_t launch_f32(const Launch& launch, const Products<most>& p) {
+  const dim3 blocks(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, kTileRows)), static_cast<unsigned>(p.tile_count));
+  const size_t shared_bytes = size_t{kSections} * kTokens * kTileRows * sizeof(float);
+  return launch_kernel(f32_kernel<most>, {blocks, dim3(kMatmulThreads), shared_bytes}, launch.stream, p);
 }
 
 }  // namespace
 
-cudaError_t matmul_f32(const Launch& launch, const PackedWeight& w, const PreparedX& x, const Output& out) {
-  const dim3 blocks(static_cast<unsigned>(ceil_div<int64_t>(w.rows, kTileRows)), static_cast<unsigned>(x.row_tiles));
-  const size_t shared_bytes = size_t{kSections} * kTokens * kTileRows * sizeof(float);
-  return launch_kernel(f32_kernel, {blocks, dim3(kMatmulThreads), shared_bytes}, launch.stream, w, x, out);
-}
+const OperandMatmul kMatmulF32 = {launch_f32<1>, launch_f32<kMostProducts>};
 
 }  // namespace choral_cuda

@@ -2,23 +2,32 @@
 // all of them have section_sums.h's order, and give the same bits.
 #pragma once
 
+#include "matmul.h"
 #include "matmul_narrow_inl.h"
 #include "matmul_stream_inl.h"
 #include "matmul_wide_inl.h"
 
 namespace choral_cuda {
 
-template <class Operand>
-cudaError_t launch_matmul(const Launch& launch, const PackedWeight& w, const PreparedX& x, const Output& out) {
-  using Shape = WideShape<Operand>;
-  const dim3 wide(static_cast<unsigned>(ceil_div<int64_t>(w.rows, Shape::kBlockRowTiles * kTileRows)),
-                  static_cast<unsigned>(ceil_div(x.row_tiles, Shape::kBlockTokenTiles)));
-  if (x.row_tiles > 8 && int64_t{wide.x} * wide.y * 2 >= launch.sm_count) {
-    return launch_kernel(wide_kernel<Operand>, {wide, dim3(kMatmulThreads), Shape::kSharedBytes}, launch.stream, w, x, out);
+template <class Operand, int most>
+cudaError_t launch_matmul(const Launch& launch, const Products<most>& p) {
+  switch (p.block_tiles) {
+    case 1: return launch_narrow<Operand, 1, 1>(launch, p);
+    case 2: return launch_narrow<Operand, 2, 2>(launch, p);
+    case 4: return launch_stream<Operand, 4>(launch, p);
+    case 8: return launch_stream<Operand, 8>(launch, p);
+    default: break;
   }
-  if (x.row_tiles == 1) return launch_narrow<Operand, 1, 1>(launch, w, x, out);
-  if (x.row_tiles == 2) return launch_narrow<Operand, 2, 2>(launch, w, x, out);
-  return x.row_tiles <= 4 ? launch_stream<Operand, 4>(launch, w, x, out) : launch_stream<Operand, 8>(launch, w, x, out);
+  using Shape = WideShape<Operand>;
+  const dim3 wide(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, Shape::kBlockRowTiles * kTileRows)),
+                  static_cast<unsigned>(ceil_div(p.tile_count, Shape::kBlockTokenTiles)));
+  if (int64_t{wide.x} * wide.y * 2 < launch.sm_count) return launch_stream<Operand, 8>(launch, p);
+  return launch_kernel(wide_kernel<Operand, most>, {wide, dim3(kMatmulThreads), Shape::kSharedBytes}, launch.stream, p);
+}
+
+template <class Operand>
+constexpr OperandMatmul operand_matmul() {
+  return {launch_matmul<Operand, 1>, launch_matmul<Operand, kMostProducts>};
 }
 
 }  // namespace choral_cuda

@@ -1,10 +1,7 @@
-#include "matmul.h"
 #include "matmul_inl.h"
 
 namespace choral_cuda {
 
-cudaError_t matmul_int4(const Launch& launch, const PackedWeight& w, const PreparedX& x, const Output& out) {
-  return launch_matmul<Int4Operand>(launch, w, x, out);
-}
+const OperandMatmul kMatmulInt4 = operand_matmul<Int4Operand>();
 
 }  // namespace choral_cuda

@@ -1,10 +1,7 @@
-#include "matmul.h"
 #include "matmul_inl.h"
 
 namespace choral_cuda {
 
-cudaError_t matmul_int8(const Launch& launch, const PackedWeight& w, const PreparedX& x, const Output& out) {
-  return launch_matmul<Int8Operand>(launch, w, x, out);
-}
+const OperandMatmul kMatmulInt8 = operand_matmul<Int8Operand>();
 
 }  // namespace choral_cuda

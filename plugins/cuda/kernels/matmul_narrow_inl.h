@@ -6,15 +6,19 @@
 
 namespace choral_cuda {
 
-template <class Operand, int row_tiles, int token_tiles>
-__global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(PackedWeight w, PreparedX x, Output out) {
+template <class Operand, int row_tiles, int token_tiles, int most>
+__global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(const __grid_constant__ Products<most> products) {
   using Sums = SectionSums<Operand, row_tiles, token_tiles>;
   using Sum = typename Operand::Sum;
   constexpr int kRowsOfBlock = row_tiles * kTileRows, kTokensOfBlock = token_tiles * kTokens;
   constexpr int kAhead = Operand::kVectors == 4 ? 2 : 4;
   Sum* parts = shared_memory<Sum>();  // [section][token][row]
   const int section = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const int64_t row_tile = int64_t{blockIdx.x} * row_tiles, token_tile = int64_t{blockIdx.y} * token_tiles;
+  const int product = products.find(int64_t{blockIdx.y} * token_tiles);
+  const PackedWeight w = products.weight(product);
+  const PreparedX x = products.x(product);
+  const int64_t row_tile = int64_t{blockIdx.x} * row_tiles,
+                token_tile = int64_t{blockIdx.y} * token_tiles - products.of[product].first_tile;
   const int begin = section * w.section_blocks;
   const int end = begin + w.section_blocks < w.blocks ? begin + w.section_blocks : w.blocks;
   const int fold_steps = steps_of_fold<Operand>(w);
@@ -72,6 +76,7 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(PackedWeight w, 
     }
   }
   __syncthreads();
+  const Output out = products.output(product);
   const int sections = ceil_div(w.blocks, w.section_blocks);
   for (int i = threadIdx.x; i < kTokensOfBlock * kRowsOfBlock; i += kMatmulThreads) {
     const int64_t token = token_tile * kTokens + i / kRowsOfBlock, n = row_tile * kTileRows + i % kRowsOfBlock;
@@ -82,13 +87,13 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(PackedWeight w, 
   }
 }
 
-template <class Operand, int row_tiles, int token_tiles>
-cudaError_t launch_narrow(const Launch& launch, const PackedWeight& w, const PreparedX& x, const Output& out) {
-  const GridShape shape{dim3(static_cast<unsigned>(ceil_div<int64_t>(w.rows, row_tiles * kTileRows)),
-                             static_cast<unsigned>(ceil_div(x.row_tiles, token_tiles))),
+template <class Operand, int row_tiles, int token_tiles, int most>
+cudaError_t launch_narrow(const Launch& launch, const Products<most>& p) {
+  const GridShape shape{dim3(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, row_tiles * kTileRows)),
+                             static_cast<unsigned>(ceil_div(p.tile_count, token_tiles))),
                         dim3(kMatmulThreads),
                         size_t{kSections} * row_tiles * kTileRows * token_tiles * kTokens * sizeof(typename Operand::Sum)};
-  return launch_kernel(narrow_kernel<Operand, row_tiles, token_tiles>, shape, launch.stream, w, x, out);
+  return launch_kernel(narrow_kernel<Operand, row_tiles, token_tiles, most>, shape, launch.stream, p);
 }
 
 }  // namespace choral_cuda

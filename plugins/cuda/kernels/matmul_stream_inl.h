@@ -16,7 +16,7 @@ struct StreamShape {
   static constexpr size_t kSharedBytes = size_t{kStages} * kXVectors * sizeof(uint4);
 };
 
-// Sums of sections: [section][row of x][row of W].
+// Sums of sections: [section][row of x, of all products][row of W].
 template <class Sum>
 struct SectionParts {
   Sum* data;
@@ -26,17 +26,21 @@ struct SectionParts {
   }
 };
 
-template <class Operand, int token_tiles, bool split>
+template <class Operand, int token_tiles, bool split, int most>
 __global__ void __launch_bounds__(kMatmulThreads)
-    stream_kernel(PackedWeight w, PreparedX x, Output out, SectionParts<typename Operand::Sum> parts) {
+    stream_kernel(const __grid_constant__ Products<most> products, SectionParts<typename Operand::Sum> parts) {
   using Shape = StreamShape<Operand, token_tiles>;
   using Sum = typename Operand::Sum;
   using Sums = SectionSums<Operand, Shape::kRowTiles, token_tiles>;
   constexpr int kRowTiles = Shape::kRowTiles, kStages = Shape::kStages, kAhead = 2;
   uint4* shared = shared_memory<uint4>();
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const int64_t row_tile = (int64_t{blockIdx.x} * kMatmulWarps + warp) * kRowTiles,
-                token_tile = int64_t{blockIdx.y} * token_tiles;
+  const int product = products.find(int64_t{blockIdx.y} * token_tiles);
+  const PackedWeight w = products.weight(product);
+  const PreparedX x = products.x(product);
+  const int64_t row_tile = (int64_t{blockIdx.x} * kMatmulWarps + warp) * kRowTiles, first_tile = products.of[product].first_tile,
+                token_tile = int64_t{blockIdx.y} * token_tiles - first_tile;
+  if (token_tile >= x.row_tiles) return;
   const int begin = split ? static_cast<int>(blockIdx.z) * w.section_blocks : 0;
   const int end = split && begin + w.section_blocks < w.blocks ? begin + w.section_blocks : w.blocks;
   const int fold_steps = steps_of_fold<Operand>(w);
@@ -114,6 +118,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
   }
   wait_async_copies<0>();
 
+  const Output out = products.output(product);
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -123,7 +128,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
         const int64_t row = row_tile * kTileRows + row_of_sum(m, i), token = token_tile * kTokens + token_of_sum(n, i);
         if (token >= x.rows || row >= w.rows) continue;
         if constexpr (split) {
-          parts.at(blockIdx.z, token, row) = sums.acc[m][n][i];
+          parts.at(blockIdx.z, first_tile * kTokens + token, row) = sums.acc[m][n][i];
         } else {
           finish<Operand>(w, x, out, token, row, total[m][n][i]);
         }
@@ -132,35 +137,39 @@ __global__ void __launch_bounds__(kMatmulThreads)
   }
 }
 
-template <class Operand>
+template <class Operand, int most>
 __global__ void __launch_bounds__(kMatmulThreads)
-    add_sections_kernel(PackedWeight w, PreparedX x, Output out, SectionParts<typename Operand::Sum> parts) {
-  const int64_t token = blockIdx.y, n = int64_t{blockIdx.x} * kMatmulThreads + threadIdx.x;
-  if (n >= w.rows) return;
+    add_sections_kernel(const __grid_constant__ Products<most> products, SectionParts<typename Operand::Sum> parts) {
+  const int product = products.find(blockIdx.y / kTokens);
+  const PackedWeight w = products.weight(product);
+  const PreparedX x = products.x(product);
+  const int64_t token = int64_t{blockIdx.y} - int64_t{products.of[product].first_tile} * kTokens,
+                n = int64_t{blockIdx.x} * kMatmulThreads + threadIdx.x;
+  if (token >= x.rows || n >= w.rows) return;
   typename Operand::Sum total = 0;
-  for (int s = 0; s < ceil_div(w.blocks, w.section_blocks); ++s) add_section(total, parts.at(s, token, n));
-  finish<Operand>(w, x, out, token, n, total);
+  for (int s = 0; s < ceil_div(w.blocks, w.section_blocks); ++s) add_section(total, parts.at(s, blockIdx.y, n));
+  finish<Operand>(w, x, products.output(product), token, n, total);
 }
 
-template <class Operand, int token_tiles>
-cudaError_t launch_stream(const Launch& launch, const PackedWeight& w, const PreparedX& x, const Output& out) {
+template <class Operand, int token_tiles, int most>
+cudaError_t launch_stream(const Launch& launch, const Products<most>& p) {
   using Shape = StreamShape<Operand, token_tiles>;
-  dim3 blocks(static_cast<unsigned>(ceil_div<int64_t>(w.rows, Shape::kBlockRows)),
-              static_cast<unsigned>(ceil_div(x.row_tiles, token_tiles)));
+  dim3 blocks(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, Shape::kBlockRows)),
+              static_cast<unsigned>(ceil_div(p.tile_count, token_tiles)));
   SectionParts<typename Operand::Sum> parts{};
   const GridShape shape{blocks, dim3(kMatmulThreads), Shape::kSharedBytes};
-  if (x.row_tiles > kMostSplitTiles || int64_t{blocks.x} * blocks.y * 4 >= int64_t{launch.sm_count} * 3 ||
-      !parts_fit(w, x.rows)) {
-    return launch_kernel(stream_kernel<Operand, token_tiles, false>, shape, launch.stream, w, x, out, parts);
+  if (int64_t{blocks.x} * blocks.y * 4 >= int64_t{launch.sm_count} * 3 || !may_split(p)) {
+    return launch_kernel(stream_kernel<Operand, token_tiles, false, most>, shape, launch.stream, p, parts);
   }
-  parts = {reinterpret_cast<typename Operand::Sum*>(static_cast<unsigned char*>(launch.scratch) + prepared_bytes(w, x.rows)),
-           x.rows, w.rows};
-  blocks.z = static_cast<unsigned>(ceil_div(w.blocks, w.section_blocks));
-  const cudaError_t error = launch_kernel(stream_kernel<Operand, token_tiles, true>,
-                                          {blocks, dim3(kMatmulThreads), Shape::kSharedBytes}, launch.stream, w, x, out, parts);
+  unsigned char* behind_x = p.tiles + prepared_bytes(p.form, p.tile_count);
+  parts = {reinterpret_cast<typename Operand::Sum*>(behind_x), int64_t{p.tile_count} * kTokens, p.form.rows};
+  blocks.z = static_cast<unsigned>(ceil_div(p.form.blocks, p.form.section_blocks));
+  const cudaError_t error = launch_kernel(stream_kernel<Operand, token_tiles, true, most>,
+                                          {blocks, dim3(kMatmulThreads), Shape::kSharedBytes}, launch.stream, p, parts);
   if (error != cudaSuccess) return error;
-  const dim3 all(static_cast<unsigned>(ceil_div<int64_t>(w.rows, kMatmulThreads)), static_cast<unsigned>(x.rows));
-  return launch_kernel(add_sections_kernel<Operand>, {all, dim3(kMatmulThreads)}, launch.stream, w, x, out, parts);
+  const dim3 all(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, kMatmulThreads)),
+                 static_cast<unsigned>(p.tile_count * kTokens));
+  return launch_kernel(add_sections_kernel<Operand, most>, {all, dim3(kMatmulThreads)}, launch.stream, p, parts);
 }
 
 }  // namespace choral_cuda

@@ -16,17 +16,20 @@ struct WideShape {
   static constexpr size_t kSharedBytes = size_t{kStages} * (kWeightVectors + kXVectors) * sizeof(uint4);
 };
 
-template <class Operand>
-__global__ void __launch_bounds__(kMatmulThreads) wide_kernel(PackedWeight w, PreparedX x, Output out) {
+template <class Operand, int most>
+__global__ void __launch_bounds__(kMatmulThreads) wide_kernel(const __grid_constant__ Products<most> products) {
   using Shape = WideShape<Operand>;
   using Sum = typename Operand::Sum;
   constexpr int kRowTiles = Shape::kRowTiles, kTokenTiles = Shape::kTokenTiles, kStages = Shape::kStages;
   constexpr int kStageVectors = Shape::kWeightVectors + Shape::kXVectors;
   uint4* shared = shared_memory<uint4>();
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int product = products.find(int64_t{blockIdx.y} * Shape::kBlockTokenTiles);
+  const PackedWeight w = products.weight(product);
+  const PreparedX x = products.x(product);
   const int64_t all_row_tiles = ceil_div<int64_t>(w.rows, kTileRows);
   const int64_t block_row_tile = int64_t{blockIdx.x} * Shape::kBlockRowTiles,
-                block_token_tile = int64_t{blockIdx.y} * Shape::kBlockTokenTiles;
+                block_token_tile = int64_t{blockIdx.y} * Shape::kBlockTokenTiles - products.of[product].first_tile;
   const int warp_row_tile = warp / 4 * kRowTiles, warp_token_tile = warp % 4 * kTokenTiles;
   const int fold_steps = steps_of_fold<Operand>(w);
   const bool has_min = w.min_offset != 0;
@@ -94,6 +97,7 @@ __global__ void __launch_bounds__(kMatmulThreads) wide_kernel(PackedWeight w, Pr
   }
   wait_async_copies<0>();
 
+  const Output out = products.output(product);
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll

@@ -44,6 +44,8 @@ struct PackedWeight {
   int32_t has_fixed_input;
   float input_scale;
   int32_t input_offset;
+
+  bool operator==(const PackedWeight&) const = default;
 };
 
 // What becomes of a weight, on the host; it stays with the weight for read_row.

@@ -1,6 +1,6 @@
 // Activations for products (prepared_x.h). A block is a tile of 8 rows and as many blocks of 64 columns as it has warps; where a
 // row's largest element matters, each block looks for it in the whole rows, in integers: the bits of |x| in order.
-#include "prepared_x.h"
+#include "matmul.h"
 #include "ptx.h"
 
 namespace choral_cuda {
@@ -14,6 +14,13 @@ struct Source {
   Rows x;  // from the first row that is prepared
   int64_t rows, cols;
   const int32_t* k_order;
+
+  template <int most>
+  __device__ __forceinline__ Source(const Products<most>& products, int product)
+      : x(products.of[product].x, products.x_stride),
+        rows(products.of[product].rows),
+        cols(products.form.cols),
+        k_order(products.of[product].k_order) {}
 
   __device__ __forceinline__ float at(int64_t row, int64_t column) const {
     if (row >= rows || column >= cols) return 0.0f;
@@ -97,9 +104,15 @@ __device__ __forceinline__ uint4 two_planes(const float (&v)[4]) {
   return out;
 }
 
-template <bool f16>
-__global__ void __launch_bounds__(kThreads) prepare_planes_kernel(Source x, PreparedX to, bool by_int8_blocks) {
-  const int64_t tile = blockIdx.x, block = int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp;
+template <bool f16, int most>
+__global__ void __launch_bounds__(kThreads)
+    prepare_planes_kernel(const __grid_constant__ Products<most> products, bool by_int8_blocks) {
+  const int product = products.find(blockIdx.x);
+  const Source x(products, product);
+  const PreparedX to = products.x(product);
+  const int64_t tile = int64_t{blockIdx.x} - products.of[product].first_tile,
+                block = int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp;
+  if (tile >= to.row_tiles) return;
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   float power = 1.0f;
   if (f16) {
@@ -136,17 +149,24 @@ struct Int8Row {
   }
 };
 
-__global__ void __launch_bounds__(kThreads)
-    prepare_int8_kernel(Source x, PreparedX to, bool fixed, float input_scale, int32_t input_offset) {
-  const int64_t tile = blockIdx.x, block = int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp;
+template <int most>
+__global__ void __launch_bounds__(kThreads) prepare_int8_kernel(const __grid_constant__ Products<most> products) {
+  const int product = products.find(blockIdx.x);
+  const Source x(products, product);
+  const PreparedX to = products.x(product);
+  const int64_t tile = int64_t{blockIdx.x} - products.of[product].first_tile,
+                block = int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp;
+  if (tile >= to.row_tiles) return;
+  const bool fixed = products.form.has_fixed_input != 0;
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   uint32_t all[kTokens], largest = 0;
   find_largest(x, tile * kTokens, all);
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) largest = i == g ? all[i] : largest;
   const bool finite = largest < kInfinity;
-  const float step = fixed ? input_scale : __uint_as_float(largest) / 127.0f;
-  const Int8Row row{step, fixed ? static_cast<float>(input_offset) : 0.0f, fixed ? -128.0f : -127.0f, !finite || !(step > 0.0f)};
+  const float step = fixed ? products.of[product].input_scale : __uint_as_float(largest) / 127.0f;
+  const Int8Row row{step, fixed ? static_cast<float>(products.of[product].input_offset) : 0.0f, fixed ? -128.0f : -127.0f,
+                    !finite || !(step > 0.0f)};
   if (blockIdx.y == 0 && threadIdx.x / kWarp == 0 && t == 0) {
     to.factors[tile * kTokens + g] = !finite ? __uint_as_float(kNaN) : fixed ? 1.0f : step;
   }
@@ -165,8 +185,13 @@ __global__ void __launch_bounds__(kThreads)
       make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-__global__ void __launch_bounds__(kThreads) prepare_f32_kernel(Source x, PreparedX to) {
-  const int64_t tile = blockIdx.x, block = blockIdx.y;
+template <int most>
+__global__ void __launch_bounds__(kThreads) prepare_f32_kernel(const __grid_constant__ Products<most> products) {
+  const int product = products.find(blockIdx.x);
+  const Source x(products, product);
+  const PreparedX to = products.x(product);
+  const int64_t tile = int64_t{blockIdx.x} - products.of[product].first_tile, block = blockIdx.y;
+  if (tile >= to.row_tiles) return;
   float* out = reinterpret_cast<float*>(to.tiles + (tile * to.blocks + block) * 2048);
   for (int i = threadIdx.x; i < kTokens * kBlockColumns; i += kThreads) {
     out[i] = x.at(tile * kTokens + i / kBlockColumns, block * kBlockColumns + i % kBlockColumns);
@@ -176,27 +201,21 @@ __global__ void __launch_bounds__(kThreads) prepare_f32_kernel(Source x, Prepare
 
 }  // namespace
 
-cudaError_t prepare_x(const Launch& launch, const PackedWeight& w, const choral_matrix& x, int64_t begin, int64_t rows,
-                      PreparedX* prepared) {
-  const auto tiles = static_cast<unsigned>(ceil_div<int64_t>(rows, kTokens)), blocks = static_cast<unsigned>(w.blocks);
-  const PreparedX to{static_cast<unsigned char*>(launch.scratch),
-                     reinterpret_cast<float*>(static_cast<unsigned char*>(launch.scratch) +
-                                              int64_t{tiles} * blocks * prepared_block_bytes(w.format)),
-                     rows, static_cast<int32_t>(tiles), w.blocks};
-  *prepared = to;
-  Source from{Rows(x), rows, w.cols, w.k_order};
-  from.x.data += begin * x.stride;
+template <int most>
+cudaError_t prepare_x(const Launch& launch, const Products<most>& p) {
+  const PackedWeight& w = p.form;
+  const auto tiles = static_cast<unsigned>(p.tile_count), blocks = static_cast<unsigned>(w.blocks);
   const GridShape shape{dim3(tiles, ceil_div<unsigned>(blocks, kWarps)), dim3(kThreads), kWarps * kTokens * sizeof(uint32_t)};
   if (w.format == Format::kF32) {
-    return launch_kernel(prepare_f32_kernel, {dim3(tiles, blocks), dim3(kThreads)}, launch.stream, from, to);
+    return launch_kernel(prepare_f32_kernel<most>, {dim3(tiles, blocks), dim3(kThreads)}, launch.stream, p);
   }
-  if (w.format == Format::kInt8Rows) {
-    return launch_kernel(prepare_int8_kernel, shape, launch.stream, from, to, w.has_fixed_input != 0, w.input_scale,
-                         w.input_offset);
-  }
+  if (w.format == Format::kInt8Rows) return launch_kernel(prepare_int8_kernel<most>, shape, launch.stream, p);
   const bool by_int8_blocks = w.activations == CHORAL_X_INT8_BLOCKS;
-  return launch_kernel(w.format == Format::kF16 ? prepare_planes_kernel<true> : prepare_planes_kernel<false>, shape,
-                       launch.stream, from, to, by_int8_blocks);
+  return launch_kernel(w.format == Format::kF16 ? prepare_planes_kernel<true, most> : prepare_planes_kernel<false, most>, shape,
+                       launch.stream, p, by_int8_blocks);
 }
+
+template cudaError_t prepare_x(const Launch& launch, const Products<1>& products);
+template cudaError_t prepare_x(const Launch& launch, const Products<kMostProducts>& products);
 
 }  // namespace choral_cuda

@@ -11,11 +11,11 @@
 
 namespace choral_cuda {
 
-inline constexpr int kTokens = 8;           // of a tile
-inline constexpr int64_t kSlabRows = 2048;  // of x that are prepared at a time
+inline constexpr int kTokens = 8;  // of a tile
 
 __host__ __device__ constexpr int prepared_block_bytes(Format format) { return format == Format::kInt8Rows ? 512 : 2048; }
 
+// Of one product.
 struct PreparedX {
   unsigned char* tiles;
   float* factors;
@@ -27,23 +27,5 @@ struct PreparedX {
     return tiles + (tile * blocks + block) * prepared_block_bytes(format);
   }
 };
-
-inline size_t prepared_bytes(const PackedWeight& w, int64_t rows) {
-  const int64_t tiles = ceil_div<int64_t>(rows, kTokens);
-  return static_cast<size_t>(tiles * w.blocks * prepared_block_bytes(w.format) + tiles * kTokens * sizeof(float));
-}
-
-// Sums of sections (matmul_stream_inl.h) of so many tiles of x at most lie behind the prepared rows, where they are not too
-// large.
-inline constexpr int kMostSplitTiles = 32;
-inline constexpr size_t kMostPartBytes = size_t{64} << 20;
-inline size_t part_bytes(const PackedWeight& w, int64_t rows) {
-  return static_cast<size_t>(ceil_div(w.blocks, w.section_blocks) * rows * w.rows) * sizeof(float);
-}
-inline bool parts_fit(const PackedWeight& w, int64_t rows) { return part_bytes(w, rows) <= kMostPartBytes; }
-
-// Prepares `rows` rows of x from `begin` on; they fit `scratch`.
-cudaError_t prepare_x(const Launch& launch, const PackedWeight& w, const choral_matrix& x, int64_t begin, int64_t rows,
-                      PreparedX* prepared);
 
 }  // namespace choral_cuda

@@ -11,6 +11,7 @@ struct Rows {
   float* data;
   int64_t stride;
   Rows() = default;
+  __host__ __device__ Rows(float* data_, int64_t stride_) : data(data_), stride(stride_) {}
   explicit Rows(const choral_matrix& matrix) : data(static_cast<float*>(matrix.data)), stride(matrix.stride) {}
   __device__ __forceinline__ float* operator[](int64_t row) const { return data + row * stride; }
 };

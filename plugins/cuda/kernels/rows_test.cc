@@ -1,4 +1,5 @@
 // Operators that look at rows: against plain loops, and each row alone against the same row among others.
+#include <algorithm>
 #include <cmath>
 
 #include "kernel_testing.h"
@@ -90,6 +91,84 @@ TEST(Rows, GatesAreMultiplied) {
     }
   }
   EXPECT_TRUE(silu.gaps_are_whole() && gelu.gaps_are_whole());
+}
+
+TEST(Rows, ClampedGatesAreMultipliedInPairs) {
+  constexpr int64_t kCols = 1100;
+  constexpr float kAlpha = 1.7f, kLimit = 2.0f;
+  TestMatrix x(kRows, 2 * kCols), y(kRows, kCols);
+  x.fill(1, 6);  // far beyond the limit on both sides
+  x.at(1, 2 * 7) = NAN, x.at(2, 2 * 7 + 1) = NAN;
+  TestLaunch launch;
+  ASSERT_EQ(done(swigluoai_and_mul(launch.get(), {.x = x.view(), .y = y.view(), .alpha = kAlpha, .limit = kLimit})), cudaSuccess);
+  EXPECT_TRUE(std::isnan(y.at(1, 7)) && std::isnan(y.at(2, 7)));
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kCols; ++c) {
+      const double gate = std::min(x.at(r, 2 * c), kLimit), up = std::clamp(x.at(r, 2 * c + 1), -kLimit, kLimit);
+      if (c != 7 || r == 0 || r > 2) expect_near(y.at(r, c), (up + 1) * gate / (1 + std::exp(-kAlpha * gate)), 1e-5, r, c);
+    }
+  }
+  EXPECT_TRUE(y.gaps_are_whole());
+}
+
+TEST(Rows, FactorsAreMultipliedIn) {
+  constexpr int64_t kCols = 1100;
+  TestMatrix y(kRows, kCols);
+  y.fill(1);
+  const TestMatrix before = y;
+  TestLaunch launch;
+  ASSERT_EQ(done(scale(launch.get(), {.y = y.view(), .factor = 45.25f})), cudaSuccess);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kCols; ++c) EXPECT_EQ(y.at(r, c), before.at(r, c) * 45.25f);
+  }
+  EXPECT_TRUE(y.gaps_are_whole());
+}
+
+// The same bits as sums over slots in order, from 0 or from what was there, whatever other rows there are.
+TEST(Rows, RowsOfExpertsAreAddedInTheOrderOfSlots) {
+  constexpr int64_t kCols = 1100, kSlots = 3, kTokens = 4;
+  TestMatrix x(kRows, kCols), weights(kTokens, kSlots);
+  x.fill(1);
+  weights.fill(2);
+  const Shared<int32_t> places{4, 0, 2, 1, 1, 3, 0, 4, 2, 3, 2, 0};
+  for (const bool add : {false, true}) {
+    TestMatrix y(kTokens, kCols);
+    y.fill(3);
+    const TestMatrix before = y;
+    TestLaunch launch;
+    ASSERT_EQ(done(moe_combine(launch.get(),
+                               {.x = x.view(), .places = places.data(), .weights = weights.view(), .y = y.view(), .add = add})),
+              cudaSuccess);
+    for (int64_t t = 0; t < kTokens; ++t) {
+      for (int64_t c = 0; c < kCols; ++c) {
+        float sum = add ? before.at(t, c) : 0.0f;
+        for (int64_t s = 0; s < kSlots; ++s) sum = std::fma(weights.at(t, s), x.at(places[t * kSlots + s], c), sum);
+        ASSERT_EQ(y.at(t, c), sum) << t << ", " << c;
+      }
+    }
+    EXPECT_TRUE(y.gaps_are_whole());
+    EXPECT_EQ(launch.fault(), kNoFault);
+  }
+}
+
+TEST(Rows, PlacesThatAreNoRowsLeaveTheirTokenAlone) {
+  TestMatrix x(kRows, 70), weights(3, 2), y(3, 70), good(3, 70);
+  x.fill(1);
+  weights.fill(2);
+  y.fill(3);
+  good.fill(3);
+  const TestMatrix before = y;
+  const Shared<int32_t> places{0, 1, 2, 5, -1, 3}, within{0, 1, 2, 2, 3, 3};
+  const auto combine = [&](TestLaunch& launch, const Shared<int32_t>& at, TestMatrix& to) {
+    return done(moe_combine(launch.get(), {.x = x.view(), .places = at.data(), .weights = weights.view(), .y = to.view()}));
+  };
+  TestLaunch launch;
+  ASSERT_EQ(combine(launch, within, good), cudaSuccess);
+  EXPECT_EQ(launch.fault(), kNoFault);
+  ASSERT_EQ(combine(launch, places, y), cudaSuccess);
+  EXPECT_EQ(launch.fault(), kRowBeyond);
+  EXPECT_TRUE(same_bits(y.row(0), good.row(0)));
+  EXPECT_TRUE(same_bits(y.row(1), before.row(1)) && same_bits(y.row(2), before.row(2)));
 }
 
 TEST(Rows, TakenRowsAreThoseNamed) {

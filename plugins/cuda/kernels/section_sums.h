@@ -8,15 +8,9 @@
 
 #include "element_place.h"
 #include "operands.h"
-#include "prepared_x.h"
+#include "products.h"
 
 namespace choral_cuda {
-
-struct Output {
-  Rows y;  // from the first row that was prepared
-  const float* bias;
-  bool accumulate;
-};
 
 // A lane's part of a row tile's 64 columns.
 template <class Operand>

@@ -92,7 +92,7 @@ TEST(PackedBytes, AreKnownFromShapesForEveryKindAndFormat) {
   for (const auto& kind : kinds()) {
     for (const auto format :
          {LoRADType::kAuto, LoRADType::kFloat32, LoRADType::kFloat16, LoRADType::kBFloat16, LoRADType::kInt8}) {
-      SCOPED_TRACE(fmt::format("{}, {}", kind.name, lora_dtype_name(format)));
+      SCOPED_TRACE(fmt::format("{}, LoRADType {}", kind.name, static_cast<int>(format)));
       const TempDir folder;
       write(folder, kind.builder, kind.config);
       LoRALoadOptions options;

@@ -5,9 +5,11 @@
 
 namespace choral::platform {
 
-Result<std::shared_ptr<PluginDevice>> PluginDevice::open(std::shared_ptr<const PluginLibrary> plugin, ThreadPool& pool) {
+Result<std::shared_ptr<PluginDevice>> PluginDevice::open(std::shared_ptr<const PluginLibrary> plugin, ThreadPool& pool,
+                                                         int index) {
   std::shared_ptr<PluginDevice> device(new PluginDevice(std::move(plugin)));
   auto config = with_header<choral_device_config>();
+  config.index = index;
   config.pool = reinterpret_cast<choral_pool*>(&pool);
   const auto& lib = device->plugin();
   CHORAL_RETURN_IF_ERROR(take_status(lib.api.open_device(&config, &device->handle_)));

@@ -15,7 +15,7 @@ namespace choral::platform {
 class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
  public:
   // `pool` outlives the device.
-  static Result<std::shared_ptr<PluginDevice>> open(std::shared_ptr<const PluginLibrary> plugin, ThreadPool& pool);
+  static Result<std::shared_ptr<PluginDevice>> open(std::shared_ptr<const PluginLibrary> plugin, ThreadPool& pool, int index);
   ~PluginDevice();
 
   const PluginLibrary& plugin() const { return *plugin_; }

@@ -8,14 +8,16 @@ namespace {
 
 class PluginPlatform : public Platform {
  public:
-  PluginPlatform(std::shared_ptr<const PluginLibrary> plugin, PluginProbe probe, uint8_t kind)
-      : plugin_(std::move(plugin)), probe_(std::move(probe)), kind_(kind) {}
+  PluginPlatform(std::shared_ptr<const PluginLibrary> plugin, PluginProbe probe, Device device)
+      : plugin_(std::move(plugin)), probe_(std::move(probe)), device_(device) {}
 
   std::string_view name() const override { return plugin_->name; }
   // The host never touches what a plug-in allocates: an operator may still be on its way there.
-  Device device() const override { return {.kind = kind_, .index = 0, .host_accessible = false}; }
+  Device device() const override { return device_; }
   std::string description() const override {
-    return fmt::format("{}, plug-in {} {}", probe_.device_name, plugin_->name, plugin_->version);
+    const int count = probe_.device_count;
+    return fmt::format("{}{}, plug-in {} {}", probe_.device_name, count > 1 ? fmt::format(" and {} more", count - 1) : "",
+                       plugin_->name, plugin_->version);
   }
 
   Status check_and_update_config(PlatformConfig& config) const override {
@@ -61,7 +63,7 @@ class PluginPlatform : public Platform {
  private:
   std::shared_ptr<const PluginLibrary> plugin_;
   PluginProbe probe_;
-  uint8_t kind_;
+  Device device_;
 };
 
 }  // namespace
@@ -77,8 +79,15 @@ Result<PluginProbe> probe_plugin(const PluginLibrary& plugin) {
   return probe;
 }
 
-std::unique_ptr<Platform> make_plugin_platform(std::shared_ptr<const PluginLibrary> plugin, PluginProbe probe, uint8_t kind) {
-  return std::make_unique<PluginPlatform>(std::move(plugin), std::move(probe), kind);
+std::vector<std::shared_ptr<const Platform>> make_plugin_platforms(const std::shared_ptr<const PluginLibrary>& plugin,
+                                                                   const PluginProbe& probe, uint8_t kind) {
+  constexpr int kMost = 256;  // numbers that Device::index holds
+  std::vector<std::shared_ptr<const Platform>> platforms;
+  for (int i = 0; i < std::min(probe.device_count, kMost); ++i) {
+    const Device device{.kind = kind, .index = static_cast<uint8_t>(i), .host_accessible = false};
+    platforms.push_back(std::make_shared<PluginPlatform>(plugin, probe, device));
+  }
+  return platforms;
 }
 
 }  // namespace choral::platform

@@ -16,7 +16,8 @@ struct PluginProbe {
 // An error when the probe itself fails.
 Result<PluginProbe> probe_plugin(const PluginLibrary& plugin);
 
-// `kind` tells its memory from other devices'; 0 is the CPU's.
-std::unique_ptr<Platform> make_plugin_platform(std::shared_ptr<const PluginLibrary> plugin, PluginProbe probe, uint8_t kind);
+// Of its devices, by number. `kind` tells its memory from other plug-ins'; 0 is the CPU's.
+std::vector<std::shared_ptr<const Platform>> make_plugin_platforms(const std::shared_ptr<const PluginLibrary>& plugin,
+                                                                   const PluginProbe& probe, uint8_t kind);
 
 }  // namespace choral::platform

@@ -60,7 +60,7 @@ PluginSession::~PluginSession() {
 
 Result<std::unique_ptr<Session>> PluginSession::open(const Platform& platform, std::shared_ptr<const PluginLibrary> plugin,
                                                      ThreadPool& pool, const PlatformConfig& config) {
-  CHORAL_TRY(auto device, PluginDevice::open(std::move(plugin), pool));
+  CHORAL_TRY(auto device, PluginDevice::open(std::move(plugin), pool, platform.device().index));
   std::unique_ptr<PluginSession> session(new PluginSession(platform, std::move(device)));
   // In the order in which workers of this kind are known to need it: patches, which the rest obeys; names of fused operators, so
   // that lookups find them; overrides; the operators themselves.

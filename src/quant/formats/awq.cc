@@ -16,6 +16,7 @@ class Awq : public QuantConfig {
     }
     return LayerScheme{scheme_, "quantised by awq"};
   }
+  SchemePtr packed_scheme() const override { return scheme_; }
 
  private:
   SchemePtr scheme_;

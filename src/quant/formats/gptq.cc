@@ -70,6 +70,7 @@ class Gptq : public QuantConfig {
     }
     return LayerScheme{float_scheme(), "not in modules_in_block_to_quantize"};
   }
+  SchemePtr packed_scheme() const override { return scheme_; }
 
  private:
   struct Exception {

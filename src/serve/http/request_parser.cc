@@ -320,10 +320,6 @@ bool RequestParser::done() const { return beast_->is_done(); }
 const ApiError* RequestParser::fault() const { return beast_->fault_ ? &*beast_->fault_ : nullptr; }
 bool RequestParser::keep_alive() const { return beast_->is_header_done() && beast_->keep_alive(); }
 bool RequestParser::expects_continue() const { return beast_->expects_continue_; }
-bool RequestParser::has_body() const {
-  const auto length = beast_->is_header_done() ? beast_->content_length() : boost::none;
-  return beast_->is_header_done() && (beast_->chunked() || (length && *length > 0));
-}
 HttpRequest& RequestParser::request() { return beast_->request_; }
 const HttpRequest& RequestParser::request() const { return beast_->request_; }
 

@@ -33,7 +33,6 @@ class RequestParser {
 
   bool keep_alive() const;
   bool expects_continue() const;
-  bool has_body() const;
   HttpRequest& request();
   const HttpRequest& request() const;
 

@@ -221,7 +221,6 @@ TEST(RequestParser, ClaimedLengthsCostNothing) {
   const std::string head = with_head("Content-Length: 33554432\r\n");
   ASSERT_EQ(parser.feed(head), head.size());
   ASSERT_TRUE(parser.head_done());
-  EXPECT_TRUE(parser.has_body());
   EXPECT_EQ(parser.feed("x"), 1u);
   EXPECT_LE(parser.request().body.capacity(), size_t{1} << 20);
 }

@@ -32,13 +32,6 @@ Result<ToolFormat> tool_format_named(std::string_view name) {
                           nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest), list);
 }
 
-std::string_view tool_format_name(ToolFormat format) {
-  for (const auto& [known, name] : kFormats) {
-    if (known == format) return name;
-  }
-  return "";
-}
-
 TemplateTools tools_of_template(std::string_view text) {
   const auto has = [text](std::string_view part) { return text.find(part) != std::string_view::npos; };
   TemplateTools found;

@@ -31,7 +31,6 @@ inline constexpr std::string_view kDeepSeekSeparator = "<｜tool▁sep｜>";
 
 // "hermes", "llama3_json", "mistral", "deepseek_v3", "json"; other names are invalid_argument, with the list.
 Result<ToolFormat> tool_format_named(std::string_view name);
-std::string_view tool_format_name(ToolFormat format);
 
 struct TemplateTools {
   ToolFormat format = ToolFormat::kJson;

@@ -64,7 +64,8 @@ Status ModelChecker::open_model(const EngineOptions& options) {
   CHORAL_TRY(auto files, engine::open_model_files(options));
   CHORAL_TRY(session_, platform::cpu_platform().open(pool_, {}));
   CHORAL_TRY(checkpoint_, io::Checkpoint::open(files.path));
-  CHORAL_TRY(auto built, engine::build_model(files.config, *session_, {}));
+  CHORAL_TRY(auto built, engine::build_model(files.config, *session_, {},
+                                             [this](const std::string& name) { return checkpoint_->contains(name); }));
   model_ = std::move(built.model);
   const auto targets = model_->lora_targets();
   targets_.assign(targets.begin(), targets.end());

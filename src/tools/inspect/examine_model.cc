@@ -16,23 +16,22 @@
 namespace choral::tools {
 namespace {
 
+constexpr const char* kFetchAgain = "fetch the files again; compare their sizes with the source's";
+
 Status fail(DoctorReport& report, const char* subject, const Status& status, std::string cure) {
   report.wrong(subject, status.message(), std::move(cure));
   return status;
 }
 
-Status examine_weights(const std::string& path, DoctorReport& report) {
-  const auto checkpoint = io::Checkpoint::open(path);
-  if (!checkpoint.ok())
-    return fail(report, "weights", checkpoint.status(), "fetch the files again; compare their sizes with the source's");
+Status examine_weights(const io::Checkpoint& checkpoint, DoctorReport& report) {
   std::map<std::string, int64_t> formats;
-  for (const auto& name : (*checkpoint)->names()) {
-    CHORAL_TRY(const auto tensor, (*checkpoint)->find(name));
+  for (const auto& name : checkpoint.names()) {
+    CHORAL_TRY(const auto tensor, checkpoint.find(name));
     formats[std::string(dtype_name(tensor.view.dtype))] += 1;
   }
   std::vector<std::string> parts;
   for (const auto& [format, count] : formats) parts.push_back(fmt::format("{} {}", count, format));
-  report.fine("weights", fmt::format("{}; tensors: {}", (*checkpoint)->description(), fmt::join(parts, ", ")));
+  report.fine("weights", fmt::format("{}; tensors: {}", checkpoint.description(), fmt::join(parts, ", ")));
   return {};
 }
 
@@ -49,16 +48,14 @@ Status examine_memory(const EngineOptions& options, const platform::Context& ctx
 }
 
 // Of layers that differ only by their number the first is read and packed: the others are like it.
-Status examine_layers(const EngineOptions& options, const std::string& path, const platform::Context& ctx,
-                      const models::Model& model, DoctorReport& report) {
-  constexpr const char* kCure = "fetch the files again; compare their sizes with the source's";
+Status examine_layers(const EngineOptions& options, std::shared_ptr<const io::Checkpoint> checkpoint,
+                      const platform::Context& ctx, const models::Model& model, DoctorReport& report) {
   const auto request = engine::parse_weight_request(options.dtype, options.activations);
   if (!request.ok()) return fail(report, "weights", request.status(), "see choral generate --help");
-  CHORAL_TRY(auto checkpoint, io::Checkpoint::open(path));
   engine::CheckpointWeights weights(std::move(checkpoint), *request);
   int64_t expected_bytes = 0;
   for (auto* module : model.modules()) {
-    if (const Status found = module->load_weights(weights); !found.ok()) return fail(report, "weights", found, kCure);
+    if (const Status found = module->load_weights(weights); !found.ok()) return fail(report, "weights", found, kFetchAgain);
     expected_bytes += module->expected_bytes(*request);
   }
   CHORAL_RETURN_IF_ERROR(examine_memory(options, ctx, model, expected_bytes, report));
@@ -67,7 +64,7 @@ Status examine_layers(const EngineOptions& options, const std::string& path, con
   for (auto* module : model.modules()) {
     if (!module->product_form(ctx.kernel.level) || counts[engine::without_numbers(module->prefix())]++ > 0) continue;
     const Status status = module->process_weights_after_loading(ctx, weights);
-    if (!status.ok()) return fail(report, "weights", status, kCure);
+    if (!status.ok()) return fail(report, "weights", status, kFetchAgain);
     firsts.push_back(module);
   }
   for (const auto& row : engine::layer_forms(firsts, ctx.kernel.level)) {
@@ -116,12 +113,15 @@ Status examine_model(const EngineOptions& options, const platform::Context& ctx,
     return unsupported("{} is an architecture that this version does not know", name);
   }
   report.fine("architecture", name);
-  const auto built = engine::build_model(files->config, ctx.session, forms);
+  auto checkpoint = io::Checkpoint::open(files->path);
+  if (!checkpoint.ok()) return fail(report, "weights", checkpoint.status(), kFetchAgain);
+  const auto built = engine::build_model(files->config, ctx.session, forms,
+                                         [&](const std::string& tensor) { return (*checkpoint)->contains(tensor); });
   if (!built.ok()) return fail(report, "configuration", built.status(), "fetch config.json again, or take another model");
   for (const auto& note : built->notes) report.notice("weights", note, "");
   report.fine("tokenizer", fmt::format("{} tokens", files->tokenizer->vocab_size()));
-  CHORAL_RETURN_IF_ERROR(examine_weights(files->path, report));
-  CHORAL_RETURN_IF_ERROR(examine_layers(options, files->path, ctx, *built->model, report));
+  CHORAL_RETURN_IF_ERROR(examine_weights(**checkpoint, report));
+  CHORAL_RETURN_IF_ERROR(examine_layers(options, *checkpoint, ctx, *built->model, report));
   if (files->chat_templates.empty()) {
     report.notice("chat template", "none: `chat` and `messages` are refused", "give one with --chat-template FILE");
   }

@@ -17,8 +17,6 @@ class SseReader {
 
   // Calls `on_event` with the data of each event that ends in `bytes`; its error ends the reading. After an error it is not used.
   Status feed(std::string_view bytes, FunctionRef<Status(std::string_view data)> on_event);
-  // Whether an event was begun that has not ended.
-  bool in_event() const { return !line_.empty() || has_data_; }
 
  private:
   Status end_line(FunctionRef<Status(std::string_view)> on_event);

@@ -259,9 +259,11 @@ struct Form {
   InputRounding rounding;
   void (*write)(WrittenModel& model, const std::string& layer, const std::vector<float>& w, int64_t rows);
   std::string quantization_config;
+  bool routers = false;  // are quantised too, as GPTQModel's AWQ does
 };
 
 std::vector<Form> forms() {
+  const std::string awq = R"({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm"})";
   const std::string compressed = R"({"quant_method": "compressed-tensors", "quantization_status": "compressed",
     "ignore": ["lm_head", "re:.*mlp.gate$"], "format": )";
   return {
@@ -275,8 +277,8 @@ std::vector<Form> forms() {
       {"GPTQ", InputRounding::kTwice, write_gptq,
        R"({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true, "sym": false, "lm_head": false,
          "checkpoint_format": "gptq"})"},
-      {"AWQ", InputRounding::kTwice, write_awq,
-       R"({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm"})"},
+      {"AWQ", InputRounding::kTwice, write_awq, awq},
+      {"AWQ with routers", InputRounding::kTwice, write_awq, awq, true},
       {"FP8 in blocks", InputRounding::kNone, write_fp8,
        R"({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [32, 32]})"},
   };
@@ -291,6 +293,7 @@ constexpr Mixture kMixtures[] = {{"tiny-qwen3moe", 2, 8}, {"tiny-deepseek-v2", 2
 
 // Linear layers but the router, whose name is no projection's.
 bool is_projection(const std::string& name) { return name.find("_proj") != name.npos && name.ends_with(".weight"); }
+bool is_router(const std::string& name) { return name.ends_with("mlp.gate.weight"); }
 // Which is multiplied as floats, whatever it is stored in (layers/latent_projection.h).
 bool is_absorbed(const std::string& name) { return name.find("kv_b_proj") != name.npos; }
 
@@ -301,7 +304,7 @@ class QuantisedMixture : public ::testing::TestWithParam<std::tuple<Mixture, For
     const auto source = *io::Checkpoint::open(model);
     for (const auto& name : source->names()) {
       const auto view = source->find(name)->view;
-      if (!is_projection(name)) {
+      if (!is_projection(name) && !(form().routers && is_router(name))) {
         written_.keep(name, view);
         continue;
       }
@@ -309,7 +312,7 @@ class QuantisedMixture : public ::testing::TestWithParam<std::tuple<Mixture, For
       form().write(written_, layer, floats_of(view), view.rows());
       written_.add_wide(layer);
       const bool expert = layer.find(".experts.") != layer.npos;
-      if (!is_absorbed(name)) (expert ? expert_outputs_ : other_outputs_) += view.rows();
+      if (!is_absorbed(name) && !is_router(name)) (expert ? expert_outputs_ : other_outputs_) += view.rows();
     }
     source_ = source;
     written_.write(model, form().quantization_config);

@@ -17,6 +17,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 #define threadIdx (::cuda_emulation::current_thread->index)
 #define blockIdx (::cuda_emulation::current_block->index)

@@ -4,7 +4,12 @@
 #include "../../emulation/queue.h"
 #include "kernel_testing.h"
 
+namespace {
+int64_t launched = 0;
+}
+
 cudaError_t cuda_emulation::enqueue(cudaStream_t, std::function<void()> work) {
+  ++launched;
   work();
   return cudaSuccess;
 }
@@ -13,6 +18,7 @@ namespace choral_cuda {
 
 void* allocate_shared(size_t bytes) { return std::malloc(bytes); }
 void release_shared(void* memory) { std::free(memory); }
-cudaError_t done(cudaError_t launched) { return launched; }
+cudaError_t done(cudaError_t error) { return error; }
+int64_t launches_so_far() { return launched; }
 
 }  // namespace choral_cuda

@@ -1,0 +1,97 @@
+// What a launch multiplies: one product y = x·Wᵀ, or many whose matrices differ in their elements alone, as those of a layer's
+// experts. It is passed by value, so nothing need be copied to the device first.
+//
+// Tiles of x follow each other over all products, each of which begins at a multiple of the tiles that a block takes: a block
+// finds the one product that it belongs to by its first tile.
+#pragma once
+
+#include "prepared_x.h"
+
+namespace choral_cuda {
+
+struct Output {
+  Rows y;  // from the first row that was prepared
+  const float* bias;
+  bool accumulate;
+};
+
+struct Product {
+  const unsigned char* image;  // these two and the last two of its PackedWeight
+  const int32_t* k_order;
+  float* x;
+  float* y;
+  const float* bias;
+  int32_t rows;  // of x
+  int32_t first_tile;
+  float input_scale;
+  int32_t input_offset;
+};
+
+inline constexpr int kMostProducts = 128;  // of a launch: with the rest 7 of the 32 KiB that its arguments may have
+
+template <int most>
+struct Products {
+  PackedWeight form;  // but for what is each product's own
+  int64_t x_stride, y_stride;
+  unsigned char* tiles;  // prepared, as the factors of rows
+  float* factors;
+  int32_t accumulate;
+  int32_t block_tiles;  // of x; what the kernel is chosen by
+  int32_t tile_count;
+  int32_t count;
+  Product of[most];
+
+  // The product that a tile is in, or lies behind.
+  __device__ __forceinline__ int find(int64_t tile) const {
+    int found = 0;
+    if constexpr (most > 1) {
+      for (int end = count; end - found > 1;) {
+        const int middle = (found + end) / 2;
+        if (of[middle].first_tile <= tile) {
+          found = middle;
+        } else {
+          end = middle;
+        }
+      }
+    }
+    return found;
+  }
+  __device__ __forceinline__ PackedWeight weight(int i) const {
+    PackedWeight w = form;
+    w.image = of[i].image;
+    w.k_order = of[i].k_order;
+    w.input_scale = of[i].input_scale;
+    w.input_offset = of[i].input_offset;
+    return w;
+  }
+  __device__ __forceinline__ PreparedX x(int i) const {
+    const int64_t first = of[i].first_tile;
+    return {tiles + first * form.blocks * prepared_block_bytes(form.format), factors + first * kTokens, of[i].rows,
+            ceil_div(of[i].rows, kTokens), form.blocks};
+  }
+  __device__ __forceinline__ Output output(int i) const { return {{of[i].y, y_stride}, of[i].bias, accumulate != 0}; }
+};
+
+// How many tiles of x a block takes of a product with so many; x of more than eight is the wide kernel's.
+constexpr int32_t tiles_of_block(Format format, int64_t row_tiles) {
+  if (format == Format::kF32) return 1;
+  return row_tiles <= 2 ? static_cast<int32_t>(row_tiles) : row_tiles <= 4 ? 4 : row_tiles <= 8 ? 8 : 16;
+}
+
+inline size_t prepared_bytes(const PackedWeight& w, int64_t tiles) {
+  return static_cast<size_t>(tiles * (w.blocks * prepared_block_bytes(w.format) + kTokens * int64_t{sizeof(float)}));
+}
+
+// Sums of sections (matmul_stream_inl.h) of so many tiles of x at most lie behind the prepared rows, where they are not too
+// large.
+inline constexpr int kMostSplitTiles = 32;
+inline constexpr size_t kMostPartBytes = size_t{64} << 20;
+inline size_t part_bytes(const PackedWeight& w, int64_t tiles) {
+  return static_cast<size_t>(ceil_div(w.blocks, w.section_blocks) * tiles * kTokens * w.rows) * sizeof(float);
+}
+template <int most>
+bool may_split(const Products<most>& p) {
+  return p.block_tiles > 2 && p.tile_count <= kMostSplitTiles && part_bytes(p.form, p.tile_count) <= kMostPartBytes;
+}
+
+}  // namespace choral_cuda
