@@ -19,8 +19,32 @@ choral_status* on_start(choral_device* device) {
   uint64_t free = 0, total = 0;
   CUDA_TRY(device->enter("on_start"));
   CUDA_TRY(device->check(device->memory.free_bytes(&free, &total), "on_start"));
-  log(CHORAL_LOG_INFO, "%d multiprocessors, %s of %s free", device->sm_count, size_text(free).c_str(), size_text(total).c_str());
+  log(CHORAL_LOG_INFO, "%d multiprocessors, %s of %s free; CUDA graphs are %s", device->sm_count, size_text(free).c_str(),
+      size_text(total).c_str(), device->uses_graphs ? "on" : "off (CHORAL_CUDA_GRAPHS=0)");
   return nullptr;
+}
+
+// A prompt does not come again.
+choral_status* begin_step(choral_device* device, choral_stream* stream, const choral_step* given) {
+  const auto step = read<choral_step>(given);
+  if (device->uses_graphs && step.has_prefill == 0) stream->graphs.begin_step();
+  return nullptr;
+}
+
+choral_status* end_step(choral_device* device, choral_stream* stream, const choral_step*) {
+  CUDA_TRY(device->enter("end_step"));
+  stream->graphs.end_step(device->launch_on(stream));
+  return nullptr;
+}
+
+void on_stop(choral_device* device) {
+  StepGraphs::Counts all;
+  for (const choral_stream* stream : device->streams) {
+    all.launched += stream->graphs.counts().launched;
+    all.captured += stream->graphs.counts().captured;
+  }
+  log(CHORAL_LOG_INFO, "%lld CUDA graphs were captured, and launched %lld times", static_cast<long long>(all.captured),
+      static_cast<long long>(all.launched));
 }
 
 }  // namespace
@@ -48,6 +72,7 @@ choral_status* supports_op(choral_device*, const choral_op_query* given, choral_
   return nullptr;
 }
 
-const choral_worker_class kWorkers[1] = {{CHORAL_HEADER(choral_worker_class), kWorkerName, on_start, nullptr, nullptr, nullptr}};
+const choral_worker_class kWorkers[1] = {
+    {CHORAL_HEADER(choral_worker_class), kWorkerName, on_start, begin_step, end_step, on_stop}};
 
 }  // namespace choral_cuda

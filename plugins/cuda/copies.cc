@@ -134,6 +134,7 @@ choral_status* copy(choral_device* device, choral_stream* stream, const choral_c
   const auto c = read<choral_copy>(given);
   CUDA_TRY(refuse(stream, c));
   CUDA_TRY(device->enter("copy"));
+  device->end_list(stream);
   const bool empty = c.rows == 0 || c.row_bytes == 0;
   if (c.kind == CHORAL_DEVICE_TO_HOST) return empty ? stream_synchronize(device, stream) : to_host(device, stream, c);
   if (empty) return nullptr;

@@ -1,7 +1,9 @@
 #include "device.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <string_view>
 
 #include "structs.h"
 
@@ -46,7 +48,10 @@ choral_status* choral_device::allocate(uint64_t size_bytes, void** result) {
 void choral_device::release(void* given) {
   if (given == nullptr) return;
   (void)cudaSetDevice(ordinal);
-  for (const choral_stream* stream : streams) memory.wait_for(stream->handle);
+  for (choral_stream* stream : streams) {
+    end_list(stream);
+    memory.wait_for(stream->handle);
+  }
   memory.wait_for(reads);
   memory.give(given);
 }
@@ -57,11 +62,19 @@ choral_status* choral_device::reserve_scratch(choral_stream* stream, size_t size
   const size_t wanted = std::max(size_bytes, 2 * stream->scratch_bytes);
   void* larger = nullptr;
   CUDA_TRY(allocate(wanted, &larger));
+  end_list(stream);
+  stream->graphs.forget();
   release(stream->scratch);
   stream->scratch = larger;
   stream->scratch_bytes = wanted;
   return nullptr;
 }
+
+choral_cuda::Launch choral_device::launch_on(const choral_stream* stream) const {
+  return {stream->handle, sm_count, stream->scratch, stream->scratch_bytes, stream->fault};
+}
+
+void choral_device::end_list(choral_stream* stream) { stream->graphs.end_list(launch_on(stream)); }
 
 namespace choral_cuda {
 namespace {
@@ -71,6 +84,17 @@ choral_status* open(choral_device* device) {
   CUDA_TRY(device->check(device->memory.open(device->ordinal), "open_device: a pool of memory"));
   CUDA_TRY(device->check(cudaStreamCreateWithFlags(&device->reads, cudaStreamNonBlocking), "open_device: a stream"));
   return device->check(cudaEventCreateWithFlags(&device->packed, cudaEventDisableTiming), "open_device: an event");
+}
+
+choral_status* read_environment(choral_device* device) {
+  const char* graphs = std::getenv("CHORAL_CUDA_GRAPHS");
+  const std::string_view wish = graphs == nullptr ? "" : graphs;
+  if (!wish.empty() && wish != "0" && wish != "1") {
+    return error(CHORAL_INVALID_ARGUMENT,
+                 "CHORAL_CUDA_GRAPHS is '%.64s': 0 launches each operator by itself, 1 (as without it) uses CUDA graphs", graphs);
+  }
+  device->uses_graphs = wish != "0";
+  return nullptr;
 }
 
 }  // namespace
@@ -86,6 +110,7 @@ choral_status* open_device(const choral_device_config* given, choral_device** re
     device->ordinal = config.index;
     device->sm_count = facts.sm_count;
     device->pool = config.pool;
+    CUDA_TRY(read_environment(device.get()));
     if (choral_status* failed = open(device.get())) {
       close_device(device.release());
       return failed;

@@ -12,6 +12,7 @@
 
 #include "choral/plugin.h"
 #include "error.h"
+#include "graphs.h"
 #include "kernels/kernels.h"
 #include "memory.h"
 #include "staging.h"
@@ -23,6 +24,7 @@ struct choral_stream {
   size_t scratch_bytes = 0;
   int32_t* fault = nullptr;  // what kernels found wrong, on the device
   cudaEvent_t arrived = nullptr;
+  choral_cuda::StepGraphs graphs;
 
   explicit choral_stream(cudaStream_t given) : handle(given), staging(given) {}
 };
@@ -34,6 +36,7 @@ struct choral_event {
 struct choral_device {
   int ordinal = 0;
   int sm_count = 0;
+  bool uses_graphs = true;
   choral_pool* pool = nullptr;
   choral_cuda::Memory memory;
   std::vector<choral_stream*> streams;
@@ -58,6 +61,9 @@ struct choral_device {
   void release(void* memory);
   // Scratch of kernels on this stream, of so many bytes at least.
   choral_status* reserve_scratch(choral_stream* stream, size_t size_bytes);
+  choral_cuda::Launch launch_on(const choral_stream* stream) const;
+  // What was called on the stream is launched: before anything else is queued there.
+  void end_list(choral_stream* stream);
 };
 
 namespace choral_cuda {

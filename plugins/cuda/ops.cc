@@ -11,6 +11,26 @@
 namespace choral_cuda {
 namespace {
 
+template <const auto& kOp>
+cudaError_t launch(const Launch& launch, const void* args) {
+  return kOp.launch(launch, *static_cast<const typename std::remove_cvref_t<decltype(kOp)>::Arguments*>(args));
+}
+
+// On the stream's list, where the arguments are a struct of the interface, which holds values and device pointers. What points to
+// the host's memory can't be kept, and is launched behind the list.
+template <const auto& kOp, class Args>
+cudaError_t call(choral_device* device, choral_stream* stream, const Args& args) {
+  if constexpr (requires { args.header; }) {
+    static_assert(sizeof args + sizeof(PackedWeight) <= CallList::kMostCallBytes);
+    OpCall kept{kOp.name, launch<kOp>, std::as_bytes(std::span(&args, 1)), {}};
+    if constexpr (requires { args.weight->weight; }) kept.weight = std::as_bytes(std::span(&args.weight->weight, 1));
+    return stream->graphs.run(kept, device->launch_on(stream));
+  } else {
+    device->end_list(stream);
+    return kOp.launch(device->launch_on(stream), args);
+  }
+}
+
 template <class Args>
 struct Operator {
   using Arguments = Args;
@@ -32,8 +52,7 @@ choral_status* queue(choral_device* device, choral_stream* stream, const Argumen
   CUDA_TRY(device->enter(kOp.name));
   if (kOp.rows(args) == 0) return nullptr;
   CUDA_TRY(device->reserve_scratch(stream, kOp.scratch_bytes(args)));
-  const Launch launch{stream->handle, device->sm_count, stream->scratch, stream->scratch_bytes, stream->fault};
-  return device->check(kOp.launch(launch, args), kOp.name);
+  return device->check(call<kOp>(device, stream, args), kOp.name);
 }
 
 template <const auto& kOp>

@@ -64,6 +64,8 @@ void stream_destroy(choral_device* device, choral_stream* stream) {
 
 choral_status* stream_synchronize(choral_device* device, choral_stream* stream) {
   CUDA_TRY(device->enter("stream_synchronize"));
+  device->end_list(stream);
+  if (const auto late = stream->graphs.take_late_error(); late.op != nullptr) return device->check(late.error, late.op);
   void* copied = nullptr;
   CUDA_TRY(device->check(stream->staging.take(sizeof(int32_t), &copied), "stream_synchronize"));
   const size_t bytes = sizeof(int32_t);
@@ -96,11 +98,13 @@ void event_destroy(choral_device* device, choral_event* event) {
 
 choral_status* event_record(choral_device* device, choral_stream* stream, choral_event* event) {
   CUDA_TRY(device->enter("event_record"));
+  device->end_list(stream);
   return device->check(cudaEventRecord(event->handle, stream->handle), "event_record");
 }
 
 choral_status* event_wait(choral_device* device, choral_stream* stream, choral_event* event) {
   CUDA_TRY(device->enter("event_wait"));
+  device->end_list(stream);
   return device->check(cudaStreamWaitEvent(stream->handle, event->handle, 0), "event_wait");
 }
 

@@ -11,6 +11,8 @@ struct choral_status {
 namespace choral_cuda {
 namespace {
 
+std::vector<std::string> log_lines;
+
 choral_status* status_create(int32_t code, const char* message) { return new choral_status{{code, message}}; }
 
 void parallel_for(choral_pool*, int64_t count, int64_t grain, choral_range_fn body, void* context) {
@@ -18,7 +20,7 @@ void parallel_for(choral_pool*, int64_t count, int64_t grain, choral_range_fn bo
 }
 
 const choral_host kHost = {CHORAL_HEADER(choral_host),
-                           [](int32_t, const char*) {},
+                           [](int32_t, const char* line) { log_lines.emplace_back(line); },
                            [](uint64_t size_bytes, uint64_t) -> void* { return std::malloc(size_bytes); },
                            [](void* memory) { std::free(memory); },
                            status_create,
@@ -31,6 +33,8 @@ TestStatus seen(choral_status* status) {
   const std::unique_ptr<choral_status> owned(status);
   return owned == nullptr ? TestStatus() : owned->kept;
 }
+
+std::vector<std::string> take_log() { return std::exchange(log_lines, {}); }
 
 const choral_plugin& plugin() {
   static const choral_plugin* one = choral_plugin_query(&kHost);

@@ -36,7 +36,8 @@ class Emulation {
 };
 
 const choral_plugin& plugin();
-std::string probe_reason();  // empty: there is a device
+std::vector<std::string> take_log();  // what it told the host since the last call
+std::string probe_reason();           // empty: there is a device
 
 class OpenDevice {
  public:

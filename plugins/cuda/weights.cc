@@ -127,6 +127,7 @@ choral_status* prepack(choral_device* device, choral_stream* stream, const chora
                        choral_packed_facts* facts) {
   return without_exceptions("prepack", [&]() -> choral_status* {
     CUDA_TRY(device->enter("prepack"));
+    device->end_list(stream);
     const auto source = read<choral_weight>(given);
     auto packed = std::make_unique<choral_packed>();
     if (stored_row_bytes(source.stored_dtype, std::max<int64_t>(source.cols, 1)) == 0) {

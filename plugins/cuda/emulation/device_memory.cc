@@ -45,16 +45,21 @@ void* DeviceMemory::take(uint64_t bytes, uint64_t limit) {
   if (begin + size > kReservedBytes) return nullptr;
   blocks_.emplace(begin, begin + size);
   used_ += size;
+  fill_with_noise(begin, size);
+  return base() + begin;
+}
+
+void DeviceMemory::fill_with_noise(uint64_t begin, uint64_t size) {
   unsigned char* memory = base() + begin;
   const Window window(*this);
   std::memset(memory, 0xA5, std::min(size, kNoiseBytes));
   std::memset(memory + size - std::min<uint64_t>(size, kAlignment), 0xA5, std::min<uint64_t>(size, kAlignment));
-  return memory;
 }
 
 bool DeviceMemory::give(const void* memory) {
   const auto block = blocks_.find(static_cast<const unsigned char*>(memory) - base());
   if (block == blocks_.end()) return false;
+  fill_with_noise(block->first, block->second - block->first);
   used_ -= block->second - block->first;
   blocks_.erase(block);
   return true;

@@ -1,5 +1,5 @@
 // The memory of the emulated device: a range of addresses that faults whoever touches it, but for the time of a piece of queued
-// work. An allocation begins with what lay there before, or with noise. Under the runtime's lock.
+// work. What is taken is noise at its ends and what lay there between, what is given back becomes noise. Under the runtime's lock.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,7 @@ class DeviceMemory {
 
  private:
   unsigned char* base();
+  void fill_with_noise(uint64_t begin, uint64_t size);
 
   unsigned char* base_ = nullptr;
   std::map<uint64_t, uint64_t> blocks_;  // begin -> end, offsets

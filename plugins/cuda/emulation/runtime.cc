@@ -1,60 +1,51 @@
 // The functions of runtime_api.h.
+#include "runtime.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <mutex>
-#include <set>
-#include <string>
+#include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include "device_memory.h"
-#include "faults.h"
 #include "queue.h"
-#include "runtime_api.h"
-#include "streams.h"
 
 namespace cuda_emulation {
-namespace {
 
-constexpr int kRuntimeVersion = 13000;
+uint64_t Runtime::limit() const {
+  const uint64_t asked = static_cast<uint64_t>(faults.memory_mib) << 20;
+  return asked == 0 ? DeviceMemory::kReservedBytes : std::min(asked, DeviceMemory::kReservedBytes);
+}
 
-struct Runtime {
-  std::recursive_mutex lock;
-  Faults faults = Faults::from_environment();
-  std::map<std::string, int64_t> calls;
-  cudaError_t broken = cudaSuccess;  // once a kernel has failed nothing works any more
-  cudaError_t last = cudaSuccess;
-  DeviceMemory memory;
-  std::map<void*, cudaMemPool_t> pool_of;
-  std::map<const unsigned char*, size_t> pinned;
-  std::set<cudaStream_t> streams;
+bool Runtime::is_pinned(const void* first, size_t bytes) const {
+  const auto* at = static_cast<const unsigned char*>(first);
+  auto block = pinned.upper_bound(at);
+  if (block == pinned.begin()) return false;
+  --block;
+  return at + bytes <= block->first + block->second;
+}
 
-  uint64_t limit() const {
-    const uint64_t asked = static_cast<uint64_t>(faults.memory_mib) << 20;
-    return asked == 0 ? DeviceMemory::kReservedBytes : std::min(asked, DeviceMemory::kReservedBytes);
-  }
-  bool fails_now(const char* name) { return faults.fail == name && ++calls[name] == faults.at; }
-  bool is_pinned(const void* first, size_t bytes) const {
-    const auto* at = static_cast<const unsigned char*>(first);
-    auto block = pinned.upper_bound(at);
-    if (block == pinned.begin()) return false;
-    --block;
-    return at + bytes <= block->first + block->second;
-  }
-  void run_all() {
-    for (bool found = true; found;) {
-      found = false;
-      for (cudaStream_t stream : streams) {
-        found = found || !stream->queue->waiting.empty();
-        stream->queue->run();
-      }
+void Runtime::run_all() {
+  for (bool found = true; found;) {
+    found = false;
+    for (cudaStream_t stream : streams) {
+      found = found || !stream->queue->waiting.empty();
+      stream->queue->run();
     }
   }
-};
+}
+
+bool Runtime::spoils_a_capture() {
+  bool spoils = false;
+  for (cudaStream_t stream : streams) {
+    if (stream->capture == nullptr || !stream->capture->forbids(std::this_thread::get_id())) continue;
+    stream->capture->spoiled = spoils = true;
+  }
+  return spoils;
+}
 
 // Never destroyed: plug-ins outlive static objects.
 Runtime& runtime() {
@@ -67,17 +58,7 @@ cudaError_t note(cudaError_t error) {
   return error;
 }
 
-// A call of the API: under the lock, and not if the device is broken or this call is to fail.
-template <class Body>
-cudaError_t call(const char* name, Body&& body) {
-  Runtime& r = runtime();
-  const std::lock_guard held(r.lock);
-  if (r.broken != cudaSuccess) return note(r.broken);
-  if (r.faults.driver == 0 || r.faults.driver / 1000 < kRuntimeVersion / 1000) return note(cudaErrorInsufficientDriver);
-  if (r.faults.devices == 0) return note(cudaErrorNoDevice);
-  if (r.fails_now(name)) return note(static_cast<cudaError_t>(r.faults.with));
-  return note(body(r));
-}
+namespace {
 
 // What the queued work of a copy or a kernel runs in. After a failure it passes over.
 void guarded(const std::function<void()>& work) {
@@ -107,14 +88,19 @@ cudaError_t queue_copy(Runtime& r, void* to, size_t to_pitch, const void* from, 
   const auto run = [=](const void* source, size_t pitch) {
     guarded([=] { copy_rows(to, to_pitch, source, pitch, width, rows); });
   };
-  if (!from_device && !r.is_pinned(from, from_bytes)) {  // read before the call returns
+  const bool from_pageable = !from_device && !r.is_pinned(from, from_bytes),
+             to_pageable = !to_device && !r.is_pinned(to, to_bytes);
+  if (stream->capture != nullptr && (from_pageable || to_pageable)) {
+    stream->capture->spoiled = true;
+    return cudaErrorStreamCaptureUnsupported;
+  }
+  if (from_pageable) {  // read before the call returns
     auto copied = std::make_shared<std::vector<unsigned char>>(width * rows);
     copy_rows(copied->data(), width, from, from_pitch, width, rows);
-    stream->queue->push([run, copied, width] { run(copied->data(), width); });
-    return cudaSuccess;
+    return stream->push([run, copied, width] { run(copied->data(), width); });
   }
-  stream->queue->push([=] { run(from, from_pitch); });
-  if (!to_device && !r.is_pinned(to, to_bytes)) {  // written before it returns
+  if (const cudaError_t error = stream->push([=] { run(from, from_pitch); }); error != cudaSuccess) return error;
+  if (to_pageable) {  // written before it returns
     stream->queue->run();
     return r.broken;
   }
@@ -139,7 +125,13 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorIllegalState, "cudaErrorIllegalState", "the operation cannot be performed in the present state"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+     "attempt to terminate a thread-local capture sequence from another thread"},
 };
 
 const ErrorText& text_of(cudaError_t error) {
@@ -151,14 +143,13 @@ const ErrorText& text_of(cudaError_t error) {
 }  // namespace
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
-  return call("enqueue", [&](Runtime&) {
+  return call("enqueue", InCapture::kFine, [&](Runtime&) {
     if (stream == nullptr) return cudaErrorInvalidValue;
-    stream->queue->push([work = std::move(work)] {
+    return stream->push([work = std::move(work)] {
       Runtime& r = runtime();
       if (r.broken == cudaSuccess && r.fails_now("launch")) r.broken = static_cast<cudaError_t>(r.faults.with);
       guarded(work);
     });
-    return cudaSuccess;
   });
 }
 
@@ -167,6 +158,7 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
 using cuda_emulation::call;
 using cuda_emulation::DeviceMemory;
 using cuda_emulation::Faults;
+using cuda_emulation::InCapture;
 using cuda_emulation::Runtime;
 using cuda_emulation::runtime;
 
@@ -193,7 +185,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  return call("cudaGetDeviceProperties", [&](Runtime& r) {
+  return call("cudaGetDeviceProperties", InCapture::kFine, [&](Runtime& r) {
     if (device != 0) return cudaErrorInvalidDevice;
     std::snprintf(properties->name, sizeof properties->name, "emulated CUDA device");
     properties->totalGlobalMem = r.limit();
@@ -202,7 +194,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  return call("cudaDeviceGetAttribute", [&](Runtime& r) {
+  return call("cudaDeviceGetAttribute", InCapture::kFine, [&](Runtime& r) {
     if (device != 0) return cudaErrorInvalidDevice;
     switch (attribute) {
       case cudaDevAttrMultiProcessorCount: *value = 4; return cudaSuccess;
@@ -217,11 +209,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return call("cudaSetDevice", [&](Runtime&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+  return call("cudaSetDevice", InCapture::kFine, [&](Runtime&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  return call("cudaMemGetInfo", [&](Runtime& r) {
+  return call("cudaMemGetInfo", InCapture::kFine, [&](Runtime& r) {
     *total = r.limit();
     *free = *total - std::min<size_t>(*total, r.memory.used());
     return cudaSuccess;
@@ -240,13 +232,17 @@ const char* cudaGetErrorName(cudaError_t error) { return cuda_emulation::text_of
 const char* cudaGetErrorString(cudaError_t error) { return cuda_emulation::text_of(error).text; }
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
-  return call("cudaMemPoolCreate", [&](Runtime&) { return *pool = new CUmemPoolHandle_st, cudaSuccess; });
+  return call("cudaMemPoolCreate", [&](Runtime& r) { return ++r.pools, *pool = new CUmemPoolHandle_st, cudaSuccess; });
 }
 
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
   const std::lock_guard held(runtime().lock);
   if (pool->live != 0) {
     std::fprintf(stderr, "emulated CUDA: a pool ends with %d allocations that nobody gave back\n", pool->live);
+    std::abort();
+  }
+  if (--runtime().pools == 0 && runtime().graphs != 0) {
+    std::fprintf(stderr, "emulated CUDA: the last pool ends before %d graphs\n", runtime().graphs);
     std::abort();
   }
   delete pool;
@@ -258,7 +254,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
 }
 
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void* value) {
-  return call("cudaMemPoolGetAttribute", [&](Runtime& r) {  // nothing is kept that is not used
+  return call("cudaMemPoolGetAttribute", InCapture::kFine, [&](Runtime& r) {  // nothing is kept that is not used
     const uint64_t used = r.memory.used();
     std::memcpy(value, &used, sizeof used);
     return cudaSuccess;
@@ -309,26 +305,25 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
-  return call("cudaMemsetAsync", [&](Runtime& r) {
+  return call("cudaMemsetAsync", InCapture::kFine, [&](Runtime& r) {
     if (!r.memory.holds(memory, bytes)) return cudaErrorInvalidValue;
-    stream->queue->push([=] {
+    return stream->push([=] {
       cuda_emulation::guarded([=] {
         if (value == 0) return runtime().memory.zero(memory, bytes);
         std::memset(memory, value, bytes);
       });
     });
-    return cudaSuccess;
   });
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  return call("cudaMemcpyAsync",
+  return call("cudaMemcpyAsync", InCapture::kFine,
               [&](Runtime& r) { return cuda_emulation::queue_copy(r, to, bytes, from, bytes, bytes, 1, kind, stream); });
 }
 
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows,
                               cudaMemcpyKind kind, cudaStream_t stream) {
-  return call("cudaMemcpy2DAsync", [&](Runtime& r) {
+  return call("cudaMemcpy2DAsync", InCapture::kFine, [&](Runtime& r) {
     return cuda_emulation::queue_copy(r, to, to_pitch, from, from_pitch, width, rows, kind, stream);
   });
 }

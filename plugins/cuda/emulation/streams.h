@@ -5,6 +5,9 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "runtime_api.h"
 
@@ -31,10 +34,40 @@ struct Queue {
   void run() { run_to(queued); }
 };
 
+using Work = std::function<void()>;
+
+// What a stream is told while it is captured: nothing of it runs.
+struct Capture {
+  cudaStreamCaptureMode mode;
+  std::thread::id thread;  // that began it
+  bool spoiled = false;
+  std::vector<Work> work;
+
+  bool forbids(std::thread::id caller) const {
+    return mode == cudaStreamCaptureModeGlobal || (mode == cudaStreamCaptureModeThreadLocal && caller == thread);
+  }
+};
+
 }  // namespace cuda_emulation
 
 struct CUstream_st {
   std::shared_ptr<cuda_emulation::Queue> queue = std::make_shared<cuda_emulation::Queue>();
+  std::unique_ptr<cuda_emulation::Capture> capture;
+
+  cudaError_t push(cuda_emulation::Work work) {
+    if (capture == nullptr) return queue->push(std::move(work)), cudaSuccess;
+    if (capture->spoiled) return cudaErrorStreamCaptureInvalidated;
+    capture->work.push_back(std::move(work));
+    return cudaSuccess;
+  }
+};
+
+struct CUgraph_st {
+  std::vector<cuda_emulation::Work> work;
+};
+// A launch that still waits holds the work too.
+struct CUgraphExec_st {
+  std::shared_ptr<const std::vector<cuda_emulation::Work>> work;
 };
 
 struct CUevent_st {

@@ -1,10 +1,18 @@
 // Of a PluginSession: whether the key-value cache is the device's, and what the device is told of it.
 #include <algorithm>
+#include <bit>
 
 #include "platform/plugin/plugin_host.h"
 #include "platform/plugin/plugin_session.h"
 
 namespace choral::platform {
+namespace {
+
+// Block tables are placed by powers of two, so that a sequence's next block moves nothing that lies behind them: a device that
+// remembers its operators by their arguments sees the same ones again.
+constexpr size_t kFewestBlockIds = 64;
+
+}  // namespace
 
 // The cache's order is the device's own, so its operators come together.
 void PluginSession::serve_kv_in_pairs(const PlatformConfig& config) {
@@ -42,11 +50,11 @@ void PluginSession::expect_values_in_keys() {
 SequenceBatch PluginSession::place_sequences(std::span<const kernels::AttentionSequence> sequences) {
   SequenceBatch batch{.host = sequences};
   if (!kv_on_device_) return batch;
-  int64_t block_ids = 0;
-  for (const auto& s : sequences) block_ids += std::ssize(s.block_table);
+  size_t block_ids = 0;
+  for (const auto& s : sequences) block_ids += s.block_table.size();
   const Arena::Mark mark(scratch_);
   const auto flat = scratch_.make<choral_sequence>(sequences.size());
-  const auto ids = scratch_.make<int32_t>(block_ids);
+  const auto ids = scratch_.make<int32_t>(std::bit_ceil(std::max(block_ids, kFewestBlockIds)));
   int32_t next = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const auto& s = sequences[i];
@@ -55,6 +63,7 @@ SequenceBatch PluginSession::place_sequences(std::span<const kernels::AttentionS
     std::copy(s.block_table.begin(), s.block_table.end(), ids.begin() + next);
     next += static_cast<int32_t>(s.block_table.size());
   }
+  std::fill(ids.begin() + next, ids.end(), -1);
   const auto place = [&](auto host) {
     using T = typename decltype(host)::element_type;
     T* device = memory_.make<T>(host.size()).data();
@@ -64,7 +73,7 @@ SequenceBatch PluginSession::place_sequences(std::span<const kernels::AttentionS
   };
   batch.on_device = place(flat);
   batch.block_ids_on_device = place(ids);
-  batch.block_id_count = block_ids;
+  batch.block_id_count = std::ssize(ids);
   return batch;
 }
 
