@@ -1,6 +1,7 @@
 #include "io/model_config.h"
 
 #include <array>
+#include <optional>
 
 #include "io/model_location.h"
 #include "io/text_half.h"
@@ -58,22 +59,28 @@ Status adopt_original_positions(const ConfigMap& config, ConfigObject& out) {
   return {};
 }
 
-// One flat object: theta and partial factor move out, the rest is the scaling. `out` has another such object's already.
-Status adopt_rope_parameters(const ConfigMap& config, const ConfigMap& rope, ConfigObject& out) {
+// One flat object: theta and partial factor move out; the rest is the scaling, nothing where there is none.
+Result<std::optional<ConfigValue>> take_scaling(const ConfigMap& config, const ConfigMap& rope, ConfigObject& out) {
   ConfigObject scaling = rope.object();
   for (const std::string_view key : {"rope_theta", "partial_rotary_factor"}) {
     if (const ConfigValue* value = rope.find(key)) CHORAL_RETURN_IF_ERROR(adopt(config, out, key, *value, rope.path_of(key)));
     scaling.erase(key);
   }
-  if (scaling.members().empty()) return {};
+  if (scaling.members().empty()) return std::optional<ConfigValue>();
   std::string path = rope.path_of("");
   if (path.ends_with('.')) path.pop_back();
-  CHORAL_TRY(const ConfigValue tidy, tidy_rope_scaling(ConfigMap(std::move(scaling), path)));
-  const ConfigValue* old = out.find("rope_scaling");
-  if (config.contains("rope_scaling") && old != nullptr && !same(*old, tidy)) {
+  CHORAL_TRY(auto tidy, tidy_rope_scaling(ConfigMap(std::move(scaling), path)));
+  return std::optional(std::move(tidy));
+}
+
+// `out` has the old spelling's already, where the config has both.
+Status adopt_rope_parameters(const ConfigMap& config, const ConfigMap& rope, ConfigObject& out) {
+  CHORAL_TRY(const auto scaling, take_scaling(config, rope, out));
+  if (!scaling) return {};
+  if (config.contains("rope_scaling") && !same(*out.find("rope_scaling"), *scaling)) {
     return corrupt("{} contradicts rope_parameters; remove one of the two", config.path_of("rope_scaling"));
   }
-  out.set("rope_scaling", tidy);
+  out.set("rope_scaling", *scaling);
   return {};
 }
 
@@ -146,8 +153,8 @@ Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
   ConfigObject out = config.object();
   if (config.contains("rope_scaling")) {
     CHORAL_TRY(const ConfigMap scaling, config.get_map("rope_scaling"));
-    out.erase("rope_scaling");
-    CHORAL_RETURN_IF_ERROR(adopt_rope_parameters(config, scaling, out));
+    CHORAL_TRY(auto tidy, take_scaling(config, scaling, out));
+    out.set("rope_scaling", std::move(tidy).value_or(ConfigValue()));
   }
   if (config.contains("rope_parameters")) {
     CHORAL_TRY(const ConfigMap rope, config.get_map("rope_parameters"));
