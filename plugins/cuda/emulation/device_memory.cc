@@ -43,8 +43,10 @@ void* DeviceMemory::take(uint64_t bytes, uint64_t limit) {
     begin = end + kAlignment;  // a gap, so that an overrun is seen
   }
   if (begin + size > kReservedBytes) return nullptr;
+  if (used_ == 0) most_used_ = 0;
   blocks_.emplace(begin, begin + size);
   used_ += size;
+  most_used_ = std::max(most_used_, used_);
   fill_with_noise(begin, size);
   return base() + begin;
 }

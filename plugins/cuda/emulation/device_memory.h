@@ -15,6 +15,7 @@ class DeviceMemory {
   void* take(uint64_t bytes, uint64_t limit);
   bool give(const void* memory);
   uint64_t used() const { return used_; }
+  uint64_t most_used() const { return most_used_; }  // since nothing was
   // Whether [memory, memory + bytes) lies in one allocation.
   bool holds(const void* memory, uint64_t bytes) const;
   // Whether any of it is device memory.
@@ -39,7 +40,7 @@ class DeviceMemory {
 
   unsigned char* base_ = nullptr;
   std::map<uint64_t, uint64_t> blocks_;  // begin -> end, offsets
-  uint64_t used_ = 0;
+  uint64_t used_ = 0, most_used_ = 0;
   int windows_ = 0;
 };
 

@@ -253,10 +253,10 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
   return call("cudaMemPoolSetAttribute", [](Runtime&) { return cudaSuccess; });
 }
 
-cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void* value) {
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute, void* value) {
   return call("cudaMemPoolGetAttribute", InCapture::kFine, [&](Runtime& r) {  // nothing is kept that is not used
-    const uint64_t used = r.memory.used();
-    std::memcpy(value, &used, sizeof used);
+    const uint64_t bytes = attribute == cudaMemPoolAttrUsedMemHigh ? r.memory.most_used() : r.memory.used();
+    std::memcpy(value, &bytes, sizeof bytes);
     return cudaSuccess;
   });
 }

@@ -1,0 +1,93 @@
+// A server's days on the CUDA plug-in (the emulated one): adapters of every kind come and go, requests mix them, some are left
+// before they end. The device's memory must be flat: a longer load takes no more than a shorter one.
+#include <cstdio>
+#include <random>
+
+#include "plugins/plugin_adapters.h"
+#include "plugins/plugin_engine.h"
+
+namespace choral::plugins {
+namespace {
+
+// The plug-in tells when its worker stops how much memory was in use.
+[[maybe_unused]] const int kLevel = setenv("CHORAL_LOG_LEVEL", "info", 1);
+
+class CudaMixedLoadTest : public PluginTest {
+ protected:
+  static constexpr int kAdapters = 5, kRequests = 7;
+
+  // The kinds are the same in every round, the numbers are not: each round's adapters are new ones.
+  std::vector<AdapterSpec> adapters_of(int round) {
+    std::vector<AdapterSpec> specs;
+    for (const int64_t rank : {1, 4, 19}) {
+      lora::testing::AdapterBuilder adapter;
+      for (int64_t i = 0; i < kLayers; ++i) {
+        const std::string layer = fmt::format("model.layers.{}.self_attn.", i);
+        adapter.pair(layer + "q_proj", rank, kHidden, kQueryColumns).pair(layer + "o_proj", rank, kQueryColumns, kHidden);
+      }
+      for (auto& tensor : adapter.tensors) {
+        for (size_t v = 0; v < tensor.values.size(); ++v) {
+          tensor.values[v] = 0.02F * std::sin(static_cast<float>(v * 7 + 3 + static_cast<size_t>(round)));
+        }
+      }
+      const auto name = fmt::format("rank{}-{}", rank, round);
+      specs.push_back({name, write_adapter(folder_, name, adapter,
+                                           fmt::format(R"({{"peft_type":"LORA","r":{},"lora_alpha":16,)"
+                                                       R"("target_modules":["q_proj","o_proj"]}})",
+                                                       rank))});
+    }
+    specs.push_back({fmt::format("dora-{}", round), write_dora(folder_)});
+    specs.push_back({fmt::format("norms-{}", round), write_norms(folder_, fmt::format("norms-{}", round), {"input_layernorm"})});
+    return specs;
+  }
+
+  void go_through(LLM& llm, int round, std::mt19937& random) {
+    const auto below = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
+    const auto specs = adapters_of(round);
+    for (const auto& spec : specs) EXPECT_TRUE(llm.load_adapter(spec).ok());
+    std::vector<Request> requests;
+    for (int i = 0; i < kRequests; ++i) {
+      auto request = engine::greedy_request(engine::random_prompt(1 + below(60), random()), 1 + below(12));
+      if (below(4) != 0) request.adapters = {{specs[static_cast<size_t>(below(kAdapters))].name}};
+      if (below(3) == 0) request.sampling.temperature = 0.8F, request.sampling.seed = random();
+      requests.push_back(std::move(request));
+    }
+    auto left = llm.submit(engine::greedy_request(engine::random_prompt(30, random()), 400));
+    ASSERT_TRUE(left.ok()) << left.status().to_string();
+    for (const auto& output : llm.generate(std::move(requests))) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
+    (*left)->cancel();
+    for (const auto& spec : specs) EXPECT_TRUE(llm.unload_adapter(spec.name).ok());
+    engine::stats_at_rest(llm);
+  }
+
+  uint64_t most_bytes_of(int rounds) {
+    auto wish = options("cuda_emulated");
+    wish.kv_cache_bytes = int64_t{8} << 20;
+    ::testing::internal::CaptureStderr();
+    {
+      const auto llm = load(wish);
+      std::mt19937 random(7);
+      for (int round = 0; round < rounds; ++round) go_through(*llm, round, random);
+      EXPECT_THAT(llm->device_notes(), ::testing::Not(::testing::Contains(::testing::HasSubstr("on the host"))));
+    }
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    unsigned long long most = 0;
+    const size_t at = log.rfind("was in use (");
+    EXPECT_NE(at, std::string::npos) << log;
+    EXPECT_EQ(at == std::string::npos ? 0 : std::sscanf(log.c_str() + at, "was in use (%llu bytes)", &most), 1) << log;
+    return most;
+  }
+
+ private:
+  const choral::testing::TempDir folder_;
+  const Variable path_{"CHORAL_PLUGIN_PATH", CHORAL_TEST_CUDA};
+};
+
+TEST_F(CudaMixedLoadTest, TheDevicesMemoryIsFlat) {
+  const uint64_t shorter = most_bytes_of(4);
+  EXPECT_GT(shorter, uint64_t{8} << 20) << "the cache alone";
+  EXPECT_EQ(most_bytes_of(12), shorter);
+}
+
+}  // namespace
+}  // namespace choral::plugins
