@@ -103,8 +103,12 @@ class Engine : public LLM {
   EngineStats stats() const override { return core_->stats(); }
   Status check_health(std::chrono::milliseconds limit) override { return core_->check_health(limit); }
   Result<EngineActivity> activity(std::chrono::milliseconds limit) override { return core_->activity(limit); }
-  Status load_adapter(const AdapterSpec& spec, bool replace) override { return registry_->load(spec, replace); }
-  Status unload_adapter(std::string_view name) override { return registry_->unload(name); }
+  Status load_adapter(const AdapterSpec& spec, bool replace, std::optional<int> expected_generation) override {
+    return registry_->load(spec, replace, expected_generation);
+  }
+  Status unload_adapter(std::string_view name, std::optional<int> expected_generation) override {
+    return registry_->unload(name, expected_generation);
+  }
   Status pin_adapter(std::string_view name, bool pinned) override { return registry_->pin(name, pinned); }
   std::vector<AdapterInfo> adapters() const override { return registry_->list(); }
 

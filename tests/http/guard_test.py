@@ -265,3 +265,29 @@ class GuardTest(unittest.TestCase):
 if __name__ == "__main__":
     served.CHORAL = sys.argv.pop(1)
     unittest.main(verbosity=2)
+    def test_generations_count_on_after_a_restart(self):
+        for name, seed in (("gen1", 1), ("gen2", 2)):
+            tiny_model.write_adapter(FILES.folder / name, seed)
+
+        def load(server, name, **body):
+            return self.ask(server, None, "/v1/load_lora_adapter", lora_name="kept", lora_path=str(FILES.folder / name), **body)[0]
+
+        def generation(server):
+            return server.call("GET", "/v1/lora_adapters")[2]["data"][0]["generation"]
+
+        flags = ("--state-dir", FILES.folder / "generations")
+        server = self.start(*flags)
+        self.assertEqual((load(server, "gen1"), load(server, "gen2", expected_generation=1)), (200, 200))
+        server.stop(signal.SIGKILL)
+        server = self.start(*flags)
+        self.assertEqual(generation(server), 2)
+        self.assertEqual((load(server, "gen1", expected_generation=1), load(server, "gen1", expected_generation=2)), (409, 200))
+        tiny_model.write_adapter(FILES.folder / "gen1", 3)
+        self.assertEqual(self.ask(server, model="kept")[0], 200)
+        end = time.monotonic() + served.LONG
+        while generation(server) != 4 and time.monotonic() < end:
+            self.ask(server, model="kept")
+        self.assertEqual(server.stop(), 0)
+        tiny_model.write_adapter(FILES.folder / "gen1", 4)
+        self.assertEqual(generation(self.start(*flags)), 5, "its files changed while nobody looked")
+

@@ -6,6 +6,7 @@
 #include "serve/http/error_response.h"
 #include "serve/http/sse.h"
 #include "serve/keys/token_charge.h"
+#include "serve/service/adapter_header.h"
 
 namespace choral::serve {
 namespace {
@@ -15,9 +16,7 @@ constexpr std::chrono::seconds kKeepAlive{10};
 
 // Which content of each adapter the answer was made with.
 void add_adapters(const std::vector<AnswerAdapter>& adapters, Headers& headers) {
-  for (const auto& adapter : adapters)
-    headers.add("X-Choral-Adapter",
-                fmt::format("{}; generation={}; digest={}", adapter.name, adapter.generation, adapter.digest));
+  for (const auto& adapter : adapters) add_adapter_header(adapter.name, adapter.generation, adapter.digest, headers);
 }
 
 }  // namespace

@@ -85,7 +85,12 @@ void Service::reload_registered(LLM& llm) {
     return;
   }
   for (const auto& adapter : *all) {
-    const Status loaded = llm.load_adapter({.name = adapter.name, .path = adapter.path, .pinned = adapter.pinned}, true);
+    const Status loaded = llm.load_adapter({.name = adapter.name,
+                                            .path = adapter.path,
+                                            .pinned = adapter.pinned,
+                                            .last_generation = static_cast<int>(adapter.generation),
+                                            .last_digest = adapter.digest},
+                                           true);
     if (!loaded.ok()) CHORAL_LOG(kError, "registered adapter '{}' is not served: {}", adapter.name, loaded.message());
   }
 }
@@ -106,6 +111,18 @@ Status Service::watch_root(LLM& llm) {
 }
 
 void Service::stop() {
+  keep_seen(llm);
+}
+
+// So that generations go on counting after a restart: an old one must not name another content.
+void Service::keep_seen(const LLM& llm) {
+  for (const auto& adapter : llm.adapters()) {
+    if (adapter.generation == 0) continue;
+    const Status kept = registered_->set_seen(adapter.name, adapter.generation, adapter.digest);
+    if (kept.ok()) continue;
+    CHORAL_LOG(kError, "the generations of registered adapters are not kept: {}", kept.message());
+    return;
+  }
   for (const auto* queue : {&readers_, &probes_}) {
     if (*queue) (*queue)->stop();
   }
@@ -128,6 +145,8 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
     refusal.headers.set("Retry-After", fmt::format("{:.0f}", verdict.retry_after_s));
     return refusal;
   }
+  LLM* const engine = llm_.exchange(nullptr);
+  if (registered_ && engine != nullptr) keep_seen(*engine);
   const std::vector<AdapterUse> adapters = request.adapters;
   const SamplingParams counted = request.sampling;
   const double arrival_s = now_s();

@@ -129,6 +129,7 @@ class Service : private LiveAnswer::Owner {
   std::atomic<Phase> phase_ = Phase::kLoading;
   int64_t loaded_unix_s_ = 0;
   ToolFormat tool_format_ = ToolFormat::kJson;
+  void keep_seen(const LLM& llm);
   TimeLimits time_limits_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;
