@@ -41,7 +41,7 @@ HttpResponse stale(const Status& status) {
 // Reads the body with `read`, then does `work` on what it says.
 template <auto kRead, class Work>
 void with_body(Service& service, const Exchange& exchange, Work work) {
-  service.with_model(exchange, [&service, work](LLM& llm, const Exchange& e) {
+  service.with_adapters(exchange, [&service, work](LLM& llm, const Exchange& e) {
     BodyNotes notes;
     const auto call = kRead(e->request().body, notes);
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));

@@ -18,6 +18,8 @@ namespace choral::serve {
 namespace {
 
 constexpr size_t kMostUnread = 1024;  // requests whose bodies wait to be read; the engine's queue has a limit of its own
+constexpr int kAdapterThreads = 2;    // as the engine's loaders
+constexpr int kGrammarThreads = 4;    // they wait for the compiler's, whose results are kept
 
 void replace_all(std::string& text, const std::string& what, std::string_view with) {
   if (what.size() < 2) return;
@@ -68,6 +70,9 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   loaded_unix_s_ = std::time(nullptr);
   const TemplateTools told = tools_of_template(llm.info().tool_template);
   tool_format_ = options_.tool_format.value_or(told.format);
+  CHORAL_TRY(service->adapter_calls_, WorkQueue::make("the threads that change adapters", kAdapterThreads, kMostUnread));
+  CHORAL_TRY(service->grammar_readers_,
+             WorkQueue::make("the threads that read requests with grammars", kGrammarThreads, kMostUnread));
   if (!options_.tool_format && !told.note.empty()) CHORAL_LOG(kInfo, "tools: {}", told.note);
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
   metrics_ = std::make_unique<Metrics>(options_.base_names.front(), llm.info(), options);
@@ -111,19 +116,7 @@ Status Service::watch_root(LLM& llm) {
 }
 
 void Service::stop() {
-  keep_seen(llm);
-}
-
-// So that generations go on counting after a restart: an old one must not name another content.
-void Service::keep_seen(const LLM& llm) {
-  for (const auto& adapter : llm.adapters()) {
-    if (adapter.generation == 0) continue;
-    const Status kept = registered_->set_seen(adapter.name, adapter.generation, adapter.digest);
-    if (kept.ok()) continue;
-    CHORAL_LOG(kError, "the generations of registered adapters are not kept: {}", kept.message());
-    return;
-  }
-  for (const auto* queue : {&readers_, &probes_}) {
+  for (const auto* queue : {&readers_, &grammar_readers_, &adapter_calls_, &probes_}) {
     if (*queue) (*queue)->stop();
   }
   watcher_.reset();  // which requests that are being read may list
@@ -262,6 +255,8 @@ std::string Service::without_paths(std::string text) const {
     for (const auto& adapter : engine->adapters()) replace_all(text, adapter.path, "its folder");
     replace_all(text, engine->info().path, "the model");
   }
+void Service::with_adapters(Exchange exchange, Work work) { run(*adapter_calls_, std::move(exchange), std::move(work)); }
+void Service::with_grammar(Exchange exchange, Work work) { run(*grammar_readers_, std::move(exchange), std::move(work)); }
   replace_all(text, options_.adapter_root, "the adapters' folder");
   return without_absolute_paths(text);
 }

@@ -73,6 +73,9 @@ class Service : private LiveAnswer::Owner {
   // The same while draining, for what the engine has no part in.
   void with_model(Exchange exchange, Work work);
   // The same on a thread of its own: busy readers say nothing of the engine's health.
+  // The same on threads of their own, for what takes seconds while others should be read: adapters are loaded, grammars compiled.
+  void with_adapters(Exchange exchange, Work work);
+  void with_grammar(Exchange exchange, Work work);
   void probe(Exchange exchange, Work work);
 
   // Adds the adapter that `model` names to the request's own.
@@ -136,7 +139,7 @@ class Service : private LiveAnswer::Owner {
   std::unique_ptr<RegisteredAdapters> registered_;
   std::unique_ptr<Metrics> metrics_;  // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
-  std::unique_ptr<WorkQueue> readers_, probes_;
+  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<AdapterUse> base_adapters_;
