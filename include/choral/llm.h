@@ -244,6 +244,10 @@ class CHORAL_API LLM {
 
   // Puts a request into the running batch. Refusals (a prompt too long, a bad parameter, a full queue) come back at once.
   virtual Result<std::unique_ptr<ResponseStream>> submit(Request request) = 0;
+  // The request for each of the prompts, of which it brings none itself: all of them, before the next step begins, or none. What
+  // they have in common is read once and kept once. Streams in the prompts' order; their ids end with -0, -1, … where there are
+  // several.
+  virtual Result<std::vector<std::unique_ptr<ResponseStream>>> submit_each(Request request, std::vector<Prompt> prompts) = 0;
   // All requests at once; answers in their order, each with its own status.
   virtual std::vector<RequestOutput> generate(std::vector<Request> requests) = 0;
 

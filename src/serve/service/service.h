@@ -72,10 +72,10 @@ class Service : private LiveAnswer::Owner {
   void with_engine(Exchange exchange, Work work);
   // The same while draining, for what the engine has no part in.
   void with_model(Exchange exchange, Work work);
-  // The same on a thread of its own: busy readers say nothing of the engine's health.
   // The same on threads of their own, for what takes seconds while others should be read: adapters are loaded, grammars compiled.
   void with_adapters(Exchange exchange, Work work);
   void with_grammar(Exchange exchange, Work work);
+  // The same on a thread of its own: busy readers say nothing of the engine's health.
   void probe(Exchange exchange, Work work);
 
   // Adds the adapter that `model` names to the request's own.
@@ -97,9 +97,10 @@ class Service : private LiveAnswer::Owner {
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
 
-  // Counts the request, holds it to its limits and gives it to the engine. The answer else. `model`: as the client named it.
+  // Holds the request to its limits and gives it to the engine, for its own prompt or for each
+  // of `prompts`, all of them or none; then counts it. The answer else. `model`: as the client named it.
   std::optional<HttpResponse> submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
-                                     LiveStream& out);
+                                     std::vector<Prompt> prompts, LiveRequest& out);
   void note_unknown(const std::vector<std::string>& fields);
   void note_answer(std::string_view route, int status);
   std::string metrics_text();
@@ -112,7 +113,7 @@ class Service : private LiveAnswer::Owner {
   // What a request may name, whether it ever did: those of the engine and those that lie in the adapter root. Sorted.
   std::vector<std::string> adapter_names() const;
 
-  void start(Exchange exchange, LiveAnswer::Streams streams, std::unique_ptr<AnswerForm> form, bool is_streamed);
+  void start(Exchange exchange, LiveRequest request, std::unique_ptr<AnswerForm> form, bool is_streamed);
   void abort_all(const Status& status);
   // Ends the readers' threads; later requests are refused.
   void stop();
@@ -124,7 +125,9 @@ class Service : private LiveAnswer::Owner {
 
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
   void run(WorkQueue& queue, Exchange exchange, Work work);
+  HttpResponse refusal(Rejection reason, const Status& status, double retry_after_s);
   void reload_registered(LLM& llm);
+  void keep_seen(const LLM& llm);
   Status watch_root(LLM& llm);
 
   ServiceOptions options_;
@@ -132,7 +135,6 @@ class Service : private LiveAnswer::Owner {
   std::atomic<Phase> phase_ = Phase::kLoading;
   int64_t loaded_unix_s_ = 0;
   ToolFormat tool_format_ = ToolFormat::kJson;
-  void keep_seen(const LLM& llm);
   TimeLimits time_limits_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;
