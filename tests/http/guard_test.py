@@ -207,6 +207,37 @@ class GuardTest(unittest.TestCase):
         self.assertEqual(status, 429)
         self.assertGreater(int(headers["Retry-After"]), 60)
 
+    def test_one_key_leaves_room_in_the_queue_to_others(self):
+        server = self.start("--api-key", USER, "--api-key", ADMIN, "--max-num-seqs", "1", "--max-num-queued-reqs", "8")
+        connections = []
+
+        def send(key, **body):
+            connections.append(server.connection())
+            connections[-1].request("POST", "/v1/completions", body=json.dumps({"prompt": "x", **body}), headers={"X-Api-Key": key})
+
+        def wait_for(wanted, **of):
+            """Until the gauge or counter has the value."""
+            labels = "".join(f'.*{name}="{value}"' for name, value in of.items())
+            series, end = re.compile(rf"^vllm:{wanted[0]}\{{{labels}.*\}} (\d+)$", re.M), time.monotonic() + served.LONG
+            while int(series.search(server.call("GET", "/metrics", headers={"X-Api-Key": ADMIN})[2])[1]) != wanted[1]:
+                self.assertLess(time.monotonic(), end, wanted)
+
+        long = {"max_tokens": 4000, "ignore_eos": True}
+        send(USER, **long)
+        wait_for(("num_requests_running", 1))
+        for _ in range(15):
+            send(USER, **long)
+        wait_for(("admission_rejections_total", 11), reason="key_limit")
+        wait_for(("num_requests_waiting", 4))  # half of the queue
+        send(ADMIN, max_tokens=1)
+        wait_for(("num_requests_waiting", 5))
+        for connection in connections[:-1]:
+            connection.close()
+        self.assertEqual(connections[-1].getresponse().status, 200)
+        connections[-1].close()
+        status, _, answer = self.ask(server, USER, prompt=["x"] * 5)
+        self.assertEqual((status, answer["error"]["code"]), (400, "too_large"))
+
     def test_times(self):
         server = self.start("--request-timeout", "0.05")
         status, _, answer = self.ask(server, max_tokens=4000, ignore_eos=True)

@@ -101,6 +101,7 @@ void LiveAnswer::complete(size_t index) {
                   .queue_s = output.metrics.queue_s,
                   .preemptions = output.metrics.preemptions},
                  output.status.ok() ? FinishReason::kStop : FinishReason::kError, now_s());
+  live.place = {};
   if (!output.status.ok()) fail(output.status);
 }
 

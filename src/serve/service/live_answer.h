@@ -13,16 +13,18 @@
 #include "choral/llm.h"
 #include "serve/error_body.h"
 #include "serve/http/exchange.h"
+#include "serve/keys/queue_shares.h"
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
 #include "serve/openai/answer_form.h"
 
 namespace choral::serve {
 
-// The answer to one prompt, with what is counted of it.
+// The answer to one prompt, with what is counted of it and its place in its key's share of the queue.
 struct LiveStream {
   std::unique_ptr<ResponseStream> stream;
   RequestMeter meter;
+  QueueShares::Place place = {};
 };
 
 // What the engine took of one body, and the place that the body has within its key's and its adapters' limits.

@@ -103,7 +103,7 @@ class LiveAnswerTest : public ::testing::Test, protected LiveAnswer::Owner {
   // A body with a prompt for each of `handled_`, charged with 100 tokens.
   std::shared_ptr<LiveAnswer> make(std::shared_ptr<HttpExchange> exchange, bool is_streamed = false) {
     LiveRequest request;
-    for (auto& handled : handled_) request.streams.push_back({std::make_unique<HandledStream>(handled), {}});
+    for (auto& handled : handled_) request.streams.push_back({std::make_unique<HandledStream>(handled), {}, {}});
     request.grant = limits_.admit("key", {}, 100, 0).grant;
     return std::make_shared<LiveAnswer>(static_cast<Owner&>(*this), std::move(exchange), std::move(request),
                                         std::make_unique<PlainForm>(), is_streamed);

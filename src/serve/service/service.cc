@@ -85,6 +85,8 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   const TemplateTools told = tools_of_template(llm.info().tool_template);
   tool_format_ = options_.tool_format.value_or(told.format);
   if (!options_.tool_format && !told.note.empty()) CHORAL_LOG(kInfo, "tools: {}", told.note);
+  batch_ = options.max_num_seqs;
+  most_waiting_ = options.max_waiting;
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
   metrics_ = std::make_unique<Metrics>(options_.base_names.front(), llm.info(), options);
   if (registered_) reload_registered(llm);
@@ -159,6 +161,9 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
   auto verdict = limits_->admit(key, request.adapters, most_tokens(request, prompts, llm.info().max_model_len), now_s());
   if (!verdict.status.ok())
     return refusal(verdict.by_adapter ? Rejection::kAdapterLimit : Rejection::kKeyLimit, verdict.status, verdict.retry_after_s);
+  const int64_t answers = request.embedding ? 1 : answers_made(request.sampling);  // to a prompt
+  auto place = place_of(llm, key, answers * std::max<int64_t>(std::ssize(prompts), 1));
+  if (!place.ok()) return refusal(Rejection::kKeyLimit, place.status(), RateLimiter::kMinRetry_s);
   const std::vector<AdapterUse> adapters = request.adapters;
   SamplingParams counted;
   counted.n = request.sampling.n;
@@ -174,8 +179,14 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
   }
   out.grant = std::move(verdict.grant);
   for (auto& stream : *streams)
-    out.streams.push_back({std::move(stream), metrics_->begin(adapters, counted, arrival_s)});
+    out.streams.push_back({std::move(stream), metrics_->begin(adapters, counted, arrival_s), place->split(answers)});
   return std::nullopt;
+}
+
+// Where clients are told apart by their keys, each leaves room to others.
+Result<QueueShares::Place> Service::place_of(LLM& llm, std::string_view key, int64_t answers) {
+  if (!keys_->several()) return QueueShares::Place();
+  return shares_.take(key, answers, {.batch = batch_, .waiting = llm.stats().waiting, .most_waiting = most_waiting_});
 }
 
 HttpResponse Service::refusal(Rejection reason, const Status& status, double retry_after_s) {

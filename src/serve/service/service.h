@@ -16,6 +16,7 @@
 #include "serve/http/allowed_hosts.h"
 #include "serve/http/exchange.h"
 #include "serve/keys/api_keys.h"
+#include "serve/keys/queue_shares.h"
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
 #include "serve/service/live_answer.h"
@@ -97,7 +98,7 @@ class Service : private LiveAnswer::Owner {
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
 
-  // Holds the request to its limits and gives it to the engine, for its own prompt or for each
+  // Holds the request to its limits and its key's share of the queue, and gives it to the engine, for its own prompt or for each
   // of `prompts`, all of them or none; then counts it. The answer else. `model`: as the client named it.
   std::optional<HttpResponse> submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
                                      std::vector<Prompt> prompts, LiveRequest& out);
@@ -125,6 +126,7 @@ class Service : private LiveAnswer::Owner {
 
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
   void run(WorkQueue& queue, Exchange exchange, Work work);
+  Result<QueueShares::Place> place_of(LLM& llm, std::string_view key, int64_t answers);
   HttpResponse refusal(Rejection reason, const Status& status, double retry_after_s);
   void reload_registered(LLM& llm);
   void keep_seen(const LLM& llm);
@@ -138,6 +140,8 @@ class Service : private LiveAnswer::Owner {
   TimeLimits time_limits_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;
+  QueueShares shares_;
+  int64_t batch_ = 0, most_waiting_ = 0;  // the engine's, in answers
   std::unique_ptr<RegisteredAdapters> registered_;
   std::unique_ptr<Metrics> metrics_;  // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
