@@ -140,7 +140,7 @@ CHORAL_C_API void choral_answer_free(choral_answer* answer);
 /* ---- Adapters. They come and go while the engine runs. --------------------------------------------------------------------- */
 
 /* {"name": "sql", "path": "a folder in PEFT's form, or a GGUF adapter", "pinned": false, "replace": false}. Returns when it is
- * loaded and checked. */
+ * loaded and checked. With "expected_generation" it replaces what the name is at that generation, and nothing else. */
 CHORAL_C_API int32_t choral_adapter_load(choral_engine* engine, const char* adapter_json, char** error);
 /* A file in memory. This struct never changes. */
 typedef struct choral_file {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ struct AdapterSpec {
   // Held until the name is unloaded or replaced and its last request ended: what was evicted is read again. Equal bytes, or bytes
   // equal to files, are one adapter.
   std::shared_ptr<const AdapterBytes> bytes = {};
+  // The generation and the digest that the name was last seen at by an engine before this one: it counts on from there. 0: none.
+  int last_generation = 0;
+  std::string last_digest = {};
 };
 
 struct EngineOptions {
@@ -240,6 +244,10 @@ class CHORAL_API LLM {
 
   // Puts a request into the running batch. Refusals (a prompt too long, a bad parameter, a full queue) come back at once.
   virtual Result<std::unique_ptr<ResponseStream>> submit(Request request) = 0;
+  // The request for each of the prompts, of which it brings none itself: all of them, before the next step begins, or none. What
+  // they have in common is read once and kept once. Streams in the prompts' order; their ids end with -0, -1, … where there are
+  // several.
+  virtual Result<std::vector<std::unique_ptr<ResponseStream>>> submit_each(Request request, std::vector<Prompt> prompts) = 0;
   // All requests at once; answers in their order, each with its own status.
   virtual std::vector<RequestOutput> generate(std::vector<Request> requests) = 0;
 
@@ -257,10 +265,13 @@ class CHORAL_API LLM {
   // Adapters. Loading and packing run beside the engine: requests in flight go on. A name that exists is already_exists; with
   // `replace` it is replaced: running requests keep the version they began with, new ones get the new one. What fails,
   // a pinned one that cannot stay in memory included, leaves the name as it was. A name whose files have changed is replaced
-  // likewise when a request names it.
-  virtual Status load_adapter(const AdapterSpec& spec, bool replace = false) = 0;
-  // The name is gone at once; memory is freed when the last request of it ends.
-  virtual Status unload_adapter(std::string_view name) = 0;
+  // likewise when a request names it. With `expected_generation` what the name stands for is replaced if it is at that generation
+  // (AdapterInfo's; 0: there is no such name, or it was never loaded) when the load begins and still when it ends, whatever
+  // `replace` says; else already_exists.
+  virtual Status load_adapter(const AdapterSpec& spec, bool replace = false, std::optional<int> expected_generation = {}) = 0;
+  // The name is gone at once; memory is freed when the last request of it ends. With `expected_generation`: already_exists when
+  // it is at another.
+  virtual Status unload_adapter(std::string_view name, std::optional<int> expected_generation = {}) = 0;
   // Keeps it in memory, loading it first if need be, or no longer; it is so when this returns. resource_exhausted or too_large
   // when the budget for adapters does not allow it; a load's own error when its files are bad.
   virtual Status pin_adapter(std::string_view name, bool pinned) = 0;

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "choral/status.h"
@@ -39,6 +40,9 @@ struct SamplingParams {
   std::vector<int32_t> allowed_token_ids;  // empty = all
   std::vector<std::string> bad_words;
 };
+
+// A text, or its token ids.
+using Prompt = std::variant<std::string, std::vector<int32_t>>;
 
 struct ChatMessage {
   std::string role;
@@ -130,11 +134,13 @@ struct AnswerAdapter {
   float scale = 1.0f;
 };
 
-// What is known of an answer from its first step on.
+// What is known of an answer so far: `prompt_tokens` at once, the rest from its first step on.
 struct AnswerFacts {
   int prompt_tokens = 0;
   int cached_tokens = 0;                // of them, served from the prefix cache; with several completions: for the first one
   std::vector<AnswerAdapter> adapters;  // as the request names them; empty: the base
+  bool begun = false;                   // one of its completions was in a step
+  int64_t made_tokens = 0;              // by all completions so far, those included that best_of keeps back
 };
 
 struct RequestMetrics {

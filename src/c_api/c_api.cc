@@ -255,7 +255,7 @@ int32_t choral_adapter_load(choral_engine* engine, const char* adapter_json, cha
   return choral::with_engine(engine, error, [&](choral::LLM& llm) -> Status {
     if (adapter_json == nullptr) return missing("adapter_json");
     CHORAL_TRY(const auto load, choral::requests::read_adapter_load(adapter_json));
-    return llm.load_adapter(load.spec, load.replace);
+    return llm.load_adapter(load.spec, load.replace, load.expected_generation);
   });
 }
 
@@ -266,7 +266,7 @@ int32_t choral_adapter_load_files(choral_engine* engine, const char* adapter_jso
     if (files == nullptr) return missing("files");
     CHORAL_TRY(auto load, choral::requests::read_adapter_load(adapter_json));
     CHORAL_TRY(load.spec.bytes, choral::held({files, file_count}));
-    return llm.load_adapter(load.spec, load.replace);
+    return llm.load_adapter(load.spec, load.replace, load.expected_generation);
   });
 }
 

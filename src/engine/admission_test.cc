@@ -73,6 +73,86 @@ TEST_F(AdmissionTest, ACompletionIsAPlaceInTheQueue) {
   EXPECT_EQ(add(engine, engine.read(best)).status().code(), Code::kResourceExhausted);
 }
 
+TEST_F(AdmissionTest, TogetherMeansAllOrNone) {
+  auto options = one_at_a_time();
+  options.max_waiting = 4;
+  GatedEngine engine(options);
+  engine.submit(ask(10));
+  engine.gate().wait_for_asked(1);
+  const auto together = [&](std::initializer_list<int> ns) {
+    std::vector<AdmittedRequest> requests;
+    for (const int n : ns) requests.push_back(engine.read(ask(10, 4, n)));
+    return engine.core().add_together(requests);
+  };
+  ASSERT_TRUE(together({1, 1}).ok());
+  EXPECT_EQ(together({2, 1}).code(), Code::kResourceExhausted);
+  EXPECT_EQ(engine.stats().waiting, 2) << "the first of those that were refused stayed";
+  EXPECT_EQ(together({3, 2}).code(), Code::kTooLarge) << "trying again would not help";
+  EXPECT_TRUE(together({1, 1}).ok());
+}
+
+TEST_F(AdmissionTest, ListsAreKeptOnceHoweverManyAnswersAreMade) {
+  GatedEngine engine(one_at_a_time());
+  auto request = ask(10, 4, 3);
+  request.sampling.allowed_token_ids = {1, 2, 3};
+  request.sampling.logit_bias = {{1, 2.0F}};
+  const auto admitted = engine.read(request);
+  const SamplingRule &first = admitted.completions[0]->rule, &last = admitted.completions[2]->rule;
+  EXPECT_THAT(first.allowed_ids, ElementsAre(1, 2, 3));
+  EXPECT_EQ(first.allowed_ids.data(), last.allowed_ids.data());
+  EXPECT_EQ(first.bias.data(), last.bias.data());
+  request.prompt_token_ids.clear();
+  const auto each = engine.read_each(request, {std::vector<int32_t>{5}, std::vector<int32_t>{6, 7}});
+  ASSERT_EQ(each.size(), 2U);
+  EXPECT_EQ(each[0].completions[0]->rule.allowed_ids.data(), each[1].completions[2]->rule.allowed_ids.data());
+  EXPECT_THAT(each[1].completions[2]->tokens, ElementsAre(6, 7));
+}
+
+TEST(Admission, ABodyOfManyPromptsIsTakenAsAWholeOrNotAtAll) {
+  auto options = tiny_options();
+  options.max_waiting = 8;
+  const auto llm = load_or_die(options);
+  auto request = ask(0, 4);
+  request.id = "body";
+  const std::vector<Prompt> prompts{random_prompt(20, 1), random_prompt(30, 2), random_prompt(10, 3)};
+  auto streams = llm->submit_each(request, prompts);
+  ASSERT_TRUE(streams.ok()) << streams.status().to_string();
+  ASSERT_EQ(streams->size(), 3U);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ((*streams)[i]->id(), "body-" + std::to_string(i));
+    auto alone = request;
+    alone.prompt_token_ids = std::get<std::vector<int32_t>>(prompts[i]);
+    expect_same_bits((*streams)[i]->wait(), llm->generate({alone}).front());
+  }
+  auto one = llm->submit_each(request, {prompts[0]});
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ(one->front()->id(), "body");
+  one->clear();
+
+  const auto steps = stats_at_rest(*llm).steps;
+  const auto refused = [&](const Request& asked, std::vector<Prompt> given) { return llm->submit_each(asked, given).status(); };
+  const Status wrong = refused(request, {prompts[0], std::vector<int32_t>{-1}});
+  EXPECT_EQ(wrong.code(), Code::kInvalidArgument);
+  EXPECT_THAT(wrong.message(), HasSubstr("prompt 1: prompt_token_ids holds -1"));
+  const Status many = refused(request, std::vector<Prompt>(9, prompts[0]));
+  EXPECT_EQ(many.code(), Code::kTooLarge);
+  EXPECT_THAT(many.message(), HasSubstr("9 completions (n or best_of, for each of its prompts)"));
+  EXPECT_EQ(refused(request, {}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(refused(ask(10), {prompts[0]}).code(), Code::kInvalidArgument) << "it has a prompt already";
+  EXPECT_EQ(stats_at_rest(*llm).steps, steps) << "something of a refused body was computed";
+}
+
+TEST(Admission, LogProbabilitiesOfABodyAreBoundedTogether) {
+  auto options = tiny_options();
+  options.max_waiting = 1024;
+  const auto llm = load_or_die(options);
+  auto request = ask(0, 100);
+  request.sampling.logprobs = 100;
+  const Status refused = llm->submit_each(request, std::vector<Prompt>(1024, random_prompt(10, 1))).status();
+  EXPECT_EQ(refused.code(), Code::kTooLarge);
+  EXPECT_THAT(refused.message(), HasSubstr("1024 prompts ask together for up to 10342400 log probabilities"));
+}
+
 TEST(Admission, SubmitRefusesBeforeItReads) {
   auto options = tiny_options();
   options.max_waiting = 2;

@@ -60,6 +60,11 @@ class AssembledEngine {
     for (const auto& completion : read->completions) completion->adapters = *adapters;
     return std::move(*read);
   }
+  std::vector<AdmittedRequest> read_each(Request request, std::vector<Prompt> prompts) {
+    auto read = reader_->read_each(std::move(request), std::move(prompts));
+    CHORAL_CHECK(read.ok(), read.status().message());
+    return std::move(*read);
+  }
   std::vector<RequestOutput> generate(std::vector<Request> requests) {
     std::vector<AdmittedRequest> admitted;
     std::vector<std::shared_ptr<Response>> responses;

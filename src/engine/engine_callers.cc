@@ -20,8 +20,8 @@ int64_t prompt_tokens(const AdmittedRequest& request) {
 Status EngineCore::check_places(int64_t waiting, int64_t completions) const {
   if (completions > max_waiting_) {
     return too_large(
-        "the request asks for {} completions (n or best_of), and at most {} may wait (--max-num-queued-reqs; in the library "
-        "max_waiting); ask for fewer",
+        "the request asks for {} completions (n or best_of, for each of its prompts), and at most {} may wait "
+        "(--max-num-queued-reqs; in the library max_waiting); ask for fewer",
         completions, max_waiting_);
   }
   if (waiting + completions <= max_waiting_) return {};
@@ -44,26 +44,51 @@ Status EngineCore::check_room(int64_t completions) const {
   return check_places(std::ssize(inbox_) + stats_.waiting, completions);
 }
 
-Result<size_t> EngineCore::add_requests(std::span<AdmittedRequest> requests) {
+// With the lock held, as the next.
+void EngineCore::make_room_in_inbox(size_t completions) {
+  const size_t needed = inbox_.size() + completions;
+  if (needed > inbox_.capacity()) inbox_.reserve(std::max(needed, 2 * inbox_.capacity()));
+}
+
+void EngineCore::put_into_inbox(AdmittedRequest& request) {
   const double now = clock_();
+  inbox_tokens_ += prompt_tokens(request);
+  for (auto& completion : request.completions) {
+    completion->submitted_s = now;
+    inbox_.push_back(std::move(completion));
+  }
+}
+
+Status EngineCore::add_together(std::span<AdmittedRequest> requests) {
+  int64_t completions = 0, tokens = 0;
+  for (const auto& request : requests) {
+    completions += std::ssize(request.completions);
+    tokens += prompt_tokens(request);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return unavailable("the engine is shutting down");
+    CHORAL_RETURN_IF_ERROR(check_places(std::ssize(inbox_) + stats_.waiting, completions));
+    CHORAL_RETURN_IF_ERROR(check_tokens(inbox_tokens_ + stats_.waiting_tokens, tokens));
+    make_room_in_inbox(static_cast<size_t>(completions));
+    for (auto& request : requests) put_into_inbox(request);
+  }
+  inbox_changed_.notify_one();
+  return {};
+}
+
+Result<size_t> EngineCore::add_requests(std::span<AdmittedRequest> requests) {
   size_t taken = 0;
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return unavailable("the engine is shutting down");
     for (auto& request : requests) {
-      const int64_t tokens = prompt_tokens(request);
       Status room = check_places(std::ssize(inbox_) + stats_.waiting, std::ssize(request.completions));
-      if (room.ok()) room = check_tokens(inbox_tokens_ + stats_.waiting_tokens, tokens);
+      if (room.ok()) room = check_tokens(inbox_tokens_ + stats_.waiting_tokens, prompt_tokens(request));
       if (!room.ok() && taken == 0) return room;
       if (!room.ok()) break;
-      if (const size_t needed = inbox_.size() + request.completions.size(); needed > inbox_.capacity()) {
-        inbox_.reserve(std::max(needed, 2 * inbox_.capacity()));  // now, so that all go in or none
-      }
-      for (auto& completion : request.completions) {
-        completion->submitted_s = now;
-        inbox_.push_back(std::move(completion));
-      }
-      inbox_tokens_ += tokens;
+      make_room_in_inbox(request.completions.size());  // now, so that all go in or none
+      put_into_inbox(request);
       ++taken;
     }
   }

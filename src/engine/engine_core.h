@@ -48,6 +48,8 @@ class EngineCore {
   // Takes as many, from the front, as the queue has room for, all before the next step begins, and says how many; refused when
   // that is none: with resource_exhausted, or too_large for what the queue could never hold.
   Result<size_t> add_requests(std::span<AdmittedRequest> requests);
+  // All of them, before the next step begins, or none; refused likewise.
+  Status add_together(std::span<AdmittedRequest> requests);
   // Whether a request with so many completions would be taken now as far as their number goes.
   Status check_room(int64_t completions) const;
   // Unknown or finished ids are ignored.
@@ -64,6 +66,8 @@ class EngineCore {
   // A turn of the loop that callers wait for, by number.
   using Turn = uint64_t;
   Status wait_for_turn(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit);
+  void put_into_inbox(AdmittedRequest& request);
+  void make_room_in_inbox(size_t completions);
   Status check_places(int64_t waiting, int64_t completions) const;
   Status check_tokens(int64_t waiting_tokens, int64_t tokens) const;
 

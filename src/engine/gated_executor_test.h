@@ -73,6 +73,9 @@ class GatedEngine {
   ~GatedEngine() { gate_.open(); }
 
   AdmittedRequest read(Request request) { return engine_.read(std::move(request)); }
+  std::vector<AdmittedRequest> read_each(Request request, std::vector<Prompt> prompts) {
+    return engine_.read_each(std::move(request), std::move(prompts));
+  }
   struct Submitted {
     std::shared_ptr<Response> response;
     std::vector<sched::RequestId> ids;

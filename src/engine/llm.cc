@@ -76,6 +76,7 @@ class Engine : public LLM {
   }
 
   Result<std::unique_ptr<ResponseStream>> submit(Request request) override;
+  Result<std::vector<std::unique_ptr<ResponseStream>>> submit_each(Request request, std::vector<Prompt> prompts) override;
   std::vector<RequestOutput> generate(std::vector<Request> requests) override;
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override {
     if (files_.tokenizer == nullptr) return unsupported("this model has no tokenizer");
@@ -103,8 +104,12 @@ class Engine : public LLM {
   EngineStats stats() const override { return core_->stats(); }
   Status check_health(std::chrono::milliseconds limit) override { return core_->check_health(limit); }
   Result<EngineActivity> activity(std::chrono::milliseconds limit) override { return core_->activity(limit); }
-  Status load_adapter(const AdapterSpec& spec, bool replace) override { return registry_->load(spec, replace); }
-  Status unload_adapter(std::string_view name) override { return registry_->unload(name); }
+  Status load_adapter(const AdapterSpec& spec, bool replace, std::optional<int> expected_generation) override {
+    return registry_->load(spec, replace, expected_generation);
+  }
+  Status unload_adapter(std::string_view name, std::optional<int> expected_generation) override {
+    return registry_->unload(name, expected_generation);
+  }
   Status pin_adapter(std::string_view name, bool pinned) override { return registry_->pin(name, pinned); }
   std::vector<AdapterInfo> adapters() const override { return registry_->list(); }
 
@@ -223,8 +228,8 @@ void Engine::describe(const ExecutorFacts& facts) {
 Result<AdmittedRequest> Engine::read(Request request) {
   return or_out_of_memory(kNoRoomForRequest, [&]() -> Result<AdmittedRequest> {
     CHORAL_TRY(const auto adapters, registry_->resolve(request.adapters));
-    CHORAL_TRY(auto tokens, tokens_of(adapters));
-    CHORAL_TRY(auto admitted, reader_->read(std::move(request), std::move(tokens)));
+    CHORAL_TRY(const auto tokens, tokens_of(adapters));
+    CHORAL_TRY(auto admitted, reader_->read(std::move(request), tokens));
     for (const auto& completion : admitted.completions) completion->adapters = adapters;
     return admitted;
   });
@@ -239,6 +244,26 @@ Result<std::unique_ptr<ResponseStream>> Engine::submit(Request request) {
     auto stream = std::make_unique<EngineStream>(core_, admitted);
     CHORAL_RETURN_IF_ERROR(core_->add_requests({&admitted, 1}).status());
     return std::unique_ptr<ResponseStream>(std::move(stream));
+  });
+}
+
+Result<std::vector<std::unique_ptr<ResponseStream>>> Engine::submit_each(Request request, std::vector<Prompt> prompts) {
+  using Streams = std::vector<std::unique_ptr<ResponseStream>>;
+  if (request.embedding) request.sampling = {};
+  CHORAL_RETURN_IF_ERROR(check_completions(request.sampling));
+  const int64_t completions = completions_made(request.sampling);
+  CHORAL_RETURN_IF_ERROR(core_->check_room(std::ssize(prompts) * completions));
+  return or_out_of_memory(kNoRoomForRequest, [&]() -> Result<Streams> {
+    CHORAL_TRY(const auto adapters, registry_->resolve(request.adapters));
+    CHORAL_TRY(const auto tokens, tokens_of(adapters));
+    CHORAL_TRY(auto admitted, reader_->read_each(std::move(request), std::move(prompts), tokens));
+    Streams streams;
+    for (auto& one : admitted) {
+      for (const auto& completion : one.completions) completion->adapters = adapters;
+      streams.push_back(std::make_unique<EngineStream>(core_, one));
+    }
+    CHORAL_RETURN_IF_ERROR(core_->add_together(admitted));
+    return streams;
   });
 }
 

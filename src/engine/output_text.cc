@@ -5,7 +5,6 @@
 namespace choral::engine {
 OutputText::OutputText(std::shared_ptr<const text::Tokenizer> tokenizer, OutputTextOptions options, size_t expected_tokens)
     : options_(std::move(options)) {
-  std::erase(options_.stop, "");
   for (const auto& stop : options_.stop) longest_stop_ = std::max(longest_stop_, stop.size());
   if (tokenizer == nullptr) return;
   detokenizer_.emplace(std::move(tokenizer), text::DecodeOptions{.skip_special_tokens = options_.skip_special_tokens});
@@ -31,6 +30,7 @@ bool OutputText::find_stop() {
   size_t first = std::string::npos;
   for (size_t i = 0; i < options_.stop.size(); ++i) {
     const std::string& stop = options_.stop[i];
+    if (stop.empty()) continue;
     const size_t found = text_.find(stop, searched_ - std::min(searched_, stop.size() - 1));
     if (found < first) {
       first = found;

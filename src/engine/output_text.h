@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "engine/shared_list.h"
 #include "text/stream_detokenizer.h"
 
 namespace choral::engine {
@@ -16,8 +16,8 @@ namespace choral::engine {
 inline constexpr size_t kTextBytesPerToken = 8;  // room reserved; English takes about 4
 
 struct OutputTextOptions {
-  std::vector<std::string> stop;
-  bool include_stop = false;  // keep the stop string at the end of the text
+  SharedList<std::string> stop;  // empty ones stop nothing
+  bool include_stop = false;     // keep the stop string at the end of the text
   bool skip_special_tokens = true;
 };
 

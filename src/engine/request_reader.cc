@@ -31,6 +31,17 @@ int forms_given(const Request& r) {
   return int{r.prompt.has_value()} + int{!r.prompt_token_ids.empty()} + int{!r.messages.empty()} + int{!r.messages_json.empty()};
 }
 
+// In the place of the one before.
+void put_prompt(Prompt prompt, Request& request) {
+  request.prompt.reset();
+  request.prompt_token_ids.clear();
+  if (auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
+    request.prompt_token_ids = std::move(*ids);
+  } else {
+    request.prompt = std::get<std::string>(std::move(prompt));
+  }
+}
+
 // As vLLM: the word as it stands and with a space before it, as models spell it in the middle of a text.
 Result<std::vector<std::vector<int32_t>>> bad_word_tokens(const text::Tokenizer* tokenizer,
                                                           const std::vector<std::string>& words) {
@@ -190,8 +201,9 @@ Result<std::shared_ptr<const text::Grammar>> RequestReader::grammar_of(const Req
 
 std::string RequestReader::way_out() const {
   // Clients that shorten what they send know this case by OpenAI's words.
-  return fmt::format("(this model's maximum context length is {} tokens, one of them to answer); shorten it or raise --max-model-len",
-                     limits_.max_model_len);
+  return fmt::format(
+      "(this model's maximum context length is {} tokens, one of them to answer); shorten it or raise --max-model-len",
+      limits_.max_model_len);
 }
 
 Result<Pooling> RequestReader::pooling_of(const Request& request) const {
@@ -201,22 +213,58 @@ Result<Pooling> RequestReader::pooling_of(const Request& request) const {
   return Result<Pooling>(pooling_).while_("embedding");
 }
 
-Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens tokens) {
+// What a request asks for beside its prompt, checked: the same for each prompt that it brings.
+struct RequestReader::Wish {
+  SamplingParams params;
+  Pooling pooling = Pooling::kNone;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  int32_t vocab = 0;
+  std::vector<int32_t> end_ids;  // also where they are ignored
+  SamplingRule rule;             // without its seed
+  OutputTextOptions text;
+  std::shared_ptr<const text::Grammar> grammar = {};  // null: none; compiled last, for it costs most
+};
+
+struct RequestReader::ReadPrompt {
+  std::vector<int32_t> tokens;
+  int32_t max_tokens = 0;  // of each answer
+};
+
+Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const RequestTokens& tokens) const {
   CHORAL_TRY(const Pooling pooling, pooling_of(request));
   if (request.embedding) {  // one step past the prompt
     request.sampling = {};
     request.sampling.max_tokens = 1;
   }
-  const SamplingParams params = std::move(request.sampling);
-  const auto& tokenizer = tokens.tokenizer != nullptr ? tokens.tokenizer : tokenizer_;
-  const auto vocab = static_cast<int32_t>(limits_.vocab + tokens.more_ids);
-  CHORAL_RETURN_IF_ERROR(check_sampling(params, vocab));
+  Wish wish{.params = std::move(request.sampling),
+            .pooling = pooling,
+            .tokenizer = tokens.tokenizer != nullptr ? tokens.tokenizer : tokenizer_,
+            .vocab = static_cast<int32_t>(limits_.vocab + tokens.more_ids),
+            .end_ids = eos_ids_,
+            .rule = {},
+            .text = {}};
+  const SamplingParams& params = wish.params;
+  CHORAL_RETURN_IF_ERROR(check_sampling(params, wish.vocab));
   CHORAL_RETURN_IF_ERROR(check_timeouts(request));
-  CHORAL_TRY(auto prompt, prompt_tokens(request, tokenizer.get()));
+  if (tokens.eos_id) wish.end_ids.push_back(*tokens.eos_id);
+  wish.rule = sampling_rule_of(params);
+  CHORAL_TRY(wish.rule.bad_words, bad_word_tokens(wish.tokenizer.get(), params.bad_words));
+  const bool keeps_best = completions_made(params) > params.n;
+  if (keeps_best && !wish.rule.logprobs) wish.rule.logprobs = 0;  // what the best are told by
+  if (!params.ignore_eos) wish.rule.stop_ids = wish.end_ids;
+  wish.rule.stop_ids.insert(wish.rule.stop_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  wish.text = {params.stop, params.include_stop_str_in_output, params.skip_special_tokens};
+  return wish;
+}
+
+Result<RequestReader::ReadPrompt> RequestReader::read_own_prompt(Request& request, const Wish& wish) const {
+  const SamplingParams& params = wish.params;
+  CHORAL_TRY(auto prompt, prompt_tokens(request, wish.tokenizer.get()));
   CHORAL_RETURN_IF_ERROR(truncate(request, params.max_tokens, prompt));
   if (prompt.empty()) return invalid_argument("the prompt has no tokens; give at least one character");
   for (const int32_t id : prompt) {
-    if (id < 0 || id >= vocab) return invalid_argument("prompt_token_ids holds {}; the model has ids 0 to {}", id, vocab - 1);
+    if (id < 0 || id >= wish.vocab)
+      return invalid_argument("prompt_token_ids holds {}; the model has ids 0 to {}", id, wish.vocab - 1);
   }
   const auto prompt_count = static_cast<int32_t>(prompt.size());
   const int32_t room = limits_.max_model_len - prompt_count;
@@ -226,56 +274,88 @@ Result<AdmittedRequest> RequestReader::read(Request request, RequestTokens token
   }
   const int32_t max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
   CHORAL_RETURN_IF_ERROR(check_logprobs(params, max_tokens, prompt_count));
-  CHORAL_TRY(const auto bad_words, bad_word_tokens(tokenizer.get(), params.bad_words));
-  CHORAL_TRY(const auto grammar, grammar_of(request));
+  return ReadPrompt{std::move(prompt), max_tokens};
+}
 
+Result<AdmittedRequest> RequestReader::read(Request request, const RequestTokens& tokens) {
+  CHORAL_TRY(Wish wish, read_wish(request, tokens));
+  CHORAL_TRY(ReadPrompt prompt, read_own_prompt(request, wish));
+  CHORAL_TRY(wish.grammar, grammar_of(request));
+  return admit(request, wish, std::move(prompt), request.id);
+}
+
+Result<std::vector<AdmittedRequest>> RequestReader::read_each(Request request, std::vector<Prompt> prompts,
+                                                              const RequestTokens& tokens) {
+  if (prompts.empty() || forms_given(request) != 0)
+    return invalid_argument("give at least one prompt, beside a request without any; {} were given, and the request has {}",
+                            prompts.size(), forms_given(request));
+  CHORAL_TRY(Wish wish, read_wish(request, tokens));
+  std::vector<ReadPrompt> read;
+  int64_t logprobs = 0;
+  for (auto& given : prompts) {
+    put_prompt(std::move(given), request);
+    auto prompt = read_own_prompt(request, wish);
+    if (!prompt.ok() && prompts.size() > 1) return std::move(prompt).status().while_(fmt::format("prompt {}", read.size()));
+    if (!prompt.ok()) return std::move(prompt).status();
+    logprobs += logprobs_given(wish.params, prompt->max_tokens, std::ssize(prompt->tokens));
+    read.push_back(std::move(*prompt));
+  }
+  if (prompts.size() > 1 && logprobs > kMostLogprobs) {
+    return too_large(
+        "{} prompts ask together for up to {} log probabilities; at most {} are given in one answer: send fewer at once",
+        prompts.size(), logprobs, kMostLogprobs);
+  }
+  CHORAL_TRY(wish.grammar, grammar_of(request));
+  std::vector<AdmittedRequest> admitted;
+  for (auto& prompt : read) {
+    std::string id = request.id;
+    if (prompts.size() > 1 && !id.empty()) id += fmt::format("-{}", admitted.size());
+    CHORAL_TRY(auto one, admit(request, wish, std::move(prompt), std::move(id)));
+    admitted.push_back(std::move(one));
+  }
+  return admitted;
+}
+
+Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish& wish, ReadPrompt prompt, std::string id) {
+  const SamplingParams& params = wish.params;
   const int made = completions_made(params);
-  const bool keeps_best = made > params.n;
   const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(made));
   const uint64_t seed = params.seed.value_or(mixed(limits_.seed ^ mixed(ordinal)));
-  const auto room_tokens = std::min<size_t>(max_tokens, kExpectedTokens);
+  const auto room_tokens = std::min<size_t>(prompt.max_tokens, kExpectedTokens);
   AdmittedRequest admitted;
-  if (request.id.empty()) request.id = fmt::format("cmpl-{}", ordinal);
+  if (id.empty()) id = fmt::format("cmpl-{}", ordinal);
   const ResponseForm form{.completions = made,
-                          .best = keeps_best ? params.n : 0,
+                          .best = made > params.n ? params.n : 0,
                           .expected_tokens = room_tokens,
                           .with_logprobs = params.logprobs.has_value(),
                           .embedding = request.embedding};
-  admitted.response = std::make_shared<Response>(request.id, prompt, form);
+  admitted.response = std::make_shared<Response>(std::move(id), prompt.tokens, form);
   SamplingParams kept = params;  // many times: without what a completion keeps in another form
   kept.stop.clear();
   kept.bad_words.clear();
   kept.logit_bias.clear();
   kept.allowed_token_ids.clear();
   kept.logprob_token_ids.clear();
-  const int32_t highest = highest_token(prompt, params);
-  SamplingRule rule = sampling_rule_of(params);
-  rule.bad_words = bad_words;
-  if (keeps_best && !rule.logprobs) rule.logprobs = 0;  // what the best are told by
-  std::vector<int32_t> end_ids = eos_ids_;
-  if (tokens.eos_id) end_ids.push_back(*tokens.eos_id);
-  if (!params.ignore_eos) rule.stop_ids = end_ids;
-  rule.stop_ids.insert(rule.stop_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  const int32_t highest = highest_token(prompt.tokens, params);
   const auto root = cache::make_prefix_root({}, request.cache_salt);
   for (int i = 0; i < made; ++i) {
-    OutputText text(tokenizer, {params.stop, params.include_stop_str_in_output, params.skip_special_tokens}, room_tokens);
-    auto completion = std::make_unique<EngineRequest>(kept, std::move(text));
+    auto completion = std::make_unique<EngineRequest>(kept, OutputText(wish.tokenizer, wish.text, room_tokens));
     completion->id = ordinal + static_cast<uint64_t>(i);
-    completion->tokens = prompt;
-    completion->max_tokens = max_tokens;
+    completion->tokens = prompt.tokens;
+    completion->max_tokens = prompt.max_tokens;
     completion->priority = request.priority;
     completion->wants_prompt_logprobs = params.prompt_logprobs.has_value() && i == 0;
-    completion->pooling = pooling;
-    completion->computes_all = pooling == Pooling::kMean;
+    completion->pooling = wish.pooling;
+    completion->computes_all = wish.pooling == Pooling::kMean;
     completion->prefix_root = root;  // the base's; adapters make it their own once they are known
     completion->cache_salt = request.cache_salt;
-    completion->stop_ids = rule.stop_ids;
-    if (grammar != nullptr) {
-      CHORAL_TRY(completion->grammar, params.ignore_eos ? AnswerGrammar::make(*grammar, vocab, {}, end_ids)
-                                                        : AnswerGrammar::make(*grammar, vocab, end_ids, {}));
+    completion->stop_ids = wish.rule.stop_ids;
+    if (wish.grammar != nullptr) {
+      CHORAL_TRY(completion->grammar, params.ignore_eos ? AnswerGrammar::make(*wish.grammar, wish.vocab, {}, wish.end_ids)
+                                                        : AnswerGrammar::make(*wish.grammar, wish.vocab, wish.end_ids, {}));
     }
     completion->highest_token = highest;
-    completion->rule = rule;
+    completion->rule = wish.rule;
     completion->rule.seed = i == 0 ? seed : mixed(seed + static_cast<uint64_t>(i));
     completion->index = i;
     completion->response = admitted.response;

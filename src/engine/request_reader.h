@@ -49,7 +49,9 @@ class RequestReader {
   static Result<std::unique_ptr<text::GrammarCompiler>> the_grammar_compiler(const text::Tokenizer& tokenizer,
                                                                              std::vector<int32_t> end_ids);
 
-  Result<AdmittedRequest> read(Request request, RequestTokens tokens = {});
+  Result<AdmittedRequest> read(Request request, const RequestTokens& tokens = {});
+  // One for each of the prompts; LLM::submit_each() says more. What is wrong with one of several is told with its number.
+  Result<std::vector<AdmittedRequest>> read_each(Request request, std::vector<Prompt> prompts, const RequestTokens& tokens = {});
   Result<std::string> apply_chat_template(const Request& request) const;
 
   bool has_chat_template() const;            // one that can be used
@@ -58,6 +60,13 @@ class RequestReader {
  private:
   RequestReader(const ModelFiles& files, const RequestLimits& limits)
       : tokenizer_(files.tokenizer), limits_(limits), pooling_(files.pooling) {}
+  struct Wish;
+  struct ReadPrompt;
+  // Takes the sampling out of the request.
+  Result<Wish> read_wish(Request& request, const RequestTokens& tokens) const;
+  // Takes the prompt out of the request.
+  Result<ReadPrompt> read_own_prompt(Request& request, const Wish& wish) const;
+  Result<AdmittedRequest> admit(const Request& request, const Wish& wish, ReadPrompt prompt, std::string id);
   // kNone for an answer.
   Result<Pooling> pooling_of(const Request& request) const;
   Result<const text::ChatTemplate*> chat_template_of(const Request& request) const;

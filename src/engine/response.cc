@@ -51,14 +51,14 @@ Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, const 
 
 void Response::begin(int cached_tokens, std::vector<AnswerAdapter> adapters) {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(begun_, true)) return;
+  if (std::exchange(facts_.begun, true)) return;
   facts_.cached_tokens = cached_tokens;
   facts_.adapters = std::move(adapters);
 }
 
 bool Response::begun() const {
   const std::lock_guard lock(mutex_);
-  return begun_;
+  return facts_.begun;
 }
 
 Completion* Response::open_completion(int index) {
@@ -85,6 +85,7 @@ void Response::add_token(int index, int32_t token_id, float logprob, std::string
   auto* completion = open_completion(index);
   if (completion == nullptr) return;
   completion->token_ids.push_back(token_id);
+  ++facts_.made_tokens;
   completion->cumulative_logprob += logprob;
   completion->text += text;
   tell();

@@ -81,7 +81,6 @@ class Response {
   std::condition_variable changed_;
   RequestOutput output_;
   AnswerFacts facts_;
-  bool begun_ = false;
   std::vector<Cursor> cursors_;
   int open_;
   bool called_back_ = false;  // somebody wants to be

@@ -183,6 +183,19 @@ TEST(Response, FactsAreThoseOfTheFirstStep) {
   EXPECT_EQ(output.adapters.at(0).name, "a");
 }
 
+TEST(Response, FactsCountWhatIsMadeWhetherItIsGivenOrRead) {
+  Response response("r", {1, 2, 3}, {.completions = 3, .best = 1});
+  EXPECT_FALSE(response.facts().begun);
+  response.begin(0, {});
+  for (const int index : {0, 1, 1, 2}) response.add_token(index, 5, -1, "x");
+  EXPECT_EQ(response.facts().made_tokens, 4) << "nothing of it can be read yet";
+  EXPECT_TRUE(response.facts().begun);
+  for (const int index : {0, 1, 2}) response.finish(index, FinishReason::kStop, "", {});
+  response.add_token(0, 6, -1, "y");  // after its end
+  EXPECT_EQ(response.wait().completions.size(), 1U);
+  EXPECT_EQ(response.facts().made_tokens, 4);
+}
+
 TEST(Response, PromptLogprobsComeWithTheFirstPiece) {
   auto response = response_of(2);
   std::vector<PositionLogprobs> positions(2);

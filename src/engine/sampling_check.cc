@@ -83,21 +83,38 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
   return {};
 }
 
+namespace {
+
+int64_t of_answers(const SamplingParams& p, int64_t max_tokens) {
+  return p.logprobs ? completions_made(p) * max_tokens * (static_cast<int64_t>(logprobs_beside(p)) + 1) : 0;
+}
+
+int64_t of_prompt(const SamplingParams& p, int64_t prompt_tokens) {
+  return p.prompt_logprobs ? p.n * prompt_tokens * (*p.prompt_logprobs + 1) : 0;
+}
+
+}  // namespace
+
+int64_t logprobs_given(const SamplingParams& p, int64_t max_tokens, int64_t prompt_tokens) {
+  return of_answers(p, max_tokens) + of_prompt(p, prompt_tokens);
+}
+
 Status check_logprobs(const SamplingParams& p, int64_t max_tokens, int64_t prompt_tokens) {
   const int made = completions_made(p);
-  const auto beside = static_cast<int64_t>(logprobs_beside(p));
-  if (p.logprobs && made * max_tokens * (beside + 1) > kMostLogprobs) {
+  if (const int64_t asked = of_answers(p, max_tokens); asked > kMostLogprobs) {
     return too_large(
         "{} {} with max_tokens {} and {} {} asks for up to {} log probabilities, the chosen tokens' included; "
         "at most {} are given in one answer: lower one of the three",
-        made > p.n ? "best_of" : "n", made, max_tokens, p.logprob_token_ids.empty() ? "logprobs" : "logprob_token_ids", beside,
-        made * max_tokens * (beside + 1), kMostLogprobs);
+        made > p.n ? "best_of" : "n", made, max_tokens, p.logprob_token_ids.empty() ? "logprobs" : "logprob_token_ids",
+        logprobs_beside(p), asked, kMostLogprobs);
   }
-  if (p.prompt_logprobs && prompt_tokens * (*p.prompt_logprobs + 1) > kMostLogprobs) {
+  if (const int64_t asked = of_prompt(p, prompt_tokens); asked > kMostLogprobs) {
     return too_large(
-        "prompt_logprobs {} over a prompt of {} tokens asks for {} log probabilities, the prompt's own included; at most {} are "
+        "prompt_logprobs {} over a prompt of {} tokens{} asks for {} log probabilities, the prompt's own included; at most {} "
+        "are "
         "given in one answer: lower prompt_logprobs or shorten the prompt",
-        *p.prompt_logprobs, prompt_tokens, prompt_tokens * (*p.prompt_logprobs + 1), kMostLogprobs);
+        *p.prompt_logprobs, prompt_tokens, p.n > 1 ? fmt::format(", told with each of n {} answers,", p.n) : "", asked,
+        kMostLogprobs);
   }
   return {};
 }

@@ -1,5 +1,7 @@
 #include "engine/sampling_rule.h"
 
+#include <utility>
+
 namespace choral::engine {
 
 SamplingRule sampling_rule_of(const SamplingParams& params) {
@@ -11,7 +13,10 @@ SamplingRule sampling_rule_of(const SamplingParams& params) {
   rule.logprob_ids = params.logprob_token_ids;
   rule.prompt_logprobs = params.prompt_logprobs;
   rule.allowed_ids = params.allowed_token_ids;
-  for (const auto& [id, bias] : params.logit_bias) rule.bias.push_back({id, bias});
+  std::vector<kernels::TokenBias> biases;
+  biases.reserve(params.logit_bias.size());
+  for (const auto& [id, bias] : params.logit_bias) biases.push_back({id, bias});
+  rule.bias = std::move(biases);
   return rule;
 }
 

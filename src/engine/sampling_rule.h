@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "choral/types.h"
+#include "engine/shared_list.h"
 #include "kernels/sampling/sampling.h"
 
 namespace choral::engine {
@@ -28,9 +29,9 @@ struct SamplingRule {
   std::vector<int32_t> logprob_ids;        // with them: of these in place of the most likely ones
   std::optional<int32_t> prompt_logprobs;  // those of the chosen one and the most likely ones for each prompt token
   std::vector<int32_t> stop_ids;           // end of sequence (unless ignored) and stop_token_ids
-  std::vector<int32_t> allowed_ids;        // empty: all
-  std::vector<kernels::TokenBias> bias;
-  std::vector<std::vector<int32_t>> bad_words;  // token sequences whose last token is banned after the others
+  SharedList<int32_t> allowed_ids;         // empty: all
+  SharedList<kernels::TokenBias> bias;
+  SharedList<std::vector<int32_t>> bad_words;  // token sequences whose last token is banned after the others
 
   size_t top_count() const { return logprobs_beside(logprobs, logprob_ids); }
 };

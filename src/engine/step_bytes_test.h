@@ -38,6 +38,10 @@ class StepWriter {
     put(list.size());
     for (const T& value : list) put(value);
   }
+  template <class T>
+  void put(const SharedList<T>& list) {
+    put(std::vector<T>(list.begin(), list.end()));
+  }
   void put(const Status& status) {
     put(status.code());
     put(std::string(status.message()));
@@ -82,6 +86,12 @@ class StepReader {
     get(count);
     list.clear();
     for (; count > 0 && !failed_; --count) get(list.emplace_back());  // each takes a byte at least
+  }
+  template <class T>
+  void get(SharedList<T>& list) {
+    std::vector<T> items;
+    get(items);
+    list = std::move(items);
   }
   void get(Status& status) {
     Code code{};

@@ -36,9 +36,17 @@ constexpr std::array kSpecFields{
     CHORAL_FIELD(AdapterLoad, name, spec.name),
     CHORAL_FIELD(AdapterLoad, path, spec.path),
     CHORAL_FIELD(AdapterLoad, pinned, spec.pinned),
+    CHORAL_FIELD(AdapterLoad, last_generation, spec.last_generation),
+    CHORAL_FIELD(AdapterLoad, last_digest, spec.last_digest),
 };
 static_assert(kSpecFields.size() + 1 == member_count<AdapterSpec>(), "a member of AdapterSpec is missing; bytes have no JSON");
-constexpr std::array kLoadFields{kSpecFields[0], kSpecFields[1], kSpecFields[2], CHORAL_FIELD(AdapterLoad, replace, replace)};
+constexpr std::array kLoadFields{kSpecFields[0],
+                                 kSpecFields[1],
+                                 kSpecFields[2],
+                                 kSpecFields[3],
+                                 kSpecFields[4],
+                                 CHORAL_FIELD(AdapterLoad, replace, replace),
+                                 CHORAL_FIELD(AdapterLoad, expected_generation, expected_generation)};
 
 Status read_specs(std::string_view name, const Json& json, EngineOptions& out) {
   if (!json.is_array()) return wrong_type(name, R"(a list of objects such as {"name": "…", "path": "…"})", json);

@@ -15,8 +15,9 @@ Result<EngineOptions> read_engine_options(std::string_view json);
 struct AdapterLoad {
   AdapterSpec spec;
   bool replace = false;
+  std::optional<int> expected_generation;
 };
-// {"name": …, "path": …, "pinned": …, "replace": …}
+// {"name": …, "path": …, "pinned": …, "replace": …, "expected_generation": …}
 Result<AdapterLoad> read_adapter_load(std::string_view json);
 
 Json adapter_json(const AdapterInfo& adapter);  // all but its path and its error, which may name paths

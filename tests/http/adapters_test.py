@@ -89,6 +89,43 @@ class AdaptersTest(unittest.TestCase):
         admin("/v1/unload_lora_adapter", 404, lora_name="late")
         self.assertEqual(SERVER.call("POST", "/v1/completions", {"model": "late", **GREEDY})[0], 404)
 
+    def test_a_generation_that_is_expected_is_the_one_that_is_replaced(self):
+        for i, name in enumerate(("g1", "g2", "g3")):
+            tiny_model.write_adapter(FILES.root / name, 20 + i)
+        load = {"lora_name": "guarded", "lora_path": "g1"}
+        self.assertEqual(admin("/v1/load_lora_adapter", 409, **load, expected_generation=1)["error"]["code"], "stale_generation")
+        status, headers, _ = SERVER.call("POST", "/v1/load_lora_adapter", {**load, "expected_generation": 0})
+        self.assertEqual(status, 200)
+        self.assertRegex(headers["X-Choral-Adapter"], "^guarded; generation=1; digest=[0-9a-f]{64}$")
+        answer = admin("/v1/load_lora_adapter", 409, **load, expected_generation=0, load_inplace=True)
+        self.assertEqual((answer["error"]["param"], answer["error"]["type"]), ("expected_generation", "conflict_error"))
+        for wrong in (-1, "1", 1.0, True, [1], 2**31):
+            answer = admin("/v1/load_lora_adapter", 400, **load, expected_generation=wrong)
+            self.assertEqual(answer["error"]["param"], "expected_generation", wrong)
+        answers = []
+        threads = [threading.Thread(target=lambda: answers.append(SERVER.call("POST", "/v1/load_lora_adapter", {**load, "lora_path": path, "expected_generation": 1})))
+                   for path in ("g2", "g3") * 4]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(served.LONG)
+        self.assertEqual(sorted(status for status, _, _ in answers), [200] + [409] * 7)
+        self.assertEqual(self.listed()["guarded"]["generation"], 2)
+        admin("/v1/unload_lora_adapter", 409, lora_name="guarded", expected_generation=1)
+        admin("/v1/pin_lora_adapter", 400, lora_name="guarded", expected_generation=2)
+        self.assertIn("guarded", self.listed())
+        admin("/v1/unload_lora_adapter", lora_name="guarded", expected_generation=2)
+        admin("/v1/unload_lora_adapter", 404, lora_name="guarded", expected_generation=2)
+        admin("/v1/load_lora_adapter", **load, expected_generation=0)
+        self.assertEqual(self.listed()["guarded"]["generation"], 3, "old numbers stand for old contents")
+        admin("/v1/unload_lora_adapter", lora_name="guarded")
+
+    def test_the_document_says_which_routes_take_a_generation(self):
+        paths = SERVER.call("GET", "/openapi.json")[2]["paths"]
+        for route, wanted in (("load", True), ("unload", True), ("pin", False), ("unpin", False)):
+            body = paths[f"/v1/{route}_lora_adapter"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+            self.assertEqual(body["properties"].get("expected_generation"), {"type": "integer", "minimum": 0} if wanted else None, route)
+
     def test_mistakes(self):
         admin("/v1/load_lora_adapter", 400, lora_path="one")
         admin("/v1/load_lora_adapter", 400, lora_name="x")

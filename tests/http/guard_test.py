@@ -172,6 +172,72 @@ class GuardTest(unittest.TestCase):
         self.assertEqual(statuses[0], 200)
         self.assertEqual(statuses[-1], 429)
 
+    def test_a_body_of_many_prompts_is_one_request_of_its_key(self):
+        server = self.start("--api-key", USER, "--max-requests-per-key", "1")
+        status, _, answer = self.ask(server, USER, prompt=[f"Item {i}" for i in range(8)], n=2)
+        self.assertEqual((status, [choice["index"] for choice in answer["choices"]]), (200, list(range(16))))
+        status, _, answer = self.ask(server, USER, "/v1/embeddings", input=["a", "b", "c"])
+        self.assertEqual((status, [entry["index"] for entry in answer["data"]]), (200, [0, 1, 2]))
+
+    def test_a_body_of_many_prompts_is_taken_as_a_whole_or_not_at_all(self):
+        server = self.start("--max-num-seqs", "1", "--max-num-queued-reqs", "4")
+        for body in ({"prompt": ["x"] * 5}, {"prompt": ["x"] * 3, "n": 2}):
+            status, _, answer = self.ask(server, **body)
+            self.assertEqual((status, answer["error"]["code"]), (400, "too_large"), "to try again would be in vain")
+        status, _, answer = self.ask(server, prompt=["x", "y" * 5000])
+        self.assertEqual(status, 400)
+        self.assertIn("prompt 1: the prompt", answer["error"]["message"])
+        self.assertRegex(server.call("GET", "/metrics")[2], "\nvllm:prompt_tokens_total\\{[^}]*\\} 0\n")
+        self.assertEqual(self.ask(server, prompt=["x"] * 4)[0], 200)
+
+    def test_who_leaves_pays_for_what_was_computed(self):
+        server = self.start("--api-key", USER, "--tokens-per-second-per-key", "1")
+        body = json.dumps({"prompt": "Hello", "best_of": 2, "n": 1, "max_tokens": 2000, "ignore_eos": True})
+        connection = server.connection()
+        connection.request("POST", "/v1/completions", body=body, headers={"Authorization": f"Bearer {USER}"})
+        end = time.monotonic() + served.LONG
+        made = re.compile(r"^vllm:generation_tokens_total\{.*\} (\d+)$", re.M)
+        while int(made.search(server.call("GET", "/metrics", headers={"X-Api-Key": USER})[2])[1]) < 200 and time.monotonic() < end:
+            time.sleep(0.01)
+        connection.close()  # nothing of the answer has been given
+        while not re.search(r'finished_reason="abort"[^}]*\} 1$', server.call("GET", "/metrics", headers={"X-Api-Key": USER})[2], re.M):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        status, headers, _ = self.ask(server, USER, max_tokens=1)
+        self.assertEqual(status, 429)
+        self.assertGreater(int(headers["Retry-After"]), 60)
+
+    def test_one_key_leaves_room_in_the_queue_to_others(self):
+        server = self.start("--api-key", USER, "--api-key", ADMIN, "--max-num-seqs", "1", "--max-num-queued-reqs", "8")
+        connections = []
+
+        def send(key, **body):
+            connections.append(server.connection())
+            connections[-1].request("POST", "/v1/completions", body=json.dumps({"prompt": "x", **body}), headers={"X-Api-Key": key})
+
+        def wait_for(wanted, **of):
+            """Until the gauge or counter has the value."""
+            labels = "".join(f'.*{name}="{value}"' for name, value in of.items())
+            series, end = re.compile(rf"^vllm:{wanted[0]}\{{{labels}.*\}} (\d+)$", re.M), time.monotonic() + served.LONG
+            while int(series.search(server.call("GET", "/metrics", headers={"X-Api-Key": ADMIN})[2])[1]) != wanted[1]:
+                self.assertLess(time.monotonic(), end, wanted)
+
+        long = {"max_tokens": 4000, "ignore_eos": True}
+        send(USER, **long)
+        wait_for(("num_requests_running", 1))
+        for _ in range(15):
+            send(USER, **long)
+        wait_for(("admission_rejections_total", 11), reason="key_limit")
+        wait_for(("num_requests_waiting", 4))  # half of the queue
+        send(ADMIN, max_tokens=1)
+        wait_for(("num_requests_waiting", 5))
+        for connection in connections[:-1]:
+            connection.close()
+        self.assertEqual(connections[-1].getresponse().status, 200)
+        connections[-1].close()
+        status, _, answer = self.ask(server, USER, prompt=["x"] * 5)
+        self.assertEqual((status, answer["error"]["code"]), (400, "too_large"))
+
     def test_times(self):
         server = self.start("--request-timeout", "0.05")
         status, _, answer = self.ask(server, max_tokens=4000, ignore_eos=True)
@@ -210,6 +276,32 @@ class GuardTest(unittest.TestCase):
         server = self.start(*flags)
         self.assertEqual([m["id"] for m in server.call("GET", "/v1/models")[2]["data"]], ["tiny", "kept"])
         self.assertEqual(self.ask(server, model="kept", temperature=0)[2]["choices"][0]["text"], text)
+
+    def test_generations_count_on_after_a_restart(self):
+        for name, seed in (("gen1", 1), ("gen2", 2)):
+            tiny_model.write_adapter(FILES.folder / name, seed)
+
+        def load(server, name, **body):
+            return self.ask(server, None, "/v1/load_lora_adapter", lora_name="kept", lora_path=str(FILES.folder / name), **body)[0]
+
+        def generation(server):
+            return server.call("GET", "/v1/lora_adapters")[2]["data"][0]["generation"]
+
+        flags = ("--state-dir", FILES.folder / "generations")
+        server = self.start(*flags)
+        self.assertEqual((load(server, "gen1"), load(server, "gen2", expected_generation=1)), (200, 200))
+        server.stop(signal.SIGKILL)
+        server = self.start(*flags)
+        self.assertEqual(generation(server), 2)
+        self.assertEqual((load(server, "gen1", expected_generation=1), load(server, "gen1", expected_generation=2)), (409, 200))
+        tiny_model.write_adapter(FILES.folder / "gen1", 3)
+        self.assertEqual(self.ask(server, model="kept")[0], 200)
+        end = time.monotonic() + served.LONG
+        while generation(server) != 4 and time.monotonic() < end:
+            self.ask(server, model="kept")
+        self.assertEqual(server.stop(), 0)
+        tiny_model.write_adapter(FILES.folder / "gen1", 4)
+        self.assertEqual(generation(self.start(*flags)), 5, "its files changed while nobody looked")
 
     def test_a_folder_that_appears_is_listed_and_one_that_vanishes_is_not(self):
         root = FILES.folder / "moving"

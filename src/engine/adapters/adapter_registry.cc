@@ -63,14 +63,25 @@ void AdapterRegistry::give(Answer& answer, Status status) {
   answered_.notify_all();
 }
 
-Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
+Status AdapterRegistry::check_generation(std::string_view name, int expected) const {
+  const auto found = names_.find(name);
+  const int generation = found == names_.end() ? 0 : found->second.version->info.generation;
+  if (generation == expected) return {};
+  return already_exists("adapter '{}' is at generation {}, not {}", name, generation, expected);
+}
+
+Status AdapterRegistry::may_take(std::string_view name, bool replace, std::optional<int> expected_generation) const {
+  if (expected_generation) return check_generation(name, *expected_generation);
+  if (replace || !names_.contains(name)) return {};
+  return already_exists("adapter '{}' is loaded; unload it first or ask to replace it", name);
+}
+
+Status AdapterRegistry::load(const AdapterSpec& spec, bool replace, std::optional<int> expected_generation) {
   CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(spec.name));
   if (spec.bytes != nullptr && !spec.path.empty())
     return invalid_argument("adapter '{}' has a path and bytes; give one of them", spec.name);
   std::unique_lock lock(mutex_);
-  if (!replace && names_.contains(spec.name)) {
-    return already_exists("adapter '{}' is loaded; unload it first or ask to replace it", spec.name);
-  }
+  CHORAL_RETURN_IF_ERROR(may_take(spec.name, replace, expected_generation));
   auto version = make_version(spec);
   if (spec.bytes == nullptr) CHORAL_RETURN_IF_ERROR(version->request.validate());
   Answer answer;
@@ -81,8 +92,9 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
     CHORAL_RETURN_IF_ERROR(wait_for_pin(lock, {.version = version, .pinned = true, .failures_before = version->failed_reads}));
   }
   Name gone{.version = version};  // the older one, or the new one that finds its name taken
-  const bool taken = !replace && names_.contains(spec.name);
-  if (!taken) {
+  const Status free = may_take(spec.name, replace, expected_generation);  // others may have loaded it meanwhile
+  if (free.ok()) {
+    if (spec.last_generation > 0) generations_.try_emplace(spec.name, Generation{spec.last_generation, spec.last_digest});
     count_generation(*version);
     Name& name = names_[spec.name];
     if (name.from_root) --root_names_;
@@ -90,15 +102,16 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace) {
     gone = std::exchange(name, {.version = version, .pinned = spec.pinned, .last_use = ++clock_});
   }
   unpin_soon(gone);
-  if (taken) return already_exists("adapter '{}' was loaded meanwhile", spec.name);
-  return {};
+  return free;
 }
 
-Status AdapterRegistry::unload(std::string_view name) {
+Status AdapterRegistry::unload(std::string_view name, std::optional<int> expected_generation) {
   CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(name));
   Name gone;
   {
     const std::lock_guard lock(mutex_);
+    const bool exists = names_.contains(name) || failed_.contains(name);
+    if (exists && expected_generation) CHORAL_RETURN_IF_ERROR(check_generation(name, *expected_generation));
     if (const auto failed = failed_.find(name); failed != failed_.end()) {
       failed_.erase(failed);
       return {};

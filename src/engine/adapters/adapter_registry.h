@@ -45,9 +45,10 @@ class AdapterRegistry : private AdapterLoader::Client {
 
   // --- callers ---
   // Reads, checks and packs the files, pins them if the spec says so, then puts them under the name. A name that exists is
-  // replaced, or already_exists. A name whose load or pin fails keeps what it had.
-  Status load(const AdapterSpec& spec, bool replace);
-  Status unload(std::string_view name);
+  // replaced, or already_exists; with `expected_generation` so is one at another generation (LLM::load_adapter). A name whose
+  // load or pin fails keeps what it had.
+  Status load(const AdapterSpec& spec, bool replace, std::optional<int> expected_generation = {});
+  Status unload(std::string_view name, std::optional<int> expected_generation = {});
   // Waits for the engine thread, which may have to load it; says why it cannot stay in memory.
   Status pin(std::string_view name, bool pinned);
   // Sorted by name. With names of the root whose files could not be read when a request wanted them, until they can or are gone.
@@ -118,6 +119,8 @@ class AdapterRegistry : private AdapterLoader::Client {
   Status wait_for_pin(std::unique_lock<std::mutex>& lock, PinWish wish);
   // These are called under the lock.
   void give(Answer& answer, Status status);
+  Status check_generation(std::string_view name, int expected) const;
+  Status may_take(std::string_view name, bool replace, std::optional<int> expected_generation) const;
   std::shared_ptr<AdapterVersion> make_version(const AdapterSpec& spec, std::string place = "");
   void unpin_soon(const Name& gone);
   bool pass_on(const PinWish& wish, const Name& name);

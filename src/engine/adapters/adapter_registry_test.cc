@@ -119,6 +119,60 @@ TEST_F(AdapterRegistryTest, AReplacementThatFailsLeavesTheNameAsItWas) {
   EXPECT_EQ(registry.list().front().generation, 2);
 }
 
+TEST_F(AdapterRegistryTest, WhoExpectsAGenerationReplacesThatOneAlone) {
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  const std::string one = files_.write("one", 1), two = files_.write("two", 2);
+  EXPECT_EQ(registry.load({"a", one}, true, 1).code(), Code::kAlreadyExists) << "there is none";
+  EXPECT_TRUE(registry.list().empty());
+  ASSERT_TRUE(registry.load({"a", one}, false, 0).ok());
+  EXPECT_EQ(registry.load({"a", two}, true, 0).code(), Code::kAlreadyExists);
+  const Status stale = registry.load({"a", two}, true, 7);
+  EXPECT_EQ(stale.code(), Code::kAlreadyExists);
+  EXPECT_THAT(stale.message(), HasSubstr("'a' is at generation 1, not 7"));
+  ASSERT_TRUE(registry.load({"a", two}, false, 1).ok()) << "no word of replacing is needed";
+  EXPECT_EQ(registry.list().front().generation, 2);
+  EXPECT_EQ(registry.unload("a", 1).code(), Code::kAlreadyExists);
+  EXPECT_EQ(registry.list().size(), 1U);
+  EXPECT_TRUE(registry.unload("a", 2).ok());
+  EXPECT_EQ(registry.unload("a", 2).code(), Code::kNotFound);
+  ASSERT_TRUE(registry.load({"a", one}, false, 0).ok());
+  EXPECT_EQ(registry.list().front().generation, 3) << "an old number would stand for another content";
+}
+
+TEST_F(AdapterRegistryTest, OfManyWhoExpectTheSameGenerationOneSucceeds) {
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  constexpr int kClients = 6;
+  std::vector<std::string> paths;
+  for (int i = 0; i < kClients; ++i) paths.push_back(files_.write("v" + std::to_string(i), 10 + i));
+  ASSERT_TRUE(registry.load({"a", files_.write("first", 1)}, false).ok());
+  std::atomic<int> succeeded = 0, stale = 0;
+  std::vector<std::thread> clients;
+  for (const auto& path : paths) {
+    clients.emplace_back([&] {
+      const Status loaded = registry.load({"a", path}, true, 1);
+      ++(loaded.ok() ? succeeded : stale);
+      EXPECT_TRUE(loaded.ok() || loaded.code() == Code::kAlreadyExists) << loaded.to_string();
+    });
+  }
+  for (auto& client : clients) client.join();
+  EXPECT_EQ(succeeded, 1);
+  EXPECT_EQ(stale, kClients - 1);
+  EXPECT_EQ(registry.list().front().generation, 2);
+}
+
+TEST_F(AdapterRegistryTest, GenerationsGoOnFromWhereANameWasLastSeen) {
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  const std::string one = files_.write("one", 1);
+  ASSERT_TRUE(registry.load({.name = "a", .path = one, .last_generation = 4, .last_digest = "another"}, false).ok());
+  const AdapterInfo other = registry.list().front();
+  EXPECT_EQ(other.generation, 5) << "its files hold something else by now";
+  ASSERT_TRUE(registry.load({.name = "b", .path = one, .last_generation = 4, .last_digest = other.digest}, false).ok());
+  EXPECT_EQ(registry.list().back().generation, 4);
+}
+
 TEST_F(AdapterRegistryTest, WithoutAnEngineNothingIsPinnedAndNoNameGivenForIt) {
   const auto made = make();
   AdapterRegistry& registry = *made;

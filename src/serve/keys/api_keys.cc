@@ -181,6 +181,8 @@ std::shared_ptr<const ApiKeys::Keys> ApiKeys::keys() const {
 std::vector<std::string> ApiKeys::warnings() const { return keys()->warnings; }
 bool ApiKeys::empty() const { return keys()->entries.empty(); }
 
+bool ApiKeys::several() const { return keys()->entries.size() > 1; }
+
 std::optional<KeyHolder> ApiKeys::find(std::string_view key) const {
   if (key.empty() || key.size() > kMaxKeyBytes) return std::nullopt;
   const auto keys = this->keys();

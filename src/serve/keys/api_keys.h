@@ -52,6 +52,7 @@ class ApiKeys {
   Status reload();
   std::vector<std::string> warnings() const;  // of the last reading: the file's mode, short keys
   bool empty() const;                         // no key is asked for
+  bool several() const;                       // clients are told apart
   std::optional<KeyHolder> find(std::string_view key) const;
 
  private:

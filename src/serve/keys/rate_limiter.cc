@@ -24,10 +24,10 @@ RateLimiter::Ticket& RateLimiter::Ticket::operator=(Ticket&& other) noexcept {
 
 RateLimiter::Ticket::~Ticket() { release(); }
 
-void RateLimiter::Ticket::settle(int64_t tokens) { used_ = std::clamp<int64_t>(tokens, 0, charged_); }
+void RateLimiter::Ticket::settle(int64_t tokens) { used_ = std::max<int64_t>(tokens, 0); }
 
 void RateLimiter::Ticket::release() {
-  if (owner_ != nullptr) std::exchange(owner_, nullptr)->give_back(name_, charged_ - used_);
+  if (owner_ != nullptr) std::exchange(owner_, nullptr)->settle(name_, charged_ - used_);
 }
 
 RateLimiter::RateLimiter(std::string what, RateLimit limit, size_t max_names)
@@ -90,12 +90,12 @@ Result<RateLimiter::Ticket> RateLimiter::admit(std::string_view name, int64_t mo
   return ticket;
 }
 
-void RateLimiter::give_back(const std::string& name, int64_t tokens) {
+void RateLimiter::settle(const std::string& name, int64_t unused_tokens) {
   const std::lock_guard lock(mutex_);
   const auto found = accounts_.find(name);
   CHORAL_CHECK(found != accounts_.end() && found->second.in_flight > 0, "a ticket of an account that is gone");
   --found->second.in_flight;
-  if (limit_.tokens_per_s > 0) found->second.level = std::min(burst_, found->second.level + static_cast<double>(tokens));
+  if (limit_.tokens_per_s > 0) found->second.level = std::min(burst_, found->second.level + static_cast<double>(unused_tokens));
 }
 
 int RateLimiter::in_flight(std::string_view name) const {

@@ -38,7 +38,8 @@ class RateLimiter {
     Ticket(Ticket&& other) noexcept;
     Ticket& operator=(Ticket&& other) noexcept;
     ~Ticket();
-    // The request used so many tokens: prompt and answer. Without it, it used none.
+    // The request used so many tokens: prompt and answer. Without it, it used none. More than it was charged, where its prompt
+    // had more tokens than were expected, is taken too.
     void settle(int64_t tokens);
 
    private:
@@ -62,7 +63,7 @@ class RateLimiter {
   };
   void refill(Account& account, double now) const;
   void forget_idle(double now);
-  void give_back(const std::string& name, int64_t tokens);
+  void settle(const std::string& name, int64_t unused_tokens);
 
   const std::string what_;
   const RateLimit limit_;

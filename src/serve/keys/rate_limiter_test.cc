@@ -80,6 +80,22 @@ TEST(RateLimiter, WhatWasNotUsedComesBackAtTheEnd) {
   EXPECT_FALSE(use(limiter, "c", 1, 0)) << "nothing is given back that was not taken";
 }
 
+TEST(RateLimiter, WhoUsesMoreThanExpectedPaysForIt) {
+  RateLimiter limiter("key", kTokens);
+  {
+    auto dense = admit(limiter, "a", 25, 0);  // a text of many more tokens than its bytes tell
+    dense.ticket->settle(100);
+  }
+  EXPECT_FALSE(use(limiter, "a", 1, 0));
+  EXPECT_TRUE(use(limiter, "a", 100, 10.1));
+  {
+    auto larger = admit(limiter, "a", 100, 30);
+    larger.ticket->settle(300);
+  }
+  EXPECT_FALSE(use(limiter, "a", 1, 49)) << "it is paid for afterwards";
+  EXPECT_TRUE(use(limiter, "a", 1, 50.2));
+}
+
 TEST(RateLimiter, ARequestLargerThanTheBucketWaitsUntilItIsFull) {
   RateLimiter limiter("key", kTokens);
   EXPECT_TRUE(use(limiter, "a", 300, 0));

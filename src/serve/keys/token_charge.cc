@@ -5,28 +5,34 @@
 #include "engine/sampling_check.h"
 
 namespace choral::serve {
+namespace {
 
-int completions_charged(const SamplingParams& sampling) {
+constexpr int64_t kBytesPerToken = 4;
+
+int64_t own_prompt_tokens(const Request& request) {
+  const auto bytes = std::ssize(request.prompt ? *request.prompt : request.messages_json);
+  return bytes / kBytesPerToken + std::ssize(request.prompt_token_ids);
+}
+
+int64_t prompt_tokens(const Prompt& prompt) {
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return std::ssize(*ids);
+  return std::ssize(std::get<std::string>(prompt)) / kBytesPerToken;
+}
+
+}  // namespace
+
+int64_t answers_made(const SamplingParams& sampling) {
   return std::clamp(engine::completions_made(sampling), 1, engine::kMaxCompletions);
 }
 
-int64_t most_tokens(const Request& request, int max_model_len) {
-  constexpr int64_t kBytesPerToken = 4;
-  const auto bytes = static_cast<int64_t>(request.prompt ? request.prompt->size() : request.messages_json.size());
-  const int64_t prompt = bytes / kBytesPerToken + std::ssize(request.prompt_token_ids);
-  if (request.embedding) return prompt;
+int64_t most_tokens(const Request& request, std::span<const Prompt> prompts, int max_model_len) {
+  int64_t tokens = own_prompt_tokens(request);
+  for (const auto& prompt : prompts) tokens += prompt_tokens(prompt);
+  if (request.embedding) return tokens;
   const int64_t answer = request.sampling.max_tokens > 0 ? request.sampling.max_tokens : max_model_len;
-  return prompt + completions_charged(request.sampling) * answer;
+  return tokens + std::max<int64_t>(std::ssize(prompts), 1) * answers_made(request.sampling) * answer;
 }
 
-int64_t used_tokens(const RequestOutput& output, int completions) {
-  int64_t given = 0, longest = 0;
-  for (const auto& completion : output.completions) {
-    given += std::ssize(completion.token_ids);
-    longest = std::max<int64_t>(longest, std::ssize(completion.token_ids));
-  }
-  const int64_t kept_back = std::max<int64_t>(completions - std::ssize(output.completions), 0);
-  return std::ssize(output.prompt_token_ids) + given + kept_back * longest;
-}
+int64_t used_tokens(const AnswerFacts& facts) { return facts.begun ? facts.prompt_tokens + facts.made_tokens : 0; }
 
 }  // namespace choral::serve

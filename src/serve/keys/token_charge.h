@@ -1,20 +1,22 @@
-// What a request counts against limits of tokens: prompt and answers. Completions that are made to be compared and not given
+// What requests count against limits of tokens: prompts and answers. Completions that are made to be compared and not given
 // (SamplingParams::best_of) count as well. Pure.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "choral/types.h"
 
 namespace choral::serve {
 
-// Completions that are computed; within what the engine takes, whatever the client asked for.
-int completions_charged(const SamplingParams& sampling);
+// What the request may use for its own prompt, or for each of `prompts`, before they are tokenised: a token for each four bytes
+// of text, and all that the answers may have.
+int64_t most_tokens(const Request& request, std::span<const Prompt> prompts, int max_model_len);
 
-// At most, before the prompt is tokenised.
-int64_t most_tokens(const Request& request, int max_model_len);
+// Answers that are made for one prompt, within what the engine takes, whatever the client asked for.
+int64_t answers_made(const SamplingParams& sampling);
 
-// Of an answer that has ended. How long those were that are not given nobody can say: each counts as the longest given one.
-int64_t used_tokens(const RequestOutput& output, int completions);
+// What was computed of an answer so far: nothing before its first step, however long it waited.
+int64_t used_tokens(const AnswerFacts& facts);
 
 }  // namespace choral::serve

@@ -16,38 +16,44 @@ Request asking(int n, int best_of, int max_tokens) {
   return request;
 }
 
-RequestOutput answered(std::initializer_list<size_t> lengths) {
-  RequestOutput output;
-  output.prompt_token_ids = {1, 2, 3};
-  for (const size_t length : lengths) output.completions.emplace_back().token_ids.resize(length);
-  return output;
-}
-
 TEST(TokenCharge, BeforeItStartsAllThatMayBeMadeCounts) {
-  EXPECT_EQ(most_tokens(asking(2, 0, 10), 100), 3 + 20);
-  EXPECT_EQ(most_tokens(asking(1, 128, 10), 100), 3 + 1280);
-  EXPECT_EQ(most_tokens(asking(1, 0, 0), 100), 3 + 100);
+  EXPECT_EQ(most_tokens(asking(2, 0, 10), {}, 100), 3 + 20);
+  EXPECT_EQ(most_tokens(asking(1, 128, 10), {}, 100), 3 + 1280);
+  EXPECT_EQ(most_tokens(asking(1, 0, 0), {}, 100), 3 + 100);
   auto embedding = asking(1, 0, 10);
   embedding.embedding = true;
-  EXPECT_EQ(most_tokens(embedding, 100), 3);
+  EXPECT_EQ(most_tokens(embedding, {}, 100), 3);
   auto text = asking(1, 0, 10);
   text.prompt_token_ids.clear();
   text.prompt = std::string(40, 'x');
-  EXPECT_EQ(most_tokens(text, 100), 10 + 10);
+  EXPECT_EQ(most_tokens(text, {}, 100), 10 + 10);
 }
 
 TEST(TokenCharge, NumbersThatTheEngineRefusesStayInRange) {
   constexpr int kMost = std::numeric_limits<int>::max(), kLeast = std::numeric_limits<int>::min();
-  EXPECT_EQ(most_tokens(asking(kMost, 0, 10), 100), 3 + 1280);
-  EXPECT_EQ(most_tokens(asking(1, kMost, kMost), 100), 3 + 128 * int64_t{kMost});
-  EXPECT_EQ(most_tokens(asking(kLeast, kLeast, kLeast), 100), 3 + 100);
+  EXPECT_EQ(most_tokens(asking(kMost, 0, 10), {}, 100), 3 + 1280);
+  EXPECT_EQ(most_tokens(asking(1, kMost, kMost), {}, 100), 3 + 128 * int64_t{kMost});
+  EXPECT_EQ(most_tokens(asking(kLeast, kLeast, kLeast), {}, 100), 3 + 100);
 }
 
-TEST(TokenCharge, AnswersThatAreNotGivenCountAsTheLongestGiven) {
-  EXPECT_EQ(used_tokens(answered({4, 7}), 2), 3 + 11);
-  EXPECT_EQ(used_tokens(answered({4, 7}), 5), 3 + 11 + 3 * 7);
-  EXPECT_EQ(used_tokens(answered({10}), completions_charged(asking(1, 128, 10).sampling)), 3 + 1280);
-  EXPECT_EQ(used_tokens(answered({}), 1), 3) << "an embedding";
+TEST(TokenCharge, EachPromptOfABodyCountsWithItsAnswers) {
+  Request body;
+  body.sampling.n = 2;
+  body.sampling.max_tokens = 10;
+  const std::vector<Prompt> prompts{std::vector<int32_t>{1, 2, 3}, std::string(40, 'x'), std::vector<int32_t>{4}};
+  EXPECT_EQ(most_tokens(body, prompts, 100), 3 + 10 + 1 + 3 * 20);
+  body.embedding = true;
+  EXPECT_EQ(most_tokens(body, prompts, 100), 3 + 10 + 1);
+}
+
+TEST(TokenCharge, WhatWasComputedIsUsed) {
+  AnswerFacts facts;
+  facts.prompt_tokens = 30;
+  EXPECT_EQ(used_tokens(facts), 0) << "it waited";
+  facts.begun = true;
+  EXPECT_EQ(used_tokens(facts), 30);
+  facts.made_tokens = 12;
+  EXPECT_EQ(used_tokens(facts), 42);
 }
 
 }  // namespace

@@ -8,24 +8,50 @@ namespace choral::serve {
 namespace {
 
 constexpr size_t kMaxScales = 1024;
+constexpr std::string_view kGeneration = R"({"type":"integer","minimum":0})";
+
+template <class Call>
+Status read_generation(std::string_view name, const Json& json, Call& call) {
+  CHORAL_RETURN_IF_ERROR(read_value(name, json, call.expected_generation));
+  if (*call.expected_generation >= 0) return {};
+  return invalid_argument("'{}' is {}; generations count from 1, and 0 is what was never loaded", name,
+                          *call.expected_generation);
+}
+
+Status refuse_generation(std::string_view name, const Json&, AdapterNameCall&) {
+  return unsupported("'{}' goes with loading and unloading; a pin is for whatever the name stands for", name);
+}
 
 constexpr std::array kLoadFields{
     Field<LoadAdapterCall>{"lora_name", R"({"type":"string"})", read_member<LoadAdapterCall, &LoadAdapterCall::name>},
     Field<LoadAdapterCall>{"lora_path", R"({"type":"string"})", read_member<LoadAdapterCall, &LoadAdapterCall::path>},
     Field<LoadAdapterCall>{"load_inplace", R"({"type":"boolean"})", read_member<LoadAdapterCall, &LoadAdapterCall::load_inplace>},
     Field<LoadAdapterCall>{"pinned", R"({"type":"boolean"})", read_member<LoadAdapterCall, &LoadAdapterCall::pinned>},
-    Field<LoadAdapterCall>{"expected_generation", R"({"type":"integer"})",
-                           read_member<LoadAdapterCall, &LoadAdapterCall::expected_generation>},
+    Field<LoadAdapterCall>{"expected_generation", kGeneration, read_generation<LoadAdapterCall>},
 };
 
+constexpr Field<AdapterNameCall> kName{"lora_name", R"({"type":"string"})", read_member<AdapterNameCall, &AdapterNameCall::name>};
+constexpr std::array kUnloadFields{
+    kName,
+    Field<AdapterNameCall>{"expected_generation", kGeneration, read_generation<AdapterNameCall>},
+};
 constexpr std::array kNameFields{
-    Field<AdapterNameCall>{"lora_name", R"({"type":"string"})", read_member<AdapterNameCall, &AdapterNameCall::name>},
+    kName,
+    Field<AdapterNameCall>{"expected_generation", {}, refuse_generation},
 };
 
 constexpr std::array kScaleFields{
     Field<AdapterScale>{"id", R"({"type":"integer"})", read_member<AdapterScale, &AdapterScale::id>},
     Field<AdapterScale>{"scale", R"({"type":"number"})", read_member<AdapterScale, &AdapterScale::scale>},
 };
+
+Result<AdapterNameCall> read_name(std::string_view body, std::span<const Field<AdapterNameCall>> fields, BodyNotes& notes) {
+  AdapterNameCall call;
+  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  CHORAL_RETURN_IF_ERROR(read_body<AdapterNameCall>(json, fields, call, notes));
+  if (call.name.empty()) return missing("lora_name", notes);
+  return call;
+}
 
 }  // namespace
 
@@ -38,12 +64,12 @@ Result<LoadAdapterCall> read_load_adapter_call(std::string_view body, BodyNotes&
   return call;
 }
 
+Result<AdapterNameCall> read_unload_adapter_call(std::string_view body, BodyNotes& notes) {
+  return read_name(body, kUnloadFields, notes);
+}
+
 Result<AdapterNameCall> read_adapter_name_call(std::string_view body, BodyNotes& notes) {
-  AdapterNameCall call;
-  CHORAL_TRY(const Json json, parse_object(body, "the body"));
-  CHORAL_RETURN_IF_ERROR(read_body<AdapterNameCall>(json, kNameFields, call, notes));
-  if (call.name.empty()) return missing("lora_name", notes);
-  return call;
+  return read_name(body, kNameFields, notes);
 }
 
 Result<std::vector<AdapterScale>> read_adapter_scales_call(std::string_view body, BodyNotes& notes) {
@@ -63,6 +89,10 @@ Result<std::vector<AdapterScale>> read_adapter_scales_call(std::string_view body
 
 std::string load_adapter_schema() {
   return schema_of(R"(["lora_name","lora_path"])", std::span<const Field<LoadAdapterCall>>(kLoadFields));
+}
+
+std::string unload_adapter_schema() {
+  return schema_of(R"(["lora_name"])", std::span<const Field<AdapterNameCall>>(kUnloadFields));
 }
 
 std::string adapter_name_schema() { return schema_of(R"(["lora_name"])", std::span<const Field<AdapterNameCall>>(kNameFields)); }

@@ -21,6 +21,7 @@ struct LoadAdapterCall {
 
 struct AdapterNameCall {
   std::string name;
+  std::optional<int32_t> expected_generation;  // of unloading alone
 };
 
 struct AdapterScale {
@@ -29,11 +30,13 @@ struct AdapterScale {
 };
 
 Result<LoadAdapterCall> read_load_adapter_call(std::string_view body, BodyNotes& notes);
+Result<AdapterNameCall> read_unload_adapter_call(std::string_view body, BodyNotes& notes);
 Result<AdapterNameCall> read_adapter_name_call(std::string_view body, BodyNotes& notes);
 // llama.cpp's: a list of {"id", "scale"}.
 Result<std::vector<AdapterScale>> read_adapter_scales_call(std::string_view body, BodyNotes& notes);
 
 std::string load_adapter_schema();
+std::string unload_adapter_schema();
 std::string adapter_name_schema();
 std::string adapter_scales_schema();
 

@@ -46,9 +46,7 @@ constexpr std::array<std::string_view, 21> kIgnored{"user",
                                                     "include_stop_reason",
                                                     "reasoning"};
 
-using Prompts = std::vector<std::variant<std::string, std::vector<int32_t>>>;
-
-Status read_prompts(std::string_view name, const Json& json, size_t most, Prompts& out) {
+Status read_prompts(std::string_view name, const Json& json, size_t most, std::vector<Prompt>& out) {
   if (json.is_string()) return out.emplace_back(json.get<std::string>()), Status();
   if (!json.is_array() || json.empty()) return wrong_type(name, "a text, token ids, or a list of these that is not empty", json);
   if (json.front().is_number()) {

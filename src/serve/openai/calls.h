@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "choral/types.h"
@@ -32,8 +31,8 @@ struct CallHead {
 };
 
 struct CompletionCall : CallHead {
-  // A text or token ids; each gets n answers.
-  std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
+  // Each gets n answers.
+  std::vector<Prompt> prompts;
   bool echo = false;
   bool no_tokens = false;  // max_tokens 0: the prompt alone comes back
 };
@@ -47,7 +46,7 @@ struct ChatCall : CallHead {
 struct EmbeddingCall {
   std::string model;
   Request request;  // how the inputs are read
-  std::vector<std::variant<std::string, std::vector<int32_t>>> inputs;
+  std::vector<Prompt> inputs;
   bool base64 = false;
 };
 

@@ -7,6 +7,7 @@
 #include "serve/openai/adapter_calls.h"
 #include "serve/openai/json.h"
 #include "serve/routes/routes.h"
+#include "serve/service/adapter_header.h"
 
 namespace choral::serve {
 namespace {
@@ -32,13 +33,19 @@ HttpResponse text_response(std::string text) {
   return {.status = 200, .headers = {{"Content-Type", "text/plain; charset=utf-8"}}, .body = std::move(text)};
 }
 
+// Another client was quicker than one that said what it expected to find.
+HttpResponse stale(const Status& status) {
+  return error_response({.status = 409, .message = status.message(), .code = "stale_generation", .param = "expected_generation"});
+}
+
 // Reads the body with `read`, then does `work` on what it says.
 template <auto kRead, class Work>
 void with_body(Service& service, const Exchange& exchange, Work work) {
-  service.with_model(exchange, [&service, work](LLM& llm, const Exchange& e) {
+  service.with_adapters(exchange, [&service, work](LLM& llm, const Exchange& e) {
     BodyNotes notes;
     const auto call = kRead(e->request().body, notes);
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+    service.note_unknown(notes.unknown);
     work(service, llm, e, *call);
   });
 }
@@ -46,17 +53,10 @@ void with_body(Service& service, const Exchange& exchange, Work work) {
 void load(Service& service, LLM& llm, const Exchange& e, const LoadAdapterCall& call) {
   const auto place = service.adapter_path(call.path);
   if (!place.ok()) return e->respond(service.error(place.status(), "lora_path"));
-  const auto known = find_adapter(llm, call.name);
-  if (call.expected_generation && (known ? known->generation : 0) != *call.expected_generation) {
-    return e->respond(error_response({.status = 409,
-                                      .message = fmt::format("adapter '{}' is at generation {}, not {}", call.name,
-                                                             known ? known->generation : 0, *call.expected_generation),
-                                      .code = "stale_generation",
-                                      .param = "expected_generation"}));
-  }
-  const bool replace = call.load_inplace || call.expected_generation.has_value();
   const double begin = now_s();
-  const Status loaded = llm.load_adapter({.name = call.name, .path = *place, .pinned = call.pinned}, replace);
+  const Status loaded =
+      llm.load_adapter({.name = call.name, .path = *place, .pinned = call.pinned}, call.load_inplace, call.expected_generation);
+  if (loaded.code() == Code::kAlreadyExists && call.expected_generation) return e->respond(stale(loaded));
   if (loaded.code() == Code::kAlreadyExists) {
     return e->respond(
         error_response({.status = 400,
@@ -66,8 +66,8 @@ void load(Service& service, LLM& llm, const Exchange& e, const LoadAdapterCall& 
   }
   if (!loaded.ok()) return e->respond(service.error(loaded, "lora_path"));
   service.metrics()->adapter_loaded(now_s() - begin);
+  const auto now = find_adapter(llm, call.name);
   if (auto* const registered = service.registered()) {
-    const auto now = find_adapter(llm, call.name);
     const Status kept = registered->put({.name = call.name,
                                          .path = *place,
                                          .pinned = call.pinned,
@@ -77,12 +77,15 @@ void load(Service& service, LLM& llm, const Exchange& e, const LoadAdapterCall& 
     if (!kept.ok())
       return e->respond(service.error(Status(kept).while_("the adapter is loaded, but will not be after a restart")));
   }
-  e->respond(text_response(fmt::format("Success: LoRA adapter '{}' added successfully.", call.name)));
+  HttpResponse response = text_response(fmt::format("Success: LoRA adapter '{}' added successfully.", call.name));
+  if (now) add_adapter_header(now->name, now->generation, now->digest, response.headers);
+  e->respond(std::move(response));
 }
 
 void unload(Service& service, LLM& llm, const Exchange& e, const AdapterNameCall& call) {
-  const Status gone = llm.unload_adapter(call.name);
+  const Status gone = llm.unload_adapter(call.name, call.expected_generation);
   if (gone.code() == Code::kNotFound) return unknown_adapter(service, e, call.name);
+  if (gone.code() == Code::kAlreadyExists) return e->respond(stale(gone));
   if (!gone.ok()) return e->respond(service.error(gone, "lora_name"));
   if (auto* const registered = service.registered()) {
     const Status forgotten = registered->remove(call.name);
@@ -120,7 +123,9 @@ void list_adapters(Service& service, const Exchange& exchange) {
 
 void load_adapter(Service& service, const Exchange& exchange) { with_body<read_load_adapter_call>(service, exchange, load); }
 
-void unload_adapter(Service& service, const Exchange& exchange) { with_body<read_adapter_name_call>(service, exchange, unload); }
+void unload_adapter(Service& service, const Exchange& exchange) {
+  with_body<read_unload_adapter_call>(service, exchange, unload);
+}
 
 void pin_adapter(Service& service, const Exchange& exchange) {
   with_body<read_adapter_name_call>(service, exchange, [](Service& s, LLM& llm, const Exchange& e, const AdapterNameCall& call) {

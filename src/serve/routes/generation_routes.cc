@@ -36,23 +36,18 @@ TokenText token_text(const LLM& llm) {
   return [&llm](int32_t id) { return llm.token_bytes(id); };
 }
 
-void put_prompt(const std::variant<std::string, std::vector<int32_t>>& prompt, Request& request) {
-  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
-    request.prompt_token_ids = *ids;
-  } else {
-    request.prompt = std::get<std::string>(prompt);
-  }
+// Gives what is left of the request to the engine: `prompts`, or its own. False: the exchange is answered, with why it did not.
+bool submit(Service& service, LLM& llm, const Exchange& exchange, const std::string& model, Request request,
+            std::vector<Prompt> prompts, LiveRequest& live) {
+  auto refusal = service.submit(llm, exchange, model, std::move(request), std::move(prompts), live);
+  if (refusal) exchange->respond(*std::move(refusal));
+  return !refusal;
 }
 
-// Adds the engine's stream for the request to `streams`. False: the exchange is answered, with why there is none.
-bool submit(Service& service, LLM& llm, const Exchange& exchange, const std::string& model, Request request,
-            LiveAnswer::Streams& streams) {
-  LiveStream& live = streams.emplace_back();
-  if (auto refusal = service.submit(llm, exchange, model, std::move(request), live)) {
-    exchange->respond(*std::move(refusal));
-    return false;
-  }
-  return true;
+// Does the rest here, or where it may wait for the request's grammar.
+void go_on(Service& service, LLM& llm, const Exchange& exchange, const Request& request, Service::Work rest) {
+  if (request.structured_output.kind == StructuredOutput::Kind::kNone) return rest(llm, exchange);
+  service.with_grammar(exchange, std::move(rest));
 }
 
 // What both bodies need before their prompts are submitted. False: the request is answered.
@@ -65,41 +60,55 @@ bool prepare(Service& service, const LLM& llm, const Exchange& exchange, CallHea
   return true;
 }
 
-void complete(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes;
-  auto call = read_completion_call(exchange->request().body, usual_sampling(llm), notes);
-  if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
-  service.note_unknown(notes.unknown);
-  if (!prepare(service, llm, exchange, *call)) return;
-  std::vector<int32_t> first_tokens;
-  const std::string id = answer_id("cmpl", exchange);
-  LiveAnswer::Streams streams;
-  for (const auto& prompt : call->prompts) {
-    Request request = call->request;
-    request.id = call->prompts.size() == 1 ? id : fmt::format("{}-{}", id, streams.size());
-    put_prompt(prompt, request);
-    if (call->stream && call->echo && request.sampling.logprobs) {
-      // The pieces of a stream do not say what the prompt's first token was.
-      if (request.prompt) {
-        auto ids = llm.tokenize(*request.prompt, request.add_special_tokens);
-        if (!ids.ok()) return exchange->respond(service.error(ids.status(), "prompt"));
-        request.prompt.reset();
-        request.prompt_token_ids = *std::move(ids);
-      }
-      first_tokens.push_back(request.prompt_token_ids.empty() ? 0 : request.prompt_token_ids.front());
+// The pieces of a stream do not say what the prompts' first tokens were, which log-probabilities of an echo begin with: so they
+// are tokenised here.
+Result<std::vector<int32_t>> first_tokens(const LLM& llm, const Request& request, std::vector<Prompt>& prompts) {
+  std::vector<int32_t> first;
+  for (auto& prompt : prompts) {
+    if (const auto* text = std::get_if<std::string>(&prompt)) {
+      CHORAL_TRY(prompt, llm.tokenize(*text, request.add_special_tokens));
     }
-    if (!submit(service, llm, exchange, call->model, std::move(request), streams)) return;
+    const auto& ids = std::get<std::vector<int32_t>>(prompt);
+    first.push_back(ids.empty() ? 0 : ids.front());
   }
-  auto form = make_completion_form(answer_head(service, id, call->model), *call, std::move(first_tokens), token_text(llm));
-  service.start(exchange, std::move(streams), std::move(form), call->stream);
+  return first;
 }
 
-// `make_form` is called when the engine took the request: before that a number in it may be any.
+void submit_completion(Service& service, LLM& llm, const Exchange& exchange, const CompletionCall& call) {
+  std::vector<Prompt> prompts = call.prompts;
+  std::vector<int32_t> first;
+  if (call.stream && call.echo && call.request.sampling.logprobs) {
+    auto found = first_tokens(llm, call.request, prompts);
+    if (!found.ok()) return exchange->respond(service.error(found.status(), "prompt"));
+    first = *std::move(found);
+  }
+  LiveRequest live;
+  if (!submit(service, llm, exchange, call.model, call.request, std::move(prompts), live)) return;
+  auto form = make_completion_form(answer_head(service, call.request.id, call.model), call, std::move(first), token_text(llm));
+  service.start(exchange, std::move(live), std::move(form), call.stream);
+}
+
+void complete(Service& service, LLM& llm, const Exchange& exchange) {
+  BodyNotes notes;
+  auto read = read_completion_call(exchange->request().body, usual_sampling(llm), notes);
+  if (!read.ok()) return exchange->respond(service.error(read.status(), notes.param));
+  service.note_unknown(notes.unknown);
+  if (!prepare(service, llm, exchange, *read)) return;
+  read->request.id = answer_id("cmpl", exchange);
+  const auto call = std::make_shared<const CompletionCall>(*std::move(read));
+  go_on(service, llm, exchange, call->request,
+        [&service, call](LLM& engine, const Exchange& e) { submit_completion(service, engine, e, *call); });
+}
+
+// A call with one prompt. `make_form` is called when the engine took the request: before that a number in it may be any.
 template <class MakeForm>
-void submit_one(Service& service, LLM& llm, const Exchange& exchange, const CallHead& head, MakeForm make_form) {
-  LiveAnswer::Streams streams;
-  if (!submit(service, llm, exchange, head.model, head.request, streams)) return;
-  service.start(exchange, std::move(streams), make_form(), head.stream);
+void submit_one(Service& service, LLM& llm, const Exchange& exchange, const std::shared_ptr<const CallHead>& head,
+                MakeForm make_form) {
+  go_on(service, llm, exchange, head->request, [&service, head, make_form](LLM& engine, const Exchange& e) {
+    LiveRequest live;
+    if (!submit(service, engine, e, head->model, head->request, {}, live)) return;
+    service.start(e, std::move(live), make_form(engine), head->stream);
+  });
 }
 
 // What the body's tools mean for the prompt, the sampling and the answer.
@@ -122,6 +131,13 @@ Result<ToolPlan> plan_call(const Service& service, LLM& llm, ChatCall& call, Bod
   return plan;
 }
 
+// With what its tools mean.
+template <class Call>
+struct Planned {
+  Call call;
+  ToolPlan tools;
+};
+
 void chat(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
   auto call = read_chat_call(exchange->request().body, usual_sampling(llm), notes);
@@ -131,8 +147,10 @@ void chat(Service& service, LLM& llm, const Exchange& exchange) {
   call->request.id = answer_id("chatcmpl", exchange);
   auto tools = plan_call(service, llm, *call, notes);
   if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
-  submit_one(service, llm, exchange, *call, [&] {
-    return make_chat_form(answer_head(service, call->request.id, call->model), *call, *std::move(tools), token_text(llm));
+  const auto planned = std::make_shared<const Planned<ChatCall>>(Planned<ChatCall>{*std::move(call), *std::move(tools)});
+  submit_one(service, llm, exchange, {planned, &planned->call}, [&service, planned](const LLM& engine) {
+    const ChatCall& c = planned->call;
+    return make_chat_form(answer_head(service, c.request.id, c.model), c, planned->tools, token_text(engine));
   });
 }
 
@@ -145,8 +163,10 @@ void respond(Service& service, LLM& llm, const Exchange& exchange) {
   call->chat.request.id = answer_id("resp", exchange);
   auto tools = plan_call(service, llm, call->chat, notes);
   if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
-  submit_one(service, llm, exchange, call->chat, [&] {
-    return make_response_form(answer_head(service, call->chat.request.id, call->chat.model), *call, *std::move(tools));
+  const auto planned = std::make_shared<const Planned<ResponseCall>>(Planned<ResponseCall>{*std::move(call), *std::move(tools)});
+  submit_one(service, llm, exchange, {planned, &planned->call.chat}, [&service, planned](const LLM&) {
+    const ChatCall& c = planned->call.chat;
+    return make_response_form(answer_head(service, c.request.id, c.model), planned->call, planned->tools);
   });
 }
 
@@ -160,15 +180,10 @@ void embed(Service& service, LLM& llm, const Exchange& exchange) {
   service.put_model(call->model, head.request);
   head.request.embedding = true;
   head.request.id = answer_id("embd", exchange);
-  LiveAnswer::Streams streams;
-  for (const auto& input : call->inputs) {
-    Request request = head.request;
-    put_prompt(input, request);
-    if (call->inputs.size() > 1) request.id += fmt::format("-{}", streams.size());
-    if (!submit(service, llm, exchange, head.model, std::move(request), streams)) return;
-  }
+  LiveRequest live;
+  if (!submit(service, llm, exchange, head.model, head.request, call->inputs, live)) return;
   auto form = make_embedding_form(answer_head(service, head.request.id, call->model), call->base64);
-  service.start(exchange, std::move(streams), std::move(form), /*is_streamed=*/false);
+  service.start(exchange, std::move(live), std::move(form), /*is_streamed=*/false);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "serve/http/error_response.h"
 #include "serve/http/sse.h"
 #include "serve/keys/token_charge.h"
+#include "serve/service/adapter_header.h"
 
 namespace choral::serve {
 namespace {
@@ -15,18 +16,17 @@ constexpr std::chrono::seconds kKeepAlive{10};
 
 // Which content of each adapter the answer was made with.
 void add_adapters(const std::vector<AnswerAdapter>& adapters, Headers& headers) {
-  for (const auto& adapter : adapters)
-    headers.add("X-Choral-Adapter",
-                fmt::format("{}; generation={}; digest={}", adapter.name, adapter.generation, adapter.digest));
+  for (const auto& adapter : adapters) add_adapter_header(adapter.name, adapter.generation, adapter.digest, headers);
 }
 
 }  // namespace
 
-LiveAnswer::LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, Streams streams, std::unique_ptr<AnswerForm> form,
-                       bool is_streamed)
+LiveAnswer::LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, LiveRequest request,
+                       std::unique_ptr<AnswerForm> form, bool is_streamed)
     : owner_(owner),
       exchange_(std::move(exchange)),
-      streams_(std::move(streams)),
+      streams_(std::move(request.streams)),
+      grant_(std::move(request.grant)),
       form_(std::move(form)),
       is_streamed_(is_streamed),
       outputs_(streams_.size()),
@@ -38,10 +38,10 @@ void LiveAnswer::start() {
 
 void LiveAnswer::begin_reading() {
   self_ = shared_from_this();
-  if (exchange_->closed()) return end();
+  if (exchange_->closed()) return end(FinishReason::kCancelled);
   const std::weak_ptr<LiveAnswer> weak = self_;
   exchange_->on_closed([weak] {
-    if (const auto left = weak.lock()) left->end();
+    if (const auto left = weak.lock()) left->end(FinishReason::kCancelled);
   });
   // The engine's thread: hands the news to the exchange's.
   const auto tell = [weak] {
@@ -101,7 +101,7 @@ void LiveAnswer::complete(size_t index) {
                   .queue_s = output.metrics.queue_s,
                   .preemptions = output.metrics.preemptions},
                  output.status.ok() ? FinishReason::kStop : FinishReason::kError, now_s());
-  live.grant.settle(used_tokens(output, live.completions));
+  live.place = {};
   if (!output.status.ok()) fail(output.status);
 }
 
@@ -110,35 +110,34 @@ void LiveAnswer::take(size_t index, const StreamEvent& event) {
     const AnswerFacts facts = streams_[index].stream->facts();
     usage_.prompt_tokens += facts.prompt_tokens;
     usage_.cached_tokens += facts.cached_tokens;
-    streams_[index].read_tokens = facts.prompt_tokens;
     counted_[index] = true;
   }
   usage_.completion_tokens += std::ssize(event.token_ids);
-  streams_[index].read_tokens += std::ssize(event.token_ids);
   RequestMeter& meter = streams_[index].meter;
   if (!event.token_ids.empty()) meter.on_tokens(event.index, std::ssize(event.token_ids), now_s());
   if (event.finish_reason != FinishReason::kNone) meter.on_finish(event.index, event.finish_reason, now_s());
   // The end of an answer that failed is told by fail().
   if (!is_streamed_ || event.finish_reason == FinishReason::kError) return;
-  begin();
+  begin(index);
   if (std::string piece = form_->piece(index, event, usage_); !piece.empty()) {
     exchange_->send(std::move(piece));
     is_quiet_ = false;
   }
 }
 
-// As late as possible: until the first piece an error has a status of its own.
-void LiveAnswer::begin() {
+// As late as possible: until the first piece an error has a status of its own. `index`: of the stream that has it, whose adapters
+// are known; those of a body's other prompts may still wait.
+void LiveAnswer::begin(size_t index) {
   if (std::exchange(begun_, true)) return;
   Headers headers = sse_headers();
-  add_adapters(streams_.front().stream->facts().adapters, headers);
+  add_adapters(streams_[index].stream->facts().adapters, headers);
   exchange_->begin_stream(200, std::move(headers));
 }
 
 void LiveAnswer::keep_alive() {
   if (!self_) return;
   if (std::exchange(is_quiet_, true)) {
-    begin();
+    begin(0);
     exchange_->send(sse_keep_alive());
   }
   exchange_->post_after(kKeepAlive, [weak = weak_from_this()] {
@@ -148,10 +147,10 @@ void LiveAnswer::keep_alive() {
 
 void LiveAnswer::finish() {
   if (is_streamed_) {
-    begin();
+    begin(0);
     exchange_->send(form_->end(usage_));
     exchange_->end_stream();
-    return end();
+    return end(FinishReason::kStop);
   }
   Headers headers;
   add_adapters(outputs_.front()->adapters, headers);
@@ -159,7 +158,7 @@ void LiveAnswer::finish() {
   for (auto& output : outputs_) outputs.push_back(*std::move(output));
   headers.set("Content-Type", "application/json");
   exchange_->respond({.status = 200, .headers = std::move(headers), .body = form_->whole(outputs)});
-  end();
+  end(FinishReason::kStop);
 }
 
 void LiveAnswer::fail(const Status& status) {
@@ -171,17 +170,24 @@ void LiveAnswer::fail(const Status& status) {
   } else {
     exchange_->respond(error_response(error));
   }
-  end();
+  end(FinishReason::kError);
 }
 
-void LiveAnswer::end() {
+// `reason`: of what has not ended by itself. What was computed is charged, whether it was read or not: who leaves early, or reads
+// slowly and then leaves, pays no less than who stays.
+void LiveAnswer::end(FinishReason reason) {
   const std::shared_ptr<LiveAnswer> self = std::move(self_);
   if (!self) return;
-  for (size_t i = 0; i < streams_.size(); ++i) {
-    if (!outputs_[i]) streams_[i].grant.settle(streams_[i].read_tokens);
-  }
   for (const auto& live : streams_) live.stream->on_ready({});
   for (const auto& live : streams_) live.stream->cancel();
+  int64_t used = 0;
+  for (auto& live : streams_) {
+    const AnswerFacts facts = live.stream->facts();
+    used += used_tokens(facts);
+    const int64_t prompt_tokens = facts.begun ? facts.prompt_tokens : 0;
+    live.meter.end({.prompt_tokens = prompt_tokens, .cached_tokens = facts.cached_tokens}, reason, now_s());
+  }
+  grant_.settle(used);
   owner_.on_end(*this);
 }
 

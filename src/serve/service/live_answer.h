@@ -13,24 +13,28 @@
 #include "choral/llm.h"
 #include "serve/error_body.h"
 #include "serve/http/exchange.h"
+#include "serve/keys/queue_shares.h"
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
 #include "serve/openai/answer_form.h"
 
 namespace choral::serve {
 
-// A request that the engine took, with what is counted of it and the place it has within its key's and its adapters' limits.
+// The answer to one prompt, with what is counted of it and its place in its key's share of the queue.
 struct LiveStream {
   std::unique_ptr<ResponseStream> stream;
   RequestMeter meter;
+  QueueShares::Place place = {};
+};
+
+// What the engine took of one body, and the place that the body has within its key's and its adapters' limits.
+struct LiveRequest {
+  std::vector<LiveStream> streams;  // one a prompt
   RequestLimits::Grant grant;
-  int completions = 1;      // that are made; fewer may be given
-  int64_t read_tokens = 0;  // prompt and what has come of the answers
 };
 
 class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
  public:
-  using Streams = std::vector<LiveStream>;
   // Outlives the answer. Called from I/O threads.
   class Owner {
    public:
@@ -38,7 +42,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
     virtual ApiError explain(const Status& status) const = 0;  // as clients may see it
     virtual void on_end(const LiveAnswer& answer) = 0;         // its last call
   };
-  LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, Streams streams, std::unique_ptr<AnswerForm> form,
+  LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, LiveRequest request, std::unique_ptr<AnswerForm> form,
              bool is_streamed);
 
   // From the I/O thread's first turn on the answer keeps itself alive until it has ended. Where that thread has stopped there is
@@ -53,15 +57,16 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   bool drain(size_t index);  // false: the client must read first
   void take(size_t index, const StreamEvent& event);
   void complete(size_t index);
-  void begin();
+  void begin(size_t index);
   void keep_alive();
   void finish();
   void fail(const Status& status);
-  void end();
+  void end(FinishReason reason);
 
   Owner& owner_;
   const std::shared_ptr<HttpExchange> exchange_;
-  Streams streams_;
+  std::vector<LiveStream> streams_;
+  RequestLimits::Grant grant_;
   const std::unique_ptr<AnswerForm> form_;
   const bool is_streamed_;
   std::shared_ptr<LiveAnswer> self_;                   // from begin_reading() to the end

@@ -15,7 +15,10 @@ class HandledExchange final : public HttpExchange {
 
   const HttpRequest& request() const override { return request_; }
   void respond(HttpResponse response) override { status = response.status; }
-  void begin_stream(int code, Headers) override { status = code; }
+  void begin_stream(int code, Headers given) override {
+    status = code;
+    headers = std::move(given);
+  }
   void send(std::string) override {}
   void end_stream() override {}
   void abort() override {}
@@ -41,6 +44,7 @@ class HandledExchange final : public HttpExchange {
     }
   }
   int status = 0;
+  Headers headers;  // of a stream
 
  private:
   const bool stopped_;
@@ -50,35 +54,45 @@ class HandledExchange final : public HttpExchange {
   std::deque<std::function<void()>> work_;
 };
 
-// Says a piece for each length that it is given, and then no more until it is cancelled.
+// What an engine has made of an answer and what of that its reader has not taken, in the test's hand.
+struct Handled {
+  AnswerFacts facts;
+  std::deque<size_t> pieces;  // lengths
+  bool is_cancelled = false;
+};
+
 class HandledStream final : public ResponseStream {
  public:
-  explicit HandledStream(std::deque<size_t> lengths) : lengths_(std::move(lengths)) {}
+  explicit HandledStream(Handled& handled) : handled_(handled) {}
   const std::string& id() const override { return id_; }
   bool next(StreamEvent&) override { return false; }
   StreamState try_next(StreamEvent& event) override {
-    if (lengths_.empty()) return StreamState::kPending;
-    event.token_ids.assign(lengths_.front(), 7);
-    lengths_.pop_front();
+    if (handled_.pieces.empty()) return StreamState::kPending;
+    event.token_ids.assign(handled_.pieces.front(), 7);
+    handled_.pieces.pop_front();
     return StreamState::kEvent;
   }
   StreamState next_for(StreamEvent& event, std::chrono::milliseconds) override { return try_next(event); }
   void on_ready(std::function<void()> callback) override {
-    if (callback && !lengths_.empty()) callback();
+    if (callback && !handled_.pieces.empty()) callback();
   }
-  AnswerFacts facts() const override {
-    AnswerFacts facts;
-    facts.prompt_tokens = 10;
-    return facts;
-  }
-  void cancel() override {}
+  AnswerFacts facts() const override { return handled_.facts; }
+  void cancel() override { handled_.is_cancelled = true; }
   const Status& status() const override { return status_; }
   RequestOutput wait() override { return {}; }
 
  private:
   const std::string id_ = "one";
   const Status status_;
-  std::deque<size_t> lengths_;
+  Handled& handled_;
+};
+
+// Says that something came, and not what.
+class PlainForm final : public AnswerForm {
+ public:
+  std::string whole(const std::vector<RequestOutput>&) override { return "whole"; }
+  std::string piece(size_t, const StreamEvent&, const Usage&) override { return "piece"; }
+  std::string end(const Usage&) override { return "end"; }
 };
 
 class LiveAnswerTest : public ::testing::Test, protected LiveAnswer::Owner {
@@ -86,22 +100,32 @@ class LiveAnswerTest : public ::testing::Test, protected LiveAnswer::Owner {
   ApiError explain(const Status& status) const override { return api_error(status); }
   void on_end(const LiveAnswer&) override { ++ends_; }
 
-  std::shared_ptr<LiveAnswer> make(std::shared_ptr<HttpExchange> exchange, std::deque<size_t> lengths) {
-    LiveAnswer::Streams streams;
-    LiveStream& live = streams.emplace_back();
-    live.stream = std::make_unique<HandledStream>(std::move(lengths));
-    live.grant = limits_.admit("key", {}, 100, 0).grant;
-    return std::make_shared<LiveAnswer>(static_cast<Owner&>(*this), std::move(exchange), std::move(streams), nullptr, false);
+  // A body with a prompt for each of `handled_`, charged with 100 tokens.
+  std::shared_ptr<LiveAnswer> make(std::shared_ptr<HttpExchange> exchange, bool is_streamed = false) {
+    LiveRequest request;
+    for (auto& handled : handled_) request.streams.push_back({std::make_unique<HandledStream>(handled), {}, {}});
+    request.grant = limits_.admit("key", {}, 100, 0).grant;
+    return std::make_shared<LiveAnswer>(static_cast<Owner&>(*this), std::move(exchange), std::move(request),
+                                        std::make_unique<PlainForm>(), is_streamed);
+  }
+  // Its client leaves after a turn.
+  void leave() {
+    const auto exchange = std::make_shared<HandledExchange>(false);
+    const auto answer = make(exchange);
+    answer->start();
+    exchange->turn();
+    exchange->close();
   }
   bool has_room_for(int64_t tokens) { return limits_.admit("key", {}, tokens, 0).status.ok(); }
 
   RequestLimits limits_{{.tokens_per_s = 1, .burst_tokens = 100}, {}};
+  std::deque<Handled> handled_ = std::deque<Handled>(1);
   int ends_ = 0;
 };
 
 TEST_F(LiveAnswerTest, KeepsItselfFromTheFirstTurnUntilItsClientLeaves) {
   const auto exchange = std::make_shared<HandledExchange>(false);
-  auto answer = make(exchange, {});
+  auto answer = make(exchange);
   const std::weak_ptr<LiveAnswer> weak = answer;
   answer->start();
   answer.reset();
@@ -115,7 +139,7 @@ TEST_F(LiveAnswerTest, KeepsItselfFromTheFirstTurnUntilItsClientLeaves) {
 }
 
 TEST_F(LiveAnswerTest, GoesWithItsLastReferenceWhereTheThreadHasStopped) {
-  auto answer = make(std::make_shared<HandledExchange>(true), {});
+  auto answer = make(std::make_shared<HandledExchange>(true));
   const std::weak_ptr<LiveAnswer> weak = answer;
   answer->start();
   answer.reset();
@@ -126,7 +150,7 @@ TEST_F(LiveAnswerTest, GoesWithItsLastReferenceWhereTheThreadHasStopped) {
 TEST_F(LiveAnswerTest, EndsAtOnceWhereTheClientHasLeftBefore) {
   const auto exchange = std::make_shared<HandledExchange>(false);
   exchange->close();
-  auto answer = make(exchange, {});
+  auto answer = make(exchange);
   const std::weak_ptr<LiveAnswer> weak = answer;
   answer->start();
   answer.reset();
@@ -137,7 +161,7 @@ TEST_F(LiveAnswerTest, EndsAtOnceWhereTheClientHasLeftBefore) {
 
 TEST_F(LiveAnswerTest, AnAbortAnswersWithWhy) {
   const auto exchange = std::make_shared<HandledExchange>(false);
-  const auto answer = make(exchange, {});
+  const auto answer = make(exchange);
   answer->start();
   answer->abort(unavailable("the server stops"));
   exchange->turn();
@@ -145,15 +169,47 @@ TEST_F(LiveAnswerTest, AnAbortAnswersWithWhy) {
   EXPECT_EQ(ends_, 1);
 }
 
-TEST_F(LiveAnswerTest, WhoLeavesEarlyHasUsedWhatCame) {
+TEST_F(LiveAnswerTest, AStreamsHeadTellsTheAdaptersOfWhoeverWasFirst) {
+  handled_.resize(2);  // the first prompt waits
+  handled_[1] = {.facts = {.adapters = {{.name = "sql", .generation = 2, .digest = "d"}}, .begun = true}, .pieces = {1}};
   const auto exchange = std::make_shared<HandledExchange>(false);
-  auto answer = make(exchange, {20, 30});
+  const auto answer = make(exchange, /*is_streamed=*/true);
   answer->start();
   exchange->turn();
+  EXPECT_EQ(exchange->status, 200);
+  EXPECT_EQ(exchange->headers.get("X-Choral-Adapter"), "sql; generation=2; digest=d");
   exchange->close();
-  answer.reset();  // its place goes with it
-  EXPECT_FALSE(has_room_for(41)) << "10 of the prompt and 50 of the answer are used";
-  EXPECT_TRUE(has_room_for(40));
+}
+
+TEST_F(LiveAnswerTest, WhoLeavesBeforeTheFirstStepPaysNothing) {
+  handled_[0].facts.prompt_tokens = 90;
+  leave();
+  EXPECT_TRUE(handled_[0].is_cancelled);
+  EXPECT_TRUE(has_room_for(100));
+}
+
+TEST_F(LiveAnswerTest, WhoLeavesInTheirPromptPaysForThePrompt) {
+  handled_[0].facts = {.prompt_tokens = 90, .adapters = {}, .begun = true};
+  leave();
+  EXPECT_FALSE(has_room_for(11));
+  EXPECT_TRUE(has_room_for(10));
+}
+
+TEST_F(LiveAnswerTest, WhoLeavesPaysForWhatWasMadeAndNotForWhatWasRead) {
+  handled_[0] = {.facts = {.prompt_tokens = 10, .adapters = {}, .begun = true, .made_tokens = 70}, .pieces = {20, 30}};
+  leave();
+  EXPECT_FALSE(has_room_for(21));
+  EXPECT_TRUE(has_room_for(20));
+}
+
+TEST_F(LiveAnswerTest, ABodyOfManyPromptsHasOnePlaceAndPaysForThemTogether) {
+  handled_.resize(3);
+  handled_[0].facts = {.prompt_tokens = 10, .adapters = {}, .begun = true, .made_tokens = 20};
+  handled_[2].facts = {.prompt_tokens = 5, .adapters = {}, .begun = true};
+  handled_[1].facts.prompt_tokens = 50;
+  leave();
+  EXPECT_FALSE(has_room_for(66));
+  EXPECT_TRUE(has_room_for(65));
 }
 
 }  // namespace

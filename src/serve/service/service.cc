@@ -18,6 +18,8 @@ namespace choral::serve {
 namespace {
 
 constexpr size_t kMostUnread = 1024;  // requests whose bodies wait to be read; the engine's queue has a limit of its own
+constexpr int kAdapterThreads = 2;    // as the engine's loaders
+constexpr int kGrammarThreads = 4;    // they wait for the compiler's, whose results are kept
 
 void replace_all(std::string& text, const std::string& what, std::string_view with) {
   if (what.size() < 2) return;
@@ -42,6 +44,17 @@ std::string without_absolute_paths(std::string_view text) {
   return out;
 }
 
+using Streams = std::vector<std::unique_ptr<ResponseStream>>;
+
+// For the request's own prompt where there are no others.
+Result<Streams> submitted(LLM& llm, Request request, std::vector<Prompt> prompts) {
+  if (!prompts.empty()) return llm.submit_each(std::move(request), std::move(prompts));
+  CHORAL_TRY(auto stream, llm.submit(std::move(request)));
+  Streams one;
+  one.push_back(std::move(stream));
+  return one;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
@@ -57,6 +70,9 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
     CHORAL_TRY(service->registered_, RegisteredAdapters::open(o.state_directory));
   }
   CHORAL_TRY(service->readers_, WorkQueue::make("the threads that read requests", o.readers, kMostUnread));
+  CHORAL_TRY(service->adapter_calls_, WorkQueue::make("the threads that change adapters", kAdapterThreads, kMostUnread));
+  CHORAL_TRY(service->grammar_readers_,
+             WorkQueue::make("the threads that read requests with grammars", kGrammarThreads, kMostUnread));
   CHORAL_TRY(service->probes_, WorkQueue::make("the thread that asks for the engine's health", 1, kMostUnread));
   return service;
 }
@@ -69,6 +85,8 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   const TemplateTools told = tools_of_template(llm.info().tool_template);
   tool_format_ = options_.tool_format.value_or(told.format);
   if (!options_.tool_format && !told.note.empty()) CHORAL_LOG(kInfo, "tools: {}", told.note);
+  batch_ = options.max_num_seqs;
+  most_waiting_ = options.max_waiting;
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
   metrics_ = std::make_unique<Metrics>(options_.base_names.front(), llm.info(), options);
   if (registered_) reload_registered(llm);
@@ -85,8 +103,25 @@ void Service::reload_registered(LLM& llm) {
     return;
   }
   for (const auto& adapter : *all) {
-    const Status loaded = llm.load_adapter({.name = adapter.name, .path = adapter.path, .pinned = adapter.pinned}, true);
+    const Status loaded = llm.load_adapter({.name = adapter.name,
+                                            .path = adapter.path,
+                                            .pinned = adapter.pinned,
+                                            .last_generation = static_cast<int>(adapter.generation),
+                                            .last_digest = adapter.digest},
+                                           true);
     if (!loaded.ok()) CHORAL_LOG(kError, "registered adapter '{}' is not served: {}", adapter.name, loaded.message());
+  }
+  keep_seen(llm);
+}
+
+// So that generations go on counting after a restart: an old one must not name another content.
+void Service::keep_seen(const LLM& llm) {
+  for (const auto& adapter : llm.adapters()) {
+    if (adapter.generation == 0) continue;
+    const Status kept = registered_->set_seen(adapter.name, adapter.generation, adapter.digest);
+    if (kept.ok()) continue;
+    CHORAL_LOG(kError, "the generations of registered adapters are not kept: {}", kept.message());
+    return;
   }
 }
 
@@ -106,10 +141,12 @@ Status Service::watch_root(LLM& llm) {
 }
 
 void Service::stop() {
-  for (const auto* queue : {&readers_, &probes_}) {
+  for (const auto* queue : {&readers_, &grammar_readers_, &adapter_calls_, &probes_}) {
     if (*queue) (*queue)->stop();
   }
   watcher_.reset();  // which requests that are being read may list
+  LLM* const engine = llm_.exchange(nullptr);
+  if (registered_ && engine != nullptr) keep_seen(*engine);
 }
 
 std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
@@ -117,33 +154,46 @@ std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
 }
 
 std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
-                                            LiveStream& out) {
+                                            std::vector<Prompt> prompts, LiveRequest& out) {
   const auto holder = key_holder(exchange->request());
+  const std::string key = holder ? holder->name : "";
   time_limits_.hold(request);
-  auto verdict =
-      limits_->admit(holder ? holder->name : "", request.adapters, most_tokens(request, llm.info().max_model_len), now_s());
-  if (!verdict.status.ok()) {
-    metrics_->reject(verdict.by_adapter ? Rejection::kAdapterLimit : Rejection::kKeyLimit);
-    HttpResponse refusal = error(verdict.status);
-    refusal.headers.set("Retry-After", fmt::format("{:.0f}", verdict.retry_after_s));
-    return refusal;
-  }
+  auto verdict = limits_->admit(key, request.adapters, most_tokens(request, prompts, llm.info().max_model_len), now_s());
+  if (!verdict.status.ok())
+    return refusal(verdict.by_adapter ? Rejection::kAdapterLimit : Rejection::kKeyLimit, verdict.status, verdict.retry_after_s);
+  const int64_t answers = request.embedding ? 1 : answers_made(request.sampling);  // to a prompt
+  auto place = place_of(llm, key, answers * std::max<int64_t>(std::ssize(prompts), 1));
+  if (!place.ok()) return refusal(Rejection::kKeyLimit, place.status(), RateLimiter::kMinRetry_s);
   const std::vector<AdapterUse> adapters = request.adapters;
-  const SamplingParams counted = request.sampling;
+  SamplingParams counted;
+  counted.n = request.sampling.n;
+  counted.max_tokens = request.sampling.max_tokens;
   const double arrival_s = now_s();
-  auto stream = llm.submit(std::move(request));
-  if (!stream.ok()) {
-    const Status& status = stream.status();
+  auto streams = submitted(llm, std::move(request), std::move(prompts));
+  if (!streams.ok()) {
+    const Status& status = streams.status();
     if (status.code() == Code::kResourceExhausted) metrics_->reject(Rejection::kQueueFull);
     if (status.code() == Code::kNotFound && !adapters.empty())
       return unknown_model(model.empty() ? adapters.front().name : model);
     return error(status);
   }
-  out = {.stream = *std::move(stream),
-         .meter = metrics_->begin(adapters, counted, arrival_s),
-         .grant = std::move(verdict.grant),
-         .completions = completions_charged(counted)};
+  out.grant = std::move(verdict.grant);
+  for (auto& stream : *streams)
+    out.streams.push_back({std::move(stream), metrics_->begin(adapters, counted, arrival_s), place->split(answers)});
   return std::nullopt;
+}
+
+// Where clients are told apart by their keys, each leaves room to others.
+Result<QueueShares::Place> Service::place_of(LLM& llm, std::string_view key, int64_t answers) {
+  if (!keys_->several()) return QueueShares::Place();
+  return shares_.take(key, answers, {.batch = batch_, .waiting = llm.stats().waiting, .most_waiting = most_waiting_});
+}
+
+HttpResponse Service::refusal(Rejection reason, const Status& status, double retry_after_s) {
+  metrics_->reject(reason);
+  HttpResponse response = error(status);
+  if (response.status == 429) response.headers.set("Retry-After", fmt::format("{:.0f}", retry_after_s));
+  return response;
 }
 
 void Service::note_unknown(const std::vector<std::string>& fields) {
@@ -205,6 +255,8 @@ void Service::with_engine(Exchange exchange, Work work) {
 }
 
 void Service::with_model(Exchange exchange, Work work) { run(*readers_, std::move(exchange), std::move(work)); }
+void Service::with_adapters(Exchange exchange, Work work) { run(*adapter_calls_, std::move(exchange), std::move(work)); }
+void Service::with_grammar(Exchange exchange, Work work) { run(*grammar_readers_, std::move(exchange), std::move(work)); }
 void Service::probe(Exchange exchange, Work work) { run(*probes_, std::move(exchange), std::move(work)); }
 
 void Service::run(WorkQueue& queue, Exchange exchange, Work work) {
@@ -291,8 +343,8 @@ HttpResponse Service::unknown_model(std::string_view model) const {
        .param = "model"});
 }
 
-void Service::start(Exchange exchange, LiveAnswer::Streams streams, std::unique_ptr<AnswerForm> form, bool is_streamed) {
-  auto answer = std::make_shared<LiveAnswer>(static_cast<LiveAnswer::Owner&>(*this), std::move(exchange), std::move(streams),
+void Service::start(Exchange exchange, LiveRequest request, std::unique_ptr<AnswerForm> form, bool is_streamed) {
+  auto answer = std::make_shared<LiveAnswer>(static_cast<LiveAnswer::Owner&>(*this), std::move(exchange), std::move(request),
                                              std::move(form), is_streamed);
   {
     const std::lock_guard lock(mutex_);

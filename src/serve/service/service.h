@@ -16,6 +16,7 @@
 #include "serve/http/allowed_hosts.h"
 #include "serve/http/exchange.h"
 #include "serve/keys/api_keys.h"
+#include "serve/keys/queue_shares.h"
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
 #include "serve/service/live_answer.h"
@@ -72,6 +73,9 @@ class Service : private LiveAnswer::Owner {
   void with_engine(Exchange exchange, Work work);
   // The same while draining, for what the engine has no part in.
   void with_model(Exchange exchange, Work work);
+  // The same on threads of their own, for what takes seconds while others should be read: adapters are loaded, grammars compiled.
+  void with_adapters(Exchange exchange, Work work);
+  void with_grammar(Exchange exchange, Work work);
   // The same on a thread of its own: busy readers say nothing of the engine's health.
   void probe(Exchange exchange, Work work);
 
@@ -94,9 +98,10 @@ class Service : private LiveAnswer::Owner {
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
 
-  // Counts the request, holds it to its limits and gives it to the engine. The answer else. `model`: as the client named it.
+  // Holds the request to its limits and its key's share of the queue, and gives it to the engine, for its own prompt or for each
+  // of `prompts`, all of them or none; then counts it. The answer else. `model`: as the client named it.
   std::optional<HttpResponse> submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
-                                     LiveStream& out);
+                                     std::vector<Prompt> prompts, LiveRequest& out);
   void note_unknown(const std::vector<std::string>& fields);
   void note_answer(std::string_view route, int status);
   std::string metrics_text();
@@ -109,7 +114,7 @@ class Service : private LiveAnswer::Owner {
   // What a request may name, whether it ever did: those of the engine and those that lie in the adapter root. Sorted.
   std::vector<std::string> adapter_names() const;
 
-  void start(Exchange exchange, LiveAnswer::Streams streams, std::unique_ptr<AnswerForm> form, bool is_streamed);
+  void start(Exchange exchange, LiveRequest request, std::unique_ptr<AnswerForm> form, bool is_streamed);
   void abort_all(const Status& status);
   // Ends the readers' threads; later requests are refused.
   void stop();
@@ -121,7 +126,10 @@ class Service : private LiveAnswer::Owner {
 
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
   void run(WorkQueue& queue, Exchange exchange, Work work);
+  Result<QueueShares::Place> place_of(LLM& llm, std::string_view key, int64_t answers);
+  HttpResponse refusal(Rejection reason, const Status& status, double retry_after_s);
   void reload_registered(LLM& llm);
+  void keep_seen(const LLM& llm);
   Status watch_root(LLM& llm);
 
   ServiceOptions options_;
@@ -132,10 +140,12 @@ class Service : private LiveAnswer::Owner {
   TimeLimits time_limits_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;
+  QueueShares shares_;
+  int64_t batch_ = 0, most_waiting_ = 0;  // the engine's, in answers
   std::unique_ptr<RegisteredAdapters> registered_;
   std::unique_ptr<Metrics> metrics_;  // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
-  std::unique_ptr<WorkQueue> readers_, probes_;
+  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<AdapterUse> base_adapters_;

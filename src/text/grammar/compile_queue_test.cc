@@ -37,7 +37,7 @@ class Gate {
   int waiting_ = 0;
 };
 
-class NoGrammar final : public Grammar {
+class NoGrammar : public Grammar {
   Result<std::unique_ptr<GrammarMatcher>> matcher() const override { return unsupported("no matcher"); }
 };
 Result<CompiledGrammar> some() { return CompiledGrammar{std::make_shared<NoGrammar>(), 100}; }
@@ -108,7 +108,7 @@ TEST(CompileQueue, OnlySoManyWait) {
 }
 
 TEST(GrammarCache, IsBoundedInNumberAndBytes) {
-  GrammarCache cache(3, 1000);
+  GrammarCache cache(3, 1000, 1000);
   const auto add = [&](const std::string& key, size_t bytes) { cache.add(key, {std::make_shared<NoGrammar>(), bytes}); };
   for (const char* key : {"a", "b", "c"}) add(key, 100);
   EXPECT_TRUE(cache.find("a"));  // now b is the oldest
@@ -122,6 +122,33 @@ TEST(GrammarCache, IsBoundedInNumberAndBytes) {
   EXPECT_FALSE(cache.find("f"));
   add("e", 10);
   EXPECT_EQ(cache.size_bytes(), 12u);
+}
+
+// A grammar with its share of the memory, as compilers make them.
+struct HeldGrammar : NoGrammar {
+  GrammarHold hold;
+};
+
+TEST(GrammarCache, WhatAnswersInFlightHoldCountsToo) {
+  GrammarCache cache(9, 1000, 100);
+  const auto compile = [&](const std::string& key) -> Result<std::shared_ptr<const Grammar>> {
+    auto grammar = std::make_shared<HeldGrammar>();
+    CHORAL_TRY(grammar->hold, cache.hold(40));
+    cache.add(key, {grammar, 40});
+    return std::shared_ptr<const Grammar>(grammar);
+  };
+  auto in_flight = compile("a");
+  ASSERT_TRUE(in_flight.ok());
+  ASSERT_TRUE(compile("b").ok());
+  ASSERT_TRUE(compile("c").ok()) << "those that only the cache has make room";
+  EXPECT_FALSE(cache.find("b"));
+  auto second = compile("d");
+  ASSERT_TRUE(second.ok());
+  const auto refused = compile("e");
+  EXPECT_EQ(refused.status().code(), Code::kResourceExhausted) << "two answers hold 80 of 100";
+  in_flight = Status(Code::kCancelled, "it ended");
+  EXPECT_TRUE(compile("e").ok());
+  EXPECT_EQ(cache.hold(101).status().code(), Code::kTooLarge) << "waiting would not help";
 }
 
 }  // namespace

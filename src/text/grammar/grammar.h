@@ -48,6 +48,7 @@ struct GrammarLimits {
   size_t max_waiting = 64;  // compilations that wait for a thread
   size_t max_cached = 256;
   size_t max_cached_bytes = 256 * 1024 * 1024;
+  size_t max_live_bytes = 1024 * 1024 * 1024;  // of compiled grammars, those included that answers in flight hold
 };
 
 struct GrammarOptions {
@@ -61,7 +62,7 @@ class GrammarCompiler {
   virtual ~GrammarCompiler() = default;
   // Blocks for max_compile_s at most. The same wish gives the same grammar while it is cached. invalid_argument: the wish is
   // broken, with the place; too_large: over a limit; unsupported: the library is needed and is not there; deadline_exceeded: it
-  // takes too long; resource_exhausted: others take too long.
+  // takes too long; resource_exhausted: others take too long, or answers in flight hold too much memory.
   virtual Result<std::shared_ptr<const Grammar>> compile(const StructuredOutput& wanted) = 0;
   // Why only JSON objects and choices are served, and what to install; fine when all kinds are. For the operator: it may name
   // folders of this machine, which refusals of compile() do not.

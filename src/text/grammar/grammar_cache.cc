@@ -21,6 +21,23 @@ void GrammarCache::add(const std::string& key, const CompiledGrammar& compiled) 
   bytes_ += bytes;
 }
 
+Result<GrammarHold> GrammarCache::hold(size_t bytes) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  if (bytes > max_live_bytes_) {
+    return too_large("this grammar takes {} MiB once compiled, and all together may take {} MiB; make it smaller", bytes / kMiB,
+                     max_live_bytes_ / kMiB);
+  }
+  const std::lock_guard lock(mutex_);
+  const auto fits = [&] { return *live_bytes_ + bytes <= max_live_bytes_; };
+  while (!fits() && !entries_.empty()) drop(std::prev(entries_.end()));
+  if (!fits()) {
+    return resource_exhausted("the grammars of answers in flight take {} MiB, and may take {} MiB; try again later",
+                              *live_bytes_ / kMiB, max_live_bytes_ / kMiB);
+  }
+  *live_bytes_ += bytes;
+  return GrammarHold(nullptr, [live = live_bytes_, bytes](const void*) { *live -= bytes; });
+}
+
 size_t GrammarCache::size_bytes() const {
   const std::lock_guard lock(mutex_);
   return bytes_;

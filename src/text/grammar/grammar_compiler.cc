@@ -55,7 +55,7 @@ class Compiler final : public GrammarCompiler {
             std::make_shared<const JsonTextAutomaton>(
                 JsonTextAutomaton::Top::kObject, JsonLimits{.max_depth = std::clamp(limits_.max_depth, 1, 64)}, json_tokens_),
             vocabulary_)),
-        cache_(std::make_shared<GrammarCache>(limits_.max_cached, limits_.max_cached_bytes)),
+        cache_(std::make_shared<GrammarCache>(limits_.max_cached, limits_.max_cached_bytes, limits_.max_live_bytes)),
         queue_(limits_.compile_threads, limits_.max_waiting, limits_.max_compile_s) {
     open_library(options.library);
   }
@@ -64,11 +64,7 @@ class Compiler final : public GrammarCompiler {
     switch (wanted.kind) {
       case Kind::kNone: return invalid_argument("no structured output is asked for");
       case Kind::kJsonObject: return json_object_;
-      case Kind::kChoice: {
-        CHORAL_RETURN_IF_ERROR(check_choices(wanted.choices, limits_));
-        return std::make_shared<const AutomatonGrammar<ChoiceAutomaton>>(
-            std::make_shared<const ChoiceAutomaton>(wanted.choices, trie_), vocabulary_);
-      }
+      case Kind::kChoice: return one_of(wanted.choices);
       case Kind::kJsonSchema: CHORAL_RETURN_IF_ERROR(check_json_schema(wanted.text, limits_)); break;
       case Kind::kRegex: CHORAL_RETURN_IF_ERROR(check_regex(wanted.text, {.max_bytes = limits_.max_regex_bytes})); break;
       case Kind::kGrammar: CHORAL_RETURN_IF_ERROR(check_ebnf(wanted.text, limits_)); break;
@@ -80,6 +76,16 @@ class Compiler final : public GrammarCompiler {
   Status library_status() const override { return library_status_; }
 
  private:
+  Result<SharedGrammar> one_of(const std::vector<std::string>& choices) {
+    CHORAL_RETURN_IF_ERROR(check_choices(choices, limits_));
+    size_t bytes = 0;
+    for (const auto& choice : choices) bytes += sizeof(choice) + choice.size();
+    CHORAL_TRY(const GrammarHold hold, cache_->hold(bytes));
+    const std::shared_ptr<const ChoiceAutomaton> automaton(new ChoiceAutomaton(choices, trie_),
+                                                           [hold](const ChoiceAutomaton* each) { delete each; });
+    return std::make_shared<const AutomatonGrammar<ChoiceAutomaton>>(automaton, vocabulary_);
+  }
+
   void open_library(const std::filesystem::path& folder) {
     auto library = XgrammarLibrary::open(folder);
     if (library.ok()) {
@@ -107,7 +113,7 @@ class Compiler final : public GrammarCompiler {
     if (auto known = cache_->find(key)) return known;
     // All by value or shared: the job may outlive this compiler.
     auto job = [xgrammar = xgrammar_, cache = cache_, wanted, key]() -> Result<CompiledGrammar> {
-      CHORAL_TRY(CompiledGrammar compiled, xgrammar->compile(wanted));
+      CHORAL_TRY(CompiledGrammar compiled, xgrammar->compile(wanted, [&](size_t bytes) { return cache->hold(bytes); }));
       cache->add(key, compiled);
       return compiled;
     };

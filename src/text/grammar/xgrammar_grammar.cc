@@ -157,7 +157,7 @@ Result<std::shared_ptr<const XgrammarCompiler::Tokens>> XgrammarCompiler::tokens
   return with_markers_;
 }
 
-Result<CompiledGrammar> XgrammarCompiler::compile(const StructuredOutput& wanted) const {
+Result<CompiledGrammar> XgrammarCompiler::compile(const StructuredOutput& wanted, const TakeHold& hold) const {
   CHORAL_TRY(const std::shared_ptr<const Tokens> tokens, tokens_for(wanted));
   // One thread; no cache of its own, for ours counts entries and bytes.
   std::array<Any, 4> settings = {tokens->info.view(), ffi_integer(1), ffi_boolean(false), ffi_integer(-1)};
@@ -192,10 +192,12 @@ Result<CompiledGrammar> XgrammarCompiler::compile(const StructuredOutput& wanted
   CHORAL_TRY(FfiValue compiled, run());
   std::array<Any, 1> self = {compiled.view()};
   CHORAL_TRY(const FfiValue bytes, library_->call(methods.grammar_bytes, self));
-  Shared shared{library_, vocabulary_, wanted.kind == StructuredOutput::Kind::kJsonSchema ? json_ : nullptr, tokens};
+  const auto size_bytes = static_cast<size_t>(std::max<int64_t>(bytes.integer(), 0));
+  Shared shared{library_, vocabulary_, wanted.kind == StructuredOutput::Kind::kJsonSchema ? json_ : nullptr, tokens, {}};
+  CHORAL_TRY(shared.hold, hold(size_bytes));
   const auto grammar = std::make_shared<OwnGrammar>(std::move(shared), std::move(compiled));
   CHORAL_RETURN_IF_ERROR(expect_some_text(*grammar));
-  return CompiledGrammar{grammar, static_cast<size_t>(std::max<int64_t>(bytes.integer(), 0))};
+  return CompiledGrammar{grammar, size_bytes};
 }
 
 // A schema that leads only to itself, a rule without an end: the library makes a grammar of it that takes nothing.

@@ -2,6 +2,7 @@
 // compiler of its own; a grammar is immutable; a matcher belongs to one thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -18,14 +19,19 @@ struct CompiledGrammar {
   size_t bytes = 0;  // of memory, by the library's account
 };
 
+// A share of the memory for grammars, given back with its last copy (grammar_cache.h).
+using GrammarHold = std::shared_ptr<const void>;
+using TakeHold = std::function<Result<GrammarHold>(size_t bytes)>;
+
 class XgrammarCompiler {
  public:
   static Result<std::unique_ptr<XgrammarCompiler>> create(std::shared_ptr<const XgrammarLibrary> library,
                                                           std::shared_ptr<const GrammarVocabulary> vocabulary,
                                                           std::shared_ptr<const JsonTokens> json_tokens);
 
-  // Takes as long as the library takes. The wish has passed json_schema_check.h and regex_size.h.
-  Result<CompiledGrammar> compile(const StructuredOutput& wanted) const;
+  // Takes as long as the library takes. The wish has passed json_schema_check.h and regex_size.h. What is compiled and its
+  // matchers keep what `hold` gives.
+  Result<CompiledGrammar> compile(const StructuredOutput& wanted, const TakeHold& hold) const;
 
  private:
   // The library's view of the vocabulary. Structural tags may name special tokens (markers of tool calls), which then count as
@@ -47,6 +53,7 @@ class XgrammarCompiler {
     std::shared_ptr<const GrammarVocabulary> vocabulary;
     std::shared_ptr<const JsonTextAutomaton> json;  // null: the answer is no JSON
     std::shared_ptr<const Tokens> tokens;
+    GrammarHold hold;
   };
   class OwnGrammar;
   class OwnMatcher;
