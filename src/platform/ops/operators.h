@@ -39,9 +39,9 @@ struct Matmul : OpTraits {
   static Status conform(Conformance&);
 };
 
-// What adapters add to a matmul: every middle = factor · scale · x·Aᵀ, then every y += B·middle.
-struct LoRAShrink : OpTraits {
-  CHORAL_OP(lora_shrink);
+// What adapters whose panels the host packed add to a matmul: every middle = factor · scale · x·Aᵀ, then every y += B·middle.
+struct PackedLoRAShrink : OpTraits {
+  CHORAL_OP(packed_lora_shrink);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr std::string_view kHostsOwn = "adapters' panels are the host's";
@@ -49,21 +49,21 @@ struct LoRAShrink : OpTraits {
   static Call forward_cpu, forward_native;
 };
 
-struct LoRAExpand : OpTraits {
-  CHORAL_OP(lora_expand);
+struct PackedLoRAExpand : OpTraits {
+  CHORAL_OP(packed_lora_expand);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::in_place;
-  static constexpr std::string_view kHostsOwn = LoRAShrink::kHostsOwn;
+  static constexpr std::string_view kHostsOwn = PackedLoRAShrink::kHostsOwn;
   using Call = void(const Context&, std::span<const kernels::LoRAExpand> expands);
   static Call forward_cpu, forward_native;
 };
 
 // What adapters add to queries that keys' projection was moved into: y += factor · scale · q·B·A of each head.
-struct LoRAAbsorb : OpTraits {
-  CHORAL_OP(lora_absorb);
+struct PackedLoRAAbsorb : OpTraits {
+  CHORAL_OP(packed_lora_absorb);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::in_place;
-  static constexpr std::string_view kHostsOwn = LoRAShrink::kHostsOwn;
+  static constexpr std::string_view kHostsOwn = PackedLoRAShrink::kHostsOwn;
   using Call = void(const Context&, std::span<const kernels::LoRAAbsorb> items);
   static Call forward_cpu, forward_native;
 };
@@ -409,10 +409,10 @@ struct MatmulQuantised : OpTraits {
 }  // namespace ops
 
 // In the order in which tables are shown.
-using AllOps = OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::LoRAAbsorb, ops::BgmvShrink, ops::BgmvExpand,
-                      ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale,
-                      ops::GatherRows, ops::TakeRows, ops::Add, ops::Scale, ops::MoeGating, ops::MoeCombine, ops::SoftCap,
-                      ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul,
+using AllOps = OpList<ops::Matmul, ops::PackedLoRAShrink, ops::PackedLoRAExpand, ops::PackedLoRAAbsorb, ops::BgmvShrink,
+                      ops::BgmvExpand, ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice,
+                      ops::BgmvScale, ops::GatherRows, ops::TakeRows, ops::Add, ops::Scale, ops::MoeGating, ops::MoeCombine,
+                      ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul,
                       ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv,
                       ops::GroupedMatmul, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
