@@ -227,4 +227,34 @@ typedef struct choral_lora_args {
   const int32_t* ranks; /* [stack.slots], each at most the stack's rank; or null: nothing is said. Minor 5 */
 } choral_lora_args;
 
+/* One projection of those that lora_shrink and lora_expand take together. */
+typedef struct choral_lora_slice {
+  choral_lora_stack stack; /* A [slots, rank, in] of a shrink, B [slots, out, rank] of an expand */
+  const int32_t* ranks;    /* as in choral_lora_args */
+  choral_matrix middle;    /* [rows, rank], which a shrink writes and an expand reads */
+  int64_t y_begin;         /* of an expand: columns [y_begin, y_begin + out) of y are this projection's */
+} choral_lora_slice;
+
+#define CHORAL_LORA_SLICES 4
+
+/* "lora_shrink" 1, "lora_expand" 1, fused operators: the shrinks of projections that share x (q, k and v; gate and up), or the
+ * expands of those that share y. For each slice middle = scaling · x·Aᵀ, or y = middle·Bᵀ (+ y, where `add` is not 0), by the
+ * rules of the operators on stacks. Rows are named as for bgmv_ where `starts` is null, else as for sgmv_; a row has the same
+ * slot in all slices, whose stacks have one dtype. No slice writes what another reads or writes, and its bits do not depend on
+ * the others. Minor 6 */
+typedef struct choral_lora_slices_args {
+  choral_header header;
+  choral_matrix x;        /* [rows, in], of a shrink */
+  choral_matrix y;        /* [rows, any], of an expand */
+  const int32_t* slot_of; /* [rows], or [sequence_count] */
+  const int32_t* starts;  /* [sequence_count], or null; with it the next three */
+  const int32_t* lengths;
+  int64_t sequence_count;
+  int64_t max_length;
+  float scaling;
+  int32_t add;
+  int64_t slice_count; /* 1 to CHORAL_LORA_SLICES */
+  choral_lora_slice slices[CHORAL_LORA_SLICES];
+} choral_lora_slices_args;
+
 #endif

@@ -300,6 +300,23 @@ constexpr Operator<choral_lora_args> kSgmvExpand{"sgmv_expand", expand_rules<by_
 constexpr Operator<choral_lora_args> kSgmvExpandSlice{"sgmv_expand_slice", expand_rules<by_sequence>, lora_rows,
                                                       sgmv_expand_slice};
 
+// Each slice keeps the rules of the operator that it is by itself.
+template <auto kPartOf, auto kRowRules, auto kSequenceRules>
+void slices_rules(Rules& rules, const choral_lora_slices_args& a) {
+  rules.expect(a.slice_count >= 1 && a.slice_count <= CHORAL_LORA_SLICES, "there is no such number of slices");
+  for (int64_t i = 0; rules.status() == nullptr && i < a.slice_count; ++i) {
+    rules.expect(a.slices[i].stack.dtype == a.slices[0].stack.dtype, "the stacks of slices have one type");
+    (a.starts == nullptr ? kRowRules : kSequenceRules)(rules, kPartOf(a, a.slices[i]));
+  }
+}
+
+constexpr Operator<choral_lora_slices_args> kLoraShrink{"lora_shrink",
+                                                        slices_rules<shrink_of, shrink_rules<by_row>, shrink_rules<by_sequence>>,
+                                                        [](const choral_lora_slices_args& a) { return a.x.rows; }, lora_shrink};
+constexpr Operator<choral_lora_slices_args> kLoraExpand{"lora_expand",
+                                                        slices_rules<expand_of, expand_rules<by_row>, expand_rules<by_sequence>>,
+                                                        [](const choral_lora_slices_args& a) { return a.y.rows; }, lora_expand};
+
 void scale_rules(Rules& rules, const choral_lora_args& a) {
   rules.stack(a.stack);
   rules.take(a.stack.dtype == CHORAL_F32, "factors", a.stack.dtype);
@@ -331,8 +348,9 @@ constexpr choral_op kOps[] = {entry<kMatmul>(),
                               entry<kSgmvExpandSlice>(),
                               entry<kBgmvScale>()};
 
-constexpr choral_op kFusedOps[] = {entry<kAddRmsNorm>(), entry<kQkNormRope>(), entry<kRopeWriteKv>(),
-                                   entry<kGroupedMatmul>(run_grouped)};
+constexpr choral_op kFusedOps[] = {entry<kAddRmsNorm>(),  entry<kQkNormRope>(),
+                                   entry<kRopeWriteKv>(), entry<kGroupedMatmul>(run_grouped),
+                                   entry<kLoraShrink>(),  entry<kLoraExpand>()};
 
 }  // namespace
 

@@ -116,11 +116,21 @@ static choral_status* grouped_matmul(choral_device* device, choral_stream* strea
   return services->grouped_matmul(device, stream, args);
 }
 
+static choral_status* lora_shrink(choral_device* device, choral_stream* stream, const void* args) {
+  return services->lora_shrink(device, stream, args);
+}
+
+static choral_status* lora_expand(choral_device* device, choral_stream* stream, const void* args) {
+  return services->lora_expand(device, stream, args);
+}
+
 static const choral_op ops[] = {
     {CHORAL_HEADER(choral_op), "add_rms_norm", 1, 0, add_rms_norm},
     {CHORAL_HEADER(choral_op), "qk_norm_rope", 1, 0, qk_norm_rope},
     {CHORAL_HEADER(choral_op), "rope_write_kv", 1, 0, rope_write_kv},
     {CHORAL_HEADER(choral_op), "grouped_matmul", 1, 0, grouped_matmul},
+    {CHORAL_HEADER(choral_op), "lora_shrink", 1, 0, lora_shrink},
+    {CHORAL_HEADER(choral_op), "lora_expand", 1, 0, lora_expand},
 };
 
 CHORAL_PLUGIN_EXPORT const choral_op* choral_ref_fused_ops(const ref_services* given, int64_t* count);

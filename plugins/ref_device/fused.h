@@ -6,7 +6,7 @@
 #include "mapping.h"
 #include "queue.h"
 
-#define REF_FUSED_NUMBER 3
+#define REF_FUSED_NUMBER 4
 
 typedef struct ref_services {
   uint32_t number; /* REF_FUSED_NUMBER */
@@ -19,6 +19,8 @@ typedef struct ref_services {
   choral_vector (*map_vector)(choral_device*, const char* what, choral_vector vector, int64_t size, choral_status** error);
   choral_kv_cache (*map_cache)(choral_device*, const char* what, choral_kv_cache cache, choral_status** error);
   choral_op_fn grouped_matmul; /* needs the plug-in's own weights */
+  choral_op_fn lora_shrink;    /* these two are their parts, whose code is the plug-in's */
+  choral_op_fn lora_expand;
   choral_status* (*submit)(choral_device*, choral_stream*, ref_run_fn run, const void* args, size_t arg_bytes);
 } ref_services;
 

@@ -11,8 +11,8 @@
 #include "ops.h"
 
 static const ref_services services = {
-    REF_FUSED_NUMBER, ref_read,       ref_fail,      ref_expect,         ref_map_array,
-    ref_map_matrix,   ref_map_vector, ref_map_cache, ref_grouped_matmul, ref_submit,
+    REF_FUSED_NUMBER, ref_read,      ref_fail,           ref_expect,      ref_map_array,   ref_map_matrix,
+    ref_map_vector,   ref_map_cache, ref_grouped_matmul, ref_lora_shrink, ref_lora_expand, ref_submit,
 };
 
 /* CHORAL_REF_FUSED, or the file beside the one this code is in. */

@@ -25,4 +25,6 @@ choral_status* ref_bgmv_expand(choral_device* device, choral_stream* stream, con
 choral_status* ref_bgmv_scale(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_sgmv_shrink(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_sgmv_expand(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_lora_shrink(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_lora_expand(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_noop(choral_device* device, choral_stream* stream, const void* args); /* measures the border */

@@ -74,10 +74,9 @@ static void run_bgmv_scale(const void* args, ref_failure* failure) { by_row(args
 static void run_sgmv_shrink(const void* args, ref_failure* failure) { by_sequence(args, kShrink, failure); }
 static void run_sgmv_expand(const void* args, ref_failure* failure) { by_sequence(args, kExpand, failure); }
 
-static choral_status* submit(choral_device* device, choral_stream* stream, const void* args, const char* name, form what,
-                             int sequences, ref_run_fn run) {
-  choral_lora_args a;
-  ref_read(&a, args, sizeof a);
+/* Arguments as they are queued, or an error. */
+static choral_status* map(choral_device* device, choral_lora_args* args, const char* name, form what, int sequences) {
+  choral_lora_args a = *args;
   choral_status* error = NULL;
   const int64_t element = ref_float_bytes(a.stack.dtype);
   ref_expect(element != 0 && (what != kScale || a.stack.dtype == CHORAL_F32), name, "stacks hold f32, f16 or bf16; factors f32",
@@ -103,7 +102,47 @@ static choral_status* submit(choral_device* device, choral_stream* stream, const
     a.starts = ref_map_array(device, name, a.starts, named, sizeof *a.starts, &error);
     a.lengths = ref_map_array(device, name, a.lengths, named, sizeof *a.lengths, &error);
   }
+  *args = a;
+  return error;
+}
+
+static choral_status* submit(choral_device* device, choral_stream* stream, const void* args, const char* name, form what,
+                             int sequences, ref_run_fn run) {
+  choral_lora_args a;
+  ref_read(&a, args, sizeof a);
+  choral_status* error = map(device, &a, name, what, sequences);
   return error != NULL ? error : ref_submit(device, stream, run, &a, sizeof a);
+}
+
+/* One after the other: what a device gains by one launch for all is its own business. All are looked at before the first is
+ * queued, so a call that fails has changed nothing. */
+static choral_status* submit_slices(choral_device* device, choral_stream* stream, const void* args, const char* name, form what,
+                                    ref_run_fn run_rows, ref_run_fn run_sequences) {
+  choral_lora_slices_args a;
+  choral_lora_args parts[CHORAL_LORA_SLICES];
+  ref_read(&a, args, sizeof a);
+  choral_status* error = NULL;
+  ref_expect(a.slice_count >= 1 && a.slice_count <= CHORAL_LORA_SLICES, name, "there is no such number of slices", &error);
+  for (int64_t i = 0; error == NULL && i < a.slice_count; ++i) {
+    const choral_lora_slice* slice = &a.slices[i];
+    const choral_lora_args part = {.x = what == kShrink ? a.x : slice->middle,
+                                   .stack = slice->stack,
+                                   .y = what == kShrink ? slice->middle : a.y,
+                                   .slot_of = a.slot_of,
+                                   .starts = a.starts,
+                                   .lengths = a.lengths,
+                                   .sequence_count = a.sequence_count,
+                                   .slice_begin = slice->y_begin,
+                                   .scaling = a.scaling,
+                                   .add = a.add,
+                                   .ranks = slice->ranks};
+    parts[i] = part;
+    error = map(device, &parts[i], name, what, a.starts != NULL);
+  }
+  const ref_run_fn run = a.starts != NULL ? run_sequences : run_rows;
+  if (error == NULL) error = ref_submit(device, stream, run, &parts[0], sizeof parts[0]);
+  for (int64_t i = 1; error == NULL && i < a.slice_count; ++i) ref_push(stream, run, &parts[i], sizeof parts[i], 0);
+  return error;
 }
 
 choral_status* ref_bgmv_shrink(choral_device* device, choral_stream* stream, const void* args) {
@@ -120,4 +159,10 @@ choral_status* ref_sgmv_shrink(choral_device* device, choral_stream* stream, con
 }
 choral_status* ref_sgmv_expand(choral_device* device, choral_stream* stream, const void* args) {
   return submit(device, stream, args, "sgmv_expand", kExpand, 1, run_sgmv_expand);
+}
+choral_status* ref_lora_shrink(choral_device* device, choral_stream* stream, const void* args) {
+  return submit_slices(device, stream, args, "lora_shrink", kShrink, run_bgmv_shrink, run_sgmv_shrink);
+}
+choral_status* ref_lora_expand(choral_device* device, choral_stream* stream, const void* args) {
+  return submit_slices(device, stream, args, "lora_expand", kExpand, run_bgmv_expand, run_sgmv_expand);
 }

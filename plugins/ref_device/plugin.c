@@ -46,7 +46,8 @@ static const choral_op ops[] = {
 
 static const choral_op custom_ops[] = {{CHORAL_HEADER(choral_op), "rms_norm", 1, 0, ref_rms_norm_oot}};
 
-static const char* const fused_op_names[] = {"add_rms_norm", "qk_norm_rope", "rope_write_kv", "grouped_matmul"};
+static const char* const fused_op_names[] = {"add_rms_norm",   "qk_norm_rope", "rope_write_kv",
+                                             "grouped_matmul", "lora_shrink",  "lora_expand"};
 
 static const choral_patch patches[] = {
     {CHORAL_HEADER(choral_patch), "rotary-on-host", "op", "rotary_embedding", "cpu", "CHORAL_REF_PATCH asks for it"}};

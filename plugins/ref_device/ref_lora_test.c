@@ -138,11 +138,117 @@ static void test_ranks(void) {
   }
 }
 
+/* Projections that are computed together. */
+enum { kSlices = 3 };
+static const int64_t outs[kSlices] = {kOut, 2, 7}, begins[kSlices] = {0, kOut, kOut + 2};
+static const int32_t slot_ranks[kSlices][kSlots] = {{3, kRank, 0}, {0, 1, kRank}, {kRank, 0, 2}};
+
+/* For the shrink, with its values from `noise`; for_expand() makes it an expand's. */
+static choral_lora_slices_args make_slices(const choral_lora_args* named, const float* noise) {
+  choral_lora_slices_args args = {.header = CHORAL_HEADER(choral_lora_slices_args),
+                                  .x = matrix_to_device(noise, kRows, kIn, kIn),
+                                  .y = matrix_to_device(noise, kRows, kWide, kWide),
+                                  .slot_of = named->slot_of,
+                                  .starts = named->starts,
+                                  .lengths = named->lengths,
+                                  .sequence_count = named->sequence_count,
+                                  .max_length = named->max_length,
+                                  .scaling = 0.5f,
+                                  .add = 1,
+                                  .slice_count = kSlices};
+  for (int i = 0; i < kSlices; ++i) {
+    const choral_lora_slice slice = {
+        .stack = {to_device(noise + i, kSlots * kRank * kIn * (int64_t)sizeof *noise), kSlots, kRank, kIn, CHORAL_F32, 0},
+        .ranks = to_device(slot_ranks[i], sizeof slot_ranks[i]),
+        .middle = matrix_to_device(noise + i, kRows, kRank, kWide),
+        .y_begin = begins[i]};
+    args.slices[i] = slice;
+  }
+  return args;
+}
+
+static void for_expand(choral_lora_slices_args* args) {
+  for (int i = 0; i < kSlices; ++i) {
+    choral_lora_stack* stack = &args->slices[i].stack;
+    stack->rows = outs[i];
+    stack->cols = kRank;
+  }
+}
+
+static void release_slices(const choral_lora_slices_args* args) {
+  for (int i = 0; i < kSlices; ++i) {
+    release(args->slices[i].stack.data);
+    release(args->slices[i].ranks);
+    release(args->slices[i].middle.data);
+  }
+  release(args->x.data);
+  release(args->y.data);
+}
+
+/* The same by the operators of one projection. */
+static void run_parts(const choral_lora_slices_args* args, const choral_lora_args* named, int expands) {
+  for (int i = 0; i < kSlices; ++i) {
+    const choral_lora_slice* slice = &args->slices[i];
+    choral_lora_args part = *named;
+    part.x = expands ? slice->middle : args->x;
+    part.y = expands ? args->y : slice->middle;
+    part.stack = slice->stack;
+    part.ranks = slice->ranks;
+    part.slice_begin = slice->y_begin;
+    part.scaling = args->scaling;
+    part.add = args->add;
+    const char* name = expands ? "bgmv_expand_slice" : "bgmv_shrink";
+    if (named->starts != NULL) name = expands ? "sgmv_expand_slice" : "sgmv_shrink";
+    OK(run(name, &part));
+  }
+}
+
+static void expect_same(const choral_matrix* a, const choral_matrix* b) {
+  static float got[2][kRows * kWide];
+  from_device(got[0], a->data, sizeof got[0]);
+  from_device(got[1], b->data, sizeof got[1]);
+  CHECK(memcmp(got[0], got[1], sizeof got[0]) == 0);
+}
+
+static void test_slices(void) {
+  float values[kSlots * kRank * kIn + kSlices];
+  const choral_op* ops = NULL;
+  int64_t count = 0;
+  OK(plugin->load_fused_ops(device, &ops, &count));
+  const choral_op *shrink = find_op(ops, count, "lora_shrink"), *expand = find_op(ops, count, "lora_expand");
+  CHECK(shrink != NULL && expand != NULL);
+  fill(values, sizeof values / sizeof *values);
+  for (int sequences = 0; sequences < 2; ++sequences) {
+    const choral_lora_args none = {.header = CHORAL_HEADER(choral_lora_args)};
+    const choral_lora_args named = sequences ? by_sequence(none) : by_row(none);
+    choral_lora_slices_args together = make_slices(&named, values), parts = make_slices(&named, values);
+    OK(shrink->run(device, stream, &together));
+    run_parts(&parts, &named, 0);
+    for (int i = 0; i < kSlices; ++i) expect_same(&together.slices[i].middle, &parts.slices[i].middle);
+    for_expand(&together);
+    for_expand(&parts);
+    OK(expand->run(device, stream, &together));
+    run_parts(&parts, &named, 1);
+    expect_same(&together.y, &parts.y);
+
+    choral_lora_slices_args wrong = together; /* and nothing of it is done */
+    wrong.slices[kSlices - 1].y_begin = kWide - outs[kSlices - 1] + 1;
+    REFUSED(expand->run(device, stream, &wrong), "beyond y's columns");
+    wrong.slice_count = CHORAL_LORA_SLICES + 1;
+    REFUSED(expand->run(device, stream, &wrong), "number of slices");
+    expect_same(&together.y, &parts.y);
+    release_slices(&together);
+    release_slices(&parts);
+    release_slots(&named);
+  }
+}
+
 void test_lora(void) {
   test_products(CHORAL_F32);
   test_products(CHORAL_F16);
   test_products(CHORAL_BF16);
   test_ranks();
+  test_slices();
 
   float factors[kSlots * kOut], y[kRows * kOut], scaled[kRows * kOut];
   fill(factors, kSlots * kOut);

@@ -16,21 +16,8 @@ using ::testing::Not;
 class AdaptersTest : public PluginTest {
  protected:
   AdaptersTest() {
-    for (const int64_t rank : {2, 11}) {
-      lora::testing::AdapterBuilder adapter;
-      for (int64_t i = 0; i < kLayers; ++i) {
-        const std::string layer = fmt::format("model.layers.{}.self_attn.", i);
-        adapter.pair(layer + "q_proj", rank, kHidden, kQueryColumns).pair(layer + "o_proj", rank, kQueryColumns, kHidden);
-      }
-      // Values of either sign, small enough for an answer that still depends on the prompt.
-      for (auto& tensor : adapter.tensors) {
-        for (size_t v = 0; v < tensor.values.size(); ++v) tensor.values[v] = 0.02F * std::sin(static_cast<float>(v * 7 + 3));
-      }
-      specs_.push_back({fmt::format("rank{}", rank), write_adapter(folder_, fmt::format("rank{}", rank), adapter,
-                                                                   fmt::format(R"({{"peft_type":"LORA","r":{},"lora_alpha":16,)"
-                                                                               R"("target_modules":["q_proj","o_proj"]}})",
-                                                                               rank))});
-    }
+    specs_.push_back({"rank2", write_pairs(folder_, "rank2", 2, {kQuery, kOutput})});
+    specs_.push_back({"rank11", write_pairs(folder_, "rank11", 11, {kQuery, kOutput})});
     specs_.push_back({"dora", write_dora(folder_)});
     specs_.push_back({"norms", write_norms(folder_, "norms", {"input_layernorm", "q_norm"})});
   }
@@ -115,8 +102,62 @@ TEST_F(AdaptersTest, ADeviceThatComputesThemWronglyLeavesThemToTheHost) {
   expect_equal(llm->generate(every_kind()), load(with_adapters("cpu"))->generate(every_kind()));
 }
 
+class SlicesTest : public AdaptersTest {
+ protected:
+  // One that touches every projection, one of other ranks that touches some: alone, together, and the base.
+  SlicesTest() {
+    specs_ = {{"every", write_pairs(folder_, "every", 5, {kQuery, kKey, kValue, kOutput, kGate, kUp, kDown})},
+              {"some", write_pairs(folder_, "some", 3, {kKey, kValue, kUp, kDown})}};
+  }
+  static std::vector<Request> requests() {
+    std::vector<Request> requests;
+    for (const auto& voice : std::vector<std::vector<AdapterUse>>{{}, {{"every"}}, {{"some"}}, {{"some"}, {"every", 0.5F}}}) {
+      requests.push_back(engine::greedy_request(engine::random_prompt(7, static_cast<uint32_t>(requests.size()) + 1), 12));
+      requests.back().adapters = voice;
+    }
+    return requests;
+  }
+  static void expect_same_bits(const std::vector<RequestOutput>& a, const std::vector<RequestOutput>& b) {
+    for (size_t i = 0; i < b.size(); ++i) engine::expect_same_bits(a.at(i), b[i]);
+  }
+};
+
+TEST_F(SlicesTest, AreComputedTogetherWithTheBitsOfTheParts) {
+  const auto llm = load(with_adapters("ref_device"));
+  const auto together = llm->generate(requests());
+  EXPECT_THAT(llm->device_notes(), Contains(HasSubstr("fused operators loaded: add_rms_norm, qk_norm_rope, rope_write_kv, "
+                                                      "grouped_matmul, lora_shrink, lora_expand")));
+  expect_equal(together, load(with_adapters("cpu"))->generate(requests()));
+  const Variable no_fused("CHORAL_REF_FUSED", "/no/such/library");
+  const auto parts = load(with_adapters("ref_device"));
+  expect_same_bits(parts->generate(requests()), together);
+  EXPECT_THAT(parts->device_notes(), AllOf(Contains(HasSubstr("lora_shrink is served by its composition: no fused operators")),
+                                           Not(Contains(HasSubstr("on the host")))));
+}
+
+// One that fails is its parts from then on, on the device.
+TEST_F(SlicesTest, AFusedOneThatFailsLeavesTheRestToTheDevice) {
+  const auto wanted = load(with_adapters("ref_device"))->generate(requests());
+  std::set<std::string> failed;
+  for (int call = 150; call < 250 && failed.size() < 2; ++call) {
+    const Variable at("CHORAL_REF_FAULT_AT", std::to_string(call));
+    const auto llm = load(with_adapters("ref_fault_fails_at_100"));
+    const auto got = llm->generate(requests());
+    const auto notes = llm->device_notes();
+    for (const char* op : {"lora_shrink", "lora_expand"}) {
+      const std::string note = std::string(op) + " is served by its composition: it failed: ";
+      if (!::testing::Matches(Contains(HasSubstr(note)))(notes)) continue;
+      failed.insert(op);
+      expect_same_bits(got, wanted);
+      EXPECT_THAT(notes, Not(Contains(HasSubstr("on the host"))));
+    }
+  }
+  EXPECT_EQ(failed.size(), 2u) << "too few of these calls are of fused operators on stacks";
+}
+
 // Whichever operator on stacks fails once, that call is the host's on copies, and adapters are from the next step on.
 TEST_F(AdaptersTest, AnOperatorOnStacksThatFailsLeavesThemToTheHost) {
+  const Variable no_fused("CHORAL_REF_FUSED", "/no/such/library");
   auto request = every_kind().back();
   request.sampling.max_tokens = 24;  // there are steps after the one that fails
   const auto wanted = load(with_adapters("cpu"))->generate({request});

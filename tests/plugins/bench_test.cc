@@ -60,13 +60,30 @@ TEST_F(BenchTest, WhatIsMadeOfOthersIsListedAsThese) {
   EXPECT_THAT(timing.operators, Not(Contains(named("add_rms_norm"))));
 }
 
+// An adapter of all projections: together in q, k and v, o, gate and up, and down of each of the four layers; else each by
+// itself.
 TEST_F(BenchTest, AdaptersInSlotsHaveTheirShare) {
-  const auto timer = timer_on("ref_device");
-  ASSERT_TRUE(timer->add_adapter(1, 4, 1).ok());
-  const auto timing = decode(*timer, {1});
-  EXPECT_THAT(timing.operators, Contains(named("bgmv_shrink")));
-  EXPECT_GT(timing.shrink_share, 0);
-  EXPECT_EQ(decode(*timer, {0}).shrink_share, 0);
+  struct Served {
+    std::string library, shrink;
+    double shrinks, expands;  // of a step
+  };
+  for (const auto& [library, shrink, shrinks, expands] :
+       {Served{"", "lora_shrink", 16, 16}, Served{"/no/such/library", "bgmv_shrink", 28, 28}}) {
+    const Variable fused("CHORAL_REF_FUSED", library);
+    const auto timer = timer_on("ref_device");
+    ASSERT_TRUE(timer->add_adapter(1, 4, 1).ok());
+    const auto timing = decode(*timer, {1});
+    double called[2] = {0, 0};
+    for (const auto& op : timing.operators) {
+      if (op.name.find("_shrink") != std::string::npos) called[0] += op.calls;
+      if (op.name.find("_expand") != std::string::npos) called[1] += op.calls;
+    }
+    EXPECT_EQ(called[0], shrinks);
+    EXPECT_EQ(called[1], expands);
+    EXPECT_THAT(timing.operators, Contains(named(shrink.c_str())));
+    EXPECT_GT(timing.shrink_share, 0);
+    EXPECT_EQ(decode(*timer, {0}).shrink_share, 0);
+  }
 }
 
 #ifdef CHORAL_TEST_CUDA

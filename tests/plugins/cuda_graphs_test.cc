@@ -75,13 +75,16 @@ TEST_F(CudaGraphsTest, EveryStepOfASteadyDecodeIsOne) {
 TEST_F(CudaGraphsTest, BatchesThatChangeAndAdaptersKeepTheirBits) {
   const choral::testing::TempDir folder;
   auto wish = options(kDevice);
-  wish.adapters = {{"dora", write_dora(folder)}, {"norms", write_norms(folder, "norms", {"input_layernorm", "q_norm"})}};
+  wish.adapters = {{"dora", write_dora(folder)},
+                   {"norms", write_norms(folder, "norms", {"input_layernorm", "q_norm"})},
+                   {"every", write_pairs(folder, "every", 5, {kQuery, kKey, kValue, kOutput, kGate, kUp, kDown})}};
   wish.max_num_seqs = 3;  // the fourth begins when another ends
   const auto requests = [] {
-    std::vector<Request> all{request(3, 8), request(40, 24), request(9, 16), request(5, 12), request(33, 10)};
+    std::vector<Request> all{request(3, 8), request(40, 24), request(9, 16), request(5, 12), request(33, 10), request(6, 20)};
     all[1].adapters = {{"dora"}};
     all[2].adapters = {{"norms"}};
     all[4].adapters = {{"dora"}};
+    all[5].adapters = {{"every"}};
     return all;
   };
   const auto told = run(wish, requests());

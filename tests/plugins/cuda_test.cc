@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plugins/host_copies.h"
+#include "plugins/plugin_adapters.h"
 #include "plugins/plugin_engine.h"
 
 namespace choral::plugins {
@@ -30,8 +31,10 @@ TEST_F(CudaTest, ServesWhatItBrings) {
   EXPECT_THAT(llm->info().notes, AllOf(Contains("worker: cuda"), Contains(HasSubstr("adapters: up to")),
                                        Not(Contains(HasSubstr("served by the CPU")))));
   expect_equal(answers(*llm), cpu_answers());
-  EXPECT_THAT(llm->device_notes(),
-              Contains(HasSubstr("fused operators loaded: add_rms_norm, qk_norm_rope, rope_write_kv, grouped_matmul")));
+  EXPECT_THAT(
+      llm->device_notes(),
+      Contains(HasSubstr("fused operators loaded: add_rms_norm, qk_norm_rope, rope_write_kv, grouped_matmul, lora_shrink, "
+                         "lora_expand")));
 }
 
 class CudaFamiliesTest : public CudaTest, public ::testing::WithParamInterface<const char*> {};
@@ -65,6 +68,33 @@ TEST_F(CudaTest, ARowDoesNotDependOnItsNeighbours) {
     auto alone = engine::greedy_request(output.prompt_token_ids, 8);
     alone.cache_salt = "alone";
     engine::expect_same_bits(llm->generate({alone}).front(), output);
+  }
+}
+
+// Of every projection and of some, of two ranks: as on the CPU, and each alone as beside the others.
+TEST_F(CudaTest, AdaptersOfSeveralProjectionsAreComputedTogether) {
+  const choral::testing::TempDir folder;
+  const auto with_adapters = [&](const std::string& device) {
+    auto wish = options(device);
+    wish.adapters = {{"every", write_pairs(folder, "every", 5, {kQuery, kKey, kValue, kOutput, kGate, kUp, kDown})},
+                     {"some", write_pairs(folder, "some", 11, {kKey, kValue, kUp, kDown})}};
+    wish.enable_prefix_caching = false;
+    return wish;
+  };
+  const auto requests = [] {
+    std::vector<Request> all;
+    for (const auto& voice : std::vector<std::vector<AdapterUse>>{{}, {{"every"}}, {{"some"}}, {{"some"}, {"every", 0.5F}}}) {
+      all.push_back(engine::greedy_request(engine::random_prompt(9, static_cast<uint32_t>(all.size()) + 1), 8));
+      all.back().adapters = voice;
+    }
+    return all;
+  };
+  const auto llm = load(with_adapters(kDevice));
+  const auto together = llm->generate(requests());
+  expect_equal(together, load(with_adapters("cpu"))->generate(requests()));
+  EXPECT_THAT(llm->device_notes(), Not(Contains(HasSubstr("on the host"))));
+  for (size_t i = 0; i < together.size(); ++i) {
+    engine::expect_same_bits(llm->generate({requests()[i]}).front(), together[i]);
   }
 }
 

@@ -1,12 +1,17 @@
-// Adapters for tiny-qwen3, written to a folder: one that is measured against the base's rows, one that brings norms of its own.
+// Adapters for tiny-qwen3, written to a folder: pairs on some projections, one that is measured against the base's rows, one that
+// brings norms of its own.
 #pragma once
+
+#include <cmath>
+#include <initializer_list>
+#include <string_view>
 
 #include "lora/store/built_adapter_test.h"
 #include "support/temp_dir.h"
 
 namespace choral::plugins {
 
-inline constexpr int64_t kHidden = 64, kHeadDim = 32, kQueryColumns = 128, kLayers = 4;
+inline constexpr int64_t kHidden = 64, kHeadDim = 32, kQueryColumns = 128, kKeyColumns = 64, kInner = 128, kLayers = 4;
 
 // The folder that holds the adapter.
 inline std::string write_adapter(const choral::testing::TempDir& folder, const std::string& name,
@@ -14,6 +19,31 @@ inline std::string write_adapter(const choral::testing::TempDir& folder, const s
   folder.write(name + "/adapter_model.safetensors", adapter.safetensors());
   folder.write(name + "/adapter_config.json", config);
   return (folder.path() / name).string();
+}
+
+struct Projection {
+  std::string_view name;  // within a layer
+  int64_t in, out;
+};
+inline constexpr Projection kQuery{"self_attn.q_proj", kHidden, kQueryColumns}, kKey{"self_attn.k_proj", kHidden, kKeyColumns},
+    kValue{"self_attn.v_proj", kHidden, kKeyColumns}, kOutput{"self_attn.o_proj", kQueryColumns, kHidden},
+    kGate{"mlp.gate_proj", kHidden, kInner}, kUp{"mlp.up_proj", kHidden, kInner}, kDown{"mlp.down_proj", kInner, kHidden};
+
+// Pairs on these projections of every layer, with values of either sign that are small enough for an answer that still depends on
+// the prompt.
+inline std::string write_pairs(const choral::testing::TempDir& folder, const std::string& name, int64_t rank,
+                               std::initializer_list<Projection> projections) {
+  lora::testing::AdapterBuilder adapter;
+  std::string modules;
+  for (const auto& p : projections) {
+    for (int64_t i = 0; i < kLayers; ++i) adapter.pair(fmt::format("model.layers.{}.{}", i, p.name), rank, p.in, p.out);
+    modules += fmt::format(R"({}"{}")", modules.empty() ? "" : ",", p.name.substr(p.name.find('.') + 1));
+  }
+  for (auto& tensor : adapter.tensors) {
+    for (size_t v = 0; v < tensor.values.size(); ++v) tensor.values[v] = 0.02F * std::sin(static_cast<float>(v * 7 + 3));
+  }
+  return write_adapter(folder, name, adapter,
+                       fmt::format(R"({{"peft_type":"LORA","r":{},"lora_alpha":16,"target_modules":[{}]}})", rank, modules));
 }
 
 // DoRA on one projection: the norms of its rows are read from the base.

@@ -26,7 +26,7 @@ enum Fault : int32_t {
   kPositionBeyond = 2,  // rotary operators: a position that the table lacks
   kSlotBeyond = 3,      // write_kv, rope_write_kv: a slot beyond the cache's blocks
   kBlockBeyond = 4,     // paged_attention: a block, a table or rows that are not there
-  kAdapterBeyond = 5,   // bgmv_, sgmv_: a slot that the stack lacks, or a sequence of rows that are not there
+  kAdapterBeyond = 5,   // bgmv_, sgmv_, lora_: a slot that the stack lacks, or a sequence of rows that are not there
 };
 
 struct Launch {
@@ -80,5 +80,11 @@ cudaError_t sgmv_shrink(const Launch& launch, const choral_lora_args& args);
 cudaError_t sgmv_expand(const Launch& launch, const choral_lora_args& args);
 cudaError_t sgmv_expand_slice(const Launch& launch, const choral_lora_args& args);
 cudaError_t bgmv_scale(const Launch& launch, const choral_lora_args& args);
+// What one slice of several is by itself.
+choral_lora_args shrink_of(const choral_lora_slices_args& args, const choral_lora_slice& slice);
+choral_lora_args expand_of(const choral_lora_slices_args& args, const choral_lora_slice& slice);
+// One launch each, with the bits of these. The stacks have one type.
+cudaError_t lora_shrink(const Launch& launch, const choral_lora_slices_args& args);
+cudaError_t lora_expand(const Launch& launch, const choral_lora_slices_args& args);
 
 }  // namespace choral_cuda

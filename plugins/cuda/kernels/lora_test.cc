@@ -1,5 +1,5 @@
 // The operators on adapters' stacks: against sums in double; a row has the same bits by its own slot and by its sequence's, alone
-// and among many, with its slot's rank and without; rows of no slot are not touched.
+// and among many, with its slot's rank and without; rows of no slot are not touched. Those of several projections are these.
 #include <cmath>
 
 #include "float16.h"
@@ -176,6 +176,114 @@ INSTANTIATE_TEST_SUITE_P(Stacks, Lora,
                          ::testing::Values(Case{CHORAL_F32, 8, 48, 20}, Case{CHORAL_BF16, 16, 600, 136},
                                            Case{CHORAL_F16, 8, 264, 20}, Case{CHORAL_BF16, 5, 37, 13},
                                            Case{CHORAL_F32, 3, 301, 150}));
+
+// Projections of one x, each of another rank and width; in some slots nobody touches them.
+struct Projection {
+  int64_t rank, out, begin;
+  Shared<int32_t> ranks;
+};
+const std::vector<Projection> kProjections{
+    {8, 20, 0, {5, 8, 0}}, {16, 136, 20, {0, 16, 3}}, {5, 7, 156, {2, 0, 5}}, {40, 2, 163, {40, 1, 0}}};
+constexpr int64_t kShared = 264, kAll = 168;
+
+class LoraSlices : public ::testing::TestWithParam<int32_t> {
+ protected:
+  LoraSlices() {
+    for (const Projection& p : kProjections) {
+      a_.emplace_back(kSlots, p.rank, kShared, GetParam());
+      b_.emplace_back(kSlots, p.out, p.rank, GetParam());
+    }
+    x_.fill(1);
+  }
+  // What is written.
+  struct Results {
+    Results() {
+      for (const Projection& p : kProjections) middles.emplace_back(kRows, p.rank).fill(2);
+      y.fill(3);
+    }
+    std::vector<TestMatrix> middles;
+    TestMatrix y{kRows, kAll};
+  };
+  enum class Op { kShrink, kExpand };
+
+  choral_lora_slices_args args(Op op, int64_t count, bool by_sequences, Results& results) {
+    const auto named = by_sequences ? by_sequence({}) : choral_lora_args{.slot_of = slots_.data()};
+    choral_lora_slices_args args{.x = x_.view(),
+                                 .y = results.y.view(),
+                                 .slot_of = named.slot_of,
+                                 .starts = named.starts,
+                                 .lengths = named.lengths,
+                                 .sequence_count = named.sequence_count,
+                                 .max_length = named.max_length,
+                                 .scaling = 0.5f,
+                                 .add = 1,
+                                 .slice_count = count};
+    for (int64_t i = 0; i < count; ++i) {
+      const Projection& p = kProjections[i];
+      args.slices[i] = {(op == Op::kShrink ? a_ : b_)[i].view(), p.ranks.data(), results.middles[i].view(), p.begin};
+    }
+    return args;
+  }
+  static void run_together(Op op, const choral_lora_slices_args& args, int sm_count) {
+    const int64_t before = launches_so_far();
+    ASSERT_EQ(done((op == Op::kShrink ? lora_shrink : lora_expand)(TestLaunch(0, sm_count).get(), args)), cudaSuccess);
+    if (before >= 0) {
+      EXPECT_EQ(launches_so_far() - before, 1);
+    }
+  }
+  static void run_alone(Op op, const choral_lora_slices_args& args) {
+    const bool by_row = args.starts == nullptr;
+    for (int64_t i = 0; i < args.slice_count; ++i) {
+      const auto part = (op == Op::kShrink ? shrink_of : expand_of)(args, args.slices[i]);
+      const auto run =
+          op == Op::kShrink ? (by_row ? bgmv_shrink : sgmv_shrink) : (by_row ? bgmv_expand_slice : sgmv_expand_slice);
+      ASSERT_EQ(done(run(TestLaunch(0, 1000).get(), part)), cudaSuccess);
+    }
+  }
+
+  const Shared<int32_t> slots_ = slots_of_rows();
+  std::vector<TestStack> a_, b_;
+  TestMatrix x_{kRows, kShared};
+};
+
+TEST_P(LoraSlices, AreOneLaunchWithTheBitsOfEachAlone) {
+  for (const int64_t count : {1, 3, 4}) {
+    for (const bool by_sequences : {false, true}) {
+      for (const int sm_count : {1, 1000}) {  // four rows at a time, and one
+        Results together, alone;
+        for (const Op op : {Op::kShrink, Op::kExpand}) {
+          run_together(op, args(op, count, by_sequences, together), sm_count);
+          run_alone(op, args(op, count, by_sequences, alone));
+        }
+        for (int64_t r = 0; r < kRows; ++r) {
+          EXPECT_TRUE(same_bits(together.y.row(r), alone.y.row(r))) << count << ' ' << r;
+          for (size_t i = 0; i < kProjections.size(); ++i)
+            EXPECT_TRUE(same_bits(together.middles[i].row(r), alone.middles[i].row(r))) << count << ' ' << i << ' ' << r;
+        }
+        EXPECT_TRUE(together.y.gaps_are_whole());
+        const Results untouched;
+        EXPECT_TRUE(same_bits(together.y.row(1), untouched.y.row(1))) << "a row of no slot";
+        EXPECT_FALSE(same_bits(together.y.row(0), untouched.y.row(0)));
+      }
+    }
+  }
+}
+
+TEST_P(LoraSlices, ASlotThatOneStackLacksIsAFaultOfThatSlice) {
+  Results results, whole;
+  const Results before;
+  auto lacking = args(Op::kShrink, 3, false, results);
+  lacking.slices[1].stack.slots = 1;  // the first row has slot 1
+  TestLaunch launch;
+  ASSERT_EQ(done(lora_shrink(launch.get(), lacking)), cudaSuccess);
+  EXPECT_EQ(launch.fault(), kAdapterBeyond);
+  run_together(Op::kShrink, args(Op::kShrink, 3, false, whole), 4);
+  EXPECT_TRUE(same_bits(results.middles[0].row(0), whole.middles[0].row(0)));
+  EXPECT_TRUE(same_bits(results.middles[1].row(0), before.middles[1].row(0)));
+  EXPECT_TRUE(same_bits(results.middles[2].row(0), whole.middles[2].row(0)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, LoraSlices, ::testing::Values(CHORAL_F32, CHORAL_F16, CHORAL_BF16));
 
 TEST(LoraScale, MultipliesByTheSlotsFactors) {
   constexpr int64_t kCols = 150;

@@ -73,7 +73,7 @@ void PunicaWrapper::add_lora_absorbed(const platform::Context& ctx, int target, 
     }
     base(own);
   }
-  ctx.ops.lora_absorb(ctx, items.first(count));
+  ctx.ops.packed_lora_absorb(ctx, items.first(count));
 }
 
 void PunicaWrapper::add_lora_heads(const platform::Context& ctx, int target, const HeadColumns& columns,
@@ -99,9 +99,9 @@ void PunicaWrapper::add_lora_heads(const platform::Context& ctx, int target, con
       expands[expand_count++] = {own, part_of(y, group).sub_cols(head * columns.count, columns.count), columns.of(head)};
     }
   }
-  ctx.ops.lora_shrink(ctx, shrinks.first(shrink_count));
+  ctx.ops.packed_lora_shrink(ctx, shrinks.first(shrink_count));
   base();
-  ctx.ops.lora_expand(ctx, expands.first(expand_count));
+  ctx.ops.packed_lora_expand(ctx, expands.first(expand_count));
 }
 
 }  // namespace choral::lora

@@ -82,7 +82,7 @@ void run_shrinks(const platform::Context& ctx, const Shares& shares) {
   auto next = shrinks.begin();
   const auto has_rank = [](const kernels::LoRAShrink& s) { return s.matrix->rank() > 0; };
   for (const auto& share : shares) next = std::copy_if(share.shrinks.begin(), share.shrinks.end(), next, has_rank);
-  ctx.ops.lora_shrink(ctx, shrinks.first(next - shrinks.begin()));
+  ctx.ops.packed_lora_shrink(ctx, shrinks.first(next - shrinks.begin()));
 }
 
 // Makes the middles of the shares, and the values of replaced columns.
@@ -99,7 +99,7 @@ void add_pass(const platform::Context& ctx, std::span<const kernels::LoRAShare> 
   run_shrinks(ctx, shares);
   const auto expands = ctx.kernel.scratch.make<kernels::LoRAExpand>(shares.size());
   for (size_t i = 0; i < shares.size(); ++i) expands[i] = shares[i].expand;
-  ctx.ops.lora_expand(ctx, expands);
+  ctx.ops.packed_lora_expand(ctx, expands);
 }
 
 // The base product, and the shares as far as it lets them go along; then the rest of them.

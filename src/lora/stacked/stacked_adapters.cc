@@ -1,6 +1,7 @@
 #include "lora/stacked/stacked_adapters.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "base/log.h"
@@ -26,22 +27,46 @@ std::string described(const PackedVoice& voice) {
 
 using platform::Context;
 
-void shrink(const Context& ctx, const LoRABatch& batch, MatrixView<const float> x, const platform::ops::Stack& stack,
-            MatrixView<float> middle) {
-  if (batch.is_prefill) return ctx.ops.sgmv_shrink(ctx, x, stack, batch.sequences, 1.0F, middle);
-  ctx.ops.bgmv_shrink(ctx, x, stack, batch.indices, 1.0F, middle);
+using platform::ops::ExpandSlice;
+using platform::ops::kMostLoRASlices;
+using platform::ops::ShrinkSlice;
+
+platform::RowSlots row_slots(const LoRABatch& batch) {
+  if (batch.is_prefill) return batch.sequences;
+  return batch.indices;
 }
 
-// y += middle·Bᵀ in the columns that B has.
-void expand(const Context& ctx, const LoRABatch& batch, MatrixView<const float> middle, const platform::ops::Stack& stack,
-            int64_t begin, MatrixView<float> y) {
+// Every middle = x·Aᵀ.
+void shrink(const Context& ctx, const LoRABatch& batch, MatrixView<const float> x, std::span<const ShrinkSlice> slices) {
+  ctx.ops.lora_shrink(ctx, x, slices, row_slots(batch), 1.0F);
+}
+
+// y += middle·Bᵀ in the columns of each.
+void expand(const Context& ctx, const LoRABatch& batch, std::span<const ExpandSlice> slices, MatrixView<float> y) {
   constexpr bool kAdd = true;
-  if (stack.rows == y.cols) {
-    if (batch.is_prefill) return ctx.ops.sgmv_expand(ctx, middle, stack, batch.sequences, kAdd, y);
-    return ctx.ops.bgmv_expand(ctx, middle, stack, batch.indices, kAdd, y);
+  ctx.ops.lora_expand(ctx, slices, row_slots(batch), kAdd, y);
+}
+
+// y += B·(A·x) of every projection that somebody touches.
+void add_pairs(const Context& ctx, const LoRABatch& batch, std::span<const LoRAMemoryPool::Pair> pairs, MatrixView<const float> x,
+               MatrixView<float> y) {
+  const platform::StepMark mark(ctx);
+  std::array<ShrinkSlice, kMostLoRASlices> shrinks;
+  std::array<ExpandSlice, kMostLoRASlices> expands;
+  size_t count = 0;
+  const auto run = [&] {
+    shrink(ctx, batch, x, std::span(shrinks).first(count));
+    expand(ctx, batch, std::span(expands).first(count), y);
+    count = 0;
+  };
+  for (const auto& pair : pairs) {
+    if (pair.rank == 0) continue;
+    const auto middle = ctx.make_matrix(x.rows, pair.rank);
+    shrinks[count] = {LoRAMemoryPool::stack_a(pair), middle};
+    expands[count] = {LoRAMemoryPool::stack_b(pair), middle, pair.columns.begin};
+    if (++count == kMostLoRASlices) run();
   }
-  if (batch.is_prefill) return ctx.ops.sgmv_expand_slice(ctx, middle, stack, batch.sequences, begin, kAdd, y);
-  ctx.ops.bgmv_expand_slice(ctx, middle, stack, batch.indices, begin, kAdd, y);
+  if (count > 0) run();
 }
 
 // Calls visit(first row, count, slot) for each run of rows with a slot.
@@ -218,7 +243,6 @@ void StackedAdapters::run(const Context& ctx, int target, const LoRABatch& batch
                           const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) const {
   if (!any_module(target, batch, [](const auto&) { return true; })) return base(epilogue, y);
   const platform::StepMark mark(ctx);
-  const auto& stacks = pool_.stacks(target);
   const bool on_product = any_module(target, batch, [](const auto& module) { return module.on_product; });
   if (on_product && epilogue.accumulate) {
     // Added afterwards, value by value, as the product's own epilogue would: rows of others get the same bits.
@@ -232,13 +256,7 @@ void StackedAdapters::run(const Context& ctx, int target, const LoRABatch& batch
     base(epilogue, y);
     if (on_product) change_product(ctx, target, batch, x, y);
   }
-  for (const auto& pair : stacks.pairs) {
-    if (pair.rank == 0) continue;
-    const platform::StepMark pair_mark(ctx);
-    const auto middle = ctx.make_matrix(x.rows, pair.rank);
-    shrink(ctx, batch, x, LoRAMemoryPool::stack_a(pair), middle);
-    expand(ctx, batch, middle, LoRAMemoryPool::stack_b(pair), pair.columns.begin, y);
-  }
+  add_pairs(ctx, batch, pool_.stacks(target).pairs, x, y);
 }
 
 void StackedAdapters::change_product(const Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
@@ -253,10 +271,12 @@ void StackedAdapters::change_product(const Context& ctx, int target, const LoRAB
   });
   const auto& stacks = pool_.stacks(target);
   if (!stacks.factors.empty()) ctx.ops.bgmv_scale(ctx, LoRAMemoryPool::stack_of(stacks.factors), batch.indices, product);
+  if (stacks.offsets.empty()) return;
   // A bias is a product with 1.
   CHORAL_CHECK(product.rows <= ones_.shape()[0], "more rows at once than a step has");
   const MatrixView<const float> ones(ones_.as<float>().data(), product.rows, 1);
-  if (!stacks.offsets.empty()) expand(ctx, batch, ones, LoRAMemoryPool::stack_of(stacks.offsets), 0, product);
+  const ExpandSlice bias{LoRAMemoryPool::stack_of(stacks.offsets), ones};
+  expand(ctx, batch, {&bias, 1}, product);
 }
 
 void StackedAdapters::add_lora_embedding(const Context& ctx, int target, platform::IndexArray<int32_t> ids,
@@ -268,7 +288,8 @@ void StackedAdapters::add_lora_embedding(const Context& ctx, int target, platfor
   MatrixView<float> middle;
   if (pair.rank > 0) {
     middle = ctx.make_matrix(out.rows, pair.rank);
-    shrink(ctx, batch, {ones_.as<float>().data(), out.rows, 1}, LoRAMemoryPool::stack_a(pair), middle);  // zeros
+    const ShrinkSlice zeros{LoRAMemoryPool::stack_a(pair), middle};
+    shrink(ctx, batch, {ones_.as<float>().data(), out.rows, 1}, {&zeros, 1});
   }
   for_each_run(batch, [&](int64_t begin, int64_t count, int32_t slot) {
     const auto* module = pool_.module(slot, target);
@@ -284,7 +305,9 @@ void StackedAdapters::add_lora_embedding(const Context& ctx, int target, platfor
       rank += lookup->k();
     }
   });
-  if (pair.rank > 0) expand(ctx, batch, middle, LoRAMemoryPool::stack_b(pair), 0, out);
+  if (pair.rank == 0) return;
+  const ExpandSlice delta{LoRAMemoryPool::stack_b(pair), middle};
+  expand(ctx, batch, {&delta, 1}, out);
 }
 
 // Runs of neighbouring rows that have a row of their own are looked up together.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <variant>
 
 #include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
@@ -44,6 +45,9 @@ struct SlotSequences {
   int64_t rows = 0;
 };
 
+// The slots of rows: one for each row, or one for each sequence.
+using RowSlots = std::variant<IndexArray<int32_t>, SlotSequences>;
+
 // A rotary table and its copy where the device's operators read it: [max_positions][cos: rotary_dim/2, sin: rotary_dim/2].
 struct PlacedRotary {
   const kernels::RotaryTable& table;
@@ -67,6 +71,18 @@ using QuantisedRows = kernels::QuantisedRows;
 // Of adapters' matrices in the device's memory.
 struct Stack : kernels::LoRAStack {
   Indices ranks = {};  // [count]: from there on a slot's A has rows, its B columns of zeros; empty: nothing is said
+};
+
+// The projections of a layer that lora_shrink and lora_expand take together, at most so many: those of q, k and v are three.
+inline constexpr size_t kMostLoRASlices = 4;
+struct ShrinkSlice {
+  Stack a;
+  Out middle;  // [rows, rank]
+};
+struct ExpandSlice {
+  Stack b;
+  In middle;
+  int64_t begin = 0;  // columns [begin, begin + b.rows) of y are this projection's
 };
 
 }  // namespace ops

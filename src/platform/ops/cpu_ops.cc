@@ -26,13 +26,13 @@ void GroupedMatmul::forward_cpu(const Context& ctx, std::span<const kernels::Gro
   kernels::grouped_matmul(ctx.kernel, products);
 }
 
-void LoRAShrink::forward_cpu(const Context& ctx, std::span<const kernels::LoRAShrink> shrinks) {
+void PackedLoRAShrink::forward_cpu(const Context& ctx, std::span<const kernels::LoRAShrink> shrinks) {
   kernels::lora_shrink(ctx.kernel, shrinks);
 }
-void LoRAExpand::forward_cpu(const Context& ctx, std::span<const kernels::LoRAExpand> expands) {
+void PackedLoRAExpand::forward_cpu(const Context& ctx, std::span<const kernels::LoRAExpand> expands) {
   kernels::lora_expand(ctx.kernel, expands);
 }
-void LoRAAbsorb::forward_cpu(const Context& ctx, std::span<const kernels::LoRAAbsorb> items) {
+void PackedLoRAAbsorb::forward_cpu(const Context& ctx, std::span<const kernels::LoRAAbsorb> items) {
   kernels::lora_absorb(ctx.kernel, items);
 }
 

@@ -58,13 +58,13 @@ void Matmul::forward_native(const Context& ctx, const PackedMatrix& w, In x, con
 }
 
 // The order of an adapter's panels is known to its kernels alone: here they run one after the other.
-void LoRAShrink::forward_native(const Context& ctx, std::span<const kernels::LoRAShrink> shrinks) {
+void PackedLoRAShrink::forward_native(const Context& ctx, std::span<const kernels::LoRAShrink> shrinks) {
   for (const auto& s : shrinks) s.matrix->shrink(ctx.kernel.level, s.x, s.factor, 0, s.matrix->rank(), s.middle);
 }
-void LoRAExpand::forward_native(const Context& ctx, std::span<const kernels::LoRAExpand> expands) {
+void PackedLoRAExpand::forward_native(const Context& ctx, std::span<const kernels::LoRAExpand> expands) {
   for (const auto& e : expands) kernels::lora_expand(ctx.kernel.level, e.terms, e.col, e.y);
 }
-void LoRAAbsorb::forward_native(const Context& ctx, std::span<const kernels::LoRAAbsorb> items) {
+void PackedLoRAAbsorb::forward_native(const Context& ctx, std::span<const kernels::LoRAAbsorb> items) {
   for (const auto& item : items) kernels::lora_absorb(ctx.kernel, {&item, 1});
 }
 

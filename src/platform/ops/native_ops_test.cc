@@ -66,10 +66,10 @@ TEST(NativeOps, AdaptersAddTheSame) {
   const auto added = [&](const OpTable& ops) {
     std::vector<float> middle(kRows * kRank), y = pattern(kRows * kOut, 0.5F);
     const kernels::LoRAShrink shrink{&matrix, {x.data(), kRows, kIn}, 1.0F, {middle.data(), kRows, kRank}};
-    ops.lora_shrink(*cpu, {&shrink, 1});
+    ops.packed_lora_shrink(*cpu, {&shrink, 1});
     const kernels::LoRATerm term{&matrix, middle.data()};
     const kernels::LoRAExpand expand{{&term, 1}, {y.data(), kRows, kOut}};
-    ops.lora_expand(*cpu, {&expand, 1});
+    ops.packed_lora_expand(*cpu, {&expand, 1});
     return y;
   };
   const auto plain = added(native_ops());

@@ -41,7 +41,7 @@ struct OpTraits {
   static constexpr bool kFused = false;     // a shorter way to say what others say together
   static constexpr bool kCpuOnly = false;   // other devices do not have it even on copies; it needs no forward_native
   static constexpr bool kOnCache = false;   // works on the KV cache, whose order is its owner's business
-  static constexpr bool kOnStacks = false;  // works on adapters' stacks, which a device has when it serves all of these
+  static constexpr bool kOnStacks = false;  // works on adapters' stacks, which a device has when it serves all that are not fused
 };
 
 template <class Signature>

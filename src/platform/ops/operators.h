@@ -10,6 +10,7 @@
 // What a plug-in's form is given: choral/plugin.h.
 struct choral_matmul_args;
 struct choral_lora_args;
+struct choral_lora_slices_args;
 struct choral_gather_rows_args;
 struct choral_take_rows_args;
 struct choral_unary_args;
@@ -39,9 +40,9 @@ struct Matmul : OpTraits {
   static Status conform(Conformance&);
 };
 
-// What adapters add to a matmul: every middle = factor · scale · x·Aᵀ, then every y += B·middle.
-struct LoRAShrink : OpTraits {
-  CHORAL_OP(lora_shrink);
+// What adapters whose panels the host packed add to a matmul: every middle = factor · scale · x·Aᵀ, then every y += B·middle.
+struct PackedLoRAShrink : OpTraits {
+  CHORAL_OP(packed_lora_shrink);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr std::string_view kHostsOwn = "adapters' panels are the host's";
@@ -49,21 +50,21 @@ struct LoRAShrink : OpTraits {
   static Call forward_cpu, forward_native;
 };
 
-struct LoRAExpand : OpTraits {
-  CHORAL_OP(lora_expand);
+struct PackedLoRAExpand : OpTraits {
+  CHORAL_OP(packed_lora_expand);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::in_place;
-  static constexpr std::string_view kHostsOwn = LoRAShrink::kHostsOwn;
+  static constexpr std::string_view kHostsOwn = PackedLoRAShrink::kHostsOwn;
   using Call = void(const Context&, std::span<const kernels::LoRAExpand> expands);
   static Call forward_cpu, forward_native;
 };
 
 // What adapters add to queries that keys' projection was moved into: y += factor · scale · q·B·A of each head.
-struct LoRAAbsorb : OpTraits {
-  CHORAL_OP(lora_absorb);
+struct PackedLoRAAbsorb : OpTraits {
+  CHORAL_OP(packed_lora_absorb);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::in_place;
-  static constexpr std::string_view kHostsOwn = LoRAShrink::kHostsOwn;
+  static constexpr std::string_view kHostsOwn = PackedLoRAShrink::kHostsOwn;
   using Call = void(const Context&, std::span<const kernels::LoRAAbsorb> items);
   static Call forward_cpu, forward_native;
 };
@@ -371,6 +372,30 @@ struct GroupedMatmul : OpTraits {
   static Status conform(Conformance&);
 };
 
+// Of projections that share x, or y, in one: every middle = scaling · x·A[slot]ᵀ, then every y (+)= middle·B[slot]ᵀ in its
+// columns.
+struct LoRAShrink : OpTraits {
+  CHORAL_OP(lora_shrink);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kFused = true, kOnStacks = true;
+  using Call = void(const Context&, In x, std::span<const ShrinkSlice> slices, const RowSlots& slots, float scaling);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_lora_slices_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+struct LoRAExpand : OpTraits {
+  CHORAL_OP(lora_expand);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  static constexpr bool kFused = true, kOnStacks = true;
+  using Call = void(const Context&, std::span<const ExpandSlice> slices, const RowSlots& slots, bool add, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_lora_slices_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
 // Those that make or take QuantisedRows.
 
 // y = rms_norm(x), given as a quantised matmul reads it and, unless its data is null, as floats
@@ -409,12 +434,13 @@ struct MatmulQuantised : OpTraits {
 }  // namespace ops
 
 // In the order in which tables are shown.
-using AllOps = OpList<ops::Matmul, ops::LoRAShrink, ops::LoRAExpand, ops::LoRAAbsorb, ops::BgmvShrink, ops::BgmvExpand,
-                      ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale,
-                      ops::GatherRows, ops::TakeRows, ops::Add, ops::Scale, ops::MoeGating, ops::MoeCombine, ops::SoftCap,
-                      ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul,
-                      ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv,
-                      ops::GroupedMatmul, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+using AllOps =
+    OpList<ops::Matmul, ops::PackedLoRAShrink, ops::PackedLoRAExpand, ops::PackedLoRAAbsorb, ops::BgmvShrink, ops::BgmvExpand,
+           ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows,
+           ops::TakeRows, ops::Add, ops::Scale, ops::MoeGating, ops::MoeCombine, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads,
+           ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention,
+           ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv, ops::GroupedMatmul, ops::LoRAShrink, ops::LoRAExpand,
+           ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();

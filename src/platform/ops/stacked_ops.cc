@@ -1,7 +1,8 @@
-// The operators on adapters' stacks: this build's kernels, which are kernels/lora/lora.h, and the plain loops that they mean.
+// The operators on adapters' stacks: this build's kernels, which are kernels/lora/lora.h, the plain loops that they mean, and the
+// fused ones, which are these slice by slice.
 #include "kernels/lora/lora.h"
 #include "kernels/quant/dequantise.h"
-#include "platform/ops/operators.h"
+#include "platform/ops/op_table.h"
 
 namespace choral::platform::ops {
 namespace {
@@ -18,6 +19,22 @@ kernels::MutableTensorView output_of(Out m) {
   expect_whole(m);
   return {reinterpret_cast<std::byte*>(m.data), DType::kF32, {m.rows, m.cols}, kCpuDevice};
 }
+// By row or by sequence, as the slots are said; of the whole row or a slice of it.
+void shrink(const Context& ctx, In x, const Stack& a, Indices slots, float scaling, Out y) {
+  ctx.ops.bgmv_shrink(ctx, x, a, slots, scaling, y);
+}
+void shrink(const Context& ctx, In x, const Stack& a, const SlotSequences& slots, float scaling, Out y) {
+  ctx.ops.sgmv_shrink(ctx, x, a, slots, scaling, y);
+}
+void expand(const Context& ctx, In x, const Stack& b, Indices slots, int64_t begin, bool add, Out y) {
+  if (b.rows == y.cols) return ctx.ops.bgmv_expand(ctx, x, b, slots, add, y);
+  ctx.ops.bgmv_expand_slice(ctx, x, b, slots, begin, add, y);
+}
+void expand(const Context& ctx, In x, const Stack& b, const SlotSequences& slots, int64_t begin, bool add, Out y) {
+  if (b.rows == y.cols) return ctx.ops.sgmv_expand(ctx, x, b, slots, add, y);
+  ctx.ops.sgmv_expand_slice(ctx, x, b, slots, begin, add, y);
+}
+
 // Shapes are fixed when the batch is built.
 void must(const Status& status) { CHORAL_CHECK(status.ok(), status.message()); }
 
@@ -108,6 +125,27 @@ void BgmvScale::forward_native(const Context&, const Stack& factors, Indices slo
     const auto* factor = reinterpret_cast<const float*>(factors.row(slot, 0));
     for (int64_t c = 0; c < y.cols; ++c) y.row(row)[c] *= factor[c];
   }
+}
+
+void LoRAShrink::forward_native(const Context& ctx, In x, std::span<const ShrinkSlice> slices, const RowSlots& slots,
+                                float scaling) {
+  for (const auto& slice : slices) {
+    std::visit([&](const auto& said) { shrink(ctx, x, slice.a, said, scaling, slice.middle); }, slots);
+  }
+}
+void LoRAExpand::forward_native(const Context& ctx, std::span<const ExpandSlice> slices, const RowSlots& slots, bool add, Out y) {
+  for (const auto& slice : slices) {
+    std::visit([&](const auto& said) { expand(ctx, slice.middle, slice.b, said, slice.begin, add, y); }, slots);
+  }
+}
+
+// The CPU's own adapters are packed panels.
+void LoRAShrink::forward_cpu(const Context& ctx, In x, std::span<const ShrinkSlice> slices, const RowSlots& slots,
+                             float scaling) {
+  forward_native(ctx, x, slices, slots, scaling);
+}
+void LoRAExpand::forward_cpu(const Context& ctx, std::span<const ExpandSlice> slices, const RowSlots& slots, bool add, Out y) {
+  forward_native(ctx, slices, slots, add, y);
 }
 
 }  // namespace choral::platform::ops

@@ -48,7 +48,7 @@ ops::Weight ConformanceRun::weight(int64_t count) {
   return {to_device(ctx_, std::span<const float>(host)), host.size()};
 }
 
-ops::Indices ConformanceRun::indices(std::initializer_list<int32_t> values) {
+ops::Indices ConformanceRun::indices(std::span<const int32_t> values) {
   const auto host = ctx_.kernel.scratch.make<int32_t>(values.size());
   std::copy(values.begin(), values.end(), host.begin());
   return place_indices(ctx_, std::span<const int32_t>(host));
@@ -64,12 +64,12 @@ ops::Stack ConformanceRun::stack(int64_t slots, int64_t rows, int64_t cols, DTyp
   return stack_of(values(slots * rows * cols), slots, rows, cols, dtype);
 }
 
-ops::Stack ConformanceRun::stack(Ranked ranked, std::initializer_list<int32_t> ranks, int64_t rows, int64_t cols, DType dtype) {
+ops::Stack ConformanceRun::stack(Ranked ranked, std::span<const int32_t> ranks, int64_t rows, int64_t cols, DType dtype) {
   const auto slots = static_cast<int64_t>(ranks.size());
   auto floats = values(slots * rows * cols);
   for (int64_t i = 0; i < std::ssize(floats); ++i) {
     const int64_t along_rank = ranked == Ranked::kA ? i / cols % rows : i % cols;
-    if (along_rank >= ranks.begin()[i / (rows * cols)]) floats[i] = 0;
+    if (along_rank >= ranks[i / (rows * cols)]) floats[i] = 0;
   }
   ops::Stack made = stack_of(floats, slots, rows, cols, dtype);
   made.ranks = indices(ranks);

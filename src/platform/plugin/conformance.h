@@ -6,6 +6,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -36,12 +37,13 @@ class ConformanceRun {
   // On the device, inside wider rows, as columns of a larger matrix are.
   ops::Out matrix(int64_t rows, int64_t cols);
   ops::Weight weight(int64_t count);
-  ops::Indices indices(std::initializer_list<int32_t> values);
+  ops::Indices indices(std::initializer_list<int32_t> values) { return indices(std::span(values)); }
+  ops::Indices indices(std::span<const int32_t> values);
   ops::Slots slots(const std::vector<int64_t>& values);
   ops::Stack stack(int64_t slots, int64_t rows, int64_t cols, DType dtype);
   // The same with zeros from each slot's rank on: of A in its rows, of B in its columns. One rank for each slot.
   enum class Ranked { kA, kB };
-  ops::Stack stack(Ranked ranked, std::initializer_list<int32_t> ranks, int64_t rows, int64_t cols, DType dtype);
+  ops::Stack stack(Ranked ranked, std::span<const int32_t> ranks, int64_t rows, int64_t cols, DType dtype);
   PlacedRotary rotary(const kernels::RotaryParams& params);
   // The reference's is the host's. Null, with a status, when the device does not take it.
   const kernels::PackedMatrix* packed(const kernels::PackSpec& weight);

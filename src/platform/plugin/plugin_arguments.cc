@@ -1,4 +1,7 @@
 // What an operator is called with, as choral/plugin.h spells it.
+#include <algorithm>
+
+#include "base/check.h"
 #include "platform/ops/operators.h"
 #include "platform/plugin/plugin_device.h"
 #include "platform/plugin/plugin_host.h"
@@ -26,14 +29,18 @@ choral_kv_cache kv_cache(const KvCacheView& cache) {
           .v_head_dim = cache.v_head_dim};
 }
 
+choral_lora_stack lora_stack(const Stack& stack) {
+  return {.data = stack.data,
+          .slots = stack.count,
+          .rows = stack.rows,
+          .cols = stack.cols,
+          .dtype = static_cast<int32_t>(stack.dtype),
+          .reserved = 0};
+}
+
 choral_lora_args on_stack(const Stack& stack, Out y) {
   auto args = with_header<choral_lora_args>();
-  args.stack = {.data = stack.data,
-                .slots = stack.count,
-                .rows = stack.rows,
-                .cols = stack.cols,
-                .dtype = static_cast<int32_t>(stack.dtype),
-                .reserved = 0};
+  args.stack = lora_stack(stack);
   args.y = matrix(y);
   args.ranks = stack.ranks.on_device;
   return args;
@@ -64,6 +71,32 @@ choral_lora_args expand(choral_lora_args args, int64_t begin, bool add) {
   args.slice_begin = begin;
   args.add = add ? 1 : 0;
   return args;
+}
+
+void name_rows(choral_lora_slices_args& args, Indices slots) { args.slot_of = slots.on_device; }
+void name_rows(choral_lora_slices_args& args, const SlotSequences& sequences) {
+  args.slot_of = sequences.slots.on_device;
+  args.starts = sequences.starts.on_device;
+  args.lengths = sequences.lengths.on_device;
+  args.sequence_count = sequences.slots.size();
+  args.max_length = sequences.max_length;
+}
+
+static_assert(kMostLoRASlices == CHORAL_LORA_SLICES);
+
+// The rows and, by `of`, the slices; the rest is the caller's.
+template <class Slice, class Of>
+choral_lora_slices_args on_slices(std::span<const Slice> slices, const RowSlots& slots, Of of) {
+  CHORAL_CHECK(slices.size() <= kMostLoRASlices, "more projections at once than the operator takes");
+  auto args = with_header<choral_lora_slices_args>();
+  std::visit([&](const auto& said) { name_rows(args, said); }, slots);
+  args.slice_count = std::ssize(slices);
+  std::transform(slices.begin(), slices.end(), args.slices, of);
+  return args;
+}
+
+choral_lora_slice lora_slice(const Stack& stack, In middle, int64_t begin) {
+  return {.stack = lora_stack(stack), .ranks = stack.ranks.on_device, .middle = matrix(middle), .y_begin = begin};
 }
 
 choral_unary_args unary(In x, Out y) {
@@ -117,6 +150,20 @@ choral_lora_args SgmvExpandSlice::oot_arguments(In x, const Stack& b, const Slot
 choral_lora_args BgmvScale::oot_arguments(const Stack& factors, Indices slots, Out y) {
   auto args = on_stack(factors, y);
   args.slot_of = slots.on_device;
+  return args;
+}
+
+choral_lora_slices_args LoRAShrink::oot_arguments(In x, std::span<const ShrinkSlice> slices, const RowSlots& slots,
+                                                  float scaling) {
+  auto args = on_slices(slices, slots, [](const ShrinkSlice& slice) { return lora_slice(slice.a, slice.middle, 0); });
+  args.x = matrix(x);
+  args.scaling = scaling;
+  return args;
+}
+choral_lora_slices_args LoRAExpand::oot_arguments(std::span<const ExpandSlice> slices, const RowSlots& slots, bool add, Out y) {
+  auto args = on_slices(slices, slots, [](const ExpandSlice& slice) { return lora_slice(slice.b, slice.middle, slice.begin); });
+  args.y = matrix(y);
+  args.add = add ? 1 : 0;
   return args;
 }
 

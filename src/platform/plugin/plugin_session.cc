@@ -218,18 +218,24 @@ Status PluginSession::try_op(const Context& ctx, OpId op, OpSet set) {
 Status PluginSession::computes_adapters() const {
   Status missing;
   AllOps::for_each([&]<class D>(D) {
-    if (!D::kOnStacks || serves(kOpId<D>) || !missing.ok()) return;
+    if (!D::kOnStacks || D::kFused || serves(kOpId<D>) || !missing.ok()) return;
     missing = unsupported("{} does not serve {}: {}", device_name(), D::kName, ops_.get<D>().reason);
   });
   return missing;
 }
 
-// A layer calls all of them for an adapter, so a device without one of them needs none.
+bool PluginSession::is_named_for(OpId op) const {
+  bool named = false;
+  AllOps::at(op, [&]<class D>(D) { named = ops_.get<D>().provider == device_name(); });
+  return named;
+}
+
+// A layer calls all of them for an adapter, so a device without one of them needs none, and the fused ones neither.
 void PluginSession::serve_stacks_together() {
   const Status missing = computes_adapters();
   if (missing.ok()) return;
   AllOps::for_each([&]<class D>(D) {
-    if (D::kOnStacks && serves(kOpId<D>)) withdraw(kOpId<D>, OpSet::kTable, missing.message());
+    if (D::kOnStacks && is_named_for(kOpId<D>)) withdraw(kOpId<D>, OpSet::kTable, missing.message());
   });
 }
 
@@ -313,13 +319,12 @@ bool PluginSession::enable_custom_op(const Context& ctx) {
   std::string names;
   for (const auto& name : device_->plugin().fused_op_names) {
     const auto op = find_op(name);
-    if (!op || !is_fused(*op)) continue;
+    if (!op || !is_fused(*op) || !is_named_for(*op)) continue;  // unknown, or left to the host since
     const auto given = std::find_if(loaded.begin(), loaded.end(), [&](const auto& one) { return name == one.name; });
     if (given == loaded.end() || given->version != AllOps::describe(*op).version) {
       withdraw(*op, OpSet::kTable, status.ok() ? "its fused library does not have it" : status.message());
       continue;
     }
-    if (*op == kOpId<ops::RopeWriteKv> && !kv_on_device_) continue;
     functions_[static_cast<size_t>(OpSet::kTable)][at(*op)] = given->run;
     install_plugin_op(ops_, *op, OpSet::kTable, device_name(), "");
     if (const auto conforms = try_op(ctx, *op, OpSet::kTable); !conforms.ok()) {

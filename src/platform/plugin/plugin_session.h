@@ -69,6 +69,8 @@ class PluginSession : public Session {
 
   // Whether the table's form is the device's own.
   bool serves(OpId op) const { return functions_[static_cast<size_t>(OpSet::kTable)][static_cast<size_t>(op)] != nullptr; }
+  // Whether the table says that it is, be it by a fused library that is not loaded yet.
+  bool is_named_for(OpId op) const;
   Status check_patches(const std::vector<Patch>& patches) const;
   Status declare_ops(const PlatformConfig& config);
   Status declare_custom_ops();

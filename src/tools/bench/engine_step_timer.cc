@@ -286,7 +286,7 @@ StepTiming EngineStepTimer::timing(int batch, int tokens, const std::vector<Step
   t.operators = operator_times(worker().context().ops, profiled);
   const double step_s = profiled.s / profiled.steps;
   t.attention_share = total_s(t.operators, {"paged_attention"}) / step_s;
-  t.shrink_share = total_s(t.operators, {"lora_shrink", "bgmv_shrink", "sgmv_shrink"}) / step_s;
+  t.shrink_share = total_s(t.operators, {"packed_lora_shrink", "lora_shrink", "bgmv_shrink", "sgmv_shrink"}) / step_s;
   t.product_s = total_s(t.operators, {"matmul", "matmul_quantised", "grouped_matmul"});
   if (platform::waited_s(worker().context().session)) {
     t.host_s = median(steps, [](const StepTime& step) { return step.s - step.waited_s; });
