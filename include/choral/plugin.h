@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 #define CHORAL_ABI_MAJOR 1
-#define CHORAL_ABI_MINOR 5
+#define CHORAL_ABI_MINOR 6
 
 #if defined(__GNUC__)
 #define CHORAL_PLUGIN_EXPORT __attribute__((visibility("default")))

@@ -10,6 +10,7 @@
 #include "kernels/lora/lora_batch.h"
 #include "kernels/lora/lora_stack.h"
 #include "kernels/rotary/rotary.h"
+#include "kernels/sampling/sampled_rows.h"
 #include "platform/context.h"
 
 namespace choral::platform {
@@ -42,6 +43,16 @@ struct SlotSequences {
   IndexArray<int32_t> slots;  // of adapters' stacks; -1: the rows are not touched
   int64_t max_length = 0;
   int64_t rows = 0;
+};
+
+// How rows of logits are sampled, and where what comes of it goes.
+struct SamplingBatch {
+  IndexArray<kernels::RowSampling> rows;
+  IndexArray<kernels::LogitEdit> edits;
+  IndexArray<uint32_t> mask_words;
+  IndexArray<int32_t> named;
+  std::span<kernels::RowChoice> choices;  // [rows], in the device's memory, as the next
+  std::span<kernels::TokenLogprob> top;
 };
 
 // A rotary table and its copy where the device's operators read it: [max_positions][cos: rotary_dim/2, sin: rotary_dim/2].
