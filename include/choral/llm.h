@@ -190,7 +190,8 @@ struct EngineStats {
   int64_t adapter_budget_bytes = 0;
   int64_t adapter_loads = 0;
   int64_t adapter_evictions = 0;
-  int64_t host_copies = 0;  // from a device's memory to the host's: the logits of each step, and whatever falls back
+  int64_t host_copies = 0;        // from a device's memory to the host's: tokens or logits of each step, and whatever falls back
+  int64_t host_copied_bytes = 0;  // by them
 };
 
 // What the engine is at, for gateways that route by adapter.

@@ -257,4 +257,81 @@ typedef struct choral_lora_slices_args {
   choral_lora_slice slices[CHORAL_LORA_SLICES];
 } choral_lora_slices_args;
 
+/* "soft_cap" 1: y = cap·tanh(y / cap), cap > 0. NaN stays NaN. Minor 6 */
+typedef struct choral_soft_cap_args {
+  choral_header header;
+  choral_matrix y;
+  float cap;
+  int32_t reserved;
+} choral_soft_cap_args;
+
+/* What is done to the logit of a token, in the order of the fields. Minor 6, as all of "sample". */
+typedef struct choral_logit_edit {
+  int32_t token;    /* within the row's vocabulary */
+  float bias;       /* added; −inf: the token is removed, whatever its logit */
+  float repetition; /* > 0, 1 for none: a logit above 0 is divided by it, any other multiplied */
+  float frequency;  /* subtracted */
+  float presence;   /* subtracted after it */
+} choral_logit_edit;
+
+/* How the token of a row is chosen. What begins at a place lies in the lists of choral_sample_args. */
+typedef struct choral_sampling_row {
+  double uniform;     /* in [0, 1): where the draw falls */
+  float temperature;  /* below 1e-5: the most likely token, whatever top_p, min_p, top_k and uniform say */
+  float top_p;        /* from 1 on: all */
+  float min_p;        /* 0: all */
+  int32_t top_k;      /* not positive, or at least the vocabulary: all */
+  int32_t vocab;      /* leading logits of the row that are its own, at least 1; the others are not looked at */
+  int32_t edit_begin; /* no two edits of a row are of one token */
+  int32_t edit_count;
+  int32_t mask_begin;    /* token t may be chosen if bit t % 32 of word t / 32 is set; a token beyond the words may not */
+  int32_t mask_words;    /* 0: there is no mask */
+  int32_t wants_logprob; /* not 0: of the chosen token, and of top_count others */
+  int32_t top_begin;
+  int32_t top_count;   /* at most 128 */
+  int32_t named_begin; /* −1: the others are the most likely tokens; else the top_count tokens named there */
+  int32_t reserved;
+} choral_sampling_row;
+
+#define CHORAL_TOKEN_CHOSEN 0
+#define CHORAL_LOGITS_NAN 1      /* a logit is NaN, after edits and mask, as the next two */
+#define CHORAL_LOGITS_INFINITE 2 /* a logit is +inf */
+#define CHORAL_NO_TOKEN_LEFT 3   /* all are −inf */
+
+typedef struct choral_sampled_row {
+  int32_t token; /* −1: there is none, and the next field says why */
+  int32_t outcome;
+  float logprob;     /* of the token, where it was wanted */
+  int32_t top_count; /* of the row's places that were filled: fewer most likely tokens when there are no more */
+} choral_sampled_row;
+
+typedef struct choral_token_logprob {
+  int32_t token;
+  float logprob;
+} choral_token_logprob;
+
+/* "sample" 1: a token of each row. Log-probabilities are those of the row as it comes, logit − log Σ e^logit; a named token that
+ * the row does not have has −inf; most likely ones come first, ties by the lower id, and none is a NaN or −inf. Then edits are
+ * made and tokens that the mask does not allow get −inf. Of the tokens that are left (logit above −inf), weight w(t) =
+ * e^((logit − largest) / temperature):
+ *   min_p  keeps those with w >= min_p, top_k those whose logit is at least the k-th largest, all equals of it;
+ *   top_p  of these the smallest set of most likely ones, ties by the lower id, that has top_p of their weight; at least one;
+ *   draw   the first token, ids ascending, at which the sum of kept weights exceeds uniform · their sum.
+ * A greedy choice is the largest logit, ties by the lower id. A row's result depends on the row alone, to the bit; rounding of
+ * e^x and of sums is the device's own. The logits may be changed. */
+typedef struct choral_sample_args {
+  choral_header header;
+  choral_matrix logits;            /* [rows, cols] */
+  const choral_sampling_row* rows; /* [rows] */
+  const choral_logit_edit* edits;
+  int64_t edit_count;
+  const uint32_t* mask_words;
+  int64_t mask_word_count;
+  const int32_t* named;
+  int64_t named_count;
+  choral_sampled_row* sampled; /* [rows] */
+  choral_token_logprob* top;
+  int64_t top_count;
+} choral_sample_args;
+
 #endif

@@ -153,6 +153,26 @@ constexpr Operator<choral_unary_args> kAdd{"add", add_rules, unary_rows, add};
 constexpr Operator<choral_scale_args> kScale{"scale", [](Rules& rules, const choral_scale_args& a) { rules.matrix(a.y, "y"); },
                                              [](const choral_scale_args& a) { return a.y.rows; }, scale};
 
+constexpr Operator<choral_soft_cap_args> kSoftCap{"soft_cap",
+                                                  [](Rules& rules, const choral_soft_cap_args& a) {
+                                                    rules.matrix(a.y, "y");
+                                                    rules.expect(a.cap > 0, "the cap is positive");
+                                                  },
+                                                  [](const choral_soft_cap_args& a) { return a.y.rows; }, soft_cap};
+
+void sample_rules(Rules& rules, const choral_sample_args& a) {
+  rules.matrix(a.logits, "logits");
+  rules.expect(a.logits.cols <= kMostSampledLogits, "a row has at most 2^21 logits");
+  rules.array(a.rows, a.logits.rows, "the list of rows");
+  rules.array(a.edits, a.edit_count, "the list of edits");
+  rules.array(a.mask_words, a.mask_word_count, "the masks");
+  rules.array(a.named, a.named_count, "the list of named tokens");
+  rules.array(a.sampled, a.logits.rows, "the list of sampled rows");
+  rules.array(a.top, a.top_count, "the list of log-probabilities");
+}
+constexpr Operator<choral_sample_args> kSample{"sample", sample_rules, [](const choral_sample_args& a) { return a.logits.rows; },
+                                               sample, sample_scratch_bytes};
+
 template <class Args>
 void gated_rules(Rules& rules, const Args& a) {
   rules.matrix(a.x, "x");
@@ -326,27 +346,13 @@ void scale_rules(Rules& rules, const choral_lora_args& a) {
 }
 constexpr Operator<choral_lora_args> kBgmvScale{"bgmv_scale", scale_rules, lora_rows, bgmv_scale};
 
-constexpr choral_op kOps[] = {entry<kMatmul>(),
-                              entry<kGatherRows>(),
-                              entry<kTakeRows>(),
-                              entry<kMoeCombine>(),
-                              entry<kAdd>(),
-                              entry<kScale>(),
-                              entry<kSiluAndMul>(),
-                              entry<kGeluTanhAndMul>(),
-                              entry<kSwigluoaiAndMul>(),
-                              entry<kRmsNorm>(),
-                              entry<kRmsNormHeads>(),
-                              entry<kRotaryEmbedding>(),
-                              entry<kWriteKv>(),
-                              entry<kPagedAttention>(),
-                              entry<kBgmvShrink>(),
-                              entry<kBgmvExpand>(),
-                              entry<kBgmvExpandSlice>(),
-                              entry<kSgmvShrink>(),
-                              entry<kSgmvExpand>(),
-                              entry<kSgmvExpandSlice>(),
-                              entry<kBgmvScale>()};
+constexpr choral_op kOps[] = {
+    entry<kMatmul>(),       entry<kGatherRows>(),      entry<kTakeRows>(),        entry<kMoeCombine>(),
+    entry<kAdd>(),          entry<kScale>(),           entry<kSoftCap>(),         entry<kSample>(),
+    entry<kSiluAndMul>(),   entry<kGeluTanhAndMul>(),  entry<kSwigluoaiAndMul>(), entry<kRmsNorm>(),
+    entry<kRmsNormHeads>(), entry<kRotaryEmbedding>(), entry<kWriteKv>(),         entry<kPagedAttention>(),
+    entry<kBgmvShrink>(),   entry<kBgmvExpand>(),      entry<kBgmvExpandSlice>(), entry<kSgmvShrink>(),
+    entry<kSgmvExpand>(),   entry<kSgmvExpandSlice>(), entry<kBgmvScale>()};
 
 constexpr choral_op kFusedOps[] = {entry<kAddRmsNorm>(),  entry<kQkNormRope>(),
                                    entry<kRopeWriteKv>(), entry<kGroupedMatmul>(run_grouped),

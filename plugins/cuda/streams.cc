@@ -13,6 +13,7 @@ const char* text_of_fault(int32_t fault) {
     case kSlotBeyond: return "a slot beyond the blocks of the key-value cache";
     case kBlockBeyond: return "a block table with rows or blocks that are not there (paged_attention)";
     case kAdapterBeyond: return "an adapter's slot, or rows of one, that are not there";
+    case kSampledBeyond: return "a row to be sampled whose vocabulary, edits, mask or places are not there";
     default: return "something wrong in its arguments";
   }
 }

@@ -19,6 +19,8 @@ choral_status* ref_paged_attention(choral_device* device, choral_stream* stream,
 choral_status* ref_swigluoai_and_mul(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_scale(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_moe_combine(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_soft_cap(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_sample(choral_device* device, choral_stream* stream, const void* args);
 /* An expand of the whole row is a slice that begins at 0: one function serves both names. */
 choral_status* ref_bgmv_shrink(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_bgmv_expand(choral_device* device, choral_stream* stream, const void* args);

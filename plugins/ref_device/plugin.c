@@ -41,6 +41,8 @@ static const choral_op ops[] = {
     {CHORAL_HEADER(choral_op), "swigluoai_and_mul", 1, 0, ref_swigluoai_and_mul},
     {CHORAL_HEADER(choral_op), "scale", 1, 0, ref_scale},
     {CHORAL_HEADER(choral_op), "moe_combine", 1, 0, ref_moe_combine},
+    {CHORAL_HEADER(choral_op), "soft_cap", 1, 0, ref_soft_cap},
+    {CHORAL_HEADER(choral_op), "sample", 1, 0, ref_sample},
     {CHORAL_HEADER(choral_op), "noop", 1, 0, ref_noop},
 };
 
@@ -65,7 +67,7 @@ static int64_t serve(choral_op* to) {
   int64_t count = 0;
   for (int64_t i = 0; i < COUNT(ops); ++i) {
     const int64_t from_end = COUNT(ops) - i;
-    if (from_end == 1 ? noop : from_end > 6 || complete) to[count++] = ops[i];
+    if (from_end == 1 ? noop : from_end > 8 || complete) to[count++] = ops[i];
   }
   return count;
 }

@@ -322,7 +322,8 @@ void EngineCore::publish_stats() {
                   .adapter_budget_bytes = residency_.budget_bytes(),
                   .adapter_loads = residency_.loads(),
                   .adapter_evictions = residency_.evictions(),
-                  .host_copies = cycle_.output().host_copies};
+                  .host_copies = cycle_.output().host_copies,
+                  .host_copied_bytes = cycle_.output().host_copied_bytes};
   count_queue(now);
   publish_device_notes();
   const std::lock_guard lock(mutex_);

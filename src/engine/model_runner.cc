@@ -29,6 +29,7 @@ ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& mode
       model_(model),
       lora_(lora),
       sampler_(ctx, model.vocab_size() + max_own_tokens),
+      device_sampler_(ctx, model.vocab_size() + max_own_tokens, max_items),
       groups_(kv_groups),
       placed_groups_(kv_groups) {
   token_ids_.reserve(max_tokens);
@@ -38,8 +39,9 @@ ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& mode
     group.sequences.reserve(max_items);
   }
   step_requests_.reserve(max_items);
-  logits_rows_.reserve(std::max<int64_t>(max_items, kLogitsSliceRows));
+  sampled_places_.reserve(max_items);
   sampled_rows_.reserve(max_items);
+  slice_places_.reserve(kLogitsSliceRows);
 }
 
 Status ModelRunner::execute_model(const StepInput& input, StepOutput& out) {
@@ -58,6 +60,7 @@ Status ModelRunner::execute_model(const StepInput& input, StepOutput& out) {
   });
   Status ended = ctx_.session.end_step(facts);
   out.host_copies = ctx_.session.host_copies();
+  out.host_copied_bytes = ctx_.session.host_copied_bytes();
   if (computed.ok() || ended.ok()) return computed.ok() ? ended : computed;
   // Where the memory is a device's, it knows why there is no more.
   return ended.code() == Code::kResourceExhausted ? std::move(ended).while_(kTooLarge) : ended;
@@ -66,9 +69,12 @@ Status ModelRunner::execute_model(const StepInput& input, StepOutput& out) {
 void ModelRunner::compute(const StepInput& input, StepOutput& out) {
   take_in(input);
   build_batch(input);
+  out.clear();
+  find_sampled_rows(input, out);
+  const bool on_device = ctx_.session.samples();
+  if (on_device) device_sampler_.place(sampled_rows_);
   const auto hidden = ctx_.make_matrix(input.total_tokens, model_.hidden_size());
   model_.forward(ctx_, batch_, hidden);
-  out.clear();
   out.items.resize(input.items.size());
   int64_t prompt_logprobs = 0;
   for (const auto& item : input.items) prompt_logprobs += item.prompt_logprobs_count;
@@ -83,7 +89,7 @@ void ModelRunner::compute(const StepInput& input, StepOutput& out) {
     if (step_requests_[i]->pooling != Pooling::kNone)
       out.items[i].embedding_width = add_embedding(item, *step_requests_[i], hidden, out);
   }
-  sample_next_tokens(input, hidden, out);
+  sample_next_tokens(hidden, on_device);
 }
 
 void ModelRunner::take_in(const StepInput& input) {
@@ -172,8 +178,8 @@ void ModelRunner::add_places(const StepItem& item, std::span<const int32_t> bloc
                              .block_table = block_table});
 }
 
-void ModelRunner::sample_next_tokens(const StepInput& input, MatrixView<const float> hidden, StepOutput& out) {
-  logits_rows_.clear();
+void ModelRunner::find_sampled_rows(const StepInput& input, StepOutput& out) {
+  sampled_places_.clear();
   sampled_rows_.clear();
   size_t rows = 0, top = 0;
   for (size_t i = 0; i < input.items.size(); ++i) {
@@ -181,14 +187,18 @@ void ModelRunner::sample_next_tokens(const StepInput& input, MatrixView<const fl
     rows += count;
     top += count * step_requests_[i]->rule.top_count();
   }
-  if (rows == 0) return;
   out.tokens.resize(rows);
   out.top.resize(top);
   for (size_t i = 0; i < input.items.size(); ++i) add_sampled_rows(input, input.items[i], *step_requests_[i], out);
+}
+
+void ModelRunner::sample_next_tokens(MatrixView<const float> hidden, bool on_device) {
+  if (sampled_rows_.empty()) return;
   const auto widest = std::max_element(sampled_rows_.begin(), sampled_rows_.end(),
                                        [](const SampledRow& a, const SampledRow& b) { return a.vocab < b.vocab; });
-  const auto logits = ctx_.make_matrix(static_cast<int64_t>(rows), widest->vocab);
-  model_.compute_logits(ctx_, batch_, hidden, logits_rows_, logits);
+  const auto logits = ctx_.make_matrix(std::ssize(sampled_rows_), widest->vocab);
+  model_.compute_logits(ctx_, batch_, hidden, sampled_places_, logits);
+  if (on_device) return device_sampler_.sample(logits, sampled_rows_);
   sampler_.sample(platform::host_copy(ctx_, logits), sampled_rows_);
 }
 
@@ -205,9 +215,9 @@ void ModelRunner::add_sampled_rows(const StepInput& input, const StepItem& item,
       const auto& before = sampled_rows_.back();
       token.top_begin = before.out->top_begin + static_cast<int32_t>(before.top.size());
     }
-    logits_rows_.push_back(item.first_row + row);
+    sampled_places_.push_back(item.first_row + row);
     sampled_rows_.push_back({.rule = &request.rule,
-                             .vocab = vocab_of(logits_rows_.back()),
+                             .vocab = vocab_of(sampled_places_.back()),
                              .tokens = std::span(request.tokens).first(static_cast<size_t>(item.first_token + row) + 1),
                              .prompt_count = request.prompt_count,
                              .mask = input.mask_of(item, row - first),
@@ -281,11 +291,11 @@ void ModelRunner::for_logits_of(int32_t first_row, int32_t count, MatrixView<con
   for (int32_t done = 0; done < count; done += kLogitsSliceRows) {
     const platform::StepMark mark(ctx_);
     const int32_t rows = std::min(kLogitsSliceRows, count - done);
-    logits_rows_.resize(rows);
-    std::iota(logits_rows_.begin(), logits_rows_.end(), first_row + done);
-    const int64_t vocab = vocab_of(logits_rows_.front());  // one request has one adapter; rows before it acts are the base's
+    slice_places_.resize(rows);
+    std::iota(slice_places_.begin(), slice_places_.end(), first_row + done);
+    const int64_t vocab = vocab_of(slice_places_.front());  // one request has one adapter; rows before it acts are the base's
     const auto on_device = ctx_.make_matrix(rows, vocab);
-    model_.compute_logits(ctx_, batch_, hidden, logits_rows_, on_device);
+    model_.compute_logits(ctx_, batch_, hidden, slice_places_, on_device);
     take(platform::host_copy(ctx_, on_device));
   }
 }

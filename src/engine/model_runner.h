@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/device_sampler.h"
 #include "engine/sampler.h"
 #include "engine/step_input.h"
 #include "engine/step_output.h"
@@ -50,8 +51,9 @@ class ModelRunner {
   void add_rows(const StepItem& item, const KnownRequest& request);
   struct GroupRows;
   static void add_places(const StepItem& item, std::span<const int32_t> block_table, GroupRows& group);
+  void find_sampled_rows(const StepInput& input, StepOutput& out);
   void add_sampled_rows(const StepInput& input, const StepItem& item, const KnownRequest& request, StepOutput& out);
-  void sample_next_tokens(const StepInput& input, MatrixView<const float> hidden, StepOutput& out);
+  void sample_next_tokens(MatrixView<const float> hidden, bool on_device);
   void add_prompt_logprobs(const StepItem& item, const KnownRequest& request, MatrixView<const float> hidden, StepOutput& out);
   int32_t add_embedding(const StepItem& item, KnownRequest& request, MatrixView<const float> hidden,
                         StepOutput& out);                                                         // its width
@@ -63,6 +65,7 @@ class ModelRunner {
   const models::Model& model_;
   lora::LoRAModelManager& lora_;
   Sampler sampler_;
+  DeviceSampler device_sampler_;
   int64_t steps_ = 0;
   std::unordered_map<uint64_t, KnownRequest> requests_;
 
@@ -77,9 +80,10 @@ class ModelRunner {
   std::vector<GroupRows> groups_;
   std::vector<layers::KvRows> placed_groups_;
   std::vector<KnownRequest*> step_requests_;  // of the items
-  // Rows that give a token.
-  std::vector<int32_t> logits_rows_;
+  // Rows that give a token, by their place in the batch too.
+  std::vector<int32_t> sampled_places_;
   std::vector<SampledRow> sampled_rows_;
+  std::vector<int32_t> slice_places_;  // of rows whose logits are wanted otherwise
 };
 
 }  // namespace choral::engine

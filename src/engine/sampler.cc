@@ -9,15 +9,14 @@ namespace {
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr size_t kScratchBytesPerToken = 32;  // a copy of the row, marks, and candidates with their ids
 
-// The last tokens of prompt + output equal all but the last token of `word`: then that last one is banned.
+}  // namespace
+
 bool completes(std::span<const int32_t> history, std::span<const int32_t> word) {
   const size_t head = word.size() - 1;
   return history.size() >= head && std::equal(word.begin(), word.end() - 1, history.end() - static_cast<ptrdiff_t>(head));
 }
 
 bool has_penalties(const kernels::Penalties& p) { return p.repetition != 1.0f || p.frequency != 0.0f || p.presence != 0.0f; }
-
-}  // namespace
 
 Sampler::Sampler(const platform::Context& ctx, int64_t vocab) : ctx_(ctx) {
   // Any thread may meet its first row late, so that growing on demand would allocate in the middle of a steady state.

@@ -1,6 +1,7 @@
 // From the logits of a step's rows to tokens: each row by its own request's rule, rows in parallel.
 // A row's token depends on its logits, its rule, its own history and (seed, position) only: same seed = same text in any
-// batch. Engine thread; allocates nothing: each thread has its scratch from the start.
+// batch. Engine thread; allocates nothing: each thread has its scratch from the start. Where the device samples, logits do not
+// come here (device_sampler.h) but those that a caller wants.
 #pragma once
 
 #include <memory>
@@ -27,6 +28,10 @@ struct SampledRow {
   std::span<const int32_t> prompt() const { return tokens.first(prompt_count); }
   std::span<const int32_t> output() const { return tokens.subspan(prompt_count); }
 };
+
+// The last tokens of prompt + output equal all but the last token of `word`: then that last one is banned.
+bool completes(std::span<const int32_t> history, std::span<const int32_t> word);
+bool has_penalties(const kernels::Penalties& penalties);
 
 class Sampler {
  public:

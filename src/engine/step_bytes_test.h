@@ -124,7 +124,7 @@ void fields(auto& io, RecordOf<StepInput> auto& r) {
 void fields(auto& io, RecordOf<SampledToken> auto& r) { io(r.token, r.logprob, r.top_begin, r.top_count, r.status); }
 void fields(auto& io, RecordOf<PositionLogprobs> auto& r) { io(r.chosen, r.top); }
 void fields(auto& io, RecordOf<StepOutput> auto& r) {
-  io(r.items, r.tokens, r.top, r.prompt_logprobs, r.row_logits, r.embeddings, r.host_copies);
+  io(r.items, r.tokens, r.top, r.prompt_logprobs, r.row_logits, r.embeddings, r.host_copies, r.host_copied_bytes);
 }
 
 template <class Record>

@@ -37,6 +37,7 @@ struct StepOutput {
   std::vector<float> row_logits;                  // [row_logits_count, row_logits_width] of each item, untouched
   std::vector<float> embeddings;                  // [embedding_width] of each item, of any length
   int64_t host_copies = 0;                        // Session::host_copies() when the step ended
+  int64_t host_copied_bytes = 0;                  // and Session::host_copied_bytes()
 
   void reserve(int64_t max_items) {
     items.reserve(max_items);

@@ -83,6 +83,17 @@ IndexArray<T> place_indices(const Context& ctx, std::span<const T> values) {
   return {values, to_device(ctx, values)};
 }
 
+// Values of the device as the host reads them: themselves, or a copy in scratch, valid until the enclosing StepMark or the step
+// ends.
+template <class T>
+std::span<const T> to_host(const Context& ctx, std::span<const T> on_device) {
+  if (host_reads(ctx.session) || on_device.empty()) return on_device;
+  const auto copy = ctx.kernel.scratch.make<T>(on_device.size());
+  const auto bytes = static_cast<int64_t>(on_device.size_bytes());
+  ctx.session.copy(CopyKind::kToHost, copy.data(), bytes, on_device.data(), bytes, bytes, 1);
+  return copy;
+}
+
 // A small vector of a layer on both sides: filled on the host while loading, then kept on the device.
 class KeptVector {
  public:

@@ -46,6 +46,8 @@ class Session {
   virtual Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, const kernels::PackSpec& weight) = 0;
   // Whether the operators on adapters' stacks are the device's: then adapters live in its memory. Else the reason why not.
   virtual Status computes_adapters() const = 0;
+  // Whether rows of logits are sampled by the device, so that they need not come to the host.
+  virtual bool samples() const { return false; }
   // Zero-filled memory of the device for as long as the tensor lives: adapters' slots.
   virtual Result<Tensor> allocate(DType dtype, Shape shape) = 0;
   // A copy of host values that lives as long as the model: a norm's weight, a bias, a table.
@@ -56,6 +58,7 @@ class Session {
                     int64_t rows) = 0;
   // Copies to the host since the session was opened.
   virtual int64_t host_copies() const { return 0; }
+  virtual int64_t host_copied_bytes() const { return 0; }
   // The step's sequences in the form of the device's attention.
   virtual SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) = 0;
 

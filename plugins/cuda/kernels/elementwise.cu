@@ -31,6 +31,11 @@ __global__ void __launch_bounds__(kThreads) scale_kernel(Rows y, int64_t cols, f
   for_columns(cols, [&](int64_t i) { to[i] *= factor; });
 }
 
+__global__ void __launch_bounds__(kThreads) soft_cap_kernel(Rows y, int64_t cols, float cap) {
+  float* to = y[blockIdx.x];
+  for_columns(cols, [&](int64_t i) { to[i] = cap * tanhf(to[i] / cap); });
+}
+
 struct Silu {
   static __device__ __forceinline__ float of(float x) { return x / (1.0f + expf(-x)); }
 };
@@ -102,6 +107,11 @@ cudaError_t add(const Launch& launch, const choral_unary_args& a) {
 cudaError_t scale(const Launch& launch, const choral_scale_args& a) {
   if (empty(a.y)) return cudaSuccess;
   return launch_kernel(scale_kernel, shape_of(a.y), launch.stream, Rows(a.y), a.y.cols, a.factor);
+}
+
+cudaError_t soft_cap(const Launch& launch, const choral_soft_cap_args& a) {
+  if (empty(a.y)) return cudaSuccess;
+  return launch_kernel(soft_cap_kernel, shape_of(a.y), launch.stream, Rows(a.y), a.y.cols, a.cap);
 }
 
 cudaError_t silu_and_mul(const Launch& launch, const choral_unary_args& a) {

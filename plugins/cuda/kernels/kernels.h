@@ -27,6 +27,7 @@ enum Fault : int32_t {
   kSlotBeyond = 3,      // write_kv, rope_write_kv: a slot beyond the cache's blocks
   kBlockBeyond = 4,     // paged_attention: a block, a table or rows that are not there
   kAdapterBeyond = 5,   // bgmv_, sgmv_, lora_: a slot that the stack lacks, or a sequence of rows that are not there
+  kSampledBeyond = 6,   // sample: a row's vocabulary, edits, mask or places that are not there
 };
 
 struct Launch {
@@ -54,6 +55,7 @@ cudaError_t take_rows(const Launch& launch, const choral_take_rows_args& args);
 cudaError_t moe_combine(const Launch& launch, const choral_moe_combine_args& args);
 cudaError_t add(const Launch& launch, const choral_unary_args& args);
 cudaError_t scale(const Launch& launch, const choral_scale_args& args);
+cudaError_t soft_cap(const Launch& launch, const choral_soft_cap_args& args);
 cudaError_t silu_and_mul(const Launch& launch, const choral_unary_args& args);
 cudaError_t gelu_tanh_and_mul(const Launch& launch, const choral_unary_args& args);  // the CustomOp gelu_and_mul as well
 cudaError_t swigluoai_and_mul(const Launch& launch, const choral_swigluoai_args& args);
@@ -65,6 +67,11 @@ cudaError_t add_rms_norm(const Launch& launch, const choral_rms_norm_args& args)
 cudaError_t rotary_embedding(const Launch& launch, const choral_rotary_args& args);
 cudaError_t qk_norm_rope(const Launch& launch, const choral_rotary_args& args);
 cudaError_t rope_write_kv(const Launch& launch, const choral_rotary_args& args);  // a cache that fits
+
+inline constexpr int kMostTopLogprobs = 128;            // of a row
+inline constexpr int64_t kMostSampledLogits = 1 << 21;  // that a row may have
+size_t sample_scratch_bytes(const choral_sample_args& args);
+cudaError_t sample(const Launch& launch, const choral_sample_args& args);
 
 // Null, or why this cache is not one for the three operators on it ("keys of a head have a multiple of 8 elements …").
 const char* cache_misfit(const choral_kv_cache& cache);

@@ -111,6 +111,24 @@ TEST(Rows, ClampedGatesAreMultipliedInPairs) {
   EXPECT_TRUE(y.gaps_are_whole());
 }
 
+TEST(Rows, CapsAreSoft) {
+  constexpr int64_t kCols = 1100;
+  constexpr float kCap = 3.0f;
+  TestMatrix x(kRows, kCols);
+  x.fill(1, 20);
+  x.at(1, 7) = NAN;
+  const TestMatrix before = x;
+  TestLaunch launch;
+  ASSERT_EQ(done(soft_cap(launch.get(), {.y = x.view(), .cap = kCap})), cudaSuccess);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kCols; ++c) {
+      if (r != 1 || c != 7) expect_near(x.at(r, c), kCap * std::tanh(double{before.at(r, c)} / kCap), 1e-6, r, c);
+    }
+  }
+  EXPECT_TRUE(std::isnan(x.at(1, 7)));
+  EXPECT_TRUE(x.gaps_are_whole());
+}
+
 TEST(Rows, FactorsAreMultipliedIn) {
   constexpr int64_t kCols = 1100;
   TestMatrix y(kRows, kCols);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/sampling/sampled_rows.h"
 #include "kernels/sampling/sampling_scan.h"
 
 namespace choral::kernels {
@@ -22,13 +23,8 @@ bool before(const Candidate& a, const Candidate& b) { return a.logit != b.logit 
 
 Result<RowExtreme> checked_extreme(const LogitScan& scan, std::span<const float> logits) {
   const RowExtreme e = scan.extreme(logits.data(), std::ssize(logits));
-  if (e.nan) return internal_error("sampling: the model's logits hold a NaN; its weights, adapter or input are damaged");
-  if (e.max == kInfinity)
-    return internal_error("sampling: the model's logits hold +inf; its weights, adapter or input are damaged");
-  if (logits.empty() || e.max == -kInfinity) {
-    return invalid_argument("sampling: no token is left to choose; allowed tokens, bans, bias and grammar exclude each other");
-  }
-  return e;
+  if (const RowOutcome outcome = outcome_of(e); outcome != RowOutcome::kToken) return status_of(outcome);
+  return e;  // an empty row's largest is −inf
 }
 
 // One row on its way through min_p, top_k and top_p. All three keep a prefix of the row in the order of before(); `threshold`

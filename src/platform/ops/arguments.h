@@ -11,6 +11,7 @@
 #include "kernels/lora/lora_batch.h"
 #include "kernels/lora/lora_stack.h"
 #include "kernels/rotary/rotary.h"
+#include "kernels/sampling/sampled_rows.h"
 #include "platform/context.h"
 
 namespace choral::platform {
@@ -47,6 +48,16 @@ struct SlotSequences {
 
 // The slots of rows: one for each row, or one for each sequence.
 using RowSlots = std::variant<IndexArray<int32_t>, SlotSequences>;
+
+// How rows of logits are sampled, and where what comes of it goes.
+struct SamplingBatch {
+  IndexArray<kernels::RowSampling> rows;
+  IndexArray<kernels::LogitEdit> edits;
+  IndexArray<uint32_t> mask_words;
+  IndexArray<int32_t> named;
+  std::span<kernels::RowChoice> choices;  // [rows], in the device's memory, as the next
+  std::span<kernels::TokenLogprob> top;
+};
 
 // A rotary table and its copy where the device's operators read it: [max_positions][cos: rotary_dim/2, sin: rotary_dim/2].
 struct PlacedRotary {

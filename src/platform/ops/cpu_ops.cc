@@ -85,6 +85,10 @@ void MoeCombine::forward_cpu(const Context& ctx, In x, Indices places, In weight
 
 void SoftCap::forward_cpu(const Context& ctx, Out x, float cap) { kernels::soft_cap(ctx.kernel, x, cap); }
 
+void Sample::forward_cpu(const Context& ctx, Out logits, const SamplingBatch& batch) {
+  kernels::sample_rows(ctx.kernel.level, logits, lists_of(batch), ctx.kernel.scratch);
+}
+
 void RmsNorm::forward_cpu(const Context& ctx, In x, Weight w, float eps, Out y) { kernels::rms_norm(ctx.kernel, x, w, eps, y); }
 
 void RmsNormHeads::forward_cpu(const Context& ctx, Out x, Weight w, float eps) {

@@ -18,6 +18,11 @@ void compose_fused_ops(OpTable& table);
 const OpTable& staged_cpu_ops();
 const OpTable& staged_native_ops();
 
+// What rows of the host's memory are sampled by.
+inline kernels::SampledRows lists_of(const SamplingBatch& batch) {
+  return {batch.rows.host, batch.edits.host, batch.mask_words.host, batch.named.host, batch.choices, batch.top};
+}
+
 // What an epilogue does to a finished product, on the host.
 void finish_product(const kernels::Epilogue& epilogue, MatrixView<float> product, MatrixView<float> y);
 

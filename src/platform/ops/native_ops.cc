@@ -8,6 +8,7 @@
 #include "kernels/ref/moe_gating.h"
 #include "kernels/ref/rms_norm.h"
 #include "kernels/ref/rotary.h"
+#include "kernels/ref/sampling.h"
 #include "platform/ops/cpu_ops.h"
 #include "platform/session.h"
 
@@ -113,6 +114,10 @@ void SoftCap::forward_native(const Context&, Out x, float cap) {
   for (int64_t r = 0; r < x.rows; ++r) {
     for (float& value : x.row_span(r)) value = static_cast<float>(cap * std::tanh(static_cast<double>(value) / cap));
   }
+}
+
+void Sample::forward_native(const Context&, Out logits, const SamplingBatch& batch) {
+  kernels::ref::sample_rows(logits, lists_of(batch));
 }
 
 void RmsNorm::forward_native(const Context&, In x, Weight w, float eps, Out y) { kernels::ref::rms_norm(x, w, eps, y); }

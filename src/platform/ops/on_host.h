@@ -41,6 +41,26 @@ struct OnHost<std::span<const float>> {
   HostView<const float> view_;
 };
 
+// What rows are sampled by lies on both sides; what comes of them goes back.
+template <>
+struct OnHost<SamplingBatch> {
+  OnHost(const Context& ctx, const SamplingBatch& batch) : ctx_(ctx), device_(batch), host_(batch) {
+    if (host_reads(ctx.session)) return;
+    host_.choices = ctx.kernel.scratch.make<kernels::RowChoice>(batch.choices.size());
+    host_.top = ctx.kernel.scratch.make<kernels::TokenLogprob>(batch.top.size());
+  }
+  ~OnHost() {
+    if (host_reads(ctx_.session)) return;
+    copy_to_device(ctx_.session, std::as_bytes(host_.choices), std::as_writable_bytes(device_.choices).data());
+    copy_to_device(ctx_.session, std::as_bytes(host_.top), std::as_writable_bytes(device_.top).data());
+  }
+  const SamplingBatch& operator*() const { return host_; }
+
+  const Context& ctx_;
+  const SamplingBatch& device_;
+  SamplingBatch host_;
+};
+
 // All slots travel, since indices stay as they are. That is for a single call: adapters are the host's from the next step on.
 template <>
 struct OnHost<ops::Stack> {

@@ -18,6 +18,8 @@ struct choral_swigluoai_args;
 struct choral_scale_args;
 struct choral_grouped_matmul_args;
 struct choral_moe_combine_args;
+struct choral_soft_cap_args;
+struct choral_sample_args;
 struct choral_rms_norm_args;
 struct choral_rotary_args;
 struct choral_write_kv_args;
@@ -224,9 +226,21 @@ struct SoftCap : OpTraits {
   CHORAL_OP(soft_cap);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::in_place;
-  static constexpr std::string_view kHostsOwn = "of logits, which the host reads next";
   using Call = void(const Context&, Out x, float cap);
   static Call forward_cpu, forward_native;
+  static OotArguments<choral_soft_cap_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
+// A token of each row of logits, by the row's own rule (kernels/sampling/sampled_rows.h). The logits may be changed.
+struct Sample : OpTraits {
+  CHORAL_OP(sample);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  using Call = void(const Context&, Out logits, const SamplingBatch& batch);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_sample_args, Call> oot_arguments;
+  static Status conform(Conformance&);
 };
 
 // y = x·rsqrt(mean(x²) + eps)·w, row by row; x and y may be the same
@@ -437,10 +451,10 @@ struct MatmulQuantised : OpTraits {
 using AllOps =
     OpList<ops::Matmul, ops::PackedLoRAShrink, ops::PackedLoRAExpand, ops::PackedLoRAAbsorb, ops::BgmvShrink, ops::BgmvExpand,
            ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows,
-           ops::TakeRows, ops::Add, ops::Scale, ops::MoeGating, ops::MoeCombine, ops::SoftCap, ops::RmsNorm, ops::RmsNormHeads,
-           ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention,
-           ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv, ops::GroupedMatmul, ops::LoRAShrink, ops::LoRAExpand,
-           ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+           ops::TakeRows, ops::Add, ops::Scale, ops::MoeGating, ops::MoeCombine, ops::SoftCap, ops::Sample, ops::RmsNorm,
+           ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv,
+           ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv, ops::GroupedMatmul, ops::LoRAShrink,
+           ops::LoRAExpand, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();

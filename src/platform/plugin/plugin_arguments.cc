@@ -1,5 +1,7 @@
 // What an operator is called with, as choral/plugin.h spells it.
 #include <algorithm>
+#include <cstddef>
+#include <type_traits>
 
 #include "base/check.h"
 #include "platform/ops/operators.h"
@@ -98,6 +100,19 @@ choral_lora_slices_args on_slices(std::span<const Slice> slices, const RowSlots&
 choral_lora_slice lora_slice(const Stack& stack, In middle, int64_t begin) {
   return {.stack = lora_stack(stack), .ranks = stack.ranks.on_device, .middle = matrix(middle), .y_begin = begin};
 }
+
+// Lists of sampling are given as they are.
+template <class Ours, class Theirs>
+constexpr bool kSameBytes = sizeof(Ours) == sizeof(Theirs) &&
+                            alignof(Ours) == alignof(Theirs) && std::is_trivially_copyable_v<Ours>;
+static_assert(kSameBytes<kernels::RowSampling, choral_sampling_row> &&
+              offsetof(kernels::RowSampling, vocab) == offsetof(choral_sampling_row, vocab) &&
+              offsetof(kernels::RowSampling, named_begin) == offsetof(choral_sampling_row, named_begin));
+static_assert(kSameBytes<kernels::LogitEdit, choral_logit_edit> &&
+              offsetof(kernels::LogitEdit, presence) == offsetof(choral_logit_edit, presence));
+static_assert(kSameBytes<kernels::RowChoice, choral_sampled_row> &&
+              offsetof(kernels::RowChoice, logprob) == offsetof(choral_sampled_row, logprob));
+static_assert(kSameBytes<kernels::TokenLogprob, choral_token_logprob>);
 
 choral_unary_args unary(In x, Out y) {
   auto args = with_header<choral_unary_args>();
@@ -217,6 +232,29 @@ choral_moe_combine_args MoeCombine::oot_arguments(In x, Indices places, In weigh
   args.weights = matrix(weights);
   args.y = matrix(y);
   args.add = add ? 1 : 0;
+  return args;
+}
+
+choral_soft_cap_args SoftCap::oot_arguments(Out x, float cap) {
+  auto args = with_header<choral_soft_cap_args>();
+  args.y = matrix(x);
+  args.cap = cap;
+  return args;
+}
+
+choral_sample_args Sample::oot_arguments(Out logits, const SamplingBatch& batch) {
+  auto args = with_header<choral_sample_args>();
+  args.logits = matrix(logits);
+  args.rows = reinterpret_cast<const choral_sampling_row*>(batch.rows.on_device);
+  args.edits = reinterpret_cast<const choral_logit_edit*>(batch.edits.on_device);
+  args.edit_count = batch.edits.size();
+  args.mask_words = batch.mask_words.on_device;
+  args.mask_word_count = batch.mask_words.size();
+  args.named = batch.named.on_device;
+  args.named_count = batch.named.size();
+  args.sampled = reinterpret_cast<choral_sampled_row*>(batch.choices.data());
+  args.top = reinterpret_cast<choral_token_logprob*>(batch.top.data());
+  args.top_count = std::ssize(batch.top);
   return args;
 }
 

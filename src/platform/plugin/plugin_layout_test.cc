@@ -21,6 +21,7 @@
 
 #include "base/status.h"
 #include "kernels/gemm/pack_spec.h"
+#include "kernels/sampling/sampled_rows.h"
 #include "support/plugin_layout.h"
 #include "tensor/dtype.h"
 
@@ -148,6 +149,10 @@ TEST(PluginLayout, NumbersAreTheHosts) {
   EXPECT_EQ(CHORAL_X_INT8_ROWS, static_cast<int>(kernels::Activations::kInt8Rows));
   EXPECT_EQ(CHORAL_LINEAR, static_cast<int>(kernels::Codebook::kLinear));
   EXPECT_EQ(CHORAL_E2M1, static_cast<int>(kernels::Codebook::kE2M1));
+  EXPECT_EQ(CHORAL_TOKEN_CHOSEN, static_cast<int>(kernels::RowOutcome::kToken));
+  EXPECT_EQ(CHORAL_LOGITS_NAN, static_cast<int>(kernels::RowOutcome::kNaN));
+  EXPECT_EQ(CHORAL_LOGITS_INFINITE, static_cast<int>(kernels::RowOutcome::kInfinity));
+  EXPECT_EQ(CHORAL_NO_TOKEN_LEFT, static_cast<int>(kernels::RowOutcome::kNothingLeft));
 }
 
 }  // namespace

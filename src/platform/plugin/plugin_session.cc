@@ -398,7 +398,10 @@ Result<Tensor> PluginSession::keep(std::span<const float> values) {
 void PluginSession::copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
                          int64_t rows) {
   if (!lost_.ok()) return;
-  if (kind == CopyKind::kToHost) ++host_copies_;
+  if (kind == CopyKind::kToHost) {
+    ++host_copies_;
+    host_copied_bytes_ += row_bytes * rows;
+  }
   const int32_t way = kind == CopyKind::kToDevice ? CHORAL_HOST_TO_DEVICE : CHORAL_DEVICE_TO_HOST;
   fail(device_->copy(way, to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
 }

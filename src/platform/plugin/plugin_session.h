@@ -32,12 +32,14 @@ class PluginSession : public Session {
   Result<Tensor> allocate_kv(DType dtype, Shape shape) override;
   void expect_values_in_keys() override;
   Status computes_adapters() const override;
+  bool samples() const override { return serves(kOpId<ops::Sample>); }
   Result<Tensor> allocate(DType dtype, Shape shape) override;
   Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, const kernels::PackSpec& weight) override;
   Result<Tensor> keep(std::span<const float> values) override;
   void copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
             int64_t rows) override;
   int64_t host_copies() const override { return host_copies_; }
+  int64_t host_copied_bytes() const override { return host_copied_bytes_; }
   SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override;
   void begin_step(const StepFacts& step) override;
   void fail(Status status) override;
@@ -95,7 +97,7 @@ class PluginSession : public Session {
   std::array<std::array<choral_op_fn, AllOps::kSize>, 2> functions_{};  // by OpSet
   const choral_worker_class* worker_ = nullptr;
   bool kv_on_device_ = false;
-  int64_t host_copies_ = 0;
+  int64_t host_copies_ = 0, host_copied_bytes_ = 0;
   enum class Fused { kNone, kDeclared, kLoaded, kFailed } fused_ = Fused::kNone;
   bool strict_ = false;
   bool finish_each_ = false;  // operators are timed

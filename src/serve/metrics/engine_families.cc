@@ -169,8 +169,9 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
   out.counter("choral:engine_steps_total", "Steps of the engine: a figure that stands still while requests run is a fault.",
               stats.steps);
   out.counter("choral:prompt_tokens_computed_total", "Prompt tokens that were computed rather than found.", stats.prompt_tokens);
-  out.counter("choral:host_copies_total", "Copies from a device's memory to the host's: logits, and what falls back.",
+  out.counter("choral:host_copies_total", "Copies from a device's memory to the host's: tokens or logits, and what falls back.",
               stats.host_copies);
+  out.counter("choral:host_copied_bytes_total", "Bytes of these copies.", stats.host_copied_bytes);
   out.gauge("choral:fallbacks", "What a device took up or gave up since the start; the log has the reasons.",
             static_cast<double>(view.device_notes));
   add_adapters(out, view);

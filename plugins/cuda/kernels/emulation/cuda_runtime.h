@@ -86,6 +86,12 @@ inline int atomicMax(int* at, int value) {
   if (value > before) *at = value;
   return before;
 }
+template <class T>
+T atomicAdd(T* at, T value) {
+  const T before = *at;
+  *at = before + value;
+  return before;
+}
 inline int __ffs(uint32_t bits) { return __builtin_ffs(static_cast<int>(bits)); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
