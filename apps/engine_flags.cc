@@ -75,7 +75,9 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("--quantization", o.quantization,
          "of a float checkpoint's linear layers while it is loaded: auto (none), w8a8_dynamic, w8a16, w4a16, w4a8_dynamic",
          "NAME");
-  option("--activations", o.activations, "what integer weights meet: auto (as the checkpoint says, else in full), int8", "NAME");
+  option("--activations", o.activations,
+         "what weights meet: auto (as the checkpoint says, else x in full), 16bit (of x, on a device), int8 (of integer weights)",
+         "NAME");
   option("--kv-cache-dtype", o.kv_cache_dtype, "KV cache: auto (float32), float32, bfloat16, float16, int8", "TYPE");
   option("--kv-cache-memory", flags.kv_cache_memory, "KV cache, e.g. 512M or 2G (by free memory)", "SIZE");
   option("-c,--max-model-len,--ctx-size", o.max_model_len, "longest prompt and answer together (the model's)", "N");

@@ -197,10 +197,11 @@ typedef struct choral_weight_part {
   const int32_t* order;
 } choral_weight_part;
 
-/* How x meets a quantised weight. */
-#define CHORAL_X_FULL 0        /* with at least 16 bits */
+/* How x meets a weight. */
+#define CHORAL_X_FULL 0        /* with at least 16 bits of significand */
 #define CHORAL_X_INT8_BLOCKS 1 /* as int8 with a scale for each row and 32 columns: max|x| / 127, rint, ties to even */
 #define CHORAL_X_INT8_ROWS 2   /* as int8 with a scale for each row, or a fixed one for all rows */
+#define CHORAL_X_16 3          /* rounded once to 16 bits, nearest even: f16 for f16 weights, else bf16. Minor 6 */
 
 /* What an integer of W stands for. */
 #define CHORAL_LINEAR 0 /* itself */
@@ -209,7 +210,9 @@ typedef struct choral_weight_part {
 /* W [rows of all parts, cols]; parts are stacked. Stored elements are `stored_dtype`; the device computes as if they were rounded
  * to `dtype` first (equal for block types, i8 and e4m3). Read during the call only.
  * From minor 1 on: weights with scales, which are i8, one integer a byte, or e4m3. Without them scale_count is 0 and of the rest
- * `activations` alone means something: for block types, how x meets them.
+ * `activations` alone means something: for block types, how x meets them. From minor 6 on any weight but one of `dtype` f32 may
+ * ask for CHORAL_X_16; for f16 a row of x may be multiplied by a power of two before it is rounded, and its sums divided by it.
+ * CHORAL_UNSUPPORTED to such a weight has the host ask again, with CHORAL_X_FULL.
  *   w[i, j] = scale[i, j / group_size] · (q[i, j] − zero[i, j / group_size])      q by its codebook
  * Column j of W is multiplied by column k_order[j] of x, or j where there is none; read_row gives it at that place.
  * The product of CHORAL_X_INT8_ROWS. Each row of x becomes int8 q with a scale s: without a fixed one s = max|x| / 127 and

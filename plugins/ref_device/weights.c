@@ -124,6 +124,8 @@ static choral_status* check_weight(const choral_weight* weight, int64_t* rows) {
   } else if (!ref_packs(weight->stored_dtype)) {
     return ref_error(CHORAL_UNSUPPORTED, "weights are packed from f32, f16, bf16 and q8_0, not from element type %d",
                      weight->stored_dtype);
+  } else if (weight->activations == CHORAL_X_16) {
+    return ref_error(CHORAL_UNSUPPORTED, "x is multiplied as it is, and not rounded to 16 bits");
   }
   const int blocks = weight->stored_dtype == CHORAL_Q8_0;
   ref_expect(!blocks || weight->cols % kQ8Elements == 0, "prepack", "rows of q8_0 are whole blocks of 32", &error);
@@ -164,6 +166,7 @@ static choral_status* prepack(choral_device* device, choral_stream* stream, cons
   memset(&packed, 0, sizeof packed);
   choral_status* status = NULL;
   if (source.scale_count != 0 && ref_passes_over("prepack", "forms", &status)) take_for_plain(&source);
+  if (source.activations == CHORAL_X_16 && ref_passes_over("prepack", "x_16", &status)) source.activations = CHORAL_X_FULL;
   if (status == NULL) status = check_weight(&source, &packed.rows);
   if (source.stored_dtype == CHORAL_BF16 && ref_passes_over("prepack", "bf16", &status)) source.stored_dtype = CHORAL_F16;
   const int int8 = source.scale_count != 0;

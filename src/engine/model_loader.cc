@@ -109,13 +109,17 @@ Result<LoadedModel> pack(const platform::Context& ctx, FoundModel found, quant::
   return loaded;
 }
 
+Result<kernels::Activations> parse_activations(std::string_view name) {
+  if (name == "auto") return kernels::Activations::kFull;
+  if (name == "int8") return kernels::Activations::kInt8Blocks;
+  if (name == "16bit") return kernels::Activations::k16Bits;
+  return invalid_argument("--activations {}: choose auto (as the checkpoint says, else in full), 16bit or int8", name);
+}
+
 }  // namespace
 
 Result<quant::WeightRequest> parse_weight_request(std::string_view dtype, std::string_view activations) {
-  if (activations != "auto" && activations != "int8") {
-    return invalid_argument("--activations {}: choose auto (as the checkpoint says, else in full) or int8", activations);
-  }
-  const auto form = activations == "int8" ? kernels::Activations::kInt8Blocks : kernels::Activations::kFull;
+  CHORAL_TRY(const kernels::Activations form, parse_activations(activations));
   if (dtype == "auto") return quant::WeightRequest{.activations = form};
   auto type = parse_dtype(dtype);
   if (!type.ok() || !(*type == DType::kF32 || *type == DType::kF16 || *type == DType::kBF16)) {

@@ -77,7 +77,7 @@ Result<FoundModel> find_weights(const io::ConfigMap& config, platform::Session& 
 Result<LoadedModel> pack_weights(const platform::Context& ctx, FoundModel found, quant::WeightSource& source,
                                  const layers::FusionConfig& fusion, const std::function<void(const LoadProgress&)>& on_progress);
 
-// --dtype: auto | float32 | bfloat16 | float16; --activations: auto | int8.
+// --dtype: auto | float32 | bfloat16 | float16; --activations: auto | 16bit | int8.
 Result<quant::WeightRequest> parse_weight_request(std::string_view dtype, std::string_view activations);
 
 // `config`, or, where it calls the model tied and the file holds a head that differs from the table, one that does not: then the

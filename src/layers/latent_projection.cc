@@ -28,11 +28,12 @@ Result<Tensor> stored_as(DType type, std::span<const float> w, int64_t rows, int
   return out;
 }
 
-Result<std::unique_ptr<kernels::PackedMatrix>> pack(const platform::Context& ctx, DType type, std::span<const float> w,
-                                                    int64_t rows, int64_t cols, bool turned) {
-  CHORAL_TRY(const Tensor stored, stored_as(type, w, rows, cols, turned));
+Result<std::unique_ptr<kernels::PackedMatrix>> pack(const platform::Context& ctx, kernels::PackSpec form,
+                                                    std::span<const float> w, int64_t rows, int64_t cols, bool turned) {
+  CHORAL_TRY(const Tensor stored, stored_as(form.format, w, rows, cols, turned));
   const kernels::WeightRows part{stored.view(), {}};
-  return ctx.session.prepack(ctx, {.rows = {&part, 1}, .format = type});
+  form.rows = {&part, 1};
+  return ctx.session.prepack(ctx, form);
 }
 
 }  // namespace
@@ -65,10 +66,10 @@ DType LatentProjection::stored_type(const quant::WeightRequest& request) const {
 
 Status LatentProjection::process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) {
   CHORAL_RETURN_IF_ERROR(loading_->process_weights_after_loading(ctx, source.request(), shape_, parameters_));
-  const DType type = stored_type(source.request());
+  const kernels::PackSpec form{.rows = {}, .format = stored_type(source.request()), .activations = source.request().activations};
   parameters_.release(source);
   for (int64_t head = 0; head < spec_.heads; ++head) {
-    CHORAL_TRY(auto made, make_head(ctx, head, type));
+    CHORAL_TRY(auto made, make_head(ctx, head, form));
     heads_.push_back(std::move(made));
   }
   why_ = fmt::format("{}, {}: absorbed by queries and outputs", loading_->scheme(), loading_->why());
@@ -76,18 +77,19 @@ Status LatentProjection::process_weights_after_loading(const platform::Context& 
   return {};
 }
 
-Result<LatentProjection::Head> LatentProjection::make_head(const platform::Context& ctx, int64_t head, DType type) const {
+Result<LatentProjection::Head> LatentProjection::make_head(const platform::Context& ctx, int64_t head,
+                                                           kernels::PackSpec form) const {
   const int64_t rank = spec_.rank, rows = head_rows();
   std::vector<float> w(rows * rank);
   for (int64_t i = 0; i < rows; ++i) {
     CHORAL_RETURN_IF_ERROR(loading_->read_row(head * rows + i, std::span(w).subspan(i * rank, rank)).while_(spec_.prefix));
   }
   const auto fits = [](float v) { return std::abs(v) <= kGreatestFloat16; };
-  if (type == DType::kF16 && !std::all_of(w.begin(), w.end(), fits)) type = DType::kF32;
+  if (form.format == DType::kF16 && !std::all_of(w.begin(), w.end(), fits)) form.format = DType::kF32;
   Head out;
   const auto keys = std::span(w).first(spec_.key_dim * rank), values = std::span(w).subspan(spec_.key_dim * rank);
-  CHORAL_TRY(out.keys, pack(ctx, type, keys, spec_.key_dim, rank, /*turned=*/true));
-  CHORAL_TRY(out.values, pack(ctx, type, values, spec_.value_dim, rank, /*turned=*/false));
+  CHORAL_TRY(out.keys, pack(ctx, form, keys, spec_.key_dim, rank, /*turned=*/true));
+  CHORAL_TRY(out.values, pack(ctx, form, values, spec_.value_dim, rank, /*turned=*/false));
   return out;
 }
 

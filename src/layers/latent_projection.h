@@ -52,7 +52,7 @@ class LatentProjection : public Module {
   };
   int64_t head_rows() const { return spec_.key_dim + spec_.value_dim; }
   DType stored_type(const quant::WeightRequest& request) const;
-  Result<Head> make_head(const platform::Context& ctx, int64_t head, DType type) const;
+  Result<Head> make_head(const platform::Context& ctx, int64_t head, kernels::PackSpec form) const;
   // Row `row` of kv_b_proj.
   Status read_row(int64_t row, std::span<float> out) const;
   // Each head's product, the first columns of x's head by the first of y's.

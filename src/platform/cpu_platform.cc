@@ -9,7 +9,7 @@ namespace {
 
 class CpuSession : public Session {
  public:
-  explicit CpuSession(const Platform& platform) : platform_(platform) {}
+  CpuSession(const Platform& platform, bool strict) : platform_(platform), strict_(strict) {}
 
   const Platform& platform() const override { return platform_; }
   const OpTable& ops() const override { return cpu_ops(); }
@@ -22,6 +22,10 @@ class CpuSession : public Session {
   Result<Tensor> allocate(DType dtype, Shape shape) override { return Tensor::allocate(dtype, shape); }
 
   Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, const kernels::PackSpec& weight) override {
+    if (weight.activations == kernels::Activations::k16Bits) {
+      if (strict_) return unsupported("--strict: {}", kInFull);
+      rounds_x_ = true;
+    }
     return kernels::pack_weight(weight, ctx.kernel.pool);
   }
 
@@ -37,9 +41,16 @@ class CpuSession : public Session {
   SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override { return {.host = sequences}; }
   void begin_step(const StepFacts&) override {}
   Status end_step(const StepFacts&) override { return {}; }
+  std::vector<std::string> take_notes() override {
+    return std::exchange(rounds_x_, false) ? std::vector<std::string>{kInFull} : std::vector<std::string>{};
+  }
 
  private:
+  static constexpr const char* kInFull = "cpu: weights meet x in full: x in 16 bits is for devices";
+
   const Platform& platform_;
+  bool strict_;
+  bool rounds_x_ = false;  // as was asked for since notes were taken
   Arena arena_;
   OpTable none_;
 };
@@ -49,8 +60,8 @@ class CpuPlatform : public Platform {
   std::string_view name() const override { return "cpu"; }
   Device device() const override { return kCpuDevice; }
   std::string description() const override { return fmt::format("this machine's CPU, level {}", cpu_level_name(cpu_level())); }
-  Result<std::unique_ptr<Session>> open(ThreadPool&, const PlatformConfig&) const override {
-    return std::make_unique<CpuSession>(*this);
+  Result<std::unique_ptr<Session>> open(ThreadPool&, const PlatformConfig& config) const override {
+    return std::make_unique<CpuSession>(*this, config.strict);
   }
 };
 

@@ -15,7 +15,7 @@ namespace choral::quant {
 struct WeightRequest {
   bool as_stored = true;            // auto: each tensor keeps its own type
   DType convert_to = DType::kBF16;  // else every weight, vectors included, is rounded to this
-  // How integers meet x where the checkpoint leaves it open (--activations).
+  // How weights meet x where the checkpoint leaves it open (--activations).
   kernels::Activations activations = kernels::Activations::kFull;
 };
 

@@ -24,8 +24,9 @@ std::vector<Golden> read_goldens(const std::string& path, const std::string& mod
     g.gaps = json.at("gaps").get<std::vector<double>>();
     g.top_ids = json.at("top10").at("ids").get<std::vector<int32_t>>();
     const auto logsumexp = json.at("logsumexp").get<double>();
-    for (const double value : json.at("top10").at("values").get<std::vector<double>>())
-      g.top_logprobs.push_back(value - logsumexp);
+    const auto logits = json.at("top10").at("values").get<std::vector<double>>();
+    for (const double value : logits) g.top_logprobs.push_back(value - logsumexp);
+    g.top_logit = logits.front();
     goldens.push_back(std::move(g));
   }
   return goldens;

@@ -16,6 +16,7 @@ struct Golden {
   std::vector<double> gaps;      // first minus second logit at each step: below our error a different choice is legitimate
   std::vector<int32_t> top_ids;  // of the first step
   std::vector<double> top_logprobs;
+  double top_logit = 0;
 };
 
 // The device of this run: "auto", or the test plug-in that CHORAL_TEST_DEVICE names.

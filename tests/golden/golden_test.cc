@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr double kTie = 1e-3;
 constexpr double kTolerance = 2e-3;
+constexpr double kRoundingTo16 = 1.0 / 256;  // of bf16, relative
 
 std::vector<RequestOutput> answer(LLM& llm, const std::vector<Golden>& goldens) {
   std::vector<Request> requests;
@@ -41,15 +42,16 @@ std::vector<RequestOutput> answer(LLM& llm, const std::vector<Golden>& goldens) 
   return llm.generate(std::move(requests));
 }
 
-void expect_equal(const Golden& g, const RequestOutput& output) {
+// `logit_error`: of a logit, relative to the largest.
+void expect_equal(const Golden& g, const RequestOutput& output, double logit_error) {
+  const double off = logit_error * std::abs(g.top_logit), tie = kTie + 2 * off, tolerance = kTolerance + 2 * off;
   SCOPED_TRACE(g.model + " " + g.adapter + " " + g.prompt_id);
   ASSERT_TRUE(output.status.ok()) << output.status.to_string();
   const auto& completion = output.completions.at(0);
   ASSERT_EQ(completion.token_ids.size(), g.greedy_ids.size());
   for (size_t step = 0; step < g.greedy_ids.size(); ++step) {
     if (completion.token_ids[step] == g.greedy_ids[step]) continue;
-    EXPECT_LE(g.gaps[step], kTie) << "step " << step << ": " << completion.token_ids[step] << " instead of "
-                                  << g.greedy_ids[step];
+    EXPECT_LE(g.gaps[step], tie) << "step " << step << ": " << completion.token_ids[step] << " instead of " << g.greedy_ids[step];
     break;  // what follows continues another text
   }
   const auto& top = completion.logprobs.at(0).top;
@@ -57,12 +59,12 @@ void expect_equal(const Golden& g, const RequestOutput& output) {
   for (size_t i = 0; i < g.top_ids.size(); ++i) {
     const auto found = std::find_if(top.begin(), top.end(), [&](const auto& t) { return t.token_id == g.top_ids[i]; });
     const double got = found != top.end() ? found->logprob : top.back().logprob;  // one of two near-equal last places may differ
-    EXPECT_NEAR(got, g.top_logprobs[i], kTolerance) << "token " << g.top_ids[i];
+    EXPECT_NEAR(got, g.top_logprobs[i], tolerance) << "token " << g.top_ids[i];
   }
 }
 
 void check_model(EngineOptions options, const std::string& goldens_file, const std::string& model,
-                 const std::string& adapters_folder) {
+                 const std::string& adapters_folder, double logit_error = 0) {
   const auto goldens = read_goldens(std::string(CHORAL_TEST_DATA) + "/goldens/" + goldens_file, model);
   ASSERT_FALSE(goldens.empty());
   std::set<std::string> adapters;
@@ -74,7 +76,7 @@ void check_model(EngineOptions options, const std::string& goldens_file, const s
   auto llm = LLM::load(options);
   ASSERT_TRUE(llm.ok()) << llm.status().to_string();
   const auto outputs = answer(**llm, goldens);
-  for (size_t i = 0; i < goldens.size(); ++i) expect_equal(goldens[i], outputs[i]);
+  for (size_t i = 0; i < goldens.size(); ++i) expect_equal(goldens[i], outputs[i], logit_error);
 }
 
 class TinyGoldenTest : public ::testing::TestWithParam<std::string> {};
@@ -83,6 +85,21 @@ TEST_P(TinyGoldenTest, EqualsTransformersAndPeft) {
   const std::string model = GetParam();
   check_model({.model = std::string(CHORAL_TEST_DATA) + "/models/" + model, .threads = 2}, "tiny.jsonl", model,
               std::string(CHORAL_TEST_DATA) + "/lora");
+}
+
+int layers_of(const std::string& model) {
+  nlohmann::json config;
+  std::ifstream(std::string(CHORAL_TEST_DATA) + "/models/" + model + "/config.json") >> config;
+  return config.at("num_hidden_layers").get<int>();
+}
+
+// x rounded to 16 bits for each product. A rounding moves an element by 2^-8 of itself at most, and a product's sums, the errors
+// of whose terms have any sign, by no more of their own size. Four products of a layer follow each other, and the head: their
+// errors add up as independent ones do.
+TEST_P(TinyGoldenTest, By16BitsOfXIsWithinTheirRounding) {
+  const std::string model = GetParam();
+  check_model({.model = std::string(CHORAL_TEST_DATA) + "/models/" + model, .activations = "16bit", .strict = true, .threads = 2},
+              "tiny.jsonl", model, std::string(CHORAL_TEST_DATA) + "/lora", kRoundingTo16 * std::sqrt(4 * layers_of(model) + 1));
 }
 
 // A model's folder in which some files are others of it: (name, file in its place).

@@ -57,6 +57,31 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaFamiliesTest,
                            return name;
                          });
 
+// Every float and weight-only product, those of latent attention too, by the form that was asked for.
+TEST_F(CudaTest, XIn16BitsIsOnePlane) {
+  for (const char* model : {"tiny-llama3", "tiny-deepseek-v2"}) {
+    for (const char* scheme : {"auto", "w8a16", "fp8"}) {
+      auto strict = options(kDevice, model);
+      strict.strict = true;
+      strict.quantization = scheme;
+      strict.activations = "16bit";
+      const auto llm = load(strict);
+      for (const auto& form : llm->info().layers) EXPECT_THAT(form.kernel, HasSubstr("x rounded to one plane")) << form.layers;
+    }
+  }
+}
+
+TEST_F(CudaTest, RowsInOnePlaneDoNotDependOnTheirNeighbours) {
+  auto wish = options(kDevice);
+  wish.activations = "16bit";
+  const auto llm = load(wish);
+  for (const auto& output : answers(*llm)) {
+    auto alone = engine::greedy_request(output.prompt_token_ids, 8);
+    alone.cache_salt = "alone";
+    engine::expect_same_bits(llm->generate({alone}).front(), output);
+  }
+}
+
 TEST_F(CudaTest, RowsOfExpertsStayOnTheDevice) {
   EXPECT_EQ(copies_of_an_answer(*load(options(kDevice, "tiny-qwen3moe"))), least_copies(3));
   EXPECT_EQ(copies_of_an_answer(*load(options(kDevice, "tiny-gpt-oss"))), least_copies(2));

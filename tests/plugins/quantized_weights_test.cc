@@ -293,6 +293,64 @@ TEST_F(SessionOfWeightsTest, IntegersComeBackFromTheirRows) {
   }
 }
 
+// x in 16 bits is a wish. Whoever does not grant it multiplies in full, and the user hears of it.
+class XIn16BitsTest : public SessionOfWeightsTest {
+ protected:
+  PackSpec spec(DType type, Activations activations = Activations::k16Bits) {
+    rows_ = {{stored_.data(), type, {kRows, kCols}, kCpuDevice}, {}};
+    return {.rows = {&rows_, 1}, .format = type, .activations = activations};
+  }
+  void expect_full(const std::string& why) {
+    const auto packed = prepack(spec(DType::kBF16));
+    EXPECT_TRUE(packed->on_device());
+    EXPECT_THAT(session().take_notes(), ElementsAre(AllOf(HasSubstr("bfloat16 weights meet x in full: "), HasSubstr(why))));
+    const auto x = input(3, kCols);
+    expect_same_bits(on_device(*packed, x), on_device(*prepack(spec(DType::kBF16, Activations::kFull)), x));
+  }
+
+ private:
+  static constexpr int64_t kRows = 6, kCols = 64;
+  std::vector<std::byte> stored_ = std::vector<std::byte>(kRows * kCols * sizeof(float), std::byte{0x3C});  // of any float type
+  kernels::WeightRows rows_{};
+};
+
+TEST_F(XIn16BitsTest, ADeviceThatRefusesIsAskedAgain) {
+  open("ref_device");
+  expect_full("x is multiplied as it is, and not rounded to 16 bits");
+}
+
+TEST_F(XIn16BitsTest, AnOlderDeviceIsNotAsked) {
+  open("ref_fault_older_minor");
+  expect_full("it speaks version 1.0 of the plug-in interface, which does not know x in 16 bits");
+}
+
+TEST_F(XIn16BitsTest, ADeviceThatDoesNotRoundIsFoundOut) {
+  const Variable ignored("CHORAL_REF_IGNORE", "x_16");
+  open("ref_fault_features");
+  expect_full("it disagrees with the reference with bfloat16 weights, x in 16 bits: ");
+  const auto packed = prepack(spec(DType::kF16));
+  EXPECT_THAT(session().take_notes(), ElementsAre(HasSubstr("float16 weights meet x in full: it disagrees")));
+}
+
+TEST_F(XIn16BitsTest, IsNothingThatFloat32WeightsAreAskedFor) {
+  open("ref_device");
+  EXPECT_TRUE(prepack(spec(DType::kF32))->on_device());
+  EXPECT_THAT(session().take_notes(), ::testing::IsEmpty());
+}
+
+TEST_F(QuantizedWeightsTest, XIn16BitsIsForDevicesThatHaveIt) {
+  const Variable complete("CHORAL_REF_COMPLETE", "1");
+  for (const std::string device : {"cpu", "ref_device"}) {
+    auto wish = options(device);
+    wish.activations = "16bit";
+    const auto llm = load(wish);
+    EXPECT_THAT(llm->info().notes, Contains(AllOf(HasSubstr(device), HasSubstr("weights meet x in full"))));
+    expect_equal(answers(*llm), cpu_answers());
+    wish.strict = true;
+    EXPECT_THAT(LLM::load(wish).status().message(), AllOf(HasSubstr("--strict: " + device), HasSubstr("meet x in full")));
+  }
+}
+
 TEST_F(QuantizedWeightsTest, AModelOfInt8RowsIsTheDevices) {
   const auto llm = load(rounded("ref_device"));
   EXPECT_THAT(llm->info().notes, Contains(HasSubstr("int8, 16x16 tiles")));

@@ -9,14 +9,15 @@ namespace {
 
 constexpr int kGatherThreads = 256;
 
-const OperandMatmul& matmul_of(Format format) {
-  switch (format) {
+const OperandMatmul& matmul_of(const PackedWeight& w) {
+  const bool rounded = x_planes(w) == 1;
+  switch (w.format) {
     case Format::kF32: return kMatmulF32;
-    case Format::kF16: return kMatmulF16;
-    case Format::kBF16: return kMatmulBF16;
-    case Format::kInt4: return kMatmulInt4;
-    case Format::kInt8: return kMatmulInt8;
-    case Format::kE4M3: return kMatmulE4M3;
+    case Format::kF16: return rounded ? kMatmulF16ByRounded : kMatmulF16;
+    case Format::kBF16: return rounded ? kMatmulBF16ByRounded : kMatmulBF16;
+    case Format::kInt4: return rounded ? kMatmulInt4ByRounded : kMatmulInt4;
+    case Format::kInt8: return rounded ? kMatmulInt8ByRounded : kMatmulInt8;
+    case Format::kE4M3: return rounded ? kMatmulE4M3ByRounded : kMatmulE4M3;
     case Format::kInt8Rows: break;
   }
   return kMatmulInt8Rows;
@@ -76,9 +77,9 @@ cudaError_t multiply(const Launch& launch, Products<most>& p) {
   const cudaError_t error = prepare_x(launch, p);
   if (error != cudaSuccess) return error;
   if constexpr (most == 1)
-    return matmul_of(p.form.format).one(launch, p);
+    return matmul_of(p.form).one(launch, p);
   else
-    return matmul_of(p.form.format).many(launch, p);
+    return matmul_of(p.form).many(launch, p);
 }
 
 // ---- Launches of a call: take(products) for each, until one fails.

@@ -15,5 +15,8 @@ struct OperandMatmul {
   cudaError_t (*many)(const Launch& launch, const Products<kMostProducts>& products);
 };
 extern const OperandMatmul kMatmulBF16, kMatmulF16, kMatmulInt4, kMatmulInt8, kMatmulE4M3, kMatmulInt8Rows, kMatmulF32;
+// By one plane of x: CHORAL_X_16.
+extern const OperandMatmul kMatmulBF16ByRounded, kMatmulF16ByRounded, kMatmulInt4ByRounded, kMatmulInt8ByRounded,
+    kMatmulE4M3ByRounded;
 
 }  // namespace choral_cuda

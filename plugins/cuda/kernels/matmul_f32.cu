@@ -7,6 +7,12 @@ namespace {
 
 constexpr int kTokensOfLane = kTokens / 2;
 
+struct F32Operand {
+  using Sum = float;
+  static constexpr Format kFormat = Format::kF32;
+  static constexpr int kXVectors = 4;
+};
+
 template <int most>
 __global__ void __launch_bounds__(kMatmulThreads) f32_kernel(const __grid_constant__ Products<most> products) {
   const int product = products.find(blockIdx.y);
@@ -20,8 +26,8 @@ __global__ void __launch_bounds__(kMatmulThreads) f32_kernel(const __grid_consta
   const unsigned char* record = w.image + int64_t{blockIdx.x} * w.tile_bytes;
   float acc[kTokensOfLane] = {};
   for (int block = begin; block < end; ++block) {
-    const auto* weights = reinterpret_cast<const float4*>(record + int64_t{block} * block_bytes(Format::kF32)) + row;
-    const auto* tokens = reinterpret_cast<const float4*>(x.block(Format::kF32, tile, block)) + half * kTokensOfLane * 16;
+    const auto* weights = reinterpret_cast<const float4*>(record + int64_t{block} * block_bytes(F32Operand::kFormat)) + row;
+    const auto* tokens = reinterpret_cast<const float4*>(x.block<F32Operand>(tile, block)) + half * kTokensOfLane * 16;
 #pragma unroll 4
     for (int k4 = 0; k4 < kBlockColumns / 4; ++k4) {
       const float4 a = weights[k4 * kTileRows];
@@ -43,7 +49,7 @@ __global__ void __launch_bounds__(kMatmulThreads) f32_kernel(const __grid_consta
   if (threadIdx.x >= kTokens * kTileRows || token >= x.rows || n >= w.rows) return;
   float total = 0.0f;
   for (int s = 0; s < ceil_div(w.blocks, w.section_blocks); ++s) add_section(total, parts[s * kTokens * kTileRows + threadIdx.x]);
-  finish<Bf16Operand>(w, x, products.output(product), token, n, total);
+  finish<F32Operand>(w, x, products.output(product), token, n, total);
 }
 
 template <int most>

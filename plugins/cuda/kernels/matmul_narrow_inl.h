@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(const __grid_con
       }
       sums.multiply_block(ahead[i], scales, fold_steps, has_min, [&](int n, int vector) {
         const int tile = token_tile + n < x.row_tiles ? token_tile + n : x.row_tiles - 1;
-        return *reinterpret_cast<const uint4*>(x.block(Operand::kFormat, tile, block) + (vector * kWarp + lane) * 16);
+        return *reinterpret_cast<const uint4*>(x.block<Operand>(tile, block) + (vector * kWarp + lane) * 16);
       });
       load(i, block + kAhead);
     }

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
       constexpr int kOfTile = Operand::kXVectors * kWarp;
       const int tile = token_tile + i / kOfTile;
       const bool valid = tile < x.row_tiles;
-      copy_16_async(stage + i, x.block(Operand::kFormat, valid ? tile : 0, block) + i % kOfTile * 16, valid);
+      copy_16_async(stage + i, x.block<Operand>(valid ? tile : 0, block) + i % kOfTile * 16, valid);
     }
     commit_async_copies();
   };

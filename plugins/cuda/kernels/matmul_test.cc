@@ -1,7 +1,9 @@
 // Products of every form of W: against sums in double, and to the bit the same whatever else is in the batch and whichever kernel
 // serves it.
+#include <algorithm>
 #include <cmath>
 
+#include "float16.h"
 #include "test_weight.h"
 
 namespace choral_cuda {
@@ -26,7 +28,11 @@ void multiply(const TestWeight& w, const choral_matrix& x, const choral_matrix& 
 // x as the form of W meets it, in double.
 std::vector<double> met(const TestWeight& w, const std::vector<float>& x) {
   std::vector<double> out(x.begin(), x.end());
-  if (w.activations != CHORAL_X_INT8_BLOCKS) return out;
+  if (w.activations == CHORAL_X_16) {
+    const bool f16 = w.dtype == CHORAL_F16;
+    std::transform(x.begin(), x.end(), out.begin(), [&](float v) { return f16 ? from_f16(to_f16(v)) : from_bf16(to_bf16(v)); });
+  }
+  if (w.activations != CHORAL_X_INT8_BLOCKS || w.dtype == CHORAL_BF16) return out;
   for (size_t b = 0; b < x.size(); b += 32) {
     float largest = 0;
     for (size_t i = b; i < b + 32; ++i) largest = std::max(largest, std::abs(x[i]));
@@ -44,8 +50,9 @@ void expect_product(const TestWeight& w, const TestMatrix& x, const TestMatrix& 
         sum += w.w[n][k] * values[k];
         magnitude += std::abs(w.w[n][k] * values[k]);
       }
-      // x has 16 bits at least; a sum of floats in sections of at most a few hundred.
-      expect_near(y.at(r, n), sum, magnitude * (std::ldexp(1, -17) + std::ldexp(1, -20)) + 1e-6, r, n);
+      // x has 16 bits at least, or is what it was rounded to; a sum of floats in sections of at most a few hundred.
+      const double of_x = w.activations == CHORAL_X_16 ? 0 : std::ldexp(1, -17);
+      expect_near(y.at(r, n), sum, magnitude * (of_x + std::ldexp(1, -20)) + 1e-6, r, n);
     }
   }
   EXPECT_TRUE(y.gaps_are_whole());
@@ -190,12 +197,17 @@ TEST(MatmulRefusals, SayWhy) {
                        .scale_count = 3};
   PackPlan plan;
   EXPECT_STREQ(plan_packing(weight, &plan), "int8 rows of x with several scales a row");
+  weight.activations = CHORAL_X_16 + 1;
+  EXPECT_STREQ(plan_packing(weight, &plan), "a form of x that is not known");
   weight.activations = CHORAL_X_FULL;
   weight.group_size = 48;
   EXPECT_STREQ(plan_packing(weight, &plan), "groups of columns that are not 16, 32 or a multiple of 64");
   weight.scale_count = 0;
   weight.stored_dtype = weight.dtype = CHORAL_TQ1_0;
   EXPECT_STREQ(plan_packing(weight, &plan), "an element type that it does not read");
+  weight.stored_dtype = weight.dtype = CHORAL_F32;
+  weight.activations = CHORAL_X_16;
+  EXPECT_STREQ(plan_packing(weight, &plan), "x in 16 bits by weights of 32");
 }
 
 TEST(MatmulFaults, IdsThatAreNoRows) {

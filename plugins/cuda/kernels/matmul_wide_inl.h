@@ -50,8 +50,7 @@ __global__ void __launch_bounds__(kMatmulThreads) wide_kernel(const __grid_const
         constexpr int kOfTile = Operand::kXVectors * kWarp;
         const int64_t tile = block_token_tile + i / kOfTile;
         const bool valid = tile < x.row_tiles;
-        copy_16_async(stage + Shape::kWeightVectors + i, x.block(Operand::kFormat, valid ? tile : 0, block) + i % kOfTile * 16,
-                      valid);
+        copy_16_async(stage + Shape::kWeightVectors + i, x.block<Operand>(valid ? tile : 0, block) + i % kOfTile * 16, valid);
       }
     }
     commit_async_copies();

@@ -1,4 +1,5 @@
 // How each format of W meets x in mma.sync. An operand names
+//   kFormat      of W
 //   Sum          of a product: float, or int32 for int8 rows
 //   kVectors     16-byte vectors that a lane has of a row tile and 64 columns; kXVectors: of a tile of x
 //   kSteps       mma steps in 64 columns
@@ -14,19 +15,27 @@ namespace choral_cuda {
 
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-// x in two planes, 16 columns a step.
+using Mma = void (*)(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+
+// x in one or two planes, 16 columns a step. A vector of two planes has both of a step, one of one plane two steps.
+template <int planes, Mma mma = mma_bf16>
 struct PlanesOperand {
   using Sum = float;
-  static constexpr int kXVectors = 4, kSteps = 4;
+  static constexpr int kPlanes = planes, kXVectors = 2 * planes, kSteps = 4;
 
-  static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], const uint4& x, int /*step*/) {
-    const uint32_t high[2] = {x.x, x.y}, low[2] = {x.z, x.w};
-    mma_bf16(c, a, high);
-    mma_bf16(c, a, low);
+  static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], const uint4& x, int step) {
+    const uint32_t first[2] = {x.x, x.y}, second[2] = {x.z, x.w};
+    if constexpr (planes == 2) {
+      mma(c, a, first);
+      mma(c, a, second);
+    } else {
+      mma(c, a, step % 2 == 0 ? first : second);
+    }
   }
 };
 
-struct Bf16Operand : PlanesOperand {
+template <int planes, Mma mma = mma_bf16>
+struct HalfOperand : PlanesOperand<planes, mma> {
   static constexpr Format kFormat = Format::kBF16;
   static constexpr int kVectors = 4;
   static constexpr bool kScaled = false;
@@ -36,18 +45,17 @@ struct Bf16Operand : PlanesOperand {
   }
 };
 
-struct F16Operand : Bf16Operand {
-  static constexpr Format kFormat = Format::kF16;
+template <int planes>
+using Bf16Operand = HalfOperand<planes>;
 
-  static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], const uint4& x, int /*step*/) {
-    const uint32_t high[2] = {x.x, x.y}, low[2] = {x.z, x.w};
-    mma_f16(c, a, high);
-    mma_f16(c, a, low);
-  }
+template <int planes>
+struct F16Operand : HalfOperand<planes, mma_f16> {
+  static constexpr Format kFormat = Format::kF16;
 };
 
 // A bf16 of 128 to 255 has its integer in the low bits: 128 + n less 136 is n - 8.
-struct Int4Operand : PlanesOperand {
+template <int planes>
+struct Int4Operand : PlanesOperand<planes> {
   static constexpr Format kFormat = Format::kInt4;
   static constexpr int kVectors = 1;
   static constexpr bool kScaled = true;
@@ -60,7 +68,8 @@ struct Int4Operand : PlanesOperand {
 };
 
 // The low seven bits as 128 + n, less 128, or 256 where the sign is set.
-struct Int8Operand : PlanesOperand {
+template <int planes>
+struct Int8Operand : PlanesOperand<planes> {
   static constexpr Format kFormat = Format::kInt8;
   static constexpr int kVectors = 2;
   static constexpr bool kScaled = true;
@@ -78,7 +87,8 @@ struct Int8Operand : PlanesOperand {
 };
 
 // e4m3's bits in bf16's places are the number times 2^-120.
-struct E4M3Operand : PlanesOperand {
+template <int planes>
+struct E4M3Operand : PlanesOperand<planes> {
   static constexpr Format kFormat = Format::kE4M3;
   static constexpr int kVectors = 2;
   static constexpr bool kScaled = true;

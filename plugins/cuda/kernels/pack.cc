@@ -25,7 +25,8 @@ const char* plan_scaled(const choral_weight& weight, PackedWeight* w) {
   const bool e2m1 = weight.codebook == CHORAL_E2M1;
   if (weight.codebook != CHORAL_LINEAR && !e2m1) return "a codebook that is not known";
   if (weight.stored_dtype == CHORAL_E4M3) {
-    if (weight.activations != CHORAL_X_FULL || weight.zero_count != 0) return "e4m3 with zeros or with x as integers";
+    const bool floats = weight.activations == CHORAL_X_FULL || weight.activations == CHORAL_X_16;
+    if (!floats || weight.zero_count != 0) return "e4m3 with zeros or with x as integers";
     w->format = Format::kE4M3;
   } else if (weight.stored_dtype == CHORAL_I8) {
     w->format = int8_rows ? Format::kInt8Rows : weight.bits == 4 && !e2m1 ? Format::kInt4 : Format::kInt8;
@@ -49,6 +50,7 @@ const char* plan_scaled(const choral_weight& weight, PackedWeight* w) {
 }
 
 const char* choose_format(const choral_weight& weight, PackedWeight* w) {
+  if (weight.activations < CHORAL_X_FULL || weight.activations > CHORAL_X_16) return "a form of x that is not known";
   if (weight.scale_count != 0) return plan_scaled(weight, w);
   const BlockType type = block_type(weight.stored_dtype);
   const bool readable = is_float(weight.stored_dtype) || weight.stored_dtype == CHORAL_E4M3 || type.elements != 0;
@@ -56,6 +58,8 @@ const char* choose_format(const choral_weight& weight, PackedWeight* w) {
   if (type.elements != 0 && weight.cols % type.elements != 0) return "rows that are not whole blocks";
   if (is_float(weight.dtype)) {
     w->format = float_format(weight.dtype);
+    if (weight.activations == CHORAL_X_16 && w->format == Format::kF32) return "x in 16 bits by weights of 32";
+    if (weight.activations == CHORAL_X_INT8_BLOCKS) w->activations = CHORAL_X_FULL;  // of block types alone
   } else if (weight.dtype != weight.stored_dtype) {
     return "elements to be rounded to a type that is no float";
   } else if (weight.stored_dtype == CHORAL_E4M3) {
@@ -89,8 +93,10 @@ void describe(PackPlan* plan) {
   if (w.min_offset != 0) plan->format += " and a minimum";
   plan->kernel = w.format == Format::kF32        ? "fused multiply-adds"
                  : w.format == Format::kInt8Rows ? "mma m16n8k32 of int8, exact sums"
-                 : w.format == Format::kF16      ? "mma m16n8k16 of f16, x as two planes"
-                                                 : "mma m16n8k16 of bf16, x as two planes";
+                 : w.format == Format::kF16      ? "mma m16n8k16 of f16, x "
+                                                 : "mma m16n8k16 of bf16, x ";
+  if (w.format == Format::kF32 || w.format == Format::kInt8Rows) return;
+  plan->kernel += w.activations == CHORAL_X_16 ? "rounded to one plane" : "as two planes";
   if (w.activations == CHORAL_X_INT8_BLOCKS) plan->kernel += " of its int8 blocks";
 }
 

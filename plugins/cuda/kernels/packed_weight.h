@@ -19,8 +19,8 @@ inline constexpr int kSections = 8;  // of k, at most; each is one chain of sums
 
 enum class Format : int32_t {
   kF32,       // multiplied in float
-  kF16,       // by x as two planes of f16, with a power of two for each row
-  kBF16,      // by x as two planes of bf16, this and the next three; integers and e4m3 become bf16 exactly
+  kF16,       // by x as two planes of f16, with a power of two for each row; as one plane where x is CHORAL_X_16
+  kBF16,      // by x as two planes of bf16 or one, this and the next three; integers and e4m3 become bf16 exactly
   kInt4,      // w = scale · (code - 8) (+ min), of codes 0 to 15
   kInt8,      // w = scale · q (+ min)
   kE4M3,      // w = scale · q

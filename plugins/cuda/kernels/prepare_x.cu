@@ -104,7 +104,12 @@ __device__ __forceinline__ uint4 two_planes(const float (&v)[4]) {
   return out;
 }
 
-template <bool f16, int most>
+template <bool f16>
+__device__ __forceinline__ uint2 one_plane(const float (&v)[4]) {
+  return f16 ? make_uint2(pack_f16(v[0], v[1]), pack_f16(v[2], v[3])) : make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+}
+
+template <bool f16, int planes, int most>
 __global__ void __launch_bounds__(kThreads)
     prepare_planes_kernel(const __grid_constant__ Products<most> products, bool by_int8_blocks) {
   const int product = products.find(blockIdx.x);
@@ -132,9 +137,16 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   if (by_int8_blocks) round_blocks(v);
-  auto* out = reinterpret_cast<uint4*>(to.tiles + (tile * to.blocks + block) * 2048);
+  auto* out = reinterpret_cast<uint4*>(to.tiles + (tile * to.blocks + block) * 1024 * planes);
 #pragma unroll
-  for (int step = 0; step < 4; ++step) out[step * kWarp + lane] = two_planes<f16>(v[step]);
+  for (int step = 0; step < 4; ++step) {
+    if constexpr (planes == 2) {
+      out[step * kWarp + lane] = two_planes<f16>(v[step]);
+    } else if (step % 2 == 0) {
+      const uint2 first = one_plane<f16>(v[step]), second = one_plane<f16>(v[step + 1]);
+      out[step / 2 * kWarp + lane] = make_uint4(first.x, first.y, second.x, second.y);
+    }
+  }
 }
 
 // How one row becomes int8.
@@ -211,8 +223,10 @@ cudaError_t prepare_x(const Launch& launch, const Products<most>& p) {
   }
   if (w.format == Format::kInt8Rows) return launch_kernel(prepare_int8_kernel<most>, shape, launch.stream, p);
   const bool by_int8_blocks = w.activations == CHORAL_X_INT8_BLOCKS;
-  return launch_kernel(w.format == Format::kF16 ? prepare_planes_kernel<true, most> : prepare_planes_kernel<false, most>, shape,
-                       launch.stream, p, by_int8_blocks);
+  const auto kernel = w.format == Format::kF16
+                          ? (x_planes(w) == 1 ? prepare_planes_kernel<true, 1, most> : prepare_planes_kernel<true, 2, most>)
+                          : (x_planes(w) == 1 ? prepare_planes_kernel<false, 1, most> : prepare_planes_kernel<false, 2, most>);
+  return launch_kernel(kernel, shape, launch.stream, p, by_int8_blocks);
 }
 
 template cudaError_t prepare_x(const Launch& launch, const Products<1>& products);

@@ -67,7 +67,7 @@ struct Products {
   }
   __device__ __forceinline__ PreparedX x(int i) const {
     const int64_t first = first_tile(i);
-    return {tiles + first * form.blocks * prepared_block_bytes(form.format), factors + first * kTokens, of[i].rows,
+    return {tiles + first * form.blocks * prepared_block_bytes(form), factors + first * kTokens, of[i].rows,
             ceil_div(of[i].rows, kTokens), form.blocks};
   }
   __device__ __forceinline__ Output output(int i) const { return {{of[i].y, y_stride}, of[i].bias, accumulate != 0}; }
@@ -80,7 +80,7 @@ constexpr int32_t tiles_of_block(Format format, int64_t row_tiles) {
 }
 
 inline size_t prepared_bytes(const PackedWeight& w, int64_t tiles) {
-  return static_cast<size_t>(tiles * (w.blocks * prepared_block_bytes(w.format) + kTokens * int64_t{sizeof(float)}));
+  return static_cast<size_t>(tiles * (w.blocks * prepared_block_bytes(w) + kTokens * int64_t{sizeof(float)}));
 }
 
 // Sums of sections (matmul_stream_inl.h) of so many tiles of x at most lie behind the prepared rows, where they are not too

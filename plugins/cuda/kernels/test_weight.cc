@@ -251,6 +251,24 @@ std::vector<TestWeight> every_form() {
   add({.name = "int8 in groups of 64", .stored_dtype = CHORAL_I8, .dtype = CHORAL_I8, .group = 64, .has_scales = true});
   add({.name = "e4m3 a row", .stored_dtype = CHORAL_E4M3, .dtype = CHORAL_E4M3, .has_scales = true});
   add({.name = "e4m3 in groups of 128", .stored_dtype = CHORAL_E4M3, .dtype = CHORAL_E4M3, .group = 128, .has_scales = true});
+  add({.name = "bf16 whose x is not asked for in int8 blocks",
+       .stored_dtype = CHORAL_BF16,
+       .dtype = CHORAL_BF16,
+       .activations = CHORAL_X_INT8_BLOCKS});
+  add({.name = "bf16 by 16 bits", .stored_dtype = CHORAL_BF16, .dtype = CHORAL_BF16, .activations = CHORAL_X_16});
+  add({.name = "f16 by 16 bits", .stored_dtype = CHORAL_F16, .dtype = CHORAL_F16, .activations = CHORAL_X_16});
+  add({.name = "q4_1 by 16 bits", .stored_dtype = CHORAL_Q4_1, .dtype = CHORAL_Q4_1, .activations = CHORAL_X_16});
+  add({.name = "int8 in groups of 64 by 16 bits",
+       .stored_dtype = CHORAL_I8,
+       .dtype = CHORAL_I8,
+       .activations = CHORAL_X_16,
+       .group = 64,
+       .has_scales = true});
+  add({.name = "e4m3 a row by 16 bits",
+       .stored_dtype = CHORAL_E4M3,
+       .dtype = CHORAL_E4M3,
+       .activations = CHORAL_X_16,
+       .has_scales = true});
   add({.name = "int8 rows",
        .stored_dtype = CHORAL_I8,
        .dtype = CHORAL_I8,

@@ -12,8 +12,13 @@ namespace choral::kernels {
 namespace {
 
 Planes planes_of(Activations activations) {
-  if (activations == Activations::kFull) return Planes::kTwo;
-  return activations == Activations::kInt8Blocks ? Planes::kOne : Planes::kOneScale;
+  switch (activations) {
+    case Activations::kInt8Blocks: return Planes::kOne;
+    case Activations::kInt8Rows: return Planes::kOneScale;
+    case Activations::kFull:
+    case Activations::k16Bits: break;
+  }
+  return Planes::kTwo;
 }
 
 // Calls take(part, its first scale or zero, how many of them) for each part.

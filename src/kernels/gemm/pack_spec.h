@@ -10,6 +10,7 @@ enum class Activations : uint8_t {
   kFull,        // in two int8 planes, which carry 16 bits of x
   kInt8Blocks,  // as int8 with a scale for each row and 32 k
   kInt8Rows,    // as int8 with a scale for each row, or one for all rows: fixed_input
+  k16Bits,      // any W of 16 bits and less: x rounded once to f16 or bf16. A device's form; packed here it is kFull
 };
 
 struct PackSpec {

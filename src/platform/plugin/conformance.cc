@@ -24,6 +24,16 @@ Status compare(const Context& ctx, ops::In got, ops::In wanted) {
   return {};
 }
 
+// row_bytes(dtype, floats) at `to`.
+void store(DType dtype, std::span<const float> floats, std::byte* to) {
+  for (size_t i = 0; i < floats.size(); ++i) {
+    const auto put = [&](const auto& value) { std::memcpy(to + i * sizeof value, &value, sizeof value); };
+    if (dtype == DType::kF32) put(floats[i]);
+    if (dtype == DType::kF16) put(to_float16(floats[i]));
+    if (dtype == DType::kBF16) put(to_bfloat16(floats[i]));
+  }
+}
+
 }  // namespace
 
 std::vector<float> ConformanceRun::values(int64_t count) {
@@ -35,12 +45,17 @@ std::vector<float> ConformanceRun::values(int64_t count) {
   return out;
 }
 
-ops::Out ConformanceRun::matrix(int64_t rows, int64_t cols) {
-  constexpr int64_t kGap = 16;
+ops::Out ConformanceRun::matrix_of(const std::vector<float>& values, int64_t rows, int64_t cols) {
   const auto wide = ctx_.make_matrix(rows, cols + kGap);
-  const auto host = values(rows * (cols + kGap));
-  copy_to_device(ctx_, {host.data(), rows, cols + kGap}, wide);
+  copy_to_device(ctx_, {values.data(), rows, cols + kGap}, wide);
   return wide.sub_cols(0, cols);
+}
+
+ops::Out ConformanceRun::matrix_to_round(int64_t rows, int64_t cols, DType type) {
+  auto host = values(rows * (cols + kGap));
+  const auto round = [&](float x) { return type == DType::kF16 ? to_float(to_float16(x)) : to_float(to_bfloat16(x)); };
+  if (is_reference_) std::transform(host.begin(), host.end(), host.begin(), round);
+  return matrix_of(host, rows, cols);
 }
 
 ops::Weight ConformanceRun::weight(int64_t count) {
@@ -78,12 +93,7 @@ ops::Stack ConformanceRun::stack(Ranked ranked, std::span<const int32_t> ranks, 
 
 ops::Stack ConformanceRun::stack_of(std::span<const float> floats, int64_t slots, int64_t rows, int64_t cols, DType dtype) {
   const auto bytes = ctx_.kernel.scratch.make<std::byte>(row_bytes(dtype, slots * rows * cols));
-  for (size_t i = 0; i < floats.size(); ++i) {
-    const auto put = [&](const auto& value) { std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value); };
-    if (dtype == DType::kF32) put(floats[i]);
-    if (dtype == DType::kF16) put(to_float16(floats[i]));
-    if (dtype == DType::kBF16) put(to_bfloat16(floats[i]));
-  }
+  store(dtype, floats, bytes.data());
   return {{to_device(ctx_, std::span<const std::byte>(bytes)), dtype, slots, rows, cols, row_bytes(dtype, cols)}, {}};
 }
 
@@ -94,13 +104,11 @@ PlacedRotary ConformanceRun::rotary(const kernels::RotaryParams& params) {
   return {*rotaries_.back(), to_device(ctx_, rotaries_.back()->values())};
 }
 
-const kernels::PackedMatrix* ConformanceRun::packed(int64_t n, int64_t k, DType dtype) {
-  const auto rows = values(n * k);
-  std::vector<BFloat16> halves;
-  if (dtype == DType::kBF16) std::transform(rows.begin(), rows.end(), std::back_inserter(halves), to_bfloat16);
-  const std::byte* stored = halves.empty() ? std::as_bytes(std::span(rows)).data() : std::as_bytes(std::span(halves)).data();
-  const kernels::WeightRows part{{stored, dtype, {n, k}, kCpuDevice}, {}};
-  return packed({.rows = {&part, 1}, .format = dtype});
+const kernels::PackedMatrix* ConformanceRun::packed(int64_t n, int64_t k, DType dtype, kernels::Activations activations) {
+  std::vector<std::byte> stored(row_bytes(dtype, n * k));
+  store(dtype, values(n * k), stored.data());
+  const kernels::WeightRows part{{stored.data(), dtype, {n, k}, kCpuDevice}, {}};
+  return packed({.rows = {&part, 1}, .format = dtype, .activations = activations});
 }
 
 const kernels::PackedMatrix* ConformanceRun::packed(const kernels::PackSpec& weight) {

@@ -35,7 +35,9 @@ class ConformanceRun {
 
   std::vector<float> values(int64_t count);
   // On the device, inside wider rows, as columns of a larger matrix are.
-  ops::Out matrix(int64_t rows, int64_t cols);
+  ops::Out matrix(int64_t rows, int64_t cols) { return matrix_of(values(rows * (cols + kGap)), rows, cols); }
+  // The same for a device that rounds them to this type itself: the reference is given them rounded.
+  ops::Out matrix_to_round(int64_t rows, int64_t cols, DType type);
   ops::Weight weight(int64_t count);
   ops::Indices indices(std::initializer_list<int32_t> values) { return indices(std::span(values)); }
   ops::Indices indices(std::span<const int32_t> values);
@@ -47,8 +49,9 @@ class ConformanceRun {
   PlacedRotary rotary(const kernels::RotaryParams& params);
   // The reference's is the host's. Null, with a status, when the device does not take it.
   const kernels::PackedMatrix* packed(const kernels::PackSpec& weight);
-  // [n, k], stored as float32 or bfloat16.
-  const kernels::PackedMatrix* packed(int64_t n, int64_t k, DType dtype);
+  // [n, k], stored as a float type.
+  const kernels::PackedMatrix* packed(int64_t n, int64_t k, DType dtype,
+                                      kernels::Activations activations = kernels::Activations::kFull);
   // A vector where packed()'s arithmetic runs.
   ops::Weight beside_packed(int64_t count);
   // Zero-filled; the reference's is the host's.
@@ -60,6 +63,9 @@ class ConformanceRun {
   const Status& status() const { return status_; }
 
  private:
+  static constexpr int64_t kGap = 16;  // between rows
+
+  ops::Out matrix_of(const std::vector<float>& values, int64_t rows, int64_t cols);
   ops::Stack stack_of(std::span<const float> values, int64_t slots, int64_t rows, int64_t cols, DType dtype);
   std::byte* kv_memory(int64_t blocks, int64_t elements, DType dtype);
 

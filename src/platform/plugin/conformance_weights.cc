@@ -32,8 +32,8 @@ Status check_weights(Conformance& conformance, FunctionRef<Results(ConformanceRu
   return {};
 }
 
-Results multiply(ConformanceRun& run, const PackedMatrix& w) {
-  const Out x = run.matrix(kRows, w.k()), y = run.matrix(kRows, w.n()), summed = run.matrix(kRows, w.n());
+Results multiply(ConformanceRun& run, const PackedMatrix& w, In x) {
+  const Out y = run.matrix(kRows, w.n()), summed = run.matrix(kRows, w.n());
   run.call<Matmul>(w, x, Epilogue{}, y);
   run.call<Matmul>(w, x, Epilogue{.bias = run.beside_packed(w.n()).data(), .accumulate = true}, summed);
   return Results{y, summed};
@@ -42,7 +42,8 @@ Results multiply(ConformanceRun& run, const PackedMatrix& w) {
 }  // namespace
 
 Status Matmul::conform(Conformance& conformance) {
-  return check_weights(conformance, [](ConformanceRun& run, const PackedMatrix& w) { return multiply(run, w); });
+  return check_weights(conformance,
+                       [](ConformanceRun& run, const PackedMatrix& w) { return multiply(run, w, run.matrix(kRows, w.k())); });
 }
 
 Status GroupedMatmul::conform(Conformance& conformance) {
@@ -76,6 +77,7 @@ namespace {
 
 // Codes over the whole range of the form, with scales that make W about as large as x.
 const kernels::PackedMatrix* pack_form(ConformanceRun& run, const WeightForm& form) {
+  if (facts(form.format).is_floating) return run.packed(ops::kOut, 2 * ops::kIn, form.format, form.activations);
   const bool floats = form.format == DType::kF8E4M3, codes = form.codebook == kernels::Codebook::kE2M1;
   const int64_t cols = std::max<int64_t>(2 * ops::kIn, form.group_size + 32);  // a last group that is shorter
   const int64_t groups = form.group_size == 0 ? 1 : ceil_div(cols, form.group_size);
@@ -115,7 +117,9 @@ const kernels::PackedMatrix* pack_form(ConformanceRun& run, const WeightForm& fo
 Status check_weight_form(const Context& ctx, const WeightForm& form, const OpTable& table) {
   return Conformance(ctx, table, staged_cpu_ops()).check(form.describe(), [&](ConformanceRun& run) {
     const kernels::PackedMatrix* w = pack_form(run, form);
-    return w == nullptr ? std::vector<ops::Out>{} : ops::multiply(run, *w);
+    if (w == nullptr) return std::vector<ops::Out>{};
+    if (form.activations != kernels::Activations::k16Bits) return ops::multiply(run, *w, run.matrix(ops::kRows, w->k()));
+    return ops::multiply(run, *w, run.matrix_to_round(ops::kRows, w->k(), form.format));
   });
 }
 

@@ -91,10 +91,11 @@ namespace {
 
 // What came with a later version than the plug-in's is not handed to it.
 Status check_known(const PluginLibrary& plugin, const kernels::PackSpec& weight) {
-  if (plugin.abi_minor >= 1) return {};
   const auto without = [&](std::string_view what) {
     return unsupported("it speaks version {}.{} of the plug-in interface, which {}", CHORAL_ABI_MAJOR, plugin.abi_minor, what);
   };
+  if (plugin.abi_minor < 6 && weight.activations == kernels::Activations::k16Bits) return without("does not know x in 16 bits");
+  if (plugin.abi_minor >= 1) return {};
   if (!weight.scales.empty()) return without("hands weights over without scales");
   for (const DType type : {weight.format, weight.rows.front().tensor.dtype}) {
     if (type > DType::kQ6_K) return without(fmt::format("has no number for {}", dtype_name(type)));

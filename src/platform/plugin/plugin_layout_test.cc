@@ -147,6 +147,7 @@ TEST(PluginLayout, NumbersAreTheHosts) {
   EXPECT_EQ(CHORAL_X_FULL, static_cast<int>(kernels::Activations::kFull));
   EXPECT_EQ(CHORAL_X_INT8_BLOCKS, static_cast<int>(kernels::Activations::kInt8Blocks));
   EXPECT_EQ(CHORAL_X_INT8_ROWS, static_cast<int>(kernels::Activations::kInt8Rows));
+  EXPECT_EQ(CHORAL_X_16, static_cast<int>(kernels::Activations::k16Bits));
   EXPECT_EQ(CHORAL_LINEAR, static_cast<int>(kernels::Codebook::kLinear));
   EXPECT_EQ(CHORAL_E2M1, static_cast<int>(kernels::Codebook::kE2M1));
   EXPECT_EQ(CHORAL_TOKEN_CHOSEN, static_cast<int>(kernels::RowOutcome::kToken));

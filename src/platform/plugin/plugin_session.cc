@@ -32,6 +32,11 @@ size_t at(OpId op) { return static_cast<size_t>(op); }
 
 std::string_view name_of(OpId op) { return AllOps::describe(op).name; }
 
+kernels::PackSpec with_x_in_full(kernels::PackSpec weight) {
+  weight.activations = kernels::Activations::kFull;
+  return weight;
+}
+
 }  // namespace
 
 PluginSession::PluginSession(const Platform& platform, std::shared_ptr<PluginDevice> device)
@@ -350,9 +355,10 @@ Result<Tensor> PluginSession::allocate(DType dtype, Shape shape) {
   return Tensor(std::move(memory.owner), memory.data, dtype, shape, platform_.device());
 }
 
-// What a weight of this form is answered with: why it stays with the CPU, or an error that ends the load.
+// What a weight of this form is answered with: why the device does not multiply it so, or an error that ends the load.
 Status PluginSession::try_form(const Context& ctx, const kernels::PackSpec& weight) {
-  if (weight.scales.empty()) return {};
+  const bool plain_form = weight.scales.empty() && weight.activations != kernels::Activations::k16Bits;
+  if (plain_form || facts(weight.format).is_block) return {};
   const WeightForm form = WeightForm::of(weight);
   for (const auto& [tried, status] : forms_) {
     if (tried == form) return status;
@@ -372,6 +378,8 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::pack_on_device(con
 }
 
 Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::prepack(const Context& ctx, const kernels::PackSpec& weight) {
+  const bool rounds_x = weight.activations == kernels::Activations::k16Bits;
+  if (rounds_x && weight.format == DType::kF32) return prepack(ctx, with_x_in_full(weight));
   if (serves(kOpId<ops::Matmul>)) {
     Status refused = try_form(ctx, weight);
     if (refused.ok()) {
@@ -380,12 +388,17 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::prepack(const Cont
       refused = std::move(packed).status();
     }
     if (refused.code() != Code::kUnsupported) return std::move(refused).while_(device_name());
-    const std::string note =
-        fmt::format("{}: {} weights stay with the CPU: {}", device_name(), dtype_name(weight.format), refused.message());
-    if (strict_) return unsupported("--strict: {}", note);
-    if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
+    CHORAL_RETURN_IF_ERROR(fall_back(fmt::format("{}: {} weights {}: {}", device_name(), dtype_name(weight.format),
+                                                 rounds_x ? "meet x in full" : "stay with the CPU", refused.message())));
+    if (rounds_x) return prepack(ctx, with_x_in_full(weight));
   }
   return kernels::pack_weight(weight, ctx.kernel.pool);
+}
+
+Status PluginSession::fall_back(std::string note) {
+  if (strict_) return unsupported("--strict: {}", note);
+  if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(std::move(note));
+  return {};
 }
 
 Result<Tensor> PluginSession::keep(std::span<const float> values) {

@@ -86,6 +86,7 @@ class PluginSession : public Session {
   Status conform(ThreadPool& pool);
   Status try_op(const Context& ctx, OpId op, OpSet set);
   Status try_form(const Context& ctx, const kernels::PackSpec& weight);
+  Status fall_back(std::string note);
   void withdraw(OpId op, OpSet set, std::string_view why);
   bool ends_step(OpId op, const Status& failed);
   choral_step step_of(const StepFacts& facts) const;

@@ -47,6 +47,7 @@ std::string_view input_of(const WeightForm& form) {
     case kernels::Activations::kFull: return "x in full";
     case kernels::Activations::kInt8Blocks: return "int8 blocks of x";
     case kernels::Activations::kInt8Rows: return "int8 rows of x";
+    case kernels::Activations::k16Bits: return "x in 16 bits";
   }
   CHORAL_CHECK(false, "every form of x has a name");
 }

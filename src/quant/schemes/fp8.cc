@@ -23,8 +23,11 @@ struct Fp8Weight {
   std::vector<float> scales;  // [rows of all members, groups]
   int64_t group_size = 0;
 
-  Result<PackedLayer> pack(const platform::Context& ctx, const LinearShape& shape) const {
-    auto packed = ctx.session.prepack(ctx, {.rows = rows, .format = DType::kF8E4M3, .group_size = group_size, .scales = scales});
+  // x stays float, in full or as a device rounds it.
+  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape) const {
+    const auto x = request.activations == kernels::Activations::k16Bits ? request.activations : kernels::Activations::kFull;
+    auto packed = ctx.session.prepack(
+        ctx, {.rows = rows, .format = DType::kF8E4M3, .activations = x, .group_size = group_size, .scales = scales});
     if (!packed.ok()) return std::move(packed).status().while_(fmt::format("{}", fmt::join(shape.shard_names, " + ")));
     PackedLayer layer;
     layer.runs.push_back({0, std::move(*packed)});
@@ -53,7 +56,7 @@ class Stored : public Scheme {
     }
   }
 
-  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
+  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
                            ParameterSet& parameters) const override {
     Fp8Weight fp8;
     std::vector<const Shard*> scales;
@@ -73,7 +76,7 @@ class Stored : public Scheme {
       const bool in_blocks = scales[i]->tensor.view.shape == grid(shape, i);
       CHORAL_RETURN_IF_ERROR(append_scales(*scales[i], in_blocks, shape.out[i], groups, fp8.scales));
     }
-    return fp8.pack(ctx, shape);
+    return fp8.pack(ctx, request, shape);
   }
 
  private:
@@ -119,7 +122,7 @@ class InFlight : public Scheme {
     return shape.out_total() * (shape.in + static_cast<int64_t>(sizeof(float)));
   }
 
-  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest&, const LinearShape& shape,
+  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
                            ParameterSet& parameters) const override {
     std::vector<RoundedWeight> members;
     Fp8Weight fp8;
@@ -131,7 +134,7 @@ class InFlight : public Scheme {
       fp8.scales.insert(fp8.scales.end(), rounded.scales.begin(), rounded.scales.end());
       members.push_back(std::move(rounded));
     }
-    return fp8.pack(ctx, shape);
+    return fp8.pack(ctx, request, shape);
   }
 };
 
