@@ -32,6 +32,15 @@ size_t at(OpId op) { return static_cast<size_t>(op); }
 
 std::string_view name_of(OpId op) { return AllOps::describe(op).name; }
 
+int32_t way_of(CopyKind kind) {
+  switch (kind) {
+    case CopyKind::kToDevice: return CHORAL_HOST_TO_DEVICE;
+    case CopyKind::kToHost: return CHORAL_DEVICE_TO_HOST;
+    case CopyKind::kOnDevice: break;
+  }
+  return CHORAL_DEVICE_TO_DEVICE;
+}
+
 }  // namespace
 
 PluginSession::PluginSession(const Platform& platform, std::shared_ptr<PluginDevice> device)
@@ -394,8 +403,7 @@ void PluginSession::copy(CopyKind kind, void* to, int64_t to_pitch, const void* 
                          int64_t rows) {
   if (!lost_.ok()) return;
   if (kind == CopyKind::kToHost) ++host_copies_;
-  const int32_t way = kind == CopyKind::kToDevice ? CHORAL_HOST_TO_DEVICE : CHORAL_DEVICE_TO_HOST;
-  fail(device_->copy(way, to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
+  fail(device_->copy(way_of(kind), to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
 }
 
 choral_step PluginSession::step_of(const StepFacts& facts) const {
