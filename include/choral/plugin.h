@@ -17,8 +17,9 @@
  * offsets to them but never reads through one unless the probe said host_accessible.
  *
  * Threads. query, probe and open_device are called by one thread. All calls on one device come from one thread at a time, not
- * always the same one. Work is queued on the stream given and may run later; the host waits with stream_synchronize or an event
- * before it reads a result. Host memory given to a call is only valid during the call: a queue must copy it.
+ * always the same one; read_row apart, and copies of one more thread where the plug-in takes them (copies_beside). Work is queued
+ * on the stream given and may run later; the host waits with stream_synchronize or an event before it reads a result. Host memory
+ * given to a call is only valid during the call: a queue must copy it.
  *
  * docs/plugins.md explains each part with an example; plugins/ref_device is a whole device against this header alone. */
 #ifndef CHORAL_PLUGIN_H
@@ -185,6 +186,11 @@ typedef struct choral_memory_api {
   /* What can be allocated now, and what there is in all: by it the host decides how large the cache is, and whether weights fit.
    * Null: it goes by its own memory, as where both are one. Minor 4 */
   choral_status* (*capacity)(choral_device*, uint64_t* free_bytes, uint64_t* total_bytes);
+  /* Not 0: one more thread may call, beside everything else, `copy` to the device and stream_synchronize on a stream that nobody
+   * else uses. What it copied is there for whatever is called once its stream_synchronize has returned; until then no operator
+   * is given it, though its neighbours in the same allocation may be. 0: the host copies adapters between steps. Minor 6 */
+  int32_t copies_beside;
+  int32_t reserved;
 } choral_memory_api;
 
 /* ---- Weights. ------------------------------------------------------------------------------------------------------------- */

@@ -24,7 +24,9 @@ constexpr choral_memory_api kMemory = {CHORAL_HEADER(choral_memory_api),
                                        [](choral_device* device, uint64_t* free, uint64_t* total) -> choral_status* {
                                          CUDA_TRY(device->enter("capacity"));
                                          return device->check(device->memory.free_bytes(free, total), "capacity");
-                                       }};
+                                       },
+                                       /*copies_beside=*/1,
+                                       /*reserved=*/0};
 
 constexpr choral_weight_api kWeights = {CHORAL_HEADER(choral_weight_api), prepack, release_packed, read_row};
 

@@ -83,7 +83,8 @@ int64_t ref_fault_mark(void) {
 }
 
 int64_t ref_counted_calls(const choral_device* device) {
-  return device->tried_calls == 0 ? 0 : device->op_calls - device->tried_calls;
+  const int64_t tried = __atomic_load_n(&device->tried_calls, __ATOMIC_RELAXED);
+  return tried == 0 ? 0 : __atomic_load_n(&device->op_calls, __ATOMIC_RELAXED) - tried;
 }
 
 int ref_is_lost(const choral_device* device) { return ref_fault.lose && ref_counted_calls(device) >= ref_fault_mark(); }

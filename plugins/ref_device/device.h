@@ -2,8 +2,8 @@
  * queue that runs behind the host's back: all that makes a device difficult, without hardware. It is for tests and for reading;
  * every loop is a plain one. C99 and choral/plugin.h only.
  *
- * One device belongs to one thread of the host at a time (the header's rule), so nothing here is locked but the queues. What runs
- * on a queue's thread gets mapped pointers, touches nothing of choral_device, and reports through ref_failure. */
+ * One device belongs to one thread of the host at a time (the header's rule), so nothing here is locked but the queues, and the
+ * list of allocations for the one thread that copies beside. What runs on a queue's thread gets mapped pointers, touches nothing of choral_device, and reports through ref_failure. */
 #pragma once
 
 #include <stddef.h>
@@ -18,7 +18,7 @@ struct choral_device {
   ref_memory memory;
   choral_pool* pool;
   choral_stream* streams;
-  int64_t op_calls;
+  int64_t op_calls;    /* this and the next: read by copies beside, so atomically */
   int64_t tried_calls; /* of op_calls: those before the first forward pass, by which the host tries the operators */
   int64_t oot_calls;   /* of the custom op */
   int64_t steps;

@@ -29,7 +29,7 @@ static int fused_path(char* path, size_t size) {
 choral_status* ref_load_fused_ops(choral_device* device, const choral_op** ops, int64_t* op_count) {
   const char* remedy = "put libchoral_ref_fused.so of the same build beside the plug-in, or name it in CHORAL_REF_FUSED";
   char path[4096];
-  device->tried_calls = device->op_calls;
+  __atomic_store_n(&device->tried_calls, device->op_calls, __ATOMIC_RELAXED);
   if (!fused_path(path, sizeof path))
     return ref_error(CHORAL_UNSUPPORTED, "cannot tell where the fused operators are; %s", remedy);
   /* A file that was removed is gone, even where an earlier device of this process still holds it open. */

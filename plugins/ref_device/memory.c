@@ -15,6 +15,7 @@ enum { kAlignment = 64, kGap = 64 };
 
 choral_status* ref_memory_open(ref_memory* memory, uint64_t size) {
   memset(memory, 0, sizeof *memory);
+  pthread_mutex_init(&memory->mutex, NULL);
   memory->size = size;
   memory->file = memfd_create("choral_ref_device", MFD_CLOEXEC);
   memory->base = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -34,12 +35,13 @@ void ref_memory_close(ref_memory* memory) {
   if (memory->mapped != MAP_FAILED && memory->mapped != NULL) munmap(memory->mapped, memory->size);
   if (memory->file >= 0) close(memory->file);
   free(memory->blocks);
+  pthread_mutex_destroy(&memory->mutex);
   memset(memory, 0, sizeof *memory);
   memory->file = -1;
 }
 
 /* First fit: the first gap that is wide enough. */
-choral_status* ref_memory_take(ref_memory* memory, uint64_t size, void** pointer) {
+static choral_status* take(ref_memory* memory, uint64_t size, void** pointer) {
   const uint64_t wanted = size == 0 ? 1 : size;
   if (memory->count == memory->capacity) {
     const int64_t capacity = memory->capacity == 0 ? 64 : 2 * memory->capacity;
@@ -68,6 +70,13 @@ choral_status* ref_memory_take(ref_memory* memory, uint64_t size, void** pointer
   memory->used += wanted;
   *pointer = memory->base + begin;
   return NULL;
+}
+
+choral_status* ref_memory_take(ref_memory* memory, uint64_t size, void** pointer) {
+  pthread_mutex_lock(&memory->mutex);
+  choral_status* status = take(memory, size, pointer);
+  pthread_mutex_unlock(&memory->mutex);
+  return status;
 }
 
 /* The block that holds an offset, or -1. */
@@ -101,8 +110,7 @@ static void clear(ref_memory* memory, uint64_t begin, uint64_t end) {
   }
 }
 
-void ref_memory_give(ref_memory* memory, const void* pointer) {
-  if (pointer == NULL) return;
+static void give(ref_memory* memory, const void* pointer) {
   const uint64_t offset = offset_of(memory, pointer);
   const int64_t place = find(memory, offset);
   if (place < 0 || memory->blocks[place].begin != offset) {
@@ -116,10 +124,21 @@ void ref_memory_give(ref_memory* memory, const void* pointer) {
   memmove(block, block + 1, (size_t)(memory->count - place) * sizeof *block);
 }
 
-int ref_memory_holds(const ref_memory* memory, const void* pointer, uint64_t bytes) {
+void ref_memory_give(ref_memory* memory, const void* pointer) {
+  if (pointer == NULL) return;
+  pthread_mutex_lock(&memory->mutex);
+  give(memory, pointer);
+  pthread_mutex_unlock(&memory->mutex);
+}
+
+int ref_memory_holds(ref_memory* memory, const void* pointer, uint64_t bytes) {
   const uint64_t offset = offset_of(memory, pointer);
-  const int64_t place = offset < memory->size ? find(memory, offset) : -1;
-  return place >= 0 && memory->blocks[place].end - offset >= bytes;
+  if (offset >= memory->size) return 0;
+  pthread_mutex_lock(&memory->mutex);
+  const int64_t place = find(memory, offset);
+  const int holds = place >= 0 && memory->blocks[place].end - offset >= bytes;
+  pthread_mutex_unlock(&memory->mutex);
+  return holds;
 }
 
 void* ref_memory_map(const ref_memory* memory, const void* pointer) { return memory->mapped + offset_of(memory, pointer); }

@@ -123,13 +123,15 @@ void ref_push(choral_stream* stream, ref_run_fn run, const void* args, size_t ar
 
 choral_status* ref_submit(choral_device* device, choral_stream* stream, ref_run_fn run, const void* args, size_t arg_bytes) {
   if (stream == NULL) return ref_error(CHORAL_INVALID_ARGUMENT, "an operator needs a stream");
-  ++device->op_calls;
+  __atomic_add_fetch(&device->op_calls, 1, __ATOMIC_RELAXED);
   if (ref_fault.fail_op && ref_counted_calls(device) == ref_fault_mark()) {
     return ref_error(CHORAL_INTERNAL, "operator call %lld fails: this is a fault build", (long long)device->op_calls);
   }
   ref_push(stream, run, args, arg_bytes, 0);
   return NULL;
 }
+
+int ref_stream_is_beside(const choral_stream* stream) { return stream->next != NULL; }
 
 void ref_drain(choral_stream* stream) {
   pthread_mutex_lock(&stream->mutex);

@@ -34,6 +34,8 @@ choral_status* ref_event_wait(choral_device* device, choral_stream* stream, chor
 choral_status* ref_submit(choral_device* device, choral_stream* stream, ref_run_fn run, const void* args, size_t arg_bytes);
 /* Anything else. `always` commands run after a failure too. */
 void ref_push(choral_stream* stream, ref_run_fn run, const void* args, size_t arg_bytes, int always);
+/* Whether it is not the device's first: of another thread, which copies beside the host's. */
+int ref_stream_is_beside(const choral_stream* stream);
 /* Waits until the queues are empty; errors stay where they are. */
 void ref_drain(choral_stream* stream);
 void ref_drain_all(choral_device* device);

@@ -1,6 +1,9 @@
 /* Copies, and the table of memory and order. */
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "device.h"
 #include "mapping.h"
@@ -28,6 +31,13 @@ static uint64_t span_bytes(int64_t pitch, int64_t row_bytes, int64_t rows) {
   return before_last > UINT64_MAX - (uint64_t)row_bytes ? UINT64_MAX : before_last + (uint64_t)row_bytes;
 }
 
+/* So that a test can see what happens meanwhile: a copy beside steps waits as long as the file of this name is there. */
+static void wait_while_held(const choral_stream* stream) {
+  const char* held = ref_stream_is_beside(stream) ? getenv("CHORAL_REF_HOLD") : NULL;
+  const struct timespec millisecond = {0, 1000000};
+  while (held != NULL && access(held, F_OK) == 0) nanosleep(&millisecond, NULL);
+}
+
 static choral_status* copy(choral_device* device, choral_stream* stream, const choral_copy* theirs) {
   choral_copy c;
   ref_read(&c, theirs, sizeof c);
@@ -37,6 +47,7 @@ static choral_status* copy(choral_device* device, choral_stream* stream, const c
   ref_expect(c.rows >= 0 && c.row_bytes >= 0, "copy", "sizes are not negative", &error);
   ref_expect(c.rows <= 1 || (c.to_pitch >= c.row_bytes && c.from_pitch >= c.row_bytes), "copy", "rows overlap", &error);
   if (error != NULL) return error;
+  wait_while_held(stream);
   if (c.rows == 0 || c.row_bytes == 0) {
     if (c.kind != CHORAL_DEVICE_TO_HOST) return NULL;
     c.rows = 0;
@@ -98,4 +109,5 @@ const choral_memory_api ref_memory_api = {
     ref_event_record,
     ref_event_wait,
     capacity,
+    .copies_beside = 1,
 };

@@ -122,7 +122,7 @@ TEST_F(DeadlinesTest, CompletionsOfARunningRequestDoNotTimeOutInTheQueue) {
 class FullExecutor : public GatedExecutor {
  public:
   using GatedExecutor::GatedExecutor;
-  Status add_adapter(lora::AdapterKey, lora::PackedVoice) override { return unavailable("every slot is taken"); }
+  Result<lora::Readiness> add_adapter(lora::AdapterKey, lora::PackedVoice) override { return unavailable("every slot is taken"); }
 };
 
 // Whose adapter never gets room, and nobody else is there: no step wakes the engine, so it must wake by itself. The machine's

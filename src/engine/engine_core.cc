@@ -35,13 +35,15 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
       writer_(scheduler_, clock_, config.max_num_seqs) {
   publish_stats();
-  registry_->set_wake([this] {
+  const auto wake = [this] {
     {
       const std::lock_guard lock(mutex_);
       adapters_changed_ = true;
     }
     inbox_changed_.notify_one();
-  });
+  };
+  registry_->set_wake(wake);
+  executor_->set_wake(wake);
 }
 
 Status EngineCore::start() {
@@ -61,6 +63,7 @@ void EngineCore::stop() {
   turned_.notify_all();
   if (thread_.joinable()) thread_.join();
   registry_->set_wake({});
+  executor_->set_wake({});
   for (const auto& request : parked_) residency_.leave(*request);
   parked_.clear();
   while (!scheduler_.running().empty()) scheduler_.finish(*scheduler_.running().back(), sched::FinishReason::kError);

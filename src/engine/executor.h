@@ -3,6 +3,7 @@
 // where, but in one process their weights are shared. Engine thread only, after the load.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "engine/step_input.h"
 #include "engine/step_output.h"
 #include "lora/lora_config.h"
+#include "lora/readiness.h"
 #include "lora/store/packed_adapter.h"
 #include "lora/target.h"
 
@@ -44,10 +46,14 @@ class Executor {
 
   virtual const ExecutorFacts& facts() const = 0;
 
-  // A voice that segments of steps may name from now on, by `key` > 0. Errors as LoRAModelManager::add_adapter(); unavailable:
-  // when another was removed it may be asked again.
-  virtual Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) = 0;
+  // A voice that segments of steps may name from now on, by `key` > 0; or from when it is asked for again and ready, if it comes.
+  // Errors as LoRAModelManager::add_adapter(); unavailable: when another was removed it may be asked again.
+  virtual Result<lora::Readiness> add_adapter(lora::AdapterKey key, lora::PackedVoice voice) = 0;
   virtual void remove_adapter(lora::AdapterKey key) = 0;
+  // Takes in what came to the devices beside the steps, before it is asked for again.
+  virtual void take_adapters() = 0;
+  // Called from any thread when take_adapters() has something to take; once this returns, the one before is not.
+  virtual void set_wake(std::function<void()> wake) = 0;
 
   // A request that steps may name from now on, until one drops it. An error is that there is no memory for it.
   virtual Status add_request(const NewRequest& request) = 0;

@@ -25,7 +25,9 @@ class ScriptedExecutor : public Executor {
     facts_.kv_pool = {.blocks = kv_blocks, .block_tokens = 32};
   }
   const ExecutorFacts& facts() const override { return facts_; }
-  Status add_adapter(lora::AdapterKey, lora::PackedVoice) override { return {}; }
+  Result<lora::Readiness> add_adapter(lora::AdapterKey, lora::PackedVoice) override { return lora::Readiness::kReady; }
+  void take_adapters() override {}
+  void set_wake(std::function<void()>) override {}
   void remove_adapter(lora::AdapterKey) override {}
   std::vector<std::string> take_device_notes() override { return {}; }
 

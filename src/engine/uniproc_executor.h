@@ -18,10 +18,12 @@ class UniprocExecutor : public Executor {
                                                        quant::WeightSource& weights);
 
   const ExecutorFacts& facts() const override { return facts_; }
-  Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override {
+  Result<lora::Readiness> add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override {
     return worker_->lora_manager().add_adapter(key, std::move(voice));
   }
   void remove_adapter(lora::AdapterKey key) override { worker_->lora_manager().remove_adapter(key); }
+  void take_adapters() override { worker_->lora_manager().take_uploaded(); }
+  void set_wake(std::function<void()> wake) override { worker_->lora_manager().set_wake(std::move(wake)); }
   Status add_request(const NewRequest& request) override { return worker_->add_request(request); }
   Status execute_model(const StepInput& input, StepOutput& out) override { return worker_->execute_model(input, out); }
   std::vector<std::string> take_device_notes() override { return worker_->take_device_notes(); }

@@ -90,9 +90,11 @@ Status Worker::give_adapters_to_device(const EngineOptions& options) {
                                       .dtype = stack_type(lora_config_.lora_dtype)};
   CHORAL_TRY(auto adapters, lora::StackedAdapters::make(ctx_, loaded_.model->lora_targets(), size, options.max_num_seqs,
                                                         options.max_num_batched_tokens));
+  const bool beside = adapters->uploads_beside();
   lora_manager_->use_device(std::move(adapters));
-  notes_.push_back(
-      fmt::format("adapters: up to {} in slots of the device's memory, as {}", size.max_slots, dtype_name(size.dtype)));
+  notes_.push_back(fmt::format("adapters: up to {} in slots of the device's memory, as {}, written {}", size.max_slots,
+                               dtype_name(size.dtype),
+                               beside ? "beside the steps" : "between two steps, while all requests wait"));
   return {};
 }
 

@@ -58,15 +58,18 @@ inline void copy_to_device(const Context& ctx, MatrixView<const float> from, Mat
                    from.rows);
 }
 
-// Bytes of the host's to memory of the device.
-inline void copy_to_device(Session& session, std::span<const std::byte> from, std::byte* to) {
-  if (from.empty()) return;
-  if (host_reads(session)) {
-    std::memcpy(to, from.data(), from.size());
-  } else {
-    const auto bytes = std::ssize(from);
-    session.copy(CopyKind::kToDevice, to, bytes, from.data(), bytes, bytes, 1);
+// Rows of bytes to memory of the device: of the host's, or of the device's own, in the order of what is called.
+inline void copy_rows(Session& session, CopyKind kind, std::byte* to, int64_t to_pitch, const std::byte* from, int64_t from_pitch,
+                      int64_t row_bytes, int64_t rows) {
+  if (row_bytes == 0) return;
+  if (!host_reads(session)) return session.copy(kind, to, to_pitch, from, from_pitch, row_bytes, rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    std::memcpy(to + row * to_pitch, from + row * from_pitch, static_cast<size_t>(row_bytes));
   }
+}
+inline void copy_to_device(Session& session, std::span<const std::byte> from, std::byte* to) {
+  const auto bytes = std::ssize(from);
+  copy_rows(session, CopyKind::kToDevice, to, bytes, from.data(), bytes, bytes, 1);
 }
 
 // Host values as the step's operators read them.

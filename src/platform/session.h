@@ -9,6 +9,7 @@
 
 #include "kernels/gemm/pack_spec.h"
 #include "platform/ops/op_table.h"
+#include "platform/side_copies.h"
 #include "tensor/tensor.h"
 
 namespace choral::platform {
@@ -24,7 +25,7 @@ struct StepFacts {
   bool has_adapters = false;
 };
 
-enum class CopyKind { kToDevice, kToHost };
+enum class CopyKind { kToDevice, kToHost, kOnDevice };
 
 class Session {
  public:
@@ -56,6 +57,8 @@ class Session {
   // Not for devices whose memory the host reads. Host memory may be reused at once, and read when this returns.
   virtual void copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
                     int64_t rows) = 0;
+  // For copies of another thread's beside all of this; null: the device is called by one thread at a time.
+  virtual Result<std::unique_ptr<SideCopies>> copies_beside() { return std::unique_ptr<SideCopies>(); }
   // Copies to the host since the session was opened.
   virtual int64_t host_copies() const { return 0; }
   virtual int64_t host_copied_bytes() const { return 0; }

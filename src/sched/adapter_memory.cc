@@ -95,6 +95,13 @@ void AdapterMemory::hand_back(AdapterKey key) {
   release(key);
 }
 
+void AdapterMemory::hand_back_claimed(AdapterKey key) {
+  Demand& demand = demands_.at(key);
+  for (const AdapterId adapter : demand.adapters) tiers_.acquire(adapter);  // the claim's, before the holder's is given back
+  hand_back(key);
+  demand.claimed = true;
+}
+
 bool AdapterMemory::arrive(AdapterId adapter) {
   Adapter& known = adapters_.at(adapter);
   if (known.loading) {

@@ -34,8 +34,9 @@ class AdapterMemory {
   // As AdapterGate::acquire(). kFailed: its adapters need more than usable().
   Residency acquire(AdapterKey key, bool promoted);
   void release(AdapterKey key);
-  // What acquire() gave cannot be used now: the request waits on.
+  // What acquire() gave cannot be used now: the request waits on. With a claim, for what is on its way to the device.
   void hand_back(AdapterKey key);
+  void hand_back_claimed(AdapterKey key);
 
   // --- its weights ---
   // They have come, asked for or not. False: nobody asked, and there is no room for them.

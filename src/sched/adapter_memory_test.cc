@@ -40,6 +40,25 @@ class AdapterMemoryTest : public testing::Test {
   std::vector<AdapterId> drops_;
 };
 
+TEST_F(AdapterMemoryTest, WhatGoesToTheDeviceStaysOnTheHost) {
+  serve(1, {1});
+  serve(2, {2});
+  for (const int32_t key : {1, 3}) join(key, {key});
+  EXPECT_EQ(acquire(1, false), Residency::kResident);
+  memory_.hand_back_claimed(AdapterKey{1});
+  EXPECT_EQ(memory_.holders(AdapterKey{1}), 0);
+  EXPECT_EQ(acquire(3, false), Residency::kLoading);
+  EXPECT_EQ(loads(), adapter_ids({3}));
+  EXPECT_EQ(drops_, adapter_ids({2})) << "used later, but nobody waits for it";
+  EXPECT_EQ(acquire(1, false), Residency::kResident);
+  memory_.release(AdapterKey{1});
+  join(20, {1, 2});
+  EXPECT_EQ(acquire(20, false), Residency::kNoRoom) << "the other load alone is in the way";
+  EXPECT_TRUE(memory_.arrive(AdapterId{3}));
+  memory_.leave(AdapterKey{3});
+  EXPECT_EQ(acquire(20, false), Residency::kLoading);
+}
+
 TEST_F(AdapterMemoryTest, AMixIsClaimedWholeOrNotAtAll) {
   join(20, {1, 3});
   join(21, {2, 4});

@@ -71,7 +71,7 @@ SimulatedResidency random_residency() {
   const int64_t most_adapters = *rc::gen::element(lora::kAnyNumber, int64_t{1}, int64_t{2}, int64_t{3});
   const size_t device_slots = *rc::gen::element<size_t>(1000, 1, 2, 3);
   return SimulatedResidency(*rc::gen::inRange<int64_t>(1, 12), *rc::gen::inRange(0, 4), failing, sizes, most_adapters,
-                            device_slots);
+                            device_slots, *rc::gen::inRange(0, 4));
 }
 
 // Pins one that is in memory, or frees it.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -16,15 +17,16 @@ namespace choral::sched {
 
 class SimulatedResidency : public AdapterGate {
  public:
-  // `sizes`: bytes of adapters; the others have 1. `device_slots`: of the keys that hold.
+  // `sizes`: bytes of adapters; the others have 1. `device_slots`: of the keys that hold, which come there in `upload_steps`.
   SimulatedResidency(int64_t budget_bytes, int load_steps, std::set<AdapterId> failing = {},
                      std::map<AdapterId, int64_t> sizes = {}, int64_t most_adapters = lora::kAnyNumber,
-                     size_t device_slots = 1000)
+                     size_t device_slots = 1000, int upload_steps = 0)
       : memory_(budget_bytes, most_adapters),
         load_steps_(load_steps),
         failing_(std::move(failing)),
         sizes_(std::move(sizes)),
-        device_slots_(device_slots) {}
+        device_slots_(device_slots),
+        upload_steps_(upload_steps) {}
 
   // As the engine does it when a request comes; one that was never announced is when it first asks.
   void arrive(const Request& request, bool prefetch) {
@@ -69,13 +71,16 @@ class SimulatedResidency : public AdapterGate {
   void advance() {
     absent_.clear();
     for (auto& [adapter, left] : loading_) --left;
+    for (auto& [key, left] : on_device_) left = std::max(left - 1, 0);
     end_loads();
   }
 
   const std::string& fault() const { return fault_; }
   size_t holders() const { return holders_.size(); }
   bool holds(const Request& request) const { return holders_.contains(&request); }
-  bool loading() const { return !loading_.empty(); }
+  bool loading() const {
+    return !loading_.empty() || std::any_of(on_device_.begin(), on_device_.end(), [](const auto& one) { return one.second > 0; });
+  }
   int64_t loads() const { return loads_; }
   AdapterMemory& memory() { return memory_; }
   const AdapterMemory& memory() const { return memory_; }
@@ -89,16 +94,28 @@ class SimulatedResidency : public AdapterGate {
     }
     const Residency answer = memory_.acquire(request.adapter_key, request.promoted);
     start_loads();
-    if (answer != Residency::kResident || device_has(request.adapter_key)) return answer;
-    memory_.hand_back(request.adapter_key);
-    return Residency::kNoRoom;
+    if (answer != Residency::kResident) return answer;
+    if (!device_has_room(request.adapter_key)) {
+      memory_.hand_back(request.adapter_key);
+      return Residency::kNoRoom;
+    }
+    if (on_device_.emplace(request.adapter_key, upload_steps_).first->second == 0) return answer;
+    memory_.hand_back_claimed(request.adapter_key);
+    return Residency::kLoading;
   }
 
-  // A slot of its own for each key that is held.
-  bool device_has(AdapterKey key) const {
-    std::set<AdapterKey> held{key};
-    for (const Request* holder : holders_) held.insert(holder->adapter_key);
-    return held.size() <= device_slots_;
+  // A slot of its own for each key that is held or comes; the others leave when one is short.
+  bool device_has_room(AdapterKey key) {
+    std::set<AdapterKey> stay{key};
+    for (const Request* holder : holders_) stay.insert(holder->adapter_key);
+    for (const auto& [other, left] : on_device_) {
+      if (left > 0) stay.insert(other);
+    }
+    if (stay.size() > device_slots_) return false;
+    if (!on_device_.contains(key) && on_device_.size() >= device_slots_) {
+      std::erase_if(on_device_, [&](const auto& one) { return !stay.contains(one.first); });
+    }
+    return true;
   }
 
   void start_loads() {
@@ -130,6 +147,8 @@ class SimulatedResidency : public AdapterGate {
   std::set<AdapterId> failing_;  // their files are bad
   std::map<AdapterId, int64_t> sizes_;
   size_t device_slots_;
+  int upload_steps_;
+  std::map<AdapterKey, int> on_device_;  // steps left until it is there
   std::set<AdapterId> known_;
   std::set<AdapterId> failed_;        // of failing_, those tried
   std::map<AdapterId, int> loading_;  // steps left

@@ -1,5 +1,7 @@
 // Adapters in a device's own memory: the engine's answers are the CPU's, a row's bits are its own in any company, and a device
 // whose operators on stacks are wrong leaves adapters to the host.
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "plugins/plugin_adapters.h"
@@ -93,6 +95,75 @@ TEST_F(AdaptersTest, NoAnswerIsComputedByTheDeviceAndByTheHost) {
     EXPECT_THAT(llm->device_notes(), Not(Contains(HasSubstr("on the host"))));
     EXPECT_EQ(engine::stats_at_rest(*llm).preemptions > 0, kv_blocks == 5);
   }
+}
+
+// Copies beside steps are held back for as long as the file is there.
+class HeldAdaptersTest : public AdaptersTest {
+ protected:
+  HeldAdaptersTest() { std::ofstream(held_) << "held"; }
+  void let_go() const { std::filesystem::remove(held_); }
+
+ private:
+  const std::filesystem::path held_ = folder_.path() / "held";
+  const Variable hold_{"CHORAL_REF_HOLD", held_.string()};
+};
+
+TEST_F(HeldAdaptersTest, WhileAnAdapterComesTheOthersGoOn) {
+  auto wish = with_adapters("ref_device");
+  const auto requests = every_kind();
+  const auto llm = load(wish);
+  EXPECT_THAT(llm->info().notes, Contains(HasSubstr("written beside the steps")));
+  std::vector<std::unique_ptr<ResponseStream>> late;
+  for (size_t i = 1; i < requests.size(); ++i) late.push_back(std::move(*llm->submit(requests[i])));
+  const auto base = llm->generate({requests[0], requests[0]});
+  EXPECT_EQ(llm->stats().waiting, std::ssize(late));
+  let_go();
+  const auto fresh = load(wish);
+  const auto wanted = fresh->generate(requests);
+  for (const auto& answer : base) engine::expect_same_bits(answer, wanted[0]);
+  for (size_t i = 0; i < late.size(); ++i) {
+    SCOPED_TRACE(i + 1);
+    engine::expect_same_bits(late[i]->wait(), wanted[i + 1]);
+  }
+  expect_equal(wanted, load(with_adapters("cpu"))->generate(requests));
+}
+
+TEST_F(HeldAdaptersTest, WhoIsCancelledMeanwhileIsInNobodysWay) {
+  auto wish = with_adapters("ref_device");
+  wish.adapter_memory_bytes = 600'000;  // four slots
+  const auto llm = load(wish);
+  const auto requests = every_kind();
+  for (size_t i = 1; i < requests.size(); ++i) (*llm->submit(requests[i]))->cancel();
+  let_go();
+  expect_equal(llm->generate(requests), load(with_adapters("cpu"))->generate(requests));
+}
+
+TEST_F(HeldAdaptersTest, AnEngineThatEndsWaitsForNoMoreThanAMatrix) {
+  auto llm = load(with_adapters("ref_device"));
+  auto late = std::move(*llm->submit(every_kind()[1]));
+  llm->generate({every_kind()[0]});  // the other one's copies have begun
+  let_go();
+  llm.reset();
+  EXPECT_EQ(late->wait().status.code(), Code::kUnavailable);
+}
+
+// A plug-in of an older version is called by one thread.
+TEST_F(AdaptersTest, WhereNothingMayBeCopiedBesideStepsAllWait) {
+  const auto llm = load(with_adapters("ref_fault_older_minor"));
+  EXPECT_THAT(llm->info().notes, Contains(HasSubstr("written between two steps, while all requests wait")));
+  expect_equal(llm->generate(every_kind()), load(with_adapters("cpu"))->generate(every_kind()));
+  EXPECT_THAT(llm->device_notes(), Not(Contains(HasSubstr("on the host"))));
+}
+
+TEST_F(AdaptersTest, ADeviceThatIsLostWhileAnAdapterComesEndsItsRequestAndSaysWhy) {
+  const Variable at("CHORAL_REF_FAULT_AT", "200");
+  const auto llm = load(with_adapters("ref_fault_lost_at_100"));
+  auto base = every_kind()[0];
+  base.sampling.max_tokens = 64;
+  EXPECT_EQ(llm->generate({base}).front().status.code(), Code::kUnavailable);
+  const auto late = llm->generate({every_kind()[1]}).front();
+  EXPECT_EQ(late.status.code(), Code::kUnavailable) << late.status.to_string();
+  EXPECT_THAT(late.status.message(), HasSubstr("ref_fault_lost_at_100"));
 }
 
 TEST_F(AdaptersTest, ADeviceThatComputesThemWronglyLeavesThemToTheHost) {

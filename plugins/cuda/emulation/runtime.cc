@@ -53,8 +53,10 @@ Runtime& runtime() {
   return *one;
 }
 
+static thread_local cudaError_t last_error = cudaSuccess;
+
 cudaError_t note(cudaError_t error) {
-  if (error != cudaSuccess) runtime().last = error;
+  if (error != cudaSuccess) last_error = error;
   return error;
 }
 
@@ -220,14 +222,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   });
 }
 
-cudaError_t cudaGetLastError(void) {
-  const std::lock_guard held(runtime().lock);
-  return std::exchange(runtime().last, cudaSuccess);
-}
-cudaError_t cudaPeekAtLastError(void) {
-  const std::lock_guard held(runtime().lock);
-  return runtime().last;
-}
+cudaError_t cudaGetLastError(void) { return std::exchange(cuda_emulation::last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError(void) { return cuda_emulation::last_error; }
 const char* cudaGetErrorName(cudaError_t error) { return cuda_emulation::text_of(error).name; }
 const char* cudaGetErrorString(cudaError_t error) { return cuda_emulation::text_of(error).text; }
 

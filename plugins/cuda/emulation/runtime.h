@@ -22,7 +22,6 @@ struct Runtime {
   Faults faults = Faults::from_environment();
   std::map<std::string, int64_t> calls;
   cudaError_t broken = cudaSuccess;  // once a kernel has failed nothing works any more
-  cudaError_t last = cudaSuccess;
   DeviceMemory memory;
   std::map<void*, cudaMemPool_t> pool_of;
   std::map<const unsigned char*, size_t> pinned;
@@ -38,6 +37,7 @@ struct Runtime {
 };
 
 Runtime& runtime();
+// Keeps it as the thread's last error.
 cudaError_t note(cudaError_t error);
 
 // What becomes of a call while this thread captures a stream: it spoils that, or is fine.

@@ -12,13 +12,15 @@ namespace choral::engine {
 class AdapterExecutor : public Executor {
  public:
   const ExecutorFacts& facts() const override { return facts_; }
-  Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override {
+  Result<lora::Readiness> add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override {
     if (voices_.size() == most_voices) return resource_exhausted("the device takes no more");
     const bool added = voices_.emplace(key, std::move(voice)).second;
     CHORAL_CHECK(added, "a voice is registered twice");
-    return {};
+    return lora::Readiness::kReady;
   }
   void remove_adapter(lora::AdapterKey key) override { voices_.erase(key); }
+  void take_adapters() override {}
+  void set_wake(std::function<void()>) override {}
   Status add_request(const NewRequest&) override { return unsupported("this executor has no model"); }
   Status execute_model(const StepInput&, StepOutput&) override { return unsupported("this executor has no model"); }
   std::vector<std::string> take_device_notes() override { return {}; }

@@ -27,7 +27,8 @@ AdapterResidency::~AdapterResidency() {
 }
 
 bool AdapterResidency::take_changes() {
-  registry_.take_pins(pins_.wishes());  // first, so that no load that was asked for with a wish comes after it
+  executor_.take_adapters();
+  registry_.take_pins(pins_.wishes());  // before the loads, so that no load that was asked for with a wish comes after it
   registry_.take_loaded(loaded_);
   for (auto& loaded : loaded_) {
     take_in(loaded);
@@ -211,7 +212,14 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   carry_out(&request);
   if (answer == Residency::kFailed) request.adapter_status = too_much(voice.key);
   if (answer != Residency::kResident) return answer;
-  if (memory_.holders(voice.key) == 1) request.adapter_status = register_weights(voice);
+  if (memory_.holders(voice.key) == 1) {
+    const auto placed = register_weights(voice);
+    if (placed.ok() && *placed == lora::Readiness::kComing) {
+      memory_.hand_back_claimed(voice.key);
+      return Residency::kLoading;
+    }
+    request.adapter_status = placed.status();
+  }
   if (request.adapter_status.code() == Code::kUnavailable) {  // who runs has the device's slots
     request.adapter_status = {};
     memory_.hand_back(voice.key);
@@ -241,7 +249,7 @@ Status AdapterResidency::too_much(lora::AdapterKey key) const {
       needed.bytes, usable.bytes, budget_bytes());
 }
 
-Status AdapterResidency::register_weights(const RequestVoice& voice) {
+Result<lora::Readiness> AdapterResidency::register_weights(const RequestVoice& voice) {
   return or_out_of_memory("its adapters cannot be brought to the device", [&] {
     lora::PackedVoice weights;
     for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});

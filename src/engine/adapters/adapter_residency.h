@@ -26,8 +26,8 @@ class AdapterResidency : public sched::AdapterGate {
   AdapterResidency(AdapterRegistry& registry, Executor& executor, int64_t budget_bytes, int64_t most_adapters = lora::kAnyNumber);
   ~AdapterResidency() override;
 
-  // Takes in what the loader finished, pins, and what nobody names any more: when the registry woke the engine, and before
-  // schedule(), never inside it. Whether a load ended: who waits for one may go on.
+  // Takes in what the loader finished, what came to the device, pins, and what nobody names any more: when the registry or the
+  // executor woke the engine, and before schedule(), never inside it. Whether a load ended: who waits for one may go on.
   bool take_changes();
 
   enum class Arrival : uint8_t { kKnown, kWaiting, kFailed };
@@ -65,7 +65,7 @@ class AdapterResidency : public sched::AdapterGate {
   void drop_unnamed();
   bool join_voice(EngineRequest& request);
   void leave_voice(EngineRequest& request);
-  Status register_weights(const RequestVoice& voice);
+  Result<lora::Readiness> register_weights(const RequestVoice& voice);
   Status failure_of(const EngineRequest& request) const;
   Status too_much(lora::AdapterKey key) const;
   void carry_out(const EngineRequest* request);

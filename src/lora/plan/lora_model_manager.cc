@@ -29,15 +29,23 @@ LoRAModelManager::LoRAModelManager(int64_t max_num_seqs) : punica_wrapper_(max_n
   segment_voices_.reserve(max_num_seqs);  // a sequence is at most one segment
 }
 
-Status LoRAModelManager::add_adapter(AdapterKey key, PackedVoice voice) {
+Result<Readiness> LoRAModelManager::add_adapter(AdapterKey key, PackedVoice voice) {
   CHORAL_RETURN_IF_ERROR(check_voice(key, voice));
   const auto [entry, added] = registered_.try_emplace(key, std::move(voice));
   if (!added) return already_exists("adapter id {} is registered", key.value());
-  if (device_adapters_ == nullptr) return {};
-  Status placed = or_out_of_memory("an adapter cannot be put into the device's memory",
-                                   [&] { return device_adapters_->add(key, entry->second); });
-  if (!placed.ok()) registered_.erase(entry);
+  if (device_adapters_ == nullptr) return Readiness::kReady;
+  auto placed = or_out_of_memory("an adapter cannot be put into the device's memory",
+                                 [&] { return device_adapters_->add(key, entry->second); });
+  if (!placed.ok() || *placed == Readiness::kComing) registered_.erase(entry);
   return placed;
+}
+
+void LoRAModelManager::take_uploaded() {
+  if (device_adapters_ != nullptr) device_adapters_->take_uploaded();
+}
+
+void LoRAModelManager::set_wake(std::function<void()> wake) {
+  if (device_adapters_ != nullptr) device_adapters_->set_wake(std::move(wake));
 }
 
 bool LoRAModelManager::remove_adapter(AdapterKey key) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "lora/adapter_ids.h"
 #include "lora/plan/lora_segment.h"
 #include "lora/plan/punica_wrapper.h"
+#include "lora/readiness.h"
 #include "lora/store/packed_adapter.h"
 
 namespace choral::lora {
@@ -22,15 +24,19 @@ class LoRAModelManager {
  public:
   explicit LoRAModelManager(int64_t max_num_seqs);
 
-  // Registers. already_exists for a key in use; invalid_argument for a key below 1, a mix of more than kMaxVoiceTerms, or one
-  // that replaces weights and is not alone at factor 1; unavailable while others have the device's slots.
-  Status add_adapter(AdapterKey key, PackedVoice voice);
+  // Registers, or begins to: a voice that is coming is not registered, and asked for again after take_uploaded(). already_exists
+  // for a key in use; invalid_argument for a key below 1, a mix of more than kMaxVoiceTerms, or one that replaces weights and is
+  // not alone at factor 1; unavailable while others have the device's slots.
+  Result<Readiness> add_adapter(AdapterKey key, PackedVoice voice);
   // On a device its slot is free for others, and kept for it until they need it. False when there is none.
   bool remove_adapter(AdapterKey key);
   const PackedVoice* get_adapter(AdapterKey key) const;  // null: not registered
 
   // Adapters of a step are the device's from now on, as far as it holds them.
   void use_device(std::unique_ptr<StackedAdapters> adapters);
+  // As StackedAdapters has them.
+  void take_uploaded();
+  void set_wake(std::function<void()> wake);
   // Why adapters are computed on the host of a device that serves others; since the last call.
   std::vector<std::string> take_notes();
   // A step begins whose rows these are: makes the plan. not_found for an unknown key, and then there is no plan.

@@ -43,12 +43,12 @@ class ManagerTest : public ::testing::Test {
 
 TEST_F(ManagerTest, RefusesWhatCannotBe) {
   LoRAModelManager m(16);
-  EXPECT_EQ(m.add_adapter(AdapterKey{0}, one()).code(), Code::kInvalidArgument);
-  EXPECT_EQ(m.add_adapter(AdapterKey{1}, {}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(m.add_adapter(AdapterKey{1}, PackedVoice(kMaxVoiceTerms + 1, PackedVoiceTerm{plain(), 1.0F})).code(),
+  EXPECT_EQ(m.add_adapter(AdapterKey{0}, one()).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(m.add_adapter(AdapterKey{1}, {}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(m.add_adapter(AdapterKey{1}, PackedVoice(kMaxVoiceTerms + 1, PackedVoiceTerm{plain(), 1.0F})).status().code(),
             Code::kInvalidArgument);
   EXPECT_TRUE(m.add_adapter(AdapterKey{1}, one()).ok());
-  EXPECT_EQ(m.add_adapter(AdapterKey{1}, one()).code(), Code::kAlreadyExists);
+  EXPECT_EQ(m.add_adapter(AdapterKey{1}, one()).status().code(), Code::kAlreadyExists);
   EXPECT_FALSE(m.remove_adapter(AdapterKey{9}));
   EXPECT_EQ(m.get_adapter(AdapterKey{9}), nullptr);
   EXPECT_TRUE(m.remove_adapter(AdapterKey{1}));
@@ -63,8 +63,8 @@ TEST_F(ManagerTest, ReplacingAdaptersAreUsedAloneAtFactorOne) {
   ASSERT_TRUE(replacing->replaces());
   LoRAModelManager m(16);
   EXPECT_TRUE(m.add_adapter(AdapterKey{1}, {{replacing, 1.0F}}).ok());
-  EXPECT_EQ(m.add_adapter(AdapterKey{2}, {{replacing, 0.5F}}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(m.add_adapter(AdapterKey{3}, {{replacing, 1.0F}, {plain(), 1.0F}}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(m.add_adapter(AdapterKey{2}, {{replacing, 0.5F}}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(m.add_adapter(AdapterKey{3}, {{replacing, 1.0F}, {plain(), 1.0F}}).status().code(), Code::kInvalidArgument);
 }
 
 TEST_F(ManagerTest, AStepOfAnUnknownAdapterHasNoPlan) {

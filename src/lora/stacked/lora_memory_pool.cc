@@ -34,47 +34,6 @@ LoRAMemoryPool::Stacks empty_stacks(const LoRATarget& target) {
   return stacks;
 }
 
-// What the voice multiplies each output of the base's product by, its bias included, and what it adds then, so that the bias
-// comes out as it was: (1 + Σ factor·(f − 1))·(W·x) + b + Σ factor·o.
-struct Vectors {
-  std::vector<float> factors, offsets;  // [out]; empty = all 1, all 0
-};
-Vectors vectors_of(const LoRATarget& target, const PackedVoice& voice, int index, int64_t out) {
-  Vectors v;
-  const auto base = target.base_bias ? target.base_bias() : std::span<const float>();
-  const auto at_least = [out](std::vector<float>& values, float fill) {
-    if (values.empty()) values.assign(out, fill);
-  };
-  for (const auto& [adapter, factor] : voice) {
-    const PackedModule* module = adapter->module(index);
-    if (module == nullptr || !module->delta) continue;
-    const auto f = module->delta->output_factor();
-    const auto o = module->delta->offset();
-    if (!f.empty()) at_least(v.factors, 1.0F);
-    if (!o.empty()) at_least(v.offsets, 0.0F);
-    for (size_t c = 0; c < f.size(); ++c) v.factors[c] += factor * (f[c] - 1.0F);
-    for (size_t c = 0; c < o.size(); ++c) v.offsets[c] += factor * o[c];
-  }
-  if (!v.factors.empty() && !base.empty()) {
-    at_least(v.offsets, 0.0F);
-    for (size_t c = 0; c < base.size(); ++c) v.offsets[c] += (1.0F - v.factors[c]) * base[c];
-  }
-  // Replaced columns come without the base's bias. Who replaces is alone in its voice.
-  const PackedModule* alone = voice.front().adapter->module(index);
-  if (alone == nullptr) return v;
-  for (const auto& part : alone->replaced) {
-    if (base.empty() && part.bias_change.empty()) continue;
-    at_least(v.offsets, 0.0F);
-    for (int64_t i = 0; i < part.matrix->n(); ++i) {
-      const auto c = static_cast<size_t>(part.out_begin + i);
-      const float f = v.factors.empty() ? 1.0F : v.factors[c];
-      const float change = part.bias_change.empty() ? 0.0F : part.bias_change[i];
-      v.offsets[c] += f * change + (base.empty() ? 0.0F : f * base[c]);
-    }
-  }
-  return v;
-}
-
 // The form a device may keep the host's matrix in without losing anything.
 DType format_of(const kernels::PackedMatrix& matrix) {
   const std::string format = matrix.format();
@@ -114,9 +73,11 @@ int64_t LoRAMemoryPool::find_free() const {
   return free - slots_.begin();
 }
 
+int64_t LoRAMemoryPool::larger_count() const { return std::min(size_.max_slots, std::max(kFirstSlots, 2 * slot_count())); }
+
 Status LoRAMemoryPool::reserve_slot() {
   if (find_free() < slot_count()) return {};
-  const int64_t more = std::min(size_.max_slots, std::max(kFirstSlots, 2 * slot_count()));
+  const int64_t more = larger_count();
   if (more <= slot_count()) return resource_exhausted("all {} slots of the device are taken", slot_count());
   // Where one cannot, those that have grown serve fewer as well.
   for (size_t target = 0; target < targets_.size(); ++target) {
@@ -126,23 +87,50 @@ Status LoRAMemoryPool::reserve_slot() {
   return {};
 }
 
-Result<int32_t> LoRAMemoryPool::put(const PackedVoice& voice) {
+bool LoRAMemoryPool::must_grow(const PackedVoice& voice) const {
+  if (find_free() == slot_count()) return larger_count() > slot_count();
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    const auto target = static_cast<int>(i);
+    const Stacks& stacks = stacks_[i];
+    for (const auto& pair : stacks.pairs) {
+      const int64_t rank = rank_with(target, pair, &voice);
+      if (rank > pair.rank || (rank > 0 && pair.a.shape()[0] < slot_count())) return true;
+    }
+    const SlotVectors wanted = vectors_with(target, &voice);
+    const auto lacks = [&](const Tensor& vector, bool needed) {
+      return vector.empty() ? needed : vector.shape()[0] < slot_count();
+    };
+    if (lacks(stacks.factors, !wanted.factors.empty()) || lacks(stacks.offsets, !wanted.offsets.empty())) return true;
+  }
+  return false;
+}
+
+Result<LoRAMemoryPool::Placed> LoRAMemoryPool::put(const PackedVoice& voice) {
   CHORAL_RETURN_IF_ERROR(reserve_slot());
   const int64_t slot = find_free();
   CHORAL_TRY(Slot made, make_slot(voice));
-  Status status;
-  for (size_t target = 0; target < targets_.size() && status.ok(); ++target) {
-    status = grow(static_cast<int>(target), slot_count(), &voice);
-    if (status.ok()) status = write(static_cast<int>(target), slot, &voice);
+  Status grown;
+  for (size_t target = 0; target < targets_.size() && grown.ok(); ++target) {
+    grown = grow(static_cast<int>(target), slot_count(), &voice);
   }
-  if (!status.ok()) {
-    for (size_t target = 0; target < targets_.size(); ++target)
-      CHORAL_RETURN_IF_ERROR(write(static_cast<int>(target), slot, nullptr));
+  if (!grown.ok()) {
     size_bytes_ -= made.bytes;
-    return status;
+    return grown;
+  }
+  Placed placed{static_cast<int32_t>(slot), SlotWrite(targets_, voice, size_.dtype)};
+  for (size_t target = 0; target < targets_.size(); ++target) {
+    plan_write(static_cast<int>(target), slot, voice, placed.write);
   }
   slots_[slot] = std::move(made);
-  return static_cast<int32_t>(slot);
+  return placed;
+}
+
+void LoRAMemoryPool::finish(int32_t slot, const SlotWrite& write, Status failure) {
+  if (failure.ok()) {
+    for (const auto& piece : write.pairs()) stacks_[piece.target].pairs[piece.pair].ranks[slot] = piece.own_rank;
+  }
+  slots_[slot].coming = false;
+  slots_[slot].failure = std::move(failure);
 }
 
 int32_t LoRAMemoryPool::find(const PackedVoice& voice) const {
@@ -153,13 +141,15 @@ int32_t LoRAMemoryPool::find(const PackedVoice& voice) const {
   return found == slots_.end() ? kNoSlot : static_cast<int32_t>(found - slots_.begin());
 }
 
-PackedVoice LoRAMemoryPool::voice_in(size_t slot) const {
-  PackedVoice voice;
-  for (const auto& [adapter, factor] : slots_[slot].voice) {
-    voice.push_back({adapter.lock(), factor});
-    if (voice.back().adapter == nullptr) return {};
+// Neighbours together.
+std::vector<LoRAMemoryPool::Run> LoRAMemoryPool::taken() const {
+  std::vector<Run> runs;
+  for (int64_t slot = 0; slot < slot_count(); ++slot) {
+    if (slots_[slot].voice.empty()) continue;
+    if (runs.empty() || runs.back().begin + runs.back().count < slot) runs.push_back({slot, 0});
+    ++runs.back().count;
   }
-  return voice;
+  return runs;
 }
 
 bool LoRAMemoryPool::dropped(int32_t slot) const {
@@ -179,7 +169,7 @@ void LoRAMemoryPool::clear_all() {
 }
 
 Result<LoRAMemoryPool::Slot> LoRAMemoryPool::make_slot(const PackedVoice& voice) {
-  Slot slot;
+  Slot slot{.coming = true};
   for (const auto& [adapter, factor] : voice) slot.voice.push_back({adapter, factor});
   slot.modules.resize(targets_.size());
   for (size_t target = 0; target < targets_.size(); ++target) {
@@ -289,82 +279,111 @@ Result<Tensor> LoRAMemoryPool::allocate(DType dtype, Shape shape) {
   return tensor;
 }
 
+int64_t LoRAMemoryPool::rank_with(int target, const Pair& pair, const PackedVoice* voice) const {
+  const int64_t needed = voice == nullptr ? 0 : OptimizedLoRAWeights::voice_rank(*voice, target, pair.columns);
+  return std::max(pair.rank, round_up(needed, kRankStep));
+}
+
+SlotVectors LoRAMemoryPool::vectors_with(int target, const PackedVoice* voice) const {
+  if (voice == nullptr || stacks_[target].pairs.empty() || targets_[target].kind == TargetKind::kEmbedding) return {};
+  return SlotVectors::of(targets_[target], *voice, target, stacks_[target].out);
+}
+
 Status LoRAMemoryPool::grow(int target, int64_t slots, const PackedVoice* voice) {
   Stacks& stacks = stacks_[target];
-  const auto take = [&](Tensor& place, Tensor made) {
-    if (!place.empty()) size_bytes_ -= place.size_bytes();
-    place = std::move(made);
-  };
-  const auto rewrite = [&](const auto& write_one) -> Status {
-    for (size_t slot = 0; slot < slots_.size(); ++slot) {
-      const PackedVoice there = voice_in(slot);
-      if (!there.empty()) CHORAL_RETURN_IF_ERROR(write_one(static_cast<int64_t>(slot), &there));
-    }
-    return {};
-  };
   for (auto& pair : stacks.pairs) {
-    const int64_t needed = voice == nullptr ? 0 : OptimizedLoRAWeights::voice_rank(*voice, target, pair.columns);
-    const int64_t rank = std::max(pair.rank, round_up(needed, kRankStep));
+    const int64_t rank = rank_with(target, pair, voice);
     if (rank == 0 || (rank == pair.rank && pair.a.shape()[0] >= slots)) continue;
-    CHORAL_TRY(auto a, allocate(size_.dtype, {slots, rank, stacks.in}));
-    auto b = allocate(size_.dtype, {slots, pair.columns.count, rank});
-    auto ranks = b.ok() ? allocate(DType::kI32, {slots}) : Result<Tensor>(b.status());
-    if (!ranks.ok()) {
-      size_bytes_ -= a.size_bytes() + (b.ok() ? b->size_bytes() : 0);
-      return std::move(ranks).status();
-    }
-    take(pair.a, std::move(a));
-    take(pair.b, std::move(*b));
-    take(pair.ranks_on_device, std::move(*ranks));
-    pair.rank = rank;
-    pair.ranks.assign(slots, 0);
-    CHORAL_RETURN_IF_ERROR(
-        rewrite([&](int64_t slot, const PackedVoice* v) { return write_pair(target, pair, stacks.in, slot, v); }));
+    CHORAL_RETURN_IF_ERROR(grow_pair(pair, stacks.in, slots, rank));
   }
-  if (stacks.pairs.empty() || targets_[target].kind == TargetKind::kEmbedding) return {};
-  const Vectors wanted = voice == nullptr ? Vectors() : vectors_of(targets_[target], *voice, target, stacks.out);
-  const auto grow_vector = [&](Tensor& vector, bool needed, Shape shape) -> Status {
-    if (vector.empty() ? !needed : vector.shape()[0] >= slots) return {};
-    CHORAL_TRY(auto made, allocate(DType::kF32, shape));
-    take(vector, std::move(made));
-    return rewrite([&](int64_t slot, const PackedVoice* v) { return write_vectors(target, stacks, slot, v); });
-  };
-  CHORAL_RETURN_IF_ERROR(grow_vector(stacks.factors, !wanted.factors.empty(), {slots, 1, stacks.out}));
-  return grow_vector(stacks.offsets, !wanted.offsets.empty(), {slots, stacks.out, 1});
+  const SlotVectors wanted = vectors_with(target, voice);
+  const auto lacks = [&](const Tensor& vector, bool needed) { return vector.empty() ? needed : vector.shape()[0] < slots; };
+  if (lacks(stacks.factors, !wanted.factors.empty())) {
+    CHORAL_RETURN_IF_ERROR(grow_vector(stacks.factors, {slots, 1, stacks.out}, 1.0F));
+  }
+  if (!lacks(stacks.offsets, !wanted.offsets.empty())) return {};
+  return grow_vector(stacks.offsets, {slots, stacks.out, 1}, 0.0F);
 }
 
-Status LoRAMemoryPool::write(int target, int64_t slot, const PackedVoice* voice) {
+Status LoRAMemoryPool::grow_pair(Pair& pair, int64_t in, int64_t slots, int64_t rank) {
+  CHORAL_TRY(auto a, allocate(size_.dtype, {slots, rank, in}));
+  auto b = allocate(size_.dtype, {slots, pair.columns.count, rank});
+  auto ranks = b.ok() ? allocate(DType::kI32, {slots}) : Result<Tensor>(b.status());
+  if (!ranks.ok()) {
+    size_bytes_ -= a.size_bytes() + (b.ok() ? b->size_bytes() : 0);
+    return std::move(ranks).status();
+  }
+  std::vector<int32_t> on_host(slots, 0);
+  for (const auto& [begin, count] : taken()) {
+    if (!pair.ranks.empty()) std::copy_n(pair.ranks.begin() + begin, count, on_host.begin() + begin);
+  }
+  move_slots(pair.a, a, 1);
+  move_slots(pair.b, *b, pair.columns.count);
+  move_slots(pair.ranks_on_device, *ranks, 1);
+  replace(pair.a, std::move(a));
+  replace(pair.b, std::move(*b));
+  replace(pair.ranks_on_device, std::move(*ranks));
+  pair.rank = rank;
+  pair.ranks = std::move(on_host);
+  return {};
+}
+
+// Slots that are taken and have never had such a vector get `neutral`; memory begins as zeros.
+Status LoRAMemoryPool::grow_vector(Tensor& vector, Shape shape, float neutral) {
+  CHORAL_TRY(auto made, allocate(DType::kF32, shape));
+  move_slots(vector, made, 1);
+  if (vector.empty() && neutral != 0.0F) {
+    const int64_t slot_bytes = made.size_bytes() / shape[0];
+    for (const auto& [begin, count] : taken()) {
+      const std::vector<float> values(count * slot_bytes / static_cast<int64_t>(sizeof neutral), neutral);
+      platform::copy_to_device(ctx_.session, std::as_bytes(std::span(values)), made.data() + begin * slot_bytes);
+    }
+  }
+  replace(vector, std::move(made));
+  return {};
+}
+
+// A slot that comes next is left alone: it is written by another thread, which waits for no copy that is queued here.
+void LoRAMemoryPool::move_slots(const Tensor& from, Tensor& to, int64_t rows) {
+  if (from.empty()) return;
+  const int64_t from_pitch = from.size_bytes() / (from.shape()[0] * rows), to_pitch = to.size_bytes() / (to.shape()[0] * rows);
+  for (const auto& [begin, count] : taken()) {
+    platform::copy_rows(ctx_.session, platform::CopyKind::kOnDevice, to.data() + begin * rows * to_pitch, to_pitch,
+                        from.view().data + begin * rows * from_pitch, from_pitch, from_pitch, count * rows);
+  }
+}
+
+void LoRAMemoryPool::plan_write(int target, int64_t slot, const PackedVoice& voice, SlotWrite& write) {
   Stacks& stacks = stacks_[target];
-  for (auto& pair : stacks.pairs) CHORAL_RETURN_IF_ERROR(write_pair(target, pair, stacks.in, slot, voice));
-  return write_vectors(target, stacks, slot, voice);
+  const auto place = [&](Tensor& stack) {
+    return stack.empty() ? nullptr : stack.data() + slot * (stack.size_bytes() / stack.shape()[0]);
+  };
+  for (size_t i = 0; i < stacks.pairs.size(); ++i) {
+    Pair& pair = stacks.pairs[i];
+    if (pair.rank == 0) continue;
+    const auto own_rank = static_cast<int32_t>(OptimizedLoRAWeights::voice_rank(voice, target, pair.columns));
+    int32_t& there = pair.ranks[slot];
+    there = std::max(there, own_rank);
+    if (there == 0) continue;
+    write.add(SlotWrite::PairPiece{.target = target,
+                                   .pair = i,
+                                   .columns = pair.columns,
+                                   .in = stacks.in,
+                                   .rank = there,
+                                   .stack_rank = pair.rank,
+                                   .own_rank = own_rank,
+                                   .a = place(pair.a),
+                                   .b = place(pair.b),
+                                   .ranks = place(pair.ranks_on_device)});
+  }
+  if (stacks.factors.empty() && stacks.offsets.empty()) return;
+  write.add(SlotWrite::VectorPiece{
+      .target = target, .out = stacks.out, .factors = place(stacks.factors), .offsets = place(stacks.offsets)});
 }
 
-Status LoRAMemoryPool::write_pair(int target, Pair& pair, int64_t in, int64_t slot, const PackedVoice* voice) {
-  if (pair.rank == 0) return {};
-  const PackedVoice nobody;
-  CHORAL_TRY(const auto weights,
-             OptimizedLoRAWeights::create(voice == nullptr ? nobody : *voice, target, pair.columns, in, pair.rank, size_.dtype));
-  write_slot(pair.a, slot, weights.lora_a().data);
-  write_slot(pair.b, slot, weights.lora_b().data);
-  pair.ranks[slot] = voice == nullptr ? 0 : static_cast<int32_t>(OptimizedLoRAWeights::voice_rank(*voice, target, pair.columns));
-  write_slot(pair.ranks_on_device, slot, std::as_bytes(std::span(pair.ranks).subspan(slot, 1)).data());
-  return {};
-}
-
-Status LoRAMemoryPool::write_vectors(int target, Stacks& stacks, int64_t slot, const PackedVoice* voice) {
-  if (stacks.factors.empty() && stacks.offsets.empty()) return {};
-  Vectors v;
-  if (voice != nullptr) v = vectors_of(targets_[target], *voice, target, stacks.out);
-  v.factors.resize(stacks.out, 1.0F);
-  v.offsets.resize(stacks.out, 0.0F);
-  if (!stacks.factors.empty()) write_slot(stacks.factors, slot, std::as_bytes(std::span(v.factors)).data());
-  if (!stacks.offsets.empty()) write_slot(stacks.offsets, slot, std::as_bytes(std::span(v.offsets)).data());
-  return {};
-}
-
-void LoRAMemoryPool::write_slot(Tensor& stack, int64_t slot, const std::byte* values) {
-  const int64_t bytes = stack.size_bytes() / stack.shape()[0];
-  platform::copy_to_device(ctx_.session, {values, static_cast<size_t>(bytes)}, stack.data() + slot * bytes);
+void LoRAMemoryPool::replace(Tensor& place, Tensor made) {
+  if (!place.empty()) size_bytes_ -= place.size_bytes();
+  place = std::move(made);
 }
 
 }  // namespace choral::lora

@@ -1,10 +1,11 @@
 // The device's slots: for every target that some voice in a slot touches, stacks of A [slots, rank, in] and B [slots, out, rank],
 // one pair for each projection, in one float type; beside them DoRA's factors and biases [slots, out], and what is no stack:
 // replaced matrices and embeddings' lookups, packed by the device. A stack's rank is the largest that is in it, rounded up to
-// eight, and its slots are as many as were needed at a time, so both grow, by copies from the host's panels; what nobody touches
-// has no stack. Zeros pad: they add nothing, so an answer's bits do not depend on the padding; beside each pair stand its slots'
-// own ranks, by which a device passes over the padding. Engine thread; what changes slots is called between steps; a steady state
-// allocates and copies nothing.
+// eight, and its slots are as many as were needed at a time, so both grow, by copies on the device; what nobody touches has no
+// stack. Zeros pad: they add nothing, so an answer's bits do not depend on the padding; beside each pair stand its slots' own
+// ranks, by which a device passes over the padding. What a slot gets is written by whoever carries its SlotWrite out, maybe
+// beside steps: until then the slot is coming, and stacks stay where they are. Engine thread; what changes slots is called
+// between steps; a steady state allocates and copies nothing.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@
 #include <span>
 #include <vector>
 
-#include "lora/stacked/optimized_lora_weights.h"
+#include "lora/stacked/slot_vectors.h"
+#include "lora/stacked/slot_write.h"
 #include "lora/target.h"
 #include "platform/ops/arguments.h"
 #include "platform/session.h"
@@ -34,7 +36,7 @@ class LoRAMemoryPool {
     LoRAColumns columns;
     int64_t rank = 0;
     Tensor a = {}, b = {};
-    std::vector<int32_t> ranks = {};  // by slot: of the voice that is there
+    std::vector<int32_t> ranks = {};  // by slot: of the voice that is there; of what it left, or is being written, at most
     Tensor ranks_on_device = {};      // [slots]
   };
   struct Stacks {
@@ -60,11 +62,21 @@ class LoRAMemoryPool {
   // `ctx` and `targets` outlive this.
   LoRAMemoryPool(const platform::Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size);
 
-  // Puts `voice` into a slot, which does not keep its adapters on the host. On an error (unsupported: the device does not take
-  // one of its matrices; resource_exhausted: no room) nothing has changed for the others.
-  Result<int32_t> put(const PackedVoice& voice);
-  // Where these adapters with these factors are; kNoSlot: nowhere.
+  // Whether put() would make stacks larger: not while a slot is coming.
+  bool must_grow(const PackedVoice& voice) const;
+  struct Placed {
+    int32_t slot;
+    SlotWrite write;
+  };
+  // Gives `voice` a slot, which does not keep its adapters on the host, and is coming until finish(). On an error (unsupported:
+  // the device does not take one of its matrices; resource_exhausted: no room) nothing has changed for the others.
+  Result<Placed> put(const PackedVoice& voice);
+  // Its voice is written, or `failure` says why it can't be.
+  void finish(int32_t slot, const SlotWrite& write, Status failure);
+  // Where these adapters with these factors are, or come; kNoSlot: nowhere.
   int32_t find(const PackedVoice& voice) const;
+  bool coming(int32_t slot) const { return slots_[slot].coming; }
+  const Status& failure(int32_t slot) const { return slots_[slot].failure; }
   // Whether the host dropped an adapter of the voice in the slot, so that nobody can ask for it again.
   bool dropped(int32_t slot) const;
   void clear(int32_t slot);
@@ -92,28 +104,38 @@ class LoRAMemoryPool {
     float factor = 1.0F;
   };
   struct Slot {
-    std::vector<Term> voice;                       // empty = free
-    std::vector<std::unique_ptr<Module>> modules;  // by target
-    int64_t bytes = 0;                             // of the modules' matrices
+    std::vector<Term> voice = {};                       // empty = free
+    std::vector<std::unique_ptr<Module>> modules = {};  // by target
+    int64_t bytes = 0;                                  // of the modules' matrices
+    bool coming = false;
+    Status failure = {};
+  };
+  struct Run {
+    int64_t begin = 0, count = 0;
   };
 
-  // Held for the caller; empty: nobody is there, or one whose adapters the host dropped.
-  PackedVoice voice_in(size_t slot) const;
-  int64_t find_free() const;  // slot_count(): none
+  int64_t find_free() const;     // slot_count(): none
+  int64_t larger_count() const;  // slots after the next growth; slot_count(): there can be no more
+  std::vector<Run> taken() const;
   Status reserve_slot();
   Result<Slot> make_slot(const PackedVoice& voice);
   Result<std::unique_ptr<Module>> make_module(const PackedVoice& voice, int target, int64_t& bytes);
   Result<std::unique_ptr<kernels::PackedMatrix>> place(const kernels::PackedMatrix& host, int64_t& bytes);
   Result<std::unique_ptr<kernels::PackedMatrix>> place_rows(const std::vector<float>& rows, int64_t cols, DType format,
                                                             int64_t& bytes);
+  // Which ranks and vectors a target's stacks must have for the voice too.
+  int64_t rank_with(int target, const Pair& pair, const PackedVoice* voice) const;
+  SlotVectors vectors_with(int target, const PackedVoice* voice) const;
   // The target's stacks for `slots` slots and for `voice` too, with what is in them; unchanged where they do already.
   Status grow(int target, int64_t slots, const PackedVoice* voice);
-  // What the voice has at the target, zeros without one.
-  Status write(int target, int64_t slot, const PackedVoice* voice);
-  Status write_pair(int target, Pair& pair, int64_t in, int64_t slot, const PackedVoice* voice);
-  Status write_vectors(int target, Stacks& stacks, int64_t slot, const PackedVoice* voice);
+  Status grow_pair(Pair& pair, int64_t in, int64_t slots, int64_t rank);
+  Status grow_vector(Tensor& vector, Shape shape, float neutral);
+  // Rows of the taken slots from one stack to another: slots of either are `pitch` rows apart.
+  void move_slots(const Tensor& from, Tensor& to, int64_t rows);
+  // What the voice has at the target.
+  void plan_write(int target, int64_t slot, const PackedVoice& voice, SlotWrite& write);
   Result<Tensor> allocate(DType dtype, Shape shape);
-  void write_slot(Tensor& stack, int64_t slot, const std::byte* values);
+  void replace(Tensor& place, Tensor made);
 
   const platform::Context& ctx_;
   std::span<const LoRATarget> targets_;

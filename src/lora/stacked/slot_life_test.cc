@@ -52,7 +52,7 @@ class SlotLifeTest : public ::testing::Test {
   // Whether a voice that begins was copied into a slot, which allocates more than its place among those that run.
   static bool is_copied(StackedAdapters& adapters, AdapterKey key, const PackedVoice& voice) {
     Status status;
-    const auto count = choral::testing::count_allocations([&] { status = adapters.add(key, voice); });
+    const auto count = choral::testing::count_allocations([&] { status = adapters.add(key, voice).status(); });
     CHORAL_CHECK(status.ok(), status.message());
     return count.allocations > 1;
   }
@@ -148,7 +148,7 @@ RC_GTEST_FIXTURE_PROP(SlotLifeTest, TheLongestUnusedLeavesAndNobodyWhoRuns, ()) 
       }
       if (!one.has_slot && slots == kSlots) {
         if (oldest == nullptr) {
-          const Status waits = adapters->add(key, one.voice);
+          const Status waits = adapters->add(key, one.voice).status();
           RC_ASSERT(waits.code() == Code::kUnavailable);
           RC_ASSERT(::testing::Matches(HasSubstr("adapters that run have the device's slots"))(waits.message()));
           continue;

@@ -3,12 +3,14 @@
 // then run the table's stacked operators over all rows at once, and no row comes to the host. A slot is given when a voice begins
 // and is its own until it ends; what is in it stays for when the same adapters begin again, until the host drops one of them or a
 // newcomer needs it: the one unused for longest leaves (LoRAMemoryManager's device tier). Where all slots are of voices that run,
-// a newcomer waits. A voice that the device cannot hold even alone is the host's, with a note that says why. So a voice is always
+// a newcomer waits. Where the device takes copies beside its steps, slots are written so (SlotUploads), and a voice waits for its
+// own. A voice that the device cannot hold even alone is the host's, with a note that says why. So a voice is always
 // computed by the same arithmetic, and so is an answer, whoever made the prefix it builds on.
 // Engine thread. A step whose voices have slots allocates nothing.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -18,8 +20,10 @@
 
 #include "lora/plan/lora_segment.h"
 #include "lora/plan/row_group.h"
+#include "lora/readiness.h"
 #include "lora/stacked/lora_batch_processor.h"
 #include "lora/stacked/lora_memory_pool.h"
+#include "lora/stacked/slot_uploads.h"
 #include "lora/store/lora_memory_manager.h"
 
 namespace choral::lora {
@@ -30,9 +34,16 @@ class StackedAdapters {
   static Result<std::unique_ptr<StackedAdapters>> make(const platform::Context& ctx, std::span<const LoRATarget> targets,
                                                        const LoRAMemoryPoolSize& size, int64_t max_voices, int64_t max_tokens);
 
-  // A voice begins, whose adapters the host keeps until it ends. unavailable: those that run have the slots or the memory, and it
-  // may be added again when one of them ended.
-  Status add(AdapterKey key, const PackedVoice& voice);
+  // A voice begins, whose adapters the host keeps until it ends. Coming: it does not yet, and may be added again after
+  // take_uploaded() has taken something. unavailable: those that run have the slots or the memory, and it may be added again when
+  // one of them ended.
+  Result<Readiness> add(AdapterKey key, const PackedVoice& voice);
+  // Takes in what has come since the last call: between steps, and not between two add() that shall be answered alike.
+  void take_uploaded();
+  // Called by another thread when take_uploaded() has something to take.
+  void set_wake(std::function<void()> wake);
+  // Whether slots are written while steps run.
+  bool uploads_beside() const { return uploads_ != nullptr; }
   // The voice of this key ends, or becomes another.
   void forget(AdapterKey key);
 
@@ -65,6 +76,11 @@ class StackedAdapters {
   void look_at_device();
   void clear_dropped();
   Result<int32_t> place(const PackedVoice& voice);
+  bool waits_for_uploads(const PackedVoice& voice);
+  Status write(LoRAMemoryPool::Placed placed);
+  Status write_now(const SlotWrite& write) const;
+  void end_upload(SlotUpload& upload);
+  Result<int32_t> give_up(int32_t slot, const PackedVoice& voice);
   int32_t leave_to_host(const PackedVoice& voice, const Status& why);
   void use(AdapterKey key, const PackedVoice* voice);
   int32_t index_of(const PackedVoice* voice) const;  // 0 = not served
@@ -92,6 +108,11 @@ class StackedAdapters {
   bool given_up_ = false;  // an operator on stacks failed: all voices are the host's
   std::vector<std::string> notes_;
   std::set<std::string> noted_;  // each is said once
+
+  int64_t coming_ = 0;   // slots
+  bool drains_ = false;  // somebody waits until none is coming
+  std::vector<SlotUpload> ended_;
+  std::unique_ptr<SlotUploads> uploads_;  // null: slots are written by the engine's thread. Ends before the stacks do
 };
 
 }  // namespace choral::lora

@@ -9,6 +9,7 @@
 #include "platform/device_memory.h"
 #include "platform/plugin/plugin_library.h"
 #include "platform/plugin/weight_scales.h"
+#include "platform/side_copies.h"
 #include "tensor/tensor.h"
 
 namespace choral::platform {
@@ -31,6 +32,8 @@ class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
   Result<std::optional<DeviceMemory>> memory() const;
   Status copy(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes, int64_t rows);
   Status synchronize();
+  // On a stream of their own; null: the plug-in takes calls of one thread alone.
+  Result<std::unique_ptr<SideCopies>> copies_beside();
   // unsupported: it states none.
   Result<kernels::MachinePeaks> measure_peaks();
   // In synchronize() and in copies to the host, which wait for what was queued before them.

@@ -68,6 +68,7 @@ Status read_memory(PluginLibrary& plugin) {
   CHORAL_RETURN_IF_ERROR(expect_struct(plugin.api.memory, offsetof(choral_memory_api, capacity), "choral_memory_api"));
   plugin.memory = negotiated(*plugin.api.memory);
   if (plugin.abi_minor < 4) plugin.memory.capacity = nullptr;
+  if (plugin.abi_minor < 6) plugin.memory.copies_beside = 0;
   const auto& m = plugin.memory;
   CHORAL_RETURN_IF_ERROR(expect_functions({{m.allocate != nullptr, "allocate"},
                                            {m.release != nullptr, "release"},

@@ -37,6 +37,15 @@ kernels::PackSpec with_x_in_full(kernels::PackSpec weight) {
   return weight;
 }
 
+int32_t way_of(CopyKind kind) {
+  switch (kind) {
+    case CopyKind::kToDevice: return CHORAL_HOST_TO_DEVICE;
+    case CopyKind::kToHost: return CHORAL_DEVICE_TO_HOST;
+    case CopyKind::kOnDevice: break;
+  }
+  return CHORAL_DEVICE_TO_DEVICE;
+}
+
 }  // namespace
 
 PluginSession::PluginSession(const Platform& platform, std::shared_ptr<PluginDevice> device)
@@ -415,8 +424,7 @@ void PluginSession::copy(CopyKind kind, void* to, int64_t to_pitch, const void* 
     ++host_copies_;
     host_copied_bytes_ += row_bytes * rows;
   }
-  const int32_t way = kind == CopyKind::kToDevice ? CHORAL_HOST_TO_DEVICE : CHORAL_DEVICE_TO_HOST;
-  fail(device_->copy(way, to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
+  fail(device_->copy(way_of(kind), to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
 }
 
 choral_step PluginSession::step_of(const StepFacts& facts) const {

@@ -38,6 +38,7 @@ class PluginSession : public Session {
   Result<Tensor> keep(std::span<const float> values) override;
   void copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
             int64_t rows) override;
+  Result<std::unique_ptr<SideCopies>> copies_beside() override { return device_->copies_beside(); }
   int64_t host_copies() const override { return host_copies_; }
   int64_t host_copied_bytes() const override { return host_copied_bytes_; }
   SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <semaphore>
 
 #include "base/checked_math.h"
 #include "base/clock.h"
@@ -52,6 +53,7 @@ class EngineStepTimer : public StepTimer {
   Status write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const override;
 
  private:
+  Status bring(lora::AdapterKey key, const lora::PackedVoice& voice);
   const engine::Worker& worker() const { return executor_->worker(); }
   Status add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast);
   StepTime run_step(sched::Scheduler& scheduler);
@@ -163,8 +165,22 @@ Result<AdapterCost> EngineStepTimer::add_adapter(int32_t number, int rank, uint6
   CHORAL_TRY(auto packed, lora::PackedAdapter::pack(worker().context(), adapter, facts.lora_targets, facts.lora_config));
   const AdapterCost cost{
       .pack_s = now_s() - begin, .packed_bytes = packed->size_bytes(), .file_bytes = static_cast<int64_t>(adapter.size_bytes())};
-  CHORAL_RETURN_IF_ERROR(executor_->add_adapter(lora::AdapterKey{number}, {{std::move(packed), 1.0F}}));
+  CHORAL_RETURN_IF_ERROR(bring(lora::AdapterKey{number}, {{std::move(packed), 1.0F}}));
   return cost;
+}
+
+// Until steps may name it.
+Status EngineStepTimer::bring(lora::AdapterKey key, const lora::PackedVoice& voice) {
+  std::counting_semaphore<> came{0};
+  executor_->set_wake([&] { came.release(); });
+  auto placed = executor_->add_adapter(key, voice);
+  while (placed.ok() && *placed == lora::Readiness::kComing) {
+    came.acquire();
+    executor_->take_adapters();
+    placed = executor_->add_adapter(key, voice);
+  }
+  executor_->set_wake({});
+  return placed.status();
 }
 
 Status EngineStepTimer::write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const {

@@ -54,6 +54,7 @@ Result<std::unique_ptr<WindowEngine>> WindowEngine::load(EngineOptions options, 
 
 WindowEngine::~WindowEngine() {
   if (registry_ != nullptr) registry_->set_wake({});
+  if (executor_ != nullptr) executor_->set_wake({});
 }
 
 // A window is divided evenly over as few steps as the bounds allow.
@@ -76,13 +77,15 @@ Status WindowEngine::load_adapters(const EngineOptions& options, const std::vect
                                                        .budget_bytes = budget}));
   residency_ = std::make_unique<engine::AdapterResidency>(*registry_, *executor_, budget,
                                                           facts().lora_config.max_cpu_loras.value_or(lora::kAnyNumber));
-  registry_->set_wake([this] {
+  const auto wake = [this] {
     {
       const std::lock_guard lock(mutex_);
       adapters_changed_ = true;
     }
     changed_.notify_one();
-  });
+  };
+  registry_->set_wake(wake);
+  executor_->set_wake(wake);
   for (const auto& spec : options.adapters) {
     if (options.on_progress) options.on_progress({"adapters", spec.name, 0});
     CHORAL_RETURN_IF_ERROR(registry_->load(spec, /*replace=*/false));

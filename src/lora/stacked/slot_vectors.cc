@@ -1,0 +1,43 @@
+#include "lora/stacked/slot_vectors.h"
+
+#include <span>
+
+namespace choral::lora {
+
+SlotVectors SlotVectors::of(const LoRATarget& target, const PackedVoice& voice, int index, int64_t out) {
+  SlotVectors v;
+  const auto base = target.base_bias ? target.base_bias() : std::span<const float>();
+  const auto at_least = [out](std::vector<float>& values, float fill) {
+    if (values.empty()) values.assign(out, fill);
+  };
+  for (const auto& [adapter, factor] : voice) {
+    const PackedModule* module = adapter->module(index);
+    if (module == nullptr || !module->delta) continue;
+    const auto f = module->delta->output_factor();
+    const auto o = module->delta->offset();
+    if (!f.empty()) at_least(v.factors, 1.0F);
+    if (!o.empty()) at_least(v.offsets, 0.0F);
+    for (size_t c = 0; c < f.size(); ++c) v.factors[c] += factor * (f[c] - 1.0F);
+    for (size_t c = 0; c < o.size(); ++c) v.offsets[c] += factor * o[c];
+  }
+  if (!v.factors.empty() && !base.empty()) {
+    at_least(v.offsets, 0.0F);
+    for (size_t c = 0; c < base.size(); ++c) v.offsets[c] += (1.0F - v.factors[c]) * base[c];
+  }
+  // Replaced columns come without the base's bias. Who replaces is alone in its voice.
+  const PackedModule* alone = voice.front().adapter->module(index);
+  if (alone == nullptr) return v;
+  for (const auto& part : alone->replaced) {
+    if (base.empty() && part.bias_change.empty()) continue;
+    at_least(v.offsets, 0.0F);
+    for (int64_t i = 0; i < part.matrix->n(); ++i) {
+      const auto c = static_cast<size_t>(part.out_begin + i);
+      const float f = v.factors.empty() ? 1.0F : v.factors[c];
+      const float change = part.bias_change.empty() ? 0.0F : part.bias_change[i];
+      v.offsets[c] += f * change + (base.empty() ? 0.0F : f * base[c]);
+    }
+  }
+  return v;
+}
+
+}  // namespace choral::lora

@@ -1,0 +1,46 @@
+// A stream of its own for the one thread that may copy beside the engine's.
+#include "platform/plugin/plugin_device.h"
+#include "platform/plugin/plugin_host.h"
+
+namespace choral::platform {
+namespace {
+
+class PluginSideCopies : public SideCopies {
+ public:
+  PluginSideCopies(std::shared_ptr<PluginDevice> device, choral_stream* stream) : device_(std::move(device)), stream_(stream) {}
+  ~PluginSideCopies() override { memory().stream_destroy(device_->handle(), stream_); }
+
+  Status copy(std::byte* to, int64_t to_pitch, const std::byte* from, int64_t from_pitch, int64_t row_bytes,
+              int64_t rows) override {
+    auto copy = with_header<choral_copy>();
+    copy.kind = CHORAL_HOST_TO_DEVICE;
+    copy.to = to;
+    copy.to_pitch = to_pitch;
+    copy.from = from;
+    copy.from_pitch = from_pitch;
+    copy.row_bytes = row_bytes;
+    copy.rows = rows;
+    return take_status(memory().copy(device_->handle(), stream_, &copy)).while_("copy beside the step");
+  }
+  Status finish() override {
+    return take_status(memory().stream_synchronize(device_->handle(), stream_)).while_("copy beside the step");
+  }
+
+ private:
+  const choral_memory_api& memory() const { return device_->plugin().memory; }
+
+  std::shared_ptr<PluginDevice> device_;
+  choral_stream* stream_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<SideCopies>> PluginDevice::copies_beside() {
+  if (plugin_->memory.copies_beside == 0) return std::unique_ptr<SideCopies>();
+  choral_stream* stream = nullptr;
+  CHORAL_RETURN_IF_ERROR(take_status(plugin_->memory.stream_create(handle_, &stream)));
+  if (stream == nullptr) return internal_error("stream_create gave neither a stream nor an error");
+  return std::unique_ptr<SideCopies>(std::make_unique<PluginSideCopies>(shared_from_this(), stream));
+}
+
+}  // namespace choral::platform
