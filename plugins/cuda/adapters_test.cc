@@ -108,7 +108,7 @@ TEST_F(AdaptersTest, SlotsAreCheckedOnTheDevice) {
   EXPECT_EQ(slices.device.run("lora_shrink", &args).code, 0);
   const auto failed = seen(plugin().memory->stream_synchronize(slices.device.handle, slices.device.stream));
   EXPECT_EQ(failed.code, CHORAL_INVALID_ARGUMENT);
-  EXPECT_THAT(failed.message, HasSubstr("lora_"));
+  EXPECT_THAT(failed.message, HasSubstr("an adapter's slot"));
 }
 
 // A list of nothing but them becomes a graph, which adds what the calls add.

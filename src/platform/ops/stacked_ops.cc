@@ -19,6 +19,7 @@ kernels::MutableTensorView output_of(Out m) {
   expect_whole(m);
   return {reinterpret_cast<std::byte*>(m.data), DType::kF32, {m.rows, m.cols}, kCpuDevice};
 }
+
 // By row or by sequence, as the slots are said; of the whole row or a slice of it.
 void shrink(const Context& ctx, In x, const Stack& a, Indices slots, float scaling, Out y) {
   ctx.ops.bgmv_shrink(ctx, x, a, slots, scaling, y);
