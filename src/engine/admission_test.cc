@@ -150,7 +150,13 @@ TEST(Admission, LogProbabilitiesOfABodyAreBoundedTogether) {
   request.sampling.logprobs = 100;
   const Status refused = llm->submit_each(request, std::vector<Prompt>(1024, random_prompt(10, 1))).status();
   EXPECT_EQ(refused.code(), Code::kTooLarge);
-  EXPECT_THAT(refused.message(), HasSubstr("1024 prompts ask together for up to 10342400 log probabilities"));
+  EXPECT_THAT(refused.message(), HasSubstr("the prompts, 1024, ask for up to 10342400 log probabilities"));
+  request.sampling.logprobs.reset();
+  request.sampling.prompt_logprobs = 100;
+  request.sampling.n = 128;
+  request.sampling.max_tokens = 1;
+  EXPECT_TRUE(llm->submit_each(request, {random_prompt(300, 1)}).ok());
+  EXPECT_EQ(llm->submit_each(request, {random_prompt(400, 1)}).status().code(), Code::kTooLarge) << "128 times 40400";
 }
 
 TEST(Admission, SubmitRefusesBeforeItReads) {

@@ -300,10 +300,12 @@ Result<std::vector<AdmittedRequest>> RequestReader::read_each(Request request, s
     logprobs += logprobs_given(wish.params, prompt->max_tokens, std::ssize(prompt->tokens));
     read.push_back(std::move(*prompt));
   }
-  if (prompts.size() > 1 && logprobs > kMostLogprobs) {
+  if (logprobs > kMostLogprobs) {
     return too_large(
-        "{} prompts ask together for up to {} log probabilities; at most {} are given in one answer: send fewer at once",
-        prompts.size(), logprobs, kMostLogprobs);
+        "the prompts, {}, ask for up to {} log probabilities, those of a prompt with each of its n {} answers; at most {} are "
+        "given "
+        "at once: lower n, logprobs or prompt_logprobs, or send fewer prompts",
+        prompts.size(), logprobs, wish.params.n, kMostLogprobs);
   }
   CHORAL_TRY(wish.grammar, grammar_of(request));
   std::vector<AdmittedRequest> admitted;

@@ -90,13 +90,13 @@ int64_t of_answers(const SamplingParams& p, int64_t max_tokens) {
 }
 
 int64_t of_prompt(const SamplingParams& p, int64_t prompt_tokens) {
-  return p.prompt_logprobs ? p.n * prompt_tokens * (*p.prompt_logprobs + 1) : 0;
+  return p.prompt_logprobs ? prompt_tokens * (*p.prompt_logprobs + 1) : 0;
 }
 
 }  // namespace
 
 int64_t logprobs_given(const SamplingParams& p, int64_t max_tokens, int64_t prompt_tokens) {
-  return of_answers(p, max_tokens) + of_prompt(p, prompt_tokens);
+  return of_answers(p, max_tokens) + p.n * of_prompt(p, prompt_tokens);
 }
 
 Status check_logprobs(const SamplingParams& p, int64_t max_tokens, int64_t prompt_tokens) {
@@ -110,11 +110,10 @@ Status check_logprobs(const SamplingParams& p, int64_t max_tokens, int64_t promp
   }
   if (const int64_t asked = of_prompt(p, prompt_tokens); asked > kMostLogprobs) {
     return too_large(
-        "prompt_logprobs {} over a prompt of {} tokens{} asks for {} log probabilities, the prompt's own included; at most {} "
+        "prompt_logprobs {} over a prompt of {} tokens asks for {} log probabilities, the prompt's own included; at most {} "
         "are "
         "given in one answer: lower prompt_logprobs or shorten the prompt",
-        *p.prompt_logprobs, prompt_tokens, p.n > 1 ? fmt::format(", told with each of n {} answers,", p.n) : "", asked,
-        kMostLogprobs);
+        *p.prompt_logprobs, prompt_tokens, asked, kMostLogprobs);
   }
   return {};
 }

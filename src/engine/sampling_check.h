@@ -23,10 +23,10 @@ inline int completions_made(const SamplingParams& params) { return params.best_o
 // How many there may be, of both.
 Status check_completions(const SamplingParams& params);
 Status check_sampling(const SamplingParams& params, int32_t vocab);
-// Log probabilities that an answer to so long a prompt may hold; of the prompt's each of its n completions tells all.
-// Needs checked parameters; `max_tokens` as the context allows it.
+// Log probabilities that an answer to so long a prompt may hold where each of its n completions tells the prompt's. Needs checked
+// parameters; `max_tokens` as the context allows it.
 int64_t logprobs_given(const SamplingParams& params, int64_t max_tokens, int64_t prompt_tokens);
-// Likewise.
+// Likewise, of one answer by itself, which has the prompt's once.
 Status check_logprobs(const SamplingParams& params, int64_t max_tokens, int64_t prompt_tokens);
 Status check_adapter_scale(const AdapterUse& use);
 Status check_timeouts(const Request& request);

@@ -43,13 +43,7 @@ TEST(SamplingCheck, NamedTokensOfLogprobsAreFewAndThere) {
   EXPECT_THAT(check_sampling(params, kVocab).message(), HasSubstr("give both"));
 }
 
-TEST(SamplingCheck, APromptsLogprobsAreToldWithEachAnswer) {
-  constexpr int64_t kTokens = kMostLogprobs / 101;
-  EXPECT_TRUE(check_logprobs(with_logprobs(1, {}, 100), 1, kTokens).ok());
-  const Status refused = check_logprobs(with_logprobs(128, {}, 100), 1, kTokens);
-  EXPECT_EQ(refused.code(), Code::kTooLarge);
-  EXPECT_THAT(refused.message(), HasSubstr("told with each of n 128 answers"));
-  EXPECT_TRUE(check_logprobs(with_logprobs(128, {}, 100), 1, kTokens / 128).ok());
+TEST(SamplingCheck, APromptsLogprobsCountForEachCompletionThatTellsThem) {
   EXPECT_EQ(logprobs_given(with_logprobs(2, 4, 3), 10, 100), 2 * 10 * 5 + 2 * 100 * 4);
   EXPECT_EQ(logprobs_given(with_logprobs(2, {}), 10, 100), 0);
 }

@@ -8,6 +8,7 @@
 #include "platform/cpu_context_test.h"
 #include "platform/host_view.h"
 #include "plugins/plugin_engine.h"
+#include "support/allocation_counter.h"
 
 namespace choral::plugins {
 namespace {
@@ -100,19 +101,29 @@ class DeviceRows {
     EXPECT_TRUE(worker_->context().session.samples());
   }
   Sampled sample(const std::vector<Row>& rows) {
-    const auto& ctx = worker_->context();
-    const platform::StepMark mark(ctx);
+    Sampled to(rows);
+    step(logits_of(rows), as_sampled(rows, to));
+    return to;
+  }
+  // Of a step that was there before.
+  int64_t count_allocations(const std::vector<Row>& rows) {
     Sampled to(rows);
     const auto sampled = as_sampled(rows, to);
     const auto logits = logits_of(rows);
-    sampler_.place(sampled);
-    const auto placed = ctx.make_matrix(std::ssize(rows), kWidth);
-    platform::copy_to_device(ctx, {logits.data(), placed.rows, kWidth}, placed);
-    sampler_.sample(placed, sampled);
-    return to;
+    step(logits, sampled);
+    return choral::testing::count_allocations([&] { step(logits, sampled); }).allocations;
   }
 
  private:
+  void step(const std::vector<float>& logits, const std::vector<engine::SampledRow>& rows) {
+    const auto& ctx = worker_->context();
+    const platform::StepMark mark(ctx);
+    sampler_.place(rows);
+    const auto placed = ctx.make_matrix(std::ssize(rows), kWidth);
+    platform::copy_to_device(ctx, {logits.data(), placed.rows, kWidth}, placed);
+    sampler_.sample(placed, rows);
+  }
+
   std::unique_ptr<engine::Worker> worker_;
   engine::DeviceSampler sampler_;
 };
@@ -185,6 +196,11 @@ TEST_P(SamplingTest, ARowIsTheSameAloneToTheBit) {
       EXPECT_EQ(alone.tops[0][t].logprob, together.tops[i][t].logprob) << i;
     }
   }
+}
+
+TEST_P(SamplingTest, AStepThatWasThereBeforeAllocatesNothing) {
+  if (GetParam().name != std::string("ref_device")) GTEST_SKIP() << "the emulation allocates what it queues";
+  EXPECT_EQ(DeviceRows(on_device()).count_allocations(many_rows()), 0);
 }
 
 TEST_P(SamplingTest, ARowThatGivesNoTokenFailsAlone) {
