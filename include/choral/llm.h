@@ -61,8 +61,7 @@ struct EngineOptions {
   std::string dtype = "auto";  // weights: auto (as stored) | float32 | bfloat16 | float16
   // auto: the checkpoint as it is | w8a8_dynamic | w8a16 | w4a16 | w4a8_dynamic: of a float one, while it is loaded
   std::string quantization = "auto";
-  // What weights are multiplied with: auto (as the checkpoint says, else x in full) | 16bit (on a device x rounded to bf16, for
-  // f16 weights to f16: faster prompts) | int8 (of integer weights 8 bits: faster)
+  // Weights meet: auto (x as the checkpoint says, else in full) | 16bit (x rounded, on devices) | int8 (integer weights: faster)
   std::string activations = "auto";
   std::string kv_cache_dtype = "auto";  // auto (float32: exact) | float32 | bfloat16 | float16 | int8
   std::string device = "auto";          // auto: the best usable plug-in, else the CPU | cpu | a plug-in's name
