@@ -38,6 +38,9 @@ struct choral_device {
   int ordinal = 0;
   int sm_count = 0;
   bool uses_graphs = true;
+  bool is_sm_90 = false;
+  bool wide_products_chosen = false;
+  bool has_wgmma = false;  // and uses it (wide_products.h)
   choral_pool* pool = nullptr;
   choral_cuda::Memory memory;
   std::vector<choral_stream*> streams;

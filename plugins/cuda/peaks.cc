@@ -7,6 +7,7 @@
 
 #include "device.h"
 #include "structs.h"
+#include "wide_products.h"
 
 namespace choral_cuda {
 namespace {
@@ -89,9 +90,11 @@ choral_status* measure_unit(Stopwatch& watch, const Launch& launch, Unit unit, v
 choral_status* measure(choral_device* device, choral_stream* stream, unsigned char* memory, size_t bytes, choral_peaks* peaks) {
   Stopwatch watch(device);
   CUDA_TRY(watch.open());
-  const Launch launch{stream->handle, device->sm_count, nullptr, 0, stream->fault};
+  Launch launch = device->launch_on(stream);
   CUDA_TRY(measure_memory(watch, launch, memory, bytes, peaks));
   CUDA_TRY(measure_unit(watch, launch, Unit::kF32, memory + bytes, &peaks->f32_ops_per_s));
+  CUDA_TRY(choose_wide_products(device, stream));
+  launch = device->launch_on(stream);
   CUDA_TRY(measure_unit(watch, launch, Unit::kBf16, memory + bytes, &peaks->bf16_ops_per_s));
   return measure_unit(watch, launch, Unit::kInt8, memory + bytes, &peaks->int8_ops_per_s);
 }

@@ -7,6 +7,7 @@
 
 #include "device.h"
 #include "structs.h"
+#include "wide_products.h"
 
 namespace choral_cuda {
 namespace {
@@ -90,12 +91,13 @@ choral_status* pack(choral_device* device, choral_stream* stream, const choral_w
   return device->check(cudaEventRecord(device->packed, stream->handle), "prepack");
 }
 
-void describe(const PackPlan& plan, choral_packed_facts* answer) {
+void describe(const choral_device& device, const PackPlan& plan, choral_packed_facts* answer) {
   if (answer == nullptr) return;
+  const bool wide = device.has_wgmma && fits_warpgroups(plan.weight);
   choral_packed_facts facts{};
   facts.size_bytes = plan.image_bytes;
   std::snprintf(facts.format, sizeof facts.format, "%s", plan.format.c_str());
-  std::snprintf(facts.kernel, sizeof facts.kernel, "%s", plan.kernel.c_str());
+  std::snprintf(facts.kernel, sizeof facts.kernel, "%s%s", plan.kernel.c_str(), wide ? "; many rows by wgmma m64n128" : "");
   write(answer, facts);
 }
 
@@ -135,13 +137,14 @@ choral_status* prepack(choral_device* device, choral_stream* stream, const chora
     }
     if (const char* wrong = misfit(source)) return error(CHORAL_INVALID_ARGUMENT, "prepack: %s", wrong);
     if (const char* why_not = plan_packing(source, &packed->plan)) return error(CHORAL_UNSUPPORTED, "%s", why_not);
+    CUDA_TRY(choose_wide_products(device, stream));
     CUDA_TRY(device->allocate(static_cast<uint64_t>(packed->plan.image_bytes), &packed->image));
     packed->weight = packed->plan.placed(packed->image);
     if (choral_status* failed = pack(device, stream, source, *packed)) {
       device->release(packed->image);
       return failed;
     }
-    describe(packed->plan, facts);
+    describe(*device, packed->plan, facts);
     *result = packed.release();
     return nullptr;
   });

@@ -18,6 +18,7 @@ Faults Faults::from_environment() {
     if (key == "devices") faults.devices = static_cast<int>(number);
     if (key == "capability") faults.capability = static_cast<int>(number);
     if (key == "pools") faults.pools = static_cast<int>(number);
+    if (key == "wgmma") faults.wgmma = static_cast<int>(number);
     if (key == "memory_mib") faults.memory_mib = number;
     if (key == "fail") faults.fail = value;
     if (key == "at") faults.at = number;

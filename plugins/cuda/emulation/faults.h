@@ -14,6 +14,7 @@ struct Faults {
   int devices = 1;         // devices
   int capability = 90;     // capability: 10 · major + minor
   int pools = 1;           // pools: whether the driver has memory pools
+  int wgmma = 1;           // wgmma: 0: it rounds otherwise than mma.sync (rounding.h)
   int64_t memory_mib = 0;  // memory_mib: of the device; 0: all that is reserved
   std::string fail;        // fail: this function's `at`-th call gives the error `with`; "launch" is the work of a kernel
   int64_t at = 1;

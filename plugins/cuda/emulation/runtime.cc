@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "queue.h"
+#include "rounding.h"
 
 namespace cuda_emulation {
 
@@ -45,6 +46,11 @@ bool Runtime::spoils_a_capture() {
     stream->capture->spoiled = spoils = true;
   }
   return spoils;
+}
+
+void Runtime::read_faults() {
+  faults = Faults::from_environment();
+  wgmma_rounds_otherwise = faults.wgmma == 0;
 }
 
 // Never destroyed: plug-ins outlive static objects.
@@ -166,7 +172,7 @@ using cuda_emulation::runtime;
 
 cudaError_t cudaDriverGetVersion(int* version) {
   const std::lock_guard held(runtime().lock);
-  runtime().faults = Faults::from_environment();
+  runtime().read_faults();
   *version = runtime().faults.driver;
   return cudaSuccess;
 }
@@ -179,7 +185,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaGetDeviceCount(int* count) {
   {
     const std::lock_guard held(runtime().lock);
-    runtime().faults = Faults::from_environment();
+    runtime().read_faults();
     runtime().calls.clear();
     runtime().broken = cudaSuccess;
   }

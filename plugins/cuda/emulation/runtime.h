@@ -28,6 +28,7 @@ struct Runtime {
   std::set<cudaStream_t> streams;
   int pools = 0, graphs = 0;  // that live
 
+  void read_faults();
   uint64_t limit() const;
   bool fails_now(const char* name) { return faults.fail == name && ++calls[name] == faults.at; }
   bool is_pinned(const void* first, size_t bytes) const;

@@ -26,6 +26,13 @@ void* allocate_shared(size_t bytes) {
 void release_shared(void* memory) { cudaFree(memory); }
 int64_t launches_so_far() { return -1; }
 
+bool device_has_wgmma() {
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+  return major == 9 && minor == 0;
+}
+
 cudaError_t done(cudaError_t launched) { return launched != cudaSuccess ? launched : cudaDeviceSynchronize(); }
 
 }  // namespace choral_cuda

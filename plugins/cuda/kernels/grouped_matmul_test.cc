@@ -29,9 +29,11 @@ choral_matmul_args args_of(TestProduct& product, TestMatrix& y, const Shared<flo
           .accumulate = accumulate};
 }
 
-void run_grouped(const std::vector<GroupedProduct>& products, int sm_count) {
+void run_grouped(const std::vector<GroupedProduct>& products, int sm_count, bool has_wgmma = false) {
   TestLaunch launch(grouped_matmul_scratch_bytes(products), sm_count);
-  ASSERT_EQ(done(grouped_matmul(launch.get(), products)), cudaSuccess);
+  Launch queue = launch.get();
+  queue.has_wgmma = has_wgmma;
+  ASSERT_EQ(done(grouped_matmul(queue, products)), cudaSuccess);
 }
 
 void run_alone(const GroupedProduct& product, int sm_count) {
@@ -48,9 +50,9 @@ void expect_same(const TestProduct& product) {
 
 class GroupedMatmul : public ::testing::TestWithParam<TestWeight> {};
 
-// Experts with few and with many rows: every kernel, with sections in blocks of their own and without.
+// Experts with few and with many rows: every kernel, with sections in blocks of their own and without, on wgmma and without.
 TEST_P(GroupedMatmul, HasTheBitsOfEachProductAlone) {
-  for (const int sm_count : {1000, 1}) {
+  for (const auto& [sm_count, has_wgmma] : {std::pair{1000, false}, {1, false}, {1, device_has_wgmma()}}) {
     std::vector<TestProduct> products;
     for (const int64_t x_rows : {3, 9, 20, 40, 83, 1, 27, 50, 70, 16}) {
       products.emplace_back(GetParam(), 25, 256, x_rows, static_cast<uint32_t>(products.size() * 10 + 1));
@@ -60,7 +62,7 @@ TEST_P(GroupedMatmul, HasTheBitsOfEachProductAlone) {
       group.push_back({&product.weight.packed, args_of(product, product.y)});
       run_alone({&product.weight.packed, args_of(product, product.alone)}, 2);
     }
-    run_grouped(group, sm_count);
+    run_grouped(group, sm_count, has_wgmma);
     for (const TestProduct& product : products) expect_same(product);
   }
 }
@@ -78,7 +80,7 @@ TEST(GroupedMatmulKinds, AreMultipliedEachAsItIs) {
   std::vector<Shared<float>> biases;
   for (size_t i = 0; i < 24; ++i) {
     const auto n = static_cast<int64_t>(i);
-    products.emplace_back(forms[i * 5 % forms.size()], i % 4 == 0 ? 40 : 16, i % 3 == 0 ? 256 : 512, i == 7 ? 0 : 1 + n % 5,
+    products.emplace_back(forms[i * 7 % forms.size()], i % 4 == 0 ? 40 : 16, i % 3 == 0 ? 256 : 512, i == 7 ? 0 : 1 + n % 5,
                           static_cast<uint32_t>(i), i % 2 == 0 ? 4 : 9);
     biases.push_back(random_floats(products.back().y.cols(), static_cast<uint32_t>(i)));
   }

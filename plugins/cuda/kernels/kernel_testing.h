@@ -18,6 +18,7 @@ void release_shared(void* memory);
 cudaError_t done(cudaError_t launched);
 // Negative where nobody counts them: on a GPU.
 int64_t launches_so_far();
+bool device_has_wgmma();
 
 template <class T>
 struct SharedAllocator {

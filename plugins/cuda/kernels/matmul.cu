@@ -3,6 +3,7 @@
 
 #include "element_place.h"
 #include "matmul.h"
+#include "wgmma.h"
 
 namespace choral_cuda {
 namespace {
@@ -70,8 +71,18 @@ size_t scratch_bytes(const Products<most>& p) {
   return prepared_bytes(p.form, p.tile_count) + (may_split(p) ? part_bytes(p.form, p.tile_count) : 0);
 }
 
+// Whether the kernel on wgmma takes them: many rows of x, and of W enough to fill at least half of the device.
+template <int most>
+bool by_warpgroups(const Launch& launch, const Products<most>& p) {
+  if (!launch.has_wgmma || p.block_tiles != kWarpgroupTiles || !fits_warpgroups(p.form)) return false;
+  const int64_t block_rows = has_folds(p.form.format) ? kWarpgroupBlockRows / 2 : kWarpgroupBlockRows;
+  const int64_t blocks = ceil_div(p.form.rows, block_rows) * ceil_div(p.tile_count, kWarpgroupTiles);
+  return blocks * 2 >= launch.sm_count;
+}
+
 template <int most>
 cudaError_t multiply(const Launch& launch, Products<most>& p) {
+  p.by_warpgroups = by_warpgroups(launch, p) ? 1 : 0;
   p.tiles = static_cast<unsigned char*>(launch.scratch);
   p.factors = reinterpret_cast<float*>(p.tiles + prepared_bytes(p.form, p.tile_count)) - int64_t{p.tile_count} * kTokens;
   const cudaError_t error = prepare_x(launch, p);

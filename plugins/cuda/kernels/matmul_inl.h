@@ -5,6 +5,7 @@
 #include "matmul.h"
 #include "matmul_narrow_inl.h"
 #include "matmul_stream_inl.h"
+#include "matmul_warpgroup_inl.h"
 #include "matmul_wide_inl.h"
 
 namespace choral_cuda {
@@ -18,6 +19,7 @@ cudaError_t launch_matmul(const Launch& launch, const Products<most>& p) {
     case 8: return launch_stream<Operand, 8>(launch, p);
     default: break;
   }
+  if (p.by_warpgroups != 0) return launch_warpgroup<Operand>(launch, p);
   using Shape = WideShape<Operand>;
   const dim3 wide(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, Shape::kBlockRowTiles * kTileRows)),
                   static_cast<unsigned>(ceil_div(p.tile_count, Shape::kBlockTokenTiles)));

@@ -13,6 +13,7 @@ struct Asked {
   int sm_count = 1000;  // many: sections of tens of rows are blocks of their own; one: more than 64 rows are a wide kernel's
   const Shared<float>* bias = nullptr;
   bool accumulate = false;
+  bool has_wgmma = false;  // many rows are the kernel's on it
 };
 
 void multiply(const TestWeight& w, const choral_matrix& x, const choral_matrix& y, const Asked& asked = {}) {
@@ -22,7 +23,9 @@ void multiply(const TestWeight& w, const choral_matrix& x, const choral_matrix& 
                                 .y = y,
                                 .bias = asked.bias != nullptr ? vector_of(*asked.bias) : choral_vector{},
                                 .accumulate = asked.accumulate};
-  ASSERT_EQ(done(matmul(launch.get(), w.packed, args)), cudaSuccess);
+  Launch queue = launch.get();
+  queue.has_wgmma = asked.has_wgmma;
+  ASSERT_EQ(done(matmul(queue, w.packed, args)), cudaSuccess);
 }
 
 // x as the form of W meets it, in double.
@@ -131,6 +134,20 @@ TEST_P(Matmul, RowsDoNotKnowOfEachOther) {
   }
 }
 
+// Of W more than a block, sections of two blocks and one of one, fewer rows of x than a block has.
+TEST_P(Matmul, WarpgroupsGiveTheBitsOfWarps) {
+  if (!device_has_wgmma()) GTEST_SKIP() << "no device of compute capability 9.0";
+  TestWeight w = GetParam();
+  w.make(140, w.has_scales ? 672 : 768, 15);
+  if (!fits_warpgroups(w.packed)) GTEST_SKIP() << "a form that the kernel on wgmma leaves to the others";
+  TestMatrix x(75, w.cols), warps(75, w.rows), warpgroups(75, w.rows);
+  x.fill(16);
+  multiply(w, x.view(), warps.view(), {.sm_count = 1});
+  multiply(w, x.view(), warpgroups.view(), {.sm_count = 1, .has_wgmma = true});
+  for (int64_t r = 0; r < x.rows(); ++r) EXPECT_TRUE(same_bits(warps.row(r), warpgroups.row(r))) << r;
+  EXPECT_TRUE(warpgroups.gaps_are_whole());
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, Matmul, ::testing::ValuesIn(every_form()), [](const auto& info) {
   std::string name = info.param.name;
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -150,6 +167,17 @@ TEST(MatmulEpilogue, AddsBiasAndWhatWasThere) {
   for (int64_t r = 0; r < 3; ++r) {
     for (int64_t n = 0; n < w.rows; ++n) EXPECT_EQ(y.at(r, n), plain.at(r, n) + bias[n] + before.at(r, n));
   }
+}
+
+// Several blocks in both directions, the last ones not full; more columns than stages.
+TEST(MatmulWarpgroups, TileTheWholeProduct) {
+  if (!device_has_wgmma()) GTEST_SKIP() << "no device of compute capability 9.0";
+  TestWeight w{.name = "bf16", .stored_dtype = CHORAL_BF16, .dtype = CHORAL_BF16, .activations = CHORAL_X_16};
+  w.make(270, 330, 17);
+  TestMatrix x(150, w.cols), y(150, w.rows);
+  x.fill(18);
+  multiply(w, x.view(), y.view(), {.sm_count = 1, .has_wgmma = true});
+  expect_product(w, x, y);
 }
 
 TEST(MatmulNumbers, RowsWithoutNumbersStayAlone) {

@@ -5,23 +5,26 @@
 //   kSteps       mma steps in 64 columns
 //   kScaled      whether groups of columns have scales: their sums are folded in one after another
 //   fragment     A of a step, from the lane's vectors; multiply: C += A·x of that step, x the lane's vector of it
+//   start        the same by a warpgroup, x at an address in shared memory as core matrices (prepared_x.h)
 // Integers and e4m3 become bf16 without loss.
 #pragma once
 
 #include "packed_weight.h"
 #include "ptx.h"
+#include "wgmma.h"
 
 namespace choral_cuda {
 
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
 using Mma = void (*)(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+using Wgmma = void (*)(WarpgroupSums<float>& c, const uint32_t (&a)[4], uint64_t b);
 
 // x in one or two planes, 16 columns a step. A vector of two planes has both of a step, one of one plane two steps.
-template <int planes, Mma mma = mma_bf16>
+template <int planes, Mma mma = mma_bf16, Wgmma wgmma = wgmma_bf16>
 struct PlanesOperand {
   using Sum = float;
-  static constexpr int kPlanes = planes, kXVectors = 2 * planes, kSteps = 4;
+  static constexpr int kXVectors = 2 * planes, kSteps = 4;
 
   static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], const uint4& x, int step) {
     const uint32_t first[2] = {x.x, x.y}, second[2] = {x.z, x.w};
@@ -32,10 +35,16 @@ struct PlanesOperand {
       mma(c, a, step % 2 == 0 ? first : second);
     }
   }
+  static __device__ __forceinline__ void start(WarpgroupSums<float>& c, const uint32_t (&a)[4], uint32_t x, int step) {
+#pragma unroll
+    for (int plane = 0; plane < planes; ++plane) {
+      wgmma(c, a, core_matrices(x + (plane * kSteps + step) * 2 * kCoreBytes, kCoreBytes, kXVectors * 512));
+    }
+  }
 };
 
-template <int planes, Mma mma = mma_bf16>
-struct HalfOperand : PlanesOperand<planes, mma> {
+template <int planes, Mma mma = mma_bf16, Wgmma wgmma = wgmma_bf16>
+struct HalfOperand : PlanesOperand<planes, mma, wgmma> {
   static constexpr Format kFormat = Format::kBF16;
   static constexpr int kVectors = 4;
   static constexpr bool kScaled = false;
@@ -49,7 +58,7 @@ template <int planes>
 using Bf16Operand = HalfOperand<planes>;
 
 template <int planes>
-struct F16Operand : HalfOperand<planes, mma_f16> {
+struct F16Operand : HalfOperand<planes, mma_f16, wgmma_f16> {
   static constexpr Format kFormat = Format::kF16;
 };
 
@@ -117,6 +126,9 @@ struct Int8RowsOperand {
   static __device__ __forceinline__ void multiply(int32_t (&c)[4], const uint32_t (&a)[4], const uint4& x, int step) {
     const uint32_t b[2] = {step == 0 ? x.x : x.z, step == 0 ? x.y : x.w};
     mma_s8(c, a, b);
+  }
+  static __device__ __forceinline__ void start(WarpgroupSums<int32_t>& c, const uint32_t (&a)[4], uint32_t x, int step) {
+    wgmma_s8(c, a, core_matrices(x + step * 2 * kCoreBytes, kCoreBytes, kXVectors * 512));
   }
 };
 

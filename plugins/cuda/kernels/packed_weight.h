@@ -48,6 +48,13 @@ struct PackedWeight {
   bool operator==(const PackedWeight&) const = default;
 };
 
+// Whether scales belong to groups of columns, whose sums are folded in one after another.
+constexpr bool has_folds(Format format) { return format == Format::kInt4 || format == Format::kInt8 || format == Format::kE4M3; }
+// Whether the kernel on wgmma takes this weight: folds of whole blocks, and no minima.
+constexpr bool fits_warpgroups(const PackedWeight& w) {
+  return w.format != Format::kF32 && (!has_folds(w.format) || (w.group % kBlockColumns == 0 && w.min_offset == 0));
+}
+
 // What becomes of a weight, on the host; it stays with the weight for read_row.
 struct PackPlan {
   PackedWeight weight{};  // image and k_order are null until they are on the device: see placed()

@@ -1,9 +1,11 @@
 // What the device gives at most, as kernels here could have it: loads that bypass L1, and chains of the products that
-// section_sums.h is made of, in registers. Chains and warps are enough to hide every latency. Results are of use to nobody but
-// the compiler, which drops work whose result is not used: ptxas even volatile mma.
+// section_sums.h is made of, in registers (wgmma: and in shared memory, which is where it has x). Chains and warps are enough to
+// hide every latency. Results are of use to nobody but the compiler, which drops work whose result is not used: ptxas even
+// volatile mma.
 #include "launch.h"
 #include "peaks.h"
 #include "ptx.h"
+#include "wgmma.h"
 
 namespace choral_cuda {
 namespace {
@@ -65,6 +67,43 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(int rounds, uint32_t ones
   if (all == kNever) *sink = all;
 }
 
+constexpr int kWgmmaChains = 2;  // of a warpgroup, two of which have a multiprocessor's registers
+constexpr uint32_t kWgmmaColumnBytes = 2 * kCoreBytes;
+constexpr size_t kWgmmaBytes = size_t{kWarpgroupTiles} * kWgmmaColumnBytes;
+
+template <class Sum, void (*wgmma)(WarpgroupSums<Sum>&, const uint32_t (&)[4], uint64_t)>
+__global__ void __launch_bounds__(kThreads) wgmma_kernel(int rounds, uint32_t ones, uint32_t* sink) {
+  auto* b = shared_memory<uint32_t>();
+  for (int i = threadIdx.x; i < static_cast<int>(kWgmmaBytes / sizeof *b); i += kThreads) b[i] = ones;
+  show_to_products();
+  __syncthreads();
+  WarpgroupSums<Sum> sums[kWgmmaChains] = {};
+  const auto hold_sums = [&] {
+#pragma unroll
+    for (int i = 0; i < kWgmmaChains * kWarpgroupTiles * 4; ++i) {
+      hold(sums[i / (4 * kWarpgroupTiles)][i / 4 % kWarpgroupTiles][i % 4]);
+    }
+  };
+  hold_sums();
+  const uint32_t a[4] = {ones, ones, ones, ones};
+  const uint64_t where = core_matrices(shared_address(b), kCoreBytes, kWgmmaColumnBytes);
+  for (int round = 0; round < rounds; ++round) {
+    start_group();
+#pragma unroll
+    for (int i = 0; i < kWgmmaChains; ++i) wgmma(sums[i], a, where);
+    end_group();
+    wait_groups<1>();
+  }
+  wait_groups<0>();
+  hold_sums();
+  uint32_t all = 0;
+#pragma unroll
+  for (int i = 0; i < kWgmmaChains * kWarpgroupTiles * 4; ++i) {
+    all ^= bits(sums[i / (4 * kWarpgroupTiles)][i / 4 % kWarpgroupTiles][i % 4]);
+  }
+  if (all == kNever) *sink = all;
+}
+
 }  // namespace
 
 cudaError_t read_memory(const Launch& launch, const void* memory, size_t bytes, void* sink) {
@@ -75,6 +114,10 @@ cudaError_t read_memory(const Launch& launch, const void* memory, size_t bytes, 
 
 double operations(const Launch& launch, Unit unit, int rounds) {
   constexpr double kMultiplyAdd = 2, kMma = kMultiplyAdd * 16 * 8;
+  if (launch.has_wgmma && unit != Unit::kF32) {
+    constexpr double kWgmma = kMultiplyAdd * kWarpgroupRows * kWarpgroupTiles * 8;
+    return kWgmma * (unit == Unit::kBf16 ? 16 : 32) * kWgmmaChains * rounds * launch.sm_count * (kThreads / kWarpgroup);
+  }
   const double of_warp = unit == Unit::kF32    ? kMultiplyAdd * kWarp * kFmaChains
                          : unit == Unit::kBf16 ? kMma * 16 * kMmaChains
                                                : kMma * 32 * kMmaChains;
@@ -84,10 +127,16 @@ double operations(const Launch& launch, Unit unit, int rounds) {
 cudaError_t compute(const Launch& launch, Unit unit, int rounds, void* sink) {
   const GridShape shape{dim3(static_cast<unsigned>(launch.sm_count * kBlocksOfSm)), dim3(kThreads)};
   auto* never = static_cast<uint32_t*>(sink);
+  constexpr uint32_t kBf16Ones = 0x3f80bf80u, kInt8Ones = 0x01ff01ffu;
+  if (launch.has_wgmma && unit != Unit::kF32) {
+    const GridShape one{dim3(static_cast<unsigned>(launch.sm_count)), dim3(kThreads), kWgmmaBytes};
+    return unit == Unit::kBf16 ? launch_kernel(wgmma_kernel<float, wgmma_bf16>, one, launch.stream, rounds, kBf16Ones, never)
+                               : launch_kernel(wgmma_kernel<int32_t, wgmma_s8>, one, launch.stream, rounds, kInt8Ones, never);
+  }
   switch (unit) {
     case Unit::kF32: return launch_kernel(fma_kernel, shape, launch.stream, rounds, never);
-    case Unit::kBf16: return launch_kernel(mma_kernel<float, mma_bf16>, shape, launch.stream, rounds, 0x3f80bf80u, never);
-    case Unit::kInt8: return launch_kernel(mma_kernel<int32_t, mma_s8>, shape, launch.stream, rounds, 0x01ff01ffu, never);
+    case Unit::kBf16: return launch_kernel(mma_kernel<float, mma_bf16>, shape, launch.stream, rounds, kBf16Ones, never);
+    case Unit::kInt8: return launch_kernel(mma_kernel<int32_t, mma_s8>, shape, launch.stream, rounds, kInt8Ones, never);
   }
   return cudaErrorInvalidValue;
 }

@@ -137,7 +137,22 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   if (by_int8_blocks) round_blocks(v);
-  auto* out = reinterpret_cast<uint4*>(to.tiles + (tile * to.blocks + block) * 1024 * planes);
+  unsigned char* begin = to.tiles + (tile * to.blocks + block) * 1024 * planes;
+  if (products.by_warpgroups != 0) {
+    auto* cores = reinterpret_cast<uint32_t*>(begin) + lane;
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const uint4 both = two_planes<f16>(v[step]);
+      cores[step * 2 * kWarp] = both.x;
+      cores[(step * 2 + 1) * kWarp] = both.y;
+      if constexpr (planes == 2) {
+        cores[(step * 2 + 8) * kWarp] = both.z;
+        cores[(step * 2 + 9) * kWarp] = both.w;
+      }
+    }
+    return;
+  }
+  auto* out = reinterpret_cast<uint4*>(begin);
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     if constexpr (planes == 2) {
@@ -193,8 +208,13 @@ __global__ void __launch_bounds__(kThreads) prepare_int8_kernel(const __grid_con
       if (k + byte < x.cols) words[i] |= row.byte(x.at(tile * kTokens + g, k + byte)) << 8 * byte;
     }
   }
-  reinterpret_cast<uint4*>(to.tiles + (tile * to.blocks + block) * 512)[lane] =
-      make_uint4(words[0], words[1], words[2], words[3]);
+  unsigned char* begin = to.tiles + (tile * to.blocks + block) * 512;
+  if (products.by_warpgroups != 0) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) reinterpret_cast<uint32_t*>(begin)[i * kWarp + lane] = words[i];
+    return;
+  }
+  reinterpret_cast<uint4*>(begin)[lane] = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
 template <int most>

@@ -4,6 +4,9 @@
 //   one such plane      [tile][block][2 k32][lane] {k16 0: b0, b1, k16 1: b0, b1};   x rounded once: CHORAL_X_16
 //   int8 rows           [tile][block][lane] {k32 0: b0, b1, k32 1: b0, b1}
 //   f32                 [tile][block][8 rows][64]
+// A warpgroup's products want registers of all lanes beside each other, the core matrices of wgmma.h:
+//   planes of 16 bits   [tile][block][plane][4 k16][2][lane]
+//   int8 rows           [tile][block][2 k32][2][lane]
 // and a factor for each row, by which its sums are multiplied in the end.
 #pragma once
 

@@ -36,7 +36,8 @@ struct Products {
   unsigned char* tiles;  // prepared, as the factors of rows
   float* factors;
   int32_t accumulate;
-  int32_t block_tiles;  // of x; what the kernel is chosen by
+  int32_t block_tiles;    // of x; what the kernel is chosen by
+  int32_t by_warpgroups;  // the kernel on wgmma, for which x is prepared otherwise
   int32_t tile_count;
   int32_t count;
   Product of[most];
@@ -78,6 +79,9 @@ constexpr int32_t tiles_of_block(Format format, int64_t row_tiles) {
   if (format == Format::kF32) return 1;
   return row_tiles <= 2 ? static_cast<int32_t>(row_tiles) : row_tiles <= 4 ? 4 : row_tiles <= 8 ? 8 : 16;
 }
+
+// Of W, in a block of the kernel on wgmma; half of them where W is scaled.
+inline constexpr int kWarpgroupBlockRows = 256;
 
 inline size_t prepared_bytes(const PackedWeight& w, int64_t tiles) {
   return static_cast<size_t>(tiles * (w.blocks * prepared_block_bytes(w) + kTokens * int64_t{sizeof(float)}));

@@ -1,9 +1,10 @@
-// The arithmetic of products on mma.sync, W as A and eight rows of x as B, for the kernels that differ in what they keep where.
+// The arithmetic of products on mma.sync and wgmma, W as A and rows of x as B, for the kernels that differ in what they keep
+// where.
 //
 // The order of a sum, whatever the kernel, the tile and the number of rows of x: k is cut into sections of `section_blocks` · 64
 // columns, at most eight; within one, steps in order, of x's planes the high one first, and of scaled weights each fold (16, 32
 // or 64 columns) as a sum of its own, acc = fma(sum, scale, acc), then with minima acc = fma(min, sum of x, acc); sections are
-// added in order, from 0. multiply_block and add_section are the only places that know.
+// added in order, from 0. multiply_block, start_block and add_section are the only places that know.
 #pragma once
 
 #include "element_place.h"
@@ -23,6 +24,8 @@ struct WeightBlock {
     for (int i = 0; i < Operand::kVectors; ++i) vectors[i] = load_streaming(from + i * kWarp * 16);
   }
 };
+
+inline constexpr int kStepsOfBlock = 4;  // of 16 columns
 
 // Scales of the lane's two rows, g and g + 8, at the steps where a fold ends.
 struct FoldScales {
@@ -114,6 +117,60 @@ struct SectionSums {
       }
     }
   }
+
+  // The same by the warpgroup's products, which run on behind it: a block is a fold, there are no minima, and x is the address of
+  // its block in shared memory. Begins with clear_for_warpgroup().
+  __device__ __forceinline__ void start_block(const WeightBlock<Operand> (&w)[row_tiles], uint32_t x) {
+    uint32_t a[row_tiles][Operand::kSteps][4];
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+      for (int step = 0; step < Operand::kSteps; ++step) {
+        Operand::fragment(w[m].vectors, step, a[m][step]);
+#pragma unroll
+        for (uint32_t& reg : a[m][step]) hold(reg);
+      }
+    }
+    start_group();
+#pragma unroll
+    for (int step = 0; step < Operand::kSteps; ++step) {
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m) Operand::start(products()[m], a[m][step], x, step);
+    }
+    end_group();
+  }
+  // Behind it sums are those of all blocks that were started.
+  __device__ __forceinline__ void finish_blocks(const FoldScales (&scales)[kFoldRows]) {
+    wait_groups<0>();
+    hold_products();
+    if constexpr (!Operand::kScaled) return;
+    fold_in(scales, kStepsOfBlock - 1, false);
+    hold_products();
+  }
+  __device__ __forceinline__ void clear_for_warpgroup() {
+    clear();
+    hold_products();
+  }
+
+ private:
+  // What products are added to.
+  __device__ __forceinline__ auto& products() {
+    if constexpr (Operand::kScaled) {
+      return fold;
+    } else {
+      return acc;
+    }
+  }
+  __device__ __forceinline__ void hold_products() {
+#pragma unroll
+    for (auto& row : products()) {
+#pragma unroll
+      for (auto& c : row) {
+#pragma unroll
+        for (Sum& sum : c) hold(sum);
+      }
+    }
+  }
 };
 
 template <class Sum>
@@ -123,7 +180,7 @@ __device__ __forceinline__ void add_section(Sum& total, Sum section) {
 
 template <class Operand>
 __device__ __forceinline__ int steps_of_fold(const PackedWeight& w) {
-  return Operand::kScaled && w.group < kBlockColumns ? w.group / 16 : 4;
+  return Operand::kScaled && w.group < kBlockColumns ? w.group / 16 : kStepsOfBlock;
 }
 
 // y at row `token` of the slab and row `n` of W.

@@ -37,6 +37,7 @@ struct State : Thread {
   bool done = false;
   std::vector<Copy> copies;
   int group = 0;
+  bool hides_copies = false;
 };
 
 std::vector<State> states;
@@ -45,12 +46,6 @@ int barrier_arrived = 0;
 uint32_t barriers = 0;
 
 State& self() { return static_cast<State&>(*current_thread); }
-
-[[noreturn]] void fail(const char* what) {
-  const Block& b = *current_block;
-  std::fprintf(stderr, "emulated kernel, block (%u, %u, %u): %s\n", b.index.x, b.index.y, b.index.z, what);
-  std::abort();
-}
 
 void wait_while(const uint32_t* word, const char* at) {
   State& me = self();
@@ -75,6 +70,8 @@ void start_threads(const std::function<void()>& body) {
     s.done = false;
     s.copies.clear();
     s.group = 0;
+    s.hides_copies = false;
+    s.products.reset();
     s.fiber->start([&s, &body] {
       body();
       s.done = true;
@@ -108,9 +105,15 @@ void run_block(const std::function<void()>& body) {
 
 }  // namespace
 
+void fail(const char* what) {
+  const Block& b = *current_block;
+  std::fprintf(stderr, "emulated kernel, block (%u, %u, %u): %s\n", b.index.x, b.index.y, b.index.z, what);
+  std::abort();
+}
+
 void run_grid(dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()>& body) {
   const size_t count = size_t{threads.x} * threads.y * threads.z;
-  Block block{.threads = threads, .blocks = blocks};
+  Block block{.threads = threads, .blocks = blocks, .shared_bytes = shared_bytes};
   current_block = &block;
   if (count == 0 || count > 1024 || count % kWarpLanes != 0) fail("a block has 1 to 32 whole warps");
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535) fail("a grid of impossible size");
@@ -173,7 +176,16 @@ void wait_copies(int groups_left) {
     std::memset(copy->to, 0, copy->bytes);
     if (copy->valid > 0) std::memcpy(copy->to, copy->from, copy->valid);
   }
+  me.hides_copies = me.hides_copies || later != me.copies.begin();
   me.copies.erase(me.copies.begin(), later);
+}
+
+void show_copies() { self().hides_copies = false; }
+
+void expect_copies_shown() {
+  if (std::any_of(states.begin(), states.end(), [](const State& s) { return s.hides_copies; })) {
+    fail("wgmma while copies to shared memory were waited for without fence.proxy.async behind it");
+  }
 }
 
 }  // namespace cuda_emulation

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 struct uint3 {
   unsigned x, y, z;
@@ -25,18 +26,21 @@ inline constexpr int kWarpLanes = 32;
 
 struct Warp;
 struct Fiber;
+struct AsyncProducts;  // emulated_wgmma.cc
 
 struct Thread {
   uint3 index{};
   int lane = 0;
   Warp* warp = nullptr;
   Fiber* fiber = nullptr;
+  std::shared_ptr<AsyncProducts> products;
 };
 
 struct Block {
   uint3 index{};
   dim3 threads, blocks;
   unsigned char* shared = nullptr;
+  size_t shared_bytes = 0;
 };
 
 extern Thread* current_thread;
@@ -56,5 +60,12 @@ void meet(Meeting what, void* operand);
 void copy_async(void* to, const void* from, int bytes, int valid);
 void commit_copies();
 void wait_copies(int groups_left);
+// What the calling thread waited for is seen by products that read shared memory themselves, once threads have met.
+void show_copies();
+// Of all threads, or the process ends.
+void expect_copies_shown();
+
+// A fault of the kernel: ends the process with a line that says where.
+[[noreturn]] void fail(const char* what);
 
 }  // namespace cuda_emulation

@@ -1,9 +1,12 @@
 // That the emulation sees the faults of kernels for which it is there, and multiplies fragments as the manual says.
+#include <array>
 #include <cmath>
 
+#include "../../emulation/rounding.h"
 #include "kernel_testing.h"
 #include "launch.h"
-#include "ptx.h"
+#include "test_weight.h"
+#include "wgmma.h"
 
 namespace choral_cuda {
 namespace {
@@ -91,6 +94,117 @@ TEST(Emulation, FragmentsMultiply) {
   for (int lane = 0; lane < kWarp; ++lane) {
     for (int i = 0; i < 4; ++i) EXPECT_EQ(c[lane][i], 8.0f * (lane / 4 + i / 2 * 8) + lane % 4 * 2 + i % 2);
   }
+}
+
+// B [16, 128] as core matrices one behind the other, k first: element (k, n) is 256·k + n mod 7.
+class WarpgroupProducts : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kColumnBytes = 2 * kCoreBytes;
+  static constexpr size_t kBytes = kWarpgroupTiles * kColumnBytes;
+  static float b_at(int k, int n) { return static_cast<float>(16 * k + n % 7); }
+  static void fill_b() {
+    auto* words = shared_memory<uint32_t>();
+    for (uint32_t i = threadIdx.x; i < kBytes / 4; i += kWarpgroup) {
+      const int n = static_cast<int>(i / 64 * 8 + i % 32 / 4), k = static_cast<int>(i % 64 / 32 * 8 + i % 4 * 2);
+      words[i] = pack_bf16(b_at(k, n), b_at(k + 1, n));
+    }
+    __syncthreads();
+  }
+  // Row r of A picks k = r mod 16.
+  static void pick(uint32_t (&a)[4]) {
+    const int g = static_cast<int>(threadIdx.x) % kWarp / 4, t = static_cast<int>(threadIdx.x) % 4;
+    for (int i = 0; i < 4; ++i) {
+      const int row = g + i % 2 * 8, k = 2 * t + i / 2 * 8;
+      a[i] = pack_bf16(row == k ? 1.0f : 0.0f, row == k + 1 ? 1.0f : 0.0f);
+    }
+  }
+  static uint64_t b() { return core_matrices(shared_address(shared_memory<unsigned char>()), kCoreBytes, kColumnBytes); }
+};
+
+using WarpgroupProductsDeathTest = WarpgroupProducts;
+
+TEST_F(WarpgroupProducts, AreThereWhenTheyAreWaitedFor) {
+  std::vector<std::array<std::array<float, 4>, kWarpgroupTiles>> sums(kWarpgroup);
+  int early = 0;
+  run(kWarpgroup, kBytes, [&] {
+    fill_b();
+    WarpgroupSums<float> c = {};
+    uint32_t a[4];
+    pick(a);
+    for (int group = 0; group < 2; ++group) {
+      start_group();
+      wgmma_bf16(c, a, b());
+      end_group();
+    }
+    wait_groups<1>();
+    early += std::isnan(c[0][0]) ? 1 : 0;
+    wait_groups<0>();
+    std::memcpy(&sums[threadIdx.x], c, sizeof c);
+  });
+  EXPECT_EQ(early, kWarpgroup) << "sums of a group that is under way were there";
+  for (int thread = 0; thread < kWarpgroup; ++thread) {
+    for (int n = 0; n < kWarpgroupTiles; ++n) {
+      for (int i = 0; i < 4; ++i) {
+        const int lane = thread % kWarp;
+        EXPECT_EQ(sums[thread][n][i], 2 * b_at(lane / 4 + i / 2 * 8, n * 8 + lane % 4 * 2 + i % 2));
+      }
+    }
+  }
+}
+
+TEST_F(WarpgroupProductsDeathTest, WithoutAFence) {
+  EXPECT_DEATH(run(kWarpgroup, kBytes,
+                   [] {
+                     WarpgroupSums<float> c = {};
+                     const uint32_t a[4] = {};
+                     wgmma_bf16(c, a, b());
+                   }),
+               "wgmma without wgmma.fence");
+}
+
+TEST_F(WarpgroupProductsDeathTest, OfCopiesThatTheyWereNotShown) {
+  const std::vector<float> from(4, 1.0f);
+  EXPECT_DEATH(run(kWarpgroup, kBytes,
+                   [&] {
+                     copy_16_async(shared_memory<unsigned char>(), from.data(), true);
+                     commit_async_copies();
+                     wait_async_copies<0>();
+                     __syncthreads();
+                     WarpgroupSums<float> c = {};
+                     const uint32_t a[4] = {};
+                     start_group();
+                     wgmma_bf16(c, a, b());
+                   }),
+               "without fence.proxy.async");
+}
+
+TEST_F(WarpgroupProductsDeathTest, BeyondSharedMemory) {
+  EXPECT_DEATH(run(kWarpgroup, kBytes - 128,
+                   [] {
+                     WarpgroupSums<float> c = {};
+                     const uint32_t a[4] = {};
+                     start_group();
+                     wgmma_bf16(c, a, b());
+                     end_group();
+                     wait_groups<0>();
+                   }),
+               "B lies beyond shared memory");
+}
+
+// That many rows of x are the warpgroups' at all.
+TEST(WarpgroupKernel, IsSeenWhereItRoundsOtherwise) {
+  TestWeight w{.name = "bf16", .stored_dtype = CHORAL_BF16, .dtype = CHORAL_BF16};
+  w.make(20, 128, 1);
+  TestMatrix x(70, w.cols), y(70, w.rows), other(70, w.rows);
+  x.fill(2);
+  TestLaunch launch(matmul_scratch_bytes(w.packed, x.rows()), 1);
+  Launch queue = launch.get();
+  queue.has_wgmma = true;
+  ASSERT_EQ(matmul(queue, w.packed, {.x = x.view(), .y = y.view()}), cudaSuccess);
+  cuda_emulation::wgmma_rounds_otherwise = true;
+  ASSERT_EQ(matmul(queue, w.packed, {.x = x.view(), .y = other.view()}), cudaSuccess);
+  cuda_emulation::wgmma_rounds_otherwise = false;
+  EXPECT_FALSE(same_bits(y.row(3), other.row(3)));
 }
 
 TEST(Emulation, MatricesAreTurnedOver) {

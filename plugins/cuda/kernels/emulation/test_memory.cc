@@ -20,5 +20,6 @@ void* allocate_shared(size_t bytes) { return std::malloc(bytes); }
 void release_shared(void* memory) { std::free(memory); }
 cudaError_t done(cudaError_t error) { return error; }
 int64_t launches_so_far() { return launched; }
+bool device_has_wgmma() { return true; }
 
 }  // namespace choral_cuda
