@@ -13,6 +13,7 @@ class BytesExecutor : public Executor {
   const ExecutorFacts& facts() const override { return far_->facts(); }
   Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override { return far_->add_adapter(key, std::move(voice)); }
   void remove_adapter(lora::AdapterKey key) override { far_->remove_adapter(key); }
+  bool on_wait(std::function<void()> work) override { return far_->on_wait(std::move(work)); }
   std::vector<std::string> take_device_notes() override { return far_->take_device_notes(); }
   Status add_request(const NewRequest& request) override {
     NewRequest received;

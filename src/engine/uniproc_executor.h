@@ -24,6 +24,7 @@ class UniprocExecutor : public Executor {
   void remove_adapter(lora::AdapterKey key) override { worker_->lora_manager().remove_adapter(key); }
   Status add_request(const NewRequest& request) override { return worker_->add_request(request); }
   Status execute_model(const StepInput& input, StepOutput& out) override { return worker_->execute_model(input, out); }
+  bool on_wait(std::function<void()> work) override { return worker_->on_wait(std::move(work)); }
   std::vector<std::string> take_device_notes() override { return worker_->take_device_notes(); }
 
   // For those who measure it.

@@ -393,7 +393,10 @@ Result<Tensor> PluginSession::keep(std::span<const float> values) {
 void PluginSession::copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
                          int64_t rows) {
   if (!lost_.ok()) return;
-  if (kind == CopyKind::kToHost) ++host_copies_;
+  if (kind == CopyKind::kToHost) {
+    ++host_copies_;
+    about_to_wait();
+  }
   const int32_t way = kind == CopyKind::kToDevice ? CHORAL_HOST_TO_DEVICE : CHORAL_DEVICE_TO_HOST;
   fail(device_->copy(way, to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
 }
@@ -408,7 +411,13 @@ choral_step PluginSession::step_of(const StepFacts& facts) const {
   return step;
 }
 
+// Between steps the host is at work itself, and must not be interrupted.
+void PluginSession::about_to_wait() {
+  if (in_step_ && before_wait_) before_wait_();
+}
+
 void PluginSession::begin_step(const StepFacts& facts) {
+  in_step_ = true;
   if (worker_ == nullptr || worker_->begin_step == nullptr || !lost_.ok()) return;
   const auto step = step_of(facts);
   fail(take_status(worker_->begin_step(device_->handle(), device_->stream(), &step)).while_("begin_step"));
@@ -419,6 +428,8 @@ Status PluginSession::end_step(const StepFacts& facts) {
     const auto step = step_of(facts);
     fail(take_status(worker_->end_step(device_->handle(), device_->stream(), &step)).while_("end_step"));
   }
+  about_to_wait();
+  in_step_ = false;
   if (lost_.ok()) fail(device_->synchronize().while_("synchronize"));
   const Status refused = std::exchange(no_memory_, {});
   if (!lost_.ok() || refused.ok()) return lost_;
