@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/spare_memory.h"
+
 namespace choral::engine {
 namespace {
+
+bool contains(std::span<const int32_t> ids, int32_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
 
 PositionLogprobs position_logprobs(const StepOutput& output, const SampledToken& sampled) {
   PositionLogprobs out;
@@ -17,9 +21,11 @@ PositionLogprobs position_logprobs(const StepOutput& output, const SampledToken&
 
 }  // namespace
 
-AnswerWriter::AnswerWriter(sched::Scheduler& scheduler, Clock clock, int max_tokens)
+AnswerWriter::AnswerWriter(sched::Scheduler& scheduler, Clock clock, int max_num_seqs)
     : scheduler_(scheduler), clock_(std::move(clock)) {
-  accepted_.reserve(max_tokens);
+  accepted_.reserve(max_num_seqs);
+  news_.reserve(max_num_seqs);
+  handed_.reserve(max_num_seqs);
 }
 
 void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, double now) {
@@ -29,6 +35,7 @@ void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std:
     if (token.status.code() == Code::kInternal) ++corrupted_;
     if (token.status.ok() && request.grammar != nullptr) token.status = request.grammar->accept(token.token);
     if (!token.status.ok()) {
+      write_news_of(request);
       request.response->fail(request.index, std::move(token.status));
       ending = {sched::FinishReason::kError};
     } else {
@@ -45,30 +52,69 @@ void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std:
 
 // The last of accepted_.
 AnswerWriter::Ending AnswerWriter::keep_token(EngineRequest& request, const StepOutput& output, const SampledToken& sampled) {
-  const auto accepted = static_cast<int32_t>(accepted_.size());
-  const auto& stops = request.stop_ids;
-  const bool is_stop_id = std::find(stops.begin(), stops.end(), sampled.token) != stops.end();
-  const bool looks_for_stops = request.output_count() + accepted >= request.params.min_tokens;
-  bool stopped = is_stop_id && looks_for_stops;
-  std::string stop_reason;
-  if (!stopped || request.params.include_stop_str_in_output) {
-    if (request.text.push(sampled.token, looks_for_stops)) {
-      stopped = true;
-      stop_reason = request.text.matched_stop();
-    }
+  const bool may_stop = request.output_count() + std::ssize(accepted_) >= request.params.min_tokens;
+  Ending ending = ending_of(request, sampled.token, may_stop);
+  const bool goes_on = ending.reason == sched::FinishReason::kNone;
+  // A stop string may end it, and the log-probabilities are the step's, which the next one writes over.
+  if (goes_on && !request.text.has_stops() && !request.params.logprobs) {
+    news_.push_back({&request, sampled.token, sampled.logprob});
+    return ending;
+  }
+  if (!goes_on) write_news_of(request);
+  if (!ending.is_stop_token || request.params.include_stop_str_in_output) {
+    if (request.text.push(sampled.token, may_stop)) ending = {sched::FinishReason::kStop, request.text.matched_stop()};
   }
   if (request.params.logprobs) request.response->add_logprobs(request.index, position_logprobs(output, sampled));
   request.response->add_token(request.index, sampled.token, sampled.logprob, request.text.take_released());
-  if (stopped && stop_reason.empty()) {
-    const auto& own = request.params.stop_token_ids;
-    if (std::find(own.begin(), own.end(), sampled.token) != own.end()) stop_reason = std::to_string(sampled.token);
+  if (ending.reason == sched::FinishReason::kNone) news_.push_back({&request});
+  return ending;
+}
+
+// Of the last of accepted_, whatever its text.
+AnswerWriter::Ending AnswerWriter::ending_of(const EngineRequest& request, int32_t token, bool may_stop) const {
+  if (may_stop && contains(request.stop_ids, token)) {
+    const bool is_own = contains(request.params.stop_token_ids, token);
+    return {sched::FinishReason::kStop, is_own ? std::to_string(token) : "", true};
   }
-  if (stopped) return {sched::FinishReason::kStop, std::move(stop_reason)};
   if (request.grammar != nullptr && request.grammar->finished()) return {sched::FinishReason::kStop};
-  if (request.token_count() + accepted >= request.max_length) return {sched::FinishReason::kLength};
+  if (request.token_count() + std::ssize(accepted_) >= request.max_length) return {sched::FinishReason::kLength};
   return {};
 }
 
+void AnswerWriter::write(const News& news) {
+  if (news.token == kWritten) return;
+  auto& request = *news.request;
+  request.text.push(news.token);
+  request.response->add_token(request.index, news.token, news.logprob, request.text.take_released());
+}
+
+// They are on the list no more, and its readers are told at the request's end.
+void AnswerWriter::write_news_of(const EngineRequest& request) {
+  for (auto at = news_.begin(); at != news_.end();) {
+    if (at->request != &request) {
+      ++at;
+      continue;
+    }
+    const News news = *at;
+    at = news_.erase(at);  // first: what there is no memory for is not written twice
+    write(news);
+  }
+}
+
+void AnswerWriter::hand_out() {
+  handed_.swap(news_);
+  for (const News& news : handed_) {
+    EngineRequest& request = *news.request;
+    if (request.finished()) continue;  // it found no memory just now
+    Status written = or_out_of_memory("the answer cannot be kept", [&] {
+      write(news);
+      return Status();
+    });
+    if (!written.ok()) fail(request, std::move(written));
+    request.response->wake();
+  }
+  handed_.clear();
+}
 void AnswerWriter::embed(EngineRequest& request, std::span<const float> embedding) {
   auto unit = normalized(embedding);
   if (!unit.ok()) return fail(request, std::move(unit).status());
@@ -77,6 +123,7 @@ void AnswerWriter::embed(EngineRequest& request, std::span<const float> embeddin
 }
 
 void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason) {
+  write_news_of(request);
   // The last held-back text may complete a stop string.
   if (!request.text.stopped() && request.text.finish() && reason == sched::FinishReason::kLength) {
     reason = sched::FinishReason::kStop;
@@ -94,6 +141,11 @@ void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, st
 }
 
 void AnswerWriter::fail(EngineRequest& request, Status status) {
+  const Status written = or_out_of_memory("the answer cannot be kept", [&] {
+    write_news_of(request);
+    return Status();
+  });
+  if (!written.ok()) std::erase_if(news_, [&](const News& news) { return news.request == &request; });
   request.response->fail(request.index, std::move(status));
   scheduler_.finish(request, sched::FinishReason::kError);
 }

@@ -1,5 +1,7 @@
-// From the tokens of a step to answers: each is appended, detokenised and looked at for an end, and its Response and the
-// scheduler are told. Engine thread; a steady-state step allocates nothing.
+// From the tokens of a step to answers, in two halves. What the next step depends on is done at once: whether a token ends the
+// answer, and the scheduler's count. The rest, which takes longer, waits for hand_out(), so that a device need not wait for it:
+// the text, where nothing depends on it, the Response, and telling its readers. An answer that ends has all that came before.
+// Engine thread; a steady-state step allocates nothing.
 #pragma once
 
 #include <span>
@@ -15,16 +17,20 @@ namespace choral::engine {
 
 class AnswerWriter {
  public:
-  // At most `max_tokens` of one request at once. `scheduler` outlives this.
-  AnswerWriter(sched::Scheduler& scheduler, Clock clock, int max_tokens);
+  // Of so many running requests, and at most as many tokens of one at once. `scheduler` outlives this.
+  AnswerWriter(sched::Scheduler& scheduler, Clock clock, int max_num_seqs);
 
-  // The tokens that a step of `output` gave a running request. Those behind the one that ends the answer are nobody's.
+  // The tokens that a step of `output` gave a running request, which is told of them by hand_out(). Those behind the one that
+  // ends the answer are nobody's.
   void commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, double now);
   // The embedding that ends a request for one.
   void embed(EngineRequest& request, std::span<const float> embedding);
   void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");
   // Of one request; where its answer stopped nobody knows, so nothing is added to it.
   void fail(EngineRequest& request, Status status);
+
+  // Writes and tells what waits. One whose answer there is no memory for fails, a step with it under way or not.
+  void hand_out();
 
   int64_t generated_tokens() const { return generated_tokens_; }
   int64_t corrupted() const { return corrupted_; }  // answers of which a row of logits held no numbers
@@ -34,12 +40,25 @@ class AnswerWriter {
   struct Ending {
     sched::FinishReason reason = sched::FinishReason::kNone;
     std::string stop_reason = {};
+    bool is_stop_token = false;  // its text is not the answer's, unless asked for
   };
+  // What waits for hand_out(): readers to be told and, unless it was written already, a token.
+  struct News {
+    EngineRequest* request = nullptr;
+    int32_t token = kWritten;
+    float logprob = 0;
+  };
+  static constexpr int32_t kWritten = -1;
   Ending keep_token(EngineRequest& request, const StepOutput& output, const SampledToken& sampled);
+  Ending ending_of(const EngineRequest& request, int32_t token, bool may_stop) const;
+  static void write(const News& news);
+  void write_news_of(const EngineRequest& request);
 
   sched::Scheduler& scheduler_;
   Clock clock_;
   std::vector<int32_t> accepted_;  // commit()'s own
+  std::vector<News> news_;
+  std::vector<News> handed_;  // hand_out()'s own
   int64_t generated_tokens_ = 0;
   int64_t corrupted_ = 0;
 };

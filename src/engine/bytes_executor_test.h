@@ -17,6 +17,7 @@ class BytesExecutor : public Executor {
   void remove_adapter(lora::AdapterKey key) override { far_->remove_adapter(key); }
   void take_adapters() override { far_->take_adapters(); }
   void set_wake(std::function<void()> wake) override { far_->set_wake(std::move(wake)); }
+  bool on_wait(std::function<void()> work) override { return far_->on_wait(std::move(work)); }
   std::vector<std::string> take_device_notes() override { return far_->take_device_notes(); }
   Status add_request(const NewRequest& request) override {
     NewRequest received;

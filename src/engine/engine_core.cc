@@ -33,7 +33,8 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
       residency_(*registry_, *executor_, limits.adapter_budget_bytes, limits.most_adapters),
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
-      writer_(scheduler_, clock_, config.max_num_seqs) {
+      writer_(scheduler_, clock_, config.max_num_seqs),
+      devices_work_beside_(executor_->on_wait([this] { hand_out(); })) {
   publish_stats();
   const auto wake = [this] {
     {
@@ -64,6 +65,7 @@ void EngineCore::stop() {
   if (thread_.joinable()) thread_.join();
   registry_->set_wake({});
   executor_->set_wake({});
+  hand_out();
   for (const auto& request : parked_) residency_.leave(*request);
   parked_.clear();
   while (!scheduler_.running().empty()) scheduler_.finish(*scheduler_.running().back(), sched::FinishReason::kError);
@@ -253,10 +255,13 @@ void EngineCore::drop_parked(sched::RequestId id, Tell&& tell) {
 void EngineCore::step() {
   if (scheduler_.has_work()) {
     starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { writer_.fail(refused, std::move(why)); });
-    if (!starved_) {
+    if (starved_) {
+      hand_out();
+    } else {
       begin_answers();
       publish_queue();  // whoever was admitted waits no longer, however long the step takes
       const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
+      hand_out();
       if (!computed.ok()) return fail_step(computed);
       prompt_tokens_ += cycle_.planned().new_prompt_tokens();
       step_tokens_.add(cycle_.planned().total_tokens());
@@ -286,8 +291,14 @@ void EngineCore::take_output(double now) {
       return Status();
     });
     if (!committed.ok()) writer_.fail(gain.request, std::move(committed));
-    gain.request.response->wake();
   });
+  if (!devices_work_beside_ || !scheduler_.has_work()) hand_out();
+}
+
+// What the last step gave, to its readers: of a device's steps while the next one runs, as far as that waits.
+void EngineCore::hand_out() {
+  const SpareMemory::Use use(&spare_);  // behind readers' callbacks, which no step can be blamed for
+  writer_.hand_out();
 }
 
 void EngineCore::end_finished() {

@@ -86,6 +86,7 @@ class EngineCore {
   void step();
   void begin_answers();
   void take_output(double now);
+  void hand_out();
   void end_finished();
   void fail_step(const Status& status);
   void publish_stats();
@@ -105,6 +106,7 @@ class EngineCore {
   bool starved_ = false;                                // the last plan was empty: everybody waits for adapters
   StepCycle cycle_;
   AnswerWriter writer_;
+  const bool devices_work_beside_;  // hand_out() is called by the executor when it waits
   Deadlines deadlines_;
   int64_t prompt_tokens_ = 0;
   StepTokens step_tokens_;

@@ -62,8 +62,14 @@ class Executor {
   // be used, and its requests may only be dropped.
   virtual Status execute_model(const StepInput& input, StepOutput& out) = 0;
 
+  // From now on execute_model() calls `work` while the devices compute what it gave them, maybe several times. False: it never
+  // will, since nothing goes on beside it. A step may end, or fail, without a call.
+  virtual bool on_wait(std::function<void()> work);
+
   // Notes of the devices since the last call: fallbacks that came while they ran.
   virtual std::vector<std::string> take_device_notes() = 0;
 };
+
+inline bool Executor::on_wait(std::function<void()>) { return false; }
 
 }  // namespace choral::engine

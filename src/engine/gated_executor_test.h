@@ -1,4 +1,5 @@
 // An engine whose steps begin when the test says so: so a test knows in which phase a request is when something happens to it.
+// One that stands for a device asks the gate again in the midst of each step, when the engine had its moment for other work.
 // Tests only.
 #pragma once
 
@@ -43,7 +44,8 @@ class StepGate {
 
 class GatedExecutor : public Executor {
  public:
-  GatedExecutor(std::unique_ptr<Executor> far, StepGate& gate) : far_(std::move(far)), gate_(gate) {}
+  GatedExecutor(std::unique_ptr<Executor> far, StepGate& gate, bool is_device = false)
+      : far_(std::move(far)), gate_(gate), is_device_(is_device) {}
 
   const ExecutorFacts& facts() const override { return far_->facts(); }
   Result<lora::Readiness> add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override {
@@ -53,25 +55,35 @@ class GatedExecutor : public Executor {
   void take_adapters() override { far_->take_adapters(); }
   void set_wake(std::function<void()> wake) override { far_->set_wake(std::move(wake)); }
   std::vector<std::string> take_device_notes() override { return far_->take_device_notes(); }
+  bool on_wait(std::function<void()> work) override {
+    other_work_ = std::move(work);
+    return is_device_;
+  }
   Status add_request(const NewRequest& request) override { return far_->add_request(request); }
   Status execute_model(const StepInput& input, StepOutput& out) override {
     gate_.pass();
+    if (is_device_) {
+      other_work_();
+      gate_.pass();
+    }
     return far_->execute_model(input, out);
   }
 
  private:
   std::unique_ptr<Executor> far_;
   StepGate& gate_;
+  const bool is_device_;
+  std::function<void()> other_work_;
 };
 
 // The gate opens before the engine ends.
 class GatedEngine {
  public:
-  explicit GatedEngine(const EngineOptions& options, Clock clock = now_s)
+  explicit GatedEngine(const EngineOptions& options, Clock clock = now_s, bool is_device = false)
       : engine_(
             options,
-            [this](EngineOptions& given, const ModelFiles& files) {
-              return std::make_unique<GatedExecutor>(AssembledEngine::one_worker(given, files), gate_);
+            [this, is_device](EngineOptions& given, const ModelFiles& files) {
+              return std::make_unique<GatedExecutor>(AssembledEngine::one_worker(given, files), gate_, is_device);
             },
             std::move(clock)) {}
   ~GatedEngine() { gate_.open(); }

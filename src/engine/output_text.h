@@ -31,6 +31,7 @@ class OutputText {
   // The end for another reason: what was held back comes out, stop strings are looked for once more.
   bool finish();
 
+  bool has_stops() const { return longest_stop_ > 0; }
   const std::string& matched_stop() const { return options_.stop[*matched_]; }
   bool stopped() const { return matched_.has_value(); }
 

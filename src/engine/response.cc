@@ -71,11 +71,13 @@ Completion* Response::open_completion(int index) {
 void Response::tell() {
   if (is_silent()) return;
   if (called_back_ && !std::exchange(told_, true)) call_due_ = true;
-  changed_.notify_all();
+  news_ = true;
 }
 
 void Response::wake() {
-  if (!call_due_.load() || !call_due_.exchange(false)) return;
+  if (!news_.load() || !news_.exchange(false)) return;
+  changed_.notify_all();
+  if (!call_due_.exchange(false)) return;
   const std::lock_guard lock(callback_mutex_);
   if (callback_) callback_();
 }

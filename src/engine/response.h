@@ -1,7 +1,7 @@
 // Where the engine thread leaves an answer and a caller picks it up: one object a public request, shared by both.
-// The engine appends to room reserved beforehand; the caller copies what is new. One mutex, held for microseconds. A caller who
-// does not wait is called back by wake(), outside of that mutex and once a step, so that a step with many tokens calls once and
-// an answer that ends with an error calls too.
+// The engine appends to room reserved beforehand; the caller copies what is new. One mutex, held for microseconds. Callers are
+// told of news by wake(), outside of that mutex and once a step: those who wait, and those who want to be called back. That is
+// the dear part, and the engine does it while a device works.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ class Response {
   void finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics);
   // Ends the completion with an error; nothing happens when it has ended already.
   void fail(int index, Status status);
-  // After any of these: calls back whom on_ready() promised it.
+  // After any of these: wakes those who wait, and calls back whom on_ready() promised it.
   void wake();
 
   // --- caller's threads ---
@@ -77,7 +77,7 @@ class Response {
   const std::string id_;
   const ResponseForm form_;
 
-  mutable std::mutex mutex_;  // guards all but the last two
+  mutable std::mutex mutex_;  // guards what follows, but for the last four
   std::condition_variable changed_;
   RequestOutput output_;
   AnswerFacts facts_;
@@ -86,6 +86,7 @@ class Response {
   bool called_back_ = false;  // somebody wants to be
   bool told_ = false;         // … and was told of news since it last found none
 
+  std::atomic<bool> news_ = false;  // that wake() has not told of
   std::atomic<bool> call_due_ = false;
   std::mutex callback_mutex_;  // taken before the other; held while the callback runs
   std::function<void()> callback_;

@@ -50,7 +50,10 @@ TEST(Response, NextForWaitsNoLongerThanItsLimit) {
   StreamEvent event;
   EXPECT_EQ(response.next_for(event, 1ms), StreamState::kPending);
   EXPECT_EQ(response.next_for(event, -1ms), StreamState::kPending);
-  std::thread engine([&] { response.add_token(0, 7, 0, "a"); });
+  std::thread engine([&] {
+    response.add_token(0, 7, 0, "a");
+    response.wake();
+  });
   EXPECT_EQ(response.next_for(event, std::chrono::milliseconds::max()), StreamState::kEvent);
   engine.join();
   response.fail(0, cancelled("no more"));

@@ -26,6 +26,7 @@ class UniprocExecutor : public Executor {
   void set_wake(std::function<void()> wake) override { worker_->lora_manager().set_wake(std::move(wake)); }
   Status add_request(const NewRequest& request) override { return worker_->add_request(request); }
   Status execute_model(const StepInput& input, StepOutput& out) override { return worker_->execute_model(input, out); }
+  bool on_wait(std::function<void()> work) override { return worker_->on_wait(std::move(work)); }
   std::vector<std::string> take_device_notes() override { return worker_->take_device_notes(); }
 
   // For those who measure it.

@@ -2,6 +2,7 @@
 // Made in three calls, in this order: make (device), load (weights), initialize_cache (KV, adapters' slots). Engine thread only.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ class Worker {
   Status add_request(const NewRequest& request) { return runner_->add_request(request); }
   // An error is the device's, whose answers can't be used.
   Status execute_model(const StepInput& input, StepOutput& out) { return runner_->execute_model(input, out); }
+  bool on_wait(std::function<void()> work) { return ctx_.session.on_wait(std::move(work)); }
   lora::LoRAModelManager& lora_manager() { return *lora_manager_; }
 
   const lora::LoRAConfig& lora_config() const { return lora_config_; }

@@ -11,6 +11,8 @@ Context::Context(Session& open_session, ThreadPool& pool, CpuLevel level)
       memory(open_session.memory()),
       kernel{pool, level, open_session.scratch()} {}
 
+bool Session::on_wait(std::function<void()>) { return false; }
+
 void Session::fail(Status status) { CHORAL_CHECK(status.ok(), status.message()); }
 
 bool host_reads(const Session& session) { return session.platform().device().host_accessible; }

@@ -3,6 +3,7 @@
 // open as long as they live.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -65,6 +66,9 @@ class Session {
   // The step's sequences in the form of the device's attention.
   virtual SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) = 0;
 
+  // From now on a step calls `work`, which is the host's own, whenever it is about to wait for the device. False: it never will,
+  // since the host computes.
+  virtual bool on_wait(std::function<void()> work);
   virtual void begin_step(const StepFacts& step) = 0;
   // What a layer could not have of the device: the step goes on, and end_step() gives the first such reason. Fine ones change
   // nothing. A session whose matrices are all the host's is never told of one.

@@ -423,6 +423,7 @@ void PluginSession::copy(CopyKind kind, void* to, int64_t to_pitch, const void* 
   if (kind == CopyKind::kToHost) {
     ++host_copies_;
     host_copied_bytes_ += row_bytes * rows;
+    about_to_wait();
   }
   fail(device_->copy(way_of(kind), to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
 }
@@ -437,7 +438,13 @@ choral_step PluginSession::step_of(const StepFacts& facts) const {
   return step;
 }
 
+// Between steps the host is at work itself, and must not be interrupted.
+void PluginSession::about_to_wait() {
+  if (in_step_ && before_wait_) before_wait_();
+}
+
 void PluginSession::begin_step(const StepFacts& facts) {
+  in_step_ = true;
   if (worker_ == nullptr || worker_->begin_step == nullptr || !lost_.ok()) return;
   const auto step = step_of(facts);
   fail(take_status(worker_->begin_step(device_->handle(), device_->stream(), &step)).while_("begin_step"));
@@ -448,6 +455,8 @@ Status PluginSession::end_step(const StepFacts& facts) {
     const auto step = step_of(facts);
     fail(take_status(worker_->end_step(device_->handle(), device_->stream(), &step)).while_("end_step"));
   }
+  about_to_wait();
+  in_step_ = false;
   if (lost_.ok()) fail(device_->synchronize().while_("synchronize"));
   const Status refused = std::exchange(no_memory_, {});
   if (!lost_.ok() || refused.ok()) return lost_;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,10 @@ class PluginSession : public Session {
   int64_t host_copies() const override { return host_copies_; }
   int64_t host_copied_bytes() const override { return host_copied_bytes_; }
   SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override;
+  bool on_wait(std::function<void()> work) override {
+    before_wait_ = std::move(work);
+    return true;
+  }
   void begin_step(const StepFacts& step) override;
   void fail(Status status) override;
   Status end_step(const StepFacts& step) override;
@@ -91,6 +96,7 @@ class PluginSession : public Session {
   void withdraw(OpId op, OpSet set, std::string_view why);
   bool ends_step(OpId op, const Status& failed);
   choral_step step_of(const StepFacts& facts) const;
+  void about_to_wait();
 
   const Platform& platform_;
   std::shared_ptr<PluginDevice> device_;
@@ -101,6 +107,8 @@ class PluginSession : public Session {
   bool kv_on_device_ = false;
   int64_t host_copies_ = 0, host_copied_bytes_ = 0;
   enum class Fused { kNone, kDeclared, kLoaded, kFailed } fused_ = Fused::kNone;
+  std::function<void()> before_wait_;
+  bool in_step_ = false;
   bool strict_ = false;
   bool finish_each_ = false;  // operators are timed
   bool trying_ = false;       // an operator is held to its vectors: what it refuses goes to refusal_
