@@ -269,8 +269,8 @@ typedef struct choral_weight_api {
 
 typedef choral_status* (*choral_op_fn)(choral_device*, choral_stream*, const void* args);
 
-/* An operator of this device by its public name; `version` is that of its meaning, as choral/plugin_operators.h has it. Each is held to the
- * host's reference when the device starts, and refused by name when it disagrees. */
+/* An operator of this device by its public name; `version` is that of its meaning, as choral/plugin_operators.h has it. Each is
+ * held to the host's reference when the device starts, and refused by name when it disagrees. */
 typedef struct choral_op {
   choral_header header;
   const char* name;

@@ -18,21 +18,7 @@ using ::testing::Not;
 class AdaptersTest : public PluginTest {
  protected:
   AdaptersTest() {
-    for (const int64_t rank : {2, 11}) {
-      lora::testing::AdapterBuilder adapter;
-      for (int64_t i = 0; i < kLayers; ++i) {
-        const std::string layer = fmt::format("model.layers.{}.self_attn.", i);
-        adapter.pair(layer + "q_proj", rank, kHidden, kQueryColumns).pair(layer + "o_proj", rank, kQueryColumns, kHidden);
-      }
-      // Values of either sign, small enough for an answer that still depends on the prompt.
-      for (auto& tensor : adapter.tensors) {
-        for (size_t v = 0; v < tensor.values.size(); ++v) tensor.values[v] = 0.02F * std::sin(static_cast<float>(v * 7 + 3));
-      }
-      specs_.push_back({fmt::format("rank{}", rank), write_adapter(folder_, fmt::format("rank{}", rank), adapter,
-                                                                   fmt::format(R"({{"peft_type":"LORA","r":{},"lora_alpha":16,)"
-                                                                               R"("target_modules":["q_proj","o_proj"]}})",
-                                                                               rank))});
-    }
+    for (const int64_t rank : {2, 11}) specs_.push_back({fmt::format("rank{}", rank), write_of_rank(folder_, rank)});
     specs_.push_back({"dora", write_dora(folder_)});
     specs_.push_back({"norms", write_norms(folder_, "norms", {"input_layernorm", "q_norm"})});
   }

@@ -1,6 +1,8 @@
 // Adapters for tiny-qwen3, written to a folder: one that is measured against the base's rows, one that brings norms of its own.
 #pragma once
 
+#include <cmath>
+
 #include "lora/store/built_adapter_test.h"
 #include "support/temp_dir.h"
 
@@ -14,6 +16,21 @@ inline std::string write_adapter(const choral::testing::TempDir& folder, const s
   folder.write(name + "/adapter_model.safetensors", adapter.safetensors());
   folder.write(name + "/adapter_config.json", config);
   return (folder.path() / name).string();
+}
+
+// On q and o of every layer.
+inline std::string write_of_rank(const choral::testing::TempDir& folder, int64_t rank) {
+  lora::testing::AdapterBuilder adapter;
+  for (int64_t i = 0; i < kLayers; ++i) {
+    const std::string layer = fmt::format("model.layers.{}.self_attn.", i);
+    adapter.pair(layer + "q_proj", rank, kHidden, kQueryColumns).pair(layer + "o_proj", rank, kQueryColumns, kHidden);
+  }
+  // Values of either sign, small enough for an answer that still depends on the prompt.
+  for (auto& tensor : adapter.tensors) {
+    for (size_t v = 0; v < tensor.values.size(); ++v) tensor.values[v] = 0.02F * std::sin(static_cast<float>(v * 7 + 3));
+  }
+  const auto config = fmt::format(R"({{"peft_type":"LORA","r":{},"lora_alpha":16,"target_modules":["q_proj","o_proj"]}})", rank);
+  return write_adapter(folder, fmt::format("rank{}", rank), adapter, config);
 }
 
 // DoRA on one projection: the norms of its rows are read from the base.
