@@ -1,7 +1,7 @@
 // An open device: its memory, its streams, and what has become of it. The parts of the plug-in's table that work on one stand
 // below by the file that has them. One thread at a time, as the header says, but for read_row, which has a stream and a lock of
-// its own, and for the thread that copies beside: of the device it reads what never changes and `broken`, all else is its stream's
-// own. The others touch that stream by events alone, when they give memory back.
+// its own, and for the thread that copies beside: of the device it reads what never changes and `broken`, all else is its
+// stream's own. The others touch that stream by events alone, when they give memory back.
 #pragma once
 
 #include <cuda_runtime.h>

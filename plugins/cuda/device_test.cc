@@ -2,6 +2,8 @@
 // faults whoever touches device memory outside of it, and on a real device where there is one.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <thread>
 #include <utility>
 
 #include "test_device.h"
@@ -73,6 +75,41 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CopiesTest,
                                            Shape{3 << 20, 5, 3 << 20, 3 << 20},         // a row a piece
                                            Shape{5 << 20, 3, (5 << 20) + 64, 5 << 20},  // rows in pieces
                                            Shape{1000, 13000, 1000, 1024}));            // many rows a piece, many pieces
+
+// Another thread fills half of a block, over more than a ring of pinned memory, while this one works on the other half, takes
+// memory and gives some back.
+TEST_F(DeviceTest, AnotherThreadCopiesBesideTheDevicesOwn) {
+  ASSERT_NE(plugin().memory->copies_beside, 0);
+  OpenDevice device;
+  constexpr size_t kHalf = 20 << 20;
+  auto* block = static_cast<uint8_t*>(device.allocate(2 * kHalf));
+  choral_stream* beside = nullptr;
+  EXPECT_FINE(plugin().memory->stream_create(device.handle, &beside));
+  const std::vector<uint8_t> theirs(kHalf, 0x5A);
+  int failures = 0;
+  std::thread other([&] {
+    constexpr int64_t kPiece = 1 << 20;
+    for (size_t at = 0; at < kHalf; at += kPiece) {
+      const choral_copy piece{
+          CHORAL_HEADER(choral_copy), CHORAL_HOST_TO_DEVICE, 0, block + at, kPiece, theirs.data() + at, kPiece, kPiece, 1};
+      failures += seen(plugin().memory->copy(device.handle, beside, &piece)).code != 0;
+    }
+    failures += seen(plugin().memory->stream_synchronize(device.handle, beside)).code != 0;
+  });
+  const std::vector<uint8_t> ours(1 << 16, 0xA5);
+  const auto bytes = std::ssize(ours);
+  for (int i = 0; i < 50; ++i) {
+    void* taken = device.allocate(1000);
+    EXPECT_EQ(device.copy(CHORAL_HOST_TO_DEVICE, block + kHalf, bytes, ours.data(), bytes, bytes, 1).code, 0);
+    EXPECT_EQ(device.download<uint8_t>(block + kHalf, ours.size()), ours);
+    device.release(taken);
+  }
+  other.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(device.download<uint8_t>(block, kHalf), theirs) << "on every stream, once theirs was waited for";
+  EXPECT_EQ(device.download<uint8_t>(block + kHalf, ours.size()), ours);
+  plugin().memory->stream_destroy(device.handle, beside);
+}
 
 TEST_F(DeviceTest, CopiesOfNothingAreFineAndBadOnesAreRefused) {
   OpenDevice device;

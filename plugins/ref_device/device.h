@@ -3,7 +3,8 @@
  * every loop is a plain one. C99 and choral/plugin.h only.
  *
  * One device belongs to one thread of the host at a time (the header's rule), so nothing here is locked but the queues, and the
- * list of allocations for the one thread that copies beside. What runs on a queue's thread gets mapped pointers, touches nothing of choral_device, and reports through ref_failure. */
+ * list of allocations for the one thread that copies beside. What runs on a queue's thread gets mapped pointers, touches nothing
+ * of choral_device, and reports through ref_failure. */
 #pragma once
 
 #include <stddef.h>

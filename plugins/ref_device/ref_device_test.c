@@ -1,5 +1,6 @@
 /* Memory, order, errors and questions of the reference device, seen through its table. The operators are in ref_ops_test.c. */
 #define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -73,6 +74,46 @@ void test_copies(void) {
   CHECK(value == 999.0f);
   plugin->memory->release(device, number);
   plugin->memory->release(device, there);
+}
+
+/* Another thread fills a block on a stream of its own … */
+typedef struct beside {
+  choral_stream* stream;
+  int32_t* there;
+} beside;
+enum { kBeside = 1000 };
+
+static void* copy_beside(void* context) {
+  const beside* mine = context;
+  for (int32_t i = 0; i < kBeside; ++i) {
+    const choral_copy one = {CHORAL_HEADER(choral_copy), CHORAL_HOST_TO_DEVICE, 0, mine->there + i, 0, &i, 0, sizeof i, 1};
+    OK(plugin->memory->copy(device, mine->stream, &one));
+  }
+  OK(plugin->memory->stream_synchronize(device, mine->stream));
+  return NULL;
+}
+
+/* … while this one takes memory, gives it back and copies. */
+void test_copies_beside(void) {
+  int32_t values[kBeside] = {0};
+  beside theirs = {NULL, to_device(values, sizeof values)};
+  CHECK(plugin->memory->copies_beside);
+  OK(plugin->memory->stream_create(device, &theirs.stream));
+  OK(plugin->memory->stream_synchronize(device, stream)); /* the zeros are there */
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, copy_beside, &theirs) == 0);
+  for (int i = 0; i < 100; ++i) {
+    float value = (float)i;
+    float* number = to_device(&value, sizeof value);
+    from_device(&value, number, sizeof value);
+    CHECK(value == (float)i);
+    plugin->memory->release(device, number);
+  }
+  pthread_join(thread, NULL);
+  from_device(values, theirs.there, sizeof values);
+  for (int32_t i = 0; i < kBeside; ++i) CHECK(values[i] == i);
+  plugin->memory->stream_destroy(device, theirs.stream);
+  plugin->memory->release(device, theirs.there);
 }
 
 static sigjmp_buf before_touch;

@@ -153,6 +153,7 @@ int main(int argc, char** argv) {
       void (*body)(void);
     } tests[] = {{"memory", test_memory},
                  {"copies", test_copies},
+                 {"copies_beside", test_copies_beside},
                  {"touching faults", test_touching_faults},
                  {"order and errors", test_order_and_errors},
                  {"small floats", test_small_floats},

@@ -12,6 +12,7 @@ extern choral_stream* stream;
 
 void test_memory(void);
 void test_copies(void);
+void test_copies_beside(void);
 void test_touching_faults(void);
 void test_order_and_errors(void);
 void test_small_floats(void);

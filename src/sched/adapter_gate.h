@@ -10,14 +10,15 @@
 //  3. What nobody holds, claims or pins is dropped when another needs the room. What is being loaded is not.
 //  4. A request with `promoted` takes the claims of the others away. While it waits for room, nobody else is given any: only
 //     requests that hold already are admitted, and nothing is claimed ahead of its turn.
-// A device may have less room than the host: there, holders and what comes to it now are in the way, and nothing is claimed. A key
-// that comes to the device is kLoading, which no other request has to end for, and has its claim on the host meanwhile.
-// So kNoRoom means that holders, claims or loads are in the way; what could never fit beside the pins, a mix as a whole, is
-// kFailed. Why it is enough. Say that nothing runs and nothing is being loaded or comes to a device. By rule 2 each claim is then
+// A device may have less room than the host: there, holders and what comes to it now are in the way, and nothing is claimed. A
+// key that comes to the device is kLoading, which no other request has to end for, and has its claim on the host meanwhile. So
+// kNoRoom means that holders, claims or loads are in the way; what could never fit beside the pins, a mix as a whole, is kFailed.
+// Why it is enough. Say that nothing runs and nothing is being loaded or comes to a device. By rule 2 each claim is then
 // complete, and by its definition somebody waits with its key: asked, it gets kResident, or comes to the device. Without claims
 // only pins and holders are in the way: a holder that waits was preempted, and asks for nothing but blocks; without such, whoever
-// is asked first claims (a load is under way) or is kFailed. So every schedule() runs, loads or ends something. And nobody starves: by rule 4 what is in the way of the promoted
-// request only ends, and then it is the one that claims; each promoted one ends, and the longest waiting is promoted next.
+// is asked first claims (a load is under way) or is kFailed. So every schedule() runs, loads or ends something. And nobody
+// starves: by rule 4 what is in the way of the promoted request only ends, and then it is the one that claims; each promoted one
+// ends, and the longest waiting is promoted next.
 #pragma once
 
 #include <cstdint>

@@ -18,8 +18,7 @@ using ::testing::Not;
 class AdaptersTest : public PluginTest {
  protected:
   AdaptersTest() {
-    specs_.push_back({"rank2", write_pairs(folder_, "rank2", 2, {kQuery, kOutput})});
-    specs_.push_back({"rank11", write_pairs(folder_, "rank11", 11, {kQuery, kOutput})});
+    for (const int64_t rank : {2, 11}) specs_.push_back({fmt::format("rank{}", rank), write_of_rank(folder_, rank)});
     specs_.push_back({"dora", write_dora(folder_)});
     specs_.push_back({"norms", write_norms(folder_, "norms", {"input_layernorm", "q_norm"})});
   }

@@ -16,28 +16,15 @@ class CudaMixedLoadTest : public PluginTest {
  protected:
   static constexpr int kAdapters = 5, kRequests = 7;
 
-  // The kinds are the same in every round, the numbers are not: each round's adapters are new ones.
+  // Loaded anew in each round.
   std::vector<AdapterSpec> adapters_of(int round) {
     std::vector<AdapterSpec> specs;
     for (const int64_t rank : {1, 4, 19}) {
-      lora::testing::AdapterBuilder adapter;
-      for (int64_t i = 0; i < kLayers; ++i) {
-        const std::string layer = fmt::format("model.layers.{}.self_attn.", i);
-        adapter.pair(layer + "q_proj", rank, kHidden, kQueryColumns).pair(layer + "o_proj", rank, kQueryColumns, kHidden);
-      }
-      for (auto& tensor : adapter.tensors) {
-        for (size_t v = 0; v < tensor.values.size(); ++v) {
-          tensor.values[v] = 0.02F * std::sin(static_cast<float>(v * 7 + 3 + static_cast<size_t>(round)));
-        }
-      }
-      const auto name = fmt::format("rank{}-{}", rank, round);
-      specs.push_back({name, write_adapter(folder_, name, adapter,
-                                           fmt::format(R"({{"peft_type":"LORA","r":{},"lora_alpha":16,)"
-                                                       R"("target_modules":["q_proj","o_proj"]}})",
-                                                       rank))});
+      specs.push_back({fmt::format("rank{}-{}", rank, round),
+                       write_pairs(folder_, fmt::format("rank{}", rank), rank, {kQuery, kValue, kDown})});
     }
     specs.push_back({fmt::format("dora-{}", round), write_dora(folder_)});
-    specs.push_back({fmt::format("norms-{}", round), write_norms(folder_, fmt::format("norms-{}", round), {"input_layernorm"})});
+    specs.push_back({fmt::format("norms-{}", round), write_norms(folder_, "norms", {"input_layernorm"})});
     return specs;
   }
 

@@ -37,6 +37,56 @@ TEST_F(CudaTest, ServesWhatItBrings) {
                          "lora_expand")));
 }
 
+class CudaAdaptersTest : public CudaTest {
+ protected:
+  CudaAdaptersTest() {
+    wish_ = options(kDevice);
+    for (const int64_t rank : {2, 11}) wish_.adapters.push_back({fmt::format("rank{}", rank), write_of_rank(folder_, rank)});
+    wish_.enable_prefix_caching = false;
+  }
+  static Request ask(std::vector<AdapterUse> voice) {
+    auto request = engine::greedy_request(engine::random_prompt(9, 4), 6);
+    request.adapters = std::move(voice);
+    return request;
+  }
+  std::vector<RequestOutput> wanted(const std::vector<Request>& requests) {
+    auto on_host = wish_;
+    on_host.device = "cpu";
+    return load(on_host)->generate(requests);
+  }
+
+  const testing::TempDir folder_;
+  EngineOptions wish_;
+};
+
+// Of the second two the first makes the stacks larger, and the slot of the one before is moved there, as soon as somebody waits
+// for the device; the other one drives it out, and is written there by another thread.
+TEST_F(CudaAdaptersTest, ASlotThatIsMovedAndGivenAwayHoldsWhoCameLast) {
+  wish_.max_num_seqs = 2;
+  const auto llm = load(wish_);
+  EXPECT_THAT(llm->info().notes, Contains(HasSubstr("written beside the steps")));
+  const std::vector<Request> first{ask({{"rank2"}})}, then{ask({{"rank11"}}), ask({{"rank11", 0.5F}})};
+  expect_equal(llm->generate(first), wanted(first));
+  expect_equal(llm->generate(then), wanted(then));
+}
+
+// More voices than slots, and some that nobody waits for any more.
+TEST_F(CudaAdaptersTest, VoicesThatComeAndGoKeepTheirAnswers) {
+  wish_.max_num_seqs = 3;
+  const auto llm = load(wish_);
+  std::vector<Request> requests{ask({})};
+  for (const float factor : {0.25F, 0.5F, 1.0F, 2.0F}) {
+    requests.push_back(ask({{"rank2", factor}}));
+    requests.push_back(ask({{"rank11", factor}}));
+  }
+  const auto answers = wanted(requests);
+  for (int round = 0; round < 2; ++round) {
+    (*llm->submit(ask({{"rank11", 3.0F + static_cast<float>(round)}})))->cancel();
+    expect_equal(llm->generate(requests), answers);
+  }
+  EXPECT_THAT(llm->device_notes(), Not(Contains(HasSubstr("on the host"))));
+}
+
 class CudaFamiliesTest : public CudaTest, public ::testing::WithParamInterface<const char*> {};
 
 // Whatever a family is made of: no operator of it is the CPU's.

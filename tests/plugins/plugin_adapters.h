@@ -46,6 +46,11 @@ inline std::string write_pairs(const choral::testing::TempDir& folder, const std
                        fmt::format(R"({{"peft_type":"LORA","r":{},"lora_alpha":16,"target_modules":[{}]}})", rank, modules));
 }
 
+// On q and o.
+inline std::string write_of_rank(const choral::testing::TempDir& folder, int64_t rank) {
+  return write_pairs(folder, fmt::format("rank{}", rank), rank, {kQuery, kOutput});
+}
+
 // DoRA on one projection: the norms of its rows are read from the base.
 inline std::string write_dora(const choral::testing::TempDir& folder) {
   const std::string query = "model.layers.0.self_attn.q_proj";

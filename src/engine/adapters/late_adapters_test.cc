@@ -1,4 +1,5 @@
-// Adapters that come to the device beside the steps: their requests wait, all others go on, and nobody's bits tell the difference.
+// Adapters that come to the device beside the steps: their requests wait, all others go on, and nobody's bits tell the
+// difference.
 #include <chrono>
 #include <condition_variable>
 #include <mutex>

@@ -333,6 +333,7 @@ Status LoRAMemoryPool::grow_vector(Tensor& vector, Shape shape, float neutral) {
   CHORAL_TRY(auto made, allocate(DType::kF32, shape));
   move_slots(vector, made, 1);
   if (vector.empty() && neutral != 0.0F) {
+    moved_ = true;
     const int64_t slot_bytes = made.size_bytes() / shape[0];
     for (const auto& [begin, count] : taken()) {
       const std::vector<float> values(count * slot_bytes / static_cast<int64_t>(sizeof neutral), neutral);
@@ -343,9 +344,9 @@ Status LoRAMemoryPool::grow_vector(Tensor& vector, Shape shape, float neutral) {
   return {};
 }
 
-// A slot that comes next is left alone: it is written by another thread, which waits for no copy that is queued here.
 void LoRAMemoryPool::move_slots(const Tensor& from, Tensor& to, int64_t rows) {
   if (from.empty()) return;
+  moved_ = true;
   const int64_t from_pitch = from.size_bytes() / (from.shape()[0] * rows), to_pitch = to.size_bytes() / (to.shape()[0] * rows);
   for (const auto& [begin, count] : taken()) {
     platform::copy_rows(ctx_.session, platform::CopyKind::kOnDevice, to.data() + begin * rows * to_pitch, to_pitch,

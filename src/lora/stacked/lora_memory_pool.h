@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "lora/stacked/slot_vectors.h"
@@ -75,6 +76,8 @@ class LoRAMemoryPool {
   void finish(int32_t slot, const SlotWrite& write, Status failure);
   // Where these adapters with these factors are, or come; kNoSlot: nowhere.
   int32_t find(const PackedVoice& voice) const;
+  // Whether slots were moved to larger stacks since the last call, by copies that may still be queued.
+  bool take_moved() { return std::exchange(moved_, false); }
   bool coming(int32_t slot) const { return slots_[slot].coming; }
   const Status& failure(int32_t slot) const { return slots_[slot].failure; }
   // Whether the host dropped an adapter of the voice in the slot, so that nobody can ask for it again.
@@ -143,6 +146,7 @@ class LoRAMemoryPool {
   std::vector<Stacks> stacks_;  // by target
   std::vector<Slot> slots_;
   int64_t size_bytes_ = 0;
+  bool moved_ = false;
 };
 
 }  // namespace choral::lora

@@ -73,11 +73,18 @@ class StackedAdapters {
  private:
   StackedAdapters(const platform::Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size);
 
+  static constexpr int32_t kOnHost = LoRAMemoryPool::kNoSlot;
+  static constexpr int32_t kLater = kOnHost - 1;  // a voice that has no slot yet
+  // In the book of memory a slot is a tenant, whoever's it is.
+  static AdapterId tenant(int32_t slot) { return AdapterId(slot + 1); }
+  static int32_t slot_of(AdapterId tenant) { return tenant.value() - 1; }
+
   void look_at_device();
   void clear_dropped();
   Result<int32_t> place(const PackedVoice& voice);
   bool waits_for_uploads(const PackedVoice& voice);
   Status write(LoRAMemoryPool::Placed placed);
+  void wait_for_moves();
   Status write_now(const SlotWrite& write) const;
   void end_upload(SlotUpload& upload);
   Result<int32_t> give_up(int32_t slot, const PackedVoice& voice);
