@@ -123,8 +123,12 @@ class DeviceExecutor : public Executor {
   DeviceExecutor(std::unique_ptr<Executor> far, Form form) : far_(std::move(far)), form_(form) {}
 
   const ExecutorFacts& facts() const override { return far_->facts(); }
-  Status add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override { return far_->add_adapter(key, std::move(voice)); }
+  Result<lora::Readiness> add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override {
+    return far_->add_adapter(key, std::move(voice));
+  }
   void remove_adapter(lora::AdapterKey key) override { far_->remove_adapter(key); }
+  void take_adapters() override { far_->take_adapters(); }
+  void set_wake(std::function<void()> wake) override { far_->set_wake(std::move(wake)); }
   std::vector<std::string> take_device_notes() override { return far_->take_device_notes(); }
   Status add_request(const NewRequest& request) override { return far_->add_request(request); }
   bool on_wait(std::function<void()> work) override {
