@@ -104,13 +104,10 @@ Vector greedy_rows() {
 // One that fails leaves the others alone.
 Vector broken_rows() {
   Vector v;
-  for (int i = 0; i < 6; ++i) v.add_greedy();
+  for (int i = 0; i < 5; ++i) v.add_greedy();
   v.logit(1, 299) = std::numeric_limits<float>::quiet_NaN();
   v.logit(2, 0) = kInfinity;
   for (size_t t = 0; t < kVocab; ++t) v.logit(3, t) = -kInfinity;
-  v.logit(4, 1) = std::numeric_limits<float>::quiet_NaN();  // which nobody may choose
-  v.rows[4].mask_words = 2;
-  v.mask_words = {1U << 10, 0};
   return v;
 }
 
@@ -127,6 +124,9 @@ Vector masked_rows() {
   auto& nothing = v.add_greedy();
   nothing.mask_begin = 3;
   nothing.mask_words = 1;
+  auto& broken = v.add_greedy();  // where nobody may choose it
+  broken.mask_words = 1;
+  v.logit(v.rows.size() - 1, 299) = std::numeric_limits<float>::quiet_NaN();
   v.add_greedy();
   return v;
 }
