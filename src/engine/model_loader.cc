@@ -70,7 +70,7 @@ void describe_fusion(std::span<const layers::FusionDecision> decisions, std::vec
 Status describe_long_rope(const io::ConfigMap& config, const models::Model& model, std::vector<std::string>& notes) {
   CHORAL_TRY(const auto scaling, config.get_map_or_empty("rope_scaling"));
   CHORAL_TRY(const auto type, scaling.get_string_or("rope_type", ""));
-  if (type != "longrope") return {};
+  if (std::string_view(type) != "longrope") return {};
   CHORAL_TRY(const int64_t first, scaling.get_int_or("original_max_position_embeddings", 0));
   if (first <= 0 || model.max_positions() <= first) return {};
   notes.push_back(

@@ -143,7 +143,8 @@ TEST_F(HeldAdaptersTest, AnEngineThatEndsWaitsForNoMoreThanAMatrix) {
   llm->generate({every_kind()[0]});  // the other one's copies have begun
   let_go();
   llm.reset();
-  EXPECT_EQ(late->wait().status.code(), Code::kUnavailable);
+  const auto ended = late->wait().status;  // it may have come and been answered before the end was asked for
+  EXPECT_TRUE(ended.ok() || ended.code() == Code::kUnavailable) << ended.to_string();
 }
 
 // A plug-in of an older version is called by one thread.

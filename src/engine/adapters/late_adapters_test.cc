@@ -2,7 +2,9 @@
 // difference.
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "engine/adapters/adapter_files_test.h"
