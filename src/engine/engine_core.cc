@@ -255,9 +255,7 @@ void EngineCore::drop_parked(sched::RequestId id, Tell&& tell) {
 void EngineCore::step() {
   if (scheduler_.has_work()) {
     starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { writer_.fail(refused, std::move(why)); });
-    if (starved_) {
-      hand_out();
-    } else {
+    if (!starved_) {
       begin_answers();
       publish_queue();  // whoever was admitted waits no longer, however long the step takes
       const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
@@ -292,10 +290,11 @@ void EngineCore::take_output(double now) {
     });
     if (!committed.ok()) writer_.fail(gain.request, std::move(committed));
   });
-  if (!devices_work_beside_ || !scheduler_.has_work()) hand_out();
+  if (!devices_work_beside_) hand_out();
 }
 
-// What the last step gave, to its readers: of a device's steps while the next one runs, as far as that waits.
+// What the last step gave, to its readers: on a device while the next one runs, which there is as long as anybody's answer goes
+// on.
 void EngineCore::hand_out() {
   const SpareMemory::Use use(&spare_);  // behind readers' callbacks, which no step can be blamed for
   writer_.hand_out();

@@ -117,8 +117,9 @@ class DeviceExecutor : public Executor {
  public:
   struct Form {
     bool has_time = true;
-    int fails_at = 0;          // the step that is lost, from 1; 0: none
-    int32_t always_token = 0;  // > 0: what every row gives
+    int fails_at = 0;                       // the step that is lost, from 1; 0: none
+    int32_t always_token = 0;               // > 0: what every row gives
+    std::function<void(int)> at_step = {};  // when this one begins, from 1
   };
   DeviceExecutor(std::unique_ptr<Executor> far, Form form) : far_(std::move(far)), form_(form) {}
 
@@ -137,6 +138,8 @@ class DeviceExecutor : public Executor {
   }
   Status execute_model(const StepInput& input, StepOutput& out) override {
     out.clear();  // as any worker may, before it waits
+    ++steps_;
+    if (form_.at_step) form_.at_step(steps_);
     if (form_.has_time) {
       other_work_();
       other_work_();
@@ -145,7 +148,7 @@ class DeviceExecutor : public Executor {
     if (form_.always_token > 0) {
       for (auto& token : out.tokens) token.token = form_.always_token;
     }
-    return ++steps_ == form_.fails_at ? unavailable("the device is gone for a moment") : computed;
+    return steps_ == form_.fails_at ? unavailable("the device is gone for a moment") : computed;
   }
 
  private:
@@ -211,6 +214,9 @@ void expect_same_completions(const std::vector<RequestOutput>& got, const std::v
 TEST(OverlappedSteps, AnswersAreTheSame) {
   const auto plain = load_or_die(tiny_options());
   const auto want = plain->generate(requests_of_every_ending());
+  const auto& with_logprobs = want[1].completions[0];
+  EXPECT_EQ(with_logprobs.logprobs.size(), with_logprobs.token_ids.size());
+  EXPECT_EQ(want[3].completions[0].finish_reason, FinishReason::kStop);
   for (const bool has_time : {true, false}) {
     auto engine = on_device({.has_time = has_time});
     expect_same_completions(engine.generate(requests_of_every_ending()), want);
@@ -233,6 +239,24 @@ TEST(OverlappedSteps, AFailedStepTakesNothingThatCameBefore) {
     }
     expect_same_completions(engine.generate(requests_of_every_ending()), want);
   }
+}
+
+TEST(OverlappedSteps, PiecesComeAfterAStepThatHadNoTime) {
+  std::shared_ptr<Response> response;
+  std::vector<size_t> seen;  // tokens, by the time that a step begins
+  size_t tokens = 0;
+  auto engine = on_device({.has_time = false, .at_step = [&](int) {
+                             for (StreamEvent event; response->try_next(event) == StreamState::kEvent;)
+                               tokens += event.token_ids.size();
+                             seen.push_back(tokens);
+                           }});
+  auto request = greedy_request(random_prompt(20, 1), 5);
+  request.sampling.logprobs.reset();
+  auto admitted = engine.read(std::move(request));
+  response = admitted.response;
+  ASSERT_TRUE(engine.core().add_requests({&admitted, 1}).ok());
+  response->wait();
+  EXPECT_EQ(seen, (std::vector<size_t>{0, 0, 1, 2, 3}));
 }
 
 TEST(OverlappedSteps, AllocateNothing) {
