@@ -87,19 +87,24 @@ TEST_P(TinyGoldenTest, EqualsTransformersAndPeft) {
               std::string(CHORAL_TEST_DATA) + "/lora");
 }
 
-int layers_of(const std::string& model) {
+nlohmann::json config_of(const std::string& model) {
   nlohmann::json config;
   std::ifstream(std::string(CHORAL_TEST_DATA) + "/models/" + model + "/config.json") >> config;
-  return config.at("num_hidden_layers").get<int>();
+  return config;
 }
 
 // x rounded to 16 bits for each product. A rounding moves an element by 2^-8 of itself at most, and a product's sums, the errors
 // of whose terms have any sign, by no more of their own size. Four products of a layer follow each other, and the head: their
-// errors add up as independent ones do.
+// errors add up as independent ones do. A router that is nearly undecided chooses other experts, which no such bound covers.
 TEST_P(TinyGoldenTest, By16BitsOfXIsWithinTheirRounding) {
   const std::string model = GetParam();
+  const auto config = config_of(model);
+  for (const char* experts : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    if (config.contains(experts)) GTEST_SKIP() << "a mixture of experts";
+  }
   check_model({.model = std::string(CHORAL_TEST_DATA) + "/models/" + model, .activations = "16bit", .strict = true, .threads = 2},
-              "tiny.jsonl", model, std::string(CHORAL_TEST_DATA) + "/lora", kRoundingTo16 * std::sqrt(4 * layers_of(model) + 1));
+              "tiny.jsonl", model, std::string(CHORAL_TEST_DATA) + "/lora",
+              kRoundingTo16 * std::sqrt(4 * config.at("num_hidden_layers").get<int>() + 1));
 }
 
 // A model's folder in which some files are others of it: (name, file in its place).
