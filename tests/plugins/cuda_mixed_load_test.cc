@@ -30,16 +30,17 @@ class CudaMixedLoadTest : public PluginTest {
 
   void go_through(LLM& llm, int round, std::mt19937& random) {
     const auto below = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
+    const auto prompt = [&](int length) { return engine::random_prompt(length, static_cast<uint32_t>(random())); };
     const auto specs = adapters_of(round);
     for (const auto& spec : specs) EXPECT_TRUE(llm.load_adapter(spec).ok());
     std::vector<Request> requests;
     for (int i = 0; i < kRequests; ++i) {
-      auto request = engine::greedy_request(engine::random_prompt(1 + below(60), random()), 1 + below(12));
+      auto request = engine::greedy_request(prompt(1 + below(60)), 1 + below(12));
       if (below(4) != 0) request.adapters = {{specs[static_cast<size_t>(below(kAdapters))].name}};
       if (below(3) == 0) request.sampling.temperature = 0.8F, request.sampling.seed = random();
       requests.push_back(std::move(request));
     }
-    auto left = llm.submit(engine::greedy_request(engine::random_prompt(30, random()), 400));
+    auto left = llm.submit(engine::greedy_request(prompt(30), 400));
     ASSERT_TRUE(left.ok()) << left.status().to_string();
     for (const auto& output : llm.generate(std::move(requests))) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
     (*left)->cancel();
