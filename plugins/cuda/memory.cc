@@ -61,8 +61,6 @@ cudaError_t Memory::free_bytes(uint64_t* free, uint64_t* total) const {
   return cudaSuccess;
 }
 
-cudaError_t Memory::most_bytes(uint64_t* most) const {
-  return cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemHigh, most);
-}
+cudaError_t Memory::most_bytes(uint64_t* most) const { return cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemHigh, most); }
 
 }  // namespace choral_cuda

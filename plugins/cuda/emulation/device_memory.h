@@ -1,5 +1,6 @@
 // The memory of the emulated device: a range of addresses that faults whoever touches it, but for the time of a piece of queued
-// work. What is taken is noise at its ends and what lay there between, what is given back becomes noise. Under the runtime's lock.
+// work. What is taken is noise at its ends and what lay there between, what is given back becomes noise. Under the runtime's
+// lock.
 #pragma once
 
 #include <cstdint>
