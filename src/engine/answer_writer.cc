@@ -115,6 +115,7 @@ void AnswerWriter::hand_out() {
   }
   handed_.clear();
 }
+
 void AnswerWriter::embed(EngineRequest& request, std::span<const float> embedding) {
   auto unit = normalized(embedding);
   if (!unit.ok()) return fail(request, std::move(unit).status());

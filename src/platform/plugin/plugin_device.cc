@@ -46,8 +46,8 @@ Result<std::optional<DeviceMemory>> PluginDevice::memory() const {
   return std::optional(DeviceMemory{static_cast<int64_t>(free), static_cast<int64_t>(total)});
 }
 
-Status PluginDevice::copy(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
-                          int64_t rows) {
+choral_copy copy_of_rows(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
+                         int64_t rows) {
   auto copy = with_header<choral_copy>();
   copy.kind = kind;
   copy.to = to;
@@ -56,6 +56,12 @@ Status PluginDevice::copy(int32_t kind, void* to, int64_t to_pitch, const void* 
   copy.from_pitch = from_pitch;
   copy.row_bytes = row_bytes;
   copy.rows = rows;
+  return copy;
+}
+
+Status PluginDevice::copy(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
+                          int64_t rows) {
+  const auto copy = copy_of_rows(kind, to, to_pitch, from, from_pitch, row_bytes, rows);
   if (kind != CHORAL_DEVICE_TO_HOST) return take_status(plugin_->memory.copy(handle_, stream_, &copy));
   const double begin = now_s();
   Status copied = take_status(plugin_->memory.copy(handle_, stream_, &copy));

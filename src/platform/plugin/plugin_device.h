@@ -14,6 +14,10 @@
 
 namespace choral::platform {
 
+// What a device's copy is called with.
+choral_copy copy_of_rows(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
+                         int64_t rows);
+
 class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
  public:
   // `pool` outlives the device.

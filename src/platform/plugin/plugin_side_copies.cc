@@ -12,14 +12,7 @@ class PluginSideCopies : public SideCopies {
 
   Status copy(std::byte* to, int64_t to_pitch, const std::byte* from, int64_t from_pitch, int64_t row_bytes,
               int64_t rows) override {
-    auto copy = with_header<choral_copy>();
-    copy.kind = CHORAL_HOST_TO_DEVICE;
-    copy.to = to;
-    copy.to_pitch = to_pitch;
-    copy.from = from;
-    copy.from_pitch = from_pitch;
-    copy.row_bytes = row_bytes;
-    copy.rows = rows;
+    const auto copy = copy_of_rows(CHORAL_HOST_TO_DEVICE, to, to_pitch, from, from_pitch, row_bytes, rows);
     return take_status(memory().copy(device_->handle(), stream_, &copy)).while_("copy beside the step");
   }
   Status finish() override {
