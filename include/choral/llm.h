@@ -128,6 +128,15 @@ struct AdapterInfo {
   std::vector<std::string> notes;  // what to know about it: that it was made for another base
 };
 
+// What leads to an adapter. Of an AdapterInfo these stay as they are while its name stands for what it does.
+struct AdapterName {
+  std::string name;
+  int id = 0;
+  std::string path;
+};
+using AdapterNameList = std::vector<std::shared_ptr<const AdapterName>>;
+using AdapterNames = std::shared_ptr<const AdapterNameList>;
+
 // Layers of one name, apart from their number, that are stored and multiplied alike.
 struct LayerForms {
   std::string layers;  // "model.layers.*.mlp.down_proj"
@@ -277,6 +286,11 @@ class CHORAL_API LLM {
   // when the budget for adapters does not allow it; a load's own error when its files are bad.
   virtual Status pin_adapter(std::string_view name, bool pinned) = 0;
   virtual std::vector<AdapterInfo> adapters() const = 0;  // sorted by name
+  // The one of that name; none when there is none, or when it lies in the adapter root and no request named it yet.
+  virtual std::optional<AdapterInfo> adapter(std::string_view name) const = 0;
+  // The names of adapters(), sorted. The same list until a name comes, goes or stands for something else: asking costs nothing,
+  // however many there are.
+  virtual AdapterNames adapter_names() const = 0;
 
   virtual const ModelInfo& info() const = 0;
   // What the device took up or gave up since load(), each with its reason: an operator that failed and is the CPU's now, a

@@ -112,6 +112,8 @@ class Engine : public LLM {
   }
   Status pin_adapter(std::string_view name, bool pinned) override { return registry_->pin(name, pinned); }
   std::vector<AdapterInfo> adapters() const override { return registry_->list(); }
+  std::optional<AdapterInfo> adapter(std::string_view name) const override { return registry_->find_info(name); }
+  AdapterNames adapter_names() const override { return registry_->names(); }
 
  private:
   Result<AdmittedRequest> read(Request request);

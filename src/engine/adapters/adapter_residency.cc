@@ -41,15 +41,13 @@ bool AdapterResidency::take_changes() {
   return any;
 }
 
-// Looks only when versions ended: until then, each content has those that it had.
+// Looks only at contents whose versions ended: until then, each has those that it had.
 void AdapterResidency::drop_unnamed() {
-  const uint64_t ends = registry_.ended_versions();
-  if (std::exchange(seen_ends_, ends) == ends) return;
-  contents_.review([this](const AdapterContent& content) {
-    pins_.review(content);
+  while (const auto content = registry_.take_ended_content()) {
+    pins_.review(*content);
     // A live request and a load each keep a version.
-    if (content.versions.empty()) memory_.remove(content.id);
-  });
+    if (!contents_.review(*content)) memory_.remove(content->id);
+  }
 }
 
 void AdapterResidency::settle_pins() {
@@ -71,6 +69,7 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
       memory_.add(version.content->id, packed->size_bytes());
     }
     version.content->versions.push_back(loaded.version);
+    version.info->share(version.content->place);
   }
   AdapterContent& content = *version.content;
   CHORAL_CHECK(content.digest == packed->digest(), "a version of an adapter has one content");
@@ -283,16 +282,7 @@ bool AdapterResidency::in_memory(const AdapterVersion& version) const {
 
 // What AdapterMemory has of it, for those who list adapters.
 void AdapterResidency::publish(const AdapterContent& content) {
-  const auto state = memory_.resident(content.id) ? AdapterState::kResident : AdapterState::kOnDisk;
-  const int holders = memory_.holders(content.id);
-  for (const auto& weak : content.versions) {
-    const auto version = weak.lock();
-    if (version == nullptr) continue;
-    registry_.update(*version, [&](AdapterInfo& info) {
-      info.state = state;
-      info.in_use = holders;
-    });
-  }
+  content.place->set(memory_.resident(content.id) ? AdapterState::kResident : AdapterState::kOnDisk, memory_.holders(content.id));
 }
 
 }  // namespace choral::engine

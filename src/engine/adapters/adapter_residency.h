@@ -80,7 +80,6 @@ class AdapterResidency : public sched::AdapterGate {
   std::vector<LoadedAdapter> loaded_;
   std::vector<lora::AdapterId> loads_wanted_, drops_wanted_;  // carry_out()'s own
   bool may_be_stranded_ = false;
-  uint64_t seen_ends_ = 0;  // of versions
   int64_t loads_ = 0;
 };
 

@@ -19,13 +19,6 @@ Json described(const Service& service, const AdapterInfo& a) {
   return entry;
 }
 
-std::optional<AdapterInfo> find_adapter(const LLM& llm, std::string_view name) {
-  for (auto& adapter : llm.adapters()) {
-    if (adapter.name == name) return std::move(adapter);
-  }
-  return std::nullopt;
-}
-
 // 404 when there is none of that name.
 void unknown_adapter(Service& service, const Exchange& e, const std::string& name) { e->respond(service.unknown_model(name)); }
 
@@ -66,7 +59,7 @@ void load(Service& service, LLM& llm, const Exchange& e, const LoadAdapterCall& 
   }
   if (!loaded.ok()) return e->respond(service.error(loaded, "lora_path"));
   service.metrics()->adapter_loaded(now_s() - begin);
-  const auto now = find_adapter(llm, call.name);
+  const auto now = llm.adapter(call.name);
   if (auto* const registered = service.registered()) {
     const Status kept = registered->put({.name = call.name,
                                          .path = *place,
@@ -103,7 +96,7 @@ void pin(Service& service, LLM& llm, const Exchange& e, const std::string& name,
     const Status kept = registered->set_pinned(name, pinned);
     if (!kept.ok()) return e->respond(service.error(Status(kept).while_("the pin will not be there after a restart")));
   }
-  const auto adapter = find_adapter(llm, name);
+  const auto adapter = llm.adapter(name);
   e->respond(json_response(dumped(adapter ? described(service, *adapter) : Json::object())));
 }
 

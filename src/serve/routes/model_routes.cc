@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "serve/http/error_response.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/json.h"
@@ -23,7 +25,7 @@ void list_models(Service& service, const Exchange& exchange) {
   service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
     Json data = Json::array();
     for (const auto& name : service.base_names()) data.push_back(card(service, llm, name, service.base_names().front(), nullptr));
-    for (const auto& adapter : service.adapter_names()) data.push_back(adapter_card(service, llm, adapter));
+    for (const auto& adapter : *service.adapter_names()) data.push_back(adapter_card(service, llm, adapter));
     e->respond(json_response(dumped({{"object", "list"}, {"data", std::move(data)}})));
   });
 }
@@ -32,10 +34,9 @@ void get_model(Service& service, const Exchange& exchange, std::string_view id) 
   service.with_model(exchange, [&service, id = std::string(id)](LLM& llm, const Exchange& e) {
     const std::string_view name = adapter_named(id, service.base_names());
     if (name.empty()) return e->respond(json_response(dumped(card(service, llm, id, service.base_names().front(), nullptr))));
-    for (const auto& adapter : service.adapter_names()) {
-      if (adapter == name) return e->respond(json_response(dumped(adapter_card(service, llm, adapter))));
-    }
-    e->respond(service.unknown_model(id));
+    const auto names = service.adapter_names();
+    if (!std::binary_search(names->begin(), names->end(), name)) return e->respond(service.unknown_model(id));
+    e->respond(json_response(dumped(adapter_card(service, llm, std::string(name)))));
   });
 }
 

@@ -129,14 +129,13 @@ void Service::keep_seen(const LLM& llm) {
 Status Service::watch_root(LLM& llm) {
   CHORAL_TRY(watcher_, RootWatcher::start({.root = options_.adapter_root}, [&llm](const RootChange& change) {
                if (change.kind != RootChange::Kind::kVanished) return;
-               for (const auto& adapter : llm.adapters()) {
-                 if (adapter.name != change.name || adapter.path != change.path) continue;
-                 const Status gone = llm.unload_adapter(change.name);
-                 if (!gone.ok()) CHORAL_LOG(kWarn, "adapter '{}' has vanished and stays: {}", change.name, gone.message());
-               }
+               const auto known = llm.adapter(change.name);
+               if (!known || known->path != change.path) return;
+               const Status gone = llm.unload_adapter(change.name);
+               if (!gone.ok()) CHORAL_LOG(kWarn, "adapter '{}' has vanished and stays: {}", change.name, gone.message());
              }));
   if (const std::string note = watcher_->note(); !note.empty()) CHORAL_LOG(kWarn, "--adapter-root: {}", note);
-  for (const auto& [name, why] : watcher_->faults()) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
+  for (const auto& [name, why] : *watcher_->faults()) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
   return {};
 }
 
@@ -215,12 +214,12 @@ std::string Service::metrics_text() {
 std::vector<AdapterInfo> Service::all_adapters() const {
   std::map<std::string, AdapterInfo> all;
   if (watcher_) {
-    for (const auto& [name, path] : watcher_->adapters()) {
+    for (const auto& [name, path] : *watcher_->adapters()) {
       AdapterInfo& info = all[name];
       info.name = name;
       info.path = path;
     }
-    for (const auto& [name, why] : watcher_->faults()) {
+    for (const auto& [name, why] : *watcher_->faults()) {
       AdapterInfo& info = all[name];
       info.name = name;
       info.state = AdapterState::kFailed;
@@ -233,13 +232,22 @@ std::vector<AdapterInfo> Service::all_adapters() const {
   return sorted;
 }
 
-std::vector<std::string> Service::adapter_names() const {
-  std::set<std::string> names;
-  for (const auto& adapter : llm()->adapters()) names.insert(adapter.name);
-  if (watcher_) {
-    for (const auto& found : watcher_->adapters()) names.insert(found.name);
+std::shared_ptr<const std::vector<std::string>> Service::adapter_names() const {
+  const AdapterNames by_engine = llm()->adapter_names();
+  const RootWatcher::Adapters by_root = watcher_ ? watcher_->adapters() : nullptr;
+  const std::lock_guard lock(lists_mutex_);
+  if (names_ != nullptr && named_by_engine_ == by_engine && named_by_root_ == by_root) return names_;
+  auto names = std::make_shared<std::vector<std::string>>();
+  for (const auto& adapter : *by_engine) names->push_back(adapter->name);
+  if (by_root != nullptr) {
+    for (const auto& found : *by_root) names->push_back(found.name);
   }
-  return {names.begin(), names.end()};
+  std::sort(names->begin(), names->end());
+  names->erase(std::unique(names->begin(), names->end()), names->end());
+  named_by_engine_ = by_engine;
+  named_by_root_ = by_root;
+  names_ = std::move(names);
+  return names_;
 }
 
 ToolSetting Service::tool_setting(const LLM& llm) const {
@@ -292,11 +300,19 @@ void Service::set_base_adapters(std::vector<AdapterUse> adapters) {
 
 std::string Service::without_paths(std::string text) const {
   if (const LLM* const engine = llm(); engine != nullptr && text.find('/') != text.npos) {
-    for (const auto& adapter : engine->adapters()) replace_all(text, adapter.path, "its folder");
+    text = hidden_paths(*engine)->hide(text, "its folder");
     replace_all(text, engine->info().path, "the model");
   }
   replace_all(text, options_.adapter_root, "the adapters' folder");
   return without_absolute_paths(text);
+}
+
+std::shared_ptr<const HiddenPaths> Service::hidden_paths(const LLM& llm) const {
+  const AdapterNames now = llm.adapter_names();
+  const std::lock_guard lock(lists_mutex_);
+  if (placed_by_engine_ != now) hidden_paths_ = std::make_shared<const HiddenPaths>(now);
+  placed_by_engine_ = now;
+  return hidden_paths_;
 }
 
 ApiError Service::explain(const Status& status) const {
@@ -325,16 +341,19 @@ Result<std::string> Service::adapter_path(const std::string& given) const {
 
 HttpResponse Service::unknown_model(std::string_view model) const {
   if (watcher_) {
-    const std::string_view wanted = adapter_named(model, options_.base_names);
-    for (const auto& [name, why] : watcher_->faults()) {
-      if (name == wanted)
-        return error(not_found("'{}' lies in the adapters' folder, but cannot be used: {}", name, why.message()), "model");
+    const auto faults = watcher_->faults();
+    if (const auto fault = faults->find(adapter_named(model, options_.base_names)); fault != faults->end()) {
+      return error(not_found("'{}' lies in the adapters' folder, but cannot be used: {}", fault->first, fault->second.message()),
+                   "model");
     }
   }
-  std::vector<std::string> known = options_.base_names;
-  for (auto& name : adapter_names()) known.push_back(std::move(name));
   const std::string name(model.substr(0, 128));
-  const std::string nearest = nearest_name(name, known);
+  NearestName near(name);
+  if (hints_.take()) {
+    for (const auto& base : options_.base_names) near.consider(base);
+    for (const auto& adapter : *adapter_names()) near.consider(adapter);
+  }
+  const std::string& nearest = near.best();
   return error_response(
       {.status = 404,
        .message = fmt::format("the model '{}' does not exist here{}; GET /v1/models lists the base and its adapters", name,

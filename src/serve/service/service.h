@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "engine/adapters/adapter_hints.h"
 #include "serve/adapters/registered_adapters.h"
 #include "serve/adapters/root_watcher.h"
 #include "serve/http/allowed_hosts.h"
@@ -19,6 +20,7 @@
 #include "serve/keys/queue_shares.h"
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
+#include "serve/service/hidden_paths.h"
 #include "serve/service/live_answer.h"
 #include "serve/service/time_limits.h"
 #include "serve/service/work_queue.h"
@@ -111,8 +113,9 @@ class Service : private LiveAnswer::Owner {
   Metrics* metrics() const { return metrics_.get(); }
   // Those of the engine, and what lies in the adapter root and was never asked for, or cannot be. Sorted by name.
   std::vector<AdapterInfo> all_adapters() const;
-  // What a request may name, whether it ever did: those of the engine and those that lie in the adapter root. Sorted.
-  std::vector<std::string> adapter_names() const;
+  // What a request may name, whether it ever did: those of the engine and those that lie in the adapter root. Sorted; the same
+  // list until a name comes or goes.
+  std::shared_ptr<const std::vector<std::string>> adapter_names() const;
 
   void start(Exchange exchange, LiveRequest request, std::unique_ptr<AnswerForm> form, bool is_streamed);
   void abort_all(const Status& status);
@@ -128,6 +131,7 @@ class Service : private LiveAnswer::Owner {
   void run(WorkQueue& queue, Exchange exchange, Work work);
   Result<QueueShares::Place> place_of(LLM& llm, std::string_view key, int64_t answers);
   HttpResponse refusal(Rejection reason, const Status& status, double retry_after_s);
+  std::shared_ptr<const HiddenPaths> hidden_paths(const LLM& llm) const;
   void reload_registered(LLM& llm);
   void keep_seen(const LLM& llm);
   Status watch_root(LLM& llm);
@@ -145,11 +149,19 @@ class Service : private LiveAnswer::Owner {
   std::unique_ptr<RegisteredAdapters> registered_;
   std::unique_ptr<Metrics> metrics_;  // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
+  mutable engine::HintBudget hints_;
   std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<AdapterUse> base_adapters_;
   std::unordered_map<const LiveAnswer*, std::weak_ptr<LiveAnswer>> live_;
+
+  // What was made of lists of adapters, until they change; made by whoever asks first.
+  mutable std::mutex lists_mutex_;
+  mutable AdapterNames named_by_engine_, placed_by_engine_;
+  mutable RootWatcher::Adapters named_by_root_;
+  mutable std::shared_ptr<const std::vector<std::string>> names_;
+  mutable std::shared_ptr<const HiddenPaths> hidden_paths_;
 };
 
 }  // namespace choral::serve
