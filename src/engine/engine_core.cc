@@ -146,14 +146,16 @@ void EngineCore::take_changes() {
     adapters_changed_ = true;
     return;
   }
-  if (!residency_.take_changes()) return;
-  readmit_stranded();
-  retry_parked();
+  residency_.take_changes([this] {
+    readmit_stranded();
+    retry_parked();
+  });
 }
 
 void EngineCore::take_inbox() {
   for (auto& arrival : arrivals_) {
     deadlines_.add(*arrival);
+    scheduler_.note_arrival(*arrival);  // whoever waits for a first load keeps its place
     admit(std::move(arrival));
   }
   arrivals_.clear();

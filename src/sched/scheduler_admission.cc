@@ -10,6 +10,8 @@ namespace {
 // A request waits for a prefix that another is computing when it saves at least so many blocks; fewer are not worth a step's
 // delay.
 constexpr int32_t kWorthWaitingBlocks = 4;
+// Requests that wait for a place and have their adapters fetched meanwhile.
+constexpr int32_t kMostFetchedAhead = 16;
 
 }  // namespace
 
@@ -59,10 +61,7 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
   }
   Request& r = *request;
   r.status = RequestStatus::kWaiting;
-  if (r.arrival == 0) {
-    r.arrival = next_arrival_++;
-    r.last_progress_step = step_;
-  }
+  note_arrival(r);
   r.prompt_count = r.token_count();
   r.max_length = static_cast<int32_t>(std::min<int64_t>(int64_t{r.prompt_count} + r.max_tokens, config_.max_model_len));
   r.tokens.reserve(r.max_length);
@@ -79,10 +78,19 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
 }
 
 void Scheduler::plan_waiting(StepPlan& plan) {
-  bool draining = false;  // the promoted request waits until adapters leave
+  if (gate_ != nullptr) gate_->begin_round();
+  refusals_.clear();
+  const bool draining = admit_waiting(plan);
+  count_overtaking();
+  if (gate_ != nullptr && !draining) prefetch_waiting();
+}
+
+// Whether somebody is waited for until adapters leave.
+bool Scheduler::admit_waiting(StepPlan& plan) {
+  bool draining = false;
   while (running_count() < config_.max_num_seqs && budget_left(plan) > 0) {
     Request* request = waiting_.next(step_);
-    if (request == nullptr) return;
+    if (request == nullptr) break;
     if (draining && !may_pass_drain(*request)) {
       request->deferred_step = step_;
       if (request->adapter_key != kBaseKey) request->share->deferred_step = step_;
@@ -92,14 +100,30 @@ void Scheduler::plan_waiting(StepPlan& plan) {
       case Admission::kAdmitted: break;
       case Admission::kDeferred: break;
       case Admission::kNoAdapterRoom:
-        if (!request->promoted) break;
+        if (!request->promoted && request->share->overtaken < config_.most_overtaking) break;
         draining = true;
         holders_wait_ = std::any_of(waiting_.requests().begin(), waiting_.requests().end(),
                                     [](const Request* other) { return other->holds_adapter; });
         ++stats_.adapter_drains;
         break;
-      case Admission::kNoRoom: return;  // nobody slips past: the first in the queue would starve
+      case Admission::kNoRoom: return draining;  // nobody slips past: the first in the queue would starve
     }
+  }
+  return draining;
+}
+
+// Who took adapters after somebody was refused his came later in the order.
+void Scheduler::count_overtaking() {
+  for (const Refusal& refusal : refusals_) refusal.share->overtaken += adapters_taken_ - refusal.taken_before;
+}
+
+// The next in the order, as long as each has room.
+void Scheduler::prefetch_waiting() {
+  for (int32_t i = 0; i < kMostFetchedAhead; ++i) {
+    Request* request = waiting_.take_candidate(step_);
+    if (request == nullptr) return;
+    const bool needs_none = request->adapter_key == kBaseKey || request->holds_adapter;
+    if (!needs_none && !gate_->prefetch(*request)) return;
   }
 }
 
@@ -125,6 +149,10 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   // Last of all: what is held from here on is held by a request that runs.
   if (const Admission adapter = try_adapter(request); adapter != Admission::kAdmitted) return adapter;
 
+  if (request.adapter_key != kBaseKey) {
+    ++adapters_taken_;
+    request.share->overtaken = 0;
+  }
   waiting_.remove(request);
   cache_.adopt_prefix(request.prefix_chain, match, request.block_tables);
   CHORAL_CHECK(cache_.grow(request.block_tables, cached_tokens, request.token_count()), "free KV blocks were miscounted");
@@ -174,7 +202,10 @@ bool Scheduler::may_pass_drain(const Request& request) const {
 Scheduler::Admission Scheduler::defer_adapter(Request& request, Admission why) {
   request.deferred_step = step_;
   // The others of this adapter would get the same answer; those that hold it are not concerned.
-  if (!request.holds_adapter) request.share->deferred_step = step_;
+  if (!request.holds_adapter) {
+    request.share->deferred_step = step_;
+    refusals_.push_back({request.share, adapters_taken_});
+  }
   ++stats_.adapter_waits;
   return why;
 }

@@ -26,19 +26,18 @@ AdapterResidency::~AdapterResidency() {
   for (const auto& wish : pins_.wishes()) registry_.answer_pin(wish, unavailable("the engine is shutting down"));
 }
 
-bool AdapterResidency::take_changes() {
+void AdapterResidency::take_changes(FunctionRef<void()> on_load) {
   executor_.take_adapters();
   registry_.take_pins(pins_.wishes());  // before the loads, so that no load that was asked for with a wish comes after it
   registry_.take_loaded(loaded_);
   for (auto& loaded : loaded_) {
     take_in(loaded);
-    settle_pins();  // before the next one takes its room
+    settle_pins();  // these two before the next one takes its room
+    on_load();
   }
-  const bool any = !loaded_.empty();
   loaded_.clear();
   settle_pins();
   drop_unnamed();
-  return any;
 }
 
 // Looks only at contents whose versions ended: until then, each has those that it had.
@@ -177,8 +176,6 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
   request.activation_token = activation;
   memory_.join(voice.key, voice.adapters);
   request.voice = &voice;
-  memory_.prefetch(voice.key);  // dropped since their last use: they may come back while the request waits its turn
-  carry_out(&request);
   const auto root = cache::make_prefix_root(identities, request.cache_salt);
   (activation > 0 ? request.activated_root : request.prefix_root) = root;
   return true;
@@ -207,14 +204,14 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   RequestVoice& voice = *request.voice;
   request.adapter_status = failure_of(request);
   if (!request.adapter_status.ok()) return Residency::kFailed;
-  const Residency answer = memory_.acquire(voice.key, request.promoted);
+  const Residency answer = memory_.acquire(voice.key);
   carry_out(&request);
   if (answer == Residency::kFailed) request.adapter_status = too_much(voice.key);
   if (answer != Residency::kResident) return answer;
   if (memory_.holders(voice.key) == 1) {
     const auto placed = register_weights(voice);
     if (placed.ok() && *placed == lora::Readiness::kComing) {
-      memory_.hand_back_claimed(voice.key);
+      memory_.hand_back(voice.key);
       return Residency::kLoading;
     }
     request.adapter_status = placed.status();
@@ -231,6 +228,14 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   }
   for (const auto& term : voice.terms) publish(*term.content);
   return Residency::kResident;
+}
+
+bool AdapterResidency::prefetch(sched::Request& scheduled) {
+  EngineRequest& request = engine_request(scheduled);
+  if (!failure_of(request).ok()) return true;  // acquire() says so
+  const bool had_room = memory_.prefetch(request.voice->key);
+  carry_out(&request);
+  return had_room;
 }
 
 Status AdapterResidency::too_much(lora::AdapterKey key) const {
