@@ -44,7 +44,7 @@ using AdapterBytes = std::map<std::string, std::string, std::less<>>;
 // An adapter by the name that requests use, and where it comes from: a directory in PEFT's form, or a GGUF adapter; or bytes, and
 // then no path.
 struct AdapterSpec {
-  std::string name;
+  std::string name = {};
   std::string path = {};
   bool pinned = false;  // stays in memory, packed
   // Held until the name is unloaded or replaced and its last request ended: what was evicted is read again. Equal bytes, or bytes
