@@ -1,14 +1,10 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <fstream>
-#include <set>
-#include <string>
 
 #include "base/check.h"
 #include "base/checked_math.h"
+#include "base/cpu_share.h"
 #include "base/thread.h"
 
 namespace choral {
@@ -18,13 +14,6 @@ namespace {
 constexpr int kSpins = 4000;
 
 inline void relax() { __builtin_ia32_pause(); }
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 }  // namespace
 
@@ -137,17 +126,6 @@ void ThreadPool::run_worker(int thread) {
   }
 }
 
-int ThreadPool::default_size() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return std::max(1u, std::thread::hardware_concurrency());
-  std::set<std::string> cores;  // one entry a physical core: the list of its SMT siblings
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
-    const auto siblings = first_line("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
-    cores.insert(siblings.empty() ? std::to_string(cpu) : siblings);
-  }
-  return std::max<int>(1, static_cast<int>(cores.size()));
-}
+int ThreadPool::default_size() { return cpu_share().threads(); }
 
 }  // namespace choral

@@ -38,7 +38,7 @@ class ThreadPool {
   // What a body throws (memory that cannot be had) reaches the caller when all threads are out; the rest may be left undone.
   void parallel_for(int64_t n, int64_t grain, Body body);
 
-  // One thread per physical core this process may run on (SMT siblings share one multiplier), at least 1, at most its CPUs.
+  // A thread for each physical core this process may run on (SMT siblings share one multiplier) and has the time of: cpu_share.h.
   static int default_size();
 
  private:
