@@ -60,7 +60,16 @@ class AdaptersTest(program.ProgramTest):
         for flags in (("--lora", OTHER), ("--lora", f"{OTHER}/"), ("--lora-modules", f"loud={OTHER}", f"calm={ADAPTERS / 'calm'}"),
                       ("--lora-modules", as_json), ("--lora", as_json), ("--adapter-root", OTHER.parent)):
             self.assertEqual(self.ids("loud", *flags), wanted, flags)
-        self.assertEqual(self.ids("x", "--lora", f"x={OTHER}"), wanted, "a name is no part of an adapter")
+        for name in ("x", "org/x", "team/a b/x", "a:b+c"):
+            for flag in ("--lora", "--lora-modules"):
+                self.assertEqual(self.ids(name, flag, f"{name}={OTHER}"), wanted, "a name is no part of an adapter")
+        odd = ROOT / "runs/lr=1e-4/loud"
+        odd.parent.mkdir(parents=True)
+        odd.symlink_to(OTHER)
+        self.assertEqual(self.ids("loud", "--lora", odd), wanted, "a path that begins with / has no name before its =")
+        self.assertEqual(self.ids("x", "--lora", f"x={odd}"), wanted)
+        relative = odd.relative_to(ROOT)
+        self.run_fails(3, "generate", MODEL, "-p", "x", "--lora", relative, says=["adapter 'runs/lr' has no 1e-4/loud", "write ./runs/lr=1e-4/loud"], cwd=ROOT)
 
     def test_bad_places(self):
         args = ("generate", MODEL, "-p", "x", "--lora")
