@@ -100,7 +100,7 @@ constexpr std::array kOptions{
     CHORAL_OPTION(adapter_memory_bytes),
     Field<EngineOptions>{"adapters", {}, read_specs},
 };
-constexpr size_t kNotFromJson = 3;  // layer_overrides, platform, on_progress
+constexpr size_t kNotFromJson = 4;  // layer_overrides, platform, adapter_generations, on_progress
 static_assert(kOptions.size() + kNotFromJson == member_count<EngineOptions>(), "a member of EngineOptions is missing");
 #undef CHORAL_OPTION
 #undef CHORAL_FIELD
