@@ -50,6 +50,18 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
   CHORAL_DCHECK(grain > 0, "a chunk has at least one row");
   if (n <= 0) return;
   if (workers_.empty() || n <= grain) return body(0, n, 0);
+  while (busy_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  run_task(n, grain, body);
+}
+
+bool ThreadPool::try_parallel_for(int64_t n, int64_t grain, Body body) {
+  CHORAL_DCHECK(grain > 0, "a chunk has at least one row");
+  if (busy_.exchange(true, std::memory_order_acquire)) return false;
+  if (n > 0) run_task(n, grain, body);
+  return true;
+}
+
+void ThreadPool::run_task(int64_t n, int64_t grain, const Body& body) {
   body_ = &body;
   grain_ = grain;
   for (int t = 0; t < size(); ++t) {
@@ -70,12 +82,10 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
       std::this_thread::yield();
     }
   }
-  if (failed_.load(std::memory_order_relaxed)) rethrow();
-}
-
-void ThreadPool::rethrow() {
-  failed_ = false;
-  std::rethrow_exception(std::exchange(thrown_, nullptr));
+  const std::exception_ptr thrown =
+      failed_.exchange(false, std::memory_order_relaxed) ? std::exchange(thrown_, nullptr) : nullptr;
+  busy_.store(false, std::memory_order_release);
+  if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
 void ThreadPool::help(int thread) {
