@@ -1,5 +1,5 @@
-// What a service manager is told of this process (systemd's Type=notify): a datagram to the socket that NOTIFY_SOCKET names. Nothing
-// where no manager asked for it. Thread-safety: any thread.
+// What a service manager is told of this process (systemd's Type=notify): a datagram to the socket that NOTIFY_SOCKET names.
+// Nothing where no manager asked for it. Thread-safety: any thread.
 #pragma once
 
 #include <string>
