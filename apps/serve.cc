@@ -13,6 +13,7 @@
 #include "interrupts.h"
 #include "output_file.h"
 #include "serve/server.h"
+#include "service_manager.h"
 #include "settings.h"
 
 namespace choral::apps {
@@ -107,6 +108,7 @@ void say_who_answers(const std::vector<AdapterUse>& uses) {
 
 Status run(ServeFlags flags) {
   raise_file_limit();
+  const ServiceManager manager;
   CHORAL_TRY(const auto interrupts, Interrupts::make());
   if (flags.tls.certificate_file.empty() != flags.tls.key_file.empty())
     return invalid_argument("--ssl-certfile and --ssl-keyfile belong together");
@@ -146,7 +148,9 @@ Status run(ServeFlags flags) {
     say_who_answers(acting);
     print_welcome(*server, *llm);
   }
+  manager.tell_ready();
   ending.wait();
+  manager.tell_ending();
   server->set_unready();
   if (flags.unready_s > 0) ending.wait_on(flags.unready_s);
   if (!flags.engine.quiet) say("choral: ending: answers in flight have {:.0f} s; a second signal cuts them off\n", flags.drain_s);
