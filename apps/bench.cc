@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/machine_facts.h"
 #include "bench_adapters.h"
 #include "bench_report.h"
 #include "command.h"
 #include "engine_flags.h"
-#include "machine_facts.h"
 #include "output_file.h"
 #include "progress.h"
 #include "tools/step_timer.h"

@@ -11,7 +11,6 @@ struct AdapterNameBoard::Entry : AdapterName {
 void AdapterNameBoard::put(const std::string& name, std::shared_ptr<const ShownInfo> shown) {
   auto entry = std::make_shared<Entry>();
   entry->name = name;
-  entry->id = shown->get(&AdapterInfo::id);
   entry->path = shown->get(&AdapterInfo::path);
   entry->shown = std::move(shown);
   const std::lock_guard lock(changes_mutex_);

@@ -183,9 +183,27 @@ void AdapterRegistry::renew(std::string_view name, const std::string& place, boo
   log_refused(std::string(name), refused);
 }
 
+// The generation of what was read, where its name is to stand for it and did not before; else 0.
+Result<int> AdapterRegistry::number_read(const AdapterLoader::Job& job, const AdapterRead& read, bool last) {
+  if (!read.packed.ok() || !read.whole || job.answer != nullptr) return 0;
+  const AdapterVersion& version = *job.version;
+  const std::string digest = to_hex((*read.packed)->digest());
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = names_.find(version.request.lora_name);
+    if (found == names_.end() || version.digest == digest) return 0;
+    if (found->second.coming != job.version && found->second.version != job.version) return 0;
+    if (!last && version.awaited && *version.awaited != read.facts) return 0;  // they are read again
+  }
+  return generations().number_of(version.request.lora_name, digest);
+}
+
 bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool last) {
   AdapterVersion& version = *job.version;
   const std::string key = version.request.lora_name;
+  const std::lock_guard order(order_);
+  const auto generation = number_read(job, read, last);
+  if (!generation.ok()) read.packed = Status(generation.status()).while_(fmt::format("adapter '{}'", key));
   std::unique_lock lock(mutex_);
   const bool outdated = version.awaited && *version.awaited != read.facts;
   version.awaited.reset();
@@ -206,12 +224,12 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
   std::vector<std::string> notes;
   if (read.packed.ok()) {
     if (version.info->get(&AdapterInfo::notes).empty()) notes = read.described.notes;
-    take(std::move(job.version), std::move(read), name, comes, stands);
+    take(std::move(job.version), std::move(read), name, comes, stands, *generation);
   } else {
     const Status& why = read.packed.status();
     if (comes) {
       name->coming = nullptr;
-      if (is_of_files(why)) name->refused = std::move(read.facts);
+      if (generation.ok() && is_of_files(why)) name->refused = std::move(read.facts);
       name->version->info->change([&](AdapterInfo& info) {
         if (info.error != why.to_string()) refused = why;
         info.error = why.to_string();
@@ -220,7 +238,7 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
     } else if (stands && version.was_read()) {
       version.info->change([](AdapterInfo& info) { ++info.errors; });
     } else if (stands) {
-      keep_failure(*name, read.facts, why);
+      keep_failure(*name, generation.ok() ? read.facts : AdapterFacts{}, why);
     }
     ++version.failed_reads;
     loaded_.push_back({std::move(job.version), std::move(read.packed)});
@@ -233,7 +251,8 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
 }
 
 // `version` was read: for the first time, or again. What it held before it holds for good; other contents are another version's.
-void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands) {
+void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands,
+                           int generation) {
   const std::string digest = to_hex((*read.packed)->digest());
   const bool other = version->was_read() && version->digest != digest;
   if (other) {
@@ -254,13 +273,13 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
     info.rank = static_cast<int>((*read.packed)->rank());
     info.own_tokens = static_cast<int>((*read.packed)->own_tokens());
     info.size_bytes = (*read.packed)->size_bytes();
+    if (generation > 0) info.generation = generation;
   });
   loaded_bytes_ += (*read.packed)->size_bytes();
   version->facts = std::move(read.facts);
   if (comes || other) {
     promote(*name, version);
   } else if (stands) {
-    count_generation(*version);
     if (name->refused) version->info->change([](AdapterInfo& info) { info.error.clear(); });
     name->refused.reset();
     name->failed = false;
@@ -271,7 +290,6 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
 // The older version is held by `version` or by what loaded_ has of it, until the engine has taken this in.
 void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> version) {
   const AdapterInfo older = name.version->info->get();
-  count_generation(*version);
   version->info->change([&](AdapterInfo& info) {
     keep_history(older, info);
     if (older.digest == info.digest) keep_counts(older, info);  // the files were written anew with what they held
@@ -284,19 +302,6 @@ void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> versio
   name.version = std::move(version);
   name.coming = nullptr;
   name.refused.reset();
-}
-
-void AdapterRegistry::count_generation(AdapterVersion& version) {
-  if (generations_.size() > names_.size() + 2 * config_.max_root_names) {
-    std::erase_if(generations_, [this](const auto& entry) {
-      const bool forgotten = !names_.contains(entry.first);
-      if (forgotten) generation_floor_ = std::max(generation_floor_, entry.second.number);
-      return forgotten;
-    });
-  }
-  auto& last = generations_.try_emplace(version.request.lora_name, Generation{generation_floor_, ""}).first->second;
-  if (last.digest != version.digest) last = {last.number + 1, version.digest};
-  version.info->change([&](AdapterInfo& info) { info.generation = last.number; });
 }
 
 // From now on the name is only told. A shortage is forgotten by the next request, which looks anew.
