@@ -205,7 +205,7 @@ Status Engine::load_adapters(const EngineOptions& options) {
 void Engine::describe(const ExecutorFacts& facts) {
   info_.name = files_.name;
   info_.path = files_.path;
-  info_.is_gguf = files_.path.ends_with(".gguf");
+  info_.is_gguf = files_.is_gguf;
   info_.architecture = architecture_of(files_.config);
   info_.parameters = facts.parameters;
   info_.weight_bytes = facts.weight_bytes;
