@@ -141,7 +141,12 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--uds", http.unix_path, "listen on this unix socket too", "PATH");
   option("-a,--served-model-name,--alias", flags.server.base_names, "what requests call the base (the model's name)", "NAME");
   option("--allowed-hosts", flags.server.allowed_hosts,
-         "names in the Host header of requests, with commas, * for any (on loopback: this machine's; else any)", "NAMES")
+         "names in the Host and Origin headers of requests, with commas, * for any (on loopback: this machine's; else any Host)",
+         "NAMES")
+      ->delimiter(',');
+  option("--trusted-proxies", http.trusted_proxies,
+         "networks, with commas, of proxies whose X-Forwarded-For says whom a request comes from; unix: the socket's (none)",
+         "NETWORKS")
       ->delimiter(',');
   option("--ssl-certfile", flags.tls.certificate_file,
          "TLS: the certificate and its chain, PEM; read again at SIGHUP, as its key", "FILE");

@@ -228,7 +228,7 @@ class OthersTest(unittest.TestCase):
         for stream in (True, False):
             with socket.create_connection(("127.0.0.1", SERVER.port), timeout=served.LONG) as client:
                 body = json.dumps({"prompt": "x", "max_tokens": 200, "ignore_eos": True, "stream": stream, "n": 64}).encode()
-                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 if stream:
                     client.recv(1000)
             # Another request is answered while what was left would have computed for long.

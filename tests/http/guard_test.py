@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Keys, limits, metrics, and what survives a restart: guard_test.py CHORAL [unittest arguments]."""
 
+import contextlib
+import datetime
 import hashlib
 import json
 import os
@@ -102,6 +104,58 @@ class GuardTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("--allowed-hosts", done.stderr)
 
+    def test_pages_of_other_sites_get_nothing(self):
+        """Any page may post to 127.0.0.1, and a body of text/plain needs no leave."""
+        server = self.start("--api-key", USER)
+        for path, body in (("/health", None), ("/v1/models", None), ("/v1/completions", SHORT), ("/nothing", None)):
+            for origin in ("http://evil.example", "null"):
+                status, _, answer = server.call("POST" if body else "GET", path, body, {"Origin": origin, "X-Api-Key": USER})
+                self.assertEqual((status, answer["error"]["code"]), (403, "origin_not_allowed"), (path, origin))
+        self.assertIn("--allowed-hosts", answer["error"]["message"])
+        for origin in ("http://localhost:3000", f"http://127.0.0.1:{server.port}"):
+            self.assertEqual(server.call("POST", "/v1/completions", SHORT, {"Origin": origin, "X-Api-Key": USER})[0], 200, origin)
+        other = self.start("--allowed-hosts", "chat.example.com")
+        self.assertEqual(other.call("POST", "/v1/completions", SHORT, {"Origin": "https://chat.example.com"})[0], 200)
+
+    def test_bodies_say_that_they_are_json(self):
+        server = self.start()
+        body = json.dumps(SHORT)
+        for kind in ("application/json", "Application/JSON; charset=utf-8", "application/json;charset=utf-8", "application/vnd.x+json"):
+            self.assertEqual(server.call("POST", "/v1/completions", body, {"Content-Type": kind})[0], 200, kind)
+        for path in ("/v1/completions", "/tokenize", "/v1/load_lora_adapter"):
+            for kind in ("text/plain", "application/x-www-form-urlencoded", "", "application/jsonx", "text/plain; application/json"):
+                status, _, answer = server.call("POST", path, body, {"Content-Type": kind})
+                self.assertEqual((status, answer["error"]["code"]), (415, "unsupported_media_type"), (path, kind))
+        self.assertIn("-H 'Content-Type: application/json'", answer["error"]["message"])
+        with contextlib.closing(server.connection()) as connection:
+            connection.request("POST", "/v1/completions", body=body)
+            answer = connection.getresponse()
+            self.assertEqual((answer.status, b"has no Content-Type" in answer.read()), (415, True))
+
+    def test_who_comes_through_a_proxy_is_not_on_this_machine(self):
+        """Without keys whoever is on this machine changes adapters; through its proxy comes all the world."""
+        load = {"lora_name": "late", "lora_path": str(FILES.root / "one")}
+        server = self.start()
+        for header in ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"):
+            for path in ("/v1/load_lora_adapter", "/v1/pin_lora_adapter", "/lora-adapters"):
+                status, _, answer = server.call("POST", path, load, {header: "127.0.0.1"})
+                self.assertEqual((status, answer["error"]["code"]), (403, "permission_denied"), (header, path))
+            self.assertEqual(server.call("POST", "/v1/completions", SHORT, {header: "127.0.0.1"})[0], 200)
+        self.assertIn("--admin-api-key", answer["error"]["message"])
+        self.assertEqual(server.call("POST", "/v1/load_lora_adapter", load)[0], 200)
+        told = self.start("--trusted-proxies", "127.0.0.0/8,unix")
+        self.assertEqual(told.call("POST", "/v1/load_lora_adapter", load)[0], 403, "its proxies say nothing of themselves")
+        self.assertEqual(told.call("GET", "/version", headers={"X-Forwarded-For": "192.0.2.1, 203.0.113.7"})[0], 200)
+        told.stop()
+        self.assertTrue(any("203.0.113.7 GET /version 200" in line for line in told.said), told.said)
+        with_keys = self.start("--admin-api-key", ADMIN)
+        headers = {"X-Api-Key": ADMIN, "X-Forwarded-For": "203.0.113.7"}
+        self.assertEqual(with_keys.call("POST", "/v1/load_lora_adapter", load, headers)[0], 200)
+        done = subprocess.run([served.CHORAL, "serve", str(FILES.model), "--port", "0", "--trusted-proxies", "10.0.0.0/33"],
+                              capture_output=True, text=True, timeout=served.LONG)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--trusted-proxies", done.stderr)
+
     # --- TLS ---
 
     def test_a_hang_up_while_it_starts_is_heard(self):
@@ -194,7 +248,7 @@ class GuardTest(unittest.TestCase):
         server = self.start("--api-key", USER, "--tokens-per-second-per-key", "1")
         body = json.dumps({"prompt": "Hello", "best_of": 2, "n": 1, "max_tokens": 2000, "ignore_eos": True})
         connection = server.connection()
-        connection.request("POST", "/v1/completions", body=body, headers={"Authorization": f"Bearer {USER}"})
+        connection.request("POST", "/v1/completions", body=body, headers={"Authorization": f"Bearer {USER}", **served.JSON})
         end = time.monotonic() + served.LONG
         made = re.compile(r"^vllm:generation_tokens_total\{.*\} (\d+)$", re.M)
         while int(made.search(server.call("GET", "/metrics", headers={"X-Api-Key": USER})[2])[1]) < 200 and time.monotonic() < end:
@@ -213,7 +267,8 @@ class GuardTest(unittest.TestCase):
 
         def send(key, **body):
             connections.append(server.connection())
-            connections[-1].request("POST", "/v1/completions", body=json.dumps({"prompt": "x", **body}), headers={"X-Api-Key": key})
+            connections[-1].request("POST", "/v1/completions", body=json.dumps({"prompt": "x", **body}),
+                                    headers={"X-Api-Key": key, **served.JSON})
 
         def wait_for(wanted, **of):
             """Until the gauge or counter has the value."""

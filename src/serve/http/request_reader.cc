@@ -22,7 +22,9 @@ void RequestReader::begin() {
   parser_.emplace(server_->limits);
   HttpRequest& request = parser_->request();
   request.peer = peer_.text;
+  request.payer = peer_.host;
   request.loopback = peer_.loopback;
+  request.unix_socket = !peer_.tcp && peer_.loopback;
   request.tls = tls_;
   charge_ = std::make_unique<BodyCharge>(server_);
   refusal_.reset();
@@ -76,6 +78,7 @@ RequestReader::Step RequestReader::advance() {
 std::optional<RequestReader::Step> RequestReader::check_head() {
   HttpRequest& request = parser_->request();
   request.ids = make_request_ids(request.headers);
+  server_->trusted_proxies.tell_client(peer_, request);
   if (server_->head_check != nullptr) {
     std::optional<HttpResponse> refusal;
     if (!contained("the check of a request's head", [&] { refusal = server_->head_check(request); })) {

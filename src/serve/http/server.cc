@@ -289,6 +289,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
                                                       HttpRefusalObserver on_refusal) {
   auto state = std::make_shared<ServerState>();
   state->limits = options.limits;
+  CHORAL_TRY(state->trusted_proxies, TrustedProxies::make(options.trusted_proxies));
   state->handler = std::move(handler);
   state->head_check = std::move(head_check);
   state->on_refusal = std::move(on_refusal);

@@ -30,7 +30,8 @@ struct HttpServerOptions {
   std::string unix_path;           // empty: no unix socket
   int io_threads = 1;
   HttpLimits limits;
-  std::optional<TlsOptions> tls;  // for TCP; the unix socket is never encrypted
+  std::vector<std::string> trusted_proxies;  // that say whom a request comes from (http/trusted_proxies.h)
+  std::optional<TlsOptions> tls;             // for TCP; the unix socket is never encrypted
 };
 
 // On an I/O thread; must not block. What it throws is logged and answered with 500.

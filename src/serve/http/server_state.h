@@ -11,11 +11,13 @@
 #include "serve/http/fault_boundary.h"
 #include "serve/http/limits.h"
 #include "serve/http/server.h"
+#include "serve/http/trusted_proxies.h"
 
 namespace choral::serve {
 
 struct ServerState {
   HttpLimits limits;
+  TrustedProxies trusted_proxies;
   HttpHandler handler;
   HttpHeadCheck head_check;
   HttpRefusalObserver on_refusal;
