@@ -161,6 +161,9 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--tokens-per-second-per-key", flags.server.key_share.tokens_per_s,
          "prompt and answer, in the mean; a minute's at once; 0 = any number (0)", "N");
   option("--tokens-per-second-per-adapter", flags.server.adapter_share.tokens_per_s, "the same for each adapter (0)", "N");
+  app.add_flag("--share-prefixes", flags.server.share_prefixes,
+               "keys find each other's prompts in the prefix cache, and can tell that they are there")
+      ->group("Server");
   option("--max-num-queued-reqs,--max-waiting", flags.engine.options.max_waiting,
          "requests that may wait; one more gets 429 (4096)", "N");
   option("--max-num-queued-tokens", flags.engine.options.max_waiting_tokens,

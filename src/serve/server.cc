@@ -40,7 +40,9 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
                          .admin_keys = std::move(options.admin_keys),
                          .key_limit = rate_limit(options.key_share),
                          .adapter_limit = rate_limit(options.adapter_share),
-                         .is_loopback = is_loopback(options.http)};
+                         .is_loopback = is_loopback(options.http),
+                         .has_proxies = !options.http.trusted_proxies.empty(),
+                         .shares_prefixes = options.share_prefixes};
   CHORAL_TRY(service.allowed_hosts, AllowedHosts::make(std::move(options.allowed_hosts), service.is_loopback));
   if (!options.tool_call_parser.empty()) {
     CHORAL_TRY(service.tool_format, tool_format_named(options.tool_call_parser));

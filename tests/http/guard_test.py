@@ -282,7 +282,7 @@ class GuardTest(unittest.TestCase):
         wait_for(("num_requests_running", 1))
         for _ in range(15):
             send(USER, **long)
-        wait_for(("admission_rejections_total", 11), reason="key_limit")
+        wait_for(("admission_rejections_total", 11), reason="queue_share")
         wait_for(("num_requests_waiting", 4))  # half of the queue
         send(ADMIN, max_tokens=1)
         wait_for(("num_requests_waiting", 5))
@@ -292,6 +292,49 @@ class GuardTest(unittest.TestCase):
         connections[-1].close()
         status, _, answer = self.ask(server, USER, prompt=["x"] * 5)
         self.assertEqual((status, answer["error"]["code"]), (400, "too_large"))
+
+    def test_one_address_leaves_room_in_the_queue_to_others(self):
+        """Without keys; whoever comes through the proxy is named by it."""
+        server = self.start("--max-num-seqs", "1", "--max-num-queued-reqs", "8", "--trusted-proxies", "127.0.0.1")
+
+        def ask(address, **body):
+            return server.call("POST", "/v1/completions", {**SHORT, **body}, {"X-Forwarded-For": address})
+
+        connection = server.connection()
+        self.addCleanup(connection.close)
+        long = json.dumps({"prompt": "x", "n": 4, "max_tokens": 4000, "ignore_eos": True})
+        connection.request("POST", "/v1/completions", body=long, headers={"X-Forwarded-For": "2001:db8::1", **served.JSON})
+        waiting, end = re.compile(r"^vllm:num_requests_waiting\{.*\} (\d+)$", re.M), time.monotonic() + served.LONG
+        while int(waiting.search(server.call("GET", "/metrics")[2])[1]) != 3:
+            self.assertLess(time.monotonic(), end)
+        status, headers, answer = ask("2001:db8::2", n=4)
+        self.assertEqual((status, headers["Retry-After"]), (429, "1"))
+        self.assertIn("client 2001:db8::/64 has 4 answers in flight", answer["error"]["message"])
+        self.assertRegex(server.call("GET", "/metrics")[2], r'admission_rejections_total\{[^}]*reason="queue_share"[^}]*\} 1\n')
+        self.assertEqual(ask("127.0.0.1, 2001:db8::2", n=4)[0], 429, "what a client writes itself")
+        connection.close()
+        self.assertEqual(ask("203.0.113.7", n=4)[0], 200, "another address finds a place")
+
+    def test_no_key_is_told_what_another_has_asked(self):
+        prompt = "The secret number is 481516 and nobody else may know it. " * 4
+
+        def cached(server, key, **body):
+            status, _, answer = self.ask(server, key, prompt=prompt, **body)
+            self.assertEqual(status, 200)
+            return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        server = self.start("--api-key", USER, "--admin-api-key", ADMIN)
+        self.assertEqual(cached(server, USER), 0)
+        own = cached(server, USER)
+        self.assertGreater(own, 0)
+        self.assertEqual(cached(server, ADMIN), 0)
+        self.assertEqual(cached(server, USER, cache_salt="a"), 0)
+        self.assertEqual(cached(server, ADMIN, cache_salt="a"), 0, "a salt that can be guessed")
+        self.assertEqual(cached(server, USER, cache_salt="a"), own)
+        server = self.start("--api-key", USER, "--admin-api-key", ADMIN, "--share-prefixes")
+        self.assertEqual((cached(server, USER), cached(server, ADMIN)), (0, own))
+        server = self.start()
+        self.assertEqual((cached(server, None), cached(server, None)), (0, own))
 
     def test_times(self):
         server = self.start("--request-timeout", "0.05")

@@ -158,12 +158,14 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
   const auto holder = key_holder(exchange->request());
   const std::string key = holder ? holder->name : "";
   time_limits_.hold(request);
+  // Else usage.cached_tokens, and the time to the first token, would tell each key what others have asked.
+  if (holder && !options_.shares_prefixes) request.cache_salt = fmt::format("{}:{}", holder->salt, request.cache_salt);
   auto verdict = limits_->admit(key, request.adapters, most_tokens(request, prompts, llm.info().max_model_len), now_s());
   if (!verdict.status.ok())
     return refusal(verdict.by_adapter ? Rejection::kAdapterLimit : Rejection::kKeyLimit, verdict.status, verdict.retry_after_s);
   const int64_t answers = request.embedding ? 1 : answers_made(request.sampling);  // to a prompt
-  auto place = place_of(llm, key, answers * std::max<int64_t>(std::ssize(prompts), 1));
-  if (!place.ok()) return refusal(Rejection::kKeyLimit, place.status(), RateLimiter::kMinRetry_s);
+  auto place = place_of(llm, exchange->request(), key, answers * std::max<int64_t>(std::ssize(prompts), 1));
+  if (!place.ok()) return refusal(Rejection::kQueueShare, place.status(), RateLimiter::kMinRetry_s);
   const std::vector<AdapterUse> adapters = request.adapters;
   SamplingParams counted;
   counted.n = request.sampling.n;
@@ -183,10 +185,12 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
   return std::nullopt;
 }
 
-// Where clients are told apart by their keys, each leaves room to others.
-Result<QueueShares::Place> Service::place_of(LLM& llm, std::string_view key, int64_t answers) {
-  if (!keys_->several()) return QueueShares::Place();
-  return shares_.take(key, answers, {.batch = batch_, .waiting = llm.stats().waiting, .most_waiting = most_waiting_});
+// Where clients are told apart, by their keys or else by their addresses, each leaves room to others. On loopback nothing tells.
+Result<QueueShares::Place> Service::place_of(LLM& llm, const HttpRequest& head, std::string_view key, int64_t answers) {
+  const bool by_key = keys_->several();
+  if (!by_key && options_.is_loopback && !options_.has_proxies) return QueueShares::Place();
+  const std::string client = by_key ? fmt::format("key '{}'", key) : fmt::format("client {}", head.payer);
+  return shares_.take(client, answers, {.batch = batch_, .waiting = llm.stats().waiting, .most_waiting = most_waiting_});
 }
 
 HttpResponse Service::refusal(Rejection reason, const Status& status, double retry_after_s) {

@@ -46,6 +46,8 @@ struct ServiceOptions {
   RateLimit adapter_limit = {};
   AllowedHosts allowed_hosts = {};             // names that requests may call the server by
   bool is_loopback = true;                     // nobody else reaches the server
+  bool has_proxies = false;                    // that tell whom a request comes from
+  bool shares_prefixes = false;                // between keys
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
   int readers = 2;                             // threads that read bodies
 };
@@ -126,7 +128,7 @@ class Service : private LiveAnswer::Owner {
 
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
   void run(WorkQueue& queue, Exchange exchange, Work work);
-  Result<QueueShares::Place> place_of(LLM& llm, std::string_view key, int64_t answers);
+  Result<QueueShares::Place> place_of(LLM& llm, const HttpRequest& head, std::string_view key, int64_t answers);
   HttpResponse refusal(Rejection reason, const Status& status, double retry_after_s);
   void reload_registered(LLM& llm);
   void keep_seen(const LLM& llm);
