@@ -14,6 +14,7 @@
 #include "output_file.h"
 #include "serve/server.h"
 #include "settings.h"
+#include "unknown_variables.h"
 
 namespace choral::apps {
 namespace {
@@ -207,6 +208,7 @@ void add_serve(CLI::App& app, Command& command) {
   sub->callback([sub, flags, &command] {
     command.run = [sub, flags] {
       CHORAL_RETURN_IF_ERROR(fill_settings(*sub));
+      warn_of_unknown_variables(*sub);
       return run(std::move(*flags));
     };
   });

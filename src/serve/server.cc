@@ -49,17 +49,24 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   }
   CHORAL_TRY(server->service_, Service::make(std::move(service)));
   Service* const s = server->service_.get();
-  const auto told = [s, log = options.access_log](const AnsweredRequest& answered) {
+  const auto told = [s, log = options.access_log](AnsweredRequest answered) {
     s->note_answer(route_of(answered.request), answered.status);
-    if (log != AccessLog::kOff) say("{}\n", access_line(log, answered));
+    if (log == AccessLog::kOff) return;
+    if (const auto holder = s->key_holder(answered.request)) answered.key = holder->name;
+    say("{}\n", access_line(log, answered));
   };
-  CHORAL_TRY(server->http_,
-             HttpServer::start(
-                 std::move(options.http),
-                 [s, told](std::shared_ptr<HttpExchange> exchange) { route(*s, observed(std::move(exchange), told)); },
-                 [s](const HttpRequest& head) { return check_access(*s, head); },
-                 // Refused before it was a request; how long that took nobody knows.
-                 [told](const HttpRequest& known, int status) { told({.request = known, .status = status}); }));
+  CHORAL_TRY(
+      server->http_,
+      HttpServer::start(
+          std::move(options.http),
+          [s, told](std::shared_ptr<HttpExchange> exchange) {
+            route(*s, std::make_shared<ObservedExchange>(std::move(exchange), told));
+          },
+          [s](const HttpRequest& head) { return check_access(*s, head); },
+          // Refused before it was a request; how long that took nobody knows.
+          [told](const HttpRequest& known, const HttpResponse& refusal) {
+            told({.request = known, .status = refusal.status, .begin_unix_s = unix_s(), .notes = {.reason = refusal.reason}});
+          }));
   return server;
 }
 

@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -44,6 +45,12 @@ class GuardTest(unittest.TestCase):
     def ask(self, server, key=None, path="/v1/completions", **body):
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return server.call("POST", path, {**SHORT, **body} if path == "/v1/completions" else body, headers)
+
+    def key_file(self, name):
+        path = FILES.folder / name
+        path.write_text(f"alice:{hashlib.sha256(USER.encode()).hexdigest()}\nops:{hashlib.sha256(ADMIN.encode()).hexdigest()} admin\n")
+        os.chmod(path, 0o600)
+        return path
 
     # --- keys ---
 
@@ -424,6 +431,62 @@ class GuardTest(unittest.TestCase):
 
     # --- what it says of itself ---
 
+    def logged(self, server):
+        return [json.loads(line) for line in server.said if line.startswith('{"time"')]
+
+    def test_the_access_log_says_who_used_what(self):
+        server = self.start("--access-log", "json", "--api-key-file", self.key_file("who"), "--adapter-root", FILES.root)
+        secret = "a secret that nobody logs"
+        began = time.time()
+        usage = self.ask(server, USER, model="one", prompt=secret, ignore_eos=True)[2]["usage"]
+        self.ask(server, USER, lora=[{"name": "two", "scale": 0.5}], stream=True)
+        self.assertEqual(self.ask(server, USER, model="nobody")[0], 404)
+        for body, reason in (({"prompt": {"a": secret}}, "invalid_argument: 'prompt'"), ({"n": 0}, "invalid_argument: "),
+                             ({"prompt": secret * 1000}, "fit")):
+            self.assertEqual(self.ask(server, USER, **body)[0], 400, reason)
+        self.assertEqual(server.call("POST", "/v1/completions", '{"prompt": "' + secret, {"X-Api-Key": USER})[0], 400)
+        self.assertEqual(server.call("POST", "/v1/completions", "x", {"X-Api-Key": USER, "Content-Type": "text/plain"})[0], 415)
+        load = {"lora_name": "late", "lora_path": "one"}
+        self.assertEqual(self.ask(server, USER, "/v1/load_lora_adapter", **load)[0], 403)
+        for path in ("load", "pin", "unload"):
+            self.assertEqual(self.ask(server, ADMIN, f"/v1/{path}_lora_adapter", **(load if path == "load" else {"lora_name": "late"}))[0], 200)
+        server.stop()
+        self.assertNotIn("secret", "".join(server.said))
+        first, mixed, unknown, prompt, n, long, broken, form, refused, *changes = self.logged(server)
+        self.assertEqual((first["key"], first["model"], first["adapters"]), ("alice", "one", ["one"]))
+        self.assertEqual([first[name] for name in ("prompt_tokens", "completion_tokens")],
+                         [usage[name] for name in ("prompt_tokens", "completion_tokens")])
+        self.assertEqual(first["cached_tokens"], usage["prompt_tokens_details"]["cached_tokens"])
+        self.assertNotIn("reason", first)
+        when = datetime.datetime.fromisoformat(first["time"].replace("Z", "+00:00")).timestamp()
+        self.assertTrue(began - 1 <= when <= time.time() + 1, first["time"])
+        self.assertEqual((mixed["model"], mixed["adapters"], mixed["completion_tokens"]), ("tiny", ["two"], 3))
+        self.assertEqual((unknown["status"], unknown["model"]), (404, "nobody"))
+        self.assertTrue(unknown["reason"].startswith("model_not_found: the model 'nobody' does not exist"), unknown)
+        self.assertTrue(prompt["reason"].startswith("invalid_argument: 'prompt'"), prompt)
+        self.assertTrue("'n'" in n["reason"] or "n is" in n["reason"], n)
+        self.assertIn("tokens", long["reason"])
+        self.assertIn("not JSON", broken["reason"])
+        self.assertEqual((form["key"], form["reason"].split(":")[0]), ("alice", "unsupported_media_type"))
+        self.assertEqual((refused["key"], refused["reason"].split(":")[0]), ("alice", "permission_denied"))
+        self.assertEqual([(c["key"], c["adapters"], c["path"].split("/")[-1]) for c in changes],
+                         [("ops", ["late"], f"{what}_lora_adapter") for what in ("load", "pin", "unload")])
+
+    def test_the_access_log_says_who_left(self):
+        server = self.start("--access-log", "json")
+        connection = server.connection()
+        connection.request("POST", "/v1/completions", headers=served.JSON,
+                           body=json.dumps({"prompt": "x", "max_tokens": 4000, "ignore_eos": True, "stream": True}))
+        connection.getresponse().readline()
+        connection.sock.shutdown(socket.SHUT_RDWR)
+        connection.close()
+        end = time.monotonic() + served.LONG
+        while not self.logged(server) and time.monotonic() < end:
+            time.sleep(0.01)
+        (left,) = self.logged(server)
+        self.assertEqual(left["reason"].split(":")[0], "cancelled")
+        self.assertGreater(left["completion_tokens"], 0)
+
     def test_the_access_log(self):
         server = self.start("--access-log", "json", "--api-key", USER)
         parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -434,7 +497,7 @@ class GuardTest(unittest.TestCase):
         _, refused, _ = self.ask(server)
         self.assertRegex(refused["X-Request-Id"], "^[0-9a-f]{24}$")
         server.stop()
-        lines = [json.loads(line) for line in server.said if line.startswith('{"peer"')]
+        lines = self.logged(server)
         self.assertEqual([(l["method"], l["path"], l["status"]) for l in lines], [("POST", "/v1/completions", 200), ("POST", "/v1/completions", 401)])
         span = headers["traceparent"].split("-")[2]
         traced = (lines[0]["request_id"], lines[0]["trace_id"], lines[0]["span_id"], lines[0]["parent_span_id"])
@@ -442,6 +505,15 @@ class GuardTest(unittest.TestCase):
         self.assertEqual(lines[1]["request_id"], refused["X-Request-Id"])
         self.assertNotIn("trace_id", lines[1])
         self.assertNotIn("Hello", "".join(server.said[-3:]))
+
+    def test_a_misspelt_variable_is_told(self):
+        names = ("CHORAL_MAX_NUM_SEQ", "CHORAL_MAX_NUM_SEQS", "CHORAL_LOG_LEVEL", "CHORAL_CUDA_GRAPHS", "CHORAL_ZZZ")
+        server = served.Server(FILES.model, env=dict(zip(names, ("8", "8", "info", "0", "1"))))
+        server.stop()
+        told = [line for line in server.said if "is not known and has no effect" in line]
+        self.assertEqual(len(told), 2, told)
+        self.assertIn("CHORAL_MAX_NUM_SEQ is not known and has no effect; did you mean CHORAL_MAX_NUM_SEQS?", "".join(told))
+        self.assertTrue(any(line.endswith("CHORAL_ZZZ is not known and has no effect\n") for line in told), told)
 
     def test_what_it_will_take_is_said_before_it_is_loaded(self):
         server = self.start("--kv-cache-memory", "16M", "--adapter-memory", "32M")

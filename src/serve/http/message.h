@@ -72,6 +72,7 @@ struct HttpResponse {
   // Content-Length, Transfer-Encoding, Connection and Date are the server's own. "Connection: close" asks it to close afterwards.
   Headers headers = {};
   std::string body = {};
+  std::string reason = {};  // of an error, for logs (error_body.h)
 };
 
 // "Not Found"; "Unknown" for a number without a meaning.

@@ -87,7 +87,7 @@ std::optional<RequestReader::Step> RequestReader::check_head() {
     if (refusal) {
       refusal_ = std::move(refusal);
       add_ids(request.ids, refusal_->headers);
-      server_->tell_refusal(request, refusal_->status);
+      server_->tell_refusal(request, *refusal_);
       keep_alive_ = parser_->done() && parser_->keep_alive();  // with a body unread there is no next request
       return Step::kRefused;
     }
@@ -103,7 +103,7 @@ RequestReader::Step RequestReader::refuse(const ApiError& fault) {
   RequestIds& ids = parser_->request().ids;
   if (ids.request.empty()) ids = make_request_ids(parser_->request().headers);  // of as much as there is
   add_ids(ids, refusal_->headers);
-  server_->tell_refusal(parser_->request(), fault.status);
+  server_->tell_refusal(parser_->request(), *refusal_);
   keep_alive_ = false;
   std::string().swap(parser_->request().body);  // nobody will read it, and the connection may live on for a while
   charge_.reset();

@@ -251,10 +251,10 @@ class AsioServer final : public HttpServer {
     unread.peer = peer.text;
     unread.loopback = peer.loopback;
     unread.ids = make_request_ids({});
-    state_->tell_refusal(unread, 503);
-    if (tls) return;
     HttpResponse full =
         error_response({503, "the server has as many connections as it may have: try again soon", "overloaded", ""});
+    state_->tell_refusal(unread, full);
+    if (tls) return;
     add_ids(unread.ids, full.headers);
     const std::string bytes =
         response_head(full.status, full.headers, {BodyEnd::kLength, full.body.size(), 1, false}) + full.body;

@@ -41,8 +41,8 @@ using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;
 using HttpHeadCheck = std::function<std::optional<HttpResponse>(const HttpRequest& head)>;
 
 // Told of each request that the transport or the head check refused, with what is known of it (perhaps nothing but the peer) and
-// the status that is sent: for logs and counters. On an I/O thread; must not block.
-using HttpRefusalObserver = std::function<void(const HttpRequest& known, int status)>;
+// what is sent: for logs and counters. On an I/O thread; must not block.
+using HttpRefusalObserver = std::function<void(const HttpRequest& known, const HttpResponse& refusal)>;
 
 class HttpServer {
  public:

@@ -27,8 +27,8 @@ struct ServerState {
   std::atomic<int64_t> body_bytes{0};  // held by BodyCharges
   std::atomic<bool> draining{false};
 
-  void tell_refusal(const HttpRequest& known, int status) const {
-    if (on_refusal != nullptr) contained("the observer of refusals", [&] { on_refusal(known, status); });
+  void tell_refusal(const HttpRequest& known, const HttpResponse& refusal) const {
+    if (on_refusal != nullptr) contained("the observer of refusals", [&] { on_refusal(known, refusal); });
   }
 
   std::mutex mutex;

@@ -51,6 +51,7 @@ void with_body(Service& service, const Exchange& exchange, Work work) {
 }
 
 void load(Service& service, LLM& llm, const Exchange& e, const LoadAdapterCall& call) {
+  e->note_adapter(call.name);
   const auto place = service.adapter_path(call.path);
   if (!place.ok()) return e->respond(service.error(place.status(), "lora_path"));
   const double begin = now_s();
@@ -83,6 +84,7 @@ void load(Service& service, LLM& llm, const Exchange& e, const LoadAdapterCall& 
 }
 
 void unload(Service& service, LLM& llm, const Exchange& e, const AdapterNameCall& call) {
+  e->note_adapter(call.name);
   const Status gone = llm.unload_adapter(call.name, call.expected_generation);
   if (gone.code() == Code::kNotFound) return unknown_adapter(service, e, call.name);
   if (gone.code() == Code::kAlreadyExists) return e->respond(stale(gone));
@@ -96,6 +98,7 @@ void unload(Service& service, LLM& llm, const Exchange& e, const AdapterNameCall
 }
 
 void pin(Service& service, LLM& llm, const Exchange& e, const std::string& name, bool pinned) {
+  e->note_adapter(name);
   const Status done = llm.pin_adapter(name, pinned);
   if (done.code() == Code::kNotFound) return unknown_adapter(service, e, name);
   if (!done.ok()) return e->respond(service.error(done, "lora_name"));

@@ -50,6 +50,11 @@ void go_on(Service& service, LLM& llm, const Exchange& exchange, const Request& 
   service.with_grammar(exchange, std::move(rest));
 }
 
+// For the log, whatever comes of the request.
+void note_model(const Service& service, const Exchange& exchange, const std::string& model, const Request& request) {
+  exchange->note_model(model.empty() ? service.base_names().front() : model, request.adapters);
+}
+
 // What both bodies need before their prompts are submitted. False: the request is answered.
 bool prepare(Service& service, const LLM& llm, const Exchange& exchange, CallHead& head) {
   if (const Status named = name_numbered(llm, head); !named.ok()) {
@@ -57,6 +62,7 @@ bool prepare(Service& service, const LLM& llm, const Exchange& exchange, CallHea
     return false;
   }
   service.put_model(head.model, head.request);
+  note_model(service, exchange, head.model, head.request);
   return true;
 }
 
@@ -178,6 +184,7 @@ void embed(Service& service, LLM& llm, const Exchange& exchange) {
   head.model = call->model;
   head.request = call->request;
   service.put_model(call->model, head.request);
+  note_model(service, exchange, head.model, head.request);
   head.request.embedding = true;
   head.request.id = answer_id("embd", exchange);
   LiveRequest live;

@@ -348,6 +348,7 @@ HttpResponse Service::unknown_model(std::string_view model) const {
 }
 
 void Service::start(Exchange exchange, LiveRequest request, std::unique_ptr<AnswerForm> form, bool is_streamed) {
+  request.told = [exchange](const Usage& used, const std::string& reason) { exchange->note_end(used, reason); };
   auto answer = std::make_shared<LiveAnswer>(static_cast<LiveAnswer::Owner&>(*this), std::move(exchange), std::move(request),
                                              std::move(form), is_streamed);
   {

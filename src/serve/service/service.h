@@ -20,6 +20,7 @@
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
 #include "serve/service/live_answer.h"
+#include "serve/service/observed_exchange.h"
 #include "serve/service/time_limits.h"
 #include "serve/service/work_queue.h"
 #include "serve/tools/tools_request.h"
@@ -33,7 +34,7 @@ enum class Phase {
   kDraining,  // finishes what it has, takes nothing new
 };
 
-using Exchange = std::shared_ptr<HttpExchange>;
+using Exchange = std::shared_ptr<ObservedExchange>;
 
 struct ServiceOptions {
   std::vector<std::string> base_names = {};  // empty: the model's own
