@@ -233,6 +233,45 @@ class GuardTest(unittest.TestCase):
         self.assertEqual(statuses[0], 200)
         self.assertEqual(statuses[-1], 429)
 
+    def test_tokenising_is_charged(self):
+        """And a prompt that is refused because it is too long, with what it takes to find that out."""
+        for path, body in (("/tokenize", {"prompt": "x" * 20000}), ("/tokenize", {"messages": [{"role": "user", "content": "x" * 20000}]}),
+                           ("/detokenize", {"tokens": [97] * 20000}), ("/v1/completions", {"prompt": "x" * 20000}),
+                           ("/v1/completions", {"prompt": ["x", "x" * 20000]}),
+                           ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x" * 20000}]})):
+            server = self.start("--api-key", USER, "--admin-api-key", ADMIN, "--tokens-per-second-per-key", "40")
+            status = server.call("POST", path, {**body, "max_tokens": 1}, {"X-Api-Key": USER})[0]
+            self.assertEqual(status, 400 if "completions" in path else 200, path)
+            status, headers, _ = self.ask(server, USER)
+            self.assertEqual((status, int(headers["Retry-After"]) > 30), (429, True), path)
+            self.assertEqual(self.ask(server, ADMIN)[0], 200)
+            server.stop()
+
+    def test_an_admin_tokenises_texts_of_any_length(self):
+        server = self.start("--api-key", USER, "--admin-api-key", ADMIN)
+        for key, status in ((USER, 400), (ADMIN, 200)):
+            for path, body in (("/tokenize", {"prompt": "x" * 40000}), ("/detokenize", {"tokens": [97] * 40000})):
+                self.assertEqual(self.ask(server, key, path, **body)[0], status, (key, path))
+
+    def test_tokens_of_an_adapter(self):
+        """One that brings tokens of its own reads and writes with them, here as in its answers."""
+        root, own = FILES.folder / "own", tiny_model.VOCABULARY
+        tiny_model.add_own_tokens(tiny_model.write_adapter(root / "greek", 3), "<greek>")
+        tiny_model.write_adapter(root / "one", 1)
+        server = self.start("--adapter-root", root)
+        got = server.post("/tokenize", model="greek", prompt="a<greek>", return_token_strs=True)
+        self.assertEqual((got["tokens"], got["token_strs"]), ([97, own], ["a", "<greek>"]))
+        self.assertEqual(server.post("/v1/completions", **SHORT | {"model": "greek", "prompt": "a<greek>"})["usage"]["prompt_tokens"], 2)
+        self.assertEqual(server.post("/tokenize", model="base:greek", messages=[{"role": "user", "content": "<greek>"}])["tokens"].count(own), 1)
+        self.assertEqual(server.post("/tokenize", prompt="a<greek>")["count"], 8)
+        self.assertEqual(server.post("/tokenize", model="one", prompt="a<greek>")["count"], 8)
+        self.assertEqual(server.post("/detokenize", model="greek", tokens=[97, own])["prompt"], "a<greek>")
+        self.assertEqual(server.call("POST", "/detokenize", {"tokens": [own]})[0], 400)
+        for path, body in (("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [97]})):
+            status, _, answer = server.call("POST", path, {"model": "greeek", **body})
+            self.assertEqual((status, answer["error"]["code"], answer["error"]["param"]), (404, "model_not_found", "model"))
+            self.assertIn("'greek'", answer["error"]["message"])
+
     def test_a_body_of_many_prompts_is_one_request_of_its_key(self):
         server = self.start("--api-key", USER, "--max-requests-per-key", "1")
         status, _, answer = self.ask(server, USER, prompt=[f"Item {i}" for i in range(8)], n=2)

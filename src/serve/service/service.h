@@ -79,6 +79,8 @@ class Service : private LiveAnswer::Owner {
   // The same on threads of their own, for what takes seconds while others should be read: adapters are loaded, grammars compiled.
   void with_adapters(Exchange exchange, Work work);
   void with_grammar(Exchange exchange, Work work);
+  // The same on a thread of its own, for texts and tokens that no answer comes of: they make no request wait.
+  void with_text(Exchange exchange, Work work);
   // The same on a thread of its own: busy readers say nothing of the engine's health.
   void probe(Exchange exchange, Work work);
 
@@ -97,10 +99,15 @@ class Service : private LiveAnswer::Owner {
   bool asks_for_keys() const { return !keys_->empty(); }
   // Whose key the request shows; nobody's: none, or a wrong one.
   std::optional<KeyHolder> key_holder(const HttpRequest& head) const;
+  // It shows an admin's key.
+  bool is_admins(const HttpRequest& head) const;
   const AllowedHosts& allowed_hosts() const { return options_.allowed_hosts; }
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
 
+  // Holds a call to the limits of its key and of these adapters, as a request of at most so many tokens. The answer else.
+  std::optional<HttpResponse> admit(const Exchange& exchange, std::span<const AdapterUse> adapters, int64_t most_tokens,
+                                    RequestLimits::Grant& out);
   // Holds the request to its limits and its key's share of the queue, and gives it to the engine, for its own prompt or for each
   // of `prompts`, all of them or none; then counts it. The answer else. `model`: as the client named it.
   std::optional<HttpResponse> submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
@@ -148,7 +155,7 @@ class Service : private LiveAnswer::Owner {
   std::unique_ptr<RegisteredAdapters> registered_;
   std::unique_ptr<Metrics> metrics_;  // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
-  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_;
+  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_, text_calls_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<AdapterUse> base_adapters_;
