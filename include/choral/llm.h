@@ -248,6 +248,18 @@ class CHORAL_API ResponseStream {
   virtual RequestOutput wait() = 0;
 };
 
+// Texts and tokens as one voice has them: the base, or adapters of which one may bring tokens of its own. May outlive its LLM.
+class CHORAL_API Vocabulary {
+ public:
+  virtual ~Vocabulary() = default;
+  // too_large: there are more than `most_tokens`; told as soon as that is sure, without the work of the rest.
+  virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens,
+                                                size_t most_tokens = SIZE_MAX) const = 0;
+  virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens = false) const = 0;
+  virtual std::string token_text(int32_t id) const = 0;  // as the tokenizer's file spells it: "Ġthe"
+  virtual int64_t size() const = 0;                      // ids are below
+};
+
 class CHORAL_API LLM {
  public:
   static Result<std::unique_ptr<LLM>> load(EngineOptions options);
@@ -267,6 +279,8 @@ class CHORAL_API LLM {
   virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens = false) const = 0;
   virtual std::string token_text(int32_t id) const = 0;   // as the tokenizer's file spells it: "Ġthe"
   virtual std::string token_bytes(int32_t id) const = 0;  // what it stands for in a text: " the"; may cut a UTF-8 character
+  // What requests for these adapters are read and answered with. Errors are those of such a request; it counts as none.
+  virtual Result<std::shared_ptr<const Vocabulary>> vocabulary(const std::vector<AdapterUse>& adapters) const = 0;
   // The prompt text that a chat request would be given.
   virtual Result<std::string> apply_chat_template(const Request& request) const = 0;
   // Fine when every kind of StructuredOutput is served; else which are not, why, and what to install.

@@ -1,5 +1,7 @@
 #include "serve/error_body.h"
 
+#include <array>
+
 #include "base/utf8.h"
 
 namespace choral::serve {
@@ -46,6 +48,20 @@ void append_json_string(std::string& out, std::string_view text) {
     text.remove_prefix(step.length);
   }
   out += '"';
+}
+
+std::string error_reason(const ApiError& error) {
+  constexpr size_t kMostBytes = 200;
+  // What stands behind these may be the client's: the value in place of a number, the text that is no JSON, what a template says
+  // of a message, a schema.
+  constexpr std::array<std::string_view, 5> kBeforeValues{", not ", "; last read", " double holds",
+                                                          "chat template:", "structured_output:"};
+  std::string_view message = error.message;
+  for (const auto mark : kBeforeValues) {
+    const size_t at = message.find(mark);
+    if (at != message.npos) message = message.substr(0, mark.ends_with(':') ? at + mark.size() - 1 : at);
+  }
+  return fmt::format("{}: {}", error.code, message.substr(0, kMostBytes));
 }
 
 std::string error_body(const ApiError& error) {

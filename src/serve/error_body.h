@@ -24,6 +24,10 @@ std::string_view error_type(int http_status);
 // Valid JSON for any bytes: what is no UTF-8 is written as U+FFFD.
 std::string error_body(const ApiError& error);
 
+// For a log, which never says what was asked: the code and the beginning of the message, up to where it may quote a value. Not
+// made safe for a terminal.
+std::string error_reason(const ApiError& error);
+
 // The code is Status's, by name.
 ApiError api_error(const Status& status, std::string_view param = {});
 

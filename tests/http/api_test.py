@@ -213,6 +213,16 @@ class OthersTest(unittest.TestCase):
         self.assertEqual(SERVER.call("GET", "/v1/models/one")[2]["id"], "one")
         self.assertNotIn(str(FILES.folder), json.dumps(models))
 
+    def test_texts_are_tokenised_up_to_eight_contexts(self):
+        most = 8 * served.tiny_model.CONTEXT
+        self.assertEqual(SERVER.post("/tokenize", prompt="x" * most)["count"], most)
+        status, _, answer = SERVER.call("POST", "/tokenize", {"prompt": "x" * (most + 1)})
+        self.assertEqual((status, answer["error"]["code"], answer["error"]["param"]), (400, "too_large", "prompt"))
+        self.assertIn(f"at most {most}", answer["error"]["message"])
+        self.assertEqual(SERVER.call("POST", "/tokenize", {"messages": [{"role": "user", "content": "x" * most}]})[0], 400)
+        self.assertEqual(SERVER.post("/detokenize", tokens=[97] * most)["prompt"], "a" * most)
+        self.assertEqual(SERVER.call("POST", "/detokenize", {"tokens": [97] * (most + 1)})[0], 400)
+
     def test_tokenize_and_back(self):
         got = SERVER.post("/tokenize", prompt="Hello", return_token_strs=True)
         self.assertEqual((got["tokens"], got["count"], got["max_model_len"]), ([72, 101, 108, 108, 111], 5, 256))
@@ -228,7 +238,7 @@ class OthersTest(unittest.TestCase):
         for stream in (True, False):
             with socket.create_connection(("127.0.0.1", SERVER.port), timeout=served.LONG) as client:
                 body = json.dumps({"prompt": "x", "max_tokens": 200, "ignore_eos": True, "stream": stream, "n": 64}).encode()
-                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 if stream:
                     client.recv(1000)
             # Another request is answered while what was left would have computed for long.

@@ -46,6 +46,14 @@ TEST(TokenCharge, EachPromptOfABodyCountsWithItsAnswers) {
   EXPECT_EQ(most_tokens(body, prompts, 100), 3 + 10 + 1);
 }
 
+TEST(TokenCharge, PromptsAreReadNoFurtherThanTheyAreCounted) {
+  auto request = asking(1, 0, 10);
+  EXPECT_EQ(tokens_to_read(request, {}, 100), 3);
+  EXPECT_EQ(tokens_to_read(request, {}, 2), 2);
+  const std::vector<Prompt> prompts{std::vector<int32_t>{1, 2, 3}, std::string(4000, 'x'), std::string(4000, 'x')};
+  EXPECT_EQ(tokens_to_read(Request(), prompts, 100), 3 + 100 + 100);
+}
+
 TEST(TokenCharge, WhatWasComputedIsUsed) {
   AnswerFacts facts;
   facts.prompt_tokens = 30;

@@ -49,6 +49,11 @@ void go_on(Service& service, LLM& llm, const Exchange& exchange, const Request& 
   service.with_grammar(exchange, std::move(rest));
 }
 
+// For the log, whatever comes of the request.
+void note_model(const Service& service, const Exchange& exchange, const std::string& model, const Request& request) {
+  exchange->note_model(model.empty() ? service.base_names().front() : model, request.adapters);
+}
+
 // What both bodies need before their prompts are submitted. False: the request is answered.
 bool prepare(Service& service, const Exchange& exchange, CallHead& head) {
   if (const Status named = name_numbered(service, head); !named.ok()) {
@@ -56,6 +61,7 @@ bool prepare(Service& service, const Exchange& exchange, CallHead& head) {
     return false;
   }
   service.put_model(head.model, head.has_lora, head.request);
+  note_model(service, exchange, head.model, head.request);
   return true;
 }
 
@@ -177,6 +183,7 @@ void embed(Service& service, LLM& llm, const Exchange& exchange) {
   head.model = call->model;
   head.request = call->request;
   service.put_model(call->model, /*has_lora=*/false, head.request);
+  note_model(service, exchange, head.model, head.request);
   head.request.embedding = true;
   head.request.id = answer_id("embd", exchange);
   LiveRequest live;

@@ -27,6 +27,7 @@ LiveAnswer::LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, Liv
       exchange_(std::move(exchange)),
       streams_(std::move(request.streams)),
       grant_(std::move(request.grant)),
+      told_(std::move(request.told)),
       form_(std::move(form)),
       is_streamed_(is_streamed),
       outputs_(streams_.size()),
@@ -164,6 +165,7 @@ void LiveAnswer::finish() {
 void LiveAnswer::fail(const Status& status, bool adapter_unusable) {
   ApiError error = owner_.explain(status);
   if (adapter_unusable) error = adapter_error(std::move(error));
+  reason_ = error_reason(error);
   if (begun_) {
     // Never a clean [DONE] after it: clients raise on an event with `error`.
     exchange_->send(sse_data(error_body(error)));
@@ -182,13 +184,19 @@ void LiveAnswer::end(FinishReason reason) {
   for (const auto& live : streams_) live.stream->on_ready({});
   for (const auto& live : streams_) live.stream->cancel();
   int64_t used = 0;
+  Usage told;
   for (auto& live : streams_) {
     const AnswerFacts facts = live.stream->facts();
     used += used_tokens(facts);
     const int64_t prompt_tokens = facts.begun ? facts.prompt_tokens : 0;
+    told.prompt_tokens += prompt_tokens;
+    told.cached_tokens += facts.cached_tokens;
+    told.completion_tokens += facts.made_tokens;
     live.meter.end({.prompt_tokens = prompt_tokens, .cached_tokens = facts.cached_tokens}, reason, now_s());
   }
   grant_.settle(used);
+  if (reason == FinishReason::kCancelled) reason_ = "cancelled: the client left before the end";
+  if (told_) told_(told, reason_);
   owner_.on_end(*this);
 }
 

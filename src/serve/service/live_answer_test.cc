@@ -1,5 +1,6 @@
 #include "serve/service/live_answer.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -104,6 +105,10 @@ class LiveAnswerTest : public ::testing::Test, protected LiveAnswer::Owner {
   std::shared_ptr<LiveAnswer> make(std::shared_ptr<HttpExchange> exchange, bool is_streamed = false) {
     LiveRequest request;
     for (auto& handled : handled_) request.streams.push_back({std::make_unique<HandledStream>(handled), {}, {}});
+    request.told = [this](const Usage& used, const std::string& reason) {
+      told_.push_back(fmt::format("{} {} {} {}", used.prompt_tokens, used.cached_tokens, used.completion_tokens,
+                                  reason.substr(0, reason.find(':'))));
+    };
     request.grant = limits_.admit("key", {}, 100, 0).grant;
     return std::make_shared<LiveAnswer>(static_cast<Owner&>(*this), std::move(exchange), std::move(request),
                                         std::make_unique<PlainForm>(), is_streamed);
@@ -120,6 +125,7 @@ class LiveAnswerTest : public ::testing::Test, protected LiveAnswer::Owner {
 
   RequestLimits limits_{{.tokens_per_s = 1, .burst_tokens = 100}, {}};
   std::deque<Handled> handled_ = std::deque<Handled>(1);
+  std::vector<std::string> told_;
   int ends_ = 0;
 };
 
@@ -167,6 +173,7 @@ TEST_F(LiveAnswerTest, AnAbortAnswersWithWhy) {
   exchange->turn();
   EXPECT_EQ(exchange->status, 503);
   EXPECT_EQ(ends_, 1);
+  EXPECT_EQ(told_, std::vector<std::string>{"0 0 0 unavailable"});
 }
 
 TEST_F(LiveAnswerTest, AStreamsHeadTellsTheAdaptersOfWhoeverWasFirst) {
@@ -210,6 +217,7 @@ TEST_F(LiveAnswerTest, ABodyOfManyPromptsHasOnePlaceAndPaysForThemTogether) {
   leave();
   EXPECT_FALSE(has_room_for(66));
   EXPECT_TRUE(has_room_for(65));
+  EXPECT_EQ(told_, std::vector<std::string>{"15 0 20 cancelled"}) << "what waited is not told of";
 }
 
 }  // namespace

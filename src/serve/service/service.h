@@ -22,6 +22,7 @@
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
 #include "serve/service/live_answer.h"
+#include "serve/service/observed_exchange.h"
 #include "serve/service/time_limits.h"
 #include "serve/service/work_queue.h"
 #include "serve/tools/tools_request.h"
@@ -35,7 +36,7 @@ enum class Phase {
   kDraining,  // finishes what it has, takes nothing new
 };
 
-using Exchange = std::shared_ptr<HttpExchange>;
+using Exchange = std::shared_ptr<ObservedExchange>;
 
 struct ServiceOptions {
   std::vector<std::string> base_names = {};    // empty: the model's own
@@ -49,6 +50,8 @@ struct ServiceOptions {
   RateLimit adapter_limit = {};
   AllowedHosts allowed_hosts = {};             // names that requests may call the server by
   bool is_loopback = true;                     // nobody else reaches the server
+  bool has_proxies = false;                    // that tell whom a request comes from
+  bool shares_prefixes = false;                // between keys
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
   int readers = 2;                             // threads that read bodies
 };
@@ -81,6 +84,8 @@ class Service : private LiveAnswer::Owner {
   // The same on threads of their own, for what takes seconds while others should be read: adapters are loaded, grammars compiled.
   void with_adapters(Exchange exchange, Work work);
   void with_grammar(Exchange exchange, Work work);
+  // The same on a thread of its own, for texts and tokens that no answer comes of: they make no request wait.
+  void with_text(Exchange exchange, Work work);
   // The same on a thread of its own: busy readers say nothing of the engine's health.
   void probe(Exchange exchange, Work work);
 
@@ -101,10 +106,15 @@ class Service : private LiveAnswer::Owner {
   bool asks_for_keys() const { return !keys_->empty(); }
   // Whose key the request shows; nobody's: none, or a wrong one.
   std::optional<KeyHolder> key_holder(const HttpRequest& head) const;
+  // It shows an admin's key.
+  bool is_admins(const HttpRequest& head) const;
   const AllowedHosts& allowed_hosts() const { return options_.allowed_hosts; }
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
 
+  // Holds a call to the limits of its key and of these adapters, as a request of at most so many tokens. The answer else.
+  std::optional<HttpResponse> admit(const Exchange& exchange, std::span<const AdapterUse> adapters, int64_t most_tokens,
+                                    RequestLimits::Grant& out);
   // Holds the request to its limits and its key's share of the queue, and gives it to the engine, for its own prompt or for each
   // of `prompts`, all of them or none; then counts it. The answer else. `model`: as the client named it.
   std::optional<HttpResponse> submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
@@ -134,7 +144,7 @@ class Service : private LiveAnswer::Owner {
 
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
   void run(WorkQueue& queue, Exchange exchange, Work work);
-  Result<QueueShares::Place> place_of(LLM& llm, std::string_view key, int64_t answers);
+  Result<QueueShares::Place> place_of(LLM& llm, const HttpRequest& head, std::string_view key, int64_t answers);
   HttpResponse refusal(Rejection reason, const Status& status, double retry_after_s);
   void reload_registered(LLM& llm);
   Status watch_root();
@@ -155,7 +165,7 @@ class Service : private LiveAnswer::Owner {
   std::unique_ptr<AdapterChanges> changes_;  // from attach() on
   std::unique_ptr<Metrics> metrics_;         // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
-  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_;
+  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_, text_calls_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<AdapterUse> base_adapters_;
