@@ -83,6 +83,7 @@ class HandledStream final : public ResponseStream {
 
  private:
   const std::string id_ = "one";
+  std::vector<int32_t> prompt_token_ids() const override { return {}; }
   const Status status_;
   Handled& handled_;
 };
