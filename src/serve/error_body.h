@@ -23,8 +23,10 @@ std::string_view error_type(int http_status);
 
 // Valid JSON for any bytes: what is no UTF-8 is written as U+FFFD.
 std::string error_body(const ApiError& error);
+// The same as the last event of a stream, whose head said 200: with `status` in it.
+std::string error_event(const ApiError& error);
 
-// The code is Status's, by name.
+// The code is Status's, by name; OpenAI's where a prompt is too long.
 ApiError api_error(const Status& status, std::string_view param = {});
 
 // Appends `text` as a JSON string with its quotes; bytes that are no UTF-8 become U+FFFD.

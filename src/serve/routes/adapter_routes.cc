@@ -41,11 +41,11 @@ HttpResponse stale(const Status& status) {
 // Reads the body with `read`, then does `work` on what it says.
 template <auto kRead, class Work>
 void with_body(Service& service, const Exchange& exchange, Work work) {
-  service.with_adapters(exchange, [&service, work](LLM& llm, const Exchange& e) {
+  service.with_adapters(exchange, [&service, work](LLM& llm, const Exchange& asked) {
     BodyNotes notes;
-    const auto call = kRead(e->request().body, notes);
+    const auto call = kRead(asked->request().body, notes);
+    const Exchange e = service.warned_of(asked, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
-    service.note_unknown(notes.unknown);
     work(service, llm, e, *call);
   });
 }

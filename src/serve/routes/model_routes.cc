@@ -40,9 +40,10 @@ void get_model(Service& service, const Exchange& exchange, std::string_view id) 
 }
 
 void tokenize(Service& service, const Exchange& exchange) {
-  service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
+  service.with_model(exchange, [&service](LLM& llm, const Exchange& asked) {
     BodyNotes notes;
-    auto call = read_tokenize_call(e->request().body, notes);
+    auto call = read_tokenize_call(asked->request().body, notes);
+    const Exchange e = service.warned_of(asked, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
     std::string text;
     if (call->request.prompt) {
@@ -65,9 +66,10 @@ void tokenize(Service& service, const Exchange& exchange) {
 }
 
 void detokenize(Service& service, const Exchange& exchange) {
-  service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
+  service.with_model(exchange, [&service](LLM& llm, const Exchange& asked) {
     BodyNotes notes;
-    const auto call = read_detokenize_call(e->request().body, notes);
+    const auto call = read_detokenize_call(asked->request().body, notes);
+    const Exchange e = service.warned_of(asked, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
     for (const int32_t id : call->tokens) {
       if (id < 0 || id >= llm.info().vocab_size)

@@ -113,6 +113,7 @@ void LiveAnswer::take(size_t index, const StreamEvent& event) {
     counted_[index] = true;
   }
   usage_.completion_tokens += std::ssize(event.token_ids);
+    form_->set_adapters(facts.adapters);
   RequestMeter& meter = streams_[index].meter;
   if (!event.token_ids.empty()) meter.on_tokens(event.index, std::ssize(event.token_ids), now_s());
   if (event.finish_reason != FinishReason::kNone) meter.on_finish(event.index, event.finish_reason, now_s());
@@ -165,7 +166,7 @@ void LiveAnswer::fail(const Status& status) {
   const ApiError error = owner_.explain(status);
   if (begun_) {
     // Never a clean [DONE] after it: clients raise on an event with `error`.
-    exchange_->send(sse_data(error_body(error)));
+    exchange_->send(sse_data(error_event(error)));
     exchange_->end_stream();
   } else {
     exchange_->respond(error_response(error));

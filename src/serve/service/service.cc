@@ -12,7 +12,9 @@
 #include "base/out_of_memory.h"
 #include "serve/http/error_response.h"
 #include "serve/keys/token_charge.h"
+#include "serve/openai/system_fingerprint.h"
 #include "serve/service/model_names.h"
+#include "serve/service/warned_exchange.h"
 
 namespace choral::serve {
 namespace {
@@ -82,6 +84,7 @@ Service::~Service() { stop(); }
 Status Service::attach(LLM& llm, const EngineOptions& options) {
   if (options_.base_names.empty()) options_.base_names.push_back(llm.info().name);
   loaded_unix_s_ = std::time(nullptr);
+  system_fingerprint_ = choral::serve::system_fingerprint(llm.info());
   const TemplateTools told = tools_of_template(llm.info().tool_template);
   tool_format_ = options_.tool_format.value_or(told.format);
   if (!options_.tool_format && !told.note.empty()) CHORAL_LOG(kInfo, "tools: {}", told.note);
@@ -196,8 +199,17 @@ HttpResponse Service::refusal(Rejection reason, const Status& status, double ret
   return response;
 }
 
-void Service::note_unknown(const std::vector<std::string>& fields) {
-  if (!fields.empty()) metrics_->unknown_fields(std::ssize(fields));
+Exchange Service::warned_of(Exchange exchange, std::vector<std::string> warnings) {
+  if (warnings.empty()) return exchange;
+  metrics_->unknown_fields(std::ssize(warnings));
+  for (const auto& warning : warnings) {
+    using Say = requests::UnknownFieldLog::Say;
+    std::unique_lock lock(mutex_);
+    const Say say = unknown_fields_.meet(warning);
+    lock.unlock();
+    if (say != Say::kNothing) CHORAL_LOG(kWarn, "in requests: {}", say == Say::kIt ? warning : requests::kMoreUnknownFields);
+  }
+  return warned(std::move(exchange), std::move(warnings));
 }
 
 void Service::note_answer(std::string_view route, int status) {
