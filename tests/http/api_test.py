@@ -324,6 +324,38 @@ class ResponsesTest(unittest.TestCase):
         self.assertEqual([item["name"] for item in got["output"] if item["type"] == "function_call"], ["g"], got["output"])
 
 
+class ToolsTest(unittest.TestCase):
+    """Of models whose chat template shows no tools."""
+    BODY = {"messages": CHAT, "tools": [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}],
+            "max_tokens": 2, "return_token_ids": True}
+
+    def serve(self, template, *flags):
+        files = served.Files(context=2048)
+        self.addCleanup(files.temp.cleanup)
+        (files.folder / "template.jinja").write_text(template)
+        server = served.Server(files.model, "--chat-template", files.folder / "template.jinja", *flags)
+        self.addCleanup(server.stop)
+        return server
+
+    def prompt(self, server, **fields):
+        return server.post("/detokenize", tokens=server.post("/v1/chat/completions", **self.BODY, **fields)["prompt_token_ids"])["prompt"]
+
+    def test_a_family_that_is_known_is_told_of_them(self):
+        server = self.serve("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}")
+        prompt = self.prompt(server)
+        self.assertIn('"name":"look_up"', prompt)
+        self.assertIn("<tool_call>", prompt)
+        self.assertNotIn("look_up", self.prompt(server, tool_choice="none"))
+        self.assertIn("the chat template does not show tools", "".join(server.said))
+
+    def test_one_that_is_not_known_is_an_error_that_says_so(self):
+        template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+        status, _, answer = self.serve(template).call("POST", "/v1/chat/completions", self.BODY)
+        self.assertEqual((status, answer["error"]["param"]), (400, "tools"), answer)
+        self.assertIn("--tool-call-parser", answer["error"]["message"])
+        self.assertIn("look_up", self.prompt(self.serve(template, "--tool-call-parser", "json")))
+
+
 class EmbeddingsTest(unittest.TestCase):
     def test_a_text_may_take_the_whole_context(self):
         whole = SERVER.post("/v1/embeddings", input=[7] * 256)

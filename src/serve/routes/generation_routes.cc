@@ -3,6 +3,7 @@
 #include "serve/http/error_response.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/calls.h"
+#include "serve/openai/shown_tools.h"
 #include "serve/routes/routes.h"
 #include "serve/usual_sampling.h"
 
@@ -109,6 +110,10 @@ Result<ToolPlan> plan_call(const Service& service, LLM& llm, ChatCall& call, Bod
                                         .parallel_tool_calls = call.parallel_tool_calls ? "true" : "false"},
                                        service.tool_setting(llm), notes.param));
   r.tools_json = plan.tools_json;
+  if (plan.needs_showing) {
+    r.messages_json = messages_with_tools(r.messages_json, plan);
+    r.tools_json.clear();
+  }
   if (plan.constraint.kind != StructuredOutput::Kind::kNone) {
     if (r.structured_output.kind != StructuredOutput::Kind::kNone) {
       notes.param = "tool_choice";

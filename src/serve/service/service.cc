@@ -85,9 +85,13 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   if (options_.base_names.empty()) options_.base_names.push_back(llm.info().name);
   loaded_unix_s_ = std::time(nullptr);
   system_fingerprint_ = choral::serve::system_fingerprint(llm.info());
-  const TemplateTools told = tools_of_template(llm.info().tool_template);
-  tool_format_ = options_.tool_format.value_or(told.format);
-  if (!options_.tool_format && !told.note.empty()) CHORAL_LOG(kInfo, "tools: {}", told.note);
+  template_tools_ = tools_of_template(llm.info().tool_template);
+  if (options_.tool_format) {
+    template_tools_.format = *options_.tool_format;
+    template_tools_.knows_format = true;
+  } else if (!template_tools_.note.empty()) {
+    CHORAL_LOG(kInfo, "tools: {}", template_tools_.note);
+  }
   batch_ = options.max_num_seqs;
   most_waiting_ = options.max_waiting;
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
@@ -255,7 +259,12 @@ std::vector<std::string> Service::adapter_names() const {
 }
 
 ToolSetting Service::tool_setting(const LLM& llm) const {
-  return {.format = tool_format_, .has_grammars = llm.structured_output_support().ok()};
+  return {.format = template_tools_.format,
+          .has_grammars = llm.structured_output_support().ok(),
+          .limits = {},
+          .knows_format = template_tools_.knows_format,
+          .shows_tools = template_tools_.shows_tools,
+          .shows_calls = template_tools_.shows_calls};
 }
 
 void Service::with_engine(Exchange exchange, Work work) {

@@ -140,7 +140,7 @@ class Service : private LiveAnswer::Owner {
   std::atomic<Phase> phase_ = Phase::kLoading;
   int64_t loaded_unix_s_ = 0;
   std::string system_fingerprint_;
-  ToolFormat tool_format_ = ToolFormat::kJson;
+  TemplateTools template_tools_;
   TimeLimits time_limits_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;
