@@ -13,6 +13,8 @@ namespace {
 
 // Proxies cut connections that say nothing for half a minute, and a prompt can take longer.
 constexpr std::chrono::seconds kKeepAlive{10};
+// What has not begun may still end with a status of its own, and has no adapters to tell in its head: it may be quiet for longer.
+constexpr int kMostQuiet = 2;  // times kKeepAlive
 
 // Which content of each adapter the answer was made with.
 void add_adapters(const std::vector<AnswerAdapter>& adapters, Headers& headers) {
@@ -111,9 +113,9 @@ void LiveAnswer::take(size_t index, const StreamEvent& event) {
     usage_.prompt_tokens += facts.prompt_tokens;
     usage_.cached_tokens += facts.cached_tokens;
     counted_[index] = true;
+    form_->set_adapters(facts.adapters);
   }
   usage_.completion_tokens += std::ssize(event.token_ids);
-    form_->set_adapters(facts.adapters);
   RequestMeter& meter = streams_[index].meter;
   if (!event.token_ids.empty()) meter.on_tokens(event.index, std::ssize(event.token_ids), now_s());
   if (event.finish_reason != FinishReason::kNone) meter.on_finish(event.index, event.finish_reason, now_s());
@@ -138,8 +140,12 @@ void LiveAnswer::begin(size_t index) {
 void LiveAnswer::keep_alive() {
   if (!self_) return;
   if (std::exchange(is_quiet_, true)) {
-    begin(0);
-    exchange_->send(sse_keep_alive());
+    const auto known =
+        std::find_if(streams_.begin(), streams_.end(), [](const LiveStream& live) { return live.stream->facts().begun; });
+    if (begun_ || known != streams_.end() || ++quiet_times_ == kMostQuiet) {
+      begin(known == streams_.end() ? 0 : static_cast<size_t>(known - streams_.begin()));
+      exchange_->send(sse_keep_alive());
+    }
   }
   exchange_->post_after(kKeepAlive, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->keep_alive();

@@ -75,6 +75,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   std::vector<bool> counted_;  // one a stream: its prompt is in usage_
   bool begun_ = false;         // the head of a stream is out
   bool is_quiet_ = true;       // since the last keep-alive nothing went out
+  int quiet_times_ = 0;        // that it said nothing because it had not begun
 };
 
 }  // namespace choral::serve
