@@ -170,8 +170,8 @@ struct ModelInfo {
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
 
-// Steps by the tokens that they computed, for a histogram: counts[i] of those with at most kBounds[i] and more than kBounds[i -
-// 1], the last of those with more than any bound.
+// Steps by their tokens as vLLM counts them, those of prompts that were computed and those that were given, for a histogram:
+// counts[i] of those with at most kBounds[i] and more than kBounds[i - 1], the last of those with more than any bound.
 struct StepTokens {
   static constexpr std::array<int32_t, 13> kBounds{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
   std::array<int64_t, kBounds.size() + 1> counts = {};
@@ -242,6 +242,8 @@ class CHORAL_API ResponseStream {
   virtual void on_ready(std::function<void()> callback) = 0;
   // Complete from the first piece on.
   virtual AnswerFacts facts() const = 0;
+  // What the answer goes on with, from the beginning on; nothing once wait() gave it.
+  virtual std::vector<int32_t> prompt_token_ids() const = 0;
   virtual void cancel() = 0;
   virtual const Status& status() const = 0;
   // Waits for the end and gives everything, pieces already taken by next() included. Once; nothing is left to read then.

@@ -51,6 +51,7 @@ class EngineStream : public ResponseStream {
   StreamState next_for(StreamEvent& event, std::chrono::milliseconds limit) override { return response_->next_for(event, limit); }
   void on_ready(std::function<void()> callback) override { response_->on_ready(std::move(callback)); }
   AnswerFacts facts() const override { return response_->facts(); }
+  std::vector<int32_t> prompt_token_ids() const override { return response_->prompt_token_ids(); }
   void cancel() override {
     if (const auto core = core_.lock()) core->cancel(ids_);
   }

@@ -38,8 +38,8 @@ void with_body(Service& service, const Exchange& exchange, Work work) {
   service.with_adapters(exchange, [&service, work](LLM& llm, const Exchange& e) {
     BodyNotes notes;
     const auto call = kRead(e->request().body, notes);
+    service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
-    service.note_unknown(notes.unknown);
     work(service, llm, e, *call);
   });
 }

@@ -90,6 +90,7 @@ void tokenize(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
     BodyNotes notes;
     auto call = read_tokenize_call(e->request().body, notes);
+    service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
     auto text = begin_text(service, llm, e, call->model, call->request);
     if (!text) return;
@@ -114,6 +115,7 @@ void detokenize(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
     BodyNotes notes;
     const auto call = read_detokenize_call(e->request().body, notes);
+    service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
     Request request;
     request.prompt_token_ids = call->tokens;

@@ -79,6 +79,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   bool begun_ = false;         // the head of a stream is out
   std::string reason_;         // of its failure
   bool is_quiet_ = true;       // since the last keep-alive nothing went out
+  int quiet_times_ = 0;        // that it said nothing because it had not begun
 };
 
 }  // namespace choral::serve

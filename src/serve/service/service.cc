@@ -15,6 +15,7 @@
 #include "lora/store/packed_adapter.h"
 #include "serve/http/error_response.h"
 #include "serve/keys/token_charge.h"
+#include "serve/openai/system_fingerprint.h"
 #include "serve/service/client_text.h"
 #include "serve/service/model_names.h"
 
@@ -78,9 +79,14 @@ Service::~Service() { stop(); }
 Status Service::attach(LLM& llm, const EngineOptions& options) {
   if (options_.base_names.empty()) options_.base_names.push_back(llm.info().name);
   loaded_unix_s_ = std::time(nullptr);
-  const TemplateTools told = tools_of_template(llm.info().tool_template);
-  tool_format_ = options_.tool_format.value_or(told.format);
-  if (!options_.tool_format && !told.note.empty()) CHORAL_LOG(kInfo, "tools: {}", told.note);
+  system_fingerprint_ = choral::serve::system_fingerprint(llm.info());
+  template_tools_ = tools_of_template(llm.info().tool_template);
+  if (options_.tool_format) {
+    template_tools_.format = *options_.tool_format;
+    template_tools_.knows_format = true;
+  } else if (!template_tools_.note.empty()) {
+    CHORAL_LOG(kInfo, "tools: {}", template_tools_.note);
+  }
   batch_ = options.max_num_seqs;
   most_waiting_ = options.max_waiting;
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
@@ -198,8 +204,17 @@ HttpResponse Service::refusal(Rejection reason, const Status& status, double ret
   return response;
 }
 
-void Service::note_unknown(const std::vector<std::string>& fields) {
-  if (!fields.empty()) metrics_->unknown_fields(std::ssize(fields));
+void Service::warn(const Exchange& exchange, std::vector<std::string> warnings) {
+  if (warnings.empty()) return;
+  metrics_->unknown_fields(std::ssize(warnings));
+  for (const auto& warning : warnings) {
+    using Say = requests::UnknownFieldLog::Say;
+    std::unique_lock lock(mutex_);
+    const Say say = unknown_fields_.meet(warning);
+    lock.unlock();
+    if (say != Say::kNothing) CHORAL_LOG(kWarn, "in requests: {}", say == Say::kIt ? warning : requests::kMoreUnknownFields);
+  }
+  exchange->warn(std::move(warnings));
 }
 
 void Service::note_answer(std::string_view route, int status) {
@@ -251,7 +266,12 @@ std::vector<std::string> Service::adapter_names() const {
 }
 
 ToolSetting Service::tool_setting(const LLM& llm) const {
-  return {.format = tool_format_, .has_grammars = llm.structured_output_support().ok()};
+  return {.format = template_tools_.format,
+          .has_grammars = llm.structured_output_support().ok(),
+          .limits = {},
+          .knows_format = template_tools_.knows_format,
+          .shows_tools = template_tools_.shows_tools,
+          .shows_calls = template_tools_.shows_calls};
 }
 
 void Service::with_engine(Exchange exchange, Work work) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "requests/unknown_fields.h"
 #include "serve/adapters/adapter_changes.h"
 #include "serve/adapters/adapter_numbers.h"
 #include "serve/adapters/registered_adapters.h"
@@ -68,6 +69,7 @@ class Service : private LiveAnswer::Owner {
   // What the engine is to count adapters' generations with, so that none is given twice, by later servers neither.
   std::shared_ptr<AdapterGenerations> generations() const { return generations_; }
   const std::vector<std::string>& base_names() const { return options_.base_names; }
+  const std::string& system_fingerprint() const { return system_fingerprint_; }
   int64_t loaded_unix_s() const { return loaded_unix_s_; }
 
   // How the model writes tool calls, and what answers can be held to.
@@ -119,7 +121,8 @@ class Service : private LiveAnswer::Owner {
   // of `prompts`, all of them or none; then counts it. The answer else. `model`: as the client named it.
   std::optional<HttpResponse> submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
                                      std::vector<Prompt> prompts, LiveRequest& out);
-  void note_unknown(const std::vector<std::string>& fields);
+  // Of a body with these fields that are not known: they are counted, each is logged once, and the answer's head says them.
+  void warn(const Exchange& exchange, std::vector<std::string> warnings);
   void note_answer(std::string_view route, int status);
   std::string metrics_text();
 
@@ -153,7 +156,8 @@ class Service : private LiveAnswer::Owner {
   std::atomic<LLM*> llm_ = nullptr;
   std::atomic<Phase> phase_ = Phase::kLoading;
   int64_t loaded_unix_s_ = 0;
-  ToolFormat tool_format_ = ToolFormat::kJson;
+  std::string system_fingerprint_;
+  TemplateTools template_tools_;
   TimeLimits time_limits_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;
@@ -169,6 +173,7 @@ class Service : private LiveAnswer::Owner {
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<AdapterUse> base_adapters_;
+  requests::UnknownFieldLog unknown_fields_;
   std::unordered_map<const LiveAnswer*, std::weak_ptr<LiveAnswer>> live_;
 };
 
