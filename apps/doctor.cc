@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "answer_layout.h"
 #include "base/cpu_level.h"
 #include "base/machine_facts.h"
 #include "base/printable.h"
@@ -15,6 +16,7 @@
 #include "engine_flags.h"
 #include "output_file.h"
 #include "progress.h"
+#include "terminal_text.h"
 
 namespace choral::apps {
 namespace {
@@ -100,16 +102,28 @@ void examine_speed(const kernels::MachinePeaks& peaks, DoctorReport& report) {
   report.fine("at most", "tokens/s of one answer, by parameters: " + bound);
 }
 
+// What `subject` is followed by stands in a column of its own.
+std::string finding_line(std::string_view subject, std::string_view text, int columns) {
+  constexpr int kSubject = 15;  // columns, with the blank behind
+  constexpr int kMark = 2;
+  const std::string body = wrap_hanging(terminal_text(text), columns > kMark + kSubject ? columns - kMark - kSubject : 0, 0);
+  std::string out = fmt::format("{:<{}} ", terminal_line(subject), kSubject - 1);
+  for (const char c : body) {
+    out += c;
+    if (c == '\n') out.append(kMark + kSubject, ' ');
+  }
+  return out + "\n";
+}
+
 std::string report_text(const DoctorReport& report) {
-  constexpr std::array<std::string_view, 3> kMarks{"✓", "!", "✗"};
+  const int columns = terminal_columns();
   std::string out;
   for (const auto& f : report.findings) {
-    out +=
-        fmt::format("{} {:<14} {}\n", kMarks.at(static_cast<size_t>(f.verdict)), terminal_line(f.subject), terminal_text(f.text));
-    if (!f.cure.empty()) out += fmt::format("  {:<14} → {}\n", "", terminal_text(f.cure));
+    out += mark_of(f.verdict) + " " + finding_line(f.subject, f.text, columns);
+    if (!f.cure.empty()) out += "  " + finding_line("", "→ " + f.cure, columns);
   }
   if (!report.operators.empty()) out += "\n";
-  for (const auto& line : report.operators) out += terminal_text(line) + "\n";
+  for (const auto& line : report.operators) out += wrap_hanging(terminal_text(line), columns) + "\n";
   return out;
 }
 

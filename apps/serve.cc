@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -15,6 +16,8 @@
 #include "serve/server.h"
 #include "service_manager.h"
 #include "settings.h"
+#include "unknown_variables.h"
+#include "welcome.h"
 
 namespace choral::apps {
 namespace {
@@ -58,21 +61,35 @@ class Ending {
   int signals_ = 0;
 };
 
-void print_welcome(const serve::Server& server, const LLM& llm) {
-  std::string url = "http://127.0.0.1:8000";
-  for (const auto& address : server.addresses()) {
-    say("choral: serving on {}\n", terminal_line(address));
-    if (address.starts_with("http")) url = address;
-  }
+// A name that is no pattern.
+std::string plain_host(const std::vector<std::string>& allowed) {
+  const auto plain = std::find_if(allowed.begin(), allowed.end(), [](const auto& name) { return name.find('*') == name.npos; });
+  return plain != allowed.end() ? *plain : "";
+}
+
+// What of it the flags say.
+WelcomeFacts welcome_facts(const ServeFlags& flags) {
+  const auto& server = flags.server;
+  return {.addresses = {},
+          .model = server.base_names.empty() ? "" : server.base_names.front(),
+          .host = plain_host(server.allowed_hosts),
+          .has_chat_template = false,
+          .wants_key = !server.api_keys.empty() || !server.admin_keys.empty() || !server.api_key_file.empty(),
+          .wants_certificate = !flags.tls.client_ca_file.empty()};
+}
+
+void print_welcome(WelcomeFacts facts, const serve::Server& server, const LLM& llm) {
+  facts.addresses = server.addresses();
+  facts.has_chat_template = llm.info().has_chat_template;
   const auto adapters = llm.adapters();
-  const std::string model = adapters.empty() ? llm.info().name : adapters.front().name;
-  say("choral: try\n"
-      "  curl {0}/v1/models\n"
-      "  curl {0}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-      "    -d '{{\"model\": \"{1}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'\n"
-      "  python3 -c 'from openai import OpenAI; c = OpenAI(base_url=\"{0}/v1\", api_key=\"none\"); "
-      "print(c.completions.create(model=\"{1}\", prompt=\"Once upon a time\").choices[0].text)'\n",
-      terminal_line(url), terminal_line(model));
+  const auto usable =
+      std::find_if(adapters.begin(), adapters.end(), [](const auto& a) { return a.state != AdapterState::kFailed; });
+  if (usable != adapters.end()) {
+    facts.model = usable->name;
+  } else if (facts.model.empty()) {
+    facts.model = llm.info().name;
+  }
+  say("{}", welcome_text(facts));
 }
 
 Result<serve::AccessLog> parse_access_log(std::string_view form) {
@@ -121,6 +138,7 @@ Status run(ServeFlags flags) {
   std::unique_ptr<LLM> llm;           // outlives the server
   std::atomic<bool> hung_up = false;  // before there was a server to tell
   const Interrupts::Scope starting(*interrupts, {.call = {}, .hang_up = [&hung_up] { hung_up = true; }});
+  WelcomeFacts welcome = welcome_facts(flags);
   CHORAL_TRY(const auto server, serve::Server::start(std::move(flags.server)));
   const auto reload = [&] {
     const auto tell = [](const Status& read, const char* what) {
@@ -146,7 +164,7 @@ Status run(ServeFlags flags) {
   const Interrupts::Scope scope(*interrupts, {.call = end, .again = true, .hang_up = reload});
   if (!flags.engine.quiet) {
     say_who_answers(acting);
-    print_welcome(*server, *llm);
+    print_welcome(std::move(welcome), *server, *llm);
   }
   manager.tell_ready();
   ending.wait();
@@ -169,7 +187,12 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--uds", http.unix_path, "listen on this unix socket too", "PATH");
   option("-a,--served-model-name,--alias", flags.server.base_names, "what requests call the base (the model's name)", "NAME");
   option("--allowed-hosts", flags.server.allowed_hosts,
-         "names in the Host header of requests, with commas, * for any (on loopback: this machine's; else any)", "NAMES")
+         "names in the Host and Origin headers of requests, with commas, * for any (on loopback: this machine's; else any Host)",
+         "NAMES")
+      ->delimiter(',');
+  option("--trusted-proxies", http.trusted_proxies,
+         "networks, with commas, of proxies whose X-Forwarded-For says whom a request comes from; unix: the socket's (none)",
+         "NETWORKS")
       ->delimiter(',');
   option("--ssl-certfile", flags.tls.certificate_file,
          "TLS: the certificate and its chain, PEM; read again at SIGHUP, as its key", "FILE");
@@ -184,6 +207,9 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--tokens-per-second-per-key", flags.server.key_share.tokens_per_s,
          "prompt and answer, in the mean; a minute's at once; 0 = any number (0)", "N");
   option("--tokens-per-second-per-adapter", flags.server.adapter_share.tokens_per_s, "the same for each adapter (0)", "N");
+  app.add_flag("--share-prefixes", flags.server.share_prefixes,
+               "keys find each other's prompts in the prefix cache, and can tell that they are there")
+      ->group("Server");
   option("--max-num-queued-reqs,--max-waiting", flags.engine.options.max_waiting,
          "requests that may wait; one more gets 429 (4096)", "N");
   option("--max-num-queued-tokens", flags.engine.options.max_waiting_tokens,
@@ -210,7 +236,7 @@ Status show(CLI::App& app) {
   CHORAL_RETURN_IF_ERROR(fill_settings(app, &settings));
   size_t flag = 0, value = 0;
   for (auto& setting : settings) {
-    if (setting.is_secret && !setting.value.empty()) setting.value = "(hidden)";
+    if (setting.is_secret && setting.origin != kDefaultOrigin) setting.value = "(hidden)";
     flag = std::max(flag, setting.flag.size());
     value = std::max(value, std::min<size_t>(setting.value.size(), 40));
   }
@@ -230,6 +256,7 @@ void add_serve(CLI::App& app, Command& command) {
   sub->callback([sub, flags, &command] {
     command.run = [sub, flags] {
       CHORAL_RETURN_IF_ERROR(fill_settings(*sub));
+      warn_of_unknown_variables(*sub);
       return run(std::move(*flags));
     };
   });

@@ -264,9 +264,10 @@ void EngineCore::step() {
       const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
       hand_out();
       if (!computed.ok()) return fail_step(computed);
-      prompt_tokens_ += cycle_.planned().new_prompt_tokens();
-      step_tokens_.add(cycle_.planned().total_tokens());
+      const int64_t read = cycle_.planned().new_prompt_tokens(), given_before = writer_.generated_tokens();
+      prompt_tokens_ += read;
       take_output(clock_());
+      step_tokens_.add(static_cast<int32_t>(read + writer_.generated_tokens() - given_before));
     }
   }
   end_finished();

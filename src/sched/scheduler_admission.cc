@@ -16,7 +16,8 @@ constexpr int32_t kMostFetchedAhead = 16;
 }  // namespace
 
 Status Scheduler::check_fits(const Request& request) const {
-  const size_t most_prompt = static_cast<size_t>(config_.max_model_len) - 1;
+  const int32_t least_output = std::min(request.max_tokens, 1);
+  const auto most_prompt = static_cast<size_t>(config_.max_model_len - least_output);
   if (request.tokens.empty()) return invalid_argument("the prompt has no tokens; send at least one");
   if (request.activation_token < 0 || static_cast<size_t>(request.activation_token) > request.tokens.size()) {
     return invalid_argument("the adapter is activated at token {}, the prompt has {}", request.activation_token,
@@ -33,13 +34,14 @@ Status Scheduler::check_fits(const Request& request) const {
     return invalid_argument("the request mixes {} adapters, max_loras allows {} in one step; mix fewer or raise max_loras",
                             request.adapter_ids.size(), config_.max_loras);
   }
-  if (request.max_tokens < 1) return invalid_argument("max_tokens is {}, it must be at least 1", request.max_tokens);
+  if (request.max_tokens < 0) return invalid_argument("max_tokens is {}, it must be at least 0", request.max_tokens);
   if (request.tokens.size() > most_prompt) {
     return too_large("the prompt has {} tokens; with max_model_len = {} at most {} are possible; shorten it",
                      request.tokens.size(), config_.max_model_len, most_prompt);
   }
   // The last output is never fed back, so it needs no place in the cache.
-  const int64_t most_tokens = std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens, config_.max_model_len) - 1;
+  const int64_t most_tokens =
+      std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens, config_.max_model_len) - least_output;
   const int64_t blocks = cache_.most_blocks(most_tokens);
   if (blocks > cache_.block_count()) {
     return too_large(

@@ -200,6 +200,12 @@ std::optional<AdapterInfo> AdapterRegistry::find_info(std::string_view name) con
 }
 
 Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const AdapterUse> uses) {
+  CHORAL_TRY(auto found, look_up(uses));
+  for (const auto& named : found) note_use(*named.version, /*is_new=*/true);
+  return found;
+}
+
+Result<std::vector<VersionUse>> AdapterRegistry::look_up(std::span<const AdapterUse> uses) {
   if (uses.size() > lora::kMaxVoiceTerms) {
     return invalid_argument("{} adapters in one request; at most {} can act together", uses.size(), lora::kMaxVoiceTerms);
   }
@@ -208,7 +214,6 @@ Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const Adapter
     CHORAL_RETURN_IF_ERROR(check_adapter_scale(use));
     CHORAL_TRY(VersionUse named, find(use.name));
     if (named.own == nullptr) look_for_own_tokens(named);
-    note_use(*named.version, /*is_new=*/true);
     named.scale = use.scale;
     found.push_back(std::move(named));
   }

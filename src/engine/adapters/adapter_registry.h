@@ -66,6 +66,8 @@ class AdapterRegistry : private AdapterLoader::Client {
   // The version of each name that its files call for, which may be one that is still to be loaded. Unknown names are errors that
   // tell the nearest.
   Result<std::vector<VersionUse>> resolve(std::span<const AdapterUse> uses);
+  // The same for what is no request: it counts as no use of them.
+  Result<std::vector<VersionUse>> look_up(std::span<const AdapterUse> uses);
 
   // --- the engine thread ---
   // Called, from any thread, when take_loaded() or take_pins() has something new, or a version ended. Empty: the engine ends, and
