@@ -55,7 +55,10 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
              HttpServer::start(
                  std::move(options.http),
                  [s, told](std::shared_ptr<HttpExchange> exchange) { route(*s, observed(std::move(exchange), told)); },
-                 [s](const HttpRequest& head) { return check_access(*s, head); },
+                 [s](HttpRequest& head) {
+                   if (std::string payer = s->payer(head); !payer.empty()) head.payer = std::move(payer);
+                   return check_access(*s, head);
+                 },
                  // Refused before it was a request; how long that took nobody knows.
                  [told](const HttpRequest& known, int status) { told({.request = known, .status = status}); }));
   return server;

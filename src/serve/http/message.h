@@ -59,6 +59,7 @@ struct HttpRequest {
   Headers headers;
   std::string body;       // whole, chunks put together
   std::string peer;       // "127.0.0.1:5001", "[::1]:5001" or "unix"
+  std::string payer;      // whose share of what clients have in common it uses: the peer's address, or what the head check says
   bool loopback = false;  // the peer is this machine: a loopback address or the unix socket
   bool tls = false;
   RequestIds ids = {};

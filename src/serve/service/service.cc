@@ -153,6 +153,11 @@ std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
   return keys_->find(presented_key(head.headers.get("Authorization"), head.headers.get("X-Api-Key")));
 }
 
+std::string Service::payer(const HttpRequest& head) const {
+  const auto holder = keys_->several() ? key_holder(head) : std::nullopt;
+  return holder ? fmt::format("key {}", holder->name) : "";
+}
+
 std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
                                             std::vector<Prompt> prompts, LiveRequest& out) {
   const auto holder = key_holder(exchange->request());

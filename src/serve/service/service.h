@@ -94,6 +94,8 @@ class Service : private LiveAnswer::Owner {
   bool asks_for_keys() const { return !keys_->empty(); }
   // Whose key the request shows; nobody's: none, or a wrong one.
   std::optional<KeyHolder> key_holder(const HttpRequest& head) const;
+  // Where clients are told apart by their keys, who that is; else empty.
+  std::string payer(const HttpRequest& head) const;
   const AllowedHosts& allowed_hosts() const { return options_.allowed_hosts; }
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
