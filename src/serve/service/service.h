@@ -76,8 +76,10 @@ class Service : private LiveAnswer::Owner {
   // The same on threads of their own, for what takes seconds while others should be read: adapters are loaded, grammars compiled.
   void with_adapters(Exchange exchange, Work work);
   void with_grammar(Exchange exchange, Work work);
-  // The same on a thread of its own: busy readers say nothing of the engine's health.
+  // The same on a thread of its own: for figures, which are wanted most when readers are busy.
   void probe(Exchange exchange, Work work);
+  // Why nothing can be computed; at once, from any thread. Fine where the engine lives.
+  Status health() const;
 
   // Adds the adapter that `model` names to the request's own.
   void put_model(std::string_view model, Request& request) const;
