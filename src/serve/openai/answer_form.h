@@ -30,12 +30,20 @@ struct Usage {
 // The text that a token alone stands for.
 using TokenText = std::function<std::string(int32_t token_id)>;
 
+// The text of an answer, which is made as it is asked for: it may be much longer than what it is made of.
+class AnswerText {
+ public:
+  virtual ~AnswerText() = default;
+  // Appends what follows until `out` has as many bytes, or a little more. False: that was the end.
+  virtual bool write(size_t enough_bytes, std::string& out) = 0;
+};
+
 class AnswerForm {
  public:
   virtual ~AnswerForm() = default;
 
-  // `outputs`: one for each prompt of the body, in its order, none with an error.
-  virtual std::string whole(const std::vector<RequestOutput>& outputs) = 0;
+  // `outputs`: one for each prompt of the body, in its order, none with an error. They and the form outlive the text.
+  virtual std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) = 0;
 
   // The server-sent events for what is new of the answer to a prompt; may be empty.
   virtual std::string piece(size_t prompt, const StreamEvent& event, const Usage& so_far) = 0;

@@ -1,6 +1,8 @@
 #include "serve/openai/logprobs_json.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "requests/finite_logprob.h"
 
@@ -20,17 +22,51 @@ Json token_json(const TokenLogprob& token, const TokenNames& names) {
   return {{"token", names.name(token.token_id)}, {"logprob", finite_logprob(token.logprob)}, {"bytes", std::move(bytes)}};
 }
 
+Json chat_entry(const PositionLogprobs& position, size_t top, const TokenNames& names) {
+  Json entry = token_json(position.chosen, names);
+  Json& others = entry["top_logprobs"] = Json::array();
+  for (size_t i = 0; i < std::min(top, position.top.size()); ++i) others.push_back(token_json(position.top[i], names));
+  return entry;
+}
+
+// The chosen one is among them also when it is not of the most likely, as OpenAI's server has it.
+Json likely_json(const PositionLogprobs& position, size_t top, const TokenNames& names) {
+  Json likely = Json::object();
+  for (size_t i = 0; i < std::min(top, position.top.size()); ++i) {
+    likely[names.name(position.top[i].token_id)] = finite_logprob(position.top[i].logprob);
+  }
+  likely[names.name(position.chosen.token_id)] = finite_logprob(position.chosen.logprob);
+  return likely;
+}
+
+Json prompt_entry(const PositionLogprobs& position, const TokenNames& names) {
+  Json entry = Json::object();
+  for (size_t rank = 0; rank < position.top.size(); ++rank) {
+    const auto& token = position.top[rank];
+    entry[fmt::format("{}", token.token_id)] = {
+        {"logprob", finite_logprob(token.logprob)}, {"rank", rank + 1}, {"decoded_token", names.text(token.token_id)}};
+  }
+  Json& chosen = entry[fmt::format("{}", position.chosen.token_id)];
+  if (chosen.is_null()) {
+    chosen = {{"logprob", finite_logprob(position.chosen.logprob)},
+              {"rank", nullptr},
+              {"decoded_token", names.text(position.chosen.token_id)}};
+  }
+  return entry;
+}
+
 }  // namespace
 
 Json chat_logprobs(std::span<const PositionLogprobs> positions, size_t top, const TokenNames& names) {
   Json content = Json::array();
-  for (const auto& position : positions) {
-    Json entry = token_json(position.chosen, names);
-    Json& others = entry["top_logprobs"] = Json::array();
-    for (size_t i = 0; i < std::min(top, position.top.size()); ++i) others.push_back(token_json(position.top[i], names));
-    content.push_back(std::move(entry));
-  }
+  for (const auto& position : positions) content.push_back(chat_entry(position, top, names));
   return {{"content", std::move(content)}};
+}
+
+LongJson long_chat_logprobs(std::span<const PositionLogprobs> positions, size_t top, const TokenNames& names) {
+  LongObject json;
+  json.add("content", LongList{positions.size(), [=, &names](size_t i) { return chat_entry(positions[i], top, names); }});
+  return json;
 }
 
 void CompletionLogprobs::add_token(int32_t token, const TokenNames& names, int64_t& offset) {
@@ -48,33 +84,31 @@ void CompletionLogprobs::add_first(int32_t token, const TokenNames& names, int64
 void CompletionLogprobs::add(const PositionLogprobs& position, size_t top, const TokenNames& names, int64_t& offset) {
   add_token(position.chosen.token_id, names, offset);
   json_["token_logprobs"].push_back(finite_logprob(position.chosen.logprob));
-  // The chosen one is among them also when it is not of the most likely, as OpenAI's server has it.
-  Json likely = Json::object();
-  for (size_t i = 0; i < std::min(top, position.top.size()); ++i) {
-    likely[names.name(position.top[i].token_id)] = finite_logprob(position.top[i].logprob);
-  }
-  likely[names.name(position.chosen.token_id)] = finite_logprob(position.chosen.logprob);
-  json_["top_logprobs"].push_back(std::move(likely));
+  json_["top_logprobs"].push_back(likely_json(position, top, names));
 }
 
-Json prompt_logprobs_json(std::span<const PositionLogprobs> positions, const TokenNames& names) {
-  Json all = Json::array({nullptr});
-  for (const auto& position : positions) {
-    Json entry = Json::object();
-    for (size_t rank = 0; rank < position.top.size(); ++rank) {
-      const auto& token = position.top[rank];
-      entry[fmt::format("{}", token.token_id)] = {
-          {"logprob", finite_logprob(token.logprob)}, {"rank", rank + 1}, {"decoded_token", names.text(token.token_id)}};
-    }
-    Json& chosen = entry[fmt::format("{}", position.chosen.token_id)];
-    if (chosen.is_null()) {
-      chosen = {{"logprob", finite_logprob(position.chosen.logprob)},
-                {"rank", nullptr},
-                {"decoded_token", names.text(position.chosen.token_id)}};
-    }
-    all.push_back(std::move(entry));
-  }
-  return all;
+LongJson long_completion_logprobs(LogprobRows from, const TokenNames& names) {
+  const auto rows = std::make_shared<const std::vector<LogprobRows::Row>>(std::move(from.rows_));
+  const auto list = [&rows](auto entry) { return LongList{rows->size(), std::move(entry)}; };
+  LongObject json;
+  json.add("text_offset", list([rows, &names, offset = int64_t{0}](size_t i) mutable -> Json {
+             return std::exchange(offset, offset + characters(names.text((*rows)[i].token)));
+           }));
+  json.add("token_logprobs", list([rows](size_t i) -> Json {
+             const auto* position = (*rows)[i].position;
+             return position == nullptr ? Json(nullptr) : Json(finite_logprob(position->chosen.logprob));
+           }));
+  json.add("tokens", list([rows, &names](size_t i) -> Json { return names.name((*rows)[i].token); }));
+  json.add("top_logprobs", list([rows, &names](size_t i) -> Json {
+             const auto& row = (*rows)[i];
+             return row.position == nullptr ? Json(nullptr) : likely_json(*row.position, row.top, names);
+           }));
+  return json;
+}
+
+LongJson long_prompt_logprobs(std::span<const PositionLogprobs> positions, const TokenNames& names) {
+  return LongList{positions.size() + 1,
+                  [positions, &names](size_t i) { return i == 0 ? Json(nullptr) : prompt_entry(positions[i - 1], names); }};
 }
 
 }  // namespace choral::serve

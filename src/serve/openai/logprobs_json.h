@@ -7,6 +7,7 @@
 #include "choral/types.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/json.h"
+#include "serve/openai/long_json.h"
 
 namespace choral::serve {
 
@@ -20,6 +21,9 @@ struct TokenNames {
 
 // A chat's: {"content": [{"token", "logprob", "bytes", "top_logprobs": […]}, …]}.
 Json chat_logprobs(std::span<const PositionLogprobs> positions, size_t top, const TokenNames& names);
+
+// The same, made as it is written. Like all that is called long here: what it refers to outlives it.
+LongJson long_chat_logprobs(std::span<const PositionLogprobs> positions, size_t top, const TokenNames& names);
 
 // A completion's four lists. `offset`: of the next token in the text, in characters; moves on.
 class CompletionLogprobs {
@@ -38,7 +42,26 @@ class CompletionLogprobs {
              {"top_logprobs", Json::array()}};
 };
 
+// What such lists are made of, in their order.
+class LogprobRows {
+ public:
+  void add_first(int32_t token) { rows_.push_back({token, nullptr, 0}); }
+  void add(std::span<const PositionLogprobs> positions, size_t top) {
+    for (const auto& position : positions) rows_.push_back({position.chosen.token_id, &position, top});
+  }
+
+ private:
+  friend LongJson long_completion_logprobs(LogprobRows rows, const TokenNames& names);
+  struct Row {
+    int32_t token;
+    const PositionLogprobs* position;  // null: nothing can be said of it
+    size_t top;
+  };
+  std::vector<Row> rows_;
+};
+LongJson long_completion_logprobs(LogprobRows rows, const TokenNames& names);
+
 // vLLM's prompt_logprobs: null for the first token, then {"id": {"logprob", "rank", "decoded_token"}, …} for each.
-Json prompt_logprobs_json(std::span<const PositionLogprobs> positions, const TokenNames& names);
+LongJson long_prompt_logprobs(std::span<const PositionLogprobs> positions, const TokenNames& names);
 
 }  // namespace choral::serve

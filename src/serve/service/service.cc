@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -143,7 +144,7 @@ Status Service::watch_root(LLM& llm) {
 }
 
 void Service::stop() {
-  for (const auto* queue : {&readers_, &grammar_readers_, &adapter_calls_, &probes_}) {
+  for (const auto* queue : {&readers_, &grammar_readers_, &adapter_calls_, &probes_, &writers_}) {
     if (*queue) (*queue)->stop();
   }
   watcher_.reset();  // which requests that are being read may list

@@ -127,6 +127,7 @@ class Service : private LiveAnswer::Owner {
   // --- LiveAnswer::Owner ---
   ApiError explain(const Status& status) const override;
   void on_end(const LiveAnswer& answer) override;
+  bool write_beside(std::function<void()> work) override { return writers_->push(std::move(work)); }
 
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
   void run(WorkQueue& queue, Exchange exchange, Work work);
@@ -149,7 +150,7 @@ class Service : private LiveAnswer::Owner {
   std::unique_ptr<RegisteredAdapters> registered_;
   std::unique_ptr<Metrics> metrics_;  // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
-  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_;
+  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_, writers_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<AdapterUse> base_adapters_;
