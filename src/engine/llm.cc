@@ -131,7 +131,8 @@ class Engine : public LLM {
   std::vector<std::string> device_notes() const override { return core_->device_notes(); }
   EngineStats stats() const override { return core_->stats(); }
   Status check_health(std::chrono::milliseconds limit) override { return core_->check_health(limit); }
-  Result<EngineActivity> activity(std::chrono::milliseconds limit) override { return core_->activity(limit); }
+  EngineHeartbeat heartbeat() const override { return core_->heartbeat(); }
+  EngineActivity activity() const override { return core_->activity(); }
   Status load_adapter(const AdapterSpec& spec, bool replace, std::optional<int> expected_generation) override {
     return registry_->load(spec, replace, expected_generation);
   }
