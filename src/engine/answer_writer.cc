@@ -35,6 +35,7 @@ void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std:
     if (token.status.code() == Code::kInternal) ++corrupted_;
     if (token.status.ok() && request.grammar != nullptr) token.status = request.grammar->accept(token.token);
     if (!token.status.ok()) {
+      sched::Scheduler::distrust(request);
       write_news_of(request);
       request.response->fail(request.index, std::move(token.status));
       ending = {sched::FinishReason::kError};
