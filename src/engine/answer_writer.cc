@@ -139,6 +139,12 @@ void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, st
       .total_s = now - request.submitted_s,
       .preemptions = request.preemption_count};
   request.response->finish(request.index, reason, std::move(stop_reason), metrics);
+  end(request, reason);
+}
+
+// Many records note a request's end, and all of them must.
+void AnswerWriter::end(EngineRequest& request, sched::FinishReason reason) {
+  const SpareMemory::Use whole(SpareMemory::of_thread());
   scheduler_.finish(request, reason);
 }
 
@@ -149,7 +155,7 @@ void AnswerWriter::fail(EngineRequest& request, Status status) {
   });
   if (!written.ok()) std::erase_if(news_, [&](const News& news) { return news.request == &request; });
   request.response->fail(request.index, std::move(status));
-  scheduler_.finish(request, sched::FinishReason::kError);
+  end(request, sched::FinishReason::kError);
 }
 
 }  // namespace choral::engine

@@ -2,6 +2,7 @@
 #include "choral/llm.h"
 
 #include <filesystem>
+#include <list>
 #include <span>
 
 #include "base/out_of_memory.h"
@@ -52,7 +53,7 @@ class EngineStream : public ResponseStream {
   void on_ready(std::function<void()> callback) override { response_->on_ready(std::move(callback)); }
   AnswerFacts facts() const override { return response_->facts(); }
   void cancel() override {
-    if (const auto core = core_.lock()) core->cancel(ids_);
+    if (const auto core = core_.lock()) core->cancel(ids_);  // once: the core takes them
   }
   const Status& status() const override {
     status_ = response_->status();
@@ -63,7 +64,7 @@ class EngineStream : public ResponseStream {
  private:
   std::shared_ptr<Response> response_;
   std::weak_ptr<EngineCore> core_;
-  std::vector<sched::RequestId> ids_;
+  std::list<sched::RequestId> ids_;
   mutable Status status_;
 };
 
@@ -105,12 +106,14 @@ class Engine : public LLM {
   Status check_health(std::chrono::milliseconds limit) override { return core_->check_health(limit); }
   Result<EngineActivity> activity(std::chrono::milliseconds limit) override { return core_->activity(limit); }
   Status load_adapter(const AdapterSpec& spec, bool replace, std::optional<int> expected_generation) override {
-    return registry_->load(spec, replace, expected_generation);
+    return or_out_of_memory("the adapter cannot be loaded", [&] { return registry_->load(spec, replace, expected_generation); });
   }
   Status unload_adapter(std::string_view name, std::optional<int> expected_generation) override {
-    return registry_->unload(name, expected_generation);
+    return or_out_of_memory("the adapter cannot be unloaded", [&] { return registry_->unload(name, expected_generation); });
   }
-  Status pin_adapter(std::string_view name, bool pinned) override { return registry_->pin(name, pinned); }
+  Status pin_adapter(std::string_view name, bool pinned) override {
+    return or_out_of_memory("the adapter cannot be pinned", [&] { return registry_->pin(name, pinned); });
+  }
   std::vector<AdapterInfo> adapters() const override { return registry_->list(); }
 
  private:

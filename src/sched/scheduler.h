@@ -53,6 +53,9 @@ class Scheduler {
   // Takes the request over and queues it. On error `request` is left as it was: invalid_argument or too_large for what can never
   // run, already_exists for the id of an unfinished one, resource_exhausted when the queue is full.
   Status add(std::unique_ptr<Request>&& request);
+  // The first of that, which nobody else has a part in: whether it can ever run, and the memory for what it may grow to. What
+  // add() takes besides is small.
+  Status make_room_for(Request& request) const;
 
   // Fills the plan (cleared first). An empty plan: nothing to do, or only cancelled requests were left. A plan that is not empty
   // must be ended by on_computed() or abandon() before the next schedule().
