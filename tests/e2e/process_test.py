@@ -166,9 +166,9 @@ class ProcessTest(program.ProgramTest):
             done = run(*args, limits=[(name, 2 * gib)])
             if done.returncode != 0 and "ddressSanitizer" in done.stderr + done.stdout:
                 self.skipTest("a sanitizer takes more addresses than that")
-            self.expect(0, done, f"free ({limit})", f"memory: {limit} leaves 1.", "less than the machine has free", "raise it")
+            self.expect(0, done, f"memory: {limit} leaves ", "less than the machine has free", "raise it")
             done = run("doctor", "-q", limits=[(name, 2 * gib)])
-            self.assertRegex(done.stdout, rf"memory +1\.\d GiB free of 2\.0 GiB, by {re.escape(limit)}; the machine has")
+            self.assertRegex(done.stdout, rf"memory +[12]\.\d GiB free of 2\.0 GiB, by {re.escape(limit)}; the machine has")
 
     def test_threads_go_by_what_the_process_may_run_on(self):
         cpu = min(os.sched_getaffinity(0))
