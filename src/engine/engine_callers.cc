@@ -97,11 +97,11 @@ Result<size_t> EngineCore::add_requests(std::span<AdmittedRequest> requests) {
   return taken;
 }
 
-void EngineCore::cancel(std::vector<sched::RequestId> ids) {
+void EngineCore::cancel(std::list<sched::RequestId>& ids) {
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return;
-    cancels_.insert(cancels_.end(), ids.begin(), ids.end());
+    cancels_.splice(cancels_.end(), ids);
   }
   inbox_changed_.notify_one();
 }

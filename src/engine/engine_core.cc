@@ -191,15 +191,19 @@ void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
   const auto response = request->response;
   const int index = request->index;
   std::unique_ptr<sched::Request> arrived = std::move(request);
-  Status status = or_out_of_memory("the request cannot be taken in", [&] { return take(arrived); });
+  Status status = take(arrived);
   if (status.ok()) return;
   const bool adapter_unusable = engine_request(*arrived).adapter_unusable;
   residency_.leave(engine_request(*arrived));
   response->fail(index, std::move(status), adapter_unusable);
 }
 
-// A refused one stays where it is.
+// A refused one stays where it is. The room that it will fill can be given up as a whole; what is noted of it in many records is
+// made whole once it is begun, with the spare memory behind it.
 Status EngineCore::take(std::unique_ptr<sched::Request>& request) {
+  constexpr std::string_view kDoing = "the request cannot be taken in";
+  if (!spare_.keep() && !SpareMemory::is_any_left()) return out_of_memory(kDoing);
+  CHORAL_RETURN_IF_ERROR(or_out_of_memory(kDoing, [&] { return scheduler_.make_room_for(*request); }));
   switch (residency_.arrive(engine_request(*request))) {
     case AdapterResidency::Arrival::kWaiting:
       parked_.emplace_back();

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -53,8 +54,8 @@ class EngineCore {
   Status add_together(std::span<AdmittedRequest> requests);
   // Whether a request with so many completions would be taken now as far as their number goes.
   Status check_room(int64_t completions) const;
-  // Unknown or finished ids are ignored.
-  void cancel(std::vector<sched::RequestId> ids);
+  // Takes the ids, and no memory, so that it can always be done; unknown or finished ones are ignored.
+  void cancel(std::list<sched::RequestId>& ids);
   // Waits until the loop has turned once, which began after the call; LLM::check_health() says more.
   Status check_health(std::chrono::milliseconds limit);
   // At once.
@@ -124,15 +125,15 @@ class EngineCore {
   std::condition_variable turned_;
   std::vector<std::unique_ptr<EngineRequest>> inbox_;
   int64_t inbox_tokens_ = 0;
-  std::vector<sched::RequestId> cancels_;
+  std::list<sched::RequestId> cancels_;
   bool stop_ = false;
   bool adapters_changed_ = false;
   Turn turn_asked_ = 0, turn_ended_ = 0;
   EngineStats stats_;
   std::vector<std::string> device_notes_;
 
-  std::vector<std::unique_ptr<EngineRequest>> arrivals_;  // the engine thread's side of the two vectors above
-  std::vector<sched::RequestId> leavers_;
+  std::vector<std::unique_ptr<EngineRequest>> arrivals_;  // the engine thread's side of the two lists above
+  std::list<sched::RequestId> leavers_;
   std::thread thread_;
 };
 

@@ -2,6 +2,7 @@
 #include "choral/llm.h"
 
 #include <filesystem>
+#include <list>
 #include <span>
 
 #include "base/out_of_memory.h"
@@ -53,7 +54,7 @@ class EngineStream : public ResponseStream {
   AnswerFacts facts() const override { return response_->facts(); }
   std::vector<int32_t> prompt_token_ids() const override { return response_->prompt_token_ids(); }
   void cancel() override {
-    if (const auto core = core_.lock()) core->cancel(ids_);
+    if (const auto core = core_.lock()) core->cancel(ids_);  // once: the core takes them
   }
   const Status& status() const override {
     status_ = response_->status();
@@ -64,7 +65,7 @@ class EngineStream : public ResponseStream {
  private:
   std::shared_ptr<Response> response_;
   std::weak_ptr<EngineCore> core_;
-  std::vector<sched::RequestId> ids_;
+  std::list<sched::RequestId> ids_;
   mutable Status status_;
 };
 
@@ -134,12 +135,14 @@ class Engine : public LLM {
   EngineHeartbeat heartbeat() const override { return core_->heartbeat(); }
   EngineActivity activity() const override { return core_->activity(); }
   Status load_adapter(const AdapterSpec& spec, bool replace, std::optional<int> expected_generation) override {
-    return registry_->load(spec, replace, expected_generation);
+    return or_out_of_memory("the adapter cannot be loaded", [&] { return registry_->load(spec, replace, expected_generation); });
   }
   Status unload_adapter(std::string_view name, std::optional<int> expected_generation) override {
-    return registry_->unload(name, expected_generation);
+    return or_out_of_memory("the adapter cannot be unloaded", [&] { return registry_->unload(name, expected_generation); });
   }
-  Status pin_adapter(std::string_view name, bool pinned) override { return registry_->pin(name, pinned); }
+  Status pin_adapter(std::string_view name, bool pinned) override {
+    return or_out_of_memory("the adapter cannot be pinned", [&] { return registry_->pin(name, pinned); });
+  }
   std::vector<AdapterInfo> adapters() const override { return registry_->list(); }
   std::optional<AdapterInfo> adapter(std::string_view name) const override { return registry_->find_info(name); }
   AdapterNames adapter_names() const override { return registry_->names(); }
