@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
+#include <utility>
 
 namespace choral::apps {
 namespace {
@@ -19,20 +21,6 @@ constexpr int kLongestName = 24;
 constexpr std::string_view kBetween = " │ ";
 constexpr int kBetweenWidth = 3;
 constexpr int kTab = 4;
-
-struct Character {
-  std::string_view bytes;
-  int width = 1;
-};
-
-// The character at the beginning of `text`. A byte that is no UTF-8 counts as one column.
-Character first_character(std::string_view text) {
-  utf8proc_int32_t point = 0;
-  const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                       static_cast<utf8proc_ssize_t>(text.size()), &point);
-  if (length <= 0) return {text.substr(0, 1), 1};
-  return {text.substr(0, length), utf8proc_charwidth(point)};
-}
 
 bool is_control(std::string_view bytes) {
   const auto first = static_cast<unsigned char>(bytes[0]);
@@ -90,61 +78,6 @@ void wrap_line(std::string_view text, int width, std::vector<std::string>& lines
   lines.push_back(std::move(line));
 }
 
-std::string in_columns(std::span<const NamedText> answers, int columns) {
-  const int gaps = kBetweenWidth * static_cast<int>(answers.size() - 1);
-  const int width = (columns - gaps) / static_cast<int>(answers.size());
-  std::vector<std::vector<std::string>> cells;
-  size_t height = 0;
-  for (const auto& answer : answers) {
-    auto& cell = cells.emplace_back();
-    for (auto& line : wrap_text(printable(answer.name), width)) cell.push_back(std::move(line));
-    std::string rule;
-    for (int i = 0; i < width; ++i) rule += "─";
-    cell.push_back(std::move(rule));
-    for (auto& line : wrap_text(answer.text, width)) cell.push_back(std::move(line));
-    height = std::max(height, cell.size());
-  }
-  std::string out;
-  for (size_t row = 0; row < height; ++row) {
-    std::string line;
-    for (size_t i = 0; i < cells.size(); ++i) {
-      std::string cell = row < cells[i].size() ? cells[i][row] : "";
-      if (i + 1 < cells.size()) {
-        pad(cell, width);
-        cell += kBetween;
-      }
-      line += cell;
-    }
-    line.resize(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
-  }
-  return out;
-}
-
-std::string beside_names(std::span<const NamedText> answers, int columns, int name_width) {
-  const int indent = name_width + 2;
-  std::string out;
-  for (const auto& answer : answers) {
-    std::string head = printable(answer.name);
-    for (const auto& line : wrap_text(answer.text, columns > 0 ? columns - indent : 0)) {
-      if (!line.empty()) pad(head, indent);
-      out += head + line + "\n";
-      head.clear();
-    }
-  }
-  return out;
-}
-
-std::string under_headings(std::span<const NamedText> answers, int columns) {
-  std::string out;
-  for (const auto& answer : answers) {
-    if (!out.empty()) out += "\n";
-    out += fmt::format("── {} ──\n", printable(answer.name));
-    for (const auto& line : wrap_text(answer.text, columns)) out += line + "\n";
-  }
-  return out;
-}
-
 }  // namespace
 
 int terminal_columns(int descriptor) {
@@ -159,17 +92,124 @@ int terminal_columns(int descriptor) {
   return size.ws_col;
 }
 
-std::string lay_out(std::span<const NamedText> answers, int columns) {
+AnswerLayout::AnswerLayout(const std::vector<std::string>& names, int columns) {
   int longest = 0;
-  for (const auto& answer : answers) longest = std::max(longest, text_width(printable(answer.name)));
-  const auto count = static_cast<int>(answers.size());
-  if (count >= 2 && answers.size() <= kMostColumns && columns >= count * kLeastColumn + (count - 1) * kBetweenWidth) {
-    return in_columns(answers, columns);
+  for (const auto& name : names) {
+    answers_.push_back({.name = printable(name)});
+    longest = std::max(longest, text_width(answers_.back().name));
   }
-  if (longest <= kLongestName && (columns == 0 || columns >= longest + 2 + kLeastText)) {
-    return beside_names(answers, columns, longest);
+  const auto count = static_cast<int>(names.size());
+  const int gaps = (count - 1) * kBetweenWidth;
+  if (count >= 2 && names.size() <= kMostColumns && columns >= count * kLeastColumn + gaps) {
+    form_ = Form::kColumns;
+    width_ = (columns - gaps) / count;
+    for (auto& answer : answers_) {
+      answer.lines = wrap_text(answer.name, width_);
+      std::string rule;
+      for (int i = 0; i < width_; ++i) rule += "─";
+      answer.lines.push_back(std::move(rule));
+    }
+  } else if (longest <= kLongestName && (columns == 0 || columns >= longest + 2 + kLeastText)) {
+    form_ = Form::kBesideNames;
+    indent_ = longest + 2;
+    width_ = columns > 0 ? columns - indent_ : 0;
+  } else {
+    form_ = Form::kUnderHeadings;
+    width_ = columns;
   }
-  return under_headings(answers, columns);
+}
+
+// Blanks and line breaks at the end may be the answer's last, which are left out.
+void AnswerLayout::grow(Answer& answer, std::string_view piece) {
+  answer.open += printable(piece);
+  const size_t end = answer.open.find_last_not_of(" \n") + 1;
+  const std::string tail = answer.open.substr(end);
+  std::vector<std::string> lines = wrap_text(answer.open.substr(0, end), width_);
+  answer.open = std::move(lines.back()) + tail;
+  lines.pop_back();
+  std::move(lines.begin(), lines.end(), std::back_inserter(answer.lines));
+}
+
+std::string AnswerLayout::add(size_t i, std::string_view piece) {
+  grow(answers_.at(i), piece);
+  return ready();
+}
+
+std::string AnswerLayout::end(size_t i, std::string_view piece) {
+  Answer& answer = answers_.at(i);
+  grow(answer, piece);
+  answer.open.resize(answer.open.find_last_not_of(" \n") + 1);
+  answer.lines.push_back(std::exchange(answer.open, ""));
+  answer.ended = true;
+  return ready();
+}
+
+std::string AnswerLayout::ready() { return form_ == Form::kColumns ? rows() : next_answers(); }
+
+// A row is complete when every answer has its line or has ended.
+std::string AnswerLayout::rows() {
+  std::vector<size_t> taken(answers_.size(), 0);
+  std::string out;
+  for (size_t row = 0;; ++row) {
+    const auto has_line = [row](const Answer& answer) { return row < answer.lines.size(); };
+    if (std::none_of(answers_.begin(), answers_.end(), has_line)) break;
+    if (!std::all_of(answers_.begin(), answers_.end(), [&](const Answer& a) { return has_line(a) || a.ended; })) break;
+    std::string line;
+    for (size_t i = 0; i < answers_.size(); ++i) {
+      const bool has = has_line(answers_[i]);
+      std::string cell = has ? answers_[i].lines[row] : "";
+      taken[i] += has ? 1 : 0;
+      if (i + 1 < answers_.size()) {
+        pad(cell, width_);
+        cell += kBetween;
+      }
+      line += cell;
+    }
+    line.resize(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  for (size_t i = 0; i < answers_.size(); ++i)
+    answers_[i].lines.erase(answers_[i].lines.begin(), answers_[i].lines.begin() + static_cast<ptrdiff_t>(taken[i]));
+  return out;
+}
+
+// One answer after the other, each as far as it is.
+std::string AnswerLayout::next_answers() {
+  std::string out;
+  for (; at_ < answers_.size(); ++at_, has_begun_ = false) {
+    Answer& answer = answers_[at_];
+    for (auto& line : answer.lines) {
+      const bool is_first = !std::exchange(has_begun_, true);
+      if (form_ == Form::kBesideNames) {
+        std::string head = is_first ? answer.name : "";
+        if (!line.empty()) pad(head, indent_);
+        out += head;
+      } else if (is_first) {
+        out += fmt::format("{}── {} ──\n", at_ > 0 ? "\n" : "", answer.name);
+      }
+      out += line + "\n";
+    }
+    answer.lines.clear();
+    if (!answer.ended) break;
+  }
+  return out;
+}
+
+std::string lay_out(std::span<const NamedText> answers, int columns) {
+  std::vector<std::string> names;
+  for (const auto& answer : answers) names.push_back(answer.name);
+  AnswerLayout layout(names, columns);
+  std::string out;
+  for (size_t i = 0; i < answers.size(); ++i) out += layout.end(i, answers[i].text);
+  return out;
+}
+
+Character first_character(std::string_view text) {
+  utf8proc_int32_t point = 0;
+  const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                       static_cast<utf8proc_ssize_t>(text.size()), &point);
+  if (length <= 0) return {text.substr(0, 1), 1};
+  return {text.substr(0, length), utf8proc_charwidth(point)};
 }
 
 int text_width(std::string_view text) {

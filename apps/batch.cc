@@ -1,6 +1,7 @@
 #include "batch.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "output_file.h"
 #include "progress.h"
 
 namespace choral::apps {
@@ -40,28 +42,29 @@ std::string BatchRun::summary() const {
 
 namespace {
 
-// Reads all streams as their pieces come, and says how far they are. What was read is given again by wait().
+// Reads all streams as their pieces come, and says how far they are or prints what the reader makes of them.
 class Watch {
  public:
-  Watch(const std::vector<std::unique_ptr<ResponseStream>>& streams, const std::vector<std::string>& names)
-      : streams_(streams), names_(names), tokens_(streams.size(), 0), ended_(streams.size(), false) {}
+  Watch(const std::vector<std::unique_ptr<ResponseStream>>& streams, const std::vector<std::string>& names, AnswerReader* reader,
+        BatchRun& run)
+      : streams_(streams), names_(names), reader_(reader), run_(run), tokens_(streams.size(), 0), ended_(streams.size(), false) {}
 
   void run(Progress& progress, const std::string& what) {
     for (size_t i = 0; i < streams_.size(); ++i) {
-      ended_[i] = streams_[i] == nullptr;
-      if (!ended_[i]) streams_[i]->on_ready([this] { wake(); });
+      if (streams_[i] != nullptr) {
+        streams_[i]->on_ready([this] { wake(); });
+      } else {
+        end(i, progress);
+      }
     }
     for (;;) {
-      for (size_t i = 0; i < streams_.size(); ++i) read(i);
+      for (size_t i = 0; i < streams_.size(); ++i) read(i, progress);
       const auto ended = std::count(ended_.begin(), ended_.end(), true);
       const double fraction = static_cast<double>(ended) / static_cast<double>(streams_.size());
       if (ended == std::ssize(streams_)) break;
       progress.update(what + counts(), names_.empty() ? fraction : Progress::kUnknown);
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return std::exchange(has_news_, false); });
-    }
-    for (const auto& stream : streams_) {
-      if (stream != nullptr) stream->on_ready({});
     }
   }
 
@@ -71,13 +74,28 @@ class Watch {
     has_news_ = true;
     changed_.notify_all();
   }
-  void read(size_t i) {
+  void read(size_t i, Progress& progress) {
     while (!ended_[i]) {
       const StreamState state = streams_[i]->try_next(event_);
       if (state == StreamState::kPending) return;
-      ended_[i] = state == StreamState::kEnd;
-      if (state == StreamState::kEvent) tokens_[i] += event_.token_ids.size();
+      if (state == StreamState::kEnd) {
+        streams_[i]->on_ready({});
+        run_.outputs[i] = streams_[i]->wait();
+        end(i, progress);
+      } else {
+        tokens_[i] += event_.token_ids.size();
+        if (reader_ != nullptr && !event_.text.empty()) print(reader_->piece(i, event_.text), progress);
+      }
     }
+  }
+  void end(size_t i, Progress& progress) {
+    ended_[i] = true;
+    if (reader_ != nullptr) print(reader_->ended(i, run_.outputs[i]), progress);
+  }
+  void print(const std::string& text, Progress& progress) {
+    if (text.empty()) return;
+    if (isatty(STDOUT_FILENO) == 1) progress.finish();  // both would write over each other
+    if (run_.written.ok()) run_.written = print_out(text);
   }
   // ": base 12, pirate 30 tokens"
   std::string counts() const {
@@ -88,6 +106,8 @@ class Watch {
 
   const std::vector<std::unique_ptr<ResponseStream>>& streams_;
   const std::vector<std::string>& names_;
+  AnswerReader* const reader_;
+  BatchRun& run_;
   std::vector<size_t> tokens_;
   std::vector<bool> ended_;
   StreamEvent event_;
@@ -99,7 +119,7 @@ class Watch {
 }  // namespace
 
 BatchRun answer_together(LLM& llm, Interrupts& interrupts, std::vector<Request> requests, const std::string& what,
-                         const std::vector<std::string>& names, bool quiet, bool only_ctrl_c) {
+                         const std::vector<std::string>& names, bool quiet, AnswerReader* reader, bool only_ctrl_c) {
   BatchRun run;
   run.outputs.resize(requests.size());
   const double begin = now_s();
@@ -117,10 +137,7 @@ BatchRun answer_together(LLM& llm, Interrupts& interrupts, std::vector<Request> 
     };
     const Interrupts::Scope scope(interrupts, {.call = cancel, .only_ctrl_c = only_ctrl_c, .again = only_ctrl_c});
     Progress progress(quiet);
-    Watch(streams, names).run(progress, what);
-  }
-  for (size_t i = 0; i < streams.size(); ++i) {
-    if (streams[i] != nullptr) run.outputs[i] = streams[i]->wait();
+    Watch(streams, names, reader, run).run(progress, what);
   }
   run.seconds = now_s() - begin;
   for (const auto& output : run.outputs) {

@@ -7,13 +7,15 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "answer_layout.h"
+#include "base/machine_facts.h"
 #include "bench_adapters.h"
 #include "bench_report.h"
 #include "command.h"
 #include "engine_flags.h"
-#include "machine_facts.h"
 #include "output_file.h"
 #include "progress.h"
+#include "terminal_text.h"
 #include "tools/step_timer.h"
 
 namespace choral::apps {
@@ -172,13 +174,15 @@ Status run(BenchFlags flags) {
     all["notes"] = model.notes;
     return print_out(all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   }
-  CHORAL_RETURN_IF_ERROR(print_out(fmt::format(
+  const int columns = terminal_columns();
+  const std::string head = fmt::format(
       "{}, {:.0f}M parameters in {}, loaded in {:.1f} s\n{}{}, level {}, {} threads; decode with {} tokens of context\n",
       model.name, static_cast<double>(model.parameters) * 1e-6, size_text(model.weight_bytes), model.load_s,
-      model.device.empty() ? "" : model.device + "; ", machine.cpu_model, model.cpu_level, model.threads, flags.context)));
-  CHORAL_RETURN_IF_ERROR(print_out(bench_report_text(report, flags.operators)));
-  if (adapters) CHORAL_RETURN_IF_ERROR(print_out(adapter_report_text(*adapters, flags.adapters)));
-  if (gap) CHORAL_RETURN_IF_ERROR(print_out(load_gap_text(*gap)));
+      model.device.empty() ? "" : model.device + "; ", machine.cpu_model, model.cpu_level, model.threads, flags.context);
+  CHORAL_RETURN_IF_ERROR(print_out(wrap_hanging(head, columns)));
+  CHORAL_RETURN_IF_ERROR(print_out(bench_report_text(report, flags.operators, columns)));
+  if (adapters) CHORAL_RETURN_IF_ERROR(print_out(adapter_report_text(*adapters, flags.adapters, columns)));
+  if (gap) CHORAL_RETURN_IF_ERROR(print_out(wrap_hanging(load_gap_text(*gap), columns)));
   return {};
 }
 

@@ -12,6 +12,8 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "engine_flags.h"
+#include "terminal_text.h"
+#include "text_table.h"
 
 namespace choral::apps {
 namespace {
@@ -101,18 +103,25 @@ Result<AdapterReport> measure_adapters(StepTimer& bench, const AdapterBenchFlags
   return report;
 }
 
-std::string adapter_report_text(const AdapterReport& report, const AdapterBenchFlags& flags) {
-  std::string out = fmt::format(
+std::string adapter_report_text(const AdapterReport& report, const AdapterBenchFlags& flags, int columns) {
+  const std::string head = fmt::format(
       "\n{} adapters of rank {}, bf16, on every linear layer: {} each in memory ({} in its file), packed in {:.1f} ms each\n",
       report.count, fmt::join(flags.ranks, ", "), size_text(std::llround(report.packed_bytes)),
       size_text(std::llround(report.file_bytes)), report.pack_ms);
-  out += "\n                                        tokens/s   ms/step     (best)   of base   shrink\n";
+  TextTable table("", 38);
+  table.add_column("tokens/s", 10);
+  table.add_column("ms/step", 10);
+  table.add_column("(best)", 11);
+  table.add_column("of base", 10);
+  table.add_column("shrink", 9);
   for (const auto& c : report.cases) {
     const auto& t = c.timing;
-    out += fmt::format("{:<38}{:>10.1f}{:>10.2f}{:>11.2f}{:>8.1f} %{:>7.1f} %\n", c.name, t.tokens_per_s(), t.median_s * 1e3,
-                       t.best_s * 1e3, 100 * c.of_base, 100 * t.shrink_share);
+    table.add_row({c.name, fmt::format("{:.1f}", t.tokens_per_s()), fmt::format("{:.2f}", t.median_s * 1e3),
+                   fmt::format("{:.2f}", t.best_s * 1e3), fmt::format("{:.1f} %", 100 * c.of_base),
+                   fmt::format("{:.1f} %", 100 * t.shrink_share)});
   }
-  return out + "\nSteps of base and adapters alternate; the ratio is of medians.\n";
+  return wrap_hanging(head, columns) + "\n" + table.text(columns) +
+         "\nSteps of base and adapters alternate; the ratio is of medians.\n";
 }
 
 namespace {

@@ -36,7 +36,7 @@ struct AdapterReport {
 // Makes the adapters, registers them with the bench's model and times the casts: base only, one adapter for all, and the skew's.
 Result<AdapterReport> measure_adapters(tools::StepTimer& bench, const AdapterBenchFlags& flags, const std::vector<int>& batches,
                                        const std::vector<int>& prefills, int context, int steps, Progress& progress);
-std::string adapter_report_text(const AdapterReport& report, const AdapterBenchFlags& flags);
+std::string adapter_report_text(const AdapterReport& report, const AdapterBenchFlags& flags, int columns);  // of the terminal
 
 struct LoadGapReport {
   int loads = 0;

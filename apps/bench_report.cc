@@ -6,6 +6,9 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "terminal_text.h"
+#include "text_table.h"
+
 namespace choral::apps {
 namespace {
 
@@ -43,6 +46,8 @@ std::string name_of(const BenchRow& row) {
   return row.is_prefill ? fmt::format("prefill {}", row.timing.tokens) : fmt::format("decode {}", row.timing.batch);
 }
 
+constexpr int kPeaksName = 14;  // "peaks before  "
+
 std::string peaks_text(const char* when, const MachinePeaks& p) {
   std::string out = fmt::format("peaks {:<6}  read {:.1f} GB/s", when, p.read_gbps);
   if (p.copy_gbps > 0) out += fmt::format(", copy {:.1f} GB/s", p.copy_gbps);
@@ -52,57 +57,63 @@ std::string peaks_text(const char* when, const MachinePeaks& p) {
 }
 
 // Steps, one a line.
-std::string steps_text(const BenchReport& report) {
-  std::string out = fmt::format("\n{:12}{:>10}{:>10}{:>10}", "", "tokens/s", "ms/step", "(best)");
-  if (report.rows.front().timing.host_s) out += fmt::format("{:>10}", "host ms");
-  out += fmt::format("{:>10}{:>10}", "wts GB/s", "GFLOP/s");
+std::string steps_text(const BenchReport& report, int columns) {
+  const bool has_host = report.rows.front().timing.host_s.has_value();
+  TextTable table("", 12);
+  for (const char* heading : {"tokens/s", "ms/step", "(best)"}) table.add_column(heading, 10);
+  if (has_host) table.add_column("host ms", 10);
+  for (const char* heading : {"wts GB/s", "GFLOP/s"}) table.add_column(heading, 10);
   for_each_fraction(report, report.rows.front().timing, 0,
-                    [&](const Roof& roof, double) { out += fmt::format("{:>11}", fmt::format("% {}", roof.heading)); });
-  out += fmt::format("{:>11}\n", "attention");
+                    [&](const Roof& roof, double) { table.add_column(fmt::format("% {}", roof.heading), 11); });
+  table.add_column("attention", 11);
+  const auto percent = [](double fraction) { return fmt::format("{:.0f} %", 100 * fraction); };
   for (const BenchRow& row : report.rows) {
     const auto& t = row.timing;
-    out += fmt::format("{:<12}{:>10.1f}{:>10.2f}{:>10.2f}", name_of(row), t.tokens_per_s(), t.median_s * 1e3, t.best_s * 1e3);
-    if (t.host_s) out += fmt::format("{:>10.3f}", *t.host_s * 1e3);
-    out += fmt::format("{:>10.1f}{:>10.1f}", t.weight_gbps(), t.gflops());
-    for_each_fraction(report, t, t.median_s,
-                      [&](const Roof&, double fraction) { out += fmt::format("{:>9.0f} %", 100 * fraction); });
-    out += fmt::format("{:>9.0f} %\n", 100 * t.attention_share);
+    std::vector<std::string> cells{name_of(row), fmt::format("{:.1f}", t.tokens_per_s()), fmt::format("{:.2f}", t.median_s * 1e3),
+                                   fmt::format("{:.2f}", t.best_s * 1e3)};
+    if (has_host) cells.push_back(fmt::format("{:.3f}", t.host_s.value_or(0) * 1e3));
+    cells.push_back(fmt::format("{:.1f}", t.weight_gbps()));
+    cells.push_back(fmt::format("{:.1f}", t.gflops()));
+    for_each_fraction(report, t, t.median_s, [&](const Roof&, double fraction) { cells.push_back(percent(fraction)); });
+    cells.push_back(percent(t.attention_share));
+    table.add_row(std::move(cells));
   }
-  return out;
+  return "\n" + table.text(columns);
 }
 
 // Operators down, steps across.
-std::string operators_text(const BenchReport& report) {
+std::string operators_text(const BenchReport& report, int columns) {
   std::vector<std::string> names;
+  TextTable table("ms of a step, calls", 22);
   for (const BenchRow& row : report.rows) {
+    table.add_column(name_of(row), 18);
     for (const auto& op : row.timing.operators) {
       if (std::find(names.begin(), names.end(), op.name) == names.end()) names.push_back(op.name);
     }
   }
-  std::string out = fmt::format("\n{:22}", "ms of a step, calls");
-  for (const BenchRow& row : report.rows) out += fmt::format("{:>18}", name_of(row));
-  for (const std::string& name : names) {
-    out += fmt::format("\n{:<22}", name);
-    for (const BenchRow& row : report.rows) {
-      const auto& ops = row.timing.operators;
-      const auto found = std::find_if(ops.begin(), ops.end(), [&](const auto& op) { return op.name == name; });
-      out += fmt::format("{:>18}", found == ops.end() ? "" : fmt::format("{:.3f} {:>6.0f}", found->seconds * 1e3, found->calls));
-    }
-  }
-  const auto products = [&](const std::string& heading, auto text) {
-    out += fmt::format("\n{:<22}", heading);
-    for (const BenchRow& row : report.rows) out += fmt::format("{:>18}", text(row.timing));
+  const auto add_row = [&](const std::string& heading, auto text) {
+    std::vector<std::string> cells{heading};
+    for (const BenchRow& row : report.rows) cells.push_back(text(row.timing));
+    table.add_row(std::move(cells));
   };
-  products("products, GB/s", [](const StepTiming& t) { return fmt::format("{:.1f}", weight_gbps(t.product_s, t)); });
-  products("products, GFLOP/s", [](const StepTiming& t) { return fmt::format("{:.1f}", gflops(t.product_s, t)); });
+  for (const std::string& name : names) {
+    add_row(name, [&](const StepTiming& t) {
+      const auto found = std::find_if(t.operators.begin(), t.operators.end(), [&](const auto& op) { return op.name == name; });
+      return found == t.operators.end() ? "" : fmt::format("{:.3f} {:>6.0f}", found->seconds * 1e3, found->calls);
+    });
+  }
+  add_row("products, GB/s", [](const StepTiming& t) { return fmt::format("{:.1f}", weight_gbps(t.product_s, t)); });
+  add_row("products, GFLOP/s", [](const StepTiming& t) { return fmt::format("{:.1f}", gflops(t.product_s, t)); });
   for (const Roof& roof : kRoofs) {
     const double peak = peak_of(report, roof);
     if (peak == 0) continue;
-    products(fmt::format("products, {}", roof.heading), [&](const StepTiming& t) {
+    add_row(fmt::format("products, {}", roof.heading), [&](const StepTiming& t) {
       return t.product_s > 0 ? fmt::format("{:.0f} %", 100 * roof.rate(t.product_s, t) / peak) : "";
     });
   }
-  return out + "\n\nOperators are timed one by one, in steps of their own; on a device each is waited for.\n";
+  return "\n" + table.text(columns) + "\n" +
+         wrap_hanging("Operators are timed one by one, in steps of their own; on a device each is waited for.", columns, 0) +
+         "\n";
 }
 
 Json peaks_json(const MachinePeaks& p) {
@@ -136,19 +147,19 @@ Json row_json(const BenchRow& row, const BenchReport& report) {
 
 }  // namespace
 
-std::string bench_report_text(const BenchReport& report, bool with_operators) {
-  std::string out = report.no_peaks.empty() ? peaks_text("before", report.before) + peaks_text("after", report.after)
-                                            : fmt::format("no peaks to compare with: {}\n", report.no_peaks);
-  out += steps_text(report);
-  out += "\nMedians.";
+std::string bench_report_text(const BenchReport& report, bool with_operators, int columns) {
+  const std::string peaks = report.no_peaks.empty() ? peaks_text("before", report.before) + peaks_text("after", report.after)
+                                                    : fmt::format("no peaks to compare with: {}\n", report.no_peaks);
+  std::string out = wrap_hanging(peaks, columns, kPeaksName) + steps_text(report, columns);
+  std::string remarks = "Medians.";
   if (report.no_peaks.empty()) {
-    out +=
+    remarks +=
         " Percentages are of the mean of both measurements of peaks, an operation counted as one of that kind: int8 products "
         "can pass the fp32 peak.";
   }
-  if (report.rows.front().timing.host_s) out += " host: what of a step is not spent waiting for the device.";
-  out += "\n";
-  return with_operators ? out + operators_text(report) : out;
+  if (report.rows.front().timing.host_s) remarks += " host: what of a step is not spent waiting for the device.";
+  out += "\n" + wrap_hanging(remarks, columns, 0) + "\n";
+  return with_operators ? out + operators_text(report, columns) : out;
 }
 
 void add_bench_report(const BenchReport& report, Json& to) {

@@ -20,7 +20,8 @@ struct BenchReport {
   std::vector<BenchRow> rows;
 };
 
-std::string bench_report_text(const BenchReport& report, bool with_operators);
+// For lines of `columns`; 0: any.
+std::string bench_report_text(const BenchReport& report, bool with_operators, int columns);
 // "peaks_before", "peaks_after", "no_peaks", "results".
 void add_bench_report(const BenchReport& report, nlohmann::ordered_json& to);
 

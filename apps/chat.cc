@@ -6,18 +6,21 @@
 #include <map>
 
 #include "answer_layout.h"
+#include "answer_stream.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "batch.h"
 #include "chat_input.h"
 #include "chat_session.h"
 #include "command.h"
+#include "compared_answers.h"
 #include "engine_flags.h"
 #include "interrupts.h"
 #include "output_file.h"
 #include "progress.h"
 #include "sampling_flags.h"
 #include "serve/usual_sampling.h"
+#include "terminal_text.h"
 #include "voice.h"
 
 namespace choral::apps {
@@ -28,6 +31,7 @@ constexpr int kDefaultMaxTokens = 1024;
 constexpr std::string_view kCommands[] = {"/adapter", "/compare", "/help", "/load",  "/quit",   "/reset",
                                           "/retry",   "/save",    "/set",  "/stats", "/system", "/undo"};
 
+constexpr int kHelpColumn = 20;  // behind a command's two blanks
 constexpr const char* kHelp =
     "  /help               this list\n"
     "  /reset              a new conversation with the same system message\n"
@@ -40,8 +44,9 @@ constexpr const char* kHelp =
     "alone\n"
     "  /stats              tokens and speed of the last answer\n"
     "  /save FILE, /load FILE\n"
-    "  /quit               also Ctrl-D; Ctrl-C stops an answer\n"
-    "A line that ends in \\ goes on in the next one; a paste is one message. // at the start sends a line that begins with /.\n";
+    "  /quit               also Ctrl-D; Ctrl-C stops an answer";
+constexpr const char* kMoreHelp =
+    "A line that ends in \\ goes on in the next one; a paste is one message. // at the start sends a line that begins with /.";
 
 struct ChatFlags {
   EngineFlags engine;
@@ -73,7 +78,7 @@ class Chat {
   Status compare(std::string_view text);
   std::vector<std::string> completions(std::string_view before, std::string_view word) const;
   void show_stats() const;
-  void note(std::string_view text) const { say("{}\n", terminal_text(text)); }
+  void note(std::string_view text) const { say_wrapped(text); }
 
   LLM& llm_;
   Interrupts& interrupts_;
@@ -145,13 +150,14 @@ Status Chat::reply(Result<Request> request) {
     std::optional<Progress> progress(quiet_ || !typed_);
     progress->update("thinking", Progress::kUnknown);
     StreamEvent event;
+    AnswerStream answer;
     while (stream->next(event)) {
       progress.reset();
-      if (!event.text.empty() && written.ok()) written = print_out(event.text);
+      if (written.ok()) written = answer.write(event.text);
     }
+    if (written.ok()) written = answer.end();
   }
   last_ = stream->wait();
-  if (written.ok()) written = print_out("\n");
   CHORAL_RETURN_IF_ERROR(written);
   if (!last_.status.ok()) {
     session_.take_back();
@@ -193,7 +199,8 @@ Status Chat::command(std::string_view line) {
   if (name == "/quit" || name == "/exit" || name == "/bye") {
     quit_ = true;
   } else if (name == "/help") {
-    say("{}", kHelp);
+    say_wrapped(kHelp, kHelpColumn);
+    say_wrapped(kMoreHelp, 0);
   } else if (name == "/reset") {
     session_.reset();
     compared_.clear();
@@ -321,14 +328,13 @@ Status Chat::compare(std::string_view text) {
     requests[i].adapters = voices[i].adapters;
     names.push_back(voices[i].name);
   }
-  const BatchRun run =
-      answer_together(llm_, interrupts_, std::move(requests), "thinking", names, quiet_ || !typed_, /*only_ctrl_c=*/true);
-  std::vector<NamedText> answers;
+  ComparedAnswers answers(names, {""}, terminal_columns());
+  const BatchRun run = answer_together(llm_, interrupts_, std::move(requests), "thinking", names, quiet_ || !typed_, &answers,
+                                       /*only_ctrl_c=*/true);
   Status first_error;
   std::optional<size_t> kept;
   for (size_t i = 0; i < voices.size(); ++i) {
     const RequestOutput& output = run.outputs[i];
-    answers.push_back({voices[i].name, shown_answer(output)});
     if (!output.status.ok()) {
       if (first_error.ok()) first_error = Status(output.status).while_(voices[i].name);
     } else if (!kept || voices[i].name == session_.voice().name) {
@@ -336,10 +342,9 @@ Status Chat::compare(std::string_view text) {
       last_ = output;
     }
   }
-  const Status written = print_out(lay_out(answers, terminal_columns()));
   if (is_new && kept) session_.answer(run.outputs[*kept].completions.at(0).text);
   if (is_new && !kept) session_.take_back();
-  CHORAL_RETURN_IF_ERROR(written);
+  CHORAL_RETURN_IF_ERROR(run.written);
   if (!quiet_) {
     note(fmt::format("({}{}{})", run.summary(), run.cancelled ? "; stopped" : "",
                      is_new && kept ? fmt::format("; the conversation goes on with {}'s", voices[*kept].name) : ""));
@@ -369,6 +374,8 @@ Status run(const ChatFlags& flags) {
   sampling = serve::usual_sampling(*llm);
   sampling.max_tokens = kDefaultMaxTokens;
   flags.sampling.put_over(sampling);
+  const std::string dice = flags.sampling.temperature ? "" : remark_about_dice(llm->info().parameters, sampling.temperature);
+  if (!dice.empty() && !flags.engine.quiet) say_wrapped("choral: " + dice);
   Chat chat(*llm, *interrupts, ChatSession(*llm, sampling, flags.system), flags.engine);
   if (!voice.adapters.empty()) chat.use(std::move(voice));
   return chat.run();

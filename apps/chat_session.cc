@@ -41,7 +41,11 @@ struct Setting {
                    p) { return parse_into(n, v, p.field); }, [](const SamplingParams& p) { return fmt::format("{}", p.field); } \
   }
 constexpr std::array kSettings{
-    CHORAL_SETTING(max_tokens),
+    Setting{"max_tokens",
+            [](std::string_view n, std::string_view v, SamplingParams& p) {
+              return parse_into(n, v == "-1" ? "0" : v, p.max_tokens);  // as the flag
+            },
+            [](const SamplingParams& p) { return fmt::format("{}", p.max_tokens); }},
     CHORAL_SETTING(temperature),
     CHORAL_SETTING(top_k),
     CHORAL_SETTING(top_p),

@@ -1,5 +1,7 @@
 #include "engine_flags.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <array>
 #include <charconv>
@@ -12,6 +14,8 @@
 #include "base/printable.h"
 #include "progress.h"
 #include "sampling_flags.h"
+#include "terminal_text.h"
+#include "tools/quantize.h"
 #include "tools/text_file.h"
 
 namespace choral::apps {
@@ -68,12 +72,13 @@ void add_model_flag(CLI::App& app, EngineFlags& flags) {
 
 void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   EngineOptions& o = flags.options;
-  const auto option = [&app](const char* names, auto& value, const char* what, const char* type) {
+  const auto option = [&app](const char* names, auto& value, const std::string& what, const char* type) {
     return app.add_option(names, value, what)->type_name(type)->group("Engine");
   };
   option("--dtype", o.dtype, "weights: auto (as stored), float32, bfloat16, float16", "TYPE");
   option("--quantization", o.quantization,
-         "of a float checkpoint's linear layers while it is loaded: auto (none), w8a8_dynamic, w8a16, w4a16, w4a8_dynamic",
+         fmt::format("of a float checkpoint's linear layers while it is loaded: auto (none), {}",
+                     fmt::join(tools::in_flight_schemes(), ", ")),
          "NAME");
   option("--activations", o.activations,
          "what weights meet: auto (as the checkpoint says, else x in full), 16bit (of x, on a device), int8 (of integer weights)",
@@ -83,11 +88,12 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("-c,--max-model-len,--ctx-size", o.max_model_len, "longest prompt and answer together (the model's)", "N");
   option("--max-num-seqs", o.max_num_seqs, "answers computed at the same time (64)", "N");
   option("--max-num-batched-tokens", o.max_num_batched_tokens, "tokens computed in one step (1024)", "N");
-  option("-t,--threads", o.threads, "compute threads (one per physical core)", "N");
-  app.add_flag("--enable-prefix-caching,!--no-prefix-caching", o.enable_prefix_caching,
+  option("-t,--threads", o.threads, "compute threads (one per physical core that the container grants time for)", "N");
+  app.add_flag("--enable-prefix-caching,!--no-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
                "keep prompts' beginnings for later prompts (on)")
       ->group("Engine");
-  app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill", o.enable_chunked_prefill, "split long prompts over steps (on)")
+  app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill,!--no-enable-chunked-prefill", o.enable_chunked_prefill,
+               "split long prompts over steps (on)")
       ->group("Engine");
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
   option("--device", o.device, "auto (the best plug-in, else the CPU), cpu, a plug-in's name, or NAME:1 for its second device",
@@ -158,7 +164,7 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags, EngineOptions op
 }
 
 void print_notes(const std::vector<std::string>& notes) {
-  for (const auto& note : notes) say("choral:   {}\n", terminal_text(note));
+  for (const auto& note : notes) say_wrapped("choral:   " + note);
 }
 
 void print_layers(const std::vector<LayerForms>& layers) {

@@ -4,9 +4,11 @@
 #include <CLI/CLI.hpp>
 
 #include "answer_layout.h"
+#include "answer_stream.h"
 #include "base/log.h"
 #include "batch.h"
 #include "command.h"
+#include "compared_answers.h"
 #include "engine_flags.h"
 #include "generate_jsonl.h"
 #include "interrupts.h"
@@ -93,16 +95,14 @@ Status stream_one(LLM& llm, Interrupts& interrupts, Request request, bool quiet)
   std::optional<Progress> progress(quiet);
   progress->update("reading the prompt", Progress::kUnknown);
   StreamEvent event;
-  bool ends_line = false;
+  AnswerStream answer;
   while (stream->next(event)) {
     progress.reset();
-    if (event.text.empty()) continue;
-    CHORAL_RETURN_IF_ERROR(print_out(event.text));
-    ends_line = event.text.back() == '\n';
+    CHORAL_RETURN_IF_ERROR(answer.write(event.text));
   }
   progress.reset();
   const RequestOutput output = stream->wait();
-  if (!ends_line) CHORAL_RETURN_IF_ERROR(print_out("\n"));
+  CHORAL_RETURN_IF_ERROR(answer.end());
   CHORAL_RETURN_IF_ERROR(output.status);
   if (!quiet) say("choral: {}\n", rate_text(output));
   return output.completions.at(0).finish_reason == FinishReason::kCancelled ? interrupts.stopped() : Status();
@@ -122,22 +122,26 @@ Status print_answers(const GenerateFlags& flags, const std::vector<std::string>&
 }
 
 // One prompt after the other, each with all its voices' answers.
-Status print_comparison(const GenerateFlags& flags, const std::vector<std::string>& prompts, const std::vector<Voice>& voices,
-                        const Interrupts& interrupts, const BatchRun& run) {
-  Status first_error;
+Status compare(const GenerateFlags& flags, const std::vector<std::string>& prompts, const std::vector<Voice>& voices,
+               const SamplingParams& sampling, LLM& llm, Interrupts& interrupts) {
+  std::vector<Request> requests;
+  std::vector<std::string> names, titles;
+  for (const auto& one : voices) names.push_back(one.name);
   for (size_t i = 0; i < prompts.size(); ++i) {
-    std::vector<NamedText> answers;
-    for (size_t v = 0; v < voices.size(); ++v) {
-      const RequestOutput& output = run.outputs[i * voices.size() + v];
-      if (flags.json) CHORAL_RETURN_IF_ERROR(print_record(i, voices[v].adapters, output));
-      answers.push_back({voices[v].name, shown_answer(output)});
-      if (first_error.ok() && !output.status.ok()) first_error = Status(output.status).while_(voices[v].name);
-    }
-    if (flags.json) continue;
-    if (prompts.size() > 1) {
-      CHORAL_RETURN_IF_ERROR(print_out(fmt::format("{}[{}] {}\n", i > 0 ? "\n" : "", i + 1, one_line(prompts[i]))));
-    }
-    CHORAL_RETURN_IF_ERROR(print_out(lay_out(answers, terminal_columns())));
+    titles.push_back(prompts.size() > 1 ? fmt::format("[{}] {}\n", i + 1, one_line(prompts[i])) : "");
+    for (const auto& one : voices)
+      requests.emplace_back(prompt_request(prompts[i], flags.chat, flags.system, sampling)).adapters = one.adapters;
+  }
+  ComparedAnswers answers(names, titles, terminal_columns());
+  if (prompts.size() > 1) names.clear();  // of many it is said how many are there
+  const BatchRun run = answer_together(llm, interrupts, std::move(requests), "answering", names, flags.engine.quiet,
+                                       flags.json ? nullptr : &answers);
+  CHORAL_RETURN_IF_ERROR(run.written);
+  Status first_error;
+  for (size_t i = 0; i < run.outputs.size(); ++i) {
+    const Voice& voice = voices[i % voices.size()];
+    if (flags.json) CHORAL_RETURN_IF_ERROR(print_record(i / voices.size(), voice.adapters, run.outputs[i]));
+    if (first_error.ok() && !run.outputs[i].status.ok()) first_error = Status(run.outputs[i].status).while_(voice.name);
   }
   if (!flags.engine.quiet) say("choral: {}\n", run.summary());
   return first_error.ok() && run.cancelled ? interrupts.stopped() : first_error;
@@ -167,19 +171,8 @@ Status run_prompts(const GenerateFlags& flags, std::vector<std::string> prompts)
   sampling = serve::usual_sampling(*llm);
   sampling.max_tokens = kDefaultMaxTokens;
   flags.sampling.put_over(sampling);
+  if (!compared.empty()) return compare(flags, prompts, compared, sampling, *llm, *interrupts);
   std::vector<Request> requests;
-  if (!compared.empty()) {
-    for (const auto& prompt : prompts) {
-      for (const auto& one : compared)
-        requests.emplace_back(prompt_request(prompt, flags.chat, flags.system, sampling)).adapters = one.adapters;
-    }
-    std::vector<std::string> names;  // of one prompt's answers; of many only how many are there
-    for (const auto& one : compared) {
-      if (prompts.size() == 1) names.push_back(one.name);
-    }
-    return print_comparison(flags, prompts, compared, *interrupts,
-                            answer_together(*llm, *interrupts, std::move(requests), "answering", names, flags.engine.quiet));
-  }
   for (const auto& prompt : prompts)
     requests.emplace_back(prompt_request(prompt, flags.chat, flags.system, sampling)).adapters = voice.adapters;
   if (requests.size() == 1 && sampling.n == 1 && !flags.json) {

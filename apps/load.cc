@@ -5,11 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "answer_layout.h"
 #include "base/printable.h"
 #include "command.h"
 #include "interrupts.h"
 #include "output_file.h"
 #include "progress.h"
+#include "terminal_text.h"
+#include "text_table.h"
 #include "tools/load_generator.h"
 
 namespace choral::apps {
@@ -71,31 +74,37 @@ std::string report_json(const LoadReport& r, const LoadFlags& flags) {
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string latency_text(const char* name, const LatencySummary& s) {
-  if (s.count == 0) return "";
-  return fmt::format("{:<20}{:>10.1f}{:>10.1f}{:>10.1f}{:>10.1f}{:>10.1f}{:>10.1f}\n", name, s.mean * 1e3, s.p50 * 1e3,
-                     s.p90 * 1e3, s.p95 * 1e3, s.p99 * 1e3, s.max * 1e3);
+void add_latency(TextTable& table, const char* name, const LatencySummary& s) {
+  if (s.count == 0) return;
+  std::vector<std::string> cells{name};
+  for (const double seconds : {s.mean, s.p50, s.p90, s.p95, s.p99, s.max}) cells.push_back(fmt::format("{:.1f}", seconds * 1e3));
+  table.add_row(std::move(cells));
 }
 
-std::string report_text(const LoadReport& r) {
+std::string report_text(const LoadReport& r, int columns) {
   std::string out = fmt::format(
       "{} of {} requests answered in {:.2f} s{}: {:.2f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s with prompts{}\n",
       r.finished, r.sent, r.wall_s, r.stopped ? " (stopped)" : "", per_second(r.finished, r.wall_s),
       per_second(r.output_tokens, r.wall_s), per_second(r.prompt_tokens + r.output_tokens, r.wall_s),
       r.counted_pieces ? "\nThe server did not count tokens: pieces of the stream stand for them." : "");
+  out = wrap_hanging(out, columns);
   if (r.whole.count > 0) {
-    out += fmt::format("\n{:<20}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "p50", "p90", "p95", "p99", "max");
-    out += latency_text("time to first token", r.first_token) + latency_text("between tokens", r.between_tokens) +
-           latency_text("whole answer", r.whole);
+    TextTable table("ms", 20);
+    for (const char* heading : {"mean", "p50", "p90", "p95", "p99", "max"}) table.add_column(heading, 10);
+    add_latency(table, "time to first token", r.first_token);
+    add_latency(table, "between tokens", r.between_tokens);
+    add_latency(table, "whole answer", r.whole);
+    out += "\n" + table.text(columns);
   }
-  if (!r.errors.empty()) out += "\nNot answered:\n";
-  for (const auto& [kind, count] : r.errors) out += fmt::format("{:>8}  {:<12}{}\n", count, kind, r.examples.at(kind));
+  std::string rest;
+  if (!r.errors.empty()) rest += "\nNot answered:\n";
+  for (const auto& [kind, count] : r.errors) rest += fmt::format("{:>8}  {:<12}{}\n", count, kind, r.examples.at(kind));
   if (r.by_model.size() > 1) {
-    out += "\nRequests by model:";
-    for (const auto& [model, count] : r.by_model) out += fmt::format(" {} {}", terminal_line(model), count);
-    out += "\n";
+    rest += "\nRequests by model:";
+    for (const auto& [model, count] : r.by_model) rest += fmt::format(" {} {}", terminal_line(model), count);
+    rest += "\n";
   }
-  return out;
+  return out + wrap_hanging(rest, columns);
 }
 
 Status run(LoadFlags flags) {
@@ -125,7 +134,7 @@ Status run(LoadFlags flags) {
   }
   progress.finish();
   CHORAL_RETURN_IF_ERROR(report.status());
-  CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(*report, flags) : report_text(*report)));
+  CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(*report, flags) : report_text(*report, terminal_columns())));
   if (report->finished == 0 && report->stopped) return cancelled("stopped before an answer was complete");
   if (report->finished == 0 && !report->errors.empty()) {
     const auto& [kind, words] = *report->examples.begin();

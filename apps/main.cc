@@ -2,19 +2,18 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
-#include <cstring>
-#include <span>
 #include <sstream>
 
 #include "base/log.h"
-#include "base/nearest_name.h"
 #include "base/out_of_memory.h"
+#include "base/printable.h"
 #include "choral/llm.h"
 #include "command.h"
-#include "foreign_flags.h"
+#include "command_line.h"
+#include "help_text.h"
 #include "output_file.h"
 #include "standard_files.h"
-#include "wrong_value.h"
+#include "terminal_text.h"
 
 namespace {
 
@@ -23,12 +22,12 @@ constexpr const char* kFooter =
     "cache.\n"
     "`choral COMMAND --help` lists a command's flags.\n\n"
     "Exit codes: 0 fine, 1 internal error, 2 wrong usage, 3 not found, 4 broken file, 5 not supported, 6 too large, 7 resources "
-    "exhausted,\n8 unavailable, 9 stopped, 10 too late, 11 not permitted.\n"
+    "exhausted, 8 unavailable, 9 stopped, 10 too late, 11 not permitted.\n"
     "Environment: CHORAL_CPU_LEVEL caps the CPU level, CHORAL_LOG_LEVEL sets the log (warn), HF_HOME is where org/name is looked "
-    "up.";
+    "up, NO_COLOR takes colours away.";
 
 int fail(const choral::Status& status) {
-  choral::say("choral: error: {}\n", status.message());
+  choral::apps::say_wrapped(fmt::format("choral: error: {}", status.message()));
   return choral::exit_code(status.code());
 }
 
@@ -38,76 +37,14 @@ const CLI::App& used_command(const CLI::App& app) {
   return *used;
 }
 
-// "choral adapter check"
-std::string whole_name(const CLI::App& command) {
-  std::string name = command.get_name();
-  for (const auto* outer = command.get_parent(); outer != nullptr; outer = outer->get_parent())
-    name = outer->get_name() + " " + name;
-  return name;
-}
-
-choral::Status said_elsewhere(std::string_view flag) {
-  return choral::invalid_argument("choral has no flag {}; here it is {}", flag, choral::apps::said_here(flag));
-}
-
-// The first word that nobody took, with the nearest one that exists.
-choral::Status unknown_word(const CLI::App& app) {
-  const CLI::App* used = &used_command(app);
-  const auto words = app.remaining(true);
-  const auto flag = std::find_if(words.begin(), words.end(), [](const auto& w) { return w.size() > 1 && w.starts_with('-'); });
-  std::string typed = flag != words.end() ? *flag : words.empty() ? "" : words.front();
-  typed = typed.substr(0, typed.find('='));
-  if (!choral::apps::said_here(typed).empty()) return said_elsewhere(typed);
-  const auto commands = used->get_subcommands([](const CLI::App*) { return true; });
-  std::vector<std::string> known;
-  if (typed.starts_with('-')) {
-    for (const auto* option : used->get_options()) {
-      for (const auto& name : option->get_lnames()) known.push_back("--" + name);
-    }
-  } else {
-    for (const auto* sub : commands) known.push_back(sub->get_name());
-  }
-  const std::string nearest = choral::nearest_name(typed, known);
-  const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
-  const std::string command = whole_name(*used);
-  if (typed.starts_with('-'))
-    return choral::invalid_argument("{} has no flag {}{} ({} --help lists them)", command, typed, hint, command);
-  if (!commands.empty())
-    return choral::invalid_argument("{} has no command '{}'{} ({} --help lists them)", command, typed, hint, command);
-  if (typed.starts_with("http://") || typed.starts_with("https://"))
-    return choral::invalid_argument("{}: what is '{}'? `choral load` names a server by --url ({} --help)", command, typed,
-                                    command);
-  return choral::invalid_argument("{}: what is '{}'? Texts with spaces need quotes ({} --help)", command, typed, command);
-}
-
-// CLI11 would read -ngl as -n with the value gl.
-choral::Status check_before_parsing(std::span<char* const> words) {
-  CHORAL_RETURN_IF_ERROR(choral::check_log_level());
-  for (const std::string_view word : words.subspan(std::min<size_t>(1, words.size()))) {
-    if (word == "--") break;
-    const bool one_dash = word.size() > 1 && word[0] == '-' && word[1] != '-';
-    if (one_dash && !choral::apps::said_here(word).empty()) return said_elsewhere(word);
-    const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-    if (one_dash && word.size() > 2 && std::all_of(word.begin() + 1, word.end(), is_letter)) {
-      return choral::invalid_argument("choral has no flag {}: flags of several letters begin with -- (choral COMMAND --help)",
-                                      word);
-    }
-  }
-  return {};
+// Of flags that other programs have and that change nothing here.
+void print_notes(const choral::apps::CommandLine& line, const CLI::App& command) {
+  const auto* quiet = command.get_option_no_throw("--quiet");
+  if (quiet != nullptr && quiet->count() > 0) return;
+  for (const auto& note : line.notes()) choral::apps::say_wrapped("choral: " + choral::terminal_line(note));
 }
 
 std::string version_text() { return "choral " + std::string(choral::version()); }
-
-// CLI11 shows a flag that turns something off as --no-x{false}.
-class HelpText : public CLI::Formatter {
- public:
-  HelpText() { column_width(44); }
-  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
-    std::string text = CLI::Formatter::make_option_name(option, is_positional);
-    for (size_t at = 0; (at = text.find("{false}")) != text.npos;) text.erase(at, std::strlen("{false}"));
-    return text;
-  }
-};
 
 // Words for flags, as other programs have them: `choral help COMMAND` is `choral COMMAND --help`, `choral version` --version.
 void add_words_for_flags(CLI::App& app, choral::apps::Command& command) {
@@ -145,6 +82,12 @@ void read_numbers_as_decimals(CLI::App& app) {
   for (auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) read_numbers_as_decimals(*sub);
 }
 
+// Else CLI11 takes `choral bench serve` for the command `serve`.
+void one_command_each(CLI::App& app) {
+  app.require_subcommand(0, 1);
+  for (auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) one_command_each(*sub);
+}
+
 // What CLI11 writes: the help, the version.
 int print_wanted(const CLI::App& app, const CLI::Success& wanted) {
   std::ostringstream text;
@@ -161,7 +104,7 @@ int main(int argc, char** argv) {
   CLI::App app{"Choral: large language models on plain CPUs.", "choral"};
   app.set_version_flag("-V,--version", version_text());
   app.footer(kFooter);
-  app.formatter(std::make_shared<HelpText>());
+  app.formatter(std::make_shared<choral::apps::HelpText>());
   choral::apps::Command command;
   choral::apps::add_generate(app, command);
   choral::apps::add_serve(app, command);
@@ -178,24 +121,28 @@ int main(int argc, char** argv) {
   choral::apps::add_completion(app, command);
   add_words_for_flags(app, command);
   read_numbers_as_decimals(app);
-  if (const choral::Status wrong = check_before_parsing({argv, argv + argc}); !wrong.ok()) return fail(wrong);
+  one_command_each(app);
+  if (const choral::Status wrong = choral::check_log_level(); !wrong.ok()) return fail(wrong);
   auto words = without_help_word(app, {argv + std::min(1, argc), argv + argc});
   if (!words.ok()) return fail(words.status());
+  const auto line = choral::apps::CommandLine::read(app, std::move(*words));
+  if (!line.ok()) return fail(line.status());
   std::reverse(words->begin(), words->end());  // as CLI11 wants them
+  choral::Status wrong;
   try {
-    app.parse(std::move(*words));
-  } catch (const CLI::ExtrasError&) {
-    return fail(unknown_word(app));
+    app.parse(std::vector<std::string>(line->for_parser().rbegin(), line->for_parser().rend()));  // as CLI11 wants them
+    wrong = line->check(nullptr);
   } catch (const CLI::Success& wanted) {
     return print_wanted(app, wanted);
   } catch (const CLI::ParseError& error) {
-    return fail(
-        choral::invalid_argument("{} ({} --help)", choral::apps::in_our_words(error.what()), whole_name(used_command(app))));
+    wrong = line->check(&error);
   }
+  if (!wrong.ok()) return fail(wrong);
   if (!command.run) {
-    choral::say("{}", app.get_subcommands().empty() ? app.help() : app.get_subcommands().front()->help());
+    choral::say("{}", app.help());
     return choral::exit_code(choral::Code::kInvalidArgument);
   }
+  print_notes(*line, used_command(app));
   const choral::Status status = choral::or_out_of_memory("the command cannot go on", command.run);
   return status.ok() ? 0 : fail(status);
 }

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/thread.h"
+#include "terminal_text.h"
 
 namespace choral::apps {
 namespace {
@@ -39,13 +40,14 @@ void Progress::update(std::string text, double fraction) {
 
 void Progress::finish(std::string_view line) {
   stop();
-  if (!quiet_ && !line.empty()) say("choral: {}\n", terminal_line(line));
+  if (!quiet_ && !line.empty()) say_wrapped("choral: " + terminal_line(line));
 }
 
 void Progress::say_line(std::string_view line) {
   const std::lock_guard lock(mutex_);
   if (quiet_) return;
-  say("{}choral: {}\n", std::exchange(drawn_, false) && terminal_ ? "\r\033[K" : "", terminal_line(line));
+  if (std::exchange(drawn_, false) && terminal_) say("\r\033[K");
+  say_wrapped("choral: " + terminal_line(line));
 }
 
 void Progress::stop() {

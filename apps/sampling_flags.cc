@@ -11,6 +11,15 @@
 
 namespace choral::apps {
 
+std::string remark_about_dice(int64_t parameters, float temperature) {
+  constexpr int64_t kSmall = 1'000'000'000;
+  if (parameters >= kSmall || temperature == 0) return "";
+  return fmt::format(
+      "a model of {:.0f}M parameters soon loses the thread when dice choose its words (temperature {}): --temperature 0, or /set "
+      "temperature 0 here, takes the likeliest ones",
+      static_cast<double>(parameters) * 1e-6, temperature);
+}
+
 // getrandom fails only for sizes above 256 bytes or before the system has any randomness.
 uint64_t fresh_seed() {
   uint64_t seed = 0;
@@ -68,7 +77,13 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   const auto option = [&app](const char* names, auto& value, const char* what, const char* type) {
     return app.add_option(names, value, what)->type_name(type)->group("Sampling");
   };
-  option("-n,--max-tokens,--n-predict", flags.max_tokens, "most tokens of an answer; 0 = up to the context's end", "N");
+  option("-n,--max-tokens,--n-predict,--predict", flags.max_tokens, "most tokens of an answer; 0 or -1 = up to the context's end",
+         "N")
+      ->check([](const std::string& text) {
+        const bool is_less = text.starts_with('-') && text != "-1";
+        return is_less ? fmt::format("{} tokens? Give 1 or more, or 0 or -1 for up to the context's end", text) : "";
+      })
+      ->transform([](const std::string& text) { return text == "-1" ? "0" : text; });
   option("--min-tokens", flags.min_tokens, "no end before this many tokens", "N");
   option("--n", flags.n, "answers to each prompt", "N");
   option("--temperature,--temp", flags.temperature, "0 = always the likeliest token", "X");

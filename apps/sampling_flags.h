@@ -28,6 +28,10 @@ struct SamplingFlags {
   Status check(SamplingParams params) const;
 };
 
+// Small models say nonsense when they do not take their likeliest words, and their newcomers blame the engine: how to ask them.
+// Empty for larger ones and for greedy answers.
+std::string remark_about_dice(int64_t parameters, float temperature);
+
 // One that nobody foretells.
 uint64_t fresh_seed();
 // A number from 0 to 2^64-1, or -1 for none. Gives what is wrong with `text`; empty when nothing is.

@@ -4,7 +4,10 @@
 #include <cstdlib>
 #include <map>
 
-#include "base/nearest_name.h"
+#include "base/log.h"
+#include "base/printable.h"
+#include "command_line.h"
+#include "foreign_flags.h"
 #include "tools/text_file.h"
 #include "wrong_value.h"
 
@@ -81,11 +84,15 @@ Result<FileValues> read_file(const std::string& path) {
 // The long name that a flag's variable and its line in a file are called after.
 std::string main_name(const CLI::Option& option) { return option.get_lnames().empty() ? "" : option.get_lnames().front(); }
 
-// "(1024)" at the end of a description is the default.
-std::string default_of(const CLI::Option& option) {
+// "(1024)" at the end of a description is the default in words; else what the flag's variable holds.
+std::string default_of(CLI::Option& option) {
   const std::string& text = option.get_description();
   const size_t begin = text.rfind('(');
-  return begin == text.npos || !text.ends_with(')') ? "" : text.substr(begin + 1, text.size() - begin - 2);
+  if (begin != text.npos && text.ends_with(')')) return text.substr(begin + 1, text.size() - begin - 2);
+  if (option.get_expected_max() == 0) return "off";
+  option.capture_default_str();
+  const std::string held = option.get_default_str();
+  return held.empty() || held == "[]" || held == "{}" ? "none" : held;
 }
 
 Status give(CLI::Option& option, const std::vector<std::string>& values, std::string_view origin) {
@@ -102,12 +109,20 @@ Status give(CLI::Option& option, const std::vector<std::string>& values, std::st
   return {};
 }
 
-Status check_names(const FileValues& values, const std::string& path, const std::vector<std::string>& known) {
+// Lines of the file that are no flag's: those of other programs that change nothing here are told and left out.
+Status check_names(const FileValues& values, const std::string& path, const std::vector<std::string>& flags) {
   for (const auto& [name, value] : values) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const std::string nearest = nearest_name(name, known);
-    return invalid_argument("{}:{}: no flag is called '{}'{}", path, value.line, name,
-                            nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+    const std::string flag = "--" + name, place = fmt::format("{}:{}", path, value.line);
+    if (std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
+    const std::string nearest = nearest_flag(flag, flags);
+    if (const ForeignFlag* foreign = foreign_flag(flag); foreign == nullptr) {
+      return invalid_argument("{}: no flag is called '{}'{}", place, name,
+                              nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest.substr(2)));
+    } else if (!foreign->changes_nothing(value.values.empty() ? "" : value.values.front())) {
+      return invalid_argument("{}: no flag is called '{}'; here it is {}", place, name, foreign->instead);
+    } else {
+      say("choral: {}: {}\n", terminal_line(place), terminal_line(foreign->note(name)));
+    }
   }
   return {};
 }
@@ -126,8 +141,8 @@ Status fill_settings(CLI::App& app, std::vector<Setting>* all) {
   std::string path;
   std::vector<std::string> known;
   for (CLI::Option* option : options) {
-    known.push_back(main_name(*option));
-    if (known.back() != kConfigFlag.substr(2)) continue;
+    known.push_back("--" + main_name(*option));
+    if (known.back() != kConfigFlag) continue;
     const char* variable = std::getenv(variable_of(known.back()).c_str());
     path = option->count() > 0 ? option->results().front() : variable != nullptr ? variable : "";
   }
@@ -137,7 +152,7 @@ Status fill_settings(CLI::App& app, std::vector<Setting>* all) {
   }
   for (CLI::Option* option : options) {
     const std::string name = main_name(*option), variable = variable_of(name);
-    Setting setting{.flag = "--" + name, .value = default_of(*option), .origin = "default"};
+    Setting setting{.flag = "--" + name, .value = default_of(*option), .origin = std::string(kDefaultOrigin)};
     setting.is_secret = name.ends_with("api-key");
     std::vector<std::string> values;
     const char* set = std::getenv(variable.c_str());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -14,10 +15,12 @@ class App;
 
 namespace choral::apps {
 
+inline constexpr std::string_view kDefaultOrigin = "default";
+
 struct Setting {
   std::string flag;    // "--port"
-  std::string value;   // as it was written; the default as the help says it
-  std::string origin;  // "command line", "CHORAL_PORT", "choral.conf:3", "default"
+  std::string value;   // as it was written; the default as the help says it, "none" where there is nothing
+  std::string origin;  // "command line", "CHORAL_PORT", "choral.conf:3", kDefaultOrigin
   bool is_secret = false;
 };
 

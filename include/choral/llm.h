@@ -44,15 +44,25 @@ using AdapterBytes = std::map<std::string, std::string, std::less<>>;
 // An adapter by the name that requests use, and where it comes from: a directory in PEFT's form, or a GGUF adapter; or bytes, and
 // then no path.
 struct AdapterSpec {
-  std::string name;
+  std::string name = {};
   std::string path = {};
   bool pinned = false;  // stays in memory, packed
   // Held until the name is unloaded or replaced and its last request ended: what was evicted is read again. Equal bytes, or bytes
   // equal to files, are one adapter.
   std::shared_ptr<const AdapterBytes> bytes = {};
   // The generation and the digest that the name was last seen at by an engine before this one: it counts on from there. 0: none.
+  // EngineOptions::adapter_generations knows better where it is given.
   int last_generation = 0;
   std::string last_digest = {};
+};
+
+// Numbers the contents that each name has had, where that is to outlast the engine: AdapterInfo::generation.
+class AdapterGenerations {
+ public:
+  virtual ~AdapterGenerations() = default;
+  // The number that the name's last content had if it was this one, else one that the name never had. It is kept for good when
+  // this returns; whatever fails to be kept is not loaded. Called by threads that may wait, in the order of a name's contents.
+  virtual Result<int> number_of(const std::string& name, const std::string& digest) = 0;
 };
 
 struct EngineOptions {
@@ -101,6 +111,7 @@ struct EngineOptions {
   int max_cpu_loras = 0;                   // most adapters in memory, at least max_loras; 0 = as many as have room
   bool fully_sharded_loras = false;        // refused: nothing is sharded in one process
   int64_t adapter_memory_bytes = 0;        // budget for adapters in memory; 0 = a quarter of what is free
+  std::shared_ptr<AdapterGenerations> adapter_generations = {};  // null: each name counts from 1 in each engine
   std::function<void(const LoadProgress&)> on_progress = {};
 };
 
@@ -111,7 +122,7 @@ struct AdapterInfo {
   std::string name;
   std::string path;        // empty: it was given as bytes
   int id = 0;              // unique in this engine, from 1
-  int generation = 0;      // 1 for the first content of this name, 2 for the next, …; 0 until first loaded
+  int generation = 0;      // of this name's contents, counted by AdapterGenerations, else from 1; 0 until first loaded
   std::string digest;      // SHA-256 of the content in hex; empty until first loaded
   std::string kind;        // "LoRA", "rsLoRA", "DoRA", …; empty until first loaded
   int rank = 0;            // the largest of its modules
@@ -127,6 +138,14 @@ struct AdapterInfo {
   std::string error;               // why it failed, or why its changed files are not what is served
   std::vector<std::string> notes;  // what to know about it: that it was made for another base
 };
+
+// What leads to an adapter. Of an AdapterInfo these stay as they are while its name stands for what it does.
+struct AdapterName {
+  std::string name;
+  std::string path;  // empty: it was given as bytes
+};
+using AdapterNameList = std::vector<std::shared_ptr<const AdapterName>>;
+using AdapterNames = std::shared_ptr<const AdapterNameList>;
 
 // Layers of one name, apart from their number, that are stored and multiplied alike.
 struct LayerForms {
@@ -159,8 +178,8 @@ struct ModelInfo {
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
 
-// Steps by the tokens that they computed, for a histogram: counts[i] of those with at most kBounds[i] and more than kBounds[i -
-// 1], the last of those with more than any bound.
+// Steps by their tokens as vLLM counts them, those of prompts that were computed and those that were given, for a histogram:
+// counts[i] of those with at most kBounds[i] and more than kBounds[i - 1], the last of those with more than any bound.
 struct StepTokens {
   static constexpr std::array<int32_t, 13> kBounds{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
   std::array<int64_t, kBounds.size() + 1> counts = {};
@@ -231,6 +250,8 @@ class CHORAL_API ResponseStream {
   virtual void on_ready(std::function<void()> callback) = 0;
   // Complete from the first piece on.
   virtual AnswerFacts facts() const = 0;
+  // What the answer goes on with, from the beginning on; nothing once wait() gave it.
+  virtual std::vector<int32_t> prompt_token_ids() const = 0;
   virtual void cancel() = 0;
   virtual const Status& status() const = 0;
   // Waits for the end and gives everything, pieces already taken by next() included. Once; nothing is left to read then.
@@ -291,6 +312,11 @@ class CHORAL_API LLM {
   // when the budget for adapters does not allow it; a load's own error when its files are bad.
   virtual Status pin_adapter(std::string_view name, bool pinned) = 0;
   virtual std::vector<AdapterInfo> adapters() const = 0;  // sorted by name
+  // The one of that name; none when there is none, or when it lies in the adapter root and no request named it yet.
+  virtual std::optional<AdapterInfo> adapter(std::string_view name) const = 0;
+  // The names of adapters(), sorted. The same list until a name comes, goes or stands for something else: asking costs nothing,
+  // however many there are.
+  virtual AdapterNames adapter_names() const = 0;
 
   virtual const ModelInfo& info() const = 0;
   // What the device took up or gave up since load(), each with its reason: an operator that failed and is the CPU's now, a

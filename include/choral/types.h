@@ -22,36 +22,36 @@ struct SamplingParams {
   int min_tokens = 0;        // no stop before this many tokens
   float temperature = 1.0f;  // 0 = greedy
   int top_k = 0;             // 0 = all
-  float top_p = 1.0f;
+  float top_p = 1.0f;        // 0 = the most likely alone
   float min_p = 0.0f;
-  float presence_penalty = 0.0f;    // -2 … 2, over the answer
-  float frequency_penalty = 0.0f;   // -2 … 2, over the answer
-  float repetition_penalty = 1.0f;  // > 0, over prompt and answer
-  std::optional<uint64_t> seed;     // same seed = same text in any batch; absent = drawn from the engine's seed
-  std::vector<std::string> stop;
-  std::vector<int32_t> stop_token_ids;
+  float presence_penalty = 0.0f;      // -2 … 2, over the answer
+  float frequency_penalty = 0.0f;     // -2 … 2, over the answer
+  float repetition_penalty = 1.0f;    // > 0, over prompt and answer
+  std::optional<uint64_t> seed = {};  // same seed = same text in any batch; absent = drawn from the engine's seed
+  std::vector<std::string> stop = {};
+  std::vector<int32_t> stop_token_ids = {};
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  std::optional<int> logprobs;             // the chosen token's and this many most likely ones'
-  std::vector<int32_t> logprob_token_ids;  // those of these tokens, in this order, in place of the most likely ones'
-  std::optional<int> prompt_logprobs;      // the same for each prompt token
-  std::vector<std::pair<int32_t, float>> logit_bias;
-  std::vector<int32_t> allowed_token_ids;  // empty = all
-  std::vector<std::string> bad_words;
+  std::optional<int> logprobs = {};             // the chosen token's and this many most likely ones'
+  std::vector<int32_t> logprob_token_ids = {};  // those of these tokens, in this order, in place of the most likely ones'
+  std::optional<int> prompt_logprobs = {};      // the same for each prompt token
+  std::vector<std::pair<int32_t, float>> logit_bias = {};
+  std::vector<int32_t> allowed_token_ids = {};  // empty = all
+  std::vector<std::string> bad_words = {};
 };
 
 // A text, or its token ids.
 using Prompt = std::variant<std::string, std::vector<int32_t>>;
 
 struct ChatMessage {
-  std::string role;
-  std::string content;
+  std::string role = {};
+  std::string content = {};
 };
 
 // An adapter of a request and the factor its effect is multiplied by (on top of its own α/r).
 struct AdapterUse {
-  std::string name;
+  std::string name = {};
   float scale = 1.0f;
 };
 
@@ -77,7 +77,8 @@ struct Request {
   std::string tools_json = {};            // OpenAI's `tools` array, given to the chat template
   std::string template_kwargs_json = {};  // extra variables of the chat template
   bool add_generation_prompt = true;
-  bool add_special_tokens = true;  // for `prompt`: BOS and the like, as the tokenizer says
+  bool continue_final_message = false;  // the answer goes on with the last message, whoever says it: no turn ends, none begins
+  bool add_special_tokens = true;       // for `prompt`: BOS and the like, as the tokenizer says
   // Of a prompt with more tokens so many are kept, the last ones or the first. -1: as many as fit beside max_tokens. 0: all; one
   // that does not fit is refused.
   int truncate_prompt_tokens = 0;
@@ -114,6 +115,7 @@ struct TokenLogprob {
 struct PositionLogprobs {
   TokenLogprob chosen;
   std::vector<TokenLogprob> top;
+  int32_t rank = 0;  // of a prompt's `chosen` among all tokens, from 1; an answer's are not counted: 0
 };
 
 struct Completion {
@@ -141,6 +143,7 @@ struct AnswerFacts {
   std::vector<AnswerAdapter> adapters;  // as the request names them; empty: the base
   bool begun = false;                   // one of its completions was in a step
   int64_t made_tokens = 0;              // by all completions so far, those included that best_of keeps back
+  bool adapter_unusable = false;  // it failed by what an adapter's files hold, or by their absence: the request may be right
 };
 
 struct RequestMetrics {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/no_color.h"
 #include "base/printable.h"
 
 namespace choral {
@@ -38,7 +39,9 @@ std::optional<LogLevel> level_from_environment() {
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
-    auto made = std::make_shared<spdlog::logger>("choral", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    auto made =
+        std::make_shared<spdlog::logger>("choral", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(
+                                                       no_color() ? spdlog::color_mode::never : spdlog::color_mode::automatic));
     made->set_pattern("%H:%M:%S.%e %^%l%$ %v");
     made->set_level(to_spdlog(level_from_environment().value_or(LogLevel::kWarn)));
     return made;

@@ -146,14 +146,16 @@ void EngineCore::take_changes() {
     adapters_changed_ = true;
     return;
   }
-  if (!residency_.take_changes()) return;
-  readmit_stranded();
-  retry_parked();
+  residency_.take_changes([this] {
+    readmit_stranded();
+    retry_parked();
+  });
 }
 
 void EngineCore::take_inbox() {
   for (auto& arrival : arrivals_) {
     deadlines_.add(*arrival);
+    scheduler_.note_arrival(*arrival);  // whoever waits for a first load keeps its place
     admit(std::move(arrival));
   }
   arrivals_.clear();
@@ -205,8 +207,9 @@ void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
   std::unique_ptr<sched::Request> arrived = std::move(request);
   Status status = or_out_of_memory("the request cannot be taken in", [&] { return take(arrived); });
   if (status.ok()) return;
+  const bool adapter_unusable = engine_request(*arrived).adapter_unusable;
   residency_.leave(engine_request(*arrived));
-  response->fail(index, std::move(status));
+  response->fail(index, std::move(status), adapter_unusable);
 }
 
 // A refused one stays where it is.
@@ -261,9 +264,10 @@ void EngineCore::step() {
       const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
       hand_out();
       if (!computed.ok()) return fail_step(computed);
-      prompt_tokens_ += cycle_.planned().new_prompt_tokens();
-      step_tokens_.add(cycle_.planned().total_tokens());
+      const int64_t read = cycle_.planned().new_prompt_tokens(), given_before = writer_.generated_tokens();
+      prompt_tokens_ += read;
       take_output(clock_());
+      step_tokens_.add(static_cast<int32_t>(read + writer_.generated_tokens() - given_before));
     }
   }
   end_finished();
@@ -302,7 +306,7 @@ void EngineCore::hand_out() {
 
 void EngineCore::end_finished() {
   cycle_.take_finished(scheduler_, [&](EngineRequest& ended) {
-    if (ended.adapter_failed) ended.response->fail(ended.index, std::move(ended.adapter_status));
+    if (ended.adapter_failed) ended.response->fail(ended.index, std::move(ended.adapter_status), ended.adapter_unusable);
     residency_.leave(ended);
     starved_ = false;  // what it held may be what others wait for
   });

@@ -51,6 +51,7 @@ class EngineStream : public ResponseStream {
   StreamState next_for(StreamEvent& event, std::chrono::milliseconds limit) override { return response_->next_for(event, limit); }
   void on_ready(std::function<void()> callback) override { response_->on_ready(std::move(callback)); }
   AnswerFacts facts() const override { return response_->facts(); }
+  std::vector<int32_t> prompt_token_ids() const override { return response_->prompt_token_ids(); }
   void cancel() override {
     if (const auto core = core_.lock()) core->cancel(ids_);
   }
@@ -139,6 +140,8 @@ class Engine : public LLM {
   }
   Status pin_adapter(std::string_view name, bool pinned) override { return registry_->pin(name, pinned); }
   std::vector<AdapterInfo> adapters() const override { return registry_->list(); }
+  std::optional<AdapterInfo> adapter(std::string_view name) const override { return registry_->find_info(name); }
+  AdapterNames adapter_names() const override { return registry_->names(); }
 
  private:
   TokenizerVocabulary of_base() const { return {files_.tokenizer, info_.vocab_size}; }
@@ -207,7 +210,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                                 .strict = options.strict},
                                                        .tokenizer = engine->files_.tokenizer,
                                                        .root = options.adapter_root,
-                                                       .budget_bytes = facts.adapter_bytes}));
+                                                       .budget_bytes = facts.adapter_bytes,
+                                                       .generations = options.adapter_generations}));
   const EngineLimits limits{.adapter_budget_bytes = facts.adapter_bytes,
                             .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
                             .max_waiting_tokens = options.max_waiting_tokens};
@@ -232,7 +236,7 @@ Status Engine::load_adapters(const EngineOptions& options) {
 void Engine::describe(const ExecutorFacts& facts) {
   info_.name = files_.name;
   info_.path = files_.path;
-  info_.is_gguf = files_.path.ends_with(".gguf");
+  info_.is_gguf = files_.is_gguf;
   info_.architecture = architecture_of(files_.config);
   info_.parameters = facts.parameters;
   info_.weight_bytes = facts.weight_bytes;

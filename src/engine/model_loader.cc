@@ -10,6 +10,7 @@
 #include "engine/tokenizer_loader.h"
 #include "io/hub_cache.h"
 #include "io/model_config.h"
+#include "io/model_location.h"
 #include "models/registry.h"
 #include "quant/quant_config.h"
 
@@ -116,6 +117,12 @@ Result<kernels::Activations> parse_activations(std::string_view name) {
   return invalid_argument("--activations {}: choose auto (as the checkpoint says, else in full), 16bit or int8", name);
 }
 
+// A dot elsewhere is part of the name: "model.Q4_1".
+std::string without_ending(const fs::path& file) {
+  const bool has_ending = file.extension() == ".gguf" || file.extension() == ".safetensors";
+  return (has_ending ? file.stem() : file.filename()).string();
+}
+
 }  // namespace
 
 Result<quant::WeightRequest> parse_weight_request(std::string_view dtype, std::string_view activations) {
@@ -136,7 +143,9 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
   std::error_code ignored;
   files.name = io::parse_hub_name(options.model).ok() && path != options.model ? options.model
                : fs::is_directory(path, ignored) ? fs::weakly_canonical(path, ignored).filename().string()
-                                                 : path.stem().string();
+                                                 : without_ending(path);
+  CHORAL_TRY(const auto location, io::locate_model(path));
+  files.is_gguf = location.kind == io::ModelLocation::Kind::kGguf;
   CHORAL_TRY(files.config, io::load_model_config(path));
   files.base_names = {files.name, files.path, options.model};
   if (const auto said = files.config.get_string_or("_name_or_path", ""); said.ok() && !said->empty()) {

@@ -23,6 +23,7 @@ namespace choral::engine {
 struct ModelFiles {
   std::string name;  // last part of the path, without extension
   std::string path;
+  bool is_gguf = false;
   std::vector<std::string> base_names;  // all that the model is called: name, path, what the user wrote, what its files say
   io::ConfigMap config;
   io::ConfigMap generation_config;

@@ -2,6 +2,7 @@
 
 #include "io/gguf.h"
 #include "io/mapped_file.h"
+#include "io/model_location.h"
 
 namespace choral::engine {
 namespace {
@@ -85,8 +86,8 @@ Result<LoadedTokenizer> load_from_gguf(const fs::path& path) {
 Result<LoadedTokenizer> load_tokenizer(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return load_from_directory(path);
-  if (path.extension() == ".gguf") return load_from_gguf(path);
-  return load_from_directory(path.parent_path());
+  CHORAL_TRY(const io::FileKind kind, io::file_kind(path));
+  return kind == io::FileKind::kGguf ? load_from_gguf(path) : load_from_directory(path.parent_path());
 }
 
 }  // namespace choral::engine

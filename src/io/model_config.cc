@@ -171,12 +171,31 @@ Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
   return ConfigMap(std::move(out), config.source());
 }
 
+// Who names a file of weights has its folder in mind.
+Status check_beside_weights(const ModelLocation& location) {
+  if (location.kind != ModelLocation::Kind::kSafetensors) return {};
+  if (is_file(location.directory / "model.safetensors.index.json") && location.file.filename() != "model.safetensors") {
+    return invalid_argument("{} is one of several files that hold a model's weights; give their folder, {}",
+                            location.file.string(), location.directory.string());
+  }
+  if (is_file(location.directory / "config.json")) return {};
+  if (is_file(location.directory / "adapter_config.json")) {
+    return invalid_argument("{} belongs to an adapter, which needs its base: give the base as the model, and --lora {}",
+                            location.file.string(), location.directory.string());
+  }
+  return not_found(
+      "{} holds weights alone, and no config.json stands beside it; give a model's whole folder (`choral pull "
+      "org/name` fetches one) or a GGUF file",
+      location.file.string());
+}
+
 Result<ConfigMap> load_model_config(const std::filesystem::path& path) {
   CHORAL_TRY(const ModelLocation location, locate_model(path));
   if (location.kind == ModelLocation::Kind::kGguf) {
     CHORAL_TRY(const auto file, GgufFile::open(location.file));
     return model_config_from_gguf(*file);
   }
+  CHORAL_RETURN_IF_ERROR(check_beside_weights(location));
   CHORAL_TRY(const ConfigMap raw, ConfigMap::read_json_file(location.directory / "config.json", kConfigLimits));
   CHORAL_TRY(const ConfigMap text, text_half_config(raw));
   CHORAL_TRY(ConfigMap normal, normalise_model_config(text));

@@ -1,6 +1,8 @@
 #include "io/model_location.h"
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,26 +15,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool begins_with_gguf(const MappedFile& file) {
-  constexpr std::string_view kMagic = "GGUF";
-  const auto bytes = file.bytes();
-  return bytes.size() >= kMagic.size() && std::equal(kMagic.begin(), kMagic.end(), bytes.begin(),
-                                                     [](char c, std::byte b) { return static_cast<std::byte>(c) == b; });
+constexpr std::string_view kGgufMagic = "GGUF";
+
+bool begins_with(std::span<const std::byte> bytes, std::string_view text) {
+  return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
+}
+
+// Eight bytes that say how long a header of JSON follows.
+bool begins_as_safetensors(std::span<const std::byte> bytes) {
+  uint64_t header = 0;
+  if (bytes.size() <= sizeof header) return false;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  return header >= 2 && header <= bytes.size() - sizeof header && bytes[sizeof header] == std::byte{'{'};
 }
 
 Result<ModelLocation> locate_file(const fs::path& path) {
-  CHORAL_TRY(const auto file, MappedFile::open(path));
+  CHORAL_TRY(const FileKind kind, file_kind(path));
   ModelLocation out;
   out.file = path;
   out.directory = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  if (begins_with_gguf(*file)) {
+  if (kind == FileKind::kGguf) {
     out.kind = ModelLocation::Kind::kGguf;
-  } else if (path.extension() == ".safetensors") {
+  } else if (kind == FileKind::kSafetensors || path.extension() == ".safetensors") {
     out.kind = ModelLocation::Kind::kSafetensors;
   } else if (path.extension() == ".gguf") {
     return corrupt("{} does not begin as a GGUF file does; fetch it again", path.string());
   } else {
-    return unsupported("{} is neither a GGUF file nor named .safetensors", path.string());
+    return unsupported("{} is neither a GGUF nor a safetensors file; a model is a GGUF file, or a folder with config.json",
+                       path.string());
   }
   return out;
 }
@@ -52,6 +62,12 @@ Result<std::vector<std::string>> files_with(const fs::path& directory, std::stri
 }
 
 }  // namespace
+
+Result<FileKind> file_kind(const fs::path& file) {
+  CHORAL_TRY(const auto mapped, MappedFile::open(file));
+  if (begins_with(mapped->bytes(), kGgufMagic)) return FileKind::kGguf;
+  return begins_as_safetensors(mapped->bytes()) ? FileKind::kSafetensors : FileKind::kOther;
+}
 
 bool is_file(const fs::path& path) {
   std::error_code error;

@@ -9,6 +9,10 @@
 
 namespace choral::io {
 
+// What a file begins as, whatever its name: Ollama keeps GGUF files as sha256-….
+enum class FileKind { kGguf, kSafetensors, kOther };
+Result<FileKind> file_kind(const std::filesystem::path& file);
+
 struct ModelLocation {
   enum class Kind { kDirectory, kSafetensors, kGguf };
   Kind kind = Kind::kDirectory;

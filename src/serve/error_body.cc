@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/utf8.h"
+#include "engine/prompt_length.h"
 
 namespace choral::serve {
 
@@ -12,6 +13,7 @@ std::string_view error_type(int http_status) {
     case 403: return "permission_error";
     case 404: return "not_found_error";
     case 409: return "conflict_error";
+    case 424: return "dependency_error";
     case 429: return "rate_limit_error";
     case 499: return "cancelled_error";
     case 501: return "not_supported_error";
@@ -63,7 +65,9 @@ std::string error_reason(const ApiError& error) {
   return fmt::format("{}: {}", error.code, message.substr(0, kMostBytes));
 }
 
-std::string error_body(const ApiError& error) {
+namespace {
+
+std::string error_json(const ApiError& error, std::string_view more) {
   const auto append_or_null = [](std::string& out, std::string_view text) {
     if (text.empty()) {
       out += "null";
@@ -79,11 +83,10 @@ std::string error_body(const ApiError& error) {
   append_or_null(out, error.param);
   out += R"(,"code":)";
   append_or_null(out, error.code);
+  out += more;
   out += "}}";
   return out;
 }
-
-namespace {
 
 // What is wrong with a request is 400 to OpenAI's clients, whichever way it is wrong.
 int answer_status(Code code) {
@@ -97,8 +100,19 @@ int answer_status(Code code) {
 
 }  // namespace
 
+ApiError adapter_error(ApiError error) {
+  if (error.status != 400 && error.status != 403) return error;
+  error.status = 424;
+  error.code = "adapter_unusable";
+  return error;
+}
+
+std::string error_body(const ApiError& error) { return error_json(error, ""); }
+std::string error_event(const ApiError& error) { return error_json(error, fmt::format(R"(,"status":{})", error.status)); }
+
 ApiError api_error(const Status& status, std::string_view param) {
-  return {answer_status(status.code()), status.message(), std::string(code_name(status.code())), std::string(param)};
+  const std::string_view code = engine::is_prompt_too_long(status) ? "context_length_exceeded" : code_name(status.code());
+  return {answer_status(status.code()), status.message(), std::string(code), std::string(param)};
 }
 
 }  // namespace choral::serve

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,7 +57,6 @@ class CliTest(program.ProgramTest):
         self.run_fails(2, "generate", MODEL, says=["no prompt"])
         self.run_fails(2, "generate", MODEL, "-ngl", "99", "-p", "x", says=["no flag -ngl", "--device"])
         self.run_fails(2, "serve", MODEL, "--gpu-memory-utilization=0.9", says=["--gpu-memory-utilization; here it is --kv-cache-memory"])
-        self.run_fails(2, "serve", MODEL, "--enable-lora", says=["no flag --enable-lora; here it is nothing"])
         self.run_fails(2, "generate", MODEL, "-fast", "-p", "x", says=["no flag -fast", "begin with --"])
         self.run_fails(2, "help", "generte", says=["no command 'generte'"])
         self.run_fails(2, "doctor", says=["CHORAL_LOG_LEVEL=bogus", "debug, info, warn, error or off"], env={"CHORAL_LOG_LEVEL": "bogus"})
@@ -155,6 +155,77 @@ class CliTest(program.ProgramTest):
         self.assertNotIn("\x1b", done.stderr)
         self.run_fails(3, "generate", MODEL, "--input", "/no/such/file", says=["/no/such/file"])
         self.run_fails(3, "generate", MODEL, "--input", os.devnull, "--output", "/no/such/folder/x", says=["--output"])
+
+    # --- files of any name ---
+
+    def test_a_gguf_file_may_have_any_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            named, blob = pathlib.Path(folder) / "tiny.gguf", pathlib.Path(folder) / "blobs" / "sha256-6a0746a1ec1aef3e.7"
+            blob.parent.mkdir()
+            self.run_ok("quantize", MODEL, named, "--scheme", "q8_0", "--format", "gguf", "-q")
+            shutil.copy(named, blob)
+            for args in (("generate", "-p", "x", "-n", "8", "--seed", "3", "--ignore-eos", "-q"), ("tokenize", "--text", "Hello")):
+                self.assertEqual(self.run_ok(args[0], blob, *args[1:]).stdout, self.run_ok(args[0], named, *args[1:]).stdout)
+            self.assertIn("sha256-6a0746a1ec1aef3e.7 ready in", self.run_ok("generate", blob, "-p", "x", "-n", "1").stderr)
+            self.assertIn("tokenizer", self.run_ok("doctor", blob, "-q").stdout)
+            tiny_model.write_adapter(pathlib.Path(folder) / "sql", seed=3)
+            lora = tiny_model.write_gguf_adapter(blob.parent / "sha256-adapter", pathlib.Path(folder) / "sql")
+            self.run_ok("adapter", "check", lora, "--model", blob)
+            self.run_ok("generate", blob, "--lora", f"sql={lora}", "-p", "x", "-n", "1")
+
+    def test_one_file_of_a_folder_leads_to_the_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lone = pathlib.Path(folder) / "model.safetensors"
+            shutil.copy(MODEL / "model.safetensors", lone)
+            self.run_fails(3, "generate", lone, "-p", "x", says=["no config.json stands beside it; give a model's whole folder"])
+            self.run_ok("generate", MODEL / "model.safetensors", "-p", "x", "-n", "1")  # with its kin beside it
+            sql = tiny_model.write_adapter(pathlib.Path(folder) / "sql", seed=3)
+            weights = sql / "adapter_model.safetensors"
+            self.run_fails(2, "generate", weights, "-p", "x", says=[f"--lora {sql}"])
+            self.run_fails(2, "generate", MODEL, "--lora", weights, "-p", "x", says=[f"give its folder, {sql}"])
+            self.run_fails(2, "adapter", "check", weights, says=[f"give its folder, {sql}"])
+
+    # --- settings ---
+
+    def test_config_show_says_what_is_set_and_what_goes_without_saying(self):
+        def shown(*args, **env):
+            lines = self.run_ok("config", "show", *args, env=env).stdout.splitlines()
+            return {line.split()[0]: (line.split("  ", 1)[1].strip().rsplit("  ", 1)[0].strip(), line.rsplit("  ", 1)[1]) for line in lines}
+
+        plain = shown()
+        for flag, (value, origin) in plain.items():
+            self.assertNotEqual(value, "", f"{flag} is left blank")
+            self.assertNotEqual(value, "(hidden)", f"{flag} is not set")
+            self.assertEqual(origin, "default")
+        for flag, value in [("--api-key", "everybody"), ("--port", "8000"), ("--max-num-seqs", "64"), ("--dtype", "auto"), ("--strict", "off"),
+                            ("--kv-cache-dtype", "auto"), ("--quantization", "auto"), ("--model", "none"), ("--lora", "none"),
+                            ("--enable-prefix-caching", "on"), ("--admin-api-key", "none"), ("--scheduling-policy", "fcfs")]:
+            self.assertEqual(plain[flag][0], value, flag)
+        given = shown("--api-key", "a-key-of-some-length", CHORAL_ADMIN_API_KEY="another-key-of-some-length")
+        self.assertEqual(given["--api-key"], ("(hidden)", "command line"))
+        self.assertEqual(given["--admin-api-key"], ("(hidden)", "CHORAL_ADMIN_API_KEY"))
+
+    def test_defaults_of_each_door_are_those_that_the_page_tells(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        page = (root / "docs/quickstart.md").read_text(encoding="utf-8")
+        names = [cell.strip() for cell in re.search(r"^\| \| (C\+\+.*) \|$", page, re.M)[1].split("|")]
+        told = dict(zip(names, (cell.strip() for cell in re.search(r"^\| `max_tokens` \| (.*) \|$", page, re.M)[1].split("|"))))
+        with tempfile.TemporaryDirectory() as folder:
+            model = tiny_model.write_model(pathlib.Path(folder) / "long", context=2048)
+            sql = tiny_model.write_adapter(pathlib.Path(folder) / "sql", seed=3)
+            made = json.loads(self.run_ok("generate", model, "-p", "x", "--ignore-eos", "--json").stdout)
+            self.assertEqual(str(len(made["token_ids"])), told["`choral generate`"])
+            line = program.choral("generate", model, "--input", "-", stdin='{"prompt": "x", "ignore_eos": true}\n').stdout
+            self.assertEqual(str(len(json.loads(line)["token_ids"])), told["a line of `--input`"])
+            said = self.run_ok("chat", model, stdin="/set\n").stderr
+            self.assertIn(f"max_tokens {told['`choral chat`']}, temperature 1, top_k 0, top_p 1, min_p 0", said)
+            both = self.run_ok("adapter", "diff", "base", "sql", "--lora", sql, "--model", model, "-p", "x", "--ignore-eos", "--json").stdout
+            self.assertEqual(str(len(json.loads(both)["a"]["token_ids"])), told["`choral adapter diff`"])
+            gguf = pathlib.Path(folder) / "long.gguf"
+            self.run_ok("quantize", model, gguf, "--scheme", "q8_0", "--format", "gguf", "-q")
+            self.assertIn("temperature 0.8, top_k 40, top_p 0.95, min_p 0.05", self.run_ok("chat", gguf, stdin="/set\n").stderr)
+        types = (root / "include/choral/types.h").read_text(encoding="utf-8")
+        self.assertEqual(re.search(r"int max_tokens = (\d+);", types)[1], told["C++"])
 
     # --- generate ---
 
@@ -377,7 +448,9 @@ class CliTest(program.ProgramTest):
             self.run_fails(3, "generate", f"{MODEL}x", "-p", "x", says=[f"the nearest is '{pathlib.Path(MODEL).name}'"])
             self.run_fails(3, "generate", MODEL, "--lora", root / "pirat", "-p", "x", says=["the nearest is 'pirate'"])
             self.run_fails(3, "generate", MODEL, "--adapter-root", root, "--lora", "pirate", "-p", "x", says=["--adapter pirate"])
-            self.run_fails(3, "adapter", "check", root / "pirat", says=["no such file or directory", "the nearest is 'pirate'"])
+            told = self.run_fails(3, "adapter", "check", root / "pirat").stdout
+            self.assertIn("no such file or directory", told)
+            self.assertIn("the nearest is 'pirate'", told)
             (root / "conf").write_text("prot = 8000\n")
             self.run_fails(2, "serve", MODEL, "--config", root / "conf", says=["did you mean 'port'?"])
         self.run_fails(2, "load", "http://127.0.0.1:9", says=["--url"])
@@ -414,6 +487,7 @@ class CliTest(program.ProgramTest):
         for subject in ("CPU", "CPU level", "threads", "memory", "measured", "at most", "architecture", "chat template", "weights"):
             self.assertIn(subject, subjects)
         self.assertEqual(subjects["architecture"]["text"], "LlamaForCausalLM")
+        self.assertIn("does not show them", subjects["tools"]["text"])
         self.assertTrue(any("q4_0" in line for line in report["operators"]))
         level = os.environ.get("CHORAL_CPU_LEVEL")
         if level:

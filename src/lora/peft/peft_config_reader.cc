@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/printable.h"
+#include "io/model_location.h"
 #include "lora/peft/adapter_bytes.h"
 #include "lora/peft/fused_experts.h"
 #include "lora/peft/peft_helper.h"
@@ -281,12 +282,24 @@ Result<PEFTHelper> PEFTHelper::from_config(const io::ConfigMap& config, const PE
 
 namespace {
 
+// A GGUF file may have any name. Who names one file of an adapter in PEFT's form has its folder in mind.
+Status check_named_file(const std::filesystem::path& path) {
+  CHORAL_TRY(const io::FileKind kind, io::file_kind(path));
+  if (kind == io::FileKind::kGguf || path.extension() == ".gguf") return {};
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  if (io::is_file(folder / "adapter_config.json")) {
+    return invalid_argument("{} is one file of an adapter in PEFT's form; give its folder, {}", path.string(), folder.string());
+  }
+  return unsupported("{} is no adapter: it is not a GGUF file, and no adapter_config.json stands beside it", path.string());
+}
+
 io::JsonLimits json_limits(const PEFTLimits& limits) { return {.max_bytes = limits.max_config_bytes, .max_depth = 16}; }
 
 }  // namespace
 
 Result<PEFTHelper> PEFTHelper::from_local_dir(const std::filesystem::path& path, const PEFTLimits& limits) {
   if (const auto gguf = gguf_adapter_path(path)) {
+    CHORAL_RETURN_IF_ERROR(check_named_file(*gguf));
     CHORAL_TRY(const auto file, io::GgufFile::open(*gguf));
     return from_gguf(*file);
   }

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "io/test_files.h"
 #include "lora/store/built_adapter_test.h"
 #include "support/temp_dir.h"
 
@@ -16,6 +17,7 @@ using testing::config_json;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 Result<PEFTHelper> read(std::string_view json, const PEFTLimits& limits = {}) {
   CHORAL_TRY(const auto config, io::ConfigMap::parse_json(json, "adapter_config.json"));
@@ -208,6 +210,18 @@ TEST(PEFTHelper, LimitsAndFiles) {
   EXPECT_EQ(PEFTHelper::from_local_dir(folder.path()).status().code(), Code::kCorrupt);
   folder.write("adapter_config.json", "{\"a\":\"" + std::string(5 << 20, 'x') + "\"}");
   EXPECT_EQ(PEFTHelper::from_local_dir(folder.path()).status().code(), Code::kTooLarge);
+}
+
+TEST(PEFTHelper, OneFileOfAnAdapterLeadsToItsFolder) {
+  const choral::testing::TempDir folder;
+  const auto refused = [](const std::string& path) { return std::string(PEFTHelper::from_local_dir(path).status().message()); };
+  const std::string weights = io::testing::safetensors_file("{}", "");
+  EXPECT_THAT(refused(folder.write("lone/adapter_model.safetensors", weights)),
+              HasSubstr("no adapter_config.json stands beside"));
+  const std::string config = folder.write("whole/adapter_config.json", "{}");
+  for (const auto& path : {config, folder.write("whole/adapter_model.safetensors", weights)})
+    EXPECT_THAT(refused(path), HasSubstr("give its folder, " + folder / "whole"));
+  EXPECT_THAT(refused(folder.write("whole/sha256-0123", "GGUF")), Not(HasSubstr("folder"))) << "a GGUF file, if a broken one";
 }
 
 TEST(PEFTHelper, ASlowPatternIsAnErrorNotAWait) {

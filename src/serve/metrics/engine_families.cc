@@ -109,8 +109,8 @@ void add_adapters(Families& out, const EngineView& view) {
         std::count_if(view.adapters.begin(), view.adapters.end(), [state](const auto& a) { return a.state == state; });
     std::string label(adapter_state_name(state));
     std::replace(label.begin(), label.end(), ' ', '_');
-    out.gauge("choral:adapters", "Adapters that the engine knows, by where they are.", static_cast<double>(count),
-              {{"state", std::move(label)}});
+    out.gauge("choral:adapters", "Adapters that requests can name, or could if their files were sound, by where they are.",
+              static_cast<double>(count), {{"state", std::move(label)}});
   }
   const auto pinned = std::count_if(view.adapters.begin(), view.adapters.end(), [](const auto& a) { return a.pinned; });
   out.gauge("choral:adapters_pinned", "Adapters that stay in memory.", static_cast<double>(pinned));
@@ -163,7 +163,8 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
   out.counter(kSources, kSourcesHelp, stats.prompt_tokens, {{"source", "local_compute"}});
   out.counter(kSources, kSourcesHelp, stats.prefix_hit_tokens, {{"source", "local_cache_hit"}});
   out.counter("vllm:corrupted_requests_total", "Answers that ended because their logits were no numbers.", stats.corrupted);
-  out.histogram("vllm:iteration_tokens_total", "Tokens that a step of the engine computes.", stats.step_tokens);
+  out.histogram("vllm:iteration_tokens_total", "Tokens of a step: those of prompts that it computes, and those that it gives.",
+                stats.step_tokens);
   out.counter("vllm:num_preemptions_total", "Answers that gave their place back and started again.", stats.preemptions);
 
   out.counter("choral:engine_steps_total", "Steps of the engine: a figure that stands still while requests run is a fault.",

@@ -48,7 +48,7 @@ constexpr std::array kScaleFields{
 Result<AdapterNameCall> read_name(std::string_view body, std::span<const Field<AdapterNameCall>> fields, BodyNotes& notes) {
   AdapterNameCall call;
   CHORAL_TRY(const Json json, parse_object(body, "the body"));
-  CHORAL_RETURN_IF_ERROR(read_body<AdapterNameCall>(json, fields, call, notes));
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(fields, call)));
   if (call.name.empty()) return missing("lora_name", notes);
   return call;
 }
@@ -58,7 +58,7 @@ Result<AdapterNameCall> read_name(std::string_view body, std::span<const Field<A
 Result<LoadAdapterCall> read_load_adapter_call(std::string_view body, BodyNotes& notes) {
   LoadAdapterCall call;
   CHORAL_TRY(const Json json, parse_object(body, "the body"));
-  CHORAL_RETURN_IF_ERROR(read_body<LoadAdapterCall>(json, kLoadFields, call, notes));
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kLoadFields, call)));
   if (call.name.empty()) return missing("lora_name", notes);
   if (call.path.empty()) return missing("lora_path", notes);
   return call;
@@ -77,12 +77,12 @@ Result<std::vector<AdapterScale>> read_adapter_scales_call(std::string_view body
   CHORAL_TRY(const Json json, parse_object(fmt::format("{{\"list\":{}}}", body), "the body"));
   const Json& list = json.begin().value();
   if (json.size() != 1 || !list.is_array() || list.size() > kMaxScales)
-    return invalid_argument(R"(the body must be a list such as [{{"id": 1, "scale": 0.5}}], of at most {} adapters)", kMaxScales);
+    return invalid_argument(R"(the body must be a list such as [{{"id": 0, "scale": 0.5}}], of at most {} adapters)", kMaxScales);
   std::vector<AdapterScale> scales;
   for (const Json& entry : list) {
     if (!entry.is_object() || !entry.contains("id") || !entry.contains("scale"))
-      return invalid_argument(R"(each entry must be an object such as {{"id": 1, "scale": 0.5}})");
-    CHORAL_RETURN_IF_ERROR(read_body<AdapterScale>(entry, kScaleFields, scales.emplace_back(), notes));
+      return invalid_argument(R"(each entry must be an object such as {{"id": 0, "scale": 0.5}})");
+    CHORAL_RETURN_IF_ERROR(read_members(entry, notes, table(kScaleFields, scales.emplace_back())));
   }
   return scales;
 }

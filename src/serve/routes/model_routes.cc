@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "serve/http/error_response.h"
 #include "serve/keys/token_charge.h"
 #include "serve/openai/calls.h"
@@ -70,7 +72,7 @@ void list_models(Service& service, const Exchange& exchange) {
   service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
     Json data = Json::array();
     for (const auto& name : service.base_names()) data.push_back(card(service, llm, name, service.base_names().front(), nullptr));
-    for (const auto& adapter : service.adapter_names()) data.push_back(adapter_card(service, llm, adapter));
+    for (const auto& adapter : *service.adapter_names()) data.push_back(adapter_card(service, llm, adapter));
     e->respond(json_response(dumped({{"object", "list"}, {"data", std::move(data)}})));
   });
 }
@@ -79,10 +81,9 @@ void get_model(Service& service, const Exchange& exchange, std::string_view id) 
   service.with_model(exchange, [&service, id = std::string(id)](LLM& llm, const Exchange& e) {
     const std::string_view name = adapter_named(id, service.base_names());
     if (name.empty()) return e->respond(json_response(dumped(card(service, llm, id, service.base_names().front(), nullptr))));
-    for (const auto& adapter : service.adapter_names()) {
-      if (adapter == name) return e->respond(json_response(dumped(adapter_card(service, llm, adapter))));
-    }
-    e->respond(service.unknown_model(id));
+    const auto names = service.adapter_names();
+    if (!std::binary_search(names->begin(), names->end(), name)) return e->respond(service.unknown_model(id));
+    e->respond(json_response(dumped(adapter_card(service, llm, std::string(name)))));
   });
 }
 
@@ -90,6 +91,7 @@ void tokenize(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
     BodyNotes notes;
     auto call = read_tokenize_call(e->request().body, notes);
+    service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
     auto text = begin_text(service, llm, e, call->model, call->request);
     if (!text) return;
@@ -114,6 +116,7 @@ void detokenize(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
     BodyNotes notes;
     const auto call = read_detokenize_call(e->request().body, notes);
+    service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
     Request request;
     request.prompt_token_ids = call->tokens;

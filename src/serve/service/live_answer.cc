@@ -13,6 +13,8 @@ namespace {
 
 // Proxies cut connections that say nothing for half a minute, and a prompt can take longer.
 constexpr std::chrono::seconds kKeepAlive{10};
+// What has not begun may still end with a status of its own, and has no adapters to tell in its head: it may be quiet for longer.
+constexpr int kMostQuiet = 2;  // times kKeepAlive
 
 // Which content of each adapter the answer was made with.
 void add_adapters(const std::vector<AnswerAdapter>& adapters, Headers& headers) {
@@ -103,7 +105,7 @@ void LiveAnswer::complete(size_t index) {
                   .preemptions = output.metrics.preemptions},
                  output.status.ok() ? FinishReason::kStop : FinishReason::kError, now_s());
   live.place = {};
-  if (!output.status.ok()) fail(output.status);
+  if (!output.status.ok()) fail(output.status, live.stream->facts().adapter_unusable);
 }
 
 void LiveAnswer::take(size_t index, const StreamEvent& event) {
@@ -112,6 +114,7 @@ void LiveAnswer::take(size_t index, const StreamEvent& event) {
     usage_.prompt_tokens += facts.prompt_tokens;
     usage_.cached_tokens += facts.cached_tokens;
     counted_[index] = true;
+    form_->set_adapters(facts.adapters);
   }
   usage_.completion_tokens += std::ssize(event.token_ids);
   RequestMeter& meter = streams_[index].meter;
@@ -138,8 +141,12 @@ void LiveAnswer::begin(size_t index) {
 void LiveAnswer::keep_alive() {
   if (!self_) return;
   if (std::exchange(is_quiet_, true)) {
-    begin(0);
-    exchange_->send(sse_keep_alive());
+    const auto known =
+        std::find_if(streams_.begin(), streams_.end(), [](const LiveStream& live) { return live.stream->facts().begun; });
+    if (begun_ || known != streams_.end() || ++quiet_times_ == kMostQuiet) {
+      begin(known == streams_.end() ? 0 : static_cast<size_t>(known - streams_.begin()));
+      exchange_->send(sse_keep_alive());
+    }
   }
   exchange_->post_after(kKeepAlive, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->keep_alive();
@@ -162,12 +169,13 @@ void LiveAnswer::finish() {
   end(FinishReason::kStop);
 }
 
-void LiveAnswer::fail(const Status& status) {
-  const ApiError error = owner_.explain(status);
+void LiveAnswer::fail(const Status& status, bool adapter_unusable) {
+  ApiError error = owner_.explain(status);
+  if (adapter_unusable) error = adapter_error(std::move(error));
   reason_ = error_reason(error);
   if (begun_) {
     // Never a clean [DONE] after it: clients raise on an event with `error`.
-    exchange_->send(sse_data(error_body(error)));
+    exchange_->send(sse_data(error_event(error)));
     exchange_->end_stream();
   } else {
     exchange_->respond(error_response(error));

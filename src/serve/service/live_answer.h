@@ -62,7 +62,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   void begin(size_t index);
   void keep_alive();
   void finish();
-  void fail(const Status& status);
+  void fail(const Status& status, bool adapter_unusable = false);
   void end(FinishReason reason);
 
   Owner& owner_;
@@ -79,6 +79,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   bool begun_ = false;         // the head of a stream is out
   std::string reason_;         // of its failure
   bool is_quiet_ = true;       // since the last keep-alive nothing went out
+  int quiet_times_ = 0;        // that it said nothing because it had not begun
 };
 
 }  // namespace choral::serve

@@ -36,17 +36,29 @@ void ObservedExchange::note_end(const Usage& usage, std::string reason) {
   if (!reason.empty()) notes_.reason = std::move(reason);
 }
 
+void ObservedExchange::warn(std::vector<std::string> warnings) {
+  const std::lock_guard lock(mutex_);
+  warnings_ = std::move(warnings);
+}
+
+void ObservedExchange::add_warnings(Headers& headers) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& warning : warnings_) headers.add("X-Choral-Warnings", warning);
+}
+
 void ObservedExchange::respond(HttpResponse response) {
   status_ = response.status;
   {
     const std::lock_guard lock(mutex_);
     if (!response.reason.empty()) notes_.reason = response.reason;
   }
+  add_warnings(response.headers);
   inner_->respond(std::move(response));
 }
 
 void ObservedExchange::begin_stream(int status, Headers headers) {
   status_ = status;
+  add_warnings(headers);
   inner_->begin_stream(status, std::move(headers));
 }
 

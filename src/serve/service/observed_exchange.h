@@ -1,5 +1,5 @@
 // An exchange that tells what became of its request: once, when its last holder has gone. On the way routes note what they find
-// out of it, for the log. All else is passed on. Thread-safe as the exchange it stands for.
+// out of it, for the log, and what of it has no effect, for the head of the answer. All else is passed on. Thread-safe as the exchange it stands for.
 #pragma once
 
 #include <atomic>
@@ -46,6 +46,8 @@ class ObservedExchange final : public HttpExchange {
   void note_model(std::string model, const std::vector<AdapterUse>& adapters);
   void note_adapter(std::string name);
   void note_end(const Usage& usage, std::string reason);  // `reason`: empty for what ended well
+  // What of the request has no effect, a line of ASCII each: a header X-Choral-Warnings of the answer, whatever that is.
+  void warn(std::vector<std::string> warnings);
 
   const HttpRequest& request() const override { return inner_->request(); }
   void respond(HttpResponse response) override;
@@ -64,12 +66,15 @@ class ObservedExchange final : public HttpExchange {
   }
 
  private:
+  void add_warnings(Headers& headers);
+
   const std::shared_ptr<HttpExchange> inner_;
   const Told told_;
   const double begin_s_, begin_unix_s_;
   std::atomic<int> status_ = 0;
   std::mutex mutex_;
   RequestNotes notes_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace choral::serve

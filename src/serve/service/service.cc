@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -10,8 +11,12 @@
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "base/out_of_memory.h"
+#include "engine/adapters/counted_generations.h"
+#include "lora/store/packed_adapter.h"
 #include "serve/http/error_response.h"
 #include "serve/keys/token_charge.h"
+#include "serve/openai/system_fingerprint.h"
+#include "serve/service/client_text.h"
 #include "serve/service/model_names.h"
 
 namespace choral::serve {
@@ -22,27 +27,11 @@ constexpr int kContextsRead = 4;      // of a prompt that is too long: RequestRe
 constexpr int kAdapterThreads = 2;    // as the engine's loaders
 constexpr int kGrammarThreads = 4;    // they wait for the compiler's, whose results are kept
 
-void replace_all(std::string& text, const std::string& what, std::string_view with) {
-  if (what.size() < 2) return;
-  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + with.size())) text.replace(at, what.size(), with);
-}
-
-// What else begins with '/' where a word can begin and is no endpoint: libraries', templates', other files' places.
-std::string without_absolute_paths(std::string_view text) {
-  constexpr std::string_view kBefore = " '\"(:=", kBehind = " '\"),;\n";
-  std::string out;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find_first_of(kBehind), text.size());
-    const std::string_view word = text.substr(0, end);
-    const bool begins_word = out.empty() || kBefore.find(out.back()) != kBefore.npos;
-    const bool is_path =
-        begins_word && word.size() > 1 && word.front() == '/' && !word.starts_with("/v1/") && !word.starts_with("/lora-");
-    out += is_path ? std::string_view("(a path)") : word;
-    const size_t next = std::min(end + 1, text.size());
-    out += text.substr(end, next - end);
-    text.remove_prefix(next);
-  }
-  return out;
+// Where nothing is kept, what this server's generations are above: another start in a later second has others, as long as a name
+// changes less than once a second.
+int generation_of_now() {
+  constexpr int64_t kEpoch = 1'735'689'600;  // 2025
+  return static_cast<int>(std::clamp<int64_t>(std::time(nullptr) - kEpoch, 0, std::numeric_limits<int>::max() / 2));
 }
 
 using Streams = std::vector<std::unique_ptr<ResponseStream>>;
@@ -67,9 +56,15 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
   CHORAL_TRY(service->keys_, ApiKeys::make(o.api_key_file, given));
   for (const auto& warning : service->keys_->warnings()) CHORAL_LOG(kWarn, "{}", warning);
   service->limits_ = std::make_unique<RequestLimits>(o.key_limit, o.adapter_limit);
+  CHORAL_RETURN_IF_ERROR(service->set_base_adapters(o.base_adapters));
   if (!o.state_directory.empty()) {
     CHORAL_TRY(service->registered_, RegisteredAdapters::open(o.state_directory));
+    service->generations_ = service->registered_;
+  } else {
+    service->generations_ = std::make_shared<engine::CountedGenerations>(generation_of_now());
   }
+  service->numbers_ = std::make_unique<AdapterNumbers>(service->registered_.get());
+  CHORAL_RETURN_IF_ERROR(service->numbers_->read());
   CHORAL_TRY(service->readers_, WorkQueue::make("the threads that read requests", o.readers, kMostUnread));
   CHORAL_TRY(service->adapter_calls_, WorkQueue::make("the threads that change adapters", kAdapterThreads, kMostUnread));
   CHORAL_TRY(service->grammar_readers_,
@@ -84,16 +79,26 @@ Service::~Service() { stop(); }
 Status Service::attach(LLM& llm, const EngineOptions& options) {
   if (options_.base_names.empty()) options_.base_names.push_back(llm.info().name);
   loaded_unix_s_ = std::time(nullptr);
-  const TemplateTools told = tools_of_template(llm.info().tool_template);
-  tool_format_ = options_.tool_format.value_or(told.format);
-  if (!options_.tool_format && !told.note.empty()) CHORAL_LOG(kInfo, "tools: {}", told.note);
+  system_fingerprint_ = choral::serve::system_fingerprint(llm.info());
+  template_tools_ = tools_of_template(llm.info().tool_template);
+  if (options_.tool_format) {
+    template_tools_.format = *options_.tool_format;
+    template_tools_.knows_format = true;
+  } else if (!template_tools_.note.empty()) {
+    CHORAL_LOG(kInfo, "tools: {}", template_tools_.note);
+  }
   batch_ = options.max_num_seqs;
   most_waiting_ = options.max_waiting;
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
   metrics_ = std::make_unique<Metrics>(options_.base_names.front(), llm.info(), options);
+  changes_ = std::make_unique<AdapterChanges>(llm, registered_.get());
+  std::vector<std::string> given;  // have the first numbers, in the order of the command line
+  for (const auto& adapter : options.adapters) given.push_back(adapter.name);
+  numbers_->add(given);
   if (registered_) reload_registered(llm);
-  if (!options_.adapter_root.empty()) CHORAL_RETURN_IF_ERROR(watch_root(llm));
+  if (!options_.adapter_root.empty()) CHORAL_RETURN_IF_ERROR(watch_root());
   llm_.store(&llm);
+  numbers_->add(*adapter_names());
   phase_.store(Phase::kReady);
   return {};
 }
@@ -105,40 +110,21 @@ void Service::reload_registered(LLM& llm) {
     return;
   }
   for (const auto& adapter : *all) {
-    const Status loaded = llm.load_adapter({.name = adapter.name,
-                                            .path = adapter.path,
-                                            .pinned = adapter.pinned,
-                                            .last_generation = static_cast<int>(adapter.generation),
-                                            .last_digest = adapter.digest},
-                                           true);
+    const Status loaded = llm.load_adapter({.name = adapter.name, .path = adapter.path, .pinned = adapter.pinned}, true);
     if (!loaded.ok()) CHORAL_LOG(kError, "registered adapter '{}' is not served: {}", adapter.name, loaded.message());
-  }
-  keep_seen(llm);
-}
-
-// So that generations go on counting after a restart: an old one must not name another content.
-void Service::keep_seen(const LLM& llm) {
-  for (const auto& adapter : llm.adapters()) {
-    if (adapter.generation == 0) continue;
-    const Status kept = registered_->set_seen(adapter.name, adapter.generation, adapter.digest);
-    if (kept.ok()) continue;
-    CHORAL_LOG(kError, "the generations of registered adapters are not kept: {}", kept.message());
-    return;
   }
 }
 
 // The engine finds folders by itself when they are named, and reads changed files anew; what it keeps is a name without a folder.
-Status Service::watch_root(LLM& llm) {
-  CHORAL_TRY(watcher_, RootWatcher::start({.root = options_.adapter_root}, [&llm](const RootChange& change) {
+Status Service::watch_root() {
+  CHORAL_TRY(watcher_, RootWatcher::start({.root = options_.adapter_root}, [this](const RootChange& change) {
                if (change.kind != RootChange::Kind::kVanished) return;
-               for (const auto& adapter : llm.adapters()) {
-                 if (adapter.name != change.name || adapter.path != change.path) continue;
-                 const Status gone = llm.unload_adapter(change.name);
-                 if (!gone.ok()) CHORAL_LOG(kWarn, "adapter '{}' has vanished and stays: {}", change.name, gone.message());
-               }
+               const auto gone = changes_->forget_folder(change.name, change.path);
+               if (!gone.ok()) CHORAL_LOG(kWarn, "adapter '{}' has vanished and stays: {}", change.name, gone.status().message());
+               if (gone.ok() && *gone) drop_base_adapter(change.name);
              }));
   if (const std::string note = watcher_->note(); !note.empty()) CHORAL_LOG(kWarn, "--adapter-root: {}", note);
-  for (const auto& [name, why] : watcher_->faults()) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
+  for (const auto& [name, why] : *watcher_->faults()) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
   return {};
 }
 
@@ -147,8 +133,7 @@ void Service::stop() {
     if (*queue) (*queue)->stop();
   }
   watcher_.reset();  // which requests that are being read may list
-  LLM* const engine = llm_.exchange(nullptr);
-  if (registered_ && engine != nullptr) keep_seen(*engine);
+  llm_.store(nullptr);
 }
 
 std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
@@ -219,8 +204,17 @@ HttpResponse Service::refusal(Rejection reason, const Status& status, double ret
   return response;
 }
 
-void Service::note_unknown(const std::vector<std::string>& fields) {
-  if (!fields.empty()) metrics_->unknown_fields(std::ssize(fields));
+void Service::warn(const Exchange& exchange, std::vector<std::string> warnings) {
+  if (warnings.empty()) return;
+  metrics_->unknown_fields(std::ssize(warnings));
+  for (const auto& warning : warnings) {
+    using Say = requests::UnknownFieldLog::Say;
+    std::unique_lock lock(mutex_);
+    const Say say = unknown_fields_.meet(warning);
+    lock.unlock();
+    if (say != Say::kNothing) CHORAL_LOG(kWarn, "in requests: {}", say == Say::kIt ? warning : requests::kMoreUnknownFields);
+  }
+  exchange->warn(std::move(warnings));
 }
 
 void Service::note_answer(std::string_view route, int status) {
@@ -230,7 +224,7 @@ void Service::note_answer(std::string_view route, int status) {
 std::string Service::metrics_text() {
   LLM& engine = *llm();
   constexpr std::chrono::seconds kLongest{5};
-  EngineView view{.stats = engine.stats(), .adapters = engine.adapters(), .device_notes = engine.device_notes().size()};
+  EngineView view{.stats = engine.stats(), .adapters = all_adapters(), .device_notes = engine.device_notes().size()};
   if (auto activity = engine.activity(kLongest); activity.ok()) view.activity = *std::move(activity);
   return metrics_->exposition(view, static_cast<double>(std::time(nullptr)));
 }
@@ -238,12 +232,12 @@ std::string Service::metrics_text() {
 std::vector<AdapterInfo> Service::all_adapters() const {
   std::map<std::string, AdapterInfo> all;
   if (watcher_) {
-    for (const auto& [name, path] : watcher_->adapters()) {
+    for (const auto& [name, path] : *watcher_->adapters()) {
       AdapterInfo& info = all[name];
       info.name = name;
       info.path = path;
     }
-    for (const auto& [name, why] : watcher_->faults()) {
+    for (const auto& [name, why] : *watcher_->faults()) {
       AdapterInfo& info = all[name];
       info.name = name;
       info.state = AdapterState::kFailed;
@@ -251,22 +245,42 @@ std::vector<AdapterInfo> Service::all_adapters() const {
     }
   }
   for (auto& adapter : llm()->adapters()) all[adapter.name] = std::move(adapter);
+  std::vector<std::string> names;
+  for (const auto& [name, adapter] : all) names.push_back(name);
+  numbers_->add(names);
   std::vector<AdapterInfo> sorted;
-  for (auto& [name, adapter] : all) sorted.push_back(std::move(adapter));
+  for (auto& [name, adapter] : all) {
+    adapter.id = numbers_->number_of(name).value_or(-1);
+    sorted.push_back(std::move(adapter));
+  }
   return sorted;
 }
 
-std::vector<std::string> Service::adapter_names() const {
-  std::set<std::string> names;
-  for (const auto& adapter : llm()->adapters()) names.insert(adapter.name);
-  if (watcher_) {
-    for (const auto& found : watcher_->adapters()) names.insert(found.name);
+std::shared_ptr<const std::vector<std::string>> Service::adapter_names() const {
+  const AdapterNames by_engine = llm()->adapter_names();
+  const RootWatcher::Adapters by_root = watcher_ ? watcher_->adapters() : nullptr;
+  const std::lock_guard lock(lists_mutex_);
+  if (names_ != nullptr && named_by_engine_ == by_engine && named_by_root_ == by_root) return names_;
+  auto names = std::make_shared<std::vector<std::string>>();
+  for (const auto& adapter : *by_engine) names->push_back(adapter->name);
+  if (by_root != nullptr) {
+    for (const auto& found : *by_root) names->push_back(found.name);
   }
-  return {names.begin(), names.end()};
+  std::sort(names->begin(), names->end());
+  names->erase(std::unique(names->begin(), names->end()), names->end());
+  named_by_engine_ = by_engine;
+  named_by_root_ = by_root;
+  names_ = std::move(names);
+  return names_;
 }
 
 ToolSetting Service::tool_setting(const LLM& llm) const {
-  return {.format = tool_format_, .has_grammars = llm.structured_output_support().ok()};
+  return {.format = template_tools_.format,
+          .has_grammars = llm.structured_output_support().ok(),
+          .limits = {},
+          .knows_format = template_tools_.knows_format,
+          .shows_tools = template_tools_.shows_tools,
+          .shows_calls = template_tools_.shows_calls};
 }
 
 void Service::with_engine(Exchange exchange, Work work) {
@@ -296,10 +310,10 @@ void Service::run(WorkQueue& queue, Exchange exchange, Work work) {
   exchange->respond(error_response(resource_exhausted("{} requests wait to be read; try again", kMostUnread)));
 }
 
-void Service::put_model(std::string_view model, Request& request) const {
+void Service::put_model(std::string_view model, bool has_lora, Request& request) const {
   if (const auto name = adapter_named(model, options_.base_names); !name.empty()) {
     request.adapters.insert(request.adapters.begin(), {std::string(name), 1.0f});
-  } else if (request.adapters.empty()) {
+  } else if (!has_lora && leaves_adapter_open(model, options_.base_names)) {
     request.adapters = base_adapters();
   }
 }
@@ -309,23 +323,41 @@ std::vector<AdapterUse> Service::base_adapters() const {
   return base_adapters_;
 }
 
-void Service::set_base_adapters(std::vector<AdapterUse> adapters) {
+Status Service::set_base_adapters(std::vector<AdapterUse> adapters) {
+  if (adapters.size() > lora::kMaxVoiceTerms)
+    return invalid_argument("{} adapters for all requests that name none; at most {} can act together", adapters.size(),
+                            lora::kMaxVoiceTerms);
   const std::lock_guard lock(mutex_);
   base_adapters_ = std::move(adapters);
+  return {};
 }
 
-std::string Service::without_paths(std::string text) const {
+void Service::drop_base_adapter(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(base_adapters_, [name](const AdapterUse& use) { return use.name == name; });
+}
+
+std::string Service::for_clients(std::string_view message) const {
+  std::string text = in_one_line(message);
   if (const LLM* const engine = llm(); engine != nullptr && text.find('/') != text.npos) {
-    for (const auto& adapter : engine->adapters()) replace_all(text, adapter.path, "its folder");
+    text = hidden_paths(*engine)->hide(text, "its folder");
     replace_all(text, engine->info().path, "the model");
   }
   replace_all(text, options_.adapter_root, "the adapters' folder");
   return without_absolute_paths(text);
 }
 
+std::shared_ptr<const HiddenPaths> Service::hidden_paths(const LLM& llm) const {
+  const AdapterNames now = llm.adapter_names();
+  const std::lock_guard lock(lists_mutex_);
+  if (placed_by_engine_ != now) hidden_paths_ = std::make_shared<const HiddenPaths>(now);
+  placed_by_engine_ = now;
+  return hidden_paths_;
+}
+
 ApiError Service::explain(const Status& status) const {
   ApiError error = api_error(status);
-  error.message = without_paths(std::move(error.message));
+  error.message = for_clients(error.message);
   return error;
 }
 
@@ -349,16 +381,19 @@ Result<std::string> Service::adapter_path(const std::string& given) const {
 
 HttpResponse Service::unknown_model(std::string_view model) const {
   if (watcher_) {
-    const std::string_view wanted = adapter_named(model, options_.base_names);
-    for (const auto& [name, why] : watcher_->faults()) {
-      if (name == wanted)
-        return error(not_found("'{}' lies in the adapters' folder, but cannot be used: {}", name, why.message()), "model");
+    const auto faults = watcher_->faults();
+    if (const auto fault = faults->find(adapter_named(model, options_.base_names)); fault != faults->end()) {
+      return error(not_found("'{}' lies in the adapters' folder, but cannot be used: {}", fault->first, fault->second.message()),
+                   "model");
     }
   }
-  std::vector<std::string> known = options_.base_names;
-  for (auto& name : adapter_names()) known.push_back(std::move(name));
   const std::string name(model.substr(0, 128));
-  const std::string nearest = nearest_name(name, known);
+  NearestName near(name);
+  if (hints_.take()) {
+    for (const auto& base : options_.base_names) near.consider(base);
+    for (const auto& adapter : *adapter_names()) near.consider(adapter);
+  }
+  const std::string& nearest = near.best();
   return error_response(
       {.status = 404,
        .message = fmt::format("the model '{}' does not exist here{}; GET /v1/models lists the base and its adapters", name,

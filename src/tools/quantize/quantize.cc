@@ -10,6 +10,7 @@
 #include "base/system_error.h"
 #include "io/checkpoint_writer.h"
 #include "io/mapped_file.h"
+#include "quant/quant_config.h"
 #include "quant/weight_source.h"
 #include "tools/quantize/activation_ranges.h"
 #include "tools/quantize/description.h"
@@ -232,5 +233,7 @@ Result<std::unique_ptr<CheckpointQuantizer>> CheckpointQuantizer::open(const Qua
   CHORAL_RETURN_IF_ERROR(quantizer->open(options, *scheme));
   return std::unique_ptr<CheckpointQuantizer>(std::move(quantizer));
 }
+
+std::vector<std::string> in_flight_schemes() { return quant::in_flight_names(); }
 
 }  // namespace choral::tools
