@@ -34,7 +34,8 @@ void add_list(CLI::App& app, Command& command) {
   auto* sub = app.add_subcommand("list", "the adapters that --adapter-root or --lora lead to: kind, rank, size, base");
   const auto flags = std::make_shared<Flags>();
   add_adapter_place_flags(*sub, flags->adapters, flags->options);
-  sub->add_option("-m,--model", flags->options.model, "also says which were made for another base")->type_name("MODEL");
+  sub->add_option("-m,--model", flags->options.model, "also says which do not fit it, or were made for another base")
+      ->type_name("MODEL");
   sub->add_flag("--json", flags->json, "one record a line");
   sub->callback(
       [flags, &command] { command.run = [flags] { return list_adapters(flags->adapters, flags->options, flags->json); }; });

@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "base/status.h"
 #include "output_file.h"
+#include "terminal_text.h"
 #include "tools/adapter_check.h"
 #include "tools/adapter_folders.h"
 
@@ -47,7 +48,12 @@ std::string base_text(const AdapterReport& report, const std::string& model) {
 }
 
 std::string report_text(const std::string& path, const AdapterReport& report, const std::string& model) {
-  std::string out = fmt::format("{} {}\n", report.usable() ? report.zero_effect ? "!" : "✓" : "✗", terminal_line(path));
+  const bool other_base = report.base_match == lora::BaseMatch::kDifferent;
+  const bool doubtful = report.zero_effect || other_base;
+  const tools::Verdict verdict = !report.usable() ? tools::Verdict::kWrong
+                                 : doubtful       ? tools::Verdict::kNotice
+                                                  : tools::Verdict::kFine;
+  std::string out = fmt::format("{} {}\n", mark_of(verdict), terminal_line(path));
   const auto line = [&out](std::string_view subject, std::string_view text) {
     for (bool first = true; first || !text.empty(); first = false) {
       const size_t end = std::min(text.find('\n'), text.size());
@@ -78,6 +84,10 @@ std::string report_text(const std::string& path, const AdapterReport& report, co
   } else if (report.zero_modules > 0) {
     line("no effect", fmt::format("{} of its modules are zero", report.zero_modules));
   }
+  if (report.usable() && other_base)
+    line("doubtful", fmt::format("it was made for another model than {}; its shapes fit, so it is served, with a warning,\n"
+                                 "and its answers may be nonsense; --strict refuses it",
+                                 model));
   if (!report.usable()) line("refused", some_of(report.problems));
   return out;
 }
@@ -135,10 +145,11 @@ Status check_adapters(const AdapterCheckFlags& flags) {
     CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(path, report) : report_text(path, report, checker->model_name())));
     if (report.usable()) continue;
     ++refused;
-    if (first_error.ok()) first_error = Status(report.code, fmt::format("{}: {}", path, report.problems.front()));
+    if (first_error.ok()) first_error = Status(report.code, "the adapter is refused; the report says why");
   }
   if (refused == 0 || flags.paths.size() == 1) return first_error;
-  return std::move(first_error).while_(fmt::format("{} of {} adapters are refused", refused, flags.paths.size()));
+  return Status(first_error.code(),
+                fmt::format("{} of {} adapters are refused; the report says why", refused, flags.paths.size()));
 }
 
 }  // namespace choral::apps

@@ -23,6 +23,13 @@ std::string name_of(std::string_view path) {
   return last.extension() == ".gguf" ? last.stem().string() : last.filename().string();
 }
 
+// Where the "=" of NAME=PATH stands: the first one of a text that does not begin as only paths do. npos: the text is a path.
+size_t equals_of(std::string_view text) {
+  const std::string_view first = text.substr(0, text.find('/'));
+  const bool is_path = text.starts_with('/') || (first.size() < text.size() && (first == "." || first == ".." || first == "~"));
+  return is_path ? text.npos : text.find('=');
+}
+
 // As vLLM writes it. Its base_model_name only decorates a listing there; here the adapter itself is checked against the base.
 Result<AdapterSpec> parse_json_spec(std::string_view text) {
   constexpr std::string_view kForm = R"({"name": "…", "path": "…"})";
@@ -83,9 +90,8 @@ Result<AdapterSpec> parse_adapter_spec(std::string_view text) {
   if (text.starts_with('{')) {
     CHORAL_TRY(spec, parse_json_spec(text));
   } else {
-    // A "=" behind a "/" belongs to a path.
-    const size_t equals = text.find('=');
-    const bool named = equals != text.npos && text.substr(0, equals).find('/') == text.npos;
+    const size_t equals = equals_of(text);
+    const bool named = equals != text.npos;
     spec.path = std::string(named ? text.substr(equals + 1) : text);
     spec.name = named ? std::string(text.substr(0, equals)) : name_of(text);
     if (spec.path.empty()) return invalid_argument("'{}' names no folder; write NAME=PATH", text);
@@ -93,6 +99,14 @@ Result<AdapterSpec> parse_adapter_spec(std::string_view text) {
   }
   CHORAL_RETURN_IF_ERROR(tools::check_adapter_name(spec.name).while_(spec.path));
   return spec;
+}
+
+std::vector<std::string> unnamed_adapters(const AdapterFlags& flags) {
+  std::vector<std::string> names;
+  for (const auto& text : flags.loras) {
+    if (!text.starts_with('{') && equals_of(text) == text.npos) names.push_back(name_of(text));
+  }
+  return names;
 }
 
 Status put_adapters(const AdapterFlags& flags, EngineOptions& options) {
@@ -105,6 +119,8 @@ Status put_adapters(const AdapterFlags& flags, EngineOptions& options) {
         if (std::filesystem::exists(std::filesystem::path(options.adapter_root) / spec.path, ignored))
           return not_found("{}: {} stands in --adapter-root; --adapter {} chooses it", flag, spec.path, spec.path);
       }
+      if (found.status().code() == Code::kNotFound && spec.path.size() < text.size() && tools::find_adapter(text).ok())
+        return not_found("{}: adapter '{}' has no {}; if {} is a path, write ./{}", flag, spec.name, spec.path, text, text);
       CHORAL_TRY(spec.path, std::move(found).while_(fmt::format("{}: adapter '{}'", flag, spec.name)));
       for (const auto& other : options.adapters) {
         if (other.name == spec.name)

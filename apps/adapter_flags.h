@@ -28,8 +28,11 @@ void add_adapter_place_flags(CLI::App& app, AdapterFlags& flags, EngineOptions& 
 // The former, and how the engine keeps them.
 void add_adapter_flags(CLI::App& app, AdapterFlags& flags, EngineOptions& options);
 
-// "name=path", "path" (named by its last component), or {"name": …, "path": …}.
+// "name=path", "path" (named by its last component), or {"name": …, "path": …}. A name may hold "/"; a path with "=" in it begins
+// with "/", "./", "../" or "~/", so that it is told from a name.
 Result<AdapterSpec> parse_adapter_spec(std::string_view text);
+// The names of those that --lora gives as a path alone, as llama.cpp does, in order.
+std::vector<std::string> unnamed_adapters(const AdapterFlags& flags);
 // Reads what the flags hold into `options`, with the paths of adapters that the Hugging Face cache has; a name given twice is an
 // error.
 Status put_adapters(const AdapterFlags& flags, EngineOptions& options);

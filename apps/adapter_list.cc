@@ -1,13 +1,17 @@
 #include "adapter_list.h"
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "answer_layout.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "engine_flags.h"
 #include "output_file.h"
+#include "terminal_text.h"
+#include "tools/adapter_check.h"
 #include "tools/adapter_folders.h"
 #include "tools/model_files.h"
 
@@ -31,20 +35,33 @@ Status describe(Row& row, const std::string& root) {
   return {};
 }
 
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
+// Of many problems the first; all of them `choral adapter check` says.
+std::string one_line(std::string_view text) {
+  const size_t first = text.find('\n');
+  if (first == text.npos) return std::string(text);
+  const size_t second = std::min(text.find('\n', first + 1), text.size());
+  std::string_view problem = text.substr(first + 1, second - first - 1);
+  problem.remove_prefix(std::min(problem.find_first_not_of(' '), problem.size()));
+  return fmt::format("{}: {}{}", text.substr(0, first), problem, second < text.size() ? " …" : "");
+}
+
+// A cell may begin with a mark.
+std::string painted(const std::string& cell) {
+  for (const auto& [sign, verdict] : {std::pair("! ", tools::Verdict::kNotice), std::pair("✗ ", tools::Verdict::kWrong)}) {
+    if (cell.starts_with(sign)) return mark_of(verdict) + cell.substr(std::strlen(sign) - 1);
+  }
+  return cell;
 }
 
 std::string table(const std::vector<Row>& rows) {
   std::vector<std::vector<std::string>> cells{{"NAME", "KIND", "RANK", "SIZE", "BASE", "PATH"}};
   for (const auto& row : rows) {
     if (row.error.ok()) {
-      cells.push_back(
-          {printable(row.spec.name), row.summary.kind, row.summary.rank > 0 ? fmt::format("{}", row.summary.rank) : "-",
-           size_text(row.summary.file_bytes),
-           (row.summary.base.empty() ? "-" : printable(row.summary.base)) + (row.note.empty() ? "" : " (not the model)"),
-           printable(row.spec.path)});
+      cells.push_back({printable(row.spec.name), row.summary.kind,
+                       row.summary.rank > 0 ? fmt::format("{}", row.summary.rank) : "-", size_text(row.summary.file_bytes),
+                       (row.note.empty() ? "" : "! ") + (row.summary.base.empty() ? "-" : printable(row.summary.base)) +
+                           (row.note.empty() ? "" : " (another model)"),
+                       printable(row.spec.path)});
     } else {
       cells.push_back({printable(row.spec.name), "✗ " + one_line(row.error.message())});
     }
@@ -60,7 +77,7 @@ std::string table(const std::vector<Row>& rows) {
   std::string out;
   for (const auto& line : cells) {
     for (size_t i = 0; i < line.size(); ++i) {
-      out += line[i];
+      out += painted(line[i]);
       if (i + 1 < line.size()) out.append(widths[i] - text_width(line[i]) + 2, ' ');
     }
     out += "\n";
@@ -100,12 +117,17 @@ Status list_adapters(const AdapterFlags& flags, EngineOptions options, bool json
     for (auto& one : found) rows.emplace_back().spec = {.name = std::move(one.name), .path = std::move(one.path)};
   }
   std::vector<std::string> base_names;
+  std::unique_ptr<tools::AdapterChecker> checker;
   if (!options.model.empty()) {
     CHORAL_TRY(base_names, tools::read_base_names(options).while_("--model"));
+    CHORAL_TRY(checker, tools::AdapterChecker::make(options));
   }
   for (size_t i = 0; i < rows.size(); ++i) {
-    rows[i].error = describe(rows[i], i < given ? "" : options.adapter_root);
-    rows[i].note = tools::other_base_note(rows[i].summary.base, base_names);
+    Row& row = rows[i];
+    row.error = describe(row, i < given ? "" : options.adapter_root);
+    row.note = tools::other_base_note(row.summary.base, base_names);
+    if (checker && row.error.ok())
+      row.error = checker->check_fit(row.spec.path).while_(fmt::format("does not fit {}", checker->model_name()));
   }
   if (!json && rows.empty()) return print_out(fmt::format("no adapters in {}\n", options.adapter_root));
   return print_out(json ? records(rows) : table(rows));

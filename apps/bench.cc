@@ -8,11 +8,11 @@
 #include <optional>
 
 #include "answer_layout.h"
+#include "base/machine_facts.h"
 #include "bench_adapters.h"
 #include "bench_report.h"
 #include "command.h"
 #include "engine_flags.h"
-#include "machine_facts.h"
 #include "output_file.h"
 #include "progress.h"
 #include "terminal_text.h"

@@ -9,11 +9,11 @@
 
 #include "answer_layout.h"
 #include "base/cpu_level.h"
+#include "base/machine_facts.h"
 #include "base/printable.h"
 #include "base/thread_pool.h"
 #include "command.h"
 #include "engine_flags.h"
-#include "machine_facts.h"
 #include "output_file.h"
 #include "progress.h"
 #include "terminal_text.h"
@@ -42,26 +42,35 @@ void examine_cpu(const MachineFacts& machine, int threads, DoctorReport& report)
   } else {
     report.fine("CPU level", fmt::format("{} (CHORAL_CPU_LEVEL would cap it)", cpu_level_name(used)));
   }
-  const std::string cores = fmt::format("{} threads on {} CPUs, {} physical cores{}", threads, machine.cpus,
-                                        machine.physical_cores, machine.smt ? ", SMT on" : "");
-  if (threads > machine.cpus) {
+  const CpuShare& cpu = machine.cpu;
+  std::string cores =
+      fmt::format("{} threads on {} CPUs, {} physical cores{}", threads, cpu.cpus, cpu.cores, machine.smt ? ", SMT on" : "");
+  if (cpu.quota > 0) cores += fmt::format("; {} grants the time of {:.3g} CPUs", cpu.quota_name, cpu.quota);
+  if (threads > cpu.cpus) {
     report.notice("threads", cores, "more threads than CPUs wait for each other: lower --threads");
-  } else if (machine.cpu_quota > 0 && machine.cpu_quota < threads) {
-    report.notice("threads", fmt::format("{}; the container grants the time of {:.1f} CPUs", cores, machine.cpu_quota),
-                  fmt::format("--threads {:.0f}, or raise the container's limit", std::max(1.0, std::floor(machine.cpu_quota))));
+  } else if (cpu.quota > 0 && threads > std::ceil(cpu.quota)) {
+    report.notice("threads", cores, fmt::format("--threads {}, or raise the container's limit", cpu.threads()));
   } else {
     report.fine("threads", cores);
   }
 }
 
-void examine_memory(const MachineFacts& machine, DoctorReport& report) {
-  const std::string text = fmt::format("{} free of {}", size_text(machine.memory_free), size_text(machine.memory_total));
+void examine_memory(const FreeMemory& memory, DoctorReport& report) {
+  const auto of = [](const MemoryLimit& limit) {
+    return fmt::format("{} free of {}", size_text(limit.free_bytes), size_text(limit.total_bytes));
+  };
+  const MemoryLimit& least = memory.least_free;
+  std::string text = of(least);
+  if (!least.name.empty()) text += fmt::format(", by {}; the machine has {}", least.name, of(memory.machine));
   constexpr int64_t kLittle = int64_t{1} << 30;
-  if (machine.memory_free < kLittle) {
-    report.notice("memory", text, "little is left even for a small model: end other programs");
+  if (least.free_bytes < kLittle) {
+    report.notice("memory", text, fmt::format("little is left even for a small model: {}", least.cure));
   } else {
     report.fine("memory", text);
   }
+}
+
+void examine_huge_pages(const MachineFacts& machine, DoctorReport& report) {
   if (machine.huge_pages == "never") {
     report.notice("huge pages", "transparent huge pages are off",
                   "some percent of speed: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
@@ -140,7 +149,8 @@ Status run(const DoctorFlags& flags) {
   Status status;
   CHORAL_TRY(const auto device, tools::ExaminedDevice::open(options, threads, report, status));
   examine_cpu(machine, threads, report);
-  examine_memory(machine, report);
+  examine_memory(machine.memory, report);
+  examine_huge_pages(machine, report);
   tools::examine_hub_cache(report);
   {
     Progress progress(flags.engine.quiet);

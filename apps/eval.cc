@@ -26,7 +26,7 @@ constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 struct EvalFlags {
   EngineFlags engine;  // --ctx-size is the window
   std::string text;
-  std::string adapter = "base";
+  std::vector<std::string> adapters;  // --adapter; none: the one that --lora brings alone
   std::string against, against_adapter = "base";
   std::string against_logits, save_logits;
   int min_context = 1;
@@ -47,13 +47,23 @@ EngineOptions reference_options(EngineOptions options, const EvalFlags& flags) {
 }
 
 // Adapters that nobody asks for are not loaded.
-Result<tools::EvaluatedModel> evaluated(EngineOptions options, const std::string& adapter, std::string_view flag) {
-  CHORAL_TRY(auto voice, parse_voice(adapter).while_(flag));
+tools::EvaluatedModel evaluated(EngineOptions options, Voice voice) {
   if (voice.adapters.empty()) {
     options.adapters.clear();
     options.adapter_root.clear();
   }
   return tools::EvaluatedModel{std::move(options), std::move(voice.adapters)};
+}
+
+// Where the other side has an adapter and nobody is named here, it is held against the base.
+Result<Voice> measured_voice(const EvalFlags& flags, const EngineOptions& options) {
+  if (flags.adapters.empty() && flags.against_adapter != kBaseName) return Voice{};
+  std::string unused;
+  CHORAL_TRY(auto voice, chosen_voice(flags.adapters, flags.engine.adapters, options, unused));
+  const bool brings_any = !options.adapters.empty() || !options.adapter_root.empty();
+  if (brings_any && flags.adapters.empty() && voice.adapters.empty())
+    return invalid_argument("adapters are brought, but none is measured: name one with --adapter");
+  return voice;
 }
 
 Status check_flags(const EvalFlags& flags) {
@@ -63,10 +73,6 @@ Status check_flags(const EvalFlags& flags) {
     return invalid_argument("give either --against or --against-logits");
   if (flags.against.empty() && flags.against_adapter != kBaseName)
     return invalid_argument("--against-adapter needs --against MODEL");
-  const auto& brought = flags.engine.adapters;
-  const bool brings_any = !brought.loras.empty() || !brought.modules.empty() || !flags.engine.options.adapter_root.empty();
-  if (brings_any && flags.adapter == kBaseName && flags.against_adapter == kBaseName)
-    return invalid_argument("adapters are brought, but none is measured: name one with --adapter");
   return {};
 }
 
@@ -81,11 +87,11 @@ Estimate share_of(int64_t count, size_t of) {
   return {share, std::sqrt(share * (1 - share) / n)};
 }
 
-std::string report_text(const EvaluationReport& report, const EvalFlags& flags) {
+std::string report_text(const EvaluationReport& report, const std::string& measured, const EvalFlags& flags) {
   const auto line = [](std::string_view what, const std::string& value) { return fmt::format("{:<18}{}\n", what, value); };
   std::string out = terminal_line(fmt::format("{}{}, {}: {} tokens in {} windows of {}", report.model,
-                                              flags.adapter == kBaseName ? "" : " with " + flags.adapter, flags.text,
-                                              report.text_tokens, report.windows, report.window_tokens)) +
+                                              measured == kBaseName ? "" : " with " + measured, flags.text, report.text_tokens,
+                                              report.windows, report.window_tokens)) +
                     "\n";
   out += line("scored", fmt::format("{} tokens, {:.0f} tokens/s", report.logprobs.size(),
                                     static_cast<double>(report.computed_tokens) / report.compute_s));
@@ -108,10 +114,10 @@ std::string report_text(const EvaluationReport& report, const EvalFlags& flags) 
   return out;
 }
 
-std::string report_json(const EvaluationReport& report, const EvalFlags& flags) {
+std::string report_json(const EvaluationReport& report, const std::string& measured, const EvalFlags& flags) {
   const auto nll = tools::mean_nll(report.logprobs), ppl = tools::perplexity(report.logprobs);
   Json all{{"model", report.model},
-           {"adapter", flags.adapter},
+           {"adapter", measured},
            {"text", flags.text},
            {"window_tokens", report.window_tokens},
            {"min_context", flags.min_context},
@@ -162,9 +168,11 @@ Status run(const EvalFlags& flags) {
                                   .max_tokens = flags.tokens,
                                   .saved_reference = flags.against_logits};
   CHORAL_TRY(wanted.text, tools::read_text_file(flags.text, kMaxTextBytes).while_("--text"));
-  CHORAL_TRY(wanted.measured, evaluated(options, flags.adapter, "--adapter"));
+  CHORAL_TRY(const auto measured, measured_voice(flags, options));
+  wanted.measured = evaluated(options, measured);
   if (!flags.against.empty()) {
-    CHORAL_TRY(wanted.reference, evaluated(reference_options(options, flags), flags.against_adapter, "--against-adapter"));
+    CHORAL_TRY(auto reference, parse_voice(flags.against_adapter).while_("--against-adapter"));
+    wanted.reference = evaluated(reference_options(options, flags), std::move(reference));
   }
   std::unique_ptr<OutputFile> saved;
   std::optional<Interrupts::Tidying> tidying;
@@ -194,7 +202,7 @@ Status run(const EvalFlags& flags) {
       say("choral: {} has the logits of {} places\n", terminal_line(flags.save_logits), report.logprobs.size());
   }
   if (flags.engine.verbose) print_notes(report.notes);
-  return print_out(flags.json ? report_json(report, flags) : report_text(report, flags));
+  return print_out(flags.json ? report_json(report, measured.name, flags) : report_text(report, measured.name, flags));
 }
 
 }  // namespace
@@ -216,8 +224,10 @@ void add_eval(CLI::App& app, Command& command) {
                   "keep the logits for later runs: 2 bytes a token of the vocabulary, each place")
       ->type_name("FILE");
   sub->add_flag("--json", flags->json, "one JSON object");
-  sub->add_option("--adapter", flags->adapter, "who is measured: NAME, NAME:FACTOR or a mix, A+B:0.5 (base)")
+  sub->add_option("--adapter", flags->adapters,
+                  "who is measured: NAME, NAME:FACTOR or a mix, A+B:0.5 (the one of --lora, else base)")
       ->type_name("NAME")
+      ->allow_extra_args(false)
       ->group("Adapters");
   sub->add_option("--against-adapter", flags->against_adapter, "who answers for --against, likewise (base)")
       ->type_name("NAME")

@@ -102,7 +102,8 @@ void add_quantize(CLI::App& app, Command& command) {
                   "linear layers that stay float: a regular expression of whole names, \".*\\.down_proj\"; may be given again")
       ->type_name("PATTERN");
   sub->add_flag("--force", o.force, "replace the model that OUT holds, or the GGUF file");
-  sub->add_option("-t,--threads", o.threads, "compute threads (one per physical core)")->type_name("N");
+  sub->add_option("-t,--threads", o.threads, "compute threads (one per physical core that the container grants time for)")
+      ->type_name("N");
   sub->add_flag("-q,--quiet", flags->quiet, "no progress bar");
   sub->callback([flags, &command] { command.run = [flags] { return run(*flags); }; });
 }

@@ -14,6 +14,7 @@
 #include "interrupts.h"
 #include "output_file.h"
 #include "serve/server.h"
+#include "service_manager.h"
 #include "settings.h"
 #include "welcome.h"
 
@@ -26,6 +27,7 @@ struct ServeFlags {
   serve::TlsOptions tls;
   std::string config;
   std::string access_log = "text";
+  bool lora_without_apply = false;
   double unready_s = 0;
   double drain_s = 30;
 };
@@ -104,8 +106,25 @@ void raise_file_limit() {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) CHORAL_LOG(kWarn, "the limit of open files stays as it is");
 }
 
+// llama.cpp's --lora PATH acts on whoever does not ask for another: so does it here where it has no name to be asked for by.
+std::vector<AdapterUse> adapters_that_act(const ServeFlags& flags) {
+  std::vector<AdapterUse> uses;
+  if (flags.lora_without_apply) return uses;
+  for (auto& name : unnamed_adapters(flags.engine.adapters)) uses.push_back({.name = std::move(name)});
+  return uses;
+}
+
+void say_who_answers(const std::vector<AdapterUse>& uses) {
+  std::string names;
+  for (const auto& use : uses) names += (names.empty() ? "" : " + ") + use.name;
+  if (!names.empty())
+    say("choral: {} answers where a request names no adapter, as --lora PATH has it in llama.cpp; `base` is the base\n",
+        terminal_line(names));
+}
+
 Status run(ServeFlags flags) {
   raise_file_limit();
+  const ServiceManager manager;
   CHORAL_TRY(const auto interrupts, Interrupts::make());
   if (flags.tls.certificate_file.empty() != flags.tls.key_file.empty())
     return invalid_argument("--ssl-certfile and --ssl-keyfile belong together");
@@ -113,6 +132,8 @@ Status run(ServeFlags flags) {
   if (has_tls) flags.server.http.tls = flags.tls;
   CHORAL_TRY(flags.server.access_log, parse_access_log(flags.access_log));
   flags.server.adapter_root = flags.engine.options.adapter_root;
+  flags.server.base_adapters = adapters_that_act(flags);
+  const std::vector<AdapterUse> acting = flags.server.base_adapters;
   std::unique_ptr<LLM> llm;           // outlives the server
   std::atomic<bool> hung_up = false;  // before there was a server to tell
   const Interrupts::Scope starting(*interrupts, {.call = {}, .hang_up = [&hung_up] { hung_up = true; }});
@@ -129,8 +150,10 @@ Status run(ServeFlags flags) {
   flags.engine.tells_memory = true;
   const Interrupts::Scope loading(*interrupts, {.call = {}, .hang_up = reload});
   if (hung_up) reload();
-  CHORAL_TRY(llm, load_llm(flags.engine));
-  CHORAL_RETURN_IF_ERROR(server->attach(*llm, flags.engine.options));
+  CHORAL_TRY(auto options, engine_options(flags.engine));
+  options.adapter_generations = server->generations();
+  CHORAL_TRY(llm, load_llm(flags.engine, options));
+  CHORAL_RETURN_IF_ERROR(server->attach(*llm, options));
 
   Ending ending;
   const auto end = [&] {
@@ -138,8 +161,13 @@ Status run(ServeFlags flags) {
     if (ending.is_urgent()) server->abort();
   };
   const Interrupts::Scope scope(*interrupts, {.call = end, .again = true, .hang_up = reload});
-  if (!flags.engine.quiet) print_welcome(std::move(welcome), *server, *llm);
+  if (!flags.engine.quiet) {
+    say_who_answers(acting);
+    print_welcome(std::move(welcome), *server, *llm);
+  }
+  manager.tell_ready();
   ending.wait();
+  manager.tell_ending();
   server->set_unready();
   if (flags.unready_s > 0) ending.wait_on(flags.unready_s);
   if (!flags.engine.quiet) say("choral: ending: answers in flight have {:.0f} s; a second signal cuts them off\n", flags.drain_s);
@@ -180,6 +208,9 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--request-timeout", flags.engine.options.request_timeout_s, "to the end of an answer; 0 = none (0)", "SECONDS");
   option("--queue-timeout", flags.engine.options.queue_timeout_s, "to an answer's first step; 0 = none (0)", "SECONDS");
   option("--state-dir", flags.server.state_directory, "adapters that clients load are there again after a restart", "DIR");
+  app.add_flag("--lora-init-without-apply", flags.lora_without_apply,
+               "--lora PATH, without a name, waits to be asked for too; as in llama.cpp")
+      ->group("Server");
   option("--tool-call-parser", flags.server.tool_call_parser,
          "how the model writes tool calls: hermes, llama3_json, mistral, deepseek_v3, json (as its chat template says)", "NAME");
   option("--access-log", flags.access_log, "a line for each request: text, json, off (text)", "FORM");

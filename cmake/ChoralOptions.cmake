@@ -8,6 +8,8 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 
+string(REGEX MATCH "^(x86_64|AMD64|i.86)$" CHORAL_X86 "${CMAKE_SYSTEM_PROCESSOR}")
+
 add_library(choral_flags INTERFACE)
 # Sizes and indices are int64_t, and convert to the library's unsigned ones where they are used: sign conversions are not warned of.
 target_compile_options(choral_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-psabi
@@ -20,6 +22,16 @@ target_include_directories(choral_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PR
 # Highway levels built: baseline, SSE4, AVX2, AVX-512.
 target_compile_definitions(choral_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL)")
 
+# What a build gives away when a bound is wrong after all: buffers checked by the compiler and libc, canaries, no writable table of
+# functions, an address that changes with each start, marked targets of jumps. Sanitizers check more, and a debug build can't.
+if(NOT CHORAL_SANITIZE)
+  include(CheckPIESupported)
+  check_pie_supported()
+  target_compile_options(choral_flags INTERFACE -fstack-protector-strong -fstack-clash-protection
+    $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE> $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>
+    $<$<BOOL:${CHORAL_X86}>:-fcf-protection=full>)
+  target_link_options(choral_flags INTERFACE LINKER:-z,relro,-z,now,-z,noexecstack)
+endif()
 if(CHORAL_SANITIZE)
   target_compile_options(choral_flags INTERFACE -fsanitize=${CHORAL_SANITIZE} -fno-omit-frame-pointer -g -fno-sanitize-recover=all)
   target_link_options(choral_flags INTERFACE -fsanitize=${CHORAL_SANITIZE})

@@ -24,8 +24,9 @@
  * needed is CHORAL_INVALID_ARGUMENT. Nothing is thrown, nothing ends the process. Warnings go to standard error as the variable
  * CHORAL_LOG_LEVEL says; "off" leaves them out.
  *
- * Memory. Texts that come out through char** are the caller's: choral_free(). Everything that goes in is copied. Handles are
- * freed once, by their own functions, for which NULL is fine; a handle that was freed must not be used again.
+ * Memory. Texts and numbers that come out through a pointer to a pointer are the caller's: choral_free(). Everything that goes in
+ * is copied. Handles are freed once, by their own functions, for which NULL is fine; a handle that was freed must not be used
+ * again.
  *
  * Threads. An engine may be used by all threads at once, but freed only when no other call with it is running. An answer is read
  * by one thread at a time; choral_answer_cancel() may come from any. An answer may outlive its engine: what it was given by then
@@ -46,7 +47,7 @@ extern "C" {
 #define CHORAL_C_API
 #endif
 
-#define CHORAL_C_API_VERSION 1
+#define CHORAL_C_API_VERSION 2
 
 typedef struct choral_engine choral_engine;
 typedef struct choral_answer choral_answer; /* to one request, from its submission on */
@@ -69,7 +70,7 @@ typedef struct choral_answer choral_answer; /* to one request, from its submissi
 CHORAL_C_API const char* choral_code_name(int32_t code); /* "not_found"; "unknown" of other numbers. Static */
 CHORAL_C_API const char* choral_version(void);           /* "0.1.0". Static */
 CHORAL_C_API int32_t choral_c_api_version(void);         /* CHORAL_C_API_VERSION of the library that is loaded */
-CHORAL_C_API void choral_free(char* text);
+CHORAL_C_API void choral_free(void* memory);
 
 /* ---- The engine. ----------------------------------------------------------------------------------------------------------- */
 
@@ -85,6 +86,23 @@ CHORAL_C_API int32_t choral_engine_load_with_progress(const char* options_json, 
 CHORAL_C_API void choral_engine_free(choral_engine* engine);
 /* {"name", "architecture", "parameters", "max_model_len", "vocab_size", "notes": [every choice that was made], …} */
 CHORAL_C_API int32_t choral_engine_info(choral_engine* engine, char** info_json, char** error);
+/* {"running", "waiting", "steps", "generated_tokens", "kv_blocks_free", "adapter_bytes", …}: counts since the load, and what is
+ * now. Waits for nothing. From version 2 on, as all below that say so. */
+CHORAL_C_API int32_t choral_engine_stats(choral_engine* engine, char** stats_json, char** error);
+/* CHORAL_OK when the engine's loop turns; CHORAL_DEADLINE_EXCEEDED when it does not within limit_ms milliseconds, because a step
+ * is long or a device hangs. Version 2. */
+CHORAL_C_API int32_t choral_engine_health(choral_engine* engine, int64_t limit_ms, char** error);
+
+/* ---- Texts and tokens. Version 2. ------------------------------------------------------------------------------------------ */
+
+/* The ids of text_bytes bytes of UTF-8; with add_special_tokens not 0 also those that the model's prompts begin or end with. */
+CHORAL_C_API int32_t choral_tokenize(choral_engine* engine, const char* text, size_t text_bytes, int32_t add_special_tokens,
+                                     int32_t** token_ids, size_t* token_count, char** error);
+/* The text of ids, with a 0 behind it that text_bytes does not count. Ids that the model does not have give nothing. */
+CHORAL_C_API int32_t choral_detokenize(choral_engine* engine, const int32_t* token_ids, size_t token_count,
+                                       int32_t skip_special_tokens, char** text, size_t* text_bytes, char** error);
+/* The prompt that a request with "messages" would be given. */
+CHORAL_C_API int32_t choral_apply_chat_template(choral_engine* engine, const char* request_json, char** prompt, char** error);
 
 /* ---- Requests. ------------------------------------------------------------------------------------------------------------- */
 
@@ -105,6 +123,18 @@ CHORAL_C_API int32_t choral_submit(choral_engine* engine, const char* request_js
 #define CHORAL_FINISH_CANCELLED 3
 #define CHORAL_FINISH_ERROR 4
 
+/* A token's log-probability. This struct and the next one never change. */
+typedef struct choral_logprob {
+  int32_t token_id;
+  float logprob;
+} choral_logprob;
+/* Of one position: the token that stands there, and the most likely ones, best first, as many as the request asked for. */
+typedef struct choral_position {
+  choral_logprob chosen;
+  const choral_logprob* top;
+  size_t top_count;
+} choral_position;
+
 /* What is new of one completion. Pointers are valid until the next call with the answer, and NULL where there is nothing. */
 typedef struct choral_piece {
   uint32_t size;    /* sizeof(choral_piece), set by the caller */
@@ -115,6 +145,10 @@ typedef struct choral_piece {
   size_t text_bytes;
   const int32_t* token_ids;
   size_t token_count;
+  const choral_position* logprobs; /* of the tokens above, when the request asks for "logprobs". Version 2, as the rest */
+  size_t logprob_count;
+  const choral_position* prompt_logprobs; /* of the whole prompt, in the first piece, when it asks for "prompt_logprobs" */
+  size_t prompt_logprob_count;
 } choral_piece;
 
 /* Waits for at most wait_ms milliseconds; 0 only looks, less than 0 waits without limit. */
@@ -155,6 +189,9 @@ CHORAL_C_API int32_t choral_adapter_load_files(choral_engine* engine, const char
                                                size_t file_count, char** error);
 /* The name is gone at once; requests that run with it end with it. */
 CHORAL_C_API int32_t choral_adapter_unload(choral_engine* engine, const char* name, char** error);
+/* pinned not 0: it is loaded if need be and stays in memory; 0: it may be evicted again. It is so when this returns. Version 2.
+ */
+CHORAL_C_API int32_t choral_adapter_pin(choral_engine* engine, const char* name, int32_t pinned, char** error);
 /* [{"name", "path", "state", "digest", "kind", "rank", "bytes", "error", …}], sorted by name. */
 CHORAL_C_API int32_t choral_adapter_list(choral_engine* engine, char** adapters_json, char** error);
 

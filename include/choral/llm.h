@@ -51,8 +51,18 @@ struct AdapterSpec {
   // equal to files, are one adapter.
   std::shared_ptr<const AdapterBytes> bytes = {};
   // The generation and the digest that the name was last seen at by an engine before this one: it counts on from there. 0: none.
+  // EngineOptions::adapter_generations knows better where it is given.
   int last_generation = 0;
   std::string last_digest = {};
+};
+
+// Numbers the contents that each name has had, where that is to outlast the engine: AdapterInfo::generation.
+class AdapterGenerations {
+ public:
+  virtual ~AdapterGenerations() = default;
+  // The number that the name's last content had if it was this one, else one that the name never had. It is kept for good when
+  // this returns; whatever fails to be kept is not loaded. Called by threads that may wait, in the order of a name's contents.
+  virtual Result<int> number_of(const std::string& name, const std::string& digest) = 0;
 };
 
 struct EngineOptions {
@@ -101,6 +111,7 @@ struct EngineOptions {
   int max_cpu_loras = 0;                   // most adapters in memory, at least max_loras; 0 = as many as have room
   bool fully_sharded_loras = false;        // refused: nothing is sharded in one process
   int64_t adapter_memory_bytes = 0;        // budget for adapters in memory; 0 = a quarter of what is free
+  std::shared_ptr<AdapterGenerations> adapter_generations = {};  // null: each name counts from 1 in each engine
   std::function<void(const LoadProgress&)> on_progress = {};
 };
 
@@ -111,7 +122,7 @@ struct AdapterInfo {
   std::string name;
   std::string path;        // empty: it was given as bytes
   int id = 0;              // unique in this engine, from 1
-  int generation = 0;      // 1 for the first content of this name, 2 for the next, …; 0 until first loaded
+  int generation = 0;      // of this name's contents, counted by AdapterGenerations, else from 1; 0 until first loaded
   std::string digest;      // SHA-256 of the content in hex; empty until first loaded
   std::string kind;        // "LoRA", "rsLoRA", "DoRA", …; empty until first loaded
   int rank = 0;            // the largest of its modules

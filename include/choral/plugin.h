@@ -98,12 +98,14 @@ typedef struct choral_packed choral_packed; /* a weight in the device's own layo
 typedef void (*choral_range_fn)(void* context, int64_t begin, int64_t end);
 typedef struct choral_host {
   choral_header header;
-  void (*log)(int32_t level, const char* text);                       /* one line, UTF-8, without its end */
-  void* (*allocate)(uint64_t size_bytes, uint64_t alignment);         /* host memory; null when there is none */
-  void (*release)(void* memory);                                      /* null is fine */
-  choral_status* (*status_create)(int32_t code, const char* message); /* message: what, where, what to do */
-  /* Calls body for parts of [0, count) of at least `grain`, on the host's compute threads, and waits. One caller at a time. A
-   * null pool runs everything in the calling thread. */
+  void (*log)(int32_t level, const char* text); /* one line, UTF-8, without its end */
+  /* Host memory; null when there is none. The alignment is a power of two. No bytes are memory that can be released, too. */
+  void* (*allocate)(uint64_t size_bytes, uint64_t alignment);
+  void (*release)(void* memory); /* null is fine */
+  /* message: what, where, what to do; of more than 4,095 bytes the rest is cut. Never null. */
+  choral_status* (*status_create)(int32_t code, const char* message);
+  /* Calls body for parts of [0, count), of at least `grain` but the last one, on the host's compute threads, and waits. A null
+   * pool, or one that is at work (for another thread, or because this is called by a body), runs all in the calling thread. */
   void (*parallel_for)(choral_pool* pool, int64_t count, int64_t grain, choral_range_fn body, void* context);
   int64_t (*clock_ns)(void); /* monotonic */
 } choral_host;
@@ -172,8 +174,9 @@ typedef struct choral_copy {
 
 typedef struct choral_memory_api {
   choral_header header;
-  choral_status* (*allocate)(choral_device*, uint64_t size_bytes, void** memory); /* 64-byte aligned, zero-filled */
-  void (*release)(choral_device*, void* memory);                                  /* waits for work that uses it */
+  /* 64-byte aligned, zero-filled. The host asks for 1 byte at least. */
+  choral_status* (*allocate)(choral_device*, uint64_t size_bytes, void** memory);
+  void (*release)(choral_device*, void* memory); /* waits for work that uses it */
   choral_status* (*copy)(choral_device*, choral_stream*, const choral_copy*);
   choral_status* (*stream_create)(choral_device*, choral_stream** stream);
   void (*stream_destroy)(choral_device*, choral_stream*);
@@ -272,8 +275,10 @@ typedef struct choral_weight_api {
 
 typedef choral_status* (*choral_op_fn)(choral_device*, choral_stream*, const void* args);
 
-/* An operator of this device by its public name; `version` is that of its meaning, as choral/plugin_operators.h has it. Each is
- * held to the host's reference when the device starts, and refused by name when it disagrees. */
+/* An operator of this device by its public name; `version` is that of its meaning, as choral/plugin_operators.h has it. A row of
+ * what it computes has the same bits whichever rows, and however many, are computed in the same call: no sum is split by their
+ * number. Each operator is held to that, and to the host's reference, when the device starts, and refused by name when it
+ * differs. */
 typedef struct choral_op {
   choral_header header;
   const char* name;

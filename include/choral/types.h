@@ -141,6 +141,7 @@ struct AnswerFacts {
   std::vector<AnswerAdapter> adapters;  // as the request names them; empty: the base
   bool begun = false;                   // one of its completions was in a step
   int64_t made_tokens = 0;              // by all completions so far, those included that best_of keeps back
+  bool adapter_unusable = false;  // it failed by what an adapter's files hold, or by their absence: the request may be right
 };
 
 struct RequestMetrics {

@@ -63,6 +63,7 @@ typedef struct ref_faults {
   int32_t fail_op;   /* the op call at the mark returns an error */
   int32_t lose;      /* from the op call at the mark on, the device is gone */
   float norm_factor; /* norms are off by this much */
+  int company;       /* norms of several rows have another last bit than those of one */
   int32_t lose_rows; /* read_row returns an error */
   int32_t fill;      /* from the op call at the mark on, there is no more memory */
   int32_t features;  /* features.c */

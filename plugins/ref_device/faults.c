@@ -15,6 +15,8 @@ const ref_faults ref_fault = {.fail_op = 1};
 const ref_faults ref_fault = {.lose = 1};
 #elif defined(REF_FAULT_wrong_numbers) /* rms_norm and rms_norm_heads are 1 % too large */
 const ref_faults ref_fault = {.norm_factor = 0.01f};
+#elif defined(REF_FAULT_company)       /* rms_norm and rms_norm_heads of several rows are off by a rounding */
+const ref_faults ref_fault = {.company = 1};
 #elif defined(REF_FAULT_rows_lost)     /* … one operator call returns an error; weights are never read back */
 const ref_faults ref_fault = {.fail_op = 1, .lose_rows = 1};
 #elif defined(REF_FAULT_full_at_100)   /* … there is no more memory */

@@ -169,6 +169,8 @@ static choral_status* prepack(choral_device* device, choral_stream* stream, cons
   if (source.activations == CHORAL_X_16 && ref_passes_over("prepack", "x_16", &status)) source.activations = CHORAL_X_FULL;
   if (status == NULL) status = check_weight(&source, &packed.rows);
   if (source.stored_dtype == CHORAL_BF16 && ref_passes_over("prepack", "bf16", &status)) source.stored_dtype = CHORAL_F16;
+  if (source.stored_dtype == CHORAL_F16 && ref_passes_over("prepack", "f16", &status)) source.stored_dtype = CHORAL_BF16;
+  if (source.stored_dtype == CHORAL_Q8_0 && ref_passes_over("prepack", "q8_0", &status)) source.stored_dtype = CHORAL_I8;
   const int int8 = source.scale_count != 0;
   if (int8 && ref_passes_over("prepack", "int8_rounding", &status)) packed.truncates = 1;
   if (int8 && source.input_offset != 0 && ref_passes_over("prepack", "input_offset", &status)) source.input_offset = 0;

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/free_memory.h"
+#include "base/size_text.h"
+
 namespace choral {
 namespace {
 constexpr size_t kPageBytes = 4096;
@@ -21,7 +24,7 @@ Result<AlignedBuffer> AlignedBuffer::allocate(size_t size_bytes) {
   const size_t slack = mapped >= kHugePageBytes ? kHugePageBytes : 0;
   void* p = ::mmap(nullptr, mapped + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) {
-    return resource_exhausted("cannot allocate {} MiB: the system has no memory left for it", size_bytes >> 20);
+    return resource_exhausted("cannot allocate {}: {}", size_text(static_cast<int64_t>(size_bytes)), memory_refusal_text());
   }
   auto* begin = static_cast<std::byte*>(p);
   if (slack > 0) {

@@ -1,4 +1,4 @@
-// What this CPU can do, in steps that kernels are written for. Found once by CPUID (and the kernel's consent for AMX),
+// What this CPU can do, in steps that kernels are written for. Found once by CPUID (cpu_features.h has each level's list),
 // capped by CHORAL_CPU_LEVEL=base|avx2|avx512|vnni|bf16|amx. Each level includes the ones before it.
 // The cap also limits Highway, so element-wise and hand-written kernels always agree.
 #pragma once
@@ -12,7 +12,7 @@ namespace choral {
 
 enum class CpuLevel {
   kBase,    // x86-64 with SSE2; every kernel has a form for it
-  kAvx2,    // AVX2 + FMA + F16C
+  kAvx2,    // AVX2 + FMA + F16C + BMI2
   kAvx512,  // AVX-512 F/BW/CD/DQ/VL
   kVnni,    // + AVX512_VNNI
   kBf16,    // + AVX512_BF16

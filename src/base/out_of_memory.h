@@ -11,10 +11,8 @@
 
 namespace choral {
 
-inline Status out_of_memory(std::string_view doing) {
-  return resource_exhausted("{}: the system gives no more memory (a limit of this process or its container, or all is in use)",
-                            doing);
-}
+// Says what was being done and which limit stands in the way, if that is known.
+Status out_of_memory(std::string_view doing);
 
 // The Status or Result of `work`; resource_exhausted when it ran out of memory while `doing`.
 template <class Work>

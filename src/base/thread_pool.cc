@@ -1,14 +1,10 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <fstream>
-#include <set>
-#include <string>
 
 #include "base/check.h"
 #include "base/checked_math.h"
+#include "base/cpu_share.h"
 #include "base/thread.h"
 
 namespace choral {
@@ -18,13 +14,6 @@ namespace {
 constexpr int kSpins = 4000;
 
 inline void relax() { __builtin_ia32_pause(); }
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 }  // namespace
 
@@ -61,6 +50,18 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
   CHORAL_DCHECK(grain > 0, "a chunk has at least one row");
   if (n <= 0) return;
   if (workers_.empty() || n <= grain) return body(0, n, 0);
+  while (busy_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  run_task(n, grain, body);
+}
+
+bool ThreadPool::try_parallel_for(int64_t n, int64_t grain, Body body) {
+  CHORAL_DCHECK(grain > 0, "a chunk has at least one row");
+  if (busy_.exchange(true, std::memory_order_acquire)) return false;
+  if (n > 0) run_task(n, grain, body);
+  return true;
+}
+
+void ThreadPool::run_task(int64_t n, int64_t grain, const Body& body) {
   body_ = &body;
   grain_ = grain;
   for (int t = 0; t < size(); ++t) {
@@ -81,12 +82,10 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
       std::this_thread::yield();
     }
   }
-  if (failed_.load(std::memory_order_relaxed)) rethrow();
-}
-
-void ThreadPool::rethrow() {
-  failed_ = false;
-  std::rethrow_exception(std::exchange(thrown_, nullptr));
+  const std::exception_ptr thrown =
+      failed_.exchange(false, std::memory_order_relaxed) ? std::exchange(thrown_, nullptr) : nullptr;
+  busy_.store(false, std::memory_order_release);
+  if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
 void ThreadPool::help(int thread) {
@@ -137,17 +136,6 @@ void ThreadPool::run_worker(int thread) {
   }
 }
 
-int ThreadPool::default_size() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return std::max(1u, std::thread::hardware_concurrency());
-  std::set<std::string> cores;  // one entry a physical core: the list of its SMT siblings
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
-    const auto siblings = first_line("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
-    cores.insert(siblings.empty() ? std::to_string(cpu) : siblings);
-  }
-  return std::max<int>(1, static_cast<int>(cores.size()));
-}
+int ThreadPool::default_size() { return cpu_share().threads(); }
 
 }  // namespace choral

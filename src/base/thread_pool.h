@@ -3,8 +3,8 @@
 // reads on the same core.
 // Work is divided by output only, so results do not depend on the number of threads (invariant 1).
 // A worker joins a task when it gets to it: where somebody else has its CPU (an adapter being loaded, say), the caller does not
-// wait for it to come and find that nothing is left. Workers spin for a moment after each task and then sleep. One caller at a
-// time; no allocation per call.
+// wait for it to come and find that nothing is left. Workers spin for a moment after each task and then sleep. One task at a
+// time: a second caller waits, and a body must not call parallel_for itself. No allocation per call.
 #pragma once
 
 #include <atomic>
@@ -37,8 +37,10 @@ class ThreadPool {
   int size() const { return static_cast<int>(workers_.size()) + 1; }
   // What a body throws (memory that cannot be had) reaches the caller when all threads are out; the rest may be left undone.
   void parallel_for(int64_t n, int64_t grain, Body body);
+  // The same unless a task runs already, this thread's own or another's: then false, and nothing was called.
+  bool try_parallel_for(int64_t n, int64_t grain, Body body);
 
-  // One thread per physical core this process may run on (SMT siblings share one multiplier), at least 1, at most its CPUs.
+  // A thread for each physical core this process may run on (SMT siblings share one multiplier) and has the time of: cpu_share.h.
   static int default_size();
 
  private:
@@ -50,12 +52,13 @@ class ThreadPool {
   Status start(int threads);
   void run_worker(int thread);
   void help(int thread);
-  void rethrow();
+  void run_task(int64_t n, int64_t grain, const Body& body);
   void take_chunks(int thread);
   // What thread `thread` owns of [0, n): whole chunks, equal shares as nearly as can be.
   Range own_share(int64_t n, int64_t grain, int thread) const;
 
-  // Written by the caller while no task is open and no worker inside.
+  // Held by the caller of the task that runs; what follows is written by it while no task is open and no worker inside.
+  std::atomic<bool> busy_{false};
   const Body* body_ = nullptr;
   int64_t grain_ = 1;
   struct alignas(64) Share {

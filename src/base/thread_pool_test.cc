@@ -69,7 +69,5 @@ TEST(ThreadPool, WhatABodyThrowsReachesTheCaller) {
   }
 }
 
-TEST(ThreadPool, DefaultSizeIsAtLeastOne) { EXPECT_GE(ThreadPool::default_size(), 1); }
-
 }  // namespace
 }  // namespace choral

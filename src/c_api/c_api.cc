@@ -1,5 +1,6 @@
 // The C API: each function is one call of the C++ one between checks of its pointers and JSON. No exception leaves a function.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -16,11 +17,41 @@ struct choral_engine {
   std::unique_ptr<choral::LLM> llm;
 };
 
+namespace choral {
+namespace {
+
+// Positions as the caller reads them; kept from one piece to the next.
+class PositionArray {
+ public:
+  std::span<const choral_position> fill(const std::vector<PositionLogprobs>& positions) {
+    top_.clear();
+    positions_.clear();
+    for (const auto& position : positions) {
+      for (const auto& token : position.top) top_.push_back({token.token_id, token.logprob});
+      positions_.push_back({{position.chosen.token_id, position.chosen.logprob}, nullptr, position.top.size()});
+    }
+    const choral_logprob* top = top_.data();
+    for (auto& position : positions_) {
+      if (position.top_count > 0) position.top = top;
+      top += position.top_count;
+    }
+    return positions_;
+  }
+
+ private:
+  std::vector<choral_logprob> top_;
+  std::vector<choral_position> positions_;
+};
+
+}  // namespace
+}  // namespace choral
+
 struct choral_answer {
   std::unique_ptr<choral::ResponseStream> stream;
   choral::requests::LineEcho echo;
   choral::StreamEvent event = {};  // the piece that was given last
-  bool taken = false;              // as a whole
+  choral::PositionArray logprobs = {}, prompt_logprobs = {};
+  bool taken = false;  // as a whole
 };
 
 namespace choral {
@@ -49,7 +80,7 @@ CHORAL_SAME(CANCELLED, kCancelled);
 CHORAL_SAME(ERROR, kError);
 #undef CHORAL_SAME
 
-constexpr size_t kFirstPieceSize = sizeof(choral_piece);  // of version 1: no caller has less
+constexpr size_t kFirstPieceSize = offsetof(choral_piece, logprobs);  // of version 1: no caller has less
 
 // A copy that choral_free() frees; null when there is no memory.
 char* copied(std::string_view text) noexcept {
@@ -63,6 +94,14 @@ char* copied(std::string_view text) noexcept {
 Status give(std::string_view text, char** out) {
   *out = copied(text);
   return *out != nullptr ? Status() : out_of_memory("the text cannot be given");
+}
+
+Status give(std::span<const int32_t> ids, int32_t** out, size_t* count) {
+  *out = static_cast<int32_t*>(std::malloc(std::max<size_t>(ids.size_bytes(), 1)));
+  if (*out == nullptr) return out_of_memory("the ids cannot be given");
+  std::copy(ids.begin(), ids.end(), *out);
+  *count = ids.size();
+  return {};
 }
 
 Status missing(std::string_view argument) { return invalid_argument("{} is NULL", argument); }
@@ -88,14 +127,16 @@ int32_t with_engine(choral_engine* engine, char** error, Work&& work) noexcept {
   return answered(error, [&]() -> Status { return engine == nullptr ? missing("the engine") : work(*engine->llm); });
 }
 
+constexpr int64_t kDayMs = 86'400'000;
+
 StreamState next_event(ResponseStream& stream, int64_t wait_ms, StreamEvent& event) {
   if (wait_ms == 0) return stream.try_next(event);
   if (wait_ms < 0) return stream.next(event) ? StreamState::kEvent : StreamState::kEnd;
-  constexpr int64_t kDayMs = 86'400'000;
   return stream.next_for(event, std::chrono::milliseconds(std::min(wait_ms, kDayMs)));
 }
 
-choral_piece piece_of(StreamState state, const StreamEvent& event) {
+choral_piece piece_of(StreamState state, choral_answer& answer) {
+  const StreamEvent& event = answer.event;
   choral_piece piece{};
   if (state == StreamState::kPending) return piece;
   piece.state = state == StreamState::kEnd ? CHORAL_END : CHORAL_PIECE;
@@ -106,13 +147,23 @@ choral_piece piece_of(StreamState state, const StreamEvent& event) {
   piece.text_bytes = event.text.size();
   piece.token_ids = event.token_ids.empty() ? nullptr : event.token_ids.data();
   piece.token_count = event.token_ids.size();
+  const auto logprobs = answer.logprobs.fill(event.logprobs), prompt = answer.prompt_logprobs.fill(event.prompt_logprobs);
+  piece.logprobs = logprobs.empty() ? nullptr : logprobs.data();
+  piece.logprob_count = logprobs.size();
+  piece.prompt_logprobs = prompt.empty() ? nullptr : prompt.data();
+  piece.prompt_logprob_count = prompt.size();
   return piece;
 }
 
-Status submit(LLM& llm, std::string_view json, choral_answer*& out) {
+Result<requests::RequestLine> read_request(const LLM& llm, std::string_view json) {
   requests::RequestLineReader reader(llm.default_sampling(), /*warn=*/{});
   requests::RequestLine line;
   CHORAL_RETURN_IF_ERROR(reader.read(json, line));
+  return line;
+}
+
+Status submit(LLM& llm, std::string_view json, choral_answer*& out) {
+  CHORAL_TRY(auto line, read_request(llm, json));
   auto answer = std::make_unique<choral_answer>();
   answer->echo = std::move(line.echo);
   CHORAL_TRY(answer->stream, llm.submit(std::move(line.request)));
@@ -165,7 +216,7 @@ const char* choral_code_name(int32_t code) {
 
 const char* choral_version(void) { return choral::version().data(); }  // of a literal
 int32_t choral_c_api_version(void) { return CHORAL_C_API_VERSION; }
-void choral_free(char* text) { std::free(text); }
+void choral_free(void* memory) { std::free(memory); }
 
 int32_t choral_engine_load(const char* options_json, choral_engine** engine, char** error) {
   return choral_engine_load_with_progress(options_json, nullptr, nullptr, engine, error);
@@ -200,6 +251,57 @@ int32_t choral_engine_info(choral_engine* engine, char** info_json, char** error
   });
 }
 
+int32_t choral_engine_stats(choral_engine* engine, char** stats_json, char** error) {
+  if (stats_json != nullptr) *stats_json = nullptr;
+  return choral::with_engine(engine, error, [&](choral::LLM& llm) {
+    if (stats_json == nullptr) return missing("stats_json");
+    return choral::give(choral::requests::dumped(choral::requests::stats_json(llm.stats())), stats_json);
+  });
+}
+
+int32_t choral_engine_health(choral_engine* engine, int64_t limit_ms, char** error) {
+  return choral::with_engine(engine, error, [&](choral::LLM& llm) {
+    return llm.check_health(std::chrono::milliseconds(std::clamp<int64_t>(limit_ms, 0, choral::kDayMs)));
+  });
+}
+
+int32_t choral_tokenize(choral_engine* engine, const char* text, size_t text_bytes, int32_t add_special_tokens,
+                        int32_t** token_ids, size_t* token_count, char** error) {
+  if (token_ids != nullptr) *token_ids = nullptr;
+  if (token_count != nullptr) *token_count = 0;
+  return choral::with_engine(engine, error, [&](choral::LLM& llm) -> Status {
+    if (text == nullptr) return missing("text");
+    if (token_ids == nullptr || token_count == nullptr) return missing("token_ids or token_count");
+    CHORAL_TRY(const auto ids, llm.tokenize({text, text_bytes}, add_special_tokens != 0));
+    return choral::give(ids, token_ids, token_count);
+  });
+}
+
+int32_t choral_detokenize(choral_engine* engine, const int32_t* token_ids, size_t token_count, int32_t skip_special_tokens,
+                          char** text, size_t* text_bytes, char** error) {
+  if (text != nullptr) *text = nullptr;
+  if (text_bytes != nullptr) *text_bytes = 0;
+  return choral::with_engine(engine, error, [&](choral::LLM& llm) -> Status {
+    if (token_ids == nullptr && token_count > 0) return missing("token_ids");
+    if (text == nullptr || text_bytes == nullptr) return missing("text or text_bytes");
+    const std::string made = llm.detokenize({token_ids, token_ids + token_count}, skip_special_tokens != 0);
+    CHORAL_RETURN_IF_ERROR(choral::give(made, text));
+    *text_bytes = made.size();
+    return {};
+  });
+}
+
+int32_t choral_apply_chat_template(choral_engine* engine, const char* request_json, char** prompt, char** error) {
+  if (prompt != nullptr) *prompt = nullptr;
+  return choral::with_engine(engine, error, [&](choral::LLM& llm) -> Status {
+    if (request_json == nullptr) return missing("request_json");
+    if (prompt == nullptr) return missing("prompt");
+    CHORAL_TRY(const auto line, choral::read_request(llm, request_json));
+    CHORAL_TRY(const auto made, llm.apply_chat_template(line.request));
+    return choral::give(made, prompt);
+  });
+}
+
 int32_t choral_submit(choral_engine* engine, const char* request_json, choral_answer** answer, char** error) {
   if (answer != nullptr) *answer = nullptr;
   return choral::with_engine(engine, error, [&](choral::LLM& llm) {
@@ -217,7 +319,7 @@ int32_t choral_answer_next(choral_answer* answer, int64_t wait_ms, choral_piece*
       return choral::invalid_argument("piece->size is {}; set it to sizeof(choral_piece), which is {}", piece->size,
                                       sizeof(choral_piece));
     const auto state = answer->taken ? choral::StreamState::kEnd : choral::next_event(*answer->stream, wait_ms, answer->event);
-    choral_piece made = choral::piece_of(state, answer->event);
+    choral_piece made = choral::piece_of(state, *answer);
     made.size = piece->size;
     std::memcpy(piece, &made, std::min<size_t>(piece->size, sizeof made));
     return {};
@@ -273,6 +375,11 @@ int32_t choral_adapter_load_files(choral_engine* engine, const char* adapter_jso
 int32_t choral_adapter_unload(choral_engine* engine, const char* name, char** error) {
   return choral::with_engine(engine, error,
                              [&](choral::LLM& llm) { return name == nullptr ? missing("name") : llm.unload_adapter(name); });
+}
+
+int32_t choral_adapter_pin(choral_engine* engine, const char* name, int32_t pinned, char** error) {
+  return choral::with_engine(
+      engine, error, [&](choral::LLM& llm) { return name == nullptr ? missing("name") : llm.pin_adapter(name, pinned != 0); });
 }
 
 int32_t choral_adapter_list(choral_engine* engine, char** adapters_json, char** error) {

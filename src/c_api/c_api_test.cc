@@ -189,16 +189,29 @@ TEST_F(CApi, NullIsAnErrorOrNothing) {
   char* text = nullptr;
   const char* const none = nullptr;
   const choral_file file{};
-  for (const int32_t code :
-       {choral_engine_load(none, &engine, nullptr), choral_engine_load("{}", nullptr, nullptr),
-        choral_engine_info(nullptr, &text, nullptr), choral_engine_info(engine_, nullptr, nullptr),
-        choral_submit(nullptr, "{}", &answer, nullptr), choral_submit(engine_, none, &answer, nullptr),
-        choral_submit(engine_, "{}", nullptr, nullptr), choral_answer_next(nullptr, 0, &piece, nullptr),
-        choral_answer_cancel(nullptr, nullptr), choral_answer_wait(nullptr, &text, nullptr),
-        choral_adapter_load(nullptr, "{}", nullptr), choral_adapter_load(engine_, none, nullptr),
-        choral_adapter_load_files(engine_, none, &file, 0, nullptr),
-        choral_adapter_load_files(engine_, "{}", nullptr, 0, nullptr), choral_answer_on_ready(nullptr, nullptr, nullptr, nullptr),
-        choral_adapter_unload(engine_, none, nullptr), choral_adapter_list(engine_, nullptr, nullptr)}) {
+  for (const int32_t code : {choral_engine_load(none, &engine, nullptr),
+                             choral_engine_load("{}", nullptr, nullptr),
+                             choral_engine_info(nullptr, &text, nullptr),
+                             choral_engine_info(engine_, nullptr, nullptr),
+                             choral_submit(nullptr, "{}", &answer, nullptr),
+                             choral_submit(engine_, none, &answer, nullptr),
+                             choral_submit(engine_, "{}", nullptr, nullptr),
+                             choral_answer_next(nullptr, 0, &piece, nullptr),
+                             choral_answer_cancel(nullptr, nullptr),
+                             choral_answer_wait(nullptr, &text, nullptr),
+                             choral_adapter_load(nullptr, "{}", nullptr),
+                             choral_adapter_load(engine_, none, nullptr),
+                             choral_adapter_load_files(engine_, none, &file, 0, nullptr),
+                             choral_adapter_load_files(engine_, "{}", nullptr, 0, nullptr),
+                             choral_answer_on_ready(nullptr, nullptr, nullptr, nullptr),
+                             choral_engine_stats(engine_, nullptr, nullptr),
+                             choral_engine_health(nullptr, 0, nullptr),
+                             choral_apply_chat_template(engine_, none, &text, nullptr),
+                             choral_adapter_pin(engine_, none, 1, nullptr),
+                             choral_tokenize(engine_, "a", 1, 0, nullptr, nullptr, nullptr),
+                             choral_detokenize(engine_, nullptr, 1, 0, &text, nullptr, nullptr),
+                             choral_adapter_unload(engine_, none, nullptr),
+                             choral_adapter_list(engine_, nullptr, nullptr)}) {
     EXPECT_EQ(code, CHORAL_INVALID_ARGUMENT);
   }
   choral_engine_free(nullptr);
@@ -334,6 +347,94 @@ TEST_F(CApi, TellsOfTheModel) {
   EXPECT_EQ(json["architecture"], "LlamaForCausalLM");
   EXPECT_GT(json["max_model_len"], 0);
   EXPECT_STREQ(choral_version(), std::string(version()).c_str());
+}
+
+TEST_F(CApi, TokenizesAsTheEngineDoes) {
+  const auto llm = engine::load_or_die(tiny_options());
+  const std::string text("The sky\0is blue: ä", 19);
+  int32_t* ids = nullptr;
+  size_t count = 0, bytes = 0;
+  for (const int special : {0, 1}) {
+    ASSERT_EQ(choral_tokenize(engine_, text.data(), text.size(), special, &ids, &count, nullptr), CHORAL_OK);
+    EXPECT_EQ(std::vector<int32_t>(ids, ids + count), *llm->tokenize(text, special != 0));
+    Text back;
+    ASSERT_EQ(choral_detokenize(engine_, ids, count, 1, &back.text, &bytes, nullptr), CHORAL_OK);
+    EXPECT_EQ(std::string(back.text, bytes), llm->detokenize({ids, ids + count}, true));
+    choral_free(ids);
+  }
+  ASSERT_EQ(choral_tokenize(engine_, "", 0, 0, &ids, &count, nullptr), CHORAL_OK);
+  EXPECT_EQ(count, 0u);
+  EXPECT_NE(ids, nullptr) << "there is something to free";
+  choral_free(ids);
+  Text prompt;
+  const Json chat{{"messages", {{{"role", "user"}, {"content", "Hello"}}}}};
+  ASSERT_EQ(choral_apply_chat_template(engine_, chat.dump().c_str(), &prompt.text, nullptr), CHORAL_OK);
+  Request wanted;
+  wanted.messages = {{.role = "user", .content = "Hello"}};
+  EXPECT_EQ(prompt.value(), *llm->apply_chat_template(wanted));
+}
+
+TEST_F(CApi, PinsAnAdapter) {
+  const AdapterFiles files;
+  ASSERT_EQ(load_adapter({{"name", "a"}, {"path", files.write("a", 4, 1)}}), CHORAL_OK);
+  ASSERT_EQ(choral_adapter_pin(engine_, "a", 1, nullptr), CHORAL_OK);
+  EXPECT_EQ(adapters()[0]["pinned"], true);
+  ASSERT_EQ(choral_adapter_pin(engine_, "a", 0, nullptr), CHORAL_OK);
+  EXPECT_EQ(adapters()[0]["pinned"], false);
+  EXPECT_EQ(choral_adapter_pin(engine_, "nobody", 1, nullptr), CHORAL_NOT_FOUND);
+}
+
+TEST_F(CApi, TellsHowItDoes) {
+  taken(submit(request()));
+  ASSERT_EQ(choral_engine_health(engine_, 60'000, nullptr), CHORAL_OK);
+  Text text;
+  ASSERT_EQ(choral_engine_stats(engine_, &text.text, nullptr), CHORAL_OK);
+  const Json stats = Json::parse(text.value());
+  EXPECT_EQ(stats["generated_tokens"], 12);
+  EXPECT_EQ(stats["running"], 0);
+  EXPECT_EQ(stats["step_tokens"]["steps"].size(), stats["step_tokens"]["at_most"].size() + 1);
+}
+
+TEST_F(CApi, PiecesHaveLogprobs) {
+  Json wanted = request("", 6);
+  wanted["logprobs"] = 3;
+  wanted["prompt_logprobs"] = 2;
+  choral_answer* const answer = submit(wanted);
+  choral_piece piece{};
+  piece.size = sizeof piece;
+  size_t positions = 0, prompt_positions = 0;
+  for (;;) {
+    ASSERT_EQ(choral_answer_next(answer, -1, &piece, nullptr), CHORAL_OK);
+    if (piece.state == CHORAL_END) break;
+    ASSERT_EQ(piece.logprob_count, piece.token_count);
+    for (size_t i = 0; i < piece.logprob_count; ++i) {
+      EXPECT_EQ(piece.logprobs[i].chosen.token_id, piece.token_ids[i]);
+      ASSERT_EQ(piece.logprobs[i].top_count, 3u);
+      EXPECT_EQ(piece.logprobs[i].top[0].token_id, piece.token_ids[i]) << "the greedy choice is the most likely one";
+      EXPECT_GE(piece.logprobs[i].top[1].logprob, piece.logprobs[i].top[2].logprob);
+    }
+    positions += piece.logprob_count;
+    prompt_positions += piece.prompt_logprob_count;
+  }
+  EXPECT_EQ(positions, 6u);
+  EXPECT_EQ(prompt_positions, 39u) << "the first token has nothing before it";
+  choral_answer_free(answer);
+  EXPECT_EQ(taken(submit(request()))["text"].is_string(), true);
+}
+
+// A caller that was compiled against version 1 has a shorter struct.
+TEST_F(CApi, ACallerOfVersionOneIsServed) {
+  struct alignas(choral_piece) Shorter {
+    char piece[offsetof(choral_piece, logprobs)];
+    int64_t behind = 42;
+  } shorter;
+  auto* const piece = reinterpret_cast<choral_piece*>(shorter.piece);
+  piece->size = sizeof shorter.piece;
+  choral_answer* const answer = submit(request("", 1));
+  ASSERT_EQ(choral_answer_next(answer, 60'000, piece, nullptr), CHORAL_OK);
+  EXPECT_EQ(piece->state, CHORAL_PIECE);
+  EXPECT_EQ(shorter.behind, 42);
+  choral_answer_free(answer);
 }
 
 }  // namespace

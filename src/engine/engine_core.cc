@@ -205,8 +205,9 @@ void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
   std::unique_ptr<sched::Request> arrived = std::move(request);
   Status status = or_out_of_memory("the request cannot be taken in", [&] { return take(arrived); });
   if (status.ok()) return;
+  const bool adapter_unusable = engine_request(*arrived).adapter_unusable;
   residency_.leave(engine_request(*arrived));
-  response->fail(index, std::move(status));
+  response->fail(index, std::move(status), adapter_unusable);
 }
 
 // A refused one stays where it is.
@@ -302,7 +303,7 @@ void EngineCore::hand_out() {
 
 void EngineCore::end_finished() {
   cycle_.take_finished(scheduler_, [&](EngineRequest& ended) {
-    if (ended.adapter_failed) ended.response->fail(ended.index, std::move(ended.adapter_status));
+    if (ended.adapter_failed) ended.response->fail(ended.index, std::move(ended.adapter_status), ended.adapter_unusable);
     residency_.leave(ended);
     starved_ = false;  // what it held may be what others wait for
   });

@@ -45,6 +45,7 @@ struct EngineRequest : sched::Request {
   std::string cache_salt;
   RequestVoice* voice = nullptr;                  // what they are, from AdapterResidency::arrive() to release() or leave()
   Status adapter_status;                          // why they cannot be had
+  bool adapter_unusable = false;                  // that is what the files of one of them say
   std::vector<AnswerAdapter> described_adapters;  // what they are, once they are known, for the answer's reader
 
   int index = 0;  // of the completion

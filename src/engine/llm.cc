@@ -179,7 +179,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                                 .strict = options.strict},
                                                        .tokenizer = engine->files_.tokenizer,
                                                        .root = options.adapter_root,
-                                                       .budget_bytes = facts.adapter_bytes}));
+                                                       .budget_bytes = facts.adapter_bytes,
+                                                       .generations = options.adapter_generations}));
   const EngineLimits limits{.adapter_budget_bytes = facts.adapter_bytes,
                             .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
                             .max_waiting_tokens = options.max_waiting_tokens};

@@ -13,15 +13,23 @@ namespace {
 constexpr int64_t kMostForAdapters = int64_t{8} << 30, kMostForKv = int64_t{4} << 30;
 
 Status check_weights(const MemoryWishes& wishes, const MachineMemory& memory, std::string_view whose) {
+  const std::string weights = size_text(wishes.weight_bytes);
   if (wishes.weight_bytes > memory.total_bytes) {
-    return resource_exhausted("the weights take {}, and {} has {} in all; take a smaller or more quantised model",
-                              size_text(wishes.weight_bytes), whose, size_text(memory.total_bytes));
+    const std::string all = size_text(memory.total_bytes);
+    if (memory.total_limit.empty()) {
+      return resource_exhausted("the weights take {}, and {} has {} in all; take a smaller or more quantised model", weights,
+                                whose, all);
+    }
+    return resource_exhausted("the weights take {}, and {} allows {} in all; raise it, or take a smaller or more quantised model",
+                              weights, memory.total_limit, all);
   }
   if (wishes.weight_bytes < memory.free_bytes || wishes.kv.requested_bytes > 0) return {};
+  const auto free = memory.free_limit.empty() ? fmt::format("{} of {}'s memory is free", size_text(memory.free_bytes), whose)
+                                              : fmt::format("{} leaves {}", memory.free_limit, size_text(memory.free_bytes));
   return resource_exhausted(
-      "the weights take {}, and {} of {}'s memory is free: end other programs, take a smaller or more quantised model, or give "
-      "--kv-cache-memory a size to try all the same",
-      size_text(wishes.weight_bytes), size_text(memory.free_bytes), whose);
+      "the weights take {}, and {}: {}, take a smaller or more quantised model, or give --kv-cache-memory a size to try all the "
+      "same",
+      weights, free, memory.cure);
 }
 
 int64_t left_of(const MachineMemory& memory, int64_t taken_bytes) {
@@ -30,7 +38,20 @@ int64_t left_of(const MachineMemory& memory, int64_t taken_bytes) {
 
 }  // namespace
 
-MachineMemory machine_memory() { return {.free_bytes = free_memory_bytes(), .total_bytes = total_memory_bytes()}; }
+MachineMemory machine_memory() {
+  FreeMemory memory = free_memory();
+  return {.free_bytes = memory.least_free.free_bytes,
+          .total_bytes = memory.least_total.total_bytes,
+          .free_limit = std::move(memory.least_free.name),
+          .total_limit = std::move(memory.least_total.name),
+          .cure = std::move(memory.least_free.cure)};
+}
+
+std::string limit_note(const MachineMemory& machine) {
+  if (machine.free_limit.empty()) return "";
+  return fmt::format("{} leaves {}, less than the machine has free: the KV cache and adapters get shares of that; {}",
+                     machine.free_limit, size_text(machine.free_bytes), machine.cure);
+}
 
 Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Session& session,
                                    std::span<const layers::KvShape> layers, DType kv_dtype, int64_t expected_bytes) {
@@ -53,7 +74,8 @@ Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Sessi
 std::string MemoryPlan::text() const {
   const auto weights = fmt::format("weights {}", size_text(weight_bytes)),
              cache = fmt::format("KV cache {}", size_text(kv.bytes)),
-             adapters = fmt::format("adapters up to {}, of {} free", size_text(adapter_bytes), size_text(free_bytes));
+             adapters = fmt::format("adapters up to {}, of {} free{}", size_text(adapter_bytes), size_text(machine.free_bytes),
+                                    machine.free_limit.empty() ? "" : fmt::format(" ({})", machine.free_limit));
   if (!device.has_weights) return fmt::format("{}, {}, {}", weights, cache, adapters);
   const auto there =
       device.says_memory() ? fmt::format("of {} free", size_text(device.memory.free_bytes)) : "of a size it does not say";
@@ -70,7 +92,7 @@ Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t 
   const int64_t there = left_of(device.memory, wishes.weight_bytes);
   const bool is_kv_there = device.says_memory() && device.keeps_kv;
   wishes.kv.default_bytes = is_kv_there ? there / 4 * 3 : std::min(here / 4, kMostForKv);
-  MemoryPlan plan{.weight_bytes = wishes.weight_bytes, .free_bytes = machine.free_bytes, .device = device};
+  MemoryPlan plan{.weight_bytes = wishes.weight_bytes, .machine = machine, .device = device};
   CHORAL_TRY(plan.kv, plan_kv_pool(layers, model_positions, kv_dtype, wishes.kv));
   plan.adapter_bytes = wishes.adapter_bytes > 0 ? wishes.adapter_bytes : std::min(here / 4, kMostForAdapters);
   const int64_t room_for_kv = is_kv_there ? there : here - std::min(here, plan.adapter_bytes);

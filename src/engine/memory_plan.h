@@ -14,6 +14,9 @@ namespace choral::engine {
 struct MachineMemory {
   int64_t free_bytes = 0;   // base/free_memory.h
   int64_t total_bytes = 0;  // swap too
+  // What leaves and what allows no more; empty: there is no more in the machine, or the device.
+  std::string free_limit = {}, total_limit = {};
+  std::string cure = "end other programs";  // where too little is free
 };
 
 struct DeviceShare {
@@ -37,8 +40,8 @@ Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Sessi
 struct MemoryPlan {
   int64_t weight_bytes = 0;  // as wished
   KvPlan kv = {};
-  int64_t adapter_bytes = 0;  // the most that adapters may take
-  int64_t free_bytes = 0;     // before anything was loaded
+  int64_t adapter_bytes = 0;   // the most that adapters may take
+  MachineMemory machine = {};  // before anything was loaded
   DeviceShare device = {};
   std::string warning = {};  // what was asked for is more than is free
 
@@ -46,6 +49,8 @@ struct MemoryPlan {
 };
 
 MachineMemory machine_memory();  // now
+// A limit that leaves less than the machine has, in words; empty where there is none.
+std::string limit_note(const MachineMemory& machine);
 // Default budget of adapters: a quarter of what the weights leave free, at most 8 GiB. Of the KV cache: a quarter, at most 4 GiB;
 // of a device's memory, which is nobody else's, three quarters: the rest is for steps and adapters' slots. resource_exhausted:
 // the weights alone are more than there is, or than is free where nobody said how large the KV cache shall be.

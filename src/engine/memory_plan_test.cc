@@ -61,6 +61,22 @@ TEST(MemoryPlan, RefusesWeightsThatDoNotFit) {
   EXPECT_THAT(insisted->warning, HasSubstr("more than there is"));
 }
 
+TEST(MemoryPlan, NamesTheLimitThatLeavesLessThanTheMachineHas) {
+  const MachineMemory limited{.free_bytes = 5 * kGiB,
+                              .total_bytes = 6 * kGiB,
+                              .free_limit = "RLIMIT_AS (ulimit -v)",
+                              .total_limit = "memory.max of cgroup /a",
+                              .cure = "raise it so"};
+  EXPECT_THAT(plan(kGiB, limited)->text(), ::testing::EndsWith("of 5.0 GiB free (RLIMIT_AS (ulimit -v))"));
+  EXPECT_THAT(limit_note(limited), HasSubstr("RLIMIT_AS (ulimit -v) leaves 5.0 GiB, less than the machine has free"));
+  EXPECT_THAT(limit_note(limited), HasSubstr("raise it so"));
+  EXPECT_THAT(limit_note({.free_bytes = kGiB, .total_bytes = kGiB}), IsEmpty());
+  const auto too_much = plan(7 * kGiB, limited).status().message(), too_much_now = plan(5 * kGiB, limited).status().message();
+  EXPECT_THAT(too_much, HasSubstr("memory.max of cgroup /a allows 6.0 GiB in all; raise it"));
+  EXPECT_THAT(too_much_now, HasSubstr("RLIMIT_AS (ulimit -v) leaves 5.0 GiB: raise it so"));
+  EXPECT_THAT(too_much_now, HasSubstr("--kv-cache-memory"));
+}
+
 // The weights and the cache are the device's, adapters' files the host's.
 TEST(MemoryPlan, ADevicesMemoryIsSharedOutByItself) {
   const MachineMemory host{.free_bytes = 4 * kGiB, .total_bytes = 8 * kGiB};

@@ -134,12 +134,15 @@ void Response::finish(int index, FinishReason reason, std::string stop_reason, c
   end_one();
 }
 
-void Response::fail(int index, Status status) {
+void Response::fail(int index, Status status, bool adapter_unusable) {
   const std::lock_guard lock(mutex_);
   auto* completion = open_completion(index);
   if (completion == nullptr) return;
   completion->finish_reason = FinishReason::kError;
-  if (output_.status.ok()) output_.status = std::move(status);
+  if (output_.status.ok()) {
+    output_.status = std::move(status);
+    facts_.adapter_unusable = adapter_unusable;
+  }
   end_one();
 }
 

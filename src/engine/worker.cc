@@ -1,5 +1,6 @@
 #include "engine/worker.h"
 
+#include "base/cpu_share.h"
 #include "base/log.h"
 #include "engine/options_check.h"
 
@@ -39,6 +40,9 @@ Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::
   CHORAL_TRY(auto pool, ThreadPool::make(options.threads > 0 ? options.threads : ThreadPool::default_size()));
   CHORAL_TRY(auto device, set_up_device(options, architecture, *pool));
   std::unique_ptr<Worker> worker(new Worker(std::move(pool), std::move(device)));
+  if (const auto fewer = options.threads > 0 ? std::string() : cpu_share().reason(); !fewer.empty()) {
+    worker->notes_.push_back(fmt::format("threads: {}; --threads changes it", fewer));
+  }
   CHORAL_TRY(worker->kv_dtype_, parse_kv_dtype(options.kv_cache_dtype));
   CHORAL_TRY(worker->lora_config_, read_lora_config(options));
   return worker;
@@ -57,6 +61,7 @@ Status Worker::plan(const FoundModel& found, const EngineOptions& options) {
   const auto layers = found.model->kv_shapes();
   CHORAL_TRY(auto wishes, memory_wishes(options, ctx_.session, layers, kv_dtype_, found.expected_bytes));
   CHORAL_TRY(memory_, plan_memory(layers, found.model->max_positions(), kv_dtype_, std::move(wishes), machine_memory()));
+  if (auto note = limit_note(memory_.machine); !note.empty()) notes_.push_back("memory: " + std::move(note));
   if (!memory_.warning.empty()) {
     CHORAL_LOG(kWarn, "memory: {}", memory_.warning);
     notes_.push_back("memory: " + memory_.warning);

@@ -100,7 +100,7 @@ constexpr std::array kOptions{
     CHORAL_OPTION(adapter_memory_bytes),
     Field<EngineOptions>{"adapters", {}, read_specs},
 };
-constexpr size_t kNotFromJson = 3;  // layer_overrides, platform, on_progress
+constexpr size_t kNotFromJson = 4;  // layer_overrides, platform, adapter_generations, on_progress
 static_assert(kOptions.size() + kNotFromJson == member_count<EngineOptions>(), "a member of EngineOptions is missing");
 #undef CHORAL_OPTION
 #undef CHORAL_FIELD
@@ -167,6 +167,29 @@ Json model_json(const ModelInfo& m) {
           {"cpu_level", m.cpu_level},
           {"has_chat_template", m.has_chat_template},
           {"notes", m.notes}};
+}
+
+Json stats_json(const EngineStats& s) {
+  static_assert(member_count<EngineStats>() == 19, "a member of EngineStats is missing below");
+  return {{"running", s.running},
+          {"waiting", s.waiting},
+          {"waiting_tokens", s.waiting_tokens},
+          {"steps", s.steps},
+          {"prompt_tokens", s.prompt_tokens},
+          {"generated_tokens", s.generated_tokens},
+          {"preemptions", s.preemptions},
+          {"corrupted", s.corrupted},
+          {"step_tokens", {{"at_most", StepTokens::kBounds}, {"steps", s.step_tokens.counts}, {"sum", s.step_tokens.sum}}},
+          {"prefix_query_tokens", s.prefix_query_tokens},
+          {"prefix_hit_tokens", s.prefix_hit_tokens},
+          {"kv_blocks_total", s.kv_blocks_total},
+          {"kv_blocks_free", s.kv_blocks_free},
+          {"adapter_bytes", s.adapter_bytes},
+          {"adapter_budget_bytes", s.adapter_budget_bytes},
+          {"adapter_loads", s.adapter_loads},
+          {"adapter_evictions", s.adapter_evictions},
+          {"host_copies", s.host_copies},
+          {"host_copied_bytes", s.host_copied_bytes}};
 }
 
 }  // namespace choral::requests

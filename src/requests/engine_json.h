@@ -22,5 +22,6 @@ Result<AdapterLoad> read_adapter_load(std::string_view json);
 
 Json adapter_json(const AdapterInfo& adapter);  // all but its path and its error, which may name paths
 Json model_json(const ModelInfo& model);
+Json stats_json(const EngineStats& stats);
 
 }  // namespace choral::requests

@@ -10,6 +10,7 @@ std::string_view error_type(int http_status) {
     case 403: return "permission_error";
     case 404: return "not_found_error";
     case 409: return "conflict_error";
+    case 424: return "dependency_error";
     case 429: return "rate_limit_error";
     case 499: return "cancelled_error";
     case 501: return "not_supported_error";
@@ -80,6 +81,13 @@ int answer_status(Code code) {
 }
 
 }  // namespace
+
+ApiError adapter_error(ApiError error) {
+  if (error.status != 400 && error.status != 403) return error;
+  error.status = 424;
+  error.code = "adapter_unusable";
+  return error;
+}
 
 ApiError api_error(const Status& status, std::string_view param) {
   return {answer_status(status.code()), status.message(), std::string(code_name(status.code())), std::string(param)};

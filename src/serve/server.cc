@@ -35,6 +35,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   ServiceOptions service{.base_names = std::move(options.base_names),
                          .adapter_root = std::move(options.adapter_root),
                          .state_directory = std::move(options.state_directory),
+                         .base_adapters = std::move(options.base_adapters),
                          .api_key_file = std::move(options.api_key_file),
                          .api_keys = std::move(options.api_keys),
                          .admin_keys = std::move(options.admin_keys),
@@ -66,6 +67,7 @@ Server::~Server() {
   if (service_) service_->stop();
 }
 
+std::shared_ptr<AdapterGenerations> Server::generations() const { return service_->generations(); }
 Status Server::attach(LLM& llm, const EngineOptions& options) { return service_->attach(llm, options); }
 Status Server::reload_keys() { return service_->reload_keys(); }
 Status Server::reload_certificate() { return http_->reload_certificate(); }

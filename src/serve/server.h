@@ -25,10 +25,11 @@ struct FairShare {
 
 struct ServerOptions {
   HttpServerOptions http;
-  std::vector<std::string> base_names;  // that requests call the base by; empty: the model's own
-  std::string adapter_root;             // to which adapters that clients load are bound
-  std::string state_directory;          // adapters that clients load survive a restart in it; empty: they do not
-  std::vector<std::string> api_keys;    // who may ask; none, and no file: everybody
+  std::vector<std::string> base_names;    // that requests call the base by; empty: the model's own
+  std::string adapter_root;               // to which adapters that clients load are bound
+  std::string state_directory;            // adapters that clients load survive a restart in it; empty: they do not
+  std::vector<AdapterUse> base_adapters;  // of requests that leave it open who answers, until POST /lora-adapters says otherwise
+  std::vector<std::string> api_keys;      // who may ask; none, and no file: everybody
   std::string api_key_file;
   std::vector<std::string> allowed_hosts;  // names that requests may use (http/allowed_hosts.h)
   std::vector<std::string> admin_keys;     // who may change adapters; none: whoever is on this machine
@@ -42,6 +43,8 @@ class Server {
   static Result<std::unique_ptr<Server>> start(ServerOptions options);
   ~Server();
 
+  // For the options of the engine: it counts adapters' generations so that no number is given twice, by later servers neither.
+  std::shared_ptr<AdapterGenerations> generations() const;
   // Requests reach the engine, which was loaded with these options, from now on. It must outlive the server.
   Status attach(LLM& llm, const EngineOptions& options);
   std::vector<std::string> addresses() const;

@@ -18,6 +18,8 @@ class AdapterChecker {
 
   // Never fails: what is wrong stands in the report.
   virtual lora::AdapterReport check(const std::string& path) const = 0;
+  // Whether its shapes fit the model, of which there must be one; no value is read.
+  virtual Status check_fit(const std::string& path) const = 0;
   virtual const std::string& model_name() const = 0;  // empty: no model was given
 };
 

@@ -5,6 +5,7 @@ examples/adapters are tried too when CHORAL_DEMO_MODEL names their base."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import sys
@@ -59,7 +60,16 @@ class AdaptersTest(program.ProgramTest):
         for flags in (("--lora", OTHER), ("--lora", f"{OTHER}/"), ("--lora-modules", f"loud={OTHER}", f"calm={ADAPTERS / 'calm'}"),
                       ("--lora-modules", as_json), ("--lora", as_json), ("--adapter-root", OTHER.parent)):
             self.assertEqual(self.ids("loud", *flags), wanted, flags)
-        self.assertEqual(self.ids("x", "--lora", f"x={OTHER}"), wanted, "a name is no part of an adapter")
+        for name in ("x", "org/x", "team/a b/x", "a:b+c"):
+            for flag in ("--lora", "--lora-modules"):
+                self.assertEqual(self.ids(name, flag, f"{name}={OTHER}"), wanted, "a name is no part of an adapter")
+        odd = ROOT / "runs/lr=1e-4/loud"
+        odd.parent.mkdir(parents=True)
+        odd.symlink_to(OTHER)
+        self.assertEqual(self.ids("loud", "--lora", odd), wanted, "a path that begins with / has no name before its =")
+        self.assertEqual(self.ids("x", "--lora", f"x={odd}"), wanted)
+        relative = odd.relative_to(ROOT)
+        self.run_fails(3, "generate", MODEL, "-p", "x", "--lora", relative, says=["adapter 'runs/lr' has no 1e-4/loud", "write ./runs/lr=1e-4/loud"], cwd=ROOT)
 
     def test_bad_places(self):
         args = ("generate", MODEL, "-p", "x", "--lora")
@@ -240,10 +250,12 @@ class AdaptersTest(program.ProgramTest):
         config = json.loads((MODEL / "config.json").read_text())
         wide = tiny_model.write_model(ROOT / "wide heads")
         (wide / "config.json").write_text(json.dumps(config | {"head_dim": 24}))
-        self.run_fails(2, "adapter", "check", gguf, "--model", wide, says=["heads of 24", "q_proj"])
+        refused = self.run_fails(2, "adapter", "check", gguf, "--model", wide).stdout
+        for says in ("heads of 24", "q_proj"):
+            self.assertIn(says, refused)
         model = ROOT / "base.gguf"
         model.write_bytes(gguf.read_bytes().replace(struct.pack("<Q", 7) + b"adapter", struct.pack("<Q", 7) + b"amodel!"))
-        self.run_fails(2, "adapter", "check", model, says=["general.type"])
+        self.assertIn("general.type", self.run_fails(2, "adapter", "check", model).stdout)
 
     # Its heads are wider than hidden_size / num_attention_heads.
     def test_check_knows_a_models_head_dim(self):
@@ -289,11 +301,45 @@ class AdaptersTest(program.ProgramTest):
         half = tiny_model.write_model(ROOT / "half")
         (half / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))
         self.run_ok("adapter", "check", other, "--model", MODEL)
-        self.run_fails(2, "adapter", "check", other, "--model", half, says=["q_proj"])
+        self.assertIn("q_proj", self.run_fails(2, "adapter", "check", other, "--model", half).stdout)
         done = self.run_fails(4, "adapter", "check", ADAPTERS / "calm", bad["nan"], "--json", says=["1 of 2 adapters"])
         self.assertEqual([json.loads(line)["usable"] for line in done.stdout.splitlines()], [True, False])
         self.run_fails(6, "adapter", "check", ADAPTERS / "swift", "--max-lora-rank", "4")
         self.run_fails(3, "adapter", "check", other, "--model", "/no/such/model", says=["/no/such/model"])
+
+    def test_check_of_an_adapter_for_another_model(self):
+        other = tiny_model.write_adapter(ROOT / "bad/foreign", seed=6, base_model_name_or_path="someone/Llama-3-8B")
+        done = self.run_ok("adapter", "check", other, "--model", MODEL)
+        self.assertRegex(done.stdout, r"(?m)^! .*foreign$")
+        self.assertRegex(done.stdout, r"(?m)^  doubtful +it was made for another model than tiny")
+        self.assertRegex(self.run_ok("adapter", "check", OTHER, "--model", MODEL).stdout, r"(?m)^✓ ")
+        self.assertRegex(self.run_fails(2, "adapter", "check", other, "--model", MODEL, "--strict").stdout, r"(?m)^✗ ")
+
+    def test_check_says_what_is_wrong_once(self):
+        broken = tiny_model.write_adapter(ROOT / "bad/once", seed=6, r=8)
+        for more in ((), ("--json",)):
+            done = self.run_fails(2, "adapter", "check", broken, *more, says=["the adapter is refused"])
+            self.assertEqual((done.stdout + done.stderr).count("layers.0.self_attn.q_proj"), done.stdout.count("layers.0.self_attn.q_proj"))
+            self.assertGreater(done.stdout.count("q_proj"), 0)
+            self.assertEqual(len(done.stderr.splitlines()), 1)
+
+    def test_list_with_a_model_shows_what_does_not_fit(self):
+        root = ROOT / "misfits"
+        tiny_model.write_adapter(root / "fine", seed=7)
+        tiny_model.write_adapter(root / "foreign", seed=7, base_model_name_or_path="someone/Llama-3-8B")
+        tiny_model.write_adapter(root / "wide", seed=7)
+        config = json.loads((MODEL / "config.json").read_text())
+        half = tiny_model.write_model(ROOT / "half-list")
+        (half / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))
+        text = self.run_ok("adapter", "list", "--adapter-root", root, "--model", MODEL).stdout
+        self.assertRegex(text, r"(?m)^fine +LoRA .* someone/Tiny ")
+        self.assertRegex(text, r"(?m)^foreign +LoRA .* ! someone/Llama-3-8B \(another model\) ")
+        self.assertNotIn("✗", text)
+        text = self.run_ok("adapter", "list", "--adapter-root", root, "--model", half).stdout
+        self.assertEqual(len(re.findall(r"(?m)^\w+ +✗ does not fit half-list: .*q_proj", text)), 3)
+        self.assertTrue(all(len(line) < 400 for line in text.splitlines()), text)
+        rows = [json.loads(line) for line in self.run_ok("adapter", "list", "--adapter-root", root, "--model", half, "--json").stdout.splitlines()]
+        self.assertEqual({row["error"]["code"] for row in rows}, {"invalid_argument"})
 
     def test_list(self):
         tiny_model.write_adapter(ROOT / "list/fine", seed=7)

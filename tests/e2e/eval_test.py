@@ -35,6 +35,17 @@ class EvalTest(program.ProgramTest):
             self.assertGreater(got["nll_error"], 0)
             self.assertNotIn("reference", got)
 
+    def test_the_only_adapter_is_measured(self):
+        named = self.report("--lora", f"a={ADAPTER}", "--adapter", "a")
+        for flags in (("--lora", f"a={ADAPTER}"), ("--lora", ADAPTER)):
+            alone = self.report(*flags)
+            self.assertEqual(alone["nll"], named["nll"])
+            self.assertEqual(alone["adapter"], "a" if "=" in str(flags[1]) else ADAPTER.name)
+        self.assertIn("with a, ", self.run_ok("eval", MODEL, "--text", TEXT, "--lora", f"a={ADAPTER}").stdout)
+        base = self.report("--lora", f"a={ADAPTER}", "--adapter", "base")
+        self.assertEqual((base["adapter"], base["nll"]), ("base", self.report()["nll"]))
+        self.assertEqual(self.report("--lora", f"a={ADAPTER}", "--against", MODEL, "--against-adapter", "a")["adapter"], "base")
+
     def test_against_a_model_or_what_it_saved(self):
         rounded = ("--quantization", "w8a8_dynamic", "--ctx-size", "100")
         beside = self.report(*rounded, "--against", MODEL)["reference"]
@@ -89,7 +100,7 @@ class EvalTest(program.ProgramTest):
             self.run_fails(2, "eval", MODEL, "--text", ROOT / name, says=[says, name])
         for flags, says in ((("--ctx-size", "257"), "made for 256 positions"), (("--ctx-size", "-2"), "--ctx-size -2"), (("--tokens", "-1"), "--tokens -1"),
                             (("--min-context", "0"), "--min-context 0"), (("--against-adapter", "a"), "needs --against"),
-                            (("--against", MODEL, "--against-logits", "x"), "either"), (("--lora", f"a={ADAPTER}"), "--adapter"),
+                            (("--against", MODEL, "--against-logits", "x"), "either"), (("--lora", f"a={ADAPTER}", "--lora", f"b={ADAPTER}"), "--adapter"), (("--adapter-root", ADAPTER.parent), "--adapter"),
                             (("--adapter", ""), "--adapter")):
             self.run_fails(2, "eval", MODEL, "--text", TEXT, *flags, says=[says])
         self.run_fails(3, "eval", MODEL, "--text", TEXT, "--adapter", "nobody", says=["nobody"])

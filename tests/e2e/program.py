@@ -10,8 +10,8 @@ import unittest
 CHORAL = ""  # set by the test's main
 
 
-def choral(*args, stdin="", env=None):
-    return subprocess.run([CHORAL, *map(str, args)], input=stdin, capture_output=True, text=True, encoding="utf-8", errors="replace",
+def choral(*args, stdin="", env=None, cwd=None):
+    return subprocess.run([CHORAL, *map(str, args)], input=stdin, cwd=cwd, capture_output=True, text=True, encoding="utf-8", errors="replace",
                           timeout=300, env={**os.environ, **(env or {})})
 
 

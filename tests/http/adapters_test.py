@@ -2,6 +2,7 @@
 """Adapters that come and go while the server answers: adapters_test.py CHORAL [unittest arguments]."""
 
 import json
+import re
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ GREEDY = {"prompt": "Hello", "temperature": 0, "max_tokens": 8}
 
 def setUpModule():
     global SERVER
-    SERVER = served.Server(FILES.model, "--adapter-root", FILES.root)
+    SERVER = served.Server(FILES.model, "--adapter-root", FILES.root, "--state-dir", FILES.folder / "state")
 
 
 def tearDownModule():
@@ -28,7 +29,8 @@ def text(**body):
     return SERVER.post("/v1/completions", **GREEDY, **body)["choices"][0]["text"]
 
 
-def admin(path, status=200, **body):
+def admin(path, status=200, body=None, **fields):
+    body = fields if body is None else body
     got, _, answer = SERVER.call("POST", path, body)
     assert got == status, f"{path} {body}: {got} {answer}"
     return answer
@@ -37,6 +39,12 @@ def admin(path, status=200, **body):
 class AdaptersTest(unittest.TestCase):
     def listed(self):
         return {a["name"]: a for a in SERVER.call("GET", "/v1/lora_adapters")[2]["data"]}
+
+    def numbered(self):
+        return SERVER.call("GET", "/lora-adapters")[2]
+
+    def number(self, name):
+        return next(entry["id"] for entry in self.numbered() if entry["path"] == name)
 
     def test_a_folder_of_the_root_is_a_model(self):
         base, one, two = text(), text(model="one"), text(model="two")
@@ -142,7 +150,7 @@ class AdaptersTest(unittest.TestCase):
         tiny_model.write_adapter(FILES.root / "nan", 6, break_at="lora_B.weight")
         for stream in (False, True):
             status, _, answer = SERVER.call("POST", "/v1/completions", {"model": "nan", "stream": stream, **GREEDY})
-            self.assertEqual(status, 400)
+            self.assertEqual((status, answer["error"]["code"], answer["error"]["type"]), (424, "adapter_unusable", "dependency_error"))
             self.assertIn("NaN", answer["error"]["message"])
             self.assertNotIn(str(FILES.folder), json.dumps(answer))
         entry = self.listed()["nan"]
@@ -152,6 +160,19 @@ class AdaptersTest(unittest.TestCase):
         self.assertNotIn(str(FILES.folder), entry["error"])
         self.assertIsNotNone(entry["last_use"])
 
+    def test_a_folder_with_much_wrong_is_told_of_in_a_line(self):
+        tiny_model.write_adapter(FILES.root / "alien", 6, modules=("q_proj", "k_proj", "v_proj", "o_proj"), r=8)
+        status, _, answer = SERVER.call("POST", "/v1/completions", {"model": "alien", **GREEDY})
+        self.assertEqual((status, answer["error"]["code"]), (424, "adapter_unusable"))
+        for told in (answer["error"]["message"], self.listed()["alien"]["error"],
+                     admin("/v1/load_lora_adapter", 400, lora_name="x", lora_path="alien")["error"]["message"]):
+            self.assertRegex(told, r": \d+ problems: .*; …$")
+            self.assertNotIn("\n", told)
+            self.assertNotIn("((", told)
+            self.assertLess(len(told), 800)
+        status, _, answer = SERVER.call("POST", "/v1/completions", {"model": "one", "prompt": [10**9], "max_tokens": 1})
+        self.assertEqual(status, 400, "what is wrong with the request stays so")
+
     def test_pins(self):
         text(model="one")
         self.assertTrue(admin("/v1/pin_lora_adapter", lora_name="one")["pinned"])
@@ -160,13 +181,60 @@ class AdaptersTest(unittest.TestCase):
 
     def test_scales_as_llama_cpp_has_them(self):
         base, one = text(model="base"), text(model="one")
-        _, _, scales = SERVER.call("GET", "/lora-adapters")
-        number = next(entry["id"] for entry in scales if entry["path"] == "one")
+        number = self.number("one")
         self.assertEqual(text(lora=[{"id": number, "scale": 1.0}]), one)
-        SERVER.call("POST", "/lora-adapters", [{"id": number, "scale": 1.0}])
-        self.assertEqual(text(), one)
-        SERVER.call("POST", "/lora-adapters", [])
+        admin("/lora-adapters", body=[{"id": number, "scale": 1.0}])
+        try:
+            self.assertEqual({entry["path"]: entry["scale"] for entry in self.numbered() if entry["scale"]}, {"one": 1.0})
+            for open_ in ({}, {"model": None}, {"model": "tiny"}, {"lora": None}):
+                self.assertEqual(text(**open_), one, open_)
+            for closed in ({"model": "base"}, {"lora": "base"}, {"lora": []}, {"model": "tiny", "lora": []}, {"model": "base", "lora": "base"},
+                           {"lora": [{"id": number, "scale": 0.0}]}):
+                self.assertEqual(text(**closed), base, closed)
+            self.assertEqual(text(model="two", lora=[]), text(model="two"))
+            chat = {"messages": [{"role": "user", "content": "Hello"}], "temperature": 0, "max_tokens": 8}
+            said = [SERVER.post("/v1/chat/completions", **chat, **who)["choices"][0]["message"]["content"] for who in ({}, {"model": "one"}, {"model": "base"})]
+            self.assertEqual(said[0], said[1])
+            self.assertNotEqual(said[0], said[2])
+            vectors = [SERVER.post("/v1/embeddings", input="Hello", **who)["data"][0]["embedding"] for who in ({}, {"model": "one"}, {"model": "base"})]
+            self.assertEqual(vectors[0], vectors[1])
+            self.assertNotEqual(vectors[0], vectors[2])
+        finally:
+            admin("/lora-adapters", body=[])
         self.assertEqual(text(), base)
+        admin("/lora-adapters", 400, body=[{"id": 100_000, "scale": 1.0}])
+        status, _, answer = SERVER.call("POST", "/v1/completions", {"lora": [{"id": 100_000}], **GREEDY})
+        self.assertEqual((status, answer["error"]["param"]), (400, "lora"))
+
+    def test_a_scale_goes_with_its_adapter(self):
+        tiny_model.write_adapter(FILES.root / "leaving", 31)
+        admin("/v1/load_lora_adapter", lora_name="guest", lora_path="leaving")
+        admin("/lora-adapters", body=[{"id": self.number("guest"), "scale": 1.0}])
+        self.assertEqual(text(), text(model="guest"))
+        admin("/v1/unload_lora_adapter", lora_name="guest")
+        self.assertEqual(text(), text(model="base"))
+
+    def test_there_is_one_list_with_one_number_a_name(self):
+        for name in ("team/listed", "listed"):
+            tiny_model.write_adapter(FILES.root / name, 7)
+        end = time.monotonic() + served.LONG
+        while not {"listed", "team/listed"} <= self.listed().keys() and time.monotonic() < end:
+            time.sleep(0.05)
+        listed, numbered = self.listed(), {entry["path"]: entry["id"] for entry in self.numbered()}
+        self.assertEqual(numbered, {name: a["id"] for name, a in listed.items() if name in numbered})
+        self.assertLessEqual({name for name, a in listed.items() if a["state"] != "failed"}, set(numbered))
+        self.assertEqual([entry["id"] for entry in self.numbered()], sorted(numbered.values()))
+        self.assertEqual(len(set(a["id"] for a in listed.values())), len(listed))
+        self.assertEqual({numbered["one"], numbered["two"]}, {0, 1}, "llama.cpp counts from 0")
+        models = [m["id"] for m in SERVER.call("GET", "/v1/models")[2]["data"]]
+        self.assertEqual(set(models) - {"tiny"}, set(numbered))
+        text(model="listed")
+        self.assertEqual(self.number("listed"), numbered["listed"], "a use changes no number")
+        metrics = SERVER.call("GET", "/metrics")[2]
+        counts = {state: int(value) for state, value in re.findall(r'^choral:adapters\{.*state="(\w+)".*\} (\d+)$', metrics, re.M)}
+        states = [a["state"].replace(" ", "_") for a in self.listed().values()]
+        self.assertEqual(counts, {state: states.count(state) for state in counts})
+        self.assertGreater(counts["on_disk"], 0)
 
     def test_replacing_under_load_mixes_no_versions(self):
         tiny_model.write_adapter(FILES.root / "a", 11)

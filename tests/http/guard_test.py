@@ -303,6 +303,111 @@ class GuardTest(unittest.TestCase):
         tiny_model.write_adapter(FILES.folder / "gen1", 4)
         self.assertEqual(generation(self.start(*flags)), 5, "its files changed while nobody looked")
 
+    def listed(self, server):
+        return {a["name"]: a for a in server.call("GET", "/v1/lora_adapters")[2]["data"]}
+
+    def test_no_generation_is_given_twice_whatever_ends_the_server(self):
+        root = FILES.folder / "twice"
+        tiny_model.write_adapter(root / "given", 41)
+        for kept in ((), ("--state-dir", FILES.folder / "twice-state")):
+            def wait_for_another_second(than, kept=kept):  # what is promised where nothing is kept
+                while not kept and int(time.time()) == int(than):
+                    time.sleep(0.05)
+
+            seen, seed = {}, 50
+            for end in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+                tiny_model.write_adapter(root / "found", seed)  # changed while nobody looked
+                tiny_model.write_adapter(root / "given", seed + 1)
+                server = self.start("--adapter-root", root, "--lora-modules", f"given={root / 'given'}", *kept)
+                ready = time.time()
+                self.assertEqual(self.ask(server, model="found")[0], 200)
+                self.assertEqual(self.ask(server, None, "/v1/load_lora_adapter", lora_name="guest", lora_path="found")[0], 200)
+                for name in ("found", "given", "guest"):
+                    now = self.listed(server)[name]
+                    self.assertNotIn((name, now["generation"]), seen, f"{kept}: it had {seen.get((name, now['generation']))}")
+                    seen[name, now["generation"]] = now["digest"]
+                old = self.listed(server)["guest"]["generation"]
+                self.assertEqual(self.ask(server, None, "/v1/unload_lora_adapter", lora_name="guest")[0], 200)
+                server.stop(end)
+                seed += 2
+                wait_for_another_second(ready)
+                server = self.start("--adapter-root", root, *kept)
+                ready = time.time()
+                status, headers, _ = self.ask(server, None, "/v1/load_lora_adapter", lora_name="guest", lora_path="given", expected_generation=0)
+                self.assertEqual(status, 200)
+                generation = self.listed(server)["guest"]["generation"]
+                self.assertGreater(generation, old)
+                seen["guest", generation] = self.listed(server)["guest"]["digest"]
+                self.assertEqual(self.ask(server, None, "/v1/load_lora_adapter", lora_name="guest", lora_path="found", expected_generation=old)[0], 409)
+                self.assertEqual(self.ask(server, None, "/v1/unload_lora_adapter", lora_name="guest")[0], 200)
+                server.stop(end)
+                wait_for_another_second(ready)
+            if kept:
+                self.assertLess(max(generation for _, generation in seen), 20, "they count from 1")
+
+    def test_engine_and_record_agree_on_what_two_clients_did(self):
+        flags = ("--state-dir", FILES.folder / "raced")
+        paths = [str(tiny_model.write_adapter(FILES.folder / "raced-adapters" / name, seed)) for name, seed in (("x", 1), ("y", 2))]
+        for end in (signal.SIGKILL, signal.SIGTERM):
+            server = self.start(*flags)
+
+            def change(which):
+                for i in range(40):
+                    self.ask(server, None, "/v1/load_lora_adapter", lora_name="x", lora_path=paths[(i + which) % 2], load_inplace=True)
+                    self.ask(server, None, ("/v1/unload_lora_adapter", "/v1/pin_lora_adapter")[i % 5 == 4], lora_name="x")
+
+            threads = [threading.Thread(target=change, args=(which,)) for which in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(served.LONG)
+            facts = ("name", "generation", "digest", "pinned", "id")
+            before = [[a[fact] for fact in facts] for a in self.listed(server).values()]
+            server.stop(end)
+            server = self.start(*flags)
+            self.assertEqual([[a[fact] for fact in facts] for a in self.listed(server).values()], before)
+            server.stop()
+
+    def test_numbers_of_adapters_stay(self):
+        root = FILES.folder / "numbered"
+        for name in ("b", "d"):
+            tiny_model.write_adapter(root / name, 1)
+
+        def numbers(*flags):
+            server = self.start("--adapter-root", root, *flags)
+            found = {entry["path"]: entry["id"] for entry in server.call("GET", "/lora-adapters")[2]}
+            server.stop()
+            return found
+
+        given = ("--lora-modules", f"z={root / 'b'}", f"y={root / 'd'}")
+        kept = ("--state-dir", FILES.folder / "numbers")
+        self.assertEqual(numbers(*given), {"z": 0, "y": 1, "b": 2, "d": 3}, "the command line's order, then the root's")
+        self.assertEqual(numbers(*kept), {"b": 0, "d": 1})
+        tiny_model.write_adapter(root / "a", 1)
+        self.assertEqual(numbers(*kept, *given), {"b": 0, "d": 1, "z": 2, "y": 3, "a": 4})
+        self.assertEqual(numbers(*kept), {"b": 0, "d": 1, "a": 4})
+
+    def test_an_adapter_given_as_llama_cpp_gives_it_acts_from_the_start(self):
+        one, two = FILES.root / "one", FILES.root / "two"
+
+        def answers(*flags):
+            server = self.start("--adapter-root", FILES.root, *flags)
+            scales = {entry["path"]: entry["scale"] for entry in server.call("GET", "/lora-adapters")[2]}
+            texts = {model: self.ask(server, model=model, temperature=0)[2]["choices"][0]["text"] for model in (None, "tiny", "base", "one", "two")}
+            server.stop()
+            return scales, texts, "".join(server.said)
+
+        scales, texts, said = answers("--lora", one)
+        self.assertEqual(scales, {"one": 1.0, "two": 0.0})
+        self.assertEqual((texts[None], texts["tiny"]), (texts["one"], texts["one"]))
+        self.assertEqual(len({texts["base"], texts["one"], texts["two"]}), 3)
+        self.assertIn("one answers where a request names no adapter", said)
+        for flags in ((), ("--lora", f"one={one}"), ("--lora-modules", f"one={one}", f"two={two}"), ("--lora", one, "--lora-init-without-apply")):
+            scales, other, said = answers(*flags)
+            self.assertEqual(set(scales.values()), {0.0}, flags)
+            self.assertEqual((other[None], other["tiny"]), (texts["base"], texts["base"]), flags)
+            self.assertNotIn("answers where", said)
+
     def test_a_folder_that_appears_is_listed_and_one_that_vanishes_is_not(self):
         root = FILES.folder / "moving"
         root.mkdir()

@@ -3,10 +3,12 @@
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -33,6 +35,24 @@ class LifeTest(unittest.TestCase):
     def test_an_idle_server_ends_at_once(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             self.assertEqual(self.start().stop(number), 0)
+
+    def test_a_service_manager_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (f"{folder}/notify", f"@choral-life-{os.getpid()}"):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+                    manager.bind(name.replace("@", "\0"))
+                    manager.settimeout(served.LONG)
+                    server = served.Server(FILES.model, env={"NOTIFY_SOCKET": name})
+                    self.assertIn(b"READY=1", manager.recv(4096).split(b"\n"))
+                    self.assertEqual(server.call("GET", "/readyz")[0], 200)
+                    self.assertEqual(server.stop(), 0)
+                    self.assertIn(b"STOPPING=1", manager.recv(4096).split(b"\n"))
+
+    def test_a_service_manager_that_is_not_there_changes_nothing(self):
+        for name in ("/nowhere/notify", "no place", "@" + 200 * "x"):
+            server = served.Server(FILES.model, env={"NOTIFY_SOCKET": name})
+            self.assertEqual(server.call("GET", "/readyz")[0], 200)
+            self.assertEqual(server.stop(), 0)
 
     def test_answers_in_flight_are_completed(self):
         server = self.start()

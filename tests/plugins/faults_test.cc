@@ -60,6 +60,16 @@ TEST_F(FaultsTest, AnOperatorWithWrongNumbersIsRefusedByName) {
   expect_equal(answers(*llm), cpu_answers());
 }
 
+// Invariant 1: a last bit that depends on the other rows of the call is no rounding.
+TEST_F(FaultsTest, AnOperatorWhoseRowsDependOnTheirCompanyIsRefusedByName) {
+  const auto llm = load(options("ref_fault_company"));
+  for (const char* op : {"rms_norm", "rms_norm_heads"}) {
+    EXPECT_THAT(llm->info().notes,
+                Contains(HasSubstr(std::string(op) + " is served by the CPU: a row alone has other bits than in company: ")));
+  }
+  expect_equal(answers(*llm), cpu_answers());
+}
+
 // One feature of an operator's arguments, which the device passes over or refuses: found before a model needs it.
 struct Unserved {
   const char* name;

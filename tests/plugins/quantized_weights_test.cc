@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/float16.h"
+#include "kernels/quant/quantise_blocks.h"
 #include "platform/host_view.h"
 #include "platform/platform_choice.h"
 #include "platform/plugin/plugin_session.h"
@@ -240,6 +242,41 @@ TEST_F(SessionOfWeightsTest, EachFormHasItsVector) {
     SCOPED_TRACE(name);
     const auto packed = prepack(spec);
     EXPECT_THAT(session().take_notes(), ElementsAre(HasSubstr("it disagrees with the reference with " + name + ": ")));
+    const auto x = input(3, kCols);
+    expect_same_bits(on_device(*packed, x), on_cpu(spec, x));
+  }
+}
+
+// What a file stores is tried as well, not only what it is quantised to: a device that takes one type for another is found out.
+TEST_F(SessionOfWeightsTest, StoredTypesHaveTheirVectors) {
+  constexpr int64_t kRows = 6, kCols = 256;
+  std::vector<float> values = input(kRows, kCols);
+  std::vector<std::byte> halves(kRows * kCols * sizeof(Float16)), blocks(row_bytes(DType::kQ8_0, kRows * kCols));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Float16 half = to_float16(values[i]);
+    std::memcpy(halves.data() + i * sizeof half, &half, sizeof half);
+  }
+  kernels::quantise_row(DType::kQ8_0, values.data(), kRows * kCols, blocks.data());
+  struct Stored {
+    const char* feature;
+    DType type;
+    const std::byte* data;
+    const char* name;
+  };
+  for (const auto& [feature, type, data, name] : {Stored{"f16", DType::kF16, halves.data(), "float16 weights, x in full"},
+                                                  Stored{"q8_0", DType::kQ8_0, blocks.data(), "q8_0 weights, x in full"}}) {
+    SCOPED_TRACE(name);
+    const kernels::WeightRows rows{{data, type, {kRows, kCols}, kCpuDevice}, {}};
+    const PackSpec spec{.rows = {&rows, 1}, .format = type, .activations = Activations::kFull};
+    open("ref_fault_features");
+    EXPECT_TRUE(prepack(spec)->on_device());
+    EXPECT_THAT(session().take_notes(), ::testing::IsEmpty());
+    const Variable ignored("CHORAL_REF_IGNORE", feature);
+    open("ref_fault_features");
+    const auto packed = prepack(spec);
+    EXPECT_FALSE(packed->on_device());
+    EXPECT_THAT(session().take_notes(),
+                ElementsAre(HasSubstr("it disagrees with the reference with " + std::string(name) + ": ")));
     const auto x = input(3, kCols);
     expect_same_bits(on_device(*packed, x), on_cpu(spec, x));
   }

@@ -91,11 +91,21 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace, std::optiona
   if (spec.pinned) {
     CHORAL_RETURN_IF_ERROR(wait_for_pin(lock, {.version = version, .pinned = true, .failures_before = version->failed_reads}));
   }
-  Name gone{.version = version};  // the older one, or the new one that finds its name taken
-  const Status free = may_take(spec.name, replace, expected_generation);  // others may have loaded it meanwhile
+  lock.unlock();
+  const std::lock_guard order(order_);
+  lock.lock();
+  Name gone{.version = version};                                    // the older one, or the new one that finds its name taken
+  Status free = may_take(spec.name, replace, expected_generation);  // others may have loaded it meanwhile
   if (free.ok()) {
-    if (spec.last_generation > 0) generations_.try_emplace(spec.name, Generation{spec.last_generation, spec.last_digest});
-    count_generation(*version);
+    const std::string digest = version->info.digest;
+    lock.unlock();
+    if (spec.last_generation > 0) counted_.go_on_from(spec.name, spec.last_generation, spec.last_digest);
+    const auto generation = generations().number_of(spec.name, digest);
+    lock.lock();
+    free = generation.status();
+    version->info.generation = generation.ok() ? *generation : 0;
+  }
+  if (free.ok()) {
     Name& name = names_[spec.name];
     if (name.from_root) --root_names_;
     failed_.erase(spec.name);
@@ -109,6 +119,7 @@ Status AdapterRegistry::unload(std::string_view name, std::optional<int> expecte
   CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(name));
   Name gone;
   {
+    const std::lock_guard order(order_);
     const std::lock_guard lock(mutex_);
     const bool exists = names_.contains(name) || failed_.contains(name);
     if (exists && expected_generation) CHORAL_RETURN_IF_ERROR(check_generation(name, *expected_generation));

@@ -20,6 +20,7 @@
 
 #include "engine/adapters/adapter_loader.h"
 #include "engine/adapters/adapter_version.h"
+#include "engine/adapters/counted_generations.h"
 #include "lora/lora_config.h"
 
 namespace choral::engine {
@@ -38,6 +39,7 @@ class AdapterRegistry : private AdapterLoader::Client {
     std::string root;                                            // where names that nobody gave are looked for; empty: nowhere
     int64_t budget_bytes = 0;                                    // for packed adapters, AdapterResidency's; 0: no limit
     size_t max_root_names = 10'000;                              // known at a time; those unused longest are forgotten
+    std::shared_ptr<AdapterGenerations> generations = nullptr;   // null: counted here
   };
   // The loader has threads and scratch of its own, and packs at `level`. `targets` outlive this.
   static Result<std::shared_ptr<AdapterRegistry>> make(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
@@ -100,17 +102,13 @@ class AdapterRegistry : private AdapterLoader::Client {
     uint64_t last_use = 0;
   };
   using Names = std::map<std::string, Name, std::less<>>;
-  // The last content that a name had, which its generation counts.
-  struct Generation {
-    int number = 0;
-    std::string digest;
-  };
   AdapterRegistry(std::span<const lora::LoRATarget> targets, Config config)
       : config_(std::move(config)), own_tokenizers_{config_.tokenizer, targets, config_.load} {}
   // The engine thread took so much of what is packed that `packed_bytes` more are not too many.
   Status admit(int64_t packed_bytes) override;
   bool take_read(AdapterLoader::Job& job, AdapterRead read, bool last) override;
   // These take the lock themselves.
+  Result<int> number_read(const AdapterLoader::Job& job, const AdapterRead& read, bool last);
   Result<VersionUse> find(std::string_view name);
   void look_for_own_tokens(VersionUse& use);
   Status discover(std::string_view name);
@@ -126,24 +124,26 @@ class AdapterRegistry : private AdapterLoader::Client {
   bool pass_on(const PinWish& wish, const Name& name);
   std::shared_ptr<AdapterVersion> choose(Name& name, const AdapterFacts& facts);
   void load_soon(const std::shared_ptr<AdapterVersion>& version);
-  void take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands);
+  void take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands, int generation);
   void promote(Name& name, std::shared_ptr<AdapterVersion> version);
-  void count_generation(AdapterVersion& version);
+  AdapterGenerations& generations() { return config_.generations != nullptr ? *config_.generations : counted_; }
   std::vector<Name> forget_idle_names();
   void keep_failure(const AdapterVersion& version, const Status& why);
 
   Config config_;
   OwnTokenizerSource own_tokenizers_;
 
-  mutable std::mutex mutex_;
+  // Held, before the lock, while a name comes to stand for another content: its generation is kept first, which may wait for a
+  // disk, and what is kept and what is told are in one order. The engine thread never takes it.
+  std::mutex order_;
+  mutable std::mutex mutex_;          // guards all below
   std::condition_variable taken_;     // loaded_ is empty, or nobody takes it
   std::condition_variable answered_;  // a load() or pin() is done
   std::function<void()> wake_;
   Names names_;
   size_t root_names_ = 0;  // of them, from the root
   uint64_t clock_ = 0;     // of last_use
-  std::map<std::string, Generation, std::less<>> generations_;
-  int generation_floor_ = 0;  // the highest of those that were forgotten: no name counts from below it
+  CountedGenerations counted_;
   std::map<std::string, AdapterInfo, std::less<>> failed_;  // of the root, read by nobody so far: no names, only told
   std::vector<LoadedAdapter> loaded_;
   int64_t loaded_bytes_ = 0;  // of the packed ones among them

@@ -156,9 +156,27 @@ void AdapterRegistry::renew(std::string_view name, const std::string& place, boo
   log_refused(std::string(name), refused);
 }
 
+// The generation of what was read, where its name is to stand for it and did not before; else 0.
+Result<int> AdapterRegistry::number_read(const AdapterLoader::Job& job, const AdapterRead& read, bool last) {
+  if (!read.packed.ok() || !read.whole || job.answer != nullptr) return 0;
+  const AdapterVersion& version = *job.version;
+  const std::string digest = to_hex((*read.packed)->digest());
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = names_.find(version.request.lora_name);
+    if (found == names_.end() || version.info.digest == digest) return 0;
+    if (found->second.coming != job.version && found->second.version != job.version) return 0;
+    if (!last && version.awaited && *version.awaited != read.facts) return 0;  // they are read again
+  }
+  return generations().number_of(version.request.lora_name, digest);
+}
+
 bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool last) {
   AdapterVersion& version = *job.version;
   const std::string key = version.request.lora_name;
+  const std::lock_guard order(order_);
+  const auto generation = number_read(job, read, last);
+  if (!generation.ok()) read.packed = Status(generation.status()).while_(fmt::format("adapter '{}'", key));
   std::unique_lock lock(mutex_);
   const bool outdated = version.awaited && *version.awaited != read.facts;
   version.awaited.reset();
@@ -179,12 +197,12 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
   std::vector<std::string> notes;
   if (read.packed.ok()) {
     if (version.info.notes.empty()) notes = read.described.notes;
-    take(std::move(job.version), std::move(read), name, comes, stands);
+    take(std::move(job.version), std::move(read), name, comes, stands, *generation);
   } else {
     if (comes) {
       name->coming = nullptr;
       // A shortage says nothing about the files: the next request tries them again.
-      if (read.packed.status().code() != Code::kResourceExhausted) name->refused = std::move(read.facts);
+      if (generation.ok() && read.packed.status().code() != Code::kResourceExhausted) name->refused = std::move(read.facts);
       std::string why = read.packed.status().to_string();
       if (name->version->info.error != why) refused = read.packed.status();
       name->version->info.error = std::move(why);
@@ -207,7 +225,8 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
 }
 
 // `version` was read: for the first time, or again. What it held before it holds for good; other contents are another version's.
-void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands) {
+void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands,
+                           int generation) {
   const std::string digest = to_hex((*read.packed)->digest());
   const bool other = version->was_read() && version->info.digest != digest;
   if (other) {
@@ -229,10 +248,10 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
   info.size_bytes = (*read.packed)->size_bytes();
   loaded_bytes_ += info.size_bytes;
   version->facts = std::move(read.facts);
+  if (generation > 0) info.generation = generation;
   if (comes || other) {
     promote(*name, version);
   } else if (stands) {
-    count_generation(*version);
     if (name->refused) info.error.clear();
     name->refused.reset();
   }
@@ -242,7 +261,6 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
 // The older version is held by `version` or by what loaded_ has of it, until the engine has taken this in.
 void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> version) {
   const AdapterInfo& older = name.version->info;
-  count_generation(*version);
   keep_history(older, version->info);
   if (older.digest == version->info.digest) keep_counts(older, version->info);  // the files were written anew with what they held
   if (name.pinned) {
@@ -252,19 +270,6 @@ void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> versio
   name.version = std::move(version);
   name.coming = nullptr;
   name.refused.reset();
-}
-
-void AdapterRegistry::count_generation(AdapterVersion& version) {
-  if (generations_.size() > names_.size() + 2 * config_.max_root_names) {
-    std::erase_if(generations_, [this](const auto& entry) {
-      const bool forgotten = !names_.contains(entry.first);
-      if (forgotten) generation_floor_ = std::max(generation_floor_, entry.second.number);
-      return forgotten;
-    });
-  }
-  auto& last = generations_.try_emplace(version.request.lora_name, Generation{generation_floor_, ""}).first->second;
-  if (last.digest != version.info.digest) last = {last.number + 1, version.info.digest};
-  version.info.generation = last.number;
 }
 
 // Its name is forgotten, so that the next request looks anew; what became of it is told until then.

@@ -117,7 +117,8 @@ AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
   bool known = true;
   for (auto& use : request.adapters) {
     request.adapter_status = choose_version(use);
-    if (!request.adapter_status.ok()) return Arrival::kFailed;
+    request.adapter_unusable = !request.adapter_status.ok();
+    if (request.adapter_unusable) return Arrival::kFailed;
     AdapterVersion& version = *use.version;
     if (version.content) continue;
     known = false;
@@ -207,7 +208,8 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   EngineRequest& request = engine_request(scheduled);
   RequestVoice& voice = *request.voice;
   request.adapter_status = failure_of(request);
-  if (!request.adapter_status.ok()) return Residency::kFailed;
+  request.adapter_unusable = !request.adapter_status.ok();
+  if (request.adapter_unusable) return Residency::kFailed;
   const Residency answer = memory_.acquire(voice.key, request.promoted);
   carry_out(&request);
   if (answer == Residency::kFailed) request.adapter_status = too_much(voice.key);

@@ -171,10 +171,12 @@ Result<AdapterFile> parse(const Location& at, const io::FileStamp& before, std::
 Status check_memory_for(const std::filesystem::path& path, const io::FileStamp& stamp) {
   constexpr uint64_t kAlwaysRead = 64 << 20;
   if (stamp.size <= kAlwaysRead) return {};
-  const auto free_bytes = static_cast<uint64_t>(std::max<int64_t>(free_memory_bytes(), 0));
+  const MemoryLimit least = free_memory().least_free;
+  const auto free_bytes = static_cast<uint64_t>(std::max<int64_t>(least.free_bytes, 0));
   if (stamp.size <= free_bytes / 2) return {};
-  return resource_exhausted("{} has {} bytes, which are read into memory; {} are free, of which half is left to others",
-                            path.string(), stamp.size, free_bytes);
+  return resource_exhausted("{} has {} bytes, which are read into memory; {} are free{}, of which half is left to others: {}",
+                            path.string(), stamp.size, free_bytes, least.name.empty() ? "" : fmt::format(" ({})", least.name),
+                            least.cure);
 }
 
 // Its tensors become the adapter's.

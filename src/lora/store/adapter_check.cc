@@ -166,7 +166,23 @@ bool is_checked_float(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16 || type == DType::kQ8_0;
 }
 
+LoRALoadOptions load_options(const AdapterCheckOptions& options) {
+  LoRALoadOptions load;
+  load.config = options.config;
+  load.limits = options.limits;
+  load.head_dim = options.head_dim;
+  load.base_class = options.base_class;
+  return load;
+}
+
 }  // namespace
+
+Status check_fit(const std::filesystem::path& path, const AdapterCheckOptions& options) {
+  CHORAL_TRY(const auto peft, PEFTHelper::from_local_dir(path));
+  CHORAL_RETURN_IF_ERROR(peft.validate_legal(options.config));
+  CHORAL_TRY(const auto shapes, read_adapter_shapes(path, options.limits));
+  return LoRAModel::from_adapter_file(shapes, peft, options.targets, load_options(options)).status();
+}
 
 AdapterReport check_adapter(const std::filesystem::path& path, const AdapterCheckOptions& options) {
   AdapterReport report;
@@ -194,11 +210,7 @@ AdapterReport check_adapter(const std::filesystem::path& path, const AdapterChec
   if (!peft.ok() || !report.usable()) return report;
 
   const bool with_model = !options.targets.empty();
-  LoRALoadOptions load;
-  load.config = options.config;
-  load.limits = options.limits;
-  load.head_dim = options.head_dim;
-  load.base_class = options.base_class;
+  const LoRALoadOptions load = load_options(options);
   const std::vector<LoRATarget> own = with_model ? std::vector<LoRATarget>{} : targets_from(file->tensors, *peft);
   const auto model = with_model ? LoRAModel::from_adapter_file(*file, *peft, options.targets, load)
                                 : LoRAModel::from_lora_tensors(file->tensors, *peft, own, load);

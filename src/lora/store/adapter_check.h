@@ -28,4 +28,7 @@ struct AdapterCheckOptions {
 
 AdapterReport check_adapter(const std::filesystem::path& path, const AdapterCheckOptions& options = {});
 
+// Whether config and shapes fit options.targets, without a look at any value: what a list of many can afford.
+Status check_fit(const std::filesystem::path& path, const AdapterCheckOptions& options);
+
 }  // namespace choral::lora

@@ -1,6 +1,7 @@
 #include "platform/plugin/conformance.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -19,6 +20,19 @@ Status compare(const Context& ctx, ops::In got, ops::In wanted) {
       const float x = (*a).row(r)[c], y = (*b).row(r)[c];
       if (std::abs(x - y) <= kTolerance * std::max(1.0F, std::abs(y))) continue;
       return internal_error("{} instead of {} at [{}, {}] of its test vector", x, y, r, c);
+    }
+  }
+  return {};
+}
+
+Status compare_bits(const Context& ctx, ops::In alone, ops::In together) {
+  const HostView<const float> a(ctx, alone, Access::kRead), b(ctx, together, Access::kRead);
+  for (int64_t r = 0; r < alone.rows; ++r) {
+    for (int64_t c = 0; c < alone.cols; ++c) {
+      const float x = (*a).row(r)[c], y = (*b).row(r)[c];
+      if (std::bit_cast<uint32_t>(x) != std::bit_cast<uint32_t>(y)) {
+        return internal_error("{:a} instead of {:a} at [{}, {}] of its test vector", x, y, r, c);
+      }
     }
   }
   return {};
@@ -54,7 +68,7 @@ ops::Out ConformanceRun::matrix_of(const std::vector<float>& values, int64_t row
 ops::Out ConformanceRun::matrix_to_round(int64_t rows, int64_t cols, DType type) {
   auto host = values(rows * (cols + kGap));
   const auto round = [&](float x) { return type == DType::kF16 ? to_float(to_float16(x)) : to_float(to_bfloat16(x)); };
-  if (is_reference_) std::transform(host.begin(), host.end(), host.begin(), round);
+  if (is_reference()) std::transform(host.begin(), host.end(), host.begin(), round);
   return matrix_of(host, rows, cols);
 }
 
@@ -112,8 +126,8 @@ const kernels::PackedMatrix* ConformanceRun::packed(int64_t n, int64_t k, DType 
 }
 
 const kernels::PackedMatrix* ConformanceRun::packed(const kernels::PackSpec& weight) {
-  auto matrix = is_reference_ ? kernels::pack_weight(weight, ctx_.kernel.pool)
-                              : static_cast<PluginSession&>(ctx_.session).pack_on_device(weight);
+  auto matrix = is_reference() ? kernels::pack_weight(weight, ctx_.kernel.pool)
+                               : static_cast<PluginSession&>(ctx_.session).pack_on_device(weight);
   if (!matrix.ok()) {
     status_ = matrix.status();
     return nullptr;
@@ -124,7 +138,7 @@ const kernels::PackedMatrix* ConformanceRun::packed(const kernels::PackSpec& wei
 
 ops::Weight ConformanceRun::beside_packed(int64_t count) {
   const auto host = values(count);
-  if (!is_reference_) return {to_device(ctx_, std::span<const float>(host)), host.size()};
+  if (!is_reference()) return {to_device(ctx_, std::span<const float>(host)), host.size()};
   const auto kept = ctx_.kernel.scratch.make<float>(host.size());
   std::copy(host.begin(), host.end(), kept.begin());
   return kept;
@@ -132,7 +146,7 @@ ops::Weight ConformanceRun::beside_packed(int64_t count) {
 
 std::byte* ConformanceRun::kv_memory(int64_t blocks, int64_t elements, DType dtype) {
   const Shape shape{blocks, elements * kernels::kKvBlockTokens};
-  auto tensor = is_reference_ ? Tensor::allocate(dtype, shape) : ctx_.session.allocate_kv(dtype, shape);
+  auto tensor = is_reference() ? Tensor::allocate(dtype, shape) : ctx_.session.allocate_kv(dtype, shape);
   if (!tensor.ok()) {
     status_ = std::move(tensor).status();
     return nullptr;
@@ -154,21 +168,32 @@ ops::KvCacheView ConformanceRun::latent_cache(int64_t blocks, int64_t kv_heads, 
 
 bool Conformance::knows_values_in_keys() const { return static_cast<PluginSession&>(ctx_.session).knows_values_in_keys(); }
 
+// What `test` gives on this side, or why it gives nothing.
+Result<std::vector<ops::Out>> Conformance::run(ConformanceRun& side, std::string_view with, Test test) const {
+  auto results = test(side);
+  CHORAL_RETURN_IF_ERROR(Status(side.status()));
+  if (Status refused = static_cast<PluginSession&>(ctx_.session).take_refusal(); !refused.ok()) {
+    return unsupported("it failed{}: {}", with, refused.message());
+  }
+  return results;
+}
+
 Status Conformance::check(std::string_view feature, Test test) const {
   const StepMark mark(ctx_);
   const Context reference(ctx_, reference_);
-  ConformanceRun ours(reference, reference_, true), theirs(ctx_, table_, false);
+  ConformanceRun ours(reference, reference_, Side::kReference), theirs(ctx_, table_, Side::kDevice),
+      by_rows(ctx_, table_, Side::kDeviceByRows);
   const auto with = feature.empty() ? std::string() : fmt::format(" with {}", feature);
-  const auto got = test(theirs);
-  CHORAL_RETURN_IF_ERROR(theirs.status());
-  if (const Status refused = static_cast<PluginSession&>(ctx_.session).take_refusal(); !refused.ok()) {
-    return unsupported("it failed{}: {}", with, refused.message());
-  }
-  const auto wanted = test(ours);
-  CHORAL_RETURN_IF_ERROR(ours.status());
+  CHORAL_TRY(const auto got, run(theirs, with, test));
+  CHORAL_TRY(const auto wanted, run(ours, with, test));
   for (size_t i = 0; i < got.size(); ++i) {
     const Status same = compare(ctx_, got[i], wanted[i]);
     if (!same.ok()) return internal_error("it disagrees with the reference{}: {}", with, same.message());
+  }
+  CHORAL_TRY(const auto alone, run(by_rows, with, test));
+  for (size_t i = 0; i < got.size(); ++i) {
+    const Status same = compare_bits(ctx_, alone[i], got[i]);
+    if (!same.ok()) return internal_error("a row alone has other bits than in company{}: {}", with, same.message());
   }
   return {};
 }

@@ -1,7 +1,8 @@
 // A plug-in's operators held to what they mean, forward_native, on small fixed inputs, when the device starts. It takes a few
 // milliseconds, and catches what no version number does: an operator that means something else. Each operator says by its
 // conform() what is tried: every feature of its arguments once, so that a plug-in that passes one over is found before a model
-// that needs it is answered wrongly.
+// that needs it is answered wrongly. Every test runs a second time with each row in a call of its own, and the bits must be those
+// of all rows together (invariant 1).
 #pragma once
 
 #include <initializer_list>
@@ -12,25 +13,32 @@
 
 #include "base/function_ref.h"
 #include "platform/host_view.h"
+#include "platform/plugin/conformance_by_rows.h"
 #include "platform/plugin/plugin_session.h"
 
 namespace choral::platform {
 
 // Fine, or what differs, how much and where.
 Status check_conformance(const Context& ctx, OpId op, const OpTable& table);
-// The same of the product with weights of this form, held to this CPU's, whose form of x plain loops over floats do not have.
+// Whether check_conformance(matmul) tries weights of this form.
+bool is_tried_with_matmul(const WeightForm& form);
+// The same as check_conformance of the product with weights of this form, held to this CPU's, whose form of x plain loops over
+// floats do not have.
 Status check_weight_form(const Context& ctx, const WeightForm& form, const OpTable& table);
 
-// One run of a test: on the plug-in's table, or on the reference's. Both are given the same values in the same order.
+// One run of a test: of the reference's table, of the plug-in's, or of the plug-in's with each row in a call of its own. All are
+// given the same values in the same order.
+enum class Side { kReference, kDevice, kDeviceByRows };
 class ConformanceRun {
  public:
-  ConformanceRun(const Context& ctx, const OpTable& table, bool is_reference)
-      : ctx_(ctx), table_(table), is_reference_(is_reference) {}
+  ConformanceRun(const Context& ctx, const OpTable& table, Side side) : ctx_(ctx), table_(table), side_(side) {}
 
   const Context& ctx() const { return ctx_; }
   template <class D, class... Args>
   void call(const Args&... args) const {
-    table_.get<D>().run(ctx_, args...);
+    const auto run = table_.get<D>().run;
+    if (side_ == Side::kDeviceByRows) return run_by_rows(ctx_, run, args...);
+    run(ctx_, args...);
   }
 
   std::vector<float> values(int64_t count);
@@ -69,9 +77,11 @@ class ConformanceRun {
   ops::Stack stack_of(std::span<const float> values, int64_t slots, int64_t rows, int64_t cols, DType dtype);
   std::byte* kv_memory(int64_t blocks, int64_t elements, DType dtype);
 
+  bool is_reference() const { return side_ == Side::kReference; }
+
   const Context& ctx_;
   const OpTable& table_;
-  bool is_reference_;
+  Side side_;
   uint32_t seed_ = 1;
   Status status_;
   std::vector<std::unique_ptr<kernels::PackedMatrix>> matrices_;
@@ -90,6 +100,8 @@ class Conformance {
   bool knows_values_in_keys() const;
 
  private:
+  Result<std::vector<ops::Out>> run(ConformanceRun& side, std::string_view with, Test test) const;
+
   const Context& ctx_;
   const OpTable &table_, &reference_;
 };

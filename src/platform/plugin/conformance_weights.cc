@@ -1,8 +1,11 @@
 // Tests of operators that multiply by a weight or read its rows.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "base/check.h"
 #include "base/checked_math.h"
+#include "base/float16.h"
 #include "base/float8.h"
 #include "platform/plugin/conformance.h"
 
@@ -18,7 +21,7 @@ struct Stored {
   DType dtype;
 };
 
-// With weights of every type that the device packs; float32 is the least.
+// With weights of the types that models are made of without being asked; float32 is the least. The others: check_weight_form.
 Status check_weights(Conformance& conformance, FunctionRef<Results(ConformanceRun&, const PackedMatrix&)> test) {
   for (const auto& [feature, dtype] : {Stored{{}, DType::kF32}, Stored{"bf16 weights", DType::kBF16}}) {
     bool packed = true;
@@ -75,8 +78,63 @@ Status GatherRows::conform(Conformance& conformance) {
 
 namespace {
 
+// Where a block has its float16 factors, and the most that its integers make of one.
+struct BlockScales {
+  std::array<size_t, 2> offsets;  // equal: there is one
+  float most;
+};
+BlockScales scales_of(DType type) {
+  switch (type) {
+    case DType::kQ8_0: return {{0, 0}, 127};
+    case DType::kQ4_0: return {{0, 0}, 8};
+    case DType::kQ4_1: return {{0, 2}, 16};
+    case DType::kQ5_0: return {{0, 0}, 16};
+    case DType::kQ5_1: return {{0, 2}, 32};
+    case DType::kQ4_K: return {{0, 2}, 63 * 16};
+    case DType::kQ5_K: return {{0, 2}, 63 * 32};
+    case DType::kQ6_K: return {{208, 208}, 127 * 32};
+    case DType::kQ2_K: return {{80, 82}, 15 * 4};
+    case DType::kQ3_K: return {{108, 108}, 32 * 4};
+    case DType::kIQ4_NL: return {{0, 0}, 127};
+    case DType::kIQ4_XS: return {{0, 0}, 32 * 127};
+    case DType::kTQ1_0: return {{52, 52}, 1};
+    case DType::kTQ2_0: return {{64, 64}, 1};
+    default: CHORAL_CHECK(false, "a block type that no test knows");
+  }
+}
+
+// Any bits will do but for the factors, which make W about as large as x.
+std::vector<std::byte> random_blocks(ConformanceRun& run, DType type, int64_t elements) {
+  const auto& block = facts(type);
+  const int64_t blocks = elements / block.block_elements;
+  std::vector<std::byte> bytes;
+  for (const float value : run.values(blocks * block.block_bytes)) {
+    bytes.push_back(static_cast<std::byte>(static_cast<int>((value + 1) * 127.5F)));
+  }
+  const auto factors = run.values(2 * blocks);
+  for (int64_t i = 0; i < blocks; ++i) {
+    std::byte* at = bytes.data() + i * block.block_bytes;
+    if (type == DType::kMXFP4) {
+      at[0] = static_cast<std::byte>(factors[i] < 0 ? 124 : 125);
+      continue;
+    }
+    const auto [offsets, most] = scales_of(type);
+    for (size_t f = 0; f < offsets.size(); ++f) {
+      const Float16 factor = to_float16(factors[2 * i + f] / most);
+      std::memcpy(at + offsets[f], &factor.bits, sizeof factor.bits);
+    }
+  }
+  return bytes;
+}
+
 // Codes over the whole range of the form, with scales that make W about as large as x.
 const kernels::PackedMatrix* pack_form(ConformanceRun& run, const WeightForm& form) {
+  if (facts(form.format).is_block) {
+    const int64_t cols = 2 * std::max<int64_t>(facts(form.format).block_elements, 64);
+    const auto blocks = random_blocks(run, form.format, ops::kOut * cols);
+    const kernels::WeightRows rows{{blocks.data(), form.format, {ops::kOut, cols}, kCpuDevice}, {}};
+    return run.packed({.rows = {&rows, 1}, .format = form.format, .activations = form.activations});
+  }
   if (facts(form.format).is_floating) return run.packed(ops::kOut, 2 * ops::kIn, form.format, form.activations);
   const bool floats = form.format == DType::kF8E4M3, codes = form.codebook == kernels::Codebook::kE2M1;
   const int64_t cols = std::max<int64_t>(2 * ops::kIn, form.group_size + 32);  // a last group that is shorter
@@ -113,6 +171,10 @@ const kernels::PackedMatrix* pack_form(ConformanceRun& run, const WeightForm& fo
 }
 
 }  // namespace
+
+bool is_tried_with_matmul(const WeightForm& form) {
+  return (form.format == DType::kF32 || form.format == DType::kBF16) && form.activations == kernels::Activations::kFull;
+}
 
 Status check_weight_form(const Context& ctx, const WeightForm& form, const OpTable& table) {
   return Conformance(ctx, table, staged_cpu_ops()).check(form.describe(), [&](ConformanceRun& run) {

@@ -1,5 +1,7 @@
 #include "platform/plugin/plugin_device.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "kernels/gemm/gemm_float.h"
 #include "platform/plugin/plugin_host.h"
@@ -27,7 +29,8 @@ PluginDevice::~PluginDevice() {
 
 Result<PluginDevice::Memory> PluginDevice::allocate(int64_t size_bytes) {
   void* memory = nullptr;
-  CHORAL_RETURN_IF_ERROR(take_status(plugin_->memory.allocate(handle_, static_cast<uint64_t>(size_bytes), &memory)));
+  const auto asked = static_cast<uint64_t>(std::max<int64_t>(size_bytes, 1));  // an empty tensor has an address, too
+  CHORAL_RETURN_IF_ERROR(take_status(plugin_->memory.allocate(handle_, asked, &memory)));
   if (memory == nullptr) return internal_error("allocate gave neither memory nor an error");
   auto owner = std::shared_ptr<void>(
       memory, [device = shared_from_this()](void* p) { device->plugin_->memory.release(device->handle_, p); });
@@ -141,8 +144,8 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_pt
   CHORAL_RETURN_IF_ERROR(take_status(d.plugin().weights.prepack(d.handle(), d.stream(), &weight, &matrix->handle_, &facts)));
   if (matrix->handle_ == nullptr) return internal_error("prepack gave neither a weight nor an error");
   matrix->size_bytes_ = facts.size_bytes;
-  matrix->format_ = get_text(facts.format);
-  matrix->kernel_ = get_text(facts.kernel);
+  matrix->format_ = plugin_text(facts.format, sizeof facts.format);
+  matrix->kernel_ = plugin_text(facts.kernel, sizeof facts.kernel);
   if (spec.format == DType::kI8) matrix->integers_ = std::move(scales);
   return std::unique_ptr<kernels::PackedMatrix>(std::move(matrix));
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
+#include <new>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,7 +17,14 @@ struct choral_status {
 namespace choral::platform {
 namespace {
 
-void log_line(int32_t level, const char* text) {
+// Nothing is thrown across the border. A line of the log that finds no memory is lost; a status becomes this one, which nobody
+// deletes.
+choral_status& no_memory_for_a_status() {
+  static choral_status kStatus{CHORAL_RESOURCE_EXHAUSTED, ""};
+  return kStatus;
+}
+
+void log_line(int32_t level, const char* text) noexcept try {
   const auto line = plugin_text(text);
   switch (level) {
     case CHORAL_LOG_DEBUG: CHORAL_LOG(kDebug, "plug-in: {}", line); break;
@@ -23,24 +32,31 @@ void log_line(int32_t level, const char* text) {
     case CHORAL_LOG_WARN: CHORAL_LOG(kWarn, "plug-in: {}", line); break;
     default: CHORAL_LOG(kError, "plug-in: {}", line); break;
   }
+} catch (const std::bad_alloc&) {
 }
 
-void* allocate(uint64_t size_bytes, uint64_t alignment) {
+void* allocate(uint64_t size_bytes, uint64_t alignment) noexcept {
   void* memory = nullptr;
   const size_t aligned = std::max<uint64_t>(alignment, sizeof(void*));
-  return posix_memalign(&memory, aligned, size_bytes) == 0 ? memory : nullptr;
+  return posix_memalign(&memory, aligned, std::max<uint64_t>(size_bytes, 1)) == 0 ? memory : nullptr;
 }
 
-choral_status* status_create(int32_t code, const char* message) { return new choral_status{code, plugin_text(message)}; }
+choral_status* status_create(int32_t code, const char* message) noexcept try {
+  return new choral_status{code, plugin_text(message)};
+} catch (const std::bad_alloc&) {
+  return &no_memory_for_a_status();
+}
 
-void parallel_for(choral_pool* pool, int64_t count, int64_t grain, choral_range_fn body, void* context) {
+// A plug-in's thread may call while the pool computes for the host, and a body may call again: both are then served by the
+// calling thread alone, which gives the same.
+void parallel_for(choral_pool* pool, int64_t count, int64_t grain, choral_range_fn body, void* context) noexcept {
   if (count <= 0) return;
-  if (pool == nullptr) return body(context, 0, count);
-  reinterpret_cast<ThreadPool*>(pool)->parallel_for(count, std::max<int64_t>(grain, 1),
-                                                    [&](int64_t begin, int64_t end, int) { body(context, begin, end); });
+  const auto run = [&](int64_t begin, int64_t end, int) { body(context, begin, end); };
+  auto* threads = reinterpret_cast<ThreadPool*>(pool);
+  if (threads == nullptr || !threads->try_parallel_for(count, std::max<int64_t>(grain, 1), run)) body(context, 0, count);
 }
 
-int64_t clock_ns() { return static_cast<int64_t>(now_s() * 1e9); }
+int64_t clock_ns() noexcept { return static_cast<int64_t>(now_s() * 1e9); }
 
 }  // namespace
 
@@ -48,7 +64,7 @@ const choral_host& plugin_host() {
   static const choral_host kHost{.header = CHORAL_HEADER(choral_host),
                                  .log = log_line,
                                  .allocate = allocate,
-                                 .release = [](void* memory) { std::free(memory); },
+                                 .release = [](void* memory) noexcept { std::free(memory); },
                                  .status_create = status_create,
                                  .parallel_for = parallel_for,
                                  .clock_ns = clock_ns};
@@ -57,6 +73,12 @@ const choral_host& plugin_host() {
 
 std::string plugin_text(const char* text, size_t max_bytes) {
   std::string out(text == nullptr ? "" : std::string_view(text, strnlen(text, max_bytes)));
+  if (out.size() == max_bytes) {
+    constexpr std::string_view kCut = "…";
+    size_t kept = max_bytes - kCut.size();
+    while (kept > 0 && (static_cast<unsigned char>(out[kept]) & 0xC0) == 0x80) --kept;  // whole characters
+    out.replace(kept, std::string::npos, kCut);
+  }
   std::replace_if(
       out.begin(), out.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
   return out;
@@ -64,11 +86,11 @@ std::string plugin_text(const char* text, size_t max_bytes) {
 
 Status take_status(choral_status* status) {
   if (status == nullptr) return {};
+  if (status == &no_memory_for_a_status()) return resource_exhausted("the host has no memory left for the plug-in's reason");
+  const std::unique_ptr<choral_status> owned(status);
   const bool known = status->code > 0 && status->code <= static_cast<int32_t>(Code::kInternal);
-  Status taken(known ? static_cast<Code>(status->code) : Code::kInternal,
-               status->message.empty() ? "the plug-in gave no reason" : std::move(status->message));
-  delete status;
-  return taken;
+  return Status(known ? static_cast<Code>(status->code) : Code::kInternal,
+                status->message.empty() ? "the plug-in gave no reason" : std::move(status->message));
 }
 
 }  // namespace choral::platform

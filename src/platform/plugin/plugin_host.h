@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/printable.h"
 #include "base/status.h"
 #include "choral/plugin.h"
 
@@ -16,8 +17,9 @@ namespace choral::platform {
 // One for the process, never changed.
 const choral_host& plugin_host();
 
-// A text of a plug-in's for people: one line, without control bytes, cut at `max_bytes`. Null is empty.
-std::string plugin_text(const char* text, size_t max_bytes = 1024);
+// A text of a plug-in's for people: one line, without control bytes. Null is empty; one of `max_bytes` or more, or without its
+// end in an array of so many, is cut and ends in "…".
+std::string plugin_text(const char* text, size_t max_bytes = 4096);
 
 // Takes the status over; null is fine.
 Status take_status(choral_status* status);
@@ -48,16 +50,22 @@ Struct with_header() {
   return s;
 }
 
-// A text in a fixed array of the border, cut where it is too long, and back again.
+// A text in a fixed array of the border, whole or refused, and back again.
 template <size_t kSize>
-void put_text(char (&to)[kSize], std::string_view text) {
-  const size_t size = std::min(text.size(), kSize - 1);
-  std::memcpy(to, text.data(), size);
-  to[size] = 0;
+Status put_text(char (&to)[kSize], std::string_view text, std::string_view what) {
+  if (text.size() >= kSize || text.find('\0') != std::string_view::npos) {
+    return invalid_argument("{} = {} can't be told to a plug-in, whose interface takes {} bytes of it", what, quoted(text),
+                            kSize - 1);
+  }
+  std::memcpy(to, text.data(), text.size());
+  to[text.size()] = 0;
+  return {};
 }
 template <size_t kSize>
-std::string get_text(const char (&from)[kSize]) {
-  return std::string(from, strnlen(from, kSize));
+Result<std::string> get_text(const char (&from)[kSize], std::string_view what) {
+  const size_t size = strnlen(from, kSize);
+  if (size == kSize) return corrupt("{} does not end within its {} bytes", what, kSize);
+  return std::string(from, size);
 }
 
 }  // namespace choral::platform

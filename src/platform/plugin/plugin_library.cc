@@ -24,7 +24,7 @@ Result<std::string> read_text(const char* text, size_t limit, std::string_view w
   if (text == nullptr) return corrupt("{} is null", what);
   const size_t size = strnlen(text, limit + 1);
   if (size > limit) return corrupt("{} is longer than {} bytes", what, limit);
-  return plugin_text(text, limit);
+  return plugin_text(text, limit + 1);
 }
 
 bool is_name(std::string_view name) {

@@ -1,5 +1,6 @@
 #include "platform/plugin/plugin_platform.h"
 
+#include "base/size_text.h"
 #include "platform/plugin/plugin_host.h"
 #include "platform/plugin/plugin_session.h"
 
@@ -16,7 +17,8 @@ class PluginPlatform : public Platform {
   Device device() const override { return device_; }
   std::string description() const override {
     const int count = probe_.device_count;
-    return fmt::format("{}{}, plug-in {} {}", probe_.device_name, count > 1 ? fmt::format(" and {} more", count - 1) : "",
+    return fmt::format("{}{}{}, plug-in {} {}", probe_.device_name, count > 1 ? fmt::format(" and {} more", count - 1) : "",
+                       probe_.memory_bytes > 0 ? fmt::format(" ({})", size_text(static_cast<int64_t>(probe_.memory_bytes))) : "",
                        plugin_->name, plugin_->version);
   }
 
@@ -27,21 +29,21 @@ class PluginPlatform : public Platform {
     border.max_num_seqs = config.max_num_seqs;
     border.max_num_batched_tokens = config.max_num_batched_tokens;
     border.max_model_len = config.max_model_len;
-    put_text(border.architecture, config.architecture);
-    put_text(border.dtype, config.dtype);
-    put_text(border.kv_cache_dtype, config.kv_cache_dtype);
-    put_text(border.worker_cls, config.worker_cls);
-    put_text(border.scheduler, config.scheduler);
-    put_text(border.attention_backend, config.attention_backend);
-    put_text(border.custom_ops, config.custom_ops);
-    put_text(border.quantization, config.quantization);
+    CHORAL_RETURN_IF_ERROR(put_text(border.architecture, config.architecture, "architecture"));
+    CHORAL_RETURN_IF_ERROR(put_text(border.dtype, config.dtype, "dtype"));
+    CHORAL_RETURN_IF_ERROR(put_text(border.kv_cache_dtype, config.kv_cache_dtype, "kv_cache_dtype"));
+    CHORAL_RETURN_IF_ERROR(put_text(border.worker_cls, config.worker_cls, "worker_cls"));
+    CHORAL_RETURN_IF_ERROR(put_text(border.scheduler, config.scheduler, "scheduler"));
+    CHORAL_RETURN_IF_ERROR(put_text(border.attention_backend, config.attention_backend, "attention_backend"));
+    CHORAL_RETURN_IF_ERROR(put_text(border.custom_ops, config.custom_ops, "custom_ops"));
+    CHORAL_RETURN_IF_ERROR(put_text(border.quantization, config.quantization, "quantization"));
     CHORAL_RETURN_IF_ERROR(take_status(plugin_->api.check_and_update_config(&border)).while_(fmt::format("device {}", name())));
     config.max_num_batched_tokens = border.max_num_batched_tokens;
-    config.worker_cls = get_text(border.worker_cls);
-    config.scheduler = get_text(border.scheduler);
-    config.attention_backend = get_text(border.attention_backend);
-    config.custom_ops = get_text(border.custom_ops);
-    config.quantization = get_text(border.quantization);
+    CHORAL_TRY(config.worker_cls, get_text(border.worker_cls, "worker_cls"));
+    CHORAL_TRY(config.scheduler, get_text(border.scheduler, "scheduler"));
+    CHORAL_TRY(config.attention_backend, get_text(border.attention_backend, "attention_backend"));
+    CHORAL_TRY(config.custom_ops, get_text(border.custom_ops, "custom_ops"));
+    CHORAL_TRY(config.quantization, get_text(border.quantization, "quantization"));
     if (config.max_num_batched_tokens <= 0) {
       return invalid_argument("device {} set max_num_batched_tokens to {}", name(), config.max_num_batched_tokens);
     }
@@ -74,6 +76,7 @@ Result<PluginProbe> probe_plugin(const PluginLibrary& plugin) {
   PluginProbe probe{.device_count = border.device_count,
                     .score = border.score,
                     .device_name = plugin_text(border.device_name, sizeof border.device_name),
+                    .memory_bytes = border.memory_bytes,
                     .reason = plugin_text(border.reason, sizeof border.reason)};
   if (probe.device_count <= 0 && probe.reason.empty()) probe.reason = "it found no device, and gave no reason";
   return probe;

@@ -10,7 +10,8 @@ struct PluginProbe {
   int device_count = 0;
   int score = 0;
   std::string device_name;
-  std::string reason;  // why there is no device
+  uint64_t memory_bytes = 0;  // of its first device; 0: it did not say
+  std::string reason;         // why there is no device
 };
 
 // An error when the probe itself fails.

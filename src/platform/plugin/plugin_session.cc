@@ -366,9 +366,8 @@ Result<Tensor> PluginSession::allocate(DType dtype, Shape shape) {
 
 // What a weight of this form is answered with: why the device does not multiply it so, or an error that ends the load.
 Status PluginSession::try_form(const Context& ctx, const kernels::PackSpec& weight) {
-  const bool plain_form = weight.scales.empty() && weight.activations != kernels::Activations::k16Bits;
-  if (plain_form || facts(weight.format).is_block) return {};
   const WeightForm form = WeightForm::of(weight);
+  if (is_tried_with_matmul(form)) return {};
   for (const auto& [tried, status] : forms_) {
     if (tried == form) return status;
   }

@@ -4,13 +4,16 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <filesystem>
+#include <limits>
 #include <mutex>
 
 #include "base/out_of_memory.h"
 #include "base/printable.h"
 #include "base/system_error.h"
+#include "engine/adapters/counted_generations.h"
 #include "lora/peft/adapter_name.h"
 
 namespace choral::serve {
@@ -19,10 +22,20 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kApplicationId = 0x43687231;  // "Chr1": tells the file from every other SQLite database
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr int kMaxValueBytes = 64 << 10;
 constexpr size_t kMaxPathBytes = 4096;
-constexpr const char* kTable =
+constexpr size_t kMaxDigestBytes = 128;
+constexpr std::array kTables{
+    "CREATE TABLE adapters (name TEXT PRIMARY KEY NOT NULL, path TEXT NOT NULL, pinned INTEGER NOT NULL, "
+    "added_unix_s INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+    // The row without a name: no other counts from below its generation.
+    "CREATE TABLE generations (name TEXT PRIMARY KEY NOT NULL, generation INTEGER NOT NULL, digest TEXT NOT NULL) "
+    "STRICT, WITHOUT ROWID",
+    "CREATE TABLE numbers (name TEXT PRIMARY KEY NOT NULL, number INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+};
+// Version 1 had this one alone, with the generations of registered adapters.
+constexpr const char* kTableOfVersion1 =
     "CREATE TABLE adapters (name TEXT PRIMARY KEY NOT NULL, path TEXT NOT NULL, pinned INTEGER NOT NULL, "
     "generation INTEGER NOT NULL, digest TEXT NOT NULL, added_unix_s INTEGER NOT NULL) STRICT, WITHOUT ROWID";
 
@@ -84,21 +97,26 @@ class SqliteAdapters final : public RegisteredAdapters {
   Result<std::vector<RegisteredAdapter>> all() override {
     const std::lock_guard lock(mutex_);
     std::vector<RegisteredAdapter> out;
-    Statement rows(db_, "SELECT name, path, pinned, generation, digest, added_unix_s FROM adapters ORDER BY name");
+    Statement rows(db_, "SELECT name, path, pinned, added_unix_s FROM adapters ORDER BY name");
     int code;
     while ((code = rows.step()) == SQLITE_ROW) {
       if (std::ssize(out) == kMaxAdapters) return wrong("lists too many adapters");
-      RegisteredAdapter one{.name = rows.text(0),
-                            .path = rows.text(1),
-                            .pinned = rows.number(2) != 0,
-                            .generation = rows.number(3),
-                            .digest = rows.text(4),
-                            .added_unix_s = rows.number(5)};
+      RegisteredAdapter one{
+          .name = rows.text(0), .path = rows.text(1), .pinned = rows.number(2) != 0, .added_unix_s = rows.number(3)};
       if (Status name = check(one); !name.ok()) return wrong("lists what is no adapter: " + name.message());
       out.push_back(std::move(one));
     }
     if (code != SQLITE_DONE) return failure(code, "read");
     return out;
+  }
+
+  Result<bool> contains(std::string_view name) override {
+    const std::lock_guard lock(mutex_);
+    Statement row(db_, "SELECT 1 FROM adapters WHERE name = ?1");
+    row.bind(1, name);
+    const int code = row.step();
+    if (code != SQLITE_ROW && code != SQLITE_DONE) return failure(code, "read");
+    return code == SQLITE_ROW;
   }
 
   Status put(const RegisteredAdapter& adapter) override {
@@ -108,13 +126,11 @@ class SqliteAdapters final : public RegisteredAdapters {
     count.bind(1, adapter.name);
     if (const int code = count.step(); code != SQLITE_ROW) return failure(code, "read");
     if (count.number(0) >= kMaxAdapters) return resource_exhausted("{} adapters are registered; unload some first", kMaxAdapters);
-    Statement change(db_, "INSERT OR REPLACE INTO adapters VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
+    Statement change(db_, "INSERT OR REPLACE INTO adapters VALUES (?1, ?2, ?3, ?4)");
     change.bind(1, adapter.name);
     change.bind(2, adapter.path);
     change.bind(3, int64_t{adapter.pinned});
-    change.bind(4, adapter.generation);
-    change.bind(5, adapter.digest);
-    change.bind(6, adapter.added_unix_s);
+    change.bind(4, adapter.added_unix_s);
     return done(change);
   }
 
@@ -126,16 +142,6 @@ class SqliteAdapters final : public RegisteredAdapters {
     return done(change);
   }
 
-  Status set_seen(std::string_view name, int64_t generation, std::string_view digest) override {
-    const std::lock_guard lock(mutex_);
-    Statement change(db_,
-                     "UPDATE adapters SET generation = ?2, digest = ?3 WHERE name = ?1 AND (generation, digest) <> (?2, ?3)");
-    change.bind(1, name);
-    change.bind(2, generation);
-    change.bind(3, digest);
-    return done(change);
-  }
-
   Status remove(std::string_view name) override {
     const std::lock_guard lock(mutex_);
     Statement change(db_, "DELETE FROM adapters WHERE name = ?1");
@@ -143,13 +149,96 @@ class SqliteAdapters final : public RegisteredAdapters {
     return done(change);
   }
 
+  Result<int> number_of(const std::string& name, const std::string& digest) override {
+    CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(name));
+    if (digest.empty() || digest.size() > kMaxDigestBytes) return invalid_argument("'{}' is no digest", printable(digest, 80));
+    const std::lock_guard lock(mutex_);
+    CHORAL_TRY(const auto last, last_generation(name));
+    if (last.digest == digest) return static_cast<int>(last.number);
+    CHORAL_TRY(const int next, engine::next_generation(name, last.number));
+    CHORAL_RETURN_IF_ERROR(all_or_nothing([&]() -> Status {
+      CHORAL_RETURN_IF_ERROR(forget_generations());
+      Statement change(db_, "INSERT OR REPLACE INTO generations VALUES (?1, ?2, ?3)");
+      change.bind(1, name);
+      change.bind(2, int64_t{next});
+      change.bind(3, digest);
+      return done(change);
+    }));
+    return next;
+  }
+
+  Result<std::vector<NumberedName>> numbers() override {
+    const std::lock_guard lock(mutex_);
+    std::vector<NumberedName> out;
+    Statement rows(db_, "SELECT name, number FROM numbers ORDER BY number");
+    int code;
+    int64_t next = 0;
+    while ((code = rows.step()) == SQLITE_ROW) {
+      if (std::ssize(out) == kMaxAdapters) return wrong("numbers too many adapters");
+      const int64_t number = rows.number(1);
+      NumberedName one{rows.text(0), static_cast<int32_t>(number)};
+      if (number != next++ || !lora::check_adapter_name(one.name).ok()) return wrong("numbers adapters as nobody does");
+      out.push_back(std::move(one));
+    }
+    if (code != SQLITE_DONE) return failure(code, "read");
+    return out;
+  }
+
+  Status put_numbers(std::span<const NumberedName> names) override {
+    const std::lock_guard lock(mutex_);
+    return all_or_nothing([&]() -> Status {
+      for (const auto& [name, number] : names) {
+        CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(name));
+        Statement change(db_, "INSERT INTO numbers VALUES (?1, ?2)");
+        change.bind(1, name);
+        change.bind(2, int64_t{number});
+        CHORAL_RETURN_IF_ERROR(done(change));
+      }
+      CHORAL_TRY(const auto count, ask("SELECT count(*) FROM numbers"));
+      if (count > kMaxAdapters) return resource_exhausted("{} adapters have numbers; no more are kept", kMaxAdapters);
+      return {};
+    });
+  }
+
  private:
+  struct LastGeneration {
+    int64_t number = 0;
+    std::string digest = {};
+  };
+
+  // Of a name that has none: what all others' are above.
+  Result<LastGeneration> last_generation(const std::string& name) {
+    Statement known(db_, "SELECT generation, digest FROM generations WHERE name IN (?1, '') ORDER BY name DESC");
+    known.bind(1, name);
+    const int code = known.step();
+    if (code == SQLITE_DONE) return LastGeneration();
+    if (code != SQLITE_ROW) return failure(code, "read");
+    LastGeneration last{known.number(0), known.text(1)};
+    if (last.number < 0 || last.number > std::numeric_limits<int>::max()) return wrong("has a generation that is none");
+    return last;
+  }
+
+  Status forget_generations() {
+    CHORAL_TRY(const auto count, ask("SELECT count(*) FROM generations"));
+    if (count <= kMaxAdapters) return {};
+    CHORAL_RETURN_IF_ERROR(run("INSERT OR REPLACE INTO generations SELECT '', max(generation), '' FROM generations"));
+    return run("DELETE FROM generations WHERE name <> '' AND name NOT IN (SELECT name FROM adapters)");
+  }
+
+  template <class Change>
+  Status all_or_nothing(Change change) {
+    CHORAL_RETURN_IF_ERROR(run("BEGIN"));
+    Status done = change();
+    if (done.ok()) done = run("COMMIT");
+    if (!done.ok() && sqlite3_get_autocommit(db_) == 0) CHORAL_RETURN_IF_ERROR(run("ROLLBACK"));
+    return done;
+  }
+
   static Status check(const RegisteredAdapter& adapter) {
     CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(adapter.name));
     if (adapter.path.empty() || adapter.path.size() > kMaxPathBytes || adapter.path.find('\0') != adapter.path.npos)
       return invalid_argument("adapter '{}': its path is empty, longer than {} bytes, or no path", printable(adapter.name),
                               kMaxPathBytes);
-    if (adapter.digest.size() > 128) return invalid_argument("adapter '{}': no digest is so long", printable(adapter.name));
     return {};
   }
 
@@ -159,19 +248,46 @@ class SqliteAdapters final : public RegisteredAdapters {
     CHORAL_TRY(const auto things, ask("SELECT count(*) FROM sqlite_schema"));
     if (application == 0 && version == 0 && things == 0) {
       CHORAL_RETURN_IF_ERROR(run(fmt::format("PRAGMA application_id={}", kApplicationId).c_str()));
-      CHORAL_RETURN_IF_ERROR(run(fmt::format("PRAGMA user_version={}", kVersion).c_str()));
-      return run(kTable);
+      return make_tables();
     }
     if (application != kApplicationId) return wrong("is a database of another program");
-    if (version != kVersion)
+    if (version != kVersion && version != 1)
       return unsupported(
           "{} is of version {}, and this program knows {}; use the program that wrote it, or move the file away: {}", file_,
           version, kVersion, kConsequence);
-    Statement schema(db_, "SELECT sql FROM sqlite_schema");
-    if (things != 1 || schema.step() != SQLITE_ROW || schema.text(0) != kTable) return wrong("has other tables than it should");
+    const auto tables = version == 1 ? std::span(&kTableOfVersion1, 1) : std::span<const char* const>(kTables);
+    CHORAL_RETURN_IF_ERROR(check_tables(tables));
+    CHORAL_RETURN_IF_ERROR(check_pages());
+    return version == 1 ? upgrade() : Status();
+  }
+
+  Status check_tables(std::span<const char* const> tables) {
+    Statement schema(db_, "SELECT sql FROM sqlite_schema ORDER BY name");
+    for (const char* table : tables) {
+      if (schema.step() != SQLITE_ROW || schema.text(0) != table) return wrong("has other tables than it should");
+    }
+    return schema.step() == SQLITE_DONE ? Status() : wrong("has other tables than it should");
+  }
+
+  Status check_pages() {
     Statement sound(db_, "PRAGMA quick_check(1)");
     if (const int code = sound.step(); code != SQLITE_ROW) return failure(code, "checked");
     return sound.text(0) == "ok" ? Status() : wrong("is damaged (" + printable(sound.text(0)) + ")");
+  }
+
+  Status make_tables() {
+    CHORAL_RETURN_IF_ERROR(run(fmt::format("PRAGMA user_version={}", kVersion).c_str()));
+    for (const char* table : kTables) CHORAL_RETURN_IF_ERROR(run(table));
+    return {};
+  }
+
+  Status upgrade() {
+    CHORAL_RETURN_IF_ERROR(run("ALTER TABLE adapters RENAME TO version_1"));
+    CHORAL_RETURN_IF_ERROR(make_tables());
+    CHORAL_RETURN_IF_ERROR(run("INSERT INTO adapters SELECT name, path, pinned, added_unix_s FROM version_1"));
+    CHORAL_RETURN_IF_ERROR(
+        run("INSERT INTO generations SELECT name, generation, digest FROM version_1 WHERE generation > 0 AND digest <> ''"));
+    return run("DROP TABLE version_1");
   }
 
   Result<int64_t> ask(const char* sql) {
@@ -185,7 +301,7 @@ class SqliteAdapters final : public RegisteredAdapters {
     int code;
     while ((code = statement.step()) == SQLITE_ROW) {
     }
-    return code == SQLITE_DONE ? Status() : failure(code, "opened");
+    return code == SQLITE_DONE ? Status() : failure(code, "opened or written");
   }
   Status done(Statement& change) {
     const int code = change.step();

@@ -109,8 +109,8 @@ void add_adapters(Families& out, const EngineView& view) {
         std::count_if(view.adapters.begin(), view.adapters.end(), [state](const auto& a) { return a.state == state; });
     std::string label(adapter_state_name(state));
     std::replace(label.begin(), label.end(), ' ', '_');
-    out.gauge("choral:adapters", "Adapters that the engine knows, by where they are.", static_cast<double>(count),
-              {{"state", std::move(label)}});
+    out.gauge("choral:adapters", "Adapters that requests can name, or could if their files were sound, by where they are.",
+              static_cast<double>(count), {{"state", std::move(label)}});
   }
   const auto pinned = std::count_if(view.adapters.begin(), view.adapters.end(), [](const auto& a) { return a.pinned; });
   out.gauge("choral:adapters_pinned", "Adapters that stay in memory.", static_cast<double>(pinned));

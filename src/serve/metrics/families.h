@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/system_files.h"
 #include "serve/metrics/metrics.h"
 
 namespace choral::serve {
@@ -20,6 +21,6 @@ struct EngineFacts {
 
 std::vector<prometheus::MetricFamily> engine_families(const EngineView& view, const EngineFacts& facts, double unix_s);
 // Memory, processor time, open files and start, under the names that every exporter has. What cannot be read is left out.
-std::vector<prometheus::MetricFamily> process_families();
+std::vector<prometheus::MetricFamily> process_families(const SystemFiles& files = SystemFiles());
 
 }  // namespace choral::serve

@@ -15,13 +15,6 @@ namespace {
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-std::string read_proc(const char* path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path, "re"), &std::fclose);
-  if (file == nullptr) return "";
-  char text[4096];
-  return {text, std::fread(text, 1, sizeof text, file.get())};
-}
-
 // Field `number` of /proc/self/stat as proc(5) counts them, from the third on: the second is a name that may hold anything.
 std::optional<double> stat_field(const std::string& stat, int number) {
   size_t at = stat.rfind(')');
@@ -31,16 +24,8 @@ std::optional<double> stat_field(const std::string& stat, int number) {
   return value;
 }
 
-std::optional<double> boot_time() {
-  const std::string text = read_proc("/proc/stat");
-  const size_t at = text.find("\nbtime ");
-  double value = 0;
-  if (at == text.npos || std::sscanf(text.c_str() + at, "\nbtime %lf", &value) != 1) return std::nullopt;
-  return value;
-}
-
-std::optional<double> open_files() {
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), &closedir);
+std::optional<double> open_files(const SystemFiles& files) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(files.path("/proc/self/fd").c_str()), &closedir);
   if (folder == nullptr) return std::nullopt;
   double count = -1;  // the folder itself
   while (const auto* entry = readdir(folder.get())) count += entry->d_name[0] != '.';
@@ -49,7 +34,7 @@ std::optional<double> open_files() {
 
 }  // namespace
 
-std::vector<MetricFamily> process_families() {
+std::vector<MetricFamily> process_families(const SystemFiles& files) {
   std::vector<MetricFamily> out;
   const auto add = [&out](const char* name, const char* help, MetricType type, std::optional<double> value) {
     if (!value) return;
@@ -58,19 +43,20 @@ std::vector<MetricFamily> process_families() {
     (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = *value;
     out.push_back(std::move(family));
   };
-  const std::string stat = read_proc("/proc/self/stat");
+  const std::string stat = files.text("/proc/self/stat");
   const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
-  const auto user = stat_field(stat, 14), system = stat_field(stat, 15), start = stat_field(stat, 22), boot = boot_time();
+  const auto user = stat_field(stat, 14), system = stat_field(stat, 15), start = stat_field(stat, 22);
+  const auto boot = files.number_of("/proc/stat", "btime");
   const auto memory = stat_field(stat, 23), pages = stat_field(stat, 24);
   const auto page = static_cast<double>(sysconf(_SC_PAGESIZE));
   add("process_cpu_seconds_total", "Processor time of this process.", MetricType::Counter,
       user && system ? std::optional((*user + *system) / ticks) : std::nullopt);
   add("process_start_time_seconds", "When this process began, in Unix time.", MetricType::Gauge,
-      start && boot ? std::optional(*boot + *start / ticks) : std::nullopt);
+      start && boot ? std::optional(static_cast<double>(*boot) + *start / ticks) : std::nullopt);
   add("process_resident_memory_bytes", "Memory of this process that is in RAM.", MetricType::Gauge,
       pages ? std::optional(*pages * page) : std::nullopt);
   add("process_virtual_memory_bytes", "Addresses of this process.", MetricType::Gauge, memory);
-  add("process_open_fds", "Files and sockets that are open.", MetricType::Gauge, open_files());
+  add("process_open_fds", "Files and sockets that are open.", MetricType::Gauge, open_files(files));
   rlimit limit{};
   const bool limited = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   add("process_max_fds", "The most that may be open.", MetricType::Gauge,

@@ -77,11 +77,11 @@ Result<std::vector<AdapterScale>> read_adapter_scales_call(std::string_view body
   CHORAL_TRY(const Json json, parse_object(fmt::format("{{\"list\":{}}}", body), "the body"));
   const Json& list = json.begin().value();
   if (json.size() != 1 || !list.is_array() || list.size() > kMaxScales)
-    return invalid_argument(R"(the body must be a list such as [{{"id": 1, "scale": 0.5}}], of at most {} adapters)", kMaxScales);
+    return invalid_argument(R"(the body must be a list such as [{{"id": 0, "scale": 0.5}}], of at most {} adapters)", kMaxScales);
   std::vector<AdapterScale> scales;
   for (const Json& entry : list) {
     if (!entry.is_object() || !entry.contains("id") || !entry.contains("scale"))
-      return invalid_argument(R"(each entry must be an object such as {{"id": 1, "scale": 0.5}})");
+      return invalid_argument(R"(each entry must be an object such as {{"id": 0, "scale": 0.5}})");
     CHORAL_RETURN_IF_ERROR(read_body<AdapterScale>(entry, kScaleFields, scales.emplace_back(), notes));
   }
   return scales;

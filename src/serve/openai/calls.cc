@@ -71,6 +71,7 @@ Status read_prompts(std::string_view name, const Json& json, size_t most, std::v
 
 // The names of read_adapters(), and llama.cpp's {"id": 0, "scale": 0.5}.
 Status read_lora(std::string_view name, const Json& json, CallHead& head) {
+  head.has_lora = true;
   head.lora_ids.clear();
   if (!json.is_array()) return requests::read_adapters(name, json, head.request);
   Json named = json;

@@ -22,6 +22,7 @@ struct BodyNotes {
 struct CallHead {
   std::string model;              // empty: not named
   Request request;                // the sampling, the adapters of `lora`; the prompt where the body has one
+  bool has_lora = false;          // it says who answers, be it "base" or []
   std::vector<int32_t> lora_ids;  // of request.adapters where llama.cpp's {"id": …} stands; else -1
   bool stream = false;
   bool include_usage = false;        // stream_options

@@ -1,5 +1,6 @@
 // Adapters while the server runs: vLLM's bodies and codes, llama.cpp's scales, and a list that says where each one is.
-#include <ctime>
+#include <algorithm>
+#include <map>
 
 #include "base/clock.h"
 #include "requests/engine_json.h"
@@ -12,18 +13,11 @@
 namespace choral::serve {
 namespace {
 
-// With its error, but without paths.
+// With its error, as clients may see it.
 Json described(const Service& service, const AdapterInfo& a) {
   Json entry = requests::adapter_json(a);
-  entry["error"] = a.error.empty() ? Json(nullptr) : Json(service.without_paths(a.error));
+  entry["error"] = a.error.empty() ? Json(nullptr) : Json(service.for_clients(a.error));
   return entry;
-}
-
-std::optional<AdapterInfo> find_adapter(const LLM& llm, std::string_view name) {
-  for (auto& adapter : llm.adapters()) {
-    if (adapter.name == name) return std::move(adapter);
-  }
-  return std::nullopt;
 }
 
 // 404 when there is none of that name.
@@ -50,12 +44,13 @@ void with_body(Service& service, const Exchange& exchange, Work work) {
   });
 }
 
-void load(Service& service, LLM& llm, const Exchange& e, const LoadAdapterCall& call) {
+void load(Service& service, LLM&, const Exchange& e, const LoadAdapterCall& call) {
   const auto place = service.adapter_path(call.path);
   if (!place.ok()) return e->respond(service.error(place.status(), "lora_path"));
   const double begin = now_s();
-  const Status loaded =
-      llm.load_adapter({.name = call.name, .path = *place, .pinned = call.pinned}, call.load_inplace, call.expected_generation);
+  const auto now = service.adapter_changes().load({.name = call.name, .path = *place, .pinned = call.pinned}, call.load_inplace,
+                                                  call.expected_generation);
+  const Status& loaded = now.status();
   if (loaded.code() == Code::kAlreadyExists && call.expected_generation) return e->respond(stale(loaded));
   if (loaded.code() == Code::kAlreadyExists) {
     return e->respond(
@@ -66,45 +61,26 @@ void load(Service& service, LLM& llm, const Exchange& e, const LoadAdapterCall& 
   }
   if (!loaded.ok()) return e->respond(service.error(loaded, "lora_path"));
   service.metrics()->adapter_loaded(now_s() - begin);
-  const auto now = find_adapter(llm, call.name);
-  if (auto* const registered = service.registered()) {
-    const Status kept = registered->put({.name = call.name,
-                                         .path = *place,
-                                         .pinned = call.pinned,
-                                         .generation = now ? now->generation : 0,
-                                         .digest = now ? now->digest : "",
-                                         .added_unix_s = std::time(nullptr)});
-    if (!kept.ok())
-      return e->respond(service.error(Status(kept).while_("the adapter is loaded, but will not be after a restart")));
-  }
   HttpResponse response = text_response(fmt::format("Success: LoRA adapter '{}' added successfully.", call.name));
-  if (now) add_adapter_header(now->name, now->generation, now->digest, response.headers);
+  add_adapter_header(now->name, now->generation, now->digest, response.headers);
   e->respond(std::move(response));
 }
 
-void unload(Service& service, LLM& llm, const Exchange& e, const AdapterNameCall& call) {
-  const Status gone = llm.unload_adapter(call.name, call.expected_generation);
+void unload(Service& service, LLM&, const Exchange& e, const AdapterNameCall& call) {
+  const Status gone = service.adapter_changes().unload(call.name, call.expected_generation);
   if (gone.code() == Code::kNotFound) return unknown_adapter(service, e, call.name);
   if (gone.code() == Code::kAlreadyExists) return e->respond(stale(gone));
   if (!gone.ok()) return e->respond(service.error(gone, "lora_name"));
-  if (auto* const registered = service.registered()) {
-    const Status forgotten = registered->remove(call.name);
-    if (!forgotten.ok())
-      return e->respond(service.error(Status(forgotten).while_("the adapter is gone, but will be back after a restart")));
-  }
+  service.drop_base_adapter(call.name);
   e->respond(text_response(fmt::format("Success: LoRA adapter '{}' removed successfully.", call.name)));
 }
 
-void pin(Service& service, LLM& llm, const Exchange& e, const std::string& name, bool pinned) {
-  const Status done = llm.pin_adapter(name, pinned);
-  if (done.code() == Code::kNotFound) return unknown_adapter(service, e, name);
-  if (!done.ok()) return e->respond(service.error(done, "lora_name"));
-  if (auto* const registered = service.registered()) {
-    const Status kept = registered->set_pinned(name, pinned);
-    if (!kept.ok()) return e->respond(service.error(Status(kept).while_("the pin will not be there after a restart")));
-  }
-  const auto adapter = find_adapter(llm, name);
-  e->respond(json_response(dumped(adapter ? described(service, *adapter) : Json::object())));
+void pin(Service& service, LLM&, const Exchange& e, const std::string& name, bool pinned) {
+  auto adapter = service.adapter_changes().pin(name, pinned);
+  if (adapter.status().code() == Code::kNotFound) return unknown_adapter(service, e, name);
+  if (!adapter.ok()) return e->respond(service.error(adapter.status(), "lora_name"));
+  adapter->id = service.adapter_numbers().number_of(name).value_or(-1);
+  e->respond(json_response(dumped(described(service, *adapter))));
 }
 
 }  // namespace
@@ -140,30 +116,36 @@ void unpin_adapter(Service& service, const Exchange& exchange) {
 }
 
 void list_adapter_scales(Service& service, const Exchange& exchange) {
-  service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
-    Json list = Json::array();
+  service.with_model(exchange, [&service](LLM&, const Exchange& e) {
+    std::map<int32_t, Json> by_number;
     const auto applied = service.base_adapters();
-    for (const auto& adapter : llm.adapters()) {
-      const auto use = std::find_if(applied.begin(), applied.end(), [&](const AdapterUse& u) { return u.name == adapter.name; });
-      list.push_back({{"id", adapter.id}, {"path", adapter.name}, {"scale", use == applied.end() ? 0.0f : use->scale}});
+    const auto names = service.adapter_names();
+    service.adapter_numbers().add(names);
+    for (const auto& name : names) {
+      const auto number = service.adapter_numbers().number_of(name);
+      if (!number) continue;
+      const auto use = std::find_if(applied.begin(), applied.end(), [&](const AdapterUse& u) { return u.name == name; });
+      by_number[*number] = {{"id", *number}, {"path", name}, {"scale", use == applied.end() ? 0.0f : use->scale}};
     }
+    Json list = Json::array();
+    for (auto& [number, entry] : by_number) list.push_back(std::move(entry));
     e->respond(json_response(dumped(list)));
   });
 }
 
 void set_adapter_scales(Service& service, const Exchange& exchange) {
   with_body<read_adapter_scales_call>(
-      service, exchange, [](Service& s, LLM& llm, const Exchange& e, const std::vector<AdapterScale>& scales) {
+      service, exchange, [](Service& s, LLM&, const Exchange& e, const std::vector<AdapterScale>& scales) {
+        const auto known = s.adapter_names();
         std::vector<AdapterUse> uses;
         for (const auto& [id, scale] : scales) {
-          const auto adapters = llm.adapters();
-          const auto found = std::find_if(adapters.begin(), adapters.end(), [id = id](const auto& a) { return a.id == id; });
-          if (found == adapters.end())
+          const auto name = s.adapter_numbers().name_of(id);
+          if (!name || !std::binary_search(known.begin(), known.end(), *name))
             return e->respond(s.error(invalid_argument("no adapter has id {}; GET /lora-adapters lists them", id), "id"));
-          if (scale != 0) uses.push_back({found->name, scale});
+          if (scale != 0) uses.push_back({*name, scale});
         }
-        s.set_base_adapters(std::move(uses));
-        e->respond(json_response(R"({"success":true})"));
+        const Status set = s.set_base_adapters(std::move(uses));
+        e->respond(set.ok() ? json_response(R"({"success":true})") : s.error(set, "scale"));
       });
 }
 

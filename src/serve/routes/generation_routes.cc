@@ -9,15 +9,14 @@
 namespace choral::serve {
 namespace {
 
-// The names of adapters that llama.cpp's clients call by number. invalid_argument: no adapter has it.
-Status name_numbered(const LLM& llm, CallHead& head) {
+// The names of adapters that llama.cpp's clients call by number. invalid_argument: no adapter ever had it.
+Status name_numbered(const Service& service, CallHead& head) {
   for (size_t i = 0; i < head.lora_ids.size(); ++i) {
     if (head.lora_ids[i] < 0) continue;
-    const auto adapters = llm.adapters();
-    const auto found = std::find_if(adapters.begin(), adapters.end(), [&](const auto& a) { return a.id == head.lora_ids[i]; });
-    if (found == adapters.end())
+    auto name = service.adapter_numbers().name_of(head.lora_ids[i]);
+    if (!name)
       return invalid_argument("'lora[{}].id' is {}, which no adapter has; GET /lora-adapters lists them", i, head.lora_ids[i]);
-    head.request.adapters[i].name = found->name;
+    head.request.adapters[i].name = *std::move(name);
   }
   return {};
 }
@@ -51,12 +50,12 @@ void go_on(Service& service, LLM& llm, const Exchange& exchange, const Request& 
 }
 
 // What both bodies need before their prompts are submitted. False: the request is answered.
-bool prepare(Service& service, const LLM& llm, const Exchange& exchange, CallHead& head) {
-  if (const Status named = name_numbered(llm, head); !named.ok()) {
+bool prepare(Service& service, const Exchange& exchange, CallHead& head) {
+  if (const Status named = name_numbered(service, head); !named.ok()) {
     exchange->respond(service.error(named, "lora"));
     return false;
   }
-  service.put_model(head.model, head.request);
+  service.put_model(head.model, head.has_lora, head.request);
   return true;
 }
 
@@ -93,7 +92,7 @@ void complete(Service& service, LLM& llm, const Exchange& exchange) {
   auto read = read_completion_call(exchange->request().body, usual_sampling(llm), notes);
   if (!read.ok()) return exchange->respond(service.error(read.status(), notes.param));
   service.note_unknown(notes.unknown);
-  if (!prepare(service, llm, exchange, *read)) return;
+  if (!prepare(service, exchange, *read)) return;
   read->request.id = answer_id("cmpl", exchange);
   const auto call = std::make_shared<const CompletionCall>(*std::move(read));
   go_on(service, llm, exchange, call->request,
@@ -143,7 +142,7 @@ void chat(Service& service, LLM& llm, const Exchange& exchange) {
   auto call = read_chat_call(exchange->request().body, usual_sampling(llm), notes);
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   service.note_unknown(notes.unknown);
-  if (!prepare(service, llm, exchange, *call)) return;
+  if (!prepare(service, exchange, *call)) return;
   call->request.id = answer_id("chatcmpl", exchange);
   auto tools = plan_call(service, llm, *call, notes);
   if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
@@ -159,7 +158,7 @@ void respond(Service& service, LLM& llm, const Exchange& exchange) {
   auto call = read_response_call(exchange->request().body, usual_sampling(llm), notes);
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   service.note_unknown(notes.unknown);
-  if (!prepare(service, llm, exchange, call->chat)) return;
+  if (!prepare(service, exchange, call->chat)) return;
   call->chat.request.id = answer_id("resp", exchange);
   auto tools = plan_call(service, llm, call->chat, notes);
   if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
@@ -177,7 +176,7 @@ void embed(Service& service, LLM& llm, const Exchange& exchange) {
   CallHead head;
   head.model = call->model;
   head.request = call->request;
-  service.put_model(call->model, head.request);
+  service.put_model(call->model, /*has_lora=*/false, head.request);
   head.request.embedding = true;
   head.request.id = answer_id("embd", exchange);
   LiveRequest live;

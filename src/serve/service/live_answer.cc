@@ -102,7 +102,7 @@ void LiveAnswer::complete(size_t index) {
                   .preemptions = output.metrics.preemptions},
                  output.status.ok() ? FinishReason::kStop : FinishReason::kError, now_s());
   live.place = {};
-  if (!output.status.ok()) fail(output.status);
+  if (!output.status.ok()) fail(output.status, live.stream->facts().adapter_unusable);
 }
 
 void LiveAnswer::take(size_t index, const StreamEvent& event) {
@@ -161,8 +161,9 @@ void LiveAnswer::finish() {
   end(FinishReason::kStop);
 }
 
-void LiveAnswer::fail(const Status& status) {
-  const ApiError error = owner_.explain(status);
+void LiveAnswer::fail(const Status& status, bool adapter_unusable) {
+  ApiError error = owner_.explain(status);
+  if (adapter_unusable) error = adapter_error(std::move(error));
   if (begun_) {
     // Never a clean [DONE] after it: clients raise on an event with `error`.
     exchange_->send(sse_data(error_body(error)));

@@ -60,7 +60,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   void begin(size_t index);
   void keep_alive();
   void finish();
-  void fail(const Status& status);
+  void fail(const Status& status, bool adapter_unusable = false);
   void end(FinishReason reason);
 
   Owner& owner_;

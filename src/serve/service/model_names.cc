@@ -29,4 +29,9 @@ std::string_view adapter_named(std::string_view model, std::span<const std::stri
   return name.empty() ? model : name;
 }
 
+bool leaves_adapter_open(std::string_view model, std::span<const std::string> base_names) {
+  if (model.empty()) return true;
+  return model != lora::kBaseName && std::find(base_names.begin(), base_names.end(), model) != base_names.end();
+}
+
 }  // namespace choral::serve

@@ -12,4 +12,8 @@ namespace choral::serve {
 // The adapter's name; empty for the base, also when nothing is named. Whether there is such an adapter, the engine knows.
 std::string_view adapter_named(std::string_view model, std::span<const std::string> base_names);
 
+// Whether it leaves open who answers: nothing, or what the whole server is called, which clients of llama.cpp send whatever they
+// want. "base" leaves nothing open.
+bool leaves_adapter_open(std::string_view model, std::span<const std::string> base_names);
+
 }  // namespace choral::serve

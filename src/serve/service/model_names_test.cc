@@ -22,5 +22,11 @@ TEST(ModelNames, WhatOnlyLooksLikeABaseIsAnAdaptersName) {
   for (const char* name : {"smol:", "smollm", "base:", "team/sql", "other:sql"}) EXPECT_EQ(adapter_named(name, kBases), name);
 }
 
+TEST(ModelNames, BaseLeavesNothingOpen) {
+  for (const char* name : {"", "smol", "org/smol-135m"}) EXPECT_TRUE(leaves_adapter_open(name, kBases)) << name;
+  for (const char* name : {"base", "sql", "smol:sql"}) EXPECT_FALSE(leaves_adapter_open(name, kBases)) << name;
+  EXPECT_FALSE(leaves_adapter_open("base", std::vector<std::string>{"base"}));
+}
+
 }  // namespace
 }  // namespace choral::serve

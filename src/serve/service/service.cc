@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -10,8 +11,11 @@
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "base/out_of_memory.h"
+#include "engine/adapters/counted_generations.h"
+#include "lora/store/packed_adapter.h"
 #include "serve/http/error_response.h"
 #include "serve/keys/token_charge.h"
+#include "serve/service/client_text.h"
 #include "serve/service/model_names.h"
 
 namespace choral::serve {
@@ -21,27 +25,11 @@ constexpr size_t kMostUnread = 1024;  // requests whose bodies wait to be read; 
 constexpr int kAdapterThreads = 2;    // as the engine's loaders
 constexpr int kGrammarThreads = 4;    // they wait for the compiler's, whose results are kept
 
-void replace_all(std::string& text, const std::string& what, std::string_view with) {
-  if (what.size() < 2) return;
-  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + with.size())) text.replace(at, what.size(), with);
-}
-
-// What else begins with '/' where a word can begin and is no endpoint: libraries', templates', other files' places.
-std::string without_absolute_paths(std::string_view text) {
-  constexpr std::string_view kBefore = " '\"(:=", kBehind = " '\"),;\n";
-  std::string out;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find_first_of(kBehind), text.size());
-    const std::string_view word = text.substr(0, end);
-    const bool begins_word = out.empty() || kBefore.find(out.back()) != kBefore.npos;
-    const bool is_path =
-        begins_word && word.size() > 1 && word.front() == '/' && !word.starts_with("/v1/") && !word.starts_with("/lora-");
-    out += is_path ? std::string_view("(a path)") : word;
-    const size_t next = std::min(end + 1, text.size());
-    out += text.substr(end, next - end);
-    text.remove_prefix(next);
-  }
-  return out;
+// Where nothing is kept, what this server's generations are above: another start in a later second has others, as long as a name
+// changes less than once a second.
+int generation_of_now() {
+  constexpr int64_t kEpoch = 1'735'689'600;  // 2025
+  return static_cast<int>(std::clamp<int64_t>(std::time(nullptr) - kEpoch, 0, std::numeric_limits<int>::max() / 2));
 }
 
 using Streams = std::vector<std::unique_ptr<ResponseStream>>;
@@ -66,9 +54,15 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
   CHORAL_TRY(service->keys_, ApiKeys::make(o.api_key_file, given));
   for (const auto& warning : service->keys_->warnings()) CHORAL_LOG(kWarn, "{}", warning);
   service->limits_ = std::make_unique<RequestLimits>(o.key_limit, o.adapter_limit);
+  CHORAL_RETURN_IF_ERROR(service->set_base_adapters(o.base_adapters));
   if (!o.state_directory.empty()) {
     CHORAL_TRY(service->registered_, RegisteredAdapters::open(o.state_directory));
+    service->generations_ = service->registered_;
+  } else {
+    service->generations_ = std::make_shared<engine::CountedGenerations>(generation_of_now());
   }
+  service->numbers_ = std::make_unique<AdapterNumbers>(service->registered_.get());
+  CHORAL_RETURN_IF_ERROR(service->numbers_->read());
   CHORAL_TRY(service->readers_, WorkQueue::make("the threads that read requests", o.readers, kMostUnread));
   CHORAL_TRY(service->adapter_calls_, WorkQueue::make("the threads that change adapters", kAdapterThreads, kMostUnread));
   CHORAL_TRY(service->grammar_readers_,
@@ -89,9 +83,14 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   most_waiting_ = options.max_waiting;
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
   metrics_ = std::make_unique<Metrics>(options_.base_names.front(), llm.info(), options);
+  changes_ = std::make_unique<AdapterChanges>(llm, registered_.get());
+  std::vector<std::string> given;  // have the first numbers, in the order of the command line
+  for (const auto& adapter : options.adapters) given.push_back(adapter.name);
+  numbers_->add(given);
   if (registered_) reload_registered(llm);
-  if (!options_.adapter_root.empty()) CHORAL_RETURN_IF_ERROR(watch_root(llm));
+  if (!options_.adapter_root.empty()) CHORAL_RETURN_IF_ERROR(watch_root());
   llm_.store(&llm);
+  numbers_->add(adapter_names());
   phase_.store(Phase::kReady);
   return {};
 }
@@ -103,37 +102,18 @@ void Service::reload_registered(LLM& llm) {
     return;
   }
   for (const auto& adapter : *all) {
-    const Status loaded = llm.load_adapter({.name = adapter.name,
-                                            .path = adapter.path,
-                                            .pinned = adapter.pinned,
-                                            .last_generation = static_cast<int>(adapter.generation),
-                                            .last_digest = adapter.digest},
-                                           true);
+    const Status loaded = llm.load_adapter({.name = adapter.name, .path = adapter.path, .pinned = adapter.pinned}, true);
     if (!loaded.ok()) CHORAL_LOG(kError, "registered adapter '{}' is not served: {}", adapter.name, loaded.message());
-  }
-  keep_seen(llm);
-}
-
-// So that generations go on counting after a restart: an old one must not name another content.
-void Service::keep_seen(const LLM& llm) {
-  for (const auto& adapter : llm.adapters()) {
-    if (adapter.generation == 0) continue;
-    const Status kept = registered_->set_seen(adapter.name, adapter.generation, adapter.digest);
-    if (kept.ok()) continue;
-    CHORAL_LOG(kError, "the generations of registered adapters are not kept: {}", kept.message());
-    return;
   }
 }
 
 // The engine finds folders by itself when they are named, and reads changed files anew; what it keeps is a name without a folder.
-Status Service::watch_root(LLM& llm) {
-  CHORAL_TRY(watcher_, RootWatcher::start({.root = options_.adapter_root}, [&llm](const RootChange& change) {
+Status Service::watch_root() {
+  CHORAL_TRY(watcher_, RootWatcher::start({.root = options_.adapter_root}, [this](const RootChange& change) {
                if (change.kind != RootChange::Kind::kVanished) return;
-               for (const auto& adapter : llm.adapters()) {
-                 if (adapter.name != change.name || adapter.path != change.path) continue;
-                 const Status gone = llm.unload_adapter(change.name);
-                 if (!gone.ok()) CHORAL_LOG(kWarn, "adapter '{}' has vanished and stays: {}", change.name, gone.message());
-               }
+               const auto gone = changes_->forget_folder(change.name, change.path);
+               if (!gone.ok()) CHORAL_LOG(kWarn, "adapter '{}' has vanished and stays: {}", change.name, gone.status().message());
+               if (gone.ok() && *gone) drop_base_adapter(change.name);
              }));
   if (const std::string note = watcher_->note(); !note.empty()) CHORAL_LOG(kWarn, "--adapter-root: {}", note);
   for (const auto& [name, why] : watcher_->faults()) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
@@ -145,8 +125,7 @@ void Service::stop() {
     if (*queue) (*queue)->stop();
   }
   watcher_.reset();  // which requests that are being read may list
-  LLM* const engine = llm_.exchange(nullptr);
-  if (registered_ && engine != nullptr) keep_seen(*engine);
+  llm_.store(nullptr);
 }
 
 std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
@@ -207,7 +186,7 @@ void Service::note_answer(std::string_view route, int status) {
 std::string Service::metrics_text() {
   LLM& engine = *llm();
   constexpr std::chrono::seconds kLongest{5};
-  EngineView view{.stats = engine.stats(), .adapters = engine.adapters(), .device_notes = engine.device_notes().size()};
+  EngineView view{.stats = engine.stats(), .adapters = all_adapters(), .device_notes = engine.device_notes().size()};
   if (auto activity = engine.activity(kLongest); activity.ok()) view.activity = *std::move(activity);
   return metrics_->exposition(view, static_cast<double>(std::time(nullptr)));
 }
@@ -228,8 +207,14 @@ std::vector<AdapterInfo> Service::all_adapters() const {
     }
   }
   for (auto& adapter : llm()->adapters()) all[adapter.name] = std::move(adapter);
+  std::vector<std::string> names;
+  for (const auto& [name, adapter] : all) names.push_back(name);
+  numbers_->add(names);
   std::vector<AdapterInfo> sorted;
-  for (auto& [name, adapter] : all) sorted.push_back(std::move(adapter));
+  for (auto& [name, adapter] : all) {
+    adapter.id = numbers_->number_of(name).value_or(-1);
+    sorted.push_back(std::move(adapter));
+  }
   return sorted;
 }
 
@@ -272,10 +257,10 @@ void Service::run(WorkQueue& queue, Exchange exchange, Work work) {
   exchange->respond(error_response(resource_exhausted("{} requests wait to be read; try again", kMostUnread)));
 }
 
-void Service::put_model(std::string_view model, Request& request) const {
+void Service::put_model(std::string_view model, bool has_lora, Request& request) const {
   if (const auto name = adapter_named(model, options_.base_names); !name.empty()) {
     request.adapters.insert(request.adapters.begin(), {std::string(name), 1.0f});
-  } else if (request.adapters.empty()) {
+  } else if (!has_lora && leaves_adapter_open(model, options_.base_names)) {
     request.adapters = base_adapters();
   }
 }
@@ -285,12 +270,22 @@ std::vector<AdapterUse> Service::base_adapters() const {
   return base_adapters_;
 }
 
-void Service::set_base_adapters(std::vector<AdapterUse> adapters) {
+Status Service::set_base_adapters(std::vector<AdapterUse> adapters) {
+  if (adapters.size() > lora::kMaxVoiceTerms)
+    return invalid_argument("{} adapters for all requests that name none; at most {} can act together", adapters.size(),
+                            lora::kMaxVoiceTerms);
   const std::lock_guard lock(mutex_);
   base_adapters_ = std::move(adapters);
+  return {};
 }
 
-std::string Service::without_paths(std::string text) const {
+void Service::drop_base_adapter(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(base_adapters_, [name](const AdapterUse& use) { return use.name == name; });
+}
+
+std::string Service::for_clients(std::string_view message) const {
+  std::string text = in_one_line(message);
   if (const LLM* const engine = llm(); engine != nullptr && text.find('/') != text.npos) {
     for (const auto& adapter : engine->adapters()) replace_all(text, adapter.path, "its folder");
     replace_all(text, engine->info().path, "the model");
@@ -301,7 +296,7 @@ std::string Service::without_paths(std::string text) const {
 
 ApiError Service::explain(const Status& status) const {
   ApiError error = api_error(status);
-  error.message = without_paths(std::move(error.message));
+  error.message = for_clients(error.message);
   return error;
 }
 

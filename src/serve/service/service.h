@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "serve/adapters/adapter_changes.h"
+#include "serve/adapters/adapter_numbers.h"
 #include "serve/adapters/registered_adapters.h"
 #include "serve/adapters/root_watcher.h"
 #include "serve/http/allowed_hosts.h"
@@ -36,10 +38,11 @@ enum class Phase {
 using Exchange = std::shared_ptr<HttpExchange>;
 
 struct ServiceOptions {
-  std::vector<std::string> base_names = {};  // empty: the model's own
-  std::string adapter_root = {};             // to which adapters that clients load are bound, and which messages do not show
-  std::string state_directory = {};          // where registered adapters survive a restart; empty: they do not
-  std::string api_key_file = {};             // keys/api_keys.h; no key at all: everybody may ask
+  std::vector<std::string> base_names = {};    // empty: the model's own
+  std::string adapter_root = {};               // to which adapters that clients load are bound, and which messages do not show
+  std::string state_directory = {};            // where registered adapters survive a restart; empty: they do not
+  std::vector<AdapterUse> base_adapters = {};  // at first: base_adapters()
+  std::string api_key_file = {};               // keys/api_keys.h; no key at all: everybody may ask
   std::vector<std::string> api_keys = {};
   std::vector<std::string> admin_keys = {};  // for changing adapters; none: only a server on loopback lets them be changed
   RateLimit key_limit = {};
@@ -59,6 +62,8 @@ class Service : private LiveAnswer::Owner {
   // cannot be loaded any more is said and stays registered.
   Status attach(LLM& llm, const EngineOptions& options);
   LLM* llm() const { return llm_.load(); }
+  // What the engine is to count adapters' generations with, so that none is given twice, by later servers neither.
+  std::shared_ptr<AdapterGenerations> generations() const { return generations_; }
   const std::vector<std::string>& base_names() const { return options_.base_names; }
   int64_t loaded_unix_s() const { return loaded_unix_s_; }
 
@@ -79,17 +84,19 @@ class Service : private LiveAnswer::Owner {
   // The same on a thread of its own: busy readers say nothing of the engine's health.
   void probe(Exchange exchange, Work work);
 
-  // Adds the adapter that `model` names to the request's own.
-  void put_model(std::string_view model, Request& request) const;
-  // An error as clients may see it: without paths.
+  // Adds the adapter that `model` names to the request's own. `has_lora`: the request says who answers, if only that it is the
+  // base; else base_adapters() act where `model` leaves it open too.
+  void put_model(std::string_view model, bool has_lora, Request& request) const;
+  // An error as clients may see it: in one line, without paths.
   HttpResponse error(const Status& status, std::string_view param = {}) const;
   HttpResponse unknown_model(std::string_view model) const;
-  std::string without_paths(std::string text) const;
+  std::string for_clients(std::string_view message) const;
   // Where a client's path to an adapter leads: with an adapter root, into it and nowhere else.
   Result<std::string> adapter_path(const std::string& given) const;
-  // The adapters of requests that name the base and no others; none unless llama.cpp's POST /lora-adapters says so.
+  // The adapters of requests that leave it open who answers; none unless llama.cpp's POST /lora-adapters or --lora says so.
   std::vector<AdapterUse> base_adapters() const;
-  void set_base_adapters(std::vector<AdapterUse> adapters);
+  Status set_base_adapters(std::vector<AdapterUse> adapters);
+  void drop_base_adapter(std::string_view name);  // it is gone
 
   bool asks_for_keys() const { return !keys_->empty(); }
   // Whose key the request shows; nobody's: none, or a wrong one.
@@ -106,10 +113,11 @@ class Service : private LiveAnswer::Owner {
   void note_answer(std::string_view route, int status);
   std::string metrics_text();
 
-  // Null: none that last.
-  RegisteredAdapters* registered() const { return registered_.get(); }
+  AdapterChanges& adapter_changes() const { return *changes_; }
+  AdapterNumbers& adapter_numbers() const { return *numbers_; }
   Metrics* metrics() const { return metrics_.get(); }
-  // Those of the engine, and what lies in the adapter root and was never asked for, or cannot be. Sorted by name.
+  // Those of the engine, and what lies in the adapter root and was never asked for, or cannot be. Sorted by name; `id` is
+  // llama.cpp's number.
   std::vector<AdapterInfo> all_adapters() const;
   // What a request may name, whether it ever did: those of the engine and those that lie in the adapter root. Sorted.
   std::vector<std::string> adapter_names() const;
@@ -129,8 +137,7 @@ class Service : private LiveAnswer::Owner {
   Result<QueueShares::Place> place_of(LLM& llm, std::string_view key, int64_t answers);
   HttpResponse refusal(Rejection reason, const Status& status, double retry_after_s);
   void reload_registered(LLM& llm);
-  void keep_seen(const LLM& llm);
-  Status watch_root(LLM& llm);
+  Status watch_root();
 
   ServiceOptions options_;
   std::atomic<LLM*> llm_ = nullptr;
@@ -141,9 +148,12 @@ class Service : private LiveAnswer::Owner {
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;
   QueueShares shares_;
-  int64_t batch_ = 0, most_waiting_ = 0;  // the engine's, in answers
-  std::unique_ptr<RegisteredAdapters> registered_;
-  std::unique_ptr<Metrics> metrics_;  // before what is counted; from attach() on
+  int64_t batch_ = 0, most_waiting_ = 0;            // the engine's, in answers
+  std::shared_ptr<RegisteredAdapters> registered_;  // null: nothing outlasts the server
+  std::shared_ptr<AdapterGenerations> generations_;
+  std::unique_ptr<AdapterNumbers> numbers_;
+  std::unique_ptr<AdapterChanges> changes_;  // from attach() on
+  std::unique_ptr<Metrics> metrics_;         // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
   std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_;
 

@@ -40,6 +40,7 @@ class ModelChecker : public AdapterChecker {
   Status open_model(const EngineOptions& options);
 
   lora::AdapterReport check(const std::string& path) const override { return lora::check_adapter(path, check_); }
+  Status check_fit(const std::string& path) const override { return lora::check_fit(path, check_); }
   const std::string& model_name() const override { return model_name_; }
 
  private:
