@@ -16,6 +16,7 @@
 #include "serve/server.h"
 #include "service_manager.h"
 #include "settings.h"
+#include "unknown_variables.h"
 #include "welcome.h"
 
 namespace choral::apps {
@@ -186,7 +187,12 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--uds", http.unix_path, "listen on this unix socket too", "PATH");
   option("-a,--served-model-name,--alias", flags.server.base_names, "what requests call the base (the model's name)", "NAME");
   option("--allowed-hosts", flags.server.allowed_hosts,
-         "names in the Host header of requests, with commas, * for any (on loopback: this machine's; else any)", "NAMES")
+         "names in the Host and Origin headers of requests, with commas, * for any (on loopback: this machine's; else any Host)",
+         "NAMES")
+      ->delimiter(',');
+  option("--trusted-proxies", http.trusted_proxies,
+         "networks, with commas, of proxies whose X-Forwarded-For says whom a request comes from; unix: the socket's (none)",
+         "NETWORKS")
       ->delimiter(',');
   option("--ssl-certfile", flags.tls.certificate_file,
          "TLS: the certificate and its chain, PEM; read again at SIGHUP, as its key", "FILE");
@@ -201,6 +207,9 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--tokens-per-second-per-key", flags.server.key_share.tokens_per_s,
          "prompt and answer, in the mean; a minute's at once; 0 = any number (0)", "N");
   option("--tokens-per-second-per-adapter", flags.server.adapter_share.tokens_per_s, "the same for each adapter (0)", "N");
+  app.add_flag("--share-prefixes", flags.server.share_prefixes,
+               "keys find each other's prompts in the prefix cache, and can tell that they are there")
+      ->group("Server");
   option("--max-num-queued-reqs,--max-waiting", flags.engine.options.max_waiting,
          "requests that may wait; one more gets 429 (4096)", "N");
   option("--max-num-queued-tokens", flags.engine.options.max_waiting_tokens,
@@ -247,6 +256,7 @@ void add_serve(CLI::App& app, Command& command) {
   sub->callback([sub, flags, &command] {
     command.run = [sub, flags] {
       CHORAL_RETURN_IF_ERROR(fill_settings(*sub));
+      warn_of_unknown_variables(*sub);
       return run(std::move(*flags));
     };
   });

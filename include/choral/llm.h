@@ -139,6 +139,14 @@ struct AdapterInfo {
   std::vector<std::string> notes;  // what to know about it: that it was made for another base
 };
 
+// What leads to an adapter. Of an AdapterInfo these stay as they are while its name stands for what it does.
+struct AdapterName {
+  std::string name;
+  std::string path;  // empty: it was given as bytes
+};
+using AdapterNameList = std::vector<std::shared_ptr<const AdapterName>>;
+using AdapterNames = std::shared_ptr<const AdapterNameList>;
+
 // Layers of one name, apart from their number, that are stored and multiplied alike.
 struct LayerForms {
   std::string layers;  // "model.layers.*.mlp.down_proj"
@@ -170,8 +178,8 @@ struct ModelInfo {
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
 
-// Steps by the tokens that they computed, for a histogram: counts[i] of those with at most kBounds[i] and more than kBounds[i -
-// 1], the last of those with more than any bound.
+// Steps by their tokens as vLLM counts them, those of prompts that were computed and those that were given, for a histogram:
+// counts[i] of those with at most kBounds[i] and more than kBounds[i - 1], the last of those with more than any bound.
 struct StepTokens {
   static constexpr std::array<int32_t, 13> kBounds{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
   std::array<int64_t, kBounds.size() + 1> counts = {};
@@ -242,10 +250,24 @@ class CHORAL_API ResponseStream {
   virtual void on_ready(std::function<void()> callback) = 0;
   // Complete from the first piece on.
   virtual AnswerFacts facts() const = 0;
+  // What the answer goes on with, from the beginning on; nothing once wait() gave it.
+  virtual std::vector<int32_t> prompt_token_ids() const = 0;
   virtual void cancel() = 0;
   virtual const Status& status() const = 0;
   // Waits for the end and gives everything, pieces already taken by next() included. Once; nothing is left to read then.
   virtual RequestOutput wait() = 0;
+};
+
+// Texts and tokens as one voice has them: the base, or adapters of which one may bring tokens of its own. May outlive its LLM.
+class CHORAL_API Vocabulary {
+ public:
+  virtual ~Vocabulary() = default;
+  // too_large: there are more than `most_tokens`; told as soon as that is sure, without the work of the rest.
+  virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens,
+                                                size_t most_tokens = SIZE_MAX) const = 0;
+  virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens = false) const = 0;
+  virtual std::string token_text(int32_t id) const = 0;  // as the tokenizer's file spells it: "Ġthe"
+  virtual int64_t size() const = 0;                      // ids are below
 };
 
 class CHORAL_API LLM {
@@ -267,6 +289,8 @@ class CHORAL_API LLM {
   virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens = false) const = 0;
   virtual std::string token_text(int32_t id) const = 0;   // as the tokenizer's file spells it: "Ġthe"
   virtual std::string token_bytes(int32_t id) const = 0;  // what it stands for in a text: " the"; may cut a UTF-8 character
+  // What requests for these adapters are read and answered with. Errors are those of such a request; it counts as none.
+  virtual Result<std::shared_ptr<const Vocabulary>> vocabulary(const std::vector<AdapterUse>& adapters) const = 0;
   // The prompt text that a chat request would be given.
   virtual Result<std::string> apply_chat_template(const Request& request) const = 0;
   // Fine when every kind of StructuredOutput is served; else which are not, why, and what to install.
@@ -288,6 +312,11 @@ class CHORAL_API LLM {
   // when the budget for adapters does not allow it; a load's own error when its files are bad.
   virtual Status pin_adapter(std::string_view name, bool pinned) = 0;
   virtual std::vector<AdapterInfo> adapters() const = 0;  // sorted by name
+  // The one of that name; none when there is none, or when it lies in the adapter root and no request named it yet.
+  virtual std::optional<AdapterInfo> adapter(std::string_view name) const = 0;
+  // The names of adapters(), sorted. The same list until a name comes, goes or stands for something else: asking costs nothing,
+  // however many there are.
+  virtual AdapterNames adapter_names() const = 0;
 
   virtual const ModelInfo& info() const = 0;
   // What the device took up or gave up since load(), each with its reason: an operator that failed and is the CPU's now, a

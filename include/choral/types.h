@@ -22,7 +22,7 @@ struct SamplingParams {
   int min_tokens = 0;        // no stop before this many tokens
   float temperature = 1.0f;  // 0 = greedy
   int top_k = 0;             // 0 = all
-  float top_p = 1.0f;
+  float top_p = 1.0f;        // 0 = the most likely alone
   float min_p = 0.0f;
   float presence_penalty = 0.0f;      // -2 … 2, over the answer
   float frequency_penalty = 0.0f;     // -2 … 2, over the answer
@@ -77,7 +77,8 @@ struct Request {
   std::string tools_json = {};            // OpenAI's `tools` array, given to the chat template
   std::string template_kwargs_json = {};  // extra variables of the chat template
   bool add_generation_prompt = true;
-  bool add_special_tokens = true;  // for `prompt`: BOS and the like, as the tokenizer says
+  bool continue_final_message = false;  // the answer goes on with the last message, whoever says it: no turn ends, none begins
+  bool add_special_tokens = true;       // for `prompt`: BOS and the like, as the tokenizer says
   // Of a prompt with more tokens so many are kept, the last ones or the first. -1: as many as fit beside max_tokens. 0: all; one
   // that does not fit is refused.
   int truncate_prompt_tokens = 0;
@@ -114,6 +115,7 @@ struct TokenLogprob {
 struct PositionLogprobs {
   TokenLogprob chosen;
   std::vector<TokenLogprob> top;
+  int32_t rank = 0;  // of a prompt's `chosen` among all tokens, from 1; an answer's are not counted: 0
 };
 
 struct Completion {

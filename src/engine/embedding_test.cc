@@ -106,6 +106,19 @@ TEST(Embedding, AStreamHasNoPiecesButItsEnd) {
   EXPECT_EQ(stats.kv_blocks_free, stats.kv_blocks_total);
 }
 
+TEST(Embedding, APromptMayTakeTheWholeContext) {
+  auto options = tiny_options();
+  options.max_model_len = 64;
+  const auto llm = load_or_die(options);
+  const auto whole = embed(random_prompt(64, 1));
+  EXPECT_EQ(embedding_of(*llm, whole), embedding_of(*load_or_die(tiny_options()), whole));
+  auto cut = embed(random_prompt(90, 1));
+  EXPECT_THAT(llm->submit(cut).status().message(), HasSubstr("at most 64 fit"));
+  cut.truncate_prompt_tokens = -1;
+  EXPECT_EQ(llm->generate({cut}).front().prompt_token_ids.size(), 64U);
+  EXPECT_EQ(stats_at_rest(*llm).kv_blocks_free, stats_at_rest(*llm).kv_blocks_total);
+}
+
 TEST(Embedding, WhatCannotBeIsRefused) {
   const auto llm = load_or_die(tiny_options());
   auto both = embed(random_prompt(5, 1));

@@ -146,14 +146,16 @@ void EngineCore::take_changes() {
     adapters_changed_ = true;
     return;
   }
-  if (!residency_.take_changes()) return;
-  readmit_stranded();
-  retry_parked();
+  residency_.take_changes([this] {
+    readmit_stranded();
+    retry_parked();
+  });
 }
 
 void EngineCore::take_inbox() {
   for (auto& arrival : arrivals_) {
     deadlines_.add(*arrival);
+    scheduler_.note_arrival(*arrival);  // whoever waits for a first load keeps its place
     admit(std::move(arrival));
   }
   arrivals_.clear();
@@ -262,9 +264,10 @@ void EngineCore::step() {
       const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
       hand_out();
       if (!computed.ok()) return fail_step(computed);
-      prompt_tokens_ += cycle_.planned().new_prompt_tokens();
-      step_tokens_.add(cycle_.planned().total_tokens());
+      const int64_t read = cycle_.planned().new_prompt_tokens(), given_before = writer_.generated_tokens();
+      prompt_tokens_ += read;
       take_output(clock_());
+      step_tokens_.add(static_cast<int32_t>(read + writer_.generated_tokens() - given_before));
     }
   }
   end_finished();

@@ -51,6 +51,7 @@ class EngineStream : public ResponseStream {
   StreamState next_for(StreamEvent& event, std::chrono::milliseconds limit) override { return response_->next_for(event, limit); }
   void on_ready(std::function<void()> callback) override { response_->on_ready(std::move(callback)); }
   AnswerFacts facts() const override { return response_->facts(); }
+  std::vector<int32_t> prompt_token_ids() const override { return response_->prompt_token_ids(); }
   void cancel() override {
     if (const auto core = core_.lock()) core->cancel(ids_);
   }
@@ -67,6 +68,30 @@ class EngineStream : public ResponseStream {
   mutable Status status_;
 };
 
+class TokenizerVocabulary : public Vocabulary {
+ public:
+  TokenizerVocabulary(std::shared_ptr<const text::Tokenizer> tokenizer, int64_t size)
+      : tokenizer_(std::move(tokenizer)), size_(size) {}
+
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens, size_t most_tokens) const override {
+    if (tokenizer_ == nullptr) return unsupported("this model has no tokenizer");
+    return or_out_of_memory("the text cannot be tokenised", [&] {
+      return tokenizer_->encode(text, {.add_special_tokens = add_special_tokens, .max_tokens = most_tokens});
+    });
+  }
+  std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override {
+    return tokenizer_ == nullptr ? "" : tokenizer_->decode(ids, {.skip_special_tokens = skip_special_tokens});
+  }
+  std::string token_text(int32_t id) const override {
+    return tokenizer_ == nullptr ? "" : std::string(tokenizer_->id_to_token(id).value_or(""));
+  }
+  int64_t size() const override { return size_; }
+
+ private:
+  const std::shared_ptr<const text::Tokenizer> tokenizer_;
+  const int64_t size_;
+};
+
 class Engine : public LLM {
  public:
   static Result<std::unique_ptr<LLM>> load(EngineOptions options);
@@ -79,18 +104,21 @@ class Engine : public LLM {
   Result<std::vector<std::unique_ptr<ResponseStream>>> submit_each(Request request, std::vector<Prompt> prompts) override;
   std::vector<RequestOutput> generate(std::vector<Request> requests) override;
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override {
-    if (files_.tokenizer == nullptr) return unsupported("this model has no tokenizer");
-    return or_out_of_memory("the text cannot be tokenised",
-                            [&] { return files_.tokenizer->encode(text, {.add_special_tokens = add_special_tokens}); });
+    return of_base().tokenize(text, add_special_tokens, SIZE_MAX);
   }
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override {
-    return files_.tokenizer == nullptr ? "" : files_.tokenizer->decode(ids, {.skip_special_tokens = skip_special_tokens});
+    return of_base().detokenize(ids, skip_special_tokens);
   }
-  std::string token_text(int32_t id) const override {
-    return files_.tokenizer == nullptr ? "" : std::string(files_.tokenizer->id_to_token(id).value_or(""));
-  }
+  std::string token_text(int32_t id) const override { return of_base().token_text(id); }
   std::string token_bytes(int32_t id) const override {
     return files_.tokenizer == nullptr ? "" : std::string(files_.tokenizer->token_bytes(id));
+  }
+  Result<std::shared_ptr<const Vocabulary>> vocabulary(const std::vector<AdapterUse>& adapters) const override {
+    CHORAL_TRY(const auto versions, registry_->look_up(adapters));
+    CHORAL_TRY(const auto tokens, tokens_of(versions));
+    const auto& tokenizer = tokens.tokenizer != nullptr ? tokens.tokenizer : files_.tokenizer;
+    return std::shared_ptr<const Vocabulary>(
+        std::make_shared<TokenizerVocabulary>(tokenizer, info_.vocab_size + tokens.more_ids));
   }
   Result<std::string> apply_chat_template(const Request& request) const override {
     return or_out_of_memory(kNoRoomForRequest, [&] { return reader_->apply_chat_template(request); });
@@ -112,8 +140,11 @@ class Engine : public LLM {
   }
   Status pin_adapter(std::string_view name, bool pinned) override { return registry_->pin(name, pinned); }
   std::vector<AdapterInfo> adapters() const override { return registry_->list(); }
+  std::optional<AdapterInfo> adapter(std::string_view name) const override { return registry_->find_info(name); }
+  AdapterNames adapter_names() const override { return registry_->names(); }
 
  private:
+  TokenizerVocabulary of_base() const { return {files_.tokenizer, info_.vocab_size}; }
   Result<AdmittedRequest> read(Request request);
   Status load_adapters(const EngineOptions& options);
   void describe(const ExecutorFacts& facts);

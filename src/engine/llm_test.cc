@@ -132,7 +132,7 @@ TEST_F(LlmTest, RefusalsNameTheFieldAndTheLimit) {
   };
   refused([](Request& r) { r.sampling.temperature = -1; }, "temperature");
   refused([](Request& r) { r.sampling.temperature = std::numeric_limits<float>::quiet_NaN(); }, "temperature");
-  refused([](Request& r) { r.sampling.top_p = 0; }, "top_p");
+  refused([](Request& r) { r.sampling.top_p = -0.1f; }, "top_p");
   refused([](Request& r) { r.sampling.n = 0; }, "n is 0");
   refused([](Request& r) { r.sampling.stop_token_ids = {-1}; }, "stop_token_ids");
   refused([](Request& r) { r.sampling.repetition_penalty = 1e-45f; }, "repetition_penalty");
@@ -145,6 +145,23 @@ TEST_F(LlmTest, RefusalsNameTheFieldAndTheLimit) {
   refused([](Request& r) { r.prompt_token_ids = {5000}; }, "5000");
   refused([](Request& r) { r.prompt = "both"; }, "exactly one");
   refused([](Request& r) { r.prompt_token_ids = random_prompt(600, 1); }, "--max-model-len");
+}
+
+TEST_F(LlmTest, AShareOfNothingLeavesTheMostLikelyToken) {
+  const auto greedy = greedy_request(random_prompt(20, 1), 10);
+  auto narrow = greedy;
+  narrow.sampling.temperature = 2;
+  narrow.sampling.top_p = 0;
+  const auto outputs = llm_->generate({greedy, narrow});
+  EXPECT_EQ(outputs[0].completions.at(0).token_ids, outputs[1].completions.at(0).token_ids);
+}
+
+TEST_F(LlmTest, AStreamTellsWhatItGoesOnWith) {
+  const auto request = greedy_request(random_prompt(20, 1), 3);
+  auto stream = llm_->submit(request);
+  ASSERT_TRUE(stream.ok()) << stream.status().to_string();
+  EXPECT_EQ((*stream)->prompt_token_ids(), request.prompt_token_ids);
+  EXPECT_EQ((*stream)->wait().prompt_token_ids, request.prompt_token_ids);
 }
 
 TEST_F(LlmTest, LogprobsAreCountedInTheRoomThatTheContextLeaves) {

@@ -67,6 +67,27 @@ TEST_F(OwnTokensTest, ExistForRequestsOfTheirAdapterOnly) {
   EXPECT_EQ(list[1].own_tokens, 0);
 }
 
+TEST_F(OwnTokensTest, AreInTheVocabularyOfTheirAdapterOnly) {
+  files_.write_own_tokens("own", kOwn, kTokens);
+  files_.write("plain", 4, 1);
+  const auto llm = load();
+  const std::string text = "a <greek>";
+  const auto base = *llm->vocabulary({}), plain = *llm->vocabulary({{"plain"}}), own = *llm->vocabulary({{"own"}});
+  EXPECT_EQ(*base->tokenize(text, true), *llm->tokenize(text));
+  EXPECT_EQ(*plain->tokenize(text, true), *llm->tokenize(text));
+  const auto ids = *own->tokenize(text, true);
+  EXPECT_THAT(ids, Contains(kFirst));
+  EXPECT_EQ(ids.size(), own->tokenize("a ", true)->size() + 1);
+  EXPECT_EQ(own->detokenize({kFirst}), "<greek>");
+  EXPECT_EQ(own->token_text(kFirst), "<greek>");
+  EXPECT_EQ(base->detokenize({kFirst}), "");
+  EXPECT_EQ(base->size(), kVocab);
+  EXPECT_GT(own->size(), kLast);
+  EXPECT_EQ(own->tokenize(text, true, 1).status().code(), Code::kTooLarge);
+  EXPECT_EQ(llm->vocabulary({{"nobody"}}).status().code(), Code::kNotFound);
+  for (const auto& adapter : llm->adapters()) EXPECT_EQ(adapter.requests, 0) << "looking is no use";
+}
+
 TEST_F(OwnTokensTest, AreSampledLikeAnyOther) {
   files_.write_own_tokens("own", kOwn);
   const auto llm = load();

@@ -1,4 +1,6 @@
 // Prompts that do not fit: how the refusal reads, and that a prompt far too long is not tokenised to its end.
+#include "engine/prompt_length.h"
+
 #include <gmock/gmock.h>
 
 #include <span>
@@ -44,6 +46,8 @@ TEST_F(PromptLengthTest, APromptALittleTooLongIsCounted) {
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("the prompt has " + std::to_string(tokens) + " tokens, but at most 63 fit"),
                                       HasSubstr("--max-model-len")));
+  EXPECT_TRUE(is_prompt_too_long(status));
+  EXPECT_TRUE(is_prompt_too_long(Status(status).while_("prompt 3")));
 }
 
 TEST_F(PromptLengthTest, APromptFarTooLongIsRefusedUncounted) {
@@ -52,6 +56,7 @@ TEST_F(PromptLengthTest, APromptFarTooLongIsRefusedUncounted) {
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_THAT(status.message(), AllOf(HasSubstr("longer than fits: the text has more than 256 tokens"),
                                         HasSubstr("at most 63 fit"), HasSubstr("--max-model-len")));
+    EXPECT_TRUE(is_prompt_too_long(status));
   }
 }
 
@@ -76,7 +81,9 @@ TEST_F(PromptLengthTest, ATruncatedPromptKeepsTheSideThatIsAskedFor) {
   EXPECT_THAT(kept(-1, Side::kLeft), ::testing::ElementsAreArray(all.last(kContext - 1)));
   for (const int bad : {0, 64, 200, -2}) {
     request.truncate_prompt_tokens = bad;
-    EXPECT_EQ(llm_->generate({request}).front().status.code(), Code::kInvalidArgument) << bad;
+    const Status refused = llm_->generate({request}).front().status;
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument) << bad;
+    EXPECT_EQ(is_prompt_too_long(refused), bad != -2);
   }
 }
 

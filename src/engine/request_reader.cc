@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "engine/prompt_length.h"
 #include "engine/sampling_check.h"
 #include "text/encode_budget.h"
 
@@ -59,6 +60,9 @@ Result<std::vector<std::vector<int32_t>>> bad_word_tokens(const text::Tokenizer*
   }
   return sequences;
 }
+
+// Of the model's length, that no prompt may take: an embedding is followed by nothing.
+int32_t least_answer(const Request& request) { return request.embedding ? 0 : 1; }
 
 // The highest id that a request names.
 int32_t highest_token(std::span<const int32_t> prompt, const SamplingParams& params) {
@@ -146,7 +150,8 @@ Result<std::string> RequestReader::apply_chat_template(const Request& request) c
                         .tools_json = request.tools_json,
                         .kwargs_json = request.template_kwargs_json,
                         .special_tokens = {},
-                        .add_generation_prompt = request.add_generation_prompt,
+                        .add_generation_prompt = request.add_generation_prompt && !request.continue_final_message,
+                        .continue_final_message = request.continue_final_message,
                         .now_unix_s = std::nullopt};
   if (tokenizer_ == nullptr) return unsupported("this model has no tokenizer; give prompt_token_ids");
   for (const auto& [role, token] : tokenizer_->special_tokens()) input.special_tokens.emplace(role, token);
@@ -159,27 +164,27 @@ Result<std::vector<int32_t>> RequestReader::prompt_tokens(Request& request, cons
   }
   if (!request.prompt_token_ids.empty()) return std::move(request.prompt_token_ids);
   if (tokenizer == nullptr) return unsupported("this model has no tokenizer; give prompt_token_ids");
-  if (request.prompt) return encode_prompt(*tokenizer, *request.prompt, request.add_special_tokens);
+  if (request.prompt) return encode_prompt(*tokenizer, request, *request.prompt, request.add_special_tokens);
   CHORAL_TRY(const std::string prompt, apply_chat_template(request));
-  return encode_prompt(*tokenizer, prompt, false);  // the template wrote them
+  return encode_prompt(*tokenizer, request, prompt, false);  // the template wrote them
 }
 
 // A prompt that is a little too long is counted for the message; one that is far too long is not tokenised to its end.
-Result<std::vector<int32_t>> RequestReader::encode_prompt(const text::Tokenizer& tokenizer, std::string_view text,
-                                                          bool add_special_tokens) const {
+Result<std::vector<int32_t>> RequestReader::encode_prompt(const text::Tokenizer& tokenizer, const Request& request,
+                                                          std::string_view text, bool add_special_tokens) const {
   const size_t counted = 4 * static_cast<size_t>(limits_.max_model_len);
   auto ids = tokenizer.encode(text, {.add_special_tokens = add_special_tokens, .max_tokens = counted});
   // The tokenizer's own limits, such as that of a word, say nothing about what fits.
   if (ids.ok() || ids.status().message() != text::EncodeBudget::too_many_tokens(counted).message()) return ids;
-  return invalid_argument("the prompt is longer than fits: {}, but at most {} fit {}", ids.status().message(),
-                          limits_.max_model_len - 1, way_out());
+  return prompt_too_long(fmt::format("the prompt is longer than fits: {}", ids.status().message()), limits_.max_model_len,
+                         least_answer(request));
 }
 
-Status RequestReader::truncate(const Request& request, int32_t max_tokens, std::vector<int32_t>& prompt) const {
+Status RequestReader::truncate(const Request& request, int32_t answer_tokens, std::vector<int32_t>& prompt) const {
   int32_t kept = request.truncate_prompt_tokens;
   if (kept < -1) return invalid_argument("truncate_prompt_tokens is {}; give a number of tokens, or -1 for as many as fit", kept);
   if (kept == 0) return {};
-  if (kept == -1) kept = std::max(limits_.max_model_len - std::max(max_tokens, 1), 1);
+  if (kept == -1) kept = std::max(limits_.max_model_len - answer_tokens, 1);
   if (std::ssize(prompt) <= kept) return {};
   if (request.truncation_side == Request::TruncationSide::kLeft) prompt.erase(prompt.begin(), prompt.end() - kept);
   prompt.resize(kept);
@@ -197,13 +202,6 @@ Result<std::shared_ptr<const text::Grammar>> RequestReader::grammar_of(const Req
   if (request.structured_output.kind == StructuredOutput::Kind::kNone) return std::shared_ptr<const text::Grammar>();
   CHORAL_TRY(text::GrammarCompiler* const compiler, grammar_compiler());
   return compiler->compile(request.structured_output).while_("structured_output");
-}
-
-std::string RequestReader::way_out() const {
-  // Clients that shorten what they send know this case by OpenAI's words.
-  return fmt::format(
-      "(this model's maximum context length is {} tokens, one of them to answer); shorten it or raise --max-model-len",
-      limits_.max_model_len);
 }
 
 Result<Pooling> RequestReader::pooling_of(const Request& request) const {
@@ -232,10 +230,7 @@ struct RequestReader::ReadPrompt {
 
 Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const RequestTokens& tokens) const {
   CHORAL_TRY(const Pooling pooling, pooling_of(request));
-  if (request.embedding) {  // one step past the prompt
-    request.sampling = {};
-    request.sampling.max_tokens = 1;
-  }
+  if (request.embedding) request.sampling = {};
   Wish wish{.params = std::move(request.sampling),
             .pooling = pooling,
             .tokenizer = tokens.tokenizer != nullptr ? tokens.tokenizer : tokenizer_,
@@ -260,7 +255,8 @@ Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const Req
 Result<RequestReader::ReadPrompt> RequestReader::read_own_prompt(Request& request, const Wish& wish) const {
   const SamplingParams& params = wish.params;
   CHORAL_TRY(auto prompt, prompt_tokens(request, wish.tokenizer.get()));
-  CHORAL_RETURN_IF_ERROR(truncate(request, params.max_tokens, prompt));
+  const int32_t least = least_answer(request);
+  CHORAL_RETURN_IF_ERROR(truncate(request, least * std::max(params.max_tokens, 1), prompt));
   if (prompt.empty()) return invalid_argument("the prompt has no tokens; give at least one character");
   for (const int32_t id : prompt) {
     if (id < 0 || id >= wish.vocab)
@@ -268,10 +264,8 @@ Result<RequestReader::ReadPrompt> RequestReader::read_own_prompt(Request& reques
   }
   const auto prompt_count = static_cast<int32_t>(prompt.size());
   const int32_t room = limits_.max_model_len - prompt_count;
-  if (room < 1) {
-    return invalid_argument("the prompt has {} tokens, but at most {} fit {}", prompt_count, limits_.max_model_len - 1,
-                            way_out());
-  }
+  if (room < least) return prompt_too_long(fmt::format("the prompt has {} tokens", prompt_count), limits_.max_model_len, least);
+  if (request.embedding) return ReadPrompt{std::move(prompt), 0};
   const int32_t max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
   CHORAL_RETURN_IF_ERROR(check_logprobs(params, max_tokens, prompt_count));
   return ReadPrompt{std::move(prompt), max_tokens};

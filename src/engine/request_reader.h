@@ -70,13 +70,13 @@ class RequestReader {
   // kNone for an answer.
   Result<Pooling> pooling_of(const Request& request) const;
   Result<const text::ChatTemplate*> chat_template_of(const Request& request) const;
-  Result<std::vector<int32_t>> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text,
+  Result<std::vector<int32_t>> encode_prompt(const text::Tokenizer& tokenizer, const Request& request, std::string_view text,
                                              bool add_special_tokens) const;
-  Status truncate(const Request& request, int32_t max_tokens, std::vector<int32_t>& prompt) const;
+  // `answer_tokens`: for which there must be room behind it.
+  Status truncate(const Request& request, int32_t answer_tokens, std::vector<int32_t>& prompt) const;
   Result<text::GrammarCompiler*> grammar_compiler();
   // Null: the request wants none.
   Result<std::shared_ptr<const text::Grammar>> grammar_of(const Request& request);
-  std::string way_out() const;  // the end of a message about a prompt that is too long
   Result<std::vector<int32_t>> prompt_tokens(Request& request, const text::Tokenizer* tokenizer) const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;

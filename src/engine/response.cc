@@ -243,6 +243,11 @@ AnswerFacts Response::facts() const {
   return facts_;
 }
 
+std::vector<int32_t> Response::prompt_token_ids() const {
+  const std::lock_guard lock(mutex_);
+  return output_.prompt_token_ids;
+}
+
 RequestOutput Response::wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return open_ == 0; });

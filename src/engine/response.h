@@ -52,7 +52,8 @@ class Response {
   StreamState next_for(StreamEvent& event, std::chrono::milliseconds limit);
   void on_ready(std::function<void()> callback);
   AnswerFacts facts() const;
-  RequestOutput wait();  // waits for the end; may be called once
+  std::vector<int32_t> prompt_token_ids() const;  // none after wait()
+  RequestOutput wait();                           // waits for the end; may be called once
   Status status() const;
   bool finished() const;
   const std::string& id() const { return id_; }

@@ -9,6 +9,14 @@ namespace {
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr size_t kScratchBytesPerToken = 32;  // a copy of the row, marks, and candidates with their ids
 
+// From 1; equal ones in the order of their ids, as top_logprobs() has them.
+int32_t rank_of(std::span<const float> logits, int32_t token) {
+  const float own = logits[static_cast<size_t>(token)];
+  const auto before = logits.first(static_cast<size_t>(token)), behind = logits.subspan(static_cast<size_t>(token) + 1);
+  return static_cast<int32_t>(1 + std::count_if(before.begin(), before.end(), [own](float logit) { return logit >= own; }) +
+                              std::count_if(behind.begin(), behind.end(), [own](float logit) { return logit > own; }));
+}
+
 }  // namespace
 
 bool completes(std::span<const int32_t> history, std::span<const int32_t> word) {
@@ -93,6 +101,7 @@ PositionLogprobs Sampler::logprobs_of(std::span<const float> logits, int32_t tok
   out.chosen = {token, static_cast<float>(static_cast<double>(logits[token]) - sum)};
   out.top.reserve(best.size());
   for (const auto& entry : best) out.top.push_back({entry.token, entry.logprob});
+  out.rank = rank_of(logits, token);
   return out;
 }
 

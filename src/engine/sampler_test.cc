@@ -152,6 +152,17 @@ TEST_F(SamplerTest, LogprobsAreThoseOfTheUntouchedRow) {
   EXPECT_EQ(prompt.top[0].logprob, sampled.tops[0][0].logprob);
 }
 
+TEST_F(SamplerTest, TheRankOfAPromptsTokenIsItsPlaceAmongTheMostLikely) {
+  const std::vector<float> logits{1, 3, 2, 3, -1, 2};  // ties go to the lower id
+  const std::vector<int32_t> in_order{1, 3, 2, 5, 0, 4};
+  for (int32_t rank = 1; rank <= 6; ++rank) {
+    const auto position = sampler_.logprobs_of(logits, in_order[static_cast<size_t>(rank) - 1], 6);
+    EXPECT_EQ(position.rank, rank);
+    EXPECT_EQ(position.top[static_cast<size_t>(rank) - 1].token_id, position.chosen.token_id);
+    EXPECT_EQ(sampler_.logprobs_of(logits, position.chosen.token_id, 0).rank, rank);
+  }
+}
+
 TEST_F(SamplerTest, NamedTokensStandInPlaceOfTheMostLikelyOnes) {
   Row row;
   row.rule.logprobs = 3;

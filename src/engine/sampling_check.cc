@@ -60,7 +60,7 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
   CHORAL_RETURN_IF_ERROR(in_range("min_p", p.min_p, 0, 1));
   CHORAL_RETURN_IF_ERROR(in_range("presence_penalty", p.presence_penalty, -2, 2));
   CHORAL_RETURN_IF_ERROR(in_range("frequency_penalty", p.frequency_penalty, -2, 2));
-  if (!(p.top_p > 0 && p.top_p <= 1)) return invalid_argument("top_p is {}; it must lie in (0, 1]", p.top_p);
+  CHORAL_RETURN_IF_ERROR(in_range("top_p", p.top_p, 0, 1));
   CHORAL_RETURN_IF_ERROR(in_range("repetition_penalty", p.repetition_penalty, kLeastRepetitionPenalty, kMostRepetitionPenalty));
   CHORAL_RETURN_IF_ERROR(in_range("logprobs", p.logprobs.value_or(0), 0, kMaxLogprobs));
   CHORAL_RETURN_IF_ERROR(in_range("prompt_logprobs", p.prompt_logprobs.value_or(0), 0, kMaxLogprobs));

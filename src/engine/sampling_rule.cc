@@ -6,7 +6,8 @@ namespace choral::engine {
 
 SamplingRule sampling_rule_of(const SamplingParams& params) {
   SamplingRule rule;
-  rule.settings = {params.temperature, params.top_k, params.top_p, params.min_p};
+  // Of a share of nothing the most likely token is left.
+  rule.settings = {params.top_p > 0 ? params.temperature : 0, params.top_k, params.top_p, params.min_p};
   rule.penalties = {params.repetition_penalty, params.frequency_penalty, params.presence_penalty};
   rule.min_tokens = params.min_tokens;
   rule.logprobs = params.logprobs;

@@ -4,21 +4,20 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "base/nearest_name.h"
 
 namespace choral::io {
 
-// Candidates enter one by one; those that cannot be near by their length alone are dropped at once.
 class NameHint {
  public:
-  explicit NameHint(std::string_view typed) : typed_(typed.substr(0, 256)) {}
+  explicit NameHint(std::string_view typed) : nearest_(typed.substr(0, 256)) {}
 
-  void consider(std::string_view candidate);
+  void consider(std::string_view candidate) { nearest_.consider(candidate); }
   std::string text() const;
 
  private:
-  std::string typed_;
-  std::vector<std::string> candidates_;
+  NearestName nearest_;
 };
 
 }  // namespace choral::io

@@ -22,13 +22,20 @@ constexpr std::string_view kShare = R"({"type":"number","minimum":0,"maximum":1}
 constexpr std::string_view kIds = R"({"type":"array","items":{"type":"integer","minimum":0}})";
 constexpr std::string_view kStrings = R"({"type":"array","items":{"type":"string"}})";
 
-// -1, as llama.cpp writes it: none, also where a flag gives one.
+// -1, as llama.cpp and vLLM write it: none, also where a flag gives one. Other negative ones are seeds of 64 bits.
 Status read_seed(std::string_view name, const Json& json, Request& r) {
   auto& out = r.sampling.seed;
-  if (json.is_number_unsigned()) return out = json.get<uint64_t>(), Status();
-  if (!json.is_number_integer() || json.get<int64_t>() != -1)
-    return wrong_type(name, "a whole number from 0 to 2^64-1, or -1 for none", json);
-  out.reset();
+  if (!json.is_number_integer()) return wrong_type(name, "a whole number of 64 bits, or -1 for none", json);
+  out = json.get<uint64_t>();
+  if (!json.is_number_unsigned() && json.get<int64_t>() == -1) out.reset();
+  return {};
+}
+
+// llama.cpp's max_tokens; below 0 as many as fit.
+Status read_n_predict(std::string_view name, const Json& json, Request& r) {
+  constexpr int32_t kAnyNumber = 1 << 30;
+  CHORAL_RETURN_IF_ERROR(read_value(name, json, r.sampling.max_tokens));
+  if (r.sampling.max_tokens < 0) r.sampling.max_tokens = kAnyNumber;
   return {};
 }
 
@@ -99,7 +106,8 @@ Status read_documents(std::string_view name, const Json& json, Request& r) {
   return {};
 }
 
-Status read_reasoning_effort(std::string_view name, const Json& json, Request& r) {
+// OpenAI's reasoning_effort and verbosity.
+Status read_effort(std::string_view name, const Json& json, Request& r) {
   if (!json.is_string()) return wrong_type(name, "a string", json);
   add_template_variable(name, json, r);
   return {};
@@ -137,7 +145,7 @@ constexpr std::array kRequestFields{
     CHORAL_FIELD(presence_penalty, kPenalty, sampling.presence_penalty),
     CHORAL_FIELD(frequency_penalty, kPenalty, sampling.frequency_penalty),
     CHORAL_FIELD(repetition_penalty, kNumber, sampling.repetition_penalty),
-    Field<Request>{"seed", R"({"type":"integer","minimum":-1})", read_seed},
+    Field<Request>{"seed", kInteger, read_seed},
     Field<Request>{"stop", R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]})", read_stop},
     CHORAL_FIELD(stop_token_ids, kIds, sampling.stop_token_ids),
     CHORAL_FIELD(include_stop_str_in_output, kBoolean, sampling.include_stop_str_in_output),
@@ -156,6 +164,12 @@ constexpr std::array kRequestFields{
     Field<Request>{"guided_regex", {}, read_guided},
     Field<Request>{"guided_choice", {}, read_guided},
     Field<Request>{"guided_grammar", {}, read_guided},
+    Field<Request>{"grammar", {}, read_body_form},
+    Field<Request>{"json_schema", {}, read_body_form},
+    Field<Request>{"regex", {}, read_body_form},
+    Field<Request>{"ebnf", {}, read_body_form},
+    Field<Request>{"n_predict", {}, read_n_predict},
+    CHORAL_FIELD(n_cmpl, {}, sampling.n),
 };
 
 constexpr std::array kChatFields{
@@ -164,9 +178,11 @@ constexpr std::array kChatFields{
     Field<Request>{"tools", R"({"type":"array","items":{"type":"object"}})",
                    [](std::string_view n, const Json& j, Request& r) { return read_array_text(n, j, r.tools_json); }},
     Field<Request>{"documents", R"({"type":"array","items":{"type":"object"}})", read_documents},
-    Field<Request>{"reasoning_effort", kString, read_reasoning_effort},
+    Field<Request>{"reasoning_effort", kString, read_effort},
+    Field<Request>{"verbosity", kString, read_effort},
     Field<Request>{"chat_template_kwargs", R"({"type":"object"})", read_template_kwargs},
     CHORAL_FIELD(add_generation_prompt, kBoolean, add_generation_prompt),
+    CHORAL_FIELD(continue_final_message, kBoolean, continue_final_message),
 };
 #undef CHORAL_FIELD
 

@@ -2,13 +2,11 @@
 
 #include <array>
 
-#include "base/nearest_name.h"
 #include "requests/fields.h"
+#include "requests/unserved_fields.h"
 
 namespace choral::requests {
 namespace {
-
-constexpr size_t kMaxUnknown = 16;  // fields that are warned about
 
 constexpr std::array kLineFields{
     Field<Request>{"prompt", {}, read_prompt},
@@ -36,21 +34,15 @@ RequestLineReader::RequestLineReader(SamplingParams defaults, std::function<void
     : defaults_(std::move(defaults)), warn_(std::move(warn)) {}
 
 Status RequestLineReader::meet_unknown(const std::string& name) {
-  const auto nearest = [&name] {
-    std::vector<std::string> names;
-    for (const auto& fields : kTables) {
-      for (const auto& field : fields) names.emplace_back(field.name);
-    }
-    const std::string found = nearest_name(name, names);
-    return found.empty() ? "" : fmt::format("; did you mean '{}'?", found);
-  };
-  if (!warn_) return invalid_argument("the field '{}' is not known{}", shown(name), nearest());
-  if (warned_.size() > kMaxUnknown || !warned_.insert(shown(name)).second) return {};
-  if (warned_.size() > kMaxUnknown) {
-    warn_("there are more fields that are not known; they have no effect either");
-  } else {
-    warn_(fmt::format("the field '{}' is not known and has no effect{}", shown(name), nearest()));
+  const auto say = warn_ ? warned_.meet(name) : UnknownFieldLog::Say::kIt;
+  if (say == UnknownFieldLog::Say::kNothing) return {};
+  if (say == UnknownFieldLog::Say::kMore) return warn_(std::string(kMoreUnknownFields)), Status();
+  std::vector<std::string> names;
+  for (const auto& fields : kTables) {
+    for (const auto& field : fields) names.emplace_back(field.name);
   }
+  if (!warn_) return invalid_argument("{}", unknown_field_text(name, names, UnknownField::kIsAnError));
+  warn_(unknown_field_text(name, names, UnknownField::kHasNoEffect));
   return {};
 }
 
@@ -68,6 +60,8 @@ Status RequestLineReader::read(std::string_view line, RequestLine& out) {
   for (const auto& [name, value] : json.items()) {
     if (const auto* field = field_of(name)) {
       if (!value.is_null()) CHORAL_RETURN_IF_ERROR(field->read(name, value, out.request));
+    } else if (is_unserved(name)) {
+      CHORAL_RETURN_IF_ERROR(check_unserved(name, value));
     } else if (name != "id") {
       CHORAL_RETURN_IF_ERROR(meet_unknown(name));
     }

@@ -1,14 +1,14 @@
 // Requests as lines of JSON: what `generate --input` and the C API read. docs/cli.md lists the fields. Lines are hostile: depth
-// and counts are limited, reading takes n log n steps, types and ranges are checked, unknown fields are reported, not obeyed. Not
-// thread-safe.
+// and counts are limited, reading takes n log n steps, types and ranges are checked, unknown fields are reported, not obeyed, and
+// those of other servers that would change the answer refused. Not thread-safe.
 #pragma once
 
 #include <functional>
-#include <set>
 #include <string>
 #include <string_view>
 
 #include "choral/types.h"
+#include "requests/unknown_fields.h"
 
 namespace choral::requests {
 
@@ -35,7 +35,7 @@ class RequestLineReader {
 
   SamplingParams defaults_;
   std::function<void(const std::string&)> warn_;
-  std::set<std::string> warned_;
+  UnknownFieldLog warned_;
 };
 
 }  // namespace choral::requests

@@ -12,7 +12,8 @@ constexpr std::string_view kGuided = "guided_";
 Status put(Request& request, StructuredOutput wanted, std::string_view name) {
   if (request.structured_output.kind != Kind::kNone)
     return invalid_argument(
-        "'{}': the answer's form is asked for twice; give one of response_format, structured_outputs and guided_*", name);
+        "'{}': the answer's form is asked for twice; give one of response_format, structured_outputs, grammar and the like",
+        name);
   request.structured_output = std::move(wanted);
   return {};
 }
@@ -61,9 +62,12 @@ Status read_response_format(std::string_view name, const Json& json, Request& re
     return wrong_type(name, R"(an object with a type, such as {"type": "json_object"})", json);
   const std::string type = json["type"].get<std::string>();
   if (type == "text") return {};
+  const bool is_schema = type == "json_schema";
+  if ((type == "json_object" || (is_schema && !json.contains("json_schema"))) && json.contains("schema"))
+    return read_wanted(fmt::format("{}.schema", name), "json", json["schema"], request);
   if (type == "json_object") return put(request, {.kind = Kind::kJsonObject, .text = {}, .choices = {}}, name);
   if (type == "structural_tag") return put(request, {.kind = Kind::kStructuralTag, .text = dumped(json), .choices = {}}, name);
-  if (type != "json_schema")
+  if (!is_schema)
     return invalid_argument("'{}.type' is '{}'; there are text, json_object, json_schema and structural_tag", name, shown(type));
   const auto described = json.find("json_schema");
   if (described == json.end() || !described->is_object() || !described->contains("schema"))
@@ -83,6 +87,11 @@ Status read_structured_outputs(std::string_view name, const Json& json, Request&
 
 Status read_guided(std::string_view name, const Json& json, Request& request) {
   return json == false ? Status() : read_wanted(name, name.substr(kGuided.size()), json, request);
+}
+
+Status read_body_form(std::string_view name, const Json& json, Request& request) {
+  if (json == "") return {};
+  return read_wanted(name, name == "json_schema" ? "json" : name == "ebnf" ? "grammar" : name, json, request);
 }
 
 }  // namespace choral::requests

@@ -1,6 +1,7 @@
 #include "sched/adapter_memory.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/check.h"
 
@@ -37,43 +38,39 @@ void AdapterMemory::join(AdapterKey key, std::span<const AdapterId> adapters) {
   Demand& demand = demands_[key];
   if (demand.adapters.empty()) demand.adapters.assign(adapters.begin(), adapters.end());
   ++demand.waiting;
+  keep(demand);
 }
 
 void AdapterMemory::leave(AdapterKey key) {
   Demand& demand = demands_.at(key);
   CHORAL_CHECK(demand.waiting > 0, "a request leaves that does not wait for its adapters");
-  if (--demand.waiting == 0) {
-    give_up_claim(demand);
-    if (starved_key_ == key) starved_key_ = kBaseKey;
-  }
+  if (--demand.waiting == 0) give_up_claim(demand);
   forget_if_empty(key);
 }
 
-void AdapterMemory::prefetch(AdapterKey key) {
+bool AdapterMemory::prefetch(AdapterKey key) {
   Demand& demand = demands_.at(key);
-  if (starved_key_ == kBaseKey && !demand.claimed && !complete(demand) && needed(key).within(usable(key))) claim(demand);
+  if (demand.claimed || demand.holders > 0) return true;
+  const MemoryAmount &budget = tiers_.budget(MemoryTier::kHost), &used = tiers_.used(MemoryTier::kHost);
+  const bool has_free_room = missing(demand).within({budget.bytes - used.bytes, budget.adapters - used.adapters});
+  return has_free_room && claim(demand);
 }
 
-Residency AdapterMemory::acquire(AdapterKey key, bool promoted) {
+Residency AdapterMemory::acquire(AdapterKey key) {
   Demand& demand = demands_.at(key);
+  demand.round = round_;
+  demand.place = asked_++;
   const bool is_complete = complete(demand);
   if (!is_complete && !demand.claimed) {
     if (!needed(key).within(usable(key))) return Residency::kFailed;
-    bool claimed = claim(demand);
-    if (!claimed && promoted) {
-      for (auto& [other_key, other] : demands_) give_up_claim(other);
-      claimed = claim(demand);
-      if (!claimed) starved_key_ = key;
-    }
-    if (!claimed) return Residency::kNoRoom;
+    if (!claim(demand) && !claim_before_others(demand)) return Residency::kNoRoom;
   }
-  if (starved_key_ == key) starved_key_ = kBaseKey;
   if (!is_complete) return Residency::kLoading;
   for (const AdapterId adapter : demand.adapters) {
     ++adapters_.at(adapter).holders;
     if (!demand.claimed) tiers_.acquire(adapter);
   }
-  demand.claimed = false;  // what it kept in use is this request's from here on
+  set_claimed(demand, false);  // what it kept in use is this request's from here on
   --demand.waiting;
   ++demand.holders;
   return Residency::kResident;
@@ -87,19 +84,13 @@ void AdapterMemory::release(AdapterKey key) {
     tiers_.release(adapter);
   }
   --demand.holders;
+  keep(demand);
   forget_if_empty(key);
 }
 
 void AdapterMemory::hand_back(AdapterKey key) {
   ++demands_.at(key).waiting;
   release(key);
-}
-
-void AdapterMemory::hand_back_claimed(AdapterKey key) {
-  Demand& demand = demands_.at(key);
-  for (const AdapterId adapter : demand.adapters) tiers_.acquire(adapter);  // the claim's, before the holder's is given back
-  hand_back(key);
-  demand.claimed = true;
 }
 
 bool AdapterMemory::arrive(AdapterId adapter) {
@@ -112,6 +103,7 @@ bool AdapterMemory::arrive(AdapterId adapter) {
     if (!answer.ok()) return false;
     drop(answer);
   }
+  for (auto& [key, demand] : demands_) keep(demand);
   return true;
 }
 
@@ -164,13 +156,17 @@ bool AdapterMemory::complete(const Demand& demand) const {
   return std::all_of(demand.adapters.begin(), demand.adapters.end(), [&](AdapterId adapter) { return resident(adapter); });
 }
 
+MemoryAmount AdapterMemory::missing(const Demand& demand) const {
+  MemoryAmount sum;
+  for (const AdapterId adapter : demand.adapters) {
+    if (!has_room(adapter)) add_one(sum, size_bytes(adapter));
+  }
+  return sum;
+}
+
 // All or nothing: without room for all that is missing nobody is dropped and nothing is loaded.
 bool AdapterMemory::claim(Demand& demand) {
-  MemoryAmount missing;
-  for (const AdapterId adapter : demand.adapters) {
-    if (!has_room(adapter)) add_one(missing, size_bytes(adapter));
-  }
-  const auto answer = tiers_.make_room(missing, MemoryTier::kHost, demand.adapters);
+  const auto answer = tiers_.make_room(missing(demand), MemoryTier::kHost, demand.adapters);
   if (!answer.ok()) return false;
   drop(answer);
   for (const AdapterId adapter : demand.adapters) {
@@ -183,14 +179,45 @@ bool AdapterMemory::claim(Demand& demand) {
     }
     tiers_.acquire(adapter);
   }
-  demand.claimed = true;
+  set_claimed(demand, true);
   return true;
+}
+
+// Those who were not asked in this round come later. They give up their claims, the last of them first, so that its adapters are
+// the first to go; who loses none of them has its claim back.
+bool AdapterMemory::claim_before_others(Demand& demand) {
+  later_.clear();
+  std::copy_if(claims_.begin(), claims_.end(), std::back_inserter(later_),
+               [this](const Demand* o) { return o->round != round_; });
+  std::sort(later_.begin(), later_.end(),
+            [](const Demand* a, const Demand* b) { return a->round != b->round ? a->round < b->round : a->place > b->place; });
+  for (Demand* other : later_) give_up_claim(*other);
+  const bool claimed = !later_.empty() && claim(demand);
+  for (Demand* other : later_) keep(*other);
+  return claimed;
+}
+
+// With adapters that are all in memory, whoever waits has a claim; held ones need none.
+void AdapterMemory::keep(Demand& demand) {
+  if (demand.waiting == 0 || demand.claimed || demand.holders > 0 || !complete(demand)) return;
+  for (const AdapterId adapter : demand.adapters) tiers_.acquire(adapter);
+  set_claimed(demand, true);
 }
 
 void AdapterMemory::give_up_claim(Demand& demand) {
   if (!demand.claimed) return;
-  demand.claimed = false;
+  set_claimed(demand, false);
   for (const AdapterId adapter : demand.adapters) tiers_.release(adapter);
+}
+
+void AdapterMemory::set_claimed(Demand& demand, bool claimed) {
+  if (demand.claimed == claimed) return;
+  demand.claimed = claimed;
+  if (claimed) {
+    claims_.push_back(&demand);
+  } else {
+    claims_.erase(std::find(claims_.begin(), claims_.end(), &demand));
+  }
 }
 
 void AdapterMemory::drop(const lora::MemoryAnswer& answer) {

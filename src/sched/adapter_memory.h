@@ -1,8 +1,9 @@
 // The rules of adapter_gate.h, over ids, bytes and numbers: which adapters are in memory, which come next, for whom room is kept.
 // It reads no file: the engine loads and drops weights as it says, the simulation of the tests counts steps, so both decide
 // alike. Requests wait by their key, whose adapters they want all together (one, or those of a mix): their *demand*. A *claim* is
-// all of them in memory or with their room reserved, kept from everybody else until a request of the key takes it, or none waits
-// any more. Engine thread only. When everything is in memory, nothing allocates.
+// all of them in memory or with their room reserved, kept until a request of the key takes it or none waits any more; only who is
+// asked for earlier takes it away. No call costs by the number of adapters that are known. Engine thread only. When everything is
+// in memory, nothing allocates.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +30,13 @@ class AdapterMemory {
   // kResident and then until release().
   void join(AdapterKey key, std::span<const AdapterId> adapters);
   void leave(AdapterKey key);
-  // Claims ahead of its turn what is missing, if there is room and no promoted request waits for some.
-  void prefetch(AdapterKey key);
-  // As AdapterGate::acquire(). kFailed: its adapters need more than usable().
-  Residency acquire(AdapterKey key, bool promoted);
+  // These as AdapterGate's. kFailed: its adapters need more than usable().
+  void begin_round() { ++round_, asked_ = 0; }
+  Residency acquire(AdapterKey key);
+  bool prefetch(AdapterKey key);
   void release(AdapterKey key);
-  // What acquire() gave cannot be used now: the request waits on. With a claim, for what is on its way to the device.
+  // What acquire() gave cannot be used now, on the device: the request waits on.
   void hand_back(AdapterKey key);
-  void hand_back_claimed(AdapterKey key);
 
   // --- its weights ---
   // They have come, asked for or not. False: nobody asked, and there is no room for them.
@@ -73,11 +73,17 @@ class AdapterMemory {
     int32_t waiting = 0;
     int32_t holders = 0;
     bool claimed = false;
+    uint64_t round = 0;  // in which it was asked for last
+    uint64_t place = 0;  // among those asked for then
   };
   bool has_room(AdapterId adapter) const;
   bool complete(const Demand& demand) const;
+  lora::MemoryAmount missing(const Demand& demand) const;
   bool claim(Demand& demand);
+  bool claim_before_others(Demand& demand);
+  void keep(Demand& demand);
   void give_up_claim(Demand& demand);
+  void set_claimed(Demand& demand, bool claimed);
   void drop(const lora::MemoryAnswer& answer);
   void forget_if_empty(AdapterKey key);
 
@@ -86,7 +92,10 @@ class AdapterMemory {
   std::map<AdapterKey, Demand> demands_;  // by key; in order, so that equal runs drop the same ones
   std::vector<AdapterId> loads_;
   std::vector<AdapterId> drops_;
-  AdapterKey starved_key_;  // of the promoted request that waits for room; kBaseKey: none does
+  uint64_t round_ = 1;
+  uint64_t asked_ = 0;           // keys, in this round
+  std::vector<Demand*> claims_;  // that are claimed
+  std::vector<Demand*> later_;   // claim_before_others()'s own
 };
 
 }  // namespace choral::sched

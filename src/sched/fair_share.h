@@ -3,7 +3,8 @@
 // account is the adapter's, whatever the factor: work of a mix is charged to each of its adapters, and a mix waits its turn by
 // the largest of their accounts, so neither other factors nor other company make a request go first. An adapter that comes back
 // after a pause is lifted to the smallest active account, so idling saves up no credit. Accounts of idle adapters are forgotten
-// once they carry no debt; their number is bounded. charge() allocates nothing. Not thread-safe.
+// once they carry no debt; their number is bounded. No call looks at the idle ones, but for one in many that forgets some of
+// them. charge() allocates nothing. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,7 @@ struct ShareAccount {
   int32_t live_requests = 0;
   int32_t running_requests = 0;  // kept by the scheduler, for the number of distinct adapters of a step
   int64_t virtual_tokens = 0;
+  size_t active_place = 0;  // FairShare's
 };
 
 // What requests of one adapter key have in common.
@@ -31,6 +33,7 @@ struct Share {
   std::vector<ShareAccount*> accounts;  // of their adapters; the base's for requests without
   int32_t live_requests = 0;
   uint64_t deferred_step = 0;  // step in which these adapters cannot be had: the requests need not be asked one by one
+  int64_t overtaken = 0;       // by requests that took adapters while the first of these was refused
 
   int64_t virtual_tokens() const {
     int64_t most = 0;
@@ -53,15 +56,19 @@ class FairShare {
 
   size_t account_count() const { return accounts_.size(); }
   size_t share_count() const { return shares_.size(); }
+  int64_t looked_at() const { return looked_at_; }  // accounts, so far
 
  private:
   ShareAccount* open_account(lora::AdapterId adapter);
+  void close_account(ShareAccount& account);
   void raise_floor();
   void forget_idle();
 
   size_t max_accounts_;
   int64_t floor_ = 0;  // smallest active account seen last; never falls
   std::unordered_map<lora::AdapterId, ShareAccount> accounts_;
+  std::vector<ShareAccount*> active_;  // those with live requests
+  int64_t looked_at_ = 0;
   std::unordered_map<lora::AdapterKey, Share> shares_;  // of live requests
 };
 

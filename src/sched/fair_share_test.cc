@@ -47,6 +47,19 @@ TEST(FairShare, AMixIsChargedToEachOfItsAdaptersAndStandsWhereTheLargestDoes) {
   EXPECT_EQ(one->accounts.at(0)->live_requests, 1);
 }
 
+// With ten thousand adapters as with ten, of which a few have requests at a time.
+TEST(FairShare, IdleAccountsCostNothing) {
+  const auto looked_at = [](int32_t adapters) {
+    FairShare shares;
+    for (int32_t request = 0; request < 20'000; ++request) {
+      FairShare::charge(join(shares, 1 + request % adapters), 10 + request % 7);
+      if (request >= 8) shares.leave(AdapterKey{1 + (request - 8) % adapters});
+    }
+    return shares.looked_at();
+  };
+  EXPECT_LT(looked_at(10'000), 4 * looked_at(10));
+}
+
 TEST(FairShare, RequestsWithoutAdaptersShareTheBasesAccount) {
   FairShare shares;
   Share* base = shares.join(lora::kBaseKey, {});

@@ -32,7 +32,7 @@ struct Request {
   // --- filled by the caller before add() ---
   RequestId id = 0;                    // unique among unfinished requests
   std::vector<int32_t> tokens;         // the prompt; outputs are appended
-  int32_t max_tokens = 16;             // outputs wanted at most; the model's length ends a request too
+  int32_t max_tokens = 16;             // outputs wanted at most; the model's length ends a request too. 0: only the prompt counts
   int32_t priority = 0;                // lower = more urgent; only with Policy::kPriority
   AdapterKey adapter_key;              // rows of one step are grouped by it
   std::vector<AdapterId> adapter_ids;  // the distinct adapters behind that key; none: the base

@@ -30,6 +30,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, const cache::KvPoolShape& po
   running_.reserve(config.max_num_seqs);
   finished_.reserve(most_live);
   requests_.reserve(most_live);
+  refusals_.reserve(most_live);
 }
 
 Scheduler::~Scheduler() {
@@ -117,6 +118,12 @@ void Scheduler::preempt_last() {
   ++victim.preemption_count;
   ++stats_.preemptions;
   waiting_.push(victim);
+}
+
+void Scheduler::note_arrival(Request& request) {
+  if (request.arrival != 0) return;
+  request.arrival = next_arrival_++;
+  request.last_progress_step = step_;
 }
 
 void Scheduler::promote_longest_waiting() {

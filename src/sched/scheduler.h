@@ -6,10 +6,11 @@
 // preempted: its blocks go, it waits again and later recomputes prompt and outputs as one prompt (the prefix cache may give most
 // of it back). A request never preempts a more urgent one; the least urgent itself just pauses. Promotion of the longest waiting
 // one makes sure that none starves. Adapters: a request runs once its adapter is in memory and at most max_loras distinct ones
-// run; who must wait for that lets others go ahead, until it is promoted: then nobody takes a further adapter, nor the blocks of
-// those who have one, before it has its own. A hold on an adapter lasts from admission to the end, through preemption. A plan may
-// be empty although has_work(): then everybody waits for adapters to be loaded, and the engine sleeps until one is. No allocation
-// in steady-state decode. Not thread-safe.
+// run; who must wait for that lets others go ahead, until most_overtaking of them did or it is promoted: then nobody after it
+// takes a further adapter, nor the blocks of those who have one, before it has its own. A hold on an adapter lasts from admission
+// to the end, through preemption. Those who wait for a place have their adapters fetched meanwhile, the next first, while room is
+// free. A plan may be empty although has_work(): then everybody waits for adapters to be loaded, and the engine sleeps until one
+// is. No allocation in steady-state decode. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ struct SchedulerStats {
   int64_t deferrals = 0;         // times a request waited a step for a prefix that another was computing
   int64_t pauses = 0;            // times the least urgent request found no block
   int64_t adapter_waits = 0;     // times an adapter's requests waited a step: loading, no room, or max_loras
-  int64_t adapter_drains = 0;    // steps in which nobody took a further adapter, so that the promoted one gets room
+  int64_t adapter_drains = 0;    // steps in which nobody took a further adapter, so that one that waited long gets room
   int64_t adapter_failures = 0;  // requests ended because their adapter cannot be had
 };
 
@@ -49,6 +50,8 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
+  // Its place among those who wait is by the time of this call, or else of add(), whichever comes first.
+  void note_arrival(Request& request);
   // Takes the request over and queues it. On error `request` is left as it was: invalid_argument or too_large for what can never
   // run, already_exists for the id of an unfinished one, resource_exhausted when the queue is full.
   Status add(std::unique_ptr<Request>&& request);
@@ -99,6 +102,9 @@ class Scheduler {
   void plan_prefills(StepPlan& plan);
   bool has_blocks(const Request& request) const;
   void plan_waiting(StepPlan& plan);
+  bool admit_waiting(StepPlan& plan);
+  void prefetch_waiting();
+  void count_overtaking();
   enum class Admission : uint8_t { kAdmitted, kDeferred, kNoRoom, kNoAdapterRoom };
   Admission try_admit(Request& request, StepPlan& plan);
   Admission try_adapter(Request& request);
@@ -131,7 +137,13 @@ class Scheduler {
   uint64_t next_arrival_ = 1;
   Request* promoted_ = nullptr;
   int32_t running_adapters_ = 0;
-  bool holders_wait_ = false;  // while draining: preempted requests hold adapters
+  int64_t adapters_taken_ = 0;  // by requests that were admitted, ever
+  struct Refusal {
+    Share* share = nullptr;
+    int64_t taken_before = 0;
+  };
+  std::vector<Refusal> refusals_;  // of the step: who waits for adapters, in order
+  bool holders_wait_ = false;      // while draining: preempted requests hold adapters
   bool plan_in_flight_ = false;
   SchedulerStats stats_;
 };

@@ -91,13 +91,13 @@ TEST(SchedulerAdapter, AnEmptyPlanWithWorkMeansThatEverybodyWaitsForLoads) {
   EXPECT_EQ(engine.finished.size(), 2u);
 }
 
-TEST(SchedulerAdapter, IsAskedForOnlyWhenTheRequestWouldBeAdmitted) {
+TEST(SchedulerAdapter, IsHeldOnlyWhenTheRequestIsAdmitted) {
   SimulatedResidency memory(4, 0);
   SimulatedEngine engine(small(), {8, kBlockTokens}, &memory);
   add(engine, 1, 0, 20, 12);
   add(engine, 2, 7, 4, 24);  // 6 blocks, 5 are free
   engine.step();
-  EXPECT_EQ(memory.loads(), 0);
+  EXPECT_EQ(memory.loads(), 1) << "it comes while the request waits for blocks";
   EXPECT_EQ(memory.holders(), 0u);
   engine.drain();
   EXPECT_EQ(memory.loads(), 1);
@@ -333,7 +333,7 @@ TEST(SchedulerAdapter, APromotedRequestGetsItsTurnUnderMaxLoras) {
   expect_no_starvation(config, nullptr);
 }
 
-TEST(SchedulerAdapter, NobodyDrainsForARequestThatIsNotPromoted) {
+TEST(SchedulerAdapter, NobodyDrainsForARequestThatFewHaveOvertaken) {
   SimulatedResidency memory(1, 0);
   SimulatedEngine engine(small(), {64, kBlockTokens}, &memory);
   add(engine, 1, 7, 30);
@@ -342,6 +342,24 @@ TEST(SchedulerAdapter, NobodyDrainsForARequestThatIsNotPromoted) {
   for (int i = 0; i < 10; ++i) engine.step();
   EXPECT_EQ(engine.finished.size(), 7u);
   EXPECT_EQ(engine.scheduler.stats().adapter_drains, 0);
+}
+
+TEST(SchedulerAdapter, AfterSoManyHaveOvertakenItsAdapterIsNext) {
+  SchedulerConfig config = small();
+  config.most_overtaking = 4;
+  SimulatedResidency memory(1, 0);
+  SimulatedEngine engine(config, {64, kBlockTokens}, &memory);
+  add(engine, 1, 7, 30);
+  add(engine, 2, 8, 4);
+  for (RequestId id = 3; id < 10; ++id) add(engine, id, 7, 3);
+  for (int i = 0; i < 28; ++i) engine.step();
+  EXPECT_EQ(engine.finished.size(), 6u) << "3 to 5, and 6 to 8, who were let in together";
+  EXPECT_GT(engine.scheduler.stats().adapter_drains, 0);
+  EXPECT_EQ(engine.scheduler.stats().promotions, 0);
+  while (engine.finished_request(2) == nullptr) engine.step();
+  EXPECT_EQ(engine.finished_request(9), nullptr);
+  engine.drain();
+  EXPECT_EQ(memory.fault(), "");
 }
 
 TEST(SchedulerAdapter, WhileDrainingTheBaseGoesOn) {

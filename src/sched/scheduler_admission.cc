@@ -10,11 +10,14 @@ namespace {
 // A request waits for a prefix that another is computing when it saves at least so many blocks; fewer are not worth a step's
 // delay.
 constexpr int32_t kWorthWaitingBlocks = 4;
+// Requests that wait for a place and have their adapters fetched meanwhile.
+constexpr int32_t kMostFetchedAhead = 16;
 
 }  // namespace
 
 Status Scheduler::check_fits(const Request& request) const {
-  const size_t most_prompt = static_cast<size_t>(config_.max_model_len) - 1;
+  const int32_t least_output = std::min(request.max_tokens, 1);
+  const auto most_prompt = static_cast<size_t>(config_.max_model_len - least_output);
   if (request.tokens.empty()) return invalid_argument("the prompt has no tokens; send at least one");
   if (request.activation_token < 0 || static_cast<size_t>(request.activation_token) > request.tokens.size()) {
     return invalid_argument("the adapter is activated at token {}, the prompt has {}", request.activation_token,
@@ -31,13 +34,14 @@ Status Scheduler::check_fits(const Request& request) const {
     return invalid_argument("the request mixes {} adapters, max_loras allows {} in one step; mix fewer or raise max_loras",
                             request.adapter_ids.size(), config_.max_loras);
   }
-  if (request.max_tokens < 1) return invalid_argument("max_tokens is {}, it must be at least 1", request.max_tokens);
+  if (request.max_tokens < 0) return invalid_argument("max_tokens is {}, it must be at least 0", request.max_tokens);
   if (request.tokens.size() > most_prompt) {
     return too_large("the prompt has {} tokens; with max_model_len = {} at most {} are possible; shorten it",
                      request.tokens.size(), config_.max_model_len, most_prompt);
   }
   // The last output is never fed back, so it needs no place in the cache.
-  const int64_t most_tokens = std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens, config_.max_model_len) - 1;
+  const int64_t most_tokens =
+      std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens, config_.max_model_len) - least_output;
   const int64_t blocks = cache_.most_blocks(most_tokens);
   if (blocks > cache_.block_count()) {
     return too_large(
@@ -59,10 +63,7 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
   }
   Request& r = *request;
   r.status = RequestStatus::kWaiting;
-  if (r.arrival == 0) {
-    r.arrival = next_arrival_++;
-    r.last_progress_step = step_;
-  }
+  note_arrival(r);
   r.prompt_count = r.token_count();
   r.max_length = static_cast<int32_t>(std::min<int64_t>(int64_t{r.prompt_count} + r.max_tokens, config_.max_model_len));
   r.tokens.reserve(r.max_length);
@@ -79,10 +80,19 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
 }
 
 void Scheduler::plan_waiting(StepPlan& plan) {
-  bool draining = false;  // the promoted request waits until adapters leave
+  if (gate_ != nullptr) gate_->begin_round();
+  refusals_.clear();
+  const bool draining = admit_waiting(plan);
+  count_overtaking();
+  if (gate_ != nullptr && !draining) prefetch_waiting();
+}
+
+// Whether somebody is waited for until adapters leave.
+bool Scheduler::admit_waiting(StepPlan& plan) {
+  bool draining = false;
   while (running_count() < config_.max_num_seqs && budget_left(plan) > 0) {
     Request* request = waiting_.next(step_);
-    if (request == nullptr) return;
+    if (request == nullptr) break;
     if (draining && !may_pass_drain(*request)) {
       request->deferred_step = step_;
       if (request->adapter_key != kBaseKey) request->share->deferred_step = step_;
@@ -92,14 +102,30 @@ void Scheduler::plan_waiting(StepPlan& plan) {
       case Admission::kAdmitted: break;
       case Admission::kDeferred: break;
       case Admission::kNoAdapterRoom:
-        if (!request->promoted) break;
+        if (!request->promoted && request->share->overtaken < config_.most_overtaking) break;
         draining = true;
         holders_wait_ = std::any_of(waiting_.requests().begin(), waiting_.requests().end(),
                                     [](const Request* other) { return other->holds_adapter; });
         ++stats_.adapter_drains;
         break;
-      case Admission::kNoRoom: return;  // nobody slips past: the first in the queue would starve
+      case Admission::kNoRoom: return draining;  // nobody slips past: the first in the queue would starve
     }
+  }
+  return draining;
+}
+
+// Who took adapters after somebody was refused his came later in the order.
+void Scheduler::count_overtaking() {
+  for (const Refusal& refusal : refusals_) refusal.share->overtaken += adapters_taken_ - refusal.taken_before;
+}
+
+// The next in the order, as long as each has room.
+void Scheduler::prefetch_waiting() {
+  for (int32_t i = 0; i < kMostFetchedAhead; ++i) {
+    Request* request = waiting_.take_candidate(step_);
+    if (request == nullptr) return;
+    const bool needs_none = request->adapter_key == kBaseKey || request->holds_adapter;
+    if (!needs_none && !gate_->prefetch(*request)) return;
   }
 }
 
@@ -125,6 +151,10 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   // Last of all: what is held from here on is held by a request that runs.
   if (const Admission adapter = try_adapter(request); adapter != Admission::kAdmitted) return adapter;
 
+  if (request.adapter_key != kBaseKey) {
+    ++adapters_taken_;
+    request.share->overtaken = 0;
+  }
   waiting_.remove(request);
   cache_.adopt_prefix(request.prefix_chain, match, request.block_tables);
   CHORAL_CHECK(cache_.grow(request.block_tables, cached_tokens, request.token_count()), "free KV blocks were miscounted");
@@ -174,7 +204,10 @@ bool Scheduler::may_pass_drain(const Request& request) const {
 Scheduler::Admission Scheduler::defer_adapter(Request& request, Admission why) {
   request.deferred_step = step_;
   // The others of this adapter would get the same answer; those that hold it are not concerned.
-  if (!request.holds_adapter) request.share->deferred_step = step_;
+  if (!request.holds_adapter) {
+    request.share->deferred_step = step_;
+    refusals_.push_back({request.share, adapters_taken_});
+  }
   ++stats_.adapter_waits;
   return why;
 }

@@ -54,6 +54,8 @@ class HalfResidency : public AdapterGate {
     ++asked_;
     return request.adapter_key.value() % 2 == 1 ? Residency::kResident : Residency::kNoRoom;
   }
+  void begin_round() override {}
+  bool prefetch(Request&) override { return false; }
   void release(Request&) override {}
   int asked() const { return asked_; }
 

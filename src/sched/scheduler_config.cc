@@ -21,6 +21,7 @@ Status validate(const SchedulerConfig& config) {
   CHORAL_RETURN_IF_ERROR(in_range("max_waiting", config.max_waiting, 1, kMostWaiting));
   CHORAL_RETURN_IF_ERROR(in_range("max_prefill_chunk", config.max_prefill_chunk, 0, kMostTokens));
   CHORAL_RETURN_IF_ERROR(in_range("promote_after_steps", config.promote_after_steps, 1, kMostTokens));
+  CHORAL_RETURN_IF_ERROR(in_range("most_overtaking", config.most_overtaking, 0, kMostTokens));
   CHORAL_RETURN_IF_ERROR(in_range("max_loras", config.max_loras, 0, kMostSeqs));
   CHORAL_RETURN_IF_ERROR(in_range("watermark_blocks", config.watermark_blocks, -1, kMostTokens));
   if (config.max_num_batched_tokens < config.max_num_seqs) {

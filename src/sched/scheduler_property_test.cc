@@ -247,10 +247,10 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   }
 
   // From here on nobody comes: everybody ends within a bound. Each step computes a token of the most urgent one, and a preempted
-  // request recomputes at most what it had; or everybody waits for a load: of a request's own adapters, and once more when
-  // another's promotion took its room.
+  // request recomputes at most what it had; or everybody waits for loads: of what was fetched ahead, of a request's own adapters,
+  // and once more when one before it took their room.
   int64_t bound = 1;
-  for (const auto& [id, request] : live) bound += int64_t{request->max_length} * (request->max_length + 1) + 12;
+  for (const auto& [id, request] : live) bound += int64_t{request->max_length} * (request->max_length + 1) + 20;
   for (; scheduler.has_work(); --bound) {
     RC_ASSERT(bound > 0);
     scheduler.schedule(engine.plan);

@@ -54,7 +54,8 @@ TEST(SchedulerAdd, RefusesWhatCanNeverRun) {
     return status;
   };
   EXPECT_EQ(refusal({}, 1).code(), Code::kInvalidArgument);
-  EXPECT_EQ(refusal(prompt(3), 0).code(), Code::kInvalidArgument);
+  EXPECT_EQ(refusal(prompt(3), -1).code(), Code::kInvalidArgument);
+  EXPECT_THAT(refusal(prompt(65), 0).message(), HasSubstr("at most 64")) << "of a prompt alone";
   const Status too_long = refusal(prompt(64), 1);
   EXPECT_EQ(too_long.code(), Code::kTooLarge);
   EXPECT_THAT(too_long.message(), HasSubstr("64 tokens"));

@@ -28,10 +28,10 @@ class SimulatedEngine {
         pool_(pool),
         kv_(static_cast<size_t>(pool.blocks) * static_cast<size_t>(pool.block_tokens)) {}
 
-  // As the engine takes a request in: what it needs is fetched ahead. On error it is left as it was.
+  // As the engine takes a request in. On error it is left as it was.
   Status add(std::unique_ptr<Request>&& request) {
     const Request& r = *request;
-    if (residency_ != nullptr) residency_->arrive(r, true);
+    if (residency_ != nullptr) residency_->arrive(r);
     const Status status = scheduler.add(std::move(request));
     if (!status.ok() && residency_ != nullptr) residency_->leave(r);
     return status;

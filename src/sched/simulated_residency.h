@@ -29,18 +29,26 @@ class SimulatedResidency : public AdapterGate {
         upload_steps_(upload_steps) {}
 
   // As the engine does it when a request comes; one that was never announced is when it first asks.
-  void arrive(const Request& request, bool prefetch) {
+  void arrive(const Request& request) {
     if (request.adapter_key == kBaseKey || !waiting_.insert(&request).second) return;
     for (const AdapterId adapter : request.adapter_ids) {
       if (known_.insert(adapter).second) memory_.add(adapter, size_of(adapter));
     }
     memory_.join(request.adapter_key, request.adapter_ids);
-    if (prefetch) memory_.prefetch(request.adapter_key);
-    start_loads();
   }
   // The request has ended, or was refused.
   void leave(const Request& request) {
     if (waiting_.erase(&request) == 1) memory_.leave(request.adapter_key);
+  }
+
+  void begin_round() override { memory_.begin_round(); }
+
+  bool prefetch(Request& request) override {
+    arrive(request);
+    if (has_failed(request)) return true;
+    const bool had_room = memory_.prefetch(request.adapter_key);
+    start_loads();
+    return had_room;
   }
 
   Residency acquire(Request& request) override {
@@ -49,7 +57,7 @@ class SimulatedResidency : public AdapterGate {
     if (holders_.contains(&request)) fault_ = "a request that holds asked again";
     if (absent_.contains(key)) fault_ = fmt::format("asked twice in a step for the absent adapters {}", key.value());
     if (request.finished()) fault_ = "a finished request asked";
-    arrive(request, false);
+    arrive(request);
     Residency answer = ask(request);
     if (answer == Residency::kLoading && load_steps_ == 0) answer = ask(request);
     if (answer == Residency::kLoading || answer == Residency::kNoRoom) absent_.insert(key);
@@ -88,11 +96,14 @@ class SimulatedResidency : public AdapterGate {
  private:
   int64_t size_of(AdapterId adapter) const { return sizes_.contains(adapter) ? sizes_.at(adapter) : 1; }
 
+  bool has_failed(const Request& request) const {
+    return std::any_of(request.adapter_ids.begin(), request.adapter_ids.end(),
+                       [this](AdapterId adapter) { return failed_.contains(adapter); });
+  }
+
   Residency ask(const Request& request) {
-    for (const AdapterId adapter : request.adapter_ids) {
-      if (failed_.contains(adapter)) return Residency::kFailed;
-    }
-    const Residency answer = memory_.acquire(request.adapter_key, request.promoted);
+    if (has_failed(request)) return Residency::kFailed;
+    const Residency answer = memory_.acquire(request.adapter_key);
     start_loads();
     if (answer != Residency::kResident) return answer;
     if (!device_has_room(request.adapter_key)) {
@@ -100,7 +111,7 @@ class SimulatedResidency : public AdapterGate {
       return Residency::kNoRoom;
     }
     if (on_device_.emplace(request.adapter_key, upload_steps_).first->second == 0) return answer;
-    memory_.hand_back_claimed(request.adapter_key);
+    memory_.hand_back(request.adapter_key);
     return Residency::kLoading;
   }
 

@@ -74,6 +74,12 @@ Request* WaitingQueue::next(uint64_t step) {
   return nullptr;
 }
 
+Request* WaitingQueue::take_candidate(uint64_t step) {
+  Request* request = next(step);
+  if (request != nullptr) pop_candidate();
+  return request;
+}
+
 int32_t WaitingQueue::deferred_count(uint64_t step) const {
   return static_cast<int32_t>(
       std::count_if(requests_.begin(), requests_.end(), [step](const Request* request) { return is_deferred(*request, step); }));

@@ -32,6 +32,8 @@ class WaitingQueue {
   // The one to admit next, except those deferred in this step (themselves, or their adapter unless they hold it); nullptr when
   // there is none. Between two calls for one step the accounts may only grow.
   Request* next(uint64_t step);
+  // The same, and takes it out: of this step it is not asked for again. Once this is called, next() is not, in this step.
+  Request* take_candidate(uint64_t step);
   int32_t deferred_count(uint64_t step) const;
   // The one that is longest without progress.
   Request* longest_waiting() const;

@@ -1,6 +1,9 @@
 #include "serve/error_body.h"
 
+#include <array>
+
 #include "base/utf8.h"
+#include "engine/prompt_length.h"
 
 namespace choral::serve {
 
@@ -48,7 +51,23 @@ void append_json_string(std::string& out, std::string_view text) {
   out += '"';
 }
 
-std::string error_body(const ApiError& error) {
+std::string error_reason(const ApiError& error) {
+  constexpr size_t kMostBytes = 200;
+  // What stands behind these may be the client's: the value in place of a number, the text that is no JSON, what a template says
+  // of a message, a schema.
+  constexpr std::array<std::string_view, 5> kBeforeValues{", not ", "; last read", " double holds",
+                                                          "chat template:", "structured_output:"};
+  std::string_view message = error.message;
+  for (const auto mark : kBeforeValues) {
+    const size_t at = message.find(mark);
+    if (at != message.npos) message = message.substr(0, mark.ends_with(':') ? at + mark.size() - 1 : at);
+  }
+  return fmt::format("{}: {}", error.code, message.substr(0, kMostBytes));
+}
+
+namespace {
+
+std::string error_json(const ApiError& error, std::string_view more) {
   const auto append_or_null = [](std::string& out, std::string_view text) {
     if (text.empty()) {
       out += "null";
@@ -64,11 +83,10 @@ std::string error_body(const ApiError& error) {
   append_or_null(out, error.param);
   out += R"(,"code":)";
   append_or_null(out, error.code);
+  out += more;
   out += "}}";
   return out;
 }
-
-namespace {
 
 // What is wrong with a request is 400 to OpenAI's clients, whichever way it is wrong.
 int answer_status(Code code) {
@@ -89,8 +107,12 @@ ApiError adapter_error(ApiError error) {
   return error;
 }
 
+std::string error_body(const ApiError& error) { return error_json(error, ""); }
+std::string error_event(const ApiError& error) { return error_json(error, fmt::format(R"(,"status":{})", error.status)); }
+
 ApiError api_error(const Status& status, std::string_view param) {
-  return {answer_status(status.code()), status.message(), std::string(code_name(status.code())), std::string(param)};
+  const std::string_view code = engine::is_prompt_too_long(status) ? "context_length_exceeded" : code_name(status.code());
+  return {answer_status(status.code()), status.message(), std::string(code), std::string(param)};
 }
 
 }  // namespace choral::serve

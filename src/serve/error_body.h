@@ -23,8 +23,14 @@ std::string_view error_type(int http_status);
 
 // Valid JSON for any bytes: what is no UTF-8 is written as U+FFFD.
 std::string error_body(const ApiError& error);
+// The same as the last event of a stream, whose head said 200: with `status` in it.
+std::string error_event(const ApiError& error);
 
-// The code is Status's, by name.
+// For a log, which never says what was asked: the code and the beginning of the message, up to where it may quote a value. Not
+// made safe for a terminal.
+std::string error_reason(const ApiError& error);
+
+// The code is Status's, by name; OpenAI's where a prompt is too long.
 ApiError api_error(const Status& status, std::string_view param = {});
 
 // Of a request that is right, but for which an adapter's files are not: 424 in place of what says that the request is wrong.

@@ -41,24 +41,33 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
                          .admin_keys = std::move(options.admin_keys),
                          .key_limit = rate_limit(options.key_share),
                          .adapter_limit = rate_limit(options.adapter_share),
-                         .is_loopback = is_loopback(options.http)};
+                         .is_loopback = is_loopback(options.http),
+                         .has_proxies = !options.http.trusted_proxies.empty(),
+                         .shares_prefixes = options.share_prefixes};
   CHORAL_TRY(service.allowed_hosts, AllowedHosts::make(std::move(options.allowed_hosts), service.is_loopback));
   if (!options.tool_call_parser.empty()) {
     CHORAL_TRY(service.tool_format, tool_format_named(options.tool_call_parser));
   }
   CHORAL_TRY(server->service_, Service::make(std::move(service)));
   Service* const s = server->service_.get();
-  const auto told = [s, log = options.access_log](const AnsweredRequest& answered) {
+  const auto told = [s, log = options.access_log](AnsweredRequest answered) {
     s->note_answer(route_of(answered.request), answered.status);
-    if (log != AccessLog::kOff) say("{}\n", access_line(log, answered));
+    if (log == AccessLog::kOff) return;
+    if (const auto holder = s->key_holder(answered.request)) answered.key = holder->name;
+    say("{}\n", access_line(log, answered));
   };
-  CHORAL_TRY(server->http_,
-             HttpServer::start(
-                 std::move(options.http),
-                 [s, told](std::shared_ptr<HttpExchange> exchange) { route(*s, observed(std::move(exchange), told)); },
-                 [s](const HttpRequest& head) { return check_access(*s, head); },
-                 // Refused before it was a request; how long that took nobody knows.
-                 [told](const HttpRequest& known, int status) { told({.request = known, .status = status}); }));
+  CHORAL_TRY(
+      server->http_,
+      HttpServer::start(
+          std::move(options.http),
+          [s, told](std::shared_ptr<HttpExchange> exchange) {
+            route(*s, std::make_shared<ObservedExchange>(std::move(exchange), told));
+          },
+          [s](const HttpRequest& head) { return check_access(*s, head); },
+          // Refused before it was a request; how long that took nobody knows.
+          [told](const HttpRequest& known, const HttpResponse& refusal) {
+            told({.request = known, .status = refusal.status, .begin_unix_s = unix_s(), .notes = {.reason = refusal.reason}});
+          }));
   return server;
 }
 

@@ -34,6 +34,7 @@ struct ServerOptions {
   std::vector<std::string> allowed_hosts;  // names that requests may use (http/allowed_hosts.h)
   std::vector<std::string> admin_keys;     // who may change adapters; none: whoever is on this machine
   FairShare key_share, adapter_share;
+  bool share_prefixes = false;   // keys find each other's prompts in the prefix cache
   std::string tool_call_parser;  // how the model writes tool calls; empty: as its chat template says
   AccessLog access_log = AccessLog::kText;
 };

@@ -19,6 +19,29 @@ Result<jinja::Value> read_input(std::string_view name, std::string_view json, co
   return jinja::read_json(json, limits).while_(name);
 }
 
+// Hugging Face's mark at the end of the text that is to go on; some templates know it.
+constexpr std::string_view kMark = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+Result<jinja::Value> marked(const jinja::Value& messages, const jinja::RenderLimits& limits) {
+  jinja::Values items = messages.items();
+  const jinja::Value* const content = items.empty() ? nullptr : items.back().dict().find("content");
+  if (content == nullptr || !content->is_string())
+    return invalid_argument("continue_final_message: the last message has no text that an answer could go on with");
+  jinja::Dict last = items.back().dict();
+  last.set(jinja::Value::text("content"), jinja::Value::text(content->str() + std::string(kMark)));
+  CHORAL_TRY(items.back(), jinja::make_dict(std::move(last), limits));
+  return jinja::make_list(std::move(items), limits);
+}
+
+// A template that cut the space behind the mark cuts the text's own too.
+Result<std::string> before_mark(std::string prompt) {
+  const size_t at = prompt.rfind(kMark.substr(0, kMark.size() - 1));
+  if (at == prompt.npos) return invalid_argument("continue_final_message: the template does not show the last message's text");
+  const bool keeps_space = prompt.compare(at, kMark.size(), kMark) == 0;
+  prompt.resize(at);
+  return keeps_space ? std::move(prompt) : std::string(jinja::strip(prompt, false, true));
+}
+
 }  // namespace
 
 std::string chat_messages_json(std::span<const ChatMessage> messages) {
@@ -52,6 +75,9 @@ Result<std::string> ChatTemplate::apply(const ChatInput& input, ChatTemplateErro
     if (!message.is_dict())
       return invalid_argument("every chat message must be a JSON object, got {}", jinja::type_name(message));
   }
+  if (input.continue_final_message) {
+    CHORAL_TRY(messages, marked(messages, limits));
+  }
   CHORAL_TRY(jinja::Value tools, read_input("chat tools", input.tools_json, limits));
   if (!tools.is_none() && !tools.is_list())
     return invalid_argument("chat tools must be a JSON array, got {}", jinja::type_name(tools));
@@ -80,6 +106,7 @@ Result<std::string> ChatTemplate::apply(const ChatInput& input, ChatTemplateErro
   jinja::RenderFailure failure;
   Result<std::string> prompt = compiled_->render(std::move(variables), input.now_unix_s, &failure);
   if (!prompt.ok() && error != nullptr) *error = {std::move(failure.text), failure.line, failure.raised};
+  if (prompt.ok() && input.continue_final_message) prompt = before_mark(*std::move(prompt));
   return std::move(prompt).while_("chat template");
 }
 

@@ -33,7 +33,8 @@ struct ChatInput {
   std::string_view kwargs_json;                                    // an object of further variables, or empty
   std::map<std::string, std::string, std::less<>> special_tokens;  // bos_token, eos_token, …; kwargs win over them
   bool add_generation_prompt = true;
-  std::optional<int64_t> now_unix_s;  // for strftime_now, shown in UTC; without it the machine's local time
+  bool continue_final_message = false;  // the prompt ends within the last message, as far as its text goes
+  std::optional<int64_t> now_unix_s;    // for strftime_now, shown in UTC; without it the machine's local time
 };
 
 // What went wrong in the template, beside the Status: for callers that show the template's own words.

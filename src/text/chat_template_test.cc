@@ -31,6 +31,30 @@ Result<std::string> render(std::string source, std::string_view messages = "[]",
   return chat.apply(input);
 }
 
+// As Hugging Face's apply_chat_template(continue_final_message=True).
+TEST(ChatTemplate, TheLastMessageMayGoOn) {
+  const auto rendered = [](std::string source, std::string_view messages) -> std::string {
+    const auto chat = ChatTemplate::parse(std::move(source));
+    EXPECT_TRUE(chat.ok());
+    ChatInput input;
+    input.messages_json = messages;
+    input.add_generation_prompt = false;
+    input.continue_final_message = true;
+    const auto prompt = chat->apply(input);
+    return prompt.ok() ? *prompt : "refused: " + prompt.status().message();
+  };
+  const std::string turns = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}";
+  const std::string trims = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>\n{% endfor %}";
+  constexpr std::string_view kChat = R"([{"role":"user","content":"Hi"},{"role":"assistant","content":"It is  "}])";
+  EXPECT_EQ(rendered(turns, kChat), "<user>Hi</>\n<assistant>It is  ");
+  EXPECT_EQ(rendered(trims, kChat), "<user>Hi</>\n<assistant>It is");
+  EXPECT_EQ(rendered(turns, R"([{"role":"user","content":"CONTINUE_FINAL_MESSAGE_TAG "}])"), "<user>CONTINUE_FINAL_MESSAGE_TAG ");
+  EXPECT_THAT(rendered("{{ messages[0].content }}", kChat), HasSubstr("does not show"));
+  for (const char* bad :
+       {"[]", R"([{"role":"user"}])", R"([{"role":"user","content":null}])", R"([{"role":"user","content":["x"]}])"})
+    EXPECT_THAT(rendered(turns, bad), HasSubstr("no text that an answer could go on with")) << bad;
+}
+
 // What Hugging Face renders for ten families of templates, byte for byte, and the words of their refusals.
 TEST(ChatTemplate, RendersTheGoldens) {
   const std::string folder = CHORAL_TEST_DATA "/text/chat/";

@@ -487,6 +487,7 @@ class CliTest(program.ProgramTest):
         for subject in ("CPU", "CPU level", "threads", "memory", "measured", "at most", "architecture", "chat template", "weights"):
             self.assertIn(subject, subjects)
         self.assertEqual(subjects["architecture"]["text"], "LlamaForCausalLM")
+        self.assertIn("does not show them", subjects["tools"]["text"])
         self.assertTrue(any("q4_0" in line for line in report["operators"]))
         level = os.environ.get("CHORAL_CPU_LEVEL")
         if level:

@@ -111,6 +111,17 @@ def write_adapter(folder, seed, rank=4, modules=("q_proj", "v_proj", "down_proj"
     return folder
 
 
+def add_own_tokens(folder, *texts, seed=9):
+    """Gives the adapter in `folder` a token for each of the texts, behind the base's, with its rows."""
+    folder = pathlib.Path(folder)
+    source = random.Random(seed)
+    write_safetensors(folder / "new_embeddings.safetensors", {name: (len(texts), HIDDEN) for name in ("input_embeddings", "output_embeddings")},
+                      lambda name, shape, count: [source.uniform(-0.3, 0.3) for _ in range(count)])
+    (folder / "tokenizer_config.json").write_text(json.dumps(
+        {"added_tokens_decoder": {str(VOCABULARY + i): {"content": text, "special": False} for i, text in enumerate(texts)}}))
+    return folder
+
+
 def write_gguf_adapter(path, folder, rows_of_head=HEAD_DIM):
     """The adapter in `folder` as llama.cpp's converter writes it: its names, and each head's rows of q's and k's B side by side in
     pairs (j, j + half)."""

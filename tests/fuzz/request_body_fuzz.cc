@@ -27,8 +27,11 @@ constexpr size_t kMaxWords = 2000;  // of an error
 void check_notes(const Status& status, const BodyNotes& notes) {
   CHORAL_CHECK(status.message().size() < kMaxWords, "an error quotes a whole body");
   CHORAL_CHECK(notes.param.size() < kMaxWords, "an error names a whole body");
-  CHORAL_CHECK(notes.unknown.size() <= 16, "every field of a body is noted");
-  for (const auto& name : notes.unknown) CHORAL_CHECK(name.size() < kMaxWords, "a note quotes a whole name");
+  CHORAL_CHECK(notes.warnings.size() <= 16, "every field of a body is noted");
+  for (const auto& warning : notes.warnings) {
+    CHORAL_CHECK(warning.size() < kMaxWords, "a note quotes a whole name");
+    for (const char c : warning) CHORAL_CHECK(c >= ' ' && c <= '~', "a note goes into a header");
+  }
 }
 
 bool is_json(std::string_view text, bool (simdjson::dom::element::*is_kind)() const) {

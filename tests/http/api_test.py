@@ -77,6 +77,43 @@ class CompletionsTest(unittest.TestCase):
         alone = SERVER.post("/v1/completions", prompt="Hello", echo=True, max_tokens=0)
         self.assertEqual((alone["choices"][0]["text"], alone["usage"]["completion_tokens"]), ("Hello", 0))
 
+    def test_what_is_asked_of_the_prompt_comes_whole_and_in_streams(self):
+        body = {"prompt": ["Hello", [72, 105]], "n": 2, "max_tokens": 3, "seed": 1, "logprobs": 1, "prompt_logprobs": 2, "return_token_ids": True}
+        ids = [[72, 101, 108, 108, 111], [72, 105]]
+        for echo in (False, True):
+            whole = SERVER.post("/v1/completions", echo=echo, **body)["choices"]
+            chunks = SERVER.stream("/v1/completions", echo=echo, **body)
+            for choice in whole:
+                prompt = ids[choice["index"] // 2]
+                self.assertEqual(choice["prompt_token_ids"], prompt)
+                self.assertEqual(len(choice["prompt_logprobs"]), len(prompt))
+                parts = [c for chunk in chunks for c in chunk["choices"] if c["index"] == choice["index"]]
+                self.assertEqual([p["prompt_token_ids"] for p in parts if "prompt_token_ids" in p], [prompt])
+                self.assertIn("prompt_token_ids", parts[0])
+                told = [p["prompt_logprobs"] for p in parts if "prompt_logprobs" in p]
+                self.assertEqual(told, [choice["prompt_logprobs"]] if choice["index"] % 2 == 0 else [], "once a prompt")
+                for position, token in zip(choice["prompt_logprobs"][1:], prompt[1:]):
+                    ranks = sorted(entry["rank"] for entry in position.values())
+                    self.assertEqual(ranks[:2], [1, 2])
+                    self.assertGreaterEqual(position[str(token)]["rank"], 1)
+                    self.assertEqual(len(position), 2 if position[str(token)]["rank"] <= 2 else 3)
+
+    def test_the_drawn_token_stands_among_those_that_are_named(self):
+        chat = SERVER.post("/v1/chat/completions", messages=CHAT, logprobs=True, logprob_token_ids=[65, 66], **GREEDY)
+        for entry in chat["choices"][0]["logprobs"]["content"]:
+            tokens = [t["token"] for t in entry["top_logprobs"]]
+            self.assertIn(entry["token"], tokens)
+            self.assertEqual([t for t in tokens if t != entry["token"]], [t for t in ("A", "B") if t != entry["token"]])
+
+    def test_seeds_and_shares_at_their_edges(self):
+        body = {"prompt": "Hello", "max_tokens": 12, "temperature": 1.5}
+        texts = [SERVER.post("/v1/completions", seed=seed, **body)["choices"][0]["text"] for seed in (-5, -5, 2**64 - 5, 5)]
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual(texts[0], texts[2], "the same 64 bits")
+        self.assertNotEqual(texts[0], texts[3])
+        self.assertEqual(SERVER.post("/v1/completions", **{**body, "top_p": 0})["choices"][0]["text"],
+                         SERVER.post("/v1/completions", **{**body, "temperature": 0})["choices"][0]["text"])
+
     def test_the_best_of_several(self):
         body = {"prompt": "Hello", "seed": 3, "max_tokens": 6, "logprobs": 0}
         means = [sum(c["logprobs"]["token_logprobs"]) / 6 for c in SERVER.post("/v1/completions", n=4, **body)["choices"]]
@@ -119,6 +156,10 @@ class ChatTest(unittest.TestCase):
         self.assertEqual((message["role"], message["refusal"]), ("assistant", None))
         content = got["choices"][0]["logprobs"]["content"]
         self.assertEqual(len(content), 12)
+        self.assertIsNone(got["choices"][0]["logprobs"]["refusal"])
+        self.assertRegex(got["system_fingerprint"], "^fp_[0-9a-f]{10}$")
+        self.assertEqual(got["service_tier"], "default")
+        self.assertEqual(got["usage"]["completion_tokens_details"]["reasoning_tokens"], 0)
         self.assertTrue(all(len(entry["top_logprobs"]) == 2 for entry in content))
         self.assertEqual(bytes(b for entry in content for b in entry["bytes"]).decode("utf-8", "replace"), message["content"])
 
@@ -133,6 +174,40 @@ class ChatTest(unittest.TestCase):
         self.assertEqual([c["finish_reason"] for c in deltas if c["finish_reason"]], ["length"])
         self.assertEqual((chunks[-1]["choices"], chunks[-1]["usage"]), ([], whole["usage"]))
         self.assertTrue(all(chunk["usage"] for chunk in chunks))
+        self.assertEqual({chunk["system_fingerprint"] for chunk in chunks}, {whole["system_fingerprint"]})
+        self.assertEqual([chunk["usage"]["completion_tokens"] for chunk in chunks[:2]], [0, 1], "saying who speaks is no token")
+        quiet = SERVER.stream("/v1/chat/completions", messages=CHAT, stream_options={"continuous_usage_stats": True}, **GREEDY)
+        self.assertFalse(any("usage" in chunk for chunk in quiet), "include_usage asks for it")
+
+    def test_what_is_asked_of_the_prompt_comes_in_a_streams_first_chunk(self):
+        body = {"messages": CHAT, "prompt_logprobs": 1, "return_token_ids": True, "n": 2, **GREEDY}
+        whole = SERVER.post("/v1/chat/completions", **body)
+        first, *others = SERVER.stream("/v1/chat/completions", **body)
+        for key in ("prompt_token_ids", "prompt_logprobs"):
+            self.assertEqual(first[key], whole[key])
+            self.assertFalse(any(key in chunk for chunk in others), key)
+
+    def test_metadata_comes_back(self):
+        self.assertEqual(SERVER.post("/v1/chat/completions", messages=CHAT, metadata={"job": "7"}, **GREEDY)["metadata"], {"job": "7"})
+        self.assertNotIn("metadata", SERVER.post("/v1/chat/completions", messages=CHAT, **GREEDY))
+
+    def test_an_answer_goes_on_with_the_last_message(self):
+        begun = [*CHAT, {"role": "assistant", "content": "It is  "}]
+        def prompt(**fields):
+            return "".join(SERVER.post("/tokenize", messages=begun, return_token_strs=True, **fields)["token_strs"])
+        closed, opened = prompt(add_generation_prompt=False), prompt(continue_final_message=True)
+        self.assertTrue(closed.startswith(opened) and len(closed) > len(opened), (closed, opened))
+        self.assertEqual(opened, prompt(continue_final_message=True, add_generation_prompt=False))
+        used = SERVER.post("/v1/chat/completions", messages=begun, continue_final_message=True, **GREEDY)["usage"]["prompt_tokens"]
+        self.assertEqual(used, SERVER.post("/tokenize", messages=begun, continue_final_message=True)["count"])
+
+    def test_a_stream_ends_with_the_adapters_that_its_head_tells(self):
+        for path, body in (("/v1/chat/completions", {"messages": CHAT}), ("/v1/completions", {"prompt": "x"})):
+            _, headers, _ = SERVER.call("POST", path, {"model": "one", **body, **GREEDY})
+            last = SERVER.stream(path, model="one", **body, **GREEDY)[-1]
+            told = "; ".join("{name}; generation={generation}; digest={digest}".format(**a) for a in last["adapters"])
+            self.assertEqual(told, headers["X-Choral-Adapter"])
+            self.assertNotIn("adapters", SERVER.stream(path, **body, **GREEDY)[-1])
 
     def test_messages_come_in_many_forms(self):
         plain = SERVER.post("/v1/chat/completions", messages=CHAT, **GREEDY)["choices"][0]["message"]["content"]
@@ -169,13 +244,17 @@ class ErrorsTest(unittest.TestCase):
         self.refusal(400, chat, {"messages": CHAT, "temperature": "hot"}, param="temperature")
         self.refusal(400, chat, {"messages": CHAT, "top_logprobs": 2}, param="top_logprobs", says=["logprobs"])
         self.refusal(400, chat, {"messages": CHAT, "stream_options": {"include_usage": True}}, param="stream_options")
-        self.refusal(400, chat, {"messages": CHAT, "functions": []}, param="functions", says=["tools"])
+        self.refusal(400, chat, {"messages": CHAT, "functions": [{}]}, param="functions", says=["tools"])
+        self.refusal(400, chat, {"messages": CHAT, "modalities": ["text", "audio"]}, param="modalities")
+        self.refusal(400, chat, {"messages": CHAT, "mirostat": 2}, param="mirostat", says=["leave it out or send 0"])
+        self.refusal(400, chat, {"messages": CHAT, "echo": True}, param="echo")
         self.refusal(400, chat, {"messages": CHAT, "n": 10**9})
         self.refusal(400, chat, {"messages": CHAT, "n": -1})
         self.refusal(400, chat, {"messages": CHAT, "stop": ["x"] * 100_000})
         self.refusal(400, chat, {"messages": CHAT, "logit_bias": {"99999999": 1}})
         self.refusal(400, plain, {"prompt": "x", "suffix": "y"}, param="suffix")
-        self.refusal(400, plain, {"prompt": "x" * 1000}, says=["maximum context length is 256 tokens"])
+        self.refusal(400, plain, {"prompt": "x" * 1000}, says=["maximum context length is 256 tokens"], code="context_length_exceeded")
+        self.refusal(400, chat, {"messages": [{"role": "user", "content": "x" * 5000}]}, code="context_length_exceeded")
         self.refusal(400, plain, {"prompt": [300]}, says=["300"])
         self.refusal(400, plain, "[" * 100_000)
         self.refusal(400, plain, b'{"prompt": "\xff\xfe"}')
@@ -200,8 +279,91 @@ class ErrorsTest(unittest.TestCase):
         self.refusal(405, "/v1/completions", None, method="GET")
         self.refusal(404, "/v1/../v1/models", None, method="GET")
 
-    def test_unknown_fields_are_ignored(self):
-        SERVER.post("/v1/completions", prompt="x", made_up=True, user="me", **GREEDY)
+    def test_unknown_fields_are_told(self):
+        warning = "the field 'temprature' is not known and has no effect; did you mean 'temperature'?"
+        for path, body in (("/v1/completions", {"prompt": "x"}), ("/v1/chat/completions", {"messages": CHAT}),
+                           ("/v1/responses", {"input": "x", "max_output_tokens": 16}), ("/v1/completions", {"prompt": "x", "stream": True}),
+                           ("/v1/chat/completions", {"mesages": CHAT})):
+            _, headers, _ = SERVER.call("POST", path, {**body, "user": "me", "temprature": 0, "max_tokens": 3})
+            self.assertIn(warning, headers.get_all("X-Choral-Warnings"), path)
+        _, headers, _ = SERVER.call("POST", "/v1/chat/completions", {"mesages": CHAT})
+        self.assertIn("did you mean 'messages'?", headers["X-Choral-Warnings"])
+        _, headers, _ = SERVER.call("POST", "/v1/completions", {"prompt": "x", "user": "me", "mirostat": 0, "cache_prompt": True, **GREEDY})
+        self.assertIsNone(headers["X-Choral-Warnings"])
+        _, headers, _ = SERVER.call("POST", "/v1/completions", {"prompt": "x", "a\r\nX-Evil: 1": 1, "max_tokens": 1})
+        self.assertIsNone(headers["X-Evil"])
+        self.assertEqual("".join(SERVER.said).count(warning), 1, "logged once")
+
+
+class ResponsesTest(unittest.TestCase):
+    BODY = {"input": "Say something.", "max_output_tokens": 16, "temperature": 0}
+
+    def test_what_an_answer_says_of_itself(self):
+        said = {"prompt_cache_key": "k", "safety_identifier": "s", "metadata": {"a": "b"}, "top_logprobs": 2}
+        got = SERVER.post("/v1/responses", **self.BODY, **said)
+        self.assertTrue(got["id"].startswith("resp_") and got["output"][0]["id"].startswith("msg_"), got["id"])
+        self.assertLessEqual(said.items(), got.items())
+        self.assertEqual((got["service_tier"], got["background"], got["max_tool_calls"]), ("default", False, None))
+        self.assertIsNone(got["completed_at"], "it is incomplete")
+        ended = SERVER.post("/v1/responses", input="x", stop=[""], structured_outputs={"choice": ["yes"]})
+        self.assertEqual(ended["status"], "completed")
+        self.assertGreaterEqual(ended["completed_at"], ended["created_at"])
+
+    def test_logprobs_come_where_they_are_included(self):
+        body = {**self.BODY, "include": ["message.output_text.logprobs"], "top_logprobs": 2}
+        part = SERVER.post("/v1/responses", **body)["output"][0]["content"][0]
+        self.assertEqual(len(part["logprobs"]), 16)
+        self.assertTrue(all(len(entry["top_logprobs"]) == 2 for entry in part["logprobs"]))
+        self.assertEqual(SERVER.post("/v1/responses", **self.BODY)["output"][0]["content"][0]["logprobs"], [])
+
+    def test_tools_are_chosen_in_the_form_of_this_api(self):
+        tools = [{"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}} for name in ("f", "g")]
+        choice = {"type": "function", "name": "g"}
+        got = SERVER.post("/v1/responses", **{**self.BODY, "max_output_tokens": 40}, tools=tools, tool_choice=choice, logit_bias={"125": 90})
+        self.assertEqual(got["tool_choice"], choice)
+        self.assertEqual([item["name"] for item in got["output"] if item["type"] == "function_call"], ["g"], got["output"])
+
+
+class ToolsTest(unittest.TestCase):
+    """Of models whose chat template shows no tools."""
+    BODY = {"messages": CHAT, "tools": [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}],
+            "max_tokens": 2, "return_token_ids": True}
+
+    def serve(self, template, *flags):
+        files = served.Files(context=2048)
+        self.addCleanup(files.temp.cleanup)
+        (files.folder / "template.jinja").write_text(template)
+        server = served.Server(files.model, "--chat-template", files.folder / "template.jinja", *flags)
+        self.addCleanup(server.stop)
+        return server
+
+    def prompt(self, server, **fields):
+        return server.post("/detokenize", tokens=server.post("/v1/chat/completions", **self.BODY, **fields)["prompt_token_ids"])["prompt"]
+
+    def test_a_family_that_is_known_is_told_of_them(self):
+        server = self.serve("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}")
+        prompt = self.prompt(server)
+        self.assertIn('"name":"look_up"', prompt)
+        self.assertIn("<tool_call>", prompt)
+        self.assertNotIn("look_up", self.prompt(server, tool_choice="none"))
+        self.assertIn("the chat template does not show tools", "".join(server.said))
+
+    def test_one_that_is_not_known_is_an_error_that_says_so(self):
+        template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+        status, _, answer = self.serve(template).call("POST", "/v1/chat/completions", self.BODY)
+        self.assertEqual((status, answer["error"]["param"]), (400, "tools"), answer)
+        self.assertIn("--tool-call-parser", answer["error"]["message"])
+        self.assertIn("look_up", self.prompt(self.serve(template, "--tool-call-parser", "json")))
+
+
+class EmbeddingsTest(unittest.TestCase):
+    def test_a_text_may_take_the_whole_context(self):
+        whole = SERVER.post("/v1/embeddings", input=[7] * 256)
+        self.assertEqual(whole["usage"]["prompt_tokens"], 256)
+        cut = SERVER.post("/v1/embeddings", input=[7] * 300, truncate_prompt_tokens=-1)
+        self.assertEqual(cut["usage"]["prompt_tokens"], 256)
+        self.assertEqual(cut["data"], whole["data"])
+        self.assertEqual(SERVER.call("POST", "/v1/embeddings", {"input": [7] * 257})[2]["error"]["code"], "context_length_exceeded")
 
 
 class OthersTest(unittest.TestCase):
@@ -212,6 +374,16 @@ class OthersTest(unittest.TestCase):
         self.assertEqual([m["parent"] for m in models["data"]], [None, "tiny", "tiny"])
         self.assertEqual(SERVER.call("GET", "/v1/models/one")[2]["id"], "one")
         self.assertNotIn(str(FILES.folder), json.dumps(models))
+
+    def test_texts_are_tokenised_up_to_eight_contexts(self):
+        most = 8 * served.tiny_model.CONTEXT
+        self.assertEqual(SERVER.post("/tokenize", prompt="x" * most)["count"], most)
+        status, _, answer = SERVER.call("POST", "/tokenize", {"prompt": "x" * (most + 1)})
+        self.assertEqual((status, answer["error"]["code"], answer["error"]["param"]), (400, "too_large", "prompt"))
+        self.assertIn(f"at most {most}", answer["error"]["message"])
+        self.assertEqual(SERVER.call("POST", "/tokenize", {"messages": [{"role": "user", "content": "x" * most}]})[0], 400)
+        self.assertEqual(SERVER.post("/detokenize", tokens=[97] * most)["prompt"], "a" * most)
+        self.assertEqual(SERVER.call("POST", "/detokenize", {"tokens": [97] * (most + 1)})[0], 400)
 
     def test_tokenize_and_back(self):
         got = SERVER.post("/tokenize", prompt="Hello", return_token_strs=True)
@@ -228,7 +400,7 @@ class OthersTest(unittest.TestCase):
         for stream in (True, False):
             with socket.create_connection(("127.0.0.1", SERVER.port), timeout=served.LONG) as client:
                 body = json.dumps({"prompt": "x", "max_tokens": 200, "ignore_eos": True, "stream": stream, "n": 64}).encode()
-                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 if stream:
                     client.recv(1000)
             # Another request is answered while what was left would have computed for long.

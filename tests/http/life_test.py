@@ -26,7 +26,7 @@ class LifeTest(unittest.TestCase):
     def open_stream(self, server, **body):
         """A connection whose answer has begun."""
         connection = server.connection()
-        connection.request("POST", "/v1/completions", body=json.dumps({**ENDLESS, "stream": True, **body}))
+        connection.request("POST", "/v1/completions", body=json.dumps({**ENDLESS, "stream": True, **body}), headers=served.JSON)
         answer = connection.getresponse()
         self.assertEqual(answer.status, 200)
         answer.readline()
@@ -120,7 +120,7 @@ class LifeTest(unittest.TestCase):
         for stream in (True, False, True, False, True, False):
             with socket.create_connection(("127.0.0.1", server.port), timeout=served.LONG) as client:
                 body = json.dumps({**ENDLESS, "stream": stream, "n": 4}).encode()
-                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 if stream:
                     client.recv(100)
         answers = []

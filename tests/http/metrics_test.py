@@ -91,6 +91,7 @@ class MetricsTest(unittest.TestCase):
 
         self.assertEqual(grown("vllm:request_success_total", finished_reason="length"), 8)
         self.assertEqual(grown("vllm:generation_tokens_total"), 24)
+        self.assertEqual(grown("vllm:iteration_tokens_total_sum"), grown("vllm:prompt_tokens_total") + 24)
         self.assertEqual(grown("choral:adapter_requests_total", adapter="one"), 4)
         self.assertEqual(grown("vllm:time_to_first_token_seconds_count"), 8)
         self.assertEqual(grown("choral:http_requests_total", route="/v1/completions", code="200"), 4)

@@ -16,6 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import tiny_model  # noqa: E402
 
 CHORAL = ""  # set by the test's main
+JSON = {"Content-Type": "application/json"}  # the header that bodies need
 LONG = 120  # seconds that nothing here takes on any machine
 
 
@@ -77,7 +78,7 @@ class Server:
         """The status, the headers and the body: JSON where it is that."""
         with contextlib.closing(self.connection()) as connection:
             data = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
-            connection.request(method, path, body=data, headers={"Content-Type": "application/json", **(headers or {})})
+            connection.request(method, path, body=data, headers={**JSON, **(headers or {})})
             answer = connection.getresponse()
             text = answer.read().decode("utf-8", "replace")
             kind = answer.headers.get("Content-Type", "")
@@ -92,7 +93,7 @@ class Server:
     def stream(self, path, **body):
         """The data of each event; the last one must be [DONE]."""
         with contextlib.closing(self.connection()) as connection:
-            connection.request("POST", path, body=json.dumps({**body, "stream": True}), headers={"Content-Type": "application/json"})
+            connection.request("POST", path, body=json.dumps({**body, "stream": True}), headers=JSON)
             answer = connection.getresponse()
             text = answer.read().decode()
             if answer.status != 200:

@@ -84,6 +84,18 @@ class ParsedAnswersTest(unittest.TestCase):
         for answer in asyncio.run(ask()):
             self.assertIsInstance(answer.choices[0].message.parsed, Place)
 
+    def test_forms_of_other_servers(self):
+        def text(**form):
+            answer = client().completions.create(model="one", prompt="x", max_tokens=200, seed=1, extra_body=form)
+            self.assertEqual(answer.choices[0].finish_reason, "stop")
+            return answer.choices[0].text
+        self.assertIn(text(grammar='root ::= "ab" | "cd"'), ("ab", "cd"))
+        self.assertIn(text(ebnf='root ::= "ab" | "cd"'), ("ab", "cd"))
+        self.assertRegex(text(regex="[ab]{3}"), "^[ab]{3}$")
+        schema = Now.model_json_schema()
+        for form in ({"json_schema": schema}, {"response_format": {"type": "json_object", "schema": schema}}):
+            Now.model_validate_json(text(**form), strict=True)
+
     def test_responses(self):
         answer = client().responses.parse(model="one", input="A city.", text_format=Weather, max_output_tokens=1000)
         self.assertIsInstance(answer.output_parsed, Weather)

@@ -31,15 +31,12 @@ std::shared_ptr<AdapterContent> AdapterContents::add(const lora::PackedAdapter& 
   return content;
 }
 
-void AdapterContents::review(FunctionRef<void(const AdapterContent&)> seen) {
-  std::erase_if(contents_, [&](auto& entry) {
-    AdapterContent& content = *entry.second;
-    std::erase_if(content.versions, [](const auto& version) { return version.expired(); });
-    seen(content);
-    if (!content.versions.empty()) return false;
-    by_digest_.erase(content.digest);
-    return true;
-  });
+bool AdapterContents::review(AdapterContent& content) {
+  std::erase_if(content.versions, [](const auto& version) { return version.expired(); });
+  if (!content.versions.empty()) return true;
+  by_digest_.erase(content.digest);
+  contents_.erase(content.id);
+  return false;
 }
 
 }  // namespace choral::engine

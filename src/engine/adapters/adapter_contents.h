@@ -1,13 +1,12 @@
 // What adapters' files hold. Equal contents are one, whatever names lead to them: known by digest when files were read, by id
-// from then on, whether the weights are in memory or not. A content ends with the last version that holds it, which review()
-// finds between two steps. Engine thread only.
+// from then on, whether the weights are in memory or not. A content ends with the last version that holds it, which says so
+// (VersionEnds); review() looks between two steps. Engine thread only.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <vector>
 
-#include "base/function_ref.h"
 #include "base/sha256.h"
 #include "engine/adapters/adapter_version.h"
 #include "lora/adapter_ids.h"
@@ -25,6 +24,11 @@ struct AdapterContent {
 
   std::shared_ptr<const lora::PackedAdapter> packed = nullptr;  // while it is in memory
   std::vector<std::weak_ptr<AdapterVersion>> versions = {};     // that hold it
+  const std::shared_ptr<ContentPlace> place = std::make_shared<ContentPlace>();
+
+  // VersionEnds' own.
+  bool is_told_of = false;
+  std::shared_ptr<AdapterContent> told_of_next = nullptr;
 
   // By one of its names.
   bool is_pinned() const;
@@ -38,8 +42,8 @@ class AdapterContents {
   AdapterContent& at(lora::AdapterId id) const { return *contents_.at(id); }
   size_t size() const { return contents_.size(); }
 
-  // When versions ended: shows `seen` each content, whose `versions` are those that live. One that has none is forgotten then.
-  void review(FunctionRef<void(const AdapterContent&)> seen);
+  // When versions of it ended: its `versions` are those that live. False: it has none, and is forgotten.
+  bool review(AdapterContent& content);
 
  private:
   std::map<lora::AdapterId, std::shared_ptr<AdapterContent>> contents_;

@@ -125,7 +125,7 @@ TEST_F(AdapterPinsTest, ALoadForARequestIsWaitedForToo) {
   hold(a, content(40));
   const AdapterId id = a->content->id;
   memory_.join(lora::AdapterKey{1}, {&id, 1});
-  EXPECT_EQ(memory_.acquire(lora::AdapterKey{1}, false), sched::Residency::kLoading);
+  EXPECT_EQ(memory_.acquire(lora::AdapterKey{1}), sched::Residency::kLoading);
   wish(a, true);
   settle();
   EXPECT_THAT(loads_, IsEmpty());

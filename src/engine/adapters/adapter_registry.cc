@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 
-#include "base/nearest_name.h"
 #include "engine/sampling_check.h"
 #include "lora/peft/adapter_name.h"
 
@@ -14,13 +12,6 @@ namespace {
 // Packed adapters that the engine thread did not take in yet may fill this share of the budget, and be one of each loader thread
 // beyond it.
 constexpr int64_t kHandoverShare = 4;
-constexpr size_t kMaxHints = 10'000;  // entries of the root looked at for a name like the unknown one
-
-Status unknown(std::string_view name, std::span<const std::string> known, std::string_view remedy) {
-  const auto near = nearest_name(name, known);
-  return not_found("no adapter is named '{}'{}; {}", name, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
-                   remedy);
-}
 
 }  // namespace
 
@@ -65,14 +56,19 @@ void AdapterRegistry::give(Answer& answer, Status status) {
 
 Status AdapterRegistry::check_generation(std::string_view name, int expected) const {
   const auto found = names_.find(name);
-  const int generation = found == names_.end() ? 0 : found->second.version->info.generation;
+  const int generation = found == names_.end() ? 0 : found->second.version->info->get(&AdapterInfo::generation);
   if (generation == expected) return {};
   return already_exists("adapter '{}' is at generation {}, not {}", name, generation, expected);
 }
 
+bool AdapterRegistry::is_taken(std::string_view name) const {
+  const auto found = names_.find(name);
+  return found != names_.end() && !found->second.failed;
+}
+
 Status AdapterRegistry::may_take(std::string_view name, bool replace, std::optional<int> expected_generation) const {
   if (expected_generation) return check_generation(name, *expected_generation);
-  if (replace || !names_.contains(name)) return {};
+  if (replace || !is_taken(name)) return {};
   return already_exists("adapter '{}' is loaded; unload it first or ask to replace it", name);
 }
 
@@ -97,19 +93,19 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace, std::optiona
   Name gone{.version = version};                                    // the older one, or the new one that finds its name taken
   Status free = may_take(spec.name, replace, expected_generation);  // others may have loaded it meanwhile
   if (free.ok()) {
-    const std::string digest = version->info.digest;
+    const std::string digest = version->digest;
     lock.unlock();
     if (spec.last_generation > 0) counted_.go_on_from(spec.name, spec.last_generation, spec.last_digest);
     const auto generation = generations().number_of(spec.name, digest);
     lock.lock();
     free = generation.status();
-    version->info.generation = generation.ok() ? *generation : 0;
+    if (generation.ok()) version->info->change([&](AdapterInfo& info) { info.generation = *generation; });
   }
   if (free.ok()) {
     Name& name = names_[spec.name];
     if (name.from_root) --root_names_;
-    failed_.erase(spec.name);
     gone = std::exchange(name, {.version = version, .pinned = spec.pinned, .last_use = ++clock_});
+    board_.put(spec.name, version->info);
   }
   unpin_soon(gone);
   return free;
@@ -117,25 +113,18 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace, std::optiona
 
 Status AdapterRegistry::unload(std::string_view name, std::optional<int> expected_generation) {
   CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(name));
-  Name gone;
+  std::vector<Name> gone;
   {
     const std::lock_guard order(order_);
     const std::lock_guard lock(mutex_);
-    const bool exists = names_.contains(name) || failed_.contains(name);
-    if (exists && expected_generation) CHORAL_RETURN_IF_ERROR(check_generation(name, *expected_generation));
-    if (const auto failed = failed_.find(name); failed != failed_.end()) {
-      failed_.erase(failed);
-      return {};
-    }
     const auto found = names_.find(name);
     if (found != names_.end()) {
-      gone = std::move(found->second);
-      names_.erase(found);
-      if (gone.from_root) --root_names_;
-      unpin_soon(gone);
+      if (expected_generation) CHORAL_RETURN_IF_ERROR(check_generation(name, *expected_generation));
+      forget(found, gone);
+      unpin_soon(gone.front());
     }
   }
-  return gone.version == nullptr ? unknown_name(name) : Status();
+  return gone.empty() ? unknown_name(name) : Status();
 }
 
 std::shared_ptr<AdapterVersion> AdapterRegistry::make_version(const AdapterSpec& spec, std::string place) {
@@ -143,7 +132,7 @@ std::shared_ptr<AdapterVersion> AdapterRegistry::make_version(const AdapterSpec&
 }
 
 void AdapterRegistry::unpin_soon(const Name& gone) {
-  if (gone.version == nullptr || !gone.version->info.pinned) return;
+  if (gone.version == nullptr || !gone.version->info->get(&AdapterInfo::pinned)) return;
   pins_.push_back({gone.version, false});
   if (wake_) wake_();
 }
@@ -173,14 +162,16 @@ void AdapterRegistry::answer_pin(const PinWish& wish, const Status& status) {
   const std::lock_guard lock(mutex_);
   const auto found = names_.find(wish.version->request.lora_name);
   if (wish.of_name && found != names_.end() && pass_on(wish, found->second)) return;
-  AdapterInfo& info = wish.version->info;
-  info.pinned = wish.pinned && status.ok();
+  const bool pinned = wish.pinned && status.ok();
   const bool unloaded = wish.of_name && found == names_.end() && status.ok();
-  if (found != names_.end() && found->second.version == wish.version) found->second.pinned = info.pinned;
+  if (found != names_.end() && found->second.version == wish.version) found->second.pinned = pinned;
   const bool refused = found != names_.end() && found->second.refused.has_value();  // whose reason stays
-  if (wish.pinned && !(status.ok() && refused)) info.error = status.ok() ? "" : status.to_string();
+  wish.version->info->change([&](AdapterInfo& info) {
+    info.pinned = pinned;
+    if (wish.pinned && !(status.ok() && refused)) info.error = status.ok() ? "" : status.to_string();
+  });
   if (wish.answer == nullptr) return;
-  give(*wish.answer, unloaded ? not_found("adapter '{}' was unloaded meanwhile", info.name) : status);
+  give(*wish.answer, unloaded ? not_found("adapter '{}' was unloaded meanwhile", wish.version->request.lora_name) : status);
 }
 
 // To the version that the name has instead of the wish's: one that took its place, or the one before it when it could not be
@@ -197,16 +188,24 @@ bool AdapterRegistry::pass_on(const PinWish& wish, const Name& name) {
   return true;
 }
 
-std::vector<AdapterInfo> AdapterRegistry::list() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<AdapterInfo> all;
-  for (const auto& [key, name] : names_) all.push_back(name.version->info);
-  for (const auto& [key, failed] : failed_) all.push_back(failed);
-  std::sort(all.begin(), all.end(), [](const AdapterInfo& a, const AdapterInfo& b) { return a.name < b.name; });
-  return all;
+std::optional<AdapterInfo> AdapterRegistry::find_info(std::string_view name) const {
+  std::shared_ptr<const ShownInfo> info;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = names_.find(name);
+    if (found == names_.end()) return std::nullopt;
+    info = found->second.version->info;
+  }
+  return info->get();
 }
 
 Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const AdapterUse> uses) {
+  CHORAL_TRY(auto found, look_up(uses));
+  for (const auto& named : found) note_use(*named.version, /*is_new=*/true);
+  return found;
+}
+
+Result<std::vector<VersionUse>> AdapterRegistry::look_up(std::span<const AdapterUse> uses) {
   if (uses.size() > lora::kMaxVoiceTerms) {
     return invalid_argument("{} adapters in one request; at most {} can act together", uses.size(), lora::kMaxVoiceTerms);
   }
@@ -215,7 +214,6 @@ Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const Adapter
     CHORAL_RETURN_IF_ERROR(check_adapter_scale(use));
     CHORAL_TRY(VersionUse named, find(use.name));
     if (named.own == nullptr) look_for_own_tokens(named);
-    note_use(*named.version, /*is_new=*/true);
     named.scale = use.scale;
     found.push_back(std::move(named));
   }
@@ -224,37 +222,24 @@ Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const Adapter
 
 void AdapterRegistry::note_use(AdapterVersion& version, bool is_new) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const auto note = [&](AdapterInfo& info) {
+  version.info->change([&](AdapterInfo& info) {
     info.requests += is_new ? 1 : 0;
     info.last_use_unix_s = std::max(info.last_use_unix_s, now);
-  };
-  const std::lock_guard lock(mutex_);
-  note(version.info);
-  const auto failed = failed_.find(version.info.name);  // the loader may have been quicker
-  if (failed != failed_.end() && failed->second.id == version.info.id) note(failed->second);
+  });
 }
 
-Status AdapterRegistry::unknown_name(std::string_view name) const {
-  std::vector<std::string> known;
-  for (const auto& info : list()) known.push_back(info.name);
-  if (config_.root.empty()) return unknown(name, known, "load it with --lora NAME=PATH");
-  std::error_code error;
-  std::filesystem::directory_iterator entry(config_.root, error), end;
-  for (size_t i = 0; !error && entry != end && i < kMaxHints; ++i) {
-    if (std::string hint = entry->path().filename().string(); hint != name && lora::check_adapter_name(hint).ok()) {
-      known.push_back(std::move(hint));
-    }
-    entry.increment(error);
-  }
-  return unknown(name, known, fmt::format("load it with --lora NAME=PATH or put it into {}", config_.root));
+Status AdapterRegistry::unknown_name(std::string_view name) {
+  const std::string near = hints_.nearest(name, *names());
+  return not_found("no adapter is named '{}'{}; load it with --lora NAME=PATH{}", name,
+                   near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
+                   config_.root.empty() ? "" : fmt::format(" or put it into {}", config_.root));
 }
 
 void AdapterRegistry::request_load(std::shared_ptr<AdapterVersion> version) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (version->info.state == AdapterState::kFailed) version->info.error.clear();
-    version->info.state = AdapterState::kLoading;
-  }
+  version->info->change([](AdapterInfo& info) {
+    if (info.state == AdapterState::kFailed) info.error.clear();
+    info.state = AdapterState::kLoading;
+  });
   loader_->add({std::move(version)});
 }
 

@@ -2,9 +2,11 @@
 // what is packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h).
 // A name stands for what its files hold. resolve() and pin() look at them (stat only); when they are not those that the name's
 // version was read from, a new version is loaded beside the engine and takes the name once it is read. What cannot be read leaves
-// the name as it was, until the files change again. A request keeps the version it came for while that is in memory or can be
-// read again unchanged; otherwise, if it waits, it goes over to the name's present version. docs/adapters.md states it for users.
-// Thread-safe; no call but load() and pin() waits, and none looks at files under the lock: the engine thread waits for it too.
+// the name as it was, and is not tried again until the files change. A request keeps the version it came for while that is in
+// memory or can be read again unchanged; otherwise, if it waits, it goes over to the name's present version. docs/adapters.md
+// states it for users.
+// Thread-safe; no call but load() and pin() waits. The engine thread waits for the lock too: nobody looks at files or goes
+// through all names under it. Lists of names and hints are made beside it (adapter_names.h, adapter_hints.h).
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +20,9 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/adapters/adapter_hints.h"
 #include "engine/adapters/adapter_loader.h"
+#include "engine/adapters/adapter_names.h"
 #include "engine/adapters/adapter_version.h"
 #include "engine/adapters/counted_generations.h"
 #include "lora/lora_config.h"
@@ -53,11 +57,17 @@ class AdapterRegistry : private AdapterLoader::Client {
   Status unload(std::string_view name, std::optional<int> expected_generation = {});
   // Waits for the engine thread, which may have to load it; says why it cannot stay in memory.
   Status pin(std::string_view name, bool pinned);
-  // Sorted by name. With names of the root whose files could not be read when a request wanted them, until they can or are gone.
-  std::vector<AdapterInfo> list() const;
+  // Sorted by name. With names of the root whose files could not be read when a request wanted them: until one does when they
+  // have changed or are gone.
+  std::vector<AdapterInfo> list() const { return board_.infos(); }
+  AdapterNames names() const { return board_.names(); }               // of list()
+  std::optional<AdapterInfo> find_info(std::string_view name) const;  // of list(); none: there is no such name
+  const AdapterHints& hints() const { return hints_; }
   // The version of each name that its files call for, which may be one that is still to be loaded. Unknown names are errors that
   // tell the nearest.
   Result<std::vector<VersionUse>> resolve(std::span<const AdapterUse> uses);
+  // The same for what is no request: it counts as no use of them.
+  Result<std::vector<VersionUse>> look_up(std::span<const AdapterUse> uses);
 
   // --- the engine thread ---
   // Called, from any thread, when take_loaded() or take_pins() has something new, or a version ended. Empty: the engine ends, and
@@ -80,13 +90,14 @@ class AdapterRegistry : private AdapterLoader::Client {
   void answer_pin(const PinWish& wish, const Status& status);
   template <class Change>
   void update(AdapterVersion& version, Change change) {
-    const std::lock_guard lock(mutex_);
-    change(version.info);
+    version.info->change(change);
   }
   // A request that named it came or ended.
   void note_use(AdapterVersion& version, bool is_new);
   // Versions that ended so far: whoever held one last, a name, a request, or a caller whose request was refused.
   uint64_t ended_versions() const { return ends_->count(); }
+  // A content that one of them had; null: there is none that was not taken.
+  std::shared_ptr<AdapterContent> take_ended_content() { return ends_->take(); }
   // The version that its name stands for now, maybe itself or one that is still to be loaded; null: the name is gone.
   std::shared_ptr<AdapterVersion> present(const AdapterVersion& version) const;
   // Whether the version's files add the tokens that the request was read with.
@@ -97,13 +108,14 @@ class AdapterRegistry : private AdapterLoader::Client {
     std::shared_ptr<AdapterVersion> version = nullptr;
     std::shared_ptr<AdapterVersion> coming = nullptr;    // of changed files; takes the name once it is read
     std::optional<AdapterFacts> refused = std::nullopt;  // files that could not be read: not tried again while they are the same
+    bool failed = false;                                 // of the root and never read: free for others, until then only told
     bool from_root = false;                              // nobody gave this name: it was found in the root
     bool pinned = false;                                 // goes over to the version that takes the name
     uint64_t last_use = 0;
   };
   using Names = std::map<std::string, Name, std::less<>>;
   AdapterRegistry(std::span<const lora::LoRATarget> targets, Config config)
-      : config_(std::move(config)), own_tokenizers_{config_.tokenizer, targets, config_.load} {}
+      : config_(std::move(config)), own_tokenizers_{config_.tokenizer, targets, config_.load}, hints_(config_.root) {}
   // The engine thread took so much of what is packed that `packed_bytes` more are not too many.
   Status admit(int64_t packed_bytes) override;
   bool take_read(AdapterLoader::Job& job, AdapterRead read, bool last) override;
@@ -113,10 +125,11 @@ class AdapterRegistry : private AdapterLoader::Client {
   void look_for_own_tokens(VersionUse& use);
   Status discover(std::string_view name);
   void renew(std::string_view name, const std::string& place, bool from_root, const AdapterFacts& facts);
-  Status unknown_name(std::string_view name) const;
+  Status unknown_name(std::string_view name);
   Status wait_for_pin(std::unique_lock<std::mutex>& lock, PinWish wish);
   // These are called under the lock.
   void give(Answer& answer, Status status);
+  bool is_taken(std::string_view name) const;
   Status check_generation(std::string_view name, int expected) const;
   Status may_take(std::string_view name, bool replace, std::optional<int> expected_generation) const;
   std::shared_ptr<AdapterVersion> make_version(const AdapterSpec& spec, std::string place = "");
@@ -127,11 +140,15 @@ class AdapterRegistry : private AdapterLoader::Client {
   void take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands, int generation);
   void promote(Name& name, std::shared_ptr<AdapterVersion> version);
   AdapterGenerations& generations() { return config_.generations != nullptr ? *config_.generations : counted_; }
-  std::vector<Name> forget_idle_names();
-  void keep_failure(const AdapterVersion& version, const Status& why);
+  // These two move them to `gone`, to die after the lock.
+  void forget(Names::iterator name, std::vector<Name>& gone);
+  void forget_idle_names(std::vector<Name>& gone);
+  static void keep_failure(Name& name, const AdapterFacts& facts, const Status& why);
 
   Config config_;
   OwnTokenizerSource own_tokenizers_;
+  AdapterHints hints_;
+  AdapterNameBoard board_;  // told of each change of names_
 
   // Held, before the lock, while a name comes to stand for another content: its generation is kept first, which may wait for a
   // disk, and what is kept and what is told are in one order. The engine thread never takes it.
@@ -144,7 +161,6 @@ class AdapterRegistry : private AdapterLoader::Client {
   size_t root_names_ = 0;  // of them, from the root
   uint64_t clock_ = 0;     // of last_use
   CountedGenerations counted_;
-  std::map<std::string, AdapterInfo, std::less<>> failed_;  // of the root, read by nobody so far: no names, only told
   std::vector<LoadedAdapter> loaded_;
   int64_t loaded_bytes_ = 0;  // of the packed ones among them
   std::vector<PinWish> pins_;

@@ -18,6 +18,11 @@ void log_refused(const std::string& name, const Status& why) {
              why.message());
 }
 
+// Bad files are not read again; a shortage, a failing disk, or files that somebody was writing, say nothing of the next try.
+bool is_of_files(const Status& failure) {
+  return failure.code() != Code::kResourceExhausted && failure.code() != Code::kUnavailable && failure.code() != Code::kInternal;
+}
+
 // What is told of a name, whatever it holds, and what is counted of one content.
 void keep_history(const AdapterInfo& before, AdapterInfo& info) {
   info.errors += before.errors;
@@ -49,16 +54,24 @@ Result<VersionUse> AdapterRegistry::find(std::string_view name) {
       continue;
     }
     const AdapterFacts facts = look_at_adapter(place);
+    bool failed = false;
     {
       const std::lock_guard lock(mutex_);
       const auto found = names_.find(name);
       if (found == names_.end() || found->second.version->place != place) continue;  // unloaded or replaced meanwhile
+      failed = found->second.failed;
       if (auto version = choose(found->second, facts)) {
-        const int64_t most = version->was_read() ? version->info.own_tokens : config_.load.config.lora_extra_vocab_size;
-        return VersionUse{version, 1.0F, version->failed_reads, version->own, most};
+        const int64_t most =
+            version->was_read() ? version->info->get(&AdapterInfo::own_tokens) : config_.load.config.lora_extra_vocab_size;
+        const int64_t failures_before = version->failed_reads - (failed ? 1 : 0);  // it is answered by the one that there was
+        return VersionUse{version, 1.0F, failures_before, version->own, most};
       }
     }
-    renew(name, place, from_root, facts);
+    if (failed) {
+      CHORAL_RETURN_IF_ERROR(discover(name));
+    } else {
+      renew(name, place, from_root, facts);
+    }
   }
 }
 
@@ -81,39 +94,51 @@ bool AdapterRegistry::has_tokens_of(const VersionUse& use) const {
 std::shared_ptr<AdapterVersion> AdapterRegistry::choose(Name& name, const AdapterFacts& facts) {
   name.last_use = ++clock_;
   const auto& version = name.coming != nullptr ? name.coming : name.version;
+  if (name.failed) return !facts.empty() && name.refused == facts ? version : nullptr;
   if (!version->was_read()) {
     version->awaited = facts;
     return version;
   }
   if (version->facts == facts) {
-    if (name.refused) version->info.error.clear();  // what was refused is gone, and the old files are back
+    // What was refused is gone, and the old files are back.
+    if (name.refused) version->info->change([](AdapterInfo& info) { info.error.clear(); });
     name.refused.reset();
     return version;
   }
   return name.refused == facts ? version : nullptr;
 }
 
+// A folder of the root gets its name: for the first time, or because its files are no more those that could not be read.
 Status AdapterRegistry::discover(std::string_view name) {
   if (config_.root.empty()) return unknown_name(name);
   CHORAL_TRY(const auto folder, lora::adapter_in_root(config_.root, name));
-  if (!folder) return unknown_name(name);
-  std::vector<Name> idle;
+  std::vector<Name> gone;  // they die after the lock
   {
     const std::lock_guard lock(mutex_);
     const std::string key(name);
-    if (names_.contains(key)) return {};  // somebody was first
-    if (root_names_ >= config_.max_root_names) idle = forget_idle_names();
-    auto version = make_version({key, folder->string()}, config_.root + "/" + key);
-    if (const auto failed = failed_.find(key); failed != failed_.end()) {
-      keep_history(failed->second, version->info);
-      keep_counts(failed->second, version->info);
-      failed_.erase(failed);
+    const auto found = names_.find(key);
+    if (found != names_.end() && !found->second.failed) return {};  // somebody was first
+    std::optional<AdapterInfo> before;
+    if (found != names_.end()) {
+      before = found->second.version->info->get();
+      forget(found, gone);
     }
-    load_soon(version);
-    names_[key] = {.version = std::move(version), .from_root = true, .last_use = ++clock_};
-    ++root_names_;
+    if (folder) {
+      if (root_names_ >= config_.max_root_names) forget_idle_names(gone);
+      auto version = make_version({key, folder->string()}, config_.root + "/" + key);
+      if (before) {
+        version->info->change([&](AdapterInfo& info) {
+          keep_history(*before, info);
+          keep_counts(*before, info);
+        });
+      }
+      load_soon(version);
+      board_.put(key, version->info);
+      names_[key] = {.version = std::move(version), .from_root = true, .last_use = ++clock_};
+      ++root_names_;
+    }
   }
-  return {};
+  return folder ? Status() : unknown_name(name);
 }
 
 // Somebody is about to want it, and the engine would ask only when its step is done. Under a flood of names it decides alone.
@@ -121,7 +146,7 @@ void AdapterRegistry::load_soon(const std::shared_ptr<AdapterVersion>& version) 
   if (loader_->queued() >= kMaxEagerJobs) return;
   loader_->add({version});
   version->loading = true;
-  version->info.state = AdapterState::kLoading;
+  version->info->change([](AdapterInfo& info) { info.state = AdapterState::kLoading; });
 }
 
 // The files at `place` changed since they were read, or since they were refused.
@@ -150,8 +175,10 @@ void AdapterRegistry::renew(std::string_view name, const std::string& place, boo
     return;
   }
   changed.refused = facts;
-  changed.version->info.error = refused.to_string();
-  ++changed.version->info.errors;
+  changed.version->info->change([&](AdapterInfo& info) {
+    info.error = refused.to_string();
+    ++info.errors;
+  });
   lock.unlock();
   log_refused(std::string(name), refused);
 }
@@ -164,7 +191,7 @@ Result<int> AdapterRegistry::number_read(const AdapterLoader::Job& job, const Ad
   {
     const std::lock_guard lock(mutex_);
     const auto found = names_.find(version.request.lora_name);
-    if (found == names_.end() || version.info.digest == digest) return 0;
+    if (found == names_.end() || version.digest == digest) return 0;
     if (found->second.coming != job.version && found->second.version != job.version) return 0;
     if (!last && version.awaited && *version.awaited != read.facts) return 0;  // they are read again
   }
@@ -188,7 +215,7 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
   }
   if (job.answer != nullptr) give(*job.answer, read.packed.ok() ? Status() : read.packed.status());
   if (job.answer != nullptr && !read.packed.ok()) return true;  // the name was never given
-  ++version.info.loads;
+  version.info->change([](AdapterInfo& info) { ++info.loads; });
   const auto found = names_.find(key);
   Name* name = found != names_.end() ? &found->second : nullptr;
   const bool comes = name != nullptr && name->coming == job.version;
@@ -196,23 +223,22 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
   Status refused;
   std::vector<std::string> notes;
   if (read.packed.ok()) {
-    if (version.info.notes.empty()) notes = read.described.notes;
+    if (version.info->get(&AdapterInfo::notes).empty()) notes = read.described.notes;
     take(std::move(job.version), std::move(read), name, comes, stands, *generation);
   } else {
+    const Status& why = read.packed.status();
     if (comes) {
       name->coming = nullptr;
-      // A shortage says nothing about the files: the next request tries them again.
-      if (generation.ok() && read.packed.status().code() != Code::kResourceExhausted) name->refused = std::move(read.facts);
-      std::string why = read.packed.status().to_string();
-      if (name->version->info.error != why) refused = read.packed.status();
-      name->version->info.error = std::move(why);
-      ++name->version->info.errors;
+      if (generation.ok() && is_of_files(why)) name->refused = std::move(read.facts);
+      name->version->info->change([&](AdapterInfo& info) {
+        if (info.error != why.to_string()) refused = why;
+        info.error = why.to_string();
+        ++info.errors;
+      });
     } else if (stands && version.was_read()) {
-      ++version.info.errors;
+      version.info->change([](AdapterInfo& info) { ++info.errors; });
     } else if (stands) {
-      keep_failure(version, read.packed.status());
-      names_.erase(found);  // of the root: the next request looks anew
-      --root_names_;
+      keep_failure(*name, generation.ok() ? read.facts : AdapterFacts{}, why);
     }
     ++version.failed_reads;
     loaded_.push_back({std::move(job.version), std::move(read.packed)});
@@ -228,7 +254,7 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
 void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands,
                            int generation) {
   const std::string digest = to_hex((*read.packed)->digest());
-  const bool other = version->was_read() && version->info.digest != digest;
+  const bool other = version->was_read() && version->digest != digest;
   if (other) {
     Status gone = unavailable("adapter '{}' is gone, and {} changed since this request came; load it again",
                               version->request.lora_name, version->request.lora_path);
@@ -236,33 +262,39 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
     loaded_.push_back({version, std::move(gone)});
     if (!stands || name->coming != nullptr) return;  // its name means something else by now
     version = make_version({version->request.lora_name, version->request.lora_path}, version->place);
-    version->info.loads = 1;
+    version->info->change([](AdapterInfo& info) { info.loads = 1; });
   }
-  AdapterInfo& info = version->info;
-  info.kind = std::move(read.described.kind);
-  info.notes = std::move(read.described.notes);
   version->own = std::move(read.own);
-  info.digest = digest;
-  info.rank = static_cast<int>((*read.packed)->rank());
-  info.own_tokens = static_cast<int>((*read.packed)->own_tokens());
-  info.size_bytes = (*read.packed)->size_bytes();
-  loaded_bytes_ += info.size_bytes;
+  version->digest = digest;
+  version->info->change([&](AdapterInfo& info) {
+    info.kind = std::move(read.described.kind);
+    info.notes = std::move(read.described.notes);
+    info.digest = digest;
+    info.rank = static_cast<int>((*read.packed)->rank());
+    info.own_tokens = static_cast<int>((*read.packed)->own_tokens());
+    info.size_bytes = (*read.packed)->size_bytes();
+    if (generation > 0) info.generation = generation;
+  });
+  loaded_bytes_ += (*read.packed)->size_bytes();
   version->facts = std::move(read.facts);
-  if (generation > 0) info.generation = generation;
   if (comes || other) {
     promote(*name, version);
   } else if (stands) {
-    if (name->refused) info.error.clear();
+    if (name->refused) version->info->change([](AdapterInfo& info) { info.error.clear(); });
     name->refused.reset();
+    name->failed = false;
   }
   loaded_.push_back({std::move(version), std::move(read.packed)});
 }
 
 // The older version is held by `version` or by what loaded_ has of it, until the engine has taken this in.
 void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> version) {
-  const AdapterInfo& older = name.version->info;
-  keep_history(older, version->info);
-  if (older.digest == version->info.digest) keep_counts(older, version->info);  // the files were written anew with what they held
+  const AdapterInfo older = name.version->info->get();
+  version->info->change([&](AdapterInfo& info) {
+    keep_history(older, info);
+    if (older.digest == info.digest) keep_counts(older, info);  // the files were written anew with what they held
+  });
+  board_.put(older.name, version->info);
   if (name.pinned) {
     pins_.push_back({name.version, false});
     pins_.push_back({version, true});
@@ -272,33 +304,37 @@ void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> versio
   name.refused.reset();
 }
 
-// Its name is forgotten, so that the next request looks anew; what became of it is told until then.
-void AdapterRegistry::keep_failure(const AdapterVersion& version, const Status& why) {
-  if (failed_.size() >= config_.max_root_names) failed_.erase(failed_.begin());
-  AdapterInfo& info = failed_[version.request.lora_name] = version.info;
-  info.state = AdapterState::kFailed;
-  info.error = why.to_string();
-  ++info.errors;
+// From now on the name is only told. A shortage is forgotten by the next request, which looks anew.
+void AdapterRegistry::keep_failure(Name& name, const AdapterFacts& facts, const Status& why) {
+  if (is_of_files(why)) name.refused = facts;
+  name.failed = true;
+  name.version->info->change([&](AdapterInfo& info) {
+    info.state = AdapterState::kFailed;
+    info.error = why.to_string();
+    ++info.errors;
+  });
 }
 
-// Of the root's names those unused longest that nobody needs; they die after the lock.
-std::vector<AdapterRegistry::Name> AdapterRegistry::forget_idle_names() {
+void AdapterRegistry::forget(Names::iterator name, std::vector<Name>& gone) {
+  if (name->second.from_root) --root_names_;
+  board_.erase(name->first);
+  gone.push_back(std::move(name->second));
+  names_.erase(name);
+}
+
+// Of the root's names those unused longest that nobody needs.
+void AdapterRegistry::forget_idle_names(std::vector<Name>& gone) {
   std::vector<Names::iterator> idle;
   for (auto it = names_.begin(); it != names_.end(); ++it) {
     const Name& name = it->second;
-    if (name.from_root && name.coming == nullptr && name.version.use_count() == 1 && !name.version->info.pinned)
+    if (name.from_root && name.coming == nullptr && name.version.use_count() == 1 &&
+        !name.version->info->get(&AdapterInfo::pinned))
       idle.push_back(it);
   }
   const size_t count = std::min(idle.size(), std::max<size_t>(1, config_.max_root_names / kForgottenShare));
   std::nth_element(idle.begin(), idle.begin() + static_cast<ptrdiff_t>(count), idle.end(),
                    [](auto a, auto b) { return a->second.last_use < b->second.last_use; });
-  std::vector<Name> gone;
-  for (size_t i = 0; i < count; ++i) {
-    gone.push_back(std::move(idle[i]->second));
-    names_.erase(idle[i]);
-  }
-  root_names_ -= count;
-  return gone;
+  for (size_t i = 0; i < count; ++i) forget(idle[i], gone);
 }
 
 std::shared_ptr<AdapterVersion> AdapterRegistry::present(const AdapterVersion& version) const {

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include "engine/adapters/registry_test.h"
@@ -198,6 +200,95 @@ TEST_F(AdapterRegistryTest, ANameFollowsItsFilesAndWhoCameBeforeKeepsItsVersion)
   EXPECT_EQ(registry.list().front().generation, 2);
   ASSERT_TRUE(registry.unload("a").ok());
   EXPECT_EQ(registry.present(*first), nullptr);
+}
+
+// As an engine answers it: by the failure that there was, without a read.
+TEST_F(AdapterRegistryTest, AFailedFirstReadIsRememberedWhileItsFilesAreTheSame) {
+  const std::filesystem::path folder = files_.write("a", 1);
+  const auto weights = folder / "adapter_model.safetensors";
+  std::filesystem::resize_file(weights, 100);
+  const auto made = make();
+  AdapterRegistry& registry = *made;
+  const auto bad = version_of(registry, "a");
+  EXPECT_EQ(read_of(registry, bad).code(), Code::kCorrupt);
+  for (int i = 0; i < 3; ++i) {
+    const auto again = registry.resolve(std::vector<AdapterUse>{{"a"}});
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(again->front().version, bad);
+    EXPECT_LT(again->front().failures_before, bad->failed_reads);
+  }
+  const auto told = registry.list();
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].state, AdapterState::kFailed);
+  EXPECT_EQ(told[0].loads, 1) << "nobody read it again";
+  EXPECT_EQ(told[0].requests, 4);
+  ASSERT_TRUE(registry.load({"a", files_.write("other", 2)}, false).ok()) << "the name is not taken";
+  ASSERT_TRUE(registry.unload("a").ok());
+
+  EXPECT_EQ(read_of(registry, version_of(registry, "a")).code(), Code::kCorrupt);
+  files_.write("a", 3);
+  const auto mended = load(registry, "a");
+  EXPECT_NE(mended, bad);
+  EXPECT_EQ(registry.list().front().error, "");
+  EXPECT_EQ(registry.list().front().errors, 1) << "its history stays";
+  std::filesystem::remove_all(folder);
+  files_.write("b", 1);
+  std::filesystem::resize_file(files_.root() / "b" / "adapter_model.safetensors", 100);
+  EXPECT_EQ(read_of(registry, version_of(registry, "b")).code(), Code::kCorrupt);
+  std::filesystem::remove_all(files_.root() / "b");
+  EXPECT_EQ(refusal(registry, "b").code(), Code::kNotFound) << "what is gone is not told";
+  EXPECT_EQ(registry.list().size(), 1U);
+}
+
+// 10,000 names, and anybody's guesses: what they cost is counted.
+TEST_F(AdapterRegistryTest, UnknownNamesAreAnsweredWithoutGoingThroughAllNames) {
+  files_.write("adapter-one", 1);
+  double now = 100;
+  const AdapterNameList none;
+  AdapterHints hints(files_.root().string(), [&now] { return now; });
+  EXPECT_EQ(hints.nearest("adapter-onn", none), "adapter-one");
+  int hinted = 1;
+  for (int i = 0; i < 1000; ++i) hinted += hints.nearest("adapter-onn", none).empty() ? 0 : 1;
+  EXPECT_EQ(hinted, HintBudget::kHintsPerSecond);
+  EXPECT_EQ(hints.root_listings(), 1);
+  now += 1;
+  EXPECT_EQ(hints.nearest("adapter-onn", none), "adapter-one");
+  EXPECT_EQ(hints.root_listings(), 1) << "it has not changed";
+  files_.write("zebra", 1);
+  std::filesystem::last_write_time(files_.root(), std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(hints.nearest("zebre", none), "") << "listed once a second at most";
+  now += 1;
+  EXPECT_EQ(hints.nearest("zebre", none), "zebra");
+  EXPECT_EQ(hints.root_listings(), 2);
+}
+
+TEST_F(AdapterRegistryTest, ListsAreMadeOnceForEachChangeOfNames) {
+  AdapterNameBoard board;
+  const auto told = [](const std::string& name) {
+    AdapterInfo info;
+    info.name = name;
+    info.path = "/of/" + name;
+    return std::make_shared<ShownInfo>(info);
+  };
+  for (int i = 0; i < 10'000; ++i) board.put(fmt::format("{:05}", i * 7 % 10'000), told(std::to_string(i)));
+  const AdapterNames all = board.names();
+  EXPECT_EQ(all->size(), 10'000U);
+  EXPECT_TRUE(std::is_sorted(all->begin(), all->end(), [](const auto& a, const auto& b) { return a->name < b->name; }));
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(board.names(), all);
+  EXPECT_EQ(board.lists_made(), 1);
+  const auto changed = told("x");
+  board.put("00500", changed);
+  board.erase("00007");
+  board.put("000070", told("y"));
+  board.erase("never there");
+  const AdapterNames after = board.names();
+  EXPECT_EQ(board.lists_made(), 2);
+  ASSERT_EQ(after->size(), 10'000U);
+  EXPECT_EQ((*after)[7]->name, "000070");
+  EXPECT_EQ((*after)[500]->path, "/of/x");
+  changed->change([](AdapterInfo& info) { info.requests = 3; });
+  EXPECT_EQ(board.infos()[500].requests, 3) << "what is told is as it is now";
+  EXPECT_EQ(board.lists_made(), 2);
 }
 
 TEST_F(AdapterRegistryTest, FilesThatTurnBadAreTriedOnceAndTheNameStaysWhatItWas) {

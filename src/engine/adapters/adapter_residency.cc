@@ -26,30 +26,27 @@ AdapterResidency::~AdapterResidency() {
   for (const auto& wish : pins_.wishes()) registry_.answer_pin(wish, unavailable("the engine is shutting down"));
 }
 
-bool AdapterResidency::take_changes() {
+void AdapterResidency::take_changes(FunctionRef<void()> on_load) {
   executor_.take_adapters();
   registry_.take_pins(pins_.wishes());  // before the loads, so that no load that was asked for with a wish comes after it
   registry_.take_loaded(loaded_);
   for (auto& loaded : loaded_) {
     take_in(loaded);
-    settle_pins();  // before the next one takes its room
+    settle_pins();  // these two before the next one takes its room
+    on_load();
   }
-  const bool any = !loaded_.empty();
   loaded_.clear();
   settle_pins();
   drop_unnamed();
-  return any;
 }
 
-// Looks only when versions ended: until then, each content has those that it had.
+// Looks only at contents whose versions ended: until then, each has those that it had.
 void AdapterResidency::drop_unnamed() {
-  const uint64_t ends = registry_.ended_versions();
-  if (std::exchange(seen_ends_, ends) == ends) return;
-  contents_.review([this](const AdapterContent& content) {
-    pins_.review(content);
+  while (const auto content = registry_.take_ended_content()) {
+    pins_.review(*content);
     // A live request and a load each keep a version.
-    if (content.versions.empty()) memory_.remove(content.id);
-  });
+    if (!contents_.review(*content)) memory_.remove(content->id);
+  }
 }
 
 void AdapterResidency::settle_pins() {
@@ -71,6 +68,7 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
       memory_.add(version.content->id, packed->size_bytes());
     }
     version.content->versions.push_back(loaded.version);
+    version.info->share(version.content->place);
   }
   AdapterContent& content = *version.content;
   CHORAL_CHECK(content.digest == packed->digest(), "a version of an adapter has one content");
@@ -179,8 +177,6 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
   request.activation_token = activation;
   memory_.join(voice.key, voice.adapters);
   request.voice = &voice;
-  memory_.prefetch(voice.key);  // dropped since their last use: they may come back while the request waits its turn
-  carry_out(&request);
   const auto root = cache::make_prefix_root(identities, request.cache_salt);
   (activation > 0 ? request.activated_root : request.prefix_root) = root;
   return true;
@@ -210,14 +206,14 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   request.adapter_status = failure_of(request);
   request.adapter_unusable = !request.adapter_status.ok();
   if (request.adapter_unusable) return Residency::kFailed;
-  const Residency answer = memory_.acquire(voice.key, request.promoted);
+  const Residency answer = memory_.acquire(voice.key);
   carry_out(&request);
   if (answer == Residency::kFailed) request.adapter_status = too_much(voice.key);
   if (answer != Residency::kResident) return answer;
   if (memory_.holders(voice.key) == 1) {
     const auto placed = register_weights(voice);
     if (placed.ok() && *placed == lora::Readiness::kComing) {
-      memory_.hand_back_claimed(voice.key);
+      memory_.hand_back(voice.key);
       return Residency::kLoading;
     }
     request.adapter_status = placed.status();
@@ -234,6 +230,14 @@ Residency AdapterResidency::acquire(sched::Request& scheduled) {
   }
   for (const auto& term : voice.terms) publish(*term.content);
   return Residency::kResident;
+}
+
+bool AdapterResidency::prefetch(sched::Request& scheduled) {
+  EngineRequest& request = engine_request(scheduled);
+  if (!failure_of(request).ok()) return true;  // acquire() says so
+  const bool had_room = memory_.prefetch(request.voice->key);
+  carry_out(&request);
+  return had_room;
 }
 
 Status AdapterResidency::too_much(lora::AdapterKey key) const {
@@ -285,16 +289,7 @@ bool AdapterResidency::in_memory(const AdapterVersion& version) const {
 
 // What AdapterMemory has of it, for those who list adapters.
 void AdapterResidency::publish(const AdapterContent& content) {
-  const auto state = memory_.resident(content.id) ? AdapterState::kResident : AdapterState::kOnDisk;
-  const int holders = memory_.holders(content.id);
-  for (const auto& weak : content.versions) {
-    const auto version = weak.lock();
-    if (version == nullptr) continue;
-    registry_.update(*version, [&](AdapterInfo& info) {
-      info.state = state;
-      info.in_use = holders;
-    });
-  }
+  content.place->set(memory_.resident(content.id) ? AdapterState::kResident : AdapterState::kOnDisk, memory_.holders(content.id));
 }
 
 }  // namespace choral::engine

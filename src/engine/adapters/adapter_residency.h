@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "engine/adapters/adapter_contents.h"
 #include "engine/adapters/adapter_pins.h"
 #include "engine/adapters/adapter_registry.h"
@@ -27,8 +28,12 @@ class AdapterResidency : public sched::AdapterGate {
   ~AdapterResidency() override;
 
   // Takes in what the loader finished, what came to the device, pins, and what nobody names any more: when the registry or the
-  // executor woke the engine, and before schedule(), never inside it. Whether a load ended: who waits for one may go on.
-  bool take_changes();
+  // executor woke the engine, and before schedule(), never inside it. After each load that ended, before the next takes its room,
+  // `on_load` is called: who waited for it may arrive() again.
+  void take_changes(FunctionRef<void()> on_load);
+  void take_changes() {
+    take_changes([] {});
+  }
 
   enum class Arrival : uint8_t { kKnown, kWaiting, kFailed };
   // kKnown: the request's key, prefix origin and activation are set and it can be scheduled. kWaiting: its adapters were never
@@ -45,7 +50,9 @@ class AdapterResidency : public sched::AdapterGate {
   // Makes it one that may arrive() once more, for what its names stand for now.
   void start_over(EngineRequest& request);
 
+  void begin_round() override { memory_.begin_round(); }
   sched::Residency acquire(sched::Request& request) override;
+  bool prefetch(sched::Request& request) override;
   void release(sched::Request& request) override;
 
   // What is in memory, and what room is reserved for.
@@ -80,7 +87,6 @@ class AdapterResidency : public sched::AdapterGate {
   std::vector<LoadedAdapter> loaded_;
   std::vector<lora::AdapterId> loads_wanted_, drops_wanted_;  // carry_out()'s own
   bool may_be_stranded_ = false;
-  uint64_t seen_ends_ = 0;  // of versions
   int64_t loads_ = 0;
 };
 

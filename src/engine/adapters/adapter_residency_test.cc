@@ -82,7 +82,9 @@ class ResidencyTest : public ::testing::Test {
 TEST_F(ResidencyTest, WhatWasLoadingWhenItsLastUserLeftIsDropped) {
   auto last = dropped_then_wanted("0");
   const int64_t loads = residency_->loads();
-  ASSERT_EQ(residency_->arrive(*last), AdapterResidency::Arrival::kKnown);  // and its load begins
+  ASSERT_EQ(residency_->arrive(*last), AdapterResidency::Arrival::kKnown);
+  EXPECT_FALSE(residency_->prefetch(*last)) << "nothing is dropped ahead of its turn";
+  EXPECT_EQ(residency_->acquire(*last), Residency::kLoading);
   ASSERT_TRUE(registry_.unload("0").ok());
   end(std::move(last));
   wait_for_loads(loads + 1);
@@ -118,6 +120,7 @@ TEST_F(ResidencyTest, WhatFailedToLoadGivesItsRoomBack) {
   const auto weights = files_.root() / "0" / "adapter_model.safetensors";
   std::filesystem::resize_file(weights, std::filesystem::file_size(weights) / 2);
   ASSERT_EQ(residency_->arrive(*last), AdapterResidency::Arrival::kKnown);
+  EXPECT_EQ(residency_->acquire(*last), Residency::kLoading);
   EXPECT_GT(residency_->resident_bytes(), 0) << "its room is kept while it loads";
   wait_for_loads(loads + 1);
   EXPECT_EQ(residency_->resident_bytes(), 0);

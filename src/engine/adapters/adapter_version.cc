@@ -3,14 +3,34 @@
 #include <span>
 
 #include "base/printable.h"
+#include "engine/adapters/adapter_contents.h"
 #include "io/held_bytes.h"
 
 namespace choral::engine {
 
-void VersionEnds::add() {
+VersionEnds::~VersionEnds() {
+  while (take() != nullptr) {
+  }
+}
+
+void VersionEnds::add(std::shared_ptr<AdapterContent> content) {
   ++count_;
   const std::lock_guard lock(mutex_);
+  if (content != nullptr && !content->is_told_of) {
+    content->is_told_of = true;
+    content->told_of_next = std::move(contents_);
+    contents_ = std::move(content);
+  }
   if (wake_) wake_();
+}
+
+std::shared_ptr<AdapterContent> VersionEnds::take() {
+  const std::lock_guard lock(mutex_);
+  auto content = std::move(contents_);
+  if (content == nullptr) return nullptr;
+  contents_ = std::move(content->told_of_next);
+  content->is_told_of = false;
+  return content;
 }
 
 void VersionEnds::set_wake(std::function<void()> wake) {

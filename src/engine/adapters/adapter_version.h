@@ -13,6 +13,7 @@
 
 #include "base/typed_id.h"
 #include "choral/llm.h"
+#include "engine/adapters/adapter_names.h"
 #include "engine/adapters/file_facts.h"
 #include "engine/adapters/own_tokenizer.h"
 #include "lora/lora_request.h"
@@ -24,18 +25,23 @@ struct AdapterContent;  // engine/adapters/adapter_contents.h
 
 using VersionId = TypedId<struct VersionIdTag>;  // of one registry, in the order in which they were made
 
-// Counts the versions of a registry that ended, and tells the engine: their contents may be nobody's now. A version ends with its
-// last holder, which may be a caller whose request was refused, or a name. Thread-safe.
+// Counts the versions of a registry that ended, and tells the engine which contents they had: these may be nobody's now. A
+// version ends with its last holder, which may be a caller whose request was refused, or a name. Thread-safe.
 class VersionEnds {
  public:
+  ~VersionEnds();
   uint64_t count() const { return count_.load(); }
-  void add();
+  // Null: it had none.
+  void add(std::shared_ptr<AdapterContent> content);
+  // One of those told of since it was taken last; null: there is none.
+  std::shared_ptr<AdapterContent> take();
   // Called by add(), from any thread. Empty: nobody is told any more.
   void set_wake(std::function<void()> wake);
 
  private:
   std::atomic<uint64_t> count_{0};
   std::mutex mutex_;
+  std::shared_ptr<AdapterContent> contents_;  // each knows the next: an end needs no memory
   std::function<void()> wake_;
 };
 
@@ -47,12 +53,14 @@ struct AdapterVersion {
         source(source_of(spec)),
         place(version_place.empty() ? spec.path : std::move(version_place)),
         ends(std::move(told_of_end)) {
-    info.name = spec.name;
-    info.path = spec.path;
-    info.id = id.value();
+    info->change([&](AdapterInfo& told) {
+      told.name = spec.name;
+      told.path = spec.path;
+      told.id = id.value();
+    });
   }
   ~AdapterVersion() {
-    if (ends != nullptr) ends->add();
+    if (ends != nullptr) ends->add(std::move(content));
   }
   AdapterVersion(const AdapterVersion&) = delete;
   AdapterVersion& operator=(const AdapterVersion&) = delete;
@@ -63,13 +71,14 @@ struct AdapterVersion {
   const lora::AdapterSource source;  // that path, or bytes
   const std::string place;           // the path with links; empty of bytes, which never change
   const std::shared_ptr<VersionEnds> ends;
+  const std::shared_ptr<ShownInfo> info = std::make_shared<ShownInfo>(AdapterInfo{});  // has a lock of its own
 
-  // Guarded by the registry. Its content is fixed when its files are read for the first time, and info.digest set with it.
-  AdapterInfo info;
+  // Guarded by the registry. Its content is fixed when its files are read for the first time, and the digest set with it.
   std::shared_ptr<const OwnTokenizer> own;  // as last read; null: nobody looked yet
   AdapterFacts facts;                       // of the files as last read
   std::optional<AdapterFacts> awaited;      // what a request saw of them before they were read: older ones must not answer it
-  bool was_read() const { return !info.digest.empty(); }
+  std::string digest;                       // the info's
+  bool was_read() const { return !digest.empty(); }
   int64_t failed_reads = 0;  // that the engine thread is, or will be, told of
 
   // The engine thread's: what the files held, once loaded; then it stays, whether its weights are in memory or not.

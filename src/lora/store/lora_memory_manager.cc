@@ -1,6 +1,7 @@
 #include "lora/store/lora_memory_manager.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "base/check.h"
@@ -33,28 +34,59 @@ MemoryAnswer LoRAMemoryManager::plan(std::span<const AdapterId> keep, const Memo
   MemoryAmount missing{more.bytes - free_bytes(tier), more.adapters - (budget(tier).adapters - used(tier).adapters)};
   if (missing.within({})) return {};
   if (!more.within(budget(tier))) return {MemoryRoom::kTooLarge, {}};
-  struct Candidate {
-    uint64_t last_use;
-    AdapterId id;
-  };
-  std::vector<Candidate> candidates;
-  for (const auto& [id, record] : records_) {
-    if (!record.on(tier) || !may_leave(record, tier)) continue;
-    if (std::find(keep.begin(), keep.end(), id) == keep.end()) candidates.push_back({record.last_use, id});
-  }
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.last_use < b.last_use; });
   MemoryAnswer answer{MemoryRoom::kFitsAfterEviction, {}};
-  for (const Candidate& candidate : candidates) {
-    const MemoryRecord& record = records_.at(candidate.id);
-    const int64_t bytes = record.bytes[index(tier)];
-    if (bytes == 0 && missing.adapters <= 0) continue;  // its leaving would help nobody
-    const bool forgotten = tier == MemoryTier::kDisk || (tier == MemoryTier::kHost && !record.on(MemoryTier::kDisk));
-    answer.evictions.push_back({candidate.id, tier, forgotten});
-    missing.bytes -= bytes;
-    --missing.adapters;
-    if (missing.within({})) return answer;
+  const auto take_from = [&](const auto& candidates) {
+    for (const AdapterId id : candidates) {
+      const MemoryRecord& record = records_.at(id);
+      if (!may_leave(record, tier) || std::find(keep.begin(), keep.end(), id) != keep.end()) continue;
+      const int64_t bytes = record.bytes[index(tier)];
+      if (bytes == 0 && missing.adapters <= 0) continue;  // its leaving would help nobody
+      const bool forgotten = tier == MemoryTier::kDisk || (tier == MemoryTier::kHost && !record.on(MemoryTier::kDisk));
+      answer.evictions.push_back({id, tier, forgotten});
+      missing.bytes -= bytes;
+      --missing.adapters;
+      if (missing.within({})) return true;
+    }
+    return false;
+  };
+  const bool enough = tier == MemoryTier::kHost ? take_from(idle_) : take_from(by_use(tier));
+  return enough ? answer : MemoryAnswer{MemoryRoom::kNoRoom, {}};
+}
+
+std::vector<AdapterId> LoRAMemoryManager::by_use(MemoryTier tier) const {
+  std::vector<AdapterId> all;
+  for (const auto& [id, record] : records_) {
+    if (record.on(tier)) all.push_back(id);
   }
-  return {MemoryRoom::kNoRoom, {}};
+  std::sort(all.begin(), all.end(),
+            [this](AdapterId a, AdapterId b) { return records_.at(a).last_use < records_.at(b).last_use; });
+  return all;
+}
+
+template <class Change>
+void LoRAMemoryManager::change(MemoryRecord& record, Change change) {
+  count_pin(record, -1);
+  change();
+  count_pin(record, +1);
+  put_into_list(record);
+}
+
+void LoRAMemoryManager::count_pin(const MemoryRecord& record, int sign) {
+  for (const MemoryTier t : kTiers) {
+    if (!record.pinned || t > *record.pinned || !record.on(t)) continue;
+    pinned_[index(t)].bytes += sign * record.bytes[index(t)];
+    pinned_[index(t)].adapters += sign;
+  }
+}
+
+// Mostly it was used just now; only one that was unpinned may have its place further in front.
+void LoRAMemoryManager::put_into_list(MemoryRecord& record) {
+  rest_.splice(rest_.end(), record.is_idle ? idle_ : rest_, record.place);
+  record.is_idle = record.on(MemoryTier::kHost) && may_leave(record, MemoryTier::kHost);
+  if (!record.is_idle) return;
+  auto behind = idle_.end();
+  while (behind != idle_.begin() && records_.at(*std::prev(behind)).last_use > record.last_use) --behind;
+  idle_.splice(behind, rest_, record.place);
 }
 
 MemoryAnswer LoRAMemoryManager::ask(AdapterId id, int64_t bytes, MemoryTier tier) const {
@@ -74,16 +106,20 @@ MemoryAnswer LoRAMemoryManager::reserve(AdapterId id, int64_t bytes, MemoryTier 
   MemoryAnswer answer = ask(id, bytes, tier);
   if (!answer.ok()) return answer;
   apply(answer);
-  MemoryRecord& record = records_[id];
-  int64_t& present = record.bytes[index(tier)];
-  if (present < 0) {
-    ++record.loads;
-    ++used_[index(tier)].adapters;
-    present = 0;
-  }
-  used_[index(tier)].bytes += bytes - present;
-  present = bytes;
-  record.last_use = ++clock_;
+  const auto [found, is_new] = records_.try_emplace(id);
+  MemoryRecord& record = found->second;
+  if (is_new) record.place = rest_.insert(rest_.end(), id);
+  change(record, [&] {
+    int64_t& present = record.bytes[index(tier)];
+    if (present < 0) {
+      ++record.loads;
+      ++used_[index(tier)].adapters;
+      present = 0;
+    }
+    used_[index(tier)].bytes += bytes - present;
+    present = bytes;
+    record.last_use = ++clock_;
+  });
   return answer;
 }
 
@@ -125,15 +161,20 @@ bool LoRAMemoryManager::may_leave(const MemoryRecord& record, MemoryTier tier) c
 bool LoRAMemoryManager::leave(AdapterId id, MemoryTier tier) {
   const auto found = records_.find(id);
   MemoryRecord& record = found->second;
-  for (const MemoryTier t : kTiers) {
-    // Off the host is off the device; the disk is left alone by those above it.
-    if (t < tier || !record.on(t)) continue;
-    used_[index(t)].bytes -= record.bytes[index(t)];
-    --used_[index(t)].adapters;
-    record.bytes[index(t)] = -1;
-  }
+  change(record, [&] {
+    for (const MemoryTier t : kTiers) {
+      // Off the host is off the device; the disk is left alone by those above it.
+      if (t < tier || !record.on(t)) continue;
+      used_[index(t)].bytes -= record.bytes[index(t)];
+      --used_[index(t)].adapters;
+      record.bytes[index(t)] = -1;
+    }
+  });
   const bool forgotten = std::none_of(std::begin(kTiers), std::end(kTiers), [&](MemoryTier t) { return record.on(t); });
-  if (forgotten) records_.erase(found);
+  if (forgotten) {
+    rest_.erase(record.place);
+    records_.erase(found);
+  }
   return forgotten;
 }
 
@@ -146,16 +187,20 @@ MemoryRecord& LoRAMemoryManager::known(AdapterId id) {
 void LoRAMemoryManager::acquire(AdapterId id) {
   MemoryRecord& record = known(id);
   CHORAL_CHECK(record.on(MemoryTier::kHost), "an adapter is used that is not in memory");
-  ++record.in_use;
-  ++record.uses;
-  record.last_use = ++clock_;
+  change(record, [&] {
+    ++record.in_use;
+    ++record.uses;
+    record.last_use = ++clock_;
+  });
 }
 
 void LoRAMemoryManager::release(AdapterId id) {
   MemoryRecord& record = known(id);
   CHORAL_CHECK(record.in_use > 0, "an adapter is released more often than acquired");
-  --record.in_use;
-  record.last_use = ++clock_;
+  change(record, [&] {
+    --record.in_use;
+    record.last_use = ++clock_;
+  });
 }
 
 Status LoRAMemoryManager::pin(AdapterId id, MemoryTier tier) {
@@ -182,11 +227,14 @@ Status LoRAMemoryManager::pin(AdapterId id, MemoryTier tier) {
           id.value(), own, with.bytes, budget_bytes(t), tier_name(t), most.bytes);
     }
   }
-  record.pinned = tier;
+  change(record, [&] { record.pinned = tier; });
   return {};
 }
 
-void LoRAMemoryManager::unpin(AdapterId id) { known(id).pinned.reset(); }
+void LoRAMemoryManager::unpin(AdapterId id) {
+  MemoryRecord& record = known(id);
+  change(record, [&] { record.pinned.reset(); });
+}
 
 Status LoRAMemoryManager::drop(AdapterId id, MemoryTier tier) {
   const auto found = records_.find(id);
@@ -213,16 +261,6 @@ Status LoRAMemoryManager::remove(AdapterId id) {
 const MemoryRecord* LoRAMemoryManager::find(AdapterId id) const {
   const auto found = records_.find(id);
   return found == records_.end() ? nullptr : &found->second;
-}
-
-MemoryAmount LoRAMemoryManager::pinned(MemoryTier tier) const {
-  MemoryAmount total;
-  for (const auto& [id, record] : records_) {
-    if (!record.pinned || *record.pinned < tier || !record.on(tier)) continue;
-    total.bytes += record.bytes[index(tier)];
-    ++total.adapters;
-  }
-  return total;
 }
 
 MemoryAmount LoRAMemoryManager::pinnable(MemoryTier tier) const {

@@ -3,12 +3,14 @@
 // host (packed, ready to compute with); disk (files that can be read again). An adapter on the device is on the host too, so that
 // leaving the device is forgetting, never a copy back. Eviction steps down: device → host → disk → unknown. Order of leaving: the
 // one unused for longest first. An adapter in use never leaves, nor a pinned one from its tier and those below it. What reserve()
-// lists leaves at once: call it after the load, or before it to be sure of the room. Engine thread only.
+// lists leaves at once: call it after the load, or before it to be sure of the room. On the host, where steps ask, no call looks
+// at all that is known, nor at all that is in use or pinned. Engine thread only.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <list>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -61,10 +63,12 @@ struct MemoryRecord {
   std::array<int64_t, kMemoryTiers> bytes{-1, -1, -1};  // by tier; -1 = not there
   std::optional<MemoryTier> pinned;                     // on this tier and below
   int32_t in_use = 0;
-  uint64_t last_use = 0;  // in ticks of this manager: a greater number is later
-  int64_t uses = 0;       // acquire() calls
-  int64_t loads = 0;      // times it came to a tier
-  int64_t evictions = 0;  // times it left one for another's sake
+  uint64_t last_use = 0;                      // in ticks of this manager: a greater number is later
+  int64_t uses = 0;                           // acquire() calls
+  int64_t loads = 0;                          // times it came to a tier
+  int64_t evictions = 0;                      // times it left one for another's sake
+  bool is_idle = false;                       // in the manager's list of those
+  std::list<AdapterId>::iterator place = {};  // in that list or the other
 
   bool on(MemoryTier tier) const { return bytes[static_cast<size_t>(tier)] >= 0; }
 };
@@ -108,7 +112,7 @@ class LoRAMemoryManager {
   size_t count() const { return records_.size(); }
   const MemoryAmount& budget(MemoryTier tier) const { return budgets_[static_cast<size_t>(tier)]; }
   const MemoryAmount& used(MemoryTier tier) const { return used_[static_cast<size_t>(tier)]; }
-  MemoryAmount pinned(MemoryTier tier) const;
+  const MemoryAmount& pinned(MemoryTier tier) const { return pinned_[static_cast<size_t>(tier)]; }
   MemoryAmount pinnable(MemoryTier tier) const;
   int64_t budget_bytes(MemoryTier tier) const { return budget(tier).bytes; }
   int64_t used_bytes(MemoryTier tier) const { return used(tier).bytes; }
@@ -121,12 +125,21 @@ class LoRAMemoryManager {
   MemoryAnswer plan(std::span<const AdapterId> keep, const MemoryAmount& more, MemoryTier tier) const;
   void apply(const MemoryAnswer& answer);
   bool may_leave(const MemoryRecord& record, MemoryTier tier) const;
-  bool leave(AdapterId id, MemoryTier tier);  // true when it is forgotten
+  std::vector<AdapterId> by_use(MemoryTier tier) const;  // those on it, unused longest first
+  bool leave(AdapterId id, MemoryTier tier);             // true when it is forgotten
   MemoryRecord& known(AdapterId id);
+  // Changes the record by `change`, and what is counted of it.
+  template <class Change>
+  void change(MemoryRecord& record, Change change);
+  void count_pin(const MemoryRecord& record, int sign);
+  void put_into_list(MemoryRecord& record);
 
   std::array<MemoryAmount, kMemoryTiers> budgets_;
   std::array<MemoryAmount, kMemoryTiers> used_{};
+  std::array<MemoryAmount, kMemoryTiers> pinned_{};
   std::unordered_map<AdapterId, MemoryRecord> records_;
+  std::list<AdapterId> idle_;  // those that may leave the host, unused longest first
+  std::list<AdapterId> rest_;  // the others
   uint64_t clock_ = 0;
   int64_t evictions_ = 0;
 };

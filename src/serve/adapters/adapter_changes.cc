@@ -5,9 +5,7 @@
 namespace choral::serve {
 
 AdapterInfo AdapterChanges::present(const std::string& name) const {
-  for (auto& adapter : llm_.adapters()) {
-    if (adapter.name == name) return std::move(adapter);
-  }
+  if (auto adapter = llm_.adapter(name)) return *std::move(adapter);
   AdapterInfo gone;
   gone.name = name;
   return gone;

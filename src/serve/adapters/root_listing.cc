@@ -17,10 +17,10 @@ std::vector<lora::FoundAdapter> RootListing::adapters() const {
   return out;
 }
 
-std::vector<std::pair<std::string, Status>> RootListing::faults() const {
-  std::vector<std::pair<std::string, Status>> out;
+RootListing::Faults RootListing::faults() const {
+  Faults out;
   for (const auto& [name, folder] : folders_) {
-    if (!folder.fault.ok()) out.emplace_back(name, folder.fault);
+    if (!folder.fault.ok()) out.emplace(name, folder.fault);
   }
   return out;
 }
@@ -67,13 +67,13 @@ void RootListing::look(const lora::FoundAdapter& found, double now) {
 
 // A folder that was listed and cannot be read now stays listed: what it held may still be served.
 void RootListing::judge(const std::string& name, Folder& folder, std::vector<RootChange>& changes) {
-  folder.judged = true;
   folder.fault = lora::check_adapter_name(name);
   if (folder.fault.ok()) {
     const auto place = lora::adapter_in_root(root_, name);
     folder.fault = place.ok() ? Status() : place.status();
   }
   if (folder.fault.ok()) folder.fault = lora::PEFTHelper::from_local_dir(folder.path).status();
+  folder.judged = folder.fault.code() != Code::kResourceExhausted;  // too many open files, say: the next scan looks again
   if (!folder.fault.ok()) {
     CHORAL_LOG(kWarn, "'{}' in the adapter root cannot be used: {}", printable(name), folder.fault.message());
     return;

@@ -2,9 +2,9 @@
 // while. Knows no clock and no events: when to look says RootWatcher. One thread at a time.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -28,7 +28,8 @@ class RootListing {
   // something has not, and should be looked at again.
   bool take(const std::vector<lora::FoundAdapter>& found, double now, double quiet_s, std::vector<RootChange>& changes);
   std::vector<lora::FoundAdapter> adapters() const;
-  std::vector<std::pair<std::string, Status>> faults() const;
+  using Faults = std::map<std::string, Status, std::less<>>;  // by name
+  Faults faults() const;
 
  private:
   struct Folder {
@@ -36,7 +37,7 @@ class RootListing {
     engine::AdapterFacts facts;  // as last seen
     engine::AdapterFacts told;   // as last told of
     double since_s = 0;          // they are as last seen
-    bool judged = false;         // with these facts
+    bool judged = false;         // with these facts, by what they are
     bool listed = false;
     bool missing = false;  // since since_s
     Status fault;

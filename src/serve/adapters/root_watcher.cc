@@ -65,14 +65,14 @@ RootWatcher::~RootWatcher() {
   if (stop_ >= 0) close(stop_);
 }
 
-std::vector<lora::FoundAdapter> RootWatcher::adapters() const {
+RootWatcher::Adapters RootWatcher::adapters() const {
   const std::lock_guard lock(mutex_);
-  return listing_.adapters();
+  return adapters_;
 }
 
-std::vector<std::pair<std::string, Status>> RootWatcher::faults() const {
+RootWatcher::Faults RootWatcher::faults() const {
   const std::lock_guard lock(mutex_);
-  return listing_.faults();
+  return faults_;
 }
 
 std::string RootWatcher::note() const {
@@ -155,8 +155,14 @@ Result<bool> RootWatcher::scan(double now, double quiet_s, std::vector<RootChang
     if (found.status().code() != Code::kNotFound || !begun_) return std::move(found).status();
     found = std::vector<lora::FoundAdapter>();
   }
+  const bool unsettled = listing_.take(*found, now, quiet_s, changes);
+  auto faults = std::make_shared<const RootListing::Faults>(listing_.faults());
+  Adapters listed;
+  if (!begun_ || !changes.empty()) listed = std::make_shared<const std::vector<lora::FoundAdapter>>(listing_.adapters());
   const std::lock_guard lock(mutex_);
-  return listing_.take(*found, now, quiet_s, changes);
+  faults_ = std::move(faults);
+  if (listed != nullptr) adapters_ = std::move(listed);
+  return unsettled;
 }
 
 }  // namespace choral::serve

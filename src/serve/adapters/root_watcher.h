@@ -34,10 +34,12 @@ class RootWatcher {
   static Result<std::unique_ptr<RootWatcher>> start(Options options, std::function<void(const RootChange&)> on_change);
   ~RootWatcher();
 
-  // What a request may name, sorted.
-  std::vector<lora::FoundAdapter> adapters() const;
+  // What a request may name, sorted; the same list until it changes.
+  using Adapters = std::shared_ptr<const std::vector<lora::FoundAdapter>>;
+  Adapters adapters() const;
   // What lies in the root and cannot be had under its name, with the reason: a link that leads out, a config that is broken.
-  std::vector<std::pair<std::string, Status>> faults() const;
+  using Faults = std::shared_ptr<const RootListing::Faults>;
+  Faults faults() const;
   std::string note() const;  // why it does not watch but scan; empty when it watches
 
  private:
@@ -54,11 +56,13 @@ class RootWatcher {
   const Options options_;
   const std::function<void(const RootChange&)> on_change_;
   int inotify_ = -1, stop_ = -1;
-  std::set<int> watches_;  // the thread's
-  bool begun_ = false;     // before the thread: the root was there once
-  RootListing listing_;    // the thread changes it, under the lock
+  std::set<int> watches_;     // the thread's
+  bool begun_ = false;        // before the thread: the root was there once
+  RootListing listing_;       // likewise, then the thread's
+  mutable std::mutex mutex_;  // guards the members below, as long as it takes to read or change one
+  Adapters adapters_;
+  Faults faults_;
   std::string note_;
-  mutable std::mutex mutex_;
   std::thread thread_;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/printable.h"
+#include "serve/http/peer.h"
 
 namespace choral::serve {
 namespace {
@@ -19,10 +20,8 @@ bool is_name_char(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || c ==
 
 bool is_this_machine(const std::string& name) {
   if (name == "localhost" || name.ends_with(".localhost")) return true;
-  in_addr v4{};
-  if (::inet_pton(AF_INET, name.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == IN_LOOPBACKNET;
-  in6_addr v6{};
-  return ::inet_pton(AF_INET6, name.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+  const auto address = parse_ip(name);
+  return address && is_loopback(*address);
 }
 
 }  // namespace
@@ -56,7 +55,7 @@ Result<AllowedHosts> AllowedHosts::make(std::vector<std::string> names, bool is_
   made.any_ = names.empty() && !is_loopback;
   for (const auto& name : names) {
     if (name == "*") {
-      made.any_ = true;
+      made.any_ = made.any_origin_ = true;
       continue;
     }
     const bool is_suffix = name.starts_with("*.");
@@ -72,15 +71,28 @@ Result<AllowedHosts> AllowedHosts::make(std::vector<std::string> names, bool is_
   return made;
 }
 
-bool AllowedHosts::allows(const HttpRequest& head) const {
-  if (any_ || head.peer == "unix") return true;
-  const std::string* const host = head.headers.find("Host");
-  if (host == nullptr) return true;  // HTTP/1.0, which no browser speaks
-  const std::string name = host_name(*host);
+bool AllowedHosts::is_known(const std::string& name) const {
   if (name.empty()) return false;
   return is_this_machine(name) || std::any_of(names_.begin(), names_.end(), [&](const std::string& known) {
            return known.starts_with('.') ? name.ends_with(known) : name == known;
          });
+}
+
+bool AllowedHosts::allows(const HttpRequest& head) const {
+  if (any_ || head.unix_socket) return true;
+  const std::string* const host = head.headers.find("Host");
+  return host == nullptr || is_known(host_name(*host));  // HTTP/1.0 may have none, and no browser speaks it
+}
+
+bool AllowedHosts::allows_origin(const HttpRequest& head) const {
+  constexpr std::string_view kBehindScheme = "://";
+  const std::string* const origin = head.headers.find("Origin");
+  if (origin == nullptr || any_origin_) return true;
+  const size_t scheme = origin->find(kBehindScheme);
+  if (scheme == origin->npos) return false;  // "null", which any page can have
+  const std::string_view site = std::string_view(*origin).substr(scheme + kBehindScheme.size());
+  const std::string name = host_name(site);
+  return is_known(name) || (!name.empty() && equal_ignoring_case(site, head.headers.get("Host")));
 }
 
 }  // namespace choral::serve

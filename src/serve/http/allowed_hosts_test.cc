@@ -9,7 +9,6 @@ using ::testing::HasSubstr;
 
 bool allows(const AllowedHosts& hosts, std::string host) {
   HttpRequest head;
-  head.peer = "127.0.0.1:5001";
   head.headers.add("Host", std::move(host));
   return hosts.allows(head);
 }
@@ -71,11 +70,43 @@ TEST(AllowedHosts, ElsewhereAnyNameUnlessSomeWereGiven) {
 TEST(AllowedHosts, WhoIsNoBrowserIsNotAsked) {
   const AllowedHosts hosts = made({}, true);
   HttpRequest head;
-  head.peer = "127.0.0.1:5001";
   EXPECT_TRUE(hosts.allows(head)) << "HTTP/1.0";
-  head.peer = "unix";
+  head.unix_socket = true;
   head.headers.add("Host", "anything");
   EXPECT_TRUE(hosts.allows(head));
+}
+
+bool allows_page(const AllowedHosts& hosts, std::string origin, std::string host = "127.0.0.1:8000") {
+  HttpRequest head;
+  head.headers.add("Host", std::move(host));
+  head.headers.add("Origin", std::move(origin));
+  return hosts.allows_origin(head);
+}
+
+TEST(AllowedHosts, PagesOfOtherSitesAreNotServed) {
+  for (const bool is_loopback : {true, false}) {
+    const AllowedHosts hosts = made({}, is_loopback);
+    EXPECT_TRUE(hosts.allows_origin(HttpRequest())) << "no page";
+    for (const char* good : {"http://localhost:3000", "http://127.0.0.1:8000", "https://app.localhost", "http://[::1]:1"})
+      EXPECT_TRUE(allows_page(hosts, good)) << good;
+    for (const char* bad : {"http://evil.example", "null", "", "evil.example", "http://", "http://127.0.0.1.evil.example",
+                            "http://localhost@evil.example", "http://evil.example/127.0.0.1"})
+      EXPECT_FALSE(allows_page(hosts, bad)) << bad;
+  }
+}
+
+TEST(AllowedHosts, PagesOfNamesThatWereGivenAreServed) {
+  const AllowedHosts hosts = made({"chat.example.com", "*.example.org"}, true);
+  EXPECT_TRUE(allows_page(hosts, "https://chat.example.com"));
+  EXPECT_TRUE(allows_page(hosts, "https://a.example.org:8443"));
+  EXPECT_FALSE(allows_page(hosts, "https://example.com"));
+  EXPECT_TRUE(allows_page(made({"*"}, true), "null"));
+}
+
+TEST(AllowedHosts, APageMayAskItsOwnServer) {
+  const AllowedHosts hosts = made({}, false);
+  EXPECT_TRUE(allows_page(hosts, "https://api.example.com:8443", "API.example.com:8443"));
+  EXPECT_FALSE(allows_page(hosts, "https://api.example.com:8443", "api.example.com"));
 }
 
 TEST(AllowedHosts, NamesThatAreNoneAreRefused) {

@@ -57,9 +57,12 @@ struct HttpRequest {
   std::string query;      // raw, without '?'
   int minor_version = 1;  // of HTTP/1
   Headers headers;
-  std::string body;       // whole, chunks put together
-  std::string peer;       // "127.0.0.1:5001", "[::1]:5001" or "unix"
-  bool loopback = false;  // the peer is this machine: a loopback address or the unix socket
+  std::string body;        // whole, chunks put together
+  std::string peer;        // "127.0.0.1:5001", "[::1]:5001" or "unix"; behind a trusted proxy the client's address
+  std::string payer;       // whose share of what clients have in common it uses: Peer::host, behind a trusted proxy the client's
+  bool loopback = false;   // the peer is this machine: a loopback address or the unix socket
+  bool forwarded = false;  // a proxy passed it on, trusted or not
+  bool unix_socket = false;  // it came over that
   bool tls = false;
   RequestIds ids = {};
 };
@@ -69,6 +72,7 @@ struct HttpResponse {
   // Content-Length, Transfer-Encoding, Connection and Date are the server's own. "Connection: close" asks it to close afterwards.
   Headers headers = {};
   std::string body = {};
+  std::string reason = {};  // of an error, for logs (error_body.h)
 };
 
 // "Not Found"; "Unknown" for a number without a meaning.

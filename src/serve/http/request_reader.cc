@@ -22,7 +22,9 @@ void RequestReader::begin() {
   parser_.emplace(server_->limits);
   HttpRequest& request = parser_->request();
   request.peer = peer_.text;
+  request.payer = peer_.host;
   request.loopback = peer_.loopback;
+  request.unix_socket = !peer_.tcp && peer_.loopback;
   request.tls = tls_;
   charge_ = std::make_unique<BodyCharge>(server_);
   refusal_.reset();
@@ -76,6 +78,7 @@ RequestReader::Step RequestReader::advance() {
 std::optional<RequestReader::Step> RequestReader::check_head() {
   HttpRequest& request = parser_->request();
   request.ids = make_request_ids(request.headers);
+  server_->trusted_proxies.tell_client(peer_, request);
   if (server_->head_check != nullptr) {
     std::optional<HttpResponse> refusal;
     if (!contained("the check of a request's head", [&] { refusal = server_->head_check(request); })) {
@@ -84,7 +87,7 @@ std::optional<RequestReader::Step> RequestReader::check_head() {
     if (refusal) {
       refusal_ = std::move(refusal);
       add_ids(request.ids, refusal_->headers);
-      server_->tell_refusal(request, refusal_->status);
+      server_->tell_refusal(request, *refusal_);
       keep_alive_ = parser_->done() && parser_->keep_alive();  // with a body unread there is no next request
       return Step::kRefused;
     }
@@ -100,7 +103,7 @@ RequestReader::Step RequestReader::refuse(const ApiError& fault) {
   RequestIds& ids = parser_->request().ids;
   if (ids.request.empty()) ids = make_request_ids(parser_->request().headers);  // of as much as there is
   add_ids(ids, refusal_->headers);
-  server_->tell_refusal(parser_->request(), fault.status);
+  server_->tell_refusal(parser_->request(), *refusal_);
   keep_alive_ = false;
   std::string().swap(parser_->request().body);  // nobody will read it, and the connection may live on for a while
   charge_.reset();

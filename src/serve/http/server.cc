@@ -251,10 +251,10 @@ class AsioServer final : public HttpServer {
     unread.peer = peer.text;
     unread.loopback = peer.loopback;
     unread.ids = make_request_ids({});
-    state_->tell_refusal(unread, 503);
-    if (tls) return;
     HttpResponse full =
         error_response({503, "the server has as many connections as it may have: try again soon", "overloaded", ""});
+    state_->tell_refusal(unread, full);
+    if (tls) return;
     add_ids(unread.ids, full.headers);
     const std::string bytes =
         response_head(full.status, full.headers, {BodyEnd::kLength, full.body.size(), 1, false}) + full.body;
@@ -289,6 +289,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
                                                       HttpRefusalObserver on_refusal) {
   auto state = std::make_shared<ServerState>();
   state->limits = options.limits;
+  CHORAL_TRY(state->trusted_proxies, TrustedProxies::make(options.trusted_proxies));
   state->handler = std::move(handler);
   state->head_check = std::move(head_check);
   state->on_refusal = std::move(on_refusal);

@@ -30,7 +30,8 @@ struct HttpServerOptions {
   std::string unix_path;           // empty: no unix socket
   int io_threads = 1;
   HttpLimits limits;
-  std::optional<TlsOptions> tls;  // for TCP; the unix socket is never encrypted
+  std::vector<std::string> trusted_proxies;  // that say whom a request comes from (http/trusted_proxies.h)
+  std::optional<TlsOptions> tls;             // for TCP; the unix socket is never encrypted
 };
 
 // On an I/O thread; must not block. What it throws is logged and answered with 500.
@@ -40,8 +41,8 @@ using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;
 using HttpHeadCheck = std::function<std::optional<HttpResponse>(const HttpRequest& head)>;
 
 // Told of each request that the transport or the head check refused, with what is known of it (perhaps nothing but the peer) and
-// the status that is sent: for logs and counters. On an I/O thread; must not block.
-using HttpRefusalObserver = std::function<void(const HttpRequest& known, int status)>;
+// what is sent: for logs and counters. On an I/O thread; must not block.
+using HttpRefusalObserver = std::function<void(const HttpRequest& known, const HttpResponse& refusal)>;
 
 class HttpServer {
  public:

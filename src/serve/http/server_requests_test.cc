@@ -345,9 +345,9 @@ TEST(HttpServer, TellsOfEveryRefusal) {
         if (head.path == "/closed") return HttpResponse{403, {}, ""};
         return std::nullopt;
       },
-      [&](const HttpRequest& known, int status) {
+      [&](const HttpRequest& known, const HttpResponse& refusal) {
         const std::lock_guard lock(mutex);
-        told.push_back(known.method + " " + known.path + " " + std::to_string(status) + (known.loopback ? " here" : ""));
+        told.push_back(known.method + " " + known.path + " " + std::to_string(refusal.status) + (known.loopback ? " here" : ""));
       });
   ASSERT_TRUE(server.ok());
   const auto ask = [&](std::string_view bytes) {

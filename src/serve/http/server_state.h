@@ -11,11 +11,13 @@
 #include "serve/http/fault_boundary.h"
 #include "serve/http/limits.h"
 #include "serve/http/server.h"
+#include "serve/http/trusted_proxies.h"
 
 namespace choral::serve {
 
 struct ServerState {
   HttpLimits limits;
+  TrustedProxies trusted_proxies;
   HttpHandler handler;
   HttpHeadCheck head_check;
   HttpRefusalObserver on_refusal;
@@ -25,8 +27,8 @@ struct ServerState {
   std::atomic<int64_t> body_bytes{0};  // held by BodyCharges
   std::atomic<bool> draining{false};
 
-  void tell_refusal(const HttpRequest& known, int status) const {
-    if (on_refusal != nullptr) contained("the observer of refusals", [&] { on_refusal(known, status); });
+  void tell_refusal(const HttpRequest& known, const HttpResponse& refusal) const {
+    if (on_refusal != nullptr) contained("the observer of refusals", [&] { on_refusal(known, refusal); });
   }
 
   std::mutex mutex;

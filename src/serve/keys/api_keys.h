@@ -26,6 +26,7 @@ enum class KeyRole : uint8_t { kUser, kAdmin };  // admin: may also load, unload
 struct KeyHolder {
   std::string name;
   KeyRole role = KeyRole::kUser;
+  std::string salt = {};  // of cached prefixes, made of the key: the same over restarts, and nobody else's
 };
 
 inline constexpr size_t kMaxKeyBytes = 512;   // a longer one is nobody's

@@ -51,6 +51,20 @@ TEST(ApiKeys, HashedAndPlainLinesAndRoles) {
   }
 }
 
+TEST(ApiKeys, EachHasASaltThatIsItsAlone) {
+  const testing::TempDir folder;
+  const auto salts = [&](const std::string& text) {
+    const auto keys = make(write_keys(folder, text));
+    return std::pair(keys->find(kSecret)->salt, keys->find("plain-key-of-some-length")->salt);
+  };
+  const auto first = salts("alice:" + hash_of(kSecret) + "\nplain-key-of-some-length");
+  EXPECT_EQ(first.first.size(), 64u);
+  EXPECT_NE(first.first, first.second);
+  EXPECT_NE(first.first, hash_of(kSecret));
+  EXPECT_EQ(salts("plain-key-of-some-length\nrenamed:" + hash_of(kSecret)), first)
+      << "of the key, wherever and however it stands";
+}
+
 TEST(ApiKeys, AWrongLineIsNamedAndItsKeyIsNot) {
   std::vector<std::string> warnings;
   const std::string hash = hash_of(kSecret);

@@ -1,6 +1,6 @@
-// How much of the engine's one queue each key may fill where there are several: no more than it leaves free. So one key alone
-// gets half of the queue, two get a third each, and whoever comes next finds a place: nobody has to say a number for that. What a
-// key's answers may have of the batch is not counted. Thread-safe; places go before this.
+// How much of the engine's one queue each client, a key or an address, may fill where they are told apart: no more than it leaves
+// free. So one client alone gets half of the queue, two get a third each, and whoever comes next finds a place: nobody has to say
+// a number for that. What a client's answers may have of the batch is not counted. Thread-safe; places go before this.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class QueueShares {
     int64_t most_waiting = 0;
   };
 
-  // Answers of a key in flight, until it goes.
+  // Answers of a client in flight, until it goes.
   class Place {
    public:
     Place() = default;  // of nobody
@@ -34,21 +34,22 @@ class QueueShares {
 
    private:
     friend class QueueShares;
-    Place(QueueShares* owner, std::string key, int64_t answers) : owner_(owner), key_(std::move(key)), answers_(answers) {}
+    Place(QueueShares* owner, std::string client, int64_t answers)
+        : owner_(owner), client_(std::move(client)), answers_(answers) {}
     void leave();
     QueueShares* owner_ = nullptr;
-    std::string key_;
+    std::string client_;
     int64_t answers_ = 0;
   };
 
-  // resource_exhausted: not now. too_large: so many answers at once never fit.
-  Result<Place> take(std::string_view key, int64_t answers, const Queue& queue);
+  // `client`: as messages name it, "key 'alice'". resource_exhausted: not now. too_large: so many answers at once never fit.
+  Result<Place> take(std::string_view client, int64_t answers, const Queue& queue);
 
  private:
-  void give_back(const std::string& key, int64_t answers);
+  void give_back(const std::string& client, int64_t answers);
 
   std::mutex mutex_;
-  std::map<std::string, int64_t, std::less<>> in_flight_;  // answers, of keys that have any
+  std::map<std::string, int64_t, std::less<>> in_flight_;  // answers, of clients that have any
 };
 
 }  // namespace choral::serve

@@ -11,14 +11,14 @@ namespace {
 using ::testing::HasSubstr;
 using Place = QueueShares::Place;
 
-// Keys that send one answer after another to an engine with a batch of 4 and 12 places in the queue, in which nothing ends.
+// Clients that send one answer after another to an engine with a batch of 4 and 12 places in the queue, in which nothing ends.
 class Crowd {
  public:
   // How many of `most` are taken before the first that is not.
-  int send(const std::string& key, int most, int64_t answers = 1) {
+  int send(const std::string& client, int most, int64_t answers = 1) {
     int taken = 0;
     for (; taken < most; ++taken) {
-      auto place = shares_.take(key, answers, queue());
+      auto place = shares_.take("client " + client, answers, queue());
       refused_ = place.status();
       if (!place.ok() || in_flight() + answers > kBatch + kMostWaiting) break;
       places_.push_back(std::move(*place));
@@ -45,11 +45,11 @@ class Crowd {
   Status refused_;
 };
 
-TEST(QueueShares, OneKeyLeavesHalfOfTheQueueToOthers) {
+TEST(QueueShares, OneLeavesHalfOfTheQueueToOthers) {
   Crowd crowd;
   EXPECT_EQ(crowd.send("greedy", 100), 4 + 6);
   EXPECT_EQ(crowd.refused().code(), Code::kResourceExhausted);
-  EXPECT_THAT(crowd.refused().message(), HasSubstr("key 'greedy' has 10 answers in flight"));
+  EXPECT_THAT(crowd.refused().message(), HasSubstr("client greedy has 10 answers in flight"));
   EXPECT_EQ(crowd.send("second", 3), 3);
   EXPECT_EQ(crowd.send("greedy", 1), 0);
   EXPECT_EQ(crowd.send("third", 2), 2);

@@ -25,11 +25,16 @@ int64_t answers_made(const SamplingParams& sampling) {
   return std::clamp(engine::completions_made(sampling), 1, engine::kMaxCompletions);
 }
 
+int64_t tokens_to_read(const Request& request, std::span<const Prompt> prompts, int64_t most_each) {
+  int64_t tokens = std::min(own_prompt_tokens(request), most_each);
+  for (const auto& prompt : prompts) tokens += std::min(prompt_tokens(prompt), most_each);
+  return tokens;
+}
+
 int64_t most_tokens(const Request& request, std::span<const Prompt> prompts, int max_model_len) {
-  int64_t tokens = own_prompt_tokens(request);
-  for (const auto& prompt : prompts) tokens += prompt_tokens(prompt);
+  const int64_t tokens = tokens_to_read(request, prompts, INT64_MAX);
   if (request.embedding) return tokens;
-  const int64_t answer = request.sampling.max_tokens > 0 ? request.sampling.max_tokens : max_model_len;
+  const int64_t answer = request.sampling.max_tokens > 0 ? std::min(request.sampling.max_tokens, max_model_len) : max_model_len;
   return tokens + std::max<int64_t>(std::ssize(prompts), 1) * answers_made(request.sampling) * answer;
 }
 

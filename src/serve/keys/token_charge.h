@@ -13,6 +13,9 @@ namespace choral::serve {
 // of text, and all that the answers may have.
 int64_t most_tokens(const Request& request, std::span<const Prompt> prompts, int max_model_len);
 
+// What of that it takes to read the prompts, of each of which nobody counts more than `most_each`.
+int64_t tokens_to_read(const Request& request, std::span<const Prompt> prompts, int64_t most_each);
+
 // Answers that are made for one prompt, within what the engine takes, whatever the client asked for.
 int64_t answers_made(const SamplingParams& sampling);
 

@@ -32,7 +32,7 @@ TEST(TokenCharge, BeforeItStartsAllThatMayBeMadeCounts) {
 TEST(TokenCharge, NumbersThatTheEngineRefusesStayInRange) {
   constexpr int kMost = std::numeric_limits<int>::max(), kLeast = std::numeric_limits<int>::min();
   EXPECT_EQ(most_tokens(asking(kMost, 0, 10), {}, 100), 3 + 1280);
-  EXPECT_EQ(most_tokens(asking(1, kMost, kMost), {}, 100), 3 + 128 * int64_t{kMost});
+  EXPECT_EQ(most_tokens(asking(1, kMost, kMost), {}, 100), 3 + 128 * 100) << "what fits";
   EXPECT_EQ(most_tokens(asking(kLeast, kLeast, kLeast), {}, 100), 3 + 100);
 }
 
@@ -44,6 +44,14 @@ TEST(TokenCharge, EachPromptOfABodyCountsWithItsAnswers) {
   EXPECT_EQ(most_tokens(body, prompts, 100), 3 + 10 + 1 + 3 * 20);
   body.embedding = true;
   EXPECT_EQ(most_tokens(body, prompts, 100), 3 + 10 + 1);
+}
+
+TEST(TokenCharge, PromptsAreReadNoFurtherThanTheyAreCounted) {
+  auto request = asking(1, 0, 10);
+  EXPECT_EQ(tokens_to_read(request, {}, 100), 3);
+  EXPECT_EQ(tokens_to_read(request, {}, 2), 2);
+  const std::vector<Prompt> prompts{std::vector<int32_t>{1, 2, 3}, std::string(4000, 'x'), std::string(4000, 'x')};
+  EXPECT_EQ(tokens_to_read(Request(), prompts, 100), 3 + 100 + 100);
 }
 
 TEST(TokenCharge, WhatWasComputedIsUsed) {

@@ -163,7 +163,8 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
   out.counter(kSources, kSourcesHelp, stats.prompt_tokens, {{"source", "local_compute"}});
   out.counter(kSources, kSourcesHelp, stats.prefix_hit_tokens, {{"source", "local_cache_hit"}});
   out.counter("vllm:corrupted_requests_total", "Answers that ended because their logits were no numbers.", stats.corrupted);
-  out.histogram("vllm:iteration_tokens_total", "Tokens that a step of the engine computes.", stats.step_tokens);
+  out.histogram("vllm:iteration_tokens_total", "Tokens of a step: those of prompts that it computes, and those that it gives.",
+                stats.step_tokens);
   out.counter("vllm:num_preemptions_total", "Answers that gave their place back and started again.", stats.preemptions);
 
   out.counter("choral:engine_steps_total", "Steps of the engine: a figure that stands still while requests run is a fault.",

@@ -17,7 +17,8 @@ namespace {
 using prometheus::Counter;
 using prometheus::Labels;
 
-constexpr std::array kRejections{Rejection::kQueueFull, Rejection::kKeyLimit, Rejection::kAdapterLimit, Rejection::kDraining};
+constexpr std::array kRejections{Rejection::kQueueFull, Rejection::kQueueShare, Rejection::kKeyLimit, Rejection::kAdapterLimit,
+                                 Rejection::kDraining};
 constexpr size_t kMaxHttpSeries = 512;  // a route table has some tens, each with some codes
 constexpr const char* kOtherRoute = "other";
 const prometheus::Histogram::BucketBoundaries kLoadBuckets{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
@@ -27,6 +28,7 @@ const prometheus::Histogram::BucketBoundaries kLoadBuckets{0.01, 0.025, 0.05, 0.
 std::string_view rejection_name(Rejection reason) {
   switch (reason) {
     case Rejection::kQueueFull: return "queue_full";
+    case Rejection::kQueueShare: return "queue_share";
     case Rejection::kKeyLimit: return "key_limit";
     case Rejection::kAdapterLimit: return "adapter_limit";
     case Rejection::kDraining: return "draining";

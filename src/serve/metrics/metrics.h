@@ -17,7 +17,7 @@
 namespace choral::serve {
 
 // Why a request was refused before it had an engine's place: values of the label `reason`.
-enum class Rejection : uint8_t { kQueueFull, kKeyLimit, kAdapterLimit, kDraining };
+enum class Rejection : uint8_t { kQueueFull, kQueueShare, kKeyLimit, kAdapterLimit, kDraining };
 std::string_view rejection_name(Rejection reason);  // "queue_full"
 
 // What the engine says of itself, at one scrape.

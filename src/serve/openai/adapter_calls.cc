@@ -48,7 +48,7 @@ constexpr std::array kScaleFields{
 Result<AdapterNameCall> read_name(std::string_view body, std::span<const Field<AdapterNameCall>> fields, BodyNotes& notes) {
   AdapterNameCall call;
   CHORAL_TRY(const Json json, parse_object(body, "the body"));
-  CHORAL_RETURN_IF_ERROR(read_body<AdapterNameCall>(json, fields, call, notes));
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(fields, call)));
   if (call.name.empty()) return missing("lora_name", notes);
   return call;
 }
@@ -58,7 +58,7 @@ Result<AdapterNameCall> read_name(std::string_view body, std::span<const Field<A
 Result<LoadAdapterCall> read_load_adapter_call(std::string_view body, BodyNotes& notes) {
   LoadAdapterCall call;
   CHORAL_TRY(const Json json, parse_object(body, "the body"));
-  CHORAL_RETURN_IF_ERROR(read_body<LoadAdapterCall>(json, kLoadFields, call, notes));
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kLoadFields, call)));
   if (call.name.empty()) return missing("lora_name", notes);
   if (call.path.empty()) return missing("lora_path", notes);
   return call;
@@ -82,7 +82,7 @@ Result<std::vector<AdapterScale>> read_adapter_scales_call(std::string_view body
   for (const Json& entry : list) {
     if (!entry.is_object() || !entry.contains("id") || !entry.contains("scale"))
       return invalid_argument(R"(each entry must be an object such as {{"id": 0, "scale": 0.5}})");
-    CHORAL_RETURN_IF_ERROR(read_body<AdapterScale>(entry, kScaleFields, scales.emplace_back(), notes));
+    CHORAL_RETURN_IF_ERROR(read_members(entry, notes, table(kScaleFields, scales.emplace_back())));
   }
   return scales;
 }

@@ -19,6 +19,7 @@ struct AnswerHead {
   std::string id;
   std::string model;  // as the client named it
   int64_t created_unix_s = 0;
+  std::string system_fingerprint;
 };
 
 struct Usage {
@@ -26,6 +27,9 @@ struct Usage {
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
 };
+
+// The tokens of each prompt of a body, where its answer shows them piece by piece; else none.
+using PromptTokens = std::vector<std::vector<int32_t>>;
 
 // The text that a token alone stands for.
 using TokenText = std::function<std::string(int32_t token_id)>;
@@ -37,19 +41,35 @@ class AnswerForm {
   // `outputs`: one for each prompt of the body, in its order, none with an error.
   virtual std::string whole(const std::vector<RequestOutput>& outputs) = 0;
 
+  // Which content of each adapter the answer is made with: before a stream's first piece. Its end tells them too, as its head may
+  // have gone out before they were known.
+  void set_adapters(std::vector<AnswerAdapter> adapters) { adapters_ = std::move(adapters); }
+
   // The server-sent events for what is new of the answer to a prompt; may be empty.
   virtual std::string piece(size_t prompt, const StreamEvent& event, const Usage& so_far) = 0;
   // What ends a stream that went well.
   virtual std::string end(const Usage& total) = 0;
+
+ protected:
+  const std::vector<AnswerAdapter>& adapters() const { return adapters_; }
+
+ private:
+  std::vector<AnswerAdapter> adapters_;
 };
 
-// `first_tokens`: of each prompt, for a stream that echoes it with log-probabilities; else none.
-std::unique_ptr<AnswerForm> make_completion_form(AnswerHead head, const CompletionCall& call, std::vector<int32_t> first_tokens,
+// `prompts`: when shows_prompts() of the call.
+std::unique_ptr<AnswerForm> make_completion_form(AnswerHead head, const CompletionCall& call, PromptTokens prompts,
                                                  TokenText token_text);
 // `tools`: how calls are read from the text, when they are.
-std::unique_ptr<AnswerForm> make_chat_form(AnswerHead head, const ChatCall& call, ToolPlan tools, TokenText token_text);
+std::unique_ptr<AnswerForm> make_chat_form(AnswerHead head, const ChatCall& call, PromptTokens prompts, ToolPlan tools,
+                                           TokenText token_text);
 std::unique_ptr<AnswerForm> make_embedding_form(AnswerHead head, bool as_base64);
 
-std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, ToolPlan tools);
+std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, ToolPlan tools, TokenText token_text);
+
+// Whether the stream says what its prompts' tokens are: by their ids, or by the first of those that an echo has log-probabilities
+// of, which no event names.
+bool shows_prompts(const CompletionCall& call);
+bool shows_prompts(const ChatCall& call);
 
 }  // namespace choral::serve

@@ -6,14 +6,25 @@
 namespace choral::serve {
 
 Json head_json(const AnswerHead& head, std::string_view object) {
-  return {{"id", head.id}, {"object", object}, {"created", head.created_unix_s}, {"model", head.model}};
+  return {{"id", head.id},
+          {"object", object},
+          {"created", head.created_unix_s},
+          {"model", head.model},
+          {"system_fingerprint", head.system_fingerprint}};
 }
 
 Json usage_json(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}, {"audio_tokens", 0}}},
+          {"completion_tokens_details",
+           {{"reasoning_tokens", 0}, {"audio_tokens", 0}, {"accepted_prediction_tokens", 0}, {"rejected_prediction_tokens", 0}}}};
+}
+
+void add_adapters(const std::vector<AnswerAdapter>& adapters, Json& json) {
+  for (const auto& adapter : adapters)
+    json["adapters"].push_back({{"name", adapter.name}, {"generation", adapter.generation}, {"digest", adapter.digest}});
 }
 
 Usage usage_of(const std::vector<RequestOutput>& outputs) {

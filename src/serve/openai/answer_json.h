@@ -6,9 +6,13 @@
 
 namespace choral::serve {
 
-// id, object, created, model.
+inline constexpr std::string_view kServiceTier = "default";  // there is one
+
+// id, object, created, model, system_fingerprint.
 Json head_json(const AnswerHead& head, std::string_view object);
 Json usage_json(const Usage& usage);
+// Adds `adapters`, what X-Choral-Adapter says, where there are any.
+void add_adapters(const std::vector<AnswerAdapter>& adapters, Json& json);
 Usage usage_of(const std::vector<RequestOutput>& outputs);
 // null while there is none.
 Json finish_reason_json(FinishReason reason);

@@ -1,9 +1,12 @@
 // Bodies read member by member with tables of fields (requests/fields.h). For .cc files only. Pure; any thread.
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "requests/fields.h"
+#include "requests/unknown_fields.h"
+#include "requests/unserved_fields.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/json.h"
 
@@ -20,41 +23,64 @@ Status read_member(std::string_view name, const Json& json, Body& body) {
   return read_value(name, json, body.*kMember);
 }
 
+// One of the tables that read a body, and what it fills.
+template <class Body>
+struct Table {
+  std::span<const Field<Body>> fields;
+  Body& body;
+};
+template <size_t kCount, class Body>
+Table<Body> table(const std::array<Field<Body>, kCount>& fields, Body& body) {
+  return {fields, body};
+}
+template <class Body>
+Table<Body> table(std::span<const Field<Body>> fields, Body& body) {
+  return {fields, body};
+}
+
 // Reads a member with the table, if it knows it. False: it does not.
 template <class Body>
-bool read_with(std::span<const Field<Body>> fields, std::string_view name, const Json& value, Body& body, Status& status) {
-  const auto* field = requests::find_field(fields, name);
+bool read_with(Table<Body> table, std::string_view name, const Json& value, Status& status) {
+  const auto* field = requests::find_field(table.fields, name);
   if (field == nullptr) return false;
-  if (!value.is_null()) status = field->read(name, value, body);
+  if (!value.is_null()) status = field->read(name, value, table.body);
   return true;
 }
 
-inline void note_unknown(const std::string& name, BodyNotes& notes) {
+// A member that no table knows. `known`: gives the names there are.
+template <class KnownNames>
+Status meet_unread(const std::string& name, const Json& value, BodyNotes& notes, KnownNames&& known) {
   constexpr size_t kMost = 16;  // that are named
-  if (notes.unknown.size() < kMost) notes.unknown.push_back(shown(name));
+  if (requests::is_unserved(name)) return requests::check_unserved(name, value);
+  if (is_ignored(name) || notes.warnings.size() >= kMost) return {};
+  const std::vector<std::string> names = known();
+  notes.warnings.push_back(requests::unknown_field_text(name, names, requests::UnknownField::kHasNoEffect));
+  return {};
 }
 
-// Each member with read(name, value, status), which says whether it is known.
-template <class Read>
-Status read_members(const Json& json, BodyNotes& notes, Read&& read) {
+template <class Body>
+void add_names(std::span<const Field<Body>> fields, std::vector<std::string>& names) {
+  for (const auto& field : fields) names.emplace_back(field.name);
+}
+
+// Each member with the first table that knows it.
+template <class... Body>
+Status read_members(const Json& json, BodyNotes& notes, Table<Body>... tables) {
   for (const auto& [name, value] : json.items()) {
     Status status;
-    const bool known = read(name, value, status);
+    if (!(read_with(tables, name, value, status) || ...)) {
+      status = meet_unread(name, value, notes, [&] {
+        std::vector<std::string> names;
+        (add_names(tables.fields, names), ...);
+        return names;
+      });
+    }
     if (!status.ok()) {
       notes.param = shown(name);
       return status;
     }
-    if (!known && !is_ignored(name)) note_unknown(name, notes);
   }
   return {};
-}
-
-// A body with one table.
-template <class Body>
-Status read_body(const Json& json, std::span<const Field<Body>> fields, Body& body, BodyNotes& notes) {
-  return read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
-    return read_with(fields, name, value, body, status);
-  });
 }
 
 template <class Body>

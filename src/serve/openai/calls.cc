@@ -23,8 +23,9 @@ constexpr std::string_view kLora =
     R"({"oneOf":[{"type":"string"},{"type":"array","items":{"oneOf":[{"type":"string"},{"type":"object","properties":)"
     R"({"name":{"type":"string"},"id":{"type":"integer","minimum":0},"scale":{"type":"number"}}}]}}]})";
 
-// OpenAI's fields without a meaning here, and those that change nothing that a client sees.
-constexpr std::array<std::string_view, 21> kIgnored{"user",
+// Fields without a meaning here, and those that change nothing that a client sees: OpenAI's, vLLM's, and llama.cpp's that tune
+// what is off, or where what was computed is kept.
+constexpr std::array<std::string_view, 34> kIgnored{"user",
                                                     "store",
                                                     "metadata",
                                                     "service_tier",
@@ -32,19 +33,32 @@ constexpr std::array<std::string_view, 21> kIgnored{"user",
                                                     "prompt_cache_key",
                                                     "prompt_cache_retention",
                                                     "prompt_cache_options",
-                                                    "verbosity",
-                                                    "modalities",
-                                                    "audio",
                                                     "prediction",
-                                                    "web_search_options",
                                                     "moderation",
+                                                    "reasoning",
                                                     "spaces_between_special_tokens",
                                                     "length_penalty",
+                                                    "early_stopping",
                                                     "session_id",
                                                     "stream_interval",
                                                     "request_id",
                                                     "include_stop_reason",
-                                                    "reasoning"};
+                                                    "mirostat_tau",
+                                                    "mirostat_eta",
+                                                    "dry_base",
+                                                    "dry_allowed_length",
+                                                    "dry_penalty_last_n",
+                                                    "dry_sequence_breakers",
+                                                    "xtc_threshold",
+                                                    "dynatemp_exponent",
+                                                    "adaptive_decay",
+                                                    "grammar_triggers",
+                                                    "cache_prompt",
+                                                    "id_slot",
+                                                    "n_keep",
+                                                    "n_discard",
+                                                    "timings_per_token",
+                                                    "return_progress"};
 
 Status read_prompts(std::string_view name, const Json& json, size_t most, std::vector<Prompt>& out) {
   if (json.is_string()) return out.emplace_back(json.get<std::string>()), Status();
@@ -101,21 +115,6 @@ Status read_stream_options(std::string_view name, const Json& json, CallHead& he
   return {};
 }
 
-template <class Call>
-Status refused(std::string_view name, const Json&, Call&) {
-  if (name == "suffix") return unsupported("'suffix' is not served: the models here continue a text, they fill no gap");
-  if (name == "functions" || name == "function_call")
-    return unsupported("'{}' is OpenAI's old form; send 'tools' and 'tool_choice'", name);
-  return unsupported("'{}' is not served", name);
-}
-
-template <class Call>
-Status refused_when_true(std::string_view name, const Json& json, Call&) {
-  bool wanted = false;
-  CHORAL_RETURN_IF_ERROR(read_value(name, json, wanted));
-  return wanted ? unsupported("'{}' is not served", name) : Status();
-}
-
 // The members of CallHead, for each of the bodies that begin with one.
 template <class Call>
 constexpr std::array kHeadFields{
@@ -128,8 +127,6 @@ constexpr std::array kHeadFields{
     Field<Call>{"lora", kLora, [](std::string_view n, const Json& j, Call& c) { return read_lora(n, j, c); }},
     Field<Call>{"return_token_ids", kBoolean, read_member<Call, &CallHead::return_token_ids>},
     Field<Call>{"return_tokens_as_token_ids", kBoolean, read_member<Call, &CallHead::tokens_as_token_ids>},
-    Field<Call>{"use_beam_search", kBoolean, refused_when_true<Call>},
-    Field<Call>{"prompt_embeds", {}, refused<Call>},
 };
 
 constexpr std::array kCompletionFields{
@@ -142,13 +139,21 @@ constexpr std::array kCompletionFields{
     Field<CompletionCall>{
         "logprobs", R"({"type":"integer","minimum":0})",
         [](std::string_view n, const Json& j, CompletionCall& c) { return read_value(n, j, c.request.sampling.logprobs); }},
-    Field<CompletionCall>{"suffix", kString, refused<CompletionCall>},
+    Field<CompletionCall>{
+        "prompt_logprobs", R"({"type":"integer","minimum":0})",
+        [](std::string_view n, const Json& j, CompletionCall& c) { return read_value(n, j, c.prompt_logprobs); }},
 };
 
 struct ChatBody : ChatCall {
   std::optional<int32_t> max_completion_tokens;
   std::optional<int32_t> top_logprobs;
 };
+
+// max_tokens and llama.cpp's n_predict: to a chat 0 says nothing.
+Status read_length(std::string_view name, const Json& json, ChatBody& body) {
+  if (json == 0) return invalid_argument("'{}' is 0; give at least 1", name);
+  return requests::find_field(requests::request_fields(), name)->read(name, json, body.request);
+}
 
 constexpr std::array kOwnChatFields{
     Field<ChatBody>{"logprobs", kBoolean, read_member<ChatBody, &ChatBody::logprobs>},
@@ -163,9 +168,14 @@ constexpr std::array kOwnChatFields{
                       return Status();
                     }},
     Field<ChatBody>{"parallel_tool_calls", kBoolean, read_member<ChatBody, &ChatBody::parallel_tool_calls>},
-    Field<ChatBody>{"functions", {}, refused<ChatBody>},
-    Field<ChatBody>{"function_call", {}, refused<ChatBody>},
-    Field<ChatBody>{"chat_template", {}, refused<ChatBody>},
+    Field<ChatBody>{"max_tokens", {}, read_length},
+    Field<ChatBody>{"n_predict", {}, read_length},
+    Field<ChatBody>{"metadata", R"({"type":"object"})",
+                    [](std::string_view n, const Json& j, ChatBody& c) {
+                      if (!j.is_object()) return wrong_type(n, "an object", j);
+                      c.metadata_json = dumped(j);
+                      return Status();
+                    }},
 };
 
 constexpr std::array kEmbeddingFields{
@@ -224,12 +234,9 @@ Result<CompletionCall> read_completion_call(std::string_view body, const Samplin
   CHORAL_TRY(const Json json, parse_object(body, "the body"));
   CompletionCall call;
   call.request.sampling = defaults;
-  CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
-    return read_with(std::span<const Field<CompletionCall>>(kCompletionFields), name, value, call, status) ||
-           read_with(std::span<const Field<CompletionCall>>(kHeadFields<CompletionCall>), name, value, call, status) ||
-           read_with(requests::prompt_fields(), name, value, call.request, status) ||
-           read_with(requests::request_fields(), name, value, call.request, status);
-  }));
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kCompletionFields, call), table(kHeadFields<CompletionCall>, call),
+                                      table(requests::prompt_fields(), call.request),
+                                      table(requests::request_fields(), call.request)));
   if (call.prompts.empty()) return missing("prompt", notes);
   CHORAL_RETURN_IF_ERROR(check_head(call, notes));
   if (call.echo && call.request.truncate_prompt_tokens != 0) {
@@ -237,7 +244,9 @@ Result<CompletionCall> read_completion_call(std::string_view body, const Samplin
     return invalid_argument("'echo' gives the prompt back as it was sent, 'truncate_prompt_tokens' cuts it; give one of them");
   }
   auto& sampling = call.request.sampling;
-  if (call.echo && sampling.logprobs && !sampling.prompt_logprobs) sampling.prompt_logprobs = sampling.logprobs;
+  sampling.prompt_logprobs = call.prompt_logprobs;
+  if (const int asked = call.prompt_logprobs.value_or(0); call.echo && sampling.logprobs && asked >= 0)
+    sampling.prompt_logprobs = std::max(asked, *sampling.logprobs);
   if (sampling.max_tokens == 0) {
     notes.param = "max_tokens";
     if (!call.echo) return invalid_argument("'max_tokens' is 0; give at least 1, or 'echo' too for the prompt alone");
@@ -254,19 +263,18 @@ Result<ChatCall> read_chat_call(std::string_view body, const SamplingParams& def
   ChatBody call;
   call.request.sampling = defaults;
   call.request.sampling.max_tokens = 0;  // as long as the model's length allows
-  CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
-    if (name == "max_tokens" && value.is_number_integer() && value == 0)
-      status = invalid_argument("'max_tokens' is 0; give at least 1");
-    return !status.ok() || read_with(std::span<const Field<ChatBody>>(kOwnChatFields), name, value, call, status) ||
-           read_with(std::span<const Field<ChatBody>>(kHeadFields<ChatBody>), name, value, call, status) ||
-           read_with(requests::chat_fields(), name, value, call.request, status) ||
-           read_with(requests::prompt_fields(), name, value, call.request, status) ||
-           read_with(requests::request_fields(), name, value, call.request, status);
-  }));
   Request& r = call.request;
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kOwnChatFields, call), table(kHeadFields<ChatBody>, call),
+                                      table(requests::chat_fields(), r), table(requests::prompt_fields(), r),
+                                      table(requests::request_fields(), r)));
   if (r.messages_json.empty()) return missing("messages", notes);
   notes.param = "messages";
   CHORAL_TRY(r.messages_json, template_messages(r.messages_json));
+  if (const auto asked = json.find("add_generation_prompt"); r.continue_final_message && asked != json.end() && *asked == true) {
+    notes.param = "continue_final_message";
+    return invalid_argument(
+        "'continue_final_message' goes on with the last message, 'add_generation_prompt' begins one; give one");
+  }
   notes.param.clear();
   CHORAL_RETURN_IF_ERROR(check_head(call, notes));
   if (call.max_completion_tokens) {
@@ -290,10 +298,8 @@ Result<ChatCall> read_chat_call(std::string_view body, const SamplingParams& def
 Result<EmbeddingCall> read_embedding_call(std::string_view body, BodyNotes& notes) {
   CHORAL_TRY(const Json json, parse_object(body, "the body"));
   EmbeddingCall call;
-  CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
-    return read_with(std::span<const Field<EmbeddingCall>>(kEmbeddingFields), name, value, call, status) ||
-           read_with(requests::prompt_fields(), name, value, call.request, status);
-  }));
+  CHORAL_RETURN_IF_ERROR(
+      read_members(json, notes, table(kEmbeddingFields, call), table(requests::prompt_fields(), call.request)));
   CHORAL_RETURN_IF_ERROR(check_salt(call.request, notes));
   if (call.inputs.empty()) return missing("input", notes);
   return call;
@@ -302,10 +308,7 @@ Result<EmbeddingCall> read_embedding_call(std::string_view body, BodyNotes& note
 Result<TokenizeCall> read_tokenize_call(std::string_view body, BodyNotes& notes) {
   CHORAL_TRY(const Json json, parse_object(body, "the body"));
   TokenizeCall call;
-  CHORAL_RETURN_IF_ERROR(read_members(json, notes, [&](const std::string& name, const Json& value, Status& status) {
-    return read_with(std::span<const Field<TokenizeCall>>(kTokenizeFields), name, value, call, status) ||
-           read_with(requests::chat_fields(), name, value, call.request, status);
-  }));
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kTokenizeFields, call), table(requests::chat_fields(), call.request)));
   if (call.request.prompt.has_value() == !call.request.messages_json.empty())
     return invalid_argument("give either 'prompt' or 'messages'");
   if (!call.request.messages_json.empty()) {
@@ -320,7 +323,7 @@ Result<DetokenizeCall> read_detokenize_call(std::string_view body, BodyNotes& no
   CHORAL_TRY(const Json json, parse_object(body, "the body"));
   if (!json.contains("tokens")) return missing("tokens", notes);
   DetokenizeCall call;
-  CHORAL_RETURN_IF_ERROR(read_body<DetokenizeCall>(json, kDetokenizeFields, call, notes));
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kDetokenizeFields, call)));
   return call;
 }
 

@@ -14,8 +14,8 @@ namespace choral::serve {
 
 // What the reader noticed beside the values.
 struct BodyNotes {
-  std::string param;                 // of the error: "temperature"
-  std::vector<std::string> unknown;  // the first few
+  std::string param;                  // of the error: "temperature"
+  std::vector<std::string> warnings;  // of the first few fields that are not known, in ASCII
 };
 
 // What the bodies of the generating routes have in common.
@@ -26,7 +26,7 @@ struct CallHead {
   std::vector<int32_t> lora_ids;  // of request.adapters where llama.cpp's {"id": …} stands; else -1
   bool stream = false;
   bool include_usage = false;        // stream_options
-  bool continuous_usage = false;     // in every chunk
+  bool continuous_usage = false;     // in every chunk, where include_usage asks for it at all
   bool return_token_ids = false;     // vLLM's
   bool tokens_as_token_ids = false;  // "token_id:7" in place of a token's text, vLLM's
 };
@@ -35,13 +35,15 @@ struct CompletionCall : CallHead {
   // Each gets n answers.
   std::vector<Prompt> prompts;
   bool echo = false;
-  bool no_tokens = false;  // max_tokens 0: the prompt alone comes back
+  bool no_tokens = false;              // max_tokens 0: the prompt alone comes back
+  std::optional<int> prompt_logprobs;  // that were asked for by name; those of the prompt that `echo` gives are others
 };
 
 struct ChatCall : CallHead {
   bool logprobs = false;
   std::string tool_choice_json;  // empty: not named
   bool parallel_tool_calls = true;
+  std::string metadata_json;  // which the answer repeats; empty: none
 };
 
 struct EmbeddingCall {

@@ -64,7 +64,115 @@ TEST(ReadChatCall, UnknownFieldsAreNamedAndOpenAIsOwnAreNot) {
   const auto call =
       read_chat_call(R"({"messages":[{"role":"user","content":"a"}],"user":"u","store":true,"made_up":1})", {}, notes);
   ASSERT_TRUE(call.ok()) << call.status().to_string();
-  EXPECT_THAT(notes.unknown, ElementsAre("made_up"));
+  EXPECT_THAT(notes.warnings, ElementsAre("the field 'made_up' is not known and has no effect"));
+}
+
+TEST(ReadCalls, AMisspeltFieldIsToldWithTheNearestName) {
+  const auto warnings = [](auto read, std::string_view body) {
+    BodyNotes notes;
+    const auto call = read(body, notes);
+    return notes.warnings;
+  };
+  constexpr std::string_view kWarning = "the field 'temprature' is not known and has no effect; did you mean 'temperature'?";
+  const auto completion = [](std::string_view body, BodyNotes& notes) { return read_completion_call(body, {}, notes); };
+  const auto chat = [](std::string_view body, BodyNotes& notes) { return read_chat_call(body, {}, notes); };
+  const auto response = [](std::string_view body, BodyNotes& notes) { return read_response_call(body, {}, notes); };
+  EXPECT_THAT(warnings(completion, R"({"prompt":"a","temprature":0})"), ElementsAre(kWarning));
+  EXPECT_THAT(warnings(chat, R"({"messages":[{"role":"user","content":"a"}],"temprature":0})"), ElementsAre(kWarning));
+  EXPECT_THAT(warnings(response, R"({"input":"a","temprature":0})"), ElementsAre(kWarning));
+  EXPECT_THAT(warnings(response, R"({"input":"a","max_output_token":1})"), ElementsAre(HasSubstr("'max_output_tokens'")));
+  EXPECT_THAT(warnings(completion, "{\"a\\r\\nX: y\":1}"), ElementsAre(HasSubstr("'a\\x0d\\x0aX: y'"))) << "goes into a header";
+}
+
+TEST(ReadCalls, WhatWouldChangeTheAnswerAndIsNotThereIsRefusedByName) {
+  const auto refused = [](const std::string& member) -> std::string {
+    BodyNotes notes;
+    const auto completion = read_completion_call("{\"prompt\":\"a\"," + member + "}", {}, notes);
+    const auto chat = read_chat_call(R"({"messages":[{"role":"user","content":"a"}],)" + member + "}", {}, notes);
+    const auto response = read_response_call("{\"input\":\"a\"," + member + "}", {}, notes);
+    EXPECT_EQ(completion.status().code(), chat.status().code()) << member;
+    EXPECT_EQ(completion.status().code(), response.status().code()) << member;
+    EXPECT_THAT(notes.warnings, ElementsAre());
+    if (chat.ok()) return "";
+    EXPECT_EQ(chat.status().code(), Code::kUnsupported) << member;
+    EXPECT_THAT(chat.status().message(), HasSubstr("'" + notes.param + "'"));
+    return notes.param;
+  };
+  for (const char* member :
+       {R"("mirostat":2)", R"("dry_multiplier":0.8)", R"("typical_p":0.5)", R"("xtc_probability":0.5)", R"("suffix":"x")",
+        R"("top_n_sigma":1)", R"("functions":[{}])", R"("web_search_options":{})", R"("modalities":["text","audio"])",
+        R"("audio":{"voice":"x"})", R"("use_beam_search":true)", R"("repeat_penalty":1.1)", R"("adapter_id":"x")"})
+    EXPECT_EQ(refused(member), std::string(member).substr(1, std::string(member).find(':') - 2)) << member;
+  for (const char* member :
+       {R"("mirostat":0,"mirostat_tau":5,"mirostat_eta":0.1)", R"("dry_multiplier":0.0,"dry_base":1.75)", R"("typical_p":1.0)",
+        R"("xtc_probability":0)", R"("suffix":null)", R"("suffix":"")", R"("top_n_sigma":-1)", R"("functions":[])",
+        R"("modalities":["text"])", R"("use_beam_search":false)", R"("repeat_penalty":1)", R"("cache_prompt":true)"})
+    EXPECT_EQ(refused(member), "") << member;
+  BodyNotes notes;
+  EXPECT_EQ(read_chat_call(R"({"messages":[{"role":"user","content":"a"}],"echo":true})", {}, notes).status().code(),
+            Code::kUnsupported);
+}
+
+TEST(ReadCalls, FormsOfOtherServersAreTaken) {
+  using Kind = StructuredOutput::Kind;
+  const auto form = [](const std::string& member) {
+    BodyNotes notes;
+    const auto call = read_completion_call("{\"prompt\":\"a\"," + member + "}", {}, notes);
+    EXPECT_TRUE(call.ok()) << call.status().to_string();
+    EXPECT_THAT(notes.warnings, ElementsAre());
+    return call.ok() ? call->request.structured_output : StructuredOutput();
+  };
+  EXPECT_EQ(form(R"("grammar":"root ::= \"a\"")"), (StructuredOutput{.kind = Kind::kGrammar, .text = "root ::= \"a\""}));
+  EXPECT_EQ(form(R"("ebnf":"root ::= \"a\"")").kind, Kind::kGrammar);
+  EXPECT_EQ(form(R"("regex":"a+")"), (StructuredOutput{.kind = Kind::kRegex, .text = "a+"}));
+  const StructuredOutput schema{.kind = Kind::kJsonSchema, .text = R"({"type":"object"})"};
+  EXPECT_EQ(form(R"("json_schema":{"type":"object"})"), schema);
+  EXPECT_EQ(form(R"("response_format":{"type":"json_object","schema":{"type":"object"}})"), schema);
+  EXPECT_EQ(form(R"("response_format":{"type":"json_schema","schema":{"type":"object"}})"), schema);
+  EXPECT_EQ(form(R"("response_format":{"type":"json_object"})").kind, Kind::kJsonObject);
+  EXPECT_EQ(form(R"("grammar":"","json_schema":null)").kind, Kind::kNone);
+  BodyNotes notes;
+  EXPECT_FALSE(read_completion_call(R"({"prompt":"a","grammar":"x","regex":"y"})", {}, notes).ok());
+}
+
+TEST(ReadCalls, NumbersOfOtherServersAreTaken) {
+  BodyNotes notes;
+  const auto call = read_completion_call(R"({"prompt":"a","n_predict":7,"n_cmpl":2,"seed":-5,"top_p":0})", {}, notes);
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  EXPECT_EQ(call->request.sampling.max_tokens, 7);
+  EXPECT_EQ(call->request.sampling.n, 2);
+  EXPECT_EQ(call->request.sampling.seed, static_cast<uint64_t>(-5));
+  const auto any = read_completion_call(R"({"prompt":"a","n_predict":-1,"seed":-1})", {}, notes);
+  ASSERT_TRUE(any.ok());
+  EXPECT_EQ(any->request.sampling.max_tokens, 1 << 30);
+  EXPECT_EQ(any->request.sampling.seed, std::nullopt);
+  EXPECT_THAT(notes.warnings, ElementsAre());
+  EXPECT_FALSE(read_completion_call(R"({"prompt":"a","seed":0.5})", {}, notes).ok());
+  EXPECT_FALSE(read_chat_call(R"({"messages":[{"role":"user","content":"a"}],"n_predict":0})", {}, notes).ok());
+}
+
+TEST(ReadChatCall, GoesOnWithTheLastMessageOrBeginsOne) {
+  const std::string begin = R"({"messages":[{"role":"assistant","content":"a"}],"continue_final_message":true)";
+  BodyNotes notes;
+  const auto call = read_chat_call(begin + "}", {}, notes);
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  EXPECT_TRUE(call->request.continue_final_message);
+  EXPECT_TRUE(read_chat_call(begin + R"(,"add_generation_prompt":false})", {}, notes).ok());
+  EXPECT_FALSE(read_chat_call(begin + R"(,"add_generation_prompt":true})", {}, notes).ok());
+  EXPECT_EQ(notes.param, "continue_final_message");
+}
+
+TEST(ReadCompletionCall, LogprobsOfThePromptAreThoseThatAreAskedFor) {
+  const auto computed = [](const std::string& members) {
+    BodyNotes notes;
+    const auto call = read_completion_call("{\"prompt\":\"a\"," + members + "}", {}, notes);
+    return call.ok() ? std::pair(call->prompt_logprobs, call->request.sampling.prompt_logprobs)
+                     : std::pair<std::optional<int>, std::optional<int>>();
+  };
+  EXPECT_EQ(computed(R"("echo":true,"logprobs":3)"), std::pair(std::optional<int>(), std::optional(3)));
+  EXPECT_EQ(computed(R"("echo":true,"logprobs":3,"prompt_logprobs":5)"), std::pair(std::optional(5), std::optional(5)));
+  EXPECT_EQ(computed(R"("echo":true,"logprobs":3,"prompt_logprobs":1)"), std::pair(std::optional(1), std::optional(3)));
+  EXPECT_EQ(computed(R"("logprobs":3,"prompt_logprobs":1)"), std::pair(std::optional(1), std::optional(1)));
 }
 
 TEST(ReadChatCall, EffortGoesToTheTemplate) {
@@ -103,8 +211,8 @@ TEST(ReadResponseCall, NotesTheFirstOfManyUnknownFields) {
   for (int i = 0; i < 40; ++i) body += ",\"f" + std::to_string(i) + "\":1";
   BodyNotes notes;
   ASSERT_TRUE(read_response_call(body + "}", {}, notes).ok());
-  EXPECT_EQ(notes.unknown.size(), 16U);
-  EXPECT_EQ(notes.unknown.front(), "f0");
+  EXPECT_EQ(notes.warnings.size(), 16U);
+  EXPECT_THAT(notes.warnings.front(), HasSubstr("'f0'"));
 }
 
 TEST(ReadResponseCall, IsAChat) {
@@ -123,6 +231,38 @@ TEST(ReadResponseCall, IsAChat) {
   EXPECT_EQ(call->chat.request.tools_json, R"([{"type":"function","function":{"name":"f","parameters":{}}}])");
   EXPECT_EQ(call->chat.request.sampling.max_tokens, 9);
   EXPECT_THAT(call->echo_json, HasSubstr(R"("metadata":{"k":"v"})"));
+}
+
+TEST(ReadResponseCall, ToolsAreChosenInItsOwnFlatForm) {
+  const auto choice = [](const std::string& flat) {
+    BodyNotes notes;
+    const auto call =
+        read_response_call(R"({"input":"a","tools":[{"type":"function","name":"f"}],"tool_choice":)" + flat + "}", {}, notes);
+    EXPECT_TRUE(call.ok()) << call.status().to_string();
+    return call.ok() ? call->chat.tool_choice_json : "";
+  };
+  EXPECT_EQ(choice(R"("required")"), R"("required")");
+  EXPECT_EQ(choice(R"({"type":"function","name":"f"})"), R"({"type":"function","function":{"name":"f"}})");
+  EXPECT_EQ(choice(R"({"type":"function","function":{"name":"f"}})"), R"({"type":"function","function":{"name":"f"}})");
+  EXPECT_EQ(choice(R"({"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]})"),
+            R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f"}}]}})");
+}
+
+TEST(ReadResponseCall, LogprobsComeWhereTheyAreIncluded) {
+  const auto logprobs = [](const std::string& members) {
+    BodyNotes notes;
+    const auto call = read_response_call("{\"input\":\"a\"," + members + "}", {}, notes);
+    EXPECT_TRUE(call.ok()) << call.status().to_string();
+    EXPECT_THAT(notes.warnings, ElementsAre());
+    return call.ok() ? call->chat.request.sampling.logprobs : std::nullopt;
+  };
+  EXPECT_EQ(logprobs(R"("include":["message.output_text.logprobs"],"top_logprobs":3)"), 3);
+  EXPECT_EQ(logprobs(R"("include":["message.output_text.logprobs","reasoning.encrypted_content"])"), 0);
+  EXPECT_EQ(logprobs(R"("include":[],"top_logprobs":3)"), std::nullopt);
+  BodyNotes notes;
+  EXPECT_FALSE(read_response_call(R"({"input":"a","include":"x"})", {}, notes).ok());
+  EXPECT_FALSE(
+      read_response_call(R"({"input":"a","include":["message.output_text.logprobs"],"top_logprobs":21})", {}, notes).ok());
 }
 
 TEST(ReadResponseCall, WhatNeedsAStoreIsRefused) {

@@ -1,7 +1,6 @@
 // /v1/chat/completions: chat.completion objects and chunks.
 #include <utility>
 
-#include "engine/sampling_rule.h"
 #include "serve/http/sse.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
@@ -13,14 +12,16 @@ namespace {
 
 class ChatForm : public AnswerForm {
  public:
-  ChatForm(AnswerHead head, const ChatCall& call, ToolPlan tools, TokenText token_text)
+  ChatForm(AnswerHead head, const ChatCall& call, PromptTokens prompts, ToolPlan tools, TokenText token_text)
       : head_(std::move(head)),
+        metadata_(call.metadata_json.empty() ? Json() : Json::parse(call.metadata_json)),
         include_usage_(call.include_usage),
         continuous_usage_(call.continuous_usage),
         token_ids_(call.return_token_ids),
         logprobs_(call.logprobs),
-        beside_(engine::logprobs_beside(call.request.sampling)),
-        prompt_logprobs_(call.request.sampling.prompt_logprobs.has_value()),
+        beside_(tokens_beside(call.request.sampling)),
+        prompt_logprobs_(call.request.sampling.prompt_logprobs),
+        prompts_(std::move(prompts)),
         names_{std::move(token_text), call.tokens_as_token_ids},
         tools_(std::move(tools)),
         choices_(static_cast<size_t>(call.request.sampling.n)) {
@@ -32,21 +33,19 @@ class ChatForm : public AnswerForm {
     const RequestOutput& output = outputs.front();
     Json choices = Json::array();
     for (const auto& completion : output.completions) choices.push_back(choice(completion));
-    Json answer = head_json(head_, "chat.completion");
+    Json answer = head("chat.completion");
+    if (!metadata_.is_null()) answer["metadata"] = metadata_;
     answer["choices"] = std::move(choices);
     answer["usage"] = usage_json(usage_of(outputs));
-    if (prompt_logprobs_) answer["prompt_logprobs"] = prompt_logprobs_json(output.prompt_logprobs, names_);
+    if (prompt_logprobs_) answer["prompt_logprobs"] = prompt_logprobs_json(output.prompt_logprobs, *prompt_logprobs_, names_);
     if (token_ids_) answer["prompt_token_ids"] = output.prompt_token_ids;
     return dumped(answer);
   }
 
   std::string piece(size_t, const StreamEvent& event, const Usage& so_far) override {
     std::string text;
-    Json usage = continuous_usage_ ? usage_json(so_far) : Json(nullptr);
     Choice& state = choices_[static_cast<size_t>(event.index)];
-    if (!std::exchange(state.begun, true)) {
-      text = chunk(delta(event.index, {{"role", "assistant"}, {"content", ""}}), usage);
-    }
+    if (!std::exchange(state.begun, true)) text = first_chunk(event, so_far);
     Json choice = delta(event.index, news(state, event));
     if (logprobs_ && !event.logprobs.empty()) choice["logprobs"] = logprobs(event.logprobs);
     choice["finish_reason"] = finish_reason(event.finish_reason, state.calls && state.calls->calls() > 0);
@@ -54,12 +53,15 @@ class ChatForm : public AnswerForm {
     if (token_ids_) choice["token_ids"] = event.token_ids;
     // A token whose text is held back says nothing yet.
     const bool is_silent = choice["delta"].empty() && event.finish_reason == FinishReason::kNone && !token_ids_ && !logprobs_;
-    return is_silent ? text : text + chunk(std::move(choice), std::move(usage));
+    if (is_silent) return text;
+    Json json = chunk(std::move(choice), continuous(so_far));
+    if (event.finish_reason != FinishReason::kNone) add_adapters(adapters(), json);
+    return text + sse(json);
   }
 
   std::string end(const Usage& total) override {
     std::string text;
-    if (include_usage_) text = chunk(nullptr, usage_json(total));
+    if (include_usage_) text = sse(chunk(nullptr, usage_json(total)));
     return text + sse_data("[DONE]");
   }
 
@@ -130,20 +132,41 @@ class ChatForm : public AnswerForm {
     return {{"index", index}, {"delta", std::move(what)}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
   }
 
-  // `choice` null: the chunk that carries the usage alone.
-  std::string chunk(Json choice, Json usage) const {
-    Json json = head_json(head_, "chat.completion.chunk");
-    Json& choices = json["choices"] = Json::array();
-    if (!choice.is_null()) choices.push_back(std::move(choice));
-    if (include_usage_ || continuous_usage_) json["usage"] = std::move(usage);
-    return sse_data(dumped(json));
+  Json head(std::string_view object) const {
+    Json json = head_json(head_, object);
+    json["service_tier"] = kServiceTier;
+    return json;
   }
 
+  Json continuous(const Usage& so_far) const { return continuous_usage_ ? usage_json(so_far) : Json(nullptr); }
+
+  // Says who speaks, before the first token; and of the prompt what was asked for, once.
+  std::string first_chunk(const StreamEvent& event, Usage so_far) {
+    so_far.completion_tokens -= std::ssize(event.token_ids);
+    Json json = chunk(delta(event.index, {{"role", "assistant"}, {"content", ""}}), continuous(so_far));
+    for (const auto& prompt : std::exchange(prompts_, {})) json["prompt_token_ids"] = prompt;
+    if (prompt_logprobs_ && event.index == 0)
+      json["prompt_logprobs"] = prompt_logprobs_json(event.prompt_logprobs, *prompt_logprobs_, names_);
+    return sse(json);
+  }
+
+  // `choice` null: the chunk that carries the usage alone.
+  Json chunk(Json choice, Json usage) const {
+    Json json = head("chat.completion.chunk");
+    Json& choices = json["choices"] = Json::array();
+    if (!choice.is_null()) choices.push_back(std::move(choice));
+    if (include_usage_) json["usage"] = std::move(usage);
+    return json;
+  }
+  static std::string sse(const Json& json) { return sse_data(dumped(json)); }
+
   const AnswerHead head_;
+  const Json metadata_;
   const bool include_usage_, continuous_usage_, token_ids_;
   const bool logprobs_;
-  const size_t beside_;  // tokens in top_logprobs
-  const bool prompt_logprobs_;
+  const Beside beside_;  // in top_logprobs
+  const std::optional<int> prompt_logprobs_;
+  PromptTokens prompts_;  // that are not yet said
   const TokenNames names_;
   const ToolPlan tools_;
   std::vector<Choice> choices_;
@@ -151,8 +174,11 @@ class ChatForm : public AnswerForm {
 
 }  // namespace
 
-std::unique_ptr<AnswerForm> make_chat_form(AnswerHead head, const ChatCall& call, ToolPlan tools, TokenText token_text) {
-  return std::make_unique<ChatForm>(std::move(head), call, std::move(tools), std::move(token_text));
+bool shows_prompts(const ChatCall& call) { return call.stream && call.return_token_ids; }
+
+std::unique_ptr<AnswerForm> make_chat_form(AnswerHead head, const ChatCall& call, PromptTokens prompts, ToolPlan tools,
+                                           TokenText token_text) {
+  return std::make_unique<ChatForm>(std::move(head), call, std::move(prompts), std::move(tools), std::move(token_text));
 }
 
 }  // namespace choral::serve

@@ -1,7 +1,6 @@
 // /v1/completions: text_completion objects, choices of all prompts numbered through.
 #include <utility>
 
-#include "engine/sampling_rule.h"
 #include "serve/http/sse.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
@@ -12,7 +11,7 @@ namespace {
 
 class CompletionForm : public AnswerForm {
  public:
-  CompletionForm(AnswerHead head, const CompletionCall& call, std::vector<int32_t> first_tokens, TokenText token_text)
+  CompletionForm(AnswerHead head, const CompletionCall& call, PromptTokens prompts, TokenText token_text)
       : head_(std::move(head)),
         echo_(call.echo),
         no_tokens_(call.no_tokens),
@@ -21,13 +20,12 @@ class CompletionForm : public AnswerForm {
         token_ids_(call.return_token_ids),
         choices_(static_cast<size_t>(call.request.sampling.n)),
         logprobs_(call.request.sampling.logprobs),
-        beside_(engine::logprobs_beside(call.request.sampling)),
-        // With echo those of the prompt stand among the others, unless they were asked for as well.
-        prompt_logprobs_(call.request.sampling.prompt_logprobs && !call.echo),
+        beside_(tokens_beside(call.request.sampling).count),
+        prompt_logprobs_(call.prompt_logprobs),
         names_{std::move(token_text), call.tokens_as_token_ids},
-        first_tokens_(std::move(first_tokens)),
+        prompts_(std::move(prompts)),
         of_prompts_(call.prompts.size()),
-        echoed_(call.prompts.size() * choices_),
+        begun_(call.prompts.size() * choices_),
         offsets_(call.prompts.size() * choices_) {
     for (const auto& prompt : call.prompts) {
       const auto* text = std::get_if<std::string>(&prompt);
@@ -50,24 +48,28 @@ class CompletionForm : public AnswerForm {
     const size_t index = prompt * choices_ + static_cast<size_t>(event.index);
     Json choice{{"index", index}, {"text", no_tokens_ ? "" : event.text}, {"logprobs", nullptr}};
     CompletionLogprobs logprobs;
-    const bool is_first = std::exchange(echoed_[index], 1) == 0;
+    const bool is_first = std::exchange(begun_[index], 1) == 0;
     if (!event.prompt_logprobs.empty()) of_prompts_[prompt] = event.prompt_logprobs;
     if (is_first && echo_) {
       choice["text"] = prompt_texts_[prompt] + choice["text"].get_ref<const std::string&>();
-      if (!first_tokens_.empty()) add_prompt(first_tokens_[prompt], of_prompts_[prompt], logprobs, offsets_[index]);
+      if (logprobs_) add_prompt(prompts_[prompt].front(), of_prompts_[prompt], logprobs, offsets_[index]);
     }
+    if (is_first && prompt_logprobs_ && event.index == 0) choice["prompt_logprobs"] = prompt_logprobs(event.prompt_logprobs);
+    if (is_first && token_ids_) choice["prompt_token_ids"] = prompts_[prompt];
     if (!no_tokens_) add(event.logprobs, beside_, logprobs, offsets_[index]);
     if (logprobs_) choice["logprobs"] = std::move(logprobs).json();
     choice["finish_reason"] = finish_reason_json(no_tokens_ && event.finish_reason != FinishReason::kNone ? FinishReason::kLength
                                                                                                           : event.finish_reason);
     choice["stop_reason"] = stop_reason_json(event.stop_reason);
-    if (token_ids_) choice["token_ids"] = event.token_ids;
-    return chunk(Json::array({std::move(choice)}), continuous_usage_ ? counted(so_far) : Json(nullptr));
+    if (token_ids_) choice["token_ids"] = no_tokens_ ? std::vector<int32_t>() : event.token_ids;
+    Json json = chunk(Json::array({std::move(choice)}), continuous_usage_ ? counted(so_far) : Json(nullptr));
+    if (event.finish_reason != FinishReason::kNone) add_adapters(adapters(), json);
+    return sse_data(dumped(json));
   }
 
   std::string end(const Usage& total) override {
     std::string text;
-    if (include_usage_) text = chunk(Json::array(), counted(total));
+    if (include_usage_) text = sse_data(dumped(chunk(Json::array(), counted(total))));
     return text + sse_data("[DONE]");
   }
 
@@ -84,16 +86,20 @@ class CompletionForm : public AnswerForm {
     return text;
   }
 
-  std::string chunk(Json choices, Json usage) const {
+  Json chunk(Json choices, Json usage) const {
     Json json = head_json(head_, "text_completion");
     json["choices"] = std::move(choices);
-    if (include_usage_ || continuous_usage_) json["usage"] = std::move(usage);
-    return sse_data(dumped(json));
+    if (include_usage_) json["usage"] = std::move(usage);
+    return json;
   }
 
   void add(const std::vector<PositionLogprobs>& positions, size_t beside, CompletionLogprobs& out, int64_t& offset) const {
     if (!logprobs_) return;
     for (const auto& position : positions) out.add(position, beside, names_, offset);
+  }
+
+  Json prompt_logprobs(const std::vector<PositionLogprobs>& positions) const {
+    return prompt_logprobs_json(positions, *prompt_logprobs_, names_);
   }
 
   void add_prompt(int32_t first, const std::vector<PositionLogprobs>& rest, CompletionLogprobs& out, int64_t& offset) const {
@@ -114,7 +120,7 @@ class CompletionForm : public AnswerForm {
     }
     json["finish_reason"] = finish_reason_json(no_tokens_ ? FinishReason::kLength : completion.finish_reason);
     json["stop_reason"] = stop_reason_json(completion.stop_reason);
-    if (prompt_logprobs_) json["prompt_logprobs"] = prompt_logprobs_json(output.prompt_logprobs, names_);
+    if (prompt_logprobs_) json["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs);
     if (token_ids_) {
       json["prompt_token_ids"] = output.prompt_token_ids;
       json["token_ids"] = no_tokens_ ? std::vector<int32_t>() : completion.token_ids;
@@ -127,20 +133,24 @@ class CompletionForm : public AnswerForm {
   const size_t choices_;  // a prompt
   const std::optional<int> logprobs_;
   const size_t beside_;  // tokens in top_logprobs of what is generated
-  const bool prompt_logprobs_;
+  const std::optional<int> prompt_logprobs_;
   const TokenNames names_;
-  const std::vector<int32_t> first_tokens_;
+  const PromptTokens prompts_;
   std::vector<std::string> prompt_texts_;
   std::vector<std::vector<PositionLogprobs>> of_prompts_;  // the first choice brings them
-  std::vector<int8_t> echoed_;                             // one a choice: something of it was sent
+  std::vector<int8_t> begun_;                              // one a choice: something of it was sent
   std::vector<int64_t> offsets_;                           // likewise: of its next token
 };
 
 }  // namespace
 
-std::unique_ptr<AnswerForm> make_completion_form(AnswerHead head, const CompletionCall& call, std::vector<int32_t> first_tokens,
+bool shows_prompts(const CompletionCall& call) {
+  return call.stream && (call.return_token_ids || (call.echo && call.request.sampling.logprobs));
+}
+
+std::unique_ptr<AnswerForm> make_completion_form(AnswerHead head, const CompletionCall& call, PromptTokens prompts,
                                                  TokenText token_text) {
-  return std::make_unique<CompletionForm>(std::move(head), call, std::move(first_tokens), std::move(token_text));
+  return std::make_unique<CompletionForm>(std::move(head), call, std::move(prompts), std::move(token_text));
 }
 
 }  // namespace choral::serve

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/sampling_rule.h"
 #include "requests/finite_logprob.h"
 
 namespace choral::serve {
@@ -22,15 +23,27 @@ Json token_json(const TokenLogprob& token, const TokenNames& names) {
 
 }  // namespace
 
-Json chat_logprobs(std::span<const PositionLogprobs> positions, size_t top, const TokenNames& names) {
+Beside tokens_beside(const SamplingParams& sampling) {
+  return {engine::logprobs_beside(sampling), !sampling.logprob_token_ids.empty()};
+}
+
+Json token_logprobs(std::span<const PositionLogprobs> positions, Beside beside, const TokenNames& names) {
   Json content = Json::array();
   for (const auto& position : positions) {
     Json entry = token_json(position.chosen, names);
     Json& others = entry["top_logprobs"] = Json::array();
-    for (size_t i = 0; i < std::min(top, position.top.size()); ++i) others.push_back(token_json(position.top[i], names));
+    const auto top = std::span(position.top).first(std::min(beside.count, position.top.size()));
+    const bool has_chosen = std::any_of(top.begin(), top.end(),
+                                        [&](const TokenLogprob& token) { return token.token_id == position.chosen.token_id; });
+    if (beside.are_named && !has_chosen) others.push_back(token_json(position.chosen, names));
+    for (const auto& token : top) others.push_back(token_json(token, names));
     content.push_back(std::move(entry));
   }
-  return {{"content", std::move(content)}};
+  return content;
+}
+
+Json chat_logprobs(std::span<const PositionLogprobs> positions, Beside beside, const TokenNames& names) {
+  return {{"content", token_logprobs(positions, beside, names)}, {"refusal", nullptr}};
 }
 
 void CompletionLogprobs::add_token(int32_t token, const TokenNames& names, int64_t& offset) {
@@ -57,21 +70,17 @@ void CompletionLogprobs::add(const PositionLogprobs& position, size_t top, const
   json_["top_logprobs"].push_back(std::move(likely));
 }
 
-Json prompt_logprobs_json(std::span<const PositionLogprobs> positions, const TokenNames& names) {
+Json prompt_logprobs_json(std::span<const PositionLogprobs> positions, int top, const TokenNames& names) {
   Json all = Json::array({nullptr});
   for (const auto& position : positions) {
     Json entry = Json::object();
-    for (size_t rank = 0; rank < position.top.size(); ++rank) {
-      const auto& token = position.top[rank];
+    const auto add = [&](const TokenLogprob& token, int64_t rank) {
       entry[fmt::format("{}", token.token_id)] = {
-          {"logprob", finite_logprob(token.logprob)}, {"rank", rank + 1}, {"decoded_token", names.text(token.token_id)}};
-    }
-    Json& chosen = entry[fmt::format("{}", position.chosen.token_id)];
-    if (chosen.is_null()) {
-      chosen = {{"logprob", finite_logprob(position.chosen.logprob)},
-                {"rank", nullptr},
-                {"decoded_token", names.text(position.chosen.token_id)}};
-    }
+          {"logprob", finite_logprob(token.logprob)}, {"rank", rank}, {"decoded_token", names.text(token.token_id)}};
+    };
+    for (size_t i = 0; i < std::min(static_cast<size_t>(std::max(top, 0)), position.top.size()); ++i)
+      add(position.top[i], static_cast<int64_t>(i) + 1);
+    add(position.chosen, position.rank);
     all.push_back(std::move(entry));
   }
   return all;

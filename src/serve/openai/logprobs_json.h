@@ -18,8 +18,18 @@ struct TokenNames {
   std::string name(int32_t id) const { return as_ids ? fmt::format("token_id:{}", id) : text(id); }
 };
 
-// A chat's: {"content": [{"token", "logprob", "bytes", "top_logprobs": […]}, …]}.
-Json chat_logprobs(std::span<const PositionLogprobs> positions, size_t top, const TokenNames& names);
+// How many tokens stand beside each in an answer of OpenAI's shapes, and whether they are those that logprob_token_ids names:
+// then the one that was drawn is among them, as vLLM has it.
+struct Beside {
+  size_t count = 0;
+  bool are_named = false;
+};
+Beside tokens_beside(const SamplingParams& sampling);
+
+// [{"token", "logprob", "bytes", "top_logprobs": […]}, …].
+Json token_logprobs(std::span<const PositionLogprobs> positions, Beside beside, const TokenNames& names);
+// A chat's: {"content": those, "refusal": null}.
+Json chat_logprobs(std::span<const PositionLogprobs> positions, Beside beside, const TokenNames& names);
 
 // A completion's four lists. `offset`: of the next token in the text, in characters; moves on.
 class CompletionLogprobs {
@@ -38,7 +48,8 @@ class CompletionLogprobs {
              {"top_logprobs", Json::array()}};
 };
 
-// vLLM's prompt_logprobs: null for the first token, then {"id": {"logprob", "rank", "decoded_token"}, …} for each.
-Json prompt_logprobs_json(std::span<const PositionLogprobs> positions, const TokenNames& names);
+// vLLM's prompt_logprobs: null for the first token, then {"id": {"logprob", "rank", "decoded_token"}, …} for each. `top`: of the
+// most likely ones, beside the prompt's own.
+Json prompt_logprobs_json(std::span<const PositionLogprobs> positions, int top, const TokenNames& names);
 
 }  // namespace choral::serve

@@ -8,28 +8,57 @@ namespace choral::serve {
 namespace {
 
 // Said in the same words there and in a chat.
-constexpr std::array<std::string_view, 18> kSame{
-    "model",    "temperature", "top_p",      "stream",     "tool_choice", "parallel_tool_calls",
-    "seed",     "stop",        "top_k",      "min_p",      "lora",        "chat_template_kwargs",
-    "priority", "cache_salt",  "ignore_eos", "min_tokens", "timeout_s",   "queue_timeout_s"};
+constexpr std::array<std::string_view, 30> kSame{"model",
+                                                 "temperature",
+                                                 "top_p",
+                                                 "stream",
+                                                 "parallel_tool_calls",
+                                                 "seed",
+                                                 "stop",
+                                                 "stop_token_ids",
+                                                 "include_stop_str_in_output",
+                                                 "skip_special_tokens",
+                                                 "top_k",
+                                                 "min_p",
+                                                 "presence_penalty",
+                                                 "frequency_penalty",
+                                                 "repetition_penalty",
+                                                 "logit_bias",
+                                                 "allowed_token_ids",
+                                                 "bad_words",
+                                                 "structured_outputs",
+                                                 "lora",
+                                                 "documents",
+                                                 "chat_template_kwargs",
+                                                 "truncate_prompt_tokens",
+                                                 "truncation_side",
+                                                 "priority",
+                                                 "cache_salt",
+                                                 "ignore_eos",
+                                                 "min_tokens",
+                                                 "timeout_s",
+                                                 "queue_timeout_s"};
+// Said in other words, or about the answer: put_member() and read_response_call() read them.
+constexpr std::array<std::string_view, 9> kOwn{"input", "instructions", "max_output_tokens", "tools",       "tool_choice",
+                                               "text",  "reasoning",    "include",           "top_logprobs"};
 // Without effect here: nothing is stored, no tool of OpenAI's own runs.
-constexpr std::array<std::string_view, 12> kWithoutEffect{"store",
+constexpr std::array<std::string_view, 10> kWithoutEffect{"store",
                                                           "metadata",
                                                           "user",
                                                           "truncation",
-                                                          "include",
                                                           "service_tier",
                                                           "safety_identifier",
                                                           "prompt_cache_key",
                                                           "max_tool_calls",
-                                                          "top_logprobs",
                                                           "stream_options",
                                                           "prompt_cache_retention"};
 constexpr std::array<std::string_view, 4> kStateful{"previous_response_id", "conversation", "background", "prompt"};
 // What the answer repeats, with what it says where the body says nothing.
 constexpr std::string_view kRepeated =
-    R"({"instructions":null,"max_output_tokens":null,"parallel_tool_calls":true,"temperature":null,"text":{"format":{"type":"text"}},)"
-    R"("tool_choice":"auto","tools":[],"top_p":null,"truncation":"disabled","metadata":{},"reasoning":null,"user":null})";
+    R"({"instructions":null,"max_output_tokens":null,"max_tool_calls":null,"parallel_tool_calls":true,"temperature":null,)"
+    R"("text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_logprobs":0,"top_p":null,"truncation":"disabled",)"
+    R"("metadata":{},"reasoning":null,"user":null,"prompt_cache_key":null,"safety_identifier":null})";
+constexpr std::string_view kLogprobs = "message.output_text.logprobs";
 
 template <size_t kCount>
 bool is_one_of(const std::array<std::string_view, kCount>& names, std::string_view name) {
@@ -101,6 +130,30 @@ Result<Json> tools_of(const Json& tools) {
   return out;
 }
 
+bool is_of_type(const Json& json, std::string_view type) {
+  const auto found = json.find("type");
+  return found != json.end() && *found == type;
+}
+
+// {"type": "function", "name"} -> {"type": "function", "function": {"name"}}.
+Json named_function(const Json& named) {
+  if (!is_of_type(named, "function") || named.contains("function") || !named.contains("name")) return named;
+  return {{"type", "function"}, {"function", {{"name", named["name"]}}}};
+}
+
+// A word, a function, or {"type": "allowed_tools", "mode", "tools"} -> {"type": "allowed_tools", "allowed_tools": {…}}.
+Json tool_choice_of(const Json& choice) {
+  if (!is_of_type(choice, "allowed_tools") || choice.contains("allowed_tools")) return named_function(choice);
+  Json allowed = Json::object();
+  for (const auto& [key, value] : choice.items()) {
+    if (key != "type") allowed[key] = value;
+  }
+  if (const auto tools = allowed.find("tools"); tools != allowed.end() && tools->is_array()) {
+    for (Json& tool : *tools) tool = named_function(tool);
+  }
+  return {{"type", "allowed_tools"}, {"allowed_tools", std::move(allowed)}};
+}
+
 // {"type": "json_schema", "name", "schema", …} -> {"type": "json_schema", "json_schema": {…}}.
 Result<Json> format_of(const Json& text) {
   if (!text.is_object()) return wrong_type("text", "an object", text);
@@ -121,16 +174,27 @@ Status put_member(const std::string& name, const Json& value, Json& chat, BodyNo
     chat["max_completion_tokens"] = value;
   } else if (name == "tools") {
     CHORAL_TRY(chat["tools"], tools_of(value));
+  } else if (name == "tool_choice") {
+    chat["tool_choice"] = tool_choice_of(value);
+  } else if (name == "include") {
+    std::vector<std::string> parts;
+    CHORAL_RETURN_IF_ERROR(read_value(name, value, parts));
+    if (std::find(parts.begin(), parts.end(), kLogprobs) != parts.end()) chat["logprobs"] = true;
   } else if (name == "text") {
     CHORAL_TRY(Json format, format_of(value));
     if (!format.is_null()) chat["response_format"] = std::move(format);
+    if (value.contains("verbosity")) chat["verbosity"] = value["verbosity"];
   } else if (name == "reasoning") {
     if (value.is_object() && value.contains("effort")) chat["reasoning_effort"] = value["effort"];
   } else if (is_one_of(kStateful, name)) {
     if (value != false)
       return unsupported("'{}' is not served: nothing is stored here; send the whole conversation as 'input'", name);
-  } else if (!is_one_of(kWithoutEffect, name) && name != "input" && name != "instructions") {
-    note_unknown(name, notes);
+  } else if (!is_one_of(kWithoutEffect, name) && !is_one_of(kOwn, name)) {
+    return meet_unread(name, value, notes, [] {
+      std::vector<std::string> names(kSame.begin(), kSame.end());
+      names.insert(names.end(), kOwn.begin(), kOwn.end());
+      return names;
+    });
   }
   return {};
 }
@@ -150,6 +214,8 @@ Result<ResponseCall> read_response_call(std::string_view body, const SamplingPar
     if (echo.contains(name)) echo[name] = value;
   }
   notes.param.clear();
+  // Without the others it says nothing.
+  if (const auto top = json.find("top_logprobs"); top != json.end() && chat.contains("logprobs")) chat["top_logprobs"] = *top;
   ResponseCall call;
   CHORAL_TRY(call.chat, read_chat_call(dumped(chat), defaults, notes));
   call.echo_json = dumped(echo);
@@ -159,7 +225,9 @@ Result<ResponseCall> read_response_call(std::string_view body, const SamplingPar
 std::string response_schema() {
   return R"({"type":"object","properties":{"model":{"type":"string"},"input":{"oneOf":[{"type":"string"},{"type":"array","items":{"type":"object"}}]},)"
          R"("instructions":{"type":"string"},"max_output_tokens":{"type":"integer","minimum":1},"temperature":{"type":"number"},)"
-         R"("top_p":{"type":"number"},"stream":{"type":"boolean"},"tools":{"type":"array","items":{"type":"object"}},"text":{"type":"object"}},)"
+         R"("top_p":{"type":"number"},"stream":{"type":"boolean"},"tools":{"type":"array","items":{"type":"object"}},)"
+         R"("tool_choice":{"oneOf":[{"type":"string","enum":["none","auto","required"]},{"type":"object"}]},"text":{"type":"object"},)"
+         R"("include":{"type":"array","items":{"type":"string"}},"top_logprobs":{"type":"integer","minimum":0,"maximum":20}},)"
          R"("required":["input"]})";
 }
 

@@ -1,23 +1,29 @@
 // /v1/responses: response objects, and the events that tell of one growing.
+#include <ctime>
 #include <utility>
 
 #include "serve/http/sse.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
+#include "serve/openai/logprobs_json.h"
 #include "serve/tools/tool_call_id.h"
 
 namespace choral::serve {
 namespace {
 
-Json text_part(std::string_view text) {
-  return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}};
+Json text_part(std::string_view text, Json logprobs = Json::array()) {
+  return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", std::move(logprobs)}};
 }
 
 // The answer is a list of items: what is said, then each call of a function.
 class ResponseForm : public AnswerForm {
  public:
-  ResponseForm(AnswerHead head, const ResponseCall& call, ToolPlan tools)
-      : head_(std::move(head)), repeated_(Json::parse(call.echo_json)), tools_(std::move(tools)) {
+  ResponseForm(AnswerHead head, const ResponseCall& call, ToolPlan tools, TokenText token_text)
+      : head_(std::move(head)),
+        repeated_(Json::parse(call.echo_json)),
+        beside_(tokens_beside(call.chat.request.sampling)),
+        names_{std::move(token_text)},
+        tools_(std::move(tools)) {
     if (tools_.reads_calls()) {
       calls_.emplace(
           make_tool_call_parser(tools_, ToolCallParser::Announce::kWhole, [this] { return make_tool_call_id(tools_.format); }));
@@ -26,7 +32,7 @@ class ResponseForm : public AnswerForm {
 
   std::string whole(const std::vector<RequestOutput>& outputs) override {
     const Completion& completion = outputs.front().completions.front();
-    take(completion.text, completion.finish_reason);
+    take(completion.text, completion.logprobs, completion.finish_reason);
     close_message();
     const Usage usage = usage_of(outputs);
     return dumped(response(status(), &usage));
@@ -37,7 +43,7 @@ class ResponseForm : public AnswerForm {
       tell("response.created", {{"response", response("in_progress", nullptr)}});
       tell("response.in_progress", {{"response", response("in_progress", nullptr)}});
     }
-    take(event.text, event.finish_reason);
+    take(event.text, event.logprobs, event.finish_reason);
     return std::exchange(events_, {});
   }
 
@@ -56,8 +62,9 @@ class ResponseForm : public AnswerForm {
     events_ += sse_event(type, dumped(event));
   }
 
-  void take(const std::string& text, FinishReason reason) {
+  void take(const std::string& text, const std::vector<PositionLogprobs>& logprobs, FinishReason reason) {
     reason_ = reason;
+    for (Json& token : token_logprobs(logprobs, beside_, names_)) unsaid_logprobs_.push_back(std::move(token));
     AnswerDelta found;
     if (calls_) {
       calls_->push(text, found);
@@ -67,6 +74,7 @@ class ResponseForm : public AnswerForm {
     }
     if (!found.content.empty()) say(found.content);
     for (const auto& call : found.calls) add_call(call);
+    if (!found.calls.empty()) unsaid_logprobs_ = Json::array();  // of the calls' text
   }
 
   // --- the message ---
@@ -76,11 +84,11 @@ class ResponseForm : public AnswerForm {
     event.update(members);
     return event;
   }
-  std::string message_id() const { return "msg_" + head_.id; }
+  std::string message_id() const { return "msg_" + head_.id.substr(head_.id.find('_') + 1); }
 
   Json message(std::string_view status, bool has_text) const {
     Json content = Json::array();
-    if (has_text) content.push_back(text_part(text_));
+    if (has_text) content.push_back(text_part(text_, logprobs_));
     return {
         {"type", "message"}, {"id", message_id()}, {"status", status}, {"role", "assistant"}, {"content", std::move(content)}};
   }
@@ -94,15 +102,23 @@ class ResponseForm : public AnswerForm {
       tell("response.content_part.added", at_part({{"part", text_part("")}}));
     }
     text_ += text;
-    tell("response.output_text.delta", at_part({{"delta", text}, {"logprobs", Json::array()}}));
+    tell("response.output_text.delta", at_part({{"delta", text}, {"logprobs", take_logprobs()}}));
+  }
+
+  // Those that are new, which are the message's from now on.
+  Json take_logprobs() {
+    Json news = std::exchange(unsaid_logprobs_, Json::array());
+    logprobs_.insert(logprobs_.end(), news.begin(), news.end());
+    return news;
   }
 
   void close_message() {
     if (!open_ && items_.empty()) say("");  // an answer of nothing is a message too
     if (!std::exchange(open_, false)) return;
+    take_logprobs();  // of tokens without a text
     items_[message_at_] = message(status(), true);
-    tell("response.output_text.done", at_part({{"text", text_}, {"logprobs", Json::array()}}));
-    tell("response.content_part.done", at_part({{"part", text_part(text_)}}));
+    tell("response.output_text.done", at_part({{"text", text_}, {"logprobs", logprobs_}}));
+    tell("response.content_part.done", at_part({{"part", text_part(text_, logprobs_)}}));
     tell("response.output_item.done", {{"output_index", message_at_}, {"item", items_[message_at_]}});
   }
 
@@ -129,11 +145,14 @@ class ResponseForm : public AnswerForm {
   Json response(std::string_view status, const Usage* usage) const {
     Json json{{"id", head_.id},   {"object", "response"}, {"created_at", head_.created_unix_s},
               {"status", status}, {"error", nullptr},     {"incomplete_details", nullptr}};
+    json["completed_at"] = status == "completed" ? Json(std::time(nullptr)) : Json(nullptr);
     if (status == "incomplete") json["incomplete_details"] = {{"reason", "max_output_tokens"}};
     json["model"] = head_.model;
     json["output"] = items_;
     json["previous_response_id"] = nullptr;
+    json["background"] = false;
     json["store"] = false;
+    json["service_tier"] = kServiceTier;
     json["usage"] = nullptr;
     if (usage != nullptr) {
       json["usage"] = {{"input_tokens", usage->prompt_tokens},
@@ -143,15 +162,20 @@ class ResponseForm : public AnswerForm {
                        {"total_tokens", usage->prompt_tokens + usage->completion_tokens}};
     }
     json.update(repeated_);
+    if (usage != nullptr) add_adapters(adapters(), json);
     return json;
   }
 
   const AnswerHead head_;
   const Json repeated_;
+  const Beside beside_;
+  const TokenNames names_;
   const ToolPlan tools_;
   std::optional<ToolCallParser> calls_;
   Json items_ = Json::array();  // that are complete; the open message's place is null
   std::string text_;            // of the message
+  // Of its tokens, and of those whose text is not decided yet; nothing unless they were asked for.
+  Json logprobs_ = Json::array(), unsaid_logprobs_ = Json::array();
   size_t message_at_ = 0;
   bool open_ = false;  // the message is growing
   FinishReason reason_ = FinishReason::kNone;
@@ -162,8 +186,8 @@ class ResponseForm : public AnswerForm {
 
 }  // namespace
 
-std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, ToolPlan tools) {
-  return std::make_unique<ResponseForm>(std::move(head), call, std::move(tools));
+std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, ToolPlan tools, TokenText token_text) {
+  return std::make_unique<ResponseForm>(std::move(head), call, std::move(tools), std::move(token_text));
 }
 
 }  // namespace choral::serve

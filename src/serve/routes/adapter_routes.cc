@@ -38,13 +38,14 @@ void with_body(Service& service, const Exchange& exchange, Work work) {
   service.with_adapters(exchange, [&service, work](LLM& llm, const Exchange& e) {
     BodyNotes notes;
     const auto call = kRead(e->request().body, notes);
+    service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
-    service.note_unknown(notes.unknown);
     work(service, llm, e, *call);
   });
 }
 
 void load(Service& service, LLM&, const Exchange& e, const LoadAdapterCall& call) {
+  e->note_adapter(call.name);
   const auto place = service.adapter_path(call.path);
   if (!place.ok()) return e->respond(service.error(place.status(), "lora_path"));
   const double begin = now_s();
@@ -67,6 +68,7 @@ void load(Service& service, LLM&, const Exchange& e, const LoadAdapterCall& call
 }
 
 void unload(Service& service, LLM&, const Exchange& e, const AdapterNameCall& call) {
+  e->note_adapter(call.name);
   const Status gone = service.adapter_changes().unload(call.name, call.expected_generation);
   if (gone.code() == Code::kNotFound) return unknown_adapter(service, e, call.name);
   if (gone.code() == Code::kAlreadyExists) return e->respond(stale(gone));
@@ -76,6 +78,7 @@ void unload(Service& service, LLM&, const Exchange& e, const AdapterNameCall& ca
 }
 
 void pin(Service& service, LLM&, const Exchange& e, const std::string& name, bool pinned) {
+  e->note_adapter(name);
   auto adapter = service.adapter_changes().pin(name, pinned);
   if (adapter.status().code() == Code::kNotFound) return unknown_adapter(service, e, name);
   if (!adapter.ok()) return e->respond(service.error(adapter.status(), "lora_name"));
@@ -120,8 +123,8 @@ void list_adapter_scales(Service& service, const Exchange& exchange) {
     std::map<int32_t, Json> by_number;
     const auto applied = service.base_adapters();
     const auto names = service.adapter_names();
-    service.adapter_numbers().add(names);
-    for (const auto& name : names) {
+    service.adapter_numbers().add(*names);
+    for (const auto& name : *names) {
       const auto number = service.adapter_numbers().number_of(name);
       if (!number) continue;
       const auto use = std::find_if(applied.begin(), applied.end(), [&](const AdapterUse& u) { return u.name == name; });
@@ -140,7 +143,7 @@ void set_adapter_scales(Service& service, const Exchange& exchange) {
         std::vector<AdapterUse> uses;
         for (const auto& [id, scale] : scales) {
           const auto name = s.adapter_numbers().name_of(id);
-          if (!name || !std::binary_search(known.begin(), known.end(), *name))
+          if (!name || !std::binary_search(known->begin(), known->end(), *name))
             return e->respond(s.error(invalid_argument("no adapter has id {}; GET /lora-adapters lists them", id), "id"));
           if (scale != 0) uses.push_back({*name, scale});
         }

@@ -3,6 +3,7 @@
 #include "serve/http/error_response.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/calls.h"
+#include "serve/openai/shown_tools.h"
 #include "serve/routes/routes.h"
 #include "serve/usual_sampling.h"
 
@@ -22,13 +23,15 @@ Status name_numbered(const Service& service, CallHead& head) {
 }
 
 AnswerHead answer_head(const Service& service, std::string id, const std::string& model) {
-  return {
-      .id = std::move(id), .model = model.empty() ? service.base_names().front() : model, .created_unix_s = std::time(nullptr)};
+  return {.id = std::move(id),
+          .model = model.empty() ? service.base_names().front() : model,
+          .created_unix_s = std::time(nullptr),
+          .system_fingerprint = service.system_fingerprint()};
 }
 
 // "chatcmpl-…": by the request's own id, which its headers tell.
 std::string answer_id(std::string_view prefix, const Exchange& exchange) {
-  return fmt::format("{}-{}", prefix, exchange->request().ids.request);
+  return fmt::format("{}{}", prefix, exchange->request().ids.request);
 }
 
 TokenText token_text(const LLM& llm) {
@@ -49,6 +52,11 @@ void go_on(Service& service, LLM& llm, const Exchange& exchange, const Request& 
   service.with_grammar(exchange, std::move(rest));
 }
 
+// For the log, whatever comes of the request.
+void note_model(const Service& service, const Exchange& exchange, const std::string& model, const Request& request) {
+  exchange->note_model(model.empty() ? service.base_names().front() : model, request.adapters);
+}
+
 // What both bodies need before their prompts are submitted. False: the request is answered.
 bool prepare(Service& service, const Exchange& exchange, CallHead& head) {
   if (const Status named = name_numbered(service, head); !named.ok()) {
@@ -56,44 +64,31 @@ bool prepare(Service& service, const Exchange& exchange, CallHead& head) {
     return false;
   }
   service.put_model(head.model, head.has_lora, head.request);
+  note_model(service, exchange, head.model, head.request);
   return true;
 }
 
-// The pieces of a stream do not say what the prompts' first tokens were, which log-probabilities of an echo begin with: so they
-// are tokenised here.
-Result<std::vector<int32_t>> first_tokens(const LLM& llm, const Request& request, std::vector<Prompt>& prompts) {
-  std::vector<int32_t> first;
-  for (auto& prompt : prompts) {
-    if (const auto* text = std::get_if<std::string>(&prompt)) {
-      CHORAL_TRY(prompt, llm.tokenize(*text, request.add_special_tokens));
-    }
-    const auto& ids = std::get<std::vector<int32_t>>(prompt);
-    first.push_back(ids.empty() ? 0 : ids.front());
-  }
-  return first;
+PromptTokens prompts_of(const LiveRequest& live) {
+  PromptTokens prompts;
+  for (const auto& one : live.streams) prompts.push_back(one.stream->prompt_token_ids());
+  return prompts;
 }
 
 void submit_completion(Service& service, LLM& llm, const Exchange& exchange, const CompletionCall& call) {
-  std::vector<Prompt> prompts = call.prompts;
-  std::vector<int32_t> first;
-  if (call.stream && call.echo && call.request.sampling.logprobs) {
-    auto found = first_tokens(llm, call.request, prompts);
-    if (!found.ok()) return exchange->respond(service.error(found.status(), "prompt"));
-    first = *std::move(found);
-  }
   LiveRequest live;
-  if (!submit(service, llm, exchange, call.model, call.request, std::move(prompts), live)) return;
-  auto form = make_completion_form(answer_head(service, call.request.id, call.model), call, std::move(first), token_text(llm));
+  if (!submit(service, llm, exchange, call.model, call.request, call.prompts, live)) return;
+  auto form = make_completion_form(answer_head(service, call.request.id, call.model), call,
+                                   shows_prompts(call) ? prompts_of(live) : PromptTokens(), token_text(llm));
   service.start(exchange, std::move(live), std::move(form), call.stream);
 }
 
 void complete(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
   auto read = read_completion_call(exchange->request().body, usual_sampling(llm), notes);
+  service.warn(exchange, std::move(notes.warnings));
   if (!read.ok()) return exchange->respond(service.error(read.status(), notes.param));
-  service.note_unknown(notes.unknown);
   if (!prepare(service, exchange, *read)) return;
-  read->request.id = answer_id("cmpl", exchange);
+  read->request.id = answer_id("cmpl-", exchange);
   const auto call = std::make_shared<const CompletionCall>(*std::move(read));
   go_on(service, llm, exchange, call->request,
         [&service, call](LLM& engine, const Exchange& e) { submit_completion(service, engine, e, *call); });
@@ -106,7 +101,8 @@ void submit_one(Service& service, LLM& llm, const Exchange& exchange, const std:
   go_on(service, llm, exchange, head->request, [&service, head, make_form](LLM& engine, const Exchange& e) {
     LiveRequest live;
     if (!submit(service, engine, e, head->model, head->request, {}, live)) return;
-    service.start(e, std::move(live), make_form(engine), head->stream);
+    auto form = make_form(engine, live);
+    service.start(e, std::move(live), std::move(form), head->stream);
   });
 }
 
@@ -119,6 +115,10 @@ Result<ToolPlan> plan_call(const Service& service, LLM& llm, ChatCall& call, Bod
                                         .parallel_tool_calls = call.parallel_tool_calls ? "true" : "false"},
                                        service.tool_setting(llm), notes.param));
   r.tools_json = plan.tools_json;
+  if (plan.needs_showing) {
+    r.messages_json = messages_with_tools(r.messages_json, plan);
+    r.tools_json.clear();
+  }
   if (plan.constraint.kind != StructuredOutput::Kind::kNone) {
     if (r.structured_output.kind != StructuredOutput::Kind::kNone) {
       notes.param = "tool_choice";
@@ -140,45 +140,48 @@ struct Planned {
 void chat(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
   auto call = read_chat_call(exchange->request().body, usual_sampling(llm), notes);
+  service.warn(exchange, std::move(notes.warnings));
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
-  service.note_unknown(notes.unknown);
   if (!prepare(service, exchange, *call)) return;
-  call->request.id = answer_id("chatcmpl", exchange);
+  call->request.id = answer_id("chatcmpl-", exchange);
   auto tools = plan_call(service, llm, *call, notes);
   if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
   const auto planned = std::make_shared<const Planned<ChatCall>>(Planned<ChatCall>{*std::move(call), *std::move(tools)});
-  submit_one(service, llm, exchange, {planned, &planned->call}, [&service, planned](const LLM& engine) {
+  submit_one(service, llm, exchange, {planned, &planned->call}, [&service, planned](const LLM& engine, const LiveRequest& live) {
     const ChatCall& c = planned->call;
-    return make_chat_form(answer_head(service, c.request.id, c.model), c, planned->tools, token_text(engine));
+    return make_chat_form(answer_head(service, c.request.id, c.model), c, shows_prompts(c) ? prompts_of(live) : PromptTokens(),
+                          planned->tools, token_text(engine));
   });
 }
 
 void respond(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
   auto call = read_response_call(exchange->request().body, usual_sampling(llm), notes);
+  service.warn(exchange, std::move(notes.warnings));
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
-  service.note_unknown(notes.unknown);
   if (!prepare(service, exchange, call->chat)) return;
-  call->chat.request.id = answer_id("resp", exchange);
+  call->chat.request.id = answer_id("resp_", exchange);
   auto tools = plan_call(service, llm, call->chat, notes);
   if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
   const auto planned = std::make_shared<const Planned<ResponseCall>>(Planned<ResponseCall>{*std::move(call), *std::move(tools)});
-  submit_one(service, llm, exchange, {planned, &planned->call.chat}, [&service, planned](const LLM&) {
+  submit_one(service, llm, exchange, {planned, &planned->call.chat}, [&service, planned](const LLM& engine, const LiveRequest&) {
     const ChatCall& c = planned->call.chat;
-    return make_response_form(answer_head(service, c.request.id, c.model), planned->call, planned->tools);
+    return make_response_form(answer_head(service, c.request.id, c.model), planned->call, planned->tools, token_text(engine));
   });
 }
 
 void embed(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
   const auto call = read_embedding_call(exchange->request().body, notes);
+  service.warn(exchange, std::move(notes.warnings));
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   CallHead head;
   head.model = call->model;
   head.request = call->request;
   service.put_model(call->model, /*has_lora=*/false, head.request);
+  note_model(service, exchange, head.model, head.request);
   head.request.embedding = true;
-  head.request.id = answer_id("embd", exchange);
+  head.request.id = answer_id("embd-", exchange);
   LiveRequest live;
   if (!submit(service, llm, exchange, head.model, head.request, call->inputs, live)) return;
   auto form = make_embedding_form(answer_head(service, head.request.id, call->model), call->base64);

@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "serve/http/error_response.h"
+#include "serve/keys/token_charge.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/json.h"
 #include "serve/routes/routes.h"
@@ -17,13 +20,59 @@ Json adapter_card(const Service& service, const LLM& llm, const std::string& nam
   return card(service, llm, name, name, service.base_names().front());
 }
 
+// A call about texts and tokens that was let in.
+struct TextCall {
+  std::shared_ptr<const Vocabulary> vocabulary;  // of the model that it names
+  int64_t most_tokens = 0;
+  RequestLimits::Grant grant;
+};
+
+// Charges what the request's prompt may come to. Nothing: the exchange is answered with why not.
+std::optional<TextCall> begin_text(Service& service, LLM& llm, const Exchange& e, const std::string& model, Request& request) {
+  constexpr int64_t kContexts = 8;  // enough to see what of a long text fits; answers of any size are an admin's
+  TextCall text;
+  text.most_tokens = service.is_admins(e->request()) ? INT64_MAX : kContexts * llm.info().max_model_len;
+  service.put_model(model, request);
+  e->note_model(model.empty() ? service.base_names().front() : model, request.adapters);
+  const int64_t expected = tokens_to_read(request, {}, text.most_tokens);
+  if (auto refused = service.admit(e, request.adapters, expected, text.grant)) {
+    e->respond(*std::move(refused));
+    return std::nullopt;
+  }
+  auto vocabulary = llm.vocabulary(request.adapters);
+  if (!vocabulary.ok()) {
+    const bool is_unknown = vocabulary.status().code() == Code::kNotFound && !request.adapters.empty();
+    e->respond(is_unknown ? service.unknown_model(model.empty() ? request.adapters.front().name : model)
+                          : service.error(vocabulary.status()));
+    return std::nullopt;
+  }
+  text.vocabulary = *std::move(vocabulary);
+  text.grant.settle(expected);  // what it comes to where it fails
+  return text;
+}
+
+void settle(TextCall& text, const Exchange& e, int64_t tokens) {
+  text.grant.settle(tokens);
+  e->note_end({.prompt_tokens = tokens}, "");
+}
+
+Result<std::string> text_of(const LLM& llm, const Request& request) {
+  if (request.prompt) return *request.prompt;
+  return llm.apply_chat_template(request);
+}
+
+Status too_many(Status status, int64_t most_tokens) {
+  if (status.code() != Code::kTooLarge || most_tokens == INT64_MAX) return status;
+  return too_large("{}; at most {}, eight contexts, are taken at once without an admin's key", status.message(), most_tokens);
+}
+
 }  // namespace
 
 void list_models(Service& service, const Exchange& exchange) {
   service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
     Json data = Json::array();
     for (const auto& name : service.base_names()) data.push_back(card(service, llm, name, service.base_names().front(), nullptr));
-    for (const auto& adapter : service.adapter_names()) data.push_back(adapter_card(service, llm, adapter));
+    for (const auto& adapter : *service.adapter_names()) data.push_back(adapter_card(service, llm, adapter));
     e->respond(json_response(dumped({{"object", "list"}, {"data", std::move(data)}})));
   });
 }
@@ -32,49 +81,57 @@ void get_model(Service& service, const Exchange& exchange, std::string_view id) 
   service.with_model(exchange, [&service, id = std::string(id)](LLM& llm, const Exchange& e) {
     const std::string_view name = adapter_named(id, service.base_names());
     if (name.empty()) return e->respond(json_response(dumped(card(service, llm, id, service.base_names().front(), nullptr))));
-    for (const auto& adapter : service.adapter_names()) {
-      if (adapter == name) return e->respond(json_response(dumped(adapter_card(service, llm, adapter))));
-    }
-    e->respond(service.unknown_model(id));
+    const auto names = service.adapter_names();
+    if (!std::binary_search(names->begin(), names->end(), name)) return e->respond(service.unknown_model(id));
+    e->respond(json_response(dumped(adapter_card(service, llm, std::string(name)))));
   });
 }
 
 void tokenize(Service& service, const Exchange& exchange) {
-  service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
+  service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
     BodyNotes notes;
     auto call = read_tokenize_call(e->request().body, notes);
+    service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
-    std::string text;
-    if (call->request.prompt) {
-      text = *std::move(call->request.prompt);
-    } else {
-      auto rendered = llm.apply_chat_template(call->request);
-      if (!rendered.ok()) return e->respond(service.error(rendered.status(), "messages"));
-      text = *std::move(rendered);
-      call->add_special_tokens = false;  // the template wrote them
-    }
-    const auto tokens = llm.tokenize(text, call->add_special_tokens);
-    if (!tokens.ok()) return e->respond(service.error(tokens.status()));
+    auto text = begin_text(service, llm, e, call->model, call->request);
+    if (!text) return;
+    const std::string_view param = call->request.prompt ? "prompt" : "messages";
+    const auto prompt = text_of(llm, call->request);
+    if (!prompt.ok()) return e->respond(service.error(prompt.status(), param));
+    // The template wrote those of a conversation.
+    const bool adds_special = call->add_special_tokens && call->request.prompt;
+    const auto tokens = text->vocabulary->tokenize(*prompt, adds_special, static_cast<size_t>(text->most_tokens));
+    if (!tokens.ok()) return e->respond(service.error(too_many(tokens.status(), text->most_tokens), param));
+    settle(*text, e, std::ssize(*tokens));
     Json answer{{"count", tokens->size()}, {"max_model_len", llm.info().max_model_len}, {"tokens", *tokens}};
     if (call->return_token_strs) {
       Json& strings = answer["token_strs"] = Json::array();
-      for (const int32_t id : *tokens) strings.push_back(llm.token_text(id));
+      for (const int32_t id : *tokens) strings.push_back(text->vocabulary->token_text(id));
     }
     e->respond(json_response(dumped(answer)));
   });
 }
 
 void detokenize(Service& service, const Exchange& exchange) {
-  service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
+  service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
     BodyNotes notes;
     const auto call = read_detokenize_call(e->request().body, notes);
+    service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+    Request request;
+    request.prompt_token_ids = call->tokens;
+    auto text = begin_text(service, llm, e, call->model, request);
+    if (!text) return;
+    if (std::ssize(call->tokens) > text->most_tokens)
+      return e->respond(
+          service.error(too_many(too_large("'tokens' holds {} ids", call->tokens.size()), text->most_tokens), "tokens"));
     for (const int32_t id : call->tokens) {
-      if (id < 0 || id >= llm.info().vocab_size)
+      if (id < 0 || id >= text->vocabulary->size())
         return e->respond(service.error(
-            invalid_argument("'tokens' holds {}; the model has ids 0 to {}", id, llm.info().vocab_size - 1), "tokens"));
+            invalid_argument("'tokens' holds {}; the model has ids 0 to {}", id, text->vocabulary->size() - 1), "tokens"));
     }
-    e->respond(json_response(dumped({{"prompt", llm.detokenize(call->tokens)}})));
+    settle(*text, e, std::ssize(call->tokens));
+    e->respond(json_response(dumped({{"prompt", text->vocabulary->detokenize(call->tokens)}})));
   });
 }
 

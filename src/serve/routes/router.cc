@@ -90,6 +90,11 @@ Access access_of(const HttpRequest& request) {
   return r == nullptr ? Access::kUser : r->access;
 }
 
+bool reads_json(const HttpRequest& request) {
+  const Route* const r = find_route(request);
+  return r != nullptr && r->body_schema != nullptr;
+}
+
 std::string_view route_of(const HttpRequest& request) {
   const Route* const r = find_route(request);
   return r == nullptr ? std::string_view() : r->path;

@@ -12,6 +12,8 @@ enum class Access {
   kAdmin,  // changes adapters
 };
 
+// Its route takes a body, which is JSON.
+bool reads_json(const HttpRequest& request);
 // Of the request's route; kUser for what has none, so that a stranger learns no names.
 Access access_of(const HttpRequest& request);
 // Its pattern in the table; empty: none.

@@ -1,5 +1,5 @@
-// The line that the access log has of a request: who asked for what, what the request is called, and what came of it; never what
-// was asked or answered. Pure.
+// The line that the access log has of a request: when, who asked for what, by which key, of which model, with how many tokens,
+// what the request is called, and what came of it, with an error's reason; never what was asked or answered. Pure.
 #pragma once
 
 #include <string>

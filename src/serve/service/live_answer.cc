@@ -13,6 +13,8 @@ namespace {
 
 // Proxies cut connections that say nothing for half a minute, and a prompt can take longer.
 constexpr std::chrono::seconds kKeepAlive{10};
+// What has not begun may still end with a status of its own, and has no adapters to tell in its head: it may be quiet for longer.
+constexpr int kMostQuiet = 2;  // times kKeepAlive
 
 // Which content of each adapter the answer was made with.
 void add_adapters(const std::vector<AnswerAdapter>& adapters, Headers& headers) {
@@ -27,6 +29,7 @@ LiveAnswer::LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, Liv
       exchange_(std::move(exchange)),
       streams_(std::move(request.streams)),
       grant_(std::move(request.grant)),
+      told_(std::move(request.told)),
       form_(std::move(form)),
       is_streamed_(is_streamed),
       outputs_(streams_.size()),
@@ -111,6 +114,7 @@ void LiveAnswer::take(size_t index, const StreamEvent& event) {
     usage_.prompt_tokens += facts.prompt_tokens;
     usage_.cached_tokens += facts.cached_tokens;
     counted_[index] = true;
+    form_->set_adapters(facts.adapters);
   }
   usage_.completion_tokens += std::ssize(event.token_ids);
   RequestMeter& meter = streams_[index].meter;
@@ -137,8 +141,12 @@ void LiveAnswer::begin(size_t index) {
 void LiveAnswer::keep_alive() {
   if (!self_) return;
   if (std::exchange(is_quiet_, true)) {
-    begin(0);
-    exchange_->send(sse_keep_alive());
+    const auto known =
+        std::find_if(streams_.begin(), streams_.end(), [](const LiveStream& live) { return live.stream->facts().begun; });
+    if (begun_ || known != streams_.end() || ++quiet_times_ == kMostQuiet) {
+      begin(known == streams_.end() ? 0 : static_cast<size_t>(known - streams_.begin()));
+      exchange_->send(sse_keep_alive());
+    }
   }
   exchange_->post_after(kKeepAlive, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->keep_alive();
@@ -164,9 +172,10 @@ void LiveAnswer::finish() {
 void LiveAnswer::fail(const Status& status, bool adapter_unusable) {
   ApiError error = owner_.explain(status);
   if (adapter_unusable) error = adapter_error(std::move(error));
+  reason_ = error_reason(error);
   if (begun_) {
     // Never a clean [DONE] after it: clients raise on an event with `error`.
-    exchange_->send(sse_data(error_body(error)));
+    exchange_->send(sse_data(error_event(error)));
     exchange_->end_stream();
   } else {
     exchange_->respond(error_response(error));
@@ -182,13 +191,19 @@ void LiveAnswer::end(FinishReason reason) {
   for (const auto& live : streams_) live.stream->on_ready({});
   for (const auto& live : streams_) live.stream->cancel();
   int64_t used = 0;
+  Usage told;
   for (auto& live : streams_) {
     const AnswerFacts facts = live.stream->facts();
     used += used_tokens(facts);
     const int64_t prompt_tokens = facts.begun ? facts.prompt_tokens : 0;
+    told.prompt_tokens += prompt_tokens;
+    told.cached_tokens += facts.cached_tokens;
+    told.completion_tokens += facts.made_tokens;
     live.meter.end({.prompt_tokens = prompt_tokens, .cached_tokens = facts.cached_tokens}, reason, now_s());
   }
   grant_.settle(used);
+  if (reason == FinishReason::kCancelled) reason_ = "cancelled: the client left before the end";
+  if (told_) told_(told, reason_);
   owner_.on_end(*this);
 }
 

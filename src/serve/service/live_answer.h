@@ -31,6 +31,8 @@ struct LiveStream {
 struct LiveRequest {
   std::vector<LiveStream> streams;  // one a prompt
   RequestLimits::Grant grant;
+  // At its end, once: what was used, and why it failed, for the log. May be empty.
+  std::function<void(const Usage& used, const std::string& reason)> told = {};
 };
 
 class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
@@ -67,6 +69,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   const std::shared_ptr<HttpExchange> exchange_;
   std::vector<LiveStream> streams_;
   RequestLimits::Grant grant_;
+  const std::function<void(const Usage&, const std::string&)> told_;
   const std::unique_ptr<AnswerForm> form_;
   const bool is_streamed_;
   std::shared_ptr<LiveAnswer> self_;                   // from begin_reading() to the end
@@ -74,7 +77,9 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   Usage usage_;
   std::vector<bool> counted_;  // one a stream: its prompt is in usage_
   bool begun_ = false;         // the head of a stream is out
+  std::string reason_;         // of its failure
   bool is_quiet_ = true;       // since the last keep-alive nothing went out
+  int quiet_times_ = 0;        // that it said nothing because it had not begun
 };
 
 }  // namespace choral::serve

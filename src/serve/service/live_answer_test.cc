@@ -1,5 +1,6 @@
 #include "serve/service/live_answer.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -19,7 +20,7 @@ class HandledExchange final : public HttpExchange {
     status = code;
     headers = std::move(given);
   }
-  void send(std::string) override {}
+  void send(std::string bytes) override { sent += bytes; }
   void end_stream() override {}
   void abort() override {}
   size_t unsent_bytes() const override { return 0; }
@@ -30,7 +31,7 @@ class HandledExchange final : public HttpExchange {
   void post(std::function<void()> work) override {
     if (!stopped_) work_.push_back(std::move(work));
   }
-  void post_after(std::chrono::milliseconds, std::function<void()>) override {}
+  void post_after(std::chrono::milliseconds, std::function<void()> work) override { later_ = std::move(work); }
 
   void close() {
     is_closed_ = true;
@@ -43,8 +44,13 @@ class HandledExchange final : public HttpExchange {
       work();
     }
   }
+  // The next keep-alive's time comes.
+  void pass_time() {
+    if (const auto work = std::exchange(later_, {})) work();
+  }
   int status = 0;
-  Headers headers;  // of a stream
+  Headers headers;   // of a stream
+  std::string sent;  // by it
 
  private:
   const bool stopped_;
@@ -52,6 +58,7 @@ class HandledExchange final : public HttpExchange {
   HttpRequest request_;
   std::function<void()> closing_;
   std::deque<std::function<void()>> work_;
+  std::function<void()> later_;
 };
 
 // What an engine has made of an answer and what of that its reader has not taken, in the test's hand.
@@ -77,6 +84,7 @@ class HandledStream final : public ResponseStream {
     if (callback && !handled_.pieces.empty()) callback();
   }
   AnswerFacts facts() const override { return handled_.facts; }
+  std::vector<int32_t> prompt_token_ids() const override { return {}; }
   void cancel() override { handled_.is_cancelled = true; }
   const Status& status() const override { return status_; }
   RequestOutput wait() override { return {}; }
@@ -104,6 +112,10 @@ class LiveAnswerTest : public ::testing::Test, protected LiveAnswer::Owner {
   std::shared_ptr<LiveAnswer> make(std::shared_ptr<HttpExchange> exchange, bool is_streamed = false) {
     LiveRequest request;
     for (auto& handled : handled_) request.streams.push_back({std::make_unique<HandledStream>(handled), {}, {}});
+    request.told = [this](const Usage& used, const std::string& reason) {
+      told_.push_back(fmt::format("{} {} {} {}", used.prompt_tokens, used.cached_tokens, used.completion_tokens,
+                                  reason.substr(0, reason.find(':'))));
+    };
     request.grant = limits_.admit("key", {}, 100, 0).grant;
     return std::make_shared<LiveAnswer>(static_cast<Owner&>(*this), std::move(exchange), std::move(request),
                                         std::make_unique<PlainForm>(), is_streamed);
@@ -120,6 +132,7 @@ class LiveAnswerTest : public ::testing::Test, protected LiveAnswer::Owner {
 
   RequestLimits limits_{{.tokens_per_s = 1, .burst_tokens = 100}, {}};
   std::deque<Handled> handled_ = std::deque<Handled>(1);
+  std::vector<std::string> told_;
   int ends_ = 0;
 };
 
@@ -167,6 +180,7 @@ TEST_F(LiveAnswerTest, AnAbortAnswersWithWhy) {
   exchange->turn();
   EXPECT_EQ(exchange->status, 503);
   EXPECT_EQ(ends_, 1);
+  EXPECT_EQ(told_, std::vector<std::string>{"0 0 0 unavailable"});
 }
 
 TEST_F(LiveAnswerTest, AStreamsHeadTellsTheAdaptersOfWhoeverWasFirst) {
@@ -179,6 +193,41 @@ TEST_F(LiveAnswerTest, AStreamsHeadTellsTheAdaptersOfWhoeverWasFirst) {
   EXPECT_EQ(exchange->status, 200);
   EXPECT_EQ(exchange->headers.get("X-Choral-Adapter"), "sql; generation=2; digest=d");
   exchange->close();
+}
+
+TEST_F(LiveAnswerTest, AQuietStreamKeepsItsHeadBackUntilTheAdaptersAreKnown) {
+  const auto exchange = std::make_shared<HandledExchange>(false);
+  const auto answer = make(exchange, /*is_streamed=*/true);
+  answer->start();
+  exchange->turn();
+  exchange->pass_time();
+  EXPECT_EQ(exchange->status, 0);
+  handled_[0].facts = {.adapters = {{.name = "sql", .generation = 2, .digest = "d"}}, .begun = true};
+  exchange->pass_time();
+  EXPECT_EQ(exchange->status, 200);
+  EXPECT_EQ(exchange->headers.get("X-Choral-Adapter"), "sql; generation=2; digest=d");
+  exchange->close();
+}
+
+TEST_F(LiveAnswerTest, AStreamThatWaitsLongIsKeptAliveAndItsErrorSaysItsStatus) {
+  const auto exchange = std::make_shared<HandledExchange>(false);
+  const auto answer = make(exchange, /*is_streamed=*/true);
+  answer->start();
+  exchange->turn();
+  exchange->pass_time();
+  answer->abort(unavailable("no room"));
+  exchange->turn();
+  EXPECT_EQ(exchange->status, 503) << "not yet begun";
+  const auto other = std::make_shared<HandledExchange>(false);
+  const auto waiting = make(other, /*is_streamed=*/true);
+  waiting->start();
+  other->turn();
+  other->pass_time();
+  other->pass_time();
+  EXPECT_EQ(other->status, 200);
+  waiting->abort(unavailable("no room"));
+  other->turn();
+  EXPECT_NE(other->sent.find(R"("code":"unavailable","status":503)"), std::string::npos) << other->sent;
 }
 
 TEST_F(LiveAnswerTest, WhoLeavesBeforeTheFirstStepPaysNothing) {
@@ -210,6 +259,7 @@ TEST_F(LiveAnswerTest, ABodyOfManyPromptsHasOnePlaceAndPaysForThemTogether) {
   leave();
   EXPECT_FALSE(has_room_for(66));
   EXPECT_TRUE(has_room_for(65));
+  EXPECT_EQ(told_, std::vector<std::string>{"15 0 20 cancelled"}) << "what waited is not told of";
 }
 
 }  // namespace

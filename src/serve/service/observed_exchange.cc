@@ -1,55 +1,65 @@
 #include "serve/service/observed_exchange.h"
 
-#include <atomic>
-
 #include "base/clock.h"
 #include "serve/http/fault_boundary.h"
 
 namespace choral::serve {
-namespace {
 
-class ObservedExchange : public HttpExchange {
- public:
-  ObservedExchange(std::shared_ptr<HttpExchange> inner, std::function<void(const AnsweredRequest&)> told)
-      : inner_(std::move(inner)), told_(std::move(told)) {}
-  ~ObservedExchange() override {
-    contained("telling of an answer",
-              [this] { told_({.request = inner_->request(), .status = status_, .seconds = now_s() - begin_s_}); });
+ObservedExchange::ObservedExchange(std::shared_ptr<HttpExchange> inner, Told told)
+    : inner_(std::move(inner)), told_(std::move(told)), begin_s_(now_s()), begin_unix_s_(unix_s()) {}
+
+ObservedExchange::~ObservedExchange() {
+  contained("telling of an answer", [this] {
+    told_({.request = inner_->request(),
+           .status = status_,
+           .seconds = now_s() - begin_s_,
+           .begin_unix_s = begin_unix_s_,
+           .notes = std::move(notes_)});
+  });
+}
+
+void ObservedExchange::note_model(std::string model, const std::vector<AdapterUse>& adapters) {
+  const std::lock_guard lock(mutex_);
+  notes_.model = std::move(model);
+  notes_.adapters.clear();
+  for (const auto& use : adapters) notes_.adapters.push_back(use.name);
+}
+
+void ObservedExchange::note_adapter(std::string name) {
+  const std::lock_guard lock(mutex_);
+  notes_.adapters = {std::move(name)};
+}
+
+void ObservedExchange::note_end(const Usage& usage, std::string reason) {
+  const std::lock_guard lock(mutex_);
+  notes_.usage = usage;
+  if (!reason.empty()) notes_.reason = std::move(reason);
+}
+
+void ObservedExchange::warn(std::vector<std::string> warnings) {
+  const std::lock_guard lock(mutex_);
+  warnings_ = std::move(warnings);
+}
+
+void ObservedExchange::add_warnings(Headers& headers) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& warning : warnings_) headers.add("X-Choral-Warnings", warning);
+}
+
+void ObservedExchange::respond(HttpResponse response) {
+  status_ = response.status;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!response.reason.empty()) notes_.reason = response.reason;
   }
+  add_warnings(response.headers);
+  inner_->respond(std::move(response));
+}
 
-  const HttpRequest& request() const override { return inner_->request(); }
-  void respond(HttpResponse response) override {
-    status_ = response.status;
-    inner_->respond(std::move(response));
-  }
-  void begin_stream(int status, Headers headers) override {
-    status_ = status;
-    inner_->begin_stream(status, std::move(headers));
-  }
-  void send(std::string bytes) override { inner_->send(std::move(bytes)); }
-  void end_stream() override { inner_->end_stream(); }
-  void abort() override { inner_->abort(); }
-  size_t unsent_bytes() const override { return inner_->unsent_bytes(); }
-  bool congested() const override { return inner_->congested(); }
-  void on_drained(std::function<void()> callback) override { inner_->on_drained(std::move(callback)); }
-  void on_closed(std::function<void()> callback) override { inner_->on_closed(std::move(callback)); }
-  bool closed() const override { return inner_->closed(); }
-  void post(std::function<void()> work) override { inner_->post(std::move(work)); }
-  void post_after(std::chrono::milliseconds delay, std::function<void()> work) override {
-    inner_->post_after(delay, std::move(work));
-  }
-
- private:
-  const std::shared_ptr<HttpExchange> inner_;
-  const std::function<void(const AnsweredRequest&)> told_;
-  const double begin_s_ = now_s();
-  std::atomic<int> status_ = 0;
-};
-
-}  // namespace
-
-std::shared_ptr<HttpExchange> observed(std::shared_ptr<HttpExchange> exchange, std::function<void(const AnsweredRequest&)> told) {
-  return std::make_shared<ObservedExchange>(std::move(exchange), std::move(told));
+void ObservedExchange::begin_stream(int status, Headers headers) {
+  status_ = status;
+  add_warnings(headers);
+  inner_->begin_stream(status, std::move(headers));
 }
 
 }  // namespace choral::serve

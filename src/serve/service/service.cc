@@ -15,6 +15,7 @@
 #include "lora/store/packed_adapter.h"
 #include "serve/http/error_response.h"
 #include "serve/keys/token_charge.h"
+#include "serve/openai/system_fingerprint.h"
 #include "serve/service/client_text.h"
 #include "serve/service/model_names.h"
 
@@ -22,6 +23,7 @@ namespace choral::serve {
 namespace {
 
 constexpr size_t kMostUnread = 1024;  // requests whose bodies wait to be read; the engine's queue has a limit of its own
+constexpr int kContextsRead = 4;      // of a prompt that is too long: RequestReader counts no further
 constexpr int kAdapterThreads = 2;    // as the engine's loaders
 constexpr int kGrammarThreads = 4;    // they wait for the compiler's, whose results are kept
 
@@ -67,6 +69,7 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
   CHORAL_TRY(service->adapter_calls_, WorkQueue::make("the threads that change adapters", kAdapterThreads, kMostUnread));
   CHORAL_TRY(service->grammar_readers_,
              WorkQueue::make("the threads that read requests with grammars", kGrammarThreads, kMostUnread));
+  CHORAL_TRY(service->text_calls_, WorkQueue::make("the thread that tokenises", 1, kMostUnread));
   CHORAL_TRY(service->probes_, WorkQueue::make("the thread that asks for the engine's health", 1, kMostUnread));
   return service;
 }
@@ -76,9 +79,14 @@ Service::~Service() { stop(); }
 Status Service::attach(LLM& llm, const EngineOptions& options) {
   if (options_.base_names.empty()) options_.base_names.push_back(llm.info().name);
   loaded_unix_s_ = std::time(nullptr);
-  const TemplateTools told = tools_of_template(llm.info().tool_template);
-  tool_format_ = options_.tool_format.value_or(told.format);
-  if (!options_.tool_format && !told.note.empty()) CHORAL_LOG(kInfo, "tools: {}", told.note);
+  system_fingerprint_ = choral::serve::system_fingerprint(llm.info());
+  template_tools_ = tools_of_template(llm.info().tool_template);
+  if (options_.tool_format) {
+    template_tools_.format = *options_.tool_format;
+    template_tools_.knows_format = true;
+  } else if (!template_tools_.note.empty()) {
+    CHORAL_LOG(kInfo, "tools: {}", template_tools_.note);
+  }
   batch_ = options.max_num_seqs;
   most_waiting_ = options.max_waiting;
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
@@ -90,7 +98,7 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   if (registered_) reload_registered(llm);
   if (!options_.adapter_root.empty()) CHORAL_RETURN_IF_ERROR(watch_root());
   llm_.store(&llm);
-  numbers_->add(adapter_names());
+  numbers_->add(*adapter_names());
   phase_.store(Phase::kReady);
   return {};
 }
@@ -116,12 +124,12 @@ Status Service::watch_root() {
                if (gone.ok() && *gone) drop_base_adapter(change.name);
              }));
   if (const std::string note = watcher_->note(); !note.empty()) CHORAL_LOG(kWarn, "--adapter-root: {}", note);
-  for (const auto& [name, why] : watcher_->faults()) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
+  for (const auto& [name, why] : *watcher_->faults()) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
   return {};
 }
 
 void Service::stop() {
-  for (const auto* queue : {&readers_, &grammar_readers_, &adapter_calls_, &probes_}) {
+  for (const auto* queue : {&readers_, &grammar_readers_, &adapter_calls_, &text_calls_, &probes_}) {
     if (*queue) (*queue)->stop();
   }
   watcher_.reset();  // which requests that are being read may list
@@ -132,21 +140,39 @@ std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
   return keys_->find(presented_key(head.headers.get("Authorization"), head.headers.get("X-Api-Key")));
 }
 
+bool Service::is_admins(const HttpRequest& head) const {
+  const auto holder = key_holder(head);
+  return holder && holder->role == KeyRole::kAdmin;
+}
+
+std::optional<HttpResponse> Service::admit(const Exchange& exchange, std::span<const AdapterUse> adapters, int64_t most_tokens,
+                                           RequestLimits::Grant& out) {
+  const auto holder = key_holder(exchange->request());
+  auto verdict = limits_->admit(holder ? holder->name : "", adapters, most_tokens, now_s());
+  if (!verdict.status.ok())
+    return refusal(verdict.by_adapter ? Rejection::kAdapterLimit : Rejection::kKeyLimit, verdict.status, verdict.retry_after_s);
+  out = std::move(verdict.grant);
+  return std::nullopt;
+}
+
 std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
                                             std::vector<Prompt> prompts, LiveRequest& out) {
   const auto holder = key_holder(exchange->request());
   const std::string key = holder ? holder->name : "";
   time_limits_.hold(request);
-  auto verdict = limits_->admit(key, request.adapters, most_tokens(request, prompts, llm.info().max_model_len), now_s());
-  if (!verdict.status.ok())
-    return refusal(verdict.by_adapter ? Rejection::kAdapterLimit : Rejection::kKeyLimit, verdict.status, verdict.retry_after_s);
+  // Else usage.cached_tokens, and the time to the first token, would tell each key what others have asked.
+  if (holder && !options_.shares_prefixes) request.cache_salt = fmt::format("{}:{}", holder->salt, request.cache_salt);
+  RequestLimits::Grant grant;
+  const int max_model_len = llm.info().max_model_len;
+  if (auto refused = admit(exchange, request.adapters, most_tokens(request, prompts, max_model_len), grant)) return refused;
   const int64_t answers = request.embedding ? 1 : answers_made(request.sampling);  // to a prompt
-  auto place = place_of(llm, key, answers * std::max<int64_t>(std::ssize(prompts), 1));
-  if (!place.ok()) return refusal(Rejection::kKeyLimit, place.status(), RateLimiter::kMinRetry_s);
+  auto place = place_of(llm, exchange->request(), key, answers * std::max<int64_t>(std::ssize(prompts), 1));
+  if (!place.ok()) return refusal(Rejection::kQueueShare, place.status(), RateLimiter::kMinRetry_s);
   const std::vector<AdapterUse> adapters = request.adapters;
   SamplingParams counted;
   counted.n = request.sampling.n;
   counted.max_tokens = request.sampling.max_tokens;
+  const int64_t read = tokens_to_read(request, prompts, int64_t{kContextsRead} * max_model_len);
   const double arrival_s = now_s();
   auto streams = submitted(llm, std::move(request), std::move(prompts));
   if (!streams.ok()) {
@@ -154,18 +180,21 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
     if (status.code() == Code::kResourceExhausted) metrics_->reject(Rejection::kQueueFull);
     if (status.code() == Code::kNotFound && !adapters.empty())
       return unknown_model(model.empty() ? adapters.front().name : model);
+    if (status.code() != Code::kResourceExhausted) grant.settle(read);  // the queue is looked at first
     return error(status);
   }
-  out.grant = std::move(verdict.grant);
+  out.grant = std::move(grant);
   for (auto& stream : *streams)
     out.streams.push_back({std::move(stream), metrics_->begin(adapters, counted, arrival_s), place->split(answers)});
   return std::nullopt;
 }
 
-// Where clients are told apart by their keys, each leaves room to others.
-Result<QueueShares::Place> Service::place_of(LLM& llm, std::string_view key, int64_t answers) {
-  if (!keys_->several()) return QueueShares::Place();
-  return shares_.take(key, answers, {.batch = batch_, .waiting = llm.stats().waiting, .most_waiting = most_waiting_});
+// Where clients are told apart, by their keys or else by their addresses, each leaves room to others. On loopback nothing tells.
+Result<QueueShares::Place> Service::place_of(LLM& llm, const HttpRequest& head, std::string_view key, int64_t answers) {
+  const bool by_key = keys_->several();
+  if (!by_key && options_.is_loopback && !options_.has_proxies) return QueueShares::Place();
+  const std::string client = by_key ? fmt::format("key '{}'", key) : fmt::format("client {}", head.payer);
+  return shares_.take(client, answers, {.batch = batch_, .waiting = llm.stats().waiting, .most_waiting = most_waiting_});
 }
 
 HttpResponse Service::refusal(Rejection reason, const Status& status, double retry_after_s) {
@@ -175,8 +204,17 @@ HttpResponse Service::refusal(Rejection reason, const Status& status, double ret
   return response;
 }
 
-void Service::note_unknown(const std::vector<std::string>& fields) {
-  if (!fields.empty()) metrics_->unknown_fields(std::ssize(fields));
+void Service::warn(const Exchange& exchange, std::vector<std::string> warnings) {
+  if (warnings.empty()) return;
+  metrics_->unknown_fields(std::ssize(warnings));
+  for (const auto& warning : warnings) {
+    using Say = requests::UnknownFieldLog::Say;
+    std::unique_lock lock(mutex_);
+    const Say say = unknown_fields_.meet(warning);
+    lock.unlock();
+    if (say != Say::kNothing) CHORAL_LOG(kWarn, "in requests: {}", say == Say::kIt ? warning : requests::kMoreUnknownFields);
+  }
+  exchange->warn(std::move(warnings));
 }
 
 void Service::note_answer(std::string_view route, int status) {
@@ -194,12 +232,12 @@ std::string Service::metrics_text() {
 std::vector<AdapterInfo> Service::all_adapters() const {
   std::map<std::string, AdapterInfo> all;
   if (watcher_) {
-    for (const auto& [name, path] : watcher_->adapters()) {
+    for (const auto& [name, path] : *watcher_->adapters()) {
       AdapterInfo& info = all[name];
       info.name = name;
       info.path = path;
     }
-    for (const auto& [name, why] : watcher_->faults()) {
+    for (const auto& [name, why] : *watcher_->faults()) {
       AdapterInfo& info = all[name];
       info.name = name;
       info.state = AdapterState::kFailed;
@@ -218,17 +256,31 @@ std::vector<AdapterInfo> Service::all_adapters() const {
   return sorted;
 }
 
-std::vector<std::string> Service::adapter_names() const {
-  std::set<std::string> names;
-  for (const auto& adapter : llm()->adapters()) names.insert(adapter.name);
-  if (watcher_) {
-    for (const auto& found : watcher_->adapters()) names.insert(found.name);
+std::shared_ptr<const std::vector<std::string>> Service::adapter_names() const {
+  const AdapterNames by_engine = llm()->adapter_names();
+  const RootWatcher::Adapters by_root = watcher_ ? watcher_->adapters() : nullptr;
+  const std::lock_guard lock(lists_mutex_);
+  if (names_ != nullptr && named_by_engine_ == by_engine && named_by_root_ == by_root) return names_;
+  auto names = std::make_shared<std::vector<std::string>>();
+  for (const auto& adapter : *by_engine) names->push_back(adapter->name);
+  if (by_root != nullptr) {
+    for (const auto& found : *by_root) names->push_back(found.name);
   }
-  return {names.begin(), names.end()};
+  std::sort(names->begin(), names->end());
+  names->erase(std::unique(names->begin(), names->end()), names->end());
+  named_by_engine_ = by_engine;
+  named_by_root_ = by_root;
+  names_ = std::move(names);
+  return names_;
 }
 
 ToolSetting Service::tool_setting(const LLM& llm) const {
-  return {.format = tool_format_, .has_grammars = llm.structured_output_support().ok()};
+  return {.format = template_tools_.format,
+          .has_grammars = llm.structured_output_support().ok(),
+          .limits = {},
+          .knows_format = template_tools_.knows_format,
+          .shows_tools = template_tools_.shows_tools,
+          .shows_calls = template_tools_.shows_calls};
 }
 
 void Service::with_engine(Exchange exchange, Work work) {
@@ -242,6 +294,7 @@ void Service::with_engine(Exchange exchange, Work work) {
 void Service::with_model(Exchange exchange, Work work) { run(*readers_, std::move(exchange), std::move(work)); }
 void Service::with_adapters(Exchange exchange, Work work) { run(*adapter_calls_, std::move(exchange), std::move(work)); }
 void Service::with_grammar(Exchange exchange, Work work) { run(*grammar_readers_, std::move(exchange), std::move(work)); }
+void Service::with_text(Exchange exchange, Work work) { run(*text_calls_, std::move(exchange), std::move(work)); }
 void Service::probe(Exchange exchange, Work work) { run(*probes_, std::move(exchange), std::move(work)); }
 
 void Service::run(WorkQueue& queue, Exchange exchange, Work work) {
@@ -287,11 +340,19 @@ void Service::drop_base_adapter(std::string_view name) {
 std::string Service::for_clients(std::string_view message) const {
   std::string text = in_one_line(message);
   if (const LLM* const engine = llm(); engine != nullptr && text.find('/') != text.npos) {
-    for (const auto& adapter : engine->adapters()) replace_all(text, adapter.path, "its folder");
+    text = hidden_paths(*engine)->hide(text, "its folder");
     replace_all(text, engine->info().path, "the model");
   }
   replace_all(text, options_.adapter_root, "the adapters' folder");
   return without_absolute_paths(text);
+}
+
+std::shared_ptr<const HiddenPaths> Service::hidden_paths(const LLM& llm) const {
+  const AdapterNames now = llm.adapter_names();
+  const std::lock_guard lock(lists_mutex_);
+  if (placed_by_engine_ != now) hidden_paths_ = std::make_shared<const HiddenPaths>(now);
+  placed_by_engine_ = now;
+  return hidden_paths_;
 }
 
 ApiError Service::explain(const Status& status) const {
@@ -320,16 +381,19 @@ Result<std::string> Service::adapter_path(const std::string& given) const {
 
 HttpResponse Service::unknown_model(std::string_view model) const {
   if (watcher_) {
-    const std::string_view wanted = adapter_named(model, options_.base_names);
-    for (const auto& [name, why] : watcher_->faults()) {
-      if (name == wanted)
-        return error(not_found("'{}' lies in the adapters' folder, but cannot be used: {}", name, why.message()), "model");
+    const auto faults = watcher_->faults();
+    if (const auto fault = faults->find(adapter_named(model, options_.base_names)); fault != faults->end()) {
+      return error(not_found("'{}' lies in the adapters' folder, but cannot be used: {}", fault->first, fault->second.message()),
+                   "model");
     }
   }
-  std::vector<std::string> known = options_.base_names;
-  for (auto& name : adapter_names()) known.push_back(std::move(name));
   const std::string name(model.substr(0, 128));
-  const std::string nearest = nearest_name(name, known);
+  NearestName near(name);
+  if (hints_.take()) {
+    for (const auto& base : options_.base_names) near.consider(base);
+    for (const auto& adapter : *adapter_names()) near.consider(adapter);
+  }
+  const std::string& nearest = near.best();
   return error_response(
       {.status = 404,
        .message = fmt::format("the model '{}' does not exist here{}; GET /v1/models lists the base and its adapters", name,
@@ -339,6 +403,7 @@ HttpResponse Service::unknown_model(std::string_view model) const {
 }
 
 void Service::start(Exchange exchange, LiveRequest request, std::unique_ptr<AnswerForm> form, bool is_streamed) {
+  request.told = [exchange](const Usage& used, const std::string& reason) { exchange->note_end(used, reason); };
   auto answer = std::make_shared<LiveAnswer>(static_cast<LiveAnswer::Owner&>(*this), std::move(exchange), std::move(request),
                                              std::move(form), is_streamed);
   {

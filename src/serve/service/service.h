@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "engine/adapters/adapter_hints.h"
+#include "requests/unknown_fields.h"
 #include "serve/adapters/adapter_changes.h"
 #include "serve/adapters/adapter_numbers.h"
 #include "serve/adapters/registered_adapters.h"
@@ -21,7 +23,9 @@
 #include "serve/keys/queue_shares.h"
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
+#include "serve/service/hidden_paths.h"
 #include "serve/service/live_answer.h"
+#include "serve/service/observed_exchange.h"
 #include "serve/service/time_limits.h"
 #include "serve/service/work_queue.h"
 #include "serve/tools/tools_request.h"
@@ -35,7 +39,7 @@ enum class Phase {
   kDraining,  // finishes what it has, takes nothing new
 };
 
-using Exchange = std::shared_ptr<HttpExchange>;
+using Exchange = std::shared_ptr<ObservedExchange>;
 
 struct ServiceOptions {
   std::vector<std::string> base_names = {};    // empty: the model's own
@@ -49,6 +53,8 @@ struct ServiceOptions {
   RateLimit adapter_limit = {};
   AllowedHosts allowed_hosts = {};             // names that requests may call the server by
   bool is_loopback = true;                     // nobody else reaches the server
+  bool has_proxies = false;                    // that tell whom a request comes from
+  bool shares_prefixes = false;                // between keys
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
   int readers = 2;                             // threads that read bodies
 };
@@ -65,6 +71,7 @@ class Service : private LiveAnswer::Owner {
   // What the engine is to count adapters' generations with, so that none is given twice, by later servers neither.
   std::shared_ptr<AdapterGenerations> generations() const { return generations_; }
   const std::vector<std::string>& base_names() const { return options_.base_names; }
+  const std::string& system_fingerprint() const { return system_fingerprint_; }
   int64_t loaded_unix_s() const { return loaded_unix_s_; }
 
   // How the model writes tool calls, and what answers can be held to.
@@ -81,6 +88,8 @@ class Service : private LiveAnswer::Owner {
   // The same on threads of their own, for what takes seconds while others should be read: adapters are loaded, grammars compiled.
   void with_adapters(Exchange exchange, Work work);
   void with_grammar(Exchange exchange, Work work);
+  // The same on a thread of its own, for texts and tokens that no answer comes of: they make no request wait.
+  void with_text(Exchange exchange, Work work);
   // The same on a thread of its own: busy readers say nothing of the engine's health.
   void probe(Exchange exchange, Work work);
 
@@ -101,15 +110,21 @@ class Service : private LiveAnswer::Owner {
   bool asks_for_keys() const { return !keys_->empty(); }
   // Whose key the request shows; nobody's: none, or a wrong one.
   std::optional<KeyHolder> key_holder(const HttpRequest& head) const;
+  // It shows an admin's key.
+  bool is_admins(const HttpRequest& head) const;
   const AllowedHosts& allowed_hosts() const { return options_.allowed_hosts; }
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
 
+  // Holds a call to the limits of its key and of these adapters, as a request of at most so many tokens. The answer else.
+  std::optional<HttpResponse> admit(const Exchange& exchange, std::span<const AdapterUse> adapters, int64_t most_tokens,
+                                    RequestLimits::Grant& out);
   // Holds the request to its limits and its key's share of the queue, and gives it to the engine, for its own prompt or for each
   // of `prompts`, all of them or none; then counts it. The answer else. `model`: as the client named it.
   std::optional<HttpResponse> submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
                                      std::vector<Prompt> prompts, LiveRequest& out);
-  void note_unknown(const std::vector<std::string>& fields);
+  // Of a body with these fields that are not known: they are counted, each is logged once, and the answer's head says them.
+  void warn(const Exchange& exchange, std::vector<std::string> warnings);
   void note_answer(std::string_view route, int status);
   std::string metrics_text();
 
@@ -119,8 +134,9 @@ class Service : private LiveAnswer::Owner {
   // Those of the engine, and what lies in the adapter root and was never asked for, or cannot be. Sorted by name; `id` is
   // llama.cpp's number.
   std::vector<AdapterInfo> all_adapters() const;
-  // What a request may name, whether it ever did: those of the engine and those that lie in the adapter root. Sorted.
-  std::vector<std::string> adapter_names() const;
+  // What a request may name, whether it ever did: those of the engine and those that lie in the adapter root. Sorted; the same
+  // list until a name comes or goes.
+  std::shared_ptr<const std::vector<std::string>> adapter_names() const;
 
   void start(Exchange exchange, LiveRequest request, std::unique_ptr<AnswerForm> form, bool is_streamed);
   void abort_all(const Status& status);
@@ -134,8 +150,9 @@ class Service : private LiveAnswer::Owner {
 
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
   void run(WorkQueue& queue, Exchange exchange, Work work);
-  Result<QueueShares::Place> place_of(LLM& llm, std::string_view key, int64_t answers);
+  Result<QueueShares::Place> place_of(LLM& llm, const HttpRequest& head, std::string_view key, int64_t answers);
   HttpResponse refusal(Rejection reason, const Status& status, double retry_after_s);
+  std::shared_ptr<const HiddenPaths> hidden_paths(const LLM& llm) const;
   void reload_registered(LLM& llm);
   Status watch_root();
 
@@ -143,7 +160,8 @@ class Service : private LiveAnswer::Owner {
   std::atomic<LLM*> llm_ = nullptr;
   std::atomic<Phase> phase_ = Phase::kLoading;
   int64_t loaded_unix_s_ = 0;
-  ToolFormat tool_format_ = ToolFormat::kJson;
+  std::string system_fingerprint_;
+  TemplateTools template_tools_;
   TimeLimits time_limits_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;
@@ -155,11 +173,20 @@ class Service : private LiveAnswer::Owner {
   std::unique_ptr<AdapterChanges> changes_;  // from attach() on
   std::unique_ptr<Metrics> metrics_;         // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
-  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_;
+  mutable engine::HintBudget hints_;
+  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_, text_calls_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<AdapterUse> base_adapters_;
+  requests::UnknownFieldLog unknown_fields_;
   std::unordered_map<const LiveAnswer*, std::weak_ptr<LiveAnswer>> live_;
+
+  // What was made of lists of adapters, until they change; made by whoever asks first.
+  mutable std::mutex lists_mutex_;
+  mutable AdapterNames named_by_engine_, placed_by_engine_;
+  mutable RootWatcher::Adapters named_by_root_;
+  mutable std::shared_ptr<const std::vector<std::string>> names_;
+  mutable std::shared_ptr<const HiddenPaths> hidden_paths_;
 };
 
 }  // namespace choral::serve

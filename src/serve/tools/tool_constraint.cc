@@ -5,45 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "serve/tools/call_form.h"
+
 namespace choral::serve {
 namespace {
 
 constexpr int kMaxWhiteSpace = 64;  // in a row; without an end a weak model would go on with it
-
-// How one call is written, around its arguments, and how several stand together.
-struct CallForm {
-  std::string before_name, after_name, end;  // before_name NAME after_name {arguments} end
-  std::string_view separator;
-  std::string open, close;   // around all calls; empty: each stands alone
-  std::string_view trigger;  // what free text may not hold but at a call; empty: nothing tells
-};
-
-CallForm call_form(ToolFormat format) {
-  using namespace marker;
-  switch (format) {
-    case ToolFormat::kHermes:
-      return {fmt::format("{}\n{{\"name\": \"", kHermesBegin),
-              "\", \"arguments\": ",
-              fmt::format("}}\n{}", kHermesEnd),
-              "\n",
-              "",
-              "",
-              kHermesBegin};
-    case ToolFormat::kLlama3Json: return {R"({"name": ")", R"(", "parameters": )", "}", "; ", "", "", ""};
-    case ToolFormat::kMistral:
-      return {R"({"name": ")", R"(", "arguments": )", "}", ", ", fmt::format("{} [", kMistralBegin), "]", kMistralBegin};
-    case ToolFormat::kDeepSeekV3:
-      return {fmt::format("{}function{}", kDeepSeekCallBegin, kDeepSeekSeparator),
-              "\n```json\n",
-              fmt::format("\n```{}", kDeepSeekCallEnd),
-              "\n",
-              std::string(kDeepSeekCallsBegin),
-              std::string(kDeepSeekCallsEnd),
-              kDeepSeekCallsBegin};
-    case ToolFormat::kJson: return {R"({"name": ")", R"(", "parameters": )", "}", ", ", "[", "]", ""};
-  }
-  return {};
-}
 
 // Markers and names hold nothing but quotes and line breaks that JSON would have escaped.
 std::string json_string(std::string_view text) {

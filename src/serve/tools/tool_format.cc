@@ -17,6 +17,13 @@ constexpr std::array<std::pair<ToolFormat, std::string_view>, 5> kFormats = {{{T
                                                                               {ToolFormat::kDeepSeekV3, "deepseek_v3"},
                                                                               {ToolFormat::kJson, "json"}}};
 
+std::string_view name_of(ToolFormat format) {
+  for (const auto& [known, name] : kFormats) {
+    if (known == format) return name;
+  }
+  return "";
+}
+
 }  // namespace
 
 Result<ToolFormat> tool_format_named(std::string_view name) {
@@ -36,6 +43,8 @@ TemplateTools tools_of_template(std::string_view text) {
   const auto has = [text](std::string_view part) { return text.find(part) != std::string_view::npos; };
   TemplateTools found;
   found.shows_tools = has("tools");
+  found.shows_calls = has("tool_calls");
+  found.knows_format = true;
   if (has(marker::kDeepSeekCallsBegin)) {
     found.format = ToolFormat::kDeepSeekV3;
   } else if (has(marker::kMistralBegin)) {
@@ -46,8 +55,22 @@ TemplateTools tools_of_template(std::string_view text) {
     found.format = ToolFormat::kHermes;
   } else if (has(marker::kPythonTag) || (has("ipython") && has("parameters"))) {
     found.format = ToolFormat::kLlama3Json;
-  } else if (!found.shows_tools) {
-    found.note = "the chat template does not show tools to the model; only calls that are required or named are reliable";
+  } else if (!found.shows_tools && has("<|im_start|>")) {
+    found.format = ToolFormat::kHermes;
+  } else if (!found.shows_tools && has("<|start_header_id|>")) {
+    found.format = ToolFormat::kLlama3Json;
+  } else {
+    found.knows_format = false;
+  }
+  if (!found.shows_tools) {
+    found.note =
+        found.knows_format
+            ? fmt::format(
+                  "the chat template does not show tools to the model; the prompt says what they are, and that a "
+                  "call is written as {}'s are (--tool-call-parser says otherwise)",
+                  name_of(found.format))
+            : "the chat template does not show tools to the model, whose form of calls is not known: only calls that are "
+              "required or named are served, unless --tool-call-parser names a form";
   }
   return found;
 }

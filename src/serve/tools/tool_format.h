@@ -1,5 +1,6 @@
-// How families of models write tool calls into their text. The family is known from the chat template's markers, or named as
-// vLLM's --tool-call-parser names it. Thread-safety: constants and pure functions.
+// How families of models write tool calls into their text. The family is known from the chat template's markers, from its turns
+// where it knows no tools (families learn one form, and not all of their templates show it), or named as vLLM's
+// --tool-call-parser names it. Thread-safety: constants and pure functions.
 #pragma once
 
 #include <optional>
@@ -34,9 +35,10 @@ Result<ToolFormat> tool_format_named(std::string_view name);
 
 struct TemplateTools {
   ToolFormat format = ToolFormat::kJson;
-  // The template shows the tools to the model. When it does not, a model can only be held to a call by a constraint.
-  bool shows_tools = false;
-  std::string note = {};  // what was chosen for the model and may surprise; empty: nothing
+  bool knows_format = false;  // the family is known, by its markers or by its turns; else the format is a guess
+  bool shows_tools = false;   // to the model; else the prompt must (openai/shown_tools.h)
+  bool shows_calls = false;   // that were made before, and what came of them
+  std::string note = {};      // what was chosen for the model and may surprise; empty: nothing
 };
 TemplateTools tools_of_template(std::string_view chat_template);
 

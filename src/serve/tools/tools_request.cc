@@ -77,6 +77,7 @@ class Planner {
     } else {
       plan_.tools_json = simdjson::minify(tools.value());
     }
+    CHORAL_RETURN_IF_ERROR(see_what_is_shown());
     constrain();
     plan_.keep_special_tokens = plan_.reads_calls() && plan_.choice != ToolChoice::kNamed && has_special_markers(plan_.format);
     return std::move(plan_);
@@ -163,6 +164,20 @@ class Planner {
     std::erase_if(plan_.tools,
                   [&names](const Tool& tool) { return std::find(names.begin(), names.end(), tool.name) == names.end(); });
     plan_.choice = word == "auto" ? ToolChoice::kAuto : ToolChoice::kRequired;
+    return {};
+  }
+
+  // A constraint says by itself how a call is written; where the model is free it must know.
+  Status see_what_is_shown() {
+    if (plan_.choice == ToolChoice::kNone || setting_.shows_tools) return {};
+    if (plan_.choice == ToolChoice::kAuto && !setting_.knows_format) {
+      return fault_.wrong(
+          Code::kUnsupported, "tools",
+          "This model's chat template does not show 'tools' to it, and how it writes calls is not known: ask for a "
+          "call with 'tool_choice' (\"required\", or a function), or start the server with --tool-call-parser.");
+    }
+    plan_.needs_showing = true;
+    plan_.calls_need_showing = !setting_.shows_calls;
     return {};
   }
 

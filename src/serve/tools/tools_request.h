@@ -38,8 +38,10 @@ struct ToolsRequest {
 enum class ToolChoice { kNone, kAuto, kRequired, kNamed };
 
 struct ToolPlan {
-  std::vector<Tool> tools;  // those that may be called
-  std::string tools_json;   // for the chat template; empty: none
+  std::vector<Tool> tools;          // those that may be called
+  std::string tools_json;           // for the chat template; empty: none
+  bool needs_showing = false;       // the template does not show them
+  bool calls_need_showing = false;  // nor calls that were made
   ToolChoice choice = ToolChoice::kNone;
   std::string function;  // kNamed
   bool parallel = true;
@@ -49,11 +51,15 @@ struct ToolPlan {
   bool reads_calls() const { return choice != ToolChoice::kNone; }
 };
 
-// What the server can do: the model's format, and whether constraints beyond JSON objects can be compiled.
+// What the server can do: the model's format, whether constraints beyond JSON objects can be compiled, and what the chat template
+// shows of tools.
 struct ToolSetting {
   ToolFormat format = ToolFormat::kJson;
   bool has_grammars = false;
   ToolLimits limits = {};
+  bool knows_format = true;  // TemplateTools'
+  bool shows_tools = true;
+  bool shows_calls = true;
 };
 
 // An error names the field in `param` ("tools[0].function.name") and in its words.

@@ -207,6 +207,25 @@ TEST(ToolsRequest, WhatCannotBeKeptIsAnyObjectUnlessStrict) {
       R"({"type":"object","properties":{"a":{}}})");
 }
 
+TEST(PlanTools, WhatTheTemplateDoesNotShowIsShownOrRefused) {
+  constexpr std::string_view kTools = R"([{"type":"function","function":{"name":"f"}}])";
+  ToolSetting setting{
+      .format = ToolFormat::kHermes, .has_grammars = true, .limits = {}, .shows_tools = false, .shows_calls = false};
+  std::string param;
+  for (const char* choice : {"", "\"auto\"", "\"required\"", R"({"type":"function","function":{"name":"f"}})"}) {
+    const auto made = plan_tools({kTools, choice, ""}, setting, param);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_TRUE(made->needs_showing && made->calls_need_showing) << choice;
+  }
+  EXPECT_FALSE(plan_tools({kTools, "\"none\"", ""}, setting, param)->needs_showing);
+  setting.knows_format = false;
+  EXPECT_TRUE(plan_tools({kTools, "\"required\"", ""}, setting, param)->needs_showing) << "the constraint writes the call";
+  const auto refused = plan_tools({kTools, "\"auto\"", ""}, setting, param);
+  EXPECT_EQ(refused.status().code(), Code::kUnsupported);
+  EXPECT_THAT(refused.status().message(), HasSubstr("--tool-call-parser"));
+  EXPECT_EQ(param, "tools");
+}
+
 TEST(ToolFormats, AreKnownByTemplateAndByName) {
   const auto file = [](const std::string& name) {
     std::ifstream in(std::string(CHORAL_TEST_DATA) + "/text/chat/" + name + ".jinja", std::ios::binary);
@@ -223,11 +242,12 @@ TEST(ToolFormats, AreKnownByTemplateAndByName) {
                                                                     {"deepseek_v2", ToolFormat::kJson},
                                                                     {"gemma", ToolFormat::kJson},
                                                                     {"gemma3", ToolFormat::kJson},
-                                                                    {"smollm2", ToolFormat::kJson}};
+                                                                    {"smollm2", ToolFormat::kHermes}};
   for (const auto& [name, format] : families) {
     const TemplateTools found = tools_of_template(file(name));
     EXPECT_EQ(found.format, format) << name;
-    EXPECT_EQ(found.note.empty(), found.shows_tools || format != ToolFormat::kJson) << name;
+    EXPECT_EQ(found.note.empty(), found.shows_tools) << name;
+    EXPECT_EQ(found.knows_format, format != ToolFormat::kJson) << name;
   }
   EXPECT_EQ(tools_of_template("<tool_call>\n<function=x>").format, ToolFormat::kJson);
   EXPECT_FALSE(tools_of_template("<tool_call>\n<function=x>").note.empty());

@@ -74,7 +74,8 @@ Status examine_layers(const EngineOptions& options, std::shared_ptr<const io::Ch
   return {};
 }
 
-void examine_chat_template(const text::NamedTemplate& named, DoctorReport& report) {
+// `for_tools`: requests with tools get this one.
+void examine_chat_template(const text::NamedTemplate& named, bool for_tools, DoctorReport& report) {
   const std::string title = named.name == "default" ? "chat template" : fmt::format("chat template '{}'", named.name);
   constexpr std::string_view kTool =
       R"([{"type": "function", "function": {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}}])";
@@ -90,6 +91,10 @@ void examine_chat_template(const text::NamedTemplate& named, DoctorReport& repor
                                    .now_unix_s = std::nullopt});
   if (!text.ok()) return report.wrong(title, text.status().message(), "give another with --chat-template FILE");
   report.fine(title, fmt::format("{} bytes, renders", named.source.size()));
+  if (!for_tools) return;
+  if (parsed->mentions("tools")) return report.fine("tools", "the chat template shows them to the model");
+  report.notice("tools", "the chat template does not show them to the model: the server describes them in the prompt",
+                "say how the model writes calls with --tool-call-parser, or give another template with --chat-template FILE");
 }
 
 }  // namespace
@@ -125,7 +130,11 @@ Status examine_model(const EngineOptions& options, const platform::Context& ctx,
   if (files->chat_templates.empty()) {
     report.notice("chat template", "none: `chat` and `messages` are refused", "give one with --chat-template FILE");
   }
-  for (const auto& named : files->chat_templates) examine_chat_template(named, report);
+  std::vector<std::string_view> names;
+  for (const auto& named : files->chat_templates) names.push_back(named.name);
+  const auto for_tools = text::choose_chat_template(names, /*has_tools=*/true);
+  for (const auto& named : files->chat_templates)
+    examine_chat_template(named, for_tools.ok() && *for_tools == named.name, report);
   return {};
 }
 

@@ -1,0 +1,84 @@
+#include "requests/unserved_fields.h"
+
+#include <algorithm>
+#include <array>
+
+namespace choral::requests {
+namespace {
+
+struct Unserved {
+  std::string_view name;
+  std::string_view neutral;  // the values that change nothing, as a list of JSON
+  std::string_view instead = {};
+};
+
+constexpr std::string_view kAdapters = "name the adapter as 'model' or in 'lora'";
+constexpr std::string_view kOldTools = "it is OpenAI's old form; send 'tools' and 'tool_choice'";
+
+constexpr std::array kUnserved{
+    // llama.cpp's
+    Unserved{"mirostat", "[0]"},
+    Unserved{"dry_multiplier", "[0]"},
+    Unserved{"xtc_probability", "[0]"},
+    Unserved{"typical_p", "[1]"},
+    Unserved{"typ_p", "[1]"},
+    Unserved{"tfs_z", "[1]"},
+    Unserved{"top_n_sigma", "[-1,0]"},
+    Unserved{"dynatemp_range", "[0]"},
+    Unserved{"adaptive_target", "[-1]"},
+    Unserved{"repeat_penalty", "[1]", "send 'repetition_penalty', which looks at the whole prompt and answer"},
+    Unserved{"penalize_nl", "[false]"},
+    Unserved{"samplers", "[[]]"},
+    Unserved{"min_keep", "[0,1]"},
+    Unserved{"n_indent", "[0]"},
+    Unserved{"t_max_predict_ms", "[0,-1]", "send 'timeout_s'"},
+    Unserved{"return_tokens", "[false]", "send 'return_token_ids'"},
+    Unserved{"n_probs", "[0]", "send 'logprobs'"},
+    Unserved{"post_sampling_probs", "[false]"},
+    Unserved{"grammar_lazy", "[false]"},
+    Unserved{"image_data", "[[]]"},
+    // vLLM's
+    Unserved{"use_beam_search", "[false]"},
+    Unserved{"prompt_embeds", "[]"},
+    Unserved{"chat_template", "[]", "the server's own is used; its --chat-template sets it"},
+    Unserved{"logits_processors", "[[]]"},
+    Unserved{"repetition_detection", "[]"},
+    Unserved{"thinking_token_budget", "[-1]"},
+    // OpenAI's
+    Unserved{"suffix", R"([""])", "the models here continue a text, they fill no gap"},
+    Unserved{"functions", "[[]]", kOldTools},
+    Unserved{"function_call", R"(["none"])", kOldTools},
+    Unserved{"web_search_options", "[]", "this server looks nothing up"},
+    Unserved{"modalities", R"([["text"],[]])", "answers are text"},
+    Unserved{"audio", "[]", "answers are text"},
+    // where it is no field of the route
+    Unserved{"echo", "[false]", "/v1/completions has it"},
+    // other servers' ways to name an adapter
+    Unserved{"adapter", R"([""])", kAdapters},
+    Unserved{"adapters", "[[]]", kAdapters},
+    Unserved{"adapter_id", R"([""])", kAdapters},
+    Unserved{"merged_adapters", "[]", kAdapters},
+    Unserved{"lora_path", R"([""])", kAdapters},
+    Unserved{"lora_request", "[]", kAdapters},
+};
+
+const Unserved* find(std::string_view name) {
+  const auto found = std::find_if(kUnserved.begin(), kUnserved.end(), [name](const auto& field) { return field.name == name; });
+  return found == kUnserved.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+bool is_unserved(std::string_view name) { return find(name) != nullptr; }
+
+Status check_unserved(std::string_view name, const Json& value) {
+  if (value.is_null()) return {};
+  const Unserved& field = *find(name);
+  const Json neutral = Json::parse(field.neutral);
+  if (std::find(neutral.begin(), neutral.end(), value) != neutral.end()) return {};
+  if (!field.instead.empty()) return unsupported("'{}' is not served: {}", name, field.instead);
+  return unsupported("'{}' is not served; leave it out{}", name,
+                     neutral.empty() ? "" : fmt::format(" or send {}", dumped(neutral.front())));
+}
+
+}  // namespace choral::requests

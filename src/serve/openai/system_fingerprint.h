@@ -1,0 +1,14 @@
+// What OpenAI's answers call system_fingerprint: which model answered, in which form, by which arithmetic. As long as it is the
+// same, so are the bits of an answer with a seed; another model, quantisation, CPU level or version of the program has another.
+// It is made of what the engine says of itself, not of the weights' bytes, and shows none of it. Pure.
+#pragma once
+
+#include <string>
+
+#include "choral/llm.h"
+
+namespace choral::serve {
+
+std::string system_fingerprint(const ModelInfo& model);  // "fp_" and ten hexadecimal digits
+
+}  // namespace choral::serve
