@@ -14,7 +14,6 @@
 #include "engine/stated_sampling.h"
 #include "engine/uniproc_executor.h"
 #include "quant/quant_config.h"
-#include "text/grammar/grammar.h"
 
 namespace choral {
 
@@ -125,7 +124,7 @@ class Engine : public LLM {
     return or_out_of_memory(kNoRoomForRequest, [&] { return reader_->apply_chat_template(request); });
   }
   Status structured_output_support() const override {
-    return files_.tokenizer == nullptr ? unsupported("this model has no tokenizer") : text::grammar_library_status();
+    return or_out_of_memory("structured output cannot be looked at", [&] { return reader_->structured_output_support(); });
   }
   SamplingParams default_sampling(const SamplingParams& otherwise) const override { return stated_sampling_.over(otherwise); }
   const ModelInfo& info() const override { return info_; }
