@@ -32,7 +32,7 @@ std::optional<TextCall> begin_text(Service& service, LLM& llm, const Exchange& e
   constexpr int64_t kContexts = 8;  // enough to see what of a long text fits; answers of any size are an admin's
   TextCall text;
   text.most_tokens = service.is_admins(e->request()) ? INT64_MAX : kContexts * llm.info().max_model_len;
-  service.put_model(model, request);
+  service.put_model(model, /*has_lora=*/false, request);
   e->note_model(model.empty() ? service.base_names().front() : model, request.adapters);
   const int64_t expected = tokens_to_read(request, {}, text.most_tokens);
   if (auto refused = service.admit(e, request.adapters, expected, text.grant)) {
