@@ -48,10 +48,17 @@ class NamesOnly final : public LLM {
     for (const auto& [name, info] : names_) all.push_back(info);
     return all;
   }
+  std::optional<AdapterInfo> adapter(std::string_view name) const override {
+    const std::lock_guard lock(mutex_);
+    const auto found = names_.find(std::string(name));
+    return found == names_.end() ? std::nullopt : std::optional(found->second);
+  }
+  AdapterNames adapter_names() const override { return std::make_shared<const AdapterNameList>(); }
 
   Result<std::unique_ptr<ResponseStream>> submit(Request) override { return none(); }
   Result<std::vector<std::unique_ptr<ResponseStream>>> submit_each(Request, std::vector<Prompt>) override { return none(); }
   std::vector<RequestOutput> generate(std::vector<Request>) override { return {}; }
+  Result<std::shared_ptr<const Vocabulary>> vocabulary(const std::vector<AdapterUse>&) const override { return none(); }
   Result<std::vector<int32_t>> tokenize(std::string_view, bool) const override { return none(); }
   std::string detokenize(const std::vector<int32_t>&, bool) const override { return ""; }
   std::string token_text(int32_t) const override { return ""; }
