@@ -21,7 +21,7 @@ choral_pool* as_pool(ThreadPool& pool) { return reinterpret_cast<choral_pool*>(&
 // What a plug-in's loop is given: counts how often each index was handed out.
 struct Counted {
   explicit Counted(int64_t count) : seen(count) {}
-  void run(choral_pool* pool) { plugin_host().parallel_for(pool, std::ssize(seen), 1, body, this); }
+  void run(choral_pool* threads) { plugin_host().parallel_for(threads, std::ssize(seen), 1, body, this); }
   static void body(void* context, int64_t begin, int64_t end) {
     auto& self = *static_cast<Counted*>(context);
     for (int64_t i = begin; i < end; ++i) {
