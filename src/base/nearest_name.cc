@@ -64,7 +64,7 @@ size_t NearestName::distance(std::string_view candidate) {
 
 void NearestName::consider(std::string_view candidate) {
   if (typed_.empty() || typed_.size() > kLongestTyped || steps_ >= kMostSteps) return;
-  if (best_distance_ <= 1 && candidate != typed_) return;  // no other name is nearer
+  if (best_distance_ <= 1 && candidate != typed_) return;                             // no other name is nearer
   const auto [shorter, longer] = std::minmax({typed_.size(), candidate.size()});      // the list form: values, not references
   if ((longer - shorter) * 3 > longer || longer - shorter >= best_distance_) return;  // the distance is at least that
   const size_t found = distance(candidate);
