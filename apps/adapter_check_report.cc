@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "base/status.h"
 #include "output_file.h"
+#include "terminal_text.h"
 #include "tools/adapter_check.h"
 #include "tools/adapter_folders.h"
 
@@ -49,7 +50,10 @@ std::string base_text(const AdapterReport& report, const std::string& model) {
 std::string report_text(const std::string& path, const AdapterReport& report, const std::string& model) {
   const bool other_base = report.base_match == lora::BaseMatch::kDifferent;
   const bool doubtful = report.zero_effect || other_base;
-  std::string out = fmt::format("{} {}\n", report.usable() ? doubtful ? "!" : "✓" : "✗", terminal_line(path));
+  const tools::Verdict verdict = !report.usable() ? tools::Verdict::kWrong
+                                 : doubtful       ? tools::Verdict::kNotice
+                                                  : tools::Verdict::kFine;
+  std::string out = fmt::format("{} {}\n", mark_of(verdict), terminal_line(path));
   const auto line = [&out](std::string_view subject, std::string_view text) {
     for (bool first = true; first || !text.empty(); first = false) {
       const size_t end = std::min(text.find('\n'), text.size());

@@ -1,13 +1,16 @@
 #include "adapter_list.h"
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "answer_layout.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "engine_flags.h"
 #include "output_file.h"
+#include "terminal_text.h"
 #include "tools/adapter_check.h"
 #include "tools/adapter_folders.h"
 #include "tools/model_files.h"
@@ -42,6 +45,14 @@ std::string one_line(std::string_view text) {
   return fmt::format("{}: {}{}", text.substr(0, first), problem, second < text.size() ? " …" : "");
 }
 
+// A cell may begin with a mark.
+std::string painted(const std::string& cell) {
+  for (const auto& [sign, verdict] : {std::pair("! ", tools::Verdict::kNotice), std::pair("✗ ", tools::Verdict::kWrong)}) {
+    if (cell.starts_with(sign)) return mark_of(verdict) + cell.substr(std::strlen(sign) - 1);
+  }
+  return cell;
+}
+
 std::string table(const std::vector<Row>& rows) {
   std::vector<std::vector<std::string>> cells{{"NAME", "KIND", "RANK", "SIZE", "BASE", "PATH"}};
   for (const auto& row : rows) {
@@ -66,7 +77,7 @@ std::string table(const std::vector<Row>& rows) {
   std::string out;
   for (const auto& line : cells) {
     for (size_t i = 0; i < line.size(); ++i) {
-      out += line[i];
+      out += painted(line[i]);
       if (i + 1 < line.size()) out.append(widths[i] - text_width(line[i]) + 2, ' ');
     }
     out += "\n";

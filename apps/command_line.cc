@@ -95,6 +95,15 @@ Status stray_word(const std::string& word, const CLI::App& command, const std::s
   return invalid_argument("{}: what is '{}'? Texts with spaces need quotes ({} --help)", name, word, name);
 }
 
+// "choral generate": the first command that has the flag.
+std::string who_has(const CLI::App& app, const std::string& name, const std::string& flag) {
+  if (app.get_option_no_throw(flag) != nullptr) return name;
+  for (const auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (auto found = who_has(*sub, name + " " + sub->get_name(), flag); !found.empty()) return found;
+  }
+  return "";
+}
+
 bool is_negative(std::string_view flag) { return flag.starts_with("--no-") || flag.starts_with("--disable-"); }
 
 const CLI::App& command_of(const CLI::App& program, const Words& words, size_t& begin) {
@@ -174,9 +183,14 @@ Status CommandLine::check(const CLI::ParseError* met) const {
     }
     for (const auto& word : program_.remaining(true)) {
       const std::string name = name_of(word);
-      const std::string nearest = is_flag(word) ? nearest_flag(name, known) : "";
-      if (is_flag(word)) flags.push_back({name, nearest.empty() ? "" : fmt::format("did you mean {}?", nearest)});
-      if (!is_flag(word) && stray.empty()) stray = word;
+      if (!is_flag(word)) {
+        if (stray.empty()) stray = word;
+        continue;
+      }
+      const std::string elsewhere = who_has(program_, program_.get_name(), name), nearest = nearest_flag(name, known);
+      flags.push_back({name, !elsewhere.empty() ? fmt::format("{} has it", elsewhere)
+                             : !nearest.empty() ? fmt::format("did you mean {}?", nearest)
+                                                : ""});
     }
     if (dynamic_cast<const CLI::ExtrasError*>(met) == nullptr) value = in_our_words(met->what());
     if (flags.empty() && value.empty()) return stray_word(stray, command, command_);

@@ -102,15 +102,17 @@ void examine_speed(const kernels::MachinePeaks& peaks, DoctorReport& report) {
   report.fine("at most", "tokens/s of one answer, by parameters: " + bound);
 }
 
-// What `subject` is followed by stands in a column of its own.
+// What `subject` is followed by stands in a column of its own; at a terminal below a subject that is longer.
 std::string finding_line(std::string_view subject, std::string_view text, int columns) {
-  constexpr int kSubject = 15;  // columns, with the blank behind
-  constexpr int kMark = 2;
-  const std::string body = wrap_hanging(terminal_text(text), columns > kMark + kSubject ? columns - kMark - kSubject : 0, 0);
-  std::string out = fmt::format("{:<{}} ", terminal_line(subject), kSubject - 1);
+  constexpr int kSubject = 14;  // columns
+  constexpr int kText = 17;     // columns before it: the mark, the subject, and a blank behind each
+  const std::string name = terminal_line(subject);
+  const std::string body = wrap_hanging(terminal_text(text), columns > kText ? columns - kText : 0, 0);
+  const bool is_below = columns > 0 && text_width(name) > kSubject;
+  std::string out = is_below ? name + "\n" + std::string(kText, ' ') : fmt::format("{:<{}} ", name, kSubject);
   for (const char c : body) {
     out += c;
-    if (c == '\n') out.append(kMark + kSubject, ' ');
+    if (c == '\n') out.append(kText, ' ');
   }
   return out + "\n";
 }

@@ -47,7 +47,7 @@ constexpr std::string_view kNoPage = "nothing: there is no web page";
 constexpr std::string_view kProxy = "a proxy in front of the server";
 constexpr std::string_view kTools = "nothing: tools are the client's to run";
 constexpr std::string_view kTemplate = "`chat_template_kwargs` of a request";
-constexpr std::string_view kRequest = "a field of the request";
+constexpr std::string_view kRequest = "a field of each request; without it the model's own files count";
 constexpr std::string_view kThoughts = "nothing: what a model thinks aloud stays in the text";
 constexpr std::string_view kChat = "`choral chat`, where it goes without saying";
 constexpr std::string_view kOneModel = "one server for each model";
@@ -154,9 +154,10 @@ constexpr ForeignFlag kForeign[] = {
     {"-cb --cont-batching", kNone, kAny, kAlways},
     {"-nocb --no-cont-batching", kNone, kNever, kNoSwitch},
     {"-kvu --kv-unified -no-kvu --no-kv-unified", kNone, kAny, kSlots},
-    {"--kv-unified-per-slot -ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step -sps "
+    {"-ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step -sps "
      "--slot-prompt-similarity",
      kOne, kAny, kSlots},
+    {"--kv-unified-per-slot", kOne, kNever, "--max-model-len N"},
     {"--cache-idle-slots --no-cache-idle-slots", kNone, kAny, kSlots},
     {"-cram --cache-ram", kOne, kNever, "--kv-cache-memory SIZE, of which what nobody uses keeps beginnings of prompts"},
     {"--cache-prompt", kNone, kAny, kAlways},
@@ -219,6 +220,12 @@ constexpr ForeignFlag kForeign[] = {
      kOne, kNever, kSpeculation},
     {"--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling --spec-default",
      kNone, kNever, kSpeculation},
+    // … what a server has where there is no request yet
+    {"--seed", kOne, kNever, "--engine-seed N"},
+    {"-n --predict --n-predict --temp --temperature --top-k --top-p --min-p --repeat-penalty --presence-penalty "
+     "--frequency-penalty",
+     kOne, kNever, kRequest},
+    {"--ignore-eos", kNone, kNever, kRequest},
     // vLLM: the model
     {"--task --runner", kOne, "auto generate", "nothing: a model answers and gives embeddings"},
     {"--convert", kOne, "auto none", kPooling},

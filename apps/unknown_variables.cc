@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -29,19 +30,19 @@ bool begins_known(std::string_view rest) {
 }  // namespace
 
 void warn_of_unknown_variables(CLI::App& app) {
-  std::vector<std::string> known;
-  for (const auto other : kOthers) known.push_back(std::string(kPrefix) + std::string(other));
+  std::vector<std::string> known(kOthers.begin(), kOthers.end());  // without the prefix, which would make all names near
   for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_lnames().empty()) known.push_back(variable_of(option->get_lnames().front()));
+    if (!option->get_lnames().empty()) known.push_back(variable_of(option->get_lnames().front()).substr(kPrefix.size()));
   }
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view said(*entry);
-    const std::string name(said.substr(0, said.find('=')));
-    if (!name.starts_with(kPrefix) || begins_known(std::string_view(name).substr(kPrefix.size()))) continue;
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    std::string_view name(*entry);
+    name = name.substr(0, name.find('='));
+    if (!name.starts_with(kPrefix)) continue;
+    name.remove_prefix(kPrefix.size());
+    if (begins_known(name) || std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string nearest = nearest_name(name, known);
-    CHORAL_LOG(kWarn, "the variable {} is not known and has no effect{}", printable(name),
-               nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+    CHORAL_LOG(kWarn, "the variable {}{} is not known and has no effect{}", kPrefix, printable(name),
+               nearest.empty() ? "" : fmt::format("; did you mean {}{}?", kPrefix, nearest));
   }
 }
 

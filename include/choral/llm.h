@@ -213,6 +213,16 @@ struct EngineStats {
   int64_t host_copied_bytes = 0;  // by them
 };
 
+// A sign of life of the engine's loop, which is there at once however long a step takes.
+struct EngineHeartbeat {
+  double turn_age_s = 0;    // since the loop ended a turn
+  double silent_s = 0;      // since it began or ended anything, a step for example; 0 where it waits for work
+  double limit_s = 0;       // the longest it may be silent: in a step ten times what steps of its size took, and half a minute
+  int64_t step_tokens = 0;  // of the step that it is computing since silent_s; 0: none
+
+  bool is_alive() const { return silent_s <= limit_s; }
+};
+
 // What the engine is at, for gateways that route by adapter.
 struct EngineActivity {
   std::vector<std::string> running_adapters = {};  // names of those that running requests use, sorted, each once
@@ -327,7 +337,9 @@ class CHORAL_API LLM {
   // there is nothing to compute: so an answer proves that the loop turns. It waits for that, at most `limit`: deadline_exceeded
   // (a long step, or a device that hangs), or unavailable when the engine ends.
   virtual Status check_health(std::chrono::milliseconds limit) = 0;
-  virtual Result<EngineActivity> activity(std::chrono::milliseconds limit) = 0;
+  // At once, while a step is being computed too: for probes and figures.
+  virtual EngineHeartbeat heartbeat() const = 0;
+  virtual EngineActivity activity() const = 0;
 };
 
 CHORAL_API std::string_view version();  // "0.1.0"

@@ -246,7 +246,6 @@ TEST(Health, AnEngineThatEndsIsUnavailable) {
   ender.join();
   EXPECT_EQ(open.response->wait().status.code(), Code::kUnavailable);
   EXPECT_EQ(engine.core().check_health(1ms).code(), Code::kUnavailable);
-  EXPECT_EQ(engine.core().activity(1ms).status().code(), Code::kUnavailable);
 }
 
 TEST(Activity, NamesTheAdaptersThatRunAndWait) {
@@ -256,22 +255,44 @@ TEST(Activity, NamesTheAdaptersThatRunAndWait) {
   options.adapter_root = files.root().string();
   for (const char* name : {"a", "b", "c"}) files.write(name, 4, static_cast<uint64_t>(name[0]));
   GatedEngine engine(options);
-  const auto idle = engine.core().activity(5min);
-  ASSERT_TRUE(idle.ok()) << idle.status().to_string();
-  EXPECT_THAT(idle->running_adapters, IsEmpty());
+  EXPECT_THAT(engine.core().activity().running_adapters, IsEmpty());
   engine.submit(with_adapters(ask(20), {{"b"}, {"a"}}));
   engine.gate().wait_for_asked(1);
   for (const char* name : {"", "c", "a", "c"}) {
     engine.submit(with_adapters(ask(20), *name == '\0' ? std::vector<AdapterUse>{} : std::vector<AdapterUse>{{name}}));
   }
-  auto asked = std::async(std::launch::async, [&] { return engine.core().activity(5min); });
-  while (asked.wait_for(100ms) != std::future_status::ready) engine.gate().allow(1);
-  const auto busy = asked.get();
-  ASSERT_TRUE(busy.ok()) << busy.status().to_string();
-  EXPECT_THAT(busy->running_adapters, ElementsAre("a", "b"));
-  EXPECT_THAT(busy->waiting_adapters, ElementsAre("a", "c"));
-  EXPECT_GE(busy->waiting, 3);
-  EXPECT_LE(busy->deferred, busy->waiting);
+  const EngineActivity busy = engine.core().activity();  // while the step waits
+  EXPECT_THAT(busy.running_adapters, ElementsAre("a", "b"));
+  EXPECT_THAT(busy.waiting_adapters, ElementsAre("a", "c"));
+  EXPECT_EQ(busy.waiting, 4);
+  EXPECT_EQ(busy.deferred, 0) << "nobody looked at them yet";
+  engine.gate().allow(1);
+  engine.gate().wait_for_asked(2);
+  const EngineActivity later = engine.core().activity();
+  EXPECT_THAT(later.running_adapters, ::testing::IsSupersetOf({"a", "b"}));
+  EXPECT_LE(later.deferred, later.waiting);
+}
+
+TEST(Heart, BeatsWhileAStepIsComputed) {
+  std::atomic<double> time = 100;
+  GatedEngine engine(one_at_a_time(), [&time] { return time.load(); });
+  engine.turn();
+  time = 200;
+  const EngineHeartbeat idle = engine.core().heartbeat();
+  EXPECT_EQ(idle.turn_age_s, 100);
+  EXPECT_EQ(idle.silent_s, 0) << "there is nothing to do";
+  EXPECT_EQ(idle.step_tokens, 0);
+  EXPECT_TRUE(idle.is_alive());
+  engine.submit(ask(10));
+  engine.gate().wait_for_asked(1);
+  time = 220;
+  const EngineHeartbeat busy = engine.core().heartbeat();
+  EXPECT_EQ(busy.silent_s, 20);
+  EXPECT_GT(busy.step_tokens, 0);
+  EXPECT_TRUE(busy.is_alive());
+  time = 200 + busy.limit_s + 1;
+  EXPECT_FALSE(engine.core().heartbeat().is_alive());
+  engine.gate().open();
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ class LanguageCompiler : public text::GrammarCompiler {
     }
     return std::make_shared<const LanguageGrammar>(language);
   }
-  Status library_status() const override { return {}; }
+  Status library_status() override { return {}; }
 };
 
 Result<std::unique_ptr<text::GrammarCompiler>> make_languages(const text::Tokenizer&, std::vector<int32_t> end_ids) {

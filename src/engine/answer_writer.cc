@@ -35,6 +35,7 @@ void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std:
     if (token.status.code() == Code::kInternal) ++corrupted_;
     if (token.status.ok() && request.grammar != nullptr) token.status = request.grammar->accept(token.token);
     if (!token.status.ok()) {
+      sched::Scheduler::distrust(request);
       write_news_of(request);
       request.response->fail(request.index, std::move(token.status));
       ending = {sched::FinishReason::kError};
@@ -138,6 +139,12 @@ void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, st
       .total_s = now - request.submitted_s,
       .preemptions = request.preemption_count};
   request.response->finish(request.index, reason, std::move(stop_reason), metrics);
+  end(request, reason);
+}
+
+// Many records note a request's end, and all of them must.
+void AnswerWriter::end(EngineRequest& request, sched::FinishReason reason) {
+  const SpareMemory::Use whole(SpareMemory::of_thread());
   scheduler_.finish(request, reason);
 }
 
@@ -148,7 +155,7 @@ void AnswerWriter::fail(EngineRequest& request, Status status) {
   });
   if (!written.ok()) std::erase_if(news_, [&](const News& news) { return news.request == &request; });
   request.response->fail(request.index, std::move(status));
-  scheduler_.finish(request, sched::FinishReason::kError);
+  end(request, sched::FinishReason::kError);
 }
 
 }  // namespace choral::engine

@@ -51,6 +51,7 @@ class AnswerWriter {
   static constexpr int32_t kWritten = -1;
   Ending keep_token(EngineRequest& request, const StepOutput& output, const SampledToken& sampled);
   Ending ending_of(const EngineRequest& request, int32_t token, bool may_stop) const;
+  void end(EngineRequest& request, sched::FinishReason reason);
   static void write(const News& news);
   void write_news_of(const EngineRequest& request);
 

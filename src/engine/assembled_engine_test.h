@@ -79,6 +79,7 @@ class AssembledEngine {
     return outputs;
   }
   EngineStats stats() const { return core_->stats(); }
+  std::vector<AdapterInfo> adapters() const { return registry_->list(); }
   EngineCore& core() { return *core_; }
 
  private:

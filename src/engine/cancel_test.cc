@@ -21,7 +21,7 @@ class CancelTest : public ::testing::Test {
   // The engine stands in the middle of a step and everybody but `others` leaves.
   void expect_gone(GatedEngine& engine, const GatedEngine::Submitted& leaver, int others_running) {
     const int asked = engine.gate().asked();
-    engine.core().cancel(leaver.ids);
+    engine.cancel(leaver);
     engine.gate().allow(1);
     if (others_running > 0) {
       engine.gate().wait_for_asked(asked + 1);  // the others' next step, planned without it
@@ -96,10 +96,15 @@ TEST_F(CancelTest, WhileItsAdapterHasNoRoom) {
   engine.gate().wait_for_asked(1);
   const auto waits = engine.submit(with_adapters(greedy_request(random_prompt(20, 2), 400), {{"b"}}));
   // Its adapter is read, once, beside the steps; then it waits for the other's end.
-  for (int steps = 1; engine.stats().adapter_loads < 2 && steps < 380; ++steps) {
+  const auto is_read = [&] {
+    const auto all = engine.adapters();
+    return std::any_of(all.begin(), all.end(), [](const AdapterInfo& info) { return info.name == "b" && info.loads == 1; });
+  };
+  for (int steps = 1; !is_read() || engine.stats().adapter_loads < 2; ++steps) {
+    ASSERT_LT(steps, 380);
     engine.gate().allow(1);
     engine.gate().wait_for_asked(steps + 1);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (steps > 1 && !is_read()) std::this_thread::yield();  // asked for since the second step began
   }
   EXPECT_EQ(engine.stats().waiting, 1);
   EXPECT_EQ(engine.stats().running, 1);
@@ -155,15 +160,21 @@ TEST_F(CancelTest, EachCompletionOfIt) {
 }
 
 TEST(DroppedStream, IsCancelled) {
-  const auto llm = load_or_die(tiny_options());
-  auto stream = llm->submit(greedy_request(random_prompt(20, 2), 450));
+  constexpr int kCompletions = 64, kTokens = 450;  // one after another: the first is dropped long before the last begins
+  auto options = tiny_options();
+  options.max_num_seqs = 1;
+  const auto llm = load_or_die(options);
+  auto request = greedy_request(random_prompt(20, 2), kTokens);
+  request.sampling.n = kCompletions;
+  auto stream = llm->submit(request);
   ASSERT_TRUE(stream.ok());
   StreamEvent event;
   ASSERT_TRUE((*stream)->next(event));
   stream->reset();
   ASSERT_TRUE(llm->check_health(std::chrono::minutes(5)).ok());
   EXPECT_EQ(llm->stats().running, 0);
-  EXPECT_LT(llm->stats().generated_tokens, 450);
+  EXPECT_EQ(llm->stats().waiting, 0);
+  EXPECT_LT(llm->stats().generated_tokens, kCompletions * kTokens);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // EngineCore as callers' threads see it: what goes into the inbox, and what is asked.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "engine/engine_core.h"
@@ -96,11 +97,11 @@ Result<size_t> EngineCore::add_requests(std::span<AdmittedRequest> requests) {
   return taken;
 }
 
-void EngineCore::cancel(std::vector<sched::RequestId> ids) {
+void EngineCore::cancel(std::list<sched::RequestId>& ids) {
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return;
-    cancels_.insert(cancels_.end(), ids.begin(), ids.end());
+    cancels_.splice(cancels_.end(), ids);
   }
   inbox_changed_.notify_one();
 }
@@ -121,11 +122,24 @@ Status EngineCore::check_health(std::chrono::milliseconds limit) {
   return wait_for_turn(lock, limit);
 }
 
-Result<EngineActivity> EngineCore::activity(std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  activity_asked_ = true;
-  CHORAL_RETURN_IF_ERROR(wait_for_turn(lock, limit));
-  return activity_;
+EngineActivity EngineCore::activity() const {
+  std::set<std::string> running, waiting;
+  const auto add = [](const EngineRequest& request, std::set<std::string>& names) {
+    for (const auto& use : request.adapters) names.insert(use.version->request.lora_name);
+  };
+  EngineActivity activity;
+  const std::lock_guard queues(queues_mutex_);
+  for (const auto* request : scheduler_.running()) add(static_cast<const EngineRequest&>(*request), running);
+  for (const auto* request : scheduler_.waiting()) add(static_cast<const EngineRequest&>(*request), waiting);
+  for (const auto& request : parked_) add(*request, waiting);
+  activity.deferred = scheduler_.deferred_count() + static_cast<int>(parked_.size());
+  activity.waiting = scheduler_.waiting_count() + static_cast<int>(parked_.size());
+  const std::lock_guard lock(mutex_);
+  for (const auto& request : inbox_) add(*request, waiting);
+  activity.waiting += static_cast<int>(inbox_.size());
+  activity.running_adapters.assign(running.begin(), running.end());
+  activity.waiting_adapters.assign(waiting.begin(), waiting.end());
+  return activity;
 }
 
 std::vector<std::string> EngineCore::device_notes() const {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <utility>
 
 #include "base/thread.h"
@@ -34,7 +33,8 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
       writer_(scheduler_, clock_, config.max_num_seqs),
-      devices_work_beside_(executor_->on_wait([this] { hand_out(); })) {
+      devices_work_beside_(executor_->on_wait([this] { hand_out(); })),
+      heartbeat_(clock_) {
   publish_stats();
   const auto wake = [this] {
     {
@@ -66,6 +66,7 @@ void EngineCore::stop() {
   registry_->set_wake({});
   executor_->set_wake({});
   hand_out();
+  const std::lock_guard queues(queues_mutex_);
   for (const auto& request : parked_) residency_.leave(*request);
   parked_.clear();
   while (!scheduler_.running().empty()) scheduler_.finish(*scheduler_.running().back(), sched::FinishReason::kError);
@@ -76,27 +77,30 @@ void EngineCore::stop() {
 void EngineCore::run() {
   const SpareMemory::Use use(&spare_);
   for (;;) {
-    bool adapters_changed = false, tells_activity = false;
+    bool adapters_changed = false;
     Turn turn = 0;
     {
       std::unique_lock lock(mutex_);
       wait_for_work(lock);
       if (stop_) break;
+      heartbeat_.begin_turn();
       adapters_changed = std::exchange(adapters_changed_, false);
-      tells_activity = std::exchange(activity_asked_, false);
       turn = turn_asked_;
       arrivals_.swap(inbox_);
       stats_.waiting += static_cast<int>(arrivals_.size());  // add_requests() counts on from them; publish_stats() sets it right
       stats_.waiting_tokens += std::exchange(inbox_tokens_, 0);
       leavers_.swap(cancels_);
     }
-    if (adapters_changed) take_changes();
-    spare_.keep();
-    take_inbox();
-    end_late();
-    step();
-    publish_stats();
-    end_turn(turn, tells_activity);
+    {
+      std::unique_lock queues(queues_mutex_);
+      if (adapters_changed) take_changes();
+      spare_.keep();
+      take_inbox();
+      end_late();
+      step(queues);
+      publish_stats();
+    }
+    end_turn(turn);
   }
 }
 
@@ -110,32 +114,14 @@ void EngineCore::wait_for_work(std::unique_lock<std::mutex>& lock) {
   inbox_changed_.wait_for(lock, std::chrono::duration<double>(left_s), has_work);
 }
 
-void EngineCore::end_turn(Turn turn, bool tells_activity) {
-  EngineActivity activity;
-  if (tells_activity) activity = activity_now();
+void EngineCore::end_turn(Turn turn) {
+  heartbeat_.end_turn();
   {
     const std::lock_guard lock(mutex_);
     if (turn == turn_ended_) return;
     turn_ended_ = turn;
-    if (tells_activity) activity_ = std::move(activity);
   }
   turned_.notify_all();
-}
-
-EngineActivity EngineCore::activity_now() const {
-  std::set<std::string> running, waiting;
-  const auto add = [](const EngineRequest& request, std::set<std::string>& names) {
-    for (const auto& use : request.adapters) names.insert(use.version->request.lora_name);
-  };
-  for (const auto* request : scheduler_.running()) add(static_cast<const EngineRequest&>(*request), running);
-  for (const auto* request : scheduler_.waiting()) add(static_cast<const EngineRequest&>(*request), waiting);
-  for (const auto& request : parked_) add(*request, waiting);
-  EngineActivity activity;
-  activity.running_adapters.assign(running.begin(), running.end());
-  activity.waiting_adapters.assign(waiting.begin(), waiting.end());
-  activity.deferred = scheduler_.deferred_count() + static_cast<int>(parked_.size());
-  activity.waiting = scheduler_.waiting_count() + static_cast<int>(parked_.size());
-  return activity;
 }
 
 // Half a change would be none at all, so it waits, and the steps go on, until there is the memory that it may take.
@@ -205,15 +191,19 @@ void EngineCore::admit(std::unique_ptr<EngineRequest> request) {
   const auto response = request->response;
   const int index = request->index;
   std::unique_ptr<sched::Request> arrived = std::move(request);
-  Status status = or_out_of_memory("the request cannot be taken in", [&] { return take(arrived); });
+  Status status = take(arrived);
   if (status.ok()) return;
   const bool adapter_unusable = engine_request(*arrived).adapter_unusable;
   residency_.leave(engine_request(*arrived));
   response->fail(index, std::move(status), adapter_unusable);
 }
 
-// A refused one stays where it is.
+// A refused one stays where it is. The room that it will fill can be given up as a whole; what is noted of it in many records is
+// made whole once it is begun, with the spare memory behind it.
 Status EngineCore::take(std::unique_ptr<sched::Request>& request) {
+  constexpr std::string_view kDoing = "the request cannot be taken in";
+  if (!spare_.keep() && !SpareMemory::is_any_left()) return out_of_memory(kDoing);
+  CHORAL_RETURN_IF_ERROR(or_out_of_memory(kDoing, [&] { return scheduler_.make_room_for(*request); }));
   switch (residency_.arrive(engine_request(*request))) {
     case AdapterResidency::Arrival::kWaiting:
       parked_.emplace_back();
@@ -255,19 +245,28 @@ void EngineCore::drop_parked(sched::RequestId id, Tell&& tell) {
   parked_.erase(found);
 }
 
-void EngineCore::step() {
+void EngineCore::step(std::unique_lock<std::mutex>& queues) {
   if (scheduler_.has_work()) {
     starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { writer_.fail(refused, std::move(why)); });
     if (!starved_) {
       begin_answers();
       publish_queue();  // whoever was admitted waits no longer, however long the step takes
+      queues.unlock();
+      heartbeat_.begin_step(cycle_.planned().total_tokens());
       const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
+      heartbeat_.end_step();
       hand_out();
+      queues.lock();
       if (!computed.ok()) return fail_step(computed);
       const int64_t read = cycle_.planned().new_prompt_tokens(), given_before = writer_.generated_tokens();
       prompt_tokens_ += read;
       take_output(clock_());
       step_tokens_.add(static_cast<int32_t>(read + writer_.generated_tokens() - given_before));
+      if (!devices_work_beside_) {
+        queues.unlock();
+        hand_out();
+        queues.lock();
+      }
     }
   }
   end_finished();
@@ -294,7 +293,6 @@ void EngineCore::take_output(double now) {
     });
     if (!committed.ok()) writer_.fail(gain.request, std::move(committed));
   });
-  if (!devices_work_beside_) hand_out();
 }
 
 // What the last step gave, to its readers: on a device while the next one runs, which there is as long as anybody's answer goes

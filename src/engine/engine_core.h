@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -18,6 +19,7 @@
 #include "engine/deadlines.h"
 #include "engine/engine_request.h"
 #include "engine/executor.h"
+#include "engine/heartbeat.h"
 #include "engine/spare_memory.h"
 #include "engine/step_cycle.h"
 #include "sched/scheduler.h"
@@ -52,11 +54,13 @@ class EngineCore {
   Status add_together(std::span<AdmittedRequest> requests);
   // Whether a request with so many completions would be taken now as far as their number goes.
   Status check_room(int64_t completions) const;
-  // Unknown or finished ids are ignored.
-  void cancel(std::vector<sched::RequestId> ids);
+  // Takes the ids, and no memory, so that it can always be done; unknown or finished ones are ignored.
+  void cancel(std::list<sched::RequestId>& ids);
   // Waits until the loop has turned once, which began after the call; LLM::check_health() says more.
   Status check_health(std::chrono::milliseconds limit);
-  Result<EngineActivity> activity(std::chrono::milliseconds limit);
+  // At once.
+  EngineHeartbeat heartbeat() const { return heartbeat_.now(); }
+  EngineActivity activity() const;
   // As of the last step.
   EngineStats stats() const;
   // What the device noted since the start.
@@ -83,7 +87,7 @@ class EngineCore {
   template <class Tell>
   void drop_parked(sched::RequestId id, Tell&& tell);
   void end_late();
-  void step();
+  void step(std::unique_lock<std::mutex>& queues);
   void begin_answers();
   void take_output(double now);
   void hand_out();
@@ -93,8 +97,7 @@ class EngineCore {
   void publish_queue();
   void count_queue(EngineStats& stats) const;
   void publish_device_notes();
-  void end_turn(Turn turn, bool tells_activity);
-  EngineActivity activity_now() const;
+  void end_turn(Turn turn);
 
   std::unique_ptr<Executor> executor_;
   std::shared_ptr<AdapterRegistry> registry_;
@@ -111,23 +114,26 @@ class EngineCore {
   int64_t prompt_tokens_ = 0;
   StepTokens step_tokens_;
   SpareMemory spare_;
+  Heartbeat heartbeat_;
+
+  // Guards the queues (scheduler_, parked_) against activity(), which only looks: the engine's thread holds it while it changes
+  // them, and not while a step is computed. Taken before mutex_.
+  mutable std::mutex queues_mutex_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable inbox_changed_;
   std::condition_variable turned_;
   std::vector<std::unique_ptr<EngineRequest>> inbox_;
   int64_t inbox_tokens_ = 0;
-  std::vector<sched::RequestId> cancels_;
+  std::list<sched::RequestId> cancels_;
   bool stop_ = false;
   bool adapters_changed_ = false;
   Turn turn_asked_ = 0, turn_ended_ = 0;
-  bool activity_asked_ = false;
-  EngineActivity activity_;  // of the last turn that was asked for it
   EngineStats stats_;
   std::vector<std::string> device_notes_;
 
-  std::vector<std::unique_ptr<EngineRequest>> arrivals_;  // the engine thread's side of the two vectors above
-  std::vector<sched::RequestId> leavers_;
+  std::vector<std::unique_ptr<EngineRequest>> arrivals_;  // the engine thread's side of the two lists above
+  std::list<sched::RequestId> leavers_;
   std::thread thread_;
 };
 

@@ -94,7 +94,7 @@ class GatedEngine {
   }
   struct Submitted {
     std::shared_ptr<Response> response;
-    std::vector<sched::RequestId> ids;
+    std::list<sched::RequestId> ids;
   };
   Submitted submit(Request request) {
     auto admitted = read(std::move(request));
@@ -104,6 +104,10 @@ class GatedEngine {
     CHORAL_CHECK(taken.ok(), taken.status().message());
     return submitted;
   }
+  void cancel(const Submitted& leaver) {
+    auto ids = leaver.ids;
+    core().cancel(ids);
+  }
   // The loop has turned; no step may be waiting for the gate then.
   void turn() {
     const Status turned = core().check_health(std::chrono::minutes(5));
@@ -112,6 +116,7 @@ class GatedEngine {
   EngineCore& core() { return engine_.core(); }
   StepGate& gate() { return gate_; }
   EngineStats stats() { return core().stats(); }
+  std::vector<AdapterInfo> adapters() const { return engine_.adapters(); }
 
  private:
   StepGate gate_;

@@ -2,6 +2,7 @@
 #include "choral/llm.h"
 
 #include <filesystem>
+#include <list>
 #include <span>
 
 #include "base/out_of_memory.h"
@@ -13,7 +14,6 @@
 #include "engine/stated_sampling.h"
 #include "engine/uniproc_executor.h"
 #include "quant/quant_config.h"
-#include "text/grammar/grammar.h"
 
 namespace choral {
 
@@ -53,7 +53,7 @@ class EngineStream : public ResponseStream {
   AnswerFacts facts() const override { return response_->facts(); }
   std::vector<int32_t> prompt_token_ids() const override { return response_->prompt_token_ids(); }
   void cancel() override {
-    if (const auto core = core_.lock()) core->cancel(ids_);
+    if (const auto core = core_.lock()) core->cancel(ids_);  // once: the core takes them
   }
   const Status& status() const override {
     status_ = response_->status();
@@ -64,7 +64,7 @@ class EngineStream : public ResponseStream {
  private:
   std::shared_ptr<Response> response_;
   std::weak_ptr<EngineCore> core_;
-  std::vector<sched::RequestId> ids_;
+  std::list<sched::RequestId> ids_;
   mutable Status status_;
 };
 
@@ -124,21 +124,24 @@ class Engine : public LLM {
     return or_out_of_memory(kNoRoomForRequest, [&] { return reader_->apply_chat_template(request); });
   }
   Status structured_output_support() const override {
-    return files_.tokenizer == nullptr ? unsupported("this model has no tokenizer") : text::grammar_library_status();
+    return or_out_of_memory("structured output cannot be looked at", [&] { return reader_->structured_output_support(); });
   }
   SamplingParams default_sampling(const SamplingParams& otherwise) const override { return stated_sampling_.over(otherwise); }
   const ModelInfo& info() const override { return info_; }
   std::vector<std::string> device_notes() const override { return core_->device_notes(); }
   EngineStats stats() const override { return core_->stats(); }
   Status check_health(std::chrono::milliseconds limit) override { return core_->check_health(limit); }
-  Result<EngineActivity> activity(std::chrono::milliseconds limit) override { return core_->activity(limit); }
+  EngineHeartbeat heartbeat() const override { return core_->heartbeat(); }
+  EngineActivity activity() const override { return core_->activity(); }
   Status load_adapter(const AdapterSpec& spec, bool replace, std::optional<int> expected_generation) override {
-    return registry_->load(spec, replace, expected_generation);
+    return or_out_of_memory("the adapter cannot be loaded", [&] { return registry_->load(spec, replace, expected_generation); });
   }
   Status unload_adapter(std::string_view name, std::optional<int> expected_generation) override {
-    return registry_->unload(name, expected_generation);
+    return or_out_of_memory("the adapter cannot be unloaded", [&] { return registry_->unload(name, expected_generation); });
   }
-  Status pin_adapter(std::string_view name, bool pinned) override { return registry_->pin(name, pinned); }
+  Status pin_adapter(std::string_view name, bool pinned) override {
+    return or_out_of_memory("the adapter cannot be pinned", [&] { return registry_->pin(name, pinned); });
+  }
   std::vector<AdapterInfo> adapters() const override { return registry_->list(); }
   std::optional<AdapterInfo> adapter(std::string_view name) const override { return registry_->find_info(name); }
   AdapterNames adapter_names() const override { return registry_->names(); }

@@ -1,6 +1,7 @@
 #include "engine/model_runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/checked_math.h"
@@ -88,6 +89,7 @@ void ModelRunner::compute(const StepInput& input, StepOutput& out) {
     if (item.row_logits_count > 0) out.items[i].row_logits_width = add_row_logits(item, hidden, out);
     if (step_requests_[i]->pooling != Pooling::kNone)
       out.items[i].embedding_width = add_embedding(item, *step_requests_[i], hidden, out);
+    if (item.logits_count == 0) out.items[i].is_sound = is_sound(item, hidden);
   }
   sample_next_tokens(hidden, on_device);
 }
@@ -256,6 +258,13 @@ int32_t ModelRunner::add_row_logits(const StepItem& item, MatrixView<const float
                   }
                 });
   return static_cast<int32_t>(width);
+}
+
+// The last row has seen all rows before it, whose keys and values others may share.
+bool ModelRunner::is_sound(const StepItem& item, MatrixView<const float> hidden) const {
+  const platform::StepMark mark(ctx_);
+  const auto last = platform::host_copy(ctx_, hidden.sub_rows(item.first_row + item.token_count - 1, 1)).row_span(0);
+  return std::all_of(last.begin(), last.end(), [](float value) { return std::isfinite(value); });
 }
 
 // Sums go over the tokens one by one, so that the steps that they came in make no difference.

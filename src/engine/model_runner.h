@@ -54,6 +54,7 @@ class ModelRunner {
   void find_sampled_rows(const StepInput& input, StepOutput& out);
   void add_sampled_rows(const StepInput& input, const StepItem& item, const KnownRequest& request, StepOutput& out);
   void sample_next_tokens(MatrixView<const float> hidden, bool on_device);
+  bool is_sound(const StepItem& item, MatrixView<const float> hidden) const;
   void add_prompt_logprobs(const StepItem& item, const KnownRequest& request, MatrixView<const float> hidden, StepOutput& out);
   int32_t add_embedding(const StepItem& item, KnownRequest& request, MatrixView<const float> hidden,
                         StepOutput& out);                                                         // its width

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "engine/adapters/adapter_files_test.h"
+#include "engine/gated_executor_test.h"
 #include "support/allocation_counter.h"
 
 namespace choral::engine {
@@ -56,17 +57,21 @@ TEST(OutOfMemory, EndsTheStepThatCannotBeComputedAndNoOther) {
 TEST(OutOfMemory, EndsTheRequestThatCannotBeBegunAndNotItsNeighbour) {
   auto options = tiny_options();
   options.max_num_seqs = 2;
-  const auto llm = load_or_die(options);
   const auto neighbour = greedy_request(random_prompt(20, 1), 480);
-  const auto want = llm->generate({neighbour}).front();
-  auto goes_on = llm->submit(neighbour), leaves = llm->submit(neighbour);
-  auto waits = llm->submit(greedy_request(random_prompt(20, 2), 490));
-  ASSERT_TRUE(goes_on.ok() && leaves.ok() && waits.ok());
-  while (llm->stats().running < 2 || llm->stats().waiting < 1) std::this_thread::yield();
+  const auto want = load_or_die(options)->generate({neighbour}).front();
+  GatedEngine engine(options);
+  const auto goes_on = engine.submit(neighbour), leaves = engine.submit(neighbour);
+  const auto waits = engine.submit(greedy_request(random_prompt(20, 2), 490));
+  engine.gate().wait_for_asked(1);
+  engine.gate().allow(1);
+  engine.gate().wait_for_asked(2);
+  ASSERT_EQ(engine.stats().running, 2);
+  ASSERT_EQ(engine.stats().waiting, 1);
   const Shortage shortage(480 * sizeof(int32_t));
-  (*leaves)->cancel();
-  expect_out_of_memory((*waits)->wait().status, "the request cannot be begun");
-  expect_same_bits((*goes_on)->wait(), want);
+  engine.cancel(leaves);
+  engine.gate().open();
+  expect_out_of_memory(waits.response->wait().status, "the request cannot be begun");
+  expect_same_bits(goes_on.response->wait(), want);
 }
 
 TEST(OutOfMemory, SparesMemoryForTheErrorItself) {
@@ -82,6 +87,22 @@ TEST(OutOfMemory, SparesMemoryForTheErrorItself) {
     expect_out_of_memory(output.status, "the request cannot be taken in");
     expect_same_bits(llm->generate({small_request()}).front(), want);
   }
+}
+
+// What is noted of it in many records must be made whole once it is begun.
+TEST(OutOfMemory, TakesNoRequestInWhenTheSpareIsGoneAndLittleElseIsLeft) {
+  const auto llm = load_or_die(tiny_options());
+  const auto want = llm->generate({small_request()}).front();
+  auto wide = greedy_request(random_prompt(400, 3), 4);
+  wide.sampling.prompt_logprobs = 1;
+  choral::testing::fail_allocations_of_others_until(100, kSpare);
+  expect_out_of_memory(llm->generate({wide}).front().status, "the request cannot be taken in");  // takes the spare
+  expect_same_bits(llm->generate({small_request()}).front(), want);
+  {
+    const Shortage shortage(size_t{32} << 10);
+    expect_out_of_memory(llm->generate({small_request()}).front().status, "the request cannot be taken in");
+  }
+  expect_same_bits(llm->generate({small_request()}).front(), want);
 }
 
 TEST(OutOfMemory, EndsTheAnswerThatCannotBeKeptAndNotItsNeighbour) {

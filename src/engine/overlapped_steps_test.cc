@@ -72,7 +72,7 @@ TEST_F(OverlappedStepsTest, WhoIsCancelledKeepsWhatWaited) {
   const auto leaver = engine.submit(ask(20));
   const auto stays = engine.submit(ask(20));
   stand_amidst(engine, 3);
-  engine.core().cancel(leaver.ids);
+  engine.cancel(leaver);
   stand_before(engine, 4);
   EXPECT_TRUE(leaver.response->finished());
   const auto left = leaver.response->wait().completions[0];

@@ -198,6 +198,11 @@ Result<text::GrammarCompiler*> RequestReader::grammar_compiler() {
   return grammar_compiler_->get();
 }
 
+Status RequestReader::structured_output_support() {
+  CHORAL_TRY(text::GrammarCompiler* const compiler, grammar_compiler());
+  return compiler->library_status();
+}
+
 Result<std::shared_ptr<const text::Grammar>> RequestReader::grammar_of(const Request& request) {
   if (request.structured_output.kind == StructuredOutput::Kind::kNone) return std::shared_ptr<const text::Grammar>();
   CHORAL_TRY(text::GrammarCompiler* const compiler, grammar_compiler());

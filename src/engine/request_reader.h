@@ -53,6 +53,7 @@ class RequestReader {
   // One for each of the prompts; LLM::submit_each() says more. What is wrong with one of several is told with its number.
   Result<std::vector<AdmittedRequest>> read_each(Request request, std::vector<Prompt> prompts, const RequestTokens& tokens = {});
   Result<std::string> apply_chat_template(const Request& request) const;
+  Status structured_output_support();  // as LLM's
 
   bool has_chat_template() const;            // one that can be used
   std::string tool_template_source() const;  // of the one that requests with tools get; empty: none

@@ -3,12 +3,15 @@
 #include "engine/response.h"
 
 #include <gmock/gmock.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
 #include <thread>
 
 #include "base/status.h"
+#include "base/system_files.h"
 
 namespace choral::engine {
 namespace {
@@ -219,13 +222,25 @@ TEST(Response, PromptLogprobsComeWithTheFirstPiece) {
   EXPECT_EQ(response.wait().prompt_logprobs.size(), 2U);
 }
 
+// A thread that waits, for whatever it is, sleeps: its state in /proc is S.
+void wait_until_asleep(pid_t thread) {
+  const std::string stat = "/proc/self/task/" + std::to_string(thread) + "/stat";
+  for (;; std::this_thread::yield()) {
+    const std::string text = SystemFiles().text(stat);
+    const size_t name_end = text.rfind(')');  // the name may hold anything
+    if (name_end != text.npos && text.substr(name_end, 3) == ") S") return;
+  }
+}
+
 TEST(Response, LettingGoWaitsForTheCallThatRuns) {
   auto response = response_of(1);
-  std::atomic<bool> inside = false, gone = false;
+  const auto reader = static_cast<pid_t>(::syscall(SYS_gettid));
+  std::atomic<bool> inside = false, lets_go = false, gone = false;
   response.on_ready([&] {
     inside = true;
     inside.notify_all();
-    std::this_thread::sleep_for(50ms);  // who did not wait has gone by then
+    while (!lets_go) std::this_thread::yield();
+    wait_until_asleep(reader);  // in on_ready(), or behind it for this thread's end
     EXPECT_FALSE(gone);
   });
   std::thread engine([&] {
@@ -233,6 +248,7 @@ TEST(Response, LettingGoWaitsForTheCallThatRuns) {
     response.wake();
   });
   inside.wait(false);
+  lets_go = true;
   response.on_ready({});
   gone = true;
   engine.join();

@@ -24,10 +24,16 @@ class SpareMemory {
 
    private:
     SpareMemory* before_;
+    SpareMemory* aside_before_;
   };
+  // What stands behind the calling thread's allocations, or did before or_out_of_memory() set it aside: for what must be made
+  // whole in the midst of what may be given up. Null: nothing.
+  static SpareMemory* of_thread();
 
   // Takes it (again). False: there is none to be had now.
   bool keep();
+  // Whether there is some memory all the same, for a small change that may go on without the spare.
+  static bool is_any_left();
   // For std::new_handler: the memory, or time.
   void relieve();
 

@@ -38,7 +38,8 @@ class StepCycle {
   Status compute() { return executor_.execute_model(input_writer_.write(plan_), output_); }
   const StepOutput& output() const { return output_; }
 
-  // Counts the step as computed, then calls take(StepGain) for each of its requests that has not ended.
+  // Counts the step as computed, then calls take(StepGain) for each of its requests that has not ended. Of a request that gains
+  // no token what was computed is shared if it is sound; else whoever takes its tokens commits them.
   template <class Take>
   void take_output(sched::Scheduler& scheduler, Take&& take);
 
@@ -88,7 +89,10 @@ void StepCycle::take_output(sched::Scheduler& scheduler, Take&& take) {
   Taken taken;
   for (size_t i = 0; i < output_.items.size(); ++i) {
     const StepGain gain = gain_of(i, taken);
-    if (!gain.request.finished()) take(gain);
+    if (gain.request.finished()) continue;
+    if (!output_.items[i].is_sound) scheduler.distrust(gain.request);
+    if (gain.tokens.empty()) scheduler.share(gain.request);
+    take(gain);
   }
 }
 

@@ -27,6 +27,7 @@ struct ItemOutput {
   int32_t row_logits_count = 0;  // rows
   int32_t row_logits_width = 0;  // the vocabulary, with the tokens that the item's adapter brings
   int32_t embedding_width = 0;
+  bool is_sound = true;  // of one without tokens, whose status would say so: what was computed holds no NaN or infinity
 };
 
 struct StepOutput {

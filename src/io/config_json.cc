@@ -17,6 +17,7 @@ namespace od = simdjson::ondemand;
 
 struct Parse {
   const JsonLimits& limits;
+  JsonDocument& document;
   uint64_t values = 0;
 
   Result<ConfigValue> value(od::value v, int depth);
@@ -59,7 +60,7 @@ Result<ConfigValue> Parse::value(od::value v, int depth) {
     }
     case od::json_type::string: {
       std::string_view text;
-      CHORAL_RETURN_IF_ERROR(json_status(v.get_string().get(text)));
+      CHORAL_RETURN_IF_ERROR(json_status(document.text_of(v.get_raw_json_string()).get(text)));
       CHORAL_RETURN_IF_ERROR(check_utf8(text));
       return ConfigValue(std::string(text));
     }
@@ -94,7 +95,7 @@ Result<ConfigObject> Parse::object(od::object o, int depth) {
     std::string_view key;
     od::value v;
     CHORAL_RETURN_IF_ERROR(json_status(field.error()));
-    CHORAL_RETURN_IF_ERROR(json_status(field.unescaped_key().get(key)));
+    CHORAL_RETURN_IF_ERROR(json_status(document.text_of(field.key()).get(key)));
     CHORAL_RETURN_IF_ERROR(check_utf8(key));
     std::string name(key);
     CHORAL_RETURN_IF_ERROR(json_status(field.value().get(v)));
@@ -125,7 +126,7 @@ Result<ConfigMap> ConfigMap::parse_json(std::string_view text, std::string sourc
   JsonDocument document;
   Status opened = document.open(text);
   if (!opened.ok()) return std::move(opened).while_(source);
-  Parse parse{limits};
+  Parse parse{limits, document};
   auto object = parse.object(document.root(), 1);
   Status status = object.ok() ? document.expect_end() : object.status();
   if (!status.ok()) return std::move(status).while_(fmt::format("{}: near line {}", source, document.line()));

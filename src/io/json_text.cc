@@ -44,11 +44,21 @@ bool is_json_number(std::string_view token) {
 Status JsonDocument::open(std::string_view text) {
   text_ = simdjson::padded_string(text);
   if (!text.empty() && text_.data() == nullptr) return resource_exhausted("no memory for {} bytes of JSON text", text.size());
+  // Four bytes at most for an escape of six, and nothing grows; the padding is what the parser writes ahead.
+  texts_ = std::make_unique_for_overwrite<uint8_t[]>(text.size() + simdjson::SIMDJSON_PADDING);
+  texts_end_ = texts_.get();
   CHORAL_RETURN_IF_ERROR(json_status(parser_.iterate(text_).get(document_)));
   simdjson::ondemand::json_type type = simdjson::ondemand::json_type::null;
   CHORAL_RETURN_IF_ERROR(json_status(document_.type().get(type)));
   if (type != simdjson::ondemand::json_type::object) return corrupt("a JSON object is needed at the top");
   return json_status(document_.get_object().get(root_));
+}
+
+simdjson::simdjson_result<std::string_view> JsonDocument::text_of(
+    simdjson::simdjson_result<simdjson::ondemand::raw_json_string> string) {
+  simdjson::ondemand::raw_json_string raw;
+  if (const auto error = std::move(string).get(raw); error != simdjson::SUCCESS) return error;
+  return parser_.unescape(raw, texts_end_);
 }
 
 Status JsonDocument::expect_end() {

@@ -4,6 +4,8 @@
 
 #include <simdjson.h>
 
+#include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "base/status.h"
@@ -24,11 +26,16 @@ class JsonDocument {
   // Copies `text` (the parser needs room behind it), checks its UTF-8 and quotes, and finds the object at the top.
   Status open(std::string_view text);
   simdjson::ondemand::object root() { return root_; }
+  // A key or a value as text, which lives as long as this. The parser has room for texts of its own, but goes on without it when
+  // there was no memory for it.
+  simdjson::simdjson_result<std::string_view> text_of(simdjson::simdjson_result<simdjson::ondemand::raw_json_string> string);
   Status expect_end();  // nothing may follow the object; call once it has been walked
   int64_t line();       // where the walk stands, from 1
 
  private:
   simdjson::padded_string text_;
+  std::unique_ptr<uint8_t[]> texts_;  // without escapes
+  uint8_t* texts_end_ = nullptr;
   simdjson::ondemand::parser parser_;
   simdjson::ondemand::document document_;
   simdjson::ondemand::object root_;

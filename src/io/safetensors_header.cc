@@ -71,7 +71,7 @@ Result<int> read_integers(od::value value, std::span<uint64_t> out, std::string_
   return static_cast<int>(count);
 }
 
-Result<RawEntry> read_entry(od::value value) {
+Result<RawEntry> read_entry(JsonDocument& document, od::value value) {
   RawEntry raw;
   od::object object;
   CHORAL_RETURN_IF_ERROR(json_status(value.get_object().get(object)));
@@ -79,12 +79,12 @@ Result<RawEntry> read_entry(od::value value) {
     std::string_view key;
     od::value v;
     CHORAL_RETURN_IF_ERROR(json_status(field.error()));
-    CHORAL_RETURN_IF_ERROR(json_status(field.unescaped_key().get(key)));
+    CHORAL_RETURN_IF_ERROR(json_status(document.text_of(field.key()).get(key)));
     CHORAL_RETURN_IF_ERROR(json_status(field.value().get(v)));
     if (key == "dtype") {
       CHORAL_RETURN_IF_ERROR(once(raw.has_dtype, key));
       std::string_view name;
-      CHORAL_RETURN_IF_ERROR(json_status(v.get_string().get(name)));
+      CHORAL_RETURN_IF_ERROR(json_status(document.text_of(v.get_raw_json_string()).get(name)));
       raw.dtype = printable(name, 32);
       if (!dtype_of(raw.dtype)) return unsupported("the data type '{}' is not supported", raw.dtype);
     } else if (key == "shape") {
@@ -130,19 +130,21 @@ Result<SafetensorsEntry> check_entry(const RawEntry& raw, uint64_t data_bytes) {
   return entry;
 }
 
-Status read_metadata(od::value value, const SafetensorsLimits& limits, std::map<std::string, std::string>& out) {
+Status read_metadata(JsonDocument& document, od::value value, const SafetensorsLimits& limits,
+                     std::map<std::string, std::string>& out) {
   od::object object;
   CHORAL_RETURN_IF_ERROR(json_status(value.get_object().get(object)));
   uint64_t bytes = 0;
   for (auto field : object) {
     std::string_view key, text;
     CHORAL_RETURN_IF_ERROR(json_status(field.error()));
-    CHORAL_RETURN_IF_ERROR(json_status(field.unescaped_key().get(key)));
+    CHORAL_RETURN_IF_ERROR(json_status(document.text_of(field.key()).get(key)));
     CHORAL_RETURN_IF_ERROR(check_utf8(key));
     std::string name(key);
     od::value v;
     CHORAL_RETURN_IF_ERROR(json_status(field.value().get(v)));
-    if (v.get_string().get(text) != simdjson::SUCCESS) return corrupt("the value of '{}' is not a string", printable(name));
+    if (document.text_of(v.get_raw_json_string()).get(text) != simdjson::SUCCESS)
+      return corrupt("the value of '{}' is not a string", printable(name));
     CHORAL_RETURN_IF_ERROR(check_utf8(text));
     bytes += name.size() + text.size() + 64;  // 64: what a map entry costs beside its text
     if (bytes > limits.max_metadata_bytes) return too_large("more than {} bytes", limits.max_metadata_bytes);
@@ -186,7 +188,7 @@ Status read_header(JsonDocument& document, uint64_t data_bytes, const Safetensor
     std::string_view key;
     od::value value;
     CHORAL_RETURN_IF_ERROR(json_status(field.error()));
-    CHORAL_RETURN_IF_ERROR(json_status(field.unescaped_key().get(key)));
+    CHORAL_RETURN_IF_ERROR(json_status(document.text_of(field.key()).get(key)));
     if (key.size() > limits.max_name_bytes)
       return too_large("a tensor's name is {} bytes long, at most {}", key.size(), limits.max_name_bytes);
     CHORAL_RETURN_IF_ERROR(check_utf8(key));
@@ -194,12 +196,12 @@ Status read_header(JsonDocument& document, uint64_t data_bytes, const Safetensor
     CHORAL_RETURN_IF_ERROR(json_status(field.value().get(value)));
     if (name == "__metadata__") {
       CHORAL_RETURN_IF_ERROR(once(has_metadata, name));
-      CHORAL_RETURN_IF_ERROR(read_metadata(value, limits, header.metadata).while_("__metadata__"));
+      CHORAL_RETURN_IF_ERROR(read_metadata(document, value, limits, header.metadata).while_("__metadata__"));
       continue;
     }
     if (header.entries.size() == limits.max_tensors) return too_large("more than {} tensors", limits.max_tensors);
     const std::string context = fmt::format("tensor '{}'", printable(name));
-    CHORAL_TRY(const RawEntry raw, read_entry(value).while_(context));
+    CHORAL_TRY(const RawEntry raw, read_entry(document, value).while_(context));
     CHORAL_TRY(SafetensorsEntry entry, check_entry(raw, data_bytes).while_(context));
     entry.name = std::move(name);
     header.entries.push_back(std::move(entry));

@@ -1,15 +1,24 @@
 #include "requests/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+
+#include "base/size_text.h"
 
 namespace choral::requests {
 namespace {
 
 constexpr int kMaxDepth = 64;
-constexpr int64_t kMaxKeys = 1 << 20;    // a hundred bytes each once read
-constexpr int64_t kMaxValues = 1 << 22;  // prompts of token ids
-constexpr size_t kShown = 64;            // bytes of a text in a message
+
+// What values take of memory once they are parsed, with what the allocator adds and lists that have grown to twice their need.
+constexpr int64_t kValueBytes = 32;  // behind a comma
+constexpr int64_t kObjectBytes = 112;
+constexpr int64_t kArrayBytes = 80;  // with its first value
+constexpr int64_t kKeyBytes = 160;   // its place in the object, and in the index of a large one
+constexpr int64_t kTextBytes = 80;   // besides the bytes themselves
+
+constexpr size_t kShown = 64;  // bytes of a text in a message
 
 // From `mark` on; all of it where there is none.
 std::string_view from(std::string_view mark, std::string_view text) {
@@ -17,38 +26,67 @@ std::string_view from(std::string_view mark, std::string_view text) {
   return at == text.npos ? text : text.substr(at);
 }
 
-// Deep nesting and floods of values are refused before the parser sees them.
-Status check_shape(std::string_view text, std::string_view what) {
-  int depth = 0;
-  int64_t keys = 0, values = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      ++values;
-      if (++depth > kMaxDepth) return too_large("JSON nested deeper than {} levels", kMaxDepth);
-    } else if (c == ']' || c == '}') {
-      --depth;
-    } else if (c == ',') {
-      ++values;
-    } else if (c == ':') {
-      ++keys;
+// Of text that is JSON; of other text the parser does not get that far.
+class Weigher {
+ public:
+  explicit Weigher(int64_t most_bytes) : most_bytes_(most_bytes) {}
+
+  // Stops where it is too deep or too much.
+  Status weigh(std::string_view text) {
+    int64_t text_bytes = 0;  // of the last
+    for (size_t i = 0; i < text.size() && bytes_ <= most_bytes_; ++i) {
+      switch (text[i]) {
+        case '"': {
+          const size_t begin = i++;
+          while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
+          text_bytes = static_cast<int64_t>(std::min(i, text.size()) - begin);
+          bytes_ += kTextBytes + text_bytes;
+          break;
+        }
+        case '{':
+        case '[':
+          bytes_ += text[i] == '{' ? kObjectBytes : kArrayBytes;
+          if (++depth_ > kMaxDepth) return too_large("JSON nested deeper than {} levels", kMaxDepth);
+          break;
+        case '}':
+        case ']': --depth_; break;
+        case ',': bytes_ += kValueBytes; break;
+        case ':': bytes_ += kKeyBytes + text_bytes; break;  // the index has the key once more
+        default: break;
+      }
     }
+    return {};
   }
-  if (keys > kMaxKeys) return too_large("JSON with {} keys; at most {} are read from {}", keys, kMaxKeys, what);
-  if (values > kMaxValues) return too_large("JSON with {} values; at most {} are read from {}", values, kMaxValues, what);
-  return {};
-}
+
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const int64_t most_bytes_;
+  int64_t bytes_ = 0;
+  int depth_ = 0;
+};
 
 }  // namespace
 
+Status ParsedSize::add(std::string_view text, std::string_view what) {
+  Weigher weigher(kMostBytes - bytes_);
+  CHORAL_RETURN_IF_ERROR(weigher.weigh(text));
+  if (weigher.bytes() > kMostBytes - bytes_) {
+    return too_large("{} holds so many values that they take more than {} of memory, which is the most that is read", what,
+                     size_text(kMostBytes));
+  }
+  bytes_ += weigher.bytes();
+  return {};
+}
+
 Result<Json> parse_object(std::string_view text, std::string_view what) {
-  CHORAL_RETURN_IF_ERROR(check_shape(text, what));
+  ParsedSize size;
+  return parse_object(text, what, size);
+}
+
+// Deep nesting and floods of values are refused before the parser sees them.
+Result<Json> parse_object(std::string_view text, std::string_view what, ParsedSize& size) {
+  CHORAL_RETURN_IF_ERROR(size.add(text, what));
   try {
     Json json = Json::parse(text);
     if (!json.is_object()) return invalid_argument("{} must be a JSON object, not {}", what, json.type_name());

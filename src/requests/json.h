@@ -1,4 +1,4 @@
-// JSON that comes from outside: bounded in depth and counts before a parser sees it, members in the order they were written, and
+// JSON that comes from outside: bounded in depth and memory before a parser sees it, members in the order they were written, and
 // one reader a type of value whose errors name the field. For .cc files only: nlohmann's headers cost seconds each.
 // Pure functions; any thread.
 #pragma once
@@ -17,7 +17,23 @@ namespace choral::requests {
 
 using Json = nlohmann::basic_json<IndexedMap>;  // tools go to templates in the order they were written
 
-// The object that the text is; what is wrong with it else. `what` names it in messages: "the line", "the body".
+// The memory that one request's JSON takes once it is parsed, text inside of text included: `{}` in a list is three bytes before
+// and a hundred and fifty behind. Reckoned from above.
+class ParsedSize {
+ public:
+  static constexpr int64_t kMostBytes = 128 << 20;  // four million token ids
+
+  // too_large where it would be more; nothing is added then.
+  Status add(std::string_view text, std::string_view what);
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+// The object that the text is; what is wrong with it else. `what` names it in messages: "the line", "the body". `size`: of what
+// was parsed for this request already.
+Result<Json> parse_object(std::string_view text, std::string_view what, ParsedSize& size);
 Result<Json> parse_object(std::string_view text, std::string_view what);
 
 // As text, in which invalid UTF-8 is replaced.

@@ -72,8 +72,8 @@ TEST(RequestLine, TheLastOfEqualKeysCountsInThePlaceOfTheFirst) {
 }
 
 // With a search through all keys for each, this test would not end.
-TEST(RequestLine, AMillionKeysAreRead) {
-  constexpr int kKeys = 1'000'000;
+TEST(RequestLine, HundredsOfThousandsOfKeysAreRead) {
+  constexpr int kKeys = 400'000;
   const auto fields = outcome_of(with_members(kKeys, "\"k{}\":1"));
   EXPECT_TRUE(fields.status.ok()) << fields.status.to_string();
   EXPECT_EQ(fields.line.request.prompt, "hi");
@@ -84,14 +84,14 @@ TEST(RequestLine, AMillionKeysAreRead) {
 }
 
 TEST(RequestLine, KeysAndValuesHaveALimit) {
-  const auto keys = outcome_of(with_members((1 << 20) + 1, "\"k{}\":1")).status;
+  const auto keys = outcome_of(with_members(1'000'000, "\"k{}\":1")).status;
   EXPECT_EQ(keys.code(), Code::kTooLarge);
-  EXPECT_THAT(keys.message(), AllOf(HasSubstr("keys"), HasSubstr("at most 1048576")));
+  EXPECT_THAT(keys.message(), HasSubstr("more than 128.0 MiB of memory"));
   std::string ids = "{\"prompt_token_ids\":[";
   for (int i = 0; i <= 1 << 22; ++i) ids += "1,";
   const auto values = outcome_of(ids + "1]}").status;
   EXPECT_EQ(values.code(), Code::kTooLarge);
-  EXPECT_THAT(values.message(), AllOf(HasSubstr("values"), HasSubstr("at most 4194304")));
+  EXPECT_THAT(values.message(), HasSubstr("more than 128.0 MiB of memory"));
 }
 
 TEST(RequestLine, WarningsAndErrorsQuoteLittle) {

@@ -52,6 +52,7 @@ struct Request {
   int32_t computed_count = 0;        // tokens whose KV is in the blocks; back to 0 on preemption
   int32_t prompt_done_count = 0;     // leading prompt tokens that were ever in the blocks; stays on preemption
   int32_t published_blocks = 0;      // leading blocks already offered to the prefix index
+  bool is_distrusted = false;        // no further blocks are offered
   int32_t cached_prompt_tokens = 0;  // prompt tokens taken from the cache at first admission
   int32_t preemption_count = 0;
   bool adapter_failed = false;                  // ended (kError) by AdapterGate::acquire(): the engine tells the client why

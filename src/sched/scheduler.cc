@@ -115,6 +115,7 @@ void Scheduler::preempt_last() {
   victim.status = RequestStatus::kPreempted;
   victim.computed_count = 0;
   victim.published_blocks = 0;
+  victim.is_distrusted = false;
   ++victim.preemption_count;
   ++stats_.preemptions;
   waiting_.push(victim);
@@ -146,14 +147,13 @@ void Scheduler::end_step(const StepPlan& plan, bool computed) {
     Request& request = *item.request;
     CHORAL_CHECK(request.in_flight, "a plan ended that is not the last one of schedule()");
     request.in_flight = false;
-    if (computed && request.finish_reason != FinishReason::kError) advance(request, item.token_count);
+    if (computed) set_computed(request, request.computed_count + item.token_count);
     if (request.finished()) retire(request);
   }
 }
 
-void Scheduler::advance(Request& request, int32_t token_count) {
-  set_computed(request, request.computed_count + token_count);
-  if (!cache_.prefix_caching() || !request.prefix_root) return;
+void Scheduler::share(Request& request) {
+  if (!cache_.prefix_caching() || !request.prefix_root || request.is_distrusted) return;
   const int32_t full = request.computed_count / cache_.block_tokens();
   if (full <= request.published_blocks) return;
   extend_prefix_chain(request);
@@ -180,6 +180,7 @@ void Scheduler::commit(Request& request, std::span<const int32_t> accepted) {
                "tokens are accepted for a running request whose tokens are all computed");
   CHORAL_CHECK(std::ssize(accepted) <= request.max_length - request.token_count(),
                "a request at its length limit must be finished");
+  share(request);
   request.tokens.insert(request.tokens.end(), accepted.begin(), accepted.end());
   request.last_progress_step = step_;
   FairShare::charge(request.share, kOutputWeight * std::ssize(accepted));

@@ -1,5 +1,6 @@
 // Decides what each step computes. The engine thread's loop is
-//   schedule(plan) -> run the model -> on_computed(plan) -> commit / finish for each item with needs_logits -> take_finished
+//   schedule(plan) -> run the model -> on_computed(plan) -> share, or commit / finish where needs_logits, for each item
+//   -> take_finished
 // Every step: running requests' decode tokens first, then the next chunks of running prefills, then waiting requests while
 // token budget, max_num_seqs and KV blocks last. A request gets the blocks of all its known tokens when admitted, where a window
 // is seen those of its next step. When a step of a running one finds no block, the least urgent, latest running request is
@@ -55,18 +56,28 @@ class Scheduler {
   // Takes the request over and queues it. On error `request` is left as it was: invalid_argument or too_large for what can never
   // run, already_exists for the id of an unfinished one, resource_exhausted when the queue is full.
   Status add(std::unique_ptr<Request>&& request);
+  // The first of that, which nobody else has a part in: whether it can ever run, and the memory for what it may grow to. What
+  // add() takes besides is small.
+  Status make_room_for(Request& request) const;
 
   // Fills the plan (cleared first). An empty plan: nothing to do, or only cancelled requests were left. A plan that is not empty
   // must be ended by on_computed() or abandon() before the next schedule().
   void schedule(StepPlan& plan);
 
-  // The plan's tokens are in the KV cache: counts advance, full blocks become shareable. Requests finished meanwhile are freed.
+  // The plan's tokens are in the KV cache: counts advance. Requests finished meanwhile are freed.
   void on_computed(const StepPlan& plan);
   // The plan was not run (or failed): nothing advances, the requests stay as they were before schedule().
   void abandon(const StepPlan& plan);
 
+  // What an unfinished request computed so far was seen to be sound: others may share its full blocks. Without effect from
+  // distrust() on.
+  void share(Request& request);
+  // What it computed is not sound: nothing of it is shared any more until it is computed anew.
+  static void distrust(Request& request) { request.is_distrusted = true; }
+
   // The tokens that follow the known ones of a running request, which are all computed: one, or several at once, which the next
-  // steps compute as a chunk. No more than max_length has room for; finish it yourself when at_length_limit().
+  // steps compute as a chunk. No more than max_length has room for; finish it yourself when at_length_limit(). What they were
+  // drawn from is shared.
   void commit(Request& request, std::span<const int32_t> accepted);
 
   // Ends a request wherever it is. While its step runs, its blocks are kept until on_computed()/abandon(). The first reason
@@ -119,7 +130,6 @@ class Scheduler {
   void preempt_last();
   void promote_longest_waiting();
   void end_step(const StepPlan& plan, bool computed);
-  void advance(Request& request, int32_t token_count);
   static void set_computed(Request& request, int32_t count);
   void extend_prefix_chain(Request& request);
   void retire(Request& request);

@@ -52,9 +52,20 @@ Status Scheduler::check_fits(const Request& request) const {
   return {};
 }
 
+Status Scheduler::make_room_for(Request& r) const {
+  CHORAL_RETURN_IF_ERROR(check_fits(r));
+  r.prompt_count = r.token_count();
+  r.max_length = static_cast<int32_t>(std::min<int64_t>(int64_t{r.prompt_count} + r.max_tokens, config_.max_model_len));
+  r.tokens.reserve(r.max_length);
+  r.block_tables.resize(cache_.groups());
+  for (auto& table : r.block_tables) table.reserve(cache_.blocks_for(r.max_length));
+  if (cache_.prefix_caching() && r.prefix_root) r.prefix_chain.reserve(cache_.blocks_for(r.max_length));
+  return {};
+}
+
 Status Scheduler::add(std::unique_ptr<Request>&& request) {
   CHORAL_CHECK(request != nullptr, "add() needs a request");
-  CHORAL_RETURN_IF_ERROR(check_fits(*request));
+  CHORAL_RETURN_IF_ERROR(make_room_for(*request));
   if (requests_.contains(request->id)) return already_exists("request id {} is in use", request->id);
   if (waiting_.size() >= config_.max_waiting) {
     return resource_exhausted(
@@ -64,15 +75,7 @@ Status Scheduler::add(std::unique_ptr<Request>&& request) {
   Request& r = *request;
   r.status = RequestStatus::kWaiting;
   note_arrival(r);
-  r.prompt_count = r.token_count();
-  r.max_length = static_cast<int32_t>(std::min<int64_t>(int64_t{r.prompt_count} + r.max_tokens, config_.max_model_len));
-  r.tokens.reserve(r.max_length);
-  r.block_tables.resize(cache_.groups());
-  for (auto& table : r.block_tables) table.reserve(cache_.blocks_for(r.max_length));
-  if (cache_.prefix_caching() && r.prefix_root) {
-    r.prefix_chain.reserve(cache_.blocks_for(r.max_length));
-    extend_prefix_chain(r);
-  }
+  if (cache_.prefix_caching() && r.prefix_root) extend_prefix_chain(r);
   r.share = shares_.join(r.adapter_key, r.adapter_ids);
   requests_.emplace(r.id, std::move(request));
   waiting_.push(r);

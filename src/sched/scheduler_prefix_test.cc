@@ -51,6 +51,49 @@ TEST(SchedulerPrefix, ASecondRequestComputesOnlyTheRest) {
   EXPECT_TRUE(std::ranges::equal(one, two));
 }
 
+TEST(SchedulerPrefix, NothingIsSharedBeforeItWasSeenToBeSound) {
+  SchedulerConfig config = small();
+  config.max_num_batched_tokens = 8;
+  SimulatedEngine engine(config, {32, kBlockTokens});
+  const auto cached = [&] { return engine.scheduler.cache().cached_blocks(); };
+  const auto compute = [&] {
+    engine.scheduler.schedule(engine.plan);
+    engine.execute();
+    engine.scheduler.on_computed(engine.plan);
+  };
+  add(engine, 1, prompt(12), 2);
+  Request& request = *engine.scheduler.find(1);
+  compute();
+  EXPECT_EQ(cached(), 0);
+  engine.scheduler.share(request);
+  EXPECT_EQ(cached(), 2);
+  compute();
+  EXPECT_EQ(cached(), 2);
+  engine.scheduler.commit(request, std::vector<int32_t>{5});
+  EXPECT_EQ(cached(), 3);
+}
+
+TEST(SchedulerPrefix, WhatIsDistrustedIsComputedAnew) {
+  SchedulerConfig config = small();
+  config.max_num_batched_tokens = 8;
+  SimulatedEngine engine(config, {32, kBlockTokens});
+  add(engine, 1, prompt(12), 2);
+  Request& request = *engine.scheduler.find(1);
+  engine.scheduler.schedule(engine.plan);
+  engine.execute();
+  engine.scheduler.on_computed(engine.plan);
+  engine.scheduler.distrust(request);
+  engine.scheduler.share(request);
+  engine.step();  // its last chunk, and a token that is fine
+  EXPECT_EQ(engine.scheduler.cache().cached_blocks(), 0);
+  add(engine, 2, prompt(12), 2);
+  engine.drain();
+  EXPECT_EQ(engine.finished_request(2)->cached_prompt_tokens, 0);
+  add(engine, 3, prompt(12), 2);
+  engine.drain();
+  EXPECT_EQ(engine.finished_request(3)->cached_prompt_tokens, 8);
+}
+
 TEST(SchedulerPrefix, GeneratedTokensAreFoundByTheNextTurn) {
   SimulatedEngine engine(small(), {32, kBlockTokens});
   add(engine, 1, prompt(6), 7);  // 12 tokens computed, the last output never

@@ -67,7 +67,11 @@ class SimulatedEngine {
     scheduler.on_computed(plan);
     for (const PlanItem& item : plan.items()) {
       Request& request = *item.request;
-      if (!item.needs_logits || request.finished()) continue;
+      if (request.finished()) continue;
+      if (!item.needs_logits) {
+        scheduler.share(request);
+        continue;
+      }
       uint64_t kv = kv_at(request, 0, request.token_count() - 1);
       const int32_t end = std::min(request.token_count() + tokens_at_once, request.max_length);
       accepted_.clear();

@@ -63,7 +63,10 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
           [s, told](std::shared_ptr<HttpExchange> exchange) {
             route(*s, std::make_shared<ObservedExchange>(std::move(exchange), told));
           },
-          [s](const HttpRequest& head) { return check_access(*s, head); },
+          [s](HttpRequest& head) {
+            if (std::string payer = s->payer(head); !payer.empty()) head.payer = std::move(payer);
+            return check_access(*s, head);
+          },
           // Refused before it was a request; how long that took nobody knows.
           [told](const HttpRequest& known, const HttpResponse& refusal) {
             told({.request = known, .status = refusal.status, .begin_unix_s = unix_s(), .notes = {.reason = refusal.reason}});

@@ -346,8 +346,9 @@ class CliTest(program.ProgramTest):
             line = json.dumps({"prompt": "x", "max_tokens": 250, "ignore_eos": True, "n": 20})
             source.write_text((line + "\n") * 20000)
             with subprocess.Popen([program.CHORAL, "generate", MODEL, "--input", source, "--output", target], stderr=subprocess.PIPE, text=True) as p:
-                p.stderr.readline()  # loaded
-                time.sleep(0.5)
+                while not list(pathlib.Path(folder).glob("out.jsonl.partial-*")):  # it is in the midst of 8 million tokens
+                    self.assertIsNone(p.poll(), "it ended by itself")
+                    time.sleep(0.005)
                 p.send_signal(signal.SIGINT)
                 said = p.communicate(timeout=120)[1]
             self.assertEqual(p.returncode, 9, said)

@@ -6,6 +6,7 @@ What needs another user or a mount is skipped, with the reason, where this one m
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -158,12 +159,30 @@ class ProcessTest(program.ProgramTest):
         self.assertEqual(done.returncode, 0, "one compute thread does with few")
         done = self.expect(7, run(*args, "-t", "200", uid=uid, limits=[("NPROC", 50)]), "of 200", "fewer --threads")
 
+    def test_memory_is_planned_by_the_processs_limits(self):
+        gib = 1 << 30
+        args = ("generate", MODEL, "-p", "Hello", "-t", "2", "-v", *GREEDY)
+        for name, limit in (("AS", "RLIMIT_AS (ulimit -v)"), ("DATA", "RLIMIT_DATA (ulimit -d)")):
+            done = run(*args, limits=[(name, 2 * gib)])
+            if done.returncode != 0 and "ddressSanitizer" in done.stderr + done.stdout:
+                self.skipTest("a sanitizer takes more addresses than that")
+            self.expect(0, done, f"memory: {limit} leaves ", "less than the machine has free", "raise it")
+            done = run("doctor", "-q", limits=[(name, 2 * gib)])
+            self.assertRegex(done.stdout, rf"memory +[12]\.\d GiB free of 2\.0 GiB, by {re.escape(limit)}; the machine has")
+
+    def test_threads_go_by_what_the_process_may_run_on(self):
+        cpu = min(os.sched_getaffinity(0))
+        done = subprocess.run([program.CHORAL, "doctor", "-q", "--json"], capture_output=True, text=True, timeout=120,
+                              preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+        threads = next(f["text"] for f in json.loads(done.stdout)["findings"] if f["subject"] == "threads")
+        self.assertTrue(threads.startswith("1 threads on 1 CPUs, 1 physical cores"), threads)
+
     def test_memory_that_cannot_be_had(self):
         mib = 1 << 20
         least = next((m for m in range(16, 512, 16) if run("--version", limits=[("AS", m * mib)]).returncode == 0), None)
         if least is None:
             self.skipTest("this build (with a sanitizer?) does not even start with little address space")
-        codes = set()
+        codes, named = set(), 0
         for most in range(least, least + 400, 8):
             done = run("generate", MODEL, "-p", "Hello", "-t", "2", "--kv-cache-memory", "1M", *GREEDY, limits=[("AS", most * mib)])
             codes.add(done.returncode)
@@ -171,7 +190,9 @@ class ProcessTest(program.ProgramTest):
             if done.returncode == 0:
                 break
             self.assertIn("emory", done.stderr)
+            named += "RLIMIT_AS (ulimit -v)" in done.stderr and "--kv-cache-memory" in done.stderr
         self.assertEqual(codes, {0, 7})
+        self.assertGreater(named, 0, "no error said which limit stands in the way, and which flag helps")
         # One request that needs too much; those beside it do not mind.
         big = {**LINE, "prompt": "the quick " * 5_000_000}
         self.source.write_text("".join(json.dumps(line) + "\n" for line in (LINE, big, LINE)))

@@ -202,9 +202,12 @@ class PullTest(program.ProgramTest):
         both = [subprocess.Popen([program.CHORAL, "pull", "org/tiny"], env={**os.environ, **self.env}, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, text=True) for _ in range(2)]
         end = time.monotonic() + 60
-        while not any(path.startswith("/storage/") for _, path, _ in self.hub.asked) and time.monotonic() < end:
+        while True:  # until one fetches the large file, and both know of it
+            asked = [path for _, path, _ in self.hub.asked]
+            if any(path.startswith("/storage/") for path in asked) and sum(path.startswith("/api/") for path in asked) >= 2:
+                break
+            self.assertLess(time.monotonic(), end)
             time.sleep(0.02)
-        time.sleep(0.3)
         self.hub.hold.set()
         for process in both:
             out, err = process.communicate(timeout=120)

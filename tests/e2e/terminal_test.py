@@ -101,7 +101,7 @@ class TerminalTest(unittest.TestCase):
         saved = pathlib.Path(TEMP.name) / "saved.json"
         saved.unlink(missing_ok=True)
         terminal.type(f"/save {saved}\r")
-        terminal.expect(r"messages? saved to [^)]*\)\s+> ")
+        terminal.expect(r"messages?\s+saved\s+to\s+[^)]*\)\s+> ")
         return [m["content"] for m in json.loads(saved.read_text())["messages"] if m["role"] == "user"]
 
     def test_keys_edit_and_history_outlives_the_session(self):
@@ -236,7 +236,7 @@ class WidthTest(unittest.TestCase):
             self.assertIn("✓ CPU ", Terminal("doctor", "-q", **env).rest())
         self.assertIn("\x1b[31m✗\x1b[0m model ", Terminal("doctor", "/no/such", "-q", NO_COLOR="").rest())
         self.assertNotIn("\x1b", program.choral("doctor", "-q").stdout)
-        warned = ("generate", MODEL, "-p", "x", "-n", "1", "-q", "--lora", ADAPTERS / "swift")  # made for another base
+        warned = ("generate", STORY, "-p", "x", "-n", "1", "-q", "--lora", ADAPTERS / "swift")  # made for another base
         self.assertIn("\x1b[33m", Terminal(*warned).rest())
         self.assertNotIn("\x1b[33m", Terminal(*warned, NO_COLOR="1").rest())
 

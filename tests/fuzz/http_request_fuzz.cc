@@ -32,7 +32,7 @@ struct Read {
 };
 
 Read read(std::string_view bytes, size_t step, const std::shared_ptr<choral::serve::ServerState>& server) {
-  RequestReader reader(server, {"127.0.0.1:1", true, true}, false);
+  RequestReader reader(server, {"127.0.0.1:1", true, true, "127.0.0.1"}, false);
   Read read;
   reader.begin();
   for (size_t at = 0;; at += step) {
@@ -130,6 +130,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Read again = read(plain, plain.size(), generous);
     CHORAL_CHECK(again.requests.size() == 1 && is_same(again.requests[0], request), "written again it is another request");
   }
-  CHORAL_CHECK(server->body_bytes == 0, "bodies are counted that are gone");
+  CHORAL_CHECK(server->bodies.held() == 0, "bodies are counted that are gone");
   return 0;
 }

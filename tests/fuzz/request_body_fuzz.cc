@@ -63,7 +63,8 @@ void check_head(const CallHead& head) {
 void check_chat(const ChatCall& call) {
   check_head(call);
   const Request& r = call.request;
-  const auto again = template_messages(r.messages_json);
+  choral::requests::ParsedSize size;
+  const auto again = template_messages(choral::serve::Json::parse(r.messages_json), size);
   CHORAL_CHECK(again.ok() && *again == r.messages_json, "messages change when they are read again");
   CHORAL_CHECK(r.template_kwargs_json.empty() || is_json(r.template_kwargs_json, &simdjson::dom::element::is_object),
                "a template's variables are no object");

@@ -19,9 +19,17 @@ std::atomic<int64_t> bytes{0};
 std::atomic<size_t> largest{0};
 std::atomic<size_t> failing_from{SIZE_MAX};
 std::atomic<size_t> relief{SIZE_MAX};
+std::atomic<int64_t> until_failure{0};  // operator news until the one that fails; 0: none shall, below: it did
 thread_local bool spared = false;
 
-bool fails(size_t size) { return size >= failing_from.load(std::memory_order_relaxed) && !spared; }
+bool fails(size_t size) {
+  if (spared) return false;
+  if (until_failure.load(std::memory_order_relaxed) > 0 && until_failure.fetch_sub(1) == 1) {
+    until_failure = -1;
+    return true;
+  }
+  return size >= failing_from.load(std::memory_order_relaxed);
+}
 
 void note_allocation(size_t size) {
   if (!counting.load(std::memory_order_relaxed)) return;
@@ -34,14 +42,14 @@ void note_allocation(size_t size) {
 }
 
 void* allocate(size_t size) noexcept {
-  note_allocation(size);
   if (fails(size)) return nullptr;
+  note_allocation(size);
   return std::malloc(size == 0 ? 1 : size);
 }
 
 void* allocate_aligned(size_t size, std::align_val_t alignment) noexcept {
-  note_allocation(size);
   if (fails(size)) return nullptr;
+  note_allocation(size);
   const auto align = static_cast<size_t>(alignment);
   const size_t rounded = (size + align - 1) / align * align;  // aligned_alloc wants a multiple
   return rounded < size ? nullptr : std::aligned_alloc(align, rounded == 0 ? align : rounded);
@@ -102,6 +110,21 @@ void fail_allocations_of_others_until(size_t least_bytes, size_t relief_bytes) {
   spared = true;
   relief = relief_bytes;  // first, or who finds no memory frees its spare too early
   failing_from = least_bytes;
+}
+
+void fail_nth_allocation(int64_t nth) {
+  spared = false;
+  until_failure = nth;
+}
+
+void fail_nth_allocation_of_others(int64_t nth) {
+  spared = true;
+  until_failure = nth;
+}
+
+bool stop_failing_nth_allocation() {
+  spared = false;
+  return until_failure.exchange(0) < 0;
 }
 
 void fail_allocations_of_others(size_t least_bytes) {

@@ -26,6 +26,12 @@ void fail_allocations_of_others(size_t least_bytes);
 // The same until somebody frees a piece of `relief_bytes` or more; from then on only pieces that large are not found.
 void fail_allocations_of_others_until(size_t least_bytes, size_t relief_bytes);
 
+// The nth operator new from now on (1: the next) finds no memory, once; of all threads, or of all but the caller's.
+void fail_nth_allocation(int64_t nth);
+void fail_nth_allocation_of_others(int64_t nth);
+// No more; whether it came to that.
+bool stop_failing_nth_allocation();
+
 // Counts during one call.
 template <class F>
 AllocationCount count_allocations(F&& f) {

@@ -67,6 +67,32 @@ TEST(AllocationCounter, FailsForTheOthers) {
   EXPECT_EQ(large, 1000u);
 }
 
+TEST(AllocationCounter, FailsTheNthOnce) {
+  const auto failures = [](int64_t news) {
+    int64_t failed = 0;
+    for (int64_t i = 0; i < news; ++i) {
+      int* p = new (std::nothrow) int;
+      keep(p);
+      failed += p == nullptr ? 1 : 0;
+      delete p;
+    }
+    return failed;
+  };
+  fail_nth_allocation(3);
+  EXPECT_EQ(failures(2), 0);
+  EXPECT_EQ(failures(1), 1);
+  EXPECT_EQ(failures(5), 0);
+  EXPECT_TRUE(stop_failing_nth_allocation());
+  EXPECT_FALSE(stop_failing_nth_allocation());
+  int64_t of_other = 0;
+  fail_nth_allocation_of_others(1);
+  const int64_t own = failures(3);
+  std::thread([&] { of_other = failures(3); }).join();
+  EXPECT_TRUE(stop_failing_nth_allocation());
+  EXPECT_EQ(own, 0);
+  EXPECT_EQ(of_other, 1);
+}
+
 TEST(AllocationCounter, SeesOtherThreads) {
   std::vector<std::unique_ptr<int>> made(100);
   const auto count = count_allocations([&] {

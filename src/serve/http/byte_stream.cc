@@ -19,6 +19,11 @@ IoResult failed_with(int error, IoOutcome waiting) {
   return {later ? waiting : IoOutcome::kFailed};
 }
 
+IoResult received(ssize_t n) {
+  if (n > 0) return {IoOutcome::kMoved, static_cast<size_t>(n)};
+  return n == 0 ? IoResult{IoOutcome::kEnd} : failed_with(errno, IoOutcome::kWantsRead);
+}
+
 }  // namespace
 
 ByteStream::ByteStream(int socket, std::unique_ptr<TlsSession> tls) : socket_(socket), tls_(std::move(tls)) {}
@@ -28,9 +33,12 @@ IoResult ByteStream::handshake() { return tls_ == nullptr ? IoResult{IoOutcome::
 
 IoResult ByteStream::read(std::span<char> into) {
   if (tls_ != nullptr) return tls_->read(into);
-  const ssize_t n = ::recv(socket_, into.data(), into.size(), MSG_DONTWAIT);
-  if (n > 0) return {IoOutcome::kMoved, static_cast<size_t>(n)};
-  return n == 0 ? IoResult{IoOutcome::kEnd} : failed_with(errno, IoOutcome::kWantsRead);
+  return received(::recv(socket_, into.data(), into.size(), MSG_DONTWAIT));
+}
+
+// With MSG_TRUNC nothing is copied from a TCP socket.
+IoResult ByteStream::drop(std::span<char> room) {
+  return received(::recv(socket_, room.data(), room.size(), MSG_DONTWAIT | MSG_TRUNC));
 }
 
 IoResult ByteStream::write(const std::deque<std::string>& pieces, size_t skip) {

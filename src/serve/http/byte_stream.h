@@ -35,6 +35,8 @@ class ByteStream {
   bool encrypted() const { return tls_ != nullptr; }
   IoResult handshake();  // kMoved when it is done
   IoResult read(std::span<char> into);
+  // Takes as many bytes off the socket as `room` holds, for nobody to read, still encrypted: after end_sending().
+  IoResult drop(std::span<char> room);
   // The pieces' bytes without the first `skip` of the front one; not empty.
   IoResult write(const std::deque<std::string>& pieces, size_t skip);
   void end_sending();     // the peer reads an end

@@ -42,6 +42,7 @@ constexpr int kTurns = 16;                                // reads or requests b
 constexpr int kKernelUnsentBytes = 128 << 10;             // what the system keeps of an answer beyond what is on its way
 constexpr auto kLingerSilence = std::chrono::seconds(2);  // after the last answer, for the peer to read it and close
 constexpr auto kLingerTotal = std::chrono::seconds(10);
+constexpr auto kLingerPause = std::chrono::milliseconds(1);  // after each read of what nobody wants: others go first
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 class AsioConnection final : public Connection, public AnswerReader, public std::enable_shared_from_this<AsioConnection> {
@@ -114,9 +115,9 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
   }
 
   // Lets the thread's other connections go first.
-  Task<void> yield() {
+  Task<void> yield(Clock::duration pause = {}) {
     turns_ = 0;
-    timer_.expires_at(Clock::now());
+    timer_.expires_at(Clock::now() + pause);
     co_await timer_.async_wait(kAwait);
   }
 
@@ -322,18 +323,22 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
   }
 
   // Says that nothing follows and reads on until the peer closes: closing over unread bytes would reset the connection, and the
-  // peer would lose what it has not read yet.
+  // peer would lose what it has not read yet. Whoever goes on sending nevertheless is heard for so many bytes, at a pace that
+  // leaves the thread to others.
   Task<void> close_gently() {
     stream_.end_sending();
     auto silent_since = Clock::now();
     const auto latest = silent_since + kLingerTotal;
-    while (!cut_ && !reader_.ended() && Clock::now() < latest) {
-      const IoOutcome outcome = stream_.read(thread_->scratch()).outcome;
-      if (outcome == IoOutcome::kMoved) {
+    int64_t left = server_->limits.dropped_bytes;
+    while (!cut_ && !reader_.ended() && left > 0 && Clock::now() < latest) {
+      const IoResult dropped = stream_.drop(thread_->scratch());
+      if (dropped.outcome == IoOutcome::kMoved) {
+        left -= static_cast<int64_t>(dropped.bytes);
+        co_await yield(kLingerPause);
         silent_since = Clock::now();
         continue;
       }
-      if (!watch_for(outcome)) co_return;
+      if (!watch_for(dropped.outcome)) co_return;
       if (!co_await wait(std::min(latest, silent_since + kLingerSilence))) co_return;
     }
   }

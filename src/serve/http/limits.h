@@ -13,7 +13,8 @@ struct HttpLimits {
   int64_t header_bytes = 64 << 10;                     // request line and headers together: 431
   int64_t header_count = 100;                          // 431
   int64_t body_bytes = 32 << 20;                       // 413
-  int64_t all_bodies_bytes = 1 << 30;                  // of all requests being read or answered: 503
+  int64_t dropped_bytes = 32 << 20;                    // read and dropped after the last answer, that it may arrive: closed
+  int64_t all_bodies_bytes = 1 << 30;                  // of all requests being read or answered, by shares: 503
   std::chrono::milliseconds header_time{10'000};       // from a request's first byte, and for TLS's handshake: 408
   std::chrono::milliseconds body_time{60'000};         // from the end of the headers: 408
   std::chrono::milliseconds idle_time{75'000};         // between requests: closed silently

@@ -59,7 +59,8 @@ struct HttpRequest {
   Headers headers;
   std::string body;        // whole, chunks put together
   std::string peer;        // "127.0.0.1:5001", "[::1]:5001" or "unix"; behind a trusted proxy the client's address
-  std::string payer;       // whose share of what clients have in common it uses: Peer::host, behind a trusted proxy the client's
+  std::string payer;       // whose share of what clients have in common it uses: Peer::host, behind a trusted proxy the client's,
+                           // or what the head check says
   bool loopback = false;   // the peer is this machine: a loopback address or the unix socket
   bool forwarded = false;  // a proxy passed it on, trusted or not
   bool unix_socket = false;  // it came over that

@@ -57,13 +57,14 @@ RequestReader::Step RequestReader::advance() {
   for (;;) {
     use(parser_->feed(kept()));
     if (parser_->fault() != nullptr) return refuse(*parser_->fault());
-    if (!charge_->grow_to(static_cast<int64_t>(parser_->request().body.capacity()))) {
-      return refuse({503, "the server holds too many large requests now: try again soon", "overloaded", ""});
-    }
     if (parser_->head_done() && !head_checked_) {
       head_checked_ = true;
       if (const auto refused = check_head()) return *refused;
       continue;  // the parser stopped at the end of the head
+    }
+    if (!charge_->grow_to(static_cast<int64_t>(parser_->request().body.capacity()), parser_->request().payer)) {
+      return refuse({503, "the large requests of this client, or of all, hold as much memory as they may now: try again soon",
+                     "overloaded", ""});
     }
     if (parser_->done()) {
       keep_alive_ = parser_->keep_alive();

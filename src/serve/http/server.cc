@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "serve/http/byte_stream.h"
 #include "serve/http/connection.h"
 #include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
@@ -260,9 +261,9 @@ class AsioServer final : public HttpServer {
         response_head(full.status, full.headers, {BodyEnd::kLength, full.body.size(), 1, false}) + full.body;
     ::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     ::shutdown(socket.get(), SHUT_WR);
-    char dropped[4096];  // a request that is there already would turn closing into a reset, and the answer would be lost
-    while (::recv(socket.get(), dropped, sizeof dropped, MSG_DONTWAIT) > 0) {
-    }
+    // A request that is there already would turn closing into a reset, and the answer would be lost. Of a peer that goes on
+    // sending no more is taken.
+    ByteStream(socket.get(), nullptr).drop(lanes_.front().thread->scratch());
   }
 
   const std::shared_ptr<ServerState> state_;

@@ -37,8 +37,8 @@ struct HttpServerOptions {
 // On an I/O thread; must not block. What it throws is logged and answered with 500.
 using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;
 // Called when the head of a request is read and its body is not: an answer here (401, 404, 413) refuses the request before its
-// body costs anything. On an I/O thread; must not block.
-using HttpHeadCheck = std::function<std::optional<HttpResponse>(const HttpRequest& head)>;
+// body costs anything. May say in head.payer whose share the body is of. On an I/O thread; must not block.
+using HttpHeadCheck = std::function<std::optional<HttpResponse>(HttpRequest& head)>;
 
 // Told of each request that the transport or the head check refused, with what is known of it (perhaps nothing but the peer) and
 // what is sent: for logs and counters. On an I/O thread; must not block.

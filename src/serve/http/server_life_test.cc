@@ -239,7 +239,7 @@ TEST(HttpServerLife, DrainingLetsAnswersEndAndTakesNoMore) {
   address.sin_port = htons(static_cast<uint16_t>(server->port()));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(::connect(refused.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), -1);
-  EXPECT_FALSE(busy.readable(50));
+  EXPECT_FALSE(exchange->closed());
   exchange->respond({200, {}, "last"});
   const RawResponse response = busy.read_response();
   EXPECT_EQ(response.body, "last");
@@ -255,8 +255,8 @@ TEST(HttpServerLife, StoppingWaitsForAnswers) {
   auto exchange = server.take();
   std::atomic<int> closed{0};
   exchange->on_closed([&] { ++closed; });
-  std::thread answering([&] {
-    std::this_thread::sleep_for(milliseconds(50));
+  std::thread answering([&, port = server->port()] {  // once it is being stopped
+    EXPECT_TRUE(eventually([&] { return !RawClient::tcp_or_closed(port).open(); }));
     exchange->respond({200, {}, "soon"});
   });
   server->stop(std::chrono::minutes(10));

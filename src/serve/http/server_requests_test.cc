@@ -197,29 +197,6 @@ TEST(HttpServer, ABodyOverTheLimitIsRefusedWhileItComes) {
   sender.join();
 }
 
-TEST(HttpServer, AllBodiesTogetherAreBounded) {
-  HttpServerOptions options = on_a_free_port();
-  options.limits.all_bodies_bytes = 3 << 20;
-  HeldServer server(options);
-  const std::string request = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n" + std::string(2'000'000, 'b');
-  RawClient first = server.client(), second = server.client();
-  first.send(request);
-  auto exchange = server.take();
-  std::thread sender([&] { second.send(request); });
-  const RawResponse refused = second.read_response();
-  EXPECT_EQ(refused.status, 503);
-  EXPECT_EQ(refused.headers.get("Retry-After"), "1");
-  sender.join();
-  exchange->respond({});
-  exchange.reset();
-  EXPECT_EQ(first.read_response().status, 200);
-  RawClient third = server.client();
-  std::thread again([&] { third.send(request); });
-  server.take()->respond({});
-  EXPECT_EQ(third.read_response().status, 200) << "what was answered counts no more";
-  again.join();
-}
-
 TEST(HttpServer, SlowHeadersAndBodiesRunOutOfTime) {
   HttpServerOptions options = on_a_free_port();
   options.limits.header_time = milliseconds(100);

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
+#include "serve/http/body_budget.h"
 #include "serve/http/fault_boundary.h"
 #include "serve/http/limits.h"
 #include "serve/http/server.h"
@@ -24,7 +26,7 @@ struct ServerState {
 
   std::atomic<int64_t> connections{0};
   std::atomic<int64_t> exchanges{0};
-  std::atomic<int64_t> body_bytes{0};  // held by BodyCharges
+  BodyBudget bodies;  // held by BodyCharges
   std::atomic<bool> draining{false};
 
   void tell_refusal(const HttpRequest& known, const HttpResponse& refusal) const {
@@ -55,24 +57,25 @@ class ConnectionCount {
 class BodyCharge {
  public:
   explicit BodyCharge(std::shared_ptr<ServerState> server) : server_(std::move(server)) {}
-  ~BodyCharge() { server_->body_bytes -= bytes_; }
+  ~BodyCharge() {
+    if (bytes_ > 0) server_->bodies.give_back(payer_, bytes_);
+  }
   BodyCharge(const BodyCharge&) = delete;
   BodyCharge& operator=(const BodyCharge&) = delete;
 
-  // False when all requests together would hold too much; nothing changes then.
-  bool grow_to(int64_t bytes) {
-    const int64_t more = bytes - bytes_;
+  // False when the budget does not allow it; nothing changes then. `payer`: the same in all calls.
+  bool grow_to(int64_t bytes, const std::string& payer) {
+    const int64_t more = bytes - BodyBudget::kFreeBytes - bytes_;
     if (more <= 0) return true;
-    if ((server_->body_bytes += more) > server_->limits.all_bodies_bytes) {
-      server_->body_bytes -= more;
-      return false;
-    }
-    bytes_ = bytes;
+    if (!server_->bodies.take(payer, more, server_->limits.all_bodies_bytes)) return false;
+    payer_ = payer;
+    bytes_ += more;
     return true;
   }
 
  private:
   std::shared_ptr<ServerState> server_;
+  std::string payer_;
   int64_t bytes_ = 0;
 };
 

@@ -93,10 +93,8 @@ Labels adapter_lists(const EngineView& view, int64_t max_lora) {
     if (adapter.state == AdapterState::kResident) ready.add(adapter.name, adapter.in_use > 0);
     if (adapter.state == AdapterState::kLoading) waiting.add(adapter.name, false);
   }
-  if (view.activity) {
-    for (const auto& name : view.activity->running_adapters) ready.add(name, true);
-    for (const auto& name : view.activity->waiting_adapters) waiting.add(name, true);
-  }
+  for (const auto& name : view.activity.running_adapters) ready.add(name, true);
+  for (const auto& name : view.activity.waiting_adapters) waiting.add(name, true);
   return {
       {"max_lora", std::to_string(max_lora)}, {"running_lora_adapters", ready.text()}, {"waiting_lora_adapters", waiting.text()}};
 }
@@ -130,13 +128,11 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
   const EngineStats& stats = view.stats;
   out.gauge("vllm:num_requests_running", "Answers that are being computed.", stats.running);
   out.gauge("vllm:num_requests_waiting", "Answers that wait for a place.", stats.waiting);
-  if (view.activity) {
-    constexpr const char* kReasons = "vllm:num_requests_waiting_by_reason";
-    constexpr const char* kHelp =
-        "Answers that wait, by the reason: capacity, for room; deferred, for an adapter or a prefix that another computes.";
-    out.gauge(kReasons, kHelp, view.activity->waiting - view.activity->deferred, {{"reason", "capacity"}});
-    out.gauge(kReasons, kHelp, view.activity->deferred, {{"reason", "deferred"}});
-  }
+  constexpr const char* kReasons = "vllm:num_requests_waiting_by_reason";
+  constexpr const char* kReasonsHelp =
+      "Answers that wait, by the reason: capacity, for room; deferred, for an adapter or a prefix that another computes.";
+  out.gauge(kReasons, kReasonsHelp, view.activity.waiting - view.activity.deferred, {{"reason", "capacity"}});
+  out.gauge(kReasons, kReasonsHelp, view.activity.deferred, {{"reason", "deferred"}});
   out.gauge("choral:waiting_prompt_tokens", "Tokens that waiting answers have to compute first.",
             static_cast<double>(stats.waiting_tokens));
   out.gauge("vllm:kv_cache_usage_perc", "KV blocks in use; 1 is all of them.",
@@ -169,6 +165,13 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
 
   out.counter("choral:engine_steps_total", "Steps of the engine: a figure that stands still while requests run is a fault.",
               stats.steps);
+  const EngineHeartbeat& heart = view.heartbeat;
+  out.gauge("choral:engine_turn_age_seconds", "Since the engine's loop ended a turn; without work it takes none.",
+            heart.turn_age_s);
+  out.gauge("choral:engine_step_age_seconds", "Since the step that is being computed began; 0 where none is.",
+            heart.step_tokens > 0 ? heart.silent_s : 0);
+  out.gauge("choral:engine_step_tokens", "Tokens of that step.", static_cast<double>(heart.step_tokens));
+  out.gauge("choral:engine_step_limit_seconds", "The most that it should take; /health says 503 beyond.", heart.limit_s);
   out.counter("choral:prompt_tokens_computed_total", "Prompt tokens that were computed rather than found.", stats.prompt_tokens);
   out.counter("choral:host_copies_total", "Copies from a device's memory to the host's: tokens or logits, and what falls back.",
               stats.host_copies);

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,8 +23,9 @@ std::string_view rejection_name(Rejection reason);  // "queue_full"
 struct EngineView {
   EngineStats stats = {};
   std::vector<AdapterInfo> adapters = {};
-  std::optional<EngineActivity> activity = {};  // none: a step takes too long to ask for it
-  size_t device_notes = 0;                      // what a device took up or gave up: LLM::device_notes()
+  EngineActivity activity = {};
+  EngineHeartbeat heartbeat = {};
+  size_t device_notes = 0;  // what a device took up or gave up: LLM::device_notes()
 };
 
 // What is known of a request at its end, from its RequestOutput.

@@ -272,12 +272,20 @@ TEST(Metrics, StepsAreCountedByTheirTokens) {
 
 TEST(Metrics, WhoWaitsWaitsForAReasonThatTheEngineTold) {
   const auto metrics = make();
-  EngineView view{.stats = {.waiting = 3}};
-  EXPECT_THAT(scrape(*metrics, view).all("vllm:num_requests_waiting_by_reason"), IsEmpty()) << "nobody was asked";
-  view.activity = EngineActivity{.waiting = 5, .deferred = 2};
-  const auto seen = scrape(*metrics, view);
+  const auto seen = scrape(*metrics, {.stats = {.waiting = 3}, .activity = {.waiting = 5, .deferred = 2}});
   EXPECT_EQ(seen.value("vllm:num_requests_waiting_by_reason", {{"reason", "capacity"}}), 3);
   EXPECT_EQ(seen.value("vllm:num_requests_waiting_by_reason", {{"reason", "deferred"}}), 2);
+}
+
+TEST(Metrics, AStepHasAnAgeWhileItIsComputed) {
+  const auto metrics = make();
+  const auto busy = scrape(*metrics, {.heartbeat = {.turn_age_s = 7, .silent_s = 5, .limit_s = 90, .step_tokens = 800}});
+  EXPECT_EQ(busy.value("choral:engine_turn_age_seconds"), 7);
+  EXPECT_EQ(busy.value("choral:engine_step_age_seconds"), 5);
+  EXPECT_EQ(busy.value("choral:engine_step_tokens"), 800);
+  EXPECT_EQ(busy.value("choral:engine_step_limit_seconds"), 90);
+  const auto between = scrape(*metrics, {.heartbeat = {.silent_s = 5}});
+  EXPECT_EQ(between.value("choral:engine_step_age_seconds"), 0);
 }
 
 TEST(Metrics, TheEndpointPickersGaugeIsOneSeriesWithATimeForItsValue) {
@@ -291,7 +299,7 @@ TEST(Metrics, TheEndpointPickersGaugeIsOneSeriesWithATimeForItsValue) {
   EXPECT_EQ(info[0].labels, (SampleLabels{{"max_lora", "8"}, {"running_lora_adapters", "a,b"}, {"waiting_lora_adapters", "c"}}));
   view.activity = EngineActivity{.running_adapters = {"b"}, .waiting_adapters = {"a", "e"}};
   EXPECT_EQ(scrape(*metrics, view).all("vllm:lora_requests_info").front().labels.at("waiting_lora_adapters"), "a,c,e");
-  view.activity.reset();
+  view.activity = {};
   view.adapters.clear();
   info = scrape(*metrics, view).all("vllm:lora_requests_info");
   ASSERT_EQ(info.size(), 1U) << "the old labels are gone";
@@ -346,7 +354,7 @@ TEST(Metrics, EverythingThatTheBoardAsksForIsThere) {
   serve_one(*metrics, use("sql"));
   metrics->http_answer("/v1/completions", 200);
   std::set<std::string> emitted;
-  const Exposition seen = scrape(*metrics, {.activity = EngineActivity{}});
+  const Exposition seen = scrape(*metrics, {});
   for (const auto& sample : seen.samples()) emitted.insert(sample.name);
   static const std::regex kName("\\b(?:vllm:|choral:|process_)[a-z0-9_]+");
   int queries = 0;

@@ -34,12 +34,20 @@ using PromptTokens = std::vector<std::vector<int32_t>>;
 // The text that a token alone stands for.
 using TokenText = std::function<std::string(int32_t token_id)>;
 
+// The text of an answer, which is made as it is asked for: it may be much longer than what it is made of.
+class AnswerText {
+ public:
+  virtual ~AnswerText() = default;
+  // Appends what follows until `out` has as many bytes, or a little more. False: that was the end.
+  virtual bool write(size_t enough_bytes, std::string& out) = 0;
+};
+
 class AnswerForm {
  public:
   virtual ~AnswerForm() = default;
 
-  // `outputs`: one for each prompt of the body, in its order, none with an error.
-  virtual std::string whole(const std::vector<RequestOutput>& outputs) = 0;
+  // `outputs`: one for each prompt of the body, in its order, none with an error. They and the form outlive the text.
+  virtual std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) = 0;
 
   // Which content of each adapter the answer is made with: before a stream's first piece. Its end tells them too, as its head may
   // have gone out before they were known.

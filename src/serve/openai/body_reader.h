@@ -100,6 +100,9 @@ std::string schema_of(std::string_view required, std::span<const Field<Body>>...
   return dumped(schema);
 }
 
+// The body of a chat that is parsed already, `size` large.
+Result<ChatCall> read_chat(Json body, ParsedSize& size, const SamplingParams& defaults, BodyNotes& notes);
+
 inline Status missing(std::string_view name, BodyNotes& notes) {
   notes.param = name;
   return invalid_argument("'{}' is missing", name);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <span>
+#include <utility>
 
 #include "serve/openai/body_reader.h"
 #include "serve/openai/messages.h"
@@ -212,6 +213,16 @@ constexpr std::array kDetokenizeFields{
                           read_member<DetokenizeCall, &DetokenizeCall::tokens>},
 };
 
+// Out of the body, so that it never stands in memory twice.
+Status take_messages(Json& body, ParsedSize& size, Request& request, BodyNotes& notes) {
+  const auto found = body.find("messages");
+  if (found == body.end() || found->is_null()) return {};
+  notes.param = "messages";
+  CHORAL_TRY(request.messages_json, template_messages(std::exchange(*found, nullptr), size));
+  notes.param.clear();
+  return {};
+}
+
 Status check_salt(const Request& r, BodyNotes& notes) {
   if (r.cache_salt.size() <= kMaxSalt) return {};
   notes.param = "cache_salt";
@@ -259,8 +270,14 @@ Result<CompletionCall> read_completion_call(std::string_view body, const Samplin
 }
 
 Result<ChatCall> read_chat_call(std::string_view body, const SamplingParams& defaults, BodyNotes& notes) {
-  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  ParsedSize size;
+  CHORAL_TRY(Json json, parse_object(body, "the body", size));
+  return read_chat(std::move(json), size, defaults, notes);
+}
+
+Result<ChatCall> read_chat(Json json, ParsedSize& size, const SamplingParams& defaults, BodyNotes& notes) {
   ChatBody call;
+  CHORAL_RETURN_IF_ERROR(take_messages(json, size, call.request, notes));
   call.request.sampling = defaults;
   call.request.sampling.max_tokens = 0;  // as long as the model's length allows
   Request& r = call.request;
@@ -268,8 +285,6 @@ Result<ChatCall> read_chat_call(std::string_view body, const SamplingParams& def
                                       table(requests::chat_fields(), r), table(requests::prompt_fields(), r),
                                       table(requests::request_fields(), r)));
   if (r.messages_json.empty()) return missing("messages", notes);
-  notes.param = "messages";
-  CHORAL_TRY(r.messages_json, template_messages(r.messages_json));
   if (const auto asked = json.find("add_generation_prompt"); r.continue_final_message && asked != json.end() && *asked == true) {
     notes.param = "continue_final_message";
     return invalid_argument(
@@ -306,16 +321,13 @@ Result<EmbeddingCall> read_embedding_call(std::string_view body, BodyNotes& note
 }
 
 Result<TokenizeCall> read_tokenize_call(std::string_view body, BodyNotes& notes) {
-  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  ParsedSize size;
+  CHORAL_TRY(Json json, parse_object(body, "the body", size));
   TokenizeCall call;
+  CHORAL_RETURN_IF_ERROR(take_messages(json, size, call.request, notes));
   CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kTokenizeFields, call), table(requests::chat_fields(), call.request)));
   if (call.request.prompt.has_value() == !call.request.messages_json.empty())
     return invalid_argument("give either 'prompt' or 'messages'");
-  if (!call.request.messages_json.empty()) {
-    notes.param = "messages";
-    CHORAL_TRY(call.request.messages_json, template_messages(call.request.messages_json));
-    notes.param.clear();
-  }
   return call;
 }
 

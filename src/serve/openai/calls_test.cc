@@ -2,9 +2,9 @@
 
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
+#include "serve/openai/json.h"
 #include "serve/openai/response_call.h"
+#include "support/allocation_counter.h"
 
 namespace choral::serve {
 namespace {
@@ -193,6 +193,23 @@ TEST(ReadChatCall, DocumentsGoToTheTemplateWhichTheTemplatesOwnVariablesOverrule
   EXPECT_EQ(kwargs(R"("documents":[{}],"chat_template_kwargs":{"documents":[],"a":1})"), R"({"documents":[],"a":1})");
   EXPECT_EQ(kwargs(R"("chat_template_kwargs":{"documents":[],"a":1},"documents":[{}])"), R"({"documents":[],"a":1})");
   for (const char* bad : {R"("documents":{})", R"("documents":["x"])"}) EXPECT_EQ(kwargs(bad), "documents") << bad;
+}
+
+TEST(ReadCalls, NoSecondFormOfTheMessagesIsMade) {
+  std::string objects = "{}";
+  for (int i = 0; i < 20'000; ++i) objects += ",{}";
+  const std::string message = R"({"role":"user","content":[{"type":"input_text","text":"a","x":[)" + objects + "]}]}";
+  const auto parsed = testing::count_allocations([&] { EXPECT_TRUE(parse_object(message, "the message").ok()); });
+  const auto chat = testing::count_allocations([&] {
+    BodyNotes notes;
+    EXPECT_TRUE(read_chat_call("{\"messages\":[" + message + "]}", {}, notes).ok());
+  });
+  const auto response = testing::count_allocations([&] {
+    BodyNotes notes;
+    EXPECT_TRUE(read_response_call("{\"input\":[" + message + "]}", {}, notes).ok());
+  });
+  EXPECT_LT(chat.bytes, 3 * parsed.bytes / 2) << "of " << parsed.bytes;
+  EXPECT_LT(response.bytes, 3 * parsed.bytes / 2);
 }
 
 TEST(ReadCalls, APromptIsCutWhereTheBodySaysSo) {

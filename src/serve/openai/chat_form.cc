@@ -5,6 +5,7 @@
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
 #include "serve/openai/logprobs_json.h"
+#include "serve/openai/long_json.h"
 #include "serve/tools/tool_call_id.h"
 
 namespace choral::serve {
@@ -29,17 +30,16 @@ class ChatForm : public AnswerForm {
     for (auto& choice : choices_) choice.calls.emplace(parser(ToolCallParser::Announce::kEarly));
   }
 
-  std::string whole(const std::vector<RequestOutput>& outputs) override {
+  std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
     const RequestOutput& output = outputs.front();
-    Json choices = Json::array();
-    for (const auto& completion : output.completions) choices.push_back(choice(completion));
-    Json answer = head("chat.completion");
-    if (!metadata_.is_null()) answer["metadata"] = metadata_;
-    answer["choices"] = std::move(choices);
-    answer["usage"] = usage_json(usage_of(outputs));
-    if (prompt_logprobs_) answer["prompt_logprobs"] = prompt_logprobs_json(output.prompt_logprobs, *prompt_logprobs_, names_);
-    if (token_ids_) answer["prompt_token_ids"] = output.prompt_token_ids;
-    return dumped(answer);
+    LongObject answer(head("chat.completion"));
+    if (!metadata_.is_null()) answer.add("metadata", metadata_);
+    answer.add("choices",
+               LongList{output.completions.size(), [this, &output](size_t i) { return choice(output.completions[i]); }});
+    answer.add("usage", usage_json(usage_of(outputs)));
+    if (prompt_logprobs_) answer.add("prompt_logprobs", long_prompt_logprobs(output.prompt_logprobs, *prompt_logprobs_, names_));
+    if (token_ids_) answer.add("prompt_token_ids", Json(output.prompt_token_ids));
+    return long_text(std::move(answer));
   }
 
   std::string piece(size_t, const StreamEvent& event, const Usage& so_far) override {
@@ -68,7 +68,7 @@ class ChatForm : public AnswerForm {
  private:
   Json logprobs(const std::vector<PositionLogprobs>& positions) const { return chat_logprobs(positions, beside_, names_); }
 
-  Json choice(const Completion& completion) {
+  LongJson choice(const Completion& completion) {
     Json message{{"role", "assistant"}, {"content", completion.text}, {"refusal", nullptr}};
     bool has_calls = false;
     if (tools_.reads_calls()) {
@@ -78,11 +78,11 @@ class ChatForm : public AnswerForm {
       message["content"] = has_calls && parsed.content.empty() ? Json(nullptr) : Json(parsed.content);
       for (const auto& call : parsed.calls) message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
     }
-    Json json{{"index", completion.index}, {"message", std::move(message)}, {"logprobs", nullptr}};
-    if (logprobs_) json["logprobs"] = logprobs(completion.logprobs);
-    json["finish_reason"] = finish_reason(completion.finish_reason, has_calls);
-    json["stop_reason"] = stop_reason_json(completion.stop_reason);
-    if (token_ids_) json["token_ids"] = completion.token_ids;
+    LongObject json(Json{{"index", completion.index}, {"message", std::move(message)}});
+    json.add("logprobs", logprobs_ ? long_chat_logprobs(completion.logprobs, beside_, names_) : Json(nullptr));
+    json.add("finish_reason", finish_reason(completion.finish_reason, has_calls));
+    json.add("stop_reason", stop_reason_json(completion.stop_reason));
+    if (token_ids_) json.add("token_ids", Json(completion.token_ids));
     return json;
   }
 

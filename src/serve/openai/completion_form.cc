@@ -5,6 +5,7 @@
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
 #include "serve/openai/logprobs_json.h"
+#include "serve/openai/long_json.h"
 
 namespace choral::serve {
 namespace {
@@ -33,15 +34,14 @@ class CompletionForm : public AnswerForm {
     }
   }
 
-  std::string whole(const std::vector<RequestOutput>& outputs) override {
-    Json choices = Json::array();
-    for (size_t prompt = 0; prompt < outputs.size(); ++prompt) {
-      for (const auto& completion : outputs[prompt].completions) choices.push_back(choice(prompt, outputs[prompt], completion));
-    }
-    Json answer = head_json(head_, "text_completion");
-    answer["choices"] = std::move(choices);
-    answer["usage"] = counted(usage_of(outputs));
-    return dumped(answer);
+  std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
+    LongObject answer(head_json(head_, "text_completion"));
+    answer.add("choices", LongList{outputs.size() * choices_, [this, &outputs](size_t i) {
+                                     const RequestOutput& output = outputs[i / choices_];
+                                     return choice(i / choices_, output, output.completions[i % choices_]);
+                                   }});
+    answer.add("usage", counted(usage_of(outputs)));
+    return long_text(std::move(answer));
   }
 
   std::string piece(size_t prompt, const StreamEvent& event, const Usage& so_far) override {
@@ -107,25 +107,28 @@ class CompletionForm : public AnswerForm {
     add(rest, static_cast<size_t>(std::max(logprobs_.value_or(0), 0)), out, offset);
   }
 
-  Json choice(size_t prompt, const RequestOutput& output, const Completion& completion) const {
-    Json json{{"index", prompt * choices_ + static_cast<size_t>(completion.index)}};
-    json["text"] = (echo_ ? prompt_texts_[prompt] : "") + (no_tokens_ ? "" : completion.text);
-    json["logprobs"] = nullptr;
-    if (logprobs_) {
-      CompletionLogprobs logprobs;
-      int64_t offset = 0;
-      if (echo_) add_prompt(output.prompt_token_ids.front(), output.prompt_logprobs, logprobs, offset);
-      if (!no_tokens_) add(completion.logprobs, beside_, logprobs, offset);
-      json["logprobs"] = std::move(logprobs).json();
-    }
-    json["finish_reason"] = finish_reason_json(no_tokens_ ? FinishReason::kLength : completion.finish_reason);
-    json["stop_reason"] = stop_reason_json(completion.stop_reason);
-    if (prompt_logprobs_) json["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs);
+  LongJson choice(size_t prompt, const RequestOutput& output, const Completion& completion) const {
+    LongObject json(Json{{"index", prompt * choices_ + static_cast<size_t>(completion.index)}});
+    json.add("text", Json((echo_ ? prompt_texts_[prompt] : "") + (no_tokens_ ? "" : completion.text)));
+    json.add("logprobs", logprobs_ ? logprobs(output, completion) : Json(nullptr));
+    json.add("finish_reason", finish_reason_json(no_tokens_ ? FinishReason::kLength : completion.finish_reason));
+    json.add("stop_reason", stop_reason_json(completion.stop_reason));
+    if (prompt_logprobs_) json.add("prompt_logprobs", long_prompt_logprobs(output.prompt_logprobs, *prompt_logprobs_, names_));
     if (token_ids_) {
-      json["prompt_token_ids"] = output.prompt_token_ids;
-      json["token_ids"] = no_tokens_ ? std::vector<int32_t>() : completion.token_ids;
+      json.add("prompt_token_ids", Json(output.prompt_token_ids));
+      json.add("token_ids", Json(no_tokens_ ? std::vector<int32_t>() : completion.token_ids));
     }
     return json;
+  }
+
+  LongJson logprobs(const RequestOutput& output, const Completion& completion) const {
+    LogprobRows rows;
+    if (echo_) {
+      rows.add_first(output.prompt_token_ids.front());
+      rows.add(output.prompt_logprobs, static_cast<size_t>(std::max(logprobs_.value_or(0), 0)));
+    }
+    if (!no_tokens_) rows.add(completion.logprobs, beside_);
+    return long_completion_logprobs(std::move(rows), names_);
   }
 
   const AnswerHead head_;

@@ -4,6 +4,7 @@
 
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
+#include "serve/openai/long_json.h"
 
 namespace choral::serve {
 namespace {
@@ -28,18 +29,18 @@ class EmbeddingForm : public AnswerForm {
  public:
   EmbeddingForm(AnswerHead head, bool as_base64) : head_(std::move(head)), as_base64_(as_base64) {}
 
-  std::string whole(const std::vector<RequestOutput>& outputs) override {
-    Json data = Json::array();
-    for (const auto& output : outputs) {
-      Json entry{{"object", "embedding"}, {"index", data.size()}};
-      entry["embedding"] = as_base64_ ? Json(base64(output.embedding)) : Json(output.embedding);
-      data.push_back(std::move(entry));
-    }
+  std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
+    const auto entry = [this, &outputs](size_t i) -> LongJson {
+      Json json{{"object", "embedding"}, {"index", i}};
+      json["embedding"] = as_base64_ ? Json(base64(outputs[i].embedding)) : Json(outputs[i].embedding);
+      return json;
+    };
     const Usage usage = usage_of(outputs);
-    return dumped({{"object", "list"},
-                   {"data", std::move(data)},
-                   {"model", head_.model},
-                   {"usage", {{"prompt_tokens", usage.prompt_tokens}, {"total_tokens", usage.prompt_tokens}}}});
+    LongObject answer(Json{{"object", "list"}});
+    answer.add("data", LongList{outputs.size(), entry});
+    answer.add("model", Json(head_.model));
+    answer.add("usage", Json{{"prompt_tokens", usage.prompt_tokens}, {"total_tokens", usage.prompt_tokens}});
+    return long_text(std::move(answer));
   }
   std::string piece(size_t, const StreamEvent&, const Usage&) override { return {}; }
   std::string end(const Usage&) override { return {}; }

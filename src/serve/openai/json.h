@@ -8,6 +8,7 @@ namespace choral::serve {
 using requests::dumped;
 using requests::Json;
 using requests::parse_object;
+using requests::ParsedSize;
 using requests::read_value;
 using requests::shown;
 using requests::wrong_type;

@@ -7,6 +7,7 @@
 #include "choral/types.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/json.h"
+#include "serve/openai/long_json.h"
 
 namespace choral::serve {
 
@@ -31,6 +32,9 @@ Json token_logprobs(std::span<const PositionLogprobs> positions, Beside beside, 
 // A chat's: {"content": those, "refusal": null}.
 Json chat_logprobs(std::span<const PositionLogprobs> positions, Beside beside, const TokenNames& names);
 
+// The same, made as it is written. Like all that is called long here: what it refers to outlives it.
+LongJson long_chat_logprobs(std::span<const PositionLogprobs> positions, Beside beside, const TokenNames& names);
+
 // A completion's four lists. `offset`: of the next token in the text, in characters; moves on.
 class CompletionLogprobs {
  public:
@@ -48,8 +52,28 @@ class CompletionLogprobs {
              {"top_logprobs", Json::array()}};
 };
 
+// What such lists are made of, in their order.
+class LogprobRows {
+ public:
+  void add_first(int32_t token) { rows_.push_back({token, nullptr, 0}); }
+  void add(std::span<const PositionLogprobs> positions, size_t top) {
+    for (const auto& position : positions) rows_.push_back({position.chosen.token_id, &position, top});
+  }
+
+ private:
+  friend LongJson long_completion_logprobs(LogprobRows rows, const TokenNames& names);
+  struct Row {
+    int32_t token;
+    const PositionLogprobs* position;  // null: nothing can be said of it
+    size_t top;
+  };
+  std::vector<Row> rows_;
+};
+LongJson long_completion_logprobs(LogprobRows rows, const TokenNames& names);
+
 // vLLM's prompt_logprobs: null for the first token, then {"id": {"logprob", "rank", "decoded_token"}, …} for each. `top`: of the
 // most likely ones, beside the prompt's own.
 Json prompt_logprobs_json(std::span<const PositionLogprobs> positions, int top, const TokenNames& names);
+LongJson long_prompt_logprobs(std::span<const PositionLogprobs> positions, int top, const TokenNames& names);
 
 }  // namespace choral::serve

@@ -45,7 +45,7 @@ Status flatten_content(const std::string& place, Json& content) {
   return {};
 }
 
-Status read_tool_calls(const std::string& place, Json& calls) {
+Status read_tool_calls(const std::string& place, Json& calls, ParsedSize& size) {
   if (!calls.is_array()) return wrong_type(place, "an array", calls);
   for (size_t i = 0; i < calls.size(); ++i) {
     const std::string call_place = fmt::format("{}[{}].function", place, i);
@@ -61,14 +61,15 @@ Status read_tool_calls(const std::string& place, Json& calls) {
       *arguments = Json::object();
       continue;
     }
-    auto object = parse_object(text, call_place);
+    auto object = parse_object(text, call_place, size);
+    if (object.status().code() == Code::kTooLarge) return std::move(object).status().while_(call_place);
     if (!object.ok()) return invalid_argument("'{}.arguments' must be the text of a JSON object", call_place);
     *arguments = std::move(*object);
   }
   return {};
 }
 
-Status read_message(const std::string& place, Json& message) {
+Status read_message(const std::string& place, Json& message, ParsedSize& size) {
   if (!message.is_object()) return wrong_type(place, R"(a message such as {"role": "user", "content": "Hello"})", message);
   CHORAL_RETURN_IF_ERROR(check_role(place, message));
   const bool has_calls = message.contains("tool_calls") && !message["tool_calls"].is_null();
@@ -79,18 +80,19 @@ Status read_message(const std::string& place, Json& message) {
   CHORAL_RETURN_IF_ERROR(flatten_content(place + ".content", message["content"]));
   // Templates add a text to what they write; none of them means "None".
   if (message["content"].is_null()) message["content"] = "";
-  if (has_calls) CHORAL_RETURN_IF_ERROR(read_tool_calls(place + ".tool_calls", message["tool_calls"]));
+  if (has_calls) CHORAL_RETURN_IF_ERROR(read_tool_calls(place + ".tool_calls", message["tool_calls"], size));
   return {};
 }
 
 }  // namespace
 
-Result<std::string> template_messages(std::string_view messages_json) {
-  Json messages = Json::parse(messages_json, nullptr, /*allow_exceptions=*/false);
-  if (!messages.is_array() || messages.empty()) return invalid_argument("'messages' must be a list of at least one message");
+Result<std::string> template_messages(Json messages, ParsedSize& size) {
+  if (!messages.is_array()) return wrong_type("messages", "a list of messages", messages);
+  if (messages.empty()) return invalid_argument("'messages' must be a list of at least one message");
   if (messages.size() > kMaxMessages)
     return too_large("'messages' has {} entries; at most {} are read", messages.size(), kMaxMessages);
-  for (size_t i = 0; i < messages.size(); ++i) CHORAL_RETURN_IF_ERROR(read_message(fmt::format("messages[{}]", i), messages[i]));
+  for (size_t i = 0; i < messages.size(); ++i)
+    CHORAL_RETURN_IF_ERROR(read_message(fmt::format("messages[{}]", i), messages[i], size));
   return dumped(messages);
 }
 

@@ -8,7 +8,8 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string taken(std::string_view messages) {
-  const auto got = template_messages(messages);
+  ParsedSize size;
+  const auto got = template_messages(Json::parse(messages), size);
   return got.ok() ? *got : got.status().message();
 }
 
@@ -29,7 +30,20 @@ TEST(TemplateMessages, ArgumentsOfCallsAreObjects) {
               HasSubstr("'messages[0].tool_calls[0].function.arguments'"));
   EXPECT_THAT(
       taken(R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":")" + std::string(100, '[') + R"("}}]}])"),
-      HasSubstr("must be the text of a JSON object"));
+      HasSubstr("nested deeper than 64 levels"));
+}
+
+TEST(TemplateMessages, ArgumentsCountAsPartOfTheBody) {
+  std::string objects = "{}";
+  for (int i = 0; i < 300'000; ++i) objects += ",{}";
+  const std::string call = R"({"function":{"name":"f","arguments":"{\"a\":[)" + objects + R"(]}"}})";
+  const auto calls = [&](int count) {
+    std::string list = call;
+    for (int i = 1; i < count; ++i) list += "," + call;
+    return taken(R"([{"role":"assistant","tool_calls":[)" + list + "]}]");
+  };
+  EXPECT_THAT(calls(1), HasSubstr(R"("arguments":{"a":[{},{})"));
+  EXPECT_THAT(calls(4), HasSubstr("more than 128.0 MiB of memory"));
 }
 
 TEST(TemplateMessages, MistakesNameTheirPlace) {

@@ -65,7 +65,7 @@ bool is_one_of(const std::array<std::string_view, kCount>& names, std::string_vi
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-Status add_item(const std::string& place, const Json& item, Json& messages) {
+Status add_item(const std::string& place, Json& item, Json& messages) {
   if (!item.is_object()) return wrong_type(place, "an item such as a message", item);
   const std::string type = item.contains("type") && item["type"].is_string() ? item["type"].get<std::string>() : "message";
   const auto text = [&](const char* key) -> Result<std::string> {
@@ -74,7 +74,7 @@ Status add_item(const std::string& place, const Json& item, Json& messages) {
   };
   if (type == "message") {
     if (!item.contains("role") || !item.contains("content")) return invalid_argument("'{}' needs a role and a content", place);
-    messages.push_back({{"role", item["role"]}, {"content", item["content"]}});
+    messages.push_back({{"role", std::move(item["role"])}, {"content", std::move(item["content"])}});
   } else if (type == "function_call") {
     CHORAL_TRY(const std::string name, text("name"));
     CHORAL_TRY(const std::string arguments, text("arguments"));
@@ -90,40 +90,41 @@ Status add_item(const std::string& place, const Json& item, Json& messages) {
   } else if (type == "function_call_output") {
     CHORAL_TRY(const std::string id, text("call_id"));
     if (!item.contains("output")) return invalid_argument("'{}.output' is missing", place);
-    messages.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", item["output"]}});
+    messages.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(item["output"])}});
   } else if (type != "reasoning") {
     return unsupported("'{}' is of type '{}'; this server takes messages, function calls and their outputs", place, shown(type));
   }
   return {};
 }
 
-Result<Json> messages_of(const Json& body) {
+// Moves them out of the body, as the functions below do with what they read.
+Result<Json> messages_of(Json& body) {
   Json messages = Json::array();
   if (const auto said = body.find("instructions"); said != body.end() && !said->is_null()) {
     if (!said->is_string()) return wrong_type("instructions", "a string", *said);
-    messages.push_back({{"role", "system"}, {"content", *said}});
+    messages.push_back({{"role", "system"}, {"content", std::move(*said)}});
   }
-  const Json& input = body["input"];
+  Json& input = body["input"];
   if (input.is_string()) {
-    messages.push_back({{"role", "user"}, {"content", input}});
+    messages.push_back({{"role", "user"}, {"content", std::move(input)}});
     return messages;
   }
   if (!input.is_array() || input.empty()) return wrong_type("input", "a text or a list of items", input);
   size_t count = 0;
-  for (const Json& item : input) CHORAL_RETURN_IF_ERROR(add_item(fmt::format("input[{}]", count++), item, messages));
+  for (Json& item : input) CHORAL_RETURN_IF_ERROR(add_item(fmt::format("input[{}]", count++), item, messages));
   return messages;
 }
 
 // {"type": "function", "name", "parameters", …} -> {"type": "function", "function": {…}}.
-Result<Json> tools_of(const Json& tools) {
+Result<Json> tools_of(Json& tools) {
   if (!tools.is_array()) return wrong_type("tools", "an array", tools);
   Json out = Json::array();
-  for (const Json& tool : tools) {
+  for (Json& tool : tools) {
     if (!tool.is_object() || !tool.contains("type") || tool["type"] != "function")
       return unsupported("'tools[{}]' is no function; this server runs no tools of its own", out.size());
     Json function = Json::object();
-    for (const auto& [key, value] : tool.items()) {
-      if (key != "type") function[key] = value;
+    for (auto& [key, value] : tool.items()) {
+      if (key != "type") function[key] = std::move(value);
     }
     out.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
@@ -155,23 +156,23 @@ Json tool_choice_of(const Json& choice) {
 }
 
 // {"type": "json_schema", "name", "schema", …} -> {"type": "json_schema", "json_schema": {…}}.
-Result<Json> format_of(const Json& text) {
+Result<Json> format_of(Json& text) {
   if (!text.is_object()) return wrong_type("text", "an object", text);
   if (!text.contains("format")) return Json(nullptr);
-  const Json& format = text["format"];
-  if (!format.is_object() || !format.contains("type") || format["type"] != "json_schema") return format;
+  Json& format = text["format"];
+  if (!format.is_object() || !format.contains("type") || format["type"] != "json_schema") return std::move(format);
   Json schema = Json::object();
-  for (const auto& [key, value] : format.items()) {
-    if (key != "type") schema[key] = value;
+  for (auto& [key, value] : format.items()) {
+    if (key != "type") schema[key] = std::move(value);
   }
   return Json{{"type", "json_schema"}, {"json_schema", std::move(schema)}};
 }
 
-Status put_member(const std::string& name, const Json& value, Json& chat, BodyNotes& notes) {
+Status put_member(const std::string& name, Json& value, Json& chat, BodyNotes& notes) {
   if (is_one_of(kSame, name)) {
-    chat[name] = value;
+    chat[name] = std::move(value);
   } else if (name == "max_output_tokens") {
-    chat["max_completion_tokens"] = value;
+    chat["max_completion_tokens"] = std::move(value);
   } else if (name == "tools") {
     CHORAL_TRY(chat["tools"], tools_of(value));
   } else if (name == "tool_choice") {
@@ -199,26 +200,38 @@ Status put_member(const std::string& name, const Json& value, Json& chat, BodyNo
   return {};
 }
 
+// The members that the answer repeats, as text: a copy of them would be a second form of the body.
+std::string repeated(const Json& body) {
+  const Json members = Json::parse(kRepeated);
+  std::string text;
+  for (const auto& [name, otherwise] : members.items()) {
+    const auto found = body.find(name);
+    const Json& value = found == body.end() || found->is_null() ? otherwise : *found;
+    text += fmt::format("{}\"{}\":{}", text.empty() ? "{" : ",", name, dumped(value));
+  }
+  return text + "}";
+}
+
 }  // namespace
 
 Result<ResponseCall> read_response_call(std::string_view body, const SamplingParams& defaults, BodyNotes& notes) {
-  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  ParsedSize size;
+  CHORAL_TRY(Json json, parse_object(body, "the body", size));
   if (!json.contains("input") || json["input"].is_null()) return missing("input", notes);
-  Json chat = Json::object(), echo = Json::parse(kRepeated);
+  ResponseCall call;
+  call.echo_json = repeated(json);
+  Json chat = Json::object();
   notes.param = "input";
   CHORAL_TRY(chat["messages"], messages_of(json));
-  for (const auto& [name, value] : json.items()) {
+  for (auto& [name, value] : json.items()) {
     if (value.is_null()) continue;
     notes.param = shown(name);
     CHORAL_RETURN_IF_ERROR(put_member(name, value, chat, notes));
-    if (echo.contains(name)) echo[name] = value;
   }
   notes.param.clear();
   // Without the others it says nothing.
   if (const auto top = json.find("top_logprobs"); top != json.end() && chat.contains("logprobs")) chat["top_logprobs"] = *top;
-  ResponseCall call;
-  CHORAL_TRY(call.chat, read_chat_call(dumped(chat), defaults, notes));
-  call.echo_json = dumped(echo);
+  CHORAL_TRY(call.chat, read_chat(std::move(chat), size, defaults, notes));
   return call;
 }
 

@@ -6,6 +6,7 @@
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
 #include "serve/openai/logprobs_json.h"
+#include "serve/openai/long_json.h"
 #include "serve/tools/tool_call_id.h"
 
 namespace choral::serve {
@@ -30,12 +31,12 @@ class ResponseForm : public AnswerForm {
     }
   }
 
-  std::string whole(const std::vector<RequestOutput>& outputs) override {
+  std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
     const Completion& completion = outputs.front().completions.front();
     take(completion.text, completion.logprobs, completion.finish_reason);
     close_message();
     const Usage usage = usage_of(outputs);
-    return dumped(response(status(), &usage));
+    return long_text(response(status(), &usage));
   }
 
   std::string piece(size_t, const StreamEvent& event, const Usage&) override {

@@ -3,22 +3,23 @@
 #include "serve/routes/routes.h"
 
 namespace choral::serve {
+namespace {
 
-void health(Service& service, const Exchange& exchange) {
-  service.probe(exchange, [&service](LLM& llm, const Exchange& e) {
-    constexpr std::chrono::seconds kLongestStep{30};
-    const Status alive = llm.check_health(kLongestStep);
-    if (!alive.ok()) return e->respond(error_response({.status = 503, .message = alive.message(), .code = "engine_dead"}));
-    e->respond({.status = 200});
-  });
+// On the I/O thread: whoever watches the server must not wait for what it is busy with.
+void tell(const Status& status, const Exchange& exchange) {
+  exchange->respond(status.ok() ? HttpResponse{.status = 200} : error_response(status));
 }
+
+}  // namespace
+
+void health(Service& service, const Exchange& exchange) { tell(service.health(), exchange); }
 
 void readyz(Service& service, const Exchange& exchange) {
   switch (service.phase()) {
-    case Phase::kLoading: return exchange->respond(error_response(unavailable("the model is being loaded")));
-    case Phase::kReady: return exchange->respond({.status = 200});
+    case Phase::kLoading: return tell(unavailable("the model is being loaded"), exchange);
+    case Phase::kReady: return tell(service.health(), exchange);
     case Phase::kUnready:
-    case Phase::kDraining: return exchange->respond(error_response(unavailable("the server is shutting down")));
+    case Phase::kDraining: return tell(unavailable("the server is shutting down"), exchange);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "serve/http/sse.h"
 #include "serve/keys/token_charge.h"
 #include "serve/service/adapter_header.h"
+#include "serve/service/whole_answer.h"
 
 namespace choral::serve {
 namespace {
@@ -165,7 +166,8 @@ void LiveAnswer::finish() {
   std::vector<RequestOutput> outputs;
   for (auto& output : outputs_) outputs.push_back(*std::move(output));
   headers.set("Content-Type", "application/json");
-  exchange_->respond({.status = 200, .headers = std::move(headers), .body = form_->whole(outputs)});
+  send_whole(exchange_, std::move(headers), {.outputs = std::move(outputs), .form = std::move(form_)},
+             [&owner = owner_](std::function<void()> work) { return owner.write_beside(std::move(work)); });
   end(FinishReason::kStop);
 }
 

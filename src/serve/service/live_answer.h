@@ -43,6 +43,8 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
     virtual ~Owner() = default;
     virtual ApiError explain(const Status& status) const = 0;  // as clients may see it
     virtual void on_end(const LiveAnswer& answer) = 0;         // its last call
+    // Runs what writes a long answer on a thread for that; false: no more. Outlives the answer.
+    virtual bool write_beside(std::function<void()> work) = 0;
   };
   LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, LiveRequest request, std::unique_ptr<AnswerForm> form,
              bool is_streamed);
@@ -70,7 +72,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   std::vector<LiveStream> streams_;
   RequestLimits::Grant grant_;
   const std::function<void(const Usage&, const std::string&)> told_;
-  const std::unique_ptr<AnswerForm> form_;
+  std::unique_ptr<AnswerForm> form_;
   const bool is_streamed_;
   std::shared_ptr<LiveAnswer> self_;                   // from begin_reading() to the end
   std::vector<std::optional<RequestOutput>> outputs_;  // one a stream, once it has ended

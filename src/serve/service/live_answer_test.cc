@@ -98,15 +98,24 @@ class HandledStream final : public ResponseStream {
 // Says that something came, and not what.
 class PlainForm final : public AnswerForm {
  public:
-  std::string whole(const std::vector<RequestOutput>&) override { return "whole"; }
+  std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>&) override { return std::make_unique<Text>(); }
   std::string piece(size_t, const StreamEvent&, const Usage&) override { return "piece"; }
   std::string end(const Usage&) override { return "end"; }
+
+ private:
+  class Text : public AnswerText {
+    bool write(size_t, std::string& out) override {
+      out += "whole";
+      return false;
+    }
+  };
 };
 
 class LiveAnswerTest : public ::testing::Test, protected LiveAnswer::Owner {
  protected:
   ApiError explain(const Status& status) const override { return api_error(status); }
   void on_end(const LiveAnswer&) override { ++ends_; }
+  bool write_beside(std::function<void()>) override { return false; }
 
   // A body with a prompt for each of `handled_`, charged with 100 tokens.
   std::shared_ptr<LiveAnswer> make(std::shared_ptr<HttpExchange> exchange, bool is_streamed = false) {

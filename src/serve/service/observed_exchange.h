@@ -1,5 +1,6 @@
 // An exchange that tells what became of its request: once, when its last holder has gone. On the way routes note what they find
-// out of it, for the log, and what of it has no effect, for the head of the answer. All else is passed on. Thread-safe as the exchange it stands for.
+// out of it, for the log, and what of it has no effect, for the head of the answer. All else is passed on. Thread-safe as the
+// exchange it stands for.
 #pragma once
 
 #include <atomic>

@@ -70,7 +70,9 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
   CHORAL_TRY(service->grammar_readers_,
              WorkQueue::make("the threads that read requests with grammars", kGrammarThreads, kMostUnread));
   CHORAL_TRY(service->text_calls_, WorkQueue::make("the thread that tokenises", 1, kMostUnread));
-  CHORAL_TRY(service->probes_, WorkQueue::make("the thread that asks for the engine's health", 1, kMostUnread));
+  CHORAL_TRY(service->probes_, WorkQueue::make("the thread that writes figures", 1, kMostUnread));
+  // One piece of an answer at a time, and answers are fewer than what the engine takes: nothing is refused.
+  CHORAL_TRY(service->writers_, WorkQueue::make("the thread that writes long answers", 1, std::numeric_limits<size_t>::max()));
   return service;
 }
 
@@ -129,7 +131,7 @@ Status Service::watch_root() {
 }
 
 void Service::stop() {
-  for (const auto* queue : {&readers_, &grammar_readers_, &adapter_calls_, &text_calls_, &probes_}) {
+  for (const auto* queue : {&readers_, &grammar_readers_, &adapter_calls_, &text_calls_, &probes_, &writers_}) {
     if (*queue) (*queue)->stop();
   }
   watcher_.reset();  // which requests that are being read may list
@@ -153,6 +155,11 @@ std::optional<HttpResponse> Service::admit(const Exchange& exchange, std::span<c
     return refusal(verdict.by_adapter ? Rejection::kAdapterLimit : Rejection::kKeyLimit, verdict.status, verdict.retry_after_s);
   out = std::move(verdict.grant);
   return std::nullopt;
+}
+
+std::string Service::payer(const HttpRequest& head) const {
+  const auto holder = keys_->several() ? key_holder(head) : std::nullopt;
+  return holder ? fmt::format("key {}", holder->name) : "";
 }
 
 std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, const std::string& model, Request request,
@@ -221,11 +228,24 @@ void Service::note_answer(std::string_view route, int status) {
   if (llm() != nullptr) metrics_->http_answer(route, status);
 }
 
+Status Service::health() const {
+  const LLM* const engine = llm();
+  if (engine == nullptr) return unavailable("the model is being loaded; GET /readyz tells when it is there");
+  const EngineHeartbeat heart = engine->heartbeat();
+  if (heart.is_alive()) return {};
+  const std::string what =
+      heart.step_tokens > 0 ? fmt::format("a step of {} tokens", heart.step_tokens) : std::string("what lies between two steps");
+  return unavailable("the engine is at {} since {:.0f} s, and {:.0f} s are the most that it should take: it hangs, or its device",
+                     what, heart.silent_s, heart.limit_s);
+}
+
 std::string Service::metrics_text() {
   LLM& engine = *llm();
-  constexpr std::chrono::seconds kLongest{5};
-  EngineView view{.stats = engine.stats(), .adapters = all_adapters(), .device_notes = engine.device_notes().size()};
-  if (auto activity = engine.activity(kLongest); activity.ok()) view.activity = *std::move(activity);
+  const EngineView view{.stats = engine.stats(),
+                        .adapters = all_adapters(),
+                        .activity = engine.activity(),
+                        .heartbeat = engine.heartbeat(),
+                        .device_notes = engine.device_notes().size()};
   return metrics_->exposition(view, static_cast<double>(std::time(nullptr)));
 }
 

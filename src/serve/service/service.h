@@ -90,8 +90,10 @@ class Service : private LiveAnswer::Owner {
   void with_grammar(Exchange exchange, Work work);
   // The same on a thread of its own, for texts and tokens that no answer comes of: they make no request wait.
   void with_text(Exchange exchange, Work work);
-  // The same on a thread of its own: busy readers say nothing of the engine's health.
+  // The same on a thread of its own: for figures, which are wanted most when readers are busy.
   void probe(Exchange exchange, Work work);
+  // Why nothing can be computed; at once, from any thread. Fine where the engine lives.
+  Status health() const;
 
   // Adds the adapter that `model` names to the request's own. `has_lora`: the request says who answers, if only that it is the
   // base; else base_adapters() act where `model` leaves it open too.
@@ -112,6 +114,8 @@ class Service : private LiveAnswer::Owner {
   std::optional<KeyHolder> key_holder(const HttpRequest& head) const;
   // It shows an admin's key.
   bool is_admins(const HttpRequest& head) const;
+  // Where clients are told apart by their keys, who that is; else empty.
+  std::string payer(const HttpRequest& head) const;
   const AllowedHosts& allowed_hosts() const { return options_.allowed_hosts; }
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
@@ -147,6 +151,7 @@ class Service : private LiveAnswer::Owner {
   // --- LiveAnswer::Owner ---
   ApiError explain(const Status& status) const override;
   void on_end(const LiveAnswer& answer) override;
+  bool write_beside(std::function<void()> work) override { return writers_->push(std::move(work)); }
 
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
   void run(WorkQueue& queue, Exchange exchange, Work work);
@@ -174,7 +179,7 @@ class Service : private LiveAnswer::Owner {
   std::unique_ptr<Metrics> metrics_;         // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
   mutable engine::HintBudget hints_;
-  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_, text_calls_;
+  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_, text_calls_, writers_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<AdapterUse> base_adapters_;

@@ -64,16 +64,14 @@ class GrammarCompiler {
   // broken, with the place; too_large: over a limit; unsupported: the library is needed and is not there; deadline_exceeded: it
   // takes too long; resource_exhausted: others take too long, or answers in flight hold too much memory.
   virtual Result<std::shared_ptr<const Grammar>> compile(const StructuredOutput& wanted) = 0;
-  // Why only JSON objects and choices are served, and what to install; fine when all kinds are. For the operator: it may name
-  // folders of this machine, which refusals of compile() do not.
-  virtual Status library_status() const = 0;
+  // Why only JSON objects and choices are served, and what to install; fine when all kinds are. For the operator:
+  // it may name folders of this machine, which refusals of compile() do not. The library is found once; where it is missing, it
+  // is looked for again after a folder in which it may be has changed.
+  virtual Status library_status() = 0;
 };
 
 // `end_ids`: the tokens that end an answer. The tokenizer is not used after the call.
 Result<std::unique_ptr<GrammarCompiler>> make_grammar_compiler(const Tokenizer& tokenizer, std::vector<int32_t> end_ids,
                                                                GrammarOptions options = {});
-
-// What library_status() of a compiler would say of the library itself, without a tokenizer. Opens it.
-Status grammar_library_status(const std::filesystem::path& library = {});
 
 }  // namespace choral::text

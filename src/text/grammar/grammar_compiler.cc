@@ -13,6 +13,7 @@
 #include "text/grammar/json_grammar.h"
 #include "text/grammar/json_schema_check.h"
 #include "text/grammar/regex_size.h"
+#include "text/grammar/xgrammar_finder.h"
 #include "text/grammar/xgrammar_grammar.h"
 #include "text/unicode.h"
 
@@ -56,9 +57,8 @@ class Compiler final : public GrammarCompiler {
                 JsonTextAutomaton::Top::kObject, JsonLimits{.max_depth = std::clamp(limits_.max_depth, 1, 64)}, json_tokens_),
             vocabulary_)),
         cache_(std::make_shared<GrammarCache>(limits_.max_cached, limits_.max_cached_bytes, limits_.max_live_bytes)),
-        queue_(limits_.compile_threads, limits_.max_waiting, limits_.max_compile_s) {
-    open_library(options.library);
-  }
+        finder_(options.library),
+        queue_(limits_.compile_threads, limits_.max_waiting, limits_.max_compile_s) {}
 
   Result<SharedGrammar> compile(const StructuredOutput& wanted) override {
     switch (wanted.kind) {
@@ -73,7 +73,11 @@ class Compiler final : public GrammarCompiler {
     return from_library(wanted);
   }
 
-  Status library_status() const override { return library_status_; }
+  Status library_status() override {
+    const std::lock_guard lock(library_mutex_);
+    look_for_library();
+    return library_status_;
+  }
 
  private:
   Result<SharedGrammar> one_of(const std::vector<std::string>& choices) {
@@ -86,33 +90,36 @@ class Compiler final : public GrammarCompiler {
     return std::make_shared<const AutomatonGrammar<ChoiceAutomaton>>(automaton, vocabulary_);
   }
 
-  void open_library(const std::filesystem::path& folder) {
-    auto library = XgrammarLibrary::open(folder);
-    if (library.ok()) {
-      auto made = XgrammarCompiler::create(std::move(*library), vocabulary_, json_tokens_);
-      if (made.ok()) {
-        xgrammar_ = std::move(*made);
-        return;
-      }
-      library_status_ = std::move(made).status();
-    } else {
-      library_status_ = std::move(library).status();
-    }
-    library_status_ = std::move(library_status_).while_(kWithoutLibrary);
+  // With library_mutex_ held: opens it where it is found, which may be after it was missing.
+  void look_for_library() {
+    if (xgrammar_ || !finder_.is_worth_a_search()) return;
+    library_status_ = open_library().while_(kWithoutLibrary);
+  }
+
+  Status open_library() {
+    CHORAL_TRY(const std::filesystem::path folder, finder_.search());
+    CHORAL_TRY(auto library, XgrammarLibrary::open(folder));
+    CHORAL_TRY(xgrammar_, XgrammarCompiler::create(std::move(library), vocabulary_, json_tokens_));
+    return {};
+  }
+
+  Result<std::shared_ptr<const XgrammarCompiler>> xgrammar() {
+    const std::lock_guard lock(library_mutex_);
+    look_for_library();
+    if (xgrammar_) return xgrammar_;
+    // The reason may name folders of this machine: it is for the operator, not for a client.
+    if (!std::exchange(refused_, true)) CHORAL_LOG(kWarn, "{}", library_status_.message());
+    return unsupported("{}: the library xgrammar is not there; its install command is: {}", kWithoutLibrary,
+                       XgrammarFinder::kInstall);
   }
 
   Result<SharedGrammar> from_library(const StructuredOutput& wanted) {
-    if (!xgrammar_) {
-      // The reason may name folders of this machine: it is for the operator, not for a client.
-      std::call_once(refused_, [this] { CHORAL_LOG(kWarn, "{}", library_status_.message()); });
-      return unsupported("{}: the library xgrammar is not there; its install command is: {}", kWithoutLibrary,
-                         XgrammarLibrary::kInstall);
-    }
+    CHORAL_TRY(const std::shared_ptr<const XgrammarCompiler> xgrammar, this->xgrammar());
     std::string key(1, static_cast<char>('0' + static_cast<int>(wanted.kind)));
     key += wanted.text;
     if (auto known = cache_->find(key)) return known;
     // All by value or shared: the job may outlive this compiler.
-    auto job = [xgrammar = xgrammar_, cache = cache_, wanted, key]() -> Result<CompiledGrammar> {
+    auto job = [xgrammar, cache = cache_, wanted, key]() -> Result<CompiledGrammar> {
       CHORAL_TRY(CompiledGrammar compiled, xgrammar->compile(wanted, [&](size_t bytes) { return cache->hold(bytes); }));
       cache->add(key, compiled);
       return compiled;
@@ -127,17 +134,15 @@ class Compiler final : public GrammarCompiler {
   std::shared_ptr<const JsonTokens> json_tokens_;
   SharedGrammar json_object_;
   std::shared_ptr<GrammarCache> cache_;
+  std::mutex library_mutex_;  // guards the members below
+  XgrammarFinder finder_;
   std::shared_ptr<const XgrammarCompiler> xgrammar_;  // null: library_status_ says why
   Status library_status_;
-  std::once_flag refused_;
+  bool refused_ = false;
   CompileQueue queue_;
 };
 
 }  // namespace
-
-Status grammar_library_status(const std::filesystem::path& library) {
-  return XgrammarLibrary::open(library).status().while_(kWithoutLibrary);
-}
 
 Result<std::unique_ptr<GrammarCompiler>> make_grammar_compiler(const Tokenizer& tokenizer, std::vector<int32_t> end_ids,
                                                                GrammarOptions options) {

@@ -4,89 +4,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "base/printable.h"
+#include "text/grammar/xgrammar_finder.h"
 
 namespace choral::text {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFolderVariable = "CHORAL_XGRAMMAR";
-constexpr std::string_view kXgrammar = "xgrammar-", kXgrammarVersion = "0.2.8";
+constexpr std::string_view kInstall = XgrammarFinder::kInstall;
 constexpr int64_t kMaxRecursion = 2000;  // of the library's parsers, on a thread's usual stack
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-bool holds_library(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / "xgrammar" / "libxgrammar_bindings.so", error);
-}
-
-// PREFIX/lib/python3.*/LAST for every Python there.
-void add_pythons(const fs::path& prefix, const char* last, std::vector<fs::path>& folders) {
-  std::error_code error;
-  for (fs::directory_iterator at(prefix / "lib", error), end; !error && at != end; at.increment(error)) {
-    if (at->path().filename().string().starts_with("python3")) folders.push_back(at->path() / last);
-  }
-}
-
-// The library does not say its version, but the name of its wheel's .dist-info folder does.
-Status check_version(const fs::path& folder) {
-  std::error_code error;
-  std::string found;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    std::string name = at->path().filename().string();
-    if (!name.starts_with(kXgrammar) || !name.ends_with(".dist-info")) continue;
-    name = name.substr(kXgrammar.size(), name.size() - kXgrammar.size() - std::string_view(".dist-info").size());
-    if (name == kXgrammarVersion) return {};
-    found = name;
-  }
-  return unsupported("{} has {}{}, only {} is known to this build; {}", printable(folder.string()), kXgrammar,
-                     found.empty() ? "without a version" : printable(found), kXgrammarVersion, XgrammarLibrary::kInstall);
-}
-
-Result<fs::path> find_folder(const fs::path& wanted) {
-  std::vector<fs::path> folders;
-  const fs::path given = wanted.empty() ? fs::path(variable(kFolderVariable)) : wanted;
-  if (!given.empty()) {
-    folders.push_back(given);
-  } else {
-    if (const std::string environment = variable("VIRTUAL_ENV"); !environment.empty()) {
-      add_pythons(environment, "site-packages", folders);
-    }
-    if (const std::string home = variable("HOME"); !home.empty()) add_pythons(home + "/.local", "site-packages", folders);
-    for (const char* last : {"dist-packages", "site-packages"}) add_pythons("/usr/local", last, folders);
-    folders.emplace_back("/usr/lib/python3/dist-packages");
-  }
-  Status other;  // the first of a version that is not known
-  for (const fs::path& folder : folders) {
-    if (!holds_library(folder)) continue;
-    Status status = check_version(folder);
-    if (status.ok()) return folder;
-    if (other.ok()) other = std::move(status);
-  }
-  CHORAL_RETURN_IF_ERROR(std::move(other));
-  if (!given.empty()) {
-    return unsupported("{} holds no xgrammar/libxgrammar_bindings.so; it should be the folder that '{}' fills (a site-packages)",
-                       printable(given.string()), XgrammarLibrary::kInstall);
-  }
-  return unsupported("the library xgrammar is not installed; {} (or name its folder with {})", XgrammarLibrary::kInstall,
-                     kFolderVariable);
-}
 
 Result<void*> open_file(const fs::path& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return unsupported("{} can't be loaded: {}; {}", printable(path.string()), printable(dlerror()), XgrammarLibrary::kInstall);
+    return unsupported("{} can't be loaded: {}; {}", printable(path.string()), printable(dlerror()), kInstall);
   }
   return library;
 }
@@ -94,7 +31,7 @@ Result<void*> open_file(const fs::path& path) {
 template <class Pointer>
 Status find_symbol(void* library, const char* name, Pointer& out) {
   out = reinterpret_cast<Pointer>(dlsym(library, name));
-  return out ? Status() : unsupported("xgrammar: libtvm_ffi.so has no {}; {}", name, XgrammarLibrary::kInstall);
+  return out ? Status() : unsupported("xgrammar: libtvm_ffi.so has no {}; {}", name, kInstall);
 }
 
 tvm_ffi::Bytes ffi_bytes(std::string_view text) { return {text.data(), text.size()}; }
@@ -114,8 +51,7 @@ std::string_view words_of(std::string_view message) {
 
 }  // namespace
 
-Result<std::shared_ptr<const XgrammarLibrary>> XgrammarLibrary::open(const fs::path& wanted) {
-  CHORAL_TRY(const fs::path folder, find_folder(wanted));
+Result<std::shared_ptr<const XgrammarLibrary>> XgrammarLibrary::open(const fs::path& folder) {
   std::shared_ptr<XgrammarLibrary> library(new XgrammarLibrary);
   CHORAL_RETURN_IF_ERROR(library->load(folder));
   return std::shared_ptr<const XgrammarLibrary>(std::move(library));

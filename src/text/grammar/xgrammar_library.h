@@ -1,5 +1,5 @@
-// The library xgrammar (PyPI: xgrammar, apache-tvm-ffi), opened at run time from an installed wheel without Python: found,
-// checked for the one version whose interface is known here, and called through libtvm_ffi's C functions.
+// The library xgrammar (PyPI: xgrammar, apache-tvm-ffi), opened at run time from an installed wheel (xgrammar_finder.h) without
+// Python: checked for the one version whose interface is known here, and called through libtvm_ffi's C functions.
 // It stays loaded for the life of the process. Thread-safety: calls may come from many threads; xgrammar's own rules about its
 // objects are xgrammar_grammar.cc's to keep.
 #pragma once
@@ -50,9 +50,7 @@ inline tvm_ffi::Any ffi_tensor(tvm_ffi::Tensor& tensor) {
 
 class XgrammarLibrary {
  public:
-  static constexpr std::string_view kInstall = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2";
-
-  // `folder` as GrammarOptions::library. unsupported, with what to install, when there is none or it is another version.
+  // `folder` as XgrammarFinder gives it. unsupported, with what to install, when what is there is not what it says it is.
   static Result<std::shared_ptr<const XgrammarLibrary>> open(const std::filesystem::path& folder);
 
   using Function = void*;

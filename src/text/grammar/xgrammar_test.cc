@@ -8,6 +8,7 @@
 
 #include "support/temp_dir.h"
 #include "text/grammar/sampled_answer_test.h"
+#include "text/grammar/xgrammar_finder.h"
 
 namespace choral::text {
 namespace {
@@ -218,6 +219,71 @@ TEST(XgrammarFolder, AnotherVersionIsRefusedByName) {
               ::testing::AllOf(HasSubstr("has xgrammar-0.3.1, only 0.2.8"), HasSubstr("pip install --no-deps xgrammar==0.2.8")));
   folder.write("xgrammar-0.2.8.dist-info/METADATA", "");
   EXPECT_THAT(message(), HasSubstr("libtvm_ffi.so can't be loaded"));
+}
+
+// Folders and files of the installed library, as an installer would make them there.
+void link_from_installed(const testing::TempDir& folder, const std::string& package) {
+  for (const auto& each : std::filesystem::directory_iterator(std::getenv("CHORAL_XGRAMMAR"))) {
+    const std::string name = each.path().filename().string();
+    const std::string info = package == "tvm_ffi" ? "apache_tvm_ffi-" : package + "-";
+    if (name == package || name.starts_with(info)) std::filesystem::create_directory_symlink(each.path(), folder.path() / name);
+  }
+}
+
+TEST_F(Xgrammar, IsFoundWhenItIsInstalledMeanwhile) {
+  const testing::TempDir folder;
+  const auto compiler = *make_grammar_compiler(*tokenizer_, {end_id_}, {folder.path(), {.max_compile_s = 300}});
+  const StructuredOutput wanted{Kind::kRegex, "[ab]+", {}};
+  EXPECT_EQ(compiler->compile(wanted).status().code(), Code::kUnsupported);
+  link_from_installed(folder, "xgrammar");
+  EXPECT_THAT(compiler->library_status().message(), HasSubstr("libtvm_ffi.so can't be loaded"));
+  link_from_installed(folder, "tvm_ffi");
+  EXPECT_TRUE(compiler->library_status().ok()) << compiler->library_status().to_string();
+  EXPECT_TRUE(compiler->compile(wanted).ok());
+}
+
+// Everything there long ago, so that no change can hide in the tick of a search.
+void make_old(const std::filesystem::path& folder) {
+  const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  for (const auto& each : std::filesystem::recursive_directory_iterator(folder)) {
+    std::filesystem::last_write_time(each.path(), long_ago);
+  }
+  std::filesystem::last_write_time(folder, long_ago);
+}
+
+TEST(XgrammarFolder, IsSearchedAgainOnlyWhenItChanges) {
+  const testing::TempDir folder;
+  folder.write("another/package.py", "");
+  make_old(folder.path());
+  XgrammarFinder finder(folder.path());
+  EXPECT_TRUE(finder.is_worth_a_search());
+  EXPECT_FALSE(finder.search().ok());
+  EXPECT_FALSE(finder.is_worth_a_search()) << "nothing has changed";
+  folder.write("xgrammar/__init__.py", "");
+  EXPECT_TRUE(finder.is_worth_a_search());
+  EXPECT_FALSE(finder.search().ok());
+  EXPECT_TRUE(finder.is_worth_a_search()) << "what was made just now may have got another file in the same tick";
+  make_old(folder.path());
+  EXPECT_FALSE(finder.search().ok());
+  EXPECT_FALSE(finder.is_worth_a_search());
+  folder.write("xgrammar/libxgrammar_bindings.so", "half of");
+  EXPECT_TRUE(finder.is_worth_a_search()) << "it came into a folder that was there";
+  folder.write("xgrammar-0.2.8.dist-info/RECORD", "xgrammar/libxgrammar_bindings.so,sha256=x,14\n");
+  EXPECT_THAT(finder.search().status().message(), HasSubstr("it is being installed, or broken"));
+  folder.write("xgrammar/libxgrammar_bindings.so", "half of a file");
+  EXPECT_TRUE(finder.is_worth_a_search());
+  EXPECT_TRUE(finder.search().ok());
+}
+
+TEST(XgrammarFolder, MayAppearWhereNothingWas) {
+  const testing::TempDir parent;
+  XgrammarFinder finder(parent.path() / "later");
+  EXPECT_FALSE(finder.search().ok());
+  EXPECT_FALSE(finder.is_worth_a_search());
+  parent.write("later/xgrammar/libxgrammar_bindings.so", "");
+  parent.write("later/xgrammar-0.2.8.dist-info/METADATA", "");
+  EXPECT_TRUE(finder.is_worth_a_search());
+  EXPECT_TRUE(finder.search().ok());
 }
 
 }  // namespace
