@@ -70,10 +70,14 @@ Status too_many(Status status, int64_t most_tokens) {
 
 void list_models(Service& service, const Exchange& exchange) {
   service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
-    Json data = Json::array();
-    for (const auto& name : service.base_names()) data.push_back(card(service, llm, name, service.base_names().front(), nullptr));
-    for (const auto& adapter : *service.adapter_names()) data.push_back(adapter_card(service, llm, adapter));
-    e->respond(json_response(dumped({{"object", "list"}, {"data", std::move(data)}})));
+    const auto body = service.written_for_names([&](const std::vector<std::string>& adapters) {
+      Json data = Json::array();
+      for (const auto& name : service.base_names())
+        data.push_back(card(service, llm, name, service.base_names().front(), nullptr));
+      for (const auto& adapter : adapters) data.push_back(adapter_card(service, llm, adapter));
+      return dumped({{"object", "list"}, {"data", std::move(data)}});
+    });
+    e->respond(json_response(*body));
   });
 }
 

@@ -294,6 +294,14 @@ std::shared_ptr<const std::vector<std::string>> Service::adapter_names() const {
   return names_;
 }
 
+std::shared_ptr<const std::string> Service::written_for_names(WriteNames write) const {
+  const auto names = adapter_names();
+  const std::lock_guard lock(lists_mutex_);
+  if (written_names_ != names) written_ = std::make_shared<const std::string>(write(*names));
+  written_names_ = names;
+  return written_;
+}
+
 ToolSetting Service::tool_setting(const LLM& llm) const {
   return {.format = template_tools_.format,
           .has_grammars = llm.structured_output_support().ok(),

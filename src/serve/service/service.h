@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "choral/llm.h"
 #include "engine/adapters/adapter_hints.h"
 #include "requests/unknown_fields.h"
@@ -141,6 +142,9 @@ class Service : private LiveAnswer::Owner {
   // What a request may name, whether it ever did: those of the engine and those that lie in the adapter root. Sorted; the same
   // list until a name comes or goes.
   std::shared_ptr<const std::vector<std::string>> adapter_names() const;
+  // What `write` makes of them, which is one text for all who ask: written once for each such list.
+  using WriteNames = FunctionRef<std::string(const std::vector<std::string>& names)>;
+  std::shared_ptr<const std::string> written_for_names(WriteNames write) const;
 
   void start(Exchange exchange, LiveRequest request, std::unique_ptr<AnswerForm> form, bool is_streamed);
   void abort_all(const Status& status);
@@ -190,7 +194,8 @@ class Service : private LiveAnswer::Owner {
   mutable std::mutex lists_mutex_;
   mutable AdapterNames named_by_engine_, placed_by_engine_;
   mutable RootWatcher::Adapters named_by_root_;
-  mutable std::shared_ptr<const std::vector<std::string>> names_;
+  mutable std::shared_ptr<const std::vector<std::string>> names_, written_names_;
+  mutable std::shared_ptr<const std::string> written_;
   mutable std::shared_ptr<const HiddenPaths> hidden_paths_;
 };
 
