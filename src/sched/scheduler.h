@@ -8,8 +8,8 @@
 // one makes sure that none starves. Adapters: a request runs once its adapter is in memory and at most max_loras distinct ones
 // run; who must wait for that lets others go ahead, until it is promoted: then nobody takes a further adapter, nor the blocks of
 // those who have one, before it has its own. A hold on an adapter lasts from admission to the end, through preemption. A plan may
-// be empty although has_work(): then everybody waits for adapters to be loaded, and the engine sleeps until one is. No allocation
-// in steady-state decode. Not thread-safe.
+// be empty although has_work(): then everybody waits for adapters to be loaded or sits out (Request::sits_out), and the engine
+// sleeps until that changes. No allocation in steady-state decode. Not thread-safe.
 #pragma once
 
 #include <cstdint>

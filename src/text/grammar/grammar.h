@@ -29,6 +29,9 @@ class GrammarMatcher {
   // False: the mask did not allow it, and nothing changed. An end id is accepted when complete() and changes nothing.
   virtual bool accept(int32_t token) = 0;
   virtual bool complete() const = 0;  // the answer may end here
+  // Whether the calls above take a time that the vocabulary bounds, whatever the grammar and the text are. Those of others may
+  // take seconds and cannot be stopped: nobody may wait for them but their own answer.
+  virtual bool is_bounded() const = 0;
 };
 
 class Grammar {
