@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace choral::engine {
 
 AnswerGrammar::AnswerGrammar(std::unique_ptr<text::GrammarMatcher> matcher, int32_t vocab, std::vector<int32_t> end_ids,
@@ -37,15 +39,22 @@ bool AnswerGrammar::any_allowed() const {
 
 void AnswerGrammar::renew_mask() {
   matcher_->fill_mask(mask_);
-  const bool complete = matcher_->complete();
+  complete_ = matcher_->complete();
   for (const int32_t id : banned_ids_) set(id, false);
   for (const int32_t id : end_ids_) set(id, false);
-  finished_ = complete && !any_allowed();
-  for (const int32_t id : end_ids_) set(id, complete);
+  finished_ = complete_ && !any_allowed();
+  for (const int32_t id : end_ids_) set(id, complete_);
 }
 
 Status AnswerGrammar::accept(int32_t token) {
-  if (is_end(token) && matcher_->complete()) return {};  // the answer is over
+  CHORAL_CHECK(!is_due(), "a token came before the mask behind the one before it");
+  if (is_end(token) && complete_) return {};  // the answer is over
+  due_token_ = token;
+  return is_bounded() ? advance() : Status();
+}
+
+Status AnswerGrammar::advance() {
+  const int32_t token = std::exchange(due_token_, kNone);
   if (!matcher_->accept(token)) return internal_error("token {} was sampled, which the answer's grammar does not allow", token);
   renew_mask();
   if (finished_ || any_allowed()) return {};

@@ -1,6 +1,8 @@
 // Keeps one answer to the grammar that its request asks for: after each token the mask of those that may come next, which goes to
 // the sampler with the step, and whether the answer is finished. What a preempted request computes again was accepted before and
-// is not accepted again. Engine thread, once it is made; allocates nothing of its own after that.
+// is not accepted again. Where the grammar bounds the time that a mask takes (GrammarMatcher::is_bounded), it is renewed with the
+// token; else beside the engine's thread (mask_threads.h). One thread at a time, the engine's unless a mask thread has it;
+// allocates nothing of its own once it is made.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +15,13 @@
 
 namespace choral::engine {
 
+// What an answer's masks have cost so far, as mask_threads.h counts it.
+struct MaskAccount {
+  double spent_s = 0;
+  double credit_s = 0;  // what steps may still wait for
+  int64_t masks = 0;
+};
+
 class AnswerGrammar {
  public:
   // `vocab`: the ids that the answer may have, with those that its adapter brings. `end_ids` end the answer: they are allowed
@@ -22,13 +31,21 @@ class AnswerGrammar {
 
   // Of the token that comes next: bit i % 32 of word i / 32 for token i.
   std::span<const uint32_t> mask() const { return mask_; }
-  // The token that was sampled. internal: the mask did not allow it. unsupported: no token can follow, and the answer is not
-  // complete.
+  // The token that was sampled; its errors are advance()'s, unless that is left to do.
   Status accept(int32_t token);
+  // The last token waits for advance(): neither the mask nor finished() speak of it yet.
+  bool is_due() const { return due_token_ != kNone; }
+  bool is_bounded() const { return matcher_->is_bounded(); }
+  // internal: the mask did not allow the token. unsupported: no token can follow, and the answer is not complete.
+  Status advance();
   // Complete, and nothing but its end may follow.
   bool finished() const { return finished_; }
 
+  MaskAccount account;  // the engine thread's, always
+
  private:
+  static constexpr int32_t kNone = -1;
+
   AnswerGrammar(std::unique_ptr<text::GrammarMatcher> matcher, int32_t vocab, std::vector<int32_t> end_ids,
                 std::vector<int32_t> banned_ids);
   bool is_end(int32_t token) const;
@@ -39,6 +56,8 @@ class AnswerGrammar {
   std::unique_ptr<text::GrammarMatcher> matcher_;
   std::vector<int32_t> end_ids_, banned_ids_;
   std::vector<uint32_t> mask_;
+  int32_t due_token_ = kNone;
+  bool complete_ = false;
   bool finished_ = false;
 };
 

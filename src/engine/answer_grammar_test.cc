@@ -4,119 +4,26 @@
 
 #include <gmock/gmock.h>
 
-#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "engine/allocation_test.h"
 #include "engine/bytes_executor_test.h"
+#include "engine/language_grammar_test.h"
 
 namespace choral::engine {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int32_t kEos = 3989, kOtherEos = 3997;
-
-// A language of sentences: at each place one of some tokens; after `least` of them the answer may end, at `most` it must.
-struct Language {
-  int least = 0, most = 0;
-  int32_t first_id = 100, ids = 7;  // place p allows first_id + (p % 2) * 50 … + ids - 1
-  int refuses_at = -1;              // accept() says no there, whatever the mask said
-  int dead_at = -1;                 // no token may follow there
-
-  bool allows(int place, int32_t token) const {
-    const int32_t begin = first_id + place % 2 * 50;
-    return place < most && place != dead_at && token >= begin && token < begin + ids;
-  }
-};
-
-std::atomic<int64_t> tokens_accepted = 0;
-
-class LanguageMatcher : public text::GrammarMatcher {
- public:
-  explicit LanguageMatcher(const Language& language) : language_(language) {}
-  void fill_mask(std::span<uint32_t> words) override {
-    std::fill(words.begin(), words.end(), 0U);
-    const auto vocab = static_cast<int32_t>(words.size() * 32);
-    for (int32_t id = 0; id < vocab; ++id) {
-      const bool is_end = complete() && (id == kEos || id == kOtherEos);
-      if (is_end || language_.allows(place_, id)) words[id / 32] |= 1U << (id % 32);
-    }
-  }
-  bool accept(int32_t token) override {
-    if (!language_.allows(place_, token) || place_ == language_.refuses_at) return false;
-    ++place_;
-    ++tokens_accepted;
-    return true;
-  }
-  bool complete() const override { return place_ >= language_.least; }
-
- private:
-  Language language_;
-  int place_ = 0;
-};
-
-class LanguageGrammar : public text::Grammar {
- public:
-  explicit LanguageGrammar(const Language& language) : language_(language) {}
-  Result<std::unique_ptr<text::GrammarMatcher>> matcher() const override {
-    return std::unique_ptr<text::GrammarMatcher>(std::make_unique<LanguageMatcher>(language_));
-  }
-
- private:
-  Language language_;
-};
-
-// StructuredOutput::text is "least most refuses_at dead_at".
-class LanguageCompiler : public text::GrammarCompiler {
- public:
-  Result<std::shared_ptr<const text::Grammar>> compile(const StructuredOutput& wanted) override {
-    Language language;
-    if (std::sscanf(wanted.text.c_str(), "%d %d %d %d", &language.least, &language.most, &language.refuses_at,
-                    &language.dead_at) < 2) {
-      return invalid_argument("no language is called {}", wanted.text);
-    }
-    return std::make_shared<const LanguageGrammar>(language);
-  }
-  Status library_status() override { return {}; }
-};
-
-Result<std::unique_ptr<text::GrammarCompiler>> make_languages(const text::Tokenizer&, std::vector<int32_t> end_ids) {
-  EXPECT_EQ(end_ids, (std::vector{kEos, kOtherEos}));
-  return std::unique_ptr<text::GrammarCompiler>(std::make_unique<LanguageCompiler>());
-}
-
 AssembledEngine engine_of(const EngineOptions& options = tiny_options(),
                           const AssembledEngine::MakeExecutor& make_executor = AssembledEngine::one_worker) {
   return {options, make_executor, now_s, make_languages};
-}
-
-Request speaking(const std::string& language, uint32_t seed, int max_tokens = 40) {
-  auto request = greedy_request(random_prompt(20 + static_cast<int>(seed), seed), max_tokens);
-  request.sampling.temperature = seed % 2 == 0 ? 0.0F : 1.2F;
-  request.sampling.seed = seed;
-  request.sampling.ignore_eos = false;
-  if (!language.empty()) request.structured_output = {.kind = StructuredOutput::Kind::kRegex, .text = language};
-  return request;
 }
 
 Completion only(AssembledEngine& engine, const Request& request) {
   const auto output = engine.generate({request}).front();
   EXPECT_TRUE(output.status.ok()) << output.status.to_string();
   return output.completions.at(0);
-}
-
-void expect_speaks(const Language& language, const Completion& completion) {
-  int place = 0;
-  for (const int32_t id : completion.token_ids) {
-    if (id == kEos || id == kOtherEos) {
-      EXPECT_GE(place, language.least);
-      EXPECT_EQ(id, completion.token_ids.back());
-    } else {
-      EXPECT_TRUE(language.allows(place, id)) << id << " at " << place;
-    }
-    ++place;
-  }
 }
 
 TEST(AnswerGrammar, AnAnswerKeepsToItAndEndsWithIt) {

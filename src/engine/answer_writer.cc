@@ -77,9 +77,16 @@ AnswerWriter::Ending AnswerWriter::ending_of(const EngineRequest& request, int32
     const bool is_own = contains(request.params.stop_token_ids, token);
     return {sched::FinishReason::kStop, is_own ? std::to_string(token) : "", true};
   }
+  if (request.grammar != nullptr && request.grammar->is_due()) return {};  // settle() says
   if (request.grammar != nullptr && request.grammar->finished()) return {sched::FinishReason::kStop};
   if (request.token_count() + std::ssize(accepted_) >= request.max_length) return {sched::FinishReason::kLength};
   return {};
+}
+
+void AnswerWriter::settle(EngineRequest& request, Status status) {
+  if (!status.ok()) return fail(request, std::move(status));
+  if (request.grammar->finished()) return finish(request, sched::FinishReason::kStop);
+  if (request.at_length_limit()) finish(request, sched::FinishReason::kLength);
 }
 
 void AnswerWriter::write(const News& news) {

@@ -23,6 +23,8 @@ class AnswerWriter {
   // The tokens that a step of `output` gave a running request, which is told of them by hand_out(). Those behind the one that
   // ends the answer are nobody's.
   void commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, double now);
+  // What the grammar of a running request says of its last token, where that is known only after commit(); an error ends it.
+  void settle(EngineRequest& request, Status status);
   // The embedding that ends a request for one.
   void embed(EngineRequest& request, std::span<const float> embedding);
   void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");

@@ -16,7 +16,8 @@ class AssembledEngine {
   using MakeExecutor = std::function<std::unique_ptr<Executor>(EngineOptions& options, const ModelFiles& files)>;
 
   AssembledEngine(EngineOptions options, const MakeExecutor& make_executor, Clock clock = now_s,
-                  MakeGrammarCompiler make_grammar_compiler = RequestReader::the_grammar_compiler) {
+                  MakeGrammarCompiler make_grammar_compiler = RequestReader::the_grammar_compiler,
+                  const MaskLimits& mask_limits = {}) {
     auto files = open_model_files(options);
     CHORAL_CHECK(files.ok(), files.status().message());
     auto executor = make_executor(options, *files);
@@ -42,7 +43,7 @@ class AssembledEngine {
     const EngineLimits limits{
         .adapter_budget_bytes = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : int64_t{1} << 30,
         .max_waiting_tokens = options.max_waiting_tokens};
-    core_ = std::make_unique<EngineCore>(std::move(executor), config, registry_, limits, std::move(clock));
+    core_ = std::make_unique<EngineCore>(std::move(executor), config, registry_, limits, std::move(clock), mask_limits);
     CHORAL_CHECK(core_->start().ok(), "the engine's thread starts");
   }
 

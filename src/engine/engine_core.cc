@@ -23,7 +23,8 @@ sched::SchedulerConfig with_room_for_preempted(sched::SchedulerConfig config) {
 }  // namespace
 
 EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config,
-                       std::shared_ptr<AdapterRegistry> registry, const EngineLimits& limits, Clock clock)
+                       std::shared_ptr<AdapterRegistry> registry, const EngineLimits& limits, Clock clock,
+                       const MaskLimits& mask_limits)
     : executor_(std::move(executor)),
       registry_(std::move(registry)),
       max_waiting_(config.max_waiting),
@@ -33,18 +34,22 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
       writer_(scheduler_, clock_, config.max_num_seqs),
+      masks_(config.max_num_seqs, mask_limits),
       devices_work_beside_(executor_->on_wait([this] { hand_out(); })),
       heartbeat_(clock_) {
   publish_stats();
-  const auto wake = [this] {
-    {
-      const std::lock_guard lock(mutex_);
-      adapters_changed_ = true;
-    }
-    inbox_changed_.notify_one();
-  };
-  registry_->set_wake(wake);
-  executor_->set_wake(wake);
+  registry_->set_wake([this] { wake(adapters_changed_); });
+  executor_->set_wake([this] { wake(adapters_changed_); });
+  masks_.set_wake([this] { wake(masks_came_); });
+}
+
+// From any thread.
+void EngineCore::wake(bool& what) {
+  {
+    const std::lock_guard lock(mutex_);
+    what = true;
+  }
+  inbox_changed_.notify_one();
 }
 
 Status EngineCore::start() {
@@ -65,6 +70,7 @@ void EngineCore::stop() {
   if (thread_.joinable()) thread_.join();
   registry_->set_wake({});
   executor_->set_wake({});
+  masks_.set_wake({});
   hand_out();
   const std::lock_guard queues(queues_mutex_);
   for (const auto& request : parked_) residency_.leave(*request);
@@ -85,6 +91,7 @@ void EngineCore::run() {
       if (stop_) break;
       heartbeat_.begin_turn();
       adapters_changed = std::exchange(adapters_changed_, false);
+      masks_came_ = false;
       turn = turn_asked_;
       arrivals_.swap(inbox_);
       stats_.waiting += static_cast<int>(arrivals_.size());  // add_requests() counts on from them; publish_stats() sets it right
@@ -106,11 +113,12 @@ void EngineCore::run() {
 
 void EngineCore::wait_for_work(std::unique_lock<std::mutex>& lock) {
   const auto has_work = [this] {
-    return stop_ || adapters_changed_ || turn_asked_ != turn_ended_ || !inbox_.empty() || !cancels_.empty() ||
+    return stop_ || adapters_changed_ || masks_came_ || turn_asked_ != turn_ended_ || !inbox_.empty() || !cancels_.empty() ||
            (scheduler_.has_work() && !starved_);
   };
-  if (deadlines_.next_s() == Deadlines::kNever) return inbox_changed_.wait(lock, has_work);
-  const double left_s = std::clamp(deadlines_.next_s() - clock_(), 0.0, kLongestPauseS);
+  const bool has_late = masks_.has_late();
+  if (deadlines_.next_s() == Deadlines::kNever && !has_late) return inbox_changed_.wait(lock, has_work);
+  const double left_s = std::clamp(deadlines_.next_s() - clock_(), 0.0, has_late ? MaskThreads::kLookAgainS : kLongestPauseS);
   inbox_changed_.wait_for(lock, std::chrono::duration<double>(left_s), has_work);
 }
 
@@ -212,6 +220,8 @@ Status EngineCore::take(std::unique_ptr<sched::Request>& request) {
     case AdapterResidency::Arrival::kFailed: return std::move(engine_request(*request).adapter_status);
     case AdapterResidency::Arrival::kKnown: break;
   }
+  const auto& grammar = engine_request(*request).grammar;
+  if (grammar != nullptr && !grammar->is_bounded()) CHORAL_RETURN_IF_ERROR(masks_.start());
   engine_request(*request).described_adapters = residency_.describe(engine_request(*request));
   return scheduler_.add(std::move(request));
 }
@@ -246,6 +256,7 @@ void EngineCore::drop_parked(sched::RequestId id, Tell&& tell) {
 }
 
 void EngineCore::step(std::unique_lock<std::mutex>& queues) {
+  take_masks();
   if (scheduler_.has_work()) {
     starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { writer_.fail(refused, std::move(why)); });
     if (!starved_) {
@@ -272,6 +283,16 @@ void EngineCore::step(std::unique_lock<std::mutex>& queues) {
   end_finished();
 }
 
+void EngineCore::take_masks() {
+  masks_.take([this](EngineRequest& request, Status status) {
+    Status settled = or_out_of_memory("the answer cannot be kept", [&] {
+      writer_.settle(request, std::move(status));
+      return Status();
+    });
+    if (!settled.ok()) writer_.fail(request, std::move(settled));
+  });
+}
+
 void EngineCore::begin_answers() {
   const double now = clock_();
   for (const auto& item : cycle_.planned().items()) {
@@ -288,6 +309,8 @@ void EngineCore::take_output(double now) {
       if (!gain.prompt_logprobs.empty())
         gain.request.response->add_prompt_logprobs(gain.prompt_logprobs_begin, gain.prompt_logprobs);
       if (!gain.tokens.empty()) writer_.commit(gain.request, cycle_.output(), gain.tokens, now);
+      if (!gain.request.finished() && gain.request.grammar != nullptr && gain.request.grammar->is_due())
+        masks_.post(gain.request);
       if (!gain.embedding.empty()) writer_.embed(gain.request, gain.embedding);
       return Status();
     });
@@ -304,6 +327,7 @@ void EngineCore::hand_out() {
 
 void EngineCore::end_finished() {
   cycle_.take_finished(scheduler_, [&](EngineRequest& ended) {
+    masks_.forget(ended);
     if (ended.adapter_failed) ended.response->fail(ended.index, std::move(ended.adapter_status), ended.adapter_unusable);
     residency_.leave(ended);
     starved_ = false;  // what it held may be what others wait for

@@ -20,6 +20,7 @@
 #include "engine/engine_request.h"
 #include "engine/executor.h"
 #include "engine/heartbeat.h"
+#include "engine/mask_threads.h"
 #include "engine/spare_memory.h"
 #include "engine/step_cycle.h"
 #include "sched/scheduler.h"
@@ -37,7 +38,7 @@ class EngineCore {
  public:
   // `registry` gives the adapters that requests name. Nothing happens before start().
   EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config, std::shared_ptr<AdapterRegistry> registry,
-             const EngineLimits& limits, Clock clock = now_s);
+             const EngineLimits& limits, Clock clock = now_s, const MaskLimits& mask_limits = {});
   ~EngineCore() { stop(); }
 
   // Starts the engine's thread, once.
@@ -77,6 +78,7 @@ class EngineCore {
 
   void run();
   void wait_for_work(std::unique_lock<std::mutex>& lock);
+  void wake(bool& what);
   void take_changes();
   void take_inbox();
   void admit(std::unique_ptr<EngineRequest> request);
@@ -88,6 +90,7 @@ class EngineCore {
   void drop_parked(sched::RequestId id, Tell&& tell);
   void end_late();
   void step(std::unique_lock<std::mutex>& queues);
+  void take_masks();
   void begin_answers();
   void take_output(double now);
   void hand_out();
@@ -109,6 +112,7 @@ class EngineCore {
   bool starved_ = false;                                // the last plan was empty: everybody waits for adapters
   StepCycle cycle_;
   AnswerWriter writer_;
+  MaskThreads masks_;
   const bool devices_work_beside_;  // hand_out() is called by the executor when it waits
   Deadlines deadlines_;
   int64_t prompt_tokens_ = 0;
@@ -128,6 +132,7 @@ class EngineCore {
   std::list<sched::RequestId> cancels_;
   bool stop_ = false;
   bool adapters_changed_ = false;
+  bool masks_came_ = false;
   Turn turn_asked_ = 0, turn_ended_ = 0;
   EngineStats stats_;
   std::vector<std::string> device_notes_;

@@ -35,7 +35,7 @@ struct EngineRequest : sched::Request {
   SamplingRule rule;                       // moves to the worker with the first step
   Pooling pooling = Pooling::kNone;        // an embedding is wanted, no tokens
   bool wants_row_logits = false;           // of each token that is computed, as the model gave them
-  std::unique_ptr<AnswerGrammar> grammar;  // that the answer keeps; null: none
+  std::shared_ptr<AnswerGrammar> grammar;  // that the answer keeps; null: none. A mask thread may have it longer than we
 
   // --- StepInputWriter's: what the worker was told ---
   bool introduced = false;

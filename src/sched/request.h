@@ -39,6 +39,7 @@ struct Request {
   int32_t activation_token = 0;        // tokens before this position are the base's (aLoRA); at most the prompt's length
   bool wants_prompt_logprobs = false;  // every prompt token is computed: no cached prefix is used
   bool computes_all = false;           // the same for another reason
+  bool sits_out = false;               // in no step until the caller takes it back; changed between steps
   std::optional<cache::PrefixRoot> prefix_root;  // names the KV's origin; nullopt: shares nothing with anybody
   // With activation_token > 0, prefix_root is the base's and this one the adapter's.
   std::optional<cache::PrefixRoot> activated_root;

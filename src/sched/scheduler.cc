@@ -61,6 +61,7 @@ void Scheduler::plan_decodes(StepPlan& plan) {
   // In order of urgency, and a victim is always the last one running: whoever is preempted is not in the plan yet.
   for (size_t i = 0; i < running_.size(); ++i) {
     Request& request = *running_[i];
+    if (request.sits_out) continue;
     CHORAL_CHECK(request.remaining() > 0, "a running request got no token after its last step and was not finished");
     const auto grow = [&] { return cache_.grow(request.block_tables, request.computed_count, request.token_count()); };
     bool room = grow();
@@ -80,7 +81,7 @@ void Scheduler::plan_decodes(StepPlan& plan) {
 void Scheduler::plan_prefills(StepPlan& plan) {
   for (Request* request : running_) {
     if (budget_left(plan) == 0) return;
-    if (request->remaining() > 1 && has_blocks(*request)) plan_chunk(*request, plan);
+    if (!request->sits_out && request->remaining() > 1 && has_blocks(*request)) plan_chunk(*request, plan);
   }
 }
 

@@ -11,7 +11,7 @@
 // takes a further adapter, nor the blocks of those who have one, before it has its own. A hold on an adapter lasts from admission
 // to the end, through preemption. Those who wait for a place have their adapters fetched meanwhile, the next first, while room is
 // free. A plan may be empty although has_work(): then everybody waits for adapters to be loaded, and the engine sleeps until one
-// is. No allocation in steady-state decode. Not thread-safe.
+// is or who sits out (Request::sits_out) goes on. No allocation in steady-state decode. Not thread-safe.
 #pragma once
 
 #include <cstdint>

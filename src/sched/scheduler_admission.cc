@@ -133,6 +133,10 @@ void Scheduler::prefetch_waiting() {
 }
 
 Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
+  if (request.sits_out) {
+    request.deferred_step = step_;
+    return Admission::kDeferred;
+  }
   if (exceeds_max_loras(request)) return defer_adapter(request, Admission::kNoAdapterRoom);
   cache::PrefixMatch match;
   // Prompt logprobs need the logits of every prompt token, so every one is computed.

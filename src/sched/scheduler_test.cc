@@ -296,5 +296,48 @@ TEST(SchedulerFinish, TheFirstReasonStays) {
   engine.scheduler.on_computed(engine.plan);
 }
 
+TEST(SchedulerSitsOut, NoStepHasItAndOthersGoOn) {
+  SimulatedEngine alone(small(), {20, kBlockTokens});
+  add(alone, 1, prompt(5), 12);
+  while (alone.scheduler.has_work()) alone.step();
+  SimulatedEngine engine(small(), {20, kBlockTokens});
+  add(engine, 1, prompt(5), 12);
+  add(engine, 2, prompt(5, 300), 12);
+  engine.step();
+  engine.step();
+  Request& request = *engine.scheduler.find(1);
+  request.sits_out = true;
+  for (int i = 0; i < 3; ++i) {
+    engine.step();
+    EXPECT_EQ(planned(engine.plan), (Items{{2, 1}}));
+  }
+  engine.scheduler.finish(*engine.scheduler.find(2), FinishReason::kCancelled);
+  engine.step();
+  EXPECT_TRUE(engine.plan.empty());
+  EXPECT_TRUE(engine.scheduler.has_work());
+  request.sits_out = false;
+  while (engine.scheduler.has_work()) engine.step();
+  EXPECT_EQ(engine.finished.back()->tokens, alone.finished.back()->tokens);
+}
+
+// Its blocks may go; it comes back only when it is taken back.
+TEST(SchedulerSitsOut, APreemptedOneWaitsToo) {
+  SimulatedEngine engine(small(), {6, kBlockTokens});
+  add(engine, 1, prompt(8), 12);
+  add(engine, 2, prompt(8, 300), 12);
+  engine.step();
+  Request& request = *engine.scheduler.find(2);
+  request.sits_out = true;
+  while (request.status != RequestStatus::kPreempted && engine.scheduler.find(1) != nullptr) engine.step();
+  ASSERT_EQ(request.status, RequestStatus::kPreempted);
+  while (engine.scheduler.find(1) != nullptr) engine.step();
+  engine.step();
+  EXPECT_TRUE(engine.plan.empty());
+  EXPECT_EQ(request.status, RequestStatus::kPreempted);
+  request.sits_out = false;
+  while (engine.scheduler.has_work()) engine.step();
+  EXPECT_EQ(engine.finished.back()->output_count(), 12);
+}
+
 }  // namespace
 }  // namespace choral::sched

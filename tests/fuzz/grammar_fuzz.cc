@@ -1,6 +1,7 @@
 // The first byte chooses what the rest is: a JSON schema, a structural tag, an EBNF grammar or a regular expression to be
-// checked, a JSON text that the automaton and a parser must judge alike, or choices, one a line, each of which must be accepted
-// whole and nothing longer. The library is left out: it is not ours, and its crashes would hide ours.
+// checked, a JSON text that the automaton and a parser must judge alike, choices, one a line, each of which must be accepted
+// whole and nothing longer, or a schema in a line and bytes that choose an answer's tokens, which must parse. The library is left
+// out: it is not ours, and its crashes would hide ours.
 #include <simdjson.h>
 
 #include <cstdint>
@@ -104,6 +105,27 @@ void choice(std::string_view text) {
   }
 }
 
+void answer(std::string_view text) {
+  const size_t end = std::min(text.find('\n'), text.size());
+  const auto grammar = compiler().compile({StructuredOutput::Kind::kJsonSchema, std::string(text.substr(0, end)), {}});
+  if (!grammar.ok()) return;
+  auto matcher = *(*grammar)->matcher();
+  std::vector<uint32_t> words(3);
+  std::string written;
+  for (const char c : text.substr(std::min(end + 1, text.size()))) {
+    matcher->fill_mask(words);
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < static_cast<int32_t>(kPrintable); ++id) {
+      if (words[id / 32] >> (id % 32) & 1) ids.push_back(id);
+    }
+    if (ids.empty()) break;  // complete, or on with characters that this vocabulary has not
+    const int32_t id = ids[static_cast<uint8_t>(c) % ids.size()];
+    if (!matcher->accept(id)) std::abort();
+    written += static_cast<char>(' ' + id);
+  }
+  if (matcher->complete() && !nlohmann::json::accept(written)) std::abort();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -117,6 +139,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 'r': static_cast<void>(check_regex(text, {})); break;
     case 'j': json(text); break;
     case 'c': choice(text); break;
+    case 'a': answer(text); break;
     default: break;
   }
   return 0;

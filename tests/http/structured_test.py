@@ -131,6 +131,12 @@ class FormsTest(unittest.TestCase):
         self.assertIn(self.text(choice=["yes", "no"]), ("yes", "no"))
         Place.model_validate_json(self.text(json=Place.model_json_schema()), strict=True)
 
+    def test_a_wide_schema(self):
+        fields = {f"field_{i}": {"type": "string", "maxLength": 20 + i} for i in range(500)}
+        schema = {"type": "object", "properties": fields, "required": list(fields)}
+        answer = client().completions.create(model="one", prompt="x", max_tokens=200, seed=4, extra_body={"structured_outputs": {"json": schema}})
+        self.assertTrue(answer.choices[0].text.startswith("{"))
+
     def test_forms_that_cannot_be_are_refused(self):
         for form in ({"regex": "("}, {"grammar": "root ::= missing"}, {"json": {"type": "nothing"}}, {"regex": "a{1000000}"},
                      {"json": {"$ref": "#/nowhere"}}, {"json": {"not": {}}}):

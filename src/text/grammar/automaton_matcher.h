@@ -55,6 +55,7 @@ class AutomatonMatcher final : public GrammarMatcher {
   }
 
   bool complete() const override { return automaton_->complete(state_); }
+  bool is_bounded() const override { return true; }
 
  private:
   bool take(int32_t token, typename Automaton::State& state) const {

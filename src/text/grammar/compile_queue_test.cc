@@ -43,19 +43,20 @@ class NoGrammar : public Grammar {
 Result<CompiledGrammar> some() { return CompiledGrammar{std::make_shared<NoGrammar>(), 100}; }
 
 constexpr double kGenerous = 60, kShort = 0.05;
+constexpr auto kSmall = CompileQueue::Lane::kSmall, kLarge = CompileQueue::Lane::kLarge;
 
 TEST(CompileQueue, GivesResultsAndErrors) {
-  CompileQueue queue(2, 4, kGenerous);
-  EXPECT_TRUE(queue.run("a", some).ok());
-  const auto failed = queue.run("b", []() -> Result<CompiledGrammar> { return invalid_argument("bad"); });
+  CompileQueue queue({.threads = 2, .max_waiting = 4, .limit_s = kGenerous, .patience_s = kGenerous});
+  EXPECT_TRUE(queue.run("a", kSmall, some).ok());
+  const auto failed = queue.run("b", kSmall, []() -> Result<CompiledGrammar> { return invalid_argument("bad"); });
   EXPECT_EQ(failed.status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(queue.run("c", []() -> Result<CompiledGrammar> { throw std::bad_alloc(); }).status().code(),
+  EXPECT_EQ(queue.run("c", kSmall, []() -> Result<CompiledGrammar> { throw std::bad_alloc(); }).status().code(),
             Code::kResourceExhausted);
-  EXPECT_TRUE(queue.run("b", some).ok());  // an error is not kept
+  EXPECT_TRUE(queue.run("b", kSmall, some).ok());  // an error is not kept
 }
 
 TEST(CompileQueue, EqualWishesAreCompiledOnce) {
-  CompileQueue queue(2, 4, kGenerous);
+  CompileQueue queue({.threads = 2, .max_waiting = 4, .limit_s = kGenerous, .patience_s = kGenerous});
   const auto gate = std::make_shared<Gate>();
   std::atomic<int> runs = 0;
   const auto job = [&]() -> Result<CompiledGrammar> {
@@ -65,7 +66,7 @@ TEST(CompileQueue, EqualWishesAreCompiledOnce) {
   };
   std::vector<std::thread> callers;
   std::atomic<int> good = 0;
-  for (int i = 0; i < 4; ++i) callers.emplace_back([&] { good += queue.run("same", job).ok(); });
+  for (int i = 0; i < 4; ++i) callers.emplace_back([&] { good += queue.run("same", kSmall, job).ok(); });
   gate->until_waiting(1);
   gate->open();
   for (auto& caller : callers) caller.join();
@@ -77,16 +78,16 @@ TEST(CompileQueue, EqualWishesAreCompiledOnce) {
 TEST(CompileQueue, AnOverrunIsRefusedAndThenEverybodyElse) {
   const auto gate = std::make_shared<Gate>();
   {
-    CompileQueue queue(1, 4, kShort);
+    CompileQueue queue({.threads = 1, .most_aside = 0, .max_waiting = 4, .limit_s = kShort});
     const auto stuck = [gate]() -> Result<CompiledGrammar> {
       gate->wait();
       return some();
     };
-    EXPECT_EQ(queue.run("slow", stuck).status().code(), Code::kDeadlineExceeded);
-    EXPECT_EQ(queue.run("slow", stuck).status().code(), Code::kDeadlineExceeded);  // still the same one
+    EXPECT_EQ(queue.run("slow", kSmall, stuck).status().code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(queue.run("slow", kSmall, stuck).status().code(), Code::kDeadlineExceeded);  // still the same one
     gate->until_waiting(1);
     std::this_thread::sleep_for(std::chrono::duration<double>(2 * kShort));
-    EXPECT_EQ(queue.run("other", some).status().code(), Code::kResourceExhausted);
+    EXPECT_EQ(queue.run("other", kSmall, some).status().code(), Code::kResourceExhausted);
     // The queue goes while its job is held.
   }
   gate->open();
@@ -94,17 +95,55 @@ TEST(CompileQueue, AnOverrunIsRefusedAndThenEverybodyElse) {
 
 TEST(CompileQueue, OnlySoManyWait) {
   const auto gate = std::make_shared<Gate>();
-  CompileQueue queue(1, 0, kGenerous);
+  CompileQueue queue({.threads = 1, .max_waiting = 0, .limit_s = kGenerous, .patience_s = kGenerous});
   const auto held = [gate]() -> Result<CompiledGrammar> {
     gate->wait();
     return some();
   };
-  std::thread first([&] { EXPECT_TRUE(queue.run("a", held).ok()); });
+  std::thread first([&] { EXPECT_TRUE(queue.run("a", kSmall, held).ok()); });
   gate->until_waiting(1);
-  EXPECT_EQ(queue.run("b", some).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(queue.run("b", kSmall, some).status().code(), Code::kResourceExhausted);
   gate->open();
   first.join();
-  EXPECT_TRUE(queue.run("b", some).ok());
+  EXPECT_TRUE(queue.run("b", kSmall, some).ok());
+}
+
+TEST(CompileQueue, SmallOnesDoNotWaitForLargeOnes) {
+  const auto gate = std::make_shared<Gate>();
+  CompileQueue queue({.threads = 1, .limit_s = kGenerous, .patience_s = kGenerous});
+  const auto held = [gate]() -> Result<CompiledGrammar> {
+    gate->wait();
+    return some();
+  };
+  std::vector<std::thread> large;
+  for (const char* key : {"a", "b", "c"}) large.emplace_back([&, key] { EXPECT_TRUE(queue.run(key, kLarge, held).ok()); });
+  gate->until_waiting(1);
+  EXPECT_TRUE(queue.run("small", kSmall, some).ok());
+  gate->open();
+  for (auto& each : large) each.join();
+}
+
+TEST(CompileQueue, OneThatTakesLongIsSetAsideAndStillGivesItsResult) {
+  const auto gate = std::make_shared<Gate>();
+  CompileQueue queue({.threads = 1, .most_aside = 2, .limit_s = kGenerous, .patience_s = kShort});
+  const auto held = [gate]() -> Result<CompiledGrammar> {
+    gate->wait();
+    return some();
+  };
+  std::vector<std::thread> callers;
+  for (const char* key : {"a", "b"}) {
+    callers.emplace_back([&, key] { EXPECT_TRUE(queue.run(key, kSmall, held).ok()); });
+  }
+  gate->until_waiting(2);  // the second has another thread
+  EXPECT_TRUE(queue.run("small", kSmall, some).ok());
+  callers.emplace_back([&] { EXPECT_TRUE(queue.run("c", kSmall, held).ok()); });
+  gate->until_waiting(3);
+  std::this_thread::sleep_for(std::chrono::duration<double>(2 * kShort));
+  // So many and no more: the third keeps its lane's thread, and who comes is told at once.
+  EXPECT_EQ(queue.run("small", kSmall, some).status().code(), Code::kResourceExhausted);
+  gate->open();
+  for (auto& each : callers) each.join();
+  EXPECT_TRUE(queue.run("small", kSmall, some).ok());
 }
 
 TEST(GrammarCache, IsBoundedInNumberAndBytes) {

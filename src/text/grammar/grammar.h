@@ -1,8 +1,8 @@
 // Grammars that an answer must keep: what a request asks for (StructuredOutput) is compiled once, and each answer then has a
-// matcher that says after every token which tokens may come next. JSON objects and choices are served by our own automata;
-// schemas, regular expressions, EBNF and structural tags by the library xgrammar, opened at run time where it is installed.
-// Special tokens never count as text: a matcher allows end ids, where the answer may end, and tokens that spell bytes.
-// Thread-safety: a compiler and a grammar may be used from many threads at once; a matcher belongs to one.
+// matcher that says after every token which tokens may come next. JSON objects, choices and plain schemas (plain_schema.h) are
+// served by our own automata; other schemas, regular expressions, EBNF and structural tags by the library xgrammar, opened at run
+// time where it is installed. Special tokens never count as text: a matcher allows end ids, where the answer may end, and tokens
+// that spell bytes. Thread-safety: a compiler and a grammar may be used from many threads at once; a matcher belongs to one.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,9 @@ class GrammarMatcher {
   // False: the mask did not allow it, and nothing changed. An end id is accepted when complete() and changes nothing.
   virtual bool accept(int32_t token) = 0;
   virtual bool complete() const = 0;  // the answer may end here
+  // Whether the calls above take a time that the vocabulary bounds, whatever the grammar and the text are. Those of others may
+  // take seconds and cannot be stopped: nobody may wait for them but their own answer.
+  virtual bool is_bounded() const = 0;
 };
 
 class Grammar {
@@ -64,7 +67,7 @@ class GrammarCompiler {
   // broken, with the place; too_large: over a limit; unsupported: the library is needed and is not there; deadline_exceeded: it
   // takes too long; resource_exhausted: others take too long, or answers in flight hold too much memory.
   virtual Result<std::shared_ptr<const Grammar>> compile(const StructuredOutput& wanted) = 0;
-  // Why only JSON objects and choices are served, and what to install; fine when all kinds are. For the operator:
+  // Why only JSON objects, choices and plain schemas are served, and what to install; fine when all kinds are. For the operator:
   // it may name folders of this machine, which refusals of compile() do not. The library is found once; where it is missing, it
   // is looked for again after a folder in which it may be has changed.
   virtual Status library_status() = 0;

@@ -12,6 +12,7 @@
 #include "text/grammar/grammar_cache.h"
 #include "text/grammar/json_grammar.h"
 #include "text/grammar/json_schema_check.h"
+#include "text/grammar/plain_schema.h"
 #include "text/grammar/regex_size.h"
 #include "text/grammar/xgrammar_finder.h"
 #include "text/grammar/xgrammar_grammar.h"
@@ -23,7 +24,7 @@ namespace {
 using Kind = StructuredOutput::Kind;
 using SharedGrammar = std::shared_ptr<const Grammar>;
 
-constexpr std::string_view kWithoutLibrary = "only JSON objects and choices can be asked for";
+constexpr std::string_view kWithoutLibrary = "only JSON objects, choices and plain JSON schemas can be asked for";
 
 Status check_choices(const std::vector<std::string>& choices, const GrammarLimits& limits) {
   if (choices.empty()) return invalid_argument("there are no choices");
@@ -45,6 +46,13 @@ Status check_choices(const std::vector<std::string>& choices, const GrammarLimit
   return {};
 }
 
+// Above it a grammar may take seconds that small ones shall not wait for.
+constexpr size_t kSmallBytes = 4096;
+
+CompileQueue::Lane lane_of(const StructuredOutput& wanted) {
+  return wanted.text.size() > kSmallBytes ? CompileQueue::Lane::kLarge : CompileQueue::Lane::kSmall;
+}
+
 class Compiler final : public GrammarCompiler {
  public:
   Compiler(const Tokenizer& tokenizer, std::vector<int32_t> end_ids, const GrammarOptions& options)
@@ -58,14 +66,14 @@ class Compiler final : public GrammarCompiler {
             vocabulary_)),
         cache_(std::make_shared<GrammarCache>(limits_.max_cached, limits_.max_cached_bytes, limits_.max_live_bytes)),
         finder_(options.library),
-        queue_(limits_.compile_threads, limits_.max_waiting, limits_.max_compile_s) {}
+        queue_({.threads = limits_.compile_threads, .max_waiting = limits_.max_waiting, .limit_s = limits_.max_compile_s}) {}
 
   Result<SharedGrammar> compile(const StructuredOutput& wanted) override {
     switch (wanted.kind) {
       case Kind::kNone: return invalid_argument("no structured output is asked for");
       case Kind::kJsonObject: return json_object_;
       case Kind::kChoice: return one_of(wanted.choices);
-      case Kind::kJsonSchema: CHORAL_RETURN_IF_ERROR(check_json_schema(wanted.text, limits_)); break;
+      case Kind::kJsonSchema: CHORAL_RETURN_IF_ERROR(check_json_schema(wanted.text, limits_)); return schema(wanted);
       case Kind::kRegex: CHORAL_RETURN_IF_ERROR(check_regex(wanted.text, {.max_bytes = limits_.max_regex_bytes})); break;
       case Kind::kGrammar: CHORAL_RETURN_IF_ERROR(check_ebnf(wanted.text, limits_)); break;
       case Kind::kStructuralTag: CHORAL_RETURN_IF_ERROR(check_structural_tag(wanted.text, limits_)); break;
@@ -88,6 +96,22 @@ class Compiler final : public GrammarCompiler {
     const std::shared_ptr<const ChoiceAutomaton> automaton(new ChoiceAutomaton(choices, trie_),
                                                            [hold](const ChoiceAutomaton* each) { delete each; });
     return std::make_shared<const AutomatonGrammar<ChoiceAutomaton>>(automaton, vocabulary_);
+  }
+
+  static std::string key_of(const StructuredOutput& wanted) {
+    return static_cast<char>('0' + static_cast<int>(wanted.kind)) + wanted.text;
+  }
+
+  Result<SharedGrammar> schema(const StructuredOutput& wanted) {
+    const std::string key = key_of(wanted);
+    if (auto known = cache_->find(key)) return known;
+    const auto plain = read_plain_schema(wanted.text, json_tokens_);
+    if (!plain) return from_library(wanted);
+    CHORAL_TRY(const GrammarHold hold, cache_->hold(plain->size_bytes()));
+    const std::shared_ptr<const SchemaAutomaton> held(plain.get(), [plain, hold](const SchemaAutomaton*) {});
+    const SharedGrammar grammar = std::make_shared<const AutomatonGrammar<SchemaAutomaton>>(held, vocabulary_);
+    cache_->add(key, {grammar, plain->size_bytes()});
+    return grammar;
   }
 
   // With library_mutex_ held: opens it where it is found, which may be after it was missing.
@@ -115,8 +139,7 @@ class Compiler final : public GrammarCompiler {
 
   Result<SharedGrammar> from_library(const StructuredOutput& wanted) {
     CHORAL_TRY(const std::shared_ptr<const XgrammarCompiler> xgrammar, this->xgrammar());
-    std::string key(1, static_cast<char>('0' + static_cast<int>(wanted.kind)));
-    key += wanted.text;
+    const std::string key = key_of(wanted);
     if (auto known = cache_->find(key)) return known;
     // All by value or shared: the job may outlive this compiler.
     auto job = [xgrammar, cache = cache_, wanted, key]() -> Result<CompiledGrammar> {
@@ -124,7 +147,7 @@ class Compiler final : public GrammarCompiler {
       cache->add(key, compiled);
       return compiled;
     };
-    CHORAL_TRY(CompiledGrammar compiled, queue_.run(key, std::move(job)));
+    CHORAL_TRY(CompiledGrammar compiled, queue_.run(key, lane_of(wanted), std::move(job)));
     return std::move(compiled.grammar);
   }
 

@@ -208,7 +208,7 @@ TEST(GrammarCompiler, WithoutTheLibrarySaysWhatToInstall) {
   const Made made = make("qwen2");
   EXPECT_EQ(made.compiler->compile({}).status().code(), Code::kInvalidArgument);
   for (const StructuredOutput& wanted :
-       {StructuredOutput{Kind::kJsonSchema, "{}", {}}, StructuredOutput{Kind::kRegex, "a+", {}},
+       {StructuredOutput{Kind::kJsonSchema, R"({"type":"string","pattern":"a"})", {}}, StructuredOutput{Kind::kRegex, "a+", {}},
         StructuredOutput{Kind::kGrammar, "root ::= \"a\"", {}}, StructuredOutput{Kind::kStructuralTag, "{}", {}}}) {
     const Status status = made.compiler->compile(wanted).status();
     EXPECT_EQ(status.code(), Code::kUnsupported);

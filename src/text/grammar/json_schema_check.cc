@@ -308,6 +308,8 @@ size_t behind(std::string_view text, size_t begin, char end) {
 
 }  // namespace
 
+bool is_schema_keyword(std::string_view name) { return find_keyword(name) != nullptr; }
+
 Status check_json_schema(std::string_view schema, const GrammarLimits& limits) {
   simdjson::dom::parser parser;
   CHORAL_TRY(const Element root, parse(schema, "JSON schema", limits, limits.max_depth, parser));

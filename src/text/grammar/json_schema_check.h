@@ -14,6 +14,9 @@ namespace choral::text {
 Status check_json_schema(std::string_view schema, const GrammarLimits& limits);
 Status check_structural_tag(std::string_view tag, const GrammarLimits& limits);
 
+// Whether a schema's keyword says anything of what a value may be; those that nobody here knows do not.
+bool is_schema_keyword(std::string_view name);
+
 // Grammars in EBNF: size, depth of parentheses, repetitions, and that there is a rule "root".
 Status check_ebnf(std::string_view grammar, const GrammarLimits& limits);
 

@@ -29,6 +29,7 @@ class XgrammarCompiler::OwnMatcher final : public GrammarMatcher {
   }
 
   void fill_mask(std::span<uint32_t> words) override {
+    if (!moved_ && shared_.first_mask) return copy_first_mask(words);
     std::fill(words.begin(), words.end(), 0);
     auto size = static_cast<int64_t>(mask_.size());
     tvm_ffi::Tensor tensor{mask_.data(), 1, 0, 1, 0, 32, 1, &size, nullptr, 0};
@@ -55,6 +56,7 @@ class XgrammarCompiler::OwnMatcher final : public GrammarMatcher {
     const auto accepted = shared_.library->call(shared_.library->methods().accept_token, arguments);
     if (!accepted.ok()) fail("a token", accepted.status());
     if (!accepted.ok() || !accepted->is_true()) return false;
+    moved_ = true;
     return !json_ || json_->accept(token);
   }
 
@@ -65,8 +67,14 @@ class XgrammarCompiler::OwnMatcher final : public GrammarMatcher {
     if (!completed.ok()) fail("the end", completed.status());
     return completed.ok() && completed->is_true();
   }
+  bool is_bounded() const override { return false; }  // ambiguous grammars cost more with every byte
 
  private:
+  void copy_first_mask(std::span<uint32_t> words) const {
+    const size_t common = std::min(words.size(), shared_.first_mask->size());
+    std::copy_n(shared_.first_mask->begin(), common, words.begin());
+    std::fill(words.begin() + static_cast<std::ptrdiff_t>(common), words.end(), 0);
+  }
   // Our calls are right, so this is a fault of the library: the mask stays empty, which ends this answer alone.
   static void fail(std::string_view what, const Status& status) {
     CHORAL_LOG(kError, "xgrammar failed over {} of an answer: {}", what, status.message());
@@ -76,21 +84,37 @@ class XgrammarCompiler::OwnMatcher final : public GrammarMatcher {
   FfiValue matcher_;
   std::optional<AutomatonMatcher<JsonTextAutomaton>> json_;
   std::vector<uint32_t> mask_;
+  bool moved_ = false;  // a token was accepted
 };
 
 class XgrammarCompiler::OwnGrammar final : public Grammar {
  public:
   OwnGrammar(Shared shared, FfiValue compiled) : shared_(std::move(shared)), compiled_(std::move(compiled)) {}
 
-  Result<std::unique_ptr<GrammarMatcher>> matcher() const override {
+  Result<std::unique_ptr<GrammarMatcher>> matcher() const override { return make_matcher(); }
+
+  // Computes the mask that every answer begins with, once for all of them. invalid_argument: it is empty, of a schema that leads
+  // only to itself or a rule without an end, of which the library makes a grammar that takes nothing.
+  Status begin() {
+    CHORAL_TRY(const auto matcher, make_matcher());
+    std::vector<uint32_t> words(shared_.vocabulary->words());
+    matcher->fill_mask(words);
+    if (!matcher->complete() && std::all_of(words.begin(), words.end(), [](uint32_t word) { return word == 0; })) {
+      return invalid_argument("there is no text that this grammar, schema or expression allows");
+    }
+    shared_.first_mask = std::make_shared<const std::vector<uint32_t>>(std::move(words));
+    return {};
+  }
+
+ private:
+  Result<std::unique_ptr<GrammarMatcher>> make_matcher() const {
     // Own stop tokens, stop without one, tokens to roll back, temperature.
     std::array<Any, 5> arguments = {compiled_.view(), ffi_none(), ffi_boolean(false), ffi_integer(-1), ffi_none()};
     CHORAL_TRY(FfiValue made, shared_.library->call(shared_.library->methods().make_matcher, arguments));
     return std::unique_ptr<GrammarMatcher>(std::make_unique<OwnMatcher>(shared_, std::move(made)));
   }
 
- private:
-  const Shared shared_;
+  Shared shared_;
   FfiValue compiled_;
 };
 
@@ -193,20 +217,11 @@ Result<CompiledGrammar> XgrammarCompiler::compile(const StructuredOutput& wanted
   std::array<Any, 1> self = {compiled.view()};
   CHORAL_TRY(const FfiValue bytes, library_->call(methods.grammar_bytes, self));
   const auto size_bytes = static_cast<size_t>(std::max<int64_t>(bytes.integer(), 0));
-  Shared shared{library_, vocabulary_, wanted.kind == StructuredOutput::Kind::kJsonSchema ? json_ : nullptr, tokens, {}};
+  Shared shared{library_, vocabulary_, wanted.kind == StructuredOutput::Kind::kJsonSchema ? json_ : nullptr, tokens, {}, {}};
   CHORAL_TRY(shared.hold, hold(size_bytes));
   const auto grammar = std::make_shared<OwnGrammar>(std::move(shared), std::move(compiled));
-  CHORAL_RETURN_IF_ERROR(expect_some_text(*grammar));
+  CHORAL_RETURN_IF_ERROR(grammar->begin());
   return CompiledGrammar{grammar, size_bytes};
-}
-
-// A schema that leads only to itself, a rule without an end: the library makes a grammar of it that takes nothing.
-Status XgrammarCompiler::expect_some_text(const Grammar& grammar) const {
-  CHORAL_TRY(const auto matcher, grammar.matcher());
-  std::vector<uint32_t> words(vocabulary_->words());
-  matcher->fill_mask(words);
-  if (matcher->complete() || std::any_of(words.begin(), words.end(), [](uint32_t word) { return word != 0; })) return {};
-  return invalid_argument("there is no text that this grammar, schema or expression allows");
 }
 
 }  // namespace choral::text

@@ -45,7 +45,6 @@ class XgrammarCompiler {
       : library_(std::move(library)), vocabulary_(std::move(vocabulary)) {}
   Result<std::shared_ptr<const Tokens>> make_tokens(std::vector<int32_t> markers) const;
   Result<std::shared_ptr<const Tokens>> tokens_for(const StructuredOutput& wanted) const;
-  Status expect_some_text(const Grammar& grammar) const;
 
   // What a grammar and its matchers share.
   struct Shared {
@@ -54,6 +53,7 @@ class XgrammarCompiler {
     std::shared_ptr<const JsonTextAutomaton> json;  // null: the answer is no JSON
     std::shared_ptr<const Tokens> tokens;
     GrammarHold hold;
+    std::shared_ptr<const std::vector<uint32_t>> first_mask;  // null until the grammar is whole
   };
   class OwnGrammar;
   class OwnMatcher;
