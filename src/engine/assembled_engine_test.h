@@ -85,8 +85,8 @@ class AssembledEngine {
 
  private:
   std::unique_ptr<RequestReader> reader_;
-  std::shared_ptr<AdapterRegistry> registry_;
   std::unique_ptr<EngineCore> core_;
+  std::shared_ptr<AdapterRegistry> registry_;  // the core keeps it too, and the executor whose targets its loader needs
 };
 
 }  // namespace choral::engine
