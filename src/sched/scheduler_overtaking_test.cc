@@ -25,7 +25,7 @@ Traffic random_traffic() {
   config.max_num_seqs = *rc::gen::inRange(1, 9);
   config.max_num_batched_tokens = 64;
   config.max_model_len = 32;
-  config.max_waiting = 40;
+  config.max_waiting = 24;
   config.watermark_blocks = 0;
   config.fair_adapters = false;         // strictly by priority and arrival
   config.promote_after_steps = 100000;  // which alone decide
@@ -83,7 +83,7 @@ RC_GTEST_PROP(SchedulerOvertaking, IsBoundedByMostOvertakingAndABatch, ()) {
   // Who reached the bound is waited for, once those that were let in with it have gone; while its adapter is loaded places are
   // given to others, in each step of the load.
   const int32_t bound = config.most_overtaking + config.max_num_seqs * (2 + traffic.load_steps);
-  for (int step = 0; step < 150; ++step) {
+  for (int step = 0; step < 50; ++step) {
     while (engine.scheduler.waiting_count() < config.max_waiting && (next < 30 || next % 5 != 0 || state % 3 == 0)) {
       auto request = make_request(next, {static_cast<int32_t>(next % 5), 1}, 1 + static_cast<int32_t>(next % 7),
                                   next % 6 == 0 ? 0 : random_adapter(state));
