@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <condition_variable>
+#include <list>
 #include <mutex>
 
 #include "engine/allocation_test.h"
@@ -193,10 +194,10 @@ TEST_F(MaskThreadsTest, ACancelledAnswerLeavesItsThreadToOthers) {
   engine(limits);
   auto admitted = engine_->read(unbounded("9 9", 1));
   const auto response = admitted.response;
-  const auto id = admitted.completions.front()->id;
+  std::list<sched::RequestId> ids{admitted.completions.front()->id};
   ASSERT_TRUE(engine_->core().add_requests({&admitted, 1}).ok());
   gate_.until_held(1);
-  engine_->core().cancel({id});
+  engine_->core().cancel(ids);
   EXPECT_EQ(response->wait().completions[0].finish_reason, FinishReason::kCancelled);
   gate_.open();
   EXPECT_TRUE(engine_->generate({unbounded("9 9", 2)}).front().status.ok());
