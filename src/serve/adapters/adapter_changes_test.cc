@@ -70,7 +70,8 @@ class NamesOnly final : public LLM {
   std::vector<std::string> device_notes() const override { return {}; }
   EngineStats stats() const override { return {}; }
   Status check_health(std::chrono::milliseconds) override { return {}; }
-  Result<EngineActivity> activity(std::chrono::milliseconds) override { return none(); }
+  EngineHeartbeat heartbeat() const override { return {}; }
+  EngineActivity activity() const override { return {}; }
 
  private:
   static Status none() { return Status(Code::kUnsupported, "names only"); }

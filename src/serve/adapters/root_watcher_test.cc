@@ -103,7 +103,7 @@ TEST(RootWatcher, HalfACopyIsNotTold) {
   Watched watched(root.path());
   root.write("sql/adapter_model.safetensors", "weights come first");
   root.write("sql/adapter_config.json", "{");
-  ASSERT_TRUE(watched.comes([&] { return !watched->faults().empty(); })) << "the half was seen";
+  ASSERT_TRUE(watched.comes([&] { return !watched->faults()->empty(); })) << "the half was seen";
   EXPECT_THAT(watched.names(), IsEmpty());
   root.write("sql/adapter_config.json", kConfig);
   EXPECT_THAT(watched.told(1), ElementsAre("+sql"));

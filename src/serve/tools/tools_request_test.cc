@@ -208,19 +208,19 @@ TEST(ToolsRequest, WhatCannotBeKeptIsAnyObjectUnlessStrict) {
 }
 
 TEST(PlanTools, WhatTheTemplateDoesNotShowIsShownOrRefused) {
-  constexpr std::string_view kTools = R"([{"type":"function","function":{"name":"f"}}])";
+  constexpr std::string_view kOneTool = R"([{"type":"function","function":{"name":"f"}}])";
   ToolSetting setting{
       .format = ToolFormat::kHermes, .has_grammars = true, .limits = {}, .shows_tools = false, .shows_calls = false};
   std::string param;
   for (const char* choice : {"", "\"auto\"", "\"required\"", R"({"type":"function","function":{"name":"f"}})"}) {
-    const auto made = plan_tools({kTools, choice, ""}, setting, param);
+    const auto made = plan_tools({kOneTool, choice, ""}, setting, param);
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     EXPECT_TRUE(made->needs_showing && made->calls_need_showing) << choice;
   }
-  EXPECT_FALSE(plan_tools({kTools, "\"none\"", ""}, setting, param)->needs_showing);
+  EXPECT_FALSE(plan_tools({kOneTool, "\"none\"", ""}, setting, param)->needs_showing);
   setting.knows_format = false;
-  EXPECT_TRUE(plan_tools({kTools, "\"required\"", ""}, setting, param)->needs_showing) << "the constraint writes the call";
-  const auto refused = plan_tools({kTools, "\"auto\"", ""}, setting, param);
+  EXPECT_TRUE(plan_tools({kOneTool, "\"required\"", ""}, setting, param)->needs_showing) << "the constraint writes the call";
+  const auto refused = plan_tools({kOneTool, "\"auto\"", ""}, setting, param);
   EXPECT_EQ(refused.status().code(), Code::kUnsupported);
   EXPECT_THAT(refused.status().message(), HasSubstr("--tool-call-parser"));
   EXPECT_EQ(param, "tools");
