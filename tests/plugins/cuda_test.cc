@@ -225,7 +225,7 @@ TEST_F(CudaTest, TooLittleMemoryForTheModelIsAnAnswer) {
 
 // Memory that ends while the model loads: what was asked for and what is free.
 TEST_F(CudaTest, MemoryThatEndsWhileLoadingIsAnAnswer) {
-  const Faults faults(kFaults, "fail=cudaMallocFromPoolAsync,at=50,with=2");
+  const Faults faults(kFaults, "fail=cudaMallocFromPoolAsync,at=85,with=2");
   const auto refused = LLM::load(options(kDevice)).status();
   EXPECT_EQ(refused.code(), Code::kResourceExhausted) << refused.to_string();
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("no room for "), HasSubstr(" are free")));
@@ -233,9 +233,11 @@ TEST_F(CudaTest, MemoryThatEndsWhileLoadingIsAnAnswer) {
 
 // The step of a long prompt wants more scratch than those before; which allocation that is depends on all of them.
 TEST_F(CudaTest, AnOperatorWithoutMemoryEndsItsStepAlone) {
-  for (const int allocation : {85, 84, 86, 83, 87, 82, 88, 81, 89, 80, 90}) {
+  for (int allocation = 90; allocation < 180; ++allocation) {
     const Faults faults(kFaults, "fail=cudaMallocFromPoolAsync,with=2,at=" + std::to_string(allocation));
-    const auto llm = load(options(kDevice));
+    const auto loaded = LLM::load(options(kDevice));
+    if (!loaded.ok()) continue;  // one of the model's
+    const auto& llm = *loaded;
     const auto output = llm->generate({engine::greedy_request(std::vector<int32_t>(480, 7), 1)}).front();
     if (output.status.ok()) continue;
     EXPECT_EQ(output.status.code(), Code::kResourceExhausted) << output.status.to_string();
@@ -248,7 +250,7 @@ TEST_F(CudaTest, AnOperatorWithoutMemoryEndsItsStepAlone) {
 }
 
 TEST_F(CudaTest, AKernelThatFailsEndsItsRequestsAndSaysWhy) {
-  const Faults faults(kFaults, "fail=launch,at=700,with=700");
+  const Faults faults(kFaults, "fail=launch,at=5000,with=700");  // behind those that try the operators
   const auto llm = load(options(kDevice));
   for (const auto& output : answers(*llm, 64)) {
     EXPECT_EQ(output.status.code(), Code::kUnavailable) << output.status.to_string();
