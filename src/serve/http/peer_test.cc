@@ -17,15 +17,19 @@ Peer v6(const char* text) {
 
 TEST(Peer, ACustomersAddressesAreOneHost) {
   EXPECT_EQ(v6("2001:db8:1:2:3:4:5:6").text, "[2001:db8:1:2:3:4:5:6]:5001");
-  EXPECT_EQ(v6("2001:db8:1:2:3:4:5:6").host, "2001:db8:1:2::");
-  EXPECT_EQ(v6("2001:db8:1:2::7").host, "2001:db8:1:2::");
-  EXPECT_EQ(v6("2001:db8:1:3::7").host, "2001:db8:1:3::");
+  EXPECT_EQ(v6("2001:db8:1:2:3:4:5:6").host, "2001:db8:1:2::/64");
+  EXPECT_EQ(v6("2001:db8:1:2::7").host, "2001:db8:1:2::/64");
+  EXPECT_EQ(v6("2001:db8:1:3::7").host, "2001:db8:1:3::/64");
 }
 
 TEST(Peer, AMappedAddressIsOfIPv4) {
-  EXPECT_EQ(v6("::ffff:192.0.2.1").host, "::ffff:192.0.2.1");
+  EXPECT_EQ(v6("::ffff:192.0.2.1").text, "[::ffff:192.0.2.1]:5001");
+  EXPECT_EQ(v6("::ffff:192.0.2.1").host, "192.0.2.1");
   EXPECT_TRUE(v6("::ffff:127.0.0.1").loopback);
-  EXPECT_EQ(v6("::1").host, "::1");
+}
+
+TEST(Peer, AllAddressesOfThisMachineAreOneHost) {
+  for (const char* here : {"::ffff:127.0.0.1", "::ffff:127.8.8.8", "::1"}) EXPECT_EQ(v6(here).host, kThisMachine);
 }
 
 }  // namespace

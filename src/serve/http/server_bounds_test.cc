@@ -1,6 +1,7 @@
 // What one client can take from others: memory of bodies, and the I/O thread's time. Real sockets.
 #include <gmock/gmock.h>
 
+#include "serve/http/peer.h"
 #include "serve/http/test_server_test.h"
 
 namespace choral::serve {
@@ -83,7 +84,7 @@ TEST(HttpServerBounds, ClientsAreToldApartByAddress) {
     exchange->respond({200, {}, exchange->request().payer});
   });
   RawClient client = RawClient::tcp(server->port());
-  EXPECT_EQ(client.get("/").body, "127.0.0.1");
+  EXPECT_EQ(client.get("/").body, kThisMachine);
 }
 
 // Whoever sends on behind a refusal is heard for so many bytes and no longer.
