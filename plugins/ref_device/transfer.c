@@ -79,7 +79,7 @@ static choral_status* copy(choral_device* device, choral_stream* stream, const c
 }
 
 static choral_status* allocate(choral_device* device, uint64_t size_bytes, void** memory) {
-  if (ref_fault.fill && device->op_calls >= ref_fault_mark()) {
+  if (ref_fault.fill && ref_counted_calls(device) >= ref_fault_mark()) {
     return ref_error(CHORAL_RESOURCE_EXHAUSTED, "no room for %llu bytes: this is a fault build", (unsigned long long)size_bytes);
   }
   return ref_memory_take(&device->memory, size_bytes, memory);

@@ -195,7 +195,7 @@ TEST_P(EmbeddingBatch, ThroughChunksThreadsPreemptionAndBytes) {
   options_.max_model_len = 160;
   {
     const auto probe = load_or_die(options_);
-    options_.kv_cache_bytes = probe->info().kv_cache_bytes / (probe->info().kv_cache_tokens / 32) * 6;
+    options_.kv_cache_bytes = probe->info().kv_cache_bytes / (probe->info().kv_cache_tokens / 32) * 7;
   }
   options_.max_num_batched_tokens = 17;
   options_.max_num_seqs = 6;

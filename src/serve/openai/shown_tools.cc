@@ -77,7 +77,7 @@ std::string messages_with_tools(std::string_view messages_json, const ToolPlan& 
     text_of(message) = tools + "\n\n" + text_of(message);
     return dumped(messages);
   }
-  messages.insert(messages.begin(), {{"role", "user"}, {"content", tools}});
+  messages.insert(messages.begin(), Json{{"role", "user"}, {"content", tools}});  // a list of two members would be two messages
   return dumped(messages);
 }
 
