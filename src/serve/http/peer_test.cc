@@ -23,9 +23,13 @@ TEST(Peer, ACustomersAddressesAreOneHost) {
 }
 
 TEST(Peer, AMappedAddressIsOfIPv4) {
+  EXPECT_EQ(v6("::ffff:192.0.2.1").text, "[::ffff:192.0.2.1]:5001");
   EXPECT_EQ(v6("::ffff:192.0.2.1").host, "192.0.2.1");
   EXPECT_TRUE(v6("::ffff:127.0.0.1").loopback);
-  EXPECT_EQ(v6("::1").host, kThisMachine);
+}
+
+TEST(Peer, AllAddressesOfThisMachineAreOneHost) {
+  for (const char* here : {"::ffff:127.0.0.1", "::ffff:127.8.8.8", "::1"}) EXPECT_EQ(v6(here).host, kThisMachine);
 }
 
 }  // namespace
