@@ -175,7 +175,9 @@ class ChatTest(unittest.TestCase):
         self.assertEqual((chunks[-1]["choices"], chunks[-1]["usage"]), ([], whole["usage"]))
         self.assertTrue(all(chunk["usage"] for chunk in chunks))
         self.assertEqual({chunk["system_fingerprint"] for chunk in chunks}, {whole["system_fingerprint"]})
-        self.assertEqual([chunk["usage"]["completion_tokens"] for chunk in chunks[:2]], [0, 1], "saying who speaks is no token")
+        so_far = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+        self.assertEqual((so_far[0], so_far), (0, sorted(so_far)), "saying who speaks is no token")
+        self.assertGreater(so_far[1], 0)
         quiet = SERVER.stream("/v1/chat/completions", messages=CHAT, stream_options={"continuous_usage_stats": True}, **GREEDY)
         self.assertFalse(any("usage" in chunk for chunk in quiet), "include_usage asks for it")
 
@@ -319,7 +321,11 @@ class ResponsesTest(unittest.TestCase):
     def test_tools_are_chosen_in_the_form_of_this_api(self):
         tools = [{"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}} for name in ("f", "g")]
         choice = {"type": "function", "name": "g"}
-        got = SERVER.post("/v1/responses", **{**self.BODY, "max_output_tokens": 40}, tools=tools, tool_choice=choice, logit_bias={"125": 90})
+        files = served.Files(context=1024)  # room for what the prompt says of the tools
+        self.addCleanup(files.temp.cleanup)
+        server = served.Server(files.model)
+        self.addCleanup(server.stop)
+        got = server.post("/v1/responses", **{**self.BODY, "max_output_tokens": 40}, tools=tools, tool_choice=choice, logit_bias={"125": 90})
         self.assertEqual(got["tool_choice"], choice)
         self.assertEqual([item["name"] for item in got["output"] if item["type"] == "function_call"], ["g"], got["output"])
 
@@ -333,7 +339,7 @@ class ToolsTest(unittest.TestCase):
         files = served.Files(context=2048)
         self.addCleanup(files.temp.cleanup)
         (files.folder / "template.jinja").write_text(template)
-        server = served.Server(files.model, "--chat-template", files.folder / "template.jinja", *flags)
+        server = served.Server(files.model, "--chat-template", files.folder / "template.jinja", *flags, env={"CHORAL_LOG_LEVEL": "info"})
         self.addCleanup(server.stop)
         return server
 

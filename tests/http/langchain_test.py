@@ -54,7 +54,7 @@ class TestStandard(ChatModelIntegrationTests):
     def chat_model_params(self):
         # Without the penalty a model this small says one thing again and again, until it is cut off.
         return {"model": "smollm2", "base_url": os.environ["CHORAL_TEST_URL"], "api_key": "none", "temperature": 0, "frequency_penalty": 1,
-                "max_retries": 0, "max_tokens": 96, "stream_usage": True}
+                "max_retries": 0, "max_tokens": 256, "stream_usage": True}
 
 
 @tool
