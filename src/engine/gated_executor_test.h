@@ -18,7 +18,11 @@ class StepGate {
     allowed_ += steps;
     changed_.notify_all();
   }
-  void open() { allow(1 << 30); }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    is_open_ = true;
+    changed_.notify_all();
+  }
   // Until the engine has asked for so many steps: all before the last are done, and the last waits unless it was allowed.
   void wait_for_asked(int steps) {
     std::unique_lock lock(mutex_);
@@ -33,13 +37,14 @@ class StepGate {
     std::unique_lock lock(mutex_);
     ++asked_;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return asked_ <= allowed_; });
+    changed_.wait(lock, [&] { return is_open_ || asked_ <= allowed_; });
   }
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   int asked_ = 0, allowed_ = 0;
+  bool is_open_ = false;
 };
 
 class GatedExecutor : public Executor {
