@@ -21,23 +21,25 @@ uint64_t free_bytes(const OpenDevice& device) {
   return free;
 }
 
+// More than what a driver takes for itself meanwhile, for kernels that it loads when they are first launched.
 TEST_F(DeviceTest, MemoryIsZeroAlignedAndGivenBack) {
+  constexpr int64_t kBytes = (100 << 20) + 1000, kOfTheDriver = 40 << 20;
   OpenDevice device;
   const uint64_t before = free_bytes(device);
   for (int round = 0; round < 2; ++round) {
-    void* memory = device.allocate(100000);
+    void* memory = device.allocate(kBytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 64, 0u);
-    EXPECT_LE(free_bytes(device), before - 100000);
-    EXPECT_THAT(device.download<uint8_t>(memory, 100000), Each(0));
-    const std::vector<uint8_t> noise(100000, 0xEE);
-    EXPECT_EQ(device.copy(CHORAL_HOST_TO_DEVICE, memory, 100000, noise.data(), 100000, 100000, 1).code, 0);
+    EXPECT_LE(free_bytes(device), before - kBytes);
+    EXPECT_EQ(device.download<uint8_t>(memory, kBytes), std::vector<uint8_t>(kBytes));
+    const std::vector<uint8_t> noise(kBytes, 0xEE);
+    EXPECT_EQ(device.copy(CHORAL_HOST_TO_DEVICE, memory, kBytes, noise.data(), kBytes, kBytes, 1).code, 0);
     device.release(memory);  // waits for the copy
     void* small = device.allocate(0);
     EXPECT_NE(small, nullptr);
     device.release(small);
   }
   device.allocate(1);  // runs what was queued to give memory back
-  EXPECT_GE(free_bytes(device), before - 256);
+  EXPECT_GE(free_bytes(device), before - kOfTheDriver);
 }
 
 struct Shape {

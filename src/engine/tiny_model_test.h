@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "support/test_paths.h"
 
 namespace choral::engine {
 
 inline EngineOptions tiny_options(const std::string& model = "tiny-llama3") {
   EngineOptions options;
-  options.model = std::string(CHORAL_TEST_DATA) + "/models/" + model;
+  options.model = testing::test_data("/models/" + model);
   options.threads = 2;
   return options;
 }

@@ -11,6 +11,7 @@
 #include "golden/gguf_writer.h"
 #include "golden/golden.h"
 #include "support/temp_dir.h"
+#include "support/test_paths.h"
 
 namespace choral::golden {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-const fs::path kData = CHORAL_TEST_DATA;
+const fs::path kData = testing::test_data();
 
 Json read_json(const fs::path& path) { return Json::parse(std::ifstream(path)); }
 

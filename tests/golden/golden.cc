@@ -6,6 +6,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/test_paths.h"
+
 namespace choral::golden {
 
 std::vector<Golden> read_goldens(const std::string& path, const std::string& model) {
@@ -47,7 +49,7 @@ std::vector<TokenizerGolden> read_tokenizer_goldens(const std::string& path) {
 std::string test_device() {
   const char* device = std::getenv("CHORAL_TEST_DEVICE");
   if (device == nullptr) return "auto";
-  setenv("CHORAL_PLUGIN_PATH", CHORAL_TEST_PLUGINS, 1);
+  setenv("CHORAL_PLUGIN_PATH", testing::from_environment("CHORAL_TEST_PLUGINS", CHORAL_TEST_PLUGINS).c_str(), 1);
   return device;
 }
 

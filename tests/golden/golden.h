@@ -19,7 +19,7 @@ struct Golden {
   double top_logit = 0;
 };
 
-// The device of this run: "auto", or the test plug-in that CHORAL_TEST_DEVICE names.
+// The device of this run: "auto", or the plug-in that CHORAL_TEST_DEVICE names, found in the folders of CHORAL_TEST_PLUGINS.
 std::string test_device();
 
 // `model` empty: all lines.

@@ -16,6 +16,7 @@
 #include "choral/llm.h"
 #include "golden/weight_set.h"
 #include "support/temp_dir.h"
+#include "support/test_paths.h"
 #include "support/tiny_models.h"
 
 namespace choral::golden {
@@ -65,7 +66,7 @@ void expect_equal(const Golden& g, const RequestOutput& output, double logit_err
 
 void check_model(EngineOptions options, const std::string& goldens_file, const std::string& model,
                  const std::string& adapters_folder, double logit_error = 0) {
-  const auto goldens = read_goldens(std::string(CHORAL_TEST_DATA) + "/goldens/" + goldens_file, model);
+  const auto goldens = read_goldens(testing::test_data("/goldens/" + goldens_file), model);
   ASSERT_FALSE(goldens.empty());
   std::set<std::string> adapters;
   for (const auto& g : goldens) adapters.insert(g.adapter);
@@ -83,13 +84,12 @@ class TinyGoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TinyGoldenTest, EqualsTransformersAndPeft) {
   const std::string model = GetParam();
-  check_model({.model = std::string(CHORAL_TEST_DATA) + "/models/" + model, .threads = 2}, "tiny.jsonl", model,
-              std::string(CHORAL_TEST_DATA) + "/lora");
+  check_model({.model = testing::test_data("/models/" + model), .threads = 2}, "tiny.jsonl", model, testing::test_data("/lora"));
 }
 
 nlohmann::json config_of(const std::string& model) {
   nlohmann::json config;
-  std::ifstream(std::string(CHORAL_TEST_DATA) + "/models/" + model + "/config.json") >> config;
+  std::ifstream(testing::test_data("/models/" + model + "/config.json")) >> config;
   return config;
 }
 
@@ -102,8 +102,8 @@ TEST_P(TinyGoldenTest, By16BitsOfXIsWithinTheirRounding) {
   for (const char* experts : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     if (config.contains(experts)) GTEST_SKIP() << "a mixture of experts";
   }
-  check_model({.model = std::string(CHORAL_TEST_DATA) + "/models/" + model, .activations = "16bit", .strict = true, .threads = 2},
-              "tiny.jsonl", model, std::string(CHORAL_TEST_DATA) + "/lora",
+  check_model({.model = testing::test_data("/models/" + model), .activations = "16bit", .strict = true, .threads = 2},
+              "tiny.jsonl", model, testing::test_data("/lora"),
               kRoundingTo16 * std::sqrt(4 * config.at("num_hidden_layers").get<int>() + 1));
 }
 
@@ -111,7 +111,7 @@ TEST_P(TinyGoldenTest, By16BitsOfXIsWithinTheirRounding) {
 class ChangedFolder {
  public:
   ChangedFolder(const std::string& model, std::initializer_list<std::pair<const char*, const char*>> changes) {
-    const fs::path from = fs::path(CHORAL_TEST_DATA) / "models" / model;
+    const fs::path from = fs::path(testing::test_data("/models")) / model;
     for (const auto& file : fs::directory_iterator(from)) fs::create_symlink(file.path(), dir_.path() / file.path().filename());
     for (const auto& [name, other] : changes) {
       fs::remove(dir_.path() / name);
@@ -128,14 +128,14 @@ class ChangedFolder {
 TEST_P(TinyGoldenTest, EqualsThemUnderTheNewerConfiguration) {
   const std::string model = GetParam();
   const ChangedFolder folder(model, {{"config.json", "config.transformers5.json"}});
-  check_model({.model = folder.path(), .threads = 2}, "tiny.jsonl", model, std::string(CHORAL_TEST_DATA) + "/lora");
+  check_model({.model = folder.path(), .threads = 2}, "tiny.jsonl", model, testing::test_data("/lora"));
 }
 
 // gpt-oss's experts as MXFP4, whose numbers are those of the bf16 file, adapters included.
 TEST(TinyGoldenMxfp4Test, EqualsTransformersAndPeft) {
   const ChangedFolder folder("tiny-gpt-oss", {{"config.json", "config.mxfp4.json"},
                                               {"model.safetensors.index.json", "model.safetensors.index.mxfp4.json"}});
-  check_model({.model = folder.path(), .threads = 2}, "tiny.jsonl", "tiny-gpt-oss", std::string(CHORAL_TEST_DATA) + "/lora");
+  check_model({.model = folder.path(), .threads = 2}, "tiny.jsonl", "tiny-gpt-oss", testing::test_data("/lora"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::ValuesIn(testing::tiny_models()),
@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::ValuesIn(testing::
 // A mixture that is Mistral: its router is undecided, so the first two experts share a token by halves, and their mean is the
 // MLP. The others would be heard if they were chosen.
 TEST(MixtralGolden, TwoHalvesOfAnMlpAreMistral) {
-  const fs::path mistral = fs::path(CHORAL_TEST_DATA) / "models/tiny-mistral";
+  const fs::path mistral = fs::path(testing::test_data("/models/tiny-mistral"));
   constexpr std::array<float, 4> kShares{1.5F, 0.5F, 100.0F, -7.0F};
   const auto weights = read_weights(mistral);
   ASSERT_TRUE(weights.ok()) << weights.status().to_string();
@@ -175,8 +175,7 @@ TEST(MixtralGolden, TwoHalvesOfAnMlpAreMistral) {
   std::ofstream(dir.path() / "config.json") << config.dump();
   for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) fs::create_symlink(mistral / file, dir.path() / file);
   ASSERT_TRUE(write_weights(dir.path() / "model.safetensors", mixture).ok());
-  check_model({.model = dir.path().string(), .threads = 2}, "tiny.jsonl", "tiny-mistral",
-              std::string(CHORAL_TEST_DATA) + "/lora");
+  check_model({.model = dir.path().string(), .threads = 2}, "tiny.jsonl", "tiny-mistral", testing::test_data("/lora"));
 }
 
 class SmolLM2GoldenTest : public ::testing::Test {
@@ -224,7 +223,7 @@ TEST_F(SmolLM2GoldenTest, FusedEqualsUnfusedToTheBit) {
 TEST_F(SmolLM2GoldenTest, TokenizerEqualsHuggingFace) {
   const auto llm = LLM::load({.model = model()});
   ASSERT_TRUE(llm.ok()) << llm.status().to_string();
-  const auto goldens = read_tokenizer_goldens(std::string(CHORAL_TEST_DATA) + "/text/goldens/tokenizer-smollm2.jsonl");
+  const auto goldens = read_tokenizer_goldens(testing::test_data("/text/goldens/tokenizer-smollm2.jsonl"));
   ASSERT_GT(goldens.size(), 200u);
   for (const auto& g : goldens) {
     const auto ids = (*llm)->tokenize(g.text, /*add_special_tokens=*/false);

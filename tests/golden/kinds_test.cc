@@ -15,6 +15,7 @@
 #include "choral/llm.h"
 #include "golden/golden.h"
 #include "support/temp_dir.h"
+#include "support/test_paths.h"
 
 namespace choral::golden {
 namespace {
@@ -37,7 +38,7 @@ class KindsTest : public ::testing::TestWithParam<Kind> {
     ASSERT_TRUE(write_adapter(dir_.path() / "adapter", *adapter_).ok());
   }
 
-  const fs::path base_path_ = fs::path(CHORAL_TEST_DATA) / "models" / GetParam().model;
+  const fs::path base_path_ = fs::path(testing::test_data("/models")) / GetParam().model;
   WeightSet base_;
   const testing::TempDir dir_;
   std::optional<AdapterKind> adapter_;

@@ -10,6 +10,7 @@
 #include "golden/golden.h"
 #include "golden/weight_set.h"
 #include "support/temp_dir.h"
+#include "support/test_paths.h"
 
 namespace choral::golden {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-const fs::path kData = CHORAL_TEST_DATA;
+const fs::path kData = testing::test_data();
 
 Json read_json(const fs::path& path) { return Json::parse(std::ifstream(path)); }
 

@@ -1,9 +1,9 @@
-// The engine on CUDA graphs (the emulated ones): steps of decoding are launched as graphs, whatever becomes of the batch, and
+// The engine on CUDA graphs: steps of decoding are launched as graphs, whatever becomes of the batch, and
 // answers have the bits that they have without.
 #include <cstdio>
 
+#include "plugins/cuda_device.h"
 #include "plugins/plugin_adapters.h"
-#include "plugins/plugin_engine.h"
 
 namespace choral::plugins {
 namespace {
@@ -21,10 +21,8 @@ struct Told {
   std::string log;
 };
 
-class CudaGraphsTest : public PluginTest {
+class CudaGraphsTest : public OnCuda {
  protected:
-  static constexpr const char* kDevice = "cuda_emulated";
-
   static Told run(const EngineOptions& options, std::vector<Request> requests) {
     Told told;
     ::testing::internal::CaptureStderr();
@@ -56,15 +54,19 @@ class CudaGraphsTest : public PluginTest {
   static Request request(int length, int tokens) {
     return engine::greedy_request(engine::random_prompt(length, static_cast<uint32_t>(length)), tokens);
   }
+};
 
- private:
-  const Variable path_{"CHORAL_PLUGIN_PATH", CHORAL_TEST_CUDA};
+class CudaGraphFaultsTest : public CudaGraphsTest {
+ protected:
+  void SetUp() override {
+    if (cuda_device() != "cuda_emulated") GTEST_SKIP() << "a device is as it is";
+  }
 };
 
 // The first step of decoding is launched, the second captured; all that follow are graphs, though the sequence takes two blocks
 // more: nothing moves when its table grows.
 TEST_F(CudaGraphsTest, EveryStepOfASteadyDecodeIsOne) {
-  const auto wish = options(kDevice);
+  const auto wish = options(cuda_device());
   constexpr int kTokens = 70, kDecodeSteps = kTokens - 1;
   const auto told = run(wish, {request(3, kTokens)});
   EXPECT_GT(told.captured, 0) << told.log;
@@ -74,7 +76,7 @@ TEST_F(CudaGraphsTest, EveryStepOfASteadyDecodeIsOne) {
 
 TEST_F(CudaGraphsTest, BatchesThatChangeAndAdaptersKeepTheirBits) {
   const choral::testing::TempDir folder;
-  auto wish = options(kDevice);
+  auto wish = options(cuda_device());
   wish.adapters = {{"dora", write_dora(folder)},
                    {"norms", write_norms(folder, "norms", {"input_layernorm", "q_norm"})},
                    {"every", write_pairs(folder, "every", 5, {kQuery, kKey, kValue, kOutput, kGate, kUp, kDown})}};
@@ -93,7 +95,7 @@ TEST_F(CudaGraphsTest, BatchesThatChangeAndAdaptersKeepTheirBits) {
 }
 
 TEST_F(CudaGraphsTest, PreemptionKeepsBits) {
-  auto wish = options(kDevice);
+  auto wish = options(cuda_device());
   wish.max_model_len = 96;
   wish.enable_prefix_caching = false;
   const auto probe = load(wish)->info();
@@ -105,8 +107,8 @@ TEST_F(CudaGraphsTest, PreemptionKeepsBits) {
   expect_same_bits(told, run_without(wish, requests()));
 }
 
-TEST_F(CudaGraphsTest, WithoutMemoryForOneTheStepsGoOnAndALineSaysSo) {
-  const auto wish = options(kDevice);
+TEST_F(CudaGraphFaultsTest, WithoutMemoryForOneTheStepsGoOnAndALineSaysSo) {
+  const auto wish = options(cuda_device());
   Told told;
   {
     const Variable faults("CHORAL_CUDA_EMULATION", "fail=cudaGraphInstantiate,at=2,with=2");
@@ -117,9 +119,9 @@ TEST_F(CudaGraphsTest, WithoutMemoryForOneTheStepsGoOnAndALineSaysSo) {
   expect_same_bits(told, run_without(wish, {request(3, 10)}));
 }
 
-TEST_F(CudaGraphsTest, ADeviceThatIsLostInOneEndsItsRequestsAndSaysWhy) {
+TEST_F(CudaGraphFaultsTest, ADeviceThatIsLostInOneEndsItsRequestsAndSaysWhy) {
   const Variable faults("CHORAL_CUDA_EMULATION", "fail=launch,at=2500,with=700");
-  const auto told = run(options(kDevice), {request(3, 80)});
+  const auto told = run(options(cuda_device()), {request(3, 80)});
   EXPECT_GT(told.launched, 0) << told.log;
   EXPECT_EQ(told.outputs.front().status.code(), Code::kUnavailable) << told.outputs.front().status.to_string();
   EXPECT_THAT(told.outputs.front().status.message(), HasSubstr("an illegal memory access was encountered"));

@@ -1,10 +1,10 @@
-// A server's days on the CUDA plug-in (the emulated one): adapters of every kind come and go, requests mix them, some are left
+// A server's days on the CUDA plug-in: adapters of every kind come and go, requests mix them, some are left
 // before they end. The device's memory must be flat: a longer load takes no more than a shorter one.
 #include <cstdio>
 #include <random>
 
+#include "plugins/cuda_device.h"
 #include "plugins/plugin_adapters.h"
-#include "plugins/plugin_engine.h"
 
 namespace choral::plugins {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 // The plug-in tells when its worker stops how much memory was in use.
 [[maybe_unused]] const int kLevel = setenv("CHORAL_LOG_LEVEL", "info", 1);
 
-class CudaMixedLoadTest : public PluginTest {
+class CudaMixedLoadTest : public OnCuda {
  protected:
   static constexpr int kAdapters = 5;
 
@@ -49,7 +49,7 @@ class CudaMixedLoadTest : public PluginTest {
   }
 
   uint64_t most_bytes_of(int rounds) {
-    auto wish = options("cuda_emulated");
+    auto wish = options(cuda_device());
     wish.kv_cache_bytes = int64_t{8} << 20;
     ::testing::internal::CaptureStderr();
     {
@@ -68,7 +68,6 @@ class CudaMixedLoadTest : public PluginTest {
 
  private:
   const choral::testing::TempDir folder_;
-  const Variable path_{"CHORAL_PLUGIN_PATH", CHORAL_TEST_CUDA};
 };
 
 // What steps take for their scratch follows from how requests meet, which differs by some hundred KiB. An adapter's slot that is

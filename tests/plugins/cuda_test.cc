@@ -2,9 +2,9 @@
 // answers, and what becomes of machines and moments in which CUDA fails.
 #include <algorithm>
 
+#include "plugins/cuda_device.h"
 #include "plugins/host_copies.h"
 #include "plugins/plugin_adapters.h"
-#include "plugins/plugin_engine.h"
 
 namespace choral::plugins {
 namespace {
@@ -14,20 +14,15 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class CudaTest : public PluginTest {
- protected:
-  static constexpr const char* kDevice = "cuda_emulated";
-
- private:
-  const Variable path_{"CHORAL_PLUGIN_PATH", CHORAL_TEST_CUDA};
-};
+using CudaTest = OnCuda;
+using CudaFaultsTest = OnEmulatedCuda;
 
 using Faults = Variable;
 constexpr const char* kFaults = "CHORAL_CUDA_EMULATION";
 
 // Every operator that it brings, those of adapters and the fused ones too, means what the host's does.
 TEST_F(CudaTest, ServesWhatItBrings) {
-  const auto llm = load(options(kDevice));
+  const auto llm = load(options(cuda_device()));
   EXPECT_THAT(llm->info().notes, AllOf(Contains("worker: cuda"), Contains(HasSubstr("adapters: up to")),
                                        Not(Contains(HasSubstr("served by the CPU")))));
   expect_equal(answers(*llm), cpu_answers());
@@ -40,7 +35,7 @@ TEST_F(CudaTest, ServesWhatItBrings) {
 class CudaAdaptersTest : public CudaTest {
  protected:
   CudaAdaptersTest() {
-    wish_ = options(kDevice);
+    wish_ = options(cuda_device());
     for (const int64_t rank : {2, 11}) wish_.adapters.push_back({fmt::format("rank{}", rank), write_of_rank(folder_, rank)});
     wish_.enable_prefix_caching = false;
   }
@@ -91,7 +86,7 @@ class CudaFamiliesTest : public CudaTest, public ::testing::WithParamInterface<c
 
 // Whatever a family is made of: no operator of it is the CPU's.
 TEST_P(CudaFamiliesTest, AnswerAsOnTheCpu) {
-  auto strict = options(kDevice, GetParam());
+  auto strict = options(cuda_device(), GetParam());
   strict.strict = true;
   const auto llm = load(strict);
   expect_equal(answers(*llm), cpu_answers(GetParam()));
@@ -111,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaFamiliesTest,
 TEST_F(CudaTest, XIn16BitsIsOnePlane) {
   for (const char* model : {"tiny-llama3", "tiny-deepseek-v2"}) {
     for (const char* scheme : {"auto", "w8a16", "fp8"}) {
-      auto strict = options(kDevice, model);
+      auto strict = options(cuda_device(), model);
       strict.strict = true;
       strict.quantization = scheme;
       strict.activations = "16bit";
@@ -122,7 +117,7 @@ TEST_F(CudaTest, XIn16BitsIsOnePlane) {
 }
 
 TEST_F(CudaTest, RowsInOnePlaneDoNotDependOnTheirNeighbours) {
-  auto wish = options(kDevice);
+  auto wish = options(cuda_device());
   wish.activations = "16bit";
   const auto llm = load(wish);
   for (const auto& output : answers(*llm)) {
@@ -133,12 +128,12 @@ TEST_F(CudaTest, RowsInOnePlaneDoNotDependOnTheirNeighbours) {
 }
 
 TEST_F(CudaTest, RowsOfExpertsStayOnTheDevice) {
-  EXPECT_EQ(copies_of_an_answer(*load(options(kDevice, "tiny-qwen3moe"))), least_copies(3));
-  EXPECT_EQ(copies_of_an_answer(*load(options(kDevice, "tiny-gpt-oss"))), least_copies(2));
+  EXPECT_EQ(copies_of_an_answer(*load(options(cuda_device(), "tiny-qwen3moe"))), least_copies(3));
+  EXPECT_EQ(copies_of_an_answer(*load(options(cuda_device(), "tiny-gpt-oss"))), least_copies(2));
 }
 
 TEST_F(CudaTest, ARowDoesNotDependOnItsNeighbours) {
-  const auto llm = load(options(kDevice));
+  const auto llm = load(options(cuda_device()));
   for (const auto& output : answers(*llm)) {
     auto alone = engine::greedy_request(output.prompt_token_ids, 8);
     alone.cache_salt = "alone";
@@ -164,7 +159,7 @@ TEST_F(CudaTest, AdaptersOfSeveralProjectionsAreComputedTogether) {
     }
     return all;
   };
-  const auto llm = load(with_adapters(kDevice));
+  const auto llm = load(with_adapters(cuda_device()));
   const auto together = llm->generate(requests());
   expect_equal(together, load(with_adapters("cpu"))->generate(requests()));
   EXPECT_THAT(llm->device_notes(), Not(Contains(HasSubstr("on the host"))));
@@ -174,10 +169,10 @@ TEST_F(CudaTest, AdaptersOfSeveralProjectionsAreComputedTogether) {
 }
 
 // The device's memory decides, not the host's.
-TEST_F(CudaTest, TheCacheIsAsLargeAsTheDeviceHasRoomFor) {
-  const auto roomy = load(options(kDevice))->info().kv_cache_bytes;
+TEST_F(CudaFaultsTest, TheCacheIsAsLargeAsTheDeviceHasRoomFor) {
+  const auto roomy = load(options(cuda_device()))->info().kv_cache_bytes;
   const Faults small(kFaults, "memory_mib=24");
-  const auto llm = load(options(kDevice));
+  const auto llm = load(options(cuda_device()));
   EXPECT_LT(llm->info().kv_cache_bytes, int64_t{24} << 20);
   EXPECT_LT(llm->info().kv_cache_bytes, roomy);
   expect_equal(answers(*llm), cpu_answers());
@@ -189,13 +184,13 @@ struct Machine {
   const char* reason;
 };
 
-class CudaUnusableTest : public CudaTest, public ::testing::WithParamInterface<Machine> {};
+class CudaUnusableTest : public OnEmulatedCuda, public ::testing::WithParamInterface<Machine> {};
 
 // By name: refused. By "auto": the CPU serves, and the notes say why.
 TEST_P(CudaUnusableTest, IsRefusedByNameAndGivesWayOtherwise) {
   const Faults faults(kFaults, GetParam().faults);
-  EXPECT_THAT(LLM::load(options(kDevice)).status().message(), HasSubstr(GetParam().reason));
-  const Variable allowed("CHORAL_PLUGINS", kDevice);
+  EXPECT_THAT(LLM::load(options(cuda_device())).status().message(), HasSubstr(GetParam().reason));
+  const Variable allowed("CHORAL_PLUGINS", cuda_device());
   const auto llm = load(options("auto"));
   EXPECT_THAT(llm->info().notes, AllOf(Contains(HasSubstr(GetParam().reason)), Contains(HasSubstr("device: cpu"))));
   expect_equal(answers(*llm), cpu_answers());
@@ -210,32 +205,32 @@ INSTANTIATE_TEST_SUITE_P(Machines, CudaUnusableTest,
                          [](const auto& tested) { return std::string(tested.param.name); });
 
 // Linked with no CUDA runtime at all, as when a file of it is missing.
-TEST_F(CudaTest, AMissingSymbolIsNamed) {
+TEST_F(CudaFaultsTest, AMissingSymbolIsNamed) {
   const Variable allowed("CHORAL_PLUGINS", "cuda_without_runtime");
   EXPECT_THAT(LLM::load(options("cuda_without_runtime")).status().message(),
               AllOf(HasSubstr("it can't be loaded"), HasSubstr("undefined symbol: ")));
   expect_equal(answers(*load(options("auto"))), cpu_answers());
 }
 
-TEST_F(CudaTest, TooLittleMemoryForTheModelIsAnAnswer) {
+TEST_F(CudaFaultsTest, TooLittleMemoryForTheModelIsAnAnswer) {
   const Faults faults(kFaults, "memory_mib=1");
-  const auto refused = LLM::load(options(kDevice)).status();
+  const auto refused = LLM::load(options(cuda_device())).status();
   EXPECT_EQ(refused.code(), Code::kResourceExhausted) << refused.to_string();
 }
 
 // Memory that ends while the model loads: what was asked for and what is free.
-TEST_F(CudaTest, MemoryThatEndsWhileLoadingIsAnAnswer) {
+TEST_F(CudaFaultsTest, MemoryThatEndsWhileLoadingIsAnAnswer) {
   const Faults faults(kFaults, "fail=cudaMallocFromPoolAsync,at=85,with=2");
-  const auto refused = LLM::load(options(kDevice)).status();
+  const auto refused = LLM::load(options(cuda_device())).status();
   EXPECT_EQ(refused.code(), Code::kResourceExhausted) << refused.to_string();
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("no room for "), HasSubstr(" are free")));
 }
 
 // The step of a long prompt wants more scratch than those before; which allocation that is depends on all of them.
-TEST_F(CudaTest, AnOperatorWithoutMemoryEndsItsStepAlone) {
+TEST_F(CudaFaultsTest, AnOperatorWithoutMemoryEndsItsStepAlone) {
   for (int allocation = 90; allocation < 180; ++allocation) {
     const Faults faults(kFaults, "fail=cudaMallocFromPoolAsync,with=2,at=" + std::to_string(allocation));
-    const auto loaded = LLM::load(options(kDevice));
+    const auto loaded = LLM::load(options(cuda_device()));
     if (!loaded.ok()) continue;  // one of the model's
     const auto& llm = *loaded;
     const auto output = llm->generate({engine::greedy_request(std::vector<int32_t>(480, 7), 1)}).front();
@@ -249,9 +244,9 @@ TEST_F(CudaTest, AnOperatorWithoutMemoryEndsItsStepAlone) {
   ADD_FAILURE() << "no allocation was one of an operator's";
 }
 
-TEST_F(CudaTest, AKernelThatFailsEndsItsRequestsAndSaysWhy) {
+TEST_F(CudaFaultsTest, AKernelThatFailsEndsItsRequestsAndSaysWhy) {
   const Faults faults(kFaults, "fail=launch,at=5000,with=700");  // behind those that try the operators
-  const auto llm = load(options(kDevice));
+  const auto llm = load(options(cuda_device()));
   for (const auto& output : answers(*llm, 64)) {
     EXPECT_EQ(output.status.code(), Code::kUnavailable) << output.status.to_string();
     EXPECT_THAT(output.status.message(), HasSubstr("an illegal memory access was encountered"));

@@ -8,7 +8,7 @@
 #include "engine/worker.h"
 #include "platform/cpu_context_test.h"
 #include "platform/host_view.h"
-#include "plugins/plugin_engine.h"
+#include "plugins/cuda_device.h"
 #include "support/allocation_counter.h"
 
 namespace choral::plugins {
@@ -22,12 +22,12 @@ using ::testing::Not;
 constexpr int64_t kVocab = 1000, kWidth = 1010;
 
 struct Device {
-  const char* name;
-  const char* folder;
+  std::string name;
+  std::string folder;
 };
-constexpr Device kDevices[] = {{"ref_device", CHORAL_TEST_PLUGINS},
+const Device kDevices[] = {{"ref_device", CHORAL_TEST_PLUGINS},
 #ifdef CHORAL_TEST_CUDA
-                               {"cuda_emulated", CHORAL_TEST_CUDA}
+                           {cuda_device(), cuda_folder()}
 #endif
 };
 

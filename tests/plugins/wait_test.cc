@@ -4,7 +4,7 @@
 #include "platform/host_view.h"
 #include "platform/platform.h"
 #include "platform/platform_choice.h"
-#include "plugins/plugin_engine.h"
+#include "plugins/cuda_device.h"
 
 namespace choral::plugins {
 namespace {
@@ -43,8 +43,8 @@ TEST_F(WaitTest, GivesTimeInStepsOnTheReferenceDevice) { expect_work_before_wait
 
 #ifdef CHORAL_TEST_CUDA
 TEST_F(WaitTest, GivesTimeInStepsOnCuda) {
-  const Variable path("CHORAL_PLUGIN_PATH", CHORAL_TEST_CUDA);
-  expect_work_before_waits("cuda_emulated");
+  const Variable path("CHORAL_PLUGIN_PATH", cuda_folder());
+  expect_work_before_waits(cuda_device());
 }
 #endif
 

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "base/check.h"
+#include "support/test_paths.h"
 
 namespace choral::testing {
 
 inline std::vector<std::string> tiny_models() {
   std::vector<std::string> names;
-  for (const auto& folder : std::filesystem::directory_iterator(CHORAL_TEST_DATA "/models")) {
+  for (const auto& folder : std::filesystem::directory_iterator(test_data("/models"))) {
     names.push_back(folder.path().filename().string());
     CHORAL_CHECK(names.back().starts_with("tiny-"), "a folder of tests/data/models is a tiny model");
   }

@@ -1,4 +1,5 @@
-// The kernels' tests on a GPU: managed memory, and a wait behind each launch. Without a GPU they are skipped.
+// The kernels' tests on a GPU: pinned memory of the host, which kernels read and write where it lies, and a wait behind each
+// launch. Without a GPU they are skipped.
 #include <cstdio>
 #include <cstdlib>
 
@@ -15,15 +16,15 @@ void* allocate_shared(size_t bytes) {
     std::_Exit(77);
   }
   void* memory = nullptr;
-  const cudaError_t error = cudaMallocManaged(&memory, bytes == 0 ? 1 : bytes);
+  const cudaError_t error = cudaMallocHost(&memory, bytes == 0 ? 1 : bytes);
   if (error != cudaSuccess) {
-    std::fprintf(stderr, "managed memory: %s\n", cudaGetErrorString(error));
+    std::fprintf(stderr, "pinned memory: %s\n", cudaGetErrorString(error));
     std::abort();
   }
   return memory;
 }
 
-void release_shared(void* memory) { cudaFree(memory); }
+void release_shared(void* memory) { cudaFreeHost(memory); }
 int64_t launches_so_far() { return -1; }
 
 bool device_has_wgmma() {

@@ -180,6 +180,34 @@ TEST(MatmulWarpgroups, TileTheWholeProduct) {
   expect_product(w, x, y);
 }
 
+// Long sums, of numbers that cancel, that are lost beside others, and that are subnormal: whoever adds in another order, keeps
+// other bits between or flushes small numbers is found.
+TEST(MatmulWarpgroups, HaveTheBitsOfWarpsWhateverTheNumbers) {
+  if (!device_has_wgmma()) GTEST_SKIP() << "no device of compute capability 9.0";
+  const int64_t cols = launches_so_far() < 0 ? 4096 : 256;  // an emulated product takes its time
+  for (const auto& [dtype, lowest] : {std::pair{CHORAL_BF16, -126}, {CHORAL_F16, -24}}) {
+    for (uint32_t seed = 0; seed < 4; ++seed) {
+      for (const int span : {4, 24, 60}) {  // of exponents; the widest reaches below the smallest normal number
+        TestWeight w{.name = "wide", .stored_dtype = dtype, .dtype = dtype, .activations = CHORAL_X_16};
+        w.values = [random = std::mt19937(seed), span, lowest = lowest]() mutable {
+          const int exponent = std::max(static_cast<int>(random() % static_cast<uint32_t>(span)) - span + 1, lowest - 6);
+          return std::ldexp(static_cast<float>(random() % 255) - 127.0F, exponent - 6);
+        };
+        w.make(64, cols, seed);
+        TestMatrix x(72, w.cols), warps(72, w.rows), warpgroups(72, w.rows);
+        for (int64_t r = 0; r < x.rows(); ++r) {
+          for (int64_t k = 0; k < x.cols(); ++k) x.at(r, k) = w.values();
+        }
+        multiply(w, x.view(), warps.view(), {.sm_count = 1});
+        multiply(w, x.view(), warpgroups.view(), {.sm_count = 1, .has_wgmma = true});
+        int64_t different = 0;
+        for (int64_t r = 0; r < x.rows(); ++r) different += !same_bits(warps.row(r), warpgroups.row(r));
+        EXPECT_EQ(different, 0) << "of 72 rows, dtype " << dtype << ", seed " << seed << ", span " << span;
+      }
+    }
+  }
+}
+
 TEST(MatmulNumbers, RowsWithoutNumbersStayAlone) {
   for (TestWeight& w : every_form()) {
     w.make(16, 256, 10);

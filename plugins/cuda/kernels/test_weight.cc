@@ -45,7 +45,7 @@ class Builder {
       if ((row[k] & 0x7f) == 0x7f) --row[k];  // no NaN
       return from_e4m3(row[k]);
     }
-    const float value = unit();
+    const float value = w_.values ? w_.values() : unit();
     if (w_.stored_dtype == CHORAL_F32) {
       std::memcpy(row + 4 * k, &value, 4);
       return w_.dtype == CHORAL_BF16 ? from_bf16(to_bf16(value)) : value;

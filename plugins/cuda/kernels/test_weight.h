@@ -1,6 +1,7 @@
 // Weights of every form for tests: stored bytes as a file has them, W as the ABI's text says it, and the packed image.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct TestWeight {
   PackPlan plan;
   Shared<unsigned char> image;
   PackedWeight packed{};
+
+  std::function<float()> values;  // of floats; empty: between -1 and 1
 
   // Random elements, packed in two goes.
   void make(int64_t rows_, int64_t cols_, uint32_t seed);

@@ -1,0 +1,39 @@
+// The CUDA plug-in under test: the emulated one of this tree, or a real one, whose device CHORAL_TEST_CUDA_DEVICE names ("cuda")
+// and whose folder CHORAL_TEST_CUDA. Nothing, where not even the emulation can be built.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "plugins/plugin_engine.h"
+#include "support/test_paths.h"
+
+#ifdef CHORAL_TEST_CUDA
+
+namespace choral::plugins {
+
+inline const std::string& cuda_device() {
+  static const std::string name = choral::testing::from_environment("CHORAL_TEST_CUDA_DEVICE", "cuda_emulated");
+  return name;
+}
+inline const std::string& cuda_folder() {
+  static const std::string folder = choral::testing::from_environment("CHORAL_TEST_CUDA", CHORAL_TEST_CUDA);
+  return folder;
+}
+
+class OnCuda : public PluginTest {
+  const Variable path_{"CHORAL_PLUGIN_PATH", cuda_folder()};
+};
+
+// Faults that only the emulated device can have.
+class OnEmulatedCuda : public OnCuda {
+ protected:
+  void SetUp() override {
+    if (cuda_device() != "cuda_emulated") GTEST_SKIP() << "a device is as it is";
+  }
+};
+
+}  // namespace choral::plugins
+
+#endif
