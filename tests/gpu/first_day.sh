@@ -7,6 +7,7 @@
 #   peers     torch's products and attention at the same shapes
 #   counters  six kernels as ncu sees them
 #   host      the CPU's own figures by threads
+# DEVICE, KIT (where it was unpacked), SCALE (of the synthetic model), BATCHES, PROMPTS, CASES and ONLY (a filter of tests) choose otherwise.
 # Each step has its limit, and none stops the next. Logs and summary.txt go to $OUT (gpu-day), at most 8 files; the summary is printed last.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -35,26 +36,27 @@ step() {
 
 # suites PROGRAM LIMIT JOBS FILTER: each suite in a process of its own, since an error that stays with the device ends all that follows.
 suites() {
-  local program=$1 limit=$2 jobs=$3 filter=$4 begin=$SECONDS folder suite
+  local program=$1 limit=$2 jobs=$3 filter=${ONLY:-$4} begin=$SECONDS folder suite rc passed=0 failed=0
   folder=$(mktemp -d)
-  "$kit/bin/$program" --gtest_list_tests --gtest_filter="$filter" 2>>"$log" | sed -n 's/^\([^ ]*\)\..*/\1/p' >"$folder/list"
-  export program limit filter kit folder
+  # A line for each suite: its name, and its tests as a filter.
+  "$kit/bin/$program" --gtest_list_tests --gtest_filter="$filter" 2>>"$log" |
+    awk '/^[^ ].*\./ {suite = $1; next} /^  / {tests[suite] = tests[suite] ":" suite $1} END {for (s in tests) print s, substr(tests[s], 2)}' |
+    sort >"$folder/list"
+  export program limit kit folder
   # shellcheck disable=SC2016
-  xargs -P "$jobs" -I{} bash -c '
-    name=${1//\//_}
-    timeout -k 5 "$limit" "$kit/bin/$program" --gtest_filter="$1.*${2}" --gtest_brief=1 >"$folder/$name.log" 2>&1 </dev/null
-    echo $? >"$folder/$name.rc"' _ {} "$([[ $filter = *-* ]] && echo "-${filter#*-}")" <"$folder/list"
-  local passed=0 failed=0
-  while read -r suite; do
-    local name=${suite//\//_} rc
-    rc=$(cat "$folder/$name.rc" 2>/dev/null || echo none)
-    printf '\n=== %s %s: %s\n' "$program" "$suite" "$rc" >>"$log"
-    tail -c 20000 "$folder/$name.log" >>"$log"
+  xargs -P "$jobs" -L 1 bash -c '
+    timeout -k 5 "$limit" "$kit/bin/$program" --gtest_filter="$1" --gtest_brief=1 >"$folder/${0//\//_}log" 2>&1 </dev/null
+    echo $? >"$folder/${0//\//_}rc"' <"$folder/list" 2>>"$log"
+  while read -r suite _; do
+    rc=$(cat "$folder/${suite//\//_}rc" 2>/dev/null || echo none)
+    printf '\n=== %s %s %s\n' "$program" "$suite" "$rc" >>"$log"
+    tail -c 20000 "$folder/${suite//\//_}log" >>"$log"
     if [ "$rc" = 0 ]; then
       passed=$((passed + 1))
     else
       failed=$((failed + 1))
-      note "    FAILED ($rc) $suite: $(grep -c '^\[  FAILED  \].*ms)' "$folder/$name.log") tests; $(grep -m 1 -A 4 'Failure$' "$folder/$name.log" | tr '\n' ' ' | cut -c1-300)"
+      note "    FAILED ($rc) $suite $(grep -c '^\[  FAILED  \].*ms)' "$folder/${suite//\//_}log") tests; $(grep -m 1 -A 4 'Failure$' \
+        "$folder/${suite//\//_}log" | tr '\n' ' ' | cut -c1-300)"
     fi
   done <"$folder/list"
   note "$(printf '%-46s %4d s  %s' "$program" $((SECONDS - begin)) "$passed suites passed, $failed failed")"
